@@ -1,0 +1,378 @@
+"""config.py: the one flat dict that every script shares, its command line, and the JSONL log between the stages.
+
+    python config.py --help                              # every key, its value, what it means
+    python config.py --data=data/arithmetic --n=16       # the resolved dict and what is derived from it, as JSON
+    python config.py cells --runs=runs/easy --ns="2 4"   # the cells of a sweep and how far each one is
+
+Layers, later beats earlier: the dict below (the paper's scale), `defaults.json` of the data folder (for models that
+live in that folder), the recipe, then the command line from left to right, where `--config=FILE.json` stands for the keys
+of a flat JSON file, such as the `config` of a log's header. To use a stage elsewhere, copy its file and this one.
+"""
+import contextlib
+import difflib
+import gzip
+import hashlib
+import json
+import math
+import os
+import re
+import sys
+from pathlib import Path
+
+config = dict(
+    # What is trained on what
+    model = "Qwen/Qwen2.5-7B-Instruct",  # base model: a hub name or a transformers folder
+    data = "data/arithmetic",            # data folder: problems, its defaults.json, splits/MODEL/RECIPE_{train,val}.jsonl
+    recipe = "easy",                     # easy | hard | mixed: sets kl_coef and entropy_coef (paper, Table 1) and the split
+    train_set = "",                      # problem file to train on; empty = the recipe's split of `data` for `model`
+    val_set = "",                        # problem file to evaluate on; empty = likewise
+    D = 0,                               # training problems used, a nested seeded subset of train_set; 0 = all
+    seed = 0,                            # of the order of problems, the subset D and every rollout
+    # How the budget is spent: C = B_p n M
+    B_p = 32,                            # problems per batch
+    n = 16,                              # rollouts per problem, 2 or more
+    n_train = 0,                         # rollouts of each group that enter the loss, the baseline keeps all n; 0 = n
+    C = 1_000_000,                       # rollout budget of a run, in rollouts; M = floor(C / (B_p n))
+    B_max = 65536,                       # largest B_p n that is allowed, in rollouts per update; 0 = no limit
+    # The objective and the optimizer (the paper prints neither coefficients nor tis_cap: these are our choice)
+    algo = "grpo",                       # grpo
+    lr_base = 1e-6,                      # AdamW's lr at B = 1024 rollouts per update
+    lr_scaling = "sqrt",                 # sqrt | linear | constant: how lr follows B / 1024
+    warmup = 10,                         # updates of linear warm-up; 0 = none
+    weight_decay = 0.01,                 # AdamW's; 0 = none
+    grad_clip = 1.0,                     # largest norm of the gradient; 0 = no clipping
+    kl_coef = 0.001,                     # of the k3 KL term; as a loss its gradient is that of KL(ref || policy); 0 = off
+    entropy_coef = 0.001,                # of the token entropy bonus; 0 = off
+    zero_var_filter = "off",             # off | policy | all | reg: the loss terms that all-right and all-wrong groups leave
+    tis_cap = 2.0,                       # cap of the truncated importance weight of a token; 0 = no importance weights
+    # Rollouts and rewards, in training and evaluation alike
+    engine = "auto",                     # auto | hf: what generates; hf is transformers
+    verifier = "exact",                  # exact: how an answer is graded, see sample.py: reward()
+    temperature = 0.6,                   # of sampling, and of every log-prob
+    top_p = 1.0,                         # nucleus; below 1 only without tis
+    max_prompt_tokens = 1024,            # a longer prompt is refused at the start
+    max_new_tokens = 8192,               # a response that reaches it is cut off
+    # Evaluation
+    eval_every = 16384,                  # rollouts between evaluations
+    k = 4,                               # of avg@k, best@k, worst@k
+    samples = 4,                         # rollouts per problem of an evaluation, k or more
+    # Difficulty (sample.py)
+    problems = "",                       # problem file to measure; empty = problems.jsonl of `data`
+    s = 16,                              # rollouts per problem behind avg@s
+    s_zero = 128,                        # rollouts in all for those with none right in s: the split `extreme`; 0 = no split
+    n_val = 300,                         # validation problems held out of each split
+    # Running: where, how often, how much at once. None of these changes a result
+    runs = "runs/easy",                  # folder of a sweep: a folder a run inside it
+    out = "",                            # output folder of this script; empty = the run's folder, or `runs` for the analysis
+    device = "auto",                     # auto | cpu | cuda
+    gen_batch = 1024,                    # rollouts decoded at once
+    micro_tokens = 16384,                # tokens of a micro-batch, padding counted, in the update
+    save_every = 65536,                  # rollouts between checkpoints; 0 = only at the end
+    # The sweep and its analysis
+    ns = "8 16 32 64 128 256 512",       # values of n in a sweep
+    bps = "32 128",                      # values of B_p in a sweep
+    seeds = "0",                         # seeds of a sweep
+    view = "fixed_Bp",                   # fixed_Bp: which comparison frontier.py makes
+    metric = "avg@4",                    # avg@k | best@k | worst@k, any k up to `samples`
+    unit = "rollouts",                   # rollouts | tokens: the unit of C on the axes
+    bin = 0.005,                         # width of the reward bins of record-breaking points
+    points = "",                         # CSV with columns C, n: fit the law to these points instead of a sweep's
+    boot = 200,                          # bootstrap replicates behind the intervals; 0 = none
+)
+
+RECIPES = dict(easy=dict(kl_coef=0.001, entropy_coef=0.001),  # paper, Table 1; the coefficients are our choice
+               hard=dict(kl_coef=0.0, entropy_coef=0.0),
+               mixed=dict(kl_coef=0.0, entropy_coef=0.0))  # "on heterogeneous datasets use the Hard recipe"
+CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo",), lr_scaling=("sqrt", "linear", "constant"), device=("auto", "cpu", "cuda"),
+               zero_var_filter=("off", "policy", "all", "reg"), engine=("auto", "hf"), verifier=("exact",),
+               view=("fixed_Bp",), unit=("rollouts", "tokens"))
+# The keys that are no part of a run's identity: the budget, the folders, the knobs of memory and speed, the other stages'.
+NOT_IN_NAME = set("C data B_max problems s s_zero n_val runs out device gen_batch micro_tokens save_every "
+                  "ns bps seeds view metric unit bin points boot".split())
+
+
+class BadInput(ValueError):
+    """Something the user gave cannot be used. The message is one line that names the key, the file or the run."""
+
+
+def entry(main):
+    """Run a script's `main(argv)` and exit: bad input is one line and code 2, a failing disk one line and code 1."""
+    name = Path(sys.argv[0]).name
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except BadInput as e:
+        code, message = 2, str(e)
+    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as e:
+        code, message = 1, f"{e.strerror or e}: {e.filename or 'while writing'}; start the same command again to go on"
+    except KeyboardInterrupt:
+        code, message = 130, "interrupted; start the same command again to go on"
+    print(f"\n{name}: {message}" if sys.stderr.isatty() else f"{name}: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The command line
+
+def comments():
+    """{key: the comment behind it} read from the dict above, the one place where a key is described."""
+    text = Path(__file__).read_text().split("config = dict(")[1].split("\n)\n")[0]
+    return dict(re.findall(r"^    (\w+) = .*?,\s+# (.*)$", text, re.M))
+
+
+def cast(key, value):
+    """`value` (a string of the command line, or a JSON value) as the type of config[key]; raises BadInput.
+
+    1e6 is a valid int, ints promote to floats, true/false are read in any case, and none (JSON: null) is the key's off
+    value: 0, false or the empty string.
+    """
+    kind, text = type(config[key]), str(value).strip()
+    if value is None or text.lower() == "none":
+        return kind()
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        if kind is str:
+            if not isinstance(value, str):
+                raise ValueError
+            return value
+        if isinstance(value, bool):
+            raise ValueError
+        number = float(text.replace("_", ""))
+        if not math.isfinite(number) or (kind is int and number != int(number)):
+            raise ValueError
+        return int(text.replace("_", "")) if kind is int and re.fullmatch(r"[-+]?[\d_]+", text) else kind(number)
+    except (ValueError, KeyError):
+        raise BadInput(f"--{key}={value}: expected {'an int' if kind is int else 'a ' + kind.__name__}, "
+                       f"as in --{key}={config[key]}") from None
+
+
+def set_key(cfg, key, value, source="--"):
+    """Set one key of `cfg` in place; a recipe sets its keys too. Raises BadInput and names the nearest valid key."""
+    if key not in config:
+        near = difflib.get_close_matches(key, config, 1, 0) or ["model"]
+        raise BadInput(f"{source}{key}={value}: no such key, the nearest is {near[0]} (--help lists them)")
+    cfg[key] = cast(key, value)
+    if key in CHOICES and cfg[key] not in CHOICES[key]:
+        near = difflib.get_close_matches(str(value), CHOICES[key], 1, 0)[0]
+        raise BadInput(f"--{key}={value}: expected one of {', '.join(CHOICES[key])}; the nearest is {near}")
+    if key == "recipe":
+        cfg.update(RECIPES[cfg[key]])
+
+
+def read_json(path):
+    """The object in a JSON file; raises BadInput that names the file."""
+    try:
+        value = json.loads(Path(path).read_text())
+    except (OSError, ValueError) as e:
+        raise BadInput(f"{path}: not a readable JSON file ({e})") from None
+    if not isinstance(value, dict):
+        raise BadInput(f"{path}: expected one flat JSON object")
+    return value
+
+
+def parse(argv, doc=""):
+    """Command-line words -> the resolved flat dict, checked; raises BadInput. `--help` prints every key and exits."""
+    given = []
+    for word in argv:
+        if word in ("-h", "--help"):
+            print(doc.strip(), "\n\nKeys (--key=value), with their values at the paper's scale:")
+            for key, comment in comments().items():
+                print(f"  --{key + '=' + str(config[key]):40s} {comment}")
+            sys.exit(0)
+        key, eq, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or not eq:
+            raise BadInput(f"{word}: write it as --key=value (--help lists the keys)")
+        if key == "config":
+            flat = read_json(value)
+            # a recipe sets other keys, so within one file it comes first
+            given += [(name, flat[name]) for name in sorted(flat, key=lambda name: name != "recipe")]
+        else:
+            given.append((key, value))
+
+    cfg, named = dict(config), {}
+    set_key(cfg, "recipe", cfg["recipe"])
+    for key, value in given:
+        set_key(named, key, value)
+    data = Path(named.get("data", cfg["data"]))
+    if (data / "defaults.json").exists() and Path(named.get("model", data)).is_relative_to(data):
+        for key, value in read_json(data / "defaults.json").items():
+            set_key(cfg, key, value, f"{data / 'defaults.json'}: ")
+    set_key(cfg, "recipe", named.get("recipe", cfg["recipe"]))
+    for key, value in given:
+        set_key(cfg, key, value)
+
+    splits = Path(cfg["data"]) / "splits" / Path(cfg["model"]).name
+    cfg["train_set"] = cfg["train_set"] or str(splits / f"{cfg['recipe']}_train.jsonl")
+    cfg["val_set"] = cfg["val_set"] or str(splits / f"{cfg['recipe']}_val.jsonl")
+    cfg["problems"] = cfg["problems"] or str(Path(cfg["data"]) / "problems.jsonl")
+    check(cfg)
+    return cfg
+
+
+def check(cfg):
+    """Raise BadInput on a value or a combination that no stage can use."""
+    def need(ok, key, why):
+        if not ok:
+            raise BadInput(f"--{key}={cfg[key]}: {why}")
+    for key in ("B_p", "k", "samples", "eval_every", "max_prompt_tokens", "max_new_tokens", "gen_batch", "micro_tokens", "s", "n_val"):
+        need(cfg[key] >= 1, key, "must be 1 or more")
+    for key in config:
+        if not isinstance(config[key], (str, bool)):
+            need(cfg[key] >= 0, key, "must not be negative")
+    for key in ("lr_base", "temperature", "bin", "C"):
+        need(cfg[key] > 0, key, "must be above 0")
+    need(cfg["n"] >= 2, "n", "a group needs 2 rollouts or more, its advantage is (r - mean) / std")
+    need(0 < cfg["top_p"] <= 1, "top_p", "must lie in (0, 1]")
+    need(cfg["top_p"] == 1 or not cfg["tis_cap"], "top_p", "importance weights need the whole distribution: "
+         "the engine's log-probs are renormalised below top_p=1 (or set --tis_cap=0)")
+    need(cfg["n_train"] != 1 and cfg["n_train"] <= cfg["n"], "n_train", f"must be 0 or from 2 to n={cfg['n']}")
+    need(cfg["k"] <= cfg["samples"], "k", f"an evaluation draws only samples={cfg['samples']} rollouts per problem")
+    need(cfg["s_zero"] == 0 or cfg["s_zero"] >= cfg["s"], "s_zero", f"must be 0 or at least s={cfg['s']}")
+    need(re.fullmatch(r"(avg|best|worst)@[1-9]\d*", cfg["metric"]), "metric", "expected avg@k, best@k or worst@k, as in --metric=best@4")
+    for key in ("ns", "bps", "seeds"):
+        need(re.fullmatch(r"\d+( +\d+)*", cfg[key].strip()), key, 'expected whole numbers with spaces between, as in "2 4 8"')
+
+
+def check_run(cfg):
+    """Raise BadInput where (B_p, n, C) is no run: called by what trains, before anything is loaded."""
+    B = cfg["B_p"] * cfg["n"]
+    if cfg["B_max"] and B > cfg["B_max"]:
+        raise BadInput(f"--B_p={cfg['B_p']} --n={cfg['n']}: B_p n = {B} is above B_max={cfg['B_max']}")
+    if cfg["C"] < B:
+        raise BadInput(f"--C={cfg['C']}: below one update of B_p n = {B} rollouts")
+
+
+def derive(cfg):
+    """What follows from the inputs, shared by trainer, bandit and prescription and never stored among the inputs.
+
+    B = B_p n (rollouts per update), M = floor(C / B) (updates), lr = lr_base sqrt(B' / 1024) where B' counts the rollouts
+    in the loss (paper, section 3, factor 3), and the run's name.
+    """
+    B = cfg["B_p"] * cfg["n"]
+    x = cfg["B_p"] * (cfg["n_train"] or cfg["n"]) / 1024
+    lr = cfg["lr_base"] * dict(sqrt=math.sqrt(x), linear=x, constant=1.0)[cfg["lr_scaling"]]
+    return dict(B=B, M=cfg["C"] // B, lr=lr, run=run_name(cfg))
+
+
+def identity(cfg):
+    """The part of the dict that makes a run this experiment and no other: all keys but the budget and the knobs."""
+    return {key: cfg.get(key, config[key]) for key in config if key not in NOT_IN_NAME}
+
+
+def run_name(cfg):
+    """Folder name of a run. Only values off the dict's own enter the hash, so that a key added later renames no old run."""
+    off = {key: value for key, value in identity(cfg).items() if value != config[key]}
+    return f"Bp{cfg['B_p']}_n{cfg['n']}_seed{cfg['seed']}_{hashlib.sha256(json.dumps(off, sort_keys=True).encode()).hexdigest()[:8]}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Files and logs
+
+@contextlib.contextmanager
+def aside(path):
+    """Yields a name beside `path` to write to; on success it becomes `path` in one step, on failure it is removed."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{os.getpid()}.part.{path.name}")  # keeps the suffix, which savefig looks at
+    try:
+        yield part
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def finite(value):
+    """`value` with every number that JSON does not have (nan, inf) as None, and numpy's numbers and arrays as plain ones."""
+    if isinstance(value, dict):
+        return {str(k): finite(v) for k, v in value.items()}
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def save_json(path, value, indent=1):
+    """Write one JSON file aside and rename it."""
+    with aside(path) as part:
+        part.write_text(json.dumps(finite(value), indent=indent) + "\n")
+
+
+def append(file, record):
+    """Append one record to an open log (a binary file without buffer): one line, one write.
+
+    A write that fails half way (a full disk) is taken back, so that the log never ends in half a line of ours.
+    """
+    line, start = json.dumps(finite(record)).encode() + b"\n", file.seek(0, os.SEEK_END)
+    try:
+        while line:
+            line = line[file.write(line):]
+    except OSError:
+        file.truncate(start)
+        raise
+
+
+def read_log(path):
+    """The records of a log.jsonl or .jsonl.gz as a list of dicts.
+
+    A torn last line (a killed run) is passed over; a broken line before it raises BadInput with file and line number.
+    """
+    raw = Path(path).read_bytes()
+    try:
+        lines = (gzip.decompress(raw) if str(path).endswith(".gz") else raw).split(b"\n")
+    except (OSError, EOFError) as e:
+        raise BadInput(f"{path}: not a readable gzip file ({e})") from None
+    records = []
+    for i, line in enumerate(lines):
+        try:
+            if line.strip():
+                records.append(json.loads(line))
+        except ValueError:
+            if i < len(lines) - 1:
+                raise BadInput(f"{path}:{i + 1}: not a line of JSON") from None
+    return [r for r in records if isinstance(r, dict)]
+
+
+def progress(folder):
+    """How far the run in `folder` is: (rollouts in its log, the end record's status or "" while it has none)."""
+    path = Path(folder) / "log.jsonl"
+    records = read_log(path) if path.exists() else []
+    rollouts = max((r.get("rollouts", 0) for r in records if r.get("type") in ("step", "eval")), default=0)
+    return rollouts, records[-1].get("status", "") if records and records[-1].get("type") == "end" else ""
+
+
+def finished(cfg, folder):
+    """True where the run in `folder` ended for good: it diverged, was pruned, or made all M updates of this budget."""
+    rollouts, status = progress(folder)
+    return status in ("diverged", "pruned") or (status == "budget" and rollouts >= derive(cfg)["M"] * derive(cfg)["B"])
+
+
+def cells(cfg):
+    """The runs of a sweep over seeds x bps x ns with B_p n <= B_max: a list of resolved dicts, cheapest updates last.
+
+    Large B first: those runs are the quickest per rollout, so a sweep shows early whether its large batches hold.
+    """
+    grid = [dict(cfg, B_p=B_p, n=n, seed=seed) for seed in map(int, cfg["seeds"].split()) for B_p in map(int, cfg["bps"].split())
+            for n in map(int, cfg["ns"].split()) if not cfg["B_max"] or B_p * n <= cfg["B_max"]]
+    return sorted(grid, key=lambda c: (c["seed"], -c["B_p"] * c["n"]))
+
+
+def main(argv):
+    if argv[:1] == ["cells"]:
+        cfg = parse(argv[1:], __doc__)
+        for c in cells(cfg):
+            check(c), check_run(c)
+            folder = Path(c["runs"]) / run_name(c)
+            rollouts, status = progress(folder)
+            state = "done" if finished(c, folder) else "todo"
+            print(c["B_p"], c["n"], c["seed"], derive(c)["M"] * derive(c)["B"], rollouts, state, status or "-", folder, sep="\t")
+    else:
+        cfg = parse(argv, __doc__)
+        print(json.dumps(dict(config=cfg, derived=derive(cfg)), indent=1))
+
+
+if __name__ == "__main__":
+    entry(main)
