@@ -1,0 +1,110 @@
+"""evaluate.py: a model on a problem file -> avg@k, best@k, worst@k with standard errors, and the pass@1 distribution.
+
+    python evaluate.py --model=data/arithmetic/base                          # the recipe's validation problems
+    python evaluate.py --model=runs/easy/Bp8_n4_seed0_1a2b3c4d --samples=16  # a run: its exported model, or its last checkpoint
+    python evaluate.py --model=Qwen/Qwen3-4B-Instruct-2507 --val_set=mine.jsonl --samples=16 --k=8 --out=results/mine
+
+Prints a table and writes `eval.json` and `eval.png` to `out` (default: results beside the model, DIR/eval/PROBLEMS, or runs/eval/ for
+a hub name). Needs config.py, sample.py.
+"""
+from pathlib import Path
+
+import numpy as np
+
+import sample
+from config import BadInput, aside, entry, parse, save_json
+
+
+def at_k(correct, samples, k):
+    """Unbiased avg@k, best@k and worst@k of each problem, from c right of s rollouts: three arrays of the shape of `correct`.
+
+    best@k = 1 - C(s - c, k) / C(s, k), some of k rollouts right (pass@k; Chen et al. 2021, eq. 1); worst@k = C(c, k) / C(s, k), all of
+    them; avg@k = c / s. Raises ValueError where k > s: k rollouts cannot be drawn from s.
+    """
+    c = np.asarray(correct, float)
+    if k > samples:
+        raise ValueError(f"k={k} rollouts cannot be drawn from {samples}")
+    def none_of(bad):  # C(bad, k) / C(s, k) as a product, exactly 0 where bad < k
+        return np.prod([np.clip(bad - i, 0, None) / (samples - i) for i in range(k)], axis=0)
+    return c / samples, 1 - none_of(samples - c), none_of(c)
+
+
+def summary(correct, samples, k):
+    """{"avg@k": (mean, standard error), ...} over problems.
+
+    The error is the spread over problems divided by sqrt(P): it covers the choice of problems and the noise of the rollouts
+    together, and not the seed of training.
+    """
+    P = len(correct)
+    return {f"{name}@{k}": (float(v.mean()), float(v.std(ddof=1) / np.sqrt(P)) if P > 1 else float("nan"))
+            for name, v in zip(("avg", "best", "worst"), at_k(correct, samples, k))}
+
+
+def count_right(problems, prompts, model, tokenizer, cfg, key, progress=None):
+    """Rollouts graded: a list with the number right of cfg["samples"] for each problem, in order.
+
+    `key` names the evaluation, such as (seed, "val", step); problem j of it has its own noise.
+    """
+    seeds = [sample.rollout_seed(*key, j) for j in range(len(problems))]
+    rollouts = sample.generate(model, tokenizer, prompts, cfg["samples"], seeds, cfg, progress)
+    return sample.grade(problems, rollouts, tokenizer, cfg).sum(1).int().tolist()
+
+
+def eval_record(problems, correct, cfg, step, rollouts, tokens, name="val"):
+    """The log's eval record (SPEC of the log: README)."""
+    means = {metric: mean for metric, (mean, _) in summary(correct, cfg["samples"], cfg["k"]).items()}
+    return dict(type="eval", step=step, rollouts=rollouts, tokens=tokens, set=name, k=cfg["k"], **means,
+                samples=cfg["samples"], set_hash=sample.set_hash(problems), correct=correct)
+
+
+def model_folder(path):
+    """A run's folder -> its exported model, or its newest complete checkpoint; any other path or hub name -> itself."""
+    path = Path(path)
+    if (path / "config.json").exists() or not (path / "log.jsonl").exists():
+        return str(path)
+    found = [path / "model"] if (path / "model" / "config.json").exists() else sorted(path.glob("ckpt/step_*/config.json"))
+    if not found:
+        raise BadInput(f"--model={path}: the run has neither an exported model nor a checkpoint yet")
+    return str(found[-1] if found[-1].is_dir() else found[-1].parent)
+
+
+def draw(correct, samples, path, title):
+    """Histogram of the pass@1 of the problems, the shares at 0 and at 1 named."""
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    rate = np.asarray(correct) / samples
+    fig, ax = plt.subplots(figsize=(8, 4), dpi=150, layout="constrained")
+    ax.hist(rate, bins=(np.arange(samples + 2) - 0.5) / samples if samples <= 32 else 33, color="#0072B2", rwidth=0.9)
+    ax.set(xlabel=f"pass@1 of a problem, from {samples} rollouts", ylabel="problems", title=title, xlim=(-0.6 / samples, 1 + 0.6 / samples))
+    ax.text(0.5, 0.95, f"never right {np.mean(rate == 0):.1%}    always right {np.mean(rate == 1):.1%}", transform=ax.transAxes, ha="center", va="top")
+    with aside(path) as part:
+        fig.savefig(part)
+    plt.close(fig)
+
+
+def main(argv):
+    cfg = parse(argv, __doc__)
+    from tqdm import tqdm
+    problems = sample.read_problems(cfg["val_set"])
+    folder = model_folder(cfg["model"])
+    model, tokenizer = sample.load_model(folder, cfg["device"])
+    prompts = sample.encode(problems, tokenizer, cfg["max_prompt_tokens"])
+    with tqdm(total=len(problems) * cfg["samples"], desc="evaluate", unit="rollout", mininterval=1) as bar:
+        correct = count_right(problems, prompts, model, tokenizer, cfg, (cfg["seed"], "evaluate"), bar)
+    stats = summary(correct, cfg["samples"], cfg["k"])
+    print(f"{folder} on {cfg['val_set']}: {len(problems)} problems, {cfg['samples']} rollouts each at temperature {cfg['temperature']:g}")
+    for metric, (mean, error) in stats.items():
+        print(f"  {metric:8s} {mean:.4f} +- {error:.4f} (standard error over problems)")
+    print(f"  never right {np.mean(np.asarray(correct) == 0):.1%}, always right {np.mean(np.asarray(correct) == cfg['samples']):.1%}")
+    beside = Path(folder) if Path(folder).is_dir() else Path("runs/eval") / Path(folder).name
+    out = Path(cfg["out"] or beside / "eval" / Path(cfg["val_set"]).stem)
+    draw(correct, cfg["samples"], out / "eval.png", f"{Path(cfg['val_set']).stem}: avg@{cfg['k']} {stats['avg@' + str(cfg['k'])][0]:.3f}, {cfg['model']}")
+    save_json(out / "eval.json", dict(config=cfg, model=folder, set_hash=sample.set_hash(problems), samples=cfg["samples"],
+                                      stats={m: dict(mean=mean, se=se) for m, (mean, se) in stats.items()},
+                                      ids=[p["id"] for p in problems], correct=correct), indent=None)
+    print(f"  {out}/eval.json, {out}/eval.png")
+
+
+if __name__ == "__main__":
+    entry(main)

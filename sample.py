@@ -1,0 +1,350 @@
+"""sample.py: problems -> rollouts -> rewards, and as a script: how hard each problem is for a model.
+
+    python sample.py                                          # data/arithmetic and its base model
+    python sample.py --data=data/mine --model=Qwen/Qwen3-4B-Instruct-2507 --samples=16
+
+Reads a problem file, {"id", "prompt", "answer", ...} a line, and a model. Writes under DATA/splits/MODEL/
+- `pass_rates.jsonl`, {"id", "samples", "correct"} a line, appended as measured: a killed measurement goes on where it was;
+- the splits {easy,hard,very_easy,extreme,mixed}_{train,val}.jsonl by the paper's bands of avg@16 (section 3, factor 1);
+- `difficulty.png` and `difficulty.json`, the histogram of pass rates with the bands.
+
+The three rooms that other stages use: problem files (`read_problems`, `encode`), the engine (`generate`) and the verifier
+(`reward`: put your own reward there). Needs config.py.
+"""
+import hashlib
+import json
+import os
+import random
+import sys
+from pathlib import Path
+
+from config import BadInput, append, aside, entry, parse, read_log, save_json
+
+# avg@s for all; Easy and Hard are the paper's main splits, Very Easy is from its study of mixtures
+BANDS = dict(easy=(0.3, 0.6), hard=(0.0, 0.0625), very_easy=(0.6, 0.9))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Problem files
+
+def read_problems(path):
+    """A problem file -> a list of dicts with unique "id", "prompt" and "answer" as strings; other fields are kept.
+
+    Raises BadInput that names the file and the line.
+    """
+    try:
+        lines = Path(path).read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as e:
+        raise BadInput(f"{path}: no readable problem file ({getattr(e, 'strerror', None) or 'not UTF-8 text'})") from None
+    problems, where = [], {}
+    for i, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            problem = json.loads(line)
+            if not isinstance(problem, dict):
+                raise ValueError
+        except ValueError:
+            raise BadInput(f"{path}:{i}: not a JSON object") from None
+        for field in ("id", "prompt", "answer"):
+            if str(problem.get(field) if problem.get(field) is not None else "").strip() == "":
+                raise BadInput(f"{path}:{i}: the problem has no {field}")
+            problem[field] = str(problem[field])
+        if problem["id"] in where:
+            raise BadInput(f"{path}:{i}: id {problem['id']} is that of line {where[problem['id']]} too")
+        where[problem["id"]] = i
+        problems.append(problem)
+    if not problems:
+        raise BadInput(f"{path}: holds no problem")
+    return problems
+
+
+def write_problems(path, problems):
+    """Write a problem file aside and rename it."""
+    with aside(path) as part:
+        part.write_text("".join(json.dumps(p) + "\n" for p in problems))
+
+
+def set_hash(problems):
+    """12 hex digits that change with any id, prompt or answer, or with their order."""
+    return hashlib.sha256("\n".join(json.dumps([p["id"], p["prompt"], p["answer"]]) for p in problems).encode()).hexdigest()[:12]
+
+
+def subset(problems, D, seed):
+    """D problems by a seeded shuffle, 0 = all; for one seed the smaller D lies inside the larger. Raises BadInput if D is too large."""
+    if D > len(problems):
+        raise BadInput(f"--D={D}: the training set holds only {len(problems)} problems")
+    order = random.Random(f"subset {seed}").sample(range(len(problems)), len(problems))
+    return [problems[i] for i in sorted(order[:D])] if D else problems
+
+
+def encode(problems, tokenizer, max_prompt_tokens):
+    """Prompts as token ids, a list of lists. A tokenizer with a chat template gets the prompt as one user turn.
+
+    Raises BadInput that names the first problem whose prompt is over `max_prompt_tokens`.
+    """
+    if tokenizer.chat_template:
+        texts = [tokenizer.apply_chat_template([dict(role="user", content=p["prompt"])], tokenize=False, add_generation_prompt=True)
+                 for p in problems]
+    else:
+        texts = [p["prompt"] for p in problems]
+    # a template writes its own special tokens
+    prompts = tokenizer(texts, add_special_tokens=not tokenizer.chat_template)["input_ids"]
+    for p, ids in zip(problems, prompts):
+        if not ids or len(ids) > max_prompt_tokens:
+            raise BadInput(f"problem {p['id']}: its prompt has {len(ids)} tokens, --max_prompt_tokens={max_prompt_tokens}")
+    return prompts
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The engine
+
+def load_model(path, device="auto"):
+    """A transformers folder or hub name -> (causal LM in fp32, eval mode, on the device; its tokenizer). Raises BadInput."""
+    import torch
+    import transformers
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BadInput("--device=cuda: torch sees no GPU here")
+    folder = Path(path)
+    if (folder.exists() or str(path).startswith((".", "/", "~")) or str(path).count("/") != 1) and not (folder / "config.json").exists():
+        raise BadInput(f"--model={path}: no transformers folder (it has no config.json)")
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path, padding_side="left")
+        model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    except Exception as e:  # transformers raises what it likes: OSError, ValueError, safetensors' own, ...
+        reason = str(e).strip().splitlines() or [type(e).__name__]
+        raise BadInput(f"--model={path}: transformers cannot load it ({reason[0][:200]})") from None
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return model.to(device).eval(), tokenizer
+
+
+def stop_ids(model, tokenizer):
+    """The token ids that end a response: those of the generation config, which for chat models are several, or the tokenizer's."""
+    ids = model.generation_config.eos_token_id
+    ids = tokenizer.eos_token_id if ids is None else ids
+    return ids if isinstance(ids, list) else [ids]
+
+
+def rollout_seed(*key):
+    """A 63-bit seed from what names a group of rollouts, such as (seed, "train", step, j): no two stages share their noise."""
+    return int.from_bytes(hashlib.sha256(json.dumps(key).encode()).digest()[:8], "big") >> 1
+
+
+def sample_tokens(logits, u, temperature, top_p):
+    """Inverse-CDF sampling: logits (R, V) and uniforms u (R,) in (0, 1] -> token ids (R,), their log-probs (R,).
+
+    One uniform a token makes a rollout a function of its own numbers alone, whatever it is batched with. The log-probs
+    are those of the distribution that was sampled, at this temperature and renormalised over the nucleus if top_p < 1.
+    """
+    import torch
+    logp = torch.log_softmax(logits.float() / temperature, -1)
+    if top_p < 1:
+        ordered, order = logp.sort(-1, descending=True)
+        outside = ordered.exp().cumsum(-1) - ordered.exp() >= top_p  # mass before the token; the first one always stays
+        logp = torch.log_softmax(logp.masked_fill(outside.scatter(-1, order, outside), -torch.inf), -1)
+    cdf = logp.exp().cumsum(-1)
+    # u times the last value, not u: in fp32 the sum over a large vocabulary is not 1
+    tokens = (cdf < u[:, None] * cdf[:, -1:]).sum(-1)
+    return tokens, logp.gather(-1, tokens[:, None])[:, 0]
+
+
+def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None):
+    """The transformers engine: n rollouts for each prompt.
+
+    prompts: P lists of token ids; seeds: P ints, rollout i of prompt j uses row i of the uniforms of seeds[j], so the result depends
+    neither on `gen_batch` nor on what else is in the call. cfg: temperature, top_p, max_new_tokens, gen_batch.
+    Returns a dict of CPU tensors, prompt-major, so that a reshape to (P, n) gives the groups (T = longest response):
+        tokens (P n, T) int64, the stop token included and padded behind; logps (P n, T) float32; length (P n,) tokens of a
+        response; stopped (P n,) bool, False where it was cut off at max_new_tokens.
+    """
+    import torch
+    T, pad = cfg["max_new_tokens"], tokenizer.pad_token_id
+    stop = torch.tensor(stop_ids(model, tokenizer), device=model.device)
+    rows = min(n, cfg["gen_batch"])           # rollouts of a prompt that are decoded together
+    per_call = max(1, cfg["gen_batch"] // n)  # prompts that are decoded together
+    tokens, logps = torch.full((len(prompts), n, T), pad), torch.zeros(len(prompts), n, T)
+    length, stopped = torch.zeros(len(prompts), n, dtype=torch.long), torch.zeros(len(prompts), n, dtype=torch.bool)
+    order = sorted(range(len(prompts)), key=lambda j: -len(prompts[j]))  # alike lengths together: less padding
+    for first in range(0, len(order), per_call):
+        js = order[first:first + per_call]
+        u = 1 - torch.stack([torch.rand(n, T, generator=torch.Generator().manual_seed(seeds[j])) for j in js])  # (J, n, T) in (0, 1]
+        width = max(len(prompts[j]) for j in js)
+        ids = torch.tensor([[pad] * (width - len(prompts[j])) + prompts[j] for j in js], device=model.device)
+        mask = torch.tensor([[0] * (width - len(prompts[j])) + [1] * len(prompts[j]) for j in js], device=model.device)
+        for start in range(0, n, rows):
+            part = slice(start, min(start + rows, n))
+            out = decode(model, ids, mask, u[:, part].flatten(0, 1).to(model.device), stop, pad, cfg["temperature"], cfg["top_p"])
+            for whole, piece in zip((tokens, logps, length, stopped), out):
+                whole[js, part] = piece.unflatten(0, (len(js), -1)).cpu()
+            if progress is not None:
+                progress.update(u[:, part, 0].numel())
+    longest = int(length.max())
+    return dict(tokens=tokens.flatten(0, 1)[:, :longest], logps=logps.flatten(0, 1)[:, :longest],
+                length=length.flatten(), stopped=stopped.flatten())
+
+
+def decode(model, ids, mask, u, stop, pad, temperature, top_p):
+    """Prefill J left-padded prompts once, ids and mask (J, L), and decode R / J rollouts of each with the uniforms u (R, T).
+
+    Returns tokens (R, T), log-probs (R, T), lengths (R,) and stopped (R,).
+    """
+    import torch
+    from transformers import DynamicCache
+    (R, T), r = u.shape, u.shape[0] // ids.shape[0]
+    tokens, logps = u.new_full((R, T), pad, dtype=torch.long), torch.zeros_like(u)
+    length, stopped = tokens.new_full((R,), T), torch.zeros(R, dtype=torch.bool, device=u.device)
+    cache = DynamicCache(config=model.config)
+    padded = not bool(mask.all())  # without padding, attention needs no mask and is faster
+    position = (mask.cumsum(-1) - 1).clamp(min=0)
+    with torch.no_grad(), torch.autocast(model.device.type, torch.bfloat16, enabled=model.device.type == "cuda"):
+        logits = model(input_ids=ids, attention_mask=mask if padded else None, position_ids=position,
+                       past_key_values=cache, logits_to_keep=1).logits[:, -1].repeat_interleave(r, 0)  # (R, V)
+        cache.batch_repeat_interleave(r)
+        mask, position = mask.repeat_interleave(r, 0), position[:, -1:].repeat_interleave(r, 0)
+        row = torch.arange(R, device=u.device)  # which rollout a row of the cache belongs to
+        for t in range(T):
+            token, logp = sample_tokens(logits, u[row, t], temperature, top_p)
+            open_ = ~stopped[row]
+            tokens[row[open_], t], logps[row[open_], t] = token[open_], logp[open_]
+            ended = row[open_ & torch.isin(token, stop)]
+            length[ended], stopped[ended] = t + 1, True
+            alive = ~stopped[row]
+            left = int(alive.sum())
+            if left == 0 or t == T - 1:
+                break
+            if left <= 0.75 * len(row):  # copying the cache pays once a quarter of its rows are done
+                keep = alive.nonzero()[:, 0]
+                cache.batch_select_indices(keep)
+                row, token, mask, position = row[keep], token[keep], mask[keep], position[keep]
+            mask, position = torch.cat([mask, mask.new_ones(len(row), 1)], 1), position + 1
+            logits = model(input_ids=token[:, None], attention_mask=mask if padded else None, position_ids=position,
+                           past_key_values=cache, logits_to_keep=1).logits[:, -1]
+    return tokens, logps, length, stopped
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The verifier
+
+def reward(problem, text, cfg):
+    """The reward of one rollout: the one place for your own. `text` is what the model wrote, a hostile input.
+
+    verifier=exact: 1.0 if what follows the last '#' is the problem's answer, blanks aside, else 0.0.
+    """
+    return float("#" in text and text.rpartition("#")[2].strip() == problem["answer"].strip())
+
+
+def grade(problems, rollouts, tokenizer, cfg):
+    """Rewards of n rollouts for each of P problems, in the order of `generate`: a (P, n) float32 tensor."""
+    import torch
+    texts = tokenizer.batch_decode([ids[:k] for ids, k in zip(rollouts["tokens"].tolist(), rollouts["length"].tolist())],
+                                   skip_special_tokens=True)
+    n = len(texts) // len(problems)
+    return torch.tensor([reward(problems[i // n], text, cfg) for i, text in enumerate(texts)]).reshape(len(problems), n)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The script: difficulty
+
+def measure(problems, model, tokenizer, cfg, path):
+    """Count right answers in cfg["s"] rollouts of every problem, then in s_zero for those with none right.
+
+    Returns {id: {samples: right}} with what stands after s rollouts and after each further helping. Each is a line of `path` as
+    soon as it is there, and what is there is not measured again. A problem's rollouts depend on its id alone, so the numbers are the
+    same however often the work was cut off.
+    """
+    from tqdm import tqdm
+    counts = {p["id"]: {0: 0} for p in problems}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        for r in read_log(path):
+            counts.get(r["id"], {})[r["samples"]] = r["correct"]
+        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)  # half a line of a killed measurement
+    prompts = dict(zip(counts, encode(problems, tokenizer, cfg["max_prompt_tokens"])))
+    # those with none right get more in doublings, so that most drop out early: 16, 32, 64, 128
+    goals = [cfg["s"]] + [min(cfg["s"] * 2 ** i, cfg["s_zero"]) for i in range(1, 20) if cfg["s"] * 2 ** (i - 1) < cfg["s_zero"]]
+    with open(path, "ab", buffering=0) as file:
+        for goal in goals:
+            todo = [p for p in problems if max(counts[p["id"]]) < goal and (goal == cfg["s"] or not any(counts[p["id"]].values()))]
+            more = goal - max(counts[todo[0]["id"]]) if todo else 0
+            per_call = max(1, cfg["gen_batch"] // max(1, more))
+            for i in tqdm(range(0, len(todo), per_call), desc=f"{goal} rollouts for {len(todo)} problems", mininterval=1, disable=not todo):
+                batch = todo[i:i + per_call]
+                seeds = [rollout_seed("difficulty", p["id"], goal) for p in batch]
+                rollouts = generate(model, tokenizer, [prompts[p["id"]] for p in batch], more, seeds, cfg)
+                for p, right in zip(batch, grade(batch, rollouts, tokenizer, cfg).sum(1).int().tolist()):
+                    counts[p["id"]][goal] = max(counts[p["id"]].values()) + right
+                    append(file, dict(id=p["id"], samples=goal, correct=counts[p["id"]][goal]))
+    return counts
+
+
+def make_splits(problems, counts, cfg):
+    """Problems with their counts -> {split name: {"train": [...], "val": [...]}}, bands by avg@s.
+
+    A problem is for training or for validation once and for all splits: `extreme` (none right in s_zero) and `mixed` (half Hard, half
+    Easy) take over what their bands assigned. So whoever trains on one split can be evaluated on every other.
+    """
+    order = [dict(p, pass_rate=counts[p["id"]][cfg["s"]] / cfg["s"], samples=max(counts[p["id"]]), correct=max(counts[p["id"]].values()))
+             for p in random.Random("splits").sample(problems, len(problems))]
+    splits = {}
+    for name, (low, high) in BANDS.items():
+        band = [p for p in order if low <= p["pass_rate"] <= high]
+        splits[name] = dict(val=band[:cfg["n_val"]], train=band[cfg["n_val"]:])
+    zero = {part: [p for p in splits["hard"][part] if p["correct"] == 0 and p["samples"] >= cfg["s_zero"] > 0] for part in ("val", "train")}
+    splits["extreme"] = zero
+    splits["mixed"] = {part: [p for pair in zip(splits["hard"][part], splits["easy"][part]) for p in pair] for part in ("val", "train")}
+    splits["mixed"]["val"] = splits["mixed"]["val"][:cfg["n_val"]]
+    return splits
+
+
+def draw_difficulty(rates, samples, splits, path, title):
+    """Histogram of pass rates (one number a problem) with the bands of the splits and their sizes."""
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    fig, ax = plt.subplots(figsize=(9, 4.2), dpi=150, layout="constrained")
+    for (name, (low, high)), colour in zip(BANDS.items(), ("#0072B2", "#D55E00", "#009E73")):
+        size = {part: len(splits[name][part]) for part in ("train", "val")}
+        ax.axvspan(low - (0.02 if low == 0 else 0), high, color=colour, alpha=0.16, lw=0,
+                   label=f"{name.replace('_', ' ')} [{low:g}, {high:g}]: {size['train']:,} train + {size['val']:,} val")
+    ax.hist(rates, bins=[(i - 0.5) / samples for i in range(samples + 2)], color="0.25", rwidth=0.7)
+    ax.set(xlabel="pass rate of a problem over the rollouts", ylabel="problems", title=title, xlim=(-0.03, 1.03))
+    ax.legend(frameon=False)
+    with aside(path) as part:
+        fig.savefig(part)
+    plt.close(fig)
+
+
+def main(argv):
+    cfg = parse(argv, __doc__)
+    problems = read_problems(cfg["problems"])
+    folder = Path(cfg["out"] or Path(cfg["data"]) / "splits" / Path(cfg["model"]).name)
+    model, tokenizer = load_model(cfg["model"], cfg["device"])
+    counts = measure(problems, model, tokenizer, cfg, folder / "pass_rates.jsonl")
+    splits = make_splits(problems, counts, cfg)
+    rates = [counts[p["id"]][cfg["s"]] / cfg["s"] for p in problems]
+    title = f"{Path(cfg['model']).name}: {len(problems):,} problems, {cfg['s']} rollouts each at temperature {cfg['temperature']:g}"
+    draw_difficulty(rates, min(cfg["s"], 40), splits, folder / "difficulty.png", title)
+    print(f"{title}: mean {sum(rates) / len(rates):.3f}")
+    sizes = {}
+    for name, split in splits.items():
+        sizes[name] = {part: len(split[part]) for part in split}
+        if not split["train"] or len(split["val"]) < cfg["n_val"]:
+            print(f"  {name:10s} {sizes[name]['train']:6d} train {sizes[name]['val']:6d} val   fewer than --n_val={cfg['n_val']} to validate on: "
+                  f"{'measure more problems' if cfg['s_zero'] or name != 'extreme' else 'needs --s_zero=128'}")
+        else:
+            print(f"  {name:10s} {sizes[name]['train']:6d} train {sizes[name]['val']:6d} val")
+        for part in split:
+            if split[part]:
+                write_problems(folder / f"{name}_{part}.jsonl", split[part])
+    save_json(folder / "difficulty.json", dict(model=cfg["model"], problems=cfg["problems"], set_hash=set_hash(problems), sizes=sizes,
+                                               rollouts=sum(max(c) for c in counts.values()), temperature=cfg["temperature"]))
+    print(f"  {folder}/difficulty.png")
+
+
+if __name__ == "__main__":
+    entry(main)
