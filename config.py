@@ -2,7 +2,7 @@
 
     python config.py --help                              # every key, its value, what it means
     python config.py --data=data/arithmetic --n=16       # the resolved dict and what is derived from it, as JSON
-    python config.py cells --runs=runs/easy --ns="2 4"   # the cells of a sweep and how far each one is
+    python config.py commands --ns="2 4" --bps="8"       # the training commands of a sweep that are not finished yet
 
 Layers, later beats earlier: the dict below (the paper's scale), `defaults.json` of the data folder (for models that
 live in that folder), the recipe, then the command line from left to right, where `--config=FILE.json` stands for the keys
@@ -16,6 +16,7 @@ import json
 import math
 import os
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -89,6 +90,8 @@ CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo",), lr_scaling=("sqrt", "linea
 # The keys that are no part of a run's identity: the budget, the folders, the knobs of memory and speed, the other stages'.
 NOT_IN_NAME = set("C data B_max problems s s_zero n_val runs out device gen_batch micro_tokens save_every "
                   "ns bps seeds view metric unit bin points boot".split())
+
+RUNNING = ("device", "gen_batch", "micro_tokens", "save_every")  # of these, the ones that a training command takes
 
 
 class BadInput(ValueError):
@@ -257,6 +260,19 @@ def derive(cfg):
     return dict(B=B, M=cfg["C"] // B, lr=lr, run=run_name(cfg))
 
 
+def command(cfg, more=(), python="python"):
+    """The line that starts the run `cfg`: the keys that its recipe and data folder do not give by themselves, and `more`."""
+    first = ["recipe"] + [key for key in ("data", "model") if cfg[key] != config[key]]
+    if "model" in first and Path(cfg["model"]).is_relative_to(cfg["data"]):
+        first.remove("model")  # the data folder's own defaults.json names it, where there is one
+    words = [f"--{key}={cfg[key]}" for key in first]
+    plain = parse(words)
+    words += [f"--{key}={cfg[key]}" for key in config if key not in ("B_p", "n", "C", "seed", "recipe", "out", *more)
+              and (key in identity(cfg) or key in RUNNING) and cfg[key] != plain[key]]
+    words += [f"--{key}={cfg[key]}" for key in ("B_p", "n", "C", *more)]
+    return shlex.join([python, "train_grpo.py", *words])
+
+
 def identity(cfg):
     """The part of the dict that makes a run this experiment and no other: all keys but the budget and the knobs."""
     return {key: cfg.get(key, config[key]) for key in config if key not in NOT_IN_NAME}
@@ -282,6 +298,19 @@ def aside(path):
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def at_k(metric, samples):
+    """avg@k, best@k or worst@k of a problem with c right of s = `samples` rollouts, for c = 0..s: a list of s + 1 floats.
+
+    Unbiased for k rollouts drawn without replacement (Chen et al. 2021, eq. 1): avg@k = c / s, best@k = 1 - C(s - c, k) / C(s, k), some of
+    them right, worst@k = C(c, k) / C(s, k), all of them. Raises BadInput where k > s.
+    """
+    kind, k = metric.split("@")[0], int(metric.split("@")[1])
+    if k > samples:
+        raise BadInput(f"--metric={metric}: needs {k} rollouts per problem, an evaluation here has {samples}")
+    share = [math.comb(c, k) / math.comb(samples, k) for c in range(samples + 1)]
+    return dict(avg=[c / samples for c in range(samples + 1)], best=[1 - x for x in reversed(share)], worst=share)[kind]
 
 
 def finite(value):
@@ -351,7 +380,7 @@ def finished(cfg, folder):
 
 
 def cells(cfg):
-    """The runs of a sweep over seeds x bps x ns with B_p n <= B_max: a list of resolved dicts, cheapest updates last.
+    """The runs of a sweep over seeds x bps x ns with B_p n <= B_max: a list of resolved dicts.
 
     Large B first: those runs are the quickest per rollout, so a sweep shows early whether its large batches hold.
     """
@@ -360,18 +389,59 @@ def cells(cfg):
     return sorted(grid, key=lambda c: (c["seed"], -c["B_p"] * c["n"]))
 
 
+def calibration(cfg):
+    """Two short runs that time a sweep's updates: its smallest batch, and the largest of up to 16 times that."""
+    grid = sorted(cells(cfg), key=lambda c: c["B_p"] * c["n"])
+    sizes = [c["B_p"] * c["n"] for c in grid]
+    pick = [grid[0], [c for c, B in zip(grid, sizes) if B <= 16 * sizes[0]][-1]]
+    return [dict(c, runs=str(Path(cfg["runs"]) / ".calibration"), C=max(2 * B, min(64 * B, 1024)), seed=-1 % 2**31)
+            for c, B in zip(pick, (c["B_p"] * c["n"] for c in pick))]
+
+
+def seconds(cfg):
+    """Estimated seconds of work left in each unfinished cell, from the calibration runs: an update takes a + b B seconds."""
+    points, evaluation, loading = [], 1.0, 10.0
+    for path in sorted((Path(cfg["runs"]) / ".calibration").glob("*/log.jsonl")):
+        records = read_log(path)
+        steps = [r for r in records if r.get("type") == "step"]
+        if len(steps) > 1:
+            times = sorted(r["gen_s"] + r["train_s"] for r in steps[1:])
+            points.append((records[0]["derived"]["B"], times[len(times) // 2]))
+            evaluation = steps[0]["wall_s"] - steps[0]["gen_s"] - steps[0]["train_s"]  # the one before the first update
+            loading = records[0].get("loading_s", loading)
+    if not points:
+        return None
+    (B0, t0), (B1, t1) = min(points), max(points)
+    b = max(0.0, (t1 - t0) / (B1 - B0)) if B1 > B0 else t0 / B0
+    a = max(0.0, t0 - b * B0)
+    todo = []
+    for c in cells(cfg):
+        d, rollouts = derive(c), progress(Path(c["runs"]) / run_name(c))[0]
+        if not finished(c, Path(c["runs"]) / run_name(c)):
+            left = max(0, d["M"] * d["B"] - rollouts)
+            todo.append(loading + left / d["B"] * (a + b * d["B"]) + (1 + left / c["eval_every"]) * evaluation)
+    return todo
+
+
 def main(argv):
-    if argv[:1] == ["cells"]:
-        cfg = parse(argv[1:], __doc__)
-        for c in cells(cfg):
+    verb = argv[0] if argv and not argv[0].startswith("-") else ""
+    keys = [word for word in argv[1:] if not word.startswith("-")] if verb == "show" else []
+    cfg = parse([word for word in argv if word != verb and word not in keys], __doc__)
+    if verb == "":
+        print(json.dumps(dict(config=cfg, derived=derive(cfg)), indent=1))
+    elif verb == "show":
+        print("\t".join(str(cfg[key]) for key in keys))
+    elif verb in ("commands", "calibrate"):
+        for c in cells(cfg) if verb == "commands" else calibration(cfg):
             check(c), check_run(c)
             folder = Path(c["runs"]) / run_name(c)
-            rollouts, status = progress(folder)
-            state = "done" if finished(c, folder) else "todo"
-            print(c["B_p"], c["n"], c["seed"], derive(c)["M"] * derive(c)["B"], rollouts, state, status or "-", folder, sep="\t")
+            if not finished(c, folder):
+                print(command(c, ("seed", "B_max"), os.environ.get("PYTHON") or ".venv/bin/python"), f"--out={folder}")
+    elif verb == "plan":
+        todo, grid = seconds(cfg), cells(cfg)
+        print(len(grid), len(todo or []), sum(derive(c)["M"] * derive(c)["B"] for c in grid), round(sum(todo or [])))
     else:
-        cfg = parse(argv, __doc__)
-        print(json.dumps(dict(config=cfg, derived=derive(cfg)), indent=1))
+        raise BadInput(f"{verb}: no such verb; show, commands, calibrate or plan")
 
 
 if __name__ == "__main__":

@@ -12,32 +12,17 @@ from pathlib import Path
 import numpy as np
 
 import sample
-from config import BadInput, aside, entry, parse, save_json
-
-
-def at_k(correct, samples, k):
-    """Unbiased avg@k, best@k and worst@k of each problem, from c right of s rollouts: three arrays of the shape of `correct`.
-
-    best@k = 1 - C(s - c, k) / C(s, k), some of k rollouts right (pass@k; Chen et al. 2021, eq. 1); worst@k = C(c, k) / C(s, k), all of
-    them; avg@k = c / s. Raises ValueError where k > s: k rollouts cannot be drawn from s.
-    """
-    c = np.asarray(correct, float)
-    if k > samples:
-        raise ValueError(f"k={k} rollouts cannot be drawn from {samples}")
-    def none_of(bad):  # C(bad, k) / C(s, k) as a product, exactly 0 where bad < k
-        return np.prod([np.clip(bad - i, 0, None) / (samples - i) for i in range(k)], axis=0)
-    return c / samples, 1 - none_of(samples - c), none_of(c)
+from config import BadInput, aside, at_k, entry, parse, save_json
 
 
 def summary(correct, samples, k):
-    """{"avg@k": (mean, standard error), ...} over problems.
+    """{"avg@k": (mean, standard error), ...} over problems, from the number right of `samples` rollouts of each; best and worst unbiased.
 
     The error is the spread over problems divided by sqrt(P): it covers the choice of problems and the noise of the rollouts
     together, and not the seed of training.
     """
-    P = len(correct)
-    return {f"{name}@{k}": (float(v.mean()), float(v.std(ddof=1) / np.sqrt(P)) if P > 1 else float("nan"))
-            for name, v in zip(("avg", "best", "worst"), at_k(correct, samples, k))}
+    each = {f"{kind}@{k}": np.array(at_k(f"{kind}@{k}", samples))[correct] for kind in ("avg", "best", "worst")}
+    return {metric: (float(v.mean()), float(v.std(ddof=1) / np.sqrt(len(v))) if len(v) > 1 else float("nan")) for metric, v in each.items()}
 
 
 def count_right(problems, prompts, model, tokenizer, cfg, key, progress=None):

@@ -19,12 +19,11 @@ To use it elsewhere copy it with config.py. Needs numpy; matplotlib for the figu
 """
 import csv
 import math
-import shlex
 from pathlib import Path
 
 import numpy as np
 
-from config import BadInput, aside, config, derive, entry, identity, parse, read_json, save_json
+from config import BadInput, aside, command, config, derive, entry, parse, read_json, save_json
 
 FORMS = ("sigmoid", "logistic", "exponential")
 K_LAW = (0.5, 50.0)  # bounds of the law's k, per decade of C; the paper prints 50.00 once, surely where its search ended
@@ -343,18 +342,6 @@ def prescribe(C, front, laws):
                 status="observed" if observed else "extrapolated", caveat=caveat, near=near[-1] if near else None,
                 reward=reward, interval=None if each is None else [float(x) for x in np.percentile(each, LEVEL)],
                 command=command(run))
-
-
-def command(cfg):
-    """The line that starts a run of `cfg`: the keys that its recipe and data folder do not give by themselves."""
-    first = ["recipe"] + [key for key in ("data", "model") if cfg[key] != config[key]]
-    if "model" in first and Path(cfg["model"]).is_relative_to(cfg["data"]):
-        first.remove("model")  # the data folder's own defaults.json names it, where there is one
-    words = [f"--{key}={cfg[key]}" for key in first]
-    plain = identity(parse(words))
-    words += [f"--{key}={value}" for key, value in identity(cfg).items()
-              if value != plain[key] and key not in ("B_p", "n", "seed", "recipe")]
-    return shlex.join(["python", "train_grpo.py", *words, f"--B_p={cfg['B_p']}", f"--n={cfg['n']}", f"--C={cfg['C']}"])
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from config import BadInput, aside, cast, cells, config, entry, identity, parse, read_json, read_log, save_json
+from config import BadInput, aside, at_k, cast, cells, config, entry, identity, parse, read_json, read_log, save_json
 from fit_sigmoid import LEVEL, THIN, at_bounds, choose_form, curve, fit_curve, shape, si, wrap
 
 GRID = 121  # budgets at which curves are compared, evenly spaced in log C; crossings are interpolated between them
@@ -31,24 +31,6 @@ GRID = 121  # budgets at which curves are compared, evenly spaced in log C; cros
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Logs -> runs
-
-def reward_table(metric, samples):
-    """The reward of a problem with c right of s = `samples` rollouts, for c = 0..s: (s + 1,).
-
-    Unbiased for k rollouts drawn without replacement: avg@k = c / s, best@k = 1 - C(s-c, k) / C(s, k),
-    worst@k = C(c, k) / C(s, k). Raises BadInput where k > s.
-    """
-    kind, k = metric.split("@")[0], int(metric.split("@")[1])
-    if k > samples:
-        raise BadInput(f"--metric={metric}: the evaluations of these runs draw only {samples} rollouts per problem")
-    c = np.arange(samples + 1.0)
-    if kind == "avg":
-        return c / samples
-    right = c if kind == "worst" else samples - c
-    i = np.arange(k)[:, None]
-    ways = np.prod(np.maximum(right - i, 0) / (samples - i), axis=0)  # C(right, k) / C(s, k)
-    return ways if kind == "worst" else 1 - ways
-
 
 def read_run(folder, metric, unit):
     """One run folder -> dict(run, config, B_p, n, seed, C, values, reward, status, ...), or the reason why not (a str).
@@ -79,7 +61,7 @@ def read_run(folder, metric, unit):
     if "correct" in evals[0]:
         try:
             counts = np.array([r["correct"] for r in evals]).astype(int)
-            values = reward_table(metric, samples)[np.where(counts < 0, samples + 1, counts)]
+            values = np.array(at_k(metric, samples))[np.where(counts < 0, samples + 1, counts)]
         except (IndexError, TypeError, ValueError) as e:
             if isinstance(e, BadInput):
                 raise

@@ -29,6 +29,8 @@ import sys
 import time
 from pathlib import Path
 
+START = time.time()  # before torch is loaded: the header tells a sweep's estimate how long that takes
+
 import config
 from config import BadInput, append, derive, entry, parse
 
@@ -290,7 +292,7 @@ def main(argv):
     else:
         os.truncate(folder / "log.jsonl", 0)
         append(log, dict(type="header", schema=1, config=cfg, derived=d, **hashes, versions=versions(), commit=commit(),
-                         device=str(model.device), time=time.strftime("%Y-%m-%dT%H:%M:%S%z")))
+                         device=str(model.device), loading_s=time.time() - START, time=time.strftime("%Y-%m-%dT%H:%M:%S%z")))
         state = dict(step=0, tokens=0, skipped=0, bad_in_a_row=0, wall_s=0.0, log_bytes=None)
     start, last_eval = time.time() - state["wall_s"], None
     stop = []

@@ -17,7 +17,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import fit_sigmoid  # noqa: E402
 import frontier  # noqa: E402
-from config import BadInput, config, finite, identity, parse, run_name  # noqa: E402
+from config import BadInput, at_k, config, finite, identity, parse, run_name  # noqa: E402
 from simulate import crossing, simulate, truth  # noqa: E402
 
 PAPER = {"easy": (6.09, 4.75, 5.84, 2.73), "hard": (4.47, 7.23, 5.84, 2.79), "tokens": (6.62, 3.47, 9.18, 2.64),
@@ -68,17 +68,17 @@ def sweep(tmp_path_factory):
 def test_reward_is_the_mean_over_all_draws_of_k_rollouts(kind):
     score = dict(avg=lambda d: sum(d) / len(d), best=max, worst=min)[kind]
     for samples, k in ((4, 1), (4, 4), (6, 2), (7, 3)):
-        table = frontier.reward_table(f"{kind}@{k}", samples)
+        table = at_k(f"{kind}@{k}", samples)
         for c in range(samples + 1):
             draws = list(itertools.combinations([1] * c + [0] * (samples - c), k))
             assert table[c] == pytest.approx(sum(map(score, draws)) / len(draws))
-    assert frontier.reward_table("best@64", 512)[300] == pytest.approx(
+    assert at_k("best@64", 512)[300] == pytest.approx(
         1 - math.comb(212, 64) / math.comb(512, 64), rel=1e-12)  # large counts do not overflow
 
 
 def test_k_above_samples_is_refused():
     with pytest.raises(BadInput, match="best@8.*only 4"):
-        frontier.reward_table("best@8", 4)
+        at_k("best@8", 4)
 
 
 def slow_records(reward, width):

@@ -1,0 +1,169 @@
+#!/usr/bin/env bash
+# run_sweep.sh: from a fresh clone to a prescription.
+#
+#   bash run_sweep.sh easy                   # everything: environment, problems, base model, the grid of runs, figures, the answer
+#   bash run_sweep.sh hard --lr_base=1e-3    # any --key=value of config.py goes on to every stage
+#   MODEL=Qwen/Qwen2.5-7B-Instruct DATA=data/mine NS="8 32 128 512" BPS="32" C=1e6 bash run_sweep.sh easy
+#   DRY_RUN=1 bash run_sweep.sh easy | xargs -P 8 -I{} bash -c '{}'    # only print the training commands, one a line
+#   bash run_sweep.sh env                    # only the environment
+#
+# Presets: easy, hard, mixed (the recipe and the split of problems). The same command goes on where it was stopped; finished runs
+# are skipped on the `end` record of their log. More NS, BPS or SEEDS add cells to a finished sweep, a larger C continues its runs.
+#
+# Environment variables, empty = what config.py and the data folder's defaults.json say:
+#   NS      values of n, "2 4 8"              MODEL   base model: hub name or transformers folder
+#   BPS     values of B_p, "8 32"             DATA    data folder (default data/arithmetic)
+#   SEEDS   seeds, "0 1 2"                    OUT     folder of the sweep (default runs/PRESET)
+#   C       rollouts a run                    JOBS    runs side by side, one thread each (default 2)
+#   B_MAX   largest B_p n of a cell           PYTHON  an interpreter that has the requirements (default: .venv, made if missing)
+#   DRY_RUN 1 = print the commands and do nothing else
+set -euo pipefail
+cd "$(dirname "$0")"
+die() { echo "run_sweep.sh: $*" >&2; exit 2; }
+
+preset=${1:---help}
+[ $# -gt 0 ] && shift
+case $preset in
+    easy|hard|mixed|env) ;;
+    -h|--help) sed -n '2,/^set -e/{/^#/!d;s/^# \{0,1\}//p}' "$0"; exit 0 ;;
+    *) die "$preset: no such preset; easy, hard, mixed or env (--help)" ;;
+esac
+for word in "$@"; do [[ $word == --?*=* ]] || die "$word: write it as --key=value"; done
+jobs=${JOBS:-2}
+[[ $jobs =~ ^[1-9][0-9]*$ ]] || die "JOBS=$jobs: expected a whole number above 0"
+
+# ---- environment ----------------------------------------------------------------------------------------------------
+make_env() {  # .venv with the pinned requirements; made again only when requirements.txt changes
+    PY=${PYTHON:-.venv/bin/python}
+    [ -n "${PYTHON:-}" ] && return
+    cmp -s requirements.txt .venv/requirements.done && return
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "needs python3 of version 3.11 or later"
+    echo "making .venv and installing requirements.txt (a few minutes, once)"
+    [ -x .venv/bin/python ] || python3 -m venv .venv
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+    cp requirements.txt .venv/requirements.done
+}
+if [ "${DRY_RUN:-}" = 1 ]; then
+    PY=${PYTHON:-.venv/bin/python}
+    command -v "$PY" > /dev/null || PY=python3
+else
+    make_env
+fi
+[ "$preset" = env ] && exit 0
+
+# ---- what will run --------------------------------------------------------------------------------------------------
+out=${OUT:-runs/$preset}
+args=(--recipe="$preset" --runs="$out")
+[ -n "${DATA:-}" ] && args+=(--data="$DATA")
+[ -n "${MODEL:-}" ] && args+=(--model="$MODEL")
+[ -n "${NS:-}" ] && args+=(--ns="$NS")
+[ -n "${BPS:-}" ] && args+=(--bps="$BPS")
+[ -n "${SEEDS:-}" ] && args+=(--seeds="$SEEDS")
+[ -n "${C:-}" ] && args+=(--C="$C")
+[ -n "${B_MAX:-}" ] && args+=(--B_max="$B_MAX")
+args+=("$@")
+
+if [ "${DRY_RUN:-}" = 1 ]; then
+    exec "$PY" config.py commands "${args[@]}"
+fi
+mkdir -p "$out"
+"$PY" config.py "${args[@]}" > "$out/.sweep.json"  # ends here on a bad key or value
+mv "$out/.sweep.json" "$out/sweep.json"
+read -r data model train_set < <("$PY" config.py show data model train_set "${args[@]}")
+
+# ---- problems, base model, difficulty -------------------------------------------------------------------------------
+if [ -f "$data/prepare.py" ] && { [ ! -f "$data/problems.jsonl" ] || [[ $model == "$data"/* && ! -d $model ]]; }; then
+    echo "problems and base model: $data/prepare.py"
+    "$PY" "$data/prepare.py" --data="$data" --model="$model"
+fi
+# one thread a process: two runs side by side beat two threads in one run; passive waiting keeps them from starving each other
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} TOKENIZERS_PARALLELISM=false
+if [ ! -f "$train_set" ]; then
+    echo "difficulty of the problems for $model: sample.py"
+    "$PY" sample.py --data="$data" --model="$model" --s_zero=0
+fi
+
+# ---- the runs: start, watch, collect --------------------------------------------------------------------------------
+pids=() folders=() failed=() started=0 total=0 left="?"
+stop_all() {
+    trap '' INT TERM
+    echo; echo "stopping ${#pids[@]} runs; the same command goes on from here"
+    kill -TERM "${pids[@]}" 2> /dev/null || true  # a run saves a checkpoint at its next update and ends
+    wait
+    exit 130
+}
+trap stop_all INT TERM
+
+clock() { printf '%d:%02d' $(($1 / 60)) $(($1 % 60)); }
+last_line() { tail -c 400 "$1/out.txt" 2> /dev/null | tr '\r' '\n' | awk 'NF {line = $0} END {print substr(line, 1, 110)}'; }
+estimate() {  # reads the plan: runs in all, runs to do, rollouts in all, seconds of work to do
+    read -r runs todo rollouts work < <("$PY" config.py plan "${args[@]}")
+    left=$(clock $((work / (todo < jobs ? (todo > 0 ? todo : 1) : jobs))))
+}
+
+show() {  # one live line a run and the time left; without a terminal, the same once a minute
+    local folder lines=1
+    if [ -t 1 ]; then
+        for folder in "${folders[@]}"; do printf '  %s\033[K\n' "$(last_line "$folder")"; lines=$((lines + 1)); done
+        printf '  %d of %d runs ended, about %s left\033[K\n\033[%dA' $((started - ${#pids[@]})) "$total" "$left" "$lines"
+    elif [ $((++ticks % 60)) = 0 ]; then
+        for folder in "${folders[@]}"; do echo "  $(last_line "$folder")"; done
+        echo "  $((started - ${#pids[@]})) of $total runs ended, about $left left"
+    fi
+}
+
+reap() {  # take ended runs off the list, say how they ended, remember those that failed
+    local i code line
+    for i in "${!pids[@]}"; do
+        kill -0 "${pids[$i]}" 2> /dev/null && continue
+        code=0
+        wait "${pids[$i]}" || code=$?
+        line=$(last_line "${folders[$i]}")
+        [ $code = 0 ] || failed+=("${folders[$i]} (exit $code): $line")
+        [ ! -t 1 ] || printf '\033[J'
+        echo "$([ $code = 0 ] && echo done || echo "FAILED ($code)")  $line"
+        unset "pids[$i]" "folders[$i]"
+    done
+}
+
+run_all() {  # run the given commands, $jobs of them side by side, each with its output in its run's folder
+    local command folder ticks=0
+    started=0 total=$#
+    while [ $started -lt "$total" ] || [ ${#pids[@]} -gt 0 ]; do
+        while [ ${#pids[@]} -lt "$jobs" ] && [ $started -lt "$total" ]; do
+            started=$((started + 1))
+            command=${!started} folder=${command##*--out=}
+            mkdir -p "$folder"
+            bash -c "exec $command" > "$folder/out.txt" 2>&1 < /dev/null &
+            pids+=($!) folders+=("$folder")
+        done
+        if [ $((ticks % 15)) = 10 ]; then estimate; fi
+        show
+        sleep 1
+        reap
+    done
+    [ ! -t 1 ] || printf '\033[J'
+}
+
+mapfile -t short < <("$PY" config.py calibrate "${args[@]}")
+if [ ${#short[@]} -gt 0 ]; then
+    echo "calibration: two short runs"
+    run_all "${short[@]}"
+fi
+estimate
+disk=$(du -smc "$out"/.calibration/*/ckpt "$out"/.calibration/*/model 2> /dev/null | tail -n 1 | cut -f 1)
+# of each run stay two checkpoints and the model; the calibration has two runs with one each
+echo "sweep $out: $runs runs, $todo to do, $rollouts rollouts in all, about $left with $jobs side by side, about $((runs * disk)) MB of disk"
+mapfile -t commands < <("$PY" config.py commands "${args[@]}")
+[ ${#commands[@]} = 0 ] || run_all "${commands[@]}"
+trap - INT TERM
+
+# ---- the analysis ---------------------------------------------------------------------------------------------------
+analysis=0
+"$PY" frontier.py "${args[@]}" && "$PY" fit_sigmoid.py "${args[@]}" || analysis=$?
+if [ ${#failed[@]} -gt 0 ]; then
+    echo; echo "${#failed[@]} runs failed; the same command tries them again:"
+    printf '  %s\n' "${failed[@]}"
+    exit 1
+fi
+exit $analysis

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# tests/run.sh: make the environment if it is missing and run the tests; words go on to pytest, `bash tests/run.sh -k frontier`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+bash run_sweep.sh env
+py=${PYTHON:-.venv/bin/python}
+"$py" -c 'import pytest' 2> /dev/null || "$py" -m pip install --quiet --disable-pip-version-check -r requirements-test.txt
+# one thread, passive waiting: the tests start several processes on few cores
+exec env OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive "$py" -m pytest -q tests "$@"
