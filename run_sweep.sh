@@ -86,13 +86,13 @@ fi
 # ---- the runs: start, watch, collect --------------------------------------------------------------------------------
 pids=() folders=() failed=() started=0 total=0 left="?"
 stop_all() {
-    trap '' INT TERM
+    trap "" INT TERM HUP
     echo; echo "stopping ${#pids[@]} runs; the same command goes on from here"
     kill -TERM "${pids[@]}" 2> /dev/null || true  # a run saves a checkpoint at its next update and ends
     wait
     exit 130
 }
-trap stop_all INT TERM
+trap stop_all INT TERM HUP
 
 clock() { printf '%d:%02d' $(($1 / 60)) $(($1 % 60)); }
 last_line() { tail -c 400 "$1/out.txt" 2> /dev/null | tr '\r' '\n' | awk 'NF {line = $0} END {print substr(line, 1, 110)}'; }
@@ -156,7 +156,7 @@ disk=$(du -smc "$out"/.calibration/*/ckpt "$out"/.calibration/*/model 2> /dev/nu
 echo "sweep $out: $runs runs, $todo to do, $rollouts rollouts in all, about $left with $jobs side by side, about $((runs * disk)) MB of disk"
 mapfile -t commands < <("$PY" config.py commands "${args[@]}")
 [ ${#commands[@]} = 0 ] || run_all "${commands[@]}"
-trap - INT TERM
+trap - INT TERM HUP
 
 # ---- the analysis ---------------------------------------------------------------------------------------------------
 analysis=0
