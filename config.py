@@ -431,6 +431,8 @@ def main(argv):
         print(json.dumps(dict(config=cfg, derived=derive(cfg)), indent=1))
     elif verb == "show":
         print("\t".join(str(cfg[key]) for key in keys))
+    elif verb in ("commands", "calibrate", "plan") and not cells(cfg):
+        raise BadInput(f"--B_max={cfg['B_max']}: B_p n is above it in every cell of --bps={cfg['bps']!r} --ns={cfg['ns']!r}")
     elif verb in ("commands", "calibrate"):
         for c in cells(cfg) if verb == "commands" else calibration(cfg):
             check(c), check_run(c)

@@ -1,7 +1,7 @@
 """evaluate.py: a model on a problem file -> avg@k, best@k, worst@k with standard errors, and the pass@1 distribution.
 
     python evaluate.py --model=data/arithmetic/base                          # the recipe's validation problems
-    python evaluate.py --model=runs/easy/Bp8_n4_seed0_1a2b3c4d --samples=16  # a run: its exported model, or its last checkpoint
+    python evaluate.py --model=runs/easy/Bp8_n4_seed0_1a2b3c4d --samples=16  # a run: its last model, evaluated as it was trained
     python evaluate.py --model=Qwen/Qwen3-4B-Instruct-2507 --val_set=mine.jsonl --samples=16 --k=8 --out=results/mine
 
 Prints a table and writes `eval.json` and `eval.png` to `out` (default: results beside the model, DIR/eval/PROBLEMS, or runs/eval/ for
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import sample
-from config import BadInput, aside, at_k, entry, parse, save_json
+from config import BadInput, aside, at_k, entry, identity, parse, read_log, save_json
 
 
 def summary(correct, samples, k):
@@ -53,6 +53,15 @@ def model_folder(path):
     return str(found[-1] if found[-1].is_dir() else found[-1].parent)
 
 
+def as_trained(path):
+    """The config of the run that `path` is, or is a model or checkpoint of, as words of the command line; [] where there is none."""
+    for folder in (Path(path), *Path(path).parents[:2]):
+        if (folder / "log.jsonl").exists():
+            header = next((r for r in read_log(folder / "log.jsonl") if r.get("type") == "header"), {})
+            return [f"--{key}={value}" for key, value in identity(header.get("config", {})).items()]
+    return []
+
+
 def draw(correct, samples, path, title):
     """Histogram of the pass@1 of the problems, the shares at 0 and at 1 named."""
     import matplotlib
@@ -69,7 +78,8 @@ def draw(correct, samples, path, title):
 
 
 def main(argv):
-    cfg = parse(argv, __doc__)
+    # a run is evaluated as it was trained: its validation problems, lengths and temperature lie below the command line
+    cfg = parse(as_trained(parse(argv, __doc__)["model"]) + list(argv))
     from tqdm import tqdm
     problems = sample.read_problems(cfg["val_set"])
     folder = model_folder(cfg["model"])

@@ -355,6 +355,13 @@ def si(x):
     return f"{x:.3g}"
 
 
+def budget_ticks(ax, low, high):
+    """Ticks of a log axis of budgets, written 10k, 20k, 50k: three a decade where there are few decades."""
+    from matplotlib.ticker import LogLocator
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 2000 else (1,)))
+    ax.xaxis.set_major_formatter(lambda C, _: si(C))
+
+
 def read_points(path, cfg):
     """A CSV with columns C and n -> what frontier.json would hold of it: one panel whose frontier is these points.
 
@@ -481,6 +488,7 @@ def figure(front, laws, prescriptions, path):
         marks = 2.0 ** np.arange(math.floor(math.log2(n.min() / 2)), math.ceil(math.log2(n.max() * 2)) + 1)
         ax.set_yticks(marks, [f"{m:g}" for m in marks])
         ax.minorticks_off()
+        budget_ticks(ax, C[0], far)
         ax.grid(alpha=0.25)
     if heights:
         fig.colorbar(matplotlib.cm.ScalarMappable(norm), ax=axes, pad=0.01, aspect=25 * rows,

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from config import BadInput, aside, at_k, cast, cells, config, entry, identity, parse, read_json, read_log, save_json
-from fit_sigmoid import LEVEL, THIN, at_bounds, choose_form, curve, fit_curve, shape, si, wrap
+from fit_sigmoid import LEVEL, THIN, at_bounds, budget_ticks, choose_form, curve, fit_curve, shape, si, wrap
 
 GRID = 121  # budgets at which curves are compared, evenly spaced in log C; crossings are interpolated between them
 
@@ -339,6 +339,19 @@ def near_best(C, ns, top, Y):
     return dict(C=C, set=as_good, share=dict(zip(ns, share)))
 
 
+def gain(run):
+    """What a run gained: dict(last, gain, lo, hi), its last evaluation and that less the base model's, with a 90% interval.
+
+    Paired by problem, normal over problems, which covers the rollouts' noise and not another seed of training.
+    """
+    last = dict(last=run["reward"][-1], gain=None, lo=None, hi=None)
+    if run["C"][0] == 0 and run["values"] is not None and run["task"][2] > 1:
+        each = run["values"][-1] - run["values"][0]
+        half = 1.645 * each.std(ddof=1) / math.sqrt(len(each))
+        last.update(gain=each.mean(), lo=each.mean() - half, hi=each.mean() + half)
+    return last
+
+
 def declining(runs):
     """The runs whose last evaluation lies more than 2 standard errors below their best, which a monotone curve hides."""
     falls = [(run, *decline(run["C"], run["values"])) for run in runs if run["values"] is not None and run["task"][2] > 3]
@@ -426,6 +439,7 @@ def figure(front, path):
         low.plot(records["C"], 2 ** np.array(records["log2_n_mean"]), color="C1", lw=1.5, label="records: running average")
         low.set(yscale="log", ylabel="compute-optimal n*(C)", ylim=(panel["ns"][0] / 1.5, panel["ns"][-1] * 1.5),
                 xlabel="rollouts C = $B_p\\,n\\,M$" if front["unit"] == "rollouts" else "training tokens C")
+        budget_ticks(low, *panel["range"])
         low.set_yticks(panel["ns"], [str(n) for n in panel["ns"]])
         low.minorticks_off()
         low.grid(alpha=0.25, axis="y")
@@ -478,6 +492,10 @@ def report(front):
             print(f"  {si(s['C']):>8}  {s['from']:>4} -> {s['to']:<4}  {s['reward']:>9.3f}  {interval}{note}")
         if not panel["switches"]:
             print(f"  none: n = {panel['envelope']['n'][0]} is on top at every budget")
+        for r in front["runs_used"]:
+            if r["B_p"] == panel["B_p"] and r["gain"] is not None:
+                print(f"  n = {r['n']:<4} seed {r['seed']}: {r['last']:.3f} at C = {si(r['C'])}, {r['gain']:+.3f} [{r['lo']:+.3f}, {r['hi']:+.3f}] "
+                      "over the base model")
         env, near = panel["envelope"], panel["near"][-1]["set"]
         others = [n for n in near if n != env["n"][-1]]
         print(f"  at C = {si(env['C'][-1])}: n = {env['n'][-1]}, {front['metric']} {env['reward'][-1]:.3f}"
@@ -512,10 +530,11 @@ def main(argv):
     notes = [f"unfinished {name}: used up to its last evaluation" for name in unfinished]
     notes += [f"diverged {run['run']}: used up to C = {si(run['C'][-1])}" for run in runs if run["status"] == "diverged"]
     front = {key: cfg[key] for key in ("runs", "view", "metric", "unit", "bin", "boot")} | dict(
-        config=head, budget=head["C"] if cfg["unit"] == "rollouts" else max(p["range"][1] for p in panels.values()),
+        # a run that a larger C continued keeps its first header, so the budget is what was reached, if that is more
+        config=head, budget=max(head["C"], max(run["rollouts"][-1] for run in runs)) if cfg["unit"] == "rollouts" else max(p["range"][1] for p in panels.values()),
         covers=coverage(runs, cfg["boot"]), problems=P, panels=panels, missing=missing, notes=notes,
         runs_used=[{key: run[key] for key in ("run", "B_p", "n", "seed", "status")}
-                   | dict(evals=len(run["C"]), C=run["C"][-1]) for run in runs],
+                   | dict(evals=len(run["C"]), C=run["C"][-1]) | gain(run) for run in runs],
         runs_dropped=dropped, runs_unfinished=unfinished)
     out = Path(cfg["out"] or cfg["runs"])
     save_json(out / "frontier.json", front, indent=None)

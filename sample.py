@@ -259,12 +259,14 @@ def measure(problems, model, tokenizer, cfg, path):
     """
     from tqdm import tqdm
     counts = {p["id"]: {0: 0} for p in problems}
+    prompts = dict(zip(counts, encode(problems, tokenizer, cfg["max_prompt_tokens"])))
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists():
         for r in read_log(path):
             counts.get(r["id"], {})[r["samples"]] = r["correct"]
+        if any(len(c) > 1 and cfg["s"] not in c for c in counts.values()):
+            raise BadInput(f"--s={cfg['s']}: {path} was measured with another s; give another --out, or remove it")
         os.truncate(path, path.read_bytes().rfind(b"\n") + 1)  # half a line of a killed measurement
-    prompts = dict(zip(counts, encode(problems, tokenizer, cfg["max_prompt_tokens"])))
     # those with none right get more in doublings, so that most drop out early: 16, 32, 64, 128
     goals = [cfg["s"]] + [min(cfg["s"] * 2 ** i, cfg["s_zero"]) for i in range(1, 20) if cfg["s"] * 2 ** (i - 1) < cfg["s_zero"]]
     with open(path, "ab", buffering=0) as file:

@@ -1,0 +1,89 @@
+"""What the tests share: the embedded world as a user makes it, a model too small to know anything, and a way to run a script."""
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections import namedtuple
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+# One thread and passive waiting, here and in every script that a test starts: exact repetition needs one number of threads
+os.environ.update(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", TOKENIZERS_PARALLELISM="false")
+
+Done = namedtuple("Done", "code stdout stderr")
+
+
+def run_script(name, *words, cwd=ROOT, timeout=300, env=None, preexec_fn=None):
+    """Run a script of the repository as its user starts it -> Done(code, stdout, stderr).
+
+    A killed script has the signal's number, negative, for a code. `env` adds to the environment; `preexec_fn` runs in the child.
+    """
+    done = subprocess.run([sys.executable, str(ROOT / name), *map(str, words)], cwd=cwd, capture_output=True, text=True, timeout=timeout,
+                          env={**os.environ, **(env or {})}, preexec_fn=preexec_fn)
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture(scope="session")
+def script():
+    """script("train_grpo.py", "--n=4", ..., timeout=300) -> .code, .stdout, .stderr; from the repository's root unless cwd= is given."""
+    return run_script
+
+
+@pytest.fixture(scope="session")
+def prepare():
+    """data/arithmetic/prepare.py as a module."""
+    spec = importlib.util.spec_from_file_location("prepare", ROOT / "data/arithmetic/prepare.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def world():
+    """The embedded problems, base model and splits, made here if they are missing (minutes, once a clone).
+
+    .root, .data, .problems, .base and .splits (the folder of the base model's splits) are paths.
+    """
+    data = ROOT / "data/arithmetic"
+    w = SimpleNamespace(root=ROOT, data=data, problems=data / "problems.jsonl", base=data / "base", splits=data / "splits/base")
+    if not (w.problems.exists() and (w.base / "config.json").exists()):
+        done = run_script("data/arithmetic/prepare.py", timeout=1800)
+        assert done.code == 0, done.stderr
+    if not (w.splits / "difficulty.json").exists():
+        done = run_script("sample.py", "--s_zero=0", timeout=1800)
+        assert done.code == 0, done.stderr
+    return w
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory, prepare):
+    """A folder with a random Qwen2 of 2 layers, 32 wide, with the embedded tokenizer, and small problem files: loads and runs in no time.
+
+    .model, .train, .val are paths; .words are the command-line words that point any script to them, with lengths that fit.
+    Its answers are noise, hardly ever right. Its logits are spread out, so that a test of probabilities is not one of the uniform.
+    """
+    import numpy as np
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+    folder = tmp_path_factory.mktemp("tiny")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Qwen2ForCausalLM(Qwen2Config(
+            vocab_size=len(prepare.VOCAB), hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
+            num_key_value_heads=1, max_position_embeddings=64, tie_word_embeddings=True, initializer_range=0.25,
+            bos_token_id=None, eos_token_id=prepare.EOS, pad_token_id=prepare.PAD))
+    model.save_pretrained(folder / "model")
+    prepare.make_tokenizer().save_pretrained(folder / "model")
+    problems = prepare.make_problems(np.random.default_rng(1), 24)
+    for name, part in (("train", problems[:16]), ("val", problems[16:])):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(p) + "\n" for p in part))
+    t = SimpleNamespace(folder=folder, model=folder / "model", train=folder / "train.jsonl", val=folder / "val.jsonl")
+    t.words = [f"--model={t.model}", f"--train_set={t.train}", f"--val_set={t.val}", f"--problems={folder / 'train.jsonl'}",
+               "--max_prompt_tokens=16", "--max_new_tokens=12"]
+    return t
