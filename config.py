@@ -200,7 +200,7 @@ def parse(argv, doc=""):
     for key, value in given:
         set_key(named, key, value)
     data = Path(named.get("data", cfg["data"]))
-    if (data / "defaults.json").exists() and Path(named.get("model", data)).is_relative_to(data):
+    if (data / "defaults.json").exists() and Path(named.get("model", data)).resolve().is_relative_to(data.resolve()):
         for key, value in read_json(data / "defaults.json").items():
             set_key(cfg, key, value, f"{data / 'defaults.json'}: ")
     set_key(cfg, "recipe", named.get("recipe", cfg["recipe"]))
@@ -262,10 +262,9 @@ def derive(cfg):
 
 def command(cfg, more=(), python="python"):
     """The line that starts the run `cfg`: the keys that its recipe and data folder do not give by themselves, and `more`."""
-    first = ["recipe"] + [key for key in ("data", "model") if cfg[key] != config[key]]
-    if "model" in first and Path(cfg["model"]).is_relative_to(cfg["data"]):
-        first.remove("model")  # the data folder's own defaults.json names it, where there is one
-    words = [f"--{key}={cfg[key]}" for key in first]
+    words = [f"--{key}={cfg[key]}" for key in ("recipe", "data") if key == "recipe" or cfg[key] != config[key]]
+    if parse(words)["model"] != cfg["model"]:  # the data folder's own defaults.json names it, where there is one
+        words.append(f"--model={cfg['model']}")
     plain = parse(words)
     words += [f"--{key}={cfg[key]}" for key in config if key not in ("B_p", "n", "C", "seed", "recipe", "out", *more)
               and (key in identity(cfg) or key in RUNNING) and cfg[key] != plain[key]]
@@ -368,7 +367,10 @@ def read_log(path):
 def progress(folder):
     """How far the run in `folder` is: (rollouts in its log, the end record's status or "" while it has none)."""
     path = Path(folder) / "log.jsonl"
-    records = read_log(path) if path.exists() else []
+    try:
+        records = read_log(path) if path.exists() else []
+    except BadInput:  # the run that comes to this log says so; a sweep's other runs go on
+        records = []
     rollouts = max((r.get("rollouts", 0) for r in records if r.get("type") in ("step", "eval")), default=0)
     return rollouts, records[-1].get("status", "") if records and records[-1].get("type") == "end" else ""
 
@@ -386,6 +388,10 @@ def cells(cfg):
     """
     grid = [dict(cfg, B_p=B_p, n=n, seed=seed) for seed in map(int, cfg["seeds"].split()) for B_p in map(int, cfg["bps"].split())
             for n in map(int, cfg["ns"].split()) if not cfg["B_max"] or B_p * n <= cfg["B_max"]]
+    for c in grid:
+        check(c), check_run(c)
+    if not grid:
+        raise BadInput(f"--B_max={cfg['B_max']}: no cell of --bps={cfg['bps']!r} and --ns={cfg['ns']!r} has B_p n within it")
     return sorted(grid, key=lambda c: (c["seed"], -c["B_p"] * c["n"]))
 
 
@@ -431,11 +437,8 @@ def main(argv):
         print(json.dumps(dict(config=cfg, derived=derive(cfg)), indent=1))
     elif verb == "show":
         print("\t".join(str(cfg[key]) for key in keys))
-    elif verb in ("commands", "calibrate", "plan") and not cells(cfg):
-        raise BadInput(f"--B_max={cfg['B_max']}: B_p n is above it in every cell of --bps={cfg['bps']!r} --ns={cfg['ns']!r}")
     elif verb in ("commands", "calibrate"):
         for c in cells(cfg) if verb == "commands" else calibration(cfg):
-            check(c), check_run(c)
             folder = Path(c["runs"]) / run_name(c)
             if not finished(c, folder):
                 print(command(c, ("seed", "B_max"), os.environ.get("PYTHON") or ".venv/bin/python"), f"--out={folder}")

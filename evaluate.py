@@ -4,8 +4,8 @@
     python evaluate.py --model=runs/easy/Bp8_n4_seed0_1a2b3c4d --samples=16  # a run: its last model, evaluated as it was trained
     python evaluate.py --model=Qwen/Qwen3-4B-Instruct-2507 --val_set=mine.jsonl --samples=16 --k=8 --out=results/mine
 
-Prints a table and writes `eval.json` and `eval.png` to `out` (default: results beside the model, DIR/eval/PROBLEMS, or runs/eval/ for
-a hub name). Needs config.py, sample.py.
+Prints a table and writes `eval.json` and `eval.png` to `out` (default: RUN/eval/PROBLEMS, for a model that is no run's runs/eval/MODEL/PROBLEMS).
+A run's settings (lengths, temperature, validation problems) are those of its log. Needs config.py, sample.py.
 """
 from pathlib import Path
 
@@ -62,6 +62,20 @@ def as_trained(path):
     return []
 
 
+def run_of(path):
+    """The folder of the run that a model's path is in (the run itself, its model or a checkpoint), or None."""
+    return next((up for up in (Path(path), *list(Path(path).parents)[:2]) if (up / "log.jsonl").exists()), None)
+
+
+def settings_of_run(argv):
+    """The words of a command line, and before them, where --model= belongs to a run, the settings of that run."""
+    given = [word.removeprefix("--model=") for word in argv if word.startswith("--model=")]
+    if not given or not (run := run_of(given[-1])):
+        return argv
+    header = next((r for r in read_log(run / "log.jsonl") if r.get("type") == "header"), {})
+    return [f"--{key}={value}" for key, value in identity(header.get("config", {})).items()] + argv
+
+
 def draw(correct, samples, path, title):
     """Histogram of the pass@1 of the problems, the shares at 0 and at 1 named."""
     import matplotlib
@@ -92,8 +106,8 @@ def main(argv):
     for metric, (mean, error) in stats.items():
         print(f"  {metric:8s} {mean:.4f} +- {error:.4f} (standard error over problems)")
     print(f"  never right {np.mean(np.asarray(correct) == 0):.1%}, always right {np.mean(np.asarray(correct) == cfg['samples']):.1%}")
-    beside = Path(folder) if Path(folder).is_dir() else Path("runs/eval") / Path(folder).name
-    out = Path(cfg["out"] or beside / "eval" / Path(cfg["val_set"]).stem)
+    run = run_of(cfg["model"])
+    out = Path(cfg["out"] or (run / "eval" if run else Path("runs/eval") / Path(folder).name) / Path(cfg["val_set"]).stem)
     draw(correct, cfg["samples"], out / "eval.png", f"{Path(cfg['val_set']).stem}: avg@{cfg['k']} {stats['avg@' + str(cfg['k'])][0]:.3f}, {cfg['model']}")
     save_json(out / "eval.json", dict(config=cfg, model=folder, set_hash=sample.set_hash(problems), samples=cfg["samples"],
                                       stats={m: dict(mean=mean, se=se) for m, (mean, se) in stats.items()},

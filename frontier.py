@@ -516,6 +516,7 @@ def report(front):
 def main(argv):
     cfg = parse(argv, __doc__)
     runs, dropped = read_runs(cfg["runs"], cfg["metric"], cfg["unit"])
+    runs.sort(key=lambda run: (run["B_p"], run["n"], run["seed"]))
     missing = missing_cells(cfg["runs"], runs, dropped)
     rng, P = np.random.default_rng(cfg["seed"]), runs[0]["task"][2]
     # one draw of problems for all runs of all panels: they were evaluated on the same ones

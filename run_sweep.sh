@@ -85,7 +85,7 @@ fi
 
 # ---- the runs: start, watch, collect --------------------------------------------------------------------------------
 pids=() folders=() failed=() started=0 total=0 left="?"
-stop_all() {
+stop_all() {  # shellcheck disable=SC2317
     trap "" INT TERM HUP
     echo; echo "stopping ${#pids[@]} runs; the same command goes on from here"
     kill -TERM "${pids[@]}" 2> /dev/null || true  # a run saves a checkpoint at its next update and ends
@@ -121,7 +121,7 @@ reap() {  # take ended runs off the list, say how they ended, remember those tha
         line=$(last_line "${folders[$i]}")
         [ $code = 0 ] || failed+=("${folders[$i]} (exit $code): $line")
         [ ! -t 1 ] || printf '\033[J'
-        echo "$([ $code = 0 ] && echo done || echo "FAILED ($code)")  $line"
+        if [ $code = 0 ]; then echo "done  $line"; else echo "FAILED ($code)  $line"; fi
         unset "pids[$i]" "folders[$i]"
     done
 }

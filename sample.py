@@ -1,7 +1,7 @@
 """sample.py: problems -> rollouts -> rewards, and as a script: how hard each problem is for a model.
 
     python sample.py                                          # data/arithmetic and its base model
-    python sample.py --data=data/mine --model=Qwen/Qwen3-4B-Instruct-2507 --samples=16
+    python sample.py --data=data/mine --model=Qwen/Qwen3-4B-Instruct-2507 --s=16
 
 Reads a problem file, {"id", "prompt", "answer", ...} a line, and a model. Writes under DATA/splits/MODEL/
 - `pass_rates.jsonl`, {"id", "samples", "correct"} a line, appended as measured: a killed measurement goes on where it was;

@@ -17,8 +17,8 @@ KL and entropy terms on Easy and none on Hard, temperature 0.6, importance weigh
 Needs config.py, sample.py, evaluate.py.
 """
 import copy
+import errno
 import fcntl
-
 import json
 import os
 import random
@@ -41,10 +41,15 @@ from config import BadInput, append, derive, entry, parse
 def advantages(rewards):
     """Group-normalised advantages, (B_p, n) -> (B_p, n): (r - mean) / (std + 1e-6), std with ddof 1 (paper, section 2).
 
-    A group that is all right or all wrong gets zeros. Two rollouts, one right: +-0.7071; the weight of a problem grows with n.
+    A group of equal rewards gets zeros. Two rollouts, one right: +-0.7071; the weight of a problem grows with n.
     """
     mean, std = rewards.mean(1, keepdim=True), rewards.std(1, keepdim=True)
-    return (rewards - mean) / (std + 1e-6)
+    return (rewards - mean) / (std + 1e-6) * varied(rewards)[:, None]
+
+
+def varied(rewards):
+    """Which groups have rewards that differ, (B_p, n) -> (B_p,) bool. Their std does not tell: of n times 0.7 it is not 0 in fp32."""
+    return (rewards != rewards[:, :1]).any(1)
 
 
 def batch_indices(step, B_p, D, seed):
@@ -124,7 +129,7 @@ def update(model, ref, opt, batch, cfg, lr):
         rows = [g * n + i for g in range(len(rewards)) for i in sorted(rng.sample(range(n), cfg["n_train"]))]
     tokens = [ids[:k] for ids, k in zip(roll["tokens"].tolist(), roll["length"].tolist())]
     sequences = [batch["prompts"][i // n] + tokens[i] for i in range(len(tokens))]
-    mixed = (rewards.std(1) > 0).repeat_interleave(n)  # (B_p n,) False for the rollouts of zero-variance groups
+    mixed = varied(rewards).repeat_interleave(n)  # (B_p n,) False for the rollouts of zero-variance groups
     in_policy = mixed if cfg["zero_var_filter"] in ("policy", "all") else torch.ones_like(mixed)
     in_reg = mixed if cfg["zero_var_filter"] in ("reg", "all") else torch.ones_like(mixed)
     N_policy = max(1, sum(len(tokens[i]) for i in rows if in_policy[i]))
@@ -167,21 +172,32 @@ def update(model, ref, opt, batch, cfg, lr):
     opt.zero_grad()
     N = total["N"]
     return dict(loss=total["loss"], entropy=total["entropy"] / N, kl=total["kl"] / N if cfg["kl_coef"] else None, grad_norm=norm,
-                tis_mean=total["difference"] / N, tis_capped=total["capped"] / N, ess=total["w"] ** 2 / (N * total["w2"]))
+                tis_mean=total["difference"] / N, tis_capped=total["capped"] / N, ess=total["w"] ** 2 / (N * total["w2"]) if total["w2"] else 0.0)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Checkpoints: a transformers folder, the optimizer and a state, without a pickle
 
+def write_model(folder, model, tokenizer, moments=None):
+    """A transformers folder, written anew, and with `moments` the optimizer's tensors in it. A full disk is an OSError, as everywhere."""
+    from safetensors.torch import save_file
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        if moments is not None:
+            save_file(moments, folder / "optimizer.safetensors")
+    except OSError:
+        raise
+    except Exception as e:  # safetensors and tokenizers raise errors of their own
+        raise OSError(errno.EIO, str(e), str(folder)) from None
+
+
 def save_checkpoint(folder, model, tokenizer, opt, state):
     """Write ckpt/step_NNNNNNNN aside, rename it, keep the newest two. `state` (JSON) is written last: it marks the folder as whole."""
-    from safetensors.torch import save_file
     part = folder / "ckpt" / "part"
-    shutil.rmtree(part, ignore_errors=True)
-    model.save_pretrained(part)
-    tokenizer.save_pretrained(part)
     names = {p: name for name, p in model.named_parameters()}
-    save_file({f"{names[p]}/{key}": value.contiguous() for p, s in opt.state.items() for key, value in s.items()}, part / "optimizer.safetensors")
+    write_model(part, model, tokenizer, {f"{names[p]}/{key}": value.contiguous() for p, s in opt.state.items() for key, value in s.items()})
     for file in part.iterdir():
         with open(file, "rb") as f:
             os.fsync(f.fileno())
@@ -287,10 +303,13 @@ def main(argv):
 
     log, header = open_log(folder, cfg, hashes)
     state = load_checkpoint(folder, model, opt) if header else None
+    if state and state["step"] > d["M"]:
+        raise BadInput(f"--C={cfg['C']}: {folder} is further already, at {state['step'] * d['B']} rollouts")
     if state:
         os.truncate(folder / "log.jsonl", state["log_bytes"])  # what came after the checkpoint is written anew
     else:
         os.truncate(folder / "log.jsonl", 0)
+        shutil.rmtree(folder / "ckpt", ignore_errors=True)  # torn, or of a log that is gone
         append(log, dict(type="header", schema=1, config=cfg, derived=d, **hashes, versions=versions(), commit=commit(),
                          device=str(model.device), loading_s=time.time() - START, time=time.strftime("%Y-%m-%dT%H:%M:%S%z")))
         state = dict(step=0, tokens=0, skipped=0, bad_in_a_row=0, wall_s=0.0, log_bytes=None)
@@ -356,9 +375,7 @@ def main(argv):
         if not due(m, cfg["eval_every"]):  # after the last checkpoint, which a larger C goes on from: there this eval is not due
             evaluate_now(m)
         part = folder / "model.part"
-        shutil.rmtree(part, ignore_errors=True)
-        model.save_pretrained(part)
-        tokenizer.save_pretrained(part)
+        write_model(part, model, tokenizer)
         shutil.rmtree(folder / "model", ignore_errors=True)
         part.rename(folder / "model")
     append(log, dict(type="end", status=status, rollouts=m * d["B"]))
