@@ -155,8 +155,9 @@ def cast(key, value):
 def set_key(cfg, key, value, source="--"):
     """Set one key of `cfg` in place; a recipe sets its keys too. Raises BadInput and names the nearest valid key."""
     if key not in config:
-        near = difflib.get_close_matches(key, config, 1, 0) or ["model"]
-        raise BadInput(f"{source}{key}={value}: no such key, the nearest is {near[0]} (--help lists them)")
+        names = {name.lower().replace("_", ""): name for name in config}  # Bp is next to B_p, B_MAX to B_max
+        near = names[difflib.get_close_matches(key.lower().replace("_", ""), names, 1, 0)[0]]
+        raise BadInput(f"{source}{key}={value}: no such key, the nearest is {near} (--help lists them)")
     cfg[key] = cast(key, value)
     if key in CHOICES and cfg[key] not in CHOICES[key]:
         near = difflib.get_close_matches(str(value), CHOICES[key], 1, 0)[0]
@@ -441,7 +442,7 @@ def main(argv):
         for c in cells(cfg) if verb == "commands" else calibration(cfg):
             folder = Path(c["runs"]) / run_name(c)
             if not finished(c, folder):
-                print(command(c, ("seed", "B_max"), os.environ.get("PYTHON") or ".venv/bin/python"), f"--out={folder}")
+                print(command(dict(c, out=str(folder)), ("seed", "B_max", "out"), os.environ.get("PYTHON") or ".venv/bin/python"))
     elif verb == "plan":
         todo, grid = seconds(cfg), cells(cfg)
         print(len(grid), len(todo or []), sum(derive(c)["M"] * derive(c)["B"] for c in grid), round(sum(todo or [])))

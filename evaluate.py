@@ -44,22 +44,13 @@ def eval_record(problems, correct, cfg, step, rollouts, tokens, name="val"):
 
 def model_folder(path):
     """A run's folder -> its exported model, or its newest complete checkpoint; any other path or hub name -> itself."""
-    path = Path(path)
-    if (path / "config.json").exists() or not (path / "log.jsonl").exists():
-        return str(path)
-    found = [path / "model"] if (path / "model" / "config.json").exists() else sorted(path.glob("ckpt/step_*/config.json"))
+    run = Path(path)
+    if (run / "config.json").exists() or not (run / "log.jsonl").exists():
+        return path  # as given: without its ./ a folder could be taken for a hub name
+    found = [run / "model"] if (run / "model" / "config.json").exists() else sorted(run.glob("ckpt/step_*/config.json"))
     if not found:
         raise BadInput(f"--model={path}: the run has neither an exported model nor a checkpoint yet")
     return str(found[-1] if found[-1].is_dir() else found[-1].parent)
-
-
-def as_trained(path):
-    """The config of the run that `path` is, or is a model or checkpoint of, as words of the command line; [] where there is none."""
-    for folder in (Path(path), *Path(path).parents[:2]):
-        if (folder / "log.jsonl").exists():
-            header = next((r for r in read_log(folder / "log.jsonl") if r.get("type") == "header"), {})
-            return [f"--{key}={value}" for key, value in identity(header.get("config", {})).items()]
-    return []
 
 
 def run_of(path):
@@ -67,8 +58,8 @@ def run_of(path):
     return next((up for up in (Path(path), *list(Path(path).parents)[:2]) if (up / "log.jsonl").exists()), None)
 
 
-def settings_of_run(argv):
-    """The words of a command line, and before them, where --model= belongs to a run, the settings of that run."""
+def as_trained(argv):
+    """The words of a command line, and before them, where --model= is in a run's folder, the settings of that run."""
     given = [word.removeprefix("--model=") for word in argv if word.startswith("--model=")]
     if not given or not (run := run_of(given[-1])):
         return argv
@@ -93,7 +84,7 @@ def draw(correct, samples, path, title):
 
 def main(argv):
     # a run is evaluated as it was trained: its validation problems, lengths and temperature lie below the command line
-    cfg = parse(as_trained(parse(argv, __doc__)["model"]) + list(argv))
+    cfg = parse(as_trained(argv), __doc__)
     from tqdm import tqdm
     problems = sample.read_problems(cfg["val_set"])
     folder = model_folder(cfg["model"])

@@ -1,4 +1,4 @@
-"""What the tests share: the embedded world as a user makes it, a model too small to know anything, and a way to run a script."""
+"""What the tests share: the embedded world as a user makes it, a model too small to know a thing, a way to run a script."""
 import importlib.util
 import json
 import os
@@ -22,16 +22,16 @@ Done = namedtuple("Done", "code stdout stderr")
 def run_script(name, *words, cwd=ROOT, timeout=300, env=None, preexec_fn=None):
     """Run a script of the repository as its user starts it -> Done(code, stdout, stderr).
 
-    A killed script has the signal's number, negative, for a code. `env` adds to the environment; `preexec_fn` runs in the child.
+    A killed script's code is the signal's number, negative. `env` adds to the environment, `preexec_fn` runs in the child.
     """
-    done = subprocess.run([sys.executable, str(ROOT / name), *map(str, words)], cwd=cwd, capture_output=True, text=True, timeout=timeout,
-                          env={**os.environ, **(env or {})}, preexec_fn=preexec_fn)
+    done = subprocess.run([sys.executable, str(ROOT / name), *map(str, words)], cwd=cwd, capture_output=True, text=True,
+                          timeout=timeout, env={**os.environ, **(env or {})}, preexec_fn=preexec_fn)
     return Done(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture(scope="session")
 def script():
-    """script("train_grpo.py", "--n=4", ..., timeout=300) -> .code, .stdout, .stderr; from the repository's root unless cwd= is given."""
+    """script("train_grpo.py", "--n=4", ..., timeout=300) -> .code, .stdout, .stderr; from the repository's root, or cwd=."""
     return run_script
 
 
@@ -51,7 +51,8 @@ def world():
     .root, .data, .problems, .base and .splits (the folder of the base model's splits) are paths.
     """
     data = ROOT / "data/arithmetic"
-    w = SimpleNamespace(root=ROOT, data=data, problems=data / "problems.jsonl", base=data / "base", splits=data / "splits/base")
+    w = SimpleNamespace(root=ROOT, data=data, problems=data / "problems.jsonl", base=data / "base",
+                        splits=data / "splits/base")
     if not (w.problems.exists() and (w.base / "config.json").exists()):
         done = run_script("data/arithmetic/prepare.py", timeout=1800)
         assert done.code == 0, done.stderr
@@ -63,10 +64,10 @@ def world():
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory, prepare):
-    """A folder with a random Qwen2 of 2 layers, 32 wide, with the embedded tokenizer, and small problem files: loads and runs in no time.
+    """A folder with a random Qwen2 of 2 layers, 32 wide, with the embedded tokenizer, and small problem files: quick to run.
 
     .model, .train, .val are paths; .words are the command-line words that point any script to them, with lengths that fit.
-    Its answers are noise, hardly ever right. Its logits are spread out, so that a test of probabilities is not one of the uniform.
+    Its answers are noise, hardly ever right. Its logits are spread out, so that its distribution is far from the uniform.
     """
     import numpy as np
     import torch

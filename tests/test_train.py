@@ -1,4 +1,4 @@
-"""The trainer and what it stands on: mathematics against slow float64 loops, the engine against full forwards, runs that are killed."""
+"""The trainer and what it stands on: mathematics against slow loops, the engine against full forwards, killed runs."""
 import copy
 import itertools
 import json
@@ -49,14 +49,14 @@ def slow_log_softmax(logits, temperature):
 def slow_terms(model, ref, batch, cfg):
     """What each rollout adds to the loss, one sequence and one token at a time, without padding, in float64.
 
-    A list of dicts with the sums over its tokens: `policy`, `kl`, `entropy` (with gradient), `tokens`, and per token `w` and `gap`.
+    A list of dicts with sums over its tokens, `policy`, `kl`, `entropy` (with gradient), `tokens`, and lists, `w` and `gap`.
     """
     A = slow_advantages(batch["rewards"].tolist())
     roll, n, terms = batch["rollouts"], cfg["n"], []
     for i, length in enumerate(roll["length"].tolist()):
         prompt, response = batch["prompts"][i // n], roll["tokens"][i, :length].tolist()
         ids = torch.tensor([prompt + response])
-        logits, logits_ref = model(input_ids=ids, use_cache=False).logits[0], ref(input_ids=ids, use_cache=False).logits[0].detach()
+        logits, logits_ref = [m(input_ids=ids, use_cache=False).logits[0] for m in (model, ref)]
         term = dict(policy=0, kl=0, entropy=0, tokens=length, w=[], gap=[], group=i // n)
         for t, token in enumerate(response):
             logp = slow_log_softmax(list(logits[len(prompt) + t - 1]), cfg["temperature"])
@@ -79,7 +79,8 @@ def slow_loss(terms, rewards, cfg, rows):
     in_reg = [i for i in rows if not (flat[terms[i]["group"]] and cfg["zero_var_filter"] in ("reg", "all"))]
     loss = sum(terms[i]["policy"] for i in in_policy) / sum(terms[i]["tokens"] for i in in_policy)
     N = sum(terms[i]["tokens"] for i in in_reg)
-    return loss + (cfg["kl_coef"] * sum(terms[i]["kl"] for i in in_reg) - cfg["entropy_coef"] * sum(terms[i]["entropy"] for i in in_reg)) / N
+    kl, entropy = [sum(terms[i][name] for i in in_reg) / N for name in ("kl", "entropy")]
+    return loss + cfg["kl_coef"] * kl - cfg["entropy_coef"] * entropy
 
 
 def gradients(loss, model):
@@ -110,14 +111,14 @@ def policy(tiny):
 
 @pytest.fixture(scope="module")
 def batch(policy):
-    """Five groups of three: mixed, all wrong, all right, mixed twice. Prompts of 3 to 9 tokens, responses of 1 to 6, some cut off
-    and some of one token; the engine's log-probs are the policy's with noise, so that the cap of 2 acts on some tokens."""
+    """Five groups of three: mixed, all wrong, all right, mixed twice. Prompts of 3 to 9 tokens, responses of 1 to 6, some
+    cut off; the engine's log-probs are the policy's with noise, so that the cap of 2 acts on some tokens."""
     model, _, _ = policy
     rng = random.Random(2)
     prompts = [[rng.randrange(2, 52) for _ in range(k)] for k in (3, 9, 5, 7, 4)]
     lengths = [6, 1, 4, 2, 6, 1, 3, 6, 5, 1, 2, 6, 4, 6, 1]
     responses = [[rng.randrange(2, 52) for _ in range(k)] for k in lengths]
-    for i in (1, 2, 6, 12):  # these stopped, the others were cut off; of one token: i = 1 is <eos> alone, i = 5, 9, 14 are not
+    for i in (1, 2, 6, 12):  # these stopped, the others were cut off; i = 1 is <eos> alone
         responses[i][-1] = 1
     tokens, logps = torch.zeros(15, 6, dtype=torch.long), torch.zeros(15, 6, dtype=torch.float64)
     for i, response in enumerate(responses):
@@ -127,7 +128,8 @@ def batch(policy):
         logps[i, :len(response)] = exact[len(prompts[i // 3]) - 1:-1].gather(1, ids[0, len(prompts[i // 3]):, None])[:, 0]
     logps += torch.randn(logps.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     rewards = torch.tensor([[1, 0, 0], [0, 0, 0], [1, 1, 1], [0, 1, 1], [0, 1, 0]], dtype=torch.float64)
-    rollouts = dict(tokens=tokens, logps=logps, length=torch.tensor(lengths), stopped=torch.tensor([r[-1] == 1 for r in responses]))
+    stopped = torch.tensor([r[-1] == 1 for r in responses])
+    rollouts = dict(tokens=tokens, logps=logps, length=torch.tensor(lengths), stopped=stopped)
     return dict(prompts=prompts, rollouts=rollouts, rewards=rewards, step=1)
 
 
@@ -171,15 +173,16 @@ def test_advantages_against_a_slow_loop():
 
 
 def test_equal_fractions_have_no_advantage():
-    # a user's own reward may be a fraction: in fp32 the mean of n times 0.7 is not 0.7 and their std is not 0
-    rewards = torch.stack([torch.full((510,), r) for r in (0.1, 0.3, 0.7, 0.9)])
-    assert (rewards.std(1) > 0).any()
-    assert train_grpo.advantages(rewards).abs().max() == 0
+    # a user's own reward may be a fraction: in fp32 the mean of n times 0.7 may not be 0.7, nor their std 0
+    groups = [torch.full((1, n), r) for n in range(2, 513) for r in (0.1, 0.3, 0.7, 0.9)]
+    assert any(group.std() > 0 for group in groups)
+    assert not any(train_grpo.advantages(group).any() for group in groups)
     assert train_grpo.varied(torch.tensor([[0.7, 0.7, 0.7], [0.7, 0.7, 0.1]])).tolist() == [False, True]
 
 
-CASES = [dict(kl_coef=0.0, entropy_coef=0.0, tis_cap=0.0), dict(kl_coef=0.0, entropy_coef=0.0), dict(kl_coef=0.3, entropy_coef=0.0),
-         dict(kl_coef=0.0, entropy_coef=0.3), dict(kl_coef=0.3, entropy_coef=0.2), dict(kl_coef=0.3, entropy_coef=0.2, temperature=1.0)]
+CASES = [dict(kl_coef=0.0, entropy_coef=0.0, tis_cap=0.0), dict(kl_coef=0.0, entropy_coef=0.0),
+         dict(kl_coef=0.3, entropy_coef=0.0), dict(kl_coef=0.0, entropy_coef=0.3), dict(kl_coef=0.3, entropy_coef=0.2),
+         dict(kl_coef=0.3, entropy_coef=0.2, temperature=1.0)]
 CASES += [dict(kl_coef=0.3, entropy_coef=0.2, zero_var_filter=f) for f in ("policy", "all", "reg")]
 
 
@@ -193,7 +196,7 @@ def test_loss_and_gradient_against_slow_loops(policy, batch, terms, case):
     assert distance(grad, expected) < 1e-6
     w, gap, N = [x for t in slow for x in t["w"]], [x for t in slow for x in t["gap"]], sum(t["tokens"] for t in slow)
     capped = sum(x == cfg["tis_cap"] for x in w) / N
-    assert 0.1 < capped < 0.6 or not cfg["tis_cap"], "the cap must act on some tokens and not on all"
+    assert 0.1 < capped < 0.9 or not cfg["tis_cap"], "the cap must act on some tokens and not on all"
     assert fields["loss"] == pytest.approx(loss.item(), rel=1e-5, abs=1e-6)
     assert fields["grad_norm"] == pytest.approx(expected.norm().item(), rel=1e-5)
     assert fields["entropy"] == pytest.approx(sum(t["entropy"].item() for t in slow) / N, rel=1e-5)
@@ -287,7 +290,8 @@ def test_k3_has_the_gradient_of_the_reverse_kl():
     ref = torch.log_softmax(torch.randn(7, generator=noise, dtype=torch.float64), 0)
     logp = torch.log_softmax(theta, 0)
     k3 = train_grpo.kl_k3(logp, ref)
-    grad, = torch.autograd.grad((logp.exp().detach() * k3).sum(), theta, retain_graph=True)  # the tokens are samples: not through p
+    # the tokens are samples, so no gradient goes through their probability
+    grad, = torch.autograd.grad((logp.exp().detach() * k3).sum(), theta, retain_graph=True)
     backward, = torch.autograd.grad((ref.exp() * (ref - logp)).sum(), theta, retain_graph=True)
     forward, = torch.autograd.grad((logp.exp() * (logp - ref)).sum(), theta, retain_graph=True)
     assert torch.allclose(grad, backward, rtol=1e-10, atol=1e-12)
@@ -358,8 +362,8 @@ def draw(engine, n=8, seeds=range(6), prompts=None, **changes):
 
 
 def same_rollouts(a, b):
-    return (torch.equal(a["tokens"], b["tokens"]) and torch.equal(a["length"], b["length"]) and torch.equal(a["stopped"], b["stopped"])
-            and torch.allclose(a["logps"], b["logps"], atol=1e-5))
+    exact = all(torch.equal(a[key], b[key]) for key in ("tokens", "length", "stopped"))
+    return exact and torch.allclose(a["logps"], b["logps"], atol=1e-5)
 
 
 def full_forward(model, prompt, response, temperature):
@@ -374,7 +378,7 @@ def test_engine_logps_are_those_of_a_full_forward(engine, temperature):
     out = draw(engine, temperature=temperature)
     for i, k in enumerate(out["length"].tolist()):
         response = out["tokens"][i, :k].tolist()
-        exact = full_forward(engine[0], engine[2][i // 8], response, temperature)[:-1].gather(1, torch.tensor(response)[:, None])[:, 0]
+        exact = full_forward(engine[0], engine[2][i // 8], response, temperature)[range(k), response]
         assert torch.allclose(out["logps"][i, :k].double(), exact, atol=1e-5)
 
 
@@ -392,11 +396,11 @@ def test_stop_and_length(engine):
     out = draw(engine)
     T = out["tokens"].shape[1]
     assert T == out["length"].max() <= 12 and out["logps"].shape == out["tokens"].shape == (48, T)
-    for tokens, logps, k, stopped in zip(out["tokens"].tolist(), out["logps"], out["length"].tolist(), out["stopped"].tolist()):
+    for tokens, logps, k, stopped in zip(*[out[key].tolist() for key in ("tokens", "logps", "length", "stopped")]):
         assert not set(tokens[:k - 1]) & set(STOPS)
         assert (tokens[k - 1] in STOPS) == stopped
         assert stopped or k == 12
-        assert tokens[k:] == [0] * (T - k) and not logps[k:].any()  # <pad> is token 0
+        assert tokens[k:] == [0] * (T - k) and not any(logps[k:])  # <pad> is token 0
     assert 5 < out["stopped"].sum() < 43, "both ends must occur"
     one = draw(engine, max_new_tokens=1)
     assert one["tokens"].shape == (48, 1) and set(one["length"].tolist()) == {1}
@@ -414,7 +418,7 @@ def test_a_rollout_depends_on_its_seed_and_number_alone(engine):
 
     def rows(out, index):
         T = int(out["length"][index].max())
-        return dict(tokens=out["tokens"][index, :T], logps=out["logps"][index, :T], length=out["length"][index], stopped=out["stopped"][index])
+        return {key: value[index][:, :T] if value.dim() == 2 else value[index] for key, value in out.items()}
     for n in (3, 20):  # rollout i of a prompt stays rollout i, whatever n is
         out, m = draw(engine, n=n), min(n, 8)
         assert same_rollouts(rows(out, [j * n + i for j in range(6) for i in range(m)]),
@@ -422,14 +426,14 @@ def test_a_rollout_depends_on_its_seed_and_number_alone(engine):
     for j in (0, 2, 5):  # alone, and in another order
         assert same_rollouts(draw(engine, prompts=[prompts[j]], seeds=[j]), rows(whole, list(range(8 * j, 8 * j + 8))))
     backwards = draw(engine, prompts=prompts[::-1], seeds=range(5, -1, -1))
-    assert same_rollouts(rows(backwards, [8 * (5 - j) + i for j in range(6) for i in range(8)]), rows(whole, list(range(48))))
+    assert same_rollouts(rows(backwards, [8 * (5 - j) + i for j in range(6) for i in range(8)]), whole)
     other = draw(engine, seeds=range(10, 16))
     assert not torch.equal(other["tokens"][:, :1], whole["tokens"][:, :1])
-    assert len({tuple(r) for r in whole["tokens"].tolist()}) > 40, "rollouts of one prompt differ"
+    assert len({tuple(r) for r in whole["tokens"].tolist()}) > 30, "rollouts of one prompt differ"
 
 
 def too_far(tokens, logp):
-    """p-value of a chi-square test that `tokens` are draws from exp(logp); tokens expected fewer than 5 times are one class."""
+    """p-value of a chi-square test that `tokens` come from exp(logp); those expected fewer than 5 times are one class."""
     expected, seen = len(tokens) * logp.exp(), torch.bincount(tokens, minlength=len(logp)).double()
     rare = expected < 5
     expected, seen = [torch.cat([x[~rare], x[rare].sum()[None]]) for x in (expected, seen)]
@@ -439,8 +443,8 @@ def too_far(tokens, logp):
 
 @pytest.mark.parametrize("temperature", [0.6, 1.4])
 def test_sampling_follows_the_distribution(engine, temperature):
-    """First token, and second token given the most frequent first one: a right sampler fails one of these four tests in 2,500 seeds
-    (4 at 1e-4; the seed is fixed), and the other temperature is told apart by the same test."""
+    """First token, and second token given the most frequent first one. A right sampler fails with one seed in 2,500 (four
+    tests at 1e-4; the seed is fixed), and the same test tells the other temperature apart."""
     prompt, N = engine[2][0], 20000
     tokens = draw(engine, n=N, seeds=[0], prompts=[prompt], max_new_tokens=2, temperature=temperature, gen_batch=N)["tokens"]
     first = full_forward(engine[0], prompt, [], temperature)[0]
@@ -453,7 +457,7 @@ def test_sampling_follows_the_distribution(engine, temperature):
 
 
 def test_top_p(engine):
-    """The smallest set of the likeliest tokens with mass top_p, renormalised; never a token outside it. One failure in 10,000 seeds."""
+    """The smallest set of the likeliest tokens with mass top_p, renormalised, and no other. One seed in 10,000 fails."""
     prompt, N, top_p = engine[2][0], 20000, 0.7
     out = draw(engine, n=N, seeds=[0], prompts=[prompt], max_new_tokens=1, top_p=top_p, gen_batch=N)
     p, nucleus, mass = full_forward(engine[0], prompt, [], 0.6)[0].exp().tolist(), [], 0.0
@@ -530,9 +534,9 @@ def words(world, tmp_path_factory):
     """The command line of a short run on Easy: 30 updates of 4 x 4, checkpoints every third, evaluations every fourth."""
     val = tmp_path_factory.mktemp("val") / "val.jsonl"
     val.write_text("".join((world.splits / "easy_val.jsonl").read_text().splitlines(True)[:8]))
-    return [f"--model={world.base}", f"--train_set={world.splits / 'easy_train.jsonl'}", f"--val_set={val}", "--recipe=easy", "--D=20",
-            "--B_p=4", "--n=4", "--lr_base=2e-3", f"--C={C}", "--eval_every=64", "--save_every=48", "--max_prompt_tokens=16",
-            "--max_new_tokens=24", "--samples=4", "--out=run"]
+    return [f"--model={world.base}", f"--train_set={world.splits / 'easy_train.jsonl'}", f"--val_set={val}", "--out=run",
+            "--recipe=easy", "--D=20", "--B_p=4", "--n=4", "--lr_base=2e-3", f"--C={C}", "--eval_every=64", "--save_every=48",
+            "--max_prompt_tokens=16", "--max_new_tokens=24", "--samples=4"]
 
 
 @pytest.fixture(scope="module")
@@ -572,10 +576,12 @@ def unfinished(straight, folder, cut=1):
 
 def test_a_run_and_its_log(straight):
     header, *records, end = clean(straight)
-    steps, evals = [r for r in records if r["type"] == "step"], [r for r in records if r["type"] == "eval"]
-    assert header["type"] == "header" and header["derived"] == dict(header["derived"], B=B, M=30, lr=2e-3 * math.sqrt(B / 1024))
-    assert [r["rollouts"] for r in steps] == list(range(B, C + 1, B)) and [r["rollouts"] for r in evals] == [*range(0, C, 64), C]
-    assert [r["lr"] for r in steps] == pytest.approx([header["derived"]["lr"] * min(1, m / 10) for m in range(1, 31)])  # warm-up
+    steps, evals = [[r for r in records if r["type"] == kind] for kind in ("step", "eval")]
+    lr = 2e-3 * math.sqrt(B / 1024)
+    assert header["type"] == "header" and header["derived"] == dict(header["derived"], B=B, M=30, lr=lr)
+    assert [r["rollouts"] for r in steps] == list(range(B, C + 1, B))
+    assert [r["rollouts"] for r in evals] == [*range(0, C, 64), C]
+    assert [r["lr"] for r in steps] == pytest.approx([lr * min(1, m / 10) for m in range(1, 31)])  # warm-up
     tokens = [0] + [r["tokens"] for r in steps]
     assert [b - a for a, b in itertools.pairwise(tokens)] == pytest.approx([B * r["response_len"] for r in steps])
     assert len({r["reward"] for r in steps}) > 4 and sum(r["kl"] for r in steps) > 0
@@ -585,12 +591,19 @@ def test_a_run_and_its_log(straight):
 
 @pytest.mark.parametrize("rule, n_train", [("sqrt", 0), ("sqrt", 2), ("linear", 4), ("constant", 4)])
 def test_lr_in_the_log(tiny, tmp_path, rule, n_train):
-    train_grpo.main([*tiny.words, "--B_p=2", "--n=8", "--C=80", f"--n_train={n_train}", f"--lr_scaling={rule}", "--lr_base=1e-3", "--warmup=3",
-                     f"--out={tmp_path}"])
+    train_grpo.main([*tiny.words, "--B_p=2", "--n=8", "--C=80", f"--n_train={n_train}", f"--lr_scaling={rule}",
+                     "--lr_base=1e-3", "--warmup=3", f"--out={tmp_path}"])
     x = 2 * (n_train or 8) / 1024
     lr = 1e-3 * dict(sqrt=x ** 0.5, linear=x, constant=1)[rule]
     steps = [r for r in read_log(tmp_path / "log.jsonl") if r["type"] == "step"]
     assert [r["lr"] for r in steps] == pytest.approx([lr / 3, lr * 2 / 3, lr, lr, lr])
+
+
+def test_evaluations_that_fall_due(tiny, tmp_path):
+    """Once in every eval_every rollouts, whatever B is, at 0 and at the end, there once too."""
+    for C, due in ((80, [0, 48, 80]), (96, [0, 48, 80, 96])):
+        train_grpo.main([*tiny.words, "--B_p=2", "--n=8", f"--C={C}", "--eval_every=40", f"--out={tmp_path / str(C)}"])
+        assert [r["rollouts"] for r in read_log(tmp_path / str(C) / "log.jsonl") if r["type"] == "eval"] == due
 
 
 def test_killed_at_any_moment(words, straight, tmp_path):
@@ -603,10 +616,11 @@ def test_killed_at_any_moment(words, straight, tmp_path):
             time.sleep(pause)
             child.kill()
         child.communicate()
+        print(f"killed with {lines(log)} lines in the log and {sorted(p.name for p in part.parent.glob('*'))}")
         return child.returncode
-    killed = [kill(log.exists, rng.uniform(0, 0.4))]
+    killed = [kill(log.exists, rng.uniform(0, 0.1))]
     for _ in range(2):
-        goal = lines(log) + rng.randrange(1, 8)
+        goal = lines(log) + rng.randrange(1, 5)
         killed.append(kill(lambda: lines(log) >= goal, rng.uniform(0, 0.05)))
     for _ in range(4):  # the checkpoint may just be complete when the signal arrives: then once more
         shutil.rmtree(part, ignore_errors=True)
@@ -644,18 +658,19 @@ def test_second_process_is_refused_and_sigterm_saves(words, straight, tmp_path, 
     assert clean(tmp_path / "run") == clean(straight)
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors", "state.json", "every file of both"])
+@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors", "state.json", "no weights", "all of both"])
 def test_torn_checkpoint_is_passed_over(words, straight, tmp_path, monkeypatch, capfd, file):
     run = unfinished(straight, tmp_path, cut=3)
     older, newest = sorted((run / "ckpt").glob("step_*"))
-    torn = [newest / file] if "." in file else [*older.iterdir(), *newest.iterdir()]
-    for path in torn:
+    if file == "no weights":
+        (newest / "model.safetensors").unlink()
+    for path in [*older.iterdir(), *newest.iterdir()] if file == "all of both" else newest.glob(file):
         os.truncate(path, path.stat().st_size // 2)
     monkeypatch.chdir(tmp_path)
     assert train_grpo.main(words) == 0
     told = capfd.readouterr().err
     assert f"{newest.name}: not a whole checkpoint" in told
-    assert f"from update {int(older.name[5:]) if '.' in file else 0}" in told
+    assert f"from update {0 if file == 'all of both' else int(older.name[5:])}" in told
     assert clean(run) == clean(straight)
     assert [json.loads((run / f"ckpt/step_{m:08d}/state.json").read_text())["step"] for m in (27, 30)] == [27, 30]
 
@@ -712,8 +727,8 @@ def test_smaller_budget_does_not_touch_a_longer_run(words, straight, tmp_path, m
 def test_finished_run_is_not_run_again(words, straight):
     before = (straight / "log.jsonl").read_bytes()
     code = "import sys, train_grpo; code = train_grpo.main(sys.argv[1:]); sys.exit(code or 'torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code, *words], cwd=straight.parent, env={**os.environ, "PYTHONPATH": str(ROOT)},
-                          capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code, *words], cwd=straight.parent, capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert done.returncode == 0 and "finished before" in done.stdout, done  # known before torch is loaded
     assert (straight / "log.jsonl").read_bytes() == before
 
@@ -799,14 +814,15 @@ def test_exported_model_is_the_trained_one(words, straight, world):
     assert (trained - untrained).abs().max() > 0.01
     # and the checkpoint is what was trained: it repeats the last evaluation of the log, rollout by rollout
     cfg = parse(words)
-    problems, last = sample.read_problems(cfg["val_set"]), [r for r in read_log(straight / "log.jsonl") if r["type"] == "eval"][-1]
-    correct = evaluate.count_right(problems, sample.encode(problems, tokenizer, 16), exported, tokenizer, cfg, (0, "val", 30))
-    assert correct == last["correct"]
+    problems = sample.read_problems(cfg["val_set"])
+    prompts = sample.encode(problems, tokenizer, 16)
+    last = [r for r in read_log(straight / "log.jsonl") if r["type"] == "eval"][-1]
+    assert evaluate.count_right(problems, prompts, exported, tokenizer, cfg, (0, "val", 30)) == last["correct"]
 
 
-def test_evaluate_takes_the_run_folder(script, straight, words, tmp_path):
-    given = [w for w in words if w.split("=")[0] in ("--val_set", "--max_prompt_tokens", "--max_new_tokens")]
-    done = script("evaluate.py", f"--model={straight}", *given, "--samples=4", "--k=2", f"--out={tmp_path}")
+def test_evaluate_takes_the_run_folder(script, straight, tmp_path):
+    # the problems and the lengths are those of the run
+    done = script("evaluate.py", f"--model={straight}", "--k=2", f"--out={tmp_path}")
     assert done.code == 0, done.stderr
     result = json.loads((tmp_path / "eval.json").read_text())
     assert result["model"] == str(straight / "model") and len(result["correct"]) == 8

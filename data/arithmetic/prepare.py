@@ -22,11 +22,13 @@ What this has of the real thing, and why it is there:
 Needs config.py.
 """
 import json
+import os
 import shutil
 import sys
 import time
 from pathlib import Path
 
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when torch loads: threads that spin starve whatever runs beside them
 import numpy as np
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
