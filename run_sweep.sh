@@ -4,7 +4,7 @@
 #   bash run_sweep.sh easy                   # everything: environment, problems, base model, the grid of runs, figures, the answer
 #   bash run_sweep.sh hard --lr_base=1e-3    # any --key=value of config.py goes on to every stage
 #   MODEL=Qwen/Qwen2.5-7B-Instruct DATA=data/mine NS="8 32 128 512" BPS="32" C=1e6 bash run_sweep.sh easy
-#   DRY_RUN=1 bash run_sweep.sh easy | xargs -P 8 -I{} bash -c '{}'    # only print the training commands, one a line
+#   DRY_RUN=1 bash run_sweep.sh easy | xargs -d '\n' -n 1 -P 8 bash -c    # only the training commands, one a line
 #   bash run_sweep.sh env                    # only the environment
 #
 # Presets: easy, hard, mixed (the recipe and the split of problems). The same command goes on where it was stopped; finished runs

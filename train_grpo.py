@@ -307,6 +307,7 @@ def main(argv):
         raise BadInput(f"--C={cfg['C']}: {folder} is further already, at {state['step'] * d['B']} rollouts")
     if state:
         os.truncate(folder / "log.jsonl", state["log_bytes"])  # what came after the checkpoint is written anew
+        shutil.rmtree(folder / "model", ignore_errors=True)    # of a smaller budget: until the end the checkpoint is newer
     else:
         os.truncate(folder / "log.jsonl", 0)
         shutil.rmtree(folder / "ckpt", ignore_errors=True)  # torn, or of a log that is gone

@@ -64,18 +64,18 @@ def world():
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory, prepare):
-    """A folder with a random Qwen2 of 2 layers, 32 wide, with the embedded tokenizer, and small problem files: quick to run.
+    """A folder with a random Llama of 2 layers, 32 wide, with the embedded tokenizer, and small problem files: quick to run.
 
     .model, .train, .val are paths; .words are the command-line words that point any script to them, with lengths that fit.
     Its answers are noise, hardly ever right. Its logits are spread out, so that its distribution is far from the uniform.
     """
     import numpy as np
     import torch
-    from transformers import Qwen2Config, Qwen2ForCausalLM
+    from transformers import LlamaConfig, LlamaForCausalLM
     folder = tmp_path_factory.mktemp("tiny")
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = Qwen2ForCausalLM(Qwen2Config(
+        model = LlamaForCausalLM(LlamaConfig(
             vocab_size=len(prepare.VOCAB), hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
             num_key_value_heads=1, max_position_embeddings=64, tie_word_embeddings=True, initializer_range=0.25,
             bos_token_id=None, eos_token_id=prepare.EOS, pad_token_id=prepare.PAD))

@@ -535,8 +535,8 @@ def words(world, tmp_path_factory):
     val = tmp_path_factory.mktemp("val") / "val.jsonl"
     val.write_text("".join((world.splits / "easy_val.jsonl").read_text().splitlines(True)[:8]))
     return [f"--model={world.base}", f"--train_set={world.splits / 'easy_train.jsonl'}", f"--val_set={val}", "--out=run",
-            "--recipe=easy", "--D=20", "--B_p=4", "--n=4", "--lr_base=2e-3", f"--C={C}", "--eval_every=64", "--save_every=48",
-            "--max_prompt_tokens=16", "--max_new_tokens=24", "--samples=4"]
+            "--D=20", "--B_p=4", "--n=4", "--lr_base=2e-3", f"--C={C}", "--eval_every=64", "--save_every=48",
+            "--max_prompt_tokens=16", "--max_new_tokens=24", "--samples=4", "--recipe=easy"]
 
 
 @pytest.fixture(scope="module")

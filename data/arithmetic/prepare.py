@@ -33,7 +33,7 @@ import numpy as np
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from tqdm import tqdm
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
@@ -120,12 +120,13 @@ def make_problems(rng, N):
 
 
 def train_base(seed):
-    """The base model, trained on slipping texts: a Qwen2 of 2 layers. Same weights for one seed, machine and number of threads."""
+    """The base model, trained on slipping texts: a Llama of 2 layers. Same weights for one seed, machine and number of threads."""
     rng = np.random.default_rng([seed, 1])
     skills = make_skills(rng)
     torch.manual_seed(seed)
     torch.set_num_threads(2)  # the sums, and so the last bits of the weights, depend on it
-    model = Qwen2ForCausalLM(Qwen2Config(
+    # Llama and not Qwen2, whose folders transformers 5 opens with Qwen's own tokenizer whatever tokenizer.json says
+    model = LlamaForCausalLM(LlamaConfig(
         vocab_size=len(VOCAB), hidden_size=96, intermediate_size=192, num_hidden_layers=2, num_attention_heads=3,
         num_key_value_heads=3, max_position_embeddings=64, tie_word_embeddings=True,
         bos_token_id=None, eos_token_id=EOS, pad_token_id=PAD))
