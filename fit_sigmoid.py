@@ -210,7 +210,7 @@ def judge(C, log2_n, law, n=None, largest=None):
     first, last = shape(p, np.array([C[0], C[-1]]))
     start, end = (f"{n[i]:.0f} at {si(C[i])}" for i in (0, -1))
     if law["L"] * (last - first) < 0.5:
-        return "not rising", f"n* does not rise with C: {start}, {end}", flags
+        return "not rising", f"the trend of n* with C is below half an octave up: {start}, {end}", flags
     if levels < 3:
         return "undetermined", f"only {levels} values of n on the frontier, a law with four numbers needs 3 or more", flags
     if largest and n[-1] > 0.99 * largest:

@@ -66,10 +66,9 @@ args+=("$@")
 if [ "${DRY_RUN:-}" = 1 ]; then
     exec "$PY" config.py commands "${args[@]}"
 fi
-mkdir -p "$out"
-"$PY" config.py "${args[@]}" > "$out/.sweep.json"  # ends here on a bad key or value
-mv "$out/.sweep.json" "$out/sweep.json"
-read -r data model train_set < <("$PY" config.py show data model train_set "${args[@]}")
+sweep=$("$PY" config.py "${args[@]}")             # ends here on a bad key or value,
+"$PY" config.py plan "${args[@]}" > /dev/null     # or here on a cell that is no run, before anything is written
+IFS=$'\t' read -r data model train_set < <("$PY" config.py show data model train_set "${args[@]}")
 
 # ---- problems, base model, difficulty -------------------------------------------------------------------------------
 if [ -f "$data/prepare.py" ] && { [ ! -f "$data/problems.jsonl" ] || [[ $model == "$data"/* && ! -d $model ]]; }; then
@@ -79,9 +78,14 @@ fi
 # one thread a process: two runs side by side beat two threads in one run; passive waiting keeps them from starving each other
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} TOKENIZERS_PARALLELISM=false
 if [ ! -f "$train_set" ]; then
+    [[ $train_set == "$data"/splits/* ]] || die "--train_set=$train_set: no such file"
     echo "difficulty of the problems for $model: sample.py"
     "$PY" sample.py --data="$data" --model="$model" --s_zero=0
 fi
+
+mkdir -p "$out"
+printf '%s\n' "$sweep" > "$out/.sweep.json"
+mv "$out/.sweep.json" "$out/sweep.json"  # what frontier.py takes the planned cells from
 
 # ---- the runs: start, watch, collect --------------------------------------------------------------------------------
 pids=() folders=() failed=() started=0 total=0 left="?"
