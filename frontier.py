@@ -39,7 +39,10 @@ def read_run(folder, metric, unit):
     has no counts; then reward (E,) is the stored field. status: that of the end record, "" without one.
     """
     path = next((folder / name for name in ("log.jsonl", "log.jsonl.gz") if (folder / name).exists()), None)
-    records = read_log(path)
+    try:
+        records = read_log(path)
+    except BadInput as e:
+        return str(e)
     headers = [r for r in records if r.get("type") == "header" and isinstance(r.get("config"), dict)]
     if not headers:
         return "no header"

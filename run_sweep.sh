@@ -66,9 +66,9 @@ args+=("$@")
 if [ "${DRY_RUN:-}" = 1 ]; then
     exec "$PY" config.py commands "${args[@]}"
 fi
-sweep=$("$PY" config.py "${args[@]}")             # ends here on a bad key or value,
-"$PY" config.py plan "${args[@]}" > /dev/null     # or here on a cell that is no run, before anything is written
+"$PY" config.py commands "${args[@]}" > /dev/null  # ends here on a bad key or value, with nothing written
 IFS=$'\t' read -r data model train_set < <("$PY" config.py show data model train_set "${args[@]}")
+if [ ! -f "$train_set" ] && [[ $train_set != "$data/splits/"* ]]; then die "--train_set=$train_set: no such file"; fi
 
 # ---- problems, base model, difficulty -------------------------------------------------------------------------------
 if [ -f "$data/prepare.py" ] && { [ ! -f "$data/problems.jsonl" ] || [[ $model == "$data"/* && ! -d $model ]]; }; then
@@ -78,14 +78,12 @@ fi
 # one thread a process: two runs side by side beat two threads in one run; passive waiting keeps them from starving each other
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} TOKENIZERS_PARALLELISM=false
 if [ ! -f "$train_set" ]; then
-    [[ $train_set == "$data"/splits/* ]] || die "--train_set=$train_set: no such file"
     echo "difficulty of the problems for $model: sample.py"
     "$PY" sample.py --data="$data" --model="$model" --s_zero=0
 fi
-
 mkdir -p "$out"
-printf '%s\n' "$sweep" > "$out/.sweep.json"
-mv "$out/.sweep.json" "$out/sweep.json"  # what frontier.py takes the planned cells from
+"$PY" config.py "${args[@]}" > "$out/.sweep.json"  # frontier.py takes the planned cells from it
+mv "$out/.sweep.json" "$out/sweep.json"
 
 # ---- the runs: start, watch, collect --------------------------------------------------------------------------------
 pids=() folders=() failed=() started=0 total=0 left="?"
@@ -99,19 +97,19 @@ stop_all() {  # shellcheck disable=SC2317
 trap stop_all INT TERM HUP
 
 clock() { printf '%d:%02d' $(($1 / 60)) $(($1 % 60)); }
-last_line() { tail -c 400 "$1/out.txt" 2> /dev/null | tr '\r' '\n' | awk 'NF {line = $0} END {print substr(line, 1, 110)}'; }
+last_line() { tail -c 2000 "$1/out.txt" 2> /dev/null | tr '\r' '\n' | awk 'NF {line = $0} END {print line}'; }
 estimate() {  # reads the plan: runs in all, runs to do, rollouts in all, seconds of work to do
-    read -r runs todo rollouts work < <("$PY" config.py plan "${args[@]}")
+    read -r runs todo rollouts work < <("$PY" config.py plan "${args[@]}") || return 0
     left=$(clock $((work / (todo < jobs ? (todo > 0 ? todo : 1) : jobs))))
 }
 
 show() {  # one live line a run and the time left; without a terminal, the same once a minute
     local folder lines=1
     if [ -t 1 ]; then
-        for folder in "${folders[@]}"; do printf '  %s\033[K\n' "$(last_line "$folder")"; lines=$((lines + 1)); done
+        for folder in "${folders[@]}"; do printf '  %.110s\033[K\n' "$(last_line "$folder")"; lines=$((lines + 1)); done
         printf '  %d of %d runs ended, about %s left\033[K\n\033[%dA' $((started - ${#pids[@]})) "$total" "$left" "$lines"
-    elif [ $((++ticks % 60)) = 0 ]; then
-        for folder in "${folders[@]}"; do echo "  $(last_line "$folder")"; done
+    elif [ $((ticks % 60)) = 59 ]; then
+        for folder in "${folders[@]}"; do printf '  %.110s\n' "$(last_line "$folder")"; done
         echo "  $((started - ${#pids[@]})) of $total runs ended, about $left left"
     fi
 }
@@ -131,18 +129,21 @@ reap() {  # take ended runs off the list, say how they ended, remember those tha
 }
 
 run_all() {  # run the given commands, $jobs of them side by side, each with its output in its run's folder
-    local command folder ticks=0
+    local command folder words ticks=0
     started=0 total=$#
     while [ $started -lt "$total" ] || [ ${#pids[@]} -gt 0 ]; do
         while [ ${#pids[@]} -lt "$jobs" ] && [ $started -lt "$total" ]; do
             started=$((started + 1))
-            command=${!started} folder=${command##*--out=}
+            command=${!started}
+            eval "words=($command)"  # quoted by config.py; --out= comes last
+            folder=${words[-1]#--out=}
             mkdir -p "$folder"
             bash -c "exec $command" > "$folder/out.txt" 2>&1 < /dev/null &
             pids+=($!) folders+=("$folder")
         done
         if [ $((ticks % 15)) = 10 ]; then estimate; fi
         show
+        ticks=$((ticks + 1))
         sleep 1
         reap
     done
