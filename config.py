@@ -36,18 +36,26 @@ config = dict(
     C = 1_000_000,                       # rollout budget of a run, in rollouts; M = floor(C / (B_p n))
     B_max = 65536,                       # largest B_p n that is allowed, in rollouts per update; 0 = no limit
     # The objective and the optimizer (the paper prints neither coefficients nor tis_cap: these are our choice)
-    algo = "grpo",                       # grpo
+    algo = "grpo",                       # grpo | ppo | cispo: the policy term; ppo has a critic in place of the group's mean
+    updates = 1,                         # optimizer steps on each batch, over the whole of it; 1 = on-policy, nothing is clipped
+    eps_low = 0.2,                       # the ratio is clipped to [1 - eps_low, 1 + eps_high]; matters from updates=2 on
+    eps_high = 0.2,                      # its upper side
     lr_base = 1e-6,                      # AdamW's lr at B = 1024 rollouts per update
     lr_scaling = "sqrt",                 # sqrt | linear | constant: how lr follows B / 1024
     warmup = 10,                         # updates of linear warm-up; 0 = none
     weight_decay = 0.01,                 # AdamW's; 0 = none
     grad_clip = 1.0,                     # largest norm of the gradient; 0 = no clipping
-    kl_coef = 0.001,                     # of the k3 KL term; as a loss its gradient is that of KL(ref || policy); 0 = off
+    kl_coef = 0.001,                     # of the KL to the base model; 0 = off
+    kl_type = "k3",                      # k1 | k2 | k3: as a loss k3 pulls like KL(ref || policy), k2 like KL(policy || ref), k1 not at all
     entropy_coef = 0.001,                # of the token entropy bonus; 0 = off
     zero_var_filter = "off",             # off | policy | all | reg: the loss terms that all-right and all-wrong groups leave
     tis_cap = 2.0,                       # cap of the truncated importance weight of a token; 0 = no importance weights
+    gamma = 1.0,                         # ppo: discount of a token
+    lam = 1.0,                           # ppo: lambda of GAE
+    critic_lr = 1e-5,                    # ppo: AdamW's lr of the critic, at every B
+    value_clip = 0.5,                    # ppo: how far a value may move from that of the rollouts' critic; 0 = no clipping
     # Rollouts and rewards, in training and evaluation alike
-    engine = "auto",                     # auto | hf: what generates; hf is transformers
+    engine = "auto",                     # auto | hf | vllm: what generates; auto is vLLM on a GPU where it is installed, else transformers
     verifier = "exact",                  # exact: how an answer is graded, see sample.py: reward()
     temperature = 0.6,                   # of sampling, and of every log-prob
     top_p = 1.0,                         # nucleus; below 1 only without tis
@@ -68,7 +76,12 @@ config = dict(
     device = "auto",                     # auto | cpu | cuda
     gen_batch = 1024,                    # rollouts decoded at once
     micro_tokens = 16384,                # tokens of a micro-batch, padding counted, in the update
-    save_every = 65536,                  # rollouts between checkpoints; 0 = only at the end
+    micro_logits = 134_217_728,          # logits (tokens x vocabulary) that exist at once in the update; 4 to 12 bytes each
+    activation_checkpointing = False,    # keep only the input of each layer for the backward pass: less memory, a third more work
+    gpu_memory = 0.5,                    # share of a GPU's memory that vLLM takes while it generates
+    save_every = 65536,                  # rollouts between checkpoints, of which the newest two are kept; 0 = only at the end
+    keep_at = "",                        # budgets whose checkpoints are kept for good, in rollouts, as in "1e5 2e5"
+    sample_every = 10,                   # updates between the rollouts that samples.jsonl shows; 0 = none
     # The sweep and its analysis
     ns = "8 16 32 64 128 256 512",       # values of n in a sweep
     bps = "32 128",                      # values of B_p in a sweep
@@ -84,14 +97,12 @@ config = dict(
 RECIPES = dict(easy=dict(kl_coef=0.001, entropy_coef=0.001),  # paper, Table 1; the coefficients are our choice
                hard=dict(kl_coef=0.0, entropy_coef=0.0),
                mixed=dict(kl_coef=0.0, entropy_coef=0.0))  # "on heterogeneous datasets use the Hard recipe"
-CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo",), lr_scaling=("sqrt", "linear", "constant"), device=("auto", "cpu", "cuda"),
-               zero_var_filter=("off", "policy", "all", "reg"), engine=("auto", "hf"), verifier=("exact",),
+CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k1", "k2", "k3"), lr_scaling=("sqrt", "linear", "constant"), device=("auto", "cpu", "cuda"),
+               zero_var_filter=("off", "policy", "all", "reg"), engine=("auto", "hf", "vllm"), verifier=("exact",),
                view=("fixed_Bp",), unit=("rollouts", "tokens"))
 # The keys that are no part of a run's identity: the budget, the folders, the knobs of memory and speed, the other stages'.
-NOT_IN_NAME = set("C data B_max problems s s_zero n_val runs out device gen_batch micro_tokens save_every "
-                  "ns bps seeds view metric unit bin points boot".split())
-
-RUNNING = ("device", "gen_batch", "micro_tokens", "save_every")  # of these, the ones that a training command takes
+RUNNING = tuple("device gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory save_every keep_at sample_every".split())
+NOT_IN_NAME = {*RUNNING, *"C data B_max problems s s_zero n_val runs out ns bps seeds view metric unit bin points boot".split()}
 
 
 class BadInput(ValueError):
@@ -112,7 +123,8 @@ def entry(main):
         code, message = 1, f"{e.strerror or e}: {e.filename or 'while writing'}; start the same command again to go on"
     except KeyboardInterrupt:
         code, message = 130, "interrupted; start the same command again to go on"
-    print(f"\n{name}: {message}" if sys.stderr.isatty() else f"{name}: {message}", file=sys.stderr)
+    if os.environ.get("RANK", "0") == "0":  # of torchrun's processes one speaks
+        print(f"\n{name}: {message}" if sys.stderr.isatty() else f"{name}: {message}", file=sys.stderr)
     sys.exit(code)
 
 
@@ -221,7 +233,7 @@ def check(cfg):
     def need(ok, key, why):
         if not ok:
             raise BadInput(f"--{key}={cfg[key]}: {why}")
-    for key in ("B_p", "k", "samples", "eval_every", "max_prompt_tokens", "max_new_tokens", "gen_batch", "micro_tokens", "s", "n_val"):
+    for key in ("B_p", "k", "samples", "eval_every", "max_prompt_tokens", "max_new_tokens", "gen_batch", "micro_tokens", "micro_logits", "updates", "s", "n_val"):
         need(cfg[key] >= 1, key, "must be 1 or more")
     for key in config:
         if not isinstance(config[key], (str, bool)):
@@ -232,10 +244,16 @@ def check(cfg):
     need(0 < cfg["top_p"] <= 1, "top_p", "must lie in (0, 1]")
     need(cfg["top_p"] == 1 or not cfg["tis_cap"], "top_p", "importance weights need the whole distribution: "
          "the engine's log-probs are renormalised below top_p=1 (or set --tis_cap=0)")
+    need(cfg["algo"] != "ppo" or not cfg["n_train"], "n_train", "PPO has a critic and no group baseline to decouple; leave it at 0")
+    need(cfg["algo"] != "ppo" or cfg["zero_var_filter"] == "off", "zero_var_filter",
+         "with PPO's critic a group of equal rewards has advantages too; leave it off")
+    for key in ("eps_low", "gamma", "lam", "gpu_memory"):
+        need(cfg[key] <= 1, key, "must be 1 or less")
     need(cfg["n_train"] != 1 and cfg["n_train"] <= cfg["n"], "n_train", f"must be 0 or from 2 to n={cfg['n']}")
     need(cfg["k"] <= cfg["samples"], "k", f"an evaluation draws only samples={cfg['samples']} rollouts per problem")
     need(cfg["s_zero"] == 0 or cfg["s_zero"] >= cfg["s"], "s_zero", f"must be 0 or at least s={cfg['s']}")
     need(re.fullmatch(r"(avg|best|worst)@[1-9]\d*", cfg["metric"]), "metric", "expected avg@k, best@k or worst@k, as in --metric=best@4")
+    need(re.fullmatch(r"( *\d+(\.\d*)?([eE]\d+)?)* *", cfg["keep_at"]), "keep_at", 'expected numbers with spaces between, as in "1e5 2e5"')
     for key in ("ns", "bps", "seeds"):
         need(re.fullmatch(r"\d+( +\d+)*", cfg[key].strip()), key, 'expected whole numbers with spaces between, as in "2 4 8"')
 

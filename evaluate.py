@@ -25,14 +25,15 @@ def summary(correct, samples, k):
     return {metric: (float(v.mean()), float(v.std(ddof=1) / np.sqrt(len(v))) if len(v) > 1 else float("nan")) for metric, v in each.items()}
 
 
-def count_right(problems, prompts, model, tokenizer, cfg, key, progress=None):
-    """Rollouts graded: a list with the number right of cfg["samples"] for each problem, in order.
+def count_right(problems, prompts, engine, cfg, key, rows=None, progress=None):
+    """Rollouts graded: a list with the number right of cfg["samples"] for each problem, in order, or for those in `rows`.
 
-    `key` names the evaluation, such as (seed, "val", step); problem j of it has its own noise.
+    `key` names the evaluation, such as (seed, "val", step); problem j of it has its own noise, whatever `rows` are.
     """
-    seeds = [sample.rollout_seed(*key, j) for j in range(len(problems))]
-    rollouts = sample.generate(model, tokenizer, prompts, cfg["samples"], seeds, cfg, progress)
-    return sample.grade(problems, rollouts, tokenizer, cfg).sum(1).int().tolist()
+    rows = range(len(problems)) if rows is None else rows
+    seeds = [sample.rollout_seed(*key, j) for j in rows]
+    rollouts = engine.generate([prompts[j] for j in rows], cfg["samples"], seeds, progress)
+    return sample.grade([problems[j] for j in rows], rollouts, engine.tokenizer, cfg).sum(1).int().tolist()
 
 
 def eval_record(problems, correct, cfg, step, rollouts, tokens, name="val"):
@@ -88,10 +89,10 @@ def main(argv):
     from tqdm import tqdm
     problems = sample.read_problems(cfg["val_set"])
     folder = model_folder(cfg["model"])
-    model, tokenizer = sample.load_model(folder, cfg["device"])
-    prompts = sample.encode(problems, tokenizer, cfg["max_prompt_tokens"])
+    engine = sample.open_engine(sample.engine_name(cfg), folder, cfg, cfg["device"])
+    prompts = sample.encode(problems, engine.tokenizer, cfg["max_prompt_tokens"])
     with tqdm(total=len(problems) * cfg["samples"], desc="evaluate", unit="rollout", mininterval=1) as bar:
-        correct = count_right(problems, prompts, model, tokenizer, cfg, (cfg["seed"], "evaluate"), bar)
+        correct = count_right(problems, prompts, engine, cfg, (cfg["seed"], "evaluate"), progress=bar)
     stats = summary(correct, cfg["samples"], cfg["k"])
     print(f"{folder} on {cfg['val_set']}: {len(problems)} problems, {cfg['samples']} rollouts each at temperature {cfg['temperature']:g}")
     for metric, (mean, error) in stats.items():

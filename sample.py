@@ -11,11 +11,15 @@ Reads a problem file, {"id", "prompt", "answer", ...} a line, and a model. Write
 The three rooms that other stages use: problem files (`read_problems`, `encode`), the engine (`generate`) and the verifier
 (`reward`: put your own reward there). Needs config.py.
 """
+import contextlib
+import copy
 import hashlib
+import importlib.util
 import json
 import os
 import random
 import sys
+import warnings
 from pathlib import Path
 
 from config import BadInput, append, aside, entry, parse, read_log, save_json
@@ -97,35 +101,131 @@ def encode(problems, tokenizer, max_prompt_tokens):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The engine
+# The engines: prompts -> rollouts
 
-def load_model(path, device="auto"):
-    """A transformers folder or hub name -> (causal LM in fp32, eval mode, on the device; its tokenizer). Raises BadInput."""
-    import torch
-    import transformers
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda" and not torch.cuda.is_available():
-        raise BadInput("--device=cuda: torch sees no GPU here")
+def existing(path):
+    """A transformers folder, checkpoint or hub name, as it is; raises BadInput for a folder that is none."""
     folder = Path(path)
     if (folder.exists() or str(path).startswith((".", "/", "~")) or str(path).count("/") != 1) and not (folder / "config.json").exists():
         raise BadInput(f"--model={path}: no transformers folder (it has no config.json)")
+    return path
+
+
+@contextlib.contextmanager
+def loading(path):
+    """Whatever transformers raises over a model (OSError, ValueError, safetensors' own errors, ...) as one line of BadInput."""
+    import transformers
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    warnings.filterwarnings("ignore", "torch.distributed is disabled")  # by torch's checkpoints, in a plain run
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(path, padding_side="left")
-        model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
-    except Exception as e:  # transformers raises what it likes: OSError, ValueError, safetensors' own, ...
+        yield transformers
+    except Exception as e:
         reason = str(e).strip().splitlines() or [type(e).__name__]
         raise BadInput(f"--model={path}: transformers cannot load it ({reason[0][:200]})") from None
+
+
+def load_tokenizer(path):
+    """The tokenizer of a transformers folder or hub name, with a pad token. Raises BadInput."""
+    with loading(existing(path)) as transformers:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path, padding_side="left")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def load_model(path, device="auto"):
+    """A transformers folder, hub name or checkpoint of a run -> (causal LM in fp32, eval mode, on the device; its tokenizer).
+
+    Raises BadInput.
+    """
+    import torch
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise BadInput(f"--device={device}: torch sees no GPU here")
+    tokenizer = load_tokenizer(path)
+    with loading(path) as transformers:
+        if (Path(path) / "state.json").exists():  # a checkpoint of train_grpo.py, in the shards of its ranks
+            import torch.distributed.checkpoint as dcp
+            model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(path), dtype=torch.float32)
+            model.generation_config = transformers.GenerationConfig.from_pretrained(path)
+            dcp.load({name: p.detach() for name, p in model.named_parameters()}, storage_reader=dcp.HuggingFaceStorageReader(str(path)),
+                     no_dist=True)
+        else:
+            model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     return model.to(device).eval(), tokenizer
 
 
-def stop_ids(model, tokenizer):
+def load_critic(path, device):
+    """PPO's critic: the base model with a head of one number, all zeros, in place of its vocabulary. In fp32, eval mode."""
+    import torch
+    with loading(existing(path)) as transformers:
+        critic = transformers.AutoModelForTokenClassification.from_pretrained(path, num_labels=1, dtype=torch.float32)
+    for p in critic.score.parameters():
+        torch.nn.init.zeros_(p)
+    return critic.to(device).eval()
+
+
+def engine_name(cfg):
+    """hf or vllm for --engine, without loading either: auto is vLLM where there is a GPU and vLLM is installed. Raises BadInput."""
+    there = importlib.util.find_spec("vllm") is not None
+    if cfg["engine"] == "vllm" and not there:
+        raise BadInput("--engine=vllm: vLLM is not installed (pip install -r requirements-vllm.txt)")
+    if cfg["engine"] != "auto":
+        return cfg["engine"]
+    import torch
+    cuda = cfg["device"] != "cpu" and torch.cuda.is_available()
+    if cuda and not there and os.environ.get("RANK", "0") == "0":
+        print("engine: transformers, since vLLM is not installed (requirements-vllm.txt): a batch decodes until its longest response ends, "
+              "several times slower", file=sys.stderr)
+    return "vllm" if cuda and there else "hf"
+
+
+def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None, apart=False):
+    """HFEngine or VLLMEngine on the model at `path`, or on `model`, which is that model in memory."""
+    if name == "vllm" and not (Path(path) / "state.json").exists():
+        return VLLMEngine(path, tokenizer or load_tokenizer(path), cfg)
+    if model is None:
+        model, tokenizer = load_model(path, device)
+    if name == "vllm":
+        engine = VLLMEngine(path, tokenizer, cfg, "dummy")
+        engine.load((name, p.detach()) for name, p in model.named_parameters())
+        return engine
+    return HFEngine(model, tokenizer, cfg, apart, device)
+
+
+class HFEngine:
+    """transformers. On a CPU it decodes with the very weights that are trained; on a GPU, or where these are split over ranks
+    (`apart`), with a copy in the dtype of the computation, which `load` brings up to date."""
+
+    def __init__(self, model, tokenizer, cfg, apart=False, device="auto"):
+        import torch
+        self.model, self.tokenizer, self.cfg = model, tokenizer, cfg
+        cuda = model.device.type == "cuda" or str(device).startswith("cuda")
+        self.apart = apart or cuda
+        if self.apart:
+            self.model = copy.deepcopy(model).requires_grad_(False)
+            if cuda:
+                self.model.to(device if str(device).startswith("cuda") else model.device, torch.bfloat16)
+
+    def generate(self, prompts, n, seeds, progress=None):
+        return generate(self.model, self.tokenizer, prompts, n, seeds, self.cfg, progress)
+
+    def load(self, weights):
+        """Take over (name, tensor) pairs, those of all parameters."""
+        if self.apart:
+            mine = dict(self.model.named_parameters())
+            for name, weight in weights:
+                mine[name].copy_(weight)
+
+    def sleep(self):
+        """Nothing to give back."""
+
+
+def stop_ids(generation_config, tokenizer):
     """The token ids that end a response: those of the generation config, which for chat models are several, or the tokenizer's."""
-    ids = model.generation_config.eos_token_id
+    ids = generation_config.eos_token_id
     ids = tokenizer.eos_token_id if ids is None else ids
     return ids if isinstance(ids, list) else [ids]
 
@@ -164,7 +264,7 @@ def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None):
     """
     import torch
     T, pad = cfg["max_new_tokens"], tokenizer.pad_token_id
-    stop = torch.tensor(stop_ids(model, tokenizer), device=model.device)
+    stop = torch.tensor(stop_ids(model.generation_config, tokenizer), device=model.device)
     rows = min(n, cfg["gen_batch"])           # rollouts of a prompt that are decoded together
     per_call = max(1, cfg["gen_batch"] // n)  # prompts that are decoded together
     tokens, logps = torch.full((len(prompts), n, T), pad), torch.zeros(len(prompts), n, T)
@@ -247,10 +347,17 @@ def grade(problems, rollouts, tokenizer, cfg):
     return torch.tensor([reward(problems[i // n], text, cfg) for i, text in enumerate(texts)]).reshape(len(problems), n)
 
 
+def readable(problem, rollouts, rewards, tokenizer, count):
+    """The first `count` rollouts of the first problem as records: id, answer, reward, length in tokens, finish reason, text."""
+    return [dict(id=problem["id"], answer=problem["answer"], reward=rewards[0, i].item(), length=int(rollouts["length"][i]),
+                 finish="stop" if rollouts["stopped"][i] else "length",
+                 text=tokenizer.decode(rollouts["tokens"][i, :int(rollouts["length"][i])].tolist())) for i in range(count)]
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # The script: difficulty
 
-def measure(problems, model, tokenizer, cfg, path):
+def measure(problems, engine, cfg, path):
     """Count right answers in cfg["s"] rollouts of every problem, then in s_zero for those with none right.
 
     Returns {id: {samples: right}} with what stands after s rollouts and after each further helping. Each is a line of `path` as
@@ -259,7 +366,7 @@ def measure(problems, model, tokenizer, cfg, path):
     """
     from tqdm import tqdm
     counts = {p["id"]: {0: 0} for p in problems}
-    prompts = dict(zip(counts, encode(problems, tokenizer, cfg["max_prompt_tokens"])))
+    prompts = dict(zip(counts, encode(problems, engine.tokenizer, cfg["max_prompt_tokens"])))
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists():
         for r in read_log(path):
@@ -277,8 +384,8 @@ def measure(problems, model, tokenizer, cfg, path):
             for i in tqdm(range(0, len(todo), per_call), desc=f"{goal} rollouts for {len(todo)} problems", mininterval=1, disable=not todo):
                 batch = todo[i:i + per_call]
                 seeds = [rollout_seed("difficulty", p["id"], goal) for p in batch]
-                rollouts = generate(model, tokenizer, [prompts[p["id"]] for p in batch], more, seeds, cfg)
-                for p, right in zip(batch, grade(batch, rollouts, tokenizer, cfg).sum(1).int().tolist()):
+                rollouts = engine.generate([prompts[p["id"]] for p in batch], more, seeds)
+                for p, right in zip(batch, grade(batch, rollouts, engine.tokenizer, cfg).sum(1).int().tolist()):
                     counts[p["id"]][goal] = max(counts[p["id"]].values()) + right
                     append(file, dict(id=p["id"], samples=goal, correct=counts[p["id"]][goal]))
     return counts
@@ -325,8 +432,8 @@ def main(argv):
     cfg = parse(argv, __doc__)
     problems = read_problems(cfg["problems"])
     folder = Path(cfg["out"] or Path(cfg["data"]) / "splits" / Path(cfg["model"]).name)
-    model, tokenizer = load_model(cfg["model"], cfg["device"])
-    counts = measure(problems, model, tokenizer, cfg, folder / "pass_rates.jsonl")
+    engine = open_engine(engine_name(cfg), cfg["model"], cfg, cfg["device"])
+    counts = measure(problems, engine, cfg, folder / "pass_rates.jsonl")
     splits = make_splits(problems, counts, cfg)
     rates = [counts[p["id"]][cfg["s"]] / cfg["s"] for p in problems]
     title = f"{Path(cfg['model']).name}: {len(problems):,} problems, {cfg['s']} rollouts each at temperature {cfg['temperature']:g}"

@@ -1,24 +1,31 @@
-"""train_grpo.py: one GRPO run, C = B_p n M rollouts -> runs/SWEEP/RUN/{log.jsonl, ckpt/, model/}.
+"""train_grpo.py: one run of RL, C = B_p n M rollouts -> runs/SWEEP/RUN/{log.jsonl, samples.jsonl, ckpt/, model/}.
 
     python train_grpo.py --B_p=8 --n=16 --C=32768                 # the embedded model, a minute or two on one core
     python train_grpo.py --model=Qwen/Qwen2.5-7B-Instruct --train_set=easy.jsonl --val_set=val.jsonl --B_p=32 --n=64 --C=1e6
+    torchrun --nproc_per_node=8 train_grpo.py --model=...         # FSDP2 over 8 GPUs, problems split over them; --nnodes for more
     python train_grpo.py --config=header.json --seed=1            # the flat dict of another run's header, another seed
 
-The same command again goes on where the run was stopped or killed, and does nothing if it is finished; a larger --C continues it.
-Every draw comes from (seed, step, problem, i), so a resumed run writes what an uninterrupted one would have written.
+The same command again goes on where the run was stopped or killed, and does nothing if it is finished; a larger --C continues
+it. Every draw comes from (seed, step, problem, i), so with the transformers engine a resumed run writes what an uninterrupted
+one would have written; on another number of ranks too, but for the last bits of sums.
 
-As in the paper: groups of n rollouts, A = (r - mean) / std, token-mean loss, AdamW with 10 warm-up updates and lr = lr_base sqrt(B / 1024),
-KL and entropy terms on Easy and none on Hard, temperature 0.6, importance weights against the engine's log-probs, on-policy
-(one update a batch). What differs or is our choice, because the paper does not print it:
-- kl_coef, entropy_coef, tis_cap, the k3 estimator of the KL, weight decay 0.01, gradient clip 1.0;
-- with one update a batch the ratio is 1 and clipping never acts, so there is no clip range here;
+As in the paper: groups of n rollouts, A = (r - mean) / std, token-mean loss, AdamW with 10 warm-up updates and
+lr = lr_base sqrt(B / 1024), KL and entropy terms on Easy and none on Hard, temperature 0.6, importance weights against the
+engine's log-probs, on-policy (one optimizer step a batch), PPO and CISPO beside GRPO. What differs or is our choice:
+- kl_coef, entropy_coef, tis_cap, eps_low, eps_high, the k3 estimator of the KL: the paper does not print them;
+- `updates` optimizer steps go over the whole batch each, not over parts of it, so B and its lr mean the same at any value; with
+  one step the ratio is 1, nothing is clipped, and CISPO has GRPO's gradient: compare the two at updates=2 or more;
+- PPO's KL is a term of the loss, as GRPO's, and not of the reward; its critic starts from the base model with a head of zeros;
+- the trainer computes log-probs in bf16 on a GPU (weights, gradients and AdamW in fp32), in fp32 on a CPU, without dropout;
 - problems come in seeded epochs without replacement; a batch may span two.
 
 Needs config.py, sample.py, evaluate.py.
 """
+import contextlib
 import copy
 import errno
 import fcntl
+import functools
 import json
 import os
 import random
@@ -27,12 +34,15 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 START = time.time()  # before torch is loaded: the header tells a sweep's estimate how long that takes
 
 import config
 from config import BadInput, append, derive, entry, parse
+
+RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))  # torchrun's; a plain run is rank 0 of 1
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -48,8 +58,28 @@ def advantages(rewards):
 
 
 def varied(rewards):
-    """Which groups have rewards that differ, (B_p, n) -> (B_p,) bool. Their std does not tell: of n times 0.7 it is not 0 in fp32."""
+    """Which groups have rewards that differ, (B_p, n) -> (B_p,) bool. Their std does not tell: of n times 0.7 it is not 0."""
     return (rewards != rewards[:, :1]).any(1)
+
+
+def gae(values, rewards, lengths, gamma, lam):
+    """Generalised advantage estimates (Schulman et al. 2016, eq. 16), the reward given with the last token of a response.
+
+    values (R, T): the critic's before each token, padding behind ignored; rewards (R,); lengths (R,). Returns (R, T), padding 0:
+    A_t = delta_t + gamma lam A_{t+1}, delta_t = r_t + gamma V_{t+1} - V_t, V = 0 after the end. At gamma = lam = 1: A_t = r - V_t.
+    Worked: values [0.5, 0.2], reward 1, gamma = lam = 0.5: delta = [0.5 * 0.2 - 0.5, 1 - 0.2] = [-0.4, 0.8], A = [-0.2, 0.8].
+    """
+    import torch
+    T = values.shape[1]
+    inside = torch.arange(T, device=values.device) < lengths[:, None]
+    last = torch.arange(T, device=values.device) == lengths[:, None] - 1
+    values = values * inside
+    following = torch.cat([values[:, 1:], torch.zeros_like(values[:, :1])], 1)
+    delta = (rewards[:, None] * last + gamma * following - values) * inside
+    A, ahead = torch.zeros_like(values), torch.zeros_like(rewards)
+    for t in reversed(range(T)):  # beyond the end delta is 0, so what is ahead of the last token is 0
+        A[:, t] = ahead = delta[:, t] + gamma * lam * ahead
+    return A
 
 
 def batch_indices(step, B_p, D, seed):
@@ -63,32 +93,70 @@ def batch_indices(step, B_p, D, seed):
 
 
 def micro_batches(lengths, micro_tokens):
-    """Row indices, longest sequences first, cut so that rows x longest stays within micro_tokens (one row at least)."""
-    batches = []
+    """Row indices, longest sequences first, cut so that rows x longest stays within micro_tokens (one row at least) and so
+    that under a tenth of it is padding."""
+    batches, tokens = [], 0
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if not batches or (len(batches[-1]) + 1) * lengths[batches[-1][0]] > micro_tokens:
+        size = (len(batches[-1]) + 1) * lengths[batches[-1][0]] if batches else 0
+        if not batches or size > micro_tokens or tokens + lengths[i] <= 0.9 * size:
             batches.append([])
+            tokens = 0
         batches[-1].append(i)
+        tokens += lengths[i]
     return batches
 
 
-def token_logps(model, sequences, prompt_lengths, temperature):
-    """Log-probs and entropies of the response tokens of R sequences, at `temperature`.
+def places(start, length):
+    """length[i] consecutive positions from start[i] in each row i, as (row, position), both (N,).
 
-    sequences: R lists of ids, prompt then response; prompt_lengths: R ints. Rows are padded behind, where a causal model does not look, so
-    no mask is needed; the head runs on response positions only. The logit of a token is at the position before it:
-    prompt [5, 6], response [7, 8] takes positions 1 and 2. Returns logp (N,), entropy (N,) and row (N,) over all N response tokens.
+    start [2, 1], length [1, 2] -> row [0, 1, 1], position [2, 1, 2].
     """
     import torch
-    width = max(map(len, sequences))
-    ids = torch.tensor([s + [0] * (width - len(s)) for s in sequences], device=model.device)  # (R, L)
-    row = torch.tensor([i for i, (s, p) in enumerate(zip(sequences, prompt_lengths)) for _ in range(p, len(s))], device=model.device)
-    place = torch.tensor([t for s, p in zip(sequences, prompt_lengths) for t in range(p, len(s))], device=model.device)
-    with torch.autocast(model.device.type, torch.bfloat16, enabled=model.device.type == "cuda"):
-        hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state  # (R, L, d)
-        logits = model.get_output_embeddings()(hidden[row, place - 1])              # (N, V)
-    logp = torch.log_softmax(logits.float() / temperature, -1)
-    return logp.gather(-1, ids[row, place][:, None])[:, 0], -(logp.exp() * logp).sum(-1), row
+    row = torch.repeat_interleave(torch.arange(len(length), device=length.device), length)
+    before = torch.repeat_interleave(length.cumsum(0) - length, length)  # tokens of the rows above
+    return row, torch.arange(len(row), device=length.device) - before + start[row]
+
+
+def responses(model, ids, prompt_length, length):
+    """The last hidden states that predict the response tokens, (N, d), and these tokens, (N,), row by row.
+
+    ids (R, L): prompt then response, padded behind, where a causal model does not look, so no mask is needed. The state that
+    predicts a token is at the position before it: prompt [5, 6], response [7, 8] takes the states at positions 1 and 2.
+    """
+    row, place = places(prompt_length, length)
+    index = row * ids.shape[1] + place
+    hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state  # (R, L, d)
+    return hidden.flatten(0, 1).index_select(0, index - 1), ids.flatten()[index]
+
+
+def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**27):
+    """Log-probs and entropies of the response tokens at `temperature`, (N,) each, row by row; arguments as in `responses`.
+
+    No more than `micro_logits` logits (tokens x vocabulary) exist at once: larger batches go through head, softmax and entropy
+    in chunks, whose logits the backward pass computes again.
+    """
+    import torch
+    from torch.utils.checkpoint import checkpoint
+    head = model.get_output_embeddings()
+
+    def logps(hidden, token):
+        logp = torch.log_softmax(head(hidden).float() / temperature, -1)  # (N, V)
+        return logp[torch.arange(len(token), device=token.device), token], -(logp.exp() * logp).sum(-1)
+    with torch.autocast(ids.device.type, torch.bfloat16, enabled=ids.device.type == "cuda"):
+        hidden, token = responses(model, ids, prompt_length, length)
+        size = max(1, micro_logits // model.config.vocab_size)
+        if len(token) <= size:
+            return logps(hidden, token)
+        parts = [checkpoint(logps, h, t, use_reentrant=False, preserve_rng_state=False)
+                 for h, t in zip(hidden.split(size), token.split(size))]
+        return tuple(torch.cat(part) for part in zip(*parts))
+
+
+def token_values(critic, ids, prompt_length, length):
+    """The critic's value before each response token, (N,); arguments as in `responses`."""
+    import torch
+    with torch.autocast(ids.device.type, torch.bfloat16, enabled=ids.device.type == "cuda"):
+        return critic.score(responses(critic, ids, prompt_length, length)[0]).float().sum(-1)  # (N, 1) -> (N,)
 
 
 def importance_weights(logp, logp_engine, cap):
@@ -98,141 +166,326 @@ def importance_weights(logp, logp_engine, cap):
     return (logp - logp_engine).exp().clamp(max=cap) if cap else torch.ones_like(logp)
 
 
-def kl_k3(logp, logp_ref):
-    """k3 of each token: exp(-d) + d - 1 with d = logp - logp_ref. Its mean over the policy's tokens estimates KL(policy || ref); as a
-    loss its gradient is that of KL(ref || policy), (1 - exp(-d)) grad logp."""
+def kl_term(kind, logp, logp_ref):
+    """An estimator of KL(policy || ref) from each token, (N,), with d = logp - logp_ref: k1 = d, k2 = d^2 / 2, k3 = exp(-d) + d - 1.
+
+    The mean of k1 and of k3 over the policy's tokens is KL(policy || ref). As a loss, where no gradient goes through the choice
+    of the tokens, k3 has the gradient of KL(ref || policy), k2 that of KL(policy || ref), and k1 none in expectation.
+    """
     d = logp - logp_ref
-    return (-d).exp() + d - 1
+    return dict(k1=lambda: d, k2=lambda: d.square() / 2, k3=lambda: (-d).exp() + d - 1)[kind]()
 
 
-def policy_loss(logp, weight, advantage):
-    """GRPO's term of each token (N,): -w A ratio. On-policy the ratio exp(logp - sg(logp)) is 1 and its gradient that of logp."""
-    return -weight * advantage * (logp - logp.detach()).exp()
+def policy_loss(algo, logp, logp_old, weight, advantage, eps_low, eps_high):
+    """The policy term of each token, all (N,), with ratio = exp(logp - logp_old) and c(x) = clip(x, 1 - eps_low, 1 + eps_high).
+
+    grpo, ppo: -w min(ratio A, c(ratio) A). cispo: -w sg(c(ratio)) A logp (MiniMax-M1, eq. 4): no token loses its gradient.
+    """
+    import torch
+    ratio = (logp - logp_old).exp()
+    clipped = ratio.clamp(1 - eps_low, 1 + eps_high)
+    if algo == "cispo":
+        return -weight * clipped.detach() * advantage * logp
+    return -weight * torch.minimum(ratio * advantage, clipped * advantage)
+
+
+def value_loss(value, value_old, target, clip):
+    """The critic's term of each token (N,): half the squared error, or that of the value kept within `clip` of the old one
+    where it is larger (as in veRL); clip = 0: no clipping."""
+    import torch
+    error = (value - target).square()
+    if clip:
+        error = torch.maximum(error, (value_old + (value - value_old).clamp(-clip, clip) - target).square())
+    return error / 2
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Many ranks: torchrun starts one process a GPU, on a CPU too (gloo)
+
+def start_ranks(device):
+    """Join torchrun's process group; a plain run has none. Returns the device of this rank."""
+    import torch
+    cuda = torch.cuda.is_available() if device == "auto" else device == "cuda"
+    if WORLD > 1:
+        torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
+    if not cuda or not torch.cuda.is_available():
+        return device if cuda else "cpu"  # load_model says that there is no GPU
+    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+    return f"cuda:{torch.cuda.current_device()}"
+
+
+def over_ranks(numbers, op="SUM"):
+    """A list of numbers reduced over the ranks, number by number."""
+    if WORLD == 1:
+        return list(numbers)
+    import torch
+    tensor = torch.tensor(list(numbers), dtype=torch.float64)
+    torch.distributed.all_reduce(tensor, getattr(torch.distributed.ReduceOp, op))
+    return tensor.tolist()
+
+
+def shard(model, device, forward):
+    """FSDP2: parameters, gradients and moments in fp32, split over all ranks; compute in bf16 on a GPU. In place.
+
+    `forward` is the function that goes through the model in training, token_logps or token_values: FSDP gathers the weights of
+    the embedding and the head around it, and those of a layer around that layer.
+    """
+    import torch
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+    cuda = torch.device(device).type == "cuda"
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32) if cuda else MixedPrecisionPolicy()
+    mesh = torch.distributed.init_device_mesh("cuda" if cuda else "cpu", (WORLD,))
+    for layer in model.base_model.layers:
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    setattr(model, forward.__name__, types.MethodType(forward, model))
+    register_fsdp_forward_method(model, forward.__name__)
+
+
+def through(function, model):
+    """function(model, ...), with FSDP's hooks around it where the model is sharded for it."""
+    return getattr(model, function.__name__, functools.partial(function, model))
+
+
+def full_weights(model):
+    """(name, whole tensor) of each parameter, tied ones once; every rank must go through all of them, in this order."""
+    for name, p in model.named_parameters():
+        yield name, (p.full_tensor() if hasattr(p, "full_tensor") else p).detach()
+
+
+def checkpoint_activations(model):
+    """Keep only the input of each layer for the backward pass, and compute the rest again. Dropout stays off."""
+    model.gradient_checkpointing_enable(dict(use_reentrant=False))
+    for layer in model.base_model.layers:
+        layer.training = True  # of the layer alone: transformers asks it, its dropouts ask themselves
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # One update
 
-def update(model, ref, opt, batch, cfg, lr):
-    """Gradient of the whole batch in micro-batches, clip, one step of AdamW.
+def flatten(batch, cfg, device):
+    """The rollouts that enter the loss as tensors: (R, ...) a rollout, (N,) a response token, row by row.
 
-    batch: dict of `prompts` (B_p lists of ids), `rollouts` (sample.generate) and `rewards` (B_p, n), `step`.
-    The denominators are counted over the batch before it is cut, so micro_tokens changes memory and nothing else.
-    Returns the record's fields; grad_norm is not finite where the update was skipped.
+    batch: dict of `prompts` (lists of ids), `rollouts` (sample.generate), `rewards` (P, n), `step`, and where there are more
+    ranks `places`, the numbers of these P problems in the whole batch.
     """
     import torch
-    device, n, roll = model.device, cfg["n"], batch["rollouts"]
-    A, rewards = advantages(batch["rewards"]).flatten(), batch["rewards"]
-    rows = range(len(A))
-    if cfg["n_train"]:  # decoupled baseline: mean and std from all n, a random n_train of each group in the loss
-        rng = random.Random(f"n_train {cfg['seed']} {batch['step']}")
-        rows = [g * n + i for g in range(len(rewards)) for i in sorted(rng.sample(range(n), cfg["n_train"]))]
-    tokens = [ids[:k] for ids, k in zip(roll["tokens"].tolist(), roll["length"].tolist())]
-    sequences = [batch["prompts"][i // n] + tokens[i] for i in range(len(tokens))]
-    mixed = varied(rewards).repeat_interleave(n)  # (B_p n,) False for the rollouts of zero-variance groups
-    in_policy = mixed if cfg["zero_var_filter"] in ("policy", "all") else torch.ones_like(mixed)
-    in_reg = mixed if cfg["zero_var_filter"] in ("reg", "all") else torch.ones_like(mixed)
-    N_policy = max(1, sum(len(tokens[i]) for i in rows if in_policy[i]))
-    N_reg = max(1, sum(len(tokens[i]) for i in rows if in_reg[i]))
+    roll, rewards, n, n_train = batch["rollouts"], batch["rewards"], cfg["n"], cfg["n_train"] or cfg["n"]
+    rows = torch.arange(len(rewards) * n)
+    if n_train < n:  # decoupled baseline: mean and std from all n, a random n_train of each group in the loss
+        draws = [random.Random(f"n_train {cfg['seed']} {batch['step']} {j}") for j in batch.get("places", range(len(rewards)))]
+        rows = torch.tensor([g * n + i for g, rng in enumerate(draws) for i in sorted(rng.sample(range(n), n_train))])
+    length = roll["length"][rows]  # (R,)
+    prompt_length = torch.tensor([len(p) for p in batch["prompts"]]).repeat_interleave(n_train)
+    row, t = places(torch.zeros_like(length), length)  # (N,): which rollout, which of its tokens
+    tokens = roll["tokens"][rows][row, t]
+    ids = torch.zeros(len(rows), int((prompt_length + length).max()), dtype=torch.long)
+    prompts = torch.nn.utils.rnn.pad_sequence([torch.tensor(p) for p in batch["prompts"]], batch_first=True)
+    width = min(prompts.shape[1], ids.shape[1])
+    ids[:, :width] = prompts.repeat_interleave(n_train, 0)[:, :width]
+    ids[row, prompt_length[row] + t] = tokens
+    mixed = varied(rewards).repeat_interleave(n)[rows][row]  # (N,) False for tokens of zero-variance groups
+    every = torch.ones_like(mixed)
+    flat = dict(ids=ids, prompt_length=prompt_length, length=length, start=length.cumsum(0) - length,
+                logp_engine=roll["logps"][rows][row, t], reward=rewards.flatten()[rows],
+                advantage=advantages(rewards).flatten()[rows][row],
+                in_policy=mixed if cfg["zero_var_filter"] in ("policy", "all") else every,
+                in_reg=mixed if cfg["zero_var_filter"] in ("reg", "all") else every)
+    return {name: tensor.to(device) for name, tensor in flat.items()}
 
-    total = dict(loss=0.0, entropy=0.0, kl=0.0, N=0, difference=0.0, capped=0.0, w=0.0, w2=0.0)
-    rows = list(rows)
-    for part in micro_batches([len(sequences[i]) for i in rows], cfg["micro_tokens"]):
-        part = [rows[i] for i in part]
-        args = [sequences[i] for i in part], [len(batch["prompts"][i // n]) for i in part], cfg["temperature"]
-        logp, entropy, row = token_logps(model, *args)  # (N,) each
-        index = torch.tensor(part)[row.cpu()]           # which rollout a token belongs to
-        logp_engine = torch.cat([roll["logps"][i, :len(tokens[i])] for i in part]).to(device)
-        w = importance_weights(logp, logp_engine, cfg["tis_cap"])
-        loss = (policy_loss(logp, w, A[index].to(device)) * in_policy[index].to(device)).sum() / N_policy
-        reg = in_reg[index].to(device)
-        if cfg["kl_coef"]:
-            with torch.no_grad():
-                logp_ref, _, _ = token_logps(ref, *args)
-            kl = kl_k3(logp, logp_ref)
-            loss = loss + cfg["kl_coef"] * (kl * reg).sum() / N_reg
-            total["kl"] += kl.sum().item()
-        if cfg["entropy_coef"]:
-            loss = loss - cfg["entropy_coef"] * (entropy * reg).sum() / N_reg
-        loss.backward()
-        total["loss"] += loss.item()
-        total["entropy"] += entropy.sum().item()
-        total["N"] += len(row)
-        total["difference"] += (logp.detach() - logp_engine).abs().sum().item()
-        total["capped"] += (w >= cfg["tis_cap"]).sum().item() if cfg["tis_cap"] else 0
-        total["w"] += w.sum().item()
-        total["w2"] += w.square().sum().item()
 
+def optimizer_step(model, opt, lr, grad_clip):
+    """Clip, one step of AdamW, forget the gradients; returns the norm before clipping. A norm that is not finite skips the step."""
+    import torch
     parameters = [p for p in model.parameters() if p.grad is not None]
-    norm = torch.nn.utils.clip_grad_norm_(parameters, cfg["grad_clip"] or float("inf")).item()
+    norm = torch.nn.utils.clip_grad_norm_(parameters, grad_clip or float("inf"))
+    norm = (norm.full_tensor() if hasattr(norm, "full_tensor") else norm).item()
     if norm < float("inf"):  # False for nan too
         for group in opt.param_groups:
             group["lr"] = lr
         opt.step()
     opt.zero_grad()
-    N = total["N"]
-    return dict(loss=total["loss"], entropy=total["entropy"] / N, kl=total["kl"] / N if cfg["kl_coef"] else None, grad_norm=norm,
-                tis_mean=total["difference"] / N, tis_capped=total["capped"] / N, ess=total["w"] ** 2 / (N * total["w2"]) if total["w2"] else 0.0)
+    return norm
+
+
+def update(model, ref, opt, batch, cfg, lr, critic=None, critic_opt=None, critic_lr=0.0):
+    """Gradient of the whole batch in micro-batches, clip, one step of AdamW; `updates` times. `batch` as in `flatten`.
+
+    The denominators are counted over the batches of all ranks before they are cut, so neither micro_tokens nor the number of
+    ranks changes the result. Returns the record's fields, means over tokens; grad_norm is not finite where a step was skipped.
+    """
+    import torch
+    flat = flatten(batch, cfg, model.device)
+    logp_engine, A, in_policy, in_reg = [flat[name] for name in ("logp_engine", "advantage", "in_policy", "in_reg")]
+    N_policy, N_reg, N = [max(1, x) for x in over_ranks([int(in_policy.sum()), int(in_reg.sum()), len(A)])]
+    parts = []
+    for part in micro_batches((flat["prompt_length"] + flat["length"]).tolist(), cfg["micro_tokens"]):
+        part = torch.tensor(part, device=model.device)
+        prompt_length, length = flat["prompt_length"][part], flat["length"][part]
+        row, token = places(flat["start"][part], length)
+        # which of the N tokens these are, what a forward pass takes, and whether the part counts
+        parts.append((token, (flat["ids"][part, :int((prompt_length + length).max())], prompt_length, length), True))
+    # all ranks must call FSDP equally often: one with fewer parts repeats its last for nothing
+    parts += [(*parts[-1][:2], False)] * int(over_ranks([len(parts)], "MAX")[0] - len(parts))
+    settings = cfg["temperature"], cfg["micro_logits"]
+
+    def all_tokens(function, of, *args):  # (N,) without gradient
+        values = torch.empty_like(logp_engine)
+        with torch.no_grad():
+            for token, inputs, _ in parts:
+                values[token] = function(of)(*inputs, *args).to(values.dtype)
+        return values
+
+    if critic:
+        value_old = all_tokens(functools.partial(through, token_values), critic)
+        row, t = places(torch.zeros_like(flat["length"]), flat["length"])
+        padded = value_old.new_zeros(len(flat["length"]), int(flat["length"].max()))
+        padded[row, t] = value_old
+        A = gae(padded, flat["reward"].to(padded.dtype), flat["length"], cfg["gamma"], cfg["lam"])[row, t]
+        target = A + value_old
+        mean = over_ranks([A.double().sum().item()])[0] / N  # whitened over the tokens of all ranks
+        A = (A - mean) / ((over_ranks([(A - mean).double().square().sum().item()])[0] / max(1, N - 1)) ** 0.5 + 1e-8)
+
+    logp_old, logp_ref, weight = torch.empty_like(logp_engine), torch.empty_like(logp_engine), torch.ones_like(logp_engine)
+    names = "loss entropy kl difference capped w w2 clipped value_loss".split()
+    sums = torch.zeros(len(names), dtype=torch.float64, device=model.device)
+    norms = []
+    for first in [True] + [False] * (cfg["updates"] - 1):
+        for token, inputs, counts in parts:
+            logp, entropy = through(token_logps, model)(*inputs, *settings)  # (N of the part,) each
+            if first:  # the policy that the rollouts came from, as the trainer sees it: the ratio is 1 in this pass
+                logp_old[token] = logp.detach().to(logp_old.dtype)
+                weight[token] = importance_weights(logp, logp_engine[token], cfg["tis_cap"]).to(weight.dtype)
+                if ref:
+                    with torch.no_grad():
+                        logp_ref[token] = through(token_logps, ref)(*inputs, *settings)[0].to(logp_ref.dtype)
+            w = weight[token]
+            terms = policy_loss(cfg["algo"], logp, logp_old[token], w, A[token], cfg["eps_low"], cfg["eps_high"])
+            loss = (terms * in_policy[token]).sum() / N_policy
+            if cfg["kl_coef"]:
+                loss = loss + cfg["kl_coef"] * (kl_term(cfg["kl_type"], logp, logp_ref[token]) * in_reg[token]).sum() / N_reg
+            if cfg["entropy_coef"]:
+                loss = loss - cfg["entropy_coef"] * (entropy * in_reg[token]).sum() / N_reg
+            (loss * (WORLD * counts)).backward()  # FSDP takes the mean over ranks, the loss is a sum
+            error = torch.zeros_like(loss)
+            if critic:
+                value = through(token_values, critic)(*inputs)
+                error = value_loss(value, value_old[token], target[token], cfg["value_clip"]).sum() / N
+                (error * (WORLD * counts)).backward()
+            if counts:
+                with torch.no_grad():
+                    ratio = (logp - logp_old[token]).exp()
+                    sums += torch.stack([x.double() for x in (
+                        loss, entropy.sum(), kl_term("k3", logp, logp_ref[token]).sum() if ref else torch.zeros_like(loss),
+                        (logp_old[token] - logp_engine[token]).abs().sum(), (w >= (cfg["tis_cap"] or float("inf"))).sum(),
+                        w.sum(), w.square().sum(), ((ratio < 1 - cfg["eps_low"]) | (ratio > 1 + cfg["eps_high"])).sum(), error)])
+        norms.append(optimizer_step(model, opt, lr, cfg["grad_clip"]))
+        if critic and not optimizer_step(critic, critic_opt, critic_lr, cfg["grad_clip"]) < float("inf"):
+            norms[-1] = float("nan")
+    s = dict(zip(names, over_ranks(sums.tolist())))
+    passes = cfg["updates"]
+    seen = N * passes
+    return dict(loss=s["loss"] / passes, entropy=s["entropy"] / seen, kl=s["kl"] / seen if ref else None,
+                grad_norm=sum(norms) / len(norms), tis_mean=s["difference"] / seen, tis_capped=s["capped"] / seen,
+                ess=s["w"] ** 2 / (seen * s["w2"]) if s["w2"] else 0.0, clip_frac=s["clipped"] / seen,
+                **(dict(value_loss=s["value_loss"] / passes) if critic else {}))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Checkpoints: a transformers folder, the optimizer and a state, without a pickle
+# Checkpoints: one safetensors file a rank (torch.distributed.checkpoint), config, tokenizer, a state; nothing is a pickle
 
-def write_model(folder, model, tokenizer, moments=None):
-    """A transformers folder, written anew, and with `moments` the optimizer's tensors in it. A full disk is an OSError, as everywhere."""
-    from safetensors.torch import save_file
-    shutil.rmtree(folder, ignore_errors=True)
+@contextlib.contextmanager
+def disk_errors(folder):
+    """A disk that fails is an OSError, whatever safetensors, tokenizers and torch make of it."""
+    from torch.distributed.checkpoint.api import CheckpointException
     try:
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        if moments is not None:
-            save_file(moments, folder / "optimizer.safetensors")
+        yield
     except OSError:
         raise
-    except Exception as e:  # safetensors and tokenizers raise errors of their own
-        raise OSError(errno.EIO, str(e), str(folder)) from None
+    except (Exception, CheckpointException) as e:  # the latter is no Exception, and holds one a rank
+        cause = next(iter(e.failures.values()))[0] if isinstance(e, CheckpointException) else e
+        raise OSError(errno.EIO, (str(cause).strip() or type(cause).__name__).splitlines()[0], str(folder)) from None
 
 
-def save_checkpoint(folder, model, tokenizer, opt, state):
-    """Write ckpt/step_NNNNNNNN aside, rename it, keep the newest two. `state` (JSON) is written last: it marks the folder as whole."""
-    part = folder / "ckpt" / "part"
-    names = {p: name for name, p in model.named_parameters()}
-    write_model(part, model, tokenizer, {f"{names[p]}/{key}": value.contiguous() for p, s in opt.state.items() for key, value in s.items()})
-    for file in part.iterdir():
-        with open(file, "rb") as f:
-            os.fsync(f.fileno())
-    config.save_json(part / "state.json", state)
-    target = folder / "ckpt" / f"step_{state['step']:08d}"
-    shutil.rmtree(target, ignore_errors=True)
-    part.rename(target)
-    for old in sorted((folder / "ckpt").glob("step_*"))[:-2]:
-        shutil.rmtree(old)
+def write_model(folder, model, tokenizer):
+    """A transformers folder, written anew by rank 0 from the weights of all ranks."""
+    weights = {name: weight.cpu() for name, weight in full_weights(model) if RANK == 0}
+    if RANK == 0:
+        shutil.rmtree(folder, ignore_errors=True)
+        with disk_errors(folder):
+            model.save_pretrained(folder, state_dict=weights if WORLD > 1 else None)
+            tokenizer.save_pretrained(folder)
 
 
-def load_checkpoint(folder, model, opt):
-    """The newest whole checkpoint into model and optimizer, in place; returns its state, or None. A torn one is passed over."""
+def training_state(trained):
+    """{name: tensor} of what a checkpoint holds, the tensors themselves: writing into them changes the training.
+
+    trained: [(prefix, model, optimizer), ...]. A weight has its own name behind the prefix, AdamW's numbers "exp_avg.NAME" etc.
+    """
     import torch
+    tensors = {}
+    for prefix, model, opt in trained:
+        for name, p in model.named_parameters():
+            tensors[prefix + name] = p.detach()
+            if not opt.state[p]:  # before the first step
+                opt.state[p] = dict(step=torch.zeros((), device=p.device), exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
+            for key, value in opt.state[p].items():
+                tensors[f"{prefix}{key}.{name}"] = value.view(1) if value.ndim == 0 else value
+    return tensors
+
+
+def save_checkpoint(folder, trained, tokenizer, state, keep=()):
+    """Write ckpt/step_NNNNNNNN aside, rename it, keep the newest two and the steps in `keep`. state.json is written last: it
+    marks the folder as whole. Every rank calls this and writes its own shard; the folder must be one that all of them see."""
+    import torch.distributed.checkpoint as dcp
+    part = folder / "ckpt" / "part"
+    if RANK == 0:
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+    over_ranks([0])  # nobody writes before the folder is there
+    with disk_errors(part):
+        dcp.save(training_state(trained), storage_writer=dcp.HuggingFaceStorageWriter(str(part), save_distributed=True),
+                 no_dist=WORLD == 1)
+    if RANK == 0:
+        with disk_errors(part):
+            for piece in (trained[0][1].config, trained[0][1].generation_config, tokenizer):
+                piece.save_pretrained(part)
+        for file in part.iterdir():
+            with open(file, "rb") as f:
+                os.fsync(f.fileno())
+        config.save_json(part / "state.json", state)
+        target = folder / "ckpt" / f"step_{state['step']:08d}"
+        shutil.rmtree(target, ignore_errors=True)
+        part.rename(target)
+        old = sorted((folder / "ckpt").glob("step_*"))[:-2]
+        for path in old:
+            if int(path.name.removeprefix("step_")) not in keep:
+                shutil.rmtree(path)
+    over_ranks([0])
+
+
+def load_checkpoint(folder, trained):
+    """The newest whole checkpoint into models and optimizers, in place; returns its state, or None. A torn one is passed over.
+
+    It may have been written by another number of ranks.
+    """
+    import torch
+    import torch.distributed.checkpoint as dcp
     from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    tensors = training_state(trained)
     for path in sorted((folder / "ckpt").glob("step_*"), reverse=True):
         try:
             state = json.loads((path / "state.json").read_text())
-            weights, moments = {}, load_file(path / "optimizer.safetensors")
-            for file in sorted(path.glob("model*.safetensors")):
-                weights.update(load_file(file))
-            named = dict(model.named_parameters())  # tied weights once, under the name that save_pretrained writes too
-            if not set(named) <= set(weights):
-                raise KeyError(next(iter(set(named) - set(weights))))
+            there = dcp.HuggingFaceStorageReader(str(path)).read_metadata().state_dict_metadata  # opens every file
+            for name, tensor in tensors.items():
+                if there[name].size != tensor.shape:
+                    raise ValueError(name)
         except (OSError, ValueError, KeyError, SafetensorError) as e:
-            print(f"{path}: not a whole checkpoint ({type(e).__name__}), passed over", file=sys.stderr)
+            if RANK == 0:
+                print(f"{path}: not a whole checkpoint ({type(e).__name__}), passed over", file=sys.stderr)
             continue
-        with torch.no_grad():
-            for name, p in named.items():
-                p.copy_(weights[name])
-        opt.state.clear()
-        for key, value in moments.items():
-            name, _, field = key.rpartition("/")
-            opt.state[named[name]][field] = value if field == "step" else value.to(named[name].device)
+        with torch.no_grad(), disk_errors(path):
+            dcp.load(tensors, storage_reader=dcp.HuggingFaceStorageReader(str(path)), no_dist=WORLD == 1)
         return state
     return None
 
@@ -278,6 +531,9 @@ def commit():
 def main(argv):
     cfg = parse(argv, __doc__)
     config.check_run(cfg)
+    if cfg["B_p"] % WORLD:
+        raise BadInput(f"--B_p={cfg['B_p']}: the {WORLD} processes of torchrun cannot share its problems evenly; "
+                       f"the nearest B_p is {max(WORLD, round(cfg['B_p'] / WORLD) * WORLD)}")
     d = derive(cfg)
     folder = Path(cfg["out"] or Path(cfg["runs"]) / d["run"])
     import sample
@@ -287,87 +543,135 @@ def main(argv):
         raise BadInput(f"--B_p={cfg['B_p']}: the training set holds only {len(problems)} problems")
     hashes = dict(train_set_hash=sample.set_hash(problems), val_set_hash=sample.set_hash(val))
     if (folder / "log.jsonl").exists() and config.finished(cfg, folder):
-        open_log(folder, cfg, hashes)[0].close()
-        print(f"{folder}: finished before, nothing to do")
+        if RANK == 0:
+            open_log(folder, cfg, hashes)[0].close()
+            print(f"{folder}: finished before, nothing to do")
         return 0
+    engine_name = sample.engine_name(cfg)  # ends here where vLLM is asked for and not installed
 
     import torch
     from tqdm import tqdm
 
     import evaluate
-    model, tokenizer = sample.load_model(evaluate.model_folder(cfg["model"]), cfg["device"])
+    device = start_ranks(cfg["device"])
+    # models: the policy, the reference of the KL, PPO's critic, and what generates
+    model, tokenizer = sample.load_model(evaluate.model_folder(cfg["model"]), "cpu" if WORLD > 1 else device)
     prompts = sample.encode(problems, tokenizer, cfg["max_prompt_tokens"])
     val_prompts = sample.encode(val, tokenizer, cfg["max_prompt_tokens"])
+    engine = sample.open_engine(engine_name, evaluate.model_folder(cfg["model"]), cfg, device, model, tokenizer, apart=WORLD > 1)
     ref = copy.deepcopy(model).requires_grad_(False) if cfg["kl_coef"] else None
-    opt = torch.optim.AdamW(model.parameters(), lr=d["lr"], betas=(0.9, 0.999), weight_decay=cfg["weight_decay"], fused=True)
+    critic = sample.load_critic(evaluate.model_folder(cfg["model"]), model.device) if cfg["algo"] == "ppo" else None
+    trained = [("", model, None)] + [("critic.", critic, None)] * bool(critic)
+    for prefix, m, _ in trained + [("", ref, None)] * bool(ref):
+        if cfg["activation_checkpointing"]:
+            checkpoint_activations(m)
+        if WORLD > 1:
+            shard(m, device, token_values if prefix else token_logps)
+    trained = [(prefix, m, torch.optim.AdamW(m.parameters(), lr=d["lr"], betas=(0.9, 0.999), weight_decay=cfg["weight_decay"], fused=True))
+               for prefix, m, _ in trained]
+    (_, _, opt), (_, _, critic_opt) = trained[0], trained[-1]
+    gigabytes = 12 * sum(p.numel() for _, m, _ in trained for p in m.parameters()) / 1e9
+    if RANK == 0 and gigabytes > 1:
+        print(f"{folder}: a checkpoint takes {gigabytes:.0f} GB, the newest two are kept", file=sys.stderr)
 
-    log, header = open_log(folder, cfg, hashes)
-    state = load_checkpoint(folder, model, opt) if header else None
+    log, header = open_log(folder, cfg, hashes) if RANK == 0 else (None, None)
+    state = load_checkpoint(folder, trained) if over_ranks([header is not None])[0] else None
     if state and state["step"] > d["M"]:
         raise BadInput(f"--C={cfg['C']}: {folder} is further already, at {state['step'] * d['B']} rollouts")
-    if state:
-        os.truncate(folder / "log.jsonl", state["log_bytes"])  # what came after the checkpoint is written anew
-        shutil.rmtree(folder / "model", ignore_errors=True)    # of a smaller budget: until the end the checkpoint is newer
+    begun, dumped = folder / "log.jsonl", folder / "samples.jsonl"
+    fresh = state is None
+    if fresh:
+        state = dict(step=0, tokens=0, skipped=0, bad_in_a_row=0, wall_s=0.0, log_bytes=0, samples_bytes=0)
     else:
-        os.truncate(folder / "log.jsonl", 0)
-        shutil.rmtree(folder / "ckpt", ignore_errors=True)  # torn, or of a log that is gone
-        append(log, dict(type="header", schema=1, config=cfg, derived=d, **hashes, versions=versions(), commit=commit(),
-                         device=str(model.device), loading_s=time.time() - START, time=time.strftime("%Y-%m-%dT%H:%M:%S%z")))
-        state = dict(step=0, tokens=0, skipped=0, bad_in_a_row=0, wall_s=0.0, log_bytes=None)
+        engine.load(full_weights(model))
+    if RANK == 0:
+        samples = open(dumped, "ab", buffering=0)
+        os.truncate(begun, state["log_bytes"])  # what came after the checkpoint is written anew
+        os.truncate(dumped, state.get("samples_bytes", 0))
+        if fresh:
+            shutil.rmtree(folder / "ckpt", ignore_errors=True)  # torn, or of a log that is gone
+            append(log, dict(type="header", schema=1, config=cfg, derived=d, **hashes, versions=versions(), commit=commit(), ranks=WORLD,
+                             device=str(model.device), loading_s=time.time() - START, time=time.strftime("%Y-%m-%dT%H:%M:%S%z")))
+        else:
+            shutil.rmtree(folder / "model", ignore_errors=True)  # of a smaller budget: until the end the checkpoint is newer
     start, last_eval = time.time() - state["wall_s"], None
     stop = []
     signal.signal(signal.SIGTERM, lambda *_: stop.append("stopped"))  # finish the step, save, say so, leave
 
     def evaluate_now(m):
         nonlocal last_eval
-        correct = evaluate.count_right(val, val_prompts, model, tokenizer, cfg, (cfg["seed"], "val", m))
-        record = evaluate.eval_record(val, correct, cfg, m, m * d["B"], state["tokens"])
-        append(log, record)
+        mine, right = range(RANK, len(val), WORLD), [0] * len(val)
+        right[RANK::WORLD] = evaluate.count_right(val, val_prompts, engine, cfg, (cfg["seed"], "val", m), mine)
+        right = [int(x) for x in over_ranks(right)]
+        record = evaluate.eval_record(val, right, cfg, m, m * d["B"], state["tokens"])
         last_eval = record[f"avg@{cfg['k']}"]
+        if RANK == 0:
+            append(log, record)
 
     def checkpoint(m):
-        state.update(step=m, wall_s=time.time() - start, log_bytes=os.fstat(log.fileno()).st_size)
-        os.fsync(log.fileno())
-        save_checkpoint(folder, model, tokenizer, opt, state)
+        state.update(step=m, wall_s=time.time() - start)
+        if RANK == 0:
+            state.update(log_bytes=os.fstat(log.fileno()).st_size, samples_bytes=os.fstat(samples.fileno()).st_size)
+            os.fsync(log.fileno())
+        save_checkpoint(folder, trained, tokenizer, state, keep)
 
     def due(m, every):  # True once in every `every` rollouts, whatever B is
         return bool(every) and m * d["B"] // every > (m - 1) * d["B"] // every
 
-    if state["step"] == 0 and state["log_bytes"] is None:
+    keep = {-(-int(float(c)) // d["B"]) for c in cfg["keep_at"].split()}  # the first update that reaches this many rollouts
+    if fresh:
         evaluate_now(0)
-    print(f"{folder}: B_p={cfg['B_p']} n={cfg['n']} M={d['M']} C={d['M'] * d['B']} lr={d['lr']:.3g}, from update {state['step']}", file=sys.stderr)
-    bar = tqdm(total=d["M"] * d["B"], initial=state["step"] * d["B"], unit="roll", unit_scale=True, mininterval=1, desc=f"Bp{cfg['B_p']} n{cfg['n']} s{cfg['seed']}",
+    if RANK == 0:
+        print(f"{folder}: B_p={cfg['B_p']} n={cfg['n']} M={d['M']} C={d['M'] * d['B']} lr={d['lr']:.3g}, from update {state['step']}", file=sys.stderr)
+    bar = tqdm(total=d["M"] * d["B"], initial=state["step"] * d["B"], unit="roll", unit_scale=True, mininterval=1, disable=RANK > 0,
+               desc=f"Bp{cfg['B_p']} n{cfg['n']} s{cfg['seed']}",
                bar_format=None if sys.stderr.isatty() else "{desc}: {percentage:3.0f}% of {total_fmt} [{elapsed}<{remaining}, {rate_fmt}]{postfix}")
-    status = ""
+    status, mine = "", range(RANK, cfg["B_p"], WORLD)  # the problems of a batch that this rank works on
     for m in range(state["step"] + 1, d["M"] + 1):
+        # rollouts and rewards
         t0 = time.time()
-        batch = batch_indices(m, cfg["B_p"], len(problems), cfg["seed"])
-        seeds = [sample.rollout_seed(cfg["seed"], "train", m, j) for j in range(cfg["B_p"])]
-        rollouts = sample.generate(model, tokenizer, [prompts[i] for i in batch], cfg["n"], seeds, cfg)
-        rewards = sample.grade([problems[i] for i in batch], rollouts, tokenizer, cfg)  # (B_p, n)
+        index = batch_indices(m, cfg["B_p"], len(problems), cfg["seed"])
+        here = [problems[index[j]] for j in mine]
+        seeds = [sample.rollout_seed(cfg["seed"], "train", m, j) for j in mine]
+        rollouts = engine.generate([prompts[index[j]] for j in mine], cfg["n"], seeds)
+        rewards = sample.grade(here, rollouts, tokenizer, cfg)  # (B_p / ranks, n)
+        engine.sleep()
+        # one update
         t1 = time.time()
-        lr = d["lr"] * min(1.0, m / max(1, cfg["warmup"]))
-        fields = update(model, ref, opt, dict(prompts=[prompts[i] for i in batch], rollouts=rollouts, rewards=rewards, step=m), cfg, lr)
+        warm = min(1.0, m / max(1, cfg["warmup"]))
+        batch = dict(prompts=[prompts[index[j]] for j in mine], rollouts=rollouts, rewards=rewards, step=m, places=mine)
+        fields = update(model, ref, opt, batch, cfg, d["lr"] * warm, critic, critic_opt, cfg["critic_lr"] * warm)
+        engine.load(full_weights(model))
+        # the log
+        t2 = time.time()
+        right = rewards.mean(1)
+        reward, all_right, all_wrong, tokens, stopped, asked = over_ranks(
+            [rewards.sum().item(), (right == 1).sum().item(), (right == 0).sum().item(), rollouts["length"].sum().item(),
+             rollouts["stopped"].sum().item(), len(stop)])
         bad = not fields["grad_norm"] < float("inf")
-        state["tokens"] += int(rollouts["length"].sum())
+        state["tokens"] += int(tokens)
         state["skipped"] += bad
         state["bad_in_a_row"] = state["bad_in_a_row"] + 1 if bad else 0
-        right = rewards.mean(1)
-        append(log, dict(type="step", step=m, rollouts=m * d["B"], tokens=state["tokens"], wall_s=time.time() - start, lr=lr, reward=rewards.mean().item(),
-                         **fields, response_len=rollouts["length"].float().mean().item(), truncated=1 - rollouts["stopped"].float().mean().item(),
-                         frac_all_right=(right == 1).float().mean().item(), frac_all_wrong=(right == 0).float().mean().item(),
-                         skipped=state["skipped"], verifier_timeouts=0, gen_s=t1 - t0, train_s=time.time() - t1))
-        if state["bad_in_a_row"] >= 10:  # the weights are as they were ten updates ago; the last checkpoint stays
+        if RANK == 0:
+            append(log, dict(type="step", step=m, rollouts=m * d["B"], tokens=state["tokens"], wall_s=time.time() - start,
+                             lr=d["lr"] * warm, reward=reward / d["B"], **fields, response_len=tokens / d["B"], truncated=1 - stopped / d["B"],
+                             frac_all_right=all_right / cfg["B_p"], frac_all_wrong=all_wrong / cfg["B_p"], skipped=state["skipped"],
+                             verifier_timeouts=0, gen_s=t1 - t0, train_s=t2 - t1))
+            if cfg["sample_every"] and m % cfg["sample_every"] == 0:  # a few rollouts of one problem, to look at
+                for record in sample.readable(here[0], rollouts, rewards, tokenizer, min(4, cfg["n"])):
+                    append(samples, dict(step=m, **record))
+        # evaluation, checkpoint
+        if state["bad_in_a_row"] >= 10:  # the weights are as they were ten updates ago; the last good checkpoint stays
             status = "diverged"
             break
         if due(m, cfg["eval_every"]):
             evaluate_now(m)
-        if due(m, cfg["save_every"]) or m == d["M"] or stop:
+        if (due(m, cfg["save_every"]) and not bad) or m == d["M"] or m in keep or asked:
             checkpoint(m)
         bar.update(d["B"])
-        bar.set_postfix_str(f"reward {rewards.mean():.3f} val {last_eval if last_eval is not None else float('nan'):.3f}", refresh=False)
-        if stop and m < d["M"]:
-            status = stop[0]
+        bar.set_postfix_str(f"reward {reward / d['B']:.3f} val {last_eval if last_eval is not None else float('nan'):.3f}", refresh=False)
+        if asked and m < d["M"]:
+            status = "stopped"
             break
     bar.close()
     m = m if status else d["M"]
@@ -375,14 +679,17 @@ def main(argv):
         status = "budget"
         if not due(m, cfg["eval_every"]):  # after the last checkpoint, which a larger C goes on from: there this eval is not due
             evaluate_now(m)
-        part = folder / "model.part"
-        write_model(part, model, tokenizer)
-        shutil.rmtree(folder / "model", ignore_errors=True)
-        part.rename(folder / "model")
-    append(log, dict(type="end", status=status, rollouts=m * d["B"]))
-    os.fsync(log.fileno())
-    print(f"{folder}: {status} after {m * d['B']} rollouts" + (f", val avg@{cfg['k']} {last_eval:.3f}" if last_eval is not None else ""), file=sys.stderr)
-    return {"stopped": 143, "diverged": 0}.get(status, 0)
+        write_model(folder / "model.part", model, tokenizer)
+        if RANK == 0:
+            shutil.rmtree(folder / "model", ignore_errors=True)
+            (folder / "model.part").rename(folder / "model")
+    if RANK == 0:
+        append(log, dict(type="end", status=status, rollouts=m * d["B"]))
+        os.fsync(log.fileno())
+        print(f"{folder}: {status} after {m * d['B']} rollouts" + (f", val avg@{cfg['k']} {last_eval:.3f}" if last_eval is not None else ""), file=sys.stderr)
+    if WORLD > 1:
+        torch.distributed.destroy_process_group()
+    return 143 if status == "stopped" else 0
 
 
 if __name__ == "__main__":

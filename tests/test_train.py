@@ -1,5 +1,6 @@
 """The trainer and what it stands on: mathematics against slow loops, the engine against full forwards, killed runs."""
 import copy
+import functools
 import itertools
 import json
 import math
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import numpy as np
 import pytest
@@ -23,6 +25,8 @@ import evaluate
 import sample
 import train_grpo
 from config import BadInput, derive, parse, read_log
+
+named = pytest.mark.parametrize
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The loss and its gradient against loops in float64
@@ -46,46 +50,88 @@ def slow_log_softmax(logits, temperature):
     return [x - top - total.log() for x in z]
 
 
-def slow_terms(model, ref, batch, cfg):
-    """What each rollout adds to the loss, one sequence and one token at a time, without padding, in float64.
+def slow_terms(model, ref, batch, cfg, critic=None):
+    """One rollout, one token at a time, without padding, in float64: what a loss of this batch is made of.
 
-    A list of dicts with sums over its tokens, `policy`, `kl`, `entropy` (with gradient), `tokens`, and lists, `w` and `gap`.
+    A list of rollouts, each a dict with `group` and `tokens`, a list of dicts: logp and entropy (with gradient), ref (float),
+    engine (float), value (with gradient; 0 without a critic).
     """
-    A = slow_advantages(batch["rewards"].tolist())
     roll, n, terms = batch["rollouts"], cfg["n"], []
     for i, length in enumerate(roll["length"].tolist()):
         prompt, response = batch["prompts"][i // n], roll["tokens"][i, :length].tolist()
         ids = torch.tensor([prompt + response])
         logits, logits_ref = [m(input_ids=ids, use_cache=False).logits[0] for m in (model, ref)]
-        term = dict(policy=0, kl=0, entropy=0, tokens=length, w=[], gap=[], group=i // n)
+        values = critic(input_ids=ids, use_cache=False).logits[0, :, 0] if critic else torch.zeros(len(ids[0]))
+        tokens = []
         for t, token in enumerate(response):
-            logp = slow_log_softmax(list(logits[len(prompt) + t - 1]), cfg["temperature"])
-            logp_ref = slow_log_softmax(list(logits_ref[len(prompt) + t - 1]), cfg["temperature"])[token]
-            gap = logp[token].item() - roll["logps"][i, t].item()
-            w = min(math.exp(gap), cfg["tis_cap"]) if cfg["tis_cap"] else 1.0
-            ratio = (logp[token] - logp[token].item()).exp()  # 1, with the gradient of logp
-            term["policy"] = term["policy"] - w * A[i // n][i % n] * ratio
-            term["kl"] = term["kl"] + (logp_ref - logp[token]).exp() + (logp[token] - logp_ref) - 1
-            term["entropy"] = term["entropy"] - sum(x.exp() * x for x in logp)
-            term["w"].append(w), term["gap"].append(gap)
-        terms.append(term)
+            place = len(prompt) + t - 1
+            logp = slow_log_softmax(list(logits[place]), cfg["temperature"])
+            tokens.append(dict(logp=logp[token], entropy=-sum(x.exp() * x for x in logp), value=values[place],
+                               ref=slow_log_softmax(list(logits_ref[place]), cfg["temperature"])[token].item(),
+                               engine=roll["logps"][i, t].item()))
+        terms.append(dict(group=i // n, tokens=tokens))
     return terms
 
 
-def slow_loss(terms, rewards, cfg, rows):
-    """The loss over `rows` of the rollouts: token means, groups without variance left out of what zero_var_filter says."""
+def slow_gae(values, reward, gamma, lam):
+    """A_t as the sum over k of (gamma lam)^k delta_{t+k}, the definition."""
+    ahead = [*values[1:], 0.0]
+    delta = [gamma * ahead[t] - values[t] + (reward if t == len(values) - 1 else 0.0) for t in range(len(values))]
+    return [sum((gamma * lam) ** k * d for k, d in enumerate(delta[t:])) for t in range(len(values))]
+
+
+def slow_loss(terms, rewards, cfg, rows, old=None, only=("policy", "reg")):
+    """(loss of the policy, loss of the critic) over `rows` of the rollouts: token means, groups without variance left out of
+    what zero_var_filter says. old: the terms of the policy and critic that made the rollouts; default: these very ones."""
+    old = old or terms
     flat = [len(set(group)) == 1 for group in rewards.tolist()]
     in_policy = [i for i in rows if not (flat[terms[i]["group"]] and cfg["zero_var_filter"] in ("policy", "all"))]
     in_reg = [i for i in rows if not (flat[terms[i]["group"]] and cfg["zero_var_filter"] in ("reg", "all"))]
-    loss = sum(terms[i]["policy"] for i in in_policy) / sum(terms[i]["tokens"] for i in in_policy)
-    N = sum(terms[i]["tokens"] for i in in_reg)
-    kl, entropy = [sum(terms[i][name] for i in in_reg) / N for name in ("kl", "entropy")]
-    return loss + cfg["kl_coef"] * kl - cfg["entropy_coef"] * entropy
+    A = {i: [a] * len(terms[i]["tokens"]) for i, a in enumerate(sum(slow_advantages(rewards.tolist()), []))}
+    targets = {}
+    if cfg["algo"] == "ppo":
+        for i in rows:
+            values = [t["value"].item() for t in old[i]["tokens"]]
+            A[i] = slow_gae(values, rewards.flatten()[i].item(), cfg["gamma"], cfg["lam"])
+            targets[i] = [a + v for a, v in zip(A[i], values)]
+        every = [a for i in rows for a in A[i]]
+        mean = sum(every) / len(every)
+        std = math.sqrt(sum((a - mean) ** 2 for a in every) / (len(every) - 1))
+        A = {i: [(a - mean) / (std + 1e-8) for a in A[i]] for i in rows}
+
+    def count(some):
+        return sum(len(terms[i]["tokens"]) for i in some)
+    loss = critic = 0
+    for i in rows:
+        for t, token in enumerate(terms[i]["tokens"]):
+            logp, before = token["logp"], old[i]["tokens"][t]
+            logp_old = before["logp"].item()
+            w = min(math.exp(logp_old - token["engine"]), cfg["tis_cap"]) if cfg["tis_cap"] else 1.0
+            ratio, low, high = (logp - logp_old).exp(), 1 - cfg["eps_low"], 1 + cfg["eps_high"]
+            kept = min(max(ratio.item(), low), high)
+            if cfg["algo"] == "cispo":
+                term = -w * kept * A[i][t] * logp
+            else:  # a clipped ratio is a number without a gradient
+                term = -w * (ratio * A[i][t] if ratio.item() * A[i][t] <= kept * A[i][t] else kept * A[i][t])
+            if i in in_policy and "policy" in only:
+                loss = loss + term / count(in_policy)
+            d = logp - token["ref"]
+            kl = dict(k1=d, k2=d * d / 2, k3=(-d).exp() + d - 1)[cfg["kl_type"]]
+            if i in in_reg and "reg" in only:
+                loss = loss + (cfg["kl_coef"] * kl - cfg["entropy_coef"] * token["entropy"]) / count(in_reg)
+            if i in targets:
+                v, v_old = token["value"], before["value"].item()
+                near = v_old + min(max((v - v_old).item(), -cfg["value_clip"]), cfg["value_clip"])
+                inside = not cfg["value_clip"] or abs(v.item() - v_old) <= cfg["value_clip"]
+                error, clipped = (v - targets[i][t]) ** 2, (near - targets[i][t]) ** 2
+                critic = critic + (error if inside or error.item() >= clipped else clipped) / 2 / count(rows)
+    return loss, critic
 
 
 def gradients(loss, model):
-    grads = torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
-    return torch.cat([g.flatten() for g in grads])
+    params = list(model.parameters())
+    grads = torch.autograd.grad(loss, params, retain_graph=True, allow_unused=True)
+    return torch.cat([(torch.zeros_like(p) if g is None else g).flatten() for g, p in zip(grads, params)])
 
 
 def weights(model):
@@ -96,11 +142,21 @@ def distance(a, b):
     return ((a - b).norm() / b.norm()).item()
 
 
+def in_float64(model):
+    """The model in float64 throughout: transformers' norms go through float32, which is worth 1e-6 in a gradient."""
+    def forward(self, x):
+        return self.weight * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.variance_epsilon)
+    for m in model.modules():
+        if "RMSNorm" in type(m).__name__:
+            m.forward = types.MethodType(forward, m)
+    return model.double()
+
+
 @pytest.fixture(scope="module")
 def policy(tiny):
     """(policy, reference, tokenizer): the tiny model and the same with other weights, both in float64."""
     ref, tokenizer = sample.load_model(tiny.model)
-    ref = ref.double().requires_grad_(False)
+    ref = in_float64(ref).requires_grad_(False)
     model = copy.deepcopy(ref).requires_grad_(True)
     noise = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -147,16 +203,19 @@ def step_of(policy, batch, cfg):
 
 
 @pytest.fixture(scope="module")
-def terms(policy, batch):
-    """slow_terms, computed once for each temperature and cap."""
-    made = {}
+def critic(tiny):
+    """PPO's critic in float64, with a head that is not zero."""
+    critic = in_float64(sample.load_critic(tiny.model, "cpu"))
+    with torch.no_grad():
+        for p in critic.score.parameters():
+            p.copy_(0.3 * torch.randn(p.shape, generator=torch.Generator().manual_seed(4), dtype=p.dtype))
+    return critic
 
-    def get(cfg):
-        key = cfg["temperature"], cfg["tis_cap"]
-        if key not in made:
-            made[key] = slow_terms(*policy[:2], batch, cfg)
-        return made[key]
-    return get
+
+@pytest.fixture(scope="module")
+def terms(policy, batch, critic):
+    """slow_terms, computed once for each temperature."""
+    return functools.cache(lambda temperature: slow_terms(*policy[:2], batch, settings(temperature=temperature), critic))
 
 
 def test_advantages_against_a_slow_loop():
@@ -182,41 +241,216 @@ def test_equal_fractions_have_no_advantage():
 
 CASES = [dict(kl_coef=0.0, entropy_coef=0.0, tis_cap=0.0), dict(kl_coef=0.0, entropy_coef=0.0),
          dict(kl_coef=0.3, entropy_coef=0.0), dict(kl_coef=0.0, entropy_coef=0.3), dict(kl_coef=0.3, entropy_coef=0.2),
-         dict(kl_coef=0.3, entropy_coef=0.2, temperature=1.0)]
+         dict(kl_coef=0.3, entropy_coef=0.2, temperature=1.0), dict(kl_type="k1", kl_coef=0.3), dict(kl_type="k2", kl_coef=0.3)]
 CASES += [dict(kl_coef=0.3, entropy_coef=0.2, zero_var_filter=f) for f in ("policy", "all", "reg")]
+CASES += [dict(algo="cispo", kl_coef=0.0, entropy_coef=0.0), dict(algo="cispo", kl_coef=0.3, zero_var_filter="all")]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: ",".join(f"{k}={v}" for k, v in case.items()))
+def name_of(case):
+    return ",".join(f"{key}={value}" for key, value in case.items())
+
+
+@named("case", CASES, ids=name_of)
 def test_loss_and_gradient_against_slow_loops(policy, batch, terms, case):
     cfg = settings(**case)
-    slow = terms(cfg)
-    loss = slow_loss(slow, batch["rewards"], cfg, range(15))
+    slow = terms(cfg["temperature"])
+    loss, _ = slow_loss(slow, batch["rewards"], cfg, range(15))
     expected = gradients(loss, policy[0])
     grad, fields = step_of(policy, batch, cfg)
     assert distance(grad, expected) < 1e-6
-    w, gap, N = [x for t in slow for x in t["w"]], [x for t in slow for x in t["gap"]], sum(t["tokens"] for t in slow)
+    tokens = [t for term in slow for t in term["tokens"]]
+    gap = [t["logp"].item() - t["engine"] for t in tokens]
+    w, N = [min(math.exp(g), cfg["tis_cap"]) if cfg["tis_cap"] else 1.0 for g in gap], len(tokens)
     capped = sum(x == cfg["tis_cap"] for x in w) / N
     assert 0.1 < capped < 0.9 or not cfg["tis_cap"], "the cap must act on some tokens and not on all"
-    assert fields["loss"] == pytest.approx(loss.item(), rel=1e-5, abs=1e-6)
-    assert fields["grad_norm"] == pytest.approx(expected.norm().item(), rel=1e-5)
-    assert fields["entropy"] == pytest.approx(sum(t["entropy"].item() for t in slow) / N, rel=1e-5)
-    assert fields["kl"] == (pytest.approx(sum(t["kl"].item() for t in slow) / N, rel=1e-5) if cfg["kl_coef"] else None)
-    assert fields["tis_mean"] == pytest.approx(sum(map(abs, gap)) / N, rel=1e-5)
+    d = [t["logp"].item() - t["ref"] for t in tokens]
+    k3 = sum(math.exp(-x) + x - 1 for x in d) / N  # the log's kl, whatever the loss has
+    assert fields["loss"] == pytest.approx(loss.item(), rel=1e-6, abs=1e-6)
+    assert fields["grad_norm"] == pytest.approx(expected.norm().item(), rel=1e-6)
+    assert fields["entropy"] == pytest.approx(sum(t["entropy"].item() for t in tokens) / N, rel=1e-6)
+    assert fields["kl"] == pytest.approx(k3, rel=1e-6)
+    assert fields["tis_mean"] == pytest.approx(sum(map(abs, gap)) / N, rel=1e-6)
     assert fields["tis_capped"] == pytest.approx(capped if cfg["tis_cap"] else 0)
-    assert fields["ess"] == pytest.approx(sum(w) ** 2 / (N * sum(x * x for x in w)), rel=1e-5)
+    assert fields["ess"] == pytest.approx(sum(w) ** 2 / (N * sum(x * x for x in w)), rel=1e-6)
+    assert fields["clip_frac"] == 0  # on-policy
+
+
+def shifted(model, gradient, lr):
+    """A copy of the model after a step of plain gradient descent along a flat gradient."""
+    moved, done = copy.deepcopy(model), 0
+    with torch.no_grad():
+        for p in moved.parameters():
+            p -= lr * gradient[done:done + p.numel()].view_as(p)
+            done += p.numel()
+    return moved
+
+
+OFF_POLICY = [dict(kl_coef=0.0, entropy_coef=0.0), dict(kl_coef=0.3, entropy_coef=0.2, eps_low=0.1, eps_high=0.3), dict(kl_coef=0.3, tis_cap=0.0),
+              dict(algo="cispo", kl_coef=0.0, entropy_coef=0.0), dict(algo="cispo", eps_low=0.05, zero_var_filter="policy")]
+
+
+@named("case", OFF_POLICY, ids=name_of)
+def test_second_update_on_a_batch_is_clipped(policy, batch, terms, case):
+    """Two steps on one batch: the second sees ratios off 1, and its gradient is that of the slow loss there."""
+    model, ref, _ = policy
+    cfg, lr = settings(**case, updates=2), 0.05
+    before = terms(cfg["temperature"])
+    first, _ = slow_loss(before, batch["rewards"], cfg, range(15))
+    g0 = gradients(first, model)
+    there = shifted(model, g0, lr)
+    after = slow_terms(there, ref, batch, cfg)
+    second, _ = slow_loss(after, batch["rewards"], cfg, range(15), old=before)
+    g1 = gradients(second, there)
+    moved = copy.deepcopy(model)
+    fields = train_grpo.update(moved, ref, torch.optim.SGD(moved.parameters()), batch, cfg, lr)
+    assert distance(weights(there) - weights(moved), lr * g1) < 1e-6
+    ratio = [math.exp(a["logp"].item() - b["logp"].item()) for i, j in zip(after, before) for a, b in zip(i["tokens"], j["tokens"])]
+    outside = sum(r < 1 - cfg["eps_low"] or r > 1 + cfg["eps_high"] for r in ratio) / len(ratio)
+    assert 0.05 < outside < 0.95, "some tokens must be clipped and some not"
+    assert fields["clip_frac"] == pytest.approx(outside / 2)  # mean over both steps, none in the first
+    assert fields["loss"] == pytest.approx((first.item() + second.item()) / 2, rel=1e-6)
+
+
+PPO = [dict(), dict(gamma=0.9, lam=0.8), dict(value_clip=0.2), dict(value_clip=0.0, kl_coef=0.0, entropy_coef=0.0)]
+
+
+@named("case", PPO, ids=lambda case: name_of(case) or "default")
+def test_ppo_against_slow_loops(policy, batch, terms, critic, case):
+    """Two steps on one batch of the policy and of the critic, each along the gradient of its slow loss."""
+    model, ref, _ = policy
+    cfg = {**settings(algo="ppo", updates=2), **case}
+    before = terms(cfg["temperature"])
+    loss, error = slow_loss(before, batch["rewards"], cfg, range(15))
+    lr, critic_lr = 0.05, 0.002
+    there, critic_there = shifted(model, gradients(loss, model), lr), shifted(critic, gradients(error, critic), critic_lr)
+    after = slow_terms(there, ref, batch, cfg, critic_there)
+    loss_1, error_1 = slow_loss(after, batch["rewards"], cfg, range(15), old=before)
+    moved, critic_moved = copy.deepcopy(model), copy.deepcopy(critic)
+    fields = train_grpo.update(moved, ref, torch.optim.SGD(moved.parameters()), batch, cfg, lr, critic_moved,
+                               torch.optim.SGD(critic_moved.parameters()), critic_lr)
+    assert distance(weights(there) - weights(moved), lr * gradients(loss_1, there)) < 1e-6
+    assert distance(weights(critic_there) - weights(critic_moved), critic_lr * gradients(error_1, critic_there)) < 1e-6
+    assert fields["value_loss"] == pytest.approx((error.item() + error_1.item()) / 2, rel=1e-6)
+    if case.get("value_clip") == 0.2:  # the clip must act, on some values and not on all
+        far = [abs(a["value"].item() - b["value"].item()) > 0.2 for i, j in zip(after, before) for a, b in zip(i["tokens"], j["tokens"])]
+        assert 0.05 < sum(far) / len(far) < 0.95
+
+
+def test_gae_by_hand():
+    """Three tokens, values 0.5, 0.2, 0.4, reward 1 at the end, gamma = 0.5, lambda = 0.5; and a response of one token.
+
+    delta = [0.5 * 0.2 - 0.5, 0.5 * 0.4 - 0.2, 1 - 0.4] = [-0.4, 0, 0.6]; A_2 = 0.6, A_1 = 0 + 0.25 * 0.6 = 0.15,
+    A_0 = -0.4 + 0.25 * 0.15 = -0.3625. One token, value 0.3, reward 0: A = -0.3, whatever stands in the padding.
+    """
+    values = torch.tensor([[0.5, 0.2, 0.4], [0.3, 7.0, 7.0]], dtype=torch.float64)
+    A = train_grpo.gae(values, torch.tensor([1.0, 0.0], dtype=torch.float64), torch.tensor([3, 1]), 0.5, 0.5)
+    assert A.flatten().tolist() == pytest.approx([-0.3625, 0.15, 0.6, -0.3, 0, 0])
+    # gamma = lambda = 1: what is still to come, less the value
+    A = train_grpo.gae(values, torch.tensor([1.0, 0.0], dtype=torch.float64), torch.tensor([3, 1]), 1.0, 1.0)
+    assert A.flatten().tolist() == pytest.approx([0.5, 0.8, 0.6, -0.3, 0, 0])
+
+
+def test_critic_begins_at_zero_with_the_base_model(tiny):
+    critic, (model, _) = sample.load_critic(tiny.model, "cpu"), sample.load_model(tiny.model)
+    ids, length = torch.tensor([[5, 6, 7, 8]]), torch.tensor([2])
+    assert train_grpo.token_values(critic, ids, length, length).tolist() == [0, 0]
+    base = dict(model.base_model.named_parameters())
+    assert all(torch.equal(p, base[name]) for name, p in critic.base_model.named_parameters())
+
+
+def test_on_policy_cispo_has_the_gradient_of_grpo(policy, batch):
+    """At ratio 1 the two agree, which is why a comparison of them needs updates > 1; there they differ."""
+    grpo, cispo = [step_of(policy, batch, settings(algo=algo))[0] for algo in ("grpo", "cispo")]
+    assert distance(grpo, cispo) < 1e-6
+    grpo, cispo = [step_of(policy, batch, settings(algo=algo, updates=2))[0] for algo in ("grpo", "cispo")]
+    assert distance(grpo, cispo) > 1e-3
+
+
+def test_definitions_of_trl():
+    """TRL 1.16's per-token losses, as its documentation gives them, in the settings in which they are ours.
+
+    GRPO: -min(r A, clip(r, 1 - epsilon, 1 + epsilon_high) A), the same symbols; loss_type="dapo" (sum over tokens divided by the
+    tokens of the batch), scale_rewards="group" with its 1e-4 beside the std in place of our 1e-6. CISPO: -sg(min(r, epsilon_high)) A
+    logp: TRL's epsilon_high is the bound itself and there is none below, so ours is that at eps_low=1, eps_high=epsilon_high - 1.
+    KL: exp(ref - logp) - (ref - logp) - 1, our k3. `tests/bench/trl_loss.py` runs TRL itself on one batch beside this trainer.
+    """
+    noise = torch.Generator().manual_seed(0)
+    logp, old, ref, A = torch.randn(4, 400, generator=noise, dtype=torch.float64).unbind()
+    logp.requires_grad_()
+    ratio, one = (logp - old).exp(), torch.ones(400, dtype=torch.float64)
+    grpo = -torch.min(ratio * A, torch.clamp(ratio, 1 - 0.2, 1 + 0.28) * A)
+    cispo = -torch.clamp(ratio, max=5.0).detach() * A * logp
+    kl = torch.exp(ref - logp) - (ref - logp) - 1
+    pairs = ((grpo, train_grpo.policy_loss("grpo", logp, old, one, A, 0.2, 0.28)), (kl, train_grpo.kl_term("k3", logp, ref)),
+             (cispo, train_grpo.policy_loss("cispo", logp, old, one, A, 1.0, 4.0)))
+    for theirs, ours in pairs:
+        assert torch.allclose(ours, theirs, rtol=1e-12)
+        g_theirs, g_ours = [torch.autograd.grad(x.mean(), logp, retain_graph=True)[0] for x in (theirs, ours)]
+        assert torch.allclose(g_ours, g_theirs, rtol=1e-12, atol=1e-15)
+    assert (ratio > 5).any() and (ratio > 1.28).any() and (ratio < 0.8).any()
+
+
+@named("algo", ["grpo", "ppo"])
+def test_chunks_of_the_head_change_nothing(policy, batch, critic, algo):
+    """One logit at a time, seven tokens at a time, all at once."""
+    def run(micro_logits):
+        model, ref, _ = policy
+        moved, v = copy.deepcopy(model), copy.deepcopy(critic) if algo == "ppo" else None
+        cfg = settings(algo=algo, kl_coef=0.3, entropy_coef=0.2, updates=2, micro_logits=micro_logits)
+        fields = train_grpo.update(moved, ref, torch.optim.SGD(moved.parameters()), batch, cfg, 0.3, v, v and torch.optim.SGD(v.parameters()), 0.02)
+        return weights(model) - weights(moved), fields
+    whole, fields = run(10**9)
+    for micro_logits in (1, 7 * policy[0].config.vocab_size + 3):
+        grad, record = run(micro_logits)
+        assert distance(grad, whole) < 1e-9
+        assert record == pytest.approx(fields)
+
+
+def test_chunks_bound_the_logits(tiny):
+    """In a forward and backward pass no tensor is larger than micro_logits, but for weights and hidden states; without chunks one is."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+    model, _ = sample.load_model(tiny.model)
+    vocabulary, seen = 3000, []
+    model.resize_token_embeddings(vocabulary)
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, kinds, args=(), kwargs=None):
+            out = function(*args, **(kwargs or {}))
+            seen.extend(x.numel() for x in (out if isinstance(out, (tuple, list)) else [out]) if isinstance(x, torch.Tensor))
+            return out
+
+    def largest(tokens, micro_logits):
+        ids, seen[:] = torch.randint(2, 50, (8, 4 + tokens // 8), generator=torch.Generator().manual_seed(0)), []
+        with Watch():
+            logp, entropy = train_grpo.token_logps(model, ids, torch.full((8,), 4), torch.full((8,), tokens // 8), 0.6, micro_logits)
+            (logp.sum() + entropy.sum()).backward()
+        return max(seen)
+    weight = vocabulary * 32
+    assert largest(480, 40 * vocabulary) <= max(40 * vocabulary, weight)
+    assert largest(960, 40 * vocabulary) <= max(40 * vocabulary, weight)  # twice the tokens, the same
+    assert largest(480, 10**9) == 480 * vocabulary and largest(960, 10**9) == 960 * vocabulary
+
+
+def test_activation_checkpointing_changes_no_gradient(policy, batch):
+    model, ref, _ = policy
+    plain, _ = step_of(policy, batch, settings(kl_coef=0.3))
+    saving = copy.deepcopy(model)
+    train_grpo.checkpoint_activations(saving)
+    calls = []
+    saving.base_model.layers[0].mlp.register_forward_hook(lambda *_: calls.append(1))
+    grad, _ = step_of((saving, ref, None), batch, settings(kl_coef=0.3))
+    assert distance(grad, plain) < 1e-12
+    assert len(calls) >= 2, "the layer must be computed again in the backward pass"
+    assert not any(m.training for m in saving.modules() if isinstance(m, torch.nn.Dropout) or m.__class__.__name__.endswith("Attention"))
 
 
 def test_decoupled_baseline(policy, batch, terms):
     """n_train=2 of n=3: the loss is that of exactly one choice of two rollouts a group, with advantages from all three."""
     cfg = settings(kl_coef=0.3, entropy_coef=0.2, zero_var_filter="policy", n_train=2)
-    slow, params = terms(cfg), list(policy[0].parameters())
+    slow = terms(cfg["temperature"])
     flat = [len(set(group)) == 1 for group in batch["rewards"].tolist()]
-
-    def grad_of(term):
-        grads = torch.autograd.grad(term, params, retain_graph=True, allow_unused=True)
-        return torch.cat([(torch.zeros_like(p) if g is None else g).flatten() for g, p in zip(grads, params)])
-    policy_grads = [grad_of(t["policy"]) for t in slow]
-    reg_grads = [grad_of(cfg["kl_coef"] * t["kl"] - cfg["entropy_coef"] * t["entropy"]) for t in slow]
+    alone = [[gradients(slow_loss(slow, batch["rewards"], dict(cfg, zero_var_filter="off"), [i], only=[part])[0], policy[0])
+              * len(slow[i]["tokens"]) for i in range(15)] for part in ("policy", "reg")]  # token sums
     chosen = []
     for step in range(1, 7):
         grad, _ = step_of(policy, dict(batch, step=step), cfg)
@@ -224,8 +458,8 @@ def test_decoupled_baseline(policy, batch, terms):
         for choice in itertools.product(itertools.combinations(range(3), 2), repeat=5):
             rows = [3 * g + i for g, two in enumerate(choice) for i in two]
             mixed = [i for i in rows if not flat[i // 3]]
-            expected = (sum(policy_grads[i] for i in mixed) / sum(slow[i]["tokens"] for i in mixed)
-                        + sum(reg_grads[i] for i in rows) / sum(slow[i]["tokens"] for i in rows))
+            expected = sum(sum(sums[i] for i in some) / sum(len(slow[i]["tokens"]) for i in some)
+                           for sums, some in zip(alone, (mixed, rows)))
             if distance(grad, expected) < 1e-6:
                 matches.append(choice)
         assert len(matches) == 1
@@ -234,12 +468,12 @@ def test_decoupled_baseline(policy, batch, terms):
     assert len(set(chosen)) > 3, "the choice must be drawn anew in every step"
 
 
-@pytest.mark.parametrize("changes", [dict(), dict(n_train=2, zero_var_filter="all")], ids=["plain", "n_train"])
+@named("changes", [dict(), dict(n_train=2, zero_var_filter="all")], ids=["plain", "n_train"])
 def test_micro_batches_change_nothing(policy, batch, changes):
     cfg = settings(kl_coef=0.3, entropy_coef=0.2, **changes)
     lengths = [len(batch["prompts"][i // 3]) + k for i, k in enumerate(batch["rollouts"]["length"].tolist())]
     grad, fields = step_of(policy, batch, dict(cfg, micro_tokens=10**6))
-    for micro_tokens, parts in ((1, 15), (30, range(4, 15)), (60, range(2, 6))):
+    for micro_tokens, parts in ((1, 15), (30, range(4, 15)), (60, range(3, 8))):
         cut = train_grpo.micro_batches(lengths, micro_tokens)
         assert len(cut) in (parts if isinstance(parts, range) else [parts])
         assert sorted(i for part in cut for i in part) == list(range(15))
@@ -249,7 +483,7 @@ def test_micro_batches_change_nothing(policy, batch, changes):
         assert record == pytest.approx(fields, rel=1e-5)
 
 
-@pytest.mark.parametrize("zero_var_filter", ["off", "policy", "all", "reg"])
+@named("zero_var_filter", ["off", "policy", "all", "reg"])
 def test_batch_without_variance(policy, batch, zero_var_filter):
     """All right or all wrong: no policy gradient; KL and entropy stay, unless the filter takes them too."""
     cfg = settings(kl_coef=0.3, entropy_coef=0.2, zero_var_filter=zero_var_filter)
@@ -283,21 +517,24 @@ def test_update_that_is_not_finite_changes_nothing(policy, batch):
     assert train_grpo.update(moved, ref, opt, far, settings(), 0.1)["ess"] == 0
 
 
-def test_k3_has_the_gradient_of_the_reverse_kl():
-    """Exact enumeration over 7 tokens: in expectation, grad k3 = grad KL(ref || policy), and not grad KL(policy || ref)."""
+def test_gradients_of_the_kl_terms():
+    """Exact enumeration over 7 tokens: in expectation k3 has the gradient of KL(ref || policy), k2 that of KL(policy || ref), k1
+    none; the values of k1 and k3 are KL(policy || ref)."""
     noise = torch.Generator().manual_seed(0)
     theta = torch.randn(7, generator=noise, dtype=torch.float64, requires_grad=True)
     ref = torch.log_softmax(torch.randn(7, generator=noise, dtype=torch.float64), 0)
     logp = torch.log_softmax(theta, 0)
-    k3 = train_grpo.kl_k3(logp, ref)
+    p, kl = logp.exp(), (logp.exp() * (logp - ref)).sum()
     # the tokens are samples, so no gradient goes through their probability
-    grad, = torch.autograd.grad((logp.exp().detach() * k3).sum(), theta, retain_graph=True)
+    grad = {kind: torch.autograd.grad((p.detach() * train_grpo.kl_term(kind, logp, ref)).sum(), theta, retain_graph=True)[0]
+            for kind in ("k1", "k2", "k3")}
     backward, = torch.autograd.grad((ref.exp() * (ref - logp)).sum(), theta, retain_graph=True)
-    forward, = torch.autograd.grad((logp.exp() * (logp - ref)).sum(), theta, retain_graph=True)
-    assert torch.allclose(grad, backward, rtol=1e-10, atol=1e-12)
-    assert (grad - forward).norm() > 0.1 * grad.norm()
-    # its value estimates KL(policy || ref), as the docstring says
-    assert (logp.exp() * k3).sum().item() == pytest.approx((logp.exp() * (logp - ref)).sum().item())
+    forward, = torch.autograd.grad(kl, theta, retain_graph=True)
+    assert torch.allclose(grad["k3"], backward, rtol=1e-10, atol=1e-12)
+    assert torch.allclose(grad["k2"], forward, rtol=1e-10, atol=1e-12)
+    assert grad["k1"].norm() < 1e-12 < 0.1 * forward.norm() < (forward - backward).norm()
+    for kind in ("k1", "k3"):
+        assert (p * train_grpo.kl_term(kind, logp, ref)).sum().item() == pytest.approx(kl.item())
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -330,7 +567,7 @@ def test_subset_is_seeded_and_nested():
         ids(51, 0)
 
 
-@pytest.mark.parametrize("B_p, D", [(3, 7), (7, 7), (4, 8), (5, 6)])
+@named("B_p, D", [(3, 7), (7, 7), (4, 8), (5, 6)])
 def test_batches_visit_every_problem_once_an_epoch(B_p, D):
     batches = [train_grpo.batch_indices(step, B_p, D, 3) for step in range(1, 4 * D + 1)]
     assert {len(b) for b in batches} == {B_p}
@@ -373,7 +610,7 @@ def full_forward(model, prompt, response, temperature):
     return torch.log_softmax(logits[len(prompt) - 1:] / temperature, -1)
 
 
-@pytest.mark.parametrize("temperature", [0.6, 1.4])
+@named("temperature", [0.6, 1.4])
 def test_engine_logps_are_those_of_a_full_forward(engine, temperature):
     out = draw(engine, temperature=temperature)
     for i, k in enumerate(out["length"].tolist()):
@@ -385,7 +622,10 @@ def test_engine_logps_are_those_of_a_full_forward(engine, temperature):
 def test_trainer_logps_are_those_of_the_engine(engine):
     out = draw(engine)
     sequences = [engine[2][i // 8] + out["tokens"][i, :k].tolist() for i, k in enumerate(out["length"].tolist())]
-    logp, entropy, row = train_grpo.token_logps(engine[0], sequences, [len(engine[2][i // 8]) for i in range(48)], 0.6)
+    prompt_length = torch.tensor([len(engine[2][i // 8]) for i in range(48)])
+    ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(s) for s in sequences], batch_first=True)
+    logp, entropy = train_grpo.token_logps(engine[0], ids, prompt_length, out["length"], 0.6)
+    row, _ = train_grpo.places(prompt_length, out["length"])
     assert torch.allclose(logp, torch.cat([out["logps"][i, :k] for i, k in enumerate(out["length"].tolist())]), atol=1e-5)
     assert torch.bincount(row).tolist() == out["length"].tolist()
     exact = full_forward(engine[0], engine[2][0], sequences[0][len(engine[2][0]):], 0.6)[:-1]
@@ -441,7 +681,7 @@ def too_far(tokens, logp):
     return chi2.sf(((seen - expected)[keep] ** 2 / expected[keep]).sum().item(), int(keep.sum()) - 1)
 
 
-@pytest.mark.parametrize("temperature", [0.6, 1.4])
+@named("temperature", [0.6, 1.4])
 def test_sampling_follows_the_distribution(engine, temperature):
     """First token, and second token given the most frequent first one. A right sampler fails with one seed in 2,500 (four
     tests at 1e-4; the seed is fixed), and the same test tells the other temperature apart."""
@@ -589,7 +829,7 @@ def test_a_run_and_its_log(straight):
     assert end == dict(type="end", status="budget", rollouts=C)
 
 
-@pytest.mark.parametrize("rule, n_train", [("sqrt", 0), ("sqrt", 2), ("linear", 4), ("constant", 4)])
+@named("rule, n_train", [("sqrt", 0), ("sqrt", 2), ("linear", 4), ("constant", 4)])
 def test_lr_in_the_log(tiny, tmp_path, rule, n_train):
     train_grpo.main([*tiny.words, "--B_p=2", "--n=8", "--C=80", f"--n_train={n_train}", f"--lr_scaling={rule}",
                      "--lr_base=1e-3", "--warmup=3", f"--out={tmp_path}"])
@@ -658,12 +898,12 @@ def test_second_process_is_refused_and_sigterm_saves(words, straight, tmp_path, 
     assert clean(tmp_path / "run") == clean(straight)
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors", "state.json", "no weights", "all of both"])
+@named("file", ["*.safetensors", "state.json", "no weights", "all of both"])
 def test_torn_checkpoint_is_passed_over(words, straight, tmp_path, monkeypatch, capfd, file):
     run = unfinished(straight, tmp_path, cut=3)
     older, newest = sorted((run / "ckpt").glob("step_*"))
     if file == "no weights":
-        (newest / "model.safetensors").unlink()
+        next(newest.glob("*.safetensors")).unlink()
     for path in [*older.iterdir(), *newest.iterdir()] if file == "all of both" else newest.glob(file):
         os.truncate(path, path.stat().st_size // 2)
     monkeypatch.chdir(tmp_path)
@@ -769,12 +1009,11 @@ def test_disk_that_fills_while_logging(words, straight, shorter, tmp_path, monke
     assert clean(tmp_path / "run", ("C", "M")) == clean(straight, ("C", "M"))
 
 
-@pytest.mark.parametrize("size, what", [(300_000, "ckpt/part"), (1_000_000, "ckpt/part")], ids=["weights", "optimizer"])
-def test_checkpoint_that_cannot_be_written(words, straight, tmp_path, monkeypatch, size, what):
-    done = run_script("train_grpo.py", *words, cwd=tmp_path, preexec_fn=limit(size))
+def test_checkpoint_that_cannot_be_written(words, straight, tmp_path, monkeypatch):
+    done = run_script("train_grpo.py", *words, cwd=tmp_path, preexec_fn=limit(300_000))
     assert done.code == 1 and "Traceback" not in done.stderr
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("train_grpo.py: ") and what in last
+    assert last.startswith("train_grpo.py: ") and "ckpt/part" in last
     assert not list((tmp_path / "run/ckpt").glob("step_*"))
     monkeypatch.chdir(tmp_path)
     assert train_grpo.main(words) == 0
@@ -800,16 +1039,13 @@ def test_run_that_diverges_says_so(tiny, tmp_path, capfd):
 # What a run leaves
 
 def test_exported_model_is_the_trained_one(words, straight, world):
-    from safetensors.torch import load_file
     from transformers import AutoModelForCausalLM, AutoTokenizer
     exported = AutoModelForCausalLM.from_pretrained(straight / "model").eval()
     base, tokenizer = sample.load_model(world.base)
     prompt, response = [tokenizer(text)["input_ids"] for text in ("472+385=", "kd07pa15mf08#857")]
     assert AutoTokenizer.from_pretrained(straight / "model")("472+385=")["input_ids"] == prompt
     untrained = full_forward(base, prompt, response, 0.6)
-    missing, unexpected = base.load_state_dict(load_file(straight / "ckpt/step_00000030/model.safetensors"), strict=False)
-    assert not unexpected and all("lm_head" in name for name in missing)  # tied to the embedding
-    trained = full_forward(base, prompt, response, 0.6)
+    trained = full_forward(sample.load_model(straight / "ckpt/step_00000030")[0], prompt, response, 0.6)
     assert torch.equal(full_forward(exported, prompt, response, 0.6), trained)
     assert (trained - untrained).abs().max() > 0.01
     # and the checkpoint is what was trained: it repeats the last evaluation of the log, rollout by rollout
@@ -817,7 +1053,7 @@ def test_exported_model_is_the_trained_one(words, straight, world):
     problems = sample.read_problems(cfg["val_set"])
     prompts = sample.encode(problems, tokenizer, 16)
     last = [r for r in read_log(straight / "log.jsonl") if r["type"] == "eval"][-1]
-    assert evaluate.count_right(problems, prompts, exported, tokenizer, cfg, (0, "val", 30)) == last["correct"]
+    assert evaluate.count_right(problems, prompts, sample.HFEngine(exported, tokenizer, cfg), cfg, (0, "val", 30)) == last["correct"]
 
 
 def test_evaluate_takes_the_run_folder(script, straight, tmp_path):
