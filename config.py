@@ -244,6 +244,7 @@ def check(cfg):
     need(0 < cfg["top_p"] <= 1, "top_p", "must lie in (0, 1]")
     need(cfg["top_p"] == 1 or not cfg["tis_cap"], "top_p", "importance weights need the whole distribution: "
          "the engine's log-probs are renormalised below top_p=1 (or set --tis_cap=0)")
+    need(cfg["engine"] != "vllm" or cfg["temperature"] <= 2, "temperature", "vLLM samples at 2 at most")
     need(cfg["algo"] != "ppo" or not cfg["n_train"], "n_train", "PPO has a critic and no group baseline to decouple; leave it at 0")
     need(cfg["algo"] != "ppo" or cfg["zero_var_filter"] == "off", "zero_var_filter",
          "with PPO's critic a group of equal rewards has advantages too; leave it off")
@@ -279,8 +280,11 @@ def derive(cfg):
     return dict(B=B, M=cfg["C"] // B, lr=lr, run=run_name(cfg))
 
 
-def command(cfg, more=(), python="python"):
-    """The line that starts the run `cfg`: the keys that its recipe and data folder do not give by themselves, and `more`."""
+def command(cfg, more=(), python="python", launch="", gpus=1):
+    """The line that starts the run `cfg`: the keys that its recipe and data folder do not give by themselves, and `more`.
+
+    `launch`: shell words to go before it, as they are; `gpus`: with 2 or more torchrun starts that many processes.
+    """
     words = [f"--{key}={cfg[key]}" for key in ("recipe", "data") if key == "recipe" or cfg[key] != config[key]]
     if parse(words)["model"] != cfg["model"]:  # the data folder's own defaults.json names it, where there is one
         words.append(f"--model={cfg['model']}")
@@ -288,7 +292,9 @@ def command(cfg, more=(), python="python"):
     words += [f"--{key}={cfg[key]}" for key in config if key not in ("B_p", "n", "C", "seed", "recipe", "out", *more)
               and (key in identity(cfg) or key in RUNNING) and cfg[key] != plain[key]]
     words += [f"--{key}={cfg[key]}" for key in ("B_p", "n", "C", *more)]
-    return shlex.join([python, "train_grpo.py", *words])
+    # without the -- torchrun takes our --n= for the beginning of an option of its own
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={gpus}", "--"] if gpus > 1 else []
+    return f"{launch} {shlex.join([python, *torchrun, 'train_grpo.py', *words])}".lstrip()
 
 
 def identity(cfg):
@@ -457,10 +463,15 @@ def main(argv):
     elif verb == "show":
         print("\t".join(str(cfg[key]) for key in keys))
     elif verb in ("commands", "calibrate"):
-        for c in cells(cfg) if verb == "commands" else calibration(cfg):
+        grid, gpus = cells(cfg) if verb == "commands" else calibration(cfg), os.environ.get("GPUS_PER_RUN") or "1"
+        for c in grid:
+            if not gpus.isdecimal() or c["B_p"] % max(1, int(gpus)):
+                raise BadInput(f"--bps={cfg['bps']}: the processes of GPUS_PER_RUN={gpus} cannot share B_p={c['B_p']} problems evenly")
+        for c in grid:
             folder = Path(c["runs"]) / run_name(c)
             if not finished(c, folder):
-                print(command(dict(c, out=str(folder)), ("seed", "B_max", "out"), os.environ.get("PYTHON") or ".venv/bin/python"))
+                print(command(dict(c, out=str(folder)), ("seed", "B_max", "out"), os.environ.get("PYTHON") or ".venv/bin/python",
+                              os.environ.get("LAUNCH", ""), int(gpus)))
     elif verb == "plan":
         todo, grid = seconds(cfg), cells(cfg)
         print(len(grid), len(todo or []), sum(derive(c)["M"] * derive(c)["B"] for c in grid), round(sum(todo or [])))

@@ -14,9 +14,12 @@
 #   NS      values of n, "2 4 8"              MODEL   base model: hub name or transformers folder
 #   BPS     values of B_p, "8 32"             DATA    data folder (default data/arithmetic)
 #   SEEDS   seeds, "0 1 2"                    OUT     folder of the sweep (default runs/PRESET)
-#   C       rollouts a run                    JOBS    runs side by side, one thread each (default 2)
+#   C       rollouts a run                    JOBS    runs side by side (default: all that the GPUs have room for; on a CPU 2)
 #   B_MAX   largest B_p n of a cell           PYTHON  an interpreter that has the requirements (default: .venv, made if missing)
 #   DRY_RUN 1 = print the commands and do nothing else
+#   GPUS_PER_RUN  GPUs of a run, which no other run gets (default 1; 0 = the CPU); with 2 or more torchrun starts the run
+#   LAUNCH        words before each training command, as in "srun -N1 --gpus=1 apptainer exec --nv image.sif"
+# The GPUs are those of CUDA_VISIBLE_DEVICES where it is set, else those that nvidia-smi lists.
 set -euo pipefail
 cd "$(dirname "$0")"
 die() { echo "run_sweep.sh: $*" >&2; exit 2; }
@@ -29,8 +32,24 @@ case $preset in
     *) die "$preset: no such preset; easy, hard, mixed or env (--help)" ;;
 esac
 for word in "$@"; do [[ $word == --?*=* ]] || die "$word: write it as --key=value"; done
-jobs=${JOBS:-2}
-[[ $jobs =~ ^[1-9][0-9]*$ ]] || die "JOBS=$jobs: expected a whole number above 0"
+[[ ${JOBS:-1} =~ ^[1-9][0-9]*$ ]] || die "JOBS=$JOBS: expected a whole number above 0"
+[[ ${GPUS_PER_RUN:-0} =~ ^(0|[1-9][0-9]{0,3})$ ]] || die "GPUS_PER_RUN=$GPUS_PER_RUN: expected a whole number"
+if [[ ${LAUNCH:-} == *$'\n'* ]] || ! bash -nc "words=(${LAUNCH:-})" 2> /dev/null; then die "LAUNCH=$LAUNCH: not the words of one command"; fi
+
+# ---- GPUs -----------------------------------------------------------------------------------------------------------
+gpus=() jobs=${JOBS:-2} each=${GPUS_PER_RUN:-1} threads=1  # on a CPU two runs of one thread each beat two threads in one run
+if [ "$each" = 0 ]; then
+    export CUDA_VISIBLE_DEVICES=
+elif [ "${DRY_RUN:-}" != 1 ] && [ "$preset" != env ]; then  # these two may be called where there are no GPUs
+    IFS=', ' read -ra gpus <<< "${CUDA_VISIBLE_DEVICES-$(nvidia-smi -L 2> /dev/null | sed -n 's/^GPU \([0-9]*\):.*/\1/p' | tr '\n' ,)}"
+    if [[ ${gpus[0]:-} =~ ^(-1|NoDevFiles)$ ]]; then gpus=(); fi  # how CUDA and Slurm write none
+    slots=$((${#gpus[@]} / each))
+    [ $slots -gt 0 ] || [ -z "${GPUS_PER_RUN:-}" ] || die "GPUS_PER_RUN=$each: there are ${#gpus[@]} GPUs here"
+    if [ $slots -gt 0 ]; then
+        jobs=${JOBS:-$slots} threads=$((1 + ($(nproc) - 1) / ${#gpus[@]}))  # of a process, and a GPU has one
+        [ "$jobs" -le $slots ] || die "JOBS=$jobs: ${#gpus[@]} GPUs have room for $slots runs of $each"
+    fi
+fi
 
 # ---- environment ----------------------------------------------------------------------------------------------------
 make_env() {  # .venv with the pinned requirements; made again only when requirements.txt changes
@@ -75,8 +94,9 @@ if [ -f "$data/prepare.py" ] && { [ ! -f "$data/problems.jsonl" ] || [[ $model =
     echo "problems and base model: $data/prepare.py"
     "$PY" "$data/prepare.py" --data="$data" --model="$model"
 fi
-# one thread a process: two runs side by side beat two threads in one run; passive waiting keeps them from starving each other
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} TOKENIZERS_PARALLELISM=false
+# passive waiting keeps runs from starving each other; after SIGTERM torchrun's 30 s are too few for an update and a checkpoint
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$threads} OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} TOKENIZERS_PARALLELISM=false
+export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-600}
 if [ ! -f "$train_set" ]; then
     echo "difficulty of the problems for $model: sample.py"
     "$PY" sample.py --data="$data" --model="$model" --s_zero=0
@@ -97,7 +117,9 @@ stop_all() {  # shellcheck disable=SC2317
 trap stop_all INT TERM HUP
 
 clock() { printf '%d:%02d' $(($1 / 60)) $(($1 % 60)); }
-last_line() { tail -c 2000 "$1/out.txt" 2> /dev/null | tr '\r' '\n' | awk 'NF {line = $0} END {print line}'; }
+last_line() {  # of a run's output; its own error message, where torchrun's table stands behind it
+    tail -c 9000 "$1/out.txt" 2> /dev/null | tr '\r' '\n' | awk 'NF {line = $0} /^train_grpo.py: / {said = $0} END {print said ? said : line}'
+}
 estimate() {  # reads the plan: runs in all, runs to do, rollouts in all, seconds of work to do
     read -r runs todo rollouts work < <("$PY" config.py plan "${args[@]}") || return 0
     left=$(clock $((work / (todo < jobs ? (todo > 0 ? todo : 1) : jobs))))
@@ -128,8 +150,8 @@ reap() {  # take ended runs off the list, say how they ended, remember those tha
     done
 }
 
-run_all() {  # run the given commands, $jobs of them side by side, each with its output in its run's folder
-    local command folder words ticks=0
+run_all() {  # run the given commands, $jobs of them side by side, each on its slot's GPUs, with its output in its run's folder
+    local command folder words slot visible ticks=0
     started=0 total=$#
     while [ $started -lt "$total" ] || [ ${#pids[@]} -gt 0 ]; do
         while [ ${#pids[@]} -lt "$jobs" ] && [ $started -lt "$total" ]; do
@@ -138,8 +160,11 @@ run_all() {  # run the given commands, $jobs of them side by side, each with its
             eval "words=($command)"  # quoted by config.py; --out= comes last
             folder=${words[-1]#--out=}
             mkdir -p "$folder"
-            bash -c "exec $command" > "$folder/out.txt" 2>&1 < /dev/null &
-            pids+=($!) folders+=("$folder")
+            for ((slot = 0; slot < jobs; slot++)); do [ -n "${pids[$slot]:-}" ] || break; done
+            visible=$(IFS=,; echo "${gpus[*]:slot * each:each}")  # empty on a CPU
+            # setsid: Ctrl-C must not reach torchrun or srun, which would pass it on; stop_all asks the runs to stop
+            env ${visible:+CUDA_VISIBLE_DEVICES="$visible"} setsid bash -c "exec $command" > "$folder/out.txt" 2>&1 < /dev/null &
+            pids[slot]=$! folders[slot]=$folder
         done
         if [ $((ticks % 15)) = 10 ]; then estimate; fi
         show

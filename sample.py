@@ -13,6 +13,7 @@ The three rooms that other stages use: problem files (`read_problems`, `encode`)
 """
 import contextlib
 import copy
+import gc
 import hashlib
 import importlib.util
 import json
@@ -175,11 +176,7 @@ def engine_name(cfg):
     if cfg["engine"] != "auto":
         return cfg["engine"]
     import torch
-    cuda = cfg["device"] != "cpu" and torch.cuda.is_available()
-    if cuda and not there and os.environ.get("RANK", "0") == "0":
-        print("engine: transformers, since vLLM is not installed (requirements-vllm.txt): a batch decodes until its longest response ends, "
-              "several times slower", file=sys.stderr)
-    return "vllm" if cuda and there else "hf"
+    return "vllm" if there and cfg["device"] != "cpu" and torch.cuda.is_available() else "hf"
 
 
 def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None, apart=False):
@@ -192,6 +189,9 @@ def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None, apar
         engine = VLLMEngine(path, tokenizer, cfg, "dummy")
         engine.load((name, p.detach()) for name, p in model.named_parameters())
         return engine
+    if os.environ.get("RANK", "0") == "0":
+        print("rollouts by transformers: a batch decodes until its longest response ends; on a GPU vLLM (requirements-vllm.txt) does not wait "
+              "and is several times faster", file=sys.stderr)
     return HFEngine(model, tokenizer, cfg, apart, device)
 
 
@@ -221,6 +221,97 @@ class HFEngine:
 
     def sleep(self):
         """Nothing to give back."""
+
+
+@contextlib.contextmanager
+def untouched():
+    """vLLM in this process leaves it as it was: it reseeds every generator, sets environment variables, takes away
+    torch.set_num_threads, changes the precision of matmuls and keeps the garbage collector from all that is there so far."""
+    import numpy as np
+    import torch
+    environment, state, np_state = dict(os.environ), random.getstate(), np.random.get_state()
+    hook, set_threads, threads = sys.excepthook, torch.set_num_threads, torch.get_num_threads()
+    precision = torch.get_float32_matmul_precision()
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
+        random.setstate(state)
+        np.random.set_state(np_state)
+        sys.excepthook, torch.set_num_threads = hook, set_threads
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(precision)
+        gc.unfreeze()
+
+
+class VLLMEngine:
+    """vLLM 0.32 in this process, one engine a rank, on the model at `path`; load="dummy" where the weights come by `load` only.
+
+    A rollout is a function of its seed, but not to the last bit of its batch: a resumed run goes on with other rounding.
+    """
+
+    def __init__(self, path, tokenizer, cfg, load="auto"):
+        self.tokenizer, self.cfg, self.asleep = tokenizer, cfg, False
+        longest = cfg["max_prompt_tokens"] + cfg["max_new_tokens"]
+        for key, value in dict(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_NO_USAGE_STATS="1", VLLM_LOGGING_LEVEL="ERROR",
+                               VLLM_LOGGING_STREAM="ext://sys.stderr").items():  # read by vLLM when it is imported
+            os.environ.setdefault(key, value)
+        with untouched():
+            from vllm.platforms import current_platform
+            if current_platform.is_cpu():
+                import vllm._custom_ops as ops
+                ops._supports_onednn = False  # its packed copies of the linear layers would go stale with the first `load`
+                current_platform.simple_compile_backend = "eager"  # else the sampler asks for g++
+                # a prompt in chunks would rewind its generator, which one on the CPU cannot
+                more = dict(dtype="float32", enforce_eager=True, kv_cache_memory_bytes=2 ** 28, block_size=32,
+                            enable_chunked_prefill=False, max_num_batched_tokens=max(4096, longest))
+            else:
+                more = dict(dtype="bfloat16", gpu_memory_utilization=cfg["gpu_memory"], enable_sleep_mode=True)
+            if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+                more["distributed_executor_backend"] = "external_launcher"
+            from vllm import LLM
+            self.llm = LLM(str(path), load_format=load, seed=0, max_model_len=longest, max_num_seqs=cfg["gen_batch"],
+                           enable_prefix_caching=True, logprobs_mode="processed_logprobs", use_tqdm_on_load=False, **more)
+        eos = self.llm.model_config.try_get_generation_config().get("eos_token_id") or tokenizer.eos_token_id
+        self.stop = eos if isinstance(eos, list) else [eos]
+        self.can_sleep = bool(more.get("enable_sleep_mode"))
+
+    def generate(self, prompts, n, seeds, progress=None):
+        """As `generate` below; rollout i of prompt j has its own generator, with the seed seeds[j] // 2 + i."""
+        import torch
+        from vllm import SamplingParams
+        params = [SamplingParams(n=n, seed=seed >> 1, temperature=self.cfg["temperature"], top_p=self.cfg["top_p"], logprobs=0,
+                                 flat_logprobs=True, max_tokens=self.cfg["max_new_tokens"], ignore_eos=True, stop_token_ids=self.stop,
+                                 detokenize=False) for seed in seeds]  # >> 1: adding i does not leave 63 bits
+        with torch.random.fork_rng():  # it draws from the global generators too
+            requests = self.llm.generate([dict(prompt_token_ids=ids) for ids in prompts], params, use_tqdm=False)
+        outs = [out for request in requests for out in request.outputs]  # prompt-major
+        length = torch.tensor([len(out.token_ids) for out in outs])
+        tokens, logps = torch.full((len(outs), int(length.max())), self.tokenizer.pad_token_id), torch.zeros(len(outs), int(length.max()))
+        for row, out in enumerate(outs):
+            tokens[row, :length[row]], logps[row, :length[row]] = torch.tensor(out.token_ids), torch.tensor(out.logprobs.logprobs)
+        if progress is not None:
+            progress.update(len(outs))
+        return dict(tokens=tokens, logps=logps, length=length, stopped=torch.tensor([out.finish_reason == "stop" for out in outs]))
+
+    def load(self, weights):
+        """Take over (name, tensor) pairs, those of all parameters, and forget what the old ones computed."""
+        if self.asleep:
+            self.llm.wake_up(tags=["weights"])
+        missed, = self.llm.apply_model(lambda model: set(dict(model.named_parameters())) - model.load_weights(weights))
+        assert not missed, f"vLLM was not given {missed}"
+        if self.asleep:
+            self.llm.wake_up(tags=["kv_cache"])
+            self.asleep = False
+        self.llm.reset_prefix_cache()
+
+    def sleep(self):
+        """Give the GPU memory of weights and cache back; `load` wakes."""
+        if self.can_sleep:
+            self.llm.sleep(level=2)
+            self.asleep = True
 
 
 def stop_ids(generation_config, tokenizer):

@@ -623,57 +623,56 @@ def main(argv):
         evaluate_now(0)
     if RANK == 0:
         print(f"{folder}: B_p={cfg['B_p']} n={cfg['n']} M={d['M']} C={d['M'] * d['B']} lr={d['lr']:.3g}, from update {state['step']}", file=sys.stderr)
-    bar = tqdm(total=d["M"] * d["B"], initial=state["step"] * d["B"], unit="roll", unit_scale=True, mininterval=1, disable=RANK > 0,
-               desc=f"Bp{cfg['B_p']} n{cfg['n']} s{cfg['seed']}",
-               bar_format=None if sys.stderr.isatty() else "{desc}: {percentage:3.0f}% of {total_fmt} [{elapsed}<{remaining}, {rate_fmt}]{postfix}")
     status, mine = "", range(RANK, cfg["B_p"], WORLD)  # the problems of a batch that this rank works on
-    for m in range(state["step"] + 1, d["M"] + 1):
-        # rollouts and rewards
-        t0 = time.time()
-        index = batch_indices(m, cfg["B_p"], len(problems), cfg["seed"])
-        here = [problems[index[j]] for j in mine]
-        seeds = [sample.rollout_seed(cfg["seed"], "train", m, j) for j in mine]
-        rollouts = engine.generate([prompts[index[j]] for j in mine], cfg["n"], seeds)
-        rewards = sample.grade(here, rollouts, tokenizer, cfg)  # (B_p / ranks, n)
-        engine.sleep()
-        # one update
-        t1 = time.time()
-        warm = min(1.0, m / max(1, cfg["warmup"]))
-        batch = dict(prompts=[prompts[index[j]] for j in mine], rollouts=rollouts, rewards=rewards, step=m, places=mine)
-        fields = update(model, ref, opt, batch, cfg, d["lr"] * warm, critic, critic_opt, cfg["critic_lr"] * warm)
-        engine.load(full_weights(model))
-        # the log
-        t2 = time.time()
-        right = rewards.mean(1)
-        reward, all_right, all_wrong, tokens, stopped, asked = over_ranks(
-            [rewards.sum().item(), (right == 1).sum().item(), (right == 0).sum().item(), rollouts["length"].sum().item(),
-             rollouts["stopped"].sum().item(), len(stop)])
-        bad = not fields["grad_norm"] < float("inf")
-        state["tokens"] += int(tokens)
-        state["skipped"] += bad
-        state["bad_in_a_row"] = state["bad_in_a_row"] + 1 if bad else 0
-        if RANK == 0:
-            append(log, dict(type="step", step=m, rollouts=m * d["B"], tokens=state["tokens"], wall_s=time.time() - start,
-                             lr=d["lr"] * warm, reward=reward / d["B"], **fields, response_len=tokens / d["B"], truncated=1 - stopped / d["B"],
-                             frac_all_right=all_right / cfg["B_p"], frac_all_wrong=all_wrong / cfg["B_p"], skipped=state["skipped"],
-                             verifier_timeouts=0, gen_s=t1 - t0, train_s=t2 - t1))
-            if cfg["sample_every"] and m % cfg["sample_every"] == 0:  # a few rollouts of one problem, to look at
-                for record in sample.readable(here[0], rollouts, rewards, tokenizer, min(4, cfg["n"])):
-                    append(samples, dict(step=m, **record))
-        # evaluation, checkpoint
-        if state["bad_in_a_row"] >= 10:  # the weights are as they were ten updates ago; the last good checkpoint stays
-            status = "diverged"
-            break
-        if due(m, cfg["eval_every"]):
-            evaluate_now(m)
-        if (due(m, cfg["save_every"]) and not bad) or m == d["M"] or m in keep or asked:
-            checkpoint(m)
-        bar.update(d["B"])
-        bar.set_postfix_str(f"reward {reward / d['B']:.3f} val {last_eval if last_eval is not None else float('nan'):.3f}", refresh=False)
-        if asked and m < d["M"]:
-            status = "stopped"
-            break
-    bar.close()
+    look = None if sys.stderr.isatty() else "{desc}: {percentage:3.0f}% of {total_fmt} [{elapsed}<{remaining}, {rate_fmt}]{postfix}"
+    with tqdm(total=d["M"] * d["B"], initial=state["step"] * d["B"], unit="roll", unit_scale=True, mininterval=1, disable=RANK > 0,
+              desc=f"Bp{cfg['B_p']} n{cfg['n']} s{cfg['seed']}", bar_format=look) as bar:
+        for m in range(state["step"] + 1, d["M"] + 1):
+            # rollouts and rewards
+            t0 = time.time()
+            index = batch_indices(m, cfg["B_p"], len(problems), cfg["seed"])
+            here = [problems[index[j]] for j in mine]
+            seeds = [sample.rollout_seed(cfg["seed"], "train", m, j) for j in mine]
+            rollouts = engine.generate([prompts[index[j]] for j in mine], cfg["n"], seeds)
+            rewards = sample.grade(here, rollouts, tokenizer, cfg)  # (B_p / ranks, n)
+            engine.sleep()
+            # one update
+            t1 = time.time()
+            warm = min(1.0, m / max(1, cfg["warmup"]))
+            batch = dict(prompts=[prompts[index[j]] for j in mine], rollouts=rollouts, rewards=rewards, step=m, places=mine)
+            fields = update(model, ref, opt, batch, cfg, d["lr"] * warm, critic, critic_opt, cfg["critic_lr"] * warm)
+            engine.load(full_weights(model))
+            # the log
+            t2 = time.time()
+            right = rewards.mean(1)
+            reward, all_right, all_wrong, tokens, stopped, asked = over_ranks(
+                [rewards.sum().item(), (right == 1).sum().item(), (right == 0).sum().item(), rollouts["length"].sum().item(),
+                 rollouts["stopped"].sum().item(), len(stop)])
+            bad = not fields["grad_norm"] < float("inf")
+            state["tokens"] += int(tokens)
+            state["skipped"] += bad
+            state["bad_in_a_row"] = state["bad_in_a_row"] + 1 if bad else 0
+            if RANK == 0:
+                append(log, dict(type="step", step=m, rollouts=m * d["B"], tokens=state["tokens"], wall_s=time.time() - start,
+                                 lr=d["lr"] * warm, reward=reward / d["B"], **fields, response_len=tokens / d["B"], truncated=1 - stopped / d["B"],
+                                 frac_all_right=all_right / cfg["B_p"], frac_all_wrong=all_wrong / cfg["B_p"], skipped=state["skipped"],
+                                 verifier_timeouts=0, gen_s=t1 - t0, train_s=t2 - t1))
+                if cfg["sample_every"] and m % cfg["sample_every"] == 0:  # a few rollouts of one problem, to look at
+                    for record in sample.readable(here[0], rollouts, rewards, tokenizer, min(4, cfg["n"])):
+                        append(samples, dict(step=m, **record))
+            # evaluation, checkpoint
+            if state["bad_in_a_row"] >= 10:  # the weights are as they were ten updates ago; the last good checkpoint stays
+                status = "diverged"
+                break
+            if due(m, cfg["eval_every"]):
+                evaluate_now(m)
+            if (due(m, cfg["save_every"]) and not bad) or m == d["M"] or m in keep or asked:
+                checkpoint(m)
+            bar.update(d["B"])
+            bar.set_postfix_str(f"reward {reward / d['B']:.3f} val {last_eval if last_eval is not None else float('nan'):.3f}", refresh=False)
+            if asked and m < d["M"]:
+                status = "stopped"
+                break
     m = m if status else d["M"]
     if not status:
         status = "budget"

@@ -1,0 +1,60 @@
+"""One update of every objective on as many ranks as torchrun starts: the full weights after it, for test_ranks.py.
+
+    torchrun --nproc_per_node=2 -- tests/ranks.py MODEL_FOLDER BATCH.json OUT.safetensors
+"""
+import copy
+import json
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import sample
+import train_grpo
+from config import parse
+from train_grpo import RANK, WORLD
+
+CASES = dict(grpo=["--kl_coef=0.3", "--entropy_coef=0.2", "--zero_var_filter=policy", "--updates=2"],
+             n_train=["--n_train=2", "--kl_coef=0.1"],
+             cispo=["--algo=cispo", "--updates=2", "--micro_logits=200", "--activation_checkpointing=true"],
+             ppo=["--algo=ppo", "--kl_coef=0.1", "--updates=2"])
+
+
+def main(folder, batch, out):
+    device = train_grpo.start_ranks("cpu")
+    whole = json.loads(Path(batch).read_text())
+    mine = range(RANK, len(whole["prompts"]), WORLD)
+    n = len(whole["rewards"][0])
+    rows = torch.tensor([j * n + i for j in mine for i in range(n)])
+    rollouts = {key: torch.tensor(value)[rows] for key, value in whole["rollouts"].items()}
+    part = dict(prompts=[whole["prompts"][j] for j in mine], rewards=torch.tensor(whole["rewards"])[list(mine)], rollouts=rollouts,
+                places=mine, step=1)
+    moved = {}
+    for name, words in CASES.items():
+        # micro_tokens so small that one rank has more micro-batches than the other
+        cfg = parse([*words, f"--n={n}", f"--B_p={len(whole['prompts'])}", "--grad_clip=0.5", "--micro_tokens=40", "--gamma=0.9", "--lam=0.9"])
+        model, _ = sample.load_model(folder, "cpu")
+        ref = copy.deepcopy(model).requires_grad_(False) if cfg["kl_coef"] else None
+        critic = sample.load_critic(folder, "cpu") if cfg["algo"] == "ppo" else None
+        with torch.no_grad():
+            for p in model.parameters():  # off the reference
+                p *= 1.02
+        for m, function in ((model, train_grpo.token_logps), (ref, train_grpo.token_logps), (critic, train_grpo.token_values)):
+            if m and cfg["activation_checkpointing"]:
+                train_grpo.checkpoint_activations(m)
+            if m and WORLD > 1:
+                train_grpo.shard(m, device, function)
+        opt, critic_opt = [m and torch.optim.SGD(m.parameters()) for m in (model, critic)]
+        fields = train_grpo.update(model, ref, opt, part, cfg, 0.5, critic, critic_opt, 0.1)
+        moved |= {f"{name}.{key}": weight.clone() for key, weight in train_grpo.full_weights(model)}
+        if critic:
+            moved |= {f"{name}.critic.{key}": weight.clone() for key, weight in train_grpo.full_weights(critic)}
+        moved |= {f"{name}.fields": torch.tensor([fields[key] for key in sorted(fields) if fields[key] is not None], dtype=torch.float64)}
+    if RANK == 0:
+        save_file(moved, out)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,109 @@
+"""Two gloo ranks on a CPU, through the FSDP2 and checkpoint code of a GPU node, against one."""
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from conftest import ROOT, run_script
+from safetensors.torch import load_file
+
+import sample
+from config import read_log
+
+TWO = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--"]
+
+
+def torchrun(script, *words, cwd=ROOT):
+    done = subprocess.run([*TWO, str(ROOT / script), *map(str, words)], cwd=cwd, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+@pytest.fixture(scope="module")
+def updates(tiny, tmp_path_factory):
+    """{ranks: the weights after tests/ranks.py}, from a batch of four groups of four, one all right, one all wrong."""
+    folder, rng = tmp_path_factory.mktemp("updates"), random.Random(7)
+    prompts = [[rng.randrange(2, 52) for _ in range(k)] for k in (3, 9, 5, 7)]
+    lengths = [8, 1, 4, 2, 6, 1, 3, 6, 5, 1, 2, 8, 4, 6, 1, 7]
+    rollouts = dict(tokens=[[rng.randrange(2, 52) for _ in range(8)] for _ in lengths], length=lengths,
+                    logps=[[-rng.uniform(1, 6) for _ in range(8)] for _ in lengths], stopped=[True] * 16)
+    rewards = [[1.0, 0.0, 0.0, 1.0], [0.0] * 4, [0.0, 1.0, 0.0, 0.0], [1.0] * 4]
+    (folder / "batch.json").write_text(json.dumps(dict(prompts=prompts, rollouts=rollouts, rewards=rewards)))
+    words = [str(tiny.model), folder / "batch.json"]
+    done = run_script("tests/ranks.py", *words, folder / "1.safetensors")
+    assert done.code == 0, done.stderr
+    torchrun("tests/ranks.py", *words, folder / "2.safetensors")
+    return {ranks: load_file(folder / f"{ranks}.safetensors") for ranks in (1, 2)}
+
+
+@pytest.mark.parametrize("case", ["grpo", "n_train", "cispo", "ppo"])
+def test_two_ranks_give_the_gradients_of_one(updates, tiny, case):
+    """The weights move by the gradients (plain gradient descent): alike to 1e-5 of the move, and so do the record's fields."""
+    base = {name: 1.02 * p for name, p in sample.load_model(tiny.model)[0].named_parameters()}
+    base |= {f"critic.{name}": p for name, p in sample.load_critic(tiny.model, "cpu").named_parameters()}
+    names = [name for name in updates[1] if name.startswith(case + ".") and not name.endswith("fields")]
+    assert len(names) >= 20 and set(updates[1]) == set(updates[2])
+    for part in ({n for n in names if "critic" not in n}, {n for n in names if "critic" in n}):
+        one, two, begun = [torch.cat([w[n if w is not base else n.removeprefix(case + ".")].detach().flatten() for n in sorted(part)])
+                           if part else torch.ones(1) for w in (updates[1], updates[2], base)]
+        assert (two - one).norm() <= 1e-5 * (one - begun).norm() if part else True
+        assert not part or (one - begun).norm() > 0.01
+    assert torch.allclose(updates[1][f"{case}.fields"], updates[2][f"{case}.fields"], rtol=1e-4, atol=1e-6)
+
+
+WORDS = ["--B_p=4", "--n=4", "--C=480", "--eval_every=80", "--save_every=48", "--lr_base=2e-3", "--algo=ppo", "--critic_lr=1e-3",
+         "--updates=2", "--out=run"]
+
+
+@pytest.fixture(scope="module")
+def alone(tiny, tmp_path_factory):
+    """A run of 30 updates on one rank: its folder."""
+    folder = tmp_path_factory.mktemp("alone")
+    done = run_script("train_grpo.py", *tiny.words, *WORDS, cwd=folder)
+    assert done.code == 0, done.stderr
+    return folder / "run"
+
+
+def same_training(a, b):
+    """Two logs of one training, the last bits of sums aside."""
+    for one, two in zip(*[[r for r in read_log(run / "log.jsonl") if r["type"] != "header"] for run in (a, b)], strict=True):
+        for key in set(one) - {"wall_s", "gen_s", "train_s"}:
+            assert two[key] == (pytest.approx(one[key], rel=2e-3, abs=1e-4) if isinstance(one[key], float) else one[key]), (key, one, two)
+
+
+def test_two_ranks_stop_and_one_goes_on_and_back(tiny, alone, tmp_path):
+    """Two ranks until SIGTERM, one rank further on, two to the end: the log of one rank that was never stopped."""
+    log = tmp_path / "run/log.jsonl"
+    child = subprocess.Popen([*TWO, str(ROOT / "train_grpo.py"), *tiny.words, *WORDS], cwd=tmp_path, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, text=True)
+    end = time.time() + 120
+    while time.time() < end and child.poll() is None and not (log.exists() and log.read_bytes().count(b'"step", "step"') >= 5):
+        time.sleep(0.01)
+    child.send_signal(signal.SIGTERM)
+    told, _ = child.communicate(timeout=120)
+    last = read_log(log)[-1]
+    assert last["type"] == "end" and last["status"] == "stopped", told[-3000:]
+    begun = last["rollouts"] // 16
+    assert 5 <= begun < 25
+    files = [p.name for p in (tmp_path / f"run/ckpt/step_{begun:08d}").glob("*.safetensors")]
+    assert len(files) == 2, "each rank writes its own shard"
+    middle = 16 * (begun + 3)
+    done = run_script("train_grpo.py", *tiny.words, *WORDS, f"--C={middle}", cwd=tmp_path)
+    assert done.code == 0 and f"from update {begun}" in done.stderr, done.stderr
+    torchrun("train_grpo.py", *tiny.words, *WORDS, cwd=tmp_path)
+    same_training(alone, tmp_path / "run")
+    # the exported model, gathered from two ranks
+    one, two = [load_file(run / "model/model.safetensors") for run in (alone, tmp_path / "run")]
+    assert all(torch.allclose(one[name], two[name], rtol=1e-3, atol=1e-4) for name in one) and set(one) == set(two)
+
+
+def test_work_that_ranks_cannot_share(tiny, tmp_path):
+    done = subprocess.run([*TWO, str(ROOT / "train_grpo.py"), *tiny.words, "--B_p=3", "--n=4", "--C=480"], cwd=tmp_path,
+                          capture_output=True, text=True)
+    ours = [line for line in done.stderr.splitlines() if line.startswith("train_grpo.py")]
+    assert done.returncode != 0 and len(ours) == 1 and "--B_p=3" in ours[0] and "2 processes" in ours[0], done.stderr
+    assert not (tmp_path / "runs").exists()
