@@ -34,7 +34,7 @@ esac
 for word in "$@"; do [[ $word == --?*=* ]] || die "$word: write it as --key=value"; done
 [[ ${JOBS:-1} =~ ^[1-9][0-9]*$ ]] || die "JOBS=$JOBS: expected a whole number above 0"
 [[ ${GPUS_PER_RUN:-0} =~ ^(0|[1-9][0-9]{0,3})$ ]] || die "GPUS_PER_RUN=$GPUS_PER_RUN: expected a whole number"
-if [[ ${LAUNCH:-} == *$'\n'* ]] || ! bash -nc "words=(${LAUNCH:-})" 2> /dev/null; then die "LAUNCH=$LAUNCH: not the words of one command"; fi
+if [[ ${LAUNCH:-} == *$'\n'* ]] || ! bash -nc "words=(${LAUNCH:-})" 2> /dev/null; then die "LAUNCH=${LAUNCH@Q}: not the words of one command"; fi
 
 # ---- GPUs -----------------------------------------------------------------------------------------------------------
 gpus=() jobs=${JOBS:-2} each=${GPUS_PER_RUN:-1} threads=1  # on a CPU two runs of one thread each beat two threads in one run
@@ -117,8 +117,9 @@ stop_all() {  # shellcheck disable=SC2317
 trap stop_all INT TERM HUP
 
 clock() { printf '%d:%02d' $(($1 / 60)) $(($1 % 60)); }
-last_line() {  # of a run's output; its own error message, where torchrun's table stands behind it
-    tail -c 9000 "$1/out.txt" 2> /dev/null | tr '\r' '\n' | awk 'NF {line = $0} /^train_grpo.py: / {said = $0} END {print said ? said : line}'
+last_line() {  # of a run's output; where torchrun's table stands behind it, the error of the run itself
+    tail -c 9000 "$1/out.txt" 2> /dev/null | tr '\r' '\n' |
+        awk 'NF {line = $0} /^(train_grpo.py|\[rank[0-9]+\]): [^ ]/ {said = $0} END {print said ? said : line}'
 }
 estimate() {  # reads the plan: runs in all, runs to do, rollouts in all, seconds of work to do
     read -r runs todo rollouts work < <("$PY" config.py plan "${args[@]}") || return 0
