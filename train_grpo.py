@@ -124,9 +124,8 @@ def responses(model, ids, prompt_length, length):
     predicts a token is at the position before it: prompt [5, 6], response [7, 8] takes the states at positions 1 and 2.
     """
     row, place = places(prompt_length, length)
-    index = row * ids.shape[1] + place
-    hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state  # (R, L, d)
-    return hidden.flatten(0, 1).index_select(0, index - 1), ids.flatten()[index]
+    hidden = model.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state  # (R, L - 1, d): the last predicts nothing
+    return hidden.flatten(0, 1).index_select(0, row * hidden.shape[1] + place - 1), ids[row, place]
 
 
 def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**27):
@@ -264,9 +263,11 @@ def checkpoint_activations(model):
 # One update
 
 def flatten(batch, cfg, device):
-    """The rollouts that enter the loss as tensors: (R, ...) a rollout, (N,) a response token, row by row.
+    """The rollouts that the loss needs as tensors: (R, ...) a rollout, (N,) a response token, row by row; and over how many
+    tokens the policy term is a mean, and KL and entropy.
 
-    batch: dict of `prompts` (lists of ids), `rollouts` (sample.generate), `rewards` (P, n), `step`, and where there are more
+    Where there is neither KL nor entropy term nor critic, groups of equal rewards have no gradient and are left out; the means
+    are over their tokens too, unless zero_var_filter says otherwise. batch: dict of `prompts` (lists of ids), `rollouts` (sample.generate), `rewards` (P, n), `step`, and where there are more
     ranks `places`, the numbers of these P problems in the whole batch.
     """
     import torch
@@ -275,23 +276,28 @@ def flatten(batch, cfg, device):
     if n_train < n:  # decoupled baseline: mean and std from all n, a random n_train of each group in the loss
         draws = [random.Random(f"n_train {cfg['seed']} {batch['step']} {j}") for j in batch.get("places", range(len(rewards)))]
         rows = torch.tensor([g * n + i for g, rng in enumerate(draws) for i in sorted(rng.sample(range(n), n_train))])
-    length = roll["length"][rows]  # (R,)
-    prompt_length = torch.tensor([len(p) for p in batch["prompts"]]).repeat_interleave(n_train)
+    mixed = varied(rewards).repeat_interleave(n)  # (P n,) False in zero-variance groups
+    every, only_mixed = int(roll["length"][rows].sum()), int((roll["length"][rows] * mixed[rows]).sum())
+    counts = [only_mixed if cfg["zero_var_filter"] in kinds else every for kinds in (("policy", "all"), ("reg", "all"))]
+    if not (cfg["kl_coef"] or cfg["entropy_coef"] or cfg["algo"] == "ppo"):
+        rows = rows[mixed[rows]] if only_mixed else rows[:1]
+    length, group = roll["length"][rows], rows // n  # (R,)
+    prompt_length = torch.tensor([len(p) for p in batch["prompts"]])[group]
     row, t = places(torch.zeros_like(length), length)  # (N,): which rollout, which of its tokens
     tokens = roll["tokens"][rows][row, t]
     ids = torch.zeros(len(rows), int((prompt_length + length).max()), dtype=torch.long)
     prompts = torch.nn.utils.rnn.pad_sequence([torch.tensor(p) for p in batch["prompts"]], batch_first=True)
     width = min(prompts.shape[1], ids.shape[1])
-    ids[:, :width] = prompts.repeat_interleave(n_train, 0)[:, :width]
+    ids[:, :width] = prompts[group, :width]
     ids[row, prompt_length[row] + t] = tokens
-    mixed = varied(rewards).repeat_interleave(n)[rows][row]  # (N,) False for tokens of zero-variance groups
-    every = torch.ones_like(mixed)
+    mixed = mixed[rows][row]  # (N,)
+    all_ = torch.ones_like(mixed)
     flat = dict(ids=ids, prompt_length=prompt_length, length=length, start=length.cumsum(0) - length,
                 logp_engine=roll["logps"][rows][row, t], reward=rewards.flatten()[rows],
                 advantage=advantages(rewards).flatten()[rows][row],
-                in_policy=mixed if cfg["zero_var_filter"] in ("policy", "all") else every,
-                in_reg=mixed if cfg["zero_var_filter"] in ("reg", "all") else every)
-    return {name: tensor.to(device) for name, tensor in flat.items()}
+                in_policy=mixed if cfg["zero_var_filter"] in ("policy", "all") else all_,
+                in_reg=mixed if cfg["zero_var_filter"] in ("reg", "all") else all_)
+    return {name: tensor.to(device) for name, tensor in flat.items()}, counts
 
 
 def optimizer_step(model, opt, lr, grad_clip):
@@ -315,9 +321,9 @@ def update(model, ref, opt, batch, cfg, lr, critic=None, critic_opt=None, critic
     ranks changes the result. Returns the record's fields, means over tokens; grad_norm is not finite where a step was skipped.
     """
     import torch
-    flat = flatten(batch, cfg, model.device)
+    flat, counts = flatten(batch, cfg, model.device)
     logp_engine, A, in_policy, in_reg = [flat[name] for name in ("logp_engine", "advantage", "in_policy", "in_reg")]
-    N_policy, N_reg, N = [max(1, x) for x in over_ranks([int(in_policy.sum()), int(in_reg.sum()), len(A)])]
+    N_policy, N_reg, N = [max(1, x) for x in over_ranks([*counts, len(A)])]
     parts = []
     for part in micro_batches((flat["prompt_length"] + flat["length"]).tolist(), cfg["micro_tokens"]):
         part = torch.tensor(part, device=model.device)

@@ -258,7 +258,8 @@ def test_loss_and_gradient_against_slow_loops(policy, batch, terms, case):
     expected = gradients(loss, policy[0])
     grad, fields = step_of(policy, batch, cfg)
     assert distance(grad, expected) < 1e-6
-    tokens = [t for term in slow for t in term["tokens"]]
+    rows = with_gradient(batch, cfg)
+    tokens = [t for i in rows for t in slow[i]["tokens"]]
     gap = [t["logp"].item() - t["engine"] for t in tokens]
     w, N = [min(math.exp(g), cfg["tis_cap"]) if cfg["tis_cap"] else 1.0 for g in gap], len(tokens)
     capped = sum(x == cfg["tis_cap"] for x in w) / N
@@ -273,6 +274,12 @@ def test_loss_and_gradient_against_slow_loops(policy, batch, terms, case):
     assert fields["tis_capped"] == pytest.approx(capped if cfg["tis_cap"] else 0)
     assert fields["ess"] == pytest.approx(sum(w) ** 2 / (N * sum(x * x for x in w)), rel=1e-6)
     assert fields["clip_frac"] == 0  # on-policy
+
+
+def with_gradient(batch, cfg):
+    """Rows that the trainer works on: without KL and entropy, those of groups whose rewards differ."""
+    every = cfg["kl_coef"] or cfg["entropy_coef"] or cfg["algo"] == "ppo"
+    return [i for i in range(15) if every or len(set(batch["rewards"][i // 3].tolist())) > 1]
 
 
 def shifted(model, gradient, lr):
@@ -293,7 +300,7 @@ OFF_POLICY = [dict(kl_coef=0.0, entropy_coef=0.0), dict(kl_coef=0.3, entropy_coe
 def test_second_update_on_a_batch_is_clipped(policy, batch, terms, case):
     """Two steps on one batch: the second sees ratios off 1, and its gradient is that of the slow loss there."""
     model, ref, _ = policy
-    cfg, lr = settings(**case, updates=2), 0.05
+    cfg, lr = settings(**case, updates=2), 0.02
     before = terms(cfg["temperature"])
     first, _ = slow_loss(before, batch["rewards"], cfg, range(15))
     g0 = gradients(first, model)
@@ -304,11 +311,12 @@ def test_second_update_on_a_batch_is_clipped(policy, batch, terms, case):
     moved = copy.deepcopy(model)
     fields = train_grpo.update(moved, ref, torch.optim.SGD(moved.parameters()), batch, cfg, lr)
     assert distance(weights(there) - weights(moved), lr * g1) < 1e-6
-    ratio = [math.exp(a["logp"].item() - b["logp"].item()) for i, j in zip(after, before) for a, b in zip(i["tokens"], j["tokens"])]
+    ratio = [math.exp(a["logp"].item() - b["logp"].item()) for i in with_gradient(batch, cfg)
+             for a, b in zip(after[i]["tokens"], before[i]["tokens"])]
     outside = sum(r < 1 - cfg["eps_low"] or r > 1 + cfg["eps_high"] for r in ratio) / len(ratio)
     assert 0.05 < outside < 0.95, "some tokens must be clipped and some not"
     assert fields["clip_frac"] == pytest.approx(outside / 2)  # mean over both steps, none in the first
-    assert fields["loss"] == pytest.approx((first.item() + second.item()) / 2, rel=1e-6)
+    assert fields["loss"] == pytest.approx((first.item() + second.item()) / 2, rel=1e-5)
 
 
 PPO = [dict(), dict(gamma=0.9, lam=0.8), dict(value_clip=0.2), dict(value_clip=0.0, kl_coef=0.0, entropy_coef=0.0)]
@@ -483,14 +491,25 @@ def test_micro_batches_change_nothing(policy, batch, changes):
         assert record == pytest.approx(fields, rel=1e-5)
 
 
-@named("zero_var_filter", ["off", "policy", "all", "reg"])
-def test_batch_without_variance(policy, batch, zero_var_filter):
+@named("zero_var_filter, reg", [("off", 0.2), ("policy", 0.2), ("all", 0.2), ("reg", 0.2), ("off", 0.0), ("policy", 0.0)])
+def test_batch_without_variance(policy, batch, zero_var_filter, reg):
     """All right or all wrong: no policy gradient; KL and entropy stay, unless the filter takes them too."""
-    cfg = settings(kl_coef=0.3, entropy_coef=0.2, zero_var_filter=zero_var_filter)
+    cfg = settings(kl_coef=reg, entropy_coef=reg, zero_var_filter=zero_var_filter)
     even = dict(batch, rewards=torch.tensor([[1.0] * 3] * 2 + [[0.0] * 3] * 3))
     grad, fields = step_of(policy, even, cfg)
     assert all(math.isfinite(x) for x in fields.values())
-    assert (grad.norm() == 0) == (zero_var_filter in ("all", "reg"))
+    assert (grad.norm() == 0) == (zero_var_filter in ("all", "reg") or not reg)
+
+
+def test_groups_without_variance_cost_nothing(policy, batch, monkeypatch):
+    """Without KL and entropy they are no part of any forward pass, and the gradient is the same."""
+    cfg, seen, forward = settings(kl_coef=0.0, entropy_coef=0.0), [], train_grpo.token_logps
+    monkeypatch.setattr(train_grpo, "token_logps", lambda model, ids, *args: (seen.append(len(ids)), forward(model, ids, *args))[1])
+    small, _ = step_of(policy, batch, cfg)
+    assert sum(seen) == 2 * 9  # three of the five groups, by policy and reference
+    monkeypatch.undo()
+    whole, _ = step_of(policy, batch, dict(cfg, kl_coef=1e-15))
+    assert distance(small, whole) < 1e-6
 
 
 def test_clipping(policy, batch):
