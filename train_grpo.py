@@ -564,7 +564,8 @@ def main(argv):
     model, tokenizer = sample.load_model(evaluate.model_folder(cfg["model"]), "cpu" if WORLD > 1 else device)
     prompts = sample.encode(problems, tokenizer, cfg["max_prompt_tokens"])
     val_prompts = sample.encode(val, tokenizer, cfg["max_prompt_tokens"])
-    engine = sample.open_engine(engine_name, evaluate.model_folder(cfg["model"]), cfg, device, model, tokenizer, apart=WORLD > 1)
+    engine = sample.open_engine(engine_name, evaluate.model_folder(cfg["model"]), cfg, device, model, tokenizer,
+                                apart=WORLD > 1 or cfg["activation_checkpointing"])  # such layers decode without a cache
     ref = copy.deepcopy(model).requires_grad_(False) if cfg["kl_coef"] else None
     critic = sample.load_critic(evaluate.model_folder(cfg["model"]), model.device) if cfg["algo"] == "ppo" else None
     trained = [("", model, None)] + [("critic.", critic, None)] * bool(critic)

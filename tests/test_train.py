@@ -865,6 +865,37 @@ def test_evaluations_that_fall_due(tiny, tmp_path):
         assert [r["rollouts"] for r in read_log(tmp_path / str(C) / "log.jsonl") if r["type"] == "eval"] == due
 
 
+def test_memory_knobs_change_no_run(words, straight, tmp_path, monkeypatch):
+    """Activation checkpointing, chunks of the head, other batches of rollouts and sequences: the same log, last bits aside."""
+    monkeypatch.chdir(tmp_path)
+    assert train_grpo.main([*words, "--activation_checkpointing=true", "--micro_logits=500", "--gen_batch=7", "--micro_tokens=50"]) == 0
+    for one, two in zip(clean(straight)[1:], clean(tmp_path / "run")[1:], strict=True):
+        for key in one:
+            assert two[key] == (pytest.approx(one[key], rel=1e-3, abs=1e-4) if isinstance(one[key], float) else one[key]), (key, one, two)
+
+
+def test_samples_are_written_and_cut_back(words, straight, tmp_path, monkeypatch):
+    """samples.jsonl: four rollouts of a problem every sample_every updates, each once, also after a kill."""
+    from transformers import AutoTokenizer
+    records = read_log(straight / "samples.jsonl")
+    assert [r["step"] for r in records] == [m for m in (10, 20, 30) for _ in range(4)]
+    assert all(set(r) == {"step", "id", "answer", "reward", "length", "finish", "text"} for r in records)
+    assert {r["finish"] for r in records} <= {"stop", "length"} and len({r["text"] for r in records}) > 3
+    tokenizer = AutoTokenizer.from_pretrained(straight / "model")
+    assert all(len(tokenizer(r["text"])["input_ids"]) == r["length"] for r in records)
+    run = unfinished(straight, tmp_path, cut=3)
+    shutil.rmtree(max((run / "ckpt").glob("step_*")))  # back to update 27: the lines of update 30 are not yet written
+    monkeypatch.chdir(tmp_path)
+    assert train_grpo.main(words) == 0
+    assert (run / "samples.jsonl").read_bytes() == (straight / "samples.jsonl").read_bytes()
+
+
+def test_checkpoints_of_chosen_budgets_are_kept(tiny, tmp_path):
+    train_grpo.main([*tiny.words, "--B_p=2", "--n=4", "--C=160", "--save_every=16", "--keep_at=20 6e1", f"--out={tmp_path}"])
+    kept = [int(p.name[5:]) for p in sorted((tmp_path / "ckpt").iterdir())]
+    assert kept == [3, 8, 18, 20]  # 24 and 64 rollouts are the first to reach 20 and 60; the newest two
+
+
 def test_killed_at_any_moment(words, straight, tmp_path):
     """SIGKILL as soon as there is a log, at random moments, and while a checkpoint is written; then the run to its end."""
     log, part, rng = tmp_path / "run/log.jsonl", tmp_path / "run/ckpt/part", random.Random()
