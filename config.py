@@ -18,6 +18,7 @@ import os
 import re
 import shlex
 import sys
+import time
 from pathlib import Path
 
 config = dict(
@@ -123,7 +124,9 @@ def entry(main):
         code, message = 1, f"{e.strerror or e}: {e.filename or 'while writing'}; start the same command again to go on"
     except KeyboardInterrupt:
         code, message = 130, "interrupted; start the same command again to go on"
-    if os.environ.get("RANK", "0") == "0":  # of torchrun's processes one speaks
+    if os.environ.get("RANK", "0") != "0":  # of torchrun's processes one speaks; the first to end has the others killed
+        time.sleep(3)
+    else:
         print(f"\n{name}: {message}" if sys.stderr.isatty() else f"{name}: {message}", file=sys.stderr)
     sys.exit(code)
 
