@@ -71,7 +71,7 @@ config = dict(
     s = 16,                              # rollouts per problem behind avg@s
     s_zero = 128,                        # rollouts in all for those with none right in s: the split `extreme`; 0 = no split
     n_val = 300,                         # validation problems held out of each split
-    # Running: where, how often, how much at once. None of these changes a result
+    # Running: where, how often, how much at once. None of these changes a result, but for rounding: a GPU computes in bf16
     runs = "runs/easy",                  # folder of a sweep: a folder a run inside it
     out = "",                            # output folder of this script; empty = the run's folder, or `runs` for the analysis
     device = "auto",                     # auto | cpu | cuda
@@ -124,10 +124,10 @@ def entry(main):
         code, message = 1, f"{e.strerror or e}: {e.filename or 'while writing'}; start the same command again to go on"
     except KeyboardInterrupt:
         code, message = 130, "interrupted; start the same command again to go on"
-    if os.environ.get("RANK", "0") != "0":  # of torchrun's processes one speaks; the first to end has the others killed
+    if os.environ.get("RANK", "0") != "0":  # rank 0 speaks for all; whoever is still there after that speaks for itself
         time.sleep(3)
-    else:
-        print(f"\n{name}: {message}" if sys.stderr.isatty() else f"{name}: {message}", file=sys.stderr)
+        name = f"[rank {os.environ['RANK']}] {name}"
+    print(f"\n{name}: {message}" if sys.stderr.isatty() else f"{name}: {message}", file=sys.stderr)
     sys.exit(code)
 
 
@@ -241,7 +241,7 @@ def check(cfg):
     for key in config:
         if not isinstance(config[key], (str, bool)):
             need(cfg[key] >= 0, key, "must not be negative")
-    for key in ("lr_base", "temperature", "bin", "C"):
+    for key in ("lr_base", "temperature", "bin", "C", "gpu_memory"):
         need(cfg[key] > 0, key, "must be above 0")
     need(cfg["n"] >= 2, "n", "a group needs 2 rollouts or more, its advantage is (r - mean) / std")
     need(0 < cfg["top_p"] <= 1, "top_p", "must lie in (0, 1]")
@@ -257,7 +257,8 @@ def check(cfg):
     need(cfg["k"] <= cfg["samples"], "k", f"an evaluation draws only samples={cfg['samples']} rollouts per problem")
     need(cfg["s_zero"] == 0 or cfg["s_zero"] >= cfg["s"], "s_zero", f"must be 0 or at least s={cfg['s']}")
     need(re.fullmatch(r"(avg|best|worst)@[1-9]\d*", cfg["metric"]), "metric", "expected avg@k, best@k or worst@k, as in --metric=best@4")
-    need(re.fullmatch(r"( *\d+(\.\d*)?([eE]\d+)?)* *", cfg["keep_at"]), "keep_at", 'expected numbers with spaces between, as in "1e5 2e5"')
+    need(all(re.fullmatch(r"\d+(\.\d*)?([eE]\d\d?)?", c) for c in cfg["keep_at"].split()), "keep_at",
+         'expected budgets with spaces between, as in "1e5 2e5"')
     for key in ("ns", "bps", "seeds"):
         need(re.fullmatch(r"\d+( +\d+)*", cfg[key].strip()), key, 'expected whole numbers with spaces between, as in "2 4 8"')
 

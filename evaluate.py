@@ -7,6 +7,7 @@
 Prints a table and writes `eval.json` and `eval.png` to `out` (default: RUN/eval/PROBLEMS, for a model that is no run's runs/eval/MODEL/PROBLEMS).
 A run's settings (lengths, temperature, validation problems) are those of its log. Needs config.py, sample.py.
 """
+import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -44,14 +45,17 @@ def eval_record(problems, correct, cfg, step, rollouts, tokens, name="val"):
 
 
 def model_folder(path):
-    """A run's folder -> its exported model, or its newest complete checkpoint; any other path or hub name -> itself."""
+    """A run's folder -> its exported model, or its newest whole checkpoint; any other path or hub name -> itself."""
     run = Path(path)
     if (run / "config.json").exists() or not (run / "log.jsonl").exists():
         return path  # as given: without its ./ a folder could be taken for a hub name
-    found = [run / "model"] if (run / "model" / "config.json").exists() else sorted(run.glob("ckpt/step_*/config.json"))
-    if not found:
-        raise BadInput(f"--model={path}: the run has neither an exported model nor a checkpoint yet")
-    return str(found[-1] if found[-1].is_dir() else found[-1].parent)
+    if (run / "model" / "config.json").exists():
+        return str(run / "model")
+    for checkpoint in sorted(run.glob("ckpt/step_*"), reverse=True):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            sample.checkpoint_state(checkpoint)
+            return str(checkpoint)
+    raise BadInput(f"--model={path}: the run has neither an exported model nor a checkpoint yet")
 
 
 def run_of(path):

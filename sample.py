@@ -113,8 +113,8 @@ def existing(path):
 
 
 @contextlib.contextmanager
-def loading(path):
-    """Whatever transformers raises over a model (OSError, ValueError, safetensors' own errors, ...) as one line of BadInput."""
+def loading(path, by="transformers"):
+    """Whatever transformers or vLLM raise over a model (OSError, ValueError, safetensors' own errors, ...) as one line of BadInput."""
     import transformers
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -123,7 +123,7 @@ def loading(path):
         yield transformers
     except Exception as e:
         reason = str(e).strip().splitlines() or [type(e).__name__]
-        raise BadInput(f"--model={path}: transformers cannot load it ({reason[0][:200]})") from None
+        raise BadInput(f"--model={path}: {by} cannot load it ({reason[0][:200]})") from None
 
 
 def load_tokenizer(path):
@@ -133,6 +133,42 @@ def load_tokenizer(path):
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
+
+
+def check_lengths(path, cfg):
+    """Raise BadInput where a prompt and its response may be longer than the model knows positions."""
+    with loading(existing(path)) as transformers:
+        positions = getattr(transformers.AutoConfig.from_pretrained(path), "max_position_embeddings", None)
+    if positions and cfg["max_prompt_tokens"] + cfg["max_new_tokens"] > positions:
+        raise BadInput(f"--max_new_tokens={cfg['max_new_tokens']}: with --max_prompt_tokens={cfg['max_prompt_tokens']} "
+                       f"that is more than the {positions} positions of {path}")
+
+
+def checkpoint_state(path):
+    """state.json of a checkpoint of train_grpo.py whose shards are all there; raises OSError or ValueError where it is torn."""
+    state = json.loads((Path(path) / "state.json").read_text())
+    for name, size in state["files"].items():
+        if (Path(path) / name).stat().st_size != size:
+            raise ValueError(f"{name} is not whole")
+    return state
+
+
+def load_weights(kind, path, **more):
+    """transformers' AutoModelFor... of a folder, hub name or checkpoint, in fp32 and eval mode, on the CPU. Raises BadInput."""
+    import torch
+    with loading(existing(path)) as transformers:
+        auto = getattr(transformers, kind)
+        if not (Path(path) / "state.json").exists():
+            return auto.from_pretrained(path, dtype=torch.float32, **more).eval()
+        import torch.distributed.checkpoint as dcp  # a checkpoint, in the shards of its ranks
+        checkpoint_state(path)
+        model = auto.from_config(transformers.AutoConfig.from_pretrained(path, **more), dtype=torch.float32)
+        there = dcp.HuggingFaceStorageReader(str(path)).read_metadata().state_dict_metadata
+        dcp.load({name: p.detach() for name, p in model.named_parameters() if name in there},
+                 storage_reader=dcp.HuggingFaceStorageReader(str(path)), no_dist=True)
+        if kind == "AutoModelForCausalLM":
+            model.generation_config = transformers.GenerationConfig.from_pretrained(path)
+        return model.eval()
 
 
 def load_model(path, device="auto"):
@@ -146,26 +182,16 @@ def load_model(path, device="auto"):
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise BadInput(f"--device={device}: torch sees no GPU here")
     tokenizer = load_tokenizer(path)
-    with loading(path) as transformers:
-        if (Path(path) / "state.json").exists():  # a checkpoint of train_grpo.py, in the shards of its ranks
-            import torch.distributed.checkpoint as dcp
-            model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(path), dtype=torch.float32)
-            model.generation_config = transformers.GenerationConfig.from_pretrained(path)
-            dcp.load({name: p.detach() for name, p in model.named_parameters()}, storage_reader=dcp.HuggingFaceStorageReader(str(path)),
-                     no_dist=True)
-        else:
-            model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
-    return model.to(device).eval(), tokenizer
+    return load_weights("AutoModelForCausalLM", path).to(device), tokenizer
 
 
 def load_critic(path, device):
     """PPO's critic: the base model with a head of one number, all zeros, in place of its vocabulary. In fp32, eval mode."""
     import torch
-    with loading(existing(path)) as transformers:
-        critic = transformers.AutoModelForTokenClassification.from_pretrained(path, num_labels=1, dtype=torch.float32)
+    critic = load_weights("AutoModelForTokenClassification", path, num_labels=1)
     for p in critic.score.parameters():
         torch.nn.init.zeros_(p)
-    return critic.to(device).eval()
+    return critic.to(device)
 
 
 def engine_name(cfg):
@@ -176,11 +202,16 @@ def engine_name(cfg):
     if cfg["engine"] != "auto":
         return cfg["engine"]
     import torch
-    return "vllm" if there and cfg["device"] != "cpu" and torch.cuda.is_available() else "hf"
+    name = "vllm" if there and cfg["device"] != "cpu" and torch.cuda.is_available() else "hf"
+    if name == "vllm" and cfg["temperature"] > 2:
+        raise BadInput(f"--temperature={cfg['temperature']}: vLLM samples at 2 at most (or --engine=hf)")
+    return name
 
 
 def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None, apart=False):
-    """HFEngine or VLLMEngine on the model at `path`, or on `model`, which is that model in memory."""
+    """HFEngine or VLLMEngine on the model at `path`, or on `model`, which is that model in memory. Raises BadInput."""
+    if model is None:
+        check_lengths(path, cfg)
     if name == "vllm" and not (Path(path) / "state.json").exists():
         return VLLMEngine(path, tokenizer or load_tokenizer(path), cfg)
     if model is None:
@@ -206,8 +237,10 @@ class HFEngine:
         self.apart = apart or cuda
         if self.apart:
             self.model = copy.deepcopy(model).requires_grad_(False)
-            if cuda:
-                self.model.to(device if str(device).startswith("cuda") else model.device, torch.bfloat16)
+            if cuda:  # the parameters alone: the frequencies of the positions, a buffer, stay in fp32
+                for p in self.model.parameters():
+                    p.data = p.data.bfloat16()
+                self.model.to(device if str(device).startswith("cuda") else model.device)
 
     def generate(self, prompts, n, seeds, progress=None):
         return generate(self.model, self.tokenizer, prompts, n, seeds, self.cfg, progress)
@@ -223,6 +256,12 @@ class HFEngine:
         """Nothing to give back."""
 
 
+def device_here():
+    """The GPU of this process in a list, or none."""
+    import torch
+    return [torch.cuda.current_device()] if torch.cuda.is_available() else []
+
+
 @contextlib.contextmanager
 def untouched():
     """vLLM in this process leaves it as it was: it reseeds every generator, sets environment variables, takes away
@@ -233,7 +272,7 @@ def untouched():
     hook, set_threads, threads = sys.excepthook, torch.set_num_threads, torch.get_num_threads()
     precision = torch.get_float32_matmul_precision()
     try:
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(device_here()):
             yield
     finally:
         os.environ.clear()
@@ -258,7 +297,7 @@ class VLLMEngine:
         for key, value in dict(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_NO_USAGE_STATS="1", VLLM_LOGGING_LEVEL="ERROR",
                                VLLM_LOGGING_STREAM="ext://sys.stderr").items():  # read by vLLM when it is imported
             os.environ.setdefault(key, value)
-        with untouched():
+        with untouched(), loading(path, "vLLM"):
             from vllm.platforms import current_platform
             if current_platform.is_cpu():
                 import vllm._custom_ops as ops
@@ -285,7 +324,7 @@ class VLLMEngine:
         params = [SamplingParams(n=n, seed=seed >> 1, temperature=self.cfg["temperature"], top_p=self.cfg["top_p"], logprobs=0,
                                  flat_logprobs=True, max_tokens=self.cfg["max_new_tokens"], ignore_eos=True, stop_token_ids=self.stop,
                                  detokenize=False) for seed in seeds]  # >> 1: adding i does not leave 63 bits
-        with torch.random.fork_rng():  # it draws from the global generators too
+        with torch.random.fork_rng(device_here()):  # it draws from the global generators too
             requests = self.llm.generate([dict(prompt_token_ids=ids) for ids in prompts], params, use_tqdm=False)
         outs = [out for request in requests for out in request.outputs]  # prompt-major
         length = torch.tensor([len(out.token_ids) for out in outs])

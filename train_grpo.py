@@ -7,7 +7,7 @@
 
 The same command again goes on where the run was stopped or killed, and does nothing if it is finished; a larger --C continues
 it. Every draw comes from (seed, step, problem, i), so with the transformers engine a resumed run writes what an uninterrupted
-one would have written; on another number of ranks too, but for the last bits of sums.
+one would have written; on another number of ranks too, but for rounding.
 
 As in the paper: groups of n rollouts, A = (r - mean) / std, token-mean loss, AdamW with 10 warm-up updates and
 lr = lr_base sqrt(B / 1024), KL and entropy terms on Easy and none on Hard, temperature 0.6, importance weights against the
@@ -40,6 +40,8 @@ from pathlib import Path
 START = time.time()  # before torch is loaded: the header tells a sweep's estimate how long that takes
 
 import config
+import evaluate
+import sample
 from config import BadInput, append, derive, entry, parse
 
 RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))  # torchrun's; a plain run is rank 0 of 1
@@ -205,10 +207,12 @@ def start_ranks(device):
     """Join torchrun's process group; a plain run has none. Returns the device of this rank."""
     import torch
     cuda = torch.cuda.is_available() if device == "auto" else device == "cuda"
+    if cuda and not torch.cuda.is_available():
+        raise BadInput("--device=cuda: torch sees no GPU here")
     if WORLD > 1:
         torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
-    if not cuda or not torch.cuda.is_available():
-        return device if cuda else "cpu"  # load_model says that there is no GPU
+    if not cuda:
+        return "cpu"
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     return f"cuda:{torch.cuda.current_device()}"
 
@@ -264,7 +268,7 @@ def checkpoint_activations(model):
 
 def flatten(batch, cfg, device):
     """The rollouts that the loss needs as tensors: (R, ...) a rollout, (N,) a response token, row by row; and over how many
-    tokens the policy term is a mean, and KL and entropy.
+    tokens the policy term is a mean, KL and entropy are, and the record's fields are.
 
     Where there is neither KL nor entropy term nor critic, groups of equal rewards have no gradient and are left out; the means
     are over their tokens too, unless zero_var_filter says otherwise. batch: dict of `prompts` (lists of ids), `rollouts` (sample.generate), `rewards` (P, n), `step`, and where there are more
@@ -278,9 +282,9 @@ def flatten(batch, cfg, device):
         rows = torch.tensor([g * n + i for g, rng in enumerate(draws) for i in sorted(rng.sample(range(n), n_train))])
     mixed = varied(rewards).repeat_interleave(n)  # (P n,) False in zero-variance groups
     every, only_mixed = int(roll["length"][rows].sum()), int((roll["length"][rows] * mixed[rows]).sum())
-    counts = [only_mixed if cfg["zero_var_filter"] in kinds else every for kinds in (("policy", "all"), ("reg", "all"))]
+    counts = [only_mixed if cfg["zero_var_filter"] in kinds else every for kinds in (("policy", "all"), ("reg", "all"), ())]
     if not (cfg["kl_coef"] or cfg["entropy_coef"] or cfg["algo"] == "ppo"):
-        rows = rows[mixed[rows]] if only_mixed else rows[:1]
+        rows, counts[2] = (rows[mixed[rows]], only_mixed) if only_mixed else (rows[:1], 0)  # one row, so that FSDP has a pass
     length, group = roll["length"][rows], rows // n  # (R,)
     prompt_length = torch.tensor([len(p) for p in batch["prompts"]])[group]
     row, t = places(torch.zeros_like(length), length)  # (N,): which rollout, which of its tokens
@@ -300,18 +304,24 @@ def flatten(batch, cfg, device):
     return {name: tensor.to(device) for name, tensor in flat.items()}, counts
 
 
-def optimizer_step(model, opt, lr, grad_clip):
-    """Clip, one step of AdamW, forget the gradients; returns the norm before clipping. A norm that is not finite skips the step."""
+def optimizer_step(trained, grad_clip):
+    """Clip the gradients, one step of each optimizer, forget the gradients. trained: [(model, optimizer, lr), ...].
+
+    Returns the norm of the first model's gradient before clipping; where any norm is not finite, nothing moves and it is nan.
+    """
     import torch
-    parameters = [p for p in model.parameters() if p.grad is not None]
-    norm = torch.nn.utils.clip_grad_norm_(parameters, grad_clip or float("inf"))
-    norm = (norm.full_tensor() if hasattr(norm, "full_tensor") else norm).item()
-    if norm < float("inf"):  # False for nan too
+    norms = []
+    for model, _, _ in trained:
+        norm = torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.grad is not None], grad_clip or float("inf"))
+        norms.append((norm.full_tensor() if hasattr(norm, "full_tensor") else norm).item())
+    good = all(norm < float("inf") for norm in norms)  # False for nan too
+    for _, opt, lr in trained:
         for group in opt.param_groups:
             group["lr"] = lr
-        opt.step()
-    opt.zero_grad()
-    return norm
+        if good:
+            opt.step()
+        opt.zero_grad()
+    return norms[0] if good else float("nan")
 
 
 def update(model, ref, opt, batch, cfg, lr, critic=None, critic_opt=None, critic_lr=0.0):
@@ -323,14 +333,14 @@ def update(model, ref, opt, batch, cfg, lr, critic=None, critic_opt=None, critic
     import torch
     flat, counts = flatten(batch, cfg, model.device)
     logp_engine, A, in_policy, in_reg = [flat[name] for name in ("logp_engine", "advantage", "in_policy", "in_reg")]
-    N_policy, N_reg, N = [max(1, x) for x in over_ranks([*counts, len(A)])]
+    N_policy, N_reg, N = [max(1, x) for x in over_ranks(counts)]
     parts = []
     for part in micro_batches((flat["prompt_length"] + flat["length"]).tolist(), cfg["micro_tokens"]):
         part = torch.tensor(part, device=model.device)
         prompt_length, length = flat["prompt_length"][part], flat["length"][part]
         row, token = places(flat["start"][part], length)
-        # which of the N tokens these are, what a forward pass takes, and whether the part counts
-        parts.append((token, (flat["ids"][part, :int((prompt_length + length).max())], prompt_length, length), True))
+        # which of the N tokens these are, what a forward pass takes, and whether it is for the gradient
+        parts.append((token, (flat["ids"][part, :int((prompt_length + length).max())], prompt_length, length), counts[2] > 0))
     # all ranks must call FSDP equally often: one with fewer parts repeats its last for nothing
     parts += [(*parts[-1][:2], False)] * int(over_ranks([len(parts)], "MAX")[0] - len(parts))
     settings = cfg["temperature"], cfg["micro_logits"]
@@ -357,7 +367,7 @@ def update(model, ref, opt, batch, cfg, lr, critic=None, critic_opt=None, critic
     sums = torch.zeros(len(names), dtype=torch.float64, device=model.device)
     norms = []
     for first in [True] + [False] * (cfg["updates"] - 1):
-        for token, inputs, counts in parts:
+        for token, inputs, real in parts:
             logp, entropy = through(token_logps, model)(*inputs, *settings)  # (N of the part,) each
             if first:  # the policy that the rollouts came from, as the trainer sees it: the ratio is 1 in this pass
                 logp_old[token] = logp.detach().to(logp_old.dtype)
@@ -372,22 +382,20 @@ def update(model, ref, opt, batch, cfg, lr, critic=None, critic_opt=None, critic
                 loss = loss + cfg["kl_coef"] * (kl_term(cfg["kl_type"], logp, logp_ref[token]) * in_reg[token]).sum() / N_reg
             if cfg["entropy_coef"]:
                 loss = loss - cfg["entropy_coef"] * (entropy * in_reg[token]).sum() / N_reg
-            (loss * (WORLD * counts)).backward()  # FSDP takes the mean over ranks, the loss is a sum
+            (loss * (WORLD * real)).backward()  # FSDP takes the mean over ranks, the loss is a sum
             error = torch.zeros_like(loss)
             if critic:
                 value = through(token_values, critic)(*inputs)
                 error = value_loss(value, value_old[token], target[token], cfg["value_clip"]).sum() / N
-                (error * (WORLD * counts)).backward()
-            if counts:
+                (error * (WORLD * real)).backward()
+            if real:
                 with torch.no_grad():
                     ratio = (logp - logp_old[token]).exp()
                     sums += torch.stack([x.double() for x in (
                         loss, entropy.sum(), kl_term("k3", logp, logp_ref[token]).sum() if ref else torch.zeros_like(loss),
                         (logp_old[token] - logp_engine[token]).abs().sum(), (w >= (cfg["tis_cap"] or float("inf"))).sum(),
                         w.sum(), w.square().sum(), ((ratio < 1 - cfg["eps_low"]) | (ratio > 1 + cfg["eps_high"])).sum(), error)])
-        norms.append(optimizer_step(model, opt, lr, cfg["grad_clip"]))
-        if critic and not optimizer_step(critic, critic_opt, critic_lr, cfg["grad_clip"]) < float("inf"):
-            norms[-1] = float("nan")
+        norms.append(optimizer_step([(model, opt, lr)] + [(critic, critic_opt, critic_lr)] * bool(critic), cfg["grad_clip"]))
     s = dict(zip(names, over_ranks(sums.tolist())))
     passes = cfg["updates"]
     seen = N * passes
@@ -419,7 +427,7 @@ def write_model(folder, model, tokenizer):
     if RANK == 0:
         shutil.rmtree(folder, ignore_errors=True)
         with disk_errors(folder):
-            model.save_pretrained(folder, state_dict=weights if WORLD > 1 else None)
+            model.save_pretrained(folder, state_dict=weights)
             tokenizer.save_pretrained(folder)
 
 
@@ -440,8 +448,8 @@ def training_state(trained):
     return tensors
 
 
-def save_checkpoint(folder, trained, tokenizer, state, keep=()):
-    """Write ckpt/step_NNNNNNNN aside, rename it, keep the newest two and the steps in `keep`. state.json is written last: it
+def save_checkpoint(folder, trained, tokenizer, state):
+    """Write ckpt/step_NNNNNNNN aside, rename it, keep the newest two and the steps in state["keep"]. state.json is written last: it
     marks the folder as whole. Every rank calls this and writes its own shard; the folder must be one that all of them see."""
     import torch.distributed.checkpoint as dcp
     part = folder / "ckpt" / "part"
@@ -459,13 +467,13 @@ def save_checkpoint(folder, trained, tokenizer, state, keep=()):
         for file in part.iterdir():
             with open(file, "rb") as f:
                 os.fsync(f.fileno())
-        config.save_json(part / "state.json", state)
+        config.save_json(part / "state.json", dict(state, files={f.name: f.stat().st_size for f in part.glob("*.safetensors")}))
         target = folder / "ckpt" / f"step_{state['step']:08d}"
         shutil.rmtree(target, ignore_errors=True)
         part.rename(target)
         old = sorted((folder / "ckpt").glob("step_*"))[:-2]
         for path in old:
-            if int(path.name.removeprefix("step_")) not in keep:
+            if int(path.name.removeprefix("step_")) not in state["keep"]:
                 shutil.rmtree(path)
     over_ranks([0])
 
@@ -473,27 +481,31 @@ def save_checkpoint(folder, trained, tokenizer, state, keep=()):
 def load_checkpoint(folder, trained):
     """The newest whole checkpoint into models and optimizers, in place; returns its state, or None. A torn one is passed over.
 
-    It may have been written by another number of ranks.
+    It may have been written by another number of ranks. Rank 0 chooses. Raises BadInput where it is of another model.
     """
     import torch
     import torch.distributed.checkpoint as dcp
-    from safetensors import SafetensorError
-    tensors = training_state(trained)
-    for path in sorted((folder / "ckpt").glob("step_*"), reverse=True):
+    tensors, step = training_state(trained), -1
+    for path in sorted((folder / "ckpt").glob("step_*"), reverse=True) if RANK == 0 else ():
         try:
-            state = json.loads((path / "state.json").read_text())
-            there = dcp.HuggingFaceStorageReader(str(path)).read_metadata().state_dict_metadata  # opens every file
-            for name, tensor in tensors.items():
-                if there[name].size != tensor.shape:
-                    raise ValueError(name)
-        except (OSError, ValueError, KeyError, SafetensorError) as e:
-            if RANK == 0:
-                print(f"{path}: not a whole checkpoint ({type(e).__name__}), passed over", file=sys.stderr)
-            continue
-        with torch.no_grad(), disk_errors(path):
-            dcp.load(tensors, storage_reader=dcp.HuggingFaceStorageReader(str(path)), no_dist=WORLD == 1)
-        return state
-    return None
+            step = sample.checkpoint_state(path)["step"]
+            break
+        except (OSError, ValueError, KeyError) as e:
+            print(f"{path}: not a whole checkpoint ({type(e).__name__}), passed over", file=sys.stderr)
+    step = int(over_ranks([step], "MAX")[0])
+    if step < 0:
+        return None
+    path = folder / "ckpt" / f"step_{step:08d}"
+    there = dcp.HuggingFaceStorageReader(str(path)).read_metadata().state_dict_metadata
+    for name, tensor in tensors.items():
+        if name not in there or there[name].size != tensor.shape:
+            raise BadInput(f"{path}: holds no {name} of {tuple(tensor.shape)}: of another model or another version of transformers")
+    with torch.no_grad(), disk_errors(path):
+        dcp.load(tensors, storage_reader=dcp.HuggingFaceStorageReader(str(path)), no_dist=WORLD == 1)
+    for later in sorted((folder / "ckpt").glob("step_*")) if RANK == 0 else ():
+        if later.name > path.name:  # torn: it would count as one of the newest two
+            shutil.rmtree(later)
+    return sample.checkpoint_state(path)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -522,7 +534,9 @@ def open_log(folder, cfg, hashes):
 def versions():
     import torch
     import transformers
-    return dict(python=sys.version.split()[0], torch=torch.__version__, transformers=transformers.__version__)
+    vllm = sys.modules.get("vllm")
+    return dict(python=sys.version.split()[0], torch=torch.__version__, transformers=transformers.__version__,
+                **({"vllm": vllm.__version__} if vllm else {}))
 
 
 def commit():
@@ -542,23 +556,28 @@ def main(argv):
                        f"the nearest B_p is {max(WORLD, round(cfg['B_p'] / WORLD) * WORLD)}")
     d = derive(cfg)
     folder = Path(cfg["out"] or Path(cfg["runs"]) / d["run"])
-    import sample
     problems = sample.subset(sample.read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])
     val = sample.read_problems(cfg["val_set"])
     if cfg["B_p"] > len(problems):
         raise BadInput(f"--B_p={cfg['B_p']}: the training set holds only {len(problems)} problems")
+    if len(val) < WORLD:
+        raise BadInput(f"{cfg['val_set']}: {len(val)} problems cannot be shared among the {WORLD} processes of torchrun")
     hashes = dict(train_set_hash=sample.set_hash(problems), val_set_hash=sample.set_hash(val))
-    if (folder / "log.jsonl").exists() and config.finished(cfg, folder):
+    header = None
+    if (folder / "log.jsonl").exists():  # whoever may not go on here, or need not, hears it before a model is loaded
         if RANK == 0:
-            open_log(folder, cfg, hashes)[0].close()
-            print(f"{folder}: finished before, nothing to do")
-        return 0
+            log, header = open_log(folder, cfg, hashes)
+            log.close()
+        if config.finished(cfg, folder):
+            print(f"{folder}: finished before, nothing to do") if RANK == 0 else None
+            return 0
     engine_name = sample.engine_name(cfg)  # ends here where vLLM is asked for and not installed
+    if header and header.get("engine", engine_name) != engine_name:
+        raise BadInput(f"{folder}: its rollouts came from {header['engine']}, now they would come from {engine_name}; say --engine={header['engine']}")
+    sample.check_lengths(evaluate.model_folder(cfg["model"]), cfg)
 
     import torch
     from tqdm import tqdm
-
-    import evaluate
     device = start_ranks(cfg["device"])
     # models: the policy, the reference of the KL, PPO's critic, and what generates
     model, tokenizer = sample.load_model(evaluate.model_folder(cfg["model"]), "cpu" if WORLD > 1 else device)
@@ -585,22 +604,25 @@ def main(argv):
     state = load_checkpoint(folder, trained) if over_ranks([header is not None])[0] else None
     if state and state["step"] > d["M"]:
         raise BadInput(f"--C={cfg['C']}: {folder} is further already, at {state['step'] * d['B']} rollouts")
-    begun, dumped = folder / "log.jsonl", folder / "samples.jsonl"
     fresh = state is None
     if fresh:
-        state = dict(step=0, tokens=0, skipped=0, bad_in_a_row=0, wall_s=0.0, log_bytes=0, samples_bytes=0)
+        state = dict(step=0, tokens=0, skipped=0, bad_in_a_row=0, wall_s=0.0, log_bytes=0, samples_bytes=0, keep=[])
     else:
         engine.load(full_weights(model))
     if RANK == 0:
-        samples = open(dumped, "ab", buffering=0)
-        os.truncate(begun, state["log_bytes"])  # what came after the checkpoint is written anew
-        os.truncate(dumped, state.get("samples_bytes", 0))
+        samples = open(folder / "samples.jsonl", "ab", buffering=0)
+        if os.fstat(log.fileno()).st_size < state["log_bytes"]:
+            raise BadInput(f"{folder}/log.jsonl: shorter than it was at the checkpoint of update {state['step']}; bring it back, or remove ckpt/")
+        os.truncate(log.fileno(), state["log_bytes"])  # what came after the checkpoint is written anew
+        os.truncate(samples.fileno(), min(state["samples_bytes"], os.fstat(samples.fileno()).st_size))
+        shutil.rmtree(folder / "model", ignore_errors=True)  # of a smaller budget: until the end the checkpoint is newer
         if fresh:
-            shutil.rmtree(folder / "ckpt", ignore_errors=True)  # torn, or of a log that is gone
-            append(log, dict(type="header", schema=1, config=cfg, derived=d, **hashes, versions=versions(), commit=commit(), ranks=WORLD,
-                             device=str(model.device), loading_s=time.time() - START, time=time.strftime("%Y-%m-%dT%H:%M:%S%z")))
-        else:
-            shutil.rmtree(folder / "model", ignore_errors=True)  # of a smaller budget: until the end the checkpoint is newer
+            if (folder / "ckpt").exists():  # all torn, or of a log that is gone
+                shutil.rmtree(folder / "ckpt.unused", ignore_errors=True)
+                (folder / "ckpt").rename(folder / "ckpt.unused")
+            append(log, dict(type="header", schema=1, config=cfg, derived=d, **hashes, engine=engine_name, versions=versions(),
+                             commit=commit(), ranks=WORLD, device=str(model.device), loading_s=time.time() - START,
+                             time=time.strftime("%Y-%m-%dT%H:%M:%S%z")))
     start, last_eval = time.time() - state["wall_s"], None
     stop = []
     signal.signal(signal.SIGTERM, lambda *_: stop.append("stopped"))  # finish the step, save, say so, leave
@@ -620,12 +642,14 @@ def main(argv):
         if RANK == 0:
             state.update(log_bytes=os.fstat(log.fileno()).st_size, samples_bytes=os.fstat(samples.fileno()).st_size)
             os.fsync(log.fileno())
-        save_checkpoint(folder, trained, tokenizer, state, keep)
+            os.fsync(samples.fileno())
+        save_checkpoint(folder, trained, tokenizer, state)
 
     def due(m, every):  # True once in every `every` rollouts, whatever B is
         return bool(every) and m * d["B"] // every > (m - 1) * d["B"] // every
 
-    keep = {-(-int(float(c)) // d["B"]) for c in cfg["keep_at"].split()}  # the first update that reaches this many rollouts
+    # the first update that reaches so many rollouts; what an earlier start of this run was to keep, stays
+    state["keep"] = sorted({-(-int(float(c)) // d["B"]) for c in cfg["keep_at"].split()} | set(state["keep"]))
     if fresh:
         evaluate_now(0)
     if RANK == 0:
@@ -668,12 +692,12 @@ def main(argv):
                     for record in sample.readable(here[0], rollouts, rewards, tokenizer, min(4, cfg["n"])):
                         append(samples, dict(step=m, **record))
             # evaluation, checkpoint
-            if state["bad_in_a_row"] >= 10:  # the weights are as they were ten updates ago; the last good checkpoint stays
+            if state["bad_in_a_row"] >= 10:  # the last checkpoint from before them stays
                 status = "diverged"
                 break
             if due(m, cfg["eval_every"]):
                 evaluate_now(m)
-            if (due(m, cfg["save_every"]) and not bad) or m == d["M"] or m in keep or asked:
+            if (due(m, cfg["save_every"]) and not bad) or m == d["M"] or m in state["keep"] or asked:
                 checkpoint(m)
             bar.update(d["B"])
             bar.set_postfix_str(f"reward {reward / d['B']:.3f} val {last_eval if last_eval is not None else float('nan'):.3f}", refresh=False)
@@ -693,7 +717,7 @@ def main(argv):
         append(log, dict(type="end", status=status, rollouts=m * d["B"]))
         os.fsync(log.fileno())
         print(f"{folder}: {status} after {m * d['B']} rollouts" + (f", val avg@{cfg['k']} {last_eval:.3f}" if last_eval is not None else ""), file=sys.stderr)
-    if WORLD > 1:
+    if WORLD > 1 and engine_name == "hf":  # vLLM closes its own part of it at exit
         torch.distributed.destroy_process_group()
     return 143 if status == "stopped" else 0
 

@@ -16,7 +16,8 @@ import train_grpo
 from config import parse
 from train_grpo import RANK, WORLD
 
-CASES = dict(grpo=["--kl_coef=0.3", "--entropy_coef=0.2", "--zero_var_filter=policy", "--updates=2"],
+CASES = dict(hard=["--recipe=hard"],  # nothing but the policy term: a rank whose groups are all flat has nothing to do
+             grpo=["--kl_coef=0.3", "--entropy_coef=0.2", "--zero_var_filter=policy", "--updates=2"],
              n_train=["--n_train=2", "--kl_coef=0.1"],
              cispo=["--algo=cispo", "--updates=2", "--micro_logits=200", "--activation_checkpointing=true"],
              ppo=["--algo=ppo", "--kl_coef=0.1", "--updates=2"])

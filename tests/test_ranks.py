@@ -1,6 +1,7 @@
 """Two gloo ranks on a CPU, through the FSDP2 and checkpoint code of a GPU node, against one."""
 import json
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import torch
 from conftest import ROOT, run_script
 from safetensors.torch import load_file
 
+import evaluate
 import sample
 from config import read_log
 
@@ -31,7 +33,7 @@ def updates(tiny, tmp_path_factory):
     lengths = [8, 1, 4, 2, 6, 1, 3, 6, 5, 1, 2, 8, 4, 6, 1, 7]
     rollouts = dict(tokens=[[rng.randrange(2, 52) for _ in range(8)] for _ in lengths], length=lengths,
                     logps=[[-rng.uniform(1, 6) for _ in range(8)] for _ in lengths], stopped=[True] * 16)
-    rewards = [[1.0, 0.0, 0.0, 1.0], [0.0] * 4, [0.0, 1.0, 0.0, 0.0], [1.0] * 4]
+    rewards = [[1.0, 0.0, 0.0, 1.0], [0.0] * 4, [0.0, 1.0, 0.0, 0.0], [1.0] * 4]  # flat groups all on rank 1
     (folder / "batch.json").write_text(json.dumps(dict(prompts=prompts, rollouts=rollouts, rewards=rewards)))
     words = [str(tiny.model), folder / "batch.json"]
     done = run_script("tests/ranks.py", *words, folder / "1.safetensors")
@@ -40,7 +42,7 @@ def updates(tiny, tmp_path_factory):
     return {ranks: load_file(folder / f"{ranks}.safetensors") for ranks in (1, 2)}
 
 
-@pytest.mark.parametrize("case", ["grpo", "n_train", "cispo", "ppo"])
+@pytest.mark.parametrize("case", ["hard", "grpo", "n_train", "cispo", "ppo"])
 def test_two_ranks_give_the_gradients_of_one(updates, tiny, case):
     """The weights move by the gradients (plain gradient descent): alike to 1e-5 of the move, and so do the record's fields."""
     base = {name: 1.02 * p for name, p in sample.load_model(tiny.model)[0].named_parameters()}
@@ -101,9 +103,36 @@ def test_two_ranks_stop_and_one_goes_on_and_back(tiny, alone, tmp_path):
     assert all(torch.allclose(one[name], two[name], rtol=1e-3, atol=1e-4) for name in one) and set(one) == set(two)
 
 
-def test_work_that_ranks_cannot_share(tiny, tmp_path):
-    done = subprocess.run([*TWO, str(ROOT / "train_grpo.py"), *tiny.words, "--B_p=3", "--n=4", "--C=480"], cwd=tmp_path,
+def test_a_lost_shard_is_a_torn_checkpoint(tiny, alone, tmp_path):
+    """The files of both ranks are in state.json: without one of them the checkpoint is passed over, also by evaluate.py."""
+    shutil.copytree(alone, tmp_path / "run")
+    older, newest = sorted((tmp_path / "run/ckpt").glob("step_*"))
+    state = json.loads((newest / "state.json").read_text())
+    (newest / "state.json").write_text(json.dumps(dict(state, files=dict(state["files"], **{"shard-00002.safetensors": 10}))))
+    shutil.rmtree(tmp_path / "run/model")
+    assert evaluate.model_folder(tmp_path / "run") == str(older)
+    done = run_script("train_grpo.py", *tiny.words, *WORDS, "--C=496", cwd=tmp_path)
+    assert done.code == 0 and f"from update {int(older.name[5:])}" in done.stderr, done.stderr
+    assert sorted(p.name for p in (tmp_path / "run/ckpt").iterdir()) == ["step_00000030", "step_00000031"]
+
+
+def test_vllm_on_two_ranks(world, tmp_path):
+    """An engine a rank, each with the whole weights after every update, and a clean end."""
+    done = torchrun("train_grpo.py", "--engine=vllm", "--B_p=4", "--n=8", "--C=96", "--lr_base=2e-2", "--warmup=0", f"--out={tmp_path}")
+    steps = [r for r in read_log(tmp_path / "log.jsonl") if r["type"] == "step"]
+    assert len(steps) == 3 and all(0 < r["tis_mean"] < 1e-4 for r in steps) and steps[1]["kl"] > 1e-3
+    assert "Traceback" not in done.stderr, done.stderr[-3000:]
+    assert read_log(tmp_path / "log.jsonl")[0]["engine"] == "vllm"
+
+
+@pytest.mark.parametrize("word, told", [("--B_p=3", "--B_p=3: the 2 processes"), ("--val_set=one.jsonl", "one.jsonl: 1 problems"),
+                                        ("--device=cuda", "--device=cuda: torch sees no GPU")])
+def test_what_ranks_cannot_do(tiny, tmp_path, word, told):
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    (tmp_path / "one.jsonl").write_text(tiny.val.read_text().splitlines(True)[0])
+    done = subprocess.run([*TWO, str(ROOT / "train_grpo.py"), *tiny.words, "--B_p=4", "--n=4", "--C=480", word], cwd=tmp_path,
                           capture_output=True, text=True)
     ours = [line for line in done.stderr.splitlines() if line.startswith("train_grpo.py")]
-    assert done.returncode != 0 and len(ours) == 1 and "--B_p=3" in ours[0] and "2 processes" in ours[0], done.stderr
+    assert done.returncode != 0 and len(ours) == 1 and told in ours[0], done.stderr
     assert not (tmp_path / "runs").exists()

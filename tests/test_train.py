@@ -497,7 +497,7 @@ def test_batch_without_variance(policy, batch, zero_var_filter, reg):
     cfg = settings(kl_coef=reg, entropy_coef=reg, zero_var_filter=zero_var_filter)
     even = dict(batch, rewards=torch.tensor([[1.0] * 3] * 2 + [[0.0] * 3] * 3))
     grad, fields = step_of(policy, even, cfg)
-    assert all(math.isfinite(x) for x in fields.values())
+    assert all(math.isfinite(x) for x in fields.values() if x is not None)
     assert (grad.norm() == 0) == (zero_var_filter in ("all", "reg") or not reg)
 
 
