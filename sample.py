@@ -220,9 +220,6 @@ def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None, apar
         engine = VLLMEngine(path, tokenizer, cfg, "dummy")
         engine.load((name, p.detach()) for name, p in model.named_parameters())
         return engine
-    if os.environ.get("RANK", "0") == "0":
-        print("rollouts by transformers: a batch decodes until its longest response ends; on a GPU vLLM (requirements-vllm.txt) does not wait "
-              "and is several times faster", file=sys.stderr)
     return HFEngine(model, tokenizer, cfg, apart, device)
 
 
@@ -232,7 +229,7 @@ class HFEngine:
 
     def __init__(self, model, tokenizer, cfg, apart=False, device="auto"):
         import torch
-        self.model, self.tokenizer, self.cfg = model, tokenizer, cfg
+        self.model, self.tokenizer, self.cfg, self.told = model, tokenizer, cfg, os.environ.get("RANK", "0") != "0"
         cuda = model.device.type == "cuda" or str(device).startswith("cuda")
         self.apart = apart or cuda
         if self.apart:
@@ -243,6 +240,10 @@ class HFEngine:
                 self.model.to(device if str(device).startswith("cuda") else model.device)
 
     def generate(self, prompts, n, seeds, progress=None):
+        if not self.told:
+            print("rollouts by transformers: a batch decodes until its longest response ends; on a GPU vLLM (requirements-vllm.txt) "
+                  "does not wait and is several times faster", file=sys.stderr)
+            self.told = True
         return generate(self.model, self.tokenizer, prompts, n, seeds, self.cfg, progress)
 
     def load(self, weights):

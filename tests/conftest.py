@@ -2,6 +2,7 @@
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import namedtuple
@@ -15,6 +16,8 @@ sys.path.insert(0, str(ROOT))
 
 # One thread and passive waiting, here and in every script that a test starts: exact repetition needs one number of threads
 os.environ.update(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", TOKENIZERS_PARALLELISM="false")
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background of a shell it is ignored, and in all children
 
 Done = namedtuple("Done", "code stdout stderr")
 
