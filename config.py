@@ -98,7 +98,8 @@ config = dict(
 RECIPES = dict(easy=dict(kl_coef=0.001, entropy_coef=0.001),  # paper, Table 1; the coefficients are our choice
                hard=dict(kl_coef=0.0, entropy_coef=0.0),
                mixed=dict(kl_coef=0.0, entropy_coef=0.0))  # "on heterogeneous datasets use the Hard recipe"
-CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k1", "k2", "k3"), lr_scaling=("sqrt", "linear", "constant"), device=("auto", "cpu", "cuda"),
+CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k1", "k2", "k3"),
+               lr_scaling=("sqrt", "linear", "constant"), device=("auto", "cpu", "cuda"),
                zero_var_filter=("off", "policy", "all", "reg"), engine=("auto", "hf", "vllm"), verifier=("exact",),
                view=("fixed_Bp",), unit=("rollouts", "tokens"))
 # The keys that are no part of a run's identity: the budget, the folders, the knobs of memory and speed, the other stages'.
@@ -236,7 +237,8 @@ def check(cfg):
     def need(ok, key, why):
         if not ok:
             raise BadInput(f"--{key}={cfg[key]}: {why}")
-    for key in ("B_p", "k", "samples", "eval_every", "max_prompt_tokens", "max_new_tokens", "gen_batch", "micro_tokens", "micro_logits", "updates", "s", "n_val"):
+    for key in ("B_p", "k", "samples", "eval_every", "max_prompt_tokens", "max_new_tokens", "gen_batch", "micro_tokens", "micro_logits",
+                "updates", "s", "n_val"):
         need(cfg[key] >= 1, key, "must be 1 or more")
     for key in config:
         if not isinstance(config[key], (str, bool)):

@@ -107,7 +107,8 @@ def encode(problems, tokenizer, max_prompt_tokens):
 def existing(path):
     """A transformers folder, checkpoint or hub name, as it is; raises BadInput for a folder that is none."""
     folder = Path(path)
-    if (folder.exists() or str(path).startswith((".", "/", "~")) or str(path).count("/") != 1) and not (folder / "config.json").exists():
+    local = folder.exists() or str(path).startswith((".", "/", "~")) or str(path).count("/") != 1
+    if local and not (folder / "config.json").exists():
         raise BadInput(f"--model={path}: no transformers folder (it has no config.json)")
     return path
 
@@ -329,7 +330,8 @@ class VLLMEngine:
             requests = self.llm.generate([dict(prompt_token_ids=ids) for ids in prompts], params, use_tqdm=False)
         outs = [out for request in requests for out in request.outputs]  # prompt-major
         length = torch.tensor([len(out.token_ids) for out in outs])
-        tokens, logps = torch.full((len(outs), int(length.max())), self.tokenizer.pad_token_id), torch.zeros(len(outs), int(length.max()))
+        shape = len(outs), int(length.max())
+        tokens, logps = torch.full(shape, self.tokenizer.pad_token_id), torch.zeros(shape)
         for row, out in enumerate(outs):
             tokens[row, :length[row]], logps[row, :length[row]] = torch.tensor(out.token_ids), torch.tensor(out.logprobs.logprobs)
         if progress is not None:

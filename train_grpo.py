@@ -2,7 +2,7 @@
 
     python train_grpo.py --B_p=8 --n=16 --C=32768                 # the embedded model, a minute or two on one core
     python train_grpo.py --model=Qwen/Qwen2.5-7B-Instruct --train_set=easy.jsonl --val_set=val.jsonl --B_p=32 --n=64 --C=1e6
-    torchrun --nproc_per_node=8 train_grpo.py --model=...         # FSDP2 over 8 GPUs, problems split over them; --nnodes for more
+    torchrun --nproc_per_node=8 -- train_grpo.py --model=...      # FSDP2 over 8 GPUs, problems split over them; --nnodes for more
     python train_grpo.py --config=header.json --seed=1            # the flat dict of another run's header, another seed
 
 The same command again goes on where the run was stopped or killed, and does nothing if it is finished; a larger --C continues
@@ -271,8 +271,9 @@ def flatten(batch, cfg, device):
     tokens the policy term is a mean, KL and entropy are, and the record's fields are.
 
     Where there is neither KL nor entropy term nor critic, groups of equal rewards have no gradient and are left out; the means
-    are over their tokens too, unless zero_var_filter says otherwise. batch: dict of `prompts` (lists of ids), `rollouts` (sample.generate), `rewards` (P, n), `step`, and where there are more
-    ranks `places`, the numbers of these P problems in the whole batch.
+    are over their tokens too, unless zero_var_filter says otherwise. batch: dict of `prompts` (lists of ids), `rollouts`
+    (sample.generate), `rewards` (P, n), `step`, and where there are more ranks `places`, the numbers of these P problems in the
+    whole batch.
     """
     import torch
     roll, rewards, n, n_train = batch["rollouts"], batch["rewards"], cfg["n"], cfg["n_train"] or cfg["n"]
@@ -573,7 +574,8 @@ def main(argv):
             return 0
     engine_name = sample.engine_name(cfg)  # ends here where vLLM is asked for and not installed
     if header and header.get("engine", engine_name) != engine_name:
-        raise BadInput(f"{folder}: its rollouts came from {header['engine']}, now they would come from {engine_name}; say --engine={header['engine']}")
+        raise BadInput(f"{folder}: its rollouts came from {header['engine']}, now they would come from {engine_name}; "
+                       f"say --engine={header['engine']}")
     sample.check_lengths(evaluate.model_folder(cfg["model"]), cfg)
 
     import torch
@@ -593,8 +595,8 @@ def main(argv):
             checkpoint_activations(m)
         if WORLD > 1:
             shard(m, device, token_values if prefix else token_logps)
-    trained = [(prefix, m, torch.optim.AdamW(m.parameters(), lr=d["lr"], betas=(0.9, 0.999), weight_decay=cfg["weight_decay"], fused=True))
-               for prefix, m, _ in trained]
+    adamw = functools.partial(torch.optim.AdamW, lr=d["lr"], betas=(0.9, 0.999), weight_decay=cfg["weight_decay"], fused=True)
+    trained = [(prefix, m, adamw(m.parameters())) for prefix, m, _ in trained]
     (_, _, opt), (_, _, critic_opt) = trained[0], trained[-1]
     gigabytes = 12 * sum(p.numel() for _, m, _ in trained for p in m.parameters()) / 1e9
     if RANK == 0 and gigabytes > 1:
@@ -612,7 +614,8 @@ def main(argv):
     if RANK == 0:
         samples = open(folder / "samples.jsonl", "ab", buffering=0)
         if os.fstat(log.fileno()).st_size < state["log_bytes"]:
-            raise BadInput(f"{folder}/log.jsonl: shorter than it was at the checkpoint of update {state['step']}; bring it back, or remove ckpt/")
+            raise BadInput(f"{folder}/log.jsonl: shorter than it was at the checkpoint of update {state['step']}; "
+                           "bring it back, or remove ckpt/")
         os.truncate(log.fileno(), state["log_bytes"])  # what came after the checkpoint is written anew
         os.truncate(samples.fileno(), min(state["samples_bytes"], os.fstat(samples.fileno()).st_size))
         shutil.rmtree(folder / "model", ignore_errors=True)  # of a smaller budget: until the end the checkpoint is newer
@@ -653,7 +656,8 @@ def main(argv):
     if fresh:
         evaluate_now(0)
     if RANK == 0:
-        print(f"{folder}: B_p={cfg['B_p']} n={cfg['n']} M={d['M']} C={d['M'] * d['B']} lr={d['lr']:.3g}, from update {state['step']}", file=sys.stderr)
+        print(f"{folder}: B_p={cfg['B_p']} n={cfg['n']} M={d['M']} C={d['M'] * d['B']} lr={d['lr']:.3g}, from update {state['step']}",
+              file=sys.stderr)
     status, mine = "", range(RANK, cfg["B_p"], WORLD)  # the problems of a batch that this rank works on
     look = None if sys.stderr.isatty() else "{desc}: {percentage:3.0f}% of {total_fmt} [{elapsed}<{remaining}, {rate_fmt}]{postfix}"
     with tqdm(total=d["M"] * d["B"], initial=state["step"] * d["B"], unit="roll", unit_scale=True, mininterval=1, disable=RANK > 0,
@@ -685,9 +689,10 @@ def main(argv):
             state["bad_in_a_row"] = state["bad_in_a_row"] + 1 if bad else 0
             if RANK == 0:
                 append(log, dict(type="step", step=m, rollouts=m * d["B"], tokens=state["tokens"], wall_s=time.time() - start,
-                                 lr=d["lr"] * warm, reward=reward / d["B"], **fields, response_len=tokens / d["B"], truncated=1 - stopped / d["B"],
-                                 frac_all_right=all_right / cfg["B_p"], frac_all_wrong=all_wrong / cfg["B_p"], skipped=state["skipped"],
-                                 verifier_timeouts=0, gen_s=t1 - t0, train_s=t2 - t1))
+                                 lr=d["lr"] * warm, reward=reward / d["B"], **fields, response_len=tokens / d["B"],
+                                 truncated=1 - stopped / d["B"], frac_all_right=all_right / cfg["B_p"],
+                                 frac_all_wrong=all_wrong / cfg["B_p"], skipped=state["skipped"], verifier_timeouts=0,
+                                 gen_s=t1 - t0, train_s=t2 - t1))
                 if cfg["sample_every"] and m % cfg["sample_every"] == 0:  # a few rollouts of one problem, to look at
                     for record in sample.readable(here[0], rollouts, rewards, tokenizer, min(4, cfg["n"])):
                         append(samples, dict(step=m, **record))
@@ -700,7 +705,8 @@ def main(argv):
             if (due(m, cfg["save_every"]) and not bad) or m == d["M"] or m in state["keep"] or asked:
                 checkpoint(m)
             bar.update(d["B"])
-            bar.set_postfix_str(f"reward {reward / d['B']:.3f} val {last_eval if last_eval is not None else float('nan'):.3f}", refresh=False)
+            val_now = last_eval if last_eval is not None else float("nan")
+            bar.set_postfix_str(f"reward {reward / d['B']:.3f} val {val_now:.3f}", refresh=False)
             if asked and m < d["M"]:
                 status = "stopped"
                 break
@@ -716,7 +722,8 @@ def main(argv):
     if RANK == 0:
         append(log, dict(type="end", status=status, rollouts=m * d["B"]))
         os.fsync(log.fileno())
-        print(f"{folder}: {status} after {m * d['B']} rollouts" + (f", val avg@{cfg['k']} {last_eval:.3f}" if last_eval is not None else ""), file=sys.stderr)
+        print(f"{folder}: {status} after {m * d['B']} rollouts"
+              + (f", val avg@{cfg['k']} {last_eval:.3f}" if last_eval is not None else ""), file=sys.stderr)
     if WORLD > 1 and engine_name == "hf":  # vLLM closes its own part of it at exit
         torch.distributed.destroy_process_group()
     return 143 if status == "stopped" else 0

@@ -386,6 +386,10 @@ def refused(tmp_path, monkeypatch, capfd):
     ("--top_p=0.9", ["--top_p=0.9", "tis_cap"]), ("--k=5", ["--k=5", "samples=4"]), ("n=4", ["n=4", "--key=value"]),
     ("--n", ["--n", "--key=value"]), ("--recipe=soft", ["--recipe=soft"]), ("--config=missing.json", ["missing.json"]),
     ("--max_prompt_tokens=3", ["problem arith-", "--max_prompt_tokens=3"]),
+    ("--algo=ppo --n_train=2", ["--n_train=2", "PPO"]), ("--algo=ppo --zero_var_filter=all", ["--zero_var_filter=all", "PPO"]),
+    ("--algo=reinforce", ["--algo=reinforce", "ppo"]), ("--kl_type=k4", ["--kl_type=k4"]), ("--updates=0", ["--updates=0"]),
+    ("--keep_at=1e52e5", ["--keep_at=1e52e5"]), ("--lam=1.5", ["--lam=1.5"]), ("--gpu_memory=0", ["--gpu_memory=0"]),
+    ("--engine=vllm --temperature=2.5", ["--temperature=2.5", "vLLM"]), ("--max_new_tokens=60", ["--max_new_tokens=60", "64 positions"]),
 ])
 def test_bad_words_of_a_run(refused, tiny, word, names):
     line = refused("train_grpo.py", *tiny.words, *RUN, *word.split())
