@@ -346,15 +346,11 @@ def update(model, ref, opt, batch, cfg, lr, critic=None, critic_opt=None, critic
     parts += [(*parts[-1][:2], False)] * int(over_ranks([len(parts)], "MAX")[0] - len(parts))
     settings = cfg["temperature"], cfg["micro_logits"]
 
-    def all_tokens(function, of, *args):  # (N,) without gradient
-        values = torch.empty_like(logp_engine)
+    if critic:
+        value_old = torch.empty_like(logp_engine)  # (N,)
         with torch.no_grad():
             for token, inputs, _ in parts:
-                values[token] = function(of)(*inputs, *args).to(values.dtype)
-        return values
-
-    if critic:
-        value_old = all_tokens(functools.partial(through, token_values), critic)
+                value_old[token] = through(token_values, critic)(*inputs).to(value_old.dtype)
         row, t = places(torch.zeros_like(flat["length"]), flat["length"])
         padded = value_old.new_zeros(len(flat["length"]), int(flat["length"].max()))
         padded[row, t] = value_old
