@@ -491,6 +491,18 @@ def test_micro_batches_change_nothing(policy, batch, changes):
         assert record == pytest.approx(fields, rel=1e-5)
 
 
+@named("spread", [1, 3, 10, 100])
+def test_padding_is_under_a_tenth(spread):
+    """Of every micro-batch, whatever the lengths: alike, or as far apart as an aborted response and one cut off."""
+    rng = random.Random(spread)
+    lengths = [int(40 * spread ** rng.random()) + 1 for _ in range(500)]
+    cut = train_grpo.micro_batches(lengths, 16384)
+    for part in cut:
+        padded = len(part) * max(lengths[i] for i in part)
+        assert padded <= 16384 and padded - sum(lengths[i] for i in part) < 0.1 * padded
+    assert len(cut) < 60 and sorted(i for part in cut for i in part) == list(range(500))
+
+
 @named("zero_var_filter, reg", [("off", 0.2), ("policy", 0.2), ("all", 0.2), ("reg", 0.2), ("off", 0.0), ("policy", 0.0)])
 def test_batch_without_variance(policy, batch, zero_var_filter, reg):
     """All right or all wrong: no policy gradient; KL and entropy stay, unless the filter takes them too."""
