@@ -304,8 +304,9 @@ def command(cfg, more=(), python="python", launch="", gpus=1):
 
 
 def identity(cfg):
-    """The part of the dict that makes a run this experiment and no other: all keys but the budget and the knobs."""
-    return {key: cfg.get(key, config[key]) for key in config if key not in NOT_IN_NAME}
+    """The part of the dict that makes a run this experiment and no other: all keys but the budget, the knobs and an unused critic's."""
+    idle = () if cfg.get("algo") == "ppo" else ("gamma", "lam", "critic_lr", "value_clip")
+    return {key: cfg.get(key, config[key]) for key in config if key not in NOT_IN_NAME and key not in idle}
 
 
 def run_name(cfg):

@@ -179,10 +179,15 @@ def other(key, value):
 
 @pytest.mark.parametrize("key", config)
 def test_run_name_changes_with_the_experiment_alone(key):
-    cfg = parse(["--kl_coef=0.01"])
+    cfg = parse(["--kl_coef=0.01", "--algo=ppo"])
     changed = dict(cfg, **{key: other(key, cfg[key])})
     assert (run_name(changed) == run_name(cfg)) == (key in FREE)
     assert (identity(changed) == identity(cfg)) == (key in FREE)
+
+
+def test_settings_of_a_critic_name_no_run_without_one():
+    plain = parse(["--kl_coef=0.01"])
+    assert all(run_name(dict(plain, **{key: 0.5})) == run_name(plain) for key in ("gamma", "lam", "critic_lr", "value_clip"))
 
 
 def test_run_names_are_frozen(monkeypatch):
