@@ -102,7 +102,8 @@ CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k
                lr_scaling=("sqrt", "linear", "constant"), device=("auto", "cpu", "cuda"),
                zero_var_filter=("off", "policy", "all", "reg"), engine=("auto", "hf", "vllm"), verifier=("exact",),
                view=("fixed_Bp",), unit=("rollouts", "tokens"))
-# The keys that are no part of a run's identity: the budget, the folders, the knobs of memory and speed, the other stages'.
+# The knobs of a training command that change no result, and all keys that are no part of a run's identity: these, the budget,
+# the folders, the other stages'.
 RUNNING = tuple("device gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory save_every keep_at sample_every".split())
 NOT_IN_NAME = {*RUNNING, *"C data B_max problems s s_zero n_val runs out ns bps seeds view metric unit bin points boot".split()}
 

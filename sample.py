@@ -315,8 +315,7 @@ class VLLMEngine:
             from vllm import LLM
             self.llm = LLM(str(path), load_format=load, seed=0, max_model_len=longest, max_num_seqs=cfg["gen_batch"],
                            enable_prefix_caching=True, logprobs_mode="processed_logprobs", use_tqdm_on_load=False, **more)
-        eos = self.llm.model_config.try_get_generation_config().get("eos_token_id") or tokenizer.eos_token_id
-        self.stop = eos if isinstance(eos, list) else [eos]
+        self.stop = stop_ids(self.llm.model_config.try_get_generation_config().get("eos_token_id"), tokenizer)
         self.can_sleep = bool(more.get("enable_sleep_mode"))
 
     def generate(self, prompts, n, seeds, progress=None):
@@ -356,9 +355,8 @@ class VLLMEngine:
             self.asleep = True
 
 
-def stop_ids(generation_config, tokenizer):
-    """The token ids that end a response: those of the generation config, which for chat models are several, or the tokenizer's."""
-    ids = generation_config.eos_token_id
+def stop_ids(ids, tokenizer):
+    """The token ids that end a response: `ids`, the generation config's eos_token_id (for chat models several), or the tokenizer's."""
     ids = tokenizer.eos_token_id if ids is None else ids
     return ids if isinstance(ids, list) else [ids]
 
@@ -397,7 +395,7 @@ def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None):
     """
     import torch
     T, pad = cfg["max_new_tokens"], tokenizer.pad_token_id
-    stop = torch.tensor(stop_ids(model.generation_config, tokenizer), device=model.device)
+    stop = torch.tensor(stop_ids(model.generation_config.eos_token_id, tokenizer), device=model.device)
     rows = min(n, cfg["gen_batch"])           # rollouts of a prompt that are decoded together
     per_call = max(1, cfg["gen_batch"] // n)  # prompts that are decoded together
     tokens, logps = torch.full((len(prompts), n, T), pad), torch.zeros(len(prompts), n, T)

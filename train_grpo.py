@@ -283,7 +283,8 @@ def flatten(batch, cfg, device):
         rows = torch.tensor([g * n + i for g, rng in enumerate(draws) for i in sorted(rng.sample(range(n), n_train))])
     mixed = varied(rewards).repeat_interleave(n)  # (P n,) False in zero-variance groups
     every, only_mixed = int(roll["length"][rows].sum()), int((roll["length"][rows] * mixed[rows]).sum())
-    counts = [only_mixed if cfg["zero_var_filter"] in kinds else every for kinds in (("policy", "all"), ("reg", "all"), ())]
+    policy_filtered, reg_filtered = cfg["zero_var_filter"] in ("policy", "all"), cfg["zero_var_filter"] in ("reg", "all")
+    counts = [only_mixed if policy_filtered else every, only_mixed if reg_filtered else every, every]
     if not (cfg["kl_coef"] or cfg["entropy_coef"] or cfg["algo"] == "ppo"):
         rows, counts[2] = (rows[mixed[rows]], only_mixed) if only_mixed else (rows[:1], 0)  # one row, so that FSDP has a pass
     length, group = roll["length"][rows], rows // n  # (R,)
@@ -300,8 +301,8 @@ def flatten(batch, cfg, device):
     flat = dict(ids=ids, prompt_length=prompt_length, length=length, start=length.cumsum(0) - length,
                 logp_engine=roll["logps"][rows][row, t], reward=rewards.flatten()[rows],
                 advantage=advantages(rewards).flatten()[rows][row],
-                in_policy=mixed if cfg["zero_var_filter"] in ("policy", "all") else all_,
-                in_reg=mixed if cfg["zero_var_filter"] in ("reg", "all") else all_)
+                in_policy=mixed if policy_filtered else all_,
+                in_reg=mixed if reg_filtered else all_)
     return {name: tensor.to(device) for name, tensor in flat.items()}, counts
 
 
@@ -572,19 +573,20 @@ def main(argv):
     if header and header.get("engine", engine_name) != engine_name:
         raise BadInput(f"{folder}: its rollouts came from {header['engine']}, now they would come from {engine_name}; "
                        f"say --engine={header['engine']}")
-    sample.check_lengths(evaluate.model_folder(cfg["model"]), cfg)
+    base = evaluate.model_folder(cfg["model"])
+    sample.check_lengths(base, cfg)
 
     import torch
     from tqdm import tqdm
     device = start_ranks(cfg["device"])
     # models: the policy, the reference of the KL, PPO's critic, and what generates
-    model, tokenizer = sample.load_model(evaluate.model_folder(cfg["model"]), "cpu" if WORLD > 1 else device)
+    model, tokenizer = sample.load_model(base, "cpu" if WORLD > 1 else device)
     prompts = sample.encode(problems, tokenizer, cfg["max_prompt_tokens"])
     val_prompts = sample.encode(val, tokenizer, cfg["max_prompt_tokens"])
-    engine = sample.open_engine(engine_name, evaluate.model_folder(cfg["model"]), cfg, device, model, tokenizer,
+    engine = sample.open_engine(engine_name, base, cfg, device, model, tokenizer,
                                 apart=WORLD > 1 or cfg["activation_checkpointing"])  # such layers decode without a cache
     ref = copy.deepcopy(model).requires_grad_(False) if cfg["kl_coef"] else None
-    critic = sample.load_critic(evaluate.model_folder(cfg["model"]), model.device) if cfg["algo"] == "ppo" else None
+    critic = sample.load_critic(base, model.device) if cfg["algo"] == "ppo" else None
     trained = [("", model, None)] + [("critic.", critic, None)] * bool(critic)
     for prefix, m, _ in trained + [("", ref, None)] * bool(ref):
         if cfg["activation_checkpointing"]:

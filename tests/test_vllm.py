@@ -93,7 +93,7 @@ def test_rollouts_depend_on_their_seed_alone(engine):
     # the contract of the transformers engine: what ends a response is part of it, padding behind
     hf = sample.HFEngine(engine[1], vllm.tokenizer, cfg).generate(prompts[:6], 8, seeds)
     assert {key: value.dtype for key, value in whole.items()} == {key: value.dtype for key, value in hf.items()}
-    assert vllm.stop == sample.stop_ids(engine[1].generation_config, vllm.tokenizer)
+    assert vllm.stop == sample.stop_ids(engine[1].generation_config.eos_token_id, vllm.tokenizer)
     for tokens, logps, k, stopped in zip(*[whole[key].tolist() for key in ("tokens", "logps", "length", "stopped")]):
         assert stopped == (tokens[k - 1] in vllm.stop) and stopped or k == cfg["max_new_tokens"]
         assert set(tokens[k:]) <= {vllm.tokenizer.pad_token_id} and not any(logps[k:]) and max(logps[:k]) <= 0
