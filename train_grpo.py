@@ -609,6 +609,7 @@ def main(argv):
         state = dict(step=0, tokens=0, skipped=0, bad_in_a_row=0, wall_s=0.0, log_bytes=0, samples_bytes=0, keep=[])
     else:
         engine.load(full_weights(model))
+    state.setdefault("seen", {})  # since the last evaluation, {id: [rollouts, how many right]}; older checkpoints hold none
     if RANK == 0:
         samples = open(folder / "samples.jsonl", "ab", buffering=0)
         if os.fstat(log.fileno()).st_size < state["log_bytes"]:
@@ -637,6 +638,11 @@ def main(argv):
         last_eval = record[f"avg@{cfg['k']}"]
         if RANK == 0:
             append(log, record)
+        visited = [p["id"] for p in problems if p["id"] in state["seen"]]  # in file order
+        if RANK == 0 and visited:  # before the first update there is none
+            drawn, correct = zip(*[state["seen"][id_] for id_ in visited])
+            append(log, dict(type="train_pass", step=m, rollouts=m * d["B"], ids=visited, samples=drawn, correct=correct))
+        state["seen"] = {}
 
     def checkpoint(m):
         state.update(step=m, wall_s=time.time() - start)
@@ -677,10 +683,15 @@ def main(argv):
             engine.load(full_weights(model))
             # the log
             t2 = time.time()
-            right = rewards.mean(1)
-            reward, all_right, all_wrong, tokens, stopped, asked = over_ranks(
+            right, correct = rewards.mean(1), [0] * cfg["B_p"]
+            correct[RANK::WORLD] = rewards.sum(1).tolist()
+            reward, all_right, all_wrong, tokens, stopped, asked, *correct = over_ranks(
                 [rewards.sum().item(), (right == 1).sum().item(), (right == 0).sum().item(), rollouts["length"].sum().item(),
-                 rollouts["stopped"].sum().item(), len(stop)])
+                 rollouts["stopped"].sum().item(), len(stop), *correct])
+            for i, c in zip(index, correct):  # a batch over the end of an epoch may visit a problem twice
+                counts = state["seen"].setdefault(problems[i]["id"], [0, 0])
+                counts[0] += cfg["n"]
+                counts[1] += int(c)
             bad = not fields["grad_norm"] < float("inf")
             state["tokens"] += int(tokens)
             state["skipped"] += bad

@@ -103,6 +103,17 @@ def test_two_ranks_stop_and_one_goes_on_and_back(tiny, alone, tmp_path):
     assert all(torch.allclose(one[name], two[name], rtol=1e-3, atol=1e-4) for name in one) and set(one) == set(two)
 
 
+def test_ranks_count_each_training_problem_once(world, tmp_path):
+    """train_pass on two ranks is that of one: whose rollouts were right, whichever rank drew them."""
+    words = ["--B_p=4", "--n=4", "--D=12", "--C=80", "--eval_every=48", "--samples=4", "--device=cpu"]
+    done = run_script("train_grpo.py", *words, f"--out={tmp_path / 'one'}")
+    assert done.code == 0, done.stderr
+    torchrun("train_grpo.py", *words, f"--out={tmp_path / 'two'}")
+    one, two = [[r for r in read_log(tmp_path / run / "log.jsonl") if r["type"] == "train_pass"] for run in ("one", "two")]
+    assert one == two and [r["rollouts"] for r in two] == [48, 80] and [sum(r["samples"]) for r in two] == [48, 32]
+    assert len({c for r in two for c in r["correct"]}) > 2  # some are right, not all alike
+
+
 def test_a_lost_shard_is_a_torn_checkpoint(tiny, alone, tmp_path):
     """The files of both ranks are in state.json: without one of them the checkpoint is passed over, also by evaluate.py."""
     shutil.copytree(alone, tmp_path / "run")

@@ -514,7 +514,7 @@ def trained(world, script, tmp_path_factory):
 def test_train_two_updates(trained, script):
     folder, words, done = trained
     records = read_log(folder / "log.jsonl")
-    assert [r["type"] for r in records] == ["header", "eval", "step", "eval", "step", "eval", "end"]
+    assert [r["type"] for r in records] == ["header", "eval", "step", "eval", "train_pass", "step", "eval", "train_pass", "end"]
     assert records[-1] == dict(type="end", status="budget", rollouts=32)
     assert records[0]["config"] == parse(words) and records[0]["derived"] == derive(parse(words))
     assert "M=2" in done.stderr and "roll" in done.stderr and "val avg@4" in done.stderr

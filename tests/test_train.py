@@ -860,6 +860,57 @@ def test_a_run_and_its_log(straight):
     assert end == dict(type="end", status="budget", rollouts=C)
 
 
+def check_passes(log, cfg):
+    """The train_pass records of a finished run against its step and eval records; returns them."""
+    train = [p["id"] for p in sample.subset(sample.read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])]
+    records, n, B = read_log(log), cfg["n"], cfg["B_p"] * cfg["n"]
+    steps, passes = [], []
+    for before, r in itertools.pairwise(records):
+        if r["type"] == "step":
+            steps.append(r)
+        if r["type"] == "train_pass":
+            assert before["type"] == "eval" and [before[k] for k in ("step", "rollouts")] == [r[k] for k in ("step", "rollouts")]
+            window = steps[passes[-1]["step"] if passes else 0:]
+            batches = [train_grpo.batch_indices(m["step"], cfg["B_p"], len(train), cfg["seed"]) for m in window]
+            visits = [sum(batch.count(i) for batch in batches) for i in range(len(train))]
+            assert r["ids"] == [id_ for id_, v in zip(train, visits) if v]  # so each is there once, in file order
+            assert r["samples"] == [n * v for v in visits if v]  # all n of a group, also where fewer are in the loss
+            assert all(isinstance(c, int) and 0 <= c <= s for c, s in zip(r["correct"], r["samples"], strict=True))
+            assert sum(r["correct"]) == pytest.approx(B * sum(m["reward"] for m in window))
+            passes.append(r)
+    assert [r["rollouts"] for r in passes] == [r["rollouts"] for r in records if r["type"] == "eval"][1:]
+    assert sum(sum(r["samples"]) for r in passes) == records[-1]["rollouts"]
+    return passes
+
+
+def test_counts_of_the_training_problems(words, straight, tiny, tmp_path, monkeypatch):
+    """train_pass: between two evaluations each visited problem's rollouts, and how many were right."""
+    passes = check_passes(straight / "log.jsonl", parse(words))
+    assert len(passes) == 8 and 0 < sum(sum(r["correct"]) for r in passes) < C
+    assert max(max(r["samples"]) for r in passes) == 8  # over the end of an epoch, a problem comes twice between two evaluations
+    # which problem was right: D is 16, a window an epoch and two steps, the end an evaluation of its own; fewer in the loss
+    monkeypatch.setattr(sample, "reward", lambda problem, text, cfg: float(int(problem["id"][-1]) % 2))
+    line = [*tiny.words, "--B_p=4", "--n=4", "--n_train=2", "--C=240", "--eval_every=96", f"--out={tmp_path}"]
+    assert train_grpo.main(line) == 0
+    passes = check_passes(tmp_path / "log.jsonl", parse(line))
+    assert [r["rollouts"] for r in passes] == [96, 192, 240]
+    assert all(c == s * (int(id_[-1]) % 2) for r in passes for id_, s, c in zip(r["ids"], r["samples"], r["correct"]))
+
+
+def test_checkpoint_without_counts(words, straight, tmp_path, monkeypatch):
+    """Of a trainer that kept none: the run goes on, and counts from there."""
+    run = unfinished(straight, tmp_path, cut=4)
+    shutil.rmtree(max((run / "ckpt").glob("step_*")))
+    path = run / "ckpt/step_00000027/state.json"
+    state = json.loads(path.read_text())
+    assert sum(samples for samples, _ in state.pop("seen").values()) == 3 * B  # the last evaluation was at update 24
+    path.write_text(json.dumps(state))
+    monkeypatch.chdir(tmp_path)
+    assert train_grpo.main(words) == 0
+    one, two = [[r for r in clean(folder) if r["type"] == "train_pass"] for folder in (straight, run)]
+    assert one[:-2] == two[:-2] and one[-1] == two[-1] and sum(two[-2]["samples"]) == B
+
+
 @named("rule, n_train", [("sqrt", 0), ("sqrt", 2), ("linear", 4), ("constant", 4)])
 def test_lr_in_the_log(tiny, tmp_path, rule, n_train):
     train_grpo.main([*tiny.words, "--B_p=2", "--n=8", "--C=80", f"--n_train={n_train}", f"--lr_scaling={rule}",
@@ -895,7 +946,7 @@ def test_samples_are_written_and_cut_back(words, straight, tmp_path, monkeypatch
     assert {r["finish"] for r in records} <= {"stop", "length"} and len({r["text"] for r in records}) > 3
     tokenizer = AutoTokenizer.from_pretrained(straight / "model")
     assert all(len(tokenizer(r["text"])["input_ids"]) == r["length"] for r in records)
-    run = unfinished(straight, tmp_path, cut=3)
+    run = unfinished(straight, tmp_path, cut=4)
     shutil.rmtree(max((run / "ckpt").glob("step_*")))  # back to update 27: the lines of update 30 are not yet written
     monkeypatch.chdir(tmp_path)
     assert train_grpo.main(words) == 0
@@ -962,7 +1013,7 @@ def test_second_process_is_refused_and_sigterm_saves(words, straight, tmp_path, 
 
 @named("file", ["*.safetensors", "state.json", "no weights", "all of both"])
 def test_torn_checkpoint_is_passed_over(words, straight, tmp_path, monkeypatch, capfd, file):
-    run = unfinished(straight, tmp_path, cut=3)
+    run = unfinished(straight, tmp_path, cut=4)
     older, newest = sorted((run / "ckpt").glob("step_*"))
     if file == "no weights":
         next(newest.glob("*.safetensors")).unlink()
