@@ -87,12 +87,14 @@ config = dict(
     ns = "8 16 32 64 128 256 512",       # values of n in a sweep
     bps = "32 128",                      # values of B_p in a sweep
     seeds = "0",                         # seeds of a sweep
-    view = "fixed_Bp",                   # fixed_Bp: which comparison frontier.py makes
-    metric = "avg@4",                    # avg@k | best@k | worst@k, any k up to `samples`
-    unit = "rollouts",                   # rollouts | tokens: the unit of C on the axes
+    view = "fixed_Bp",                   # fixed_Bp | fixed_B | joint | best_worst | sensitivity | pass1 | compare | all, see frontier.py
+    metric = "avg@4",                    # avg@k | best@k | worst@k, any k up to `samples`; train = the training reward
+    unit = "rollouts",                   # rollouts | tokens | gpu_hours: the unit of C on the axes
+    eval_set = "val",                    # which evaluations of the logs: val, or the `set` of others
+    delta = 0.01,                        # reward that does not matter: of the verdict `flat` and the near-optimal set
     bin = 0.005,                         # width of the reward bins of record-breaking points
     points = "",                         # CSV with columns C, n: fit the law to these points instead of a sweep's
-    boot = 200,                          # bootstrap replicates behind the intervals; 0 = none
+    boot = 400,                          # draws of the noise behind the intervals; 0 = none
 )
 
 RECIPES = dict(easy=dict(kl_coef=0.001, entropy_coef=0.001),  # paper, Table 1; the coefficients are our choice
@@ -101,11 +103,12 @@ RECIPES = dict(easy=dict(kl_coef=0.001, entropy_coef=0.001),  # paper, Table 1; 
 CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k1", "k2", "k3"),
                lr_scaling=("sqrt", "linear", "constant"), device=("auto", "cpu", "cuda"),
                zero_var_filter=("off", "policy", "all", "reg"), engine=("auto", "hf", "vllm"), verifier=("exact",),
-               view=("fixed_Bp",), unit=("rollouts", "tokens"))
+               view=tuple("fixed_Bp fixed_B joint best_worst sensitivity pass1 compare all".split()),
+               unit=("rollouts", "tokens", "gpu_hours"))
 # The knobs of a training command that change no result, and all keys that are no part of a run's identity: these, the budget,
 # the folders, the other stages'.
 RUNNING = tuple("device gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory save_every keep_at sample_every".split())
-NOT_IN_NAME = {*RUNNING, *"C data B_max problems s s_zero n_val runs out ns bps seeds view metric unit bin points boot".split()}
+NOT_IN_NAME = {*RUNNING, *"C data B_max problems s s_zero n_val runs out ns bps seeds view metric unit eval_set delta bin points boot".split()}
 
 
 class BadInput(ValueError):
@@ -259,7 +262,8 @@ def check(cfg):
     need(cfg["n_train"] != 1 and cfg["n_train"] <= cfg["n"], "n_train", f"must be 0 or from 2 to n={cfg['n']}")
     need(cfg["k"] <= cfg["samples"], "k", f"an evaluation draws only samples={cfg['samples']} rollouts per problem")
     need(cfg["s_zero"] == 0 or cfg["s_zero"] >= cfg["s"], "s_zero", f"must be 0 or at least s={cfg['s']}")
-    need(re.fullmatch(r"(avg|best|worst)@[1-9]\d*", cfg["metric"]), "metric", "expected avg@k, best@k or worst@k, as in --metric=best@4")
+    need(re.fullmatch(r"(avg|best|worst)@[1-9]\d*|train", cfg["metric"]), "metric",
+         "expected avg@k, best@k, worst@k or train, as in --metric=best@4")
     need(all(re.fullmatch(r"\d+(\.\d*)?([eE]\d\d?)?", c) for c in cfg["keep_at"].split()), "keep_at",
          'expected budgets with spaces between, as in "1e5 2e5"')
     for key in ("ns", "bps", "seeds"):

@@ -4,18 +4,23 @@
     python fit_sigmoid.py --runs=runs/easy --C=2e6           # and a prescription for 2 million rollouts
     python fit_sigmoid.py --points=mine.csv --B_p=32 --C=2e6 # the law through points of your own (columns C, n)
 
-Reads `frontier.json` (frontier.py writes it) or the CSV. Writes `law.json` and `law.png` to `out`, or else beside what it
-read. Prints the law, or why there is none, and one block for each budget that ends in a command to paste.
+Reads `frontier.json` (frontier.py writes it; `frontier_VIEW.json` for --view=joint or fixed_B) or the CSV. Writes `law.json`
+and `law.png` to `out`, or else beside what it read. Prints a verdict for each panel, how well each rule for n*(C) predicts,
+the law's numbers, and one block for each budget that ends in a command to paste.
 
-One function does all fits. Each form is base + amp g(C), where the shape g rises from 0 to 1 and has at most two
-parameters of its own. For a given shape the best base and amp are linear least squares in closed form, so what remains is
-a search in two dimensions: a grid over the whole box (every grid point is a start), then ever finer grids around the best.
-Nothing can run away, and 200 resampled sweeps are fitted in one go. The law is such a form too, with log2 n for the reward.
+Curves. Each form is base + amp g(C), where the shape g rises from 0 to 1 and has at most two parameters of its own. For a
+given shape the best base and amp are linear least squares in closed form, so what remains is a search in two dimensions: a
+grid over the whole box (every grid point is a start), then ever finer grids around the best. What a form cannot follow is
+added back by a local smoother of its residuals. Both steps are linear in small changes of the data, and `linear_fit` returns
+that linear map: seeds, problems and halves of the samples are carried through it, and that is where all intervals come from.
 
-No standard errors come from the law's residuals. The points n*(C) are samples of a staircase, as many as one cares to
-draw, so errors computed from their number would be fiction. Intervals come from refitting whole resampled sweeps.
+The law. At each budget a polynomial in log2 n goes through the curves: the surface R(log n, log C). The law is the sigmoid
+whose path over this surface earns the most reward, averaged over log C. Its intervals are inverted tests: a value of the
+plateau is inside unless the slope of reward along log n, over the budgets where the plateau counts, differs from zero by more
+than the noise. So flat directions give wide or open intervals, where a bootstrap of the argmax is too sure of itself.
+No errors come from least squares on points n*(C): they are samples of a staircase, as many as one cares to draw.
 
-To use it elsewhere copy it with config.py. Needs numpy; matplotlib for the figure.
+To use it elsewhere copy it with config.py. Needs numpy, scipy for isotonic curves, matplotlib for the figure.
 """
 import csv
 import math
@@ -27,8 +32,8 @@ from config import BadInput, aside, command, config, derive, entry, parse, read_
 
 FORMS = ("sigmoid", "logistic", "exponential")
 K_LAW = (0.5, 50.0)  # bounds of the law's k, per decade of C; the paper prints 50.00 once, surely where its search ended
-LEVEL = (5, 95)      # percentiles of every interval: 90%
-THIN = 3             # the law is fitted to every third budget of the frontier's grid
+LEVEL = 90           # percent of every interval
+WIDTH = 0.15         # decades of C, the width of the local smoother
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -140,34 +145,84 @@ def at_bounds(params, C, top=1.0, box=None):
     return found
 
 
-def choose_form(data):
-    """One form for all curves of a panel, by the error on evaluations that the fit has not seen.
+def smoother(C, w, grid):
+    """Local linear regression in log10 C as a matrix: data (E,) at C -> (G,) at `grid`. Evaluations at C = 0 get no weight."""
+    seen = C > 0
+    x, at = np.log10(np.where(seen, C, 1)), np.log10(grid)
+    width = max(WIDTH, 2 * np.ptp(x[seen]) / len(np.unique(x[seen])))  # two neighbours at least where evaluations are few
+    d = x[None] - at[:, None]
+    kernel = np.exp(-0.5 * (d / width) ** 2) * (w * seen)
+    s0, s1, s2 = (np.sum(kernel * d ** j, 1, keepdims=True) for j in (0, 1, 2))
+    ridge = 1e-3 * width ** 2 * s0  # towards the local mean, where all weight is on one evaluation
+    return kernel * (s2 + ridge - d * s1) / np.maximum(s0 * (s2 + ridge) - s1 ** 2, 1e-300)
 
-    data: list of (C (E,), R (E,)), one for each n. Every second inner budget is held out, then the others (all seeds of a
-    budget together; the two ends stay, so this is interpolation). One form for all n, because curves of different forms
-    cross for reasons of form. It is `sigmoid`, the paper's, unless another has an error that is lower by more than two of
-    its standard errors: the least error alone takes the stiffer form too often, and that shifts the crossings.
-    Returns (form, {form: root mean square held-out error}). With fewer than 8 budgets in some curve nothing can be held
+
+def linear_fit(C, R, w, grid, form="sigmoid", local=True):
+    """Fit a curve and follow its residuals: data R (E,) with weights w (E,) at C -> (params, Y (G,) on `grid`, H (G, E)).
+
+    Y is the form's curve plus, where `local`, the smoothed residuals (Tukey's twicing), not forced to be monotone. H is its
+    derivative by the data, the delta method for the form: the curve of other data R' at the same C is about Y + H (R' - R).
+    A parameter at its bound does not move.
+    """
+    p = fit_curve(C, R, w, form=form)
+    (u0, u1, _), (v0, v1, _) = search_box(form, C)
+    u, v = math.log10(p["C0"]) if form == "sigmoid" else p["C0"], math.log(p["k"])
+    du, dv = 1e-4 * (u1 - u0), 1e-4
+    free_u, free_v = (lo + 0.01 * (hi - lo) < t < hi - 0.01 * (hi - lo) for t, lo, hi in ((u, u0, u1), (v, v0, v1)))
+
+    def jacobian(C):
+        columns = [np.ones_like(C), basis(form, C, u, v)]
+        columns += [p["amp"] * (basis(form, C, u + du, v) - basis(form, C, u - du, v)) / (2 * du)] if free_u else []
+        columns += [p["amp"] * (basis(form, C, u, v + dv) - basis(form, C, u, v - dv)) / (2 * dv)] if free_v else []
+        return np.stack(columns, 1)
+    root = np.sqrt(w)
+    solve = np.linalg.pinv(jacobian(C) * root[:, None], rcond=1e-6) * root  # (parameters, E)
+    K = smoother(C, w, grid) * local
+    H = jacobian(grid) @ solve + K - (K @ jacobian(C)) @ solve
+    return p, curve(p, grid) + K @ (R - curve(p, C)), H
+
+
+def monotone(y, w=None):
+    """The closest rising sequence to y (G,), by least squares: isotonic regression, a curve without a form."""
+    from scipy.optimize import isotonic_regression
+    return isotonic_regression(y, weights=w).x
+
+
+def choose_form(data):
+    """One form for all curves, by the error on evaluations that the fit has not seen: (form, local, {name: rms error}).
+
+    data: list of (C (E,), R (E,), w (E,)), one for each allocation; 12 of them, spread evenly, decide. Every second inner
+    budget is held out, then the others (all seeds of a budget together; the ends stay, so this is interpolation). The form
+    is `sigmoid`, the paper's, unless another has an error that is lower by more than two of its standard errors: the least
+    error alone takes the stiffer form too often. `local`: does it predict better with its residuals smoothed and added.
+    `isotonic`, which has no form, stands beside them as a check. With fewer than 8 budgets in some curve nothing can be held
     out: the form with the fewest parameters, and no errors.
     """
-    if min(len(np.unique(C)) for C, _ in data) < 8:
-        return "exponential", {}
-    squares = {form: [] for form in FORMS}
-    for C, R in data:
+    if min(len(np.unique(C)) for C, _, _ in data) < 8:
+        return "exponential", False, {}
+    squares = {name: [] for name in (*FORMS, "isotonic", *(f"{form} + local" for form in FORMS))}
+    for C, R, w in data[::-(-len(data) // 12)]:
         budgets, rank = np.unique(C, return_inverse=True)
         for fold in (0, 1):
             out = (rank % 2 == fold) & (rank > 0) & (rank < len(budgets) - 1)
+            order, K = np.argsort(C[~out], kind="stable"), smoother(C[~out], w[~out], C[out])
+            at = dict(isotonic=np.interp(C[out], C[~out][order], monotone(R[~out][order], w[~out][order])))
             for form in FORMS:
-                squares[form].append((curve(fit_curve(C[~out], R[~out], form=form), C[out]) - R[out]) ** 2)
-    squares = {form: np.concatenate(e) for form, e in squares.items()}
-    gain = {form: squares["sigmoid"] - e for form, e in squares.items()}  # paired, point by point
+                p = fit_curve(C[~out], R[~out], w[~out], form=form)
+                at[form] = curve(p, C[out])
+                at[f"{form} + local"] = at[form] + K @ (R[~out] - curve(p, C[~out]))
+            for name, y in at.items():
+                squares[name].append(w[out] * (y - R[out]) ** 2)
+    weight = sum(np.sum(w) for _, _, w in data) / sum(len(w) for _, _, w in data)
+    squares = {name: np.concatenate(e) / weight for name, e in squares.items()}
+    gain = {form: squares["sigmoid"] - squares[form] for form in FORMS}  # paired, point by point
     better = [form for form, g in gain.items() if g.mean() > 2 * g.std(ddof=1) / math.sqrt(len(g))]
     best = max(better, key=lambda form: gain[form].mean(), default="sigmoid")
-    return best, {form: math.sqrt(e.mean()) for form, e in squares.items()}
+    return best, bool(squares[f"{best} + local"].mean() < squares[best].mean()), {name: math.sqrt(e.mean()) for name, e in squares.items()}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The law: log2 n* = L / (1 + exp(-k (log10 C - log10 C0))) + b
+# The law from points: log2 n* = L / (1 + exp(-k (log10 C - log10 C0))) + b
 
 def law_bounds(C, log2_n):
     """Search box and upper bound of L + b for a law: C0 within half a decade of the data, n* at most twice the largest."""
@@ -175,34 +230,29 @@ def law_bounds(C, log2_n):
     return ((x.min() - 0.5, x.max() + 0.5, 31), (math.log(K_LAW[0]), math.log(K_LAW[1]), 25)), float(np.max(log2_n)) + 1
 
 
-def fit_law(C, log2_n, like=None):
-    """The law through points: C (E,) and log2 n* (E,), or K resampled paths (K, E) within the bounds of `like` (E,).
-
-    Returns dict(L, k, log10_C0, b, plateau = 2^(L + b)), numbers or arrays (K,).
-    """
-    box, top = law_bounds(C, log2_n if like is None else like)
+def fit_law(C, log2_n):
+    """The law through points C (E,), log2 n* (E,) by least squares -> dict(L, k, log10_C0, b, plateau = 2^(L + b))."""
+    box, top = law_bounds(C, log2_n)
     p = fit_curve(C, log2_n, form="sigmoid", top=top, box=box)
-    return dict(L=p["amp"], k=p["k"], log10_C0=np.log10(p["C0"]), b=p["base"], plateau=2 ** (p["amp"] + p["base"]))
+    return dict(L=p["amp"], k=p["k"], log10_C0=math.log10(p["C0"]), b=p["base"], plateau=2 ** (p["amp"] + p["base"]))
 
 
 def law_at(law, C):
-    """log2 n* that a law's numbers give at C (E,): (E,), or (K, E) where they are arrays (K,)."""
-    p = dict(form="sigmoid", base=law["b"], amp=law["L"], k=law["k"], C0=10 ** np.asarray(law["log10_C0"]))
-    return curve(p, C)
+    """log2 n* that a law's numbers give at C (E,): (E,)."""
+    return curve(dict(form="sigmoid", base=law["b"], amp=law["L"], k=law["k"], C0=10 ** law["log10_C0"]), C)
 
 
-def judge(C, log2_n, law, n=None, largest=None):
-    """Do these points carry a law? Returns (verdict, reason, flags).
+def judge(C, log2_n, law, n=None):
+    """Do points C, log2_n (E,) carry the law fitted to them? Returns (verdict, reason, flags).
 
-    law, flat (one n throughout), not rising, or undetermined. A law has four numbers, so it needs at least three values
-    of n, none of its numbers at a bound, and points on both sides of its bend C0, up to three quarters of the rise at least,
-    or the plateau is a guess. n: the values behind log2_n where that is an average. largest: the largest n that was run;
-    where it is on top at the end, the plateau is the grid's and not the law's.
+    law, flat (one n throughout) or undetermined. A law has four numbers, so it needs three values of n or more, none of
+    its numbers at a bound, and points on both sides of its bend C0, up to three quarters of the rise at least, or the
+    plateau is a guess. n: the values behind log2_n where that is an average.
     """
     n = 2 ** np.asarray(log2_n) if n is None else np.asarray(n)
     levels = len(np.unique(np.round(n, 6)))
     if levels == 1:
-        return "flat", f"n = {n[0]:.0f} is on top at every budget", []
+        return "flat", f"n = {n[0]:.0f} at every budget", []
     box, top = law_bounds(C, log2_n)
     p = dict(form="sigmoid", base=law["b"], amp=law["L"], C0=10 ** law["log10_C0"], k=law["k"])
     flags = [f"plateau above twice the largest n* ({n.max():.0f})" if "asymptote" in f else f
@@ -210,11 +260,9 @@ def judge(C, log2_n, law, n=None, largest=None):
     first, last = shape(p, np.array([C[0], C[-1]]))
     start, end = (f"{n[i]:.0f} at {si(C[i])}" for i in (0, -1))
     if law["L"] * (last - first) < 0.5:
-        return "not rising", f"the trend of n* with C is below half an octave up: {start}, {end}", flags
+        return "undetermined", f"the trend of n* with C is below half an octave up: {start}, {end}", flags
     if levels < 3:
         return "undetermined", f"only {levels} values of n on the frontier, a law with four numbers needs 3 or more", flags
-    if largest and n[-1] > 0.99 * largest:
-        return "undetermined", f"the grid's largest n is on top at the end, {end}: no plateau is seen", ["no plateau seen"]
     if flags:
         return "undetermined", "the data do not determine it: " + ", ".join(flags), flags
     if last < 0.75:
@@ -224,110 +272,351 @@ def judge(C, log2_n, law, n=None, largest=None):
     return "law", f"n* rises, {start}, {end}, and bends inside the data", []
 
 
-def law_of(C, log2_n, resampled=None, n=None, largest=None):
-    """Fit, judge and bound one law: C (E,), log2_n (E,), resampled paths (K, E) or None -> the entry of law.json.
+NUMBERS = ("L", "k", "log10_C0", "b", "plateau")
 
-    n, largest: see judge().
-    A sweep whose resampled copies disagree carries no law: fewer than 80% of them judged `law` makes it undetermined.
-    Each number is dict(value, lo, hi), null unless the verdict is law; an end of an interval at a bound is null too.
-    """
-    C, log2_n, names = np.asarray(C, float), np.asarray(log2_n, float), ("L", "k", "log10_C0", "b", "plateau")
+
+def law_of_points(C, log2_n, n=None):
+    """Fit and judge the law of points: the entry of law.json. Numbers are dict(value, lo, hi), lo and hi null, all null
+    without a law: points alone do not say how sure they are."""
+    C, log2_n = np.asarray(C, float), np.asarray(log2_n, float)
     law = fit_law(C, log2_n)
-    verdict, reason, flags = judge(C, log2_n, law, n, largest)
-    result = dict.fromkeys(names, dict(value=None, lo=None, hi=None))
-    result |= dict(verdict=verdict, reason=reason, flags=flags, support=None, range=[C[0], C[-1]], resampled=None)
-    if resampled is not None and len(resampled):
-        laws = fit_law(C, np.asarray(resampled, float), like=log2_n)
-        each = [{name: laws[name][i] for name in names} for i in range(len(resampled))]
-        verdicts = [judge(C, path, one, largest=largest)[0] for path, one in zip(np.asarray(resampled), each)]
-        result["support"] = verdicts.count(verdict) / len(verdicts)
-        if verdict == "law" and result["support"] < 0.8:
-            verdict = result["verdict"] = "undetermined"
-            result["reason"] = f"only {100 * result['support']:.0f}% of the resampled sweeps carry a law"
-            result["flags"] = ["not stable under resampling"]
-    if verdict == "law":
-        box, top = law_bounds(C, log2_n)
-        ends = dict(k=K_LAW, log10_C0=box[0][:2], plateau=(0, 2 ** top))
-        for name in names:
-            lo = hi = None
-            if result["support"] is not None:
-                lo, hi = (float(x) for x in np.percentile(laws[name], LEVEL))
-                low, high = ends.get(name, (-1e9, 1e9))
-                lo, hi = lo if lo > low + 1e-3 * abs(low) else None, hi if hi < high - 1e-3 * abs(high) else None
-            result[name] = dict(value=float(law[name]), lo=lo, hi=hi)
-        if result["support"] is not None:
-            result["resampled"] = {name: np.round(laws[name], 4) for name in names}
-    return result
+    verdict, reason, flags = judge(C, log2_n, law, n)
+    return {name: dict(value=float(law[name]) if verdict == "law" else None, lo=None, hi=None) for name in NUMBERS} | dict(
+        verdict=verdict, reason=reason, flags=flags, range=[C[0], C[-1]], estimator="points")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The prescription
+# The law from the surface R(log n, log C)
 
-def reward_at(panel, C):
-    """The frontier's reward at C: (point, (K,) of the resampled sweeps or None), or (None, None) where it is not known."""
-    env, again = panel["envelope"], panel.get("resampled")
-    if not env.get("reward") or not env["C"][0] * (1 - 1e-9) <= C <= env["C"][-1] * (1 + 1e-9):
-        return None, None
-    def at(grid, reward):
-        return float(np.interp(math.log(C), np.log(grid), reward))
-    return at(env["C"], env["reward"]), np.array([at(again["C"], r) for r in again["reward"]]) if again else None
+def surface_of(Y, z):
+    """Curves Y (..., N, G) of the n with z = log2 n (N,) -> (..., G, Z), reward on a grid of log2 n, 8 steps an octave.
 
-
-def choose_panel(C, panels):
-    """Which B_p to take at C: the smallest whose frontier is within the noise of the highest. Returns (name, why).
-
-    Panels are compared at C, or at the largest budget that all of them reached if that is less. Within the noise: in 5%
-    or more of the resampled sweeps, which share their problems, it is at least as high. The smallest, because B_p mainly
-    serves stability (paper, section 4.3); frontier.py drops no unstable run, so look at its notes on declining ones.
+    At each budget a polynomial in z, a cubic where there are 4 values of n or more: through 4 of them, by least squares
+    through more, since neighbours in n differ by less than their noise.
     """
-    if len(panels) == 1:
+    fine = np.linspace(z[0], z[-1], round(8 * (z[-1] - z[0])) + 1)
+    degree, middle = min(3, len(z) - 1), z.mean()
+    return np.swapaxes(Y, -1, -2) @ (np.vander(fine - middle, degree + 1) @ np.linalg.pinv(np.vander(z - middle, degree + 1))).T
+
+
+def path_of(c, x):
+    """Law coordinates c (4, ...) = b, L + b, log10 C0, log k -> log2 n* (..., G) at x = log10 C."""
+    b, top, u, v = (a[..., None] for a in c)
+    return b + (top - b) / (1 + np.exp(np.clip(-np.exp(v) * (x - u), -60, 60)))
+
+
+def along(T, place):
+    """Values of the table T (..., G, Z) at fractional places (V, G) of its last axis, linear in between: (..., V, G)."""
+    i = np.clip(place.astype(int), 0, T.shape[-1] - 2)
+    g = np.arange(T.shape[-2])
+    return T[..., g, i] * (1 - place + i) + T[..., g, i + 1] * (place - i)
+
+
+def best_law(T, z, x, name="", values=(None,)):
+    """The law whose path over the surface T (G, Z) has the highest mean reward -> coordinates (4, V) of path_of.
+
+    z: log2 n of the first and last column; x (G,) = log10 C, evenly spaced. name, values (V,): one number of the law (L, k,
+    log10_C0, b, plateau; k as log k) is held at each of the values in turn. b and the plateau stay inside the grid of n.
+    """
+    low = np.array([z[0], z[0], x[0] - 0.3, math.log(K_LAW[0])])
+    high = np.array([z[-1], z[-1], x[-1] + 0.3, math.log(K_LAW[1])])
+    held = dict(b=0, plateau=1, L=1, log10_C0=2, k=3).get(name)
+    shift = name == "L"  # the second coordinate is L and not L + b
+    if shift:
+        low[1], high[1] = 0, z[-1] - z[0]
+    axes = [np.linspace(a, b, m) for a, b, m in zip(low, high, (11, 11, 13, 7))]
+    step, moves = np.array([a[1] - a[0] for a in axes]), [[-1, 0, 1]] * 4
+
+    def score(c):  # (4, ...) -> (...)
+        c = np.array([c[0], c[1] + shift * c[0], c[2], c[3]])
+        place = np.clip(8 * (path_of(c, x) - z[0]), 0, T.shape[1] - 1)
+        inside = (c[1] >= c[0] - 1e-9) & (c[1] <= z[-1] + 1e-9)
+        return np.where(inside, along(T, place).mean(-1), -np.inf)
+    out = []
+    for value in values:
+        grid, trial = list(axes), list(moves)
+        if held is not None:
+            grid[held], trial[held] = np.array([value]), [0]
+        c = np.array([a.ravel() for a in np.meshgrid(*grid, indexing="ij")])
+        c = c[:, score(c).argmax()]
+        d = np.array([a.ravel() for a in np.meshgrid(*trial, indexing="ij")])
+        for i in range(9):
+            near = np.clip(c[:, None] + 0.6 * 0.65 ** i * step[:, None] * d, low[:, None], high[:, None])
+            c = near[:, score(near).argmax()]
+        out.append([c[0], c[1] + shift * c[0], c[2], c[3]])
+    return np.array(out).T
+
+
+def half_width(noise):
+    """Noise (K, ...) around an estimate -> half the width of its 90% interval (...), symmetric."""
+    return np.percentile(np.abs(noise), LEVEL, axis=0)
+
+
+def invert(values, statistic, half, at):
+    """The interval of values (V,) around `at` whose statistic (V,) is no further from zero than `half` (V,).
+
+    The statistic falls from positive to negative. Returns (lo, hi), None for an end that the data leave open.
+    """
+    t = statistic / np.maximum(half, 1e-12)
+    lo, hi = np.flatnonzero((values <= at) & (t > 1)), np.flatnonzero((values >= at) & (t < -1))
+    def edge(i, j, level):  # where t passes `level` between i (outside) and j (inside)
+        return values[i] + (values[j] - values[i]) * np.clip((t[i] - level) / ((t[i] - t[j]) or 1), 0, 1)
+    return (float(edge(lo[-1], lo[-1] + 1, 1)) if len(lo) and lo[-1] + 1 < len(t) else float(at) if len(lo) else None,
+            float(edge(hi[0], hi[0] - 1, -1)) if len(hi) and hi[0] > 0 else float(at) if len(hi) else None)
+
+
+def law_of_surface(surface, intervals=NUMBERS):
+    """Fit the law to a panel's surface -> dict of its numbers, each dict(value, lo, hi, flag), and its path n*(C) to 5 times the budgets.
+
+    surface: dict(C (G,), ns (N,), Y (N, G), noise (K, N, G)), from frontier.json. For each number: the others are fitted
+    again at each of its values, and the slope of the surface along log n, weighted by how much the path moves with the
+    number, is tested against zero. An end of an interval is null where no value in the grid of n, or within 0.3 decades of
+    the budgets, is rejected; `flag` names a value at its bound.
+    """
+    x, z = np.log10(surface["C"]), np.log2(surface["ns"])
+    Y = np.asarray(surface["Y"], float)
+    noise = np.asarray(surface["noise"], float).reshape(-1, *Y.shape)  # no draws are an empty list in JSON
+    T, wiggle = surface_of(Y, z), surface_of(noise, z)
+    slope, wiggle = np.gradient(T, 1 / 8, axis=-1), np.gradient(wiggle, 1 / 8, axis=-1) if len(noise) else None
+    best = best_law(T, z, x)[:, 0]
+    point = dict(b=best[0], plateau=best[1], L=best[1] - best[0], log10_C0=best[2], k=best[3])
+    octaves, log_k = z[-1] - z[0], np.log(K_LAW)
+    bounds = dict(b=(z[0], z[-1]), plateau=(z[0], z[-1]), L=(0, octaves), log10_C0=(x[0] - 0.3, x[-1] + 0.3), k=log_k)
+    out = {}
+    for name in NUMBERS:
+        lo = hi = None
+        if len(noise) and name in intervals:
+            values = np.linspace(*bounds[name], 8 * round(octaves) + 1 if name in ("b", "plateau", "L") else 25)
+            c = best_law(T, z, x, name, values)  # (4, V)
+            other = c.copy()  # the same law a little further along this number; L and the plateau both lift the top
+            other[dict(b=0, plateau=1, L=1, log10_C0=2, k=3)[name]] += 0.02
+            path = path_of(c, x)
+            place, weight = np.clip(8 * (path - z[0]), 0, T.shape[1] - 1), (path_of(other, x) - path) / 0.02  # (V, G)
+            statistic = (along(slope, place) * weight).mean(-1)
+            lo, hi = invert(values, statistic, half_width((along(wiggle, place) * weight).mean(-1)), point[name])
+        low, high = bounds[name]
+        edge = "lower" if point[name] < low + 0.02 * (high - low) else "upper" if point[name] > high - 0.02 * (high - low) else ""
+        as_n = {"plateau": lambda v: 2 ** v, "k": math.exp}.get(name, float)
+        out[name] = {key: None if v is None else float(as_n(v)) for key, v in dict(value=point[name], lo=lo, hi=hi).items()}
+        out[name]["flag"] = f"{name} at its {edge} bound {as_n(bounds[name][int(edge == 'upper')]):.3g}" if edge else ""
+    far = np.linspace(x[0], x[-1] + math.log10(5), 60)
+    return out | dict(path=dict(C=10 ** far, log2_n=path_of(best, far)))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The verdict on a sweep
+
+def told_apart(Y, noise, level=LEVEL):
+    """The model confidence set: estimates Y (N,) with noise (K, N) -> mask (N,) of those not told from the best.
+
+    An estimate is out where it lies below the highest by more than c of the standard errors of that difference; c is the
+    percentile `level` of the largest such ratio that noise alone makes, so it counts how many were compared.
+    """
+    top = int(np.argmax(Y))
+    if not len(noise):
+        return np.arange(len(Y)) == top
+    gap = noise - noise[:, [top]]
+    error = np.maximum(gap.std(0), 1e-12)
+    c = np.percentile((gap / error)[:, np.arange(len(Y)) != top].max(1), level) if len(Y) > 1 else 0
+    return (Y[top] - Y <= c * error) | (np.arange(len(Y)) == top)
+
+
+def verdict_of(surface, delta):
+    """law, flat or undetermined, with the evidence: dict(verdict, reason, sets, constant, regret, regret_upper).
+
+    law: n* rises. The budgets that all n reached are cut into three parts, evenly in log C. In each the n not told from the
+    best are found, at a level that makes all three sets hold together in 95% of sweeps; a law is shown where one part's set
+    lies wholly below a later part's. flat: one n loses less than `delta` reward against the best n at each budget, in each
+    part on average, at the upper end of a one-sided 95% interval. Both can hold; then it is flat, for that n will do.
+    """
+    ns, Y = list(surface["ns"]), np.asarray(surface["Y"], float)
+    noise = np.asarray(surface["noise"], float).reshape(-1, *Y.shape)
+    parts = np.array_split(np.arange(Y.shape[1]), 3)
+    # one in twenty sweeps may be wrong somewhere in three sets: 100 - 5 / 3
+    sets = [[n for n, ok in zip(ns, told_apart(Y[:, g].mean(1), noise[:, :, g].mean(2), 98.3)) if ok] for g in parts]
+    def worst(Y):  # (..., N, G) -> (..., N), the part where a constant n loses most
+        loss = Y.max(-2, keepdims=True) - Y
+        return np.max([loss[..., g].mean(-1) for g in parts], 0)
+    regret, again = worst(Y), worst(Y + noise)  # (N,), (K, N); the maximum of noise only adds to it
+    upper = np.percentile(again, 95, axis=0) if len(noise) else np.full(len(ns), np.inf)
+    i = int(np.argmin(upper)) if len(noise) else int(np.argmin(regret))
+    out = dict(sets=[dict(C=[surface["C"][g[0]], surface["C"][g[-1]]], ns=s) for g, s in zip(parts, sets)],
+               constant=ns[i], regret=regret[i], regret_upper=upper[i] if len(noise) else None)
+    said = ", ".join(f"{{{', '.join(map(str, s))}}}" for s in sets)
+    constant = f"n = {ns[i]} throughout loses {regret[i]:.3f} of reward in the third where it loses most"
+    if len(noise):
+        constant += f" (below {upper[i]:.3f}, 95%)"
+    rises = len(noise) and any(max(a) < min(b) for j, a in enumerate(sets) for b in sets[j + 1:])
+    falls = len(noise) and any(min(a) > max(b) for j, a in enumerate(sets) for b in sets[j + 1:])
+    evidence = f"n not told from the best in the first, middle and last third of log C: {said}; {constant}"
+    if len(ns) == 1:
+        return out | dict(verdict="undetermined", reason="the sweep has one n only, there is nothing to compare")
+    if not len(noise):
+        return out | dict(verdict="undetermined", reason=f"no intervals (boot=0); {constant}")
+    if upper[i] < delta:
+        return out | dict(verdict="flat", reason=f"{constant}, less than delta = {delta:g}" + ("; n* does rise" if rises else ""))
+    if rises and not falls:
+        return out | dict(verdict="law", reason=f"n* rises: {evidence}")
+    return out | dict(verdict="undetermined", reason=("n* falls: " if falls else "no rise of n* is shown, nor that one n will do: ") + evidence)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Rules for n*(C), from the simplest on, and how well they predict
+
+def sigmoid_rule(C, y):
+    law = fit_law(C, y)
+    return lambda at: law_at(law, at)
+
+
+def line_rule(C, y):
+    a, b = np.polyfit(np.log2(C), y, 1)
+    return lambda at: a * np.log2(at) + b
+
+
+# each: points C (E,), y = log2 n* (E,) -> a function of C (F,) that predicts log2 n* (F,)
+RULES = {
+    "constant n": lambda C, y: lambda at, values=np.unique(y, return_counts=True): np.full(len(at), values[0][values[1].argmax()]),
+    "last n": lambda C, y: lambda at: np.full(len(at), y[-1]),
+    "constant M": lambda C, y: lambda at: np.log2(at) + np.mean(y - np.log2(C)),  # C = B_p n M, so n goes with C
+    "log-linear": line_rule,
+    "isotonic": lambda C, y: lambda at, rising=monotone(y): np.interp(at, C, rising),
+    "sigmoid": sigmoid_rule,
+}
+
+
+def simplest(scores, error):
+    """The first of the rules, from the simplest on, within one standard error of the best: (name, best, why).
+
+    scores {name: (U,)}: a loss in each of U held-out units; error: `units` says what they are, for the text. The standard
+    error is that of the difference to the best rule, paired over units.
+    """
+    best = min(scores, key=lambda name: np.mean(scores[name]))
+    for name, loss in scores.items():
+        gap = np.asarray(loss) - scores[best]
+        se = gap.std(ddof=1) / math.sqrt(len(gap)) if len(gap) > 1 else 0.0
+        if gap.mean() <= se + 1e-12:
+            why = "the best" if name == best else f"the simplest within one standard error ({se:.4f}, {error}) of the best, {best}"
+            return name, best, why
+    return best, best, "the best"
+
+
+def predict_points(C, y):
+    """How well each rule predicts points C, y = log2 n* (E,) from those up to C/2, C/4 and C/8: the paper's own question.
+
+    Returns ([dict(rule, factor, octaves)], recommended, why): mean absolute error in octaves over the targets that have 5
+    points or more in what the rule saw. Predictions stay between the smallest and four times the largest n seen.
+    """
+    errors = {name: {} for name in RULES}
+    for factor in (2, 4, 8):
+        for j in range(len(C)):
+            seen = C <= C[j] / factor * (1 + 1e-9)
+            if len(np.unique(C[seen])) >= 5:
+                for name, rule in RULES.items():
+                    guess = np.clip(rule(C[seen], y[seen])(C[[j]])[0], y[seen].min(), y[seen].max() + 2)
+                    errors[name].setdefault(factor, []).append(abs(guess - y[j]))
+    if not errors["last n"]:
+        return [], None, "too few points to predict any from those at half their budget"
+    rows = [dict(rule=name, factor=f, octaves=float(np.mean(e))) for name, by in errors.items() for f, e in by.items()]
+    name, _, why = simplest({name: np.concatenate(list(by.values())) for name, by in errors.items()}, "over the points, which err together")
+    return rows, name, why
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A panel's law and the prescription
+
+def law_of_panel(panel, delta):
+    """The entry of law.json for a panel of frontier.json: the verdict with its evidence, the law's numbers, flags.
+
+    The numbers are null unless the verdict is law, and one at its bound is null with a flag: the data do not determine it.
+    """
+    surface = panel["surface"]
+    out = dict(range=panel["range"], flags=[], estimator="envelope", path=None) | {
+        name: dict(value=None, lo=None, hi=None) for name in NUMBERS}
+    if surface is None:
+        return out | dict(verdict="undetermined", reason="the runs of all n share less than a factor 4 of budgets")
+    out |= verdict_of(surface, delta)
+    if surface["left_out"]:
+        out["flags"].append(f"n = {', '.join(map(str, surface['left_out']))} left out of the law: their runs end early")
+    if len(surface["ns"]) >= 3:
+        fit = law_of_surface(surface, NUMBERS if out["verdict"] == "law" else ())
+        out["path"] = fit["path"]
+        if out["verdict"] == "law":
+            out["flags"] += [fit[name]["flag"] for name in NUMBERS if fit[name]["flag"]]
+            for name in NUMBERS:
+                out[name] = dict(fit[name], value=None if fit[name]["flag"] else fit[name]["value"])
+    elif out["verdict"] == "law":
+        out["flags"].append("two values of n: a law with four numbers needs 3 or more")
+    return out
+
+
+def at_budget(C, panel, key):
+    """A series of the panel's frontier at C, linear in log C; None where it is not known."""
+    env = panel["envelope"]
+    if not env.get(key) or not env["C"][0] * (1 - 1e-9) <= C <= env["C"][-1] * (1 + 1e-9):
+        return None
+    return float(np.interp(math.log(C), np.log(env["C"]), np.array(env[key], float)))
+
+
+def choose_panel(C, front):
+    """Which panel to take at C: the smallest B_p among those not told from the best at this budget. Returns (name, why).
+
+    Budgets are those of the table of options; above the largest it is the largest. The smallest, because B_p mainly serves
+    stability (paper, section 4.3); frontier.py drops no unstable run, so look at its notes on declining ones.
+    """
+    panels = front["panels"]
+    if len(panels) == 1 or not front.get("options"):
         return next(iter(panels)), ""
-    common = min(C, min(p["envelope"]["C"][-1] for p in panels.values()))
-    common = max(common, max(p["envelope"]["C"][0] for p in panels.values()))
-    known = {name: reward_at(p, common) for name, p in panels.items()}
-    known = {name: r for name, r in known.items() if r[0] is not None} or {next(iter(panels)): (0.0, None)}
-    best = max(known, key=lambda name: known[name][0])
-    near = [name for name, (_, each) in known.items()
-            if name == best or each is not None and np.percentile(known[best][1] - each, LEVEL[0]) <= 0]
-    take = min(near, key=lambda name: panels[name]["B_p"])
-    if len(near) == 1:
-        return take, f"its frontier is the highest at C = {si(common)}"
-    return take, f"the smallest of {', '.join(near)}, which the noise does not separate at C = {si(common)}"
+    at = min(front["options"], key=lambda o: abs(math.log(o["C"] / C)))
+    sizes = sorted({row["B_p"] for row in at["rows"] if not row["told"]})
+    name = next((name for name, panel in panels.items() if panel["B_p"] == sizes[0]), next(iter(panels)))
+    if len(sizes) == 1:
+        return name, f"it has the best cell at C = {si(at['C'])}"
+    return name, f"the smallest of {', '.join(map(str, sizes))}, which the noise does not separate at C = {si(at['C'])}"
 
 
 def prescribe(C, front, laws):
     """What to run with a budget C (in the unit of the sweep): dict(B_p, n, M, lr, recipe, expected reward, command, ...).
 
-    front: the content of frontier.json; laws: {panel: entry of law_of}. Inside the budgets that were run, n is the one on
-    top of the frontier; above them the law's, to the nearest power of 2, and without a law the last observed n, and
-    `caveat` says so. n is capped by B_max and by C. Raises BadInput where C does not buy one update.
+    front: the content of frontier.json; laws: {panel: entry of law_of_panel}. Inside the budgets that were run, n is the one
+    on top of the frontier; above them it is what the rule says that predicted best, to the nearest power of 2. n is capped
+    by B_max and by C. Raises BadInput where C does not buy one update.
     """
-    name, why = choose_panel(C, front["panels"])
+    name, why = choose_panel(C, front)
     panel, law, cfg, caveat = front["panels"][name], laws[name], front["config"], []
     env, B_p = panel["envelope"], panel["B_p"]
     lo, hi = env["C"][0], env["C"][-1]
     observed = lo * (1 - 1e-9) <= C <= hi * (1 + 1e-9)
-    own = "ns" in panel  # False: points from anywhere, each with an error of its own, so that a law through them is better
-    if law["verdict"] == "law" and (C > hi and not observed or not own):
-        numbers = {key: law[key]["value"] for key in ("L", "k", "log10_C0", "b")}
-        n, by = 2 ** float(law_at(numbers, np.array([C]))[0]), "the law"
-        if own and n < 0.7 * env["n"][-1]:
-            caveat.append(f"the law lies below n = {env['n'][-1]}, which was on top at {si(hi)}: see what is near it there")
-    elif observed:
-        i = int(np.searchsorted(env["C"], C * (1 + 1e-9), side="right")) - 1
-        n, by = env["n"][max(i, 0)], f"the {'frontier' if own else 'points'} at this budget"
+    own = "ns" in panel  # False: points from anywhere
+    i = int(np.clip(np.searchsorted(env["C"], C * (1 + 1e-9), side="right") - 1, 0, len(env["C"]) - 1))
+    if B_p is None:  # best over B_p: that of the pair on top
+        B_p = int(env["B_p"][i])
+    rule, expected = panel["prediction"]["recommended"], None
+    if observed and own:
+        n, by = env["n"][i], "the frontier at this budget"
     elif C < lo:
         n, by = env["n"][0], f"the smallest budget observed, {si(lo)}"
+    elif law["verdict"] == "flat" and own:
+        n, by = law["constant"], "the verdict flat: one n at every budget"
+    elif not own and law["verdict"] == "law":
+        n, by = 2 ** float(law_at({key: law[key]["value"] for key in NUMBERS[:4]}, np.array([C]))[0]), "the law"
+    elif rule:
+        n = 2 ** float(RULES[rule](np.array(env["C"]), np.log2(env["n"]))(np.array([C]))[0])
+        by = f"the rule `{rule}`, which predicts best here ({panel['prediction']['why']})"
+        tried = [r for r in panel["prediction"]["rows"] if r["rule"] == rule and "regret" in r]
+        if tried:
+            near = min(tried, key=lambda r: abs(r["factor"] - C / hi))
+            expected = f"predicting {near['factor']} times ahead, `{rule}` lost {near['regret']:.3f} of reward here"
     else:
         n, by = env["n"][-1], f"the last observed n*, at {si(hi)}"
-        caveat.append(f"no law ({law['verdict']}: {law['reason']}), so n* may be another at this budget")
     if not observed:
-        caveat.insert(0, f"extrapolated: the data cover {si(lo)} to {si(hi)}")
+        caveat.append(f"extrapolated: the data cover {si(lo)} to {si(hi)}")
+        if law["verdict"] == "undetermined":
+            caveat.append("no law (undetermined), so n* may be another at this budget")
     if panel.get("edge") and C >= 0.99 * hi:
         caveat.append(panel["edge"]["text"])
 
     rollouts = int(C / panel.get("per_rollout", 1))
-    n = int(n) if own and by != "the law" else 2 ** round(math.log2(n))  # an n that was run, or the nearest power of 2
+    n = int(n) if own and n in panel["ns"] else 2 ** round(math.log2(n))  # an n that was run, or the nearest power of 2
     cap = min(cfg["B_max"] or math.inf, rollouts) // B_p
     if n > cap:
         caveat.append(f"n = {n} capped by {'B_max' if rollouts > cap * B_p + B_p else 'the budget'}")
@@ -335,13 +624,34 @@ def prescribe(C, front, laws):
     if n < 2:
         raise BadInput(f"--C={C:g}: below one update of B_p = {B_p} problems with n = 2")
     run = dict(cfg, B_p=B_p, n=n, C=rollouts)
-    reward, each = reward_at(panel, C)
     near = [a["set"] for a in panel.get("near", ()) if observed and a["C"] <= C * (1 + 1e-9)]
-    derived = derive(run)
+    derived, surface = derive(run), panel.get("surface")
+    regret = None
+    if observed and own and surface and surface["noise"] and n in surface["ns"]:
+        j = int(np.abs(np.log(np.array(surface["C"]) / C)).argmin())
+        Y = np.array(surface["Y"])[:, j] + np.array(surface["noise"])[:, :, j]  # (K, N)
+        regret = float(np.percentile(Y.max(1) - Y[:, surface["ns"].index(n)], 95))
+    interval = [at_budget(C, panel, end) for end in ("lo", "hi")]
     return dict(C=C, B_p=B_p, n=n, M=derived["M"], lr=derived["lr"], recipe=cfg["recipe"], panel=name, why_B_p=why, by=by,
                 status="observed" if observed else "extrapolated", caveat=caveat, near=near[-1] if near else None,
-                reward=reward, interval=None if each is None else [float(x) for x in np.percentile(each, LEVEL)],
-                command=command(run))
+                reward=at_budget(C, panel, "reward"), interval=None if interval[0] is None else interval, regret=regret,
+                expected=expected, next=what_next(panel, near[-1] if near else (), n, front) if own else None, command=command(run))
+
+
+def what_next(panel, near, n, front):
+    """The runs that would make the answer surer, as text: the cell beyond the grid's edge, else seeds of what is not told apart."""
+    if panel.get("edge") and panel["edge"]["add"]:
+        return "add B_p = {B_p}, n = {n}: the best n is at the grid's edge".format(**panel["edge"]["add"])
+    rows = [r for r in front["options"][0]["rows"] if r["B_p"] == panel["B_p"] and r["n"] in near and r["n"] != n and r["half"]] if front.get("options") else []
+    if not rows:
+        return None
+    S, row = len(panel["seeds"]), max(rows, key=lambda r: r["gap"])
+    names = ", ".join(str(m) for m in sorted({n, *(r["n"] for r in rows)}))
+    if S == 1:
+        return f"a second and third seed of n = {names}: with one, the variation from run to run is not known"
+    more = math.ceil(S * (row["half"] / row["gap"]) ** 2) if row["gap"] > 0 else math.inf
+    far = f"about {more} seeds in all to tell n = {row['n']} from n = {n}" if more < 100 else f"n = {row['n']} and {n} are too close to tell apart"
+    return f"more seeds of n = {names} ({far})"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -387,116 +697,119 @@ def read_points(path, cfg):
     C, n = np.array(sorted(points)).T if points else (np.zeros(0), np.zeros(0))
     if len(np.unique(C)) < 5:
         raise BadInput(f"--points={path}: {len(np.unique(C))} different budgets C, a law with four numbers needs 5 or more")
-    panel = dict(B_p=cfg["B_p"], envelope=dict(C=list(C), n=list(n), reward=None), switches=[])
-    return dict(config=cfg, unit=cfg["unit"], metric="", covers="none, points alone do not say how sure they are",
+    rows, rule, why = predict_points(C, np.log2(n))
+    panel = dict(B_p=cfg["B_p"], envelope=dict(C=list(C), n=list(n)), switches=[], prediction=dict(rows=rows, recommended=rule, why=why))
+    return dict(config=cfg, unit=cfg["unit"], label="", covers="none, points alone do not say how sure they are",
                 budget=C[-1], panels={f"B_p={cfg['B_p']}": panel})
 
 
-def panel_laws(panel):
-    """The laws of a panel of frontier.json by both estimators: (from `envelope`, with intervals; from `records`, or None).
-
-    Where the curve on top ends because its runs do, what follows is not a crossing: the law uses the budgets before it.
-    """
-    thin, ns = (THIN, panel["ns"]) if "ns" in panel else (1, [None])  # points of a CSV are used as they are
-    C, n = np.array(panel["envelope"]["C"])[::thin], np.array(panel["envelope"]["n"], float)[::thin]
-    ends = [s["C"] for s in panel["switches"] if s.get("why") == "ends"]
-    keep = C < min(ends, default=math.inf)
-    paths = (panel.get("resampled") or {}).get("log2_n")
-    law = law_of(C[keep], np.log2(n[keep]), np.array(paths, float)[:, keep] if paths else None, largest=ns[-1])
-    if "ns" in panel and len(ns) == 1:
-        law |= dict(verdict="undetermined", reason="the sweep has one n only, there is nothing to compare", flags=["one n"])
-    if law["verdict"] == "law" and n[0] == ns[0]:
-        law["flags"] = law["flags"] + [f"b rests on the smallest n of the grid, {ns[0]}"]
-    if ends:
-        law["flags"] = law["flags"] + [f"budgets from {si(min(ends))} on left out: the runs on top end there"]
-    records = panel.get("records")
-    if not records or len(records["C"]) < 5:
-        return law, None
-    return law, law_of(records["C"], records["log2_n_mean"], n=records["n"], largest=ns[-1])
-
-
 def say(law):
-    """A law in one or two lines of text."""
+    """A law or its absence in a few lines of text."""
     if law["verdict"] != "law":
-        return f"no law, {law['verdict']}: {law['reason']}"
+        return f"{law['verdict']}: {law['reason']}"
+
     def number(name, digits):
         v = law[name]
-        if law["support"] is None:
+        if v["value"] is None:
+            return "?"
+        if law["estimator"] == "points":
             return f"{v['value']:.{digits}f}"
         lo, hi = (f"{x:.{digits}f}" if x is not None else "open" for x in (v["lo"], v["hi"]))
         return f"{v['value']:.{digits}f} [{lo}, {hi}]"
     L, k, C0, b = (number(name, 2) for name in ("L", "k", "log10_C0", "b"))
-    text = f"log2 n* = {L} / (1 + exp(-{k} (log10 C - {C0}))) + {b}\n  plateau n* = {number('plateau', 0)}"
-    return text if law["support"] is None else f"{text}; {100 * law['support']:.0f}% of the resampled sweeps carry a law"
+    text = f"law: {law['reason']}\n  log2 n* = {L} / (1 + exp(-{k} (log10 C - {C0}))) + {b}\n  plateau n* = {number('plateau', 0)}"
+    return text + "".join(f"\n  not determined: {flag}" for flag in law["flags"])
+
+
+def say_rules(prediction, by_n):
+    """How the rules predict, as a table: regret in reward (or only octaves, for points) by how far ahead."""
+    rows = prediction["rows"]
+    if not rows:
+        return f"  predictions: {prediction['why']}"
+    factors = sorted({r["factor"] for r in rows})
+    text = [f"  predicting n* from budgets up to C/{', C/'.join(map(str, factors))}" + (f", {prediction['judged']}" if by_n else "")
+            + (": regret in points of reward (octaves of n)" if by_n else ": error in octaves of n")]
+    for rule in RULES:
+        cells = [next(r for r in rows if r["rule"] == rule and r["factor"] == f) for f in factors]
+        text.append(f"    {rule:>10}  " + "   ".join(f"{100 * r['regret']:6.2f} ({r['octaves']:.1f})" if by_n else f"{r['octaves']:6.2f}" for r in cells))
+    return "\n".join(text + [f"    recommended: {prediction['recommended']}, {prediction['why']}"])
 
 
 def report(p, front, label):
     """A prescription as a block of text that ends in a command to paste."""
-    reward = "" if p["reward"] is None else f"; {front['metric']} {p['reward']:.3f}" + (
+    reward = "" if p["reward"] is None else f"; {front['label']} {p['reward']:.3f}" + (
         " [{:.3f}, {:.3f}]".format(*p["interval"]) if p["interval"] else "")
     lines = [f"C = {si(p['C'])} {front['unit']} ({label}{p['status']})",
              f"  B_p = {p['B_p']}, n = {p['n']}, M = {p['M']}, lr = {p['lr']:.3g}, recipe {p['recipe']}{reward}",
              f"  n from {p['by']}" + (f"; B_p: {p['why_B_p']}" if p["why_B_p"] else "")]
     if p["near"] and len(p["near"]) > 1:
         lines.append(f"  not told from the best at this budget: n = {', '.join(map(str, p['near']))}")
-    return "\n".join(lines + [f"  caution: {c}" for c in p["caveat"]] + [f"  {p['command']}"])
+    if p["regret"] is not None:
+        lines.append(f"  if another n is better, it is so by less than {p['regret']:.3f} (95%)")
+    lines += [f"  {p['expected']}"] if p["expected"] else []
+    lines += [f"  caution: {c}" for c in p["caveat"]] + ([f"  to be surer: {p['next']}"] if p["next"] else [])
+    return "\n".join([*lines, f"  {p['command']}"])
 
 
 def figure(front, laws, prescriptions, path):
-    """law.png: n*(C) by both estimators, the law with its band or the reason why there is none, and what lies beyond."""
+    """law.png: n*(C) by both estimators, the law or the reason why there is none, and what lies beyond."""
     import matplotlib
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
     panels, cols = front["panels"], min(len(front["panels"]), 2)
     rows = -(-len(panels) // cols)
-    fig, axes = plt.subplots(rows, cols, figsize=(10.7, 1.7 + 4.2 * rows), squeeze=False, layout="constrained")
+    fig, axes = plt.subplots(rows, cols, figsize=(10.7, 2.0 + 4.4 * rows), squeeze=False, layout="constrained")
     for ax in axes.flat[len(panels):]:
         ax.set_visible(False)
-    heights = [r for panel in panels.values() for r in panel["envelope"]["reward"] or ()]
-    norm = matplotlib.colors.Normalize(min(heights, default=0), max(heights, default=1))
     for ax, (name, panel) in zip(axes.flat, panels.items()):
         env, law, records = panel["envelope"], laws[name], panel.get("records")
-        C, n = np.array(env["C"]), np.array(env["n"])
-        far = max([4 * C[-1]] + [p["C"] for p in prescriptions]) * 1.15
+        C, n = np.array(env["C"]), np.array(env["n"], float)
+        stars = [p for p in prescriptions if p["panel"] == name]
+        far, high = max([4 * C[-1]] + [p["C"] for p in stars]) * 1.15, max([n.max()] + [p["n"] for p in stars])
+        x = np.geomspace(C[0], far, 300)
+        if panel.get("near"):
+            ax.plot(*zip(*[(a["C"], m) for a in panel["near"] for m in a["set"]]), "s", color="0.82", ms=7, label="n not told from the best")
         if records:
-            ax.plot(records["C"], 2 ** np.array(records["log2_n_mean"]), "D", ms=4.5, mfc="none", mec="0.45",
-                    label="records: running average of n")
-        ax.scatter(C, n, c=env["reward"] or "C0", norm=norm if env["reward"] else None, s=22, zorder=3,
-                   label="envelope: n on top" if env["reward"] else "points")
-        text = f"no law, {law['verdict']}: {law['reason']}"
+            ax.plot(records["C"], 2 ** np.array(records["log2_n_mean"]), "D", ms=4.5, mfc="none", mec="C1", label="records: running average of n")
+        ax.plot(C, n, "o", color="C0", ms=4, zorder=3, label="envelope: n on top" if "ns" in panel else "points")
+        M = np.exp(np.mean(np.log(C) - np.log(n)))  # up to B_p
+        ax.plot(x, x / M, color="0.45", lw=1.2, ls=(0, (4, 2, 1, 2)), label="constant M", zorder=1)
+        text = f"{law['verdict']}: {law['reason'].split(':')[0]}"
         if law["verdict"] == "law":
-            x = np.geomspace(C[0], far, 300)
-            numbers = {key: law[key]["value"] for key in ("L", "k", "log10_C0", "b", "plateau")}
-            text = "law: L {L:.2f}, k {k:.2f}, log10 C0 {log10_C0:.2f}, b {b:.2f}, plateau {plateau:.0f}".format(**numbers)
-            if law["resampled"]:
-                lo, hi = np.percentile(law_at({key: np.array(v) for key, v in law["resampled"].items()}, x), LEVEL, axis=0)
-                ax.fill_between(x, 2 ** lo, 2 ** hi, color="C3", alpha=0.15, lw=0, label="90% band of the law")
+            if law["estimator"] == "points":
+                numbers = {key: law[key]["value"] for key in NUMBERS}
+                y = law_at(numbers, x)
+                text = "law: L {L:.2f}, k {k:.2f}, log10 C0 {log10_C0:.2f}, b {b:.2f}, plateau {plateau:.0f}".format(**numbers)
+            elif law["path"]:
+                y = np.interp(np.log(x), np.log(law["path"]["C"]), law["path"]["log2_n"], left=np.nan, right=np.nan)
+                text = "law: n* rises; " + ", ".join(
+                    f"{key} {'?' if law[key]['value'] is None else format(law[key]['value'], '.3g')}" for key in NUMBERS)
+                lo, hi = law["plateau"]["lo"], law["plateau"]["hi"]
+                if lo or hi:
+                    ax.axhspan(lo or n.min() / 3, hi or high * 3, color="C3", alpha=0.10, lw=0, label="90% interval of the plateau")
+            else:
+                y = np.full(len(x), np.nan)
             for part, style, label in ((x <= C[-1], "-", "law"), (x > C[-1], "--", "law, extrapolated")):
-                ax.plot(x[part], 2 ** law_at(numbers, x[part]), color="C3", lw=2.2, ls=style, label=label)
-            ax.axhline(numbers["plateau"], color="C3", lw=0.8, ls=":", label="its plateau")
+                ax.plot(x[part], 2 ** y[part], color="C3", lw=2.2, ls=style, label=label)
         for status, fill in (("observed", "C1"), ("extrapolated", "white")):
-            stars = [(p["C"], p["n"]) for p in prescriptions if p["panel"] == name and p["status"] == status]
-            if stars:
-                ax.plot(*zip(*stars), "*", ms=13, mfc=fill, mec="C1", zorder=4, label=f"prescribed, {status}")
+            at = [(p["C"], p["n"]) for p in stars if p["status"] == status]
+            if at:
+                ax.plot(*zip(*at), "*", ms=13, mfc=fill, mec="C1", zorder=4, label=f"prescribed, {status}")
         ax.axvspan(C[-1], far, color="0.5", alpha=0.13, lw=0)
         ax.text(math.sqrt(C[-1] * far), n.min() / 2.7, "extrapolated", ha="center", va="bottom", fontsize=9, color="0.3")
-        ax.set(xscale="log", yscale="log", xlim=(C[0] / 1.2, far), ylim=(n.min() / 3, n.max() * 3),
-               ylabel="compute-optimal n*(C)",
-               xlabel="rollouts C = $B_p\\,n\\,M$" if front["unit"] == "rollouts" else "training tokens C")
-        ax.set_title(f"{name.replace('B_p', '$B_p$')}\n{wrap(text, 112 // cols)}", fontsize=9.5,
-                     color="C3" if law["verdict"] != "law" else "black")
-        marks = 2.0 ** np.arange(math.floor(math.log2(n.min() / 2)), math.ceil(math.log2(n.max() * 2)) + 1)
+        ax.set(xscale="log", yscale="log", xlim=(C[0] / 1.2, far), ylim=(n.min() / 3, high * 3), ylabel="compute-optimal n*",
+               xlabel={"updates": "updates M", "tokens": "training tokens C", "gpu_hours": "GPU-hours of training C"}.get(
+                   "updates" if front.get("view") == "fixed_B" else front["unit"], "rollouts C = $B_p\\,n\\,M$"))
+        ax.set_title(f"{name.replace('B_p', '$B_p$')}\n{wrap(text, 112 // cols)}", fontsize=9.5)
+        marks = 2.0 ** np.arange(math.floor(math.log2(n.min() / 2)), math.ceil(math.log2(high * 2)) + 1)
         ax.set_yticks(marks, [f"{m:g}" for m in marks])
         ax.minorticks_off()
         budget_ticks(ax, C[0], far)
         ax.grid(alpha=0.25)
-    if heights:
-        fig.colorbar(matplotlib.cm.ScalarMappable(norm), ax=axes, pad=0.01, aspect=25 * rows,
-                     label=f"validation {front['metric']} on the frontier")
     named = {label: handle for ax in axes.flat for handle, label in zip(*ax.get_legend_handles_labels())}
     fig.legend(named.values(), named.keys(), loc="outside lower center", fontsize=9, ncols=4)
-    of = f" for validation {front['metric']}" if front["metric"] else ""
-    fig.suptitle(f"The law n*(C){of}\n" + wrap("Intervals: " + front["covers"], 125), fontsize=10.5)
+    of = f" for {front['label']}, {len(front['runs_used'])} runs used" if front["label"] else ""
+    fig.suptitle(f"n*(C){of}\n" + wrap("Intervals: " + front["covers"], 125), fontsize=10.5)
     with aside(path) as part:
         fig.savefig(part, dpi=150)
     plt.close(fig)
@@ -513,14 +826,23 @@ def main(argv):
         front, out = read_points(cfg["points"], cfg), Path(cfg["out"] or Path(cfg["points"]).parent)
     else:
         out = Path(cfg["out"] or cfg["runs"])
-        source = next((f for f in (out / "frontier.json", Path(cfg["runs"]) / "frontier.json") if f.exists()), None)
+        if cfg["view"] not in ("fixed_Bp", "joint", "fixed_B"):
+            raise BadInput(f"--view={cfg['view']}: a law is fitted to fixed_Bp, joint or fixed_B")
+        name = "frontier.json" if cfg["view"] == "fixed_Bp" else f"frontier_{cfg['view']}.json"
+        source = next((f for f in (out / name, Path(cfg["runs"]) / name) if f.exists()), None)
         if source is None:
-            raise BadInput(f"--runs={cfg['runs']}: no frontier.json there, run frontier.py --runs={cfg['runs']} first")
+            raise BadInput(f"--runs={cfg['runs']}: no {name} there, run frontier.py --runs={cfg['runs']} --view={cfg['view']} first")
         front = read_json(source)
-        if not front.get("panels"):
-            raise BadInput(f"{source}: holds no panels, run frontier.py --runs={cfg['runs']} again")
-    both = {name: panel_laws(panel) for name, panel in front["panels"].items()}
-    laws = {name: law for name, (law, _) in both.items()}
+        if not front.get("panels") or not all("surface" in p for p in front["panels"].values()):
+            raise BadInput(f"{source}: not from this version, run frontier.py --runs={cfg['runs']} again")
+        for panel in front["panels"].values():
+            panel.setdefault("prediction", dict(rows=[], recommended=None, why="made for one B_p at a time, see --view=fixed_Bp"))
+    if cfg["points"]:
+        laws = {name: law_of_points(p["envelope"]["C"], np.log2(p["envelope"]["n"])) for name, p in front["panels"].items()}
+    else:
+        laws = {name: law_of_panel(panel, cfg["delta"]) for name, panel in front["panels"].items()}
+    paper = {name: law_of_points(p["records"]["C"], p["records"]["log2_n_mean"], n=p["records"]["n"])
+             for name, p in front["panels"].items() if len(p.get("records", {}).get("C", ())) >= 5}
     # the panel that stands for the sweep: most switches, then most runs
     main_panel = max(front["panels"], key=lambda name: (len(front["panels"][name]["switches"]),
                                                         len(front["panels"][name].get("runs_used", ()))))
@@ -529,19 +851,20 @@ def main(argv):
     budgets = {budget: f"{whose}, ", 4 * budget: f"4 x {whose}, "}
     if any(word.startswith("--C=") for word in argv):
         budgets = {float(cfg["C"]): "", **budgets}
-    # tokens become rollouts by what the runs spent; points alone do not say what that was
-    known = front["unit"] == "rollouts" or not cfg["points"]
+    # tokens become rollouts by what the runs spent; points alone do not say what that was, and updates are no budget
+    known = (front["unit"] == "rollouts" or not cfg["points"]) and cfg["view"] != "fixed_B"
     prescriptions = [prescribe(C, front, laws) for C in budgets] if known else []
     save_json(out / "law.json", dict(
-        law=laws[main_panel] | dict(panel=main_panel), estimator="envelope", covers=front["covers"],
-        panels={name: dict(envelope=law, records=records) for name, (law, records) in both.items()},
-        prescriptions=prescriptions, metric=front["metric"], unit=front["unit"]), indent=None)
+        law=laws[main_panel] | dict(panel=main_panel), estimator="points" if cfg["points"] else "envelope", covers=front["covers"],
+        panels={name: dict(envelope=law, records=paper.get(name), prediction=front["panels"][name]["prediction"]) for name, law in laws.items()},
+        prescriptions=prescriptions, label=front["label"], unit=front["unit"]), indent=None)
     figure(front, laws, prescriptions, out / "law.png")
 
-    for name, (law, records) in both.items():
+    for name, law in laws.items():
         print(f"{name}: {say(law)}")
-        if records:
-            print(f"  by the paper's way (records, maxima of noisy evaluations, no interval): {say(records)}")
+        print(say_rules(front["panels"][name]["prediction"], not cfg["points"]))
+        if name in paper:
+            print(f"  by the paper's way (records, maxima of noisy evaluations, no interval): {say(paper[name])}")
     print(f"intervals: {front['covers']}\n")
     for p, label in zip(prescriptions, budgets.values()):
         print(report(p, front, label) + "\n")

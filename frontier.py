@@ -1,42 +1,71 @@
-"""frontier.py: the logs of a sweep -> record-breaking points, a curve for each n, the frontier and n*(C).
+"""frontier.py: the logs of a sweep -> a curve for each (B_p, n), the frontier, n*(C), and how sure one may be of it.
 
     python frontier.py --runs=runs/easy                                 # avg@4 over rollouts, a panel for each B_p
     python frontier.py --runs=runs/easy --metric=worst@4 --unit=tokens  # another reward, another unit of compute
+    python frontier.py --runs=runs/easy --view=joint                    # best over (B_p, n); or fixed_B, best_worst, ...
+    python frontier.py --runs="runs/easy runs/easy:train runs/hard" --view=compare
 
 Reads `log.jsonl` or `log.jsonl.gz` in every subfolder of `runs`, and `sweep.json` there if there is one, to say which of
-the planned runs are missing. Writes `frontier.json` and `frontier.png` to `out`, or else to `runs`. Next: fit_sigmoid.py.
+the planned runs are missing. Writes `frontier.json` and `frontier.png` (`frontier_VIEW.*` for another view than fixed_Bp) to
+`out`, or else to `runs`. Next: fit_sigmoid.py.
+
+Views: `fixed_Bp` n against M, a panel for each B_p. `fixed_B` B_p n <= B, over M, a panel for each B. `joint` best over (B_p, n).
+`best_worst` best n by metric. `sensitivity` reward over n and over B_p. `pass1` pass rates of the training problems.
+`compare` several sweeps, or folder:train and folder:SET of one. `all` every view but compare, the logs read once.
 
 1. Runs that can be compared: one config apart from B_p, n and seed, one validation file. What is left out is listed with
    the reason. The reward of an evaluation comes from its counts of right answers per problem.
-2. At fixed B_p one monotone curve for each n, through all evaluations of all its seeds. Not through the record-breaking
-   ones: the maximum of noisy evaluations lies above the truth, and the more so the more evaluations a run has.
-3. The frontier is the highest curve at each C, among the runs that reached C. Two estimators of n*(C): `envelope` is the n
-   of that curve; `records` is the paper's, the n of the record-breaking points of all runs taken together.
-4. Intervals from a bootstrap: validation problems are drawn anew, the same for all runs since they share them, seeds too
-   where there are two or more, and every curve is fitted again.
+2. One curve for each (B_p, n) through all evaluations of all its seeds. Not through the record-breaking ones: the maximum
+   of noisy evaluations lies above the truth. `reward` is monotone, the best so far; `last` is not, the last checkpoint.
+3. The frontier is the highest curve at each C, among the runs that reached C. Choosing it on the data that score it makes
+   it look better than it is, so it is chosen on all seeds but one and scored on that one, or with one seed on half of the
+   samples. Two estimators of n*(C): `envelope` is the n of the highest curve; `records` is the paper's.
+4. Noise, in three parts. Problems: all runs share them, so each draw moves all curves together; it holds the rollouts too.
+   Seeds: the deviations of runs from their cell's curve, pooled over cells, with Student's t for their number. Without
+   counts per problem: the binomial noise of the evaluations. Intervals of a crossing are those C at which the
+   difference of the two curves is not told from zero.
 
-To use it elsewhere copy it with config.py and fit_sigmoid.py. Needs numpy; matplotlib for the figure.
+To use it elsewhere copy it with config.py and fit_sigmoid.py. Needs numpy, scipy; matplotlib for the figures.
 """
 import math
+import re
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
-from config import BadInput, aside, at_k, cast, cells, config, entry, identity, parse, read_json, read_log, save_json
-from fit_sigmoid import LEVEL, THIN, at_bounds, budget_ticks, choose_form, curve, fit_curve, shape, si, wrap
+from config import BadInput, aside, at_k, cast, cells, config, derive, entry, identity, parse, read_json, read_log, save_json
+from fit_sigmoid import (LEVEL, RULES, at_bounds, budget_ticks, choose_form, curve, fit_curve, fit_law, half_width, invert, law_at,
+                         linear_fit, monotone, shape, si, simplest, told_apart, wrap)
 
-GRID = 121  # budgets at which curves are compared, evenly spaced in log C; crossings are interpolated between them
+GRID = 81    # budgets at which curves are compared, evenly spaced in log C; crossings are interpolated between them
+BINS = 64    # a run's evaluations are averaged in this many bins of log C, so that the work grows with the runs alone
+KEPT = 200   # draws of the noise that frontier.json keeps
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Logs -> runs
 
-def read_run(folder, metric, unit):
-    """One run folder -> dict(run, config, B_p, n, seed, C, values, reward, status, ...), or the reason why not (a str).
+def gpu_hours(steps, ranks):
+    """GPU-hours of training up to each update: {step: hours}, evaluations left out where the log has the parts' times."""
+    hours, total = {0: 0.0}, 0.0
+    for r in steps:
+        if "gen_s" in r and "train_s" in r:
+            total += (r["gen_s"] + r["train_s"]) * ranks / 3600
+        elif isinstance(r.get("wall_s"), (int, float)):
+            total = r["wall_s"] * ranks / 3600
+        else:
+            return {}
+        hours[r["step"]] = total
+    return hours
 
-    C (E,) in `unit`, strictly rising. values (E, P): the reward of each problem at each evaluation, None where the log
-    has no counts; then reward (E,) is the stored field. status: that of the end record, "" without one.
+
+def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
+    """One run folder -> dict(run, config, B_p, n, seed, C, counts, reward, ...), or the reason why not (a str).
+
+    C (E,) in `unit`, strictly rising; rollouts, step (E,). counts (E, P): right answers of `samples` for each problem, None
+    where the log has none; then reward (E,) is the stored field and trials the rollouts behind each. part: the `set` of the
+    evaluations, or "train" for the training reward of the updates. status: that of the end record, "" without one.
     """
     path = next((folder / name for name in ("log.jsonl", "log.jsonl.gz") if (folder / name).exists()), None)
     try:
@@ -49,40 +78,60 @@ def read_run(folder, metric, unit):
     cfg, evals = headers[-1]["config"], {}
     if not all(isinstance(cfg.get(key), int) and cfg[key] > 0 for key in ("B_p", "n")):
         return "its header names no B_p and n"
-    for r in records:
-        # equal C (a log written by hand): the later record counts
-        if r.get("type") == "eval" and r.get("set", "val") == "val" and isinstance(r.get(unit), (int, float)):
-            if "correct" in r or r.get(metric) is not None:
-                evals[r[unit]] = r
+    steps = [r for r in records if r.get("type") == "step" and isinstance(r.get("step"), int)]
+    hours = gpu_hours(steps, headers[-1].get("ranks", 1)) if unit == "gpu_hours" else {}
+    B = cfg["B_p"] * cfg["n"]
+
+    def spent(r, step):
+        x = dict(updates=step, gpu_hours=hours.get(step)).get(unit, r.get(unit))
+        return x if isinstance(x, (int, float)) and math.isfinite(x) else None
+    before = dict(step=0, rollouts=0, tokens=0)
+    if part == "train":
+        for r in steps:  # an update's rollouts come from the policy before it
+            if isinstance(r.get("reward"), (int, float)) and spent(before, before["step"]) is not None:
+                evals[spent(before, before["step"])] = dict(step=before["step"], rollouts=before.get("rollouts", 0), train=r["reward"])
+            before = r
+        metric, trials = "train", B
+    else:
+        for r in records:
+            # equal C (a log written by hand): the later record counts
+            if r.get("type") == "eval" and r.get("set", "val") == part and spent(r, r.get("step", 0)) is not None:
+                if "correct" in r or r.get(metric) is not None:
+                    evals[spent(r, r.get("step", 0))] = r
     if len(evals) < 3:
-        return f"too few evaluations with {unit} and {metric} or counts: {len(evals)}, 3 are needed"
-    evals = [evals[C] for C in sorted(evals)]
-    task = {(r.get("set_hash"), r.get("samples"), len(r.get("correct", ()))) for r in evals}
+        return f"too few evaluations of {part} with {unit} and {metric} or counts: {len(evals)}, 3 are needed"
+    C = sorted(evals)
+    evals = [evals[c] for c in C]
+    task = {(r.get("set_hash"), r.get("samples"), len(r.get("correct", ())), r.get("problems")) for r in evals}
     if len(task) > 1:
         return "its evaluations differ in problem file or samples"
-    samples, values = evals[0].get("samples"), None
+    samples, counts = evals[0].get("samples"), None
     if "correct" in evals[0]:
         try:
-            counts = np.array([r["correct"] for r in evals]).astype(int)
-            values = np.array(at_k(metric, samples))[np.where(counts < 0, samples + 1, counts)]
-        except (IndexError, TypeError, ValueError) as e:
-            if isinstance(e, BadInput):
-                raise
+            counts = np.array([r["correct"] for r in evals])
+            if counts.dtype.kind not in "iu" or counts.ndim != 2 or counts.min() < 0 or counts.max() > samples:
+                raise ValueError
+        except (TypeError, ValueError):
             return f"its counts of right answers are not numbers from 0 to samples = {samples}"
-        if not counts.shape[1]:
-            return "its evaluations hold no problem"
-    reward = values.mean(1) if values is not None else np.array([r[metric] for r in evals], float)
-    if not np.isfinite(reward).all():
-        return f"its {metric} is not a number somewhere"
-    end, x = [r for r in records if r.get("type") == "end"], [r.get("rollouts") or 0 for r in evals]
-    C = np.array([r[unit] for r in evals], float)
-    return dict(run=folder.name, config=cfg, B_p=cfg["B_p"], n=cfg["n"], seed=cfg.get("seed", 0), task=task.pop(),
-                C=C, rollouts=np.array(x, float), values=values, reward=reward,
-                status=end[-1].get("status", "") if end else "",
-                per_rollout=1.0 if unit == "rollouts" else C[-1] / max(x[-1], 1))
+        counts = counts.astype(np.uint8 if samples < 256 else np.int32)
+    elif part != "train":
+        trials = (evals[0].get("problems") or 0) * (samples or 0)
+    try:
+        reward = right(counts, metric, samples).mean(1) if counts is not None else np.array([r[metric] for r in evals], float)
+    except (KeyError, TypeError, ValueError):
+        reward = np.array([math.nan])
+    if not (np.isfinite(reward).all() and reward.min() >= 0 and reward.max() <= 1):
+        return f"its {metric} is not a number from 0 to 1 somewhere"
+    end = [r for r in records if r.get("type") == "end"]
+    rollouts, step = (np.array([r.get(key) or 0 for r in evals], float) for key in ("rollouts", "step"))
+    passes = [r for r in records if r.get("type") == "train_pass" and len(r.get("ids", ())) == len(r.get("samples", ())) == len(r.get("correct", ()))]
+    return dict(run=folder.name, config=cfg, B_p=cfg["B_p"], n=cfg["n"], seed=cfg.get("seed", 0), task=task.pop(), C=np.array(C, float),
+                rollouts=rollouts, step=step, counts=counts, reward=reward, samples=samples, trials=None if counts is not None else trials,
+                status=end[-1].get("status", "") if end else "", biased=metric in headers[-1].get("biased", ()), passes=passes,
+                source=headers[-1].get("source", ""), per_rollout=1.0 if unit == "rollouts" else C[-1] / max(rollouts[-1], 1))
 
 
-def read_runs(folder, metric, unit):
+def read_runs(folder, metric="avg@4", unit="rollouts", part="val"):
     """All runs of a sweep that can be compared: (runs, dropped), dropped a list of dict(run, why[, B_p]).
 
     Raises BadInput where the folder does not exist or nothing in it can be used.
@@ -91,7 +140,7 @@ def read_runs(folder, metric, unit):
         raise BadInput(f"--runs={folder}: no such folder")
     runs, dropped = [], []
     for path in sorted(p for p in Path(folder).iterdir() if (p / "log.jsonl").exists() or (p / "log.jsonl.gz").exists()):
-        run = read_run(path, metric, unit)
+        run = read_run(path, metric, unit, part)
         if isinstance(run, str):
             dropped.append(dict(run=path.name, why=run))
         else:
@@ -124,7 +173,15 @@ def read_runs(folder, metric, unit):
         raise BadInput(f"--runs={folder}: no run to analyse{first}")
     if not any(ended(run) for run in runs):
         raise BadInput(f"--runs={folder}: no finished run to analyse ({len(runs)} unfinished)")
-    return runs, dropped
+    if runs[0]["counts"] is None and not runs[0]["trials"]:
+        raise BadInput(f"--runs={folder}: {runs[0]['run']}: its evaluations have neither counts per problem nor `problems` and "
+                       "`samples`, so their noise is not known")
+    return sorted(runs, key=lambda run: (run["B_p"], run["n"], run["seed"])), dropped
+
+
+def right(counts, metric, samples):
+    """Right answers of `samples` (any shape) -> the metric of each problem (same shape)."""
+    return np.array(at_k(metric, samples), np.float32)[counts]
 
 
 def ended(run):
@@ -168,7 +225,7 @@ def reach(run):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Record-breaking points, curves, the frontier: pure functions of arrays
+# Record-breaking points and crossings: pure functions of arrays
 
 def record_breaking(reward, width):
     """The paper's thinning of a run: (E,) rewards in order of C -> mask (E,) of the points whose reward, in bins of `width`,
@@ -194,31 +251,28 @@ def pooled_records(C, reward, n, width, window=5):
     return dict(C=C, n=n, reward=reward, log2_n_mean=mean)
 
 
-def crossing(x, ahead, near):
-    """Where a difference of two curves turns positive: ahead (K, G) on the grid x (G,), NaN where either is not defined.
+def crossings(x, ahead):
+    """Where a difference of two curves turns positive: ahead (G,) on the grid x (G,), NaN where either is not defined.
 
-    Returns (K,): the upward crossing nearest to `near`, interpolated linearly in x; NaN where there is none.
+    Returns the list of upward crossings, interpolated linearly in x.
     """
-    a, b = ahead[:, :-1], ahead[:, 1:]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        at = np.where((a <= 0) & (b > 0), x[:-1] - a * np.diff(x) / (b - a), np.nan)
-    distance = np.where(np.isnan(at), np.inf, np.abs(at - near))
-    best = distance.argmin(1)
-    return at[np.arange(len(at)), best]
+    a, b = ahead[:-1], ahead[1:]
+    at = np.flatnonzero((a <= 0) & (b > 0))  # NaN compares false
+    return [float(x[i] - a[i] * (x[i + 1] - x[i]) / (b[i] - a[i])) for i in at]
 
 
-def switches(x, Y, ns):
-    """Where the frontier changes hands: Y (N, G) curves on x = log C, NaN outside their runs; ns the N values of n.
+def switches(x, Y):
+    """Where the frontier changes hands: Y (N, G) curves on x = log C, NaN outside their runs.
 
-    Returns (on_top (G,) index into ns, [dict(x, from, to, why)]). why: `crossing`; `begins`, the new curve's runs begin
-    above the old one; `ends`, the old curve's runs end, and nothing was overtaken.
+    Returns (on_top (G,) index into Y, [dict(x, a, b, why)]), a and b the indices before and after. why: `crossing`; `begins`,
+    the new curve's runs begin above the old one; `ends`, the old curve's runs end, and nothing was overtaken.
     """
     on_top, out = np.nanargmax(Y, axis=0), []
     for i in np.flatnonzero(np.diff(on_top)):
         a, b = on_top[i], on_top[i + 1]
         why = "ends" if np.isnan(Y[a, i + 1]) else "begins" if np.isnan(Y[b, i]) else "crossing"
-        at = crossing(x[i:i + 2], (Y[b] - Y[a])[None, i:i + 2], x[i])[0] if why == "crossing" else x[i + 1]
-        out.append({"x": float(at), "from": int(ns[a]), "to": int(ns[b]), "why": why})
+        at = crossings(x[i:i + 2], (Y[b] - Y[a])[i:i + 2]) if why == "crossing" else []
+        out.append(dict(x=at[0] if at else float(x[i + 1]), a=int(a), b=int(b), why=why))
     return on_top, out
 
 
@@ -236,120 +290,299 @@ def decline(C, values):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A panel: all n at one B_p
+# Runs -> curves with their noise
 
-def resample(runs, draws, rng):
-    """Resampled rewards and weights of the runs of one n: R, w (K, E) for all their evaluations in a row.
+def evaluations(run, metric, halves=None):
+    """A run's evaluations, averaged in bins of log C: dict(C (E,), R (E,), w (E,), V (E, P) or None, sd (E,) or None).
 
-    draws (K, P): how often replicate k holds problem p, over P. Rollout noise is in there too: a problem's count is drawn
-    anew at each evaluation, so its spread over problems holds both. Seeds are drawn with replacement, 2 or more given.
+    V: the metric of each problem; w: the weight of a bin of m evaluations, 1 / (1/m + 1/10), since a run drifts and those
+    of one bin err together; sd: the binomial error of R, where there are no counts. halves: a generator that splits the samples of
+    each problem at random into two halves; then V2 (2, E, P) is the metric of each, None where k does not allow it.
     """
-    K = len(draws)
-    R = [draws @ run["values"].T if run["values"] is not None else np.repeat(run["reward"][None], K, 0) for run in runs]
-    times = rng.multinomial(len(runs), np.full(len(runs), 1 / len(runs)), K) if len(runs) > 1 else np.ones((K, 1))
-    return np.concatenate(R, 1), np.concatenate([np.repeat(times[:, [i]], r.shape[1], 1) for i, r in enumerate(R)], 1)
+    C, seen = run["C"], run["C"] > 0
+    x = np.log(np.where(seen, C, 1))
+    lo, hi = x[seen].min(), x[seen].max()
+    place = np.where(seen, 1 + np.minimum((x - lo) / max(hi - lo, 1e-9) * BINS, BINS - 1).astype(int), 0)
+    if len(C) <= BINS:
+        place = np.arange(len(C))
+    _, start, m = np.unique(place, return_index=True, return_counts=True)
+
+    def mean(a):
+        return np.add.reduceat(a, start, axis=0, dtype=float) / m.reshape(-1, *[1] * (a.ndim - 1))
+    out = dict(C=mean(C), w=1 / (1 / m + 1 / 10), V=None, V2=None, sd=None, start=start)
+    if run["counts"] is None:
+        R = mean(run["reward"])
+        return out | dict(R=R, sd=np.sqrt(np.maximum(R * (1 - R), 1e-4) / run["trials"] / m))
+    s = run["samples"]
+    out["V"] = mean(right(run["counts"], metric, s))
+    k = 1 if metric.startswith("avg") else int(metric.split("@")[1])  # avg@k is one number for every k
+    if halves is not None and s >= 2 * k:
+        first = halves.hypergeometric(run["counts"], s - run["counts"], s // 2)
+        name = "avg@1" if k == 1 else metric
+        out["V2"] = np.array([mean(right(c, name, size)) for c, size in ((first, s // 2), (run["counts"] - first, s - s // 2))])
+    return out | dict(R=out["V"].mean(1))
 
 
-def band(samples):
-    """(K, ...) -> the ends of the 90% interval over replicates, (None, None) without any."""
-    return np.percentile(samples, LEVEL, axis=0) if len(samples) else (None, None)
+def curves_of(runs, metric, cfg):
+    """The curve of each (B_p, n) with its noise: (grid (G,), form, held-out errors, list of dicts, one for each cell).
 
-
-def panel_of(runs, cfg, draws, rng):
-    """Everything about the runs of one B_p, as it goes into frontier.json. draws (K, P), K = 0 for no intervals.
-
-    Shapes below: N values of n, G budgets, K resampled sweeps. NaN stands where no run of that n reached that budget.
+    Each cell: Y (G,) monotone, last (G,) not, inside (G,) where its runs reached, noise (K, G) draws of its error, folds (F, G)
+    curves whose errors are independent (of its seeds, or of the halves of its samples; None with neither), and the fit.
+    Draws k of all cells belong together: a draw of the problems moves all of them.
     """
-    ns, K = sorted({run["n"] for run in runs}), len(draws)
-    groups = [[run for run in runs if run["n"] == n] for n in ns]
-    data = [(np.concatenate([r["C"] for r in g]), np.concatenate([r["reward"] for r in g])) for g in groups]
-    form, held_out = choose_form(data)
+    rng, K = np.random.default_rng(cfg["seed"]), cfg["boot"]
+    names = sorted({(run["B_p"], run["n"]) for run in runs})
+    groups = [[run for run in runs if (run["B_p"], run["n"]) == name] for name in names]
+    by_seed = min(map(len, groups)) > 1
+    data = [[evaluations(run, metric, None if by_seed else rng) for run in g] for g in groups]
     ranges = [(min(lo), max(hi)) for lo, hi in (zip(*map(reach, g)) for g in groups)]
     ends = min(lo for lo, _ in ranges), max(hi for _, hi in ranges)
     grid = np.geomspace(*ends, GRID)
     grid[[0, -1]] = ends  # exactly, not to rounding
-    inside = np.array([(grid >= lo) & (grid <= hi) for lo, hi in ranges])  # (N, G)
-    grid, inside = grid[inside.any(0)], inside[:, inside.any(0)]
+    joined = [{key: np.concatenate([e[key] for e in d]) for key in ("C", "R", "w")} for d in data]
+    form, local, held_out = choose_form([(j["C"], j["R"], j["w"]) for j in joined])
+    P = 0 if runs[0]["counts"] is None else runs[0]["counts"].shape[1]
+    draw = rng.standard_normal((K, P)) / math.sqrt(max(P * (P - 1), 1))
+    out, spread, shared = [], [], []
+    for name, group, d, j, (lo, hi) in zip(names, groups, data, joined, ranges):
+        p, Y, H = linear_fit(j["C"], j["R"], j["w"], grid, form, local)
+        inside, S = (grid >= lo) & (grid <= hi), len(group)
+        parts = np.split(np.arange(len(j["C"])), np.cumsum([len(e["C"]) for e in d])[:-1])  # a run's columns of H
+        own = np.array([S * H[:, c] @ (j["R"] - curve(p, j["C"]))[c] for c in parts])  # (S, G), a curve for each seed
+        own -= own.mean(0)
+        noise, folds = np.zeros((K, GRID)), Y + own if by_seed else None
+        if P:
+            each = [H[:, c] @ (e["V"] - e["R"][:, None]) for c, e in zip(parts, d)]  # (G, P) a run, deviations of problems
+            noise += draw @ sum(each).T
+            if S > 1:  # what problems and seeds hold together is in the problems' part already
+                shared.append([(np.sum((S * np.array(each) - sum(each)) ** 2, (0, 2)) / P ** 2)[None], inside, S - 1])
+        else:
+            sd = np.concatenate([e["sd"] for e in d])
+            noise += rng.standard_normal((K, len(sd))) @ (H * sd).T
+        if S > 1:
+            spread.append((own * inside, inside, S - 1))
+        elif all(e["V2"] is not None for e in d):
+            folds = np.array([Y + sum(H[:, c] @ (e["V2"][h].mean(1) - e["R"]) for c, e in zip(parts, d)) for h in (0, 1)])
+        out.append(dict(B_p=name[0], n=name[1], runs=group, p=p, C=j["C"], R=j["R"], last=Y, inside=inside, reach=(lo, hi),
+                        noise=noise, folds=folds, points=[(e["C"], e["R"]) for e in d]))
+        out[-1]["Y"] = np.where(inside, Y, np.nan)
+        out[-1]["Y"][inside] = monotone(Y[inside])
+    if spread and K:
+        df = sum(nu * inside for _, inside, nu in spread)  # (G,), pooled over cells
+        pool = np.concatenate([own for own, _, _ in spread]) / np.sqrt(np.maximum(df, 1))  # (runs, G)
+        total = np.maximum((pool ** 2).sum(0), 1e-12)
+        double = sum(e[0] * inside for e, inside, _ in shared) / np.maximum(df, 1) if shared else 0
+        pool *= np.sqrt(np.clip(1 - double / total, 0, 1))
+        t = np.sqrt(df.max() / rng.chisquare(df.max(), K))  # Student's t
+        for cell in out:
+            cell["noise"] += t[:, None] * (rng.standard_normal((K, len(pool))) @ pool) / math.sqrt(len(cell["runs"]))
+    return grid, form + " + local" * local, held_out, out
 
-    fits = [fit_curve(C, R, form=form) for C, R in data]
-    Y = np.where(inside, [curve(p, grid) for p in fits], np.nan)  # (N, G)
-    Yk = np.zeros((0, *Y.shape))  # (K, N, G)
-    if K:
-        again = [fit_curve(C, *resample(g, draws, rng), form=form) for (C, _), g in zip(data, groups)]
-        Yk = np.where(inside, np.stack([curve(p, grid) for p in again], 1), np.nan)
-    on_top, found = switches(np.log(grid), Y, ns)
-    best, best_k = np.nanmax(Y, 0), np.nanmax(Yk, axis=1)  # (G,), (K, G)
-    octave_k, (lo, hi) = np.log2(ns)[np.nanargmax(Yk, axis=1)], band(best_k)  # (K, G)
-    masks = [record_breaking(run["reward"], cfg["bin"]) for run in runs]
-    pooled = [np.concatenate([np.broadcast_to(r[key], r["C"].shape)[m] for r, m in zip(runs, masks)])
-              for key in ("C", "reward", "n")]
-    base = [run["reward"][0] for run in runs if run["C"][0] == 0]
+
+def best_of(cells_):
+    """Cells of several B_p -> one curve for each n, that of its best B_p at each budget, named by B_p (G,).
+
+    The noise is that of the cell on top, so the small bias of choosing it is not in the interval.
+    """
+    out = []
+    for n in sorted({c["n"] for c in cells_}):
+        same = [c for c in cells_ if c["n"] == n]
+        Y = np.array([c["Y"] for c in same])
+        top, some = np.where(np.isnan(Y), -np.inf, Y).argmax(0), ~np.isnan(Y).all(0)
+        pick = lambda key: np.take_along_axis(np.array([c[key] for c in same]), top.reshape(1, *[1] * (same[0][key].ndim - 1), -1), 0)[0]  # noqa: E731
+        out.append(dict(n=n, Y=np.where(some, pick("Y"), np.nan), last=pick("last"), inside=some, noise=pick("noise"),
+                        folds=None if any(c["folds"] is None for c in same) or len({len(c["folds"]) for c in same}) > 1 else pick("folds"),
+                        B_p=np.array([c["B_p"] for c in same])[top], runs=[r for c in same for r in c["runs"]],
+                        reach=(min(c["reach"][0] for c in same), max(c["reach"][1] for c in same))))
+    return out
+
+
+def honest(Y, folds):
+    """The frontier's reward without the winner's curse: Y (N, G), folds (N, F, G) -> (G,), or None without folds.
+
+    On each fold the n is taken that is on top of the mean of the other folds, and scored on this one.
+    """
+    if folds is None or folds.shape[1] < 2:
+        return None
+    folds = np.where(np.isnan(Y)[:, None], np.nan, folds)
+    F = folds.shape[1]
+    others = (F * folds.mean(1, keepdims=True) - folds) / (F - 1)
+    pick = np.where(np.isnan(others), -np.inf, others).argmax(0)  # (F, G)
+    return np.take_along_axis(folds, pick[None], 0)[0].mean(0)
+
+
+def panel_of(cs, grid, cfg, title, unit):
+    """One panel of frontier.json: cs, one curve for each n (a cell of curves_of, or best_of cells), on `grid` (G,).
+
+    Shapes below: N values of n, G budgets, K draws of the noise. NaN stands where no run of that n reached that budget.
+    """
+    ns = [c["n"] for c in cs]
+    Y, noise = np.array([c["Y"] for c in cs]), np.array([c["noise"] for c in cs])  # (N, G), (N, K, G)
+    some = ~np.isnan(Y).all(0)
+    grid, Y, noise, x = grid[some], Y[:, some], noise[:, :, some], np.log(grid[some])
+    last = np.where(np.isnan(Y), np.nan, np.array([c["last"] for c in cs])[:, some])
+    folds = None if any(c["folds"] is None for c in cs) or len({len(c["folds"]) for c in cs}) > 1 else np.array(
+        [c["folds"] for c in cs])[:, :, some]
+    B_p = np.array([np.broadcast_to(c["B_p"], len(some))[some] for c in cs])  # (N, G)
+    on_top, found = switches(x, Y)
+    columns = np.arange(len(grid))
+    best, fair = Y[on_top, columns], honest(Y, folds)
+    half = half_width(noise[on_top, :, columns].T) if len(noise[0]) else None
+
+    def crossing(a, b, at):  # where the curve of b overtakes that of a: those C at which their difference is not told from 0
+        ok = ~np.isnan(Y[a] + Y[b])
+        lo, hi = invert(x[ok], (Y[a] - Y[b])[ok], half_width((noise[b] - noise[a])[:, ok]), at) if half is not None else (None, None)
+        M = math.exp(at) / (B_p[b][np.searchsorted(x, at).clip(0, len(x) - 1)] * ns[b]) if unit != "updates" else math.exp(at)
+        return {"C": math.exp(at), "from": ns[a], "to": ns[b], "reward": float(np.interp(at, x, Y[b])),
+                "lo": None if lo is None else math.exp(lo), "hi": None if hi is None else math.exp(hi), "M": M}
+    turns = [crossing(s["a"], s["b"], s["x"]) | dict(why=s["why"]) for s in found]
+    for s in turns:
+        if s["why"] != "crossing":
+            s.update(lo=None, hi=None)
+    pairs = [crossing(a, b, at) for a in range(len(ns)) for b in range(a + 1, len(ns)) for at in crossings(x, Y[b] - Y[a])]
+
+    # the law's surface: budgets that the runs of all n cover, without those n whose runs stop early
+    full = [i for i, c in enumerate(cs) if c["reach"][1] >= 0.8 * max(c["reach"][1] for c in cs)]
+    both = np.flatnonzero(~np.isnan(Y[full]).any(0))
+    left = [ns[i] for i in range(len(ns)) if i not in full]
+    surface = None
+    if len(both) and grid[both[-1]] >= 4 * grid[both[0]]:
+        pick = both[np.unique(np.linspace(0, len(both) - 1, 31).round().astype(int))]
+        surface = dict(C=grid[pick], ns=[ns[i] for i in full], Y=np.round(Y[np.ix_(full, pick)], 5), left_out=left,
+                       noise=np.round(noise[full][:, :KEPT, pick].swapaxes(0, 1), 5))
+    runs = [run for c in cs for run in c["runs"]]
+    near = []
+    for j in range(0, len(grid), 4):
+        ok = np.flatnonzero(~np.isnan(Y[:, j]))
+        same = told_apart(Y[ok, j], noise[ok, :, j].T)
+        near.append(dict(C=grid[j], set=[ns[i] for i, yes in zip(ok, same) if yes]))
+    last_top = np.nanargmax(last, 0)
     return dict(
-        B_p=runs[0]["B_p"], ns=ns, seeds=sorted({run["seed"] for run in runs}), runs_used=[run["run"] for run in runs],
-        form=form, held_out=held_out, range=[grid[0], grid[-1]], base=np.mean(base) if base else None,
-        per_rollout=np.mean([run["per_rollout"] for run in runs]),
-        points=[dict(n=r["n"], seed=r["seed"], C=C, reward=round(R, 5), record=bool(m)) for r, mask in zip(runs, masks)
-                for C, R, m in zip(r["C"].tolist(), r["reward"].tolist(), mask)],
-        curves=[curve_record(n, g, p, C, reached, grid[ok], y[ok], Yk[:, i, ok]) for i, (n, g, p, (C, _), reached, ok, y)
-                in enumerate(zip(ns, groups, fits, data, ranges, inside, Y))],
-        switches=[switch_record(s, np.log(grid), best, Yk[:, ns.index(s["to"])] - Yk[:, ns.index(s["from"])])
-                  for s in found],
-        envelope=dict(C=grid, n=[ns[i] for i in on_top], reward=best, lo=lo, hi=hi),
-        records=pooled_records(*pooled, cfg["bin"]),
-        near=[near_best(grid[j], ns, on_top[j], Yk[:, :, j]) for j in range(0, len(grid), 5)],
-        edge=grid_edge(ns, ns[on_top[-1]], runs[0]["B_p"], grid[-1], cfg), declines=declining(runs),
-        # what fit_sigmoid.py needs of the resampled sweeps
-        resampled=dict(C=grid[::THIN], log2_n=np.round(octave_k, 3)[:, ::THIN], reward=np.round(best_k, 4)[:, ::THIN])
-        if K else None)
+        title=title, ns=ns, range=[grid[0], grid[-1]], runs_used=[run["run"] for run in runs], seeds=sorted({run["seed"] for run in runs}),
+        B_p=int(B_p[0, 0]) if (B_p == B_p[0, 0]).all() else None, per_rollout=np.mean([run["per_rollout"] for run in runs]),
+        switches=turns, crossings=pairs, near=near, surface=surface,
+        envelope=dict(C=grid, n=[ns[i] for i in on_top], B_p=B_p[on_top, columns], reward=best if fair is None else fair, highest=best,
+                      lo=None if half is None else (best if fair is None else fair) - half,
+                      hi=None if half is None else (best if fair is None else fair) + half),
+        curse="not removed: one seed, and fewer than 2k samples for each problem" if fair is None else
+        f"removed: n chosen on {'the other seeds' if len(cs[0]['runs']) > 1 else 'half of the samples'}, scored on {'one' if len(cs[0]['runs']) > 1 else 'the other half'}",
+        last=dict(n=[ns[i] for i in last_top], reward=last[last_top, columns]),
+        edge=grid_edge(ns, ns[on_top[-1]], int(B_p[on_top[-1], -1]), grid[-1], cfg))
 
 
-def curve_record(n, group, p, seen, reached, C, reward, replicates):
-    """One curve for frontier.json: parameters, flags, the curve with its band at budgets C, last and best evaluations.
+def add_points(panel, cs, grid, cfg):
+    """Adds to a panel with one B_p what needs its runs: curves with parameters and bands, points, records, declines."""
+    runs = [run for c in cs for run in c["runs"]]
+    masks = [record_breaking(run["reward"], cfg["bin"]) for run in runs]
+    pooled = [np.concatenate([np.broadcast_to(r[key], r["C"].shape)[m] for r, m in zip(runs, masks)]) for key in ("C", "reward", "n")]
+    base = [run["reward"][0] for run in runs if run["C"][0] == 0]
+    curves, biased = [], []
+    for c in cs:
+        ok, p = c["inside"], c["p"]
+        flags, half = at_bounds(p, c["C"]), half_width(c["noise"][:, ok]) if len(c["noise"]) else None
+        if shape(p, c["C"].max()[None])[0] < 0.75:
+            flags.append("asymptote not seen: the runs end on the rise")
+        curves.append(dict(n=c["n"], **p, asymptote=p["base"] + p["amp"], flags=flags, reached=c["reach"], seeds=[r["seed"] for r in c["runs"]],
+                           C=grid[ok], reward=c["Y"][ok], last=c["last"][ok], lo=None if half is None else c["last"][ok] - half,
+                           hi=None if half is None else c["last"][ok] + half, end=np.mean([r["reward"][-1] for r in c["runs"]]),
+                           best_so_far=np.mean([r["reward"].max() for r in c["runs"]])))
+        keep = [record_breaking(r["reward"], cfg["bin"]) for r in c["runs"]]
+        C, R = (np.concatenate([r[key][k] for r, k in zip(c["runs"], keep)]) for key in ("C", "reward"))
+        biased.append(np.where(ok, curve(fit_curve(C, R, form=c["p"]["form"]), grid), np.nan) if len(C) > 1 else np.full(len(grid), np.nan))
+    env, biased = panel["envelope"], np.array(biased)[:, np.isin(grid, panel["envelope"]["C"])]
+    top = np.nanmax(np.where(np.isnan(biased), -np.inf, biased), 0)
+    records = pooled_records(*pooled, cfg["bin"])
+    records |= dict(frontier=top, above=float(np.mean(top[np.isfinite(top)] - np.array(env["reward"])[np.isfinite(top)])))
+    return panel | dict(curves=curves, records=records, base=np.mean(base) if base else None, declines=declining(runs),
+                        points=[dict(n=c["n"], seed=run["seed"], C=C, reward=round(R, 5)) for c in cs
+                                for run, (Cs, Rs) in zip(c["runs"], c["points"]) for C, R in zip(Cs.tolist(), Rs.tolist())])
 
-    seen: the C of the evaluations behind it. last and best_so_far are means over seeds; the second, a maximum of noisy
-    evaluations, is too high.
+
+def predict(cs, grid):
+    """How well each rule for n*(C), fitted to budgets up to C/2, C/4, C/8, picks n at C: dict(rows, recommended, why).
+
+    With two seeds or more the rule sees all but one, and its n is scored on that one against the n on top of the others with
+    all their budgets; else on the same runs. Regret is in reward, averaged over targets C evenly spaced in log C, error in
+    octaves of n. Cs: the cells of one B_p.
     """
-    flags, (lo, hi) = at_bounds(p, seen), band(replicates)
-    if shape(p, seen.max()[None])[0] < 0.75:
-        flags.append("asymptote not seen: the runs end on the rise")
-    return dict(n=n, **p, asymptote=p["base"] + p["amp"], flags=flags, reached=reached, seeds=[r["seed"] for r in group],
-                C=C, reward=reward, lo=lo, hi=hi, last=np.mean([r["reward"][-1] for r in group]),
-                best_so_far=np.mean([r["reward"].max() for r in group]))
+    S = min(len(c["runs"]) for c in cs)
+    F = S if S > 1 else 1
+    ns, Y = np.log2([c["n"] for c in cs]), np.array([c["Y"] for c in cs])  # (N,), (N, G)
+    test = np.array([c["folds"][:F] for c in cs]) if F > 1 else Y[:, None]  # (N, F, G)
+    test = np.where(np.isnan(Y)[:, None], np.nan, test)
+    full = np.where(np.isnan(test), -np.inf, (F * test.mean(1, keepdims=True) - test) / (F - 1) if F > 1 else test).argmax(0)  # (F, G)
+    hi = np.nanmax(np.where(np.isnan(Y), np.nan, grid))
+    losses = {name: {} for name in RULES}
+    for cut in hi / 2 ** (np.arange(2, 40) / 2):
+        past = np.flatnonzero(grid <= cut * (1 + 1e-9))
+        if len(past) < 5:
+            break
+        seen = np.full((len(cs), F, len(past)), -np.inf)
+        for i, c in enumerate(cs):
+            seed = np.repeat(np.arange(len(c["points"])), [len(C) for C, _ in c["points"]])
+            w = np.array([(c["C"] <= cut) & ((F == 1) | (seed != f)) for f in range(F)], float)
+            if w.sum(1).min() >= 4 and (c["C"][c["C"] <= cut] > 0).sum() >= 3:
+                p = fit_curve(c["C"], np.tile(c["R"], (F, 1)), w, form=c["p"]["form"])
+                seen[i] = np.where(np.isnan(Y[i, past]), -np.inf, curve(p, grid[past]))
+        some = np.isfinite(seen).any((0, 1))
+        if np.isfinite(seen).all(2).any(1).sum() < 2 and some.sum() < 5:
+            continue
+        for factor in (2, 4, 8):
+            j = int(np.abs(np.log(grid / (cut * factor))).argmin())
+            if cut * factor > hi * 1.01 or some.sum() < 5:
+                continue
+            there = np.flatnonzero(~np.isnan(Y[:, j]))
+            for f in range(F):
+                path = ns[seen[:, f][:, some].argmax(0)]
+                want = full[f, j]
+                for name, rule in RULES.items():
+                    guess = np.clip(rule(grid[past][some], path)(grid[[j]])[0], ns[there[0]], ns[there[-1]])
+                    got = there[np.abs(ns[there] - guess).argmin()]
+                    losses[name].setdefault((factor, f), []).append((test[want, f, j] - test[got, f, j], abs(guess - ns[want])))
+    if not losses["last n"]:
+        return dict(rows=[], recommended=None, why="too few budgets to predict any from those at half of them")
+    rows = [dict(rule=name, factor=factor, **{key: float(np.mean([v[i] for f in range(F) for v in by.get((factor, f), [])]))
+                                              for i, key in enumerate(("regret", "octaves"))})
+            for name, by in losses.items() for factor in sorted({factor for factor, _ in by})]
+    # the units of the error: seeds, or with one the targets, which err together
+    units = {name: [np.mean([v[0] for (_, f), vs in by.items() if f == u for v in vs]) for u in range(F)] if F > 1 else
+             [v[0] for vs in by.values() for v in vs] for name, by in losses.items()}
+    error = f"over {F} seeds" if F > 1 else "over budgets of the same runs, which err together"
+    name, best, why = simplest(units, error)
+    return dict(rows=rows, recommended=name, why=why, seeds=F, regret={key: float(np.mean(v)) for key, v in units.items()},
+                judged="on a seed that the rule did not see" if F > 1 else "on the same runs, one seed")
 
 
-def switch_record(s, x, best, ahead):
-    """One switch for frontier.json. ahead (K, G): resampled curve of the new n less that of the old, on x = log C.
-
-    The interval is that of the crossing of these two curves, given that they cross, which 80% of the replicates must.
-    """
-    record = {"C": math.exp(s["x"]), "from": s["from"], "to": s["to"], "reward": float(np.interp(s["x"], x, best)),
-              "lo": None, "hi": None, "share": None, "why": s["why"]}
-    if len(ahead) and s["why"] == "crossing":
-        at = crossing(x, ahead, s["x"])
-        record["share"] = float(np.isfinite(at).mean())
-        if record["share"] >= 0.8:
-            record["lo"], record["hi"] = np.exp(np.nanpercentile(at, LEVEL))
-    return record
-
-
-def near_best(C, ns, top, Y):
-    """At one budget: the set of n that the noise does not tell from the one on top, and how often each was on top.
-
-    Y (K, N). Not told from it: at least as good in 5% or more of the replicates.
-    """
-    as_good = [n for i, n in enumerate(ns) if i == top or len(Y) and (Y[:, i] >= Y[:, top]).mean() >= LEVEL[0] / 100]
-    share = np.bincount(np.nanargmax(Y, axis=1), minlength=len(ns)) / len(Y) if len(Y) else [None] * len(ns)
-    return dict(C=C, set=as_good, share=dict(zip(ns, share)))
+def options(all_cells, grid, cfg, unit):
+    """A practitioner's table: at the largest budget and 1/2, 1/4, 1/8 of it, every (B_p, n) that is within delta of the best
+    or not told from it: a list of dict(C, rows), each row with B_p, n, M, lr, reward, gap to the best with its half width."""
+    out = []
+    for C in grid[-1] / 2.0 ** np.arange(4):
+        j = int(np.abs(np.log(grid / C)).argmin())
+        here = [c for c in all_cells if not np.isnan(c["Y"][j])]
+        if not here or C < grid[0]:
+            continue
+        Y, noise = np.array([c["Y"][j] for c in here]), np.array([c["noise"][:, j] for c in here]).T
+        same, top = told_apart(Y, noise), int(Y.argmax())
+        rows = []
+        for i, c in enumerate(here):
+            if same[i] or Y[top] - Y[i] <= cfg["delta"]:
+                run = dict(cfg["head"], B_p=c["B_p"], n=c["n"], C=max(1, int(grid[j] / np.mean([r["per_rollout"] for r in c["runs"]]))))
+                d = derive(run)
+                rows.append(dict(B_p=c["B_p"], n=c["n"], M=d["M"], lr=d["lr"], reward=Y[i], gap=Y[top] - Y[i], told=not same[i],
+                                 half=float(half_width(noise[:, top] - noise[:, i])) if len(noise) and i != top else None))
+        out.append(dict(C=grid[j], rows=sorted(rows, key=lambda r: r["gap"])))
+    return out
 
 
-def gain(run):
+def gain(run, metric):
     """What a run gained: dict(last, gain, lo, hi), its last evaluation and that less the base model's, with a 90% interval.
 
     Paired by problem, normal over problems, which covers the rollouts' noise and not another seed of training.
     """
     last = dict(last=run["reward"][-1], gain=None, lo=None, hi=None)
-    if run["C"][0] == 0 and run["values"] is not None and run["task"][2] > 1:
-        each = run["values"][-1] - run["values"][0]
+    if run["C"][0] == 0 and run["counts"] is not None and run["counts"].shape[1] > 1:
+        each = np.subtract(*right(run["counts"][[-1, 0]], metric, run["samples"]))
         half = 1.645 * each.std(ddof=1) / math.sqrt(len(each))
         last.update(gain=each.mean(), lo=each.mean() - half, hi=each.mean() + half)
     return last
@@ -357,7 +590,8 @@ def gain(run):
 
 def declining(runs):
     """The runs whose last evaluation lies more than 2 standard errors below their best, which a monotone curve hides."""
-    falls = [(run, *decline(run["C"], run["values"])) for run in runs if run["values"] is not None and run["task"][2] > 3]
+    falls = [(run, *decline(run["C"], run["counts"] / run["samples"])) for run in runs
+             if run["counts"] is not None and run["counts"].shape[1] > 3]
     return [dict(run=run["run"], n=run["n"], seed=run["seed"], since=C, fall=fall, se=se) for run, C, fall, se in falls
             if fall > 2 * se > 0]
 
@@ -375,7 +609,175 @@ def grid_edge(ns, n, B_p, C, cfg):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The figure and the report
+# Views: cells -> the content of frontier_VIEW.json
+
+def view_fixed_Bp(sweep, cfg):
+    """A panel for each B_p: n against M (paper, section 4.1)."""
+    panels = {}
+    for B_p in sorted({c["B_p"] for c in sweep["cells"]}):
+        cs = [c for c in sweep["cells"] if c["B_p"] == B_p]
+        panel = panel_of(cs, sweep["grid"], cfg, f"B_p={B_p}", cfg["unit"])
+        panels[f"B_p={B_p}"] = add_points(panel, cs, sweep["grid"], cfg) | dict(
+            form=sweep["form"], held_out=sweep["held_out"], prediction=predict(cs, sweep["grid"]),
+            runs_dropped=[d for d in sweep["dropped"] if d.get("B_p") == B_p])
+    return dict(panels=panels)
+
+
+def view_joint(sweep, cfg):
+    """One panel, best over (B_p, n) at each budget, with the pair, B*(C), and the smallest stable B_p (section 4.3)."""
+    panel = panel_of(best_of(sweep["cells"]), sweep["grid"], cfg, "best over B_p and n", cfg["unit"])
+    env = panel["envelope"]
+    pairs = [(int(b), int(n)) for b, n in zip(env["B_p"], env["n"])]
+    starts = [0] + [i for i in range(1, len(pairs)) if pairs[i] != pairs[i - 1]]
+    runs = [run for c in sweep["cells"] for run in c["runs"]]
+    fallen = Counter(run["B_p"] for run in runs if run["status"] == "diverged" or declining([run]))
+    # 1 steady run in 40 seems to decline by chance
+    stable = [b for b, m in Counter(run["B_p"] for run in runs).items() if fallen[b] <= m / 10]
+    panel["segments"] = [dict(C=env["C"][i], B_p=pairs[i][0], n=pairs[i][1], B=pairs[i][0] * pairs[i][1], reward=env["highest"][i]) for i in starts]
+    panel["B_star"], panel["stable_B_p"] = [b * n for b, n in pairs], min(stable, default=None)
+    return dict(panels={"joint": panel})
+
+
+def view_fixed_B(sweep, cfg):
+    """A panel for each B with two cells or more of B_p n = B: the best with B_p n <= B after M updates (section 4.2).
+
+    Budgets are updates here. n*(M) is fitted; at a full batch B_p*(M) = B / n*(M) is the same law.
+    """
+    full = Counter(c["B_p"] * c["n"] for c in sweep["cells"])
+    sizes = sorted(sorted((B for B in full if full[B] > 1), key=lambda B: -full[B])[:3])
+    if not sizes:
+        raise BadInput(f"--view=fixed_B: {cfg['runs']} has no two cells with one B = B_p n, so there is nothing to trade")
+    panels = {}
+    for B in sizes:
+        cs = best_of([c for c in sweep["cells"] if c["B_p"] * c["n"] <= B])
+        # smaller batches make more updates of a budget; the question ends where the full batches do
+        end = max(c["reach"][1] for c in sweep["cells"] if c["B_p"] * c["n"] == B)
+        for c in cs:
+            c.update(Y=np.where(sweep["grid"] <= end * (1 + 1e-9), c["Y"], np.nan), reach=(c["reach"][0], min(c["reach"][1], end)))
+        cs = [c for c in cs if not np.isnan(c["Y"]).all()]
+        panel = panel_of(cs, sweep["grid"], cfg, f"B_p n <= {B}", "updates") | dict(B=B)
+        if panel["edge"] and panel["edge"]["add"]:  # at a full batch another n is another B_p
+            n = panel["edge"]["add"]["n"]
+            ok = B // n >= 1
+            panel["edge"] |= dict(add=dict(B_p=B // n, n=n) if ok else None,
+                                  text=panel["edge"]["text"].split(";")[0] + (f"; add B_p = {B // n}, n = {n} next" if ok else ""))
+        panels[f"B={B}"] = panel
+    return dict(panels=panels)
+
+
+def at_end(cs, grid):
+    """The largest budget that the runs of these cells share: its index on the grid, or None where they share none."""
+    ok = np.flatnonzero(~np.isnan([c["Y"] for c in cs]).any(0))
+    return int(ok[-1]) if len(ok) else None
+
+
+def view_best_worst(sweep, cfg):
+    """The best n at the largest shared budget by metric, avg@k, best@k and worst@k, and B_p (section 4.1, observation 4)."""
+    bars = []
+    for kind in ("avg", "best", "worst"):
+        metric = f"{kind}@{cfg['k']}"
+        grid, _, _, found = curves_of(scored(sweep["runs"], metric), metric, cfg)
+        for B_p in sorted({c["B_p"] for c in found}):
+            cs = [c for c in found if c["B_p"] == B_p]
+            j = at_end(cs, grid)
+            if j is not None:
+                Y, noise = np.array([c["Y"][j] for c in cs]), np.array([c["noise"][:, j] for c in cs]).T
+                bars.append(dict(metric=metric, B_p=B_p, C=grid[j], n=cs[int(Y.argmax())]["n"], reward=Y.max(), ns=[c["n"] for c in cs],
+                                 rewards=Y, near=[c["n"] for c, ok in zip(cs, told_apart(Y, noise)) if ok]))
+    return dict(bars=bars)
+
+
+def spread(Y, noise):
+    """Largest less smallest of rewards Y (N,): dict(spread, by_noise), the second what noise (K, N) alone makes, 95% of the time."""
+    return dict(spread=float(np.ptp(Y)), by_noise=float(np.percentile(np.ptp(noise, axis=1), 95)) if len(noise) else None)
+
+
+def view_sensitivity(sweep, cfg):
+    """Best reward over n at fixed B_p and over B_p at fixed n, at the largest shared budget, with spreads (section 4.2)."""
+    grid, lines = sweep["grid"], []
+    for over, fixed in (("n", "B_p"), ("B_p", "n")):
+        for value in sorted({c[fixed] for c in sweep["cells"]}):
+            cs = sorted((c for c in sweep["cells"] if c[fixed] == value), key=lambda c: c[over])
+            j = at_end(cs, grid)
+            if len(cs) > 1 and j is not None:
+                Y, noise = np.array([c["Y"][j] for c in cs]), np.array([c["noise"][:, j] for c in cs]).T
+                half = half_width(noise) if len(noise) else np.full(len(cs), np.nan)
+                lines.append({"over": over, fixed: value, "C": grid[j], "x": [c[over] for c in cs], "reward": Y, "half": half} | spread(Y, noise))
+    if not lines:
+        raise BadInput(f"--view=sensitivity: {cfg['runs']} has one cell for each n and each B_p, there is nothing to vary")
+    return dict(lines=lines)
+
+
+def thin(samples, correct, k):
+    """Pass rates of problems as if each had k rollouts: samples, correct (P,) -> (share with c right of k for c = 0..k) (k + 1,).
+
+    Runs differ in n, so in rollouts per problem, and the share at 0 falls with them; k drawn without replacement makes them
+    equal, exactly and without drawing: the hypergeometric mean. Problems with fewer than k are left out.
+    """
+    comb, out = math.comb, np.zeros(k + 1)
+    tally = Counter((s, c) for s, c in zip(samples, correct) if s >= k)
+    for (s, c), m in tally.items():
+        out += m * np.array([comb(c, j) * comb(s - c, k - j) / comb(s, k) for j in range(k + 1)])
+    return out / max(sum(tally.values()), 1)
+
+
+def polarisation(samples, correct):
+    """1 - E[p (1 - p)] / (mean p (1 - mean p)) over problems, from unbiased estimates of p (1 - p): 0 where all problems have one
+    pass rate, 1 where each is always or never solved. samples, correct (P,), 2 rollouts or more each; NaN at mean 0 or 1."""
+    s, c = np.asarray(samples, float), np.asarray(correct, float)
+    s, c = s[s > 1], c[s > 1]
+    mean = (c / s).mean() if len(s) else math.nan
+    return 1 - (c * (s - c) / (s * (s - 1))).mean() / (mean * (1 - mean)) if 0 < mean < 1 else math.nan
+
+
+def view_pass1(sweep, cfg):
+    """Pass rates of the training problems, from the rollouts of training, for all n of one B_p at matched n M (section 5.1).
+
+    The B_p is the one with most n. A record covers the updates between two evaluations.
+    """
+    with_passes = [run for run in sweep["runs"] if run["passes"]]
+    if len({run["n"] for run in with_passes}) < 2:
+        raise BadInput(f"--view=pass1: {cfg['runs']}: train_pass records of two values of n are needed, "
+                       f"{len(with_passes)} runs have any")
+    B_p = max({run["B_p"] for run in with_passes}, key=lambda b: len({run["n"] for run in with_passes if run["B_p"] == b}))
+    runs = [run for run in with_passes if run["B_p"] == B_p]
+    k = int(min(16, max(2, min(np.quantile(r["samples"], 0.1) for run in runs for r in run["passes"][-1:]))))
+    end = min(run["passes"][-1]["rollouts"] for run in runs)
+    out = []
+    for run in runs:
+        moments = []
+        for r in run["passes"]:
+            h = thin(r["samples"], r["correct"], k)
+            moments.append(dict(C=r["rollouts"], problems=len(r["ids"]), zero=h[0], one=h[-1], polarisation=polarisation(r["samples"], r["correct"]), share=h))
+        at = min(moments, key=lambda m: abs(m["C"] - end))
+        out.append(dict(run=run["run"], n=run["n"], seed=run["seed"], matched=at, moments=moments))
+    return dict(B_p=B_p, k=k, nM=end / B_p, runs=out)
+
+
+VIEWS = dict(fixed_Bp=view_fixed_Bp, fixed_B=view_fixed_B, joint=view_joint, best_worst=view_best_worst, sensitivity=view_sensitivity,
+             pass1=view_pass1)
+
+
+def view_compare(cfg):
+    """The same frontier for several sweeps side by side: --runs="A B:train C:SET C:best@4", each analysed on its own."""
+    entries = []
+    for word in cfg["runs"].split():
+        folder, *rest = word.split(":")
+        part, metric = "val", cfg["metric"]
+        for r in rest:
+            metric, part = (r, part) if "@" in r else (metric, r)
+        sweep = analyse(dict(cfg, runs=folder, metric=metric), part)
+        B_p = max({c["B_p"] for c in sweep["cells"]}, key=lambda b: (len([c for c in sweep["cells"] if c["B_p"] == b]), -b))
+        cs = [c for c in sweep["cells"] if c["B_p"] == B_p]
+        panel = add_points(panel_of(cs, sweep["grid"], sweep["cfg"], word, cfg["unit"]), cs, sweep["grid"], cfg)
+        entries.append((f"{word}, B_p={B_p}", panel | dict(metric="training reward" if part == "train" else f"{part} {metric}", covers=sweep["covers"])))
+    if len(entries) < 2:
+        raise BadInput(f'--runs={cfg["runs"]}: --view=compare wants two sweeps or more with spaces between, as in --runs="A B:train"')
+    return dict(panels=dict(entries))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Figures
 
 def colours(ns):
     """{n: colour}, by log2 n from dark to light; the yellow end of the map is too faint on white."""
@@ -385,13 +787,28 @@ def colours(ns):
     return {n: matplotlib.colormaps["viridis"](0.92 * (a - at.min()) / span) for n, a in zip(ns, at)}
 
 
-def figure(front, path):
-    """frontier.png from the content of frontier.json: for each panel the curves and their frontier, below it n*(C)."""
+AXIS = dict(rollouts="rollouts C = $B_p\\,n\\,M$", tokens="training tokens C", gpu_hours="GPU-hours of training C", updates="updates M")
+
+
+def save(fig, path):
+    import matplotlib.pyplot as plt
+    with aside(path) as part:
+        fig.savefig(part, dpi=150)
+    plt.close(fig)
+
+
+def runs_line(front):
+    used, out = len(front["runs_used"]), len(front["runs_dropped"])
+    return f"{used} runs used, {out} dropped, {len(front['missing'])} missing"
+
+
+def figure_panels(front, path):
+    """For each panel the curves and their frontier, below it n*(C)."""
     import matplotlib
     matplotlib.use("Agg")
     import matplotlib.patheffects as effects
     import matplotlib.pyplot as plt
-    panels, metric = front["panels"], front["metric"]
+    panels, unit = front["panels"], "updates" if front["view"] == "fixed_B" else front["unit"]
     edged = [effects.Stroke(linewidth=6.5, foreground="black"), effects.Normal()]
     cols = min(len(panels), 3)
     rows = -(-len(panels) // cols)
@@ -404,78 +821,194 @@ def figure(front, path):
         top, low = axes[2 * (index // cols), index % cols], axes[2 * (index // cols) + 1, index % cols]
         top.set_visible(True), low.set_visible(True), low.sharex(top)
         env = {key: np.array(v) for key, v in panel["envelope"].items() if v is not None}
-        for c in panel["curves"]:
+        for c in panel.get("curves", ()):
             points = [(p["C"], p["reward"]) for p in panel["points"] if p["n"] == c["n"] and p["C"] > 0]
             top.plot(*zip(*points), ".", color=colour[c["n"]], ms=5, alpha=0.5, mew=0, zorder=2)
             top.plot(c["C"], c["reward"], color=colour[c["n"]], lw=1.4, label=f"n = {c['n']}")
+        for n in panel["ns"]:
+            if "curves" not in panel:
+                top.plot([], [], color=colour[n], lw=5, label=f"n = {n}")
         if "lo" in env:
             top.fill_between(env["C"], env["lo"], env["hi"], color="0.88", lw=0, zorder=0, label="90% band of the frontier")
-        cuts = np.flatnonzero(np.diff(env["n"])) + 1
+        if "removed: n" in panel["curse"]:
+            top.plot(env["C"], env["reward"], color="black", lw=1.1, ls="--", zorder=5, label="frontier, winner's curse removed")
+        cuts = np.flatnonzero((np.diff(env["n"]) != 0) | (np.diff(env["B_p"]) != 0)) + 1
         for piece in np.split(np.arange(len(env["n"])), cuts):
             span = slice(piece[0], piece[-1] + 2)  # to the next piece, so that the frontier has no gap
-            top.plot(env["C"][span], env["reward"][span], color=colour[env["n"][piece[0]]], lw=5, solid_capstyle="butt",
+            top.plot(env["C"][span], env["highest"][span], color=colour[env["n"][piece[0]]], lw=5, solid_capstyle="butt",
                      zorder=4, path_effects=edged)
         top.plot([], [], color="0.6", lw=5, path_effects=edged, label="frontier, coloured by n")
-        if panel["base"] is not None:
+        if panel.get("base") is not None:
             top.axhline(panel["base"], color="0.3", ls=":", lw=1.3, label="base model")
         for s in panel["switches"]:
             for ax in (top, low):
                 ax.axvline(s["C"], color="0.25", lw=0.8, ls="--" if s["why"] == "crossing" else ":", zorder=1)
-            top.annotate(f"{s['from']}→{s['to']} at {si(s['C'])}" + ("" if s["why"] == "crossing" else f" ({s['why']})"),
-                         (s["C"], 0.02), xycoords=("data", "axes fraction"), rotation=90, fontsize=9, ha="right",
-                         va="bottom", color="0.15", bbox=dict(fc="white", ec="none", alpha=0.7, pad=0.6), zorder=5)
-            if s["lo"] is not None:
-                low.axvspan(s["lo"], s["hi"], color="0.4", alpha=0.13, lw=0, label="90% interval of a switch")
-        y = [p["reward"] for p in panel["points"] if p["C"] > 0] + [v for v in (panel["base"],) if v is not None]
+            if s["why"] == "crossing" and panel["envelope"]["lo"] is not None:
+                low.axvspan(s["lo"] or env["C"][0], s["hi"] or env["C"][-1], color="0.4", alpha=0.10, lw=0, label="90% interval of a switch")
+        marks = panel["switches"] if "segments" not in panel else panel["segments"][1:]
+        for i, s in enumerate(marks):
+            text = f"{s['from']}→{s['to']} at {si(s['C'])}" if "from" in s else f"({s['B_p']}, {s['n']})"
+            top.annotate(text, (s["C"], 0.02 + 0.16 * (i % 3)), xycoords=("data", "axes fraction"), rotation=90, fontsize=8, ha="right", va="bottom",
+                         color="0.15", bbox=dict(fc="white", ec="none", alpha=0.7, pad=0.6), zorder=6)
+        y = [p["reward"] for p in panel.get("points", ()) if p["C"] > 0] or [*env["highest"], *env["reward"]]
+        y += [panel["base"]] if panel.get("base") is not None else []
         span = max(y) - min(y) or 0.01
         seeds = f"{len(panel['seeds'])} seed{'s' if len(panel['seeds']) > 1 else ''}"
-        base = "" if panel["base"] is None else f", base model {panel['base']:.3f}"
-        top.set(xscale="log", ylabel=f"validation {metric}", ylim=(min(y) - 0.08 * span, max(y) + 0.05 * span))
-        top.set_title(f"{name.replace('B_p', '$B_p$')}: {len(panel['runs_used'])} runs, {seeds}{base}", fontsize=10)
+        top.set(xscale="log", ylabel=panel.get("metric") or front["label"], ylim=(min(y) - 0.12 * span, max(y) + 0.05 * span))
+        top.set_title(f"{wrap(name.replace('B_p', '$B_p$'), 100 // cols)}: {len(panel['runs_used'])} runs, {seeds}", fontsize=10)
         top.tick_params(labelbottom=False)
 
-        shares = [(a["C"], n) for a in panel["near"] for n in a["set"]]
-        low.plot(*zip(*shares), "s", color="0.8", ms=5, label="n not told from the best", zorder=1)
+        low.plot(*zip(*[(a["C"], n) for a in panel["near"] for n in a["set"]]), "s", color="0.8", ms=5, label="n not told from the best", zorder=1)
         low.step(env["C"], env["n"], where="post", color="black", lw=2.2, label="envelope: n on top", zorder=3)
-        records = panel["records"]
-        low.plot(records["C"], records["n"], "D", color="C1", ms=3.5, mfc="none", alpha=0.8, label="records: n", zorder=2)
-        low.plot(records["C"], 2 ** np.array(records["log2_n_mean"]), color="C1", lw=1.5, label="records: running average")
-        low.set(yscale="log", ylabel="compute-optimal n*(C)", ylim=(panel["ns"][0] / 1.5, panel["ns"][-1] * 1.5),
-                xlabel="rollouts C = $B_p\\,n\\,M$" if front["unit"] == "rollouts" else "training tokens C")
+        if "records" in panel:
+            records = panel["records"]
+            low.plot(records["C"], records["n"], "D", color="C1", ms=3.5, mfc="none", alpha=0.8, label="records: n", zorder=2)
+            low.plot(records["C"], 2 ** np.array(records["log2_n_mean"]), color="C1", lw=1.5, label="records: running average")
+        ends = [panel["ns"][0], panel["ns"][-1]]
+        if front["view"] in ("fixed_B", "joint"):
+            low.step(env["C"], env["B_p"], where="post", color="C3", lw=1.6, ls="-.", label="$B_p$ on top", zorder=2)
+            ends += [env["B_p"].min(), env["B_p"].max()]
+        low.set(yscale="log", ylabel="n*(C)" if unit != "updates" else "n*(M)", ylim=(min(ends) / 1.5, max(ends) * 1.5), xlabel=AXIS[unit])
         budget_ticks(low, *panel["range"])
-        low.set_yticks(panel["ns"], [str(n) for n in panel["ns"]])
+        ticks = sorted({*panel["ns"], *(int(e) for e in ends)})
+        low.set_yticks(ticks, [str(n) for n in ticks])
         low.minorticks_off()
         low.grid(alpha=0.25, axis="y")
     # one legend for all panels, n in order first
     named = {label: handle for ax in axes.flat for handle, label in zip(*ax.get_legend_handles_labels())}
-    order = [f"n = {n}" for n in colour] + [label for label in named if not label.startswith("n = ")]
+    order = [f"n = {n}" for n in colour if f"n = {n}" in named] + [label for label in named if not label.startswith("n = ")]
     fig.legend([named[label] for label in order], order, loc="outside lower center", fontsize=9, ncols=min(len(order), 5))
-    used, out = len(front["runs_used"]), len(front["runs_dropped"])
-    fig.suptitle(f"Validation {metric} against compute: which n is on top at each budget ({used} runs used, {out} dropped, "
-                 f"{len(front['missing'])} missing)\n" + wrap("Intervals: " + front["covers"], 125), fontsize=10.5)
-    with aside(path) as part:
-        fig.savefig(part, dpi=150)
-    plt.close(fig)
+    what = dict(joint="which (B_p, n) is on top", fixed_B="which n is on top with $B_p n \\leq B$", compare="the same frontier for several sweeps")
+    fig.suptitle(f"{front['label'].capitalize()} against compute: {what.get(front['view'], 'which n is on top')} ({runs_line(front)})\n"
+                 + wrap("Intervals: " + front["covers"], 125), fontsize=10.5)
+    save(fig, path)
 
 
-def coverage(runs, K):
+def figure_simple(front, path):
+    """The figures of best_worst, sensitivity and pass1."""
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    view = front["view"]
+    if view == "best_worst":
+        fig, ax = plt.subplots(figsize=(10.7, 4.6), layout="constrained")
+        metrics, sizes = (list(dict.fromkeys(b[key] for b in front["bars"])) for key in ("metric", "B_p"))
+        for i, metric in enumerate(metrics):
+            for b in (b for b in front["bars"] if b["metric"] == metric):
+                x = sizes.index(b["B_p"]) + 0.27 * (i - 1)
+                ax.bar(x, b["n"], width=0.24, color=("0.55", "C0", "C1")[i], label=metric)
+                ax.plot([x, x], [min(b["near"]), max(b["near"])], color="black", lw=1.3, label="n not told from the best")
+                ax.text(x, b["n"] * 1.06, f"n = {b['n']}", ha="center", fontsize=9)
+        ns = sorted({n for b in front["bars"] for n in b["ns"]})
+        ax.set(yscale="log", ylim=(ns[0] / 2, ns[-1] * 2), ylabel="best n", xlabel="$B_p$, at the largest budget that its runs share")
+        ax.set_yticks(ns, map(str, ns)), ax.set_xticks(range(len(sizes)), [f"{b}\n(C = {si(next(r['C'] for r in front['bars'] if r['B_p'] == b))})" for b in sizes])
+        ax.minorticks_off()
+        title, axes = "The best n by metric", [ax]
+    elif view == "sensitivity":
+        fig, axes = plt.subplots(1, 2, figsize=(10.7, 4.6), sharey=True, layout="constrained")
+        for ax, over, fixed in zip(axes, ("n", "B_p"), ("B_p", "n")):
+            lines = [line for line in front["lines"] if line["over"] == over]
+            colour = colours([line[fixed] for line in lines]) if lines else {}
+            for line in lines:
+                noise = "" if line["by_noise"] is None else f", noise alone {100 * line['by_noise']:.1f}"
+                ax.errorbar(line["x"], line["reward"], line["half"], color=colour[line[fixed]], marker="o", ms=4, capsize=2, lw=1.4,
+                            label=f"{fixed.replace('B_p', '$B_p$')} = {line[fixed]}: spread {100 * line['spread']:.1f} points{noise}")
+            ax.set_xscale("log", base=2)
+            ticks = sorted({x for line in lines for x in line["x"]})
+            ax.set_xticks(ticks, map(str, ticks))
+            ax.set(xlabel=over.replace("B_p", "$B_p$"), ylabel=f"{front['label']} at the largest shared budget" if over == "n" else "")
+            if not lines:
+                ax.text(0.5, 0.5, f"no two {over} at one {fixed}", ha="center", transform=ax.transAxes)
+        title = "How much the reward varies with n at fixed $B_p$, and with $B_p$ at fixed n"
+    else:
+        fig, axes = plt.subplots(1, 4, figsize=(10.7, 4.4), layout="constrained", width_ratios=[1.6, 1, 1, 1])
+        ns = sorted({r["n"] for r in front["runs"]})
+        colour, k = colours(ns), front["k"]
+        for i, n in enumerate(ns):
+            same = [r for r in front["runs"] if r["n"] == n]
+            share = np.mean([r["matched"]["share"] for r in same], 0)
+            axes[0].bar(np.arange(k + 1) / k + (i - (len(ns) - 1) / 2) * 0.8 / k / len(ns), share, width=0.8 / k / len(ns), color=colour[n], label=f"n = {n}")
+            for ax, key in zip(axes[1:], ("zero", "one", "polarisation")):
+                for r in same:
+                    ax.plot([m["C"] for m in r["moments"]], [m[key] for m in r["moments"]], color=colour[n], lw=1.4, marker=".", ms=4, label=f"n = {n}")
+        axes[0].set(xlabel=f"right answers of {k}, as a share", ylabel="share of the training problems", title=f"at n M = {si(front['nM'])}")
+        for ax, name in zip(axes[1:], (f"share with 0 of {k} right", f"share with {k} of {k} right", "polarisation")):
+            ax.set(xscale="log", xlabel="rollouts C", title=name)
+        title = f"pass@1 of the training problems, B_p = {front['B_p']}, from the rollouts of training"
+    named = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels())}
+    if view == "sensitivity":
+        for ax in axes:
+            ax.legend(fontsize=8)
+    else:
+        fig.legend(named.values(), named.keys(), loc="outside lower center", fontsize=9, ncols=min(6, len(named)))
+    fig.suptitle(f"{title} ({runs_line(front)})\n" + wrap("Intervals: " + front["covers"], 125), fontsize=10.5)
+    save(fig, path)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The report
+
+def coverage(runs, cfg):
     """What the intervals of this sweep cover, in words."""
-    if not K:
+    if not cfg["boot"]:
         return "none (boot=0)"
     text = "90% over validation problems and rollouts"
-    if any(run["values"] is None for run in runs):
-        text = "90%, but not over problems and rollouts where evaluations have no counts"
+    if any(run["counts"] is None for run in runs):
+        text = "90% over the binomial noise of the evaluations, which have no counts per problem"
     seeds = Counter((run["B_p"], run["n"]) for run in runs).values()
+    if any(run["biased"] for run in runs):
+        text += "; the source's estimate of this metric is biased, as its log says"
     if max(seeds) == 1:
         return text + "; one seed: the variation from run to run is not covered"
     many = " to ".join(map(str, sorted({min(seeds), max(seeds)})))
-    return text + f" and over seeds, {many} for each n: a bootstrap of so few is too narrow"
+    return text + f" and over seeds, {many} for each cell, their variance pooled over cells (Student's t)"
+
+
+def report_panel(name, panel, front):
+    """A panel as text: switches, the end of the frontier, what is not told apart, what the grid leaves open, predictions."""
+    if "held_out" in panel:
+        errors = ", ".join(f"{form} {error:.4f}" for form, error in panel["held_out"].items())
+        print(f"\n{name}: curves are {panel['form']} ({'held-out error ' + errors if errors else 'too few evaluations to compare forms'})")
+    else:
+        print(f"\n{name}:")
+    print(f"  {'C':>8}  {'n':>12}  {'M':>7}  {panel.get('metric') or front['metric']:>9}  90% interval of C")
+    for s in panel["switches"]:
+        lo, hi = ("open" if s[end] is None else si(s[end]) for end in ("lo", "hi"))
+        interval = f"{lo} to {hi}" if s["why"] == "crossing" and panel["envelope"]["lo"] is not None else "none"
+        note = dict(crossing="", begins="  (its runs begin here)", ends="  (the old n's runs end here)")[s["why"]]
+        print(f"  {si(s['C']):>8}  {s['from']:>4} -> {s['to']:<4}  {si(s['M']):>7}  {s['reward']:>9.3f}  {interval}{note}")
+    if not panel["switches"]:
+        print(f"  none: n = {panel['envelope']['n'][0]} is on top at every budget")
+    for s in panel.get("segments", ()):
+        print(f"  from C = {si(s['C'])}: B_p = {s['B_p']}, n = {s['n']}, B = {s['B']}, {s['reward']:.3f}")
+    if "stable_B_p" in panel:
+        print(f"  smallest B_p of which at most one run in ten diverged or declines: {panel['stable_B_p'] or 'none'}")
+    for r in front["runs_used"]:
+        if "records" in panel and r["B_p"] == panel["B_p"] and r["gain"] is not None and front["view"] == "fixed_Bp":
+            print(f"  n = {r['n']:<4} seed {r['seed']}: {r['last']:.3f} at C = {si(r['C'])}, {r['gain']:+.3f} [{r['lo']:+.3f}, {r['hi']:+.3f}] "
+                  "over the base model")
+    env, near = panel["envelope"], panel["near"][-1]["set"]
+    others = [n for n in near if n != env["n"][-1]]
+    print(f"  at C = {si(env['C'][-1])}: n = {env['n'][-1]}, {env['reward'][-1]:.3f}"
+          + (f" [{env['lo'][-1]:.3f}, {env['hi'][-1]:.3f}]" if env["lo"] is not None else "")
+          + (f", base model {panel['base']:.3f}" if panel.get("base") is not None else "")
+          + (f"; not told from it: n = {', '.join(map(str, others))}" if others else ""))
+    print(f"  winner's curse {panel['curse']}; by the last checkpoint n = {panel['last']['n'][-1]} is on top, {panel['last']['reward'][-1]:.3f}")
+    if "records" in panel:
+        print(f"  curves through record-breaking points alone lie {100 * panel['records']['above']:+.1f} points from this frontier, on average over log C")
+    if panel["edge"]:
+        print(f"  edge: {panel['edge']['text']}")
+    for c in panel.get("curves", ()):
+        if c["flags"]:
+            print(f"  curve n = {c['n']}: {', '.join(c['flags'])}")
+    for d in panel.get("declines", ()):
+        print(f"  {d['run']} declines: {d['fall']:.3f} +- {d['se']:.3f} below its best at C = {si(d['since'])}, which "
+              "its monotone curve hides (beyond 2 standard errors, as 1 steady run in 40 is by chance)")
 
 
 def report(front):
-    """The analysis as text: runs, a table of switches for each panel, what the grid leaves open."""
-    print(f"{front['runs']}: {len(front['runs_used'])} runs used, {len(front['runs_dropped'])} dropped, "
-          f"{front['metric']} over {front['unit']}")
+    """The analysis as text."""
+    print(f"{front['runs']}: {len(front['runs_used'])} runs used, {len(front['runs_dropped'])} dropped, {front['label']} over {front['unit']}")
     for d in front["runs_dropped"]:
         print(f"  dropped {d['run']}: {d['why']}")
     for note in front["notes"]:
@@ -483,68 +1016,102 @@ def report(front):
     if front["missing"]:
         cells = (f"B_p={m['B_p']} n={m['n']} seed={m['seed']} ({m['why']})" for m in front["missing"])
         print(f"  missing {len(front['missing'])}: " + "; ".join(cells))
-    for name, panel in front["panels"].items():
-        errors = ", ".join(f"{form} {error:.4f}" for form, error in panel["held_out"].items())
-        errors = f"held-out error {errors}" if errors else "too few evaluations to compare forms"
-        print(f"\n{name}: curves are {panel['form']} ({errors})")
-        print(f"  {'C':>8}  {'n':>12}  {front['metric']:>9}  90% interval of C")
-        for s in panel["switches"]:
-            interval = f"{si(s['lo'])} to {si(s['hi'])}" if s["lo"] is not None else "none" + (
-                f", the curves cross in {100 * s['share']:.0f}% of the resampled sweeps" if s["share"] is not None else "")
-            note = dict(crossing="", begins="  (its runs begin here)", ends="  (the old n's runs end here)")[s["why"]]
-            print(f"  {si(s['C']):>8}  {s['from']:>4} -> {s['to']:<4}  {s['reward']:>9.3f}  {interval}{note}")
-        if not panel["switches"]:
-            print(f"  none: n = {panel['envelope']['n'][0]} is on top at every budget")
-        for r in front["runs_used"]:
-            if r["B_p"] == panel["B_p"] and r["gain"] is not None:
-                print(f"  n = {r['n']:<4} seed {r['seed']}: {r['last']:.3f} at C = {si(r['C'])}, {r['gain']:+.3f} [{r['lo']:+.3f}, {r['hi']:+.3f}] "
-                      "over the base model")
-        env, near = panel["envelope"], panel["near"][-1]["set"]
-        others = [n for n in near if n != env["n"][-1]]
-        print(f"  at C = {si(env['C'][-1])}: n = {env['n'][-1]}, {front['metric']} {env['reward'][-1]:.3f}"
-              + (f" [{env['lo'][-1]:.3f}, {env['hi'][-1]:.3f}]" if env["lo"] is not None else "")
-              + (f", base model {panel['base']:.3f}" if panel["base"] is not None else "")
-              + (f"; not told from it: n = {', '.join(map(str, others))}" if others else ""))
-        if panel["edge"]:
-            print(f"  edge: {panel['edge']['text']}")
-        for c in panel["curves"]:
-            if c["flags"]:
-                print(f"  curve n = {c['n']}: {', '.join(c['flags'])}")
-        for d in panel["declines"]:
-            print(f"  {d['run']} declines: {d['fall']:.3f} +- {d['se']:.3f} below its best at C = {si(d['since'])}, which "
-                  "its monotone curve hides (beyond 2 standard errors, as 1 steady run in 40 is by chance)")
+    for name, panel in front.get("panels", {}).items():
+        report_panel(name, panel, front)
+    for b in front.get("bars", ()):
+        print(f"  B_p = {b['B_p']:<4} {b['metric']:>8}: n = {b['n']:<4} {b['reward']:.3f} at C = {si(b['C'])}; not told from it: "
+              f"{', '.join(map(str, b['near']))}")
+    for line in front.get("lines", ()):
+        fixed = "B_p" if line["over"] == "n" else "n"
+        print(f"  over {line['over']} at {fixed} = {line[fixed]}: spread {100 * line['spread']:.1f} points"
+              + ("" if line["by_noise"] is None else f" (noise alone makes up to {100 * line['by_noise']:.1f}, 95%)") + f", C = {si(line['C'])}")
+    for r in front.get("runs", ()) if front["view"] == "pass1" else ():
+        m = r["matched"]
+        print(f"  n = {r['n']:<4} seed {r['seed']}: at C = {si(m['C'])} {m['problems']} problems, none of {front['k']} right {m['zero']:.3f}, all "
+              f"{m['one']:.3f}, polarisation {m['polarisation']:.3f}")
+    for at in front.get("options", ())[:1]:
+        print(f"\nwithin delta = {front['delta']:g} of the best at C = {si(at['C'])}, or not told from it:")
+        print(f"  {'B_p':>5} {'n':>5} {'M':>7} {'lr':>9}  {'reward':>6}  below the best")
+        for r in at["rows"]:
+            print(f"  {r['B_p']:>5} {r['n']:>5} {r['M']:>7} {r['lr']:>9.3g}  {r['reward']:.3f}  {r['gap']:.3f}"
+                  + ("" if r["half"] is None else f" +- {r['half']:.3f}") + (", told from it" if r["told"] else ""))
     print(f"\nintervals: {front['covers']}")
+
+
+def scored(runs, metric):
+    """The runs with `reward` by another metric, from the same counts; unchanged where there are none."""
+    return [run if run["counts"] is None else run | dict(reward=right(run["counts"], metric, run["samples"]).mean(1))
+            for run in runs]
+
+
+def analyse(cfg, part="", unit=""):
+    """A sweep's folder -> dict(runs, dropped, grid, form, held_out, cells, cfg, ...): what every view starts from."""
+    part, unit = part or ("train" if cfg["metric"] == "train" else cfg["eval_set"]), unit or cfg["unit"]
+    runs, dropped = read_runs(cfg["runs"], cfg["metric"], unit, part)
+    grid, form, held_out, found = curves_of(runs, cfg["metric"], cfg)
+    head = max((run["config"] for run in runs), key=lambda c: c.get("C", 0))
+    head = {key: head.get(key, config[key]) for key in config}
+    label = "training reward" if part == "train" else f"{'validation' if part == 'val' else part} {cfg['metric']}"
+    return dict(runs=runs, dropped=dropped, grid=grid, form=form, held_out=held_out, cells=found, covers=coverage(runs, cfg), label=label,
+                head=head, cfg=cfg | dict(B_max=head["B_max"], head=head))
+
+
+def written(sweep, view, content, cfg):
+    """Write frontier.json and its figure (frontier_VIEW for another view than fixed_Bp), and say what is in them."""
+    runs, head = sweep["runs"], sweep["head"]
+    missing = missing_cells(cfg["runs"], runs, sweep["dropped"])
+    unfinished = [run["run"] for run in runs if not ended(run)]
+    notes = [f"unfinished {name}: used up to its last evaluation" for name in unfinished]
+    notes += [f"diverged {run['run']}: used up to C = {si(run['C'][-1])}" for run in runs if run["status"] == "diverged"]
+    seeds = {(c["B_p"], c["n"]): len(c["runs"]) for c in sweep["cells"]}
+    notes += [f"B_p={B_p} n={n}: {m} of {max(seeds.values())} seeds" for (B_p, n), m in seeds.items() if m < max(seeds.values())]
+    if any(run["counts"] is None for run in runs):
+        notes.append("no counts per problem: the noise of an evaluation is taken as binomial over its rollouts"
+                     + (f" ({runs[0]['source']})" if runs[0]["source"] else ""))
+    # a run that a larger C continued keeps its first header, so the budget is what was reached, if that is more
+    reached = max(run["rollouts"][-1] for run in runs)
+    front = {key: cfg[key] for key in ("runs", "metric", "unit", "bin", "boot", "delta")} | dict(
+        view=view, label=sweep["label"], config=head, budget=max(head["C"], reached) if cfg["unit"] == "rollouts" else sweep["grid"][-1],
+        covers=sweep["covers"], missing=missing, notes=notes, runs_dropped=sweep["dropped"], runs_unfinished=unfinished,
+        options=options(sweep["cells"], sweep["grid"], sweep["cfg"], cfg["unit"]) if view in ("fixed_Bp", "joint") else [],
+        runs_used=[{key: run[key] for key in ("run", "B_p", "n", "seed", "status")}
+                   | dict(evals=len(run["C"]), C=run["C"][-1]) | gain(run, cfg["metric"]) for run in runs])
+    if view == "pass1":
+        front["covers"] = "none"
+    front |= content
+    out = Path(cfg["out"] or cfg["runs"])
+    name = out / ("frontier" if view == "fixed_Bp" else f"frontier_{view}")
+    save_json(f"{name}.json", front, indent=None)
+    (figure_panels if "panels" in front else figure_simple)(front, f"{name}.png")
+    report(front)
+    print(f"figure: {name}.png   numbers: {name}.json\n")
 
 
 def main(argv):
     cfg = parse(argv, __doc__)
-    runs, dropped = read_runs(cfg["runs"], cfg["metric"], cfg["unit"])
-    runs.sort(key=lambda run: (run["B_p"], run["n"], run["seed"]))
-    missing = missing_cells(cfg["runs"], runs, dropped)
-    rng, P = np.random.default_rng(cfg["seed"]), runs[0]["task"][2]
-    # one draw of problems for all runs of all panels: they were evaluated on the same ones
-    draws = rng.multinomial(P, np.full(P, 1 / P), cfg["boot"]) / P if P else np.ones((cfg["boot"], 0))
-    head = max((run["config"] for run in runs), key=lambda c: c.get("C", 0))
-    head = {key: head.get(key, config[key]) for key in config}
-    panels = {}
-    for B_p in sorted({run["B_p"] for run in runs}):
-        panel = panel_of([run for run in runs if run["B_p"] == B_p], cfg | dict(B_max=head["B_max"]), draws, rng)
-        panels[f"B_p={B_p}"] = panel | dict(runs_dropped=[d for d in dropped if d.get("B_p") == B_p])
-    unfinished = [run["run"] for run in runs if not ended(run)]
-    notes = [f"unfinished {name}: used up to its last evaluation" for name in unfinished]
-    notes += [f"diverged {run['run']}: used up to C = {si(run['C'][-1])}" for run in runs if run["status"] == "diverged"]
-    front = {key: cfg[key] for key in ("runs", "view", "metric", "unit", "bin", "boot")} | dict(
-        # a run that a larger C continued keeps its first header, so the budget is what was reached, if that is more
-        config=head, budget=max(head["C"], max(run["rollouts"][-1] for run in runs)) if cfg["unit"] == "rollouts" else max(p["range"][1] for p in panels.values()),
-        covers=coverage(runs, cfg["boot"]), problems=P, panels=panels, missing=missing, notes=notes,
-        runs_used=[{key: run[key] for key in ("run", "B_p", "n", "seed", "status")}
-                   | dict(evals=len(run["C"]), C=run["C"][-1]) | gain(run) for run in runs],
-        runs_dropped=dropped, runs_unfinished=unfinished)
-    out = Path(cfg["out"] or cfg["runs"])
-    save_json(out / "frontier.json", front, indent=None)
-    figure(front, out / "frontier.png")
-    report(front)
-    print(f"figure: {out / 'frontier.png'}   numbers: {out / 'frontier.json'}")
+    view = cfg["view"]
+    if view == "compare":
+        content = view_compare(cfg)
+        first = cfg["runs"].split()[0].split(":")[0]
+        sweep = analyse(dict(cfg, runs=first))
+        out = cfg["out"] or first
+        panels = content["panels"].values()
+        written(sweep | dict(label="reward", covers="; ".join(dict.fromkeys(p["covers"] for p in panels))), view, content, dict(cfg, runs=first, out=out))
+        return
+    sweep, failed = None, []
+    for name in VIEWS if view == "all" else [view]:
+        if name == "fixed_B":
+            now = analyse(cfg, unit="updates")
+        else:
+            now = sweep = sweep or analyse(cfg)
+        try:
+            written(now, name, VIEWS[name](now, now["cfg"]), cfg)
+        except BadInput as e:
+            if view != "all":
+                raise
+            failed.append(str(e))
+    for line in failed:
+        print(f"not drawn: {line}")
 
 
 if __name__ == "__main__":

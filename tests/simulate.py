@@ -1,18 +1,22 @@
-"""A sweep with known truth: run folders in the log format of the trainer, drawn from planted curves.
+"""A sweep with known truth: run folders in the log format of the trainer, or runs in memory, drawn from planted curves.
 
     from simulate import simulate, truth
     simulate("runs/fake", ns=(4, 8, 16), seeds=(0, 1))   # then: python frontier.py --runs=runs/fake
 
-Validation problems have difficulties of their own, shared by all runs; each evaluation draws its rollouts anew. So the
-logs hold the two noises that the analysis must take apart, and `run_sd` adds the third, from run to run.
+Validation problems have difficulties of their own, shared by all runs; each evaluation draws its rollouts anew. `run_sd` moves
+a run's whole curve, `drift` lets it wander, `inter` gives each problem a liking for some n: the noises that the analysis must
+take apart. Families of curves: `truth` (below), `paper` and `constant` whose n*(C) is exactly known.
 """
 import gzip
 import math
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 
 from config import append, derive, parse
+
+EASY = (6.09, 4.75, 5.84, 2.73)  # L, k, log10 C0, b of the paper's law on Easy at B_p = 32
 
 
 def truth(B_p, n, C):
@@ -21,24 +25,93 @@ def truth(B_p, n, C):
     return 0.30 + (0.12 + 0.035 * min(octaves, 5)) / (1 + (10_000 * 2 ** (0.75 * octaves) / np.maximum(C, 1e-9)) ** 1.3)
 
 
-def crossing(truth, B_p, a, b, lo=1e3, hi=1e8):
-    """The C where truth(b) overtakes truth(a), by brute force on a fine grid."""
-    C = np.geomspace(lo, hi, 200_001)
+def beside(n, C, log2_best, size=1.0):
+    """A curve that loses reward with its distance from the best n: paper-like heights, a family that no fitted form has.
+
+    log2_best (E,): log2 n* at C (E,). Losing is about 1.2 points an octave of too small n and 3 of too large, times `size`.
+    """
+    x, d = np.log10(np.maximum(C, 1)), math.log2(n) - log2_best
+    loss = np.where(d < 0, 0.055, 0.13) * size * (np.sqrt(1 + d ** 2) - 1)
+    return 0.44 + np.where(np.asarray(C) > 0, 0.3375 / (1 + np.exp(-2 * (x - 5.95))) * np.exp(-loss), 0)
+
+
+def law(C, numbers=EASY):
+    """log2 n*(C) of a law's numbers."""
+    L, k, log10_C0, b = numbers
+    return L / (1 + np.exp(-k * (np.log10(np.maximum(C, 1)) - log10_C0))) + b
+
+
+def paper(size=1.0, numbers=EASY):
+    """Curves like the paper's Easy, B_p = 32, whose n*(C) is exactly its law; size 2 makes a wrong n cost twice as much."""
+    return lambda B_p, n, C: beside(n, C, law(C, numbers), size)
+
+
+def constant(best=32, size=1.0):
+    """Curves of the same family with one best n at every budget; size 0: all n are equal."""
+    return lambda B_p, n, C: beside(n, C, math.log2(best), size)
+
+
+def sigmoids(B_p, n, C):
+    """Curves of a form that the fit has, sigmoids in log C, with a higher plateau and a later rise for larger n up to 512."""
+    z = math.log2(n)
+    top = 0.60 + 0.105 * (z - 3) / 6 * (2 - (z - 3) / 6)
+    return 0.44 + (top - 0.44) / (1 + np.exp(-2.6 * (np.log10(np.maximum(C, 1)) - 5.25 - 0.11 * (z - 3))))
+
+
+def crossing(truth, B_p, a, b, lo=1e3, hi=1e8, near=None):
+    """The C where truth(b) overtakes truth(a), by brute force: the first, or the one nearest to `near`; None if there is none."""
+    C = np.geomspace(lo, hi, 20_001)
     ahead = truth(B_p, b, C) - truth(B_p, a, C)
-    return C[np.flatnonzero((ahead[:-1] <= 0) & (ahead[1:] > 0))[0]]
+    at = C[np.flatnonzero((ahead[:-1] <= 0) & (ahead[1:] > 0))]
+    return None if not len(at) else at[0] if near is None else at[np.abs(np.log(at / near)).argmin()]
 
 
-def pass_rates(reward, difficulty):
+_NORMAL = np.array([NormalDist().inv_cdf((i + 0.5) / 4000) for i in range(4000)])  # drawn ones would shift all rewards
+_TABLE = {}
+
+
+def pass_rates(reward, difficulty, inter=0.0):
     """Each problem's pass rate when the mean over all possible problems is `reward`: (E,), (P,) -> (E, P)."""
-    normal = np.random.default_rng(0).standard_normal(4000) * 1.5
-    skill = np.linspace(-12, 12, 2001)
-    mean = (1 / (1 + np.exp(-(skill[:, None] + normal)))).mean(1)  # the population's mean at each skill
-    at = np.interp(reward, mean, skill)
-    return 1 / (1 + np.exp(-(at[:, None] + difficulty)))
+    if inter not in _TABLE:
+        skill = np.linspace(-12, 12, 2001)  # the population's mean at each skill
+        _TABLE[inter] = skill, (1 / (1 + np.exp(-(skill[:, None] + _NORMAL * math.hypot(1.5, inter))))).mean(1)
+    skill, mean = _TABLE[inter]
+    return 1 / (1 + np.exp(-(np.interp(reward, mean, skill)[:, None] + difficulty)))
+
+
+def draw_run(rng, truth, B_p, n, C, evals, difficulty, samples=4, run_sd=0.0, drift=0.0, inter=0.0, liking=0.0):
+    """One run: (updates at its evaluations (E,), counts (E, P)). difficulty, liking (P,): of the problems, and for this n."""
+    B = B_p * n
+    # as the trainer does: at the first whole update that reaches a multiple of eval_every, and at the end
+    at = np.unique(np.minimum(np.ceil(np.arange(evals + 1) * (C // evals) / B), C // B)).astype(int)
+    x = np.log10(np.maximum(at * B, 1))
+    wander, state = np.zeros(len(at)), rng.standard_normal()
+    for i in range(1, len(at)):  # forgets over 0.4 decades
+        keep = math.exp(-(x[i] - x[i - 1]) / 0.4) if i > 1 else 0
+        state = keep * state + math.sqrt(1 - keep ** 2) * rng.standard_normal()
+        wander[i] = state
+    reward = truth(B_p, n, at * B) + (at > 0) * (run_sd * rng.standard_normal() + drift * wander)
+    return at, rng.binomial(samples, pass_rates(np.clip(reward, 0.001, 0.999), difficulty + liking, inter))
+
+
+def sweep(draw, truth, ns=(8, 32, 128, 512, 2048), B_p=32, seeds=3, C=4_000_000, evals=60, P=300, samples=4, run_sd=0.006,
+          drift=0.004, inter=0.3):
+    """A sweep in memory, as frontier.read_runs returns it."""
+    rng = np.random.default_rng(draw)
+    difficulty, runs = rng.standard_normal(P) * 1.5, []
+    for n in ns:
+        liking = rng.standard_normal(P) * inter
+        for seed in range(seeds):
+            at, counts = draw_run(rng, truth, B_p, n, C, evals, difficulty, samples, run_sd, drift, inter, liking)
+            runs.append(dict(run=f"n{n}_seed{seed}", config=dict(eval_every=C // evals, C=C), B_p=B_p, n=n, seed=seed, samples=samples,
+                             C=at * B_p * n * 1.0, rollouts=at * B_p * n * 1.0, step=at * 1.0, counts=counts.astype(np.uint8),
+                             reward=counts.mean(1) / samples, trials=None, status="budget", biased=False, passes=[], source="",
+                             per_rollout=1.0))
+    return runs
 
 
 def simulate(folder, ns=(4, 8, 16, 32, 64), B_ps=(32,), seeds=(0,), C=2_000_000, evals=40, P=300, samples=4, truth=truth,
-             run_sd=0.0, draw=0, gz=False, unfinished=(), words=(), **fields):
+             run_sd=0.0, drift=0.0, draw=0, gz=False, unfinished=(), words=(), **fields):
     """Write one run folder for each cell. unfinished: names (B_p, n, seed) that get no end record. Returns {cell: folder}.
 
     words: command-line words of the runs' config. fields: extra fields of the evaluations, or set_hash=... to change one.
@@ -54,14 +127,15 @@ def simulate(folder, ns=(4, 8, 16, 32, 64), B_ps=(32,), seeds=(0,), C=2_000_000,
                 run = Path(folder) / d["run"]
                 run.mkdir(parents=True)
                 folders[B_p, n, seed] = run / "log.jsonl"
-                # as the trainer does: at the first whole update that reaches a multiple of eval_every, and at the end
-                at = np.unique(np.minimum(np.ceil(np.arange(evals + 1) * (C // evals) / d["B"]), d["M"]).astype(int))
-                reward = np.clip(truth(B_p, n, at * d["B"]) + (at > 0) * run_sd * rng.standard_normal(), 0.001, 0.999)
-                correct = rng.binomial(samples, pass_rates(reward, difficulty))
+                at, correct = draw_run(rng, truth, B_p, n, C, evals, difficulty, samples, run_sd, drift)
+                before = 0
                 with open(folders[B_p, n, seed], "wb", buffering=0) as file:
                     append(file, dict(type="header", schema=1, config=cfg, derived=d))
                     for m, c in zip(at.tolist(), correct):
-                        append(file, dict(type="step", step=m, rollouts=m * d["B"], tokens=100 * m * d["B"], loss=0.0))
+                        if m:
+                            append(file, dict(type="step", step=m, rollouts=m * d["B"], tokens=100 * m * d["B"], loss=0.0,
+                                              reward=c.mean() / samples, gen_s=2.0 * (m - before), train_s=1.6 * (m - before)))
+                        before = m
                         append(file, {"type": "eval", "step": m, "rollouts": m * d["B"], "tokens": 100 * m * d["B"],
                                       "set": "val", "k": 4, "avg@4": c.mean() / samples, "samples": samples,
                                       "set_hash": "planted", "correct": c, **fields})
