@@ -615,8 +615,10 @@ def prescribe(C, front, laws):
     if panel.get("edge") and C >= 0.99 * hi:
         caveat.append(panel["edge"]["text"])
 
-    rollouts = int(C / panel.get("per_rollout", 1))
     n = int(n) if own and n in panel["ns"] else 2 ** round(math.log2(n))  # an n that was run, or the nearest power of 2
+    # what a rollout costs in this unit, by the run whose n is nearest
+    cost = panel.get("per_rollout") or {"1": 1.0}
+    rollouts = int(C / cost[min(cost, key=lambda m: abs(math.log2(int(m) / max(n, 1))))])
     cap = min(cfg["B_max"] or math.inf, rollouts) // B_p
     if n > cap:
         caveat.append(f"n = {n} capped by {'B_max' if rollouts > cap * B_p + B_p else 'the budget'}")

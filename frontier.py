@@ -64,7 +64,7 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
     """One run folder -> dict(run, config, B_p, n, seed, C, counts, reward, ...), or the reason why not (a str).
 
     C (E,) in `unit`, strictly rising; rollouts, step (E,). counts (E, P): right answers of `samples` for each problem, None
-    where the log has none; then reward (E,) is the stored field and trials the rollouts behind each. part: the `set` of the
+    where the log has none; then reward (E,) is the stored field and trials (E,) the rollouts behind each. part: the `set` of the
     evaluations, or "train" for the training reward of the updates. status: that of the end record, "" without one.
     """
     path = next((folder / name for name in ("log.jsonl", "log.jsonl.gz") if (folder / name).exists()), None)
@@ -85,13 +85,18 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
     def spent(r, step):
         x = dict(updates=step, gpu_hours=hours.get(step)).get(unit, r.get(unit))
         return x if isinstance(x, (int, float)) and math.isfinite(x) else None
-    before = dict(step=0, rollouts=0, tokens=0)
-    if part == "train":
-        for r in steps:  # an update's rollouts come from the policy before it
-            if isinstance(r.get("reward"), (int, float)) and spent(before, before["step"]) is not None:
-                evals[spent(before, before["step"])] = dict(step=before["step"], rollouts=before.get("rollouts", 0), train=r["reward"])
+    if part == "train":  # the updates between two evaluations make one point; the rollouts of an update come from the policy before it
+        windows, before = {}, dict(step=0, rollouts=0, tokens=0)
+        for r in steps:
+            x = spent(before, before["step"])
+            if isinstance(r.get("reward"), (int, float)) and x is not None:
+                window = windows.setdefault(before.get("rollouts", 0) // max(cfg.get("eval_every", 1), B), [])
+                window.append((x, r["reward"], before["step"], before.get("rollouts", 0)))
             before = r
-        metric, trials = "train", B
+        for window in windows.values():
+            x, reward, step, rollouts = (float(np.mean(v)) for v in zip(*window))
+            evals[x] = dict(train=reward, step=step, rollouts=rollouts, trials=B * len(window))
+        metric = "train"
     else:
         for r in records:
             # equal C (a log written by hand): the later record counts
@@ -114,8 +119,7 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
         except (TypeError, ValueError):
             return f"its counts of right answers are not numbers from 0 to samples = {samples}"
         counts = counts.astype(np.uint8 if samples < 256 else np.int32)
-    elif part != "train":
-        trials = (evals[0].get("problems") or 0) * (samples or 0)
+    trials = np.array([r.get("trials") or (r.get("problems") or 0) * (samples or 0) for r in evals], float)
     try:
         reward = right(counts, metric, samples).mean(1) if counts is not None else np.array([r[metric] for r in evals], float)
     except (KeyError, TypeError, ValueError):
@@ -173,7 +177,7 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val"):
         raise BadInput(f"--runs={folder}: no run to analyse{first}")
     if not any(ended(run) for run in runs):
         raise BadInput(f"--runs={folder}: no finished run to analyse ({len(runs)} unfinished)")
-    if runs[0]["counts"] is None and not runs[0]["trials"]:
+    if runs[0]["counts"] is None and not runs[0]["trials"].all():
         raise BadInput(f"--runs={folder}: {runs[0]['run']}: its evaluations have neither counts per problem nor `problems` and "
                        "`samples`, so their noise is not known")
     return sorted(runs, key=lambda run: (run["B_p"], run["n"], run["seed"])), dropped
@@ -312,7 +316,7 @@ def evaluations(run, metric, halves=None):
     out = dict(C=mean(C), w=1 / (1 / m + 1 / 10), V=None, V2=None, sd=None, start=start)
     if run["counts"] is None:
         R = mean(run["reward"])
-        return out | dict(R=R, sd=np.sqrt(np.maximum(R * (1 - R), 1e-4) / run["trials"] / m))
+        return out | dict(R=R, sd=np.sqrt(np.maximum(R * (1 - R), 1e-4) / mean(run["trials"]) / m))
     s = run["samples"]
     out["V"] = mean(right(run["counts"], metric, s))
     k = 1 if metric.startswith("avg") else int(metric.split("@")[1])  # avg@k is one number for every k
@@ -425,14 +429,15 @@ def panel_of(cs, grid, cfg, title, unit):
         [c["folds"] for c in cs])[:, :, some]
     B_p = np.array([np.broadcast_to(c["B_p"], len(some))[some] for c in cs])  # (N, G)
     on_top, found = switches(x, Y)
-    columns = np.arange(len(grid))
+    columns, spent = np.arange(len(grid)), {c["n"]: float(np.mean([run["per_rollout"] for run in c["runs"]])) for c in cs}
     best, fair = Y[on_top, columns], honest(Y, folds)
     half = half_width(noise[on_top, :, columns].T) if len(noise[0]) else None
 
     def crossing(a, b, at):  # where the curve of b overtakes that of a: those C at which their difference is not told from 0
         ok = ~np.isnan(Y[a] + Y[b])
         lo, hi = invert(x[ok], (Y[a] - Y[b])[ok], half_width((noise[b] - noise[a])[:, ok]), at) if half is not None else (None, None)
-        M = math.exp(at) / (B_p[b][np.searchsorted(x, at).clip(0, len(x) - 1)] * ns[b]) if unit != "updates" else math.exp(at)
+        B = B_p[b][np.searchsorted(x, at).clip(0, len(x) - 1)] * ns[b]
+        M = math.exp(at) if unit == "updates" else math.exp(at) / spent[ns[b]] / B
         return {"C": math.exp(at), "from": ns[a], "to": ns[b], "reward": float(np.interp(at, x, Y[b])),
                 "lo": None if lo is None else math.exp(lo), "hi": None if hi is None else math.exp(hi), "M": M}
     turns = [crossing(s["a"], s["b"], s["x"]) | dict(why=s["why"]) for s in found]
@@ -459,7 +464,7 @@ def panel_of(cs, grid, cfg, title, unit):
     last_top = np.nanargmax(last, 0)
     return dict(
         title=title, ns=ns, range=[grid[0], grid[-1]], runs_used=[run["run"] for run in runs], seeds=sorted({run["seed"] for run in runs}),
-        B_p=int(B_p[0, 0]) if (B_p == B_p[0, 0]).all() else None, per_rollout=np.mean([run["per_rollout"] for run in runs]),
+        B_p=int(B_p[0, 0]) if (B_p == B_p[0, 0]).all() else None, per_rollout=spent,
         switches=turns, crossings=pairs, near=near, surface=surface,
         envelope=dict(C=grid, n=[ns[i] for i in on_top], B_p=B_p[on_top, columns], reward=best if fair is None else fair, highest=best,
                       lo=None if half is None else (best if fair is None else fair) - half,
@@ -1096,7 +1101,7 @@ def main(argv):
         sweep = analyse(dict(cfg, runs=first))
         out = cfg["out"] or first
         panels = content["panels"].values()
-        written(sweep | dict(label="reward", covers="; ".join(dict.fromkeys(p["covers"] for p in panels))), view, content, dict(cfg, runs=first, out=out))
+        written(sweep | dict(label="reward", covers="; ".join(dict.fromkeys(part for p in panels for part in p["covers"].split("; ")))), view, content, dict(cfg, runs=first, out=out))
         return
     sweep, failed = None, []
     for name in VIEWS if view == "all" else [view]:

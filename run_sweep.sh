@@ -191,7 +191,7 @@ trap - INT TERM HUP
 
 # ---- the analysis ---------------------------------------------------------------------------------------------------
 analysis=0
-"$PY" frontier.py "${args[@]}" && "$PY" fit_sigmoid.py "${args[@]}" || analysis=$?
+"$PY" frontier.py --view=all "${args[@]}" && "$PY" fit_sigmoid.py "${args[@]}" || analysis=$?
 if [ ${#failed[@]} -gt 0 ]; then
     echo; echo "${#failed[@]} runs failed; the same command tries them again:"
     printf '  %s\n' "${failed[@]}"
