@@ -16,8 +16,8 @@ that linear map: seeds, problems and halves of the samples are carried through i
 
 The law. At each budget a polynomial in log2 n goes through the curves: the surface R(log n, log C). The law is the sigmoid
 whose path over this surface earns the most reward, averaged over log C. Its intervals are inverted tests: a value of the
-plateau is inside unless the slope of reward along log n, over the budgets where the plateau counts, differs from zero by more
-than the noise. So flat directions give wide or open intervals, where a bootstrap of the argmax is too sure of itself.
+plateau is inside unless the slope of reward along log n, over the budgets where the plateau counts, differs from zero by
+more than the noise. So flat directions give wide or open intervals, where a bootstrap of the argmax is too sure of itself.
 No errors come from least squares on points n*(C): they are samples of a staircase, as many as one cares to draw.
 
 To use it elsewhere copy it with config.py. Needs numpy, scipy for isotonic curves, matplotlib for the figure.
@@ -28,7 +28,7 @@ from pathlib import Path
 
 import numpy as np
 
-from config import BadInput, aside, command, config, derive, entry, parse, read_json, save_json
+from config import BadInput, aside, command, derive, entry, parse, read_json, save_json
 
 FORMS = ("sigmoid", "logistic", "exponential")
 K_LAW = (0.5, 50.0)  # bounds of the law's k, per decade of C; the paper prints 50.00 once, surely where its search ended
@@ -146,7 +146,7 @@ def at_bounds(params, C, top=1.0, box=None):
 
 
 def smoother(C, w, grid):
-    """Local linear regression in log10 C as a matrix: data (E,) at C -> (G,) at `grid`. Evaluations at C = 0 get no weight."""
+    """Local linear regression in log10 C as a matrix: data (E,) at C -> (G,) at `grid`. C = 0 has no weight."""
     seen = C > 0
     x, at = np.log10(np.where(seen, C, 1)), np.log10(grid)
     width = max(WIDTH, 2 * np.ptp(x[seen]) / len(np.unique(x[seen])))  # two neighbours at least where evaluations are few
@@ -218,7 +218,8 @@ def choose_form(data):
     gain = {form: squares["sigmoid"] - squares[form] for form in FORMS}  # paired, point by point
     better = [form for form, g in gain.items() if g.mean() > 2 * g.std(ddof=1) / math.sqrt(len(g))]
     best = max(better, key=lambda form: gain[form].mean(), default="sigmoid")
-    return best, bool(squares[f"{best} + local"].mean() < squares[best].mean()), {name: math.sqrt(e.mean()) for name, e in squares.items()}
+    error = {name: math.sqrt(e.mean()) for name, e in squares.items()}
+    return best, error[f"{best} + local"] < error[best], error
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -296,7 +297,8 @@ def surface_of(Y, z):
     """
     fine = np.linspace(z[0], z[-1], round(8 * (z[-1] - z[0])) + 1)
     degree, middle = min(3, len(z) - 1), z.mean()
-    return np.swapaxes(Y, -1, -2) @ (np.vander(fine - middle, degree + 1) @ np.linalg.pinv(np.vander(z - middle, degree + 1))).T
+    through = np.linalg.pinv(np.vander(z - middle, degree + 1))
+    return np.swapaxes(Y, -1, -2) @ (np.vander(fine - middle, degree + 1) @ through).T
 
 
 def path_of(c, x):
@@ -366,7 +368,7 @@ def invert(values, statistic, half, at):
 
 
 def law_of_surface(surface, intervals=NUMBERS):
-    """Fit the law to a panel's surface -> dict of its numbers, each dict(value, lo, hi, flag), and its path n*(C) to 5 times the budgets.
+    """Fit the law to a panel's surface -> its numbers, each dict(value, lo, hi, flag), and its path to 5 times the budgets.
 
     surface: dict(C (G,), ns (N,), Y (N, G), noise (K, N, G)), from frontier.json. For each number: the others are fitted
     again at each of its values, and the slope of the surface along log n, weighted by how much the path moves with the
@@ -394,11 +396,11 @@ def law_of_surface(surface, intervals=NUMBERS):
             place, weight = np.clip(8 * (path - z[0]), 0, T.shape[1] - 1), (path_of(other, x) - path) / 0.02  # (V, G)
             statistic = (along(slope, place) * weight).mean(-1)
             lo, hi = invert(values, statistic, half_width((along(wiggle, place) * weight).mean(-1)), point[name])
-        low, high = bounds[name]
-        edge = "lower" if point[name] < low + 0.02 * (high - low) else "upper" if point[name] > high - 0.02 * (high - low) else ""
+        (low, high), place = bounds[name], (point[name] - bounds[name][0]) / (bounds[name][1] - bounds[name][0])
+        edge = "lower" if place < 0.02 else "upper" if place > 0.98 else ""
         as_n = {"plateau": lambda v: 2 ** v, "k": math.exp}.get(name, float)
         out[name] = {key: None if v is None else float(as_n(v)) for key, v in dict(value=point[name], lo=lo, hi=hi).items()}
-        out[name]["flag"] = f"{name} at its {edge} bound {as_n(bounds[name][int(edge == 'upper')]):.3g}" if edge else ""
+        out[name]["flag"] = f"{name} at its {edge} bound {as_n(high if edge == 'upper' else low):.3g}" if edge else ""
     far = np.linspace(x[0], x[-1] + math.log10(5), 60)
     return out | dict(path=dict(C=10 ** far, log2_n=path_of(best, far)))
 
@@ -454,14 +456,21 @@ def verdict_of(surface, delta):
     if not len(noise):
         return out | dict(verdict="undetermined", reason=f"no intervals (boot=0); {constant}")
     if upper[i] < delta:
-        return out | dict(verdict="flat", reason=f"{constant}, less than delta = {delta:g}" + ("; n* does rise" if rises else ""))
+        rise = "; n* does rise" if rises else ""
+        return out | dict(verdict="flat", reason=f"{constant}, less than delta = {delta:g}{rise}")
     if rises and not falls:
         return out | dict(verdict="law", reason=f"n* rises: {evidence}")
-    return out | dict(verdict="undetermined", reason=("n* falls: " if falls else "no rise of n* is shown, nor that one n will do: ") + evidence)
+    why = "n* falls" if falls else "no rise of n* is shown, nor that one n will do"
+    return out | dict(verdict="undetermined", reason=f"{why}: {evidence}")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Rules for n*(C), from the simplest on, and how well they predict
+
+def most_frequent(C, y):
+    values, times = np.unique(y, return_counts=True)
+    return lambda at: np.full(len(at), values[times.argmax()])
+
 
 def sigmoid_rule(C, y):
     law = fit_law(C, y)
@@ -475,7 +484,7 @@ def line_rule(C, y):
 
 # each: points C (E,), y = log2 n* (E,) -> a function of C (F,) that predicts log2 n* (F,)
 RULES = {
-    "constant n": lambda C, y: lambda at, values=np.unique(y, return_counts=True): np.full(len(at), values[0][values[1].argmax()]),
+    "constant n": most_frequent,
     "last n": lambda C, y: lambda at: np.full(len(at), y[-1]),
     "constant M": lambda C, y: lambda at: np.log2(at) + np.mean(y - np.log2(C)),  # C = B_p n M, so n goes with C
     "log-linear": line_rule,
@@ -485,40 +494,39 @@ RULES = {
 
 
 def simplest(scores, error):
-    """The first of the rules, from the simplest on, within one standard error of the best: (name, best, why).
+    """The first of the rules, from the simplest on, within one standard error of the best: (name, why).
 
-    scores {name: (U,)}: a loss in each of U held-out units; error: `units` says what they are, for the text. The standard
-    error is that of the difference to the best rule, paired over units.
+    scores {name: (U,)}: a loss in each of U held-out units; error: what these are, for the text. The standard error is that
+    of the difference to the best rule, paired over units.
     """
     best = min(scores, key=lambda name: np.mean(scores[name]))
     for name, loss in scores.items():
         gap = np.asarray(loss) - scores[best]
         se = gap.std(ddof=1) / math.sqrt(len(gap)) if len(gap) > 1 else 0.0
         if gap.mean() <= se + 1e-12:
-            why = "the best" if name == best else f"the simplest within one standard error ({se:.4f}, {error}) of the best, {best}"
-            return name, best, why
-    return best, best, "the best"
+            return name, "the best" if name == best else (
+                f"the simplest within one standard error ({se:.4f}, {error}) of the best, {best}")
 
 
 def predict_points(C, y):
     """How well each rule predicts points C, y = log2 n* (E,) from those up to C/2, C/4 and C/8: the paper's own question.
 
-    Returns ([dict(rule, factor, octaves)], recommended, why): mean absolute error in octaves over the targets that have 5
-    points or more in what the rule saw. Predictions stay between the smallest and four times the largest n seen.
+    Returns ([dict(rule, factor, octaves)], recommended, why): mean absolute error in octaves over the targets that have 3
+    budgets or more in what the rule saw. Predictions stay between the smallest and four times the largest n seen.
     """
     errors = {name: {} for name in RULES}
     for factor in (2, 4, 8):
         for j in range(len(C)):
             seen = C <= C[j] / factor * (1 + 1e-9)
-            if len(np.unique(C[seen])) >= 5:
+            if len(np.unique(C[seen])) >= 3:
                 for name, rule in RULES.items():
                     guess = np.clip(rule(C[seen], y[seen])(C[[j]])[0], y[seen].min(), y[seen].max() + 2)
                     errors[name].setdefault(factor, []).append(abs(guess - y[j]))
     if not errors["last n"]:
         return [], None, "too few points to predict any from those at half their budget"
     rows = [dict(rule=name, factor=f, octaves=float(np.mean(e))) for name, by in errors.items() for f, e in by.items()]
-    name, _, why = simplest({name: np.concatenate(list(by.values())) for name, by in errors.items()}, "over the points, which err together")
-    return rows, name, why
+    pooled = {name: np.concatenate(list(by.values())) for name, by in errors.items()}
+    return rows, *simplest(pooled, "over the points, which err together")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -597,7 +605,7 @@ def prescribe(C, front, laws):
         n, by = env["n"][0], f"the smallest budget observed, {si(lo)}"
     elif law["verdict"] == "flat" and own:
         n, by = law["constant"], "the verdict flat: one n at every budget"
-    elif not own and law["verdict"] == "law":
+    elif not own and law["verdict"] == "law" and (observed or not rule):
         n, by = 2 ** float(law_at({key: law[key]["value"] for key in NUMBERS[:4]}, np.array([C]))[0]), "the law"
     elif rule:
         n = 2 ** float(RULES[rule](np.array(env["C"]), np.log2(env["n"]))(np.array([C]))[0])
@@ -605,7 +613,7 @@ def prescribe(C, front, laws):
         tried = [r for r in panel["prediction"]["rows"] if r["rule"] == rule and "regret" in r]
         if tried:
             near = min(tried, key=lambda r: abs(r["factor"] - C / hi))
-            expected = f"predicting {near['factor']} times ahead, `{rule}` lost {near['regret']:.3f} of reward here"
+            expected = f"predicting {near['factor']} times ahead, `{rule}` lost {100 * near['regret']:.1f} points of reward here"
     else:
         n, by = env["n"][-1], f"the last observed n*, at {si(hi)}"
     if not observed:
@@ -634,17 +642,19 @@ def prescribe(C, front, laws):
         Y = np.array(surface["Y"])[:, j] + np.array(surface["noise"])[:, :, j]  # (K, N)
         regret = float(np.percentile(Y.max(1) - Y[:, surface["ns"].index(n)], 95))
     interval = [at_budget(C, panel, end) for end in ("lo", "hi")]
+    further = what_next(panel, near[-1] if near else (), n, front) if own else None
     return dict(C=C, B_p=B_p, n=n, M=derived["M"], lr=derived["lr"], recipe=cfg["recipe"], panel=name, why_B_p=why, by=by,
                 status="observed" if observed else "extrapolated", caveat=caveat, near=near[-1] if near else None,
                 reward=at_budget(C, panel, "reward"), interval=None if interval[0] is None else interval, regret=regret,
-                expected=expected, next=what_next(panel, near[-1] if near else (), n, front) if own else None, command=command(run))
+                expected=expected, next=further, command=command(run))
 
 
 def what_next(panel, near, n, front):
-    """The runs that would make the answer surer, as text: the cell beyond the grid's edge, else seeds of what is not told apart."""
+    """Runs that would make the answer surer, as text: the cell beyond the grid's edge, else seeds of what is not told apart."""
     if panel.get("edge") and panel["edge"]["add"]:
         return "add B_p = {B_p}, n = {n}: the best n is at the grid's edge".format(**panel["edge"]["add"])
-    rows = [r for r in front["options"][0]["rows"] if r["B_p"] == panel["B_p"] and r["n"] in near and r["n"] != n and r["half"]] if front.get("options") else []
+    rows = front["options"][0]["rows"] if front.get("options") else ()
+    rows = [r for r in rows if r["B_p"] == panel["B_p"] and r["n"] in near and r["n"] != n and r["half"]]
     if not rows:
         return None
     S, row = len(panel["seeds"]), max(rows, key=lambda r: r["gap"])
@@ -652,8 +662,9 @@ def what_next(panel, near, n, front):
     if S == 1:
         return f"a second and third seed of n = {names}: with one, the variation from run to run is not known"
     more = math.ceil(S * (row["half"] / row["gap"]) ** 2) if row["gap"] > 0 else math.inf
-    far = f"about {more} seeds in all to tell n = {row['n']} from n = {n}" if more < 100 else f"n = {row['n']} and {n} are too close to tell apart"
-    return f"more seeds of n = {names} ({far})"
+    if more >= 100:
+        return f"nothing cheap: n = {row['n']} and {n} are too close to tell apart"
+    return f"more seeds of n = {names} (about {more} in all to tell n = {row['n']} from n = {n})"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -700,7 +711,8 @@ def read_points(path, cfg):
     if len(np.unique(C)) < 5:
         raise BadInput(f"--points={path}: {len(np.unique(C))} different budgets C, a law with four numbers needs 5 or more")
     rows, rule, why = predict_points(C, np.log2(n))
-    panel = dict(B_p=cfg["B_p"], envelope=dict(C=list(C), n=list(n)), switches=[], prediction=dict(rows=rows, recommended=rule, why=why))
+    panel = dict(B_p=cfg["B_p"], envelope=dict(C=list(C), n=list(n)), switches=[],
+                 prediction=dict(rows=rows, recommended=rule, why=why))
     return dict(config=cfg, unit=cfg["unit"], label="", covers="none, points alone do not say how sure they are",
                 budget=C[-1], panels={f"B_p={cfg['B_p']}": panel})
 
@@ -719,7 +731,8 @@ def say(law):
         lo, hi = (f"{x:.{digits}f}" if x is not None else "open" for x in (v["lo"], v["hi"]))
         return f"{v['value']:.{digits}f} [{lo}, {hi}]"
     L, k, C0, b = (number(name, 2) for name in ("L", "k", "log10_C0", "b"))
-    text = f"law: {law['reason']}\n  log2 n* = {L} / (1 + exp(-{k} (log10 C - {C0}))) + {b}\n  plateau n* = {number('plateau', 0)}"
+    text = f"law: {law['reason']}\n  log2 n* = {L} / (1 + exp(-{k} (log10 C - {C0}))) + {b}"
+    text += f"\n  plateau n* = {number('plateau', 0)}"
     return text + "".join(f"\n  not determined: {flag}" for flag in law["flags"])
 
 
@@ -729,11 +742,12 @@ def say_rules(prediction, by_n):
     if not rows:
         return f"  predictions: {prediction['why']}"
     factors = sorted({r["factor"] for r in rows})
-    text = [f"  predicting n* from budgets up to C/{', C/'.join(map(str, factors))}" + (f", {prediction['judged']}" if by_n else "")
-            + (": regret in points of reward (octaves of n)" if by_n else ": error in octaves of n")]
+    what = f", {prediction['judged']}: regret in points of reward (octaves of n)" if by_n else ": error in octaves of n"
+    text = [f"  predicting n* from budgets up to C/{', C/'.join(map(str, factors))}{what}"]
     for rule in RULES:
         cells = [next(r for r in rows if r["rule"] == rule and r["factor"] == f) for f in factors]
-        text.append(f"    {rule:>10}  " + "   ".join(f"{100 * r['regret']:6.2f} ({r['octaves']:.1f})" if by_n else f"{r['octaves']:6.2f}" for r in cells))
+        cells = [f"{100 * r['regret']:6.2f} ({r['octaves']:.1f})" if by_n else f"{r['octaves']:6.2f}" for r in cells]
+        text.append(f"    {rule:>10}  " + "   ".join(cells))
     return "\n".join(text + [f"    recommended: {prediction['recommended']}, {prediction['why']}"])
 
 
@@ -770,9 +784,11 @@ def figure(front, laws, prescriptions, path):
         far, high = max([4 * C[-1]] + [p["C"] for p in stars]) * 1.15, max([n.max()] + [p["n"] for p in stars])
         x = np.geomspace(C[0], far, 300)
         if panel.get("near"):
-            ax.plot(*zip(*[(a["C"], m) for a in panel["near"] for m in a["set"]]), "s", color="0.82", ms=7, label="n not told from the best")
+            ax.plot(*zip(*[(a["C"], m) for a in panel["near"] for m in a["set"]]), "s", color="0.82", ms=7,
+                    label="n not told from the best")
         if records:
-            ax.plot(records["C"], 2 ** np.array(records["log2_n_mean"]), "D", ms=4.5, mfc="none", mec="C1", label="records: running average of n")
+            ax.plot(records["C"], 2 ** np.array(records["log2_n_mean"]), "DC1", ms=4.5, mfc="none",
+                    label="records: running average of n")
         ax.plot(C, n, "o", color="C0", ms=4, zorder=3, label="envelope: n on top" if "ns" in panel else "points")
         M = np.exp(np.mean(np.log(C) - np.log(n)))  # up to B_p
         ax.plot(x, x / M, color="0.45", lw=1.2, ls=(0, (4, 2, 1, 2)), label="constant M", zorder=1)
@@ -781,14 +797,16 @@ def figure(front, laws, prescriptions, path):
             if law["estimator"] == "points":
                 numbers = {key: law[key]["value"] for key in NUMBERS}
                 y = law_at(numbers, x)
-                text = "law: L {L:.2f}, k {k:.2f}, log10 C0 {log10_C0:.2f}, b {b:.2f}, plateau {plateau:.0f}".format(**numbers)
+                text = "law: L {L:.2f}, k {k:.2f}, log10 C0 {log10_C0:.2f}, b {b:.2f}, plateau {plateau:.0f}"
+                text = text.format(**numbers)
             elif law["path"]:
                 y = np.interp(np.log(x), np.log(law["path"]["C"]), law["path"]["log2_n"], left=np.nan, right=np.nan)
                 text = "law: n* rises; " + ", ".join(
                     f"{key} {'?' if law[key]['value'] is None else format(law[key]['value'], '.3g')}" for key in NUMBERS)
                 lo, hi = law["plateau"]["lo"], law["plateau"]["hi"]
                 if lo or hi:
-                    ax.axhspan(lo or n.min() / 3, hi or high * 3, color="C3", alpha=0.10, lw=0, label="90% interval of the plateau")
+                    ax.axhspan(lo or n.min() / 3, hi or high * 3, color="C3", alpha=0.10, lw=0,
+                               label="90% interval of the plateau")
             else:
                 y = np.full(len(x), np.nan)
             for part, style, label in ((x <= C[-1], "-", "law"), (x > C[-1], "--", "law, extrapolated")):
@@ -833,12 +851,13 @@ def main(argv):
         name = "frontier.json" if cfg["view"] == "fixed_Bp" else f"frontier_{cfg['view']}.json"
         source = next((f for f in (out / name, Path(cfg["runs"]) / name) if f.exists()), None)
         if source is None:
-            raise BadInput(f"--runs={cfg['runs']}: no {name} there, run frontier.py --runs={cfg['runs']} --view={cfg['view']} first")
+            view = "" if cfg["view"] == "fixed_Bp" else f" --view={cfg['view']}"
+            raise BadInput(f"--runs={cfg['runs']}: no {name} there, run frontier.py --runs={cfg['runs']}{view} first")
         front = read_json(source)
         if not front.get("panels") or not all("surface" in p for p in front["panels"].values()):
             raise BadInput(f"{source}: not from this version, run frontier.py --runs={cfg['runs']} again")
         for panel in front["panels"].values():
-            panel.setdefault("prediction", dict(rows=[], recommended=None, why="made for one B_p at a time, see --view=fixed_Bp"))
+            panel.setdefault("prediction", dict(rows=[], recommended=None, why="for one B_p at a time, see --view=fixed_Bp"))
     if cfg["points"]:
         laws = {name: law_of_points(p["envelope"]["C"], np.log2(p["envelope"]["n"])) for name, p in front["panels"].items()}
     else:
@@ -856,10 +875,11 @@ def main(argv):
     # tokens become rollouts by what the runs spent; points alone do not say what that was, and updates are no budget
     known = (front["unit"] == "rollouts" or not cfg["points"]) and cfg["view"] != "fixed_B"
     prescriptions = [prescribe(C, front, laws) for C in budgets] if known else []
+    panels = {name: dict(envelope=law, records=paper.get(name), prediction=front["panels"][name]["prediction"])
+              for name, law in laws.items()}
     save_json(out / "law.json", dict(
-        law=laws[main_panel] | dict(panel=main_panel), estimator="points" if cfg["points"] else "envelope", covers=front["covers"],
-        panels={name: dict(envelope=law, records=paper.get(name), prediction=front["panels"][name]["prediction"]) for name, law in laws.items()},
-        prescriptions=prescriptions, label=front["label"], unit=front["unit"]), indent=None)
+        law=laws[main_panel] | dict(panel=main_panel), estimator="points" if cfg["points"] else "envelope",
+        covers=front["covers"], panels=panels, prescriptions=prescriptions, label=front["label"], unit=front["unit"]), indent=None)
     figure(front, laws, prescriptions, out / "law.png")
 
     for name, law in laws.items():

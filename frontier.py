@@ -9,9 +9,9 @@ Reads `log.jsonl` or `log.jsonl.gz` in every subfolder of `runs`, and `sweep.jso
 the planned runs are missing. Writes `frontier.json` and `frontier.png` (`frontier_VIEW.*` for another view than fixed_Bp) to
 `out`, or else to `runs`. Next: fit_sigmoid.py.
 
-Views: `fixed_Bp` n against M, a panel for each B_p. `fixed_B` B_p n <= B, over M, a panel for each B. `joint` best over (B_p, n).
-`best_worst` best n by metric. `sensitivity` reward over n and over B_p. `pass1` pass rates of the training problems.
-`compare` several sweeps, or folder:train and folder:SET of one. `all` every view but compare, the logs read once.
+Views: `fixed_Bp` n against M, a panel for each B_p. `fixed_B` B_p n <= B, over M, a panel for each B. `joint` best over
+(B_p, n). `best_worst` best n by metric. `sensitivity` reward over n and over B_p. `pass1` pass rates of the training
+problems. `compare` several sweeps, or folder:train and folder:SET of one. `all` all but compare, the logs read once.
 
 1. Runs that can be compared: one config apart from B_p, n and seed, one validation file. What is left out is listed with
    the reason. The reward of an evaluation comes from its counts of right answers per problem.
@@ -28,19 +28,18 @@ Views: `fixed_Bp` n against M, a panel for each B_p. `fixed_B` B_p n <= B, over 
 To use it elsewhere copy it with config.py and fit_sigmoid.py. Needs numpy, scipy; matplotlib for the figures.
 """
 import math
-import re
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
 from config import BadInput, aside, at_k, cast, cells, config, derive, entry, identity, parse, read_json, read_log, save_json
-from fit_sigmoid import (LEVEL, RULES, at_bounds, budget_ticks, choose_form, curve, fit_curve, fit_law, half_width, invert, law_at,
-                         linear_fit, monotone, shape, si, simplest, told_apart, wrap)
+from fit_sigmoid import (RULES, at_bounds, budget_ticks, choose_form, curve, fit_curve, half_width, invert, linear_fit,
+                         monotone, shape, si, simplest,
+                         smoother, told_apart, wrap)
 
-GRID = 81    # budgets at which curves are compared, evenly spaced in log C; crossings are interpolated between them
-BINS = 64    # a run's evaluations are averaged in this many bins of log C, so that the work grows with the runs alone
-KEPT = 200   # draws of the noise that frontier.json keeps
+GRID = 81  # budgets at which curves are compared, evenly spaced in log C; crossings are interpolated between them
+BINS = 64  # a run's evaluations are averaged in this many bins of log C, so that the work grows with the runs alone
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -64,8 +63,8 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
     """One run folder -> dict(run, config, B_p, n, seed, C, counts, reward, ...), or the reason why not (a str).
 
     C (E,) in `unit`, strictly rising; rollouts, step (E,). counts (E, P): right answers of `samples` for each problem, None
-    where the log has none; then reward (E,) is the stored field and trials (E,) the rollouts behind each. part: the `set` of the
-    evaluations, or "train" for the training reward of the updates. status: that of the end record, "" without one.
+    where the log has none; then reward (E,) is the stored field and trials (E,) the rollouts behind each. part: the `set` of
+    the evaluations, or "train" for the reward of the updates. status: that of the end record, "" without one.
     """
     path = next((folder / name for name in ("log.jsonl", "log.jsonl.gz") if (folder / name).exists()), None)
     try:
@@ -85,7 +84,7 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
     def spent(r, step):
         x = dict(updates=step, gpu_hours=hours.get(step)).get(unit, r.get(unit))
         return x if isinstance(x, (int, float)) and math.isfinite(x) else None
-    if part == "train":  # the updates between two evaluations make one point; the rollouts of an update come from the policy before it
+    if part == "train":  # one point for the updates between two evaluations; their rollouts come from the policy before
         windows, before = {}, dict(step=0, rollouts=0, tokens=0)
         for r in steps:
             x = spent(before, before["step"])
@@ -121,18 +120,19 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
         counts = counts.astype(np.uint8 if samples < 256 else np.int32)
     trials = np.array([r.get("trials") or (r.get("problems") or 0) * (samples or 0) for r in evals], float)
     try:
-        reward = right(counts, metric, samples).mean(1) if counts is not None else np.array([r[metric] for r in evals], float)
+        reward = np.array([r[metric] for r in evals], float) if counts is None else right(counts, metric, samples).mean(1)
     except (KeyError, TypeError, ValueError):
         reward = np.array([math.nan])
     if not (np.isfinite(reward).all() and reward.min() >= 0 and reward.max() <= 1):
         return f"its {metric} is not a number from 0 to 1 somewhere"
     end = [r for r in records if r.get("type") == "end"]
     rollouts, step = (np.array([r.get(key) or 0 for r in evals], float) for key in ("rollouts", "step"))
-    passes = [r for r in records if r.get("type") == "train_pass" and len(r.get("ids", ())) == len(r.get("samples", ())) == len(r.get("correct", ()))]
-    return dict(run=folder.name, config=cfg, B_p=cfg["B_p"], n=cfg["n"], seed=cfg.get("seed", 0), task=task.pop(), C=np.array(C, float),
-                rollouts=rollouts, step=step, counts=counts, reward=reward, samples=samples, trials=None if counts is not None else trials,
-                status=end[-1].get("status", "") if end else "", biased=metric in headers[-1].get("biased", ()), passes=passes,
-                source=headers[-1].get("source", ""), per_rollout=1.0 if unit == "rollouts" else C[-1] / max(rollouts[-1], 1))
+    return dict(
+        run=folder.name, config=cfg, B_p=cfg["B_p"], n=cfg["n"], seed=cfg.get("seed", 0), task=task.pop(),
+        C=np.array(C, float), rollouts=rollouts, step=step, counts=counts, reward=reward, samples=samples, trials=trials,
+        per_rollout=1.0 if unit == "rollouts" else C[-1] / max(rollouts[-1], 1), status=end[-1].get("status", "") if end else "",
+        passes=[r for r in records if r.get("type") == "train_pass" and {"rollouts", "ids", "samples", "correct"} <= set(r)],
+        biased=metric in headers[-1].get("biased", ()), source=headers[-1].get("source", ""))
 
 
 def read_runs(folder, metric="avg@4", unit="rollouts", part="val"):
@@ -178,8 +178,8 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val"):
     if not any(ended(run) for run in runs):
         raise BadInput(f"--runs={folder}: no finished run to analyse ({len(runs)} unfinished)")
     if runs[0]["counts"] is None and not runs[0]["trials"].all():
-        raise BadInput(f"--runs={folder}: {runs[0]['run']}: its evaluations have neither counts per problem nor `problems` and "
-                       "`samples`, so their noise is not known")
+        raise BadInput(f"--runs={folder}: {runs[0]['run']}: its evaluations have neither counts per problem nor `problems` "
+                       "and `samples`, so their noise is not known")
     return sorted(runs, key=lambda run: (run["B_p"], run["n"], run["seed"])), dropped
 
 
@@ -268,8 +268,8 @@ def crossings(x, ahead):
 def switches(x, Y):
     """Where the frontier changes hands: Y (N, G) curves on x = log C, NaN outside their runs.
 
-    Returns (on_top (G,) index into Y, [dict(x, a, b, why)]), a and b the indices before and after. why: `crossing`; `begins`,
-    the new curve's runs begin above the old one; `ends`, the old curve's runs end, and nothing was overtaken.
+    Returns (on_top (G,) index into Y, [dict(x, a, b, why)]), a and b the indices before and after. why: `crossing`;
+    `begins`, the new curve's runs begin above the old one; `ends`, the old curve's runs end, and nothing was overtaken.
     """
     on_top, out = np.nanargmax(Y, axis=0), []
     for i in np.flatnonzero(np.diff(on_top)):
@@ -300,8 +300,8 @@ def evaluations(run, metric, halves=None):
     """A run's evaluations, averaged in bins of log C: dict(C (E,), R (E,), w (E,), V (E, P) or None, sd (E,) or None).
 
     V: the metric of each problem; w: the weight of a bin of m evaluations, 1 / (1/m + 1/10), since a run drifts and those
-    of one bin err together; sd: the binomial error of R, where there are no counts. halves: a generator that splits the samples of
-    each problem at random into two halves; then V2 (2, E, P) is the metric of each, None where k does not allow it.
+    of one bin err together; sd: the binomial error of R, where there are no counts. halves: a generator that splits the
+    samples of each problem at random into two halves; then V2 (2, E, P) is the metric of each, None where k is too large.
     """
     C, seen = run["C"], run["C"] > 0
     x = np.log(np.where(seen, C, 1))
@@ -322,17 +322,17 @@ def evaluations(run, metric, halves=None):
     k = 1 if metric.startswith("avg") else int(metric.split("@")[1])  # avg@k is one number for every k
     if halves is not None and s >= 2 * k:
         first = halves.hypergeometric(run["counts"], s - run["counts"], s // 2)
-        name = "avg@1" if k == 1 else metric
-        out["V2"] = np.array([mean(right(c, name, size)) for c, size in ((first, s // 2), (run["counts"] - first, s - s // 2))])
+        parts = (first, s // 2), (run["counts"] - first, s - s // 2)
+        out["V2"] = np.array([mean(right(c, "avg@1" if k == 1 else metric, size)) for c, size in parts])
     return out | dict(R=out["V"].mean(1))
 
 
 def curves_of(runs, metric, cfg):
     """The curve of each (B_p, n) with its noise: (grid (G,), form, held-out errors, list of dicts, one for each cell).
 
-    Each cell: Y (G,) monotone, last (G,) not, inside (G,) where its runs reached, noise (K, G) draws of its error, folds (F, G)
-    curves whose errors are independent (of its seeds, or of the halves of its samples; None with neither), and the fit.
-    Draws k of all cells belong together: a draw of the problems moves all of them.
+    Each cell: Y (G,) monotone, last (G,) not, inside (G,) where its runs reached, noise (K, G) draws of its error, folds
+    (F, G) curves whose errors are independent (of its seeds, or of the halves of its samples; None with neither), and the
+    fit. Draws k of all cells belong together: a draw of the problems moves all of them.
     """
     rng, K = np.random.default_rng(cfg["seed"]), cfg["boot"]
     names = sorted({(run["B_p"], run["n"]) for run in runs})
@@ -367,10 +367,11 @@ def curves_of(runs, metric, cfg):
             spread.append((own * inside, inside, S - 1))
         elif all(e["V2"] is not None for e in d):
             folds = np.array([Y + sum(H[:, c] @ (e["V2"][h].mean(1) - e["R"]) for c, e in zip(parts, d)) for h in (0, 1)])
-        out.append(dict(B_p=name[0], n=name[1], runs=group, p=p, C=j["C"], R=j["R"], last=Y, inside=inside, reach=(lo, hi),
-                        noise=noise, folds=folds, points=[(e["C"], e["R"]) for e in d]))
-        out[-1]["Y"] = np.where(inside, Y, np.nan)
-        out[-1]["Y"][inside] = monotone(Y[inside])
+        last = Y if local else curve(p, grid) + smoother(j["C"], j["w"], grid) @ (j["R"] - curve(p, j["C"]))
+        best = np.where(inside, Y, np.nan)
+        best[inside] = monotone(Y[inside])
+        out.append(dict(B_p=name[0], n=name[1], runs=group, p=p, C=j["C"], R=j["R"], Y=best, last=last, inside=inside,
+                        reach=(lo, hi), noise=noise, folds=folds, points=[(e["C"], e["R"]) for e in d]))
     if spread and K:
         df = sum(nu * inside for _, inside, nu in spread)  # (G,), pooled over cells
         pool = np.concatenate([own for own, _, _ in spread]) / np.sqrt(np.maximum(df, 1))  # (runs, G)
@@ -383,20 +384,28 @@ def curves_of(runs, metric, cfg):
     return grid, form + " + local" * local, held_out, out
 
 
-def best_of(cells_):
+def stack_folds(cs):
+    """The folds of several curves: (N, F, G), or None where one has none or another number of them."""
+    same = len({None if c["folds"] is None else len(c["folds"]) for c in cs}) == 1
+    return np.array([c["folds"] for c in cs]) if same and cs[0]["folds"] is not None else None
+
+
+def best_of(several):
     """Cells of several B_p -> one curve for each n, that of its best B_p at each budget, named by B_p (G,).
 
     The noise is that of the cell on top, so the small bias of choosing it is not in the interval.
     """
     out = []
-    for n in sorted({c["n"] for c in cells_}):
-        same = [c for c in cells_ if c["n"] == n]
-        Y = np.array([c["Y"] for c in same])
+    for n in sorted({c["n"] for c in several}):
+        same = [c for c in several if c["n"] == n]
+        Y, folds = np.array([c["Y"] for c in same]), stack_folds(same)
         top, some = np.where(np.isnan(Y), -np.inf, Y).argmax(0), ~np.isnan(Y).all(0)
-        pick = lambda key: np.take_along_axis(np.array([c[key] for c in same]), top.reshape(1, *[1] * (same[0][key].ndim - 1), -1), 0)[0]  # noqa: E731
-        out.append(dict(n=n, Y=np.where(some, pick("Y"), np.nan), last=pick("last"), inside=some, noise=pick("noise"),
-                        folds=None if any(c["folds"] is None for c in same) or len({len(c["folds"]) for c in same}) > 1 else pick("folds"),
-                        B_p=np.array([c["B_p"] for c in same])[top], runs=[r for c in same for r in c["runs"]],
+
+        def pick(a):  # (cells, ..., G) -> (..., G), of the cell on top
+            return np.take_along_axis(a, top.reshape(1, *[1] * (a.ndim - 2), -1), 0)[0]
+        out.append(dict(n=n, Y=np.where(some, pick(Y), np.nan), inside=some, folds=None if folds is None else pick(folds),
+                        last=pick(np.array([c["last"] for c in same])), noise=pick(np.array([c["noise"] for c in same])),
+                        B_p=np.array([c["B_p"] for c in same])[top], runs=[run for c in same for run in c["runs"]],
                         reach=(min(c["reach"][0] for c in same), max(c["reach"][1] for c in same))))
     return out
 
@@ -415,7 +424,7 @@ def honest(Y, folds):
     return np.take_along_axis(folds, pick[None], 0)[0].mean(0)
 
 
-def panel_of(cs, grid, cfg, title, unit):
+def panel_of(cs, grid, cfg, unit):
     """One panel of frontier.json: cs, one curve for each n (a cell of curves_of, or best_of cells), on `grid` (G,).
 
     Shapes below: N values of n, G budgets, K draws of the noise. NaN stands where no run of that n reached that budget.
@@ -425,8 +434,8 @@ def panel_of(cs, grid, cfg, title, unit):
     some = ~np.isnan(Y).all(0)
     grid, Y, noise, x = grid[some], Y[:, some], noise[:, :, some], np.log(grid[some])
     last = np.where(np.isnan(Y), np.nan, np.array([c["last"] for c in cs])[:, some])
-    folds = None if any(c["folds"] is None for c in cs) or len({len(c["folds"]) for c in cs}) > 1 else np.array(
-        [c["folds"] for c in cs])[:, :, some]
+    folds = stack_folds(cs)
+    folds = None if folds is None else folds[:, :, some]
     B_p = np.array([np.broadcast_to(c["B_p"], len(some))[some] for c in cs])  # (N, G)
     on_top, found = switches(x, Y)
     columns, spent = np.arange(len(grid)), {c["n"]: float(np.mean([run["per_rollout"] for run in c["runs"]])) for c in cs}
@@ -435,7 +444,8 @@ def panel_of(cs, grid, cfg, title, unit):
 
     def crossing(a, b, at):  # where the curve of b overtakes that of a: those C at which their difference is not told from 0
         ok = ~np.isnan(Y[a] + Y[b])
-        lo, hi = invert(x[ok], (Y[a] - Y[b])[ok], half_width((noise[b] - noise[a])[:, ok]), at) if half is not None else (None, None)
+        gap = Y[a] - Y[b], noise[b] - noise[a]
+        lo, hi = invert(x[ok], gap[0][ok], half_width(gap[1][:, ok]), at) if half is not None else (None, None)
         B = B_p[b][np.searchsorted(x, at).clip(0, len(x) - 1)] * ns[b]
         M = math.exp(at) if unit == "updates" else math.exp(at) / spent[ns[b]] / B
         return {"C": math.exp(at), "from": ns[a], "to": ns[b], "reward": float(np.interp(at, x, Y[b])),
@@ -454,23 +464,22 @@ def panel_of(cs, grid, cfg, title, unit):
     if len(both) and grid[both[-1]] >= 4 * grid[both[0]]:
         pick = both[np.unique(np.linspace(0, len(both) - 1, 31).round().astype(int))]
         surface = dict(C=grid[pick], ns=[ns[i] for i in full], Y=np.round(Y[np.ix_(full, pick)], 5), left_out=left,
-                       noise=np.round(noise[full][:, :KEPT, pick].swapaxes(0, 1), 5))
-    runs = [run for c in cs for run in c["runs"]]
-    near = []
+                       noise=np.round(noise[full][:, :, pick].swapaxes(0, 1), 5))
+    runs, fair_or_best, near = [run for c in cs for run in c["runs"]], best if fair is None else fair, []
     for j in range(0, len(grid), 4):
         ok = np.flatnonzero(~np.isnan(Y[:, j]))
         same = told_apart(Y[ok, j], noise[ok, :, j].T)
         near.append(dict(C=grid[j], set=[ns[i] for i, yes in zip(ok, same) if yes]))
     last_top = np.nanargmax(last, 0)
     return dict(
-        title=title, ns=ns, range=[grid[0], grid[-1]], runs_used=[run["run"] for run in runs], seeds=sorted({run["seed"] for run in runs}),
+        ns=ns, range=[grid[0], grid[-1]], runs_used=[r["run"] for r in runs], seeds=sorted({r["seed"] for r in runs}),
         B_p=int(B_p[0, 0]) if (B_p == B_p[0, 0]).all() else None, per_rollout=spent,
         switches=turns, crossings=pairs, near=near, surface=surface,
-        envelope=dict(C=grid, n=[ns[i] for i in on_top], B_p=B_p[on_top, columns], reward=best if fair is None else fair, highest=best,
-                      lo=None if half is None else (best if fair is None else fair) - half,
-                      hi=None if half is None else (best if fair is None else fair) + half),
+        envelope=dict(C=grid, n=[ns[i] for i in on_top], B_p=B_p[on_top, columns], reward=fair_or_best, highest=best,
+                      lo=None if half is None else fair_or_best - half, hi=None if half is None else fair_or_best + half),
         curse="not removed: one seed, and fewer than 2k samples for each problem" if fair is None else
-        f"removed: n chosen on {'the other seeds' if len(cs[0]['runs']) > 1 else 'half of the samples'}, scored on {'one' if len(cs[0]['runs']) > 1 else 'the other half'}",
+        "removed: n chosen on the other seeds, scored on one" if min(len(c["runs"]) for c in cs) > 1 else
+        "removed: n chosen on half of the samples, scored on the other half",
         last=dict(n=[ns[i] for i in last_top], reward=last[last_top, columns]),
         edge=grid_edge(ns, ns[on_top[-1]], int(B_p[on_top[-1], -1]), grid[-1], cfg))
 
@@ -478,8 +487,11 @@ def panel_of(cs, grid, cfg, title, unit):
 def add_points(panel, cs, grid, cfg):
     """Adds to a panel with one B_p what needs its runs: curves with parameters and bands, points, records, declines."""
     runs = [run for c in cs for run in c["runs"]]
-    masks = [record_breaking(run["reward"], cfg["bin"]) for run in runs]
-    pooled = [np.concatenate([np.broadcast_to(r[key], r["C"].shape)[m] for r, m in zip(runs, masks)]) for key in ("C", "reward", "n")]
+
+    def records_of(runs):  # C, reward, n of their record-breaking points, three arrays
+        masks = [record_breaking(run["reward"], cfg["bin"]) for run in runs]
+        return [np.concatenate([np.broadcast_to(run[key], run["C"].shape)[m] for run, m in zip(runs, masks)])
+                for key in ("C", "reward", "n")]
     base = [run["reward"][0] for run in runs if run["C"][0] == 0]
     curves, biased = [], []
     for c in cs:
@@ -487,16 +499,18 @@ def add_points(panel, cs, grid, cfg):
         flags, half = at_bounds(p, c["C"]), half_width(c["noise"][:, ok]) if len(c["noise"]) else None
         if shape(p, c["C"].max()[None])[0] < 0.75:
             flags.append("asymptote not seen: the runs end on the rise")
-        curves.append(dict(n=c["n"], **p, asymptote=p["base"] + p["amp"], flags=flags, reached=c["reach"], seeds=[r["seed"] for r in c["runs"]],
-                           C=grid[ok], reward=c["Y"][ok], last=c["last"][ok], lo=None if half is None else c["last"][ok] - half,
-                           hi=None if half is None else c["last"][ok] + half, end=np.mean([r["reward"][-1] for r in c["runs"]]),
-                           best_so_far=np.mean([r["reward"].max() for r in c["runs"]])))
-        keep = [record_breaking(r["reward"], cfg["bin"]) for r in c["runs"]]
-        C, R = (np.concatenate([r[key][k] for r, k in zip(c["runs"], keep)]) for key in ("C", "reward"))
-        biased.append(np.where(ok, curve(fit_curve(C, R, form=c["p"]["form"]), grid), np.nan) if len(C) > 1 else np.full(len(grid), np.nan))
+        curves.append(dict(
+            n=c["n"], **p, asymptote=p["base"] + p["amp"], flags=flags, reached=c["reach"],
+            seeds=[r["seed"] for r in c["runs"]],
+            C=grid[ok], reward=c["Y"][ok], last=c["last"][ok], lo=None if half is None else c["Y"][ok] - half,
+            hi=None if half is None else c["Y"][ok] + half, end=np.mean([r["reward"][-1] for r in c["runs"]]),
+            best_so_far=np.mean([r["reward"].max() for r in c["runs"]])))
+        C, R, _ = records_of(c["runs"])
+        seen = ok & (len(np.unique(C)) > 1)
+        biased.append(np.where(seen, curve(fit_curve(C, R, form=p["form"]), grid) if seen.any() else 0, np.nan))
     env, biased = panel["envelope"], np.array(biased)[:, np.isin(grid, panel["envelope"]["C"])]
     top = np.nanmax(np.where(np.isnan(biased), -np.inf, biased), 0)
-    records = pooled_records(*pooled, cfg["bin"])
+    records = pooled_records(*records_of(runs), cfg["bin"])
     records |= dict(frontier=top, above=float(np.mean(top[np.isfinite(top)] - np.array(env["reward"])[np.isfinite(top)])))
     return panel | dict(curves=curves, records=records, base=np.mean(base) if base else None, declines=declining(runs),
                         points=[dict(n=c["n"], seed=run["seed"], C=C, reward=round(R, 5)) for c in cs
@@ -515,7 +529,8 @@ def predict(cs, grid):
     ns, Y = np.log2([c["n"] for c in cs]), np.array([c["Y"] for c in cs])  # (N,), (N, G)
     test = np.array([c["folds"][:F] for c in cs]) if F > 1 else Y[:, None]  # (N, F, G)
     test = np.where(np.isnan(Y)[:, None], np.nan, test)
-    full = np.where(np.isnan(test), -np.inf, (F * test.mean(1, keepdims=True) - test) / (F - 1) if F > 1 else test).argmax(0)  # (F, G)
+    others = (F * test.mean(1, keepdims=True) - test) / (F - 1) if F > 1 else test
+    full = np.where(np.isnan(test), -np.inf, others).argmax(0)  # (F, G), the best n by all budgets of the other seeds
     hi = np.nanmax(np.where(np.isnan(Y), np.nan, grid))
     losses = {name: {} for name in RULES}
     for cut in hi / 2 ** (np.arange(2, 40) / 2):
@@ -543,7 +558,8 @@ def predict(cs, grid):
                 for name, rule in RULES.items():
                     guess = np.clip(rule(grid[past][some], path)(grid[[j]])[0], ns[there[0]], ns[there[-1]])
                     got = there[np.abs(ns[there] - guess).argmin()]
-                    losses[name].setdefault((factor, f), []).append((test[want, f, j] - test[got, f, j], abs(guess - ns[want])))
+                    loss = test[want, f, j] - test[got, f, j], abs(guess - ns[want])
+                    losses[name].setdefault((factor, f), []).append(loss)
     if not losses["last n"]:
         return dict(rows=[], recommended=None, why="too few budgets to predict any from those at half of them")
     rows = [dict(rule=name, factor=factor, **{key: float(np.mean([v[i] for f in range(F) for v in by.get((factor, f), [])]))
@@ -553,14 +569,15 @@ def predict(cs, grid):
     units = {name: [np.mean([v[0] for (_, f), vs in by.items() if f == u for v in vs]) for u in range(F)] if F > 1 else
              [v[0] for vs in by.values() for v in vs] for name, by in losses.items()}
     error = f"over {F} seeds" if F > 1 else "over budgets of the same runs, which err together"
-    name, best, why = simplest(units, error)
+    name, why = simplest(units, error)
     return dict(rows=rows, recommended=name, why=why, seeds=F, regret={key: float(np.mean(v)) for key, v in units.items()},
                 judged="on a seed that the rule did not see" if F > 1 else "on the same runs, one seed")
 
 
 def options(all_cells, grid, cfg, unit):
-    """A practitioner's table: at the largest budget and 1/2, 1/4, 1/8 of it, every (B_p, n) that is within delta of the best
-    or not told from it: a list of dict(C, rows), each row with B_p, n, M, lr, reward, gap to the best with its half width."""
+    """A practitioner's table: at the largest budget and 1/2, 1/4, 1/8 of it, every (B_p, n) that is within delta of the
+    best or not told from it: a list of dict(C, rows), a row with B_p, n, M, lr, reward, gap to the best and its half width.
+    """
     out = []
     for C in grid[-1] / 2.0 ** np.arange(4):
         j = int(np.abs(np.log(grid / C)).argmin())
@@ -572,10 +589,11 @@ def options(all_cells, grid, cfg, unit):
         rows = []
         for i, c in enumerate(here):
             if same[i] or Y[top] - Y[i] <= cfg["delta"]:
-                run = dict(cfg["head"], B_p=c["B_p"], n=c["n"], C=max(1, int(grid[j] / np.mean([r["per_rollout"] for r in c["runs"]]))))
-                d = derive(run)
-                rows.append(dict(B_p=c["B_p"], n=c["n"], M=d["M"], lr=d["lr"], reward=Y[i], gap=Y[top] - Y[i], told=not same[i],
-                                 half=float(half_width(noise[:, top] - noise[:, i])) if len(noise) and i != top else None))
+                rollouts = int(grid[j] / np.mean([r["per_rollout"] for r in c["runs"]]))
+                d = derive(dict(cfg["head"], B_p=c["B_p"], n=c["n"], C=rollouts))
+                half = float(half_width(noise[:, top] - noise[:, i])) if len(noise) and i != top else None
+                rows.append(dict(B_p=c["B_p"], n=c["n"], M=d["M"], lr=d["lr"], reward=Y[i], gap=Y[top] - Y[i], half=half,
+                                 told=not same[i]))
         out.append(dict(C=grid[j], rows=sorted(rows, key=lambda r: r["gap"])))
     return out
 
@@ -621,7 +639,7 @@ def view_fixed_Bp(sweep, cfg):
     panels = {}
     for B_p in sorted({c["B_p"] for c in sweep["cells"]}):
         cs = [c for c in sweep["cells"] if c["B_p"] == B_p]
-        panel = panel_of(cs, sweep["grid"], cfg, f"B_p={B_p}", cfg["unit"])
+        panel = panel_of(cs, sweep["grid"], cfg, cfg["unit"])
         panels[f"B_p={B_p}"] = add_points(panel, cs, sweep["grid"], cfg) | dict(
             form=sweep["form"], held_out=sweep["held_out"], prediction=predict(cs, sweep["grid"]),
             runs_dropped=[d for d in sweep["dropped"] if d.get("B_p") == B_p])
@@ -630,7 +648,7 @@ def view_fixed_Bp(sweep, cfg):
 
 def view_joint(sweep, cfg):
     """One panel, best over (B_p, n) at each budget, with the pair, B*(C), and the smallest stable B_p (section 4.3)."""
-    panel = panel_of(best_of(sweep["cells"]), sweep["grid"], cfg, "best over B_p and n", cfg["unit"])
+    panel = panel_of(best_of(sweep["cells"]), sweep["grid"], cfg, cfg["unit"])
     env = panel["envelope"]
     pairs = [(int(b), int(n)) for b, n in zip(env["B_p"], env["n"])]
     starts = [0] + [i for i in range(1, len(pairs)) if pairs[i] != pairs[i - 1]]
@@ -638,7 +656,8 @@ def view_joint(sweep, cfg):
     fallen = Counter(run["B_p"] for run in runs if run["status"] == "diverged" or declining([run]))
     # 1 steady run in 40 seems to decline by chance
     stable = [b for b, m in Counter(run["B_p"] for run in runs).items() if fallen[b] <= m / 10]
-    panel["segments"] = [dict(C=env["C"][i], B_p=pairs[i][0], n=pairs[i][1], B=pairs[i][0] * pairs[i][1], reward=env["highest"][i]) for i in starts]
+    panel["segments"] = [dict(C=env["C"][i], B_p=pairs[i][0], n=pairs[i][1], B=pairs[i][0] * pairs[i][1],
+                              reward=env["highest"][i]) for i in starts]
     panel["B_star"], panel["stable_B_p"] = [b * n for b, n in pairs], min(stable, default=None)
     return dict(panels={"joint": panel})
 
@@ -658,14 +677,15 @@ def view_fixed_B(sweep, cfg):
         # smaller batches make more updates of a budget; the question ends where the full batches do
         end = max(c["reach"][1] for c in sweep["cells"] if c["B_p"] * c["n"] == B)
         for c in cs:
-            c.update(Y=np.where(sweep["grid"] <= end * (1 + 1e-9), c["Y"], np.nan), reach=(c["reach"][0], min(c["reach"][1], end)))
+            c["Y"] = np.where(sweep["grid"] <= end * (1 + 1e-9), c["Y"], np.nan)
+            c["reach"] = c["reach"][0], min(c["reach"][1], end)
         cs = [c for c in cs if not np.isnan(c["Y"]).all()]
-        panel = panel_of(cs, sweep["grid"], cfg, f"B_p n <= {B}", "updates") | dict(B=B)
+        panel = panel_of(cs, sweep["grid"], cfg, "updates") | dict(B=B)
         if panel["edge"] and panel["edge"]["add"]:  # at a full batch another n is another B_p
-            n = panel["edge"]["add"]["n"]
-            ok = B // n >= 1
-            panel["edge"] |= dict(add=dict(B_p=B // n, n=n) if ok else None,
-                                  text=panel["edge"]["text"].split(";")[0] + (f"; add B_p = {B // n}, n = {n} next" if ok else ""))
+            n, text = panel["edge"]["add"]["n"], panel["edge"]["text"].split(";")[0].replace("C =", "M =")
+            panel["edge"].update(add=None, text=text)
+            if n <= B:
+                panel["edge"].update(add=dict(B_p=B // n, n=n), text=f"{text}; add B_p = {B // n}, n = {n} next")
         panels[f"B={B}"] = panel
     return dict(panels=panels)
 
@@ -687,13 +707,14 @@ def view_best_worst(sweep, cfg):
             j = at_end(cs, grid)
             if j is not None:
                 Y, noise = np.array([c["Y"][j] for c in cs]), np.array([c["noise"][:, j] for c in cs]).T
-                bars.append(dict(metric=metric, B_p=B_p, C=grid[j], n=cs[int(Y.argmax())]["n"], reward=Y.max(), ns=[c["n"] for c in cs],
-                                 rewards=Y, near=[c["n"] for c, ok in zip(cs, told_apart(Y, noise)) if ok]))
+                bars.append(dict(metric=metric, B_p=B_p, C=grid[j], n=cs[int(Y.argmax())]["n"], reward=Y.max(),
+                                 ns=[c["n"] for c in cs], rewards=Y,
+                                 near=[c["n"] for c, ok in zip(cs, told_apart(Y, noise)) if ok]))
     return dict(bars=bars)
 
 
 def spread(Y, noise):
-    """Largest less smallest of rewards Y (N,): dict(spread, by_noise), the second what noise (K, N) alone makes, 95% of the time."""
+    """Largest less smallest of rewards Y (N,), and the 95th percentile of what noise (K, N) alone makes of it."""
     return dict(spread=float(np.ptp(Y)), by_noise=float(np.percentile(np.ptp(noise, axis=1), 95)) if len(noise) else None)
 
 
@@ -707,14 +728,15 @@ def view_sensitivity(sweep, cfg):
             if len(cs) > 1 and j is not None:
                 Y, noise = np.array([c["Y"][j] for c in cs]), np.array([c["noise"][:, j] for c in cs]).T
                 half = half_width(noise) if len(noise) else np.full(len(cs), np.nan)
-                lines.append({"over": over, fixed: value, "C": grid[j], "x": [c[over] for c in cs], "reward": Y, "half": half} | spread(Y, noise))
+                lines.append({"over": over, fixed: value, "C": grid[j], "x": [c[over] for c in cs], "reward": Y,
+                              "half": half} | spread(Y, noise))
     if not lines:
         raise BadInput(f"--view=sensitivity: {cfg['runs']} has one cell for each n and each B_p, there is nothing to vary")
     return dict(lines=lines)
 
 
 def thin(samples, correct, k):
-    """Pass rates of problems as if each had k rollouts: samples, correct (P,) -> (share with c right of k for c = 0..k) (k + 1,).
+    """Pass rates of problems as if each had k rollouts: samples, correct (P,) -> (k + 1,), the share with c = 0..k right.
 
     Runs differ in n, so in rollouts per problem, and the share at 0 falls with them; k drawn without replacement makes them
     equal, exactly and without drawing: the hypergeometric mean. Problems with fewer than k are left out.
@@ -727,8 +749,9 @@ def thin(samples, correct, k):
 
 
 def polarisation(samples, correct):
-    """1 - E[p (1 - p)] / (mean p (1 - mean p)) over problems, from unbiased estimates of p (1 - p): 0 where all problems have one
-    pass rate, 1 where each is always or never solved. samples, correct (P,), 2 rollouts or more each; NaN at mean 0 or 1."""
+    """1 - E[p (1 - p)] / (mean p (1 - mean p)) over problems, from unbiased estimates of p (1 - p): 0 where all problems
+    have one pass rate, 1 where each is always or never solved. samples, correct (P,), NaN where the mean is 0 or 1.
+    """
     s, c = np.asarray(samples, float), np.asarray(correct, float)
     s, c = s[s > 1], c[s > 1]
     mean = (c / s).mean() if len(s) else math.nan
@@ -753,14 +776,15 @@ def view_pass1(sweep, cfg):
         moments = []
         for r in run["passes"]:
             h = thin(r["samples"], r["correct"], k)
-            moments.append(dict(C=r["rollouts"], problems=len(r["ids"]), zero=h[0], one=h[-1], polarisation=polarisation(r["samples"], r["correct"]), share=h))
+            moments.append(dict(C=r["rollouts"], problems=len(r["ids"]), zero=h[0], one=h[-1], share=h,
+                                polarisation=polarisation(r["samples"], r["correct"])))
         at = min(moments, key=lambda m: abs(m["C"] - end))
         out.append(dict(run=run["run"], n=run["n"], seed=run["seed"], matched=at, moments=moments))
     return dict(B_p=B_p, k=k, nM=end / B_p, runs=out)
 
 
-VIEWS = dict(fixed_Bp=view_fixed_Bp, fixed_B=view_fixed_B, joint=view_joint, best_worst=view_best_worst, sensitivity=view_sensitivity,
-             pass1=view_pass1)
+VIEWS = dict(fixed_Bp=view_fixed_Bp, fixed_B=view_fixed_B, joint=view_joint, best_worst=view_best_worst,
+             sensitivity=view_sensitivity, pass1=view_pass1)
 
 
 def view_compare(cfg):
@@ -774,10 +798,10 @@ def view_compare(cfg):
         sweep = analyse(dict(cfg, runs=folder, metric=metric), part)
         B_p = max({c["B_p"] for c in sweep["cells"]}, key=lambda b: (len([c for c in sweep["cells"] if c["B_p"] == b]), -b))
         cs = [c for c in sweep["cells"] if c["B_p"] == B_p]
-        panel = add_points(panel_of(cs, sweep["grid"], sweep["cfg"], word, cfg["unit"]), cs, sweep["grid"], cfg)
-        entries.append((f"{word}, B_p={B_p}", panel | dict(metric="training reward" if part == "train" else f"{part} {metric}", covers=sweep["covers"])))
+        panel = add_points(panel_of(cs, sweep["grid"], sweep["cfg"], cfg["unit"]), cs, sweep["grid"], cfg)
+        entries.append((f"{word}, B_p={B_p}", panel | dict(metric=sweep["label"], covers=sweep["covers"])))
     if len(entries) < 2:
-        raise BadInput(f'--runs={cfg["runs"]}: --view=compare wants two sweeps or more with spaces between, as in --runs="A B:train"')
+        raise BadInput(f'--runs={cfg["runs"]}: --view=compare wants two sweeps, with a space between, as in --runs="A B"')
     return dict(panels=dict(entries))
 
 
@@ -792,19 +816,17 @@ def colours(ns):
     return {n: matplotlib.colormaps["viridis"](0.92 * (a - at.min()) / span) for n, a in zip(ns, at)}
 
 
-AXIS = dict(rollouts="rollouts C = $B_p\\,n\\,M$", tokens="training tokens C", gpu_hours="GPU-hours of training C", updates="updates M")
+AXIS = dict(rollouts="rollouts C = $B_p\\,n\\,M$", tokens="training tokens C", gpu_hours="GPU-hours of training C",
+            updates="updates M")
 
 
-def save(fig, path):
+def save(fig, path, front, title):
     import matplotlib.pyplot as plt
+    runs = f"{len(front['runs_used'])} runs used, {len(front['runs_dropped'])} dropped, {len(front['missing'])} missing"
+    fig.suptitle(f"{title} ({runs})\n" + wrap("Intervals: " + front["covers"], 125), fontsize=10.5)
     with aside(path) as part:
         fig.savefig(part, dpi=150)
     plt.close(fig)
-
-
-def runs_line(front):
-    used, out = len(front["runs_used"]), len(front["runs_dropped"])
-    return f"{used} runs used, {out} dropped, {len(front['missing'])} missing"
 
 
 def figure_panels(front, path):
@@ -830,13 +852,18 @@ def figure_panels(front, path):
             points = [(p["C"], p["reward"]) for p in panel["points"] if p["n"] == c["n"] and p["C"] > 0]
             top.plot(*zip(*points), ".", color=colour[c["n"]], ms=5, alpha=0.5, mew=0, zorder=2)
             top.plot(c["C"], c["reward"], color=colour[c["n"]], lw=1.4, label=f"n = {c['n']}")
+            if c["lo"] is not None:
+                top.fill_between(c["C"], c["lo"], c["hi"], color=colour[c["n"]], alpha=0.06, lw=0, zorder=0)
         for n in panel["ns"]:
             if "curves" not in panel:
                 top.plot([], [], color=colour[n], lw=5, label=f"n = {n}")
         if "lo" in env:
             top.fill_between(env["C"], env["lo"], env["hi"], color="0.88", lw=0, zorder=0, label="90% band of the frontier")
-        if "removed: n" in panel["curse"]:
-            top.plot(env["C"], env["reward"], color="black", lw=1.1, ls="--", zorder=5, label="frontier, winner's curse removed")
+        if "records" in panel:
+            top.plot(env["C"], panel["records"]["frontier"], color="C1", lw=1.2, zorder=3,
+                     label="frontier by record-breaking points")
+        if panel["curse"].startswith("removed"):
+            top.plot(env["C"], env["reward"], "--k", lw=1.1, zorder=5, label="frontier, winner's curse removed")
         cuts = np.flatnonzero((np.diff(env["n"]) != 0) | (np.diff(env["B_p"]) != 0)) + 1
         for piece in np.split(np.arange(len(env["n"])), cuts):
             span = slice(piece[0], piece[-1] + 2)  # to the next piece, so that the frontier has no gap
@@ -849,31 +876,37 @@ def figure_panels(front, path):
             for ax in (top, low):
                 ax.axvline(s["C"], color="0.25", lw=0.8, ls="--" if s["why"] == "crossing" else ":", zorder=1)
             if s["why"] == "crossing" and panel["envelope"]["lo"] is not None:
-                low.axvspan(s["lo"] or env["C"][0], s["hi"] or env["C"][-1], color="0.4", alpha=0.10, lw=0, label="90% interval of a switch")
+                low.axvspan(s["lo"] or env["C"][0], s["hi"] or env["C"][-1], color="0.4", alpha=0.10, lw=0,
+                            label="90% interval of a switch")
         marks = panel["switches"] if "segments" not in panel else panel["segments"][1:]
         for i, s in enumerate(marks):
             text = f"{s['from']}→{s['to']} at {si(s['C'])}" if "from" in s else f"({s['B_p']}, {s['n']})"
-            top.annotate(text, (s["C"], 0.02 + 0.16 * (i % 3)), xycoords=("data", "axes fraction"), rotation=90, fontsize=8, ha="right", va="bottom",
-                         color="0.15", bbox=dict(fc="white", ec="none", alpha=0.7, pad=0.6), zorder=6)
+            top.annotate(text, (s["C"], 0.02 + 0.16 * (i % 3)), xycoords=("data", "axes fraction"), rotation=90, fontsize=8,
+                         ha="right", va="bottom", color="0.15", zorder=6,
+                         bbox=dict(fc="white", ec="none", alpha=0.7, pad=0.6))
         y = [p["reward"] for p in panel.get("points", ()) if p["C"] > 0] or [*env["highest"], *env["reward"]]
         y += [panel["base"]] if panel.get("base") is not None else []
         span = max(y) - min(y) or 0.01
         seeds = f"{len(panel['seeds'])} seed{'s' if len(panel['seeds']) > 1 else ''}"
-        top.set(xscale="log", ylabel=panel.get("metric") or front["label"], ylim=(min(y) - 0.12 * span, max(y) + 0.05 * span))
-        top.set_title(f"{wrap(name.replace('B_p', '$B_p$'), 100 // cols)}: {len(panel['runs_used'])} runs, {seeds}", fontsize=10)
+        top.set(xscale="log", ylabel=panel.get("metric") or front["label"],
+                ylim=(min(y) - 0.12 * span, max(y) + 0.05 * span))
+        title = f"{name.replace('B_p', '$B_p$')}: {len(panel['runs_used'])} runs, {seeds}"
+        top.set_title(wrap(title, 100 // cols), fontsize=10)
         top.tick_params(labelbottom=False)
 
-        low.plot(*zip(*[(a["C"], n) for a in panel["near"] for n in a["set"]]), "s", color="0.8", ms=5, label="n not told from the best", zorder=1)
+        low.plot(*zip(*[(a["C"], n) for a in panel["near"] for n in a["set"]]), "s", color="0.8", ms=5, zorder=1,
+                 label="n not told from the best")
         low.step(env["C"], env["n"], where="post", color="black", lw=2.2, label="envelope: n on top", zorder=3)
         if "records" in panel:
             records = panel["records"]
-            low.plot(records["C"], records["n"], "D", color="C1", ms=3.5, mfc="none", alpha=0.8, label="records: n", zorder=2)
-            low.plot(records["C"], 2 ** np.array(records["log2_n_mean"]), color="C1", lw=1.5, label="records: running average")
+            low.plot(records["C"], records["n"], "DC1", ms=3.5, mfc="none", alpha=0.8, label="records: n", zorder=2)
+            low.plot(records["C"], 2 ** np.array(records["log2_n_mean"]), "C1", lw=1.5, label="records: running average")
         ends = [panel["ns"][0], panel["ns"][-1]]
         if front["view"] in ("fixed_B", "joint"):
             low.step(env["C"], env["B_p"], where="post", color="C3", lw=1.6, ls="-.", label="$B_p$ on top", zorder=2)
             ends += [env["B_p"].min(), env["B_p"].max()]
-        low.set(yscale="log", ylabel="n*(C)" if unit != "updates" else "n*(M)", ylim=(min(ends) / 1.5, max(ends) * 1.5), xlabel=AXIS[unit])
+        low.set(yscale="log", ylabel="n*(M), $B_p$*(M)" if unit == "updates" else "n*(C)", xlabel=AXIS[unit],
+                ylim=(min(ends) / 1.5, max(ends) * 1.5))
         budget_ticks(low, *panel["range"])
         ticks = sorted({*panel["ns"], *(int(e) for e in ends)})
         low.set_yticks(ticks, [str(n) for n in ticks])
@@ -883,10 +916,9 @@ def figure_panels(front, path):
     named = {label: handle for ax in axes.flat for handle, label in zip(*ax.get_legend_handles_labels())}
     order = [f"n = {n}" for n in colour if f"n = {n}" in named] + [label for label in named if not label.startswith("n = ")]
     fig.legend([named[label] for label in order], order, loc="outside lower center", fontsize=9, ncols=min(len(order), 5))
-    what = dict(joint="which (B_p, n) is on top", fixed_B="which n is on top with $B_p n \\leq B$", compare="the same frontier for several sweeps")
-    fig.suptitle(f"{front['label'].capitalize()} against compute: {what.get(front['view'], 'which n is on top')} ({runs_line(front)})\n"
-                 + wrap("Intervals: " + front["covers"], 125), fontsize=10.5)
-    save(fig, path)
+    what = dict(joint="which (B_p, n) is on top", fixed_B="which n is on top with $B_p n \\leq B$",
+                compare="the same frontier for several sweeps").get(front["view"], "which n is on top")
+    save(fig, path, front, f"{front['label'].capitalize()} against {'updates' if unit == 'updates' else 'compute'}: {what}")
 
 
 def figure_simple(front, path):
@@ -897,57 +929,56 @@ def figure_simple(front, path):
     view = front["view"]
     if view == "best_worst":
         fig, ax = plt.subplots(figsize=(10.7, 4.6), layout="constrained")
+        axes, title = [ax], "The best n by metric"
         metrics, sizes = (list(dict.fromkeys(b[key] for b in front["bars"])) for key in ("metric", "B_p"))
-        for i, metric in enumerate(metrics):
-            for b in (b for b in front["bars"] if b["metric"] == metric):
-                x = sizes.index(b["B_p"]) + 0.27 * (i - 1)
-                ax.bar(x, b["n"], width=0.24, color=("0.55", "C0", "C1")[i], label=metric)
-                ax.plot([x, x], [min(b["near"]), max(b["near"])], color="black", lw=1.3, label="n not told from the best")
-                ax.text(x, b["n"] * 1.06, f"n = {b['n']}", ha="center", fontsize=9)
+        for b in front["bars"]:
+            i = metrics.index(b["metric"])
+            x = sizes.index(b["B_p"]) + 0.27 * (i - 1)
+            ax.bar(x, b["n"], width=0.24, color=("0.55", "C0", "C1")[i], label=b["metric"])
+            ax.plot([x] * len(b["near"]), b["near"], "s-k", lw=1.3, ms=4, label="n not told from the best")
+            ax.text(x, b["n"] * 1.12, f"n = {b['n']}", ha="center", fontsize=9)
         ns = sorted({n for b in front["bars"] for n in b["ns"]})
-        ax.set(yscale="log", ylim=(ns[0] / 2, ns[-1] * 2), ylabel="best n", xlabel="$B_p$, at the largest budget that its runs share")
-        ax.set_yticks(ns, map(str, ns)), ax.set_xticks(range(len(sizes)), [f"{b}\n(C = {si(next(r['C'] for r in front['bars'] if r['B_p'] == b))})" for b in sizes])
+        ax.set(yscale="log", ylim=(ns[0] / 2, ns[-1] * 2), ylabel="best n", xlabel="$B_p$, at its runs' largest budget")
+        ax.set_yticks(ns, map(str, ns))
+        first = [b for b in front["bars"] if b["metric"] == metrics[0]]
+        ax.set_xticks(range(len(sizes)), [f"{b['B_p']}\n(C = {si(b['C'])})" for b in first])
         ax.minorticks_off()
-        title, axes = "The best n by metric", [ax]
     elif view == "sensitivity":
-        fig, axes = plt.subplots(1, 2, figsize=(10.7, 4.6), sharey=True, layout="constrained")
+        fig, axes = plt.subplots(1, 2, figsize=(10.7, 5.2), sharey=True, layout="constrained")
+        title = "How much the reward varies with n at fixed $B_p$, and with $B_p$ at fixed n"
         for ax, over, fixed in zip(axes, ("n", "B_p"), ("B_p", "n")):
             lines = [line for line in front["lines"] if line["over"] == over]
-            colour = colours([line[fixed] for line in lines]) if lines else {}
-            for line in lines:
-                noise = "" if line["by_noise"] is None else f", noise alone {100 * line['by_noise']:.1f}"
-                ax.errorbar(line["x"], line["reward"], line["half"], color=colour[line[fixed]], marker="o", ms=4, capsize=2, lw=1.4,
-                            label=f"{fixed.replace('B_p', '$B_p$')} = {line[fixed]}: spread {100 * line['spread']:.1f} points{noise}")
-            ax.set_xscale("log", base=2)
+            for line, colour in zip(lines, colours([line[fixed] for line in lines]).values() if lines else ()):
+                label = f"{fixed} = {line[fixed]}: spread {100 * line['spread']:.1f} points"
+                label += "" if line["by_noise"] is None else f", noise alone {100 * line['by_noise']:.1f}"
+                ax.errorbar(line["x"], line["reward"], line["half"], color=colour, marker="o", ms=4, capsize=2, lw=1.4,
+                            label=label.replace("B_p", "$B_p$"))
             ticks = sorted({x for line in lines for x in line["x"]})
+            ax.set_xscale("log", base=2)
             ax.set_xticks(ticks, map(str, ticks))
-            ax.set(xlabel=over.replace("B_p", "$B_p$"), ylabel=f"{front['label']} at the largest shared budget" if over == "n" else "")
-            if not lines:
-                ax.text(0.5, 0.5, f"no two {over} at one {fixed}", ha="center", transform=ax.transAxes)
-        title = "How much the reward varies with n at fixed $B_p$, and with $B_p$ at fixed n"
+            ax.set(xlabel=over.replace("B_p", "$B_p$"), ylabel=f"{front['label']}, largest budget" if over == "n" else "")
+            if lines:
+                ax.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.13))
     else:
         fig, axes = plt.subplots(1, 4, figsize=(10.7, 4.4), layout="constrained", width_ratios=[1.6, 1, 1, 1])
-        ns = sorted({r["n"] for r in front["runs"]})
-        colour, k = colours(ns), front["k"]
-        for i, n in enumerate(ns):
-            same = [r for r in front["runs"] if r["n"] == n]
+        title = f"pass@1 of the training problems, $B_p$ = {front['B_p']}, from the rollouts of training"
+        k, colour = front["k"], colours(sorted({r["n"] for r in front["runs"]}))
+        wide = 0.8 / k / len(colour)
+        for i, n in enumerate(colour):
+            same, style = [r for r in front["runs"] if r["n"] == n], dict(color=colour[n], label=f"n = {n}")
             share = np.mean([r["matched"]["share"] for r in same], 0)
-            axes[0].bar(np.arange(k + 1) / k + (i - (len(ns) - 1) / 2) * 0.8 / k / len(ns), share, width=0.8 / k / len(ns), color=colour[n], label=f"n = {n}")
+            axes[0].bar(np.arange(k + 1) / k + (i - (len(colour) - 1) / 2) * wide, share, width=wide, **style)
             for ax, key in zip(axes[1:], ("zero", "one", "polarisation")):
                 for r in same:
-                    ax.plot([m["C"] for m in r["moments"]], [m[key] for m in r["moments"]], color=colour[n], lw=1.4, marker=".", ms=4, label=f"n = {n}")
-        axes[0].set(xlabel=f"right answers of {k}, as a share", ylabel="share of the training problems", title=f"at n M = {si(front['nM'])}")
+                    ax.plot([m["C"] for m in r["moments"]], [m[key] for m in r["moments"]], ".-", lw=1.4, ms=4, **style)
+        axes[0].set(xlabel=f"right answers of {k}, as a share", ylabel="share of the training problems",
+                    title=f"at n M = {si(front['nM'])}")
         for ax, name in zip(axes[1:], (f"share with 0 of {k} right", f"share with {k} of {k} right", "polarisation")):
             ax.set(xscale="log", xlabel="rollouts C", title=name)
-        title = f"pass@1 of the training problems, B_p = {front['B_p']}, from the rollouts of training"
     named = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels())}
-    if view == "sensitivity":
-        for ax in axes:
-            ax.legend(fontsize=8)
-    else:
+    if view != "sensitivity":
         fig.legend(named.values(), named.keys(), loc="outside lower center", fontsize=9, ncols=min(6, len(named)))
-    fig.suptitle(f"{title} ({runs_line(front)})\n" + wrap("Intervals: " + front["covers"], 125), fontsize=10.5)
-    save(fig, path)
+    save(fig, path, front, title)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -973,7 +1004,8 @@ def report_panel(name, panel, front):
     """A panel as text: switches, the end of the frontier, what is not told apart, what the grid leaves open, predictions."""
     if "held_out" in panel:
         errors = ", ".join(f"{form} {error:.4f}" for form, error in panel["held_out"].items())
-        print(f"\n{name}: curves are {panel['form']} ({'held-out error ' + errors if errors else 'too few evaluations to compare forms'})")
+        errors = f"held-out error {errors}" if errors else "too few evaluations to compare forms"
+        print(f"\n{name}: curves are {panel['form']} ({errors})")
     else:
         print(f"\n{name}:")
     print(f"  {'C':>8}  {'n':>12}  {'M':>7}  {panel.get('metric') or front['metric']:>9}  90% interval of C")
@@ -990,17 +1022,19 @@ def report_panel(name, panel, front):
         print(f"  smallest B_p of which at most one run in ten diverged or declines: {panel['stable_B_p'] or 'none'}")
     for r in front["runs_used"]:
         if "records" in panel and r["B_p"] == panel["B_p"] and r["gain"] is not None and front["view"] == "fixed_Bp":
-            print(f"  n = {r['n']:<4} seed {r['seed']}: {r['last']:.3f} at C = {si(r['C'])}, {r['gain']:+.3f} [{r['lo']:+.3f}, {r['hi']:+.3f}] "
-                  "over the base model")
+            print(f"  n = {r['n']:<4} seed {r['seed']}: {r['last']:.3f} at C = {si(r['C'])}, {r['gain']:+.3f} "
+                  f"[{r['lo']:+.3f}, {r['hi']:+.3f}] over the base model")
     env, near = panel["envelope"], panel["near"][-1]["set"]
     others = [n for n in near if n != env["n"][-1]]
     print(f"  at C = {si(env['C'][-1])}: n = {env['n'][-1]}, {env['reward'][-1]:.3f}"
           + (f" [{env['lo'][-1]:.3f}, {env['hi'][-1]:.3f}]" if env["lo"] is not None else "")
           + (f", base model {panel['base']:.3f}" if panel.get("base") is not None else "")
           + (f"; not told from it: n = {', '.join(map(str, others))}" if others else ""))
-    print(f"  winner's curse {panel['curse']}; by the last checkpoint n = {panel['last']['n'][-1]} is on top, {panel['last']['reward'][-1]:.3f}")
+    print(f"  winner's curse {panel['curse']}")
+    print(f"  by the last checkpoint, not the best so far: n = {panel['last']['n'][-1]}, {panel['last']['reward'][-1]:.3f}")
     if "records" in panel:
-        print(f"  curves through record-breaking points alone lie {100 * panel['records']['above']:+.1f} points from this frontier, on average over log C")
+        print(f"  curves through record-breaking points alone lie {100 * panel['records']['above']:+.1f} points from this "
+              "frontier, on average over log C")
     if panel["edge"]:
         print(f"  edge: {panel['edge']['text']}")
     for c in panel.get("curves", ()):
@@ -1013,7 +1047,8 @@ def report_panel(name, panel, front):
 
 def report(front):
     """The analysis as text."""
-    print(f"{front['runs']}: {len(front['runs_used'])} runs used, {len(front['runs_dropped'])} dropped, {front['label']} over {front['unit']}")
+    print(f"{front['runs']}, {front['view']}: {len(front['runs_used'])} runs used, {len(front['runs_dropped'])} dropped, "
+          f"{front['label']} over {front['unit']}")
     for d in front["runs_dropped"]:
         print(f"  dropped {d['run']}: {d['why']}")
     for note in front["notes"]:
@@ -1024,16 +1059,18 @@ def report(front):
     for name, panel in front.get("panels", {}).items():
         report_panel(name, panel, front)
     for b in front.get("bars", ()):
-        print(f"  B_p = {b['B_p']:<4} {b['metric']:>8}: n = {b['n']:<4} {b['reward']:.3f} at C = {si(b['C'])}; not told from it: "
-              f"{', '.join(map(str, b['near']))}")
+        near = ", ".join(map(str, b["near"]))
+        print(f"  B_p = {b['B_p']:<4} {b['metric']:>8}: n = {b['n']:<4} {b['reward']:.3f} at C = {si(b['C'])}; "
+              f"not told from the best: {near}")
     for line in front.get("lines", ()):
         fixed = "B_p" if line["over"] == "n" else "n"
-        print(f"  over {line['over']} at {fixed} = {line[fixed]}: spread {100 * line['spread']:.1f} points"
-              + ("" if line["by_noise"] is None else f" (noise alone makes up to {100 * line['by_noise']:.1f}, 95%)") + f", C = {si(line['C'])}")
+        noise = "" if line["by_noise"] is None else f" (noise alone makes up to {100 * line['by_noise']:.1f}, 95%)"
+        print(f"  over {line['over']} at {fixed} = {line[fixed]}: spread {100 * line['spread']:.1f} points{noise}, "
+              f"C = {si(line['C'])}")
     for r in front.get("runs", ()) if front["view"] == "pass1" else ():
         m = r["matched"]
-        print(f"  n = {r['n']:<4} seed {r['seed']}: at C = {si(m['C'])} {m['problems']} problems, none of {front['k']} right {m['zero']:.3f}, all "
-              f"{m['one']:.3f}, polarisation {m['polarisation']:.3f}")
+        print(f"  n = {r['n']:<4} seed {r['seed']}: at C = {si(m['C'])} {m['problems']} problems, none of {front['k']} "
+              f"right {m['zero']:.3f}, all {m['one']:.3f}, polarisation {m['polarisation']:.3f}")
     for at in front.get("options", ())[:1]:
         print(f"\nwithin delta = {front['delta']:g} of the best at C = {si(at['C'])}, or not told from it:")
         print(f"  {'B_p':>5} {'n':>5} {'M':>7} {'lr':>9}  {'reward':>6}  below the best")
@@ -1057,8 +1094,8 @@ def analyse(cfg, part="", unit=""):
     head = max((run["config"] for run in runs), key=lambda c: c.get("C", 0))
     head = {key: head.get(key, config[key]) for key in config}
     label = "training reward" if part == "train" else f"{'validation' if part == 'val' else part} {cfg['metric']}"
-    return dict(runs=runs, dropped=dropped, grid=grid, form=form, held_out=held_out, cells=found, covers=coverage(runs, cfg), label=label,
-                head=head, cfg=cfg | dict(B_max=head["B_max"], head=head))
+    return dict(runs=runs, dropped=dropped, grid=grid, form=form, held_out=held_out, cells=found, covers=coverage(runs, cfg),
+                label=label, head=head, cfg=cfg | dict(B_max=head["B_max"], head=head))
 
 
 def written(sweep, view, content, cfg):
@@ -1069,15 +1106,17 @@ def written(sweep, view, content, cfg):
     notes = [f"unfinished {name}: used up to its last evaluation" for name in unfinished]
     notes += [f"diverged {run['run']}: used up to C = {si(run['C'][-1])}" for run in runs if run["status"] == "diverged"]
     seeds = {(c["B_p"], c["n"]): len(c["runs"]) for c in sweep["cells"]}
-    notes += [f"B_p={B_p} n={n}: {m} of {max(seeds.values())} seeds" for (B_p, n), m in seeds.items() if m < max(seeds.values())]
+    most = max(seeds.values())
+    notes += [f"B_p={B_p} n={n}: {m} of {most} seeds" for (B_p, n), m in seeds.items() if m < most]
     if any(run["counts"] is None for run in runs):
         notes.append("no counts per problem: the noise of an evaluation is taken as binomial over its rollouts"
                      + (f" ({runs[0]['source']})" if runs[0]["source"] else ""))
     # a run that a larger C continued keeps its first header, so the budget is what was reached, if that is more
     reached = max(run["rollouts"][-1] for run in runs)
     front = {key: cfg[key] for key in ("runs", "metric", "unit", "bin", "boot", "delta")} | dict(
-        view=view, label=sweep["label"], config=head, budget=max(head["C"], reached) if cfg["unit"] == "rollouts" else sweep["grid"][-1],
-        covers=sweep["covers"], missing=missing, notes=notes, runs_dropped=sweep["dropped"], runs_unfinished=unfinished,
+        view=view, label=sweep["label"], config=head,
+        budget=max(head["C"], reached) if cfg["unit"] == "rollouts" else sweep["grid"][-1], covers=sweep["covers"],
+        missing=missing, notes=notes, runs_dropped=sweep["dropped"], runs_unfinished=unfinished,
         options=options(sweep["cells"], sweep["grid"], sweep["cfg"], cfg["unit"]) if view in ("fixed_Bp", "joint") else [],
         runs_used=[{key: run[key] for key in ("run", "B_p", "n", "seed", "status")}
                    | dict(evals=len(run["C"]), C=run["C"][-1]) | gain(run, cfg["metric"]) for run in runs])
@@ -1100,8 +1139,8 @@ def main(argv):
         first = cfg["runs"].split()[0].split(":")[0]
         sweep = analyse(dict(cfg, runs=first))
         out = cfg["out"] or first
-        panels = content["panels"].values()
-        written(sweep | dict(label="reward", covers="; ".join(dict.fromkeys(part for p in panels for part in p["covers"].split("; ")))), view, content, dict(cfg, runs=first, out=out))
+        covers = "; ".join(dict.fromkeys(part for p in content["panels"].values() for part in p["covers"].split("; ")))
+        written(sweep | dict(label="reward", covers=covers), view, content, dict(cfg, runs=first, out=out))
         return
     sweep, failed = None, []
     for name in VIEWS if view == "all" else [view]:

@@ -94,7 +94,7 @@ def draw_run(rng, truth, B_p, n, C, evals, difficulty, samples=4, run_sd=0.0, dr
     return at, rng.binomial(samples, pass_rates(np.clip(reward, 0.001, 0.999), difficulty + liking, inter))
 
 
-def sweep(draw, truth, ns=(8, 32, 128, 512, 2048), B_p=32, seeds=3, C=4_000_000, evals=60, P=300, samples=4, run_sd=0.006,
+def sweep(draw, truth, ns=(8, 32, 128, 512, 2048), B_p=32, seeds=3, C=4_000_000, evals=100, P=300, samples=4, run_sd=0.006,
           drift=0.004, inter=0.3):
     """A sweep in memory, as frontier.read_runs returns it."""
     rng = np.random.default_rng(draw)

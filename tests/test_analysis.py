@@ -5,6 +5,7 @@ import json
 import math
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,23 +16,28 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-import fit_sigmoid  # noqa: E402
+import fit_sigmoid as fit  # noqa: E402
 import frontier  # noqa: E402
-from config import BadInput, at_k, config, finite, identity, parse, run_name  # noqa: E402
+import simulate as sim  # noqa: E402
+from config import BadInput, at_k, config, derive, finite, identity, parse, run_name  # noqa: E402
 from simulate import crossing, simulate, truth  # noqa: E402
 
 PAPER = {"easy": (6.09, 4.75, 5.84, 2.73), "hard": (4.47, 7.23, 5.84, 2.79), "tokens": (6.62, 3.47, 9.18, 2.64),
          "joint": (5.67, 8.84, 6.08, 3.08)}  # L, k, log10 C0, b, as printed on the paper's figures
+CFG = dict(config, boot=200, B_max=0, seed=0)
+CFG["head"] = CFG
 
 
-def analyse(folder, *words):
-    """frontier.py in this process: the content of frontier.json."""
-    frontier.main([f"--runs={folder}", "--boot=40", *words])
-    return json.loads((Path(folder) / "frontier.json").read_text())
+def analyse(folder, *words, view="fixed_Bp"):
+    """frontier.py in this process: the content of the view's JSON, its PNG being there too."""
+    frontier.main([f"--runs={folder}", "--boot=40", f"--view={view}", *words])
+    name = Path(folder) / ("frontier" if view == "fixed_Bp" else f"frontier_{view}")
+    assert Path(f"{name}.png").stat().st_size > 15_000
+    return json.loads(Path(f"{name}.json").read_text())
 
 
 def law(folder, *words):
-    fit_sigmoid.main([f"--runs={folder}", *words])
+    fit.main([f"--runs={folder}", *words])
     return json.loads((Path(folder) / "law.json").read_text())
 
 
@@ -47,18 +53,55 @@ def refused(*words):
     return done.stderr
 
 
+def bad(module, *words):
+    """The same in this process, where config.entry is not asked: the line."""
+    with pytest.raises(BadInput) as e:
+        module.main([str(word) for word in words])
+    assert "\n" not in str(e.value)
+    return str(e.value)
+
+
 def edit(log, change):
     """Rewrite a log, record by record; `change` gets a record and returns one, or None to leave it out."""
     records = [change(json.loads(line)) for line in log.read_text().splitlines()]
     log.write_text("".join(json.dumps(r) + "\n" for r in records if r is not None))
 
 
+def add_passes(logs, seed=0):
+    """Append what the trainer writes of its training problems: 3 records a run; the larger n, the more are never solved."""
+    rng = np.random.default_rng(seed)
+    for (_, n, _), log in logs.items():
+        with open(log, "a") as file:
+            for C in (400_000, 800_000, 1_600_000):
+                p = rng.beta(0.5 * 8 / n + C / 4e6, 0.5, 60)
+                samples = np.full(60, 4 * n)
+                record = dict(type="train_pass", step=C // 32 // n, rollouts=C, ids=[f"p{i}" for i in range(60)],
+                              samples=samples, correct=rng.binomial(samples, p))
+                file.write(json.dumps(finite(record)) + "\n")
+
+
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory):
     """Two panels with a law, analysed once; tests that change logs make their own."""
     folder = tmp_path_factory.mktemp("sweep") / "easy"
-    simulate(folder, ns=(4, 8, 16, 32, 64), B_ps=(8, 32), evals=80, draw=2)
-    return folder, analyse(folder), law(folder, "--C=3e5")
+    add_passes(simulate(folder, ns=(4, 8, 16, 32, 64), B_ps=(8, 32), evals=80, draw=2))
+    frontier.main([f"--runs={folder}", "--view=all"])
+    front = json.loads((folder / "frontier.json").read_text())
+    return folder, front, law(folder, "--C=3e5")
+
+
+def memory(draw, truth, **kind):
+    """A sweep in memory analysed as the script does: (panel of frontier.json, its cells, grid)."""
+    grid, _, _, cells = frontier.curves_of(sim.sweep(draw, truth, **kind), "avg@4", CFG)
+    return frontier.add_points(frontier.panel_of(cells, grid, CFG, "", "rollouts"), cells, grid, CFG), cells, grid
+
+
+def plain_run(n, seed, C, reward, counts=None, samples=4, trials=10 ** 12, B_p=32, **more):
+    """A run as read_run returns it, with rewards of one's own and, without counts, next to no noise of evaluations."""
+    C = np.asarray(C, float)
+    return dict(run=f"n{n}_seed{seed}", config=dict(eval_every=1, C=int(C[-1])), B_p=B_p, n=n, seed=seed, samples=samples, C=C,
+                rollouts=C, step=C / (B_p * n), counts=counts, reward=np.asarray(reward, float), trials=None if counts is not None else trials,
+                status="budget", biased=False, passes=[], source="", per_rollout=1.0) | more
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -72,13 +115,17 @@ def test_reward_is_the_mean_over_all_draws_of_k_rollouts(kind):
         for c in range(samples + 1):
             draws = list(itertools.combinations([1] * c + [0] * (samples - c), k))
             assert table[c] == pytest.approx(sum(map(score, draws)) / len(draws))
+        counts = np.arange(samples + 1, dtype=np.uint8).reshape(1, -1)
+        assert frontier.right(counts, f"{kind}@{k}", samples)[0] == pytest.approx(table)
     assert at_k("best@64", 512)[300] == pytest.approx(
         1 - math.comb(212, 64) / math.comb(512, 64), rel=1e-12)  # large counts do not overflow
 
 
-def test_k_above_samples_is_refused():
+def test_k_above_samples_is_refused(tmp_path):
     with pytest.raises(BadInput, match="best@8.*has 4"):
         at_k("best@8", 4)
+    simulate(tmp_path, ns=(4, 8), evals=8)
+    assert "an evaluation here has 4" in bad(frontier, f"--runs={tmp_path}", "--metric=best@8")
 
 
 def slow_records(reward, width):
@@ -114,39 +161,50 @@ def test_pooled_records_against_a_slow_loop():
     assert got["log2_n_mean"] == pytest.approx([np.mean(logs[max(i - 2, 0):i + 3]) for i in range(len(logs))])
 
 
-def test_crossing_takes_the_upward_one_nearest_to_the_point_estimate():
+def test_crossings_are_the_upward_ones_and_pass_over_gaps():
     x = np.arange(6.0)
-    ahead = np.array([[-1, 1, -1, -1, 3, 3], [1, 1, 1, -1, -1, -1], [np.nan, -1, np.nan, 1, 1, 1.0]])
-    near = frontier.crossing(x, ahead, 4)
-    assert near[0] == pytest.approx(3.25) and np.isnan(near[1]) and np.isnan(near[2])
-    assert frontier.crossing(x, ahead, 0)[0] == pytest.approx(0.5)
+    assert frontier.crossings(x, np.array([-1, 1, -1, -1, 3, 3.0])) == pytest.approx([0.5, 3.25])
+    assert frontier.crossings(x, np.array([1, 1, 1, -1, -1, -1.0])) == []
+    assert frontier.crossings(x, np.array([np.nan, -1, np.nan, 1, 1, 1.0])) == []
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        ahead = rng.normal(size=6)
+        fine = np.interp(np.linspace(0, 5, 50_001), x, ahead)
+        want = np.linspace(0, 5, 50_001)[1:][(fine[:-1] <= 0) & (fine[1:] > 0)]
+        assert frontier.crossings(x, ahead) == pytest.approx(want, abs=2e-4)
 
 
 def test_switches_tell_an_overtaking_from_runs_that_begin_or_end():
     nan, x = np.nan, np.log([1, 2, 4, 8, 16.0])
     Y = np.array([[.2, .3, .32, nan, nan], [.1, .2, .40, .40, .41], [nan, nan, nan, nan, .5]])
-    on_top, out = frontier.switches(x, Y, [2, 4, 8])
+    on_top, out = frontier.switches(x, Y)
     assert on_top.tolist() == [0, 0, 1, 1, 2]
-    assert [(s["from"], s["to"], s["why"]) for s in out] == [(2, 4, "crossing"), (4, 8, "begins")]
-    assert x[1] < out[0]["x"] < x[2]
+    assert [(s["a"], s["b"], s["why"]) for s in out] == [(0, 1, "crossing"), (1, 2, "begins")]
+    # the difference goes from -.1 to .08 between C = 2 and 4
+    assert out[0]["x"] == pytest.approx(x[1] + (x[2] - x[1]) * .1 / .18) and out[1]["x"] == x[4]
     Y[1, 2] = .31
-    assert frontier.switches(x, Y, [2, 4, 8])[1][0]["why"] == "ends"
+    assert [(s["a"], s["b"], s["why"], s["x"]) for s in frontier.switches(x, Y)[1]][0] == (0, 1, "ends", x[3])
 
 
-def test_a_crossing_that_few_replicates_have_gets_no_interval():
-    x, s = np.linspace(0, 10, 11), {"x": 4.5, "from": 2, "to": 4, "why": "crossing"}
-    late, never = x - 4.5, np.full(11, -1.0)
-    def record(K, k):
-        return frontier.switch_record(s, x, x / 10, np.array([late + 0.1 * i for i in range(k)] + [never] * (K - k)))
-    assert record(10, 7)["lo"] is None and record(10, 7)["share"] == 0.7
-    sure = record(10, 9)
-    assert sure["share"] == 0.9 and math.exp(3.6) < sure["lo"] < sure["hi"] < math.exp(4.6)
-    assert sure["reward"] == pytest.approx(0.45) and frontier.switch_record(s, x, x / 10, np.zeros((0, 11)))["share"] is None
+def test_invert_is_the_interval_of_a_straight_line_and_leaves_ends_open():
+    x = np.linspace(0, 10, 101)
+    assert fit.invert(x, 4.53 - x, np.full(101, 1.3), 4.53) == pytest.approx((3.23, 5.83))
+    # twice the slope halves the interval, and the half width may change along the way
+    assert fit.invert(x, 2 * (4.5 - x), np.full(101, 1.0), 4.5) == pytest.approx((4.0, 5.0))
+    lo, hi = fit.invert(x, 5 - x, 0.2 * x, 5.0)
+    assert lo == pytest.approx(5 / 1.2, abs=0.01) and hi == pytest.approx(5 / 0.8, abs=0.02)
+    assert fit.invert(x, 4.5 - x, np.full(101, 100.0), 4.5) == (None, None)
+    lo, hi = fit.invert(x, 4.5 - x, np.full(101, 5.0), 4.5)
+    assert lo is None and hi == pytest.approx(9.5)  # nothing below is rejected
+    # rejected at its own place already: an interval of next to no width, and not one that leaves the point out
+    lo, hi = fit.invert(x, np.where(x < 5, 9.0, -9.0), np.full(101, 1.0), 5.0)
+    assert 4.8 < lo <= 5.0 <= hi < 5.2
 
 
 def test_decline_is_found_and_noise_is_not_taken_for_one():
     rng = np.random.default_rng(0)
     skill, C = 1 / (1 + np.exp(-rng.normal(0, 1.5, 300))), np.arange(20.0)
+
     def z(rate):
         _, fall, se = frontier.decline(C, rng.binomial(4, rate) / 4)
         return fall / se
@@ -155,32 +213,66 @@ def test_decline_is_found_and_noise_is_not_taken_for_one():
     assert z(skill * np.linspace(1, 0.85, 20)[:, None]) > 2
 
 
+def test_thin_is_the_mean_over_all_draws_of_k_rollouts():
+    rng = np.random.default_rng(0)
+    samples, correct, k = [2, 3, 5, 7, 7, 7, 7], [1, 3, 0, 7, 2, 2, 4], 3
+    want = np.zeros(k + 1)
+    for s, c in zip(samples, correct):
+        if s >= k:  # a problem with fewer rollouts than k is left out
+            draws = list(itertools.combinations([1] * c + [0] * (s - c), k))
+            want += np.bincount([sum(d) for d in draws], minlength=k + 1) / len(draws) / 6
+    assert frontier.thin(samples, correct, k) == pytest.approx(want) and want.sum() == pytest.approx(1)
+    # so the share at 0 does not fall with n: one set of problems, thinned from 16 and from 256 rollouts, looks the same
+    p = rng.beta(0.3, 0.6, 20_000)
+    few, many = (frontier.thin(np.full(p.size, s), rng.binomial(s, p), 8) for s in (16, 256))
+    assert few == pytest.approx(many, abs=0.012) and few[0] > 0.3
+    assert (frontier.thin([1], [1], 2) == 0).all()
+
+
+def test_polarisation_is_what_unbiased_pairs_of_rollouts_say():
+    rng = np.random.default_rng(0)
+    samples, correct = [4, 5, 2, 3, 1], [1, 4, 1, 3, 1]  # the last has one rollout, which says nothing of p (1 - p)
+    between = [np.mean([a * (1 - b) for a, b in itertools.permutations([1] * c + [0] * (s - c), 2)])
+               for s, c in zip(samples, correct) if s > 1]
+    mean = np.mean([c / s for s, c in zip(samples, correct) if s > 1])
+    assert frontier.polarisation(samples, correct) == pytest.approx(1 - np.mean(between) / (mean * (1 - mean)))
+    assert frontier.polarisation([8, 8, 8], [0, 8, 8]) == 1
+    assert frontier.polarisation(np.full(50_000, 4), rng.binomial(4, 0.3, 50_000)) == pytest.approx(0, abs=0.02)
+    p = rng.choice([0.1, 0.9], 50_000)  # the variance of p over the largest that mean .5 allows, 0.16 of 0.25, from any s
+    for s in (2, 16):
+        assert frontier.polarisation(np.full(p.size, s), rng.binomial(s, p)) == pytest.approx(0.64, abs=0.02)
+    assert all(math.isnan(frontier.polarisation(s, c)) for s, c in (([4, 4], [0, 0]), ([4, 4], [4, 4]), ([], [])))
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Fits
 
-@pytest.mark.parametrize("form", fit_sigmoid.FORMS)
+@pytest.mark.parametrize("form", fit.FORMS)
 def test_curves_are_monotone_whatever_the_data(form):
     rng, C = np.random.default_rng(0), np.r_[0, np.geomspace(1e3, 1e6, 25)]
     R = rng.random((20, 26))
     R[0] = np.linspace(0.9, 0.1, 26)  # a run that only declines
-    many = fit_sigmoid.fit_curve(C, R, form=form)
-    fine = fit_sigmoid.curve(many, np.r_[0, np.geomspace(1e2, 1e7, 500)])
+    many = fit.fit_curve(C, R, form=form)
+    fine = fit.curve(many, np.r_[0, np.geomspace(1e2, 1e7, 500)])
     assert (np.diff(fine) >= -1e-12).all() and fine.max() <= 1 + 1e-9
     assert np.ptp(fine[0]) == pytest.approx(0, abs=1e-9)
     for i in range(20):  # fitted together or one by one is the same
-        alone = fit_sigmoid.fit_curve(C, R[i], form=form)
+        alone = fit.fit_curve(C, R[i], form=form)
         assert alone["rss"] == pytest.approx(many["rss"][i], rel=1e-9)
-        assert alone["rss"] == pytest.approx(((fit_sigmoid.curve(alone, C) - R[i]) ** 2).sum(), abs=1e-9)
+        assert alone["rss"] == pytest.approx(((fit.curve(alone, C) - R[i]) ** 2).sum(), abs=1e-9)
 
 
-@pytest.mark.parametrize("form,C0,k", [("sigmoid", 5e4, 3.0), ("logistic", 2e5, 2e-5), ("exponential", 0, 8e-6)])
+PLANTED = [("sigmoid", 5e4, 3.0), ("logistic", 2e5, 2e-5), ("exponential", 0, 8e-6)]
+
+
+@pytest.mark.parametrize("form,C0,k", PLANTED)
 def test_planted_curve_is_recovered(form, C0, k):
     C = np.r_[0, np.linspace(2e4, 1e6, 40)]
     want = dict(form=form, base=0.3, amp=0.25, C0=C0, k=k)
-    got = fit_sigmoid.fit_curve(C, fit_sigmoid.curve(want, C), form=form)
+    got = fit.fit_curve(C, fit.curve(want, C), form=form)
     for key in ("base", "amp", "C0", "k"):
         assert got[key] == pytest.approx(want[key], rel=0.01), key
-    assert fit_sigmoid.at_bounds(got, C) == []
+    assert fit.at_bounds(got, C) == []
 
 
 def test_the_fit_is_the_best_that_many_starts_of_another_optimizer_find():
@@ -188,10 +280,11 @@ def test_the_fit_is_the_best_that_many_starts_of_another_optimizer_find():
     rng, C = np.random.default_rng(4), np.linspace(2e4, 1e6, 25)
     for _ in range(5):
         R = np.asarray(truth(32, 16, C)) + rng.normal(0, 0.02, 25)
-        (lo_u, hi_u, _), (lo_v, hi_v, _) = fit_sigmoid.search_box("sigmoid", C)
-        ours, low, high = fit_sigmoid.fit_curve(C, R)["rss"], [-5, 0, lo_u, lo_v], [1, 9, hi_u, hi_v]
+        (lo_u, hi_u, _), (lo_v, hi_v, _) = fit.search_box("sigmoid", C)
+        ours, low, high = fit.fit_curve(C, R)["rss"], [-5, 0, lo_u, lo_v], [1, 9, hi_u, hi_v]
+
         def residual(p):
-            at = fit_sigmoid.curve(dict(form="sigmoid", base=p[0], amp=p[1], C0=10 ** p[2], k=np.exp(p[3])), C) - R
+            at = fit.curve(dict(form="sigmoid", base=p[0], amp=p[1], C0=10 ** p[2], k=np.exp(p[3])), C) - R
             return np.r_[at, 1e3 * max(p[0] + p[1] - 1, 0)]  # the asymptote stays below 1
         starts = [[.3, .2, *rng.uniform(low[2:], high[2:])] for _ in range(15)]
         theirs = min(2 * least_squares(residual, start, bounds=(low, high)).cost for start in starts)
@@ -200,43 +293,123 @@ def test_the_fit_is_the_best_that_many_starts_of_another_optimizer_find():
 
 def test_weights_leave_points_out_and_bounds_are_named():
     C = np.geomspace(1e3, 1e6, 20)
-    R = fit_sigmoid.curve(dict(form="sigmoid", base=.2, amp=.3, C0=3e4, k=4), C)
+    R = fit.curve(dict(form="sigmoid", base=.2, amp=.3, C0=3e4, k=4), C)
     R[5], w = 0.99, np.where(np.arange(20) == 5, 0, 1)
-    assert fit_sigmoid.fit_curve(C, R, w)["C0"] == pytest.approx(3e4, rel=0.01)
-    step = fit_sigmoid.fit_curve(C, np.where(C > 3e4, .6, .2))
-    assert any("k at its upper bound" in f for f in fit_sigmoid.at_bounds(step, C))
-    rising = fit_sigmoid.fit_curve(C, np.linspace(.5, .99, 20) ** 0.5)
-    assert any("asymptote" in f for f in fit_sigmoid.at_bounds(rising, C))
+    assert fit.fit_curve(C, R, w)["C0"] == pytest.approx(3e4, rel=0.01)
+    step = fit.fit_curve(C, np.where(C > 3e4, .6, .2))
+    assert any("k at its upper bound" in f for f in fit.at_bounds(step, C))
+    rising = fit.fit_curve(C, np.linspace(.5, .99, 20) ** 0.5)
+    assert any("asymptote" in f for f in fit.at_bounds(rising, C))
+
+
+def central(C, R, w, grid, form, local, move):
+    """What the fit itself does when the data move, by finite differences."""
+    up, down = (fit.linear_fit(C, R + sign * move, w, grid, form, local)[1] for sign in (1, -1))
+    return (up - down) / 2
+
+
+@pytest.mark.parametrize("local", [False, True])
+@pytest.mark.parametrize("form,C0,k", PLANTED)
+def test_the_linear_map_is_the_derivative_of_the_curve_by_the_data(form, C0, k, local):
+    rng, C = np.random.default_rng(0), np.r_[0, np.linspace(2e4, 1e6, 40)]
+    grid, w = np.geomspace(3e4, 1e6, 30), rng.uniform(0.2, 2, 41)
+    w[7] = 0
+    R = fit.curve(dict(form=form, base=0.3, amp=0.25, C0=C0, k=k), C)
+    _, Y, H = fit.linear_fit(C, R, w, grid, form, local)
+    assert Y == pytest.approx(fit.curve(dict(form=form, base=0.3, amp=0.25, C0=C0, k=k), grid), abs=2e-4)
+    assert H.shape == (30, 41) and (H[:, 7] == 0).all()
+    for _ in range(6):
+        move = rng.normal(0, 0.005, 41)
+        want = central(C, R, w, grid, form, local, move)
+        assert np.linalg.norm(H @ move - want) < 0.05 * np.linalg.norm(want)
+    # all rewards higher by one amount lift the curve by that amount
+    assert H @ np.ones(41) == pytest.approx(np.ones(30), abs=1e-6)
+    # noisy data: the map is Gauss-Newton's, which leaves out that the curvature of the form bends the residuals
+    noisy = R + rng.normal(0, 0.01, 41)
+    H = fit.linear_fit(C, noisy, w, grid, form, local)[2]
+    move = rng.normal(0, 0.005, 41)
+    want = central(C, noisy, w, grid, form, local, move)
+    assert np.linalg.norm(H @ move - want) < 0.25 * np.linalg.norm(want)
+
+
+def test_a_parameter_at_its_bound_does_not_move():
+    rng, C = np.random.default_rng(0), np.geomspace(1e3, 1e6, 30)
+    R, w, grid = np.where(C > 3e4, .6, .2), np.ones(30), np.geomspace(1e3, 1e6, 13)
+    p, _, H = fit.linear_fit(C, R, w, grid, "sigmoid", False)
+    assert fit.at_bounds(p, C) == ["k at its upper bound 20"]
+    u, v, move = math.log10(p["C0"]), math.log(p["k"]), rng.normal(0, 0.01, 30)
+    # k stands still: least squares in base, amp and C0 alone
+    slope = (fit.basis("sigmoid", C, u + 1e-5, v) - fit.basis("sigmoid", C, u - 1e-5, v)) / 2e-5
+    at_grid = (fit.basis("sigmoid", grid, u + 1e-5, v) - fit.basis("sigmoid", grid, u - 1e-5, v)) / 2e-5
+    J = np.stack([np.ones(30), fit.basis("sigmoid", C, u, v), p["amp"] * slope], 1)
+    G = np.stack([np.ones(13), fit.basis("sigmoid", grid, u, v), p["amp"] * at_grid], 1)
+    assert H @ move == pytest.approx(G @ np.linalg.lstsq(J, move, rcond=None)[0], abs=1e-5)
+
+
+def test_the_smoother_follows_a_straight_line_and_gives_the_base_model_no_weight():
+    rng = np.random.default_rng(0)
+    C, grid = np.r_[0, 0, np.sort(10 ** rng.uniform(4, 6, 60))], np.geomspace(1e4, 1e6, 21)
+    w = rng.uniform(0.1, 3, 62)
+    K = fit.smoother(C, w, grid)
+    assert (K[:, :2] == 0).all() and K.sum(1) == pytest.approx(np.ones(21))
+    line = np.where(C > 0, 2 - 0.7 * np.log10(np.maximum(C, 1)), 99)
+    # its ridge, a thousandth of the squared width, pulls the ends towards the local mean by that little
+    assert K @ line == pytest.approx(2 - 0.7 * np.log10(grid), abs=5e-4)
+    assert K == pytest.approx(fit.smoother(C, 5 * w, grid))
+    assert np.abs(fit.smoother(C, np.where(np.arange(62) == 30, 0, w), grid)[:, 30]).max() == 0
+    lone = fit.smoother(np.array([0, 1e4, 1e6]), np.ones(3), np.array([1e4, 1e5, 1e6]))  # two evaluations: no division by 0
+    assert np.isfinite(lone).all() and lone.sum(1) == pytest.approx(np.ones(3))
+
+
+def test_monotone_is_the_closest_rising_sequence():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        y, w = rng.normal(size=12), rng.uniform(0.2, 3, 12)
+        mean = np.array([[np.average(y[a:b + 1], weights=w[a:b + 1]) if b >= a else np.nan for b in range(12)] for a in range(12)])
+        want = [max(min(mean[a, i:]) for a in range(i + 1)) for i in range(12)]  # the max-min formula
+        assert fit.monotone(y, w) == pytest.approx(want)
+    assert fit.monotone(np.arange(5.0)).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_form_is_the_papers_unless_another_is_clearly_better():
     rng, C = np.random.default_rng(0), np.r_[0, np.linspace(2.5e4, 1e6, 40)]
+
     def noisy(form, sd, **p):
-        return [(C, fit_sigmoid.curve(dict(form=form, base=.3, amp=.3, **p), C) + rng.normal(0, sd, 41)) for _ in range(4)]
-    assert fit_sigmoid.choose_form(noisy("sigmoid", .01, C0=1e5, k=3))[0] == "sigmoid"
-    form, error = fit_sigmoid.choose_form(noisy("logistic", .002, C0=5e5, k=1e-5))
-    assert form == "logistic" and set(error) == set(fit_sigmoid.FORMS) and error["logistic"] == pytest.approx(.002, rel=.3)
-    assert fit_sigmoid.choose_form([(C[:6], C[:6])]) == ("exponential", {})
+        return [(C, fit.curve(dict(form=form, base=.3, amp=.3, **p), C) + rng.normal(0, sd, 41), np.ones(41)) for _ in range(4)]
+    assert fit.choose_form(noisy("sigmoid", .01, C0=1e5, k=3))[0] == "sigmoid"
+    form, local, error = fit.choose_form(noisy("logistic", .002, C0=5e5, k=1e-5))
+    assert form == "logistic" and error["logistic"] == pytest.approx(.002, rel=.3) and error["isotonic"] > error["logistic"]
+    assert set(error) == {*fit.FORMS, "isotonic", *(f"{f} + local" for f in fit.FORMS)}
+    # a curve that no form has: the residuals are followed too
+    wave = [(C, .4 + .1 * np.sin(4 * np.log10(np.maximum(C, 2e4))) + rng.normal(0, .005, 41), np.ones(41)) for _ in range(4)]
+    assert fit.choose_form(wave)[1] is True
+    assert fit.choose_form([(C[:6], C[:6] / 1e6, np.ones(6))]) == ("exponential", False, {})
+
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The law
+# The law from points
 
 def staircase(folder, numbers, C, name="points.csv", octaves=0.0):
     """A CSV of n*(C) that follows a printed law; octaves: rounded to such a grid of log2 n, as a sweep would see it."""
-    y = fit_sigmoid.law_at(dict(zip(("L", "k", "log10_C0", "b"), numbers)), np.asarray(C))
+    y = sim.law(np.asarray(C), numbers)
     y = np.round(y / octaves) * octaves if octaves else y
     with open(folder / name, "w", newline="") as file:
         csv.writer(file).writerows([("C", "n"), *zip(C, 2 ** y)])
     return folder / name
 
 
+def of_points(file, out, *words):
+    fit.main([f"--points={file}", f"--out={out}", *words])
+    return json.loads((out / "law.json").read_text())
+
+
 @pytest.mark.parametrize("name", PAPER)
 def test_printed_laws_come_back_from_their_points(tmp_path, name):
     L, k, log10_C0, b = PAPER[name]
-    file = staircase(tmp_path, PAPER[name], np.geomspace(10 ** (log10_C0 - 1), 10 ** (log10_C0 + 1), 40))
-    fit_sigmoid.main([f"--points={file}", f"--out={tmp_path}"])
-    got = json.loads((tmp_path / "law.json").read_text())["law"]
+    C = np.geomspace(10 ** (log10_C0 - 1), 10 ** (log10_C0 + 1), 40)
+    assert fit.law_at(dict(zip(fit.NUMBERS, PAPER[name])), C) == pytest.approx(sim.law(C, PAPER[name]))
+    got = of_points(staircase(tmp_path, PAPER[name], C), tmp_path)["law"]
     assert got["verdict"] == "law" and got["flags"] == []
     for key, want in dict(L=L, k=k, log10_C0=log10_C0, b=b).items():
         assert got[key]["value"] == pytest.approx(want, rel=0.01), key
@@ -246,319 +419,543 @@ def test_printed_laws_come_back_from_their_points(tmp_path, name):
 
 
 def test_a_law_seen_through_a_grid_of_powers_of_two(tmp_path):
-    file = staircase(tmp_path, PAPER["easy"], np.geomspace(1e5, 1e7, 60), octaves=1)
-    fit_sigmoid.main([f"--points={file}", f"--out={tmp_path}"])
-    got = json.loads((tmp_path / "law.json").read_text())["law"]
+    got = of_points(staircase(tmp_path, PAPER["easy"], np.geomspace(1e5, 1e7, 60), octaves=1), tmp_path)["law"]
     assert got["verdict"] == "law"
     assert got["log10_C0"]["value"] == pytest.approx(5.84, abs=0.05) and 400 < got["plateau"]["value"] < 600
 
 
+@pytest.mark.parametrize("octaves", [0.0, 1.0])
 @pytest.mark.parametrize("numbers,C,why", [
     (PAPER["easy"], np.geomspace(1e5, 10 ** 5.75, 30), "n\\*|plateau|bend"),      # cut before the bend
     (PAPER["easy"], np.geomspace(10 ** 6.1, 1e8, 30), "C0|bend|values of n|k at"),   # begins past it
     ((3.97, 500.0, 6.13, 3.04), np.geomspace(1e5, 1e7, 40), "k at its upper bound 50|values of n")])
-def test_points_that_do_not_determine_a_law_give_none(tmp_path, numbers, C, why):
-    for octaves in (0.0, 1.0):
-        file = staircase(tmp_path, numbers, C, octaves=octaves)
-        fit_sigmoid.main([f"--points={file}", f"--out={tmp_path}"])
-        got = json.loads((tmp_path / "law.json").read_text())
-        assert got["law"]["verdict"] == "undetermined"
-        assert all(got["law"][key]["value"] is None for key in ("L", "k", "log10_C0", "b", "plateau"))
-        assert re.search(why, got["law"]["reason"]), got["law"]["reason"]
-        far = got["prescriptions"][-1]
-        assert far["status"] == "extrapolated" and any("no law" in c for c in far["caveat"]) and math.log2(far["n"]) % 1 == 0
+def test_points_that_do_not_determine_a_law_give_none(tmp_path, numbers, C, why, octaves):
+    got = of_points(staircase(tmp_path, numbers, C, octaves=octaves), tmp_path)
+    assert got["law"]["verdict"] == "undetermined"
+    assert all(got["law"][key]["value"] is None for key in fit.NUMBERS)
+    assert re.search(why, got["law"]["reason"]), got["law"]["reason"]
+    far = got["prescriptions"][-1]
+    assert far["status"] == "extrapolated" and any("no law" in c for c in far["caveat"]) and math.log2(far["n"]) % 1 == 0
+
+
+def test_the_papers_k_of_50_is_named_as_unseen():
+    C = np.geomspace(10 ** 5.1, 10 ** 7.1, 40)
+    got = fit.law_of_points(C, sim.law(C, (3.97, 50.0, 6.13, 3.04)))
+    assert got["verdict"] == "undetermined" and "k at its upper bound 50" in got["flags"] and got["k"]["value"] is None
 
 
 @pytest.mark.parametrize("path,verdict,why", [
-    ([8] * 30, "flat", "n = 8 is on top at every budget"), ([32] * 15 + [8] * 15, "not rising", "32 at .*, 8 at"),
+    ([8] * 30, "flat", "n = 8 at every budget"), ([32] * 15 + [8] * 15, "undetermined", "below half an octave up: 32 at .*, 8 at"),
     ([8] * 15 + [32] * 15, "undetermined", "only 2 values"),
-    ([4] * 8 + [8] * 8 + [16] * 14, "undetermined", "grid's largest n is on top at the end, 16")])
-def test_verdicts_without_a_law(path, verdict, why):
-    got = fit_sigmoid.law_of(np.geomspace(1e4, 1e6, 30), np.log2(path), largest=16)
+    ([8, 4, 16, 8, 4, 4] * 5, "undetermined", "below half an octave")])
+def test_verdicts_on_points_without_a_law(path, verdict, why):
+    got = fit.law_of_points(np.geomspace(1e4, 1e6, 30), np.log2(path))
     assert got["verdict"] == verdict and re.search(why, got["reason"]), got["reason"]
-    assert got["L"]["value"] is None
-
-
-def test_a_law_that_its_resampled_copies_do_not_share_is_undetermined():
-    C, path = np.geomspace(1e4, 1e6, 40), np.log2([4] * 12 + [8] * 6 + [16] * 22)
-    same, flat = np.tile(path, (10, 1)), np.full((10, 40), 3.0)
-    sure = fit_sigmoid.law_of(C, path, same)
-    assert sure["verdict"] == "law" and sure["support"] == 1
-    assert sure["L"]["lo"] == pytest.approx(sure["L"]["value"], rel=1e-6)
-    torn = fit_sigmoid.law_of(C, path, np.concatenate([same[:7], flat[:3]]))
-    assert torn["verdict"] == "undetermined" and "70%" in torn["reason"] and torn["plateau"]["value"] is None
+    assert all(got[name] == dict(value=None, lo=None, hi=None) for name in fit.NUMBERS)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A sweep with planted truth, whole
+# The law from the surface
 
-def test_planted_switches_are_found_with_intervals(sweep):
-    _, front, _ = sweep
-    assert set(front["panels"]) == {"B_p=8", "B_p=32"} and len(front["runs_used"]) == 10 and front["runs_dropped"] == []
-    for panel in front["panels"].values():
-        up = [s for s in panel["switches"] if s["to"] > s["from"]]
-        assert up and up[-1]["to"] == 32 and all(s["why"] == "crossing" for s in up)
-        for s in up:
-            want = crossing(truth, panel["B_p"], s["from"], s["to"])
-            assert abs(math.log10(s["C"] / want)) < 0.3, (s, want)
-            assert s["reward"] == pytest.approx(float(truth(32, s["to"], want)), abs=0.06)
-            if s["lo"] is not None:
-                assert s["lo"] < s["C"] < s["hi"] and s["hi"] / s["lo"] < 5
+@pytest.mark.parametrize("N", [2, 3, 4, 9])
+def test_the_surface_is_a_cubic_through_four_and_a_least_squares_one_through_nine(N):
+    rng, z = np.random.default_rng(0), np.linspace(3, 11, N)
+    Y = rng.normal(size=(5, N, 6))  # five sets of N curves on 6 budgets
+    T = fit.surface_of(Y, z)
+    fine = np.linspace(3, 11, 65)
+    assert T.shape == (5, 6, 65)
+    for i, g in ((0, 0), (4, 5)):
+        want = np.polyval(np.polyfit(z, Y[i, :, g], min(3, N - 1)), fine)
+        assert T[i, g] == pytest.approx(want, abs=1e-8)
+    through = np.abs(T[..., np.searchsorted(fine, z - 1e-9)] - np.swapaxes(Y, 1, 2)).max()
+    # with N = 3 or 4 the middle values may lie between two columns of the fine grid
+    assert through < (1e-8 if N in (2, 3) else 0.1 if N == 4 else 9) and (N < 9 or through > 0.1)
+    assert fit.surface_of(Y[0], z) == pytest.approx(T[0])
+
+
+FINE = np.linspace(2, 11, 73)  # log2 n, 8 to an octave, from below b to above the plateau of the paper's law
+X = np.linspace(4.2, 7.2, 61)
+
+
+def planted(size=1.0, numbers=sim.EASY):
+    return np.stack([sim.paper(size, numbers)(32, 2 ** z, 10 ** X) for z in FINE], 1)  # (G, Z), no noise
+
+
+def mean_reward(T, c):
+    """What best_law maximises, by a slow loop."""
+    y = [c[0] + (c[1] - c[0]) / (1 + math.exp(-math.exp(c[3]) * (x - c[2]))) for x in X]
+    return np.mean([np.interp(a, FINE, row) for a, row in zip(y, T)])
+
+
+@pytest.mark.parametrize("name", ["easy", "hard", "joint"])
+def test_best_law_finds_a_planted_law(name):
+    L, k, u, b = PAPER[name]
+    T, want = planted(numbers=PAPER[name]), [b, L + b, u, math.log(k)]
+    got = fit.best_law(T, FINE, X)[:, 0]
+    # the surface is flat at its top, so what counts is that no law earns more: not the planted one, nor any of 300
+    rng = np.random.default_rng(0)
+    others = [want, *rng.uniform([2, 2, 4, 0], [11, 11, 7.5, 3.9], (300, 4))]
+    assert mean_reward(T, got) >= max(mean_reward(T, c) for c in others if c[1] >= c[0]) - 1e-6
+    assert got == pytest.approx(want, abs=0.06)
+
+
+def test_best_law_with_a_number_held():
+    T, (L, k, u, b) = planted(), PAPER["easy"]
+    want, free = np.array([b, L + b, u, math.log(k)]), mean_reward(planted(), fit.best_law(planted(), FINE, X)[:, 0])
+    for name, true, off, read in (("b", b, 4.0, lambda c: c[0]), ("plateau", L + b, 7.0, lambda c: c[1]),
+                                  ("L", L, 4.0, lambda c: c[1] - c[0]), ("log10_C0", u, 5.2, lambda c: c[2]),
+                                  ("k", math.log(k), 0.5, lambda c: c[3])):
+        c = fit.best_law(T, FINE, X, name, np.array([true, off]))
+        assert c.shape == (4, 2) and (read(c[:, 0]), read(c[:, 1])) == pytest.approx((true, off)), name
+        assert c[:, 0] == pytest.approx(want, abs=0.1), name
+        rewards = [mean_reward(T, a) for a in c.T]
+        assert rewards[0] == pytest.approx(free, abs=1e-5) and rewards[1] < free - 1e-4, name
+        # among laws with the number held there, none of those near by earns more
+        rng = np.random.default_rng(0)
+        for d in rng.normal(0, 0.05, (60, 4)):
+            other = c[:, 1] + d
+            held = dict(b=0, plateau=1, log10_C0=2, k=3).get(name)
+            if held is None:
+                other[1] = other[0] + off
             else:
-                assert s["share"] < 0.8
-        assert panel["edge"] is None  # n = 64 was run and is not on top
+                other[held] = off
+            if 2 <= other[0] <= other[1] <= 11:
+                assert mean_reward(T, other) <= rewards[1] + 2e-5, name
 
 
-def test_intervals_of_switches_cover_the_truth_in_most_sweeps(tmp_path):
-    inside, wide, K = [], [], 60
-    for draw in range(8):
-        simulate(tmp_path / str(draw), ns=(4, 16, 32), draw=draw, samples=8)
-        runs, dropped = frontier.read_runs(tmp_path / str(draw), "avg@4", "rollouts")
-        rng = np.random.default_rng(draw)
-        panel = frontier.panel_of(runs, config, rng.multinomial(300, np.full(300, 1 / 300), K) / 300, rng)
-        assert dropped == []
+def a_surface(truth, sd, ns=(8, 16, 32, 64, 128, 256, 512, 1024, 2048), K=200, C=None, draw=None):
+    """A surface as frontier.json has it: curves on 31 budgets whose errors of size `sd` are one smooth curve for each n.
+
+    draw: a generator whose errors are added to the truth, None for the truth itself.
+    """
+    C = np.geomspace(2e4, 4e6, 31) if C is None else C
+    rng, (u, v) = np.random.default_rng(0), (np.linspace(0, 1, len(C)) ** p for p in (0, 1))
+
+    def error(rng, K):
+        a, b = rng.normal(0, sd, (2, K, len(ns), 1))
+        return a * u + b * (v - 0.5)
+    Y = np.array([truth(32, n, C) for n in ns]) + (0 if draw is None else error(draw, 1)[0])
+    return dict(C=C, ns=list(ns), Y=Y, noise=error(rng, K) if K else [], left_out=[])
+
+
+INSIDE = (4.5, 4.75, 5.4, 3.6)  # a law whose start, n = 12, and plateau, 274, lie inside the grid of n
+
+
+def holds(p, value):
+    return (p["lo"] or -math.inf) <= value <= (p["hi"] or math.inf)
+
+
+def test_intervals_of_the_law_hold_the_point_and_are_open_where_nothing_is_rejected():
+    wants = dict(zip(fit.NUMBERS, (*INSIDE, 2 ** (4.5 + 3.6))))
+    quiet, loud, lost, none = (fit.law_of_surface(a_surface(sim.paper(2, INSIDE), sd, K=K))
+                               for sd, K in ((0.002, 200), (0.006, 200), (0.5, 200), (1, 0)))
+    for name in fit.NUMBERS:
+        assert not quiet[name]["flag"] and holds(quiet[name], quiet[name]["value"]), (name, quiet[name])
+        assert holds(loud[name], wants[name]), (name, loud[name], wants[name])
+        assert (loud[name]["lo"] or -math.inf) <= (quiet[name]["lo"] or -math.inf), name  # more noise, wider
+        assert (loud[name]["hi"] or math.inf) >= (quiet[name]["hi"] or math.inf), name
+        assert lost[name]["lo"] is lost[name]["hi"] is none[name]["lo"] is none[name]["hi"] is None
+        assert none[name]["value"] == pytest.approx(quiet[name]["value"])  # the point does not depend on the noise
+    assert quiet["plateau"]["hi"] / quiet["plateau"]["lo"] < 2
+    some = fit.law_of_surface(a_surface(sim.paper(2, INSIDE), 0.002), ("plateau",))
+    assert some["plateau"] == quiet["plateau"] and some["L"]["lo"] is None
+
+
+def test_the_plateaus_interval_covers_it_in_most_draws():
+    want, rng, inside = 2 ** (6.09 + 2.73), np.random.default_rng(1), []
+    for _ in range(30):
+        p = fit.law_of_surface(a_surface(sim.paper(), 0.003, ns=(8, 32, 128, 512, 2048), draw=rng), ("plateau",))["plateau"]
+        inside.append(holds(p, want))
+        assert holds(p, p["value"]), p  # an interval that leaves its own point out
+    # 90%: 22 or fewer of 30 has probability 0.01; the cubic through 5 values of n has a small bias of its own
+    assert sum(inside) >= 23
+
+
+def test_a_law_at_the_end_of_the_grid_is_named():
+    found = fit.law_of_surface(a_surface(sim.paper(), 0.001, ns=(8, 16, 32, 64)))  # the plateau, 451, was not run
+    assert found["plateau"]["flag"] == "plateau at its upper bound 64" and found["b"]["flag"] == "b at its lower bound 8"[:-1] + "3"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What noise can tell, and verdicts
+
+def test_the_set_that_is_not_told_from_the_best():
+    Y, none = np.array([.5, .6, .55]), np.zeros((0, 3))
+    assert fit.told_apart(Y, none).tolist() == [False, True, False]
+    rng = np.random.default_rng(0)
+    assert fit.told_apart(Y, rng.normal(0, 1e-4, (200, 3))).tolist() == [False, True, False]
+    assert fit.told_apart(Y, rng.normal(0, 1, (200, 3))).all()
+    assert fit.told_apart(np.full(3, .5), rng.normal(0, .01, (200, 3))).all()  # ties
+    assert fit.told_apart(np.array([.5]), rng.normal(0, .01, (200, 1))).tolist() == [True]
+    # noise that all share tells nothing apart and must not hide a difference
+    shared = rng.normal(0, 1, (200, 1)) + rng.normal(0, 1e-4, (200, 3))
+    assert fit.told_apart(Y, shared).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("means", [np.zeros(6), np.array([0, 0, 0, -1, -2, -3.0]), np.linspace(0, -1, 6)])
+def test_the_best_is_in_its_set_in_nine_of_ten_draws(means):
+    rng, kept, size = np.random.default_rng(0), [], []
+    sd = np.array([1, .5, 1, 2, 1, .7])
+    for _ in range(1500):
+        together = rng.normal(0, 1, 1)
+        noise = sd * rng.normal(0, 1, (200, 6)) + rng.normal(0, 1, (200, 1))
+        mask = fit.told_apart(means + sd * rng.normal(0, 1, 6) + together, noise)
+        kept.append(mask[0])  # the first is a best one
+        size.append(mask.sum())
+    # 0.90 less three standard errors of 1500 draws; with 200 draws of the noise the percentile itself errs a little
+    assert 0.875 < np.mean(kept) and np.mean(size) < 6
+
+
+def test_three_verdicts_on_planted_surfaces():
+    said = fit.verdict_of(a_surface(sim.paper(), 0.001), 0.01)
+    assert said["verdict"] == "law" and len(said["sets"]) == 3 and "n* rises" in said["reason"]
+    assert max(said["sets"][0]["ns"]) < min(said["sets"][2]["ns"]) and said["regret"] > 0.01
+    flat = fit.verdict_of(a_surface(sim.constant(32), 0.001), 0.01)
+    assert (flat["verdict"], flat["constant"]) == ("flat", 32) and flat["regret"] < 1e-9 and flat["regret_upper"] < 0.01
+    equal = fit.verdict_of(a_surface(sim.constant(size=0), 0.001), 0.01)
+    assert equal["verdict"] == "flat" and all(len(s["ns"]) == 9 for s in equal["sets"])
+    for truth_ in (sim.paper(), sim.constant(32), sim.constant(size=0)):
+        vague = fit.verdict_of(a_surface(truth_, 0.2), 0.01)
+        assert vague["verdict"] == "undetermined" and vague["regret_upper"] > 0.01, vague
+    # n* rises, but a delta that is large enough makes one n do all the same
+    both = fit.verdict_of(a_surface(sim.paper(), 0.001), 0.9)
+    assert both["verdict"] == "flat" and "n* does rise" in both["reason"]
+    one = fit.verdict_of(a_surface(sim.paper(), 0.001, ns=(32,)), 0.01)
+    assert one["verdict"] == "undetermined" and "one n only" in one["reason"]
+    dry = fit.verdict_of(a_surface(sim.paper(), 0.001, K=0), 0.01)
+    assert dry["verdict"] == "undetermined" and "no intervals (boot=0)" in dry["reason"] and dry["regret_upper"] is None
+
+
+def test_n_that_falls_is_no_law():
+    C = np.geomspace(2e4, 4e6, 31)
+    falls = a_surface(lambda B_p, n, C: sim.beside(n, C, 12 - sim.law(C)), 0.001, C=C)
+    said = fit.verdict_of(falls, 0.01)
+    assert said["verdict"] == "undetermined" and said["reason"].startswith("n* falls")
+
+
+def test_regret_of_the_best_constant_n_by_brute_force():
+    s = a_surface(sim.paper(), 0.001)
+    loss = s["Y"].max(0) - s["Y"]
+    worst = [max(np.mean(part) for part in np.array_split(row, 3)) for row in loss]
+    said = fit.verdict_of(s, 0.0001)
+    assert said["constant"] == s["ns"][int(np.argmin(worst))] and said["regret"] == pytest.approx(min(worst))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Rules and how they predict
+
+@pytest.mark.parametrize("rule,path", [
+    ("constant n", lambda C: np.full(len(C), 5.0)), ("last n", lambda C: np.full(len(C), 5.0)),
+    ("constant M", lambda C: np.log2(C) - 12), ("log-linear", lambda C: 0.4 * np.log2(C) - 2),
+    ("isotonic", lambda C: np.minimum(np.log2(C) - 10, 5.5)), ("sigmoid", lambda C: sim.law(C, PAPER["easy"]))])
+def test_each_rule_continues_its_own_path(rule, path):
+    C, far = np.geomspace(1e5, 2e6, 40), np.geomspace(3e6, 2e7, 7)
+    assert fit.RULES[rule](C, path(C))(far) == pytest.approx(path(far), abs=0.05)
+
+
+def test_rules_on_paths_that_tell_them_apart():
+    C, y = np.geomspace(1e5, 1e6, 8), np.array([2, 3, 3, 3, 4, 5, 4, 6.0])
+    at = np.array([4e6, 8e6])
+    assert fit.RULES["constant n"](C, y)(at).tolist() == [3, 3]  # the most frequent
+    assert fit.RULES["last n"](C, y)(at).tolist() == [6, 6]
+    assert np.diff(fit.RULES["constant M"](C, y)(at)) == pytest.approx(1)  # an octave of n for an octave of C
+    assert fit.RULES["constant M"](C, y)(C).mean() == pytest.approx(y.mean())
+    assert fit.RULES["isotonic"](C, y)(C)[5:7] == pytest.approx([4.5, 4.5])  # 5 then 4, pooled
+
+
+def test_the_simplest_rule_within_one_standard_error_of_the_best():
+    a, b = np.array([.10, .12, .08, .10]), np.array([.10, .10, .09, .09])
+    name, best, why = fit.simplest(dict(simple=a, other=b, clever=b - .00001), "over 4 seeds")
+    gap = a - (b - .00001)
+    assert gap.mean() <= gap.std(ddof=1) / 2 and (name, best) == ("simple", "clever")
+    assert "simplest within one standard error" in why and "over 4 seeds" in why and "clever" in why
+    assert fit.simplest(dict(simple=a + .05, clever=b), "x") == ("clever", "clever", "the best")
+    assert fit.simplest(dict(simple=[.2], clever=[.2]), "x")[0] == "simple"  # one unit: ties go to the simple one
+    assert fit.simplest(dict(simple=[.3], clever=[.2]), "x")[0] == "clever"
+
+
+def octaves(rows):
+    return {(r["rule"], r["factor"]): r["octaves"] for r in rows}
+
+
+def miss(C, y, law_, factor):
+    """Each rule's error in octaves at `factor` times the largest budget of the points."""
+    far = np.array([C[-1] * factor])
+    return {name: float(abs(rule(C, y)(far) - sim.law(far, law_))[0]) for name, rule in fit.RULES.items()}
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_printed_laws_are_predicted_once_the_bend_is_seen_and_not_before(name):
+    numbers = PAPER[name]
+    u = numbers[2]
+    C = np.geomspace(10 ** (u - 1.5), 10 ** (u + 0.6), 40)
+    seen = miss(C, sim.law(C, numbers), numbers, 2)
+    assert seen["sigmoid"] < 0.05 and seen["sigmoid"] == min(seen.values())
+    # cut before the bend: every rule that looks at n alone is off by more than an octave, the sigmoid too
+    C = np.geomspace(10 ** (u - 1.5), 10 ** (u - 0.1), 40)
+    cut = miss(C, sim.law(C, numbers), numbers, 4)
+    assert min(error for rule, error in cut.items() if rule != "constant M") > 1.5 and cut["constant M"] < 1.2
+    assert fit.law_of_points(C, sim.law(C, numbers))["verdict"] == "undetermined"
+
+
+def test_predictions_of_points_are_a_loop_over_what_was_seen():
+    rng = np.random.default_rng(0)
+    C, y = np.geomspace(1e5, 1e7, 25), np.sort(rng.integers(2, 8, 25)).astype(float)
+    rows, name, why = fit.predict_points(C, y)
+    got = octaves(rows)
+    for factor in (2, 4, 8):
+        errors = []
+        for c, want in zip(C, y):
+            past = [b for a, b in zip(C, y) if a <= c / factor * (1 + 1e-9)]
+            if len(past) >= 3:
+                errors.append(abs(past[-1] - want))
+        assert got["last n", factor] == pytest.approx(np.mean(errors)) and len(errors) > 3
+    assert set(got) == {(rule, factor) for rule in fit.RULES for factor in (2, 4, 8)} and name in fit.RULES and why
+    assert fit.predict_points(C[:4], y[:4])[:2] == ([], None)
+
+
+def test_the_papers_own_switches_favour_constant_M(tmp_path):
+    C = np.geomspace(5e4, 4.09e6, 60)
+    y = np.log2(np.array([8, 32, 128, 256, 512])[np.searchsorted([.27e6, .86e6, 1.27e6, 2.69e6], C, side="right")])
+    rows, name, why = fit.predict_points(C, y)
+    got = octaves(rows)
+    assert (name, why) == ("constant M", "the best")
+    for factor in (2, 4, 8):
+        assert got["constant M", factor] < 0.75 * min(got[rule, factor] for rule in fit.RULES if rule != "constant M")
+    assert got["sigmoid", 2] > 1 and got["sigmoid", 4] > 2  # the paper's form, from what was known then
+
+
+def test_the_sigmoid_wins_where_most_budgets_lie_past_the_bend():
+    C = np.geomspace(10 ** 5.2, 1e9, 60)
+    rows, name, _ = fit.predict_points(C, sim.law(C))
+    assert octaves(rows)["sigmoid", 2] < octaves(rows)["constant M", 2] / 4 and name != "constant M"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Runs -> evaluations -> curves
+
+def test_evaluations_are_averaged_in_bins_exactly():
+    rng = np.random.default_rng(0)
+    C = np.r_[0, np.cumsum(rng.integers(1, 4000, 700))].astype(float)
+    counts = rng.integers(0, 5, (701, 30)).astype(np.uint8)
+    run = plain_run(8, 0, C, counts.mean(1) / 4, counts)
+    e = frontier.evaluations(run, "avg@4")
+    parts = np.split(np.arange(701), e["start"][1:])
+    assert len(parts) <= frontier.BINS + 1 and parts[0].tolist() == [0]  # the base model stands alone
+    for j, i in enumerate(parts):
+        assert e["C"][j] == pytest.approx(C[i].mean()) and e["R"][j] == pytest.approx(counts[i].mean() / 4)
+        assert e["V"][j] == pytest.approx(counts[i].mean(0) / 4) and e["w"][j] == pytest.approx(1 / (1 / len(i) + 1 / 10))
+    widths = [math.log(C[i[-1]] / C[i[0]]) for i in parts[1:]]
+    assert max(widths) <= math.log(C[-1] / C[1]) / frontier.BINS + 1e-9
+    # few evaluations stay as they are, and so does the metric
+    few = frontier.evaluations(plain_run(8, 0, C[:20], counts[:20].mean(1) / 4, counts[:20]), "best@2")
+    assert few["C"].tolist() == C[:20].tolist() and set(few["w"]) == {1 / 1.1}
+    assert few["V"][3] == pytest.approx([at_k("best@2", 4)[c] for c in counts[3]], abs=1e-6) and few["V2"] is None
+
+
+def test_halves_of_the_samples_add_up_to_the_counts():
+    rng = np.random.default_rng(0)
+    for samples, metric in ((4, "avg@4"), (5, "avg@4"), (8, "best@4")):
+        counts = rng.integers(0, samples + 1, (9, 40)).astype(np.uint8)
+        run = plain_run(8, 0, np.arange(9) * 1e4, counts.mean(1) / samples, counts, samples)
+        draws = [frontier.evaluations(run, metric, np.random.default_rng(s)) for s in range(300)]
+        V2 = np.array([e["V2"] for e in draws])  # (draws, 2, E, P)
+        if metric == "avg@4":
+            a = samples // 2
+            assert (a * V2[:, 0] + (samples - a) * V2[:, 1]) / samples == pytest.approx(np.tile(draws[0]["V"], (300, 1, 1)), abs=1e-6)
+        # over many splits each half has the metric's own mean, so neither is biased
+        want = np.array([at_k(metric, samples)[c] for c in range(samples + 1)])[counts]
+        assert V2.mean((0, 2, 3)) == pytest.approx(want.mean() * np.ones(2), abs=0.004)
+        assert np.abs(V2.mean(0) - want).max() < 0.15 and V2[:, 0].std(0).max() > 0.1
+    few = plain_run(8, 0, np.arange(9) * 1e4, np.zeros(9), counts % 5, 4)
+    assert frontier.evaluations(few, "best@4", rng)["V2"] is None  # four samples do not make best@4 twice
+
+
+def test_evaluations_without_counts_have_the_binomial_noise():
+    C = np.r_[0, np.cumsum(np.full(200, 1000.0))]
+    e = frontier.evaluations(plain_run(8, 0, C, np.full(201, 0.3), trials=1200), "avg@4")
+    m = np.diff(np.r_[e["start"], 201])
+    assert e["V"] is None and e["sd"] == pytest.approx(np.sqrt(0.3 * 0.7 / 1200 / m)) and m.max() > 5
+
+
+def curves(runs, **kind):
+    grid, form, _, cells = frontier.curves_of(runs, "avg@4", dict(CFG, **kind))
+    return grid, cells
+
+
+def test_the_noise_has_the_width_of_many_sweeps():
+    """Brute force: how far the curves of 60 sweeps with one truth lie apart, against what each says of itself."""
+    kind = dict(ns=(8, 64, 256), seeds=3, P=200, evals=16, C=2_000_000)
+    last, half, inside, cross, cross_half = [], [], [], [], []
+    for draw in range(60):
+        grid, cells = curves(sim.sweep(draw, sim.sigmoids, **kind))
+        at = [np.abs(grid - C).argmin() for C in (4e5, 1e6, 1.9e6)]
+        Y, noise = np.array([c["last"][at] for c in cells]), np.array([c["noise"][:, at] for c in cells])  # (3, 3), (3, K, 3)
+        last.append(Y), half.append(fit.half_width(np.swapaxes(noise, 0, 1)))
+        cross.append(Y[1:] - Y[0]), cross_half.append(fit.half_width(np.swapaxes(noise[1:] - noise[0], 0, 1)))
+        want = np.array([sim.sigmoids(32, c["n"], grid[at]) for c in cells])
+        inside.append(np.abs(Y - want) <= half[-1])
+    last, half, cross, cross_half = map(np.array, (last, half, cross, cross_half))
+    wide = np.sqrt(last.var(0, ddof=1).mean(1))  # a cell, over budgets
+    # 1.645 standard deviations; Student's t with 6 degrees of freedom makes the part of the seeds 18% wider, and the
+    # spread of 60 sweeps is known to about 8%
+    assert half.mean((0, 2)) == pytest.approx(1.645 * 1.08 * wide, rel=0.25)
+    assert cross_half.mean() == pytest.approx(1.645 * 1.1 * np.sqrt(cross.var(0, ddof=1).mean()), rel=0.25)
+    assert 0.80 < np.mean(inside) < 0.98
+    assert cross_half.mean() < half.mean() * 1.1  # problems are shared: not the sqrt(2) of two curves that err on their own
+
+
+def test_the_difference_of_two_cells_on_the_same_problems_is_surer_than_either():
+    runs = sim.sweep(0, sim.constant(size=0), ns=(8, 32), seeds=1, run_sd=0, drift=0, inter=0, evals=20)
+    _, (a, b) = curves(runs, boot=2000)
+    each, apart = (a["noise"].std(0).mean() + b["noise"].std(0).mean()) / 2, (a["noise"] - b["noise"]).std(0).mean()
+    assert apart < 0.5 * each
+    # two sets of problems of their own: nothing is shared, and the difference is less sure than either
+    far = [dict(r, counts=np.random.default_rng(r["n"]).permutation(r["counts"].T).T) for r in runs]
+    _, (a, b) = curves(far, boot=2000)
+    assert (a["noise"] - b["noise"]).std(0).mean() == pytest.approx(math.sqrt(2) * each, rel=0.15)
+
+
+def test_the_variance_of_seeds_is_pooled_and_gets_students_t():
+    C, d = np.r_[0, np.geomspace(1e4, 1e6, 20)], 0.01
+    base = 0.3 + 0.2 / (1 + np.exp(-3 * (np.log10(np.maximum(C, 1)) - 5)))
+    runs = [plain_run(n, seed, C, base + (n == 32) * d * (seed - 1)) for n in (8, 32) for seed in range(3)]
+    _, cells = curves(runs, boot=4000)
+    # squared deviations 0, 0, 0 of n = 8 and d, 0, d of n = 32 over 4 degrees of freedom; each cell is the mean of 3
+    want = 2.132 * math.sqrt(2 * d ** 2 / 4 / 3)
+    for c in cells:
+        assert fit.half_width(c["noise"])[5:75] == pytest.approx(np.full(70, want), rel=0.12), c["n"]
+        assert c["folds"].shape == (3, frontier.GRID)
+        assert c["folds"].mean(0) == pytest.approx(c["last"], abs=1e-6)
+    assert cells[1]["folds"][2] - cells[1]["folds"][0] == pytest.approx(np.full(81, 2 * d), abs=2e-3)
+    # seeds of one cell err on their own: nothing of that is shared
+    assert abs(np.corrcoef(cells[0]["noise"][:, 40], cells[1]["noise"][:, 40])[0, 1]) < 0.3
+    _, alone = curves([r for r in runs if r["seed"] == 1])
+    assert max(fit.half_width(c["noise"]).max() for c in alone) < 1e-4  # one seed: no more than the evaluations' noise
+
+
+def test_curves_without_noise_draws():
+    runs = sim.sweep(0, sim.paper(), ns=(8, 32), seeds=2, evals=12)
+    _, cells = curves(runs, boot=0)
+    assert cells[0]["noise"].shape == (0, frontier.GRID)
+    panel = frontier.panel_of(cells, _, dict(CFG, boot=0), "", "rollouts")
+    assert panel["envelope"]["lo"] is None and all(s["lo"] is s["hi"] is None for s in panel["switches"])
+
+
+@pytest.mark.parametrize("F", [2, 3])
+def test_choosing_and_scoring_on_one_fold_is_the_winners_curse(F):
+    rng = np.random.default_rng(0)
+    folds = rng.normal(0, 1, (6, F, 4000))  # 6 equal curves, noise alone
+    Y = folds.mean(1)
+    fair = frontier.honest(Y, folds)
+    assert abs(fair.mean()) < 4 / math.sqrt(4000) < 0.5 < Y.max(0).mean()
+    # a clear winner keeps its reward
+    folds[2] += 50
+    assert frontier.honest(folds.mean(1), folds) == pytest.approx(folds.mean(1)[2])
+    # by a slow loop, with a curve that is not defined somewhere
+    folds[2] -= 49.8
+    Y = folds.mean(1)
+    Y[2, :10] = np.nan
+    fair = frontier.honest(Y, folds)
+    for g in range(20):
+        got = []
+        for f in range(F):
+            others = [np.mean([folds[i, j, g] for j in range(F) if j != f]) if np.isfinite(Y[i, g]) else -math.inf for i in range(6)]
+            got.append(folds[int(np.argmax(others)), f, g])
+        assert fair[g] == pytest.approx(np.mean(got))
+    assert frontier.honest(Y, None) is None and frontier.honest(Y, folds[:, :1]) is None
+
+
+def test_best_of_takes_at_each_budget_the_best_B_p():
+    rng, nan = np.random.default_rng(0), np.nan
+    def cell(B_p, n, Y, F=2):
+        Y = np.array(Y, float)
+        return dict(B_p=B_p, n=n, Y=Y, last=Y - .01, noise=rng.normal(size=(7, 4)), folds=rng.normal(size=(F, 4)), inside=~np.isnan(Y),
+                    runs=[B_p], reach=(B_p, 10 * B_p))
+    a, b, c = cell(8, 4, [.1, .2, .3, nan]), cell(32, 4, [nan, .3, .2, nan]), cell(8, 16, [.5, .5, .5, .5])
+    got = frontier.best_of([c, a, b])
+    assert [g["n"] for g in got] == [4, 16]
+    g = got[0]
+    assert g["Y"][:3].tolist() == [.1, .3, .3] and np.isnan(g["Y"][3]) and g["B_p"][:3].tolist() == [8, 32, 8]
+    for j, source in enumerate((a, b, a)):
+        assert (g["noise"][:, j] == source["noise"][:, j]).all() and (g["folds"][:, j] == source["folds"][:, j]).all()
+        assert g["last"][j] == source["last"][j]
+    assert g["inside"].tolist() == [True, True, True, False] and g["reach"] == (8, 320) and g["runs"] == [8, 32]
+    assert frontier.best_of([a, cell(32, 4, [0, 0, 0, 0], F=3)])[0]["folds"] is None
+
+
+def test_options_are_the_cells_within_delta_or_not_told_from_the_best():
+    runs = sim.sweep(1, sim.paper(2), ns=(8, 32, 128, 512, 2048), seeds=2, evals=30)
+    grid, cells = curves(runs)
+    table = frontier.options(cells, grid, dict(CFG, delta=0.02), "rollouts")
+    assert [o["C"] / grid[-1] for o in table] == pytest.approx([1, .5, .25, .125], rel=0.05)
+    for o in table:
+        j = int(np.abs(grid - o["C"]).argmin())
+        Y = {c["n"]: c["Y"][j] for c in cells}
+        top = max(Y.values())
+        assert [r["gap"] for r in o["rows"]] == sorted(r["gap"] for r in o["rows"]) and o["rows"][0]["gap"] == 0
+        for r in o["rows"]:
+            d = derive(dict(CFG, B_p=32, n=r["n"], C=int(grid[j])))
+            assert (r["M"], r["lr"]) == (d["M"], d["lr"]) and r["gap"] == pytest.approx(top - Y[r["n"]])
+            assert r["gap"] <= 0.02 or not r["told"]
+        assert {n for n, y in Y.items() if top - y <= 0.02} <= {r["n"] for r in o["rows"]}
+    assert any(len(o["rows"]) < 5 for o in table)
+
+
+def test_constant_M_is_found_where_it_is_the_truth():
+    def truth_(B_p, n, C):  # the best n has 150 updates at every budget
+        return sim.beside(n, C, np.log2(np.maximum(C, 1) / 32 / 150), 1.5)
+    grid, cells = curves(sim.sweep(0, truth_, ns=(8, 16, 32, 64, 128, 256, 512), seeds=3, evals=40, run_sd=.002, drift=.001, inter=0))
+    got = frontier.predict(cells, grid)
+    assert got["recommended"] == "constant M" and got["seeds"] == 3 and "did not see" in got["judged"], got["why"]
+    rows = {(r["rule"], r["factor"]): r for r in got["rows"]}
+    assert set(rows) == {(rule, factor) for rule in fit.RULES for factor in (2, 4, 8)}
+    for factor in (4, 8):
+        assert rows["constant M", factor]["octaves"] < 0.6 * rows["last n", factor]["octaves"]
+        assert rows["constant M", factor]["regret"] < rows["last n", factor]["regret"]
+    assert got["regret"]["constant M"] == min(got["regret"].values()) < 0.01
+
+
+def test_constant_n_is_recommended_where_one_n_is_best():
+    grid, cells = curves(sim.sweep(0, sim.constant(32, 2), ns=(8, 32, 128, 512), seeds=3, evals=40))
+    got = frontier.predict(cells, grid)
+    assert got["recommended"] == "constant n" and got["regret"]["constant n"] < 0.005 < got["regret"]["constant M"], got
+    one = frontier.predict(*reversed(curves(sim.sweep(0, sim.constant(32, 2), ns=(8, 32), seeds=1, evals=40))))
+    assert one["seeds"] == 1 and one["judged"] == "on the same runs, one seed" and "err together" in one["why"] + "err together" * (
+        one["why"] == "the best")
+    grid, cells = curves(sim.sweep(0, sim.paper(), ns=(8, 32), seeds=1, evals=3))
+    few = frontier.predict(cells, grid)
+    assert few["recommended"] is None and few["rows"] == [] and "too few" in few["why"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Planted truth: many sweeps
+
+def test_intervals_bias_and_verdicts_over_25_planted_sweeps():
+    """Small: tests/bench/coverage.py has the numbers, from 200 sweeps. Bounds leave room for what 25 can be off by chance."""
+    inside, wide, fair, highest, paper_way, verdicts, truth_ = [], [], [], [], [], [], sim.paper()
+    for draw in range(25):
+        panel, cells, grid = memory(draw, truth_, ns=(8, 32, 128, 512), evals=30, seeds=3)
+        best = np.where([c["inside"] for c in cells], [truth_(32, c["n"], grid) for c in cells], -1).max(0)
+        for out, series in ((fair, panel["envelope"]["reward"]), (highest, panel["envelope"]["highest"]), (paper_way, panel["records"]["frontier"])):
+            out.append(np.mean(series - best))
         for s in panel["switches"]:
-            if s["lo"] is not None and s["to"] > s["from"]:
-                want = crossing(truth, 32, s["from"], s["to"])
-                inside.append(s["lo"] <= want <= s["hi"])
-                wide.append(s["hi"] / s["lo"])
-    # 90% intervals: 16 switches of which 12 or fewer are covered has probability 0.07, and wide ones would be no merit
-    assert len(inside) >= 12 and np.mean(inside) > 0.7 and np.median(wide) < 2.5, (inside, wide)
+            want = crossing(truth_, 32, s["from"], s["to"], near=s["C"])
+            if s["why"] == "crossing" and s["to"] > s["from"] and want:
+                inside.append((s["lo"] or 0) <= want <= (s["hi"] or math.inf))
+                wide += [s["hi"] / s["lo"]] if s["lo"] and s["hi"] else []
+        verdicts.append(fit.verdict_of(panel["surface"], 0.01)["verdict"])
+    # 90%: of 60 switches 47 or fewer are covered with probability 0.01; and always-open intervals would be no merit
+    assert len(inside) >= 45 and np.mean(inside) > 0.78 and len(wide) > 20 and np.median(wide) < 6, (np.mean(inside), len(inside))
+    assert abs(np.mean(fair)) < abs(np.mean(highest)) < abs(np.mean(paper_way)), [np.mean(x) for x in (fair, highest, paper_way)]
+    assert abs(np.mean(fair)) < 0.006 and np.mean(paper_way) > 0.008
+    assert verdicts.count("law") >= 8 and verdicts.count("flat") <= 2, verdicts
 
 
-def test_the_json_holds_what_is_promised(sweep):
-    _, front, laws = sweep
-    panel = front["panels"]["B_p=32"]
-    assert {"points", "curves", "switches", "runs_used", "runs_dropped", "records", "envelope", "near", "edge"} <= set(panel)
-    assert len(panel["points"]) == 5 * 81 and [c["n"] for c in panel["curves"]] == [4, 8, 16, 32, 64]
-    for c in panel["curves"]:
-        assert (np.diff(c["reward"]) >= 0).all() and (np.array(c["lo"]) <= c["reward"]).mean() > 0.9
-        assert c["last"] <= c["best_so_far"]
-    top = np.array([np.interp(panel["envelope"]["C"], c["C"], c["reward"]) for c in panel["curves"]])
-    assert np.array(panel["envelope"]["reward"]) == pytest.approx(top.max(0), abs=1e-6)
-    assert all(a["set"] and abs(sum(a["share"].values()) - 1) < 1e-9 for a in panel["near"])
-    assert "one seed" in front["covers"] and front["budget"] == 2_000_000 and panel["range"][1] == 2_000_000
-    assert {"L", "k", "log10_C0", "b", "plateau", "flags", "verdict"} <= set(laws["law"])
-    assert set(laws["panels"]) == set(front["panels"])
-
-
-def test_planted_law_and_its_prescriptions(sweep):
-    folder, front, laws = sweep
-    assert laws["law"]["verdict"] == "law"
-    plateau = laws["law"]["plateau"]
-    assert plateau["lo"] <= plateau["value"] and 24 < plateau["value"] < 48
-    asked, own, far = laws["prescriptions"]
-    assert (asked["C"], own["C"], far["C"]) == (3e5, 2e6, 8e6)
-    assert [p["status"] for p in (asked, own, far)] == ["observed", "observed", "extrapolated"]
-    assert own["n"] == far["n"] == 32 and asked["n"] in asked["near"]
-    assert far["reward"] is None and far["interval"] is None
-    assert far["by"] == "the law" and "extrapolated" in far["caveat"][0]
-    assert own["interval"][0] < own["reward"] < own["interval"][1]
-    assert own["B_p"] == 8 and "smallest" in own["why_B_p"]  # both panels have one truth: noise alone separates them
-    for p in (asked, own, far):
-        words = shlex.split(p["command"])
-        assert words[:2] == ["python", "train_grpo.py"]
-        run = parse(words[2:])
-        assert identity(run) == identity(dict(front["config"], B_p=p["B_p"], n=p["n"]))
-        B = p["B_p"] * p["n"]
-        assert p["M"] == run["C"] // B and p["lr"] == pytest.approx(1e-6 * math.sqrt(B / 1024))
-    assert (folder / "frontier.png").stat().st_size > 50_000 and (folder / "law.png").stat().st_size > 20_000
-
-
-def test_the_text_names_switches_missing_and_extrapolation(sweep):
-    folder, front, _ = sweep
-    said = shell(ROOT / "frontier.py", f"--runs={folder}", "--boot=40").stdout
-    s = front["panels"]["B_p=8"]["switches"][-1]
-    assert f"{s['from']:>4} -> {s['to']}" in said and f"{s['reward']:.3f}" in said and "10 runs used, 0 dropped" in said
-    said = shell(ROOT / "fit_sigmoid.py", f"--runs={folder}").stdout
-    assert "extrapolated" in said and "python train_grpo.py" in said and "plateau n* = " in said
-
-
-def test_more_seeds_are_pooled_and_the_intervals_say_so(tmp_path):
-    simulate(tmp_path, ns=(4, 32), seeds=(0, 1, 2), run_sd=0.02, evals=12)
-    front = analyse(tmp_path, "--metric=worst@4", "--unit=tokens")
-    panel = front["panels"]["B_p=32"]
-    assert "seeds, 3 for each n" in front["covers"] and panel["curves"][0]["seeds"] == [0, 1, 2]
-    assert front["unit"] == "tokens" and panel["range"][1] == pytest.approx(2e8, rel=1e-3)
-    assert law(tmp_path)["prescriptions"][0]["M"] == 2_000_000 // (32 * panel["envelope"]["n"][-1])  # tokens become rollouts
-    start = [p["reward"] for p in panel["points"] if p["C"] == 0]
-    assert len(start) == 6 and max(start) < 0.2 < frontier.read_runs(tmp_path, "avg@4", "tokens")[0][0]["reward"][0]
-
-
-def test_the_bootstrap_has_the_width_of_the_noise_and_shares_the_problems():
-    rng, P, K = np.random.default_rng(0), 300, 400
-    skill = rng.random(P)
-    def run(n):
-        return dict(values=rng.binomial(4, np.tile(skill, (9, 1))) / 4, reward=None, n=n)
-    a, b = run(4), run(8)
-    draws = rng.multinomial(P, np.full(P, 1 / P), K) / P
-    Ra, _ = frontier.resample([a], draws, rng)
-    Rb, _ = frontier.resample([b], draws, rng)
-    assert Ra.std(0).mean() == pytest.approx((a["values"].std(1) / math.sqrt(P)).mean(), rel=0.1)
-    # the difference of two runs on one set of problems is surer than either: rollout noise alone remains
-    rollout = math.sqrt(2 * np.mean(skill * (1 - skill) / 4) / P)
-    assert (Ra - Rb).std(0).mean() == pytest.approx(rollout, rel=0.15) and rollout < 0.8 * Ra.std(0).mean()
-    R, w = frontier.resample([a, b], draws, rng)
-    assert R.shape == w.shape == (K, 18) and set(np.unique(w)) == {0, 1, 2} and (w[:, 0] + w[:, 9] == 2).all()
-
-
-def test_a_budget_that_some_batches_do_not_divide_leaves_no_n_alone_at_the_end(tmp_path):
-    simulate(tmp_path, ns=(4, 24, 96), C=1_000_000, evals=10)
-    panel = analyse(tmp_path, "--boot=0")["panels"]["B_p=32"]
-    assert [c["reached"] for c in panel["curves"]] == [[100_000, 1_000_000]] * 3
-    assert all(s["why"] == "crossing" for s in panel["switches"])
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Sweeps with less in them
-
-def test_one_n_is_no_law(tmp_path):
-    simulate(tmp_path, ns=(8,), evals=10)
-    front, laws = analyse(tmp_path), law(tmp_path)
-    assert front["panels"]["B_p=32"]["switches"] == [] and front["panels"]["B_p=32"]["edge"] is None
-    assert laws["law"]["verdict"] == "undetermined" and "one n only" in laws["law"]["reason"]
-    assert laws["law"]["L"]["value"] is None and laws["prescriptions"][1]["n"] == 8
-
-
-def test_small_n_always_on_top_is_flat_with_an_edge(tmp_path):
-    simulate(tmp_path, ns=(4, 8, 32), evals=12, truth=lambda B_p, n, C: 0.3 + 0.2 * (C > 0) * (1 - 0.15 * math.log2(n / 4)))
-    front, laws = analyse(tmp_path), law(tmp_path)
-    edge = front["panels"]["B_p=32"]["edge"]
-    assert (edge["n"], edge["side"], edge["add"]) == (4, "smallest", dict(B_p=32, n=2))
-    assert laws["law"]["verdict"] == "flat" and laws["law"]["plateau"]["value"] is None
-    far = laws["prescriptions"][1]
-    assert far["status"] == "extrapolated" and far["n"] == 4 and any("add B_p = 32, n = 2" in c for c in far["caveat"])
-
-
-def test_largest_n_on_top_is_an_edge_and_no_law(tmp_path):
-    simulate(tmp_path, ns=(2, 4, 8, 16), evals=25)
-    front, laws = analyse(tmp_path), law(tmp_path)
-    edge = front["panels"]["B_p=32"]["edge"]
-    assert edge["add"] == dict(B_p=32, n=32) and edge["side"] == "largest"
-    assert laws["law"]["verdict"] == "undetermined" and laws["law"]["k"]["value"] is None
-    assert frontier.grid_edge([2, 4], 4, 32, 1e6, dict(B_max=128))["add"] is None
-
-
-def test_runs_that_end_early_are_no_crossing(tmp_path):
-    logs = simulate(tmp_path, ns=(4, 64), evals=20, truth=lambda B_p, n, C: 0.3 + 0.3 * (C > 0) * (n == 4) + 1e-8 * C)
-    edit(logs[32, 4, 0], lambda r: None if r.get("rollouts", 0) > 6e5 and r["type"] != "end" else
-         dict(r, status="diverged", rollouts=6e5) if r["type"] == "end" else r)
-    front = analyse(tmp_path)
-    assert [s["why"] for s in front["panels"]["B_p=32"]["switches"]] == ["ends"]
-    assert any("diverged" in note for note in front["notes"]) and front["runs_unfinished"] == []
-    laws = law(tmp_path)
-    assert laws["law"]["verdict"] == "flat" and any("left out" in f for f in laws["law"]["flags"])
-
-
-def test_evaluations_without_counts_use_the_stored_field(tmp_path):
-    logs = simulate(tmp_path, ns=(4, 32), evals=10)
-    for log in logs.values():
-        edit(log, lambda r: {key: v for key, v in r.items() if key != "correct"})
-    front = analyse(tmp_path)
-    assert "no counts" in front["covers"] and len(front["panels"]["B_p=32"]["points"]) == 22
-    assert "best@4" in refused("frontier.py", f"--runs={tmp_path}", "--metric=best@4")
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Logs as they come
-
-def test_gz_torn_lines_and_unknown_records(tmp_path):
-    plain, packed = tmp_path / "plain", tmp_path / "packed"
-    logs = simulate(plain, ns=(4, 16), evals=10)
-    simulate(packed, ns=(4, 16), evals=10, gz=True)
-    want = analyse(plain, "--boot=0")["panels"]["B_p=32"]["curves"]
-    assert analyse(packed, "--boot=0")["panels"]["B_p=32"]["curves"] == want
-    with open(logs[32, 4, 0], "a") as file:
-        file.write('{"type": "dream", "rollouts": 5}\n{"type": "eval", "set": "ood", "rollouts": 1, "correct": [1]}\n')
-        file.write('{"type": "eval", "roll')
-    assert analyse(plain, "--boot=0")["panels"]["B_p=32"]["curves"] == want
-    head = json.loads(logs[32, 4, 0].read_text().split("\n")[0])
-    head["config"]["C"] = 3_000_000  # as a run that goes on with a larger budget may write it
-    with open(logs[32, 16, 0], "a") as file:
-        file.write(json.dumps(dict(head, config=head["config"] | dict(n=16))) + "\n")
-    assert analyse(plain, "--boot=0")["budget"] == 3_000_000
-    lines = logs[32, 4, 0].read_text().split("\n")
-    logs[32, 4, 0].write_text("\n".join([*lines[:3], lines[3][:20], *lines[4:]]))
-    # a log that is broken inside is left out and named, the others are analysed
-    front = analyse(plain, "--boot=0")
-    assert [d["why"] for d in front["runs_dropped"]] == [f"{logs[32, 4, 0]}:4: not a line of JSON"]
-    assert front["panels"]["B_p=32"]["ns"] == [16]
-
-
-def test_runs_that_cannot_be_compared_are_dropped_with_the_reason(tmp_path):
-    logs = simulate(tmp_path, ns=(4, 8, 16, 32), seeds=(0, 1, 2), evals=8)
-    def spoil(key, change):
-        edit(logs[key], change)
-        return logs[key].parent.name
-    def header(**changes):
-        return lambda r: dict(r, config=r["config"] | changes) if r["type"] == "header" else r
-    def evals(**changes):
-        return lambda r: dict(r, **changes) if r["type"] == "eval" else r
-    def later(**changes):
-        return lambda r: dict(r, **changes) if r["type"] == "eval" and r["step"] else r
-    why = {
-        spoil((32, 4, 0), lambda r: None if r["type"] == "header" else r): "no header",
-        spoil((32, 4, 1), lambda r: None if r.get("step", 0) > 500 else r): "too few evaluations",
-        spoil((32, 8, 0), header(lr_base=3e-6, kl_coef=0.5)): "kl_coef=0.5 for 0.001, lr_base=3e-06 for 1e-06",
-        spoil((32, 8, 1), evals(set_hash="other")): "other validation problems",
-        spoil((32, 16, 0), evals(samples=8)): "number of samples than most runs",
-        spoil((32, 16, 1), header(seed=2)): "the same B_p, n and seed as",
-        spoil((32, 32, 0), later(correct=[9] * 300)): "not numbers from 0 to",
-        spoil((32, 32, 1), later(set_hash="x")): "differ in problem file"}
-    front = analyse(tmp_path, "--boot=0")
-    got = {d["run"]: d["why"] for d in front["runs_dropped"]}
-    # of two runs of one cell either may stay
-    twin = [name for name in got if "the same B_p, n and seed as" in got[name]]
-    assert len(twin) == 1 and len(got) == len(why) == 8
-    for name, part in why.items():
-        assert name in got and part in got[name] or "the same" in part, (name, part, got.get(name))
-    assert {r["run"] for r in front["runs_used"]} == {log.parent.name for log in logs.values()} - set(got)
-
-
-def test_missing_and_unfinished_cells_are_named(tmp_path, capsys):
-    simulate(tmp_path, ns=(4, 16), evals=8, unfinished=[(32, 16, 0)])
-    plan = dict(ns="4 16 64", bps="32", seeds="0", B_max=0, C=2_000_000)
-    (tmp_path / "sweep.json").write_text(json.dumps(dict(config=plan, made="by run_sweep.sh")))
-    front = analyse(tmp_path, "--boot=0")
-    assert [(m["n"], m["why"]) for m in front["missing"]] == [(64, "no log"), (16, "unfinished")]
-    said = capsys.readouterr().out
-    assert "missing 2: B_p=32 n=64 seed=0 (no log); B_p=32 n=16 seed=0 (unfinished)" in said
-    assert len(front["runs_unfinished"]) == 1 and len(front["runs_used"]) == 2
-    (tmp_path / "sweep.json").write_text('{"config": {"ns": 5}}')
-    assert "--ns=5" in refused("frontier.py", f"--runs={tmp_path}")
-
-
-def test_bad_input_is_one_line_and_leaves_nothing_behind(tmp_path):
-    assert "no such folder" in refused("frontier.py", f"--runs={tmp_path / 'none'}")
-    assert "no run to analyse" in refused("frontier.py", f"--runs={tmp_path}")
-    simulate(tmp_path / "half", ns=(4, 8), evals=8, unfinished=[(32, 4, 0), (32, 8, 0)])
-    assert "no finished run" in refused("frontier.py", f"--runs={tmp_path / 'half'}")
-    assert "an evaluation here has 4" in refused("frontier.py", f"--runs={tmp_path / 'half'}", "--metric=best@8")
-    assert "nearest is fixed_Bp" in refused("frontier.py", "--view=fixed_B")
-    assert "no frontier.json" in refused("fit_sigmoid.py", f"--runs={tmp_path}")
-    csvs = {"a.csv": ("rollouts,n\n1,2\n", "expected the columns C and n, found rollouts, n"),
-            "b.csv": ("C,n\n", "5 or more"), "c.csv": ("C,n\n1e5,8\nlots,16\n", "line 3"),
-            "d.csv": ("C,n\n1e5,8\n1e6,16\n1e6,17\n2e6,32\n", "3 different budgets"),
-            "e.csv": ("C,n\n1e5,8\n1e6\n", "line 3"), "f.csv": ("C,n\n1e5,8\n-1,4\n", "line 3")}
-    for name, (text, message) in csvs.items():
-        (tmp_path / name).write_text(text)
-        assert message in refused("fit_sigmoid.py", f"--points={tmp_path / name}")
-    assert "g.csv" in refused("fit_sigmoid.py", f"--points={tmp_path / 'g.csv'}")
-    assert not [f for name in ("*.png", "frontier.json", "law.json") for f in tmp_path.rglob(name)]
-
-
-def test_a_budget_below_one_update_is_refused(sweep):
-    assert "below one update" in refused("fit_sigmoid.py", f"--runs={sweep[0]}", "--C=10")
-
-
-def test_no_torch_and_no_matplotlib_on_import():
-    heavy = ("torch", "transformers", "matplotlib", "scipy")
-    done = shell("-c", f"import frontier, fit_sigmoid, sys; print([m for m in {heavy} if m in sys.modules])")
-    assert done.stdout.strip() == "[]", done
-
-
-def test_every_run_is_named_as_the_trainer_names_it(tmp_path):
-    folders = simulate(tmp_path, ns=(4,), evals=4)
-    cfg = json.loads(folders[32, 4, 0].read_text().splitlines()[0])["config"]
-    assert folders[32, 4, 0].parent.name == run_name(cfg) and set(cfg) == set(config)
-    assert finite(float("nan")) is None
+@pytest.mark.parametrize("best,size", [(32, 0), (32, 1)])
+def test_flat_sweeps_are_seldom_called_a_law(best, size):
+    said = []
+    for draw in range(25):
+        grid, cells = curves(sim.sweep(1000 + draw, sim.constant(best, size), ns=(8, 32, 128, 512), evals=20, seeds=3, P=200))
+        said.append(fit.verdict_of(frontier.panel_of(cells, grid, CFG, "", "rollouts")["surface"], 0.01)["verdict"])
+    assert said.count("law") <= 3, said  # 5% promised: 4 or more of 25 has probability 0.03

@@ -4,7 +4,7 @@
     python tests/bench/coverage.py 50         # fewer sweeps
 
 Curves like the paper's Easy at B_p = 32: avg@4 on 300 problems with 4 samples, n = 8, 32, 128, 512, 2048, 4 million rollouts,
-60 evaluations. `paper` has a family of curves that no fitted form has, and n*(C) is exactly the paper's law (plateau 451);
+100 evaluations. `paper` has a family of curves that no fitted form has, and n*(C) is exactly the paper's law (plateau 451);
 `sigmoids` has the fitted form. Noise: problems and rollouts, a shift of each run of 0.6 points, a drift of 0.4, and each problem's
 own liking for some n. 90% intervals should cover 85 to 97%. Each row names what it counts.
 """
