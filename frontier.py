@@ -85,16 +85,19 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
         x = dict(updates=step, gpu_hours=hours.get(step)).get(unit, r.get(unit))
         return x if isinstance(x, (int, float)) and math.isfinite(x) else None
     if part == "train":  # one point for the updates between two evaluations; their rollouts come from the policy before
-        windows, before = {}, dict(step=0, rollouts=0, tokens=0)
+        windows, before, width = {}, dict(step=0, rollouts=0, tokens=0), max(cfg.get("eval_every", 1), B)
         for r in steps:
             x = spent(before, before["step"])
             if isinstance(r.get("reward"), (int, float)) and x is not None:
-                window = windows.setdefault(before.get("rollouts", 0) // max(cfg.get("eval_every", 1), B), [])
+                window = windows.setdefault(before.get("rollouts", 0) // width, [])
                 window.append((x, r["reward"], before["step"], before.get("rollouts", 0)))
             before = r
-        for window in windows.values():
+        for i, window in windows.items():  # at its middle, which is the same for every B
             x, reward, step, rollouts = (float(np.mean(v)) for v in zip(*window))
-            evals[x] = dict(train=reward, step=step, rollouts=rollouts, trials=B * len(window))
+            if not rollouts:  # the base model's update alone: what a rollout costs is known from the whole run
+                x, rollouts = spent(before, before["step"]), before["rollouts"]
+            x *= (i + 0.5) * width / rollouts
+            evals[x] = dict(train=reward, step=step, rollouts=(i + 0.5) * width, trials=B * len(window))
         metric = "train"
     else:
         for r in records:
@@ -130,7 +133,8 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
     return dict(
         run=folder.name, config=cfg, B_p=cfg["B_p"], n=cfg["n"], seed=cfg.get("seed", 0), task=task.pop(),
         C=np.array(C, float), rollouts=rollouts, step=step, counts=counts, reward=reward, samples=samples, trials=trials,
-        per_rollout=1.0 if unit == "rollouts" else C[-1] / max(rollouts[-1], 1), status=end[-1].get("status", "") if end else "",
+        status=end[-1].get("status", "") if end else "",
+        per_rollout=1.0 if unit == "rollouts" else C[-1] / max(rollouts[-1], 1),
         passes=[r for r in records if r.get("type") == "train_pass" and {"rollouts", "ids", "samples", "correct"} <= set(r)],
         biased=metric in headers[-1].get("biased", ()), source=headers[-1].get("source", ""))
 
@@ -789,7 +793,7 @@ VIEWS = dict(fixed_Bp=view_fixed_Bp, fixed_B=view_fixed_B, joint=view_joint, bes
 
 def view_compare(cfg):
     """The same frontier for several sweeps side by side: --runs="A B:train C:SET C:best@4", each analysed on its own."""
-    entries = []
+    entries, runs, dropped = [], [], []
     for word in cfg["runs"].split():
         folder, *rest = word.split(":")
         part, metric = "val", cfg["metric"]
@@ -799,10 +803,11 @@ def view_compare(cfg):
         B_p = max({c["B_p"] for c in sweep["cells"]}, key=lambda b: (len([c for c in sweep["cells"] if c["B_p"] == b]), -b))
         cs = [c for c in sweep["cells"] if c["B_p"] == B_p]
         panel = add_points(panel_of(cs, sweep["grid"], sweep["cfg"], cfg["unit"]), cs, sweep["grid"], cfg)
+        runs, dropped = runs + sweep["runs"], dropped + sweep["dropped"]
         entries.append((f"{word}, B_p={B_p}", panel | dict(metric=sweep["label"], covers=sweep["covers"])))
     if len(entries) < 2:
         raise BadInput(f'--runs={cfg["runs"]}: --view=compare wants two sweeps, with a space between, as in --runs="A B"')
-    return dict(panels=dict(entries))
+    return dict(panels=dict(entries)), runs, dropped
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1135,12 +1140,13 @@ def main(argv):
     cfg = parse(argv, __doc__)
     view = cfg["view"]
     if view == "compare":
-        content = view_compare(cfg)
+        content, runs, dropped = view_compare(cfg)
         first = cfg["runs"].split()[0].split(":")[0]
         sweep = analyse(dict(cfg, runs=first))
         out = cfg["out"] or first
         covers = "; ".join(dict.fromkeys(part for p in content["panels"].values() for part in p["covers"].split("; ")))
-        written(sweep | dict(label="reward", covers=covers), view, content, dict(cfg, runs=first, out=out))
+        sweep |= dict(label="reward", covers=covers, runs=runs, dropped=dropped)
+        written(sweep, view, content, dict(cfg, runs=first, out=out))
         return
     sweep, failed = None, []
     for name in VIEWS if view == "all" else [view]:

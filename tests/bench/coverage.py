@@ -27,7 +27,7 @@ def one(draw, truth, **kind):
     """One sweep analysed: (panel of frontier.json, its cells, grid)."""
     runs = sweep(draw, truth, **kind)
     grid, form, _, cells = frontier.curves_of(runs, "avg@4", CFG)
-    return frontier.add_points(frontier.panel_of(cells, grid, CFG, "", "rollouts"), cells, grid, CFG), cells, grid, form
+    return frontier.add_points(frontier.panel_of(cells, grid, CFG, "rollouts"), cells, grid, CFG), cells, grid, form
 
 
 def intervals(name, truth, seeds, sweeps, plateau=None):
