@@ -14,7 +14,7 @@ grid over the whole box (every grid point is a start), then ever finer grids aro
 added back by a local smoother of its residuals. Both steps are linear in small changes of the data, and `linear_fit` returns
 that linear map: seeds, problems and halves of the samples are carried through it, and that is where all intervals come from.
 
-The law. At each budget a polynomial in log2 n goes through the curves: the surface R(log n, log C). The law is the sigmoid
+The law. At each budget a spline in log2 n goes through the curves: the surface R(log n, log C). The law is the sigmoid
 whose path over this surface earns the most reward, averaged over log C. Its intervals are inverted tests: a value of the
 plateau is inside unless the slope of reward along log n, over the budgets where the plateau counts, differs from zero by
 more than the noise. So flat directions give wide or open intervals, where a bootstrap of the argmax is too sure of itself.
@@ -292,13 +292,12 @@ def law_of_points(C, log2_n, n=None):
 def surface_of(Y, z):
     """Curves Y (..., N, G) of the n with z = log2 n (N,) -> (..., G, Z), reward on a grid of log2 n, 8 steps an octave.
 
-    At each budget a polynomial in z, a cubic where there are 4 values of n or more: through 4 of them, by least squares
-    through more, since neighbours in n differ by less than their noise.
+    At each budget a natural cubic spline goes through the curves of all n: a polynomial of low degree bends the optimum
+    towards the middle of the grid. What smooths is the law, one path for all budgets.
     """
+    from scipy.interpolate import CubicSpline
     fine = np.linspace(z[0], z[-1], round(8 * (z[-1] - z[0])) + 1)
-    degree, middle = min(3, len(z) - 1), z.mean()
-    through = np.linalg.pinv(np.vander(z - middle, degree + 1))
-    return np.swapaxes(Y, -1, -2) @ (np.vander(fine - middle, degree + 1) @ through).T
+    return np.swapaxes(Y, -1, -2) @ CubicSpline(z, np.eye(len(z)), bc_type="natural")(fine).T
 
 
 def path_of(c, x):

@@ -1,6 +1,8 @@
 """frontier.py and fit_sigmoid.py against planted truth, brute force and everything a folder of logs can get wrong."""
+import contextlib
 import csv
 import gzip
+import io
 import itertools
 import json
 import math
@@ -86,9 +88,11 @@ def sweep(tmp_path_factory):
     """Two panels with a law, analysed once; tests that change logs make their own."""
     folder = tmp_path_factory.mktemp("sweep") / "easy"
     add_passes(simulate(folder, ns=(4, 8, 16, 32, 64), B_ps=(8, 32), evals=80, draw=2))
-    frontier.main([f"--runs={folder}", "--view=all"])
-    front = json.loads((folder / "frontier.json").read_text())
-    return folder, front, law(folder, "--C=3e5")
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        frontier.main([f"--runs={folder}", "--view=all"])
+        laws = law(folder, "--C=3e5")
+    (folder.parent / "said.txt").write_text(said.getvalue())
+    return folder, json.loads((folder / "frontier.json").read_text()), laws
 
 
 def memory(draw, truth, **kind):
@@ -100,9 +104,10 @@ def memory(draw, truth, **kind):
 def plain_run(n, seed, C, reward, counts=None, samples=4, trials=10 ** 12, B_p=32, **more):
     """A run as read_run returns it, with rewards of one's own and, without counts, next to no noise of evaluations."""
     C = np.asarray(C, float)
-    return dict(run=f"n{n}_seed{seed}", config=dict(eval_every=1, C=int(C[-1])), B_p=B_p, n=n, seed=seed, samples=samples, C=C,
-                rollouts=C, step=C / (B_p * n), counts=counts, reward=np.asarray(reward, float), trials=np.full(len(C), float(trials)),
-                status="budget", biased=False, passes=[], source="", per_rollout=1.0) | more
+    return dict(run=f"n{n}_seed{seed}", config=dict(eval_every=1, C=int(C[-1])), B_p=B_p, n=n, seed=seed,
+                samples=samples, C=C, rollouts=C, step=C / (B_p * n), counts=counts, reward=np.asarray(reward, float),
+                trials=np.full(len(C), float(trials)), status="budget", biased=False, passes=[],
+                source="", per_rollout=1.0) | more
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -366,7 +371,8 @@ def test_monotone_is_the_closest_rising_sequence():
     rng = np.random.default_rng(0)
     for _ in range(20):
         y, w = rng.normal(size=12), rng.uniform(0.2, 3, 12)
-        mean = np.array([[np.average(y[a:b + 1], weights=w[a:b + 1]) if b >= a else np.nan for b in range(12)] for a in range(12)])
+        mean = np.array([[np.average(y[a:b + 1], weights=w[a:b + 1]) if b >= a else np.nan for b in range(12)]
+                         for a in range(12)])
         want = [max(min(mean[a, i:]) for a in range(i + 1)) for i in range(12)]  # the max-min formula
         assert fit.monotone(y, w) == pytest.approx(want)
     assert fit.monotone(np.arange(5.0)).tolist() == [0, 1, 2, 3, 4]
@@ -376,7 +382,8 @@ def test_form_is_the_papers_unless_another_is_clearly_better():
     rng, C = np.random.default_rng(0), np.r_[0, np.linspace(2.5e4, 1e6, 40)]
 
     def noisy(form, sd, **p):
-        return [(C, fit.curve(dict(form=form, base=.3, amp=.3, **p), C) + rng.normal(0, sd, 41), np.ones(41)) for _ in range(4)]
+        R = fit.curve(dict(form=form, base=.3, amp=.3, **p), C)
+        return [(C, R + rng.normal(0, sd, 41), np.ones(41)) for _ in range(4)]
     assert fit.choose_form(noisy("sigmoid", .01, C0=1e5, k=3))[0] == "sigmoid"
     form, local, error = fit.choose_form(noisy("logistic", .002, C0=5e5, k=1e-5))
     assert form == "logistic" and error["logistic"] == pytest.approx(.002, rel=.3) and error["isotonic"] > error["logistic"]
@@ -446,7 +453,8 @@ def test_the_papers_k_of_50_is_named_as_unseen():
 
 
 @pytest.mark.parametrize("path,verdict,why", [
-    ([8] * 30, "flat", "n = 8 at every budget"), ([32] * 15 + [8] * 15, "undetermined", "below half an octave up: 32 at .*, 8 at"),
+    ([8] * 30, "flat", "n = 8 at every budget"),
+    ([32] * 15 + [8] * 15, "undetermined", "below half an octave up: 32 at .*, 8 at"),
     ([8] * 15 + [32] * 15, "undetermined", "only 2 values"),
     ([8, 4, 16, 8, 4, 4] * 5, "undetermined", "below half an octave")])
 def test_verdicts_on_points_without_a_law(path, verdict, why):
@@ -579,7 +587,8 @@ def test_the_plateaus_interval_covers_it_in_most_draws():
 
 def test_a_law_at_the_end_of_the_grid_is_named():
     found = fit.law_of_surface(a_surface(sim.paper(), 0.001, ns=(8, 16, 32, 64)))  # the plateau, 451, was not run
-    assert found["plateau"]["flag"] == "plateau at its upper bound 64" and found["b"]["flag"] == "b at its lower bound 8"[:-1] + "3"
+    assert found["plateau"]["flag"] == "plateau at its upper bound 64"
+    assert found["b"]["flag"] == "b at its lower bound 3"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -671,11 +680,11 @@ def test_rules_on_paths_that_tell_them_apart():
 
 def test_the_simplest_rule_within_one_standard_error_of_the_best():
     a, b = np.array([.10, .12, .08, .10]), np.array([.10, .10, .09, .09])
-    name, best, why = fit.simplest(dict(simple=a, other=b, clever=b - .00001), "over 4 seeds")
+    name, why = fit.simplest(dict(simple=a, other=b, clever=b - .00001), "over 4 seeds")
     gap = a - (b - .00001)
-    assert gap.mean() <= gap.std(ddof=1) / 2 and (name, best) == ("simple", "clever")
+    assert 0 < gap.mean() <= gap.std(ddof=1) / 2 and name == "simple"
     assert "simplest within one standard error" in why and "over 4 seeds" in why and "clever" in why
-    assert fit.simplest(dict(simple=a + .05, clever=b), "x") == ("clever", "clever", "the best")
+    assert fit.simplest(dict(simple=a + .05, clever=b), "x")[0] == "clever"
     assert fit.simplest(dict(simple=[.2], clever=[.2]), "x")[0] == "simple"  # one unit: ties go to the simple one
     assert fit.simplest(dict(simple=[.3], clever=[.2]), "x")[0] == "clever"
 
@@ -768,7 +777,8 @@ def test_halves_of_the_samples_add_up_to_the_counts():
         V2 = np.array([e["V2"] for e in draws])  # (draws, 2, E, P)
         if metric == "avg@4":
             a = samples // 2
-            assert (a * V2[:, 0] + (samples - a) * V2[:, 1]) / samples == pytest.approx(np.tile(draws[0]["V"], (300, 1, 1)), abs=1e-6)
+            total = (a * V2[:, 0] + (samples - a) * V2[:, 1]) / samples
+            assert np.abs(total - draws[0]["V"]).max() < 1e-6
         # over many splits each half has the metric's own mean, so neither is biased
         want = np.array([at_k(metric, samples)[c] for c in range(samples + 1)])[counts]
         assert V2.mean((0, 2, 3)) == pytest.approx(want.mean() * np.ones(2), abs=0.004)
@@ -790,13 +800,14 @@ def curves(runs, **kind):
 
 
 def test_the_noise_has_the_width_of_many_sweeps():
-    """Brute force: how far the curves of 60 sweeps with one truth lie apart, against what each says of itself."""
+    """Brute force: how far the curves of 45 sweeps with one truth lie apart, against what each says of itself."""
     kind = dict(ns=(8, 64, 256), seeds=3, P=200, evals=16, C=2_000_000)
     last, half, inside, cross, cross_half = [], [], [], [], []
-    for draw in range(60):
+    for draw in range(45):
         grid, cells = curves(sim.sweep(draw, sim.sigmoids, **kind))
         at = [np.abs(grid - C).argmin() for C in (4e5, 1e6, 1.9e6)]
-        Y, noise = np.array([c["last"][at] for c in cells]), np.array([c["noise"][:, at] for c in cells])  # (3, 3), (3, K, 3)
+        Y = np.array([c["last"][at] for c in cells])  # (cells, budgets)
+        noise = np.array([c["noise"][:, at] for c in cells])  # (cells, draws, budgets)
         last.append(Y), half.append(fit.half_width(np.swapaxes(noise, 0, 1)))
         cross.append(Y[1:] - Y[0]), cross_half.append(fit.half_width(np.swapaxes(noise[1:] - noise[0], 0, 1)))
         want = np.array([sim.sigmoids(32, c["n"], grid[at]) for c in cells])
@@ -804,7 +815,7 @@ def test_the_noise_has_the_width_of_many_sweeps():
     last, half, cross, cross_half = map(np.array, (last, half, cross, cross_half))
     wide = np.sqrt(last.var(0, ddof=1).mean(1))  # a cell, over budgets
     # 1.645 standard deviations; Student's t with 6 degrees of freedom makes the part of the seeds 18% wider, and the
-    # spread of 60 sweeps is known to about 8%
+    # spread of 45 sweeps is known to about 8%
     assert half.mean((0, 2)) == pytest.approx(1.645 * 1.08 * wide, rel=0.25)
     assert cross_half.mean() == pytest.approx(1.645 * 1.1 * np.sqrt(cross.var(0, ddof=1).mean()), rel=0.25)
     assert 0.80 < np.mean(inside) < 0.98
@@ -866,7 +877,8 @@ def test_choosing_and_scoring_on_one_fold_is_the_winners_curse(F):
     for g in range(20):
         got = []
         for f in range(F):
-            others = [np.mean([folds[i, j, g] for j in range(F) if j != f]) if np.isfinite(Y[i, g]) else -math.inf for i in range(6)]
+            others = [np.mean([folds[i, j, g] for j in range(F) if j != f]) if np.isfinite(Y[i, g]) else -math.inf
+                      for i in range(6)]
             got.append(folds[int(np.argmax(others)), f, g])
         assert fair[g] == pytest.approx(np.mean(got))
     assert frontier.honest(Y, None) is None and frontier.honest(Y, folds[:, :1]) is None
@@ -876,8 +888,8 @@ def test_best_of_takes_at_each_budget_the_best_B_p():
     rng, nan = np.random.default_rng(0), np.nan
     def cell(B_p, n, Y, F=2):
         Y = np.array(Y, float)
-        return dict(B_p=B_p, n=n, Y=Y, last=Y - .01, noise=rng.normal(size=(7, 4)), folds=rng.normal(size=(F, 4)), inside=~np.isnan(Y),
-                    runs=[B_p], reach=(B_p, 10 * B_p))
+        return dict(B_p=B_p, n=n, Y=Y, last=Y - .01, noise=rng.normal(size=(7, 4)), folds=rng.normal(size=(F, 4)),
+                    inside=~np.isnan(Y), runs=[B_p], reach=(B_p, 10 * B_p))
     a, b, c = cell(8, 4, [.1, .2, .3, nan]), cell(32, 4, [nan, .3, .2, nan]), cell(8, 16, [.5, .5, .5, .5])
     got = frontier.best_of([c, a, b])
     assert [g["n"] for g in got] == [4, 16]
@@ -911,7 +923,8 @@ def test_options_are_the_cells_within_delta_or_not_told_from_the_best():
 def test_constant_M_is_found_where_it_is_the_truth():
     def truth_(B_p, n, C):  # the best n has 150 updates at every budget
         return sim.beside(n, C, np.log2(np.maximum(C, 1) / 32 / 150), 1.5)
-    grid, cells = curves(sim.sweep(0, truth_, ns=(8, 16, 32, 64, 128, 256, 512), seeds=3, evals=40, run_sd=.002, drift=.001, inter=0))
+    ns = (8, 16, 32, 64, 128, 256, 512)
+    grid, cells = curves(sim.sweep(0, truth_, ns=ns, seeds=3, evals=40, run_sd=.002, drift=.001, inter=0))
     got = frontier.predict(cells, grid)
     assert got["recommended"] == "constant M" and got["seeds"] == 3 and "did not see" in got["judged"], got["why"]
     rows = {(r["rule"], r["factor"]): r for r in got["rows"]}
@@ -927,18 +940,31 @@ def test_constant_n_is_recommended_where_one_n_is_best():
     got = frontier.predict(cells, grid)
     assert got["recommended"] == "constant n" and got["regret"]["constant n"] < 0.005 < got["regret"]["constant M"], got
     one = frontier.predict(*reversed(curves(sim.sweep(0, sim.constant(32, 2), ns=(8, 32), seeds=1, evals=40))))
-    assert one["seeds"] == 1 and one["judged"] == "on the same runs, one seed" and "err together" in one["why"] + "err together" * (
-        one["why"] == "the best")
+    assert one["seeds"] == 1 and one["judged"] == "on the same runs, one seed"
+    assert one["why"] == "the best" or "err together" in one["why"]
     grid, cells = curves(sim.sweep(0, sim.paper(), ns=(8, 32), seeds=1, evals=3))
     few = frontier.predict(cells, grid)
     assert few["recommended"] is None and few["rows"] == [] and "too few" in few["why"]
+
+
+def test_what_a_run_gained_is_paired_by_problem():
+    rng = np.random.default_rng(0)
+    counts = rng.integers(0, 5, (6, 200)).astype(np.uint8)
+    got = frontier.gain(plain_run(8, 0, np.arange(6) * 1e4, counts.mean(1) / 4, counts), "avg@4")
+    d = (counts[-1].astype(float) - counts[0]) / 4
+    half = 1.645 * d.std(ddof=1) / math.sqrt(200)
+    assert (got["gain"], got["lo"], got["hi"]) == pytest.approx((d.mean(), d.mean() - half, d.mean() + half), abs=1e-6)
+    worst = frontier.gain(plain_run(8, 0, np.arange(6) * 1e4, counts.mean(1) / 4, counts), "worst@4")
+    assert worst["gain"] == pytest.approx(np.mean(counts[-1] == 4) - np.mean(counts[0] == 4), abs=1e-6)
+    late = plain_run(8, 0, 1e4 + np.arange(6) * 1e4, counts.mean(1) / 4, counts)  # no evaluation of the base model
+    assert frontier.gain(late, "avg@4")["gain"] is None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Planted truth: many sweeps
 
 def test_intervals_bias_and_verdicts_over_25_planted_sweeps():
-    """Small: tests/bench/coverage.py has the numbers, from 200 sweeps. Bounds leave room for what 25 can be off by chance."""
+    """tests/bench/coverage.py has the numbers, from 200 sweeps. Bounds leave room for what 25 can be off by chance."""
     inside, wide, fair, highest, paper_way, verdicts, truth_ = [], [], [], [], [], [], sim.paper()
     for draw in range(25):
         panel, cells, grid = memory(draw, truth_, ns=(8, 32, 128, 512), evals=30, seeds=3)
@@ -946,7 +972,8 @@ def test_intervals_bias_and_verdicts_over_25_planted_sweeps():
         # the 300 problems that a sweep happened to draw are easier or harder for all n alike, by 1.2 points: no bias
         shift = np.mean([(c["last"] - w)[c["inside"]].mean() for c, w in zip(cells, want)])
         best = np.where([c["inside"] for c in cells], want, -1).max(0) + shift
-        for out, series in ((fair, panel["envelope"]["reward"]), (highest, panel["envelope"]["highest"]), (paper_way, panel["records"]["frontier"])):
+        env = panel["envelope"]
+        for out, series in ((fair, env["reward"]), (highest, env["highest"]), (paper_way, panel["records"]["frontier"])):
             out.append(np.mean(series - best))
         for s in panel["switches"]:
             want = crossing(truth_, 32, s["from"], s["to"], near=s["C"])
@@ -955,19 +982,30 @@ def test_intervals_bias_and_verdicts_over_25_planted_sweeps():
                 wide += [s["hi"] / s["lo"]] if s["lo"] and s["hi"] else []
         verdicts.append(fit.verdict_of(panel["surface"], 0.01)["verdict"])
     # 90%: of 60 switches 47 or fewer are covered with probability 0.01; and always-open intervals would be no merit
-    assert len(inside) >= 45 and np.mean(inside) > 0.78 and len(wide) > 20 and np.median(wide) < 6, (np.mean(inside), len(inside))
-    assert abs(np.mean(fair)) < abs(np.mean(highest)) < abs(np.mean(paper_way)), [np.mean(x) for x in (fair, highest, paper_way)]
-    assert abs(np.mean(fair)) < 0.006 and np.mean(paper_way) > 0.008
+    assert len(inside) >= 45 and np.mean(inside) > 0.78, (np.mean(inside), len(inside))
+    assert len(wide) > 20 and np.median(wide) < 6
+    # the promised 0.3 points; record-breaking is off by more, though less with 30 evaluations than with the bench's 60.
+    # Choosing on two seeds of three errs a little more often, so `reward` leans low; that it beats `highest` where the
+    # curse is at its worst is the next test's
+    fair, highest, paper_way = (np.mean(x) for x in (fair, highest, paper_way))
+    assert fair < highest < paper_way and abs(fair) < 0.003 < 0.004 < paper_way, (fair, highest, paper_way)
     assert verdicts.count("law") >= 8 and verdicts.count("flat") <= 2, verdicts
 
 
-@pytest.mark.parametrize("best,size", [(32, 0), (32, 1)])
-def test_flat_sweeps_are_seldom_called_a_law(best, size):
-    said = []
+@pytest.mark.parametrize("size", [0, 1])
+def test_flat_sweeps_are_seldom_called_a_law_and_their_frontier_is_fair(size):
+    said, fair, highest, truth_ = [], [], [], sim.constant(32, size)
     for draw in range(25):
-        grid, cells = curves(sim.sweep(1000 + draw, sim.constant(best, size), ns=(8, 32, 128, 512), evals=20, seeds=3, P=200))
-        said.append(fit.verdict_of(frontier.panel_of(cells, grid, CFG, "rollouts")["surface"], 0.01)["verdict"])
+        grid, cells = curves(sim.sweep(1000 + draw, truth_, ns=(8, 32, 128, 512), evals=20, seeds=3, P=200))
+        panel = frontier.panel_of(cells, grid, CFG, "rollouts")
+        said.append(fit.verdict_of(panel["surface"], 0.01)["verdict"])
+        want = np.array([truth_(32, c["n"], grid) for c in cells])
+        shift = np.mean([(c["last"] - w)[c["inside"]].mean() for c, w in zip(cells, want)])  # of the problems, see above
+        fair.append(np.mean(panel["envelope"]["reward"] - want.max(0) - shift))
+        highest.append(np.mean(panel["envelope"]["highest"] - want.max(0) - shift))
     assert said.count("law") <= 3, said  # 5% promised: 4 or more of 25 has probability 0.03
+    if size == 0:  # all n are equal, so whatever is on top is there by chance
+        assert abs(np.mean(fair)) < 0.002 < 0.003 < np.mean(highest), (np.mean(fair), np.mean(highest))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -983,7 +1021,8 @@ def test_planted_switches_are_found_with_intervals(sweep):
             want = crossing(truth, panel["B_p"], s["from"], s["to"])
             assert abs(math.log10(s["C"] / want)) < 0.3, (s, want)
             assert s["reward"] == pytest.approx(float(truth(32, s["to"], want)), abs=0.06)
-            assert (s["lo"] or 0) < s["C"] < (s["hi"] or math.inf) and s["M"] == pytest.approx(s["C"] / panel["B_p"] / s["to"])
+            assert (s["lo"] or 0) < s["C"] < (s["hi"] or math.inf)
+            assert s["M"] == pytest.approx(s["C"] / panel["B_p"] / s["to"])
         assert any(s["lo"] and s["hi"] and s["hi"] / s["lo"] < 8 for s in up)
         assert panel["edge"] is None  # n = 64 was run and is not on top
         pairs = {(s["from"], s["to"]) for s in panel["crossings"]}
@@ -994,10 +1033,11 @@ def test_the_json_holds_what_is_promised(sweep):
     _, front, laws = sweep
     assert {"runs_used", "runs_dropped", "missing", "notes", "covers", "options", "config", "budget"} <= set(front)
     for r in front["runs_used"]:
-        assert r["lo"] < r["gain"] < r["hi"] and r["evals"] == 81 and r["C"] == 2_000_000 and r["status"] == "budget"
+        assert r["lo"] < r["gain"] < r["hi"] and r["evals"] == 81 and r["status"] == "budget"
+        assert 2_000_000 - 32 * 64 < r["C"] <= 2_000_000
     panel = front["panels"]["B_p=32"]
-    assert {"points", "curves", "switches", "runs_used", "runs_dropped", "records", "envelope", "last", "near", "edge", "range",
-            "crossings", "surface", "prediction"} <= set(panel)
+    assert {"points", "curves", "switches", "runs_used", "runs_dropped", "records", "envelope", "last", "near", "edge",
+            "range", "crossings", "surface", "prediction"} <= set(panel)
     assert [c["n"] for c in panel["curves"]] == [4, 8, 16, 32, 64] and panel["range"][1] == 2_000_000
     for s in panel["switches"]:
         assert {"C", "from", "to", "reward", "lo", "hi", "M"} <= set(s)
@@ -1020,7 +1060,8 @@ def test_the_json_holds_what_is_promised(sweep):
     assert "one seed" in front["covers"] and front["budget"] == 2_000_000
     assert panel["records"]["above"] > 0 and len(panel["records"]["frontier"]) == len(env["C"])
     assert {"L", "k", "log10_C0", "b", "plateau", "flags", "verdict"} <= set(laws["law"])
-    assert set(laws["panels"]) == set(front["panels"]) and set(laws["panels"]["B_p=8"]) == {"envelope", "records", "prediction"}
+    assert set(laws["panels"]) == set(front["panels"])
+    assert set(laws["panels"]["B_p=8"]) == {"envelope", "records", "prediction"}
 
 
 def test_planted_law_and_its_prescriptions(sweep):
@@ -1050,23 +1091,24 @@ def test_planted_law_and_its_prescriptions(sweep):
 def test_what_to_run_next_is_about_the_budget_that_was_asked(tmp_path):
     """At 1/8 of the budget the grid's edge, where the best n of the largest budget lies, is not what is unsure."""
     simulate(tmp_path, ns=(8, 32, 128), C=4_000_000, evals=40, truth=sim.paper(2), seeds=(0, 1, 2))
-    analyse(tmp_path)
-    asked, own, _ = law(tmp_path, "--C=3e5")["prescriptions"]
+    front = analyse(tmp_path)
+    C = next(a["C"] for a in front["panels"]["B_p=32"]["near"] if a["set"] == [8, 32] and a["C"] < 1e6)
+    laws = {name: fit.law_of_panel(panel, 0.01) for name, panel in front["panels"].items()}
+    asked, own = (fit.prescribe(c, front, laws) for c in (C, 4e6))
     assert own["next"].startswith("add B_p = 32, n = 256")
     assert asked["near"] == [8, 32] and "seeds" in asked["next"] and "256" not in asked["next"], asked["next"]
 
 
-def test_the_text_names_switches_missing_and_extrapolation(sweep, capsys):
+def test_the_text_names_switches_missing_and_extrapolation(sweep):
     folder, front, _ = sweep
-    frontier.main([f"--runs={folder}"])
-    said = capsys.readouterr().out
+    said = (folder.parent / "said.txt").read_text()
     s = front["panels"]["B_p=8"]["switches"][-1]
     assert f"{s['from']:>4} -> {s['to']}" in said and f"{s['reward']:.3f}" in said and "10 runs used, 0 dropped" in said
-    fit.main([f"--runs={folder}"])
-    said = capsys.readouterr().out
     assert "extrapolated" in said and "python train_grpo.py" in said and "plateau n* = " in said
     assert "predicting n* from budgets up to C/2, C/4, C/8" in said and "recommended: " in said
     assert "by the paper's way (records, maxima of noisy evaluations, no interval)" in said
+    assert "winner's curse removed" in said and "90% over validation problems and rollouts; one seed" in said
+    assert "Traceback" not in said and "nan" not in re.findall(r"[a-z]+", said)
 
 
 def test_every_view_writes_its_json_and_figure(sweep):
@@ -1075,13 +1117,14 @@ def test_every_view_writes_its_json_and_figure(sweep):
     for view in ("fixed_B", "joint", "best_worst", "sensitivity", "pass1"):
         assert (folder / f"frontier_{view}.png").stat().st_size > 15_000, view
         got[view] = json.loads((folder / f"frontier_{view}.json").read_text())
-        assert {"view", "runs_used", "runs_dropped", "missing", "covers", "notes"} <= set(got[view]) and got[view]["view"] == view
+        assert {"runs_used", "runs_dropped", "missing", "covers", "notes"} <= set(got[view]) and got[view]["view"] == view
     joint = got["joint"]["panels"]["joint"]
     both = [front["panels"][name]["envelope"] for name in ("B_p=8", "B_p=32")]
     top = np.max([np.interp(joint["envelope"]["C"], e["C"], e["highest"], left=0) for e in both], 0)
     assert np.array(joint["envelope"]["highest"]) == pytest.approx(top, abs=2e-3)
     assert {s["B_p"] for s in joint["segments"]} <= {8, 32} and all(s["B"] == s["B_p"] * s["n"] for s in joint["segments"])
-    assert joint["B_star"] == [b * n for b, n in zip(joint["envelope"]["B_p"], joint["envelope"]["n"])] and joint["stable_B_p"] == 8
+    assert joint["B_star"] == [b * n for b, n in zip(joint["envelope"]["B_p"], joint["envelope"]["n"])]
+    assert joint["stable_B_p"] == 8
     assert joint["segments"][0]["C"] == joint["envelope"]["C"][0]
     fixed = got["fixed_B"]["panels"]
     assert fixed and all(p["B"] in (128, 256, 512) for p in fixed.values())  # the B that both B_p have
@@ -1089,9 +1132,11 @@ def test_every_view_writes_its_json_and_figure(sweep):
         assert all(b * n <= p["B"] for b, n in zip(p["envelope"]["B_p"], p["envelope"]["n"]))
         assert p["range"][1] <= 2_000_000 / p["B"] * 1.01 and all(s["M"] == s["C"] for s in p["switches"])
     bars = got["best_worst"]["bars"]
-    assert len(bars) == 6 and {b["metric"] for b in bars} == {"avg@4", "best@4", "worst@4"} and all(b["n"] in b["near"] for b in bars)
+    assert len(bars) == 6 and {b["metric"] for b in bars} == {"avg@4", "best@4", "worst@4"}
+    assert all(b["n"] in b["near"] for b in bars)
     for B_p in (8, 32):
-        worst, avg, best = (next(b["reward"] for b in bars if b["metric"] == f"{m}@4" and b["B_p"] == B_p) for m in ("worst", "avg", "best"))
+        of = {b["metric"]: b["reward"] for b in bars if b["B_p"] == B_p}
+        worst, avg, best = (of[f"{m}@4"] for m in ("worst", "avg", "best"))
         assert worst < avg < best
     lines = got["sensitivity"]["lines"]
     assert [line["over"] for line in lines] == ["n"] * 2 + ["B_p"] * 5 and all(line["by_noise"] > 0 for line in lines)
@@ -1111,11 +1156,12 @@ def test_views_that_have_nothing_to_compare_say_so(tmp_path, capsys):
     simulate(tmp_path, ns=(8, 16), evals=10)
     assert "no two cells with one B" in bad(frontier, f"--runs={tmp_path}", "--view=fixed_B")
     assert "train_pass records of two values of n" in bad(frontier, f"--runs={tmp_path}", "--view=pass1")
-    assert "wants two sweeps or more" in bad(frontier, f"--runs={tmp_path}", "--view=compare")
+    assert "wants two sweeps" in bad(frontier, f"--runs={tmp_path}", "--view=compare")
     frontier.main([f"--runs={tmp_path}", "--view=all", "--boot=40"])  # all: the others are drawn and these named
     said = capsys.readouterr().out
     assert len(re.findall(r"^not drawn: --view=(fixed_B|pass1)", said, re.M)) == 2
-    assert {p.name for p in tmp_path.glob("*.png")} == {f"frontier{v}.png" for v in ("", "_joint", "_best_worst", "_sensitivity")}
+    drawn = {f"frontier{v}.png" for v in ("", "_joint", "_best_worst", "_sensitivity")}
+    assert {p.name for p in tmp_path.glob("*.png")} == drawn
 
 
 def test_several_sweeps_side_by_side(tmp_path):
@@ -1128,7 +1174,8 @@ def test_several_sweeps_side_by_side(tmp_path):
     assert (tmp_path / "frontier_compare.png").stat().st_size > 50_000
     assert list(got["panels"]) == [f"{w}, B_p=32" for w in (a, b, f"{a}:train", f"{a}:best@4")]
     val, other, train, best = got["panels"].values()
-    assert (val["ns"], other["ns"]) == ([4, 16, 64], [16, 64]) and "training" in train["metric"] and "best@4" in best["metric"]
+    assert (val["ns"], other["ns"]) == ([4, 16, 64], [16, 64])
+    assert "training" in train["metric"] and "best@4" in best["metric"]
     assert min(best["envelope"]["highest"]) > max(val["envelope"]["highest"][:20])
     assert "counts" in train["covers"] and "counts" not in val["covers"]
     # what was left out is said of every sweep, not only of the first
@@ -1164,7 +1211,8 @@ def test_a_missing_seed_is_noted_and_the_curse_is_not_blamed_on_one_seed(tmp_pat
     assert "B_p=32 n=16: 2 of 3 seeds" in front["notes"] and "seeds, 2 to 3 for each cell" in front["covers"]
     assert [len(c["seeds"]) for c in panel["curves"]] == [3, 2, 3] and "one seed" not in panel["curse"]
     shutil.rmtree(logs[32, 16, 2].parent)
-    panel = analyse(tmp_path)["panels"]["B_p=32"]  # one cell with one seed among others with three, 4 samples: avg@4 has halves
+    # one cell with one seed among others with three: 4 samples have halves for avg@4
+    panel = analyse(tmp_path)["panels"]["B_p=32"]
     assert [len(c["seeds"]) for c in panel["curves"]] == [3, 1, 3] and panel["curse"].startswith("removed"), panel["curse"]
 
 
@@ -1187,7 +1235,8 @@ def test_gpu_hours_count_training_alone(tmp_path):
     logs = simulate(tmp_path, ns=(4, 16), evals=10)
     runs, _ = frontier.read_runs(tmp_path, "avg@4", "gpu_hours")
     for run in runs:  # 3.6 s an update, as simulate writes it
-        assert run["C"] == pytest.approx(run["step"] / 1000) and run["rollouts"] == pytest.approx(run["step"] * 32 * run["n"])
+        assert run["C"] == pytest.approx(run["step"] / 1000)
+        assert run["rollouts"] == pytest.approx(run["step"] * 32 * run["n"])
     edit(logs[32, 4, 0], lambda r: dict(r, ranks=4) if r["type"] == "header" else r)
     four = frontier.read_run(logs[32, 4, 0].parent, unit="gpu_hours")
     assert four["C"] == pytest.approx(four["step"] * 4 / 1000)
@@ -1200,7 +1249,8 @@ def test_gpu_hours_count_training_alone(tmp_path):
     assert "too few evaluations of val with gpu_hours" in frontier.read_run(logs[32, 16, 0].parent, unit="gpu_hours")
     edit(logs[32, 4, 0], lambda r: dict(r, ranks=1) if r["type"] == "header" else r)
     front = analyse(tmp_path, "--unit=gpu_hours")
-    assert front["panels"]["B_p=32"]["range"][1] == pytest.approx(2_000_000 // 128 / 1000) and len(front["runs_dropped"]) == 1
+    assert front["panels"]["B_p=32"]["range"][1] == pytest.approx(2_000_000 // 128 / 1000)
+    assert len(front["runs_dropped"]) == 1
 
 
 def test_tokens_are_read_and_switches_have_the_same_M(tmp_path):
@@ -1215,7 +1265,8 @@ def with_steps(logs):
     for (B_p, n, _), log in logs.items():
         records = [r for r in map(json.loads, log.read_text().splitlines()) if r["type"] != "step"]
         B, C = B_p * n, records[0]["config"]["C"]
-        steps = [dict(type="step", step=m, rollouts=m * B, reward=0.2 + 0.3 * ((m - 1) * B / C) + 0.01 * (n == 32)) for m in range(1, C // B + 1)]
+        steps = [dict(type="step", step=m, rollouts=m * B, reward=0.2 + 0.3 * ((m - 1) * B / C) + 0.01 * (n == 32))
+                 for m in range(1, C // B + 1)]
         log.write_text("".join(json.dumps(r) + "\n" for r in [*records[:-1], *steps, records[-1]]))
 
 
@@ -1224,9 +1275,12 @@ def test_the_training_reward_is_that_of_the_policy_before_the_update(tmp_path):
     with_steps(logs)
     runs, dropped = frontier.read_runs(tmp_path, "train", "rollouts", "train")
     assert [r["n"] for r in runs] == [4, 32] and dropped == []
+    # one point between two evaluations, for any B
+    assert runs[0]["C"] == pytest.approx(runs[1]["C"]) and len(runs[0]["C"]) == 16
     for run in runs:
-        # linear in C, so that an average over updates lies on the line too: at C = 0 the base model's .2
-        assert run["reward"] == pytest.approx(0.2 + 0.3 * run["C"] / 2 ** 17 + 0.01 * (run["n"] == 32))
+        # linear in C, so that an average over updates lies on the line too, but for the half update that each comes late
+        late = 0.3 * run["n"] * 32 / 2 / 2 ** 17
+        assert run["reward"] == pytest.approx(0.2 + 0.3 * run["C"] / 2 ** 17 + 0.01 * (run["n"] == 32) - late, abs=1e-9)
         assert run["counts"] is None and (run["trials"] >= 32 * run["n"]).all() and (np.diff(run["C"]) > 0).all()
         assert run["trials"].sum() == 2 ** 17  # every rollout of training once
         assert run["C"][0] < 2 ** 17 / 16 < 0.85 * 2 ** 17 < run["C"][-1] < 2 ** 17
@@ -1238,11 +1292,26 @@ def test_the_training_reward_is_that_of_the_policy_before_the_update(tmp_path):
     assert all(s["why"] != "ends" for s in panel["switches"]), panel["switches"]
 
 
+def test_a_run_that_ends_between_two_evaluations_has_no_training_reward_beyond_its_end(tmp_path):
+    logs = simulate(tmp_path, ns=(4, 32), C=2 ** 17, evals=8)
+    with_steps(logs)
+    end = 2 ** 16 + 2048  # a quarter of the way from one evaluation to the next
+    edit(logs[32, 4, 0], lambda r: None if r["type"] == "step" and r["rollouts"] > end else r | (
+        dict(status="diverged", rollouts=end) if r["type"] == "end" else {}))
+    run = frontier.read_run(logs[32, 4, 0].parent, "train", "rollouts", "train")
+    assert run["C"][-1] <= end, (run["C"][-1], end)
+
+
+def without_counts(r):
+    """An evaluation as other trainers write it: the metric and the number of problems."""
+    return {k: v for k, v in r.items() if k != "correct"} | (dict(problems=300) if r["type"] == "eval" else {})
+
+
 def test_best_and_worst_are_not_drawn_from_another_metric(tmp_path):
     """Logs that have one metric and no counts: its bar alone, or one line."""
     logs = simulate(tmp_path, ns=(4, 32), evals=12)
     for log in logs.values():
-        edit(log, lambda r: {k: v for k, v in r.items() if k != "correct"} | (dict(problems=300) if r["type"] == "eval" else {}))
+        edit(log, without_counts)
     for words in ((), ("--metric=train",)):
         try:
             bars = analyse(tmp_path, *words, view="best_worst")["bars"]
@@ -1286,7 +1355,8 @@ def test_largest_n_on_top_is_an_edge_and_no_plateau(tmp_path):
     assert laws["law"]["plateau"]["value"] is None and laws["law"]["plateau"]["hi"] is None
     assert frontier.grid_edge([2, 4], 4, 32, 1e6, dict(B_max=128))["add"] is None
     assert frontier.grid_edge([2, 4], 2, 32, 1e6, dict(B_max=0))["add"] is None
-    assert frontier.grid_edge([2, 4, 8], 4, 32, 1e6, dict(B_max=0)) is frontier.grid_edge([4], 4, 32, 1e6, dict(B_max=0)) is None
+    assert frontier.grid_edge([2, 4, 8], 4, 32, 1e6, dict(B_max=0)) is None
+    assert frontier.grid_edge([4], 4, 32, 1e6, dict(B_max=0)) is None
 
 
 def test_runs_that_end_early_are_no_crossing(tmp_path):
@@ -1308,7 +1378,7 @@ def test_evaluations_without_counts_use_the_stored_field(tmp_path):
     for log in logs.values():
         edit(log, lambda r: {key: v for key, v in r.items() if key != "correct"})
     line = bad(frontier, f"--runs={tmp_path}")  # nothing says of how many rollouts the field is the mean
-    assert "neither counts per problem nor `problems`" in line and "Bp32_n4_seed0" in line
+    assert "neither counts per problem nor `problems`" in line and "Bp32_n" in line
     for log in logs.values():
         edit(log, lambda r: dict(r, problems=300) if r["type"] == "eval" else r)
     front = analyse(tmp_path)
@@ -1329,7 +1399,8 @@ def test_evaluations_without_counts_use_the_stored_field(tmp_path):
 # Logs as they come
 
 def same(a, b):
-    return len(a) == len(b) and all(x["run"] == y["run"] and (x["C"] == y["C"]).all() and (x["counts"] == y["counts"]).all() for x, y in zip(a, b))
+    return len(a) == len(b) and all(
+        x["run"] == y["run"] and (x["C"] == y["C"]).all() and (x["counts"] == y["counts"]).all() for x, y in zip(a, b))
 
 
 def test_gz_torn_lines_and_unknown_records(tmp_path):
@@ -1409,9 +1480,11 @@ def test_runs_that_cannot_be_compared_are_dropped_with_the_reason(tmp_path):
 @pytest.mark.parametrize("change,why", [
     (dict(correct=[1.5] * 300), "counts"), (dict(correct=[-1] * 300), "counts"), (dict(correct=[True] * 300), "counts"),
     (dict(correct=["1"] * 300), "counts"), (dict(correct=[[1]] * 300), "counts"), (dict(correct=[]), "counts"),
-    (dict(correct=None), "counts|reward|avg"), (dict(correct=7), "counts|reward|avg"), (dict(correct=[None] * 300), "counts"),
+    (dict(correct=None), "counts|reward|avg"), (dict(correct=7), "counts|reward|avg"),
+    (dict(correct=[None] * 300), "counts"),
     (dict(samples=None), "counts|samples"), (dict(samples=[4]), "samples"), (dict(samples="4"), "counts|samples"),
-    (dict(samples=0), "counts|samples"), (dict(rollouts="many"), "too few evaluations"), (dict(rollouts=-5), "too few evaluations")])
+    (dict(samples=0), "counts|samples"), (dict(rollouts="many"), "too few evaluations"),
+    (dict(rollouts=-5), "too few evaluations")])
 def test_a_run_with_nonsense_in_it_is_dropped_and_named(tmp_path, change, why):
     logs = simulate(tmp_path, ns=(4, 16, 32), evals=8)
     edit(logs[32, 4, 0], evals(**change))
@@ -1424,7 +1497,7 @@ def test_a_run_with_nonsense_in_it_is_dropped_and_named(tmp_path, change, why):
 def test_rewards_that_are_no_rewards_in_logs_without_counts(tmp_path, value):
     logs = simulate(tmp_path, ns=(4, 16, 32), evals=8)
     for log in logs.values():
-        edit(log, lambda r: {k: v for k, v in r.items() if k != "correct"} | (dict(problems=300) if r["type"] == "eval" else {}))
+        edit(log, without_counts)
     edit(logs[32, 16, 0], lambda r: dict(r, **{"avg@4": value}) if r.get("rollouts", 0) > 1e6 and r["type"] == "eval" else r)
     runs, dropped = frontier.read_runs(tmp_path)
     assert dropped == [dict(run=logs[32, 16, 0].parent.name, why="its avg@4 is not a number from 0 to 1 somewhere")]
@@ -1442,7 +1515,8 @@ def test_folders_that_are_no_runs(tmp_path):
     (tmp_path / "notes").mkdir()
     runs, dropped = frontier.read_runs(tmp_path)
     got = {d["run"]: d["why"] for d in dropped}
-    assert set(got) == set("abcde") and "gzip" in got["e"] and got["a"] == got["c"] == "no header" and "B_p and n" in got["b"] + got["d"]
+    assert set(got) == set("abcde") and "gzip" in got["e"] and got["a"] == got["c"] == "no header"
+    assert "B_p and n" in got["b"] and "B_p and n" in got["d"]
     assert len(runs) == len(logs)
 
 
@@ -1465,7 +1539,7 @@ def test_bad_input_is_one_line_and_leaves_nothing_behind(tmp_path):
     assert "no run to analyse" in bad(frontier, f"--runs={tmp_path}")
     simulate(tmp_path / "half", ns=(4, 8), evals=8, unfinished=[(32, 4, 0), (32, 8, 0)])
     assert "no finished run" in bad(frontier, f"--runs={tmp_path / 'half'}")
-    assert "nearest is fixed_Bp" in refused("frontier.py", "--view=fixed_BP")
+    assert "nearest is best_worst" in refused("frontier.py", "--view=best_wurst")
     assert "no frontier.json" in refused("fit_sigmoid.py", f"--runs={tmp_path}")
     assert "no frontier_joint.json there, run frontier.py" in bad(fit, f"--runs={tmp_path}", "--view=joint")
     assert "a law is fitted to fixed_Bp, joint or fixed_B" in bad(fit, f"--runs={tmp_path}", "--view=pass1")
