@@ -5,7 +5,7 @@
     python fit_sigmoid.py --points=mine.csv --B_p=32 --C=2e6 # the law through points of your own (columns C, n)
 
 Reads `frontier.json` (frontier.py writes it; `frontier_VIEW.json` for --view=joint or fixed_B) or the CSV. Writes `law.json`
-and `law.png` to `out`, or else beside what it read. Prints a verdict for each panel, how well each rule for n*(C) predicts,
+and `law.png` (`law_VIEW.*`) to `out`, or else beside what it read. Prints a verdict for each panel, how well each rule for n*(C) predicts,
 the law's numbers, and one block for each budget that ends in a command to paste.
 
 Curves. Each form is base + amp g(C), where the shape g rises from 0 to 1 and has at most two parameters of its own. For a
@@ -176,7 +176,10 @@ def linear_fit(C, R, w, grid, form="sigmoid", local=True):
         columns += [p["amp"] * (basis(form, C, u, v + dv) - basis(form, C, u, v - dv)) / (2 * dv)] if free_v else []
         return np.stack(columns, 1)
     root = np.sqrt(w)
-    solve = np.linalg.pinv(jacobian(C) * root[:, None], rcond=1e-6) * root  # (parameters, E)
+    J = jacobian(C) * root[:, None]
+    size = np.linalg.norm(J, axis=0)  # C0 of `logistic` moves by millions, amp by tenths
+    size[size == 0] = 1
+    solve = np.linalg.pinv(J / size, rcond=1e-6) / size[:, None] * root  # (parameters, E)
     K = smoother(C, w, grid) * local
     H = jacobian(grid) @ solve + K - (K @ jacobian(C)) @ solve
     return p, curve(p, grid) + K @ (R - curve(p, C)), H
@@ -362,8 +365,8 @@ def invert(values, statistic, half, at):
     lo, hi = np.flatnonzero((values <= at) & (t > 1)), np.flatnonzero((values >= at) & (t < -1))
     def edge(i, j, level):  # where t passes `level` between i (outside) and j (inside)
         return values[i] + (values[j] - values[i]) * np.clip((t[i] - level) / ((t[i] - t[j]) or 1), 0, 1)
-    return (float(edge(lo[-1], lo[-1] + 1, 1)) if len(lo) and lo[-1] + 1 < len(t) else float(at) if len(lo) else None,
-            float(edge(hi[0], hi[0] - 1, -1)) if len(hi) and hi[0] > 0 else float(at) if len(hi) else None)
+    return (min(float(at), float(edge(lo[-1], min(lo[-1] + 1, len(t) - 1), 1))) if len(lo) else None,
+            max(float(at), float(edge(hi[0], max(hi[0] - 1, 0), -1))) if len(hi) else None)
 
 
 def law_of_surface(surface, intervals=NUMBERS):
@@ -415,7 +418,7 @@ def told_apart(Y, noise):
     """
     top = int(np.argmax(Y))
     if not len(noise):
-        return np.arange(len(Y)) == top
+        return np.full(len(Y), True)
     gap = noise - noise[:, [top]]
     error = np.maximum(gap.std(0), 1e-12)
     c = np.percentile((gap / error)[:, np.arange(len(Y)) != top].max(1), LEVEL) if len(Y) > 1 else 0
@@ -550,6 +553,9 @@ def law_of_panel(panel, delta):
             out["flags"] += [fit[name]["flag"] for name in NUMBERS if fit[name]["flag"]]
             for name in NUMBERS:
                 out[name] = dict(fit[name], value=None if fit[name]["flag"] else fit[name]["value"])
+            if fit["b"]["flag"] or fit["plateau"]["flag"]:  # then it is where the rise is cut off by the grid of n
+                out["log10_C0"].update(lo=None, hi=None)
+                out["flags"].append("the interval of log10_C0, since an end of the rise lies outside the grid of n")
     elif out["verdict"] == "law":
         out["flags"].append("two values of n: a law with four numbers needs 3 or more")
     return out
@@ -603,6 +609,8 @@ def prescribe(C, front, laws):
         n, by = env["n"][0], f"the smallest budget observed, {si(lo)}"
     elif law["verdict"] == "flat" and own:
         n, by = law["constant"], "the verdict flat: one n at every budget"
+    elif own and not rule and law["verdict"] == "law" and law["path"]:  # views whose rules were not tried
+        n, by = 2 ** float(np.interp(math.log(C), np.log(law["path"]["C"]), law["path"]["log2_n"])), "the law"
     elif not own and law["verdict"] == "law" and (observed or not rule):
         n, by = 2 ** float(law_at({key: law[key]["value"] for key in NUMBERS[:4]}, np.array([C]))[0]), "the law"
     elif rule:
@@ -640,29 +648,35 @@ def prescribe(C, front, laws):
         Y = np.array(surface["Y"])[:, j] + np.array(surface["noise"])[:, :, j]  # (K, N)
         regret = float(np.percentile(Y.max(1) - Y[:, surface["ns"].index(n)], 95))
     interval = [at_budget(C, panel, end) for end in ("lo", "hi")]
-    further = what_next(panel, near[-1] if near else (), n, front) if own else None
+    further = what_next(C, panel, near[-1] if near else (), n, front) if own else None
     return dict(C=C, B_p=B_p, n=n, M=derived["M"], lr=derived["lr"], recipe=cfg["recipe"], panel=name, why_B_p=why, by=by,
                 status="observed" if observed else "extrapolated", caveat=caveat, near=near[-1] if near else None,
                 reward=at_budget(C, panel, "reward"), interval=None if interval[0] is None else interval, regret=regret,
                 expected=expected, next=further, command=command(run))
 
 
-def what_next(panel, near, n, front):
+def what_next(C, panel, near, n, front):
     """Runs that would make the answer surer, as text: the cell beyond the grid's edge, else seeds of what is close."""
-    if panel.get("edge") and panel["edge"]["add"]:
-        return "add B_p = {B_p}, n = {n}: the best n is at the grid's edge".format(**panel["edge"]["add"])
-    rows = front["options"][0]["rows"] if front.get("options") else ()
-    rows = [r for r in rows if r["B_p"] == panel["B_p"] and r["n"] in near and r["n"] != n and r["half"]]
-    if not rows:
+    if panel.get("edge") and panel["edge"]["add"] and C >= 0.99 * panel["envelope"]["C"][-1]:
+        return "add B_p = {B_p}, n = {n}: the best is at the grid's edge".format(**panel["edge"]["add"])
+    surface, S = panel.get("surface"), len(panel["seeds"])
+    others = [m for m in near if m != n and surface and m in surface["ns"] and n in surface["ns"]]
+    if not others or not surface["noise"]:
         return None
-    S, row = len(panel["seeds"]), max(rows, key=lambda r: r["gap"])
-    names = ", ".join(str(m) for m in sorted({n, *(r["n"] for r in rows)}))
+    names = ", ".join(map(str, sorted({n, *others})))
     if S == 1:
         return f"a second and third seed of n = {names}: with one, the variation from run to run is not known"
-    more = math.ceil(S * (row["half"] / row["gap"]) ** 2) if row["gap"] > 0 else math.inf
+    j = int(np.abs(np.log(np.array(surface["C"]) / C)).argmin())
+    Y, noise = np.array(surface["Y"])[:, j], np.array(surface["noise"])[:, :, j]
+    mine = surface["ns"].index(n)
+    gap = {m: Y[mine] - Y[i] for i, m in enumerate(surface["ns"]) if m in others}
+    far = max(gap, key=gap.get)
+    half = float(half_width(noise[:, mine] - noise[:, surface["ns"].index(far)]))
+    more = math.ceil(S * (half / gap[far]) ** 2) if gap[far] > 0 else math.inf
     if more >= 100:
-        return f"nothing cheap: n = {row['n']} and {n} are too close to tell apart"
-    return f"more seeds of n = {names} (about {more} in all to tell n = {row['n']} from n = {n})"
+        return f"nothing cheap: n = {names} are too close to tell apart"
+    return f"more seeds of n = {names} (about {more} in all to tell n = {far} from n = {n})"
+
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -751,8 +765,9 @@ def say_rules(prediction, by_n):
 
 def report(p, front, label):
     """A prescription as a block of text that ends in a command to paste."""
-    reward = "" if p["reward"] is None else f"; {front['label']} {p['reward']:.3f}" + (
-        " [{:.3f}, {:.3f}]".format(*p["interval"]) if p["interval"] else "")
+    reward = "; no run reached it, so no reward is given" if front["label"] else ""
+    if p["reward"] is not None:
+        reward = f"; {front['label']} {p['reward']:.3f}" + (" [{:.3f}, {:.3f}]".format(*p["interval"]) if p["interval"] else "")
     lines = [f"C = {si(p['C'])} {front['unit']} ({label}{p['status']})",
              f"  B_p = {p['B_p']}, n = {p['n']}, M = {p['M']}, lr = {p['lr']:.3g}, recipe {p['recipe']}{reward}",
              f"  n from {p['by']}" + (f"; B_p: {p['why_B_p']}" if p["why_B_p"] else "")]
@@ -817,7 +832,7 @@ def figure(front, laws, prescriptions, path):
         ax.text(math.sqrt(C[-1] * far), n.min() / 2.7, "extrapolated", ha="center", va="bottom", fontsize=9, color="0.3")
         ax.set(xscale="log", yscale="log", xlim=(C[0] / 1.2, far), ylim=(n.min() / 3, high * 3), ylabel="compute-optimal n*",
                xlabel={"updates": "updates M", "tokens": "training tokens C", "gpu_hours": "GPU-hours of training C"}.get(
-                   "updates" if front.get("view") == "fixed_B" else front["unit"], "rollouts C = $B_p\\,n\\,M$"))
+                   front["unit"], "rollouts C = $B_p\\,n\\,M$"))
         ax.set_title(f"{name.replace('B_p', '$B_p$')}\n{wrap(text, 112 // cols)}", fontsize=9.5)
         marks = 2.0 ** np.arange(math.floor(math.log2(n.min() / 2)), math.ceil(math.log2(high * 2)) + 1)
         ax.set_yticks(marks, [f"{m:g}" for m in marks])
@@ -875,11 +890,12 @@ def main(argv):
     prescriptions = [prescribe(C, front, laws) for C in budgets] if known else []
     panels = {name: dict(envelope=law, records=paper.get(name), prediction=front["panels"][name]["prediction"])
               for name, law in laws.items()}
-    save_json(out / "law.json", dict(
+    law_file = out / ("law" if cfg["points"] or cfg["view"] == "fixed_Bp" else f"law_{cfg['view']}")
+    save_json(f"{law_file}.json", dict(
         law=laws[main_panel] | dict(panel=main_panel), estimator="points" if cfg["points"] else "envelope",
         covers=front["covers"], panels=panels, prescriptions=prescriptions, label=front["label"], unit=front["unit"]),
         indent=None)
-    figure(front, laws, prescriptions, out / "law.png")
+    figure(front, laws, prescriptions, f"{law_file}.png")
 
     for name, law in laws.items():
         print(f"{name}: {say(law)}")
@@ -889,7 +905,7 @@ def main(argv):
     print(f"intervals: {front['covers']}\n")
     for p, label in zip(prescriptions, budgets.values()):
         print(report(p, front, label) + "\n")
-    print(f"figure: {out / 'law.png'}   numbers: {out / 'law.json'}")
+    print(f"figure: {law_file}.png   numbers: {law_file}.json")
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ problems. `compare` several sweeps, or folder:train and folder:SET of one. `all`
    samples. Two estimators of n*(C): `envelope` is the n of the highest curve; `records` is the paper's.
 4. Noise, in three parts. Problems: all runs share them, so each draw moves all curves together; it holds the rollouts too.
    Seeds: the deviations of runs from their cell's curve, pooled over cells, with Student's t for their number. Without
-   counts per problem: the binomial noise of the evaluations. Intervals of a crossing are those C at which the
-   difference of the two curves is not told from zero.
+   counts per problem: the binomial noise of the evaluations. The interval of a crossing is the stretch around it
+   where the difference of the two curves is not told from zero.
 
 To use it elsewhere copy it with config.py and fit_sigmoid.py. Needs numpy, scipy; matplotlib for the figures.
 """
@@ -90,14 +90,18 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
             x = spent(before, before["step"])
             if isinstance(r.get("reward"), (int, float)) and x is not None:
                 window = windows.setdefault(before.get("rollouts", 0) // width, [])
-                window.append((x, r["reward"], before["step"], before.get("rollouts", 0)))
+                window.append((x, r["reward"], before["step"], before.get("rollouts", 0), r.get("rollouts", 0)))
             before = r
-        for i, window in windows.items():  # at its middle, which is the same for every B
-            x, reward, step, rollouts = (float(np.mean(v)) for v in zip(*window))
+        for i, window in windows.items():
+            x, reward, step, rollouts, _ = (float(np.mean(v)) for v in zip(*window))
+            if window[-1][-1] < (i + 0.5) * width:  # the run ended in the first half of this window
+                continue
             if not rollouts:  # the base model's update alone: what a rollout costs is known from the whole run
                 x, rollouts = spent(before, before["step"]), before["rollouts"]
-            x *= (i + 0.5) * width / rollouts
-            evals[x] = dict(train=reward, step=step, rollouts=(i + 0.5) * width, trials=B * len(window))
+            middle = (i + 0.5) * width  # the same for every B
+            x = middle if unit == "rollouts" else x * middle / rollouts
+            # the rollouts of a problem have its pass rate in common: taken as one, which gives the noise an upper bound
+            evals[x] = dict(train=reward, step=step, rollouts=middle, trials=cfg["B_p"] * len(window))
         metric = "train"
     else:
         for r in records:
@@ -109,7 +113,10 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
         return f"too few evaluations of {part} with {unit} and {metric} or counts: {len(evals)}, 3 are needed"
     C = sorted(evals)
     evals = [evals[c] for c in C]
-    task = {(r.get("set_hash"), r.get("samples"), len(r.get("correct", ())), r.get("problems")) for r in evals}
+    try:
+        task = {(r.get("set_hash"), r.get("samples"), len(r.get("correct", ())), r.get("problems")) for r in evals}
+    except TypeError:
+        return "an evaluation whose `correct`, `samples` or `problems` is not of the log's format"
     if len(task) > 1:
         return "its evaluations differ in problem file or samples"
     samples, counts = evals[0].get("samples"), None
@@ -121,9 +128,14 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
         except (TypeError, ValueError):
             return f"its counts of right answers are not numbers from 0 to samples = {samples}"
         counts = counts.astype(np.uint8 if samples < 256 else np.int32)
-    trials = np.array([r.get("trials") or (r.get("problems") or 0) * (samples or 0) for r in evals], float)
     try:
+        # best@k and worst@k of k rollouts are one draw for a problem
+        each = (samples or 0) / (1 if metric.startswith(("avg", "train")) else int(metric.split("@")[1]))
+        trials = np.array([r.get("trials") or (r.get("problems") or 0) * each for r in evals], float)
+
         reward = np.array([r[metric] for r in evals], float) if counts is None else right(counts, metric, samples).mean(1)
+    except BadInput:  # k above the samples: all runs have as few
+        raise
     except (KeyError, TypeError, ValueError):
         reward = np.array([math.nan])
     if not (np.isfinite(reward).all() and reward.min() >= 0 and reward.max() <= 1):
@@ -135,7 +147,8 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
         C=np.array(C, float), rollouts=rollouts, step=step, counts=counts, reward=reward, samples=samples, trials=trials,
         status=end[-1].get("status", "") if end else "",
         per_rollout=1.0 if unit == "rollouts" else C[-1] / max(rollouts[-1], 1),
-        passes=[r for r in records if r.get("type") == "train_pass" and {"rollouts", "ids", "samples", "correct"} <= set(r)],
+        passes=[r for r in records if r.get("type") == "train_pass" and r.get("samples") and r.get("rollouts")
+                and len(r["samples"]) == len(r.get("ids", ())) == len(r.get("correct", ()))],
         biased=metric in headers[-1].get("biased", ()), source=headers[-1].get("source", ""))
 
 
@@ -331,6 +344,12 @@ def evaluations(run, metric, halves=None):
     return out | dict(R=out["V"].mean(1))
 
 
+def mean_of(a, axis):
+    """The mean over an axis without its NaNs, NaN where there is nothing else."""
+    seen = ~np.isnan(a)
+    return np.where(seen.any(axis), np.nansum(a, axis) / np.maximum(seen.sum(axis), 1), np.nan)
+
+
 def curves_of(runs, metric, cfg):
     """The curve of each (B_p, n) with its noise: (grid (G,), form, held-out errors, list of dicts, one for each cell).
 
@@ -341,7 +360,8 @@ def curves_of(runs, metric, cfg):
     rng, K = np.random.default_rng(cfg["seed"]), cfg["boot"]
     names = sorted({(run["B_p"], run["n"]) for run in runs})
     groups = [[run for run in runs if (run["B_p"], run["n"]) == name] for name in names]
-    by_seed = min(map(len, groups)) > 1
+    F = min(map(len, groups))  # folds: of the seeds, or with one seed of the samples
+    by_seed = F > 1
     data = [[evaluations(run, metric, None if by_seed else rng) for run in g] for g in groups]
     ranges = [(min(lo), max(hi)) for lo, hi in (zip(*map(reach, g)) for g in groups)]
     ends = min(lo for lo, _ in ranges), max(hi for _, hi in ranges)
@@ -356,42 +376,44 @@ def curves_of(runs, metric, cfg):
         p, Y, H = linear_fit(j["C"], j["R"], j["w"], grid, form, local)
         inside, S = (grid >= lo) & (grid <= hi), len(group)
         parts = np.split(np.arange(len(j["C"])), np.cumsum([len(e["C"]) for e in d])[:-1])  # a run's columns of H
-        own = np.array([S * H[:, c] @ (j["R"] - curve(p, j["C"]))[c] for c in parts])  # (S, G), a curve for each seed
-        own -= own.mean(0)
-        noise, folds = np.zeros((K, GRID)), Y + own if by_seed else None
+        # each seed's own curve, as a deviation; a seed that ended early has no weight beyond its end, and no deviation there
+        weight = np.array([H[:, c].sum(1) for c in parts])  # (S, G), sums to 1
+        there = (weight > 0.3 / S) & inside
+        weight = np.where(there, weight, np.nan)
+        own = np.array([H[:, c] @ (j["R"] - curve(p, j["C"]))[c] for c in parts]) / weight
+        own, seeds = own - mean_of(own, 0), there.sum(0)
+        noise, folds = np.zeros((K, GRID)), Y + np.array([mean_of(own[i::F], 0) for i in range(F)]) if by_seed else None
         if P:
-            each = [H[:, c] @ (e["V"] - e["R"][:, None]) for c, e in zip(parts, d)]  # (G, P) a run, deviations of problems
-            noise += draw @ sum(each).T
+            each = np.array([H[:, c] @ (e["V"] - e["R"][:, None]) for c, e in zip(parts, d)])  # (S, G, P), of problems
+            noise += draw @ each.sum(0).T
             if S > 1:  # what problems and seeds hold together is in the problems' part already
-                shared.append([(np.sum((S * np.array(each) - sum(each)) ** 2, (0, 2)) / P ** 2)[None], inside, S - 1])
+                shared.append(np.nansum(((each / weight[:, :, None] - each.sum(0)) / P) ** 2, (0, 2)) * (seeds > 1))
         else:
             sd = np.concatenate([e["sd"] for e in d])
             noise += rng.standard_normal((K, len(sd))) @ (H * sd).T
         if S > 1:
-            spread.append((own * inside, inside, S - 1))
-        elif all(e["V2"] is not None for e in d):
+            spread.append((np.where(there & (seeds > 1), own, 0), np.maximum(seeds - 1, 0)))
+        if not by_seed and all(e["V2"] is not None for e in d):
             folds = np.array([Y + sum(H[:, c] @ (e["V2"][h].mean(1) - e["R"]) for c, e in zip(parts, d)) for h in (0, 1)])
         last = Y if local else curve(p, grid) + smoother(j["C"], j["w"], grid) @ (j["R"] - curve(p, j["C"]))
         best = np.where(inside, Y, np.nan)
         best[inside] = monotone(Y[inside])
         out.append(dict(B_p=name[0], n=name[1], runs=group, p=p, C=j["C"], R=j["R"], Y=best, last=last, inside=inside,
-                        reach=(lo, hi), noise=noise, folds=folds, points=[(e["C"], e["R"]) for e in d]))
+                        reach=(lo, hi), noise=noise, folds=folds, points=[(e["C"], e["R"]) for e in d],
+                        seeds=np.maximum(seeds, 1), split="seeds" if by_seed else "samples"))
     if spread and K:
-        df = sum(nu * inside for _, inside, nu in spread)  # (G,), pooled over cells
-        pool = np.concatenate([own for own, _, _ in spread]) / np.sqrt(np.maximum(df, 1))  # (runs, G)
+        from scipy.special import chdtri
+        df = np.maximum(sum(nu for _, nu in spread), 1)  # (G,), pooled over cells
+        pool = np.concatenate([own for own, _ in spread]) / np.sqrt(df)  # (runs, G)
         total = np.maximum((pool ** 2).sum(0), 1e-12)
-        double = sum(e[0] * inside for e, inside, _ in shared) / np.maximum(df, 1) if shared else 0
-        pool *= np.sqrt(np.clip(1 - double / total, 0, 1))
-        t = np.sqrt(df.max() / rng.chisquare(df.max(), K))  # Student's t
+        pool *= np.sqrt(np.clip(1 - sum(shared) / df / total, 0, 1)) if shared else 1
+        t = np.sqrt(df / chdtri(df, rng.random((K, 1))))  # (K, G), Student's t: one quantile of chi-square along C
         for cell in out:
-            cell["noise"] += t[:, None] * (rng.standard_normal((K, len(pool))) @ pool) / math.sqrt(len(cell["runs"]))
+            cell["noise"] += t * (rng.standard_normal((K, len(pool))) @ pool) / np.sqrt(cell["seeds"])
+    if any(c["folds"] is None for c in out):
+        for c in out:
+            c["folds"] = None
     return grid, form + " + local" * local, held_out, out
-
-
-def stack_folds(cs):
-    """The folds of several curves: (N, F, G), or None where one has none or another number of them."""
-    same = len({None if c["folds"] is None else len(c["folds"]) for c in cs}) == 1
-    return np.array([c["folds"] for c in cs]) if same and cs[0]["folds"] is not None else None
 
 
 def best_of(several):
@@ -402,34 +424,36 @@ def best_of(several):
     out = []
     for n in sorted({c["n"] for c in several}):
         same = [c for c in several if c["n"] == n]
-        Y, folds = np.array([c["Y"] for c in same]), stack_folds(same)
+        Y = np.array([c["Y"] for c in same])
         top, some = np.where(np.isnan(Y), -np.inf, Y).argmax(0), ~np.isnan(Y).all(0)
 
         def pick(a):  # (cells, ..., G) -> (..., G), of the cell on top
             return np.take_along_axis(a, top.reshape(1, *[1] * (a.ndim - 2), -1), 0)[0]
-        out.append(dict(n=n, Y=np.where(some, pick(Y), np.nan), inside=some, folds=None if folds is None else pick(folds),
+        out.append(dict(n=n, Y=np.where(some, pick(Y), np.nan), inside=some, split=same[0]["split"],
                         last=pick(np.array([c["last"] for c in same])), noise=pick(np.array([c["noise"] for c in same])),
                         B_p=np.array([c["B_p"] for c in same])[top], runs=[run for c in same for run in c["runs"]],
                         reach=(min(c["reach"][0] for c in same), max(c["reach"][1] for c in same))))
     return out
 
 
-def honest(Y, folds):
-    """The frontier's reward without the winner's curse: Y (N, G), folds (N, F, G) -> (G,), or None without folds.
+def honest(several):
+    """The frontier's reward without the winner's curse, over cells: (G,), or None where they have no folds.
 
-    On each fold the n is taken that is on top of the mean of the other folds, and scored on this one.
+    On each fold the cell is taken that is on top of the mean of the other folds, and scored on this one.
     """
-    if folds is None or folds.shape[1] < 2:
+    if several[0]["folds"] is None:
         return None
-    folds = np.where(np.isnan(Y)[:, None], np.nan, folds)
-    F = folds.shape[1]
-    others = (F * folds.mean(1, keepdims=True) - folds) / (F - 1)
+    Y = np.array([c["Y"] for c in several])  # (N, G)
+    folds = np.where(np.isnan(Y)[:, None], np.nan, np.array([c["folds"] for c in several]))  # (N, F, G)
+    count = (~np.isnan(folds)).sum(1, keepdims=True)
+    others = (np.nansum(folds, 1, keepdims=True) - folds) / np.where(count > 1, count - 1, np.nan)
     pick = np.where(np.isnan(others), -np.inf, others).argmax(0)  # (F, G)
-    return np.take_along_axis(folds, pick[None], 0)[0].mean(0)
+    fair = mean_of(np.take_along_axis(np.where(np.isnan(others), np.nan, folds), pick[None], 0)[0], 0)
+    return np.where(np.isnan(fair), np.where(np.isnan(Y), -np.inf, Y).max(0), fair)
 
 
-def panel_of(cs, grid, cfg, unit):
-    """One panel of frontier.json: cs, one curve for each n (a cell of curves_of, or best_of cells), on `grid` (G,).
+def panel_of(cs, grid, cfg, unit, several=None):
+    """One panel of frontier.json: cs, one curve for each n, cells of curves_of or best_of `several` cells, on `grid` (G,).
 
     Shapes below: N values of n, G budgets, K draws of the noise. NaN stands where no run of that n reached that budget.
     """
@@ -438,12 +462,11 @@ def panel_of(cs, grid, cfg, unit):
     some = ~np.isnan(Y).all(0)
     grid, Y, noise, x = grid[some], Y[:, some], noise[:, :, some], np.log(grid[some])
     last = np.where(np.isnan(Y), np.nan, np.array([c["last"] for c in cs])[:, some])
-    folds = stack_folds(cs)
-    folds = None if folds is None else folds[:, :, some]
     B_p = np.array([np.broadcast_to(c["B_p"], len(some))[some] for c in cs])  # (N, G)
     on_top, found = switches(x, Y)
     columns, spent = np.arange(len(grid)), {c["n"]: float(np.mean([run["per_rollout"] for run in c["runs"]])) for c in cs}
-    best, fair = Y[on_top, columns], honest(Y, folds)
+    best, fair = Y[on_top, columns], honest(several or cs)
+    fair = None if fair is None else fair[some]
     half = half_width(noise[on_top, :, columns].T) if len(noise[0]) else None
 
     def crossing(a, b, at):  # where the curve of b overtakes that of a: those C at which their difference is not told from 0
@@ -470,7 +493,7 @@ def panel_of(cs, grid, cfg, unit):
         surface = dict(C=grid[pick], ns=[ns[i] for i in full], Y=np.round(Y[np.ix_(full, pick)], 5), left_out=left,
                        noise=np.round(noise[full][:, :, pick].swapaxes(0, 1), 5))
     runs, fair_or_best, near = [run for c in cs for run in c["runs"]], best if fair is None else fair, []
-    for j in range(0, len(grid), 4):
+    for j in sorted({*range(0, len(grid), 4), len(grid) - 1}):
         ok = np.flatnonzero(~np.isnan(Y[:, j]))
         same = told_apart(Y[ok, j], noise[ok, :, j].T)
         near.append(dict(C=grid[j], set=[ns[i] for i, yes in zip(ok, same) if yes]))
@@ -481,9 +504,9 @@ def panel_of(cs, grid, cfg, unit):
         switches=turns, crossings=pairs, near=near, surface=surface,
         envelope=dict(C=grid, n=[ns[i] for i in on_top], B_p=B_p[on_top, columns], reward=fair_or_best, highest=best,
                       lo=None if half is None else fair_or_best - half, hi=None if half is None else fair_or_best + half),
-        curse="not removed: one seed, and fewer than 2k samples for each problem" if fair is None else
-        "removed: n chosen on the other seeds, scored on one" if min(len(c["runs"]) for c in cs) > 1 else
-        "removed: n chosen on half of the samples, scored on the other half",
+        curse="not removed: a cell with one seed, and fewer than 2k samples for each problem" if fair is None else
+        "removed: chosen on the other seeds, scored on one" if cs[0]["split"] == "seeds" else
+        "removed: chosen on half of the samples, scored on the other half",
         last=dict(n=[ns[i] for i in last_top], reward=last[last_top, columns]),
         edge=grid_edge(ns, ns[on_top[-1]], int(B_p[on_top[-1], -1]), grid[-1], cfg))
 
@@ -515,7 +538,8 @@ def add_points(panel, cs, grid, cfg):
     env, biased = panel["envelope"], np.array(biased)[:, np.isin(grid, panel["envelope"]["C"])]
     top = np.nanmax(np.where(np.isnan(biased), -np.inf, biased), 0)
     records = pooled_records(*records_of(runs), cfg["bin"])
-    records |= dict(frontier=top, above=float(np.mean(top[np.isfinite(top)] - np.array(env["reward"])[np.isfinite(top)])))
+    seen = np.isfinite(top)
+    records |= dict(frontier=top, above=float(np.mean((top - env["reward"])[seen])) if seen.any() else None)
     return panel | dict(curves=curves, records=records, base=np.mean(base) if base else None, declines=declining(runs),
                         points=[dict(n=c["n"], seed=run["seed"], C=C, reward=round(R, 5)) for c in cs
                                 for run, (Cs, Rs) in zip(c["runs"], c["points"]) for C, R in zip(Cs.tolist(), Rs.tolist())])
@@ -528,11 +552,10 @@ def predict(cs, grid):
     all their budgets; else on the same runs. Regret is in reward, averaged over targets C evenly spaced in log C, error in
     octaves of n. Cs: the cells of one B_p.
     """
-    S = min(len(c["runs"]) for c in cs)
-    F = S if S > 1 else 1
+    F = len(cs[0]["folds"]) if cs[0]["split"] == "seeds" else 1
     ns, Y = np.log2([c["n"] for c in cs]), np.array([c["Y"] for c in cs])  # (N,), (N, G)
-    test = np.array([c["folds"][:F] for c in cs]) if F > 1 else Y[:, None]  # (N, F, G)
-    test = np.where(np.isnan(Y)[:, None], np.nan, test)
+    test = np.array([c["folds"] for c in cs]) if F > 1 else Y[:, None]  # (N, F, G)
+    test = np.where(np.isnan(test) | np.isnan(Y)[:, None], Y[:, None], test)  # a seed that ended early: the others' curve
     others = (F * test.mean(1, keepdims=True) - test) / (F - 1) if F > 1 else test
     full = np.where(np.isnan(test), -np.inf, others).argmax(0)  # (F, G), the best n by all budgets of the other seeds
     hi = np.nanmax(np.where(np.isnan(Y), np.nan, grid))
@@ -544,7 +567,7 @@ def predict(cs, grid):
         seen = np.full((len(cs), F, len(past)), -np.inf)
         for i, c in enumerate(cs):
             seed = np.repeat(np.arange(len(c["points"])), [len(C) for C, _ in c["points"]])
-            w = np.array([(c["C"] <= cut) & ((F == 1) | (seed != f)) for f in range(F)], float)
+            w = np.array([(c["C"] <= cut) & ((F == 1) | (seed % F != f)) for f in range(F)], float)
             if w.sum(1).min() >= 4 and (c["C"][c["C"] <= cut] > 0).sum() >= 3:
                 p = fit_curve(c["C"], np.tile(c["R"], (F, 1)), w, form=c["p"]["form"])
                 seen[i] = np.where(np.isnan(Y[i, past]), -np.inf, curve(p, grid[past]))
@@ -623,16 +646,21 @@ def declining(runs):
             if fall > 2 * se > 0]
 
 
-def grid_edge(ns, n, B_p, C, cfg):
-    """dict(n, side, add, text) where the best n at the largest budget is the panel's smallest or largest, else None."""
-    if len(ns) < 2 or n not in (ns[0], ns[-1]):
+def grid_edge(values, value, other, C, cfg, axis="n"):
+    """dict(n, side, add, text) where the best n at the largest budget is the panel's smallest or largest, else None.
+
+    values: all n at the B_p `other`; with axis="B_p" all B_p at the n `other`.
+    """
+    if len(values) < 2 or value not in (values[0], values[-1]):
         return None
-    side, more = ("largest", 2 * n) if n == ns[-1] else ("smallest", n // 2)
-    text = f"n = {n} is the {side} of the grid and on top at C = {si(C)}, so n* may lie beyond"
-    if more < 2 or cfg["B_max"] and B_p * more > cfg["B_max"]:
-        why = "no smaller n exists" if more < 2 else "B_max allows no larger n"
-        return dict(n=n, side=side, add=None, text=f"{text}; {why}")
-    return dict(n=n, side=side, add=dict(B_p=B_p, n=more), text=f"{text}; add B_p = {B_p}, n = {more} next")
+    side, more = ("largest", 2 * value) if value == values[-1] else ("smallest", value // 2)
+    out = {axis: value, "side": side, "add": None}
+    text = f"{axis} = {value} is the {side} of the grid and on top at C = {si(C)}, so {axis}* may lie beyond"
+    if more < (2 if axis == "n" else 1) or cfg["B_max"] and other * more > cfg["B_max"]:
+        why = f"B_max allows no larger {axis}" if side == "largest" else f"no smaller {axis} exists"
+        return out | dict(text=f"{text}; {why}")
+    add = dict(B_p=other, n=more) if axis == "n" else dict(B_p=more, n=other)
+    return out | dict(add=add, text=f"{text}; add B_p = {add['B_p']}, n = {add['n']} next")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -652,8 +680,12 @@ def view_fixed_Bp(sweep, cfg):
 
 def view_joint(sweep, cfg):
     """One panel, best over (B_p, n) at each budget, with the pair, B*(C), and the smallest stable B_p (section 4.3)."""
-    panel = panel_of(best_of(sweep["cells"]), sweep["grid"], cfg, cfg["unit"])
+    panel = panel_of(best_of(sweep["cells"]), sweep["grid"], cfg, cfg["unit"], sweep["cells"])
     env = panel["envelope"]
+    B_p, n = int(env["B_p"][-1]), env["n"][-1]
+    edges = [grid_edge(sorted({c["n"] for c in sweep["cells"] if c["B_p"] == B_p}), n, B_p, env["C"][-1], cfg),
+             grid_edge(sorted({c["B_p"] for c in sweep["cells"] if c["n"] == n}), B_p, n, env["C"][-1], cfg, "B_p")]
+    panel["edge"] = next((e for e in edges if e and e["add"]), edges[0] or edges[1])
     pairs = [(int(b), int(n)) for b, n in zip(env["B_p"], env["n"])]
     starts = [0] + [i for i in range(1, len(pairs)) if pairs[i] != pairs[i - 1]]
     runs = [run for c in sweep["cells"] for run in c["runs"]]
@@ -677,21 +709,21 @@ def view_fixed_B(sweep, cfg):
         raise BadInput(f"--view=fixed_B: {cfg['runs']} has no two cells with one B = B_p n, so there is nothing to trade")
     panels = {}
     for B in sizes:
-        cs = best_of([c for c in sweep["cells"] if c["B_p"] * c["n"] <= B])
+        several = [dict(c) for c in sweep["cells"] if c["B_p"] * c["n"] <= B]
         # smaller batches make more updates of a budget; the question ends where the full batches do
         end = max(c["reach"][1] for c in sweep["cells"] if c["B_p"] * c["n"] == B)
-        for c in cs:
+        for c in several:
             c["Y"] = np.where(sweep["grid"] <= end * (1 + 1e-9), c["Y"], np.nan)
             c["reach"] = c["reach"][0], min(c["reach"][1], end)
-        cs = [c for c in cs if not np.isnan(c["Y"]).all()]
-        panel = panel_of(cs, sweep["grid"], cfg, "updates") | dict(B=B)
+        several = [c for c in several if not np.isnan(c["Y"]).all()]
+        panel = panel_of(best_of(several), sweep["grid"], cfg, "updates", several) | dict(B=B)
         if panel["edge"] and panel["edge"]["add"]:  # at a full batch another n is another B_p
             n, text = panel["edge"]["add"]["n"], panel["edge"]["text"].split(";")[0].replace("C =", "M =")
             panel["edge"].update(add=None, text=text)
             if n <= B:
                 panel["edge"].update(add=dict(B_p=B // n, n=n), text=f"{text}; add B_p = {B // n}, n = {n} next")
         panels[f"B={B}"] = panel
-    return dict(panels=panels)
+    return dict(panels=panels, unit="updates", budget=max(p["range"][1] for p in panels.values()))
 
 
 def at_end(cs, grid):
@@ -702,6 +734,8 @@ def at_end(cs, grid):
 
 def view_best_worst(sweep, cfg):
     """The best n at the largest shared budget by metric, avg@k, best@k and worst@k, and B_p (section 4.1, observation 4)."""
+    if sweep["runs"][0]["counts"] is None:
+        raise BadInput(f"--view=best_worst: {cfg['runs']}: needs counts per problem, as evaluations of our trainer have")
     bars = []
     for kind in ("avg", "best", "worst"):
         metric = f"{kind}@{cfg['k']}"
@@ -768,9 +802,9 @@ def view_pass1(sweep, cfg):
     The B_p is the one with most n. A record covers the updates between two evaluations.
     """
     with_passes = [run for run in sweep["runs"] if run["passes"]]
-    if len({run["n"] for run in with_passes}) < 2:
-        raise BadInput(f"--view=pass1: {cfg['runs']}: train_pass records of two values of n are needed, "
-                       f"{len(with_passes)} runs have any")
+    if len(with_passes) < 2:
+        raise BadInput(f"--view=pass1: {cfg['runs']}: needs two runs or more with train_pass records, {len(with_passes)} "
+                       "have any")
     B_p = max({run["B_p"] for run in with_passes}, key=lambda b: len({run["n"] for run in with_passes if run["B_p"] == b}))
     runs = [run for run in with_passes if run["B_p"] == B_p]
     k = int(min(16, max(2, min(np.quantile(r["samples"], 0.1) for run in runs for r in run["passes"][-1:]))))
@@ -784,7 +818,7 @@ def view_pass1(sweep, cfg):
                                 polarisation=polarisation(r["samples"], r["correct"])))
         at = min(moments, key=lambda m: abs(m["C"] - end))
         out.append(dict(run=run["run"], n=run["n"], seed=run["seed"], matched=at, moments=moments))
-    return dict(B_p=B_p, k=k, nM=end / B_p, runs=out)
+    return dict(B_p=B_p, k=k, nM=end / B_p, passes=out)
 
 
 VIEWS = dict(fixed_Bp=view_fixed_Bp, fixed_B=view_fixed_B, joint=view_joint, best_worst=view_best_worst,
@@ -793,21 +827,23 @@ VIEWS = dict(fixed_Bp=view_fixed_Bp, fixed_B=view_fixed_B, joint=view_joint, bes
 
 def view_compare(cfg):
     """The same frontier for several sweeps side by side: --runs="A B:train C:SET C:best@4", each analysed on its own."""
-    entries, runs, dropped = [], [], []
+    entries, sweeps = [], []
     for word in cfg["runs"].split():
         folder, *rest = word.split(":")
-        part, metric = "val", cfg["metric"]
+        part, metric = "", cfg["metric"]
         for r in rest:
             metric, part = (r, part) if "@" in r else (metric, r)
         sweep = analyse(dict(cfg, runs=folder, metric=metric), part)
         B_p = max({c["B_p"] for c in sweep["cells"]}, key=lambda b: (len([c for c in sweep["cells"] if c["B_p"] == b]), -b))
         cs = [c for c in sweep["cells"] if c["B_p"] == B_p]
         panel = add_points(panel_of(cs, sweep["grid"], sweep["cfg"], cfg["unit"]), cs, sweep["grid"], cfg)
-        runs, dropped = runs + sweep["runs"], dropped + sweep["dropped"]
+        sweeps.append(sweep)
         entries.append((f"{word}, B_p={B_p}", panel | dict(metric=sweep["label"], covers=sweep["covers"])))
     if len(entries) < 2:
         raise BadInput(f'--runs={cfg["runs"]}: --view=compare wants two sweeps, with a space between, as in --runs="A B"')
-    return dict(panels=dict(entries)), runs, dropped
+    covers = dict.fromkeys(part for s in sweeps for part in s["covers"].split("; "))
+    return sweeps[0] | {key: [x for s in sweeps for x in s[key]] for key in ("runs", "dropped", "cells")} | dict(
+        label="reward", covers="; ".join(covers)), dict(panels=dict(entries))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -840,7 +876,7 @@ def figure_panels(front, path):
     matplotlib.use("Agg")
     import matplotlib.patheffects as effects
     import matplotlib.pyplot as plt
-    panels, unit = front["panels"], "updates" if front["view"] == "fixed_B" else front["unit"]
+    panels, unit = front["panels"], front["unit"]
     edged = [effects.Stroke(linewidth=6.5, foreground="black"), effects.Normal()]
     cols = min(len(panels), 3)
     rows = -(-len(panels) // cols)
@@ -967,10 +1003,10 @@ def figure_simple(front, path):
     else:
         fig, axes = plt.subplots(1, 4, figsize=(10.7, 4.4), layout="constrained", width_ratios=[1.6, 1, 1, 1])
         title = f"pass@1 of the training problems, $B_p$ = {front['B_p']}, from the rollouts of training"
-        k, colour = front["k"], colours(sorted({r["n"] for r in front["runs"]}))
+        k, colour = front["k"], colours(sorted({r["n"] for r in front["passes"]}))
         wide = 0.8 / k / len(colour)
         for i, n in enumerate(colour):
-            same, style = [r for r in front["runs"] if r["n"] == n], dict(color=colour[n], label=f"n = {n}")
+            same, style = [r for r in front["passes"] if r["n"] == n], dict(color=colour[n], label=f"n = {n}")
             share = np.mean([r["matched"]["share"] for r in same], 0)
             axes[0].bar(np.arange(k + 1) / k + (i - (len(colour) - 1) / 2) * wide, share, width=wide, **style)
             for ax, key in zip(axes[1:], ("zero", "one", "polarisation")):
@@ -995,7 +1031,7 @@ def coverage(runs, cfg):
         return "none (boot=0)"
     text = "90% over validation problems and rollouts"
     if any(run["counts"] is None for run in runs):
-        text = "90% over the binomial noise of the evaluations, which have no counts per problem"
+        text = "90% over the binomial noise of rewards without counts per problem"
     seeds = Counter((run["B_p"], run["n"]) for run in runs).values()
     if any(run["biased"] for run in runs):
         text += "; the source's estimate of this metric is biased, as its log says"
@@ -1037,7 +1073,7 @@ def report_panel(name, panel, front):
           + (f"; not told from it: n = {', '.join(map(str, others))}" if others else ""))
     print(f"  winner's curse {panel['curse']}")
     print(f"  by the last checkpoint, not the best so far: n = {panel['last']['n'][-1]}, {panel['last']['reward'][-1]:.3f}")
-    if "records" in panel:
+    if "records" in panel and panel["records"]["above"] is not None:
         print(f"  curves through record-breaking points alone lie {100 * panel['records']['above']:+.1f} points from this "
               "frontier, on average over log C")
     if panel["edge"]:
@@ -1053,7 +1089,7 @@ def report_panel(name, panel, front):
 def report(front):
     """The analysis as text."""
     print(f"{front['runs']}, {front['view']}: {len(front['runs_used'])} runs used, {len(front['runs_dropped'])} dropped, "
-          f"{front['label']} over {front['unit']}")
+          f"{front['label']} over {front['unit']}" + (", which is C below" if front["unit"] == "updates" else ""))
     for d in front["runs_dropped"]:
         print(f"  dropped {d['run']}: {d['why']}")
     for note in front["notes"]:
@@ -1072,7 +1108,7 @@ def report(front):
         noise = "" if line["by_noise"] is None else f" (noise alone makes up to {100 * line['by_noise']:.1f}, 95%)"
         print(f"  over {line['over']} at {fixed} = {line[fixed]}: spread {100 * line['spread']:.1f} points{noise}, "
               f"C = {si(line['C'])}")
-    for r in front.get("runs", ()) if front["view"] == "pass1" else ():
+    for r in front.get("passes", ()):
         m = r["matched"]
         print(f"  n = {r['n']:<4} seed {r['seed']}: at C = {si(m['C'])} {m['problems']} problems, none of {front['k']} "
               f"right {m['zero']:.3f}, all {m['one']:.3f}, polarisation {m['polarisation']:.3f}")
@@ -1091,10 +1127,11 @@ def scored(runs, metric):
             for run in runs]
 
 
-def analyse(cfg, part="", unit=""):
-    """A sweep's folder -> dict(runs, dropped, grid, form, held_out, cells, cfg, ...): what every view starts from."""
-    part, unit = part or ("train" if cfg["metric"] == "train" else cfg["eval_set"]), unit or cfg["unit"]
-    runs, dropped = read_runs(cfg["runs"], cfg["metric"], unit, part)
+def analyse(cfg, part="", runs=None, dropped=()):
+    """A sweep's folder, or its runs -> dict(runs, dropped, grid, form, cells, cfg, ...), from which every view starts."""
+    part = part or ("train" if cfg["metric"] == "train" else cfg["eval_set"])
+    if runs is None:
+        runs, dropped = read_runs(cfg["runs"], cfg["metric"], cfg["unit"], part)
     grid, form, held_out, found = curves_of(runs, cfg["metric"], cfg)
     head = max((run["config"] for run in runs), key=lambda c: c.get("C", 0))
     head = {key: head.get(key, config[key]) for key in config}
@@ -1106,7 +1143,7 @@ def analyse(cfg, part="", unit=""):
 def written(sweep, view, content, cfg):
     """Write frontier.json and its figure (frontier_VIEW for another view than fixed_Bp), and say what is in them."""
     runs, head = sweep["runs"], sweep["head"]
-    missing = missing_cells(cfg["runs"], runs, sweep["dropped"])
+    missing = [] if view == "compare" else missing_cells(cfg["runs"], runs, sweep["dropped"])
     unfinished = [run["run"] for run in runs if not ended(run)]
     notes = [f"unfinished {name}: used up to its last evaluation" for name in unfinished]
     notes += [f"diverged {run['run']}: used up to C = {si(run['C'][-1])}" for run in runs if run["status"] == "diverged"]
@@ -1114,8 +1151,8 @@ def written(sweep, view, content, cfg):
     most = max(seeds.values())
     notes += [f"B_p={B_p} n={n}: {m} of {most} seeds" for (B_p, n), m in seeds.items() if m < most]
     if any(run["counts"] is None for run in runs):
-        notes.append("no counts per problem: the noise of an evaluation is taken as binomial over its rollouts"
-                     + (f" ({runs[0]['source']})" if runs[0]["source"] else ""))
+        notes.append("no counts per problem: the noise of a reward is taken as binomial over its rollouts, of a training "
+                     "reward over its problems" + (f" ({runs[0]['source']})" if runs[0]["source"] else ""))
     # a run that a larger C continued keeps its first header, so the budget is what was reached, if that is more
     reached = max(run["rollouts"][-1] for run in runs)
     front = {key: cfg[key] for key in ("runs", "metric", "unit", "bin", "boot", "delta")} | dict(
@@ -1140,20 +1177,15 @@ def main(argv):
     cfg = parse(argv, __doc__)
     view = cfg["view"]
     if view == "compare":
-        content, runs, dropped = view_compare(cfg)
+        sweep, content = view_compare(cfg)
         first = cfg["runs"].split()[0].split(":")[0]
-        sweep = analyse(dict(cfg, runs=first))
-        out = cfg["out"] or first
-        covers = "; ".join(dict.fromkeys(part for p in content["panels"].values() for part in p["covers"].split("; ")))
-        sweep |= dict(label="reward", covers=covers, runs=runs, dropped=dropped)
-        written(sweep, view, content, dict(cfg, runs=first, out=out))
-        return
+        return written(sweep, view, content, dict(cfg, runs=first, out=cfg["out"] or first))
     sweep, failed = None, []
     for name in VIEWS if view == "all" else [view]:
+        sweep = now = sweep or analyse(cfg)
         if name == "fixed_B":
-            now = analyse(cfg, unit="updates")
-        else:
-            now = sweep = sweep or analyse(cfg)
+            by_updates = [run | dict(C=run["step"], per_rollout=1 / (run["B_p"] * run["n"])) for run in sweep["runs"]]
+            now = analyse(cfg, runs=by_updates, dropped=sweep["dropped"])
         try:
             written(now, name, VIEWS[name](now, now["cfg"]), cfg)
         except BadInput as e:

@@ -467,18 +467,16 @@ def test_verdicts_on_points_without_a_law(path, verdict, why):
 # The law from the surface
 
 @pytest.mark.parametrize("N", [2, 3, 4, 9])
-def test_the_surface_is_a_cubic_through_four_and_a_least_squares_one_through_nine(N):
-    rng, z = np.random.default_rng(0), np.linspace(3, 11, N)
+def test_the_surface_is_a_natural_spline_through_all_n(N):
+    from scipy.interpolate import CubicSpline
+    rng, z = np.random.default_rng(0), np.arange(3, 3 + 2 * N, 2.0)
     Y = rng.normal(size=(5, N, 6))  # five sets of N curves on 6 budgets
     T = fit.surface_of(Y, z)
-    fine = np.linspace(3, 11, 65)
-    assert T.shape == (5, 6, 65)
+    fine = np.linspace(z[0], z[-1], 16 * (N - 1) + 1)
+    assert T.shape == (5, 6, len(fine)) and T[..., ::16] == pytest.approx(np.swapaxes(Y, 1, 2))
     for i, g in ((0, 0), (4, 5)):
-        want = np.polyval(np.polyfit(z, Y[i, :, g], min(3, N - 1)), fine)
+        want = CubicSpline(z, Y[i, :, g], bc_type="natural")(fine) if N > 2 else np.interp(fine, z, Y[i, :, g])
         assert T[i, g] == pytest.approx(want, abs=1e-8)
-    through = np.abs(T[..., np.searchsorted(fine, z - 1e-9)] - np.swapaxes(Y, 1, 2)).max()
-    # with N = 3 or 4 the middle values may lie between two columns of the fine grid
-    assert through < (1e-8 if N in (2, 3) else 0.1 if N == 4 else 9) and (N < 9 or through > 0.1)
     assert fit.surface_of(Y[0], z) == pytest.approx(T[0])
 
 
@@ -551,7 +549,7 @@ INSIDE = (4.5, 4.75, 5.4, 3.6)  # a law whose start, n = 12, and plateau, 274, l
 
 
 def parabolas(B_p, n, C):
-    """Reward that falls with the squared distance from INSIDE's n*: a cubic in log n follows it without error."""
+    """Reward that falls with the squared distance from INSIDE's n*."""
     return 0.5 - 0.004 * (math.log2(n) - sim.law(C, INSIDE)) ** 2
 
 
@@ -570,7 +568,8 @@ def test_intervals_of_the_law_hold_the_point_and_are_open_where_nothing_is_rejec
         assert (loud[name]["hi"] or math.inf) >= (quiet[name]["hi"] or math.inf), name
         assert lost[name]["lo"] is lost[name]["hi"] is none[name]["lo"] is none[name]["hi"] is None
         assert none[name]["value"] == pytest.approx(quiet[name]["value"])  # the point does not depend on the noise
-    assert quiet["plateau"]["hi"] / quiet["plateau"]["lo"] < 2
+    # above, a later and slower law may take over as the plateau is held higher, so that end can be open
+    assert 100 < quiet["plateau"]["lo"] < 274 and loud["plateau"]["lo"] < quiet["plateau"]["lo"]
     some = fit.law_of_surface(a_surface(parabolas, 0.002), ("plateau",))
     assert some["plateau"] == quiet["plateau"] and some["L"]["lo"] is None
 
@@ -596,7 +595,7 @@ def test_a_law_at_the_end_of_the_grid_is_named():
 
 def test_the_set_that_is_not_told_from_the_best():
     Y, none = np.array([.5, .6, .55]), np.zeros((0, 3))
-    assert fit.told_apart(Y, none).tolist() == [False, True, False]
+    assert fit.told_apart(Y, none).all()  # without draws nothing is told apart
     rng = np.random.default_rng(0)
     assert fit.told_apart(Y, rng.normal(0, 1e-4, (200, 3))).tolist() == [False, True, False]
     assert fit.told_apart(Y, rng.normal(0, 1, (200, 3))).all()
@@ -863,32 +862,35 @@ def test_curves_without_noise_draws():
 def test_choosing_and_scoring_on_one_fold_is_the_winners_curse(F):
     rng = np.random.default_rng(0)
     folds = rng.normal(0, 1, (6, F, 4000))  # 6 equal curves, noise alone
+    def honest(Y):
+        return frontier.honest([dict(Y=y, folds=f) for y, f in zip(Y, folds)])
     Y = folds.mean(1)
-    fair = frontier.honest(Y, folds)
+    fair = honest(Y)
     assert abs(fair.mean()) < 4 / math.sqrt(4000) < 0.5 < Y.max(0).mean()
     # a clear winner keeps its reward
     folds[2] += 50
-    assert frontier.honest(folds.mean(1), folds) == pytest.approx(folds.mean(1)[2])
-    # by a slow loop, with a curve that is not defined somewhere
+    assert honest(folds.mean(1)) == pytest.approx(folds.mean(1)[2])
+    # by a slow loop, with a curve that is not defined somewhere, and a fold that ended early
     folds[2] -= 49.8
     Y = folds.mean(1)
     Y[2, :10] = np.nan
-    fair = frontier.honest(Y, folds)
+    folds[4, 0, 5:15] = np.nan
+    fair = honest(Y)
     for g in range(20):
         got = []
         for f in range(F):
-            others = [np.mean([folds[i, j, g] for j in range(F) if j != f]) if np.isfinite(Y[i, g]) else -math.inf
-                      for i in range(6)]
+            others = [np.nanmean([folds[i, j, g] for j in range(F) if j != f]) if np.isfinite(Y[i, g]) and np.isfinite(folds[i, f, g])
+                      and np.isfinite([folds[i, j, g] for j in range(F) if j != f]).any() else -math.inf for i in range(6)]
             got.append(folds[int(np.argmax(others)), f, g])
         assert fair[g] == pytest.approx(np.mean(got))
-    assert frontier.honest(Y, None) is None and frontier.honest(Y, folds[:, :1]) is None
+    assert frontier.honest([dict(Y=Y[0], folds=None)] * 2) is None
 
 
 def test_best_of_takes_at_each_budget_the_best_B_p():
     rng, nan = np.random.default_rng(0), np.nan
-    def cell(B_p, n, Y, F=2):
+    def cell(B_p, n, Y):
         Y = np.array(Y, float)
-        return dict(B_p=B_p, n=n, Y=Y, last=Y - .01, noise=rng.normal(size=(7, 4)), folds=rng.normal(size=(F, 4)),
+        return dict(B_p=B_p, n=n, Y=Y, last=Y - .01, noise=rng.normal(size=(7, 4)), folds=None, split="samples",
                     inside=~np.isnan(Y), runs=[B_p], reach=(B_p, 10 * B_p))
     a, b, c = cell(8, 4, [.1, .2, .3, nan]), cell(32, 4, [nan, .3, .2, nan]), cell(8, 16, [.5, .5, .5, .5])
     got = frontier.best_of([c, a, b])
@@ -896,10 +898,9 @@ def test_best_of_takes_at_each_budget_the_best_B_p():
     g = got[0]
     assert g["Y"][:3].tolist() == [.1, .3, .3] and np.isnan(g["Y"][3]) and g["B_p"][:3].tolist() == [8, 32, 8]
     for j, source in enumerate((a, b, a)):
-        assert (g["noise"][:, j] == source["noise"][:, j]).all() and (g["folds"][:, j] == source["folds"][:, j]).all()
+        assert (g["noise"][:, j] == source["noise"][:, j]).all()
         assert g["last"][j] == source["last"][j]
     assert g["inside"].tolist() == [True, True, True, False] and g["reach"] == (8, 320) and g["runs"] == [8, 32]
-    assert frontier.best_of([a, cell(32, 4, [0, 0, 0, 0], F=3)])[0]["folds"] is None
 
 
 def test_options_are_the_cells_within_delta_or_not_told_from_the_best():
@@ -1096,7 +1097,8 @@ def test_what_to_run_next_is_about_the_budget_that_was_asked(tmp_path):
     laws = {name: fit.law_of_panel(panel, 0.01) for name, panel in front["panels"].items()}
     asked, own = (fit.prescribe(c, front, laws) for c in (C, 4e6))
     assert own["next"].startswith("add B_p = 32, n = 256")
-    assert asked["near"] == [8, 32] and "seeds" in asked["next"] and "256" not in asked["next"], asked["next"]
+    assert asked["near"] == [8, 32] and "256" not in asked["next"], asked["next"]
+    assert "seeds of n = 8, 32" in asked["next"] or "8, 32 are too close" in asked["next"]
 
 
 def test_the_text_names_switches_missing_and_extrapolation(sweep):
@@ -1155,7 +1157,7 @@ def test_every_view_writes_its_json_and_figure(sweep):
 def test_views_that_have_nothing_to_compare_say_so(tmp_path, capsys):
     simulate(tmp_path, ns=(8, 16), evals=10)
     assert "no two cells with one B" in bad(frontier, f"--runs={tmp_path}", "--view=fixed_B")
-    assert "train_pass records of two values of n" in bad(frontier, f"--runs={tmp_path}", "--view=pass1")
+    assert "two runs or more with train_pass records" in bad(frontier, f"--runs={tmp_path}", "--view=pass1")
     assert "wants two sweeps" in bad(frontier, f"--runs={tmp_path}", "--view=compare")
     frontier.main([f"--runs={tmp_path}", "--view=all", "--boot=40"])  # all: the others are drawn and these named
     said = capsys.readouterr().out
@@ -1188,7 +1190,7 @@ def test_more_seeds_are_pooled_and_the_intervals_say_so(tmp_path):
     panel = front["panels"]["B_p=32"]
     assert "seeds, 3 for each cell" in front["covers"] and panel["curves"][0]["seeds"] == [0, 1, 2]
     assert front["unit"] == "tokens" and panel["range"][1] == pytest.approx(2e8, rel=1e-3)
-    assert panel["curse"] == "removed: n chosen on the other seeds, scored on one"
+    assert panel["curse"] == "removed: chosen on the other seeds, scored on one"
     assert law(tmp_path)["prescriptions"][0]["M"] == 2_000_000 // (32 * panel["envelope"]["n"][-1])  # tokens become rollouts
     start = [p["reward"] for p in panel["points"] if p["C"] == 0]
     assert len(start) == 6 and max(start) < 0.2 < frontier.read_runs(tmp_path, "avg@4", "tokens")[0][0]["reward"][0]
@@ -1281,8 +1283,8 @@ def test_the_training_reward_is_that_of_the_policy_before_the_update(tmp_path):
         # linear in C, so that an average over updates lies on the line too, but for the half update that each comes late
         late = 0.3 * run["n"] * 32 / 2 / 2 ** 17
         assert run["reward"] == pytest.approx(0.2 + 0.3 * run["C"] / 2 ** 17 + 0.01 * (run["n"] == 32) - late, abs=1e-9)
-        assert run["counts"] is None and (run["trials"] >= 32 * run["n"]).all() and (np.diff(run["C"]) > 0).all()
-        assert run["trials"].sum() == 2 ** 17  # every rollout of training once
+        # every problem of training once: its n rollouts share a pass rate, so they count as one
+        assert run["counts"] is None and run["trials"].sum() == 2 ** 17 / run["n"] and (np.diff(run["C"]) > 0).all()
         assert run["C"][0] < 2 ** 17 / 16 < 0.85 * 2 ** 17 < run["C"][-1] < 2 ** 17
     front = analyse(tmp_path, "--metric=train")
     assert front["label"] == "training reward" and "binomial" in front["covers"]
@@ -1480,7 +1482,7 @@ def test_runs_that_cannot_be_compared_are_dropped_with_the_reason(tmp_path):
 @pytest.mark.parametrize("change,why", [
     (dict(correct=[1.5] * 300), "counts"), (dict(correct=[-1] * 300), "counts"), (dict(correct=[True] * 300), "counts"),
     (dict(correct=["1"] * 300), "counts"), (dict(correct=[[1]] * 300), "counts"), (dict(correct=[]), "counts"),
-    (dict(correct=None), "counts|reward|avg"), (dict(correct=7), "counts|reward|avg"),
+    (dict(correct=None), "`correct`"), (dict(correct=7), "`correct`"),
     (dict(correct=[None] * 300), "counts"),
     (dict(samples=None), "counts|samples"), (dict(samples=[4]), "samples"), (dict(samples="4"), "counts|samples"),
     (dict(samples=0), "counts|samples"), (dict(rollouts="many"), "too few evaluations"),
@@ -1572,8 +1574,8 @@ def test_laws_of_the_other_views(sweep, tmp_path):
     got = {}
     for view in ("joint", "fixed_B"):
         fit.main([f"--runs={folder}", f"--view={view}", f"--out={tmp_path}"])
-        got[view] = json.loads((tmp_path / "law.json").read_text())
-        assert (tmp_path / "law.png").stat().st_size > 20_000
+        got[view] = json.loads((tmp_path / f"law_{view}.json").read_text())
+        assert (tmp_path / f"law_{view}.png").stat().st_size > 20_000
         assert all(p["envelope"]["verdict"] in ("law", "flat", "undetermined") for p in got[view]["panels"].values())
     joint = got["joint"]
     own, far = joint["prescriptions"]
@@ -1595,9 +1597,11 @@ def test_other_budgets_of_one_sweep(sweep):
     assert capped["B_p"] * capped["n"] <= 128 and any("capped by B_max" in c for c in capped["caveat"])
     tiny = fit.prescribe(24, front, laws)  # B_p n <= C
     assert tiny["B_p"] * tiny["n"] <= 24 and any("capped by the budget" in c for c in tiny["caveat"])
-    # without predictions the last observed n* stands in
+    # without predictions the law speaks where there is one, else the last observed n* stands in
     mute = {name: dict(p, prediction=dict(rows=[], recommended=None, why="")) for name, p in front["panels"].items()}
-    last = fit.prescribe(8e6, dict(front, panels=mute), laws)
+    assert "the law" in fit.prescribe(8e6, dict(front, panels=mute), laws)["by"]
+    open_ = {name: dict(law, verdict="undetermined") for name, law in laws.items()}
+    last = fit.prescribe(8e6, dict(front, panels=mute), open_)
     assert last["n"] == front["panels"][last["panel"]]["envelope"]["n"][-1] and "last observed" in last["by"]
 
 

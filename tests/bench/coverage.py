@@ -39,7 +39,7 @@ def intervals(name, truth, seeds, sweeps, plateau=None):
         true = np.array([truth(32, c["n"], grid) for c in cells])
         for c, want in zip(cells, true):  # curves, at every budget their runs reached
             ok, half = c["inside"], fit.half_width(c["noise"])
-            inside.append((np.abs(c["last"] - want) <= half)[ok].mean())
+            inside.append((np.abs(c["Y"] - want) <= half)[ok].mean())
             width.append(np.median(2 * half[ok]))
         env = panel["envelope"]
         best = np.where([c["inside"] for c in cells], true, -1).max(0)
