@@ -5,8 +5,8 @@
     python fit_sigmoid.py --points=mine.csv --B_p=32 --C=2e6 # the law through points of your own (columns C, n)
 
 Reads `frontier.json` (frontier.py writes it; `frontier_VIEW.json` for --view=joint or fixed_B) or the CSV. Writes `law.json`
-and `law.png` (`law_VIEW.*`) to `out`, or else beside what it read. Prints a verdict for each panel, how well each rule for n*(C) predicts,
-the law's numbers, and one block for each budget that ends in a command to paste.
+and `law.png` (`law_VIEW.*`) to `out`, or else beside what it read. Prints a verdict for each panel, how well each rule for
+n*(C) predicts, the law's numbers, and one block for each budget that ends in a command to paste.
 
 Curves. Each form is base + amp g(C), where the shape g rises from 0 to 1 and has at most two parameters of its own. For a
 given shape the best base and amp are linear least squares in closed form, so what remains is a search in two dimensions: a
@@ -429,9 +429,10 @@ def verdict_of(surface, delta):
     """law, flat or undetermined, with the evidence: dict(verdict, reason, sets, constant, regret, regret_upper).
 
     law: n* rises. The budgets that all n reached are cut into three parts, evenly in log C. In each the n not told from the
-    best are found; a law is shown where one part's set lies wholly below a later part's, which takes errors of both on the
-    right sides to happen by chance: in at most 3% of planted sweeps without one (tests/bench/coverage.py). flat: one n loses less than `delta` reward against the best n at each budget, in each
-    part on average, at the upper end of a one-sided 95% interval. Both can hold; then it is flat, for that n will do.
+    best are found; a law is shown where one part's set lies wholly below a later part's. By chance that happens in at most
+    3% of planted sweeps without a law (tests/bench/coverage.py). flat: one n loses less than `delta` reward against the best
+    n at each budget, in each part on average, at the upper end of a one-sided 95% interval. Both can hold; then it is flat,
+    for that n will do.
     """
     ns, Y = list(surface["ns"]), np.asarray(surface["Y"], float)
     noise = np.asarray(surface["noise"], float).reshape(-1, *Y.shape)
@@ -767,7 +768,8 @@ def report(p, front, label):
     """A prescription as a block of text that ends in a command to paste."""
     reward = "; no run reached it, so no reward is given" if front["label"] else ""
     if p["reward"] is not None:
-        reward = f"; {front['label']} {p['reward']:.3f}" + (" [{:.3f}, {:.3f}]".format(*p["interval"]) if p["interval"] else "")
+        reward = f"; {front['label']} {p['reward']:.3f}"
+        reward += " [{:.3f}, {:.3f}]".format(*p["interval"]) if p["interval"] else ""
     lines = [f"C = {si(p['C'])} {front['unit']} ({label}{p['status']})",
              f"  B_p = {p['B_p']}, n = {p['n']}, M = {p['M']}, lr = {p['lr']:.3g}, recipe {p['recipe']}{reward}",
              f"  n from {p['by']}" + (f"; B_p: {p['why_B_p']}" if p["why_B_p"] else "")]

@@ -917,8 +917,8 @@ def figure_panels(front, path):
             for ax in (top, low):
                 ax.axvline(s["C"], color="0.25", lw=0.8, ls="--" if s["why"] == "crossing" else ":", zorder=1)
             if s["why"] == "crossing" and panel["envelope"]["lo"] is not None:
-                low.axvspan(s["lo"] or env["C"][0], s["hi"] or env["C"][-1], color="0.4", alpha=0.10, lw=0,
-                            label="90% interval of a switch")
+                low.axvspan(s["lo"] or env["C"][0], s["hi"] or env["C"][-1], color="0.4", alpha=0.07, lw=0,
+                            zorder=0, label="90% interval of a switch")
         marks = panel["switches"] if "segments" not in panel else panel["segments"][1:]
         for i, s in enumerate(marks):
             text = f"{s['from']}→{s['to']} at {si(s['C'])}" if "from" in s else f"({s['B_p']}, {s['n']})"
@@ -935,7 +935,7 @@ def figure_panels(front, path):
         top.set_title(wrap(title, 100 // cols), fontsize=10)
         top.tick_params(labelbottom=False)
 
-        low.plot(*zip(*[(a["C"], n) for a in panel["near"] for n in a["set"]]), "s", color="0.8", ms=5, zorder=1,
+        low.plot(*zip(*[(a["C"], n) for a in panel["near"] for n in a["set"]]), "s", color="0.62", ms=5, zorder=1,
                  label="n not told from the best")
         low.step(env["C"], env["n"], where="post", color="black", lw=2.2, label="envelope: n on top", zorder=3)
         if "records" in panel:
@@ -1016,6 +1016,10 @@ def figure_simple(front, path):
                     title=f"at n M = {si(front['nM'])}")
         for ax, name in zip(axes[1:], (f"share with 0 of {k} right", f"share with {k} of {k} right", "polarisation")):
             ax.set(xscale="log", xlabel="rollouts C", title=name)
+            budget_ticks(ax, *ax.get_xlim())
+            ax.minorticks_off()
+        for ax in axes:
+            ax.title.set_fontsize(10)
     named = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels())}
     if view != "sensitivity":
         fig.legend(named.values(), named.keys(), loc="outside lower center", fontsize=9, ncols=min(6, len(named)))

@@ -3,9 +3,9 @@
     from simulate import simulate, truth
     simulate("runs/fake", ns=(4, 8, 16), seeds=(0, 1))   # then: python frontier.py --runs=runs/fake
 
-Validation problems have difficulties of their own, shared by all runs; each evaluation draws its rollouts anew. `run_sd` moves
-a run's whole curve, `drift` lets it wander, `inter` gives each problem a liking for some n: the noises that the analysis must
-take apart. Families of curves: `truth` (below), `paper` and `constant` whose n*(C) is exactly known.
+Validation problems have difficulties of their own, shared by all runs; each evaluation draws its rollouts anew. `run_sd`
+moves a run's whole curve, `drift` lets it wander, `inter` gives each problem a liking for some n: the noises that the analysis
+must take apart. Families of curves: `truth` (below), `paper` and `constant` whose n*(C) is exactly known.
 """
 import gzip
 import math
@@ -52,14 +52,14 @@ def constant(best=32, size=1.0):
 
 
 def sigmoids(B_p, n, C):
-    """Curves of a form that the fit has, sigmoids in log C, with a higher plateau and a later rise for larger n up to 512."""
+    """Curves of a form that the fit has, sigmoids in log C: a higher plateau and a later rise for larger n, up to 512."""
     z = math.log2(n)
     top = 0.60 + 0.105 * (z - 3) / 6 * (2 - (z - 3) / 6)
     return 0.44 + (top - 0.44) / (1 + np.exp(-2.6 * (np.log10(np.maximum(C, 1)) - 5.25 - 0.11 * (z - 3))))
 
 
 def crossing(truth, B_p, a, b, lo=1e3, hi=1e8, near=None):
-    """The C where truth(b) overtakes truth(a), by brute force: the first, or the one nearest to `near`; None if there is none."""
+    """The C where truth(b) overtakes truth(a), by brute force: the first, or that nearest to `near`; None without one."""
     C = np.geomspace(lo, hi, 20_001)
     ahead = truth(B_p, b, C) - truth(B_p, a, C)
     at = C[np.flatnonzero((ahead[:-1] <= 0) & (ahead[1:] > 0))]
@@ -80,7 +80,7 @@ def pass_rates(reward, difficulty, inter=0.0):
 
 
 def draw_run(rng, truth, B_p, n, C, evals, difficulty, samples=4, run_sd=0.0, drift=0.0, inter=0.0, liking=0.0):
-    """One run: (updates at its evaluations (E,), counts (E, P)). difficulty, liking (P,): of the problems, and for this n."""
+    """One run: (updates at its evaluations (E,), counts (E, P)). difficulty, liking (P,): of a problem, and for this n."""
     B = B_p * n
     # as the trainer does: at the first whole update that reaches a multiple of eval_every, and at the end
     at = np.unique(np.minimum(np.ceil(np.arange(evals + 1) * (C // evals) / B), C // B)).astype(int)
@@ -103,9 +103,10 @@ def sweep(draw, truth, ns=(8, 32, 128, 512, 2048), B_p=32, seeds=3, C=4_000_000,
         liking = rng.standard_normal(P) * inter
         for seed in range(seeds):
             at, counts = draw_run(rng, truth, B_p, n, C, evals, difficulty, samples, run_sd, drift, inter, liking)
-            runs.append(dict(run=f"n{n}_seed{seed}", config=dict(eval_every=C // evals, C=C), B_p=B_p, n=n, seed=seed, samples=samples,
-                             C=at * B_p * n * 1.0, rollouts=at * B_p * n * 1.0, step=at * 1.0, counts=counts.astype(np.uint8),
-                             reward=counts.mean(1) / samples, trials=None, status="budget", biased=False, passes=[], source="",
+            spent = at * B_p * n * 1.0
+            runs.append(dict(run=f"n{n}_seed{seed}", config=dict(eval_every=C // evals, C=C), B_p=B_p, n=n, seed=seed, C=spent,
+                             rollouts=spent, step=at * 1.0, counts=counts.astype(np.uint8), samples=samples, trials=None,
+                             reward=counts.mean(1) / samples, status="budget", biased=False, passes=[], source="",
                              per_rollout=1.0))
     return runs
 
@@ -134,7 +135,8 @@ def simulate(folder, ns=(4, 8, 16, 32, 64), B_ps=(32,), seeds=(0,), C=2_000_000,
                     for m, c in zip(at.tolist(), correct):
                         if m:
                             append(file, dict(type="step", step=m, rollouts=m * d["B"], tokens=100 * m * d["B"], loss=0.0,
-                                              reward=c.mean() / samples, gen_s=2.0 * (m - before), train_s=1.6 * (m - before)))
+                                              reward=c.mean() / samples, gen_s=2.0 * (m - before),
+                                              train_s=1.6 * (m - before)))
                         before = m
                         append(file, {"type": "eval", "step": m, "rollouts": m * d["B"], "tokens": 100 * m * d["B"],
                                       "set": "val", "k": 4, "avg@4": c.mean() / samples, "samples": samples,

@@ -3,10 +3,10 @@
     python tests/bench/coverage.py            # 200 sweeps a row, a quarter of an hour
     python tests/bench/coverage.py 50         # fewer sweeps
 
-Curves like the paper's Easy at B_p = 32: avg@4 on 300 problems with 4 samples, n = 8, 32, 128, 512, 2048, 4 million rollouts,
-100 evaluations. `paper` has a family of curves that no fitted form has, and n*(C) is exactly the paper's law (plateau 451);
-`sigmoids` has the fitted form. Noise: problems and rollouts, a shift of each run of 0.6 points, a drift of 0.4, and each problem's
-own liking for some n. 90% intervals should cover 85 to 97%. Each row names what it counts.
+Curves like the paper's Easy at B_p = 32: avg@4 on 300 problems with 4 samples, n = 8, 32, 128, 512, 2048, 4 million
+rollouts, 100 evaluations. `paper` has a family of curves that no fitted form has, and n*(C) is exactly the paper's law
+(plateau 451); `sigmoids` has the fitted form. Noise: problems and rollouts, a shift of each run of 0.6 points, a drift of 0.4,
+and each problem's own liking for some n. 90% intervals should cover 85 to 97%.
 """
 import sys
 from pathlib import Path
@@ -69,13 +69,13 @@ def intervals(name, truth, seeds, sweeps, plateau=None):
             found.append(p["lo"] is not None and p["hi"] is not None)
     print(f"{name}, {seeds} seeds, {sweeps} sweeps ({', '.join(f'{form} in {m}' for form, m in forms.items())})")
     print(f"  curves     cover {100 * np.mean(inside):5.1f}%   median width {100 * np.median(width):.1f} points")
-    print(f"  switches   cover {100 * np.mean(switch):5.1f}%   median width {np.median(wide):.2f} decades of C where closed ({100 * np.mean(closed):.0f}% "
-          f"of {len(switch)})   standardised error: mean {np.mean(error):+.2f}, spread {np.std(error):.2f}")
+    print(f"  switches   cover {100 * np.mean(switch):5.1f}%   median width {np.median(wide):.2f} decades of C where closed "
+          f"({100 * np.mean(closed):.0f}% of {len(switch)})   standardised error: mean {np.mean(error):+.2f}, spread {np.std(error):.2f}")
     if plat:
-        print(f"  plateau    cover {100 * np.mean(plat):5.1f}%   median width {np.median(plat_wide):.1f} octaves of n, open ends at the grid's "
-              f"(closed in {100 * np.mean(found):.0f}%)")
-    print(f"  frontier   bias {100 * np.mean(bias):+.2f} points, highest curve {100 * np.mean(plain):+.2f}, record-breaking points "
-          f"{100 * np.mean(paper_way):+.2f}", flush=True)
+        print(f"  plateau    cover {100 * np.mean(plat):5.1f}%   median width {np.median(plat_wide):.1f} octaves of n, open ends at "
+              f"the grid's (closed in {100 * np.mean(found):.0f}%)")
+    print(f"  frontier   bias {100 * np.mean(bias):+.2f} points, highest curve {100 * np.mean(plain):+.2f}, record-breaking "
+          f"points {100 * np.mean(paper_way):+.2f}", flush=True)
 
 
 def verdicts(name, truth, seeds, sweeps, **kind):
@@ -83,7 +83,8 @@ def verdicts(name, truth, seeds, sweeps, **kind):
     for draw in range(sweeps):
         panel = one(10_000 + draw, truth, seeds=seeds, **kind)[0]
         said[fit.verdict_of(panel["surface"], CFG["delta"])["verdict"]] += 1
-    print(f"  {name:44} {seeds} seeds: " + ", ".join(f"{key} {100 * m / sweeps:5.1f}%" for key, m in said.items()), flush=True)
+    shares = ", ".join(f"{key} {100 * m / sweeps:5.1f}%" for key, m in said.items())
+    print(f"  {name:44} {seeds} seeds: {shares}", flush=True)
 
 
 if __name__ == "__main__":
