@@ -4,8 +4,8 @@
     simulate("runs/fake", ns=(4, 8, 16), seeds=(0, 1))   # then: python frontier.py --runs=runs/fake
 
 Validation problems have difficulties of their own, shared by all runs; each evaluation draws its rollouts anew. `run_sd`
-moves a run's whole curve, `drift` lets it wander, `inter` gives each problem a liking for some n: the noises that the analysis
-must take apart. Families of curves: `truth` (below), `paper` and `constant` whose n*(C) is exactly known.
+moves a run's whole curve, `drift` lets it wander, `inter` gives each problem a liking for some n: the noises that the
+analysis must take apart. Families of curves: `truth` (below), `paper` and `constant` whose n*(C) is exactly known.
 """
 import gzip
 import math
@@ -104,8 +104,8 @@ def sweep(draw, truth, ns=(8, 32, 128, 512, 2048), B_p=32, seeds=3, C=4_000_000,
         for seed in range(seeds):
             at, counts = draw_run(rng, truth, B_p, n, C, evals, difficulty, samples, run_sd, drift, inter, liking)
             spent = at * B_p * n * 1.0
-            runs.append(dict(run=f"n{n}_seed{seed}", config=dict(eval_every=C // evals, C=C), B_p=B_p, n=n, seed=seed, C=spent,
-                             rollouts=spent, step=at * 1.0, counts=counts.astype(np.uint8), samples=samples, trials=None,
+            runs.append(dict(run=f"n{n}_seed{seed}", config=dict(eval_every=C // evals, C=C), B_p=B_p, n=n, seed=seed,
+                             C=spent, rollouts=spent, step=at * 1.0, counts=counts.astype(np.uint8), samples=samples, trials=None,
                              reward=counts.mean(1) / samples, status="budget", biased=False, passes=[], source="",
                              per_rollout=1.0))
     return runs

@@ -1,12 +1,12 @@
 """Does the analysis keep its promises? Intervals, bias and verdicts over many simulated sweeps whose truth is planted.
 
-    python tests/bench/coverage.py            # 200 sweeps a row, a quarter of an hour
+    python tests/bench/coverage.py            # 200 sweeps a row, half an hour
     python tests/bench/coverage.py 50         # fewer sweeps
 
 Curves like the paper's Easy at B_p = 32: avg@4 on 300 problems with 4 samples, n = 8, 32, 128, 512, 2048, 4 million
 rollouts, 100 evaluations. `paper` has a family of curves that no fitted form has, and n*(C) is exactly the paper's law
-(plateau 451); `sigmoids` has the fitted form. Noise: problems and rollouts, a shift of each run of 0.6 points, a drift of 0.4,
-and each problem's own liking for some n. 90% intervals should cover 85 to 97%.
+(plateau 451); `sigmoids` has the fitted form. Noise: problems and rollouts, a shift of each run of 0.6 points, a drift of
+0.4, and each problem's own liking for some n. 90% intervals should cover 85 to 97%.
 """
 import sys
 from pathlib import Path
@@ -70,10 +70,11 @@ def intervals(name, truth, seeds, sweeps, plateau=None):
     print(f"{name}, {seeds} seeds, {sweeps} sweeps ({', '.join(f'{form} in {m}' for form, m in forms.items())})")
     print(f"  curves     cover {100 * np.mean(inside):5.1f}%   median width {100 * np.median(width):.1f} points")
     print(f"  switches   cover {100 * np.mean(switch):5.1f}%   median width {np.median(wide):.2f} decades of C where closed "
-          f"({100 * np.mean(closed):.0f}% of {len(switch)})   standardised error: mean {np.mean(error):+.2f}, spread {np.std(error):.2f}")
+          f"({100 * np.mean(closed):.0f}% of {len(switch)})   standardised error: mean {np.mean(error):+.2f}, "
+          f"spread {np.std(error):.2f}")
     if plat:
-        print(f"  plateau    cover {100 * np.mean(plat):5.1f}%   median width {np.median(plat_wide):.1f} octaves of n, open ends at "
-              f"the grid's (closed in {100 * np.mean(found):.0f}%)")
+        print(f"  plateau    cover {100 * np.mean(plat):5.1f}%   median width {np.median(plat_wide):.1f} octaves of n, "
+              f"open ends at the grid's (closed in {100 * np.mean(found):.0f}%)")
     print(f"  frontier   bias {100 * np.mean(bias):+.2f} points, highest curve {100 * np.mean(plain):+.2f}, record-breaking "
           f"points {100 * np.mean(paper_way):+.2f}", flush=True)
 

@@ -1,6 +1,6 @@
 """What all views with their intervals cost: seconds, memory, and growth with the number of evaluations.
 
-    python tests/bench/views.py     # 60 runs x 2,000 evaluations x 300 problems, and x 500; 3 minutes, half of it writing logs
+    python tests/bench/views.py     # 60 runs x 2,000 evaluations x 300 problems, and x 500; 3 minutes
 
 Prints seconds and peak memory of `frontier.py --view=all` and `fit_sigmoid.py` for both sizes, and the ratio of their times
 over the ratio of their evaluations: below 1 is less than linear growth.
