@@ -430,7 +430,7 @@ def verdict_of(surface, delta):
 
     law: n* rises. The budgets that all n reached are cut into three parts, evenly in log C. In each the n not told from the
     best are found; a law is shown where one part's set lies wholly below a later part's. By chance that happens in at most
-    3% of planted sweeps without a law (tests/bench/coverage.py). flat: one n loses less than `delta` reward against the best
+    1% of planted sweeps without a law (tests/bench/coverage.py). flat: one n loses less than `delta` reward against the best
     n at each budget, in each part on average, at the upper end of a one-sided 95% interval. Both can hold; then it is flat,
     for that n will do.
     """

@@ -105,9 +105,9 @@ def sweep(draw, truth, ns=(8, 32, 128, 512, 2048), B_p=32, seeds=3, C=4_000_000,
             at, counts = draw_run(rng, truth, B_p, n, C, evals, difficulty, samples, run_sd, drift, inter, liking)
             spent = at * B_p * n * 1.0
             runs.append(dict(run=f"n{n}_seed{seed}", config=dict(eval_every=C // evals, C=C), B_p=B_p, n=n, seed=seed,
-                             C=spent, rollouts=spent, step=at * 1.0, counts=counts.astype(np.uint8), samples=samples, trials=None,
-                             reward=counts.mean(1) / samples, status="budget", biased=False, passes=[], source="",
-                             per_rollout=1.0))
+                             C=spent, rollouts=spent, step=at * 1.0, counts=counts.astype(np.uint8), samples=samples,
+                             reward=counts.mean(1) / samples, trials=None, status="budget", biased=False, passes=[],
+                             source="", per_rollout=1.0))
     return runs
 
 
