@@ -330,7 +330,7 @@ def evaluations(run, metric, halves=None):
 
     def mean(a):
         return np.add.reduceat(a, start, axis=0, dtype=float) / m.reshape(-1, *[1] * (a.ndim - 1))
-    out = dict(C=mean(C), w=1 / (1 / m + 1 / 10), V=None, V2=None, sd=None, start=start)
+    out = dict(C=mean(C), w=1 / (1 / m + 1 / 10), V=None, V2=None, sd=None)
     if run["counts"] is None:
         R = mean(run["reward"])
         return out | dict(R=R, sd=np.sqrt(np.maximum(R * (1 - R), 1e-4) / mean(run["trials"]) / m))
@@ -492,7 +492,7 @@ def panel_of(cs, grid, cfg, unit, several=None):
         pick = both[np.unique(np.linspace(0, len(both) - 1, 31).round().astype(int))]
         surface = dict(C=grid[pick], ns=[ns[i] for i in full], Y=np.round(Y[np.ix_(full, pick)], 5), left_out=left,
                        noise=np.round(noise[full][:, :, pick].swapaxes(0, 1), 5))
-    runs, fair_or_best, near = [run for c in cs for run in c["runs"]], best if fair is None else fair, []
+    runs, shown, near = [run for c in cs for run in c["runs"]], best if fair is None else fair, []
     for j in sorted({*range(0, len(grid), 4), len(grid) - 1}):
         ok = np.flatnonzero(~np.isnan(Y[:, j]))
         same = told_apart(Y[ok, j], noise[ok, :, j].T)
@@ -502,8 +502,8 @@ def panel_of(cs, grid, cfg, unit, several=None):
         ns=ns, range=[grid[0], grid[-1]], runs_used=[r["run"] for r in runs], seeds=sorted({r["seed"] for r in runs}),
         B_p=int(B_p[0, 0]) if (B_p == B_p[0, 0]).all() else None, per_rollout=spent,
         switches=turns, crossings=pairs, near=near, surface=surface,
-        envelope=dict(C=grid, n=[ns[i] for i in on_top], B_p=B_p[on_top, columns], reward=fair_or_best, highest=best,
-                      lo=None if half is None else fair_or_best - half, hi=None if half is None else fair_or_best + half),
+        envelope=dict(C=grid, n=[ns[i] for i in on_top], B_p=B_p[on_top, columns], reward=shown, highest=best,
+                      lo=None if half is None else shown - half, hi=None if half is None else shown + half),
         curse="not removed: a cell with one seed, and fewer than 2k samples for each problem" if fair is None else
         "removed: chosen on the other seeds, scored on one" if cs[0]["split"] == "seeds" else
         "removed: chosen on half of the samples, scored on the other half",
@@ -601,7 +601,12 @@ def predict(cs, grid):
                 judged="on a seed that the rule did not see" if F > 1 else "on the same runs, one seed")
 
 
-def options(all_cells, grid, cfg, unit):
+def values_at(cs, j):
+    """Curves at one budget, index j of the grid: Y (N,) and their noise (K, N)."""
+    return np.array([c["Y"][j] for c in cs]), np.array([c["noise"][:, j] for c in cs]).T
+
+
+def options(all_cells, grid, cfg):
     """A practitioner's table: at the largest budget and 1/2, 1/4, 1/8 of it, every (B_p, n) that is within delta of the
     best or not told from it: a list of dict(C, rows), a row with B_p, n, M, lr, reward, gap to the best and its half width.
     """
@@ -611,7 +616,7 @@ def options(all_cells, grid, cfg, unit):
         here = [c for c in all_cells if not np.isnan(c["Y"][j])]
         if not here or C < grid[0]:
             continue
-        Y, noise = np.array([c["Y"][j] for c in here]), np.array([c["noise"][:, j] for c in here]).T
+        Y, noise = values_at(here, j)
         same, top = told_apart(Y, noise), int(Y.argmax())
         rows = []
         for i, c in enumerate(here):
@@ -744,7 +749,7 @@ def view_best_worst(sweep, cfg):
             cs = [c for c in found if c["B_p"] == B_p]
             j = at_end(cs, grid)
             if j is not None:
-                Y, noise = np.array([c["Y"][j] for c in cs]), np.array([c["noise"][:, j] for c in cs]).T
+                Y, noise = values_at(cs, j)
                 bars.append(dict(metric=metric, B_p=B_p, C=grid[j], n=cs[int(Y.argmax())]["n"], reward=Y.max(),
                                  ns=[c["n"] for c in cs], rewards=Y,
                                  near=[c["n"] for c, ok in zip(cs, told_apart(Y, noise)) if ok]))
@@ -764,7 +769,7 @@ def view_sensitivity(sweep, cfg):
             cs = sorted((c for c in sweep["cells"] if c[fixed] == value), key=lambda c: c[over])
             j = at_end(cs, grid)
             if len(cs) > 1 and j is not None:
-                Y, noise = np.array([c["Y"][j] for c in cs]), np.array([c["noise"][:, j] for c in cs]).T
+                Y, noise = values_at(cs, j)
                 half = half_width(noise) if len(noise) else np.full(len(cs), np.nan)
                 lines.append({"over": over, fixed: value, "C": grid[j], "x": [c[over] for c in cs], "reward": Y,
                               "half": half} | spread(Y, noise))
@@ -1163,7 +1168,7 @@ def written(sweep, view, content, cfg):
         view=view, label=sweep["label"], config=head,
         budget=max(head["C"], reached) if cfg["unit"] == "rollouts" else sweep["grid"][-1], covers=sweep["covers"],
         missing=missing, notes=notes, runs_dropped=sweep["dropped"], runs_unfinished=unfinished,
-        options=options(sweep["cells"], sweep["grid"], sweep["cfg"], cfg["unit"]) if view in ("fixed_Bp", "joint") else [],
+        options=options(sweep["cells"], sweep["grid"], sweep["cfg"]) if view in ("fixed_Bp", "joint") else [],
         runs_used=[{key: run[key] for key in ("run", "B_p", "n", "seed", "status")}
                    | dict(evals=len(run["C"]), C=run["C"][-1]) | gain(run, cfg["metric"]) for run in runs])
     if view == "pass1":

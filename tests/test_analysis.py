@@ -907,7 +907,7 @@ def test_best_of_takes_at_each_budget_the_best_B_p():
 def test_options_are_the_cells_within_delta_or_not_told_from_the_best():
     runs = sim.sweep(1, sim.paper(2), ns=(8, 32, 128, 512, 2048), seeds=2, evals=30)
     grid, cells = curves(runs)
-    table = frontier.options(cells, grid, dict(CFG, delta=0.02), "rollouts")
+    table = frontier.options(cells, grid, dict(CFG, delta=0.02))
     assert [o["C"] / grid[-1] for o in table] == pytest.approx([1, .5, .25, .125], rel=0.05)
     for o in table:
         j = int(np.abs(grid - o["C"]).argmin())
