@@ -319,6 +319,7 @@ def evaluations(run, metric, halves=None):
     V: the metric of each problem; w: the weight of a bin of m evaluations, 1 / (1/m + 1/10), since a run drifts and those
     of one bin err together; sd: the binomial error of R, where there are no counts. halves: a generator that splits the
     samples of each problem at random into two halves; then V2 (2, E, P) is the metric of each, None where k is too large.
+    start (E,): the first evaluation of each bin.
     """
     C, seen = run["C"], run["C"] > 0
     x = np.log(np.where(seen, C, 1))
@@ -330,7 +331,7 @@ def evaluations(run, metric, halves=None):
 
     def mean(a):
         return np.add.reduceat(a, start, axis=0, dtype=float) / m.reshape(-1, *[1] * (a.ndim - 1))
-    out = dict(C=mean(C), w=1 / (1 / m + 1 / 10), V=None, V2=None, sd=None)
+    out = dict(C=mean(C), w=1 / (1 / m + 1 / 10), V=None, V2=None, sd=None, start=start)
     if run["counts"] is None:
         R = mean(run["reward"])
         return out | dict(R=R, sd=np.sqrt(np.maximum(R * (1 - R), 1e-4) / mean(run["trials"]) / m))
