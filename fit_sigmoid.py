@@ -292,6 +292,16 @@ def law_of_points(C, log2_n, n=None):
 # ---------------------------------------------------------------------------------------------------------------------
 # The law from the surface R(log n, log C)
 
+def arrays_of(surface, C=None):
+    """A panel's surface as arrays: Y (N, G), noise (K, N, G); with C those of the nearest budget alone, (N,) and (K, N)."""
+    Y = np.asarray(surface["Y"], float)
+    noise = np.asarray(surface["noise"], float).reshape(-1, *Y.shape)  # no draws are an empty list in JSON
+    if C is None:
+        return Y, noise
+    j = int(np.abs(np.log(np.array(surface["C"]) / C)).argmin())
+    return Y[:, j], noise[:, :, j]
+
+
 def surface_of(Y, z):
     """Curves Y (..., N, G) of the n with z = log2 n (N,) -> (..., G, Z), reward on a grid of log2 n, 8 steps an octave.
 
@@ -378,8 +388,7 @@ def law_of_surface(surface, intervals=NUMBERS):
     the budgets, is rejected; `flag` names a value at its bound.
     """
     x, z = np.log10(surface["C"]), np.log2(surface["ns"])
-    Y = np.asarray(surface["Y"], float)
-    noise = np.asarray(surface["noise"], float).reshape(-1, *Y.shape)  # no draws are an empty list in JSON
+    Y, noise = arrays_of(surface)
     T, wiggle = surface_of(Y, z), surface_of(noise, z)
     slope, wiggle = np.gradient(T, 1 / 8, axis=-1), np.gradient(wiggle, 1 / 8, axis=-1) if len(noise) else None
     best = best_law(T, z, x)[:, 0]
@@ -434,8 +443,7 @@ def verdict_of(surface, delta):
     n at each budget, in each part on average, at the upper end of a one-sided 95% interval. Both can hold; then it is flat,
     for that n will do.
     """
-    ns, Y = list(surface["ns"]), np.asarray(surface["Y"], float)
-    noise = np.asarray(surface["noise"], float).reshape(-1, *Y.shape)
+    ns, (Y, noise) = list(surface["ns"]), arrays_of(surface)
     parts = np.array_split(np.arange(Y.shape[1]), 3)
     sets = [[n for n, ok in zip(ns, told_apart(Y[:, g].mean(1), noise[:, :, g].mean(2))) if ok] for g in parts]
     def worst(Y):  # (..., N, G) -> (..., N), the part where a constant n loses most
@@ -645,18 +653,17 @@ def prescribe(C, front, laws):
     derived, surface = derive(run), panel.get("surface")
     regret = None
     if observed and own and surface and surface["noise"] and n in surface["ns"]:
-        j = int(np.abs(np.log(np.array(surface["C"]) / C)).argmin())
-        Y = np.array(surface["Y"])[:, j] + np.array(surface["noise"])[:, :, j]  # (K, N)
-        regret = float(np.percentile(Y.max(1) - Y[:, surface["ns"].index(n)], 95))
+        drawn = sum(arrays_of(surface, C))  # (K, N)
+        regret = float(np.percentile(drawn.max(1) - drawn[:, surface["ns"].index(n)], 95))
     interval = [at_budget(C, panel, end) for end in ("lo", "hi")]
-    further = what_next(C, panel, near[-1] if near else (), n, front) if own else None
+    further = what_next(C, panel, near[-1] if near else (), n) if own else None
     return dict(C=C, B_p=B_p, n=n, M=derived["M"], lr=derived["lr"], recipe=cfg["recipe"], panel=name, why_B_p=why, by=by,
                 status="observed" if observed else "extrapolated", caveat=caveat, near=near[-1] if near else None,
                 reward=at_budget(C, panel, "reward"), interval=None if interval[0] is None else interval, regret=regret,
                 expected=expected, next=further, command=command(run))
 
 
-def what_next(C, panel, near, n, front):
+def what_next(C, panel, near, n):
     """Runs that would make the answer surer, as text: the cell beyond the grid's edge, else seeds of what is close."""
     if panel.get("edge") and panel["edge"]["add"] and C >= 0.99 * panel["envelope"]["C"][-1]:
         return "add B_p = {B_p}, n = {n}: the best is at the grid's edge".format(**panel["edge"]["add"])
@@ -667,9 +674,7 @@ def what_next(C, panel, near, n, front):
     names = ", ".join(map(str, sorted({n, *others})))
     if S == 1:
         return f"a second and third seed of n = {names}: with one, the variation from run to run is not known"
-    j = int(np.abs(np.log(np.array(surface["C"]) / C)).argmin())
-    Y, noise = np.array(surface["Y"])[:, j], np.array(surface["noise"])[:, :, j]
-    mine = surface["ns"].index(n)
+    (Y, noise), mine = arrays_of(surface, C), surface["ns"].index(n)
     gap = {m: Y[mine] - Y[i] for i, m in enumerate(surface["ns"]) if m in others}
     far = max(gap, key=gap.get)
     half = float(half_width(noise[:, mine] - noise[:, surface["ns"].index(far)]))
@@ -677,7 +682,6 @@ def what_next(C, panel, near, n, front):
     if more >= 100:
         return f"nothing cheap: n = {names} are too close to tell apart"
     return f"more seeds of n = {names} (about {more} in all to tell n = {far} from n = {n})"
-
 
 
 # ---------------------------------------------------------------------------------------------------------------------

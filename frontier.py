@@ -745,7 +745,7 @@ def view_best_worst(sweep, cfg):
     bars = []
     for kind in ("avg", "best", "worst"):
         metric = f"{kind}@{cfg['k']}"
-        grid, _, _, found = curves_of(scored(sweep["runs"], metric), metric, cfg)
+        grid, _, _, found = curves_of(sweep["runs"], metric, cfg)
         for B_p in sorted({c["B_p"] for c in found}):
             cs = [c for c in found if c["B_p"] == B_p]
             j = at_end(cs, grid)
@@ -1129,12 +1129,6 @@ def report(front):
             print(f"  {r['B_p']:>5} {r['n']:>5} {r['M']:>7} {r['lr']:>9.3g}  {r['reward']:.3f}  {r['gap']:.3f}"
                   + ("" if r["half"] is None else f" +- {r['half']:.3f}") + (", told from it" if r["told"] else ""))
     print(f"\nintervals: {front['covers']}")
-
-
-def scored(runs, metric):
-    """The runs with `reward` by another metric, from the same counts; unchanged where there are none."""
-    return [run if run["counts"] is None else run | dict(reward=right(run["counts"], metric, run["samples"]).mean(1))
-            for run in runs]
 
 
 def analyse(cfg, part="", runs=None, dropped=()):
