@@ -27,7 +27,7 @@ config = dict(
     data = "data/arithmetic",            # data folder: problems, its defaults.json, splits/MODEL/RECIPE_{train,val}.jsonl
     recipe = "easy",                     # easy | hard | mixed: sets kl_coef and entropy_coef (paper, Table 1) and the split
     train_set = "",                      # problem file to train on; empty = the recipe's split of `data` for `model`
-    val_set = "",                        # problem file to evaluate on; empty = likewise
+    val_set = "",                        # problem file to evaluate on, or several with commas between; empty = likewise
     D = 0,                               # training problems used, a nested seeded subset of train_set; 0 = all
     seed = 0,                            # of the order of problems, the subset D and every rollout
     # How the budget is spent: C = B_p n M
@@ -57,7 +57,9 @@ config = dict(
     value_clip = 0.5,                    # ppo: how far a value may move from that of the rollouts' critic; 0 = no clipping
     # Rollouts and rewards, in training and evaluation alike
     engine = "auto",                     # auto | hf | vllm: what generates; auto is vLLM on a GPU where it is installed, else transformers
-    verifier = "exact",                  # exact: how an answer is graded, see sample.py: reward()
+    verifier = "math",                   # math | exact: the last \boxed{} by math-verify, or what follows the last '#', see sample.py
+    verify_s = 3.0,                      # math: seconds that grading one answer may take, then it is wrong and counted
+    verify_bytes = 1024,                 # math: longest answer that is read, in bytes; a longer one is wrong and counted
     temperature = 0.6,                   # of sampling, and of every log-prob
     top_p = 1.0,                         # nucleus; below 1 only without tis
     max_prompt_tokens = 1024,            # a longer prompt is refused at the start
@@ -66,10 +68,17 @@ config = dict(
     eval_every = 16384,                  # rollouts between evaluations
     k = 4,                               # of avg@k, best@k, worst@k
     samples = 4,                         # rollouts per problem of an evaluation, k or more
+    # Problems from outside (data/NAME/prepare.py)
+    source = "",                         # .parquet or .jsonl file, or OWNER/NAME:FILE of a data set on the hub; empty = the script's own
+    revision = "",                       # commit, tag or branch of a data set on the hub; empty = the script's own
+    question_key = "",                   # column of the question, a.b for field b of column a; empty = the script's own
+    answer_key = "",                     # column of the answer; empty = likewise
+    against = "data/aime24/problems.jsonl",  # problem files, commas between: what is like a problem of theirs is removed; empty = none
+    mix = "",                            # splits to mix as NAME:SHARE, as in "extreme:2 level_easy:1"; empty = the paper's three
     # Difficulty (sample.py)
     problems = "",                       # problem file to measure; empty = problems.jsonl of `data`
     s = 16,                              # rollouts per problem behind avg@s
-    s_zero = 128,                        # rollouts in all for those with none right in s: the split `extreme`; 0 = no split
+    s_zero = 128,                        # rollouts behind the levels of the mixtures, for problems whose level is open; 0 = no levels
     n_val = 300,                         # validation problems held out of each split
     # Running: where, how often, how much at once. None of these changes a result, but for rounding: a GPU computes in bf16
     runs = "runs/easy",                  # folder of a sweep: a folder a run inside it
@@ -102,13 +111,14 @@ RECIPES = dict(easy=dict(kl_coef=0.001, entropy_coef=0.001),  # paper, Table 1; 
                mixed=dict(kl_coef=0.0, entropy_coef=0.0))  # "on heterogeneous datasets use the Hard recipe"
 CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k1", "k2", "k3"),
                lr_scaling=("sqrt", "linear", "constant"), device=("auto", "cpu", "cuda"),
-               zero_var_filter=("off", "policy", "all", "reg"), engine=("auto", "hf", "vllm"), verifier=("exact",),
+               zero_var_filter=("off", "policy", "all", "reg"), engine=("auto", "hf", "vllm"), verifier=("math", "exact"),
                view=tuple("fixed_Bp fixed_B joint best_worst sensitivity pass1 compare all".split()),
                unit=("rollouts", "tokens", "gpu_hours"))
 # The knobs of a training command that change no result, and all keys that are no part of a run's identity: these, the budget,
 # the folders, the other stages'.
 RUNNING = tuple("device gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory save_every keep_at sample_every".split())
-NOT_IN_NAME = {*RUNNING, *"C data B_max problems s s_zero n_val runs out ns bps seeds view metric unit eval_set delta bin points boot".split()}
+NOT_IN_NAME = {*RUNNING, *"C data B_max source revision question_key answer_key against mix problems s s_zero n_val runs out ns bps seeds".split(),
+               *"view metric unit eval_set delta bin points boot".split()}
 
 
 class BadInput(ValueError):
@@ -247,7 +257,7 @@ def check(cfg):
     for key in config:
         if not isinstance(config[key], (str, bool)):
             need(cfg[key] >= 0, key, "must not be negative")
-    for key in ("lr_base", "temperature", "bin", "C", "gpu_memory"):
+    for key in ("lr_base", "temperature", "bin", "C", "gpu_memory", "verify_s", "verify_bytes"):
         need(cfg[key] > 0, key, "must be above 0")
     need(cfg["n"] >= 2, "n", "a group needs 2 rollouts or more, its advantage is (r - mean) / std")
     need(0 < cfg["top_p"] <= 1, "top_p", "must lie in (0, 1]")
@@ -266,6 +276,8 @@ def check(cfg):
          "expected avg@k, best@k, worst@k or train, as in --metric=best@4")
     need(all(re.fullmatch(r"\d+(\.\d*)?([eE]\d\d?)?", c) for c in cfg["keep_at"].split()), "keep_at",
          'expected budgets with spaces between, as in "1e5 2e5"')
+    need(all(re.fullmatch(r"[^\s:]+(:\d+(\.\d*)?)?", word) for word in cfg["mix"].split()), "mix",
+         'expected splits with their shares, as in "extreme:2 level_easy:1"')
     for key in ("ns", "bps", "seeds"):
         need(re.fullmatch(r"\d+( +\d+)*", cfg[key].strip()), key, 'expected whole numbers with spaces between, as in "2 4 8"')
 
@@ -309,8 +321,10 @@ def command(cfg, more=(), python="python", launch="", gpus=1):
 
 
 def identity(cfg):
-    """The part of the dict that makes a run this experiment and no other: all keys but the budget, the knobs and an unused critic's."""
+    """The part of the dict that makes a run this experiment and no other: all keys but the budget, the knobs and those of a critic
+    or a verifier that is not used."""
     idle = () if cfg.get("algo") == "ppo" else ("gamma", "lam", "critic_lr", "value_clip")
+    idle += ("verify_s", "verify_bytes") if cfg.get("verifier") == "exact" else ()
     return {key: cfg.get(key, config[key]) for key in config if key not in NOT_IN_NAME and key not in idle}
 
 
