@@ -1,32 +1,43 @@
 """sample.py: problems -> rollouts -> rewards, and as a script: how hard each problem is for a model.
 
     python sample.py                                          # data/arithmetic and its base model
-    python sample.py --data=data/mine --model=Qwen/Qwen3-4B-Instruct-2507 --s=16
+    python sample.py --data=data/guru_math --model=Qwen/Qwen3-4B-Instruct-2507 --s_zero=0
 
 Reads a problem file, {"id", "prompt", "answer", ...} a line, and a model. Writes under DATA/splits/MODEL/
 - `pass_rates.jsonl`, {"id", "samples", "correct"} a line, appended as measured: a killed measurement goes on where it was;
-- the splits {easy,hard,very_easy,extreme,mixed}_{train,val}.jsonl by the paper's bands of avg@16 (section 3, factor 1);
+- the splits {easy,hard,very_easy,mixed}_{train,val}.jsonl by the paper's bands of avg@16 (section 3, factor 1), and, with
+  s_zero=128, {extreme,level_easy,level_very_easy}, the levels of its study of mixtures, by 128 rollouts;
 - `difficulty.png` and `difficulty.json`, the histogram of pass rates with the bands.
+Mixtures of splits and subsets of them: data/guru_math/prepare.py mix.
 
 The three rooms that other stages use: problem files (`read_problems`, `encode`), the engine (`generate`) and the verifier
-(`reward`: put your own reward there). Needs config.py.
+(`reward`: put your own reward there; `MathPool`: math-verify that cannot be hung). Needs config.py.
 """
+import concurrent.futures
 import contextlib
 import copy
+import functools
 import gc
 import hashlib
 import importlib.util
 import json
 import os
+import queue
 import random
+import re
+import select
+import signal
+import subprocess
 import sys
 import warnings
 from pathlib import Path
 
 from config import BadInput, append, aside, entry, parse, read_log, save_json
 
-# avg@s for all; Easy and Hard are the paper's main splits, Very Easy is from its study of mixtures
+# The paper's main splits, Easy and Hard, by avg@s, and Very Easy likewise; the levels of its study of mixtures, by avg@s_zero
 BANDS = dict(easy=(0.3, 0.6), hard=(0.0, 0.0625), very_easy=(0.6, 0.9))
+LEVELS = dict(extreme=(0.0, 0.0), level_easy=(0.3, 0.6), level_very_easy=(0.6, 0.9))
+SURE = 0.95  # a level counts as known once it is this probable
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -83,18 +94,20 @@ def subset(problems, D, seed):
     return [problems[i] for i in sorted(order[:D])] if D else problems
 
 
-def encode(problems, tokenizer, max_prompt_tokens):
-    """Prompts as token ids, a list of lists. A tokenizer with a chat template gets the prompt as one user turn.
-
-    Raises BadInput that names the first problem whose prompt is over `max_prompt_tokens`.
-    """
+def tokenize(problems, tokenizer):
+    """Prompts as token ids, a list of lists. A tokenizer with a chat template gets the prompt as one user turn."""
     if tokenizer.chat_template:
         texts = [tokenizer.apply_chat_template([dict(role="user", content=p["prompt"])], tokenize=False, add_generation_prompt=True)
                  for p in problems]
     else:
         texts = [p["prompt"] for p in problems]
     # a template writes its own special tokens
-    prompts = tokenizer(texts, add_special_tokens=not tokenizer.chat_template)["input_ids"]
+    return tokenizer(texts, add_special_tokens=not tokenizer.chat_template)["input_ids"]
+
+
+def encode(problems, tokenizer, max_prompt_tokens):
+    """As `tokenize`; raises BadInput that names the first problem whose prompt is over `max_prompt_tokens`."""
+    prompts = tokenize(problems, tokenizer)
     for p, ids in zip(problems, prompts):
         if not ids or len(ids) > max_prompt_tokens:
             raise BadInput(f"problem {p['id']}: its prompt has {len(ids)} tokens, --max_prompt_tokens={max_prompt_tokens}")
@@ -459,23 +472,223 @@ def decode(model, ids, mask, u, stop, pad, temperature, top_p):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The verifier
+# The verifier. What a model writes is hostile input: nothing of it is evaluated here, nor parsed in this process
 
 def reward(problem, text, cfg):
-    """The reward of one rollout: the one place for your own. `text` is what the model wrote, a hostile input.
+    """The reward of one rollout under verifier=exact, and the place for one of your own: `text` is what the model wrote.
 
-    verifier=exact: 1.0 if what follows the last '#' is the problem's answer, blanks aside, else 0.0.
+    1.0 if what follows the last '#' is the problem's answer, blanks aside, else 0.0.
     """
     return float("#" in text and text.rpartition("#")[2].strip() == problem["answer"].strip())
 
 
+def boxed(text, most=1024):
+    r"""What the last \boxed{...} of a response holds; "" where there is none, where it is not closed or stands in a thinking block.
+
+    Reads on from that box for `most` characters; what is longer comes back cut at one more, still open. Linear in len(text).
+    """
+    _, closed, answer = text.rpartition("</think>")
+    start, depth = -1, 1
+    if closed or "<think>" not in text:
+        for start in re.finditer(r"\\boxed\s*\{", answer):
+            pass  # the last one
+    if start == -1:
+        return ""
+    inside = answer[start.end():start.end() + most + 1]
+    for brace in re.finditer(r"\\.|[{}]", inside, re.DOTALL):  # \{ and \} are no braces
+        depth += {"{": 1, "}": -1}.get(brace[0], 0)
+        if depth == 0:
+            return inside[:brace.start()].strip()
+    return inside if len(inside) > most else ""
+
+
+class MathPool:
+    """math-verify in processes that can be killed: `verify` returns within its limit, whatever the answers are.
+
+    Each process is two: a nursery, which has math-verify loaded, and its child, which grades. The child sets a timer of the kernel for
+    each answer, which ends it also inside sympy's C code, where a Python signal handler would never run. Then the nursery says so and
+    forks the next child, in milliseconds. A child has a cap on its memory and is replaced after a while.
+    """
+    MEMORY = 2 ** 30  # bytes of address space
+    LIFE = 2000       # answers, as sympy's caches grow with them
+    START = 120       # seconds until math-verify must be there
+    GRACE = 5         # seconds after the limit when a process that says nothing is killed from here
+
+    def __init__(self, workers):
+        self.free, self.threads = queue.SimpleQueue(), concurrent.futures.ThreadPoolExecutor(workers)
+        for process in [self.start() for _ in range(workers)]:  # they start side by side
+            self.free.put(process)
+
+    def start(self):
+        """A nursery; its own session, so that Ctrl-C does not reach it. It ends when our end of its pipe is closed."""
+        return subprocess.Popen([sys.executable, "-c", "import sample; sample.nursery()"], cwd=Path(__file__).resolve().parent,
+                                env={**os.environ, "PYTHONHASHSEED": "0"},  # or the order of a set might decide a verdict
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True)
+
+    def ask(self, gold, answer, seconds):
+        """One verdict: "right", "wrong", "timeout", or "error" (wrong too)."""
+        process = self.free.get()
+        try:
+            if not hasattr(process, "asked"):
+                process.asked = 0
+                if self.hear(process, self.START) != READY:
+                    raise BadInput("--verifier=math: math-verify does not start (pip install -r requirements.txt)")
+            process.asked += 1
+            try:
+                process.stdin.write(json.dumps([process.asked % 255, seconds, gold, answer]).encode() + b"\n")
+                while True:
+                    number, verdict = self.hear(process, seconds + self.GRACE) or (ANY, None)
+                    if number in (process.asked % 255, ANY):  # else it is that of an answer already given up
+                        break
+            except BrokenPipeError:
+                verdict = None
+            if verdict is None:  # the nursery is dead, or stopped
+                self.end(process)
+                process = self.start()
+            return VERDICTS.get(verdict, "error")
+        finally:
+            self.free.put(process)
+
+    def hear(self, process, seconds):
+        """The next message, two bytes; None if there is none in time."""
+        poll = select.poll()  # select() cannot take a file number from 1024 on
+        poll.register(process.stdout)
+        return process.stdout.read(2) if poll.poll(1000 * seconds) else None
+
+    def verify(self, pairs, seconds):
+        """[(gold, answer), ...] -> a verdict for each; pairs that are equal are graded once."""
+        distinct = list(dict.fromkeys(pairs))
+        verdict = dict(zip(distinct, self.threads.map(lambda pair: self.ask(*pair, seconds), distinct)))
+        return [verdict[pair] for pair in pairs]
+
+    def end(self, process):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(), process.stdin.close(), process.stdout.close()
+
+
+# A message of a MathPool's process: the number of the answer, and what came of it; a nursery does not know the number
+ANY = 255
+READY = bytes([ANY, ord("r")])
+VERDICTS = {ord("1"): "right", ord("0"): "wrong", ord("t"): "timeout", ord("e"): "error"}
+
+
+def nursery():
+    """The process of a MathPool: forks a child that reads [number, seconds, gold, answer] a line, and the next when that dies."""
+    import logging
+    import resource
+    try:
+        import math_verify  # noqa: F401
+    except ImportError:
+        return
+    logging.disable(logging.CRITICAL)
+    requests, replies, null = os.dup(0), os.dup(1), os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):  # whatever a library prints must not be taken for a message
+        os.dup2(null, stream)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process, by the kernel
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+    math_equal(r"\frac{1}{2}", "0.5")  # the parser builds its tables once, before there are children
+    resource.setrlimit(resource.RLIMIT_AS, (MathPool.MEMORY, MathPool.MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.write(replies, READY)
+    while True:
+        child = os.fork()
+        if child == 0:
+            os._exit(grade_lines(requests, replies))
+        status = os.waitpid(child, 0)[1]
+        if os.WIFSIGNALED(status):
+            os.write(replies, bytes([ANY, ord("t" if os.WTERMSIG(status) == signal.SIGALRM else "e")]))
+        elif os.WEXITSTATUS(status) == 0:
+            return
+
+
+def grade_lines(requests, replies):
+    """The child of a nursery. Returns 0 where there are no more requests, 1 where its time to be replaced has come."""
+    for _ in range(MathPool.LIFE):
+        line = b""
+        while not line.endswith(b"\n"):  # there is one request at a time
+            piece = os.read(requests, 65536)
+            if not piece:
+                return 0
+            line += piece
+        number, seconds, gold, answer = json.loads(line)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        full = False
+        try:
+            right, raised = math_equal(gold, answer)
+        except MemoryError:
+            right, raised, full = False, True, True
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        os.write(replies, bytes([number, ord("1" if right else "e" if raised else "0")]))
+        if full:
+            break
+    return 1
+
+
+def math_equal(gold, answer):
+    r"""Whether math-verify takes `answer` for `gold`, both as in \boxed{}, and whether it raised on the way: two bools. May hang."""
+    from math_verify import verify
+    gold, answer = parsed(gold), parsed(answer)
+    try:
+        return verify(gold, answer, timeout_seconds=None, raise_on_error=True), False
+    except MemoryError:
+        raise
+    except Exception:  # then its other readings of the two decide
+        return verify(gold, answer, timeout_seconds=None), True
+
+
+@functools.lru_cache(256)  # all rollouts of a group have one gold answer
+def parsed(text):
+    from math_verify import LatexExtractionConfig, parse
+    return parse(rf"\boxed{{{text}}}", [LatexExtractionConfig(boxed_match_priority=0)], parsing_timeout=None)
+
+
+@functools.cache
+def math_pool():
+    """The MathPool of this process, one worker for each of its cores."""
+    if importlib.util.find_spec("math_verify") is None:
+        raise BadInput("--verifier=math: math-verify is not installed (pip install -r requirements.txt)")
+    cores = len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    return MathPool(min(16, max(1, int(os.environ.get("OMP_NUM_THREADS") or cores))))
+
+
 def grade(problems, rollouts, tokenizer, cfg):
-    """Rewards of n rollouts for each of P problems, in the order of `generate`: a (P, n) float32 tensor."""
+    """Rewards of n rollouts for each of P problems, in the order of `generate`: a (P, n) float32 tensor, and what went wrong on the
+    way, {"verifier_timeouts": rollouts, "verifier_errors": rollouts}, whose reward is 0 (a too long answer is an error)."""
     import torch
     texts = tokenizer.batch_decode([ids[:k] for ids, k in zip(rollouts["tokens"].tolist(), rollouts["length"].tolist())],
                                    skip_special_tokens=True)
     n = len(texts) // len(problems)
-    return torch.tensor([reward(problems[i // n], text, cfg) for i, text in enumerate(texts)]).reshape(len(problems), n)
+    faults = dict(verifier_timeouts=0, verifier_errors=0)
+    if cfg["verifier"] == "exact":
+        rewards = [reward(problems[i // n], text, cfg) for i, text in enumerate(texts)]
+    else:
+        if opens_thinking(tokenizer):
+            texts = ["<think>" + text for text in texts]
+        verdicts = check_math([(problems[i // n]["answer"], text) for i, text in enumerate(texts)], cfg)
+        rewards = [float(verdict == "right") for verdict in verdicts]
+        faults = dict(verifier_timeouts=verdicts.count("timeout"), verifier_errors=verdicts.count("error"))
+    return torch.tensor(rewards).reshape(len(problems), n), faults
+
+
+def check_math(pairs, cfg):
+    """[(gold, what the model wrote), ...] -> "right", "wrong", "timeout" or "error" for each. cfg: verify_s, verify_bytes."""
+    answers = [boxed(text, cfg["verify_bytes"]) for _, text in pairs]
+    long = [len(answer.encode(errors="replace")) > cfg["verify_bytes"] for answer in answers]
+    asked = [i for i, answer in enumerate(answers) if answer and not long[i]]
+    verdicts = ["error" if over else "wrong" for over in long]
+    if asked:
+        for i, verdict in zip(asked, math_pool().verify([(pairs[i][0], answers[i]) for i in asked], cfg["verify_s"])):
+            verdicts[i] = verdict
+    return verdicts
+
+
+def opens_thinking(tokenizer):
+    """True where the chat template itself writes the <think> that a response goes on from."""
+    if not tokenizer.chat_template or "<think>" not in tokenizer.chat_template:
+        return False
+    turn = tokenizer.apply_chat_template([dict(role="user", content="?")], tokenize=False, add_generation_prompt=True)
+    return turn.rfind("<think>") > turn.rfind("</think>")
 
 
 def readable(problem, rollouts, rewards, tokenizer, count):
@@ -488,54 +701,89 @@ def readable(problem, rollouts, rewards, tokenizer, count):
 # ---------------------------------------------------------------------------------------------------------------------
 # The script: difficulty
 
-def measure(problems, engine, cfg, path):
-    """Count right answers in cfg["s"] rollouts of every problem, then in s_zero for those with none right.
+@functools.lru_cache(None)
+def level_of(right, drawn, total):
+    """The level of a problem with `right` of `drawn` rollouts right, by what the count will be after `total`: (name, probability).
 
-    Returns {id: {samples: right}} with what stands after s rollouts and after each further helping. Each is a line of `path` as
-    soon as it is there, and what is there is not measured again. A problem's rollouts depend on its id alone, so the numbers are the
-    same however often the work was cut off.
+    The name is "" between the levels. Until `drawn` is `total` the count to come is beta-binomial under a uniform prior of the pass rate.
+    """
+    from scipy.stats import betabinom
+    chance = dict.fromkeys([*LEVELS, ""], 0.0)
+    for more in range(total - drawn + 1):
+        p = betabinom.pmf(more, total - drawn, right + 1, drawn - right + 1) if drawn < total else 1.0
+        name = next((name for name, (low, high) in LEVELS.items() if low <= (right + more) / total <= high), "")
+        chance[name] += p
+    return max(chance.items(), key=lambda item: item[1])
+
+
+def is_open(right, drawn, total):
+    """Whether a problem needs more rollouts for its level; "none right" needs all of them."""
+    return drawn < total and (right == 0 or level_of(right, drawn, total)[1] < SURE)
+
+
+def measure(problems, prompts, engine, cfg, path):
+    """Count right answers in cfg["s"] rollouts of every problem, then s at a time, up to s_zero, for those whose level is open.
+
+    prompts: the problems' token ids. Returns {id: {samples: right}} with what stands after each helping, and what the verifier gave up
+    on. Each is a line of `path` as soon as it is there, and what is there is not measured again. A problem's rollouts depend on its
+    id alone, so the numbers are the same however often the work was cut off. Raises BadInput where `path` was measured otherwise.
     """
     from tqdm import tqdm
-    counts = {p["id"]: {0: 0} for p in problems}
-    prompts = dict(zip(counts, encode(problems, engine.tokenizer, cfg["max_prompt_tokens"])))
+    counts, prompts = {p["id"]: {0: 0} for p in problems}, {p["id"]: ids for p, ids in zip(problems, prompts)}
+    faults = dict(verifier_timeouts=0, verifier_errors=0)
+    header = dict(type="header", **{key: cfg[key] for key in ("model", "s", "temperature", "top_p", "max_new_tokens", "verifier")})
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists():
-        for r in read_log(path):
-            counts.get(r["id"], {})[r["samples"]] = r["correct"]
-        if any(len(c) > 1 and cfg["s"] not in c for c in counts.values()):
-            raise BadInput(f"--s={cfg['s']}: {path} was measured with another s; give another --out, or remove it")
-        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)  # half a line of a killed measurement
-    # those with none right get more in doublings, so that most drop out early: 16, 32, 64, 128
-    goals = [cfg["s"]] + [min(cfg["s"] * 2 ** i, cfg["s_zero"]) for i in range(1, 20) if cfg["s"] * 2 ** (i - 1) < cfg["s_zero"]]
+    there = read_log(path) if path.exists() else []
+    for r in there:
+        if r.get("type") == "header":
+            differ = [f"{key}={r[key]} there, {header[key]} now" for key in r if header.get(key, r[key]) != r[key]]
+            if differ:
+                raise BadInput(f"{path}: measured otherwise: {', '.join(differ)}; give another --out, or remove it")
+            continue
+        counts.get(r["id"], {})[r["samples"]] = r["correct"]
+        faults = {key: value + r.get(key, 0) for key, value in faults.items()}
+    if any(len(c) > 1 and cfg["s"] not in c for c in counts.values()):
+        raise BadInput(f"--s={cfg['s']}: {path} was measured with another s; give another --out, or remove it")
     with open(path, "ab", buffering=0) as file:
-        for goal in goals:
-            todo = [p for p in problems if max(counts[p["id"]]) < goal and (goal == cfg["s"] or not any(counts[p["id"]].values()))]
-            more = goal - max(counts[todo[0]["id"]]) if todo else 0
-            per_call = max(1, cfg["gen_batch"] // max(1, more))
-            for i in tqdm(range(0, len(todo), per_call), desc=f"{goal} rollouts for {len(todo)} problems", mininterval=1, disable=not todo):
+        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)  # half a line of a killed measurement
+        if not there:
+            append(file, header)
+        while True:
+            state = {p["id"]: (max(counts[p["id"]].values()), max(counts[p["id"]])) for p in problems}  # (right, drawn)
+            todo = [p for p in problems if state[p["id"]][1] == 0] or \
+                   [p for p in problems if cfg["s_zero"] and is_open(*state[p["id"]], cfg["s_zero"])]
+            if not todo:
+                return counts, faults
+            drawn = min(state[p["id"]][1] for p in todo)
+            todo = [p for p in todo if state[p["id"]][1] == drawn]
+            goal = min(drawn + cfg["s"], cfg["s_zero"]) if drawn else cfg["s"]
+            per_call = max(1, cfg["gen_batch"] // (goal - drawn))
+            for i in tqdm(range(0, len(todo), per_call), desc=f"{goal} rollouts for {len(todo)} problems", mininterval=1):
                 batch = todo[i:i + per_call]
                 seeds = [rollout_seed("difficulty", p["id"], goal) for p in batch]
-                rollouts = engine.generate([prompts[p["id"]] for p in batch], more, seeds)
-                for p, right in zip(batch, grade(batch, rollouts, engine.tokenizer, cfg).sum(1).int().tolist()):
-                    counts[p["id"]][goal] = max(counts[p["id"]].values()) + right
-                    append(file, dict(id=p["id"], samples=goal, correct=counts[p["id"]][goal]))
-    return counts
+                rollouts = engine.generate([prompts[p["id"]] for p in batch], goal - drawn, seeds)
+                rewards, bad = grade(batch, rollouts, engine.tokenizer, cfg)
+                for p, right in zip(batch, rewards.sum(1).int().tolist()):
+                    counts[p["id"]][goal] = state[p["id"]][0] + right
+                    append(file, dict(id=p["id"], samples=goal, correct=counts[p["id"]][goal]) | (bad if any(bad.values()) else {}))
+                    faults = {key: value + bad[key] for key, value in faults.items()}
+                    bad = dict.fromkeys(bad, 0)  # a batch's faults stand in its first line
 
 
 def make_splits(problems, counts, cfg):
-    """Problems with their counts -> {split name: {"train": [...], "val": [...]}}, bands by avg@s.
+    """Problems with their counts -> {split name: {"train": [...], "val": [...]}}, bands by avg@s, levels by avg@s_zero.
 
-    A problem is for training or for validation once and for all splits: `extreme` (none right in s_zero) and `mixed` (half Hard, half
-    Easy) take over what their bands assigned. So whoever trains on one split can be evaluated on every other.
+    The validation problems of a split are its first n_val in one random order of all problems. No split trains on one of them,
+    whichever split it validates: whoever trains on one split can be evaluated on every other. `mixed` is half Hard, half Easy.
     """
     order = [dict(p, pass_rate=counts[p["id"]][cfg["s"]] / cfg["s"], samples=max(counts[p["id"]]), correct=max(counts[p["id"]].values()))
              for p in random.Random("splits").sample(problems, len(problems))]
-    splits = {}
-    for name, (low, high) in BANDS.items():
-        band = [p for p in order if low <= p["pass_rate"] <= high]
-        splits[name] = dict(val=band[:cfg["n_val"]], train=band[cfg["n_val"]:])
-    zero = {part: [p for p in splits["hard"][part] if p["correct"] == 0 and p["samples"] >= cfg["s_zero"] > 0] for part in ("val", "train")}
-    splits["extreme"] = zero
+    groups = {name: [p for p in order if low <= p["pass_rate"] <= high] for name, (low, high) in BANDS.items()}
+    for name in LEVELS:
+        groups[name] = [p for p in order if cfg["s_zero"] and level_of(p["correct"], p["samples"], cfg["s_zero"])[0] == name
+                        and not (name == "extreme" and p["correct"])]
+    held = {p["id"] for group in groups.values() for p in group[:cfg["n_val"]]}
+    splits = {name: dict(val=group[:cfg["n_val"]], train=[p for p in group if p["id"] not in held]) for name, group in groups.items()}
     splits["mixed"] = {part: [p for pair in zip(splits["hard"][part], splits["easy"][part]) for p in pair] for part in ("val", "train")}
     splits["mixed"]["val"] = splits["mixed"]["val"][:cfg["n_val"]]
     return splits
@@ -564,25 +812,43 @@ def main(argv):
     problems = read_problems(cfg["problems"])
     folder = Path(cfg["out"] or Path(cfg["data"]) / "splits" / Path(cfg["model"]).name)
     engine = open_engine(engine_name(cfg), cfg["model"], cfg, cfg["device"])
-    counts = measure(problems, engine, cfg, folder / "pass_rates.jsonl")
+    prompts = tokenize(problems, engine.tokenizer)
+    fits = [0 < len(ids) <= cfg["max_prompt_tokens"] for ids in prompts]  # prepare.py left those out by its model's tokenizer
+    over_long = fits.count(False)
+    if over_long:
+        print(f"{cfg['problems']}: {over_long} of {len(fits)} prompts are over --max_prompt_tokens={cfg['max_prompt_tokens']}, left out")
+    problems, prompts = [[x for x, fit in zip(xs, fits) if fit] for xs in (problems, prompts)]
+    if not problems:
+        raise BadInput(f"--max_prompt_tokens={cfg['max_prompt_tokens']}: no prompt of {cfg['problems']} is as short")
+    counts, faults = measure(problems, prompts, engine, cfg, folder / "pass_rates.jsonl")
     splits = make_splits(problems, counts, cfg)
     rates = [counts[p["id"]][cfg["s"]] / cfg["s"] for p in problems]
     title = f"{Path(cfg['model']).name}: {len(problems):,} problems, {cfg['s']} rollouts each at temperature {cfg['temperature']:g}"
     draw_difficulty(rates, min(cfg["s"], 40), splits, folder / "difficulty.png", title)
     print(f"{title}: mean {sum(rates) / len(rates):.3f}")
+    rollouts, all_of_them = sum(max(c) for c in counts.values()), len(problems) * max(cfg["s"], cfg["s_zero"])
+    if cfg["s_zero"]:
+        second = sum(max(c) > cfg["s"] for c in counts.values())
+        print(f"  levels by {cfg['s_zero']} rollouts: {second:,} problems were open after {cfg['s']}; {rollouts:,} rollouts in all instead of "
+              f"{all_of_them:,}, {1 - rollouts / all_of_them:.0%} saved")
+    if any(faults.values()):
+        print("  graded 0: " + ", ".join(f"{value} {key.replace('_', ' ')}" for key, value in faults.items()))
     sizes = {}
     for name, split in splits.items():
         sizes[name] = {part: len(split[part]) for part in split}
+        note = ""
         if not split["train"] or len(split["val"]) < cfg["n_val"]:
-            print(f"  {name:10s} {sizes[name]['train']:6d} train {sizes[name]['val']:6d} val   fewer than --n_val={cfg['n_val']} to validate on: "
-                  f"{'measure more problems' if cfg['s_zero'] or name != 'extreme' else 'needs --s_zero=128'}")
-        else:
-            print(f"  {name:10s} {sizes[name]['train']:6d} train {sizes[name]['val']:6d} val")
+            note = f"   fewer than --n_val={cfg['n_val']} to validate on: " + (
+                "needs --s_zero=128" if name in LEVELS and not cfg["s_zero"] else "measure more problems")
+        print(f"  {name:15s} {sizes[name]['train']:6d} train {sizes[name]['val']:6d} val{note}")
         for part in split:
             if split[part]:
                 write_problems(folder / f"{name}_{part}.jsonl", split[part])
+            else:  # one of an earlier measurement
+                (folder / f"{name}_{part}.jsonl").unlink(missing_ok=True)
     save_json(folder / "difficulty.json", dict(model=cfg["model"], problems=cfg["problems"], set_hash=set_hash(problems), sizes=sizes,
-                                               rollouts=sum(max(c) for c in counts.values()), temperature=cfg["temperature"]))
+                                               over_long=over_long, rollouts=rollouts, saved=all_of_them - rollouts, **faults,
+                                               temperature=cfg["temperature"], s=cfg["s"], s_zero=cfg["s_zero"]))
     print(f"  {folder}/difficulty.png")
 
 

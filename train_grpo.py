@@ -673,7 +673,7 @@ def main(argv):
             here = [problems[index[j]] for j in mine]
             seeds = [sample.rollout_seed(cfg["seed"], "train", m, j) for j in mine]
             rollouts = engine.generate([prompts[index[j]] for j in mine], cfg["n"], seeds)
-            rewards = sample.grade(here, rollouts, tokenizer, cfg)  # (B_p / ranks, n)
+            rewards, faults = sample.grade(here, rollouts, tokenizer, cfg)  # (B_p / ranks, n)
             engine.sleep()
             # one update
             t1 = time.time()
@@ -685,9 +685,9 @@ def main(argv):
             t2 = time.time()
             right, correct = rewards.mean(1), [0] * cfg["B_p"]
             correct[RANK::WORLD] = rewards.sum(1).tolist()
-            reward, all_right, all_wrong, tokens, stopped, asked, *correct = over_ranks(
+            reward, all_right, all_wrong, tokens, stopped, asked, timeouts, errors, *correct = over_ranks(
                 [rewards.sum().item(), (right == 1).sum().item(), (right == 0).sum().item(), rollouts["length"].sum().item(),
-                 rollouts["stopped"].sum().item(), len(stop), *correct])
+                 rollouts["stopped"].sum().item(), len(stop), *faults.values(), *correct])
             for i, c in zip(index, correct):  # a batch over the end of an epoch may visit a problem twice
                 counts = state["seen"].setdefault(problems[i]["id"], [0, 0])
                 counts[0] += cfg["n"]
@@ -700,8 +700,8 @@ def main(argv):
                 append(log, dict(type="step", step=m, rollouts=m * d["B"], tokens=state["tokens"], wall_s=time.time() - start,
                                  lr=d["lr"] * warm, reward=reward / d["B"], **fields, response_len=tokens / d["B"],
                                  truncated=1 - stopped / d["B"], frac_all_right=all_right / cfg["B_p"],
-                                 frac_all_wrong=all_wrong / cfg["B_p"], skipped=state["skipped"], verifier_timeouts=0,
-                                 gen_s=t1 - t0, train_s=t2 - t1))
+                                 frac_all_wrong=all_wrong / cfg["B_p"], skipped=state["skipped"],
+                                 verifier_timeouts=int(timeouts), verifier_errors=int(errors), gen_s=t1 - t0, train_s=t2 - t1))
                 if cfg["sample_every"] and m % cfg["sample_every"] == 0:  # a few rollouts of one problem, to look at
                     for record in sample.readable(here[0], rollouts, rewards, tokenizer, min(4, cfg["n"])):
                         append(samples, dict(step=m, **record))

@@ -89,5 +89,5 @@ def tiny(tmp_path_factory, prepare):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(p) + "\n" for p in part))
     t = SimpleNamespace(folder=folder, model=folder / "model", train=folder / "train.jsonl", val=folder / "val.jsonl")
     t.words = [f"--model={t.model}", f"--train_set={t.train}", f"--val_set={t.val}", f"--problems={folder / 'train.jsonl'}",
-               "--max_prompt_tokens=16", "--max_new_tokens=12"]
+               "--max_prompt_tokens=16", "--max_new_tokens=12", "--verifier=exact"]
     return t

@@ -19,7 +19,7 @@ def test_bf16_log_probs_of_trainer_and_engine(world):
     assert engine.model is not model and next(engine.model.parameters()).dtype == torch.bfloat16
     assert all(buffer.dtype == torch.float32 for name, buffer in engine.model.named_buffers() if "inv_freq" in name)
     out = engine.generate(prompts, 8, list(range(16)))
-    rewards = sample.grade(problems, out, tokenizer, cfg)
+    rewards, _ = sample.grade(problems, out, tokenizer, cfg)
     batch = dict(prompts=prompts, rollouts=out, rewards=rewards, step=1)
     flat, _ = train_grpo.flatten(batch, dict(cfg, n=8, kl_coef=1.0), "cuda")
     with torch.no_grad():

@@ -104,7 +104,7 @@ def test_pass_rates_are_those_of_the_transformers_engine(engine):
     vllm, model, cfg, problems, prompts = engine
     seeds, rates = [sample.rollout_seed("rates", j) for j in range(24)], []
     for one in (vllm, sample.HFEngine(model, vllm.tokenizer, cfg)):
-        rates.append(sample.grade(problems, one.generate(prompts, 128, seeds), vllm.tokenizer, cfg).mean(1))
+        rates.append(sample.grade(problems, one.generate(prompts, 128, seeds), vllm.tokenizer, cfg)[0].mean(1))
     p = (rates[0] + rates[1]) / 2
     error = (2 * p * (1 - p) / 128).sqrt()
     assert ((rates[0] - rates[1]).abs() <= 4.5 * error + 1e-6).all()

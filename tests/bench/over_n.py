@@ -37,7 +37,7 @@ def main(rounds=7, B=1024, ns=(8, 16, 32, 64, 128, 256)):
             start = time.perf_counter()
             rollouts = sample.generate(model, tokenizer, [prompts[i] for i in index], n,
                                        [sample.rollout_seed("over_n", m, j) for j in range(len(index))], at)
-            rewards = sample.grade([problems[i] for i in index], rollouts, tokenizer, at)
+            rewards, _ = sample.grade([problems[i] for i in index], rollouts, tokenizer, at)
             batch = dict(prompts=[prompts[i] for i in index], rollouts=rollouts, rewards=rewards, step=m)
             train_grpo.update(model, None, opt, batch, at, 1e-9)
             times[n].append((time.perf_counter() - start) / int(rollouts["length"].sum()) * 1e6)
