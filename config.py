@@ -91,6 +91,7 @@ config = dict(
     gpu_memory = 0.5,                    # share of a GPU's memory that vLLM takes while it generates
     save_every = 65536,                  # rollouts between checkpoints, of which the newest two are kept; 0 = only at the end
     keep_at = "",                        # budgets whose checkpoints are kept for good, in rollouts, as in "1e5 2e5"
+    pass_at = "",                        # budgets at which every training problem is drawn s times, for its pass@1, as in "0 1e5"
     sample_every = 10,                   # updates between the rollouts that samples.jsonl shows; 0 = none
     # The sweep and its analysis
     ns = "8 16 32 64 128 256 512",       # values of n in a sweep
@@ -116,9 +117,10 @@ CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k
                unit=("rollouts", "tokens", "gpu_hours"))
 # The knobs of a training command that change no result, and all keys that are no part of a run's identity: these, the budget,
 # the folders, the other stages'.
-RUNNING = tuple("device gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory save_every keep_at sample_every".split())
-NOT_IN_NAME = {*RUNNING, *"C data B_max source revision question_key answer_key against mix problems s s_zero n_val runs out ns bps seeds".split(),
-               *"view metric unit eval_set delta bin points boot".split()}
+RUNNING = tuple("device gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory save_every keep_at pass_at s "
+                "sample_every".split())
+NOT_IN_NAME = {*RUNNING, *"C data B_max source revision question_key answer_key against mix problems s_zero n_val runs out ns bps".split(),
+               *"seeds view metric unit eval_set delta bin points boot".split()}
 
 
 class BadInput(ValueError):
@@ -246,6 +248,11 @@ def parse(argv, doc=""):
     return cfg
 
 
+def files(value):
+    """The problem files of `val_set` or `against`, which have commas between them: a list of strings."""
+    return [word.strip() for word in value.split(",") if word.strip()]
+
+
 def check(cfg):
     """Raise BadInput on a value or a combination that no stage can use."""
     def need(ok, key, why):
@@ -274,8 +281,9 @@ def check(cfg):
     need(cfg["s_zero"] == 0 or cfg["s_zero"] >= cfg["s"], "s_zero", f"must be 0 or at least s={cfg['s']}")
     need(re.fullmatch(r"(avg|best|worst)@[1-9]\d*|train", cfg["metric"]), "metric",
          "expected avg@k, best@k, worst@k or train, as in --metric=best@4")
-    need(all(re.fullmatch(r"\d+(\.\d*)?([eE]\d\d?)?", c) for c in cfg["keep_at"].split()), "keep_at",
-         'expected budgets with spaces between, as in "1e5 2e5"')
+    for key in ("keep_at", "pass_at"):
+        need(all(re.fullmatch(r"\d+(\.\d*)?([eE]\d\d?)?", c) for c in cfg[key].split()), key,
+             'expected budgets with spaces between, as in "1e5 2e5"')
     need(all(re.fullmatch(r"[^\s:]+(:\d+(\.\d*)?)?", word) for word in cfg["mix"].split()), "mix",
          'expected splits with their shares, as in "extreme:2 level_easy:1"')
     for key in ("ns", "bps", "seeds"):
@@ -487,6 +495,9 @@ def main(argv):
     if verb == "":
         print(json.dumps(dict(config=cfg, derived=derive(cfg)), indent=1))
     elif verb == "show":
+        for key in keys:
+            if key not in cfg:
+                raise BadInput(f"{key}: no such key (--help lists them)")
         print("\t".join(str(cfg[key]) for key in keys))
     elif verb in ("commands", "calibrate"):
         grid, gpus = cells(cfg) if verb == "commands" else calibration(cfg), os.environ.get("GPUS_PER_RUN") or "1"

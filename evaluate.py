@@ -1,11 +1,16 @@
-"""evaluate.py: a model on a problem file -> avg@k, best@k, worst@k with standard errors, and the pass@1 distribution.
+"""evaluate.py: models on problem files -> avg@k, best@k, worst@k with standard errors, and the pass@1 distribution.
 
     python evaluate.py --model=data/arithmetic/base                          # the recipe's validation problems
     python evaluate.py --model=runs/easy/Bp8_n4_seed0_1a2b3c4d --samples=16  # a run: its last model, evaluated as it was trained
     python evaluate.py --model=Qwen/Qwen3-4B-Instruct-2507 --val_set=mine.jsonl --samples=16 --k=8 --out=results/mine
+    S=data/arithmetic/splits/base R=runs/easy/Bp8_n4_seed0_1a2b3c4d
+    python evaluate.py --model=data/arithmetic/base,$R/ckpt/step_00000512,$R --val_set=$S/easy_val.jsonl,$S/hard_val.jsonl
 
-Prints a table and writes `eval.json` and `eval.png` to `out` (default: RUN/eval/PROBLEMS, for a model that is no run's runs/eval/MODEL/PROBLEMS).
-A run's settings (lengths, temperature, validation problems) are those of its log. Needs config.py, sample.py.
+Prints a table and writes `eval.json` and `eval.png` to `out` (default: RUN/eval/PROBLEMS, for a model that is no run's
+runs/eval/MODEL/PROBLEMS). With several models or problem files, commas between, each pair has those in a folder of its own, and
+`out` (default: runs/eval/table) has `table.json` and `table.png`: what was gained and forgotten on each set since the first model.
+A run's settings (lengths, temperature, validation problems) are those of its log, of several runs those of the first.
+Needs config.py, sample.py.
 """
 import contextlib
 from pathlib import Path
@@ -13,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 import sample
-from config import BadInput, aside, at_k, entry, identity, parse, read_log, save_json
+from config import BadInput, aside, at_k, entry, files, identity, parse, read_log, save_json
 
 
 def summary(correct, samples, k):
@@ -26,22 +31,40 @@ def summary(correct, samples, k):
     return {metric: (float(v.mean()), float(v.std(ddof=1) / np.sqrt(len(v))) if len(v) > 1 else float("nan")) for metric, v in each.items()}
 
 
+def read_sets(paths, first=""):
+    """Problem files, commas between -> {name: problems}: the name is the file's, or for a problems.jsonl the folder's, or `first`.
+
+    Raises BadInput where two have one name.
+    """
+    sets = {}
+    for path in files(paths):
+        name = first if first and not sets else Path(path).stem if Path(path).stem != "problems" else Path(path).resolve().parent.name
+        if name in sets:
+            raise BadInput(f"--val_set={paths}: two sets are called {name}; copy one to a file of another name")
+        sets[name] = sample.read_problems(path)
+    if not sets:
+        raise BadInput(f"--val_set={paths}: names no problem file")
+    return sets
+
+
 def count_right(problems, prompts, engine, cfg, key, rows=None, progress=None):
-    """Rollouts graded: a list with the number right of cfg["samples"] for each problem, in order, or for those in `rows`.
+    """Rollouts graded: a list with the number right of cfg["samples"] for each problem, in order, or for those in `rows`, and the
+    verifier's faults, as from `grade`.
 
     `key` names the evaluation, such as (seed, "val", step); problem j of it has its own noise, whatever `rows` are.
     """
     rows = range(len(problems)) if rows is None else rows
     seeds = [sample.rollout_seed(*key, j) for j in rows]
     rollouts = engine.generate([prompts[j] for j in rows], cfg["samples"], seeds, progress)
-    return sample.grade([problems[j] for j in rows], rollouts, engine.tokenizer, cfg).sum(1).int().tolist()
+    rewards, faults = sample.grade([problems[j] for j in rows], rollouts, engine.tokenizer, cfg)
+    return rewards.sum(1).int().tolist(), faults
 
 
-def eval_record(problems, correct, cfg, step, rollouts, tokens, name="val"):
+def eval_record(problems, correct, faults, cfg, step, rollouts, tokens, name="val"):
     """The log's eval record (SPEC of the log: README)."""
     means = {metric: mean for metric, (mean, _) in summary(correct, cfg["samples"], cfg["k"]).items()}
     return dict(type="eval", step=step, rollouts=rollouts, tokens=tokens, set=name, k=cfg["k"], **means,
-                samples=cfg["samples"], set_hash=sample.set_hash(problems), correct=correct)
+                samples=cfg["samples"], set_hash=sample.set_hash(problems), correct=correct, **faults)
 
 
 def model_folder(path):
@@ -64,12 +87,16 @@ def run_of(path):
 
 
 def as_trained(argv):
-    """The words of a command line, and before them, where --model= is in a run's folder, the settings of that run."""
-    given = [word.removeprefix("--model=") for word in argv if word.startswith("--model=")]
-    if not given or not (run := run_of(given[-1])):
-        return argv
-    header = next((r for r in read_log(run / "log.jsonl") if r.get("type") == "header"), {})
-    return [f"--{key}={value}" for key, value in identity(header.get("config", {})).items()] + argv
+    """Command-line words -> (the resolved dict, the models in --model=). Below the words lie the settings of the run that the first
+    of the models in a run's folder belongs to; where problem files are not named, they are those of the first model."""
+    words = [word for word in argv if not word.startswith("--model=")]
+    models = files(next((word.removeprefix("--model=") for word in reversed(argv) if word.startswith("--model=")), ""))
+    run = next((run for model in models if (run := run_of(model))), None)
+    header = next((r for r in read_log(run / "log.jsonl") if r.get("type") == "header"), {}) if run else {}
+    settings = [f"--{key}={value}" for key, value in identity(header.get("config", {})).items()] if run else []
+    cfg = parse(settings + words + [f"--model={model}" for model in models[:1]], __doc__)
+    models = models or [cfg["model"]]
+    return dict(cfg, model=",".join(models)), models
 
 
 def draw(correct, samples, path, title):
@@ -87,28 +114,114 @@ def draw(correct, samples, path, title):
     plt.close(fig)
 
 
-def main(argv):
-    # a run is evaluated as it was trained: its validation problems, lengths and temperature lie below the command line
-    cfg = parse(as_trained(argv), __doc__)
+def changes(results, k):
+    """Adds to each result `gain` and `gain_se`: avg@k against the first model on the same set, errors paired by problem.
+
+    Paired, since what makes a problem hard is common to both; the two draw their rollouts apart.
+    """
+    first = {}
+    for r in results:
+        base = first.setdefault(r["set"], r)
+        gain = (np.array(r["correct"]) - np.array(base["correct"])) / r["samples"]
+        r.update(gain=float(gain.mean()), gain_se=float(gain.std(ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 and r is not base else 0.0)
+
+
+def label_of(model):
+    """What a model is called in a table: its folder, with its run's where it is a run's model or checkpoint."""
+    path, run = Path(model), run_of(model)
+    return path.name if run in (None, path) else f"{run.name}/{path.name}"
+
+
+def draw_table(results, k, path, title):
+    """avg@k of each set over the models, in the order given, with 90% intervals over problems."""
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    models, sets = (list(dict.fromkeys(r[key] for r in results)) for key in ("model", "set"))
+    fig, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), dpi=150, layout="constrained", sharex=True)
+    colours = [matplotlib.colormaps["viridis"](0.9 * i / max(1, len(sets) - 1)) for i in range(len(sets))]
+    for i, name in enumerate(sets):
+        rows, at = [r for r in results if r["set"] == name], np.arange(len(models)) + 0.12 * (i - (len(sets) - 1) / 2) / len(sets)
+        for ax, key, error in ((left, f"avg@{k}", "se"), (right, "gain", "gain_se")):
+            y, e = [r[key] for r in rows], [1.645 * r[error] for r in rows]
+            ax.errorbar(at, y, e, fmt="o-", ms=4, lw=1.4, capsize=2, color=colours[i], label=f"{name} ({len(rows[0]['ids']):,} problems)")
+    right.axhline(0, color="0.5", lw=0.8)
+    left.set(ylabel=f"avg@{k}"), right.set(ylabel=f"change of avg@{k} since {label_of(models[0])}")
+    left.set_xticks(range(len(models)), [label_of(m) for m in models], rotation=20, ha="right", fontsize=8)
+    right.tick_params(axis="x", labelrotation=20)
+    for tick in right.get_xticklabels():
+        tick.set(ha="right", fontsize=8)
+    fig.suptitle(title, fontsize=10)
+    fig.legend(*left.get_legend_handles_labels(), loc="outside lower center", fontsize=9, ncols=min(4, len(sets)))
+    with aside(path) as part:
+        fig.savefig(part)
+    plt.close(fig)
+
+
+def evaluate(model, sets, engine, cfg, out):
+    """One model, which `engine` has loaded, on {name: problems}: a list of results, each written as soon as it is there."""
     from tqdm import tqdm
-    problems = sample.read_problems(cfg["val_set"])
-    folder = model_folder(cfg["model"])
-    engine = sample.open_engine(sample.engine_name(cfg), folder, cfg, cfg["device"])
-    prompts = sample.encode(problems, engine.tokenizer, cfg["max_prompt_tokens"])
-    with tqdm(total=len(problems) * cfg["samples"], desc="evaluate", unit="rollout", mininterval=1) as bar:
-        correct = count_right(problems, prompts, engine, cfg, (cfg["seed"], "evaluate"), progress=bar)
-    stats = summary(correct, cfg["samples"], cfg["k"])
-    print(f"{folder} on {cfg['val_set']}: {len(problems)} problems, {cfg['samples']} rollouts each at temperature {cfg['temperature']:g}")
-    for metric, (mean, error) in stats.items():
-        print(f"  {metric:8s} {mean:.4f} +- {error:.4f} (standard error over problems)")
-    print(f"  never right {np.mean(np.asarray(correct) == 0):.1%}, always right {np.mean(np.asarray(correct) == cfg['samples']):.1%}")
-    run = run_of(cfg["model"])
-    out = Path(cfg["out"] or (run / "eval" if run else Path("runs/eval") / Path(folder).name) / Path(cfg["val_set"]).stem)
-    draw(correct, cfg["samples"], out / "eval.png", f"{Path(cfg['val_set']).stem}: avg@{cfg['k']} {stats['avg@' + str(cfg['k'])][0]:.3f}, {cfg['model']}")
-    save_json(out / "eval.json", dict(config=cfg, model=folder, set_hash=sample.set_hash(problems), samples=cfg["samples"],
-                                      stats={m: dict(mean=mean, se=se) for m, (mean, se) in stats.items()},
-                                      ids=[p["id"] for p in problems], correct=correct), indent=None)
-    print(f"  {out}/eval.json, {out}/eval.png")
+    results, several = [], len(sets) > 1
+    for i, (name, problems) in enumerate(sets.items()):
+        prompts = sample.encode(problems, engine.tokenizer, cfg["max_prompt_tokens"])
+        with tqdm(total=len(problems) * cfg["samples"], desc=f"evaluate {name}" if several else "evaluate", unit="rollout", mininterval=1) as bar:
+            # the first set's rollouts are those it would have alone
+            key = (cfg["seed"], "evaluate", *([name] if i else []))
+            correct, faults = count_right(problems, prompts, engine, cfg, key, progress=bar)
+        stats = summary(correct, cfg["samples"], cfg["k"])
+        draw(correct, cfg["samples"], out(name) / "eval.png", f"{name}: avg@{cfg['k']} {stats['avg@' + str(cfg['k'])][0]:.3f}, {model}")
+        save_json(out(name) / "eval.json", dict(config=cfg, model=model, set_hash=sample.set_hash(problems), samples=cfg["samples"],
+                                                stats={m: dict(mean=mean, se=se) for m, (mean, se) in stats.items()}, **faults,
+                                                ids=[p["id"] for p in problems], correct=correct), indent=None)
+        results.append(dict(model=model, set=name, samples=cfg["samples"], **{m: mean for m, (mean, _) in stats.items()},
+                            se=stats[f"avg@{cfg['k']}"][1], errors={m: se for m, (_, se) in stats.items()},
+                            ids=[p["id"] for p in problems], correct=correct, **faults))
+    return results
+
+
+def main(argv):
+    cfg, models = as_trained(argv)
+    sets, k, name = read_sets(cfg["val_set"]), cfg["k"], sample.engine_name(cfg)
+    folders = [model_folder(model) for model in models]
+    labels = [label_of(folder) for folder in folders]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise BadInput(f"--model={cfg['model']}: two models are called {label}")
+    several = len(models) * len(sets) > 1
+    results, engine = [], None
+    for model, folder in zip(models, folders):
+        run = run_of(model)
+        home = Path(cfg["out"] or (run / "eval" if run else Path("runs/eval") / Path(folder).name))
+        if several and cfg["out"]:
+            home = home / label_of(folder).replace("/", "_")
+        elif run and Path(folder).name != "model":
+            home = home / Path(folder).name  # a checkpoint
+        if engine and name == "vllm":  # a second engine would find no memory: the first takes over the next model's weights
+            engine.load((key, p.detach()) for key, p in sample.load_model(folder, "cpu")[0].named_parameters())
+        else:
+            engine = None  # frees the model before
+            engine = sample.open_engine(name, folder, cfg, cfg["device"])
+        for r in evaluate(folder, sets, engine, cfg, lambda name: home if cfg["out"] and not several else home / name):
+            results.append(r)
+            print(f"{r['model']} on {r['set']}: {len(r['ids'])} problems, {r['samples']} rollouts each at temperature {cfg['temperature']:g}")
+            for metric, error in r["errors"].items():
+                print(f"  {metric:8s} {r[metric]:.4f} +- {error:.4f} (standard error over problems)")
+            print(f"  never right {np.mean(np.asarray(r['correct']) == 0):.1%}, always right {np.mean(np.asarray(r['correct']) == r['samples']):.1%}")
+            if r["verifier_timeouts"] or r["verifier_errors"]:
+                print(f"  graded 0: {r['verifier_timeouts']} verifier timeouts, {r['verifier_errors']} verifier errors")
+            print(f"  {home if cfg['out'] and not several else home / r['set']}/eval.json")
+    if several:
+        changes(results, k)
+        out = Path(cfg["out"] or "runs/eval/table")
+        width = max(len(label_of(r["model"])) for r in results)
+        print(f"\n{'model':{width}s}  {'set':20s} {f'avg@{k}':>8s} {f'best@{k}':>8s} {f'worst@{k}':>8s}   change of avg@{k}")
+        for r in results:
+            change = f"{r['gain']:+.4f} +- {r['gain_se']:.4f}" if r["model"] != results[0]["model"] else ""
+            print(f"{label_of(r['model']):{width}s}  {r['set']:20s} {r[f'avg@{k}']:8.4f} {r[f'best@{k}']:8.4f} {r[f'worst@{k}']:8.4f}   {change}")
+        draw_table(results, k, out / "table.png", f"{len(models)} models on {len(sets)} problem sets, {cfg['samples']} rollouts a problem "
+                   f"at temperature {cfg['temperature']:g}; bars: 90% over problems")
+        save_json(out / "table.json", dict(config=cfg, k=k, results=results), indent=None)
+        print(f"  {out}/table.json, {out}/table.png")
 
 
 if __name__ == "__main__":

@@ -147,7 +147,7 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
         C=np.array(C, float), rollouts=rollouts, step=step, counts=counts, reward=reward, samples=samples, trials=trials,
         status=end[-1].get("status", "") if end else "",
         per_rollout=1.0 if unit == "rollouts" else C[-1] / max(rollouts[-1], 1),
-        passes=[r for r in records if r.get("type") == "train_pass" and r.get("samples") and r.get("rollouts")
+        passes=[r for r in records if r.get("type") == "train_pass" and r.get("samples") and (r.get("rollouts") or r.get("fresh"))
                 and len(r["samples"]) == len(r.get("ids", ())) == len(r.get("correct", ()))],
         biased=metric in headers[-1].get("biased", ()), source=headers[-1].get("source", ""))
 
@@ -805,9 +805,12 @@ def polarisation(samples, correct):
 def view_pass1(sweep, cfg):
     """Pass rates of the training problems, from the rollouts of training, for all n of one B_p at matched n M (section 5.1).
 
-    The B_p is the one with most n. A record covers the updates between two evaluations.
+    The B_p is the one with most n. A record covers the updates between two evaluations, or, where all runs have such records
+    (--pass_at), it is of the policy at one update.
     """
     with_passes = [run for run in sweep["runs"] if run["passes"]]
+    fresh = all(any(r.get("fresh") for r in run["passes"]) for run in with_passes)
+    with_passes = [dict(run, passes=[r for r in run["passes"] if bool(r.get("fresh")) == fresh]) for run in with_passes]
     if len(with_passes) < 2:
         raise BadInput(f"--view=pass1: {cfg['runs']}: needs two runs or more with train_pass records, {len(with_passes)} "
                        "have any")
@@ -824,7 +827,7 @@ def view_pass1(sweep, cfg):
                                 polarisation=polarisation(r["samples"], r["correct"])))
         at = min(moments, key=lambda m: abs(m["C"] - end))
         out.append(dict(run=run["run"], n=run["n"], seed=run["seed"], matched=at, moments=moments))
-    return dict(B_p=B_p, k=k, nM=end / B_p, passes=out)
+    return dict(B_p=B_p, k=k, nM=end / B_p, fresh=fresh, passes=out)
 
 
 VIEWS = dict(fixed_Bp=view_fixed_Bp, fixed_B=view_fixed_B, joint=view_joint, best_worst=view_best_worst,
@@ -1017,7 +1020,10 @@ def figure_simple(front, path):
             axes[0].bar(np.arange(k + 1) / k + (i - (len(colour) - 1) / 2) * wide, share, width=wide, **style)
             for ax, key in zip(axes[1:], ("zero", "one", "polarisation")):
                 for r in same:
-                    ax.plot([m["C"] for m in r["moments"]], [m[key] for m in r["moments"]], ".-", lw=1.4, ms=4, **style)
+                    later = [m for m in r["moments"] if m["C"]]
+                    ax.plot([m["C"] for m in later], [m[key] for m in later], ".-", lw=1.4, ms=4, **style)
+                    for m in r["moments"][:len(r["moments"]) - len(later)]:  # C = 0 has no place on a logarithmic axis
+                        ax.axhline(m[key], color="0.6", lw=1, ls=":", label="before training")
         axes[0].set(xlabel=f"right answers of {k}, as a share", ylabel="share of the training problems",
                     title=f"at n M = {si(front['nM'])}")
         for ax, name in zip(axes[1:], (f"share with 0 of {k} right", f"share with {k} of {k} right", "polarisation")):

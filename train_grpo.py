@@ -555,12 +555,14 @@ def main(argv):
     d = derive(cfg)
     folder = Path(cfg["out"] or Path(cfg["runs"]) / d["run"])
     problems = sample.subset(sample.read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])
-    val = sample.read_problems(cfg["val_set"])
+    vals = evaluate.read_sets(cfg["val_set"], first="val")
     if cfg["B_p"] > len(problems):
         raise BadInput(f"--B_p={cfg['B_p']}: the training set holds only {len(problems)} problems")
-    if len(val) < WORLD:
-        raise BadInput(f"{cfg['val_set']}: {len(val)} problems cannot be shared among the {WORLD} processes of torchrun")
-    hashes = dict(train_set_hash=sample.set_hash(problems), val_set_hash=sample.set_hash(val))
+    for name, val in vals.items():
+        if len(val) < WORLD:
+            raise BadInput(f"--val_set={cfg['val_set']}: the {len(val)} problems of {name} cannot be shared among the {WORLD} "
+                           "processes of torchrun")
+    hashes = dict(train_set_hash=sample.set_hash(problems), val_set_hash=sample.set_hash([p for val in vals.values() for p in val]))
     header = None
     if (folder / "log.jsonl").exists():  # whoever may not go on here, or need not, hears it before a model is loaded
         if RANK == 0:
@@ -582,7 +584,7 @@ def main(argv):
     # models: the policy, the reference of the KL, PPO's critic, and what generates
     model, tokenizer = sample.load_model(base, "cpu" if WORLD > 1 else device)
     prompts = sample.encode(problems, tokenizer, cfg["max_prompt_tokens"])
-    val_prompts = sample.encode(val, tokenizer, cfg["max_prompt_tokens"])
+    val_prompts = {name: sample.encode(val, tokenizer, cfg["max_prompt_tokens"]) for name, val in vals.items()}
     engine = sample.open_engine(engine_name, base, cfg, device, model, tokenizer,
                                 apart=WORLD > 1 or cfg["activation_checkpointing"])  # such layers decode without a cache
     ref = copy.deepcopy(model).requires_grad_(False) if cfg["kl_coef"] else None
@@ -629,20 +631,34 @@ def main(argv):
     stop = []
     signal.signal(signal.SIGTERM, lambda *_: stop.append("stopped"))  # finish the step, save, say so, leave
 
+    def count_right(problems, prompts, cfg, key):
+        """Each rank draws and grades its share; returns the number right of each problem and the verifier's faults, of all ranks."""
+        mine, right = range(RANK, len(problems), WORLD), [0] * len(problems)
+        right[RANK::WORLD], faults = evaluate.count_right(problems, prompts, engine, cfg, key, mine)
+        *right, timeouts, errors = [int(x) for x in over_ranks([*right, *faults.values()])]
+        return right, dict(verifier_timeouts=timeouts, verifier_errors=errors)
+
     def evaluate_now(m):
         nonlocal last_eval
-        mine, right = range(RANK, len(val), WORLD), [0] * len(val)
-        right[RANK::WORLD] = evaluate.count_right(val, val_prompts, engine, cfg, (cfg["seed"], "val", m), mine)
-        right = [int(x) for x in over_ranks(right)]
-        record = evaluate.eval_record(val, right, cfg, m, m * d["B"], state["tokens"])
-        last_eval = record[f"avg@{cfg['k']}"]
-        if RANK == 0:
-            append(log, record)
+        for name, val in vals.items():
+            key = (cfg["seed"], "val", m) if name == "val" else (cfg["seed"], "val", name, m)
+            record = evaluate.eval_record(val, *count_right(val, val_prompts[name], cfg, key), cfg, m, m * d["B"], state["tokens"], name)
+            if name == "val":
+                last_eval = record[f"avg@{cfg['k']}"]
+            if RANK == 0:
+                append(log, record)
         visited = [p["id"] for p in problems if p["id"] in state["seen"]]  # in file order
         if RANK == 0 and visited:  # before the first update there is none
             drawn, correct = zip(*[state["seen"][id_] for id_ in visited])
             append(log, dict(type="train_pass", step=m, rollouts=m * d["B"], ids=visited, samples=drawn, correct=correct))
         state["seen"] = {}
+
+    def measure_train(m):
+        """pass@1 of every training problem under the policy as it is, by rollouts that are not trained on."""
+        right, faults = count_right(problems, prompts, dict(cfg, samples=cfg["s"]), (cfg["seed"], "train_pass", m))
+        if RANK == 0:
+            append(log, dict(type="train_pass", step=m, rollouts=m * d["B"], fresh=True, ids=[p["id"] for p in problems],
+                             samples=[cfg["s"]] * len(problems), correct=right, **faults))
 
     def checkpoint(m):
         state.update(step=m, wall_s=time.time() - start)
@@ -656,9 +672,12 @@ def main(argv):
         return bool(every) and m * d["B"] // every > (m - 1) * d["B"] // every
 
     # the first update that reaches so many rollouts; what an earlier start of this run was to keep, stays
-    state["keep"] = sorted({-(-int(float(c)) // d["B"]) for c in cfg["keep_at"].split()} | set(state["keep"]))
+    keep, pass_at = ({-(-int(float(c)) // d["B"]) for c in cfg[key].split()} for key in ("keep_at", "pass_at"))
+    state["keep"] = sorted(keep | set(state["keep"]))
     if fresh:
         evaluate_now(0)
+        if 0 in pass_at:
+            measure_train(0)
     if RANK == 0:
         print(f"{folder}: B_p={cfg['B_p']} n={cfg['n']} M={d['M']} C={d['M'] * d['B']} lr={d['lr']:.3g}, from update {state['step']}",
               file=sys.stderr)
@@ -711,6 +730,8 @@ def main(argv):
                 break
             if due(m, cfg["eval_every"]):
                 evaluate_now(m)
+            if m in pass_at:
+                measure_train(m)
             if (due(m, cfg["save_every"]) and not bad) or m == d["M"] or m in state["keep"] or asked:
                 checkpoint(m)
             bar.update(d["B"])
