@@ -630,17 +630,38 @@ def math_equal(gold, answer):
     from math_verify import verify
     gold, answer = parsed(gold), parsed(answer)
     try:
-        return verify(gold, answer, timeout_seconds=None, raise_on_error=True), False
+        return verify(gold, answer, allow_set_relation_comp=True, timeout_seconds=None, raise_on_error=True), False
     except MemoryError:
         raise
     except Exception:  # then its other readings of the two decide
-        return verify(gold, answer, timeout_seconds=None), True
+        return verify(gold, answer, allow_set_relation_comp=True, timeout_seconds=None), True
 
 
 @functools.lru_cache(256)  # all rollouts of a group have one gold answer
 def parsed(text):
+    r"""math-verify's readings of what is in a \boxed{}; `first_match`: a box that it cannot read is not searched for parts it can."""
     from math_verify import LatexExtractionConfig, parse
-    return parse(rf"\boxed{{{text}}}", [LatexExtractionConfig(boxed_match_priority=0)], parsing_timeout=None)
+    from sympy import Add, Symbol
+    for pattern, meant in NOTATION:
+        text = re.sub(pattern, meant, text)
+    if not re.search(r"_\s*\{?\s*i|(?<![A-Za-z\\])i\s*=", text):  # where it counts nothing, i is what math-verify calls I
+        text = re.sub(r"(?<![A-Za-z\\])i(?![A-Za-z])(\s*\^)?", lambda m: "(I)^" if m[1] else "I", text)  # it takes I^2 for I
+    readings = parse(rf"\boxed{{{text}}}", [LatexExtractionConfig(boxed_match_priority=0)], parsing_timeout=None,
+                     extraction_mode="first_match")
+    # A lone letter is compared by its name; as a sum it is compared by what it is: x and 2x/2
+    return readings + [Add(reading, 0, evaluate=False) for reading in readings if isinstance(reading, Symbol)]
+
+
+# Notation that math-verify does not know, and the same in words that it knows
+NOTATION = [(r"(?<![.\s])[.\s]+((?:\}\s*)?)$", r"\1"),                                      # the full stop after an answer
+            (r"(?<=\d)(?:\\[,;:! ]|~)(?=\d{3}(?!\d))", ""),                       # 10\,000
+            (r"(\d*)\.(\d*)\\(?:overline|bar)\s*\{(\d+)\}",                       # 0.1\overline{6} = (16 - 1) / 90
+             lambda m: rf"\frac{{0{m[1]}{m[2]}{m[3]}-0{m[1]}{m[2]}}}{{{'9' * len(m[3])}{'0' * len(m[2])}}}"),
+            (r"\\sqrt\[(\d*[13579])\]\{\s*-\s*(\d+)\}", r"((-1)\\sqrt[\1]{\2})"),    # the real root, not the principal one
+            (r"\\text\s*\{([^\w{}\\]*)\}", r"\1"),                               # 3\text{:}30
+            (r"\\begin\s*\{cases\}([^&]*?)\\end\s*\{cases\}", lambda m: m[1].replace(r"\\", ",")),  # else its last number
+            (r"\\text\s*\{\s*infinity\s*\}", r"\\infty"),
+            (r"\\varnothing", r"\\emptyset"), (r"\\langle", "("), (r"\\rangle", ")")]
 
 
 @functools.cache
@@ -814,12 +835,12 @@ def main(argv):
     engine = open_engine(engine_name(cfg), cfg["model"], cfg, cfg["device"])
     prompts = tokenize(problems, engine.tokenizer)
     fits = [0 < len(ids) <= cfg["max_prompt_tokens"] for ids in prompts]  # prepare.py left those out by its model's tokenizer
+    if not any(fits):
+        raise BadInput(f"--max_prompt_tokens={cfg['max_prompt_tokens']}: no prompt of {cfg['problems']} is as short")
     over_long = fits.count(False)
     if over_long:
         print(f"{cfg['problems']}: {over_long} of {len(fits)} prompts are over --max_prompt_tokens={cfg['max_prompt_tokens']}, left out")
     problems, prompts = [[x for x, fit in zip(xs, fits) if fit] for xs in (problems, prompts)]
-    if not problems:
-        raise BadInput(f"--max_prompt_tokens={cfg['max_prompt_tokens']}: no prompt of {cfg['problems']} is as short")
     counts, faults = measure(problems, prompts, engine, cfg, folder / "pass_rates.jsonl")
     splits = make_splits(problems, counts, cfg)
     rates = [counts[p["id"]][cfg["s"]] / cfg["s"] for p in problems]

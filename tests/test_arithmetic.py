@@ -225,20 +225,27 @@ def test_pass_rates_cover_everything(world):
 
 
 def test_splits_from_planted_counts():
-    """Every count from 0 to 16, and of those with none right in 16, every fifth none in 128."""
+    """Every count from 0 to 16; of those with none right in 16, every fifth none in 128; of those with 8, every third 64 of 128."""
     problems, counts = [dict(id=str(i), prompt=str(i), answer=str(i)) for i in range(3400)], {}
     for i in range(3400):
         counts[str(i)] = {0: 0, 16: i % 17}
         if i % 17 == 0:
             counts[str(i)] |= {32: i % 5, 64: i % 5, 128: i % 5} if i % 5 == 0 else {32: i % 5}
+        if i % 17 == 8:
+            counts[str(i)] |= {128: 64} if i % 3 == 0 else {128: 30}
     cfg = dict(s=16, s_zero=128, n_val=20)
     splits = sample.make_splits(problems, counts, cfg)
     ids = {(name, part): [p["id"] for p in split[part]] for name, split in splits.items() for part in split}
-    want = dict(easy=range(5, 10), hard=range(0, 2), very_easy=range(10, 15))  # 0.3 is 4.8 of 16, 0.6 is 9.6, 0.9 is 14.4
-    for name, right in want.items():
-        assert len(ids[name, "val"]) == 20
-        assert {*ids[name, "train"], *ids[name, "val"]} == {str(i) for i in range(3400) if i % 17 in right}
-    assert {*ids["extreme", "train"], *ids["extreme", "val"]} == {str(i) for i in range(3400) if i % 17 == 0 and i % 5 == 0}
+    held = {i for (name, part), members in ids.items() if part == "val" for i in members}
+    want = {name: {i for i in range(3400) if i % 17 in right}  # 0.3 is 4.8 of 16, 0.6 is 9.6, 0.9 is 14.4
+            for name, right in dict(easy=range(5, 10), hard=range(0, 2), very_easy=range(10, 15)).items()}
+    want["extreme"] = {i for i in range(3400) if i % 17 == 0 and i % 5 == 0}
+    for name, group in want.items():
+        group = set(map(str, group))
+        assert len(ids[name, "val"]) == 20 and set(ids[name, "val"]) <= group
+        assert set(ids[name, "train"]) == group - held
+    in_level = {*ids["level_easy", "train"], *ids["level_easy", "val"]}
+    assert all((str(i) in in_level | held) == (i % 3 == 0 or str(i) in held) for i in range(3400) if i % 17 == 8)
     assert all(p["correct"] == 0 and p["samples"] == 128 for part in splits["extreme"].values() for p in part)
     # half Hard, half Easy
     for part in ("train", "val"):
@@ -246,6 +253,32 @@ def test_splits_from_planted_counts():
         assert np.mean(kinds) == 0.5 and len(kinds) > 0
     train, val = (set().union(*(ids[name, part] for name in splits)) for part in ("train", "val"))
     assert not train & val
-    # order and membership are those of the problems, whatever else was measured
+    # order and membership are those of the problems, whatever else was measured; without the second pass there are no levels
     assert sample.make_splits(problems, counts, cfg) == splits
-    assert not any(sample.make_splits(problems, counts, cfg | dict(s_zero=0))["extreme"].values())
+    without = sample.make_splits(problems, counts, cfg | dict(s_zero=0))
+    assert not any(without[name][part] for name in sample.LEVELS for part in ("train", "val"))
+    assert [p["id"] for p in without["hard"]["val"]] == ids["hard", "val"]
+
+
+def test_a_level_is_open_until_it_is_known():
+    """The predicted level against simulation, and a second pass that stops early against one that draws all 128."""
+    for right, drawn in [(0, 16), (5, 16), (8, 16), (10, 16), (16, 16), (3, 32), (40, 64), (0, 112)]:
+        rng = np.random.default_rng(right * 1000 + drawn)
+        final = (right + rng.binomial(128 - drawn, rng.beta(right + 1, drawn - right + 1, 200_000))) / 128
+        share = dict(extreme=(final == 0).mean(), level_easy=((final >= 0.3) & (final <= 0.6)).mean(),
+                     level_very_easy=((final >= 0.6) & (final <= 0.9)).mean())
+        share[""] = 1 - sum(share.values())
+        name, p = sample.level_of(right, drawn, 128)
+        assert share[name] == max(share.values()) and p == pytest.approx(share[name], abs=0.005), (right, drawn)
+    assert all(sample.is_open(0, drawn, total) for drawn, total in [(16, 128), (112, 128), (1008, 1024)])  # "none right" is no guess
+    assert not sample.is_open(0, 128, 128) and not sample.is_open(1, 64, 128) and sample.is_open(5, 16, 128)
+    rng, spent, same, zeros = np.random.default_rng(0), 0, 0, 0
+    for _ in range(2000):
+        draws = rng.random(128) < rng.choice([0.0, rng.beta(0.5, 0.5)])  # many at none, many at all, the rest anywhere
+        drawn = 16
+        while sample.is_open(int(draws[:drawn].sum()), drawn, 128):
+            drawn += 16
+        level, truth = sample.level_of(int(draws[:drawn].sum()), drawn, 128)[0], sample.level_of(int(draws.sum()), 128, 128)[0]
+        spent, same, zeros = spent + drawn, same + (level == truth), zeros + (truth == "extreme")
+        assert (level == "extreme") == (not draws.any())  # never wrong about none right
+    assert same / 2000 > 0.97 and spent < 0.8 * 2000 * 128 and zeros > 500, (same, spent)

@@ -25,8 +25,8 @@ from config import (BadInput, append, aside, cells, check_run, command, comments
 
 ROOT = Path(__file__).resolve().parent.parent
 # What may change without making another experiment: the budget, folders, memory and speed, the other stages' keys
-FREE = set("C B_max data source revision question_key answer_key against mix problems s s_zero n_val runs out device gen_batch micro_tokens micro_logits activation_checkpointing "
-           "gpu_memory save_every keep_at sample_every ns bps seeds view metric unit eval_set delta bin points boot".split())
+FREE = set("C B_max data source revision question_key answer_key against mix problems s s_zero n_val runs out device gen_batch "
+           "micro_tokens micro_logits activation_checkpointing gpu_memory save_every keep_at pass_at sample_every ns bps seeds view metric unit eval_set delta bin points boot".split())
 
 
 def tree(folder):
@@ -179,7 +179,7 @@ def other(key, value):
 
 @pytest.mark.parametrize("key", config)
 def test_run_name_changes_with_the_experiment_alone(key):
-    cfg = parse(["--kl_coef=0.01", "--algo=ppo"])
+    cfg = parse(["--kl_coef=0.01", "--algo=ppo", "--verifier=math"])
     changed = dict(cfg, **{key: other(key, cfg[key])})
     assert (run_name(changed) == run_name(cfg)) == (key in FREE)
     assert (identity(changed) == identity(cfg)) == (key in FREE)
@@ -563,20 +563,26 @@ def measured(world, script, tmp_path_factory):
 def test_sample_writes_rates_splits_and_a_figure(measured, world):
     folder, _, done = measured
     counts = {}
-    for r in read_log(folder / "pass_rates.jsonl"):
+    header, *lines = read_log(folder / "pass_rates.jsonl")
+    assert header["type"] == "header" and header["s"] == 16 and header["verifier"] == "exact" and header["temperature"] == 0.6
+    for r in lines:
         assert 0 <= r["correct"] <= r["samples"]
         counts.setdefault(r["id"], []).append((r["samples"], r["correct"]))
     ids = [p["id"] for p in sample.read_problems(world.problems)[:48]]
     assert list(counts) == ids and {c[0][0] for c in counts.values()} == {16}
-    for c in counts.values():  # only those with none right get more, until one is right or there are 64
-        assert [s for s, _ in c] == [16, 32, 64][:len(c)] and all(right == 0 for _, right in c[:-1])
+    for c in counts.values():  # only those whose level by 64 rollouts is open get more, 16 at a time
+        assert [s for s, _ in c] == [16, 32, 48, 64][:len(c)] and [right for _, right in c] == sorted(right for _, right in c)
+        assert all(sample.is_open(right, drawn, 64) for drawn, right in c[:-1]) and not sample.is_open(c[-1][1], c[-1][0], 64)
         assert c[-1][1] > 0 or c[-1][0] == 64
     rates = {i: c[0][1] / 16 for i, c in counts.items()}
+    held = {path.stem.removesuffix("_val"): {p["id"] for p in sample.read_problems(path)} for path in folder.glob("*_val.jsonl")}
     for name, (low, high) in dict(easy=(0.3, 0.6), hard=(0, 0.0625), very_easy=(0.6, 0.9)).items():
         got = [p for part in ("train", "val") for p in sample.read_problems(folder / f"{name}_{part}.jsonl")]
-        assert sorted(p["id"] for p in got) == sorted(i for i in ids if low <= rates[i] <= high)
+        band = {i for i in ids if low <= rates[i] <= high}
+        assert {p["id"] for p in got} <= band  # the rest of it validates another split, and is trained on by none
+        assert all(any(i in held[other] for other in held if other != name) for i in band - {p["id"] for p in got})
         assert all(p["pass_rate"] == rates[p["id"]] and {"prompt", "answer"} <= set(p) for p in got)
-        assert f"{name:10s} {len(got) - 2:6d} train      2 val" in done.stdout
+        assert f"{name:15s} {len(got) - 2:6d} train      2 val" in done.stdout
     assert (folder / "difficulty.png").read_bytes().startswith(b"\x89PNG")
     info = json.loads((folder / "difficulty.json").read_text())
     assert info["rollouts"] == sum(c[-1][0] for c in counts.values()) and info["sizes"]["hard"]["val"] == 2
