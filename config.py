@@ -337,8 +337,9 @@ def identity(cfg):
 
 
 def run_name(cfg):
-    """Folder name of a run. Only values off the dict's own enter the hash, so that a key added later renames no old run."""
-    off = {key: value for key, value in identity(cfg).items() if value != config[key]}
+    """Folder name of a run. Only values off the dict's own enter the hash, so that a key added later renames no old run; nor does
+    the default of `verifier`, which was exact once."""
+    off = {key: value for key, value in identity(cfg).items() if value != dict(config, verifier="exact")[key]}
     return f"Bp{cfg['B_p']}_n{cfg['n']}_seed{cfg['seed']}_{hashlib.sha256(json.dumps(off, sort_keys=True).encode()).hexdigest()[:8]}"
 
 
