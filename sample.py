@@ -487,12 +487,10 @@ def boxed(text, most=1024):
 
     Reads on from that box for `most` characters; what is longer comes back cut at one more, still open. Linear in len(text).
     """
-    _, closed, answer = text.rpartition("</think>")
-    start, depth = -1, 1
-    if closed or "<think>" not in text:
-        for start in re.finditer(r"\\boxed\s*\{", answer):
-            pass  # the last one
-    if start == -1:
+    answer, start, depth = text.rpartition("</think>")[2], None, 1
+    for start in re.finditer(r"\\boxed\s*\{", answer):
+        pass  # the last one
+    if start is None or "<think>" in answer:
         return ""
     inside = answer[start.end():start.end() + most + 1]
     for brace in re.finditer(r"\\.|[{}]", inside, re.DOTALL):  # \{ and \} are no braces
@@ -510,7 +508,7 @@ class MathPool:
     forks the next child, in milliseconds. A child has a cap on its memory and is replaced after a while.
     """
     MEMORY = 2 ** 30  # bytes of address space
-    LIFE = 2000       # answers, as sympy's caches grow with them
+    LIFE = 2000       # answers of a child
     START = 120       # seconds until math-verify must be there
     GRACE = 5         # seconds after the limit when a process that says nothing is killed from here
 
@@ -530,12 +528,14 @@ class MathPool:
         process = self.free.get()
         try:
             if not hasattr(process, "asked"):
-                process.asked = 0
                 if self.hear(process, self.START) != READY:
                     raise BadInput("--verifier=math: math-verify does not start (pip install -r requirements.txt)")
+                process.asked = 0
             process.asked += 1
+            while self.hear(process, 0):  # what a child said that somebody killed while it had nothing to do
+                pass
             try:
-                process.stdin.write(json.dumps([process.asked % 255, seconds, gold, answer]).encode() + b"\n")
+                self.tell(process, json.dumps([process.asked % 255, seconds, gold, answer]).encode() + b"\n")
                 while True:
                     number, verdict = self.hear(process, seconds + self.GRACE) or (ANY, None)
                     if number in (process.asked % 255, ANY):  # else it is that of an answer already given up
@@ -548,6 +548,14 @@ class MathPool:
             return VERDICTS.get(verdict, "error")
         finally:
             self.free.put(process)
+
+    def tell(self, process, message):
+        """Writes the message as far as the process takes it within GRACE: one that is stopped must not hold us in a full pipe."""
+        os.set_blocking(process.stdin.fileno(), False)
+        poll = select.poll()
+        poll.register(process.stdin, select.POLLOUT)
+        while message and poll.poll(1000 * self.GRACE):
+            message = message[process.stdin.write(message) or 0:]
 
     def hear(self, process, seconds):
         """The next message, two bytes; None if there is none in time."""
@@ -570,6 +578,7 @@ class MathPool:
 # A message of a MathPool's process: the number of the answer, and what came of it; a nursery does not know the number
 ANY = 255
 READY = bytes([ANY, ord("r")])
+OLD = 2  # exit code of a child; Python's own for an exception is 1
 VERDICTS = {ord("1"): "right", ord("0"): "wrong", ord("t"): "timeout", ord("e"): "error"}
 
 
@@ -585,6 +594,7 @@ def nursery():
     requests, replies, null = os.dup(0), os.dup(1), os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # whatever a library prints must not be taken for a message
         os.dup2(null, stream)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started us may have ignored them
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process, by the kernel
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
     math_equal(r"\frac{1}{2}", "0.5")  # the parser builds its tables once, before there are children
@@ -595,15 +605,17 @@ def nursery():
         child = os.fork()
         if child == 0:
             os._exit(grade_lines(requests, replies))
-        status = os.waitpid(child, 0)[1]
-        if os.WIFSIGNALED(status):
-            os.write(replies, bytes([ANY, ord("t" if os.WTERMSIG(status) == signal.SIGALRM else "e")]))
-        elif os.WEXITSTATUS(status) == 0:
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code == 0:
             return
+        if code != OLD:
+            os.write(replies, bytes([ANY, ord("t" if code == -signal.SIGALRM else "e")]))
 
 
 def grade_lines(requests, replies):
-    """The child of a nursery. Returns 0 where there are no more requests, 1 where its time to be replaced has come."""
+    """The child of a nursery. Returns 0 where there are no more requests, OLD where it is to be replaced: sympy's caches grow, and
+    what one answer left in memory must not be missing to the next."""
+    import resource
     for _ in range(MathPool.LIFE):
         line = b""
         while not line.endswith(b"\n"):  # there is one request at a time
@@ -613,16 +625,15 @@ def grade_lines(requests, replies):
             line += piece
         number, seconds, gold, answer = json.loads(line)
         signal.setitimer(signal.ITIMER_REAL, seconds)
-        full = False
         try:
             right, raised = math_equal(gold, answer)
         except MemoryError:
-            right, raised, full = False, True, True
+            right, raised = False, True
         signal.setitimer(signal.ITIMER_REAL, 0)
         os.write(replies, bytes([number, ord("1" if right else "e" if raised else "0")]))
-        if full:
+        if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > MathPool.MEMORY / 4 / 1024:  # in KiB
             break
-    return 1
+    return OLD
 
 
 def math_equal(gold, answer):
@@ -652,16 +663,17 @@ def parsed(text):
     return readings + [Add(reading, 0, evaluate=False) for reading in readings if isinstance(reading, Symbol)]
 
 
-# Notation that math-verify does not know, and the same in words that it knows
-NOTATION = [(r"(?<![.\s])[.\s]+((?:\}\s*)?)$", r"\1"),                                      # the full stop after an answer
-            (r"(?<=\d)(?:\\[,;:! ]|~)(?=\d{3}(?!\d))", ""),                       # 10\,000
-            (r"(\d*)\.(\d*)\\(?:overline|bar)\s*\{(\d+)\}",                       # 0.1\overline{6} = (16 - 1) / 90
-             lambda m: rf"\frac{{0{m[1]}{m[2]}{m[3]}-0{m[1]}{m[2]}}}{{{'9' * len(m[3])}{'0' * len(m[2])}}}"),
-            (r"\\sqrt\[(\d*[13579])\]\{\s*-\s*(\d+)\}", r"((-1)\\sqrt[\1]{\2})"),    # the real root, not the principal one
-            (r"\\text\s*\{([^\w{}\\]*)\}", r"\1"),                               # 3\text{:}30
-            (r"\\begin\s*\{cases\}([^&]*?)\\end\s*\{cases\}", lambda m: m[1].replace(r"\\", ",")),  # else its last number
-            (r"\\text\s*\{\s*infinity\s*\}", r"\\infty"),
-            (r"\\varnothing", r"\\emptyset"), (r"\\langle", "("), (r"\\rangle", ")")]
+# Notation that math-verify does not read, or reads as something else, in terms that it does. Each pattern is linear in the text
+NOTATION = [
+    (r"(?<![.\s])[.\s]+((?:\}\s*)?)$", r"\1"),                                              # the full stop after an answer
+    (r"(?<=\d)(?:\\[,;:! ]|~)(?=\d{3}(?!\d))", ""),                                         # 10\,000
+    (r"(?<!\d)(\d*)\.(\d*)\\(?:overline|bar)\s*\{(\d+)\}",                                  # 0.1\overline{6} = (016 - 01) / 90
+     lambda m: rf"\frac{{0{m[1]}{m[2]}{m[3]}-0{m[1]}{m[2]}}}{{{'9' * len(m[3])}{'0' * len(m[2])}}}"),
+    (r"\\sqrt\[(\d*[13579])\]\{\s*-\s*(\d+)\}", r"((-1)\\sqrt[\1]{\2})"),                   # the real root, not the principal one
+    (r"\\text\s*\{([^\w{}\\]*)\}", r"\1"),                                                  # 3\text{:}30
+    (r"\\begin\s*\{cases\}((?:[^&\\]|\\(?!begin|end))*)\\end\s*\{cases\}", lambda m: m[1].replace(r"\\", ",")),  # x=1\\ y=2
+    (r"\\text\s*\{\s*infinity\s*\}", r"\\infty"), (r"\\varnothing", r"\\emptyset"), (r"\\langle", "("), (r"\\rangle", ")")
+]
 
 
 @functools.cache
@@ -742,32 +754,34 @@ def is_open(right, drawn, total):
     return drawn < total and (right == 0 or level_of(right, drawn, total)[1] < SURE)
 
 
-def measure(problems, prompts, engine, cfg, path):
+def measure(problems, prompts, engine, cfg, folder):
     """Count right answers in cfg["s"] rollouts of every problem, then s at a time, up to s_zero, for those whose level is open.
 
-    prompts: the problems' token ids. Returns {id: {samples: right}} with what stands after each helping, and what the verifier gave up
-    on. Each is a line of `path` as soon as it is there, and what is there is not measured again. A problem's rollouts depend on its
-    id alone, so the numbers are the same however often the work was cut off. Raises BadInput where `path` was measured otherwise.
+    prompts: the problems' token ids; engine: a function that opens it, called where there is something to measure. Returns
+    {id: {samples: right}} with what stands after each helping, and what the verifier gave up on. Each helping is a line of
+    pass_rates.jsonl as soon as it is there, and what is there or in a shard's file is not measured again. A problem's rollouts depend on
+    its id alone, so the numbers are the same however often the work was cut off. Raises BadInput where it was measured otherwise.
     """
     from tqdm import tqdm
+    path = folder / f"pass_rates{cfg['shard'] and '.' + cfg['shard'].replace('/', 'of')}.jsonl"
     counts, prompts = {p["id"]: {0: 0} for p in problems}, {p["id"]: ids for p, ids in zip(problems, prompts)}
     faults = dict(verifier_timeouts=0, verifier_errors=0)
     header = dict(type="header", **{key: cfg[key] for key in ("model", "s", "temperature", "top_p", "max_new_tokens", "verifier")})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    there = read_log(path) if path.exists() else []
-    for r in there:
-        if r.get("type") == "header":
-            differ = [f"{key}={r[key]} there, {header[key]} now" for key in r if header.get(key, r[key]) != r[key]]
-            if differ:
-                raise BadInput(f"{path}: measured otherwise: {', '.join(differ)}; give another --out, or remove it")
-            continue
-        counts.get(r["id"], {})[r["samples"]] = r["correct"]
-        faults = {key: value + r.get(key, 0) for key, value in faults.items()}
-    if any(len(c) > 1 and cfg["s"] not in c for c in counts.values()):
-        raise BadInput(f"--s={cfg['s']}: {path} was measured with another s; give another --out, or remove it")
+    folder.mkdir(parents=True, exist_ok=True)
+    for there in folder.glob("pass_rates*.jsonl"):
+        for r in read_log(there):
+            if r.get("type") == "header":
+                differ = [f"{key}={r[key]} there, {header[key]} now" for key in r if header.get(key, r[key]) != r[key]]
+                if differ:
+                    raise BadInput(f"{there}: measured otherwise: {', '.join(differ)}; give another --out, or remove it")
+            else:
+                counts.get(r["id"], {})[r["samples"]] = r["correct"]
+                faults = {key: value + r.get(key, 0) for key, value in faults.items()}
+        if any(len(c) > 1 and cfg["s"] not in c for c in counts.values()):
+            raise BadInput(f"--s={cfg['s']}: {there} was measured with another s; give another --out, or remove it")
     with open(path, "ab", buffering=0) as file:
         os.truncate(path, path.read_bytes().rfind(b"\n") + 1)  # half a line of a killed measurement
-        if not there:
+        if not os.fstat(file.fileno()).st_size:
             append(file, header)
         while True:
             state = {p["id"]: (max(counts[p["id"]].values()), max(counts[p["id"]])) for p in problems}  # (right, drawn)
@@ -779,11 +793,12 @@ def measure(problems, prompts, engine, cfg, path):
             todo = [p for p in todo if state[p["id"]][1] == drawn]
             goal = min(drawn + cfg["s"], cfg["s_zero"]) if drawn else cfg["s"]
             per_call = max(1, cfg["gen_batch"] // (goal - drawn))
+            generator = engine()
             for i in tqdm(range(0, len(todo), per_call), desc=f"{goal} rollouts for {len(todo)} problems", mininterval=1):
                 batch = todo[i:i + per_call]
                 seeds = [rollout_seed("difficulty", p["id"], goal) for p in batch]
-                rollouts = engine.generate([prompts[p["id"]] for p in batch], goal - drawn, seeds)
-                rewards, bad = grade(batch, rollouts, engine.tokenizer, cfg)
+                rollouts = generator.generate([prompts[p["id"]] for p in batch], goal - drawn, seeds)
+                rewards, bad = grade(batch, rollouts, generator.tokenizer, cfg)
                 for p, right in zip(batch, rewards.sum(1).int().tolist()):
                     counts[p["id"]][goal] = state[p["id"]][0] + right
                     append(file, dict(id=p["id"], samples=goal, correct=counts[p["id"]][goal]) | (bad if any(bad.values()) else {}))
@@ -832,8 +847,9 @@ def main(argv):
     cfg = parse(argv, __doc__)
     problems = read_problems(cfg["problems"])
     folder = Path(cfg["out"] or Path(cfg["data"]) / "splits" / Path(cfg["model"]).name)
-    engine = open_engine(engine_name(cfg), cfg["model"], cfg, cfg["device"])
-    prompts = tokenize(problems, engine.tokenizer)
+    tokenizer, name = load_tokenizer(cfg["model"]), engine_name(cfg)
+    engine = functools.cache(lambda: open_engine(name, cfg["model"], cfg, cfg["device"]))
+    prompts = tokenize(problems, tokenizer)
     fits = [0 < len(ids) <= cfg["max_prompt_tokens"] for ids in prompts]  # prepare.py left those out by its model's tokenizer
     if not any(fits):
         raise BadInput(f"--max_prompt_tokens={cfg['max_prompt_tokens']}: no prompt of {cfg['problems']} is as short")
@@ -841,7 +857,12 @@ def main(argv):
     if over_long:
         print(f"{cfg['problems']}: {over_long} of {len(fits)} prompts are over --max_prompt_tokens={cfg['max_prompt_tokens']}, left out")
     problems, prompts = [[x for x, fit in zip(xs, fits) if fit] for xs in (problems, prompts)]
-    counts, faults = measure(problems, prompts, engine, cfg, folder / "pass_rates.jsonl")
+    if cfg["shard"]:
+        i, k = map(int, cfg["shard"].split("/"))
+        measure(problems[i::k], prompts[i::k], engine, cfg, folder)
+        print(f"{folder}: shard {cfg['shard']} is measured")
+        return
+    counts, faults = measure(problems, prompts, engine, cfg, folder)
     splits = make_splits(problems, counts, cfg)
     rates = [counts[p["id"]][cfg["s"]] / cfg["s"] for p in problems]
     title = f"{Path(cfg['model']).name}: {len(problems):,} problems, {cfg['s']} rollouts each at temperature {cfg['temperature']:g}"
