@@ -1,0 +1,466 @@
+r"""data/guru_math/prepare.py: the math part of Guru, or any two columns of a parquet or JSONL file, as a problem file; and mixtures.
+
+    python data/guru_math/prepare.py                                            # downloads Guru's file, and AIME24's first
+    python data/guru_math/prepare.py --model=Qwen/Qwen3-4B-Instruct-2507        # by another tokenizer; none = measure no lengths
+    python data/guru_math/prepare.py --data=data/mine --source=mine.jsonl --question_key=problem --answer_key=solution.final
+    python sample.py --data=data/guru_math                                      # difficulty, then mixtures of 5,000:
+    python data/guru_math/prepare.py mix --D=5000                               # the paper's three
+    python data/guru_math/prepare.py mix --D=500 --mix="hard:1 easy:3"          # or others; one name alone cuts that split to D
+
+Reads --source: a .parquet, .jsonl or .jsonl.gz file, or OWNER/NAME:FILE, a file of a data set on the hub at --revision. A file
+of that name in the data folder comes before the hub. Writes into the data folder, by default that of this script
+- `problems.jsonl`, {"id", "prompt", "answer"} a line: prompt = the question and the sentence that asks for \boxed{};
+- `manifest.json`, the last to be written: where the rows came from, how many were left out and why, hashes.
+
+Left out and counted, in this order: rows without question or answer, rows with several answers, prompts over
+--max_prompt_tokens after the chat template of --model, problems like one of --against, and duplicates, of which the first stays.
+- Exact duplicates read the same when case, blanks, punctuation and the ways to write one thing in LaTeX are put aside.
+- Near duplicates share 80% of their runs of three words and symbols, and have the same numbers, signs and functions: two
+  problems that differ in a number, a + or a sine are two problems. Against test problems that is no excuse: a leak would
+  cost more than a lost problem.
+So training, validation (sample.py holds it out of this file) and AIME24 have none in common.
+
+`mix` reads the splits of sample.py and writes mix_{NAME}_D{D}_seed{SEED}_train.jsonl beside them, and `mixtures.json`. For one
+seed the mixture with a smaller D is the beginning of that with a larger one. --D=0 is the largest that the splits allow.
+
+Needs config.py, sample.py, pyarrow, huggingface_hub and datasketch.
+"""
+import contextlib
+import functools
+import gzip
+import hashlib
+import importlib.util
+import json
+import math
+import os
+import random
+import re
+import sys
+import time
+import unicodedata
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent.parent))
+import sample  # noqa: E402
+from config import BadInput, config, entry, parse, read_json, save_json  # noqa: E402
+
+INSTRUCTION = r"Please output the final answer within \boxed{}."
+# What a script reads when the command line does not say: question and answer by the first pair of columns that a file has
+GURU = dict(name="guru", source="LLM360/guru-RL-92k:train/math__combined_54.4k.parquet",
+            revision="2e2790a962a3c099bfb5ea61389cbf98a5ea439b", ids=(), words=(),
+            columns=(("prompt", "reward_model.ground_truth"), ("question", "answer"), ("problem", "answer"), ("Problem", "Answer")))
+# the settings that decide what problems.jsonl holds
+SETTINGS = "source revision question_key answer_key against model max_prompt_tokens".split()
+# The paper's study of mixtures: splits by 128 rollouts, Hard = none right. Order and shares as there
+MIXTURES = dict(hard="extreme:1", dual="extreme:1 level_easy:1", tri="extreme:2 level_easy:1 level_very_easy:1")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The source: a name -> a file -> rows
+
+def fetch(source, revision, folder):
+    """The file behind --source -> (path, the commit it was resolved to or None). Raises BadInput that says what to download."""
+    if Path(source).is_file():
+        return Path(source), None
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+:[^:]+", source):
+        raise BadInput(f"--source={source}: no such file, and not OWNER/NAME:FILE of a data set on the hub")
+    name, file = source.split(":")
+    for path in (folder / Path(file).name, folder / file):  # put there by hand, or by the command below
+        if path.is_file():
+            return path, None
+    from huggingface_hub import hf_hub_download
+    try:
+        path = Path(hf_hub_download(name, file, repo_type="dataset", revision=revision))
+    except Exception as e:  # OSError, ValueError, httpx's and the hub's own
+        reason = (str(e).strip().splitlines() or [type(e).__name__])[0][:150]
+        raise BadInput(f"--source={source}: cannot download it ({reason}); get {file} of the data set {name} at revision {revision} into "
+                       f"{folder}: hf download {name} {file} --repo-type=dataset --revision={revision} --local-dir={folder}") from None
+    return path, path.parts[path.parts.index("snapshots") + 1] if "snapshots" in path.parts else None  # the folder of a commit
+
+
+def leaves(name, kind):
+    """The dotted names of a column: its own, or those of the fields of a struct (an arrow type) or a dict."""
+    if isinstance(kind, dict):
+        fields = kind.items()
+    else:
+        fields = [(f.name, f.type) for f in kind] if str(kind).startswith("struct<") else []
+    return [leaf for key, value in fields for leaf in leaves(f"{name}.{key}", value)] or [name]
+
+
+def read_rows(path, choose):
+    """The rows of a .parquet, .jsonl or .jsonl.gz file as dicts with the columns that choose(names of all columns) wants.
+
+    Raises BadInput that names the file, of JSONL also the line.
+    """
+    if path.suffix == ".parquet":
+        import pyarrow.parquet as pq
+        try:
+            with pq.ParquetFile(path) as file:
+                return file.read(choose([leaf for f in file.schema_arrow for leaf in leaves(f.name, f.type)])).to_pylist()
+        except BadInput:
+            raise
+        except Exception as e:  # OSError, ValueError and arrow's own
+            raise BadInput(f"{path}: not a readable parquet file ({(str(e).splitlines() or [type(e).__name__])[0][:150]})") from None
+    if not path.name.endswith((".jsonl", ".jsonl.gz")):
+        raise BadInput(f"{path}: expected a .parquet, .jsonl or .jsonl.gz file")
+    rows, i = [], 0
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            for i, line in enumerate(file, 1):
+                if line.strip():
+                    rows.append(json.loads(line))
+                    if not isinstance(rows[-1], dict):
+                        raise ValueError
+    except ValueError:
+        raise BadInput(f"{path}:{i}: not a JSON object") from None
+    except (OSError, EOFError) as e:
+        raise BadInput(f"{path}: not a readable file ({e})") from None
+    choose(list(dict.fromkeys(leaf for row in rows for key, value in row.items() for leaf in leaves(key, value))))
+    return rows
+
+
+def pick_columns(names, pairs, path):
+    """The first pair (question, answer) that is among the `names` of a file's columns; raises BadInput that lists them."""
+    for pair in pairs:
+        if pair[0] in names and pair[1] in names:
+            return pair
+    missing = " or ".join(dict.fromkeys(key for key in pairs[0] if key not in names))
+    raise BadInput(f"{path}: no column {missing}; there are {', '.join(names) or 'none'} (--question_key, --answer_key)")
+
+
+def cell(row, name):
+    """What stands in a row under a dotted name, None where nothing does."""
+    if name in row:
+        return row[name]
+    key, _, rest = name.partition(".")
+    return cell(row[key], rest) if rest and isinstance(row.get(key), dict) else None
+
+
+def text(value):
+    """A cell as text: of a list of messages the user's, of a whole float the integer, of nothing ""."""
+    if isinstance(value, list):
+        value = next((m.get("content") for m in value if isinstance(m, dict) and m.get("role") == "user"), None)
+    if isinstance(value, float):
+        value = None if math.isnan(value) else int(value) if value.is_integer() else value
+    # half a surrogate pair, which JSON can write, is no text that a tokenizer takes
+    return "" if value is None else str(value).encode("utf-8", "replace").decode().strip()
+
+
+def answers(value):
+    """The answers in a cell, a list of strings: a list, or '["34"]' as Skywork-OR1 writes it, is unwrapped; "[1, 2]" is an interval."""
+    if isinstance(value, str) and value.strip().startswith("["):
+        with contextlib.suppress(ValueError):
+            inside = json.loads(value)
+            value = inside if all(isinstance(x, str) for x in inside) else value
+    return [a for a in map(text, value if isinstance(value, list) else [value]) if a]
+
+
+def question(prompt):
+    """A prompt without the sentence that asks for the box."""
+    return prompt.strip().removesuffix(INSTRUCTION).strip()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Duplicates
+
+LETTERS = str.maketrans({"≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "×": r"\times ", "·": r"\cdot ", "π": r"\pi ", "√": r"\sqrt ",
+                         "°": r"^\circ ", "−": "-", "–": " ", "—": " ", "⁄": "/", "’": "'", "‘": "'"})
+# One way to write each thing, in this order; the text is in lower case
+SPELLINGS = [(re.compile(pattern), new) for pattern, new in (
+    (r"\\\\(\[[^\]]*\])?|\\!", ""),                                              # line breaks; \! is a blank of less than nothing
+    (r"\\(?:(?:left|right|[bB]igg?[lr]?|displaystyle|limits|q?quad|[lc]?dots)(?![a-z])|[,;:> ])", " "),
+    (r"\\\(|\\\)|\\\[|\\\]|\\?\$|~|_{2,}", " "),                                 # mathematics begins and ends; ____ to fill in
+    (r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mbox|operatorname\*?)\s*\{([^{}]*)\}", r" \1 "),
+    (r"\\[dtc]frac(?![a-z])", r"\\frac"), (r"\\frac\s*(\d)\s*(\d)", r"\\frac{\1}{\2}"),
+    (r"\\(le|ge|ne)q(?![a-z])", r"\\\1"),
+    (r"(?<![\d.])\d{1,3}(?:(?:,|\{,\})\d{3})+(?!\d)", lambda m: re.sub(r"\D", "", m[0])),  # 1,000 and 1{,}000
+    (r"(?<!\\)\{\s*(\d+(?:\.\d+)?|[a-z])\s*\}", r" \1 "),                        # x^{2}; but 2^{n+1} is not 2^n+1
+    (r"(?<=[a-z]{2})-(?=[a-z]{2})", " "))]                                       # two-digit
+WORD = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+|_|[^\w\s.,;:?\"“”`\\&]")
+# What makes another problem of a text that is otherwise the same: every number, and these
+MARKS = set("""+ - < > le ge sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln lg exp gcd lcm floor ceil lfloor lceil
+max min maximum minimum largest smallest greatest least even odd""".split())
+# A changed word changes three runs of three: in a question of 40 words the Jaccard index is then 35 / 41 = 0.85, with two changed
+# 32 / 44 = 0.73. So 0.8 takes a retouched sentence or an added hint for the same question, and a question of the same kind for another.
+RUN, NEAR = 3, 0.8
+BANDS, ROWS = 25, 5  # a pair at 0.8 is looked at with probability 1 - (1 - 0.8^5)^25 = 0.99995
+
+
+def normalize(text):
+    """A question as a list of words, numbers and symbols that does not depend on how they are set.
+
+    r"Find $\\dfrac{1}{2}x^{10}$, if  x=1{,}000." -> find frac 1 2 x ^ 10 if x = 1000
+    """
+    text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda m: "^" + m[0], text)  # NFKC would make 102 of 10²
+    text = unicodedata.normalize("NFKC", text).lower().translate(LETTERS)
+    for pattern, new in SPELLINGS:
+        text = pattern.sub(new, text)
+    return WORD.findall(text)
+
+
+def compact(words):
+    """Normalized words as one string, without blanks but for those between numbers."""
+    return re.sub(r"(?<!\d) | (?!\d)", "", " ".join(words))
+
+
+def marks(words):
+    """The numbers, signs and functions among words, in their order, as one string."""
+    return " ".join(w for w in words if w[0].isdigit() or w in MARKS)
+
+
+@functools.lru_cache(1000)
+def runs(words):
+    """The set of all runs of three words of a tuple."""
+    return {" ".join(words[i:i + RUN]) for i in range(max(1, len(words) - RUN + 1))}
+
+
+def marked_runs(words):
+    """The runs as bytes, each behind the question's marks: questions of other marks have none in common, the rest as many as before."""
+    head = marks(words)
+    return [f"{head}|{run}".encode() for run in runs(words)]
+
+
+def twins(questions, foreign):
+    """For each question None, or (why, i): it is "against" foreign[i], or an "exact" or "near" duplicate of questions[i], which stays.
+
+    Compared with those that stay only, so that no two of them are duplicates, and what goes is like something that stays.
+    """
+    from datasketch import MinHash, MinHashLSH
+    from tqdm import tqdm
+    theirs, sizes, keys = {}, [], {}  # every foreign question by each of its runs: here the Jaccard index is exact
+    for j, words in enumerate(tuple(normalize(q)) for q in foreign):
+        keys.setdefault(compact(words), j)
+        sizes.append(len(runs(words)))
+        for run in runs(words):
+            theirs.setdefault(run, []).append(j)
+    texts = [tuple(normalize(q)) for q in questions]
+    hashes = MinHash.generator(map(marked_runs, texts), num_perm=BANDS * ROWS, seed=1)
+    lsh, exact, found = MinHashLSH(num_perm=BANDS * ROWS, params=(BANDS, ROWS)), {}, []
+    for i, (words, m) in enumerate(zip(texts, tqdm(hashes, "duplicates", len(texts), mininterval=1, disable=None))):
+        key, mine = compact(words), runs(words)
+        common = Counter(j for run in mine for j in theirs.get(run, ()))
+        leak = keys.get(key, next((j for j in sorted(common) if common[j] >= NEAR * (len(mine) + sizes[j] - common[j])), None))
+        twin = exact.get(key, next((j for j in sorted(lsh.query(m)) if marks(texts[j]) == marks(words)
+                                    and len(mine & runs(texts[j])) >= NEAR * len(mine | runs(texts[j]))), None))
+        why = "against" if leak is not None else "exact" if key in exact else "near"
+        stays = leak is None and twin is None
+        if stays:
+            exact[key] = i
+            lsh.insert(i, m)
+        found.append(None if stays else (why, twin if leak is None else leak))
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# prepare
+
+def load_script(path):
+    """A prepare.py as a module."""
+    spec = importlib.util.spec_from_file_location(f"{path.parent.name}_prepare", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def read_against(cfg):
+    """The problems of the --against files. The default one is made first where it is missing, by the prepare.py beside it."""
+    problems = []
+    for path in filter(None, map(str.strip, cfg["against"].split(","))):
+        if path == config["against"]:  # wherever this is called from
+            path = HERE.parent / Path(path).relative_to("data")
+            if not path.exists() and (path.parent / "prepare.py").exists():
+                load_script(path.parent / "prepare.py").main([
+                    f"--data={os.path.relpath(path.parent)}", f"--model={cfg['model'] or 'none'}",
+                    f"--max_prompt_tokens={cfg['max_prompt_tokens']}"])
+        problems += sample.read_problems(path)
+    return problems
+
+
+def lengths(problems, model):
+    """Tokens of each prompt as the model gets it. Raises BadInput."""
+    from tqdm import tqdm
+    try:
+        tokenizer = sample.load_tokenizer(model)
+    except BadInput as e:
+        raise BadInput(f"{e}; --model=none measures no lengths") from None
+    return [len(ids) for i in tqdm(range(0, len(problems), 1000), "prompt lengths, in thousands", mininterval=1, disable=None)
+            for ids in sample.tokenize(problems[i:i + 1000], tokenizer)]
+
+
+def make_problems(rows, columns, ids, name, path):
+    """Rows -> (problems with a stable id, counts of rows left out, the number of the first row without question or answer)."""
+    problems, empty, several = [], [], 0
+    for i, row in enumerate(rows):
+        asked, given = question(text(cell(row, columns[0]))), answers(cell(row, columns[1]))
+        if not asked or not given:
+            empty.append(i)
+        elif len(given) > 1:
+            several += 1
+        else:
+            problem = dict(id=f"{name}-{i:05d}", prompt=f"{asked} {INSTRUCTION}", answer=given[0])
+            own = next((text(cell(row, key)) for key in ids if text(cell(row, key))), "")
+            source = text(row.get("data_source") or row.get("source"))
+            problems.append(dict(problem, **dict(own=f"{name}-{own}") if own else {}, **dict(source=source) if source else {}))
+    return problems, dict(empty=len(empty), several_answers=several), empty[:1]
+
+
+def main(argv, own=GURU, doc=__doc__):
+    if argv[:1] == ["mix"]:
+        return main_mix(argv[1:], own, doc)
+    start = time.time()
+    cfg = parse([f"--data={os.path.relpath(HERE)}", *own["words"], *argv], doc)
+    folder = Path(cfg["data"])
+    cfg["revision"] = cfg["revision"] or ("main" if cfg["source"] else own["revision"])
+    cfg["source"] = cfg["source"] or own["source"]
+    settings, out = {key: cfg[key] for key in SETTINGS}, folder / "problems.jsonl"
+    if out.exists():
+        if not (folder / "manifest.json").exists():
+            raise BadInput(f"{out}: is there without a manifest.json; remove it, or give another --data")
+        before = read_json(folder / "manifest.json").get("settings", {})
+        for key in SETTINGS:
+            if before.get(key) != cfg[key]:
+                raise BadInput(f"--{key}={cfg[key]}: {out} was made with {key}={before.get(key)}; remove it, or give another --data")
+        print(f"{out}: is there already, nothing to do")
+        return
+
+    path, commit = fetch(cfg["source"], cfg["revision"], folder)
+    pairs = [(cfg["question_key"] or q, cfg["answer_key"] or a) for q, a in own["columns"]]
+    columns = []
+
+    def choose(names):
+        columns[:] = pick_columns(names, pairs, path)
+        return [*columns, *(key for key in ("data_source", "source", *own["ids"]) if key in names)]
+    rows = read_rows(path, choose)
+    problems, counts, first = make_problems(rows, columns, own["ids"], own["name"], path)
+    counts = dict(rows=len(rows), **counts, over_long=0, against=0, exact=0, near=0, conflicts=0)
+    if cfg["model"]:
+        fits = [length <= cfg["max_prompt_tokens"] for length in lengths(problems, cfg["model"])]
+        counts["over_long"] = len(fits) - sum(fits)
+        problems = [p for p, fit in zip(problems, fits) if fit]
+    foreign = read_against(cfg)
+    found, kept = twins([question(p["prompt"]) for p in problems], [question(p["prompt"]) for p in foreign]), []
+    for p, twin in zip(problems, found):
+        if not twin:
+            kept.append(p)
+            continue
+        counts[twin[0]] += 1
+        other = (foreign if twin[0] == "against" else problems)[twin[1]]
+        counts["conflicts"] += twin[0] != "against" and compact(normalize(p["answer"])) != compact(normalize(other["answer"]))
+    said = ", ".join(f"{n} {why.replace('_', ' ')}" for why, n in counts.items() if n and why != "rows")
+    if not kept:
+        raise BadInput(f"{path}: no problem is left of {len(rows)} rows ({said or 'it is empty'})")
+    names = [p.pop("own", p["id"]) for p in kept]
+    if len(set(names)) == len(kept):  # the set's own ids, where they are ids
+        kept = [dict(p, id=name) for p, name in zip(kept, names)]
+    if first:
+        print(f"{path}: {counts['empty']} rows without {' or '.join(columns)} are left out, the first is row {first[0]} "
+              "(counted from 0)", file=sys.stderr)
+    sample.write_problems(out, kept)
+    save_json(folder / "manifest.json", dict(
+        settings=settings, file=path.name, revision_resolved=commit, source_sha256=digest(path), source_bytes=path.stat().st_size,
+        question_column=columns[0], answer_column=columns[1], lengths_by=cfg["model"] or None, counts=dict(counts, kept=len(kept)),
+        against_set_hash=sample.set_hash(foreign) if foreign else None, set_hash=sample.set_hash(kept), problems_sha256=digest(out),
+        problems_bytes=out.stat().st_size, seconds=round(time.time() - start, 1), time=time.time()))
+    print(f"{out}: {len(kept):,} problems of {len(rows):,} rows{f' (left out: {said})' if said else ''}"
+          f"{'' if cfg['model'] else '; no lengths were measured'}")
+
+
+def digest(path):
+    """sha256 of a file, in hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# mix
+
+def places(shares, D):
+    """{split: share} -> the split of each of D places, a list, such that every beginning of it has the shares to within one problem.
+
+    The quota method of Balinski and Young (1975): of the splits that are below their share the one with the greatest
+    share / (count + 1). The split with the greatest deficit, which is simpler, can be off by more than one.
+    """
+    total, count, order = sum(shares.values()), dict.fromkeys(shares, 0), []
+    for i in range(1, D + 1):
+        below = [name for name in shares if count[name] * total < shares[name] * i]
+        order.append(max(below, key=lambda name: shares[name] / (count[name] + 1)))
+        count[order[-1]] += 1
+    return order
+
+
+def mixture(splits, shares, D, seed):
+    """D problems of `splits` ({name: problems}) in these shares, 0 = as many as there are; none twice. Raises BadInput if D is too large.
+
+    The smaller D is the beginning of the larger one, for one seed: each split is shuffled once, and each place takes the next.
+    """
+    queues = {name: iter(random.Random(f"mix {seed} {name}").sample(splits[name], len(splits[name]))) for name in shares}
+    picked = {}
+    order = places(shares, D or sum(map(len, splits.values())))
+    for name in order:
+        # a split may hold problems of another, as `hard` those of `extreme`
+        problem = next((p for p in queues[name] if p["id"] not in picked), None)
+        if problem is None:
+            if D:
+                raise BadInput(f"--D={D}: needs {order.count(name)} problems of {name}, which has {len(splits[name])}; "
+                               f"the largest D of this mixture is {len(picked)}")
+            break
+        picked[problem["id"]] = (name, problem)
+    names = [name for name, _ in picked.values()]
+    return [p for _, p in picked.values()], {name: names.count(name) for name in shares}
+
+
+def read_shares(mix):
+    """"extreme:2 level_easy:1" -> {"extreme": Fraction(2), "level_easy": Fraction(1)}. Raises BadInput."""
+    shares = {}
+    for word in mix.split():
+        name, _, share = word.partition(":")
+        if name in shares:
+            raise BadInput(f"--mix={mix}: {name} stands there twice")
+        shares[name] = Fraction(share or 1)
+        if not shares[name]:
+            raise BadInput(f"--mix={mix}: the share of {name} must be above 0")
+    return shares
+
+
+def main_mix(argv, own, doc):
+    cfg = parse([f"--data={os.path.relpath(HERE)}", *own["words"], *argv], doc)
+    folder = Path(cfg["data"]) / "splits" / Path(cfg["model"]).name
+    there = sorted(p.name.removesuffix("_train.jsonl") for p in folder.glob("*_train.jsonl") if not p.name.startswith("mix_"))
+    if not there:
+        raise BadInput(f"{folder}: no splits there; measure them first: python sample.py --data={cfg['data']} --model={cfg['model']}")
+    held = {p[key]: path for path in sorted(folder.glob("*_val.jsonl")) for p in sample.read_problems(path) for key in ("id", "prompt")}
+    record, made, cache = folder / "mixtures.json", {}, {}
+    old = read_json(record) if record.exists() else {}
+    wanted = MIXTURES
+    if cfg["mix"].split():
+        shares = read_shares(cfg["mix"])
+        wanted = {"_".join(name + (f"{float(s):g}" if len(shares) > 1 else "") for name, s in shares.items()): cfg["mix"]}
+        wanted = {next((n for n, mix in MIXTURES.items() if list(read_shares(mix).items()) == list(shares.items())), *wanted): cfg["mix"]}
+    for title, mix in wanted.items():  # all are made before the first is written
+        shares = read_shares(mix)
+        for name in shares:
+            if name not in there:
+                raise BadInput(f"--mix={mix}: no {name}_train.jsonl in {folder}; there are {', '.join(there)}"
+                               f"{' (levels need --s_zero=128 in sample.py)' if name == 'extreme' or name.startswith('level_') else ''}")
+            cache[name] = cache.get(name) or sample.read_problems(folder / f"{name}_train.jsonl")
+        problems, counts = mixture({name: cache[name] for name in shares}, shares, cfg["D"], cfg["seed"])
+        for p in problems:
+            if p["id"] in held or p["prompt"] in held:
+                where = held.get(p["id"]) or held[p["prompt"]]
+                raise BadInput(f"{folder}: problem {p['id']} of --mix={mix} stands in {where.name} too; measure the splits again")
+        path = folder / f"mix_{title}_D{len(problems)}_seed{cfg['seed']}_train.jsonl"
+        if path.exists() and sample.set_hash(sample.read_problems(path)) != sample.set_hash(problems):
+            raise BadInput(f"{path}: is there with other problems, from other splits; remove it first")
+        made[path] = problems, dict(D=len(problems), seed=cfg["seed"], shares={name: float(s) for name, s in shares.items()},
+                                    counts=counts, set_hash=sample.set_hash(problems))
+    for path, (problems, entry_) in made.items():
+        sample.write_problems(path, problems)
+        print(f"{path}: {', '.join(f'{n} {name}' for name, n in entry_['counts'].items())}")
+    save_json(record, old | {path.name.removesuffix("_train.jsonl"): entry_ for path, (_, entry_) in made.items()})
+
+
+if __name__ == "__main__":
+    entry(main)

@@ -1,0 +1,517 @@
+"""data/guru_math and data/aime24: files in the formats that are published, each script run as a user starts it."""
+import gzip
+import hashlib
+import importlib.util
+import itertools
+import json
+import random
+import shutil
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import config  # conftest.py has put the root on sys.path
+import sample
+
+ROOT = Path(__file__).resolve().parent.parent
+GURU, AIME = "data/guru_math/prepare.py", "data/aime24/prepare.py"
+BOX = r"Please output the final answer within \boxed{}."
+FILE = "math__combined_54.4k.parquet"
+OFFLINE = dict(HF_HUB_OFFLINE="1")  # without it the hub's client tries for a while
+WORDS = """triangle circle point line angle number integer digit prime factor sum product ratio square cube root area volume set element
+function value sequence term graph vertex edge path coin card player game turn box ball colour row column table bus train road town river
+bridge boat hour day week price cost share team match score walk run jump meet leave pass cross cut fold paint draw pick place move count""".split()
+
+
+@pytest.fixture(scope="module")
+def guru():
+    spec = importlib.util.spec_from_file_location("guru", ROOT / GURU)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A folder with a tokenizer alone: one token a byte, and a chat template that adds 12."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import LlamaConfig, PreTrainedTokenizerFast
+    folder = tmp_path_factory.mktemp("bytes")
+    vocab = {c: i for i, c in enumerate(["<pad>", "<eos>", *sorted(pre_tokenizers.ByteLevel.alphabet())])}
+    tok = Tokenizer(models.BPE(vocab, []))
+    tok.pre_tokenizer, tok.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False), decoders.ByteLevel()
+    tok = PreTrainedTokenizerFast(tokenizer_object=tok, pad_token="<pad>", eos_token="<eos>")
+    tok.chat_template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[bot]:{% endif %}"
+    tok.save_pretrained(folder)
+    LlamaConfig(vocab_size=len(vocab)).save_pretrained(folder)
+    return folder
+
+
+def sentence(seed, n=40):
+    """A question of n words, like no other."""
+    return " ".join(random.Random(f"q{seed}").choices(WORDS, k=n)) + "?"
+
+
+def refused(done, *words):
+    """Bad input: exit code 2 and one line, which has these words in it."""
+    assert done.code == 2, done.stdout + done.stderr
+    assert len(done.stderr.splitlines()) == 1 and all(str(word) in done.stderr for word in words), done.stderr
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write_jsonl(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Files as they are published
+
+def verl_row(i, question, answer, source="math__dapo"):
+    """A row of Guru's math file, in veRL's format."""
+    return dict(data_source=source, prompt=[dict(content=f"{question} {BOX}" if question else "", role="user")], ability="math",
+                apply_chat_template=True, reward_model={"ground_truth": answer, "style": "rule"},
+                extra_info={"index": i, "split": "train", "reward_metric": "math_verify", "original_question": question},
+                **{"qwen2.5_7b_pass_rate": 0.5, "qwen3_30b_pass_rate": None, "llama8b_solve_rate": 0.25, "solution": "Easy.",
+                   "source": "", "domain": ["Mathematics -> Algebra"], "is_unique": True})
+
+
+SCHEMA = pa.schema([
+    ("data_source", pa.string()), ("prompt", pa.list_(pa.struct([("content", pa.string()), ("role", pa.string())]))),
+    ("ability", pa.string()), ("apply_chat_template", pa.bool_()),
+    ("reward_model", pa.struct([("ground_truth", pa.string()), ("style", pa.string())])),
+    ("extra_info", pa.struct([("index", pa.int64()), ("split", pa.string()), ("reward_metric", pa.string()), ("original_question", pa.string())])),
+    ("qwen2.5_7b_pass_rate", pa.float64()), ("qwen3_30b_pass_rate", pa.float64()), ("llama8b_solve_rate", pa.float64()),
+    ("solution", pa.string()), ("source", pa.string()), ("domain", pa.list_(pa.string())), ("is_unique", pa.bool_())])
+
+
+def write_verl(path, pairs):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist([verl_row(i, *pair) for i, pair in enumerate(pairs)], SCHEMA), path)
+    return path
+
+
+TEST = [(f"Contest {sentence(f'aime{i}')} Find $m+n$ where $m={i}$.", f"{i + 11:03d}") for i in range(30)]
+
+LONG = (r"Let $f(x)=\sin x$ be given on the real line, and let a point move on its graph with a speed of $12$ units for each unit of time, "
+        r"from the origin to the right. After what time is it for the first time at a height of $\frac{1}{2}$ above the line?")
+# name: (question, answer, what becomes of it: "" = it stays). In file order, after 20 plain rows
+PLANTED = dict(
+    original=(LONG, "3", ""),
+    respelled=(LONG.replace(r"\frac{1}{2}", r"\dfrac12").replace("$", "").replace(" be given", "\n BE  given"), "3", "exact"),
+    relabelled=(LONG, "4", "exact"),                                   # and a conflict
+    reworded=(LONG.replace("speed", "velocity"), "3", "near"),
+    hinted=(LONG + " Give a fraction.", "7", "near"),                  # and a conflict
+    other_number=(LONG.replace("12", "13"), "3", ""),
+    other_function=(LONG.replace("sin", "cos"), "5", ""),
+    other_sign=(LONG.replace(r"f(x)=\sin x", r"f(x)=-\sin x"), "5", ""),
+    leaked=(TEST[3][0], TEST[3][1], "against"),
+    leaked_reworded=(TEST[4][0].replace("Find", "Calculate"), "15", "against"),
+    leaked_number=(TEST[5][0].replace("m=5", "m=6"), "99", "against"),
+    no_question=("", "1", "empty"), no_answer=(sentence("a"), "", "empty"), null_answer=(sentence("b"), None, "empty"),
+    two_answers=(sentence("c"), '["1", "2"]', "several_answers"), wrapped=(sentence("d"), '["34"]', ""),
+    interval=(sentence("e"), "[1, 2]", ""), long=("word " * 400, "1", "over_long"), short=("Solve $x+1=2$.", "1", ""),
+    short_too=("Solve $x-1=2$.", "3", ""))
+ROWS = [(sentence(i), str(i), "") for i in range(20)] + list(PLANTED.values())
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, script, model):
+    """The Guru script on a file of 40 rows that lies in its data folder."""
+    data = tmp_path_factory.mktemp("guru")
+    write_verl(data / FILE, [row[:2] for row in ROWS])
+    test = write_jsonl(data / "aime/problems.jsonl", [dict(id=i, prompt=f"{q} {BOX}", answer=a) for i, (q, a) in enumerate(TEST)])
+    words = [f"--data={data}", f"--model={model}", f"--against={test}"]
+    done = script(GURU, *words, env=OFFLINE)
+    assert done.code == 0, done.stderr
+    return data, words, done
+
+
+def test_what_stays_of_the_published_file(made):
+    data, _, done = made
+    problems = sample.read_problems(data / "problems.jsonl")
+    assert len(ROWS) == 40 and [p["id"] for p in problems] == [f"guru-{i:05d}" for i, row in enumerate(ROWS) if not row[2]]
+    for p, (q, a, _) in zip(problems, [row for row in ROWS if not row[2]]):
+        assert p["prompt"] == f"{q.strip()} {BOX}" and p["source"] == "math__dapo"
+        assert p["answer"] == ("34" if a == '["34"]' else a)
+    assert "row 31" in done.stderr and len(done.stderr.splitlines()) == 1  # the empty ones, with the first of them
+
+
+def test_manifest_counts_and_hashes(made, model):
+    data, _, _ = made
+    manifest = config.read_json(data / "manifest.json")
+    fates = Counter(row[2] or "kept" for row in ROWS)
+    assert manifest["counts"] == dict(fates, rows=40, conflicts=2)
+    assert manifest["source_sha256"] == hashlib.sha256((data / FILE).read_bytes()).hexdigest()
+    assert manifest["problems_sha256"] == hashlib.sha256((data / "problems.jsonl").read_bytes()).hexdigest()
+    assert manifest["set_hash"] == sample.set_hash(sample.read_problems(data / "problems.jsonl"))
+    assert manifest["settings"]["source"] == f"LLM360/guru-RL-92k:train/{FILE}" and manifest["file"] == FILE
+    assert manifest["settings"]["revision"] == "2e2790a962a3c099bfb5ea61389cbf98a5ea439b" and manifest["revision_resolved"] is None
+    assert (manifest["question_column"], manifest["answer_column"]) == ("prompt", "reward_model.ground_truth")
+    assert manifest["lengths_by"] == str(model)
+
+
+def test_lengths_are_those_behind_the_chat_template(tmp_path, script, model):
+    """One token a byte: a prompt of exactly the limit stays, one byte more is over-long; without the template's 12 both would fit."""
+    limit = 200
+    asked = ["".join(random.Random(i).choices("abcdefgh ", k=limit - 12 - len(BOX) - 2 + i)) + "x" for i in (0, 1)]
+    source = write_jsonl(tmp_path / "mine.jsonl", [dict(question=q, answer="1") for q in asked])
+    words = [GURU, f"--data={tmp_path / 'out'}", f"--source={source}", "--against=none", f"--max_prompt_tokens={limit}"]
+    assert script(*words, f"--model={model}").code == 0
+    [p] = sample.read_problems(tmp_path / "out/problems.jsonl")
+    assert p["prompt"] == f"{asked[0]} {BOX}"
+    tokenizer = sample.load_tokenizer(model)
+    assert [len(ids) for ids in sample.encode([p], tokenizer, limit)] == [limit]
+    refused(script(*words, "--model=none"), "--model=", model)  # made with another tokenizer
+    shutil.rmtree(tmp_path / "out")
+    assert script(*words, "--model=none").code == 0
+    manifest = config.read_json(tmp_path / "out/manifest.json")
+    assert manifest["counts"]["kept"] == 2 and manifest["lengths_by"] is None
+
+
+def test_again_does_nothing_and_other_settings_are_refused(made, script):
+    data, words, _ = made
+    before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in data.glob("*.json*")}
+    done = script(GURU, *words, env=OFFLINE)
+    assert done.code == 0 and "nothing to do" in done.stdout and not done.stderr
+    for word, was in ((f"--source={data / FILE}", "LLM360"), ("--answer_key=solution", "answer_key="), ("--against=none", "against="),
+                      ("--revision=main", "2e2790a")):
+        refused(script(GURU, *words, word, env=OFFLINE), word.partition("=")[0], was, "problems.jsonl", "remove")
+    assert before == {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in data.glob("*.json*")}
+
+
+def test_problems_of_another_hand_are_not_touched(tmp_path, script):
+    mine = write_jsonl(tmp_path / "problems.jsonl", [dict(id=1, prompt="1+1", answer="2")])
+    refused(script(GURU, f"--data={tmp_path}", "--model=none"), mine, "manifest.json")
+    assert lines(mine) == [dict(id=1, prompt="1+1", answer="2")] and list(tmp_path.iterdir()) == [mine]
+
+
+def write_aime(path, form):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if form == "H4":  # HuggingFaceH4/aime_2024
+        table = pa.table(dict(id=pa.array(range(60, 90), pa.int64()), problem=[q for q, _ in TEST], solution=["So."] * 30,
+                              answer=[a for _, a in TEST], url=["u"] * 30, year=["2024"] * 30))
+    elif form == "Maxwell-Jia":  # its answers are numbers
+        table = pa.table(dict(ID=[f"2024-{'I' * (1 + i // 15)}-{i % 15 + 1}" for i in range(30)], Problem=[q for q, _ in TEST],
+                              Solution=["So."] * 30, Answer=pa.array([int(a) for _, a in TEST], pa.int64())))
+    else:  # Guru's, each eight times
+        return write_verl(path, [(*pair, "aime_repeated_8x") for pair in TEST for _ in range(8)])
+    pq.write_table(table, path)
+    return path
+
+
+@pytest.mark.parametrize("form, first, last", [("H4", "aime24-60", "aime24-89"), ("Maxwell-Jia", "aime24-2024-I-1", "aime24-2024-II-15"),
+                                               ("guru", "aime24-00000", "aime24-00232")])
+def test_aime_in_all_its_forms(tmp_path, script, form, first, last):
+    source = write_aime(tmp_path / "aime.parquet", form)
+    done = script(AIME, f"--data={tmp_path / 'out'}", f"--source={source}", "--model=none")
+    assert done.code == 0 and not done.stderr, done.stderr
+    problems = sample.read_problems(tmp_path / "out/problems.jsonl")
+    assert [p["prompt"] for p in problems] == [f"{q} {BOX}" for q, _ in TEST]
+    assert [p["answer"] for p in problems] == [str(int(a)) if form == "Maxwell-Jia" else a for _, a in TEST]
+    assert (problems[0]["id"], problems[-1]["id"]) == (first, last)
+    counts = config.read_json(tmp_path / "out/manifest.json")["counts"]
+    assert (counts["rows"], counts["exact"], counts["kept"]) == ((240, 210, 30) if form == "guru" else (30, 0, 30))
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """A copy of the scripts, so that folders beside them are not those of this repository."""
+    for name in ("config.py", "sample.py", GURU, AIME):
+        (tmp_path / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / "clone" / name)
+    return tmp_path / "clone"
+
+
+def test_aime_is_made_first_and_both_write_beside_themselves(clone, script):
+    """Without --data and --against, from another folder, with AIME where `hf download --local-dir` puts it."""
+    write_verl(clone / "data/guru_math" / FILE, [(sentence(1), "1"), TEST[0]])
+    write_aime(clone / "data/aime24/data/train-00000-of-00001.parquet", "H4")
+    done = script(clone / GURU, "--model=none", cwd=clone / "data", env=OFFLINE)
+    assert done.code == 0 and not done.stderr, done.stderr
+    assert len(sample.read_problems(clone / "data/aime24/problems.jsonl")) == 30
+    assert [p["id"] for p in sample.read_problems(clone / "data/guru_math/problems.jsonl")] == ["guru-00000"]
+    settings = config.read_json(clone / "data/aime24/manifest.json")["settings"]
+    assert settings["against"] == "" and settings["revision"].startswith("2fe88a2")
+    assert "nothing to do" in script(clone / AIME, "--model=none", cwd=clone, env=OFFLINE).stdout
+
+
+def test_without_network_it_says_what_to_download(clone, tmp_path, script):
+    env = dict(OFFLINE, HF_HOME=str(tmp_path / "hub"))
+    refused(script(clone / GURU, "--model=none", cwd=clone, env=env), "hf download LLM360/guru-RL-92k train/math__combined_54.4k.parquet",
+            "--repo-type=dataset --revision=2e2790a962a3c099bfb5ea61389cbf98a5ea439b --local-dir=data/guru_math")
+    write_verl(clone / "data/guru_math" / FILE, [(sentence(1), "1")])  # the next thing that is missing
+    refused(script(clone / GURU, "--model=none", cwd=clone, env=env), "hf download HuggingFaceH4/aime_2024 data/train-00000-of-00001.parquet",
+            "--revision=2fe88a2f1091d5048c0f36abc874fb997b3dd99a --local-dir=data/aime24")
+    refused(script(clone / AIME, "--source=some/set:rows.jsonl", "--model=none", cwd=clone, env=env), "rows.jsonl", "some/set",
+            "--revision=main")
+    assert not list(clone.rglob("*.json*"))
+    refused(script(clone / GURU, "--model=some/model", "--against=none", cwd=clone, env=env), "some/model", "--model=none")
+    assert not list(clone.rglob("*.json*"))
+
+
+def test_the_commit_behind_a_branch_is_recorded(clone, tmp_path, script):
+    """What the hub's client has in its cache stands for what it downloads."""
+    commit, cache = "a" * 40, tmp_path / "hub/hub/datasets--some--set"
+    write_jsonl(cache / f"snapshots/{commit}/deep/rows.jsonl", [dict(question=sentence(1), answer=1)])
+    (cache / "refs").mkdir()
+    (cache / "refs/main").write_text(commit)
+    done = script(clone / GURU, "--source=some/set:deep/rows.jsonl", "--against=none", "--model=none", cwd=clone,
+                  env=dict(OFFLINE, HF_HOME=str(tmp_path / "hub")))
+    assert done.code == 0, done.stderr
+    manifest = config.read_json(clone / "data/guru_math/manifest.json")
+    assert (manifest["settings"]["revision"], manifest["revision_resolved"], manifest["file"]) == ("main", commit, "rows.jsonl")
+
+
+def test_any_two_named_columns(tmp_path, script):
+    """JSONL, packed, with a dotted key; and a parquet with a dot in a column's name and whole floats, as pandas writes integers."""
+    asked = [sentence(i) for i in range(3)]
+    rows = [dict(q=dict(text=f"  {asked[0]} {BOX}\n"), sol=dict(final=[7])), dict(q=dict(text=asked[1]), sol=dict(final=0)), dict(q=None),
+            dict(q=dict(text=asked[2]), sol=dict(final=" ½ "), other=1)]
+    with gzip.open(tmp_path / "mine.jsonl.gz", "wt") as file:
+        file.write("\n".join(map(json.dumps, rows)) + "\n\n")
+    pq.write_table(pa.table({"q.text": asked, "value": pa.array([7.0, None, 0.5])}), tmp_path / "mine.parquet")
+    for source, keys, expected in (("mine.jsonl.gz", ("q.text", "sol.final"), [(0, "7"), (1, "0"), (2, "½")]),
+                                   ("mine.parquet", ("q.text", "value"), [(0, "7"), (2, "0.5")])):
+        out = tmp_path / "out" / source
+        done = script(GURU, f"--data={out}", f"--source={tmp_path / source}", f"--question_key={keys[0]}", f"--answer_key={keys[1]}",
+                      "--against=none", "--model=none")
+        assert done.code == 0, done.stderr
+        problems = sample.read_problems(out / "problems.jsonl")
+        assert [(p["prompt"], p["answer"]) for p in problems] == [(f"{asked[i]} {BOX}", answer) for i, answer in expected]
+        assert config.read_json(out / "manifest.json")["counts"]["empty"] == 1 and "1 rows" in done.stderr
+
+
+def bad_source(tmp_path, kind):
+    """-> the words of the command line, and what the line must name beside the file."""
+    source, words, named, good = tmp_path / "x.jsonl", [], [], dict(question="1+1?", answer="2")
+    if kind == "corrupt":
+        source = tmp_path / "x.parquet"
+        source.write_bytes(b"PAR1 this is no parquet PAR1")
+    elif kind in ("torn", "torn page"):
+        source = write_verl(tmp_path / "x.parquet", [(sentence(i), "1") for i in range(999)])
+        raw = source.read_bytes()
+        source.write_bytes(raw[:-100] if kind == "torn" else raw[:100] + bytes(19900) + raw[20000:])
+    elif kind == "missing":
+        source = tmp_path / "none.parquet"
+    elif kind in ("suffix", "packed"):
+        source = tmp_path / ("x.csv" if kind == "suffix" else "x.jsonl.gz")
+        source.write_text("question,answer\n1+1,2\n")
+        named = [".parquet, .jsonl or .jsonl.gz" if kind == "suffix" else "gzip"]
+    elif kind == "line":
+        source.write_text(json.dumps(good) + "\n{not json\n")
+        named = [f"{source}:2"]
+    elif kind == "list":
+        source.write_text("[1, 2]\n")
+        named = [f"{source}:1"]
+    elif kind == "columns":
+        write_jsonl(source, [dict(ask="1+1?", solution=dict(final="2", why="so"))])
+        named = ["no column prompt or reward_model.ground_truth;", "ask, solution.final, solution.why"]
+    elif kind == "question column":
+        write_jsonl(source, [good])
+        words, named = ["--question_key=nope"], ["no column nope", "question, answer"]
+    elif kind == "struct":
+        source = write_verl(tmp_path / "x.parquet", [(sentence(1), "1")])
+        words, named = ["--answer_key=reward_model"], ["no column reward_model;", "reward_model.ground_truth", "qwen2.5_7b_pass_rate"]
+    elif kind == "nothing":
+        write_jsonl(source, [dict(question="", answer="2"), dict(question="1+1?", answer="  "), dict(question=f"  {BOX}", answer=1)])
+        named = ["no problem is left of 3 rows", "3 empty"]
+    elif kind == "no rows":
+        source.write_text("\n")
+    return [f"--source={source}", *words], [source, *named]
+
+
+@pytest.mark.parametrize("kind", ["corrupt", "torn", "torn page", "missing", "suffix", "packed", "line", "list", "columns", "question column",
+                                  "struct", "nothing", "no rows"])
+def test_bad_input_is_one_line_and_writes_nothing(tmp_path, script, kind):
+    words, named = bad_source(tmp_path, kind)
+    refused(script(GURU, f"--data={tmp_path / 'out'}", "--against=none", "--model=none", *words), *named)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_test_file_is_named(tmp_path, script):
+    source = write_jsonl(tmp_path / "x.jsonl", [dict(question="1+1?", answer="2")])
+    refused(script(GURU, f"--data={tmp_path / 'out'}", f"--source={source}", f"--against={tmp_path / 'gone.jsonl'}", "--model=none"),
+            tmp_path / "gone.jsonl")
+    assert not (tmp_path / "out").exists()
+
+
+def test_help_of_both(script):
+    for name in (GURU, AIME):
+        done = script(name, "--help")
+        assert done.code == 0 and done.stdout.startswith(name) and "--question_key=" in done.stdout
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Duplicates
+
+SAME = [("Find $x$, if x = 3.", "find  x if\n$$x=3$$"), (r"\left(\dfrac{1}{2}\right)^{10}", r"( \frac{1}{2} )^10"), (r"\frac12", r"\tfrac{1}{2}"),
+        (r"\(1{,}000{,}000\) units", "$1,000,000$ units"), (r"a \leq b\,c", "a ≤ bc"), ("10² − 1", "$10^{2}-1$"), (r"5\text{ cm}", "5 cm"),
+        (r"a two-digit number", "a two digit number"), (r"\operatorname{lcm}(a,b)\!", "lcm(a, b)"), (r"pays \$5", "pays $5$")]
+DIFFERENT = [("x+1", "x-1"), ("2^{n+1}", "2^n+1"), ("10²", "102"), ("1 23", "12 3"), (r"\frac{1}{23}", r"\frac{12}{3}"), ("(a+b)c", "a+bc"),
+             ("1.5", "15"), ("5!", "5"), ("a<b", "a>b"), ("f'(x)", "f(x)"), ("points (12, 345)", "points (12, 346)"), ("3*4", "3/4")]
+
+
+def test_one_thing_has_one_spelling(guru):
+    for a, b in SAME:
+        assert guru.compact(guru.normalize(a)) == guru.compact(guru.normalize(b)), (a, b)
+    for a, b in DIFFERENT:
+        assert guru.compact(guru.normalize(a)) != guru.compact(guru.normalize(b)), (a, b)
+
+
+def slow_twins(guru, questions, foreign):
+    """The same by comparing all with all."""
+    def features(q):
+        words = guru.normalize(q)
+        return (guru.compact(words), {tuple(words[i:i + 3]) for i in range(max(1, len(words) - 2))},
+                [w for w in words if w in guru.MARKS or w[0].isdigit()])
+
+    def close(a, b):
+        return 5 * len(a[1] & b[1]) >= 4 * len(a[1] | b[1])
+    mine, theirs, stay, found = list(map(features, questions)), list(map(features, foreign)), [], []
+    for i, q in enumerate(mine):
+        leak = [j for j, f in enumerate(theirs) if close(q, f)]
+        equal = [j for j in stay if mine[j][0] == q[0]]
+        like = [j for j in stay if close(q, mine[j]) and q[2] == mine[j][2]]
+        found.append(("against", leak[0]) if leak else ("exact", equal[0]) if equal else ("near", like[0]) if like else None)
+        stay += [i] * (found[-1] is None)
+    return found
+
+
+def test_near_duplicates_are_those_of_the_slow_way(guru):
+    """Texts of 12 to 60 words with none to four changes, so that many pairs lie at either side of 0.8."""
+    rng, questions = random.Random(5), []
+    foreign = [sentence(f"f{i}", 30) for i in range(10)]
+    bases = foreign + [sentence(f"b{i}", n) for i, n in enumerate([12, 20, 30, 40, 60] * 4)]
+    for _ in range(240):
+        words = rng.choice(bases).rstrip("?").split()
+        for _ in range(rng.randrange(5)):
+            words[rng.randrange(len(words))] = rng.choice([*WORDS, "3", "4", "+", "sin"])
+        questions.append(" ".join(words) + rng.choice(["?", ".", "  ?"]))
+    found = guru.twins(questions, foreign)
+    assert found == slow_twins(guru, questions, foreign)
+    assert min(Counter(twin and twin[0] for twin in found)[why] for why in (None, "against", "exact", "near")) >= 10
+    assert guru.twins(questions, foreign) == found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Mixtures
+
+SIZES = dict(extreme=90, level_easy=50, level_very_easy=40, hard=120)
+
+
+@pytest.fixture
+def splits(tmp_path):
+    """A data folder with splits as sample.py writes them; `hard` holds all of `extreme`."""
+    folder = tmp_path / "data/splits/M"
+    problems = {name: [dict(id=f"{'hard' if name == 'extreme' else name}-{i}", prompt=f"{name} {i}", answer="1", pass_rate=0.0, samples=128,
+                            correct=0) for i in range(n)] for name, n in SIZES.items()}
+    problems["hard"][:90] = problems["extreme"]
+    for name in problems:
+        write_jsonl(folder / f"{name}_train.jsonl", problems[name])
+        write_jsonl(folder / f"{name}_val.jsonl", [dict(id=f"val-{name}-{i}", prompt=f"v {name} {i}", answer="1") for i in range(5)])
+    return folder
+
+
+@pytest.fixture
+def mix(script, splits):
+    def run(*words):
+        return script(GURU, "mix", f"--data={splits.parent.parent}", "--model=org/M", *words)
+    return run
+
+
+def ids(path):
+    return [p["id"] for p in sample.read_problems(path)]
+
+
+def test_mixtures_of_the_paper(splits, mix):
+    done = mix("--D=60", "--seed=3")
+    assert done.code == 0 and not done.stderr, done.stderr
+    for name, shares in (("hard", (60, 0, 0)), ("dual", (30, 30, 0)), ("tri", (30, 15, 15))):
+        problems = lines(splits / f"mix_{name}_D60_seed3_train.jsonl")
+        origin = Counter(p["prompt"].split()[0] for p in problems)
+        assert tuple(origin[s] for s in ("extreme", "level_easy", "level_very_easy")) == shares
+        assert len({p["id"] for p in problems}) == 60 and all(p["samples"] == 128 for p in problems)
+        entry = config.read_json(splits / "mixtures.json")[f"mix_{name}_D60_seed3"]
+        assert entry["set_hash"] == sample.set_hash(problems) and (entry["D"], entry["seed"]) == (60, 3)
+        assert entry["counts"] == origin
+    assert mix("--D=8", "--seed=3", "--mix=hard").code == 0
+    assert set(config.read_json(splits / "mixtures.json")) == {"mix_hard_D60_seed3", "mix_dual_D60_seed3", "mix_tri_D60_seed3",
+                                                               "mix_hard_D8_seed3"}
+
+
+def test_smaller_is_the_beginning_of_larger(guru, splits, mix):
+    """As a user asks for it at two sizes, and for all sizes and several seeds by the function; another seed is another mixture."""
+    for D in (10, 80):
+        assert mix(f"--D={D}").code == 0
+    for name in ("hard", "dual", "tri"):
+        small, large = (ids(splits / f"mix_{name}_D{D}_seed0_train.jsonl") for D in (10, 80))
+        assert large[:10] == small
+    pools = {name: sample.read_problems(splits / f"{name}_train.jsonl") for name in SIZES}
+    for text, seed in itertools.product([*guru.MIXTURES.values(), "hard:3 level_easy:1 extreme:0.5"], (0, 1, 7)):
+        shares = guru.read_shares(text)
+        full = [p["id"] for p in guru.mixture(pools, shares, 60, seed)[0]]
+        assert all([p["id"] for p in guru.mixture(pools, shares, D, seed)[0]] == full[:D] for D in range(1, 60))
+        assert len(set(full)) == 60  # none twice, though `hard` holds `extreme`
+        assert set(full) != {p["id"] for p in guru.mixture(pools, shares, 60, seed + 1)[0]}
+
+
+def test_shares_hold_at_every_size(guru):
+    """The simple rule, the greatest deficit first, fails this."""
+    rng = random.Random(0)
+    for _ in range(60):
+        shares = {str(j): Fraction(rng.randint(1, 60)) for j in range(rng.randint(2, 8))}
+        count, total = Counter(), sum(shares.values())
+        for i, name in enumerate(guru.places(shares, 300), 1):
+            count[name] += 1
+            assert all(abs(count[j] - shares[j] * i / total) < 1 for j in shares)
+
+
+def test_largest_size_and_too_large_a_size(splits, mix):
+    assert mix("--D=0").code == 0
+    largest = {p.name for p in splits.glob("mix_*")}
+    assert {"mix_hard_D90_seed0_train.jsonl", "mix_dual_D101_seed0_train.jsonl"} <= largest and len(largest) == 3
+    [tri] = [int(name.split("_D")[1].split("_")[0]) for name in largest if "tri" in name]
+    assert 160 <= tri <= 163  # a quarter of it are the 40 of level_very_easy
+    before = {p: p.read_bytes() for p in splits.iterdir()}
+    refused(mix(f"--D={tri + 1}", "--mix=extreme:2 level_easy:1 level_very_easy:1"), "needs 41", "level_very_easy", "has 40", f"is {tri}")
+    refused(mix("--D=100"), "extreme", "needs 100", "has 90", "is 90")  # all three or none
+    refused(mix("--D=5", "--mix=extreme:1 nope:1"), "nope", "extreme, hard, level_easy, level_very_easy")
+    refused(mix("--D=5", "--mix=hard:0"), "hard")
+    refused(mix("--D=5", "--mix=hard:1 hard:2"), "hard", "twice")
+    refused(mix("--D=5", "--model=org/other"), "other", "sample.py")
+    assert before == {p: p.read_bytes() for p in splits.iterdir()}
+
+
+@pytest.mark.parametrize("field", ["id", "prompt"])
+def test_no_validation_problem_is_mixed_in(splits, mix, field):
+    leaked = lines(splits / "level_easy_train.jsonl")[7]
+    write_jsonl(splits / "hard_val.jsonl", [dict(dict(id="x", prompt="y", answer="1"), **{field: leaked[field]})])
+    refused(mix("--mix=level_easy", "--D=50"), leaked["id"], "hard_val.jsonl")
+    assert not list(splits.glob("mix*")) and mix("--mix=extreme", "--D=5").code == 0
+
+
+def test_a_mixture_is_not_replaced_by_one_of_other_splits(splits, mix):
+    assert mix("--mix=hard:1 level_easy:3", "--D=8").code == 0
+    path = splits / "mix_hard1_level_easy3_D8_seed0_train.jsonl"
+    before = path.read_bytes()
+    assert mix("--mix=hard:1 level_easy:3", "--D=8").code == 0 and path.read_bytes() == before
+    write_jsonl(splits / "level_easy_train.jsonl", [dict(p, id=f"new-{p['id']}") for p in lines(splits / "level_easy_train.jsonl")])
+    refused(mix("--mix=hard:1 level_easy:3", "--D=8"), path, "remove")
+    assert path.read_bytes() == before
+
+
+def test_mixtures_of_the_embedded_world(world, tmp_path, script):
+    """Its splits, in a copy: no mixture is left in the folder that other tests read."""
+    shutil.copytree(world.splits, tmp_path / "splits/base", ignore=shutil.ignore_patterns("mix*"))
+    done = script("data/guru_math/prepare.py", "mix", f"--data={tmp_path}", f"--model={world.base}", "--D=100", "--mix=easy:1 hard:1")
+    assert done.code == 0, done.stderr
+    assert len(set(ids(tmp_path / "splits/base/mix_easy1_hard1_D100_seed0_train.jsonl"))) == 100
