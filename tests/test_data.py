@@ -24,7 +24,8 @@ FILE = "math__combined_54.4k.parquet"
 OFFLINE = dict(HF_HUB_OFFLINE="1")  # without it the hub's client tries for a while
 WORDS = """triangle circle point line angle number integer digit prime factor sum product ratio square cube root area volume set element
 function value sequence term graph vertex edge path coin card player game turn box ball colour row column table bus train road town river
-bridge boat hour day week price cost share team match score walk run jump meet leave pass cross cut fold paint draw pick place move count""".split()
+bridge
+boat hour day week price cost share team match score walk run jump meet leave pass cross cut fold paint draw pick place move""".split()
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,8 @@ def model(tmp_path_factory):
     tok = Tokenizer(models.BPE(vocab, []))
     tok.pre_tokenizer, tok.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False), decoders.ByteLevel()
     tok = PreTrainedTokenizerFast(tokenizer_object=tok, pad_token="<pad>", eos_token="<eos>")
-    tok.chat_template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[bot]:{% endif %}"
+    tok.chat_template = ("{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+                         "{% if add_generation_prompt %}[bot]:{% endif %}")
     tok.save_pretrained(folder)
     LlamaConfig(vocab_size=len(vocab)).save_pretrained(folder)
     return folder
@@ -88,7 +90,8 @@ SCHEMA = pa.schema([
     ("data_source", pa.string()), ("prompt", pa.list_(pa.struct([("content", pa.string()), ("role", pa.string())]))),
     ("ability", pa.string()), ("apply_chat_template", pa.bool_()),
     ("reward_model", pa.struct([("ground_truth", pa.string()), ("style", pa.string())])),
-    ("extra_info", pa.struct([("index", pa.int64()), ("split", pa.string()), ("reward_metric", pa.string()), ("original_question", pa.string())])),
+    ("extra_info", pa.struct([("index", pa.int64()), ("split", pa.string()), ("reward_metric", pa.string()),
+                              ("original_question", pa.string())])),
     ("qwen2.5_7b_pass_rate", pa.float64()), ("qwen3_30b_pass_rate", pa.float64()), ("llama8b_solve_rate", pa.float64()),
     ("solution", pa.string()), ("source", pa.string()), ("domain", pa.list_(pa.string())), ("is_unique", pa.bool_())])
 
@@ -101,8 +104,8 @@ def write_verl(path, pairs):
 
 TEST = [(f"Contest {sentence(f'aime{i}')} Find $m+n$ where $m={i}$.", f"{i + 11:03d}") for i in range(30)]
 
-LONG = (r"Let $f(x)=\sin x$ be given on the real line, and let a point move on its graph with a speed of $12$ units for each unit of time, "
-        r"from the origin to the right. After what time is it for the first time at a height of $\frac{1}{2}$ above the line?")
+LONG = (r"Let $f(x)=\sin x$ be given on the real line, and let a point move on its graph with a speed of $12$ units for each unit of "
+        r"time, from the origin to the right. After what time is it for the first time at a height of $\frac{1}{2}$ above the line?")
 # name: (question, answer, what becomes of it: "" = it stays). In file order, after 20 plain rows
 PLANTED = dict(
     original=(LONG, "3", ""),
@@ -159,20 +162,20 @@ def test_manifest_counts_and_hashes(made, model):
     assert manifest["lengths_by"] == str(model)
 
 
-def test_lengths_are_those_behind_the_chat_template(tmp_path, script, model):
+def test_lengths_are_those_behind_the_chat_template(guru, tmp_path, script, model):
     """One token a byte: a prompt of exactly the limit stays, one byte more is over-long; without the template's 12 both would fit."""
     limit = 200
     asked = ["".join(random.Random(i).choices("abcdefgh ", k=limit - 12 - len(BOX) - 2 + i)) + "x" for i in (0, 1)]
     source = write_jsonl(tmp_path / "mine.jsonl", [dict(question=q, answer="1") for q in asked])
-    words = [GURU, f"--data={tmp_path / 'out'}", f"--source={source}", "--against=none", f"--max_prompt_tokens={limit}"]
-    assert script(*words, f"--model={model}").code == 0
+    words = [f"--data={tmp_path / 'out'}", f"--source={source}", "--against=none", f"--max_prompt_tokens={limit}"]
+    guru.main([*words, f"--model={model}"])
     [p] = sample.read_problems(tmp_path / "out/problems.jsonl")
     assert p["prompt"] == f"{asked[0]} {BOX}"
     tokenizer = sample.load_tokenizer(model)
     assert [len(ids) for ids in sample.encode([p], tokenizer, limit)] == [limit]
-    refused(script(*words, "--model=none"), "--model=", model)  # made with another tokenizer
+    refused(script(GURU, *words, "--model=none"), "--model=", model)  # made with another tokenizer
     shutil.rmtree(tmp_path / "out")
-    assert script(*words, "--model=none").code == 0
+    assert script(GURU, *words, "--model=none").code == 0
     manifest = config.read_json(tmp_path / "out/manifest.json")
     assert manifest["counts"]["kept"] == 2 and manifest["lengths_by"] is None
 
@@ -249,7 +252,8 @@ def test_without_network_it_says_what_to_download(clone, tmp_path, script):
     refused(script(clone / GURU, "--model=none", cwd=clone, env=env), "hf download LLM360/guru-RL-92k train/math__combined_54.4k.parquet",
             "--repo-type=dataset --revision=2e2790a962a3c099bfb5ea61389cbf98a5ea439b --local-dir=data/guru_math")
     write_verl(clone / "data/guru_math" / FILE, [(sentence(1), "1")])  # the next thing that is missing
-    refused(script(clone / GURU, "--model=none", cwd=clone, env=env), "hf download HuggingFaceH4/aime_2024 data/train-00000-of-00001.parquet",
+    refused(script(clone / GURU, "--model=none", cwd=clone, env=env),
+            "hf download HuggingFaceH4/aime_2024 data/train-00000-of-00001.parquet",
             "--revision=2fe88a2f1091d5048c0f36abc874fb997b3dd99a --local-dir=data/aime24")
     refused(script(clone / AIME, "--source=some/set:rows.jsonl", "--model=none", cwd=clone, env=env), "rows.jsonl", "some/set",
             "--revision=main")
@@ -320,7 +324,8 @@ def bad_source(tmp_path, kind):
         words, named = ["--question_key=nope"], ["no column nope", "question, answer"]
     elif kind == "struct":
         source = write_verl(tmp_path / "x.parquet", [(sentence(1), "1")])
-        words, named = ["--answer_key=reward_model"], ["no column reward_model;", "reward_model.ground_truth", "qwen2.5_7b_pass_rate"]
+        words = ["--answer_key=reward_model"]
+        named = ["no column reward_model;", "reward_model.ground_truth", "qwen2.5_7b_pass_rate"]
     elif kind == "nothing":
         write_jsonl(source, [dict(question="", answer="2"), dict(question="1+1?", answer="  "), dict(question=f"  {BOX}", answer=1)])
         named = ["no problem is left of 3 rows", "3 empty"]
@@ -329,8 +334,8 @@ def bad_source(tmp_path, kind):
     return [f"--source={source}", *words], [source, *named]
 
 
-@pytest.mark.parametrize("kind", ["corrupt", "torn", "torn page", "missing", "suffix", "packed", "line", "list", "columns", "question column",
-                                  "struct", "nothing", "no rows"])
+@pytest.mark.parametrize("kind", ["corrupt", "torn", "torn page", "missing", "suffix", "packed", "line", "list", "columns",
+                                  "question column", "struct", "nothing", "no rows"])
 def test_bad_input_is_one_line_and_writes_nothing(tmp_path, script, kind):
     words, named = bad_source(tmp_path, kind)
     refused(script(GURU, f"--data={tmp_path / 'out'}", "--against=none", "--model=none", *words), *named)
@@ -353,11 +358,13 @@ def test_help_of_both(script):
 # ---------------------------------------------------------------------------------------------------------------------
 # Duplicates
 
-SAME = [("Find $x$, if x = 3.", "find  x if\n$$x=3$$"), (r"\left(\dfrac{1}{2}\right)^{10}", r"( \frac{1}{2} )^10"), (r"\frac12", r"\tfrac{1}{2}"),
-        (r"\(1{,}000{,}000\) units", "$1,000,000$ units"), (r"a \leq b\,c", "a ≤ bc"), ("10² − 1", "$10^{2}-1$"), (r"5\text{ cm}", "5 cm"),
+SAME = [("Find $x$, if x = 3.", "find  x if\n$$x=3$$"), (r"\left(\dfrac{1}{2}\right)^{10}", r"( \frac{1}{2} )^10"),
+        (r"\frac12", r"\tfrac{1}{2}"), (r"\(1{,}000{,}000\) units", "$1,000,000$ units"),
+        (r"a \leq b\,c", "a ≤ bc"), ("10² − 1", "$10^{2}-1$"), (r"5\text{ cm}", "5 cm"),
         (r"a two-digit number", "a two digit number"), (r"\operatorname{lcm}(a,b)\!", "lcm(a, b)"), (r"pays \$5", "pays $5$")]
-DIFFERENT = [("x+1", "x-1"), ("2^{n+1}", "2^n+1"), ("10²", "102"), ("1 23", "12 3"), (r"\frac{1}{23}", r"\frac{12}{3}"), ("(a+b)c", "a+bc"),
-             ("1.5", "15"), ("5!", "5"), ("a<b", "a>b"), ("f'(x)", "f(x)"), ("points (12, 345)", "points (12, 346)"), ("3*4", "3/4")]
+DIFFERENT = [("x+1", "x-1"), ("2^{n+1}", "2^n+1"), ("10²", "102"), ("1 23", "12 3"), (r"\frac{1}{23}", r"\frac{12}{3}"),
+             ("(a+b)c", "a+bc"), ("1.5", "15"), ("5!", "5"), ("a<b", "a>b"),
+             ("f'(x)", "f(x)"), ("points (12, 345)", "points (12, 346)"), ("3*4", "3/4")]
 
 
 def test_one_thing_has_one_spelling(guru):
@@ -412,8 +419,8 @@ SIZES = dict(extreme=90, level_easy=50, level_very_easy=40, hard=120)
 def splits(tmp_path):
     """A data folder with splits as sample.py writes them; `hard` holds all of `extreme`."""
     folder = tmp_path / "data/splits/M"
-    problems = {name: [dict(id=f"{'hard' if name == 'extreme' else name}-{i}", prompt=f"{name} {i}", answer="1", pass_rate=0.0, samples=128,
-                            correct=0) for i in range(n)] for name, n in SIZES.items()}
+    problems = {name: [dict(id=f"{'hard' if name == 'extreme' else name}-{i}", prompt=f"{name} {i}", answer="1", pass_rate=0.0,
+                            samples=128, correct=0) for i in range(n)] for name, n in SIZES.items()}
     problems["hard"][:90] = problems["extreme"]
     for name in problems:
         write_jsonl(folder / f"{name}_train.jsonl", problems[name])
@@ -444,8 +451,11 @@ def test_mixtures_of_the_paper(splits, mix):
         assert entry["set_hash"] == sample.set_hash(problems) and (entry["D"], entry["seed"]) == (60, 3)
         assert entry["counts"] == origin
     assert mix("--D=8", "--seed=3", "--mix=hard").code == 0
+    assert mix("--D=20", "--seed=3", "--mix=level_easy:0.5 hard").code == 0
+    assert mix("--D=60", "--seed=3", "--mix=level_easy:1 extreme:1").code == 0  # in another order it is the same
+    assert mix("--D=60", "--seed=3", "--mix=extreme").code == 0  # the paper's Hard only, which is there
     assert set(config.read_json(splits / "mixtures.json")) == {"mix_hard_D60_seed3", "mix_dual_D60_seed3", "mix_tri_D60_seed3",
-                                                               "mix_hard_D8_seed3"}
+                                                               "mix_hard1_D8_seed3", "mix_hard1_level_easy0.5_D20_seed3"}
 
 
 def test_smaller_is_the_beginning_of_larger(guru, splits, mix):
@@ -467,8 +477,9 @@ def test_smaller_is_the_beginning_of_larger(guru, splits, mix):
 def test_shares_hold_at_every_size(guru):
     """The simple rule, the greatest deficit first, fails this."""
     rng = random.Random(0)
-    for _ in range(60):
-        shares = {str(j): Fraction(rng.randint(1, 60)) for j in range(rng.randint(2, 8))}
+    mixes = [[3, 55, 1, 55, 1]] + [[rng.randint(1, 60) for _ in range(rng.randint(2, 8))] for _ in range(40)]
+    for mix in mixes:
+        shares = {str(j): Fraction(share) for j, share in enumerate(mix)}
         count, total = Counter(), sum(shares.values())
         for i, name in enumerate(guru.places(shares, 300), 1):
             count[name] += 1
@@ -504,7 +515,8 @@ def test_a_mixture_is_not_replaced_by_one_of_other_splits(splits, mix):
     path = splits / "mix_hard1_level_easy3_D8_seed0_train.jsonl"
     before = path.read_bytes()
     assert mix("--mix=hard:1 level_easy:3", "--D=8").code == 0 and path.read_bytes() == before
-    write_jsonl(splits / "level_easy_train.jsonl", [dict(p, id=f"new-{p['id']}") for p in lines(splits / "level_easy_train.jsonl")])
+    other = [dict(p, id=f"new-{p['id']}") for p in lines(splits / "level_easy_train.jsonl")]
+    write_jsonl(splits / "level_easy_train.jsonl", other)
     refused(mix("--mix=hard:1 level_easy:3", "--D=8"), path, "remove")
     assert path.read_bytes() == before
 

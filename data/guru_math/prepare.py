@@ -5,7 +5,7 @@ r"""data/guru_math/prepare.py: the math part of Guru, or any two columns of a pa
     python data/guru_math/prepare.py --data=data/mine --source=mine.jsonl --question_key=problem --answer_key=solution.final
     python sample.py --data=data/guru_math                                      # difficulty, then mixtures of 5,000:
     python data/guru_math/prepare.py mix --D=5000                               # the paper's three
-    python data/guru_math/prepare.py mix --D=500 --mix="hard:1 easy:3"          # or others; one name alone cuts that split to D
+    python data/guru_math/prepare.py mix --D=500 --mix="hard:1 easy:3"          # or others; --mix=easy cuts that split to D
 
 Reads --source: a .parquet, .jsonl or .jsonl.gz file, or OWNER/NAME:FILE, a file of a data set on the hub at --revision. A file
 of that name in the data folder comes before the hub. Writes into the data folder, by default that of this script
@@ -20,8 +20,9 @@ Left out and counted, in this order: rows without question or answer, rows with 
   cost more than a lost problem.
 So training, validation (sample.py holds it out of this file) and AIME24 have none in common.
 
-`mix` reads the splits of sample.py and writes mix_{NAME}_D{D}_seed{SEED}_train.jsonl beside them, and `mixtures.json`. For one
-seed the mixture with a smaller D is the beginning of that with a larger one. --D=0 is the largest that the splits allow.
+`mix` reads the splits of sample.py and writes mix_{NAME}_D{D}_seed{SEED}_train.jsonl beside them, and `mixtures.json`. NAME is
+hard, dual or tri for the paper's (in its words Hard = none right in 128, the split `extreme`), else the splits with their shares.
+For one seed the mixture with a smaller D is the beginning of that with a larger one. --D=0 is the largest that the splits allow.
 
 Needs config.py, sample.py, pyarrow, huggingface_hub and datasketch.
 """
@@ -150,7 +151,7 @@ def text(value):
 
 
 def answers(value):
-    """The answers in a cell, a list of strings: a list, or '["34"]' as Skywork-OR1 writes it, is unwrapped; "[1, 2]" is an interval."""
+    """The answers in a cell: a list, or '["34"]' as Skywork-OR1 writes it, is unwrapped; "[1, 2]" is an interval, one answer."""
     if isinstance(value, str) and value.strip().startswith("["):
         with contextlib.suppress(ValueError):
             inside = json.loads(value)
@@ -173,7 +174,7 @@ SPELLINGS = [(re.compile(pattern), new) for pattern, new in (
     (r"\\\\(\[[^\]]*\])?|\\!", ""),                                              # line breaks; \! is a blank of less than nothing
     (r"\\(?:(?:left|right|[bB]igg?[lr]?|displaystyle|limits|q?quad|[lc]?dots)(?![a-z])|[,;:> ])", " "),
     (r"\\\(|\\\)|\\\[|\\\]|\\?\$|~|_{2,}", " "),                                 # mathematics begins and ends; ____ to fill in
-    (r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mbox|operatorname\*?)\s*\{([^{}]*)\}", r" \1 "),
+    (r"\\(?:(?:text|math)(?:bf|it|rm)?|mbox|operatorname\*?)\s*\{([^{}]*)\}", r" \1 "),
     (r"\\[dtc]frac(?![a-z])", r"\\frac"), (r"\\frac\s*(\d)\s*(\d)", r"\\frac{\1}{\2}"),
     (r"\\(le|ge|ne)q(?![a-z])", r"\\\1"),
     (r"(?<![\d.])\d{1,3}(?:(?:,|\{,\})\d{3})+(?!\d)", lambda m: re.sub(r"\D", "", m[0])),  # 1,000 and 1{,}000
@@ -333,14 +334,13 @@ def main(argv, own=GURU, doc=__doc__):
     def choose(names):
         columns[:] = pick_columns(names, pairs, path)
         return [*columns, *(key for key in ("data_source", "source", *own["ids"]) if key in names)]
-    rows = read_rows(path, choose)
+    rows, foreign = read_rows(path, choose), read_against(cfg)
     problems, counts, first = make_problems(rows, columns, own["ids"], own["name"], path)
     counts = dict(rows=len(rows), **counts, over_long=0, against=0, exact=0, near=0, conflicts=0)
     if cfg["model"]:
         fits = [length <= cfg["max_prompt_tokens"] for length in lengths(problems, cfg["model"])]
         counts["over_long"] = len(fits) - sum(fits)
         problems = [p for p, fit in zip(problems, fits) if fit]
-    foreign = read_against(cfg)
     found, kept = twins([question(p["prompt"]) for p in problems], [question(p["prompt"]) for p in foreign]), []
     for p, twin in zip(problems, found):
         if not twin:
@@ -381,7 +381,7 @@ def places(shares, D):
     """{split: share} -> the split of each of D places, a list, such that every beginning of it has the shares to within one problem.
 
     The quota method of Balinski and Young (1975): of the splits that are below their share the one with the greatest
-    share / (count + 1). The split with the greatest deficit, which is simpler, can be off by more than one.
+    share / (count + 1). The split with the greatest deficit is off by more than one at times, from five splits on.
     """
     total, count, order = sum(shares.values()), dict.fromkeys(shares, 0), []
     for i in range(1, D + 1):
@@ -392,7 +392,7 @@ def places(shares, D):
 
 
 def mixture(splits, shares, D, seed):
-    """D problems of `splits` ({name: problems}) in these shares, 0 = as many as there are; none twice. Raises BadInput if D is too large.
+    """D problems of `splits` ({name: problems}) in these shares, none twice; 0 = as many as there are. Raises BadInput on too large a D.
 
     The smaller D is the beginning of the larger one, for one seed: each split is shuffled once, and each place takes the next.
     """
@@ -415,10 +415,10 @@ def mixture(splits, shares, D, seed):
 def read_shares(mix):
     """"extreme:2 level_easy:1" -> {"extreme": Fraction(2), "level_easy": Fraction(1)}. Raises BadInput."""
     shares = {}
-    for word in mix.split():
+    for word in sorted(mix.split()):  # so that the order of the words makes no other mixture
         name, _, share = word.partition(":")
         if name in shares:
-            raise BadInput(f"--mix={mix}: {name} stands there twice")
+            raise BadInput(f"--mix={mix}: names {name} twice")
         shares[name] = Fraction(share or 1)
         if not shares[name]:
             raise BadInput(f"--mix={mix}: the share of {name} must be above 0")
@@ -434,13 +434,10 @@ def main_mix(argv, own, doc):
     held = {p[key]: path for path in sorted(folder.glob("*_val.jsonl")) for p in sample.read_problems(path) for key in ("id", "prompt")}
     record, made, cache = folder / "mixtures.json", {}, {}
     old = read_json(record) if record.exists() else {}
-    wanted = MIXTURES
-    if cfg["mix"].split():
-        shares = read_shares(cfg["mix"])
-        wanted = {"_".join(name + (f"{float(s):g}" if len(shares) > 1 else "") for name, s in shares.items()): cfg["mix"]}
-        wanted = {next((n for n, mix in MIXTURES.items() if list(read_shares(mix).items()) == list(shares.items())), *wanted): cfg["mix"]}
-    for title, mix in wanted.items():  # all are made before the first is written
+    for mix in [cfg["mix"]] if cfg["mix"].split() else MIXTURES.values():  # all are made before the first is written
         shares = read_shares(mix)
+        title = next((title for title, its in MIXTURES.items() if read_shares(its) == shares),
+                     "_".join(f"{name}{float(share):g}" for name, share in shares.items()))
         for name in shares:
             if name not in there:
                 raise BadInput(f"--mix={mix}: no {name}_train.jsonl in {folder}; there are {', '.join(there)}"
