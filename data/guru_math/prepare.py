@@ -167,8 +167,8 @@ def question(prompt):
 # ---------------------------------------------------------------------------------------------------------------------
 # Duplicates
 
-LETTERS = str.maketrans({"≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "×": r"\times ", "·": r"\cdot ", "π": r"\pi ", "√": r"\sqrt ",
-                         "°": r"^\circ ", "−": "-", "–": " ", "—": " ", "⁄": "/", "’": "'", "‘": "'"})
+LETTERS = str.maketrans({"≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "×": r"\times ", "·": r"\cdot ", "π": r"\pi ",
+                         "√": r"\sqrt ", "°": r"^\circ ", "−": "-", "–": " ", "—": " ", "⁄": "/", "’": "'", "‘": "'"})
 # One way to write each thing, in this order; the text is in lower case
 SPELLINGS = [(re.compile(pattern), new) for pattern, new in (
     (r"\\\\(\[[^\]]*\])?|\\!", ""),                                              # line breaks; \! is a blank of less than nothing
@@ -218,10 +218,16 @@ def runs(words):
     return {" ".join(words[i:i + RUN]) for i in range(max(1, len(words) - RUN + 1))}
 
 
+@functools.lru_cache(1000)
 def marked_runs(words):
-    """The runs as bytes, each behind the question's marks: questions of other marks have none in common, the rest as many as before."""
+    """The runs, each behind the question's marks: questions of other marks have none in common, the rest as many as before."""
     head = marks(words)
-    return [f"{head}|{run}".encode() for run in runs(words)]
+    return {f"{head}|{run}".encode() for run in runs(words)}
+
+
+def jaccard(a, b):
+    """Of two sets: what they have in common, over all that they have."""
+    return len(a & b) / len(a | b)
 
 
 def twins(questions, foreign):
@@ -243,9 +249,10 @@ def twins(questions, foreign):
     for i, (words, m) in enumerate(zip(texts, tqdm(hashes, "duplicates", len(texts), mininterval=1, disable=None))):
         key, mine = compact(words), runs(words)
         common = Counter(j for run in mine for j in theirs.get(run, ()))
-        leak = keys.get(key, next((j for j in sorted(common) if common[j] >= NEAR * (len(mine) + sizes[j] - common[j])), None))
-        twin = exact.get(key, next((j for j in sorted(lsh.query(m)) if marks(texts[j]) == marks(words)
-                                    and len(mine & runs(texts[j])) >= NEAR * len(mine | runs(texts[j]))), None))
+        close = (j for j in sorted(common) if common[j] / (len(mine) + sizes[j] - common[j]) >= NEAR)
+        leak = keys.get(key, next(close, None))
+        close = (j for j in sorted(lsh.query(m)) if jaccard(marked_runs(texts[j]), marked_runs(words)) >= NEAR)
+        twin = exact.get(key, next(close, None))
         why = "against" if leak is not None else "exact" if key in exact else "near"
         stays = leak is None and twin is None
         if stays:
