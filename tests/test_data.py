@@ -362,10 +362,11 @@ def test_help_of_both(script):
 SAME = [("Find $x$, if x = 3.", "find  x if\n$$x=3$$"), (r"\left(\dfrac{1}{2}\right)^{10}", r"( \frac{1}{2} )^10"),
         (r"\frac12", r"\tfrac{1}{2}"), (r"\(1{,}000{,}000\) units", "$1,000,000$ units"),
         (r"a \leq b\,c", "a ≤ bc"), ("10² − 1", "$10^{2}-1$"), (r"5\text{ cm}", "5 cm"),
-        (r"a two-digit number", "a two digit number"), (r"\operatorname{lcm}(a,b)\!", "lcm(a, b)"), (r"pays \$5", "pays $5$")]
+        (r"a two-digit number", "a two digit number"), (r"\operatorname{lcm}(a,b)\!", "lcm(a, b)"), (r"pays \$5", "pays $5$"),
+        (r"x=1\\[2pt]y=2", "x=1 y=2")]
 DIFFERENT = [("x+1", "x-1"), ("2^{n+1}", "2^n+1"), ("10²", "102"), ("1 23", "12 3"), (r"\frac{1}{23}", r"\frac{12}{3}"),
              ("(a+b)c", "a+bc"), ("1.5", "15"), ("5!", "5"), ("a<b", "a>b"),
-             ("f'(x)", "f(x)"), ("points (12, 345)", "points (12, 346)"), ("3*4", "3/4")]
+             ("f'(x)", "f(x)"), ("points (12, 345)", "points (12, 346)"), ("3*4", "3/4"), (r"\\[x=4\\]", r"\\[x=5\\]")]
 
 
 def test_one_thing_has_one_spelling(guru):

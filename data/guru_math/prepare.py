@@ -171,8 +171,8 @@ LETTERS = str.maketrans({"≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "×": r
                          "√": r"\sqrt ", "°": r"^\circ ", "−": "-", "–": " ", "—": " ", "⁄": "/", "’": "'", "‘": "'"})
 # One way to write each thing, in this order; the text is in lower case
 SPELLINGS = [(re.compile(pattern), new) for pattern, new in (
-    (r"\\\\(\[[^\]]*\])?|\\!", ""),                                              # line breaks; \! is a blank of less than nothing
-    (r"\\(?:(?:left|right|[bB]igg?[lr]?|displaystyle|limits|q?quad|[lc]?dots)(?![a-z])|[,;:> ])", " "),
+    (r"\\\\(\[-?[\d.]+ *[a-z]{2}\])?", " "), (r"\\!", ""),                          # line breaks; \! is a blank of less than nothing
+    (r"\\(?:(?:left|right|bigg?[lr]?|displaystyle|limits|q?quad|[lc]?dots)(?![a-z])|[,;:> ])", " "),
     (r"\\\(|\\\)|\\\[|\\\]|\\?\$|~|_{2,}", " "),                                 # mathematics begins and ends; ____ to fill in
     (r"\\(?:(?:text|math)(?:bf|it|rm)?|mbox|operatorname\*?)\s*\{([^{}]*)\}", r" \1 "),
     (r"\\[dtc]frac(?![a-z])", r"\\frac"), (r"\\frac\s*(\d)\s*(\d)", r"\\frac{\1}{\2}"),
@@ -181,7 +181,7 @@ SPELLINGS = [(re.compile(pattern), new) for pattern, new in (
     (r"(?<!\\)\{\s*(\d+(?:\.\d+)?|[a-z])\s*\}", r" \1 "),                        # x^{2}; but 2^{n+1} is not 2^n+1
     (r"(?<=[a-z]{2})-(?=[a-z]{2})", " "))]                                       # two-digit
 WORD = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+|_|[^\w\s.,;:?\"“”`\\&]")
-# What makes another problem of a text that is otherwise the same: every number, and these
+# What makes another problem of a text that is otherwise the same: its numbers, and these
 MARKS = set("""+ - < > le ge sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln lg exp gcd lcm floor ceil lfloor lceil
 max min maximum minimum largest smallest greatest least even odd""".split())
 # A changed word changes three runs of three: in a question of 40 words the Jaccard index is then 35 / 41 = 0.85, with two changed
