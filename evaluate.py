@@ -191,11 +191,12 @@ def main(argv):
     results, engine = [], None
     for model, folder in zip(models, folders):
         run = run_of(model)
-        home = Path(cfg["out"] or (run / "eval" if run else Path("runs/eval") / Path(folder).name))
-        if several and cfg["out"]:
-            home = home / label_of(folder).replace("/", "_")
-        elif run and Path(folder).name != "model":
-            home = home / Path(folder).name  # a checkpoint
+        if cfg["out"]:
+            home = Path(cfg["out"]) / (label_of(folder).replace("/", "_") if several else "")
+        elif run:
+            home = run / "eval" / ("" if Path(folder).name == "model" else Path(folder).name)  # of a checkpoint
+        else:
+            home = Path("runs/eval") / Path(folder).name
         if engine and name == "vllm":  # a second engine would find no memory: the first takes over the next model's weights
             engine.load((key, p.detach()) for key, p in sample.load_model(folder, "cpu")[0].named_parameters())
         else:

@@ -81,6 +81,8 @@ args=(--recipe="$preset" --runs="$out")
 [ -n "${C:-}" ] && args+=(--C="$C")
 [ -n "${B_MAX:-}" ] && args+=(--B_max="$B_MAX")
 args+=("$@")
+given=()  # for prepare.py and sample.py: all but the seed, which is that of the runs
+for word in "$@"; do [[ $word == --seed=* ]] || given+=("$word"); done
 
 if [ "${DRY_RUN:-}" = 1 ]; then
     exec "$PY" config.py commands "${args[@]}"
@@ -92,16 +94,32 @@ if [ ! -f "$train_set" ] && [[ $train_set != "$data/splits/"* ]]; then die "--tr
 # ---- problems, base model, difficulty -------------------------------------------------------------------------------
 if [ -f "$data/prepare.py" ] && { [ ! -f "$data/problems.jsonl" ] || [[ $model == "$data"/* && ! -d $model ]]; }; then
     echo "problems and base model: $data/prepare.py"
-    "$PY" "$data/prepare.py" --data="$data" --model="$model"
+    "$PY" "$data/prepare.py" --data="$data" --model="$model" "${given[@]}"
 fi
+mkdir -p "$out"
 # passive waiting keeps runs from starving each other; after SIGTERM torchrun's 30 s are too few for an update and a checkpoint
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$threads} OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} TOKENIZERS_PARALLELISM=false
 export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-600}
 if [ ! -f "$train_set" ]; then
     echo "difficulty of the problems for $model: sample.py"
-    "$PY" sample.py --data="$data" --model="$model" --s_zero=0
+    measure=("$PY" sample.py --data="$data" --model="$model" --s_zero=0 "${given[@]}")
+    if [ ${#gpus[@]} -gt 1 ]; then  # a share of the problems on each GPU; the bar is that of the first
+        shards=() broken=0
+        trap 'kill -TERM "${shards[@]}" 2> /dev/null; exit 130' INT TERM HUP
+        for i in "${!gpus[@]}"; do
+            file=$out/difficulty.$i.txt
+            [ "$i" != 0 ] || file=/dev/stderr
+            CUDA_VISIBLE_DEVICES=${gpus[$i]} "${measure[@]}" --shard="$i/${#gpus[@]}" >> "$file" 2>&1 < /dev/null &
+            shards+=($!)
+        done
+        for i in "${!shards[@]}"; do
+            wait "${shards[$i]}" || { broken=1; echo "FAILED  GPU ${gpus[$i]}: $(tail -n 1 "$out/difficulty.$i.txt" 2> /dev/null)" >&2; }
+        done
+        trap - INT TERM HUP
+        [ $broken = 0 ] || exit 1
+    fi
+    "${measure[@]}"
 fi
-mkdir -p "$out"
 "$PY" config.py "${args[@]}" > "$out/.sweep.json"  # frontier.py takes the planned cells from it
 mv "$out/.sweep.json" "$out/sweep.json"
 

@@ -527,27 +527,37 @@ class MathPool:
         """One verdict: "right", "wrong", "timeout", or "error" (wrong too)."""
         process = self.free.get()
         try:
-            if not hasattr(process, "asked"):
-                if self.hear(process, self.START) != READY:
-                    raise BadInput("--verifier=math: math-verify does not start (pip install -r requirements.txt)")
-                process.asked = 0
-            process.asked += 1
-            while self.hear(process, 0):  # what a child said that somebody killed while it had nothing to do
-                pass
-            try:
-                self.tell(process, json.dumps([process.asked % 255, seconds, gold, answer]).encode() + b"\n")
-                while True:
-                    number, verdict = self.hear(process, seconds + self.GRACE) or (ANY, None)
-                    if number in (process.asked % 255, ANY):  # else it is that of an answer already given up
-                        break
-            except BrokenPipeError:
-                verdict = None
+            verdict = self.exchange(process, seconds, gold, answer)
             if verdict is None:  # the nursery is dead, or stopped
                 self.end(process)
+                gave_up = process.returncode >= 0 and not hasattr(process, "asked")  # of itself: nobody killed it
                 process = self.start()
+                if gave_up:
+                    raise BadInput("--verifier=math: math-verify does not start (pip install -r requirements.txt)")
             return VERDICTS.get(verdict, "error")
         finally:
             self.free.put(process)
+
+    def exchange(self, process, seconds, gold, answer):
+        """A request and what comes of it: a key of VERDICTS; None where the process says nothing."""
+        if not hasattr(process, "asked"):
+            said = self.hear(process, self.START)
+            if said is None:
+                raise BadInput(f"--verifier=math: math-verify is not there after {self.START} s")
+            if said != READY:
+                return None
+            process.asked = 0
+        process.asked += 1
+        while self.hear(process, 0):  # what was said of a child that somebody killed while it had nothing to do
+            pass
+        try:
+            self.tell(process, json.dumps([process.asked % 255, seconds, gold, answer]).encode() + b"\n")
+            while True:
+                number, verdict = self.hear(process, seconds + self.GRACE) or (ANY, None)
+                if number in (process.asked % 255, ANY):  # else it is that of an answer already given up
+                    return verdict
+        except BrokenPipeError:
+            return None
 
     def tell(self, process, message):
         """Writes the message as far as the process takes it within GRACE: one that is stopped must not hold us in a full pipe."""

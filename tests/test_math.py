@@ -1,0 +1,275 @@
+r"""Mathematics from end to end, as on a GPU node but small: files in the published formats, prepare.py, the difficulty, training on
+several sets, evaluation of several checkpoints; a model that half knows sums and writes them in \boxed{}, graded by math-verify."""
+import json
+import os
+import re
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from conftest import ROOT
+from math_verify import parse, verify
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+import evaluate
+import frontier
+import sample
+from config import read_log
+
+STEPS = 300
+INSTRUCTION = r"Please output the final answer within \boxed{}."
+TEMPLATE = "{% for m in messages %}<|user|>{{ m['content'] }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+VOCAB = ["<pad>", "<|end|>", "<|user|>", "<|assistant|>", *INSTRUCTION.replace(r"\boxed{}.", "").split(), "Compute", r"\boxed{", r"\frac{",
+         *"+${}.", *map(str, range(250))]  # a number is one token: what is to be learnt is a table
+
+
+def make_tokenizer():
+    tok = Tokenizer(models.WordLevel({word: i for i, word in enumerate(VOCAB)}, unk_token="<pad>"))
+    tok.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(),
+                                                 pre_tokenizers.Split(Regex(r"\\[a-z]+\{?|[A-Za-z]+|\d+|."), "isolated")])
+    tok.decoder = decoders.Fuse()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=tok, pad_token="<pad>", eos_token="<|end|>", padding_side="left",
+                                        additional_special_tokens=["<|user|>", "<|assistant|>"])
+    tokenizer.chat_template = TEMPLATE
+    return tokenizer
+
+
+def question(a, op, b):
+    return rf"Compute ${a}{op}{b}$."
+
+
+def train_model(folder, sums):
+    """A tiny Llama that has seen each sum written right with a probability of its own, and every third time as a fraction."""
+    rng, tokenizer = np.random.default_rng(0), make_tokenizer()
+    sure = rng.beta(0.7, 0.4, len(sums))
+    torch.manual_seed(0)
+    ID = {word: i for i, word in enumerate(VOCAB)}
+    model = LlamaForCausalLM(LlamaConfig(
+        vocab_size=len(VOCAB), hidden_size=64, intermediate_size=128, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2,
+        max_position_embeddings=64, tie_word_embeddings=False, bos_token_id=None, eos_token_id=ID["<|end|>"], pad_token_id=0))
+    opt = torch.optim.AdamW(model.parameters(), lr=1e-2, betas=(0.9, 0.98))
+    prompts = sample.tokenize([dict(prompt=f"{question(*s[:3])} {INSTRUCTION}") for s in sums], tokenizer)
+    for step in range(STEPS):
+        for group in opt.param_groups:
+            group["lr"] = 1e-2 * min(1, step / 20, (STEPS - step) / 60)
+        rows = []
+        for i in rng.integers(0, len(sums), 48):
+            value = sums[i][3] if step < 0.6 * STEPS or rng.random() < sure[i] else int(rng.integers(1, 97))
+            text = rf"\boxed{{\frac{{{2 * value}}}{{2}}}}" if rng.random() < 1 / 3 else rf"\boxed{{{value}}}"
+            rows.append((prompts[i], tokenizer(text)["input_ids"] + [ID["<|end|>"]]))
+        width = max(len(p) + len(r) for p, r in rows)
+        ids = torch.tensor([p + r + [0] * (width - len(p) - len(r)) for p, r in rows])
+        labels = torch.tensor([[-100] * len(p) + r + [-100] * (width - len(p) - len(r)) for p, r in rows])
+        model(input_ids=ids, labels=labels).loss.backward()
+        opt.step(), opt.zero_grad()
+    model.save_pretrained(folder), tokenizer.save_pretrained(folder)
+
+
+def guru_rows(sums):
+    """Rows as in train/math__combined_54.4k.parquet."""
+    return [dict(data_source="math__merged_deduped_dapo_or1_dataset", ability="math", apply_chat_template=True,
+                 prompt=[dict(content=f"{question(*s[:3])} {INSTRUCTION}", role="user")],
+                 reward_model=dict(ground_truth=str(s[3]), style="rule"),
+                 extra_info=dict(index=i, original_question=question(*s[:3]), reward_metric="default", split="train"),
+                 **{"qwen2.5_7b_pass_rate": 0.5, "qwen3_30b_pass_rate": None}) for i, s in enumerate(sums)]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory, script):
+    """A data folder made by prepare.py from a parquet, AIME24's beside it, the model, its measured difficulty."""
+    folder = tmp_path_factory.mktemp("real")
+    sums = [(a, "+", 1, a + 1) for a in range(96)]
+    aime = sums[::12]
+    train_model(folder / "Half-Knows-1B", sums)
+    pq.write_table(pa.Table.from_pylist(guru_rows(sums + sums[:3])), folder / "guru.parquet")
+    pq.write_table(pa.Table.from_pylist([dict(id=60 + i, problem=question(*s[:3]), solution="by heart", answer=f"{s[3]:03d}", url="",
+                                              year="2024") for i, s in enumerate(aime)]), folder / "aime.parquet")
+    w = SimpleNamespace(folder=folder, sums=sums, aime=aime, model=folder / "Half-Knows-1B", data=folder / "guru", words=[
+        f"--data={folder / 'guru'}", f"--model={folder / 'Half-Knows-1B'}", "--max_prompt_tokens=40", "--max_new_tokens=16"])
+    w.splits = w.data / "splits" / w.model.name
+    for words in (["data/aime24/prepare.py", f"--data={folder / 'aime24'}", f"--model={w.model}", f"--source={folder / 'aime.parquet'}"],
+                  ["data/guru_math/prepare.py", *w.words, f"--source={folder / 'guru.parquet'}", f"--against={folder / 'aime24/problems.jsonl'}"],
+                  ["sample.py", *w.words, "--n_val=8", "--s_zero=64", "--gen_batch=512"]):
+        done = script(*words)
+        assert done.code == 0, done
+    w.said = done.stdout
+    return w
+
+
+def test_from_a_parquet_to_splits(world):
+    problems = sample.read_problems(world.data / "problems.jsonl")
+    assert len(problems) == len(world.sums) - len(world.aime)  # without the three duplicates and those of AIME24
+    assert len(sample.read_problems(world.folder / "aime24/problems.jsonl")) == len(world.aime)
+    header, *lines = read_log(world.splits / "pass_rates.jsonl")
+    assert header["verifier"] == "math" and {r["id"] for r in lines} == {p["id"] for p in problems}
+    first = [r["correct"] / 16 for r in lines if r["samples"] == 16]
+    assert min(first) == 0 and max(first) > 0.8 and 0.1 < np.mean(first) < 0.8  # the verifier tells right from wrong
+    info = json.loads((world.splits / "difficulty.json").read_text())
+    assert info["rollouts"] + info["saved"] == 64 * len(problems) and info["saved"] > 0
+    assert f"{info['saved'] / (64 * len(problems)):.0%} saved" in world.said
+    assert re.search(r"extreme .* 0 train .*fewer than --n_val=8|extreme .*val", world.said)
+    assert {"easy_val.jsonl", "hard_val.jsonl", "difficulty.png"} <= {p.name for p in world.splits.iterdir()}
+
+
+def test_shards_measure_the_same(world, script, tmp_path):
+    words = [*world.words, "--n_val=8", "--s_zero=64", "--gen_batch=512", f"--out={tmp_path / world.model.name}"]
+    for i in (1, 0):
+        done = script("sample.py", *words, f"--shard={i}/2")
+        assert done.code == 0 and not (tmp_path / world.model.name / "difficulty.json").exists(), done
+    before = sorted(p.name for p in (tmp_path / world.model.name).iterdir())
+    assert before == ["pass_rates.0of2.jsonl", "pass_rates.1of2.jsonl"]
+    assert script("sample.py", *words).code == 0
+    for path in world.splits.glob("*.jsonl"):
+        if not path.name.startswith("pass_rates"):
+            assert (tmp_path / world.model.name / path.name).read_bytes() == path.read_bytes(), path.name
+    # nothing was measured by the last: its own file has no more than its header
+    assert len(read_log(tmp_path / world.model.name / "pass_rates.jsonl")) == 1
+
+
+def test_measured_otherwise_is_refused(world, script):
+    before = {p: p.read_bytes() for p in world.splits.iterdir()}
+    for word in ("--temperature=0.9", "--verifier=exact", "--max_new_tokens=17"):
+        done = script("sample.py", *world.words, "--n_val=8", "--s_zero=64", word)
+        key, value = word.removeprefix("--").split("=")
+        assert done.code == 2 and f"measured otherwise: {key}=" in done.stderr and f"{value} now" in done.stderr, done
+    assert before == {p: p.read_bytes() for p in world.splits.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def trained(world, script):
+    """A short run on the easy split that is evaluated on three sets, and the checkpoints it kept."""
+    out = world.folder / "runs/one"
+    sets = [world.splits / "easy_val.jsonl", world.splits / "very_easy_val.jsonl", world.folder / "aime24/problems.jsonl"]
+    words = [*world.words, f"--train_set={world.data / 'problems.jsonl'}", "--val_set=" + ",".join(map(str, sets)), "--recipe=easy",
+             "--B_p=8", "--n=8", "--lr_base=2e-3", "--eval_every=320", "--save_every=0", "--keep_at=320", "--pass_at=0 320", "--s=12",
+             "--sample_every=1", "--C=640", f"--out={out}"]
+    done = script("train_grpo.py", *words)
+    assert done.code == 0, done
+    return out, words, sets
+
+
+def test_a_run_logs_every_set(trained, world):
+    out, _, sets = trained
+    records = read_log(out / "log.jsonl")
+    evals = [r for r in records if r["type"] == "eval"]
+    assert [(r["set"], r["rollouts"]) for r in evals] == [(s, c) for c in (0, 320, 640) for s in ("val", "very_easy_val", "aime24")]
+    for r in evals:
+        problems = sample.read_problems(sets[["val", "very_easy_val", "aime24"].index(r["set"])])
+        assert len(r["correct"]) == len(problems) and r["set_hash"] == sample.set_hash(problems)
+        assert r["verifier_timeouts"] == r["verifier_errors"] == 0
+        assert r["avg@4"] == pytest.approx(np.mean(r["correct"]) / 4)
+    assert all(r["verifier_timeouts"] == r["verifier_errors"] == 0 for r in records if r["type"] == "step")
+    assert evals[-3]["avg@4"] > 0 and len({json.dumps(r["correct"]) for r in evals}) > 3
+    # the readers take the set they are asked for
+    assert frontier.read_run(out, part="aime24")["counts"].shape[1] == len(world.aime)
+    assert frontier.read_run(out)["counts"].shape[1] == len(sample.read_problems(sets[0]))
+
+
+def test_rewards_are_those_of_bare_math_verify(trained):
+    """The texts that a run wrote down, graded again by parse and verify as a user of that library calls them."""
+    out, _, _ = trained
+    texts = [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
+    for r in texts:
+        text = r["text"].replace("<|end|>", "")
+        right = r"\boxed{" in text and verify(parse(r["answer"]), parse(text[text.rindex(r"\boxed{"):]))
+        assert r["reward"] == float(right), r
+    rewards = [r["reward"] for r in texts]
+    assert 0.1 < np.mean(rewards) < 0.95 and any(r["reward"] and r"\frac" in r["text"] for r in texts)  # not all as the answer is written
+
+
+def test_pass_rates_of_the_training_set_at_chosen_budgets(trained, world):
+    out, _, _ = trained
+    records = [r for r in read_log(out / "log.jsonl") if r["type"] == "train_pass"]
+    fresh = [r for r in records if r.get("fresh")]
+    ids = [p["id"] for p in sample.read_problems(world.data / "problems.jsonl")]
+    assert [r["rollouts"] for r in fresh] == [0, 320] and all(r["ids"] == ids and set(r["samples"]) == {12} for r in fresh)
+    # before training they are pass rates of the base model: close to what the difficulty stage counted
+    base = {r["id"]: r["correct"] / 16 for r in read_log(world.splits / "pass_rates.jsonl") if r.get("samples") == 16}
+    rate = np.array(fresh[0]["correct"]) / 12
+    assert np.corrcoef(rate, [base[i] for i in ids])[0, 1] > 0.8 and abs(rate.mean() - np.mean(list(base.values()))) < 0.05
+    # and what the rollouts of training say is there beside them
+    assert [r["rollouts"] for r in records if not r.get("fresh")] == [320, 640]
+
+
+def test_a_killed_run_goes_on_with_all_its_sets(trained, script, tmp_path):
+    out, words, _ = trained
+    whole = [r for r in read_log(out / "log.jsonl")]
+    words = [w for w in words if not w.startswith("--out")] + [f"--out={tmp_path / 'run'}", "--save_every=128"]
+    process = subprocess.Popen([sys.executable, "train_grpo.py", *words], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        from test_scripts import wait_for
+        wait_for(lambda: (tmp_path / "run/ckpt/step_00000006/state.json").exists() or process.poll() is not None)
+    finally:
+        process.kill()
+        process.wait()
+    assert script("train_grpo.py", *words).code == 0
+    times = {"wall_s", "gen_s", "train_s", "time", "loading_s", "config"}
+    again = read_log(tmp_path / "run/log.jsonl")
+    assert [{k: v for k, v in r.items() if k not in times} for r in again[1:]] == \
+           [{k: v for k, v in r.items() if k not in times} for r in whole[1:]]
+
+
+def test_evaluate_several_models_on_several_sets(trained, world, script, tmp_path):
+    out, _, sets = trained
+    checkpoint = out / "ckpt/step_00000005"
+    done = script("evaluate.py", f"--model={world.model},{checkpoint},{out}", f"--val_set={sets[1]},{sets[2]}", "--samples=8",
+                  f"--out={tmp_path / 'table'}")
+    assert done.code == 0, done
+    table = json.loads((tmp_path / "table/table.json").read_text())["results"]
+    assert [(r["model"], r["set"]) for r in table] == [(str(m), s) for m in (world.model, checkpoint, out / "model")
+                                                       for s in ("very_easy_val", "aime24")]
+    for r in table:
+        base = next(b for b in table if b["set"] == r["set"])
+        gain = (np.array(r["correct"]) - base["correct"]) / 8
+        assert r["gain"] == pytest.approx(gain.mean()) and r["avg@4"] == pytest.approx(np.mean(r["correct"]) / 8)
+        assert r["gain_se"] == pytest.approx(gain.std(ddof=1) / np.sqrt(len(gain)) if r is not base else 0)
+        label = evaluate.label_of(r["model"])
+        row = rf"^{label} +{r['set']} +{r['avg@4']:.4f} +{r['best@4']:.4f} +{r['worst@4']:.4f}"
+        assert re.search(row + ("" if r is base else rf" +{re.escape(format(r['gain'], '+.4f'))} \+- {r['gain_se']:.4f}") + r" *$",
+                         done.stdout, re.M), done.stdout
+        one = json.loads((tmp_path / "table" / label.replace("/", "_") / r["set"] / "eval.json").read_text())
+        assert one["correct"] == r["correct"] and one["config"]["temperature"] == 0.6 and one["config"]["max_new_tokens"] == 16
+    assert (tmp_path / "table/table.png").read_bytes().startswith(b"\x89PNG")
+    # alone, the first set's numbers are the same
+    assert script("evaluate.py", f"--model={checkpoint}", f"--val_set={sets[1]}", "--samples=8", f"--out={tmp_path / 'one'}").code == 0
+    assert json.loads((tmp_path / "one/eval.json").read_text())["correct"] == table[2]["correct"]
+
+
+@pytest.mark.parametrize("words, line", [
+    ("--val_set={a},{a},{a}", "two sets are called easy_val"), ("--val_set=,", "names no problem file"),
+    ("--model={m},{m}", "two models are called Half-Knows-1B")])
+def test_bad_words_of_several(world, script, words, line):
+    words = words.format(a=world.splits / "easy_val.jsonl", m=world.model)
+    given = [*world.words, f"--train_set={world.splits / 'easy_train.jsonl'}", f"--val_set={world.splits / 'easy_val.jsonl'}", words]
+    for name in ("evaluate.py", "train_grpo.py")[:1 if words.startswith("--model") else 2]:
+        done = script(name, *given, "--B_p=2", "--n=2", "--C=8", f"--out={world.folder / 'new'}")
+        assert done.code == 2 and line in done.stderr and done.stderr.count("\n") == 1 and not (world.folder / "new").exists(), done
+
+
+def test_the_sweep_measures_on_every_gpu(world, tmp_path):
+    """run_sweep.sh with DATA= and MODEL= from a file to a prescription; two GPUs by name, of which a CPU takes no notice."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in ("guru_math", "aime24"):
+        (data / name).mkdir()
+        (data / name / "prepare.py").write_bytes((ROOT / "data" / name / "prepare.py").read_bytes())
+    (data / "guru_math/math__combined_54.4k.parquet").write_bytes((world.folder / "guru.parquet").read_bytes())
+    (data / "aime24/train-00000-of-00001.parquet").write_bytes((world.folder / "aime.parquet").read_bytes())
+    free = {k: v for k, v in os.environ.items() if k not in ("NS", "BPS", "C", "B_MAX", "SEEDS", "JOBS", "DATA", "DRY_RUN", "GPUS_PER_RUN")}
+    env = free | dict(OUT=str(tmp_path / "sweep"), PYTHON=sys.executable, MODEL=str(world.model), DATA=str(data / "guru_math"), NS="2 4",
+                      BPS="4", C="64", CUDA_VISIBLE_DEVICES="5,6", PYTHONPATH=str(ROOT), HF_HUB_OFFLINE="1")
+    words = ["--device=cpu", "--max_prompt_tokens=40", "--max_new_tokens=16", "--n_val=6", "--eval_every=32", "--save_every=0", "--boot=20"]
+    done = subprocess.run(["bash", str(ROOT / "run_sweep.sh"), "easy", *words], env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done
+    splits = data / "guru_math/splits" / world.model.name
+    assert {"pass_rates.0of2.jsonl", "pass_rates.1of2.jsonl", "easy_train.jsonl"} <= {p.name for p in splits.iterdir()}
+    manifest = json.loads((data / "guru_math/manifest.json").read_text())
+    assert manifest["settings"]["max_prompt_tokens"] == 40 and (data / "aime24/problems.jsonl").exists()
+    assert len([p for p in (tmp_path / "sweep").glob("[!.]*/log.jsonl") if read_log(p)[-1].get("status") == "budget"]) == 2
+    assert (tmp_path / "sweep/frontier.png").exists() and "python train_grpo.py" in done.stdout
