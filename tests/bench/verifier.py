@@ -1,0 +1,75 @@
+"""What processes that can be killed cost: check_math with 2 workers beside math-verify in 2 plain processes.
+
+    OMP_NUM_THREADS=2 python tests/bench/verifier.py [REPETITIONS]
+
+Both grade the same 2,000 distinct pairs, those of tests/test_verifier.py with other numbers, in turn, each time in fresh processes that
+have graded a few pairs before. Bare math-verify parses both sides as by its defaults and has its own timeouts on, which no C code heeds.
+Prints pairs/s of both, the median and range of the times' ratio, and the pairs/s with 1% of answers that hang, for 1 s each.
+"""
+import logging
+import multiprocessing
+import re
+import statistics
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+import sample  # noqa: E402
+from test_verifier import HANGS, PAIRS, close  # noqa: E402
+
+CFG, N = dict(verify_s=20.0, verify_bytes=1024), 2000
+
+
+def other_numbers(text, k):
+    """Every number of one or two digits, k larger."""
+    return re.sub(r"(?<![\d.])\d{1,2}(?![\d.])", lambda m: str(int(m[0]) + k), text)
+
+
+def bare_half(pairs, barrier):
+    from math_verify import parse, verify
+    logging.disable(logging.CRITICAL)
+    for gold, answer in sample.WARM:
+        verify(parse(rf"\boxed{{{gold}}}"), parse(rf"\boxed{{{answer}}}"))
+    barrier.wait()
+    for gold, text in pairs:
+        verify(parse(rf"\boxed{{{gold}}}"), parse(text))
+    barrier.wait()
+
+
+def bare(pairs):
+    """Seconds of 2 processes with half of the pairs each."""
+    barrier = multiprocessing.Barrier(3)
+    halves = [multiprocessing.Process(target=bare_half, args=(pairs[i::2], barrier)) for i in range(2)]
+    for process in halves:
+        process.start()
+    barrier.wait()
+    start = time.perf_counter()
+    barrier.wait()
+    return time.perf_counter() - start
+
+
+def ours(pairs, cfg=CFG):
+    pool = sample.MathPool(2)
+    sample.math_pool = lambda: pool
+    sample.check_math([(str(i), rf"\boxed{{{i}}}") for i in range(20)], cfg)  # until both are there
+    start = time.perf_counter()
+    verdicts = sample.check_math(pairs, cfg)
+    seconds = time.perf_counter() - start
+    close(pool)
+    return seconds, verdicts
+
+
+if __name__ == "__main__":
+    pairs = list(dict.fromkeys((other_numbers(gold, k), rf"So it is $\boxed{{{other_numbers(answer, k)}}}$.")
+                               for k in range(9) for gold, answer, _ in PAIRS))[:N]
+    times = []
+    for _ in range(int(sys.argv[1]) if len(sys.argv) > 1 else 3):
+        times.append((ours(pairs)[0], bare(pairs)))
+        print(f"check_math {len(pairs) / times[-1][0]:6.1f} pairs/s   bare math-verify {len(pairs) / times[-1][1]:6.1f} pairs/s", flush=True)
+    ratios = [mine / theirs for mine, theirs in times]
+    print(f"{len(pairs)} pairs: time {statistics.median(ratios):.3f} x of bare math-verify's   (from {min(ratios):.3f} to {max(ratios):.3f})")
+    mixed = [("7919", rf"\boxed{{{HANGS}+{i}}}") if i % 100 == 50 else pair for i, pair in enumerate(pairs)]
+    seconds, verdicts = ours(mixed, CFG | dict(verify_s=1.0))
+    print(f"1% that hang: {len(pairs) / seconds:.1f} pairs/s, {verdicts.count('timeout')} timeouts of 1 s")

@@ -1,0 +1,984 @@
+"""The verifier: right on pairs with known verdicts, and not to be hung, killed, filled or misled by what a model writes."""
+import inspect
+import itertools
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+import sample
+from conftest import ROOT
+from config import BadInput
+
+pytest.importorskip("math_verify")
+
+# Pairs with known verdicts: gold, then == an answer that is right, != one that is not. Written before the verifier saw them
+AGREEMENT = r"""
+# integers
+42 == 42 == 42. == $42$ == \textbf{42} == \mathbf{42} != 24
+-7 == -7 != 7
+7 == +7 == 007
+0 == -0
+$42$ == 42
+4 == 2+2 == 2\cdot 2
+1 != 11
+# fractions
+\frac{1}{2} == \dfrac{2}{4} == 1/2 == 0.5
+\frac12 == \frac{1}{2}
+\frac{3}{4} != \frac{4}{3}
+-\frac{1}{2} == \frac{-1}{2} == \frac{1}{-2}
+\frac{1}{3} == 0.\overline{3} != 0.333
+\frac{2}{3} != 0.67
+\frac{22}{7} != \pi
+3 == \frac{9}{3}
+\frac{1}{\frac{2}{3}} == \frac{3}{2}
+\tfrac{7}{8} == 0.875
+-3/4 == \frac{3}{-4}
+# mixed numbers
+1\frac{1}{2} == \frac{3}{2}
+\frac{7}{3} == 2\frac{1}{3}
+2\frac{1}{3} != \frac{2}{3}
+3\frac{1}{4} == 3.25
+# decimals
+0.5 == 0.50 == .5
+2.50 == 2.5
+3.14 != \pi
+3.14159 != 3.14160
+1.0 == 1
+-0.25 == -\frac{1}{4}
+0.1 != 0.01
+1.5 != 1,5
+# thousands
+1234 == 1,234 == 1{,}234 == 1\,234 != 1,243
+1,234,567 == 1234567
+10000 == 10\,000
+1000000 == 1{,}000{,}000
+# scientific
+1200 == 1.2 \times 10^3
+3 \times 10^{-4} == 0.0003
+6.02\times 10^{23} == 6.02 \cdot 10^{23}
+1.2\times 10^3 != 1.2\times 10^4
+10^6 == 1000000
+# percent
+50\% == \frac{1}{2} == 0.5
+12.5\% == 12.5\%
+25\% == 25 \text{ percent} != 26\%
+\frac{1}{4} == 25\%
+# units
+5 == 5\text{ cm}
+5\text{ cm} == 5 != 6\text{ cm}
+12 \text{ cm}^2 == 12
+30 \text{ mph} == 30\text{ mph}
+7 == 7 \mathrm{~kg}
+3 == 3\text{ apples}
+8 == 8 \text{ hours}
+# currency
+5 == \$5
+\$12.50 == 12.5
+\$5 != \$6
+1500 == \$1{,}500 == \$1,500
+# degrees
+45 == 45^\circ
+45^\circ == 45 != 54^\circ
+45^{\circ} == 45^\circ
+90 == 90\text{ degrees}
+# surds
+\sqrt{8} == 2\sqrt{2}
+\frac{1}{\sqrt{2}} == \frac{\sqrt{2}}{2}
+\sqrt{2} == \sqrt 2 != 1.414
+3\sqrt{5} == \sqrt{45}
+\sqrt{2}+\sqrt{3} == \sqrt{5+2\sqrt{6}} != \sqrt{5}
+2\sqrt{3} != 3\sqrt{2}
+\sqrt[3]{16} == 2\sqrt[3]{2}
+\sqrt[3]{-8} == -2
+\frac{1+\sqrt{5}}{2} == \frac{\sqrt{5}+1}{2} != \frac{1-\sqrt{5}}{2}
+\frac{1}{\sqrt{3}-1} == \frac{\sqrt{3}+1}{2}
+2^{1/2} == \sqrt{2}
+# constants
+2\pi == \pi \cdot 2 != 6.28
+\frac{\pi}{4} == \pi/4
+e^2 == e^{2}
+e != 2.718
+\pi^2 != 2\pi
+# logs
+\ln 8 == 3\ln 2
+\log_2 8 == 3
+\log_{10} 1000 == 3
+\ln(6) == \ln 2+\ln 3
+\ln 6 != \ln 2 \ln 3
+\frac{\ln 3}{\ln 2} == \log_2 3
+e^{\ln 5} == 5
+# factorials
+120 == 5!
+5! == 4! \cdot 5 != 6!
+10 == \binom{5}{2}
+\binom{10}{3} == \binom{10}{7} != \binom{10}{4}
+\frac{10!}{8!} == 90
+# powers
+2^{10} == 1024 != 10^2
+2^{-3} == \frac{1}{8}
+2^{100} == 4^{50} != 2^{101}
+9^{3/2} == 27
+# polynomials
+x^2+2x+1 == (x+1)^2 != (x+2)^2
+(x-1)(x+1) == x^2-1
+x^2-1 != x^2+1
+2x+3 == 3+2x != 2y+3
+x^3-x == x(x-1)(x+1)
+a^2-b^2 == (a-b)(a+b)
+\frac{x^2-1}{x+1}+1 == x
+\frac{1}{x}+\frac{1}{y} == \frac{x+y}{xy}
+3x^2 != 3x^3
+xy == yx
+(x+y)^3 == x^3+3x^2y+3xy^2+y^3
+# trig
+\sin^2 x+\cos^2 x == 1
+\sin 2x == 2\sin x\cos x
+\cos 2x == 1-2\sin^2 x
+\tan x == \frac{\sin x}{\cos x}
+\sin x != \cos x
+\sin\frac{\pi}{6} == \frac{1}{2}
+\arctan 1 == \frac{\pi}{4}
+\cos\frac{\pi}{5} == \frac{1+\sqrt{5}}{4}
+# complex
+3+4i == 4i+3 != 3-4i
+i^2 == -1
+\frac{1}{i} == -i
+e^{i\pi} == -1
+(1+i)^2 == 2i
+2i != 2
+\sqrt{-4} == 2i
+# sets
+\{1,2,3\} == \{3,2,1\} == 1,2,3 != \{1,2\}
+\{1,2\} == \{1,2,2\} != \{1,3\}
+\left\{1,2\right\} == \{2,1\}
+\{\frac{1}{2},3\} == \{3,0.5\}
+\{a,b\} == \{b,a\}
+\{\sqrt{2},-\sqrt{2}\} == \{-\sqrt{2},\sqrt{2}\}
+\{0\} == 0
+# lists
+1,2,3 == 3,2,1
+1, 2 == 1 \text{ and } 2 == 2\text{ or }1
+1,2 != 1,3 != 1
+1 != 1,2
+-1, 4 == 4, -1
+x=1, x=2 == 1,2
+2,3,5,7 != 2,3,5
+# tuples
+(1,2) == (1,2) != (2,1)
+(1,2,3) == (1,2,3) != (3,2,1)
+(\frac{1}{2},3) == (0.5,3)
+\left(3,\frac{\pi}{2}\right) == (3,\pi/2)
+(1,2),(3,4) == (3,4),(1,2) != (1,2),(4,3)
+(x,y)=(1,2) == (1,2)
+# vectors and matrices
+\begin{pmatrix}1&2\\3&4\end{pmatrix} == \begin{bmatrix}1&2\\3&4\end{bmatrix} != \begin{pmatrix}1&3\\2&4\end{pmatrix}
+\begin{pmatrix}1\\2\end{pmatrix} == \begin{pmatrix}1\\2\end{pmatrix} != \begin{pmatrix}2\\1\end{pmatrix}
+\begin{pmatrix}\frac{1}{2}&0\\0&1\end{pmatrix} == \begin{pmatrix}0.5&0\\0&1\end{pmatrix}
+\begin{pmatrix}1&2\end{pmatrix} != \begin{pmatrix}1\\2\end{pmatrix}
+\begin{pmatrix}2&0\\0&2\end{pmatrix} == 2\begin{pmatrix}1&0\\0&1\end{pmatrix}
+\left(\begin{array}{cc}1&2\\3&4\end{array}\right) == \begin{pmatrix}1&2\\3&4\end{pmatrix}
+\langle 1,2,3\rangle == (1,2,3)
+\begin{pmatrix}x\\y\end{pmatrix} != \begin{pmatrix}x\\z\end{pmatrix}
+# intervals
+[0,1] == [0,1] != (0,1) != [0,2]
+[0,1) != [0,1]
+[0,\infty) == [0,+\infty)
+(-\infty,2] != (-\infty,2)
+[0.5,1] == [\frac{1}{2},1]
+(0,1) == \left(0,1\right)
+(-\infty,1)\cup(2,\infty) == (2,\infty)\cup(-\infty,1) != (-\infty,1]\cup[2,\infty)
+[1,2]\cup[2,3] == [1,3]
+(-\infty,\infty) == \mathbb{R}
+(0,2)\setminus\{1\} == (0,1)\cup(1,2)
+# inequalities
+x>2 == 2<x != x\geq 2 != x<2
+x\geq 2 == x\ge 2
+1<x<2 == (1,2) != 1<x<3
+x\leq 3 == (-\infty,3]
+(1,2) == 1<x<2
+# equations
+5 == x=5 == 2+3=5
+x=5 == 5 != x=6 != y=5
+y=2x+1 == y=1+2x == 2x+1 == 2x-y+1=0 != y=2x-1
+x^2+y^2=1 == y^2+x^2=1 != x^2+y^2=2
+f(x)=x^2 == x^2
+12 == n=12
+2 == x\approx 2
+# infinity and nothing
+\infty == +\infty == \text{infinity} != -\infty != 0
+\emptyset == \varnothing == \{\} != 0
+# plus-minus
+\pm 2 == 2,-2 == \mp 2 != 2
+2,-2 == \pm 2
+x=\pm 2 == \pm 2
+1\pm\sqrt{2} == 1+\sqrt{2},1-\sqrt{2}
+# text
+\text{even} == even != \text{odd}
+\text{Yes} == yes != \text{No}
+\text{Monday} == \text{Monday} != \text{Friday}
+Alice == \text{Alice}
+\text{no solution} == \text{No solution}
+\text{ellipse} == \text{Ellipse.}
+\text{isosceles triangle} == \text{isosceles triangle}
+\text{True} != \text{False}
+# letters
+B == \text{B} == (B) == \textbf{(B)} != C
+\text{(B)} == B
+\text{A} != \text{D}
+E == E == (E)
+C == \mathrm{C} == \text{C.}
+# dates and times
+3:30 == 3:30 != 3:31
+3\text{:}30 == 3:30
+3:30\text{ PM} == 3:30\text{ p.m.}
+\text{March 5} == \text{March 5} != \text{March 6}
+2024 == \text{2024}
+# ratios
+1:2 == 1:2 == 2:4 != 2:1
+3:4:5 == 3:4:5
+# sums
+\sum_{k=1}^{10}k == 55 != 54
+\int_0^1 x\,dx == \frac{1}{2}
+\lim_{x\to 0}\frac{\sin x}{x} == 1
+|{-3}| == 3
+\lfloor 3.7\rfloor == 3
+\prod_{k=1}^{4}k == 24
+# systems
+(1,2) == \begin{cases} x=1\\ y=2\end{cases}
+2 != \begin{cases} x=1\\ y=2\end{cases}
+x=1,y=2 == (1,2) == y=2,x=1 != x=2,y=1
+5 == x=2+3=5
+(0,1) == x\in(0,1)
+\{1,2\} == x\in\{1,2\}
+# further
+x == \frac{2x}{2}
+\frac{2x}{2} == x
+2.5 == 2\frac12
+-0.5 == \frac{1}{\sqrt[3]{-8}}
+3-2i != 3+2i
+(1,i) == (1,i)
+i,-i == \pm i
+\sum_{i=1}^{4} i == 10
+i != -i
+2+i^2 == 1
+\pi i == i\pi
+0 != 10^{-20}
+10^{20} != 10^{20}+1
+1 == 0.\overline{9}
+\frac{4}{33} == 0.\overline{12}
+\frac{5}{6} == 0.8\overline{3}
+(5,3) != (3,5)
+(2,1) != (5,3)
+12 == 12 \text{ square units}
+x+y == y+x.
+\{1, 2\}. == \{2,1\}
+3 == \left(3\right) == \boxed{3}
+7 == {7}
+1/2 == \left(\frac{1}{2}\right)
+100 == 10^2\text{ m}^2
+# bases
+101_2 == 101_2 == 101_{2}
+"""
+
+
+def table(text):
+    """The rows of AGREEMENT -> [(gold, answer, whether it is right), ...]"""
+    pairs = []
+    for line in text.strip().splitlines():
+        if not line.startswith("# "):
+            gold, *rest = (" " + line).replace(" == ", "\0=").replace(" != ", "\0!").split("\0")
+            pairs += [(gold.strip(), word[1:], word[0] == "=") for word in rest]
+    return pairs
+
+
+PAIRS = table(AGREEMENT)
+
+# Where math-verify's verdict is not a mathematician's, as the README lists them: (gold, answer, the mathematician's)
+LIMITS = {
+    "Decimals are compared to six places": [
+        (r"\frac{1}{3}", "0.333333", False), ("0.0000001", "0.0000002", False), (r"\pi", "3.1415926535", False)],
+    "Units, percent signs and bases are dropped, not compared or converted": [
+        (r"5\text{ cm}", r"5\text{ m}", False), (r"5\text{ cm}", r"50\text{ mm}", True), ("9", r"9\%", False),
+        ("101_2", "101_3", False)],
+    "Ordered and unordered are told apart only where both are ordered": [
+        ("(1,2)", r"\{1,2\}", False), ("(1,2,3)", r"\{1,2,3\}", False)],
+    "Inequalities are compared as they stand": [
+        ("1<x<2", "2>x>1", True), ("2x>4", "x>2", True)],
+    "A colon divides": [
+        ("3:4:5", "3:5:4", False), ("3:30", "7:70", False)],
+}
+
+CFG = dict(verify_s=20.0, verify_bytes=1024)
+
+
+def box(answer):
+    return rf"So the answer is $\boxed{{{answer}}}$."
+
+
+def processes():
+    """{pid: (parent, session, state)} of this machine."""
+    found = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            state, parent, _, session = open(f"/proc/{name}/stat").read().rpartition(")")[2].split()[:4]
+        except OSError:
+            continue
+        found[int(name)] = int(parent), int(session), state
+    return found
+
+
+def children(pid):
+    return [child for child, (parent, _, state) in processes().items() if parent == pid and state != "Z"]
+
+
+def memory(pid, field):
+    """Bytes of a field of /proc/PID/status; 0 if the process is gone."""
+    try:
+        return 1024 * int(next(line.split()[1] for line in open(f"/proc/{pid}/status") if line.startswith(field)))
+    except (OSError, StopIteration):
+        return 0
+
+
+def until(condition, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, inspect.getsource(condition)
+        time.sleep(0.02)
+
+
+def close(pool):
+    pool.threads.shutdown(cancel_futures=True)
+    while not pool.free.empty():
+        pool.end(pool.free.get())
+
+
+@pytest.fixture(scope="module")
+def kept():
+    pool = sample.MathPool(1)
+    yield pool
+    close(pool)
+
+
+@pytest.fixture
+def one(kept, monkeypatch):
+    """A MathPool of one process that tests share, in the place of sample.math_pool()."""
+    monkeypatch.setattr(sample, "math_pool", lambda: kept)
+    return kept
+
+
+@pytest.fixture
+def make_pool(monkeypatch):
+    """make_pool(workers): a warm MathPool in the place of sample.math_pool()."""
+    pools = []
+
+    def make(workers):
+        pool = sample.MathPool(workers)
+        pools.append(pool)
+        monkeypatch.setattr(sample, "math_pool", lambda: pool)
+        warm = sample.check_math([(str(i), box(i)) for i in range(20 * workers)], CFG)
+        assert set(warm) == {"right"}
+        return pool
+    yield make
+    for pool in pools:
+        close(pool)
+
+
+def nurseries(pool):
+    """The processes of an idle pool."""
+    all_of_them = [pool.free.get(timeout=20) for _ in range(pool.threads._max_workers)]
+    for process in all_of_them:
+        pool.free.put(process)
+    return all_of_them
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Agreement
+
+def test_known_verdicts(one):
+    """Each verdict as written down; none of these honest answers makes the library raise."""
+    assert len(PAIRS) >= 300 and len(set(PAIRS)) == len(PAIRS)
+    verdicts = sample.check_math([(gold, box(answer)) for gold, answer, _ in PAIRS], CFG)
+    assert not [(*pair, verdict) for pair, verdict in zip(PAIRS, verdicts) if verdict != ("right" if pair[2] else "wrong")]
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_limits_are_the_librarys(kind, one):
+    """What we get wrong, math-verify as its users call it gets wrong in the same way."""
+    from math_verify import parse, verify
+    for gold, answer, true in LIMITS[kind]:
+        assert verify(parse(f"${gold}$"), parse(f"${answer}$")) is not true
+        assert sample.check_math([(gold, box(answer))], CFG) == ["wrong" if true else "right"]
+
+
+def test_at_most_five_limits():
+    assert len(LIMITS) <= 5 and not {(g, a) for g, a, _ in PAIRS} & {(g, a) for limit in LIMITS.values() for g, a, _ in limit}
+
+
+@pytest.mark.parametrize("gold, answer", [("5", "2+3=5"), ("7", "10-3=7"), (r"\frac{1}{2}", r"1-\frac{1}{2}=\frac{1}{2}")])
+def test_gold_comes_first(gold, answer, one):
+    """The last number of an equation is an answer; as a gold answer an equation asks for an equation."""
+    assert sample.check_math([(gold, box(answer)), (answer, box(gold))], CFG) == ["right", "wrong"]
+
+
+def test_equal_pairs_are_graded_once(one, monkeypatch):
+    pool, asked = one, []
+    ask = pool.ask
+    monkeypatch.setattr(pool, "ask", lambda *words: asked.append(words) or ask(*words))
+    pairs = [("1", box("1")), ("1", box("2")), ("1", "so " + box("1")), ("2", box("2")), ("1", box("1")), ("1", box("2"))]
+    assert sample.check_math(pairs, CFG) == ["right", "wrong", "right", "right", "right", "wrong"]
+    assert sorted(asked) == [("1", "1", 20.0), ("1", "2", 20.0), ("2", "2", 20.0)]
+
+
+def test_workers_change_no_verdict(make_pool):
+    """One process or three, in any order, twice: the same verdicts in the order of the input."""
+    pairs = [(gold, box(answer)) for gold, answer, _ in PAIRS[::6]]
+    true = ["right" if right else "wrong" for *_, right in PAIRS[::6]]
+    for workers in 1, 3:
+        make_pool(workers)
+        assert sample.check_math(pairs, CFG) == true
+        assert sample.check_math(pairs[::-1], CFG) == true[::-1]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is graded: the last box after any thinking
+
+@pytest.mark.parametrize("text, answer", [
+    (r"\boxed{1} or \boxed{2}", "2"), (r"\boxed {3}", "3"), ("\\boxed\n{3}", "3"), (r"$\boxed{ x }$.", "x"),
+    (r"\boxed{\boxed{4}}", "4"), (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"), (r"\boxed{\{1,2\}} }", r"\{1,2\}"),
+    (r"\boxed{\left\{ x \right.}", r"\left\{ x \right."), (r"\boxed{a\\}", r"a\\"), (r"\boxed{\text{a}b} \text{c}", r"\text{a}b"),
+    ("", ""), ("42", ""), (r"\boxed{}", ""), (r"\boxed{ }", ""), (r"\boxed 5", ""), (r"\fbox{5}", ""), (r"\boxed{5", ""),
+    (r"\boxed{5} \boxed{6", ""), (r"\boxed{5\}", ""), (r"\boxed", ""), (r"\boxed{1}\boxed{}", ""),
+    (r"<think>\boxed{1}</think>", ""), (r"<think>\boxed{1}</think> \boxed{2}", "2"), (r"\boxed{2} <think>\boxed{1}</think>", ""),
+    (r"<think>\boxed{1}", ""), (r"\boxed{1}</think>\boxed{2}", "2"), (r"\boxed{1}</think>", ""),
+    (r"<think></think>\boxed{2}<think>\boxed{1}", ""), (r"<think>a</think>\boxed{1}<think>b</think>\boxed{2}", "2"),
+    (r"<think>a</think>\boxed{1}<think>b</think>no", "")])
+def test_boxed(text, answer):
+    assert sample.boxed(text) == answer
+
+
+def test_boxed_reads_so_many_bytes(one):
+    """N bytes are read and not N + 1; characters of several bytes count as such; blanks around the answer do not count."""
+    cfg = CFG | dict(verify_bytes=10)
+    for answer, verdict in [("1" * 10, "right"), ("1" * 11, "error"), ("é" * 5, "right"), ("é" * 5 + "1", "error"), ("é" * 6, "error"),
+                            ("∞" * 3, "right"), ("∞" * 4, "error"), ("1" * 10 ** 6, "error"), ("\U0001d7d9" * 3, "error")]:
+        assert sample.check_math([(answer, box(answer))], cfg) == [verdict], answer[:20]
+    assert sample.check_math([("1", r"\boxed{1" + " " * 30), ("1", r"\boxed{1")], cfg) == ["error", "wrong"]
+
+
+@pytest.mark.parametrize("piece", ["a", " ", "{", "}", "\\", r"\boxed", r"\boxed{", r"\boxed{}", r"\boxed   ", "<think>", "</think>", "\\{", "é"])
+def test_boxed_is_linear(piece):
+    """Twice the megabytes take about twice the time, whatever they are made of."""
+    def best(text):
+        times = []
+        for _ in range(3):
+            start = time.perf_counter()
+            sample.boxed(text, 65536)
+            times.append(time.perf_counter() - start)
+        return min(times)
+    for text in (lambda n: piece * (n // len(piece)), lambda n: r"\boxed{" + piece * (n // len(piece)),
+                 lambda n: piece * (n // len(piece)) + r"\boxed{5}"):
+        assert best(text(2_000_000)) < 4 * best(text(1_000_000)) + 0.02
+
+
+def stub_tokenizer(texts, template=None):
+    """A tokenizer whose token i is the text i."""
+    return SimpleNamespace(chat_template=template, batch_decode=lambda ids, skip_special_tokens: [texts[row[0]] for row in ids])
+
+
+def test_grade_counts_what_went_wrong(one):
+    """Rewards (P, n) in order; timeouts, errors and too long answers counted in rollouts, equal ones as often as they came."""
+    import torch
+    slow = box("9^{9^{9^{9^9}}}+x")
+    texts = [box("5"), slow, box("1" * 2000), "5", box("5"), slow, r"<think>\boxed{5}", r"<think>5</think> \boxed{x=5}"]
+    rollouts = dict(tokens=torch.arange(8)[:, None], length=torch.ones(8, dtype=torch.long))
+    rewards, faults = sample.grade([dict(answer="5"), dict(answer="5")], rollouts, stub_tokenizer(texts),
+                                   dict(verifier="math", verify_s=1.0, verify_bytes=1024))
+    assert rewards.tolist() == [[1, 0, 0, 0], [1, 0, 0, 1]] and rewards.dtype == torch.float32
+    assert faults == dict(verifier_timeouts=2, verifier_errors=1)
+
+
+def test_a_template_that_opens_the_thinking(prepare, one):
+    """Where the chat template writes <think>, a response that never closes it has no answer."""
+    import torch
+    tokenizer = prepare.make_tokenizer()
+    assert not sample.opens_thinking(tokenizer)
+    turns = "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}"
+    opened = {"A:": False, "A:<think>": True, "A:<think></think>": False, "A:</think><think>": True}
+    for end, opens in opened.items():
+        tokenizer.chat_template = turns + end + "{% endif %}"
+        assert sample.opens_thinking(tokenizer) == opens
+    tokenizer.chat_template = turns + "A:{% endif %}{# <think> is what the model itself may write #}"
+    assert not sample.opens_thinking(tokenizer)
+    tokenizer.chat_template = turns + "A:<think>{% endif %}"
+    texts = [r"\boxed{5}", r"\boxed{4}</think>\boxed{5}", r"\boxed{5}</think>"]
+    tokenizer.batch_decode = stub_tokenizer(texts).batch_decode
+    rewards, _ = sample.grade([dict(answer="5")], dict(tokens=torch.arange(3)[:, None], length=torch.ones(3, dtype=torch.long)),
+                              tokenizer, CFG | dict(verifier="math"))
+    assert rewards.tolist() == [[0, 1, 0]]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Hostile answers. Each generator yields (kind, answer); RAW ones are the whole response, the others go into a box
+
+def towers():
+    for base, height in itertools.product(["9", "x", r"\pi", "0.1", "(-2)", r"\frac{1}{3}"], [3, 6, 40]):
+        yield f"{base} to {height}", base + "^{" + f"^{{".join([base] * height) + "}" * height
+
+
+def factorials():
+    for n, marks in itertools.product(["9", "99999", "x"], [1, 3, 9, 300]):
+        yield f"{n} {marks}!", n + "!" * marks if n != "9" or marks > 1 else "99999999!"
+    for depth in 3, 9, 100:
+        yield f"({depth})!", "(" * depth + "7" + ")!" * depth
+
+
+def exponents():
+    for k in 4, 7, 12, 300:
+        yield f"huge {k}", f"7^{{{'9' * k}}}"
+        yield f"negative {k}", f"7^{{-{'9' * k}}}"
+        yield f"modulo {k}", rf"7^{{{'9' * k}}} \bmod 13"
+        yield f"float {k}", f"1.000001^{{{'9' * k}}}"
+        yield f"difference {k}", f"(x+1)^{{{'9' * k}}}-(1+x)^{{{'9' * k}}}"
+
+
+def binomials():
+    for k in 3, 6, 9, 40:
+        yield f"binomial {k}", rf"\binom{{{'9' * k}}}{{{'4' * k}}}"
+        yield f"symbolic {k}", rf"\binom{{n+{'9' * k}}}{{{'4' * k}}}"
+
+
+def nesting():
+    for (left, right), depth in itertools.product(
+            [("{", "}"), ("(", ")"), ("[", "]"), (r"\left(", r"\right)"), (r"\{", r"\}"), ("|", "|"), (r"\sqrt{", "}"), (r"\frac{1}{", "}"),
+             (r"\sin(", ")"), ("-", ""), (r"\text{", "}"), ("x_{", "}"), (r"\overline{", "}"), (r"\lfloor ", r"\rfloor "), ("(1,", ")")],
+            [25, 3000]):
+        yield f"{left} {depth}", left * depth + "1" + right * depth
+
+
+def unbalanced():
+    for i, piece in enumerate(["{", "}", "(", ")", "[", "]", r"\{", r"\}", r"\left(", r"\right)", r"\begin{pmatrix}", r"\end{pmatrix}",
+                               r"\frac{", r"\sqrt[", "|", "$", r"\[", "{}}{", r"\left.", "&", r"\\", "^", "_"]):
+        yield f"one {piece}", "12" + piece
+        yield f"many {piece}", piece * 400
+
+
+def megabytes():
+    for piece in "1", "a", " ", "{", "}", "{}", "\\", r"\boxed{", r"\frac", "1+", "1,", "é", "\n", "\t", "$", "1 and ", "=", "((", "-":
+        yield f"60 KB of {piece!r}", "3" + piece * (60_000 // len(piece.encode())) + "4"
+        yield f"2 MB of {piece!r}", "3" + piece * (2_000_000 // len(piece.encode()))
+
+
+def look_alikes():
+    for name, zero in dict(fullwidth=0xff10, arabic=0x660, devanagari=0x966, bold=0x1d7ce, double=0x1d7d8, superscript=0x2070).items():
+        yield name, "".join(chr(zero + int(digit)) for digit in "7919")
+    for name, text in dict(cyrillic="х+1", greek="ο", roman="Ⅻ", fraction="½", minus="−7919", division="7919∕1", circled="⑦⑨", ohm="Ω",
+                           multiplication="7919✕1", tags="\U000e0037\U000e0039", variation="7\ufe0f9\ufe0f1\ufe0f9\ufe0f").items():
+        yield name, text
+
+
+def invisible():
+    for code in 0x200b, 0x200d, 0x202e, 0x2066, 0xfeff, 0xad, 0x2028, 0x85, 0xa0, 0x3000, 0x300, 0xfffd, 0xfffe:
+        yield f"between {code:x}", chr(code).join("7919")
+        yield f"around {code:x}", chr(code) * 50 + "79" + chr(code) * 50
+
+
+def controls():
+    for code in [*range(0, 32, 3), 127, 0x9b]:
+        yield f"control {code}", f"79{chr(code)}19"
+    for name, text in dict(half="\ud800", other="\udc00", swapped="\udc00\ud800", many="\ud835" * 400, inside="79\udfff19").items():
+        yield f"surrogate {name}", text
+
+
+def series():
+    for operator, term in itertools.product([r"\sum_{n=1}^{\infty}", r"\prod_{n=1}^{\infty}", r"\sum_{n=1}^{10^9}", r"\sum_{n=1}^{10^9}\sum_{m=1}^{n}"],
+                                            [r"\frac{1}{n^3+1}", r"\frac{(-1)^n}{\ln(n+1)}", r"\sin(n^2)", "n!", "n^{n}"]):
+        yield f"{operator} {term}", operator + term
+
+
+def calculus():
+    for text in (r"\int_0^{\infty} \frac{\sin(x^2)e^{-x}}{x^5+1} dx", r"\int e^{e^{e^x}} dx", r"\int_0^1\int_0^1\int_0^1 \frac{1}{1-xyz} dxdydz",
+                 r"\int \sqrt{\tan x+\sqrt{\sin x}} dx", r"\lim_{x\to\infty} (\sin x)^{x!}", r"\lim_{n\to\infty}\sum_{k=1}^{n}\frac{1}{k^k}",
+                 r"\frac{d}{dx} x^{x^{x^{x^{x^x}}}}", r"\frac{d^{50}}{dx^{50}} e^{\sin(x^2)}", r"\lim_{x\to 0}\frac{\tan(\sin x)-\sin(\tan x)}{x^7}",
+                 r"\int_{-\infty}^{\infty} e^{-x^4+x^3}\cos(x^5) dx"):
+        yield text, text
+        yield f"5+{text}", f"5+{text}-{text}"
+
+
+def matrices():
+    for n, element in itertools.product([4, 40], ["1", "x", "x_{%d}", r"\sqrt{%d}"]):
+        def cells(n=n, element=element):
+            return r"\\".join("&".join(element % (i * n + j) if "%" in element else element for j in range(n)) for i in range(n))
+        yield f"{n} of {element}", rf"\begin{{pmatrix}}{cells()}\end{{pmatrix}}"
+        yield f"determinant {n} of {element}", rf"\det\begin{{pmatrix}}{cells()}\end{{pmatrix}}"
+        yield f"power {n} of {element}", rf"\begin{{pmatrix}}{cells()}\end{{pmatrix}}^{{999}}"
+
+
+def collections():
+    for n in 30, 3000:
+        yield f"set of {n}", r"\{" + ",".join(map(str, range(n))) + r"\}"
+        yield f"set of {n} roots", r"\{" + ",".join(rf"\sqrt{{{i}}}" for i in range(n)) + r"\}"
+        yield f"union of {n}", r"\cup".join(f"[{2 * i},{2 * i + 1}]" for i in range(n))
+        yield f"intersection of {n}", r"\cap".join(f"(-x_{{{i}}},{i})" for i in range(n))
+        yield f"difference of {n}", r"\mathbb{R}\setminus\{" + ",".join(rf"\pi^{{{i}}}" for i in range(n)) + r"\}"
+        yield f"plus-minus {n}", r"\pm 1" * n
+
+
+def patterns():
+    """Against math-verify's own regular expressions."""
+    for piece in ("$1$ and ", "$", "$ $,", "$$", r"\(1\),", r"\[1\] or ", " [1] ,", "answer: ", "answer is final answer is ", "final answer is $",
+                  r"\frac{1}{1}", "1.1.1", "1,", ", and or", "1=", r"$\boxed{1}$,", r"\text{and}", "%", "percent", "infinf", " sqrt", "^(", "sqrt("):
+        yield f"{piece!r}", piece * 150
+        yield f"{piece!r} open", (piece + " ") * 1000 + "\\"
+
+
+def code():
+    for i, text in enumerate(["__import__('os').system('touch {p}')", "open('{p}','w')", "exec('open(\"{p}\",\"w\")')", "().__class__.__bases__[0]",
+                              "lambda: open('{p}', 'w')", "[open('{p}','w') for _ in [1]]", r"\text{{__import__('os').system('touch {p}')}}",
+                              "__builtins__", "sympify('open(\"{p}\",\"w\")')", "x.__init__.__globals__", "eval(compile('1','','eval'))",
+                              "S('__import__(\"os\").system(\"touch {p}\")')", "1;import os;os.system('touch {p}')", "$(touch {p})", "`touch {p}`",
+                              "| touch {p}", r"\write18{{touch {p}}}", r"\input{{{p}}}", r"\openout1={p}", r"\directlua{{os.exit()}}"]):
+        yield f"code {i}", text.format(p=PLACE)
+
+
+def macros():
+    for text in (r"\def\x{\x\x}\x", r"\let\x\x \x", r"\newcommand{\a}{\a}\a", r"\loop\iftrue\repeat", r"\expandafter\csname end\endcsname",
+                 r"\catcode`\{=12", r"\begin{verbatim}}\end{verbatim}", r"\verb|}|", r"\hspace{999999999pt}", r"\unicode{x37}", r"\char55", r"\undefined"):
+        yield text, text
+
+
+def formats():
+    for text in ("{0}", "{gold}", "%s%s%n", "%d", "${7*7}", "{{7*7}}", "#{7*7}", "\\1", "\\g<0>", r"\g<gold>", "(?P<first_latexBoxed>7)", "{!r}", "%(gold)s"):
+        yield text, text
+        yield text * 300, text * 300
+
+
+def protocol():
+    """Against the lines between the processes."""
+    for text in ('"]\n[1, 9, "7", "7"]', "\n", "\n\n\n", '\n[0, 3.0, "1", "1"]\n', '", "7"]', "\\", '\\"', "\\u0000", "01", "1", "\xff1\xff1", "\x001", "null", "[]",
+                 "r", "\udcff1", "\r\n1", "\x04", "\x1a", "NaN", "-Infinity"):
+        yield repr(text), "\n" + text
+        yield f"{text!r} x 500", text * 500 + "+"
+
+
+def slow_equalities():
+    for n in 3, 7:
+        yield f"radicals {n}", "+".join(rf"\sqrt{{{i}+\sqrt{{{i + 1}}}}}" for i in range(2, 2 + n)) + "-" + "-".join(
+            rf"\sqrt{{{i}+\sqrt{{{i + 1}}}}}" for i in range(2, 2 + n))
+        yield f"trigonometry {n}", r"\sin^{%d} x\cos^{%d} y+\tan(%dx)\cot(%dy)" % (3 * n, 3 * n, n, n)
+        yield f"Gamma {n}", rf"\frac{{(n+{n})!}}{{n!}}+\binom{{2n}}{{n}}^{{{n}}}"
+        yield f"logarithms {n}", "+".join(rf"\log_{{{i}}}(x^{{{i}}}+{i})" for i in range(2, 2 + n))
+        yield f"roots {n}", "+".join(rf"\sqrt[{i}]{{x^{{{i}}}+{i}}}" for i in range(2, 2 + n))
+
+
+def piecewise():
+    for n in 2, 50, 1000:
+        yield f"cases {n}", r"\begin{cases}" + r"\\".join(f"{i} & x>{i}" for i in range(n)) + r"\end{cases}"
+        yield f"equations {n}", r"\begin{cases}" + r"\\".join(f"x_{{{i}}}^2={i}" for i in range(n)) + r"\end{cases}"
+        yield f"chain {n}", "<".join(f"x_{{{i}}}" for i in range(n))
+        yield f"equalities {n}", "=".join(f"x^{{{i}}}" for i in range(n))
+
+
+def polynomials():
+    for n in 40, 2000:
+        yield f"dense {n}", "+".join(f"{i}x^{{{i}}}" for i in range(n))
+        yield f"factors {n}", "".join(f"(x-{i})" for i in range(n))
+        yield f"letters {n}", "(" + "+".join(f"x_{{{i}}}" for i in range(n)) + ")^{30}"
+        yield f"quotient {n}", rf"\frac{{x^{{{n}}}-1}}{{x-1}}" * 3
+
+
+def numbers():
+    for n in 4000, 60_000, 100_000:
+        yield f"digits {n}", "7" * n
+        yield f"decimals {n}", "0." + "7" * n
+        yield f"separators {n}", ",".join(["777"] * (n // 4))
+        yield f"periodic {n}", rf"0.\overline{{{'7' * n}}}"
+        yield f"exponent {n}", f"1e{'9' * n}"
+
+
+def continued_fractions():
+    for n in 20, 200, 3000:
+        yield f"fraction {n}", r"1+\frac{1}{" * n + "x" + "}" * n
+        yield f"slashes {n}", "1/(1+" * n + "x" + ")" * n
+        yield f"roots {n}", r"\sqrt{1+" * n + "x" + "}" * n
+
+
+def boxes():
+    for n in 2, 50, 2000:
+        yield f"nested {n}", r"\boxed{" * n + "79" + "}" * n
+        yield f"in text {n}", r"\text{\boxed{" * n + "79" + "}}" * n
+        yield f"fbox {n}", r"\fbox{" * n + "79" + "}" * n
+
+
+def rounding():
+    for name, (left, right) in dict(floor=(r"\lfloor ", r"\rfloor "), ceiling=(r"\lceil ", r"\rceil "), absolute=(r"|x-", "|")).items():
+        for n in 2, 12, 100:
+            yield f"{name} {n}", left * n + r"\pi^{999}" + right * n
+    for n in 2, 12, 100:
+        yield f"mod {n}", r"x \bmod (" * n + "7" + ")" * n
+        yield f"maximum {n}", r"\max(x," * n + "7" + ")" * n
+
+
+PLACE = os.path.join(tempfile.gettempdir(), f"isocompute-{os.getpid()}")  # what the code would write, if it ran
+GENERATORS = [towers, factorials, exponents, binomials, nesting, unbalanced, megabytes, look_alikes, invisible, controls, series, calculus,
+              matrices, collections, patterns, code, macros, formats, protocol, slow_equalities, piecewise, polynomials, numbers,
+              continued_fractions, boxes, rounding]
+GOLDS = ["7919", r"\frac{7919}{7907}", "x^2+7919x", r"\{7919,7907\}", "[7907,7919]", r"\begin{pmatrix}7919&1\\0&1\end{pmatrix}",
+         r"\sqrt{7919}", "x=7919", "(7919,7907,1)", "x>7919"]
+LIMIT, SLACK = 0.5, 3.0  # seconds of an answer, and what cores that others use too may take beyond; GRACE would be 5
+
+
+def attacks():
+    """[(generator, kind, answer), ...]: every one another text."""
+    found = {answer: (generator.__name__, kind, answer) for generator in GENERATORS for kind, answer in generator()}
+    return list(found.values())
+
+
+def test_hostile_answers(make_pool, monkeypatch):
+    """None is right, each within its limit; the pool keeps its processes, its memory and its word about honest answers beside."""
+    pool = make_pool(2)
+    hostile = attacks()
+    names = [words[:2] for words in hostile]
+    assert len(GENERATORS) >= 20 and len(hostile) >= 200
+    before = {process.pid for process in nurseries(pool)}
+    took, peak, done = {}, {}, threading.Event()
+    ask = pool.ask
+
+    def timed(*words):
+        start = time.monotonic()
+        verdict = ask(*words)
+        took[words] = time.monotonic() - start
+        return verdict
+
+    def watch():
+        while not done.wait(0.1):
+            for pid in before | {pid for pid, (parent, *_) in processes().items() if parent in before}:
+                peak[pid] = max(peak.get(pid, 0), memory(pid, "VmPeak:"))
+    monkeypatch.setattr(pool, "ask", timed)
+    hostile = [(random.Random(i).choice(GOLDS), rf"\boxed{{{answer}}}") for i, (*_, answer) in enumerate(hostile)]
+    rss = memory("self", "VmRSS:")
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    verdicts, kept = [], []
+    try:
+        for i in range(0, len(hostile), 10):
+            verdicts += sample.check_math(hostile[i:i + 10], dict(verify_s=LIMIT, verify_bytes=65536))
+            beside = PAIRS[i // 5:i // 5 + 2]
+            honest = sample.check_math([(gold, box(answer)) for gold, answer, _ in beside], CFG)
+            kept += [verdict == ("right" if right else "wrong") for verdict, (*_, right) in zip(honest, beside)]
+    finally:
+        done.set(), watcher.join()
+    assert all(kept) and len(kept) > 100
+    assert not [name for name, verdict in zip(names, verdicts) if verdict == "right"]
+    assert not [(words, seconds) for words, seconds in took.items() if words[2] == LIMIT and seconds > LIMIT + SLACK]
+    assert {"wrong", "timeout", "error"} <= set(verdicts)
+    assert {process.pid for process in nurseries(pool)} == before and all(len(children(pid)) == 1 for pid in before)
+    assert len(peak) > 4 and max(peak.values()) <= sample.MathPool.MEMORY
+    assert memory("self", "VmRSS:") - rss < 64 * 2 ** 20
+
+    long = [(gold, text) for gold, text in hostile if len(text.encode(errors="replace")) > 1024 + len(r"\boxed{}")]
+    bare = [(gold, text[len(r"\boxed{"):-1]) for gold, text in hostile]
+    assert len(long) > 100
+    assert "right" not in sample.check_math(long + bare, dict(verify_s=LIMIT, verify_bytes=1024))
+    assert not os.path.exists(PLACE)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Processes that die
+
+HANGS = "9^{9^{9^{9^9}}}+x"  # in C code of an integer power
+
+
+def busy(pool):
+    """A hanging answer under way with 60 s to go -> the thread, and the list that its verdict will be in."""
+    verdicts = []
+    thread = threading.Thread(target=lambda: verdicts.extend(pool.verify([("7919", HANGS)], 60)))
+    thread.start()
+    until(lambda: pool.free.empty())
+    time.sleep(0.3)  # until it is in the power
+    return thread, verdicts
+
+
+@pytest.mark.parametrize("who", ["child", "nursery", "both"])
+def test_killed_while_it_had_nothing_to_do(who, make_pool):
+    """The next verdicts are right; where the nursery is gone, one answer may be an error on the way."""
+    pool = make_pool(1)
+    (process,) = nurseries(pool)
+    (child,) = children(process.pid)
+    for pid in dict(child=[child], nursery=[process.pid], both=[process.pid, child])[who]:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: child not in children(process.pid))
+    time.sleep(0.2)
+    verdicts = pool.verify([(str(i), str(i % 3)) for i in range(9)], 20)
+    true = ["right"] * 3 + ["wrong"] * 6
+    assert verdicts[1:] == true[1:] and verdicts[0] in ("right", "error")
+    assert verdicts[0] == "right" or who == "both"
+
+
+@pytest.mark.parametrize("who", ["child", "nursery", "both"])
+def test_killed_at_work(who, make_pool):
+    """The answer it worked on is an error at once, long before its limit, and the next verdicts are right."""
+    pool = make_pool(1)
+    (process,) = nurseries(pool)
+    (child,) = children(process.pid)
+    thread, verdicts = busy(pool)
+    for pid in dict(child=[child], nursery=[process.pid, child], both=[child, process.pid])[who]:
+        os.kill(pid, signal.SIGKILL)
+    thread.join(20)
+    assert verdicts == ["error"]
+    assert pool.verify([("5", "5"), ("5", "6")], 20) == ["right", "wrong"]
+
+
+@pytest.mark.parametrize("work", [False, True])
+def test_stopped(work, make_pool, monkeypatch):
+    """Where the kernel's timer cannot end it, or nobody is there to say so, the pool does, GRACE after the limit, and starts anew."""
+    monkeypatch.setattr(sample.MathPool, "GRACE", 0.5)
+    pool = make_pool(1)
+    (process,) = nurseries(pool)
+    (child,) = children(process.pid)
+    os.kill(process.pid, signal.SIGSTOP)
+    if not work:
+        os.kill(child, signal.SIGSTOP)
+    start = time.monotonic()
+    assert pool.verify([("7919", HANGS if work else "7919")], 0.5) == ["error"]
+    assert pool.verify([("5", "5" + " " * 10 ** 6), ("5", "6")], 20) == ["right", "wrong"]
+    assert time.monotonic() - start < 20 and process.returncode == -signal.SIGKILL
+
+
+def test_a_full_pipe_of_a_stopped_process(make_pool, monkeypatch):
+    """An answer larger than a pipe does not hold us where nobody reads it."""
+    monkeypatch.setattr(sample.MathPool, "GRACE", 0.5)
+    pool = make_pool(1)
+    (process,) = nurseries(pool)
+    for pid in [process.pid, *children(process.pid)]:
+        os.kill(pid, signal.SIGSTOP)
+    assert pool.verify([("5", "5" * 10 ** 6)], 0.5) == ["error"]
+    assert pool.verify([("5", "5"), ("5", "6")], 20) == ["right", "wrong"]
+
+
+def test_killing_at_random(make_pool):
+    """Children and nurseries killed all the time: a verdict is the true one or a fault, never that of another answer."""
+    pool, over = make_pool(2), threading.Event()
+    fds, rng = len(os.listdir("/proc/self/fd")), random.Random(0)
+
+    def kill():
+        while not over.wait(rng.uniform(0.05, 0.3)):
+            sessions = {process.pid for process in started}
+            alive = [pid for pid, (_, session, state) in processes().items() if session in sessions and state != "Z"]
+            victims = [pid for pid in alive if (pid in sessions) == (rng.random() < 0.05)]
+            if victims:
+                os.kill(rng.choice(victims), signal.SIGKILL)
+    started, start = nurseries(pool), pool.start
+
+    def noted():
+        started.append(start())
+        return started[-1]
+    pool.start = noted
+    killer = threading.Thread(target=kill)
+    killer.start()
+    pairs = [(str(i), f"{i}+{1000 * (i % 3 % 2)}") for i in range(1500)]
+    true = ["wrong" if i % 3 % 2 else "right" for i in range(1500)]
+    try:
+        verdicts = pool.verify(pairs, 20)
+    finally:
+        over.set(), killer.join()
+    faults = sum(verdict in ("error", "timeout") for verdict in verdicts)
+    assert all(verdict in (truth, "error", "timeout") for verdict, truth in zip(verdicts, true))
+    assert 0 < faults < 500
+    settled = pool.verify([(f"{i}", f"{i}+0") for i in range(2000, 2020)], 20)
+    assert settled.count("right") >= 18  # what was killed last, each process may still have to notice
+    assert pool.verify(pairs[:100], 20) == true[:100]
+    assert len(os.listdir("/proc/self/fd")) == fds and not [p for p, (up, _, state) in processes().items() if up == os.getpid() and state == "Z"]
+
+
+PARENT = """
+import os, signal, sys, threading, time
+import sample
+{before}
+pool = sample.MathPool(2)
+print(*pool.verify([("5", "5"), ("5", "6"), ("7919", "{hangs}")], 1.0), *(p.pid for p in list(pids(pool))), sep="\\n", flush=True)
+{after}
+"""
+
+
+def run_parent(before="", after=""):
+    text = "def pids(pool):\n    return [pool.free.get() for _ in range(2)]\n" + PARENT.format(before=before, after=after, hangs=HANGS)
+    return subprocess.Popen([sys.executable, "-c", text], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("before", [
+    "signal.signal(signal.SIGALRM, signal.SIG_IGN); signal.signal(signal.SIGCHLD, signal.SIG_IGN)",
+    "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM, signal.SIGCHLD])"])
+def test_signals_that_the_parent_ignores(before):
+    parent = run_parent(before)
+    out, err = parent.communicate(timeout=60)
+    assert out.split()[:3] == ["right", "wrong", "timeout"] and not err
+
+
+def test_nothing_stays_when_the_main_process_is_killed():
+    """kill -9 at work: no process of the pool outlives the limit of its answer."""
+    again = "for p in [pool.start(), pool.start()]: pool.free.put(p)\n" \
+            "threading.Thread(target=pool.verify, args=([('1', '{0}'), ('2', '{0}')], 2.0)).start(); time.sleep(2); print('busy', flush=True)"
+    parent = run_parent(after=again.format(HANGS))
+    lines = [parent.stdout.readline().strip() for _ in range(6)]
+    assert lines[:3] == ["right", "wrong", "timeout"] and lines[5] == "busy"
+    below = {pid for pid, (up, *_) in processes().items() if up == parent.pid}
+    assert len(below) == 4
+    parent.kill(), parent.communicate()
+    until(lambda: not [pid for pid, (_, session, state) in processes().items() if session in below and state != "Z"])
+
+
+def test_ctrl_c(make_pool):
+    """It ends the wait, not the pool."""
+    pool = make_pool(1)
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        pool.verify([("7919", HANGS + "1" * i) for i in range(20)], 1.0)
+    assert pool.verify([("5", "5"), ("5", "6")], 20) == ["right", "wrong"]
+
+
+def replies(requests):
+    """What grade_lines answers to them in this process, and what it returns."""
+    (asked, ask), (heard, reply) = os.pipe(), os.pipe()
+    os.write(ask, requests)
+    os.close(ask)
+    code = sample.grade_lines(asked, reply)
+    os.close(reply)
+    said = os.read(heard, 1000)
+    os.close(heard), os.close(asked)
+    return said, code
+
+
+def test_children_are_replaced(monkeypatch):
+    """After LIFE answers, and where one has left much in memory; where there is nothing to read any more they end."""
+    one = b'[7, 9, "5", "5"]\n'
+    monkeypatch.setattr(sample.MathPool, "MEMORY", 2 ** 50)
+    assert replies(one) == (b"\x071", 0) and replies(b"") == (b"", 0) and replies(one[:-1]) == (b"", 0)
+    monkeypatch.setattr(sample.MathPool, "LIFE", 1)
+    assert replies(one) == (b"\x071", sample.OLD)
+    monkeypatch.setattr(sample.MathPool, "LIFE", 9)
+    monkeypatch.setattr(sample.MathPool, "MEMORY", 2 ** 20)
+    assert replies(one) == (b"\x071", sample.OLD)
+
+
+def test_math_verify_is_missing(monkeypatch, tmp_path):
+    """One line that says what to install: where it is not there, and where it is but does not load."""
+    with monkeypatch.context() as m:
+        m.setitem(sys.modules, "math_verify", None)
+        with pytest.raises(BadInput, match="math-verify is not installed .*requirements.txt"):
+            sample.math_pool.__wrapped__()
+    (tmp_path / "math_verify.py").write_text("raise ImportError")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    pool = sample.MathPool(1)
+    for _ in range(2):
+        with pytest.raises(BadInput, match="math-verify does not start .*requirements.txt"):
+            pool.verify([("5", "5")], 1.0)
+    close(pool)
