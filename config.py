@@ -459,10 +459,10 @@ def cells(cfg):
 
 
 def calibration(cfg):
-    """Two short runs that time a sweep's updates: its smallest batch, and the largest of up to 16 times that."""
+    """Two short runs that time a sweep's updates: its smallest batch, and the largest of up to 16 times that. One, where it has one cell."""
     grid = sorted(cells(cfg), key=lambda c: c["B_p"] * c["n"])
     sizes = [c["B_p"] * c["n"] for c in grid]
-    pick = [grid[0], [c for c, B in zip(grid, sizes) if B <= 16 * sizes[0]][-1]]
+    pick = [grid[0], [c for c, B in zip(grid, sizes) if B <= 16 * sizes[0]][-1]][:len(grid)]
     return [dict(c, runs=str(Path(cfg["runs"]) / ".calibration"), C=max(2 * B, min(64 * B, 1024)), seed=-1 % 2**31)
             for c, B in zip(pick, (c["B_p"] * c["n"] for c in pick))]
 

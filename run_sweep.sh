@@ -119,6 +119,7 @@ if [ ! -f "$train_set" ]; then
         [ $broken = 0 ] || exit 1
     fi
     "${measure[@]}"
+    [ -f "$train_set" ] || die "--train_set=$train_set: no such file; sample.py makes splits, data/guru_math/prepare.py mix mixtures of them"
 fi
 "$PY" config.py "${args[@]}" > "$out/.sweep.json"  # frontier.py takes the planned cells from it
 mv "$out/.sweep.json" "$out/sweep.json"
@@ -196,12 +197,14 @@ run_all() {  # run the given commands, $jobs of them side by side, each on its s
 
 mapfile -t short < <("$PY" config.py calibrate "${args[@]}")
 if [ ${#short[@]} -gt 0 ]; then
-    echo "calibration: two short runs"
+    echo "calibration: ${#short[@]} short runs"
     run_all "${short[@]}"
 fi
 estimate
-disk=$(du -smc "$out"/.calibration/*/ckpt "$out"/.calibration/*/model 2> /dev/null | tail -n 1 | cut -f 1)
-# of each run stay two checkpoints and the model; the calibration has two runs with one each
+disk=$(du -smc "$out"/.calibration/*/ckpt "$out"/.calibration/*/model 2> /dev/null | tail -n 1 | cut -f 1) || true
+# of each run stay two checkpoints and the model; each run of the calibration has one of both
+calibrated=("$out"/.calibration/*/)
+disk=$((2 * ${disk:-0} / ${#calibrated[@]}))
 echo "sweep $out: $runs runs, $todo to do, $rollouts rollouts in all, about $left with $jobs side by side, about $((runs * disk)) MB of disk"
 mapfile -t commands < <("$PY" config.py commands "${args[@]}")
 [ ${#commands[@]} = 0 ] || run_all "${commands[@]}"

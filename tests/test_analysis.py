@@ -1155,6 +1155,27 @@ def test_every_view_writes_its_json_and_figure(sweep):
     assert zero[64] > zero[4]  # as planted
 
 
+def test_measured_pass_rates_come_before_those_of_training(tmp_path):
+    """Where every run has records of the policy at one update (--pass_at), pass1 is of these, from before training on."""
+    logs = simulate(tmp_path, ns=(8, 16), evals=10)
+    add_passes(logs)
+    for i, log in enumerate(logs.values()):
+        with open(log, "a") as file:
+            for C, right in ((0, 2), (800_000, 8 + 4 * i)):
+                file.write(json.dumps(dict(type="train_pass", step=C // 512, rollouts=C, fresh=True, ids=[f"p{j}" for j in range(60)],
+                                           samples=[16] * 60, correct=[right if j % 2 else 0 for j in range(60)])) + "\n")
+        if i == 0:
+            frontier.main([f"--runs={tmp_path}", "--view=pass1", "--boot=40"])  # one run has none
+            front = json.loads((tmp_path / "frontier_pass1.json").read_text())
+            assert not front["fresh"] and all(len(r["moments"]) == 3 for r in front["passes"])
+    frontier.main([f"--runs={tmp_path}", "--view=pass1", "--boot=40"])
+    front = json.loads((tmp_path / "frontier_pass1.json").read_text())
+    assert front["fresh"] and [[m["C"] for m in r["moments"]] for r in front["passes"]] == [[0, 800_000]] * 2 and front["k"] == 16
+    for i, r in enumerate(sorted(front["passes"], key=lambda r: r["n"])):
+        assert r["matched"]["C"] == 800_000 and r["matched"]["zero"] == 0.5 and r["matched"]["share"][8 + 4 * i] == 0.5
+        assert r["moments"][0]["share"][2] == 0.5
+
+
 def test_views_that_have_nothing_to_compare_say_so(tmp_path, capsys):
     simulate(tmp_path, ns=(8, 16), evals=10)
     assert "no two cells with one B" in bad(frontier, f"--runs={tmp_path}", "--view=fixed_B")

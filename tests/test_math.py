@@ -1,5 +1,8 @@
 r"""Mathematics from end to end, as on a GPU node but small: files in the published formats, prepare.py, the difficulty, training on
 several sets, evaluation of several checkpoints; a model that half knows sums and writes them in \boxed{}, graded by math-verify."""
+import contextlib
+import importlib.util
+import io
 import json
 import os
 import re
@@ -20,7 +23,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 import evaluate
 import frontier
 import sample
-from config import read_log
+import train_grpo
+from config import BadInput, read_log
 
 STEPS = 300
 INSTRUCTION = r"Please output the final answer within \boxed{}."
@@ -71,6 +75,20 @@ def train_model(folder, sums):
     model.save_pretrained(folder), tokenizer.save_pretrained(folder)
 
 
+def run(main, *words):
+    """What a script prints when its main is called in this process, where torch is loaded already."""
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        assert not main([str(word) for word in words])
+    return said.getvalue()
+
+
+def prepare(name):
+    spec = importlib.util.spec_from_file_location(f"{name}_script", ROOT / "data" / name / "prepare.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def guru_rows(sums):
     """Rows as in train/math__combined_54.4k.parquet."""
     return [dict(data_source="math__merged_deduped_dapo_or1_dataset", ability="math", apply_chat_template=True,
@@ -81,7 +99,7 @@ def guru_rows(sums):
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory, script):
+def world(tmp_path_factory):
     """A data folder made by prepare.py from a parquet, AIME24's beside it, the model, its measured difficulty."""
     folder = tmp_path_factory.mktemp("real")
     sums = [(a, "+", 1, a + 1) for a in range(96)]
@@ -93,13 +111,13 @@ def world(tmp_path_factory, script):
     w = SimpleNamespace(folder=folder, sums=sums, aime=aime, model=folder / "Half-Knows-1B", data=folder / "guru", words=[
         f"--data={folder / 'guru'}", f"--model={folder / 'Half-Knows-1B'}", "--max_prompt_tokens=40", "--max_new_tokens=16"])
     w.splits = w.data / "splits" / w.model.name
-    for words in (["data/aime24/prepare.py", f"--data={folder / 'aime24'}", f"--model={w.model}", f"--source={folder / 'aime.parquet'}"],
-                  ["data/guru_math/prepare.py", *w.words, f"--source={folder / 'guru.parquet'}", f"--against={folder / 'aime24/problems.jsonl'}"],
-                  ["sample.py", *w.words, "--n_val=8", "--s_zero=64", "--gen_batch=512"]):
-        done = script(*words)
-        assert done.code == 0, done
-    w.said = done.stdout
+    run(prepare("aime24").main, f"--data={folder / 'aime24'}", f"--model={w.model}", f"--source={folder / 'aime.parquet'}")
+    run(prepare("guru_math").main, *w.words, f"--source={folder / 'guru.parquet'}", f"--against={folder / 'aime24/problems.jsonl'}")
+    w.said = run(sample.main, *w.words, *MEASURE)
     return w
+
+
+MEASURE = ["--n_val=8", "--s_zero=64", "--gen_batch=1024"]
 
 
 def test_from_a_parquet_to_splits(world):
@@ -117,14 +135,15 @@ def test_from_a_parquet_to_splits(world):
     assert {"easy_val.jsonl", "hard_val.jsonl", "difficulty.png"} <= {p.name for p in world.splits.iterdir()}
 
 
-def test_shards_measure_the_same(world, script, tmp_path):
-    words = [*world.words, "--n_val=8", "--s_zero=64", "--gen_batch=512", f"--out={tmp_path / world.model.name}"]
+def test_shards_measure_the_same(world, tmp_path, monkeypatch):
+    words = [*world.words, *MEASURE, f"--out={tmp_path / world.model.name}"]
     for i in (1, 0):
-        done = script("sample.py", *words, f"--shard={i}/2")
-        assert done.code == 0 and not (tmp_path / world.model.name / "difficulty.json").exists(), done
+        assert f"shard {i}/2 is measured" in run(sample.main, *words, f"--shard={i}/2")
+        assert not (tmp_path / world.model.name / "difficulty.json").exists()
     before = sorted(p.name for p in (tmp_path / world.model.name).iterdir())
     assert before == ["pass_rates.0of2.jsonl", "pass_rates.1of2.jsonl"]
-    assert script("sample.py", *words).code == 0
+    monkeypatch.setattr(sample, "open_engine", None)  # nothing is left to measure, so nothing is loaded
+    run(sample.main, *words)
     for path in world.splits.glob("*.jsonl"):
         if not path.name.startswith("pass_rates"):
             assert (tmp_path / world.model.name / path.name).read_bytes() == path.read_bytes(), path.name
@@ -132,12 +151,12 @@ def test_shards_measure_the_same(world, script, tmp_path):
     assert len(read_log(tmp_path / world.model.name / "pass_rates.jsonl")) == 1
 
 
-def test_measured_otherwise_is_refused(world, script):
+def test_measured_otherwise_is_refused(world):
     before = {p: p.read_bytes() for p in world.splits.iterdir()}
     for word in ("--temperature=0.9", "--verifier=exact", "--max_new_tokens=17"):
-        done = script("sample.py", *world.words, "--n_val=8", "--s_zero=64", word)
         key, value = word.removeprefix("--").split("=")
-        assert done.code == 2 and f"measured otherwise: {key}=" in done.stderr and f"{value} now" in done.stderr, done
+        with pytest.raises(BadInput, match=f"measured otherwise: {key}=.* there, {value} now"):
+            sample.main([*world.words, *MEASURE, word])
     assert before == {p: p.read_bytes() for p in world.splits.iterdir()}
 
 
@@ -215,12 +234,11 @@ def test_a_killed_run_goes_on_with_all_its_sets(trained, script, tmp_path):
            [{k: v for k, v in r.items() if k not in times} for r in whole[1:]]
 
 
-def test_evaluate_several_models_on_several_sets(trained, world, script, tmp_path):
+def test_evaluate_several_models_on_several_sets(trained, world, tmp_path):
     out, _, sets = trained
     checkpoint = out / "ckpt/step_00000005"
-    done = script("evaluate.py", f"--model={world.model},{checkpoint},{out}", f"--val_set={sets[1]},{sets[2]}", "--samples=8",
-                  f"--out={tmp_path / 'table'}")
-    assert done.code == 0, done
+    said = run(evaluate.main, f"--model={world.model},{checkpoint},{out}", f"--val_set={sets[1]},{sets[2]}", "--samples=8",
+               f"--out={tmp_path / 'table'}")
     table = json.loads((tmp_path / "table/table.json").read_text())["results"]
     assert [(r["model"], r["set"]) for r in table] == [(str(m), s) for m in (world.model, checkpoint, out / "model")
                                                        for s in ("very_easy_val", "aime24")]
@@ -231,25 +249,25 @@ def test_evaluate_several_models_on_several_sets(trained, world, script, tmp_pat
         assert r["gain_se"] == pytest.approx(gain.std(ddof=1) / np.sqrt(len(gain)) if r is not base else 0)
         label = evaluate.label_of(r["model"])
         row = rf"^{label} +{r['set']} +{r['avg@4']:.4f} +{r['best@4']:.4f} +{r['worst@4']:.4f}"
-        assert re.search(row + ("" if r is base else rf" +{re.escape(format(r['gain'], '+.4f'))} \+- {r['gain_se']:.4f}") + r" *$",
-                         done.stdout, re.M), done.stdout
+        assert re.search(row + ("" if r is base else rf" +{re.escape(format(r['gain'], '+.4f'))} \+- {r['gain_se']:.4f}") + r" *$", said, re.M), said
         one = json.loads((tmp_path / "table" / label.replace("/", "_") / r["set"] / "eval.json").read_text())
         assert one["correct"] == r["correct"] and one["config"]["temperature"] == 0.6 and one["config"]["max_new_tokens"] == 16
     assert (tmp_path / "table/table.png").read_bytes().startswith(b"\x89PNG")
     # alone, the first set's numbers are the same
-    assert script("evaluate.py", f"--model={checkpoint}", f"--val_set={sets[1]}", "--samples=8", f"--out={tmp_path / 'one'}").code == 0
+    run(evaluate.main, f"--model={checkpoint}", f"--val_set={sets[1]}", "--samples=8", f"--out={tmp_path / 'one'}")
     assert json.loads((tmp_path / "one/eval.json").read_text())["correct"] == table[2]["correct"]
 
 
 @pytest.mark.parametrize("words, line", [
     ("--val_set={a},{a},{a}", "two sets are called easy_val"), ("--val_set=,", "names no problem file"),
     ("--model={m},{m}", "two models are called Half-Knows-1B")])
-def test_bad_words_of_several(world, script, words, line):
+def test_bad_words_of_several(world, words, line):
     words = words.format(a=world.splits / "easy_val.jsonl", m=world.model)
     given = [*world.words, f"--train_set={world.splits / 'easy_train.jsonl'}", f"--val_set={world.splits / 'easy_val.jsonl'}", words]
-    for name in ("evaluate.py", "train_grpo.py")[:1 if words.startswith("--model") else 2]:
-        done = script(name, *given, "--B_p=2", "--n=2", "--C=8", f"--out={world.folder / 'new'}")
-        assert done.code == 2 and line in done.stderr and done.stderr.count("\n") == 1 and not (world.folder / "new").exists(), done
+    for main in (evaluate.main, train_grpo.main)[:1 if words.startswith("--model") else 2]:
+        with pytest.raises(BadInput, match=line):
+            main([*given, "--B_p=2", "--n=2", "--C=8", f"--out={world.folder / 'new'}"])
+    assert not (world.folder / "new").exists()
 
 
 def test_the_sweep_measures_on_every_gpu(world, tmp_path):
@@ -262,14 +280,14 @@ def test_the_sweep_measures_on_every_gpu(world, tmp_path):
     (data / "guru_math/math__combined_54.4k.parquet").write_bytes((world.folder / "guru.parquet").read_bytes())
     (data / "aime24/train-00000-of-00001.parquet").write_bytes((world.folder / "aime.parquet").read_bytes())
     free = {k: v for k, v in os.environ.items() if k not in ("NS", "BPS", "C", "B_MAX", "SEEDS", "JOBS", "DATA", "DRY_RUN", "GPUS_PER_RUN")}
-    env = free | dict(OUT=str(tmp_path / "sweep"), PYTHON=sys.executable, MODEL=str(world.model), DATA=str(data / "guru_math"), NS="2 4",
-                      BPS="4", C="64", CUDA_VISIBLE_DEVICES="5,6", PYTHONPATH=str(ROOT), HF_HUB_OFFLINE="1")
-    words = ["--device=cpu", "--max_prompt_tokens=40", "--max_new_tokens=16", "--n_val=6", "--eval_every=32", "--save_every=0", "--boot=20"]
+    env = free | dict(OUT=str(tmp_path / "sweep"), PYTHON=sys.executable, MODEL=str(world.model), DATA=str(data / "guru_math"), NS="2",
+                      BPS="4", C="32", CUDA_VISIBLE_DEVICES="5,6", PYTHONPATH=str(ROOT), HF_HUB_OFFLINE="1")
+    words = ["--device=cpu", "--max_prompt_tokens=40", "--max_new_tokens=16", "--n_val=6", "--eval_every=16", "--save_every=0", "--boot=20"]
     done = subprocess.run(["bash", str(ROOT / "run_sweep.sh"), "easy", *words], env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done
     splits = data / "guru_math/splits" / world.model.name
     assert {"pass_rates.0of2.jsonl", "pass_rates.1of2.jsonl", "easy_train.jsonl"} <= {p.name for p in splits.iterdir()}
     manifest = json.loads((data / "guru_math/manifest.json").read_text())
     assert manifest["settings"]["max_prompt_tokens"] == 40 and (data / "aime24/problems.jsonl").exists()
-    assert len([p for p in (tmp_path / "sweep").glob("[!.]*/log.jsonl") if read_log(p)[-1].get("status") == "budget"]) == 2
+    assert len([p for p in (tmp_path / "sweep").glob("[!.]*/log.jsonl") if read_log(p)[-1].get("status") == "budget"]) == 1
     assert (tmp_path / "sweep/frontier.png").exists() and "python train_grpo.py" in done.stdout
