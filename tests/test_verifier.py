@@ -842,6 +842,15 @@ def test_killed_while_it_had_nothing_to_do(who, make_pool):
     assert verdicts[0] == "right" or who == "both"
 
 
+def test_a_limit_is_over_with_its_answer(one):
+    """A process that has answered in time is not ended while it waits."""
+    assert one.verify([("5", "5")], 0.5) == ["right"]
+    (process,) = nurseries(one)
+    before = children(process.pid)
+    time.sleep(1)
+    assert children(process.pid) == before
+
+
 @pytest.mark.parametrize("who", ["child", "nursery", "both"])
 def test_killed_at_work(who, make_pool):
     """The answer it worked on is an error at once, long before its limit, and the next verdicts are right."""
@@ -989,6 +998,19 @@ def test_children_are_replaced(monkeypatch):
     monkeypatch.setattr(sample.MathPool, "LIFE", 9)
     monkeypatch.setattr(sample.MathPool, "MEMORY", 2 ** 20)
     assert replies(one) == (b"\x071", sample.OLD)
+
+
+def test_memory_is_capped(one, monkeypatch):
+    """A child can map MEMORY and no more, nor leave a core; where that was not enough, the answer is an error."""
+    (process,) = nurseries(one)
+    for pid in [process.pid, *children(process.pid)]:
+        limits = {line[:26].strip(): line[26:].split()[0] for line in open(f"/proc/{pid}/limits")}
+        assert (limits["Max address space"], limits["Max core file size"]) == (str(2 ** 30), "0")
+
+    def full(gold, answer):
+        raise MemoryError
+    monkeypatch.setattr(sample, "math_equal", full)
+    assert replies(b'[7, 9, "5", "5"]\n')[0] == b"\x07e"
 
 
 def test_math_verify_is_missing(monkeypatch, tmp_path):
