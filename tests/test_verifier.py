@@ -853,8 +853,9 @@ def test_a_limit_is_over_with_its_answer(one):
 
 @pytest.mark.parametrize("who", ["child", "nursery", "both"])
 def test_killed_at_work(who, make_pool):
-    """The answer it worked on is an error at once, long before its limit, and the next verdicts are right."""
+    """The answer it worked on is an error at once, long before its limit, the next verdicts are right, and nothing of it stays."""
     pool = make_pool(1)
+    fds = len(os.listdir("/proc/self/fd"))
     (process,) = nurseries(pool)
     (child,) = children(process.pid)
     thread, verdicts = busy(pool)
@@ -863,6 +864,8 @@ def test_killed_at_work(who, make_pool):
     thread.join(20)
     assert verdicts == ["error"]
     assert pool.verify([("5", "5"), ("5", "6")], 20) == ["right", "wrong"]
+    assert len(os.listdir("/proc/self/fd")) == fds
+    assert not [pid for pid, (parent, _, state) in processes().items() if parent == os.getpid() and state == "Z"]
 
 
 @pytest.mark.parametrize("work", [False, True])
@@ -895,7 +898,7 @@ def test_a_full_pipe_of_a_stopped_process(make_pool, monkeypatch):
 def test_killing_at_random(make_pool):
     """Children and nurseries killed all the time: a verdict is the true one or a fault, never that of another answer."""
     pool, over = make_pool(2), threading.Event()
-    fds, rng = len(os.listdir("/proc/self/fd")), random.Random(0)
+    rng = random.Random(0)
 
     def kill():
         while not over.wait(rng.uniform(0.05, 0.3)):
@@ -924,8 +927,6 @@ def test_killing_at_random(make_pool):
     settled = pool.verify([(f"{i}", f"{i}+0") for i in range(2000, 2020)], 20)
     assert settled.count("right") >= 18  # what was killed last, each process may still have to notice
     assert pool.verify(pairs[:100], 20) == true[:100]
-    assert len(os.listdir("/proc/self/fd")) == fds
-    assert not [pid for pid, (parent, _, state) in processes().items() if parent == os.getpid() and state == "Z"]
 
 
 PARENT = """
