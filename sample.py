@@ -129,7 +129,9 @@ def existing(path):
 @contextlib.contextmanager
 def loading(path, by="transformers"):
     """Whatever transformers or vLLM raise over a model (OSError, ValueError, safetensors' own errors, ...) as one line of BadInput."""
+    import huggingface_hub
     import transformers
+    huggingface_hub.utils.logging.set_verbosity_error()  # or a line for each time it tries again
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     warnings.filterwarnings("ignore", "torch.distributed is disabled")  # by torch's checkpoints, in a plain run
@@ -692,11 +694,11 @@ NOTATION = [
 
 @functools.cache
 def math_pool():
-    """The MathPool of this process, one worker for each of its cores."""
+    """The MathPool of this process, one worker for each of its cores, 16 at most."""
     if importlib.util.find_spec("math_verify") is None:
         raise BadInput("--verifier=math: math-verify is not installed (pip install -r requirements.txt)")
     cores = len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    return MathPool(min(16, max(1, int(os.environ.get("OMP_NUM_THREADS") or cores))))
+    return MathPool(min(16, max(1, cores)))
 
 
 def grade(problems, rollouts, tokenizer, cfg):

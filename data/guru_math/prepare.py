@@ -73,6 +73,8 @@ def fetch(source, revision, folder):
         if path.is_file():
             return path, None
     from huggingface_hub import hf_hub_download
+    from huggingface_hub.utils import logging
+    logging.set_verbosity_error()  # or ten lines of retries
     try:
         path = Path(hf_hub_download(name, file, repo_type="dataset", revision=revision))
     except Exception as e:  # OSError, ValueError, httpx's and the hub's own
