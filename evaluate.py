@@ -7,18 +7,19 @@
     python evaluate.py --model=data/arithmetic/base,$R/ckpt/step_00000512,$R --val_set=$S/easy_val.jsonl,$S/hard_val.jsonl
 
 Prints a table and writes `eval.json` and `eval.png` to `out` (default: RUN/eval/PROBLEMS, for a model that is no run's
-runs/eval/MODEL/PROBLEMS). With several models or problem files, commas between, each pair has those in a folder of its own, and
+runs/eval/MODEL/PROBLEMS); an eval.json there of the same weights, problems and settings is not drawn again. With several models or problem files, commas between, each pair has those in a folder of its own, and
 `out` (default: runs/eval/table) has `table.json` and `table.png`: what was gained and forgotten on each set since the first model.
 A run's settings (lengths, temperature, validation problems) are those of its log, of several runs those of the first.
 Needs config.py, sample.py.
 """
 import contextlib
+import functools
 from pathlib import Path
 
 import numpy as np
 
 import sample
-from config import BadInput, aside, at_k, entry, files, identity, parse, read_log, save_json
+from config import BadInput, aside, at_k, entry, files, identity, parse, read_json, read_log, save_json
 
 
 def summary(correct, samples, k):
@@ -117,7 +118,7 @@ def draw(correct, samples, path, title):
 def changes(results, k):
     """Adds to each result `gain` and `gain_se`: avg@k against the first model on the same set, errors paired by problem.
 
-    Paired, since what makes a problem hard is common to both; the two draw their rollouts apart.
+    Paired, since what makes a problem hard is common to both, and so are the random numbers of its rollouts.
     """
     first = {}
     for r in results:
@@ -158,25 +159,37 @@ def draw_table(results, k, path, title):
     plt.close(fig)
 
 
-def evaluate(model, sets, engine, cfg, out):
-    """One model, which `engine` has loaded, on {name: problems}: a list of results, each written as soon as it is there."""
+def made_from(model, problems, cfg, engine):
+    """What the counts of an evaluation depend on, as JSON: where it is the same, they need not be drawn again."""
+    keys = "seed samples temperature top_p max_prompt_tokens max_new_tokens verifier verify_s verify_bytes".split()
+    weights = {f.name: [f.stat().st_size, f.stat().st_mtime_ns] for f in sorted(Path(model).glob("*.safetensors"))}
+    return dict(model=str(model), weights=weights, set_hash=sample.set_hash(problems), engine=engine, **{key: cfg[key] for key in keys})
+
+
+def evaluate(model, name, problems, engine, cfg, out):
+    """A model on the set `name`: its result, also written to the folder `out` with a figure; taken from there where it is the same.
+
+    engine: a function that gives the engine with the model loaded, called only where there is something to draw.
+    """
     from tqdm import tqdm
-    results, several = [], len(sets) > 1
-    for i, (name, problems) in enumerate(sets.items()):
-        prompts = sample.encode(problems, engine.tokenizer, cfg["max_prompt_tokens"])
-        with tqdm(total=len(problems) * cfg["samples"], desc=f"evaluate {name}" if several else "evaluate", unit="rollout", mininterval=1) as bar:
-            # the first set's rollouts are those it would have alone
-            key = (cfg["seed"], "evaluate", *([name] if i else []))
-            correct, faults = count_right(problems, prompts, engine, cfg, key, progress=bar)
-        stats = summary(correct, cfg["samples"], cfg["k"])
-        draw(correct, cfg["samples"], out(name) / "eval.png", f"{name}: avg@{cfg['k']} {stats['avg@' + str(cfg['k'])][0]:.3f}, {model}")
-        save_json(out(name) / "eval.json", dict(config=cfg, model=model, set_hash=sample.set_hash(problems), samples=cfg["samples"],
-                                                stats={m: dict(mean=mean, se=se) for m, (mean, se) in stats.items()}, **faults,
-                                                ids=[p["id"] for p in problems], correct=correct), indent=None)
-        results.append(dict(model=model, set=name, samples=cfg["samples"], **{m: mean for m, (mean, _) in stats.items()},
-                            se=stats[f"avg@{cfg['k']}"][1], errors={m: se for m, (_, se) in stats.items()},
-                            ids=[p["id"] for p in problems], correct=correct, **faults))
-    return results
+    source, file = made_from(model, problems, cfg, sample.engine_name(cfg)), out / "eval.json"
+    before = read_json(file) if file.exists() else {}
+    if before.get("made_from") == source:
+        correct, faults = before["correct"], {key: before[key] for key in ("verifier_timeouts", "verifier_errors")}
+        print(f"{file}: is there already, nothing drawn")
+    else:
+        generator = engine()
+        prompts = sample.encode(problems, generator.tokenizer, cfg["max_prompt_tokens"])
+        with tqdm(total=len(problems) * cfg["samples"], desc=f"evaluate {name}", unit="rollout", mininterval=1) as bar:
+            correct, faults = count_right(problems, prompts, generator, cfg, (cfg["seed"], "evaluate", name), progress=bar)
+    stats = summary(correct, cfg["samples"], cfg["k"])
+    draw(correct, cfg["samples"], out / "eval.png", f"{name}: avg@{cfg['k']} {stats['avg@' + str(cfg['k'])][0]:.3f}, {model}")
+    save_json(file, dict(config=cfg, model=model, set_hash=source["set_hash"], samples=cfg["samples"], made_from=source,
+                         stats={m: dict(mean=mean, se=se) for m, (mean, se) in stats.items()}, **faults,
+                         ids=[p["id"] for p in problems], correct=correct), indent=None)
+    return dict(model=model, set=name, samples=cfg["samples"], **{m: mean for m, (mean, _) in stats.items()}, **faults,
+                se=stats[f"avg@{cfg['k']}"][1], errors={m: se for m, (_, se) in stats.items()}, ids=[p["id"] for p in problems],
+                correct=correct)
 
 
 def main(argv):
@@ -188,7 +201,19 @@ def main(argv):
         if labels.count(label) > 1:
             raise BadInput(f"--model={cfg['model']}: two models are called {label}")
     several = len(models) * len(sets) > 1
-    results, engine = [], None
+    results, opened = [], []
+
+    def engine(folder):
+        if opened and opened[0] == folder:
+            return opened[1]
+        if opened and name == "vllm":  # a second engine would find no memory: the first takes over the next model's weights
+            opened[1].load((key, p.detach()) for key, p in sample.load_model(folder, "cpu")[0].named_parameters())
+            opened[0] = folder
+        else:
+            opened.clear()  # frees the model before
+            opened[:] = folder, sample.open_engine(name, folder, cfg, cfg["device"])
+        return opened[1]
+
     for model, folder in zip(models, folders):
         run = run_of(model)
         if cfg["out"]:
@@ -197,20 +222,17 @@ def main(argv):
             home = run / "eval" / ("" if Path(folder).name == "model" else Path(folder).name)  # of a checkpoint
         else:
             home = Path("runs/eval") / Path(folder).name
-        if engine and name == "vllm":  # a second engine would find no memory: the first takes over the next model's weights
-            engine.load((key, p.detach()) for key, p in sample.load_model(folder, "cpu")[0].named_parameters())
-        else:
-            engine = None  # frees the model before
-            engine = sample.open_engine(name, folder, cfg, cfg["device"])
-        for r in evaluate(folder, sets, engine, cfg, lambda name: home if cfg["out"] and not several else home / name):
+        for part, problems in sets.items():
+            out = home if cfg["out"] and not several else home / part
+            r = evaluate(folder, part, problems, functools.partial(engine, folder), cfg, out)
             results.append(r)
-            print(f"{r['model']} on {r['set']}: {len(r['ids'])} problems, {r['samples']} rollouts each at temperature {cfg['temperature']:g}")
+            print(f"{folder} on {part}: {len(problems)} problems, {r['samples']} rollouts each at temperature {cfg['temperature']:g}")
             for metric, error in r["errors"].items():
                 print(f"  {metric:8s} {r[metric]:.4f} +- {error:.4f} (standard error over problems)")
             print(f"  never right {np.mean(np.asarray(r['correct']) == 0):.1%}, always right {np.mean(np.asarray(r['correct']) == r['samples']):.1%}")
             if r["verifier_timeouts"] or r["verifier_errors"]:
                 print(f"  graded 0: {r['verifier_timeouts']} verifier timeouts, {r['verifier_errors']} verifier errors")
-            print(f"  {home if cfg['out'] and not several else home / r['set']}/eval.json")
+            print(f"  {out}/eval.json, {out}/eval.png")
     if several:
         changes(results, k)
         out = Path(cfg["out"] or "runs/eval/table")
