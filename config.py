@@ -79,6 +79,7 @@ config = dict(
     problems = "",                       # problem file to measure; empty = problems.jsonl of `data`
     s = 16,                              # rollouts per problem behind avg@s
     s_zero = 128,                        # rollouts behind the levels of the mixtures, for problems whose level is open; 0 = no levels
+    levels = "extreme level_easy level_very_easy",  # the levels to tell; extreme (none right) alone takes far fewer rollouts
     n_val = 300,                         # validation problems held out of each split
     shard = "",                          # i/k: measure problems i, i + k, ... alone, for k processes side by side; empty = the rest, and split
     # Running: where, how often, how much at once. None of these changes a result, but for rounding: a GPU computes in bf16
@@ -120,7 +121,7 @@ CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k
 # the folders, the other stages'.
 RUNNING = tuple("device gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory save_every keep_at pass_at s "
                 "sample_every".split())
-NOT_IN_NAME = {*RUNNING, *"C data B_max source revision question_key answer_key against mix problems s_zero n_val shard runs out ns bps".split(),
+NOT_IN_NAME = {*RUNNING, *"C data B_max source revision question_key answer_key against mix problems s_zero levels n_val shard runs out ns bps".split(),
                *"seeds view metric unit eval_set delta bin points boot".split()}
 
 
@@ -282,6 +283,7 @@ def check(cfg):
     need(cfg["s_zero"] == 0 or cfg["s_zero"] >= cfg["s"], "s_zero", f"must be 0 or at least s={cfg['s']}")
     need(re.fullmatch(r"(avg|best|worst)@[1-9]\d*|train", cfg["metric"]), "metric",
          "expected avg@k, best@k, worst@k or train, as in --metric=best@4")
+    need(set(cfg["levels"].split()) <= set(config["levels"].split()), "levels", f"expected some of {config['levels']}")
     shard = re.fullmatch(r"(\d{1,4})/(\d{1,4})", cfg["shard"])
     need(not cfg["shard"] or (shard and int(shard[1]) < int(shard[2])), "shard", "expected i/k with i from 0 to k - 1, as in 0/8")
     for key in ("keep_at", "pass_at"):

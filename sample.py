@@ -751,23 +751,24 @@ def readable(problem, rollouts, rewards, tokenizer, count):
 # The script: difficulty
 
 @functools.lru_cache(None)
-def level_of(right, drawn, total):
+def level_of(right, drawn, total, names):
     """The level of a problem with `right` of `drawn` rollouts right, by what the count will be after `total`: (name, probability).
 
-    The name is "" between the levels. Until `drawn` is `total` the count to come is beta-binomial under a uniform prior of the pass rate.
+    The name is one of `names`, or "" where it is none of these levels. Until `drawn` is `total` the count to come is beta-binomial under
+    a uniform prior of the pass rate.
     """
     from scipy.stats import betabinom
-    chance = dict.fromkeys([*LEVELS, ""], 0.0)
+    chance = dict.fromkeys([*names, ""], 0.0)
     for more in range(total - drawn + 1):
         p = betabinom.pmf(more, total - drawn, right + 1, drawn - right + 1) if drawn < total else 1.0
-        name = next((name for name, (low, high) in LEVELS.items() if low <= (right + more) / total <= high), "")
+        name = next((name for name in names if LEVELS[name][0] <= (right + more) / total <= LEVELS[name][1]), "")
         chance[name] += p
     return max(chance.items(), key=lambda item: item[1])
 
 
-def is_open(right, drawn, total):
+def is_open(right, drawn, total, names):
     """Whether a problem needs more rollouts for its level; "none right" needs all of them."""
-    return drawn < total and (right == 0 or level_of(right, drawn, total)[1] < SURE)
+    return drawn < total and ((right == 0 and "extreme" in names) or level_of(right, drawn, total, names)[1] < SURE)
 
 
 def measure(problems, prompts, engine, cfg, folder):
@@ -781,6 +782,7 @@ def measure(problems, prompts, engine, cfg, folder):
     from tqdm import tqdm
     path = folder / f"pass_rates{cfg['shard'] and '.' + cfg['shard'].replace('/', 'of')}.jsonl"
     counts, prompts = {p["id"]: {0: 0} for p in problems}, {p["id"]: ids for p, ids in zip(problems, prompts)}
+    levels = tuple(cfg["levels"].split())
     faults = dict(verifier_timeouts=0, verifier_errors=0)
     header = dict(type="header", **{key: cfg[key] for key in ("model", "s", "temperature", "top_p", "max_new_tokens", "verifier")})
     folder.mkdir(parents=True, exist_ok=True)
@@ -802,7 +804,7 @@ def measure(problems, prompts, engine, cfg, folder):
         while True:
             state = {p["id"]: (max(counts[p["id"]].values()), max(counts[p["id"]])) for p in problems}  # (right, drawn)
             todo = [p for p in problems if state[p["id"]][1] == 0] or \
-                   [p for p in problems if cfg["s_zero"] and is_open(*state[p["id"]], cfg["s_zero"])]
+                   [p for p in problems if cfg["s_zero"] and is_open(*state[p["id"]], cfg["s_zero"], levels)]
             if not todo:
                 return counts, faults
             drawn = min(state[p["id"]][1] for p in todo)
@@ -831,9 +833,9 @@ def make_splits(problems, counts, cfg):
     order = [dict(p, pass_rate=counts[p["id"]][cfg["s"]] / cfg["s"], samples=max(counts[p["id"]]), correct=max(counts[p["id"]].values()))
              for p in random.Random("splits").sample(problems, len(problems))]
     groups = {name: [p for p in order if low <= p["pass_rate"] <= high] for name, (low, high) in BANDS.items()}
+    levels = tuple(cfg["levels"].split()) if cfg["s_zero"] else ()
     for name in LEVELS:
-        groups[name] = [p for p in order if cfg["s_zero"] and level_of(p["correct"], p["samples"], cfg["s_zero"])[0] == name
-                        and not (name == "extreme" and p["correct"])]
+        groups[name] = [p for p in order if levels and level_of(p["correct"], min(p["samples"], cfg["s_zero"]), cfg["s_zero"], levels)[0] == name]
     held = {p["id"] for group in groups.values() for p in group[:cfg["n_val"]]}
     splits = {name: dict(val=group[:cfg["n_val"]], train=[p for p in group if p["id"] not in held]) for name, group in groups.items()}
     splits["mixed"] = {part: [p for pair in zip(splits["hard"][part], splits["easy"][part]) for p in pair] for part in ("val", "train")}
@@ -841,7 +843,7 @@ def make_splits(problems, counts, cfg):
     return splits
 
 
-def draw_difficulty(rates, samples, splits, path, title):
+def draw_difficulty(rates, samples, splits, s_zero, path, title):
     """Histogram of pass rates (one number a problem) with the bands of the splits and their sizes."""
     import matplotlib
     matplotlib.use("Agg")
@@ -852,6 +854,9 @@ def draw_difficulty(rates, samples, splits, path, title):
         ax.axvspan(low - (0.02 if low == 0 else 0), high, color=colour, alpha=0.16, lw=0,
                    label=f"{name.replace('_', ' ')} [{low:g}, {high:g}]: {size['train']:,} train + {size['val']:,} val")
     ax.hist(rates, bins=[(i - 0.5) / samples for i in range(samples + 2)], color="0.25", rwidth=0.7)
+    for name in LEVELS:
+        if any(splits[name].values()):
+            ax.plot([], [], " ", label=f"{name.replace('_', ' ')} by {s_zero}: {len(splits[name]['train']):,} train + {len(splits[name]['val']):,} val")
     ax.set(xlabel="pass rate of a problem over the rollouts", ylabel="problems", title=title, xlim=(-0.03, 1.03))
     ax.legend(frameon=False)
     with aside(path) as part:
@@ -882,7 +887,7 @@ def main(argv):
     splits = make_splits(problems, counts, cfg)
     rates = [counts[p["id"]][cfg["s"]] / cfg["s"] for p in problems]
     title = f"{Path(cfg['model']).name}: {len(problems):,} problems, {cfg['s']} rollouts each at temperature {cfg['temperature']:g}"
-    draw_difficulty(rates, min(cfg["s"], 40), splits, folder / "difficulty.png", title)
+    draw_difficulty(rates, min(cfg["s"], 40), splits, cfg["s_zero"], folder / "difficulty.png", title)
     print(f"{title}: mean {sum(rates) / len(rates):.3f}")
     rollouts, all_of_them = sum(max(c) for c in counts.values()), len(problems) * max(cfg["s"], cfg["s_zero"])
     if cfg["s_zero"]:
@@ -895,9 +900,10 @@ def main(argv):
     for name, split in splits.items():
         sizes[name] = {part: len(split[part]) for part in split}
         note = ""
-        if not split["train"] or len(split["val"]) < cfg["n_val"]:
-            note = f"   fewer than --n_val={cfg['n_val']} to validate on: " + (
-                "needs --s_zero=128" if name in LEVELS and not cfg["s_zero"] else "measure more problems")
+        if name in LEVELS and not (cfg["s_zero"] and name in cfg["levels"].split()):
+            note = "   not asked for (--s_zero, --levels)"
+        elif not split["train"] or len(split["val"]) < cfg["n_val"]:
+            note = f"   fewer than --n_val={cfg['n_val']} to validate on{'' if split['train'] else ', none to train on'}: measure more problems"
         print(f"  {name:15s} {sizes[name]['train']:6d} train {sizes[name]['val']:6d} val{note}")
         for part in split:
             if split[part]:

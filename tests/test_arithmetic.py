@@ -12,6 +12,7 @@ from scipy.stats import binom, binomtest
 import sample
 
 CFG = dict(temperature=0.6, top_p=1.0, max_new_tokens=20, gen_batch=1200, verifier="exact")  # as the embedded defaults.json
+LEVELS = tuple(sample.LEVELS)
 ALPHA = 1e-6  # chance that a test of frequencies fails on right code, for a seed that nobody looked at; the seeds are fixed
 
 
@@ -233,7 +234,7 @@ def test_splits_from_planted_counts():
             counts[str(i)] |= {32: i % 5, 64: i % 5, 128: i % 5} if i % 5 == 0 else {32: i % 5}
         if i % 17 == 8:
             counts[str(i)] |= {128: 64} if i % 3 == 0 else {128: 30}
-    cfg = dict(s=16, s_zero=128, n_val=20)
+    cfg = dict(s=16, s_zero=128, n_val=20, levels="extreme level_easy level_very_easy")
     splits = sample.make_splits(problems, counts, cfg)
     ids = {(name, part): [p["id"] for p in split[part]] for name, split in splits.items() for part in split}
     held = {i for (name, part), members in ids.items() if part == "val" for i in members}
@@ -268,17 +269,21 @@ def test_a_level_is_open_until_it_is_known():
         share = dict(extreme=(final == 0).mean(), level_easy=((final >= 0.3) & (final <= 0.6)).mean(),
                      level_very_easy=((final >= 0.6) & (final <= 0.9)).mean())
         share[""] = 1 - sum(share.values())
-        name, p = sample.level_of(right, drawn, 128)
+        name, p = sample.level_of(right, drawn, 128, LEVELS)
         assert share[name] == max(share.values()) and p == pytest.approx(share[name], abs=0.005), (right, drawn)
-    assert all(sample.is_open(0, drawn, total) for drawn, total in [(16, 128), (112, 128), (1008, 1024)])  # "none right" is no guess
-    assert not sample.is_open(0, 128, 128) and not sample.is_open(1, 64, 128) and sample.is_open(5, 16, 128)
+    assert all(sample.is_open(0, drawn, total, LEVELS) for drawn, total in [(16, 128), (112, 128), (1008, 1024)])  # "none right" is no guess
+    assert not sample.is_open(0, 128, 128, LEVELS) and not sample.is_open(1, 64, 128, LEVELS) and sample.is_open(5, 16, 128, LEVELS)
+    # extreme alone: whoever has one right is out
+    assert not any(sample.is_open(right, drawn, 128, ("extreme",)) for drawn in (16, 64) for right in (1, 5, 16))
+    assert sample.is_open(0, 16, 128, ("extreme",)) and not sample.is_open(0, 128, 128, ("extreme",))
     rng, spent, same, zeros = np.random.default_rng(0), 0, 0, 0
     for _ in range(2000):
         draws = rng.random(128) < rng.choice([0.0, rng.beta(0.5, 0.5)])  # many at none, many at all, the rest anywhere
         drawn = 16
-        while sample.is_open(int(draws[:drawn].sum()), drawn, 128):
+        while sample.is_open(int(draws[:drawn].sum()), drawn, 128, LEVELS):
             drawn += 16
-        level, truth = sample.level_of(int(draws[:drawn].sum()), drawn, 128)[0], sample.level_of(int(draws.sum()), 128, 128)[0]
+        level, truth = (
+            sample.level_of(int(draws[:k].sum()), k, 128, LEVELS)[0] for k in (drawn, 128))
         spent, same, zeros = spent + drawn, same + (level == truth), zeros + (truth == "extreme")
         assert (level == "extreme") == (not draws.any())  # never wrong about none right
     assert same / 2000 > 0.97 and spent < 0.8 * 2000 * 128 and zeros > 500, (same, spent)

@@ -24,8 +24,9 @@ from config import (BadInput, append, aside, cells, check_run, command, comments
                     run_name)
 
 ROOT = Path(__file__).resolve().parent.parent
+LEVELS = tuple(sample.LEVELS)
 # What may change without making another experiment: the budget, folders, memory and speed, the other stages' keys
-FREE = set("C B_max data source revision question_key answer_key against mix problems s s_zero n_val shard runs out device gen_batch "
+FREE = set("C B_max data source revision question_key answer_key against mix problems s s_zero levels n_val shard runs out device gen_batch "
            "micro_tokens micro_logits activation_checkpointing gpu_memory save_every keep_at pass_at sample_every ns bps seeds view metric unit eval_set delta bin points boot".split())
 
 
@@ -192,7 +193,8 @@ def test_settings_of_a_critic_name_no_run_without_one():
 
 def test_run_names_are_frozen(monkeypatch):
     """A name from an old sweep is found again: by this version, and by one that has a new key at its off value."""
-    assert run_name(config) == "Bp32_n16_seed0_44136fa3"
+    assert run_name(dict(config, verifier="exact")) == "Bp32_n16_seed0_44136fa3"  # which was the default once
+    assert run_name(config) == "Bp32_n16_seed0_84196e29"
     old = run_name(parse(["--lr_base=1e-3", "--n=8"]))
     monkeypatch.setitem(config, "new_key", 0.0)
     assert run_name(parse(["--lr_base=1e-3", "--n=8"])) == old
@@ -572,7 +574,7 @@ def test_sample_writes_rates_splits_and_a_figure(measured, world):
     assert list(counts) == ids and {c[0][0] for c in counts.values()} == {16}
     for c in counts.values():  # only those whose level by 64 rollouts is open get more, 16 at a time
         assert [s for s, _ in c] == [16, 32, 48, 64][:len(c)] and [right for _, right in c] == sorted(right for _, right in c)
-        assert all(sample.is_open(right, drawn, 64) for drawn, right in c[:-1]) and not sample.is_open(c[-1][1], c[-1][0], 64)
+        assert all(sample.is_open(right, drawn, 64, LEVELS) for drawn, right in c[:-1]) and not sample.is_open(c[-1][1], c[-1][0], 64, LEVELS)
         assert c[-1][1] > 0 or c[-1][0] == 64
     rates = {i: c[0][1] / 16 for i, c in counts.items()}
     held = {path.stem.removesuffix("_val"): {p["id"] for p in sample.read_problems(path)} for path in folder.glob("*_val.jsonl")}
