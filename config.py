@@ -77,7 +77,7 @@ config = dict(
     mix = "",                            # splits to mix as NAME:SHARE, as in "extreme:2 level_easy:1"; empty = the paper's three
     # Difficulty (sample.py)
     problems = "",                       # problem file to measure; empty = problems.jsonl of `data`
-    s = 16,                              # rollouts per problem behind avg@s
+    s = 16,                              # rollouts per problem behind avg@s, here and in --pass_at
     s_zero = 128,                        # rollouts behind the levels of the mixtures, for problems whose level is open; 0 = no levels
     levels = "extreme level_easy level_very_easy",  # the levels to tell; extreme (none right) alone takes far fewer rollouts
     n_val = 300,                         # validation problems held out of each split
@@ -242,6 +242,7 @@ def parse(argv, doc=""):
     for key, value in given:
         set_key(cfg, key, value)
 
+    cfg["model"] = cfg["model"].rstrip("/") or cfg["model"]
     splits = Path(cfg["data"]) / "splits" / Path(cfg["model"]).name
     cfg["train_set"] = cfg["train_set"] or str(splits / f"{cfg['recipe']}_train.jsonl")
     cfg["val_set"] = cfg["val_set"] or str(splits / f"{cfg['recipe']}_val.jsonl")
@@ -280,7 +281,7 @@ def check(cfg):
         need(cfg[key] <= 1, key, "must be 1 or less")
     need(cfg["n_train"] != 1 and cfg["n_train"] <= cfg["n"], "n_train", f"must be 0 or from 2 to n={cfg['n']}")
     need(cfg["k"] <= cfg["samples"], "k", f"an evaluation draws only samples={cfg['samples']} rollouts per problem")
-    need(cfg["s_zero"] == 0 or cfg["s_zero"] >= cfg["s"], "s_zero", f"must be 0 or at least s={cfg['s']}")
+    need(cfg["verify_s"] <= 3600, "verify_s", "must be 3600 or less")
     need(re.fullmatch(r"(avg|best|worst)@[1-9]\d*|train", cfg["metric"]), "metric",
          "expected avg@k, best@k, worst@k or train, as in --metric=best@4")
     need(set(cfg["levels"].split()) <= set(config["levels"].split()), "levels", f"expected some of {config['levels']}")
@@ -339,6 +340,12 @@ def identity(cfg):
     idle = () if cfg.get("algo") == "ppo" else ("gamma", "lam", "critic_lr", "value_clip")
     idle += ("verify_s", "verify_bytes") if cfg.get("verifier") == "exact" else ()
     return {key: cfg.get(key, config[key]) for key in config if key not in NOT_IN_NAME and key not in idle}
+
+
+def updates_at(budgets, cfg):
+    """The updates at budgets up to C, in rollouts, as in "0 1e5": the first that reaches each, M for what only C itself reaches; a set."""
+    d = derive(cfg)
+    return {min(-(-int(float(c)) // d["B"]), d["M"]) for c in budgets.split() if float(c) <= cfg["C"]}
 
 
 def run_name(cfg):
@@ -465,7 +472,8 @@ def calibration(cfg):
     grid = sorted(cells(cfg), key=lambda c: c["B_p"] * c["n"])
     sizes = [c["B_p"] * c["n"] for c in grid]
     pick = [grid[0], [c for c, B in zip(grid, sizes) if B <= 16 * sizes[0]][-1]][:len(grid)]
-    return [dict(c, runs=str(Path(cfg["runs"]) / ".calibration"), C=max(2 * B, min(64 * B, 1024)), seed=-1 % 2**31)
+    return [dict(c, runs=str(Path(cfg["runs"]) / ".calibration"), C=max(2 * B, min(64 * B, 1024)), seed=-1 % 2**31, pass_at="",
+                 keep_at="")
             for c, B in zip(pick, (c["B_p"] * c["n"] for c in pick))]
 
 

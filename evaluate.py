@@ -14,6 +14,7 @@ Needs config.py, sample.py.
 """
 import contextlib
 import functools
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -160,10 +161,25 @@ def draw_table(results, k, path, title):
 
 
 def made_from(model, problems, cfg, engine):
-    """What the counts of an evaluation depend on, as JSON: where it is the same, they need not be drawn again."""
+    """What the counts of an evaluation depend on, as JSON: where it is the same they need not be drawn again. None for a model that is
+    no folder, whose weights may change."""
+    if not Path(model).is_dir():
+        return None
     keys = "seed samples temperature top_p max_prompt_tokens max_new_tokens verifier verify_s verify_bytes".split()
-    weights = {f.name: [f.stat().st_size, f.stat().st_mtime_ns] for f in sorted(Path(model).glob("*.safetensors"))}
-    return dict(model=str(model), weights=weights, set_hash=sample.set_hash(problems), engine=engine, **{key: cfg[key] for key in keys})
+    there = {f.name: [f.stat().st_size, f.stat().st_mtime_ns] for f in sorted(Path(model).iterdir()) if f.is_file()}
+    return dict(model=str(model), files=there, set_hash=sample.set_hash(problems), engine=engine, **{key: cfg[key] for key in keys},
+                code=hashlib.sha256(Path(sample.__file__).read_bytes()).hexdigest())  # a reward of your own is in there
+
+
+def take_over(engine, folder, first):
+    """A vLLM engine gets the weights of `folder`: a second engine would find no memory. Raises BadInput where it needs one."""
+    model, tokenizer = sample.load_model(folder, "cpu")
+    stop = sample.stop_ids(model.generation_config.eos_token_id, tokenizer)
+    mine = engine.tokenizer
+    if (set(stop), tokenizer.chat_template, tokenizer.get_vocab()) != (set(engine.stop), mine.chat_template, mine.get_vocab()):
+        raise BadInput(f"--model={folder}: another tokenizer, template or end of text than {first}; evaluate it by a command of its own")
+    with sample.loading(folder, f"the engine of {first}"):  # weights of other shapes
+        engine.load((name, p.detach()) for name, p in model.named_parameters())
 
 
 def evaluate(model, name, problems, engine, cfg, out):
@@ -174,7 +190,7 @@ def evaluate(model, name, problems, engine, cfg, out):
     from tqdm import tqdm
     source, file = made_from(model, problems, cfg, sample.engine_name(cfg)), out / "eval.json"
     before = read_json(file) if file.exists() else {}
-    if before.get("made_from") == source:
+    if source and before.get("made_from") == source:
         correct, faults = before["correct"], {key: before[key] for key in ("verifier_timeouts", "verifier_errors")}
         print(f"{file}: is there already, nothing drawn")
     else:
@@ -184,7 +200,7 @@ def evaluate(model, name, problems, engine, cfg, out):
             correct, faults = count_right(problems, prompts, generator, cfg, (cfg["seed"], "evaluate", name), progress=bar)
     stats = summary(correct, cfg["samples"], cfg["k"])
     draw(correct, cfg["samples"], out / "eval.png", f"{name}: avg@{cfg['k']} {stats['avg@' + str(cfg['k'])][0]:.3f}, {model}")
-    save_json(file, dict(config=cfg, model=model, set_hash=source["set_hash"], samples=cfg["samples"], made_from=source,
+    save_json(file, dict(config=cfg, model=model, set_hash=sample.set_hash(problems), samples=cfg["samples"], made_from=source,
                          stats={m: dict(mean=mean, se=se) for m, (mean, se) in stats.items()}, **faults,
                          ids=[p["id"] for p in problems], correct=correct), indent=None)
     return dict(model=model, set=name, samples=cfg["samples"], **{m: mean for m, (mean, _) in stats.items()}, **faults,
@@ -204,12 +220,10 @@ def main(argv):
     results, opened = [], []
 
     def engine(folder):
-        if opened and opened[0] == folder:
-            return opened[1]
-        if opened and name == "vllm":  # a second engine would find no memory: the first takes over the next model's weights
-            opened[1].load((key, p.detach()) for key, p in sample.load_model(folder, "cpu")[0].named_parameters())
+        if opened and opened[0] != folder and name == "vllm":
+            take_over(opened[1], folder, opened[0])
             opened[0] = folder
-        else:
+        elif not opened or opened[0] != folder:
             opened.clear()  # frees the model before
             opened[:] = folder, sample.open_engine(name, folder, cfg, cfg["device"])
         return opened[1]

@@ -809,7 +809,7 @@ def view_pass1(sweep, cfg):
     (--pass_at), it is of the policy at one update.
     """
     with_passes = [run for run in sweep["runs"] if run["passes"]]
-    fresh = all(any(r.get("fresh") for r in run["passes"]) for run in with_passes)
+    fresh = all(any(r.get("fresh") and r["rollouts"] for r in run["passes"]) for run in with_passes)
     with_passes = [dict(run, passes=[r for r in run["passes"] if bool(r.get("fresh")) == fresh]) for run in with_passes]
     if len(with_passes) < 2:
         raise BadInput(f"--view=pass1: {cfg['runs']}: needs two runs or more with train_pass records, {len(with_passes)} "

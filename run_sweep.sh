@@ -96,15 +96,21 @@ if [ -f "$data/prepare.py" ] && { [ ! -f "$data/problems.jsonl" ] || [[ $model =
     echo "problems and base model: $data/prepare.py"
     "$PY" "$data/prepare.py" --data="$data" --model="$model" "${given[@]}"
 fi
-mkdir -p "$out"
 # passive waiting keeps runs from starving each other; after SIGTERM torchrun's 30 s are too few for an update and a checkpoint
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$threads} OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} TOKENIZERS_PARALLELISM=false
 export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-600}
 if [ ! -f "$train_set" ]; then
+    levels=(--s_zero=0)
+    case ${train_set##*/} in
+        easy_train.jsonl|hard_train.jsonl|very_easy_train.jsonl|mixed_train.jsonl) ;;
+        extreme_train.jsonl|level_easy_train.jsonl|level_very_easy_train.jsonl) levels=() ;;
+        *) die "--train_set=$train_set: no such file; sample.py makes splits, data/guru_math/prepare.py mix mixtures of them" ;;
+    esac
     echo "difficulty of the problems for $model: sample.py"
-    measure=("$PY" sample.py --data="$data" --model="$model" --s_zero=0 "${given[@]}")
+    measure=("$PY" sample.py --data="$data" --model="$model" "${levels[@]}" "${given[@]}")
     if [ ${#gpus[@]} -gt 1 ]; then  # a share of the problems on each GPU; the bar is that of the first
         shards=() broken=0
+        mkdir -p "$out"
         trap 'kill -TERM "${shards[@]}" 2> /dev/null; exit 130' INT TERM HUP
         for i in "${!gpus[@]}"; do
             file=$out/difficulty.$i.txt
@@ -119,8 +125,9 @@ if [ ! -f "$train_set" ]; then
         [ $broken = 0 ] || exit 1
     fi
     "${measure[@]}"
-    [ -f "$train_set" ] || die "--train_set=$train_set: no such file; sample.py makes splits, data/guru_math/prepare.py mix mixtures of them"
+    [ -f "$train_set" ] || die "--train_set=$train_set: no problem of $data is of that difficulty for $model"
 fi
+mkdir -p "$out"
 "$PY" config.py "${args[@]}" > "$out/.sweep.json"  # frontier.py takes the planned cells from it
 mv "$out/.sweep.json" "$out/sweep.json"
 
@@ -199,9 +206,13 @@ mapfile -t short < <("$PY" config.py calibrate "${args[@]}")
 if [ ${#short[@]} -gt 0 ]; then
     echo "calibration: ${#short[@]} short runs"
     run_all "${short[@]}"
+    if [ ${#failed[@]} = ${#short[@]} ]; then
+        echo "run_sweep.sh: no short run worked; the last: ${failed[-1]}" >&2
+        exit 1
+    fi
 fi
 estimate
-disk=$(du -smc "$out"/.calibration/*/ckpt "$out"/.calibration/*/model 2> /dev/null | tail -n 1 | cut -f 1) || true
+disk=$(du -smc "$out"/.calibration/*/ckpt "$out"/.calibration/*/model 2> /dev/null | tail -n 1 | cut -f 1) || true  # nothing there is 0
 # of each run stay two checkpoints and the model; each run of the calibration has one of both
 calibrated=("$out"/.calibration/*/)
 disk=$((2 * ${disk:-0} / ${#calibrated[@]}))

@@ -4,7 +4,7 @@
     python sample.py --data=data/guru_math --model=Qwen/Qwen3-4B-Instruct-2507 --s_zero=0
 
 Reads a problem file, {"id", "prompt", "answer", ...} a line, and a model. Writes under DATA/splits/MODEL/
-- `pass_rates.jsonl`, {"id", "samples", "correct"} a line, appended as measured: a killed measurement goes on where it was;
+- `pass_rates.jsonl`, {"id", "of", "samples", "correct"} a line, appended as measured: a killed measurement goes on where it was;
 - the splits {easy,hard,very_easy,mixed}_{train,val}.jsonl by the paper's bands of avg@16 (section 3, factor 1), and, with
   s_zero=128, {extreme,level_easy,level_very_easy}, the levels of its study of mixtures, by 128 rollouts;
 - `difficulty.png` and `difficulty.json`, the histogram of pass rates with the bands.
@@ -32,7 +32,7 @@ import sys
 import warnings
 from pathlib import Path
 
-from config import BadInput, append, aside, entry, parse, read_log, save_json
+from config import BadInput, append, aside, entry, parse, read_json, read_log, save_json
 
 # The paper's main splits, Easy and Hard, by avg@s, and Very Easy likewise; the levels of its study of mixtures, by avg@s_zero
 BANDS = dict(easy=(0.3, 0.6), hard=(0.0, 0.0625), very_easy=(0.6, 0.9))
@@ -655,6 +655,8 @@ def grade_lines(requests, replies):
 def math_equal(gold, answer):
     r"""Whether math-verify takes `answer` for `gold`, both as in \boxed{}, and whether it raised on the way: two bools. May hang."""
     from math_verify import verify
+    if re.fullmatch("[A-Z]{3,}", letters(gold)):  # an order or a word, of which math-verify makes a product: ABC is CBA to it
+        return letters(gold) == letters(answer), False
     gold, answer = parsed(gold), parsed(answer)
     try:
         return verify(gold, answer, allow_set_relation_comp=True, timeout_seconds=None, raise_on_error=True), False
@@ -662,6 +664,11 @@ def math_equal(gold, answer):
         raise
     except Exception:  # then its other readings of the two decide
         return verify(gold, answer, allow_set_relation_comp=True, timeout_seconds=None), True
+
+
+def letters(text):
+    r"""An answer without \text{} and the like, blanks, dollars and a full stop."""
+    return re.sub(r"[\s$]|\.$", "", re.sub(r"\\(?:text|math)(?:rm|bf|it)?\s*\{([^{}]*)\}", r"\1", text))
 
 
 @functools.lru_cache(256)  # all rollouts of a group have one gold answer
@@ -681,6 +688,7 @@ def parsed(text):
 
 # Notation that math-verify does not read, or reads as something else, in terms that it does. Each pattern is linear in the text
 NOTATION = [
+    (r"^\s*(?:(?:=|\\(?:approx|simeq|therefore|displaystyle|[lL]arge|LARGE|[hH]uge)(?![A-Za-z]))\s*)+", ""),             # =7
     (r"(?<![.\s])[.\s]+((?:\}\s*)?)$", r"\1"),                                              # the full stop after an answer
     (r"(?<=\d)(?:\\[,;:! ]|~)(?=\d{3}(?!\d))", ""),                                         # 10\,000
     (r"(?<!\d)(\d*)\.(\d*)\\(?:overline|bar)\s*\{(\d+)\}",                                  # 0.1\overline{6} = (016 - 01) / 90
@@ -771,6 +779,12 @@ def is_open(right, drawn, total, names):
     return drawn < total and ((right == 0 and "extreme" in names) or level_of(right, drawn, total, names)[1] < SURE)
 
 
+def latest(counts, cfg):
+    """(right, drawn) of a problem's {samples: right}, by all of its rollouts that these settings ask for."""
+    drawn = max(k for k in counts if k <= max(cfg["s"], cfg["s_zero"]))
+    return counts[drawn], drawn
+
+
 def measure(problems, prompts, engine, cfg, folder):
     """Count right answers in cfg["s"] rollouts of every problem, then s at a time, up to s_zero, for those whose level is open.
 
@@ -786,23 +800,24 @@ def measure(problems, prompts, engine, cfg, folder):
     faults = dict(verifier_timeouts=0, verifier_errors=0)
     header = dict(type="header", **{key: cfg[key] for key in ("model", "s", "temperature", "top_p", "max_new_tokens", "verifier")})
     folder.mkdir(parents=True, exist_ok=True)
+    of = {p["id"]: set_hash([p]) for p in problems}
     for there in folder.glob("pass_rates*.jsonl"):
-        for r in read_log(there):
+        for i, r in enumerate(read_log(there)):
+            if i == 0 and r.get("type") != "header":
+                raise BadInput(f"{there}: by an earlier version, which did not say how it measured; give another --out, or remove it")
             if r.get("type") == "header":
                 differ = [f"{key}={r[key]} there, {header[key]} now" for key in r if header.get(key, r[key]) != r[key]]
                 if differ:
                     raise BadInput(f"{there}: measured otherwise: {', '.join(differ)}; give another --out, or remove it")
-            else:
-                counts.get(r["id"], {})[r["samples"]] = r["correct"]
+            elif of.get(r["id"]) == r["of"]:  # else it is of another problem that had this id
+                counts[r["id"]][r["samples"]] = r["correct"]
                 faults = {key: value + r.get(key, 0) for key, value in faults.items()}
-        if any(len(c) > 1 and cfg["s"] not in c for c in counts.values()):
-            raise BadInput(f"--s={cfg['s']}: {there} was measured with another s; give another --out, or remove it")
     with open(path, "ab", buffering=0) as file:
         os.truncate(path, path.read_bytes().rfind(b"\n") + 1)  # half a line of a killed measurement
         if not os.fstat(file.fileno()).st_size:
             append(file, header)
         while True:
-            state = {p["id"]: (max(counts[p["id"]].values()), max(counts[p["id"]])) for p in problems}  # (right, drawn)
+            state = {p["id"]: latest(counts[p["id"]], cfg) for p in problems}  # (right, drawn)
             todo = [p for p in problems if state[p["id"]][1] == 0] or \
                    [p for p in problems if cfg["s_zero"] and is_open(*state[p["id"]], cfg["s_zero"], levels)]
             if not todo:
@@ -819,7 +834,7 @@ def measure(problems, prompts, engine, cfg, folder):
                 rewards, bad = grade(batch, rollouts, generator.tokenizer, cfg)
                 for p, right in zip(batch, rewards.sum(1).int().tolist()):
                     counts[p["id"]][goal] = state[p["id"]][0] + right
-                    append(file, dict(id=p["id"], samples=goal, correct=counts[p["id"]][goal]) | (bad if any(bad.values()) else {}))
+                    append(file, dict(id=p["id"], of=of[p["id"]], samples=goal, correct=counts[p["id"]][goal]) | (bad if any(bad.values()) else {}))
                     faults = {key: value + bad[key] for key, value in faults.items()}
                     bad = dict.fromkeys(bad, 0)  # a batch's faults stand in its first line
 
@@ -830,12 +845,14 @@ def make_splits(problems, counts, cfg):
     The validation problems of a split are its first n_val in one random order of all problems. No split trains on one of them,
     whichever split it validates: whoever trains on one split can be evaluated on every other. `mixed` is half Hard, half Easy.
     """
-    order = [dict(p, pass_rate=counts[p["id"]][cfg["s"]] / cfg["s"], samples=max(counts[p["id"]]), correct=max(counts[p["id"]].values()))
-             for p in random.Random("splits").sample(problems, len(problems))]
+    order = []
+    for p in random.Random("splits").sample(problems, len(problems)):
+        right, drawn = latest(counts[p["id"]], cfg)
+        order.append(dict(p, pass_rate=counts[p["id"]][cfg["s"]] / cfg["s"], samples=drawn, correct=right))
     groups = {name: [p for p in order if low <= p["pass_rate"] <= high] for name, (low, high) in BANDS.items()}
     levels = tuple(cfg["levels"].split()) if cfg["s_zero"] else ()
     for name in LEVELS:
-        groups[name] = [p for p in order if levels and level_of(p["correct"], min(p["samples"], cfg["s_zero"]), cfg["s_zero"], levels)[0] == name]
+        groups[name] = [p for p in order if levels and level_of(p["correct"], p["samples"], cfg["s_zero"], levels)[0] == name]
     held = {p["id"] for group in groups.values() for p in group[:cfg["n_val"]]}
     splits = {name: dict(val=group[:cfg["n_val"]], train=[p for p in group if p["id"] not in held]) for name, group in groups.items()}
     splits["mixed"] = {part: [p for pair in zip(splits["hard"][part], splits["easy"][part]) for p in pair] for part in ("val", "train")}
@@ -868,6 +885,8 @@ def main(argv):
     cfg = parse(argv, __doc__)
     problems = read_problems(cfg["problems"])
     folder = Path(cfg["out"] or Path(cfg["data"]) / "splits" / Path(cfg["model"]).name)
+    if 0 < cfg["s_zero"] < cfg["s"]:
+        raise BadInput(f"--s_zero={cfg['s_zero']}: must be 0 or at least s={cfg['s']}")
     tokenizer, name = load_tokenizer(cfg["model"]), engine_name(cfg)
     engine = functools.cache(lambda: open_engine(name, cfg["model"], cfg, cfg["device"]))
     prompts = tokenize(problems, tokenizer)
@@ -878,6 +897,10 @@ def main(argv):
     if over_long:
         print(f"{cfg['problems']}: {over_long} of {len(fits)} prompts are over --max_prompt_tokens={cfg['max_prompt_tokens']}, left out")
     problems, prompts = [[x for x, fit in zip(xs, fits) if fit] for xs in (problems, prompts)]
+    before = read_json(folder / "difficulty.json") if (folder / "difficulty.json").exists() else {}
+    if before.get("s_zero") and before["set_hash"] == set_hash(problems):  # levels that are there stay, with what they hold out
+        names = [name for name in LEVELS if name in {*before.get("levels", "").split(), *(cfg["levels"].split() if cfg["s_zero"] else ())}]
+        cfg = dict(cfg, s_zero=max(cfg["s_zero"], before["s_zero"]), levels=" ".join(names))
     if cfg["shard"]:
         i, k = map(int, cfg["shard"].split("/"))
         measure(problems[i::k], prompts[i::k], engine, cfg, folder)
@@ -889,9 +912,10 @@ def main(argv):
     title = f"{Path(cfg['model']).name}: {len(problems):,} problems, {cfg['s']} rollouts each at temperature {cfg['temperature']:g}"
     draw_difficulty(rates, min(cfg["s"], 40), splits, cfg["s_zero"], folder / "difficulty.png", title)
     print(f"{title}: mean {sum(rates) / len(rates):.3f}")
-    rollouts, all_of_them = sum(max(c) for c in counts.values()), len(problems) * max(cfg["s"], cfg["s_zero"])
+    drawn = [latest(c, cfg)[1] for c in counts.values()]
+    rollouts, all_of_them = sum(drawn), len(problems) * max(cfg["s"], cfg["s_zero"])
     if cfg["s_zero"]:
-        second = sum(max(c) > cfg["s"] for c in counts.values())
+        second = sum(k > cfg["s"] for k in drawn)
         print(f"  levels by {cfg['s_zero']} rollouts: {second:,} problems were open after {cfg['s']}; {rollouts:,} rollouts in all instead of "
               f"{all_of_them:,}, {1 - rollouts / all_of_them:.0%} saved")
     if any(faults.values()):
@@ -912,7 +936,7 @@ def main(argv):
                 (folder / f"{name}_{part}.jsonl").unlink(missing_ok=True)
     save_json(folder / "difficulty.json", dict(model=cfg["model"], problems=cfg["problems"], set_hash=set_hash(problems), sizes=sizes,
                                                over_long=over_long, rollouts=rollouts, saved=all_of_them - rollouts, **faults,
-                                               temperature=cfg["temperature"], s=cfg["s"], s_zero=cfg["s_zero"]))
+                                               temperature=cfg["temperature"], s=cfg["s"], s_zero=cfg["s_zero"], levels=cfg["levels"]))
     print(f"  {folder}/difficulty.png")
 
 

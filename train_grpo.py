@@ -672,12 +672,15 @@ def main(argv):
         return bool(every) and m * d["B"] // every > (m - 1) * d["B"] // every
 
     # the first update that reaches so many rollouts; what an earlier start of this run was to keep, stays
-    keep, pass_at = ({-(-int(float(c)) // d["B"]) for c in cfg[key].split()} for key in ("keep_at", "pass_at"))
-    state["keep"] = sorted(keep | set(state["keep"]))
+    state["keep"], pass_at = sorted(config.updates_at(cfg["keep_at"], cfg) | set(state["keep"])), config.updates_at(cfg["pass_at"], cfg)
     if fresh:
         evaluate_now(0)
         if 0 in pass_at:
             measure_train(0)
+    elif RANK == 0:
+        measured = {r["step"] for r in config.read_log(folder / "log.jsonl") if r.get("fresh")}
+        for m in sorted(m for m in pass_at - measured if m <= state["step"]):
+            print(f"{folder}: --pass_at: update {m} is past, its policy is gone", file=sys.stderr)
     if RANK == 0:
         print(f"{folder}: B_p={cfg['B_p']} n={cfg['n']} M={d['M']} C={d['M'] * d['B']} lr={d['lr']:.3g}, from update {state['step']}",
               file=sys.stderr)

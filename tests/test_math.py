@@ -6,8 +6,10 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -131,7 +133,9 @@ def test_from_a_parquet_to_splits(world):
     info = json.loads((world.splits / "difficulty.json").read_text())
     assert info["rollouts"] + info["saved"] == 64 * len(problems) and info["saved"] > 0
     assert f"{info['saved'] / (64 * len(problems)):.0%} saved" in world.said
-    assert re.search(r"extreme .* 0 train .*fewer than --n_val=8|extreme .*val", world.said)
+    for name in ("easy", "hard", "very_easy", *sample.LEVELS):
+        short = len(sample.read_problems(world.splits / f"{name}_val.jsonl")) < 8 if (world.splits / f"{name}_val.jsonl").exists() else True
+        assert bool(re.search(rf"^  {name} .*fewer than --n_val=8 to validate on", world.said, re.M)) == short, world.said
     assert {"easy_val.jsonl", "hard_val.jsonl", "difficulty.png"} <= {p.name for p in world.splits.iterdir()}
 
 
@@ -158,6 +162,63 @@ def test_measured_otherwise_is_refused(world):
         with pytest.raises(BadInput, match=f"measured otherwise: {key}=.* there, {value} now"):
             sample.main([*world.words, *MEASURE, word])
     assert before == {p: p.read_bytes() for p in world.splits.iterdir()}
+
+
+@pytest.fixture
+def copied(world, tmp_path):
+    """The measured folder again, to be measured further: (folder, words)."""
+    out = shutil.copytree(world.splits, tmp_path / world.model.name)
+    return out, [*world.words, "--n_val=8", "--gen_batch=1024", f"--out={out}"]
+
+
+def files_of(folder):
+    return {p.name: p.read_bytes() for p in folder.glob("*_*.jsonl") if not p.name.startswith("pass_rates")}
+
+
+def test_levels_that_were_measured_stay(copied):
+    """A sweep asks for no levels, or another start for fewer of them or by fewer rollouts: what they hold out is trained on by none."""
+    out, words = copied
+    before = files_of(out)
+    for more in (["--s_zero=0"], ["--s_zero=32"], ["--s_zero=64", "--levels=extreme"]):
+        said = run(sample.main, *words, *more)
+        assert files_of(out) == before and "levels by 64 rollouts" in said
+
+
+def test_levels_by_fewer_rollouts_than_there_are(copied):
+    """Where the first measurement never came to its splits: counts up to the s_zero of now alone."""
+    out, words = copied
+    (out / "difficulty.json").unlink()
+    run(sample.main, *words, "--s_zero=32")
+    for name, (low, high) in sample.LEVELS.items():
+        for path in out.glob(f"{name}_*.jsonl"):
+            for p in sample.read_problems(path):
+                assert p["samples"] in (16, 32) and (p["samples"] == 16 or low <= p["correct"] / 32 <= high)
+
+
+def test_other_problems_with_the_ids_of_old_ones_are_measured(copied, world, tmp_path):
+    out, words = copied
+    lines = [json.loads(line) for line in (world.data / "problems.jsonl").read_text().splitlines()]
+    lines[0]["answer"] = "1000"  # never right now
+    (tmp_path / "changed.jsonl").write_text("".join(json.dumps(p) + "\n" for p in lines[:6]))
+    run(sample.main, *words, "--s_zero=0", f"--problems={tmp_path / 'changed.jsonl'}")
+    new = read_log(out / "pass_rates.jsonl")[len(read_log(world.splits / "pass_rates.jsonl")):]
+    assert [(r["id"], r["samples"], r["correct"]) for r in new] == [(lines[0]["id"], 16, 0)]
+
+
+def test_a_level_to_train_on_is_measured_and_a_slip_of_the_pen_is_not(world, tmp_path):
+    """run_sweep.sh where train_set is not there: a level needs the second pass, a mixture or a misspelt name measures nothing."""
+    env = {k: v for k, v in os.environ.items() if k not in ("NS", "BPS", "C")} | dict(
+        OUT=str(tmp_path / "sweep"), PYTHON=str(tmp_path / "python"), MODEL=str(world.model), DATA=str(tmp_path / "data"), GPUS_PER_RUN="0")
+    (tmp_path / "python").write_text(f'#!/bin/sh\ncase "$1" in sample.py) echo "$@" >> {tmp_path}/said; exit 3;; esac\nexec {sys.executable} "$@"\n')
+    (tmp_path / "python").chmod(0o755)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/problems.jsonl").write_bytes((world.data / "problems.jsonl").read_bytes())
+    for name, code, zero in (("easy", 3, True), ("level_easy", 3, False), ("extreme", 3, False), ("mix_tri_D6OOO_seed0", 2, None), ("eazy", 2, None)):
+        train = tmp_path / "data/splits" / world.model.name / f"{name}_train.jsonl"
+        done = subprocess.run(["bash", str(ROOT / "run_sweep.sh"), "easy", f"--train_set={train}"], env=env, capture_output=True, text=True)
+        said = (tmp_path / "said").read_text() if (tmp_path / "said").exists() else ""
+        assert done.returncode == code and bool(said) == (zero is not None) and ("--s_zero=0" in said) == bool(zero), done
+        (tmp_path / "said").unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="module")
@@ -214,6 +275,19 @@ def test_pass_rates_of_the_training_set_at_chosen_budgets(trained, world):
     assert np.corrcoef(rate, [base[i] for i in ids])[0, 1] > 0.8 and abs(rate.mean() - np.mean(list(base.values()))) < 0.05
     # and what the rollouts of training say is there beside them
     assert [r["rollouts"] for r in records if not r.get("fresh")] == [320, 640]
+
+
+def test_budgets_that_no_update_ends_at(world, tmp_path, script):
+    """C itself is the last update's; a larger C goes on, and says which of the new budgets are past."""
+    words = [*world.words, f"--train_set={world.data / 'problems.jsonl'}", f"--val_set={world.splits / 'easy_val.jsonl'}", "--B_p=4", "--n=4",
+             "--s=4", "--save_every=0", f"--out={tmp_path / 'run'}"]
+    for C, at, steps, past in (("40", "0 8 40", [0, 1, 2], []), ("72", "0 8 20 40 72 1e6", [0, 1, 2, 3, 4], []), ("96", "1 24 96", [0, 1, 2, 3, 4, 6], [])):
+        done = script("train_grpo.py", *words, f"--C={C}", f"--pass_at={at}")
+        assert done.code == 0, done
+        fresh = [r["step"] for r in read_log(tmp_path / "run/log.jsonl") if r.get("fresh")]
+        assert fresh == steps and ("is past" in done.stderr) == bool(past), done
+    done = script("train_grpo.py", *words, "--C=128", "--pass_at=80")
+    assert "--pass_at: update 5 is past, its policy is gone" in done.stderr and done.code == 0
 
 
 def test_a_killed_run_goes_on_with_all_its_sets(trained, script, tmp_path):
@@ -273,6 +347,11 @@ def test_an_evaluation_goes_on_where_it_was_cut_off(trained, world, tmp_path, mo
     for word in ("--samples=5", "--temperature=0.9", "--seed=3"):
         run(evaluate.main, *words, word)
         assert len(opened) == 5 and opened.clear() is None and opened.extend("abc") is None
+    reward = tmp_path / "sample.py"  # a reward of one's own
+    reward.write_text(Path(sample.__file__).read_text() + "\n")
+    monkeypatch.setattr(sample, "__file__", str(reward))
+    run(evaluate.main, *words, "--seed=3")
+    assert len(opened) == 5
     (tmp_path / "Half-Knows-1B/aime24/eval.json").write_text("{")
     with pytest.raises(BadInput, match="eval.json: not a readable JSON file"):
         run(evaluate.main, *words)

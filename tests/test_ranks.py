@@ -138,7 +138,7 @@ def test_vllm_on_two_ranks(world, tmp_path):
     assert read_log(tmp_path / "log.jsonl")[0]["engine"] == "vllm"
 
 
-@pytest.mark.parametrize("word, told", [("--B_p=3", "--B_p=3: the 2 processes"), ("--val_set=one.jsonl", "one.jsonl: 1 problems"),
+@pytest.mark.parametrize("word, told", [("--B_p=3", "--B_p=3: the 2 processes"), ("--val_set=one.jsonl", "--val_set=one.jsonl: the 1 problems of val"),
                                         ("--device=cuda", "--device=cuda: torch sees no GPU")])
 def test_what_ranks_cannot_do(tiny, tmp_path, word, told):
     if torch.cuda.is_available():

@@ -234,7 +234,7 @@ def test_cells_of_a_sweep():
 
 @pytest.mark.parametrize("words", [
     "--n=1", "--n=0", "--B_p=0", "--C=0", "--C=-5", "--temperature=0", "--lr_base=0", "--top_p=0", "--top_p=1.1",
-    "--top_p=0.9", "--n_train=1", "--n_train=17", "--k=5", "--k=9 --samples=8", "--samples=0", "--s_zero=8",
+    "--top_p=0.9", "--n_train=1", "--n_train=17", "--k=5", "--k=9 --samples=8", "--samples=0", "--verify_s=1e7",
     "--metric=pass@4", "--metric=avg@0", "--ns=2,4", "--seeds=", "--bps=x", "--kl_coef=-1", "--grad_clip=-1", "--bin=0",
     "--recipe=hrad", "--engine=none", "--lr_scaling=squared"])
 def test_impossible_values_name_the_key(words):
@@ -431,8 +431,12 @@ def test_a_prompt_over_the_limit(refused, tiny):
 def test_another_s_in_a_measured_folder(refused, tiny, tmp_path):
     (tmp_path / "m").mkdir()
     first = json.loads(tiny.train.read_text().splitlines()[0])
-    (tmp_path / "m/pass_rates.jsonl").write_text(json.dumps(dict(id=first["id"], samples=16, correct=3)) + "\n")
-    assert "--s=8" in refused("sample.py", *tiny.words, "--out=m", "--s=8")
+    lines = [json.dumps(r) + "\n" for r in (dict(type="header", s=16), dict(id=first["id"], samples=16, correct=3))]
+    (tmp_path / "m/pass_rates.jsonl").write_text("".join(lines))
+    assert "measured otherwise: s=16 there, 8 now" in refused("sample.py", *tiny.words, "--out=m", "--s=8")
+    (tmp_path / "m/pass_rates.jsonl").write_text(lines[1])  # before there were headers
+    assert "m/pass_rates.jsonl: by an earlier version" in refused("sample.py", *tiny.words, "--out=m")
+    assert "--s_zero=8: must be 0 or at least s=16" in refused("sample.py", *tiny.words, "--out=m", "--s_zero=8")
 
 
 def test_a_folder_of_another_run(refused, tiny, tmp_path):

@@ -807,7 +807,7 @@ def words(world, tmp_path_factory):
     val.write_text("".join((world.splits / "easy_val.jsonl").read_text().splitlines(True)[:8]))
     return [f"--model={world.base}", f"--train_set={world.splits / 'easy_train.jsonl'}", f"--val_set={val}", "--out=run",
             "--D=20", "--B_p=4", "--n=4", "--lr_base=2e-3", f"--C={C}", "--eval_every=64", "--save_every=48",
-            "--max_prompt_tokens=16", "--max_new_tokens=24", "--samples=4", "--recipe=easy"]
+            "--max_prompt_tokens=16", "--max_new_tokens=24", "--samples=4", "--recipe=easy", "--verifier=exact"]
 
 
 @pytest.fixture(scope="module")
@@ -1166,7 +1166,7 @@ def test_exported_model_is_the_trained_one(words, straight, world):
     problems = sample.read_problems(cfg["val_set"])
     prompts = sample.encode(problems, tokenizer, 16)
     last = [r for r in read_log(straight / "log.jsonl") if r["type"] == "eval"][-1]
-    assert evaluate.count_right(problems, prompts, sample.HFEngine(exported, tokenizer, cfg), cfg, (0, "val", 30)) == last["correct"]
+    assert evaluate.count_right(problems, prompts, sample.HFEngine(exported, tokenizer, cfg), cfg, (0, "val", 30))[0] == last["correct"]
 
 
 def test_evaluate_takes_the_run_folder(script, straight, tmp_path):

@@ -28,6 +28,12 @@ AGREEMENT = r"""
 $42$ == 42
 4 == 2+2 == 2\cdot 2
 1 != 11
+7 == =7 == \approx 7 == \therefore 7 == \large 7 == \text{7} != \approx 8
+# orders and words
+ABC == ABC == \text{ABC} == \mathrm{ABC}. != CBA != ACB != AB
+\text{BCAD} == BCAD != DACB
+STOP == STOP != POTS
+AB == BA
 # fractions
 \frac{1}{2} == \dfrac{2}{4} == 1/2 == 0.5
 \frac12 == \frac{1}{2}
@@ -304,15 +310,15 @@ PAIRS = table(AGREEMENT)
 LIMITS = {
     "Decimals are compared to six places": [
         (r"\frac{1}{3}", "0.333333", False), ("0.0000001", "0.0000002", False), (r"\pi", "3.1415926535", False)],
-    "Units, percent signs and bases are dropped, not compared or converted": [
+    "Units, percent signs and bases are dropped, not compared or converted; a colon divides": [
         (r"5\text{ cm}", r"5\text{ m}", False), (r"5\text{ cm}", r"50\text{ mm}", True), ("9", r"9\%", False),
-        ("101_2", "101_3", False)],
+        ("101_2", "101_3", False), ("3:4:5", "3:5:4", False), ("3:30", "7:70", False)],
     "Ordered and unordered are told apart only where both are ordered": [
         ("(1,2)", r"\{1,2\}", False), ("(1,2,3)", r"\{1,2,3\}", False)],
     "Inequalities are compared as they stand": [
         ("1<x<2", "2>x>1", True), ("2x>4", "x>2", True)],
-    "A colon divides": [
-        ("3:4:5", "3:5:4", False), ("3:30", "7:70", False)],
+    "Letters are compared without their case": [
+        ("N^2", "n^2", False), ("E", "e", False)],
 }
 
 CFG = dict(verify_s=20.0, verify_bytes=1024)

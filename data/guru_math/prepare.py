@@ -10,7 +10,7 @@ r"""data/guru_math/prepare.py: the math part of Guru, or any two columns of a pa
 Reads --source: a .parquet, .jsonl or .jsonl.gz file, or OWNER/NAME:FILE, a file of a data set on the hub at --revision. A file
 of that name in the data folder comes before the hub. Writes into the data folder, by default that of this script
 - `problems.jsonl`, {"id", "prompt", "answer"} a line: prompt = the question and the sentence that asks for \boxed{};
-- `manifest.json`, the last to be written: where the rows came from, how many were left out and why, hashes.
+- `manifest.json`, written before it: where the rows came from, how many were left out and why, hashes.
 
 Left out and counted, in this order: rows without question or answer, rows with several answers, prompts over
 --max_prompt_tokens after the chat template of --model, problems like one of --against, and duplicates, of which the first stays.
@@ -46,7 +46,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 import sample  # noqa: E402
-from config import BadInput, config, entry, parse, read_json, save_json  # noqa: E402
+from config import BadInput, aside, config, entry, files, parse, read_json, save_json  # noqa: E402
 
 INSTRUCTION = r"Please output the final answer within \boxed{}."
 # What a script reads when the command line does not say: question and answer by the first pair of columns that a file has
@@ -146,6 +146,8 @@ def text(value):
     """A cell as text: of a list of messages the user's, of a whole float the integer, of nothing ""."""
     if isinstance(value, list):
         value = next((m.get("content") for m in value if isinstance(m, dict) and m.get("role") == "user"), None)
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
     if isinstance(value, float):
         value = None if math.isnan(value) else int(value) if value.is_integer() else value
     # half a surrogate pair, which JSON can write, is no text that a tokenizer takes
@@ -170,7 +172,7 @@ def question(prompt):
 # Duplicates
 
 LETTERS = str.maketrans({"≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "×": r"\times ", "·": r"\cdot ", "π": r"\pi ",
-                         "√": r"\sqrt ", "°": r"^\circ ", "−": "-", "–": " ", "—": " ", "⁄": "/", "’": "'", "‘": "'"})
+                         "√": r"\sqrt ", "°": r"^\circ ", "−": "-", "–": "-", "—": " ", "⁄": "/", "’": "'", "‘": "'"})
 # One way to write each thing, in this order; the text is in lower case
 SPELLINGS = [(re.compile(pattern), new) for pattern, new in (
     (r"\\\\(\[-?[\d.]+ *[a-z]{2}\])?", " "), (r"\\!", ""),                          # line breaks; \! is a blank of less than nothing
@@ -182,7 +184,7 @@ SPELLINGS = [(re.compile(pattern), new) for pattern, new in (
     (r"(?<![\d.])\d{1,3}(?:(?:,|\{,\})\d{3})+(?!\d)", lambda m: re.sub(r"\D", "", m[0])),  # 1,000 and 1{,}000
     (r"(?<!\\)\{\s*(\d+(?:\.\d+)?|[a-z])\s*\}", r" \1 "),                        # x^{2}; but 2^{n+1} is not 2^n+1
     (r"(?<=[a-z]{2})-(?=[a-z]{2})", " "))]                                       # two-digit
-WORD = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+|_|[^\w\s.,;:?\"“”`\\&]")
+WORD = re.compile(r"\d*\.?\d+|(?<=\d):(?=\d)|[^\W\d_]+|_|[^\w\s.,;:?\"“”`\\&]")
 # What makes another problem of a text that is otherwise the same: its numbers, and these
 MARKS = set("""+ - < > le ge sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln lg exp gcd lcm floor ceil lfloor lceil
 max min maximum minimum largest smallest greatest least even odd""".split())
@@ -197,7 +199,8 @@ def normalize(text):
 
     r"Find $\\dfrac{1}{2}x^{10}$, if  x=1{,}000." -> find frac 1 2 x ^ 10 if x = 1000
     """
-    text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda m: "^" + m[0], text)  # NFKC would make 102 of 10²
+    text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda m: "^" + m[0], text)  # NFKC would make 102 of 10², and 21/2 of 2½
+    text = re.sub("(?<=[0-9])(?=[¼½¾⅐-⅞])", " ", text)
     text = unicodedata.normalize("NFKC", text).lower().translate(LETTERS)
     for pattern, new in SPELLINGS:
         text = pattern.sub(new, text)
@@ -278,13 +281,12 @@ def load_script(path):
 def read_against(cfg):
     """The problems of the --against files. The default one is made first where it is missing, by the prepare.py beside it."""
     problems = []
-    for path in filter(None, map(str.strip, cfg["against"].split(","))):
+    for path in files(cfg["against"]):
         if path == config["against"]:  # wherever this is called from
             path = HERE.parent / Path(path).relative_to("data")
             if not path.exists() and (path.parent / "prepare.py").exists():
-                load_script(path.parent / "prepare.py").main([
-                    f"--data={os.path.relpath(path.parent)}", f"--model={cfg['model'] or 'none'}",
-                    f"--max_prompt_tokens={cfg['max_prompt_tokens']}"])
+                # all of it, however short this call wants its prompts: what is left out there would be let in here
+                load_script(path.parent / "prepare.py").main([f"--data={os.path.relpath(path.parent)}", "--model=none"])
         problems += sample.read_problems(path)
     return problems
 
@@ -328,7 +330,7 @@ def main(argv, own=GURU, doc=__doc__):
     settings, out = {key: cfg[key] for key in SETTINGS}, folder / "problems.jsonl"
     if out.exists():
         if not (folder / "manifest.json").exists():
-            raise BadInput(f"{out}: is there without a manifest.json; remove it, or give another --data")
+            raise BadInput(f"{out}: is there, and not from here (it has no manifest.json); remove it, or give another --data")
         before = read_json(folder / "manifest.json").get("settings", {})
         for key in SETTINGS:
             if before.get(key) != cfg[key]:
@@ -358,7 +360,8 @@ def main(argv, own=GURU, doc=__doc__):
         counts[twin[0]] += 1
         other = (foreign if twin[0] == "against" else problems)[twin[1]]
         counts["conflicts"] += twin[0] != "against" and compact(normalize(p["answer"])) != compact(normalize(other["answer"]))
-    said = ", ".join(f"{n} {why.replace('_', ' ')}" for why, n in counts.items() if n and why != "rows")
+    said = ", ".join(f"{n} {why.replace('_', ' ')}" for why, n in counts.items() if n and why not in ("rows", "conflicts"))
+    said += f"; {counts['conflicts']} of these duplicates had another answer" if counts["conflicts"] else ""
     if not kept:
         raise BadInput(f"{path}: no problem is left of {len(rows)} rows ({said or 'it is empty'})")
     names = [p.pop("own", p["id"]) for p in kept]
@@ -367,12 +370,13 @@ def main(argv, own=GURU, doc=__doc__):
     if first:
         print(f"{path}: {counts['empty']} rows without {' or '.join(columns)} are left out, the first is row {first[0]} "
               "(counted from 0)", file=sys.stderr)
-    sample.write_problems(out, kept)
-    save_json(folder / "manifest.json", dict(
-        settings=settings, file=path.name, revision_resolved=commit, source_sha256=digest(path), source_bytes=path.stat().st_size,
-        question_column=columns[0], answer_column=columns[1], lengths_by=cfg["model"] or None, counts=dict(counts, kept=len(kept)),
-        against_set_hash=sample.set_hash(foreign) if foreign else None, set_hash=sample.set_hash(kept), problems_sha256=digest(out),
-        problems_bytes=out.stat().st_size, seconds=round(time.time() - start, 1), time=time.time()))
+    with aside(out) as part:  # gets its name behind the manifest: where it is, all is
+        sample.write_problems(part, kept)
+        save_json(folder / "manifest.json", dict(
+            settings=settings, file=path.name, revision_resolved=commit, source_sha256=digest(path), source_bytes=path.stat().st_size,
+            question_column=columns[0], answer_column=columns[1], lengths_by=cfg["model"] or None, counts=dict(counts, kept=len(kept)),
+            against_set_hash=sample.set_hash(foreign) if foreign else None, set_hash=sample.set_hash(kept), problems_sha256=digest(part),
+            problems_bytes=part.stat().st_size, seconds=round(time.time() - start, 1), time=time.time()))
     print(f"{out}: {len(kept):,} problems of {len(rows):,} rows{f' (left out: {said})' if said else ''}"
           f"{'' if cfg['model'] else '; no lengths were measured'}")
 
@@ -437,10 +441,10 @@ def read_shares(mix):
 def main_mix(argv, own, doc):
     cfg = parse([f"--data={os.path.relpath(HERE)}", *own["words"], *argv], doc)
     folder = Path(cfg["data"]) / "splits" / Path(cfg["model"]).name
-    there = sorted(p.name.removesuffix("_train.jsonl") for p in folder.glob("*_train.jsonl") if not p.name.startswith("mix_"))
+    there = sorted(p.name.removesuffix("_train.jsonl") for p in folder.glob("[!.]*_train.jsonl") if not p.name.startswith("mix_"))
     if not there:
         raise BadInput(f"{folder}: no splits there; measure them first: python sample.py --data={cfg['data']} --model={cfg['model']}")
-    held = {p[key]: path for path in sorted(folder.glob("*_val.jsonl")) for p in sample.read_problems(path) for key in ("id", "prompt")}
+    held = {p[key]: path for path in sorted(folder.glob("[!.]*_val.jsonl")) for p in sample.read_problems(path) for key in ("id", "prompt")}
     record, made, cache = folder / "mixtures.json", {}, {}
     old = read_json(record) if record.exists() else {}
     for mix in [cfg["mix"]] if cfg["mix"].split() else MIXTURES.values():  # all are made before the first is written
