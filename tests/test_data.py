@@ -191,6 +191,18 @@ def test_again_does_nothing_and_other_settings_are_refused(made, script):
     assert before == {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in data.glob("*.json*")}
 
 
+def test_a_killed_prepare_is_made_again(tmp_path, script):
+    """problems.jsonl is the last to get its name; bytes in a parquet are text."""
+    rows = [dict(question=sentence(i).encode(), answer=str(i).encode()) for i in range(3)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "bytes.parquet")
+    words = [f"--data={tmp_path / 'out'}", f"--source={tmp_path / 'bytes.parquet'}", "--against=none", "--model=none"]
+    assert script(GURU, *words).code == 0
+    want = (tmp_path / "out/problems.jsonl").read_bytes()
+    assert [p["answer"] for p in lines(tmp_path / "out/problems.jsonl")] == ["0", "1", "2"] and b"b'" not in want
+    (tmp_path / "out/problems.jsonl").unlink()
+    assert script(GURU, *words).code == 0 and (tmp_path / "out/problems.jsonl").read_bytes() == want
+
+
 def test_problems_of_another_hand_are_not_touched(tmp_path, script):
     mine = write_jsonl(tmp_path / "problems.jsonl", [dict(id=1, prompt="1+1", answer="2")])
     refused(script(GURU, f"--data={tmp_path}", "--model=none"), mine, "manifest.json")
@@ -238,8 +250,10 @@ def test_aime_is_made_first_and_both_write_beside_themselves(clone, script):
     """Without --data and --against, from another folder, with AIME where `hf download --local-dir` puts it."""
     write_verl(clone / "data/guru_math" / FILE, [(sentence(1), "1"), TEST[0]])
     write_aime(clone / "data/aime24/data/train-00000-of-00001.parquet", "H4")
-    done = script(clone / GURU, "--model=none", cwd=clone / "data", env=OFFLINE)
+    done = script(clone / GURU, "--model=none", "--max_prompt_tokens=20", cwd=clone / "data", env=OFFLINE)
     assert done.code == 0 and not done.stderr, done.stderr
+    settings = config.read_json(clone / "data/aime24/manifest.json")["settings"]
+    assert settings["max_prompt_tokens"] == 1024 and settings["model"] == ""  # all 30, whatever this call leaves out
     assert len(sample.read_problems(clone / "data/aime24/problems.jsonl")) == 30
     assert [p["id"] for p in sample.read_problems(clone / "data/guru_math/problems.jsonl")] == ["guru-00000"]
     settings = config.read_json(clone / "data/aime24/manifest.json")["settings"]
@@ -366,6 +380,7 @@ SAME = [("Find $x$, if x = 3.", "find  x if\n$$x=3$$"), (r"\left(\dfrac{1}{2}\ri
         (r"x=1\\[2pt]y=2", "x=1 y=2")]
 DIFFERENT = [("x+1", "x-1"), ("2^{n+1}", "2^n+1"), ("10²", "102"), ("1 23", "12 3"), (r"\frac{1}{23}", r"\frac{12}{3}"),
              ("(a+b)c", "a+bc"), ("1.5", "15"), ("5!", "5"), ("a<b", "a>b"),
+             (".25 times 80", "25 times 80"), ("8 – 3", "8 3"), ("x–y", "xy"), ("2½", "21/2"), ("3:4", "3,4"),
              ("f'(x)", "f(x)"), ("points (12, 345)", "points (12, 346)"), ("3*4", "3/4"), (r"\\[x=4\\]", r"\\[x=5\\]")]
 
 
@@ -510,6 +525,12 @@ def test_no_validation_problem_is_mixed_in(splits, mix, field):
     write_jsonl(splits / "hard_val.jsonl", [dict(dict(id="x", prompt="y", answer="1"), **{field: leaked[field]})])
     refused(mix("--mix=level_easy", "--D=50"), leaked["id"], "hard_val.jsonl")
     assert not list(splits.glob("mix*")) and mix("--mix=extreme", "--D=5").code == 0
+
+
+def test_what_a_killed_writer_left_is_no_split(splits, mix):
+    (splits / ".77.part.easy_val.jsonl").write_text('{"id": 1')
+    (splits / ".77.part.new_train.jsonl").write_text('{"id": 1')
+    assert mix("--mix=hard", "--D=4").code == 0
 
 
 def test_a_mixture_is_not_replaced_by_one_of_other_splits(splits, mix):
