@@ -81,7 +81,7 @@ config = dict(
     s_zero = 128,                        # rollouts behind the levels of the mixtures, for problems whose level is open; 0 = no levels
     levels = "extreme level_easy level_very_easy",  # the levels to tell; extreme (none right) alone takes far fewer rollouts
     n_val = 300,                         # validation problems held out of each split
-    shard = "",                          # i/k: measure problems i, i + k, ... alone, for k processes side by side; empty = the rest, and split
+    shard = "",                          # i/k: measure every k-th problem from i on, for k processes side by side; empty = the rest, and split
     # Running: where, how often, how much at once. None of these changes a result, but for rounding: a GPU computes in bf16
     runs = "runs/easy",                  # folder of a sweep: a folder a run inside it
     out = "",                            # output folder of this script; empty = the run's folder, or `runs` for the analysis
@@ -121,8 +121,8 @@ CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k
 # the folders, the other stages'.
 RUNNING = tuple("device gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory save_every keep_at pass_at s "
                 "sample_every".split())
-NOT_IN_NAME = {*RUNNING, *"C data B_max source revision question_key answer_key against mix problems s_zero levels n_val shard runs out ns bps".split(),
-               *"seeds view metric unit eval_set delta bin points boot".split()}
+NOT_IN_NAME = {*RUNNING, *"C data B_max source revision question_key answer_key against mix problems s_zero levels n_val shard".split(),
+               *"runs out ns bps seeds view metric unit eval_set delta bin points boot".split()}
 
 
 class BadInput(ValueError):

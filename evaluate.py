@@ -7,8 +7,9 @@
     python evaluate.py --model=data/arithmetic/base,$R/ckpt/step_00000512,$R --val_set=$S/easy_val.jsonl,$S/hard_val.jsonl
 
 Prints a table and writes `eval.json` and `eval.png` to `out` (default: RUN/eval/PROBLEMS, for a model that is no run's
-runs/eval/MODEL/PROBLEMS); an eval.json there of the same weights, problems and settings is not drawn again. With several models or problem files, commas between, each pair has those in a folder of its own, and
-`out` (default: runs/eval/table) has `table.json` and `table.png`: what was gained and forgotten on each set since the first model.
+runs/eval/MODEL/PROBLEMS); an eval.json there of the same weights, problems, settings and code is not drawn again. With several models
+or problem files, commas between, each pair has those in a folder of its own, and `out` (default: runs/eval/table) has `table.json`
+and `table.png`: what was gained and forgotten on each set since the first model.
 A run's settings (lengths, temperature, validation problems) are those of its log, of several runs those of the first.
 Needs config.py, sample.py.
 """
@@ -243,7 +244,8 @@ def main(argv):
             print(f"{folder} on {part}: {len(problems)} problems, {r['samples']} rollouts each at temperature {cfg['temperature']:g}")
             for metric, error in r["errors"].items():
                 print(f"  {metric:8s} {r[metric]:.4f} +- {error:.4f} (standard error over problems)")
-            print(f"  never right {np.mean(np.asarray(r['correct']) == 0):.1%}, always right {np.mean(np.asarray(r['correct']) == r['samples']):.1%}")
+            right = np.asarray(r["correct"])
+            print(f"  never right {np.mean(right == 0):.1%}, always right {np.mean(right == r['samples']):.1%}")
             if r["verifier_timeouts"] or r["verifier_errors"]:
                 print(f"  graded 0: {r['verifier_timeouts']} verifier timeouts, {r['verifier_errors']} verifier errors")
             print(f"  {out}/eval.json, {out}/eval.png")
@@ -254,7 +256,8 @@ def main(argv):
         print(f"\n{'model':{width}s}  {'set':20s} {f'avg@{k}':>8s} {f'best@{k}':>8s} {f'worst@{k}':>8s}   change of avg@{k}")
         for r in results:
             change = f"{r['gain']:+.4f} +- {r['gain_se']:.4f}" if r["model"] != results[0]["model"] else ""
-            print(f"{label_of(r['model']):{width}s}  {r['set']:20s} {r[f'avg@{k}']:8.4f} {r[f'best@{k}']:8.4f} {r[f'worst@{k}']:8.4f}   {change}")
+            values = " ".join(f"{r[f'{kind}@{k}']:8.4f}" for kind in ("avg", "best", "worst"))
+            print(f"{label_of(r['model']):{width}s}  {r['set']:20s} {values}   {change}")
         draw_table(results, k, out / "table.png", f"{len(models)} models on {len(sets)} problem sets, {cfg['samples']} rollouts a problem "
                    f"at temperature {cfg['temperature']:g}; bars: 90% over problems")
         save_json(out / "table.json", dict(config=cfg, k=k, results=results), indent=None)

@@ -832,11 +832,12 @@ def measure(problems, prompts, engine, cfg, folder):
                 seeds = [rollout_seed("difficulty", p["id"], goal) for p in batch]
                 rollouts = generator.generate([prompts[p["id"]] for p in batch], goal - drawn, seeds)
                 rewards, bad = grade(batch, rollouts, generator.tokenizer, cfg)
+                bad = {key: value for key, value in bad.items() if value}
                 for p, right in zip(batch, rewards.sum(1).int().tolist()):
                     counts[p["id"]][goal] = state[p["id"]][0] + right
-                    append(file, dict(id=p["id"], of=of[p["id"]], samples=goal, correct=counts[p["id"]][goal]) | (bad if any(bad.values()) else {}))
-                    faults = {key: value + bad[key] for key, value in faults.items()}
-                    bad = dict.fromkeys(bad, 0)  # a batch's faults stand in its first line
+                    append(file, dict(id=p["id"], of=of[p["id"]], samples=goal, correct=counts[p["id"]][goal]) | bad)
+                    faults = {key: value + bad.get(key, 0) for key, value in faults.items()}
+                    bad = {}  # a batch's faults stand in its first line
 
 
 def make_splits(problems, counts, cfg):
@@ -873,7 +874,8 @@ def draw_difficulty(rates, samples, splits, s_zero, path, title):
     ax.hist(rates, bins=[(i - 0.5) / samples for i in range(samples + 2)], color="0.25", rwidth=0.7)
     for name in LEVELS:
         if any(splits[name].values()):
-            ax.plot([], [], " ", label=f"{name.replace('_', ' ')} by {s_zero}: {len(splits[name]['train']):,} train + {len(splits[name]['val']):,} val")
+            train, val = len(splits[name]["train"]), len(splits[name]["val"])
+            ax.plot([], [], " ", label=f"{name.replace('_', ' ')} by {s_zero}: {train:,} train + {val:,} val")
     ax.set(xlabel="pass rate of a problem over the rollouts", ylabel="problems", title=title, xlim=(-0.03, 1.03))
     ax.legend(frameon=False)
     with aside(path) as part:
@@ -916,8 +918,8 @@ def main(argv):
     rollouts, all_of_them = sum(drawn), len(problems) * max(cfg["s"], cfg["s_zero"])
     if cfg["s_zero"]:
         second = sum(k > cfg["s"] for k in drawn)
-        print(f"  levels by {cfg['s_zero']} rollouts: {second:,} problems were open after {cfg['s']}; {rollouts:,} rollouts in all instead of "
-              f"{all_of_them:,}, {1 - rollouts / all_of_them:.0%} saved")
+        print(f"  levels by {cfg['s_zero']} rollouts: {second:,} problems were open after {cfg['s']}; {rollouts:,} rollouts in all "
+              f"instead of {all_of_them:,}, {1 - rollouts / all_of_them:.0%} saved")
     if any(faults.values()):
         print("  graded 0: " + ", ".join(f"{value} {key.replace('_', ' ')}" for key, value in faults.items()))
     sizes = {}
@@ -927,7 +929,8 @@ def main(argv):
         if name in LEVELS and not (cfg["s_zero"] and name in cfg["levels"].split()):
             note = "   not asked for (--s_zero, --levels)"
         elif not split["train"] or len(split["val"]) < cfg["n_val"]:
-            note = f"   fewer than --n_val={cfg['n_val']} to validate on{'' if split['train'] else ', none to train on'}: measure more problems"
+            nothing = "" if split["train"] else ", none to train on"
+            note = f"   fewer than --n_val={cfg['n_val']} to validate on{nothing}: measure more problems"
         print(f"  {name:15s} {sizes[name]['train']:6d} train {sizes[name]['val']:6d} val{note}")
         for part in split:
             if split[part]:
