@@ -103,15 +103,23 @@ def test_two_ranks_stop_and_one_goes_on_and_back(tiny, alone, tmp_path):
     assert all(torch.allclose(one[name], two[name], rtol=1e-3, atol=1e-4) for name in one) and set(one) == set(two)
 
 
-def test_ranks_count_each_training_problem_once(world, tmp_path):
-    """train_pass on two ranks is that of one: whose rollouts were right, whichever rank drew them."""
-    words = ["--B_p=4", "--n=4", "--D=12", "--C=80", "--eval_every=48", "--samples=4", "--device=cpu"]
+def test_ranks_count_each_problem_once(world, tmp_path):
+    """train_pass and every validation set on two ranks are those of one: whose rollouts were right, whichever rank drew them."""
+    for name, count in (("easy", 7), ("very_easy", 5)):
+        (tmp_path / f"{name}.jsonl").write_text("".join((world.splits / f"{name}_val.jsonl").read_text().splitlines(True)[:count]))
+    words = ["--B_p=4", "--n=4", "--D=12", "--C=80", "--eval_every=48", "--samples=4", "--device=cpu", "--pass_at=0 20 80", "--s=5",
+             f"--val_set={tmp_path / 'easy.jsonl'},{tmp_path / 'very_easy.jsonl'}"]
     done = run_script("train_grpo.py", *words, f"--out={tmp_path / 'one'}")
     assert done.code == 0, done.stderr
     torchrun("train_grpo.py", *words, f"--out={tmp_path / 'two'}")
-    one, two = [[r for r in read_log(tmp_path / run / "log.jsonl") if r["type"] == "train_pass"] for run in ("one", "two")]
-    assert one == two and [r["rollouts"] for r in two] == [48, 80] and [sum(r["samples"]) for r in two] == [48, 32]
-    assert len({c for r in two for c in r["correct"]}) > 2  # some are right, not all alike
+    one, two = [[r for r in read_log(tmp_path / run / "log.jsonl") if r["type"] in ("train_pass", "eval")] for run in ("one", "two")]
+    assert one == two
+    passes, fresh = [[r for r in two if r["type"] == "train_pass" and bool(r.get("fresh")) == kind] for kind in (False, True)]
+    assert [r["rollouts"] for r in passes] == [48, 80] and [sum(r["samples"]) for r in passes] == [48, 32]
+    assert [(r["rollouts"], sum(r["samples"])) for r in fresh] == [(0, 60), (32, 60), (80, 60)]
+    assert len({c for r in passes for c in r["correct"]}) > 2  # some are right, not all alike
+    evals = [r for r in two if r["type"] == "eval"]
+    assert [(r["rollouts"], r["set"], len(r["correct"])) for r in evals] == [(c, *of) for c in (0, 48, 80) for of in (("val", 7), ("very_easy", 5))]
 
 
 def test_a_lost_shard_is_a_torn_checkpoint(tiny, alone, tmp_path):
