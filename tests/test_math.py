@@ -277,17 +277,16 @@ def test_pass_rates_of_the_training_set_at_chosen_budgets(trained, world):
     assert [r["rollouts"] for r in records if not r.get("fresh")] == [320, 640]
 
 
-def test_budgets_that_no_update_ends_at(world, tmp_path, script):
+def test_budgets_that_no_update_ends_at(world, tmp_path, capsys):
     """C itself is the last update's; a larger C goes on, and says which of the new budgets are past."""
     words = [*world.words, f"--train_set={world.data / 'problems.jsonl'}", f"--val_set={world.splits / 'easy_val.jsonl'}", "--B_p=4", "--n=4",
              "--s=4", "--save_every=0", f"--out={tmp_path / 'run'}"]
-    for C, at, steps, past in (("40", "0 8 40", [0, 1, 2], []), ("72", "0 8 20 40 72 1e6", [0, 1, 2, 3, 4], []), ("96", "1 24 96", [0, 1, 2, 3, 4, 6], [])):
-        done = script("train_grpo.py", *words, f"--C={C}", f"--pass_at={at}")
-        assert done.code == 0, done
-        fresh = [r["step"] for r in read_log(tmp_path / "run/log.jsonl") if r.get("fresh")]
-        assert fresh == steps and ("is past" in done.stderr) == bool(past), done
-    done = script("train_grpo.py", *words, "--C=128", "--pass_at=80")
-    assert "--pass_at: update 5 is past, its policy is gone" in done.stderr and done.code == 0
+    for C, at, steps in (("40", "0 8 40", [0, 1, 2]), ("72", "0 8 20 40 72 1e6", [0, 1, 2, 3, 4]), ("96", "1 24 96", [0, 1, 2, 3, 4, 6])):
+        assert train_grpo.main([*words, f"--C={C}", f"--pass_at={at}"]) == 0
+        assert [r["step"] for r in read_log(tmp_path / "run/log.jsonl") if r.get("fresh")] == steps
+        assert "is past" not in capsys.readouterr().err
+    assert train_grpo.main([*words, "--C=128", "--pass_at=80"]) == 0
+    assert "--pass_at: update 5 is past, its policy is gone" in capsys.readouterr().err
 
 
 def test_a_killed_run_goes_on_with_all_its_sets(trained, script, tmp_path):
