@@ -1011,7 +1011,8 @@ def figure_simple(front, path):
                 ax.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.13))
     else:
         fig, axes = plt.subplots(1, 4, figsize=(10.7, 4.4), layout="constrained", width_ratios=[1.6, 1, 1, 1])
-        title = f"pass@1 of the training problems, $B_p$ = {front['B_p']}, from the rollouts of training"
+        title = f"pass@1 of the training problems, $B_p$ = {front['B_p']}, " + (
+            "from rollouts of their own" if front["fresh"] else "from the rollouts of training")
         k, colour = front["k"], colours(sorted({r["n"] for r in front["passes"]}))
         wide = 0.8 / k / len(colour)
         for i, n in enumerate(colour):
