@@ -26,7 +26,6 @@ import copy
 import errno
 import fcntl
 import functools
-import json
 import os
 import random
 import shutil

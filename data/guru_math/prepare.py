@@ -302,7 +302,7 @@ def lengths(problems, model):
             for ids in sample.tokenize(problems[i:i + 1000], tokenizer)]
 
 
-def make_problems(rows, columns, ids, name, path):
+def make_problems(rows, columns, ids, name):
     """Rows -> (problems with a stable id, counts of rows left out, the number of the first row without question or answer)."""
     problems, empty, several = [], [], 0
     for i, row in enumerate(rows):
@@ -346,7 +346,7 @@ def main(argv, own=GURU, doc=__doc__):
         columns[:] = pick_columns(names, pairs, path)
         return [*columns, *(key for key in ("data_source", "source", *own["ids"]) if key in names)]
     rows, foreign = read_rows(path, choose), read_against(cfg)
-    problems, counts, first = make_problems(rows, columns, own["ids"], own["name"], path)
+    problems, counts, first = make_problems(rows, columns, own["ids"], own["name"])
     counts = dict(rows=len(rows), **counts, over_long=0, against=0, exact=0, near=0, conflicts=0)
     if cfg["model"]:
         fits = [length <= cfg["max_prompt_tokens"] for length in lengths(problems, cfg["model"])]
