@@ -17,6 +17,7 @@ import math
 import os
 import re
 import shlex
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -82,6 +83,18 @@ config = dict(
     levels = "extreme level_easy level_very_easy",  # the levels to tell; extreme (none right) alone takes far fewer rollouts
     n_val = 300,                         # validation problems held out of each split
     shard = "",                          # i/k: measure every k-th problem from i on, for k processes side by side; empty = the rest, and split
+    # The toy world (bandit_toy.py, whose values stand in data/bandit/defaults.json)
+    overlap = 1.0,                       # share of the logits that weights common to all problems make; 0 = tabular, nothing is common
+    responses = 8,                       # choices of a decision
+    deciding = 3,                        # decisions of a rollout that all must be right for its reward
+    idle = 29,                           # decisions that do not matter for the reward; 0 = no such noise
+    features = 32,                       # numbers that describe a decision, rows of the common weights
+    skill = 0.8,                         # cosine between the base model's weights and those that say what is right; 1 = it knows
+    sharpness = 5.0,                     # size of the base model's logits; larger: pass rates nearer to 0 and 1
+    pool = 2048,                         # training problems there are, D of which are used
+    world = 0,                           # seed of the world: what is right, the base model, all problems
+    advantage = "group",                 # group: (r - mean) / std of the group | undivided: r - mean | true: by sqrt(p (1 - p)) | exact: r - p by that
+    clock = 0,                           # rollouts that count as one update for warm-up and AdamW's beta2; 0 = an update does
     # Running: where, how often, how much at once. None of these changes a result, but for rounding: a GPU computes in bf16
     runs = "runs/easy",                  # folder of a sweep: a folder a run inside it
     out = "",                            # output folder of this script; empty = the run's folder, or `runs` for the analysis
@@ -115,6 +128,7 @@ RECIPES = dict(easy=dict(kl_coef=0.001, entropy_coef=0.001),  # paper, Table 1; 
 CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k1", "k2", "k3"),
                lr_scaling=("sqrt", "linear", "constant"), device=("auto", "cpu", "cuda"),
                zero_var_filter=("off", "policy", "all", "reg"), engine=("auto", "hf", "vllm"), verifier=("math", "exact"),
+               advantage=("group", "undivided", "true", "exact"),
                view=tuple("fixed_Bp fixed_B joint best_worst sensitivity pass1 compare all".split()),
                unit=("rollouts", "tokens", "gpu_hours"))
 # The knobs of a training command that change no result, and all keys that are no part of a run's identity: these, the budget,
@@ -262,7 +276,7 @@ def check(cfg):
         if not ok:
             raise BadInput(f"--{key}={cfg[key]}: {why}")
     for key in ("B_p", "k", "samples", "eval_every", "max_prompt_tokens", "max_new_tokens", "gen_batch", "micro_tokens", "micro_logits",
-                "updates", "s", "n_val"):
+                "updates", "s", "n_val", "deciding", "features", "pool"):
         need(cfg[key] >= 1, key, "must be 1 or more")
     for key in config:
         if not isinstance(config[key], (str, bool)):
@@ -277,7 +291,8 @@ def check(cfg):
     need(cfg["algo"] != "ppo" or not cfg["n_train"], "n_train", "PPO has a critic and no group baseline to decouple; leave it at 0")
     need(cfg["algo"] != "ppo" or cfg["zero_var_filter"] == "off", "zero_var_filter",
          "with PPO's critic a group of equal rewards has advantages too; leave it off")
-    for key in ("eps_low", "gamma", "lam", "gpu_memory"):
+    need(cfg["responses"] >= 2, "responses", "a decision needs 2 choices or more")
+    for key in ("eps_low", "gamma", "lam", "gpu_memory", "overlap", "skill"):
         need(cfg[key] <= 1, key, "must be 1 or less")
     need(cfg["n_train"] != 1 and cfg["n_train"] <= cfg["n"], "n_train", f"must be 0 or from 2 to n={cfg['n']}")
     need(cfg["k"] <= cfg["samples"], "k", f"an evaluation draws only samples={cfg['samples']} rollouts per problem")
@@ -331,7 +346,8 @@ def command(cfg, more=(), python="python", launch="", gpus=1):
     words += [f"--{key}={cfg[key]}" for key in ("B_p", "n", "C", *more)]
     # without the -- torchrun takes our --n= for the beginning of an option of its own
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={gpus}", "--"] if gpus > 1 else []
-    return f"{launch} {shlex.join([python, *torchrun, 'train_grpo.py', *words])}".lstrip()
+    script = ["bandit_toy.py", "run"] if cfg["data"] == "data/bandit" else ["train_grpo.py"]
+    return f"{launch} {shlex.join([python, *torchrun, *script, *words])}".lstrip()
 
 
 def identity(cfg):
@@ -434,6 +450,15 @@ def read_log(path):
             if i < len(lines) - 1:
                 raise BadInput(f"{path}:{i + 1}: not a line of JSON") from None
     return [r for r in records if isinstance(r, dict)]
+
+
+def commit():
+    """The commit of this code, with a + if files differ from it; None outside a repository."""
+    try:
+        return subprocess.run(["git", "describe", "--always", "--dirty=+", "--exclude=*"], cwd=Path(__file__).parent, capture_output=True,
+                              text=True, timeout=10).stdout.strip() or None
+    except (OSError, subprocess.TimeoutExpired):
+        return None
 
 
 def progress(folder):

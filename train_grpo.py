@@ -30,7 +30,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
 import types
@@ -536,15 +535,6 @@ def versions():
                 **({"vllm": vllm.__version__} if vllm else {}))
 
 
-def commit():
-    """The commit of this code, with a + if files differ from it; None outside a repository."""
-    try:
-        return subprocess.run(["git", "describe", "--always", "--dirty=+", "--exclude=*"], cwd=Path(__file__).parent, capture_output=True,
-                              text=True, timeout=10).stdout.strip() or None
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-
-
 def main(argv):
     cfg = parse(argv, __doc__)
     config.check_run(cfg)
@@ -624,7 +614,7 @@ def main(argv):
                 shutil.rmtree(folder / "ckpt.unused", ignore_errors=True)
                 (folder / "ckpt").rename(folder / "ckpt.unused")
             append(log, dict(type="header", schema=1, config=cfg, derived=d, **hashes, engine=engine_name, versions=versions(),
-                             commit=commit(), ranks=WORLD, device=str(model.device), loading_s=time.time() - START,
+                             commit=config.commit(), ranks=WORLD, device=str(model.device), loading_s=time.time() - START,
                              time=time.strftime("%Y-%m-%dT%H:%M:%S%z")))
     start, last_eval = time.time() - state["wall_s"], None
     stop = []

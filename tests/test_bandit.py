@@ -1,0 +1,335 @@
+"""bandit_toy.py against theory, against autograd and train_grpo.py, against itself, and under the analysis."""
+import importlib.util
+import itertools
+import json
+import math
+import shlex
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import bandit_toy as b
+import config
+import train_grpo
+from conftest import ROOT
+
+SMALL = "--D=20 --pool=30 --n_val=10 --B_p=4 --n=4 --C=512 --eval_every=128 --deciding=2 --idle=3 --responses=4 --features=6 --pass_at="
+
+
+def resolve(words=""):
+    return config.parse(["--data=data/bandit", *SMALL.split(), *words.split()])
+
+
+@pytest.fixture(autouse=True)
+def at_root(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.fixture(scope="module")
+def study():
+    spec = importlib.util.spec_from_file_location("study", ROOT / "results/bandit/study.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# ---- one problem
+
+def test_exact_gradient_is_the_finite_difference():
+    rng = np.random.default_rng(0)
+    theta, right = rng.standard_normal((5, 6)), np.array([True, False, False, True, False, False])
+
+    def pass_rate(theta):
+        return (b.softmax(theta) * right).sum(-1)
+    steps = 1e-6 * np.eye(6)
+    numeric = np.stack([(pass_rate(theta + e) - pass_rate(theta - e)) / 2e-6 for e in steps], 1)
+    assert np.abs(numeric - b.exact_gradient(theta, right)).max() < 1e-9
+
+
+def moments(estimate, n, R=40_000, K=5):
+    """(p-value that the mean of the estimate is the gradient, z-score of n tr Var against that of one rollout)."""
+    theta, right = np.linspace(-1, 1, K)[None], np.arange(K) % 2 == 0
+    g, pi = b.exact_gradient(theta, right)[0], b.softmax(theta)[0]
+    G = estimate(np.tile(theta, (R, 1)), right, n)
+    z = (G.mean(0) - g) / (G.std(0, ddof=1) / math.sqrt(R))
+    one = sum(pi[a] * ((right[a] * (np.eye(K)[a] - pi) - g) ** 2).sum() for a in range(K))  # exactly, over the K responses
+    size = n * ((G - g) ** 2).sum(1)
+    return K * 2 * stats.norm.sf(np.abs(z).max()), (size.mean() - one) / (size.std(ddof=1) / math.sqrt(R))
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 64])
+def test_the_estimate_is_unbiased_and_its_variance_falls_as_1_over_n(n):
+    """At alpha = 1e-4 each: over the 8 tests here a right program fails once in 1,250 choices of the seed."""
+    rng = np.random.default_rng([n, 5])
+    p, z = moments(lambda theta, right, n: b.sampled_gradient(theta, right, n, rng), n)
+    assert p > 1e-4 and abs(z) < stats.norm.isf(0.5e-4)
+
+
+def test_those_tests_see_a_group_baseline_and_a_wrong_variance():
+    """A group mean as baseline shrinks the mean update by (n - 1) / n; twice the same half doubles the variance."""
+    rng = np.random.default_rng(6)
+    p, _ = moments(lambda theta, right, n: b.sampled_gradient(theta, right, n, rng) * (n - 1) / n, 7)
+    assert p < 1e-4
+    _, z = moments(lambda theta, right, n: b.sampled_gradient(theta, right, n // 2, rng), 8)
+    assert z > 10
+
+
+def test_rate_fit_covers_planted_constants():
+    """300 planted sets of A = 2, B = 0.5: 90% intervals that cover 84 to 96% of them (binomial, 99.9%)."""
+    rng, ns = np.random.default_rng(0), (1, 2, 4, 16, 64)
+    hits = []
+    for _ in range(300):
+        tail = np.stack([2 / n + 0.5 + rng.standard_normal(400) * 3 / math.sqrt(n) for n in ns])
+        fit = b.fit_rate(tail, ns)
+        hits.append([fit[name][1] <= value <= fit[name][2] for name, value in (("A", 2), ("B", 0.5))])
+    assert ((0.84 < np.mean(hits, 0)) & (np.mean(hits, 0) < 0.96)).all()
+
+
+def test_exact_ascent_tends_to_its_limit():
+    """t x suboptimality of the exact gradient tends to (K - 1) / (K lr)."""
+    theta, right = b.start(0.2, 4)
+    assert 4096 * b.learn(theta, right, 0, 1.0, [4096], None)[0, 0] == pytest.approx(0.75, rel=0.01)
+
+
+def test_the_weight_of_a_problem():
+    assert b.group_weight(2, 0.3) == pytest.approx(math.sqrt(0.5)) and b.group_weight(2, 0.01) == pytest.approx(math.sqrt(0.5))
+    assert b.group_weight(3, 0.3) == pytest.approx(2 / math.sqrt(3)) == b.group_weight(3, 0.9)
+    assert b.group_weight(20_000, 0.3) == pytest.approx(1 / math.sqrt(0.21), rel=1e-3)
+    assert [round(b.group_weight(n, 0.01) / b.group_weight(n, 0.5), 1) for n in (2, 8, 64, 512)] == [1, 1.4, 3.4, 4.9]
+
+
+@pytest.mark.parametrize("n,p", [(2, 0.2), (4, 0.05), (5, 0.7)])
+def test_the_weight_is_the_mean_over_all_outcomes_with_the_trainers_advantages(n, p):
+    import torch
+    mean = 0.0
+    for outcome in itertools.product((0.0, 1.0), repeat=n):
+        A = train_grpo.advantages(torch.tensor([outcome], dtype=torch.float64))[0].numpy()
+        r = np.array(outcome)
+        push = (A * np.where(r == 1, 1 / p, -1 / (1 - p))).mean()  # d log pi of a two-response policy, as a multiple of grad p
+        mean += p ** r.sum() * (1 - p) ** (n - r.sum()) * push
+    assert b.group_weight(n, p) == pytest.approx(mean, rel=1e-4)
+    sampled, error = b.sampled_weight(n, p, np.random.default_rng(1), R=20_000)
+    assert abs(sampled - mean) < 4.5 * error
+
+
+def test_advantages_are_those_of_the_trainer():
+    import torch
+    rewards = np.random.default_rng(0).integers(0, 2, (50, 6)).astype(np.float32)
+    rewards[:2] = [[0] * 6, [1] * 6]
+    own, theirs = b.advantages(rewards), train_grpo.advantages(torch.tensor(rewards)).numpy()
+    assert np.abs(own - theirs).max() < 1e-5 and not own[:2].any()
+    p = np.full(50, 0.25)
+    assert b.advantages(rewards, "exact", p)[1] == pytest.approx(np.full(6, 0.75 / math.sqrt(0.1875)), rel=1e-4)
+    assert b.advantages(rewards, "true", p)[5] == pytest.approx((rewards[5] - rewards[5].mean()) / math.sqrt(0.1875), rel=1e-4)
+    assert b.advantages(rewards, "undivided")[5] == pytest.approx(rewards[5] - rewards[5].mean())
+
+
+# ---- many problems
+
+def test_rollouts_follow_the_policy():
+    """Chi-square over 6 x 40,000 draws of 5 choices, at alpha = 1e-4 in all."""
+    rng = np.random.default_rng(0)
+    pi = np.moveaxis(b.softmax(rng.standard_normal((2, 1, 3, 5)).astype(np.float32) * 2), -1, 0).copy()  # (K, S, P, d)
+    choice = b.roll(pi, 40_000, [np.random.Generator(np.random.SFC64([s])) for s in (1, 2)])
+    for s, d in itertools.product(range(2), range(3)):
+        seen = np.bincount(choice[s, :, 0, d], minlength=5)
+        p = pi[:, s, 0, d].astype(float)
+        assert stats.chisquare(seen, 40_000 * p / p.sum()).pvalue > 1e-4 / 6
+
+
+@pytest.mark.parametrize("words", ["", "--overlap=0", "--overlap=0.3 --advantage=true", "--kl_coef=0.5 --entropy_coef=0.2", "--advantage=exact",
+                                   "--grad_clip=0.01 --clock=64 --warmup=3"])
+def test_updates_are_those_of_autograd_and_torchs_adamw(words, monkeypatch):
+    """Eight updates, the loss written as train_grpo.py's: -A logp, token mean, kl k3's expectation, entropy bonus."""
+    import torch
+    cfg = dict(resolve(words), lr_base=0.5)
+    d, world, drawn = config.derive(cfg), b.make_world(cfg), []
+    roll = b.roll
+    monkeypatch.setattr(b, "roll", lambda *a: drawn.append(roll(*a)) or drawn[-1])
+    run = b.Run(cfg, world, [3])
+    F, K = cfg["features"], cfg["responses"]
+    W, own = (torch.zeros(s, dtype=torch.float64, requires_grad=True) for s in ((F, K), (20, cfg["deciding"] + cfg["idle"], K)))
+    used = [x for x, share in ((W, cfg["overlap"]), (own, 1 - cfg["overlap"])) if share]
+    opt = torch.optim.AdamW(used, weight_decay=0.01)
+    x, base = torch.tensor(world["x"]).double(), torch.tensor(world["base"]).double()
+    for m in range(1, 9):
+        places = copy_queue(run, cfg["B_p"])
+        run.update(cfg, d)
+        problems = run.problems[0, places]
+        z = base[problems] + math.sqrt(cfg["overlap"]) * x[problems] @ W + math.sqrt(1 - cfg["overlap"]) * own[places]
+        logp = torch.log_softmax(z, -1)
+        choice = torch.tensor(drawn[-1][0].astype(np.int64))  # (n, B_p, d)
+        r = (choice[..., :cfg["deciding"]] == torch.tensor(world["answer"][problems])).all(-1).double().T  # (B_p, n)
+        p = logp[:, :cfg["deciding"]].detach().exp().gather(-1, torch.tensor(world["answer"][problems])[..., None])[..., 0].prod(-1)
+        if cfg["advantage"] == "group":
+            A = train_grpo.advantages(r)
+        else:
+            A = (r - (p[:, None] if cfg["advantage"] == "exact" else r.mean(1, keepdim=True))) / (p * (1 - p)).sqrt()[:, None]
+        taken = logp[None].expand(cfg["n"], *logp.shape).gather(-1, choice[..., None])[..., 0]  # (n, B_p, d)
+        ref = torch.softmax(base[problems], -1)
+        loss = -(A.T[..., None] * taken).mean() + cfg["kl_coef"] * (ref * (ref.log() - logp)).sum(-1).mean() \
+            + cfg["entropy_coef"] * (logp.exp() * logp).sum(-1).mean()
+        opt.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(used, cfg["grad_clip"])
+        ticks = d["B"] / cfg["clock"] if cfg["clock"] else 1
+        opt.param_groups[0].update(lr=d["lr"] * min(1, m * ticks / cfg["warmup"]), betas=(0.9, 0.999 ** ticks))
+        opt.step()
+    for mine, theirs in ((run.W[0], W), (run.own, own)):
+        if mine is not None:
+            scale = max(0.01, np.abs(theirs.detach().numpy()).max())
+            assert np.abs(np.reshape(mine, theirs.shape) - theirs.detach().numpy()).max() < 2e-3 * scale
+    assert np.abs(used[0].detach().numpy()).max() > 0.05  # they moved
+
+
+def copy_queue(run, B_p):
+    """The places of the next batch, without taking them."""
+    import copy
+    return copy.deepcopy(run).batch(B_p)[0]
+
+
+def test_without_overlap_problems_are_independent_bandits():
+    """Other answers for half of the problems leave every table of the other half as it was, bit for bit; with shared weights they do not."""
+    def tables(overlap, change):
+        cfg = resolve(f"--overlap={overlap} --B_p=20 --grad_clip=0 --C=4000 --lr_base=0.5")
+        world, run = b.make_world(cfg), None
+        run = b.Run(cfg, world, [0])
+        if change:
+            other = run.problems[0, 10:]
+            world["answer"][other] = (world["answer"][other] + 1) % 4
+        for _ in range(50):
+            run.update(cfg, config.derive(cfg))
+        return run.own[0]
+    same, changed = tables(0.0, False), tables(0.0, True)
+    assert np.array_equal(same[:10], changed[:10]) and not np.array_equal(same[10:], changed[10:])
+    same, changed = tables(0.2, False), tables(0.2, True)
+    assert not np.array_equal(same[:10], changed[:10])
+
+
+def test_without_overlap_a_problem_is_the_tabular_case():
+    """One decision a rollout, no baseline: the group's gradient is sampled_gradient's on the same draws, its mean the exact one."""
+    rng = np.random.default_rng(0)
+    theta, right = rng.standard_normal((1, 4)), np.arange(4) == 2
+    pi = np.moveaxis(b.softmax(theta).astype(np.float32)[None, None], -1, 0)  # (K, 1, 1, 1)
+    n = 200_000
+    choice = b.roll(pi, n, [np.random.Generator(np.random.SFC64(1))])
+    G = b.group_gradient(pi, choice, (choice[..., 0] == 2).astype(np.float32))[0, 0, 0] / n
+    counts = np.bincount(choice.ravel(), minlength=4)
+    assert G == pytest.approx(counts * right / n - pi[:, 0, 0, 0] * counts[2] / n, abs=1e-5)
+    assert G == pytest.approx(b.exact_gradient(theta, right)[0], abs=5 / math.sqrt(n))
+
+
+def test_the_world_is_what_the_keys_say():
+    for recipe, lo, hi in (("easy", 0.3, 0.6), ("hard", 0, 0.0625)):
+        cfg = resolve(f"--recipe={recipe}")
+        run = b.Run(cfg, b.make_world(cfg), [0])
+        for p in (run.validation(cfg), run.training(cfg)):
+            assert (lo <= p).all() and (p <= hi + 1e-6).all()
+    cfg = resolve("--skill=1 --sharpness=200")
+    assert b.Run(cfg, b.make_world(cfg), [0]).validation(cfg).mean() > 0.9  # it knows
+    small, large = (b.Run(dict(cfg, D=D), b.make_world(cfg), [5]).problems[0] for D in (7, 19))
+    assert set(small) <= set(large) and min(large) >= cfg["n_val"]  # nested, and none to validate on
+
+
+def read(folder, seed):
+    records = config.read_log(next(folder.glob(f"*seed{seed}_*")) / "log.jsonl")
+    for r in records:
+        r.pop("time", None), r.pop("commit", None)
+    return records
+
+
+def test_a_log_depends_on_its_config_alone(tmp_path, script):
+    """Seeds side by side write what each writes alone; a larger C begins with the smaller one's records; finished runs stay."""
+    words = [*SMALL.split(), "--n=4", "--ns=4", "--bps=4", "--overlap=0.5", "--pass_at=0 256"]
+    assert script("bandit_toy.py", "sweep", *words, "--seeds=0 1 2", f"--runs={tmp_path / 'a'}").code == 0
+    assert script("bandit_toy.py", "run", *words, "--seed=1", f"--runs={tmp_path / 'b'}").code == 0
+    assert script("bandit_toy.py", "run", *words, "--seed=1", "--C=640", f"--runs={tmp_path / 'c'}").code == 0
+    together, alone, longer = read(tmp_path / "a", 1), read(tmp_path / "b", 1), read(tmp_path / "c", 1)
+    for records in (together, alone, longer):  # budgets and folders aside
+        header = records.pop(0)
+        assert header["config"]["seed"] == 1 and header["derived"]["B"] == 16
+    assert together == alone and longer[:len(alone) - 1] == alone[:-1]
+    assert read(tmp_path / "a", 0)[1:] != together
+    assert [r["type"] for r in alone if r["type"] != "step"] == ["eval", "train_pass", "eval", "eval", "train_pass", "eval", "eval", "end"]
+    log = next((tmp_path / "b").glob("*/log.jsonl"))
+    before = log.stat().st_mtime_ns
+    again = script("bandit_toy.py", "run", *words, "--seed=1", f"--runs={tmp_path / 'b'}")
+    assert again.code == 0 and "0 to do" in again.stderr and log.stat().st_mtime_ns == before
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory, script):
+    runs = tmp_path_factory.mktemp("bandit")
+    done = script("bandit_toy.py", "sweep", "--ns=2 16 128", "--C=65536", "--eval_every=4096", "--seeds=0 1", "--pass_at=0 65536", f"--runs={runs}")
+    assert done.code == 0, done.stderr
+    return runs
+
+
+def test_the_analysis_runs_on_it_unchanged(swept, script):
+    assert (swept / "many.png").stat().st_size > 10_000
+    for name, *words in (("frontier.py", "--view=all"), ("fit_sigmoid.py",)):
+        done = script(name, *words, f"--runs={swept}", "--boot=40")
+        assert done.code == 0, done.stderr
+    command = next(line for line in done.stdout.splitlines() if line.strip().startswith("python "))
+    again = script(*shlex.split(command)[1:], f"--runs={swept}", "--seed=0")  # the prescription can be run, and is a run of the sweep
+    assert again.code == 0 and "1 runs, 0 to do" in again.stderr, command
+    front = json.loads((swept / "frontier.json").read_text())
+    assert len(front["runs_used"]) == 6 and not front["runs_dropped"]
+    panel = next(iter(front["panels"].values())) if isinstance(front["panels"], dict) else front["panels"][0]
+    assert panel["curves"]
+
+
+def test_counts_err_about_the_exact_pass_rate_as_a_binomial_does(swept):
+    """Over all evaluations the z-scores of avg@4 about `exact` have mean square 1 (99.9%)."""
+    z = []
+    for path in swept.glob("*/log.jsonl"):
+        records = config.read_log(path)
+        for r in records:
+            if r["type"] == "eval":
+                se = math.sqrt(0.25 / (r["samples"] * len(r["correct"])))  # at most, at a pass rate of 1/2
+                z.append((r["avg@4"] - r["exact"]) / se)
+    assert len(z) == 6 * 17 and 0 < np.mean(np.square(z)) < 1 + 3.3 * math.sqrt(2 / len(z)) and np.mean(np.square(z)) > 0.05
+
+
+@pytest.mark.parametrize("words,says", [
+    ("nothing", "nothing: no such verb"), ("run --D=5000", "--D=5000: the pool holds only 2048"), ("run --B_p=200", "--B_p=200: the training set holds"),
+    ("run --algo=ppo --C=1e4", "--algo=ppo: the toy world has only grpo"), ("run --overlap=2", "--overlap=2"), ("run --advantage=std", "the nearest is"),
+    ("run --responses=1", "--responses=1"), ("sweep --C=10 --ns=2", "below one update"),
+    ("run --recipe=easy --skill=0 --sharpness=50 --pool=100000 --C=1e4", "hardly a problem")])
+def test_bad_input_is_one_line(words, says, script, tmp_path):
+    done = script("bandit_toy.py", *words.split(), f"--runs={tmp_path}")
+    assert done.code == 2 and says in done.stderr and "Traceback" not in done.stderr and len(done.stderr.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+# ---- the study
+
+def test_rise_and_near_on_planted_rewards(study):
+    """8 seeds with noise they share: n = 4 is best early by 2 points, n = 16 late by 3, an lr of its own each; n = 2 is nowhere."""
+    rng = np.random.default_rng(0)
+    mean = np.array([[[.20, .30], [.24, .30], [.22, .26]], [[.20, .28], [.20, .29], [.20, .33]]])  # (L, N, E)
+    R = mean[:, :, None] + rng.standard_normal((1, 1, 8, 1)) * 0.05 + rng.standard_normal((2, 3, 8, 2)) * 0.002
+    gain, half, early, late = study.rise(R, 0, 1)
+    assert (early, late) == (1, 2) and abs(gain - 0.03) < 0.003 and half < 0.003
+    assert study.near(R, 0) == [1] and study.near(R, 1) == [2]
+    flat = np.zeros((1, 3, 8, 2)) + rng.standard_normal((1, 3, 8, 2)) * 0.01
+    gains = [study.rise(np.random.default_rng(i).standard_normal((1, 3, 8, 2)), 0, 1)[:2] for i in range(200)]
+    assert study.near(flat, 1) and abs(np.mean([g for g, _ in gains])) < 0.1  # where nothing is to be had, choosing earns nothing
+
+
+def test_noise_levels_are_the_two_parts_of_the_variance(study):
+    """The variance over problems of a group's mean gradient is between + within / n, here for n = 4 by brute force."""
+    cfg = resolve("--D=0 --pool=300 --sharpness=1")
+    world = b.make_world(cfg)
+    run = b.Run(dict(cfg, D=300), world, [0])
+    within, between = np.mean([study.noise_levels(run, cfg, 64) for _ in range(30)], 0)
+    pi, answer, x = run.look(cfg, run.problems, all_decisions=True)
+    variance = []
+    for _ in range(60):
+        choice = b.roll(pi, 4, run.rollout_rng)
+        reward = (choice[..., :2] == answer[:, None]).all(-1).astype(float)
+        G = b.group_gradient(pi, choice, reward - b.pass_rate(pi, answer)[:, None]) / 4
+        g = np.einsum("pdf,pdk->pfk", x[0], G[0]).reshape(300, -1)
+        variance.append(g.var(0, ddof=1).sum())
+    assert np.mean(variance) == pytest.approx(between + within / 4, rel=0.1) and between > 0 and within > 0
