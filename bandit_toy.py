@@ -10,10 +10,12 @@
 One problem: a tabular softmax over K responses, reward 1 for the right ones (paper, appendix "Base case"). Many problems: a rollout
 is `deciding` + `idle` decisions among `responses` choices each; it is right when all deciding ones are. A decision has `features` x,
 and the policy is softmax(z0 + sqrt(overlap) x W + sqrt(1 - overlap) own), where z0 are the base model's logits, W is shared by all
-problems and `own` belongs to this decision of this problem: with features of length 1 each decision moves its own logits as fast at
-every overlap, and another problem's by overlap x.x'. Validation problems are new; they know W alone. Rollouts, advantages, token-mean
-loss, AdamW and its schedule, KL and entropy (here exact) are those of train_grpo.py, and so is the log; its evaluations
-hold `exact`, the mean pass@1 without sampling noise, besides. A run is a function of its config: run again, it writes the same log.
+problems and `own` belongs to this decision of this problem: a gradient step moves a decision's own logits as far at every overlap (features
+have length 1), and another's by overlap x.x'; AdamW, which knows no scale, moves 32 shared weights further than one table entry, so
+compare overlaps at the best lr of each. Validation problems are new; they know W alone. Rollouts, advantages, token-mean
+loss, AdamW and its schedule, KL and entropy (here exact) are those of train_grpo.py, and so is the log, less times and what only a
+language model has; its evaluations hold `exact` besides, the mean pass@1 without sampling noise. A run is a function of
+its config: run again, it writes the same log. It is written whole at the end; an interrupted run starts anew.
 
 Needs config.py and data/bandit/defaults.json, the values of this world.
 """
@@ -22,7 +24,9 @@ import contextlib
 import hashlib
 import json
 import math
+import multiprocessing
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -36,6 +40,7 @@ import config
 from config import BadInput, aside, at_k, derive, entry, parse, save_json
 
 CORES = len(os.sched_getaffinity(0))
+LR_RULES = dict(constant="lr the same", sqrt="lr x sqrt(n)", linear="lr x n", best="each n at its best lr")  # of the base case
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -66,7 +71,7 @@ def start(p, K, R=1):
     return np.tile(theta, (R, 1)), np.arange(K) == 0
 
 
-def learn(theta, right, n, lr, at, rng):
+def ascend(theta, right, n, lr, at, rng):
     """Gradient ascent by n rollouts an update, n = 0 exactly: suboptimality 1 - p (len(at), R) after the updates `at`."""
     theta, out = theta.copy(), []
     for t in range(max(at) + 1):
@@ -76,18 +81,20 @@ def learn(theta, right, n, lr, at, rng):
     return np.array(out)
 
 
-def fit_rate(tail, ns):
-    """A and B of suboptimality = A / (n t) + B / t by weighted least squares (paper, appendix "Base case").
+def fit_rate(tail, ns, rng, draws=200):
+    """A and B of suboptimality = A / (n t) + B / t (paper, appendix "Base case"), by least squares of the relative errors.
 
-    tail (N, R): t times suboptimality at one t, for each n of `ns` and repetition. Returns dict(A, B), each [value, 90% lo, hi], and
-    `misfit`: chi2 of the means about A / n + B over its degrees of freedom, 1 where the form holds.
+    tail (N, R): t times suboptimality at one t, for each n of `ns` and repetition. Returns dict(A, B), each [value, 90% lo, hi] by drawing
+    the repetitions again, and `off`: the largest relative error of the form over `ns`, which says whether A and B mean anything.
     """
     X = np.stack([1 / np.array(ns), np.ones(len(ns))], 1)
-    y, w = tail.mean(1), tail.shape[1] / tail.var(1, ddof=1)
-    cov = np.linalg.inv(X.T @ (w[:, None] * X))
-    value = cov @ (X.T @ (w * y))
-    return dict(**{name: [v, v - 1.645 * s, v + 1.645 * s] for name, v, s in zip("AB", value, np.sqrt(np.diag(cov)))},
-                misfit=float((w * (y - X @ value) ** 2).sum() / (len(ns) - 2)))
+
+    def fit(y):  # (N,) means
+        return np.linalg.lstsq(X / y[:, None], np.ones(len(y)), rcond=None)[0]
+    y, R = tail.mean(1), tail.shape[1]
+    value, again = fit(y), [fit(np.array([row[rng.integers(0, R, R)].mean() for row in tail])) for _ in range(draws)]
+    lo, hi = np.percentile(again, [5, 95], 0)
+    return dict(A=[value[0], lo[0], hi[0]], B=[value[1], lo[1], hi[1]], off=np.abs(X @ value / y - 1).max())
 
 
 def advantages(rewards, kind="group", p=None):
@@ -140,13 +147,16 @@ def one_problem(out, p=0.1, K=8, R=1000, ns=(1, 2, 4, 16, 64), T=2048, C=4096):
                                             (("mean", along), ("variance_times_n", size))}))
     at = sorted({round(2 ** (i / 2)) for i in range(int(2 * math.log2(T)) + 1)})
     for lr in (0.25, 1.0, 4.0):
-        curves = {n: learn(theta if n else theta[:1], right, n, lr, at, rng) for n in (*ns, 0)}
-        fits = [fit_rate(np.stack([t * curves[n][i] for n in ns]), ns) for i, t in enumerate(at)]  # at each t: A and B are to be constants
+        curves = {n: ascend(theta if n else theta[:1], right, n, lr, at, rng) for n in (*ns, 0)}
+        fits = [fit_rate(np.stack([t * curves[n][i] for n in ns]), ns, rng) for i, t in enumerate(at)]  # at each t: A and B are to be constants
         found["rates"].append(dict(lr=lr, at=at, fits=fits, theory=(K - 1) / (K * lr), mean={n: c.mean(1) for n, c in curves.items()}))
     for scaling, power in (("constant", 0), ("sqrt", 0.5), ("linear", 1)):  # the same rollouts, spent in C / n updates
         for n in (1, 4, 16, 64, 256):
-            d = learn(theta, right, n, 0.25 * n ** power, [C // n], rng)[0]
+            d = ascend(theta, right, n, 0.25 * n ** power, [C // n], rng)[0]
             found["spent"].append(dict(scaling=scaling, n=n, suboptimality=d.mean(), half=1.96 * d.std() / math.sqrt(R)))
+    for n in (1, 4, 16, 64, 256):  # and each n at the lr that suits it best
+        d = min((ascend(theta[:200], right, n, lr, [C // n], rng)[0] for lr in (1, 4, 16, 64, 256)), key=np.mean)
+        found["spent"].append(dict(scaling="best", n=n, suboptimality=d.mean(), half=1.96 * d.std() / math.sqrt(len(d))))
     for n in (2, 3, 8, 64, 512):
         for q in (0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99):
             mean, error = sampled_weight(n, q, rng)
@@ -160,12 +170,13 @@ def report_one(found):
     """The base case in a few lines."""
     for rate in found["rates"]:
         for i in (rate["at"].index(32), -1):
-            A, B = (rate["fits"][i][name] for name in "AB")
-            print(f"one problem, lr {rate['lr']}: at t = {rate['at'][i]} suboptimality = A / (n t) + B / t with A = {A[0]:.3g} [{A[1]:.3g}, {A[2]:.3g}], "
-                  f"B = {B[0]:.3g} [{B[1]:.3g}, {B[2]:.3g}] (90%), misfit {rate['fits'][i]['misfit']:.1f}")
+            (A, *a), (B, *b), off = (rate["fits"][i][key] for key in ("A", "B", "off"))
+            print(f"one problem, lr {rate['lr']}: at t = {rate['at'][i]} A = {A:.3g} [{a[0]:.3g}, {a[1]:.3g}], B = {B:.3g} [{b[0]:.3g}, {b[1]:.3g}] (90%), "
+                  f"the form is off by {off:.1%} at most; the exact gradient's B tends to {rate['theory']:.3g}")
     for scaling in dict.fromkeys(x["scaling"] for x in found["spent"]):
-        print(f"one problem, {found['C']} rollouts, lr {scaling} in n: suboptimality " + ", ".join(
-            f"{x['suboptimality']:.4f} (n = {x['n']})" for x in found["spent"] if x["scaling"] == scaling))
+        rows = [x for x in found["spent"] if x["scaling"] == scaling]
+        print(f"one problem, {found['C']} rollouts, {LR_RULES[scaling]}: suboptimality " + ", ".join(
+            f"{x['suboptimality']:.2g} (n = {x['n']})" for x in rows) + f"; best n = {min(rows, key=lambda x: x['suboptimality'])['n']}")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -197,13 +208,16 @@ def make_world(cfg):
     idle = rng.standard_normal((P, cfg["idle"], F), np.float32)
     every = np.concatenate([x, idle / np.linalg.norm(idle, axis=-1, keepdims=True)], 1)
     w = dict(x=every, base=every @ W0, answer=(x @ teacher).argmax(-1))
-    return dict(w, hash=hashlib.sha256(w["base"].tobytes() + w["answer"].tobytes()).hexdigest()[:16])
+    V = cfg["n_val"]
+    return dict(w, hash=hashlib.sha256((w["base"][:V].round(2) + 0.0).tobytes() + w["answer"][:V].tobytes()).hexdigest()[:16])
 
 
-def policy(x, base, W, own=None, overlap=1.0):
+def policy(x, base, W=None, own=None, overlap=1.0):
     """Probabilities (K, S, P, d) from features x (S, P, d, F), base and own logits (S, P, d, K) and shared weights W (S, F, K)."""
     S, P, d, F = x.shape
-    z = base + np.float32(math.sqrt(overlap)) * (x.reshape(S, P * d, F) @ W).reshape(base.shape)
+    z = base.copy()
+    if W is not None:
+        z += np.float32(math.sqrt(overlap)) * (x.reshape(S, P * d, F) @ W).reshape(base.shape)
     if own is not None:
         z += np.float32(math.sqrt(1 - overlap)) * own
     pi = np.ascontiguousarray(np.moveaxis(z, -1, 0))  # choices first: sums over them then run over long rows
@@ -256,8 +270,16 @@ class Run:
         used = [name for name, share in (("W", cfg["overlap"]), ("own", 1 - cfg["overlap"])) if share]
         # a weight, AdamW's first and its second moment
         self.weights = {name: np.zeros((3, *shapes[name]), np.float32) for name in used}
-        self.W = self.weights["W"][0] if "W" in used else np.zeros(shapes["W"], np.float32)
-        self.own = self.weights["own"][0] if "own" in used else None
+
+    @property
+    def W(self):
+        """The shared weights (S, F, K), or None where nothing is shared."""
+        return self.weights["W"][0] if "W" in self.weights else None
+
+    @property
+    def own(self):
+        """The table (S, D, d, K), or None where all is shared."""
+        return self.weights["own"][0] if "own" in self.weights else None
 
     def batch(self, B_p):
         """Which of its D problems each seed visits next, (S, B_p): seeded epochs without replacement."""
@@ -267,29 +289,29 @@ class Run:
         now, self.queue = self.queue[:, :B_p], self.queue[:, B_p:]
         return now
 
-    def look(self, cfg, problems, own=True, all_decisions=False):
-        """Probabilities, answers and features of problems (S, P) of the world; own: their places in the table, or False."""
+    def probabilities(self, cfg, problems, places=None, idle=False):
+        """Of the choices (K, S, P, d) in problems (S, P) of the world, with answers and features; places: theirs in the table, if there."""
         w = self.world
-        cut = slice(None if all_decisions else w["answer"].shape[1])  # idle decisions matter only where they are drawn
+        cut = slice(None if idle else w["answer"].shape[1])  # idle decisions matter only where they are drawn
         x, table = w["x"][problems][:, :, cut], None
-        if own is not False and self.own is not None:
-            table = self.own[np.arange(len(self.seeds))[:, None], own][:, :, cut]
+        if places is not None and self.own is not None:
+            table = self.own[np.arange(len(self.seeds))[:, None], places][:, :, cut]
         return policy(x, w["base"][problems][:, :, cut], self.W, table, cfg["overlap"]), w["answer"][problems], x
 
     def validation(self, cfg):
         """Exact pass@1 of the validation problems, (S, n_val)."""
         problems = np.broadcast_to(np.arange(cfg["n_val"]), (len(self.seeds), cfg["n_val"]))
-        return pass_rate(*self.look(cfg, problems, own=False)[:2])
+        return pass_rate(*self.probabilities(cfg, problems)[:2])
 
     def training(self, cfg):
         """Exact pass@1 of the D training problems, (S, D)."""
-        return pass_rate(*self.look(cfg, self.problems, own=np.arange(self.problems.shape[1])[None])[:2])
+        return pass_rate(*self.probabilities(cfg, self.problems, np.arange(self.problems.shape[1])[None])[:2])
 
     def update(self, cfg, d):
         """One update of GRPO at the settings of cfg, d = derive(cfg). Returns the step record's fields, each (S,)."""
         S, B_p, n, rows = len(self.seeds), cfg["B_p"], cfg["n"], np.arange(len(self.seeds))[:, None]
         places = self.batch(B_p)
-        pi, answer, x = self.look(cfg, self.problems[rows, places], places, all_decisions=True)
+        pi, answer, x = self.probabilities(cfg, self.problems[rows, places], places, idle=True)
         choice = roll(pi, n, self.rollout_rng)
         # in float64: AdamW would blow up what rounding leaves of a sum of advantages that is 0
         reward = (choice[..., :answer.shape[-1]] == answer[:, None]).all(-1).astype(float)  # (S, n, B_p)
@@ -311,7 +333,7 @@ class Run:
         self.rollouts += d["B"]
         self.tokens += d["B"] * pi.shape[-1]
         ticks = d["B"] / cfg["clock"] if cfg["clock"] else 1  # how much of a tick this update is
-        lr = d["lr"] * min(1.0, self.steps * ticks / max(1, cfg["warmup"]))
+        lr = d["lr"] * (min(1.0, self.steps * ticks / cfg["warmup"]) if cfg["warmup"] else 1.0)
         beta1, beta2 = 0.9, 0.999 ** ticks
         for name, g in grads.items():
             if cfg["grad_clip"]:
@@ -321,55 +343,72 @@ class Run:
             v += (1 - beta2) * (g * g - v)
             w *= 1 - lr * cfg["weight_decay"]
             w -= lr / (1 - beta1 ** self.steps) * m / (np.sqrt(v / (1 - beta2 ** self.steps)) + 1e-8)
+            norm[~np.isfinite(w).reshape(S, -1).all(1)] = math.nan  # diverged: train says so
         right = reward.mean(1)  # (S, B_p)
         return dict(reward=right.mean(1), frac_all_right=(right == 1).mean(1), frac_all_wrong=(right == 0).mean(1), grad_norm=norm,
                     lr=np.full(S, lr))
 
 
 def train(cfg, world, seeds):
-    """One cell for several seeds: writes SEEDS' run folders, each log aside and renamed. The draws of a seed do not depend on the others."""
+    """One cell for several seeds: writes their run folders, each log aside and renamed. The draws of a seed do not depend on the others."""
     d, run = derive(cfg), Run(cfg, world, seeds)
-    passes, logs = config.updates_at(cfg["pass_at"], cfg), [[] for _ in seeds]
-    eval_rng = [np.random.default_rng([seed, 4]) for seed in seeds]
+    passes, logs, alive = config.updates_at(cfg["pass_at"], cfg) | {0, d["M"]}, {}, set(seeds)
     values = {metric: np.array(at_k(f"{metric}@{cfg['k']}", cfg["samples"])) for metric in ("avg", "best", "worst")}
-    for s, seed in enumerate(seeds):
+    for seed in seeds:
         own = dict(cfg, seed=seed)
-        logs[s].append(dict(type="header", schema=1, config=own, derived=derive(own), val_set_hash=world["hash"], engine="bandit_toy",
-                            versions=dict(python=sys.version.split()[0], numpy=np.__version__), commit=config.commit(), ranks=1,
-                            device="cpu", time=time.strftime("%Y-%m-%dT%H:%M:%S%z")))
+        logs[seed] = [dict(type="header", schema=1, config=own, derived=derive(own), val_set_hash=world["hash"], engine="bandit_toy",
+                           versions=dict(python=sys.version.split()[0], numpy=np.__version__), commit=config.commit(), ranks=1,
+                           device="cpu", time=time.strftime("%Y-%m-%dT%H:%M:%S%z"))]
     for m in range(d["M"] + 1):
         if m:
             fields = {name: x.tolist() for name, x in run.update(cfg, d).items()}
-            for s in range(len(seeds)):
-                logs[s].append(dict(type="step", step=m, rollouts=run.rollouts, tokens=run.tokens, **{k: v[s] for k, v in fields.items()}))
+            for s, seed in enumerate(seeds):
+                if seed in alive:
+                    logs[seed].append(dict(type="step", step=m, rollouts=run.rollouts, tokens=run.tokens, **{k: v[s] for k, v in fields.items()}))
+                    if not math.isfinite(fields["grad_norm"][s]):
+                        logs[seed].append(dict(type="end", status="diverged", rollouts=run.rollouts))
+                        alive.remove(seed)
         if m in (0, d["M"]) or run.rollouts // cfg["eval_every"] > (run.rollouts - d["B"]) // cfg["eval_every"]:
-            for s, p in enumerate(run.validation(cfg).astype(float)):
-                correct = eval_rng[s].binomial(cfg["samples"], p)
-                logs[s].append(dict(type="eval", step=m, rollouts=run.rollouts, tokens=run.tokens, set="val", k=cfg["k"],
-                                    samples=cfg["samples"], **{f"{name}@{cfg['k']}": v[correct].mean() for name, v in values.items()},
-                                    exact=p.mean(), set_hash=world["hash"], correct=correct))
+            for seed, p in zip(seeds, run.validation(cfg).astype(float)):
+                if seed in alive:
+                    correct = np.random.default_rng([seed, 4, m]).binomial(cfg["samples"], p)
+                    logs[seed].append(dict(type="eval", step=m, rollouts=run.rollouts, tokens=run.tokens, set="val", k=cfg["k"],
+                                           samples=cfg["samples"], **{f"{name}@{cfg['k']}": v[correct].mean() for name, v in values.items()},
+                                           exact=p.mean(), set_hash=world["hash"], correct=correct))
         if m in passes:
-            for s, p in enumerate(run.training(cfg).astype(float)):
-                logs[s].append(dict(type="train_pass", step=m, rollouts=run.rollouts, fresh=True, ids=run.problems[s], exact=np.round(p, 5),
-                                    samples=[cfg["s"]] * len(p), correct=eval_rng[s].binomial(cfg["s"], p)))
-    for s, seed in enumerate(seeds):
-        own = dict(cfg, seed=seed)
-        folder = Path(cfg["out"] or Path(cfg["runs"]) / config.run_name(own))
-        with aside(folder / "log.jsonl") as part, open(part, "wb", buffering=0) as file:
-            file.write(b"".join(json.dumps(config.finite(r)).encode() + b"\n" for r in
-                                [*logs[s], dict(type="end", status="budget", rollouts=run.rollouts)]))
+            for s, (seed, p) in enumerate(zip(seeds, run.training(cfg).astype(float))):
+                if seed in alive:
+                    logs[seed].append(dict(type="train_pass", step=m, rollouts=run.rollouts, fresh=True, ids=run.problems[s],
+                                           exact=np.round(p, 5), samples=[cfg["s"]] * len(p),
+                                           correct=np.random.default_rng([seed, 5, m]).binomial(cfg["s"], p)))
+    for seed in seeds:
+        if seed in alive:
+            logs[seed].append(dict(type="end", status="budget", rollouts=run.rollouts))
+        with aside(folder_of(dict(cfg, seed=seed)) / "log.jsonl") as part:
+            part.write_bytes(b"".join(json.dumps(config.finite(r)).encode() + b"\n" for r in logs[seed]))
+
+
+def folder_of(cfg):
+    return Path(cfg["out"] or Path(cfg["runs"]) / config.run_name(cfg))
 
 
 def train_all(cells, jobs=CORES):
     """Runs the unfinished ones of `cells` (resolved dicts), seeds of one cell side by side, in `jobs` processes with one bar over all."""
-    todo, groups = [c for c in cells if not config.finished(c, c["out"] or Path(c["runs"]) / config.run_name(c))], {}
+    world = make_world(cells[0])  # ends here where there is none
+    for c in cells:
+        folder_of(c).mkdir(parents=True, exist_ok=True)  # here, not after the work, a folder that cannot be written ends it
+        log = folder_of(c) / "log.jsonl"
+        old = next((r["config"] for r in (config.read_log(log) if log.exists() else ()) if r.get("type") == "header"), c)
+        differ = [key for key, value in config.identity(c).items() if config.identity(old)[key] != value]
+        if differ:
+            raise BadInput(f"{folder_of(c)}: made by another config: " + ", ".join(f"{key}={old[key]} there, {c[key]} now" for key in differ))
+    todo, groups = [c for c in cells if not config.finished(c, folder_of(c))], {}
     for c in todo:
         groups.setdefault((c["B_p"], c["n"]), []).append(c)
     work = []
     for (B_p, n), own in groups.items():
         side = max(1, 2 ** 17 // (B_p * n))  # rollouts drawn at once: more needs memory and is no faster
         work += [(own[i], [c["seed"] for c in own[i:i + side]]) for i in range(0, len(own), side)]
-    world = make_world(cells[0])  # ends here where there is none
     print(f"{cells[0]['runs']}: {len(cells)} runs, {len(todo)} to do", file=sys.stderr)
     if work:
         cost = [len(seeds) * c["C"] * (1 + 40 / (c["B_p"] * c["n"])) for c, seeds in work]  # small batches take longer a rollout
@@ -380,15 +419,16 @@ def in_parallel(calls, cost, jobs, unit, sizes):
     """calls, tuples (function, arguments...), the dearest first, in `jobs` processes under one bar; their values in the order given."""
     from tqdm import tqdm
     order = sorted(range(len(calls)), key=lambda i: -cost[i])
-    with concurrent.futures.ProcessPoolExecutor(jobs) as pool, tqdm(total=sum(sizes), unit=unit, unit_scale=True, mininterval=1) as bar:
+    with concurrent.futures.ProcessPoolExecutor(jobs, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)) as pool, tqdm(total=sum(sizes), unit=unit, unit_scale=True, mininterval=1) as bar:
         futures = {pool.submit(*calls[i]): i for i in order}
         values = [None] * len(calls)
         try:
             for future in concurrent.futures.as_completed(futures):
                 values[futures[future]] = future.result()
                 bar.update(sizes[futures[future]])
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+        except BaseException:  # Ctrl-C: what runs is not waited for
+            for child in multiprocessing.active_children():
+                child.kill()
             raise
     return values
 
@@ -442,7 +482,7 @@ def draw_one(found, path):
         for scaling in dict.fromkeys(x["scaling"] for x in found["spent"]):
             rows = [x for x in found["spent"] if x["scaling"] == scaling]
             f.errorbar([x["n"] for x in rows], [x["suboptimality"] for x in rows], [x["half"] for x in rows], fmt="o-", ms=4, capsize=2,
-                       label=dict(constant="lr the same", sqrt="lr x sqrt(n)", linear="lr x n")[scaling])
+                       label=LR_RULES[scaling])
         f.set(xscale="log", yscale="log", xlabel="n", ylabel="suboptimality", title=f"C = {found['C']} rollouts in C / n updates")
         p = np.linspace(0.005, 0.995, 199)
         shade = colours({x["n"] for x in found["weights"]})
@@ -462,7 +502,7 @@ def draw_many(cfg, cells, path):
     """A sweep: exact validation reward over C, and how the training problems' pass rates changed, from the logs of `cells`."""
     curves, passes = {}, {}
     for c in cells:
-        records = config.read_log(Path(c["out"] or Path(c["runs"]) / config.run_name(c)) / "log.jsonl")
+        records = config.read_log(folder_of(c) / "log.jsonl")
         curves.setdefault(c["n"], []).append([(r["rollouts"], r["exact"]) for r in records if r["type"] == "eval"])
         fresh = [r for r in records if r["type"] == "train_pass"]
         if len(fresh) > 1:
@@ -488,7 +528,8 @@ def draw_many(cfg, cells, path):
         right.axhline(0, color="0.6", lw=0.8)
         right.set(xlabel="base pass@1, from", ylabel="change of pass@1", title="who gained")
         for ax in (left, middle, right):
-            ax.legend(fontsize=8)
+            if ax.get_legend_handles_labels()[0]:
+                ax.legend(fontsize=8)
         c = cells[0]
         fig.suptitle(f"{len(cells)} runs of {c['runs']}: overlap {c['overlap']}, {c['deciding']} deciding and {c['idle']} idle decisions, D = {c['D']}, "
                      f"B_p = {', '.join(sorted({str(x['B_p']) for x in cells}))}, {len({x['seed'] for x in cells})} seeds, bars 90%", fontsize=11)
@@ -501,6 +542,8 @@ def check_world(cfg):
     for key, value in dict(algo="grpo", updates=1, n_train=0, zero_var_filter="off", temperature=1.0, top_p=1.0, kl_type="k3").items():
         if cfg[key] != value:
             raise BadInput(f"--{key}={cfg[key]}: the toy world has only {value}")
+    if cfg["responses"] > 256:
+        raise BadInput(f"--responses={cfg['responses']}: must be 256 or less")
     if cfg["D"] > cfg["pool"]:
         raise BadInput(f"--D={cfg['D']}: the pool holds only {cfg['pool']} problems")
     if cfg["B_p"] > (cfg["D"] or cfg["pool"]):
@@ -515,12 +558,13 @@ def main(argv):
         raise BadInput("data/bandit/defaults.json: not here; start this in the folder that holds data/")
     cfg = parse(["--data=data/bandit", *[word for word in argv if word != verb]], __doc__)
     out = Path(cfg["out"] or cfg["runs"])
+    cells = [cfg] if verb == "run" else [dict(c, out="") for c in config.cells(cfg)]
+    for c in cells:
+        config.check_run(c), check_world(c)
     if verb in ("both", "one"):
+        out.mkdir(parents=True, exist_ok=True)
         report_one(one_problem(out))
-    if verb in ("run", "sweep", "both"):
-        cells = [cfg] if verb == "run" else [dict(c, out="") for c in config.cells(cfg)]
-        for c in cells:
-            config.check_run(c), check_world(c)
+    if verb != "one":
         train_all(cells)
         if verb != "run":
             save_json(Path(cfg["runs"]) / "sweep.json", dict(config=cfg, derived=derive(cfg)))

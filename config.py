@@ -139,6 +139,9 @@ NOT_IN_NAME = {*RUNNING, *"C data B_max source revision question_key answer_key 
                *"runs out ns bps seeds view metric unit eval_set delta bin points boot".split()}
 
 
+TOY = tuple("overlap responses deciding idle features skill sharpness pool world advantage clock".split())  # bandit_toy.py alone has them
+
+
 class BadInput(ValueError):
     """Something the user gave cannot be used. The message is one line that names the key, the file or the run."""
 
@@ -346,7 +349,7 @@ def command(cfg, more=(), python="python", launch="", gpus=1):
     words += [f"--{key}={cfg[key]}" for key in ("B_p", "n", "C", *more)]
     # without the -- torchrun takes our --n= for the beginning of an option of its own
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={gpus}", "--"] if gpus > 1 else []
-    script = ["bandit_toy.py", "run"] if cfg["data"] == "data/bandit" else ["train_grpo.py"]
+    script = ["bandit_toy.py", "run"] if is_toy(cfg) else ["train_grpo.py"]
     return f"{launch} {shlex.join([python, *torchrun, *script, *words])}".lstrip()
 
 
@@ -355,7 +358,12 @@ def identity(cfg):
     or a verifier that is not used."""
     idle = () if cfg.get("algo") == "ppo" else ("gamma", "lam", "critic_lr", "value_clip")
     idle += ("verify_s", "verify_bytes") if cfg.get("verifier") == "exact" else ()
-    return {key: cfg.get(key, config[key]) for key in config if key not in NOT_IN_NAME and key not in idle}
+    return {key: cfg.get(key, config[key]) for key in config if (key not in NOT_IN_NAME or key == "n_val" and is_toy(cfg)) and key not in idle}
+
+
+def is_toy(cfg):
+    """True for a run of bandit_toy.py, which makes its own problems."""
+    return Path(cfg.get("data", "")) == Path("data/bandit")
 
 
 def updates_at(budgets, cfg):
@@ -483,8 +491,10 @@ def cells(cfg):
 
     Large B first: those runs are the quickest per rollout, so a sweep shows early whether its large batches hold.
     """
-    grid = [dict(cfg, B_p=B_p, n=n, seed=seed) for seed in map(int, cfg["seeds"].split()) for B_p in map(int, cfg["bps"].split())
-            for n in map(int, cfg["ns"].split()) if not cfg["B_max"] or B_p * n <= cfg["B_max"]]
+    def values(key):
+        return dict.fromkeys(map(int, cfg[key].split()))  # each once
+    grid = [dict(cfg, B_p=B_p, n=n, seed=seed) for seed in values("seeds") for B_p in values("bps") for n in values("ns")
+            if not cfg["B_max"] or B_p * n <= cfg["B_max"]]
     for c in grid:
         check(c), check_run(c)
     if not grid:

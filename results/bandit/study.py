@@ -3,11 +3,10 @@
     python results/bandit/study.py --runs=/tmp/study     # half an hour on two cores; the same command goes on
     python results/bandit/study.py                       # tells and draws what is in results/bandit again
 
-Every experiment trains each n at several learning rates, for 8 seeds, and looks at exact pass rates, so that neither the noise of
-evaluations nor an lr that suits one n decides.
+Every experiment trains each n of NS at several learning rates, with 8 SEEDS, and looks at exact pass rates at BUDGETS, so that neither the
+noise of evaluations nor an lr that suits one n decides. Keys of the world (--world=3, --skill=0.9) change all experiments.
 """
 import copy
-import json
 import math
 import sys
 from pathlib import Path
@@ -20,188 +19,210 @@ import numpy as np
 from scipy import stats
 
 import config
-from config import derive, entry, parse, save_json
+from config import BadInput, derive, entry, parse, save_json
 
-STUDY = dict(  # experiment: (what it asks, words); each at half, one and two times the base lr, or as LRS says
-    lead=("noise and few problems together", ""),
-    no_idle=("no noise from idle decisions", "--idle=0"),
-    more_idle=("three times as much", "--idle=87"),
-    D_50=("fewer problems", "--D=50"),
-    D_400=("more problems", "--D=400"),
-    D_1600=("no overfitting", "--D=1600"),
-    D_1600_no_idle=("neither noise nor overfitting", "--D=1600 --idle=0"),
-    undivided=("(i) advantage r - mean", "--advantage=undivided"),
-    true_std=("(i) advantage over the true std", "--advantage=true"),
-    exact=("(i) no group: r - p over the true std", "--advantage=exact"),
-    exact_D_1600=("the same without overfitting", "--advantage=exact --D=1600"),
-    clock=("(ii) warm-up and beta2 in rollouts", "--clock=256"),
-    B_p_4=("four problems a batch", "--B_p=4"),
-    B_p_64=("64 problems a batch", "--B_p=64"),
-    fixed_B=("B_p n = 128: the same updates, lr and clocks", ""),
-    fixed_B_exact=("the same, no group", "--advantage=exact"),
-    overlap_half=("half of the logits are a problem's own", "--overlap=0.5"),
-    easy=("base pass rates 0.3 to 0.6", "--recipe=easy"),
-    hard=("base pass rates to 0.0625", "--recipe=hard"),
-    world_1=("another world", "--world=1"),
-    world_2=("another world", "--world=2"))
-LRS, SEEDS, NS, BUDGETS = dict(lead=(0.25, 0.5, 1, 2, 4)), range(100, 108), (2, 4, 16, 64, 256), [2 ** (i / 2) for i in range(28, 39)]
+STUDY = dict(  # experiment: (what it asks, words of its own, learning rates as multiples of lr_base)
+    lead=("noise and few problems", "", (0.25, 0.5, 1, 2, 4)),
+    no_idle=("no noise from idle decisions", "--idle=0", (0.25, 0.5, 1, 2, 4)),
+    more_idle=("three times as much", "--idle=87", (0.5, 1, 2)),
+    D_50=("(v) D = 50", "--D=50", (0.5, 1, 2)),
+    D_400=("(v) D = 400", "--D=400", (0.5, 1, 2)),
+    D_1600=("(v) D = 1600: hardly any overfitting", "--D=1600", (0.5, 1, 2)),
+    D_1600_no_idle=("neither noise nor overfitting", "--D=1600 --idle=0", (0.5, 1, 2)),
+    undivided=("(i) advantage r - mean", "--advantage=undivided", (0.5, 1, 2, 4)),
+    true_std=("(i) advantage over the true std", "--advantage=true", (0.5, 1, 2)),
+    exact=("(i) no group: r - p over the true std", "--advantage=exact", (0.25, 0.5, 1, 2, 4)),
+    exact_D_1600=("the same, D = 1600", "--advantage=exact --D=1600", (0.5, 1, 2)),
+    clock=("(ii) warm-up, beta2 in rollouts", "--clock=256", (0.5, 1, 2)),
+    weight_decay=("(ii) weight decay 0.01", "--weight_decay=0.01", (0.5, 1, 2)),
+    B_p_4=("four problems a batch", "--B_p=4", (0.5, 1, 2)),
+    B_p_64=("64 problems a batch", "--B_p=64", (0.5, 1, 2)),
+    fixed_B=("B_p n = 128: same lr and clocks", "", (0.5, 1, 2)),
+    fixed_B_exact=("the same, no group", "--advantage=exact", (0.5, 1, 2)),
+    overlap_0=("tabular: no interference", "--overlap=0", (1, 4, 16)),
+    overlap_half=("half of the logits are its own", "--overlap=0.5", (0.5, 1, 2)),
+    easy=("base pass rates 0.3 to 0.6", "--recipe=easy --kl_coef=0 --entropy_coef=0", (0.5, 1, 2)),
+    hard=("base pass rates to 0.0625", "--recipe=hard", (0.5, 1, 2)),
+    world_1=("another world", "--world=1", (0.5, 1, 2)),
+    world_2=("another world", "--world=2", (0.5, 1, 2)))
+SEEDS, NS = range(300, 308), (2, 4, 16, 64, 256)
+BUDGETS = [2 ** (i / 2) for i in range(28, 39)]  # 16k to 524k
+LONG = dict(lead=BUDGETS + [2 ** 19.5, 2 ** 20], exact=BUDGETS + [2 ** 19.5, 2 ** 20])
 
 
-def follow(cfg, world, seeds, budgets, run=None):
-    """Trains to each budget and looks, exactly: dict(mean, best, worst: (S, E) of val, train (S, E, D), run). A given run goes on, copied."""
-    d, run, out, train_p = derive(cfg), copy.deepcopy(run) or Run(cfg, world, seeds), [], []
+def follow(cfg, run, budgets):
+    """Trains `run` on to each budget and looks, exactly: dict(mean, best, zero: (S, E) of val, train (S, E)): pass@1, pass@k, share of
+    problems below 0.01; pass@1 of the training problems."""
+    d, out = derive(cfg), []
     for C in budgets:
         while run.rollouts + d["B"] / 2 <= C:  # to the update nearest to the budget
             run.update(cfg, d)
         p = run.validation(cfg)
-        out.append([p.mean(1), (1 - (1 - p) ** cfg["k"]).mean(1), (p ** cfg["k"]).mean(1)])
-        train_p.append(run.training(cfg))
-    return dict(zip(("mean", "best", "worst"), np.array(out).transpose(1, 2, 0)), train=np.stack(train_p, 1), run=run)
+        out.append([p.mean(1), (1 - (1 - p) ** cfg["k"]).mean(1), (p < 0.01).mean(1), run.training(cfg).mean(1)])
+    return dict(zip(("mean", "best", "zero", "train"), np.array(out).transpose(1, 2, 0)))
 
 
-def measure_cell(cfg, seeds):
-    """`follow` of one cell for the study, less what it does not keep."""
-    f = follow(cfg, make_world(cfg), seeds, BUDGETS)
-    return {key: np.round(f[key].astype(float), 4).tolist() for key in ("mean", "best", "worst")} | dict(
-        train=np.round(f["train"].astype(float).mean(2), 4).tolist())
+def interval(x):
+    """Half width of a 90% interval of the mean over the first axis, Student's."""
+    return stats.t.ppf(0.95, len(x) - 1) * np.std(x, 0, ddof=1) / math.sqrt(len(x))
+
+
+def measure_cell(cfg, budgets):
+    """`follow` of one cell, as lists for study.json."""
+    return {key: np.round(x.astype(float), 4).tolist() for key, x in follow(cfg, Run(cfg, make_world(cfg), SEEDS), budgets).items()}
 
 
 def noise_levels(run, cfg, n=64):
-    """Variance of (r - p) grad log pi by the shared weights: (within a problem, of one rollout; between problems). Their ratio is n_c.
+    """n_c of each seed (S,): variance of one rollout's (r - p) grad log pi within a problem over that between problems, by the shared weights.
 
-    By analysis of variance over two groups of n rollouts for each training problem of the first seed.
+    By analysis of variance over two groups of n rollouts for each training problem. Of problems drawn at random: epochs without replacement
+    cancel the part between problems over D / B_p updates.
     """
-    pi, answer, x = run.look(cfg, run.problems, np.arange(run.problems.shape[1])[None], all_decisions=True)
-    pi, answer, x, g = pi[:, :1], answer[:1], x[0], []
+    pi, answer, x = run.probabilities(cfg, run.problems, np.arange(run.problems.shape[1])[None], idle=True)
+    g = []
     for _ in range(2):
-        choice = roll(pi, n, run.rollout_rng[:1])
+        choice = roll(pi, n, run.rollout_rng)
         reward = (choice[..., :answer.shape[-1]] == answer[:, None]).all(-1)
         G = group_gradient(pi, choice, reward - pass_rate(pi, answer)[:, None].astype(float)) / n
-        g.append((x.swapaxes(1, 2) @ G[0]).reshape(len(x), -1))  # (D, F K)
-    within = n * ((g[0] - g[1]) ** 2).sum(1).mean() / 2
-    return within, ((g[0] + g[1]) / 2).var(0, ddof=1).sum() - within / (2 * n)
+        g.append((x.swapaxes(2, 3) @ G).reshape(*answer.shape[:2], -1))  # (S, D, F K)
+    within = n * ((g[0] - g[1]) ** 2).sum(2).mean(1) / 2
+    return within / (((g[0] + g[1]) / 2).var(1, ddof=1).sum(1) - within / (2 * n))
 
 
-def rise(R, early, late):
-    """What the n that is best late gains there over the n that is best early: (mean, 90% half width, n index early, late).
+def late_gain(R, early=0, late=-1):
+    """What the n that is best late gains there over the n that is best early, each at its best lr: (mean, 90% half width, [early n, late n]).
 
-    R (L, N, S, E): learning rates, n, seeds, budgets. For each seed both are chosen on the other seeds, as is the lr of each n at each
-    budget, so that choosing does not flatter; the half width is Student's over the seeds.
+    R (L, N, S, E): learning rates, n, seeds, budgets; n as indices, chosen on all seeds. The gain is measured on one half of the seeds, n and
+    lr chosen on the other, both ways round, so that choosing does not flatter: on equal n the interval covers 0 in 89%.
     """
-    gains = []
-    for s in range(R.shape[2]):
-        others = np.delete(R, s, 2).mean(2)  # (L, N, E)
+    gains = np.zeros(R.shape[2])
+    for half in (0, 1):
+        others, own = R[:, :, half::2].mean(2), R[:, :, 1 - half::2]
         a, b = others[:, :, early].max(0).argmax(), others[:, :, late].max(0).argmax()
-        gains.append(R[others[:, b, late].argmax(), b, s, late] - R[others[:, a, late].argmax(), a, s, late])
-    half = stats.t.ppf(0.95, len(gains) - 1) * np.std(gains, ddof=1) / math.sqrt(len(gains))
+        gains[1 - half::2] = own[others[:, b, late].argmax(), b, :, late] - own[others[:, a, late].argmax(), a, :, late]
     best = R.mean(2).max(0)  # (N, E)
-    return float(np.mean(gains)), float(half), int(best[:, early].argmax()), int(best[:, late].argmax())
+    return gains.mean(), interval(gains), [best[:, e].argmax() for e in (early, late)]
 
 
 def near(R, e):
     """Which n are not told from the best at budget e, each at its best lr: a list of indices (paired over seeds, 90%)."""
-    own = R[R.mean(2)[:, :, e].argmax(0), np.arange(R.shape[1]), :, e]  # (N, S)
-    gap = own[own.mean(1).argmax()] - own
-    half = stats.t.ppf(0.95, gap.shape[1] - 1) * gap.std(1, ddof=1) / math.sqrt(gap.shape[1])
-    return np.flatnonzero(gap.mean(1) <= half).tolist()
+    own = R[R.mean(2)[:, :, e].argmax(0), np.arange(R.shape[1]), :, e].T  # (S, N)
+    gap = own[:, [own.mean(0).argmax()]] - own
+    return np.flatnonzero(gap.mean(0) <= interval(gap)).tolist()
 
 
 def branches(cfg, seeds, at=2 ** 18, end=2 ** 20):
-    """(iv) A plateau of n = 4 branches at `at` rollouts: as it was, a quarter of the lr, n = 64, n = 64 at the old lr.
+    """(iv) A plateau of n = 4 branches at `at` rollouts: as it was, a quarter of the lr, n = 64, n = 64 at the old lr. AdamW starts anew in all.
 
-    Returns [dict(name, gain, half)]: mean val pass@1 at `end` less that of the branch as it was, paired over seeds, 90%.
+    Returns [dict(name, reward, gain, half)]: mean val pass@1 at `end`, and less that of the branch as it was, paired over seeds, 90%.
     """
     cfg = dict(cfg, n=4, C=end)
-    world = make_world(cfg)
-    trunk, lr = follow(cfg, world, seeds, [at])["run"], cfg["lr_base"]
-    arms = {"n = 4 as it was": {}, "lr / 4": dict(lr_base=lr / 4), "n = 64, its own lr": dict(n=64),
+    trunk, lr = Run(cfg, make_world(cfg), seeds), cfg["lr_base"]
+    follow(cfg, trunk, [at])
+    for weights in trunk.weights.values():
+        weights[1:] = 0  # its second moment is that of n = 4
+    trunk.steps = 0
+    arms = {"n = 4 as it was": {}, "n = 4, lr / 4": dict(lr_base=lr / 4), "n = 64, its own lr": dict(n=64),
             "n = 64, lr of n = 4": dict(n=64, lr_base=lr / 4)}  # sqrt(64 / 4) = 4
-    reward = {name: follow(dict(cfg, **keys), world, seeds, [end], trunk)["mean"][:, 0] for name, keys in arms.items()}
+    reward = {name: follow(dict(cfg, **keys), copy.deepcopy(trunk), [end])["mean"][:, 0] for name, keys in arms.items()}
     gain = {name: r - reward["n = 4 as it was"] for name, r in reward.items()}
-    t = stats.t.ppf(0.95, len(seeds) - 1) / math.sqrt(len(seeds))
-    return [dict(name=name, reward=reward[name].mean(), gain=g.mean(), half=t * g.std(ddof=1)) for name, g in gain.items()]
+    return [dict(name=name, reward=reward[name].mean(), gain=g.mean(), half=interval(g)) for name, g in gain.items()]
 
 
 def study(cfg, out, jobs):
-    """All of STUDY -> out/study.json, which it goes on from, and out/study.png; prints a line an experiment."""
-    found = config.read_json(out / "study.json") if (out / "study.json").exists() else dict(arms={})
-    words = [f"--{key}={value}" for key, value in config.identity(cfg).items()]
-    for name, (asks, more) in STUDY.items():
-        arm, B = parse([*words, *more.split()]), 128 if name.startswith("fixed_B") else 0
-        cells = [dict(arm, C=BUDGETS[-1], lr_base=arm["lr_base"] * x, n=n, B_p=B // n or arm["B_p"]) for x in LRS.get(name, (0.5, 1, 2))
-                 for n in NS if not B or n < B]
-        spec = dict(asks=asks, words=more, ns=sorted({c["n"] for c in cells}), lrs=sorted({c["lr_base"] for c in cells}), seeds=list(SEEDS),
-                    C=BUDGETS, config=config.identity(arm))
-        if all(found["arms"].get(name, {}).get(key) == value for key, value in json.loads(json.dumps(spec)).items()):
+    """All of STUDY -> out/study.json, which it goes on from, and out/study.png; prints what it found."""
+    path, world = out / "study.json", config.identity(cfg)
+    found = config.read_json(path) if path.exists() else dict(config=world, arms={})
+    if found["config"] != world:
+        raise BadInput(f"{path}: made by another config; take another folder with --runs")
+    words = [f"--{key}={value}" for key, value in world.items()]
+    for name, (asks, more, lrs) in STUDY.items():
+        arm, B, C = parse([*words, *more.split()]), 128 if name.startswith("fixed_B") else 0, LONG.get(name, BUDGETS)
+        cells = [dict(arm, C=C[-1], lr_base=arm["lr_base"] * x, n=n, B_p=B // n or arm["B_p"]) for x in lrs for n in NS if not B or n < B]
+        spec = dict(asks=asks, words=more, ns=sorted({c["n"] for c in cells}), lrs=sorted({c["lr_base"] for c in cells}), seeds=list(SEEDS), C=C,
+                    overlap=arm["overlap"], D=arm["D"])
+        if all(found["arms"].get(name, {}).get(key) == value for key, value in spec.items()):
             continue
         print(f"{name}: {asks}", file=sys.stderr)
-        done = in_parallel([(measure_cell, c, SEEDS) for c in cells], [1 + 40 / (c["B_p"] * c["n"]) for c in cells], jobs, "cell",
-                           [1] * len(cells))
-        shape = len(spec["lrs"]), len(spec["ns"]), len(SEEDS), len(BUDGETS)
+        done = in_parallel([(measure_cell, c, C) for c in cells], [1 + 40 / (c["B_p"] * c["n"]) for c in cells], jobs, "cell", [1] * len(cells))
+        shape = len(lrs), len(spec["ns"]), len(SEEDS), len(C)
         found["arms"][name] = spec | {key: np.reshape([d[key] for d in done], shape).tolist() for key in done[0]}
-        save_json(out / "study.json", found, indent=None)
+        save_json(path, found, indent=None)
     if "branches" not in found:
-        found["branches"] = branches(cfg, range(200, 216))
-        found["noise"] = []
+        print("branches and noise", file=sys.stderr)
+        found.update(branches=branches(cfg, range(320, 336)), noise=[])
         for more in STUDY["no_idle"][1], "", STUDY["more_idle"][1]:
             arm = dict(parse([*words, *more.split()]), C=2 ** 19, n=64)
+            run = Run(arm, make_world(arm), SEEDS)
             for C in (0, 2 ** 19):
-                run = follow(arm, make_world(arm), [SEEDS[0]], [C])["run"]
-                within, between = noise_levels(run, arm)
-                found["noise"].append(dict(words=more, C=C, within=within, between=between, n_c=within / between))
-        save_json(out / "study.json", found, indent=None)
-    report_study(found)
+                follow(arm, run, [C])
+                n_c = noise_levels(run, arm)
+                found["noise"].append(dict(words=more, C=C, n_c=n_c.mean(), half=interval(n_c)))
+        save_json(path, found, indent=None)
+    found = config.read_json(path)
+    report(found)
     draw_study(found, out / "study.png")
 
 
 def lines_of(arm):
-    """The study's numbers of one experiment, on validation unless nothing is shared: [(label, R (L, N, S, E))] at the base lr and tuned."""
-    R = np.array(arm["mean" if arm["config"]["overlap"] else "train"])
-    middle = len(arm["lrs"]) // 2
-    return [("base lr", R[middle:middle + 1]), ("each n at its best lr", R)]
+    """The study's numbers of one experiment: {what: R (L, N, S, E)}; without shared weights new problems learn nothing."""
+    R = {key: np.array(arm[key]) for key in ("mean", "train")}
+    base = len(arm["lrs"]) // 2
+    lines = {"validation, base lr": R["mean"][base:base + 1], "validation, best lr": R["mean"], "training, best lr": R["train"]}
+    return lines if arm["overlap"] else {"training, best lr": R["train"]}
 
 
-def report_study(found):
-    """A line an experiment: n* early and late, and what the late one gains at the end."""
+def report(found):
+    """n* early and late of each experiment, and what the late one gains at the end."""
     for name, arm in found["arms"].items():
-        early, ns = len(arm["C"]) - 9, arm["ns"]  # four octaves before the end
-        for label, R in lines_of(arm):
-            gain, half, a, b = rise(R, early, -1)
-            print(f"{name:15s} {label:22s} n* {ns[a]:3d} at {arm['C'][early] / 1e3:.0f}k, {ns[b]:3d} at {arm['C'][-1] / 1e3:.0f}k (not told from it: "
-                  f"{', '.join(str(ns[i]) for i in near(R, -1))}); late n gains {gain:+.4f} +- {half:.4f} on the early one")
+        C, ns = arm["C"], arm["ns"]
+        print(f"{name}: {arm['asks']} {arm['words']}")
+        for what, R in lines_of(arm).items():
+            gain, half, (a, b) = late_gain(R)
+            edge = [f"{C[e] / 1e3:.0f}k" for e, i in ((0, a), (-1, b)) if len(R) > 1 and R.mean(2)[:, i, e].argmax() in (0, len(R) - 1)]
+            print(f"  {what:20s} n* = {ns[a]:3d} at {C[0] / 1e3:.0f}k, {ns[b]:3d} at {C[-1] / 1e3:.0f}k (not told from it: "
+                  f"{', '.join(str(ns[i]) for i in near(R, -1))}); " + (f"the late n gains {gain:+.4f} +- {half:.4f}" if a != b else "the same")
+                  + (f"; best lr on the grid's edge at {', '.join(edge)}" if edge else ""))
     for b in found["branches"]:
-        print(f"branch of n = 4 at 262k, {b['name']:20s} {b['reward']:.4f} at 1049k, {b['gain']:+.4f} +- {b['half']:.4f}")
+        print(f"(iv) n = 4 to 262k, then {b['name']:20s} {b['reward']:.4f} at 1049k, {b['gain']:+.4f} +- {b['half']:.4f}")
     for r in found["noise"]:
-        print(f"noise, {r['words'] or 'the defaults':10s} after {r['C']} rollouts: n_c = {r['n_c']:.1f}")
+        print(f"(iii) {r['words'] or 'the defaults':10s} after {r['C']} rollouts: n_c = {r['n_c']:.1f} +- {r['half']:.1f}")
 
 
 def draw_study(found, path):
-    """n* over C of each experiment, at the base lr and with every n at its best lr; squares: not told from the best (90%, tuned)."""
-    arms = found["arms"]
-    cols = 5
-    rows = math.ceil(len(arms) / cols)
-    with figure(path, rows, cols, (3.4 * cols, 2.9 * rows + 0.8)) as (fig, axes):
-        for ax, (name, arm) in zip(axes.flat, arms.items()):
-            ns, C = arm["ns"], arm["C"]
-            (_, base), (_, R) = lines_of(arm)
-            for e in range(len(C)):
-                for i in near(R, e):
-                    ax.plot(C[e], ns[i], "s", color="0.75", ms=6)
-            for Y, style in ((base, dict(color="C0", ls="--", label="base lr")), (R, dict(color="C3", label="each n at its best lr"))):
-                ax.plot(C, [ns[i] for i in Y.mean(2).max(0).argmax(0)], lw=1.8, **style)
-            gain, half, *_ = rise(R, len(C) - 9, -1)
-            ax.set_title(f"{name}: {arm['asks']}\nlate n over early, tuned: {100 * gain:+.1f} +- {100 * half:.1f} points", fontsize=8)
+    """n* over C of each experiment; squares: not told from the best (validation, best lr). The last panel: n* over C / D."""
+    arms, cols = found["arms"], 4
+    styles = {"validation, base lr": dict(color="C0", ls="--"), "validation, best lr": dict(color="C3"), "training, best lr": dict(color="C2", ls=":")}
+    with figure(path, math.ceil((len(arms) + 1) / cols), cols, (16, 2.9 * math.ceil((len(arms) + 1) / cols) + 0.8)) as (fig, axes):
+        def dress(ax, title):
+            ax.set_title(title, fontsize=9)
             ax.set(xscale="log", yscale="log", ylim=(1.5, 400))
-            ax.set_yticks(ns, [str(n) for n in ns], minor=False)
+            ax.set_yticks(NS, [str(n) for n in NS])
             ax.minorticks_off()
-        for ax in list(axes.flat)[len(arms):]:
+        for ax, (name, arm) in zip(axes.flat, arms.items()):
+            ns, C, lines = arm["ns"], arm["C"], lines_of(arm)
+            tuned = lines.get("validation, best lr", lines["training, best lr"])
+            for e in range(len(C)):
+                ax.plot([C[e]] * len(near(tuned, e)), [ns[i] for i in near(tuned, e)], "s", color="0.8", ms=6)
+            for i, (what, R) in enumerate(lines.items()):
+                ax.plot(C, [ns[j] * 1.06 ** i for j in R.mean(2).max(0).argmax(0)], lw=1.8, label=what, **styles[what])
+            gain, half, (a, b) = late_gain(tuned)
+            dress(ax, f"{name}: {arm['asks']}\n" + (f"n = {ns[b]} over {ns[a]} at the end: {100 * gain:+.1f} +- {100 * half:.1f} points" if a != b
+                                                    else f"n = {ns[a]} at both ends"))
+        last = axes.flat[len(arms)]
+        for name in ("D_50", "lead", "D_400", "D_1600"):
+            if name in arms:
+                best = np.array(arms[name]["mean"]).mean(2).max(0).argmax(0)
+                last.plot(np.array(arms[name]["C"]) / arms[name]["D"], [arms[name]["ns"][i] for i in best], lw=1.8, label=f"D = {arms[name]['D']}")
+        dress(last, "(v) validation, best lr: n* over C / D")
+        for ax in list(axes.flat)[len(arms) + 1:]:
             ax.axis("off")
-        axes[0, 0].legend(fontsize=7)
-        fig.supxlabel("C, rollouts"), fig.supylabel("n*")
-        fig.suptitle(f"n*(C) of {len(arms)} experiments, {len(SEEDS)} seeds each, exact validation pass@1 (training where overlap = 0); squares: n not told "
-                     "from the best, each at its best lr, 90%", fontsize=11)
-
-
+        for ax in (axes[0, 0], last):
+            if ax.lines:
+                ax.legend(fontsize=7)
+        fig.supxlabel("C, rollouts (last panel: rollouts a training problem)"), fig.supylabel("n*")
+        fig.suptitle(f"n*(C) of {len(arms)} experiments, {len(SEEDS)} seeds each, exact pass@1; squares: n not told from the best, each at its best lr "
+                     "(90%); gains with n and lr chosen on one half of the seeds and measured on the other (90%)", fontsize=11)
 
 
 def main(argv):
