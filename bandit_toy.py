@@ -206,10 +206,10 @@ def make_world(cfg):
         raise BadInput(f"--recipe={cfg['recipe']}: hardly a problem of this world has such a pass rate; change skill, sharpness or deciding")
     x = np.concatenate(kept)[:P]
     idle = rng.standard_normal((P, cfg["idle"], F), np.float32)
-    every = np.concatenate([x, idle / np.linalg.norm(idle, axis=-1, keepdims=True)], 1)
-    w = dict(x=every, base=every @ W0, answer=(x @ teacher).argmax(-1))
-    V = cfg["n_val"]
-    return dict(w, hash=hashlib.sha256((w["base"][:V].round(2) + 0.0).tobytes() + w["answer"][:V].tobytes()).hexdigest()[:16])
+    answer = (x @ teacher).argmax(-1)
+    x = np.concatenate([x, idle / np.linalg.norm(idle, axis=-1, keepdims=True)], 1)
+    seen = np.round((x @ W0)[:cfg["n_val"]], 2) + 0.0  # what a processor rounds otherwise is the same file
+    return dict(x=x, base=x @ W0, answer=answer, hash=hashlib.sha256(seen.tobytes() + answer[:cfg["n_val"]].tobytes()).hexdigest()[:16])
 
 
 def policy(x, base, W=None, own=None, overlap=1.0):
@@ -419,6 +419,7 @@ def in_parallel(calls, cost, jobs, unit, sizes):
     """calls, tuples (function, arguments...), the dearest first, in `jobs` processes under one bar; their values in the order given."""
     from tqdm import tqdm
     order = sorted(range(len(calls)), key=lambda i: -cost[i])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with concurrent.futures.ProcessPoolExecutor(jobs, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)) as pool, tqdm(total=sum(sizes), unit=unit, unit_scale=True, mininterval=1) as bar:
         futures = {pool.submit(*calls[i]): i for i in order}
         values = [None] * len(calls)
@@ -426,7 +427,7 @@ def in_parallel(calls, cost, jobs, unit, sizes):
             for future in concurrent.futures.as_completed(futures):
                 values[futures[future]] = future.result()
                 bar.update(sizes[futures[future]])
-        except BaseException:  # Ctrl-C: what runs is not waited for
+        except BaseException:  # Ctrl-C, SIGTERM: what runs is not waited for
             for child in multiprocessing.active_children():
                 child.kill()
             raise
@@ -563,7 +564,7 @@ def main(argv):
         config.check_run(c), check_world(c)
     if verb in ("both", "one"):
         out.mkdir(parents=True, exist_ok=True)
-        report_one(one_problem(out))
+        report_one(one_problem(out, K=cfg["responses"]))
     if verb != "one":
         train_all(cells)
         if verb != "run":

@@ -339,14 +339,19 @@ def test_a_run_that_diverges_says_so_and_the_others_go_on(tmp_path):
     assert ends == {4: "diverged", 8: "budget"}
 
 
-def test_ctrl_c_ends_all_processes_and_leaves_no_half_of_a_log(tmp_path):
+@pytest.mark.parametrize("how,code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_sweep_leaves_no_process_and_no_half_of_a_log(how, code, tmp_path):
     started = subprocess.Popen([sys.executable, "bandit_toy.py", "sweep", "--ns=2 4", "--C=1e7", "--bps=16", f"--runs={tmp_path}"], cwd=ROOT,
                                stderr=subprocess.PIPE, text=True, start_new_session=True)
     while "to do" not in started.stderr.readline():
         pass
     time.sleep(2)
-    os.killpg(started.pid, signal.SIGINT)
-    assert started.wait(20) == 130 and "interrupted" in started.stderr.read()  # the read ends when no process has the pipe any more
+    if how == signal.SIGINT:
+        os.killpg(started.pid, how)  # as a terminal does
+    else:
+        started.send_signal(how)
+    assert started.wait(20) == code
+    started.stderr.read()  # ends when no process has the pipe any more
     assert not [p for p in tmp_path.glob("*/*") if p.is_file()]
 
 
