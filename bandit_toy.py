@@ -159,7 +159,7 @@ def one_problem(out, p=0.1, K=8, R=1000, ns=(1, 2, 4, 16, 64), T=2048, C=4096):
         found["spent"].append(dict(scaling="best", n=n, suboptimality=d.mean(), half=1.96 * d.std() / math.sqrt(len(d))))
     for n in (2, 3, 8, 64, 512):
         for q in (0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99):
-            mean, error = sampled_weight(n, q, rng)
+            mean, error = sampled_weight(n, q, rng, 4 * R)
             found["weights"].append(dict(n=n, p=q, exact=group_weight(n, q), sampled=mean, half=1.96 * error))
     save_json(out / "one.json", found)
     draw_one(found, out / "one.png")

@@ -82,14 +82,14 @@ def test_those_tests_see_a_group_baseline_and_a_wrong_variance():
 
 
 def test_rate_fit_covers_planted_constants():
-    """400 planted sets of A = 2, B = 0.5 with skewed noise: the 90% intervals cover 85 to 94% of them (three standard errors)."""
+    """250 planted sets of A = 2, B = 0.5 with skewed noise: the 90% intervals cover 84 to 95% of them (three standard errors)."""
     rng, ns = np.random.default_rng(0), (1, 2, 4, 16, 64)
     hits = []
-    for _ in range(400):
+    for _ in range(250):
         tail = np.stack([(2 / n + 0.5) * rng.exponential(size=300) for n in ns])
-        fit = b.fit_rate(tail, ns, rng, draws=60)
+        fit = b.fit_rate(tail, ns, rng, draws=150)
         hits.append([fit[name][1] <= value <= fit[name][2] for name, value in (("A", 2), ("B", 0.5))])
-    assert ((0.85 < np.mean(hits, 0)) & (np.mean(hits, 0) < 0.94)).all(), np.mean(hits, 0)
+    assert ((0.84 < np.mean(hits, 0)) & (np.mean(hits, 0) < 0.95)).all(), np.mean(hits, 0)
     exact = np.stack([np.full(9, 2 / n + 0.5) for n in ns])
     assert b.fit_rate(exact, ns, rng)["off"] < 1e-12
     exact[0] *= 2
@@ -97,7 +97,7 @@ def test_rate_fit_covers_planted_constants():
 
 
 def test_the_base_case_says_what_theory_says(tmp_path, capsys):
-    found = b.one_problem(tmp_path, R=200, T=256, C=256)
+    found = b.one_problem(tmp_path, R=200, T=64, C=256)
     b.report_one(json.loads((tmp_path / "one.json").read_text()))
     assert "lr the same" in capsys.readouterr().out and (tmp_path / "one.png").stat().st_size > 10_000
     for x in found["passes"]:
@@ -345,7 +345,7 @@ def test_a_stopped_sweep_leaves_no_process_and_no_half_of_a_log(how, code, tmp_p
                                stderr=subprocess.PIPE, text=True, start_new_session=True)
     while "to do" not in started.stderr.readline():
         pass
-    time.sleep(2)
+    time.sleep(1)
     if how == signal.SIGINT:
         os.killpg(started.pid, how)  # as a terminal does
     else:
