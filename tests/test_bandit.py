@@ -408,13 +408,22 @@ def test_the_study_goes_on_and_refuses_another_world(study, tmp_path, monkeypatc
     real, trained = study.in_parallel, []
     monkeypatch.setattr(study, "in_parallel", lambda calls, *a: trained.append(len(calls)) or real(calls, *a))
     words = [*SMALL.split(), f"--runs={tmp_path}"]
-    config.save_json(tmp_path / "study.json", dict(config=config.identity(config.parse(["--data=data/bandit", *words])), arms={}, branches=[], noise=[]))
+    config.save_json(tmp_path / "study.json", dict(config=config.identity(config.parse(["--data=data/bandit", *words])), arms={}, branches=[], noise=[], unsolved=[]))
     assert study.main(words) == 0
     first = capsys.readouterr().out
     assert trained == [10, 6, 6, 6] and "overlap_0: tabular" in first and (tmp_path / "study.png").stat().st_size > 10_000
     assert study.main(words) == 0 and len(trained) == 4 and capsys.readouterr().out == first
     with pytest.raises(config.BadInput, match="another config"):
         study.main([*words, "--skill=0.5"])
+
+
+def test_unsolved_counts_problems(study):
+    cfg = resolve("--lr_base=0.3")
+    found = study.unsolved(cfg, range(4), ns=(2, 8), budgets=(512, 2048))
+    run = b.Run(dict(cfg, n=8), b.make_world(cfg), range(4))
+    study.follow(dict(cfg, n=8), run, [2048])
+    assert found[-1]["below"][0] == pytest.approx((run.training(cfg) < 0.05).mean()) and found[0]["fewer"] == [0, 0]
+    assert found[-1]["fewer"][0] == pytest.approx(found[-1]["below"][0] - found[1]["below"][0])
 
 
 def test_branches_differ_from_their_trunk(study):

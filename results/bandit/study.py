@@ -1,6 +1,6 @@
 """study.py: what makes n*(C) rise in the toy world: the experiments behind the README's section, on bandit_toy.py.
 
-    python results/bandit/study.py --runs=/tmp/study     # half an hour on two cores; the same command goes on
+    python results/bandit/study.py --runs=/tmp/study     # 40 minutes on two cores; the same command goes on
     python results/bandit/study.py                       # tells and draws what is in results/bandit again
 
 Every experiment trains each n of NS at several learning rates, with 8 SEEDS, and looks at exact pass rates at BUDGETS, so that neither the
@@ -128,6 +128,25 @@ def branches(cfg, seeds, at=2 ** 18, end=2 ** 20):
     return [dict(name=name, reward=reward[name].mean(), gain=g.mean(), half=interval(g)) for name, g in gain.items()]
 
 
+def unsolved(cfg, seeds, ns=(2, 64, 256), budgets=(2 ** 15, 2 ** 17, 2 ** 19)):
+    """Training problems at equal rollouts, at the base lr: [dict(n, C, below, above, fell, fewer)], each [mean, 90% half width] over seeds.
+
+    Shares with pass@1 below 0.05, above 0.95, and that fell by more than 0.1 since the base model; fewer: below, less that of the first n.
+    """
+    world, found, first = make_world(cfg), [], {}
+    for n in ns:
+        at = dict(cfg, n=n, C=budgets[-1])
+        run = Run(at, world, seeds)
+        before = run.training(at)
+        for C in budgets:
+            follow(at, run, [C])
+            p = run.training(at)
+            below = (p < 0.05).mean(1)
+            shares = dict(below=below, above=(p > 0.95).mean(1), fell=(p < before - 0.1).mean(1), fewer=below - first.setdefault(C, below))
+            found.append(dict(n=n, C=C, **{key: [x.mean(), interval(x)] for key, x in shares.items()}))
+    return found
+
+
 def study(cfg, out, jobs):
     """All of STUDY -> out/study.json, which it goes on from, and out/study.png; prints what it found."""
     path, world = out / "study.json", config.identity(cfg)
@@ -158,6 +177,9 @@ def study(cfg, out, jobs):
                 n_c = noise_levels(run, arm)
                 found["noise"].append(dict(words=more, C=C, n_c=n_c.mean(), half=interval(n_c)))
         save_json(path, found, indent=None)
+    if "unsolved" not in found:
+        found["unsolved"] = unsolved(cfg, SEEDS)
+        save_json(path, found, indent=None)
     found = config.read_json(path)
     report(found)
     draw_study(found, out / "study.png")
@@ -182,6 +204,8 @@ def report(found):
             print(f"  {what:20s} n* = {ns[a]:3d} at {C[0] / 1e3:.0f}k, {ns[b]:3d} at {C[-1] / 1e3:.0f}k (not told from it: "
                   f"{', '.join(str(ns[i]) for i in near(R, -1))}); " + ("the same" if a == b else f"the late n gains {gain:+.4f} +- {half:.4f}" if half else "the halves of the seeds agree on one n")
                   + (f"; best lr on the grid's edge at {', '.join(edge)}" if edge else ""))
+    for r in found["unsolved"]:
+        print(f"training problems, n = {r['n']:3d} after {r['C']}: " + ", ".join(f"{key} {r[key][0]:.3f} +- {r[key][1]:.3f}" for key in ("below", "above", "fell", "fewer")))
     for b in found["branches"]:
         print(f"(iv) n = 4 to 262k, then {b['name']:20s} {b['reward']:.4f} at 1049k, {b['gain']:+.4f} +- {b['half']:.4f}")
     for r in found["noise"]:
