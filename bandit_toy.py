@@ -424,7 +424,8 @@ def in_parallel(calls, cost, jobs, unit, sizes):
     from tqdm import tqdm
     order = sorted(range(len(calls)), key=lambda i: -cost[i])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with concurrent.futures.ProcessPoolExecutor(jobs, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)) as pool, tqdm(total=sum(sizes), unit=unit, unit_scale=True, mininterval=1) as bar:
+    workers = concurrent.futures.ProcessPoolExecutor(jobs, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
+    with workers as pool, tqdm(total=sum(sizes), unit=unit, unit_scale=True, mininterval=1) as bar:
         futures = {pool.submit(*calls[i]): i for i in order}
         values = [None] * len(calls)
         try:
@@ -536,8 +537,9 @@ def draw_many(cfg, cells, path):
             if ax.get_legend_handles_labels()[0]:
                 ax.legend(fontsize=8)
         c = cells[0]
+        seeds = ", ".join(sorted({str(x["seed"]) for x in cells}))
         fig.suptitle(f"{len(cells)} runs of {c['runs']}: overlap {c['overlap']}, {c['deciding']} deciding and {c['idle']} idle decisions, D = {c['D']}, "
-                     f"B_p = {', '.join(sorted({str(x['B_p']) for x in cells}))}, seeds {', '.join(sorted({str(x['seed']) for x in cells}))}, bars 90%", fontsize=11)
+                     f"B_p = {', '.join(sorted({str(x['B_p']) for x in cells}))}, seeds {seeds}, bars 90%", fontsize=11)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

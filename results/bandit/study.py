@@ -201,11 +201,12 @@ def report(found):
         for what, R in lines_of(arm).items():
             gain, half, (a, b) = late_gain(R)
             edge = [f"{C[e] / 1e3:.0f}k" for e, i in ((0, a), (-1, b)) if len(R) > 1 and R.mean(2)[:, i, e].argmax() in (0, len(R) - 1)]
+            gained = f"the late n gains {gain:+.4f} +- {half:.4f}" if half else "the halves of the seeds agree on one n"
             print(f"  {what:20s} n* = {ns[a]:3d} at {C[0] / 1e3:.0f}k, {ns[b]:3d} at {C[-1] / 1e3:.0f}k (not told from it: "
-                  f"{', '.join(str(ns[i]) for i in near(R, -1))}); " + ("the same" if a == b else f"the late n gains {gain:+.4f} +- {half:.4f}" if half else "the halves of the seeds agree on one n")
-                  + (f"; best lr on the grid's edge at {', '.join(edge)}" if edge else ""))
+                  f"{', '.join(str(ns[i]) for i in near(R, -1))}); " + ("the same" if a == b else gained) + (f"; best lr on the grid's edge at {', '.join(edge)}" if edge else ""))
     for r in found["unsolved"]:
-        print(f"training problems, n = {r['n']:3d} after {r['C']}: " + ", ".join(f"{key} {r[key][0]:.3f} +- {r[key][1]:.3f}" for key in ("below", "above", "fell", "fewer")))
+        shares = (f"{key} {r[key][0]:.3f} +- {r[key][1]:.3f}" for key in ("below", "above", "fell", "fewer"))
+        print(f"training problems, n = {r['n']:3d} after {r['C']}: {', '.join(shares)}")
     for b in found["branches"]:
         print(f"(iv) n = 4 to 262k, then {b['name']:20s} {b['reward']:.4f} at 1049k, {b['gain']:+.4f} +- {b['half']:.4f}")
     for r in found["noise"]:
