@@ -177,7 +177,7 @@ def test_updates_are_those_of_autograd_and_torchs_adamw(words, monkeypatch):
     x, base = torch.tensor(world["x"]).double(), torch.tensor(world["base"]).double()
     for m in range(1, 9):
         places = copy_queue(run, cfg["B_p"])
-        run.update(cfg, d)
+        fields = run.update(cfg, d)
         problems = run.problems[0, places]
         z = base[problems] + math.sqrt(cfg["overlap"]) * x[problems] @ W + math.sqrt(1 - cfg["overlap"]) * own[places]
         logp = torch.log_softmax(z, -1)
@@ -194,7 +194,9 @@ def test_updates_are_those_of_autograd_and_torchs_adamw(words, monkeypatch):
             + cfg["entropy_coef"] * (logp.exp() * logp).sum(-1).mean()
         opt.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(used, cfg["grad_clip"])
+        norm = torch.nn.utils.clip_grad_norm_(used, cfg["grad_clip"])
+        assert [fields[key][0] for key in ("grad_norm", "reward", "frac_all_right", "frac_all_wrong")] == pytest.approx(
+            [norm.item(), r.mean().item(), (r.mean(1) == 1).double().mean().item(), (r.mean(1) == 0).double().mean().item()], rel=1e-3)
         ticks = d["B"] / cfg["clock"] if cfg["clock"] else 1
         opt.param_groups[0].update(lr=d["lr"] * (min(1, m * ticks / cfg["warmup"]) if cfg["warmup"] else 1), betas=(0.9, 0.999 ** ticks))
         opt.step()
