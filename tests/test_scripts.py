@@ -145,7 +145,7 @@ def test_help_lists_every_key_with_its_comment(capsys):
         assert re.search(rf"^  --{key}={re.escape(str(config[key]))} +{re.escape(comment)}$", out, re.M), key
 
 
-@pytest.mark.parametrize("name", ["config", "sample", "evaluate", "train_grpo", "frontier", "fit_sigmoid", "prepare"])
+@pytest.mark.parametrize("name", ["config", "sample", "evaluate", "train_grpo", "frontier", "fit_sigmoid", "bandit_toy", "prepare"])
 def test_every_script_has_help(capsys, name, prepare):
     module = prepare if name == "prepare" else importlib.import_module(name)
     with pytest.raises(SystemExit) as e:
