@@ -363,7 +363,7 @@ def identity(cfg):
 
 def is_toy(cfg):
     """True for a run of bandit_toy.py, which makes its own problems."""
-    return Path(cfg.get("data", "")) == Path("data/bandit")
+    return str(cfg.get("data")).rstrip("/") == "data/bandit"
 
 
 def updates_at(budgets, cfg):
