@@ -201,7 +201,7 @@ def make_world(cfg):
     for _ in range(200):
         x = rng.standard_normal((4096, d, F), np.float32)
         x /= np.linalg.norm(x, axis=-1, keepdims=True)
-        p = np.take_along_axis(softmax(x @ W0), (x @ teacher).argmax(-1)[..., None], -1)[..., 0].prod(-1)
+        p = pass_rate(policy(x[None], (x @ W0)[None]), (x @ teacher).argmax(-1)[None])[0]
         kept.append(x[(lo <= p) & (p <= hi)])
         have += len(kept[-1])
         if have >= P:
@@ -212,8 +212,9 @@ def make_world(cfg):
     idle = rng.standard_normal((P, cfg["idle"], F), np.float32)
     answer = (x @ teacher).argmax(-1)
     x = np.concatenate([x, idle / np.linalg.norm(idle, axis=-1, keepdims=True)], 1)
-    seen = np.round((x @ W0)[:cfg["n_val"]], 2) + 0.0  # what a processor rounds otherwise is the same file
-    return dict(x=x, base=x @ W0, answer=answer, hash=hashlib.sha256(seen.tobytes() + answer[:cfg["n_val"]].tobytes()).hexdigest()[:16])
+    base = x @ W0
+    seen = np.round(base[:cfg["n_val"]], 2) + 0.0  # what a processor rounds otherwise is the same file
+    return dict(x=x, base=base, answer=answer, hash=hashlib.sha256(seen.tobytes() + answer[:cfg["n_val"]].tobytes()).hexdigest()[:16])
 
 
 def policy(x, base, W=None, own=None, overlap=1.0):
@@ -249,6 +250,14 @@ def roll(pi, n, rngs):
     return choice
 
 
+def rewards_of(choice, answer):
+    """1 where all deciding decisions are right: choices (S, n, P, d), answer (S, P, deciding) -> (S, n, P).
+
+    In float64: AdamW would blow up what rounding leaves of a sum of advantages that is 0.
+    """
+    return (choice[..., :answer.shape[-1]] == answer[:, None]).all(-1).astype(float)
+
+
 def group_gradient(pi, choice, A):
     """Sum over the n rollouts of A grad log pi for each decision's logits, A (S, n, P): (S, P, d, K)."""
     K, S, P, d = pi.shape
@@ -263,7 +272,7 @@ class Run:
 
     def __init__(self, cfg, world, seeds):
         V, N, D = cfg["n_val"], len(world["x"]), cfg["D"] or cfg["pool"]
-        self.world, self.seeds, self.rollouts, self.steps, self.tokens = world, seeds, 0, 0, 0
+        self.world, self.seeds, self.rollouts, self.steps = world, seeds, 0, 0
         self.rollout_rng = [np.random.Generator(np.random.SFC64([seed, 1])) for seed in seeds]
         self.order_rng = [np.random.default_rng([seed, 2]) for seed in seeds]
         # D of the pool's problems, a nested seeded subset
@@ -317,8 +326,7 @@ class Run:
         places = self.batch(B_p)
         pi, answer, x = self.probabilities(cfg, self.problems[rows, places], places, idle=True)
         choice = roll(pi, n, self.rollout_rng)
-        # in float64: AdamW would blow up what rounding leaves of a sum of advantages that is 0
-        reward = (choice[..., :answer.shape[-1]] == answer[:, None]).all(-1).astype(float)  # (S, n, B_p)
+        reward = rewards_of(choice, answer)  # (S, n, B_p)
         A = advantages(reward.swapaxes(1, 2), cfg["advantage"], pass_rate(pi, answer)).swapaxes(1, 2)
         G = group_gradient(pi, choice, A) / -(d["B"] * pi.shape[-1])  # of the token-mean loss by the logits, (S, B_p, d, K)
         if cfg["kl_coef"] or cfg["entropy_coef"]:  # their exact gradients: k3's is that of KL(ref || policy)
@@ -335,7 +343,6 @@ class Run:
         norm = np.sqrt(sum((g.reshape(S, -1) ** 2).sum(1) for g in grads.values()))
         self.steps += 1
         self.rollouts += d["B"]
-        self.tokens += d["B"] * pi.shape[-1]
         ticks = d["B"] / cfg["clock"] if cfg["clock"] else 1  # how much of a tick this update is
         lr = d["lr"] * (min(1.0, self.steps * ticks / cfg["warmup"]) if cfg["warmup"] else 1.0)
         beta1, beta2 = 0.9, 0.999 ** ticks
@@ -356,6 +363,7 @@ class Run:
 def train(cfg, world, seeds):
     """One cell for several seeds: writes their run folders, each log aside and renamed. The draws of a seed do not depend on the others."""
     d, run = derive(cfg), Run(cfg, world, seeds)
+    decisions = cfg["deciding"] + cfg["idle"]
     passes, logs, alive = config.updates_at(cfg["pass_at"], cfg) | {0, d["M"]}, {}, set(seeds)
     values = {metric: np.array(at_k(f"{metric}@{cfg['k']}", cfg["samples"])) for metric in ("avg", "best", "worst")}
     for seed in seeds:
@@ -368,7 +376,7 @@ def train(cfg, world, seeds):
             fields = {name: x.tolist() for name, x in run.update(cfg, d).items()}
             for s, seed in enumerate(seeds):
                 if seed in alive:
-                    logs[seed].append(dict(type="step", step=m, rollouts=run.rollouts, tokens=run.tokens, **{k: v[s] for k, v in fields.items()}))
+                    logs[seed].append(dict(type="step", step=m, rollouts=run.rollouts, tokens=run.rollouts * decisions, **{k: v[s] for k, v in fields.items()}))
                     if not math.isfinite(fields["grad_norm"][s]):
                         logs[seed].append(dict(type="end", status="diverged", rollouts=run.rollouts))
                         alive.remove(seed)
@@ -376,7 +384,7 @@ def train(cfg, world, seeds):
             for seed, p in zip(seeds, run.validation(cfg).astype(float)):
                 if seed in alive:
                     correct = np.random.default_rng([seed, 4, m]).binomial(cfg["samples"], p)
-                    logs[seed].append(dict(type="eval", step=m, rollouts=run.rollouts, tokens=run.tokens, set="val", k=cfg["k"],
+                    logs[seed].append(dict(type="eval", step=m, rollouts=run.rollouts, tokens=run.rollouts * decisions, set="val", k=cfg["k"],
                                            samples=cfg["samples"], **{f"{name}@{cfg['k']}": v[correct].mean() for name, v in values.items()},
                                            exact=p.mean(), set_hash=world["hash"], correct=correct))
         if m in passes:
@@ -396,16 +404,15 @@ def folder_of(cfg):
     return Path(cfg["out"] or Path(cfg["runs"]) / config.run_name(cfg))
 
 
-def train_all(cells, jobs=CORES):
-    """Runs the unfinished ones of `cells` (resolved dicts), seeds of one cell side by side, in `jobs` processes with one bar over all."""
+def train_all(cells):
+    """Runs the unfinished ones of `cells` (resolved dicts), seeds of one cell side by side, in as many processes as there are cores, under one bar."""
     world = make_world(cells[0])  # ends here where there is none
     for c in cells:
         folder_of(c).mkdir(parents=True, exist_ok=True)  # here, not after the work, a folder that cannot be written ends it
         log = folder_of(c) / "log.jsonl"
-        old = next((r["config"] for r in (config.read_log(log) if log.exists() else ()) if r.get("type") == "header"), c)
-        differ = [key for key, value in config.identity(c).items() if config.identity(old)[key] != value]
-        if differ:
-            raise BadInput(f"{folder_of(c)}: made by another config: " + ", ".join(f"{key}={old[key]} there, {c[key]} now" for key in differ))
+        for r in config.read_log(log) if log.exists() else ():
+            if r.get("type") == "header":
+                config.check_same(folder_of(c), r["config"], c)
     todo, groups = [c for c in cells if not config.finished(c, folder_of(c))], {}
     for c in todo:
         groups.setdefault((c["B_p"], c["n"]), []).append(c)
@@ -415,16 +422,21 @@ def train_all(cells, jobs=CORES):
         work += [(own[i], [c["seed"] for c in own[i:i + side]]) for i in range(0, len(own), side)]
     print(f"{cells[0]['runs']}: {len(cells)} runs, {len(todo)} to do", file=sys.stderr)
     if work:
-        cost = [len(seeds) * c["C"] * (1 + 40 / (c["B_p"] * c["n"])) for c, seeds in work]  # small batches take longer a rollout
-        in_parallel([(train, c, world, seeds) for c, seeds in work], cost, jobs, "rollouts", [len(seeds) * c["C"] for c, seeds in work])
+        sizes = [len(seeds) * c["C"] for c, seeds in work]
+        in_parallel([(train, c, world, seeds) for c, seeds in work], [size * cost(c) for size, (c, _) in zip(sizes, work)], "rollouts", sizes)
 
 
-def in_parallel(calls, cost, jobs, unit, sizes):
-    """calls, tuples (function, arguments...), the dearest first, in `jobs` processes under one bar; their values in the order given."""
+def cost(cfg):
+    """Of a rollout, relative: small batches take longer."""
+    return 1 + 40 / (cfg["B_p"] * cfg["n"])
+
+
+def in_parallel(calls, costs, unit, sizes):
+    """calls, tuples (function, arguments...), the dearest first, in CORES processes under one bar; their values in the order given."""
     from tqdm import tqdm
-    order = sorted(range(len(calls)), key=lambda i: -cost[i])
+    order = sorted(range(len(calls)), key=lambda i: -costs[i])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    workers = concurrent.futures.ProcessPoolExecutor(jobs, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
+    workers = concurrent.futures.ProcessPoolExecutor(CORES, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
     with workers as pool, tqdm(total=sum(sizes), unit=unit, unit_scale=True, mininterval=1) as bar:
         futures = {pool.submit(*calls[i]): i for i in order}
         values = [None] * len(calls)

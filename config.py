@@ -137,8 +137,6 @@ RUNNING = tuple("device gen_batch micro_tokens micro_logits activation_checkpoin
                 "sample_every".split())
 NOT_IN_NAME = {*RUNNING, *"C data B_max source revision question_key answer_key against mix problems s_zero levels n_val shard".split(),
                *"runs out ns bps seeds view metric unit eval_set delta bin points boot".split()}
-
-
 TOY = tuple("overlap responses deciding idle features skill sharpness pool world advantage clock".split())  # bandit_toy.py alone has them
 
 
@@ -359,6 +357,14 @@ def identity(cfg):
     idle = () if cfg.get("algo") == "ppo" else ("gamma", "lam", "critic_lr", "value_clip")
     idle += ("verify_s", "verify_bytes") if cfg.get("verifier") == "exact" else ()
     return {key: cfg.get(key, config[key]) for key in config if (key not in NOT_IN_NAME or key == "n_val" and is_toy(cfg)) and key not in idle}
+
+
+def check_same(folder, old, cfg):
+    """Raise BadInput that names the keys where the run in `folder`, of config `old`, is another experiment than `cfg`."""
+    old, new = identity(old), identity(cfg)
+    differ = [key for key in new if old.get(key, new[key]) != new[key]]
+    if differ:
+        raise BadInput(f"{folder}: made by another config: " + ", ".join(f"{k}={old[k]} there, {new[k]} now" for k in differ))
 
 
 def is_toy(cfg):

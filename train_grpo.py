@@ -517,10 +517,7 @@ def open_log(folder, cfg, hashes):
         raise BadInput(f"{folder}: another process is training in this folder") from None
     header = next((r for r in config.read_log(folder / "log.jsonl") if r.get("type") == "header"), None)
     if header:
-        old, new = config.identity(header["config"]), config.identity(cfg)
-        differ = [key for key in new if old[key] != new[key]]
-        if differ:
-            raise BadInput(f"{folder}: made by another config: " + ", ".join(f"{k}={old[k]} there, {new[k]} now" for k in differ))
+        config.check_same(folder, header["config"], cfg)
         for key, value in hashes.items():
             if header.get(key) != value:
                 raise BadInput(f"{folder}: {cfg[key.removesuffix('_hash')]} has changed since this run began ({key})")

@@ -377,6 +377,9 @@ def test_a_folder_of_another_run_is_refused_and_so_are_the_toys_keys_elsewhere(t
     with pytest.raises(config.BadInput, match="n_val=10 there, 12 now"):  # other validation problems, another experiment
         b.main(["run", *words, "--n_val=12"])
     assert (tmp_path / "run/log.jsonl").read_bytes() == log
+    old = config.parse([])
+    with pytest.raises(config.BadInput, match="algo=grpo there, ppo now"):  # keys that only one of the two has do not matter
+        config.check_same("run", old, dict(old, algo="ppo"))
     with pytest.raises(config.BadInput, match="--advantage=exact: only bandit_toy.py has it"):
         train_grpo.main(["--advantage=exact", "--C=1e5"])
 

@@ -14,7 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bandit_toy import CORES, Run, check_world, figure, group_gradient, in_parallel, make_world, pass_rate, roll  # sets the number of threads
+# first of all, since it sets the number of threads
+from bandit_toy import Run, check_world, cost, figure, group_gradient, in_parallel, make_world, pass_rate, rewards_of, roll
 import numpy as np
 from scipy import stats
 
@@ -81,8 +82,7 @@ def noise_levels(run, cfg, n=64):
     g = []
     for _ in range(2):
         choice = roll(pi, n, run.rollout_rng)
-        reward = (choice[..., :answer.shape[-1]] == answer[:, None]).all(-1)
-        G = group_gradient(pi, choice, reward - pass_rate(pi, answer)[:, None].astype(float)) / n
+        G = group_gradient(pi, choice, rewards_of(choice, answer) - pass_rate(pi, answer)[:, None].astype(float)) / n
         g.append((x.swapaxes(2, 3) @ G).reshape(*answer.shape[:2], -1))  # (S, D, F K)
     within = n * ((g[0] - g[1]) ** 2).sum(2).mean(1) / 2
     return within / (((g[0] + g[1]) / 2).var(1, ddof=1).sum(1) - within / (2 * n))
@@ -147,7 +147,7 @@ def unsolved(cfg, seeds, ns=(2, 64, 256), budgets=(2 ** 15, 2 ** 17, 2 ** 19)):
     return found
 
 
-def study(cfg, out, jobs):
+def study(cfg, out):
     """All of STUDY -> out/study.json, which it goes on from, and out/study.png; prints what it found."""
     path, world = out / "study.json", config.identity(cfg)
     found = config.read_json(path) if path.exists() else dict(config=world, arms={})
@@ -162,7 +162,7 @@ def study(cfg, out, jobs):
         if all(found["arms"].get(name, {}).get(key) == value for key, value in spec.items()):
             continue
         print(f"{name}: {asks}", file=sys.stderr)
-        done = in_parallel([(measure_cell, c, C) for c in cells], [1 + 40 / (c["B_p"] * c["n"]) for c in cells], jobs, "cell", [1] * len(cells))
+        done = in_parallel([(measure_cell, c, C) for c in cells], [cost(c) for c in cells], "cell", [1] * len(cells))
         shape = len(lrs), len(spec["ns"]), len(SEEDS), len(C)
         found["arms"][name] = spec | {key: np.reshape([d[key] for d in done], shape).tolist() for key in done[0]}
         save_json(path, found, indent=None)
@@ -227,7 +227,8 @@ def draw_study(found, path):
             ns, C, lines = arm["ns"], arm["C"], lines_of(arm)
             tuned = lines.get("validation, best lr", lines["training, best lr"])
             for e in range(len(C)):
-                ax.plot([C[e]] * len(near(tuned, e)), [ns[i] for i in near(tuned, e)], "s", color="0.8", ms=6)
+                level = [ns[i] for i in near(tuned, e)]
+                ax.plot([C[e]] * len(level), level, "s", color="0.8", ms=6)
             for i, (what, R) in enumerate(lines.items()):
                 ax.plot(C, [ns[j] * 1.06 ** i for j in R.mean(2).max(0).argmax(0)], lw=1.8, label=what, **styles[what])
             gain, half, (a, b) = late_gain(tuned)
@@ -252,7 +253,7 @@ def draw_study(found, path):
 def main(argv):
     cfg = parse(["--data=data/bandit", "--runs=results/bandit", *argv], __doc__)
     check_world(cfg)
-    study(cfg, Path(cfg["out"] or cfg["runs"]), CORES)
+    study(cfg, Path(cfg["out"] or cfg["runs"]))
     return 0
 
 
