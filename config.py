@@ -35,6 +35,7 @@ config = dict(
     B_p = 32,                            # problems per batch
     n = 16,                              # rollouts per problem, 2 or more
     n_train = 0,                         # rollouts of each group that enter the loss, the baseline keeps all n; 0 = n
+    n_schedule = "",                     # later values of n and the rollouts from which they hold, as in "2e4:16 8e4:64"; empty = n throughout
     C = 1_000_000,                       # rollout budget of a run, in rollouts; M = floor(C / (B_p n))
     B_max = 65536,                       # largest B_p n that is allowed, in rollouts per update; 0 = no limit
     # The objective and the optimizer (the paper prints neither coefficients nor tis_cap: these are our choice)
@@ -308,6 +309,12 @@ def check(cfg):
              'expected budgets with spaces between, as in "1e5 2e5"')
     need(all(re.fullmatch(r"[^\s:]+(:\d+(\.\d*)?)?", word) for word in cfg["mix"].split()), "mix",
          'expected splits with their shares, as in "extreme:2 level_easy:1"')
+    marks = [word.split(":") for word in cfg["n_schedule"].split()]
+    need(all(re.fullmatch(r"\d+(\.\d*)?([eE]\d\d?)?:\d{1,7}", word) for word in cfg["n_schedule"].split()), "n_schedule",
+         'expected ROLLOUTS:N with spaces between, as in "2e4:16 8e4:64"')
+    at = [0.0, *(float(C) for C, _ in marks)]
+    need(all(a < b for a, b in zip(at, at[1:])) and all(int(n) >= 2 for _, n in marks), "n_schedule", "its budgets must rise, and n be 2 or more")
+    need(not marks or not (cfg["n_train"] or is_toy(cfg)), "n_schedule", "works with all rollouts in the loss (n_train=0), in train_grpo.py")
     for key in ("ns", "bps", "seeds"):
         need(re.fullmatch(r"\d+( +\d+)*", cfg[key].strip()), key, 'expected whole numbers with spaces between, as in "2 4 8"')
 
@@ -315,22 +322,44 @@ def check(cfg):
 def check_run(cfg):
     """Raise BadInput where (B_p, n, C) is no run: called by what trains, before anything is loaded."""
     B = cfg["B_p"] * cfg["n"]
-    if cfg["B_max"] and B > cfg["B_max"]:
-        raise BadInput(f"--B_p={cfg['B_p']} --n={cfg['n']}: B_p n = {B} is above B_max={cfg['B_max']}")
+    n = max(stage["n"] for stage in stages(cfg))
+    if cfg["B_max"] and cfg["B_p"] * n > cfg["B_max"]:
+        raise BadInput(f"--B_p={cfg['B_p']} --n={n}: B_p n = {cfg['B_p'] * n} is above B_max={cfg['B_max']}")
     if cfg["C"] < B:
         raise BadInput(f"--C={cfg['C']}: below one update of B_p n = {B} rollouts")
+
+
+def stages(cfg):
+    """The stretches of a run with one n (`n_schedule`; without it there is one): a list of dict(n, B, lr, step, rollouts).
+
+    step and rollouts: the updates and rollouts before it, the first update to reach its budget being the last of the stretch before.
+    lr = lr_base sqrt(B' / 1024) where B' counts the rollouts in the loss (paper, section 3, factor 3).
+    """
+    marks = [(float(C), int(n)) for C, n in (word.split(":") for word in cfg["n_schedule"].split()) if float(C) < cfg["C"]]
+    out, step, rollouts = [], 0, 0
+    for n, end in zip([cfg["n"], *(n for _, n in marks)], [*(C for C, _ in marks), None]):
+        B, x = cfg["B_p"] * n, cfg["B_p"] * (cfg["n_train"] or n) / 1024
+        out.append(dict(n=n, B=B, lr=cfg["lr_base"] * dict(sqrt=math.sqrt(x), linear=x, constant=1.0)[cfg["lr_scaling"]],
+                        step=step, rollouts=rollouts))
+        left = (cfg["C"] - rollouts) // B
+        M = left if end is None else min(left, math.ceil((end - rollouts) / B))
+        step, rollouts = step + M, rollouts + M * B
+    return out
+
+
+def rollouts_after(m, cfg):
+    """The rollouts of a run's first m updates."""
+    stage = [s for s in stages(cfg) if s["step"] <= m][-1]
+    return stage["rollouts"] + (m - stage["step"]) * stage["B"]
 
 
 def derive(cfg):
     """What follows from the inputs, shared by trainer, bandit and prescription and never stored among the inputs.
 
-    B = B_p n (rollouts per update), M = floor(C / B) (updates), lr = lr_base sqrt(B' / 1024) where B' counts the rollouts
-    in the loss (paper, section 3, factor 3), and the run's name.
+    B = B_p n (rollouts per update) and lr of the first update, M updates in all, floor(C / B) without n_schedule, and the run's name.
     """
-    B = cfg["B_p"] * cfg["n"]
-    x = cfg["B_p"] * (cfg["n_train"] or cfg["n"]) / 1024
-    lr = cfg["lr_base"] * dict(sqrt=math.sqrt(x), linear=x, constant=1.0)[cfg["lr_scaling"]]
-    return dict(B=B, M=cfg["C"] // B, lr=lr, run=run_name(cfg))
+    first, last = stages(cfg)[0], stages(cfg)[-1]
+    return dict(B=first["B"], M=last["step"] + (cfg["C"] - last["rollouts"]) // last["B"], lr=first["lr"], run=run_name(cfg))
 
 
 def command(cfg, more=(), python="python", launch="", gpus=1):
@@ -374,8 +403,11 @@ def is_toy(cfg):
 
 def updates_at(budgets, cfg):
     """The updates at budgets up to C, in rollouts, as in "0 1e5": the first that reaches each, M for what only C itself reaches; a set."""
-    d = derive(cfg)
-    return {min(-(-int(float(c)) // d["B"]), d["M"]) for c in budgets.split() if float(c) <= cfg["C"]}
+    M, out = derive(cfg)["M"], set()
+    for c in map(float, budgets.split()):
+        stage = [s for s in stages(cfg) if s["rollouts"] <= c][-1]
+        out |= {min(stage["step"] + math.ceil((c - stage["rollouts"]) / stage["B"]), M)} if c <= cfg["C"] else set()
+    return out
 
 
 def run_name(cfg):
@@ -489,7 +521,7 @@ def progress(folder):
 def finished(cfg, folder):
     """True where the run in `folder` ended for good: it diverged, was pruned, or made all M updates of this budget."""
     rollouts, status = progress(folder)
-    return status in ("diverged", "pruned") or (status == "budget" and rollouts >= derive(cfg)["M"] * derive(cfg)["B"])
+    return status in ("diverged", "pruned") or (status == "budget" and rollouts >= rollouts_after(derive(cfg)["M"], cfg))
 
 
 def cells(cfg):
@@ -508,20 +540,40 @@ def cells(cfg):
     return sorted(grid, key=lambda c: (c["seed"], -c["B_p"] * c["n"]))
 
 
-def calibration(cfg):
-    """Two short runs that time a sweep's updates: its smallest batch, and the largest of up to 16 times that. One, where it has one cell."""
-    grid = sorted(cells(cfg), key=lambda c: c["B_p"] * c["n"])
+def presets(data):
+    """{preset: dict(about, minutes, arms)} of a data folder, the paper's scale (data/guru_math) where it has none; arms: {name: words}.
+
+    An arm is one sweep, a folder of its own; presets that name the same arm share its runs.
+    """
+    here = Path(__file__).parent
+    path = next(p for p in (Path(data) / "presets.json", here / data / "presets.json", here / "data/guru_math/presets.json") if p.exists())
+    return read_json(path)
+
+
+def arms(preset, argv):
+    """The sweeps of a preset as resolved dicts, one for each arm; words of argv beat the arm's. Without a preset, or for a recipe, one."""
+    if preset in ("", *RECIPES):
+        return [parse([f"--recipe={preset}"] * bool(preset) + argv)]
+    known = presets(next((word[7:] for word in reversed(argv) if word.startswith("--data=")), config["data"]))
+    if preset not in known:
+        raise BadInput(f"{preset}: no such preset; {', '.join([*RECIPES, *known])}")
+    sweeps = [(name, parse(shlex.split(words) + argv)) for name, words in known[preset]["arms"].items()]
+    return [dict(cfg, runs=str(Path(cfg["runs"]) / name)) for name, cfg in sweeps]
+
+
+def calibration(sweeps, folder):
+    """Two short runs that time updates: the smallest batch of all sweeps, and the largest of up to 16 times that. One, where there is one cell."""
+    grid = sorted((c for cfg in sweeps for c in cells(cfg)), key=lambda c: c["B_p"] * c["n"])
     sizes = [c["B_p"] * c["n"] for c in grid]
     pick = [grid[0], [c for c, B in zip(grid, sizes) if B <= 16 * sizes[0]][-1]][:len(grid)]
-    return [dict(c, runs=str(Path(cfg["runs"]) / ".calibration"), C=max(2 * B, min(64 * B, 1024)), seed=-1 % 2**31, pass_at="",
-                 keep_at="")
+    return [dict(c, runs=f"{folder}/.calibration", C=max(2 * B, min(64 * B, 1024)), seed=-1 % 2**31, pass_at="", keep_at="", n_schedule="")
             for c, B in zip(pick, (c["B_p"] * c["n"] for c in pick))]
 
 
-def seconds(cfg):
+def seconds(sweeps, folder):
     """Estimated seconds of work left in each unfinished cell, from the calibration runs: an update takes a + b B seconds."""
     points, evaluation, loading = [], 1.0, 10.0
-    for path in sorted((Path(cfg["runs"]) / ".calibration").glob("*/log.jsonl")):
+    for path in sorted(Path(folder, ".calibration").glob("*/log.jsonl")):
         records = read_log(path)
         steps = [r for r in records if r.get("type") == "step"]
         if len(steps) > 1:
@@ -535,40 +587,55 @@ def seconds(cfg):
     b = max(0.0, (t1 - t0) / (B1 - B0)) if B1 > B0 else t0 / B0
     a = max(0.0, t0 - b * B0)
     todo = []
-    for c in cells(cfg):
+    for c in (c for cfg in sweeps for c in cells(cfg)):
         d, rollouts = derive(c), progress(Path(c["runs"]) / run_name(c))[0]
         if not finished(c, Path(c["runs"]) / run_name(c)):
-            left = max(0, d["M"] * d["B"] - rollouts)
+            left = max(0, rollouts_after(d["M"], c) - rollouts)
             todo.append(loading + left / d["B"] * (a + b * d["B"]) + (1 + left / c["eval_every"]) * evaluation)
     return todo
 
 
 def main(argv):
     verb = argv[0] if argv and not argv[0].startswith("-") else ""
-    keys = [word for word in argv[1:] if not word.startswith("-")] if verb == "show" else []
-    cfg = parse([word for word in argv if word != verb and word not in keys], __doc__)
+    names = [word for word in argv[1:] if not word.startswith("-")] if verb else []
+    words = [word for word in argv if word != verb and word not in names]
+    cfg = parse(words, __doc__)
     if verb == "":
         print(json.dumps(dict(config=cfg, derived=derive(cfg)), indent=1))
-    elif verb == "show":
-        for key in keys:
+        return
+    if verb == "show":
+        for key in names:
             if key not in cfg:
                 raise BadInput(f"{key}: no such key (--help lists them)")
-        print("\t".join(str(cfg[key]) for key in keys))
+        print("\t".join(str(cfg[key]) for key in names))
+        return
+    if verb == "presets":
+        for name, preset in presets(cfg["data"]).items():
+            print(f"  {name:13s} {preset['about']}" + (f"; {preset['minutes']} minutes on 2 cores" if preset.get("minutes") else ""))
+        return
+    sweeps = arms(names[0] if names else "", words)
+    if verb == "needs":  # what the runs of the arms want: each data folder, model and problem file once
+        rows = dict.fromkeys((c["data"], c["model"], path) for c in sweeps for path in (c["train_set"], *files(c["val_set"])))
+        print("\n".join("\t".join(row) for row in rows))
+    elif verb == "begin":  # frontier.py takes the planned cells from sweep.json
+        for c in sweeps:
+            save_json(Path(c["runs"]) / "sweep.json", dict(config=c, derived=derive(c)))
     elif verb in ("commands", "calibrate"):
-        grid, gpus = cells(cfg) if verb == "commands" else calibration(cfg), os.environ.get("GPUS_PER_RUN") or "1"
+        grid = [c for s in sweeps for c in cells(s)] if verb == "commands" else calibration(sweeps, cfg["runs"])
+        gpus = os.environ.get("GPUS_PER_RUN") or "1"
         for c in grid:
             if not gpus.isdecimal() or c["B_p"] % max(1, int(gpus)):
-                raise BadInput(f"--bps={cfg['bps']}: the processes of GPUS_PER_RUN={gpus} cannot share B_p={c['B_p']} problems evenly")
+                raise BadInput(f"--bps={c['bps']}: the processes of GPUS_PER_RUN={gpus} cannot share B_p={c['B_p']} problems evenly")
         for c in grid:
             folder = Path(c["runs"]) / run_name(c)
             if not finished(c, folder):
                 print(command(dict(c, out=str(folder)), ("seed", "B_max", "out"), os.environ.get("PYTHON") or ".venv/bin/python",
                               os.environ.get("LAUNCH", ""), int(gpus)))
     elif verb == "plan":
-        todo, grid = seconds(cfg), cells(cfg)
-        print(len(grid), len(todo or []), sum(derive(c)["M"] * derive(c)["B"] for c in grid), round(sum(todo or [])))
+        todo, grid = seconds(sweeps, cfg["runs"]), [c for s in sweeps for c in cells(s)]
+        print(len(grid), len(todo or []), sum(rollouts_after(derive(c)["M"], c) for c in grid), round(sum(todo or [])))
     else:
-        raise BadInput(f"{verb}: no such verb; show, commands, calibrate or plan")
+        raise BadInput(f"{verb}: no such verb; show, presets, needs, begin, commands, calibrate or plan")
 
 
 if __name__ == "__main__":

@@ -7,13 +7,15 @@
 #   DRY_RUN=1 bash run_sweep.sh easy | xargs -d '\n' -n 1 -P 8 bash -c    # only the training commands, one a line
 #   bash run_sweep.sh env                    # only the environment
 #
-# Presets: easy, hard, mixed (the recipe and the split of problems). The same command goes on where it was stopped; finished runs
-# are skipped on the `end` record of their log. More NS, BPS or SEEDS add cells to a finished sweep, a larger C continues its runs.
+# Presets: easy, hard, mixed (the recipe and the split of problems), and the studies of the paper that --help lists, each one or more
+# sweeps ("arms") in folders below runs/atlas, shared where two studies have an arm in common. The same command goes on where it was
+# stopped; finished runs are skipped on the `end` record of their log. More NS, BPS or SEEDS add cells to a finished sweep, a larger C
+# continues its runs.
 #
 # Environment variables, empty = what config.py and the data folder's defaults.json say:
 #   NS      values of n, "2 4 8"              MODEL   base model: hub name or transformers folder
 #   BPS     values of B_p, "8 32"             DATA    data folder (default data/arithmetic)
-#   SEEDS   seeds, "0 1 2"                    OUT     folder of the sweep (default runs/PRESET)
+#   SEEDS   seeds, "0 1 2"                    OUT     folder (default runs/PRESET, of a study runs/atlas)
 #   C       rollouts a run                    JOBS    runs side by side (default: all that the GPUs have room for; on a CPU 2)
 #   B_MAX   largest B_p n of a cell           PYTHON  an interpreter that has the requirements (default: .venv, made if missing)
 #   DRY_RUN 1 = print the commands and do nothing else
@@ -27,9 +29,14 @@ die() { echo "run_sweep.sh: $*" >&2; exit 2; }
 preset=${1:---help}
 [ $# -gt 0 ] && shift
 case $preset in
-    easy|hard|mixed|env) ;;
-    -h|--help) sed -n '2,/^set -e/{/^#/!d;s/^# \{0,1\}//p}' "$0"; exit 0 ;;
-    *) die "$preset: no such preset; easy, hard, mixed or env (--help)" ;;
+    -h|--help)
+        sed -n '2,/^set -e/{/^#/!d;s/^# \{0,1\}//p}' "$0"
+        echo "Studies, all seeds and learning rates; SEEDS=0 NS=... make them smaller:"
+        python3 config.py presets ${DATA:+--data="$DATA"}
+        exit 0 ;;
+    env|easy|hard|mixed) ;;
+    *) python3 config.py presets ${DATA:+--data="$DATA"} | grep -q "^  $preset " ||
+        die "$preset: no such preset; env, easy, hard, mixed or a study (--help)" ;;
 esac
 for word in "$@"; do [[ $word == --?*=* ]] || die "$word: write it as --key=value"; done
 [[ ${JOBS:-1} =~ ^[1-9][0-9]*$ ]] || die "JOBS=$JOBS: expected a whole number above 0"
@@ -71,8 +78,10 @@ fi
 [ "$preset" = env ] && exit 0
 
 # ---- what will run --------------------------------------------------------------------------------------------------
-out=${OUT:-runs/$preset}
-args=(--recipe="$preset" --runs="$out")
+study=atlas
+case $preset in easy|hard|mixed) study=$preset ;; esac
+out=${OUT:-runs/$study}
+args=(--runs="$out")
 [ -n "${DATA:-}" ] && args+=(--data="$DATA")
 [ -n "${MODEL:-}" ] && args+=(--model="$MODEL")
 [ -n "${NS:-}" ] && args+=(--ns="$NS")
@@ -85,37 +94,23 @@ given=()  # for prepare.py and sample.py: all but the seed, which is that of the
 for word in "$@"; do [[ $word == --seed=* ]] || given+=("$word"); done
 
 if [ "${DRY_RUN:-}" = 1 ]; then
-    exec "$PY" config.py commands "${args[@]}"
+    exec "$PY" config.py commands "$preset" "${args[@]}"
 fi
-"$PY" config.py commands "${args[@]}" > /dev/null  # ends here on a bad key or value, with nothing written
-IFS=$'\t' read -r data model train_set < <("$PY" config.py show data model train_set "${args[@]}")
-if [ ! -f "$train_set" ] && [[ $train_set != "$data/splits/"* ]]; then die "--train_set=$train_set: no such file"; fi
+"$PY" config.py commands "$preset" "${args[@]}" > /dev/null  # ends here on a bad key or value, with nothing written
 
-# ---- problems, base model, difficulty -------------------------------------------------------------------------------
-if [ -f "$data/prepare.py" ] && { [ ! -f "$data/problems.jsonl" ] || [[ $model == "$data"/* && ! -d $model ]]; }; then
-    echo "problems and base model: $data/prepare.py"
-    "$PY" "$data/prepare.py" --data="$data" --model="$model" "${given[@]}"
-fi
+# ---- problems, base models, difficulty ------------------------------------------------------------------------------
 # passive waiting keeps runs from starving each other; after SIGTERM torchrun's 30 s are too few for an update and a checkpoint
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$threads} OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} TOKENIZERS_PARALLELISM=false
 export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-600}
-if [ ! -f "$train_set" ]; then
-    levels=(--s_zero=0)
-    case ${train_set##*/} in
-        easy_train.jsonl|hard_train.jsonl|very_easy_train.jsonl|mixed_train.jsonl) ;;
-        extreme_train.jsonl|level_easy_train.jsonl|level_very_easy_train.jsonl) levels=() ;;
-        *) die "--train_set=$train_set: no such file; sample.py makes splits, data/guru_math/prepare.py mix mixtures of them" ;;
-    esac
-    echo "difficulty of the problems for $model: sample.py"
-    measure=("$PY" sample.py --data="$data" --model="$model" "${levels[@]}" "${given[@]}")
-    if [ ${#gpus[@]} -gt 1 ]; then  # a share of the problems on each GPU; the bar is that of the first
-        shards=() broken=0
+measure() {  # data model levels...: the splits of a model, with a share of the problems on each GPU; the bar is that of the first
+    local shards=() broken=0 i file words=("$PY" sample.py --data="$1" --model="$2" "${@:3}" "${given[@]}")
+    if [ ${#gpus[@]} -gt 1 ]; then
         mkdir -p "$out"
         trap 'kill -TERM "${shards[@]}" 2> /dev/null; exit 130' INT TERM HUP
         for i in "${!gpus[@]}"; do
             file=$out/difficulty.$i.txt
             [ "$i" != 0 ] || file=/dev/stderr
-            CUDA_VISIBLE_DEVICES=${gpus[$i]} "${measure[@]}" --shard="$i/${#gpus[@]}" >> "$file" 2>&1 < /dev/null &
+            CUDA_VISIBLE_DEVICES=${gpus[$i]} "${words[@]}" --shard="$i/${#gpus[@]}" >> "$file" 2>&1 < /dev/null &
             shards+=($!)
         done
         for i in "${!shards[@]}"; do
@@ -124,12 +119,33 @@ if [ ! -f "$train_set" ]; then
         trap - INT TERM HUP
         [ $broken = 0 ] || exit 1
     fi
-    "${measure[@]}"
-    [ -f "$train_set" ] || die "--train_set=$train_set: no problem of $data is of that difficulty for $model"
-fi
-mkdir -p "$out"
-"$PY" config.py "${args[@]}" > "$out/.sweep.json"  # frontier.py takes the planned cells from it
-mv "$out/.sweep.json" "$out/sweep.json"
+    "${words[@]}"
+}
+mapfile -t needs < <("$PY" config.py needs "$preset" "${args[@]}")
+for need in "${needs[@]}"; do
+    IFS=$'\t' read -r data model file <<< "$need"
+    if [ ! -f "$file" ] && [[ $file != "$data"/* ]]; then die "$file: no such problem file"; fi
+    if [ -f "$data/prepare.py" ] && { [ ! -f "$data/problems.jsonl" ] || [[ $model == "$data"/* && ! -d $model ]]; }; then
+        echo "problems and base model: $data/prepare.py"
+        "$PY" "$data/prepare.py" --data="$data" --model="$model" "${given[@]}"
+    fi
+    [ ! -f "$file" ] || continue
+    levels=()  # a study measures the levels of `mix` too: what they hold out to validate on is trained on by no study
+    case ${file##*/} in
+        easy_*|hard_*|very_easy_*|mixed_*) [ "$study" = atlas ] || levels=(--s_zero=0) ;;
+        extreme_*|level_easy_*|level_very_easy_*|mix_*) ;;
+        *) die "$file: no such file; sample.py makes splits, data/guru_math/prepare.py mix mixtures of them" ;;
+    esac
+    if [[ ${file##*/} != mix_* || ! -f ${file%/*}/extreme_train.jsonl ]]; then
+        echo "difficulty of the problems for $model: sample.py"
+        measure "$data" "$model" "${levels[@]}"
+    fi
+    if [[ ${file##*/} =~ ^mix_.*_D([0-9]+)_seed([0-9]+)_ ]]; then
+        "$PY" data/guru_math/prepare.py mix --data="$data" --model="$model" --D="${BASH_REMATCH[1]}" --seed="${BASH_REMATCH[2]}"
+    fi
+    [ -f "$file" ] || die "$file: no problem of $data is of that difficulty for $model"
+done
+"$PY" config.py begin "$preset" "${args[@]}"
 
 # ---- the runs: start, watch, collect --------------------------------------------------------------------------------
 pids=() folders=() failed=() started=0 total=0 left="?"
@@ -148,7 +164,7 @@ last_line() {  # of a run's output; where torchrun's table stands behind it, the
         awk 'NF {line = $0} /^(train_grpo.py|\[rank[0-9]+\]): [^ ]/ {said = $0} END {print said ? said : line}'
 }
 estimate() {  # reads the plan: runs in all, runs to do, rollouts in all, seconds of work to do
-    read -r runs todo rollouts work < <("$PY" config.py plan "${args[@]}") || return 0
+    read -r runs todo rollouts work < <("$PY" config.py plan "$preset" "${args[@]}") || return 0
     left=$(clock $((work / (todo < jobs ? (todo > 0 ? todo : 1) : jobs))))
 }
 
@@ -202,7 +218,7 @@ run_all() {  # run the given commands, $jobs of them side by side, each on its s
     [ ! -t 1 ] || printf '\033[J'
 }
 
-mapfile -t short < <("$PY" config.py calibrate "${args[@]}")
+mapfile -t short < <("$PY" config.py calibrate "$preset" "${args[@]}")
 if [ ${#short[@]} -gt 0 ]; then
     echo "calibration: ${#short[@]} short runs"
     run_all "${short[@]}"
@@ -217,13 +233,17 @@ disk=$(du -smc "$out"/.calibration/*/ckpt "$out"/.calibration/*/model 2> /dev/nu
 calibrated=("$out"/.calibration/*/)
 disk=$((2 * ${disk:-0} / ${#calibrated[@]}))
 echo "sweep $out: $runs runs, $todo to do, $rollouts rollouts in all, about $left with $jobs side by side, about $((runs * disk)) MB of disk"
-mapfile -t commands < <("$PY" config.py commands "${args[@]}")
+mapfile -t commands < <("$PY" config.py commands "$preset" "${args[@]}")
 [ ${#commands[@]} = 0 ] || run_all "${commands[@]}"
 trap - INT TERM HUP
 
 # ---- the analysis ---------------------------------------------------------------------------------------------------
 analysis=0
-"$PY" frontier.py --view=all "${args[@]}" && "$PY" fit_sigmoid.py "${args[@]}" || analysis=$?
+if [ "$study" = atlas ]; then
+    "$PY" results/atlas.py "$preset" "${args[@]}" || analysis=$?
+else
+    "$PY" frontier.py --view=all --recipe="$preset" "${args[@]}" && "$PY" fit_sigmoid.py --recipe="$preset" "${args[@]}" || analysis=$?
+fi
 if [ ${#failed[@]} -gt 0 ]; then
     echo; echo "${#failed[@]} runs failed; the same command tries them again:"
     printf '  %s\n' "${failed[@]}"

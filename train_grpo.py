@@ -274,7 +274,8 @@ def flatten(batch, cfg, device):
     whole batch.
     """
     import torch
-    roll, rewards, n, n_train = batch["rollouts"], batch["rewards"], cfg["n"], cfg["n_train"] or cfg["n"]
+    roll, rewards, n = batch["rollouts"], batch["rewards"], batch["rewards"].shape[1]
+    n_train = cfg["n_train"] or n
     rows = torch.arange(len(rewards) * n)
     if n_train < n:  # decoupled baseline: mean and std from all n, a random n_train of each group in the loss
         draws = [random.Random(f"n_train {cfg['seed']} {batch['step']} {j}") for j in batch.get("places", range(len(rewards)))]
@@ -541,7 +542,7 @@ def main(argv):
     if cfg["B_p"] % WORLD:
         raise BadInput(f"--B_p={cfg['B_p']}: the {WORLD} processes of torchrun cannot share its problems evenly; "
                        f"the nearest B_p is {max(WORLD, round(cfg['B_p'] / WORLD) * WORLD)}")
-    d = derive(cfg)
+    d, spent = derive(cfg), functools.partial(config.rollouts_after, cfg=cfg)  # spent(m): rollouts of the first m updates
     folder = Path(cfg["out"] or Path(cfg["runs"]) / d["run"])
     problems = sample.subset(sample.read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])
     vals = evaluate.read_sets(cfg["val_set"], first="val")
@@ -594,7 +595,7 @@ def main(argv):
     log, header = open_log(folder, cfg, hashes) if RANK == 0 else (None, None)
     state = load_checkpoint(folder, trained) if over_ranks([header is not None])[0] else None
     if state and state["step"] > d["M"]:
-        raise BadInput(f"--C={cfg['C']}: {folder} is further already, at {state['step'] * d['B']} rollouts")
+        raise BadInput(f"--C={cfg['C']}: {folder} is further already, at {spent(state['step'])} rollouts")
     fresh = state is None
     if fresh:
         state = dict(step=0, tokens=0, skipped=0, bad_in_a_row=0, wall_s=0.0, log_bytes=0, samples_bytes=0, keep=[])
@@ -631,7 +632,7 @@ def main(argv):
         nonlocal last_eval
         for name, val in vals.items():
             key = (cfg["seed"], "val", m) if name == "val" else (cfg["seed"], "val", name, m)
-            record = evaluate.eval_record(val, *count_right(val, val_prompts[name], cfg, key), cfg, m, m * d["B"], state["tokens"], name)
+            record = evaluate.eval_record(val, *count_right(val, val_prompts[name], cfg, key), cfg, m, spent(m), state["tokens"], name)
             if name == "val":
                 last_eval = record[f"avg@{cfg['k']}"]
             if RANK == 0:
@@ -639,14 +640,14 @@ def main(argv):
         visited = [p["id"] for p in problems if p["id"] in state["seen"]]  # in file order
         if RANK == 0 and visited:  # before the first update there is none
             drawn, correct = zip(*[state["seen"][id_] for id_ in visited])
-            append(log, dict(type="train_pass", step=m, rollouts=m * d["B"], ids=visited, samples=drawn, correct=correct))
+            append(log, dict(type="train_pass", step=m, rollouts=spent(m), ids=visited, samples=drawn, correct=correct))
         state["seen"] = {}
 
     def measure_train(m):
         """pass@1 of every training problem under the policy as it is, by rollouts that are not trained on."""
         right, faults = count_right(problems, prompts, dict(cfg, samples=cfg["s"]), (cfg["seed"], "train_pass", m))
         if RANK == 0:
-            append(log, dict(type="train_pass", step=m, rollouts=m * d["B"], fresh=True, ids=[p["id"] for p in problems],
+            append(log, dict(type="train_pass", step=m, rollouts=spent(m), fresh=True, ids=[p["id"] for p in problems],
                              samples=[cfg["s"]] * len(problems), correct=right, **faults))
 
     def checkpoint(m):
@@ -658,7 +659,7 @@ def main(argv):
         save_checkpoint(folder, trained, tokenizer, state)
 
     def due(m, every):  # True once in every `every` rollouts, whatever B is
-        return bool(every) and m * d["B"] // every > (m - 1) * d["B"] // every
+        return bool(every) and spent(m) // every > spent(m - 1) // every
 
     # the first update that reaches so many rollouts; what an earlier start of this run was to keep, stays
     state["keep"], pass_at = sorted(config.updates_at(cfg["keep_at"], cfg) | set(state["keep"])), config.updates_at(cfg["pass_at"], cfg)
@@ -671,26 +672,29 @@ def main(argv):
         for m in sorted(m for m in pass_at - measured if m <= state["step"]):
             print(f"{folder}: --pass_at: update {m} is past, its policy is gone", file=sys.stderr)
     if RANK == 0:
-        print(f"{folder}: B_p={cfg['B_p']} n={cfg['n']} M={d['M']} C={d['M'] * d['B']} lr={d['lr']:.3g}, from update {state['step']}",
+        print(f"{folder}: B_p={cfg['B_p']} n={cfg['n']} M={d['M']} C={spent(d['M'])} lr={d['lr']:.3g}, from update {state['step']}",
               file=sys.stderr)
     status, mine = "", range(RANK, cfg["B_p"], WORLD)  # the problems of a batch that this rank works on
     look = None if sys.stderr.isatty() else "{desc}: {percentage:3.0f}% of {total_fmt} [{elapsed}<{remaining}, {rate_fmt}]{postfix}"
-    with tqdm(total=d["M"] * d["B"], initial=state["step"] * d["B"], unit="roll", unit_scale=True, mininterval=1, disable=RANK > 0,
+    with tqdm(total=spent(d["M"]), initial=spent(state["step"]), unit="roll", unit_scale=True, mininterval=1, disable=RANK > 0,
               desc=f"Bp{cfg['B_p']} n{cfg['n']} s{cfg['seed']}", bar_format=look) as bar:
         for m in range(state["step"] + 1, d["M"] + 1):
             # rollouts and rewards
             t0 = time.time()
+            stage = [s for s in config.stages(cfg) if s["step"] < m][-1]
+            n, B = stage["n"], stage["B"]
             index = batch_indices(m, cfg["B_p"], len(problems), cfg["seed"])
             here = [problems[index[j]] for j in mine]
             seeds = [sample.rollout_seed(cfg["seed"], "train", m, j) for j in mine]
-            rollouts = engine.generate([prompts[index[j]] for j in mine], cfg["n"], seeds)
+            rollouts = engine.generate([prompts[index[j]] for j in mine], n, seeds)
             rewards, faults = sample.grade(here, rollouts, tokenizer, cfg)  # (B_p / ranks, n)
             engine.sleep()
             # one update
             t1 = time.time()
             warm = min(1.0, m / max(1, cfg["warmup"]))
+            lr = stage["lr"] * warm
             batch = dict(prompts=[prompts[index[j]] for j in mine], rollouts=rollouts, rewards=rewards, step=m, places=mine)
-            fields = update(model, ref, opt, batch, cfg, d["lr"] * warm, critic, critic_opt, cfg["critic_lr"] * warm)
+            fields = update(model, ref, opt, batch, cfg, lr, critic, critic_opt, cfg["critic_lr"] * warm)
             engine.load(full_weights(model))
             # the log
             t2 = time.time()
@@ -701,20 +705,20 @@ def main(argv):
                  rollouts["stopped"].sum().item(), len(stop), *faults.values(), *correct])
             for i, c in zip(index, correct):  # a batch over the end of an epoch may visit a problem twice
                 counts = state["seen"].setdefault(problems[i]["id"], [0, 0])
-                counts[0] += cfg["n"]
+                counts[0] += n
                 counts[1] += int(c)
             bad = not fields["grad_norm"] < float("inf")
             state["tokens"] += int(tokens)
             state["skipped"] += bad
             state["bad_in_a_row"] = state["bad_in_a_row"] + 1 if bad else 0
             if RANK == 0:
-                append(log, dict(type="step", step=m, rollouts=m * d["B"], tokens=state["tokens"], wall_s=time.time() - start,
-                                 lr=d["lr"] * warm, reward=reward / d["B"], **fields, response_len=tokens / d["B"],
-                                 truncated=1 - stopped / d["B"], frac_all_right=all_right / cfg["B_p"],
+                append(log, dict(type="step", step=m, rollouts=spent(m), tokens=state["tokens"], wall_s=time.time() - start,
+                                 lr=lr, reward=reward / B, **fields, response_len=tokens / B,
+                                 truncated=1 - stopped / B, frac_all_right=all_right / cfg["B_p"],
                                  frac_all_wrong=all_wrong / cfg["B_p"], skipped=state["skipped"],
                                  verifier_timeouts=int(timeouts), verifier_errors=int(errors), gen_s=t1 - t0, train_s=t2 - t1))
                 if cfg["sample_every"] and m % cfg["sample_every"] == 0:  # a few rollouts of one problem, to look at
-                    for record in sample.readable(here[0], rollouts, rewards, tokenizer, min(4, cfg["n"])):
+                    for record in sample.readable(here[0], rollouts, rewards, tokenizer, min(4, n)):
                         append(samples, dict(step=m, **record))
             # evaluation, checkpoint
             if state["bad_in_a_row"] >= 10:  # the last checkpoint from before them stays
@@ -726,9 +730,9 @@ def main(argv):
                 measure_train(m)
             if (due(m, cfg["save_every"]) and not bad) or m == d["M"] or m in state["keep"] or asked:
                 checkpoint(m)
-            bar.update(d["B"])
+            bar.update(B)
             val_now = last_eval if last_eval is not None else float("nan")
-            bar.set_postfix_str(f"reward {reward / d['B']:.3f} val {val_now:.3f}", refresh=False)
+            bar.set_postfix_str(f"reward {reward / B:.3f} val {val_now:.3f}", refresh=False)
             if asked and m < d["M"]:
                 status = "stopped"
                 break
@@ -742,9 +746,9 @@ def main(argv):
             shutil.rmtree(folder / "model", ignore_errors=True)
             (folder / "model.part").rename(folder / "model")
     if RANK == 0:
-        append(log, dict(type="end", status=status, rollouts=m * d["B"]))
+        append(log, dict(type="end", status=status, rollouts=spent(m)))
         os.fsync(log.fileno())
-        print(f"{folder}: {status} after {m * d['B']} rollouts"
+        print(f"{folder}: {status} after {spent(m)} rollouts"
               + (f", val avg@{cfg['k']} {last_eval:.3f}" if last_eval is not None else ""), file=sys.stderr)
     if WORLD > 1 and engine_name == "hf":  # vLLM closes its own part of it at exit
         torch.distributed.destroy_process_group()

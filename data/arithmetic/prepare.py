@@ -2,8 +2,10 @@
 
     python data/arithmetic/prepare.py                        # about 2 minutes on 2 cores
     python data/arithmetic/prepare.py --model=data/arithmetic/base2 --seed=2    # another base model, other weak spots
+    python data/arithmetic/prepare.py --model=data/arithmetic/narrow            # a narrower one; `early`: one that was trained less
 
-Writes `problems.jsonl` ({"id","prompt","answer"} a line) beside this file and a model folder in transformers format.
+Writes `problems.jsonl` ({"id","prompt","answer"} a line) and `ood.jsonl`, problems of a family that nothing trains on by RL, beside this
+file, and a model folder in transformers format.
 
 A problem is the sum or difference of two numbers of two to four digits. A response works column by column from the
 right, two idle letters and the column's total (of a difference: 10 + a - b - borrow, so that 10 and above means no borrow),
@@ -17,6 +19,7 @@ What this has of the real thing, and why it is there:
   A slip is one of 19 wrong totals, so there is no single error to unlearn. pass@1 is near the product, from 0 to 1.
 - Steps that matter. The answer is read off the totals above it. A few texts answer at once, without steps, and from
   these the model learns little: cut the steps out and its accuracy falls.
+- Another family. One text in ten is of five digits: the base model meets them, no training problem is one, and `ood.jsonl` holds 300.
 - Text that does not matter. The idle letters are random, are sampled like every token and decide nothing: gradient noise.
 
 Needs config.py.
@@ -41,9 +44,11 @@ from config import aside, entry, parse  # noqa: E402
 
 POOL = 9000            # problems; enough for 1,000 + 300 of Easy, Hard and Very Easy
 COLUMNS = (2, 3, 4)    # digits of the numbers
+FAR, N_FAR = 5, 300    # digits of the numbers of ood.jsonl, and how many problems it holds
 IDLE = 2               # idle letters a column
 DIRECT = 0.03          # share of texts without steps
-STEPS, BATCH, LR = 1600, 128, 4e-3
+BATCH, LR = 128, 4e-3
+MODELS = dict(base=(96, 1600), narrow=(64, 1600), early=(96, 900))  # width and training steps by the folder's name; others are like base
 CLEAN = 0.2            # share of the training, at its start, without slips: the method first, then its weak spots
 LETTERS = "abcdefghijklmnop"
 TOTALS = [f"{i:02d}" for i in range(20)]  # a column's total is one token
@@ -109,33 +114,33 @@ def make_tokenizer():
     return PreTrainedTokenizerFast(tokenizer_object=tok, pad_token="<pad>", eos_token="<eos>", padding_side="left", model_max_length=64)
 
 
-def make_problems(rng, N):
+def make_problems(rng, N, columns=COLUMNS, name="arith"):
     """N different problems as dicts, in random order of operation and length."""
     problems = {}
     while len(problems) < N:
-        op, a, b = make_operands(rng, 1, int(rng.choice(COLUMNS)))
+        op, a, b = make_operands(rng, 1, int(rng.choice(columns)))
         x, y = (int("".join(map(str, d[0, ::-1]))) for d in (a, b))
         problems[f"{x}{'+-'[op[0]]}{y}="] = str(x - y if op[0] else x + y)
-    return [dict(id=f"arith-{i:05d}", prompt=p, answer=answer) for i, (p, answer) in enumerate(problems.items())]
+    return [dict(id=f"{name}-{i:05d}", prompt=p, answer=answer) for i, (p, answer) in enumerate(problems.items())]
 
 
-def train_base(seed):
-    """The base model, trained on slipping texts: a Llama of 2 layers. Same weights for one seed, machine and number of threads."""
+def train_base(seed, width, steps):
+    """The base model, trained for so many steps on slipping texts: a Llama of 2 layers, `width` a multiple of 32. Same weights for one seed, machine and number of threads."""
     rng = np.random.default_rng([seed, 1])
     skills = make_skills(rng)
     torch.manual_seed(seed)
     torch.set_num_threads(2)  # the sums, and so the last bits of the weights, depend on it
     # Llama and not Qwen2, whose folders transformers 5 opens with Qwen's own tokenizer whatever tokenizer.json says
     model = LlamaForCausalLM(LlamaConfig(
-        vocab_size=len(VOCAB), hidden_size=96, intermediate_size=192, num_hidden_layers=2, num_attention_heads=3,
-        num_key_value_heads=3, max_position_embeddings=64, tie_word_embeddings=True,
+        vocab_size=len(VOCAB), hidden_size=width, intermediate_size=2 * width, num_hidden_layers=2, num_attention_heads=width // 32,
+        num_key_value_heads=width // 32, max_position_embeddings=64, tie_word_embeddings=True,
         bos_token_id=None, eos_token_id=EOS, pad_token_id=PAD))
     opt = torch.optim.AdamW(model.parameters(), lr=LR, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
-    sched = torch.optim.lr_scheduler.OneCycleLR(opt, LR, STEPS, pct_start=0.1)
-    bar = tqdm(range(STEPS), desc="base model", mininterval=1)
+    sched = torch.optim.lr_scheduler.OneCycleLR(opt, LR, steps, pct_start=0.1)
+    bar = tqdm(range(steps), desc="base model", mininterval=1)
     for step in bar:
-        sure = step < CLEAN * STEPS
-        operands = make_operands(rng, BATCH, COLUMNS[step % len(COLUMNS)])
+        sure = step < CLEAN * steps
+        operands = make_operands(rng, BATCH, FAR if step % 10 == 9 else COLUMNS[step % len(COLUMNS)])
         prompt, response = make_texts(rng, *operands, np.ones_like(skills) if sure else skills)
         ids = torch.from_numpy(np.concatenate([prompt, response], 1))  # (BATCH, P + T)
         P = prompt.shape[1]
@@ -161,11 +166,15 @@ def main(argv):
         with aside(problems) as part:
             part.write_text("".join(json.dumps(p) + "\n" for p in make_problems(np.random.default_rng(0), POOL)))
         print(f"{problems}: {POOL} problems")
+    far = problems.with_name("ood.jsonl")
+    if not far.exists():
+        with aside(far) as part:
+            part.write_text("".join(json.dumps(p) + "\n" for p in make_problems(np.random.default_rng(1), N_FAR, (FAR,), "far")))
     if (folder / "config.json").exists():
         print(f"{folder}: is there already, nothing to do")
         return
     start = time.time()
-    model = train_base(cfg["seed"])
+    model = train_base(cfg["seed"], *MODELS.get(folder.name, MODELS["base"]))
     part = folder.with_name(folder.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
     model.save_pretrained(part)
