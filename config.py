@@ -557,7 +557,8 @@ def arms(preset, argv):
     known = presets(next((word[7:] for word in reversed(argv) if word.startswith("--data=")), config["data"]))
     if preset not in known:
         raise BadInput(f"{preset}: no such preset; {', '.join([*RECIPES, *known])}")
-    sweeps = [(name, parse(shlex.split(words) + argv)) for name, words in known[preset]["arms"].items()]
+    splits = str(Path(parse(argv)["data"]) / "splits" / Path(parse(argv)["model"]).name)  # {splits} in the words of an arm
+    sweeps = [(name, parse(shlex.split(words.replace("{splits}", splits)) + argv)) for name, words in known[preset]["arms"].items()]
     return [dict(cfg, runs=str(Path(cfg["runs"]) / name)) for name, cfg in sweeps]
 
 

@@ -29,6 +29,7 @@ import frontier
 from config import BadInput, aside, entry, parse, read_log
 
 STEP_FIELDS = "type step rollouts tokens wall_s reward entropy kl grad_norm response_len frac_all_right frac_all_wrong noise".split()
+EARLY, LATE = (0.06, 0.125), (0.75, 1.0)  # windows of a run's budget C
 KEPT_STEPS = 64        # step records that a thinned log keeps, each the mean of its stretch
 
 
@@ -110,7 +111,7 @@ class Atlas:
 # ---------------------------------------------------------------------------------------------------------------------
 # Contrasts
 
-def look(runs, metric="avg@4", of="val", window=(0.75, 1.0)):
+def look(runs, metric="avg@4", of="val", window=LATE):
     """(S, P): the metric of each problem, a mean over the evaluations at window[0] C < rollouts <= window[1] C of each run."""
     out = []
     for run in runs:
@@ -277,9 +278,9 @@ def told(table):
 
 
 def rise_table(arms, metric="avg@4", of="val"):
-    """{n: [(S, 2, P) of each arm]}, early (1/16 to 1/8 of the budget) and late (the last quarter)."""
+    """{n: [(S, 2, P) of each arm]}, EARLY and LATE."""
     ns = set.intersection(*(set(arm) for arm in arms))
-    return {n: [np.stack([look(arm[n], metric, of, w) for w in ((1 / 16, 1 / 8), (0.75, 1.0))], 1) for arm in arms] for n in sorted(ns)}
+    return {n: [np.stack([look(arm[n], metric, of, w) for w in (EARLY, LATE)], 1) for arm in arms] for n in sorted(ns)}
 
 
 def says_rise(c):
@@ -289,11 +290,8 @@ def says_rise(c):
     return text + f"; larger n than the early one could have {100 * max(c['more'], 0):.1f} points more"
 
 
-def rise_row(atlas, name, arms, metric="avg@4", of="val", delta=0.01, title=""):
-    """A row about a rise of n*: `arms` are sweeps of one experiment at several lr."""
-    c = rise(rise_table(arms, metric, of))
-    verdict = judge_rise(c, delta)
-    return dict(verdict=verdict, says=says_rise(c), sees=c["sees"] if verdict == "undecided" else None)
+def config_of(cells):
+    return next(iter(cells.values()))[0]["config"]
 
 
 def base_cells(atlas, arm, B_p=None):
@@ -301,10 +299,8 @@ def base_cells(atlas, arm, B_p=None):
     cells = atlas.arm(arm)
     if not isinstance(next(iter(cells)), tuple):
         return cells
-    count = {}
-    for b, _ in cells:
-        count[b] = count.get(b, 0) + 1
-    B_p = B_p or max(count, key=lambda b: count[b])
+    sizes = [b for b, _ in cells]
+    B_p = B_p or max(sizes, key=sizes.count)
     return {n: runs for (b, n), runs in cells.items() if b == B_p}
 
 
@@ -349,8 +345,10 @@ def recipe_hard(atlas):
 
 @row("recipe", "Figure 4, left", "One base lr at a middle batch is best; far below it is slow, far above it unstable.")
 def lr_grid(atlas):
-    arms = sorted((float(p.name[3:]), p.name) for p in atlas.folder.glob("lr_*"))
-    cells = {lr: next(iter(atlas.arm(name, seeds=1).values())) for lr, name in arms}
+    cells = {float(p.name[3:]): next(iter(atlas.arm(p.name).values())) for p in atlas.folder.glob("lr_*")}
+    some = config_of(cells) if cells else {}
+    own = base_cells(atlas, "easy", some.get("B_p")).get(some.get("n"))  # the rule's own lr, where the main runs have that cell
+    cells = dict(sorted((cells | ({own[0]["config"]["lr_base"]: own} if own else {})).items()))
     if len(cells) < 3:
         raise Missing("three lr_*")
     table = end_table(cells)
@@ -363,7 +361,10 @@ def lr_grid(atlas):
 
 @row("recipe", "Figure 4, right; Table 1", "At a batch 8 times larger lr ~ sqrt(B) beats a constant and a linear lr.")
 def lr_rule(atlas):
-    cells = {rule: next(iter(atlas.arm(f"scale_{rule}").values())) for rule in ("sqrt", "linear", "constant")}
+    cells = {rule: next(iter(atlas.arm(f"scale_{rule}").values())) for rule in ("linear", "constant")}
+    some = config_of(cells)
+    sqrt = (atlas.folder / "scale_sqrt").is_dir()
+    cells["sqrt"] = next(iter(atlas.arm("scale_sqrt").values())) if sqrt else base_cells(atlas, "easy", some["B_p"])[some["n"]]
     table = end_table(cells)
     spread = pooled(table.values())
     c = {rule: contrast(table["sqrt"], table[rule], spread) for rule in ("linear", "constant")}
@@ -525,7 +526,7 @@ for task in ("easy", "hard"):
         table = {}
         for b, cells in grid.items():
             for n, runs in cells.items():
-                table.setdefault(n, []).append(np.stack([look(runs, window=w) for w in ((1 / 16, 1 / 8), (0.75, 1.0))], 1))
+                table.setdefault(n, []).append(np.stack([look(runs, window=w) for w in (EARLY, LATE)], 1))
         c = rise(table)
         ends = {b: max(t[:, 1].mean() for n, ts in table.items() for t, bb in zip(ts, [b2 for b2 in grid if n in grid[b2]]) if bb == b) for b in grid}
         return dict(verdict=judge_rise(c, 0.01), sees=c["sees"], says=says_rise(c) + "; best reward at the end by B_p: "
@@ -616,10 +617,6 @@ def size(atlas):
     return dict(verdict=judge(d, +1), sees=1.5 * d["half"], says="; ".join(f"D = {D}: {told(t)}" for D, t in tables.items())
                 + f". Reward for each doubling of n, D = {large} less D = {small}: {points(d)} points",
                 figure=figure(atlas, "size", [lambda ax, D=D: lines(ax, arms[D], title=f"D = {D}") for D in sorted(arms)]))
-
-
-def config_of(cells):
-    return next(iter(cells.values()))[0]["config"]
 
 
 MIXES = dict(mix_hard="Hard only", mix_dual="half Hard, half Easy", mix_tri="50/25/25 Hard, Easy, Very Easy")
@@ -725,9 +722,8 @@ for arm, paper, claim in (("ppo_easy", "Figure 25, left", "PPO on Easy saturates
 
 @row("baseline", "Figure 26", "Baseline from many rollouts, loss from few: (1) all of many > (3) decoupled = (2) few, per rollout spent.")
 def baseline(atlas):
-    easy, cells = base_cells(atlas, "easy"), atlas.arm("decoupled")
-    (n, runs), = cells.items()
-    few = runs[0]["config"]["n_train"]
+    n, runs = next(iter(atlas.arm("decoupled").items()))
+    easy, few = base_cells(atlas, "easy", runs[0]["config"]["B_p"]), runs[0]["config"]["n_train"]
     if few not in easy or n not in easy:
         raise Missing(f"easy at n = {few} and {n}")
     arms = {f"{n}/{n}": easy[n], f"{few}/{few}": easy[few], f"{few}/{n}": runs}

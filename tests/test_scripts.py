@@ -769,6 +769,43 @@ def test_bad_words_of_a_sweep(tmp_path, words, env, names):
         assert tree(tmp_path) == before, sorted(tree(tmp_path))
 
 
+@pytest.mark.parametrize("data", ["data/arithmetic", "data/guru_math"])
+def test_studies_are_runs_that_the_trainer_takes(data):
+    """Every arm of every study, at the laptop's scale and the paper's, parses; arms that studies share have the same words but for the grid."""
+    studies, seen = C.presets(data), {}
+    assert len(studies) >= 13 and all(study["about"] for study in studies.values())
+    for name in studies:
+        for arm in C.arms(name, [f"--data={data}", "--runs=r"]):
+            grid = cells(arm)
+            assert grid and arm["runs"].startswith("r/") and "{" not in arm["train_set"] + arm["val_set"]
+            for cell in grid:
+                check_run(cell)
+            science = {key: value for key, value in identity(grid[0]).items() if key not in ("B_p", "n", "seed")}
+            assert seen.setdefault(arm["runs"], science) == science, (name, arm["runs"])
+    assert C.arms("main", [f"--data={data}", "--ns=2 4"])[0]["ns"] == "2 4"
+
+
+def test_a_study_runs_from_its_preset(tiny, tmp_path):
+    """run_sweep.sh with a study of a data folder: arms in folders of their own, a second call does nothing again, the table is told."""
+    out = tmp_path / "atlas"
+    arms = {f"rec_easy_{name}": f"--recipe=easy --bps=2 --ns=4 --seeds='0 1' {words}" for name, words in
+            dict(both="", filtered="--zero_var_filter=all", none="--kl_coef=0 --entropy_coef=0").items()}
+    data = tmp_path / "data"
+    data.mkdir()
+    shutil.copy(tiny.train, data / "problems.jsonl")
+    (data / "presets.json").write_text(json.dumps(dict(recipe=dict(about="the recipe", minutes=1, arms=arms))))
+    env = {k: v for k, v in os.environ.items() if k not in ("NS", "BPS", "C", "SEEDS", "DRY_RUN")}
+    env |= dict(OUT=str(out), PYTHON=sys.executable, MODEL=str(tiny.model), DATA=str(data), C="64")
+    line = ["bash", str(ROOT / "run_sweep.sh"), "recipe", *tiny.words, "--eval_every=8", "--save_every=0"]
+    done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done
+    assert sorted(p.name for p in out.iterdir() if p.is_dir() and p.name[0] != ".") == sorted(arms) and len(list(out.glob("rec*/Bp*/log.jsonl"))) == 6
+    assert "Figure 3, Easy" in done.stdout and "6 runs, seeds 0, 1" in done.stdout and (out / "recipe_easy.png").exists(), done.stdout
+    before = {path: path.read_bytes() for path in out.glob("rec*/Bp*/log.jsonl")}
+    again = subprocess.run(line, env=env, capture_output=True, text=True, timeout=300)
+    assert again.returncode == 0 and " 0 to do" in again.stdout and {p: p.read_bytes() for p in before} == before, again
+
+
 def test_the_sweeps_help_is_its_head():
     done = subprocess.run(["bash", str(ROOT / "run_sweep.sh"), "--help"], capture_output=True, text=True)
     names = "NS BPS C B_MAX SEEDS MODEL DATA JOBS OUT PYTHON DRY_RUN".split()

@@ -928,6 +928,23 @@ def test_evaluations_that_fall_due(tiny, tmp_path):
         assert [r["rollouts"] for r in read_log(tmp_path / str(C) / "log.jsonl") if r["type"] == "eval"] == due
 
 
+def test_n_grows_within_a_run(tiny, tmp_path):
+    """n_schedule: B, lr, groups and evaluations follow; a run that a larger C continued is the one that had it from the start."""
+    words = [*tiny.words, "--B_p=2", "--n=2", "--n_schedule=15:4 4.8e1:8", "--warmup=0", "--eval_every=16", "--save_every=16"]
+    for name, budgets in (("straight", (130,)), ("in two", (32, 130))):
+        for C in budgets:
+            assert train_grpo.main([*words, f"--C={C}", f"--out={tmp_path / name}"]) == 0
+    straight, again = (clean(tmp_path / name) for name in ("straight", "in two"))
+    steps = [r for r in straight if r["type"] == "step"]
+    assert [r["rollouts"] for r in steps] == [4, 8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 112, 128]
+    assert [round((r["lr"] / steps[0]["lr"]) ** 2) for r in steps] == [1] * 4 + [2] * 4 + [4] * 5
+    assert [r["rollouts"] for r in straight if r["type"] == "eval"] == [0, 16, 32, 48, 64, 80, 96, 112, 128]
+    assert straight[-1] == dict(type="end", status="budget", rollouts=128)
+    visits = [r for r in straight if r["type"] == "train_pass"]
+    assert sum(sum(r["samples"]) for r in visits) == 128 and {r["rollouts"]: sum(r["samples"]) for r in visits}[16] == 16
+    assert [r for r in again if r["type"] in ("step", "eval", "end")] == [r for r in straight if r["type"] in ("step", "eval", "end")]
+
+
 def test_memory_knobs_change_no_run(words, straight, tmp_path, monkeypatch):
     """Activation checkpointing, chunks of the head, other batches of rollouts and sequences: the same log, last bits aside."""
     monkeypatch.chdir(tmp_path)
