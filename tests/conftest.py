@@ -9,6 +9,7 @@ from collections import namedtuple
 from pathlib import Path
 from types import SimpleNamespace
 
+import filelock
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,12 +57,13 @@ def world():
     data = ROOT / "data/arithmetic"
     w = SimpleNamespace(root=ROOT, data=data, problems=data / "problems.jsonl", base=data / "base",
                         splits=data / "splits/base")
-    if not (w.problems.exists() and (w.base / "config.json").exists()):
-        done = run_script("data/arithmetic/prepare.py", timeout=1800)
-        assert done.code == 0, done.stderr
-    if not (w.splits / "difficulty.json").exists():
-        done = run_script("sample.py", "--s_zero=0", timeout=1800)
-        assert done.code == 0, done.stderr
+    with filelock.FileLock(data / ".lock"):  # a second process of pytest waits for the first to make it
+        if not (w.problems.exists() and (w.base / "config.json").exists()):
+            done = run_script("data/arithmetic/prepare.py", timeout=1800)
+            assert done.code == 0, done.stderr
+        if not (w.splits / "difficulty.json").exists():
+            done = run_script("sample.py", "--s_zero=0", timeout=1800)
+            assert done.code == 0, done.stderr
     return w
 
 
