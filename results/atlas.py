@@ -9,6 +9,7 @@ of a window of C, by default the last quarter of the budget. Intervals are 90%, 
 Student's t) and over validation problems. `agree` and `disagree` where the interval decides, else `undecided` with the effect that such
 runs would show in four of five repetitions. Needs config.py, frontier.py, fit_sigmoid.py.
 """
+import contextlib
 import functools
 import gzip
 import json
@@ -69,7 +70,7 @@ def keep(source, target, unfinished=False):
         if (path.parent.parent / "sweep.json").exists():
             shutil.copy(path.parent.parent / "sweep.json", folder.parent / "sweep.json")
         new, run = new + 1, run or records[0]["config"]
-    rates = sorted(Path(run["train_set"]).parent.glob("pass_rates*.jsonl")) if run and not (target / "difficulty.json").exists() else ()
+    rates = sorted(Path(run["train_set"]).parent.glob("pass_rates*.jsonl")) if run and "train_set" in run and not (target / "difficulty.json").exists() else ()
     first = {r["id"]: r["correct"] for path in rates for r in read_log(path) if r.get("samples") == run["s"]}
     if first:  # how many problems had c = 0..s right of the first s rollouts
         save_json(target / "difficulty.json", dict(model=run["model"], s=run["s"], counts=np.bincount(list(first.values()), minlength=run["s"] + 1)))
@@ -781,6 +782,95 @@ def schedule(atlas):
                 sees=max(c["sees"] for c in found.values()),
                 says=f"best fixed n at the end: {told(fixed)}; less it, " + "; ".join(f"n = {name}: {points(c)}" for name, c in found.items()) + " points",
                 figure=figure(atlas, "schedule", [lambda ax: lines(ax, {**{f"{n}": easy[n] for n in easy}, **arms}, title="n, and what it becomes", label="{}")], width=7))
+
+
+# ---- from early to late
+
+def settings(atlas):
+    """Every sweep over n (3 values or more, 2 seeds or more) as dict(name, ns, early, late: {n: (S, P)}, stats: what was known at C/8)."""
+    noise = config.read_json(atlas.folder / "pilot.json") if (atlas.folder / "pilot.json").exists() else {}
+    out = []
+    for path in sorted(p for p in atlas.folder.iterdir() if p.is_dir()):
+        try:
+            cells = atlas.arm(path.name)
+        except Missing:
+            continue
+        groups = {}
+        for key, runs in cells.items():
+            B_p, n = key if isinstance(key, tuple) else (runs[0]["config"]["B_p"], key)
+            groups.setdefault(B_p, {})[n] = runs
+        for B_p, group in groups.items():
+            if len(group) < 3 or group[min(group)][0]["config"]["n_schedule"]:
+                continue
+            cfg = config_of(group)
+            early, late = ({n: look(runs, window=w) for n, runs in group.items()} for w in (EARLY, LATE))
+            first = [r["steps"][0] for runs in group.values() for r in runs]
+            base = np.mean([look(runs, window=(-1, 0)).mean(0) for runs in group.values()], 0)  # (P,)
+            change = max(early.values(), key=lambda t: t.mean()).mean() - base.mean()
+
+            def mixed(n):  # share of groups that give an advantage, in the updates up to C/8
+                steps = [s for r in group[n] for s in r["steps"] if s["rollouts"] <= r["config"]["C"] / 8]
+                return np.mean([1 - s["frac_all_right"] - s["frac_all_wrong"] for s in steps])
+            stats_ = dict(p=base.mean(), spread=base.std(), zero=(base == 0).mean(), change=change, mixed=mixed(min(group)) / max(mixed(max(group)), 1e-3),
+                          log_n_c=math.log2(noise[path.name]["n_c"]) if noise.get(path.name, {}).get("n_c") else None)
+            out.append(dict(name=f"{path.name}, B_p = {B_p}", ns=sorted(group), early=early, late=late, stats=stats_, C=cfg["C"], first=len(first)))
+    return out
+
+
+def forecast(found, choose):
+    """Mean regret (reward) and error (octaves) of `choose(setting, others)` -> log2 n, clipped to the setting's n, the nearest taken."""
+    regret, error = [], []
+    for s in found:
+        ns = np.array(s["ns"])
+        guess = np.clip(choose(s, [o for o in found if o is not s]), math.log2(ns[0]), math.log2(ns[-1]))
+        n = int(ns[np.abs(np.log2(ns) - guess).argmin()])
+        best = max(ns, key=lambda n: s["late"][n].mean())
+        regret.append(s["late"][best].mean() - s["late"][n].mean())
+        error.append(abs(guess - center(s["late"])))
+    return np.array(regret), np.array(error)
+
+
+def center(table):
+    """Mean log2 n over the n that are not told from the best."""
+    return float(np.mean(np.log2(best_of(table)[1])))
+
+
+@row("early", "section 6, ours", "Statistics early in a run might tell where n* saturates (the paper leaves it open).")
+def early_to_late(atlas):
+    found = settings(atlas)
+    if len(found) < 6:
+        raise Missing("six sweeps over n")
+
+    def fitted(names):
+        def choose(s, others):
+            if any(o["stats"][k] is None for o in [s, *others] for k in names):
+                raise Missing(", ".join(names))
+            X = np.array([[1.0, *(o["stats"][k] for k in names)] for o in others])
+            w = np.linalg.lstsq(X, [center(o["late"]) for o in others], rcond=None)[0]
+            return float(w @ [1.0, *(s["stats"][k] for k in names)])
+        return choose
+    rules = {"last observed n* (C/8)": lambda s, others: center(s["early"]),
+             "constant M": lambda s, others: center(s["early"]) + math.log2(0.875 / 0.094),  # C in the middle of LATE over that of EARLY
+             "mean of the other sweeps": lambda s, others: float(np.mean([center(o["late"]) for o in others])),
+             "base pass rates": fitted(["p", "spread"]), "change over the first C/8": fitted(["change"]), "share of mixed groups, small n over large": fitted(["mixed"]),
+             "n_c of the base model": fitted(["log_n_c"])}
+    scores = {}
+    for name, rule in rules.items():
+        with contextlib.suppress(Missing):
+            scores[name] = forecast(found, rule)
+    base = scores["last observed n* (C/8)"]
+    best = min((name for name in scores if name not in ("last observed n* (C/8)", "constant M")), key=lambda name: scores[name][0].mean())
+    gap = base[0] - scores[best][0]
+    half = stats.t.ppf(0.95, len(gap) - 1) * gap.std(ddof=1) / math.sqrt(len(gap))
+    c = dict(gain=gap.mean(), half=half, sees=1.5 * half)
+
+    def draw(ax):
+        names = sorted(scores, key=lambda name: -scores[name][0].mean())
+        ax.barh(names, [100 * scores[name][0].mean() for name in names], color="0.6")
+        ax.set(xlabel="regret at the end, points, mean over held-out sweeps", title=f"{len(found)} sweeps, each predicted from the others")
+    return dict(verdict=judge(c, +1), sees=c["sees"], says=f"{len(found)} sweeps, each held out; regret at the end in points (error in octaves): " + ", ".join(
+                    f"{name} {100 * r.mean():.2f} ({e.mean():.1f})" for name, (r, e) in scores.items())
+                + f". Best statistic, {best}: gains {points(c)} on the last observed n*", figure=figure(atlas, "early_to_late", [draw], width=8))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
