@@ -16,11 +16,12 @@
 #   NS      values of n, "2 4 8"              MODEL   base model: hub name or transformers folder
 #   BPS     values of B_p, "8 32"             DATA    data folder (default data/arithmetic)
 #   SEEDS   seeds, "0 1 2"                    OUT     folder (default runs/PRESET, of a study runs/atlas)
-#   C       rollouts a run                    JOBS    runs side by side (default: all that the GPUs have room for; on a CPU 2)
+#   C       rollouts a run                    JOBS    runs side by side (default: one a GPU, without GPUs one a core)
 #   B_MAX   largest B_p n of a cell           PYTHON  an interpreter that has the requirements (default: .venv, made if missing)
 #   DRY_RUN 1 = print the commands and do nothing else
 #   GPUS_PER_RUN  GPUs of a run, which no other run gets (default 1; 0 = the CPU); with 2 or more torchrun starts the run
 #   LAUNCH        words before each training command, as in "srun -N1 --gpus=1 apptainer exec --nv image.sif"
+# Small models: GPUS_PER_RUN=0 runs one on each core; JOBS above the number of GPUs shares them, with --gpu_memory= as small a part.
 # The GPUs are those of CUDA_VISIBLE_DEVICES where it is set, else those that nvidia-smi lists.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -44,7 +45,7 @@ for word in "$@"; do [[ $word == --?*=* ]] || die "$word: write it as --key=valu
 if [[ ${LAUNCH:-} == *$'\n'* ]] || ! bash -nc "words=(${LAUNCH:-})" 2> /dev/null; then die "LAUNCH=${LAUNCH@Q}: not the words of one command"; fi
 
 # ---- GPUs -----------------------------------------------------------------------------------------------------------
-gpus=() jobs=${JOBS:-2} each=${GPUS_PER_RUN:-1} threads=1  # on a CPU two runs of one thread each beat two threads in one run
+gpus=() jobs=${JOBS:-$(nproc)} each=${GPUS_PER_RUN:-1} threads=1  # on a CPU two runs of one thread each beat two threads in one run
 if [ "$each" = 0 ]; then
     export CUDA_VISIBLE_DEVICES=
 elif [ "${DRY_RUN:-}" != 1 ] && [ "$preset" != env ]; then  # these two may be called where there are no GPUs
@@ -54,7 +55,7 @@ elif [ "${DRY_RUN:-}" != 1 ] && [ "$preset" != env ]; then  # these two may be c
     [ $slots -gt 0 ] || [ -z "${GPUS_PER_RUN:-}" ] || die "GPUS_PER_RUN=$each: there are ${#gpus[@]} GPUs here"
     if [ $slots -gt 0 ]; then
         jobs=${JOBS:-$slots} threads=$((1 + ($(nproc) - 1) / ${#gpus[@]}))  # of a process, and a GPU has one
-        [ "$jobs" -le $slots ] || die "JOBS=$jobs: ${#gpus[@]} GPUs have room for $slots runs of $each"
+        [ "$jobs" -le $slots ] || [ "$each" = 1 ] || die "JOBS=$jobs: ${#gpus[@]} GPUs have room for $slots runs of $each"
     fi
 fi
 
@@ -125,7 +126,8 @@ mapfile -t needs < <("$PY" config.py needs "$preset" "${args[@]}")
 for need in "${needs[@]}"; do
     IFS=$'\t' read -r data model file <<< "$need"
     if [ ! -f "$file" ] && [[ $file != "$data"/* ]]; then die "$file: no such problem file"; fi
-    if [ -f "$data/prepare.py" ] && { [ ! -f "$data/problems.jsonl" ] || [[ $model == "$data"/* && ! -d $model ]]; }; then
+    if [ -f "$data/prepare.py" ] && { [ ! -f "$data/problems.jsonl" ] || [[ $model == "$data"/* && ! -d $model ]] ||
+            [[ ${file%/*} == "$data" && ! -f $file ]]; }; then
         echo "problems and base model: $data/prepare.py"
         "$PY" "$data/prepare.py" --data="$data" --model="$model" "${given[@]}"
     fi
@@ -204,7 +206,8 @@ run_all() {  # run the given commands, $jobs of them side by side, each on its s
             folder=${words[-1]#--out=}
             mkdir -p "$folder"
             for ((slot = 0; slot < jobs; slot++)); do [ -n "${pids[$slot]:-}" ] || break; done
-            visible=$(IFS=,; echo "${gpus[*]:slot * each:each}")  # empty on a CPU
+            visible=
+            if [ ${#gpus[@]} -gt 0 ]; then visible=$(IFS=,; echo "${gpus[*]:slot * each % ${#gpus[@]}:each}"); fi
             # setsid: Ctrl-C must not reach torchrun or srun, which would pass it on; stop_all asks the runs to stop
             env ${visible:+CUDA_VISIBLE_DEVICES="$visible"} setsid bash -c "exec $command" > "$folder/out.txt" 2>&1 < /dev/null &
             pids[slot]=$! folders[slot]=$folder

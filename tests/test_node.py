@@ -53,7 +53,7 @@ def test_a_run_has_its_gpu_to_itself(tiny, tmp_path):
     (dict(GPUS_PER_RUN="3"), 3, ["0,1,2", "0,1,2"]),
     (dict(), 0, ["unset", "unset"]),  # as it is where there are no GPUs
     (dict(CUDA_VISIBLE_DEVICES="-1"), 3, ["-1", "-1"]),
-    (dict(GPUS_PER_RUN="0"), 3, ["", ""]),
+    (dict(GPUS_PER_RUN="0"), 3, ["", ""]), (dict(CUDA_VISIBLE_DEVICES="7", JOBS="2"), 0, ["7", "7"]),
 ])
 def test_the_gpus_of_the_node(tiny, tmp_path, monkeypatch, env, smi, given):
     """Which GPUs the two calibration runs get, from the variable or from nvidia-smi. They only say so and fail."""
@@ -95,7 +95,6 @@ def test_ctrl_c_reaches_the_ranks_as_a_request(tiny, tmp_path):
 @pytest.mark.parametrize("env, names", [
     (dict(GPUS_PER_RUN="4"), ["run_sweep.sh: GPUS_PER_RUN=4", "3 GPUs"]),
     (dict(GPUS_PER_RUN="1", CUDA_VISIBLE_DEVICES="-1"), ["run_sweep.sh: GPUS_PER_RUN=1", "0 GPUs"]),
-    (dict(JOBS="4"), ["run_sweep.sh: JOBS=4", "3 runs"]),
     (dict(GPUS_PER_RUN="2", JOBS="2"), ["run_sweep.sh: JOBS=2", "1 runs"]),
     (dict(GPUS_PER_RUN="two"), ["run_sweep.sh: GPUS_PER_RUN=two"]),
     (dict(LAUNCH="srun 'two words"), ["run_sweep.sh: LAUNCH=", "two words"]),
