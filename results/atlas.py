@@ -387,10 +387,15 @@ def lr_rule(atlas):
 
 # ---- section 4: allocation
 
-def sweep_of(atlas, arm, metric="avg@4", of="val", unit="rollouts", B_p=None):
+def sweep_of(atlas, arm, metric="avg@4", of="val", unit="rollouts"):
     """The arm through frontier.py: (sweep, {panel: content of view fixed_Bp}); its runs are noted as used."""
     atlas.arm(arm, seeds=1)
-    cfg = parse([f"--data={ROOT / 'data/arithmetic'}", f"--runs={atlas.folder / arm}", f"--metric={metric}", f"--unit={unit}", "--boot=200"])
+    return analysed(atlas.folder / arm, metric, of, unit)
+
+
+@functools.cache
+def analysed(folder, metric, of, unit):
+    cfg = parse([f"--data={ROOT / 'data/arithmetic'}", f"--runs={folder}", f"--metric={metric}", f"--unit={unit}", "--boot=200"])
     sweep = frontier.analyse(cfg, of)
     return sweep, frontier.view_fixed_Bp(sweep, sweep["cfg"])["panels"]
 
@@ -426,8 +431,9 @@ def law_row(atlas, arm, name, **how):
         for at in panel["near"]:
             ax.plot([at["C"]] * len(at["set"]), at["set"], "s", color="0.7", ms=4, zorder=0)
         ax.plot([], [], "s", color="0.7", ms=4, label="not told from the best (90%)")
-        ax.set(xscale="log", yscale="log", xlabel=f"C, {sweep['cfg']['unit']}", ylabel="n", title="n*(C)", yticks=panel["ns"], yticklabels=panel["ns"])
-        ax.minorticks_off() if False else None
+        ax.set(xscale="log", yscale="log", xlabel=f"C, {sweep['cfg']['unit']}", ylabel="n", title="n*(C)")
+        ax.set_yticks(panel["ns"], panel["ns"])
+        ax.minorticks_off()
         ax.legend(fontsize=7)
     return dict(verdict=verdict, says=says, sees=law["regret_upper"] if verdict == "undecided" else None, panel=panel, law=law,
                 figure=figure(atlas, name, [top, low]))

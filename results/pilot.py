@@ -6,7 +6,8 @@
 For each training problem two halves of rollouts are drawn and the gradient of (r - mean of the other half) log pi, a mean over the rollouts of a
 half, is taken. Half the squared distance of the halves is the noise within a problem, the scatter of problems less that the signal between them.
 n_c = within / between, per rollout: with fewer rollouts of a problem than n_c the rollouts' own noise is the larger part, with more the choice
-of problems is. Prints one line of JSON. Needs config.py, sample.py, train_grpo.py and torch.
+of problems is. Prints one line of JSON; with `all --runs=runs/atlas` it measures what every arm of the studies started from, into
+results/atlas/pilot.json, which atlas.py reads. Needs config.py, sample.py, train_grpo.py and torch.
 """
 import json
 import os
@@ -18,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import sample
 import train_grpo
-from config import entry, parse
+from config import entry, parse, read_log, save_json
 
 HALF, PROBLEMS = 32, 100  # rollouts in a half; problems looked at, the first of the run's training problems
 
@@ -58,16 +59,30 @@ def noise_levels(model, tokenizer, problems, prompts, engine, cfg):
                 n_c=within / between if between > 0 else None)
 
 
-def main(argv):
-    cfg = parse(argv, __doc__)
-    problems = sample.subset(sample.read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])[:PROBLEMS]
+def measure(cfg):
+    """`noise_levels` of a run's base model on its training problems, with what tells which these are."""
     import torch
     torch.set_num_threads(1)
+    problems = sample.subset(sample.read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])[:PROBLEMS]
     model, tokenizer = sample.load_model(cfg["model"], cfg["device"])
     prompts = sample.encode(problems, tokenizer, cfg["max_prompt_tokens"])
     engine = sample.open_engine("hf", cfg["model"], cfg, model.device, model, tokenizer)
-    found = noise_levels(model, tokenizer, problems, prompts, engine, cfg)
-    print(json.dumps({key: cfg[key] for key in ("model", "train_set", "D", "seed")} | found))
+    return {key: cfg[key] for key in ("model", "train_set", "D", "seed")} | noise_levels(model, tokenizer, problems, prompts, engine, cfg)
+
+
+def main(argv):
+    every = argv[:1] == ["all"]
+    cfg = parse(argv[every:], __doc__)
+    if not every:
+        print(json.dumps(measure(cfg)))
+        return
+    out, found, seen = Path(__file__).resolve().parent / "atlas/pilot.json", {}, {}
+    for folder in sorted(p for p in Path(cfg["runs"]).iterdir() if p.is_dir() and any(p.glob("*/log.jsonl"))):
+        own = read_log(next(folder.glob("*/log.jsonl")))[0]["config"] | dict(seed=0)
+        key = own["model"], own["train_set"], own["D"], own["temperature"]
+        seen[key] = found[folder.name] = seen.get(key) or measure(own)
+        print(f"{folder.name}: n_c {found[folder.name]['n_c']}")
+    save_json(out, found)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,14 @@
 import gzip
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from conftest import run_script
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -88,3 +91,20 @@ def test_thinned_logs_keep_what_is_counted(atlas, tmp_path):
     assert [r for r in kept if r["type"] == "eval"] == evals and kept[0] == records[0] and kept[-1] == records[-1]
     assert len(means) == atlas.KEPT_STEPS and means[-1]["rollouts"] == 8000 and all(r["kl"] is None and "loss" not in r for r in means)
     assert np.mean([r["reward"] for r in means]) == pytest.approx(np.mean([r["reward"] for r in steps]), abs=0.01)
+
+
+def words_and_numbers(text):
+    text = re.sub(r"\[figure\]\([^)]*\)", "", text)
+    return re.sub(r"\d+(?:,\d{3})*(?:\.\d+)?", "#", text), [float(x.replace(",", "")) for x in re.findall(r"\d+(?:,\d{3})*(?:\.\d+)?", text)]
+
+
+def test_the_page_is_what_the_logs_say(tmp_path):
+    """One command draws every figure of results/README.md and writes the page itself, from the committed logs; last digits may differ."""
+    done = run_script("results/atlas.py", f"--out={tmp_path}", timeout=600)
+    assert done.code == 0, done.stderr
+    old, new = (words_and_numbers((folder / "README.md").read_text()) for folder in (ROOT / "results", tmp_path))
+    assert old[0] == new[0]
+    assert np.allclose(old[1], new[1], rtol=0.02, atol=0.11)
+    figures = {path.name for path in (ROOT / "results/atlas").glob("*.png")}
+    assert figures and figures == {path.name for path in tmp_path.glob("*.png")}
+    assert sum(p.stat().st_size for p in (ROOT / "results").rglob("*.gz")) < 20e6
