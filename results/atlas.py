@@ -497,7 +497,7 @@ def by_B_p(atlas, arm):
 
 for task in ("easy", "hard"):
     @row("joint", f"Figures 10 and {'16' if task == 'easy' else '17'}, {task.title()}", "B_p has " + (
-        "a marginal effect (1.9 points) next to n (9.2 points)." if task == "easy" else "an effect like that of n (2.2 and 3.1 points)."))
+        "a marginal effect (1.9 points) next to n (9.2 points). (The prescriptions of section 4.2 say the opposite: comparable on Easy.)" if task == "easy" else "an effect like that of n (2.2 and 3.1 points)."))
     def sensitivity(atlas, task=task):
         grid = by_B_p(atlas, task)
         tables = {(b, n): t for b, cells in grid.items() for n, t in end_table(cells).items()}
@@ -521,7 +521,7 @@ for task in ("easy", "hard"):
                     figure=figure(atlas, f"B_p_{task}", [lambda ax, b=b: lines(ax, grid[b], title=f"{task}, B_p = {b}") for b in grid]))
 
     @row("fixed_B", f"Figures 9 and {'18' if task == 'easy' else '19'}, {task.title()}", "At a fixed batch B = B_p n, n* " + (
-        "rises with M: many problems first, many rollouts later." if task == "easy" else "does not depend on M monotonically."))
+        "rises with M: many problems first, many rollouts later. (The k printed for B_p*(M) has the wrong sign for the form it is in.)" if task == "easy" else "does not depend on M monotonically."))
     def fixed_B(atlas, task=task):
         cells = {(b, n): runs for b, ns in by_B_p(atlas, task).items() for n, runs in ns.items()}
         sizes = {}
@@ -536,7 +536,7 @@ for task in ("easy", "hard"):
                     figure=figure(atlas, f"fixed_B_{task}", [lambda ax, B=B, g=g: lines(ax, g, title=f"{task}, B_p n = {B}")
                                                              for B, g in sorted(sizes.items()) if len(g) > 1]))
 
-    @row("joint", f"Figures 20 and 21, {task.title()}", "Over (B_p, n) jointly n*(C) rises likewise; the smallest stable B_p does not depend on C.")
+    @row("joint", f"Figures 21 and 22, {task.title()}", "Over (B_p, n) jointly n*(C) rises likewise; the smallest stable B_p does not depend on C.")
     def joint(atlas, task=task):
         grid = by_B_p(atlas, task)
         table = {}
@@ -584,7 +584,8 @@ for task in ("easy", "hard"):
                     figure=figure(atlas, f"pass1_{task}", [lambda ax, n=n: histogram(ax, n) for n in (small, large)]))
 
 
-@row("models", "Figure 12", "With other base models larger n is better at high C too, and n* saturates elsewhere.")
+@row("models", "Figure 12", "With other base models larger n is better at high C too, consistently, and n* saturates elsewhere. (In the same section validation saturates "
+     "or degrades at the largest n on both Easy sets.)")
 def models(atlas):
     arms = {name.name: atlas.arm(name.name) for name in sorted(atlas.folder.glob("model_*"))}
     if not arms:
@@ -610,7 +611,8 @@ def models_training(atlas):
                 figure=figure(atlas, "models_training", [lambda ax, name=name: training(ax, arms[name], "reward", name) for name in arms]))
 
 
-@row("size", "Figure 13", "With fewer training problems (500, not 6,000) the frontier stops at a smaller n; the largest n overfits.")
+@row("size", "Figure 13", "With fewer training problems (500, not 6,000) the frontier stops at a smaller n; the largest n overfits. (Section 4.2 "
+     "blames overfitting on large B_p and prescribes few problems with large n for many epochs; section 5.2 larger B_p and smaller n.)")
 def size(atlas):
     arms = {config_of(atlas.arm(p.name))["D"]: atlas.arm(p.name) for p in sorted(atlas.folder.glob("size_*"))}
     arms[config_of(base_cells(atlas, "easy"))["D"]] = base_cells(atlas, "easy")
@@ -682,7 +684,7 @@ def forgetting(atlas):
 
 
 for metric, claim in (("best@4", +1), ("worst@4", 0)):
-    @row("extreme", f"Figure 22, {metric}", "Trained on problems with none right in 128, " + (
+    @row("extreme", f"Figure 20, {metric}", "Trained on problems with none right in 128, " + (
         "the largest n has the best coverage (best@4)." if claim else "worst@4 is best at a moderate n, not at the largest."))
     def extreme(atlas, metric=metric, claim=claim):
         cells = atlas.arm("extreme")
