@@ -414,6 +414,7 @@ def law_row(atlas, arm, name, **how):
     plateau = law["plateau"]["value"]
     says = f"verdict {law['verdict']}; n on top changes {turns}"
     says += f"; plateau {plateau:.0f}" if plateau else ""
+    says += "; not told from the best: " + ", ".join(f"{{{', '.join(map(str, at['set']))}}} at {fit_sigmoid.si(at['C'])}" for at in (panel["near"][0], panel["near"][-1]))
     says += f"; n = {law['constant']} throughout loses {law['regret']:.3f} at most, below {law['regret_upper']:.3f} (95%)"
 
     def top(ax):
@@ -456,6 +457,15 @@ for task, paper in (("easy", "Figures 6 and 7, left"), ("hard", "Figures 6 and 7
                     + ", ".join(f"n = {n} {x}" for n, x in lr.items()),
                     figure=figure(atlas, f"lr_control_{task}", [lambda ax, arm=arm, x=x: lines(ax, arm, title=f"{task}, {x} x lr")
                                                                 for arm, x in zip(arms, (0.5, 1, 2))]))
+
+
+@row("long", "ours: four times the budget", "Where small n has come to its end, a larger n goes on (section 4.1), also when each n has the better of two lr.")
+def long(atlas):
+    arms = [atlas.arm("long"), atlas.arm("long_half")]
+    rule, c = rise(rise_table(arms[:1])), rise(rise_table(arms))
+    table = {n: max((look(arm[n]) for arm in arms), key=np.mean) for n in arms[0]}
+    return dict(verdict=judge_rise(c, 0.01), sees=c["sees"], says=f"with the better lr: {says_rise(c)}; at the end {told(table)}; at the rule's lr: {says_rise(rule)}",
+                figure=figure(atlas, "long", [lambda ax, arm=arm, x=x: lines(ax, arm, title=f"Easy, {x} x lr") for arm, x in zip(arms, (1, 0.5))]))
 
 
 @row("main", "Figure 5; Figure 15", "Record-breaking points of noisy runs, and a monotone fit to them, stand for the frontier.")
@@ -713,12 +723,14 @@ def ood(atlas):
 
 @row("main", "Figure 24", "Counted in tokens n*(C) rises as it does in rollouts.")
 def tokens(atlas):
-    ns = {unit: main_panel(sweep_of(atlas, "easy", unit=unit)[1])[1]["envelope"] for unit in ("rollouts", "tokens")}
-    same = ns["rollouts"]["n"][-1] == ns["tokens"]["n"][-1] and ns["rollouts"]["n"][0] == ns["tokens"]["n"][0]
+    ends = {}
+    for unit in ("rollouts", "tokens"):  # at the budgets that all n reached
+        surface = main_panel(sweep_of(atlas, "easy", unit=unit)[1])[1]["surface"]
+        ends[unit] = [surface["ns"][i] for i in np.argmax(surface["Y"], 0)[[0, -1]]]
     length = [s["tokens"] / s["rollouts"] for runs in base_cells(atlas, "easy").values() for r in runs for s in r["steps"][-1:]]
-    return dict(verdict="agree" if same else "undecided", says="n on top at the smallest and the largest budget: " + "; ".join(
-        f"{ns[u]['n'][0]} and {ns[u]['n'][-1]} in {u}" for u in ns) + f"; a response has {np.mean(length):.1f} tokens at every n "
-        f"({min(length):.1f} to {max(length):.1f}), so the two units are one here", figure=None)
+    return dict(verdict="agree" if ends["rollouts"] == ends["tokens"] else "undecided", says="n on top at the smallest and the largest budget: "
+                + "; ".join(f"{a} and {b} in {unit}" for unit, (a, b) in ends.items()) + f"; a response has {np.mean(length):.1f} tokens at every n "
+                f"({min(length):.1f} to {max(length):.1f}), so the two units are one here", figure=None)
 
 
 for arm, paper, claim in (("ppo_easy", "Figure 25, left", "PPO on Easy saturates early, with little between large n."),
