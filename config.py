@@ -313,7 +313,8 @@ def check(cfg):
     need(all(re.fullmatch(r"\d+(\.\d*)?([eE]\d\d?)?:\d{1,7}", word) for word in cfg["n_schedule"].split()), "n_schedule",
          'expected ROLLOUTS:N with spaces between, as in "2e4:16 8e4:64"')
     at = [0.0, *(float(C) for C, _ in marks)]
-    need(all(a < b for a, b in zip(at, at[1:])) and all(int(n) >= 2 for _, n in marks), "n_schedule", "its budgets must rise, and n be 2 or more")
+    ns = [cfg["n"], *(int(n) for _, n in marks)]
+    need(all(a < b for a, b in zip(at, at[1:])) and all(a < b for a, b in zip(ns, ns[1:])), "n_schedule", f"budgets and n must rise, from n={cfg['n']} on")
     need(not marks or not (cfg["n_train"] or is_toy(cfg)), "n_schedule", "works with all rollouts in the loss (n_train=0), in train_grpo.py")
     for key in ("ns", "bps", "seeds"):
         need(re.fullmatch(r"\d+( +\d+)*", cfg[key].strip()), key, 'expected whole numbers with spaces between, as in "2 4 8"')
@@ -558,7 +559,10 @@ def arms(preset, argv):
     if preset not in known:
         raise BadInput(f"{preset}: no such preset; {', '.join([*RECIPES, *known])}")
     splits = str(Path(parse(argv)["data"]) / "splits" / Path(parse(argv)["model"]).name)  # {splits} in the words of an arm
-    sweeps = [(name, parse(shlex.split(words.replace("{splits}", splits)) + argv)) for name, words in known[preset]["arms"].items()]
+    sweeps = []
+    for name, words in known[preset]["arms"].items():
+        words = shlex.split(words.replace("{splits}", splits))
+        sweeps.append((name, parse(words + argv + [word for word in words if word.startswith("--model=")])))  # an arm's model is what it asks about
     return [dict(cfg, runs=str(Path(cfg["runs"]) / name)) for name, cfg in sweeps]
 
 
@@ -620,7 +624,11 @@ def main(argv):
         print("\n".join("\t".join(row) for row in rows))
     elif verb == "begin":  # frontier.py takes the planned cells from sweep.json
         for c in sweeps:
-            save_json(Path(c["runs"]) / "sweep.json", dict(config=c, derived=derive(c)))
+            path = Path(c["runs"]) / "sweep.json"
+            before = read_json(path).get("config", {}) if path.exists() and names[:1] not in ([], [c["recipe"]]) else {}
+            for key in ("ns", "bps", "seeds"):  # studies that share an arm plan for each other
+                c[key] = " ".join(dict.fromkeys(f"{before.get(key, '')} {c[key]}".split()))
+            save_json(path, dict(config=c, derived=derive(c)))
     elif verb in ("commands", "calibrate"):
         grid = [c for s in sweeps for c in cells(s)] if verb == "commands" else calibration(sweeps, cfg["runs"])
         gpus = os.environ.get("GPUS_PER_RUN") or "1"

@@ -36,8 +36,8 @@ case $preset in
         python3 config.py presets ${DATA:+--data="$DATA"}
         exit 0 ;;
     env|easy|hard|mixed) ;;
-    *) python3 config.py presets ${DATA:+--data="$DATA"} | grep -q "^  $preset " ||
-        die "$preset: no such preset; env, easy, hard, mixed or a study (--help)" ;;
+    *) studies=$(python3 config.py presets ${DATA:+--data="$DATA"} 2> /dev/null) || studies=
+        [[ $'\n'$studies == *$'\n'"  $preset "* ]] || die "$preset: no such preset; env, easy, hard, mixed or a study (--help)" ;;
 esac
 for word in "$@"; do [[ $word == --?*=* ]] || die "$word: write it as --key=value"; done
 [[ ${JOBS:-1} =~ ^[1-9][0-9]*$ ]] || die "JOBS=$JOBS: expected a whole number above 0"
@@ -82,6 +82,8 @@ fi
 study=atlas
 case $preset in easy|hard|mixed) study=$preset ;; esac
 out=${OUT:-runs/$study}
+while [[ ${DATA:-} == */ ]]; do DATA=${DATA%/}; done
+DATA=${DATA#./}
 args=(--runs="$out")
 [ -n "${DATA:-}" ] && args+=(--data="$DATA")
 [ -n "${MODEL:-}" ] && args+=(--model="$MODEL")
@@ -125,24 +127,28 @@ measure() {  # data model levels...: the splits of a model, with a share of the 
 mapfile -t needs < <("$PY" config.py needs "$preset" "${args[@]}")
 for need in "${needs[@]}"; do
     IFS=$'\t' read -r data model file <<< "$need"
+    own=${file%/*}  # the folder of another data set, such as AIME24's, makes its own file
+    if [ ! -f "$file" ] && [[ $file != "$data"/* && -f $own/prepare.py ]]; then "$PY" "$own/prepare.py" --data="$own"; fi
     if [ ! -f "$file" ] && [[ $file != "$data"/* ]]; then die "$file: no such problem file"; fi
     if [ -f "$data/prepare.py" ] && { [ ! -f "$data/problems.jsonl" ] || [[ $model == "$data"/* && ! -d $model ]] ||
             [[ ${file%/*} == "$data" && ! -f $file ]]; }; then
         echo "problems and base model: $data/prepare.py"
         "$PY" "$data/prepare.py" --data="$data" --model="$model" "${given[@]}"
     fi
-    [ ! -f "$file" ] || continue
-    levels=()  # a study measures the levels of `mix` too: what they hold out to validate on is trained on by no study
+    levels=()  # a study measures the levels of `mix` first of all: what they hold out to validate on is trained on by none
+    if [ "$study" != atlas ] || [[ $file != "$data"/splits/* ]] || grep -qs '"s_zero": [1-9]' "${file%/*}/difficulty.json"; then
+        [ ! -f "$file" ] || continue
+    fi
     case ${file##*/} in
         easy_*|hard_*|very_easy_*|mixed_*) [ "$study" = atlas ] || levels=(--s_zero=0) ;;
         extreme_*|level_easy_*|level_very_easy_*|mix_*) ;;
         *) die "$file: no such file; sample.py makes splits, data/guru_math/prepare.py mix mixtures of them" ;;
     esac
-    if [[ ${file##*/} != mix_* || ! -f ${file%/*}/extreme_train.jsonl ]]; then
+    if [[ ${file##*/} != mix_* ]] || ! grep -qs '"s_zero": [1-9]' "${file%/*}/difficulty.json"; then
         echo "difficulty of the problems for $model: sample.py"
         measure "$data" "$model" "${levels[@]}"
     fi
-    if [[ ${file##*/} =~ ^mix_.*_D([0-9]+)_seed([0-9]+)_ ]]; then
+    if [ ! -f "$file" ] && [[ ${file##*/} =~ ^mix_.*_D([0-9]+)_seed([0-9]+)_ ]]; then
         "$PY" data/guru_math/prepare.py mix --data="$data" --model="$model" --D="${BASH_REMATCH[1]}" --seed="${BASH_REMATCH[2]}"
     fi
     [ -f "$file" ] || die "$file: no problem of $data is of that difficulty for $model"

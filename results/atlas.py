@@ -755,10 +755,13 @@ def tokens(atlas):
         panel, verdict, _ = law_of(atlas, "easy", unit)
         if panel["surface"] is None:
             raise Missing("budgets that all n of easy share")
-        ends[unit] = [panel["surface"]["ns"][i] for i in np.argmax(panel["surface"]["Y"], 0)[[0, -1]]], verdict
+        tops = [panel["surface"]["ns"][i] for i in np.argmax(panel["surface"]["Y"], 0)[[0, -1]]]
+        ends[unit] = dict(tops=tops, sets=[panel["near"][i]["set"] for i in (0, -1)], verdict=verdict)
+    one, other = ends.values()
+    same = one["verdict"] == other["verdict"] and all(x in s and y in t for x, y, s, t in zip(one["tops"], other["tops"], other["sets"], one["sets"]))
     length = [run["steps"][-1]["tokens"] / run["steps"][-1]["rollouts"] for runs in cells.values() for run in runs.values()]
-    return dict(verdict="agree" if ends["rollouts"] == ends["tokens"] else "undecided", says="n on top at the smallest and the largest shared budget, and whether it rises: "
-                + "; ".join(f"{a} and {b}, {verdict}, in {unit}" for unit, ((a, b), verdict) in ends.items())
+    return dict(verdict="agree" if same else "disagree", says="n on top at the smallest and the largest shared budget: " + "; ".join(
+                    f"{e['tops'][0]} and {e['tops'][1]} in {unit}" for unit, e in ends.items()) + ("; " if same else "; not ") + "the same but for noise"
                 + f"; mean tokens of a response over a run {min(length):.1f} to {max(length):.1f}")
 
 

@@ -3,7 +3,7 @@
     python results/pilot.py --recipe=easy                     # the embedded model on its Easy problems: a minute
     python results/pilot.py --recipe=easy --model=data/arithmetic/narrow --D=200 --seed=1
 
-For each training problem two halves of rollouts are drawn and the gradient of (r - mean of the other half) log pi, a mean over the rollouts of a
+The gradient is that of the reward, (r - mean) log pi, not divided by the group's std as GRPO divides it. For each training problem two halves of rollouts are drawn and the gradient of (r - mean of the other half) log pi, a mean over the rollouts of a
 half, is taken. Half the squared distance of the halves is the noise within a problem, the scatter of problems less that the signal between them.
 n_c = within / between, per rollout: with fewer rollouts of a problem than n_c the rollouts' own noise is the larger part, with more the choice
 of problems is. Prints one line of JSON; with `all --runs=runs/atlas` it measures what every arm of the studies started from, into
@@ -77,8 +77,11 @@ def main(argv):
         print(json.dumps(measure(cfg)))
         return
     out, found, seen = Path(__file__).resolve().parent / "atlas/pilot.json", {}, {}
-    for folder in sorted(p for p in Path(cfg["runs"]).iterdir() if p.is_dir() and any(p.glob("*/log.jsonl"))):
-        own = read_log(next(folder.glob("*/log.jsonl")))[0]["config"] | dict(seed=0)
+    for folder in sorted(p for p in Path(cfg["runs"]).iterdir() if p.name[0] != "." and any(p.glob("*/log.jsonl"))):
+        headers = [r for path in sorted(folder.glob("*/log.jsonl")) for r in read_log(path)[:1] if r.get("type") == "header"]
+        if not headers:
+            continue
+        own = headers[0]["config"] | dict(seed=0)
         key = own["model"], own["train_set"], own["D"], own["temperature"]
         seen[key] = found[folder.name] = seen.get(key) or measure(own)
         print(f"{folder.name}: n_c {found[folder.name]['n_c']}")
