@@ -755,8 +755,9 @@ def tokens(atlas):
         panel, verdict, _ = law_of(atlas, "easy", unit)
         if panel["surface"] is None:
             raise Missing("budgets that all n of easy share")
-        tops = [panel["surface"]["ns"][i] for i in np.argmax(panel["surface"]["Y"], 0)[[0, -1]]]
-        ends[unit] = dict(tops=tops, sets=[panel["near"][i]["set"] for i in (0, -1)], verdict=verdict)
+        ns, Y, noise = panel["surface"]["ns"], *(np.array(panel["surface"][key]) for key in ("Y", "noise"))  # (N, G), (K, N, G)
+        ends[unit] = dict(verdict=verdict, tops=[ns[Y[:, j].argmax()] for j in (0, -1)],
+                          sets=[[n for n, ok in zip(ns, fit_sigmoid.told_apart(Y[:, j], noise[:, :, j])) if ok] for j in (0, -1)])
     one, other = ends.values()
     same = one["verdict"] == other["verdict"] and all(x in s and y in t for x, y, s, t in zip(one["tops"], other["tops"], other["sets"], one["sets"]))
     length = [run["steps"][-1]["tokens"] / run["steps"][-1]["rollouts"] for runs in cells.values() for run in runs.values()]
