@@ -1110,7 +1110,8 @@ def decide(runs, live, C, plan, spent, cfg):
             out["added"].append(more | dict(why=f"n = {best['n']} is on top at C = {si(C)} and the largest"))
             room -= seeds * C
             here.append(more["n"])
-        many = max(1, int(room / len(later) / (seeds * (later[0] - C))))
+        two = room >= seeds * (later[0] - C + plan["C"] - C)  # to the next rung, where one can still go to C afterwards
+        many = max(1 + two, int(room / len(later) / (seeds * (later[0] - C))))
         for p in sorted(seen, key=lambda p: p["hope"]):
             if len(here) - len(gone) > many and len(seen) - len(gone) > 1 and p["n"] not in gone:
                 gone[p["n"]] = f"{p['now']:.3f}, {p['hope']:.3f} expected by C, and rollouts for {many} at B_p = {B_p}"
