@@ -1065,19 +1065,19 @@ def upto(runs, C):
 
 
 def prospects(cs, grid, C):
-    """What the cells of one B_p may come to by C, seen from the end of grid (G,): a list of dict(n, now, slope, hope, low, bound).
+    """What the cells of one B_p may come to by C, seen from the end of grid (G,): a list of dict(n, now, near, slope, hope, low, bound).
 
-    now: reward; slope: reward an octave of budget over the last octave, 0 or more. hope: now, continued at half of the slope to C.
+    now: reward; near: not told from the top; slope: reward an octave of budget over the last octave, 0 or more. hope: now, continued at half of the slope to C.
     bound: at the whole slope, and 1.645 standard errors of the difference to the top. low: the top today.
     """
     j = int(np.flatnonzero(~np.isnan([c["Y"] for c in cs]).any(0))[-1])  # the last budget that all of them reached
     top, left = max(cs, key=lambda c: c["Y"][j]), math.log2(C / grid[j])
     out = []
-    for c in cs:
+    for c, near in zip(cs, told_apart(*values_at(cs, j))):
         i = max(int(np.abs(np.log(2 * grid / grid[j])).argmin()), int(np.flatnonzero(c["inside"])[0]))
         slope = max(0.0, (c["Y"][j] - c["Y"][i]) / max(math.log2(grid[j] / grid[i]), 0.25))
         error = (top["noise"] - c["noise"])[:, j].std() if len(c["noise"]) else 0.0
-        out.append(dict(n=c["n"], now=c["Y"][j], slope=slope, low=top["Y"][j], hope=c["Y"][j] + slope * left / 2,
+        out.append(dict(n=c["n"], now=c["Y"][j], near=near, slope=slope, low=top["Y"][j], hope=c["Y"][j] + slope * left / 2,
                         bound=c["Y"][j] + slope * left + 1.645 * error))
     return out
 
@@ -1093,27 +1093,27 @@ def decide(runs, live, C, plan, spent, cfg):
     seeds = len({c["seed"] for c in full})
     for B_p in dict.fromkeys(b for b, _ in live):
         here = [n for b, n in live if b == B_p]
-        # a cell is judged after its warm-up, and while there is something left to save
-        cs = [c for c in found if c["B_p"] == B_p and c["n"] in here and C // (B_p * c["n"]) >= max(2, plan["warmup"])]
-        cs = [c for c in cs if any(run["rollouts"][-1] + B_p * c["n"] <= plan["C"] for run in runs if (run["B_p"], run["n"]) == (B_p, c["n"]))]
-        cs = [c for c in cs if c["reach"][1] > 0.9 * grid[-1]]
+        cs = [c for c in found if c["B_p"] == B_p and c["n"] in here and c["reach"][1] > 0.9 * grid[-1]]
         if not cs:
             continue
         seen = prospects(cs, grid, plan["C"])
+        # who may be ended: a cell past its warm-up that has not made all its updates of the sweep's budget already
+        short = {run["n"] for run in runs if run["B_p"] == B_p and run["rollouts"][-1] + B_p * run["n"] <= plan["C"]}
+        judged = [p for p in seen if p["n"] in short and C // (B_p * p["n"]) >= max(2, plan["warmup"])]
         best = max(seen, key=lambda p: p["now"])
-        gone = {p["n"]: f"{p['now']:.3f}, at most {p['bound']:.3f} by C" for p in seen if p["bound"] < p["low"] - cfg["delta"]}
+        gone = {p["n"]: f"{p['now']:.3f}, at most {p['bound']:.3f} by C" for p in judged if p["bound"] < p["low"] - cfg["delta"]}
         room = HALF * sum(plan["C"] for c in full if c["B_p"] == B_p) - spent[B_p]
-        # the next n, where the largest is on top, as long as the top can still go to C
+        # the next n, where the largest is on top and the smallest is told from it, as long as the top can still go to C
         edge = grid_edge(sorted(here), best["n"], B_p, C, plan)
         more = edge["add"] if edge and edge["side"] == "largest" else None
-        if more and B_p * more["n"] <= later[0] and room - seeds * (later[0] + plan["C"] - C) >= 0:
+        if more and not seen[0]["near"] and B_p * more["n"] <= later[0] and room - seeds * (later[0] + plan["C"] - C) >= 0:
             out["added"].append(more | dict(why=f"n = {best['n']} is on top at C = {si(C)} and the largest"))
             room -= seeds * C
             here.append(more["n"])
         two = room >= seeds * (later[0] - C + plan["C"] - C)  # to the next rung, where one can still go to C afterwards
         many = max(1 + two, int(room / len(later) / (seeds * (later[0] - C))))
-        for p in sorted(seen, key=lambda p: p["hope"]):
-            if len(here) - len(gone) > many and len(seen) - len(gone) > 1 and p["n"] not in gone:
+        for p in sorted(judged, key=lambda p: p["hope"]):
+            if len(here) - len(gone) > many and p["n"] not in gone:
                 gone[p["n"]] = f"{p['now']:.3f}, {p['hope']:.3f} expected by C, and rollouts for {many} at B_p = {B_p}"
         out["pruned"] += [dict(B_p=B_p, n=n, why=why) for n, why in sorted(gone.items())]
     return out
