@@ -541,7 +541,7 @@ def cells(cfg):
 
 
 def rungs(cfg):
-    """The budgets of a pruned sweep (PRUNE=1), in rollouts: C/8, a factor of sqrt 2 apart, to C. Below two evaluations there is nothing to judge."""
+    """The budgets of a pruned sweep (PRUNE=1), in rollouts: from C/8 to C, a factor of sqrt 2 apart, from two evaluations on."""
     early = [int(cfg["C"] / 8 * 2 ** (i / 2)) for i in range(6)]
     return [c for c in early if c >= 2 * cfg["eval_every"]] + [cfg["C"]]
 
@@ -664,7 +664,9 @@ def main(argv):
     elif verb in ("commands", "calibrate"):
         grid = [c for s in sweeps for c in cells(s)] if verb == "commands" else calibration(sweeps, cfg["runs"])
         if verb == "commands" and os.environ.get("PRUNE") == "1":  # the first rung alone; frontier.py --view=next prints the others
-            first = {c["runs"]: next(r for r in rungs(c) if r >= c["B_p"] * c["n"]) for c in sorted(grid, key=lambda c: -c["B_p"] * c["n"])}
+            first = {}  # {folder: the first rung that one of its cells has an update in}
+            for c in sorted(grid, key=lambda c: -c["B_p"] * c["n"]):
+                first[c["runs"]] = next(r for r in rungs(c) if r >= c["B_p"] * c["n"])
             grid = [dict(c, C=first[c["runs"]]) for c in grid if c["B_p"] * c["n"] <= first[c["runs"]]]
         lines = [training(c) for c in grid]  # all of them, so that nothing is printed where one cannot be
         print("".join(f"{line}\n" for c, line in zip(grid, lines) if not finished(c, Path(c["runs"]) / run_name(c))), end="")

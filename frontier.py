@@ -486,15 +486,22 @@ def panel_of(cs, grid, cfg, unit, several=None):
             s.update(lo=None, hi=None)
     pairs = [crossing(a, b, at) for a in range(len(ns)) for b in range(a + 1, len(ns)) for at in crossings(x, Y[b] - Y[a])]
 
-    # the law's surface: budgets that the runs of all n cover, without those n whose runs stop early
-    full = [i for i, c in enumerate(cs) if c["reach"][1] >= 0.8 * max(c["reach"][1] for c in cs)]
-    both = np.flatnonzero(~np.isnan(Y[full]).any(0))
+    # the law's surface: budgets that the runs of all n cover, without those n whose runs stop early. Pruning has decided that a cell is
+    # not near the frontier any more: from its end on it counts as below it, by 2 delta or what it was, and as told from it
+    gone = {i for i, c in enumerate(cs) if not stayed([c])}
+    S, D = Y.copy(), noise.copy()
+    for i in gone:
+        end = np.flatnonzero(~np.isnan(Y[i]))[-1]
+        S[i, end + 1:] = best[end + 1:] - max(best[end] - Y[i, end], 2 * cfg["delta"])
+        D[i, :, end + 1:] = noise[on_top[end + 1:], :, columns[end + 1:]].T
+    full = [i for i, c in enumerate(cs) if i in gone or c["reach"][1] >= 0.8 * max(c["reach"][1] for c in cs)]
+    both = np.flatnonzero(~np.isnan(S[full]).any(0))
     left = [ns[i] for i in range(len(ns)) if i not in full]
     surface = None
     if len(both) and grid[both[-1]] >= 4 * grid[both[0]]:
         pick = both[np.unique(np.linspace(0, len(both) - 1, 31).round().astype(int))]
-        surface = dict(C=grid[pick], ns=[ns[i] for i in full], Y=np.round(Y[np.ix_(full, pick)], 5), left_out=left,
-                       noise=np.round(noise[full][:, :, pick].swapaxes(0, 1), 5))
+        surface = dict(C=grid[pick], ns=[ns[i] for i in full], Y=np.round(S[np.ix_(full, pick)], 5), left_out=left,
+                       noise=np.round(D[full][:, :, pick].swapaxes(0, 1), 5))
     runs, shown, near = [run for c in cs for run in c["runs"]], best if fair is None else fair, []
     for j in sorted({*range(0, len(grid), 4), len(grid) - 1}):
         ok = np.flatnonzero(~np.isnan(Y[:, j]))
@@ -734,6 +741,11 @@ def view_fixed_B(sweep, cfg):
     return dict(panels=panels, unit="updates", budget=max(p["range"][1] for p in panels.values()))
 
 
+def stayed(cs):
+    """The cells that were not pruned: a pruned sweep's others end early, so nothing is read off where all of its cells still ran."""
+    return [c for c in cs if any(run["status"] != "pruned" for run in c["runs"])]
+
+
 def at_end(cs, grid):
     """The largest budget that the runs of these cells share: its index on the grid, or None where they share none."""
     ok = np.flatnonzero(~np.isnan([c["Y"] for c in cs]).any(0))
@@ -749,9 +761,9 @@ def view_best_worst(sweep, cfg):
         metric = f"{kind}@{cfg['k']}"
         grid, _, _, found = curves_of(sweep["runs"], metric, cfg)
         for B_p in sorted({c["B_p"] for c in found}):
-            cs = [c for c in found if c["B_p"] == B_p]
+            cs = stayed([c for c in found if c["B_p"] == B_p])
             j = at_end(cs, grid)
-            if j is not None:
+            if cs and j is not None:
                 Y, noise = values_at(cs, j)
                 bars.append(dict(metric=metric, B_p=B_p, C=grid[j], n=cs[int(Y.argmax())]["n"], reward=Y.max(),
                                  ns=[c["n"] for c in cs], rewards=Y,
@@ -769,7 +781,7 @@ def view_sensitivity(sweep, cfg):
     grid, lines = sweep["grid"], []
     for over, fixed in (("n", "B_p"), ("B_p", "n")):
         for value in sorted({c[fixed] for c in sweep["cells"]}):
-            cs = sorted((c for c in sweep["cells"] if c[fixed] == value), key=lambda c: c[over])
+            cs = sorted((c for c in stayed(sweep["cells"]) if c[fixed] == value), key=lambda c: c[over])
             j = at_end(cs, grid)
             if len(cs) > 1 and j is not None:
                 Y, noise = values_at(cs, j)
@@ -1164,7 +1176,8 @@ def view_next(cfg):
             spent[c["B_p"]] += progress(folder / run_name(c))[0]
         try:
             runs, _ = read_runs(folder, cfg["metric"], part="train" if cfg["metric"] == "train" else cfg["eval_set"])
-            entry = decide(runs, list(dict.fromkeys((c["B_p"], c["n"]) for c in live)), C, plan, spent, cfg)
+            names = list(dict.fromkeys((c["B_p"], c["n"]) for c in live))
+            entry = decide(runs, names, C, plan, spent, cfg)
         except BadInput as e:
             tell(f"rung C = {si(C)}: nothing is pruned ({e})")
             entry = dict(C=C, pruned=[], added=[])

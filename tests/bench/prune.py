@@ -1,6 +1,6 @@
 """What does a pruned sweep (PRUNE=1) cost, and what does it miss? The procedure of frontier.py, in memory, against the full grid.
 
-    python tests/bench/prune.py              # 40 sweeps a row, half an hour on a core
+    python tests/bench/prune.py              # 30 sweeps a row, half an hour on a core
     python tests/bench/prune.py 10           # fewer sweeps
     python tests/bench/prune.py figure       # results/prune.png: the same simulated sweep in full and pruned
 
@@ -14,6 +14,7 @@ seed, and what the full grid says is the truth. At 25 budgets from C/8 to C, eve
            runs and differ a little everywhere, and whoever is near the edge of a set may fall out of it or in
   error    share of sweeps in which the bound ended a cell that is truly near-optimal at a later budget; in brackets that of all
            decisions, most of which are made for the budget and not by the bound
+  law      share of sweeps whose verdict is `law`, full and pruned
 """
 import sys
 from pathlib import Path
@@ -22,8 +23,9 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+import fit_sigmoid as fit  # noqa: E402
 import frontier  # noqa: E402
-from config import cells, config, rungs  # noqa: E402
+from config import cells, config  # noqa: E402
 from simulate import constant, paper, sigmoids, sweep  # noqa: E402
 
 BUDGETS = 25
@@ -33,10 +35,12 @@ CFG = dict(config, boot=200, B_max=0, bps="32", C=4_000_000, eval_every=40_000)
 def prune(runs, plan):
     """The procedure over the finished `runs` of a grid, and of cells beyond it that may be added: (runs as they end, decisions)."""
     live, stop, decisions = list(dict.fromkeys((c["B_p"], c["n"]) for c in cells(plan))), {}, []
-    for C in rungs(plan)[:-1]:
+    for C in frontier.rungs(plan)[:-1]:
         now = [run for run in runs if (run["B_p"], run["n"]) in live]
-        spent = {b: sum(stop.get((run["B_p"], run["n"]), C) for run in runs
-                        if run["B_p"] == b and ((run["B_p"], run["n"]) in live or (run["B_p"], run["n"]) in stop)) for b, _ in live}
+        spent = dict.fromkeys((b for b, _ in live), 0)
+        for run in runs:
+            cell = run["B_p"], run["n"]
+            spent[run["B_p"]] += stop.get(cell, C if cell in live else 0)
         decisions.append(frontier.decide(frontier.upto(now, C), live, C, plan, spent, plan))
         for p in decisions[-1]["pruned"]:
             live.remove((p["B_p"], p["n"]))
@@ -79,11 +83,13 @@ def compare(full, cut, decisions, truth, plan, B_p=32):
     wrong = [n for n in stop if n in ns and (good[ns.index(n)] & (budgets > stop[n][0] * 1.001)).any()]
     spent = {id(run): run["rollouts"][-1] for run in cut}
     last = [budgets[np.flatnonzero(g)[-1]] if g.any() else C / 8 for g in good]
+    law = [fit.verdict_of(frontier.panel_of(cells_of, grid, plan | dict(head=plan), "rollouts")["surface"], plan["delta"])["verdict"] == "law"
+           for grid, _, _, cells_of in (frontier.curves_of(runs, plan["metric"], plan) for runs in (full, cut))]
     switches = int((np.diff(np.argmax([truth(B_p, n, dense) for n in ns], 0)) != 0).sum())
     return dict(cost=sum(spent.values()) / sum(run["rollouts"][-1] for run in full), least=np.mean(last) / C, mean=lost.mean(),
                 most=lost.max(), fine=lost.max() <= 0.5, kept=kept.mean(), same=same.mean(), end=same[-1],
                 error=any("at most" in stop[n][1] for n in wrong), wrong=len(wrong) > 0,
-                added=sum(len(d["added"]) for d in decisions), switches=switches)
+                added=sum(len(d["added"]) for d in decisions), switches=switches, law=law[0], law_cut=law[1])
 
 
 def simulated(truth, ns, seeds, draw, **kind):
@@ -97,22 +103,42 @@ def simulated(truth, ns, seeds, draw, **kind):
 
 def say(name, rows):
     m = {key: np.mean([r[key] for r in rows]) for key in rows[0]}
-    print(f"  {name:44} {m['switches']:3.0f}  {100 * m['cost']:4.0f}% {100 * m['least']:4.0f}%   {m['mean']:5.2f} {m['most']:5.2f}  {100 * m['fine']:4.0f}%   "
-          f"{100 * m['kept']:4.0f}%  {100 * m['same']:4.0f}% {100 * m['end']:4.0f}%   {100 * m['error']:4.0f}% ({100 * m['wrong']:.0f}%)   {m['added']:.1f}", flush=True)
+    print(f"  {name:44} {m['switches']:3.0f}  {100 * m['cost']:4.0f}% {100 * m['least']:4.0f}%   "
+          f"{m['mean']:5.2f} {m['most']:5.2f}  {100 * m['fine']:4.0f}%   "
+          f"{100 * m['kept']:4.0f}%  {100 * m['same']:4.0f}% {100 * m['end']:4.0f}%   "
+          f"{100 * m['error']:4.0f}% ({100 * m['wrong']:3.0f}%)   {m['added']:.1f}    {100 * m['law']:3.0f}% {100 * m['law_cut']:3.0f}%", flush=True)
 
 
 def main(sweeps):
-    print(f"{sweeps} sweeps a row" + " " * 26 + "switches  cost least   regret  most  <=0.5    kept   same  at C   error        added")
+    print(f"{f'{sweeps} sweeps a row':45}switches  cost least   regret  most  <=0.5    kept   same  at C   error     added   law full, pruned")
     octaves, fours = tuple(2 ** i for i in range(3, 12)), (8, 32, 128, 512, 2048)
-    for name, truth, grids in (("paper", paper(), (octaves, fours, (8, 16, 32, 64, 128))), ("paper, twice as sharp", paper(2), (octaves,)),
-                               ("sigmoids", sigmoids, (octaves, fours)), ("constant", constant(), (octaves, fours))):
-        for ns in grids:
-            for seeds in (3, 1) if ns == octaves else (3,):
-                rows = []
-                for draw in range(sweeps):
-                    full, cut, decisions, plan = simulated(truth, ns, seeds, 20_000 + draw)
-                    rows.append(compare(full, cut, decisions, truth, plan))
-                say(f"{name}, n = {ns[0]} to {ns[-1]}, {len(ns)}, {seeds} seed{'s' * (seeds > 1)}", rows)
+    def row(name, truth, ns, seeds=3):
+        rows = []
+        for draw in range(sweeps):
+            full, cut, decisions, plan = simulated(truth, ns, seeds, 20_000 + draw)
+            rows.append(compare(full, cut, decisions, truth, plan))
+        say(f"{name}, n = {ns[0]} to {ns[-1]}, {len(ns)}, {seeds} seed{'s' * (seeds > 1)}", rows)
+    print("three switches or more")
+    for ns in (octaves, fours, octaves[:5]):
+        row("paper", paper(), ns)
+    row("paper, twice as sharp", paper(2), octaves)
+    row("sigmoids", sigmoids, octaves)
+    row("paper", paper(), octaves, 1)
+    row("sigmoids", sigmoids, octaves, 1)
+    print("fewer")
+    row("sigmoids", sigmoids, fours)
+    row("constant", constant(), octaves)
+    row("constant", constant(), fours)
+    row("constant", constant(), octaves, 1)
+    row("all n equal", constant(size=0), octaves)
+    print("what other choices would make of it: a larger share, the bound alone, rungs a factor of 2 apart")
+    half, ladder = frontier.HALF, frontier.rungs
+    for frontier.HALF, frontier.rungs in ((0.6, ladder), (0.7, ladder), (9.0, ladder), (half, lambda plan: ladder(plan)[::2])):
+        what = "factor 2" if frontier.HALF == half else "bound" if frontier.HALF > 1 else f"{frontier.HALF:g}"
+        row(f"{what}: paper", paper(), octaves)
+        row(f"{what}: sigmoids", sigmoids, octaves)
+    frontier.HALF, frontier.rungs = half, ladder
+    print("real runs, one seed, against what the full grid says")
     for name in ("easy", "hard"):
         runs, _ = frontier.read_runs(ROOT / "results" / name)
         for B_p in sorted({run["B_p"] for run in runs}):
@@ -123,5 +149,37 @@ def main(sweeps):
             say(f"results/{name}, B_p = {B_p}", [compare(here, cut, decisions, None, plan, B_p)])
 
 
+def figure(draw=20_000):
+    """One simulated sweep of the paper's curves, in full and pruned: curves, frontier, where each cell was stopped."""
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    ns = tuple(2 ** i for i in range(3, 12))
+    full, cut, decisions, plan = simulated(paper(), ns, 3, draw)
+    colour = frontier.colours(sorted({run["n"] for run in [*full, *cut]}))
+    fig, axes = plt.subplots(1, 2, figsize=(10.7, 4.8), sharex=True, sharey=True, layout="constrained")
+    cost = sum(run["rollouts"][-1] for run in cut) / sum(run["rollouts"][-1] for run in full)
+    for ax, runs, title in zip(axes, (full, cut), ("the full grid", f"PRUNE=1: {100 * cost:.0f}% of its rollouts")):
+        grid, _, _, found = frontier.curves_of(runs, plan["metric"], plan)
+        for c in found:
+            ax.plot(grid[c["inside"]], c["Y"][c["inside"]], color=colour[c["n"]], lw=1.3, label=f"n = {c['n']}")
+            if not frontier.stayed([c]):
+                end = np.flatnonzero(c["inside"])[-1]
+                ax.plot(grid[end], c["Y"][end], "X", color=colour[c["n"]], ms=9, mec="black", zorder=6, label="_")
+        Y = np.array([np.where(c["inside"], c["Y"], -np.inf) for c in found])
+        ax.plot(grid, Y.max(0), color="black", lw=3.5, alpha=0.35, label="frontier")
+        turns = [found[i]["n"] for i in Y.argmax(0)]
+        for i in np.flatnonzero(np.diff(turns)):
+            ax.axvline(grid[i], color="0.6", lw=0.7, ls=":")
+        ax.set(xscale="log", xlabel=frontier.AXIS["rollouts"], title=f"{title}: n on top {', '.join(map(str, dict.fromkeys(turns)))}")
+        ax.title.set_fontsize(10)
+    axes[1].plot([], [], "Xk", ms=8, label="stopped")
+    axes[0].set(ylabel="validation avg@4, simulated", ylim=(0.42, None))
+    handles, labels = axes[1].get_legend_handles_labels()
+    fig.legend(handles, labels, loc="outside lower center", ncols=6, fontsize=9)
+    fig.savefig(ROOT / "results/prune.png", dpi=150)
+    print(ROOT / "results/prune.png")
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 40)
+    figure() if sys.argv[1:] == ["figure"] else main(int(sys.argv[1]) if len(sys.argv) > 1 else 30)
