@@ -1079,8 +1079,9 @@ def upto(runs, C):
 def prospects(cs, grid, C):
     """What the cells of one B_p may come to by C, seen from the end of grid (G,): a list of dict(n, now, near, slope, hope, low, bound).
 
-    now: reward; near: not told from the top; slope: reward an octave of budget over the last octave, 0 or more. hope: now, continued at half of the slope to C.
-    bound: at the whole slope, and 1.645 standard errors of the difference to the top. low: the top today.
+    now: reward; near: not told from the top; slope: reward an octave of budget over the last octave, 0 or more. hope: now,
+    continued at half of the slope to C. bound: at the whole slope, and 1.645 standard errors of the difference to the top.
+    low: the top today.
     """
     j = int(np.flatnonzero(~np.isnan([c["Y"] for c in cs]).any(0))[-1])  # the last budget that all of them reached
     top, left = max(cs, key=lambda c: c["Y"][j]), math.log2(C / grid[j])

@@ -210,8 +210,8 @@ def test_over_ten_sweeps_half_the_rollouts_and_half_a_point():
     """The targets, on the paper's curves: the bench says how often they hold over more sweeps."""
     rows = []
     for draw in range(10):
-        plan = plan_of((8, 32, 128, 512, 2048))
-        runs = simulated(700 + draw, paper(), ns=(8, 32, 128, 512, 2048), seeds=2, evals=50)
+        plan = plan_of((8, 32, 128, 512, 2048)) | dict(boot=50, seeds="0 1 2")
+        runs = simulated(700 + draw, paper(), ns=(8, 32, 128, 512, 2048), seeds=3, evals=50)
         cut, decisions = bench.prune(runs, plan)
         rows.append(bench.compare(runs, cut, decisions, paper(), plan))
     assert max(r["cost"] for r in rows) <= 0.5 and min(r["switches"] for r in rows) >= 3

@@ -52,22 +52,28 @@ def prune(runs, plan):
     return out, decisions
 
 
-def curves(runs, budgets, plan):
-    """{n: reward at the budgets (G,)} of one B_p, as the analysis of these runs has it, -inf where none of its runs reached one."""
-    grid, _, _, found = frontier.curves_of(runs, plan["metric"], plan)
-    x, out = np.log(grid), {}
+def curves(grid, found, budgets):
+    """{n: reward at the budgets (G,)} of the cells of one B_p on `grid`, -inf where none of its runs reached a budget."""
+    out = {}
     for c in found:
         ok = c["inside"] & ~np.isnan(c["Y"])
-        y = np.interp(np.log(budgets), x[ok], c["Y"][ok])
+        y = np.interp(np.log(budgets), np.log(grid[ok]), c["Y"][ok])
         out[c["n"]] = np.where((budgets >= c["reach"][0] * 0.999) & (budgets <= c["reach"][1] * 1.001), y, -np.inf)
     return out
+
+
+def says_law(grid, found, plan):
+    """True where the verdict of one B_p is `law`."""
+    panel = frontier.panel_of(found, grid, plan | dict(head=plan), "rollouts")
+    return fit.verdict_of(panel["surface"], plan["delta"])["verdict"] == "law"
 
 
 def compare(full, cut, decisions, truth, plan, B_p=32):
     """One B_p of a sweep in full and pruned -> dict(cost, least, mean, most, kept, same, end, error, wrong, switches)."""
     C, ns = plan["C"], sorted({run["n"] for run in full})
     budgets, dense = np.geomspace(C / 8, C, BUDGETS), np.geomspace(C / 100, C, 400)
-    A, B = curves(full, budgets, plan), curves(cut, budgets, plan)
+    analysed = [frontier.curves_of(runs, plan["metric"], plan) for runs in (full, cut)]
+    A, B = (curves(grid, found, budgets) for grid, _, _, found in analysed)
     true = np.array([truth(B_p, n, budgets) for n in ns]) if truth else np.array([A[n] for n in ns])
     truth = truth or (lambda b, n, c: np.interp(np.log(c), np.log(budgets), A[n]))
 
@@ -83,8 +89,7 @@ def compare(full, cut, decisions, truth, plan, B_p=32):
     wrong = [n for n in stop if n in ns and (good[ns.index(n)] & (budgets > stop[n][0] * 1.001)).any()]
     spent = {id(run): run["rollouts"][-1] for run in cut}
     last = [budgets[np.flatnonzero(g)[-1]] if g.any() else C / 8 for g in good]
-    law = [fit.verdict_of(frontier.panel_of(cells_of, grid, plan | dict(head=plan), "rollouts")["surface"], plan["delta"])["verdict"] == "law"
-           for grid, _, _, cells_of in (frontier.curves_of(runs, plan["metric"], plan) for runs in (full, cut))]
+    law = [says_law(grid, found, plan) for grid, _, _, found in analysed]
     switches = int((np.diff(np.argmax([truth(B_p, n, dense) for n in ns], 0)) != 0).sum())
     return dict(cost=sum(spent.values()) / sum(run["rollouts"][-1] for run in full), least=np.mean(last) / C, mean=lost.mean(),
                 most=lost.max(), fine=lost.max() <= 0.5, kept=kept.mean(), same=same.mean(), end=same[-1],
@@ -106,11 +111,13 @@ def say(name, rows):
     print(f"  {name:44} {m['switches']:3.0f}  {100 * m['cost']:4.0f}% {100 * m['least']:4.0f}%   "
           f"{m['mean']:5.2f} {m['most']:5.2f}  {100 * m['fine']:4.0f}%   "
           f"{100 * m['kept']:4.0f}%  {100 * m['same']:4.0f}% {100 * m['end']:4.0f}%   "
-          f"{100 * m['error']:4.0f}% ({100 * m['wrong']:3.0f}%)   {m['added']:.1f}    {100 * m['law']:3.0f}% {100 * m['law_cut']:3.0f}%", flush=True)
+          f"{100 * m['error']:4.0f}% ({100 * m['wrong']:3.0f}%)   {m['added']:.1f}   "
+          f"{100 * m['law']:3.0f}% {100 * m['law_cut']:3.0f}%", flush=True)
 
 
 def main(sweeps):
-    print(f"{f'{sweeps} sweeps a row':45}switches  cost least   regret  most  <=0.5    kept   same  at C   error     added   law full, pruned")
+    print(f"{f'{sweeps} sweeps a row':45}switches  cost least   regret  most  <=0.5    kept   same  at C   error     added   "
+          "law full, pruned")
     octaves, fours = tuple(2 ** i for i in range(3, 12)), (8, 32, 128, 512, 2048)
     def row(name, truth, ns, seeds=3):
         rows = []
