@@ -199,7 +199,7 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val"):
     if not any(ended(run) for run in runs):
         raise BadInput(f"--runs={folder}: no finished run to analyse ({len(runs)} unfinished)")
     plan = planned(folder)[0]
-    for run in runs:  # one that a larger C continued keeps its first header; the sweep's C is its budget where it made all updates of that
+    for run in runs:  # one that a larger C continued keeps its first header: the sweep's C is its budget where it made all of its updates
         if plan and run["rollouts"][-1] <= plan["C"] < run["rollouts"][-1] + run["B_p"] * run["n"]:
             run["config"] = run["config"] | dict(C=plan["C"])
     if runs[0]["counts"] is None and not runs[0]["trials"].all():
@@ -1096,7 +1096,7 @@ def prospects(cs, grid, C):
 
 
 def decide(runs, live, C, plan, spent, cfg):
-    """A rung's decision, at C rollouts: dict(C, pruned, added), lists of dict(B_p, n, why), and the reason in words for each B_p.
+    """A rung's decision, at C rollouts: dict(C, pruned, added), lists of dict(B_p, n, why). Each B_p is a matter of its own.
 
     runs: of read_runs. live: the cells (B_p, n) that run. plan: the sweep's config. spent: {B_p: rollouts so far}, of all its runs.
     """
@@ -1132,14 +1132,14 @@ def decide(runs, live, C, plan, spent, cfg):
     return out
 
 
-def mark(folder):
-    """Ends the run in `folder` as pruned: one record behind its log, once; half a line that a killed run left there is cut off."""
-    path, (rollouts, status) = Path(folder) / "log.jsonl", progress(folder)
-    if not path.exists() or status in ("pruned", "diverged"):
-        return
-    with open(path, "r+b", buffering=0) as file:
-        file.truncate(path.read_bytes().rfind(b"\n") + 1)
-        append(file, dict(type="end", status="pruned", rollouts=rollouts))
+def mark(c, folder):
+    """Ends the run of a cell in `folder` as pruned: one record behind its log, once; half a line of a killed run is cut off."""
+    path = Path(folder) / "log.jsonl"
+    if path.exists() and not finished(c, folder):
+        rollouts = progress(folder)[0]
+        with open(path, "r+b", buffering=0) as file:
+            file.truncate(path.read_bytes().rfind(b"\n") + 1)
+            append(file, dict(type="end", status="pruned", rollouts=rollouts))
 
 
 def view_next(cfg):
@@ -1162,7 +1162,7 @@ def view_next(cfg):
         return C < plan["C"] and progress(folder / run_name(c))[0] >= rollouts_after(derive(dict(c, C=C))["M"], dict(c, C=C))
     for entry in entries:
         for c in all_of(entry):
-            mark(folder / run_name(c))
+            mark(c, folder / run_name(c))
     for C in rungs(plan):
         todo = [c for c in live if c["B_p"] * c["n"] <= C and not there(c, C)]
         if todo:
@@ -1177,7 +1177,7 @@ def view_next(cfg):
             spent[c["B_p"]] += progress(folder / run_name(c))[0]
         try:
             runs, _ = read_runs(folder, cfg["metric"], part="train" if cfg["metric"] == "train" else cfg["eval_set"])
-            names = list(dict.fromkeys((c["B_p"], c["n"]) for c in live))
+            names = list(dict.fromkeys((c["B_p"], c["n"]) for c in live if progress(folder / run_name(c))[1] != "diverged"))
             entry = decide(runs, names, C, plan, spent, cfg)
         except BadInput as e:
             tell(f"rung C = {si(C)}: nothing is pruned ({e})")
@@ -1187,7 +1187,7 @@ def view_next(cfg):
             for p in entry[key]:
                 tell(f"{key} at C = {si(C)}: B_p = {p['B_p']}, n = {p['n']} ({p['why']})")
         for c in all_of(entry):
-            mark(folder / run_name(c))
+            mark(c, folder / run_name(c))
         plan, live, entries = planned(folder)
 
 

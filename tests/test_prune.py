@@ -145,7 +145,7 @@ def test_next_walks_a_sweep_through_its_rungs_and_can_be_killed(world, tmp_path,
 
     # killed between the decision and the marks, then within a mark: half a line
     with monkeypatch.context() as m:
-        m.setattr(frontier, "mark", lambda folder: sys.exit(9))
+        m.setattr(frontier, "mark", lambda c, folder: sys.exit(9))
         with pytest.raises(SystemExit):
             here()
     capsys.readouterr()
