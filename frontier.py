@@ -1058,8 +1058,9 @@ def figure_simple(front, path):
 #
 # In log C curves flatten, so the slope of the last octave bounds what comes: a cell whose reward, continued at that slope to C, plus
 # 1.645 standard errors of its difference to the top, stays more than delta below where the top is today, cannot reach the frontier.
-# The bound alone leaves more than half of the rollouts. What a B_p may spend, half of its full grid, is shared evenly among the
-# rungs to come; where that is too little for all, those go on whose reward continued at half of their slope is highest.
+# The bound hardly errs (tests/bench/prune.py) and leaves 90% of the rollouts of a sweep whose n* rises. What a B_p may spend, half of
+# its full grid, is shared evenly among the rungs to come; where that is too little for all, those go on whose reward continued at half
+# of their slope is highest.
 
 HALF = 0.5  # share of the full grid's rollouts that a pruned sweep may spend, at each B_p
 

@@ -1,6 +1,6 @@
 """What does a pruned sweep (PRUNE=1) cost, and what does it miss? The procedure of frontier.py, in memory, against the full grid.
 
-    python tests/bench/prune.py              # 30 sweeps a row, half an hour on a core
+    python tests/bench/prune.py              # 30 sweeps a row, an hour on a core
     python tests/bench/prune.py 10           # fewer sweeps
     python tests/bench/prune.py figure       # results/prune.png: the same simulated sweep in full and pruned
 
