@@ -113,7 +113,7 @@ config = dict(
     ns = "8 16 32 64 128 256 512",       # values of n in a sweep
     bps = "32 128",                      # values of B_p in a sweep
     seeds = "0",                         # seeds of a sweep
-    view = "fixed_Bp",                   # fixed_Bp | fixed_B | joint | best_worst | sensitivity | pass1 | compare | all, see frontier.py
+    view = "fixed_Bp",                   # fixed_Bp | fixed_B | joint | best_worst | sensitivity | pass1 | compare | all | next, see frontier.py
     metric = "avg@4",                    # avg@k | best@k | worst@k, any k up to `samples`; train = the training reward
     unit = "rollouts",                   # rollouts | tokens | gpu_hours: the unit of C on the axes
     eval_set = "val",                    # which evaluations of the logs: val, or the `set` of others
@@ -130,7 +130,7 @@ CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k
                lr_scaling=("sqrt", "linear", "constant"), device=("auto", "cpu", "cuda"),
                zero_var_filter=("off", "policy", "all", "reg"), engine=("auto", "hf", "vllm"), verifier=("math", "exact"),
                advantage=("group", "undivided", "true", "exact"),
-               view=tuple("fixed_Bp fixed_B joint best_worst sensitivity pass1 compare all".split()),
+               view=tuple("fixed_Bp fixed_B joint best_worst sensitivity pass1 compare all next".split()),
                unit=("rollouts", "tokens", "gpu_hours"))
 # The knobs of a training command that change no result, and all keys that are no part of a run's identity: these, the budget,
 # the folders, the other stages'.
@@ -541,6 +541,34 @@ def cells(cfg):
     return sorted(grid, key=lambda c: (c["seed"], -c["B_p"] * c["n"]))
 
 
+def rungs(cfg):
+    """The budgets of a pruned sweep (PRUNE=1), in rollouts: from C/8 to C, a factor of sqrt 2 apart, from two evaluations on."""
+    early = [int(cfg["C"] / 8 * 2 ** (i / 2)) for i in range(6)]
+    return [c for c in early if c >= 2 * cfg["eval_every"]] + [cfg["C"]]
+
+
+def planned(folder):
+    """sweep.json of a sweep's folder: (its config, the cells that go on, those that frontier.py added among them, its prune entries).
+
+    Without the file (None, [], []). An entry of `prune` is a rung's decision: dict(C, pruned, added), lists of dict(B_p, n, ...).
+    """
+    path = Path(folder) / "sweep.json"
+    if not path.exists():
+        return None, [], []
+    plan = read_json(path)
+    if not isinstance(plan.get("config"), dict):
+        raise BadInput(f"{path}: expected the sweep's flat dict under `config`")
+    cfg = config | {key: cast(key, value) for key, value in plan["config"].items() if key in config}
+    entries = plan.get("prune", [])
+    grid = cells(cfg)
+    for added in (a for e in entries for a in e["added"]):
+        grid += [c for c in cells(dict(cfg, bps=str(added["B_p"]), ns=str(added["n"])))
+                 if not any(all(c[key] == old[key] for key in ("B_p", "n", "seed")) for old in grid)]
+    out = {(p["B_p"], p["n"]) for e in entries for p in e["pruned"]}
+    grid.sort(key=lambda c: (c["seed"], -c["B_p"] * c["n"]))
+    return cfg, [c for c in grid if (c["B_p"], c["n"]) not in out], entries
+
+
 def presets(data):
     """{preset: dict(about, minutes, arms)} of a data folder, the paper's scale (data/guru_math) where it has none; arms: {name: words}.
 
@@ -549,6 +577,15 @@ def presets(data):
     here = Path(__file__).parent
     path = next(p for p in (Path(data) / "presets.json", here / data / "presets.json", here / "data/guru_math/presets.json") if p.exists())
     return read_json(path)
+
+
+def training(c):
+    """The command of a cell, in its folder, as PYTHON, LAUNCH and GPUS_PER_RUN of the environment have it."""
+    gpus = os.environ.get("GPUS_PER_RUN") or "1"
+    if not gpus.isdecimal() or c["B_p"] % max(1, int(gpus)):
+        raise BadInput(f"--bps={c['bps']}: the processes of GPUS_PER_RUN={gpus} cannot share B_p={c['B_p']} problems evenly")
+    return command(dict(c, out=str(Path(c["runs"]) / run_name(c))), ("seed", "B_max", "out"),
+                   os.environ.get("PYTHON") or ".venv/bin/python", os.environ.get("LAUNCH", ""), int(gpus))
 
 
 def arms(preset, argv):
@@ -622,24 +659,24 @@ def main(argv):
     if verb == "needs":  # what the runs of the arms want: each data folder, model and problem file once
         rows = dict.fromkeys((c["data"], c["model"], path) for c in sweeps for path in (c["train_set"], *files(c["val_set"])))
         print("\n".join("\t".join(row) for row in rows))
-    elif verb == "begin":  # frontier.py takes the planned cells from sweep.json
+    elif verb == "begin":  # frontier.py takes the planned cells from sweep.json, and keeps there which ones it pruned
         for c in sweeps:
             path = Path(c["runs"]) / "sweep.json"
-            before = read_json(path).get("config", {}) if path.exists() and names[:1] not in ([], [c["recipe"]]) else {}
-            for key in ("ns", "bps", "seeds"):  # studies that share an arm plan for each other
-                c[key] = " ".join(dict.fromkeys(f"{before.get(key, '')} {c[key]}".split()))
-            save_json(path, dict(config=c, derived=derive(c)))
+            old = read_json(path) if path.exists() else {}
+            if names and names[0] not in RECIPES:  # studies that share an arm plan for each other
+                for key in ("ns", "bps", "seeds"):
+                    c[key] = " ".join(dict.fromkeys(f"{old.get('config', {}).get(key, '')} {c[key]}".split()))
+            save_json(path, dict(config=c, derived=derive(c)) | {key: value for key, value in old.items() if key == "prune"})
+            print(c["runs"])
     elif verb in ("commands", "calibrate"):
         grid = [c for s in sweeps for c in cells(s)] if verb == "commands" else calibration(sweeps, cfg["runs"])
-        gpus = os.environ.get("GPUS_PER_RUN") or "1"
-        for c in grid:
-            if not gpus.isdecimal() or c["B_p"] % max(1, int(gpus)):
-                raise BadInput(f"--bps={c['bps']}: the processes of GPUS_PER_RUN={gpus} cannot share B_p={c['B_p']} problems evenly")
-        for c in grid:
-            folder = Path(c["runs"]) / run_name(c)
-            if not finished(c, folder):
-                print(command(dict(c, out=str(folder)), ("seed", "B_max", "out"), os.environ.get("PYTHON") or ".venv/bin/python",
-                              os.environ.get("LAUNCH", ""), int(gpus)))
+        if verb == "commands" and os.environ.get("PRUNE") == "1":  # the first rung alone; frontier.py --view=next prints the others
+            first = {}  # {folder: the first rung that one of its cells has an update in}
+            for c in sorted(grid, key=lambda c: -c["B_p"] * c["n"]):
+                first[c["runs"]] = next(r for r in rungs(c) if r >= c["B_p"] * c["n"])
+            grid = [dict(c, C=first[c["runs"]]) for c in grid if c["B_p"] * c["n"] <= first[c["runs"]]]
+        lines = [training(c) for c in grid]  # all of them, so that nothing is printed where one cannot be
+        print("".join(f"{line}\n" for c, line in zip(grid, lines) if not finished(c, Path(c["runs"]) / run_name(c))), end="")
     elif verb == "plan":
         todo, grid = seconds(sweeps, cfg["runs"]), [c for s in sweeps for c in cells(s)]
         print(len(grid), len(todo or []), sum(rollouts_after(derive(c)["M"], c) for c in grid), round(sum(todo or [])))

@@ -4,6 +4,7 @@
     python frontier.py --runs=runs/easy --metric=worst@4 --unit=tokens  # another reward, another unit of compute
     python frontier.py --runs=runs/easy --view=joint                    # best over (B_p, n); or fixed_B, best_worst, ...
     python frontier.py --runs="runs/easy runs/easy:train runs/hard" --view=compare
+    python frontier.py --runs=runs/easy --view=next                     # a pruned sweep: end the losers, print the next commands
 
 Reads `log.jsonl` or `log.jsonl.gz` in every subfolder of `runs`, and `sweep.json` there if there is one, to say which of
 the planned runs are missing. Writes `frontier.json` and `frontier.png` (`frontier_VIEW.*` for another view than fixed_Bp) to
@@ -12,6 +13,7 @@ the planned runs are missing. Writes `frontier.json` and `frontier.png` (`fronti
 Views: `fixed_Bp` n against M, a panel for each B_p. `fixed_B` B_p n <= B, over M, a panel for each B. `joint` best over
 (B_p, n). `best_worst` best n by metric. `sensitivity` reward over n and over B_p. `pass1` pass rates of the training
 problems. `compare` several sweeps, or folder:train and folder:SET of one. `all` all but compare, the logs read once.
+`next` draws nothing: it is what PRUNE=1 of run_sweep.sh asks after each rung, see "Pruned sweeps" below.
 
 1. Runs that can be compared: one config apart from B_p, n and seed, one validation file. What is left out is listed with
    the reason. The reward of an evaluation comes from its counts of right answers per problem.
@@ -28,12 +30,14 @@ problems. `compare` several sweeps, or folder:train and folder:SET of one. `all`
 To use it elsewhere copy it with config.py and fit_sigmoid.py. Needs numpy, scipy; matplotlib for the figures.
 """
 import math
+import sys
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
-from config import BadInput, aside, at_k, cast, cells, config, derive, entry, identity, parse, read_json, read_log, save_json
+from config import (BadInput, append, aside, at_k, cells, config, derive, entry, finished, identity, parse, planned, progress, read_json,
+                    read_log, rollouts_after, run_name, rungs, save_json, training)
 from fit_sigmoid import (RULES, at_bounds, budget_ticks, choose_form, curve, fit_curve, half_width, invert, linear_fit,
                          monotone, shape, si, simplest,
                          smoother, told_apart, wrap)
@@ -194,6 +198,10 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val"):
         raise BadInput(f"--runs={folder}: no run to analyse{first}")
     if not any(ended(run) for run in runs):
         raise BadInput(f"--runs={folder}: no finished run to analyse ({len(runs)} unfinished)")
+    plan = planned(folder)[0]
+    for run in runs:  # one that a larger C continued keeps its first header: the sweep's C is its budget where it made all of its updates
+        if plan and run["rollouts"][-1] <= plan["C"] < run["rollouts"][-1] + run["B_p"] * run["n"]:
+            run["config"] = run["config"] | dict(C=plan["C"])
     if runs[0]["counts"] is None and not runs[0]["trials"].all():
         raise BadInput(f"--runs={folder}: {runs[0]['run']}: its evaluations have neither counts per problem nor `problems` "
                        "and `samples`, so their noise is not known")
@@ -211,16 +219,10 @@ def ended(run):
 
 
 def missing_cells(folder, runs, dropped):
-    """The cells of sweep.json that have no finished run: a list of dict(B_p, n, seed, why); empty without the file."""
-    if not (Path(folder) / "sweep.json").exists():
-        return []
-    plan = read_json(Path(folder) / "sweep.json").get("config")
-    if not isinstance(plan, dict):
-        raise BadInput(f"{Path(folder) / 'sweep.json'}: expected the sweep's flat dict under `config`")
-    cfg = config | {key: cast(key, value) for key, value in plan.items() if key in config}
+    """The cells of sweep.json, less the pruned, that have no finished run: a list of dict(B_p, n, seed, why); empty without the file."""
     have = {(run["B_p"], run["n"], run["seed"]): run for run in runs}
     out = []
-    for cell in cells(cfg):
+    for cell in planned(folder)[1]:
         run = have.get((cell["B_p"], cell["n"], cell["seed"]))
         if run is None or not ended(run):
             why = "unfinished" if run else "dropped or no log" if dropped else "no log"
@@ -484,15 +486,22 @@ def panel_of(cs, grid, cfg, unit, several=None):
             s.update(lo=None, hi=None)
     pairs = [crossing(a, b, at) for a in range(len(ns)) for b in range(a + 1, len(ns)) for at in crossings(x, Y[b] - Y[a])]
 
-    # the law's surface: budgets that the runs of all n cover, without those n whose runs stop early
-    full = [i for i, c in enumerate(cs) if c["reach"][1] >= 0.8 * max(c["reach"][1] for c in cs)]
-    both = np.flatnonzero(~np.isnan(Y[full]).any(0))
+    # the law's surface: budgets that the runs of all n cover, without those n whose runs stop early. Pruning has decided that a cell is
+    # not near the frontier any more: from its end on it counts as below it, by 2 delta or what it was, and as told from it
+    gone = {i for i, c in enumerate(cs) if not stayed([c])}
+    S, D = Y.copy(), noise.copy()
+    for i in gone:
+        end = np.flatnonzero(~np.isnan(Y[i]))[-1]
+        S[i, end + 1:] = best[end + 1:] - max(best[end] - Y[i, end], 2 * cfg["delta"])
+        D[i, :, end + 1:] = noise[on_top[end + 1:], :, columns[end + 1:]].T
+    full = [i for i, c in enumerate(cs) if i in gone or c["reach"][1] >= 0.8 * max(c["reach"][1] for c in cs)]
+    both = np.flatnonzero(~np.isnan(S[full]).any(0))
     left = [ns[i] for i in range(len(ns)) if i not in full]
     surface = None
     if len(both) and grid[both[-1]] >= 4 * grid[both[0]]:
         pick = both[np.unique(np.linspace(0, len(both) - 1, 31).round().astype(int))]
-        surface = dict(C=grid[pick], ns=[ns[i] for i in full], Y=np.round(Y[np.ix_(full, pick)], 5), left_out=left,
-                       noise=np.round(noise[full][:, :, pick].swapaxes(0, 1), 5))
+        surface = dict(C=grid[pick], ns=[ns[i] for i in full], Y=np.round(S[np.ix_(full, pick)], 5), left_out=left,
+                       noise=np.round(D[full][:, :, pick].swapaxes(0, 1), 5))
     runs, shown, near = [run for c in cs for run in c["runs"]], best if fair is None else fair, []
     for j in sorted({*range(0, len(grid), 4), len(grid) - 1}):
         ok = np.flatnonzero(~np.isnan(Y[:, j]))
@@ -732,6 +741,11 @@ def view_fixed_B(sweep, cfg):
     return dict(panels=panels, unit="updates", budget=max(p["range"][1] for p in panels.values()))
 
 
+def stayed(cs):
+    """The cells that were not pruned: a pruned sweep's others end early, so nothing is read off where all of its cells still ran."""
+    return [c for c in cs if any(run["status"] != "pruned" for run in c["runs"])]
+
+
 def at_end(cs, grid):
     """The largest budget that the runs of these cells share: its index on the grid, or None where they share none."""
     ok = np.flatnonzero(~np.isnan([c["Y"] for c in cs]).any(0))
@@ -747,9 +761,9 @@ def view_best_worst(sweep, cfg):
         metric = f"{kind}@{cfg['k']}"
         grid, _, _, found = curves_of(sweep["runs"], metric, cfg)
         for B_p in sorted({c["B_p"] for c in found}):
-            cs = [c for c in found if c["B_p"] == B_p]
+            cs = stayed([c for c in found if c["B_p"] == B_p])
             j = at_end(cs, grid)
-            if j is not None:
+            if cs and j is not None:
                 Y, noise = values_at(cs, j)
                 bars.append(dict(metric=metric, B_p=B_p, C=grid[j], n=cs[int(Y.argmax())]["n"], reward=Y.max(),
                                  ns=[c["n"] for c in cs], rewards=Y,
@@ -767,7 +781,7 @@ def view_sensitivity(sweep, cfg):
     grid, lines = sweep["grid"], []
     for over, fixed in (("n", "B_p"), ("B_p", "n")):
         for value in sorted({c[fixed] for c in sweep["cells"]}):
-            cs = sorted((c for c in sweep["cells"] if c[fixed] == value), key=lambda c: c[over])
+            cs = sorted((c for c in stayed(sweep["cells"]) if c[fixed] == value), key=lambda c: c[over])
             j = at_end(cs, grid)
             if len(cs) > 1 and j is not None:
                 Y, noise = values_at(cs, j)
@@ -1040,6 +1054,150 @@ def figure_simple(front, path):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# Pruned sweeps: all cells run to C/8, then fewer of them to each next rung (config.rungs), by what they have shown
+#
+# In log C curves flatten, so the slope of the last octave bounds what comes: a cell whose reward, continued at that slope to C, plus
+# 1.645 standard errors of its difference to the top, stays more than delta below where the top is today, cannot reach the frontier.
+# The bound hardly errs (tests/bench/prune.py) and leaves 90% of the rollouts of a sweep whose n* rises. What a B_p may spend, half of
+# its full grid, is shared evenly among the rungs to come; where that is too little for all, those go on whose reward continued at half
+# of their slope is highest.
+
+HALF = 0.5  # share of the full grid's rollouts that a pruned sweep may spend, at each B_p
+
+
+def upto(runs, C):
+    """The runs as they were at a budget of C rollouts: their evaluations to there, three or more of them."""
+    out = []
+    for run in runs:
+        m = run["rollouts"] <= C * (1 + 1e-9)
+        if m.sum() >= 3:
+            cut = {key: run[key][m] for key in ("C", "rollouts", "step", "counts", "reward", "trials") if run[key] is not None}
+            there = run["rollouts"][m][-1] + run["B_p"] * run["n"] > C  # all updates of this budget
+            out.append(run | cut | dict(config=run["config"] | dict(C=C), status="budget" if there else run["status"]))
+    return out
+
+
+def prospects(cs, grid, C):
+    """What the cells of one B_p may come to by C, seen from the end of grid (G,): a list of dict(n, now, near, slope, hope, low, bound).
+
+    now: reward; near: not told from the top; slope: reward an octave of budget over the last octave, 0 or more. hope: now,
+    continued at half of the slope to C. bound: at the whole slope, and 1.645 standard errors of the difference to the top.
+    low: the top today.
+    """
+    j = int(np.flatnonzero(~np.isnan([c["Y"] for c in cs]).any(0))[-1])  # the last budget that all of them reached
+    top, left = max(cs, key=lambda c: c["Y"][j]), math.log2(C / grid[j])
+    out = []
+    for c, near in zip(cs, told_apart(*values_at(cs, j))):
+        i = max(int(np.abs(np.log(2 * grid / grid[j])).argmin()), int(np.flatnonzero(c["inside"])[0]))
+        slope = max(0.0, (c["Y"][j] - c["Y"][i]) / max(math.log2(grid[j] / grid[i]), 0.25))
+        error = (top["noise"] - c["noise"])[:, j].std() if len(c["noise"]) else 0.0
+        out.append(dict(n=c["n"], now=c["Y"][j], near=near, slope=slope, low=top["Y"][j], hope=c["Y"][j] + slope * left / 2,
+                        bound=c["Y"][j] + slope * left + 1.645 * error))
+    return out
+
+
+def decide(runs, live, C, plan, spent, cfg):
+    """A rung's decision, at C rollouts: dict(C, pruned, added), lists of dict(B_p, n, why). Each B_p is a matter of its own.
+
+    runs: of read_runs. live: the cells (B_p, n) that run. plan: the sweep's config. spent: {B_p: rollouts so far}, of all its runs.
+    """
+    out, ladder, full = dict(C=C, pruned=[], added=[]), rungs(plan), cells(plan)
+    later = ladder[ladder.index(C) + 1:]
+    grid, _, _, found = curves_of(upto(runs, C), cfg["metric"], cfg)
+    seeds = len({c["seed"] for c in full})
+    for B_p in dict.fromkeys(b for b, _ in live):
+        here = [n for b, n in live if b == B_p]
+        cs = [c for c in found if c["B_p"] == B_p and c["n"] in here and c["reach"][1] > 0.9 * grid[-1]]
+        if not cs:
+            continue
+        seen = prospects(cs, grid, plan["C"])
+        # who may be ended: a cell past its warm-up that has not made all its updates of the sweep's budget already
+        short = {run["n"] for run in runs if run["B_p"] == B_p and run["rollouts"][-1] + B_p * run["n"] <= plan["C"]}
+        judged = [p for p in seen if p["n"] in short and C // (B_p * p["n"]) >= max(2, plan["warmup"])]
+        best = max(seen, key=lambda p: p["now"])
+        gone = {p["n"]: f"{p['now']:.3f}, at most {p['bound']:.3f} by C" for p in judged if p["bound"] < p["low"] - cfg["delta"]}
+        room = HALF * sum(plan["C"] for c in full if c["B_p"] == B_p) - spent[B_p]
+        # the next n, where the largest is on top and the smallest is told from it, as long as the top can still go to C
+        edge = grid_edge(sorted(here), best["n"], B_p, C, plan)
+        more = edge["add"] if edge and edge["side"] == "largest" else None
+        if more and not seen[0]["near"] and B_p * more["n"] <= later[0] and room - seeds * (later[0] + plan["C"] - C) >= 0:
+            out["added"].append(more | dict(why=f"n = {best['n']} is on top at C = {si(C)} and the largest"))
+            room -= seeds * C
+            here.append(more["n"])
+        two = room >= seeds * (later[0] - C + plan["C"] - C)  # to the next rung, where one can still go to C afterwards
+        many = max(1 + two, int(room / len(later) / (seeds * (later[0] - C))))
+        for p in sorted(judged, key=lambda p: p["hope"]):
+            if len(here) - len(gone) > many and p["n"] not in gone:
+                gone[p["n"]] = f"{p['now']:.3f}, {p['hope']:.3f} expected by C, and rollouts for {many} at B_p = {B_p}"
+        out["pruned"] += [dict(B_p=B_p, n=n, why=why) for n, why in sorted(gone.items())]
+    return out
+
+
+def mark(c, folder):
+    """Ends the run of a cell in `folder` as pruned: one record behind its log, once; half a line of a killed run is cut off."""
+    path = Path(folder) / "log.jsonl"
+    if path.exists() and not finished(c, folder):
+        rollouts = progress(folder)[0]
+        with open(path, "r+b", buffering=0) as file:
+            file.truncate(path.read_bytes().rfind(b"\n") + 1)
+            append(file, dict(type="end", status="pruned", rollouts=rollouts))
+
+
+def view_next(cfg):
+    """The rest of the present rung of a pruned sweep, or of the next one after deciding who goes on: prints training commands.
+
+    A decision is written to sweep.json before it is carried out, and never made again, so that a call that was killed is repeated.
+    """
+    folder = Path(cfg["runs"])
+    path = folder / "sweep.json"
+    plan, live, entries = planned(folder)
+    if plan is None:
+        raise BadInput(f"--runs={folder}: no sweep.json there, which says what runs (PRUNE=1 bash run_sweep.sh writes it)")
+
+    def all_of(entry):  # the cells that a decision pruned, all seeds
+        return [dict(c, B_p=p["B_p"], n=p["n"]) for p in entry["pruned"] for c in cells(plan | dict(bps=str(p["B_p"]), ns=str(p["n"])))]
+
+    def there(c, C):  # it has its updates of C rollouts
+        if finished(dict(c, C=C), folder / run_name(c)):
+            return True
+        return C < plan["C"] and progress(folder / run_name(c))[0] >= rollouts_after(derive(dict(c, C=C))["M"], dict(c, C=C))
+    for entry in entries:
+        for c in all_of(entry):
+            mark(c, folder / run_name(c))
+    for C in rungs(plan):
+        todo = [c for c in live if c["B_p"] * c["n"] <= C and not there(c, C)]
+        if todo:
+            tell(f"rung C = {si(C)} of {si(plan['C'])}: {len(todo)} runs to do")
+            for c in todo:
+                print(training(dict(c, C=C, runs=str(folder))))
+            return
+        if C == plan["C"] or any(entry["C"] == C for entry in entries):
+            continue
+        spent = Counter()
+        for c in [*live, *(c for entry in entries for c in all_of(entry))]:
+            spent[c["B_p"]] += progress(folder / run_name(c))[0]
+        try:
+            runs, _ = read_runs(folder, cfg["metric"], part="train" if cfg["metric"] == "train" else cfg["eval_set"])
+            names = list(dict.fromkeys((c["B_p"], c["n"]) for c in live if progress(folder / run_name(c))[1] != "diverged"))
+            entry = decide(runs, names, C, plan, spent, cfg)
+        except BadInput as e:
+            tell(f"rung C = {si(C)}: nothing is pruned ({e})")
+            entry = dict(C=C, pruned=[], added=[])
+        save_json(path, read_json(path) | dict(prune=[*entries, entry]))
+        for key in ("pruned", "added"):
+            for p in entry[key]:
+                tell(f"{key} at C = {si(C)}: B_p = {p['B_p']}, n = {p['n']} ({p['why']})")
+        for c in all_of(entry):
+            mark(c, folder / run_name(c))
+        plan, live, entries = planned(folder)
+
+
+def tell(text):
+    """Says something on stderr: stdout is for commands."""
+    print(text, file=sys.stderr)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # The report
 
 def coverage(runs, cfg):
@@ -1164,6 +1322,8 @@ def written(sweep, view, content, cfg):
     if any(run["counts"] is None for run in runs):
         notes.append("no counts per problem: the noise of a reward is taken as binomial over its rollouts, of a training "
                      "reward over its problems" + (f" ({runs[0]['source']})" if runs[0]["source"] else ""))
+    notes += [f"pruned B_p={B_p} n={n} at C = {si(C)}" for (B_p, n), C in
+              {(run["B_p"], run["n"]): run["rollouts"][-1] for run in runs if run["status"] == "pruned"}.items()]
     # a run that a larger C continued keeps its first header, so the budget is what was reached, if that is more
     reached = max(run["rollouts"][-1] for run in runs)
     front = {key: cfg[key] for key in ("runs", "metric", "unit", "bin", "boot", "delta")} | dict(
@@ -1187,6 +1347,8 @@ def written(sweep, view, content, cfg):
 def main(argv):
     cfg = parse(argv, __doc__)
     view = cfg["view"]
+    if view == "next":
+        return view_next(cfg)
     if view == "compare":
         sweep, content = view_compare(cfg)
         first = cfg["runs"].split()[0].split(":")[0]

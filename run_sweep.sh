@@ -5,6 +5,7 @@
 #   bash run_sweep.sh hard --lr_base=1e-3    # any --key=value of config.py goes on to every stage
 #   MODEL=Qwen/Qwen2.5-7B-Instruct DATA=data/mine NS="8 32 128 512" BPS="32" C=1e6 bash run_sweep.sh easy
 #   DRY_RUN=1 bash run_sweep.sh easy | xargs -d '\n' -n 1 -P 8 bash -c    # only the training commands, one a line
+#   PRUNE=1 bash run_sweep.sh easy           # in rungs, from C/8 to C: half of the rollouts, for the cells that may still be on top
 #   bash run_sweep.sh env                    # only the environment
 #
 # Presets: easy, hard, mixed (the recipe and the split of problems), and the studies of the paper that --help lists, each one or more
@@ -18,7 +19,8 @@
 #   SEEDS   seeds, "0 1 2"                    OUT     folder (default runs/PRESET, of a study runs/atlas)
 #   C       rollouts a run                    JOBS    runs side by side (default: one a GPU, without GPUs one a core)
 #   B_MAX   largest B_p n of a cell           PYTHON  an interpreter that has the requirements (default: .venv, made if missing)
-#   DRY_RUN 1 = print the commands and do nothing else
+#   DRY_RUN 1 = print the commands and do nothing else; with PRUNE=1 those of the first rung
+#   PRUNE   1 = end runs that cannot reach the frontier, at most half of the full grid's rollouts: see frontier.py, "Pruned sweeps"
 #   GPUS_PER_RUN  GPUs of a run, which no other run gets (default 1; 0 = the CPU); with 2 or more torchrun starts the run
 #   LAUNCH        words before each training command, as in "srun -N1 --gpus=1 apptainer exec --nv image.sif"
 # Small models: GPUS_PER_RUN=0 runs one on each core; JOBS above the number of GPUs shares them, with --gpu_memory= as small a part.
@@ -153,7 +155,8 @@ for need in "${needs[@]}"; do
     fi
     [ -f "$file" ] || die "$file: no problem of $data is of that difficulty for $model"
 done
-"$PY" config.py begin "$preset" "${args[@]}"
+lines=$("$PY" config.py begin "$preset" "${args[@]}")
+mapfile -t sweeps <<< "$lines"  # their folders
 
 # ---- the runs: start, watch, collect --------------------------------------------------------------------------------
 pids=() folders=() failed=() started=0 total=0 left="?"
@@ -241,9 +244,21 @@ disk=$(du -smc "$out"/.calibration/*/ckpt "$out"/.calibration/*/model 2> /dev/nu
 # of each run stay two checkpoints and the model; each run of the calibration has one of both
 calibrated=("$out"/.calibration/*/)
 disk=$((2 * ${disk:-0} / ${#calibrated[@]}))
-echo "sweep $out: $runs runs, $todo to do, $rollouts rollouts in all, about $left with $jobs side by side, about $((runs * disk)) MB of disk"
-mapfile -t commands < <("$PY" config.py commands "$preset" "${args[@]}")
-[ ${#commands[@]} = 0 ] || run_all "${commands[@]}"
+most=
+[ "${PRUNE:-}" != 1 ] || most=" less what is pruned, half or more of it"
+echo "sweep $out: $runs runs, $todo to do, $rollouts rollouts in all, about $left with $jobs side by side, about $((runs * disk)) MB of disk$most"
+next_rung() {  # the commands of the next rung of every sweep that has one
+    local folder
+    for folder in "${sweeps[@]}"; do "$PY" frontier.py --view=next "${args[@]}" --runs="$folder" || return; done
+}
+broken=${#failed[@]}  # of the calibration
+while true; do
+    if [ "${PRUNE:-}" = 1 ]; then lines=$(next_rung); else lines=$("$PY" config.py commands "$preset" "${args[@]}"); fi
+    [ -n "$lines" ] || break
+    mapfile -t commands <<< "$lines"
+    run_all "${commands[@]}"
+    if [ "${PRUNE:-}" != 1 ] || [ ${#failed[@]} -gt "$broken" ]; then break; fi
+done
 trap - INT TERM HUP
 
 # ---- the analysis ---------------------------------------------------------------------------------------------------
