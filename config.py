@@ -663,9 +663,10 @@ def main(argv):
         for c in sweeps:
             path = Path(c["runs"]) / "sweep.json"
             old = read_json(path) if path.exists() else {}
-            if names and names[0] not in RECIPES:  # studies that share an arm plan for each other
-                for key in ("ns", "bps", "seeds"):
-                    c[key] = " ".join(dict.fromkeys(f"{old.get('config', {}).get(key, '')} {c[key]}".split()))
+            plan = old.get("config", {})
+            if names and names[0] not in RECIPES and plan.get("bps") == c["bps"]:  # studies that share an arm plan for each other
+                for key in ("ns", "seeds"):
+                    c[key] = " ".join(dict.fromkeys(f"{plan.get(key, '')} {c[key]}".split()))
             save_json(path, dict(config=c, derived=derive(c)) | {key: value for key, value in old.items() if key == "prune"})
             print(c["runs"])
     elif verb in ("commands", "calibrate"):
