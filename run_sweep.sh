@@ -84,7 +84,8 @@ fi
 study=atlas
 case $preset in easy|hard|mixed) study=$preset ;; esac
 out=${OUT:-runs/$study}
-while [[ ${DATA:-} == */ ]]; do DATA=${DATA%/}; done
+DATA=${DATA:-}
+while [[ $DATA == */ ]]; do DATA=${DATA%/}; done
 DATA=${DATA#./}
 args=(--runs="$out")
 [ -n "${DATA:-}" ] && args+=(--data="$DATA")
@@ -143,7 +144,8 @@ for need in "${needs[@]}"; do
     fi
     case ${file##*/} in
         easy_*|hard_*|very_easy_*|mixed_*) [ "$study" = atlas ] || levels=(--s_zero=0) ;;
-        extreme_*|level_easy_*|level_very_easy_*|mix_*) ;;
+        extreme_*|level_easy_*|level_very_easy_*) ;;
+        mix_*) [[ ${file##*/} =~ _D[0-9]+_seed[0-9]+_ ]] || die "$file: no such file; a mixture is mix_NAME_D140_seed0_train.jsonl" ;;
         *) die "$file: no such file; sample.py makes splits, data/guru_math/prepare.py mix mixtures of them" ;;
     esac
     if [[ ${file##*/} != mix_* ]] || ! grep -qs '"s_zero": [1-9]' "${file%/*}/difficulty.json"; then

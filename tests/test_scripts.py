@@ -535,7 +535,7 @@ def test_evaluate_a_run_as_it_was_trained(trained, world, script):
     done = script("evaluate.py", f"--model={folder}", "--samples=8", "--k=4")
     assert done.code == 0, done.stderr
     result = json.loads((folder / "eval/easy_val/eval.json").read_text())
-    assert result["model"] == str(folder / "model") and result["config"]["max_new_tokens"] == 20
+    assert result["model"] == str(folder / "model") and result["config"]["max_new_tokens"] == 24
     assert Path(result["config"]["val_set"]).resolve() == world.splits / "easy_val.jsonl"
     rate = np.array(result["correct"]) / 8
     assert len(rate) == 300 == len(result["ids"]) and 0.3 < rate.mean() < 0.6
