@@ -47,7 +47,8 @@ for word in "$@"; do [[ $word == --?*=* ]] || die "$word: write it as --key=valu
 if [[ ${LAUNCH:-} == *$'\n'* ]] || ! bash -nc "words=(${LAUNCH:-})" 2> /dev/null; then die "LAUNCH=${LAUNCH@Q}: not the words of one command"; fi
 
 # ---- GPUs -----------------------------------------------------------------------------------------------------------
-gpus=() jobs=${JOBS:-$(nproc)} each=${GPUS_PER_RUN:-1} threads=1  # on a CPU two runs of one thread each beat two threads in one run
+cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)  # which would else count as its answer
+gpus=() jobs=${JOBS:-$cores} each=${GPUS_PER_RUN:-1} threads=1  # on a CPU two runs of one thread each beat two threads in one run
 if [ "$each" = 0 ]; then
     export CUDA_VISIBLE_DEVICES=
 elif [ "${DRY_RUN:-}" != 1 ] && [ "$preset" != env ]; then  # these two may be called where there are no GPUs
@@ -56,7 +57,7 @@ elif [ "${DRY_RUN:-}" != 1 ] && [ "$preset" != env ]; then  # these two may be c
     slots=$((${#gpus[@]} / each))
     [ $slots -gt 0 ] || [ -z "${GPUS_PER_RUN:-}" ] || die "GPUS_PER_RUN=$each: there are ${#gpus[@]} GPUs here"
     if [ $slots -gt 0 ]; then
-        jobs=${JOBS:-$slots} threads=$((1 + ($(nproc) - 1) / ${#gpus[@]}))  # of a process, and a GPU has one
+        jobs=${JOBS:-$slots} threads=$((1 + (cores - 1) / ${#gpus[@]}))  # of a process, and a GPU has one
         [ "$jobs" -le $slots ] || [ "$each" = 1 ] || die "JOBS=$jobs: ${#gpus[@]} GPUs have room for $slots runs of $each"
     fi
 fi

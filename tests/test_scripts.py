@@ -735,7 +735,7 @@ def test_ctrl_c_stops_everything_and_the_same_command_goes_on(swept, tiny, tmp_p
         os.killpg(process.pid, 0)  # no process of the group is left
     stopped = logs(out)
     assert {path.name for path in out.glob("Bp*")} == set(stopped)  # and no folder of a name cut at the space
-    assert all(r[-1]["status"] == "stopped" and 64 < r[-1]["rollouts"] < 4000 for r in stopped.values())
+    assert all(r[-1]["status"] == "stopped" and 64 < r[-1]["rollouts"] < 4000 for r in stopped.values()), [(k, r[-1], len(r)) for k, r in stopped.items()]
     # to an end that is near: the budget is no part of a run's name
     C = (max(r[-1]["rollouts"] for r in stopped.values()) // 8 + 4) * 8
     done = sweep(tiny, out, C=str(C))
