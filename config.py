@@ -595,8 +595,8 @@ def arms(preset, argv):
     known = presets(next((word[7:] for word in reversed(argv) if word.startswith("--data=")), config["data"]))
     if preset not in known:
         raise BadInput(f"{preset}: no such preset; {', '.join([*RECIPES, *known])}")
-    splits = str(Path(parse(argv)["data"]) / "splits" / Path(parse(argv)["model"]).name)  # {splits} in the words of an arm
-    sweeps = []
+    plain, sweeps = parse(argv), []
+    splits = str(Path(plain["data"]) / "splits" / Path(plain["model"]).name)  # {splits} in the words of an arm
     for name, words in known[preset]["arms"].items():
         words = shlex.split(words.replace("{splits}", splits))
         sweeps.append((name, parse(words + argv + [word for word in words if word.startswith("--model=")])))  # an arm's model is what it asks about

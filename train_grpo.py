@@ -674,14 +674,14 @@ def main(argv):
     if RANK == 0:
         print(f"{folder}: B_p={cfg['B_p']} n={cfg['n']} M={d['M']} C={spent(d['M'])} lr={d['lr']:.3g}, from update {state['step']}",
               file=sys.stderr)
-    status, mine = "", range(RANK, cfg["B_p"], WORLD)  # the problems of a batch that this rank works on
+    plan, status, mine = config.stages(cfg), "", range(RANK, cfg["B_p"], WORLD)  # mine: the problems of a batch that this rank works on
     look = None if sys.stderr.isatty() else "{desc}: {percentage:3.0f}% of {total_fmt} [{elapsed}<{remaining}, {rate_fmt}]{postfix}"
     with tqdm(total=spent(d["M"]), initial=spent(state["step"]), unit="roll", unit_scale=True, mininterval=1, disable=RANK > 0,
               desc=f"Bp{cfg['B_p']} n{cfg['n']} s{cfg['seed']}", bar_format=look) as bar:
         for m in range(state["step"] + 1, d["M"] + 1):
             # rollouts and rewards
             t0 = time.time()
-            stage = [s for s in config.stages(cfg) if s["step"] < m][-1]
+            stage = [s for s in plan if s["step"] < m][-1]
             n, B = stage["n"], stage["B"]
             index = batch_indices(m, cfg["B_p"], len(problems), cfg["seed"])
             here = [problems[index[j]] for j in mine]

@@ -15,6 +15,7 @@ import json
 import math
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -60,14 +61,15 @@ def keep(source, target, unfinished=False):
     for path in sorted(source.glob("[!.]*/*/log.jsonl")):
         folder = target / path.parent.relative_to(source)
         old = read_log(folder / "log.jsonl.gz") if (folder / "log.jsonl.gz").exists() else [{}]
-        if not read(path, not unfinished) or old[-1].get("rollouts", -1) >= read(path, False)["end"]["rollouts"]:
+        found = read(path)
+        if not found or not (found["ended"] or unfinished) or old[-1].get("rollouts", -1) >= found["end"]["rollouts"]:
             continue
         with aside(folder / "log.jsonl.gz") as part:
             text = "".join(json.dumps(r, separators=(",", ":")) + "\n" for r in thin(read_log(path)))
             part.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
         if (path.parent.parent / "sweep.json").exists():
             shutil.copy(path.parent.parent / "sweep.json", folder.parent / "sweep.json")
-        new, run = new + 1, run or read(path, False)["config"]
+        new, run = new + 1, run or found["config"]
     rates = sorted(Path(run["train_set"]).parent.glob("pass_rates*.jsonl")) if run and "train_set" in run and not (target / "difficulty.json").exists() else ()
     first = {r["id"]: r["correct"] for path in rates for r in read_log(path) if r.get("samples") == run["s"]}
     if first:  # how many problems had c = 0..s right of the first s rollouts
@@ -77,10 +79,13 @@ def keep(source, target, unfinished=False):
 
 
 @functools.cache
-def read(path, ended=True):
-    """One ended run -> dict(config, evals {set: dict(C (E,), counts (E, P), samples)}, steps, passes, budget, ...), None for any other log."""
+def read(path):
+    """A run -> dict(config, evals {set: dict(C (E,), counts (E, P), samples)}, steps, passes, budget, ended, ...), None without a header.
+
+    ended: it made its budget, or diverged.
+    """
     records = read_log(path)
-    if not records or records[0].get("type") != "header" or ended and records[-1].get("status") not in ("budget", "diverged"):
+    if not records or records[0].get("type") != "header":
         return None
     evals, header, end = {}, records[0], {"rollouts": 0, **records[-1]}
     for r in records:
@@ -90,7 +95,7 @@ def read(path, ended=True):
     evals = {name: dict(one, C=np.array(one["C"]), counts=np.array(one["counts"])) for name, one in evals.items()}
     steps, cfg = [r for r in records if r["type"] == "step"], header["config"]
     # a run that a larger C continued keeps its first header
-    return dict(path=str(path), config=cfg, budget=max(cfg["C"], end["rollouts"]), evals=evals, steps=steps, end=end, data=header.get("train_set_hash"),
+    return dict(path=str(path), config=cfg, budget=max(cfg["C"], end["rollouts"]), ended=end.get("status") in ("budget", "diverged"), evals=evals, steps=steps, end=end, data=header.get("train_set_hash"),
                 passes=[r for r in records if r["type"] == "train_pass"], seconds=steps[-1].get("wall_s", 0) if steps else 0)
 
 
@@ -106,17 +111,15 @@ class Atlas:
 
     def cells(self, name):
         """{(B_p, n): {seed: run}} of an arm's ended runs of one experiment; those of another config, budget or other problems are left out."""
-        runs = [r for r in (read(p) for p in sorted((self.folder / name).glob("*/log.jsonl*"))) if r]
+        runs = [r for r in (read(p) for p in sorted((self.folder / name).glob("*/log.jsonl*"))) if r and r["ended"]]
 
-        def usual(key):
-            tally = [key(r) for r in runs]
-            return [r for r in runs if key(r) == max(tally, key=tally.count)]
+        def usual(key):  # the runs that have the most frequent value
+            most = Counter(map(key, runs)).most_common(1)
+            return [r for r in runs if key(r) == most[0][0]]
         runs = usual(lambda r: json.dumps({k: v for k, v in config.identity(r["config"]).items() if k not in ("B_p", "n", "seed")}))
         runs = usual(lambda r: r["budget"])
-        data = {}
-        for r in runs:
-            data.setdefault(r["config"]["seed"], []).append(r["data"])
-        runs = [r for r in runs if r["data"] == max(data[r["config"]["seed"]], key=data[r["config"]["seed"]].count)]
+        data = {seed: Counter(r["data"] for r in runs if r["config"]["seed"] == seed).most_common(1)[0][0] for seed in {r["config"]["seed"] for r in runs}}
+        runs = [r for r in runs if r["data"] == data[r["config"]["seed"]]]
         out = {}
         for r in sorted(runs, key=lambda r: (r["config"]["B_p"], r["config"]["n"], r["config"]["seed"])):
             out.setdefault((r["config"]["B_p"], r["config"]["n"]), {})[r["config"]["seed"]] = r
@@ -996,8 +999,8 @@ def tried_table(folder):
     """The exploratory runs (results/tried) behind the embedded world's values: validation avg@4 at some budgets, the seed that no report uses."""
     at = (8192, 16384, 32768, 65536, 98304)
     lines = ["| world | n | " + " | ".join(f"C = {fit_sigmoid.si(C)}" for C in at) + " | best@4 at its end |", "|---|---|" + "---|" * (len(at) + 1)]
-    for path in sorted(folder.glob("*/*/log.jsonl.gz"), key=lambda p: (p.parts[-3], read(p, False)["config"]["n"])):
-        run = read(path, False)
+    for path in sorted(folder.glob("*/*/log.jsonl.gz"), key=lambda p: (p.parts[-3], read(p)["config"]["n"])):
+        run = read(path)
         e = run["evals"]["val"]
         values = []
         for C in at:
