@@ -157,11 +157,12 @@ def look(run, metric="avg@4", of="val", window=LATE):
 
 
 def table_of(cells, value=look):
-    """{key: (S, P)}: `value` of each run, for the seeds that all cells have."""
+    """{key: (S, P)}: `value` of each run, for the seeds that all cells have, up to the budget that all have."""
     seeds = set.intersection(*(set(runs) for runs in cells.values()))
     if len(seeds) < 2:
         raise Missing(f"two seeds of all of {', '.join(map(str, cells))}")
-    return {key: np.array([value(runs[seed]) for seed in sorted(seeds)]) for key, runs in cells.items()}
+    budget = min(runs[seed]["budget"] for runs in cells.values() for seed in seeds)
+    return {key: np.array([value(runs[seed] | dict(budget=budget)) for seed in sorted(seeds)]) for key, runs in cells.items()}
 
 
 def seed_noise(tables):
