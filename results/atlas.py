@@ -415,7 +415,7 @@ def lr_grid(atlas):
     cells = {float(name[3:]): one_cell(atlas, name) for name in arms}
     some = config_of(cells)
     own = atlas.cells("easy").get((some["B_p"], some["n"]), {})  # the rule's own lr, where the main runs have that cell
-    if len(own) > 1 and config_of({0: own})["C"] == some["C"]:
+    if len(own) > 1:
         cells[config_of({0: own})["lr_base"]] = own
         atlas.use({0: own})
     cells = dict(sorted(cells.items()))
@@ -506,7 +506,7 @@ for task, paper in (("easy", "Figures 1, 6 and 7, Easy"), ("hard", "Figures 6 an
                     figure=figure(atlas, f"lr_control_{task}", [lines(cells, f"{task}, {x} x lr") for x, cells in arms.items()]))
 
 
-@row("long", "ours: four times the budget", "Where small n has come to its end, a larger n goes on (section 4.1), also when each n has the better of two lr.")
+@row("long", "ours: twice the budget", "Where small n has come to its end, a larger n goes on (section 4.1), also when each n has the better of two lr.")
 def long(atlas):
     arms = [atlas.arm("long"), atlas.arm("long_half")]
     c, rule = shift(*windows(arms)), shift(*windows(arms[:1]))
@@ -535,8 +535,8 @@ for task, first, second in (("easy", "best@4", "worst@4"), ("hard", "worst@4", "
 
 
 def grid_of(atlas, arm):
-    """{(B_p, n): {seed: run}} of an arm with several B_p, of the n that its main B_p shares with another."""
-    cells = {key: runs for key, runs in atlas.cells(arm).items() if len(runs) > 1}
+    """{(B_p, n): {seed: run}} of an arm and its other B_p (in joint_ARM), of the n that two B_p have or more."""
+    cells = {key: runs for name in (arm, f"joint_{arm}") for key, runs in atlas.cells(name).items() if len(runs) > 1}
     sizes = {}
     for b, n in cells:
         sizes.setdefault(b, set()).add(n)
@@ -930,7 +930,7 @@ def tell(atlas, study=""):
             atlas.used, found = {}, dict(verdict="not run", says=f"waits for {e}")
         runs = list(atlas.used.values())
         out.append(dict(study=name, paper=paper, claim=claim, verdict=found["verdict"] or "shown", says=found["says"], sees=found.get("sees"),
-                        figure=found.get("figure"), runs=len(runs), seeds=sorted({r["config"]["seed"] for r in runs}),
+                        figure=found.get("figure"), runs=len(runs), C=min((r["budget"] for r in runs), default=0), seeds=sorted({r["config"]["seed"] for r in runs}),
                         rollouts=sum(r["end"]["rollouts"] for r in runs), minutes=sum(r["seconds"] for r in runs) / 120))
     return out
 
@@ -941,9 +941,9 @@ def sentence(r):
 
 
 def table_text(rows, figures=""):
-    lines = ["| paper | its claim | verdict | what our runs say | runs, seeds, rollouts, minutes | command, figure |", "|---|---|---|---|---|---|"]
+    lines = ["| paper | its claim | verdict | what our runs say | runs, seeds, C, rollouts, minutes | command, figure |", "|---|---|---|---|---|---|"]
     for r in rows:
-        spent = f"{r['runs']}, {len(r['seeds'])}, {fit_sigmoid.si(r['rollouts'])}, {r['minutes']:.0f}" if r["runs"] else ""
+        spent = f"{r['runs']}, {len(r['seeds'])}, {fit_sigmoid.si(r['C'])}, {fit_sigmoid.si(r['rollouts'])}, {r['minutes']:.0f}" if r["runs"] else ""
         shown = f", [figure]({figures}{r['figure']})" if r["figure"] else ""
         command = COMMANDS.get(r["study"], f"bash run_sweep.sh {r['study']}")
         lines.append(f"| {r['paper']} | {r['claim']} | **{r['verdict']}** | {sentence(r)} | {spent} | `{command}`{shown} |")
@@ -958,7 +958,7 @@ runs say comes from the logs alone. `bash run_sweep.sh STUDY` makes the runs (on
 skipped, so studies that share runs make them once).
 
 How to read it. Differences are in points, 100 times the reward, with 90% intervals over seeds and validation problems, of means over the last
-quarter of the budget; "early" is 1/16 to 1/8 of it. *agree*: the interval lies on the claim's side. *disagree*: it leaves less than one point of what is
+quarter of the budget C that all runs of a row have; "early" is 1/16 to 1/8 of it. *agree*: the interval lies on the claim's side. *disagree*: it leaves less than one point of what is
 claimed; "no difference" is within 2 points. *undecided*: neither, and the effect is named that such runs would show in four of five
 repetitions. *shown*: a figure without a claim to judge. Where n* moves, the two n were chosen on other seeds than those that measure what they
 gain and lose; elsewhere "has most" is the highest of these runs. Of so many intervals one in ten misses the truth. Minutes are those of our runs, one thread a run and two side by side, and of this machine.
@@ -967,7 +967,7 @@ gain and lose; elsewhere "has most" is the highest of these runs. Of so many int
 def scale_table():
     """What the embedded world has in place of the paper's, from presets.json."""
     cfg = config.arms("main", ["--data=data/arithmetic"])[0]
-    joint = config.arms("joint", ["--data=data/arithmetic"])[0]
+    sizes = sorted({int(b) for arm in config.arms("joint", ["--data=data/arithmetic"]) for b in arm["bps"].split()})
     few = config.arms("size", ["--data=data/arithmetic"])
     ns = sorted(map(int, cfg["ns"].split()))
     return f"""
@@ -977,10 +977,10 @@ def scale_table():
 |---|---|---|
 | model | Qwen2.5-7B-Instruct and others | 2 layers, 190,000 parameters, trained on slipping texts |
 | problems | Guru-Math, D = 6,000 Easy, 5,000 Hard | sums and differences of 2 to 4 digits, D = {cfg['D']} |
-| B_p | 32 to 1,024 | {cfg['bps']} ({joint['bps']} in `joint`) |
+| B_p | 32 to 1,024 | {cfg['bps']} ({', '.join(map(str, sizes))} in `joint`) |
 | n | 8 to 2,048 | {ns[0]} to {ns[-1]} |
 | budget C | about 4 million | {cfg['C']:,} |
-| C / D, rollouts a problem | about 700 | {cfg['C'] // cfg['D']} ({max(c['C'] // c['D'] for c in few):,} in `size`) |
+| C / D, rollouts a problem | about 700 | {cfg['C'] // cfg['D']} ({max(c['C'] // c['D'] for c in few):,} in `size`, with D = {min(c['D'] for c in few)}) |
 | lr at B = 1,024 | 1e-6 | {cfg['lr_base']:g} |
 """
 
