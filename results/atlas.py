@@ -267,6 +267,15 @@ def colour(key, keys):
     return matplotlib.colormaps["viridis"](0.95 * keys.index(key) / max(len(keys) - 1, 1))
 
 
+def over(ax, x="C, rollouts", **labels):
+    """Log axis of budgets, labelled at 1, 2 and 5 times powers of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    ax.set(xscale="log", xlabel=x, **labels)
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: fit_sigmoid.si(value)))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+
+
 def lines(cells, title="", metric="avg@4", of="val", label="n = {}"):
     """A panel: reward over C, the mean over seeds of each cell, its seeds as thin lines; the base model at the left end."""
     def draw(ax):
@@ -282,7 +291,7 @@ def lines(cells, title="", metric="avg@4", of="val", label="n = {}"):
             C = sorted(set.intersection(*(set(c.tolist()) for c, _ in curves)))
             mean = np.mean([y[np.isin(c, C)] for c, y in curves], 0)
             ax.plot(np.maximum(C, C[1] / 2), mean, color=colour(key, cells), lw=1.8, label=label.format(key))
-        ax.set(xscale="log", xlabel="C, rollouts", ylabel=f"validation {metric}" if of == "val" else f"{metric}, {of}", title=title)
+        over(ax, ylabel=f"validation {metric}" if of == "val" else f"{metric}, {of}", title=title)
         ax.legend(fontsize=7)
     return draw
 
@@ -294,7 +303,7 @@ def training(cells, field, title=""):
             for i, run in enumerate(runs.values()):
                 y = [np.nan if r.get(field) is None else r[field] for r in run["steps"]]
                 ax.plot([r["rollouts"] for r in run["steps"]], y, color=colour(key, cells), lw=0.9, alpha=0.7, label=None if i else f"{key}")
-        ax.set(xscale="log", xlabel="C, rollouts", ylabel=field, title=title)
+        over(ax, ylabel=field, title=title)
         ax.legend(fontsize=7)
     return draw
 
@@ -479,8 +488,8 @@ for task, paper in (("easy", "Figures 1, 6 and 7, Easy"), ("hard", "Figures 6 an
                 ax.plot(c["C"], c["reward"], color=colour(c["n"], panel["ns"]), lw=1.6, label=f"n = {c['n']}")
                 ax.fill_between(c["C"], c["lo"], c["hi"], color=colour(c["n"], panel["ns"]), alpha=0.07, lw=0)
             ax.plot(panel["records"]["C"], panel["records"]["reward"], "kD", ms=3, mfc="none", label="record-breaking points")
-            ax.set(xscale="log", xlabel="C, rollouts", ylabel="validation avg@4", title=f"{task}, B_p = {panel['B_p']}, {len(panel['runs_used'])} runs")
-            ax.legend(fontsize=7)
+            over(ax, ylabel="validation avg@4", title=f"{task}, B_p = {panel['B_p']}, {len(panel['runs_used'])} runs")
+            ax.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
 
         def low(ax):
             env, rec = panel["envelope"], panel["records"]
@@ -488,7 +497,8 @@ for task, paper in (("easy", "Figures 1, 6 and 7, Easy"), ("hard", "Figures 6 an
                 ax.plot([at["C"]] * len(at["set"]), at["set"], "s", color="0.7", ms=4, label=None if i else "not told from the best (90%)")
             ax.step(env["C"], env["n"], where="post", color="k", lw=2, label="envelope: n on top")
             ax.plot(rec["C"], 2.0 ** np.array(rec["log2_n_mean"]), "C1o", ms=4, label="records: running average")
-            ax.set(xscale="log", yscale="log", xlabel="C, rollouts", ylabel="n", title="n*(C)")
+            ax.set_yscale("log")
+            over(ax, ylabel="n", title="n*(C)")
             ax.set_yticks(panel["ns"], panel["ns"])
             ax.minorticks_off()
             ax.legend(fontsize=7)
@@ -800,7 +810,7 @@ def baseline(atlas):
             for i, run in enumerate(runs.values()):
                 e, B = run["evals"]["val"], run["config"]["B_p"] * run["config"]["n"]
                 ax.plot(e["C"][1:] / B, (e["counts"][1:] / e["samples"]).mean(1), color=colour(key, cells), lw=1, label=None if i else key)
-        ax.set(xscale="log", xlabel="updates", ylabel="validation avg@4", title="per update")
+        over(ax, "updates", ylabel="validation avg@4", title="per update")
         ax.legend(fontsize=7)
     return dict(verdict=both([judge(a), judge(b, 0)]), sees=max(a["sees"], b["sees"]), says=f"n_train/n: {means(table)}; (1) less (3) {points(a)}, (3) less (2) {points(b)}",
                 figure=figure(atlas, "baseline", [lines(cells, "n_train/n, per rollout", label="{}"), per_update]))
