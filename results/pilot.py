@@ -3,8 +3,9 @@
     python results/pilot.py --recipe=easy                     # the embedded model on its Easy problems: a minute
     python results/pilot.py --recipe=easy --model=data/arithmetic/narrow --D=200 --seed=1
 
-The gradient is that of the reward, (r - mean) log pi, not divided by the group's std as GRPO divides it. For each training problem two halves of rollouts are drawn and the gradient of (r - mean of the other half) log pi, a mean over the rollouts of a
-half, is taken. Half the squared distance of the halves is the noise within a problem, the scatter of problems less that the signal between them.
+The gradient is that of the reward, (r - mean) log pi, not divided by the group's std as GRPO divides it. For each training problem two
+halves of rollouts are drawn and the gradient of (r - mean of the other half) log pi, a mean over the rollouts of a half, is taken. Half
+the squared distance of the halves is the noise within a problem, the scatter of problems less that the signal between them.
 n_c = within / between, per rollout: with fewer rollouts of a problem than n_c the rollouts' own noise is the larger part, with more the choice
 of problems is. Prints one line of JSON; with `all --runs=runs/atlas` it measures what every arm of the studies started from, into
 results/atlas/pilot.json, which atlas.py reads. Needs config.py, sample.py, train_grpo.py and torch.
