@@ -851,8 +851,8 @@ def schedule(atlas):
 
 
 def settings(atlas):
-    """Every sweep over n (three values or more) as dict(name, group, early, late {n: (S, P)}, stats): stats are known at C/8. Sweeps of one group
-    have the base model and its problems in common."""
+    """Every sweep over n (three values or more) as dict(name, cells, n_c, group, early, late {n: (S, P)}, stats): stats are known at C/8. Sweeps of
+    one group have the base model and its problems in common."""
     noise = config.read_json(atlas.folder / "pilot.json") if (atlas.folder / "pilot.json").exists() else {}
     out = []
     for path in sorted(p for p in atlas.folder.iterdir() if p.is_dir()):
@@ -871,7 +871,7 @@ def settings(atlas):
             if len(cells) >= 3 and not cfg["n_schedule"] and n_c:
                 known = dict(p=base.mean(), spread=base.std(), change=max(t.mean() for t in early.values()) - base.mean(),
                              mixed=mixed(min(cells)) / max(mixed(max(cells)), 0.01), n_c=math.log2(n_c))
-                out.append(dict(name=f"{path.name}, B_p = {B_p}", group=(cfg["model"], Path(cfg["train_set"]).name), early=early, late=late, stats=known))
+                out.append(dict(name=f"{path.name}, B_p = {B_p}", cells=cells, n_c=n_c, group=(cfg["model"], Path(cfg["train_set"]).name), early=early, late=late, stats=known))
     return out
 
 
@@ -900,7 +900,94 @@ PLAIN = {"last observed n* (C/8)": lambda s, others: center(s["early"]),
          "constant M": lambda s, others: center(s["early"]) + math.log2(0.875 / 0.093),  # C in the middle of LATE over that of EARLY
          "mean of the other sweeps": lambda s, others: float(np.mean([center(o["late"]) for o in others]))}
 STATISTICS = {"pass rates of the base model": fitted(["p", "spread"]), "their change up to C/8": fitted(["change"]),
-              "share of mixed groups, smallest n over largest": fitted(["mixed"]), "gradient noise n_c of the base model": fitted(["n_c"])}
+              "share of mixed groups, smallest n over largest": fitted(["mixed"]), "gradient noise n_c of the base model": fitted(["n_c"]),
+              "1 + sqrt(n_c), nothing fitted": lambda s, others: math.log2(1 + math.sqrt(s["n_c"]))}
+
+
+def price(n, n_c, share=0.0):
+    """Rollouts that n takes for one progress, up to a factor, share = B_p / b; derived in pilot.py. Least at n = 1 + sqrt(n_c / (1 + share))."""
+    return n * (1 + share) + n_c * n / (n - 1)
+
+
+def taken(C, Y):
+    """log2 of the rollouts that each of N curves takes to the same rewards: C (E,), Y (N, E) -> (N,), a mean over nine rewards.
+
+    They lie between what every curve had at its first budget and the most that all reached; nan for curves that end below those firsts.
+    """
+    Y = np.maximum.accumulate(Y, 1)
+    there = Y[:, -1] > Y[:, 0].max()
+    rewards, out = np.linspace(Y[:, 0].max(), Y[there, -1].min(initial=1), 9), np.full(len(Y), np.nan)
+    for i in np.flatnonzero(there):
+        rises = np.append(True, np.diff(Y[i]) > 0)
+        out[i] = np.interp(rewards, Y[i][rises], np.log2(C)[rises]).mean()
+    return out
+
+
+def priced(atlas):
+    """Sweeps with the group's mean as the baseline: dict(name, cells [(B_p, n)], C (E,), Y (N, S, E), price (N,), noise), those of the toy world too."""
+    noise = config.read_json(atlas.folder / "pilot.json") if (atlas.folder / "pilot.json").exists() else {}
+    out, seen = [], set()
+    for name, of in noise.items():
+        cells = {key: runs for arm in (name, f"joint_{name}") for key, runs in atlas.cells(arm).items() if len(runs) > 1}
+        names = {Path(run["path"]).parent.name for runs in cells.values() for run in runs.values()}
+        if names <= seen:
+            continue  # `long` goes on with runs of `easy`
+        seen |= names
+        if len(cells) < 3 or name.startswith("joint_") or config_of(cells)["algo"] != "grpo" or config_of(cells)["n_schedule"] or not of.get("n_c"):
+            continue
+        atlas.use(cells)
+        seeds = sorted(set.intersection(*(set(runs) for runs in cells.values())))
+        curves = [[runs[seed]["evals"]["val"] for seed in seeds] for runs in cells.values()]
+        C = min((e["C"] for row_ in curves for e in row_), key=lambda C: C[-1])[1:]
+        Y = np.array([[np.interp(C, e["C"], e["counts"].mean(1) / e["samples"]) for e in row_] for row_ in curves])
+        out.append(dict(name=name, cells=list(cells), C=C, Y=Y, noise=of, price=np.array([price(n, of["n_c"], b / of["b"] if of["b"] else 0) for b, n in cells])))
+    toy = config.read_json(ROOT / "results/bandit/study.json")
+    n_c = {r["words"]: r["n_c"] for r in toy["noise"] if not r["C"]}
+    for name in ("no_idle", "lead", "more_idle"):
+        arm = toy["arms"][name]
+        Y = np.array(arm["mean"])[arm["lrs"].index(toy["config"]["lr_base"])]  # (N, S, E) at the rule's lr
+        out.append(dict(name=f"toy, {arm['words'] or '--idle=29'}", cells=[(toy["config"]["B_p"], n) for n in arm["ns"]], C=np.array(arm["C"]), Y=Y,
+                        noise=dict(n_c=n_c[arm["words"]]), price=np.array([price(n, n_c[arm["words"]]) for n in arm["ns"]])))
+    return out
+
+
+@row("early", "ours: the price of n", "Gradient noise of the base model says what n costs: to the same reward, rollouts rise with n (1 + B_p / b) + n_c n / (n - 1), as its "
+     "root (AdamW, lr ~ sqrt(B)) or itself (noise). Fewest at n = 1 + sqrt(n_c), whatever B_p far below b.")
+def price_of_n(atlas):
+    sweeps, text, gaps, draws, powers = priced(atlas), [], [], [], []
+    if not any(not s["name"].startswith("toy") for s in sweeps):
+        raise Missing("results/pilot.py")
+    for s in sweeps:
+        log = taken(s["C"], s["Y"].mean(1))
+        ok = ~np.isnan(log)
+        named = int(np.argmin(np.where(ok, s["price"], np.inf)))
+        rival = min((i for i in np.flatnonzero(ok) if i != named), key=lambda i: log[i])
+        gaps.append(log[named] - log[rival])
+        powers.append(np.polyfit(np.log2(s["price"][ok]), log[ok], 1)[0])
+        text.append(f"{s['name']} {1 + math.sqrt(s['noise']['n_c']):.1f}: {s['cells'][named][1]} to {s['cells'][rival][1]}, {2 ** gaps[-1]:.2f}")
+
+        def draw(ax, s=s, log=log, ok=ok, named=named):
+            sizes = sorted({b for b, _ in s["cells"]})
+            for b in sizes:
+                some = [i for i, cell in enumerate(s["cells"]) if cell[0] == b]
+                n = [s["cells"][i][1] for i in some]
+                ax.plot(n, 2 ** (log[some] - log[named]), "o", color=colour(b, sizes), label=f"taken, B_p = {b}")
+                for power, style in ((0.5, "-"), (1, ":")):
+                    ax.plot(n, (s["price"][some] / s["price"][named]) ** power, style, color=colour(b, sizes), lw=1)
+            ax.plot([], [], "k-", lw=1, label="root of the price said by the base model")
+            ax.plot([], [], "k:", lw=1, label="the price")
+            ax.set(xscale="log", yscale="log", xlabel="n", ylabel="rollouts to the same reward", title=f"{s['name']}, n_c = {s['noise']['n_c']:.1f}")
+            ns = sorted({n for _, n in s["cells"]})
+            ax.set_xticks(ns, ns), ax.set_yticks([1, 2, 4, 8, 16], ["1", "2", "4", "8", "16"])
+            ax.minorticks_off()
+            ax.legend(fontsize=7)
+        draws.append(draw)
+    mean, half = np.mean(gaps), stats.t.ppf(0.95, len(gaps) - 1) * np.std(gaps, ddof=1) / math.sqrt(len(gaps))
+    near_ = math.log2(1.25)
+    return dict(verdict="agree" if mean + half < near_ else "disagree" if mean - half > near_ else "undecided",
+                says=f"the n of a sweep that is nearest takes {2 ** mean:.2f} ({2 ** (mean - half):.2f} to {2 ** (mean + half):.2f} over {len(gaps)} sweeps) times the rollouts of the best "
+                f"other n; below 1.25 counts as agreement. 1 + sqrt(n_c), that n to the best other, ratio: " + "; ".join(text)
+                + f". Rollouts taken rise as the {min(powers):.1f} to {max(powers):.1f}th power of the price said", figure=figure(atlas, "price_of_n", draws))
 
 
 @row("early", "section 6, ours", "Statistics of the base model and of the first updates might tell where n* saturates (the paper leaves it open).")

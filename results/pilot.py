@@ -1,19 +1,32 @@
-"""pilot.py: what a base model says about its gradient before any training: noise within and between problems.
+"""pilot.py: the n that a base model asks for, before any training: gradient noise within and between problems.
 
     python results/pilot.py --recipe=easy                     # the embedded model on its Easy problems: a minute
     python results/pilot.py --recipe=easy --model=data/arithmetic/narrow --D=200 --seed=1
 
-The gradient is that of the reward, (r - mean) log pi, not divided by the group's std as GRPO divides it. For each training problem two
-halves of rollouts are drawn and the gradient of (r - mean of the other half) log pi, a mean over the rollouts of a half, is taken. Half
-the squared distance of the halves is the noise within a problem, the scatter of problems less that the signal between them.
-n_c = within / between, per rollout: with fewer rollouts of a problem than n_c the rollouts' own noise is the larger part, with more the choice
-of problems is. Prints one line of JSON; with `all --runs=runs/atlas` it measures what every arm of the studies started from, into
-results/atlas/pilot.json, which atlas.py reads. Needs config.py, sample.py, train_grpo.py and torch.
+The gradient is that of the reward, (r - mean) grad log pi, not divided by the group's std as GRPO divides it. For each training problem two
+halves of rollouts are drawn, and each half's gradient taken against the mean reward of the other. `within` is the variance of one rollout
+about its problem, `between` that of problems about their mean, both summed over the parameters; n_c = within / between, and b is `between`
+over the square of the mean gradient.
+
+What they are for. An update over B_p problems of n rollouts has the noise (between + within / (n - 1)) / B_p about the mean gradient G, where
+n - 1 in place of n is the price of the group's own mean as the baseline. Where noise limits training, rollouts for one progress are in proportion to
+
+    B_p n (between / B_p + within / (B_p (n - 1)) + G^2)  ~  n (1 + B_p / b) + n_c n / (n - 1)  =  price(n),
+
+(as if a rollout's score were as long whatever its reward) and to its root where the length of AdamW's steps does: a step is lr G over the root of noise + G^2, and lr goes with the root of B_p n.
+Both are least at n = 1 + sqrt(n_c / (1 + B_p / b)), and B_p does not matter while it is far below b. `n` in the output is this for B_p = 0;
+results/README.md has what sweeps needed beside what this says.
+
+Prints one line of JSON; with `all --runs=runs/atlas` it measures what every arm of the studies started from, into results/atlas/pilot.json,
+which atlas.py reads. --model=runs/.../model --train_set=... measures a trained model. Needs config.py, sample.py, train_grpo.py and torch.
 """
 import json
+import math
 import os
 import sys
 from pathlib import Path
+
+import numpy as np
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -38,26 +51,45 @@ def gradients(model, ids, prompt_length, length, weights, temperature):
     return torch.stack(out)
 
 
+def noise_ratio(g, half):
+    """g (P, 2, N), two mean gradients of `half` rollouts for each problem -> dict(within, between, n_c, interval, n, b), as the header says.
+
+    interval: 90% for n_c over problems, by the jackknife of its logarithm. n_c and what follows are None where problems do not differ, and b
+    where the mean gradient is not told from 0.
+    """
+    def levels(keep):
+        w, G, P = noise[keep].mean(), gram[np.ix_(keep, keep)], len(keep)
+        return w, (np.trace(G) / P - G.mean()) * P / (P - 1) - w / (2 * half)  # what the mean of its rollouts adds to a problem's is no part of it
+    noise = ((g[:, 0] - g[:, 1]) ** 2).sum(1).double().numpy() * half / 2  # (P,) of one rollout
+    means = g.mean(1)
+    gram, every = (means @ means.T).double().numpy(), np.arange(len(g))
+    within, between = levels(every)
+    out = dict(within=within, between=between, n_c=None, interval=None, n=None, b=None)
+    mean = (gram.sum() - np.trace(gram)) / (len(g) * (len(g) - 1))  # its square, without the noise of either
+    left = [levels(every[every != j]) for j in every]
+    if between > 0 and within > 0 and min(b for _, b in left) > 0:
+        logs = np.log([w / b for w, b in left])
+        spread = 1.645 * math.sqrt((len(g) - 1) * logs.var())
+        n_c = within / between
+        out |= dict(n_c=n_c, interval=[n_c * math.exp(-spread), n_c * math.exp(spread)], n=1 + math.sqrt(n_c), b=between / mean if mean > 0 else None)
+    return out
+
+
 def noise_levels(model, tokenizer, problems, prompts, engine, cfg):
-    """dict(p, mixed, within, between, n_c): pass rates of the problems, share of mixed groups of n = 4, 16, 64, and the gradient's variances."""
+    """dict(p, zero, mixed) and what `noise_ratio` gives: mean pass rate, share of problems with none right, share of mixed groups of n = 4, 16, 64."""
     import torch
     rollouts = engine.generate(prompts, 2 * HALF, [sample.rollout_seed(cfg["seed"], "pilot", 0, j) for j in range(len(prompts))])
     rewards, _ = sample.grade(problems, rollouts, tokenizer, cfg)  # (P, 2 HALF)
     length = rollouts["length"].reshape(len(prompts), -1)
     tokens = rollouts["tokens"].reshape(*length.shape, -1)
-    means, within = [], []
+    halves = []
     for j, prompt in enumerate(prompts):
         ids = torch.cat([torch.tensor(prompt).repeat(2 * HALF, 1), tokens[j]], 1)
         other = torch.cat([rewards[j, HALF:].mean().repeat(HALF), rewards[j, :HALF].mean().repeat(HALF)])
-        g = gradients(model, ids, torch.full((2 * HALF,), len(prompt)), length[j], rewards[j] - other, cfg["temperature"])
-        means.append(g.mean(0)), within.append((g[0] - g[1]).pow(2).sum().item() * HALF / 2)
-    within = sum(within) / len(within)  # per rollout
-    means = torch.stack(means)
-    between = (means - means.mean(0)).pow(2).sum().item() / (len(means) - 1) - within / (2 * HALF)
+        halves.append(gradients(model, ids, torch.full((2 * HALF,), len(prompt)), length[j], rewards[j] - other, cfg["temperature"]))
     p = rewards.mean(1)
     mixed = {n: (1 - p ** n - (1 - p) ** n).mean().item() for n in (4, 16, 64)}
-    return dict(p=p.mean().item(), zero=(p < 1 / 32).float().mean().item(), mixed=mixed, within=within, between=between,
-                n_c=within / between if between > 0 else None)
+    return dict(p=p.mean().item(), zero=(p < 1 / 32).float().mean().item(), mixed=mixed) | noise_ratio(torch.stack(halves).cpu(), HALF)
 
 
 def measure(cfg):
@@ -85,7 +117,7 @@ def main(argv):
         own = headers[0]["config"] | dict(seed=0)
         key = own["model"], own["train_set"], own["D"], own["temperature"]
         seen[key] = found[folder.name] = seen.get(key) or measure(own)
-        print(f"{folder.name}: n_c {found[folder.name]['n_c']}")
+        print(f"{folder.name}: n_c {found[folder.name]['n_c']}, n {found[folder.name]['n']}")
     save_json(out, found)
 
 

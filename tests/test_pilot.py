@@ -1,0 +1,78 @@
+"""results/pilot.py: gradient noise on planted truth and on the embedded model; the price of n that atlas.py reads from it."""
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import run_script
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "results"))
+import atlas  # noqa: E402
+import pilot  # noqa: E402
+
+
+def test_noise_ratio_covers():
+    """Gradients of 100 problems, 64 rollouts each, of planted variances: n_c and b are right on average, and 90% intervals cover n_c."""
+    rng, half, found = np.random.default_rng(0), 32, []
+    for _ in range(200):
+        problems = rng.normal(0, 1, (100, 1, 40)) + 0.25  # between 40, mean^2 2.5
+        g = problems + rng.normal(0, np.sqrt(6 / half), (100, 2, 40))  # within 240
+        found.append(pilot.noise_ratio(torch.tensor(g), half))
+    assert np.mean([f["n_c"] for f in found]) == pytest.approx(6, rel=0.05) and np.mean([f["b"] for f in found]) == pytest.approx(16, rel=0.1)
+    assert 0.83 <= np.mean([f["interval"][0] <= 6 <= f["interval"][1] for f in found]) <= 0.97
+    assert all(f["n"] == pytest.approx(1 + f["n_c"] ** 0.5) for f in found)
+
+
+def test_noise_ratio_without_a_difference():
+    """Problems with one gradient: no n_c, and no division by nothing."""
+    g = torch.ones(10, 2, 5, dtype=torch.float64)
+    assert pilot.noise_ratio(g, 4)["n_c"] is None and pilot.noise_ratio(0 * g, 4)["b"] is None
+
+
+@pytest.mark.parametrize("B_p", [1, 8])
+def test_price_is_the_noise_of_groups(B_p):
+    """Updates over B_p problems of n rollouts against their group's mean: rollouts times squared length of the update is the price, up to a factor.
+
+    Planted: scores are 60 numbers at random plus a part along the problem's own direction that goes with the reward.
+    """
+    rng, dim = np.random.default_rng(1), 60
+    p, x = rng.uniform(0.2, 0.8, 400), rng.normal(0, 1, (400, dim)) * 0.6 + 0.2
+
+    def rollouts(problem, n):
+        r = (rng.random((len(problem), n)) < p[problem, None]).astype(float)
+        return r, rng.normal(0, 1, (len(problem), n, dim)) + (r - p[problem, None])[..., None] * x[problem, None]
+
+    def gradient(problem, n, baseline):
+        r, s = rollouts(problem, n)
+        return np.einsum("jn,jnd->jd", r - (r.mean(1, keepdims=True) if baseline == "group" else p[problem, None]), s) / (n - 1 if baseline == "group" else n)
+
+    every = np.arange(400)
+    g = torch.tensor(np.stack([gradient(every, 500, "exact") for _ in range(2)], 1))
+    noise = pilot.noise_ratio(g, 500)
+    ratios = []
+    for n in (2, 4, 8, 32):
+        updates = [gradient(rng.choice(every, B_p, replace=False), n, "group").mean(0) for _ in range(3000)]
+        ratios.append(B_p * n * np.mean(np.square(updates).sum(1)) / atlas.price(n, noise["n_c"], B_p / noise["b"]))
+    assert max(ratios) / min(ratios) < 1.12
+    assert min((2, 4, 8, 32), key=lambda n: atlas.price(n, 9.0)) == 4 and atlas.price(64, 9.0, 1.0) > 1.8 * atlas.price(64, 9.0)
+
+
+def test_taken_reads_planted_delays():
+    """Curves that are one curve, later by a factor: the logs of these factors; a curve that starts above another's end leaves that out."""
+    C = np.geomspace(1000, 64000, 25)
+    delays = np.array([0, 0.5, 1.3, 9.0])
+    Y = 1 / (1 + np.exp(-(np.log2(C)[None] - 12 - delays[:, None])))
+    log = atlas.taken(C, Y)
+    assert np.isnan(log[3]) and log[:3] - log[0] == pytest.approx(delays[:3], abs=0.02)
+
+
+def test_pilot_on_the_embedded_model(world):
+    """The script tells the base model's noise on its Easy problems in one line of JSON."""
+    done = run_script("results/pilot.py", "--recipe=easy", "--D=12")
+    assert done.code == 0, done.stderr
+    told = json.loads(done.stdout.strip().splitlines()[-1])
+    assert 0.2 < told["p"] < 0.8 and told["within"] > told["between"] and 1 < told["n"] < 20
