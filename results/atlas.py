@@ -247,7 +247,7 @@ def shift(first, second):
 
 def says_shift(c, names=("early", "at the end")):
     """`shift` in words."""
-    text = f"n = {c['a']} is best {names[0]}, n = {c['b']} {names[1]}"
+    text = f"chosen on other seeds, n = {c['a']} {names[0]} and n = {c['b']} {names[1]}"
     if c["a"] != c["b"]:
         text += f", where it gains {points(c['gains'])} on the other, after {points(c['loses'], -1)} {names[0]}"
     return text + f"; n = {c['flat']} is below no other by more than {100 * max(c['worst'], 0):.1f} in both"
@@ -477,6 +477,13 @@ def law_of(atlas, arm, unit="rollouts"):
     return panel, verdict, words
 
 
+def three_lrs(atlas, task):
+    """{multiple of the rule's lr: {n: {seed: run}}} for the n that all three have."""
+    arms = {x: atlas.arm(f"{task}{name}") for name, x in (("_half", 0.5), ("", 1), ("_double", 2))}
+    ns = sorted(set.intersection(*(set(cells) for cells in arms.values())))
+    return {x: {n: cells[n] for n in ns} for x, cells in arms.items()}
+
+
 for task, paper in (("easy", "Figures 1, 6 and 7, Easy"), ("hard", "Figures 6 and 7, Hard")):
     @row("main", paper, "At one B_p n*(C) rises with C as a sigmoid, and saturates" + (" (n = 8 to 512)." if task == "easy" else ", at a smaller n than on Easy (8 to 128)."))
     def main_law(atlas, task=task):
@@ -506,14 +513,28 @@ for task, paper in (("easy", "Figures 1, 6 and 7, Easy"), ("hard", "Figures 6 an
 
     @row("main", f"ours: the lr control, {task.title()}", "The same claim when every n has the best of half, once and double the lr.")
     def control(atlas, task=task):
-        arms = {x: atlas.arm(f"{task}{name}") for name, x in (("_half", 0.5), ("", 1), ("_double", 2))}
-        ns = sorted(set.intersection(*(set(cells) for cells in arms.values())))
-        arms = {x: {n: cells[n] for n in ns} for x, cells in arms.items()}
+        arms = three_lrs(atlas, task)
         c, rule = shift(*windows(list(arms.values()))), shift(*windows([arms[1]]))
         late = windows(list(arms.values()))[1]
         best = ", ".join(f"n = {n} {list(arms)[int(np.argmax([t.mean() for t in ts]))]}" for n, ts in late.items())
         return dict(verdict=c["verdict"], sees=c["sees"], says=f"{says_shift(c)}. At the rule's lr {says_shift(rule)}. Best multiple of the lr at the end: {best}",
                     figure=figure(atlas, f"lr_control_{task}", [lines(cells, f"{task}, {x} x lr") for x, cells in arms.items()]))
+
+
+@row("main", "ours: the lr of a short run", "Of half, once and double the lr, the one that leads at C/8 is as good as any at the end.")
+def lr_of_a_short_run(atlas):
+    lost, text = [], []
+    for task in ("easy", "hard"):
+        early, late = windows(list(three_lrs(atlas, task).values()))
+        for n in early:  # each lr chosen on the other seeds, at C/8 and at the end, and measured on one
+            S = len(early[n][0])
+            best = [[max(range(3), key=lambda i: np.delete(x[n][i], f, 0).mean()) for f in range(S)] for x in (early, late)]
+            lost.append(np.mean([late[n][b][f].mean() - late[n][a][f].mean() for f, (a, b) in enumerate(zip(*best))]))
+            text.append(f"{task}, n = {n}: {100 * lost[-1]:+.1f}")
+    half = stats.t.ppf(0.95, len(lost) - 1) * np.std(lost, ddof=1) / math.sqrt(len(lost))
+    c = dict(gain=np.mean(lost), half=half, sees=1.5 * half)
+    return dict(verdict="agree" if c["gain"] + half < DELTA else "disagree" if c["gain"] - half > DELTA else "undecided", sees=c["sees"],
+                says=f"it loses {points(c)} at the end on the lr that is best there ({len(lost)} pairs of problems and n; less than a point is as good): " + "; ".join(text))
 
 
 @row("long", "ours: twice the budget", "Where small n has come to its end, a larger n goes on (section 4.1), also when each n has the better of two lr.")
@@ -982,12 +1003,14 @@ def price_of_n(atlas):
             ax.minorticks_off()
             ax.legend(fontsize=7)
         draws.append(draw)
+    trained = "".join(f"; after {fit_sigmoid.si(s['noise']['trained']['C'])} rollouts at n = {s['noise']['trained']['n']} on {s['name']} n_c is "
+                      + ", ".join(f"{x:.1f}" for x in s["noise"]["trained"]["n_c"]) for s in sweeps if "trained" in s["noise"])
     mean, half = np.mean(gaps), stats.t.ppf(0.95, len(gaps) - 1) * np.std(gaps, ddof=1) / math.sqrt(len(gaps))
     near_ = math.log2(1.25)
     return dict(verdict="agree" if mean + half < near_ else "disagree" if mean - half > near_ else "undecided",
                 says=f"the n of a sweep that is nearest takes {2 ** mean:.2f} ({2 ** (mean - half):.2f} to {2 ** (mean + half):.2f} over {len(gaps)} sweeps) times the rollouts of the best "
                 f"other n; below 1.25 counts as agreement. 1 + sqrt(n_c), that n to the best other, ratio: " + "; ".join(text)
-                + f". Rollouts taken rise as the {min(powers):.1f} to {max(powers):.1f}th power of the price said", figure=figure(atlas, "price_of_n", draws))
+                + f". Rollouts taken rise as the {min(powers):.1f} to {max(powers):.1f}th power of the price said" + trained, figure=figure(atlas, "price_of_n", draws))
 
 
 @row("early", "section 6, ours", "Statistics of the base model and of the first updates might tell where n* saturates (the paper leaves it open).")

@@ -9,16 +9,17 @@ about its problem, `between` that of problems about their mean, both summed over
 over the square of the mean gradient.
 
 What they are for. An update over B_p problems of n rollouts has the noise (between + within / (n - 1)) / B_p about the mean gradient G, where
-n - 1 in place of n is the price of the group's own mean as the baseline. Where noise limits training, rollouts for one progress are in proportion to
+n - 1 in place of n is the price of the group's own mean as the baseline (as if scores were as long whatever the reward). Where noise limits
+training, rollouts for one progress are in proportion to
 
     B_p n (between / B_p + within / (B_p (n - 1)) + G^2)  ~  n (1 + B_p / b) + n_c n / (n - 1)  =  price(n),
 
-(as if a rollout's score were as long whatever its reward) and to its root where the length of AdamW's steps does: a step is lr G over the root of noise + G^2, and lr goes with the root of B_p n.
-Both are least at n = 1 + sqrt(n_c / (1 + B_p / b)), and B_p does not matter while it is far below b. `n` in the output is this for B_p = 0;
+and to its root where the length of AdamW's steps limits it: a step goes lr G / sqrt(noise + G^2), and lr with the root of B_p n. Both are
+least at n = 1 + sqrt(n_c / (1 + B_p / b)), and B_p does not matter while it is far below b. `n` in the output is this for B_p = 0;
 results/README.md has what sweeps needed beside what this says.
 
-Prints one line of JSON; with `all --runs=runs/atlas` it measures what every arm of the studies started from, into results/atlas/pilot.json,
-which atlas.py reads. --model=runs/.../model --train_set=... measures a trained model. Needs config.py, sample.py, train_grpo.py and torch.
+Prints one line of JSON; with `all --runs=runs/atlas` it measures what every arm of the studies started from, and what two ended with, into
+results/atlas/pilot.json, which atlas.py reads. --model=runs/.../model --train_set=... measures a trained model. Needs config.py, sample.py, train_grpo.py and torch.
 """
 import json
 import math
@@ -111,13 +112,18 @@ def main(argv):
         return
     out, found, seen = Path(__file__).resolve().parent / "atlas/pilot.json", {}, {}
     for folder in sorted(p for p in Path(cfg["runs"]).iterdir() if p.name[0] != "." and any(p.glob("*/log.jsonl"))):
-        headers = [r for path in sorted(folder.glob("*/log.jsonl")) for r in read_log(path)[:1] if r.get("type") == "header"]
-        if not headers:
+        runs = {path.parent: records[0]["config"] for path in sorted(folder.glob("*/log.jsonl")) if (records := read_log(path))}
+        if not runs:
             continue
-        own = headers[0]["config"] | dict(seed=0)
+        own = next(iter(runs.values())) | dict(seed=0)
         key = own["model"], own["train_set"], own["D"], own["temperature"]
-        seen[key] = found[folder.name] = seen.get(key) or measure(own)
-        print(f"{folder.name}: n_c {found[folder.name]['n_c']}, n {found[folder.name]['n']}")
+        now = found[folder.name] = seen[key] = dict(seen.get(key) or measure(own))
+        print(f"{folder.name}: n_c {now['n_c']}, n {now['n']}")
+        if folder.name in ("easy", "hard") and now["n"]:  # how noise grows: the models that runs of the n that it names ended with
+            n = min((c["n"] for c in runs.values()), key=lambda n: abs(n - now["n"]))
+            ends = [measure(c | dict(model=str(path / "model"))) for path, c in runs.items() if c["n"] == n and (path / "model").is_dir()]
+            now["trained"] = dict(n=n, C=own["C"], n_c=[end["n_c"] for end in ends])
+            print(f"  after training at n = {n}: n_c {now['trained']['n_c']}")
     save_json(out, found)
 
 
