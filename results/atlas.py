@@ -198,6 +198,12 @@ def change(now, before):
     return bounded((now - before).mean(0), d.std(ddof=1) / math.sqrt(len(d)), len(d) - 1)
 
 
+def over_sweeps(values):
+    """The mean of one number a sweep as a contrast, 90% over sweeps."""
+    half = stats.t.ppf(0.95, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values))
+    return dict(gain=np.mean(values), half=half, sees=1.5 * half)
+
+
 def judge(c, claim=+1):
     """What a contrast says of a claim: +1 "is larger": agree above 0, disagree where it is larger by less than DELTA, if at all; -1 likewise;
     0 "makes no difference": agree within MARGIN of 0, disagree beyond it."""
@@ -531,8 +537,7 @@ def lr_of_a_short_run(atlas):
             best = [[max(range(3), key=lambda i: np.delete(x[n][i], f, 0).mean()) for f in range(S)] for x in (early, late)]
             lost.append(np.mean([late[n][b][f].mean() - late[n][a][f].mean() for f, (a, b) in enumerate(zip(*best))]))
             text.append(f"{task}, n = {n}: {100 * lost[-1]:+.1f}")
-    half = stats.t.ppf(0.95, len(lost) - 1) * np.std(lost, ddof=1) / math.sqrt(len(lost))
-    c = dict(gain=np.mean(lost), half=half, sees=1.5 * half)
+    c = over_sweeps(lost)
     return dict(verdict="agree" if c["gain"] + half < DELTA else "disagree" if c["gain"] - half > DELTA else "undecided", sees=c["sees"],
                 says=f"it loses {points(c)} at the end on the lr that is best there ({len(lost)} pairs of problems and n; less than a point is as good): " + "; ".join(text))
 
@@ -1005,12 +1010,30 @@ def price_of_n(atlas):
         draws.append(draw)
     trained = "".join(f"; after {fit_sigmoid.si(s['noise']['trained']['C'])} rollouts at n = {s['noise']['trained']['n']} on {s['name']} n_c is "
                       + ", ".join(f"{x:.1f}" for x in s["noise"]["trained"]["n_c"]) for s in sweeps if "trained" in s["noise"])
-    mean, half = np.mean(gaps), stats.t.ppf(0.95, len(gaps) - 1) * np.std(gaps, ddof=1) / math.sqrt(len(gaps))
-    near_ = math.log2(1.25)
+    c, near_ = over_sweeps(gaps), math.log2(1.25)
+    mean, half = c["gain"], c["half"]
     return dict(verdict="agree" if mean + half < near_ else "disagree" if mean - half > near_ else "undecided",
                 says=f"the n of a sweep that is nearest takes {2 ** mean:.2f} ({2 ** (mean - half):.2f} to {2 ** (mean + half):.2f} over {len(gaps)} sweeps) times the rollouts of the best "
                 f"other n; below 1.25 counts as agreement. 1 + sqrt(n_c), that n to the best other, ratio: " + "; ".join(text)
                 + f". Rollouts taken rise as the {min(powers):.1f} to {max(powers):.1f}th power of the price said" + trained, figure=figure(atlas, "price_of_n", draws))
+
+
+@row("early", "ours: when to stop", "At the n that the base model names, a doubling of C gains less than the doubling before it, so what one more would bring is known.")
+def when_to_stop(atlas):
+    text, less = [], []
+    for s in priced(atlas):
+        if "within" not in s["noise"]:  # the toy world
+            continue
+        cells = atlas.arm(s["name"])
+        n = min(cells, key=lambda n: price(n, s["noise"]["n_c"]))
+        at = [np.mean([look(r, window=w).mean() for r in cells[n].values()]) for w in ((0.18, 0.25), (0.36, 0.5), (0.72, 1))]
+        less.append(at[2] - 2 * at[1] + at[0])
+        text.append(f"{s['name']}, n = {n}: {100 * (at[1] - at[0]):+.1f}, then {100 * (at[2] - at[1]):+.1f}")
+    if len(less) < 2:
+        raise Missing("two sweeps that results/pilot.py has measured")
+    c = over_sweeps(less)
+    return dict(verdict=judge(c, -1), sees=c["sees"], says=f"the second of two doublings brings {points(c)} more than the first ({len(less)} sweeps), the doublings to C/2 and to C: "
+                + "; ".join(text))
 
 
 @row("early", "section 6, ours", "Statistics of the base model and of the first updates might tell where n* saturates (the paper leaves it open).")
@@ -1030,8 +1053,7 @@ def early_to_late(atlas):
         chosen.append(scores[name][groups.index(g)])
     base = scores["last observed n* (C/8)"]
     gap = base - np.array(chosen)
-    half = stats.t.ppf(0.95, len(gap) - 1) * gap.std(ddof=1) / math.sqrt(len(gap))
-    c = dict(gain=gap.mean(), half=half, sees=1.5 * half)
+    c = over_sweeps(gap)
 
     def draw(ax):
         names = sorted(scores, key=lambda name: -scores[name].mean())

@@ -117,7 +117,8 @@ def main(argv):
             continue
         own = next(iter(runs.values())) | dict(seed=0)
         key = own["model"], own["train_set"], own["D"], own["temperature"]
-        now = found[folder.name] = seen[key] = dict(seen.get(key) or measure(own))
+        seen[key] = seen.get(key) or measure(own)
+        now = found[folder.name] = dict(seen[key])
         print(f"{folder.name}: n_c {now['n_c']}, n {now['n']}")
         if folder.name in ("easy", "hard") and now["n"]:  # how noise grows: the models that runs of the n that it names ended with
             n = min((c["n"] for c in runs.values()), key=lambda n: abs(n - now["n"]))
