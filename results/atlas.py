@@ -538,7 +538,7 @@ def lr_of_a_short_run(atlas):
             lost.append(np.mean([late[n][b][f].mean() - late[n][a][f].mean() for f, (a, b) in enumerate(zip(*best))]))
             text.append(f"{task}, n = {n}: {100 * lost[-1]:+.1f}")
     c = over_sweeps(lost)
-    return dict(verdict="agree" if c["gain"] + half < DELTA else "disagree" if c["gain"] - half > DELTA else "undecided", sees=c["sees"],
+    return dict(verdict="agree" if c["gain"] + c["half"] < DELTA else "disagree" if c["gain"] - c["half"] > DELTA else "undecided", sees=c["sees"],
                 says=f"it loses {points(c)} at the end on the lr that is best there ({len(lost)} pairs of problems and n; less than a point is as good): " + "; ".join(text))
 
 
