@@ -487,6 +487,8 @@ def three_lrs(atlas, task):
     """{multiple of the rule's lr: {n: {seed: run}}} for the n that all three have."""
     arms = {x: atlas.arm(f"{task}{name}") for name, x in (("_half", 0.5), ("", 1), ("_double", 2))}
     ns = sorted(set.intersection(*(set(cells) for cells in arms.values())))
+    if len(ns) < 3:
+        raise Missing(f"three n at half, once and double the lr on {task}")
     return {x: {n: cells[n] for n in ns} for x, cells in arms.items()}
 
 
@@ -522,24 +524,21 @@ for task, paper in (("easy", "Figures 1, 6 and 7, Easy"), ("hard", "Figures 6 an
         arms = three_lrs(atlas, task)
         c, rule = shift(*windows(list(arms.values()))), shift(*windows([arms[1]]))
         late = windows(list(arms.values()))[1]
-        best = ", ".join(f"n = {n} {list(arms)[int(np.argmax([t.mean() for t in ts]))]}" for n, ts in late.items())
-        return dict(verdict=c["verdict"], sees=c["sees"], says=f"{says_shift(c)}. At the rule's lr {says_shift(rule)}. Best multiple of the lr at the end: {best}",
+        best = ", ".join(f"n = {n}: {list(arms)[int(np.argmax([t.mean() for t in ts]))]}" for n, ts in late.items())
+        return dict(verdict=c["verdict"], sees=c["sees"], says=f"{says_shift(c)}. At the rule's lr {says_shift(rule)}. Best multiple of the lr at the end, of 0.5, 1 and 2: {best}",
                     figure=figure(atlas, f"lr_control_{task}", [lines(cells, f"{task}, {x} x lr") for x, cells in arms.items()]))
 
 
 @row("main", "ours: the lr of a short run", "Of half, once and double the lr, the one that leads at C/8 is as good as any at the end.")
 def lr_of_a_short_run(atlas):
-    lost, text = [], []
+    lost = {}
     for task in ("easy", "hard"):
         early, late = windows(list(three_lrs(atlas, task).values()))
-        for n in early:  # each lr chosen on the other seeds, at C/8 and at the end, and measured on one
-            S = len(early[n][0])
-            best = [[max(range(3), key=lambda i: np.delete(x[n][i], f, 0).mean()) for f in range(S)] for x in (early, late)]
-            lost.append(np.mean([late[n][b][f].mean() - late[n][a][f].mean() for f, (a, b) in enumerate(zip(*best))]))
-            text.append(f"{task}, n = {n}: {100 * lost[-1]:+.1f}")
-    c = over_sweeps(lost)
-    return dict(verdict="agree" if c["gain"] + c["half"] < DELTA else "disagree" if c["gain"] - c["half"] > DELTA else "undecided", sees=c["sees"],
-                says=f"it loses {points(c)} at the end on the lr that is best there ({len(lost)} pairs of problems and n; less than a point is as good): " + "; ".join(text))
+        for n in early:  # chosen on each seed's own evaluations, as one short run each would; the best at the end is that of all seeds
+            ends = [t.mean() for t in late[n]]
+            lost[task, n] = max(ends) - np.mean([ends[int(np.argmax([t[f].mean() for t in early[n]]))] for f in range(len(early[n][0]))])
+    return dict(verdict="", says="points that it loses at the end on the lr that is best there, by one seed each: " + "; ".join(
+        f"{task}, n = {n}: {100 * max(x, 0):.1f}" for (task, n), x in lost.items()))
 
 
 @row("long", "ours: twice the budget", "Where small n has come to its end, a larger n goes on (section 4.1), also when each n has the better of two lr.")
@@ -927,80 +926,98 @@ PLAIN = {"last observed n* (C/8)": lambda s, others: center(s["early"]),
          "mean of the other sweeps": lambda s, others: float(np.mean([center(o["late"]) for o in others]))}
 STATISTICS = {"pass rates of the base model": fitted(["p", "spread"]), "their change up to C/8": fitted(["change"]),
               "share of mixed groups, smallest n over largest": fitted(["mixed"]), "gradient noise n_c of the base model": fitted(["n_c"]),
-              "1 + sqrt(n_c), nothing fitted": lambda s, others: math.log2(1 + math.sqrt(s["n_c"]))}
+              "1 + sqrt(n_c + 2), nothing fitted": lambda s, others: math.log2(1 + math.sqrt(s["n_c"] + 2))}
 
 
 def price(n, n_c, share=0.0):
-    """Rollouts that n takes for one progress, up to a factor, share = B_p / b; derived in pilot.py. Least at n = 1 + sqrt(n_c / (1 + share))."""
-    return n * (1 + share) + n_c * n / (n - 1)
+    """Rollouts that n takes for one progress, up to a factor, share = B_p / b; derived in pilot.py. Least at n = 1 + sqrt((n_c + 2) / (1 + share))."""
+    return n * (1 + share) + (n_c * n + 2) / (n - 1)
 
 
-def taken(C, Y):
-    """log2 of the rollouts that each of N curves takes to the same rewards: C (E,), Y (N, E) -> (N,), a mean over nine rewards.
+def delays(C, Y, reference):
+    """log2 of the rollouts that each of N curves takes to rewards that a reference takes, over those of the reference: C (E,), Y (N, E) -> (N,).
 
-    They lie between what every curve had at its first budget and the most that all reached; nan for curves that end below those firsts.
+    A mean over nine rewards from what both had at their first budget to what both reached; nan where there are none.
     """
-    Y = np.maximum.accumulate(Y, 1)
-    there = Y[:, -1] > Y[:, 0].max()
-    rewards, out = np.linspace(Y[:, 0].max(), Y[there, -1].min(initial=1), 9), np.full(len(Y), np.nan)
-    for i in np.flatnonzero(there):
-        rises = np.append(True, np.diff(Y[i]) > 0)
-        out[i] = np.interp(rewards, Y[i][rises], np.log2(C)[rises]).mean()
+    Y, out = np.maximum.accumulate(Y, 1), np.full(len(Y), np.nan)
+
+    def budget(y, rewards):
+        rises = np.append(True, np.diff(y) > 0)
+        return np.interp(rewards, y[rises], np.log2(C)[rises])
+    for i, y in enumerate(Y):
+        lo, hi = max(y[0], Y[reference, 0]), min(y[-1], Y[reference, -1])
+        if hi > lo:
+            rewards = np.linspace(lo, hi, 9)
+            out[i] = (budget(y, rewards) - budget(Y[reference], rewards)).mean()
     return out
 
 
 def priced(atlas):
-    """Sweeps with the group's mean as the baseline: dict(name, cells [(B_p, n)], C (E,), Y (N, S, E), price (N,), noise), those of the toy world too."""
+    """Sweeps at the rule's lr with the group's mean as the baseline: dict(name, group, cells [(B_p, n)], runs, C (E,), Y (N, S, E), price (N,), noise),
+    those of the toy world too, without `runs` and with B_p taken to be far below b. Sweeps of one group have base model and problems in common."""
     noise = config.read_json(atlas.folder / "pilot.json") if (atlas.folder / "pilot.json").exists() else {}
-    out, seen = [], set()
+    out = []
     for name, of in noise.items():
-        cells = {key: runs for arm in (name, f"joint_{name}") for key, runs in atlas.cells(arm).items() if len(runs) > 1}
-        names = {Path(run["path"]).parent.name for runs in cells.values() for run in runs.values()}
-        if names <= seen:
+        cells = {key: {seed: run for seed, run in runs.items() if run["end"]["status"] == "budget"} for arm in (name, f"joint_{name}")
+                 for key, runs in atlas.cells(arm).items()}
+        cells = {key: runs for key, runs in cells.items() if len(runs) > 1}
+        seeds = sorted(set.intersection(*(set(runs) for runs in cells.values()))) if cells else []
+        if len(cells) < 3 or len(seeds) < 2 or name.startswith(("joint_", "long")) or not of.get("n_c"):
             continue  # `long` goes on with runs of `easy`
-        seen |= names
-        if len(cells) < 3 or name.startswith("joint_") or config_of(cells)["algo"] != "grpo" or config_of(cells)["n_schedule"] or not of.get("n_c"):
+        cfg = config_of(cells)
+        if cfg["algo"] != "grpo" or cfg["n_schedule"] or name.endswith(("_half", "_double")):
             continue
         atlas.use(cells)
-        seeds = sorted(set.intersection(*(set(runs) for runs in cells.values())))
         curves = [[runs[seed]["evals"]["val"] for seed in seeds] for runs in cells.values()]
-        C = min((e["C"] for row_ in curves for e in row_), key=lambda C: C[-1])[1:]
+        C = max((e["C"] for row_ in curves for e in row_), key=len)[1:]
+        C = C[C <= min(e["C"][-1] for row_ in curves for e in row_)]
         Y = np.array([[np.interp(C, e["C"], e["counts"].mean(1) / e["samples"]) for e in row_] for row_ in curves])
-        out.append(dict(name=name, cells=list(cells), C=C, Y=Y, noise=of, price=np.array([price(n, of["n_c"], b / of["b"] if of["b"] else 0) for b, n in cells])))
+        out.append(dict(name=name, group=f"{Path(cfg['model']).name}, {Path(cfg['train_set']).name}", cells=list(cells), runs=cells, C=C, Y=Y, noise=of,
+                        price=np.array([price(n, of["n_c"], b / of["b"] if of.get("b") else 0) for b, n in cells])))
     toy = config.read_json(ROOT / "results/bandit/study.json")
     n_c = {r["words"]: r["n_c"] for r in toy["noise"] if not r["C"]}
     for name in ("no_idle", "lead", "more_idle"):
         arm = toy["arms"][name]
-        Y = np.array(arm["mean"])[arm["lrs"].index(toy["config"]["lr_base"])]  # (N, S, E) at the rule's lr
-        out.append(dict(name=f"toy, {arm['words'] or '--idle=29'}", cells=[(toy["config"]["B_p"], n) for n in arm["ns"]], C=np.array(arm["C"]), Y=Y,
+        Y = np.array(arm["mean"])[arm["lrs"].index(toy["config"]["lr_base"])]  # (N, S, E)
+        name = f"toy, {arm['words'] or '--idle=29'}"
+        out.append(dict(name=name, group=name, cells=[(toy["config"]["B_p"], n) for n in arm["ns"]], C=np.array(arm["C"]), Y=Y,
                         noise=dict(n_c=n_c[arm["words"]]), price=np.array([price(n, n_c[arm["words"]]) for n in arm["ns"]])))
     return out
 
 
-@row("early", "ours: the price of n", "Gradient noise of the base model says what n costs: to the same reward, rollouts rise with n (1 + B_p / b) + n_c n / (n - 1), as its "
-     "root (AdamW, lr ~ sqrt(B)) or itself (noise). Fewest at n = 1 + sqrt(n_c), whatever B_p far below b.")
-def price_of_n(atlas):
-    sweeps, text, gaps, draws, powers = priced(atlas), [], [], [], []
-    if not any(not s["name"].startswith("toy") for s in sweeps):
-        raise Missing("results/pilot.py")
-    for s in sweeps:
-        log = taken(s["C"], s["Y"].mean(1))
-        ok = ~np.isnan(log)
-        named = int(np.argmin(np.where(ok, s["price"], np.inf)))
-        rival = min((i for i in np.flatnonzero(ok) if i != named), key=lambda i: log[i])
-        gaps.append(log[named] - log[rival])
-        powers.append(np.polyfit(np.log2(s["price"][ok]), log[ok], 1)[0])
-        text.append(f"{s['name']} {1 + math.sqrt(s['noise']['n_c']):.1f}: {s['cells'][named][1]} to {s['cells'][rival][1]}, {2 ** gaps[-1]:.2f}")
+def over_groups(sweeps, values):
+    """`over_sweeps` of the means of each group."""
+    groups = [s["group"] for s in sweeps]
+    return over_sweeps([np.mean([v for g, v in zip(groups, values) if g == group]) for group in dict.fromkeys(groups)])
 
-        def draw(ax, s=s, log=log, ok=ok, named=named):
+
+@row("early", "ours: the price of n", "Gradient noise of the base model says what n costs: to the same reward (B_p, n) takes rollouts that rise with "
+     "n (1 + B_p / b) + (n_c n + 2) / (n - 1); fewest at n = 1 + sqrt(n_c + 2), whatever B_p far below b.")
+def price_of_n(atlas):
+    sweeps, text, draws, always = priced(atlas), [], [], (2, 4, 8, 16)
+    if not any("runs" in s for s in sweeps):
+        raise Missing("results/pilot.py")
+    behind = {rule: [] for rule in ("price", *always)}  # log2 of what each rule's n takes over the best other
+    for s in sweeps:
+        ns = np.array([n for _, n in s["cells"]])
+        named = {"price": int(s["price"].argmin()), **{n: int((np.abs(np.log2(ns / n)) + 0.01 * s["price"] / s["price"].max()).argmin()) for n in always}}
+        for rule, i in named.items():
+            log = delays(s["C"], s["Y"].mean(1), i)
+            behind[rule].append(-np.nanmin(np.delete(log, i)))
+        i = named["price"]
+        log = delays(s["C"], s["Y"].mean(1), i)
+        rival = min((j for j in range(len(log)) if j != i and log[j] == log[j]), key=lambda j: log[j])
+        text.append(f"{s['name']}: n_c {s['noise']['n_c']:.1f}, so {1 + math.sqrt(s['noise']['n_c'] + 2):.1f}, and {s['cells'][i][1]} took {2 ** -log[rival]:.2f} of {s['cells'][rival][1]}")
+
+        def draw(ax, s=s, log=log, i=i):
             sizes = sorted({b for b, _ in s["cells"]})
             for b in sizes:
-                some = [i for i, cell in enumerate(s["cells"]) if cell[0] == b]
-                n = [s["cells"][i][1] for i in some]
-                ax.plot(n, 2 ** (log[some] - log[named]), "o", color=colour(b, sizes), label=f"taken, B_p = {b}")
+                some = [j for j, cell in enumerate(s["cells"]) if cell[0] == b]
+                n = [s["cells"][j][1] for j in some]
+                ax.plot(n, 2 ** log[some], "o", color=colour(b, sizes), label=f"taken, B_p = {b}")
                 for power, style in ((0.5, "-"), (1, ":")):
-                    ax.plot(n, (s["price"][some] / s["price"][named]) ** power, style, color=colour(b, sizes), lw=1)
-            ax.plot([], [], "k-", lw=1, label="root of the price said by the base model")
+                    ax.plot(n, (s["price"][some] / s["price"][i]) ** power, style, color=colour(b, sizes), lw=1)
+            ax.plot([], [], "k-", lw=1, label="root of the price, from the base model")
             ax.plot([], [], "k:", lw=1, label="the price")
             ax.set(xscale="log", yscale="log", xlabel="n", ylabel="rollouts to the same reward", title=f"{s['name']}, n_c = {s['noise']['n_c']:.1f}")
             ns = sorted({n for _, n in s["cells"]})
@@ -1008,32 +1025,34 @@ def price_of_n(atlas):
             ax.minorticks_off()
             ax.legend(fontsize=7)
         draws.append(draw)
-    trained = "".join(f"; after {fit_sigmoid.si(s['noise']['trained']['C'])} rollouts at n = {s['noise']['trained']['n']} on {s['name']} n_c is "
-                      + ", ".join(f"{x:.1f}" for x in s["noise"]["trained"]["n_c"]) for s in sweeps if "trained" in s["noise"])
-    c, near_ = over_sweeps(gaps), math.log2(1.25)
-    mean, half = c["gain"], c["half"]
-    return dict(verdict="agree" if mean + half < near_ else "disagree" if mean - half > near_ else "undecided",
-                says=f"the n of a sweep that is nearest takes {2 ** mean:.2f} ({2 ** (mean - half):.2f} to {2 ** (mean + half):.2f} over {len(gaps)} sweeps) times the rollouts of the best "
-                f"other n; below 1.25 counts as agreement. 1 + sqrt(n_c), that n to the best other, ratio: " + "; ".join(text)
-                + f". Rollouts taken rise as the {min(powers):.1f} to {max(powers):.1f}th power of the price said" + trained, figure=figure(atlas, "price_of_n", draws))
+    found, near_ = {rule: over_groups(sweeps, values) for rule, values in behind.items()}, math.log2(1.25)
+
+    def times(c):
+        return f"{2 ** c['gain']:.2f} ({2 ** (c['gain'] - c['half']):.2f} to {2 ** (c['gain'] + c['half']):.2f})"
+    trained = "".join(f". After {fit_sigmoid.si(s['noise']['trained']['C'])} rollouts at n = {s['noise']['trained']['n']} on {s['name']} n_c is "
+                      + ", ".join(f"{x['n_c']:.0f} [{x['n_c_interval'][0]:.0f}, {x['n_c_interval'][1]:.0f}]" for x in s["noise"]["trained"]["ends"] if x["n_c"])
+                      for s in sweeps if s["noise"].get("trained", {}).get("ends"))
+    c = found["price"]
+    return dict(verdict="agree" if c["gain"] + c["half"] < near_ else "disagree" if c["gain"] - c["half"] > near_ else "undecided",
+                says=f"the n of a sweep with the lowest price takes {times(c)} times the rollouts of the best other n, over {len({s['group'] for s in sweeps})} worlds; below 1.25 "
+                "counts as agreement. The same of one n for all: " + ", ".join(f"{n} {times(found[n])}" for n in always) + ". " + "; ".join(text) + trained,
+                figure=figure(atlas, "price_of_n", draws))
 
 
-@row("early", "ours: when to stop", "At the n that the base model names, a doubling of C gains less than the doubling before it, so what one more would bring is known.")
+@row("early", "ours: when to stop", "At the n that the base model names, the next doubling of C brings no more than the last.")
 def when_to_stop(atlas):
-    text, less = [], []
-    for s in priced(atlas):
-        if "within" not in s["noise"]:  # the toy world
-            continue
-        cells = atlas.arm(s["name"])
-        n = min(cells, key=lambda n: price(n, s["noise"]["n_c"]))
-        at = [np.mean([look(r, window=w).mean() for r in cells[n].values()]) for w in ((0.18, 0.25), (0.36, 0.5), (0.72, 1))]
+    sweeps, text, less = [s for s in priced(atlas) if "runs" in s], [], []
+    atlas.used = {}
+    for s in sweeps:
+        cell = s["cells"][int(s["price"].argmin())]
+        atlas.use({cell: s["runs"][cell]})
+        at = [np.mean([look(r, window=w).mean() for r in s["runs"][cell].values()]) for w in ((0.18, 0.25), (0.36, 0.5), (0.72, 1))]
         less.append(at[2] - 2 * at[1] + at[0])
-        text.append(f"{s['name']}, n = {n}: {100 * (at[1] - at[0]):+.1f}, then {100 * (at[2] - at[1]):+.1f}")
-    if len(less) < 2:
-        raise Missing("two sweeps that results/pilot.py has measured")
-    c = over_sweeps(less)
-    return dict(verdict=judge(c, -1), sees=c["sees"], says=f"the second of two doublings brings {points(c)} more than the first ({len(less)} sweeps), the doublings to C/2 and to C: "
-                + "; ".join(text))
+        text.append(f"{s['name']}, n = {cell[1]}: {100 * (at[1] - at[0]):+.1f}, then {100 * (at[2] - at[1]):+.1f}")
+    if len({s["group"] for s in sweeps}) < 3:
+        raise Missing("three worlds that results/pilot.py has measured")
+    c = over_groups(sweeps, less)
+    return dict(verdict=judge(c, -1), sees=c["sees"], says="points of the doublings to C/2 and to C: " + "; ".join(text) + f". The second less the first {points(c)}")
 
 
 @row("early", "section 6, ours", "Statistics of the base model and of the first updates might tell where n* saturates (the paper leaves it open).")

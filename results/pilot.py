@@ -8,15 +8,18 @@ halves of rollouts are drawn, and each half's gradient taken against the mean re
 about its problem, `between` that of problems about their mean, both summed over the parameters; n_c = within / between, and b is `between`
 over the square of the mean gradient.
 
-What they are for. An update over B_p problems of n rollouts has the noise (between + within / (n - 1)) / B_p about the mean gradient G, where
-n - 1 in place of n is the price of the group's own mean as the baseline (as if scores were as long whatever the reward). Where noise limits
+What they are for. Against the mean reward of the rest of its group, a problem's gradient g from n rollouts has the variance
+within / (n - 1) + 2 |g|^2 / (n (n - 1)): a U-statistic, with scores taken as long whatever the reward. So the noise of an update over B_p
+problems about the mean gradient G is [between + (within n + 2 between) / (n (n - 1))] / B_p, if |G|^2 is small beside `between`. Where noise limits
 training, rollouts for one progress are in proportion to
 
-    B_p n (between / B_p + within / (B_p (n - 1)) + G^2)  ~  n (1 + B_p / b) + n_c n / (n - 1)  =  price(n),
+    B_p n (noise + |G|^2)  ~  n (1 + B_p / b) + (n_c n + 2) / (n - 1)  =  price(n),
 
-and to its root where the length of AdamW's steps limits it: a step goes lr G / sqrt(noise + G^2), and lr with the root of B_p n. Both are
-least at n = 1 + sqrt(n_c / (1 + B_p / b)), and B_p does not matter while it is far below b. `n` in the output is this for B_p = 0;
-results/README.md has what sweeps needed beside what this says.
+and to its root where the length of AdamW's steps limits it: a step goes lr G / sqrt(noise + |G|^2), and lr with the root of B_p n. Both are
+least at n = 1 + sqrt((n_c + 2) / (1 + B_p / b)), and B_p does not matter while it is far below b. `n` in the output is this for B_p = 0.
+
+What this leaves out: GRPO's division by the group's std, which weighs problems anew, most where hardly any is right; epochs without
+replacement, in which the part between problems cancels; KL, entropy and clipping; and that n_c drifts. results/README.md has what sweeps took.
 
 Prints one line of JSON; with `all --runs=runs/atlas` it measures what every arm of the studies started from, and what two ended with, into
 results/atlas/pilot.json, which atlas.py reads. --model=runs/.../model --train_set=... measures a trained model. Needs config.py, sample.py, train_grpo.py and torch.
@@ -53,27 +56,29 @@ def gradients(model, ids, prompt_length, length, weights, temperature):
 
 
 def noise_ratio(g, half):
-    """g (P, 2, N), two mean gradients of `half` rollouts for each problem -> dict(within, between, n_c, interval, n, b), as the header says.
+    """g (P, 2, N), two mean gradients of `half` rollouts for each problem -> dict(within, between, n_c, n_c_interval, n, b, b_interval), as the header says.
 
-    interval: 90% for n_c over problems, by the jackknife of its logarithm. n_c and what follows are None where problems do not differ, and b
+    Intervals: 90% over problems, by the jackknife of the logarithm. n_c and what follows are None where problems do not differ, b and its interval
     where the mean gradient is not told from 0.
     """
     def levels(keep):
-        w, G, P = noise[keep].mean(), gram[np.ix_(keep, keep)], len(keep)
-        return w, (np.trace(G) / P - G.mean()) * P / (P - 1) - w / (2 * half)  # what the mean of its rollouts adds to a problem's is no part of it
+        G, P = gram[np.ix_(keep, keep)], len(keep)
+        mean = (G.sum() - np.trace(G)) / (P * (P - 1))  # its square, without the noise of either
+        # the other half's mean as the baseline adds 1 / half to the noise, and the noise of their rollouts to how problems differ
+        return noise[keep].mean() / (1 + 1 / half), np.trace(G) / P - mean - noise[keep].mean() / (2 * half), mean
     noise = ((g[:, 0] - g[:, 1]) ** 2).sum(1).double().numpy() * half / 2  # (P,) of one rollout
     means = g.mean(1)
     gram, every = (means @ means.T).double().numpy(), np.arange(len(g))
-    within, between = levels(every)
-    out = dict(within=within, between=between, n_c=None, interval=None, n=None, b=None)
-    mean = (gram.sum() - np.trace(gram)) / (len(g) * (len(g) - 1))  # its square, without the noise of either
-    left = [levels(every[every != j]) for j in every]
-    if between > 0 and within > 0 and min(b for _, b in left) > 0:
-        logs = np.log([w / b for w, b in left])
-        spread = 1.645 * math.sqrt((len(g) - 1) * logs.var())
-        n_c = within / between
-        out |= dict(n_c=n_c, interval=[n_c * math.exp(-spread), n_c * math.exp(spread)], n=1 + math.sqrt(n_c), b=between / mean if mean > 0 else None)
-    return out
+    (within, between, mean), left = levels(every), np.array([levels(every[every != j]) for j in every])
+
+    def ratio(i, j):
+        """(value, interval) of level i over level j."""
+        if min(left[:, [i, j]].min(), within) <= 0:
+            return None, None
+        value, spread = levels(every)[i] / levels(every)[j], 1.645 * math.sqrt((len(g) - 1) * np.log(left[:, i] / left[:, j]).var())
+        return value, [value * math.exp(-spread), value * math.exp(spread)]
+    (n_c, of_n_c), (b, of_b) = ratio(0, 1), ratio(1, 2)
+    return dict(within=within, between=between, n_c=n_c, n_c_interval=of_n_c, n=n_c and 1 + math.sqrt(n_c + 2), b=b, b_interval=of_b)
 
 
 def noise_levels(model, tokenizer, problems, prompts, engine, cfg):
@@ -123,8 +128,8 @@ def main(argv):
         if folder.name in ("easy", "hard") and now["n"]:  # how noise grows: the models that runs of the n that it names ended with
             n = min((c["n"] for c in runs.values()), key=lambda n: abs(n - now["n"]))
             ends = [measure(c | dict(model=str(path / "model"))) for path, c in runs.items() if c["n"] == n and (path / "model").is_dir()]
-            now["trained"] = dict(n=n, C=own["C"], n_c=[end["n_c"] for end in ends])
-            print(f"  after training at n = {n}: n_c {now['trained']['n_c']}")
+            now["trained"] = dict(n=n, C=own["C"], ends=[{key: end[key] for key in ("n_c", "n_c_interval")} for end in ends])
+            print(f"  after training at n = {n}: n_c {[end['n_c'] for end in ends]}")
     save_json(out, found)
 
 
