@@ -53,7 +53,8 @@ def thin(records):
 
 
 def keep(source, target, unfinished=False):
-    """Thinned copies of the ended runs below source/ARM/ in target/ARM/ (of all, if `unfinished`), and how hard the problems are for their model.
+    """Thinned copies of the ended runs below source/ARM/ in target/ARM/ (of all, if `unfinished`), how hard the problems are for their
+    model, and what pilot.py measured.
 
     A copy that goes as far already stays.
     """
@@ -74,6 +75,8 @@ def keep(source, target, unfinished=False):
     first = {r["id"]: r["correct"] for path in rates for r in read_log(path) if r.get("samples") == run["s"]}
     if first:  # how many problems had c = 0..s right of the first s rollouts
         save_json(target / "difficulty.json", dict(model=run["model"], s=run["s"], counts=np.bincount(list(first.values()), minlength=run["s"] + 1)))
+    if (source / "pilot.json").exists():
+        shutil.copy(source / "pilot.json", target / "pilot.json")
     size = sum(p.stat().st_size for p in target.rglob("*.gz"))
     print(f"{target}: {new} runs added, {len(list(target.glob('*/*/log.jsonl.gz')))} in all, {size / 1e6:.1f} MB")
 

@@ -22,7 +22,8 @@ What this leaves out: GRPO's division by the group's std, which weighs problems 
 replacement, in which the part between problems cancels; KL, entropy and clipping; and that n_c drifts. results/README.md has what sweeps took.
 
 Prints one line of JSON; with `all --runs=runs/atlas` it measures what every arm of the studies started from, and what two ended with, into
-results/atlas/pilot.json, which atlas.py reads. --model=runs/.../model --train_set=... measures a trained model. Needs config.py, sample.py, train_grpo.py and torch.
+pilot.json there, which atlas.py reads. --model=runs/.../model --train_set=... measures a trained model. On a GPU the rollouts are vLLM's where it is
+installed; weights and gradients are fp32, 8 bytes a parameter. Needs config.py, sample.py, train_grpo.py and torch.
 """
 import json
 import math
@@ -31,6 +32,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from tqdm import tqdm
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -40,18 +42,34 @@ import train_grpo
 from config import entry, parse, read_log, save_json
 
 HALF, PROBLEMS = 32, 100  # rollouts in a half; problems looked at, the first of the run's training problems
+SKETCH = 2 ** 21          # entries of a gradient that are kept as they are
 
 
-def gradients(model, ids, prompt_length, length, weights, temperature):
-    """(2, N): the gradient of the weighted log-probs of a problem's two halves; ids (R, L), weights (R,)."""
+def flat(model):
+    """(N,): the model's gradient. Of more than SKETCH entries, SKETCH sums of entries drawn at random, once and for all, with random signs: on
+    average lengths and angles are as before."""
+    import torch
+    grads = [p.grad.flatten() for p in model.parameters() if p.grad is not None]
+    if sum(g.numel() for g in grads) <= SKETCH:
+        return torch.cat(grads)
+    out = torch.zeros(SKETCH, device=grads[0].device)
+    for i, g in enumerate(grads):
+        rng = torch.Generator(g.device).manual_seed(i)
+        sign = torch.randint(0, 2, g.shape, generator=rng, device=g.device, dtype=torch.int8) * 2 - 1
+        out.index_add_(0, torch.randint(SKETCH, g.shape, generator=rng, device=g.device), g * sign)
+    return out
+
+
+def gradients(model, ids, prompt_length, length, weights, cfg):
+    """(2, N): the gradient of the weighted log-probs of a problem's two halves; ids (R, L), weights (R,). micro_tokens bounds the memory."""
     import torch
     out = []
-    for half in torch.arange(len(ids)).chunk(2):
+    for half in torch.arange(len(ids), device=ids.device).chunk(2):
         model.zero_grad()
-        logps, _ = train_grpo.token_logps(model, ids[half], prompt_length[half], length[half], temperature)
-        row = torch.repeat_interleave(torch.arange(len(half)), length[half])
-        (logps * weights[half][row]).sum().div(len(half)).backward()
-        out.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+        for rows in half.split(max(1, cfg["micro_tokens"] // ids.shape[1])):
+            logps, _ = train_grpo.token_logps(model, ids[rows], prompt_length[rows], length[rows], cfg["temperature"], cfg["micro_logits"])
+            (logps * torch.repeat_interleave(weights[rows], length[rows])).sum().div(len(half)).backward()
+        out.append(flat(model).cpu())
     return torch.stack(out)
 
 
@@ -81,32 +99,30 @@ def noise_ratio(g, half):
     return dict(within=within, between=between, n_c=n_c, n_c_interval=of_n_c, n=n_c and 1 + math.sqrt(n_c + 2), b=b, b_interval=of_b)
 
 
-def noise_levels(model, tokenizer, problems, prompts, engine, cfg):
-    """dict(p, zero, mixed) and what `noise_ratio` gives: mean pass rate, share of problems with none right, share of mixed groups of n = 4, 16, 64."""
-    import torch
-    rollouts = engine.generate(prompts, 2 * HALF, [sample.rollout_seed(cfg["seed"], "pilot", 0, j) for j in range(len(prompts))])
-    rewards, _ = sample.grade(problems, rollouts, tokenizer, cfg)  # (P, 2 HALF)
-    length = rollouts["length"].reshape(len(prompts), -1)
-    tokens = rollouts["tokens"].reshape(*length.shape, -1)
-    halves = []
-    for j, prompt in enumerate(prompts):
-        ids = torch.cat([torch.tensor(prompt).repeat(2 * HALF, 1), tokens[j]], 1)
-        other = torch.cat([rewards[j, HALF:].mean().repeat(HALF), rewards[j, :HALF].mean().repeat(HALF)])
-        halves.append(gradients(model, ids, torch.full((2 * HALF,), len(prompt)), length[j], rewards[j] - other, cfg["temperature"]))
-    p = rewards.mean(1)
-    mixed = {n: (1 - p ** n - (1 - p) ** n).mean().item() for n in (4, 16, 64)}
-    return dict(p=p.mean().item(), zero=(p < 1 / 32).float().mean().item(), mixed=mixed) | noise_ratio(torch.stack(halves).cpu(), HALF)
-
-
 def measure(cfg):
-    """`noise_levels` of a run's base model on its training problems, with what tells which these are."""
+    """What a model's rollouts of its training problems say: dict(model, train_set, D, seed: which; p, zero, mixed: mean pass rate, share of problems
+    with none right, of mixed groups of n = 4, 16, 64) and what `noise_ratio` gives."""
     import torch
     torch.set_num_threads(1)
     problems = sample.subset(sample.read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])[:PROBLEMS]
-    model, tokenizer = sample.load_model(cfg["model"], cfg["device"])
+    tokenizer, seeds = sample.load_tokenizer(cfg["model"]), [sample.rollout_seed(cfg["seed"], "pilot", 0, j) for j in range(len(problems))]
     prompts = sample.encode(problems, tokenizer, cfg["max_prompt_tokens"])
-    engine = sample.open_engine("hf", cfg["model"], cfg, model.device, model, tokenizer)
-    return {key: cfg[key] for key in ("model", "train_set", "D", "seed")} | noise_levels(model, tokenizer, problems, prompts, engine, cfg)
+    engine = sample.open_engine(sample.engine_name(cfg), cfg["model"], cfg, cfg["device"])
+    rollouts = engine.generate(prompts, 2 * HALF, seeds)
+    del engine
+    rewards, _ = sample.grade(problems, rollouts, tokenizer, cfg)  # (P, 2 HALF)
+    model = sample.load_model(cfg["model"], cfg["device"])[0]
+    length = rollouts["length"].reshape(len(prompts), -1)
+    tokens = rollouts["tokens"].reshape(*length.shape, -1)
+    halves = []
+    for j, prompt in enumerate(tqdm(prompts, desc="gradients", unit="problem", disable=None)):
+        ids = torch.cat([torch.tensor(prompt).repeat(2 * HALF, 1), tokens[j, :, :length[j].max()]], 1)
+        other = torch.cat([rewards[j, HALF:].mean().repeat(HALF), rewards[j, :HALF].mean().repeat(HALF)])
+        halves.append(gradients(model, *(x.to(model.device) for x in (ids, torch.full((2 * HALF,), len(prompt)), length[j], rewards[j] - other)), cfg))
+    p = rewards.mean(1)
+    mixed = {n: (1 - p ** n - (1 - p) ** n).mean().item() for n in (4, 16, 64)}
+    return ({key: cfg[key] for key in ("model", "train_set", "D", "seed")} | dict(p=p.mean().item(), zero=(p < 1 / 32).float().mean().item(), mixed=mixed)
+            | noise_ratio(torch.stack(halves), HALF))
 
 
 def main(argv):
@@ -115,7 +131,7 @@ def main(argv):
     if not every:
         print(json.dumps(measure(cfg)))
         return
-    out, found, seen = Path(__file__).resolve().parent / "atlas/pilot.json", {}, {}
+    out, found, seen = Path(cfg["runs"]) / "pilot.json", {}, {}
     for folder in sorted(p for p in Path(cfg["runs"]).iterdir() if p.name[0] != "." and any(p.glob("*/log.jsonl"))):
         runs = {path.parent: records[0]["config"] for path in sorted(folder.glob("*/log.jsonl")) if (records := read_log(path))}
         if not runs:
