@@ -87,7 +87,7 @@ def noise_ratio(g, half):
     noise = ((g[:, 0] - g[:, 1]) ** 2).sum(1).double().numpy() * half / 2  # (P,) of one rollout
     means = g.mean(1)
     gram, every = (means @ means.T).double().numpy(), np.arange(len(g))
-    (within, between, mean), left = levels(every), np.array([levels(every[every != j]) for j in every])
+    (within, between, _), left = levels(every), np.array([levels(every[every != j]) for j in every])
 
     def ratio(i, j):
         """(value, interval) of level i over level j."""
