@@ -2,10 +2,11 @@
 
     python tests/bench/prune.py              # 30 sweeps a row, an hour on a core
     python tests/bench/prune.py 10           # fewer sweeps
+    python tests/bench/prune.py real         # only the real runs
     python tests/bench/prune.py figure       # results/prune.png: the same simulated sweep in full and pruned
 
-Curves with noise as in coverage.py, 4 million rollouts a run, B_p = 32. In results/easy and results/hard the logs are real, one
-seed, and what the full grid says is the truth. At 25 budgets from C/8 to C, evenly spaced in log C:
+Curves with noise as in coverage.py, 4 million rollouts a run, B_p = 32. Of real runs what the full grid says is the truth. At 25 budgets
+from C/8 to C, evenly spaced in log C:
   cost     rollouts spent, of the full grid's; `least` is what keeping every truly near-optimal cell takes, known beforehand
   regret   what the n on top of the pruned sweep loses, on the true curves, against the n on top of the full one: mean and largest
            of a sweep, in points, averaged over sweeps, and the share of sweeps in which it is 0.5 points at most throughout
@@ -145,12 +146,17 @@ def main(sweeps):
         row(f"{what}: paper", paper(), octaves)
         row(f"{what}: sigmoids", sigmoids, octaves)
     frontier.HALF, frontier.rungs = half, ladder
-    print("real runs, one seed, against what the full grid says")
-    for name in ("easy", "hard"):
+    real()
+
+
+def real():
+    print("real runs, against what the full grid says; results/atlas has three seeds, the others one")
+    for name in ("easy", "hard", "atlas/easy", "atlas/hard"):
         runs, _ = frontier.read_runs(ROOT / "results" / name)
         for B_p in sorted({run["B_p"] for run in runs}):
             here = [run for run in runs if run["B_p"] == B_p]
-            plan = dict(here[0]["config"], ns=" ".join(str(run["n"]) for run in here), bps=str(B_p), seeds="0", boot=200)
+            ns, seeds = (" ".join(map(str, sorted({run[key] for run in here}))) for key in ("n", "seed"))
+            plan = dict(here[0]["config"], ns=ns, bps=str(B_p), seeds=seeds, boot=200)
             plan = {key: plan.get(key, config[key]) for key in config}
             cut, decisions = prune(here, plan)
             say(f"results/{name}, B_p = {B_p}", [compare(here, cut, decisions, None, plan, B_p)])
@@ -189,4 +195,5 @@ def figure(draw=20_000):
 
 
 if __name__ == "__main__":
-    figure() if sys.argv[1:] == ["figure"] else main(int(sys.argv[1]) if len(sys.argv) > 1 else 30)
+    word = sys.argv[1] if len(sys.argv) > 1 else "30"
+    dict(figure=figure, real=real).get(word, lambda: main(int(word)))()
