@@ -486,14 +486,14 @@ def panel_of(cs, grid, cfg, unit, several=None):
             s.update(lo=None, hi=None)
     pairs = [crossing(a, b, at) for a in range(len(ns)) for b in range(a + 1, len(ns)) for at in crossings(x, Y[b] - Y[a])]
 
-    # the law's surface: budgets that the runs of all n cover, without those n whose runs stop early. Pruning has decided that a cell is
-    # not near the frontier any more: from its end on it counts as below it, by 2 delta or what it was, and as told from it
+    # the law's surface: budgets that the runs of all n cover, without those n whose runs stop early. Pruned cells stay as far below the best as
+    # at their end, as surely as there: that pruning gave up on a cell, often for the budget alone, is no evidence against it
     gone = {i for i, c in enumerate(cs) if not stayed([c])}
     S, D = Y.copy(), noise.copy()
     for i in gone:
         end = np.flatnonzero(~np.isnan(Y[i]))[-1]
-        S[i, end + 1:] = best[end + 1:] - max(best[end] - Y[i, end], 2 * cfg["delta"])
-        D[i, :, end + 1:] = noise[on_top[end + 1:], :, columns[end + 1:]].T
+        S[i, end + 1:] = best[end + 1:] - (best[end] - Y[i, end])
+        D[i, :, end + 1:] = noise[on_top[end + 1:], :, columns[end + 1:]].T + (noise[i, :, end] - noise[on_top[end], :, end])[:, None]
     full = [i for i, c in enumerate(cs) if i in gone or c["reach"][1] >= 0.8 * max(c["reach"][1] for c in cs)]
     both = np.flatnonzero(~np.isnan(S[full]).any(0))
     left = [ns[i] for i in range(len(ns)) if i not in full]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import config
+import fit_sigmoid
 import frontier
 from config import append, cells, parse, progress, read_json, read_log, rungs, run_name, save_json
 from simulate import constant, paper, simulate
@@ -199,6 +200,20 @@ def test_next_walks_a_sweep_through_its_rungs_and_can_be_killed(world, tmp_path,
     for c in cells(plan):
         if c["n"] in (8, 512):
             assert config.finished(c, folder / run_name(c))
+
+
+def test_giving_up_on_a_cell_is_no_evidence_against_it():
+    """n = 2 and 8 are one curve and n = 64 lies far below: with n = 2 and 64 ended at C/4, the last third still does not tell 2 from 8, and 64 it does."""
+    ns, plan = (2, 8, 64), plan_of((2, 8, 64))
+
+    def truth(B_p, n, C):
+        x = np.log2(np.maximum(C, 1) / 4e6)
+        return (0.6 + 0.03 * x - (0.15 if n == 64 else 0)).clip(0.2, 1)
+    runs = simulated(5, truth, ns=ns, seeds=2, evals=50)
+    cut = [run for run in runs if run["n"] == 8] + [run | dict(status="pruned") for run in frontier.upto([run for run in runs if run["n"] != 8], 1e6)]
+    grid, _, _, found = frontier.curves_of(cut, "avg@4", plan)
+    verdict = fit_sigmoid.verdict_of(frontier.panel_of(found, grid, plan | dict(head=plan), "rollouts")["surface"], plan["delta"])
+    assert all(part["ns"] == [2, 8] for part in verdict["sets"]), verdict
 
 
 def test_next_needs_a_plan(tmp_path, script):
