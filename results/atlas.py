@@ -1000,7 +1000,7 @@ def price_of_n(atlas):
     sweeps, text, draws, always = priced(atlas), [], [], (2, 4, 8, 16)
     if not any("runs" in s for s in sweeps):
         raise Missing("results/pilot.py")
-    behind = {rule: [] for rule in ("price", *always)}  # log2 of what each rule's n takes over the best other
+    of_B_p, behind = "", {rule: [] for rule in ("price", *always)}  # log2 of what each rule's n takes over the best other
     for s in sweeps:
         ns = np.array([n for _, n in s["cells"]])
         named = {"price": int(s["price"].argmin()), **{n: int((np.abs(np.log2(ns / n)) + 0.01 * s["price"] / s["price"].max()).argmin()) for n in always}}
@@ -1012,8 +1012,15 @@ def price_of_n(atlas):
         rival = min((j for j in range(len(log)) if j != i and log[j] == log[j]), key=lambda j: log[j])
         text.append(f"{s['name']}: n_c {s['noise']['n_c']:.1f}, so {1 + math.sqrt(s['noise']['n_c'] + 2):.1f}, and {s['cells'][i][1]} took {2 ** -log[rival]:.2f} of {s['cells'][rival][1]}")
 
-        def draw(ax, s=s, log=log, i=i):
-            sizes = sorted({b for b, _ in s["cells"]})
+        sizes = sorted({b for b, _ in s["cells"]})
+        shared = [n for n in sorted(set(ns)) if {(b, n) for b in sizes} <= set(s["cells"])]
+        if len(sizes) > 1 and shared:
+            of = [s["cells"].index((b, shared[0])) for b in sizes]
+            log_b = delays(s["C"], s["Y"].mean(1), of[0])
+            of_B_p += (f". {s['name']}, n = {shared[0]}: B_p = {', '.join(map(str, sizes))} took {', '.join(f'{2 ** log_b[j]:.2f}' for j in of)} (price "
+                       + ", ".join(f"{s['price'][j] / s['price'][of[0]]:.2f}" for j in of) + ")")
+
+        def draw(ax, s=s, log=log, i=i, sizes=sizes):
             for b in sizes:
                 some = [j for j, cell in enumerate(s["cells"]) if cell[0] == b]
                 n = [s["cells"][j][1] for j in some]
@@ -1038,7 +1045,7 @@ def price_of_n(atlas):
     c = found["price"]
     return dict(verdict="agree" if c["gain"] + c["half"] < near_ else "disagree" if c["gain"] - c["half"] > near_ else "undecided",
                 says=f"the n of a sweep with the lowest price takes {times(c)} times the rollouts of the best other n, over {len({s['group'] for s in sweeps})} worlds; below 1.25 "
-                "counts as agreement. The same of one n for all: " + ", ".join(f"{n} {times(found[n])}" for n in always) + ". " + "; ".join(text) + trained,
+                "counts as agreement. The same of one n for all: " + ", ".join(f"{n} {times(found[n])}" for n in always) + ". " + "; ".join(text) + of_B_p + trained,
                 figure=figure(atlas, "price_of_n", draws))
 
 
