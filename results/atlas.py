@@ -1170,12 +1170,20 @@ def scale_table():
 def budget_table():
     """What was planned before the runs: runs, rollouts and minutes of each study; runs that studies share count once in the sum."""
     data, lines, seen = "data/arithmetic", ["| study | asks | runs | rollouts | minutes |", "|---|---|---|---|---|"], {}
+    minutes = []
     for name, study in config.presets(data).items():
         runs = {(arm["runs"], config.run_name(c)): config.rollouts_after(config.derive(c)["M"], c) for arm in config.arms(name, [f"--data={data}"])
                 for c in config.cells(arm)}
+        own = sum(rollouts for run, rollouts in runs.items() if run not in seen) / sum(runs.values())
+        minutes.append(own * study["minutes"])
         seen |= runs
         lines.append(f"| `{name}` | {study['about']} | {len(runs)} | {fit_sigmoid.si(sum(runs.values()))} | {study['minutes']} |")
-    return "\n".join(lines + [f"| all, shared runs once | | {len(seen)} | {fit_sigmoid.si(sum(seen.values()))} | |"])
+    hours = sum(minutes) / 60  # of the shares of each study in runs that no study before it has
+    lines.append(f"| all, shared runs once | | {len(seen)} | {fit_sigmoid.si(sum(seen.values()))} | {hours:.1f} hours |")
+    return "\n".join(lines) + (f"""
+
+The first plan had every study at C = {config.arms("main", [f"--data={data}"])[0]["C"]:,} and `long` at four times that, 20.8M rollouts and over 8 hours; after the first 41 runs, all of `main`, those that
+are not compared with its end went to half.""")
 
 
 def tried_table(folder):
