@@ -1180,10 +1180,9 @@ def budget_table():
         lines.append(f"| `{name}` | {study['about']} | {len(runs)} | {fit_sigmoid.si(sum(runs.values()))} | {study['minutes']} |")
     hours = sum(minutes) / 60  # of the shares of each study in runs that no study before it has
     lines.append(f"| all, shared runs once | | {len(seen)} | {fit_sigmoid.si(sum(seen.values()))} | {hours:.1f} hours |")
-    return "\n".join(lines) + (f"""
-
-The first plan had every study at C = {config.arms("main", [f"--data={data}"])[0]["C"]:,} and `long` at four times that, 20.8M rollouts and over 8 hours; after the first 41 runs, all of `main`, those that
-are not compared with its end went to half.""")
+    return "\n".join(lines) + (
+        "\n\nThe first plan had every study at the C of `main`, and `long` at four times that, which was too many hours. When the first runs of `main` were in,\n"
+        "the studies that need not be compared with its end went to half of it, and `long` to twice.")
 
 
 def tried_table(folder):
