@@ -98,8 +98,8 @@ def read(path):
     evals = {name: dict(one, C=np.array(one["C"]), counts=np.array(one["counts"])) for name, one in evals.items()}
     steps, cfg = [r for r in records if r["type"] == "step"], header["config"]
     # a run that a larger C continued keeps its first header
-    return dict(path=str(path), config=cfg, budget=max(cfg["C"], end["rollouts"]), ended=end.get("status") in ("budget", "diverged"), evals=evals, steps=steps, end=end, data=header.get("train_set_hash"),
-                passes=[r for r in records if r["type"] == "train_pass"], seconds=steps[-1].get("wall_s", 0) if steps else 0)
+    return dict(path=str(path), config=cfg, budget=max(cfg["C"], end["rollouts"]), ended=end.get("status") in ("budget", "diverged"),
+                evals=evals, steps=steps, end=end, data=header.get("train_set_hash"), passes=[r for r in records if r["type"] == "train_pass"], seconds=steps[-1].get("wall_s", 0) if steps else 0)
 
 
 class Missing(Exception):
@@ -496,7 +496,8 @@ def three_lrs(atlas, task):
 
 
 for task, paper in (("easy", "Figures 1, 6 and 7, Easy"), ("hard", "Figures 6 and 7, Hard")):
-    @row("main", paper, "At one B_p n*(C) rises with C as a sigmoid, and saturates" + (" (n = 8 to 512)." if task == "easy" else ", at a smaller n than on Easy (8 to 128)."))
+    @row("main", paper, "At one B_p n*(C) rises with C as a sigmoid, and saturates" + (
+        " (n = 8 to 512)." if task == "easy" else ", at a smaller n than on Easy (8 to 128)."))
     def main_law(atlas, task=task):
         atlas.arm(task)
         panel, verdict, words = law_of(atlas, task)
@@ -528,8 +529,8 @@ for task, paper in (("easy", "Figures 1, 6 and 7, Easy"), ("hard", "Figures 6 an
         c, rule = shift(*windows(list(arms.values()))), shift(*windows([arms[1]]))
         late = windows(list(arms.values()))[1]
         best = ", ".join(f"n = {n}: {list(arms)[int(np.argmax([t.mean() for t in ts]))]}" for n, ts in late.items())
-        return dict(verdict=c["verdict"], sees=c["sees"], says=f"{says_shift(c)}. At the rule's lr {says_shift(rule)}. Best multiple of the lr at the end, of 0.5, 1 and 2: {best}",
-                    figure=figure(atlas, f"lr_control_{task}", [lines(cells, f"{task}, {x} x lr") for x, cells in arms.items()]))
+        words = f"{says_shift(c)}. At the rule's lr {says_shift(rule)}. Best multiple of the lr at the end, of 0.5, 1 and 2: {best}"
+        return dict(verdict=c["verdict"], sees=c["sees"], says=words, figure=figure(atlas, f"lr_control_{task}", [lines(cells, f"{task}, {x} x lr") for x, cells in arms.items()]))
 
 
 @row("main", "ours: the lr of a short run", "Of half, once and double the lr, the one that leads at C/8 is as good as any at the end.")
@@ -599,9 +600,11 @@ for task in ("easy", "hard"):
         slope = {name: contrast(table, dict(zip(keys, w))) for name, w in (("B_p", to_B_p), ("n", to_n))}
         signs = {name: math.copysign(1, c["gain"]) for name, c in slope.items()}
         gap = contrast(table, dict(zip(keys, signs["n"] * to_n - signs["B_p"] * to_B_p)))
-        verdict = judge(gap, +1) if task == "easy" else "agree" if abs(gap["gain"]) + gap["half"] < DELTA else "disagree" if abs(gap["gain"]) > gap["half"] else "undecided"
+        alike = "agree" if abs(gap["gain"]) + gap["half"] < DELTA else "disagree" if abs(gap["gain"]) > gap["half"] else "undecided"
+        verdict = judge(gap, +1) if task == "easy" else alike
         sizes = sorted({b for b, _ in keys})
-        return dict(verdict=verdict, sees=gap["sees"], says=f"points for each doubling: of n {points(slope['n'])}, of B_p {points(slope['B_p'])}; size of the first less that "
+        return dict(verdict=verdict, sees=gap["sees"], says=f"points for each doubling: of n {points(slope['n'])}, of B_p {points(slope['B_p'])}; "
+                    "size of the first less that "
                     f"of the second {points(gap)} ({len(keys)} cells, B_p = {', '.join(map(str, sizes))})",
                     figure=figure(atlas, f"B_p_{task}", [lines({n: runs for (b, n), runs in cells.items() if b == B_p}, f"{task}, B_p = {B_p}") for B_p in sizes]))
 
@@ -678,8 +681,8 @@ for task in ("easy", "hard"):
                 ax.legend(fontsize=7)
             return draw
         return dict(verdict=both([judge(a), judge(b)]) if task == "easy" else judge(a), sees=a["sees"],
-                    says=f"n = {ends[0]} less n = {ends[1]} at C = {fit_sigmoid.si(C)}, in % of the training problems: none of {s} right {points(a)}, {s - 1} or more "
-                    f"{points(b)}; fell by over a quarter since the start {100 * fell[ends[0]].mean():.1f} and {100 * fell[ends[1]].mean():.1f} "
+                    says=f"n = {ends[0]} less n = {ends[1]} at C = {fit_sigmoid.si(C)}, in % of the training problems: none of {s} right {points(a)}, "
+                    f"{s - 1} or more {points(b)}; fell by over a quarter since the start {100 * fell[ends[0]].mean():.1f} and {100 * fell[ends[1]].mean():.1f} "
                     f"(chance alone {100 * floor:.1f})", figure=figure(atlas, f"pass1_{task}", [histogram(n) for n in ends]))
 
 
@@ -690,8 +693,8 @@ def arms_of(atlas, pattern, **how):
     return found
 
 
-@row("models", "Figure 12", "With other base models larger n is better at high C too. (Consistently, says the text; in the same section validation saturates or degrades "
-     "at the largest n on both Easy sets.)")
+@row("models", "Figure 12", "With other base models larger n is better at high C too. (Consistently, says the text; in the same section validation saturates "
+     "or degrades at the largest n on both Easy sets.)")
 def models(atlas):
     arms = arms_of(atlas, "model_*")
     tables = {name: table_of(cells) for name, cells in arms.items()}
@@ -714,8 +717,8 @@ def models_training(atlas):
     return dict(verdict="", says="; ".join(text), figure=figure(atlas, "models_training", [training(cells, "reward", name) for name, cells in arms.items()]))
 
 
-@row("size", "Figure 13", "With fewer training problems (500, not 6,000) the best n is smaller; the largest n overfits. (Section 4.2 blames overfitting on large B_p and "
-     "prescribes few problems with large n for many epochs; section 5.2 larger B_p and smaller n.)")
+@row("size", "Figure 13", "With fewer training problems (500, not 6,000) the best n is smaller; the largest n overfits. (Section 4.2 blames overfitting "
+     "on large B_p and prescribes few problems with large n for many epochs; section 5.2 larger B_p and smaller n.)")
 def size(atlas):
     arms = {config_of(cells)["D"]: cells for cells in arms_of(atlas, "size_*").values()}
     ns = sorted(set.intersection(*(set(cells) for cells in arms.values())))
@@ -731,7 +734,8 @@ def size(atlas):
     tops = {D: near({n: table[D, n] for n in ns})[0] for D in arms}
     verdict = judge(c)
     verdict = "undecided" if verdict == "agree" and tops[small] >= tops[large] else verdict
-    return dict(verdict=verdict, sees=c["sees"], says="; ".join(f"D = {D}: {told({n: table[D, n] for n in ns})}, {points(slopes[D])} points for each doubling of n" for D in arms)
+    return dict(verdict=verdict, sees=c["sees"], says="; ".join(
+                    f"D = {D}: {told({n: table[D, n] for n in ns})}, {points(slopes[D])} points for each doubling of n" for D in arms)
                 + f"; D = {large} less D = {small}: {points(c)}", figure=figure(atlas, "size", [lines(cells, f"D = {D}") for D, cells in arms.items()]))
 
 
@@ -760,7 +764,8 @@ def mixtures(atlas):
     return dict(verdict=both(verdicts), sees=max(sees), says="; ".join(text), figure=figure(atlas, "mixtures", draws))
 
 
-@row("mix", "Figure 14, forgetting", "Hard problems alone make the model forget Easy and Very Easy ones; Easy problems in the mix prevent most of it; Very Easy ones add nothing.")
+@row("mix", "Figure 14, forgetting", "Hard problems alone make the model forget Easy and Very Easy ones; "
+     "Easy problems in the mix prevent most of it; Very Easy ones add nothing.")
 def forgetting(atlas):
     (arms, sets), text, found = mixes(atlas), [], {}
     for mix, cells in arms.items():
@@ -821,7 +826,8 @@ def tokens(atlas):
 
 for arm, paper, claim in (("ppo_easy", "Figure 25, left", "PPO on Easy saturates early, with little between large n."),
                           ("ppo_hard", "Figure 25, middle", "PPO on Hard: larger n is better at matched C."),
-                          ("cispo_easy", "Figure 25, right", "CISPO on Easy: larger n becomes better as C grows (here with two updates a batch; with one it is GRPO).")):
+                          ("cispo_easy", "Figure 25, right", "CISPO on Easy: larger n becomes better as C grows (here with two updates a "
+                           "batch; with one it is GRPO).")):
     @row("algos", paper, claim)
     def algo(atlas, arm=arm):
         cells = atlas.arm(arm)
@@ -851,7 +857,8 @@ def baseline(atlas):
                 ax.plot(e["C"][1:] / B, (e["counts"][1:] / e["samples"]).mean(1), color=colour(key, cells), lw=1, label=None if i else key)
         over(ax, "updates", ylabel="validation avg@4", title="per update")
         ax.legend(fontsize=7)
-    return dict(verdict=both([judge(a), judge(b, 0)]), sees=max(a["sees"], b["sees"]), says=f"n_train/n: {means(table)}; (1) less (3) {points(a)}, (3) less (2) {points(b)}",
+    return dict(verdict=both([judge(a), judge(b, 0)]), sees=max(a["sees"], b["sees"]), 
+                says=f"n_train/n: {means(table)}; (1) less (3) {points(a)}, (3) less (2) {points(b)}",
                 figure=figure(atlas, "baseline", [lines(cells, "n_train/n, per rollout", label="{}"), per_update]))
 
 
@@ -899,7 +906,8 @@ def settings(atlas):
             if len(cells) >= 3 and not cfg["n_schedule"] and n_c:
                 known = dict(p=base.mean(), spread=base.std(), change=max(t.mean() for t in early.values()) - base.mean(),
                              mixed=mixed(min(cells)) / max(mixed(max(cells)), 0.01), n_c=math.log2(n_c))
-                out.append(dict(name=f"{path.name}, B_p = {B_p}", cells=cells, n_c=n_c, group=(cfg["model"], Path(cfg["train_set"]).name), early=early, late=late, stats=known))
+                out.append(dict(name=f"{path.name}, B_p = {B_p}", cells=cells, n_c=n_c, group=(cfg["model"], Path(cfg["train_set"]).name),
+                                early=early, late=late, stats=known))
     return out
 
 
@@ -1010,7 +1018,8 @@ def price_of_n(atlas):
         i = named["price"]
         log = delays(s["C"], s["Y"].mean(1), i)
         rival = min((j for j in range(len(log)) if j != i and log[j] == log[j]), key=lambda j: log[j])
-        text.append(f"{s['name']}: n_c {s['noise']['n_c']:.1f}, so {1 + math.sqrt(s['noise']['n_c'] + 2):.1f}, and {s['cells'][i][1]} took {2 ** -log[rival]:.2f} of {s['cells'][rival][1]}")
+        text.append(f"{s['name']}: n_c {s['noise']['n_c']:.1f}, so {1 + math.sqrt(s['noise']['n_c'] + 2):.1f}, and {s['cells'][i][1]} took "
+                    f"{2 ** -log[rival]:.2f} of {s['cells'][rival][1]}")
 
         sizes = sorted({b for b, _ in s["cells"]})
         shared = [n for n in sorted(set(ns)) if {(b, n) for b in sizes} <= set(s["cells"])]
@@ -1044,8 +1053,8 @@ def price_of_n(atlas):
                       for s in sweeps if s["noise"].get("trained", {}).get("ends"))
     c = found["price"]
     return dict(verdict="agree" if c["gain"] + c["half"] < near_ else "disagree" if c["gain"] - c["half"] > near_ else "undecided",
-                says=f"the n of a sweep with the lowest price takes {times(c)} times the rollouts of the best other n, over {len({s['group'] for s in sweeps})} worlds; below 1.25 "
-                "counts as agreement. The same of one n for all: " + ", ".join(f"{n} {times(found[n])}" for n in always) + ". " + "; ".join(text) + of_B_p + trained,
+                says=f"the n of a sweep with the lowest price takes {times(c)} times the rollouts of the best other n, over "
+                f"{len({s['group'] for s in sweeps})} worlds; below 1.25 counts as agreement. The same of one n for all: " + ", ".join(f"{n} {times(found[n])}" for n in always) + ". " + "; ".join(text) + of_B_p + trained,
                 figure=figure(atlas, "price_of_n", draws))
 
 
@@ -1062,7 +1071,8 @@ def when_to_stop(atlas):
     if len({s["group"] for s in sweeps}) < 3:
         raise Missing("three worlds that results/pilot.py has measured")
     c = over_groups(sweeps, less)
-    return dict(verdict=judge(c, -1), sees=c["sees"], says="points of the doublings to C/2 and to C: " + "; ".join(text) + f". The second less the first {points(c)}")
+    return dict(verdict=judge(c, -1), sees=c["sees"], says="points of the doublings to C/2 and to C: " + "; ".join(text)
+                + f". The second less the first {points(c)}")
 
 
 @row("early", "section 6, ours", "Statistics of the base model and of the first updates might tell where n* saturates (the paper leaves it open).")
@@ -1088,8 +1098,10 @@ def early_to_late(atlas):
         names = sorted(scores, key=lambda name: -scores[name].mean())
         ax.barh(names, [100 * scores[name].mean() for name in names], color="0.6")
         ax.set(xlabel="regret at the end, points, mean over groups", title=f"{len(found)} sweeps in {len(groups)} groups, each group forecast from the others")
-    return dict(verdict=judge(c), sees=c["sees"], says=f"{len(found)} sweeps in {len(groups)} groups of one base model and problem set, each group held out; regret at the end in points: "
-                + ", ".join(f"{name} {100 * x.mean():.2f}" for name, x in scores.items()) + f". The statistic that is best within the other groups gains {points(c)} on the last observed n*",
+    return dict(verdict=judge(c), sees=c["sees"], 
+                says=f"{len(found)} sweeps in {len(groups)} groups of one base model and problem set, each group held out; regret at the end in points: "
+                + ", ".join(f"{name} {100 * x.mean():.2f}" for name, x in scores.items())
+                + f". The statistic that is best within the other groups gains {points(c)} on the last observed n*",
                 figure=figure(atlas, "early_to_late", [draw], width=8))
 
 
@@ -1140,10 +1152,11 @@ runs say comes from the logs alone. `bash run_sweep.sh STUDY` makes the runs (on
 skipped, so studies that share runs make them once).
 
 How to read it. Differences are in points, 100 times the reward, with 90% intervals over seeds and validation problems, of means over the last
-quarter of the budget C that all runs of a row have; "early" is 1/16 to 1/8 of it. *agree*: the interval lies on the claim's side. *disagree*: it leaves less than one point of what is
-claimed; "no difference" is within 2 points. *undecided*: neither, and the effect is named that such runs would show in four of five
+quarter of the budget C that all runs of a row have; "early" is 1/16 to 1/8 of it. *agree*: the interval lies on the claim's side.
+*disagree*: it leaves less than one point of what is claimed; "no difference" is within 2 points. *undecided*: neither, and the effect is named that such runs would show in four of five
 repetitions. *shown*: a figure without a claim to judge. Where n* moves, the two n were chosen on other seeds than those that measure what they
-gain and lose; elsewhere "has most" is the highest of these runs. Of so many intervals one in ten misses the truth. Minutes are those of our runs, one thread a run and two side by side, and of this machine.
+gain and lose; elsewhere "has most" is the highest of these runs. Of so many intervals one in ten misses the truth.
+Minutes are those of our runs, one thread a run and two side by side, and of this machine.
 """
 
 def scale_table():
@@ -1231,7 +1244,8 @@ def main(argv):
               f"{fit_sigmoid.si(r['rollouts'])} rollouts" + (f"; figure: {out / r['figure']}" if r["figure"] else ""))
     if not verb:
         own = folder == ROOT / "results/atlas" and not cfg["out"]
-        page = [INTRO, table_text(rows, "atlas/" if own else ""), scale_table(), "## The budget, written before the runs\n", budget_table(), TRIED, tried_table(ROOT / "results/tried")]
+        page = [INTRO, table_text(rows, "atlas/" if own else ""), scale_table(), "## The budget, written before the runs\n", budget_table(), TRIED,
+                tried_table(ROOT / "results/tried")]
         with aside((ROOT / "results" if own else out) / "README.md") as part:
             part.write_text("\n".join(page) + "\n")
 
