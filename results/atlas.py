@@ -99,7 +99,8 @@ def read(path):
     steps, cfg = [r for r in records if r["type"] == "step"], header["config"]
     # a run that a larger C continued keeps its first header
     return dict(path=str(path), config=cfg, budget=max(cfg["C"], end["rollouts"]), ended=end.get("status") in ("budget", "diverged"),
-                evals=evals, steps=steps, end=end, data=header.get("train_set_hash"), passes=[r for r in records if r["type"] == "train_pass"], seconds=steps[-1].get("wall_s", 0) if steps else 0)
+                evals=evals, steps=steps, end=end, data=header.get("train_set_hash"), passes=[r for r in records if r["type"] == "train_pass"],
+                seconds=steps[-1].get("wall_s", 0) if steps else 0)
 
 
 class Missing(Exception):
@@ -530,7 +531,8 @@ for task, paper in (("easy", "Figures 1, 6 and 7, Easy"), ("hard", "Figures 6 an
         late = windows(list(arms.values()))[1]
         best = ", ".join(f"n = {n}: {list(arms)[int(np.argmax([t.mean() for t in ts]))]}" for n, ts in late.items())
         words = f"{says_shift(c)}. At the rule's lr {says_shift(rule)}. Best multiple of the lr at the end, of 0.5, 1 and 2: {best}"
-        return dict(verdict=c["verdict"], sees=c["sees"], says=words, figure=figure(atlas, f"lr_control_{task}", [lines(cells, f"{task}, {x} x lr") for x, cells in arms.items()]))
+        return dict(verdict=c["verdict"], sees=c["sees"], says=words,
+                    figure=figure(atlas, f"lr_control_{task}", [lines(cells, f"{task}, {x} x lr") for x, cells in arms.items()]))
 
 
 @row("main", "ours: the lr of a short run", "Of half, once and double the lr, the one that leads at C/8 is as good as any at the end.")
@@ -1054,7 +1056,8 @@ def price_of_n(atlas):
     c = found["price"]
     return dict(verdict="agree" if c["gain"] + c["half"] < near_ else "disagree" if c["gain"] - c["half"] > near_ else "undecided",
                 says=f"the n of a sweep with the lowest price takes {times(c)} times the rollouts of the best other n, over "
-                f"{len({s['group'] for s in sweeps})} worlds; below 1.25 counts as agreement. The same of one n for all: " + ", ".join(f"{n} {times(found[n])}" for n in always) + ". " + "; ".join(text) + of_B_p + trained,
+                f"{len({s['group'] for s in sweeps})} worlds; below 1.25 counts as agreement. The same of one n for all: "
+                + ", ".join(f"{n} {times(found[n])}" for n in always) + ". " + "; ".join(text) + of_B_p + trained,
                 figure=figure(atlas, "price_of_n", draws))
 
 
@@ -1153,8 +1156,8 @@ skipped, so studies that share runs make them once).
 
 How to read it. Differences are in points, 100 times the reward, with 90% intervals over seeds and validation problems, of means over the last
 quarter of the budget C that all runs of a row have; "early" is 1/16 to 1/8 of it. *agree*: the interval lies on the claim's side.
-*disagree*: it leaves less than one point of what is claimed; "no difference" is within 2 points. *undecided*: neither, and the effect is named that such runs would show in four of five
-repetitions. *shown*: a figure without a claim to judge. Where n* moves, the two n were chosen on other seeds than those that measure what they
+*disagree*: it leaves less than one point of what is claimed; "no difference" is within 2 points. *undecided*: neither, and the effect is
+named that such runs would show in four of five repetitions. *shown*: a figure without a claim to judge. Where n* moves, the two n were chosen on other seeds than those that measure what they
 gain and lose; elsewhere "has most" is the highest of these runs. Of so many intervals one in ten misses the truth.
 Minutes are those of our runs, one thread a run and two side by side, and of this machine.
 """
