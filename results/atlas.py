@@ -1155,10 +1155,10 @@ runs say comes from the logs alone. `bash run_sweep.sh STUDY` makes the runs (on
 skipped, so studies that share runs make them once).
 
 How to read it. Differences are in points, 100 times the reward, with 90% intervals over seeds and validation problems, of means over the last
-quarter of the budget C that all runs of a row have; "early" is 1/16 to 1/8 of it. *agree*: the interval lies on the claim's side.
-*disagree*: it leaves less than one point of what is claimed; "no difference" is within 2 points. *undecided*: neither, and the effect is
-named that such runs would show in four of five repetitions. *shown*: a figure without a claim to judge. Where n* moves, the two n were chosen on other seeds than those that measure what they
-gain and lose; elsewhere "has most" is the highest of these runs. Of so many intervals one in ten misses the truth.
+quarter of the budget C that all runs of a row have; "early" is 1/16 to 1/8 of it. *agree*: the interval lies on the claim's side. *disagree*: it
+leaves less than one point of what is claimed; "no difference" is within 2 points. *undecided*: neither, and the effect is named that such runs
+would show in four of five repetitions. *shown*: a figure without a claim to judge. Where n* moves, the two n were chosen on other seeds than
+those that measure what they gain and lose; elsewhere "has most" is the highest of these runs. Of so many intervals one in ten misses the truth.
 Minutes are those of our runs, one thread a run and two side by side, and of this machine.
 """
 
