@@ -884,7 +884,8 @@ def schedule(atlas):
     return dict(verdict="agree" if "agree" in reach else "disagree" if set(reach) == {"disagree"} else "undecided", sees=max(c["sees"] for c in found.values()),
                 says=f"the best constant n at the end is {top} ({table[top].mean():.3f}, chosen on these runs); less it, " + "; ".join(
                     f"n = {name}: {points(c)}" for name, c in found.items()) + ". Reaching it is to lie less than a point below",
-                figure=figure(atlas, "schedule", [lines({**{f"{n}": runs for n, runs in fixed.items()}, **arms}, "n, and what it becomes", label="{}")], width=7))
+                figure=figure(atlas, "schedule", [lines(fixed, "one n throughout"), lines({f"n = {top}": fixed[int(top)], **{f"n = {name}": runs for name, runs in
+                                                  arms.items()}}, "n, and what it becomes at C", label="{}")], width=5))
 
 
 def settings(atlas):
