@@ -39,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import sample
 import train_grpo
-from config import entry, parse, read_log, save_json
+from config import BadInput, entry, parse, read_log, save_json
 
 HALF, PROBLEMS = 32, 100  # rollouts in a half; problems looked at, the first of the run's training problems
 SKETCH = 2 ** 21          # entries of a gradient that are kept as they are
@@ -101,10 +101,12 @@ def noise_ratio(g, half):
 
 def measure(cfg):
     """What a model's rollouts of its training problems say: dict(model, train_set, D, seed: which; p, zero, mixed: mean pass rate, share of problems
-    with none right, of mixed groups of n = 4, 16, 64) and what `noise_ratio` gives."""
+    with none right, of mixed groups of n = 4, 16, 64) and what `noise_ratio` gives. Raises BadInput."""
     import torch
     torch.set_num_threads(1)
     problems = sample.subset(sample.read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])[:PROBLEMS]
+    if len(problems) < 3:
+        raise BadInput(f"{cfg['train_set']}: {len(problems)} problems (--D={cfg['D']}) have no scatter to speak of")
     tokenizer, seeds = sample.load_tokenizer(cfg["model"]), [sample.rollout_seed(cfg["seed"], "pilot", 0, j) for j in range(len(problems))]
     prompts = sample.encode(problems, tokenizer, cfg["max_prompt_tokens"])
     engine = sample.open_engine(sample.engine_name(cfg), cfg["model"], cfg, cfg["device"])

@@ -95,3 +95,5 @@ def test_pilot_on_the_embedded_model(world):
         told.append(json.loads(done.stdout.strip().splitlines()[-1]))
     assert 0.2 < told[0]["p"] < 0.8 and told[0]["within"] > told[0]["between"] and 1 < told[0]["n"] < 20
     assert told[1]["within"] == pytest.approx(told[0]["within"], rel=0.01)
+    done = run_script("results/pilot.py", "--recipe=easy", "--D=2")
+    assert done.code != 0 and "--D=2" in done.stderr and "Traceback" not in done.stderr
