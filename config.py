@@ -656,8 +656,8 @@ def main(argv):
             print(f"  {name:13s} {preset['about']}" + (f"; {preset['minutes']} minutes on 2 cores" if preset.get("minutes") else ""))
         return
     sweeps = arms(names[0] if names else "", words)
-    if verb == "needs":  # what the runs of the arms want: each data folder, model and problem file once
-        rows = dict.fromkeys((c["data"], c["model"], path) for c in sweeps for path in (c["train_set"], *files(c["val_set"])))
+    if verb == "needs":  # what the runs of the arms want: each data folder, model, s_zero and problem file once
+        rows = dict.fromkeys((c["data"], c["model"], str(c["s_zero"]), path) for c in sweeps for path in (c["train_set"], *files(c["val_set"])))
         print("\n".join("\t".join(row) for row in rows))
     elif verb == "begin":  # frontier.py takes the planned cells from sweep.json, and keeps there which ones it pruned
         for c in sweeps:

@@ -130,7 +130,7 @@ measure() {  # data model levels...: the splits of a model, with a share of the 
 }
 mapfile -t needs < <("$PY" config.py needs "$preset" "${args[@]}")
 for need in "${needs[@]}"; do
-    IFS=$'\t' read -r data model file <<< "$need"
+    IFS=$'\t' read -r data model s_zero file <<< "$need"
     own=${file%/*}  # the folder of another data set, such as AIME24's, makes its own file
     if [ ! -f "$file" ] && [[ $file != "$data"/* && -f $own/prepare.py ]]; then "$PY" "$own/prepare.py" --data="$own"; fi
     if [ ! -f "$file" ] && [[ $file != "$data"/* ]]; then die "$file: no such problem file"; fi
@@ -140,11 +140,12 @@ for need in "${needs[@]}"; do
         "$PY" "$data/prepare.py" --data="$data" --model="$model" "${given[@]}"
     fi
     levels=()  # a study measures the levels of `mix` first of all: what they hold out to validate on is trained on by none
-    if [ "$study" != atlas ] || [[ $file != "$data"/splits/* ]] || grep -qs '"s_zero": [1-9]' "${file%/*}/difficulty.json"; then
+    [ "$study" = atlas ] || s_zero=0
+    if [ "$s_zero" = 0 ] || [[ $file != "$data"/splits/* ]] || grep -qs '"s_zero": [1-9]' "${file%/*}/difficulty.json"; then
         [ ! -f "$file" ] || continue
     fi
     case ${file##*/} in
-        easy_*|hard_*|very_easy_*|mixed_*) [ "$study" = atlas ] || levels=(--s_zero=0) ;;
+        easy_*|hard_*|very_easy_*|mixed_*) [ "$s_zero" != 0 ] || levels=(--s_zero=0) ;;
         extreme_*|level_easy_*|level_very_easy_*) ;;
         mix_*) [[ ${file##*/} =~ _D[0-9]+_seed[0-9]+_ ]] || die "$file: no such file; a mixture is mix_NAME_D140_seed0_train.jsonl" ;;
         *) die "$file: no such file; sample.py makes splits, data/guru_math/prepare.py mix mixtures of them" ;;
