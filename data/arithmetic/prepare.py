@@ -2,7 +2,7 @@
 
     python data/arithmetic/prepare.py                        # about 2 minutes on 2 cores
     python data/arithmetic/prepare.py --model=data/arithmetic/base2 --seed=2    # another base model, other weak spots
-    python data/arithmetic/prepare.py --model=data/arithmetic/narrow            # a narrower one; `early`: one that was trained less
+    python data/arithmetic/prepare.py --model=data/arithmetic/narrow            # a narrower one; `late`: one that was trained longer
 
 Writes `problems.jsonl` ({"id","prompt","answer"} a line) and `ood.jsonl`, problems of a family that nothing trains on by RL, beside this
 file, and a model folder in transformers format.
@@ -48,7 +48,7 @@ FAR, N_FAR = 5, 300    # digits of the numbers of ood.jsonl, and how many proble
 IDLE = 2               # idle letters a column
 DIRECT = 0.03          # share of texts without steps
 BATCH, LR = 128, 4e-3
-MODELS = dict(base=(96, 1400), narrow=(64, 1400), early=(96, 800))  # width and training steps by the folder's name; others are like base
+MODELS = dict(base=(96, 1400), narrow=(64, 1400), late=(96, 2100))  # width and training steps by the folder's name; others are like base
 CLEAN = 0.2            # share of the training, at its start, without slips: the method first, then its weak spots
 LETTERS = "abcdefghijklmnop"
 TOTALS = [f"{i:02d}" for i in range(20)]  # a column's total is one token
