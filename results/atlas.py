@@ -527,8 +527,8 @@ for task, paper in (("easy", "Figures 1, 6 and 7, Easy"), ("hard", "Figures 6 an
     @row("main", f"ours: the lr control, {task.title()}", "The same claim when every n has the best of half, once and double the lr.")
     def control(atlas, task=task):
         arms = three_lrs(atlas, task)
-        c, rule = shift(*windows(list(arms.values()))), shift(*windows([arms[1]]))
-        late = windows(list(arms.values()))[1]
+        early, late = windows(list(arms.values()))
+        c, rule = shift(early, late), shift(*windows([arms[1]]))
         best = ", ".join(f"n = {n}: {list(arms)[int(np.argmax([t.mean() for t in ts]))]}" for n, ts in late.items())
         words = f"{says_shift(c)}. At the rule's lr {says_shift(rule)}. Best multiple of the lr at the end, of 0.5, 1 and 2: {best}"
         return dict(verdict=c["verdict"], sees=c["sees"], says=words,
@@ -859,7 +859,7 @@ def baseline(atlas):
                 ax.plot(e["C"][1:] / B, (e["counts"][1:] / e["samples"]).mean(1), color=colour(key, cells), lw=1, label=None if i else key)
         over(ax, "updates", ylabel="validation avg@4", title="per update")
         ax.legend(fontsize=7)
-    return dict(verdict=both([judge(a), judge(b, 0)]), sees=max(a["sees"], b["sees"]), 
+    return dict(verdict=both([judge(a), judge(b, 0)]), sees=max(a["sees"], b["sees"]),
                 says=f"n_train/n: {means(table)}; (1) less (3) {points(a)}, (3) less (2) {points(b)}",
                 figure=figure(atlas, "baseline", [lines(cells, "n_train/n, per rollout", label="{}"), per_update]))
 
@@ -888,11 +888,21 @@ def schedule(atlas):
                                                   arms.items()}}, "n, and what it becomes at C", label="{}")], width=5))
 
 
+def noise_of(atlas):
+    """{arm: what pilot.py measured of its base model}, empty where it has not run."""
+    path = atlas.folder / "pilot.json"
+    return config.read_json(path) if path.exists() else {}
+
+
+def named_n(n_c):
+    """The n of the lowest price for B_p far below b; see pilot.py."""
+    return 1 + math.sqrt(n_c + 2)
+
+
 def settings(atlas):
     """Every sweep over n (three values or more) as dict(name, cells, n_c, group, early, late {n: (S, P)}, stats): stats are known at C/8. Sweeps of
     one group have the base model and its problems in common."""
-    noise = config.read_json(atlas.folder / "pilot.json") if (atlas.folder / "pilot.json").exists() else {}
-    out = []
+    noise, out = noise_of(atlas), []
     for path in sorted(p for p in atlas.folder.iterdir() if p.is_dir()):
         for B_p in sorted({b for b, _ in atlas.cells(path.name)}):
             try:
@@ -940,7 +950,7 @@ PLAIN = {"last observed n* (C/8)": lambda s, others: center(s["early"]),
          "mean of the other sweeps": lambda s, others: float(np.mean([center(o["late"]) for o in others]))}
 STATISTICS = {"pass rates of the base model": fitted(["p", "spread"]), "their change up to C/8": fitted(["change"]),
               "share of mixed groups, smallest n over largest": fitted(["mixed"]), "gradient noise n_c of the base model": fitted(["n_c"]),
-              "1 + sqrt(n_c + 2), nothing fitted": lambda s, others: math.log2(1 + math.sqrt(s["n_c"] + 2))}
+              "1 + sqrt(n_c + 2), nothing fitted": lambda s, others: math.log2(named_n(s["n_c"]))}
 
 
 def price(n, n_c, share=0.0):
@@ -967,11 +977,10 @@ def delays(C, Y, reference):
 
 
 def priced(atlas):
-    """Sweeps at the rule's lr with the group's mean as the baseline: dict(name, group, cells [(B_p, n)], runs, C (E,), Y (N, S, E), price (N,), noise),
+    """Sweeps at the rule's lr with the group's mean as the baseline: dict(name, group, cells [(B_p, n)], runs, C (E,), Y (N, E), price (N,), noise), Y means over seeds,
     those of the toy world too, without `runs` and with B_p taken to be far below b. Sweeps of one group have base model and problems in common."""
-    noise = config.read_json(atlas.folder / "pilot.json") if (atlas.folder / "pilot.json").exists() else {}
     out = []
-    for name, of in noise.items():
+    for name, of in noise_of(atlas).items():
         cells = {key: {seed: run for seed, run in runs.items() if run["end"]["status"] == "budget"} for arm in (name, f"joint_{name}")
                  for key, runs in atlas.cells(arm).items()}
         cells = {key: runs for key, runs in cells.items() if len(runs) > 1}
@@ -985,14 +994,14 @@ def priced(atlas):
         curves = [[runs[seed]["evals"]["val"] for seed in seeds] for runs in cells.values()]
         C = max((e["C"] for row_ in curves for e in row_), key=len)[1:]
         C = C[C <= min(e["C"][-1] for row_ in curves for e in row_)]
-        Y = np.array([[np.interp(C, e["C"], e["counts"].mean(1) / e["samples"]) for e in row_] for row_ in curves])
+        Y = np.array([np.mean([np.interp(C, e["C"], e["counts"].mean(1) / e["samples"]) for e in row_], 0) for row_ in curves])
         out.append(dict(name=name, group=f"{Path(cfg['model']).name}, {Path(cfg['train_set']).name}", cells=list(cells), runs=cells, C=C, Y=Y, noise=of,
                         price=np.array([price(n, of["n_c"], b / of["b"] if of.get("b") else 0) for b, n in cells])))
     toy = config.read_json(ROOT / "results/bandit/study.json")
     n_c = {r["words"]: r["n_c"] for r in toy["noise"] if not r["C"]}
     for name in ("no_idle", "lead", "more_idle"):
         arm = toy["arms"][name]
-        Y = np.array(arm["mean"])[arm["lrs"].index(toy["config"]["lr_base"])]  # (N, S, E)
+        Y = np.array(arm["mean"])[arm["lrs"].index(toy["config"]["lr_base"])].mean(1)  # of (N, S, E)
         name = f"toy, {arm['words'] or '--idle=29'}"
         out.append(dict(name=name, group=name, cells=[(toy["config"]["B_p"], n) for n in arm["ns"]], C=np.array(arm["C"]), Y=Y,
                         noise=dict(n_c=n_c[arm["words"]]), price=np.array([price(n, n_c[arm["words"]]) for n in arm["ns"]])))
@@ -1015,20 +1024,19 @@ def price_of_n(atlas):
     for s in sweeps:
         ns = np.array([n for _, n in s["cells"]])
         named = {"price": int(s["price"].argmin()), **{n: int((np.abs(np.log2(ns / n)) + 0.01 * s["price"] / s["price"].max()).argmin()) for n in always}}
+        logs = {rule: delays(s["C"], s["Y"], i) for rule, i in named.items()}
         for rule, i in named.items():
-            log = delays(s["C"], s["Y"].mean(1), i)
-            behind[rule].append(-np.nanmin(np.delete(log, i)))
-        i = named["price"]
-        log = delays(s["C"], s["Y"].mean(1), i)
+            behind[rule].append(-np.nanmin(np.delete(logs[rule], i)))
+        i, log = named["price"], logs["price"]
         rival = min((j for j in range(len(log)) if j != i and log[j] == log[j]), key=lambda j: log[j])
-        text.append(f"{s['name']}: n_c {s['noise']['n_c']:.1f}, so {1 + math.sqrt(s['noise']['n_c'] + 2):.1f}, and {s['cells'][i][1]} took "
+        text.append(f"{s['name']}: n_c {s['noise']['n_c']:.1f}, so {named_n(s['noise']['n_c']):.1f}, and {s['cells'][i][1]} took "
                     f"{2 ** -log[rival]:.2f} of {s['cells'][rival][1]}")
 
         sizes = sorted({b for b, _ in s["cells"]})
         shared = [n for n in sorted(set(ns)) if {(b, n) for b in sizes} <= set(s["cells"])]
         if len(sizes) > 1 and shared:
             of = [s["cells"].index((b, shared[0])) for b in sizes]
-            log_b = delays(s["C"], s["Y"].mean(1), of[0])
+            log_b = delays(s["C"], s["Y"], of[0])
             of_B_p += (f". {s['name']}, n = {shared[0]}: B_p = {', '.join(map(str, sizes))} took {', '.join(f'{2 ** log_b[j]:.2f}' for j in of)} (price "
                        + ", ".join(f"{s['price'][j] / s['price'][of[0]]:.2f}" for j in of) + ")")
 
@@ -1094,15 +1102,13 @@ def early_to_late(atlas):
         inner = [s for s in found if s["group"] != g]
         name = min(STATISTICS, key=lambda name: np.mean([loss(STATISTICS[name], h, inner) for h in groups if h != g]))
         chosen.append(scores[name][groups.index(g)])
-    base = scores["last observed n* (C/8)"]
-    gap = base - np.array(chosen)
-    c = over_sweeps(gap)
+    c = over_sweeps(scores["last observed n* (C/8)"] - np.array(chosen))
 
     def draw(ax):
         names = sorted(scores, key=lambda name: -scores[name].mean())
         ax.barh(names, [100 * scores[name].mean() for name in names], color="0.6")
         ax.set(xlabel="regret at the end, points, mean over groups", title=f"{len(found)} sweeps in {len(groups)} groups, each group forecast from the others")
-    return dict(verdict=judge(c), sees=c["sees"], 
+    return dict(verdict=judge(c), sees=c["sees"],
                 says=f"{len(found)} sweeps in {len(groups)} groups of one base model and problem set, each group held out; regret at the end in points: "
                 + ", ".join(f"{name} {100 * x.mean():.2f}" for name, x in scores.items())
                 + f". The statistic that is best within the other groups gains {points(c)} on the last observed n*",

@@ -87,16 +87,16 @@ def noise_ratio(g, half):
     noise = ((g[:, 0] - g[:, 1]) ** 2).sum(1).double().numpy() * half / 2  # (P,) of one rollout
     means = g.mean(1)
     gram, every = (means @ means.T).double().numpy(), np.arange(len(g))
-    (within, between, _), left = levels(every), np.array([levels(every[every != j]) for j in every])
+    now, left = levels(every), np.array([levels(every[every != j]) for j in every])
 
     def ratio(i, j):
         """(value, interval) of level i over level j."""
-        if min(left[:, [i, j]].min(), within) <= 0:
+        if min(left[:, [i, j]].min(), now[0]) <= 0:
             return None, None
-        value, spread = levels(every)[i] / levels(every)[j], 1.645 * math.sqrt((len(g) - 1) * np.log(left[:, i] / left[:, j]).var())
+        value, spread = now[i] / now[j], 1.645 * math.sqrt((len(g) - 1) * np.log(left[:, i] / left[:, j]).var())
         return value, [value * math.exp(-spread), value * math.exp(spread)]
     (n_c, of_n_c), (b, of_b) = ratio(0, 1), ratio(1, 2)
-    return dict(within=within, between=between, n_c=n_c, n_c_interval=of_n_c, n=n_c and 1 + math.sqrt(n_c + 2), b=b, b_interval=of_b)
+    return dict(within=now[0], between=now[1], n_c=n_c, n_c_interval=of_n_c, n=n_c and 1 + math.sqrt(n_c + 2), b=b, b_interval=of_b)
 
 
 def measure(cfg):
