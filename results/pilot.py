@@ -76,7 +76,8 @@ def gradients(model, ids, prompt_length, length, weights, cfg):
 def noise_ratio(g, half):
     """g (P, 2, N), two mean gradients of `half` rollouts for each problem -> dict(within, between, n_c, n_c_interval, n, b, b_interval), as the header says.
 
-    Intervals: 90% over problems, by the jackknife of the logarithm. n_c and what follows are None where problems do not differ, b and its interval
+    Intervals: 90% over problems, by the jackknife of the logarithm; of 100 problems whose gradients differ e-fold in length n_c is covered in
+    87%, b in 79% of cases, of like ones in 90%. n_c and what follows are None where problems do not differ, b and its interval
     where the mean gradient is not told from 0.
     """
     def levels(keep):
@@ -100,8 +101,8 @@ def noise_ratio(g, half):
 
 
 def measure(cfg):
-    """What a model's rollouts of its training problems say: dict(model, train_set, D, seed: which; p, zero, mixed: mean pass rate, share of problems
-    with none right, of mixed groups of n = 4, 16, 64) and what `noise_ratio` gives. Raises BadInput."""
+    """What a model's rollouts of its training problems say: dict(model, train_set, D, seed: which; p: mean pass rate) and what `noise_ratio` gives.
+    Raises BadInput."""
     import torch
     torch.set_num_threads(1)
     problems = sample.subset(sample.read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])[:PROBLEMS]
@@ -121,10 +122,7 @@ def measure(cfg):
         ids = torch.cat([torch.tensor(prompt).repeat(2 * HALF, 1), tokens[j, :, :length[j].max()]], 1)
         other = torch.cat([rewards[j, HALF:].mean().repeat(HALF), rewards[j, :HALF].mean().repeat(HALF)])
         halves.append(gradients(model, *(x.to(model.device) for x in (ids, torch.full((2 * HALF,), len(prompt)), length[j], rewards[j] - other)), cfg))
-    p = rewards.mean(1)
-    mixed = {n: (1 - p ** n - (1 - p) ** n).mean().item() for n in (4, 16, 64)}
-    return ({key: cfg[key] for key in ("model", "train_set", "D", "seed")} | dict(p=p.mean().item(), zero=(p < 1 / 32).float().mean().item(), mixed=mixed)
-            | noise_ratio(torch.stack(halves), HALF))
+    return {key: cfg[key] for key in ("model", "train_set", "D", "seed")} | dict(p=rewards.mean().item()) | noise_ratio(torch.stack(halves), HALF)
 
 
 def main(argv):
@@ -148,7 +146,7 @@ def main(argv):
             ends = [measure(c | dict(model=str(path / "model"))) for path, c in runs.items() if c["n"] == n and (path / "model").is_dir()]
             now["trained"] = dict(n=n, C=own["C"], ends=[{key: end[key] for key in ("n_c", "n_c_interval")} for end in ends])
             print(f"  after training at n = {n}: n_c {[end['n_c'] for end in ends]}")
-    save_json(out, found)
+        save_json(out, found)
 
 
 if __name__ == "__main__":
