@@ -258,7 +258,7 @@ def parse(argv, doc=""):
     for key, value in given:
         set_key(cfg, key, value)
 
-    cfg["model"] = cfg["model"].rstrip("/") or cfg["model"]
+    cfg["data"], cfg["model"] = str(Path(cfg["data"])), cfg["model"].rstrip("/") or cfg["model"]
     splits = Path(cfg["data"]) / "splits" / Path(cfg["model"]).name
     cfg["train_set"] = cfg["train_set"] or str(splits / f"{cfg['recipe']}_train.jsonl")
     cfg["val_set"] = cfg["val_set"] or str(splits / f"{cfg['recipe']}_val.jsonl")
@@ -387,6 +387,11 @@ def identity(cfg):
     idle = () if cfg.get("algo") == "ppo" else ("gamma", "lam", "critic_lr", "value_clip")
     idle += ("verify_s", "verify_bytes") if cfg.get("verifier") == "exact" else ()
     return {key: cfg.get(key, config[key]) for key in config if (key not in NOT_IN_NAME or key == "n_val" and is_toy(cfg)) and key not in idle}
+
+
+def experiment(cfg):
+    """`identity` without the grid's keys: what all runs of a sweep have in common."""
+    return {key: value for key, value in identity(cfg).items() if key not in ("B_p", "n", "seed")}
 
 
 def check_same(folder, old, cfg):
@@ -520,9 +525,9 @@ def progress(folder):
 
 
 def finished(cfg, folder):
-    """True where the run in `folder` ended for good: it diverged, was pruned, or made all M updates of this budget."""
+    """True where the run in `folder` ended for good: it diverged, or made all M updates of this budget. A pruned one may go on."""
     rollouts, status = progress(folder)
-    return status in ("diverged", "pruned") or (status == "budget" and rollouts >= rollouts_after(derive(cfg)["M"], cfg))
+    return status == "diverged" or (status == "budget" and rollouts >= rollouts_after(derive(cfg)["M"], cfg))
 
 
 def cells(cfg):
@@ -547,10 +552,16 @@ def rungs(cfg):
     return [c for c in early if c >= 2 * cfg["eval_every"]] + [cfg["C"]]
 
 
+def seeded(cfg, cell):
+    """The runs of one more cell dict(B_p, n, ...) of a sweep, one for each seed."""
+    return [dict(cfg, B_p=cell["B_p"], n=cell["n"], seed=int(seed)) for seed in dict.fromkeys(cfg["seeds"].split())]
+
+
 def planned(folder):
     """sweep.json of a sweep's folder: (its config, the cells that go on, those that frontier.py added among them, its prune entries).
 
-    Without the file (None, [], []). An entry of `prune` is a rung's decision: dict(C, pruned, added), lists of dict(B_p, n, ...).
+    Without the file (None, [], []). An entry of `prune` is a rung's decision: dict(C, judged, pruned, added), lists of (B_p, n)
+    and of dict(B_p, n, ...).
     """
     path = Path(folder) / "sweep.json"
     if not path.exists():
@@ -560,11 +571,10 @@ def planned(folder):
         raise BadInput(f"{path}: expected the sweep's flat dict under `config`")
     cfg = config | {key: cast(key, value) for key, value in plan["config"].items() if key in config}
     entries = plan.get("prune", [])
-    grid = cells(cfg)
-    for added in (a for e in entries for a in e["added"]):
-        grid += [c for c in cells(dict(cfg, bps=str(added["B_p"]), ns=str(added["n"])))
-                 if not any(all(c[key] == old[key] for key in ("B_p", "n", "seed")) for old in grid)]
-    out = {(p["B_p"], p["n"]) for e in entries for p in e["pruned"]}
+    grid, out = cells(cfg), {(p["B_p"], p["n"]) for e in entries for p in e["pruned"]}
+    for a in (a for e in entries for a in e["added"] if a["B_p"] * a["n"] <= min(cfg["C"], cfg["B_max"] or cfg["C"])):
+        if not any((c["B_p"], c["n"]) == (a["B_p"], a["n"]) for c in grid):
+            grid += seeded(cfg, a)
     grid.sort(key=lambda c: (c["seed"], -c["B_p"] * c["n"]))
     return cfg, [c for c in grid if (c["B_p"], c["n"]) not in out], entries
 
@@ -599,7 +609,8 @@ def arms(preset, argv):
     splits = str(Path(plain["data"]) / "splits" / Path(plain["model"]).name)  # {splits} in the words of an arm
     for name, words in known[preset]["arms"].items():
         words = shlex.split(words.replace("{splits}", splits))
-        sweeps.append((name, parse(words + argv + [word for word in words if word.startswith("--model=")])))  # an arm's model is what it asks about
+        own = ("--model=", *("--ns=",) * any(word.startswith(("--n_schedule=", "--n_train=")) for word in words))  # what the arm asks about
+        sweeps.append((name, parse(words + argv + [word for word in words if word.startswith(own)])))
     return [dict(cfg, runs=str(Path(cfg["runs"]) / name)) for name, cfg in sweeps]
 
 
@@ -616,7 +627,10 @@ def seconds(sweeps, folder):
     """Estimated seconds of work left in each unfinished cell, from the calibration runs: an update takes a + b B seconds."""
     points, evaluation, loading = [], 1.0, 10.0
     for path in sorted(Path(folder, ".calibration").glob("*/log.jsonl")):
-        records = read_log(path)
+        try:
+            records = read_log(path)
+        except BadInput:  # as in `progress`
+            continue
         steps = [r for r in records if r.get("type") == "step"]
         if len(steps) > 1:
             times = sorted(r["gen_s"] + r["train_s"] for r in steps[1:])
@@ -630,8 +644,8 @@ def seconds(sweeps, folder):
     a = max(0.0, t0 - b * B0)
     todo = []
     for c in (c for cfg in sweeps for c in cells(cfg)):
-        d, rollouts = derive(c), progress(Path(c["runs"]) / run_name(c))[0]
-        if not finished(c, Path(c["runs"]) / run_name(c)):
+        d, (rollouts, status) = derive(c), progress(Path(c["runs"]) / run_name(c))
+        if not finished(c, Path(c["runs"]) / run_name(c)) and not (status == "pruned" and os.environ.get("PRUNE") == "1"):
             left = max(0, rollouts_after(d["M"], c) - rollouts)
             todo.append(loading + left / d["B"] * (a + b * d["B"]) + (1 + left / c["eval_every"]) * evaluation)
     return todo
@@ -657,6 +671,11 @@ def main(argv):
         return
     sweeps = arms(names[0] if names else "", words)
     if verb == "needs":  # what the runs of the arms want: each data folder, model, s_zero and problem file once
+        for c in sweeps:  # splits are found by the name of the model's folder, which another may have too
+            path = Path(c["data"]) / "splits" / Path(c["model"]).name / "difficulty.json"
+            other = read_json(path).get("model") if path.exists() and Path(c["train_set"]).parent == path.parent else c["model"]
+            if Path(other).resolve() != Path(c["model"]).resolve():
+                raise BadInput(f"--model={c['model']}: {path} is of {other}; give the folder of one of them another name")
         rows = dict.fromkeys((c["data"], c["model"], str(c["s_zero"]), path) for c in sweeps for path in (c["train_set"], *files(c["val_set"])))
         print("\n".join("\t".join(row) for row in rows))
     elif verb == "begin":  # frontier.py takes the planned cells from sweep.json, and keeps there which ones it pruned
@@ -667,7 +686,8 @@ def main(argv):
             if names and names[0] not in RECIPES and plan.get("bps") == c["bps"]:  # studies that share an arm plan for each other
                 for key in ("ns", "seeds"):
                     c[key] = " ".join(dict.fromkeys(f"{plan.get(key, '')} {c[key]}".split()))
-            save_json(path, dict(config=c, derived=derive(c)) | {key: value for key, value in old.items() if key == "prune"})
+            goes_on = os.environ.get("PRUNE") == "1" and experiment(config | plan) == experiment(c)
+            save_json(path, dict(config=c, derived=derive(c)) | {key: value for key, value in old.items() if key == "prune" and goes_on})
             print(c["runs"])
     elif verb in ("commands", "calibrate"):
         grid = [c for s in sweeps for c in cells(s)] if verb == "commands" else calibration(sweeps, cfg["runs"])

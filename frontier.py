@@ -36,8 +36,8 @@ from pathlib import Path
 
 import numpy as np
 
-from config import (BadInput, append, aside, at_k, cells, config, derive, entry, finished, identity, parse, planned, progress, read_json,
-                    read_log, rollouts_after, run_name, rungs, save_json, training)
+from config import (BadInput, append, aside, at_k, cells, config, derive, entry, experiment, finished, parse, planned, progress, read_json,
+                    read_log, rollouts_after, run_name, rungs, save_json, seeded, training)
 from fit_sigmoid import (RULES, at_bounds, budget_ticks, choose_form, curve, fit_curve, half_width, invert, linear_fit,
                          monotone, shape, si, simplest,
                          smoother, told_apart, wrap)
@@ -147,7 +147,7 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
     end = [r for r in records if r.get("type") == "end"]
     rollouts, step = (np.array([r.get(key) or 0 for r in evals], float) for key in ("rollouts", "step"))
     return dict(
-        run=folder.name, config=cfg, B_p=cfg["B_p"], n=cfg["n"], seed=cfg.get("seed", 0), task=task.pop(),
+        run=folder.name, config=cfg, B_p=cfg["B_p"], n=cfg["n"], seed=cfg.get("seed", 0), task=task.pop(), data=headers[-1].get("train_set_hash"),
         C=np.array(C, float), rollouts=rollouts, step=step, counts=counts, reward=reward, samples=samples, trials=trials,
         status=end[-1].get("status", "") if end else "",
         per_rollout=1.0 if unit == "rollouts" else C[-1] / max(rollouts[-1], 1),
@@ -179,8 +179,7 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val"):
                 dropped.append(dict(run=run["run"], why=why, B_p=run["B_p"]))
 
     def science(run):
-        own = identity(run["config"])
-        return tuple((key, str(own[key])) for key in sorted(own) if key not in ("B_p", "n", "seed"))
+        return tuple((key, str(value)) for key, value in sorted(experiment(run["config"]).items()))
     if runs:
         most = Counter(map(science, runs)).most_common(1)[0][0]
         keep(lambda run: "another config than most runs: " + ", ".join(
@@ -188,6 +187,8 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val"):
     if runs:
         usual = Counter(run["task"] for run in runs).most_common(1)[0][0]
         keep(lambda run: "" if run["task"] == usual else "other validation problems or number of samples than most runs")
+        data = {s: Counter(run["data"] for run in runs if run["seed"] == s).most_common(1)[0][0] for s in {run["seed"] for run in runs}}
+        keep(lambda run: "" if run["data"] == data[run["seed"]] else "other training problems than most runs of its seed")
         longest = {}
         for run in sorted(runs, key=lambda run: -run["C"][-1]):
             longest.setdefault((run["B_p"], run["n"], run["seed"]), run["run"])
@@ -1096,12 +1097,14 @@ def prospects(cs, grid, C):
     return out
 
 
-def decide(runs, live, C, plan, spent, cfg):
-    """A rung's decision, at C rollouts: dict(C, pruned, added), lists of dict(B_p, n, why). Each B_p is a matter of its own.
+def decide(runs, live, C, plan, spent, cfg, entries=()):
+    """A rung's decision, at C rollouts: dict(C, judged, pruned, added), the last two lists of dict(B_p, n, why). Each B_p is a matter of its own.
 
-    runs: of read_runs. live: the cells (B_p, n) that run. plan: the sweep's config. spent: {B_p: rollouts so far}, of all its runs.
+    runs: of read_runs. live: the cells (B_p, n) that run. plan: the sweep's config. spent: {B_p: rollouts so far}, of all its runs. entries: the
+    decisions before.
     """
-    out, ladder, full = dict(C=C, pruned=[], added=[]), rungs(plan), cells(plan)
+    out, ladder, full = dict(C=C, judged=list(live), pruned=[], added=[]), rungs(plan), cells(plan)
+    before = {(p["B_p"], p["n"]) for entry in entries for p in entry["pruned"]}
     later = ladder[ladder.index(C) + 1:]
     grid, _, _, found = curves_of(upto(runs, C), cfg["metric"], cfg)
     seeds = len({c["seed"] for c in full})
@@ -1120,7 +1123,7 @@ def decide(runs, live, C, plan, spent, cfg):
         # the next n, where the largest is on top and the smallest is told from it, as long as the top can still go to C
         edge = grid_edge(sorted(here), best["n"], B_p, C, plan)
         more = edge["add"] if edge and edge["side"] == "largest" else None
-        if more and not seen[0]["near"] and B_p * more["n"] <= later[0] and room - seeds * (later[0] + plan["C"] - C) >= 0:
+        if more and (B_p, more["n"]) not in before and not seen[0]["near"] and B_p * more["n"] <= later[0] and room - seeds * (later[0] + plan["C"] - C) >= 0:
             out["added"].append(more | dict(why=f"n = {best['n']} is on top at C = {si(C)} and the largest"))
             room -= seeds * C
             here.append(more["n"])
@@ -1136,8 +1139,8 @@ def decide(runs, live, C, plan, spent, cfg):
 def mark(c, folder):
     """Ends the run of a cell in `folder` as pruned: one record behind its log, once; half a line of a killed run is cut off."""
     path = Path(folder) / "log.jsonl"
-    if path.exists() and not finished(c, folder):
-        rollouts = progress(folder)[0]
+    rollouts, status = progress(folder)
+    if path.exists() and status != "pruned" and not finished(c, folder):
         with open(path, "r+b", buffering=0) as file:
             file.truncate(path.read_bytes().rfind(b"\n") + 1)
             append(file, dict(type="end", status="pruned", rollouts=rollouts))
@@ -1155,7 +1158,7 @@ def view_next(cfg):
         raise BadInput(f"--runs={folder}: no sweep.json there, which says what runs (PRUNE=1 bash run_sweep.sh writes it)")
 
     def all_of(entry):  # the cells that a decision pruned, all seeds
-        return [dict(c, B_p=p["B_p"], n=p["n"]) for p in entry["pruned"] for c in cells(plan | dict(bps=str(p["B_p"]), ns=str(p["n"])))]
+        return [c for p in entry["pruned"] for c in seeded(plan, p)]
 
     def there(c, C):  # it has its updates of C rollouts
         if finished(dict(c, C=C), folder / run_name(c)):
@@ -1171,18 +1174,21 @@ def view_next(cfg):
             for c in todo:
                 print(training(dict(c, C=C, runs=str(folder))))
             return
-        if C == plan["C"] or any(entry["C"] == C for entry in entries):
+        judged = {tuple(cell) for entry in entries if entry["C"] == C for cell in entry["judged"]}
+        judged |= {(a["B_p"], a["n"]) for entry in entries if entry["C"] >= C for a in entry["added"]}  # its first rung is the next
+        names = list(dict.fromkeys((c["B_p"], c["n"]) for c in live if progress(folder / run_name(c))[1] != "diverged"))
+        names = [cell for cell in names if any(b == cell[0] for b, _ in set(names) - judged)]  # all of a B_p where one came later
+        if C == plan["C"] or not names:
             continue
         spent = Counter()
         for c in [*live, *(c for entry in entries for c in all_of(entry))]:
             spent[c["B_p"]] += progress(folder / run_name(c))[0]
         try:
             runs, _ = read_runs(folder, cfg["metric"], part="train" if cfg["metric"] == "train" else cfg["eval_set"])
-            names = list(dict.fromkeys((c["B_p"], c["n"]) for c in live if progress(folder / run_name(c))[1] != "diverged"))
-            entry = decide(runs, names, C, plan, spent, cfg)
+            entry = decide(runs, names, C, plan, spent, cfg, entries)
         except BadInput as e:
             tell(f"rung C = {si(C)}: nothing is pruned ({e})")
-            entry = dict(C=C, pruned=[], added=[])
+            entry = dict(C=C, judged=names, pruned=[], added=[])
         save_json(path, read_json(path) | dict(prune=[*entries, entry]))
         for key in ("pruned", "added"):
             for p in entry[key]:

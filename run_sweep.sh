@@ -31,17 +31,23 @@ die() { echo "run_sweep.sh: $*" >&2; exit 2; }
 
 preset=${1:---help}
 [ $# -gt 0 ] && shift
+PY=${PYTHON:-.venv/bin/python}
+command -v "$PY" > /dev/null || PY=python3
+for word in "$@"; do
+    [[ $word == --?*=* ]] || die "$word: write it as --key=value"
+    [[ $word != --data=* ]] || DATA=${word#--data=}
+done
 case $preset in
     -h|--help)
         sed -n '2,/^set -e/{/^#/!d;s/^# \{0,1\}//p}' "$0"
         echo "Studies, all seeds and learning rates; SEEDS=0 NS=... make them smaller:"
-        python3 config.py presets ${DATA:+--data="$DATA"}
+        "$PY" config.py presets ${DATA:+--data="$DATA"}
         exit 0 ;;
     env|easy|hard|mixed) ;;
-    *) studies=$(python3 config.py presets ${DATA:+--data="$DATA"} 2> /dev/null) || studies=
-        [[ $'\n'$studies == *$'\n'"  $preset "* ]] || die "$preset: no such preset; env, easy, hard, mixed or a study (--help)" ;;
+    *) studies=$("$PY" config.py presets ${DATA:+--data="$DATA"}) || die "the studies of ${DATA:-data/arithmetic} cannot be listed, see above"
+        [[ $'\n'$studies == *$'\n'"  $preset "* ]] || die "$preset: no such preset; env, easy, hard, mixed or a study (--help)"
+        [ "${PRUNE:-}" != 1 ] || die "PRUNE=1: for easy, hard and mixed; the figures of a study need all of its runs" ;;
 esac
-for word in "$@"; do [[ $word == --?*=* ]] || die "$word: write it as --key=value"; done
 [[ ${JOBS:-1} =~ ^[1-9][0-9]*$ ]] || die "JOBS=$JOBS: expected a whole number above 0"
 [[ ${GPUS_PER_RUN:-0} =~ ^(0|[1-9][0-9]{0,3})$ ]] || die "GPUS_PER_RUN=$GPUS_PER_RUN: expected a whole number"
 if [[ ${LAUNCH:-} == *$'\n'* ]] || ! bash -nc "words=(${LAUNCH:-})" 2> /dev/null; then die "LAUNCH=${LAUNCH@Q}: not the words of one command"; fi
@@ -64,7 +70,6 @@ fi
 
 # ---- environment ----------------------------------------------------------------------------------------------------
 make_env() {  # .venv with the pinned requirements; made again only when requirements.txt changes
-    PY=${PYTHON:-.venv/bin/python}
     [ -n "${PYTHON:-}" ] && return
     cmp -s requirements.txt .venv/requirements.done && return
     python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "needs python3 of version 3.11 or later"
@@ -73,10 +78,8 @@ make_env() {  # .venv with the pinned requirements; made again only when require
     .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
     cp requirements.txt .venv/requirements.done
 }
-if [ "${DRY_RUN:-}" = 1 ]; then
+if [ "${DRY_RUN:-}" != 1 ]; then
     PY=${PYTHON:-.venv/bin/python}
-    command -v "$PY" > /dev/null || PY=python3
-else
     make_env
 fi
 [ "$preset" = env ] && exit 0
@@ -152,6 +155,7 @@ for need in "${needs[@]}"; do
     esac
     if [[ ${file##*/} != mix_* ]] || ! grep -qs '"s_zero": [1-9]' "${file%/*}/difficulty.json"; then
         echo "difficulty of the problems for $model: sample.py"
+        [ ! -f "$file" ] || echo "the levels hold out more problems: ${file%/*} is written anew, and sweeps on the splits of before cannot go on"
         measure "$data" "$model" "${levels[@]}"
     fi
     if [ ! -f "$file" ] && [[ ${file##*/} =~ ^mix_.*_D([0-9]+)_seed([0-9]+)_ ]]; then
@@ -165,13 +169,15 @@ mapfile -t sweeps <<< "$lines"  # their folders
 # ---- the runs: start, watch, collect --------------------------------------------------------------------------------
 pids=() folders=() failed=() started=0 total=0 left="?"
 stop_all() {  # shellcheck disable=SC2317
-    trap "" INT TERM HUP
-    echo; echo "stopping ${#pids[@]} runs; the same command goes on from here"
-    kill -TERM "${pids[@]}" 2> /dev/null || true  # a run saves a checkpoint at its next update and ends
+    trap "" INT TERM HUP PIPE  # who reads the output (tee, a terminal) may be gone
+    set +e
+    kill -TERM "${pids[@]}" 2> /dev/null  # a run saves a checkpoint at its next update and ends
+    { echo; echo "stopping ${#pids[@]} runs; the same command goes on from here"; } 2> /dev/null
     wait
     exit 130
 }
-trap stop_all INT TERM HUP
+trap stop_all INT TERM HUP PIPE
+trap 'kill -TERM "${pids[@]}" 2> /dev/null' EXIT  # an error of this script must not leave runs behind
 
 clock() { printf '%d:%02d' $(($1 / 60)) $(($1 % 60)); }
 last_line() {  # of a run's output; where torchrun's table stands behind it, the error of the run itself
@@ -263,7 +269,7 @@ while true; do
     run_all "${commands[@]}"
     if [ "${PRUNE:-}" != 1 ] || [ ${#failed[@]} -gt "$broken" ]; then break; fi
 done
-trap - INT TERM HUP
+trap - INT TERM HUP PIPE EXIT
 
 # ---- the analysis ---------------------------------------------------------------------------------------------------
 analysis=0

@@ -743,13 +743,16 @@ def models_training(atlas):
 @row("size", "Figure 13", "With fewer training problems (500, not 6,000) the best n is smaller; the largest n overfits. (Section 4.2 blames overfitting "
      "on large B_p and prescribes few problems with large n for many epochs; section 5.2 larger B_p and smaller n.)")
 def size(atlas):
-    arms = {config_of(cells)["D"]: cells for cells in arms_of(atlas, "size_*").values()}
+    arms = {config_of(cells)["D"] or math.inf: cells for cells in arms_of(atlas, "size_*").values()}  # D = 0 is all of a set
     ns = sorted(set.intersection(*(set(cells) for cells in arms.values())))
     easy = atlas.arm("easy", ns=ns)
-    arms[config_of(easy)["D"]] = easy
+    arms[config_of(easy)["D"] or math.inf] = easy
     arms = {D: {n: cells[n] for n in ns} for D, cells in sorted(arms.items())}
     table = table_of({(D, n): runs for D, cells in arms.items() for n, runs in cells.items()})
     small, large = min(arms), max(arms)
+
+    def of(D):
+        return "all problems" if D == math.inf else f"D = {D}"
     w = dict(zip(ns, np.log2(ns) - np.mean(np.log2(ns))))
     w = {n: x / sum(v * v for v in w.values()) for n, x in w.items()}
     slopes = {D: contrast(table, {(D, n): x for n, x in w.items()}) for D in arms}
@@ -758,8 +761,8 @@ def size(atlas):
     verdict = judge(c)
     verdict = "undecided" if verdict == "agree" and tops[small] >= tops[large] else verdict
     return dict(verdict=verdict, sees=c["sees"], says="; ".join(
-                    f"D = {D}: {told({n: table[D, n] for n in ns})}, {points(slopes[D])} points for each doubling of n" for D in arms)
-                + f"; D = {large} less D = {small}: {points(c)}", figure=figure(atlas, "size", [lines(cells, f"D = {D}") for D, cells in arms.items()]))
+                    f"{of(D)}: {told({n: table[D, n] for n in ns})}, {points(slopes[D])} points for each doubling of n" for D in arms)
+                + f"; {of(large)} less {of(small)}: {points(c)}", figure=figure(atlas, "size", [lines(cells, of(D)) for D, cells in arms.items()]))
 
 
 MIXES = dict(mix_hard="Hard only", mix_dual="half Hard, half Easy", mix_tri="50/25/25 Hard, Easy, Very Easy")

@@ -1490,12 +1490,13 @@ def test_runs_that_cannot_be_compared_are_dropped_with_the_reason(tmp_path):
         spoil((32, 16, 0), evals(samples=8)): "number of samples than most runs",
         spoil((32, 16, 1), header(seed=2)): "the same B_p, n and seed as",
         spoil((32, 32, 0), later(correct=[9] * 300)): "not numbers from 0 to",
-        spoil((32, 32, 1), later(set_hash="x")): "differ in problem file"}
+        spoil((32, 32, 1), later(set_hash="x")): "differ in problem file",
+        spoil((32, 8, 2), lambda r: dict(r, train_set_hash="another") if r["type"] == "header" else r): "other training problems"}
     runs, dropped = frontier.read_runs(tmp_path)
     got = {d["run"]: d["why"] for d in dropped}
     # of two runs of one cell either may stay
     twin = [name for name in got if "the same B_p, n and seed as" in got[name]]
-    assert len(twin) == 1 and len(got) == len(why) == 8
+    assert len(twin) == 1 and len(got) == len(why) == 9
     for name, part in why.items():
         assert name in got and part in got[name] or "the same" in part, (name, part, got.get(name))
     assert {r["run"] for r in runs} == {log.parent.name for log in logs.values()} - set(got)

@@ -192,14 +192,40 @@ def test_next_walks_a_sweep_through_its_rungs_and_can_be_killed(world, tmp_path,
     assert front["budget"] == 800_000 and front["panels"]["B_p=32"]["range"][1] == 800_000 and not front["missing"]
     assert front["panels"]["B_p=32"]["surface"]["ns"] == [8, 32, 128, 256, 512]
     assert any("pruned B_p=32 n=8 at C = " in note for note in front["notes"]) and cfg
-    # begun again, the decisions stay; all of its runs are finished for every stage
-    config.main(["begin", *(f"--{key}={plan[key]}" for key in "runs data C eval_every B_max bps seeds ns warmup".split())])
-    assert len(read_json(folder / "sweep.json")["prune"]) == len(rungs(plan)) - 1
+    # begun again with PRUNE=1, the decisions stay
+    words = ["begin", *(f"--{key}={plan[key]}" for key in "runs data C eval_every B_max bps seeds ns warmup".split())]
+    monkeypatch.setenv("PRUNE", "1")
+    config.main(words)
+    decisions = read_json(folder / "sweep.json")["prune"]
+    assert len(decisions) == len(rungs(plan)) - 1
     capsys.readouterr()
     assert here() == []
-    for c in cells(plan):
-        if c["n"] in (8, 512):
-            assert config.finished(c, folder / run_name(c))
+    # limits that some of its cells are beyond
+    for key, value, ns in (("B_max", 8192, "8 32 128"), ("C", 10_000, "8 32")):
+        save_json(folder / "sweep.json", dict(config=plan | {key: value, "ns": ns}, prune=decisions))
+        assert here() == [] and {c["n"] for c in config.planned(folder)[1]} <= {32, 128}
+    # a cell that came later is judged, with the others of its B_p, where it was not
+    late = [dict(e, judged=[cell for cell in e["judged"] if cell != [32, 128]]) if i == 1 else e for i, e in enumerate(decisions)]
+    save_json(folder / "sweep.json", dict(config=plan, prune=late))
+    assert here() == [] and [e["C"] for e in read_json(folder / "sweep.json")["prune"]] == [*(e["C"] for e in decisions), decisions[1]["C"]]
+    # another experiment is not bound by them, and without PRUNE=1 all cells go to C
+    save_json(folder / "sweep.json", dict(config=plan, prune=decisions))
+    config.main([*words, "--lr_base=1e-3"])
+    assert "prune" not in read_json(folder / "sweep.json")
+    monkeypatch.delenv("PRUNE")
+    save_json(folder / "sweep.json", dict(config=plan, prune=decisions))
+    config.main(words)
+    capsys.readouterr()
+    config.main(["commands", *words[1:]])
+    assert "prune" not in read_json(folder / "sweep.json") and len(capsys.readouterr().out.splitlines()) >= 4
+
+
+def test_a_pruned_n_is_not_added_again():
+    ns, C = (2, 4, 8, 16, 32, 64, 128), rungs(plan_of((8,)))[1]
+    rising = lambda B_p, n, C: (0.3 + 0.03 * np.log2(n) + 0.01 * np.log2(np.maximum(C, 1) / 4e6)).clip(0.1, 1)  # noqa: E731
+    runs, plan = frontier.upto(simulated(3, rising, ns=ns, seeds=2, evals=50), C), plan_of(ns)
+    for before, added in (((), 1), ([dict(pruned=[dict(B_p=32, n=256)])], 0)):
+        assert len(frontier.decide(runs, [(32, n) for n in ns], C, plan, {32: 14 * C}, plan, before)["added"]) == added
 
 
 def test_giving_up_on_a_cell_is_no_evidence_against_it():

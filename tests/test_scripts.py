@@ -747,9 +747,33 @@ def test_ctrl_c_stops_everything_and_the_same_command_goes_on(swept, tiny, tmp_p
         assert steps[:len(old)] == old and records[-1] == dict(type="end", status="budget", rollouts=C)
 
 
+def test_ctrl_c_reaches_the_runs_where_nobody_reads(swept, tiny, tmp_path):
+    """`bash run_sweep.sh easy | tee log`: Ctrl-C ends tee too, and the runs must not go on without anyone."""
+    out = shutil.copytree(swept[0], tmp_path / "easy")
+    process = sweep(tiny, out, C="4000", start=True)
+    wait_for(lambda: process.poll() is not None or all(len(r) > 50 for r in logs(out).values()))
+    process.stdout.close()
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(60) == 130
+    assert all(r[-1].get("status") == "stopped" for r in logs(out).values())
+
+
+def test_splits_of_another_model_of_the_same_name(tmp_path, tiny):
+    """A trained model's folder is called `model` in every run: the splits of one are not those of another."""
+    folder = tmp_path / "data/splits/model"
+    folder.mkdir(parents=True)
+    (folder / "difficulty.json").write_text(json.dumps(dict(model="runs/a/model")))
+    words = ["needs", "easy", f"--data={tmp_path / 'data'}"]
+    with pytest.raises(C.BadInput, match="is of runs/a/model"):
+        C.main([*words, "--model=runs/b/model"])
+    C.main([*words, "--model=runs/a/model/"])
+    C.main([*words, "--model=runs/b/model", f"--train_set={tiny.train}"])
+    assert parse([f"--data={tmp_path / 'data'}/"])["train_set"] == parse([f"--data={tmp_path / 'data'}"])["train_set"]
+
+
 @pytest.mark.parametrize("words, env, names", [
     ("medium", {}, ["medium", "easy, hard, mixed"]), ("easy n=4", {}, ["n=4", "--key=value"]), ("easy -n", {}, ["-n"]),
-    ("easy", dict(JOBS="0"), ["JOBS=0"]), ("easy", dict(JOBS="two"), ["JOBS=two"]), ("easy --n=x", {}, ["--n=x"]),
+    ("main", dict(PRUNE="1", DATA="data/arithmetic"), ["PRUNE=1", "easy, hard and mixed"]), ("easy", dict(JOBS="0"), ["JOBS=0"]), ("easy", dict(JOBS="two"), ["JOBS=two"]), ("easy --n=x", {}, ["--n=x"]),
     ("easy --lr_bse=1", {}, ["lr_bse", "lr_base"]), ("easy", dict(NS="1 2"), ["n=1"]), ("easy", dict(NS="2,4"), ["ns=2,4"]),
     ("easy", dict(C="10", BPS="8"), ["C=10", "one update"]), ("easy", dict(B_MAX="3", BPS="2"), ["B_max=3"]),
     ("easy --train_set=none.jsonl", {}, ["none.jsonl"]), ("easy", dict(MODEL="./none"), ["./none"]),
@@ -780,9 +804,11 @@ def test_studies_are_runs_that_the_trainer_takes(data):
             assert grid and arm["runs"].startswith("r/") and "{" not in arm["train_set"] + arm["val_set"]
             for cell in grid:
                 check_run(cell)
-            science = {key: value for key, value in identity(grid[0]).items() if key not in ("B_p", "n", "seed")}
-            assert seen.setdefault(arm["runs"], science) == science, (name, arm["runs"])
+            assert seen.setdefault(arm["runs"], C.experiment(arm)) == C.experiment(arm), (name, arm["runs"])
     assert C.arms("main", [f"--data={data}", "--ns=2 4"])[0]["ns"] == "2 4"
+    for name in ("schedule", "baseline"):  # where n is what an arm is about, NS leaves it
+        own, given = (C.arms(name, [f"--data={data}", *words])[1]["ns"] for words in ([], ["--ns=2 4"]))
+        assert own == given != "2 4"
 
 
 def test_a_study_runs_from_its_preset(tiny, tmp_path):

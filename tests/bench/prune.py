@@ -42,7 +42,7 @@ def prune(runs, plan):
         for run in runs:
             cell = run["B_p"], run["n"]
             spent[run["B_p"]] += stop.get(cell, C if cell in live else 0)
-        decisions.append(frontier.decide(frontier.upto(now, C), live, C, plan, spent, plan))
+        decisions.append(frontier.decide(frontier.upto(now, C), live, C, plan, spent, plan, decisions))
         for p in decisions[-1]["pruned"]:
             live.remove((p["B_p"], p["n"]))
             stop[p["B_p"], p["n"]] = C
