@@ -397,11 +397,10 @@ def means(table, digits=3):
 
 
 def windows(sweeps, of="val", metric="avg@4"):
-    """The arguments of `shift` for early and late: {n: [(S, P) of each sweep]} twice, for the n that all sweeps have."""
-    ns = sorted(set.intersection(*(set(cells) for cells in sweeps)))
-    cells = {(n, i): sweep[n] for i, sweep in enumerate(sweeps) for n in ns}
+    """The arguments of `shift` for early and late: {n: [(S, P) of each sweep that has this n]} twice."""
+    cells = {(n, i): runs for i, sweep in enumerate(sweeps) for n, runs in sweep.items()}
     tables = [table_of(cells, lambda r, w=w: look(r, metric, of, w)) for w in (EARLY, LATE)]
-    return [{n: [t[n, i] for i in range(len(sweeps))] for n in ns} for t in tables]
+    return [{n: [t[key] for key in t if key[0] == n] for n in sorted({n for n, _ in cells})} for t in tables]
 
 
 def largest_less_smallest(table):
@@ -506,19 +505,34 @@ def law_of(atlas, arm, unit="rollouts"):
     return panel, verdict, words
 
 
-def three_lrs(atlas, task):
-    """{multiple of the rule's lr: {n: {seed: run}}} for the n that all three have, up to the budget that all have."""
-    arms = cut({x: atlas.arm(f"{task}{name}") for name, x in (("_half", 0.5), ("", 1), ("_double", 2))})
-    ns = sorted(set.intersection(*(set(cells) for cells in arms.values())))
-    if len(ns) < 3:
-        raise Missing(f"three n at half, once and double the lr on {task}")
-    return {x: {n: cells[n] for n in ns} for x, cells in arms.items()}
+LRS = dict(_quarter=0.25, _half=0.5, _double=2)  # the rule's lr times this, in arms of the name of the one at the rule's lr
 
 
-for task, paper in (("easy", "Figures 1, 6 and 7, Easy"), ("hard", "Figures 6 and 7, Hard")):
-    @row("main", paper, "At one B_p n*(C) rises with C as a sigmoid, and saturates" + (
-        " (n = 8 to 512)." if task == "easy" else ", at a smaller n than on Easy (8 to 128)."))
+def other_lrs(atlas, task):
+    """{multiple of the rule's lr: {n: {seed: run}}} of the n at the rule's lr and half of it, up to the budget that all have."""
+    arms = {1: atlas.arm(task), **{x: atlas.arm(task + end) for end, x in LRS.items() if end == "_half" or (atlas.folder / (task + end)).is_dir()}}
+    ns = sorted(set(arms[1]) & set(arms[0.5]))
+    if len(ns) < 3 or len(arms) < 3:
+        raise Missing(f"three n of {task} at three lrs")
+    return cut({x: {n: arms[x][n] for n in ns if n in arms[x]} for x in sorted(arms)})
+
+
+def fewest(atlas):
+    """The arm of the study of sizes that trains on the fewest problems."""
+    sizes = [p.name for p in atlas.folder.glob("size_*[0-9]")]
+    if not sizes:
+        raise Missing("size_*")
+    return min(sizes, key=lambda name: int(name[5:]))
+
+
+for study, task, paper, control_of, claim in (
+        ("main", "easy", "Figures 1, 6 and 7, Easy", "the lr control, Easy", "At one B_p n*(C) rises with C as a sigmoid, and saturates (n = 8 to 512)."),
+        ("main", "hard", "Figures 6 and 7, Hard", "the lr control, Hard",
+         "At one B_p n*(C) rises with C as a sigmoid, and saturates, at a smaller n than on Easy (8 to 128)."),
+        ("epochs", fewest, "ours: many epochs", "many epochs, the lr control", "Where each of few problems is seen often, n*(C) rises with C.")):
+    @row(study, paper, claim)
     def main_law(atlas, task=task):
+        task = task if isinstance(task, str) else task(atlas)
         atlas.arm(task)
         panel, verdict, words = law_of(atlas, task)
 
@@ -543,35 +557,29 @@ for task, paper in (("easy", "Figures 1, 6 and 7, Easy"), ("hard", "Figures 6 an
             ax.legend(fontsize=7)
         return dict(verdict=verdict, says=words, figure=figure(atlas, f"law_{task}", [top, low], width=5))
 
-    @row("main", f"ours: the lr control, {task.title()}", "The same claim when every n has the best of half, once and double the lr.")
+    @row(study, f"ours: {control_of}", "The same claim when every n has the best of " + (
+        "half, once and double the lr." if study == "main" else "half the lr and once, small ones of a quarter too."))
     def control(atlas, task=task):
-        arms = three_lrs(atlas, task)
+        task = task if isinstance(task, str) else task(atlas)
+        arms = other_lrs(atlas, task)
         early, late = windows(list(arms.values()))
         c, rule = shift(early, late), shift(*windows([arms[1]]))
-        best = ", ".join(f"n = {n}: {list(arms)[int(np.argmax([t.mean() for t in ts]))]}" for n, ts in late.items())
-        words = f"{says_shift(c)}. At the rule's lr {says_shift(rule)}. Best multiple of the lr at the end, of 0.5, 1 and 2: {best}"
+        best = ", ".join(f"n = {n}: {[x for x in arms if n in arms[x]][int(np.argmax([t.mean() for t in ts]))]:g}" for n, ts in late.items())
+        words = f"{says_shift(c)}. At the rule's lr {says_shift(rule)}. Best multiple of the lr at the end, of {', '.join(f'{x:g}' for x in arms)}: {best}"
         return dict(verdict=c["verdict"], sees=c["sees"], says=words,
-                    figure=figure(atlas, f"lr_control_{task}", [lines(cells, f"{task}, {x} x lr") for x, cells in arms.items()]))
+                    figure=figure(atlas, f"lr_control_{task}", [lines(cells, f"{task}, {x:g} x lr") for x, cells in arms.items()]))
 
 
 @row("main", "ours: the lr of a short run", "Of half, once and double the lr, the one that leads at C/8 is as good as any at the end.")
 def lr_of_a_short_run(atlas):
     lost = {}
     for task in ("easy", "hard"):
-        early, late = windows(list(three_lrs(atlas, task).values()))
+        early, late = windows(list(other_lrs(atlas, task).values()))
         for n in early:  # chosen on each seed's own evaluations, as one short run each would; the best at the end is that of all seeds
             ends = [t.mean() for t in late[n]]
             lost[task, n] = max(ends) - np.mean([ends[int(np.argmax([t[f].mean() for t in early[n]]))] for f in range(len(early[n][0]))])
     return dict(verdict="", says="points that it loses at the end on the lr that is best there, by one seed each: " + "; ".join(
         f"{task}, n = {n}: {100 * max(x, 0):.1f}" for (task, n), x in lost.items()))
-
-
-@row("long", "ours: twice the budget", "Where small n has come to its end, a larger n goes on (section 4.1), also when each n has the better of two lr.")
-def long(atlas):
-    arms = [atlas.arm("long"), atlas.arm("long_half")]
-    c, rule = shift(*windows(arms)), shift(*windows(arms[:1]))
-    return dict(verdict=c["verdict"], sees=c["sees"], says=f"{says_shift(c)}. At the rule's lr {says_shift(rule)}; at the end {told(table_of(arms[0]))}",
-                figure=figure(atlas, "long", [lines(cells, f"Easy, {x} x lr") for cells, x in zip(arms, (1, 0.5))]))
 
 
 @row("main", "Figures 5 and 15", "Record-breaking points of noisy runs, and a monotone fit to them, stand for the frontier.")
@@ -743,7 +751,7 @@ def models_training(atlas):
 @row("size", "Figure 13", "With fewer training problems (500, not 6,000) the best n is smaller; the largest n overfits. (Section 4.2 blames overfitting "
      "on large B_p and prescribes few problems with large n for many epochs; section 5.2 larger B_p and smaller n.)")
 def size(atlas):
-    arms = {config_of(cells)["D"] or math.inf: cells for cells in arms_of(atlas, "size_*").values()}  # D = 0 is all of a set
+    arms = {config_of(cells)["D"] or math.inf: cells for cells in arms_of(atlas, "size_*[0-9]").values()}  # D = 0 is all of a set
     ns = sorted(set.intersection(*(set(cells) for cells in arms.values())))
     easy = atlas.arm("easy", ns=ns)
     arms[config_of(easy)["D"] or math.inf] = easy
@@ -1025,10 +1033,10 @@ def priced(atlas):
                  for key, runs in atlas.cells(arm).items()}
         cells = {key: runs for key, runs in cells.items() if len(runs) > 1}
         seeds = sorted(set.intersection(*(set(runs) for runs in cells.values()))) if cells else []
-        if len(cells) < 3 or len(seeds) < 2 or name.startswith(("joint_", "long")) or not of.get("n_c"):
-            continue  # `long` goes on with runs of `easy`
+        if len(cells) < 3 or len(seeds) < 2 or name.startswith("joint_") or not of.get("n_c"):
+            continue
         cfg = config_of(cells)
-        if cfg["algo"] != "grpo" or cfg["n_schedule"] or name.endswith(("_half", "_double")):
+        if cfg["algo"] != "grpo" or cfg["n_schedule"] or name.endswith(tuple(LRS)):
             continue
         atlas.use(cells)
         curves = [[runs[seed]["evals"]["val"] for seed in seeds] for runs in cells.values()]
@@ -1249,11 +1257,12 @@ def budget_table():
     hours = sum(minutes) / 60  # of the shares of each study in runs that no study before it has
     lines.append(f"| all, shared runs once | | {len(seen)} | {fit_sigmoid.si(sum(seen.values()))} | {hours:.1f} hours |")
     return "\n".join(lines) + (
-        "\n\nThe plan before the first run had every study at the C of `main` and `long` at four times that: 272 runs, 20.8M rollouts, by the time of the\n"
-        "first ones about 11 hours, so too many. With the first runs of `main` in, the others went to half of it, and `long` to twice; the lr grid got three seeds\n"
-        "where it had one. After results were seen: `schedule` got an n that grows with the measured noise in place of one of two with the budget, `models` a base\n"
-        "model trained longer in place of one trained less, which had no Easy problems, `extreme` was continued to all of the C of `main`, since at half of it\n"
-        "n = 16 had caught up, and `joint` got n = 2, since its smallest n led. Minutes are by the rate of the first runs.")
+        "\n\nThe plan before the first run had every study at the C of `main`, and a longer one: 272 runs, 20.8M rollouts, by the time of the first ones about\n"
+        "11 hours, so too many. With the first runs of `main` in, the others went to half of it; the lr grid got three seeds where it had one. After results\n"
+        "were seen: `schedule` got an n that grows with the measured noise in place of one of two with the budget; `models` a base model trained longer in\n"
+        "place of one trained less, which had no Easy problems; `extreme` was continued to all of the C of `main`, since at half of it n = 16 had caught\n"
+        "up; `joint` got n = 2, since its smallest n led; `epochs` took the place of the longer study, since `size` showed n* rising with 50 problems.\n"
+        "Minutes are by the rate of the first runs.")
 
 
 def tried_table(folder):
