@@ -204,6 +204,14 @@ def contrast(table, weights, noise=None):
     return bounded(sum(w * table[key].mean(0) for key, w in weights.items()), s * math.sqrt(sum(w * w for w in weights.values()) / S), df)
 
 
+def best_less(table, among, other):
+    """The best of the keys `among`, chosen for each seed on the others, less `other` on that seed: (the keys chosen, contrast)."""
+    s, df = seed_noise([table])
+    best = [max(among, key=lambda key: np.delete(table[key], f, 0).mean()) for f in range(len(table[other]))]
+    each = np.mean([table[key][f] - table[other][f] for f, key in enumerate(best)], 0)
+    return best, bounded(each, s * math.sqrt(2 / len(best)), df)
+
+
 def change(now, before):
     """Mean of now (S, P) less before (S, P), one difference a seed, so S - 1 degrees of freedom."""
     d = (now - before).mean(1)
@@ -267,14 +275,17 @@ def shift(first, second):
     return dict(a=a, b=b, loses=loses, gains=gains, verdict=verdict, flat=flat, worst=worst[flat], censored=censored, sees=max(loses["sees"], gains["sees"]))
 
 
+def each_of(chosen):
+    """What was chosen for each seed, once where it is the same for all."""
+    return ", ".join(f"{x}" for x in (chosen[:1] if len(set(chosen)) == 1 else chosen))
+
+
 def says_shift(c, names=("early", "at the end")):
     """`shift` in words."""
-    def each(ns):
-        return f"{ns[0]}" if len(set(ns)) == 1 else ", ".join(map(str, ns))
     if c["a"] == c["b"]:
-        text = f"chosen on other seeds, n = {each(c['a'])} {names[0]} and {names[1]}"
+        text = f"chosen on other seeds, n = {each_of(c['a'])} {names[0]} and {names[1]}"
     else:
-        text = (f"chosen on other seeds, n = {each(c['a'])} {names[0]} and {each(c['b'])} {names[1]}; the second choice less the first "
+        text = (f"chosen on other seeds, n = {each_of(c['a'])} {names[0]} and {each_of(c['b'])} {names[1]}; the second choice less the first "
                 f"{points(c['loses'], -1)} {names[0]}, {points(c['gains'])} {names[1]}")
     return text + f"; n = {c['flat']}" + (", the smallest of these runs," if c["censored"] else "") + f" is below no other by more than {100 * max(c['worst'], 0):.1f} in both"
 
@@ -446,7 +457,7 @@ for task, claim, sign in (("easy", "KL and entropy terms together give the best 
 
 @row("recipe", "Figure 4, left", "There is one best base lr at a middle batch: far below it training is slow, far above it unstable.")
 def lr_grid(atlas):
-    arms = [p.name for p in atlas.folder.glob("lr_*")]
+    arms = [p.name for p in atlas.folder.glob("lr_[0-9]*")]  # not the figures lr_grid.png, ...
     if len(arms) < 3:
         raise Missing("three lr_*")
     cells = {float(name[3:]): one_cell(atlas, name) for name in arms}
@@ -457,10 +468,10 @@ def lr_grid(atlas):
         atlas.use({0: own})
     cells = dict(sorted(cells.items()))
     table = table_of(cells)
-    lrs, best = list(cells), max(list(cells)[1:-1], key=lambda lr: table[lr].mean())
-    low, high = (contrast(table, {best: 1, end: -1}) for end in (lrs[0], lrs[-1]))
+    lrs = list(cells)
+    (best, low), (_, high) = (best_less(table, lrs[1:-1], end) for end in (lrs[0], lrs[-1]))
     return dict(verdict=both([judge(low), judge(high)]), sees=max(low["sees"], high["sees"]), says=", ".join(f"{lr:g}: {table[lr].mean():.3f}" for lr in lrs)
-                + f"; {best:g} less {lrs[0]:g} {points(low)}, less {lrs[-1]:g} {points(high)}",
+                + f"; {each_of(best)}, chosen on other seeds, less {lrs[0]:g} {points(low)}, less {lrs[-1]:g} {points(high)}",
                 figure=figure(atlas, "lr_grid", [lines(cells, f"lr_base, B_p = {some['B_p']}, n = {some['n']}", label="{:g}")]))
 
 
@@ -926,12 +937,14 @@ def schedule(atlas):
         arms.update({f"{n}, {config_of(cells)['n_schedule']}": runs for n, runs in cells.items()})
     fixed = atlas.arm("easy", config_of(arms)["B_p"])
     table = table_of({**{f"{n}": runs for n, runs in fixed.items()}, **arms})
-    noise, top = seed_noise([table]), max((f"{n}" for n in fixed), key=lambda n: table[n].mean())
-    found = {name: contrast(table, {name: 1, top: -1}, noise) for name in arms}
-    reach = ["agree" if c["gain"] - c["half"] > -DELTA else "disagree" if c["gain"] + c["half"] < 0 else "undecided" for c in found.values()]
+    constant = [f"{n}" for n in fixed]
+    both_of = {name: best_less(table, constant, name) for name in arms}
+    best, found = next(iter(both_of.values()))[0], {name: c for name, (_, c) in both_of.items()}
+    top = max(constant, key=lambda n: table[n].mean())
+    reach = ["agree" if c["gain"] + c["half"] < DELTA else "disagree" if c["gain"] - c["half"] > 0 else "undecided" for c in found.values()]
     return dict(verdict="agree" if "agree" in reach else "disagree" if set(reach) == {"disagree"} else "undecided", sees=max(c["sees"] for c in found.values()),
-                says=f"the best constant n at the end is {top} ({table[top].mean():.3f}, chosen on these runs); less it, " + "; ".join(
-                    f"n = {name}: {points(c)}" for name, c in found.items()) + ". Reaching it is to lie less than a point below",
+                says=f"at the end, less the best constant n ({each_of(best)}, chosen on other seeds): " + "; ".join(
+                    f"n = {name}: {points(c, -1)}" for name, c in found.items()) + ". Reaching it is to lie less than a point below",
                 figure=figure(atlas, "schedule", [lines(fixed, "one n throughout"), lines({f"n = {top}": fixed[int(top)], **{f"n = {name}": runs for name, runs in
                                                   arms.items()}}, "n, and what it becomes at C", label="{}")], width=5))
 
@@ -1160,7 +1173,8 @@ def early_to_late(atlas):
     def draw(ax):
         names = sorted(scores, key=lambda name: -scores[name].mean())
         ax.barh(names, [100 * scores[name].mean() for name in names], color="0.6")
-        ax.set(xlabel="regret at the end, points, mean over groups", title=f"{len(found)} sweeps in {len(groups)} groups, each group forecast from the others")
+        ax.set(xlabel="regret at the end, points, mean over groups")
+        ax.set_title(f"{len(found)} sweeps in {len(groups)} groups, each forecast from the others", fontsize=9)
     return dict(verdict=judge(c), sees=c["sees"],
                 says=f"{len(found)} sweeps in {len(groups)} groups of one base model and problem set, each group held out; regret at the end in points: "
                 + ", ".join(f"{name} {100 * x.mean():.2f}" for name, x in scores.items())
@@ -1311,7 +1325,9 @@ def main(argv):
               f"{fit_sigmoid.si(r['rollouts'])} rollouts" + (f"; figure: {out / r['figure']}" if r["figure"] else ""))
     if not verb:
         own = folder == ROOT / "results/atlas" and not cfg["out"]
-        page = [INTRO, table_text(rows, "atlas/" if own else ""), scale_table(), "## The budget\n", budget_table(), TRIED,
+        count = Counter(r["verdict"] for r in rows)
+        short = "In all: " + ", ".join(f"{count[v]} {v}" for v in ("agree", "disagree", "undecided", "shown", "not run") if count[v]) + ".\n"
+        page = [INTRO, short, table_text(rows, "atlas/" if own else ""), scale_table(), "## The budget\n", budget_table(), TRIED,
                 tried_table(ROOT / "results/tried")]
         with aside((ROOT / "results" if own else out) / "README.md") as part:
             part.write_text("\n".join(page) + "\n")
