@@ -276,18 +276,16 @@ def shift(first, second):
 
 
 def each_of(chosen):
-    """What was chosen for each seed, once where it is the same for all."""
-    return ", ".join(f"{x}" for x in (chosen[:1] if len(set(chosen)) == 1 else chosen))
+    """What was chosen for each seed: "2" where it is the same for all, else "8/2/8"."""
+    return "/".join(f"{x}" for x in (chosen[:1] if len(set(chosen)) == 1 else chosen))
 
 
 def says_shift(c, names=("early", "at the end")):
     """`shift` in words."""
-    if c["a"] == c["b"]:
-        text = f"chosen on other seeds, n = {each_of(c['a'])} {names[0]} and {names[1]}"
-    else:
-        text = (f"chosen on other seeds, n = {each_of(c['a'])} {names[0]} and {each_of(c['b'])} {names[1]}; the second choice less the first "
-                f"{points(c['loses'], -1)} {names[0]}, {points(c['gains'])} {names[1]}")
-    return text + f"; n = {c['flat']}" + (", the smallest of these runs," if c["censored"] else "") + f" is below no other by more than {100 * max(c['worst'], 0):.1f} in both"
+    text = f"best n {names[0]} {each_of(c['a'])}, {names[1]} {each_of(c['b'])}"
+    if c["a"] != c["b"]:
+        text += f"; the second less the first {points(c['loses'], -1)} {names[0]}, {points(c['gains'])} {names[1]}"
+    return text + f"; n = {c['flat']}" + (", the smallest of these runs," if c["censored"] else "") + f" in both costs at most {100 * max(c['worst'], 0):.1f}"
 
 
 def points(c, sign=1):
@@ -313,8 +311,9 @@ def over(ax, x="C, rollouts", **labels):
     ax.xaxis.set_minor_formatter(NullFormatter())
 
 
-def lines(cells, title="", metric="avg@4", of="val", label="n = {}"):
-    """A panel: reward over C, the mean over seeds of each cell, its seeds as thin lines; the base model at the left end."""
+def lines(cells, title="", metric="avg@4", of="val", label="n = {}", among=()):
+    """A panel: reward over C, the mean over seeds of each cell, its seeds as thin lines; the base model at the left end. Colours are those of the
+    keys, of those of all panels where `among` has them."""
     def left(C):
         return C[1] / 2 if len(C) > 1 else 1
 
@@ -326,11 +325,11 @@ def lines(cells, title="", metric="avg@4", of="val", label="n = {}"):
                     raise Missing(f"evaluations of {of}")
                 e = run["evals"][of]
                 y = frontier.right(e["counts"], metric, e["samples"]).mean(1)
-                ax.plot(np.maximum(e["C"], left(e["C"])), y, color=colour(key, cells), lw=0.5, alpha=0.35)
+                ax.plot(np.maximum(e["C"], left(e["C"])), y, color=colour(key, among or cells), lw=0.5, alpha=0.35)
                 curves.append((e["C"], y))
             C = sorted(set.intersection(*(set(c.tolist()) for c, _ in curves)))
             mean = np.mean([y[np.isin(c, C)] for c, y in curves], 0)
-            ax.plot(np.maximum(C, left(C)), mean, color=colour(key, cells), lw=1.8, label=label.format(key))
+            ax.plot(np.maximum(C, left(C)), mean, color=colour(key, among or cells), lw=1.8, label=label.format(key))
         over(ax, ylabel=f"validation {metric}" if of == "val" else f"{metric}, {of}", title=title)
         ax.legend(fontsize=7)
     return draw
@@ -542,10 +541,13 @@ for study, task, paper, control_of, claim in (
          "At one B_p n*(C) rises with C as a sigmoid, and saturates, at a smaller n than on Easy (8 to 128)."),
         ("epochs", fewest, "ours: many epochs", "many epochs, the lr control", "Where each of few problems is seen often, n*(C) rises with C.")):
     @row(study, paper, claim)
-    def main_law(atlas, task=task):
+    def main_law(atlas, task=task, study=study):
         task = task if isinstance(task, str) else task(atlas)
         atlas.arm(task)
         panel, verdict, words = law_of(atlas, task)
+        if study == "epochs":  # the law's curves are the best so far, and here runs decline
+            c = shift(*windows([atlas.arm(task)]))
+            verdict, words = c["verdict"], f"{says_shift(c)}. By the best so far of each run: {words}"
 
         def top(ax):
             for c in panel["curves"]:
@@ -576,9 +578,10 @@ for study, task, paper, control_of, claim in (
         early, late = windows(list(arms.values()))
         c, rule = shift(early, late), shift(*windows([arms[1]]))
         best = ", ".join(f"n = {n}: {[x for x in arms if n in arms[x]][int(np.argmax([t.mean() for t in ts]))]:g}" for n, ts in late.items())
-        words = f"{says_shift(c)}. At the rule's lr {says_shift(rule)}. Best multiple of the lr at the end, of {', '.join(f'{x:g}' for x in arms)}: {best}"
+        words = (f"{says_shift(c)}. At the rule's lr {says_shift(rule)}. Best multiple of the lr at the end, of {', '.join(f'{x:g}' for x in arms)} "
+                 f"(at either end the best may lie beyond): {best}")
         return dict(verdict=c["verdict"], sees=c["sees"], says=words,
-                    figure=figure(atlas, f"lr_control_{task}", [lines(cells, f"{task}, {x:g} x lr") for x, cells in arms.items()]))
+                    figure=figure(atlas, f"lr_control_{task}", [lines(cells, f"{task}, {x:g} x lr", among=arms[1]) for x, cells in arms.items()]))
 
 
 @row("main", "ours: the lr of a short run", "Of half, once and double the lr, the one that leads at C/8 is as good as any at the end.")
@@ -1078,7 +1081,7 @@ def over_groups(sweeps, values):
 @row("early", "ours: the price of n", "The n with the lowest price, n (1 + B_p / b) + (n_c n + 2) / (n - 1) by the base model's gradient noise, takes less than "
      "1.25 times the rollouts of any other n to the same reward. (The form was found after the runs over n of `main`, before those over B_p and the models.)")
 def price_of_n(atlas):
-    sweeps, text, draws, always = priced(atlas), [], [], (2, 4, 16)  # the n that every world has
+    sweeps, lines_, draws, always = priced(atlas), [], [], (2, 4, 16)  # the n that every world has
     if not any("runs" in s for s in sweeps):
         raise Missing("results/pilot.py")
     of_B_p, behind = "", {rule: [] for rule in ("price", *always)}  # log2 of what each rule's n takes over the best other
@@ -1094,8 +1097,9 @@ def price_of_n(atlas):
         rival = min((j for j in range(len(log)) if j != i and log[j] == log[j]), key=lambda j: log[j])
         x, y = (v[np.isfinite(log)] for v in (np.log2(s["price"] / s["price"][i]), log))
         power = x @ y / (x @ x)  # rollouts ~ price^power, by least squares through the named cell
-        text.append(f"{s['name']}: n_c {s['noise']['n_c']:.1f}, so {named_n(s['noise']['n_c']):.1f}, and {s['cells'][i][1]} took "
-                    f"{2 ** -log[rival]:.2f} of {s['cells'][rival][1]}, rollouts ~ price^{power:.2f} within {np.abs(y - power * x).max():.1f} octaves")
+        lo, hi = s["noise"].get("n_c_interval") or ("", "")
+        lines_.append(f"| {s['name']} | {s['noise']['n_c']:.1f}" + (f" [{lo:.1f}, {hi:.1f}]" if lo else "") + f" | {named_n(s['noise']['n_c']):.1f} | "
+                      f"{s['cells'][i][1]} | {2 ** -log[rival]:.2f} of n = {s['cells'][rival][1]} | {power:.2f}, within {np.abs(y - power * x).max():.1f} octaves |")
 
         sizes = sorted({b for b, _ in s["cells"]})
         shared = [n for n in sorted(set(ns)) if {(b, n) for b in sizes} <= set(s["cells"])]
@@ -1103,8 +1107,8 @@ def price_of_n(atlas):
             of = [s["cells"].index((b, shared[0])) for b in sizes]
             log_b = delays(s["C"], s["Y"], of[0])
             said = [", ".join(f"{(s['price'][j] / s['price'][of[0]]) ** power:.2f}" for j in of) for power in (1, 0.5)]
-            of_B_p += (f". {s['name']}, n = {shared[0]}: B_p = {', '.join(map(str, sizes))} took {', '.join(f'{2 ** log_b[j]:.2f}' for j in of)} "
-                       f"(price {said[0]}, its root {said[1]})")
+            of_B_p += (f"On {s['name']} at n = {shared[0]}, B_p = {', '.join(map(str, sizes))} took {', '.join(f'{2 ** log_b[j]:.2f}' for j in of)}; "
+                       f"price {said[0]}, its root {said[1]} (b = {s['noise']['b']:.0f}). ")
 
         def draw(ax, s=s, log=log, i=i, sizes=sizes):
             for b in sizes:
@@ -1125,15 +1129,17 @@ def price_of_n(atlas):
 
     def times(c):
         return f"{2 ** c['gain']:.2f} ({2 ** (c['gain'] - c['half']):.2f} to {2 ** (c['gain'] + c['half']):.2f})"
-    trained = "".join(f". After {fit_sigmoid.si(s['noise']['trained']['C'])} rollouts at n = {s['noise']['trained']['n']} on {s['name']} n_c is "
-                      + ", ".join(f"{x['n_c']:.0f} [{x['n_c_interval'][0]:.0f}, {x['n_c_interval'][1]:.0f}]" for x in s["noise"]["trained"]["ends"] if x["n_c"])
+    trained = "".join(f"After {fit_sigmoid.si(s['noise']['trained']['C'])} rollouts at n = {s['noise']['trained']['n']} on {s['name']} n_c is "
+                      + ", ".join(f"{x['n_c']:.0f} [{x['n_c_interval'][0]:.0f}, {x['n_c_interval'][1]:.0f}]" for x in s["noise"]["trained"]["ends"] if x["n_c"]) + ". "
                       for s in sweeps if s["noise"].get("trained", {}).get("ends"))
     c = found["price"]
     return dict(verdict="agree" if c["gain"] + c["half"] < near_ else "disagree" if c["gain"] - c["half"] > near_ else "undecided",
                 says=f"the n of a sweep with the lowest price takes {times(c)} times the rollouts of the best other n, over "
                 f"{len({s['group'] for s in sweeps})} worlds. The same of one n for all: "
-                + ", ".join(f"{n} {times(found[n])}" for n in always) + ". " + "; ".join(text) + of_B_p + trained,
-                figure=figure(atlas, "price_of_n", draws))
+                + ", ".join(f"{n} {times(found[n])}" for n in always), figure=figure(atlas, "price_of_n", draws),
+                more="## The price of n, world by world\n\nTo the same reward, mean over nine rewards that both n reached, the best so far counts. Sweeps of one "
+                "base model and problem set count as one world.\n\n| world | n_c | 1 + sqrt(n_c + 2) | n of the lowest price | rollouts that it took | rollouts went "
+                "with the price to the power |\n|---|---|---|---|---|---|\n" + "\n".join(lines_) + "\n\n" + of_B_p + trained)
 
 
 @row("early", "ours: when to stop", "At the n that the base model names, the next doubling of C brings no more than the last.")
@@ -1201,7 +1207,7 @@ def tell(atlas, study=""):
             atlas.used, found = {}, dict(verdict="not run", says=f"waits for {e}")
         runs = list(atlas.used.values())
         out.append(dict(study=name, paper=paper, claim=claim, verdict=found["verdict"] or "shown", says=found["says"], sees=found.get("sees"),
-                        figure=found.get("figure"), runs=len(runs), C=min((r["budget"] for r in runs), default=0), seeds=sorted({r["config"]["seed"] for r in runs}),
+                        figure=found.get("figure"), more=found.get("more"), runs=len(runs), C=min((r["budget"] for r in runs), default=0), seeds=sorted({r["config"]["seed"] for r in runs}),
                         rollouts=sum(r["end"]["rollouts"] for r in runs), minutes=sum(r["seconds"] for r in runs) / 120))
     return out
 
@@ -1230,10 +1236,13 @@ skipped, so studies that share runs make them once).
 
 How to read it. Differences are in points, 100 times the reward, with 90% intervals over seeds and validation problems, of means over the last
 quarter of the budget C that all runs of a row have; "early" is 1/16 to 1/8 of it. *agree*: the interval lies on the claim's side. *disagree*: it
-leaves less than one point of what is claimed; "no difference" is within 2 points. *undecided*: neither, and the effect is named that such runs
-would show in four of five repetitions. *shown*: a figure without a claim to judge. Where n* moves, the two n were chosen on other seeds than
-those that measure what they gain and lose; elsewhere "has most" is the highest of these runs. Of so many intervals one in ten misses the truth.
-Minutes are those of our runs, one thread a run and two side by side, and of this machine.
+leaves out an effect of one point or more on the claim's side; "no difference" is within 2 points. *undecided*: neither, and the effect is named that
+such runs would show in four of five repetitions. *shown*: a figure without a claim to judge.
+
+"Best n early 2, at the end 8/2/8; the second less the first" is: for each of three seeds the n that is best on the other two, and what the late choice
+gains on the early one on the seed itself. "n = 2 in both costs at most" is the upper end of what any other n is better, early or late. Where the
+smallest n of a grid leads throughout, a rise below it would not show, so that is undecided. Elsewhere "has most" is the highest of these runs. Of so many
+intervals one in ten misses the truth. Minutes are those of our runs, one thread a run and two side by side, and of this machine.
 """
 
 def scale_table():
@@ -1327,7 +1336,7 @@ def main(argv):
         own = folder == ROOT / "results/atlas" and not cfg["out"]
         count = Counter(r["verdict"] for r in rows)
         short = "In all: " + ", ".join(f"{count[v]} {v}" for v in ("agree", "disagree", "undecided", "shown", "not run") if count[v]) + ".\n"
-        page = [INTRO, short, table_text(rows, "atlas/" if own else ""), scale_table(), "## The budget\n", budget_table(), TRIED,
+        page = [INTRO, short, table_text(rows, "atlas/" if own else ""), *(f"\n{r['more']}" for r in rows if r["more"]), scale_table(), "## The budget\n", budget_table(), TRIED,
                 tried_table(ROOT / "results/tried")]
         with aside((ROOT / "results" if own else out) / "README.md") as part:
             part.write_text("\n".join(page) + "\n")

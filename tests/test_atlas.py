@@ -56,6 +56,19 @@ def test_contrast_covers(atlas):
     assert halves[0] < 0.04 and halves[0.05] < 1.05 * halves[0]
 
 
+def test_what_is_chosen_is_measured_on_other_seeds(atlas):
+    """Of five arms that are alike the best less another: nothing on average, where the one that is best on all seeds lies above."""
+    fair, naive, hits = [], [], []
+    for k in range(100):
+        table = paired(np.random.default_rng(k), (0.6,) * 5, P=100, spread=0.03)
+        chosen, c = atlas.best_less(table, [0, 1, 2, 3], 4)
+        assert len(chosen) == 3 and set(chosen) <= {0, 1, 2, 3}
+        fair.append(c["gain"])
+        hits.append(abs(c["gain"]) <= c["half"])
+        naive.append(max(table[i].mean() for i in range(4)) - table[4].mean())
+    assert abs(np.mean(fair)) < 0.006 < 0.015 < np.mean(naive) and np.mean(hits) >= 0.85
+
+
 def conditions(rng, means, spread=0.006):
     """{n: (early mean, late mean)} -> the two arguments of `shift`, one lr."""
     tables = [paired(rng, [m[t] for m in means.values()], spread=spread) for t in (0, 1)]
@@ -121,3 +134,16 @@ def test_the_page_is_what_the_logs_say(tmp_path):
     figures = {path.name for path in (ROOT / "results/atlas").glob("*.png")}
     assert figures and figures == {path.name for path in tmp_path.glob("*.png")}
     assert sum(p.stat().st_size for p in (ROOT / "results").rglob("*.gz")) < 20e6
+
+
+def test_the_readme_says_what_the_page_says():
+    """The README's table of verdicts: each row is one of results/README.md, with its verdict, and has no number that is not there."""
+    def rows(path):
+        cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in (ROOT / path).read_text().splitlines() if line.startswith("| ")]
+        return [c for c in cells if len(c) > 2 and re.match("Fig|ours|section|Appendix", c[0])]
+    page, told = {c[0]: c for c in rows("results/README.md")}, rows("README.md")
+    assert len(told) >= 10
+    for key, _, says in told:
+        assert says.startswith(page[key][2]), (key, says, page[key][2])
+        have, say = (set(re.findall(r"\d+(?:\.\d+)?", text)) for text in (page[key][3] + page[key][4], says))
+        assert say <= have, (key, say - have)
