@@ -145,5 +145,5 @@ def test_the_readme_says_what_the_page_says():
     assert len(told) >= 10
     for key, _, says in told:
         assert says.startswith(page[key][2]), (key, says, page[key][2])
-        have, say = (set(re.findall(r"\d+(?:\.\d+)?", text)) for text in (page[key][3] + page[key][4], says))
+        have, say = (set(re.findall(r"\d+(?:\.\d+)?", text)) for text in (f"{page[key][3]} {page[key][4]}", says))
         assert say <= have, (key, say - have)
