@@ -177,7 +177,7 @@ stop_all() {  # shellcheck disable=SC2317
     exit 130
 }
 trap stop_all INT TERM HUP PIPE
-trap 'kill -TERM "${pids[@]}" 2> /dev/null' EXIT  # an error of this script must not leave runs behind
+trap 'kill -TERM "${pids[@]}" 2> /dev/null || true' EXIT  # an error of this script must not leave runs behind
 
 clock() { printf '%d:%02d' $(($1 / 60)) $(($1 % 60)); }
 last_line() {  # of a run's output; where torchrun's table stands behind it, the error of the run itself

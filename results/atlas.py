@@ -903,7 +903,7 @@ for arm, paper, claim in (("ppo_easy", "Figure 25, left", "PPO on Easy saturates
             raise Missing(f"three n of {arm}")
         pair = (ns[-1], ns[-2]) if arm == "ppo_easy" else (ns[-1], ns[0])
         c, move = contrast(table, {pair[0]: 1, pair[1]: -1}), shift(*windows([cells]))
-        verdict = move["verdict"] if arm == "cispo_easy" else judge(c, 0 if arm == "ppo_easy" else +1)
+        verdict = "agree" if arm == "cispo_easy" and move["verdict"] == "agree" else judge(c, 0 if arm == "ppo_easy" else +1)
         return dict(verdict=verdict, sees=c["sees"], says=f"{told(table)}; n = {pair[0]} less n = {pair[1]}: {points(c)}; {says_shift(move)}",
                     figure=figure(atlas, arm, [lines(cells, arm)]))
 
