@@ -674,7 +674,7 @@ def main(argv):
         for c in sweeps:  # splits are found by the name of the model's folder, which another may have too
             path = Path(c["data"]) / "splits" / Path(c["model"]).name / "difficulty.json"
             other = read_json(path).get("model") if path.exists() and Path(c["train_set"]).parent == path.parent else c["model"]
-            if Path(other).resolve() != Path(c["model"]).resolve():
+            if Path(other or c["model"]).resolve() != Path(c["model"]).resolve():
                 raise BadInput(f"--model={c['model']}: {path} is of {other}; give the folder of one of them another name")
         rows = dict.fromkeys((c["data"], c["model"], str(c["s_zero"]), path) for c in sweeps for path in (c["train_set"], *files(c["val_set"])))
         print("\n".join("\t".join(row) for row in rows))

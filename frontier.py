@@ -1174,7 +1174,7 @@ def view_next(cfg):
             for c in todo:
                 print(training(dict(c, C=C, runs=str(folder))))
             return
-        judged = {tuple(cell) for entry in entries if entry["C"] == C for cell in entry["judged"]}
+        judged = {tuple(cell) for entry in entries if entry["C"] == C for cell in entry.get("judged", ())}
         judged |= {(a["B_p"], a["n"]) for entry in entries if entry["C"] >= C for a in entry["added"]}  # its first rung is the next
         names = list(dict.fromkeys((c["B_p"], c["n"]) for c in live if progress(folder / run_name(c))[1] != "diverged"))
         names = [cell for cell in names if any(b == cell[0] for b, _ in set(names) - judged)]  # all of a B_p where one came later
