@@ -121,7 +121,7 @@ class Atlas:
         def usual(key):  # the runs that have the most frequent value
             most = Counter(map(key, runs)).most_common(1)
             return [r for r in runs if key(r) == most[0][0]]
-        runs = usual(lambda r: json.dumps({k: v for k, v in config.identity(r["config"]).items() if k not in ("B_p", "n", "seed")}))
+        runs = usual(lambda r: json.dumps(config.experiment(r["config"])))
         C = max((b := [r["budget"] for r in runs]), key=b.count, default=0)
         runs = [r | dict(budget=C) for r in runs if r["budget"] >= C]
         data = {seed: Counter(r["data"] for r in runs if r["config"]["seed"] == seed).most_common(1)[0][0] for seed in {r["config"]["seed"] for r in runs}}

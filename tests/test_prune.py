@@ -12,7 +12,7 @@ import pytest
 import config
 import fit_sigmoid
 import frontier
-from config import append, cells, parse, progress, read_json, read_log, rungs, run_name, save_json
+from config import append, parse, progress, read_json, read_log, rungs, save_json
 from simulate import constant, paper, simulate
 from simulate import sweep as simulated
 
@@ -76,9 +76,13 @@ def test_the_budget_ends_the_least_promising_and_leaves_one():
     assert sorted(p["n"] for p in out["pruned"]) in ([8, 32, 128], [8, 128, 512], [8, 32, 512])
 
 
+def rising(B_p, n, C):
+    """The larger n, the better, at every budget."""
+    return (0.3 + 0.03 * np.log2(n) + 0.01 * np.log2(np.maximum(C, 1) / 4e6)).clip(0.1, 1)
+
+
 def test_the_next_n_is_added_where_the_largest_is_on_top():
     ns, C = (2, 4, 8, 16, 32, 64, 128), rungs(plan_of((8,)))[1]
-    rising = lambda B_p, n, C: (0.3 + 0.03 * np.log2(n) + 0.01 * np.log2(np.maximum(C, 1) / 4e6)).clip(0.1, 1)  # noqa: E731
     spent = 14 * C
     assert [(a["B_p"], a["n"]) for a in decided(rising, C, ns, spent)["added"]] == [(32, 256)]
     assert not decided(rising, C, ns, spent, B_max=4096)["added"]
@@ -222,7 +226,6 @@ def test_next_walks_a_sweep_through_its_rungs_and_can_be_killed(world, tmp_path,
 
 def test_a_pruned_n_is_not_added_again():
     ns, C = (2, 4, 8, 16, 32, 64, 128), rungs(plan_of((8,)))[1]
-    rising = lambda B_p, n, C: (0.3 + 0.03 * np.log2(n) + 0.01 * np.log2(np.maximum(C, 1) / 4e6)).clip(0.1, 1)  # noqa: E731
     runs, plan = frontier.upto(simulated(3, rising, ns=ns, seeds=2, evals=50), C), plan_of(ns)
     for before, added in (((), 1), ([dict(pruned=[dict(B_p=32, n=256)])], 0)):
         assert len(frontier.decide(runs, [(32, n) for n in ns], C, plan, {32: 14 * C}, plan, before)["added"]) == added
