@@ -535,58 +535,69 @@ def fewest(atlas):
     return min(sizes, key=lambda name: int(name[5:]))
 
 
-for study, task, paper, control_of, claim in (
-        ("main", "easy", "Figures 1, 6 and 7, Easy", "the lr control, Easy", "At one B_p n*(C) rises with C as a sigmoid, and saturates (n = 8 to 512)."),
-        ("main", "hard", "Figures 6 and 7, Hard", "the lr control, Hard",
-         "At one B_p n*(C) rises with C as a sigmoid, and saturates, at a smaller n than on Easy (8 to 128)."),
-        ("epochs", fewest, "ours: many epochs", "many epochs, the lr control", "Where each of few problems is seen often, n*(C) rises with C.")):
-    @row(study, paper, claim)
-    def main_law(atlas, task=task, study=study):
-        task = task if isinstance(task, str) else task(atlas)
+def law_figure(atlas, task, panel):
+    """Curves, frontier and n*(C) of an arm's panel of `law_of`; returns the file's name."""
+    def top(ax):
+        for c in panel["curves"]:
+            ax.plot(c["C"], c["reward"], color=colour(c["n"], panel["ns"]), lw=1.6, label=f"n = {c['n']}")
+            ax.fill_between(c["C"], c["lo"], c["hi"], color=colour(c["n"], panel["ns"]), alpha=0.07, lw=0)
+        ax.plot(panel["records"]["C"], panel["records"]["reward"], "kD", ms=3, mfc="none", label="record-breaking points")
+        over(ax, ylabel="validation avg@4", title=f"{task}, B_p = {panel['B_p']}, {len(panel['runs_used'])} runs")
+        ax.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+
+    def low(ax):
+        env, rec = panel["envelope"], panel["records"]
+        for i, at in enumerate(panel["near"]):
+            ax.plot([at["C"]] * len(at["set"]), at["set"], "s", color="0.7", ms=4, label=None if i else "not told from the best (90%)")
+        ax.step(env["C"], env["n"], where="post", color="k", lw=2, label="envelope: n on top")
+        ax.plot(rec["C"], 2.0 ** np.array(rec["log2_n_mean"]), "C1o", ms=4, label="records: running average")
+        ax.set_yscale("log")
+        over(ax, ylabel="n", title="n*(C)")
+        ax.set_yticks(panel["ns"], panel["ns"])
+        ax.minorticks_off()
+        ax.legend(fontsize=7)
+    return figure(atlas, f"law_{task}", [top, low], width=5)
+
+
+def lr_control(atlas, task):
+    """A row: does n*(C) of an arm rise where every n has the best of several lrs?"""
+    arms = other_lrs(atlas, task)
+    early, late = windows(list(arms.values()))
+    c, rule = shift(early, late), shift(*windows([arms[1]]))
+    best = ", ".join(f"n = {n}: {[x for x in arms if n in arms[x]][int(np.argmax([t.mean() for t in ts]))]:g}" for n, ts in late.items())
+    words = (f"{says_shift(c)}. At the rule's lr {says_shift(rule)}. Best multiple of the lr at the end, of {', '.join(f'{x:g}' for x in arms)} "
+             f"(at either end the best may lie beyond): {best}")
+    return dict(verdict=c["verdict"], sees=c["sees"], says=words,
+                figure=figure(atlas, f"lr_control_{task}", [lines(cells, f"{task}, {x:g} x lr", among=arms[1]) for x, cells in arms.items()]))
+
+
+for task, paper, claim in (("easy", "Figures 1, 6 and 7, Easy", " (n = 8 to 512)."), ("hard", "Figures 6 and 7, Hard", ", at a smaller n than on Easy (8 to 128).")):
+    @row("main", paper, f"At one B_p n*(C) rises with C as a sigmoid, and saturates{claim}")
+    def main_law(atlas, task=task):
         atlas.arm(task)
-        (panel, verdict, words), sees = law_of(atlas, task), None
-        if study == "epochs":  # the law's curves are the best so far, and here runs decline
-            cells = atlas.arm(task)
-            c, fresh = shift(*windows([cells])), {n: {seed: run for seed, run in runs.items() if seed > 2} for n, runs in cells.items()}
-            words = f"{says_shift(c)}. By the best so far of each run: {words}"
-            if all(len(runs) > 2 for runs in fresh.values()):  # the claim was made on seeds 0 to 2
-                c = shift(*windows([fresh]))
-                words = f"On seeds that were run after the claim was made (3 and up, the verdict's): {says_shift(c)}. On all seeds {words}"
-            verdict, sees = c["verdict"], c["sees"]
+        panel, verdict, words = law_of(atlas, task)
+        return dict(verdict=verdict, says=words, figure=law_figure(atlas, task, panel))
 
-        def top(ax):
-            for c in panel["curves"]:
-                ax.plot(c["C"], c["reward"], color=colour(c["n"], panel["ns"]), lw=1.6, label=f"n = {c['n']}")
-                ax.fill_between(c["C"], c["lo"], c["hi"], color=colour(c["n"], panel["ns"]), alpha=0.07, lw=0)
-            ax.plot(panel["records"]["C"], panel["records"]["reward"], "kD", ms=3, mfc="none", label="record-breaking points")
-            over(ax, ylabel="validation avg@4", title=f"{task}, B_p = {panel['B_p']}, {len(panel['runs_used'])} runs")
-            ax.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
-
-        def low(ax):
-            env, rec = panel["envelope"], panel["records"]
-            for i, at in enumerate(panel["near"]):
-                ax.plot([at["C"]] * len(at["set"]), at["set"], "s", color="0.7", ms=4, label=None if i else "not told from the best (90%)")
-            ax.step(env["C"], env["n"], where="post", color="k", lw=2, label="envelope: n on top")
-            ax.plot(rec["C"], 2.0 ** np.array(rec["log2_n_mean"]), "C1o", ms=4, label="records: running average")
-            ax.set_yscale("log")
-            over(ax, ylabel="n", title="n*(C)")
-            ax.set_yticks(panel["ns"], panel["ns"])
-            ax.minorticks_off()
-            ax.legend(fontsize=7)
-        return dict(verdict=verdict, sees=sees, says=words, figure=figure(atlas, f"law_{task}", [top, low], width=5))
-
-    @row(study, f"ours: {control_of}", "The same claim when every n has the best of " + (
-        "half, once and double the lr." if study == "main" else "half the lr and once, small ones of a quarter too."))
+    @row("main", f"ours: the lr control, {task.title()}", "The same claim when every n has the best of half, once and double the lr.")
     def control(atlas, task=task):
-        task = task if isinstance(task, str) else task(atlas)
-        arms = other_lrs(atlas, task)
-        early, late = windows(list(arms.values()))
-        c, rule = shift(early, late), shift(*windows([arms[1]]))
-        best = ", ".join(f"n = {n}: {[x for x in arms if n in arms[x]][int(np.argmax([t.mean() for t in ts]))]:g}" for n, ts in late.items())
-        words = (f"{says_shift(c)}. At the rule's lr {says_shift(rule)}. Best multiple of the lr at the end, of {', '.join(f'{x:g}' for x in arms)} "
-                 f"(at either end the best may lie beyond): {best}")
-        return dict(verdict=c["verdict"], sees=c["sees"], says=words,
-                    figure=figure(atlas, f"lr_control_{task}", [lines(cells, f"{task}, {x:g} x lr", among=arms[1]) for x, cells in arms.items()]))
+        return lr_control(atlas, task)
+
+
+@row("epochs", "ours: many epochs", "Where each of few problems is seen often, n*(C) rises with C.")
+def many_epochs(atlas):
+    task = fewest(atlas)
+    cells, (panel, _, words) = atlas.arm(task), law_of(atlas, task)
+    c, fresh = shift(*windows([cells])), {n: {seed: run for seed, run in runs.items() if seed > 2} for n, runs in cells.items()}
+    words = f"{says_shift(c)}. By the best so far of each run: {words}"  # which law_of is of; here runs decline
+    if all(len(runs) > 2 for runs in fresh.values()):  # the claim was made on seeds 0 to 2
+        c = shift(*windows([fresh]))
+        words = f"On seeds that were run after the claim was made (3 and up, the verdict's): {says_shift(c)}. On all seeds {words}"
+    return dict(verdict=c["verdict"], sees=c["sees"], says=words, figure=law_figure(atlas, task, panel))
+
+
+@row("epochs", "ours: many epochs, the lr control", "The same claim when every n has the best of half the lr and once, small ones of a quarter too.")
+def epochs_control(atlas):
+    return lr_control(atlas, fewest(atlas))
 
 
 @row("main", "ours: the lr of a short run", "Of half, once and double the lr, the one that leads at C/8 is as good as any at the end.")
