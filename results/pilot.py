@@ -22,8 +22,9 @@ What this leaves out: GRPO's division by the group's std, which weighs problems 
 replacement, in which the part between problems cancels; KL, entropy and clipping; and that n_c drifts. results/README.md has what sweeps took.
 
 Prints one line of JSON; with `all --runs=runs/atlas` it measures what every arm of the studies started from, and what two ended with, into
-pilot.json there, which atlas.py reads. --model=runs/.../model --train_set=... measures a trained model. On a GPU the rollouts are vLLM's where it is
-installed; weights and gradients are fp32, 8 bytes a parameter. Needs config.py, sample.py, train_grpo.py and torch.
+pilot.json there, which atlas.py reads; an arm that the file has already is not measured again. --model=runs/.../model --train_set=... measures
+a trained model. On a GPU the rollouts are vLLM's where it is installed; weights and gradients are fp32, 8 bytes a parameter. Needs config.py,
+sample.py, train_grpo.py and torch.
 """
 import json
 import math
@@ -39,7 +40,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import sample
 import train_grpo
-from config import BadInput, entry, parse, read_log, save_json
+from config import BadInput, entry, parse, read_json, read_log, save_json
 
 HALF, PROBLEMS = 32, 100  # rollouts in a half; problems looked at, the first of the run's training problems
 SKETCH = 2 ** 21          # entries of a gradient that are kept as they are
@@ -131,13 +132,18 @@ def main(argv):
     if not every:
         print(json.dumps(measure(cfg)))
         return
-    out, found, seen = Path(cfg["runs"]) / "pilot.json", {}, {}
-    for folder in sorted(p for p in Path(cfg["runs"]).iterdir() if p.name[0] != "." and any(p.glob("*/log.jsonl"))):
+    out, seen = Path(cfg["runs"]) / "pilot.json", {}
+    found = read_json(out) if out.exists() else {}
+    folders = [p for p in Path(cfg["runs"]).iterdir() if p.name[0] != "." and any(p.glob("*/log.jsonl"))]
+    for folder in sorted(folders, key=lambda p: (p.name not in found, p.name)):
         runs = {path.parent: records[0]["config"] for path in sorted(folder.glob("*/log.jsonl")) if (records := read_log(path))}
         if not runs:
             continue
         own = next(iter(runs.values())) | dict(seed=0)
         key = own["model"], own["train_set"], own["D"], own["temperature"]
+        if folder.name in found:  # measured by an earlier call
+            seen[key] = {k: v for k, v in found[folder.name].items() if k != "trained"}
+            continue
         seen[key] = seen.get(key) or measure(own)
         now = found[folder.name] = dict(seen[key])
         print(f"{folder.name}: n_c {now['n_c']}, n {now['n']}")

@@ -102,3 +102,17 @@ def test_pilot_on_the_embedded_model(world):
     assert told[1]["within"] == pytest.approx(told[0]["within"], rel=0.01)
     done = run_script("results/pilot.py", "--recipe=easy", "--D=2")
     assert done.code != 0 and "--D=2" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_all_goes_on(tmp_path):
+    """`all` measures no arm twice: what pilot.json has stays, and an arm of the same model and problems has its numbers, not its trained models'."""
+    config = dict(model="m", train_set="t.jsonl", D=20, temperature=1.0, C=64, n=4)
+    old = dict(n_c=5.0, n=3.6, trained=dict(n=4, C=64, ends=[]))
+    for arm in ("a_later_one", "easy"):
+        folder = tmp_path / arm / "run"
+        folder.mkdir(parents=True)
+        (folder / "log.jsonl").write_text(json.dumps(dict(type="header", config=config)) + "\n")
+    (tmp_path / "pilot.json").write_text(json.dumps(dict(easy=old)))
+    done = run_script("results/pilot.py", "all", f"--runs={tmp_path}")
+    assert done.code == 0, done.stderr
+    assert json.loads((tmp_path / "pilot.json").read_text()) == dict(easy=old, a_later_one=dict(n_c=5.0, n=3.6))
