@@ -1120,11 +1120,12 @@ def price_of_n(atlas):
         sizes = sorted({b for b, _ in s["cells"]})
         shared = [n for n in sorted(set(ns)) if {(b, n) for b in sizes} <= set(s["cells"])]
         if len(sizes) > 1 and shared:
-            of = [s["cells"].index((b, shared[0])) for b in sizes]
-            log_b = delays(s["C"], s["Y"], of[0])
-            said = [", ".join(f"{(s['price'][j] / s['price'][of[0]]) ** power:.2f}" for j in of) for power in (1, 0.5)]
-            of_B_p += (f"On {s['name']} at n = {shared[0]}, B_p = {', '.join(map(str, sizes))} took {', '.join(f'{2 ** log_b[j]:.2f}' for j in of)}; "
-                       f"price {said[0]}, its root {said[1]} (b = {s['noise']['b']:.0f}). ")
+            said = []
+            for n in shared:
+                of = [s["cells"].index((b, n)) for b in sizes]
+                took = 2 ** delays(s["C"], s["Y"], of[0])[of]
+                said.append(f"at n = {n} {', '.join(f'{x:.2f}' for x in took)}; price {', '.join(f'{x:.2f}' for x in s['price'][of] / s['price'][of[0]])}")
+            of_B_p += f"On {s['name']} (b = {s['noise']['b']:.0f}) B_p = {', '.join(map(str, sizes))} took {'; '.join(said)}. "
 
         def draw(ax, s=s, log=log, i=i, sizes=sizes):
             for b in sizes:
