@@ -1290,9 +1290,9 @@ def budget_table():
     for name, study in config.presets(data).items():
         runs = {(arm["runs"], config.run_name(c)): config.rollouts_after(config.derive(c)["M"], c) for arm in config.arms(name, [f"--data={data}"])
                 for c in config.cells(arm)}
-        own = sum(rollouts for run, rollouts in runs.items() if run not in seen) / sum(runs.values())
+        own = sum(max(rollouts - seen.get(run, 0), 0) for run, rollouts in runs.items()) / sum(runs.values())
         minutes.append(own * study["minutes"])
-        seen |= runs
+        seen |= {run: max(rollouts, seen.get(run, 0)) for run, rollouts in runs.items()}
         lines.append(f"| `{name}` | {study['about']} | {len(runs)} | {fit_sigmoid.si(sum(runs.values()))} | {study['minutes']} |")
     hours = sum(minutes) / 60  # of the shares of each study in runs that no study before it has
     lines.append(f"| all, shared runs once | | {len(seen)} | {fit_sigmoid.si(sum(seen.values()))} | {hours:.1f} hours |")
@@ -1301,7 +1301,8 @@ def budget_table():
         "11 hours, so too many. With the first runs of `main` in, the others went to half of it; the lr grid got three seeds where it had one. After results\n"
         "were seen: `schedule` got an n that grows with the measured noise in place of one of two with the budget; `models` a base model trained longer in\n"
         "place of one trained less, which had no Easy problems; `extreme` was continued to all of the C of `main`, since at half of it n = 16 had caught\n"
-        "up; `joint` got n = 2, since its smallest n led; `epochs` took the place of the longer study, since `size` showed n* rising with 50 problems.\n"
+        "up, and to four times that, since n = 64 had; `joint` got n = 2, since its smallest n led; `epochs` took the place of the longer study, since\n"
+        "`size` showed n* rising with 50 problems, and got three fresh seeds twice, since that had been seen on the first three.\n"
         "Minutes are by the rate of the first runs.")
 
 
