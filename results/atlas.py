@@ -871,7 +871,8 @@ for metric, claim in (("best@4", "the largest n has the best coverage (best@4)."
             found = {f"mean of n = {', '.join(map(str, inner))} less n = {end}": contrast(table, {end: -1} | {n: 1 / len(inner) for n in inner})
                      for end in (first, last)}
         return dict(verdict=both([judge(c) for c in found.values()]), sees=max(c["sees"] for c in found.values()),
-                    says=f"{metric}: {told(table)}; " + ", ".join(f"{words}: {points(c)}" for words, c in found.items()),
+                    says=f"{metric}: {told(table)}; " + ", ".join(f"{words}: {points(c)}" for words, c in found.items())
+                    + f". By it {says_shift(shift(*windows([cells], metric=metric)))}",
                     figure=figure(atlas, "extreme", [lines(cells, "none right in 128", m) for m in ("best@4", "worst@4", "avg@4")]))
 
 
