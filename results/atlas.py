@@ -665,7 +665,8 @@ for task in ("easy", "hard"):
         each = (f"at n = {n} B_p = {of[-1]} less {of[0]} {points(contrast(table, {(of[-1], n): 1, (of[0], n): -1}))}" for n, of in ends.items() if len(of) > 1)
         return dict(verdict=verdict, sees=gap["sees"], says=f"points for each doubling: of n {points(slope['n'])}, of B_p {points(slope['B_p'])}; "
                     f"size of the first less that of the second {points(gap)} ({len(keys)} cells, B_p = {', '.join(map(str, sizes))}); {', '.join(each)}",
-                    figure=figure(atlas, f"B_p_{task}", [lines({n: runs for (b, n), runs in cells.items() if b == B_p}, f"{task}, B_p = {B_p}") for B_p in sizes]))
+                    figure=figure(atlas, f"B_p_{task}", [lines({n: runs for (b, n), runs in sorted(cells.items(), key=lambda item: item[0]) if b == B_p}, f"{task}, B_p = {B_p}",
+                                                               among={n for _, n in cells}) for B_p in sizes]))
 
     @row("joint", f"Figure {16 if task == 'easy' else 17}, {task.title()}", "At every B_p n*(C) rises with C, and saturates.")
     def each_B_p(atlas, task=task):
@@ -682,15 +683,16 @@ for task in ("easy", "hard"):
         ": many problems first, many rollouts later. (The k printed for B_p*(M) has the wrong sign for its form.)" if task == "easy" else
         " (Figure 19's caption; the text of section 4.2 says that it does not depend on M monotonically)."))
     def fixed_B(atlas, task=task):
-        sizes = {}
-        for (b, n), runs in grid_of(atlas, task).items():
-            sizes.setdefault(b * n, {})[n] = runs
+        sizes, cells = {}, grid_of(atlas, task)
+        for b, n in sorted(cells, key=lambda cell: cell[1]):
+            sizes.setdefault(b * n, {})[n] = cells[b, n]
         found = {B: shift(*windows([cells])) for B, cells in sorted(sizes.items()) if len(cells) > 2}
         if not found:
             raise Missing("three n at one B_p n")
         return dict(verdict=both([c["verdict"] for c in found.values()]), sees=max(c["sees"] for c in found.values()),
                     says="; ".join(f"B = {B}: {says_shift(c)}; at the end {told(table_of(sizes[B]))}" for B, c in found.items()),
-                    figure=figure(atlas, f"fixed_B_{task}", [lines(g, f"{task}, B_p n = {B}") for B, g in sorted(sizes.items()) if len(g) > 1]))
+                    figure=figure(atlas, f"fixed_B_{task}", [lines(g, f"{task}, B_p n = {B}", among={n for _, n in cells})
+                                                             for B, g in sorted(sizes.items()) if len(g) > 1]))
 
     @row("joint", f"Figures 21 and 22, {task.title()}", "Best over (B_p, n) jointly, n*(C) rises likewise.")
     def joint(atlas, task=task):
