@@ -347,14 +347,14 @@ def training(cells, field, title=""):
     return draw
 
 
-def figure(atlas, name, panels, width=4.2):
+def figure(atlas, name, panels, width=4.2, sharey=False):
     """Draw panels, functions of an axis, into NAME.png in atlas.out, three or (of four) two in a row; returns the file's name."""
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
     across = 2 if len(panels) == 4 else min(3, len(panels))
     down = -(-len(panels) // across)
-    fig, axes = plt.subplots(down, across, figsize=(width * across, 3.4 * down), squeeze=False)
+    fig, axes = plt.subplots(down, across, figsize=(width * across, 3.4 * down), squeeze=False, sharey=sharey)
     for ax in axes.flat[len(panels):]:
         ax.axis("off")
     for ax, panel in zip(axes.flat, panels):
@@ -515,6 +515,7 @@ def law_of(atlas, arm, unit="rollouts"):
     return panel, verdict, words
 
 
+TITLES = dict(mix_hard="none right in 128", size_50="D = 50")  # of arms, in figures
 LRS = dict(_quarter=0.25, _half=0.5, _double=2)  # the rule's lr times this, in arms of the name of the one at the rule's lr
 
 
@@ -542,7 +543,7 @@ def law_figure(atlas, task, panel):
             ax.plot(c["C"], c["reward"], color=colour(c["n"], panel["ns"]), lw=1.6, label=f"n = {c['n']}")
             ax.fill_between(c["C"], c["lo"], c["hi"], color=colour(c["n"], panel["ns"]), alpha=0.07, lw=0)
         ax.plot(panel["records"]["C"], panel["records"]["reward"], "kD", ms=3, mfc="none", label="record-breaking points")
-        over(ax, ylabel="validation avg@4", title=f"{task}, B_p = {panel['B_p']}, {len(panel['runs_used'])} runs")
+        over(ax, ylabel="validation avg@4", title=f"{TITLES.get(task, task)}, B_p = {panel['B_p']}, {len(panel['runs_used'])} runs")
         ax.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
 
     def low(ax):
@@ -567,8 +568,19 @@ def lr_control(atlas, task):
     best = ", ".join(f"n = {n}: {[x for x in arms if n in arms[x]][int(np.argmax([t.mean() for t in ts]))]:g}" for n, ts in late.items())
     words = (f"{says_shift(c)}. At the rule's lr {says_shift(rule)}. Best multiple of the lr at the end, of {', '.join(f'{x:g}' for x in arms)} "
              f"(at either end the best may lie beyond): {best}")
-    return dict(verdict=c["verdict"], sees=c["sees"], says=words,
-                figure=figure(atlas, f"lr_control_{task}", [lines(cells, f"{task}, {x:g} x lr", among=arms[1]) for x, cells in arms.items()]))
+    return dict(verdict=c["verdict"], sees=c["sees"], says=words, figure=figure(
+        atlas, f"lr_control_{task}", [lines(cells, f"{TITLES.get(task, task)}, {x:g} x lr", among=arms[1]) for x, cells in arms.items()], sharey=True))
+
+
+def rise(atlas, task):
+    """A row: does n*(C) of an arm rise? The verdict is that of the seeds from 3 on, where there are three: the claim was made on the first."""
+    cells, (panel, _, words) = atlas.arm(task), law_of(atlas, task)
+    c, fresh = shift(*windows([cells])), {n: {seed: run for seed, run in runs.items() if seed > 2} for n, runs in cells.items()}
+    words = f"{says_shift(c)}. By the best so far of each run: {words}"  # which law_of is of; here runs decline
+    if all(len(runs) > 2 for runs in fresh.values()):
+        c = shift(*windows([fresh]))
+        words = f"On seeds that were run after the claim was made (3 and up, the verdict's): {says_shift(c)}. On all seeds {words}"
+    return dict(verdict=c["verdict"], sees=c["sees"], says=words, figure=law_figure(atlas, task, panel))
 
 
 for task, paper, claim in (("easy", "Figures 1, 6 and 7, Easy", " (n = 8 to 512)."), ("hard", "Figures 6 and 7, Hard", ", at a smaller n than on Easy (8 to 128).")):
@@ -585,14 +597,7 @@ for task, paper, claim in (("easy", "Figures 1, 6 and 7, Easy", " (n = 8 to 512)
 
 @row("epochs", "ours: many epochs", "Where each of few problems is seen often, n*(C) rises with C.")
 def many_epochs(atlas):
-    task = fewest(atlas)
-    cells, (panel, _, words) = atlas.arm(task), law_of(atlas, task)
-    c, fresh = shift(*windows([cells])), {n: {seed: run for seed, run in runs.items() if seed > 2} for n, runs in cells.items()}
-    words = f"{says_shift(c)}. By the best so far of each run: {words}"  # which law_of is of; here runs decline
-    if all(len(runs) > 2 for runs in fresh.values()):  # the claim was made on seeds 0 to 2
-        c = shift(*windows([fresh]))
-        words = f"On seeds that were run after the claim was made (3 and up, the verdict's): {says_shift(c)}. On all seeds {words}"
-    return dict(verdict=c["verdict"], sees=c["sees"], says=words, figure=law_figure(atlas, task, panel))
+    return rise(atlas, fewest(atlas))
 
 
 @row("epochs", "ours: many epochs, the lr control", "The same claim when every n has the best of half the lr and once, small ones of a quarter too.")
@@ -878,6 +883,17 @@ for metric, claim in (("best@4", "the largest n has the best coverage (best@4)."
                     figure=figure(atlas, "extreme", [lines(cells, "none right in 128", m) for m in ("best@4", "worst@4", "avg@4")]))
 
 
+@row("extreme", "ours: none right in 128", "Trained on problems with none right in 128, n*(C) rises with C.")
+def none_right(atlas):
+    return rise(atlas, "mix_hard")
+
+
+@row("extreme", "ours: none right in 128, the lr control", "The same claim when every n has the best of half the lr and once, small ones of a quarter too.")
+def none_right_control(atlas):
+    row_, arms = lr_control(atlas, "mix_hard"), other_lrs(atlas, "mix_hard")
+    return row_ | dict(says=f"{row_['says']}. By best@4, each n at its best lr for it, {says_shift(shift(*windows(list(arms.values()), metric='best@4')))}")
+
+
 @row("ood", "Figure 23", "Larger n is better on another family of problems too (AIME24; here sums and differences of five digits).")
 def ood(atlas):
     cells = atlas.arm("ood")
@@ -983,8 +999,8 @@ def named_n(n_c):
 
 
 def settings(atlas):
-    """Every sweep over n (three values or more) as dict(name, cells, n_c, group, early, late {n: (S, P)}, stats): stats are known at C/8. Sweeps of
-    one group have the base model and its problems in common."""
+    """Every sweep over n (three values or more) as dict(name, cells, n_c, group, early, late {n: (S, P)}, stats): stats are known at C/8, n_c and its
+    logarithm are None where the base model's gradients do not tell it. Sweeps of one group have the base model and its problems in common."""
     noise, out = noise_of(atlas), []
     for path in sorted(p for p in atlas.folder.iterdir() if p.is_dir()):
         for B_p in sorted({b for b, _ in atlas.cells(path.name)}):
@@ -999,9 +1015,9 @@ def settings(atlas):
                 steps = [s for r in cells[n].values() for s in r["steps"] if s["rollouts"] <= r["budget"] / 8] or [r["steps"][0] for r in cells[n].values()]
                 return np.mean([1 - s["frac_all_right"] - s["frac_all_wrong"] for s in steps])
             n_c = noise.get(path.name, {}).get("n_c")
-            if len(cells) >= 3 and not cfg["n_schedule"] and n_c:
+            if len(cells) >= 3 and not cfg["n_schedule"] and path.name in noise:
                 known = dict(p=base.mean(), spread=base.std(), change=max(t.mean() for t in early.values()) - base.mean(),
-                             mixed=mixed(min(cells)) / max(mixed(max(cells)), 0.01), n_c=math.log2(n_c))
+                             mixed=mixed(min(cells)) / max(mixed(max(cells)), 0.01), n_c=n_c and math.log2(n_c))
                 out.append(dict(name=f"{path.name}, B_p = {B_p}", cells=cells, n_c=n_c, group=(cfg["model"], Path(cfg["train_set"]).name),
                                 early=early, late=late, stats=known))
     return out
@@ -1019,21 +1035,29 @@ def regret(s, log2_n):
     return max(t.mean() for t in s["late"].values()) - s["late"][n].mean()
 
 
+def mean_of_others(s, others):
+    """A rule: log2 n at the end of the other sweeps."""
+    return float(np.mean([center(o["late"]) for o in others]))
+
+
 def fitted(names):
-    """A rule: log2 n at the end by least squares on statistics of the other sweeps."""
+    """A rule: log2 n at the end by least squares on statistics of the other sweeps; without the statistics, the others' mean."""
     def rule(s, others):
-        X = np.array([[1.0, *(o["stats"][k] for k in names)] for o in others])
-        w = np.linalg.lstsq(X, [center(o["late"]) for o in others], rcond=None)[0]
+        known = [o for o in others if None not in (o["stats"][k] for k in names)]
+        if not known or None in (s["stats"][k] for k in names):
+            return mean_of_others(s, others)
+        X = np.array([[1.0, *(o["stats"][k] for k in names)] for o in known])
+        w = np.linalg.lstsq(X, [center(o["late"]) for o in known], rcond=None)[0]
         return float(w @ [1.0, *(s["stats"][k] for k in names)])
     return rule
 
 
 PLAIN = {"last observed n* (C/8)": lambda s, others: center(s["early"]),
          "constant M": lambda s, others: center(s["early"]) + math.log2(0.875 / 0.093),  # C in the middle of LATE over that of EARLY
-         "mean of the other sweeps": lambda s, others: float(np.mean([center(o["late"]) for o in others]))}
+         "mean of the other sweeps": mean_of_others}
 STATISTICS = {"pass rates of the base model": fitted(["p", "spread"]), "their change up to C/8": fitted(["change"]),
               "share of mixed groups, smallest n over largest": fitted(["mixed"]), "gradient noise n_c of the base model": fitted(["n_c"]),
-              "1 + sqrt(n_c + 2), nothing fitted": lambda s, others: math.log2(named_n(s["n_c"]))}
+              "1 + sqrt(n_c + 2), nothing fitted": lambda s, others: math.log2(named_n(s["n_c"])) if s["n_c"] else mean_of_others(s, others)}
 
 
 def price(n, n_c, share=0.0):
@@ -1270,6 +1294,7 @@ def scale_table():
     cfg = config.arms("main", ["--data=data/arithmetic"])[0]
     sizes = sorted({int(b) for arm in config.arms("joint", ["--data=data/arithmetic"]) for b in arm["bps"].split()})
     few = config.arms("size", ["--data=data/arithmetic"])
+    extreme = config.arms("extreme", ["--data=data/arithmetic"])[0]
     ns = sorted(map(int, cfg["ns"].split()))
     return f"""
 ## The scale
@@ -1280,14 +1305,14 @@ def scale_table():
 | problems | Guru-Math, D = 6,000 Easy, 5,000 Hard | sums and differences of 2 to 4 digits, D = {cfg['D']} |
 | B_p | 32 to 1,024 | {cfg['bps']} ({', '.join(map(str, sizes))} in `joint`) |
 | n | 8 to 2,048 | {ns[0]} to {ns[-1]} |
-| budget C | about 4 million | {cfg['C']:,} |
+| budget C | about 4 million | {cfg['C']:,} ({extreme['C']:,} in `extreme`) |
 | C / D, rollouts a problem | about 700 | {cfg['C'] // cfg['D']} ({max(c['C'] // c['D'] for c in few):,} in `size`, with D = {min(c['D'] for c in few)}) |
 | lr at B = 1,024 | 1e-6 | {cfg['lr_base']:g} |
 """
 
 
-def budget_table():
-    """Runs, rollouts and minutes of each study, from presets.json; runs that studies share count once in the sum."""
+def budget_table(folder):
+    """Runs, rollouts and minutes of each study, from presets.json, and what the runs below a folder took; runs that studies share count once in the sum."""
     data, lines, seen = "data/arithmetic", ["| study | asks | runs | rollouts | minutes |", "|---|---|---|---|---|"], {}
     minutes = []
     for name, study in config.presets(data).items():
@@ -1297,6 +1322,7 @@ def budget_table():
         minutes.append(own * study["minutes"])
         seen |= {run: max(rollouts, seen.get(run, 0)) for run, rollouts in runs.items()}
         lines.append(f"| `{name}` | {study['about']} | {len(runs)} | {fit_sigmoid.si(sum(runs.values()))} | {study['minutes']} |")
+    took = [run["seconds"] for path in folder.glob("[!.]*/*/log.jsonl*") if (run := read(path))]
     hours = sum(minutes) / 60  # of the shares of each study in runs that no study before it has
     lines.append(f"| all, shared runs once | | {len(seen)} | {fit_sigmoid.si(sum(seen.values()))} | {hours:.1f} hours |")
     return "\n".join(lines) + (
@@ -1304,9 +1330,10 @@ def budget_table():
         "11 hours, so too many. With the first runs of `main` in, the others went to half of it; the lr grid got three seeds where it had one. After results\n"
         "were seen: `schedule` got an n that grows with the measured noise in place of one of two with the budget; `models` a base model trained longer in\n"
         "place of one trained less, which had no Easy problems; `extreme` was continued to all of the C of `main`, since at half of it n = 16 had caught\n"
-        "up, and to four times that, since n = 64 had; `joint` got n = 2, since its smallest n led; `epochs` took the place of the longer study, since\n"
-        "`size` showed n* rising with 50 problems, and got three fresh seeds twice, since that had been seen on the first three.\n"
-        "Minutes are by the rate of the first runs.")
+        "up, and to four times that, since n = 64 had, with the lr control and three fresh seeds, since n* rose; `joint` got n = 2, since its smallest n\n"
+        "led; `epochs` took the place of the longer study, since `size` showed n* rising with 50 problems, and got three fresh seeds twice, since that had\n"
+        f"been seen on the first three. Minutes are by the rate of the first runs, which most others beat: the {len(took)} of this page took "
+        f"{sum(took) / 7200:.1f} hours.")
 
 
 def tried_table(folder):
@@ -1357,7 +1384,8 @@ def main(argv):
         own = folder == ROOT / "results/atlas" and not cfg["out"]
         count = Counter(r["verdict"] for r in rows)
         short = "In all: " + ", ".join(f"{count[v]} {v}" for v in ("agree", "disagree", "undecided", "shown", "not run") if count[v]) + ".\n"
-        page = [INTRO, short, table_text(rows, "atlas/" if own else ""), *(f"\n{r['more']}" for r in rows if r["more"]), scale_table(), "## The budget\n", budget_table(), TRIED,
+        page = [INTRO, short, table_text(rows, "atlas/" if own else ""), *(f"\n{r['more']}" for r in rows if r["more"]), scale_table(), "## The budget\n",
+                budget_table(folder), TRIED,
                 tried_table(ROOT / "results/tried")]
         with aside((ROOT / "results" if own else out) / "README.md") as part:
             part.write_text("\n".join(page) + "\n")
