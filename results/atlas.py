@@ -888,7 +888,7 @@ def none_right(atlas):
     return rise(atlas, "mix_hard")
 
 
-@row("extreme", "ours: none right in 128, the lr control", "The same claim when every n has the best of half the lr and once, small ones of a quarter too.")
+@row("extreme", "ours: none right in 128, the lr control", "The same claim when every n has the best of half, once and double the lr, small ones of a quarter too.")
 def none_right_control(atlas):
     row_, arms = lr_control(atlas, "mix_hard"), other_lrs(atlas, "mix_hard")
     return row_ | dict(says=f"{row_['says']}. By best@4, each n at its best lr for it, {says_shift(shift(*windows(list(arms.values()), metric='best@4')))}")
