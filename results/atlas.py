@@ -1330,9 +1330,9 @@ def budget_table(folder):
         "11 hours, so too many. With the first runs of `main` in, the others went to half of it; the lr grid got three seeds where it had one. After results\n"
         "were seen: `schedule` got an n that grows with the measured noise in place of one of two with the budget; `models` a base model trained longer in\n"
         "place of one trained less, which had no Easy problems; `extreme` was continued to all of the C of `main`, since at half of it n = 16 had caught\n"
-        "up, and to four times that, since n = 64 had, with the lr control and three fresh seeds, since n* rose; `joint` got n = 2, since its smallest n\n"
-        "led; `epochs` took the place of the longer study, since `size` showed n* rising with 50 problems, and got three fresh seeds twice, since that had\n"
-        f"been seen on the first three. Minutes are by the rate of the first runs, which most others beat: the {len(took)} of this page took "
+        "up, and to four times that, since n = 64 had, with the lr control, since n* rose; `joint` got n = 2, since its smallest n led; `epochs` took the\n"
+        "place of the longer study, since `size` showed n* rising with 50 problems, and got three fresh seeds twice, since that had been seen on the first\n"
+        f"three. Minutes are by the rate of the first runs, which most others beat: the {len(took)} runs of this page took "
         f"{sum(took) / 7200:.1f} hours.")
 
 
