@@ -22,6 +22,11 @@ import sys
 import time
 from pathlib import Path
 
+# kernels for AVX-512 round otherwise than those for AVX2, and 1,400 steps on that is another embedded base model; torch looks at its first operation
+cpu = Path("/proc/cpuinfo")
+if cpu.exists() and "avx512f" in cpu.read_text().split():
+    os.environ.setdefault("ATEN_CPU_CAPABILITY", "avx2")
+
 config = dict(
     # What is trained on what
     model = "Qwen/Qwen2.5-7B-Instruct",  # base model: a hub name or a transformers folder

@@ -111,7 +111,6 @@ fi
 # ---- problems, base models, difficulty ------------------------------------------------------------------------------
 # passive waiting keeps runs from starving each other; after SIGTERM torchrun's 30 s are too few for an update and a checkpoint
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$threads} OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} TOKENIZERS_PARALLELISM=false
-if grep -qsw avx512f /proc/cpuinfo; then export ATEN_CPU_CAPABILITY=${ATEN_CPU_CAPABILITY:-avx2}; fi  # one rounding: see prepare.py
 export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-600}
 measure() {  # data model levels...: the splits of a model, with a share of the problems on each GPU; the bar is that of the first
     local shards=() broken=0 i file words=("$PY" sample.py --data="$1" --model="$2" "${@:3}" "${given[@]}")

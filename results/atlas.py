@@ -13,6 +13,7 @@ import functools
 import gzip
 import json
 import math
+import re
 import shutil
 import sys
 from collections import Counter
@@ -564,9 +565,10 @@ def lr_control(atlas, task):
     """A row: does n*(C) of an arm rise where every n has the best of several lrs?"""
     arms = other_lrs(atlas, task)
     early, late = windows(list(arms.values()))
-    c, rule = shift(early, late), shift(*windows([arms[1]]))
+    seeds = set.intersection(*(set(runs) for cells in arms.values() for runs in cells.values()))  # the contrast's: those that all lrs have
+    c, rule = shift(early, late), shift(*windows([{n: {seed: runs[seed] for seed in seeds} for n, runs in arms[1].items()}]))
     best = ", ".join(f"n = {n}: {[x for x in arms if n in arms[x]][int(np.argmax([t.mean() for t in ts]))]:g}" for n, ts in late.items())
-    words = (f"{says_shift(c)}. At the rule's lr {says_shift(rule)}. Best multiple of the lr at the end, of {', '.join(f'{x:g}' for x in arms)} "
+    words = (f"{says_shift(c)}. At the rule's lr, {len(seeds)} seeds as there, {says_shift(rule)}. Best multiple of the lr at the end, of {', '.join(f'{x:g}' for x in arms)} "
              f"(at either end the best may lie beyond): {best}")
     return dict(verdict=c["verdict"], sees=c["sees"], says=words, figure=figure(
         atlas, f"lr_control_{task}", [lines(cells, f"{TITLES.get(task, task)}, {x:g} x lr", among=arms[1]) for x, cells in arms.items()], sharey=True))
@@ -576,7 +578,7 @@ def rise(atlas, task):
     """A row: does n*(C) of an arm rise? The verdict is that of the seeds from 3 on, where there are three: the claim was made on the first."""
     cells, (panel, _, words) = atlas.arm(task), law_of(atlas, task)
     c, fresh = shift(*windows([cells])), {n: {seed: run for seed, run in runs.items() if seed > 2} for n, runs in cells.items()}
-    words = f"{says_shift(c)}. By the best so far of each run: {words}"  # which law_of is of; here runs decline
+    words = f"{says_shift(c)}. By the best so far of each run: {words}"  # which law_of is of, where runs decline
     if all(len(runs) > 2 for runs in fresh.values()):
         c = shift(*windows([fresh]))
         words = f"On seeds that were run after the claim was made (3 and up, the verdict's): {says_shift(c)}. On all seeds {words}"
@@ -1181,8 +1183,8 @@ def price_of_n(atlas):
                 says=f"the n of a sweep with the lowest price takes {times(c)} times the rollouts of the best other n, over "
                 f"{len({s['group'] for s in sweeps})} worlds. The same of one n for all: "
                 + ", ".join(f"{n} {times(found[n])}" for n in always), figure=figure(atlas, "price_of_n", draws),
-                more="## The price of n, world by world\n\nTo the same reward, mean over nine rewards that both n reached, the best so far counts. Sweeps of one "
-                "base model and problem set count as one world.\n\n| world | n_c | 1 + sqrt(n_c + 2) | n of the lowest price | rollouts that it took | rollouts went "
+                more="## The price of n, sweep by sweep\n\nTo the same reward, mean over nine rewards that both n reached, the best so far counts. Sweeps of one "
+                "base model and problem set count as one world.\n\n| sweep | n_c | 1 + sqrt(n_c + 2) | n of the lowest price | rollouts that it took | rollouts went "
                 "with the price to the power |\n|---|---|---|---|---|---|\n" + "\n".join(lines_) + "\n\n" + of_B_p + trained)
 
 
@@ -1295,7 +1297,7 @@ def scale_table():
     sizes = sorted({int(b) for arm in config.arms("joint", ["--data=data/arithmetic"]) for b in arm["bps"].split()})
     few = config.arms("size", ["--data=data/arithmetic"])
     extreme = config.arms("extreme", ["--data=data/arithmetic"])[0]
-    ns = sorted(map(int, cfg["ns"].split()))
+    ns, none_right = sorted(map(int, cfg["ns"].split())), int(re.search(r"_D(\d+)_", extreme["train_set"])[1])
     return f"""
 ## The scale
 
@@ -1306,7 +1308,7 @@ def scale_table():
 | B_p | 32 to 1,024 | {cfg['bps']} ({', '.join(map(str, sizes))} in `joint`) |
 | n | 8 to 2,048 | {ns[0]} to {ns[-1]} |
 | budget C | about 4 million | {cfg['C']:,} ({extreme['C']:,} in `extreme`) |
-| C / D, rollouts a problem | about 700 | {cfg['C'] // cfg['D']} ({max(c['C'] // c['D'] for c in few):,} in `size`, with D = {min(c['D'] for c in few)}) |
+| C / D, rollouts a problem | about 700 | {cfg['C'] / cfg['D']:.0f} ({max(c['C'] / c['D'] for c in few):,.0f} in `size`, with D = {min(c['D'] for c in few)}, {extreme['C'] / none_right:,.0f} in `extreme`, with {none_right}) |
 | lr at B = 1,024 | 1e-6 | {cfg['lr_base']:g} |
 """
 
@@ -1330,8 +1332,8 @@ def budget_table(folder):
         "11 hours, so too many. With the first runs of `main` in, the others went to half of it; the lr grid got three seeds where it had one. After results\n"
         "were seen: `schedule` got an n that grows with the measured noise in place of one of two with the budget; `models` a base model trained longer in\n"
         "place of one trained less, which had no Easy problems; `extreme` was continued to all of the C of `main`, since at half of it n = 16 had caught\n"
-        "up, and to four times that, since n = 64 had, with the lr control, since n* rose; `joint` got n = 2, since its smallest n led; `epochs` took the\n"
-        "place of the longer study, since `size` showed n* rising with 50 problems, and got three fresh seeds twice, since that had been seen on the first\n"
+        "up, and to four times that, since n = 64 had, with the lr control and three fresh seeds, since n* rose; `joint` got n = 2, since its smallest n\n"
+        "led; `epochs` took the place of the longer study, since `size` showed n* rising with 50 problems, and got three fresh seeds twice, since that had been seen on the first\n"
         f"three. Minutes are by the rate of the first runs, which most others beat: the {len(took)} runs of this page took "
         f"{sum(took) / 7200:.1f} hours.")
 
@@ -1359,7 +1361,8 @@ Exploratory runs at seed 900, which no reported run uses, B_p = 8. `old`: the ba
 `add`: additions alone, 200 skills; `idle4`: four idle letters a column in place of two. What they decided: the lr, 5e-4 until then, at which n = 64
 loses coverage (best@4) from the start and n = 4 declines, went to 2e-4; with fewer skills or more idle letters everything is mended everywhere
 within a quarter of the budget and small n leads throughout, so both stayed as they were; D stayed as it was, since with fewer problems every n ends on
-one plateau of overfitting. No variant was found in which a larger n leads at the end, and none was looked for further. `new` is the world of the reports.
+one plateau of overfitting. Of these no variant had a larger n in the lead at the end, and none was looked for further; `epochs` and `extreme`, made later, have.
+`new` is the world of the reports.
 """
 
 

@@ -141,8 +141,9 @@ def main(argv):
             continue
         own = next(iter(runs.values())) | dict(seed=0)
         key = own["model"], own["train_set"], own["D"], own["temperature"]
-        if folder.name in found:  # measured by an earlier call
-            seen[key] = {k: v for k, v in found[folder.name].items() if k != "trained"}
+        old = found.get(folder.name, {})
+        if all(old.get(k, "") == own[k] for k in ("model", "train_set", "D")) and (folder.name not in ("easy", "hard") or old.get("trained", {}).get("ends")):
+            seen[key] = {k: v for k, v in old.items() if k != "trained"}  # measured by an earlier call
             continue
         seen[key] = seen.get(key) or measure(own)
         now = found[folder.name] = dict(seen[key])

@@ -2,7 +2,11 @@
 import collections
 import itertools
 import json
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -286,3 +290,10 @@ def test_a_level_is_open_until_it_is_known():
         spent, same, zeros = spent + drawn, same + (level == truth), zeros + (truth == "extreme")
         assert (level == "extreme") == (not draws.any())  # never wrong about none right
     assert same / 2000 > 0.97 and spent < 0.8 * 2000 * 128 and zeros > 500, (same, spent)
+
+
+def test_one_rounding():
+    """Processors with AVX-512 use the kernels of those without, by which the base model is the same on both."""
+    words = [sys.executable, "-c", "import config, torch; torch.ones(9).exp(); print(torch.backends.cpu.get_cpu_capability())"]
+    env = {k: v for k, v in os.environ.items() if k != "ATEN_CPU_CAPABILITY"}
+    assert subprocess.run(words, cwd=Path(sample.__file__).parent, env=env, capture_output=True, text=True, check=True).stdout.strip() != "AVX512"

@@ -107,7 +107,8 @@ def test_pilot_on_the_embedded_model(world):
 def test_all_goes_on(tmp_path):
     """`all` measures no arm twice: what pilot.json has stays, and an arm of the same model and problems has its numbers, not its trained models'."""
     config = dict(model="m", train_set="t.jsonl", D=20, temperature=1.0, C=64, n=4)
-    old = dict(n_c=5.0, n=3.6, trained=dict(n=4, C=64, ends=[]))
+    new = dict(model="m", train_set="t.jsonl", D=20, n_c=5.0, n=3.6)
+    old = new | dict(trained=dict(n=4, C=64, ends=[dict(n_c=9.0)]))
     for arm in ("a_later_one", "easy"):
         folder = tmp_path / arm / "run"
         folder.mkdir(parents=True)
@@ -115,4 +116,4 @@ def test_all_goes_on(tmp_path):
     (tmp_path / "pilot.json").write_text(json.dumps(dict(easy=old)))
     done = run_script("results/pilot.py", "all", f"--runs={tmp_path}")
     assert done.code == 0, done.stderr
-    assert json.loads((tmp_path / "pilot.json").read_text()) == dict(easy=old, a_later_one=dict(n_c=5.0, n=3.6))
+    assert json.loads((tmp_path / "pilot.json").read_text()) == dict(easy=old, a_later_one=new)

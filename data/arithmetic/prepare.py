@@ -32,18 +32,14 @@ import time
 from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when torch loads: threads that spin starve whatever runs beside them
-cpu = Path("/proc/cpuinfo")
-if cpu.exists() and "avx512f" in cpu.read_text().split():  # it rounds otherwise, and 1,400 steps on that is a model of other skills
-    os.environ.setdefault("ATEN_CPU_CAPABILITY", "avx2")
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent.parent))
+from config import aside, entry, parse  # noqa: E402  before torch: it chooses the kernels
 import numpy as np
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent.parent))
-from config import aside, entry, parse  # noqa: E402
 
 POOL = 9000            # problems; enough for 1,000 + 300 of Easy, Hard and Very Easy
 COLUMNS = (2, 3, 4)    # digits of the numbers
@@ -130,7 +126,7 @@ def make_problems(rng, N, columns=COLUMNS, name="arith"):
 def train_base(seed, width, steps):
     """The base model, trained for so many steps on slipping texts: a Llama of 2 layers, `width` a multiple of 32.
 
-    Same weights for one seed and number of threads, on processors with AVX-512 and without (of one maker: others may round otherwise).
+    Same weights for one seed and number of threads; measured on processors of one maker with AVX-512 and without, others may round otherwise.
     """
     rng = np.random.default_rng([seed, 1])
     skills = make_skills(rng)
