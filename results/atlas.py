@@ -834,7 +834,11 @@ def mixtures(atlas):
                 verdicts.append(judge(c)), sees.append(c["sees"])
             text.append(f"{MIXES[mix]} on {LEVELS[name]}, {words}")
             draws.append(lines(cells, f"{MIXES[mix]}\non {LEVELS[name]}", of=of))
-    return dict(verdict=both(verdicts), sees=max(sees), says="; ".join(text), figure=figure(atlas, "mixtures", draws))
+    whole = atlas.arm("mix_hard")  # it went on
+    words, c = largest_less_smallest(table_of({n: whole[n] for n in arms["mix_hard"]}))
+    text.append(f"Hard only on Hard, of its whole budget, {words}")
+    verdict = "undecided" if judge(c) == "agree" and both(verdicts) == "disagree" else both(verdicts)  # then the common budget is too small to deny it
+    return dict(verdict=verdict, sees=max(sees), says="; ".join(text), figure=figure(atlas, "mixtures", draws))
 
 
 @row("mix", "Figure 14, forgetting", "Hard problems alone make the model forget Easy and Very Easy ones; Easy problems in the mix prevent most of it.")
@@ -1333,8 +1337,8 @@ def budget_table(folder):
         "were seen: `schedule` got an n that grows with the measured noise in place of one of two with the budget; `models` a base model trained longer in\n"
         "place of one trained less, which had no Easy problems; `extreme` was continued to all of the C of `main`, since at half of it n = 16 had caught\n"
         "up, and to four times that, since n = 64 had, with the lr control and three fresh seeds, since n* rose; `joint` got n = 2, since its smallest n\n"
-        "led; `epochs` took the place of the longer study, since `size` showed n* rising with 50 problems, and got three fresh seeds twice, since that had been seen on the first\n"
-        f"three. Minutes are by the rate of the first runs, which most others beat: the {len(took)} runs of this page took "
+        "led; `epochs` took the place of the longer study, since `size` showed n* rising with 50 problems, and got three fresh seeds\n"
+        f"twice, since that had been seen on the first three. Minutes are by the rate of the first runs, which most others beat: the {len(took)} runs of this page took "
         f"{sum(took) / 7200:.1f} hours.")
 
 
