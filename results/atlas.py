@@ -69,13 +69,14 @@ def keep(source, target, unfinished=False):
         with aside(folder / "log.jsonl.gz") as part:
             text = "".join(json.dumps(r, separators=(",", ":")) + "\n" for r in thin(read_log(path)))
             part.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
-        if (path.parent.parent / "sweep.json").exists():
-            shutil.copy(path.parent.parent / "sweep.json", folder.parent / "sweep.json")
         new, run = new + 1, run or found["config"]
     rates = sorted(Path(run["train_set"]).parent.glob("pass_rates*.jsonl")) if run and "train_set" in run and not (target / "difficulty.json").exists() else ()
     first = {r["id"]: r["correct"] for path in rates for r in read_log(path) if r.get("samples") == run["s"]}
     if first:  # how many problems had c = 0..s right of the first s rollouts
         save_json(target / "difficulty.json", dict(model=run["model"], s=run["s"], counts=np.bincount(list(first.values()), minlength=run["s"] + 1)))
+    for path in source.glob("[!.]*/sweep.json"):  # written after an arm's first runs where these were started by hand
+        if (target / path.parent.name).is_dir():
+            shutil.copy(path, target / path.parent.name / "sweep.json")
     if (source / "pilot.json").exists():
         shutil.copy(source / "pilot.json", target / "pilot.json")
     size = sum(p.stat().st_size for p in target.rglob("*.gz"))
@@ -640,7 +641,8 @@ for task, first, second in (("easy", "best@4", "worst@4"), ("hard", "worst@4", "
 
 
 def grid_of(atlas, arm):
-    """{(B_p, n): {seed: run}} of an arm and its other B_p (in joint_ARM), of the n that two B_p have or more, up to the budget that all have."""
+    """{(B_p, n): {seed: run}} of an arm and its other B_p (in joint_ARM), of the n that two B_p have or more, up to the budget that all have, in
+    order of n."""
     cells = {key: runs for name in (arm, f"joint_{arm}") for key, runs in atlas.cells(name).items() if len(runs) > 1}
     sizes = {}
     for b, n in cells:
@@ -648,7 +650,7 @@ def grid_of(atlas, arm):
     if len(sizes) < 2:
         raise Missing(f"{arm} at a second B_p")
     shared = {n for b, n in cells if sum(n in ns for ns in sizes.values()) > 1}
-    cells = {(b, n): runs for (b, n), runs in cells.items() if n in shared}
+    cells = {(b, n): cells[b, n] for b, n in sorted(cells, key=lambda cell: cell[::-1]) if n in shared}
     atlas.use(cells)
     return cut({arm: cells})[arm]
 
@@ -672,7 +674,7 @@ for task in ("easy", "hard"):
         each = (f"at n = {n} B_p = {of[-1]} less {of[0]} {points(contrast(table, {(of[-1], n): 1, (of[0], n): -1}))}" for n, of in ends.items() if len(of) > 1)
         return dict(verdict=verdict, sees=gap["sees"], says=f"points for each doubling: of n {points(slope['n'])}, of B_p {points(slope['B_p'])}; "
                     f"size of the first less that of the second {points(gap)} ({len(keys)} cells, B_p = {', '.join(map(str, sizes))}); {', '.join(each)}",
-                    figure=figure(atlas, f"B_p_{task}", [lines({n: runs for (b, n), runs in sorted(cells.items(), key=lambda item: item[0]) if b == B_p}, f"{task}, B_p = {B_p}",
+                    figure=figure(atlas, f"B_p_{task}", [lines({n: runs for (b, n), runs in cells.items() if b == B_p}, f"{task}, B_p = {B_p}",
                                                                among={n for _, n in cells}) for B_p in sizes]))
 
     @row("joint", f"Figure {16 if task == 'easy' else 17}, {task.title()}", "At every B_p n*(C) rises with C, and saturates.")
@@ -691,8 +693,8 @@ for task in ("easy", "hard"):
         " (Figure 19's caption; the text of section 4.2 says that it does not depend on M monotonically)."))
     def fixed_B(atlas, task=task):
         sizes, cells = {}, grid_of(atlas, task)
-        for b, n in sorted(cells, key=lambda cell: cell[1]):
-            sizes.setdefault(b * n, {})[n] = cells[b, n]
+        for (b, n), runs in cells.items():
+            sizes.setdefault(b * n, {})[n] = runs
         found = {B: shift(*windows([cells])) for B, cells in sorted(sizes.items()) if len(cells) > 2}
         if not found:
             raise Missing("three n at one B_p n")
@@ -837,7 +839,9 @@ def mixtures(atlas):
     whole = atlas.arm("mix_hard")  # it went on
     words, c = largest_less_smallest(table_of({n: whole[n] for n in arms["mix_hard"]}))
     text.append(f"Hard only on Hard, of its whole budget, {words}")
-    verdict = "undecided" if judge(c) == "agree" and both(verdicts) == "disagree" else both(verdicts)  # then the common budget is too small to deny it
+    verdict = both(verdicts)
+    if verdict == "disagree" and judge(c) == "agree":  # the common budget is too small to deny it
+        verdict = "undecided"
     return dict(verdict=verdict, sees=max(sees), says="; ".join(text), figure=figure(atlas, "mixtures", draws))
 
 
