@@ -126,6 +126,7 @@ config = dict(
     bin = 0.005,                         # width of the reward bins of record-breaking points
     points = "",                         # CSV with columns C, n: fit the law to these points instead of a sweep's
     boot = 400,                          # draws of the noise behind the intervals; 0 = none
+    verbose = False,                     # print all of the analysis, not one page (report.txt has it)
 )
 
 RECIPES = dict(easy=dict(kl_coef=0.001, entropy_coef=0.001),  # paper, Table 1; the coefficients are our choice
@@ -142,7 +143,7 @@ CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k
 RUNNING = tuple("device gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory save_every keep_at pass_at s "
                 "sample_every".split())
 NOT_IN_NAME = {*RUNNING, *"C data B_max source revision question_key answer_key against mix problems s_zero levels n_val shard".split(),
-               *"runs out ns bps seeds view metric unit eval_set delta bin points boot".split()}
+               *"runs out ns bps seeds view metric unit eval_set delta bin points boot verbose".split()}
 TOY = tuple("overlap responses deciding idle features skill sharpness pool world advantage clock".split())  # bandit_toy.py alone has them
 
 

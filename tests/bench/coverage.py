@@ -15,8 +15,8 @@ import numpy as np
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[1])]
 import fit_sigmoid as fit  # noqa: E402
-import frontier  # noqa: E402
 from config import config  # noqa: E402
+from noise import add_points, cells_of, half_width, panel_of  # noqa: E402
 from simulate import constant, crossing, paper, sigmoids, sweep  # noqa: E402
 
 CFG = dict(config, boot=400, B_max=0, seed=0)
@@ -24,21 +24,22 @@ CFG["head"] = CFG
 
 
 def one(draw, truth, **kind):
-    """One sweep analysed: (panel of frontier.json, its cells, grid)."""
+    """One sweep analysed: (panel of frontier.json, its cells, grid, the smoothness chosen)."""
     runs = sweep(draw, truth, **kind)
-    grid, form, _, cells = frontier.curves_of(runs, "avg@4", CFG)
-    return frontier.add_points(frontier.panel_of(cells, grid, CFG, "rollouts"), cells, grid, CFG), cells, grid, form
+    grid, lam, cells = cells_of(runs, "avg@4", CFG)
+    panel = add_points(panel_of(cells, grid, CFG, "rollouts"), cells, grid, CFG)
+    return panel, cells, grid, lam
 
 
 def intervals(name, truth, seeds, sweeps, plateau=None):
     inside, width, switch, wide, error, closed, bias, plain, paper_way, found, plat, plat_wide = ([] for _ in range(12))
-    forms = {}
+    smooth = {}
     for draw in range(sweeps):
-        panel, cells, grid, form = one(draw, truth, seeds=seeds)
-        forms[form] = forms.get(form, 0) + 1
+        panel, cells, grid, lam = one(draw, truth, seeds=seeds)
+        smooth[lam] = smooth.get(lam, 0) + 1
         true = np.array([truth(32, c["n"], grid) for c in cells])
         for c, want in zip(cells, true):  # curves, at every budget their runs reached
-            ok, half = c["inside"], fit.half_width(c["noise"])
+            ok, half = c["inside"], half_width(c["noise"])
             inside.append((np.abs(c["Y"] - want) <= half)[ok].mean())
             width.append(np.median(2 * half[ok]))
         env = panel["envelope"]
@@ -67,7 +68,8 @@ def intervals(name, truth, seeds, sweeps, plateau=None):
             low, high = panel["ns"][0], panel["ns"][-1]
             plat_wide.append(np.log2((p["hi"] or high) / (p["lo"] or low)))
             found.append(p["lo"] is not None and p["hi"] is not None)
-    print(f"{name}, {seeds} seeds, {sweeps} sweeps ({', '.join(f'{form} in {m}' for form, m in forms.items())})")
+    chosen = ", ".join(f"{lam:.2g} in {m}" for lam, m in sorted(smooth.items()))
+    print(f"{name}, {seeds} seeds, {sweeps} sweeps (smoothness {chosen})")
     print(f"  curves     cover {100 * np.mean(inside):5.1f}%   median width {100 * np.median(width):.1f} points")
     print(f"  switches   cover {100 * np.mean(switch):5.1f}%   median width {np.median(wide):.2f} decades of C where closed "
           f"({100 * np.mean(closed):.0f}% of {len(switch)})   standardised error: mean {np.mean(error):+.2f}, "

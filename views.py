@@ -1,0 +1,562 @@
+"""views.py: the paper's figures from a sweep's logs, each with its numbers, drawing and words.
+
+    python frontier.py --runs=runs/easy                  # is this script: --view=fixed_Bp
+    python views.py --runs=runs/easy --view=all          # all but compare; the words go to report.txt
+    python views.py --runs="runs/easy runs/easy:train runs/hard" --view=compare
+
+| view        | what                                                          | paper         |
+| fixed_Bp    | n against M, a panel for each B_p                             | section 4.1   |
+| fixed_B     | B_p n <= B, over M, a panel for each B                        | section 4.2   |
+| joint       | best over (B_p, n), the smallest stable B_p                   | section 4.3   |
+| best_worst  | the best n by metric                                          | section 4.1   |
+| sensitivity | reward over n at each B_p and over B_p at each n              | section 4.2   |
+| pass1       | pass rates of the training problems at matched n M            | section 5.1   |
+| compare     | several sweeps, or folder:train, folder:SET, folder:best@4 of one | Figures 12 to 25 |
+
+Each view writes `frontier_VIEW.json` and `.png` (fixed_Bp: `frontier.*`) to `out`, or else to `runs`.
+To add one: a function (sweep, cfg) -> content, one (front, path) that draws it, one (front) -> lines
+of text, and a row in VIEWS.
+
+Needs config.py, frontier.py, noise.py, fit_sigmoid.py, prescribe.py; matplotlib for the figures.
+"""
+import math
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+import frontier
+from config import BadInput, aside, config, entry, parse, save_json
+from fit_sigmoid import law_at, law_of_points
+from frontier import budget_ticks, colours, ended, missing_cells, read_runs, save, si
+from noise import (add_points, at_end, best_of, cells_of, coverage, declining, gain, grid_edge,
+                   half_width, indistinguishable, panel_of, unpruned, values_at)
+from prescribe import options, predict
+
+
+# --------------------------------------------------------------------------------------------------
+# Panels: n against M (fixed_Bp), the joint best, B_p n <= B, several sweeps
+
+def with_law(panel):
+    """A panel with the paper's law through its record-breaking points, for the figure."""
+    records = panel["records"]
+    if len(records["C"]) >= 5:
+        fit = law_of_points(records["C"], records["log2_n_mean"], n=records["n"])["fit"]
+        C = np.geomspace(*panel["range"], 100)
+        records["law"] = fit | dict(C=C, n=2 ** law_at(fit, C))
+    return panel
+
+
+def fixed_Bp(sweep, cfg):
+    """A panel for each B_p: n against M (paper, section 4.1)."""
+    panels = {}
+    for B_p in sorted({c["B_p"] for c in sweep["cells"]}):
+        cs = [c for c in sweep["cells"] if c["B_p"] == B_p]
+        panel = panel_of(cs, sweep["grid"], cfg, cfg["unit"])
+        panels[f"B_p={B_p}"] = with_law(add_points(panel, cs, sweep["grid"], cfg)) | dict(
+            smoothness=sweep["lam"], prediction=predict(cs, sweep["grid"], sweep["lam"]),
+            runs_dropped=[d for d in sweep["dropped"] if d.get("B_p") == B_p])
+    return dict(panels=panels)
+
+
+def joint(sweep, cfg):
+    """One panel, best over (B_p, n) at each budget, with the pair, B*(C), and the smallest stable
+    B_p (section 4.3)."""
+    cells = sweep["cells"]
+    panel = panel_of(best_of(cells), sweep["grid"], cfg, cfg["unit"], cells)
+    env = panel["envelope"]
+    B_p, n = int(env["B_p"][-1]), env["n"][-1]
+    edges = [grid_edge(sorted({c["n"] for c in cells if c["B_p"] == B_p}), n, B_p, env["C"][-1], cfg),
+             grid_edge(sorted({c["B_p"] for c in cells if c["n"] == n}), B_p, n, env["C"][-1], cfg,
+                       "B_p")]
+    panel["edge"] = next((e for e in edges if e and e["add"]), edges[0] or edges[1])
+    pairs = [(int(b), int(n)) for b, n in zip(env["B_p"], env["n"])]
+    starts = [0] + [i for i in range(1, len(pairs)) if pairs[i] != pairs[i - 1]]
+    panel["segments"] = [dict(C=env["C"][i], B_p=pairs[i][0], n=pairs[i][1],
+                              B=pairs[i][0] * pairs[i][1], reward=env["highest"][i]) for i in starts]
+    runs = [run for c in cells for run in c["runs"]]
+    fallen = Counter(run["B_p"] for run in runs if run["status"] == "diverged" or declining([run]))
+    # 1 steady run in 40 seems to decline by chance
+    stable = [b for b, m in Counter(run["B_p"] for run in runs).items() if fallen[b] <= m / 10]
+    panel["B_star"], panel["stable_B_p"] = [b * n for b, n in pairs], min(stable, default=None)
+    return dict(panels={"joint": panel})
+
+
+def fixed_B(sweep, cfg):
+    """A panel for each B with two cells or more of B_p n = B: the best with B_p n <= B after M
+    updates (section 4.2).
+
+    Budgets are updates here. n*(M) is fitted; at a full batch B_p*(M) = B / n*(M) is the same law.
+    """
+    by_updates = [run | dict(C=run["step"], per_rollout=1 / (run["B_p"] * run["n"]))
+                  for run in sweep["runs"]]
+    sweep = analyse(cfg, runs=by_updates, dropped=sweep["dropped"])
+    full = Counter(c["B_p"] * c["n"] for c in sweep["cells"])
+    most = sorted((B for B in full if full[B] > 1), key=lambda B: -full[B])[:3]
+    if not most:
+        raise BadInput(f"--view=fixed_B: {cfg['runs']} has no two cells with one B = B_p n, so there "
+                       "is nothing to trade")
+    panels = {}
+    for B in sorted(most):
+        # smaller batches make more updates of a budget; the question ends where full batches do
+        end = max(c["reach"][1] for c in sweep["cells"] if c["B_p"] * c["n"] == B) * (1 + 1e-9)
+        several = []
+        for c in sweep["cells"]:
+            if c["B_p"] * c["n"] <= B and c["reach"][0] <= end:
+                several.append(dict(c, Y=np.where(sweep["grid"] <= end, c["Y"], np.nan),
+                                    inside=c["inside"] & (sweep["grid"] <= end),
+                                    reach=(c["reach"][0], min(c["reach"][1], end))))
+        panel = panel_of(best_of(several), sweep["grid"], sweep["cfg"], "updates", several)
+        edge = panel["edge"]
+        if edge and edge["add"]:  # at a full batch another n is another B_p
+            n, text = edge["add"]["n"], edge["text"].split(";")[0].replace("C =", "M =")
+            edge.update(add=None, text=text)
+            if n <= B:
+                edge.update(add=dict(B_p=B // n, n=n),
+                            text=f"{text}; add B_p = {B // n}, n = {n} next")
+        panels[f"B={B}"] = panel | dict(B=B)
+    return dict(panels=panels, unit="updates", budget=max(p["range"][1] for p in panels.values()))
+
+
+def compare(cfg):
+    """The same frontier for several sweeps side by side: --runs="A B:train C:SET C:best@4", each
+    analysed on its own."""
+    entries, sweeps = [], []
+    for word in cfg["runs"].split():
+        folder, *rest = word.split(":")
+        part, metric = "", cfg["metric"]
+        for r in rest:
+            metric, part = (r, part) if "@" in r else (metric, r)
+        sweep = analyse(dict(cfg, runs=folder, metric=metric), part)
+        sizes = Counter(c["B_p"] for c in sweep["cells"])
+        B_p = max(sizes, key=lambda b: (sizes[b], -b))
+        cs = [c for c in sweep["cells"] if c["B_p"] == B_p]
+        panel = add_points(panel_of(cs, sweep["grid"], sweep["cfg"], cfg["unit"]), cs, sweep["grid"],
+                           cfg)
+        sweeps.append(sweep)
+        entries.append((f"{word}, B_p={B_p}",
+                        with_law(panel) | dict(metric=sweep["label"], covers=sweep["covers"])))
+    if len(entries) < 2:
+        raise BadInput(f'--runs={cfg["runs"]}: --view=compare wants two sweeps, with a space between,'
+                       ' as in --runs="A B"')
+    covers = dict.fromkeys(part for s in sweeps for part in s["covers"].split("; "))
+    every = {key: [x for s in sweeps for x in s[key]] for key in ("runs", "dropped", "cells")}
+    return sweeps[0] | every | dict(label="reward", covers="; ".join(covers)), dict(
+        panels=dict(entries))
+
+
+def say_panels(front):
+    """Panels as lines of text: switches, the end of the frontier, what the grid leaves open."""
+    for name, panel in front["panels"].items():
+        yield f"\n{name}:"
+        metric = panel.get("metric") or front["metric"]
+        yield f"  {'C':>8}  {'n':>12}  {'M':>7}  {metric:>9}  90% interval of C"
+        for s in panel["switches"]:
+            lo, hi = ("open" if s[end] is None else si(s[end]) for end in ("lo", "hi"))
+            known = s["why"] == "crossing" and panel["envelope"]["lo"] is not None
+            interval = f"{lo} to {hi}" if known else "none"
+            note = "  (its runs begin here)" if s["why"] == "begins" else ""
+            yield (f"  {si(s['C']):>8}  {s['from']:>4} -> {s['to']:<4}  {si(s['M']):>7}  "
+                   f"{s['reward']:>9.3f}  {interval}{note}")
+        if not panel["switches"]:
+            yield f"  none: n = {panel['envelope']['n'][0]} is the best at every budget"
+        for s in panel.get("segments", ()):
+            yield (f"  from C = {si(s['C'])}: B_p = {s['B_p']}, n = {s['n']}, B = {s['B']}, "
+                   f"{s['reward']:.3f}")
+        if "stable_B_p" in panel:
+            smallest = panel["stable_B_p"] or "none"
+            yield f"  smallest B_p of which at most one run in ten diverged or declines: {smallest}"
+        for r in front["runs_used"]:
+            mine = "records" in panel and r["B_p"] == panel["B_p"] and front["view"] == "fixed_Bp"
+            if mine and r["gain"] is not None:
+                yield (f"  n = {r['n']:<4} seed {r['seed']}: {r['last']:.3f} at C = {si(r['C'])}, "
+                       f"{r['gain']:+.3f} [{r['lo']:+.3f}, {r['hi']:+.3f}] over the base model")
+        yield from say_end(panel)
+
+
+def say_end(panel):
+    """The end of a panel's frontier and its caveats, as lines of text."""
+    env, near = panel["envelope"], panel["near"][-1]["set"]
+    others = [n for n in near if n != env["n"][-1]]
+    text = f"  at C = {si(env['C'][-1])}: n = {env['n'][-1]}, {env['reward'][-1]:.3f}"
+    if env["lo"] is not None:
+        text += f" [{env['lo'][-1]:.3f}, {env['hi'][-1]:.3f}]"
+    if panel.get("base") is not None:
+        text += f", base model {panel['base']:.3f}"
+    if others:
+        text += f"; indistinguishable from it: n = {', '.join(map(str, others))}"
+    yield text
+    if np.any(env["carried"]):
+        first = env["C"][int(np.argmax(env["carried"]))]
+        yield (f"  from C = {si(first)} on the best so far of n = {env['n'][-1]} is carried on: its "
+               "runs end there")
+    yield f"  winner's curse {panel['curse']}"
+    last = panel["last"]
+    yield (f"  by the last checkpoint, not the best so far: n = {last['n'][-1]}, "
+           f"{last['reward'][-1]:.3f}")
+    if "records" in panel and panel["records"]["above"] is not None:
+        yield (f"  the paper's way lies {100 * panel['records']['above']:+.1f} points from this "
+               "frontier, on average over log C: maxima of noisy evaluations")
+    if panel["edge"]:
+        yield f"  edge: {panel['edge']['text']}"
+    for d in panel.get("declines", ()):
+        yield (f"  {d['run']} declines: {d['fall']:.3f} +- {d['se']:.3f} below its best at C = "
+               f"{si(d['since'])}, which its monotone curve hides (beyond 2 standard errors, as 1 "
+               "steady run in 40 is by chance)")
+
+
+# --------------------------------------------------------------------------------------------------
+# The best n by metric
+
+def best_worst(sweep, cfg):
+    """The best n at the largest shared budget by metric, avg@k, best@k and worst@k, and B_p (section
+    4.1, observation 4)."""
+    if sweep["runs"][0]["counts"] is None:
+        raise BadInput(f"--view=best_worst: {cfg['runs']}: needs counts per problem, as evaluations "
+                       "of our trainer have")
+    bars = []
+    for kind in ("avg", "best", "worst"):
+        metric = f"{kind}@{cfg['k']}"
+        grid, _, found = cells_of(sweep["runs"], metric, cfg)
+        for B_p in sorted({c["B_p"] for c in found}):
+            cs = unpruned([c for c in found if c["B_p"] == B_p])
+            j = at_end(cs) if cs else None
+            if j is not None:
+                Y, noise = values_at(cs, j)
+                same = indistinguishable(Y, noise)
+                bars.append(dict(metric=metric, B_p=B_p, C=grid[j], n=cs[int(Y.argmax())]["n"],
+                                 reward=Y.max(), ns=[c["n"] for c in cs], rewards=Y,
+                                 near=[c["n"] for c, ok in zip(cs, same) if ok]))
+    return dict(bars=bars)
+
+
+def draw_best_worst(front, path):
+    fig, ax = canvas(1, (10.7, 4.6))
+    metrics, sizes = (list(dict.fromkeys(b[key] for b in front["bars"])) for key in ("metric", "B_p"))
+    for b in front["bars"]:
+        i = metrics.index(b["metric"])
+        x = sizes.index(b["B_p"]) + 0.27 * (i - 1)
+        ax.bar(x, b["n"], width=0.24, color=("0.55", "C0", "C1")[i], label=b["metric"])
+        ax.plot([x] * len(b["near"]), b["near"], "s-k", lw=1.3, ms=4,
+                label="n indistinguishable from the best")
+        ax.text(x, b["n"] * 1.12, f"n = {b['n']}", ha="center", fontsize=9)
+    ns = sorted({n for b in front["bars"] for n in b["ns"]})
+    ax.set(yscale="log", ylim=(ns[0] / 2, ns[-1] * 2), ylabel="best n",
+           xlabel="$B_p$, at its runs' largest budget")
+    ax.set_yticks(ns, map(str, ns))
+    first = [b for b in front["bars"] if b["metric"] == metrics[0]]
+    ax.set_xticks(range(len(sizes)), [f"{b['B_p']}\n(C = {si(b['C'])})" for b in first])
+    ax.minorticks_off()
+    legend(fig, [ax])
+    save(fig, path, front, "The best n by metric")
+
+
+def say_best_worst(front):
+    for b in front["bars"]:
+        near = ", ".join(map(str, b["near"]))
+        yield (f"  B_p = {b['B_p']:<4} {b['metric']:>8}: n = {b['n']:<4} {b['reward']:.3f} at C = "
+               f"{si(b['C'])}; indistinguishable from the best: {near}")
+
+
+# --------------------------------------------------------------------------------------------------
+# How much the reward varies with n and with B_p
+
+def spread(Y, noise):
+    """Largest less smallest of rewards Y (N,), and the 95th percentile of what noise (K, N) alone
+    makes of it."""
+    by_noise = float(np.percentile(np.ptp(noise, axis=1), 95)) if len(noise) else None
+    return dict(spread=float(np.ptp(Y)), by_noise=by_noise)
+
+
+def sensitivity(sweep, cfg):
+    """Best reward over n at fixed B_p and over B_p at fixed n, at the largest shared budget, with
+    spreads (section 4.2)."""
+    lines = []
+    for over, fixed in (("n", "B_p"), ("B_p", "n")):
+        for value in sorted({c[fixed] for c in sweep["cells"]}):
+            cs = [c for c in unpruned(sweep["cells"]) if c[fixed] == value]
+            cs.sort(key=lambda c: c[over])
+            j = at_end(cs) if len(cs) > 1 else None
+            if j is not None:
+                Y, noise = values_at(cs, j)
+                half = half_width(noise) if len(noise) else np.full(len(cs), np.nan)
+                lines.append({"over": over, fixed: value, "C": sweep["grid"][j], "half": half,
+                              "x": [c[over] for c in cs], "reward": Y} | spread(Y, noise))
+    if not lines:
+        raise BadInput(f"--view=sensitivity: {cfg['runs']} has one cell for each n and each B_p, "
+                       "there is nothing to vary")
+    return dict(lines=lines)
+
+
+def draw_sensitivity(front, path):
+    fig, axes = canvas(2, (10.7, 5.2), sharey=True)
+    for ax, over, fixed in zip(axes, ("n", "B_p"), ("B_p", "n")):
+        lines = [line for line in front["lines"] if line["over"] == over]
+        colour = colours([line[fixed] for line in lines]) if lines else {}
+        for line in lines:
+            label = f"{fixed} = {line[fixed]}: spread {100 * line['spread']:.1f} points"
+            if line["by_noise"] is not None:
+                label += f", noise alone {100 * line['by_noise']:.1f}"
+            ax.errorbar(line["x"], line["reward"], line["half"], color=colour[line[fixed]],
+                        marker="o", ms=4, capsize=2, lw=1.4, label=label.replace("B_p", "$B_p$"))
+        ticks = sorted({x for line in lines for x in line["x"]})
+        ax.set_xscale("log", base=2)
+        ax.set_xticks(ticks, map(str, ticks))
+        ax.set(xlabel=over.replace("B_p", "$B_p$"),
+               ylabel=f"{front['label']}, largest budget" if over == "n" else "")
+        if lines:
+            ax.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.13))
+    save(fig, path, front, "How much the reward varies with n at fixed $B_p$, and with $B_p$ at "
+         "fixed n")
+
+
+def say_sensitivity(front):
+    for line in front["lines"]:
+        fixed = "B_p" if line["over"] == "n" else "n"
+        noise = ""
+        if line["by_noise"] is not None:
+            noise = f" (noise alone makes up to {100 * line['by_noise']:.1f}, 95%)"
+        yield (f"  over {line['over']} at {fixed} = {line[fixed]}: spread {100 * line['spread']:.1f} "
+               f"points{noise}, C = {si(line['C'])}")
+
+
+# --------------------------------------------------------------------------------------------------
+# Pass rates of the training problems
+
+def thin(samples, correct, k):
+    """Pass rates as if each problem had k rollouts: samples, correct (P,) -> (k + 1,), the share of
+    problems with c = 0..k solved.
+
+    Runs differ in n, so in rollouts per problem, and the share at 0 falls with them; k drawn without
+    replacement makes them equal, exactly and without drawing: the hypergeometric mean. Problems with
+    fewer than k are left out.
+    """
+    comb, out = math.comb, np.zeros(k + 1)
+    tally = Counter((s, c) for s, c in zip(samples, correct) if s >= k)
+    for (s, c), m in tally.items():
+        out += m * np.array([comb(c, j) * comb(s - c, k - j) / comb(s, k) for j in range(k + 1)])
+    return out / max(sum(tally.values()), 1)
+
+
+def polarisation(samples, correct):
+    """1 - E[p (1 - p)] / (mean p (1 - mean p)) over problems, from unbiased estimates of p (1 - p):
+    0 where all problems have one pass rate, 1 where each is always or never solved.
+
+    samples, correct (P,). NaN where the mean is 0 or 1.
+    """
+    s, c = np.asarray(samples, float), np.asarray(correct, float)
+    s, c = s[s > 1], c[s > 1]
+    mean = (c / s).mean() if len(s) else math.nan
+    if not 0 < mean < 1:
+        return math.nan
+    return 1 - (c * (s - c) / (s * (s - 1))).mean() / (mean * (1 - mean))
+
+
+def pass1(sweep, cfg):
+    """Pass rates of the training problems, from the rollouts of training, for all n of one B_p at
+    matched n M (section 5.1).
+
+    The B_p is the one with most n. A record covers the updates between two evaluations, or, where
+    all runs have such records (--pass_at), it is of the policy at one update.
+    """
+    runs = [run for run in sweep["runs"] if run["passes"]]
+    fresh = all(any(r.get("fresh") and r["rollouts"] for r in run["passes"]) for run in runs)
+    runs = [dict(run, passes=[r for r in run["passes"] if bool(r.get("fresh")) == fresh])
+            for run in runs]
+    if len(runs) < 2:
+        raise BadInput(f"--view=pass1: {cfg['runs']}: needs two runs or more with train_pass records,"
+                       f" {len(runs)} have any")
+    ns = {}
+    for run in runs:
+        ns.setdefault(run["B_p"], set()).add(run["n"])
+    B_p = max(ns, key=lambda b: len(ns[b]))
+    runs = [run for run in runs if run["B_p"] == B_p]
+    few = min(np.quantile(run["passes"][-1]["samples"], 0.1) for run in runs)
+    k, end = int(min(16, max(2, few))), min(run["passes"][-1]["rollouts"] for run in runs)
+    out = []
+    for run in runs:
+        moments = []
+        for r in run["passes"]:
+            share = thin(r["samples"], r["correct"], k)
+            moments.append(dict(C=r["rollouts"], problems=len(r["ids"]), zero=share[0],
+                                one=share[-1], share=share,
+                                polarisation=polarisation(r["samples"], r["correct"])))
+        at = min(moments, key=lambda m: abs(m["C"] - end))
+        out.append(dict(run=run["run"], n=run["n"], seed=run["seed"], matched=at, moments=moments))
+    return dict(B_p=B_p, k=k, nM=end / B_p, fresh=fresh, passes=out, covers="none")
+
+
+def draw_pass1(front, path):
+    fig, axes = canvas(4, (10.7, 4.4), width_ratios=[1.6, 1, 1, 1])
+    k, colour = front["k"], colours({r["n"] for r in front["passes"]})
+    wide = 0.8 / k / len(colour)
+    for i, n in enumerate(colour):
+        same = [r for r in front["passes"] if r["n"] == n]
+        style = dict(color=colour[n], label=f"n = {n}")
+        share = np.mean([r["matched"]["share"] for r in same], 0)
+        x = np.arange(k + 1) / k + (i - (len(colour) - 1) / 2) * wide
+        axes[0].bar(x, share, width=wide, **style)
+        for ax, key in zip(axes[1:], ("zero", "one", "polarisation")):
+            for r in same:
+                later = [m for m in r["moments"] if m["C"]]
+                ax.plot([m["C"] for m in later], [m[key] for m in later], ".-", lw=1.4, ms=4, **style)
+                for m in r["moments"]:
+                    if not m["C"]:  # C = 0 has no place on a logarithmic axis
+                        ax.axhline(m[key], color="0.6", lw=1, ls=":", label="before training")
+    axes[0].set(xlabel=f"solved of {k}, as a share", ylabel="share of the training problems",
+                title=f"at n M = {si(front['nM'])}")
+    names = f"share with 0 of {k} solved", f"share with {k} of {k} solved", "polarisation"
+    for ax, name in zip(axes[1:], names):
+        ax.set(xscale="log", xlabel="rollouts C", title=name)
+        budget_ticks(ax, *ax.get_xlim())
+        ax.minorticks_off()
+    for ax in axes:
+        ax.title.set_fontsize(10)
+    legend(fig, axes)
+    source = "rollouts of their own" if front["fresh"] else "the rollouts of training"
+    save(fig, path, front, f"pass@1 of the training problems, $B_p$ = {front['B_p']}, from {source}")
+
+
+def say_pass1(front):
+    for r in front["passes"]:
+        m = r["matched"]
+        yield (f"  n = {r['n']:<4} seed {r['seed']}: at C = {si(m['C'])} {m['problems']} problems, "
+               f"none of {front['k']} solved {m['zero']:.3f}, all {m['one']:.3f}, polarisation "
+               f"{m['polarisation']:.3f}")
+
+
+# --------------------------------------------------------------------------------------------------
+
+def canvas(cols, size, **more):
+    """A figure with `cols` axes in a row."""
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    widths = dict(width_ratios=more.pop("width_ratios")) if "width_ratios" in more else {}
+    return plt.subplots(1, cols, figsize=size, layout="constrained", **widths, **more)
+
+
+def legend(fig, axes):
+    """One legend for all axes, below them."""
+    named = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels())}
+    fig.legend(named.values(), named.keys(), loc="outside lower center", fontsize=9,
+               ncols=min(6, len(named)))
+
+
+# name: (sweep, cfg) -> content of its JSON; (front, path) draws it; (front) -> lines of text
+VIEWS = dict(
+    fixed_Bp=(fixed_Bp, frontier.figure, say_panels),
+    fixed_B=(fixed_B, frontier.figure, say_panels),
+    joint=(joint, frontier.figure, say_panels),
+    best_worst=(best_worst, draw_best_worst, say_best_worst),
+    sensitivity=(sensitivity, draw_sensitivity, say_sensitivity),
+    pass1=(pass1, draw_pass1, say_pass1),
+)
+
+
+def analyse(cfg, part="", runs=None, dropped=()):
+    """A sweep's folder, or its runs -> dict(runs, dropped, grid, lam, cells, cfg, ...), from which
+    every view starts."""
+    part = part or ("train" if cfg["metric"] == "train" else cfg["eval_set"])
+    if runs is None:
+        runs, dropped = read_runs(cfg["runs"], cfg["metric"], cfg["unit"], part)
+    grid, lam, cells = cells_of(runs, cfg["metric"], cfg)
+    head = max((run["config"] for run in runs), key=lambda c: c.get("C", 0))
+    head = {key: head.get(key, config[key]) for key in config}
+    label = "training reward"
+    if part != "train":
+        label = f"{'validation' if part == 'val' else part} {cfg['metric']}"
+    return dict(runs=runs, dropped=dropped, grid=grid, lam=lam, cells=cells, label=label, head=head,
+                covers=coverage(runs, cfg), cfg=cfg | dict(B_max=head["B_max"], head=head))
+
+
+def notes_of(sweep):
+    """What a reader must know of the runs, as lines of text."""
+    runs, notes = sweep["runs"], []
+    for run in runs:
+        if not ended(run):
+            notes.append(f"unfinished {run['run']}: used up to its last evaluation")
+        if run["status"] == "diverged":
+            notes.append(f"diverged {run['run']}: used up to C = {si(run['C'][-1])}")
+    most = max(len(c["runs"]) for c in sweep["cells"])
+    for c in sweep["cells"]:
+        if len(c["runs"]) < most:
+            notes.append(f"B_p={c['B_p']} n={c['n']}: {len(c['runs'])} of {most} seeds")
+    if any(run["counts"] is None for run in runs):
+        source = f" ({runs[0]['source']})" if runs[0]["source"] else ""
+        notes.append("no counts per problem: the noise of a reward is taken as binomial over its "
+                     f"rollouts, of a training reward over its problems{source}")
+    pruned = {(run["B_p"], run["n"]): run for run in runs if run["status"] == "pruned"}
+    for (B_p, n), run in pruned.items():
+        notes.append(f"pruned B_p={B_p} n={n} at C = {si(run['rollouts'][-1])}")
+    return notes
+
+
+def say(front):
+    """A view as lines of text."""
+    unit = front["unit"] + (", which is C below" if front["unit"] == "updates" else "")
+    yield (f"{front['runs']}, {front['view']}: {len(front['runs_used'])} runs used, "
+           f"{len(front['runs_dropped'])} dropped, {front['label']} over {unit}")
+    others = [d["run"] for d in front["runs_dropped"] if d.get("other")]
+    if others:
+        yield (f"  {len(others)} runs in this folder are of another experiment than the sweep: "
+               f"{others[0]}{', ...' if len(others) > 1 else ''}")
+    for d in front["runs_dropped"]:
+        if not d.get("other"):
+            yield f"  dropped {d['run']}: {d['why']}"
+    for note in front["notes"]:
+        yield f"  {note}"
+    if front["missing"]:
+        cells = (f"B_p={m['B_p']} n={m['n']} seed={m['seed']} ({m['why']})" for m in front["missing"])
+        yield f"  missing {len(front['missing'])}: " + "; ".join(cells)
+    yield from VIEWS.get(front["view"], VIEWS["fixed_Bp"])[2](front)
+    yield f"\nintervals: {front['covers']}"
+
+
+def written(sweep, view, content, cfg):
+    """Write frontier.json and its figure (frontier_VIEW for another view than fixed_Bp); returns
+    what is in them as text."""
+    runs, head = sweep["runs"], sweep["head"]
+    # a run that a larger C continued keeps its first header, so the budget is what was reached
+    reached = max(run["rollouts"][-1] for run in runs)
+    front = {key: cfg[key] for key in ("runs", "metric", "unit", "bin", "boot", "delta")} | dict(
+        view=view, label=sweep["label"], config=head, covers=sweep["covers"], notes=notes_of(sweep),
+        budget=max(head["C"], reached) if cfg["unit"] == "rollouts" else sweep["grid"][-1],
+        missing=[] if view == "compare" else missing_cells(cfg["runs"], runs, sweep["dropped"]),
+        runs_dropped=sweep["dropped"], runs_unfinished=[r["run"] for r in runs if not ended(r)],
+        options=options(sweep["cells"], sweep["grid"], sweep["cfg"])
+        if view in ("fixed_Bp", "joint") else [],
+        runs_used=[{key: run[key] for key in ("run", "B_p", "n", "seed", "status")}
+                   | dict(evals=len(run["C"]), C=run["C"][-1]) | gain(run, cfg["metric"])
+                   for run in runs]) | content
+    name = Path(cfg["out"] or cfg["runs"]) / ("frontier" if view == "fixed_Bp" else f"frontier_{view}")
+    save_json(f"{name}.json", front, indent=None)
+    VIEWS.get(view, VIEWS["fixed_Bp"])[1](front, f"{name}.png")
+    return "\n".join(say(front)) + f"\nfigure: {name}.png   numbers: {name}.json\n"
+
+
+def main(argv):
+    cfg = parse(argv, __doc__)
+    view = cfg["view"]
+    if view == "compare":
+        sweep, content = compare(cfg)
+        first = cfg["runs"].split()[0].split(":")[0]
+        print(written(sweep, view, content, dict(cfg, runs=first, out=cfg["out"] or first)))
+        return
+    sweep, text = analyse(cfg), []
+    for name in VIEWS if view == "all" else [view]:
+        try:
+            text.append(written(sweep, name, VIEWS[name][0](sweep, sweep["cfg"]), cfg))
+        except BadInput as e:
+            if view != "all":
+                raise
+            text.append(f"not drawn: {e}\n")
+    if view != "all" or cfg["verbose"]:
+        print("\n".join(text))
+    if view == "all":
+        with aside(Path(cfg["out"] or cfg["runs"]) / "report.txt") as part:
+            part.write_text("\n".join(text))
+
+
+if __name__ == "__main__":
+    entry(main)
