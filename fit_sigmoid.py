@@ -133,6 +133,7 @@ from noise import half_width, indistinguishable, invert  # noqa: E402
 
 STEP = 1 / 4  # octaves of n between the laws that are compared
 FINE = 8      # steps an octave of the surface's grid of log2 n
+AT = dict(b=0, plateau=1, L=1, log10_C0=2, k=3)  # where a number stands in a law's coordinates
 
 
 def arrays_of(surface, C=None):
@@ -188,9 +189,30 @@ def reward_of(c, T, z, x):
 
 def coordinate(c, name):
     """The number `name` of laws c (4, ...), in the coordinate in which it is searched."""
-    if name == "L":
-        return c[1] - c[0]
-    return c[dict(b=0, plateau=1, log10_C0=2, k=3)[name]]
+    return c[1] - c[0] if name == "L" else c[AT[name]]
+
+
+def refine(c, T, z, x, name=""):
+    """The best law near c (4,), with its number `name` kept, by Nelder and Mead: (4,)."""
+    value, held = (coordinate(c, name), AT[name]) if name else (None, None)
+    low = [z[0], z[0], x[0] - 0.3, math.log(K_LAW[0])]
+    high = [z[-1], z[-1], x[-1] + 0.3, math.log(K_LAW[1])]
+
+    def whole(free):  # with the number put back in its place
+        if not name:
+            return free
+        return np.insert(free, held, value + (free[0] if name == "L" else 0.0))
+
+    def loss(free):
+        law = whole(free)
+        outside = law[1] < law[0] or law[1] > z[-1] + 1e-9
+        return 1.0 if outside else -reward_of(law, T, z, x)
+    free = [i for i in range(4) if i != held]
+    simplex = c[free] + np.concatenate([np.zeros((1, len(free))), 0.12 * np.eye(len(free))])
+    found = minimize(loss, c[free], method="Nelder-Mead", bounds=[(low[i], high[i]) for i in free],
+                     options=dict(initial_simplex=np.clip(simplex, np.array(low)[free],
+                                                          np.array(high)[free]), maxfev=120))
+    return whole(found.x) if found.fun <= loss(c[free]) else c
 
 
 def law_of_surface(surface, intervals=NUMBERS):
@@ -207,10 +229,7 @@ def law_of_surface(surface, intervals=NUMBERS):
     T = surface_of(Y, z)
     laws = all_laws(z, x)
     reward = reward_of(laws, T, z, x)
-    box = np.stack([laws.min(1), laws.max(1)], 1)
-    refined = minimize(lambda c: -reward_of(np.clip(c, *box.T), T, z, x), laws[:, reward.argmax()],
-                       method="Nelder-Mead", bounds=box)
-    best = refined.x if refined.x[1] >= refined.x[0] else laws[:, reward.argmax()]
+    best = refine(laws[:, reward.argmax()], T, z, x)
     slope = np.gradient(T, 1 / FINE, axis=-1)
     wiggle = np.gradient(surface_of(noise, z), 1 / FINE, axis=-1) if len(noise) else None
     out = {}
@@ -221,10 +240,10 @@ def law_of_surface(surface, intervals=NUMBERS):
             held = []  # the best law with each value
             for value in values:
                 ok = np.flatnonzero(every == value)
-                held.append(laws[:, ok[reward[ok].argmax()]])
+                held.append(refine(laws[:, ok[reward[ok].argmax()]], T, z, x, name))
             held = np.array(held).T  # (4, V)
             moved = held.copy()  # the same law a little further along this number
-            moved[dict(b=0, plateau=1, L=1, log10_C0=2, k=3)[name]] += 0.02
+            moved[AT[name]] += 0.02
             path = path_of(held, x)
             weight = (path_of(moved, x) - path) / 0.02
             place = np.clip(FINE * (path - z[0]), 0, T.shape[1] - 1)  # (V, G)
