@@ -11,12 +11,12 @@ budget and with four times it. All else goes to `report.txt` there, or with --ve
 printed too.
 
 The scripts of the stage are in prescribe.py (rules, prescriptions, the page); this file holds the
-law. Two fits. The first section fits the paper's law to points n*(C), and needs numpy and scipy alone:
-copy it. But such points are samples of a staircase, as many as one cares to draw, so they do not
-say how sure the law is. The second fits the law to the surface R(log n, log C) that goes through
-all curves: the sigmoid path with the most reward, averaged over log C. Its intervals are inverted
-tests: a value of the plateau is inside unless the slope of reward along log n, over the budgets
-where the plateau counts, differs from zero by more than the noise.
+law. Two fits. The first section fits the paper's law to points n*(C), and needs numpy and scipy
+alone: copy it. But such points are samples of a staircase, as many as one cares to draw, so they do
+not say how sure the law is. The second fits the law to the surface R(log n, log C) that goes
+through all curves: the sigmoid path with the most reward, averaged over log C. Its intervals are
+inverted tests: a value of the plateau is inside unless the slope of reward along log n, over the
+budgets where the plateau counts, differs from zero by more than the noise.
 
 To use the rest elsewhere copy config.py, frontier.py and noise.py too.
 """
@@ -27,7 +27,7 @@ from scipy.interpolate import CubicSpline
 from scipy.optimize import least_squares, minimize
 
 # --------------------------------------------------------------------------------------------------
-# The law from points: log2 n* = L / (1 + exp(-k (log10 C - log10 C0))) + b. Nothing but numpy, scipy
+# The law from points, log2 n* = L / (1 + exp(-k (log10 C - log10 C0))) + b: numpy and scipy alone
 
 NUMBERS = ("L", "k", "log10_C0", "b", "plateau")
 K_LAW = (0.5, 50.0)  # bounds of k, per decade; the paper prints 50.00 once, surely a search's end
@@ -40,9 +40,10 @@ def law_at(law, C):
 
 
 def fit_law(C, log2_n):
-    """The law through points C (E,), log2 n* (E,), by least squares: dict(L, k, log10_C0, b, plateau).
+    """The law through points C (E,), log2 n* (E,): dict(L, k, log10_C0, b, plateau).
 
-    plateau = 2^(L + b), at most twice the largest n; C0 within half a decade of the data; L >= 0.
+    By least squares. plateau = 2^(L + b), at most twice the largest n; C0 within half a decade of
+    the data; L >= 0.
     """
     x, y = np.log10(np.asarray(C, float)), np.asarray(log2_n, float)
     lower = [y.min() - 1, 0.0, math.log(K_LAW[0]), x.min() - 0.5]  # of L + b, L, log k, log10 C0
@@ -173,8 +174,8 @@ def along(T, place):
 
 
 def all_laws(z, x):
-    """Every law of a grid, as coordinates (4, V) of path_of: b and the plateau within the grid of n,
-    C0 within 0.3 decades of the budgets."""
+    """Every law of a grid, as coordinates (4, V) of path_of: b and the plateau within the grid of
+    n, C0 within 0.3 decades of the budgets."""
     octaves = np.linspace(z[0], z[-1], round((z[-1] - z[0]) / STEP) + 1)
     axes = (octaves, octaves, np.linspace(x[0] - 0.3, x[-1] + 0.3, 25),
             np.linspace(*np.log(K_LAW), 9))
@@ -295,8 +296,8 @@ def verdict_of(surface, delta):
                     constant=ns[i], regret=regret[i], regret_upper=None)
     upper = np.percentile(worst(Y + noise), 95, axis=0)  # the maximum of noise only adds to it
     i = int(np.argmin(upper))
-    constant = (f"n = {ns[i]} throughout loses {regret[i]:.3f} of reward in the third of log C where"
-                f" it loses most (below {upper[i]:.3f}, 95%)")
+    constant = (f"n = {ns[i]} throughout loses {regret[i]:.3f} of reward in the third of log C "
+                f"where it loses most (below {upper[i]:.3f}, 95%)")
     rises = any(max(a) < min(b) for j, a in enumerate(sets) for b in sets[j + 1:])
     falls = any(min(a) > max(b) for j, a in enumerate(sets) for b in sets[j + 1:])
     said = ", ".join(f"{{{', '.join(map(str, s))}}}" for s in sets)
@@ -319,8 +320,8 @@ def verdict_of(surface, delta):
 def law_of_panel(panel, delta):
     """The entry of law.json for a panel of frontier.json: verdict, evidence, the law's numbers.
 
-    The numbers are null unless the verdict is law; one at its bound is null with a flag: the data do
-    not determine it.
+    The numbers are null unless the verdict is law; one at its bound is null with a flag: the data
+    do not determine it.
     """
     surface = panel["surface"]
     out = dict(range=panel["range"], flags=[], estimator="envelope", path=None) | {
@@ -344,10 +345,10 @@ def law_of_panel(panel, delta):
         out["flags"] += [fit[name]["flag"] for name in NUMBERS if fit[name]["flag"]]
         for name in NUMBERS:
             out[name] = dict(fit[name], value=None if fit[name]["flag"] else fit[name]["value"])
-        if fit["b"]["flag"] or fit["plateau"]["flag"]:  # C0 is where the grid of n cuts the rise off
+        if fit["b"]["flag"] or fit["plateau"]["flag"]:  # C0: where the grid of n cuts the rise off
             out["log10_C0"].update(lo=None, hi=None)
-            out["flags"].append("the interval of log10_C0, since an end of the rise lies outside the"
-                                " grid of n")
+            out["flags"].append("the interval of log10_C0, since an end of the rise lies outside "
+                                "the grid of n")
     return out
 
 
@@ -362,16 +363,16 @@ def in_a_sentence(law):
         return text + law["reason"][0].upper() + law["reason"][1:]
     if law["verdict"] == "law":
         first, last = (", ".join(map(str, law["sets"][i]["ns"])) for i in (0, -1))
-        text += (f"The n that are indistinguishable from the best go from {first} in the first third "
-                 f"of log C to {last} in the last")
+        text += (f"The n that are indistinguishable from the best go from {first} in the first "
+                 f"third of log C to {last} in the last")
         plateau = law["plateau"]
         if plateau["value"]:
             text += f"; plateau {interval_of(plateau, 0)}"
         return text
     if law["regret_upper"] is None:
         return text + law["reason"][0].upper() + law["reason"][1:]
-    text += f"n = {law['constant']} throughout is at most {law['regret_upper']:.3f} of reward (95%) "
-    text += "behind the best n at each budget"
+    text += f"n = {law['constant']} throughout is at most {law['regret_upper']:.3f} of reward (95%)"
+    text += " behind the best n at each budget"
     if law["verdict"] == "undetermined":
         falls = law["reason"].startswith("n* falls")
         text += ", and n* falls" if falls else ", and no rise of n* is shown"
@@ -421,14 +422,14 @@ def draw_panel(ax, name, panel, law, paper, prescriptions, unit, cols):
     if law["verdict"] == "law" and law["estimator"] == "points":
         numbers = {key: law[key]["value"] for key in NUMBERS}
         y = law_at(numbers, x)
-        text = "law: L {L:.2f}, k {k:.2f}, log10 C0 {log10_C0:.2f}, b {b:.2f}, plateau {plateau:.0f}"
-        text = text.format(**numbers)
+        text = ("law: L {L:.2f}, k {k:.2f}, log10 C0 {log10_C0:.2f}, b {b:.2f}, "
+                "plateau {plateau:.0f}").format(**numbers)
     elif law["path"] if "path" in law else None:
         y = np.interp(np.log(x), np.log(law["path"]["C"]), law["path"]["log2_n"], right=np.nan)
         if law["verdict"] == "law":
-            shown = (f"{key} {'?' if law[key]['value'] is None else format(law[key]['value'], '.3g')}"
-                     for key in NUMBERS)
-            text = "n* rises; " + ", ".join(shown)
+            values = {key: law[key]["value"] for key in NUMBERS}
+            text = "n* rises; " + ", ".join(f"{key} {'?' if v is None else format(v, '.3g')}"
+                                            for key, v in values.items())
             lo, hi = law["plateau"]["lo"], law["plateau"]["hi"]
             if lo or hi:
                 ax.axhspan(lo or n.min() / 3, hi or high * 3, color="C3", alpha=0.10, lw=0,

@@ -1,8 +1,8 @@
 """frontier.py: the logs of a sweep -> the best n at every budget, n*(C), the paper's way.
 
     python frontier.py --runs=runs/easy                                 # a panel for each B_p
-    python frontier.py --runs=runs/easy --metric=worst@4 --unit=tokens  # another reward, other axis
-    python frontier.py --runs=runs/easy --view=joint                    # another figure, see views.py
+    python frontier.py --runs=runs/easy --metric=worst@4 --unit=tokens  # other reward, other axis
+    python frontier.py --runs=runs/easy --view=joint                    # other figures: views.py
 
 The paper's path is the first section, whole: log -> record-breaking points -> one sigmoid for each
 n -> the highest curve at each C -> n*(C). Below it: reading and checking logs, where the frontier
@@ -74,7 +74,8 @@ def pooled_records(runs, width):
     points = np.array(sorted(points), float).reshape(-1, 3)  # at equal C the highest first
     C, reward, n = points[:, 0], -points[:, 1], points[:, 2].astype(int)
     keep = record_breaking(reward, width) & (C > 0)
-    return dict(C=C[keep], n=n[keep], reward=reward[keep], log2_n_mean=running_mean(np.log2(n[keep])))
+    C, reward, n = C[keep], reward[keep], n[keep]
+    return dict(C=C, n=n, reward=reward, log2_n_mean=running_mean(np.log2(n)))
 
 
 def n_star(runs, width=0.005, C=None):
@@ -195,7 +196,8 @@ def read_evals(evals, metric):
     plain = metric.startswith(("avg", "train"))
     each = (samples or 0) / (1 if plain else int(metric.split("@")[1]))
     try:
-        trials = np.array([r.get("trials") or (r.get("problems") or 0) * each for r in evals], float)
+        trials = [r.get("trials") or (r.get("problems") or 0) * each for r in evals]
+        trials = np.array(trials, float)
         reward = (np.array([r[metric] for r in evals], float) if counts is None
                   else right(counts, metric, samples).mean(1))
     except BadInput:  # k above the samples: all runs have as few
@@ -208,7 +210,7 @@ def read_evals(evals, metric):
 
 
 def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
-    """One run folder -> dict(run, config, B_p, n, seed, C, counts, reward, ...), or why not (a str).
+    """One run folder -> dict(run, config, B_p, n, seed, C, counts, reward, ...), or why not, a str.
 
     C (E,) in `unit`, strictly rising; rollouts, step (E,). counts (E, P): solved rollouts of
     `samples` for each problem, None where the log has none; then reward (E,) is the stored field
@@ -220,7 +222,8 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
         records = read_log(next(path for path in names if path.exists()))
     except BadInput as e:
         return str(e)
-    headers = [r for r in records if r.get("type") == "header" and isinstance(r.get("config"), dict)]
+    headers = [r for r in records
+               if r.get("type") == "header" and isinstance(r.get("config"), dict)]
     if not headers:
         return "no header"
     header, cfg = headers[-1], headers[-1]["config"]
@@ -239,7 +242,8 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
     if len(evals) < 3:
         text = f"too few evaluations of {part} with {unit} and {metric} or counts: {len(evals)}"
         text += ", 3 are needed"
-        return text + ("" if part == "train" else f" (--metric: this log has {metrics_in(records)})")
+        there = f" (--metric: this log has {metrics_in(records)})"
+        return text + ("" if part == "train" else there)
     C = sorted(evals)
     evals = [evals[c] for c in C]
     found = read_evals(evals, metric)
@@ -252,7 +256,8 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
     end = [r for r in records if r.get("type") == "end"]
     rollouts, step = (np.array([r.get(key) or 0 for r in evals], float)
                       for key in ("rollouts", "step"))
-    task = evals[0].get("set_hash"), samples, len(evals[0].get("correct", ())), evals[0].get("problems")
+    first = evals[0]
+    task = first.get("set_hash"), samples, len(first.get("correct", ())), first.get("problems")
     return dict(
         run=folder.name, config=cfg, B_p=cfg["B_p"], n=cfg["n"], seed=cfg.get("seed", 0), task=task,
         data=header.get("train_set_hash"), C=np.array(C, float), rollouts=rollouts, step=step,
@@ -305,8 +310,10 @@ def comparable(runs, plan):
         task = Counter(run["task"] for run in keep).most_common(1)[0][0]
         drop(lambda run: "" if run["task"] == task else
              "other validation problems or number of samples than most runs")
-        data = {seed: Counter(run["data"] for run in keep if run["seed"] == seed).most_common(1)[0][0]
-                for seed in {run["seed"] for run in keep}}
+        data = {}
+        for seed in {run["seed"] for run in keep}:
+            hashes = Counter(run["data"] for run in keep if run["seed"] == seed)
+            data[seed] = hashes.most_common(1)[0][0]
         drop(lambda run: "" if run["data"] == data[run["seed"]] else
              "other training problems than most runs of its seed")
     longest = {}
@@ -350,8 +357,8 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val"):
         if run["rollouts"][-1] <= C < run["rollouts"][-1] + B:
             run["config"] = run["config"] | dict(C=C)
     if runs[0]["counts"] is None and not runs[0]["trials"].all():
-        raise BadInput(f"--runs={folder}: {runs[0]['run']}: its evaluations have neither counts per "
-                       "problem nor `problems` and `samples`, so their noise is not known")
+        raise BadInput(f"--runs={folder}: {runs[0]['run']}: its evaluations have neither counts per"
+                       " problem nor `problems` and `samples`, so their noise is not known")
     return sorted(runs, key=lambda run: (run["B_p"], run["n"], run["seed"])), dropped
 
 
@@ -361,7 +368,7 @@ def ended(run):
 
 
 def missing_cells(folder, runs, dropped):
-    """The planned cells of sweep.json that have no finished run: a list of dict(B_p, n, seed, why)."""
+    """The planned cells of sweep.json without a finished run: a list of dict(B_p, n, seed, why)."""
     have = {(run["B_p"], run["n"], run["seed"]): run for run in runs}
     out = []
     for cell in planned(folder).get("cells", ()):
@@ -404,7 +411,7 @@ def crossings(x, ahead):
 
 
 def switches(x, Y):
-    """Where the highest curve changes: Y (N, G) on x = log C, NaN before a curve's first evaluation.
+    """Where the highest curve changes: Y (N, G) on x = log C, NaN before its first evaluation.
 
     Returns (on_top (G,) index into Y, [dict(x, a, b, why)]), a and b the indices before and after.
     why: `crossing`, or `begins` where the new curve's runs begin above the old one.
@@ -456,9 +463,9 @@ def budget_ticks(ax, low, high):
 
 def end_labels(ax, ends, height):
     """Names of lines behind their right ends, moved apart: ends [(x, y, text, colour)]."""
-    at = -math.inf
-    for x, y, text, colour in sorted(ends, key=lambda end: end[1]):
-        at = max(y, at + 0.045 * height)
+    at = math.inf
+    for x, y, text, colour in sorted(ends, key=lambda end: -end[1]):
+        at = min(y, at - 0.045 * height)
         ax.annotate(text, (x, y), (x * 1.04, at), color=colour, fontsize=9, fontweight="bold",
                     va="center", annotation_clip=False, zorder=7)
 
@@ -474,8 +481,7 @@ def draw_curves(ax, panel, colour, unit_label):
     span, ends = max(y) - min(y) or 0.01, []
     for i, c in enumerate(panel.get("curves", ())):
         points = [(p["C"], p["reward"]) for p in panel["points"] if p["n"] == c["n"] and p["C"] > 0]
-        ax.plot(*zip(*points), ".", color=colour[c["n"]], ms=5, alpha=0.4, mew=0, zorder=2,
-                label=None if i else "evaluations of the runs")
+        ax.plot(*zip(*points), ".", color=colour[c["n"]], ms=5, alpha=0.4, mew=0, zorder=2)
         ax.plot(c["C"], c["reward"], color=colour[c["n"]], lw=1.6, ls=("-", (0, (5, 1)))[i % 2])
         ends.append((c["C"][-1], c["reward"][-1], f"n = {c['n']}", colour[c["n"]]))
     if "lo" in env:
@@ -499,7 +505,9 @@ def draw_curves(ax, panel, colour, unit_label):
         ax.plot(env["C"], panel["records"]["frontier"], color="k", lw=1.1, ls=":", zorder=3,
                 label="frontier, the paper's way")
     if panel.get("base") is not None:
-        ax.axhline(panel["base"], color="0.3", ls=":", lw=1.3, label="base model")
+        ax.axhline(panel["base"], color="0.3", ls=":", lw=1.3)
+        ax.annotate("base model", (0.99, panel["base"]), xycoords=("axes fraction", "data"),
+                    fontsize=8, ha="right", va="bottom", color="0.3")
     end_labels(ax, ends, 1.17 * span)
     marks = panel["switches"] if "segments" not in panel else panel["segments"][1:]
     for i, s in enumerate(marks):
@@ -516,7 +524,8 @@ def draw_n_star(ax, panel, unit, both):
     """n*(C) of a panel below its curves; with `both`, B_p of the best pair too."""
     env = {key: np.array(v) for key, v in panel["envelope"].items() if v is not None}
     near = [(a["C"], n) for a in panel["near"] for n in a["set"]]
-    ax.plot(*zip(*near), "s", color="0.72", ms=5, zorder=1, label="n indistinguishable from the best")
+    ax.plot(*zip(*near), "s", color="0.72", ms=5, zorder=1,
+            label="n indistinguishable from the best")
     ax.step(env["C"], env["n"], where="post", color="black", lw=2.2, zorder=3, label="n*(C)")
     if "records" in panel:
         records = panel["records"]

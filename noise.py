@@ -119,8 +119,8 @@ def evaluations(run, metric, halves=None):
 def spline_map(C, w, at, lam):
     """The smoothing spline in ln C as a matrix: data (E,) at C with weights w -> (G,) at `at`.
 
-    Points at one C are averaged first. C = 0 has no weight; behind the data the curve is flat. Fewer
-    than five budgets are joined by straight lines.
+    Points at one C are averaged first. C = 0 has no weight; behind the data the curve is flat.
+    Fewer than five budgets are joined by straight lines.
     """
     seen = C > 0
     x, place = np.unique(np.round(np.log(C[seen]), 4), return_inverse=True)
@@ -377,8 +377,9 @@ def panel_of(cs, grid, cfg, unit, several=None):
         near.append(dict(C=grid[j], set=[ns[i] for i, yes in zip(ok, same) if yes]))
     last_top = np.argmax(np.where(np.isnan(last), -np.inf, last), 0)
     runs = [run for c in cs for run in c["runs"]]
-    curse = ("removed: chosen on half of the samples, scored on the other half"
-             if cs[0]["split"] == "samples" else "removed: chosen on the other seeds, scored on one")
+    curse = "removed: chosen on the other seeds, scored on one"
+    if cs[0]["split"] == "samples":
+        curse = "removed: chosen on half of the samples, scored on the other half"
     if fair is None:
         curse = "not removed: a cell with one seed, and fewer than 2k samples for each problem"
     return dict(
@@ -425,7 +426,7 @@ def surface_of_cells(cs, grid, Y, noise, inside, on_top):
 
 
 def add_points(panel, cs, grid, cfg):
-    """Adds to a panel of one B_p what needs its runs: curves with bands, points, the paper's way."""
+    """Adds to a panel of one B_p what needs its runs: curves, points, the paper's way."""
     runs = [run for c in cs for run in c["runs"]]
     curves, paper = [], []
     for c in cs:

@@ -1,4 +1,4 @@
-"""prescribe.py: what to run with a budget: (B_p, n, M, lr), how sure, and the page at a sweep's end.
+"""prescribe.py: what to run with a budget, (B_p, n, M, lr), how sure, and a sweep's last page.
 
     python fit_sigmoid.py --runs=runs/easy --C=2e6    # is this script
 
@@ -57,10 +57,11 @@ RULES = {
 
 
 def simplest(scores, error):
-    """The first of the rules, from the simplest on, within a standard error of the best: (name, why).
+    """The simplest of the rules within a standard error of the best: (name, why).
 
-    scores {name: (U,)}: a loss in each of U held-out units; error: what these are, for the text. The
-    standard error is that of the difference to the best rule, paired over units.
+    scores {name: (U,)}, from the simplest on: a loss in each of U held-out units; error: what these
+    are, for the text. The standard error is that of the difference to the best rule, paired over
+    units.
     """
     best = min(scores, key=lambda name: np.mean(scores[name]))
     for name, loss in scores.items():
@@ -119,8 +120,8 @@ def predict(cs, grid, lam):
     dict(rows, recommended, why). cs: the cells of one B_p; lam: their smoothness.
 
     With two seeds or more the rule sees all but one, and its n is scored on that one against the n
-    on top of the others with all their budgets; else on the same runs. Regret is in reward, averaged
-    over targets C evenly spaced in log C, error in octaves of n.
+    on top of the others with all their budgets; else on the same runs. Regret is in reward,
+    averaged over targets C evenly spaced in log C, error in octaves of n.
     """
     F = len(cs[0]["folds"]) if cs[0]["split"] == "seeds" and cs[0]["folds"] is not None else 1
     ns, Y = np.log2([c["n"] for c in cs]), np.array([c["Y"] for c in cs])  # (N,), (N, G)
@@ -158,7 +159,8 @@ def predict(cs, grid, lam):
         for factor in sorted({factor for factor, _ in by}):
             pairs = [pair for f in range(F) for pair in by.get((factor, f), [])]
             regret, octaves = np.mean(pairs, 0)
-            rows.append(dict(rule=name, factor=factor, regret=float(regret), octaves=float(octaves)))
+            rows.append(dict(rule=name, factor=factor, regret=float(regret),
+                             octaves=float(octaves)))
     # the units of the error: seeds, or with one the targets, which err together
     units = {}
     for name, by in losses.items():
@@ -178,9 +180,9 @@ def predict(cs, grid, lam):
 # What to run
 
 def options(cells, grid, cfg):
-    """At the largest budget and 1/2, 1/4, 1/8 of it, every (B_p, n) that is within delta of the best
-    or indistinguishable from it: a list of dict(C, rows), a row with B_p, n, M, lr, reward, gap to
-    the best and its half width."""
+    """Every (B_p, n) within delta of the best or indistinguishable from it, at the largest budget
+    and 1/2, 1/4, 1/8 of it: a list of dict(C, rows), a row with B_p, n, M, lr, reward, gap to the
+    best and its half width."""
     out = []
     for C in grid[-1] / 2.0 ** np.arange(4):
         j = int(np.abs(np.log(grid / C)).argmin())
@@ -308,7 +310,8 @@ def prescribe(C, front, laws):
         caveat.append(panel["edge"]["text"])
     most = 2 * max(panel["ns"] if own else env["n"])
     if n > most * 1.01:
-        caveat.append(f"n = {n:.0f} by that is beyond anything tried: twice the largest tried stands")
+        caveat.append(f"n = {n:.0f} by that is beyond anything tried: twice the largest tried "
+                      "stands")
         n = most
     # an n that was run, or the nearest power of 2
     n = int(n) if own and n in panel["ns"] else 2 ** round(math.log2(n))
@@ -341,7 +344,7 @@ def prescribe(C, front, laws):
 
 
 def what_next(C, panel, near, n):
-    """Runs that would make the answer surer, as text: the cell beyond the grid's edge, else seeds."""
+    """Runs that would make the answer surer: the cell beyond the grid's edge, else seeds."""
     edge = panel.get("edge")
     if edge and edge["add"] and C >= 0.99 * panel["envelope"]["C"][-1]:
         return "add B_p = {B_p}, n = {n}: the best is at the grid's edge".format(**edge["add"])
@@ -353,8 +356,8 @@ def what_next(C, panel, near, n):
         return None
     names = ", ".join(map(str, sorted({n, *others})))
     if S == 1:
-        return (f"a second and third seed of n = {names}: with one, the variation from run to run is"
-                " not known")
+        return (f"a second and third seed of n = {names}: with one, the variation from run to run "
+                "is not known")
     (Y, noise), ns = arrays_of(surface, C), list(surface["ns"])
     mine = ns.index(n)
     far = max(others, key=lambda m: Y[mine] - Y[ns.index(m)])
@@ -534,8 +537,8 @@ def main(argv):
         full += [f"{name}: {say(law)}",
                  say_rules(front["panels"][name]["prediction"], not cfg["points"])]
         if name in paper:
-            full.append("  by the paper's way (record-breaking points, maxima of noisy evaluations, "
-                        f"no interval): {say(paper[name])}")
+            full.append("  by the paper's way (record-breaking points, maxima of noisy evaluations,"
+                        f" no interval): {say(paper[name])}")
     full += [f"intervals: {front['covers']}\n", say_options(front, 1000)]
     full += [say_prescription(p, front, label) + "\n"
              for p, label in zip(prescriptions, budgets.values())]
@@ -553,9 +556,11 @@ def main(argv):
         print("\n" + say_options(front))
         for p, label in zip(prescriptions, budgets.values()):
             print(say_prescription(p, front, label, short=True) + "\n")
-    drawn = sorted(str(path) for path in out.glob("*.png")) if not cfg["points"] and not view else []
-    print(f"figures: {', '.join(drawn) or f'{law_file}.png'}")
-    print(f"numbers: {law_file}.json" + ("" if cfg["points"] or view else f"   all else: {report}"))
+    if cfg["points"] or view:
+        print(f"figure: {law_file}.png   numbers: {law_file}.json")
+        return
+    drawn = sorted(path.stem for path in out.glob("*.png"))
+    print(f"figures in {out}: {', '.join(drawn)} (.png)\nall else: {report}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """views.py: the paper's figures from a sweep's logs, each with its numbers, drawing and words.
 
     python frontier.py --runs=runs/easy                  # is this script: --view=fixed_Bp
-    python views.py --runs=runs/easy --view=all          # all but compare; the words go to report.txt
+    python views.py --runs=runs/easy --view=all          # all but compare; words: report.txt
     python views.py --runs="runs/easy runs/easy:train runs/hard" --view=compare
 
 | view        | what                                                          | paper         |
@@ -11,11 +11,11 @@
 | best_worst  | the best n by metric                                          | section 4.1   |
 | sensitivity | reward over n at each B_p and over B_p at each n              | section 4.2   |
 | pass1       | pass rates of the training problems at matched n M            | section 5.1   |
-| compare     | several sweeps, or folder:train, folder:SET, folder:best@4 of one | Figures 12 to 25 |
+| compare     | several sweeps, or folder:train, folder:SET, folder:best@4    | Figs 12 to 25 |
 
-Each view writes `frontier_VIEW.json` and `.png` (fixed_Bp: `frontier.*`) to `out`, or else to `runs`.
-To add one: a function (sweep, cfg) -> content, one (front, path) that draws it, one (front) -> lines
-of text, and a row in VIEWS.
+Each view writes `frontier_VIEW.json` and `.png` (fixed_Bp: `frontier.*`) to `out`, else to `runs`.
+To add one: a function (sweep, cfg) -> content, one (front, path) that draws it, one (front) ->
+lines of text, and a row in VIEWS.
 
 Needs config.py, frontier.py, noise.py, fit_sigmoid.py, prescribe.py; matplotlib for the figures.
 """
@@ -66,14 +66,18 @@ def joint(sweep, cfg):
     panel = panel_of(best_of(cells), sweep["grid"], cfg, cfg["unit"], cells)
     env = panel["envelope"]
     B_p, n = int(env["B_p"][-1]), env["n"][-1]
-    edges = [grid_edge(sorted({c["n"] for c in cells if c["B_p"] == B_p}), n, B_p, env["C"][-1], cfg),
-             grid_edge(sorted({c["B_p"] for c in cells if c["n"] == n}), B_p, n, env["C"][-1], cfg,
-                       "B_p")]
+    ns, sizes = ({c[a] for c in cells if c[b] == at}
+                 for a, b, at in (("n", "B_p", B_p), ("B_p", "n", n)))
+    edges = [grid_edge(sorted(ns), n, B_p, env["C"][-1], cfg),
+             grid_edge(sorted(sizes), B_p, n, env["C"][-1], cfg, "B_p")]
     panel["edge"] = next((e for e in edges if e and e["add"]), edges[0] or edges[1])
     pairs = [(int(b), int(n)) for b, n in zip(env["B_p"], env["n"])]
     starts = [0] + [i for i in range(1, len(pairs)) if pairs[i] != pairs[i - 1]]
-    panel["segments"] = [dict(C=env["C"][i], B_p=pairs[i][0], n=pairs[i][1],
-                              B=pairs[i][0] * pairs[i][1], reward=env["highest"][i]) for i in starts]
+    panel["segments"] = []
+    for i in starts:
+        B_p, n = pairs[i]
+        panel["segments"].append(dict(C=env["C"][i], B_p=B_p, n=n, B=B_p * n,
+                                      reward=env["highest"][i]))
     runs = [run for c in cells for run in c["runs"]]
     fallen = Counter(run["B_p"] for run in runs if run["status"] == "diverged" or declining([run]))
     # 1 steady run in 40 seems to decline by chance
@@ -94,8 +98,8 @@ def fixed_B(sweep, cfg):
     full = Counter(c["B_p"] * c["n"] for c in sweep["cells"])
     most = sorted((B for B in full if full[B] > 1), key=lambda B: -full[B])[:3]
     if not most:
-        raise BadInput(f"--view=fixed_B: {cfg['runs']} has no two cells with one B = B_p n, so there "
-                       "is nothing to trade")
+        raise BadInput(f"--view=fixed_B: {cfg['runs']} has no two cells with one B = B_p n, so "
+                       "there is nothing to trade")
     panels = {}
     for B in sorted(most):
         # smaller batches make more updates of a budget; the question ends where full batches do
@@ -131,14 +135,14 @@ def compare(cfg):
         sizes = Counter(c["B_p"] for c in sweep["cells"])
         B_p = max(sizes, key=lambda b: (sizes[b], -b))
         cs = [c for c in sweep["cells"] if c["B_p"] == B_p]
-        panel = add_points(panel_of(cs, sweep["grid"], sweep["cfg"], cfg["unit"]), cs, sweep["grid"],
-                           cfg)
+        panel = panel_of(cs, sweep["grid"], sweep["cfg"], cfg["unit"])
+        panel = add_points(panel, cs, sweep["grid"], cfg)
         sweeps.append(sweep)
         entries.append((f"{word}, B_p={B_p}",
                         with_law(panel) | dict(metric=sweep["label"], covers=sweep["covers"])))
     if len(entries) < 2:
-        raise BadInput(f'--runs={cfg["runs"]}: --view=compare wants two sweeps, with a space between,'
-                       ' as in --runs="A B"')
+        raise BadInput(f'--runs={cfg["runs"]}: --view=compare wants two sweeps, with a space '
+                       'between, as in --runs="A B"')
     covers = dict.fromkeys(part for s in sweeps for part in s["covers"].split("; "))
     every = {key: [x for s in sweeps for x in s[key]] for key in ("runs", "dropped", "cells")}
     return sweeps[0] | every | dict(label="reward", covers="; ".join(covers)), dict(
@@ -188,8 +192,8 @@ def say_end(panel):
     yield text
     if np.any(env["carried"]):
         first = env["C"][int(np.argmax(env["carried"]))]
-        yield (f"  from C = {si(first)} on the best so far of n = {env['n'][-1]} is carried on: its "
-               "runs end there")
+        yield (f"  from C = {si(first)} on the best so far of n = {env['n'][-1]} is carried on: "
+               "its runs end there")
     yield f"  winner's curse {panel['curse']}"
     last = panel["last"]
     yield (f"  by the last checkpoint, not the best so far: n = {last['n'][-1]}, "
@@ -209,11 +213,11 @@ def say_end(panel):
 # The best n by metric
 
 def best_worst(sweep, cfg):
-    """The best n at the largest shared budget by metric, avg@k, best@k and worst@k, and B_p (section
-    4.1, observation 4)."""
+    """The best n at the largest shared budget by metric, avg@k, best@k and worst@k, and B_p
+    (section 4.1, observation 4)."""
     if sweep["runs"][0]["counts"] is None:
-        raise BadInput(f"--view=best_worst: {cfg['runs']}: needs counts per problem, as evaluations "
-                       "of our trainer have")
+        raise BadInput(f"--view=best_worst: {cfg['runs']}: needs counts per problem, as evaluations"
+                       " of our trainer have")
     bars = []
     for kind in ("avg", "best", "worst"):
         metric = f"{kind}@{cfg['k']}"
@@ -232,7 +236,8 @@ def best_worst(sweep, cfg):
 
 def draw_best_worst(front, path):
     fig, ax = canvas(1, (10.7, 4.6))
-    metrics, sizes = (list(dict.fromkeys(b[key] for b in front["bars"])) for key in ("metric", "B_p"))
+    metrics, sizes = (list(dict.fromkeys(b[key] for b in front["bars"]))
+                      for key in ("metric", "B_p"))
     for b in front["bars"]:
         i = metrics.index(b["metric"])
         x = sizes.index(b["B_p"]) + 0.27 * (i - 1)
@@ -316,8 +321,9 @@ def say_sensitivity(front):
         noise = ""
         if line["by_noise"] is not None:
             noise = f" (noise alone makes up to {100 * line['by_noise']:.1f}, 95%)"
-        yield (f"  over {line['over']} at {fixed} = {line[fixed]}: spread {100 * line['spread']:.1f} "
-               f"points{noise}, C = {si(line['C'])}")
+        points = f"{100 * line['spread']:.1f} points"
+        yield (f"  over {line['over']} at {fixed} = {line[fixed]}: spread {points}{noise}, C = "
+               f"{si(line['C'])}")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -327,9 +333,9 @@ def thin(samples, correct, k):
     """Pass rates as if each problem had k rollouts: samples, correct (P,) -> (k + 1,), the share of
     problems with c = 0..k solved.
 
-    Runs differ in n, so in rollouts per problem, and the share at 0 falls with them; k drawn without
-    replacement makes them equal, exactly and without drawing: the hypergeometric mean. Problems with
-    fewer than k are left out.
+    Runs differ in n, so in rollouts per problem, and the share at 0 falls with them; k drawn
+    without replacement makes them equal, exactly and without drawing: the hypergeometric mean.
+    Problems with fewer than k are left out.
     """
     comb, out = math.comb, np.zeros(k + 1)
     tally = Counter((s, c) for s, c in zip(samples, correct) if s >= k)
@@ -364,8 +370,8 @@ def pass1(sweep, cfg):
     runs = [dict(run, passes=[r for r in run["passes"] if bool(r.get("fresh")) == fresh])
             for run in runs]
     if len(runs) < 2:
-        raise BadInput(f"--view=pass1: {cfg['runs']}: needs two runs or more with train_pass records,"
-                       f" {len(runs)} have any")
+        raise BadInput(f"--view=pass1: {cfg['runs']}: needs two runs or more with train_pass "
+                       f"records, {len(runs)} have any")
     ns = {}
     for run in runs:
         ns.setdefault(run["B_p"], set()).add(run["n"])
@@ -399,7 +405,8 @@ def draw_pass1(front, path):
         for ax, key in zip(axes[1:], ("zero", "one", "polarisation")):
             for r in same:
                 later = [m for m in r["moments"] if m["C"]]
-                ax.plot([m["C"] for m in later], [m[key] for m in later], ".-", lw=1.4, ms=4, **style)
+                ax.plot([m["C"] for m in later], [m[key] for m in later], ".-", lw=1.4, ms=4,
+                        **style)
                 for m in r["moments"]:
                     if not m["C"]:  # C = 0 has no place on a logarithmic axis
                         ax.axhline(m[key], color="0.6", lw=1, ls=":", label="before training")
@@ -414,7 +421,8 @@ def draw_pass1(front, path):
         ax.title.set_fontsize(10)
     legend(fig, axes)
     source = "rollouts of their own" if front["fresh"] else "the rollouts of training"
-    save(fig, path, front, f"pass@1 of the training problems, $B_p$ = {front['B_p']}, from {source}")
+    title = f"pass@1 of the training problems, $B_p$ = {front['B_p']}, from {source}"
+    save(fig, path, front, title)
 
 
 def say_pass1(front):
@@ -507,7 +515,8 @@ def say(front):
     for note in front["notes"]:
         yield f"  {note}"
     if front["missing"]:
-        cells = (f"B_p={m['B_p']} n={m['n']} seed={m['seed']} ({m['why']})" for m in front["missing"])
+        cells = (f"B_p={m['B_p']} n={m['n']} seed={m['seed']} ({m['why']})"
+                 for m in front["missing"])
         yield f"  missing {len(front['missing'])}: " + "; ".join(cells)
     yield from VIEWS.get(front["view"], VIEWS["fixed_Bp"])[2](front)
     yield f"\nintervals: {front['covers']}"
@@ -529,7 +538,8 @@ def written(sweep, view, content, cfg):
         runs_used=[{key: run[key] for key in ("run", "B_p", "n", "seed", "status")}
                    | dict(evals=len(run["C"]), C=run["C"][-1]) | gain(run, cfg["metric"])
                    for run in runs]) | content
-    name = Path(cfg["out"] or cfg["runs"]) / ("frontier" if view == "fixed_Bp" else f"frontier_{view}")
+    stem = "frontier" if view == "fixed_Bp" else f"frontier_{view}"
+    name = Path(cfg["out"] or cfg["runs"]) / stem
     save_json(f"{name}.json", front, indent=None)
     VIEWS.get(view, VIEWS["fixed_Bp"])[1](front, f"{name}.png")
     return "\n".join(say(front)) + f"\nfigure: {name}.png   numbers: {name}.json\n"
