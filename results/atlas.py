@@ -7,7 +7,7 @@
 A row of the table is a function below: it names its runs, the paper's claim and a contrast of them. Rewards are means over the evaluations
 of a window of C, by default the last quarter of the budget. Intervals are 90%, over seeds and validation problems; runs of one seed have their
 training problems in common, so contrasts are taken within seeds. `agree` and `disagree` where the interval decides (see `judge`), else
-`undecided` with the effect that such runs would show in four of five repetitions. Needs config.py, frontier.py, fit_sigmoid.py.
+`undecided` with the effect that such runs would show in four of five repetitions. Needs config.py, frontier.py, fit_sigmoid.py, noise.py.
 """
 import functools
 import gzip
@@ -20,7 +20,6 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -29,10 +28,11 @@ import config
 import fit_sigmoid
 import frontier
 from config import BadInput, aside, entry, parse, read_log, save_json
+from noise import (DELTA, Missing, best_less, both, change, contrast, denied, judge, over_sweeps,
+                   seed_noise, shift)
 
 STEP_FIELDS = "type step rollouts tokens wall_s reward entropy kl grad_norm response_len frac_all_right frac_all_wrong".split()
 EARLY, LATE = (0.06, 0.125), (0.75, 1.0)  # windows of a run's budget C
-DELTA, MARGIN = 0.01, 0.02  # a reward that does not matter, and how far apart what "makes no difference" may be
 KEPT_STEPS = 64        # step records that a thinned log keeps, each the mean of its stretch
 
 
@@ -105,10 +105,6 @@ def read(path):
                 seconds=steps[-1].get("wall_s", 0) if steps else 0)
 
 
-class Missing(Exception):
-    """The runs of a row are not there (yet)."""
-
-
 class Atlas:
     """The runs below a folder: `arm` gives those of one sweep and notes them as used by the row that asks."""
 
@@ -155,7 +151,7 @@ def cut(arms):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Contrasts
+# What is compared, and a comparison in words
 
 def look(run, metric="avg@4", of="val", window=LATE):
     """(P,): the metric of each problem, a mean over the evaluations at window[0] C < rollouts <= window[1] C; of a run that diverged, its last."""
@@ -177,104 +173,6 @@ def table_of(cells, value=look):
         raise Missing(f"two seeds of all of {', '.join(map(str, cells))}")
     budget = min(runs[seed]["budget"] for runs in cells.values() for seed in seeds)
     return {key: np.array([value(runs[seed] | dict(budget=budget)) for seed in sorted(seeds)]) for key, runs in cells.items()}
-
-
-def seed_noise(tables):
-    """(s, df): how runs of one seed scatter about what their cell and their seed have in common, pooled over tables {key: (S, P)}."""
-    squares, df = 0.0, 0
-    for table in tables:
-        m = np.array([t.mean(1) for t in table.values()])  # (cells, S)
-        rest = m - m.mean(0) - m.mean(1, keepdims=True) + m.mean()
-        squares, df = squares + (rest ** 2).sum(), df + (m.shape[0] - 1) * (m.shape[1] - 1)
-    return math.sqrt(squares / max(df, 1)), df
-
-
-def bounded(each, seeds, df):
-    """A mean of per-problem values (P,) whose standard error over seeds is `seeds`: dict(gain, half, sees), half of a 90% interval.
-
-    sees: the effect that such runs would show in four of five repetitions.
-    """
-    problems = each.std(ddof=1) / math.sqrt(len(each))
-    half = math.hypot(stats.t.ppf(0.95, max(df, 1)) * seeds, 1.645 * problems)
-    return dict(gain=each.mean(), half=half, sees=half + 0.84 * math.hypot(seeds, problems))
-
-
-def contrast(table, weights, noise=None):
-    """sum of weights[key] times cell key of {key: (S, P)}, within seeds; the weights sum to 0. noise: `seed_noise` of a larger study."""
-    s, df = noise or seed_noise([table])
-    S = len(next(iter(table.values())))
-    return bounded(sum(w * table[key].mean(0) for key, w in weights.items()), s * math.sqrt(sum(w * w for w in weights.values()) / S), df)
-
-
-def best_less(table, among, other):
-    """The best of the keys `among`, chosen for each seed on the others, less `other` on that seed: (the keys chosen, contrast)."""
-    s, df = seed_noise([table])
-    best = [max(among, key=lambda key: np.delete(table[key], f, 0).mean()) for f in range(len(table[other]))]
-    each = np.mean([table[key][f] - table[other][f] for f, key in enumerate(best)], 0)
-    return best, bounded(each, s * math.sqrt(2 / len(best)), df)
-
-
-def change(now, before):
-    """Mean of now (S, P) less before (S, P), one difference a seed, so S - 1 degrees of freedom."""
-    d = (now - before).mean(1)
-    return bounded((now - before).mean(0), d.std(ddof=1) / math.sqrt(len(d)), len(d) - 1)
-
-
-def over_sweeps(values):
-    """The mean of one number a sweep as a contrast, 90% over sweeps."""
-    half = stats.t.ppf(0.95, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values))
-    return dict(gain=np.mean(values), half=half, sees=1.5 * half)
-
-
-def judge(c, claim=+1):
-    """What a contrast says of a claim: +1 "is larger": agree above 0, disagree where it is larger by less than DELTA, if at all; -1 likewise;
-    0 "makes no difference": agree within MARGIN of 0, disagree beyond it."""
-    lo, hi = c["gain"] - c["half"], c["gain"] + c["half"]
-    if claim == 0:
-        return "agree" if -MARGIN < lo and hi < MARGIN else "disagree" if lo > MARGIN or hi < -MARGIN else "undecided"
-    lo, hi = (lo, hi) if claim > 0 else (-hi, -lo)
-    return "agree" if lo > 0 else "disagree" if hi < DELTA else "undecided"
-
-
-def denied(verdict):
-    """The verdict on the opposite of a claim."""
-    return dict(agree="disagree", disagree="agree").get(verdict, verdict)
-
-
-def both(verdicts):
-    """One verdict of several that a claim needs: agree if all do, disagree if one does."""
-    return "agree" if set(verdicts) == {"agree"} else "disagree" if "disagree" in verdicts else "undecided"
-
-
-def shift(first, second):
-    """Does the best n move up from one condition to another? first, second {n: [(S, P) for each lr]}, the same runs.
-
-    The best n of each condition, each n at its best lr there, is chosen on the other seeds and measured on one: dict(a, b, loses, gains,
-    verdict, sees): the n chosen for each seed, what those of b lose on those of a in the first condition and gain in the second. agree: b > a for
-    every seed, and both are above 0. disagree: b < a for every seed, and both are; or one n, neither the largest nor, unless it is 2, the smallest,
-    is within DELTA of all others in both (upper ends). Raises Missing below three n.
-    """
-    ns = sorted(first)
-    if len(ns) < 3:
-        raise Missing("three n or more")
-    S = len(first[ns[0]][0])
-    noise = [seed_noise([{(n, i): t for n in ns for i, t in enumerate(x[n])}]) for x in (first, second)]
-
-    def pick(x, n, out):  # the lr of this n that is best on the seeds but `out`
-        return max(x[n], key=lambda t: np.delete(t, out, 0).mean())
-    a, b = ([max(ns, key=lambda n: np.delete(pick(x, n, f), f, 0).mean()) for f in range(S)] for x in (first, second))
-    loses, gains = (bounded(np.mean([sign * (pick(x, a[f], f)[f] - pick(x, b[f], f)[f]) for f in range(S)], 0), s * math.sqrt(2 / S), df)
-                    for x, sign, (s, df) in zip((first, second), (+1, -1), noise))
-    clear = loses["gain"] > loses["half"] and gains["gain"] > gains["half"]
-    worst = {}  # of a constant n: the upper end of what another is better, in either condition
-    for n in ns[:-1]:
-        differences = [contrast({0: pick(x, n, []), 1: pick(x, o, [])}, {0: -1, 1: 1}, s) for x, s in zip((first, second), noise) for o in ns if o != n]
-        worst[n] = max(c["gain"] + c["half"] for c in differences)
-    flat = min(worst, key=worst.get)
-    censored = flat == ns[0] > 2  # a rise below the grid would not show; below n = 2 there is no group
-    up, down = all(y > x for x, y in zip(a, b)), all(y < x for x, y in zip(a, b))
-    verdict = "agree" if up and clear else "disagree" if (down and clear) or (worst[flat] < DELTA and not censored) else "undecided"
-    return dict(a=a, b=b, loses=loses, gains=gains, verdict=verdict, flat=flat, worst=worst[flat], censored=censored, sees=max(loses["sees"], gains["sees"]))
 
 
 def each_of(chosen):
@@ -392,7 +290,7 @@ def one_cell(atlas, arm, B_p=None):
 
 def near(table):
     """The n with the highest mean, and the n not told from it (90%, one by one): (n, [n, ...])."""
-    noise, top = seed_noise([table]), max(table, key=lambda n: table[n].mean())
+    noise, top = seed_noise(table), max(table, key=lambda n: table[n].mean())
     gaps = {n: contrast(table, {top: 1, n: -1}, noise) for n in table if n != top}
     return top, sorted([top, *(n for n, c in gaps.items() if c["gain"] <= c["half"])])
 
