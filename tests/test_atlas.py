@@ -24,32 +24,48 @@ def atlas():
 
 
 def test_thinned_logs_keep_what_is_counted(atlas, tmp_path):
-    """`keep` leaves evaluations, pass rates and the end whole, means of the steps, and is told from an unfinished run."""
-    steps = [dict(type="step", step=m, rollouts=16 * m, tokens=100 * m, wall_s=0.5 * m, reward=(m % 7) / 7, entropy=1.0, kl=None, loss=3.0) for m in range(1, 501)]
-    evals = [dict(type="eval", step=m, rollouts=16 * m, set="val", samples=4, correct=[1, 2, 4]) for m in (0, 250, 500)]
-    records = [dict(type="header", config=dict(n=2, C=8000))] + sorted(steps + evals, key=lambda r: r["step"]) + [dict(type="end", status="budget", rollouts=8000)]
+    """`keep` leaves evaluations, pass rates and the end whole, means of the steps, and is told from
+    an unfinished run."""
+    def step(m):
+        return dict(type="step", step=m, rollouts=16 * m, tokens=100 * m, wall_s=0.5 * m,
+                    reward=(m % 7) / 7, entropy=1.0, kl=None, loss=3.0)
+
+    def evaluation(m):
+        return dict(type="eval", step=m, rollouts=16 * m, set="val", samples=4, correct=[1, 2, 4])
+    steps, evals = [step(m) for m in range(1, 501)], [evaluation(m) for m in (0, 250, 500)]
+    header, end = (dict(type="header", config=dict(n=2, C=8000)),
+                   dict(type="end", status="budget", rollouts=8000))
+    records = [header, *sorted(steps + evals, key=lambda r: r["step"]), end]
     for name, some in (("a", records), ("b", records[:-1])):
-        (tmp_path / "runs/arm" / name).mkdir(parents=True)
-        (tmp_path / "runs/arm" / name / "log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in some))
+        folder = tmp_path / "runs/arm" / name
+        folder.mkdir(parents=True)
+        (folder / "log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in some))
     atlas.keep(tmp_path / "runs", tmp_path / "kept")
     assert [p.parent.name for p in tmp_path.glob("kept/*/*/log.jsonl.gz")] == ["a"]
     kept = [json.loads(line) for line in gzip.open(tmp_path / "kept/arm/a/log.jsonl.gz")]
     means = [r for r in kept if r["type"] == "step"]
-    assert [r for r in kept if r["type"] == "eval"] == evals and kept[0] == records[0] and kept[-1] == records[-1]
-    assert len(means) == atlas.KEPT_STEPS and means[-1]["rollouts"] == 8000 and all(r["kl"] is None and "loss" not in r for r in means)
-    assert np.mean([r["reward"] for r in means]) == pytest.approx(np.mean([r["reward"] for r in steps]), abs=0.01)
+    assert [r for r in kept if r["type"] == "eval"] == evals
+    assert kept[0] == header and kept[-1] == end
+    assert len(means) == atlas.KEPT_STEPS and means[-1]["rollouts"] == 8000
+    assert all(r["kl"] is None and "loss" not in r for r in means)
+    whole = np.mean([r["reward"] for r in steps])
+    assert np.mean([r["reward"] for r in means]) == pytest.approx(whole, abs=0.01)
 
 
 def words_and_numbers(text):
     text = re.sub(r"\[figure\]\([^)]*\)", "", text)
-    return re.sub(r"\d+(?:,\d{3})*(?:\.\d+)?", "#", text), [float(x.replace(",", "")) for x in re.findall(r"\d+(?:,\d{3})*(?:\.\d+)?", text)]
+    number = r"\d+(?:,\d{3})*(?:\.\d+)?"
+    numbers = [float(x.replace(",", "")) for x in re.findall(number, text)]
+    return re.sub(number, "#", text), numbers
 
 
 def test_the_page_is_what_the_logs_say(tmp_path):
-    """One command draws every figure of results/README.md and writes the page itself, from the committed logs; last digits may differ."""
+    """One command draws every figure of results/README.md and writes the page itself, from the
+    committed logs; last digits may differ."""
     done = run_script("results/atlas.py", f"--out={tmp_path}", timeout=600)
     assert done.code == 0, done.stderr
-    old, new = (words_and_numbers((folder / "README.md").read_text()) for folder in (ROOT / "results", tmp_path))
+    old = words_and_numbers((ROOT / "results/README.md").read_text())
+    new = words_and_numbers((tmp_path / "README.md").read_text())
     assert old[0] == new[0]
     assert np.allclose(old[1], new[1], rtol=0.02, atol=0.11)
     figures = {path.name for path in (ROOT / "results/atlas").glob("*.png")}
@@ -58,13 +74,19 @@ def test_the_page_is_what_the_logs_say(tmp_path):
 
 
 def test_the_readme_says_what_the_page_says():
-    """The README's table of verdicts: each row is one of results/README.md, with its verdict, and has no number that is not there."""
+    """The README's table of verdicts: each row is one of results/README.md, with its verdict, and
+    has no number that is not there."""
     def rows(path):
-        cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in (ROOT / path).read_text().splitlines() if line.startswith("| ")]
-        return [c for c in cells if len(c) > 2 and re.match("Fig|ours|section|Appendix", c[0])]
+        out = []
+        for line in (ROOT / path).read_text().splitlines():
+            cells = [cell.strip() for cell in line.split("|")[1:-1]]
+            if len(cells) > 2 and re.match("Fig|ours|section|Appendix", cells[0]):
+                out.append(cells)
+        return out
     page, told = {c[0]: c for c in rows("results/README.md")}, rows("README.md")
     assert len(told) >= 10
     for key, _, says in told:
         assert says.startswith(page[key][2]), (key, says, page[key][2])
-        have, say = (set(re.findall(r"\d+(?:\.\d+)?", text)) for text in (f"{page[key][3]} {page[key][4]}", says))
-        assert say <= have, (key, say - have)
+        number = r"\d+(?:\.\d+)?"
+        have = set(re.findall(number, f"{page[key][3]} {page[key][4]}"))
+        assert set(re.findall(number, says)) <= have, (key, says)
