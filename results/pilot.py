@@ -1,30 +1,35 @@
-"""pilot.py: the n that a base model asks for, before any training: gradient noise within and between problems.
+"""results/pilot.py: the n that a base model asks for, before any training, by its gradient noise.
 
-    python results/pilot.py --recipe=easy                     # the embedded model on its Easy problems: a minute
+    python results/pilot.py --recipe=easy        # the embedded model on its Easy problems: a minute
     python results/pilot.py --recipe=easy --model=data/arithmetic/narrow --D=200 --seed=1
 
-The gradient is that of the reward, (r - mean) grad log pi, not divided by the group's std as GRPO divides it. For each training problem two
-halves of rollouts are drawn, and each half's gradient taken against the mean reward of the other. `within` is the variance of one rollout
-about its problem, `between` that of problems about their mean, both summed over the parameters; n_c = within / between, and b is `between`
-over the square of the mean gradient.
+The gradient is that of the reward, (r - mean) grad log pi, not divided by the group's std as GRPO
+divides it. For each training problem two halves of rollouts are drawn, and each half's gradient
+taken against the mean reward of the other. `within` is the variance of one rollout about its
+problem, `between` that of problems about their mean, both summed over the parameters; n_c = within
+/ between, and b is `between` over the square of the mean gradient.
 
-What they are for. Against the mean reward of the rest of its group, a problem's gradient g from n rollouts has the variance
-within / (n - 1) + 2 |g|^2 / (n (n - 1)): a U-statistic, with scores taken as long whatever the reward. So the noise of an update over B_p
-problems about the mean gradient G is [between + (within n + 2 between) / (n (n - 1))] / B_p, if |G|^2 is small beside `between`. Where noise limits
-training, rollouts for one progress are in proportion to
+What they are for. Against the mean reward of the rest of its group, a problem's gradient g from n
+rollouts has the variance within / (n - 1) + 2 |g|^2 / (n (n - 1)): a U-statistic, with scores taken
+as long whatever the reward. So the noise of an update over B_p problems about the mean gradient G
+is [between + (within n + 2 between) / (n (n - 1))] / B_p, if |G|^2 is small beside `between`. Where
+noise limits training, rollouts for one progress are in proportion to
 
     B_p n (noise + |G|^2)  ~  n (1 + B_p / b) + (n_c n + 2) / (n - 1)  =  price(n),
 
-and to its root where the length of AdamW's steps limits it: a step goes lr G / sqrt(noise + |G|^2), and lr with the root of B_p n. Both are
-least at n = 1 + sqrt((n_c + 2) / (1 + B_p / b)), and B_p does not matter while it is far below b. `n` in the output is this for B_p = 0.
+and to its root where the length of AdamW's steps limits it: a step goes lr G / sqrt(noise + |G|^2),
+and lr with the root of B_p n. Both are least at n = 1 + sqrt((n_c + 2) / (1 + B_p / b)), and B_p
+does not matter while it is far below b. `n` in the output is this for B_p = 0.
 
-What this leaves out: GRPO's division by the group's std, which weighs problems anew, most where hardly any is right; epochs without
-replacement, in which the part between problems cancels; KL, entropy and clipping; and that n_c drifts. results/README.md has what sweeps took.
+What this leaves out: GRPO's division by the group's std, which weighs problems anew, most where
+hardly any is right; epochs without replacement, in which the part between problems cancels; KL,
+entropy and clipping; and that n_c drifts. results/README.md has what sweeps took.
 
-Prints one line of JSON; with `all --runs=runs/atlas` it measures what every arm of the studies started from, and what two ended with, into
-pilot.json there, which atlas.py reads; an arm that the file has already is not measured again. --model=runs/.../model --train_set=... measures
-a trained model. On a GPU the rollouts are vLLM's where it is installed; weights and gradients are fp32, 8 bytes a parameter. Needs config.py,
-sample.py, train_grpo.py and torch.
+Prints one line of JSON; with `all --runs=runs/atlas` it measures what every arm of the studies
+started from, and what two ended with, into pilot.json there, which atlas.py reads; an arm that the
+file has already is not measured again. --model=runs/.../model --train_set=... measures a trained
+model. On a GPU the rollouts are vLLM's where it is installed; weights and gradients are fp32, 8
+bytes a parameter. Needs config.py, sample.py, train_grpo.py and torch.
 """
 import json
 import math
@@ -42,118 +47,167 @@ import sample
 import train_grpo
 from config import BadInput, entry, parse, read_json, read_log, save_json
 
-HALF, PROBLEMS = 32, 100  # rollouts in a half; problems looked at, the first of the run's training problems
-SKETCH = 2 ** 21          # entries of a gradient that are kept as they are
+HALF = 32         # rollouts in a half
+PROBLEMS = 100    # problems looked at, the first of the run's training problems
+SKETCH = 2 ** 21  # entries of a gradient that are kept as they are
 
 
 def flat(model):
-    """(N,): the model's gradient. Of more than SKETCH entries, SKETCH sums of entries drawn at random, once and for all, with random signs: on
-    average lengths and angles are as before."""
+    """(N,): the model's gradient; of more than SKETCH entries a sketch, (SKETCH,).
+
+    A sketch sums entries drawn at random, once and for all, with random signs: lengths and angles
+    are on average as before.
+    """
     import torch
     grads = [p.grad.flatten() for p in model.parameters() if p.grad is not None]
     if sum(g.numel() for g in grads) <= SKETCH:
         return torch.cat(grads)
     out = torch.zeros(SKETCH, device=grads[0].device)
     for i, g in enumerate(grads):
-        rng = torch.Generator(g.device).manual_seed(i)
-        sign = torch.randint(0, 2, g.shape, generator=rng, device=g.device, dtype=torch.int8) * 2 - 1
-        out.index_add_(0, torch.randint(SKETCH, g.shape, generator=rng, device=g.device), g * sign)
+        # seeded by the parameter's place, so that all gradients of a model get the same sketch
+        draw = dict(generator=torch.Generator(g.device).manual_seed(i), device=g.device)
+        sign = torch.randint(0, 2, g.shape, dtype=torch.int8, **draw) * 2 - 1
+        out.index_add_(0, torch.randint(SKETCH, g.shape, **draw), g * sign)
     return out
 
 
 def gradients(model, ids, prompt_length, length, weights, cfg):
-    """(2, N): the gradient of the weighted log-probs of a problem's two halves; ids (R, L), weights (R,). micro_tokens bounds the memory."""
+    """(2, N): the gradients of the weighted log-probs of a problem's two halves of rollouts.
+
+    ids (R, L), prompt_length, length and weights (R,). micro_tokens bounds the memory.
+    """
     import torch
     out = []
     for half in torch.arange(len(ids), device=ids.device).chunk(2):
         model.zero_grad()
         for rows in half.split(max(1, cfg["micro_tokens"] // ids.shape[1])):
-            logps, _ = train_grpo.token_logps(model, ids[rows], prompt_length[rows], length[rows], cfg["temperature"], cfg["micro_logits"])
-            (logps * torch.repeat_interleave(weights[rows], length[rows])).sum().div(len(half)).backward()
+            logps, _ = train_grpo.token_logps(model, ids[rows], prompt_length[rows], length[rows],
+                                              cfg["temperature"], cfg["micro_logits"])
+            weighted = logps * torch.repeat_interleave(weights[rows], length[rows])
+            weighted.sum().div(len(half)).backward()
         out.append(flat(model).cpu())
     return torch.stack(out)
 
 
 def noise_ratio(g, half):
-    """g (P, 2, N), two mean gradients of `half` rollouts for each problem -> dict(within, between, n_c, n_c_interval, n, b, b_interval), as the header says.
+    """g (P, 2, N), two mean gradients of `half` rollouts for each problem -> dict, as on top.
 
-    Intervals: 90% over problems, by the jackknife of the logarithm; of 100 problems whose gradients differ e-fold in length n_c is covered in
-    87%, b in 79% of cases, of like ones in 90%. n_c and what follows are None where problems do not differ, b and its interval
-    where the mean gradient is not told from 0.
+    within, between, n_c, n_c_interval, n, b, b_interval. Intervals: 90% over problems, by the
+    jackknife of the logarithm; of 100 problems whose gradients differ e-fold in length n_c is
+    covered in 87%, b in 79% of cases, of like ones in 90%. n_c and what follows are None where
+    problems do not differ, b and its interval where the mean gradient may be 0.
     """
-    def levels(keep):
-        G, P = gram[np.ix_(keep, keep)], len(keep)
-        mean = (G.sum() - np.trace(G)) / (P * (P - 1))  # its square, without the noise of either
-        # the other half's mean as the baseline adds 1 / half to the noise, and the noise of their rollouts to how problems differ
-        return noise[keep].mean() / (1 + 1 / half), np.trace(G) / P - mean - noise[keep].mean() / (2 * half), mean
     noise = ((g[:, 0] - g[:, 1]) ** 2).sum(1).double().numpy() * half / 2  # (P,) of one rollout
     means = g.mean(1)
-    gram, every = (means @ means.T).double().numpy(), np.arange(len(g))
-    now, left = levels(every), np.array([levels(every[every != j]) for j in every])
+    gram = (means @ means.T).double().numpy()  # (P, P)
+
+    def levels(keep):  # within, between, and the squared mean gradient, of some of the problems
+        G, P = gram[np.ix_(keep, keep)], len(keep)
+        squared = (G.sum() - np.trace(G)) / (P * (P - 1))  # of two problems, so without their noise
+        # the other half's mean as the baseline adds 1 / half to the noise, and the noise of their
+        # rollouts to how problems differ
+        within = noise[keep].mean() / (1 + 1 / half)
+        return within, np.trace(G) / P - squared - noise[keep].mean() / (2 * half), squared
+    every = np.arange(len(g))
+    now, left = levels(every), np.array([levels(every[every != j]) for j in every])  # left (P, 3)
 
     def ratio(i, j):
         """(value, interval) of level i over level j."""
         if min(left[:, [i, j]].min(), now[0]) <= 0:
             return None, None
-        value, spread = now[i] / now[j], 1.645 * math.sqrt((len(g) - 1) * np.log(left[:, i] / left[:, j]).var())
+        value = now[i] / now[j]
+        spread = 1.645 * math.sqrt((len(g) - 1) * np.log(left[:, i] / left[:, j]).var())
         return value, [value * math.exp(-spread), value * math.exp(spread)]
     (n_c, of_n_c), (b, of_b) = ratio(0, 1), ratio(1, 2)
-    return dict(within=now[0], between=now[1], n_c=n_c, n_c_interval=of_n_c, n=n_c and 1 + math.sqrt(n_c + 2), b=b, b_interval=of_b)
+    return dict(within=now[0], between=now[1], n_c=n_c, n_c_interval=of_n_c,
+                n=n_c and 1 + math.sqrt(n_c + 2), b=b, b_interval=of_b)
 
 
 def measure(cfg):
-    """What a model's rollouts of its training problems say: dict(model, train_set, D, seed: which; p: mean pass rate) and what `noise_ratio` gives.
-    Raises BadInput."""
+    """The noise of a model's gradients on its training problems: `noise_ratio`, and of what.
+
+    That is model, train_set, D and seed, and p, the mean pass rate. Raises BadInput.
+    """
     import torch
     torch.set_num_threads(1)
-    problems = sample.subset(sample.read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])[:PROBLEMS]
+    problems = sample.subset(sample.read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])
+    problems = problems[:PROBLEMS]
     if len(problems) < 3:
-        raise BadInput(f"{cfg['train_set']}: {len(problems)} problems (--D={cfg['D']}) have no scatter to speak of")
-    tokenizer, seeds = sample.load_tokenizer(cfg["model"]), [sample.rollout_seed(cfg["seed"], "pilot", 0, j) for j in range(len(problems))]
+        raise BadInput(f"{cfg['train_set']}: {len(problems)} problems (--D={cfg['D']}) "
+                       "have no scatter to speak of")
+    tokenizer = sample.load_tokenizer(cfg["model"])
+    seeds = [sample.rollout_seed(cfg["seed"], "pilot", 0, j) for j in range(len(problems))]
     prompts = sample.encode(problems, tokenizer, cfg["max_prompt_tokens"])
     engine = sample.open_engine(sample.engine_name(cfg), cfg["model"], cfg, cfg["device"])
     rollouts = engine.generate(prompts, 2 * HALF, seeds)
-    del engine
+    del engine  # it may fill the GPU
     rewards, _ = sample.grade(problems, rollouts, tokenizer, cfg)  # (P, 2 HALF)
+
     model = sample.load_model(cfg["model"], cfg["device"])[0]
-    length = rollouts["length"].reshape(len(prompts), -1)
-    tokens = rollouts["tokens"].reshape(*length.shape, -1)
+    length = rollouts["length"].reshape(len(prompts), -1)  # (P, 2 HALF)
+    tokens = rollouts["tokens"].reshape(*length.shape, -1)  # (P, 2 HALF, L)
     halves = []
     for j, prompt in enumerate(tqdm(prompts, desc="gradients", unit="problem", disable=None)):
-        ids = torch.cat([torch.tensor(prompt).repeat(2 * HALF, 1), tokens[j, :, :length[j].max()]], 1)
-        other = torch.cat([rewards[j, HALF:].mean().repeat(HALF), rewards[j, :HALF].mean().repeat(HALF)])
-        halves.append(gradients(model, *(x.to(model.device) for x in (ids, torch.full((2 * HALF,), len(prompt)), length[j], rewards[j] - other)), cfg))
-    return {key: cfg[key] for key in ("model", "train_set", "D", "seed")} | dict(p=rewards.mean().item()) | noise_ratio(torch.stack(halves), HALF)
+        repeated = torch.tensor(prompt).repeat(2 * HALF, 1)
+        ids = torch.cat([repeated, tokens[j, :, :length[j].max()]], 1)
+        # each half's baseline is the mean of the other, so that the halves err independently
+        first, second = rewards[j, :HALF], rewards[j, HALF:]
+        weights = torch.cat([first - second.mean(), second - first.mean()])
+        of_prompt = torch.full((2 * HALF,), len(prompt))
+        on_device = [x.to(model.device) for x in (ids, of_prompt, length[j], weights)]
+        halves.append(gradients(model, *on_device, cfg))
+    which = {key: cfg[key] for key in ("model", "train_set", "D", "seed")}
+    return which | dict(p=rewards.mean().item()) | noise_ratio(torch.stack(halves), HALF)
 
 
-def main(argv):
-    every = argv[:1] == ["all"]
-    cfg = parse(argv[every:], __doc__)
-    if not every:
-        print(json.dumps(measure(cfg)))
-        return
-    out, seen = Path(cfg["runs"]) / "pilot.json", {}
+def measure_all(folder):
+    """What every arm of the studies in a folder started from, into its pilot.json."""
+    if not folder.is_dir():
+        raise BadInput(f"--runs={folder}: no such folder")
+    out, seen = folder / "pilot.json", {}
     found = read_json(out) if out.exists() else {}
-    folders = [p for p in Path(cfg["runs"]).iterdir() if p.name[0] != "." and any(p.glob("*/log.jsonl"))]
-    for folder in sorted(folders, key=lambda p: (p.name not in found, p.name)):
-        runs = {path.parent: records[0]["config"] for path in sorted(folder.glob("*/log.jsonl")) if (records := read_log(path))}
+    arms = [p for p in folder.iterdir() if p.name[0] != "." and any(p.glob("*/log.jsonl"))]
+    # those that the file has come first: others with the same base model need no measurement
+    for arm in sorted(arms, key=lambda p: (p.name not in found, p.name)):
+        runs = {}  # {folder of a run: its config}
+        for path in sorted(arm.glob("*/log.jsonl")):
+            records = read_log(path)
+            if records:
+                runs[path.parent] = records[0]["config"]
         if not runs:
             continue
         own = next(iter(runs.values())) | dict(seed=0)
         key = own["model"], own["train_set"], own["D"], own["temperature"]
-        old = found.get(folder.name, {})
-        if all(old.get(k, "") == own[k] for k in ("model", "train_set", "D")) and (folder.name not in ("easy", "hard") or old.get("trained", {}).get("ends")):
-            seen[key] = {k: v for k, v in old.items() if k != "trained"}  # measured by an earlier call
+        old, with_trained = found.get(arm.name, {}), arm.name in ("easy", "hard")
+        whole = not with_trained or old.get("trained", {}).get("ends")
+        if whole and all(old.get(k, "") == own[k] for k in ("model", "train_set", "D")):
+            seen[key] = {k: v for k, v in old.items() if k != "trained"}  # by an earlier call
             continue
         seen[key] = seen.get(key) or measure(own)
-        now = found[folder.name] = dict(seen[key])
-        print(f"{folder.name}: n_c {now['n_c']}, n {now['n']}")
-        if folder.name in ("easy", "hard") and now["n"]:  # how noise grows: the models that runs of the n that it names ended with
-            n = min((c["n"] for c in runs.values()), key=lambda n: abs(n - now["n"]))
-            ends = [measure(c | dict(model=str(path / "model"))) for path, c in runs.items() if c["n"] == n and (path / "model").is_dir()]
-            now["trained"] = dict(n=n, C=own["C"], ends=[{key: end[key] for key in ("n_c", "n_c_interval")} for end in ends])
-            print(f"  after training at n = {n}: n_c {[end['n_c'] for end in ends]}")
+        now = found[arm.name] = dict(seen[key])
+        print(f"{arm.name}: n_c {now['n_c']}, n {now['n']}")
+        if with_trained and now["n"]:
+            now["trained"] = measure_trained(runs, now["n"], own["C"])
         save_json(out, found)
+
+
+def measure_trained(runs, n, C):
+    """How noise grows: that of the models that runs of the tried n nearest to `n` ended with."""
+    n = min((cfg["n"] for cfg in runs.values()), key=lambda other: abs(other - n))
+    ends = []
+    for path, cfg in runs.items():
+        if cfg["n"] == n and (path / "model").is_dir():
+            end = measure(cfg | dict(model=str(path / "model")))
+            ends.append({key: end[key] for key in ("n_c", "n_c_interval")})
+    print(f"  after training at n = {n}: n_c {[end['n_c'] for end in ends]}")
+    return dict(n=n, C=C, ends=ends)
+
+
+def main(argv):
+    if argv[:1] == ["all"]:
+        measure_all(Path(parse(argv[1:], __doc__)["runs"]))
+    else:
+        print(json.dumps(measure(parse(argv, __doc__))))
 
 
 if __name__ == "__main__":
