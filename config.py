@@ -84,7 +84,7 @@ config = dict(
     s_zero = 128,                        # rollouts behind the levels of the mixtures, for problems whose level is open; 0 = no levels
     levels = "extreme level_easy level_very_easy",  # the levels to tell; extreme (none right) alone takes far fewer rollouts
     n_val = 300,                         # validation problems held out of each split
-    remeasure = False,                   # measure even where pass rates came with the model (pass_rates.jsonl.gz beside it)
+    remeasure = False,                   # measure where pass rates came with the model, too
     shard = "",                          # i/k: measure every k-th problem from i on, for k processes side by side; empty = the rest, and split
     # The toy world (bandit_toy.py, whose values stand in data/bandit/defaults.json)
     overlap = 1.0,                       # share of the logits that weights common to all problems make; 0 = tabular, nothing is common
