@@ -20,12 +20,8 @@ import shlex
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
-
-# kernels for AVX-512 round otherwise than those for AVX2, and 1,400 steps on that is another embedded base model; torch looks at its first operation
-cpu = Path("/proc/cpuinfo")
-if cpu.exists() and "avx512f" in cpu.read_text().split():
-    os.environ.setdefault("ATEN_CPU_CAPABILITY", "avx2")
 
 config = dict(
     # What is trained on what
@@ -88,6 +84,7 @@ config = dict(
     s_zero = 128,                        # rollouts behind the levels of the mixtures, for problems whose level is open; 0 = no levels
     levels = "extreme level_easy level_very_easy",  # the levels to tell; extreme (none right) alone takes far fewer rollouts
     n_val = 300,                         # validation problems held out of each split
+    remeasure = False,                   # measure where pass rates came with the model, too
     shard = "",                          # i/k: measure every k-th problem from i on, for k processes side by side; empty = the rest, and split
     # The toy world (bandit_toy.py, whose values stand in data/bandit/defaults.json)
     overlap = 1.0,                       # share of the logits that weights common to all problems make; 0 = tabular, nothing is common
@@ -142,7 +139,7 @@ CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k
 # the folders, the other stages'.
 RUNNING = tuple("device gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory save_every keep_at pass_at s "
                 "sample_every".split())
-NOT_IN_NAME = {*RUNNING, *"C data B_max source revision question_key answer_key against mix problems s_zero levels n_val shard".split(),
+NOT_IN_NAME = {*RUNNING, *"C data B_max source revision question_key answer_key against mix problems s_zero levels n_val remeasure shard".split(),
                *"runs out ns bps seeds view metric unit eval_set delta bin points boot verbose".split()}
 TOY = tuple("overlap responses deciding idle features skill sharpness pool world advantage clock".split())  # bandit_toy.py alone has them
 
@@ -497,7 +494,7 @@ def read_log(path):
     raw = Path(path).read_bytes()
     try:
         lines = (gzip.decompress(raw) if str(path).endswith(".gz") else raw).split(b"\n")
-    except (OSError, EOFError) as e:
+    except (OSError, EOFError, zlib.error) as e:
         raise BadInput(f"{path}: not a readable gzip file ({e})") from None
     records = []
     for i, line in enumerate(lines):

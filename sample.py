@@ -2,9 +2,11 @@
 
     python sample.py                                          # data/arithmetic and its base model
     python sample.py --data=data/guru_math --model=Qwen/Qwen3-4B-Instruct-2507 --s_zero=0
+    python sample.py ship --model=data/mine/base              # and its pass rates beside it, for others
 
 Reads a problem file, {"id", "prompt", "answer", ...} a line, and a model. Writes under DATA/splits/MODEL/
 - `pass_rates.jsonl`, {"id", "of", "samples", "correct"} a line, appended as measured: a killed measurement goes on where it was;
+  where `pass_rates.jsonl.gz` came with the model and fits, it starts with these counts, and nothing is left to measure;
 - the splits {easy,hard,very_easy,mixed}_{train,val}.jsonl by the paper's bands of avg@16 (section 3, factor 1), and, with
   s_zero=128, {extreme,level_easy,level_very_easy}, the levels of its study of mixtures, by 128 rollouts;
 - `difficulty.png` and `difficulty.json`, the histogram of pass rates with the bands.
@@ -18,6 +20,7 @@ import contextlib
 import copy
 import functools
 import gc
+import gzip
 import hashlib
 import importlib.util
 import json
@@ -38,6 +41,7 @@ from config import BadInput, append, aside, entry, parse, read_json, read_log, s
 BANDS = dict(easy=(0.3, 0.6), hard=(0.0, 0.0625), very_easy=(0.6, 0.9))
 LEVELS = dict(extreme=(0.0, 0.0), level_easy=(0.3, 0.6), level_very_easy=(0.6, 0.9))
 SURE = 0.95  # a level counts as known once it is this probable
+SHIPPED = "pass_rates.jsonl.gz"  # beside a model that is passed on together with its pass rates
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -785,6 +789,87 @@ def latest(counts, cfg):
     return counts[drawn], drawn
 
 
+def folder_hash(path):
+    """12 hex digits that change with any file of a model folder: weights, config, tokenizer, template."""
+    files = [f for f in sorted(Path(path).iterdir()) if f.is_file() and f.name != SHIPPED]
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.name} {file.stat().st_size}\n".encode())
+        with open(file, "rb") as content:
+            while block := content.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()[:12]
+
+
+def settings(cfg):
+    """What the counts depend on besides the problems, as a dict."""
+    keys = "model s temperature top_p max_new_tokens verifier".split()
+    found = {key: cfg[key] for key in keys}
+    if (Path(cfg["model"]) / SHIPPED).exists():  # hashing a large model takes long: only for this
+        found["weights"] = folder_hash(cfg["model"])
+    return found
+
+
+def header_of(path):
+    """The header of a file of pass rates, {} where there is none."""
+    records = read_log(path) if path.exists() else []
+    return records[0] if records and records[0].get("type") == "header" else {}
+
+
+def ship(problems, counts, faults, cfg):
+    """Write the counts of `measure` beside the model, {"id", "correct": {samples: right}} a line.
+
+    The header says of which weights, problems and settings they are. Raises BadInput where the
+    model is no folder.
+    """
+    path = Path(existing(cfg["model"])) / SHIPPED
+    if not path.parent.is_dir():
+        raise BadInput(f"--model={cfg['model']}: pass rates are shipped beside a folder, it is none")
+    lines = [dict(type="header", **settings(cfg) | dict(weights=folder_hash(path.parent)),
+                  set_hash=set_hash(problems), s_zero=cfg["s_zero"], levels=cfg["levels"], **faults)]
+    for p in problems:
+        lines.append(dict(id=p["id"], correct={k: c for k, c in counts[p["id"]].items() if k}))
+    with aside(path) as part:  # mtime=0: the same counts are the same bytes
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        part.write_bytes(gzip.compress(text.encode(), mtime=0))
+    print(f"{path}: the pass rates of {len(problems):,} problems")
+
+
+def take(problems, cfg, folder):
+    """Start pass_rates.jsonl in `folder` with the counts that came with the model, where they fit.
+
+    They fit where weights, problems and settings are equal; otherwise one line says what differs
+    and `measure` has all to do. What was measured here before stays. Raises BadInput where the
+    file is torn.
+    """
+    source, path = Path(cfg["model"]) / SHIPPED, folder / "pass_rates.jsonl"
+    # counts from before rates were shipped do not say of which weights they are
+    if not source.exists() or "weights" in header_of(path):
+        return
+    now = settings(cfg) | dict(set_hash=set_hash(problems))
+    header = header_of(source)
+    differ = [f"{key}={header.get(key)} there, {now[key]} now" for key in now
+              if key != "model" and header.get(key) != now[key]]
+    if header and differ:
+        print(f"{source}: not of this measurement: {', '.join(differ)}")
+        return
+    try:
+        rates = {r["id"]: {int(k): c for k, c in r["correct"].items()}
+                 for r in read_log(source)[1:]}
+        lines = [dict(id=p["id"], of=set_hash([p]), samples=k, correct=c)
+                 for p in problems for k, c in rates[p["id"]].items()]
+        lines.sort(key=lambda r: r["samples"])  # as `measure` comes to them
+        faults = {key: header[key] for key in ("verifier_timeouts", "verifier_errors")}
+        lines[0] |= {key: value for key, value in faults.items() if value}
+        header |= now | {"from": str(source)}
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise BadInput(f"{source}: not whole; get it anew, or measure with --remeasure=true") from None
+    with aside(path) as part:
+        part.write_text("".join(json.dumps(r) + "\n" for r in [header, *lines]))
+    print(f"{source}: measured with these weights, problems and settings, and taken from there "
+          "(--remeasure=true measures anew)")
+
+
 def measure(problems, prompts, engine, cfg, folder):
     """Count right answers in cfg["s"] rollouts of every problem, then s at a time, up to s_zero, for those whose level is open.
 
@@ -798,7 +883,7 @@ def measure(problems, prompts, engine, cfg, folder):
     counts, prompts = {p["id"]: {0: 0} for p in problems}, {p["id"]: ids for p, ids in zip(problems, prompts)}
     levels = tuple(cfg["levels"].split())
     faults = dict(verifier_timeouts=0, verifier_errors=0)
-    header = dict(type="header", **{key: cfg[key] for key in ("model", "s", "temperature", "top_p", "max_new_tokens", "verifier")})
+    header = dict(type="header", **settings(cfg))
     folder.mkdir(parents=True, exist_ok=True)
     of = {p["id"]: set_hash([p]) for p in problems}
     for there in folder.glob("pass_rates*.jsonl"):
@@ -884,7 +969,8 @@ def draw_difficulty(rates, samples, splits, s_zero, path, title):
 
 
 def main(argv):
-    cfg = parse(argv, __doc__)
+    shipping = argv[:1] == ["ship"]
+    cfg = parse(argv[shipping:], __doc__)
     problems = read_problems(cfg["problems"])
     folder = Path(cfg["out"] or Path(cfg["data"]) / "splits" / Path(cfg["model"]).name)
     if 0 < cfg["s_zero"] < cfg["s"]:
@@ -899,16 +985,26 @@ def main(argv):
     if over_long:
         print(f"{cfg['problems']}: {over_long} of {len(fits)} prompts are over --max_prompt_tokens={cfg['max_prompt_tokens']}, left out")
     problems, prompts = [[x for x, fit in zip(xs, fits) if fit] for xs in (problems, prompts)]
+    rates = folder / "pass_rates.jsonl"
+    if not cfg["remeasure"]:
+        take(problems, cfg, folder)
+    elif "from" in header_of(rates):
+        rates.unlink()
     before = read_json(folder / "difficulty.json") if (folder / "difficulty.json").exists() else {}
-    if before.get("s_zero") and before["set_hash"] == set_hash(problems):  # levels that are there stay, with what they hold out
-        names = [name for name in LEVELS if name in {*before.get("levels", "").split(), *(cfg["levels"].split() if cfg["s_zero"] else ())}]
-        cfg = dict(cfg, s_zero=max(cfg["s_zero"], before["s_zero"]), levels=" ".join(names))
+    for there in (before, header_of(rates)):
+        if there.get("s_zero") and there["set_hash"] == set_hash(problems):
+            # levels that are there stay, with what they hold out
+            names = {*there.get("levels", "").split(), *(cfg["levels"].split() if cfg["s_zero"] else ())}
+            cfg = dict(cfg, s_zero=max(cfg["s_zero"], there["s_zero"]),
+                       levels=" ".join(name for name in LEVELS if name in names))
     if cfg["shard"]:
         i, k = map(int, cfg["shard"].split("/"))
         measure(problems[i::k], prompts[i::k], engine, cfg, folder)
         print(f"{folder}: shard {cfg['shard']} is measured")
         return
     counts, faults = measure(problems, prompts, engine, cfg, folder)
+    if shipping:
+        ship(problems, counts, faults, cfg)
     splits = make_splits(problems, counts, cfg)
     rates = [counts[p["id"]][cfg["s"]] / cfg["s"] for p in problems]
     title = f"{Path(cfg['model']).name}: {len(problems):,} problems, {cfg['s']} rollouts each at temperature {cfg['temperature']:g}"

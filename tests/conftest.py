@@ -50,20 +50,19 @@ def prepare():
 
 @pytest.fixture(scope="session")
 def world():
-    """The embedded problems, base model and splits, made here if they are missing (minutes, once a clone).
+    """The embedded problems and splits of the shipped base model, made here where they are missing.
 
-    .root, .data, .problems, .base and .splits (the folder of the base model's splits) are paths.
+    .root, .data, .problems, .base and .splits (of the base model) are paths.
     """
     data = ROOT / "data/arithmetic"
     w = SimpleNamespace(root=ROOT, data=data, problems=data / "problems.jsonl", base=data / "base",
                         splits=data / "splits/base")
-    with filelock.FileLock(data / ".lock"):  # a second process of pytest waits for the first to make it
-        if not (w.problems.exists() and (w.base / "config.json").exists()):
-            done = run_script("data/arithmetic/prepare.py", timeout=1800)
-            assert done.code == 0, done.stderr
-        if not (w.splits / "difficulty.json").exists():
-            done = run_script("sample.py", "--s_zero=0", timeout=1800)
-            assert done.code == 0, done.stderr
+    with filelock.FileLock(data / ".lock"):  # a second process of pytest waits for the first
+        for made, name in ((w.problems, "data/arithmetic/prepare.py"),
+                           (w.splits / "difficulty.json", "sample.py")):
+            if not made.exists():
+                done = run_script(name)
+                assert done.code == 0, done.stderr
     return w
 
 

@@ -1,23 +1,32 @@
-"""data/arithmetic: the problems, the texts, the base model, and what of its responses decides the reward."""
+"""data/arithmetic: problems, texts, the base model and its pass rates, what decides its reward."""
 import collections
+import contextlib
+import gzip
+import io
 import itertools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import binom, binomtest
 
+import config
 import sample
 
-CFG = dict(temperature=0.6, top_p=1.0, max_new_tokens=20, gen_batch=1200, verifier="exact")  # as the embedded defaults.json
+# as the embedded defaults.json
+CFG = dict(temperature=0.6, top_p=1.0, max_new_tokens=20, gen_batch=1200, verifier="exact")
 LEVELS = tuple(sample.LEVELS)
-ALPHA = 1e-6  # chance that a test of frequencies fails on right code, for a seed that nobody looked at; the seeds are fixed
+# chance that a test of frequencies fails on right code, for a seed that nobody looked at; the
+# seeds are fixed
+ALPHA = 1e-6
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +40,13 @@ def very_easy(world):
 
 
 def texts(prepare, N, K, skills, seed=0):
-    """N texts of K columns -> operands, and the texts as lists of tokens without padding: (op, a, b, prompts, responses)."""
+    """N texts of K columns -> op, a, b, prompts, responses, the texts as tokens without padding."""
     rng = np.random.default_rng(seed)
     op, a, b = prepare.make_operands(rng, N, K)
     prompt, response = prepare.make_texts(rng, op, a, b, skills)
-    strings = [[[prepare.VOCAB[i] for i in row if i != prepare.PAD] for row in part] for part in (prompt, response)]
-    return op, a, b, *strings
+    def tokens(part):
+        return [[prepare.VOCAB[i] for i in row if i != prepare.PAD] for row in part]
+    return op, a, b, tokens(prompt), tokens(response)
 
 
 def columns(response):
@@ -47,19 +57,20 @@ def columns(response):
 
 
 def continued(base, problems, prefixes, n, seed, **more):
-    """n rollouts of each prompt + prefix -> the share that is right, (P, n), and the texts, prefix included."""
+    """n rollouts of each prompt + prefix -> which are right, (P, n), and the texts with prefix."""
     model, tokenizer = base
     ids = tokenizer([p["prompt"] + prefix for p, prefix in zip(problems, prefixes)])["input_ids"]
     seeds = [sample.rollout_seed(seed, j) for j in range(len(ids))]
     rollouts = sample.generate(model, tokenizer, ids, n, seeds, CFG | more)
-    written = tokenizer.batch_decode([t[:k] for t, k in zip(rollouts["tokens"].tolist(), rollouts["length"].tolist())],
+    tokens, lengths = rollouts["tokens"].tolist(), rollouts["length"].tolist()
+    written = tokenizer.batch_decode([ids[:k] for ids, k in zip(tokens, lengths)],
                                      skip_special_tokens=True)
     whole = [prefixes[i // n] + text for i, text in enumerate(written)]
     right = [sample.reward(problems[i // n], text, CFG) for i, text in enumerate(whole)]
     return np.array(right).reshape(-1, n), np.array(whole).reshape(-1, n)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Problems and texts
 
 def test_problems_are_unique_and_their_answers_right(world):
@@ -67,9 +78,12 @@ def test_problems_are_unique_and_their_answers_right(world):
     assert len({p["prompt"] for p in problems}) == len(problems)
     for p in problems:
         x, op, y = re.fullmatch(r"([1-9]\d*)([+-])([1-9]\d*)=", p["prompt"]).groups()
-        assert p["answer"] == str(int(x) + int(y) if op == "+" else int(x) - int(y)) and int(p["answer"]) >= 0
-    kinds = collections.Counter((re.sub(r"\d", "", p["prompt"]), len(p["prompt"])) for p in problems)
-    assert len(kinds) == 6 and min(kinds.values()) > 0.1 * len(problems)  # both operations, two to four digits
+        assert p["answer"] == str(int(x) + int(y) if op == "+" else int(x) - int(y))
+        assert int(p["answer"]) >= 0
+    prompts = [p["prompt"] for p in problems]
+    kinds = collections.Counter((re.sub(r"\d", "", prompt), len(prompt)) for prompt in prompts)
+    # both operations, two to four digits
+    assert len(kinds) == 6 and min(kinds.values()) > 0.1 * len(problems)
 
 
 def test_the_same_problems_for_every_base_model(prepare, world):
@@ -84,7 +98,8 @@ def test_texts_with_perfect_skills_are_right(prepare, K):
     for prompt, response in zip(prompts, responses):
         x, sign, y = re.fullmatch(r"(\d+)([+-])(\d+)=", "".join(prompt)).groups()
         totals, answer = columns(response)
-        assert response[-1] == "<eos>" and answer == str(int(x) + int(y) if sign == "+" else int(x) - int(y))
+        assert response[-1] == "<eos>"
+        assert answer == str(int(x) + int(y) if sign == "+" else int(x) - int(y))
         if not totals:
             direct += 1
             continue
@@ -122,29 +137,33 @@ def test_texts_slip_at_the_stated_rates(prepare):
     assert (2 * np.minimum(low, high)).min() > ALPHA / skills.size and seen.min() > 20
     # 19 wrong totals, all alike
     assert set(wrong) == set(range(1, 20))
-    assert min(binomtest(c, sum(wrong.values()), 1 / 19).pvalue for c in wrong.values()) > ALPHA / 19
+    total = sum(wrong.values())
+    assert min(binomtest(c, total, 1 / 19).pvalue for c in wrong.values()) > ALPHA / 19
 
 
 def test_idle_letters_are_uniform(prepare):
     responses = texts(prepare, 5000, 2, np.ones((2, 10, 10, 2)))[-1]
-    letters = collections.Counter(token for response in responses for token in response if token.isalpha())
+    letters = collections.Counter(t for response in responses for t in response if t.isalpha())
     assert set(letters) == set(prepare.LETTERS)
-    assert min(binomtest(c, sum(letters.values()), 1 / 16).pvalue for c in letters.values()) > ALPHA / 16
+    total = sum(letters.values())
+    assert min(binomtest(c, total, 1 / 16).pvalue for c in letters.values()) > ALPHA / 16
 
 
 def test_the_tokenizer_gives_the_texts_back(prepare, base):
-    """The trained texts are token ids: what transformers loads from the folder must read and write the same ids."""
+    """Trained texts are token ids: what transformers loads must read and write the same ids."""
     half = np.full((2, 10, 10, 2), 0.5)
     for tokenizer in (prepare.make_tokenizer(), base[1]):
         assert (tokenizer.pad_token_id, tokenizer.eos_token_id) == (prepare.PAD, prepare.EOS)
         assert len(tokenizer) == len(prepare.VOCAB)
-        for prompt, response in itertools.chain(*(zip(*texts(prepare, 100, K, half)[-2:]) for K in (2, 3, 4))):
+        pairs = [zip(*texts(prepare, 100, K, half)[-2:]) for K in (2, 3, 4)]
+        for prompt, response in itertools.chain(*pairs):
             ids, text = [prepare.ID[t] for t in prompt + response], "".join(prompt + response[:-1])
-            assert tokenizer(text)["input_ids"] == ids[:-1] and tokenizer("".join(prompt))["input_ids"] == ids[:len(prompt)]
+            assert tokenizer(text)["input_ids"] == ids[:-1]
+            assert tokenizer("".join(prompt))["input_ids"] == ids[:len(prompt)]
             assert tokenizer.decode(ids, skip_special_tokens=True) == text
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The base model
 
 def test_training_is_deterministic(prepare):
@@ -158,19 +177,21 @@ def test_training_is_deterministic(prepare):
 
 
 def test_steps_matter(base, very_easy):
-    """Cut the steps out, so that the answer comes at once, and the accuracy falls by a wide margin."""
+    """Cut the steps out, so that the answer comes at once, and the accuracy falls far."""
     with_steps, written = continued(base, very_easy, [""] * 300, 4, "steps")
     at_once, _ = continued(base, very_easy, ["#"] * 300, 4, "steps")
     difference = with_steps.mean(1) - at_once.mean(1)
     error = difference.std(ddof=1) / np.sqrt(300)
-    assert with_steps.mean() > 0.6 and difference.mean() - 4 * error > 0.4, (with_steps.mean(), at_once.mean(), error)
+    seen = with_steps.mean(), at_once.mean(), error
+    assert with_steps.mean() > 0.6 and difference.mean() - 4 * error > 0.4, seen
     # nearly all responses have steps: it is them that training sees
     assert np.mean([bool(re.match(r"[a-p]{2}\d\d", text)) for text in written.flat]) > 0.9
 
 
 @pytest.mark.parametrize("columns_kept", [1, 4])
 def test_idle_text_does_not_matter(base, very_easy, columns_kept):
-    """Right responses are cut behind their first column or behind '#', their letters replaced, and the model goes on."""
+    """Right responses are cut behind their first column or '#', their letters replaced, the model
+    goes on."""
     right, written = continued(base, very_easy, [""] * 300, 2, "idle")
     problems, prefixes = [], []
     for p, ok, text in zip(very_easy, right.flat[::2], written.flat[::2]):
@@ -179,23 +200,27 @@ def test_idle_text_does_not_matter(base, very_easy, columns_kept):
             problems.append(p)
             prefixes.append(text[:4] if columns_kept == 1 else steps.group() + "#")
     rng = np.random.default_rng(0)
-    others = [re.sub("[a-p]", lambda _: "abcdefghijklmnop"[rng.integers(16)], prefix) for prefix in prefixes]
+    others = [re.sub("[a-p]", lambda _: "abcdefghijklmnop"[rng.integers(16)], text)
+              for text in prefixes]
     assert len(problems) > 150 and np.mean([x != y for x, y in zip(prefixes, others)]) > 0.9
     kept, _ = continued(base, problems, prefixes, 8, "go on")
     replaced, _ = continued(base, problems, others, 8, "go on again")
     difference = kept.mean(1) - replaced.mean(1)
     error = difference.std(ddof=1) / np.sqrt(len(problems))
-    assert error < 0.02 and abs(difference.mean()) < 4 * error + 0.005, (kept.mean(), replaced.mean(), error)
-    if columns_kept == 4:  # the totals do matter: one digit off, and the answer that is read off them is wrong
+    seen = kept.mean(), replaced.mean(), error
+    assert error < 0.02 and abs(difference.mean()) < 4 * error + 0.005, seen
+    if columns_kept == 4:
+        # the totals do matter: one digit off, and the answer that is read off them is wrong
         off = [text[:3] + str((int(text[3]) + 1) % 10) + text[4:] for text in prefixes]
         assert continued(base, problems, off, 2, "off")[0].mean() < 0.03
         # and the letters are no copy of anything: what the model writes is spread over all of them
         counts = collections.Counter(c for text in written.flat for c in text if c.isalpha())
-        assert set(counts) == set("abcdefghijklmnop") and max(counts.values()) < 2 * min(counts.values())
+        assert set(counts) == set("abcdefghijklmnop")
+        assert max(counts.values()) < 2 * min(counts.values())
         assert kept.mean() > 0.97  # with the right totals before it, the answer is read off
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Difficulty
 
 def test_splits_hold_what_the_paper_needs(world):
@@ -204,15 +229,14 @@ def test_splits_hold_what_the_paper_needs(world):
     for name in ("easy", "hard", "very_easy", "extreme", "mixed"):
         for part in ("train", "val"):
             path = world.splits / f"{name}_{part}.jsonl"
-            if name == "extreme" and not path.exists():
-                continue  # where it was not measured, s_zero=0
             problems = sample.read_problems(path)
             if name in bands:
                 assert len(problems) >= 1000 if part == "train" else len(problems) == 300
                 assert all(bands[name][0] <= p["pass_rate"] <= bands[name][1] for p in problems)
             for p in problems:
-                assert (p["prompt"], p["answer"]) == (known[p["id"]]["prompt"], known[p["id"]]["answer"])
-                assert part_of.setdefault(p["id"], part) == part, f"{p['id']} is in training and in validation"
+                same = known[p["id"]]
+                assert (p["prompt"], p["answer"]) == (same["prompt"], same["answer"])
+                assert part_of.setdefault(p["id"], part) == part, f"{p['id']} is in both parts"
 
 
 def test_pass_rates_cover_everything(world):
@@ -224,12 +248,14 @@ def test_pass_rates_cover_everything(world):
     assert len(rates) == len(sample.read_problems(world.problems))
     counts = np.histogram(list(rates.values()), bins=np.linspace(0, 1, 9))[0]
     assert counts.min() >= 200 and 0 in rates.values() and 1 in rates.values(), counts
-    # where none was right in 16, all from 0 to 1 in 16 is Hard: 300 with pass@128 = 0 need enough of them
+    # where none was right in 16, all from 0 to 1 in 16 is Hard: 300 with none right in 128 need
+    # enough of them
     assert np.mean(np.array(list(rates.values())) == 0) * len(rates) > 600
 
 
 def test_splits_from_planted_counts():
-    """Every count from 0 to 16; of those with none right in 16, every fifth none in 128; of those with 8, every third 64 of 128."""
+    """Every count from 0 to 16; of those with none right in 16, every fifth none in 128; of those
+    with 8, every third 64 of 128."""
     problems, counts = [dict(id=str(i), prompt=str(i), answer=str(i)) for i in range(3400)], {}
     for i in range(3400):
         counts[str(i)] = {0: 0, 16: i % 17}
@@ -239,25 +265,30 @@ def test_splits_from_planted_counts():
             counts[str(i)] |= {128: 64} if i % 3 == 0 else {128: 30}
     cfg = dict(s=16, s_zero=128, n_val=20, levels="extreme level_easy level_very_easy")
     splits = sample.make_splits(problems, counts, cfg)
-    ids = {(name, part): [p["id"] for p in split[part]] for name, split in splits.items() for part in split}
+    ids = {(name, part): [p["id"] for p in split[part]]
+           for name, split in splits.items() for part in split}
     held = {i for (name, part), members in ids.items() if part == "val" for i in members}
-    want = {name: {i for i in range(3400) if i % 17 in right}  # 0.3 is 4.8 of 16, 0.6 is 9.6, 0.9 is 14.4
-            for name, right in dict(easy=range(5, 10), hard=range(0, 2), very_easy=range(10, 15)).items()}
+    # 0.3 is 4.8 of 16, 0.6 is 9.6, 0.9 is 14.4
+    right = dict(easy=range(5, 10), hard=range(0, 2), very_easy=range(10, 15))
+    want = {name: {i for i in range(3400) if i % 17 in counts} for name, counts in right.items()}
     want["extreme"] = {i for i in range(3400) if i % 17 == 0 and i % 5 == 0}
     for name, group in want.items():
         group = set(map(str, group))
         assert len(ids[name, "val"]) == 20 and set(ids[name, "val"]) <= group
         assert set(ids[name, "train"]) == group - held
     in_level = {*ids["level_easy", "train"], *ids["level_easy", "val"]}
-    assert all((str(i) in in_level | held) == (i % 3 == 0 or str(i) in held) for i in range(3400) if i % 17 == 8)
-    assert all(p["correct"] == 0 and p["samples"] == 128 for part in splits["extreme"].values() for p in part)
+    assert all((str(i) in in_level | held) == (i % 3 == 0 or str(i) in held)
+               for i in range(3400) if i % 17 == 8)
+    assert all(p["correct"] == 0 and p["samples"] == 128
+               for part in splits["extreme"].values() for p in part)
     # half Hard, half Easy
     for part in ("train", "val"):
         kinds = [counts[i][16] <= 1 for i in ids["mixed", part]]
         assert np.mean(kinds) == 0.5 and len(kinds) > 0
     train, val = (set().union(*(ids[name, part] for name in splits)) for part in ("train", "val"))
     assert not train & val
-    # order and membership are those of the problems, whatever else was measured; without the second pass there are no levels
+    # order and membership are those of the problems, whatever else was measured; without the
+    # second pass there are no levels
     assert sample.make_splits(problems, counts, cfg) == splits
     without = sample.make_splits(problems, counts, cfg | dict(s_zero=0))
     assert not any(without[name][part] for name in sample.LEVELS for part in ("train", "val"))
@@ -265,35 +296,291 @@ def test_splits_from_planted_counts():
 
 
 def test_a_level_is_open_until_it_is_known():
-    """The predicted level against simulation, and a second pass that stops early against one that draws all 128."""
-    for right, drawn in [(0, 16), (5, 16), (8, 16), (10, 16), (16, 16), (3, 32), (40, 64), (0, 112)]:
+    """The predicted level against simulation; a second pass that stops early against all 128."""
+    seen = [(0, 16), (5, 16), (8, 16), (10, 16), (16, 16), (3, 32), (40, 64), (0, 112)]
+    for right, drawn in seen:
         rng = np.random.default_rng(right * 1000 + drawn)
-        final = (right + rng.binomial(128 - drawn, rng.beta(right + 1, drawn - right + 1, 200_000))) / 128
-        share = dict(extreme=(final == 0).mean(), level_easy=((final >= 0.3) & (final <= 0.6)).mean(),
+        rate = rng.beta(right + 1, drawn - right + 1, 200_000)
+        final = (right + rng.binomial(128 - drawn, rate)) / 128
+        share = dict(extreme=(final == 0).mean(),
+                     level_easy=((final >= 0.3) & (final <= 0.6)).mean(),
                      level_very_easy=((final >= 0.6) & (final <= 0.9)).mean())
         share[""] = 1 - sum(share.values())
         name, p = sample.level_of(right, drawn, 128, LEVELS)
-        assert share[name] == max(share.values()) and p == pytest.approx(share[name], abs=0.005), (right, drawn)
-    assert all(sample.is_open(0, drawn, total, LEVELS) for drawn, total in [(16, 128), (112, 128), (1008, 1024)])  # "none right" is no guess
-    assert not sample.is_open(0, 128, 128, LEVELS) and not sample.is_open(1, 64, 128, LEVELS) and sample.is_open(5, 16, 128, LEVELS)
+        assert share[name] == max(share.values()), (right, drawn)
+        assert p == pytest.approx(share[name], abs=0.005), (right, drawn)
+    is_open = sample.is_open
+    for drawn, total in [(16, 128), (112, 128), (1008, 1024)]:  # "none right" is no guess
+        assert is_open(0, drawn, total, LEVELS)
+    assert not is_open(0, 128, 128, LEVELS) and not is_open(1, 64, 128, LEVELS)
+    assert is_open(5, 16, 128, LEVELS)
     # extreme alone: whoever has one right is out
-    assert not any(sample.is_open(right, drawn, 128, ("extreme",)) for drawn in (16, 64) for right in (1, 5, 16))
-    assert sample.is_open(0, 16, 128, ("extreme",)) and not sample.is_open(0, 128, 128, ("extreme",))
+    for drawn, right in itertools.product((16, 64), (1, 5, 16)):
+        assert not is_open(right, drawn, 128, ("extreme",))
+    assert is_open(0, 16, 128, ("extreme",)) and not is_open(0, 128, 128, ("extreme",))
     rng, spent, same, zeros = np.random.default_rng(0), 0, 0, 0
     for _ in range(2000):
-        draws = rng.random(128) < rng.choice([0.0, rng.beta(0.5, 0.5)])  # many at none, many at all, the rest anywhere
+        # many at none, many at all, the rest anywhere
+        draws = rng.random(128) < rng.choice([0.0, rng.beta(0.5, 0.5)])
         drawn = 16
         while sample.is_open(int(draws[:drawn].sum()), drawn, 128, LEVELS):
             drawn += 16
-        level, truth = (
-            sample.level_of(int(draws[:k].sum()), k, 128, LEVELS)[0] for k in (drawn, 128))
+        level, truth = (sample.level_of(int(draws[:k].sum()), k, 128, LEVELS)[0]
+                        for k in (drawn, 128))
         spent, same, zeros = spent + drawn, same + (level == truth), zeros + (truth == "extreme")
         assert (level == "extreme") == (not draws.any())  # never wrong about none right
     assert same / 2000 > 0.97 and spent < 0.8 * 2000 * 128 and zeros > 500, (same, spent)
 
 
-def test_one_rounding():
-    """Processors with AVX-512 use the kernels of those without, by which the base model is the same on both."""
-    words = [sys.executable, "-c", "import config, torch; torch.ones(9).exp(); print(torch.backends.cpu.get_cpu_capability())"]
+# --------------------------------------------------------------------------------------------------
+# The shipped base model and its pass rates
+
+def torn(path, how):
+    """Damage a file: cut it, or turn a byte in its middle."""
+    content = bytearray(path.read_bytes())
+    if how == "cut":
+        del content[2 * len(content) // 3:]
+    else:
+        content[len(content) // 2] ^= 255
+    path.write_bytes(bytes(content))
+
+
+def copied(base, folder):
+    """The shipped base model in another folder, writable."""
+    shutil.copytree(base, folder)
+    return folder
+
+
+def test_the_shipped_model_is_the_one_that_the_results_are_of(world):
+    """Its splits train and validate on the problems of the committed runs."""
+    rates = sample.header_of(world.base / sample.SHIPPED)
+    assert rates["weights"] == sample.folder_hash(world.base)
+    assert rates["set_hash"] == sample.set_hash(sample.read_problems(world.problems))
+    info = json.loads((world.splits / "difficulty.json").read_text())
+    assert (info["s"], info["s_zero"], info["levels"]) == (16, 128, " ".join(LEVELS))
+    seen = 0
+    for recipe in ("easy", "hard"):
+        for path in (world.root / "results/atlas" / recipe).glob("*_seed0_*/log.jsonl.gz"):
+            header = config.read_log(path)[0]
+            for part, D in (("train", 200), ("val", 0)):
+                problems = sample.read_problems(world.splits / f"{recipe}_{part}.jsonl")
+                assert sample.set_hash(sample.subset(problems, D, 0)) == header[f"{part}_set_hash"]
+            seen += 1
+    assert seen >= 10
+
+
+def test_shipped_pass_rates_are_those_that_are_measured(world, base, tmp_path):
+    """100 of the problems anew. Kernels of other processors may turn a rollout now and then."""
+    cfg = config.parse([])
+    model, tokenizer = base
+    rates = {r["id"]: r["correct"] for r in config.read_log(world.base / sample.SHIPPED)[1:]}
+    problems = sample.read_problems(world.problems)
+    some = [problems[i] for i in np.random.default_rng(0).choice(len(problems), 100, False)]
+    engine = sample.open_engine("hf", str(world.base), cfg, "cpu", model, tokenizer)
+    prompts = sample.tokenize(some, tokenizer)
+    counts, _ = sample.measure(some, prompts, lambda: engine, cfg, tmp_path)
+    same = 0
+    for p in some:
+        same += {str(k): right for k, right in counts[p["id"]].items() if k} == rates[p["id"]]
+    assert same >= 98
+
+
+@pytest.fixture(scope="module")
+def own(tiny, tmp_path_factory):
+    """A model with its pass rates beside it: .model, .words, .splits, and .said by ship."""
+    folder = tmp_path_factory.mktemp("own")
+    model = copied(tiny.model, folder / "model")
+    words = [*tiny.words, f"--model={model}", "--s=4", "--n_val=2"]
+    splits = folder / "measured"
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        sample.main(["ship", *words, "--s_zero=8", f"--out={splits}"])
+    return SimpleNamespace(model=model, words=words, splits=splits, said=said.getvalue())
+
+
+def content(folder):
+    """{name: bytes} of a folder's splits, and the counts of its pass rates."""
+    files = {p.name: p.read_bytes() for p in folder.iterdir() if p.suffix == ".jsonl"}
+    files["pass_rates.jsonl"] = files["pass_rates.jsonl"].split(b"\n")[1:]  # less the header
+    return files
+
+
+def test_rates_that_came_with_a_model_are_taken(own, tmp_path, monkeypatch, capsys):
+    """With the levels that were measured, also where none are asked for; nothing is loaded."""
+    assert f"{own.model / sample.SHIPPED}: the pass rates of 16 problems" in own.said
+    monkeypatch.setattr(sample, "open_engine", None)
+    for more in (["--s_zero=8"], ["--s_zero=0"], ["--s_zero=4", "--levels=extreme"]):
+        out = tmp_path / more[-1]
+        for again in (False, True):
+            sample.main([*own.words, *more, f"--out={out}"])
+            line = f"{own.model / sample.SHIPPED}: measured with these weights"
+            assert (line in capsys.readouterr().out) != again
+            assert content(out) == content(own.splits)
+            info, want = ((folder / "difficulty.json").read_text() for folder in (out, own.splits))
+            assert json.loads(info)["s_zero"] == 8 and info == want
+    # shipped from what was taken, they are the same bytes
+    before = (own.model / sample.SHIPPED).read_bytes()
+    sample.main(["ship", *own.words, "--s_zero=8", f"--out={out}"])
+    assert (own.model / sample.SHIPPED).read_bytes() == before
+
+
+def test_counts_that_do_not_say_their_weights_make_way(own, tmp_path, capsys):
+    """A folder of before rates were shipped, whose model may be another of that name."""
+    out = tmp_path / "out"
+    shutil.copytree(own.splits, out)
+    header, *lines = (own.splits / "pass_rates.jsonl").read_text().splitlines()
+    assert "weights" not in json.loads(header)
+    wrong = [json.dumps(json.loads(line) | dict(correct=4)) for line in lines]
+    (out / "pass_rates.jsonl").write_text("".join(line + "\n" for line in [header, *wrong]))
+    sample.main([*own.words, "--s_zero=8", f"--out={out}"])
+    assert content(out) == content(own.splits)
+
+
+def test_rates_of_another_measurement_are_not_taken(own, tmp_path, capsys):
+    """Other settings, problems or weights: one line says which, and all is measured."""
+    other = copied(own.model, tmp_path / "other")
+    config_file = json.loads((other / "tokenizer_config.json").read_text())
+    config_file["model_max_length"] += 1
+    (other / "tokenizer_config.json").write_text(json.dumps(config_file))
+    some = tmp_path / "some.jsonl"
+    lines = Path(own.words[1].split("=")[1]).read_text().splitlines()[:12]
+    some.write_text("".join(line + "\n" for line in lines))
+    rates = sample.header_of(own.model / sample.SHIPPED)
+    for i, (word, key, there) in enumerate([
+            ("--temperature=0.9", "temperature", 0.6), ("--s=3", "s", 4),
+            ("--max_new_tokens=11", "max_new_tokens", 12),
+            (f"--problems={some}", "set_hash", rates["set_hash"]),
+            (f"--model={other}", "weights", rates["weights"])]):
+        out = tmp_path / str(i)
+        sample.main([*own.words, "--s_zero=0", word, f"--out={out}"])
+        said = capsys.readouterr().out
+        assert f"{sample.SHIPPED}: not of this measurement: {key}={there} there, " in said
+        assert "from" not in sample.header_of(out / "pass_rates.jsonl")
+        number = 12 if key == "set_hash" else 16
+        assert len(config.read_log(out / "pass_rates.jsonl")) == 1 + number
+    # and what was measured for these weights does not count for others
+    sample.main([*own.words, f"--out={tmp_path / 'mine'}"])
+    with pytest.raises(config.BadInput, match="measured otherwise: .*weights=.* there, .* now"):
+        sample.main([*own.words, f"--model={other}", f"--out={tmp_path / 'mine'}"])
+
+
+def test_remeasure(own, tmp_path, monkeypatch, capsys):
+    """Measured although rates came with the model, also where these were taken before, and once."""
+    opened, open_engine = [], sample.open_engine
+
+    def counted(*args):
+        opened.append(args)
+        return open_engine(*args)
+    monkeypatch.setattr(sample, "open_engine", counted)
+    words = [*own.words, "--s_zero=8", f"--out={tmp_path / 'out'}"]
+    for remeasure, from_shipped, times in (
+            ("false", True, 0), ("true", False, 1), ("true", False, 1), ("false", False, 1)):
+        sample.main([*words, f"--remeasure={remeasure}"])
+        assert ("from" in sample.header_of(tmp_path / "out/pass_rates.jsonl")) == from_shipped
+        assert len(opened) == times and content(tmp_path / "out") == content(own.splits)
+
+
+@pytest.mark.parametrize("damage", ["cut", "turn", "lines", "counts", "header"])
+def test_torn_pass_rates(own, tmp_path, damage):
+    model = copied(own.model, tmp_path / "model")
+    path = model / sample.SHIPPED
+    lines = gzip.decompress(path.read_bytes()).decode().splitlines(True)
+    if damage in ("cut", "turn"):
+        torn(path, damage)
+    elif damage == "lines":
+        path.write_bytes(gzip.compress("".join(lines[:-1]).encode()))
+    elif damage == "counts":
+        path.write_bytes(gzip.compress("".join(lines).replace('"correct"', '"right"').encode()))
+    else:
+        path.write_bytes(gzip.compress("".join(lines[1:]).encode()))
+    words = [*own.words, f"--model={model}", f"--out={tmp_path / 'out'}"]
+    with pytest.raises(config.BadInput, match=re.escape(str(path))) as e:
+        sample.main(words)
+    assert "\n" not in str(e.value) and not (tmp_path / "out").exists()
+    if damage in ("lines", "header"):
+        sample.main([*words, "--s_zero=8", "--remeasure=true"])
+        assert content(tmp_path / "out") == content(own.splits)
+
+
+def test_rates_are_shipped_beside_a_folder(tiny, tmp_path, monkeypatch):
+    (tmp_path / "rates").mkdir()
+    monkeypatch.setattr(sample, "existing", lambda path: path)
+    with pytest.raises(config.BadInput, match="--model=some/name: .* beside a folder"):
+        sample.ship([], {}, {}, config.parse(["--model=some/name"]))
+
+
+@pytest.mark.parametrize("how", ["cut", "turn"])
+def test_torn_weights(world, tmp_path, script, how):
+    """prepare.py compares with the hash; who only uses the model says that it cannot be loaded, or
+    that the rates are of others."""
+    model = copied(world.base, tmp_path / "base")
+    torn(model / "model.safetensors", how)
+    problems = shutil.copy(world.problems, tmp_path)
+    words = [f"--data={tmp_path}", f"--problems={problems}"]
+    done = script("data/arithmetic/prepare.py", *words, f"--model={model}")
+    assert done.code == 2 and done.stderr.count("\n") == 1 and f"{model}: " in done.stderr
+    assert sample.SHIPPED in done.stderr and sample.folder_hash(world.base) in done.stderr
+    if how == "cut":
+        out = tmp_path / "out"
+        done = script("sample.py", *words, f"--model={model}", f"--out={out}", "--verifier=exact",
+                      "--max_prompt_tokens=16", "--max_new_tokens=24")
+        said = done.stderr.splitlines()
+        assert done.code == 2 and f"--model={model}: " in said[-1]
+        assert "Traceback" not in done.stderr and "weights=" in done.stdout
+
+
+def test_prepare_makes_what_is_asked_for(prepare, tmp_path, monkeypatch, capsys):
+    """Problems always, a model where it is not there and belongs to the data, `remake` a second."""
+    monkeypatch.setattr(prepare, "MODELS", dict(base=(32, 3), narrow=(64, 2)))
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(prepare, "POOL", 50)
+    words = [f"--data={tmp_path}", f"--model={tmp_path / 'narrow'}"]
+    threads = torch.get_num_threads()
+    try:
+        prepare.main([*words[:1], "--model=some/name"])
+        said = capsys.readouterr().out
+        assert "50 problems" in said and "some/name: not in" in said and not Path("some").exists()
+        assert len(sample.read_problems(tmp_path / "ood.jsonl")) == 300
+        prepare.main(words)
+        assert "parameters in" in capsys.readouterr().out
+        assert sample.load_model(tmp_path / "narrow")[0].config.hidden_size == 64
+        prepare.main(words)
+        assert "is there already" in capsys.readouterr().out
+        prepare.main(["remake", *words])
+        assert "narrow_remade: came out the same" in capsys.readouterr().out
+        prepare.main(["remake", *words, "--seed=1"])
+        assert "narrow_remade: came out otherwise" in capsys.readouterr().out
+        monkeypatch.setattr(prepare, "MODELS", dict(base=(32, 3)))
+        prepare.main(["remake", *words])
+        assert "narrow_remade: of another shape" in capsys.readouterr().out
+        with pytest.raises(config.BadInput, match="--model=.*none: no transformers folder"):
+            prepare.main(["remake", f"--model={tmp_path / 'none'}"])
+        torn(tmp_path / "narrow/model.safetensors", "cut")
+        with pytest.raises(config.BadInput, match="narrow/model.safetensors: not readable"):
+            prepare.main(["remake", *words])
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_kernels_are_chosen_for_the_training_of_base_models_alone(world):
+    """AVX2's also where there is AVX-512, by which the base model is the same on both; whatever
+    else runs takes what the processor has."""
     env = {k: v for k, v in os.environ.items() if k != "ATEN_CPU_CAPABILITY"}
-    assert subprocess.run(words, cwd=Path(sample.__file__).parent, env=env, capture_output=True, text=True, check=True).stdout.strip() != "AVX512"
+    tell = "torch.ones(9).exp(); print(torch.backends.cpu.get_cpu_capability())"
+
+    def run(code):
+        return subprocess.run([sys.executable, "-c", code], cwd=world.root, env=env, check=True,
+                              capture_output=True, text=True).stdout.split()
+    plain = run(f"import torch; {tell}")
+    assert run(f"import config, sample, torch; {tell}") == plain
+    code = f"""
+import sys
+sys.path.insert(0, "data/arithmetic")
+import prepare
+
+def instead(*_):
+    import torch
+    {tell}
+    sys.exit()
+prepare.train_base = instead
+prepare.make_base(prepare.HERE / "none", 0, "base")"""
+    assert run(code) == (["AVX2"] if plain == ["AVX512"] else plain)
