@@ -1,10 +1,11 @@
-"""stand_in.py: what `python` is for the commands of the documentation, in the sandbox of test_docs.py.
+"""stand_in.py: what `python` is for the commands of README and docs, in test_docs.py's sandbox.
 
     .venv/bin/python train_grpo.py --B_p=8 --n=4      # the words of the command line of a page
 
-The planning and the analysis are run as they stand, with few draws of the noise. Of everything else (training, downloads,
-minutes of work) only the words are checked, by the script's own command line: behind them goes a key that does not exist,
-and that one must be the first that the script refuses. Every call is noted in the file CALLS.
+The planning and the analysis are run as they stand, with few draws of the noise. Of everything else
+(training, downloads, minutes of work) only the words are checked, by the script's own command line:
+behind them goes a key that does not exist, and that one must be the first that the script refuses.
+Every call is noted in the file CALLS.
 """
 import importlib.util
 import os
@@ -27,7 +28,8 @@ def check_words(script, words):
         return compile(path.read_text(), script, "exec")
     sys.path.insert(0, str(ROOT))
     from config import BadInput, check_run, parse
-    spec = importlib.util.spec_from_file_location(script.replace("/", "_").removesuffix(".py"), path)
+    name = script.removesuffix(".py").replace("/", "_")
+    spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

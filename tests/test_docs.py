@@ -1,7 +1,8 @@
-"""README.md and docs/: every command in them, every link, and the numbers that they share with results/README.md.
+"""README.md and docs/: their commands, their links, the numbers they share with results/README.md.
 
-Commands run as they stand, in a sandbox where `python` is tests/stand_in.py and the programs of a cluster only note what
-they were given. run_sweep.sh prints its training commands (DRY_RUN=1), which are then checked like those of a page.
+Commands run as they stand, in a sandbox where `python` is tests/stand_in.py and the programs of a
+cluster only check what they were given. run_sweep.sh prints its training commands (DRY_RUN=1),
+which are then checked like those of a page.
 """
 import ast
 import json
@@ -11,7 +12,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from conftest import ROOT, run_script
@@ -21,7 +21,8 @@ from config import read_log
 PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 # commands within a sentence: perhaps variables, then a program of ours
-INLINE = re.compile(r'`((?:[A-Z_]+=(?:"[^"`]*"|[^\s`]*) )*(?:python|bash|torchrun|\.venv/bin/\w+) [^`]+)`')
+INLINE = re.compile(r'`((?:[A-Z_]+=(?:"[^"`]*"|[^\s`]*) )*'
+                    r'(?:python|bash|torchrun|\.venv/bin/\w+) [^`]+)`')
 
 
 def text_of(page):
@@ -29,7 +30,7 @@ def text_of(page):
 
 
 def commands():
-    """(page, number, lines of bash) of every block and every command within a sentence, each once."""
+    """(page, number, bash) of every block and every command within a sentence, each once."""
     seen = {}
     for page in [*PAGES, "results/README.md"]:
         found = [body for language, body in FENCE.findall(text_of(page)) if language == "sh"]
@@ -39,7 +40,7 @@ def commands():
     return [(page, i, command) for i, (command, page) in enumerate(seen.items())]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # Commands
 
 STUBS = dict(
@@ -48,7 +49,7 @@ STUBS = dict(
     srun='while [[ $1 == -* ]]; do shift; done; SLURM_PROCID=7 exec "$@"',
     sbatch='''for word in "$@"; do case $word in --array=1-*) last=${word#*-*-*-} ;; esac; done
 [ "$last" -gt 0 ] || exit 1
-for SLURM_ARRAY_TASK_ID in 1 "$last"; do export SLURM_ARRAY_TASK_ID; bash -c "${*: -1}" || exit 1; done''',
+for task in 1 "$last"; do SLURM_ARRAY_TASK_ID=$task bash -c "${*: -1}" || exit 1; done''',
     hf='[ "$1" = download ] && [ $# = 2 ]',
     pip='[ "$1" = install ] && if [ "$2" = -r ]; then [ -f "$3" ]; fi')
 
@@ -67,7 +68,7 @@ def sandbox(tmp_path_factory):
             (box / path.name).symlink_to(path)
     (box / ".venv/bin").mkdir(parents=True)
     (box / ".venv/bin/activate").touch()
-    stand_in = f"exec {shlex.quote(sys.executable)} {shlex.quote(str(ROOT / 'tests/stand_in.py'))} " + '"$@"'
+    stand_in = shlex.join(["exec", sys.executable, str(ROOT / "tests/stand_in.py")]) + ' "$@"'
     for name, body in {**STUBS, "python": stand_in}.items():
         path = box / ".venv/bin" / name
         path.write_text(f"#!/usr/bin/env bash\n{body}\n")
@@ -85,11 +86,13 @@ def sandbox(tmp_path_factory):
 
 def run_command(command, box, calls):
     """Bash runs the lines of a page in the sandbox -> subprocess's result."""
-    env = {k: v for k, v in os.environ.items() if k not in ("NS", "BPS", "C", "SEEDS", "OUT", "DATA", "MODEL", "PYTHON")}
+    own = "NS BPS C B_MAX SEEDS OUT DATA MODEL PYTHON LAUNCH JOBS PRUNE GPUS_PER_RUN".split()
+    env = {key: value for key, value in os.environ.items() if key not in own}
     env |= dict(PATH=f"{box}/.venv/bin:{env['PATH']}", DRY_RUN="1", CALLS=str(calls))
     # what a page writes to /tmp stays in the sandbox
-    return subprocess.run(["bash", "-euo", "pipefail", "-c", command.replace("=/tmp/", f"={box}/tmp/")],
-                          cwd=box, env=env, capture_output=True, text=True, timeout=300)
+    command = command.replace("=/tmp/", f"={box}/tmp/")
+    return subprocess.run(["bash", "-euo", "pipefail", "-c", command], cwd=box, env=env,
+                          capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.parametrize("page, number, command", commands(), ids=lambda x: str(x)[:40])
@@ -112,11 +115,16 @@ def test_commands_of_the_pages(sandbox, tmp_path, page, number, command):
 
 
 @pytest.mark.parametrize("command, says", [
-    ("python train_grpo.py --lr_bse=1", "lr_bse"), ("python train_gpro.py --n=4", "no such file"),
-    ("python train_grpo.py --n=1", "--n=1"), ("python train_grpo.py --B_p=8 --n=64 --C=100", "one update"),
-    ("python sample.py --recipe=esay", "esay"), ("python bandit_toy.py sweep --overlapp=0.5", "overlapp"),
-    ("torchrun --nproc_per_node=2 -- train_grpo.py --nn=4", "nn=4"), ("bash run_sweep.sh meduim", "meduim"),
-    ("NS=2,4 bash run_sweep.sh easy", "2,4"), (".venv/bin/pip install -r requirements-none.txt", ""),
+    ("python train_grpo.py --lr_bse=1", "lr_bse"),
+    ("python train_gpro.py --n=4", "no such file"),
+    ("python train_grpo.py --n=1", "--n=1"),
+    ("python train_grpo.py --B_p=8 --n=64 --C=100", "one update"),
+    ("python sample.py --recipe=esay", "esay"),
+    ("python bandit_toy.py sweep --overlapp=0.5", "overlapp"),
+    ("torchrun --nproc_per_node=2 -- train_grpo.py --nn=4", "nn=4"),
+    ("bash run_sweep.sh meduim", "meduim"),
+    ("NS=2,4 bash run_sweep.sh easy", "2,4"),
+    (".venv/bin/pip install -r requirements-none.txt", ""),
     ("srun -n8 bash -c 'python sample.py --shard=$SLURM_PROCID/7'", "shard")])
 def test_a_wrong_command_would_be_seen(sandbox, tmp_path, command, says):
     done = run_command(command, sandbox, tmp_path / "calls")
@@ -124,7 +132,7 @@ def test_a_wrong_command_would_be_seen(sandbox, tmp_path, command, says):
 
 
 def test_every_block_says_what_it_is():
-    """`sh` blocks are run, `text` is shown; nothing is indented into a block that no test would see."""
+    """`sh` blocks are run, `text` is shown; no block is made by indenting, which no test sees."""
     for page in PAGES:
         text = text_of(page)
         assert {language for language, _ in FENCE.findall(text)} <= {"sh", "text"}, page
@@ -133,13 +141,14 @@ def test_every_block_says_what_it_is():
         assert not re.findall(r"(?:^|\n)\n    \S.*", rest), page
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # Links, names of files, what is listed
 
 def anchors(text):
     """The anchors that GitHub gives to a page's headings."""
     heads = re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.M)
-    return {re.sub(r"[^\w\- ]", "", head.replace("\\", "")).strip().lower().replace(" ", "-") for head in heads}
+    plain = [re.sub(r"[^\w\- ]", "", head) for head in heads]
+    return {head.strip().lower().replace(" ", "-") for head in plain}
 
 
 @pytest.mark.parametrize("page", [*PAGES, "results/README.md", "results/gpu.md"])
@@ -167,8 +176,9 @@ def test_files_that_are_named_are_there(page):
 
 def stages():
     """The scripts of the README's list, in its order."""
-    block = next(body for _, body in FENCE.findall(text_of("README.md")) if body.startswith("config.py"))
-    return re.findall(r"^([\w.]+\.(?:py|sh)) ", block, re.M)
+    blocks = [body for _, body in FENCE.findall(text_of("README.md"))]
+    (files,) = [body for body in blocks if body.startswith("config.py ")]
+    return re.findall(r"^([\w.]+\.(?:py|sh)) ", files, re.M)
 
 
 def test_the_readme_lists_every_script():
@@ -176,7 +186,7 @@ def test_the_readme_lists_every_script():
 
 
 def test_stage_order_is_import_order():
-    """A script imports, when it is loaded, only scripts that stand above it in the README's list."""
+    """A script imports, when it is loaded, only scripts that stand above it in that list."""
     order = [name.removesuffix(".py") for name in stages()]
     for i, name in enumerate(order):
         if name.endswith(".sh"):
@@ -192,9 +202,10 @@ def test_the_readme_is_short():
 
 
 def test_every_logged_field_is_explained():
-    """The fields of committed logs, of the trainer and of the toy, are in the table of docs/log.md."""
+    """The fields of committed logs are in the table of docs/log.md."""
     told = set(re.findall(r"`([^`\n]+)`", FENCE.sub("", text_of("docs/log.md"))))
-    paths = [*(ROOT / "results/easy").glob("*/log.jsonl.gz"), *(ROOT / "results/atlas").glob("[ps]*/*/log.jsonl.gz")]
+    paths = [path for folder in ("easy/*", "atlas/[ps]*/*")
+             for path in (ROOT / "results").glob(f"{folder}/log.jsonl.gz")]
     assert len(paths) > 10
     for path in paths:
         for record in read_log(path):
@@ -202,13 +213,16 @@ def test_every_logged_field_is_explained():
             assert fields <= told, (path, fields - told)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # Numbers
 
 def rows_of(page):
     """The rows of a page's tables about the paper's figures, as lists of cells."""
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text_of(page).splitlines() if line.startswith("| ")]
-    return [c for c in cells if len(c) > 2 and re.match("Fig|ours|section|Appendix", c[0])]
+    rows = []
+    for line in text_of(page).splitlines():
+        if re.match(r"\| (Fig|ours|section|Appendix)", line):
+            rows.append([cell.strip() for cell in line.split("|")[1:-1]])
+    return rows
 
 
 def numbers(text):
@@ -216,7 +230,7 @@ def numbers(text):
 
 
 def test_the_readme_says_what_the_page_says():
-    """The README's table of claims: each row is one of results/README.md, with its verdict, and has no number that is not there."""
+    """Each claim is a row of results/README.md, with its verdict and no number of its own."""
     page, told = {c[0]: c for c in rows_of("results/README.md")}, rows_of("README.md")
     assert len(told) >= 10
     for key, _, says in told:
@@ -226,13 +240,13 @@ def test_the_readme_says_what_the_page_says():
 
 
 def test_linked_numbers_are_those_of_the_figure():
-    """[+2.9 ± 1.3](results/atlas/X.png) of "What we found": a row of results/README.md with that figure says so."""
+    """[+2.9 ± 1.3](results/atlas/X.png): a row of results/README.md with that figure says so."""
     links = re.findall(r"(?<!!)\[([^\]]+)\]\(results/atlas/(\w+\.png)\)", text_of("README.md"))
     assert len(links) >= 9
     for says, figure in links:
-        have = [c for c in rows_of("results/README.md") if f"(atlas/{figure})" in c[-1]]
-        # best@4 is the metric, not a number
-        assert any(numbers(says.replace("best@4", "")) <= numbers(" ".join(c[3:5])) for c in have), (says, figure)
+        rows = [c for c in rows_of("results/README.md") if f"(atlas/{figure})" in c[-1]]
+        want = numbers(says.replace("best@4", ""))  # the metric, not a number
+        assert any(want <= numbers(f"{c[3]} {c[4]}") for c in rows), (says, figure)
 
 
 def test_the_readmes_count_of_rows():
