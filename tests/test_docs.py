@@ -33,8 +33,10 @@ def commands():
     """(page, number, bash) of every block and every command within a sentence, each once."""
     seen = {}
     for page in [*PAGES, "results/README.md"]:
-        found = [body for language, body in FENCE.findall(text_of(page)) if language == "sh"]
-        found += INLINE.findall(FENCE.sub("", text_of(page)))
+        text = text_of(page)
+        found = [body for language, body in FENCE.findall(text) if language == "sh"]
+        # a sentence may be wrapped within its command
+        found += [" ".join(command.split()) for command in INLINE.findall(FENCE.sub("", text))]
         for command in found:
             seen.setdefault(command.replace("STUDY", "mix"), page)
     return [(page, i, command) for i, (command, page) in enumerate(seen.items())]
