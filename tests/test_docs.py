@@ -1,0 +1,269 @@
+"""README.md and docs/: their commands, their links, the numbers they share with results/README.md.
+
+Commands run as they stand, in a sandbox where `python` is tests/stand_in.py and the programs of a
+cluster only check what they were given. run_sweep.sh prints its training commands (DRY_RUN=1),
+which are then checked like those of a page.
+"""
+import ast
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, run_script
+
+from config import read_log
+
+PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/*.md"))]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+# commands within a sentence: perhaps variables, then a program of ours
+INLINE = re.compile(r'`((?:[A-Z_]+=(?:"[^"`]*"|[^\s`]*) )*'
+                    r'(?:python|bash|torchrun|\.venv/bin/\w+) [^`]+)`')
+
+
+def text_of(page):
+    return (ROOT / page).read_text()
+
+
+def commands():
+    """(page, number, bash) of every block and every command within a sentence, each once."""
+    seen = {}
+    for page in [*PAGES, "results/README.md"]:
+        text = text_of(page)
+        found = [body for language, body in FENCE.findall(text) if language == "sh"]
+        # a sentence may be wrapped within its command
+        found += [" ".join(command.split()) for command in INLINE.findall(FENCE.sub("", text))]
+        for command in found:
+            seen.setdefault(command.replace("STUDY", "mix"), page)
+    return [(page, i, command) for i, (command, page) in enumerate(seen.items())]
+
+
+# -------------------------------------------------------------------------------------------------
+# Commands
+
+STUBS = dict(
+    torchrun='exec .venv/bin/python -m torch.distributed.run "$@"',
+    # options first, then the command of the task; one of the eight is enough
+    srun='while [[ $1 == -* ]]; do shift; done; SLURM_PROCID=7 exec "$@"',
+    sbatch='''for word in "$@"; do case $word in --array=1-*) last=${word#*-*-*-} ;; esac; done
+[ "$last" -gt 0 ] || exit 1
+for task in 1 "$last"; do SLURM_ARRAY_TASK_ID=$task bash -c "${*: -1}" || exit 1; done''',
+    hf='[ "$1" = download ] && [ $# = 2 ]',
+    pip='[ "$1" = install ] && if [ "$2" = -r ]; then [ -f "$3" ]; fi')
+
+
+def size_of(folder):
+    """Bytes of the log of a run folder: small logs are quick to read."""
+    return (folder / "log.jsonl.gz").stat().st_size
+
+
+@pytest.fixture(scope="module")
+def sandbox(tmp_path_factory):
+    """A folder that looks like a clone with its environment and a few finished sweeps."""
+    box = tmp_path_factory.mktemp("clone")
+    for path in ROOT.iterdir():
+        if path.name not in (".git", ".venv", "runs") and not path.name.startswith(".pytest"):
+            (box / path.name).symlink_to(path)
+    (box / ".venv/bin").mkdir(parents=True)
+    (box / ".venv/bin/activate").touch()
+    stand_in = shlex.join(["exec", sys.executable, str(ROOT / "tests/stand_in.py")]) + ' "$@"'
+    for name, body in {**STUBS, "python": stand_in}.items():
+        path = box / ".venv/bin" / name
+        path.write_text(f"#!/usr/bin/env bash\n{body}\n")
+        path.chmod(0o755)
+    for name in ("easy", "hard", "bandit", "known", "imported", "slurm"):
+        # three runs of the committed sweep: enough to analyse
+        for run in sorted((ROOT / "results/easy").glob("Bp32_*"), key=size_of)[:3]:
+            shutil.copytree(run, box / "runs" / name / run.name)
+    # the run of ten updates that the GPU-hours are estimated from
+    (box / "RUN").mkdir()
+    log = min((ROOT / "results/easy").glob("Bp*"), key=size_of) / "log.jsonl.gz"
+    (box / "RUN/log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in read_log(log)))
+    return box
+
+
+def run_command(command, box, calls):
+    """Bash runs the lines of a page in the sandbox -> subprocess's result."""
+    own = "NS BPS C B_MAX SEEDS OUT DATA MODEL PYTHON LAUNCH JOBS PRUNE GPUS_PER_RUN".split()
+    env = {key: value for key, value in os.environ.items() if key not in own}
+    env |= dict(PATH=f"{box}/.venv/bin:{env['PATH']}", DRY_RUN="1", CALLS=str(calls))
+    # what a page writes to /tmp stays in the sandbox
+    command = command.replace("=/tmp/", f"={box}/tmp/")
+    return subprocess.run(["bash", "-euo", "pipefail", "-c", command], cwd=box, env=env,
+                          capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.parametrize("page, number, command", commands(), ids=lambda x: str(x)[:40])
+def test_commands_of_the_pages(sandbox, tmp_path, page, number, command):
+    calls = tmp_path / "calls"
+    done = run_command(command, sandbox, calls)
+    assert done.returncode == 0, (page, command, done.stderr[-2000:])
+    if "python " in command or "torchrun" in command or "sbatch" in command:
+        assert calls.read_text(), command
+    if "run_sweep.sh" in command and " env" not in command and "--help" not in command:
+        lines = [line for line in done.stdout.splitlines() if "train_grpo.py" in line]
+        if "commands.txt" in command:
+            lines = (sandbox / "commands.txt").read_text().splitlines()
+            assert "train_grpo.py" in calls.read_text()  # the array job started what the file says
+        assert lines, (command, done.stdout)
+        # all keys are checked by DRY_RUN itself; the first and the last as the trainer would
+        for line in {lines[0], lines[-1]}:
+            again = run_command(line, sandbox, calls)
+            assert again.returncode == 0, (line, again.stderr[-2000:])
+
+
+@pytest.mark.parametrize("command, says", [
+    ("python train_grpo.py --lr_bse=1", "lr_bse"),
+    ("python train_gpro.py --n=4", "no such file"),
+    ("python train_grpo.py --n=1", "--n=1"),
+    ("python train_grpo.py --B_p=8 --n=64 --C=100", "one update"),
+    ("python sample.py --recipe=esay", "esay"),
+    ("python bandit_toy.py sweep --overlapp=0.5", "overlapp"),
+    ("torchrun --nproc_per_node=2 -- train_grpo.py --nn=4", "nn=4"),
+    ("bash run_sweep.sh meduim", "meduim"),
+    ("NS=2,4 bash run_sweep.sh easy", "2,4"),
+    (".venv/bin/pip install -r requirements-none.txt", ""),
+    ("srun -n8 bash -c 'python sample.py --shard=$SLURM_PROCID/7'", "shard")])
+def test_a_wrong_command_would_be_seen(sandbox, tmp_path, command, says):
+    done = run_command(command, sandbox, tmp_path / "calls")
+    assert done.returncode != 0 and says in done.stderr, done
+
+
+def test_every_block_says_what_it_is():
+    """`sh` blocks are run, `text` is shown; no block is made by indenting, which no test sees."""
+    for page in PAGES:
+        text = text_of(page)
+        assert {language for language, _ in FENCE.findall(text)} <= {"sh", "text"}, page
+        assert text.count("```") == 2 * len(FENCE.findall(text)), page
+        rest = FENCE.sub("", text)
+        assert not re.findall(r"(?:^|\n)\n    \S.*", rest), page
+
+
+# -------------------------------------------------------------------------------------------------
+# Links, names of files, what is listed
+
+def anchors(text):
+    """The anchors that GitHub gives to a page's headings."""
+    heads = re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.M)
+    plain = [re.sub(r"[^\w\- ]", "", head) for head in heads]
+    return {head.strip().lower().replace(" ", "-") for head in plain}
+
+
+@pytest.mark.parametrize("page", [*PAGES, "results/README.md", "results/gpu.md"])
+def test_links_lead_somewhere(page):
+    links = re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", text_of(page)))
+    for link in links:
+        if re.match("https?:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / path if path else ROOT / page
+        assert target.exists(), (page, link)
+        assert not anchor or anchor in anchors(target.read_text()), (page, link)
+
+
+@pytest.mark.parametrize("page", [*PAGES, "results/README.md", "results/gpu.md"])
+def test_files_that_are_named_are_there(page):
+    """`tests/bench/coverage.py`: scripts anywhere, and whatever lies in results, tests or data."""
+    names = re.findall(r"`([\w./-]+\.\w+)`", text_of(page))
+    for name in names:
+        if not (name.endswith((".py", ".sh")) or name.startswith(("results/", "tests/"))):
+            continue
+        homes = (ROOT, ROOT / "tests/bench", ROOT / "results", (ROOT / page).parent)
+        assert any((home / name).exists() for home in homes), (page, name)
+
+
+def stages():
+    """The scripts of the README's list, in its order."""
+    blocks = [body for _, body in FENCE.findall(text_of("README.md"))]
+    (files,) = [body for body in blocks if body.startswith("config.py ")]
+    return re.findall(r"^([\w.]+\.(?:py|sh)) ", files, re.M)
+
+
+def test_the_readme_lists_every_script():
+    assert sorted(stages()) == sorted(p.name for p in ROOT.iterdir() if p.suffix in (".py", ".sh"))
+
+
+def test_stage_order_is_import_order():
+    """A script imports, when it is loaded, only scripts that stand above it in that list."""
+    order = [name.removesuffix(".py") for name in stages()]
+    for i, name in enumerate(order):
+        if name.endswith(".sh"):
+            continue
+        for node in ast.parse((ROOT / f"{name}.py").read_text()).body:
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) else []
+            assert not [x for x in names if x in order[i:]], (name, names)
+
+
+def test_the_readme_is_short():
+    assert len(text_of("README.md").splitlines()) <= 150
+
+
+def test_every_logged_field_is_explained():
+    """The fields of committed logs are in the table of docs/log.md."""
+    told = set(re.findall(r"`([^`\n]+)`", FENCE.sub("", text_of("docs/log.md"))))
+    paths = [path for folder in ("easy/*", "atlas/[ps]*/*")
+             for path in (ROOT / "results").glob(f"{folder}/log.jsonl.gz")]
+    assert len(paths) > 10
+    for path in paths:
+        for record in read_log(path):
+            fields = {re.sub(r"@\d+$", "@k", field) for field in record}
+            assert fields <= told, (path, fields - told)
+
+
+# -------------------------------------------------------------------------------------------------
+# Numbers
+
+def rows_of(page):
+    """The rows of a page's tables about the paper's figures, as lists of cells."""
+    rows = []
+    for line in text_of(page).splitlines():
+        if re.match(r"\| (Fig|ours|section|Appendix)", line):
+            rows.append([cell.strip() for cell in line.split("|")[1:-1]])
+    return rows
+
+
+def numbers(text):
+    return set(re.findall(r"\d+(?:\.\d+)?", text))
+
+
+def test_the_readme_says_what_the_page_says():
+    """Each claim is a row of results/README.md, with its verdict and no number of its own."""
+    page, told = {c[0]: c for c in rows_of("results/README.md")}, rows_of("README.md")
+    assert len(told) >= 10
+    for key, _, says in told:
+        assert says.startswith(page[key][2]), (key, says, page[key][2])
+        have = numbers(f"{page[key][3]} {page[key][4]}")
+        assert numbers(says) <= have, (key, numbers(says) - have)
+
+
+def test_linked_numbers_are_those_of_the_figure():
+    """[+2.9 ± 1.3](results/atlas/X.png): a row of results/README.md with that figure says so."""
+    links = re.findall(r"(?<!!)\[([^\]]+)\]\(results/atlas/(\w+\.png)\)", text_of("README.md"))
+    assert len(links) >= 9
+    for says, figure in links:
+        rows = [c for c in rows_of("results/README.md") if f"(atlas/{figure})" in c[-1]]
+        want = numbers(says.replace("best@4", ""))  # the metric, not a number
+        assert any(want <= numbers(f"{c[3]} {c[4]}") for c in rows), (says, figure)
+
+
+def test_the_readmes_count_of_rows():
+    assert f"of the {len(rows_of('results/README.md'))} rows of" in text_of("README.md")
+
+
+def test_the_default_sweep_printed_what_the_readme_shows(tmp_path):
+    """The block of the first screen, line by line, from the committed logs of that sweep."""
+    part = text_of("README.md").split("<!-- default sweep")[1].split("<!-- end of default sweep")[0]
+    (block,) = [body for language, body in FENCE.findall(part) if language == "text"]
+    said = ""
+    for name in ("frontier.py", "fit_sigmoid.py"):
+        done = run_script(name, f"--runs={ROOT / 'results/easy'}", f"--out={tmp_path}")
+        assert done.code == 0, done.stderr
+        said += done.stdout
+    said += "".join(path.read_text() for path in tmp_path.glob("report.txt"))
+    for line in block.splitlines():
+        assert line.strip() in said, line
