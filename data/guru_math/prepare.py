@@ -1,28 +1,37 @@
-r"""data/guru_math/prepare.py: the math part of Guru, or any two columns of a parquet or JSONL file, as a problem file; and mixtures.
+r"""data/guru_math/prepare.py: Guru's math part, or another data set, as a problem file; mixtures.
 
-    python data/guru_math/prepare.py                                            # downloads Guru's file, and AIME24's first
-    python data/guru_math/prepare.py --model=Qwen/Qwen3-4B-Instruct-2507        # by another tokenizer; none = measure no lengths
-    python data/guru_math/prepare.py --data=data/mine --source=mine.jsonl --question_key=problem --answer_key=solution.final
-    python sample.py --data=data/guru_math                                      # difficulty, then mixtures of 5,000:
-    python data/guru_math/prepare.py mix --D=5000                               # the paper's three
-    python data/guru_math/prepare.py mix --D=500 --mix="hard:1 easy:3"          # or others; --mix=easy cuts that split to D
+    python data/guru_math/prepare.py              # downloads Guru's file, and AIME24's first
+    python data/guru_math/prepare.py --model=Qwen/Qwen3-4B-Instruct-2507  # by another tokenizer;
+                                                  # none = measure no lengths
+    python data/guru_math/prepare.py --data=data/mine --source=mine.jsonl \
+        --question_key=problem --answer_key=solution.final  # any two columns of a file
+    python sample.py --data=data/guru_math        # difficulty, then mixtures of 5,000:
+    python data/guru_math/prepare.py mix --D=5000                       # the paper's three
+    python data/guru_math/prepare.py mix --D=500 --mix="hard:1 easy:3"  # or others
+    python data/guru_math/prepare.py mix --D=500 --mix=easy             # cuts that split to D
 
-Reads --source: a .parquet, .jsonl or .jsonl.gz file, or OWNER/NAME:FILE, a file of a data set on the hub at --revision. A file
-of that name in the data folder comes before the hub. Writes into the data folder, by default that of this script
-- `problems.jsonl`, {"id", "prompt", "answer"} a line: prompt = the question and the sentence that asks for \boxed{};
-- `manifest.json`, written before it: where the rows came from, how many were left out and why, hashes.
+Reads --source: a .parquet, .jsonl or .jsonl.gz file, or OWNER/NAME:FILE, a file of a data set on
+the hub at --revision. A file of that name in the data folder comes before the hub. Writes into the
+data folder, by default that of this script
+- `problems.jsonl`, {"id", "prompt", "answer"} a line: prompt = the question and the sentence that
+  asks for \boxed{};
+- `manifest.json`, written before it: where the rows came from, how many were left out and why,
+  hashes.
 
-Left out and counted, in this order: rows without question or answer, rows with several answers, prompts over
---max_prompt_tokens after the chat template of --model, problems like one of --against, and duplicates, of which the first stays.
-- Exact duplicates read the same when case, blanks, punctuation and the ways to write one thing in LaTeX are put aside.
-- Near duplicates share 80% of their runs of three words and symbols, and have the same numbers, signs and functions: two
-  problems that differ in a number, a + or a sine are two problems. Against test problems that is no excuse: a leak would
-  cost more than a lost problem.
+Left out and counted, in this order: rows without question or answer, rows with several answers,
+prompts over --max_prompt_tokens after the chat template of --model, problems like one of --against,
+and duplicates, of which the first stays.
+- Exact duplicates read the same when case, blanks, punctuation and the ways to write one thing in
+  LaTeX are put aside.
+- Near duplicates share 80% of their runs of three words and symbols, and have the same numbers,
+  signs and functions: two problems that differ in a number, a + or a sine are two problems.
+  Against test problems that is no excuse: a leak would cost more than a lost problem.
 So training, validation (sample.py holds it out of this file) and AIME24 have none in common.
 
-`mix` reads the splits of sample.py and writes mix_{NAME}_D{D}_seed{SEED}_train.jsonl beside them, and `mixtures.json`. NAME is
-hard, dual or tri for the paper's (in its words Hard = none right in 128, the split `extreme`), else the splits with their shares.
-For one seed the mixture with a smaller D is the beginning of that with a larger one. --D=0 is the largest that the splits allow.
+`mix` reads the splits of sample.py and writes mix_{NAME}_D{D}_seed{SEED}_train.jsonl beside them,
+and `mixtures.json`. NAME is hard, dual or tri for the paper's (in its words Hard = none right in
+128, the split `extreme`), else the splits with their shares. For one seed the mixture with a
+smaller D is the beginning of that with a larger one. --D=0 is the largest that the splits allow.
 
 Needs config.py, sample.py, pyarrow, huggingface_hub and datasketch.
 """
@@ -49,27 +58,35 @@ import sample  # noqa: E402
 from config import BadInput, aside, config, entry, files, parse, read_json, save_json  # noqa: E402
 
 INSTRUCTION = r"Please output the final answer within \boxed{}."
-# What a script reads when the command line does not say: question and answer by the first pair of columns that a file has
+# What a script reads when the command line does not say; the first pair of columns that a file has
+# holds question and answer
 GURU = dict(name="guru", source="LLM360/guru-RL-92k:train/math__combined_54.4k.parquet",
             revision="2e2790a962a3c099bfb5ea61389cbf98a5ea439b", ids=(), words=(),
-            columns=(("prompt", "reward_model.ground_truth"), ("question", "answer"), ("problem", "answer"), ("Problem", "Answer")))
+            columns=(("prompt", "reward_model.ground_truth"), ("question", "answer"),
+                     ("problem", "answer"), ("Problem", "Answer")))
 # the settings that decide what problems.jsonl holds
 SETTINGS = "source revision question_key answer_key against model max_prompt_tokens".split()
-# The paper's study of mixtures: splits by 128 rollouts, Hard = none right. Order and shares as there
-MIXTURES = dict(hard="extreme:1", dual="extreme:1 level_easy:1", tri="extreme:2 level_easy:1 level_very_easy:1")
+# The paper's study of mixtures, its order and shares: splits by 128 rollouts, Hard = none right
+MIXTURES = dict(hard="extreme:1", dual="extreme:1 level_easy:1",
+                tri="extreme:2 level_easy:1 level_very_easy:1")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The source: a name -> a file -> rows
 
 def fetch(source, revision, folder):
-    """The file behind --source -> (path, the commit it was resolved to or None). Raises BadInput that says what to download."""
+    """The file behind --source -> (path, the commit it was resolved to or None).
+
+    Raises BadInput that says what to download.
+    """
     if Path(source).is_file():
         return Path(source), None
     if not re.fullmatch(r"[\w.-]+/[\w.-]+:[^:]+", source):
-        raise BadInput(f"--source={source}: no such file, and not OWNER/NAME:FILE of a data set on the hub")
+        raise BadInput(f"--source={source}: no such file, and not OWNER/NAME:FILE of a data set on "
+                       "the hub")
     name, file = source.split(":")
-    for path in (folder / Path(file).name, folder / file):  # put there by hand, or by the command below
+    # put there by hand, or by the command below
+    for path in (folder / Path(file).name, folder / file):
         if path.is_file():
             return path, None
     from huggingface_hub import hf_hub_download
@@ -78,35 +95,53 @@ def fetch(source, revision, folder):
     try:
         path = Path(hf_hub_download(name, file, repo_type="dataset", revision=revision))
     except Exception as e:  # OSError, ValueError, httpx's and the hub's own
-        reason = (str(e).strip().splitlines() or [type(e).__name__])[0][:150]
-        raise BadInput(f"--source={source}: cannot download it ({reason}); get {file} of the data set {name} at revision {revision} into "
-                       f"{folder}: hf download {name} {file} --repo-type=dataset --revision={revision} --local-dir={folder}") from None
-    return path, path.parts[path.parts.index("snapshots") + 1] if "snapshots" in path.parts else None  # the folder of a commit
+        raise BadInput(f"--source={source}: cannot download it ({reason(e)}); get {file} of the "
+                       f"data set {name} at revision {revision} into {folder}: hf download {name} "
+                       f"{file} --repo-type=dataset --revision={revision} "
+                       f"--local-dir={folder}") from None
+    _, at, below = str(path).partition("/snapshots/")  # of the hub's cache: a folder a commit
+    return path, Path(below).parts[0] if at else None
+
+
+def reason(error):
+    """The first line of an error of another library, short enough for one line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:150]
 
 
 def leaves(name, kind):
-    """The dotted names of a column: its own, or those of the fields of a struct (an arrow type) or a dict."""
+    """The dotted names in a column: its own, or those of the fields of a struct or a dict.
+
+    kind: an arrow type, or a value of the column.
+    """
+    fields = []
     if isinstance(kind, dict):
         fields = kind.items()
-    else:
-        fields = [(f.name, f.type) for f in kind] if str(kind).startswith("struct<") else []
-    return [leaf for key, value in fields for leaf in leaves(f"{name}.{key}", value)] or [name]
+    elif str(kind).startswith("struct<"):
+        fields = [(f.name, f.type) for f in kind]
+    out = []
+    for key, value in fields:
+        out += leaves(f"{name}.{key}", value)
+    return out or [name]
 
 
 def read_rows(path, choose):
-    """The rows of a .parquet, .jsonl or .jsonl.gz file as dicts with the columns that choose(names of all columns) wants.
+    """The rows of a .parquet, .jsonl or .jsonl.gz file as dicts.
 
-    Raises BadInput that names the file, of JSONL also the line.
+    choose(names of all columns) -> those to read. Raises BadInput that names the file, of JSONL
+    also the line.
     """
     if path.suffix == ".parquet":
         import pyarrow.parquet as pq
         try:
             with pq.ParquetFile(path) as file:
-                return file.read(choose([leaf for f in file.schema_arrow for leaf in leaves(f.name, f.type)])).to_pylist()
+                names = []
+                for field in file.schema_arrow:
+                    names += leaves(field.name, field.type)
+                return file.read(choose(names)).to_pylist()
         except BadInput:
             raise
         except Exception as e:  # OSError, ValueError and arrow's own
-            raise BadInput(f"{path}: not a readable parquet file ({(str(e).splitlines() or [type(e).__name__])[0][:150]})") from None
+            raise BadInput(f"{path}: not a readable parquet file ({reason(e)})") from None
     if not path.name.endswith((".jsonl", ".jsonl.gz")):
         raise BadInput(f"{path}: expected a .parquet, .jsonl or .jsonl.gz file")
     rows, i = [], 0
@@ -121,17 +156,25 @@ def read_rows(path, choose):
         raise BadInput(f"{path}:{i}: not a JSON object") from None
     except (OSError, EOFError) as e:
         raise BadInput(f"{path}: not a readable file ({e})") from None
-    choose(list(dict.fromkeys(leaf for row in rows for key, value in row.items() for leaf in leaves(key, value))))
+    names = {}  # a dict, since a set would lose their order
+    for row in rows:
+        for key, value in row.items():
+            names |= dict.fromkeys(leaves(key, value))
+    choose(list(names))
     return rows
 
 
 def pick_columns(names, pairs, path):
-    """The first pair (question, answer) that is among the `names` of a file's columns; raises BadInput that lists them."""
+    """The first pair (question, answer) among the `names` of a file's columns.
+
+    Raises BadInput that lists them.
+    """
     for pair in pairs:
         if pair[0] in names and pair[1] in names:
             return pair
     missing = " or ".join(dict.fromkeys(key for key in pairs[0] if key not in names))
-    raise BadInput(f"{path}: no column {missing}; there are {', '.join(names) or 'none'} (--question_key, --answer_key)")
+    raise BadInput(f"{path}: no column {missing}; there are {', '.join(names) or 'none'} "
+                   "(--question_key, --answer_key)")
 
 
 def cell(row, name):
@@ -143,24 +186,31 @@ def cell(row, name):
 
 
 def text(value):
-    """A cell as text: of a list of messages the user's, of a whole float the integer, of nothing ""."""
+    """A cell as text: of messages the user's, of a whole float the integer, of nothing ""."""
     if isinstance(value, list):
-        value = next((m.get("content") for m in value if isinstance(m, dict) and m.get("role") == "user"), None)
+        messages = [m for m in value if isinstance(m, dict) and m.get("role") == "user"]
+        value = messages[0].get("content") if messages else None
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
     if isinstance(value, float):
-        value = None if math.isnan(value) else int(value) if value.is_integer() else value
+        if math.isnan(value):
+            return ""
+        value = int(value) if value.is_integer() else value
     # half a surrogate pair, which JSON can write, is no text that a tokenizer takes
     return "" if value is None else str(value).encode("utf-8", "replace").decode().strip()
 
 
 def answers(value):
-    """The answers in a cell: a list, or '["34"]' as Skywork-OR1 writes it, is unwrapped; "[1, 2]" is an interval, one answer."""
+    """The answers in a cell, of which a list is unwrapped, and '["34"]', as Skywork-OR1 has it.
+
+    "[1, 2]" is an interval, one answer.
+    """
     if isinstance(value, str) and value.strip().startswith("["):
         with contextlib.suppress(ValueError):
             inside = json.loads(value)
             value = inside if all(isinstance(x, str) for x in inside) else value
-    return [a for a in map(text, value if isinstance(value, list) else [value]) if a]
+    values = value if isinstance(value, list) else [value]
+    return [a for a in map(text, values) if a]
 
 
 def question(prompt):
@@ -168,28 +218,34 @@ def question(prompt):
     return prompt.strip().removesuffix(INSTRUCTION).strip()
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Duplicates
 
-LETTERS = str.maketrans({"≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "×": r"\times ", "·": r"\cdot ", "π": r"\pi ",
-                         "√": r"\sqrt ", "°": r"^\circ ", "−": "-", "–": "-", "—": " ", "⁄": "/", "’": "'", "‘": "'"})
+LETTERS = str.maketrans({
+    "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "×": r"\times ", "·": r"\cdot ", "π": r"\pi ",
+    "√": r"\sqrt ", "°": r"^\circ ", "−": "-", "–": "-", "—": " ", "⁄": "/", "’": "'", "‘": "'"})
 # One way to write each thing, in this order; the text is in lower case
 SPELLINGS = [(re.compile(pattern), new) for pattern, new in (
-    (r"\\\\(\[-?[\d.]+ *[a-z]{2}\])?", " "), (r"\\!", ""),                          # line breaks; \! is a blank of less than nothing
+    (r"\\\\(\[-?[\d.]+ *[a-z]{2}\])?", " "),         # line breaks
+    (r"\\!", ""),                                    # a blank of less than nothing
     (r"\\(?:(?:left|right|bigg?[lr]?|displaystyle|limits|q?quad|[lc]?dots)(?![a-z])|[,;:> ])", " "),
-    (r"\\\(|\\\)|\\\[|\\\]|\\?\$|~|_{2,}", " "),                                 # mathematics begins and ends; ____ to fill in
+    (r"\\\(|\\\)|\\\[|\\\]|\\?\$|~|_{2,}", " "),     # mathematics begins, ends; ____ to fill in
     (r"\\(?:(?:text|math)(?:bf|it|rm)?|mbox|operatorname\*?)\s*\{([^{}]*)\}", r" \1 "),
-    (r"\\[dtc]frac(?![a-z])", r"\\frac"), (r"\\frac\s*(\d)\s*(\d)", r"\\frac{\1}{\2}"),
+    (r"\\[dtc]frac(?![a-z])", r"\\frac"),
+    (r"\\frac\s*(\d)\s*(\d)", r"\\frac{\1}{\2}"),
     (r"\\(le|ge|ne)q(?![a-z])", r"\\\1"),
-    (r"(?<![\d.])\d{1,3}(?:(?:,|\{,\})\d{3})+(?!\d)", lambda m: re.sub(r"\D", "", m[0])),  # 1,000 and 1{,}000
-    (r"(?<!\\)\{\s*(\d+(?:\.\d+)?|[a-z])\s*\}", r" \1 "),                        # x^{2}; but 2^{n+1} is not 2^n+1
-    (r"(?<=[a-z]{2})-(?=[a-z]{2})", " "))]                                       # two-digit
+    # 1,000 and 1{,}000
+    (r"(?<![\d.])\d{1,3}(?:(?:,|\{,\})\d{3})+(?!\d)", lambda m: re.sub(r"\D", "", m[0])),
+    (r"(?<!\\)\{\s*(\d+(?:\.\d+)?|[a-z])\s*\}", r" \1 "),  # x^{2}; but 2^{n+1} is not 2^n+1
+    (r"(?<=[a-z]{2})-(?=[a-z]{2})", " "))]           # two-digit
 WORD = re.compile(r"\d*\.?\d+|(?<=\d):(?=\d)|[^\W\d_]+|_|[^\w\s.,;:?\"“”`\\&]")
 # What makes another problem of a text that is otherwise the same: its numbers, and these
-MARKS = set("""+ - < > le ge sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln lg exp gcd lcm floor ceil lfloor lceil
-max min maximum minimum largest smallest greatest least even odd""".split())
-# A changed word changes three runs of three: in a question of 40 words the Jaccard index is then 35 / 41 = 0.85, with two changed
-# 32 / 44 = 0.73. So 0.8 takes a retouched sentence or an added hint for the same question, and a question of the same kind for another.
+MARKS = set("""+ - < > le ge sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln lg
+exp gcd lcm floor ceil lfloor lceil max min maximum minimum largest smallest greatest least even
+odd""".split())
+# A changed word changes three runs of three: in a question of 40 words the Jaccard index is then 35
+# / 41 = 0.85, with two changed 32 / 44 = 0.73. So 0.8 takes a retouched sentence or an added hint
+# for the same question, and a question of the same kind for another.
 RUN, NEAR = 3, 0.8
 BANDS, ROWS = 25, 5  # a pair at 0.8 is looked at with probability 1 - (1 - 0.8^5)^25 = 0.99995
 
@@ -199,7 +255,8 @@ def normalize(text):
 
     r"Find $\\dfrac{1}{2}x^{10}$, if  x=1{,}000." -> find frac 1 2 x ^ 10 if x = 1000
     """
-    text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda m: "^" + m[0], text)  # NFKC would make 102 of 10², and 21/2 of 2½
+    # NFKC would make 102 of 10², and 21/2 of 2½
+    text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda m: "^" + m[0], text)
     text = re.sub("(?<=[0-9])(?=[¼½¾⅐-⅞])", " ", text)
     text = unicodedata.normalize("NFKC", text).lower().translate(LETTERS)
     for pattern, new in SPELLINGS:
@@ -225,7 +282,10 @@ def runs(words):
 
 @functools.lru_cache(1000)
 def marked_runs(words):
-    """The runs, each behind the question's marks: questions of other marks have none in common, the rest as many as before."""
+    """The runs, each behind the question's marks.
+
+    Questions of other marks have none in common, the rest as many as before.
+    """
     head = marks(words)
     return {f"{head}|{run}".encode() for run in runs(words)}
 
@@ -236,38 +296,53 @@ def jaccard(a, b):
 
 
 def twins(questions, foreign):
-    """For each question None, or (why, i): it is "against" foreign[i], or an "exact" or "near" duplicate of questions[i], which stays.
+    """For each question None, or (why, i) if it is to go.
 
-    Compared with those that stay only, so that no two of them are duplicates, and what goes is like something that stays.
+    why: it is "against" foreign[i], or an "exact" or "near" duplicate of questions[i], which stays.
+    Compared with those that stay only, so that no two of them are duplicates, and what goes is like
+    something that stays.
     """
     from datasketch import MinHash, MinHashLSH
     from tqdm import tqdm
-    theirs, sizes, keys = {}, [], {}  # every foreign question by each of its runs: here the Jaccard index is exact
+    # every foreign question by each of its runs: they are few, so here the Jaccard index is exact
+    theirs, sizes, keys = {}, [], {}
     for j, words in enumerate(tuple(normalize(q)) for q in foreign):
         keys.setdefault(compact(words), j)
         sizes.append(len(runs(words)))
         for run in runs(words):
             theirs.setdefault(run, []).append(j)
+
+    def leak(words):  # the first foreign question that is like this one, None without
+        if compact(words) in keys:
+            return keys[compact(words)]
+        mine = runs(words)
+        common = Counter(j for run in mine for j in theirs.get(run, ()))
+        for j in sorted(common):
+            if common[j] / (len(mine) + sizes[j] - common[j]) >= NEAR:
+                return j
+        return None
     texts = [tuple(normalize(q)) for q in questions]
     hashes = MinHash.generator(map(marked_runs, texts), num_perm=BANDS * ROWS, seed=1)
     lsh, exact, found = MinHashLSH(num_perm=BANDS * ROWS, params=(BANDS, ROWS)), {}, []
-    for i, (words, m) in enumerate(zip(texts, tqdm(hashes, "duplicates", len(texts), mininterval=1, disable=None))):
-        key, mine = compact(words), runs(words)
-        common = Counter(j for run in mine for j in theirs.get(run, ()))
-        close = (j for j in sorted(common) if common[j] / (len(mine) + sizes[j] - common[j]) >= NEAR)
-        leak = keys.get(key, next(close, None))
-        close = (j for j in sorted(lsh.query(m)) if jaccard(marked_runs(texts[j]), marked_runs(words)) >= NEAR)
-        twin = exact.get(key, next(close, None))
-        why = "against" if leak is not None else "exact" if key in exact else "near"
-        stays = leak is None and twin is None
-        if stays:
-            exact[key] = i
+
+    def twin(words, m):  # the first question that stays and is like this one, None without
+        if compact(words) in exact:
+            return "exact", exact[compact(words)]
+        for j in sorted(lsh.query(m)):  # a superset: the Jaccard index decides
+            if jaccard(marked_runs(texts[j]), marked_runs(words)) >= NEAR:
+                return "near", j
+        return None
+    bar = tqdm(hashes, "duplicates", len(texts), mininterval=1, disable=None)
+    for i, (words, m) in enumerate(zip(texts, bar)):
+        j = leak(words)
+        found.append(("against", j) if j is not None else twin(words, m))
+        if found[-1] is None:
+            exact[compact(words)] = i
             lsh.insert(i, m)
-        found.append(None if stays else (why, twin if leak is None else leak))
     return found
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # prepare
 
 def load_script(path):
@@ -279,14 +354,20 @@ def load_script(path):
 
 
 def read_against(cfg):
-    """The problems of the --against files. The default one is made first where it is missing, by the prepare.py beside it."""
+    """The problems of the --against files.
+
+    The default one is made first where it is missing, by the prepare.py beside it.
+    """
     problems = []
     for path in files(cfg["against"]):
         if path == config["against"]:  # wherever this is called from
             path = HERE.parent / Path(path).relative_to("data")
-            if not path.exists() and (path.parent / "prepare.py").exists():
-                # all of it, however short this call wants its prompts: what is left out there would be let in here
-                load_script(path.parent / "prepare.py").main([f"--data={os.path.relpath(path.parent)}", "--model=none"])
+            script = path.parent / "prepare.py"
+            if not path.exists() and script.exists():
+                # all of it, however short this call wants its prompts: what is left out there would
+                # be let in here
+                words = [f"--data={os.path.relpath(path.parent)}", "--model=none"]
+                load_script(script).main(words)
         problems += sample.read_problems(path)
     return problems
 
@@ -298,12 +379,17 @@ def lengths(problems, model):
         tokenizer = sample.load_tokenizer(model)
     except BadInput as e:
         raise BadInput(f"{e}; --model=none measures no lengths") from None
-    return [len(ids) for i in tqdm(range(0, len(problems), 1000), "prompt lengths, in thousands", mininterval=1, disable=None)
-            for ids in sample.tokenize(problems[i:i + 1000], tokenizer)]
+    out, starts = [], range(0, len(problems), 1000)
+    for i in tqdm(starts, "prompt lengths, in thousands", mininterval=1, disable=None):
+        out += [len(ids) for ids in sample.tokenize(problems[i:i + 1000], tokenizer)]
+    return out
 
 
 def make_problems(rows, columns, ids, name):
-    """Rows -> (problems with a stable id, counts of rows left out, the number of the first row without question or answer)."""
+    """Rows -> (problems with a stable id, counts of rows left out, the first row without text).
+
+    own: the id that the set itself has, by the first of the columns `ids` that says one.
+    """
     problems, empty, several = [], [], 0
     for i, row in enumerate(rows):
         asked, given = question(text(cell(row, columns[0]))), answers(cell(row, columns[1]))
@@ -313,10 +399,46 @@ def make_problems(rows, columns, ids, name):
             several += 1
         else:
             problem = dict(id=f"{name}-{i:05d}", prompt=f"{asked} {INSTRUCTION}", answer=given[0])
-            own = next((text(cell(row, key)) for key in ids if text(cell(row, key))), "")
+            own = [text(cell(row, key)) for key in ids if text(cell(row, key))]
             source = text(row.get("data_source") or row.get("source"))
-            problems.append(dict(problem, **dict(own=f"{name}-{own}") if own else {}, **dict(source=source) if source else {}))
+            if own:
+                problem["own"] = f"{name}-{own[0]}"
+            if source:
+                problem["source"] = source
+            problems.append(problem)
     return problems, dict(empty=len(empty), several_answers=several), empty[:1]
+
+
+def is_made(folder, cfg):
+    """True where problems.jsonl is there already, by these settings; by others raises BadInput."""
+    out, manifest = folder / "problems.jsonl", folder / "manifest.json"
+    if not out.exists():
+        return False
+    if not manifest.exists():
+        raise BadInput(f"{out}: is there, and not from here (it has no manifest.json); remove it, "
+                       "or give another --data")
+    before = read_json(manifest).get("settings", {})
+    for key in SETTINGS:
+        if before.get(key) != cfg[key]:
+            raise BadInput(f"--{key}={cfg[key]}: {out} was made with {key}={before.get(key)}; "
+                           "remove it, or give another --data")
+    return True
+
+
+def drop_twins(problems, foreign, counts):
+    """The problems that are like no other and none of `foreign`; counts what goes in `counts`."""
+    questions, theirs = ([question(p["prompt"]) for p in some] for some in (problems, foreign))
+    kept = []
+    for p, twin in zip(problems, twins(questions, theirs)):
+        if not twin:
+            kept.append(p)
+            continue
+        why, i = twin
+        counts[why] += 1
+        if why != "against":
+            mine, other = (compact(normalize(x["answer"])) for x in (p, problems[i]))
+            counts["conflicts"] += mine != other
+    return kept
 
 
 def main(argv, own=GURU, doc=__doc__):
@@ -325,16 +447,10 @@ def main(argv, own=GURU, doc=__doc__):
     start = time.time()
     cfg = parse([f"--data={os.path.relpath(HERE)}", *own["words"], *argv], doc)
     folder = Path(cfg["data"])
+    out = folder / "problems.jsonl"
     cfg["revision"] = cfg["revision"] or ("main" if cfg["source"] else own["revision"])
     cfg["source"] = cfg["source"] or own["source"]
-    settings, out = {key: cfg[key] for key in SETTINGS}, folder / "problems.jsonl"
-    if out.exists():
-        if not (folder / "manifest.json").exists():
-            raise BadInput(f"{out}: is there, and not from here (it has no manifest.json); remove it, or give another --data")
-        before = read_json(folder / "manifest.json").get("settings", {})
-        for key in SETTINGS:
-            if before.get(key) != cfg[key]:
-                raise BadInput(f"--{key}={cfg[key]}: {out} was made with {key}={before.get(key)}; remove it, or give another --data")
+    if is_made(folder, cfg):
         print(f"{out}: is there already, nothing to do")
         return
 
@@ -352,33 +468,34 @@ def main(argv, own=GURU, doc=__doc__):
         fits = [length <= cfg["max_prompt_tokens"] for length in lengths(problems, cfg["model"])]
         counts["over_long"] = len(fits) - sum(fits)
         problems = [p for p, fit in zip(problems, fits) if fit]
-    found, kept = twins([question(p["prompt"]) for p in problems], [question(p["prompt"]) for p in foreign]), []
-    for p, twin in zip(problems, found):
-        if not twin:
-            kept.append(p)
-            continue
-        counts[twin[0]] += 1
-        other = (foreign if twin[0] == "against" else problems)[twin[1]]
-        counts["conflicts"] += twin[0] != "against" and compact(normalize(p["answer"])) != compact(normalize(other["answer"]))
-    said = ", ".join(f"{n} {why.replace('_', ' ')}" for why, n in counts.items() if n and why not in ("rows", "conflicts"))
-    said += f"; {counts['conflicts']} of these duplicates had another answer" if counts["conflicts"] else ""
+    kept = drop_twins(problems, foreign, counts)
+    said = ", ".join(f"{n} {why.replace('_', ' ')}" for why, n in counts.items()
+                     if n and why not in ("rows", "conflicts"))
+    if counts["conflicts"]:
+        said += f"; {counts['conflicts']} of these duplicates had another answer"
     if not kept:
         raise BadInput(f"{path}: no problem is left of {len(rows)} rows ({said or 'it is empty'})")
     names = [p.pop("own", p["id"]) for p in kept]
     if len(set(names)) == len(kept):  # the set's own ids, where they are ids
         kept = [dict(p, id=name) for p, name in zip(kept, names)]
     if first:
-        print(f"{path}: {counts['empty']} rows without {' or '.join(columns)} are left out, the first is row {first[0]} "
-              "(counted from 0)", file=sys.stderr)
+        print(f"{path}: {counts['empty']} rows without {' or '.join(columns)} are left out, the "
+              f"first is row {first[0]} (counted from 0)", file=sys.stderr)
     with aside(out) as part:  # gets its name behind the manifest: where it is, all is
         sample.write_problems(part, kept)
         save_json(folder / "manifest.json", dict(
-            settings=settings, file=path.name, revision_resolved=commit, source_sha256=digest(path), source_bytes=path.stat().st_size,
-            question_column=columns[0], answer_column=columns[1], lengths_by=cfg["model"] or None, counts=dict(counts, kept=len(kept)),
-            against_set_hash=sample.set_hash(foreign) if foreign else None, set_hash=sample.set_hash(kept), problems_sha256=digest(part),
-            problems_bytes=part.stat().st_size, seconds=round(time.time() - start, 1), time=time.time()))
-    print(f"{out}: {len(kept):,} problems of {len(rows):,} rows{f' (left out: {said})' if said else ''}"
-          f"{'' if cfg['model'] else '; no lengths were measured'}")
+            settings={key: cfg[key] for key in SETTINGS}, file=path.name,
+            revision_resolved=commit, source_sha256=digest(path),
+            source_bytes=path.stat().st_size, question_column=columns[0],
+            answer_column=columns[1], lengths_by=cfg["model"] or None,
+            counts=dict(counts, kept=len(kept)),
+            against_set_hash=sample.set_hash(foreign) if foreign else None,
+            set_hash=sample.set_hash(kept), problems_sha256=digest(part),
+            problems_bytes=part.stat().st_size, seconds=round(time.time() - start, 1),
+            time=time.time()))
+    print(f"{out}: {len(kept):,} problems of {len(rows):,} rows"
+          + (f" (left out: {said})" if said else "")
+          + ("" if cfg["model"] else "; no lengths were measured"))
 
 
 def digest(path):
@@ -387,14 +504,15 @@ def digest(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # mix
 
 def places(shares, D):
-    """{split: share} -> the split of each of D places, a list, such that every beginning of it has the shares to within one problem.
+    """{split: share} -> [the split of each of D places].
 
-    The quota method of Balinski and Young (1975): of the splits that are below their share the one with the greatest
-    share / (count + 1). The split with the greatest deficit is off by more than one at times, from five splits on.
+    Every beginning of it has the shares to within one problem. The quota method of Balinski and
+    Young (1975): of the splits that are below their share the one with the greatest share / (count
+    + 1). The split with the greatest deficit is off by more than one at times, from five splits on.
     """
     total, count, order = sum(shares.values()), dict.fromkeys(shares, 0), []
     for i in range(1, D + 1):
@@ -405,20 +523,24 @@ def places(shares, D):
 
 
 def mixture(splits, shares, D, seed):
-    """D problems of `splits` ({name: problems}) in these shares, none twice; 0 = as many as there are. Raises BadInput on too large a D.
+    """D problems of `splits` ({name: problems}) in these shares, none twice, and how many of each.
 
-    The smaller D is the beginning of the larger one, for one seed: each split is shuffled once, and each place takes the next.
+    D = 0: as many as there are. The smaller D is the beginning of the larger one, for one seed:
+    each split is shuffled once, and each place takes the next. Raises BadInput on too large a D.
     """
-    queues = {name: iter(random.Random(f"mix {seed} {name}").sample(splits[name], len(splits[name]))) for name in shares}
-    picked = {}
+    queues, picked = {}, {}
+    for name in shares:
+        rng = random.Random(f"mix {seed} {name}")
+        queues[name] = iter(rng.sample(splits[name], len(splits[name])))
     order = places(shares, D or sum(map(len, splits.values())))
     for name in order:
         # a split may hold problems of another, as `hard` those of `extreme`
         problem = next((p for p in queues[name] if p["id"] not in picked), None)
         if problem is None:
             if D:
-                raise BadInput(f"--D={D}: needs {order.count(name)} problems of {name}, which has {len(splits[name])}; "
-                               f"the largest D of this mixture is {len(picked)}")
+                raise BadInput(f"--D={D}: needs {order.count(name)} problems of {name}, which has "
+                               f"{len(splits[name])}; the largest D of this mixture is "
+                               f"{len(picked)}")
             break
         picked[problem["id"]] = (name, problem)
     names = [name for name, _ in picked.values()]
@@ -426,7 +548,7 @@ def mixture(splits, shares, D, seed):
 
 
 def read_shares(mix):
-    """"extreme:2 level_easy:1" -> {"extreme": Fraction(2), "level_easy": Fraction(1)}. Raises BadInput."""
+    """"extreme:2 easy:1" -> {"extreme": Fraction(2), "easy": Fraction(1)}. Raises BadInput."""
     shares = {}
     for word in sorted(mix.split()):  # so that the order of the words makes no other mixture
         name, _, share = word.partition(":")
@@ -438,38 +560,58 @@ def read_shares(mix):
     return shares
 
 
+def title_of(shares):
+    """The name of a mixture: the paper's, else its splits with their shares."""
+    for title, mix in MIXTURES.items():
+        if read_shares(mix) == shares:
+            return title
+    return "_".join(f"{name}{float(share):g}" for name, share in shares.items())
+
+
 def main_mix(argv, own, doc):
     cfg = parse([f"--data={os.path.relpath(HERE)}", *own["words"], *argv], doc)
     folder = Path(cfg["data"]) / "splits" / Path(cfg["model"]).name
-    there = sorted(p.name.removesuffix("_train.jsonl") for p in folder.glob("[!.]*_train.jsonl") if not p.name.startswith("mix_"))
+    there = sorted(p.name.removesuffix("_train.jsonl") for p in folder.glob("[!.]*_train.jsonl"))
+    there = [name for name in there if not name.startswith("mix_")]
     if not there:
-        raise BadInput(f"{folder}: no splits there; measure them first: python sample.py --data={cfg['data']} --model={cfg['model']}")
-    held = {p[key]: path for path in sorted(folder.glob("[!.]*_val.jsonl")) for p in sample.read_problems(path) for key in ("id", "prompt")}
+        raise BadInput(f"{folder}: no splits there; measure them first: python sample.py "
+                       f"--data={cfg['data']} --model={cfg['model']}")
+    held = {}  # the file of each validation problem, by id and by prompt
+    for path in sorted(folder.glob("[!.]*_val.jsonl")):
+        for p in sample.read_problems(path):
+            held |= {p["id"]: path, p["prompt"]: path}
     record, made, cache = folder / "mixtures.json", {}, {}
     old = read_json(record) if record.exists() else {}
-    for mix in [cfg["mix"]] if cfg["mix"].split() else MIXTURES.values():  # all are made before the first is written
+    # all are made before the first is written
+    for mix in [cfg["mix"]] if cfg["mix"].split() else MIXTURES.values():
         shares = read_shares(mix)
-        title = next((title for title, its in MIXTURES.items() if read_shares(its) == shares),
-                     "_".join(f"{name}{float(share):g}" for name, share in shares.items()))
         for name in shares:
             if name not in there:
-                raise BadInput(f"--mix={mix}: no {name}_train.jsonl in {folder}; there are {', '.join(there)}"
-                               f"{' (levels need --s_zero=128 in sample.py)' if name == 'extreme' or name.startswith('level_') else ''}")
+                levels = name == "extreme" or name.startswith("level_")
+                raise BadInput(f"--mix={mix}: no {name}_train.jsonl in {folder}; there are "
+                               f"{', '.join(there)}"
+                               + " (levels need --s_zero=128 in sample.py)" * levels)
             cache[name] = cache.get(name) or sample.read_problems(folder / f"{name}_train.jsonl")
-        problems, counts = mixture({name: cache[name] for name in shares}, shares, cfg["D"], cfg["seed"])
+        splits = {name: cache[name] for name in shares}
+        problems, counts = mixture(splits, shares, cfg["D"], cfg["seed"])
         for p in problems:
-            if p["id"] in held or p["prompt"] in held:
-                where = held.get(p["id"]) or held[p["prompt"]]
-                raise BadInput(f"{folder}: problem {p['id']} of --mix={mix} stands in {where.name} too; measure the splits again")
-        path = folder / f"mix_{title}_D{len(problems)}_seed{cfg['seed']}_train.jsonl"
-        if path.exists() and sample.set_hash(sample.read_problems(path)) != sample.set_hash(problems):
-            raise BadInput(f"{path}: is there with other problems, from other splits; remove it first")
-        made[path] = problems, dict(D=len(problems), seed=cfg["seed"], shares={name: float(s) for name, s in shares.items()},
-                                    counts=counts, set_hash=sample.set_hash(problems))
-    for path, (problems, entry_) in made.items():
+            where = held.get(p["id"]) or held.get(p["prompt"])
+            if where:
+                raise BadInput(f"{folder}: problem {p['id']} of --mix={mix} stands in {where.name} "
+                               "too; measure the splits again")
+        D, hashed = len(problems), sample.set_hash(problems)
+        path = folder / f"mix_{title_of(shares)}_D{D}_seed{cfg['seed']}_train.jsonl"
+        if path.exists() and sample.set_hash(sample.read_problems(path)) != hashed:
+            raise BadInput(f"{path}: is there with other problems, from other splits; remove it "
+                           "first")
+        parts = {name: float(share) for name, share in shares.items()}
+        made[path] = problems, dict(D=D, seed=cfg["seed"], shares=parts, counts=counts,
+                                    set_hash=hashed)
+    for path, (problems, said) in made.items():
         sample.write_problems(path, problems)
-        print(f"{path}: {', '.join(f'{n} {name}' for name, n in entry_['counts'].items())}")
-    save_json(record, old | {path.name.removesuffix("_train.jsonl"): entry_ for path, (_, entry_) in made.items()})
+        print(f"{path}: {', '.join(f'{n} {name}' for name, n in said['counts'].items())}")
+        old[path.name.removesuffix("_train.jsonl")] = said
+    save_json(record, old)
 
 
 if __name__ == "__main__":
