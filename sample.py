@@ -2,11 +2,11 @@
 
     python sample.py                                          # data/arithmetic and its base model
     python sample.py --data=data/guru_math --model=Qwen/Qwen3-4B-Instruct-2507 --s_zero=0
-    python sample.py ship --model=data/mine/base              # and its pass rates beside it, for others
+    python sample.py ship --model=data/mine/base              # and put its pass rates beside it
 
 Reads a problem file, {"id", "prompt", "answer", ...} a line, and a model. Writes under DATA/splits/MODEL/
 - `pass_rates.jsonl`, {"id", "of", "samples", "correct"} a line, appended as measured: a killed measurement goes on where it was;
-  where `pass_rates.jsonl.gz` came with the model and fits, it starts with these counts, and nothing is left to measure;
+  where `pass_rates.jsonl.gz` came with the model and fits, it starts with these counts;
 - the splits {easy,hard,very_easy,mixed}_{train,val}.jsonl by the paper's bands of avg@16 (section 3, factor 1), and, with
   s_zero=128, {extreme,level_easy,level_very_easy}, the levels of its study of mixtures, by 128 rollouts;
 - `difficulty.png` and `difficulty.json`, the histogram of pass rates with the bands.
@@ -790,7 +790,7 @@ def latest(counts, cfg):
 
 
 def folder_hash(path):
-    """12 hex digits that change with any file of a model folder: weights, config, tokenizer, template."""
+    """12 hex digits that change with any file of a model folder: weights, tokenizer, template."""
     files = [f for f in sorted(Path(path).iterdir()) if f.is_file() and f.name != SHIPPED]
     digest = hashlib.sha256()
     for file in files:
@@ -824,9 +824,10 @@ def ship(problems, counts, faults, cfg):
     """
     path = Path(existing(cfg["model"])) / SHIPPED
     if not path.parent.is_dir():
-        raise BadInput(f"--model={cfg['model']}: pass rates are shipped beside a folder, it is none")
+        raise BadInput(f"--model={cfg['model']}: pass rates are shipped beside a folder")
     lines = [dict(type="header", **settings(cfg) | dict(weights=folder_hash(path.parent)),
-                  set_hash=set_hash(problems), s_zero=cfg["s_zero"], levels=cfg["levels"], **faults)]
+                  set_hash=set_hash(problems), s_zero=cfg["s_zero"], levels=cfg["levels"],
+                  **faults)]
     for p in problems:
         lines.append(dict(id=p["id"], correct={k: c for k, c in counts[p["id"]].items() if k}))
     with aside(path) as part:  # mtime=0: the same counts are the same bytes
@@ -863,7 +864,8 @@ def take(problems, cfg, folder):
         lines[0] |= {key: value for key, value in faults.items() if value}
         header |= now | {"from": str(source)}
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise BadInput(f"{source}: not whole; get it anew, or measure with --remeasure=true") from None
+        raise BadInput(f"{source}: not whole; get it anew, or measure with "
+                       "--remeasure=true") from None
     with aside(path) as part:
         part.write_text("".join(json.dumps(r) + "\n" for r in [header, *lines]))
     print(f"{source}: measured with these weights, problems and settings, and taken from there "
@@ -994,7 +996,9 @@ def main(argv):
     for there in (before, header_of(rates)):
         if there.get("s_zero") and there["set_hash"] == set_hash(problems):
             # levels that are there stay, with what they hold out
-            names = {*there.get("levels", "").split(), *(cfg["levels"].split() if cfg["s_zero"] else ())}
+            names = set(there.get("levels", "").split())
+            if cfg["s_zero"]:
+                names |= set(cfg["levels"].split())
             cfg = dict(cfg, s_zero=max(cfg["s_zero"], there["s_zero"]),
                        levels=" ".join(name for name in LEVELS if name in names))
     if cfg["shard"]:

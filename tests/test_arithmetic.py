@@ -336,12 +336,14 @@ def test_a_level_is_open_until_it_is_known():
 # The shipped base model and its pass rates
 
 def torn(path, how):
-    """Damage a file: cut it, or turn a byte in its middle."""
+    """Damage a file: cut it, turn a byte in its middle, or (gzip) the type of its first block."""
     content = bytearray(path.read_bytes())
     if how == "cut":
         del content[2 * len(content) // 3:]
-    else:
+    elif how == "turn":
         content[len(content) // 2] ^= 255
+    else:
+        content[10] = 255
     path.write_bytes(bytes(content))
 
 
@@ -479,12 +481,12 @@ def test_remeasure(own, tmp_path, monkeypatch, capsys):
         assert len(opened) == times and content(tmp_path / "out") == content(own.splits)
 
 
-@pytest.mark.parametrize("damage", ["cut", "turn", "lines", "counts", "header"])
+@pytest.mark.parametrize("damage", ["cut", "turn", "block", "lines", "counts", "header"])
 def test_torn_pass_rates(own, tmp_path, damage):
     model = copied(own.model, tmp_path / "model")
     path = model / sample.SHIPPED
     lines = gzip.decompress(path.read_bytes()).decode().splitlines(True)
-    if damage in ("cut", "turn"):
+    if damage in ("cut", "turn", "block"):
         torn(path, damage)
     elif damage == "lines":
         path.write_bytes(gzip.compress("".join(lines[:-1]).encode()))

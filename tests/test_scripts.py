@@ -26,7 +26,7 @@ from config import (BadInput, append, aside, cells, check_run, command, comments
 ROOT = Path(__file__).resolve().parent.parent
 LEVELS = tuple(sample.LEVELS)
 # What may change without making another experiment: the budget, folders, memory and speed, the other stages' keys
-FREE = set("C B_max data source revision question_key answer_key against mix problems s s_zero levels n_val shard runs out device gen_batch "
+FREE = set("C B_max data source revision question_key answer_key against mix problems s s_zero levels n_val remeasure shard runs out device gen_batch "
            "micro_tokens micro_logits activation_checkpointing gpu_memory save_every keep_at pass_at sample_every ns bps seeds view metric unit eval_set delta bin points boot".split())
 
 
