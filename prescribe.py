@@ -553,6 +553,7 @@ def main(argv):
         print("Does the best n rise with the budget?")
         for name, law in laws.items():
             print(f"  {name}: {in_a_sentence(law)}.")
+        print(f"  intervals: {front['covers']}")
         print("\n" + say_options(front))
         for p, label in zip(prescriptions, budgets.values()):
             print(say_prescription(p, front, label, short=True) + "\n")
