@@ -1,12 +1,14 @@
-"""Does the analysis keep its promises? Intervals, bias and verdicts over many simulated sweeps whose truth is planted.
+"""Does the analysis keep its promises? Intervals, bias and verdicts over many simulated sweeps
+whose truth is planted.
 
     python tests/bench/coverage.py            # 200 sweeps a row, half an hour
     python tests/bench/coverage.py 50         # fewer sweeps
 
-Curves like the paper's Easy at B_p = 32: avg@4 on 300 problems with 4 samples, n = 8, 32, 128, 512, 2048, 4 million
-rollouts, 100 evaluations. `paper` has a family of curves that no fitted form has, and n*(C) is exactly the paper's law
-(plateau 451); `sigmoids` has the fitted form. Noise: problems and rollouts, a shift of each run of 0.6 points, a drift of
-0.4, and each problem's own liking for some n. 90% intervals should cover 85 to 97%.
+Curves like the paper's Easy at B_p = 32: avg@4 on 300 problems with 4 samples, n = 8, 32, 128, 512,
+2048, 4 million rollouts, 100 evaluations. `paper` has a family of curves that no fitted form has,
+and n*(C) is exactly the paper's law (plateau 451); `sigmoids` has the fitted form. Noise: problems
+and rollouts, a shift of each run of 0.6 points, a drift of 0.4, and each problem's own liking for
+some n. 90% intervals should cover 85 to 97%.
 """
 import sys
 from pathlib import Path
@@ -27,11 +29,13 @@ def one(draw, truth, **kind):
     """One sweep analysed: (panel of frontier.json, its cells, grid)."""
     runs = sweep(draw, truth, **kind)
     grid, form, _, cells = frontier.curves_of(runs, "avg@4", CFG)
-    return frontier.add_points(frontier.panel_of(cells, grid, CFG, "rollouts"), cells, grid, CFG), cells, grid, form
+    panel = frontier.panel_of(cells, grid, CFG, "rollouts")
+    return frontier.add_points(panel, cells, grid, CFG), cells, grid, form
 
 
 def intervals(name, truth, seeds, sweeps, plateau=None):
-    inside, width, switch, wide, error, closed, bias, plain, paper_way, found, plat, plat_wide = ([] for _ in range(12))
+    inside, width, switch, wide, error, closed = ([] for _ in range(6))
+    bias, plain, paper_way, found, plat, plat_wide = ([] for _ in range(6))
     forms = {}
     for draw in range(sweeps):
         panel, cells, grid, form = one(draw, truth, seeds=seeds)
@@ -52,7 +56,8 @@ def intervals(name, truth, seeds, sweeps, plateau=None):
                 switch.append((s["lo"] or 0) <= want <= (s["hi"] or np.inf))
                 closed.append(bool(s["lo"] and s["hi"]))
                 a, b = (next(c for c in cells if c["n"] == n) for n in (s["from"], s["to"]))
-                # the standard error of a crossing: that of the difference over its slope, both where the truth crosses
+                # the standard error of a crossing: that of the difference over its slope, both
+                # where the truth crosses
                 gap, sd = b["Y"] - a["Y"], (b["noise"] - a["noise"]).std(0)
                 j = np.abs(np.log(grid / s["C"])).argmin()
                 lo, hi = max(j - 4, 0), min(j + 4, len(grid) - 1)
@@ -67,15 +72,21 @@ def intervals(name, truth, seeds, sweeps, plateau=None):
             low, high = panel["ns"][0], panel["ns"][-1]
             plat_wide.append(np.log2((p["hi"] or high) / (p["lo"] or low)))
             found.append(p["lo"] is not None and p["hi"] is not None)
-    print(f"{name}, {seeds} seeds, {sweeps} sweeps ({', '.join(f'{form} in {m}' for form, m in forms.items())})")
-    print(f"  curves     cover {100 * np.mean(inside):5.1f}%   median width {100 * np.median(width):.1f} points")
-    print(f"  switches   cover {100 * np.mean(switch):5.1f}%   median width {np.median(wide):.2f} decades of C where closed "
-          f"({100 * np.mean(closed):.0f}% of {len(switch)})   standardised error: mean {np.mean(error):+.2f}, "
+    print(f"{name}, {seeds} seeds, {sweeps} sweeps "
+          f"({', '.join(f'{form} in {m}' for form, m in forms.items())})")
+    print(f"  curves     cover {100 * np.mean(inside):5.1f}%   median width "
+          f"{100 * np.median(width):.1f} points")
+    print(f"  switches   cover {100 * np.mean(switch):5.1f}%   median width {np.median(wide):.2f} "
+          "decades of C where closed "
+          f"({100 * np.mean(closed):.0f}% of {len(switch)})   standardised error: mean "
+          f"{np.mean(error):+.2f}, "
           f"spread {np.std(error):.2f}")
     if plat:
-        print(f"  plateau    cover {100 * np.mean(plat):5.1f}%   median width {np.median(plat_wide):.1f} octaves of n, "
+        print(f"  plateau    cover {100 * np.mean(plat):5.1f}%   median width "
+              f"{np.median(plat_wide):.1f} octaves of n, "
               f"open ends at the grid's (closed in {100 * np.mean(found):.0f}%)")
-    print(f"  frontier   bias {100 * np.mean(bias):+.2f} points, highest curve {100 * np.mean(plain):+.2f}, record-breaking "
+    print(f"  frontier   bias {100 * np.mean(bias):+.2f} points, highest curve "
+          f"{100 * np.mean(plain):+.2f}, record-breaking "
           f"points {100 * np.mean(paper_way):+.2f}", flush=True)
 
 
