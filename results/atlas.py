@@ -684,8 +684,9 @@ def records(atlas):
     above = panel_of(atlas.folder / "easy")["records"]["above"]
     if above is None:
         raise Missing("record-breaking points")
-    says = (f"curves through record-breaking points lie {100 * above:+.1f} points from the frontier "
-            "scored on other seeds (mean over log C; in simulations with known truth +1.1)")
+    says = (f"curves through record-breaking points lie {100 * above:+.1f} points from the "
+            "frontier scored on other seeds (mean over log C; in simulations with known truth "
+            "+1.1)")
     return dict(verdict="", says=says, figure="law_easy.png")
 
 
