@@ -42,7 +42,7 @@ KEPT_STEPS = 64  # step records that a thinned log keeps, each the mean of its s
 EARLY, LATE, START = (0.06, 0.125), (0.75, 1.0), (-1, 0)  # windows of a run's budget C
 
 SPLITS = dict(easy=(0.3, 0.6), hard=(0, 0.0625))  # the paper's, by avg@16 of the base model
-TITLES = dict(mix_hard="none right in 128", size_50="D = 50")  # of arms, in figures
+TITLES = dict(mix_hard="solved in none of 128", size_50="D = 50")  # of arms, in figures
 LRS = dict(_quarter=0.25, _half=0.5, _double=2)  # ARM_half is ARM at half the rule's lr
 MIXES = dict(mix_hard="Hard only", mix_dual="half Hard, half Easy",
              mix_tri="50/25/25 Hard, Easy, Very Easy")
@@ -272,7 +272,10 @@ def shift_of(cells, **how):
 
 
 def near(table):
-    """The n with the highest mean, and the n not told from it (90%, one by one): (n, [n, ...])."""
+    """The n with the highest mean, and all that are indistinguishable from it: (n, [n, ...]).
+
+    At 90%, one by one.
+    """
     top = max(table, key=lambda n: table[n].mean())
     same = [top]
     for n in table:
@@ -287,7 +290,7 @@ def largest_less_smallest(table):
     """(words, contrast) of the largest n less the smallest."""
     a, b = max(table), min(table)
     c = contrast(table, {a: 1, b: -1})
-    return f"n = {a} less n = {b}: {points(c)}", c
+    return f"n = {a} minus n = {b}: {points(c)}", c
 
 
 def points(c, sign=1):
@@ -304,8 +307,8 @@ def told(table):
     """`near` in words."""
     top, same = near(table)
     others = [f"{n}" for n in same if n != top]
-    text = f"n = {top} has most ({table[top].mean():.3f})"
-    return f"{text}, not told from {', '.join(others)}" if others else text
+    text = f"n = {top} is best ({table[top].mean():.3f})"
+    return f"{text}, indistinguishable from {', '.join(others)}" if others else text
 
 
 def each_of(chosen):
@@ -315,14 +318,15 @@ def each_of(chosen):
 
 def says_shift(c, names=("early", "at the end")):
     """`shift` in words."""
-    text = f"best n {names[0]} {each_of(c['a'])}, {names[1]} {each_of(c['b'])}; "
+    first, second = names
+    text = f"best n {first} {each_of(c['a'])}, {second} {each_of(c['b'])}; "
     if c["a"] != c["b"]:
-        text += (f"the second less the first {points(c['loses'], -1)} {names[0]}, "
-                 f"{points(c['gains'])} {names[1]}; ")
-    text += f"n = {c['flat']}"
+        text += (f"the second choice minus the first is worth {points(c['loses'], -1)} {first}, "
+                 f"{points(c['gains'])} {second}; ")
+    text += f"keeping n = {c['flat']}"
     if c["censored"]:
-        text += ", the smallest of these runs,"
-    return f"{text} in both costs at most {100 * max(c['worst'], 0):.1f}"
+        text += ", the smallest tried,"
+    return f"{text} costs at most {100 * max(c['worst'], 0):.1f}"
 
 
 def sees(contrasts):
@@ -436,13 +440,13 @@ def law_of(panel):
     sets = []
     for at in (panel["near"][0], panel["near"][-1]):
         sets.append(f"{{{', '.join(map(str, at['set']))}}} at {si(at['C'])}")
-    words = (f"verdict {law['verdict']}; the n on top changes {', '.join(turns) or 'never'}; "
-             f"not told from the best: {', '.join(sets)}")
+    words = (f"verdict {law['verdict']}; the best n changes: {', '.join(turns) or 'never'}; "
+             f"indistinguishable from the best: {', '.join(sets)}")
     if law["plateau"]["value"]:
         words += f"; plateau {law['plateau']['value']:.0f}"
     if constant is not None:
         words += (f"; n = {constant} throughout loses {100 * law['regret']:.1f} points, "
-                  f"below {100 * law['regret_upper']:.1f} (95%)")
+                  f"at most {100 * law['regret_upper']:.1f} (95%)")
     return verdict, words
 
 
@@ -463,8 +467,8 @@ def law_figure(atlas, task, panel):
         env, rec = panel["envelope"], panel["records"]
         for i, at in enumerate(panel["near"]):
             ax.plot([at["C"]] * len(at["set"]), at["set"], "s", color="0.7", ms=4,
-                    label=None if i else "not told from the best (90%)")
-        ax.step(env["C"], env["n"], where="post", color="k", lw=2, label="envelope: n on top")
+                    label=None if i else "indistinguishable from the best (90%)")
+        ax.step(env["C"], env["n"], where="post", color="k", lw=2, label="envelope: best n")
         ax.plot(rec["C"], 2.0 ** np.array(rec["log2_n_mean"]), "C1o", ms=4,
                 label="records: running average")
         ax.set_yscale("log")
@@ -476,7 +480,7 @@ def law_figure(atlas, task, panel):
 
 
 def ends_of(panel):
-    """[(n on top, [n not told from it])] at both ends of the budgets that all n share."""
+    """[(best n, [n indistinguishable from it])] at both ends of the budgets that all n share."""
     if panel["surface"] is None:
         raise Missing("budgets that all n of easy share")
     # (N,), (N, G), (K, N, G)
@@ -526,7 +530,7 @@ def recipe(atlas, task, sign):
     for name, runs in cells.items():
         last = np.mean([run["steps"][-1]["entropy"] for run in runs.values()])
         entropy.append(f"{name} {last:.2f}")
-    says = (f"{means(table)}; both less none {points(c)}. "
+    says = (f"{means(table)}; both minus none {points(c)}. "
             f"Token entropy at the end: {', '.join(entropy)}")
     panels = [curves(cells, task, label="{}"), training(cells, "entropy", "token entropy, nats")]
     return dict(verdict=judge(c, sign), sees=c["sees"], says=says,
@@ -551,8 +555,8 @@ def lr_grid(atlas):
     best, low = best_less(table, middle, first)
     _, high = best_less(table, middle, last)
     says = (", ".join(f"{lr:g}: {table[lr].mean():.3f}" for lr in cells)
-            + f"; {each_of(best)}, chosen on other seeds, less {first:g} {points(low)}, "
-            f"less {last:g} {points(high)}")
+            + f"; {each_of(best)}, chosen on other seeds, minus {first:g} {points(low)}, "
+            f"minus {last:g} {points(high)}")
     panel = curves(cells, f"lr_base, B_p = {some['B_p']}, n = {some['n']}", label="{:g}")
     return dict(verdict=both([judge(low), judge(high)]), sees=sees([low, high]), says=says,
                 figure=figure(atlas, "lr_grid", [panel]))
@@ -568,7 +572,7 @@ def lr_rule(atlas):
         cells["sqrt"] = atlas.arm("easy", some["B_p"], [some["n"]])[some["n"]]
     table = table_of(cells)
     found = {rule: contrast(table, {"sqrt": 1, rule: -1}) for rule in ("linear", "constant")}
-    less = ", ".join(f"less {rule} {points(c)}" for rule, c in found.items())
+    less = ", ".join(f"minus {rule} {points(c)}" for rule, c in found.items())
     panel = curves(cells, f"B_p = {some['B_p']}, n = {some['n']}", label="{}")
     return dict(verdict=both([judge(c) for c in found.values()]), sees=sees(found.values()),
                 says=f"{means(table)}; sqrt {less}", figure=figure(atlas, "lr_rule", [panel]))
@@ -598,8 +602,8 @@ def rise(atlas, task):
         fresh[n] = {seed: run for seed, run in runs.items() if seed > 2}
     if all(len(runs) > 2 for runs in fresh.values()):
         c = shift_of(fresh)
-        words = ("On seeds that were run after the claim was made (3 and up, the verdict's): "
-                 f"{says_shift(c)}. On all seeds {words}")
+        words = ("On seeds that were run after the claim was made (3 and up, which decide): "
+                 f"{says_shift(c)}. On all seeds: {words}")
     return dict(verdict=c["verdict"], sees=c["sees"], says=words,
                 figure=law_figure(atlas, task, panel))
 
@@ -643,9 +647,9 @@ def lr_control(atlas, task):
     for n, tables in late.items():
         tried = [x for x in arms if n in arms[x]]
         best.append(f"n = {n}: {tried[int(np.argmax([t.mean() for t in tables]))]:g}")
-    says = (f"{says_shift(c)}. At the rule's lr, {len(seeds)} seeds as there, "
+    says = (f"{says_shift(c)}. At the rule's lr, on the same {len(seeds)} seeds: "
             f"{says_shift(shift_of(own))}. Best multiple of the lr at the end, of "
-            f"{', '.join(f'{x:g}' for x in arms)} (at either end the best may lie beyond): "
+            f"{', '.join(f'{x:g}' for x in arms)} (the best may lie beyond either end): "
             f"{', '.join(best)}")
     panels = []
     for x, cells in arms.items():
@@ -671,8 +675,8 @@ def lr_of_a_short_run(atlas):
             for seed in range(len(early[n][0])):
                 got.append(ends[int(np.argmax([t[seed].mean() for t in early[n]]))])
             lost.append(f"{task}, n = {n}: {100 * max(max(ends) - np.mean(got), 0):.1f}")
-    return dict(verdict="", says="points that it loses at the end on the lr that is best there, "
-                f"by one seed each: {'; '.join(lost)}")
+    return dict(verdict="", says="points that it loses at the end to the lr that is best there, "
+                f"each chosen on one seed: {'; '.join(lost)}")
 
 
 def records(atlas):
@@ -682,8 +686,8 @@ def records(atlas):
     if above is None:
         raise Missing("record-breaking points")
     says = (f"curves through record-breaking points lie {100 * above:+.1f} points from the "
-            "frontier scored on other seeds (mean over log C; in simulations of known truth +1.1, "
-            "see the README)")
+            "frontier scored on other seeds (mean over log C; in simulations with known truth "
+            "+1.1)")
     return dict(verdict="", says=says, figure="law_easy.png")
 
 
@@ -701,10 +705,9 @@ def tokens(atlas):
     for runs in cells.values():
         for run in runs.values():
             length.append(run["steps"][-1]["tokens"] / run["steps"][-1]["rollouts"])
-    says = ("n on top at the smallest and the largest shared budget: "
-            f"{'; '.join(said)}; {'' if same else 'not '}the same but for noise; a response has "
-            f"{min(length):.1f} to {max(length):.1f} tokens in every run, so here the units could "
-            "hardly differ")
+    says = (f"best n at the smallest and the largest shared budget: {'; '.join(said)}; "
+            f"{'indistinguishable' if same else 'different'}. A response has {min(length):.1f} to "
+            f"{max(length):.1f} tokens in every run, so here the units could hardly differ")
     return dict(verdict="", says=says)
 
 
@@ -770,10 +773,10 @@ def sensitivity(atlas, task):
     for n in sorted({n for _, n in table}):
         first, *_, last = sorted(b for b, m in table if m == n)
         c = contrast(table, {(last, n): 1, (first, n): -1})
-        at_n.append(f"at n = {n} B_p = {last} less {first} {points(c)}")
+        at_n.append(f"at n = {n} B_p = {last} minus {first} {points(c)}")
     by_B_p = grouped(cells, lambda b, n: b)
     says = (f"points for each doubling: of n {points(of_n)}, of B_p {points(of_B_p)}; size of the "
-            f"first less that of the second {points(gap)} ({len(cells)} cells, "
+            f"first minus that of the second {points(gap)} ({len(cells)} cells, "
             f"B_p = {', '.join(map(str, by_B_p))}); {', '.join(at_n)}")
     every, panels = {n for _, n in cells}, []
     for b, some in by_B_p.items():
@@ -822,7 +825,7 @@ def joint(atlas, task):
         b, n = max(table, key=lambda cell: table[cell].mean())
         on_top.append(f"({b}, {n}) {when}, B = {b * n}")
     return dict(verdict=c["verdict"], sees=c["sees"], figure=f"B_p_{task}.png",
-                says=f"{says_shift(c)}; (B_p, n) on top: {', '.join(on_top)}")
+                says=f"{says_shift(c)}; best (B_p, n): {', '.join(on_top)}")
 
 
 # ---- section 5: base model and problems
@@ -875,10 +878,11 @@ def interference(atlas, task):
             ax.legend(fontsize=7)
         return draw
     verdicts = [judge(none), judge(nearly)] if task == "easy" else [judge(none)]
-    says = (f"n = {small} less n = {large} at C = {si(C)}, in % of the training problems: "
-            f"none of {s} right {points(none)}, {s - 1} or more {points(nearly)}; fell by over a "
-            f"quarter since the start {100 * fell[small].mean():.1f} and "
-            f"{100 * fell[large].mean():.1f} (chance alone {100 * chance:.1f})")
+    says = (f"n = {small} minus n = {large} at C = {si(C)}, in % of the training problems: "
+            f"solved in none of {s} rollouts {points(none)}, in {s - 1} or more {points(nearly)}. "
+            "Pass rate down by more than a quarter since the start: "
+            f"{100 * fell[small].mean():.1f} and {100 * fell[large].mean():.1f} "
+            f"(by chance alone {100 * chance:.1f})")
     return dict(verdict=both(verdicts), sees=none["sees"], says=says,
                 figure=figure(atlas, f"pass1_{task}", [histogram(n) for n in cells]))
 
@@ -940,7 +944,7 @@ def size(atlas):
     few, many = min(arms), max(arms)
     c = contrast(table, {(many, n): w for n, w in slope.items()}
                  | {(few, n): -w for n, w in slope.items()})
-    says.append(f"{of(many)} less {of(few)}: {points(c)}")
+    says.append(f"{of(many)} minus {of(few)}: {points(c)}")
     verdict = judge(c)
     if verdict == "agree" and tops[few] >= tops[many]:  # steeper, but the best n does not move
         verdict = "undecided"
@@ -1009,7 +1013,7 @@ def forgetting(atlas):
     verdict = both([judge(alone[0], -1), judge(alone[1], -1), judge(mended)])
     return dict(verdict=verdict, sees=sees(alone), figure="mixtures.png",
                 says=f"change since the base model, mean over n: {'; '.join(says)}; on Easy "
-                f"half Hard, half Easy less Hard only: {points(mended)}")
+                f"half Hard, half Easy minus Hard only: {points(mended)}")
 
 
 def very_easy(atlas):
@@ -1021,7 +1025,7 @@ def very_easy(atlas):
     asked = [found["Hard"], found["Easy"]]
     said = ", ".join(f"on {level} {points(c)}" for level, c in found.items())
     return dict(verdict=both([denied(judge(c)) for c in asked]), sees=sees(asked),
-                says=f"{MIXES['mix_tri']} less {MIXES['mix_dual']}, mean over n: {said}",
+                says=f"{MIXES['mix_tri']} minus {MIXES['mix_dual']}, mean over n: {said}",
                 figure="mixtures.png")
 
 
@@ -1034,15 +1038,15 @@ def extreme(atlas, metric):
     first, *inner, last = sorted(table)
     found = {}
     if metric == "best@4":
-        found[f"n = {last} less n = {first}"] = contrast(table, {last: 1, first: -1})
+        found[f"n = {last} minus n = {first}"] = contrast(table, {last: 1, first: -1})
     else:
         middle = {n: 1 / len(inner) for n in inner}
         for end in (first, last):
-            words = f"mean of n = {', '.join(map(str, inner))} less n = {end}"
+            words = f"mean of n = {', '.join(map(str, inner))} minus n = {end}"
             found[words] = contrast(table, {end: -1} | middle)
     said = ", ".join(f"{words}: {points(c)}" for words, c in found.items())
-    says = f"{metric}: {told(table)}; {said}. By it {says_shift(shift_of(cells, metric=metric))}"
-    panels = [curves(cells, "none right in 128", m) for m in ("best@4", "worst@4", "avg@4")]
+    says = f"{metric}: {told(table)}; {said}. By it, {says_shift(shift_of(cells, metric=metric))}"
+    panels = [curves(cells, TITLES["mix_hard"], m) for m in ("best@4", "worst@4", "avg@4")]
     return dict(verdict=both([judge(c) for c in found.values()]), sees=sees(found.values()),
                 says=says, figure=figure(atlas, "extreme", panels))
 
@@ -1080,7 +1084,7 @@ def algo(atlas, arm):
     verdict = judge(c, claim)
     if arm == "cispo_easy" and move["verdict"] == "agree":  # "becomes better as C grows"
         verdict = "agree"
-    says = f"{told(table)}; n = {largest} less n = {other}: {points(c)}; {says_shift(move)}"
+    says = f"{told(table)}; n = {largest} minus n = {other}: {points(c)}; {says_shift(move)}"
     return dict(verdict=verdict, sees=c["sees"], says=says,
                 figure=figure(atlas, arm, [curves(cells, arm)]))
 
@@ -1106,13 +1110,13 @@ def baseline(atlas):
         over(ax, "updates", ylabel="validation avg@4", title="per update")
         ax.legend(fontsize=7)
     panels = [curves(cells, "n_train/n, per rollout", label="{}"), per_update]
-    says = f"n_train/n: {means(table)}; (1) less (3) {points(a)}, (3) less (2) {points(b)}"
+    says = f"n_train/n: {means(table)}; (1) minus (3) {points(a)}, (3) minus (2) {points(b)}"
     return dict(verdict=both([judge(a), judge(b, 0)]), sees=sees([a, b]), says=says,
                 figure=figure(atlas, "baseline", panels))
 
 
 def one_problem(atlas):
-    return dict(verdict="", says="told with its numbers in the README, section The toy world",
+    return dict(verdict="", says="see the documentation, The toy world",
                 figure="../bandit/one.png")
 
 
@@ -1142,8 +1146,8 @@ def schedule(atlas):
     shown = {f"n = {top}": constant[top]} | {f"n = {name}": growing[name] for name in growing}
     panels = [curves(fixed, "one n throughout"),
               curves(shown, "n, and what it becomes at C", label="{}")]
-    says = (f"at the end, less the best constant n ({each_of(best)}, chosen on other seeds): "
-            f"{'; '.join(said)}. Reaching it is to lie less than a point below")
+    says = (f"at the end, minus the best constant n ({each_of(best)}, chosen on other seeds): "
+            f"{'; '.join(said)}. It is reached if less than a point is missing")
     return dict(verdict=verdict, sees=sees(found), says=says,
                 figure=figure(atlas, "schedule", panels, width=5))
 
@@ -1303,9 +1307,11 @@ def price_of_n(atlas):
 
 PRICES = """## The price of n, sweep by sweep
 
-To the same reward, mean over nine rewards that both n reached, the best so far counts. Sweeps of one base model and problem set count as one world.
+Rollouts to the same reward: a mean over nine rewards that both n reached, by the best so far.
+Sweeps of one base model and problem set count as one world.
 
-| sweep | n_c | 1 + sqrt(n_c + 2) | n of the lowest price | rollouts that it took | rollouts went with the price to the power |
+| sweep | n_c | 1 + sqrt(n_c + 2) | n of the lowest price | \
+its rollouts | rollouts ~ price to the power |
 |---|---|---|---|---|---|"""
 
 
@@ -1395,8 +1401,8 @@ def when_to_stop(atlas):
     if len({s["group"] for s in sweeps}) < 3:
         raise Missing("three worlds that results/pilot.py has measured")
     c = over_groups(sweeps, less)
-    says = (f"points of the doublings to C/2 and to C: {'; '.join(said)}. "
-            f"The second less the first {points(c)}")
+    says = (f"points gained by the doublings to C/2 and to C: {'; '.join(said)}. "
+            f"The second gain minus the first {points(c)}")
     return dict(verdict=denied(judge(c)), sees=c["sees"], says=says)
 
 
@@ -1520,7 +1526,7 @@ def early_to_late(atlas):
     regrets = ", ".join(f"{name} {100 * x.mean():.2f}" for name, x in scores.items())
     says = (f"{len(found)} sweeps in {len(groups)} groups of one base model and problem set, each "
             f"group held out; regret at the end in points: {regrets}. The statistic that is best "
-            f"within the other groups gains {points(c)} on the last observed n*")
+            f"within the other groups gains {points(c)} over the last observed n*")
     return dict(verdict=judge(c), sees=c["sees"], says=says,
                 figure=figure(atlas, "early_to_late", [draw], width=8))
 
@@ -1598,12 +1604,12 @@ ROWS = [
      "Easy ones; Easy problems in the mix prevent most of it.", forgetting),
     ("mix", "Figure 14, Very Easy", "Very Easy problems in the mixture do not help on Hard or "
      "Easy ones.", very_easy),
-    ("extreme", "Figure 20, best@4", "Trained on problems with none right in 128, the largest n "
-     "has the best coverage (best@4).", extreme, "best@4"),
-    ("extreme", "Figure 20, worst@4", "Trained on problems with none right in 128, a moderate n "
-     "has the best worst@4, not the largest.", extreme, "worst@4"),
-    ("extreme", "ours: none right in 128", "Trained on problems with none right in 128, n*(C) "
-     "rises with C.", rise, "mix_hard"),
+    ("extreme", "Figure 20, best@4", "Trained on problems that the base model solves in none of "
+     "128 rollouts, the largest n has the best coverage (best@4).", extreme, "best@4"),
+    ("extreme", "Figure 20, worst@4", "Trained on problems that the base model solves in none of "
+     "128 rollouts, a moderate n has the best worst@4, not the largest.", extreme, "worst@4"),
+    ("extreme", "ours: none right in 128", "Trained on problems that the base model solves in none "
+     "of 128 rollouts, n*(C) rises with C.", rise, "mix_hard"),
     ("extreme", "ours: none right in 128, the lr control", "The same claim when every n has the "
      "best of half, once and double the lr, small ones of a quarter too.", none_right_control),
     ("ood", "Figure 23", "Larger n is better on another family of problems too (AIME24; here sums "
@@ -1662,7 +1668,7 @@ def tell(atlas, study=""):
 def sentence(r):
     """What our runs say; where they decide nothing, also the effect that they would have shown."""
     if r["verdict"] == "undecided" and r["sees"]:
-        return f"{r['says']}. An effect of {100 * r['sees']:.1f} points would have shown"
+        return f"{r['says']}. These runs would show an effect of {100 * r['sees']:.1f} points"
     return r["says"]
 
 
@@ -1692,20 +1698,28 @@ def table_text(rows, figures=""):
 
 INTRO = """# The paper on a laptop
 
-Every figure and table of the paper that our tools can ask about, asked of the embedded world: the command, the paper's claim in our words,
-our verdict with its number. `python results/atlas.py` draws all figures again from the logs in `results/atlas` and writes this page; what our
-runs say comes from the logs alone. `bash run_sweep.sh STUDY` makes the runs (one command a row; finished runs are
-skipped, so studies that share runs make them once).
+Every figure and table of the paper that our tools can check, checked on the embedded world: the
+command, the paper's claim in our words, and our verdict with its numbers. What our runs say comes
+from the logs in `results/atlas` alone. `python results/atlas.py` draws all figures from them again
+and writes this page. `bash run_sweep.sh STUDY` makes the runs, one command a row. It skips finished
+runs, so studies that share runs make them once.
 
-How to read it. Differences are in points, 100 times the reward, with 90% intervals over seeds and validation problems, of means over the last
-quarter of the budget C that all runs of a row have; "early" is 1/16 to 1/8 of it. *agree*: the interval lies on the claim's side. *disagree*: it
-leaves out an effect of one point or more on the claim's side; "no difference" is within 2 points. *undecided*: neither, and the effect is named that
-such runs would show in four of five repetitions. *shown*: a figure without a claim to judge.
+How to read it
 
-"Best n early 2, at the end 8/2/8; the second less the first" is: for each of three seeds the n that is best on the other two, and what the late choice
-gains on the early one on the seed itself. "n = 2 in both costs at most" is the upper end of what any other n is better, early or late. Where the
-smallest n of a grid leads throughout, a rise below it would not show, so that is undecided. Elsewhere "has most" is the highest of these runs. Of so many
-intervals one in ten misses the truth. Minutes are those of our runs, one thread a run and two side by side, and of this machine.
+- Differences are in points, 100 times the reward, of means over the last quarter of the budget C
+  that all runs of a row have. "Early" is 1/16 to 1/8 of that budget. The ± is half of a 90%
+  interval over seeds and validation problems. Of so many intervals one in ten misses the truth.
+- *agree*: the interval lies on the claim's side. *disagree*: it excludes an effect of one point or
+  more on the claim's side; "no difference" means within 2 points. *undecided*: inconclusive, and
+  the row says how large an effect such runs would show in four of five repetitions. *shown*: a
+  figure without a claim to judge.
+- "Best n early 2, at the end 8/2/8": for each of three seeds, the n that is best on the other two
+  seeds. "The second choice minus the first is worth": the difference on the seed itself, once early
+  and once at the end. "Keeping n = 2 costs at most": the upper end of what any other n is better,
+  early or late. Where the smallest n of a grid leads throughout, a rise below it would not show, so
+  that is undecided.
+- "n = 4 is best": the highest of these runs.
+- Minutes are of our runs on this machine, one thread a run and two runs side by side.
 """
 
 
@@ -1738,14 +1752,23 @@ sums and differences of 2 to 4 digits, D = {cfg['D']} |
 
 
 BUDGET = """
-The plan before the first run had every study at the C of `main`, and a longer one: 272 runs, 20.8M rollouts, by the time of the first ones about
-11 hours, so too many. With the first runs of `main` in, the others went to half of it; the lr grid got three seeds where it had one. After results
-were seen: `schedule` got an n that grows with the measured noise in place of one of two with the budget; `models` a base model trained longer in
-place of one trained less, which had no Easy problems; `extreme` was continued to all of the C of `main`, since at half of it n = 16 had caught
-up, and to four times that, since n = 64 had, with the lr control and three fresh seeds, since n* rose; `joint` got n = 2, since its smallest n
-led; `epochs` took the place of the longer study, since `size` showed n* rising with 50 problems, and got three fresh seeds
-twice, since that had been seen on the first three. Minutes are by the rate of the first runs, which most others beat: the {runs} runs of this page took \
-{hours:.1f} hours."""
+The first plan had every study at the C of `main`, and a longer one: 272 runs, 20.8M rollouts. By
+the speed of the first runs that was about 11 hours, which is too long. With the first runs of
+`main` in, the other studies went to half of that C, and the lr grid got three seeds instead of one.
+Further changes came after results were seen:
+
+- `schedule` got an n that grows with the measured noise, instead of one of two that grow with the
+  budget.
+- `models` got a base model trained longer, instead of one trained less, which had no Easy problems.
+- `extreme` was continued to all of the C of `main`, because at half of it n = 16 had caught up, and
+  then to four times that, because n = 64 had. Because n* rose, it also got the lr control and three
+  fresh seeds.
+- `joint` got n = 2, because its smallest n led.
+- `epochs` took the place of the longer study, because `size` showed n* rising with 50 problems. As
+  that had been seen on the first three seeds, it got three fresh seeds twice.
+
+Minutes are by the speed of the first runs, which most others beat: the {runs} runs of this page
+took {hours:.1f} hours."""
 
 
 def budget_table(folder):
@@ -1801,12 +1824,18 @@ def tried_table(folder):
 TRIED = """
 ## What was tried before
 
-Exploratory runs at seed 900, which no reported run uses, B_p = 8. `old`: the base model of before (other weak spots, no five-digit texts);
-`add`: additions alone, 200 skills; `idle4`: four idle letters a column in place of two. What they decided: the lr, 5e-4 until then, at which n = 64
-loses coverage (best@4) from the start and n = 4 declines, went to 2e-4; with fewer skills or more idle letters everything is mended everywhere
-within a quarter of the budget and small n leads throughout, so both stayed as they were; D stayed as it was, since with fewer problems every n ends on
-one plateau of overfitting. Of these no variant had a larger n in the lead at the end, and none was looked for further; `epochs` and `extreme`, made later, have.
-`new` is the world of the reports.
+Exploratory runs at seed 900, which no reported run uses, with B_p = 8. `old` is an earlier base
+model (other weak spots, no five-digit texts), `add` has additions alone and 200 skills, `idle4` has
+four idle letters a column instead of two, `new` is the world of the reports. What they decided:
+
+- The lr went from 5e-4 to 2e-4. At 5e-4, n = 64 loses coverage (best@4) from the start and n = 4
+  declines.
+- Skills and idle letters stayed. With fewer skills or more idle letters everything is mended
+  everywhere within a quarter of the budget, and small n leads throughout.
+- D stayed. With fewer problems every n ends on one plateau of overfitting.
+
+None of these variants had a larger n in the lead at the end, and none was looked for further.
+`epochs` and `extreme`, made later, have one.
 """
 
 

@@ -1,4 +1,5 @@
-"""data/guru_math and data/aime24: files in the formats that are published, each script run as a user starts it."""
+"""data/guru_math and data/aime24: files in the formats that are published, each script run as a
+user starts it."""
 import gzip
 import hashlib
 import importlib.util
@@ -22,10 +23,11 @@ GURU, AIME = "data/guru_math/prepare.py", "data/aime24/prepare.py"
 BOX = r"Please output the final answer within \boxed{}."
 FILE = "math__combined_54.4k.parquet"
 OFFLINE = dict(HF_HUB_OFFLINE="1")  # without it the hub's client tries for a while
-WORDS = """triangle circle point line angle number integer digit prime factor sum product ratio square cube root area volume set element
-function value sequence term graph vertex edge path coin card player game turn box ball colour row column table bus train road town river
-bridge
-boat hour day week price cost share team match score walk run jump meet leave pass cross cut fold paint draw pick place move""".split()
+WORDS = """triangle circle point line angle number integer digit prime factor sum product ratio
+square cube root area volume set element function value sequence term graph vertex edge path coin
+card player game turn box ball colour row column table bus train road town river bridge boat
+hour day week price cost share team match score walk run jump meet leave pass cross cut fold paint
+draw pick place move""".split()
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +44,11 @@ def model(tmp_path_factory):
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, PreTrainedTokenizerFast
     folder = tmp_path_factory.mktemp("bytes")
-    vocab = {c: i for i, c in enumerate(["<pad>", "<eos>", *sorted(pre_tokenizers.ByteLevel.alphabet())])}
+    vocab = {c: i for i, c in enumerate(["<pad>", "<eos>",
+                                         *sorted(pre_tokenizers.ByteLevel.alphabet())])}
     tok = Tokenizer(models.BPE(vocab, []))
-    tok.pre_tokenizer, tok.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False), decoders.ByteLevel()
+    tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tok.decoder = decoders.ByteLevel()
     tok = PreTrainedTokenizerFast(tokenizer_object=tok, pad_token="<pad>", eos_token="<eos>")
     tok.chat_template = ("{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
                          "{% if add_generation_prompt %}[bot]:{% endif %}")
@@ -61,7 +65,8 @@ def sentence(seed, n=40):
 def refused(done, *words):
     """Bad input: exit code 2 and one line, which has these words in it."""
     assert done.code == 2, done.stdout + done.stderr
-    assert len(done.stderr.splitlines()) == 1 and all(str(word) in done.stderr for word in words), done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert all(str(word) in done.stderr for word in words), done.stderr
 
 
 def lines(path):
@@ -74,42 +79,55 @@ def write_jsonl(path, rows):
     return path
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Files as they are published
 
 def verl_row(i, question, answer, source="math__dapo"):
     """A row of Guru's math file, in veRL's format."""
-    return dict(data_source=source, prompt=[dict(content=f"{question} {BOX}" if question else "", role="user")], ability="math",
-                apply_chat_template=True, reward_model={"ground_truth": answer, "style": "rule"},
-                extra_info={"index": i, "split": "train", "reward_metric": "math_verify", "original_question": question},
-                **{"qwen2.5_7b_pass_rate": 0.5, "qwen3_30b_pass_rate": None, "llama8b_solve_rate": 0.25, "solution": "Easy.",
-                   "source": "", "domain": ["Mathematics -> Algebra"], "is_unique": True})
+    return dict(data_source=source,
+                prompt=[dict(content=f"{question} {BOX}" if question else "", role="user")],
+                ability="math", apply_chat_template=True,
+                reward_model={"ground_truth": answer, "style": "rule"},
+                extra_info={"index": i, "split": "train", "reward_metric": "math_verify",
+                            "original_question": question},
+                **{"qwen2.5_7b_pass_rate": 0.5, "qwen3_30b_pass_rate": None,
+                   "llama8b_solve_rate": 0.25, "solution": "Easy.", "source": "",
+                   "domain": ["Mathematics -> Algebra"], "is_unique": True})
 
 
-SCHEMA = pa.schema([
-    ("data_source", pa.string()), ("prompt", pa.list_(pa.struct([("content", pa.string()), ("role", pa.string())]))),
-    ("ability", pa.string()), ("apply_chat_template", pa.bool_()),
-    ("reward_model", pa.struct([("ground_truth", pa.string()), ("style", pa.string())])),
-    ("extra_info", pa.struct([("index", pa.int64()), ("split", pa.string()), ("reward_metric", pa.string()),
-                              ("original_question", pa.string())])),
-    ("qwen2.5_7b_pass_rate", pa.float64()), ("qwen3_30b_pass_rate", pa.float64()), ("llama8b_solve_rate", pa.float64()),
-    ("solution", pa.string()), ("source", pa.string()), ("domain", pa.list_(pa.string())), ("is_unique", pa.bool_())])
+SCHEMA = pa.schema([("data_source", pa.string()),
+                    ("prompt", pa.list_(pa.struct([("content", pa.string()),
+                                                   ("role", pa.string())]))),
+                    ("ability", pa.string()), ("apply_chat_template", pa.bool_()),
+                    ("reward_model", pa.struct([("ground_truth", pa.string()),
+                                                ("style", pa.string())])),
+                    ("extra_info", pa.struct([("index", pa.int64()), ("split", pa.string()),
+                                              ("reward_metric", pa.string()),
+                                              ("original_question", pa.string())])),
+                    ("qwen2.5_7b_pass_rate", pa.float64()), ("qwen3_30b_pass_rate", pa.float64()),
+                    ("llama8b_solve_rate", pa.float64()), ("solution", pa.string()),
+                    ("source", pa.string()), ("domain", pa.list_(pa.string())),
+                    ("is_unique", pa.bool_())])
 
 
 def write_verl(path, pairs):
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist([verl_row(i, *pair) for i, pair in enumerate(pairs)], SCHEMA), path)
+    pq.write_table(pa.Table.from_pylist([verl_row(i, *pair) for i, pair in enumerate(pairs)],
+                                        SCHEMA), path)
     return path
 
 
-TEST = [(f"Contest {sentence(f'aime{i}')} Find $m+n$ where $m={i}$.", f"{i + 11:03d}") for i in range(30)]
+TEST = [(f"Contest {sentence(f'aime{i}')} Find $m+n$ where $m={i}$.", f"{i + 11:03d}")
+        for i in range(30)]
 
-LONG = (r"Let $f(x)=\sin x$ be given on the real line, and let a point move on its graph with a speed of $12$ units for each unit of "
-        r"time, from the origin to the right. After what time is it for the first time at a height of $\frac{1}{2}$ above the line?")
+LONG = (r"Let $f(x)=\sin x$ be given on the real line, and let a point move on its graph with a "
+        r"speed of $12$ units for each unit of time, from the origin to the right. After what time "
+        r"is it for the first time at a height of $\frac{1}{2}$ above the line?")
+RESPELLED = LONG.replace(r"\frac{1}{2}", r"\dfrac12").replace("$", "")
 # name: (question, answer, what becomes of it: "" = it stays). In file order, after 20 plain rows
 PLANTED = dict(
     original=(LONG, "3", ""),
-    respelled=(LONG.replace(r"\frac{1}{2}", r"\dfrac12").replace("$", "").replace(" be given", "\n BE  given"), "3", "exact"),
+    respelled=(RESPELLED.replace(" be given", "\n BE  given"), "3", "exact"),
     relabelled=(LONG, "4", "exact"),                                   # and a conflict
     reworded=(LONG.replace("speed", "velocity"), "3", "near"),
     hinted=(LONG + " Give a fraction.", "7", "near"),                  # and a conflict
@@ -119,9 +137,14 @@ PLANTED = dict(
     leaked=(TEST[3][0], TEST[3][1], "against"),
     leaked_reworded=(TEST[4][0].replace("Find", "Calculate"), "15", "against"),
     leaked_number=(TEST[5][0].replace("m=5", "m=6"), "99", "against"),
-    no_question=("", "1", "empty"), no_answer=(sentence("a"), "", "empty"), null_answer=(sentence("b"), None, "empty"),
-    two_answers=(sentence("c"), '["1", "2"]', "several_answers"), wrapped=(sentence("d"), '["34"]', ""),
-    interval=(sentence("e"), "[1, 2]", ""), long=("word " * 400, "1", "over_long"), short=("Solve $x+1=2$.", "1", ""),
+    no_question=("", "1", "empty"),
+    no_answer=(sentence("a"), "", "empty"),
+    null_answer=(sentence("b"), None, "empty"),
+    two_answers=(sentence("c"), '["1", "2"]', "several_answers"),
+    wrapped=(sentence("d"), '["34"]', ""),
+    interval=(sentence("e"), "[1, 2]", ""),
+    long=("word " * 400, "1", "over_long"),
+    short=("Solve $x+1=2$.", "1", ""),
     short_too=("Solve $x-1=2$.", "3", ""))
 ROWS = [(sentence(i), str(i), "") for i in range(20)] + list(PLANTED.values())
 
@@ -131,7 +154,8 @@ def made(tmp_path_factory, script, model):
     """The Guru script on a file of 40 rows that lies in its data folder."""
     data = tmp_path_factory.mktemp("guru")
     write_verl(data / FILE, [row[:2] for row in ROWS])
-    test = write_jsonl(data / "aime/problems.jsonl", [dict(id=i, prompt=f"{q} {BOX}", answer=a) for i, (q, a) in enumerate(TEST)])
+    test = write_jsonl(data / "aime/problems.jsonl",
+                       [dict(id=i, prompt=f"{q} {BOX}", answer=a) for i, (q, a) in enumerate(TEST)])
     words = [f"--data={data}", f"--model={model}", f"--against={test}"]
     done = script(GURU, *words, env=OFFLINE)
     assert done.code == 0, done.stderr
@@ -141,11 +165,14 @@ def made(tmp_path_factory, script, model):
 def test_what_stays_of_the_published_file(made):
     data, _, done = made
     problems = sample.read_problems(data / "problems.jsonl")
-    assert len(ROWS) == 40 and [p["id"] for p in problems] == [f"guru-{i:05d}" for i, row in enumerate(ROWS) if not row[2]]
+    assert len(ROWS) == 40
+    assert [p["id"] for p in problems] == [f"guru-{i:05d}"
+                                           for i, row in enumerate(ROWS) if not row[2]]
     for p, (q, a, _) in zip(problems, [row for row in ROWS if not row[2]]):
         assert p["prompt"] == f"{q.strip()} {BOX}" and p["source"] == "math__dapo"
         assert p["answer"] == ("34" if a == '["34"]' else a)
-    assert "row 31" in done.stderr and len(done.stderr.splitlines()) == 1  # the empty ones, with the first of them
+    # the empty ones, with the first of them
+    assert "row 31" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 def test_manifest_counts_and_hashes(made, model):
@@ -154,20 +181,27 @@ def test_manifest_counts_and_hashes(made, model):
     fates = Counter(row[2] or "kept" for row in ROWS)
     assert manifest["counts"] == dict(fates, rows=40, conflicts=2)
     assert manifest["source_sha256"] == hashlib.sha256((data / FILE).read_bytes()).hexdigest()
-    assert manifest["problems_sha256"] == hashlib.sha256((data / "problems.jsonl").read_bytes()).hexdigest()
+    made = (data / "problems.jsonl").read_bytes()
+    assert manifest["problems_sha256"] == hashlib.sha256(made).hexdigest()
     assert manifest["set_hash"] == sample.set_hash(sample.read_problems(data / "problems.jsonl"))
-    assert manifest["settings"]["source"] == f"LLM360/guru-RL-92k:train/{FILE}" and manifest["file"] == FILE
-    assert manifest["settings"]["revision"] == "2e2790a962a3c099bfb5ea61389cbf98a5ea439b" and manifest["revision_resolved"] is None
-    assert (manifest["question_column"], manifest["answer_column"]) == ("prompt", "reward_model.ground_truth")
+    assert manifest["settings"]["source"] == f"LLM360/guru-RL-92k:train/{FILE}"
+    assert manifest["file"] == FILE
+    assert manifest["settings"]["revision"] == "2e2790a962a3c099bfb5ea61389cbf98a5ea439b"
+    assert manifest["revision_resolved"] is None
+    assert (manifest["question_column"],
+            manifest["answer_column"]) == ("prompt", "reward_model.ground_truth")
     assert manifest["lengths_by"] == str(model)
 
 
 def test_lengths_are_those_behind_the_chat_template(guru, tmp_path, script, model):
-    """One token a byte: a prompt of exactly the limit stays, one byte more is over-long; without the template's 12 both would fit."""
+    """One token a byte: a prompt of exactly the limit stays, one byte more is over-long; without
+    the template's 12 both would fit."""
     limit = 200
-    asked = ["".join(random.Random(i).choices("abcdefgh ", k=limit - 12 - len(BOX) - 2 + i)) + "x" for i in (0, 1)]
+    asked = ["".join(random.Random(i).choices("abcdefgh ", k=limit - 12 - len(BOX) - 2 + i)) + "x"
+             for i in (0, 1)]
     source = write_jsonl(tmp_path / "mine.jsonl", [dict(question=q, answer="1") for q in asked])
-    words = [f"--data={tmp_path / 'out'}", f"--source={source}", "--against=none", f"--max_prompt_tokens={limit}"]
+    words = [f"--data={tmp_path / 'out'}", f"--source={source}", "--against=none",
+             f"--max_prompt_tokens={limit}"]
     guru.main([*words, f"--model={model}"])
     [p] = sample.read_problems(tmp_path / "out/problems.jsonl")
     assert p["prompt"] == f"{asked[0]} {BOX}"
@@ -185,9 +219,11 @@ def test_again_does_nothing_and_other_settings_are_refused(made, script):
     before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in data.glob("*.json*")}
     done = script(GURU, *words, env=OFFLINE)
     assert done.code == 0 and "nothing to do" in done.stdout and not done.stderr
-    for word, was in ((f"--source={data / FILE}", "LLM360"), ("--answer_key=solution", "answer_key="), ("--against=none", "against="),
+    for word, was in ((f"--source={data / FILE}", "LLM360"),
+                      ("--answer_key=solution", "answer_key="), ("--against=none", "against="),
                       ("--revision=main", "2e2790a")):
-        refused(script(GURU, *words, word, env=OFFLINE), word.partition("=")[0], was, "problems.jsonl", "remove")
+        refused(script(GURU, *words, word, env=OFFLINE), word.partition("=")[0], was,
+                "problems.jsonl", "remove")
     assert before == {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in data.glob("*.json*")}
 
 
@@ -195,10 +231,12 @@ def test_a_killed_prepare_is_made_again(tmp_path, script):
     """problems.jsonl is the last to get its name; bytes in a parquet are text."""
     rows = [dict(question=sentence(i).encode(), answer=str(i).encode()) for i in range(3)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "bytes.parquet")
-    words = [f"--data={tmp_path / 'out'}", f"--source={tmp_path / 'bytes.parquet'}", "--against=none", "--model=none"]
+    words = [f"--data={tmp_path / 'out'}", f"--source={tmp_path / 'bytes.parquet'}",
+             "--against=none", "--model=none"]
     assert script(GURU, *words).code == 0
     want = (tmp_path / "out/problems.jsonl").read_bytes()
-    assert [p["answer"] for p in lines(tmp_path / "out/problems.jsonl")] == ["0", "1", "2"] and b"b'" not in want
+    assert [p["answer"] for p in lines(tmp_path / "out/problems.jsonl")] == ["0", "1", "2"]
+    assert b"b'" not in want
     (tmp_path / "out/problems.jsonl").unlink()
     assert script(GURU, *words).code == 0 and (tmp_path / "out/problems.jsonl").read_bytes() == want
 
@@ -206,35 +244,42 @@ def test_a_killed_prepare_is_made_again(tmp_path, script):
 def test_problems_of_another_hand_are_not_touched(tmp_path, script):
     mine = write_jsonl(tmp_path / "problems.jsonl", [dict(id=1, prompt="1+1", answer="2")])
     refused(script(GURU, f"--data={tmp_path}", "--model=none"), mine, "manifest.json")
-    assert lines(mine) == [dict(id=1, prompt="1+1", answer="2")] and list(tmp_path.iterdir()) == [mine]
+    assert lines(mine) == [dict(id=1, prompt="1+1", answer="2")]
+    assert list(tmp_path.iterdir()) == [mine]
 
 
 def write_aime(path, form):
     path.parent.mkdir(parents=True, exist_ok=True)
     if form == "H4":  # HuggingFaceH4/aime_2024
-        table = pa.table(dict(id=pa.array(range(60, 90), pa.int64()), problem=[q for q, _ in TEST], solution=["So."] * 30,
-                              answer=[a for _, a in TEST], url=["u"] * 30, year=["2024"] * 30))
+        table = pa.table(dict(id=pa.array(range(60, 90), pa.int64()), problem=[q for q, _ in TEST],
+                              solution=["So."] * 30, answer=[a for _, a in TEST], url=["u"] * 30,
+                              year=["2024"] * 30))
     elif form == "Maxwell-Jia":  # its answers are numbers
-        table = pa.table(dict(ID=[f"2024-{'I' * (1 + i // 15)}-{i % 15 + 1}" for i in range(30)], Problem=[q for q, _ in TEST],
-                              Solution=["So."] * 30, Answer=pa.array([int(a) for _, a in TEST], pa.int64())))
+        table = pa.table(dict(ID=[f"2024-{'I' * (1 + i // 15)}-{i % 15 + 1}" for i in range(30)],
+                              Problem=[q for q, _ in TEST], Solution=["So."] * 30,
+                              Answer=pa.array([int(a) for _, a in TEST], pa.int64())))
     else:  # Guru's, each eight times
         return write_verl(path, [(*pair, "aime_repeated_8x") for pair in TEST for _ in range(8)])
     pq.write_table(table, path)
     return path
 
 
-@pytest.mark.parametrize("form, first, last", [("H4", "aime24-60", "aime24-89"), ("Maxwell-Jia", "aime24-2024-I-1", "aime24-2024-II-15"),
-                                               ("guru", "aime24-00000", "aime24-00232")])
+@pytest.mark.parametrize("form, first, last",
+                         [("H4", "aime24-60", "aime24-89"),
+                          ("Maxwell-Jia", "aime24-2024-I-1", "aime24-2024-II-15"),
+                          ("guru", "aime24-00000", "aime24-00232")])
 def test_aime_in_all_its_forms(tmp_path, script, form, first, last):
     source = write_aime(tmp_path / "aime.parquet", form)
     done = script(AIME, f"--data={tmp_path / 'out'}", f"--source={source}", "--model=none")
     assert done.code == 0 and not done.stderr, done.stderr
     problems = sample.read_problems(tmp_path / "out/problems.jsonl")
     assert [p["prompt"] for p in problems] == [f"{q} {BOX}" for q, _ in TEST]
-    assert [p["answer"] for p in problems] == [str(int(a)) if form == "Maxwell-Jia" else a for _, a in TEST]
+    assert [p["answer"] for p in problems] == [str(int(a)) if form == "Maxwell-Jia" else a
+                                               for _, a in TEST]
     assert (problems[0]["id"], problems[-1]["id"]) == (first, last)
     counts = config.read_json(tmp_path / "out/manifest.json")["counts"]
-    assert (counts["rows"], counts["exact"], counts["kept"]) == ((240, 210, 30) if form == "guru" else (30, 0, 30))
+    assert (counts["rows"], counts["exact"],
+            counts["kept"]) == ((240, 210, 30) if form == "guru" else (30, 0, 30))
 
 
 @pytest.fixture
@@ -247,15 +292,19 @@ def clone(tmp_path):
 
 
 def test_aime_is_made_first_and_both_write_beside_themselves(clone, script):
-    """Without --data and --against, from another folder, with AIME where `hf download --local-dir` puts it."""
+    """Without --data and --against, from another folder, with AIME where `hf download --local-dir`
+    puts it."""
     write_verl(clone / "data/guru_math" / FILE, [(sentence(1), "1"), TEST[0]])
     write_aime(clone / "data/aime24/data/train-00000-of-00001.parquet", "H4")
-    done = script(clone / GURU, "--model=none", "--max_prompt_tokens=20", cwd=clone / "data", env=OFFLINE)
+    done = script(clone / GURU, "--model=none", "--max_prompt_tokens=20", cwd=clone / "data",
+                  env=OFFLINE)
     assert done.code == 0 and not done.stderr, done.stderr
     settings = config.read_json(clone / "data/aime24/manifest.json")["settings"]
-    assert settings["max_prompt_tokens"] == 1024 and settings["model"] == ""  # all 30, whatever this call leaves out
+    # all 30, whatever this call leaves out
+    assert settings["max_prompt_tokens"] == 1024 and settings["model"] == ""
     assert len(sample.read_problems(clone / "data/aime24/problems.jsonl")) == 30
-    assert [p["id"] for p in sample.read_problems(clone / "data/guru_math/problems.jsonl")] == ["guru-00000"]
+    [only] = sample.read_problems(clone / "data/guru_math/problems.jsonl")
+    assert only["id"] == "guru-00000"
     settings = config.read_json(clone / "data/aime24/manifest.json")["settings"]
     assert settings["against"] == "" and settings["revision"].startswith("2fe88a2")
     assert "nothing to do" in script(clone / AIME, "--model=none", cwd=clone, env=OFFLINE).stdout
@@ -263,50 +312,63 @@ def test_aime_is_made_first_and_both_write_beside_themselves(clone, script):
 
 def test_without_network_it_says_what_to_download(clone, tmp_path, script):
     env = dict(OFFLINE, HF_HOME=str(tmp_path / "hub"))
-    refused(script(clone / GURU, "--model=none", cwd=clone, env=env), "hf download LLM360/guru-RL-92k train/math__combined_54.4k.parquet",
-            "--repo-type=dataset --revision=2e2790a962a3c099bfb5ea61389cbf98a5ea439b --local-dir=data/guru_math")
-    write_verl(clone / "data/guru_math" / FILE, [(sentence(1), "1")])  # the next thing that is missing
+    refused(script(clone / GURU, "--model=none", cwd=clone, env=env),
+            "hf download LLM360/guru-RL-92k train/math__combined_54.4k.parquet",
+            "--repo-type=dataset --revision=2e2790a962a3c099bfb5ea61389cbf98a5ea439b "
+            "--local-dir=data/guru_math")
+    # the next thing that is missing
+    write_verl(clone / "data/guru_math" / FILE, [(sentence(1), "1")])
     refused(script(clone / GURU, "--model=none", cwd=clone, env=env),
             "hf download HuggingFaceH4/aime_2024 data/train-00000-of-00001.parquet",
             "--revision=2fe88a2f1091d5048c0f36abc874fb997b3dd99a --local-dir=data/aime24")
-    refused(script(clone / AIME, "--source=some/set:rows.jsonl", "--model=none", cwd=clone, env=env), "rows.jsonl", "some/set",
-            "--revision=main")
+    refused(script(clone / AIME, "--source=some/set:rows.jsonl", "--model=none", cwd=clone,
+                   env=env), "rows.jsonl", "some/set", "--revision=main")
     assert not list(clone.rglob("*.json*"))
-    refused(script(clone / GURU, "--model=./nowhere", "--against=none", cwd=clone, env=env), "./nowhere", "--model=none")
+    refused(script(clone / GURU, "--model=./nowhere", "--against=none", cwd=clone, env=env),
+            "./nowhere", "--model=none")
     assert not list(clone.rglob("*.json*"))
 
 
 def test_the_commit_behind_a_branch_is_recorded(clone, tmp_path, script):
     """What the hub's client has in its cache stands for what it downloads."""
     commit, cache = "a" * 40, tmp_path / "hub/hub/datasets--some--set"
-    write_jsonl(cache / f"snapshots/{commit}/deep/rows.jsonl", [dict(question=sentence(1), answer=1)])
+    write_jsonl(cache / f"snapshots/{commit}/deep/rows.jsonl",
+                [dict(question=sentence(1), answer=1)])
     (cache / "refs").mkdir()
     (cache / "refs/main").write_text(commit)
-    done = script(clone / GURU, "--source=some/set:deep/rows.jsonl", "--against=none", "--model=none", cwd=clone,
-                  env=dict(OFFLINE, HF_HOME=str(tmp_path / "hub")))
+    done = script(clone / GURU, "--source=some/set:deep/rows.jsonl", "--against=none",
+                  "--model=none", cwd=clone, env=dict(OFFLINE, HF_HOME=str(tmp_path / "hub")))
     assert done.code == 0, done.stderr
     manifest = config.read_json(clone / "data/guru_math/manifest.json")
-    assert (manifest["settings"]["revision"], manifest["revision_resolved"], manifest["file"]) == ("main", commit, "rows.jsonl")
+    assert (manifest["settings"]["revision"], manifest["revision_resolved"],
+            manifest["file"]) == ("main", commit, "rows.jsonl")
 
 
 def test_any_two_named_columns(tmp_path, script):
-    """JSONL, packed, with a dotted key; and a parquet with a dot in a column's name and whole floats, as pandas writes integers."""
+    """JSONL, packed, with a dotted key; and a parquet with a dot in a column's name and whole
+    floats, as pandas writes integers."""
     asked = [sentence(i) for i in range(3)]
     rows = [dict(q=dict(text=f"  {asked[0]} {BOX}\n"), sol=dict(final=[7])), dict(q=None),
             dict(q=dict(text=asked[2]), sol=dict(final=" ½ "), other=1)]
-    rows.insert(1, dict(q=dict(text=asked[1].replace("?", "\ud800")), sol=dict(final=0)))  # half a pair, which becomes a "?"
+    # half a pair, which becomes a "?"
+    rows.insert(1, dict(q=dict(text=asked[1].replace("?", "\ud800")), sol=dict(final=0)))
     with gzip.open(tmp_path / "mine.jsonl.gz", "wt") as file:
         file.write("\n".join(map(json.dumps, rows)) + "\n\n")
-    pq.write_table(pa.table({"q.text": asked, "value": pa.array([7.0, None, 0.5])}), tmp_path / "mine.parquet")
-    for source, keys, expected in (("mine.jsonl.gz", ("q.text", "sol.final"), [(0, "7"), (1, "0"), (2, "½")]),
+    pq.write_table(pa.table({"q.text": asked, "value": pa.array([7.0, None, 0.5])}),
+                   tmp_path / "mine.parquet")
+    for source, keys, expected in (("mine.jsonl.gz", ("q.text", "sol.final"),
+                                    [(0, "7"), (1, "0"), (2, "½")]),
                                    ("mine.parquet", ("q.text", "value"), [(0, "7"), (2, "0.5")])):
         out = tmp_path / "out" / source
-        done = script(GURU, f"--data={out}", f"--source={tmp_path / source}", f"--question_key={keys[0]}", f"--answer_key={keys[1]}",
-                      "--against=none", "--model=none")
+        done = script(GURU, f"--data={out}", f"--source={tmp_path / source}",
+                      f"--question_key={keys[0]}", f"--answer_key={keys[1]}", "--against=none",
+                      "--model=none")
         assert done.code == 0, done.stderr
         problems = sample.read_problems(out / "problems.jsonl")
-        assert [(p["prompt"], p["answer"]) for p in problems] == [(f"{asked[i]} {BOX}", answer) for i, answer in expected]
-        assert config.read_json(out / "manifest.json")["counts"]["empty"] == 1 and "1 rows" in done.stderr
+        assert [(p["prompt"], p["answer"]) for p in problems] == [(f"{asked[i]} {BOX}", answer)
+                                                                  for i, answer in expected]
+        assert config.read_json(out / "manifest.json")["counts"]["empty"] == 1
+        assert "1 rows" in done.stderr
 
 
 def bad_source(tmp_path, kind):
@@ -333,7 +395,8 @@ def bad_source(tmp_path, kind):
         named = [f"{source}:1"]
     elif kind == "columns":
         write_jsonl(source, [dict(ask="1+1?", solution=dict(final="2", why="so"))])
-        named = ["no column prompt or reward_model.ground_truth;", "ask, solution.final, solution.why"]
+        named = ["no column prompt or reward_model.ground_truth;", "ask, solution.final, "
+                                                                   "solution.why"]
     elif kind == "question column":
         write_jsonl(source, [good])
         words, named = ["--question_key=nope"], ["no column nope", "question, answer"]
@@ -342,25 +405,28 @@ def bad_source(tmp_path, kind):
         words = ["--answer_key=reward_model"]
         named = ["no column reward_model;", "reward_model.ground_truth", "qwen2.5_7b_pass_rate"]
     elif kind == "nothing":
-        write_jsonl(source, [dict(question="", answer="2"), dict(question="1+1?", answer="  "), dict(question=f"  {BOX}", answer=1)])
+        write_jsonl(source, [dict(question="", answer="2"), dict(question="1+1?", answer="  "),
+                             dict(question=f"  {BOX}", answer=1)])
         named = ["no problem is left of 3 rows", "3 empty"]
     elif kind == "no rows":
         source.write_text("\n")
     return [f"--source={source}", *words], [source, *named]
 
 
-@pytest.mark.parametrize("kind", ["corrupt", "torn", "torn page", "missing", "suffix", "packed", "line", "list", "columns",
-                                  "question column", "struct", "nothing", "no rows"])
+@pytest.mark.parametrize("kind",
+                         ["corrupt", "torn", "torn page", "missing", "suffix", "packed", "line",
+                          "list", "columns", "question column", "struct", "nothing", "no rows"])
 def test_bad_input_is_one_line_and_writes_nothing(tmp_path, script, kind):
     words, named = bad_source(tmp_path, kind)
-    refused(script(GURU, f"--data={tmp_path / 'out'}", "--against=none", "--model=none", *words), *named)
+    refused(script(GURU, f"--data={tmp_path / 'out'}", "--against=none", "--model=none", *words),
+            *named)
     assert not (tmp_path / "out").exists()
 
 
 def test_a_missing_test_file_is_named(tmp_path, script):
     source = write_jsonl(tmp_path / "x.jsonl", [dict(question="1+1?", answer="2")])
-    refused(script(GURU, f"--data={tmp_path / 'out'}", f"--source={source}", f"--against={tmp_path / 'gone.jsonl'}", "--model=none"),
-            tmp_path / "gone.jsonl")
+    refused(script(GURU, f"--data={tmp_path / 'out'}", f"--source={source}",
+                   f"--against={tmp_path / 'gone.jsonl'}", "--model=none"), tmp_path / "gone.jsonl")
     assert not (tmp_path / "out").exists()
 
 
@@ -370,18 +436,20 @@ def test_help_of_both(script):
         assert done.code == 0 and done.stdout.startswith(name) and "--question_key=" in done.stdout
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Duplicates
 
-SAME = [("Find $x$, if x = 3.", "find  x if\n$$x=3$$"), (r"\left(\dfrac{1}{2}\right)^{10}", r"( \frac{1}{2} )^10"),
-        (r"\frac12", r"\tfrac{1}{2}"), (r"\(1{,}000{,}000\) units", "$1,000,000$ units"),
-        (r"a \leq b\,c", "a ≤ bc"), ("10² − 1", "$10^{2}-1$"), (r"5\text{ cm}", "5 cm"),
-        (r"a two-digit number", "a two digit number"), (r"\operatorname{lcm}(a,b)\!", "lcm(a, b)"), (r"pays \$5", "pays $5$"),
-        (r"x=1\\[2pt]y=2", "x=1 y=2")]
-DIFFERENT = [("x+1", "x-1"), ("2^{n+1}", "2^n+1"), ("10²", "102"), ("1 23", "12 3"), (r"\frac{1}{23}", r"\frac{12}{3}"),
-             ("(a+b)c", "a+bc"), ("1.5", "15"), ("5!", "5"), ("a<b", "a>b"),
-             (".25 times 80", "25 times 80"), ("8 – 3", "8 3"), ("x–y", "xy"), ("2½", "21/2"), ("3:4", "3,4"),
-             ("f'(x)", "f(x)"), ("points (12, 345)", "points (12, 346)"), ("3*4", "3/4"), (r"\\[x=4\\]", r"\\[x=5\\]")]
+SAME = [("Find $x$, if x = 3.", "find  x if\n$$x=3$$"),
+        (r"\left(\dfrac{1}{2}\right)^{10}", r"( \frac{1}{2} )^10"), (r"\frac12", r"\tfrac{1}{2}"),
+        (r"\(1{,}000{,}000\) units", "$1,000,000$ units"), (r"a \leq b\,c", "a ≤ bc"),
+        ("10² − 1", "$10^{2}-1$"), (r"5\text{ cm}", "5 cm"),
+        (r"a two-digit number", "a two digit number"), (r"\operatorname{lcm}(a,b)\!", "lcm(a, b)"),
+        (r"pays \$5", "pays $5$"), (r"x=1\\[2pt]y=2", "x=1 y=2")]
+DIFFERENT = [("x+1", "x-1"), ("2^{n+1}", "2^n+1"), ("10²", "102"), ("1 23", "12 3"),
+             (r"\frac{1}{23}", r"\frac{12}{3}"), ("(a+b)c", "a+bc"), ("1.5", "15"), ("5!", "5"),
+             ("a<b", "a>b"), (".25 times 80", "25 times 80"), ("8 – 3", "8 3"), ("x–y", "xy"),
+             ("2½", "21/2"), ("3:4", "3,4"), ("f'(x)", "f(x)"),
+             ("points (12, 345)", "points (12, 346)"), ("3*4", "3/4"), (r"\\[x=4\\]", r"\\[x=5\\]")]
 
 
 def test_one_thing_has_one_spelling(guru):
@@ -405,13 +473,16 @@ def slow_twins(guru, questions, foreign):
         leak = [j for j, f in enumerate(theirs) if close(q, f)]
         equal = [j for j in stay if mine[j][0] == q[0]]
         like = [j for j in stay if close(q, mine[j]) and q[2] == mine[j][2]]
-        found.append(("against", leak[0]) if leak else ("exact", equal[0]) if equal else ("near", like[0]) if like else None)
+        found.append(("against", leak[0]) if leak else ("exact",
+                                                        equal[0]) if equal else ("near", like[0])
+                     if like else None)
         stay += [i] * (found[-1] is None)
     return found
 
 
 def test_near_duplicates_are_those_of_the_slow_way(guru):
-    """Texts of 12 to 60 words with none to four changes, so that many pairs lie at either side of 0.8."""
+    """Texts of 12 to 60 words with none to four changes, so that many pairs lie at either side of
+    0.8."""
     rng, questions = random.Random(5), []
     foreign = [sentence(f"f{i}", 30) for i in range(10)]
     bases = foreign + [sentence(f"b{i}", n) for i, n in enumerate([12, 20, 30, 40, 60] * 4)]
@@ -422,11 +493,12 @@ def test_near_duplicates_are_those_of_the_slow_way(guru):
         questions.append(" ".join(words) + rng.choice(["?", ".", "  ?"]))
     found = guru.twins(questions, foreign)
     assert found == slow_twins(guru, questions, foreign)
-    assert min(Counter(twin and twin[0] for twin in found)[why] for why in (None, "against", "exact", "near")) >= 10
+    assert min(Counter(twin and twin[0] for twin in found)[why]
+               for why in (None, "against", "exact", "near")) >= 10
     assert guru.twins(questions, foreign) == found
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Mixtures
 
 SIZES = dict(extreme=90, level_easy=50, level_very_easy=40, hard=120)
@@ -436,12 +508,15 @@ SIZES = dict(extreme=90, level_easy=50, level_very_easy=40, hard=120)
 def splits(tmp_path):
     """A data folder with splits as sample.py writes them; `hard` holds all of `extreme`."""
     folder = tmp_path / "data/splits/M"
-    problems = {name: [dict(id=f"{'hard' if name == 'extreme' else name}-{i}", prompt=f"{name} {i}", answer="1", pass_rate=0.0,
-                            samples=128, correct=0) for i in range(n)] for name, n in SIZES.items()}
+    problems = {name: [dict(id=f"{'hard' if name == 'extreme' else name}-{i}",
+                            prompt=f"{name} {i}", answer="1", pass_rate=0.0, samples=128,
+                            correct=0) for i in range(n)] for name, n in SIZES.items()}
     problems["hard"][:90] = problems["extreme"]
     for name in problems:
         write_jsonl(folder / f"{name}_train.jsonl", problems[name])
-        write_jsonl(folder / f"{name}_val.jsonl", [dict(id=f"val-{name}-{i}", prompt=f"v {name} {i}", answer="1") for i in range(5)])
+        write_jsonl(folder / f"{name}_val.jsonl",
+                    [dict(id=f"val-{name}-{i}", prompt=f"v {name} {i}", answer="1")
+                     for i in range(5)])
     return folder
 
 
@@ -465,28 +540,35 @@ def test_mixtures_of_the_paper(splits, mix):
         assert tuple(origin[s] for s in ("extreme", "level_easy", "level_very_easy")) == shares
         assert len({p["id"] for p in problems}) == 60 and all(p["samples"] == 128 for p in problems)
         entry = config.read_json(splits / "mixtures.json")[f"mix_{name}_D60_seed3"]
-        assert entry["set_hash"] == sample.set_hash(problems) and (entry["D"], entry["seed"]) == (60, 3)
+        assert entry["set_hash"] == sample.set_hash(problems)
+        assert (entry["D"], entry["seed"]) == (60, 3)
         assert entry["counts"] == origin
     assert mix("--D=8", "--seed=3", "--mix=hard").code == 0
     assert mix("--D=20", "--seed=3", "--mix=level_easy:0.5 hard").code == 0
-    assert mix("--D=60", "--seed=3", "--mix=level_easy:1 extreme:1").code == 0  # in another order it is the same
-    assert mix("--D=60", "--seed=3", "--mix=extreme").code == 0  # the paper's Hard only, which is there
-    assert set(config.read_json(splits / "mixtures.json")) == {"mix_hard_D60_seed3", "mix_dual_D60_seed3", "mix_tri_D60_seed3",
-                                                               "mix_hard1_D8_seed3", "mix_hard1_level_easy0.5_D20_seed3"}
+    # in another order it is the same
+    assert mix("--D=60", "--seed=3", "--mix=level_easy:1 extreme:1").code == 0
+    # the paper's Hard only, which is there
+    assert mix("--D=60", "--seed=3", "--mix=extreme").code == 0
+    assert set(config.read_json(splits / "mixtures.json")) == {
+        "mix_hard_D60_seed3", "mix_dual_D60_seed3", "mix_tri_D60_seed3", "mix_hard1_D8_seed3",
+        "mix_hard1_level_easy0.5_D20_seed3"}
 
 
 def test_smaller_is_the_beginning_of_larger(guru, splits, mix):
-    """As a user asks for it at two sizes, and for all sizes and several seeds by the function; another seed is another mixture."""
+    """As a user asks for it at two sizes, and for all sizes and several seeds by the function;
+    another seed is another mixture."""
     for D in (10, 80):
         assert mix(f"--D={D}").code == 0
     for name in ("hard", "dual", "tri"):
         small, large = (ids(splits / f"mix_{name}_D{D}_seed0_train.jsonl") for D in (10, 80))
         assert large[:10] == small
     pools = {name: sample.read_problems(splits / f"{name}_train.jsonl") for name in SIZES}
-    for text, seed in itertools.product([*guru.MIXTURES.values(), "hard:3 level_easy:1 extreme:0.5"], (0, 1, 7)):
+    for text, seed in itertools.product([*guru.MIXTURES.values(),
+                                         "hard:3 level_easy:1 extreme:0.5"], (0, 1, 7)):
         shares = guru.read_shares(text)
         full = [p["id"] for p in guru.mixture(pools, shares, 60, seed)[0]]
-        assert all([p["id"] for p in guru.mixture(pools, shares, D, seed)[0]] == full[:D] for D in range(1, 60))
+        assert all([p["id"] for p in guru.mixture(pools, shares, D, seed)[0]] == full[:D]
+                   for D in range(1, 60))
         assert len(set(full)) == 60  # none twice, though `hard` holds `extreme`
         assert set(full) != {p["id"] for p in guru.mixture(pools, shares, 60, seed + 1)[0]}
 
@@ -494,7 +576,8 @@ def test_smaller_is_the_beginning_of_larger(guru, splits, mix):
 def test_shares_hold_at_every_size(guru):
     """The simple rule, the greatest deficit first, fails this."""
     rng = random.Random(0)
-    mixes = [[3, 55, 1, 55, 1]] + [[rng.randint(1, 60) for _ in range(rng.randint(2, 8))] for _ in range(40)]
+    mixes = [[3, 55, 1, 55, 1]] + [[rng.randint(1, 60) for _ in range(rng.randint(2, 8))]
+                                   for _ in range(40)]
     for mix in mixes:
         shares = {str(j): Fraction(share) for j, share in enumerate(mix)}
         count, total = Counter(), sum(shares.values())
@@ -506,13 +589,16 @@ def test_shares_hold_at_every_size(guru):
 def test_largest_size_and_too_large_a_size(splits, mix):
     assert mix("--D=0").code == 0
     largest = {p.name for p in splits.glob("mix_*")}
-    assert {"mix_hard_D90_seed0_train.jsonl", "mix_dual_D101_seed0_train.jsonl"} <= largest and len(largest) == 3
+    assert {"mix_hard_D90_seed0_train.jsonl", "mix_dual_D101_seed0_train.jsonl"} <= largest
+    assert len(largest) == 3
     [tri] = [int(name.split("_D")[1].split("_")[0]) for name in largest if "tri" in name]
     assert 160 <= tri <= 163  # a quarter of it are the 40 of level_very_easy
     before = {p: p.read_bytes() for p in splits.iterdir()}
-    refused(mix(f"--D={tri + 1}", "--mix=extreme:2 level_easy:1 level_very_easy:1"), "needs 41", "level_very_easy", "has 40", f"is {tri}")
+    refused(mix(f"--D={tri + 1}", "--mix=extreme:2 level_easy:1 level_very_easy:1"), "needs 41",
+            "level_very_easy", "has 40", f"is {tri}")
     refused(mix("--D=100"), "extreme", "needs 100", "has 90", "is 90")  # all three or none
-    refused(mix("--D=5", "--mix=extreme:1 nope:1"), "nope", "extreme, hard, level_easy, level_very_easy")
+    refused(mix("--D=5", "--mix=extreme:1 nope:1"), "nope", "extreme, hard, level_easy, "
+                                                            "level_very_easy")
     refused(mix("--D=5", "--mix=hard:0"), "hard")
     refused(mix("--D=5", "--mix=hard:1 hard:2"), "hard", "twice")
     refused(mix("--D=5", "--model=org/other"), "other", "sample.py")
@@ -522,7 +608,8 @@ def test_largest_size_and_too_large_a_size(splits, mix):
 @pytest.mark.parametrize("field", ["id", "prompt"])
 def test_no_validation_problem_is_mixed_in(splits, mix, field):
     leaked = lines(splits / "level_easy_train.jsonl")[7]
-    write_jsonl(splits / "hard_val.jsonl", [dict(dict(id="x", prompt="y", answer="1"), **{field: leaked[field]})])
+    write_jsonl(splits / "hard_val.jsonl",
+                [dict(dict(id="x", prompt="y", answer="1"), **{field: leaked[field]})])
     refused(mix("--mix=level_easy", "--D=50"), leaked["id"], "hard_val.jsonl")
     assert not list(splits.glob("mix*")) and mix("--mix=extreme", "--D=5").code == 0
 
@@ -547,6 +634,7 @@ def test_a_mixture_is_not_replaced_by_one_of_other_splits(splits, mix):
 def test_mixtures_of_the_embedded_world(world, tmp_path, script):
     """Its splits, in a copy: no mixture is left in the folder that other tests read."""
     shutil.copytree(world.splits, tmp_path / "splits/base", ignore=shutil.ignore_patterns("mix*"))
-    done = script("data/guru_math/prepare.py", "mix", f"--data={tmp_path}", f"--model={world.base}", "--D=100", "--mix=easy:1 hard:1")
+    done = script("data/guru_math/prepare.py", "mix", f"--data={tmp_path}",
+                  f"--model={world.base}", "--D=100", "--mix=easy:1 hard:1")
     assert done.code == 0, done.stderr
     assert len(set(ids(tmp_path / "splits/base/mix_easy1_hard1_D100_seed0_train.jsonl"))) == 100

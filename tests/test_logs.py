@@ -1,4 +1,5 @@
-"""data/logs/prepare.py on logs of veRL, TRL and W&B in their writers' formats, each run as a user starts it."""
+"""data/logs/prepare.py on logs of veRL, TRL and W&B in their writers' formats, each run as a user
+starts it."""
 import csv
 import json
 import shutil
@@ -11,11 +12,13 @@ import pytest
 import config  # conftest.py has put the root on sys.path
 
 TRL = Path(__file__).resolve().parent / "logs/trl"
-P, N, STEPS, EVERY = 40, 4, 12, 3  # validation problems and samples of each, updates, updates between evaluations
+# validation problems and samples of each, updates, updates between evaluations
+P, N, STEPS, EVERY = 40, 4, 12, 3
 
 
 def records(folder):
-    """The one log in `folder`'s run folders as .folder, .header, .step, .eval ({step: record}), .end."""
+    """The one log in `folder`'s run folders as .folder, .header, .step, .eval ({step: record}),
+    .end."""
     [path] = Path(folder).glob("*/log.jsonl")
     log = config.read_log(path)
     return SimpleNamespace(folder=path.parent, header=log[0], end=log[-1], **{
@@ -25,32 +28,40 @@ def records(folder):
 def refused(done, *words):
     """Bad input: exit code 2 and one line, which has these words in it."""
     assert done.code == 2, done.stdout + done.stderr
-    assert len(done.stderr.splitlines()) == 1 and all(str(word) in done.stderr for word in words), done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert all(str(word) in done.stderr for word in words), done.stderr
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Writers
 
 def verl_rows(B_p, n, seed=0, source="openai/gsm8k", lr=1e-6):
-    """{step: metrics} as veRL 0.9.1 logs them: verl/trainer/ppo/ray_trainer.py, fit and _val_metrics_update; the numbers of
-    trainer/ppo/metric_utils.py. Validation comes before the first update, then in the record of the update it follows."""
+    """{step: metrics} as veRL 0.9.1 logs them: verl/trainer/ppo/ray_trainer.py, fit and
+    _val_metrics_update; the numbers of trainer/ppo/metric_utils.py. Validation comes before the
+    first update, then in the record of the update it follows."""
     rng, rows = np.random.default_rng([seed, n]), {}
     for m in range(STEPS + 1):
         row = {}
         if m:
             response, prompt = 100.0 + m, 50.0
-            row |= {"actor/lr": lr, "actor/grad_norm": 0.3, "training/global_step": m, "training/epoch": 0,
-                    "critic/score/mean": 0.3 + 0.01 * m, "critic/score/max": 1.0, "critic/rewards/mean": 0.3 + 0.01 * m,
-                    "response_length/mean": response, "response_length/clip_ratio": 0.0, "prompt_length/mean": prompt,
-                    "timing_s/gen": 1.5, "timing_s/step": 2.0, "perf/total_num_tokens": int(B_p * n * (response + prompt)),
-                    "critic/vf_explained_var": None}  # orjson writes NaN as null
+            # orjson writes NaN as null
+            row |= {"actor/lr": lr, "actor/grad_norm": 0.3, "training/global_step": m,
+                    "training/epoch": 0, "critic/score/mean": 0.3 + 0.01 * m,
+                    "critic/score/max": 1.0, "critic/rewards/mean": 0.3 + 0.01 * m,
+                    "response_length/mean": response, "response_length/clip_ratio": 0.0,
+                    "prompt_length/mean": prompt, "timing_s/gen": 1.5, "timing_s/step": 2.0,
+                    "perf/total_num_tokens": int(B_p * n * (response + prompt)),
+                    "critic/vf_explained_var": None}
         if m % EVERY == 0:
             right = rng.random((P, N)) < 0.3 + 0.3 * m / STEPS
-            drawn = {j: right[:, rng.integers(0, N, (1000, j))] for j in (2, N)}  # with replacement: (P, 1000, j)
+            # with replacement: (P, 1000, j)
+            drawn = {j: right[:, rng.integers(0, N, (1000, j))] for j in (2, N)}
             numbers = {f"mean@{N}": right.mean(), f"std@{N}": right.std(1).mean()}
             for j, x in drawn.items():
-                numbers |= {f"best@{j}/mean": x.max(2).mean(), f"best@{j}/std": x.max(2).std(1).mean(),
-                            f"worst@{j}/mean": x.min(2).mean(), f"worst@{j}/std": x.min(2).std(1).mean()}
+                numbers |= {f"best@{j}/mean": x.max(2).mean(),
+                            f"best@{j}/std": x.max(2).std(1).mean(),
+                            f"worst@{j}/mean": x.min(2).mean(),
+                            f"worst@{j}/std": x.min(2).std(1).mean()}
             for name, value in numbers.items():
                 core = name.startswith(("mean", "maj", "best")) and f"@{N}" in name
                 row[f"{'val-core' if core else 'val-aux'}/{source}/reward/{name}"] = float(value)
@@ -60,22 +71,27 @@ def verl_rows(B_p, n, seed=0, source="openai/gsm8k", lr=1e-6):
 
 
 def write_verl(path, rows):
-    """As FileLogger.log does, verl/utils/tracking.py of 0.9.1: one compact line {"step", "data"} for each call."""
+    """As FileLogger.log does, verl/utils/tracking.py of 0.9.1: one compact line {"step", "data"}
+    for each call."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(dict(step=m, data=row), separators=(",", ":")) + "\n" for m, row in rows.items()))
+    path.write_text("".join(json.dumps(dict(step=m, data=row), separators=(",", ":")) + "\n"
+                            for m, row in rows.items()))
     return path
 
 
 def verl_config(B_p, n, lr=1e-6, **trainer):
-    """The part of veRL's config that is read, nested as hydra dumps it, an interpolation of its own left in."""
+    """The part of veRL's config that is read, nested as hydra dumps it, an interpolation of its own
+    left in."""
     return dict(
         data=dict(train_batch_size=B_p, seed=None, max_response_length=2048, max_prompt_length=512),
         actor_rollout_ref=dict(
             model=dict(path="Qwen/Qwen2.5-7B-Instruct"),
             actor=dict(optim=dict(lr=lr), use_kl_loss=True, kl_loss_coef=0.002, entropy_coeff=0),
-            rollout=dict(n=n, temperature=1.0, response_length="${oc.select:data.max_response_length,512}",
+            rollout=dict(n=n, temperature=1.0,
+                         response_length="${oc.select:data.max_response_length,512}",
                          val_kwargs=dict(n=N, do_sample=True, temperature=1.0))),
-        algorithm=dict(adv_estimator="grpo", filter_groups=None), trainer=dict(logger=["console", "file"], **trainer))
+        algorithm=dict(adv_estimator="grpo", filter_groups=None),
+        trainer=dict(logger=["console", "file"], **trainer))
 
 
 def write_yaml(path, tree):
@@ -94,16 +110,17 @@ def write_csv(path, header, rows, quoting=csv.QUOTE_MINIMAL):
 
 
 def write_history(path, rows, **more):
-    """run.history().to_csv() as wandb 0.31's apis/public/runs.py and pandas make it: an index without a name, then W&B's own
-    columns and the metrics. rows: {_step: metrics}."""
+    """run.history().to_csv() as wandb 0.31's apis/public/runs.py and pandas make it: an index
+    without a name, then W&B's own columns and the metrics. rows: {_step: metrics}."""
     table = [{"": i, "_step": m, "_runtime": 10.0 * i, "_timestamp": 1.7e9 + 10 * i, **row, **more}
              for i, (m, row) in enumerate(rows.items())]
     return write_csv(path, list(dict.fromkeys(key for row in table for key in row)), table)
 
 
 def write_chart(path, runs, axis="Step"):
-    """A chart's CSV export, as such files in public repositories are: all cells quoted; for each run its _step and its
-    metric, each with the band that W&B draws about it. runs: {name: {step: {metric: value}}}."""
+    """A chart's CSV export, as such files in public repositories are: all cells quoted; for each
+    run its _step and its metric, each with the band that W&B draws about it. runs: {name: {step:
+    {metric: value}}}."""
     steps = sorted({m for rows in runs.values() for m in rows})
     header, table = [axis], {m: {axis: m} for m in steps}
     for name, rows in runs.items():
@@ -111,11 +128,12 @@ def write_chart(path, runs, axis="Step"):
             header += [f"{name} - {metric}{end}" for end in ("", "__MIN", "__MAX")]
             for m, row in ((m, {"_step": m, **row}) for m, row in rows.items()):
                 if metric in row:
-                    table[m] |= dict(zip(header[-3:], (row[metric], row[metric] - 0.2, row[metric] + 0.2)))
+                    table[m] |= dict(zip(header[-3:],
+                                         (row[metric], row[metric] - 0.2, row[metric] + 0.2)))
     return write_csv(path, header, list(table.values()), csv.QUOTE_ALL)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # veRL
 
 def test_verl(script, tmp_path):
@@ -127,27 +145,33 @@ def test_verl(script, tmp_path):
     words = [f"--out={out}", "--source=verl", f"--problems={P}", "--lr_scaling=sqrt"]
     done = script("data/logs/prepare.py", *words, *sorted(logs.glob("*.jsonl")))
     assert done.code == 0, done.stderr
-    assert done.stdout.count("biased, veRL draws with replacement: best@2, best@4, worst@2, worst@4") == 2
+    assert done.stdout.count("biased, veRL draws with replacement: best@2, best@4, worst@2, "
+                             "worst@4") == 2
     assert f"binomial, over {P} problems x {N} samples" in done.stdout
 
     logs_of = {log[0]["config"]["n"]: log for log in map(config.read_log, out.glob("*/log.jsonl"))}
     assert sorted(logs_of) == [4, 16]
     for n, (header, *log) in logs_of.items():
         cfg, rows = header["config"], verl_rows(8, n)
-        want = dict(B_p=8, n=n, C=8 * n * STEPS, seed=0, k=N, samples=N, model="Qwen/Qwen2.5-7B-Instruct", temperature=1.0,
-                    max_prompt_tokens=512, max_new_tokens=2048, kl_coef=0.002, entropy_coef=0.0, lr_base=1e-6, algo="grpo")
+        want = dict(B_p=8, n=n, C=8 * n * STEPS, seed=0, k=N, samples=N,
+                    model="Qwen/Qwen2.5-7B-Instruct", temperature=1.0, max_prompt_tokens=512,
+                    max_new_tokens=2048, kl_coef=0.002, entropy_coef=0.0, lr_base=1e-6, algo="grpo")
         assert {key: cfg[key] for key in want} == want and set(cfg) == set(config.config)
-        assert set(want) - {"C", "k", "seed"} <= set(header["known"]) and "seed" not in header["known"]
-        assert header["schema"] == 1 and header["source"] == "verl" and header["source_file"] == f"grpo{n}.jsonl"
+        assert set(want) - {"C", "k", "seed"} <= set(header["known"])
+        assert "seed" not in header["known"]
+        assert header["schema"] == 1 and header["source"] == "verl"
+        assert header["source_file"] == f"grpo{n}.jsonl"
         assert header["biased"] == ["best@2", "best@4", "worst@2", "worst@4"]
         assert header["derived"] == config.derive(cfg)
         assert header["derived"]["lr"] == pytest.approx(1e-6 * (8 * n / 1024) ** 0.5)
         assert (out / config.run_name(cfg) / "log.jsonl").exists()
         steps, evals = ([r for r in log if r["type"] == kind] for kind in ("step", "eval"))
         assert [r["rollouts"] for r in steps] == [8 * n * m for m in range(1, STEPS + 1)]
-        assert [r["reward"] for r in steps] == [rows[m]["critic/score/mean"] for m in range(1, STEPS + 1)]
+        assert [r["reward"] for r in steps] == [rows[m]["critic/score/mean"]
+                                                for m in range(1, STEPS + 1)]
         assert [r["wall_s"] for r in steps] == [2.0 * m for m in range(1, STEPS + 1)]
-        assert [r["tokens"] for r in steps] == [8 * n * (100 * m + m * (m + 1) // 2) for m in range(1, STEPS + 1)]
+        assert [r["tokens"] for r in steps] == [8 * n * (100 * m + m * (m + 1) // 2)
+                                                for m in range(1, STEPS + 1)]
         assert [r["rollouts"] for r in evals] == [8 * n * m for m in range(0, STEPS + 1, EVERY)]
         for r in evals:
             row = rows[r["step"]]
@@ -155,7 +179,8 @@ def test_verl(script, tmp_path):
             assert r["best@4"] == row["val-core/openai/gsm8k/reward/best@4/mean"]
             assert r["best@2"] == row["val-aux/openai/gsm8k/reward/best@2/mean"]
             assert r["worst@4"] == row["val-aux/openai/gsm8k/reward/worst@4/mean"]
-            assert (r["set"], r["k"], r["samples"], r["problems"]) == ("val", N, N, P) and "correct" not in r
+            assert (r["set"], r["k"], r["samples"], r["problems"]) == ("val", N, N, P)
+            assert "correct" not in r
             assert r["tokens"] == next((s["tokens"] for s in steps if s["step"] == r["step"]), 0)
         assert log[-1] == dict(type="end", status="budget", rollouts=8 * n * STEPS)
 
@@ -170,19 +195,23 @@ def test_verl(script, tmp_path):
 def test_verl_finds_its_config(script, tmp_path, name):
     path = write_verl(tmp_path / "logs/log.jsonl", verl_rows(8, 4))
     tree = verl_config(8, 4, experiment_name="log")
-    if name == "config.yaml":  # what veRL prints at its start, pprint of a dict, saved under that name
+    # what veRL prints at its start, pprint of a dict, saved under that name
+    if name == "config.yaml":
         import pprint
         (path.parent / name).write_text(pprint.pformat(tree))
     elif name.endswith("json"):
         (path.parent / name).write_text(json.dumps(tree))
     else:
         write_yaml(path.parent / name, tree)
-    done = script("data/logs/prepare.py", "--source=verl", f"--out={tmp_path / 'out'}", f"--problems={P}", path)
+    done = script("data/logs/prepare.py", "--source=verl", f"--out={tmp_path / 'out'}",
+                  f"--problems={P}", path)
     assert done.code == 0, done.stderr
     cfg = records(tmp_path / "out").header["config"]
-    assert (cfg["B_p"], cfg["n"], cfg["kl_coef"], cfg["lr_base"], cfg["lr_scaling"]) == (8, 4, 0.002, 1e-6, "constant")
+    assert (cfg["B_p"], cfg["n"], cfg["kl_coef"], cfg["lr_base"],
+            cfg["lr_scaling"]) == (8, 4, 0.002, 1e-6, "constant")
 
-    # a second log in the folder: the config is this run's where its experiment_name says so, and only there
+    # a second log in the folder: the config is this run's where its experiment_name says so, and
+    # only there
     other = write_verl(path.with_name("other.jsonl"), verl_rows(8, 4))
     words = ["--source=verl", f"--out={tmp_path / 'second'}", f"--problems={P}"]
     assert script("data/logs/prepare.py", *words, path).code == 0
@@ -191,18 +220,22 @@ def test_verl_finds_its_config(script, tmp_path, name):
 
 
 def test_verl_without_config(script, tmp_path):
-    """B_p and n from the command line or the log's name; a log that a resume cut at its beginning has no sums."""
+    """B_p and n from the command line or the log's name; a log that a resume cut at its beginning
+    has no sums."""
     rows = verl_rows(8, 4)
     path = write_verl(tmp_path / "log.jsonl", {m: rows[m] for m in rows if m > 5})
     words = ["--source=verl", f"--problems={P}"]
     refused(script("data/logs/prepare.py", *words, path), path, "--B_p= and --n=")
-    done = script("data/logs/prepare.py", *words, f"--out={tmp_path / 'a'}", "--B_p=8", "--n=4", "--seed=3", "--k=2", path)
+    done = script("data/logs/prepare.py", *words, f"--out={tmp_path / 'a'}", "--B_p=8", "--n=4",
+                  "--seed=3", "--k=2", path)
     assert done.code == 0, done.stderr
     run = records(tmp_path / "a")
     assert run.header["config"]["seed"] == 3 and run.folder.name.startswith("Bp8_n4_seed3_")
-    assert run.step[6]["rollouts"] == 6 * 32 and not any({"tokens", "wall_s"} & set(r) for r in run.step.values())
+    assert run.step[6]["rollouts"] == 6 * 32
+    assert not any({"tokens", "wall_s"} & set(r) for r in run.step.values())
     assert sorted(run.eval) == [6, 9, 12] and not any("tokens" in r for r in run.eval.values())
-    assert run.eval[6]["avg@2"] == rows[6][f"val-core/openai/gsm8k/reward/mean@{N}"] and run.eval[6]["k"] == 2
+    assert run.eval[6]["avg@2"] == rows[6][f"val-core/openai/gsm8k/reward/mean@{N}"]
+    assert run.eval[6]["k"] == 2
 
     named = write_verl(tmp_path / "qwen2.5_Bp8-n4_seed5.jsonl", rows)
     assert script("data/logs/prepare.py", *words, f"--out={tmp_path / 'b'}", named).code == 0
@@ -215,22 +248,29 @@ def test_verl_several_data_sources(script, tmp_path):
     for m, row in verl_rows(8, 4, seed=1, source="aime").items():
         rows[m] |= row
     path, name = write_verl(tmp_path / "log.jsonl", rows), f"val-core/aime/reward/mean@{N}"
-    words = ["--source=verl", f"--out={tmp_path / 'out'}", f"--problems={P}", "--B_p=8", "--n=4", path]
-    refused(script("data/logs/prepare.py", *words), path, "--metric_column=", name, "val-core/openai/gsm8k")
-    done = script("data/logs/prepare.py", f"--metric_column={name}", "--reward_column=critic/rewards/mean", *words)
+    words = ["--source=verl", f"--out={tmp_path / 'out'}", f"--problems={P}", "--B_p=8", "--n=4",
+             path]
+    refused(script("data/logs/prepare.py", *words), path, "--metric_column=", name,
+            "val-core/openai/gsm8k")
+    done = script("data/logs/prepare.py", f"--metric_column={name}",
+                  "--reward_column=critic/rewards/mean", *words)
     assert done.code == 0, done.stderr
     run = records(tmp_path / "out")
-    assert run.eval[3]["avg@4"] == rows[3][name] and run.eval[3]["best@4"] == rows[3]["val-core/aime/reward/best@4/mean"]
+    assert run.eval[3]["avg@4"] == rows[3][name]
+    assert run.eval[3]["best@4"] == rows[3]["val-core/aime/reward/best@4/mean"]
     assert run.step[3]["reward"] == rows[3]["critic/rewards/mean"]
 
 
 def test_verl_rewards_that_are_no_shares(script, tmp_path):
-    """A training reward from -1 to 1 is left out and said to be; such a validation reward is refused."""
+    """A training reward from -1 to 1 is left out and said to be; such a validation reward is
+    refused."""
     rows = verl_rows(8, 4)
     for row in rows.values():
-        row |= {"critic/score/mean": -0.4, "val-aux/dapo/score/mean@4": -0.4} if "critic/score/mean" in row else {}
+        if "critic/score/mean" in row:
+            row |= {"critic/score/mean": -0.4, "val-aux/dapo/score/mean@4": -0.4}
     path = write_verl(tmp_path / "log.jsonl", rows)
-    words = ["--source=verl", f"--out={tmp_path / 'out'}", f"--problems={P}", "--B_p=8", "--n=4", path]
+    words = ["--source=verl", f"--out={tmp_path / 'out'}", f"--problems={P}", "--B_p=8", "--n=4",
+             path]
     done = script("data/logs/prepare.py", *words)
     assert done.code == 0 and "no training reward from 0 to 1" in done.stdout, done.stderr
     assert not any("reward" in r for r in records(tmp_path / "out").step.values())
@@ -250,8 +290,10 @@ def test_verl_rewards_that_are_no_shares(script, tmp_path):
     (["--B_p=8", "--n=4"], {"train/num_gen_batches": 2}, "filter_groups"),
     (["--B_p=8", "--n=4"], {"training/filter_groups/evicted_samples": 0}, "filter_groups")])
 def test_verl_refuses(script, tmp_path, words, change, message):
-    path = write_verl(tmp_path / "log.jsonl", {m: row | change for m, row in verl_rows(8, 4).items()})
-    done = script("data/logs/prepare.py", "--source=verl", f"--out={tmp_path / 'out'}", f"--problems={P}", *words, path)
+    path = write_verl(tmp_path / "log.jsonl",
+                      {m: row | change for m, row in verl_rows(8, 4).items()})
+    done = script("data/logs/prepare.py", "--source=verl", f"--out={tmp_path / 'out'}",
+                  f"--problems={P}", *words, path)
     refused(done, path, message)
     assert not (tmp_path / "out").exists()
 
@@ -259,7 +301,8 @@ def test_verl_refuses(script, tmp_path, words, change, message):
 def test_verl_config_that_filters_or_cannot_be_read(script, tmp_path):
     path, tree = write_verl(tmp_path / "log.jsonl", verl_rows(8, 4)), verl_config(8, 4)
     words = ["--source=verl", f"--out={tmp_path / 'out'}", f"--problems={P}", path]
-    write_yaml(tmp_path / "log.yaml", tree | dict(algorithm=dict(filter_groups=dict(enable=True, metric="acc"))))
+    write_yaml(tmp_path / "log.yaml",
+               tree | dict(algorithm=dict(filter_groups=dict(enable=True, metric="acc"))))
     refused(script("data/logs/prepare.py", *words), path, "filter_groups")
     (tmp_path / "log.yaml").write_text("data: {train_batch_size: [8\n")
     refused(script("data/logs/prepare.py", *words), tmp_path / "log.yaml")
@@ -269,47 +312,59 @@ def test_verl_config_that_filters_or_cannot_be_read(script, tmp_path):
     assert done.code == 0 and "greedy" in done.stdout
 
 
-@pytest.mark.parametrize("source, text", [
-    ("verl", '{"step": 1, "loss": 2}\n'), ("verl", '{"step": 1, "data"\n{"step": 2, "data": {}}\n'), ("verl", ""),
-    ("trl", "{}"), ("trl", "{"), ("trl", '{"log_history": [{"loss": 1}]}'),
-    ("trl", '{"log_history": [{"step": 0, "eval_reward": 1}]}'),
-    ("wandb", ""), ("wandb", "Name,State,Runtime\na,finished,3\n"), ("wandb", "Relative Time (Process),a - reward\n1,0.5\n"),
-    ("wandb", '"Step","a - reward","a - reward"\n1,0.5,0.6\n'), ("wandb", '"Step","a - eval/reward"\n1.5,0.5\n')])
+@pytest.mark.parametrize("source, text",
+                         [("verl", '{"step": 1, "loss": 2}\n'),
+                          ("verl", '{"step": 1, "data"\n{"step": 2, "data": {}}\n'), ("verl", ""),
+                          ("trl", "{}"), ("trl", "{"), ("trl", '{"log_history": [{"loss": 1}]}'),
+                          ("trl", '{"log_history": [{"step": 0, "eval_reward": 1}]}'),
+                          ("wandb", ""), ("wandb", "Name,State,Runtime\na,finished,3\n"),
+                          ("wandb", "Relative Time (Process),a - reward\n1,0.5\n"),
+                          ("wandb", '"Step","a - reward","a - reward"\n1,0.5,0.6\n'),
+                          ("wandb", '"Step","a - eval/reward"\n1.5,0.5\n')])
 def test_files_that_are_none(script, tmp_path, source, text):
     path = tmp_path / "log.txt"
     path.write_text(text)
-    words = [f"--source={source}", f"--out={tmp_path / 'out'}", "--problems=9", "--samples=4", "--B_p=8", "--n=4"]
+    words = [f"--source={source}", f"--out={tmp_path / 'out'}", "--problems=9", "--samples=4",
+             "--B_p=8", "--n=4"]
     refused(script("data/logs/prepare.py", *words, path), path)
     assert not (tmp_path / "out").exists()
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # TRL: files that TRL wrote, see tests/logs/trl/make.py
 
 def test_trl(script, tmp_path):
-    words = ["--source=trl", f"--out={tmp_path / 'out'}", "--problems=15", "--samples=4", "--model=data/arithmetic/base"]
+    words = ["--source=trl", f"--out={tmp_path / 'out'}", "--problems=15", "--samples=4",
+             "--model=data/arithmetic/base"]
     done = script("data/logs/prepare.py", *words, TRL / "Bp4_n4", TRL / "Bp4_n8/trainer_state.json")
     assert done.code == 0, done.stderr
-    runs = {log[0]["config"]["n"]: log for log in map(config.read_log, (tmp_path / "out").glob("*/log.jsonl"))}
+    runs = {log[0]["config"]["n"]: log
+            for log in map(config.read_log, (tmp_path / "out").glob("*/log.jsonl"))}
     assert sorted(runs) == [4, 8]
     for n, (header, *log) in runs.items():
         history = json.loads((TRL / f"Bp4_n{n}/trainer_state.json").read_text())["log_history"]
         cfg = header["config"]
-        assert (cfg["B_p"], cfg["seed"], cfg["C"], cfg["samples"], cfg["k"], cfg["lr_base"], cfg["model"]) == (
-            4, 0, 4 * n * 12, 4, 4, 1e-4, "data/arithmetic/base")
-        assert header["source"] == "trl" and header["source_file"] == "trainer_state.json" and header["biased"] == []
-        evals = [(r["step"], r["rollouts"], r["avg@4"], r["problems"], r["samples"]) for r in log if r["type"] == "eval"]
-        assert evals == [(e["step"], e["step"] * 4 * n, e["eval_reward"], 15, 4) for e in history if "eval_reward" in e]
+        assert (cfg["B_p"], cfg["seed"], cfg["C"], cfg["samples"], cfg["k"], cfg["lr_base"],
+                cfg["model"]) == (4, 0, 4 * n * 12, 4, 4, 1e-4, "data/arithmetic/base")
+        assert header["source"] == "trl" and header["source_file"] == "trainer_state.json"
+        assert header["biased"] == []
+        evals = [(r["step"], r["rollouts"], r["avg@4"], r["problems"], r["samples"])
+                 for r in log if r["type"] == "eval"]
+        assert evals == [(e["step"], e["step"] * 4 * n, e["eval_reward"], 15, 4)
+                         for e in history if "eval_reward" in e]
         assert [m for m, *_ in evals] == [0, 3, 6, 9, 12]
         rewards = {r["step"]: r["reward"] for r in log if r["type"] == "step" and "reward" in r}
         assert rewards == {e["step"]: e["reward"] for e in history if "reward" in e}
-        assert [r["rollouts"] for r in log if r["type"] == "step"] == [4 * n * m for m in range(1, 13)]
-        # response tokens: TRL's num_tokens less those of the prompts, of which each is counted n times
+        assert [r["rollouts"] for r in log if r["type"] == "step"] == [4 * n * m
+                                                                       for m in range(1, 13)]
+        # response tokens: TRL's num_tokens less those of the prompts, of which each is counted n
+        # times
         tokens = {r["step"]: r.get("tokens") for r in log if r["type"] == "step"}
         if n == 4:
             seen = {e["step"]: e["num_tokens"] for e in history if "num_tokens" in e}
             prompts = {m: seen[m] - tokens[m] for m in seen}
-            assert all(4 * n * 4 * m <= count <= 4 * n * 10 * m and count % n == 0 for m, count in prompts.items())
+            assert all(4 * n * 4 * m <= count <= 4 * n * 10 * m and count % n == 0
+                       for m, count in prompts.items())
         else:  # a generation serves two steps, and half of the steps have no length
             assert set(tokens.values()) == {None}
 
@@ -321,10 +376,13 @@ def test_trl(script, tmp_path):
 
 def test_trl_says_what_its_state_lacks(script, tmp_path):
     shutil.copytree(TRL / "Bp4_n4", tmp_path / "checkpoint-12")
-    path, words = tmp_path / "checkpoint-12/trainer_state.json", ["--source=trl", f"--out={tmp_path / 'out'}"]
-    refused(script("data/logs/prepare.py", *words, path.parent), path, "--B_p= and --n= and --samples=")
+    path = tmp_path / "checkpoint-12/trainer_state.json"
+    words = ["--source=trl", f"--out={tmp_path / 'out'}"]
+    refused(script("data/logs/prepare.py", *words, path.parent), path,
+            "--B_p= and --n= and --samples=")
     refused(script("data/logs/prepare.py", *words, "--B_p=4", "--n=4", path), path, "--samples=")
-    refused(script("data/logs/prepare.py", *words, "--B_p=4", "--n=4", "--samples=4", path), path, "--problems=")
+    refused(script("data/logs/prepare.py", *words, "--B_p=4", "--n=4", "--samples=4", path), path,
+            "--problems=")
     words += ["--B_p=4", "--n=4", "--samples=4", "--problems=15", "--seed=2", "--lr_base=3e-4"]
     done = script("data/logs/prepare.py", *words, "--metric_column=eval_rewards/exact/mean",
                   "--reward_column=rewards/exact/mean", path)
@@ -335,45 +393,56 @@ def test_trl_says_what_its_state_lacks(script, tmp_path):
 
 
 def test_trl_that_logs_every_third_step(script, tmp_path):
-    """With logging_steps=3 TRL writes means over three steps: the sum of response tokens stays what it was."""
+    """With logging_steps=3 TRL writes means over three steps: the sum of response tokens stays what
+    it was."""
     state = json.loads((TRL / "Bp4_n4/trainer_state.json").read_text())
     steps = [e for e in state["log_history"] if "reward" in e]
     evals = [e for e in state["log_history"] if "eval_reward" in e]
-    means = [dict(three[-1]) | {key: sum(e[key] for e in three) / 3 for key in ("reward", "completions/mean_length")}
+    means = [dict(three[-1]) | {key: sum(e[key] for e in three) / 3
+                                for key in ("reward", "completions/mean_length")}
              for three in zip(steps[::3], steps[1::3], steps[2::3])]
     path = tmp_path / "trainer_state.json"
-    path.write_text(json.dumps(state | dict(log_history=sorted(means + evals, key=lambda e: e["step"]))))
+    path.write_text(json.dumps(state | dict(log_history=sorted(means + evals,
+                                                               key=lambda e: e["step"]))))
     words = ["--source=trl", "--B_p=4", "--n=4", "--problems=15", "--samples=4"]
     assert script("data/logs/prepare.py", *words, f"--out={tmp_path / 'third'}", path).code == 0
-    assert script("data/logs/prepare.py", *words, f"--out={tmp_path / 'all'}", TRL / "Bp4_n4").code == 0
+    assert script("data/logs/prepare.py", *words, f"--out={tmp_path / 'all'}",
+                  TRL / "Bp4_n4").code == 0
     third, every = records(tmp_path / "third"), records(tmp_path / "all")
     assert sorted(third.step) == [3, 6, 9, 12] and third.eval == every.eval
     assert all(third.step[m]["tokens"] == every.step[m]["tokens"] for m in third.step)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # W&B
 
 def test_wandb_history_of_verl(script, tmp_path):
     """B_p, n and seed as columns, which a user adds from run.config; _step is veRL's step."""
-    rows = {m: {key: value for key, value in row.items() if value is not None} for m, row in verl_rows(8, 4).items()}
+    rows = {m: {key: value for key, value in row.items() if value is not None}
+            for m, row in verl_rows(8, 4).items()}
     path = write_history(tmp_path / "history.csv", rows, B_p=8, n=4, seed=7)
-    done = script("data/logs/prepare.py", "--source=wandb", f"--out={tmp_path / 'out'}", f"--problems={P}", path)
+    done = script("data/logs/prepare.py", "--source=wandb", f"--out={tmp_path / 'out'}",
+                  f"--problems={P}", path)
     assert done.code == 0, done.stderr
     run = records(tmp_path / "out")
     cfg = run.header["config"]
-    assert (cfg["B_p"], cfg["n"], cfg["seed"], cfg["samples"], cfg["C"], cfg["lr_base"]) == (8, 4, 7, 4, 384, 1e-6)
-    assert run.header["source"] == "wandb" and run.header["biased"] == ["best@2", "best@4", "worst@2", "worst@4"]
+    assert (cfg["B_p"], cfg["n"], cfg["seed"], cfg["samples"], cfg["C"],
+            cfg["lr_base"]) == (8, 4, 7, 4, 384, 1e-6)
+    assert run.header["source"] == "wandb"
+    assert run.header["biased"] == ["best@2", "best@4", "worst@2", "worst@4"]
     assert sorted(run.step) == list(range(1, STEPS + 1)) and sorted(run.eval) == [0, 3, 6, 9, 12]
     assert run.step[5]["rollouts"] == 160 and run.step[5]["reward"] == rows[5]["critic/score/mean"]
     assert run.step[5]["wall_s"] == 50.0  # W&B's own clock
-    assert run.eval[6]["avg@4"] == rows[6][f"val-core/openai/gsm8k/reward/mean@{N}"] and run.eval[6]["problems"] == P
+    assert run.eval[6]["avg@4"] == rows[6][f"val-core/openai/gsm8k/reward/mean@{N}"]
+    assert run.eval[6]["problems"] == P
 
 
 def test_wandb_history_of_trl(script, tmp_path):
-    """transformers logs update and evaluation apart, as train/ and eval/, with train/global_step; _step counts the calls."""
+    """transformers logs update and evaluation apart, as train/ and eval/, with train/global_step;
+    _step counts the calls."""
     rows, calls = {}, json.loads((TRL / "Bp4_n4/trainer_state.json").read_text())["log_history"]
-    for i, call in enumerate(calls):  # transformers' rewrite_logs: eval_x is eval/x, all others train/x
+    # transformers' rewrite_logs: eval_x is eval/x, all others train/x
+    for i, call in enumerate(calls):
         rows[2 * i] = {f"eval/{key[5:]}" if key.startswith("eval_") else f"train/{key}": value
                        for key, value in call.items() if key != "step"}
         rows[2 * i]["train/global_step"] = call["step"]
@@ -382,7 +451,8 @@ def test_wandb_history_of_trl(script, tmp_path):
     words = ["--source=wandb", "--problems=15", "--samples=4"]
     assert script("data/logs/prepare.py", *words, f"--out={tmp_path / 'out'}", path).code == 0
     run = records(tmp_path / "out")
-    assert script("data/logs/prepare.py", "--source=trl", *words[1:], f"--out={tmp_path / 'same'}", TRL / "Bp4_n4").code == 0
+    assert script("data/logs/prepare.py", "--source=trl", *words[1:], f"--out={tmp_path / 'same'}",
+                  TRL / "Bp4_n4").code == 0
     same = records(tmp_path / "same")
     assert run.eval == same.eval and sorted(run.step) == list(range(1, 13))
     for m, r in run.step.items():
@@ -390,16 +460,19 @@ def test_wandb_history_of_trl(script, tmp_path):
 
 
 def test_wandb_charts(script, tmp_path):
-    """Two charts of two runs, a file each: put together by name, from which B_p, n and seed come; the bands are not read."""
+    """Two charts of two runs, a file each: put together by name, from which B_p, n and seed come;
+    the bands are not read."""
     runs = {f"qwen - Bp8_n{n}_seed2": verl_rows(8, n) for n in (4, 16)}
     metric, reward = f"val-core/openai/gsm8k/reward/mean@{N}", "critic/score/mean"
-    charts = [write_chart(tmp_path / f"wandb_export_{i}.csv", {
-        name: {m: {key: row[key]} for m, row in rows.items() if key in row} for name, rows in runs.items()})
-        for i, key in enumerate((metric, reward))]
+    charts = [write_chart(tmp_path / f"wandb_export_{i}.csv",
+                          {name: {m: {key: row[key]} for m, row in rows.items() if key in row}
+                           for name, rows in runs.items()})
+              for i, key in enumerate((metric, reward))]
     words = ["--source=wandb", f"--problems={P}"]
     done = script("data/logs/prepare.py", *words, f"--out={tmp_path / 'out'}", *charts)
     assert done.code == 0, done.stderr
-    logs = {log[0]["config"]["n"]: log for log in map(config.read_log, (tmp_path / "out").glob("*/log.jsonl"))}
+    logs = {log[0]["config"]["n"]: log
+            for log in map(config.read_log, (tmp_path / "out").glob("*/log.jsonl"))}
     assert sorted(logs) == [4, 16]
     for n, (header, *log) in logs.items():
         rows, cfg = runs[f"qwen - Bp8_n{n}_seed2"], header["config"]
@@ -412,20 +485,26 @@ def test_wandb_charts(script, tmp_path):
     done = script("frontier.py", f"--runs={tmp_path / 'out'}", "--metric=avg@4")
     assert done.code == 0 and "2 runs used, 0 dropped" in done.stdout, done.stderr
 
-    # a chart without evaluations, other runs of the same names, a mean of runs, a run whose name says nothing
+    # a chart without evaluations, other runs of the same names, a mean of runs, a run whose name
+    # says nothing
     done = script("data/logs/prepare.py", *words, f"--out={tmp_path / 'no'}", charts[1])
     refused(done, charts[1], "no validation metric", f"({reward})")
-    other = write_chart(tmp_path / "other.csv", {name: {m: {metric: 0.125} for m in rows} for name, rows in runs.items()})
-    refused(script("data/logs/prepare.py", *words, f"--out={tmp_path / 'no'}", charts[0], other), other, charts[0])
-    group = write_chart(tmp_path / "group.csv", {"Group: Bp8_n4": {m: {metric: 0.5} for m in range(4)}})
-    refused(script("data/logs/prepare.py", *words, f"--out={tmp_path / 'no'}", group), group, "grouped")
-    named = write_chart(tmp_path / "named.csv", {"swift-lion-7": {m: {metric: 0.5} for m in range(4)}})
+    other = write_chart(tmp_path / "other.csv",
+                        {name: {m: {metric: 0.125} for m in rows} for name, rows in runs.items()})
+    refused(script("data/logs/prepare.py", *words, f"--out={tmp_path / 'no'}", charts[0], other),
+            other, charts[0])
+    group = write_chart(tmp_path / "group.csv",
+                        {"Group: Bp8_n4": {m: {metric: 0.5} for m in range(4)}})
+    refused(script("data/logs/prepare.py", *words, f"--out={tmp_path / 'no'}", group), group,
+            "grouped")
+    named = write_chart(tmp_path / "named.csv",
+                        {"swift-lion-7": {m: {metric: 0.5} for m in range(4)}})
     done = script("data/logs/prepare.py", *words, f"--out={tmp_path / 'no'}", named)
     refused(done, named, "swift-lion-7", "--B_p= and --n=")
     assert not (tmp_path / "no").exists()
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # What is written, and where
 
 def test_nothing_is_overwritten(script, tmp_path):
@@ -434,17 +513,20 @@ def test_nothing_is_overwritten(script, tmp_path):
     b = write_verl(tmp_path / "b.jsonl", verl_rows(8, 4, seed=1))
     c = write_verl(tmp_path / "c_n16.jsonl", verl_rows(8, 16))
     words = ["--source=verl", f"--out={out}", f"--problems={P}", "--B_p=8"]
-    refused(script("data/logs/prepare.py", *words, "--n=4", a, b), b, a, "--seed=")  # two of one name: none is written
+    # two of one name: none is written
+    refused(script("data/logs/prepare.py", *words, "--n=4", a, b), b, a, "--seed=")
     assert not out.exists()
     assert script("data/logs/prepare.py", *words, "--n=4", a).code == 0
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     assert script("data/logs/prepare.py", *words, "--n=4", a).code == 0  # once more: the same bytes
     refused(script("data/logs/prepare.py", *words, "--n=4", b), b.name, out, "--seed=")
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
-    assert len(before) == 1 and [path.name for path in out.iterdir()] == [next(iter(before)).parent.name]
+    assert len(before) == 1
+    assert [path.name for path in out.iterdir()] == [next(iter(before)).parent.name]
     assert script("data/logs/prepare.py", *words, "--n=4", "--seed=1", b).code == 0
     assert script("data/logs/prepare.py", *words, c).code == 0
-    assert sorted(path.name.rsplit("_", 1)[0] for path in out.iterdir()) == ["Bp8_n16_seed0", "Bp8_n4_seed0", "Bp8_n4_seed1"]
+    assert sorted(path.name.rsplit("_", 1)[0]
+                  for path in out.iterdir()) == ["Bp8_n16_seed0", "Bp8_n4_seed0", "Bp8_n4_seed1"]
 
 
 def test_command_line(script, tmp_path):
@@ -452,9 +534,12 @@ def test_command_line(script, tmp_path):
     refused(script("data/logs/prepare.py", path), "--source=", "verl, trl, wandb")
     refused(script("data/logs/prepare.py", "--source=tb", path), "--source=tb")
     refused(script("data/logs/prepare.py", "--source=verl"), "no log given")
-    refused(script("data/logs/prepare.py", "--source=verl", "--problems=many", path), "--problems=many")
+    refused(script("data/logs/prepare.py", "--source=verl", "--problems=many", path),
+            "--problems=many")
     refused(script("data/logs/prepare.py", "--source=verl", "--B_q=8", path), "--B_q=8", "B_p")
     refused(script("data/logs/prepare.py", "--source=verl", "--n", path), "--n")
-    refused(script("data/logs/prepare.py", "--source=verl", tmp_path / "none.jsonl"), tmp_path / "none.jsonl")
+    refused(script("data/logs/prepare.py", "--source=verl", tmp_path / "none.jsonl"),
+            tmp_path / "none.jsonl")
     done = script("data/logs/prepare.py", "--help")
-    assert done.code == 0 and "--metric_column" in done.stdout and "trainer_state.json" in done.stdout
+    assert done.code == 0 and "--metric_column" in done.stdout
+    assert "trainer_state.json" in done.stdout

@@ -131,7 +131,7 @@ def test_verdicts(gain, half, claim, verdict):
     (["agree", "agree"], "agree"), (["agree", "disagree", "undecided"], "disagree"),
     (["agree", "undecided"], "undecided")])
 def test_both(verdicts, together):
-    """A claim with several parts holds if all do, and not if one does not; denying swaps the two."""
+    """A claim with several parts holds if all do, not if one does not; denying swaps the two."""
     assert noise.both(verdicts) == together
     assert noise.denied(noise.denied(together)) == together
     assert (noise.denied(together) == together) == (together == "undecided")

@@ -1,9 +1,11 @@
-"""bandit.py: rollouts/s of bandit_toy.py against a plain loop over problems, rollouts and decisions, side by side.
+"""bandit.py: rollouts/s of bandit_toy.py against a plain loop over problems, rollouts and
+decisions, side by side.
 
     python tests/bench/bandit.py
 
-Both make whole updates of one cell of the default world (rollouts, advantages, gradient, AdamW by the same code). The loop has one seed,
-as loops do; the vectorised update has one, and eight side by side. Medians of alternating repetitions.
+Both make whole updates of one cell of the default world (rollouts, advantages, gradient, AdamW by
+the same code). The loop has one seed, as loops do; the vectorised update has one, and eight side by
+side. Medians of alternating repetitions.
 """
 import os
 import sys
@@ -68,8 +70,10 @@ def main():
     for n in (2, 16, 256):
         cfg = parse(["--data=data/bandit", f"--n={n}"])
         world = bandit_toy.make_world(cfg)
-        rates = np.median([[rate(cfg, world, [0], True), rate(cfg, world, [0], False), rate(cfg, world, range(8), False)] for _ in range(5)], 0)
-        print(f"n = {n:3d}: plain loop {rates[0]:,.0f} rollouts/s; vectorised {rates[1] / rates[0]:.0f} times that; eight seeds side by side "
+        rates = np.median([[rate(cfg, world, [0], True), rate(cfg, world, [0], False),
+                            rate(cfg, world, range(8), False)] for _ in range(5)], 0)
+        print(f"n = {n:3d}: plain loop {rates[0]:,.0f} rollouts/s; vectorised "
+              f"{rates[1] / rates[0]:.0f} times that; eight seeds side by side "
               f"{rates[2] / rates[0]:.0f} times")
 
 

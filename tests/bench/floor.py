@@ -1,14 +1,17 @@
-"""A whole training step beside its floor: what transformers and torch need for the same tensors, and nothing else.
+"""A whole training step beside its floor: what transformers and torch need for the same tensors,
+and nothing else.
 
     python tests/bench/floor.py            # B_p = 32, n = 32, 16 updates; a minute
     python tests/bench/floor.py 4 40       # n = 4, 40 updates
 
-The floor prefills the prompts, decodes the recorded tokens (no sampling, no log-probs; rows that have ended are dropped as they
-end) and runs forward, backward and AdamW over the sequences in micro-batches sorted by length; it has code of its own and
-imports nothing from train_grpo.py. After each update of a real run (`train_grpo.main` in this process, data/arithmetic with its
-settings; problems and base model by `bash run_sweep.sh easy`) the floor does the same work on the same rollouts, so the two are
-timed in turn. Prints the median step, floor and ratio, the share of logging, and that of evaluation at the eval_every of the
-data folder's defaults, the one key that sets it.
+The floor prefills the prompts, decodes the recorded tokens (no sampling, no log-probs; rows that
+have ended are dropped as they end) and runs forward, backward and AdamW over the sequences in
+micro-batches sorted by length; it has code of its own and imports nothing from train_grpo.py. After
+each update of a real run (`train_grpo.main` in this process, data/arithmetic with its settings;
+problems and base model by `bash run_sweep.sh easy`) the floor does the same work on the same
+rollouts, so the two are timed in turn. Prints the median step, floor and ratio, the share of
+logging, and that of evaluation at the eval_every of the data folder's defaults, the one key that
+sets it.
 """
 import copy
 import os
@@ -40,7 +43,8 @@ class Floor:
         mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])
         cache = DynamicCache(config=self.model.config)
         with torch.no_grad():
-            self.model(input_ids=ids, attention_mask=mask, position_ids=(mask.cumsum(1) - 1).clamp(min=0), past_key_values=cache,
+            self.model(input_ids=ids, attention_mask=mask,
+                       position_ids=(mask.cumsum(1) - 1).clamp(min=0), past_key_values=cache,
                        logits_to_keep=1)
             cache.batch_repeat_interleave(n)
             mask = mask.repeat_interleave(n, 0)
@@ -51,18 +55,21 @@ class Floor:
                     cache.batch_select_indices(alive)
                     row, mask, position = row[alive], mask[alive], position[alive]
                 mask = torch.cat([mask, mask.new_ones(len(mask), 1)], 1)
-                self.model(input_ids=tokens[row, t, None], attention_mask=mask, position_ids=position + t, past_key_values=cache,
-                           logits_to_keep=1)
+                self.model(input_ids=tokens[row, t, None], attention_mask=mask,
+                           position_ids=position + t, past_key_values=cache, logits_to_keep=1)
 
     def update(self, sequences, prompt_lengths, micro_tokens):
         import torch
         order = sorted(range(len(sequences)), key=lambda i: -len(sequences[i]))
         while order:
             width = len(sequences[order[0]])
-            part, order = order[:max(1, micro_tokens // width)], order[max(1, micro_tokens // width):]
+            rows = max(1, micro_tokens // width)
+            part, order = order[:rows], order[rows:]
             ids = torch.tensor([sequences[i] + [0] * (width - len(sequences[i])) for i in part])
-            keep = torch.tensor([[prompt_lengths[i] <= t < len(sequences[i]) for t in range(1, width)] for i in part])
-            hidden = self.model.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state[keep]
+            keep = torch.tensor([[prompt_lengths[i] <= t < len(sequences[i])
+                                  for t in range(1, width)] for i in part])
+            hidden = self.model.base_model(input_ids=ids[:, :-1],
+                                           use_cache=False).last_hidden_state[keep]
             logp = torch.log_softmax(self.model.get_output_embeddings()(hidden), -1)
             logp.gather(1, ids[:, 1:][keep][:, None]).mean().backward()
         self.opt.step()
@@ -78,7 +85,8 @@ def main(n=32, steps=16):
     generate, append, count_right = sample.generate, train_grpo.append, evaluate.count_right
 
     def generate_and_keep(model, tokenizer, prompts, *args):
-        last.update(model=model, prompts=prompts, rollouts=generate(model, tokenizer, prompts, *args))
+        last.update(model=model, prompts=prompts,
+                    rollouts=generate(model, tokenizer, prompts, *args))
         return last["rollouts"]
 
     def timed_evaluation(*args, **kwargs):
@@ -92,11 +100,14 @@ def main(n=32, steps=16):
         append(file, record)
         end = time.perf_counter()
         logging[-1] += end - start
-        if record.get("type") == "step":  # what follows until the next, samples.jsonl for one, counts as part of that
+        # what follows until the next, samples.jsonl for one, counts as part of that
+        if record.get("type") == "step":
             whole.append(end - last.get("end", start))
-            prompts, roll, k = last["prompts"], last["rollouts"], len(last["rollouts"]["tokens"]) // len(last["prompts"])
+            prompts, roll = last["prompts"], last["rollouts"]
+            k = len(roll["tokens"]) // len(prompts)
             floor = last.setdefault("floor", Floor(last["model"]))
-            sequences = [prompts[i // k] + row[:m] for i, (row, m) in enumerate(zip(roll["tokens"].tolist(), roll["length"].tolist()))]
+            both = zip(roll["tokens"].tolist(), roll["length"].tolist())
+            sequences = [prompts[i // k] + row[:m] for i, (row, m) in enumerate(both)]
             start = time.perf_counter()
             floor.decode(prompts, roll["tokens"], roll["length"])
             floor.update(sequences, [len(prompts[i // k]) for i in range(len(sequences))], 2048)
@@ -104,21 +115,25 @@ def main(n=32, steps=16):
             logging.append(0.0)
             last["end"] = time.perf_counter()
 
-    sample.generate, train_grpo.append, evaluate.count_right = generate_and_keep, append_and_compare, timed_evaluation
-    words = [f"--B_p=32", f"--n={n}", f"--C={32 * n * steps}", "--kl_coef=0", "--entropy_coef=0", "--eval_every=1000000000",
-             "--sample_every=1", "--save_every=0"]
+    sample.generate, train_grpo.append = generate_and_keep, append_and_compare
+    evaluate.count_right = timed_evaluation
+    words = ["--B_p=32", f"--n={n}", f"--C={32 * n * steps}", "--kl_coef=0", "--entropy_coef=0",
+             "--eval_every=1000000000", "--sample_every=1", "--save_every=0"]
     with tempfile.TemporaryDirectory() as out:
         train_grpo.main([*words, f"--out={out}/run"])
     whole, floors, logging = whole[2:], floors[2:], logging[2:len(whole)]  # the first two warm up
     step, floor = statistics.median(whole), statistics.median(floors)
     ratios = sorted(a / b for a, b in zip(whole, floors))
-    print(f"B_p = 32, n = {n}, {len(whole)} updates: step {step:.3f} s, floor {floor:.3f} s, ratio of medians {step / floor:.2f}, "
+    print(f"B_p = 32, n = {n}, {len(whole)} updates: step {step:.3f} s, floor {floor:.3f} s, ratio "
+          f"of medians {step / floor:.2f}, "
           f"pair by pair {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
-    print(f"logging, with four rollouts in samples.jsonl after every update: {statistics.median(logging) / step:.2%} of a step")
+    print("logging, with four rollouts in samples.jsonl after every update: "
+          f"{statistics.median(logging) / step:.2%} of a step")
     import config
     cfg = config.parse(words[:3])
     share = evaluation[0] / (evaluation[0] + step * cfg["eval_every"] / (32 * n))
-    print(f"an evaluation of {cfg['samples']} rollouts a problem every --eval_every={cfg['eval_every']} rollouts: {share:.0%} of the time")
+    print(f"an evaluation of {cfg['samples']} rollouts a problem every "
+          f"--eval_every={cfg['eval_every']} rollouts: {share:.0%} of the time")
 
 
 if __name__ == "__main__":

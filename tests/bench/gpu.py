@@ -1,11 +1,13 @@
-"""What only a GPU can show: model FLOPs utilisation of an update, its memory with and without chunks of the head, tokens/s.
+"""What only a GPU can show: model FLOPs utilisation of an update, its memory with and without
+chunks of the head, tokens/s.
 
-    python tests/bench/gpu.py              # Qwen2.5 1.5B and 7B shapes, random weights, sequences of 8,192 tokens; minutes
+    python tests/bench/gpu.py              # Qwen2.5 1.5B and 7B shapes, 8,192 tokens; minutes
     python tests/bench/gpu.py tiny         # a shape that a CPU can do, to see that the script runs
 
-MFU counts 6 FLOPs a parameter and token (the head for response tokens, no embedding) and 6 layers x width x length for causal attention,
-forward and backward, without what activation checkpointing computes again, over the peak of the GPU in dense bf16. Weights are
-random: no download. The 7B shape makes no optimizer step, whose moments do not fit beside it on one GPU.
+MFU counts 6 FLOPs a parameter and token (the head for response tokens, no embedding) and 6 layers x
+width x length for causal attention, forward and backward, without what activation checkpointing
+computes again, over the peak of the GPU in dense bf16. Weights are random: no download. The 7B
+shape makes no optimizer step, whose moments do not fit beside it on one GPU.
 """
 import statistics
 import sys
@@ -15,12 +17,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-SHAPES = {"tiny": dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
-                       vocab_size=1000, tie_word_embeddings=True),
-          "1.5B": dict(hidden_size=1536, intermediate_size=8960, num_hidden_layers=28, num_attention_heads=12, num_key_value_heads=2,
-                       vocab_size=151936, tie_word_embeddings=True),
-          "7B": dict(hidden_size=3584, intermediate_size=18944, num_hidden_layers=28, num_attention_heads=28, num_key_value_heads=4,
-                     vocab_size=152064, tie_word_embeddings=False)}
+SHAPES = {"tiny": dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+                       num_attention_heads=2, num_key_value_heads=1, vocab_size=1000,
+                       tie_word_embeddings=True),
+          "1.5B": dict(hidden_size=1536, intermediate_size=8960, num_hidden_layers=28,
+                       num_attention_heads=12, num_key_value_heads=2, vocab_size=151936,
+                       tie_word_embeddings=True),
+          "7B": dict(hidden_size=3584, intermediate_size=18944, num_hidden_layers=28,
+                     num_attention_heads=28, num_key_value_heads=4, vocab_size=152064,
+                     tie_word_embeddings=False)}
 PEAK = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense bf16, FLOP/s
 
 
@@ -39,16 +44,22 @@ def main(names, length=8192, prompt=192):
         if shape == "tiny":
             length, prompt = 96, 16
         with torch.device(device):
-            model = Qwen2ForCausalLM(Qwen2Config(**SHAPES[shape], max_position_embeddings=length, eos_token_id=1, pad_token_id=0))
-        stand_in = type("Tokenizer", (), dict(pad_token_id=0, eos_token_id=1))  # the engine asks a tokenizer for no more
-        engine = sample.HFEngine(model, stand_in, dict(config, max_new_tokens=length // 16), apart=True, device=device)
+            model = Qwen2ForCausalLM(Qwen2Config(**SHAPES[shape], max_position_embeddings=length,
+                                                 eos_token_id=1, pad_token_id=0))
+        # the engine asks a tokenizer for no more
+        stand_in = type("Tokenizer", (), dict(pad_token_id=0, eos_token_id=1))
+        engine = sample.HFEngine(model, stand_in, dict(config, max_new_tokens=length // 16),
+                                 apart=True, device=device)
         train_grpo.checkpoint_activations(model)
         opt = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True) if shape != "7B" else None
         ids = torch.randint(2, 1000, (2, length), device=device)
-        prompt_length, response = torch.full((2,), prompt, device=device), torch.full((2,), length - prompt, device=device)
+        prompt_length = torch.full((2,), prompt, device=device)
+        response = torch.full((2,), length - prompt, device=device)
         body = sum(p.numel() for p in model.base_model.layers.parameters())
-        head, layers, width = SHAPES[shape]["vocab_size"] * SHAPES[shape]["hidden_size"], len(model.base_model.layers), SHAPES[shape]["hidden_size"]
-        flops = 6 * (body * ids.numel() + head * 2 * (length - prompt)) + 6 * layers * width * length * ids.numel()
+        layers, width = len(model.base_model.layers), SHAPES[shape]["hidden_size"]
+        head = SHAPES[shape]["vocab_size"] * width
+        attention = 6 * layers * width * length * ids.numel()
+        flops = 6 * (body * ids.numel() + head * 2 * (length - prompt)) + attention
         for chunk in (config["micro_logits"], 10 ** 15):
             times = []
             if device == "cuda":
@@ -57,7 +68,8 @@ def main(names, length=8192, prompt=192):
             try:
                 for _ in range(6):
                     start = time.perf_counter()
-                    logp, entropy = train_grpo.token_logps(model, ids, prompt_length, response, 0.6, chunk)
+                    logp, entropy = train_grpo.token_logps(model, ids, prompt_length, response,
+                                                           0.6, chunk)
                     (logp.mean() + 1e-3 * entropy.mean()).backward()
                     if opt:
                         opt.step()
@@ -69,13 +81,17 @@ def main(names, length=8192, prompt=192):
                 print(f"  {shape}, micro_logits={chunk:.0e}: out of memory")
                 continue
             step = statistics.median(times[1:])
-            memory = f"{torch.cuda.max_memory_allocated() / 2 ** 30:.1f} GiB at most" if device == "cuda" else "memory not measured"
-            print(f"  {shape}, micro_logits={chunk:.0e}: update {step:.3f} s, {ids.numel() / step:,.0f} tokens/s, MFU {flops / step / peak:.1%}, {memory}")
+            memory = "memory not measured"
+            if device == "cuda":
+                memory = f"{torch.cuda.max_memory_allocated() / 2 ** 30:.1f} GiB at most"
+            print(f"  {shape}, micro_logits={chunk:.0e}: update {step:.3f} s, "
+                  f"{ids.numel() / step:,.0f} tokens/s, MFU {flops / step / peak:.1%}, {memory}")
         del opt, model
         start = time.perf_counter()
         out = engine.generate([[5] * prompt] * 8, 32, list(range(8)))
         took = time.perf_counter() - start
-        print(f"  {shape}, transformers engine, 8 prompts x 32, {length // 16} new tokens: {int(out['length'].sum()) / took:,.0f} tokens/s")
+        print(f"  {shape}, transformers engine, 8 prompts x 32, {length // 16} new tokens: "
+              f"{int(out['length'].sum()) / took:,.0f} tokens/s")
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
     python tests/bench/kills.py            # 20 kills; five minutes
     python tests/bench/kills.py 5 7        # 5 kills, seed 7 of the moments
 
-A run of data/arithmetic (made by `bash run_sweep.sh easy`) is started again after every kill; a run that comes to its end is
-compared with the reference, times aside, and another begins. Prints each kill with what it left behind. Exits with 1 where a log
-differs.
+A run of data/arithmetic (made by `bash run_sweep.sh easy`) is started again after every kill; a run
+that comes to its end is compared with the reference, times aside, and another begins. Prints each
+kill with what it left behind. Exits with 1 where a log differs.
 """
 import json
 import os
@@ -17,21 +17,24 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-WORDS = ["--B_p=4", "--n=8", "--C=640", "--eval_every=160", "--save_every=96", "--samples=4", "--lr_base=2e-3", "--sample_every=3"]
+WORDS = ["--B_p=4", "--n=8", "--C=640", "--eval_every=160", "--save_every=96", "--samples=4",
+         "--lr_base=2e-3", "--sample_every=3"]
 ENV = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
 ASIDE = ("wall_s", "gen_s", "train_s", "time", "loading_s", "commit")
 
 
 def start(folder):
-    return subprocess.Popen([sys.executable, "train_grpo.py", *WORDS, f"--out={folder}"], cwd=ROOT, env=ENV, stderr=subprocess.PIPE,
-                            stdout=subprocess.DEVNULL, text=True)
+    return subprocess.Popen([sys.executable, "train_grpo.py", *WORDS, f"--out={folder}"], cwd=ROOT,
+                            env=ENV, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
 
 
 def records(folder):
-    """What must be the same: the log without its times and folders, and the rollouts that were written down."""
+    """What must be the same: the log without its times and folders, and the rollouts that were
+    written down."""
     log = [json.loads(line) for line in open(folder / "log.jsonl")]
     log[0]["config"].pop("out")
-    return [{k: v for k, v in r.items() if k not in ASIDE} for r in log], (folder / "samples.jsonl").read_bytes()
+    records = [{k: v for k, v in r.items() if k not in ASIDE} for r in log]
+    return records, (folder / "samples.jsonl").read_bytes()
 
 
 def main(kills=20, seed=0):
@@ -47,7 +50,8 @@ def main(kills=20, seed=0):
             while True:
                 child = start(folder)
                 try:
-                    child.wait(timeout=rng.uniform(0.3 * span, 1.1 * span) if done < kills else None)
+                    wait = rng.uniform(0.3 * span, 1.1 * span) if done < kills else None
+                    child.wait(timeout=wait)
                 except subprocess.TimeoutExpired:
                     child.kill()
                     child.wait()
@@ -55,12 +59,14 @@ def main(kills=20, seed=0):
                     log = folder / "log.jsonl"
                     steps = log.read_bytes().count(b'"type": "step"') if log.exists() else 0
                     left = sorted(p.name for p in (folder / "ckpt").glob("*"))
-                    print(f"kill {done}: {steps} updates in the log, checkpoints {left}", flush=True)
+                    print(f"kill {done}: {steps} updates in the log, checkpoints {left}",
+                          flush=True)
                     continue
                 assert child.returncode == 0, child.stderr.read()
                 break
             same = records(folder) == reference
-            print(f"run {runs} has ended: its log is {'that' if same else 'NOT that'} of the reference", flush=True)
+            print(f"run {runs} has ended: its log is {'that' if same else 'NOT that'} of the "
+                  "reference", flush=True)
             if not same:
                 return 1
     print(f"{done} kills, {runs} runs, all logs as the reference")

@@ -2,8 +2,9 @@
 
     python tests/bench/over_n.py          # n = 8 to 256, 7 rounds; two minutes
 
-Rollouts, rewards and update of data/arithmetic (problems and base model by `bash run_sweep.sh easy`), one step of every n in
-turn, over the same problems. Prints the median of each n and its ratio to the median over all n.
+Rollouts, rewards and update of data/arithmetic (problems and base model by `bash run_sweep.sh
+easy`), one step of every n in turn, over the same problems. Prints the median of each n and its
+ratio to the median over all n.
 """
 import os
 import statistics
@@ -36,15 +37,18 @@ def main(rounds=7, B=1024, ns=(8, 16, 32, 64, 128, 256)):
             at = dict(cfg, n=n, B_p=B // n)
             start = time.perf_counter()
             rollouts = sample.generate(model, tokenizer, [prompts[i] for i in index], n,
-                                       [sample.rollout_seed("over_n", m, j) for j in range(len(index))], at)
+                                       [sample.rollout_seed("over_n", m, j)
+                                        for j in range(len(index))], at)
             rewards, _ = sample.grade([problems[i] for i in index], rollouts, tokenizer, at)
-            batch = dict(prompts=[prompts[i] for i in index], rollouts=rollouts, rewards=rewards, step=m)
+            batch = dict(prompts=[prompts[i] for i in index], rollouts=rollouts, rewards=rewards,
+                         step=m)
             train_grpo.update(model, None, opt, batch, at, 1e-9)
             times[n].append((time.perf_counter() - start) / int(rollouts["length"].sum()) * 1e6)
     medians = {n: statistics.median(t[1:]) for n, t in times.items()}
     middle = statistics.median(medians.values())
     for n, t in medians.items():
-        print(f"n = {n:4d}   {t:6.1f} us a response token   {t / middle:5.2f} of the median   (from {min(times[n][1:]):.1f} to {max(times[n][1:]):.1f})")
+        print(f"n = {n:4d}   {t:6.1f} us a response token   {t / middle:5.2f} of the median   "
+              f"(from {min(times[n][1:]):.1f} to {max(times[n][1:]):.1f})")
     print(f"largest over smallest: {max(medians.values()) / min(medians.values()):.2f}")
 
 

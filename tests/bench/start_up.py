@@ -1,4 +1,5 @@
-"""How long the analysis scripts take to start, beside a bare interpreter and one that imports torch.
+"""How long the analysis scripts take to start, beside a bare interpreter and one that imports
+torch.
 
     python tests/bench/start_up.py
 
@@ -11,8 +12,10 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = {"import numpy": ["-c", "import numpy"], "frontier.py --help": ["frontier.py", "--help"],
-            "fit_sigmoid.py --help": ["fit_sigmoid.py", "--help"], "train_grpo.py --help": ["train_grpo.py", "--help"],
+COMMANDS = {"import numpy": ["-c", "import numpy"],
+            "frontier.py --help": ["frontier.py", "--help"],
+            "fit_sigmoid.py --help": ["fit_sigmoid.py", "--help"],
+            "train_grpo.py --help": ["train_grpo.py", "--help"],
             "import torch": ["-c", "import torch"]}
 
 times = {name: [] for name in COMMANDS}
@@ -23,4 +26,5 @@ for _ in range(7):
         times[name].append(time.perf_counter() - start)
 base = statistics.median(times["import numpy"])
 for name, t in times.items():
-    print(f"{name:24s} {statistics.median(t):6.2f} s   {statistics.median(t) / base:5.1f} x   (from {min(t):.2f} to {max(t):.2f})")
+    print(f"{name:24s} {statistics.median(t):6.2f} s   {statistics.median(t) / base:5.1f} x   "
+          f"(from {min(t):.2f} to {max(t):.2f})")

@@ -1,21 +1,27 @@
 """One fixed batch through the real loss of TRL's GRPOTrainer and through ours.
 
     python -m venv trl && trl/bin/pip install -r requirements.txt trl==1.16.0
-    trl/bin/python tests/bench/trl_loss.py       # needs data/arithmetic/base, which `bash run_sweep.sh easy` makes
+    trl/bin/python tests/bench/trl_loss.py  # needs data/arithmetic/base (`bash run_sweep.sh easy`)
 
-Three groups of four responses, 1 to 12 tokens long; the old policy and the reference have other weights than the policy, so
-no ratio is 1. TRL prepares the batch itself (_generate_and_score_completions: padding, old and reference log-probs,
-importance weights) and takes it in two micro-batches. Prints for each case the loss, the share of tokens whose ratio lies
-outside the clip range, and the largest differences of the loss, relative to it, and of the gradient, to its largest entry.
+Three groups of four responses, 1 to 12 tokens long; the old policy and the reference have other
+weights than the policy, so no ratio is 1. TRL prepares the batch itself
+(_generate_and_score_completions: padding, old and reference log-probs, importance weights) and
+takes it in two micro-batches. Prints for each case the loss, the share of tokens whose ratio lies
+outside the clip range, and the largest differences of the loss, relative to it, and of the
+gradient, to its largest entry.
 
 The definitions of TRL 1.16 and ours are the same where
-- its loss_type is "dapo" or "cispo" (the sum over all tokens of the batch by their number, our token mean), its
-  importance_sampling_level "token", its delta None;
-- use_bias_correction_kl=False; by default it multiplies its k3 term by the ratio, and the gradient flows through that too;
-- for cispo its epsilon_high, a bound on the ratio itself, is our 1 + eps_high, and our eps_low is 1: it has no lower bound;
-- vllm_importance_sampling_mode="token_truncate" (default sequence_mask) and clip_max is our tis_cap: a weight of the policy
-  term alone, min(exp(logp_old - logp_engine), cap), from the policy that generated and not from the one being updated;
-- the advantages are the same numbers: its std has 1e-4 added, ours 1e-6. The first line is that difference; both get ours.
+- its loss_type is "dapo" or "cispo" (the sum over all tokens of the batch by their number, our
+  token mean), its importance_sampling_level "token", its delta None;
+- use_bias_correction_kl=False; by default it multiplies its k3 term by the ratio, and the gradient
+  flows through that too;
+- for cispo its epsilon_high, a bound on the ratio itself, is our 1 + eps_high, and our eps_low is
+  1: it has no lower bound;
+- vllm_importance_sampling_mode="token_truncate" (default sequence_mask) and clip_max is our
+  tis_cap: a weight of the policy term alone, min(exp(logp_old - logp_engine), cap), from the
+  policy that generated and not from the one being updated;
+- the advantages are the same numbers: its std has 1e-4 added, ours 1e-6. The first line is that
+  difference; both get ours.
 """
 import copy
 import logging
@@ -43,18 +49,22 @@ def batch():
     """Three groups of four: prompts, responses (lists of ids) and rewards (3, 4)."""
     g = torch.Generator().manual_seed(0)
     prompts = [torch.randint(2, 52, (k,), generator=g).tolist() for k in (5, 9, 7)]
-    responses = [torch.randint(2, 52, (k,), generator=g).tolist() for k in (3, 12, 1, 7, 5, 5, 9, 2, 8, 11, 4, 6)]
-    return prompts, responses, torch.tensor([[1, 0, 0, 1], [0, 0, 1, 0], [1, 1, 1, 0]], dtype=torch.float32)
+    responses = [torch.randint(2, 52, (k,), generator=g).tolist()
+                 for k in (3, 12, 1, 7, 5, 5, 9, 2, 8, 11, 4, 6)]
+    return prompts, responses, torch.tensor([[1, 0, 0, 1], [0, 0, 1, 0], [1, 1, 1, 0]],
+                                            dtype=torch.float32)
 
 
 def weights(model, seed, size):
     """The model's weights with relative noise of this size."""
     g = torch.Generator().manual_seed(seed)
-    return {k: v + size * v.std() * torch.randn(v.shape, generator=g) for k, v in model.state_dict().items()}
+    return {k: v + size * v.std() * torch.randn(v.shape, generator=g)
+            for k, v in model.state_dict().items()}
 
 
 def inputs(prompts, responses):
-    """The arguments of token_logps but the model: ids padded behind, lengths of prompts and responses, temperature."""
+    """The arguments of token_logps but the model: ids padded behind, lengths of prompts and
+    responses, temperature."""
     rows = [prompts[i // 4] + response for i, response in enumerate(responses)]
     ids = torch.tensor([row + [0] * (max(map(len, rows)) - len(row)) for row in rows])
     prompt_length, length = (torch.tensor([len(x) for x in part]) for part in (prompts, responses))
@@ -84,7 +94,8 @@ def ours(model, old, new, engine, algo, eps_low, eps_high, beta, tis):
     loss = (loss + beta * kl_term("k3", logp, logp_ref)).sum() / len(logp)
     loss.backward()
     ratio = (logp - logp_old).exp()
-    return loss.item(), gradient(model), ((ratio < 1 - eps_low) | (ratio > 1 + eps_high)).float().mean().item()
+    outside = (ratio < 1 - eps_low) | (ratio > 1 + eps_high)
+    return loss.item(), gradient(model), outside.float().mean().item()
 
 
 def theirs(model, old, new, engine, tis, **settings):
@@ -92,23 +103,30 @@ def theirs(model, old, new, engine, tis, **settings):
     prompts, responses, rewards = batch()
     tokenizer = AutoTokenizer.from_pretrained(BASE, padding_side="left")
 
-    def rollout(texts, trainer):  # the responses are given; a token without an engine's log-prob gets the weight 1
+    # the responses are given; a token without an engine's log-prob gets the weight 1
+    def rollout(texts, trainer):
         return dict(prompt_ids=[p for p in prompts for _ in range(4)], completion_ids=responses,
                     logprobs=engine if tis else [[None] * len(r) for r in responses])
 
     with tempfile.TemporaryDirectory() as folder:
-        args = GRPOConfig(output_dir=folder, num_generations=4, per_device_train_batch_size=6, gradient_accumulation_steps=2,
-                          max_completion_length=12, temperature=TEMPERATURE, use_cpu=True, bf16=False, report_to="none",
-                          gradient_checkpointing=False, vllm_importance_sampling_mode="token_truncate",
+        args = GRPOConfig(output_dir=folder, num_generations=4, per_device_train_batch_size=6,
+                          gradient_accumulation_steps=2, max_completion_length=12,
+                          temperature=TEMPERATURE, use_cpu=True, bf16=False, report_to="none",
+                          gradient_checkpointing=False,
+                          vllm_importance_sampling_mode="token_truncate",
                           vllm_importance_sampling_clip_max=CAP, **settings)
-        trainer = GRPOTrainer(model, reward_funcs=lambda **_: rewards.flatten().tolist(), args=args, rollout_func=rollout,
-                              train_dataset=Dataset.from_list([dict(prompt=f"{j}") for j in range(3)]),
-                              processing_class=tokenizer)
-    # what vLLM would have generated is what `rollout` returns: TRL then computes old log-probs and importance weights
-    trainer.use_vllm, trainer._last_loaded_step, trainer.current_gradient_accumulation_steps = True, 0, 2
+        trainer = GRPOTrainer(
+            model, reward_funcs=lambda **_: rewards.flatten().tolist(), args=args,
+            rollout_func=rollout, processing_class=tokenizer,
+            train_dataset=Dataset.from_list([dict(prompt=f"{j}") for j in range(3)]))
+    # what vLLM would have generated is what `rollout` returns: TRL then computes old log-probs and
+    # importance weights
+    trainer.use_vllm, trainer._last_loaded_step = True, 0
+    trainer.current_gradient_accumulation_steps = 2
     model.load_state_dict(old)
     model.train()
-    made = trainer._generate_and_score_completions([dict(prompt=f"{j}") for j in range(3) for _ in range(4)])
+    made = trainer._generate_and_score_completions([dict(prompt=f"{j}") for j in range(3)
+                                                    for _ in range(4)])
     model.load_state_dict(new)
     A, made["advantages"] = made["advantages"], advantages(rewards).flatten()
     total = 0.0
@@ -123,19 +141,23 @@ def main():
     logging.disable(logging.WARNING)
     disable_progress_bar()
     base = AutoModelForCausalLM.from_pretrained(BASE, dtype=torch.float32)
-    old, new, behind = (weights(base, seed, size) for seed, size in ((1, 0.03), (2, 0.03), (3, 0.02)))
+    old, new, behind = (weights(base, seed, size)
+                        for seed, size in ((1, 0.03), (2, 0.03), (3, 0.02)))
     prompts, responses, rewards = batch()
-    engine_model = copy.deepcopy(base)  # the engine's log-probs are off the old policy's: as of other, nearby weights
+    # the engine's log-probs are off the old policy's: as of other, nearby weights
+    engine_model = copy.deepcopy(base)
     engine_model.load_state_dict({k: old[k] + behind[k] - v for k, v in base.state_dict().items()})
     with torch.no_grad():
         logp = token_logps(engine_model, *inputs(prompts, responses))[0]
     engine = [x.tolist() for x in logp.split([len(r) for r in responses])]
 
     grpo, dapo = dict(algo="grpo", eps_low=0.2, eps_high=0.2), dict(loss_type="dapo", epsilon=0.2)
-    cispo, theirs_cispo = dict(algo="cispo", eps_low=1.0, eps_high=0.2), dict(loss_type="cispo", epsilon_high=1.2)
+    cispo = dict(algo="cispo", eps_low=1.0, eps_high=0.2)
+    theirs_cispo = dict(loss_type="cispo", epsilon_high=1.2)
     cases = {"grpo 0.2/0.2, beta 0": (grpo, dapo),
              "grpo 0.2/0.28, beta 0": (dict(grpo, eps_high=0.28), dict(dapo, epsilon_high=0.28)),
-             "grpo 0.2/0.2, beta 0.1, k3": (dict(grpo, beta=0.1), dict(dapo, beta=0.1, use_bias_correction_kl=False)),
+             "grpo 0.2/0.2, beta 0.1, k3": (
+                 dict(grpo, beta=0.1), dict(dapo, beta=0.1, use_bias_correction_kl=False)),
              "grpo 0.2/0.2, importance weights": (dict(grpo, tis=True), dapo),
              "cispo, ratio at most 1.2": (cispo, theirs_cispo),
              "cispo at most 1.2, importance weights": (dict(cispo, tis=True), theirs_cispo),
@@ -150,7 +172,8 @@ def main():
         if name == next(iter(cases)):
             mine = advantages(rewards).flatten()
             print(f"{'advantages':44s} {((A - mine).abs() / mine.abs()).max():29.1e}")
-        print(f"{name:44s} {b:10.6f} {outside:8.2f} {abs(a - b) / abs(b):9.1e} {(g - h).abs().max() / h.abs().max():9.1e}")
+        print(f"{name:44s} {b:10.6f} {outside:8.2f} {abs(a - b) / abs(b):9.1e} "
+              f"{(g - h).abs().max() / h.abs().max():9.1e}")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
-"""What processes that can be killed cost: check_math with 2 workers beside math-verify in 2 plain processes.
+"""What processes that can be killed cost: check_math with 2 workers beside math-verify in 2 plain
+processes.
 
     OMP_NUM_THREADS=2 python tests/bench/verifier.py [REPETITIONS]
 
-Both grade the same 2,000 distinct pairs, those of tests/test_verifier.py with other numbers, in turn, each time in fresh processes that
-have graded a few pairs before. Bare math-verify parses both sides as by its defaults and has its own timeouts on, which no C code heeds.
-Prints pairs/s of both, the median and range of the times' ratio, and the pairs/s with 1% of answers that hang, for 1 s each.
+Both grade the same 2,000 distinct pairs, those of tests/test_verifier.py with other numbers, in
+turn, each time in fresh processes that have graded a few pairs before. Bare math-verify parses both
+sides as by its defaults and has its own timeouts on, which no C code heeds. Prints pairs/s of both,
+the median and range of the times' ratio, and the pairs/s with 1% of answers that hang, for 1 s
+each.
 """
 import logging
 import multiprocessing
@@ -41,7 +44,8 @@ def bare_half(pairs, barrier):
 def bare(pairs):
     """Seconds of 2 processes with half of the pairs each."""
     barrier = multiprocessing.Barrier(3)
-    halves = [multiprocessing.Process(target=bare_half, args=(pairs[i::2], barrier)) for i in range(2)]
+    halves = [multiprocessing.Process(target=bare_half, args=(pairs[i::2], barrier))
+              for i in range(2)]
     for process in halves:
         process.start()
     barrier.wait()
@@ -62,14 +66,19 @@ def ours(pairs, cfg=CFG):
 
 
 if __name__ == "__main__":
-    pairs = list(dict.fromkeys((other_numbers(gold, k), rf"So it is $\boxed{{{other_numbers(answer, k)}}}$.")
+    pairs = list(dict.fromkeys((other_numbers(gold, k),
+                                rf"So it is $\boxed{{{other_numbers(answer, k)}}}$.")
                                for k in range(9) for gold, answer, _ in PAIRS))[:N]
     times = []
     for _ in range(int(sys.argv[1]) if len(sys.argv) > 1 else 3):
         times.append((ours(pairs)[0], bare(pairs)))
-        print(f"check_math {len(pairs) / times[-1][0]:6.1f} pairs/s   bare math-verify {len(pairs) / times[-1][1]:6.1f} pairs/s", flush=True)
+        print(f"check_math {len(pairs) / times[-1][0]:6.1f} pairs/s   bare math-verify "
+              f"{len(pairs) / times[-1][1]:6.1f} pairs/s", flush=True)
     ratios = [mine / theirs for mine, theirs in times]
-    print(f"{len(pairs)} pairs: time {statistics.median(ratios):.3f} x of bare math-verify's   (from {min(ratios):.3f} to {max(ratios):.3f})")
-    mixed = [("7919", rf"\boxed{{{HANGS}+{i}}}") if i % 100 == 50 else pair for i, pair in enumerate(pairs)]
+    print(f"{len(pairs)} pairs: time {statistics.median(ratios):.3f} x of bare math-verify's   "
+          f"(from {min(ratios):.3f} to {max(ratios):.3f})")
+    mixed = [("7919", rf"\boxed{{{HANGS}+{i}}}") if i % 100 == 50 else pair
+             for i, pair in enumerate(pairs)]
     seconds, verdicts = ours(mixed, CFG | dict(verify_s=1.0))
-    print(f"1% that hang: {len(pairs) / seconds:.1f} pairs/s, {verdicts.count('timeout')} timeouts of 1 s")
+    print(f"1% that hang: {len(pairs) / seconds:.1f} pairs/s, {verdicts.count('timeout')} timeouts "
+          "of 1 s")
