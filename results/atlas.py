@@ -1116,8 +1116,7 @@ def baseline(atlas):
 
 
 def one_problem(atlas):
-    return dict(verdict="", says="see the documentation, The toy world",
-                figure="../bandit/one.png")
+    return dict(verdict="", says="see docs/toy.md", figure="../bandit/one.png")
 
 
 # ---- ours: one run that raises n
