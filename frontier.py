@@ -4,7 +4,6 @@
     python frontier.py --runs=runs/easy --metric=worst@4 --unit=tokens  # another reward, another unit of compute
     python frontier.py --runs=runs/easy --view=joint                    # best over (B_p, n); or fixed_B, best_worst, ...
     python frontier.py --runs="runs/easy runs/easy:train runs/hard" --view=compare
-    python frontier.py --runs=runs/easy --view=next                     # a pruned sweep: end the losers, print the next commands
 
 Reads `log.jsonl` or `log.jsonl.gz` in every subfolder of `runs`, and `sweep.json` there if there is one, to say which of
 the planned runs are missing. Writes `frontier.json` and `frontier.png` (`frontier_VIEW.*` for another view than fixed_Bp) to
@@ -13,7 +12,6 @@ the planned runs are missing. Writes `frontier.json` and `frontier.png` (`fronti
 Views: `fixed_Bp` n against M, a panel for each B_p. `fixed_B` B_p n <= B, over M, a panel for each B. `joint` best over
 (B_p, n). `best_worst` best n by metric. `sensitivity` reward over n and over B_p. `pass1` pass rates of the training
 problems. `compare` several sweeps, or folder:train and folder:SET of one. `all` all but compare, the logs read once.
-`next` draws nothing: it is what PRUNE=1 of run_sweep.sh asks after each rung, see "Pruned sweeps" below.
 
 1. Runs that can be compared: one config apart from B_p, n and seed, one validation file. What is left out is listed with
    the reason. The reward of an evaluation comes from its counts of right answers per problem.
@@ -30,14 +28,12 @@ problems. `compare` several sweeps, or folder:train and folder:SET of one. `all`
 To use it elsewhere copy it with config.py and fit_sigmoid.py. Needs numpy, scipy; matplotlib for the figures.
 """
 import math
-import sys
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
-from config import (BadInput, append, aside, at_k, cells, config, derive, entry, experiment, finished, parse, planned, progress, read_json,
-                    read_log, rollouts_after, run_name, rungs, save_json, seeded, training)
+from config import BadInput, aside, at_k, complete, derive, entry, experiment, parse, read_log, save_json
 from fit_sigmoid import (RULES, at_bounds, budget_ticks, choose_form, curve, fit_curve, half_width, invert, linear_fit,
                          monotone, shape, si, simplest,
                          smoother, told_apart, wrap)
@@ -199,6 +195,7 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val"):
         raise BadInput(f"--runs={folder}: no run to analyse{first}")
     if not any(ended(run) for run in runs):
         raise BadInput(f"--runs={folder}: no finished run to analyse ({len(runs)} unfinished)")
+    from sweep import planned
     plan = planned(folder)[0]
     for run in runs:  # one that a larger C continued keeps its first header: the sweep's C is its budget where it made all of its updates
         if plan and run["rollouts"][-1] <= plan["C"] < run["rollouts"][-1] + run["B_p"] * run["n"]:
@@ -222,6 +219,7 @@ def ended(run):
 def missing_cells(folder, runs, dropped):
     """The cells of sweep.json, less the pruned, that have no finished run: a list of dict(B_p, n, seed, why); empty without the file."""
     have = {(run["B_p"], run["n"], run["seed"]): run for run in runs}
+    from sweep import planned
     out = []
     for cell in planned(folder)[1]:
         run = have.get((cell["B_p"], cell["n"], cell["seed"]))
@@ -1055,155 +1053,6 @@ def figure_simple(front, path):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Pruned sweeps: all cells run to C/8, then fewer of them to each next rung (config.rungs), by what they have shown
-#
-# In log C curves flatten, so the slope of the last octave bounds what comes: a cell whose reward, continued at that slope to C, plus
-# 1.645 standard errors of its difference to the top, stays more than delta below where the top is today, cannot reach the frontier.
-# The bound hardly errs (tests/bench/prune.py) and leaves 90% of the rollouts of a sweep whose n* rises. What a B_p may spend, half of
-# its full grid, is shared evenly among the rungs to come; where that is too little for all, those go on whose reward continued at half
-# of their slope is highest.
-
-HALF = 0.5  # share of the full grid's rollouts that a pruned sweep may spend, at each B_p
-
-
-def upto(runs, C):
-    """The runs as they were at a budget of C rollouts: their evaluations to there, three or more of them."""
-    out = []
-    for run in runs:
-        m = run["rollouts"] <= C * (1 + 1e-9)
-        if m.sum() >= 3:
-            cut = {key: run[key][m] for key in ("C", "rollouts", "step", "counts", "reward", "trials") if run[key] is not None}
-            there = run["rollouts"][m][-1] + run["B_p"] * run["n"] > C  # all updates of this budget
-            out.append(run | cut | dict(config=run["config"] | dict(C=C), status="budget" if there else run["status"]))
-    return out
-
-
-def prospects(cs, grid, C):
-    """What the cells of one B_p may come to by C, seen from the end of grid (G,): a list of dict(n, now, near, slope, hope, low, bound).
-
-    now: reward; near: not told from the top; slope: reward an octave of budget over the last octave, 0 or more. hope: now,
-    continued at half of the slope to C. bound: at the whole slope, and 1.645 standard errors of the difference to the top.
-    low: the top today.
-    """
-    j = int(np.flatnonzero(~np.isnan([c["Y"] for c in cs]).any(0))[-1])  # the last budget that all of them reached
-    top, left = max(cs, key=lambda c: c["Y"][j]), math.log2(C / grid[j])
-    out = []
-    for c, near in zip(cs, told_apart(*values_at(cs, j))):
-        i = max(int(np.abs(np.log(2 * grid / grid[j])).argmin()), int(np.flatnonzero(c["inside"])[0]))
-        slope = max(0.0, (c["Y"][j] - c["Y"][i]) / max(math.log2(grid[j] / grid[i]), 0.25))
-        error = (top["noise"] - c["noise"])[:, j].std() if len(c["noise"]) else 0.0
-        out.append(dict(n=c["n"], now=c["Y"][j], near=near, slope=slope, low=top["Y"][j], hope=c["Y"][j] + slope * left / 2,
-                        bound=c["Y"][j] + slope * left + 1.645 * error))
-    return out
-
-
-def decide(runs, live, C, plan, spent, cfg, entries=()):
-    """A rung's decision, at C rollouts: dict(C, judged, pruned, added), the last two lists of dict(B_p, n, why). Each B_p is a matter of its own.
-
-    runs: of read_runs. live: the cells (B_p, n) that run. plan: the sweep's config. spent: {B_p: rollouts so far}, of all its runs. entries: the
-    decisions before.
-    """
-    out, ladder, full = dict(C=C, judged=list(live), pruned=[], added=[]), rungs(plan), cells(plan)
-    before = {(p["B_p"], p["n"]) for entry in entries for p in entry["pruned"]}
-    later = ladder[ladder.index(C) + 1:]
-    grid, _, _, found = curves_of(upto(runs, C), cfg["metric"], cfg)
-    seeds = len({c["seed"] for c in full})
-    for B_p in dict.fromkeys(b for b, _ in live):
-        here = [n for b, n in live if b == B_p]
-        cs = [c for c in found if c["B_p"] == B_p and c["n"] in here and c["reach"][1] > 0.9 * grid[-1]]
-        if not cs:
-            continue
-        seen = prospects(cs, grid, plan["C"])
-        # who may be ended: a cell past its warm-up that has not made all its updates of the sweep's budget already
-        short = {run["n"] for run in runs if run["B_p"] == B_p and run["rollouts"][-1] + B_p * run["n"] <= plan["C"]}
-        judged = [p for p in seen if p["n"] in short and C // (B_p * p["n"]) >= max(2, plan["warmup"])]
-        best = max(seen, key=lambda p: p["now"])
-        gone = {p["n"]: f"{p['now']:.3f}, at most {p['bound']:.3f} by C" for p in judged if p["bound"] < p["low"] - cfg["delta"]}
-        room = HALF * sum(plan["C"] for c in full if c["B_p"] == B_p) - spent[B_p]
-        # the next n, where the largest is on top and the smallest is told from it, as long as the top can still go to C
-        edge = grid_edge(sorted(here), best["n"], B_p, C, plan)
-        more = edge["add"] if edge and edge["side"] == "largest" else None
-        if more and (B_p, more["n"]) not in before and not seen[0]["near"] and B_p * more["n"] <= later[0] and room - seeds * (later[0] + plan["C"] - C) >= 0:
-            out["added"].append(more | dict(why=f"n = {best['n']} is on top at C = {si(C)} and the largest"))
-            room -= seeds * C
-            here.append(more["n"])
-        two = room >= seeds * (later[0] - C + plan["C"] - C)  # to the next rung, where one can still go to C afterwards
-        many = max(1 + two, int(room / len(later) / (seeds * (later[0] - C))))
-        for p in sorted(judged, key=lambda p: p["hope"]):
-            if len(here) - len(gone) > many and p["n"] not in gone:
-                gone[p["n"]] = f"{p['now']:.3f}, {p['hope']:.3f} expected by C, and rollouts for {many} at B_p = {B_p}"
-        out["pruned"] += [dict(B_p=B_p, n=n, why=why) for n, why in sorted(gone.items())]
-    return out
-
-
-def mark(c, folder):
-    """Ends the run of a cell in `folder` as pruned: one record behind its log, once; half a line of a killed run is cut off."""
-    path = Path(folder) / "log.jsonl"
-    rollouts, status = progress(folder)
-    if path.exists() and status != "pruned" and not finished(c, folder):
-        with open(path, "r+b", buffering=0) as file:
-            file.truncate(path.read_bytes().rfind(b"\n") + 1)
-            append(file, dict(type="end", status="pruned", rollouts=rollouts))
-
-
-def view_next(cfg):
-    """The rest of the present rung of a pruned sweep, or of the next one after deciding who goes on: prints training commands.
-
-    A decision is written to sweep.json before it is carried out, and never made again, so that a call that was killed is repeated.
-    """
-    folder = Path(cfg["runs"])
-    path = folder / "sweep.json"
-    plan, live, entries = planned(folder)
-    if plan is None:
-        raise BadInput(f"--runs={folder}: no sweep.json there, which says what runs (PRUNE=1 bash run_sweep.sh writes it)")
-
-    def all_of(entry):  # the cells that a decision pruned, all seeds
-        return [c for p in entry["pruned"] for c in seeded(plan, p)]
-
-    def there(c, C):  # it has its updates of C rollouts
-        if finished(dict(c, C=C), folder / run_name(c)):
-            return True
-        return C < plan["C"] and progress(folder / run_name(c))[0] >= rollouts_after(derive(dict(c, C=C))["M"], dict(c, C=C))
-    for entry in entries:
-        for c in all_of(entry):
-            mark(c, folder / run_name(c))
-    for C in rungs(plan):
-        todo = [c for c in live if c["B_p"] * c["n"] <= C and not there(c, C)]
-        if todo:
-            tell(f"rung C = {si(C)} of {si(plan['C'])}: {len(todo)} runs to do")
-            for c in todo:
-                print(training(dict(c, C=C, runs=str(folder))))
-            return
-        judged = {tuple(cell) for entry in entries if entry["C"] == C for cell in entry.get("judged", ())}
-        judged |= {(a["B_p"], a["n"]) for entry in entries if entry["C"] >= C for a in entry["added"]}  # its first rung is the next
-        names = list(dict.fromkeys((c["B_p"], c["n"]) for c in live if progress(folder / run_name(c))[1] != "diverged"))
-        names = [cell for cell in names if any(b == cell[0] for b, _ in set(names) - judged)]  # all of a B_p where one came later
-        if C == plan["C"] or not names:
-            continue
-        spent = Counter()
-        for c in [*live, *(c for entry in entries for c in all_of(entry))]:
-            spent[c["B_p"]] += progress(folder / run_name(c))[0]
-        try:
-            runs, _ = read_runs(folder, cfg["metric"], part="train" if cfg["metric"] == "train" else cfg["eval_set"])
-            entry = decide(runs, names, C, plan, spent, cfg, entries)
-        except BadInput as e:
-            tell(f"rung C = {si(C)}: nothing is pruned ({e})")
-            entry = dict(C=C, judged=names, pruned=[], added=[])
-        save_json(path, read_json(path) | dict(prune=[*entries, entry]))
-        for key in ("pruned", "added"):
-            for p in entry[key]:
-                tell(f"{key} at C = {si(C)}: B_p = {p['B_p']}, n = {p['n']} ({p['why']})")
-        for c in all_of(entry):
-            mark(c, folder / run_name(c))
-        plan, live, entries = planned(folder)
-
-
-def tell(text):
-    """Says something on stderr: stdout is for commands."""
-    print(text, file=sys.stderr)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # The report
 
 def coverage(runs, cfg):
@@ -1309,7 +1158,7 @@ def analyse(cfg, part="", runs=None, dropped=()):
         runs, dropped = read_runs(cfg["runs"], cfg["metric"], cfg["unit"], part)
     grid, form, held_out, found = curves_of(runs, cfg["metric"], cfg)
     head = max((run["config"] for run in runs), key=lambda c: c.get("C", 0))
-    head = {key: head.get(key, config[key]) for key in config}
+    head = complete(head)
     label = "training reward" if part == "train" else f"{'validation' if part == 'val' else part} {cfg['metric']}"
     return dict(runs=runs, dropped=dropped, grid=grid, form=form, held_out=held_out, cells=found, covers=coverage(runs, cfg),
                 label=label, head=head, cfg=cfg | dict(B_max=head["B_max"], head=head))
@@ -1353,8 +1202,6 @@ def written(sweep, view, content, cfg):
 def main(argv):
     cfg = parse(argv, __doc__)
     view = cfg["view"]
-    if view == "next":
-        return view_next(cfg)
     if view == "compare":
         sweep, content = view_compare(cfg)
         first = cfg["runs"].split()[0].split(":")[0]

@@ -28,6 +28,7 @@ sys.path.insert(0, str(ROOT))
 import config
 import fit_sigmoid
 import frontier
+import sweep
 from config import BadInput, aside, entry, parse, read_log, save_json
 
 STEP_FIELDS = "type step rollouts tokens wall_s reward entropy kl grad_norm response_len frac_all_right frac_all_wrong".split()
@@ -1301,10 +1302,10 @@ intervals one in ten misses the truth. Minutes are those of our runs, one thread
 
 def scale_table():
     """What the embedded world has in place of the paper's, from presets.json."""
-    cfg = config.arms("main", ["--data=data/arithmetic"])[0]
-    sizes = sorted({int(b) for arm in config.arms("joint", ["--data=data/arithmetic"]) for b in arm["bps"].split()})
-    few = config.arms("size", ["--data=data/arithmetic"])
-    extreme = config.arms("extreme", ["--data=data/arithmetic"])[0]
+    cfg = sweep.arms("main", ["--data=data/arithmetic"])[0]
+    sizes = sorted({int(b) for arm in sweep.arms("joint", ["--data=data/arithmetic"]) for b in arm["bps"].split()})
+    few = sweep.arms("size", ["--data=data/arithmetic"])
+    extreme = sweep.arms("extreme", ["--data=data/arithmetic"])[0]
     ns, none_right = sorted(map(int, cfg["ns"].split())), int(re.search(r"_D(\d+)_", extreme["train_set"])[1])
     return f"""
 ## The scale
@@ -1325,9 +1326,9 @@ def budget_table(folder):
     """Runs, rollouts and minutes of each study, from presets.json, and what the runs below a folder took; runs that studies share count once in the sum."""
     data, lines, seen = "data/arithmetic", ["| study | asks | runs | rollouts | minutes |", "|---|---|---|---|---|"], {}
     minutes = []
-    for name, study in config.presets(data).items():
-        runs = {(arm["runs"], config.run_name(c)): config.rollouts_after(config.derive(c)["M"], c) for arm in config.arms(name, [f"--data={data}"])
-                for c in config.cells(arm)}
+    for name, study in sweep.presets(data).items():
+        runs = {(arm["runs"], config.run_name(c)): config.rollouts_after(config.derive(c)["M"], c) for arm in sweep.arms(name, [f"--data={data}"])
+                for c in sweep.cells(arm)}
         own = sum(max(rollouts - seen.get(run, 0), 0) for run, rollouts in runs.items()) / sum(runs.values())
         minutes.append(own * study["minutes"])
         seen |= {run: max(rollouts, seen.get(run, 0)) for run, rollouts in runs.items()}
