@@ -1,4 +1,4 @@
-"""What does a pruned sweep (PRUNE=1) cost, and what does it miss? The procedure of frontier.py, in memory, against the full grid.
+"""What does a pruned sweep (PRUNE=1) cost, and what does it miss? The procedure of sweep.py, in memory, against the full grid.
 
     python tests/bench/prune.py              # 30 sweeps a row, an hour on a core
     python tests/bench/prune.py 10           # fewer sweeps
@@ -26,8 +26,10 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import fit_sigmoid as fit  # noqa: E402
 import frontier  # noqa: E402
-from config import cells, config  # noqa: E402
+import sweep as planning  # noqa: E402
+from config import config  # noqa: E402
 from simulate import constant, paper, sigmoids, sweep  # noqa: E402
+from sweep import cells  # noqa: E402
 
 BUDGETS = 25
 CFG = dict(config, boot=200, B_max=0, bps="32", C=4_000_000, eval_every=40_000)
@@ -36,20 +38,20 @@ CFG = dict(config, boot=200, B_max=0, bps="32", C=4_000_000, eval_every=40_000)
 def prune(runs, plan):
     """The procedure over the finished `runs` of a grid, and of cells beyond it that may be added: (runs as they end, decisions)."""
     live, stop, decisions = list(dict.fromkeys((c["B_p"], c["n"]) for c in cells(plan))), {}, []
-    for C in frontier.rungs(plan)[:-1]:
+    for C in planning.rungs(plan)[:-1]:
         now = [run for run in runs if (run["B_p"], run["n"]) in live]
         spent = dict.fromkeys((b for b, _ in live), 0)
         for run in runs:
             cell = run["B_p"], run["n"]
             spent[run["B_p"]] += stop.get(cell, C if cell in live else 0)
-        decisions.append(frontier.decide(frontier.upto(now, C), live, C, plan, spent, plan, decisions))
+        decisions.append(planning.decide(planning.upto(now, C), live, C, plan, spent, plan, decisions))
         for p in decisions[-1]["pruned"]:
             live.remove((p["B_p"], p["n"]))
             stop[p["B_p"], p["n"]] = C
         live += [(p["B_p"], p["n"]) for p in decisions[-1]["added"]]
     out = [run for run in runs if (run["B_p"], run["n"]) in live]
     for cell, C in stop.items():
-        out += [run | dict(status="pruned") for run in frontier.upto([run for run in runs if (run["B_p"], run["n"]) == cell], C)]
+        out += [run | dict(status="pruned") for run in planning.upto([run for run in runs if (run["B_p"], run["n"]) == cell], C)]
     return out, decisions
 
 
@@ -140,12 +142,12 @@ def main(sweeps):
     row("constant", constant(), octaves, 1)
     row("all n equal", constant(size=0), octaves)
     print("what other choices would make of it: a larger share, the bound alone, rungs a factor of 2 apart")
-    half, ladder = frontier.HALF, frontier.rungs
-    for frontier.HALF, frontier.rungs in ((0.6, ladder), (0.7, ladder), (9.0, ladder), (half, lambda plan: ladder(plan)[::2])):
-        what = "factor 2" if frontier.HALF == half else "bound" if frontier.HALF > 1 else f"{frontier.HALF:g}"
+    half, ladder = planning.HALF, planning.rungs
+    for planning.HALF, planning.rungs in ((0.6, ladder), (0.7, ladder), (9.0, ladder), (half, lambda plan: ladder(plan)[::2])):
+        what = "factor 2" if planning.HALF == half else "bound" if planning.HALF > 1 else f"{planning.HALF:g}"
         row(f"{what}: paper", paper(), octaves)
         row(f"{what}: sigmoids", sigmoids, octaves)
-    frontier.HALF, frontier.rungs = half, ladder
+    planning.HALF, planning.rungs = half, ladder
     real()
 
 
