@@ -523,8 +523,9 @@ def live_line(c):
                 if r["type"] == "step":
                     step = step or r
                 elif r["type"] == "eval" and r.get("set") == "val":
-                    evaluation = r
-                    break
+                    evaluation = evaluation or r
+            if step and evaluation:
+                break
     if not step:
         return last_line(folder / "out.txt")
     budget = rollouts_after(derive(c)["M"], c)

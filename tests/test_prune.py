@@ -308,7 +308,7 @@ def test_over_ten_sweeps_half_the_rollouts_and_half_a_point():
     assert sum(r["error"] for r in rows) == 0 and np.mean([r["kept"] for r in rows]) >= 0.8, rows
 
 
-def test_prune_of_run_run_sweep(tiny, tmp_path):
+def test_prune_of_run_sweep(tiny, tmp_path):
     """PRUNE=1 through the shell: rungs to C, each run's log goes on, a second call trains
     nothing; a dry run prints the first rung.
     """

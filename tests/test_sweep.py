@@ -14,7 +14,7 @@ from conftest import ROOT, logs, run_sweep, tree, wait_for
 
 import config
 import sweep
-from config import check_run, parse, read_log
+from config import check_run, parse
 from sweep import cells
 
 
@@ -155,11 +155,11 @@ def test_splits_of_another_model_of_the_same_name(tmp_path, tiny):
     folder = tmp_path / "data/splits/model"
     folder.mkdir(parents=True)
     (folder / "difficulty.json").write_text(json.dumps(dict(model="runs/a/model")))
-    words = ["needs", "easy", f"--data={tmp_path / 'data'}"]
+    words = [f"--data={tmp_path / 'data'}"]
     with pytest.raises(config.BadInput, match="is of runs/a/model"):
-        sweep.main([*words, "--model=runs/b/model"])
-    sweep.main([*words, "--model=runs/a/model/"])
-    sweep.main([*words, "--model=runs/b/model", f"--train_set={tiny.train}"])
+        sweep.needs(sweep.arms("easy", [*words, "--model=runs/b/model"]))
+    sweep.needs(sweep.arms("easy", [*words, "--model=runs/a/model/"]))
+    sweep.needs(sweep.arms("easy", [*words, "--model=runs/b/model", f"--train_set={tiny.train}"]))
     with_slash, without = (parse([f"--data={tmp_path / 'data'}{end}"]) for end in ("/", ""))
     assert with_slash["train_set"] == without["train_set"]
 
@@ -338,12 +338,12 @@ def test_finished_runs_of_other_code_are_counted(tmp_path, monkeypatch):
 
 
 def test_sweep_json_is_of_the_sweep_that_was_asked_last(tmp_path):
-    words = ["--ns=2 4", "--bps=8 16", "--B_max=48", "--C=1e4", f"--runs={tmp_path}"]
+    words = ["--ns=2 4", "--bps=8 20", "--B_max=48", "--C=1e4", f"--runs={tmp_path}"]
     sweep.begin("easy", sweep.arms("easy", words))
     plan = config.read_json(tmp_path / "sweep.json")
     assert plan["config"] == parse(words) and plan["derived"] == config.derive(parse(words))
     listed = [(c["B_p"], c["n"], c["seed"]) for c in plan["cells"]]
-    assert listed == [(16, 2, 0), (8, 4, 0), (8, 2, 0)]
+    assert listed == [(20, 2, 0), (8, 4, 0), (8, 2, 0)]
     sweep.begin("easy", sweep.arms("easy", [*words, "--lr_base=1", "--ns=2"]))
     plan = config.read_json(tmp_path / "sweep.json")
     assert plan["config"]["lr_base"] == 1 and len(plan["cells"]) == 2
@@ -375,12 +375,11 @@ def test_the_toy_world_has_its_own_sweep():
         sweep.main(["commands", "easy", "--data=data/bandit"])
 
 
-def test_term_to_the_script_alone_stops_the_runs(tiny, tmp_path):
+def test_term_to_the_script_alone_stops_the_runs(swept, tiny, tmp_path):
     """As `kill` or a batch system does it: not to the whole group, as a terminal would."""
-    out = tmp_path / "a sweep"
-    process = run_sweep(tiny, out, C="400000", start=True)
-    found = lambda: [p for p in out.glob("*/log.jsonl") if b'"step"' in p.read_bytes()]  # noqa: E731
-    wait_for(lambda: process.poll() is not None or found())
+    out = shutil.copytree(swept[0], tmp_path / "easy")
+    process = run_sweep(tiny, out, C="4000", start=True)
+    wait_for(lambda: process.poll() is not None or all(len(r) > 50 for r in logs(out).values()))
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 130, process.communicate()[0]
-    assert found() and all(r[-1].get("status") == "stopped" for r in map(read_log, found()))
+    assert all(r[-1].get("status") == "stopped" for r in logs(out).values())
