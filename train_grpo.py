@@ -536,9 +536,6 @@ def versions():
 def main(argv):
     cfg = parse(argv, __doc__)
     config.check_run(cfg)
-    for key in config.TOY:
-        if cfg[key] != config.config[key]:
-            raise BadInput(f"--{key}={cfg[key]}: only bandit_toy.py has it")
     if cfg["B_p"] % WORLD:
         raise BadInput(f"--B_p={cfg['B_p']}: the {WORLD} processes of torchrun cannot share its problems evenly; "
                        f"the nearest B_p is {max(WORLD, round(cfg['B_p'] / WORLD) * WORLD)}")

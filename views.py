@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 import frontier
-from config import BadInput, aside, config, entry, parse, save_json
+from config import BadInput, aside, complete, entry, parse, save_json
 from fit_sigmoid import law_at, law_of_points
 from frontier import budget_ticks, colours, ended, missing_cells, read_runs, save, si
 from noise import (add_points, at_end, best_of, cells_of, coverage, declining, gain, grid_edge,
@@ -470,7 +470,7 @@ def analyse(cfg, part="", runs=None, dropped=()):
         runs, dropped = read_runs(cfg["runs"], cfg["metric"], cfg["unit"], part)
     grid, lam, cells = cells_of(runs, cfg["metric"], cfg)
     head = max((run["config"] for run in runs), key=lambda c: c.get("C", 0))
-    head = {key: head.get(key, config[key]) for key in config}
+    head = complete(head)
     label = "training reward"
     if part != "train":
         label = f"{'validation' if part == 'val' else part} {cfg['metric']}"

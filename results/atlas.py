@@ -29,6 +29,7 @@ sys.path.insert(0, str(ROOT))
 import config
 import fit_sigmoid
 import frontier
+import sweep
 import views
 from config import BadInput, aside, entry, parse, read_log, save_json
 from frontier import si
@@ -1725,10 +1726,10 @@ How to read it
 def scale_table():
     """What the embedded world has in place of the paper's, from presets.json."""
     data = ["--data=data/arithmetic"]
-    cfg, extreme = config.arms("main", data)[0], config.arms("extreme", data)[0]
-    sizes = sorted({int(b) for arm in config.arms("joint", data) for b in arm["bps"].split()})
+    cfg, extreme = sweep.arms("main", data)[0], sweep.arms("extreme", data)[0]
+    sizes = sorted({int(b) for arm in sweep.arms("joint", data) for b in arm["bps"].split()})
     ns = sorted(map(int, cfg["ns"].split()))
-    few = config.arms("size", data)
+    few = sweep.arms("size", data)
     D = min(c["D"] for c in few)
     epochs = max(c["C"] / c["D"] for c in few)
     none_right = int(re.search(r"_D(\d+)_", extreme["train_set"])[1])
@@ -1779,10 +1780,10 @@ def budget_table(folder):
     data = "data/arithmetic"
     lines = ["| study | asks | runs | rollouts | minutes |", "|---|---|---|---|---|"]
     seen, minutes = {}, 0.0  # rollouts of each run so far, and minutes of what no earlier study has
-    for name, study in config.presets(data).items():
+    for name, study in sweep.presets(data).items():
         runs = {}
-        for arm in config.arms(name, [f"--data={data}"]):
-            for c in config.cells(arm):
+        for arm in sweep.arms(name, [f"--data={data}"]):
+            for c in sweep.cells(arm):
                 rollouts = config.rollouts_after(config.derive(c)["M"], c)
                 runs[arm["runs"], config.run_name(c)] = rollouts
         total = sum(runs.values())

@@ -1,10 +1,13 @@
-"""What the tests share: the embedded world as a user makes it, a model too small to know a thing, a way to run a script."""
+"""What the tests share: the embedded world as a user makes it, a model too small to know a
+thing, a way to run a script.
+"""
 import importlib.util
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections import namedtuple
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,10 +18,14 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-# One thread and passive waiting, here and in every script that a test starts: exact repetition needs one number of threads
+from config import read_log  # noqa: E402
+
+# One thread and passive waiting, here and in every script that a test starts: exact repetition
+# needs one number of threads
 os.environ.update(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", TOKENIZERS_PARALLELISM="false")
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background of a shell it is ignored, and in all children
+# in the background of a shell it is ignored, and in all children
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Done = namedtuple("Done", "code stdout stderr")
 
@@ -26,16 +33,34 @@ Done = namedtuple("Done", "code stdout stderr")
 def run_script(name, *words, cwd=ROOT, timeout=300, env=None, preexec_fn=None):
     """Run a script of the repository as its user starts it -> Done(code, stdout, stderr).
 
-    A killed script's code is the signal's number, negative. `env` adds to the environment, `preexec_fn` runs in the child.
+    A killed script's code is the signal's number, negative. `env` adds to the environment,
+    `preexec_fn` runs in the child.
     """
-    done = subprocess.run([sys.executable, str(ROOT / name), *map(str, words)], cwd=cwd, capture_output=True, text=True,
+    done = subprocess.run([sys.executable, str(ROOT / name), *map(str, words)], cwd=cwd,
+                          capture_output=True, text=True,
                           timeout=timeout, env={**os.environ, **(env or {})}, preexec_fn=preexec_fn)
     return Done(done.returncode, done.stdout, done.stderr)
 
 
+def tree(folder):
+    """Every file below a folder with its bytes, every folder with None."""
+    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None
+            for p in sorted(Path(folder).rglob("*"))}
+
+
+def wait_for(what, timeout=120):
+    """Poll until `what()` is true; fails after `timeout` seconds."""
+    end = time.monotonic() + timeout
+    while not what():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.005)
+
+
 @pytest.fixture(scope="session")
 def script():
-    """script("train_grpo.py", "--n=4", ..., timeout=300) -> .code, .stdout, .stderr; from the repository's root, or cwd=."""
+    """script("train_grpo.py", "--n=4", ..., timeout=300) -> .code, .stdout, .stderr; from the
+    repository's root, or cwd=.
+    """
     return run_script
 
 
@@ -68,10 +93,12 @@ def world():
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory, prepare):
-    """A folder with a random Llama of 2 layers, 32 wide, with the embedded tokenizer, and small problem files: quick to run.
+    """A folder with a random Llama of 2 layers, 32 wide, with the embedded tokenizer, and small
+    problem files: quick to run.
 
-    .model, .train, .val are paths; .words are the command-line words that point any script to them, with lengths that fit.
-    Its answers are noise, hardly ever right. Its logits are spread out, so that its distribution is far from the uniform.
+    .model, .train, .val are paths; .words are the command-line words that point any script to them,
+    with lengths that fit. Its answers are noise, hardly ever right. Its logits are spread out, so
+    that its distribution is far from the uniform.
     """
     import numpy as np
     import torch
@@ -80,15 +107,52 @@ def tiny(tmp_path_factory, prepare):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = LlamaForCausalLM(LlamaConfig(
-            vocab_size=len(prepare.VOCAB), hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
-            num_key_value_heads=1, max_position_embeddings=64, tie_word_embeddings=True, initializer_range=0.25,
+            vocab_size=len(prepare.VOCAB), hidden_size=32, intermediate_size=48,
+            num_hidden_layers=2, num_attention_heads=2,
+            num_key_value_heads=1, max_position_embeddings=64, tie_word_embeddings=True,
+            initializer_range=0.25,
             bos_token_id=None, eos_token_id=prepare.EOS, pad_token_id=prepare.PAD))
     model.save_pretrained(folder / "model")
     prepare.make_tokenizer().save_pretrained(folder / "model")
     problems = prepare.make_problems(np.random.default_rng(1), 24)
     for name, part in (("train", problems[:16]), ("val", problems[16:])):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(p) + "\n" for p in part))
-    t = SimpleNamespace(folder=folder, model=folder / "model", train=folder / "train.jsonl", val=folder / "val.jsonl")
-    t.words = [f"--model={t.model}", f"--train_set={t.train}", f"--val_set={t.val}", f"--problems={folder / 'train.jsonl'}",
+    t = SimpleNamespace(folder=folder, model=folder / "model", train=folder / "train.jsonl",
+                        val=folder / "val.jsonl")
+    t.words = [f"--model={t.model}", f"--train_set={t.train}", f"--val_set={t.val}",
+               f"--problems={folder / 'train.jsonl'}",
                "--max_prompt_tokens=16", "--max_new_tokens=12", "--verifier=exact"]
     return t
+
+
+def run_sweep(tiny, out, *words, timeout=300, start=False, **env):
+    """run_sweep.sh easy with the tiny model, without an environment to make -> Done, or the
+    process if `start`.
+    """
+    free = {k: v for k, v in os.environ.items()
+            if k not in ("NS", "BPS", "C", "B_MAX", "SEEDS", "JOBS", "DATA", "DRY_RUN")}
+    env = free | dict(OUT=str(out), PYTHON=sys.executable, MODEL=str(tiny.model), NS="2 4", BPS="2",
+                      C="64") | env
+    words = [*tiny.words, "--eval_every=16", "--save_every=0", "--boot=20", *words]
+    line = ["bash", str(ROOT / "run_sweep.sh"), "easy", *words]
+    if start:
+        return subprocess.Popen(line, env=env, text=True, start_new_session=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return subprocess.run(line, env=env, capture_output=True, text=True, timeout=timeout)
+
+
+def logs(out):
+    """{run: its records} of the runs of a sweep, the calibration aside."""
+    return {path.parent.name: read_log(path) for path in sorted(Path(out).glob("[!.]*/log.jsonl"))}
+
+
+@pytest.fixture(scope="session")
+def swept(tiny, tmp_path_factory):
+    """A finished sweep over two cells: (its folder, what it printed).
+
+    Tests that go on with it copy the folder.
+    """
+    out = tmp_path_factory.mktemp("sweep") / "easy"
+    done = run_sweep(tiny, out)
+    assert done.returncode == 0, done
+    return out, done.stdout

@@ -1,4 +1,6 @@
-"""bandit_toy.py against theory, against autograd and train_grpo.py, against itself, and under the analysis; the study's statistics."""
+"""bandit_toy.py against theory, against autograd and train_grpo.py, against itself, and under
+the analysis; the study's statistics.
+"""
 import copy
 import importlib.util
 import itertools
@@ -17,14 +19,16 @@ from scipy import stats
 
 import bandit_toy as b
 import config
+import sweep
 import train_grpo
 from conftest import ROOT
 
-SMALL = "--D=20 --pool=30 --n_val=10 --B_p=4 --n=4 --C=512 --eval_every=128 --deciding=2 --idle=3 --responses=4 --features=6 --pass_at="
+SMALL = ("--D=20 --pool=30 --n_val=10 --B_p=4 --n=4 --C=512 --eval_every=128 --deciding=2 --idle=3 "
+         "--responses=4 --features=6 --pass_at=")
 
 
 def resolve(words=""):
-    return config.parse(["--data=data/bandit", *SMALL.split(), *words.split()])
+    return config.parse(["--data=data/bandit", *SMALL.split(), *words.split()], own=b.TOY)
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +39,8 @@ def at_root(monkeypatch):
 @pytest.fixture(scope="module")
 def study():
     spec = importlib.util.spec_from_file_location("study", ROOT / "results/bandit/study.py")
-    module = sys.modules["study"] = importlib.util.module_from_spec(spec)  # its functions go to other processes by name
+    # its functions go to other processes by name
+    module = sys.modules["study"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
@@ -54,41 +59,53 @@ def test_exact_gradient_is_the_finite_difference():
 
 
 def moments(estimate, n, R=40_000, K=5):
-    """(p-value that the mean of the estimate is the gradient, z-score of n tr Var against that of one rollout)."""
+    """(p-value that the mean of the estimate is the gradient, z-score of n tr Var against that
+    of one rollout).
+    """
     theta, right = np.linspace(-1, 1, K)[None], np.arange(K) % 2 == 0
     g, pi = b.exact_gradient(theta, right)[0], b.softmax(theta)[0]
     G = estimate(np.tile(theta, (R, 1)), right, n)
     z = (G.mean(0) - g) / (G.std(0, ddof=1) / math.sqrt(R))
-    one = sum(pi[a] * ((right[a] * (np.eye(K)[a] - pi) - g) ** 2).sum() for a in range(K))  # exactly, over the K responses
+    # exactly, over the K responses
+    one = sum(pi[a] * ((right[a] * (np.eye(K)[a] - pi) - g) ** 2).sum() for a in range(K))
     size = n * ((G - g) ** 2).sum(1)
-    return K * 2 * stats.norm.sf(np.abs(z).max()), (size.mean() - one) / (size.std(ddof=1) / math.sqrt(R))
+    return K * 2 * stats.norm.sf(np.abs(z).max()), (size.mean() - one) / (size.std(ddof=1)
+        / math.sqrt(R))
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 64])
 def test_the_estimate_is_unbiased_and_its_variance_falls_as_1_over_n(n):
-    """At alpha = 1e-4 each: over the 8 tests here a right program fails once in 1,250 choices of the seed."""
+    """At alpha = 1e-4 each: over the 8 tests here a right program fails once in 1,250 choices
+    of the seed.
+    """
     rng = np.random.default_rng([n, 5])
     p, z = moments(lambda theta, right, n: b.sampled_gradient(theta, right, n, rng), n)
     assert p > 1e-4 and abs(z) < stats.norm.isf(0.5e-4)
 
 
 def test_those_tests_see_a_group_baseline_and_a_wrong_variance():
-    """A group mean as baseline shrinks the mean update by (n - 1) / n; twice the same half doubles the variance."""
+    """A group mean as baseline shrinks the mean update by (n - 1) / n; twice the same half
+    doubles the variance.
+    """
     rng = np.random.default_rng(6)
-    p, _ = moments(lambda theta, right, n: b.sampled_gradient(theta, right, n, rng) * (n - 1) / n, 7)
+    p, _ = moments(lambda theta, right, n: b.sampled_gradient(theta, right, n, rng) * (n - 1) / n,
+                   7)
     assert p < 1e-4
     _, z = moments(lambda theta, right, n: b.sampled_gradient(theta, right, n // 2, rng), 8)
     assert z > 10
 
 
 def test_rate_fit_covers_planted_constants():
-    """250 planted sets of A = 2, B = 0.5 with skewed noise: the 90% intervals cover 84 to 95% of them (three standard errors)."""
+    """250 planted sets of A = 2, B = 0.5 with skewed noise: the 90% intervals cover 84 to 95%
+    of them (three standard errors).
+    """
     rng, ns = np.random.default_rng(0), (1, 2, 4, 16, 64)
     hits = []
     for _ in range(250):
         tail = np.stack([(2 / n + 0.5) * rng.exponential(size=300) for n in ns])
         fit = b.fit_rate(tail, ns, rng, draws=150)
-        hits.append([fit[name][1] <= value <= fit[name][2] for name, value in (("A", 2), ("B", 0.5))])
+        hits.append([fit[name][1] <= value <= fit[name][2] for name, value in (("A", 2),
+            ("B", 0.5))])
     assert ((0.84 < np.mean(hits, 0)) & (np.mean(hits, 0) < 0.95)).all(), np.mean(hits, 0)
     exact = np.stack([np.full(9, 2 / n + 0.5) for n in ns])
     assert b.fit_rate(exact, ns, rng)["off"] < 1e-12
@@ -99,11 +116,13 @@ def test_rate_fit_covers_planted_constants():
 def test_the_base_case_says_what_theory_says(tmp_path, capsys):
     found = b.one_problem(tmp_path, R=200, T=64, C=256)
     b.report_one(json.loads((tmp_path / "one.json").read_text()))
-    assert "lr the same" in capsys.readouterr().out and (tmp_path / "one.png").stat().st_size > 10_000
+    assert "lr the same" in capsys.readouterr().out
+    assert (tmp_path / "one.png").stat().st_size > 10_000
     for x in found["passes"]:
         assert abs(x["exact"] - x["sampled"]) < 2.5 * x["half"]
     for x in found["update"]:
-        assert abs(x["mean"][0] - 1) < 2.5 * x["mean"][1] and abs(x["variance_times_n"][0] - 1) < 2.5 * x["variance_times_n"][1]
+        assert abs(x["mean"][0] - 1) < 2.5 * x["mean"][1]
+        assert abs(x["variance_times_n"][0] - 1) < 2.5 * x["variance_times_n"][1]
     same = {x["n"]: x["suboptimality"] for x in found["spent"] if x["scaling"] == "constant"}
     assert sorted(same, key=same.get) == [1, 4, 16, 64, 256]  # sequential updates win at one lr
 
@@ -111,14 +130,17 @@ def test_the_base_case_says_what_theory_says(tmp_path, capsys):
 def test_exact_ascent_tends_to_its_limit():
     """t x suboptimality of the exact gradient tends to (K - 1) / (K lr)."""
     theta, right = b.start(0.2, 4)
-    assert 4096 * b.ascend(theta, right, 0, 1.0, [4096], None)[0, 0] == pytest.approx(0.75, rel=0.01)
+    assert 4096 * b.ascend(theta, right, 0, 1.0, [4096], None)[0, 0] == pytest.approx(0.75,
+        rel=0.01)
 
 
 def test_the_weight_of_a_problem():
-    assert b.group_weight(2, 0.3) == pytest.approx(math.sqrt(0.5)) and b.group_weight(2, 0.01) == pytest.approx(math.sqrt(0.5))
+    assert b.group_weight(2, 0.3) == pytest.approx(math.sqrt(0.5))
+    assert b.group_weight(2, 0.01) == pytest.approx(math.sqrt(0.5))
     assert b.group_weight(3, 0.3) == pytest.approx(2 / math.sqrt(3)) == b.group_weight(3, 0.9)
     assert b.group_weight(20_000, 0.3) == pytest.approx(1 / math.sqrt(0.21), rel=1e-3)
-    assert [round(b.group_weight(n, 0.01) / b.group_weight(n, 0.5), 1) for n in (2, 8, 64, 512)] == [1, 1.4, 3.4, 4.9]
+    assert [round(b.group_weight(n, 0.01) / b.group_weight(n, 0.5), 1) for n in (2, 8, 64,
+        512)] == [1, 1.4, 3.4, 4.9]
 
 
 @pytest.mark.parametrize("n,p", [(2, 0.2), (4, 0.05), (5, 0.7)])
@@ -128,7 +150,8 @@ def test_the_weight_is_the_mean_over_all_outcomes_with_the_trainers_advantages(n
     for outcome in itertools.product((0.0, 1.0), repeat=n):
         A = train_grpo.advantages(torch.tensor([outcome], dtype=torch.float64))[0].numpy()
         r = np.array(outcome)
-        push = (A * np.where(r == 1, 1 / p, -1 / (1 - p))).mean()  # d log pi of a two-response policy, as a multiple of grad p
+        # d log pi of a two-response policy, as a multiple of grad p
+        push = (A * np.where(r == 1, 1 / p, -1 / (1 - p))).mean()
         mean += p ** r.sum() * (1 - p) ** (n - r.sum()) * push
     assert b.group_weight(n, p) == pytest.approx(mean, rel=1e-4)
     sampled, error = b.sampled_weight(n, p, np.random.default_rng(1), R=20_000)
@@ -142,8 +165,10 @@ def test_advantages_are_those_of_the_trainer():
     own, theirs = b.advantages(rewards), train_grpo.advantages(torch.tensor(rewards)).numpy()
     assert np.abs(own - theirs).max() < 1e-5 and not own[:2].any()
     p = np.full(50, 0.25)
-    assert b.advantages(rewards, "exact", p)[1] == pytest.approx(np.full(6, 0.75 / math.sqrt(0.1875)), rel=1e-4)
-    assert b.advantages(rewards, "true", p)[5] == pytest.approx((rewards[5] - rewards[5].mean()) / math.sqrt(0.1875), rel=1e-4)
+    assert b.advantages(rewards, "exact",
+                        p)[1] == pytest.approx(np.full(6, 0.75 / math.sqrt(0.1875)), rel=1e-4)
+    assert b.advantages(rewards, "true", p)[5] == pytest.approx((rewards[5] - rewards[5].mean())
+                                                                / math.sqrt(0.1875), rel=1e-4)
     assert b.advantages(rewards, "undivided")[5] == pytest.approx(rewards[5] - rewards[5].mean())
 
 
@@ -152,7 +177,9 @@ def test_advantages_are_those_of_the_trainer():
 def test_rollouts_follow_the_policy():
     """Chi-square over 6 x 40,000 draws of 5 choices, at alpha = 1e-4 in all."""
     rng = np.random.default_rng(0)
-    pi = np.moveaxis(b.softmax(rng.standard_normal((2, 1, 3, 5)).astype(np.float32) * 2), -1, 0).copy()  # (K, S, P, d)
+    # (K, S, P, d)
+    pi = np.moveaxis(b.softmax(rng.standard_normal((2, 1, 3, 5)).astype(np.float32) * 2), -1,
+                     0).copy()
     choice = b.roll(pi, 40_000, [np.random.Generator(np.random.SFC64([s])) for s in (1, 2)])
     for s, d in itertools.product(range(2), range(3)):
         seen = np.bincount(choice[s, :, 0, d], minlength=5)
@@ -160,10 +187,14 @@ def test_rollouts_follow_the_policy():
         assert stats.chisquare(seen, 40_000 * p / p.sum()).pvalue > 1e-4 / 6
 
 
-@pytest.mark.parametrize("words", ["", "--overlap=0", "--overlap=0.3 --advantage=true", "--kl_coef=0.5 --entropy_coef=0.2", "--advantage=exact",
-                                   "--grad_clip=0.01 --clock=64 --warmup=3", "--weight_decay=5 --warmup=0"])
+@pytest.mark.parametrize("words", ["", "--overlap=0", "--overlap=0.3 --advantage=true",
+                                   "--kl_coef=0.5 --entropy_coef=0.2", "--advantage=exact",
+                                   "--grad_clip=0.01 --clock=64 --warmup=3",
+                                   "--weight_decay=5 --warmup=0"])
 def test_updates_are_those_of_autograd_and_torchs_adamw(words, monkeypatch):
-    """Eight updates, the loss written as train_grpo.py's: -A logp, token mean, kl k3's expectation, entropy bonus."""
+    """Eight updates, the loss written as train_grpo.py's: -A logp, token mean, kl k3's
+    expectation, entropy bonus.
+    """
     import torch
     cfg = dict(resolve(words), lr_base=0.5)
     d, world, drawn = config.derive(cfg), b.make_world(cfg), []
@@ -171,7 +202,8 @@ def test_updates_are_those_of_autograd_and_torchs_adamw(words, monkeypatch):
     monkeypatch.setattr(b, "roll", lambda *a: drawn.append(roll(*a)) or drawn[-1])
     run = b.Run(cfg, world, [3])
     F, K = cfg["features"], cfg["responses"]
-    W, own = (torch.zeros(s, dtype=torch.float64, requires_grad=True) for s in ((F, K), (20, cfg["deciding"] + cfg["idle"], K)))
+    shapes = (F, K), (20, cfg["deciding"] + cfg["idle"], K)
+    W, own = (torch.zeros(s, dtype=torch.float64, requires_grad=True) for s in shapes)
     used = [x for x, share in ((W, cfg["overlap"]), (own, 1 - cfg["overlap"])) if share]
     opt = torch.optim.AdamW(used, weight_decay=cfg["weight_decay"])
     x, base = torch.tensor(world["x"]).double(), torch.tensor(world["base"]).double()
@@ -179,31 +211,42 @@ def test_updates_are_those_of_autograd_and_torchs_adamw(words, monkeypatch):
         places = copy_queue(run, cfg["B_p"])
         fields = run.update(cfg, d)
         problems = run.problems[0, places]
-        z = base[problems] + math.sqrt(cfg["overlap"]) * x[problems] @ W + math.sqrt(1 - cfg["overlap"]) * own[places]
+        shared, apart = math.sqrt(cfg["overlap"]), math.sqrt(1 - cfg["overlap"])
+        z = base[problems] + shared * x[problems] @ W + apart * own[places]
         logp = torch.log_softmax(z, -1)
         choice = torch.tensor(drawn[-1][0].astype(np.int64))  # (n, B_p, d)
-        r = (choice[..., :cfg["deciding"]] == torch.tensor(world["answer"][problems])).all(-1).double().T  # (B_p, n)
-        p = logp[:, :cfg["deciding"]].detach().exp().gather(-1, torch.tensor(world["answer"][problems])[..., None])[..., 0].prod(-1)
+        answer = torch.tensor(world["answer"][problems])
+        r = (choice[..., :cfg["deciding"]] == answer).all(-1).double().T  # (B_p, n)
+        deciding = logp[:, :cfg["deciding"]].detach().exp()
+        p = deciding.gather(-1, answer[..., None])[..., 0].prod(-1)
         if cfg["advantage"] == "group":
             A = train_grpo.advantages(r)
         else:
-            A = (r - (p[:, None] if cfg["advantage"] == "exact" else r.mean(1, keepdim=True))) / (p * (1 - p)).sqrt()[:, None]
-        taken = logp[None].expand(cfg["n"], *logp.shape).gather(-1, choice[..., None])[..., 0]  # (n, B_p, d)
+            A = r - (p[:, None] if cfg["advantage"] == "exact" else r.mean(1, keepdim=True))
+            A = A / (p * (1 - p)).sqrt()[:, None]
+        # (n, B_p, d)
+        taken = logp[None].expand(cfg["n"], *logp.shape).gather(-1, choice[..., None])[..., 0]
         ref = torch.softmax(base[problems], -1)
-        loss = -(A.T[..., None] * taken).mean() + cfg["kl_coef"] * (ref * (ref.log() - logp)).sum(-1).mean() \
-            + cfg["entropy_coef"] * (logp.exp() * logp).sum(-1).mean()
+        loss = -(A.T[..., None] * taken).mean()
+        loss = loss + cfg["kl_coef"] * (ref * (ref.log() - logp)).sum(-1).mean()
+        loss = loss + cfg["entropy_coef"] * (logp.exp() * logp).sum(-1).mean()
         opt.zero_grad()
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(used, cfg["grad_clip"])
-        assert [fields[key][0] for key in ("grad_norm", "reward", "frac_all_right", "frac_all_wrong")] == pytest.approx(
-            [norm.item(), r.mean().item(), (r.mean(1) == 1).double().mean().item(), (r.mean(1) == 0).double().mean().item()], rel=1e-3)
+        assert [fields[key][0] for key in ("grad_norm", "reward", "frac_all_right",
+                                           "frac_all_wrong")] == pytest.approx(
+            [norm.item(), r.mean().item(), (r.mean(1) == 1).double().mean().item(),
+             (r.mean(1) == 0).double().mean().item()], rel=1e-3)
         ticks = d["B"] / cfg["clock"] if cfg["clock"] else 1
-        opt.param_groups[0].update(lr=d["lr"] * (min(1, m * ticks / cfg["warmup"]) if cfg["warmup"] else 1), betas=(0.9, 0.999 ** ticks))
+        opt.param_groups[0].update(lr=d["lr"]
+                                   * (min(1, m * ticks / cfg["warmup"]) if cfg["warmup"] else 1),
+                                   betas=(0.9, 0.999 ** ticks))
         opt.step()
     for mine, theirs in ((run.W, W), (run.own, own)):
         if mine is not None:
             scale = max(0.01, np.abs(theirs.detach().numpy()).max())
-            assert np.abs(np.reshape(mine, theirs.shape) - theirs.detach().numpy()).max() < 2e-3 * scale
+            assert np.abs(np.reshape(mine, theirs.shape)
+                          - theirs.detach().numpy()).max() < 2e-3 * scale
     assert np.abs(used[0].detach().numpy()).max() > 0.05  # they moved
 
 
@@ -213,7 +256,9 @@ def copy_queue(run, B_p):
 
 
 def test_without_overlap_problems_are_independent_bandits():
-    """Other answers for half of the problems leave every table of the other half as it was, bit for bit; with shared weights they do not."""
+    """Other answers for half of the problems leave every table of the other half as it was, bit
+    for bit; with shared weights they do not.
+    """
     def tables(overlap, change):
         cfg = resolve(f"--overlap={overlap} --B_p=20 --grad_clip=0 --C=4000 --lr_base=0.5")
         world, run = b.make_world(cfg), None
@@ -241,11 +286,14 @@ def test_a_copy_of_a_run_goes_on_as_the_run_does():
         for _ in range(5):
             r.update(cfg, d)
         assert not np.array_equal(before, r.validation(cfg))
-    assert np.array_equal(run.validation(cfg), again.validation(cfg)) and np.array_equal(run.own, again.own)
+    assert np.array_equal(run.validation(cfg), again.validation(cfg))
+    assert np.array_equal(run.own, again.own)
 
 
 def test_without_overlap_a_problem_is_the_tabular_case():
-    """One decision a rollout, no baseline: the group's gradient is sampled_gradient's on the same draws, its mean the exact one."""
+    """One decision a rollout, no baseline: the group's gradient is sampled_gradient's on the
+    same draws, its mean the exact one.
+    """
     rng = np.random.default_rng(0)
     theta, right = rng.standard_normal((1, 4)), np.arange(4) == 2
     pi = np.moveaxis(b.softmax(theta).astype(np.float32)[None, None], -1, 0)  # (K, 1, 1, 1)
@@ -266,7 +314,8 @@ def test_the_world_is_what_the_keys_say():
     cfg = resolve("--skill=1 --sharpness=200")
     assert b.Run(cfg, b.make_world(cfg), [0]).validation(cfg).mean() > 0.9  # it knows
     small, large = (b.Run(dict(cfg, D=D), b.make_world(cfg), [5]).problems[0] for D in (7, 19))
-    assert set(small) <= set(large) and min(large) >= cfg["n_val"]  # nested, and none to validate on
+    # nested, and none to validate on
+    assert set(small) <= set(large) and min(large) >= cfg["n_val"]
 
 
 def read(folder, seed):
@@ -277,18 +326,25 @@ def read(folder, seed):
 
 
 def test_a_log_depends_on_its_config_alone(tmp_path, script):
-    """Seeds side by side write what each writes alone; a larger C begins with the smaller one's records; finished runs stay."""
+    """Seeds side by side write what each writes alone; a larger C begins with the smaller one's
+    records; finished runs stay.
+    """
     words = [*SMALL.split(), "--n=4", "--ns=4", "--bps=4", "--overlap=0.5", "--pass_at=0 256"]
-    assert script("bandit_toy.py", "sweep", *words, "--seeds=0 1 2", f"--runs={tmp_path / 'a'}").code == 0
+    assert script("bandit_toy.py", "sweep", *words, "--seeds=0 1 2",
+                  f"--runs={tmp_path / 'a'}").code == 0
     assert script("bandit_toy.py", "run", *words, "--seed=1", f"--runs={tmp_path / 'b'}").code == 0
-    assert script("bandit_toy.py", "run", *words, "--seed=1", "--C=640", f"--runs={tmp_path / 'c'}").code == 0
-    together, alone, longer = read(tmp_path / "a", 1), read(tmp_path / "b", 1), read(tmp_path / "c", 1)
+    assert script("bandit_toy.py", "run", *words, "--seed=1", "--C=640",
+                  f"--runs={tmp_path / 'c'}").code == 0
+    together, alone, longer = read(tmp_path / "a", 1), read(tmp_path / "b", 1), read(tmp_path / "c",
+        1)
     for records in (together, alone, longer):  # budgets and folders aside
         header = records.pop(0)
         assert header["config"]["seed"] == 1 and header["derived"]["B"] == 16
-    assert together == alone and longer[:len(alone) - 2] == alone[:-2]  # less the end's pass rates and the end
+    # less the end's pass rates and the end
+    assert together == alone and longer[:len(alone) - 2] == alone[:-2]
     assert read(tmp_path / "a", 0)[1:] != together
-    assert [r["type"] for r in alone if r["type"] != "step"] == ["eval", "train_pass", "eval", "eval", "train_pass", "eval", "eval", "train_pass", "end"]
+    assert [r["type"] for r in alone if r["type"] != "step"] == ["eval", "train_pass", "eval",
+        "eval", "train_pass", "eval", "eval", "train_pass", "end"]
     log = next((tmp_path / "b").glob("*/log.jsonl"))
     before = log.stat().st_mtime_ns
     again = script("bandit_toy.py", "run", *words, "--seed=1", f"--runs={tmp_path / 'b'}")
@@ -298,7 +354,8 @@ def test_a_log_depends_on_its_config_alone(tmp_path, script):
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory, script):
     runs = tmp_path_factory.mktemp("bandit")
-    done = script("bandit_toy.py", "sweep", "--ns=2 16 128", "--C=65536", "--eval_every=4096", "--seeds=0 1", "--pass_at=0 65536", f"--runs={runs}")
+    done = script("bandit_toy.py", "sweep", "--ns=2 16 128", "--C=65536", "--eval_every=4096",
+                  "--seeds=0 1", "--pass_at=0 65536", f"--runs={runs}")
     assert done.code == 0, done.stderr
     return runs
 
@@ -309,16 +366,20 @@ def test_the_analysis_runs_on_it_unchanged(swept, script):
         done = script(name, *words, f"--runs={swept}", "--boot=40")
         assert done.code == 0, done.stderr
     command = next(line for line in done.stdout.splitlines() if line.strip().startswith("python "))
-    again = script(*shlex.split(command)[1:], f"--runs={swept}", "--seed=0")  # the prescription can be run, and is a run of the sweep
+    # the prescription can be run, and is a run of the sweep
+    again = script(*shlex.split(command)[1:], f"--runs={swept}", "--seed=0")
     assert again.code == 0 and "1 runs, 0 to do" in again.stderr, command
     front = json.loads((swept / "frontier.json").read_text())
     assert len(front["runs_used"]) == 6 and not front["runs_dropped"]
-    panel = next(iter(front["panels"].values())) if isinstance(front["panels"], dict) else front["panels"][0]
+    panel = next(iter(front["panels"].values())) if isinstance(front["panels"],
+                                                               dict) else front["panels"][0]
     assert panel["curves"]
 
 
 def test_counts_are_binomial_about_the_exact_pass_rates(swept):
-    """Of problems with p in [0.1, 0.9], trained again beside the log: the mean squared z-score is 1 within 4 standard errors."""
+    """Of problems with p in [0.1, 0.9], trained again beside the log: the mean squared z-score
+    is 1 within 4 standard errors.
+    """
     records = config.read_log(next(swept.glob("*n16_seed0*/log.jsonl")))
     cfg, z = records[0]["config"], []
     run = b.Run(cfg, b.make_world(cfg), [0])
@@ -326,24 +387,28 @@ def test_counts_are_binomial_about_the_exact_pass_rates(swept):
         while run.rollouts < r["rollouts"]:
             run.update(cfg, config.derive(cfg))
         p = run.validation(cfg)[0].astype(float)
-        assert r["exact"] == pytest.approx(p.mean()) and r["avg@4"] == pytest.approx(np.mean(r["correct"]) / r["samples"])
+        assert r["exact"] == pytest.approx(p.mean())
+        assert r["avg@4"] == pytest.approx(np.mean(r["correct"]) / r["samples"])
         inside = (p > 0.1) & (p < 0.9)
-        z += list((np.array(r["correct"]) - r["samples"] * p)[inside] / np.sqrt(r["samples"] * (p * (1 - p))[inside]))
+        z += list((np.array(r["correct"]) - r["samples"] * p)[inside]
+                  / np.sqrt(r["samples"] * (p * (1 - p))[inside]))
     assert len(z) > 500 and abs(np.mean(np.square(z)) - 1) < 4 * math.sqrt(2 / len(z))
 
 
 def test_a_run_that_diverges_says_so_and_the_others_go_on(tmp_path):
     words = [*SMALL.split(), "--ns=4 8", "--bps=4", f"--runs={tmp_path}"]
     with np.errstate(all="ignore"):
-        b.train_all([dict(c, lr_base=1e40 if c["n"] == 4 else 0.1) for c in config.cells(config.parse(["--data=data/bandit", *words]))])
-    ends = {json.loads(p.read_text().splitlines()[0])["config"]["n"]: json.loads(p.read_text().splitlines()[-1])["status"]
-            for p in tmp_path.glob("*/log.jsonl")}
+        cells = sweep.cells(config.parse(["--data=data/bandit", *words], own=b.TOY))
+        b.train_all([dict(c, lr_base=1e40 if c["n"] == 4 else 0.1) for c in cells])
+    logs = [config.read_log(path) for path in tmp_path.glob("*/log.jsonl")]
+    ends = {records[0]["config"]["n"]: records[-1]["status"] for records in logs}
     assert ends == {4: "diverged", 8: "budget"}
 
 
 @pytest.mark.parametrize("how,code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_stopped_sweep_leaves_no_process_and_no_half_of_a_log(how, code, tmp_path):
-    started = subprocess.Popen([sys.executable, "bandit_toy.py", "sweep", "--ns=2 4", "--C=1e7", "--bps=16", f"--runs={tmp_path}"], cwd=ROOT,
+    started = subprocess.Popen([sys.executable, "bandit_toy.py", "sweep", "--ns=2 4", "--C=1e7",
+                                "--bps=16", f"--runs={tmp_path}"], cwd=ROOT,
                                stderr=subprocess.PIPE, text=True, start_new_session=True)
     while "to do" not in started.stderr.readline():
         pass
@@ -358,14 +423,20 @@ def test_a_stopped_sweep_leaves_no_process_and_no_half_of_a_log(how, code, tmp_p
 
 
 @pytest.mark.parametrize("words,says", [
-    ("nothing", "nothing: no such verb"), ("run --D=5000", "--D=5000: the pool holds only 2048"), ("run --B_p=200", "--B_p=200: the training set holds"),
-    ("run --algo=ppo --C=1e4", "--algo=ppo: the toy world has only grpo"), ("run --overlap=2", "--overlap=2"), ("run --advantage=std", "the nearest is"),
-    ("run --responses=1", "--responses=1"), ("run --responses=300", "256 or less"), ("sweep --C=10 --ns=2", "below one update"),
+    ("nothing", "nothing: no such verb"), ("run --D=5000", "--D=5000: the pool holds only 2048"),
+    ("run --B_p=200", "--B_p=200: the training set holds"),
+    ("run --algo=ppo --C=1e4", "--algo=ppo: the toy world has only grpo"),
+    ("run --overlap=2", "--overlap=2"), ("run --advantage=std", "the nearest is"),
+    ("run --responses=1", "--responses=1"), ("run --pool=0", "--pool=0: must be 1"),
+    ("run --skill=1.5", "--skill=1.5"), ("run --overlp=1", "the nearest is overlap"),
+    ("run --n_schedule=1e5:64", "--n_schedule=1e5:64"), ("run --responses=300", "256 or less"),
+    ("sweep --C=10 --ns=2", "below one update"),
     ("run --recipe=easy --skill=0 --sharpness=50 --pool=100000 --C=1e4", "hardly a problem")])
 def test_bad_input_is_one_line(words, says, tmp_path):
     with pytest.raises(config.BadInput) as error:
         b.main([*words.split(), f"--runs={tmp_path}"])
-    assert says in str(error.value) and "\n" not in str(error.value) and not list(tmp_path.iterdir())
+    assert says in str(error.value) and "\n" not in str(error.value)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_of_another_run_is_refused_and_so_are_the_toys_keys_elsewhere(tmp_path):
@@ -374,23 +445,65 @@ def test_a_folder_of_another_run_is_refused_and_so_are_the_toys_keys_elsewhere(t
     log = (tmp_path / "run/log.jsonl").read_bytes()
     with pytest.raises(config.BadInput, match="n=4 there, 8 now"):
         b.main(["run", *words, "--n=8"])
-    with pytest.raises(config.BadInput, match="n_val=10 there, 12 now"):  # other validation problems, another experiment
+    # other validation problems, another experiment
+    with pytest.raises(config.BadInput, match="n_val=10 there, 12 now"):
         b.main(["run", *words, "--n_val=12"])
     assert (tmp_path / "run/log.jsonl").read_bytes() == log
     old = config.parse([])
-    with pytest.raises(config.BadInput, match="algo=grpo there, ppo now"):  # keys that only one of the two has do not matter
+    # keys that only one of the two has do not matter
+    with pytest.raises(config.BadInput, match="algo=grpo there, ppo now"):
         config.check_same("run", old, dict(old, algo="ppo"))
-    with pytest.raises(config.BadInput, match="--advantage=exact: only bandit_toy.py has it"):
+    with pytest.raises(config.BadInput, match="--advantage=exact: no such key, the nearest is"):
         train_grpo.main(["--advantage=exact", "--C=1e5"])
+
+
+def test_keys_of_the_toy_alone(swept, capsys):
+    """Its --help lists them and no other script's does; a log read back still has them."""
+    for main, listed in ((b.main, True), (config.main, False)):
+        with pytest.raises(SystemExit):
+            main(["--help"])
+        out = capsys.readouterr().out
+        for key, (value, comment) in b.TOY.items():
+            assert (f"  --{key}={value} " in out and comment in out) == listed, key
+    folder = next(swept.glob("*n16_seed0*"))
+    logged = config.read_log(folder / "log.jsonl")[0]["config"]
+    assert b.TOY.keys() < config.identity(logged).keys() and "n_val" in config.identity(logged)
+    assert b.TOY.keys() < config.experiment(logged).keys()
+    assert config.run_name(logged, b.TOY) == folder.name
+    for key, value in dict(overlap=0.5, advantage="exact", pool=3000).items():
+        assert config.run_name(dict(logged, **{key: value}), b.TOY) != folder.name
+    line = config.command(dict(logged, overlap=0.5))
+    assert line.startswith("python bandit_toy.py run ") and "--overlap=0.5" in line
+    # logs of other runs have them too, from a time when every script did
+    other = dict(config.parse([]), overlap=0.5)
+    assert config.run_name(other) == config.run_name(config.parse([]))
+
+
+def test_sweep_json_lists_the_cells(swept):
+    cells = config.read_json(swept / "sweep.json")["cells"]
+    assert sorted((c["B_p"], c["n"], c["seed"]) for c in cells) == [
+        (16, n, seed) for n in (2, 16, 128) for seed in (0, 1)]
+
+
+def test_names_of_toy_runs_are_frozen():
+    """As they were when the toy's keys stood in config.py's dict."""
+    words = SMALL.split() + ["--overlap=0.5", "--kl_coef=0.01"]
+    cfg = config.parse(["--data=data/bandit", *words], own=b.TOY)
+    assert config.run_name(cfg, b.TOY) == "FROZEN"
+    assert config.derive(cfg, b.TOY)["run"] == "FROZEN"
 
 
 # ---- the study
 
 def test_late_gain_and_near_on_planted_rewards(study):
-    """8 seeds with noise they share: n = 4 is best early by 2 points, n = 16 late by 3, an lr of its own each; n = 2 is nowhere."""
+    """8 seeds with noise they share: n = 4 is best early by 2 points, n = 16 late by 3, an lr
+    of its own each; n = 2 is nowhere.
+    """
     rng = np.random.default_rng(0)
-    mean = np.array([[[.20, .30], [.24, .30], [.22, .26]], [[.20, .28], [.20, .29], [.20, .33]]])  # (L, N, E)
-    R = mean[:, :, None] + rng.standard_normal((1, 1, 8, 1)) * 0.05 + rng.standard_normal((2, 3, 8, 2)) * 0.002
+    # (L, N, E)
+    mean = np.array([[[.20, .30], [.24, .30], [.22, .26]], [[.20, .28], [.20, .29], [.20, .33]]])
+    R = mean[:, :, None] + rng.standard_normal((1, 1, 8, 1)) * 0.05 + rng.standard_normal((2, 3, 8,
+        2)) * 0.002
     gain, half, ends = study.late_gain(R)
     assert ends == [1, 2] and abs(gain - 0.03) < 0.003 and half < 0.003
     assert study.near(R, 0) == [1] and study.near(R, 1) == [2]
@@ -398,25 +511,35 @@ def test_late_gain_and_near_on_planted_rewards(study):
 
 
 def test_late_gain_and_near_where_all_n_are_equal(study):
-    """Intervals of 90%: `late_gain` covers 0 in 85 to 93% of 1,500 draws; of two n, `near` leaves one out in 7 to 13% of 1,000."""
+    """Intervals of 90%: `late_gain` covers 0 in 85 to 93% of 1,500 draws; of two n, `near`
+    leaves one out in 7 to 13% of 1,000.
+    """
     rng = np.random.default_rng(0)
     gains = np.array([study.late_gain(rng.standard_normal((3, 5, 8, 2)))[:2] for _ in range(1500)])
-    assert 0.85 < np.mean(np.abs(gains[:, 0]) <= gains[:, 1]) < 0.93 and abs(gains[:, 0].mean()) < 0.05
-    assert 0.07 < np.mean([len(study.near(rng.standard_normal((1, 2, 8, 1)), 0)) < 2 for _ in range(1000)]) < 0.13
+    assert 0.85 < np.mean(np.abs(gains[:, 0]) <= gains[:, 1]) < 0.93
+    assert abs(gains[:, 0].mean()) < 0.05
+    assert 0.07 < np.mean([len(study.near(rng.standard_normal((1, 2, 8, 1)),
+                                          0)) < 2 for _ in range(1000)]) < 0.13
 
 
 def test_the_study_goes_on_and_refuses_another_world(study, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(study, "STUDY", {k: study.STUDY[k] for k in ("no_idle", "more_idle", "overlap_0", "fixed_B")})
+    monkeypatch.setattr(study, "STUDY", {k: study.STUDY[k] for k in ("no_idle", "more_idle",
+        "overlap_0", "fixed_B")})
     monkeypatch.setattr(study, "SEEDS", range(4))
     monkeypatch.setattr(study, "NS", (2, 8))
     monkeypatch.setattr(study, "BUDGETS", [512, 1024, 2048])
     real, trained = study.in_parallel, []
-    monkeypatch.setattr(study, "in_parallel", lambda calls, *a: trained.append(len(calls)) or real(calls, *a))
+    monkeypatch.setattr(study, "in_parallel",
+                        lambda calls, *a: trained.append(len(calls)) or real(calls, *a))
     words = [*SMALL.split(), f"--runs={tmp_path}"]
-    config.save_json(tmp_path / "study.json", dict(config=config.identity(config.parse(["--data=data/bandit", *words])), arms={}, branches=[], noise=[], unsolved=[]))
+    world = config.identity(config.parse(["--data=data/bandit", *words], own=b.TOY))
+    del world["tag"]  # a key that is newer than the file
+    config.save_json(tmp_path / "study.json",
+                     dict(config=world, arms={}, branches=[], noise=[], unsolved=[]))
     assert study.main(words) == 0
     first = capsys.readouterr().out
-    assert trained == [10, 6, 6, 6] and "overlap_0: tabular" in first and (tmp_path / "study.png").stat().st_size > 10_000
+    assert trained == [10, 6, 6, 6] and "overlap_0: tabular" in first
+    assert (tmp_path / "study.png").stat().st_size > 10_000
     assert study.main(words) == 0 and len(trained) == 4 and capsys.readouterr().out == first
     with pytest.raises(config.BadInput, match="another config"):
         study.main([*words, "--skill=0.5"])
@@ -427,17 +550,21 @@ def test_unsolved_counts_problems(study):
     found = study.unsolved(cfg, range(4), ns=(2, 8), budgets=(512, 2048))
     run = b.Run(dict(cfg, n=8), b.make_world(cfg), range(4))
     study.follow(dict(cfg, n=8), run, [2048])
-    assert found[-1]["below"][0] == pytest.approx((run.training(cfg) < 0.05).mean()) and found[0]["fewer"] == [0, 0]
+    assert found[-1]["below"][0] == pytest.approx((run.training(cfg) < 0.05).mean())
+    assert found[0]["fewer"] == [0, 0]
     assert found[-1]["fewer"][0] == pytest.approx(found[-1]["below"][0] - found[1]["below"][0])
 
 
 def test_branches_differ_from_their_trunk(study):
     found = {x["name"]: x for x in study.branches(resolve("--lr_base=0.3"), range(4), 512, 4096)}
-    assert found["n = 4 as it was"]["gain"] == 0 and len({round(x["reward"], 6) for x in found.values()}) == 4
+    assert found["n = 4 as it was"]["gain"] == 0
+    assert len({round(x["reward"], 6) for x in found.values()}) == 4
 
 
 def test_noise_levels_are_the_two_parts_of_the_variance(study):
-    """The variance over problems of the mean gradient of n rollouts is between + within / n, here at n = 1 and 64 by brute force."""
+    """The variance over problems of the mean gradient of n rollouts is between + within / n,
+    here at n = 1 and 64 by brute force.
+    """
     cfg = resolve("--D=0 --pool=300 --sharpness=1")
     world = b.make_world(cfg)
     run = b.Run(dict(cfg, D=300), world, [0])
@@ -450,7 +577,9 @@ def test_noise_levels_are_the_two_parts_of_the_variance(study):
             choice = b.roll(pi, n, run.rollout_rng)
             reward = (choice[..., :2] == answer[:, None]).all(-1).astype(float)
             G = b.group_gradient(pi, choice, reward - b.pass_rate(pi, answer)[:, None]) / n
-            variance[n].append(np.einsum("pdf,pdk->pfk", x[0], G[0]).reshape(300, -1).var(0, ddof=1).sum())
-    one, many = np.mean(variance[1]), np.mean(variance[64])  # between + within, between + within / 64
+            variance[n].append(np.einsum("pdf,pdk->pfk", x[0], G[0]).reshape(300, -1).var(0,
+                ddof=1).sum())
+    # between + within, between + within / 64
+    one, many = np.mean(variance[1]), np.mean(variance[64])
     within = (one - many) / (1 - 1 / 64)
     assert n_c == pytest.approx(within / (one - within), rel=0.1)

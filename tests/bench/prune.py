@@ -5,7 +5,7 @@
     python tests/bench/prune.py real         # only the real runs
     python tests/bench/prune.py figure       # results/prune.png: one sweep, full and pruned
 
-The procedure of frontier.py in memory, on curves with noise as in coverage.py, 4 million rollouts a
+The procedure of sweep.py in memory, on curves with noise as in coverage.py, 4 million rollouts a
 run, B_p = 32. Of real runs what the full
 grid says is the truth. At 25 budgets from C/8 to C, evenly spaced in log C:
   cost     rollouts spent, of the full grid's; `least` is what keeping every truly near-optimal cell
@@ -32,7 +32,10 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import fit_sigmoid as fit  # noqa: E402
 import frontier  # noqa: E402
-from config import cells, config  # noqa: E402
+import noise  # noqa: E402
+import sweep as planner  # noqa: E402
+from config import config  # noqa: E402
+from sweep import cells  # noqa: E402
 from simulate import constant, paper, sigmoids, sweep  # noqa: E402
 
 BUDGETS = 25
@@ -43,13 +46,13 @@ def prune(runs, plan):
     """The procedure over the finished `runs` of a grid, and of cells beyond it that may be added:
     (runs as they end, decisions)."""
     live, stop, decisions = list(dict.fromkeys((c["B_p"], c["n"]) for c in cells(plan))), {}, []
-    for C in frontier.rungs(plan)[:-1]:
+    for C in planner.rungs(plan)[:-1]:
         now = [run for run in runs if (run["B_p"], run["n"]) in live]
         spent = dict.fromkeys((b for b, _ in live), 0)
         for run in runs:
             cell = run["B_p"], run["n"]
             spent[run["B_p"]] += stop.get(cell, C if cell in live else 0)
-        decisions.append(frontier.decide(frontier.upto(now, C), live, C, plan, spent, plan,
+        decisions.append(planner.decide(planner.upto(now, C), live, C, plan, spent, plan,
                                          decisions))
         for p in decisions[-1]["pruned"]:
             live.remove((p["B_p"], p["n"]))
@@ -58,7 +61,7 @@ def prune(runs, plan):
     out = [run for run in runs if (run["B_p"], run["n"]) in live]
     for cell, C in stop.items():
         of_cell = [run for run in runs if (run["B_p"], run["n"]) == cell]
-        out += [run | dict(status="pruned") for run in frontier.upto(of_cell, C)]
+        out += [run | dict(status="pruned") for run in planner.upto(of_cell, C)]
     return out, decisions
 
 
@@ -77,7 +80,7 @@ def curves(grid, found, budgets):
 
 def says_law(grid, found, plan):
     """True where the verdict of one B_p is `law`."""
-    panel = frontier.panel_of(found, grid, plan | dict(head=plan), "rollouts")
+    panel = noise.panel_of(found, grid, plan | dict(head=plan), "rollouts")
     return fit.verdict_of(panel["surface"], plan["delta"])["verdict"] == "law"
 
 
@@ -86,8 +89,8 @@ def compare(full, cut, decisions, truth, plan, B_p=32):
     error, wrong, switches)."""
     C, ns = plan["C"], sorted({run["n"] for run in full})
     budgets, dense = np.geomspace(C / 8, C, BUDGETS), np.geomspace(C / 100, C, 400)
-    analysed = [frontier.curves_of(runs, plan["metric"], plan) for runs in (full, cut)]
-    A, B = (curves(grid, found, budgets) for grid, _, _, found in analysed)
+    analysed = [noise.cells_of(runs, plan["metric"], plan) for runs in (full, cut)]
+    A, B = (curves(grid, found, budgets) for grid, _, found in analysed)
     true = np.array([truth(B_p, n, budgets) for n in ns]) if truth else np.array([A[n] for n in ns])
     truth = truth or (lambda b, n, c: np.interp(np.log(c), np.log(budgets), A[n]))
 
@@ -104,7 +107,7 @@ def compare(full, cut, decisions, truth, plan, B_p=32):
              and (good[ns.index(n)] & (budgets > stop[n][0] * 1.001)).any()]
     spent = {id(run): run["rollouts"][-1] for run in cut}
     last = [budgets[np.flatnonzero(g)[-1]] if g.any() else C / 8 for g in good]
-    law = [says_law(grid, found, plan) for grid, _, _, found in analysed]
+    law = [says_law(grid, found, plan) for grid, _, found in analysed]
     switches = int((np.diff(np.argmax([truth(B_p, n, dense) for n in ns], 0)) != 0).sum())
     return dict(cost=sum(spent.values()) / sum(run["rollouts"][-1] for run in full),
                 least=np.mean(last) / C, mean=lost.mean(), most=lost.max(), fine=lost.max() <= 0.5,
@@ -159,16 +162,16 @@ def main(sweeps):
     row("all n equal", constant(size=0), octaves)
     print("what other choices would make of it: a larger share, the bound alone, rungs a factor of "
           "2 apart")
-    half, ladder = frontier.HALF, frontier.rungs
-    for frontier.HALF, frontier.rungs in ((0.6, ladder), (0.7, ladder), (9.0, ladder),
+    half, ladder = planner.HALF, planner.rungs
+    for planner.HALF, planner.rungs in ((0.6, ladder), (0.7, ladder), (9.0, ladder),
                                           (half, lambda plan: ladder(plan)[::2])):
-        if frontier.HALF == half:
+        if planner.HALF == half:
             what = "factor 2"
         else:
-            what = "bound" if frontier.HALF > 1 else f"{frontier.HALF:g}"
+            what = "bound" if planner.HALF > 1 else f"{planner.HALF:g}"
         row(f"{what}: paper", paper(), octaves)
         row(f"{what}: sigmoids", sigmoids, octaves)
-    frontier.HALF, frontier.rungs = half, ladder
+    planner.HALF, planner.rungs = half, ladder
     real()
 
 
@@ -201,11 +204,11 @@ def figure(draw=20_000):
     cost = sum(run["rollouts"][-1] for run in cut) / sum(run["rollouts"][-1] for run in full)
     for ax, runs, title in zip(axes, (full, cut), ("the full grid", f"PRUNE=1: {100 * cost:.0f}% "
                                                                     "of its rollouts")):
-        grid, _, _, found = frontier.curves_of(runs, plan["metric"], plan)
+        grid, _, found = noise.cells_of(runs, plan["metric"], plan)
         for c in found:
             ax.plot(grid[c["inside"]], c["Y"][c["inside"]], color=colour[c["n"]], lw=1.3,
                     label=f"n = {c['n']}")
-            if not frontier.stayed([c]):
+            if not noise.unpruned([c]):
                 end = np.flatnonzero(c["inside"])[-1]
                 ax.plot(grid[end], c["Y"][end], "X", color=colour[c["n"]], ms=9, mec="black",
                         zorder=6, label="_")

@@ -1,0 +1,917 @@
+"""sweep.py: which runs a sweep has, in which order and where they run, which are ended early.
+
+    python sweep.py commands easy --ns="2 4" --bps=8  # the training commands that are still to do
+    python sweep.py run easy                          # does them, and says how far they are
+    python sweep.py next --runs=runs/easy             # the next rung of a pruned sweep
+    python sweep.py presets                           # the studies of the data folder
+
+run_sweep.sh calls it; `prepare` there makes problems and difficulty, `failed` lists failed runs,
+`folder` names the sweep's folder. A sweep is the cells seeds x bps x ns, a run each. A study
+(`presets.json` of the data folder) is several sweeps, its arms, in folders below one. `sweep.json`
+in a sweep's folder says what was asked last: `config`, `cells` (those planned and not pruned) and
+`prune`, the decisions of a pruned sweep.
+
+Environment: PYTHON, LAUNCH, JOBS, GPUS_PER_RUN, CUDA_VISIBLE_DEVICES, PRUNE, see run_sweep.sh.
+Planning needs the standard library alone; only pruning loads the analysis, frontier.py.
+"""
+import contextlib
+import heapq
+import json
+import math
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import config
+from config import (BadInput, RECIPES, append, cast, complete, derive, entry, experiment, finished,
+                    parse, progress, read_json, read_log, rollouts_after, run_name, save_json)
+
+HALF = 0.5  # share of the full grid's rollouts that a pruned sweep may spend, at each B_p
+
+
+# --------------------------------------------------------------------------------------------------
+# Cells, sweeps, studies
+
+def cells(cfg):
+    """The runs of a sweep over seeds x bps x ns with B_p n <= B_max: a list of resolved dicts.
+
+    Large B first: those runs are the quickest per rollout, so a sweep shows early whether its large
+    batches hold. Raises BadInput where there is none, or where one is no run.
+    """
+    def values(key):
+        return dict.fromkeys(map(int, cfg[key].split()))  # each once
+
+    grid = []
+    for seed in values("seeds"):
+        for B_p in values("bps"):
+            for n in values("ns"):
+                if not cfg["B_max"] or B_p * n <= cfg["B_max"]:
+                    grid.append(dict(cfg, B_p=B_p, n=n, seed=seed))
+    for c in grid:
+        config.check(c)
+        config.check_run(c)
+    if not grid:
+        raise BadInput(f"--B_max={cfg['B_max']}: no cell of --bps={cfg['bps']!r} and "
+                       f"--ns={cfg['ns']!r} has B_p n within it")
+    return in_order(grid)
+
+
+def in_order(grid):
+    """Cells by seed, within one the largest B = B_p n first."""
+    return sorted(grid, key=lambda c: (c["seed"], -c["B_p"] * c["n"]))
+
+
+def seeded(cfg, cell):
+    """The runs of one more cell dict(B_p, n, ...) of a sweep, one for each seed."""
+    seeds = dict.fromkeys(map(int, cfg["seeds"].split()))
+    return [dict(cfg, B_p=cell["B_p"], n=cell["n"], seed=seed) for seed in seeds]
+
+
+def run_folder(c):
+    """The folder of a cell's run."""
+    return Path(c["runs"]) / run_name(c)
+
+
+def live_cells(cfg, decisions):
+    """The cells that go on after the decisions of a pruned sweep, added ones included."""
+    grid, pruned = cells(cfg), set()
+    for decision in decisions:
+        pruned |= {(p["B_p"], p["n"]) for p in decision["pruned"]}
+        for a in decision["added"]:
+            new = all((c["B_p"], c["n"]) != (a["B_p"], a["n"]) for c in grid)
+            if new and a["B_p"] * a["n"] <= min(cfg["C"], cfg["B_max"] or cfg["C"]):
+                grid += seeded(cfg, a)
+    return in_order(c for c in grid if (c["B_p"], c["n"]) not in pruned)
+
+
+def planned(folder):
+    """sweep.json of a sweep's folder: (its config, the cells that go on, its prune decisions).
+
+    Without the file (None, [], []). A decision, one a rung, is a dict(C, judged, pruned, added),
+    lists of (B_p, n) and of dict(B_p, n, ...).
+    """
+    path = Path(folder) / "sweep.json"
+    if not path.exists():
+        return None, [], []
+    plan = read_json(path)
+    if not isinstance(plan.get("config"), dict):
+        raise BadInput(f"{path}: expected the sweep's flat dict under `config`")
+    known = {key: value for key, value in plan["config"].items() if key in config.config}
+    cfg = complete({key: cast(key, value) for key, value in known.items()})
+    decisions = plan.get("prune", [])
+    return cfg, live_cells(cfg, decisions), decisions
+
+
+def save_plan(cfg, decisions=(), own=None):
+    """Write sweep.json of the sweep `cfg`; the decisions are those that still hold for it.
+
+    `cells` is for the analysis, which says what is missing. own: as in config.parse.
+    """
+    plan = dict(config=cfg, derived=derive(cfg, own))
+    plan["cells"] = [{key: c[key] for key in ("B_p", "n", "seed")}
+                     for c in live_cells(cfg, decisions)]
+    if decisions:
+        plan["prune"] = list(decisions)
+    save_json(Path(cfg["runs"]) / "sweep.json", plan)
+
+
+def begin(preset, sweeps):
+    """Write sweep.json of each sweep: the analysis is of the sweep that was asked last."""
+    for c in sweeps:
+        path = Path(c["runs"]) / "sweep.json"
+        old = read_json(path) if path.exists() else {}
+        before, plan = old.get("config", {}), dict(c)
+        # studies that share an arm plan for each other
+        if preset not in ("", *RECIPES) and before.get("bps") == c["bps"]:
+            for key in ("ns", "seeds"):
+                words = f"{before.get(key, '')} {c[key]}".split()
+                plan[key] = " ".join(dict.fromkeys(words))
+        goes_on = pruning() and experiment(before) == experiment(c)
+        save_plan(plan, old.get("prune", []) if goes_on else [])
+
+
+def presets(data):
+    """{preset: dict(about, minutes, arms)} of a data folder; arms: {name: command-line words}.
+
+    Of data/guru_math, the paper's scale, where the folder has none. An arm is one sweep, a folder
+    of its own; presets that name the same arm share its runs.
+    """
+    here = Path(__file__).parent
+    for folder in (Path(data), here / data, here / "data/guru_math"):
+        if (folder / "presets.json").exists():
+            return read_json(folder / "presets.json")
+    raise BadInput("data/guru_math/presets.json: not there")
+
+
+def sweep_folder(preset, argv):
+    """The folder of a preset's sweep, or of its arms: `runs`, or else named by data and model."""
+    words = [f"--recipe={preset}"] if preset in RECIPES else []
+    cfg = parse(words + argv)
+    if preset in ("", *RECIPES) or any(word.startswith("--runs=") for word in argv):
+        return cfg["runs"]
+    return config.sweep_folder(cfg, "atlas")
+
+
+def arms(preset, argv):
+    """The sweeps of a preset as resolved dicts, one for each arm; a recipe, or none, is one sweep.
+
+    Words of argv beat those of presets.json, but for what an arm asks about.
+    """
+    folder, plain = sweep_folder(preset, argv), parse(argv)
+    if config.is_toy(plain):
+        raise BadInput(f"--data={plain['data']}: the toy world has a sweep of its own: "
+                       "python bandit_toy.py sweep")
+    if preset in ("", *RECIPES):
+        words = [f"--recipe={preset}"] if preset else []
+        return [parse(words + argv)]
+    known = presets(plain["data"])
+    if preset not in known:
+        raise BadInput(f"{preset}: no such preset; {', '.join([*RECIPES, *known])}")
+    if pruning():
+        raise BadInput("PRUNE=1: for easy, hard and mixed; a study's figures need all its runs")
+    splits = Path(plain["data"]) / "splits" / Path(plain["model"]).name
+    sweeps = []
+    for name, text in known[preset]["arms"].items():
+        words = shlex.split(text.replace("{splits}", str(splits)))
+        asked = ["--model="]
+        if any(word.startswith(("--n_schedule=", "--n_train=")) for word in words):
+            asked.append("--ns=")
+        kept = [word for word in words if word.startswith(tuple(asked))]
+        sweeps.append(dict(parse(words + argv + kept), runs=str(Path(folder) / name)))
+    return sweeps
+
+
+# --------------------------------------------------------------------------------------------------
+# Commands, and what they take
+
+def pruning():
+    return os.environ.get("PRUNE") == "1"
+
+
+def training(c):
+    """The command of a cell, as PYTHON, LAUNCH and GPUS_PER_RUN of the environment have it."""
+    gpus = int(os.environ.get("GPUS_PER_RUN") or "1")
+    if c["B_p"] % max(1, gpus):
+        raise BadInput(f"--bps={c['bps']}: the processes of GPUS_PER_RUN={gpus} cannot share "
+                       f"B_p={c['B_p']} problems evenly")
+    python = os.environ.get("PYTHON") or ".venv/bin/python"
+    return config.command(dict(c, out=str(run_folder(c))), ("seed", "B_max", "out"), python,
+                          os.environ.get("LAUNCH", ""), gpus)
+
+
+def unfinished(sweeps):
+    """The runs of the sweeps that are still to do; with PRUNE=1 those of the first rung alone."""
+    out = []
+    for cfg in sweeps:
+        grid = cells(cfg)
+        if pruning():
+            smallest = min(c["B_p"] * c["n"] for c in grid)
+            first = next(C for C in rungs(cfg) if C >= smallest)
+            grid = [dict(c, C=first) for c in grid if c["B_p"] * c["n"] <= first]
+        out += grid
+    for c in out:
+        training(c)  # nothing is printed or started where one of them cannot be
+    return [c for c in out if not finished(c, run_folder(c))]
+
+
+def of_other_code(sweeps):
+    """One line on finished runs that another commit of this code made, or ""."""
+    now, others = config.commit(), Counter()
+    for c in (c for cfg in sweeps for c in cells(cfg)):
+        if now and finished(c, run_folder(c)):
+            with open(run_folder(c) / "log.jsonl") as log:
+                others[json.loads(log.readline()).get("commit") or now] += 1
+    del others[now]
+    if not others:
+        return ""
+    return (f"{others.total()} finished runs are of other code (commit {', '.join(others)}, now "
+            f"{now}) and are not run again; --tag=NAME starts new ones")
+
+
+def calibration(sweeps, folder):
+    """Two short runs that time updates: of the smallest B, and of the largest to 16 times that."""
+    grid = sorted((c for cfg in sweeps for c in cells(cfg)), key=lambda c: c["B_p"] * c["n"])
+    least = grid[0]["B_p"] * grid[0]["n"]
+    largest = [c for c in grid if c["B_p"] * c["n"] <= 16 * least][-1]
+    out = []
+    for c in [grid[0], largest][:len(grid)]:
+        B = c["B_p"] * c["n"]
+        out.append(dict(c, runs=f"{folder}/.calibration", C=max(2 * B, min(64 * B, 1024)),
+                        seed=-1 % 2**31, pass_at="", keep_at="", n_schedule=""))
+    return out
+
+
+def timings(folder):
+    """dict(update, evaluation, loading, B): seconds that each takes in a folder's run, or None.
+
+    None before its second update: the first one is slower than the others.
+    """
+    path = Path(folder) / "log.jsonl"
+    try:
+        records = read_log(path) if path.exists() else []
+    except BadInput:  # as in config.progress
+        return None
+    steps = [r for r in records if r.get("type") == "step" and "gen_s" in r]
+    if len(steps) < 2 or records[0].get("type") != "header":
+        return None
+    update = sorted(r["gen_s"] + r["train_s"] for r in steps[1:][-50:])
+    first = steps[0]  # before it the base model was evaluated
+    return dict(update=update[len(update) // 2],
+                evaluation=max(0.0, first["wall_s"] - first["gen_s"] - first["train_s"]),
+                loading=records[0].get("loading_s", 10.0), B=records[0]["derived"]["B"])
+
+
+def seconds(sweeps, folder, running=()):
+    """{run's folder: seconds of work left} of all unfinished cells; None before anything was timed.
+
+    Loading, updates and evaluations. A run that has made updates is timed by its own log, others by
+    the calibration in `folder`, where an update takes a + b B seconds. running: folders of runs
+    that have been started, whose loading is behind them.
+    """
+    timed = [timings(path) for path in sorted(Path(folder, ".calibration").glob("*/"))]
+    timed = sorted((t for t in timed if t), key=lambda t: t["B"])
+    if not timed:
+        return None
+    small, large = timed[0], timed[-1]
+    if large["B"] > small["B"]:
+        b = max(0.0, (large["update"] - small["update"]) / (large["B"] - small["B"]))
+    else:
+        b = small["update"] / small["B"]
+    a = max(0.0, small["update"] - b * small["B"])
+    todo = {}
+    for c in (c for cfg in sweeps for c in cells(cfg)):
+        at, B = run_folder(c), c["B_p"] * c["n"]
+        rollouts, status = progress(at)
+        if finished(c, at) or (status == "pruned" and pruning()):
+            continue
+        own = timings(at) or dict(large, update=a + b * B, B=B)
+        left = max(0, rollouts_after(derive(c)["M"], c) - rollouts)
+        evaluations = 1 + left / c["eval_every"]
+        todo[at] = left / own["B"] * own["update"] + evaluations * own["evaluation"]
+        if at not in running:
+            todo[at] += own["loading"]
+    return todo
+
+
+def until_done(work, jobs):
+    """Seconds until the last run ends: `work` seconds each, `jobs` side by side, longest first."""
+    free = [0.0] * jobs
+    for s in sorted(work, reverse=True):
+        heapq.heappushpop(free, free[0] + s)
+    return max(free)
+
+
+# --------------------------------------------------------------------------------------------------
+# GPUs, and what runs on them
+
+def check_environment():
+    """Raise BadInput where a variable of run_sweep.sh cannot be used on any machine."""
+    jobs, each = os.environ.get("JOBS", ""), os.environ.get("GPUS_PER_RUN", "")
+    launch = os.environ.get("LAUNCH", "")
+    if not re.fullmatch(r"|[1-9]\d{0,5}", jobs):
+        raise BadInput(f"JOBS={jobs}: expected a whole number above 0")
+    if not re.fullmatch(r"|0|[1-9]\d{0,3}", each):
+        raise BadInput(f"GPUS_PER_RUN={each}: expected a whole number")
+    test = ["bash", "-nc", f"words=({launch})"]
+    if "\n" in launch or (launch and subprocess.run(test, stderr=subprocess.DEVNULL).returncode):
+        raise BadInput(f"LAUNCH={launch!r}: not the words of one command")
+
+
+def visible_gpus():
+    """The ids of CUDA_VISIBLE_DEVICES where it is set, else those that nvidia-smi lists."""
+    text = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if text is not None:
+        ids = re.split(r"[,\s]+", text.strip(", "))
+        return [] if ids[0] in ("", "-1", "NoDevFiles") else ids  # how CUDA and Slurm write none
+    try:
+        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return re.findall(r"^GPU (\d+):", done.stdout, re.M)
+
+
+def slots():
+    """The GPUs of each of the runs side by side: a list of strings, None where a run has none.
+
+    Sets the environment that the runs inherit. Raises BadInput where JOBS and GPUS_PER_RUN do not
+    fit this machine.
+    """
+    check_environment()
+    jobs, each = os.environ.get("JOBS"), os.environ.get("GPUS_PER_RUN")
+    cores, threads = len(os.sched_getaffinity(0)), 1  # on a CPU two runs beat two threads in one
+    per_run = int(each or 1)
+    if per_run == 0:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    gpus = visible_gpus() if per_run else []
+    room = len(gpus) // per_run if per_run else 0
+    if each and per_run and not room:
+        raise BadInput(f"GPUS_PER_RUN={each}: there are {len(gpus)} GPUs here")
+    if room:
+        threads = 1 + (cores - 1) // len(gpus)  # of a process, and a GPU has one
+        if jobs and int(jobs) > room and per_run > 1:
+            raise BadInput(f"JOBS={jobs}: {len(gpus)} GPUs have room for {room} runs of {each}")
+    # Passive waiting keeps runs from starving each other. After SIGTERM torchrun's 30 s are too few
+    # for an update and a checkpoint.
+    for key, value in dict(OMP_NUM_THREADS=threads, OMP_WAIT_POLICY="passive",
+                           TORCH_ELASTIC_SHUTDOWN_TIMEOUT=600).items():
+        os.environ[key] = os.environ.get(key) or str(value)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    if not room:
+        return [None] * int(jobs or cores)
+    out = []
+    for i in range(int(jobs or room)):
+        at = i * per_run % len(gpus)
+        out.append(",".join(gpus[at:at + per_run]))
+    return out
+
+
+def environment(gpus):
+    """The environment of a process that sees these GPUs alone; None leaves it as it is."""
+    return dict(os.environ, CUDA_VISIBLE_DEVICES=gpus) if gpus is not None else None
+
+
+def needs(sweeps):
+    """What the runs want, each once: (data folder, model, s_zero, problem file).
+
+    Raises BadInput where splits belong to another model: they are found by the name of the model's
+    folder, which another may have too.
+    """
+    out = {}
+    for c in sweeps:
+        difficulty = Path(c["data"]) / "splits" / Path(c["model"]).name / "difficulty.json"
+        if difficulty.exists() and Path(c["train_set"]).parent == difficulty.parent:
+            other = read_json(difficulty).get("model") or c["model"]
+            if Path(other).resolve() != Path(c["model"]).resolve():
+                raise BadInput(f"--model={c['model']}: {difficulty} is of {other}; give the folder "
+                               "of one of them another name")
+        for path in (c["train_set"], *config.files(c["val_set"])):
+            out[c["data"], c["model"], c["s_zero"], path] = True
+    return list(out)
+
+
+def prepare(preset, argv):
+    """Make what the runs of a preset need and is not there: problems, base models, difficulty."""
+    sweeps, places = arms(preset, argv), slots()
+    unfinished(sweeps)  # ends here on a bad key or value, with nothing written
+    python, here = os.environ.get("PYTHON") or ".venv/bin/python", Path(__file__).parent
+    # words for prepare.py and sample.py; the seed is that of the runs
+    given = [w for w in argv if not w.startswith(("--seed=", "--data=", "--model=", "--runs="))]
+
+    def call(*words, note=""):
+        print(note, end="\n" if note else "", flush=True)
+        code = subprocess.run([python, *map(str, words)]).returncode
+        if code:
+            sys.exit(code if code > 0 else 128 - code)
+
+    for data, model, s_zero, name in needs(sweeps):
+        data, file = Path(data), Path(name)
+        inside, splits = file.is_relative_to(data), file.is_relative_to(data / "splits")
+        mixture = re.match(r"mix_.*_D(\d+)_seed(\d+)_", file.name)
+        # another data set, such as AIME24, makes its own file
+        if not file.exists() and not inside:
+            if (file.parent / "prepare.py").exists():
+                call(file.parent / "prepare.py", f"--data={file.parent}")
+            if not file.exists():
+                raise BadInput(f"{file}: no such problem file")
+        missing = (not (data / "problems.jsonl").exists()
+                   or (Path(model).is_relative_to(data) and not Path(model).is_dir())
+                   or (file.parent == data and not file.exists()))
+        if missing and (data / "prepare.py").exists():
+            call(data / "prepare.py", f"--data={data}", f"--model={model}", *given,
+                 note=f"problems and base model: {data}/prepare.py")
+        # A study measures the levels of `mix` first of all: what they hold out to validate on is
+        # trained on by none.
+        if preset in ("", *RECIPES):
+            s_zero = 0
+        info = file.parent / "difficulty.json"
+        has_levels = info.exists() and bool(read_json(info).get("s_zero"))
+        if file.exists() and (s_zero == 0 or not splits or has_levels):
+            continue
+        if file.name.startswith("mix_"):
+            if not mixture:
+                raise BadInput(f"{file}: no such file; a mixture is "
+                               "mix_NAME_D140_seed0_train.jsonl")
+        elif not re.match("(easy|hard|very_easy|mixed|extreme|level_easy|level_very_easy)_",
+                          file.name):
+            raise BadInput(f"{file}: no such file; sample.py makes splits, "
+                           "data/guru_math/prepare.py mix mixtures of them")
+        if not mixture or not has_levels:
+            by_avg = re.match("(easy|hard|very_easy|mixed)_", file.name)
+            levels = ["--s_zero=0"] if by_avg and s_zero == 0 else []
+            print(f"difficulty of the problems for {model}: sample.py", flush=True)
+            if file.exists():
+                print(f"the levels hold out more problems: {file.parent} is written anew, and "
+                      "sweeps on the splits of before cannot go on", flush=True)
+            words = ["sample.py", f"--data={data}", f"--model={model}", *levels, *given]
+            measure_shards([python, *words], sweep_folder(preset, argv), places)
+            call(*words)
+        if mixture and not file.exists():
+            call(here / "data/guru_math/prepare.py", "mix", f"--data={data}", f"--model={model}",
+                 f"--D={mixture[1]}", f"--seed={mixture[2]}")
+        if not file.exists():
+            raise BadInput(f"{file}: no problem of {data} is of that difficulty for {model}")
+
+
+def measure_shards(words, out, places):
+    """sample.py with a share of the problems on each GPU, where there are several.
+
+    The first one's bar is seen, the others write to files in `out`.
+    """
+    gpus = [gpu for place in dict.fromkeys(places) if place for gpu in place.split(",")]
+    if len(gpus) < 2:
+        return
+    Path(out).mkdir(parents=True, exist_ok=True)
+    shards, broken = [], False
+    try:
+        for i, gpu in enumerate(gpus):
+            with contextlib.ExitStack() as stack:
+                file = sys.stderr
+                if i:
+                    file = stack.enter_context(open(Path(out) / f"difficulty.{i}.txt", "ab"))
+                shards.append(subprocess.Popen(
+                    [*words, f"--shard={i}/{len(gpus)}"], env=environment(gpu),
+                    stdin=subprocess.DEVNULL, stdout=file, stderr=file))
+        for i, shard in enumerate(shards):
+            if shard.wait():
+                broken = True
+                said = last_line(Path(out) / f"difficulty.{i}.txt") if i else ""
+                print(f"FAILED  GPU {gpus[i]}: {said}", file=sys.stderr)
+    finally:
+        for shard in shards:
+            shard.terminate()
+    if broken:
+        sys.exit(1)
+
+
+# --------------------------------------------------------------------------------------------------
+# The runs: start, watch, collect
+
+def last_line(path):
+    """What a process said last; behind torchrun's table, the error of the run itself."""
+    try:
+        text = tail(path, 9000).decode(errors="replace").replace("\r", "\n")
+    except OSError:
+        return ""
+    lines = [line for line in text.split("\n") if line.strip()]
+    errors = [line for line in lines if re.match(r"(train_grpo.py|\[rank\d+\]): \S", line)]
+    return [*errors[-1:], *lines[-1:], ""][0]
+
+
+def tail(path, size):
+    """The last `size` bytes of a file."""
+    with open(path, "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+        return file.read()
+
+
+def live_line(c):
+    """How far a run is, from its log: share of the budget, reward, avg@k of its last evaluation.
+
+    Before its first update it is what the run printed last.
+    """
+    folder, step, evaluation = run_folder(c), None, None
+    with contextlib.suppress(OSError):
+        for line in reversed(tail(folder / "log.jsonl", 2 ** 20).split(b"\n")):
+            with contextlib.suppress(ValueError):
+                r = json.loads(line)
+                if r["type"] == "step":
+                    step = step or r
+                elif r["type"] == "eval" and r.get("set") == "val":
+                    evaluation = evaluation or r
+            if step and evaluation:
+                break
+    if not step:
+        return last_line(folder / "out.txt")
+    budget = rollouts_after(derive(c)["M"], c)
+    text = (f"B_p={c['B_p']} n={c['n']} seed={c['seed']}  {step['rollouts'] / budget:4.0%} of "
+            f"{budget} rollouts  reward {step['reward']:.3f}")
+    if evaluation:
+        metric = f"avg@{evaluation['k']}"
+        text += f"  {metric} {evaluation[metric]:.3f}"
+    return text
+
+
+def clock(s):
+    """Seconds as minutes:seconds."""
+    return f"{int(s) // 60}:{int(s) % 60:02d}"
+
+
+def show(running, ended, total, left, ticks):
+    """One live line a run and the time left; without a terminal the same once a minute."""
+    terminal = sys.stdout.isatty()
+    if not terminal and ticks % 60 != 59:
+        return
+    end = "\033[K\n" if terminal else "\n"
+    lines = [f"  {live_line(c)[:110]}" for c, _ in running.values()]
+    lines.append(f"  {ended} of {total} runs ended, about {left} left")
+    back = f"\033[{len(lines)}A" if terminal else ""
+    print(end.join(lines) + end + back, end="", flush=True)
+
+
+def run_all(todo, places, stop, left_now):
+    """Train the cells `todo`, in this order, one in each place; the failed: (folder, last words).
+
+    A run's output is in out.txt of its folder. Once `stop` holds something, all runs are asked to
+    stop by SIGTERM, on which they save a checkpoint, and are waited for: raises KeyboardInterrupt.
+    left_now(running) says how long it will still take.
+    """
+    todo, total = list(todo), len(todo)
+    running, failed, ended, ticks, left = {}, [], 0, 0, left_now([])
+    clear = "\033[J" if sys.stdout.isatty() else ""
+    try:
+        while todo or running:
+            for place, gpus in enumerate(places):
+                if todo and place not in running and not stop:
+                    c = todo.pop(0)
+                    folder = run_folder(c)
+                    folder.mkdir(parents=True, exist_ok=True)
+                    # A session of its own: Ctrl-C must not reach torchrun or srun, which would pass
+                    # it on. LAUNCH is shell words, so a shell takes the line apart.
+                    with open(folder / "out.txt", "wb") as out:
+                        process = subprocess.Popen(
+                            ["bash", "-c", f"exec {training(c)}"], env=environment(gpus),
+                            stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                            start_new_session=True)
+                    running[place] = c, process
+            if ticks % 15 == 10:
+                left = left_now([run_folder(c) for c, _ in running.values()])
+            show(running, ended, total, left, ticks)
+            ticks += 1
+            time.sleep(1)
+            for place, (c, process) in list(running.items()):
+                code = process.poll()
+                if code is not None:
+                    del running[place]
+                    ended, code = ended + 1, code if code >= 0 else 128 - code
+                    said = last_line(run_folder(c) / "out.txt")
+                    if code:
+                        failed.append((run_folder(c), f"(exit {code}): {said}"))
+                    how = f"FAILED ({code})" if code else "done"
+                    print(f"{clear}{how}  {said}", flush=True)
+            if stop:
+                raise KeyboardInterrupt
+    except BaseException:
+        for _, process in running.values():
+            process.terminate()
+        with contextlib.suppress(OSError):  # who reads our output, tee or a terminal, may be gone
+            print(f"\nstopping {len(running)} runs; the same command goes on from here", flush=True)
+        for _, process in running.values():
+            process.wait()
+        raise
+    print(clear, end="", flush=True)
+    return failed
+
+
+def disk(folder):
+    """Bytes of a run's checkpoints and model, from the calibration: two of the first stay."""
+    runs = list(Path(folder, ".calibration").glob("*/"))
+    files = [path for run in runs for part in ("ckpt", "model") for path in (run / part).rglob("*")]
+    return 2 * sum(path.stat().st_size for path in files) / max(1, len(runs))
+
+
+def run(preset, argv):
+    """Train all unfinished runs of a preset, with PRUNE=1 in rungs; 1 where no short run works."""
+    sweeps, places, folder = arms(preset, argv), slots(), sweep_folder(preset, argv)
+    stop = []
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        signal.signal(getattr(signal, name), lambda number, _: stop.append(number))
+    begin(preset, sweeps)
+
+    def left_now(running=()):
+        work = seconds(sweeps, folder, running)
+        return "?" if work is None else clock(until_done(work.values(), len(places)))
+
+    def train(todo):  # the longest first, so that no long one is alone at the end
+        work = seconds(sweeps, folder) or {}
+        todo = sorted(todo, key=lambda c: -work.get(run_folder(c), 0))
+        return run_all(todo, places, stop, left_now)
+
+    try:
+        short = [c for c in calibration(sweeps, folder) if not finished(c, run_folder(c))]
+        failed = []
+        if short:
+            print(f"calibration: {len(short)} short runs", flush=True)
+            failed = run_all(short, places, stop, left_now)
+            if len(failed) == len(short):
+                where, said = failed[-1]
+                print(f"sweep.py: no short run worked; the last: {where} {said}", file=sys.stderr)
+                return 1
+        grid = [c for cfg in sweeps for c in cells(cfg)]
+        rollouts = sum(rollouts_after(derive(c)["M"], c) for c in grid)
+        todo = len(seconds(sweeps, folder) or unfinished(sweeps))
+        less = " less what is pruned, half or more of it" if pruning() else ""
+        print(f"sweep {folder}: {len(grid)} runs, {todo} to do, {rollouts} rollouts in all, about "
+              f"{left_now()} with {len(places)} side by side, about "
+              f"{len(grid) * disk(folder) / 1e6:.0f} MB of disk{less}", flush=True)
+        other = of_other_code(sweeps)
+        print(other, end="\n" if other else "", flush=True)
+        before = len(failed)  # of the calibration
+        if pruning():
+            while len(failed) == before:
+                rung = [c for cfg in sweeps for c in next_rung(cfg)]
+                if not rung:
+                    break
+                failed += train(rung)
+        else:
+            failed += train(unfinished(sweeps))
+    except (KeyboardInterrupt, BrokenPipeError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1), os.dup2(null, 2)  # nobody may be reading
+        return 130
+    list_of = Path(folder) / "failed.txt"
+    list_of.write_text("".join(f"{where} {said}\n" for where, said in failed))
+    return 0
+
+
+def list_failed(preset, argv):
+    """Print the runs that failed in the last `run`, and return 1; 0 without one."""
+    path = Path(sweep_folder(preset, argv)) / "failed.txt"
+    lines = path.read_text().splitlines() if path.exists() else []
+    if lines:
+        print(f"\n{len(lines)} runs failed; the same command tries them again:")
+        print("\n".join(f"  {line}" for line in lines))
+    return 1 if lines else 0
+
+
+# --------------------------------------------------------------------------------------------------
+# Pruned sweeps: all cells run to C/8, then fewer of them to each next rung, by what they have shown
+#
+# In log C curves flatten, so the slope of the last octave bounds what comes: a cell whose reward,
+# continued at that slope to C, plus 1.645 standard errors of its difference to the top, stays more
+# than delta below where the top is today, cannot reach the frontier. The bound hardly errs
+# (tests/bench/prune.py) and leaves 90% of the rollouts of a sweep whose n* rises. What a B_p may
+# spend, half of its full grid, is shared evenly among the rungs to come; where that is too little
+# for all, those go on whose reward continued at half of their slope is highest.
+
+def rungs(cfg):
+    """The budgets of a pruned sweep, in rollouts: C/8 to C by sqrt 2, from two evaluations on."""
+    early = [int(cfg["C"] / 8 * 2 ** (i / 2)) for i in range(6)]
+    return [C for C in early if C >= 2 * cfg["eval_every"]] + [cfg["C"]]
+
+
+def upto(runs, C):
+    """The runs as they were at a budget of C rollouts: those with three evaluations to there."""
+    out = []
+    for run in runs:
+        m = run["rollouts"] <= C * (1 + 1e-9)
+        if m.sum() >= 3:
+            keys = ("C", "rollouts", "step", "counts", "reward", "trials")
+            cut = {key: run[key][m] for key in keys if run[key] is not None}
+            there = run["rollouts"][m][-1] + run["B_p"] * run["n"] > C  # all updates of this budget
+            out.append(run | cut | dict(config=run["config"] | dict(C=C),
+                                        status="budget" if there else run["status"]))
+    return out
+
+
+def prospects(cs, grid, C):
+    """What the cells of one B_p may come to by C, seen from the end of grid (G,), in rollouts.
+
+    A list of dict(n, now, near, slope, hope, low, bound). now: reward; near: indistinguishable from
+    the top; slope: reward an octave of budget over the last octave, 0 or more. hope: now, continued
+    at half of the slope to C. bound: at the whole slope, plus 1.645 standard errors of the
+    difference to the top. low: the top today.
+    """
+    import numpy as np
+
+    from noise import indistinguishable, values_at
+    j = int(np.flatnonzero(~np.isnan([c["Y"] for c in cs]).any(0))[-1])  # the last that all reached
+    top, left = max(cs, key=lambda c: c["Y"][j]), math.log2(C / grid[j])
+    out = []
+    for c, near in zip(cs, indistinguishable(*values_at(cs, j))):
+        octave = int(np.abs(np.log(2 * grid / grid[j])).argmin())
+        i = max(octave, int(np.flatnonzero(c["inside"])[0]))
+        now = c["Y"][j]
+        slope = max(0.0, (now - c["Y"][i]) / max(math.log2(grid[j] / grid[i]), 0.25))
+        error = (top["noise"] - c["noise"])[:, j].std() if len(c["noise"]) else 0.0
+        out.append(dict(n=c["n"], now=now, near=near, slope=slope, low=top["Y"][j],
+                        hope=now + slope * left / 2, bound=now + slope * left + 1.645 * error))
+    return out
+
+
+def decide(runs, live, C, plan, spent, cfg, decisions=()):
+    """A rung's decision, at C rollouts: dict(C, judged, pruned, added), each B_p by itself.
+
+    pruned, added: lists of dict(B_p, n, why). runs: of read_runs. live: the cells (B_p, n) that
+    run. plan: the sweep's config. spent: {B_p: rollouts so far}, of all its runs. decisions: those
+    before.
+    """
+    from noise import cells_of, grid_edge
+    out = dict(C=C, judged=list(live), pruned=[], added=[])
+    ladder, full = rungs(plan), cells(plan)
+    before = {(p["B_p"], p["n"]) for decision in decisions for p in decision["pruned"]}
+    later = ladder[ladder.index(C) + 1:]
+    grid, _, found = cells_of(upto(runs, C), cfg["metric"], cfg)
+    seeds = len({c["seed"] for c in full})
+    for B_p in dict.fromkeys(b for b, _ in live):
+        here = [n for b, n in live if b == B_p]
+        cs = [c for c in found
+              if c["B_p"] == B_p and c["n"] in here and c["reach"][1] > 0.9 * grid[-1]]
+        if not cs:
+            continue
+        seen = prospects(cs, grid, plan["C"])
+        # Who may be ended: a cell past its warm-up that has not made all updates of the sweep's
+        # budget already
+        short = {run["n"] for run in runs
+                 if run["B_p"] == B_p and run["rollouts"][-1] + B_p * run["n"] <= plan["C"]}
+        judged = [p for p in seen
+                  if p["n"] in short and C // (B_p * p["n"]) >= max(2, plan["warmup"])]
+        best, gone = max(seen, key=lambda p: p["now"]), {}
+        for p in judged:
+            if p["bound"] < p["low"] - cfg["delta"]:
+                gone[p["n"]] = f"{p['now']:.3f}, at most {p['bound']:.3f} by C"
+        room = HALF * sum(plan["C"] for c in full if c["B_p"] == B_p) - spent[B_p]
+        # The next n, where the largest is on top and the smallest is not indistinguishable from it,
+        # as long as the top can still go to C
+        edge = grid_edge(sorted(here), best["n"], B_p, C, plan)
+        more = edge["add"] if edge and edge["side"] == "largest" else None
+        affordable = room - seeds * (later[0] + plan["C"] - C) >= 0
+        if (more and (B_p, more["n"]) not in before and not seen[0]["near"]
+                and B_p * more["n"] <= later[0] and affordable):
+            why = f"n = {best['n']} is on top at C = {in_short(C)} and the largest"
+            out["added"].append(more | dict(why=why))
+            room -= seeds * C
+            here.append(more["n"])
+        # to the next rung, where one can still go to C afterwards
+        two = room >= seeds * (later[0] - C + plan["C"] - C)
+        many = max(1 + two, int(room / len(later) / (seeds * (later[0] - C))))
+        for p in sorted(judged, key=lambda p: p["hope"]):
+            if len(here) - len(gone) > many and p["n"] not in gone:
+                gone[p["n"]] = (f"{p['now']:.3f}, {p['hope']:.3f} expected by C, and rollouts for "
+                                f"{many} at B_p = {B_p}")
+        out["pruned"] += [dict(B_p=B_p, n=n, why=why) for n, why in sorted(gone.items())]
+    return out
+
+
+def mark(c, folder):
+    """End a cell's run in `folder` as pruned: one record behind its log, once.
+
+    Half a line of a killed run is cut off before it.
+    """
+    path = Path(folder) / "log.jsonl"
+    rollouts, status = progress(folder)
+    if path.exists() and status != "pruned" and not finished(c, folder):
+        with open(path, "r+b", buffering=0) as file:
+            file.truncate(path.read_bytes().rfind(b"\n") + 1)
+            append(file, dict(type="end", status="pruned", rollouts=rollouts))
+
+
+def next_rung(cfg):
+    """The runs that are left of a pruned sweep's present rung, or of the next, after deciding.
+
+    A decision is written to sweep.json before it is carried out, and never made again, so that a
+    call that was killed is repeated. Raises BadInput without sweep.json.
+    """
+    from frontier import read_runs
+    folder = Path(cfg["runs"])
+    plan, live, decisions = planned(folder)
+    if plan is None:
+        raise BadInput(f"--runs={folder}: no sweep.json there, which says what runs (PRUNE=1 bash "
+                       "run_sweep.sh writes it)")
+    if config.is_toy(plan):
+        raise BadInput(f"--runs={folder}: runs of the toy world are not pruned")
+    plan["runs"] = str(folder)  # where it is now
+
+    def pruned_by(decision):  # all seeds
+        return [c for p in decision["pruned"] for c in seeded(plan, p)]
+
+    def there(c, C):  # it has its updates of C rollouts
+        at, c = folder / run_name(c), dict(c, C=C)
+        if finished(c, at):
+            return True
+        return C < plan["C"] and progress(at)[0] >= rollouts_after(derive(c)["M"], c)
+
+    for decision in decisions:
+        for c in pruned_by(decision):
+            mark(c, folder / run_name(c))
+    for C in rungs(plan):
+        todo = [c for c in live if c["B_p"] * c["n"] <= C and not there(c, C)]
+        if todo:
+            tell(f"rung C = {in_short(C)} of {in_short(plan['C'])}: {len(todo)} runs to do")
+            return [dict(c, C=C, runs=str(folder)) for c in todo]
+        judged = set()
+        for decision in decisions:
+            if decision["C"] == C:
+                judged |= {tuple(cell) for cell in decision.get("judged", ())}
+            if decision["C"] >= C:  # an added cell's first rung is the next
+                judged |= {(a["B_p"], a["n"]) for a in decision["added"]}
+        names = list(dict.fromkeys((c["B_p"], c["n"]) for c in live
+                                   if progress(folder / run_name(c))[1] != "diverged"))
+        new = {B_p for B_p, _ in set(names) - judged}  # all of a B_p where one cell came later
+        names = [cell for cell in names if cell[0] in new]
+        if C == plan["C"] or not names:
+            continue
+        spent = Counter()
+        for c in [*live, *(c for decision in decisions for c in pruned_by(decision))]:
+            spent[c["B_p"]] += progress(folder / run_name(c))[0]
+        try:
+            part = "train" if cfg["metric"] == "train" else cfg["eval_set"]
+            runs, _ = read_runs(folder, cfg["metric"], part=part)
+            decision = decide(runs, names, C, plan, spent, cfg, decisions)
+        except BadInput as e:
+            tell(f"rung C = {in_short(C)}: nothing is pruned ({e})")
+            decision = dict(C=C, judged=names, pruned=[], added=[])
+        decisions = [*decisions, decision]
+        save_plan(plan, decisions)
+        for key in ("pruned", "added"):
+            for p in decision[key]:
+                tell(f"{key} at C = {in_short(C)}: B_p = {p['B_p']}, n = {p['n']} ({p['why']})")
+        for c in pruned_by(decision):
+            mark(c, folder / run_name(c))
+        plan, live, decisions = planned(folder)
+        plan["runs"] = str(folder)
+    return []
+
+
+def in_short(C):
+    """Rollouts in short, as frontier.py writes them: 1.5M."""
+    from frontier import si
+    return si(C)
+
+
+def tell(text):
+    """Says something on stderr: stdout is for commands."""
+    print(text, file=sys.stderr)
+
+
+# --------------------------------------------------------------------------------------------------
+
+def main(argv):
+    verb = argv[0] if argv else "--help"
+    preset = argv[1] if len(argv) > 1 and not argv[1].startswith("-") else ""
+    words = argv[2:] if preset else argv[1:]
+    if verb.startswith("-") or {"-h", "--help"} & set(words):
+        parse(["--help"], __doc__)
+    check_environment()
+    if verb == "presets":
+        for name, study in presets(parse(words)["data"]).items():
+            cost = f"; {study['minutes']} minutes on 2 cores" if study.get("minutes") else ""
+            print(f"  {name:13s} {study['about']}{cost}")
+    elif verb == "folder":
+        arms(preset, words)  # ends here on a preset that is none
+        print(sweep_folder(preset, words))
+    elif verb == "commands":
+        print("".join(f"{training(c)}\n" for c in unfinished(arms(preset, words))), end="")
+    elif verb == "prepare":
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        prepare(preset, words)
+    elif verb == "run":
+        return run(preset, words)
+    elif verb == "failed":
+        return list_failed(preset, words)
+    elif verb == "next":
+        todo = next_rung(parse(words))
+        print("".join(f"{training(c)}\n" for c in todo), end="")
+    else:
+        raise BadInput(f"{verb}: no such verb; presets, folder, commands, prepare, run, failed or "
+                       "next")
+    return 0
+
+
+if __name__ == "__main__":
+    entry(main)

@@ -1,0 +1,371 @@
+"""config.py: layers and types, what is derived, runs' names, files and logs."""
+import gzip
+import importlib
+import io
+import json
+import math
+import re
+import shlex
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import ROOT, tree
+
+import config as C
+from config import (BadInput, append, aside, check_run, command, comments, config, derive,
+                    identity, parse, read_log, run_name)
+
+# What may change without making another experiment: the budget, folders, memory and speed, the
+# other stages' keys
+FREE = set("""C B_max data source revision question_key answer_key against mix problems s s_zero
+              levels n_val remeasure shard runs out device gen_batch micro_tokens micro_logits
+              activation_checkpointing gpu_memory save_every keep_at pass_at sample_every ns bps
+              seeds view metric unit eval_set delta bin points boot verbose""".split())
+
+
+# --------------------------------------------------------------------------------------------------
+# config.py: layers and types
+
+@pytest.fixture
+def world_like(tmp_path):
+    """A data folder with a defaults.json, no file of which is ever opened."""
+    folder = tmp_path / "world"
+    folder.mkdir()
+    flat = dict(model=str(folder / "base"), temperature=0.9, n=4, recipe="hard", kl_coef=0.5)
+    (folder / "defaults.json").write_text(json.dumps(flat))
+    return folder
+
+
+def test_layers_later_beats_earlier(tmp_path, world_like):
+    file = tmp_path / "flat.json"
+    # within one file the recipe comes first
+    file.write_text(json.dumps(dict(kl_coef=0.7, n=8, recipe="hard")))
+    data = f"--data={world_like}"
+    for words, want in [
+        ([], dict(temperature=0.6, n=16)),  # the dict
+        # the data folder
+        ([data], dict(temperature=0.9, n=4, model=str(world_like / "base"), recipe="hard")),
+        ([data], dict(kl_coef=0.0, entropy_coef=0.0)),  # the recipe lies above the data folder
+        ([data, "--recipe=easy"], dict(kl_coef=0.001, entropy_coef=0.001, n=4)),
+        ([data, "--n=32"], dict(n=32, temperature=0.9)),  # the command line, from left to right
+        ([data, "--n=32", "--n=64"], dict(n=64)),
+        (["--kl_coef=0.3", "--recipe=hard"], dict(kl_coef=0.0)),
+        (["--recipe=hard", "--kl_coef=0.3"], dict(kl_coef=0.3, entropy_coef=0.0)),
+        (["--n=32", f"--config={file}"], dict(n=8, kl_coef=0.7)),
+        ([f"--config={file}", "--n=32"], dict(n=32, kl_coef=0.7)),
+        ([data, f"--config={file}"], dict(n=8, kl_coef=0.7, temperature=0.9)),
+    ]:
+        cfg = parse(["--model=some/model", *words] if not words else words)
+        assert {key: cfg[key] for key in want} == want, words
+
+
+def test_defaults_json_is_for_models_of_its_folder(world_like, monkeypatch):
+    monkeypatch.chdir(world_like.parent)
+    for model in (f"{world_like}/base", f"{world_like}/other", "world/base", "./world/base"):
+        assert parse([f"--data={world_like}", f"--model={model}"])["temperature"] == 0.9, model
+        assert parse(["--data=world", f"--model={model}"])["temperature"] == 0.9, model
+    for model in ("Qwen/Qwen2.5-7B-Instruct", "worldly/base", f"{world_like}2/base"):
+        assert parse([f"--data={world_like}", f"--model={model}"])["temperature"] == 0.6, model
+    # and a mistake in it is named with the file
+    (world_like / "defaults.json").write_text('{"temprature": 1}')
+    line = "defaults.json: temprature=1: no such key, the nearest is temperature"
+    with pytest.raises(BadInput, match=line):
+        parse([f"--data={world_like}"])
+
+
+def test_problem_files_follow_from_data_model_and_recipe():
+    cfg = parse(["--data=data/mine", "--model=Qwen/Qwen3-4B", "--recipe=hard"])
+    assert cfg["train_set"] == "data/mine/splits/Qwen3-4B/hard_train.jsonl"
+    assert cfg["val_set"] == "data/mine/splits/Qwen3-4B/hard_val.jsonl"
+    assert cfg["problems"] == "data/mine/problems.jsonl"
+    assert parse(["--train_set=a.jsonl"])["train_set"] == "a.jsonl"
+
+
+@pytest.mark.parametrize("key, value, want", [
+    ("n", "1e2", 100), ("n", "1_000", 1000), ("C", "1e6", 1_000_000), ("C", 2.0, 2),
+    ("seed", "-1", -1),
+    ("temperature", "1", 1.0), ("temperature", 1, 1.0), ("lr_base", "5e-4", 0.0005),
+    ("kl_coef", "none", 0.0), ("n_train", "None", 0), ("out", "none", ""), ("out", None, ""),
+    ("D", None, 0),
+    ("out", "", ""),
+    ("flag", "true", True), ("flag", "False", False), ("flag", True, True), ("flag", "none", False),
+])
+def test_types(monkeypatch, key, value, want):
+    monkeypatch.setitem(config, "flag", True)
+    got = C.cast(key, value)
+    assert got == want and type(got) is type(want)
+
+
+@pytest.mark.parametrize("key, value", [
+    ("n", "1.5"), ("n", 1.5), ("n", "many"), ("n", "true"), ("n", True), ("n", ""), ("n", "inf"),
+    ("n", "nan"), ("n", [4]),
+    ("temperature", "hot"), ("temperature", "nan"), ("temperature", False), ("out", 3),
+    ("flag", "1"), ("flag", "yes"),
+    ("flag", 1),
+])
+def test_wrong_types_are_refused(monkeypatch, key, value):
+    monkeypatch.setitem(config, "flag", True)
+    with pytest.raises(BadInput) as e:
+        C.cast(key, value)
+    assert str(e.value).startswith(f"--{key}={value}: expected a") and "\n" not in str(e.value)
+
+
+def test_large_ints_stay_exact():
+    assert C.cast("seed", str(2**62 + 1)) == 2**62 + 1
+
+
+@pytest.mark.parametrize("word, near", [
+    ("lr_bse", "lr_base"), ("Bp", "B_p"), ("n_trian", "n_train"), ("micro_token", "micro_tokens"),
+    ("N", "n"), ("ö", ""),
+    ("kl_coeff", "kl_coef"), ("B_MAX", "B_max"), ("temp", "temperature")])
+def test_unknown_keys_name_the_nearest(word, near):
+    with pytest.raises(BadInput, match=rf"^--{word}=1: no such key, the nearest is {near}"):
+        parse([f"--{word}=1"])
+
+
+def test_help_lists_every_key_with_its_comment(capsys):
+    assert list(comments()) == list(config) and all(len(c) > 3 for c in comments().values())
+    with pytest.raises(SystemExit) as e:
+        parse(["--n=3", "--help"], "what this script does")
+    out = capsys.readouterr().out
+    assert not e.value.code and out.startswith("what this script does")
+    for key, comment in comments().items():
+        assert re.search(rf"^  --{key}={re.escape(str(config[key]))} +{re.escape(comment)}$", out,
+                         re.M), key
+
+
+@pytest.mark.parametrize("name", ["config", "sample", "evaluate", "train_grpo", "frontier",
+                                  "fit_sigmoid", "sweep", "bandit_toy", "prepare"])
+def test_every_script_has_help(capsys, name, prepare):
+    module = prepare if name == "prepare" else importlib.import_module(name)
+    with pytest.raises(SystemExit) as e:
+        module.main(["--help"])
+    out = capsys.readouterr().out
+    assert not e.value.code and module.__doc__.strip().splitlines()[0] in out and "--B_p=32" in out
+
+
+# --------------------------------------------------------------------------------------------------
+# config.py: what is derived
+
+@pytest.mark.parametrize("words, B, M, lr", [
+    ("--B_p=32 --n=64 --C=1e6", 2048, 488, 1e-6 * math.sqrt(2)),
+    ("--B_p=32 --n=32", 1024, 976, 1e-6),
+    ("--B_p=8 --n=4 --C=100 --lr_scaling=linear", 32, 3, 1e-6 / 32),
+    ("--B_p=8 --n=4 --C=96 --lr_scaling=constant", 32, 3, 1e-6),
+    # lr by the rollouts in the loss
+    ("--B_p=128 --n=256 --n_train=64 --C=32768", 32768, 1, 1e-6 * math.sqrt(8)),
+])
+def test_derive(words, B, M, lr):
+    cfg = parse(["--model=some/model", *words.split()])
+    d = derive(cfg)
+    assert (d["B"], d["M"]) == (B, M) and d["lr"] == pytest.approx(lr, rel=1e-12)
+    assert d["run"] == run_name(cfg)
+    assert not set(d) & set(cfg)  # never stored among the inputs
+
+
+def other(key, value):
+    """A value that differs from `value`, of its type."""
+    if isinstance(value, str):
+        return next((v for v in C.CHOICES.get(key, ()) if v != value), value + "x")
+    return value + 2
+
+
+@pytest.mark.parametrize("key", config)
+def test_run_name_changes_with_the_experiment_alone(key):
+    cfg = parse(["--kl_coef=0.01", "--algo=ppo", "--verifier=math"])
+    changed = dict(cfg, **{key: other(key, cfg[key])})
+    assert (run_name(changed) == run_name(cfg)) == (key in FREE)
+    assert (identity(changed) == identity(cfg)) == (key in FREE)
+
+
+def test_settings_of_a_critic_name_no_run_without_one():
+    plain = parse(["--kl_coef=0.01"])
+    for key in ("gamma", "lam", "critic_lr", "value_clip"):
+        assert run_name(dict(plain, **{key: 0.5})) == run_name(plain)
+
+
+def test_run_names_are_frozen(monkeypatch):
+    """A name from an old sweep is found again: by this version, and by one that has a new key
+    at its off value.
+    """
+    # which was the default once
+    assert run_name(dict(config, verifier="exact")) == "Bp32_n16_seed0_44136fa3"
+    assert run_name(config) == "Bp32_n16_seed0_84196e29"
+    old = run_name(parse(["--lr_base=1e-3", "--n=8"]))
+    monkeypatch.setitem(config, "new_key", 0.0)
+    assert run_name(parse(["--lr_base=1e-3", "--n=8"])) == old
+    assert run_name(parse(["--lr_base=1e-3", "--n=8", "--new_key=1"])) != old
+
+
+def test_names_of_the_shipped_runs():
+    """Every run of results/easy is found under its name by this version."""
+    paths = sorted((ROOT / "results/easy").glob("*/log.jsonl.gz"))
+    assert len(paths) >= 10
+    for path in paths:
+        assert run_name(read_log(path)[0]["config"]) == path.parent.name
+
+
+def test_a_tag_starts_new_runs():
+    plain, tagged = parse(["--n=8"]), parse(["--n=8", "--tag=my baseline"])
+    assert identity(plain)["tag"] == "" and run_name(tagged) != run_name(plain)
+    assert run_name(dict(tagged, tag="")) == run_name(plain)
+    assert parse(shlex.split(command(tagged))[2:])["tag"] == "my baseline"
+    with pytest.raises(BadInput, match="tag= there, my baseline now"):
+        C.check_same("run", {key: v for key, v in plain.items() if key != "tag"}, tagged)
+
+
+@pytest.mark.parametrize("words, runs", [
+    ("", "runs/easy"), ("--recipe=hard", "runs/hard"), ("--data=./data/arithmetic/", "runs/easy"),
+    ("--lr_base=1 --n=8", "runs/easy"),  # another experiment on the same problems and model
+    ("--model=data/arithmetic/narrow", "runs/arithmetic_narrow_easy"),
+    ("--data=data/mine --model=Qwen/Qwen3-4B --recipe=hard", "runs/mine_Qwen3-4B_hard"),
+    ("--model=Qwen/Qwen3-4B", "runs/arithmetic_Qwen3-4B_easy"),
+    ("--data=data/mine --runs=elsewhere", "elsewhere"), ("--data=data/bandit", "runs/bandit")])
+def test_two_sweeps_do_not_meet(monkeypatch, words, runs):
+    """Where no folder is named it follows from data, model and recipe, for every script."""
+    monkeypatch.chdir(ROOT)
+    assert parse(words.split())["runs"] == runs
+
+
+WORDS = [
+    "", "--recipe=hard", "--recipe=hard --kl_coef=0.5 --n=64 --seed=3 --C=1e5",
+    "--data=WORLD", "--data=WORLD --temperature=0.6 --model=WORLD/base2",
+    "--data=WORLD --kl_coef=0.5 --recipe=easy --n=16",
+    "--data=WORLD --model=Qwen/Qwen3-4B --n=4",
+    "--data=WORLD --model=Qwen/Qwen2.5-7B-Instruct --temperature=0.9",
+    # what the defaults.json of data/arithmetic says too, for a model that it does not hold for
+    "--model=Qwen/Qwen2.5-7B-Instruct --D=200 --lr_base=5e-4 --max_new_tokens=20",
+    "'--train_set=my problems.jsonl' \"--val_set=it's.jsonl\" --micro_tokens=4096 --B_max=0 "
+    "--device=cpu",
+]
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_the_dict_comes_back_through_json_and_through_a_command(tmp_path, world_like, words):
+    cfg = parse(shlex.split(words.replace("WORLD", str(world_like))))
+    (tmp_path / "header.json").write_text(json.dumps(cfg))
+    assert parse([f"--config={tmp_path / 'header.json'}"]) == cfg
+    python, script, *line = shlex.split(command(cfg, ("seed", "B_max"), "my python"))
+    assert (python, script) == ("my python", "train_grpo.py")
+    back = parse(line)
+    assert identity(back) == identity(cfg) and run_name(back) == run_name(cfg)
+    assert all(back[key] == cfg[key] for key in ("C", "B_max", "data", *C.RUNNING))
+    assert len(line) == len({word.split("=")[0] for word in line})  # no key twice
+
+
+@pytest.mark.parametrize("words", [
+    "--n=1", "--n=0", "--B_p=0", "--C=0", "--C=-5", "--temperature=0", "--lr_base=0", "--top_p=0",
+    "--top_p=1.1",
+    "--top_p=0.9", "--n_train=1", "--n_train=17", "--k=5", "--k=9 --samples=8", "--samples=0",
+    "--verify_s=1e7",
+    "--metric=pass@4", "--metric=avg@0", "--ns=2,4", "--seeds=", "--bps=x", "--kl_coef=-1",
+    "--grad_clip=-1", "--bin=0",
+    "--recipe=hrad", "--engine=none", "--lr_scaling=squared"])
+def test_impossible_values_name_the_key(words):
+    with pytest.raises(BadInput, match=f"^{words.split('=')[0]}=") as e:
+        parse(words.split())
+    assert "\n" not in str(e.value)
+
+
+def test_top_p_below_one_without_importance_weights_is_fine():
+    assert parse(["--top_p=0.9", "--tis_cap=0"])["top_p"] == 0.9
+
+
+def test_a_run_needs_one_update_within_b_max():
+    check_run(parse(["--B_p=8", "--n=4", "--C=32", "--B_max=32"]))
+    check_run(parse(["--B_p=8", "--n=400", "--C=1e4", "--B_max=0"]))  # 0 = no limit
+    with pytest.raises(BadInput, match="B_p n = 32 is above B_max=31"):
+        check_run(parse(["--B_p=8", "--n=4", "--B_max=31"]))
+    with pytest.raises(BadInput, match="C=31: below one update of B_p n = 32"):
+        check_run(parse(["--B_p=8", "--n=4", "--C=31"]))
+
+
+# --------------------------------------------------------------------------------------------------
+# config.py: files and logs
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_read_log(tmp_path, packed):
+    path = tmp_path / ("log.jsonl.gz" if packed else "log.jsonl")
+
+    def write(text):
+        path.write_bytes(gzip.compress(text) if packed else text)
+        return read_log(path)
+    assert write(b'{"a": 1}\n\n{"b": [1.5, null]}\n') == [{"a": 1}, {"b": [1.5, None]}]
+    assert write(b'{"a": 1}\n{"b": [1.5, nu') == [{"a": 1}]  # torn by a kill
+    assert write(b'{"a": 1}\n{"b": "\xc3') == [{"a": 1}]    # in the middle of a letter
+    assert write(b'{"a": 1}\n[1, 2]\n7\n') == [{"a": 1}]    # no records
+    assert write(b"") == []
+    for middle in (b"torn\n", b'{"b": \n', b"\xff\xfe\n"):
+        with pytest.raises(BadInput, match=re.escape(f"{path}:2: not a line of JSON")):
+            write(b'{"a": 1}\n' + middle + b'{"c": 1}\n')
+
+
+def test_a_broken_gz_is_bad_input(tmp_path):
+    path = tmp_path / "log.jsonl.gz"
+    whole = gzip.compress(b'{"a": 1}\n' * 1000)
+    for part in (whole[:-20], b"no gzip at all"):
+        path.write_bytes(part)
+        with pytest.raises(BadInput, match="not a readable gzip"):
+            read_log(path)
+
+
+def test_append_writes_whole_lines_or_nothing(tmp_path):
+    class Full(io.FileIO):
+        """A disk with room for `room` bytes more."""
+        room = 10**9
+
+        def write(self, data):
+            if not self.room:
+                raise OSError(28, "No space left on device")
+            part = bytes(data)[:self.room]
+            self.room -= len(part)
+            return super().write(part)
+
+    path = tmp_path / "log.jsonl"
+    with Full(path, "ab") as file:
+        append(file, dict(a=1, bad=float("nan"), worse=[float("inf")], array=np.arange(2),
+                          number=np.float32(0.5)))
+        before = path.read_bytes()
+        assert json.loads(before) == dict(a=1, bad=None, worse=[None], array=[0, 1], number=0.5)
+        for room in (0, 1, 7):
+            file.room = room
+            with pytest.raises(OSError):
+                append(file, dict(b="x" * 100))
+            assert path.read_bytes() == before
+        file.room = 10**9
+        append(file, dict(c=1))
+    assert path.read_bytes() == before + b'{"c": 1}\n'
+
+
+def test_aside_is_all_or_nothing(tmp_path):
+    path = tmp_path / "new" / "result.png"
+    with aside(path) as part:
+        part.write_text("old")
+        assert part.suffix == ".png" and not path.exists()
+    with pytest.raises(KeyError):
+        with aside(path) as part:
+            part.write_text("half of the new")
+            raise KeyError
+    assert tree(tmp_path) == {"new": None, "new/result.png": b"old"}
+
+
+@pytest.mark.parametrize("error, code, line", [
+    (BadInput("--x=1: no"), 2, "s.py: --x=1: no\n"),
+    (OSError(28, "No space", "log.jsonl"), 1,
+     "s.py: No space: log.jsonl; start the same command again to go on\n"),
+    (KeyboardInterrupt(), 130, "s.py: interrupted; start the same command again to go on\n")])
+def test_how_a_script_ends(monkeypatch, capsys, error, code, line):
+    def main(argv):
+        raise error
+    monkeypatch.setattr(sys, "argv", ["some/s.py"])
+    with pytest.raises(SystemExit) as e:
+        C.entry(main)
+    assert e.value.code == code and capsys.readouterr().err == line
+
+
+def test_a_reader_that_has_seen_enough():
+    line = f"set -o pipefail; {shlex.quote(sys.executable)} config.py --help | head -n 1"
+    done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == "" and done.stdout.startswith("config.py: ")

@@ -1,0 +1,385 @@
+"""sweep.py: cells, estimates, sweep.json; run_sweep.sh as its user starts it."""
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, logs, run_sweep, tree, wait_for
+
+import config
+import sweep
+from config import check_run, parse
+from sweep import cells
+
+
+def test_cells_of_a_sweep():
+    cfg = parse(["--ns=2 4 64", "--bps=8 32", "--seeds=0 1", "--B_max=256", "--C=1024"])
+    got = [(c["seed"], c["B_p"], c["n"]) for c in cells(cfg)]
+    # large B first; 8 x 64 is above 256
+    assert got == [(seed, *cell) for seed in (0, 1) for cell in [(32, 4), (32, 2), (8, 4), (8, 2)]]
+    assert all(c | dict(B_p=cfg["B_p"], n=cfg["n"], seed=cfg["seed"]) == cfg for c in cells(cfg))
+
+
+# --------------------------------------------------------------------------------------------------
+# The sweep
+
+def test_sweep_from_nothing_to_a_prescription(swept):
+    out, text = swept
+    assert len(logs(out)) == 2
+    assert all(r[-1] == dict(type="end", status="budget", rollouts=64) for r in logs(out).values())
+    # before it starts: runs, rollouts, time, disk
+    assert re.search(r"2 runs.*\b128 rollouts.*\d+:\d\d.*MB", text)
+    # the table of switches, and what to train for this budget and for four times as much
+    assert "\nB_p=2: curves are" in text and "90% interval of C" in text
+    for C, how in ((64, "observed"), (256, "extrapolated")):
+        assert re.search(rf"^C = {C} rollouts .*{how}.*(\n  .*)*\n  python train_grpo.py "
+                         rf".*--C={C}\b", text, re.M), text
+    for name in ("frontier.png", "frontier.json", "law.json"):
+        assert (out / name).stat().st_size > 100
+    for path in out.glob("*.png"):
+        assert str(path) in text and path.read_bytes().startswith(b"\x89PNG")
+    assert [p for p in out.glob("*.png") if "law" in p.name]
+    assert all((out / run / "out.txt").read_text() for run in logs(out))
+
+
+def test_a_second_start_trains_nothing(swept, tiny, tmp_path):
+    out = shutil.copytree(swept[0], tmp_path / "easy")
+    before = {name: content for name, content in tree(out).items() if "/" in name}
+    done = run_sweep(tiny, out)
+    assert done.returncode == 0 and "0 to do" in done.stdout, done
+    assert "C = 256 rollouts" in done.stdout, done
+    assert {name: content for name, content in tree(out).items() if "/" in name} == before
+
+
+def test_dry_run_prints_commands_that_run(swept, tiny, tmp_path):
+    out = tmp_path / "a sweep"
+    done = run_sweep(tiny, out, DRY_RUN="1", NS="2 4 8", SEEDS="0 1", B_MAX="8")
+    lines = done.stdout.splitlines()
+    # 2 x 8 is above B_MAX
+    assert done.returncode == 0 and len(lines) == 4 and not out.exists(), done
+    words = shlex.split(lines[0])
+    assert subprocess.run(lines[0], shell=True, cwd=ROOT, capture_output=True).returncode == 0
+    (run, records), = logs(out).items()
+    assert records[-1]["status"] == "budget" and records[0]["config"]["n"] == 4
+    assert words[0] == sys.executable
+    # a finished run is not among the commands, what is new is: another seed, another n
+    for more, count in [(dict(), 1), (dict(NS="2 4 8"), 2), (dict(SEEDS="0 1"), 3),
+                        (dict(NS="4", C="128"), 1),
+                        (dict(NS="4"), 0)]:
+        assert len(run_sweep(tiny, out, DRY_RUN="1", **more).stdout.splitlines()) == count, more
+    # a log that cannot be read is one run's trouble
+    path = out / run / "log.jsonl"
+    path.write_text("torn\n" + path.read_text())
+    assert len(run_sweep(tiny, out, DRY_RUN="1").stdout.splitlines()) == 2
+    # the same runs as the sweep's own
+    assert run in logs(swept[0])
+
+
+def test_a_sweep_is_extended_around_a_run_that_fails(swept, tiny, tmp_path):
+    """One more n and a larger budget, while the folder of one cell belongs to another
+    experiment.
+    """
+    out = shutil.copytree(swept[0], tmp_path / "easy")
+    good, bad = sorted(logs(out))  # n = 2 and n = 4
+    path = out / bad / "log.jsonl"
+    path.write_text(path.read_text().replace('"lr_base": 1e-06', '"lr_base": 1', 1))
+    before = path.read_bytes()
+    done = run_sweep(tiny, out, NS="2 4 8", C="96")
+    assert "3 runs, 3 to do" in done.stdout and done.returncode not in (0, 130), done
+    # listed at the end with its last line, and named by the analysis
+    listed = done.stdout[done.stdout.rindex("1 runs failed"):]
+    assert bad in listed and good not in listed and "lr_base=1 there" in listed, listed
+    assert re.search(r"missing 1: B_p=2 n=4 seed=0", done.stdout), done
+    assert path.read_bytes() == before, done
+    # the others finished: n = 8 is new, n = 2 went on
+    finished = {run: records for run, records in logs(out).items() if run != bad}
+    assert len(finished) == 2
+    for run, records in finished.items():
+        steps = [r for r in records if r["type"] == "step"]
+        assert [r["step"] for r in steps] == list(range(1, 96 // records[0]["derived"]["B"] + 1))
+        assert records[-1] == dict(type="end", status="budget", rollouts=96)
+        if run == good:  # not done again
+            assert steps[:16] == [r for r in logs(swept[0])[run] if r["type"] == "step"]
+
+
+def test_ctrl_c_stops_everything_and_the_same_command_goes_on(swept, tiny, tmp_path):
+    out = shutil.copytree(swept[0], tmp_path / "a sweep")
+    process = run_sweep(tiny, out, C="4000", start=True)
+    wait_for(lambda: process.poll() is not None or all(len(r) > 50 for r in logs(out).values()))
+    os.killpg(process.pid, signal.SIGINT)  # what a terminal does on Ctrl-C
+    text = process.communicate(timeout=60)[0]
+    assert process.returncode == 130, text
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)  # no process of the group is left
+    stopped = logs(out)
+    # and no folder of a name cut at the space
+    assert {path.name for path in out.glob("Bp*")} == set(stopped)
+    for run, records in stopped.items():
+        assert records[-1]["status"] == "stopped", (run, records[-1], len(records))
+        assert 64 < records[-1]["rollouts"] < 4000, (run, records[-1], len(records))
+    # to an end that is near: the budget is no part of a run's name
+    C = (max(r[-1]["rollouts"] for r in stopped.values()) // 8 + 4) * 8
+    done = run_sweep(tiny, out, C=str(C))
+    assert done.returncode == 0, done
+    for run, records in logs(out).items():
+        steps = [r for r in records if r["type"] == "step"]
+        assert [r["step"] for r in steps] == list(range(1, C // records[0]["derived"]["B"] + 1))
+        old = [r for r in stopped[run] if r["type"] == "step"]
+        assert steps[:len(old)] == old
+        assert records[-1] == dict(type="end", status="budget", rollouts=C)
+
+
+def test_ctrl_c_reaches_the_runs_where_nobody_reads(swept, tiny, tmp_path):
+    """`bash run_sweep.sh easy | tee log`: Ctrl-C ends tee too, and the runs must not go on
+    without anyone.
+    """
+    out = shutil.copytree(swept[0], tmp_path / "easy")
+    process = run_sweep(tiny, out, C="4000", start=True)
+    wait_for(lambda: process.poll() is not None or all(len(r) > 50 for r in logs(out).values()))
+    process.stdout.close()
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(60) == 130
+    assert all(r[-1].get("status") == "stopped" for r in logs(out).values())
+
+
+def test_splits_of_another_model_of_the_same_name(tmp_path, tiny):
+    """A trained model's folder is called `model` in every run: the splits of one are not those
+    of another.
+    """
+    folder = tmp_path / "data/splits/model"
+    folder.mkdir(parents=True)
+    (folder / "difficulty.json").write_text(json.dumps(dict(model="runs/a/model")))
+    words = [f"--data={tmp_path / 'data'}"]
+    with pytest.raises(config.BadInput, match="is of runs/a/model"):
+        sweep.needs(sweep.arms("easy", [*words, "--model=runs/b/model"]))
+    sweep.needs(sweep.arms("easy", [*words, "--model=runs/a/model/"]))
+    sweep.needs(sweep.arms("easy", [*words, "--model=runs/b/model", f"--train_set={tiny.train}"]))
+    with_slash, without = (parse([f"--data={tmp_path / 'data'}{end}"]) for end in ("/", ""))
+    assert with_slash["train_set"] == without["train_set"]
+
+
+@pytest.mark.parametrize("words, env, names", [
+    ("medium", {}, ["medium", "easy, hard, mixed"]), ("easy n=4", {}, ["n=4", "--key=value"]),
+    ("easy -n", {}, ["-n"]),
+    ("main", dict(PRUNE="1", DATA="data/arithmetic"), ["PRUNE=1", "easy, hard and mixed"]),
+    ("easy", dict(JOBS="0"), ["JOBS=0"]), ("easy", dict(JOBS="two"), ["JOBS=two"]),
+    ("easy --n=x", {}, ["--n=x"]),
+    ("easy --lr_bse=1", {}, ["lr_bse", "lr_base"]), ("easy", dict(NS="1 2"), ["n=1"]),
+    ("easy", dict(NS="2,4"), ["ns=2,4"]),
+    ("easy", dict(C="10", BPS="8"), ["C=10", "one update"]),
+    ("easy", dict(B_MAX="3", BPS="2"), ["B_max=3"]),
+    ("easy --train_set=none.jsonl", {}, ["none.jsonl"]), ("easy", dict(MODEL="./none"), ["./none"]),
+])
+def test_bad_words_of_a_sweep(tmp_path, words, env, names):
+    (tmp_path / "data").mkdir()  # a world without anything
+    (tmp_path / "data/problems.jsonl").write_text('{"id": 1, "prompt": "1+1=", "answer": 2}\n')
+    before = tree(tmp_path)
+    folders = dict(OUT=str(tmp_path / "out"), DATA=str(tmp_path / "data"),
+                   MODEL=str(tmp_path / "model"))
+    env = {**os.environ, **folders, "PYTHON": sys.executable, "NS": "2 4", "BPS": "8", **env}
+    for dry in ("", "1"):
+        if dry and any("none" in name for name in names):
+            continue  # what a command names need not be there yet
+        line = ["bash", str(ROOT / "run_sweep.sh"), *words.split()]
+        done = subprocess.run(line, env=env | dict(DRY_RUN=dry), cwd=tmp_path, capture_output=True,
+                              text=True, timeout=120)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, done
+        assert all(name in done.stderr for name in names), done
+        assert tree(tmp_path) == before, sorted(tree(tmp_path))
+
+
+@pytest.mark.parametrize("data", ["data/arithmetic", "data/guru_math"])
+def test_studies_are_runs_that_the_trainer_takes(data):
+    """Every arm of every study, at the laptop's scale and the paper's, parses; arms that
+    studies share have the same words but for the grid.
+    """
+    studies, seen = sweep.presets(data), {}
+    assert len(studies) >= 13 and all(study["about"] for study in studies.values())
+    for name in studies:
+        for arm in sweep.arms(name, [f"--data={data}", "--runs=r"]):
+            grid = cells(arm)
+            assert grid and arm["runs"].startswith("r/")
+            assert "{" not in arm["train_set"] + arm["val_set"]
+            for cell in grid:
+                check_run(cell)
+            own = config.experiment(arm)
+            assert seen.setdefault(arm["runs"], own) == own, (name, arm["runs"])
+    assert sweep.arms("main", [f"--data={data}", "--ns=2 4"])[0]["ns"] == "2 4"
+    for name in ("schedule", "baseline"):  # where n is what an arm is about, NS leaves it
+        own, given = (sweep.arms(name, [f"--data={data}", *words])[1]["ns"]
+                      for words in ([], ["--ns=2 4"]))
+        assert own == given != "2 4"
+
+
+def test_a_study_runs_from_its_preset(tiny, tmp_path):
+    """run_sweep.sh with a study of a data folder: arms in folders of their own, a second call
+    does nothing again, the table is told.
+    """
+    out = tmp_path / "atlas"
+    asked = dict(both="", filtered="--zero_var_filter=all", none="--kl_coef=0 --entropy_coef=0")
+    arms = {f"rec_easy_{name}": f"--recipe=easy --bps=2 --ns=4 --seeds='0 1' {words}"
+            for name, words in asked.items()}
+    data = tmp_path / "data"
+    data.mkdir()
+    shutil.copy(tiny.train, data / "problems.jsonl")
+    study = dict(about="the recipe", minutes=1, arms=arms)
+    (data / "presets.json").write_text(json.dumps(dict(recipe=study)))
+    env = {k: v for k, v in os.environ.items() if k not in ("NS", "BPS", "C", "SEEDS", "DRY_RUN")}
+    env |= dict(OUT=str(out), PYTHON=sys.executable, MODEL=str(tiny.model), DATA=str(data), C="64")
+    line = ["bash", str(ROOT / "run_sweep.sh"), "recipe", *tiny.words, "--eval_every=8",
+            "--save_every=0"]
+    done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done
+    assert sorted(p.name for p in out.iterdir() if p.is_dir() and p.name[0] != ".") == sorted(arms)
+    assert len(list(out.glob("rec*/Bp*/log.jsonl"))) == 6
+    assert "Figure 3, Easy" in done.stdout and "6 runs, seeds 0, 1" in done.stdout, done.stdout
+    assert (out / "recipe_easy.png").exists(), done.stdout
+    before = {path: path.read_bytes() for path in out.glob("rec*/Bp*/log.jsonl")}
+    again = subprocess.run(line, env=env, capture_output=True, text=True, timeout=300)
+    assert again.returncode == 0 and " 0 to do" in again.stdout, again
+    assert {p: p.read_bytes() for p in before} == before, again
+
+
+def test_the_sweeps_help_is_its_head():
+    done = subprocess.run(["bash", str(ROOT / "run_sweep.sh"), "--help"], capture_output=True,
+                          text=True)
+    names = "NS BPS C B_MAX SEEDS MODEL DATA JOBS OUT PYTHON DRY_RUN".split()
+    assert done.returncode == 0
+    assert not [name for name in names if not re.search(rf"^  (.*  )?{name} +\S", done.stdout,
+                                                        re.M)], done.stdout
+
+
+# --------------------------------------------------------------------------------------------------
+# Plans and estimates
+
+@pytest.mark.parametrize("work, jobs, want", [
+    ([], 2, 0), ([5], 2, 5), ([3, 3, 2], 2, 5), ([2, 3, 4], 1, 9), ([6, 2, 2, 2], 2, 6)])
+def test_until_done_is_longest_first(work, jobs, want):
+    assert sweep.until_done(work, jobs) == want
+
+
+def made_up(folder, cfg, update, evaluation=3.0, loading=7.0, steps=5, **more):
+    """The log of a run whose updates take `update` seconds each."""
+    d, folder = config.derive(cfg), Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    records = [dict(type="header", config=cfg, derived=d, loading_s=loading, **more)]
+    records.append({"type": "eval", "set": "val", "rollouts": 0, "k": 4, "avg@4": 0.25})
+    for m in range(1, steps + 1):
+        records.append(dict(type="step", step=m, rollouts=m * d["B"], reward=0.5, gen_s=update / 2,
+                            train_s=update / 2, wall_s=evaluation + m * update))
+    if steps >= d["M"]:
+        records.append(dict(type="end", status="budget", rollouts=d["M"] * d["B"]))
+    (folder / "log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+
+
+def test_the_time_left_counts_loading_updates_and_evaluations(tmp_path):
+    """An update of B rollouts takes 1 + B / 100 seconds; a run of its own pace is timed by that."""
+    words = ["--ns=2 8", "--bps=10", "--C=800", "--eval_every=100", "--B_max=0"]
+    cfg = parse([*words, f"--runs={tmp_path}"])
+    assert sweep.seconds([cfg], tmp_path) is None
+    for c in sweep.calibration([cfg], tmp_path):
+        made_up(sweep.run_folder(c), c, update=1 + c["B_p"] * c["n"] / 100)
+    work = sweep.seconds([cfg], tmp_path)
+    small, large = (sweep.run_folder(c) for c in sorted(cells(cfg), key=lambda c: c["n"]))
+    assert work == pytest.approx({small: 40 * 1.2 + 9 * 3 + 7, large: 10 * 1.8 + 9 * 3 + 7})
+    # one begun: half of it is left, at its own pace, and it is loaded already
+    c = next(c for c in cells(cfg) if c["n"] == 8)
+    made_up(large, c, update=4.0, evaluation=2.0)
+    assert sweep.seconds([cfg], tmp_path, [large])[large] == pytest.approx(5 * 4 + 5 * 2)
+    assert sweep.seconds([cfg], tmp_path)[large] == pytest.approx(5 * 4 + 5 * 2 + 7)
+    made_up(large, c, update=4.0, steps=10)
+    assert set(sweep.seconds([cfg], tmp_path)) == {small}
+    assert [c["n"] for c in sweep.unfinished([cfg])] == [2]
+
+
+def test_a_live_line_shows_the_last_evaluation(tmp_path):
+    c = dict(parse(["--B_p=10", "--n=8", "--C=800", "--B_max=0", f"--runs={tmp_path}"]), seed=3)
+    folder = sweep.run_folder(c)
+    folder.mkdir()
+    (folder / "out.txt").write_text("loading\rloading the model\n\n")
+    assert sweep.live_line(c) == "loading the model"
+    made_up(folder, c, update=1.0)
+    so_far = "B_p=10 n=8 seed=3   50% of 800 rollouts  reward 0.500  avg@4 "
+    assert sweep.live_line(c) == f"{so_far}0.250"
+    with open(folder / "log.jsonl", "a") as log:
+        log.write('{"type": "eval", "set": "val", "rollouts": 400, "k": 4, "avg@4": 0.75}\n{"ty')
+    assert sweep.live_line(c) == f"{so_far}0.750"
+
+
+def test_what_a_run_said_last(tmp_path):
+    path = tmp_path / "out.txt"
+    assert sweep.last_line(path) == ""
+    path.write_text("\n\n")
+    assert sweep.last_line(path) == ""
+    path.write_text("10%\r20%\n\n")
+    assert sweep.last_line(path) == "20%"
+    path.write_text("train_grpo.py: --n=1: no\n======\nRoot Cause (first observed)\n===\n")
+    assert sweep.last_line(path) == "train_grpo.py: --n=1: no"
+
+
+def test_finished_runs_of_other_code_are_counted(tmp_path, monkeypatch):
+    """Edit and rerun: the runs of before are skipped, and one line says so."""
+    monkeypatch.setattr(config, "commit", lambda: "new+")
+    cfg = parse(["--ns=2 4 8", "--bps=10", "--C=800", "--B_max=0", f"--runs={tmp_path}"])
+    for c, commit in zip(cells(cfg), ("old", "new+", None)):
+        made_up(sweep.run_folder(c), c, update=1.0, steps=config.derive(c)["M"], commit=commit)
+    line = sweep.of_other_code([cfg])
+    assert line.startswith("1 finished runs are of other code (commit old, now new+)")
+    assert "--tag=NAME" in line and "\n" not in line
+    assert sweep.of_other_code([dict(cfg, tag="mine")]) == ""
+    monkeypatch.setattr(config, "commit", lambda: None)  # outside a repository nothing is known
+    assert sweep.of_other_code([cfg]) == ""
+
+
+def test_sweep_json_is_of_the_sweep_that_was_asked_last(tmp_path):
+    words = ["--ns=2 4", "--bps=8 20", "--B_max=48", "--C=1e4", f"--runs={tmp_path}"]
+    sweep.begin("easy", sweep.arms("easy", words))
+    plan = config.read_json(tmp_path / "sweep.json")
+    assert plan["config"] == parse(words) and plan["derived"] == config.derive(parse(words))
+    listed = [(c["B_p"], c["n"], c["seed"]) for c in plan["cells"]]
+    assert listed == [(20, 2, 0), (8, 4, 0), (8, 2, 0)]
+    sweep.begin("easy", sweep.arms("easy", [*words, "--lr_base=1", "--ns=2"]))
+    plan = config.read_json(tmp_path / "sweep.json")
+    assert plan["config"]["lr_base"] == 1 and len(plan["cells"]) == 2
+    assert sweep.planned(tmp_path)[0] == plan["config"]
+
+
+@pytest.mark.parametrize("env, out", [
+    ({}, "runs/easy/"), (dict(MODEL="Qwen/Q"), "runs/arithmetic_Q_easy/"),
+    (dict(DATA="./data/mine/", MODEL="Qwen/Q"), "runs/mine_Q_easy/"), (dict(OUT="a b"), "a b/")])
+def test_the_folder_of_a_sweep(env, out):
+    free = {k: v for k, v in os.environ.items() if k not in ("OUT", "DATA", "MODEL", "PRUNE")}
+    env = free | dict(DRY_RUN="1", PYTHON=sys.executable, NS="2", BPS="8", C="1000") | env
+    done = subprocess.run(["bash", "run_sweep.sh", "easy"], cwd=ROOT, env=env, capture_output=True,
+                          text=True)
+    assert done.returncode == 0, done
+    assert shlex.split(done.stdout)[-1].startswith(f"--out={out}Bp8_n2_"), done
+
+
+def test_arms_of_a_study_lie_below_one_folder():
+    for words, folder in (([], "runs/atlas"), (["--runs=r"], "r"),
+                          (["--data=data/guru_math", "--model=Qwen/Q"], "runs/guru_math_Q_atlas")):
+        arms = sweep.arms("models", words)
+        assert {str(Path(arm["runs"]).parent) for arm in arms} == {folder}
+        assert sweep.sweep_folder("models", words) == folder
+
+
+def test_the_toy_world_has_its_own_sweep():
+    with pytest.raises(config.BadInput, match="python bandit_toy.py sweep"):
+        sweep.main(["commands", "easy", "--data=data/bandit"])
+
+
+def test_term_to_the_script_alone_stops_the_runs(swept, tiny, tmp_path):
+    """As `kill` or a batch system does it: not to the whole group, as a terminal would."""
+    out = shutil.copytree(swept[0], tmp_path / "easy")
+    process = run_sweep(tiny, out, C="4000", start=True)
+    wait_for(lambda: process.poll() is not None or all(len(r) > 50 for r in logs(out).values()))
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 130, process.communicate()[0]
+    assert all(r[-1].get("status") == "stopped" for r in logs(out).values())
