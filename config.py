@@ -36,6 +36,7 @@ config = dict(
     val_set = "",                        # problem file to evaluate on, or several with commas between; empty = likewise
     D = 0,                               # training problems used, a nested seeded subset of train_set; 0 = all
     seed = 0,                            # of the order of problems, the subset D and every rollout
+    tag = "",                            # a name of your own for edited code; part of the run's identity, so it starts new runs; empty = none
     # How the budget is spent: C = B_p n M
     B_p = 32,                            # problems per batch
     n = 16,                              # rollouts per problem, 2 or more
@@ -133,7 +134,7 @@ RECIPES = dict(easy=dict(kl_coef=0.001, entropy_coef=0.001),  # paper, Table 1; 
                mixed=dict(kl_coef=0.0, entropy_coef=0.0))  # "on heterogeneous datasets use the Hard recipe"
 CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k1", "k2", "k3"),
                lr_scaling=("sqrt", "linear", "constant"), device=("auto", "cpu", "cuda"),
-               zero_var_filter=("off", "policy", "all", "reg"), engine=("auto", "hf", "vllm"), verifier=("math", "exact"),
+               zero_var_filter=("off", "policy", "all", "reg"), engine=("auto", "hf", "vllm"),
                advantage=("group", "undivided", "true", "exact"),
                view=tuple("fixed_Bp fixed_B joint best_worst sensitivity pass1 compare all next".split()),
                unit=("rollouts", "tokens", "gpu_hours"))

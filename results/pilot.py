@@ -24,7 +24,7 @@ replacement, in which the part between problems cancels; KL, entropy and clippin
 Prints one line of JSON; with `all --runs=runs/atlas` it measures what every arm of the studies started from, and what two ended with, into
 pilot.json there, which atlas.py reads; an arm that the file has already is not measured again. --model=runs/.../model --train_set=... measures
 a trained model. On a GPU the rollouts are vLLM's where it is installed; weights and gradients are fp32, 8 bytes a parameter. Needs config.py,
-sample.py, train_grpo.py and torch.
+engine.py, sample.py, verifier.py, train_grpo.py and torch.
 """
 import json
 import math
@@ -38,8 +38,10 @@ from tqdm import tqdm
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import engine
 import sample
 import train_grpo
+import verifier
 from config import BadInput, entry, parse, read_json, read_log, save_json
 
 HALF, PROBLEMS = 32, 100  # rollouts in a half; problems looked at, the first of the run's training problems
@@ -109,13 +111,13 @@ def measure(cfg):
     problems = sample.subset(sample.read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])[:PROBLEMS]
     if len(problems) < 3:
         raise BadInput(f"{cfg['train_set']}: {len(problems)} problems (--D={cfg['D']}) have no scatter to speak of")
-    tokenizer, seeds = sample.load_tokenizer(cfg["model"]), [sample.rollout_seed(cfg["seed"], "pilot", 0, j) for j in range(len(problems))]
+    tokenizer, seeds = engine.load_tokenizer(cfg["model"]), [engine.rollout_seed(cfg["seed"], "pilot", 0, j) for j in range(len(problems))]
     prompts = sample.encode(problems, tokenizer, cfg["max_prompt_tokens"])
-    engine = sample.open_engine(sample.engine_name(cfg), cfg["model"], cfg, cfg["device"])
-    rollouts = engine.generate(prompts, 2 * HALF, seeds)
-    del engine
-    rewards, _ = sample.grade(problems, rollouts, tokenizer, cfg)  # (P, 2 HALF)
-    model = sample.load_model(cfg["model"], cfg["device"])[0]
+    generator = engine.open_engine(engine.engine_name(cfg), cfg["model"], cfg, cfg["device"])
+    rollouts = generator.generate(prompts, 2 * HALF, seeds)
+    del generator
+    rewards, _ = verifier.grade(problems, rollouts, tokenizer, cfg)  # (P, 2 HALF)
+    model = engine.load_model(cfg["model"], cfg["device"])[0]
     length = rollouts["length"].reshape(len(prompts), -1)
     tokens = rollouts["tokens"].reshape(*length.shape, -1)
     halves = []

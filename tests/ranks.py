@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-import sample
+import engine
 import train_grpo
 from config import parse
 from train_grpo import RANK, WORLD
@@ -36,9 +36,9 @@ def main(folder, batch, out):
     for name, words in CASES.items():
         # micro_tokens so small that one rank has more micro-batches than the other
         cfg = parse([*words, f"--n={n}", f"--B_p={len(whole['prompts'])}", "--grad_clip=0.5", "--micro_tokens=40", "--gamma=0.9", "--lam=0.9"])
-        model, _ = sample.load_model(folder, "cpu")
+        model, _ = engine.load_model(folder, "cpu")
         ref = copy.deepcopy(model).requires_grad_(False) if cfg["kl_coef"] else None
-        critic = sample.load_critic(folder, "cpu") if cfg["algo"] == "ppo" else None
+        critic = engine.load_critic(folder, "cpu") if cfg["algo"] == "ppo" else None
         with torch.no_grad():
             for p in model.parameters():  # off the reference
                 p *= 1.02

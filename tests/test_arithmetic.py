@@ -13,7 +13,9 @@ import pytest
 import torch
 from scipy.stats import binom, binomtest
 
+import engine
 import sample
+import verifier
 
 CFG = dict(temperature=0.6, top_p=1.0, max_new_tokens=20, gen_batch=1200, verifier="exact")  # as the embedded defaults.json
 LEVELS = tuple(sample.LEVELS)
@@ -22,7 +24,7 @@ ALPHA = 1e-6  # chance that a test of frequencies fails on right code, for a see
 
 @pytest.fixture(scope="module")
 def base(world):
-    return sample.load_model(world.base)
+    return engine.load_model(world.base)
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +52,12 @@ def continued(base, problems, prefixes, n, seed, **more):
     """n rollouts of each prompt + prefix -> the share that is right, (P, n), and the texts, prefix included."""
     model, tokenizer = base
     ids = tokenizer([p["prompt"] + prefix for p, prefix in zip(problems, prefixes)])["input_ids"]
-    seeds = [sample.rollout_seed(seed, j) for j in range(len(ids))]
-    rollouts = sample.generate(model, tokenizer, ids, n, seeds, CFG | more)
+    seeds = [engine.rollout_seed(seed, j) for j in range(len(ids))]
+    rollouts = engine.generate(model, tokenizer, ids, n, seeds, CFG | more)
     written = tokenizer.batch_decode([t[:k] for t, k in zip(rollouts["tokens"].tolist(), rollouts["length"].tolist())],
                                      skip_special_tokens=True)
     whole = [prefixes[i // n] + text for i, text in enumerate(written)]
-    right = [sample.reward(problems[i // n], text, CFG) for i, text in enumerate(whole)]
+    right = [verifier.exact(problems[i // n], text, CFG) for i, text in enumerate(whole)]
     return np.array(right).reshape(-1, n), np.array(whole).reshape(-1, n)
 
 

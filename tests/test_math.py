@@ -24,8 +24,10 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import evaluate
 import frontier
+import engine
 import sample
 import train_grpo
+import verifier
 from config import BadInput, read_log
 
 STEPS = 300
@@ -146,7 +148,7 @@ def test_shards_measure_the_same(world, tmp_path, monkeypatch):
         assert not (tmp_path / world.model.name / "difficulty.json").exists()
     before = sorted(p.name for p in (tmp_path / world.model.name).iterdir())
     assert before == ["pass_rates.0of2.jsonl", "pass_rates.1of2.jsonl"]
-    monkeypatch.setattr(sample, "open_engine", None)  # nothing is left to measure, so nothing is loaded
+    monkeypatch.setattr(engine, "open_engine", None)  # nothing is left to measure, so nothing is loaded
     run(sample.main, *words)
     for path in world.splits.glob("*.jsonl"):
         if not path.name.startswith("pass_rates"):
@@ -335,8 +337,8 @@ def test_an_evaluation_goes_on_where_it_was_cut_off(trained, world, tmp_path, mo
     """What is there of the same weights, problems and settings is not drawn again; whatever differs, is."""
     out, _, sets = trained
     words = [f"--model={world.model},{out}", f"--val_set={sets[1]},{sets[2]}", f"--out={tmp_path}"]
-    opened, open_engine = [], sample.open_engine
-    monkeypatch.setattr(sample, "open_engine", lambda *args, **more: opened.append(args[1]) or open_engine(*args, **more))
+    opened, open_engine = [], engine.open_engine
+    monkeypatch.setattr(engine, "open_engine", lambda *args, **more: opened.append(args[1]) or open_engine(*args, **more))
     run(evaluate.main, *words)
     whole, last = (tmp_path / "table.json").read_bytes(), tmp_path / "one_model/aime24/eval.json"
     assert opened == [str(world.model), str(out / "model")]
@@ -346,9 +348,9 @@ def test_an_evaluation_goes_on_where_it_was_cut_off(trained, world, tmp_path, mo
     for word in ("--samples=5", "--temperature=0.9", "--seed=3"):
         run(evaluate.main, *words, word)
         assert len(opened) == 5 and opened.clear() is None and opened.extend("abc") is None
-    reward = tmp_path / "sample.py"  # a reward of one's own
-    reward.write_text(Path(sample.__file__).read_text() + "\n")
-    monkeypatch.setattr(sample, "__file__", str(reward))
+    reward = tmp_path / "verifier.py"  # a reward of one's own
+    reward.write_text(Path(verifier.__file__).read_text() + "\n")
+    monkeypatch.setattr(verifier, "__file__", str(reward))
     run(evaluate.main, *words, "--seed=3")
     assert len(opened) == 5
     (tmp_path / "Half-Knows-1B/aime24/eval.json").write_text("{")

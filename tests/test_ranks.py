@@ -13,7 +13,7 @@ from conftest import ROOT, run_script
 from safetensors.torch import load_file
 
 import evaluate
-import sample
+import engine
 from config import read_log
 
 TWO = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--"]
@@ -45,8 +45,8 @@ def updates(tiny, tmp_path_factory):
 @pytest.mark.parametrize("case", ["hard", "grpo", "n_train", "cispo", "ppo"])
 def test_two_ranks_give_the_gradients_of_one(updates, tiny, case):
     """The weights move by the gradients (plain gradient descent): alike to 1e-5 of the move, and so do the record's fields."""
-    base = {name: 1.02 * p for name, p in sample.load_model(tiny.model)[0].named_parameters()}
-    base |= {f"critic.{name}": p for name, p in sample.load_critic(tiny.model, "cpu").named_parameters()}
+    base = {name: 1.02 * p for name, p in engine.load_model(tiny.model)[0].named_parameters()}
+    base |= {f"critic.{name}": p for name, p in engine.load_critic(tiny.model, "cpu").named_parameters()}
     names = [name for name in updates[1] if name.startswith(case + ".") and not name.endswith("fields")]
     assert len(names) >= 20 and set(updates[1]) == set(updates[2])
     for part in ({n for n in names if "critic" not in n}, {n for n in names if "critic" in n}):

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-import sample
+import verifier
 from conftest import ROOT
 from config import BadInput
 
@@ -367,28 +367,28 @@ def close(pool):
 
 @pytest.fixture(scope="module")
 def kept():
-    pool = sample.MathPool(1)
+    pool = verifier.MathPool(1)
     yield pool
     close(pool)
 
 
 @pytest.fixture
 def one(kept, monkeypatch):
-    """A MathPool of one process that tests share, in the place of sample.math_pool()."""
-    monkeypatch.setattr(sample, "math_pool", lambda: kept)
+    """A MathPool of one process that tests share, in the place of verifier.math_pool()."""
+    monkeypatch.setattr(verifier, "math_pool", lambda: kept)
     return kept
 
 
 @pytest.fixture
 def make_pool(monkeypatch):
-    """make_pool(workers): a warm MathPool in the place of sample.math_pool()."""
+    """make_pool(workers): a warm MathPool in the place of verifier.math_pool()."""
     pools = []
 
     def make(workers):
-        pool = sample.MathPool(workers)
+        pool = verifier.MathPool(workers)
         pools.append(pool)
-        monkeypatch.setattr(sample, "math_pool", lambda: pool)
-        warm = sample.check_math([(str(i), box(i)) for i in range(20 * workers)], CFG)
+        monkeypatch.setattr(verifier, "math_pool", lambda: pool)
+        warm = verifier.check_math([(str(i), box(i)) for i in range(20 * workers)], CFG)
         assert set(warm) == {"right"}
         return pool
     yield make
@@ -410,7 +410,7 @@ def nurseries(pool):
 def test_known_verdicts(one):
     """Each verdict as written down; none of these honest answers makes the library raise."""
     assert len(PAIRS) >= 300 and len(set(PAIRS)) == len(PAIRS)
-    verdicts = sample.check_math([(gold, box(answer)) for gold, answer, _ in PAIRS], CFG)
+    verdicts = verifier.check_math([(gold, box(answer)) for gold, answer, _ in PAIRS], CFG)
     assert not [(*pair, verdict) for pair, verdict in zip(PAIRS, verdicts) if verdict != ("right" if pair[2] else "wrong")]
 
 
@@ -420,7 +420,7 @@ def test_limits_are_the_librarys(kind, one):
     from math_verify import parse, verify
     for gold, answer, true in LIMITS[kind]:
         assert verify(parse(f"${gold}$"), parse(f"${answer}$")) is not true
-        assert sample.check_math([(gold, box(answer))], CFG) == ["wrong" if true else "right"]
+        assert verifier.check_math([(gold, box(answer))], CFG) == ["wrong" if true else "right"]
 
 
 def test_at_most_five_limits():
@@ -430,7 +430,7 @@ def test_at_most_five_limits():
 @pytest.mark.parametrize("gold, answer", [("5", "2+3=5"), ("7", "10-3=7"), (r"\frac{1}{2}", r"1-\frac{1}{2}=\frac{1}{2}")])
 def test_gold_comes_first(gold, answer, one):
     """The last number of an equation is an answer; as a gold answer an equation asks for an equation."""
-    assert sample.check_math([(gold, box(answer)), (answer, box(gold))], CFG) == ["right", "wrong"]
+    assert verifier.check_math([(gold, box(answer)), (answer, box(gold))], CFG) == ["right", "wrong"]
 
 
 def test_equal_pairs_are_graded_once(one, monkeypatch):
@@ -438,7 +438,7 @@ def test_equal_pairs_are_graded_once(one, monkeypatch):
     ask = pool.ask
     monkeypatch.setattr(pool, "ask", lambda *words: asked.append(words) or ask(*words))
     pairs = [("1", box("1")), ("1", box("2")), ("1", "so " + box("1")), ("2", box("2")), ("1", box("1")), ("1", box("2"))]
-    assert sample.check_math(pairs, CFG) == ["right", "wrong", "right", "right", "right", "wrong"]
+    assert verifier.check_math(pairs, CFG) == ["right", "wrong", "right", "right", "right", "wrong"]
     assert sorted(asked) == [("1", "1", 20.0), ("1", "2", 20.0), ("2", "2", 20.0)]
 
 
@@ -448,8 +448,8 @@ def test_workers_change_no_verdict(make_pool):
     true = ["right" if right else "wrong" for *_, right in PAIRS[::6]]
     for workers in 1, 3:
         make_pool(workers)
-        assert sample.check_math(pairs, CFG) == true
-        assert sample.check_math(pairs[::-1], CFG) == true[::-1]
+        assert verifier.check_math(pairs, CFG) == true
+        assert verifier.check_math(pairs[::-1], CFG) == true[::-1]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -466,7 +466,7 @@ def test_workers_change_no_verdict(make_pool):
     (r"<think></think>\boxed{2}<think>\boxed{1}", ""), (r"<think>a</think>\boxed{1}<think>b</think>\boxed{2}", "2"),
     (r"<think>a</think>\boxed{1}<think>b</think>no", "")])
 def test_boxed(text, answer):
-    assert sample.boxed(text) == answer
+    assert verifier.boxed(text) == answer
 
 
 def test_boxed_reads_so_many_bytes(one):
@@ -475,8 +475,8 @@ def test_boxed_reads_so_many_bytes(one):
     for answer, verdict in [("1" * 10, "right"), ("1" * 11, "error"), ("é" * 5, "right"), ("é" * 5 + "1", "error"),
                             ("é" * 6, "error"),
                             ("∞" * 3, "right"), ("∞" * 4, "error"), ("1" * 10 ** 6, "error"), ("\U0001d7d9" * 3, "error")]:
-        assert sample.check_math([(answer, box(answer))], cfg) == [verdict], answer[:20]
-    assert sample.check_math([("1", r"\boxed{1" + " " * 30), ("1", r"\boxed{1")], cfg) == ["error", "wrong"]
+        assert verifier.check_math([(answer, box(answer))], cfg) == [verdict], answer[:20]
+    assert verifier.check_math([("1", r"\boxed{1" + " " * 30), ("1", r"\boxed{1")], cfg) == ["error", "wrong"]
 
 
 @pytest.mark.parametrize("piece", ["a", " ", "{", "}", "\\", r"\boxed", r"\boxed{", r"\boxed{}", r"\boxed   ", "<think>",
@@ -487,7 +487,7 @@ def test_boxed_is_linear(piece):
         times = []
         for _ in range(3):
             start = time.perf_counter()
-            sample.boxed(text, 65536)
+            verifier.boxed(text, 65536)
             times.append(time.perf_counter() - start)
         return min(times)
     for text in (lambda n: piece * (n // len(piece)), lambda n: r"\boxed{" + piece * (n // len(piece)),
@@ -506,7 +506,7 @@ def test_grade_counts_what_went_wrong(one):
     slow = box("9^{9^{9^{9^9}}}+x")
     texts = [box("5"), slow, box("1" * 2000), "5", box("5"), slow, r"<think>\boxed{5}", r"<think>5</think> \boxed{x=5}"]
     rollouts = dict(tokens=torch.arange(8)[:, None], length=torch.ones(8, dtype=torch.long))
-    rewards, faults = sample.grade([dict(answer="5"), dict(answer="5")], rollouts, stub_tokenizer(texts),
+    rewards, faults = verifier.grade([dict(answer="5"), dict(answer="5")], rollouts, stub_tokenizer(texts),
                                    dict(verifier="math", verify_s=1.0, verify_bytes=1024))
     assert rewards.tolist() == [[1, 0, 0, 0], [1, 0, 0, 1]] and rewards.dtype == torch.float32
     assert faults == dict(verifier_timeouts=2, verifier_errors=1)
@@ -516,18 +516,18 @@ def test_a_template_that_opens_the_thinking(prepare, one):
     """Where the chat template writes <think>, a response that never closes it has no answer."""
     import torch
     tokenizer = prepare.make_tokenizer()
-    assert not sample.opens_thinking(tokenizer)
+    assert not verifier.opens_thinking(tokenizer)
     turns = "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}"
     opened = {"A:": False, "A:<think>": True, "A:<think></think>": False, "A:</think><think>": True}
     for end, opens in opened.items():
         tokenizer.chat_template = turns + end + "{% endif %}"
-        assert sample.opens_thinking(tokenizer) == opens
+        assert verifier.opens_thinking(tokenizer) == opens
     tokenizer.chat_template = turns + "A:{% endif %}{# <think> is what the model itself may write #}"
-    assert not sample.opens_thinking(tokenizer)
+    assert not verifier.opens_thinking(tokenizer)
     tokenizer.chat_template = turns + "A:<think>{% endif %}"
     texts = [r"\boxed{5}", r"\boxed{4}</think>\boxed{5}", r"\boxed{5}</think>"]
     tokenizer.batch_decode = stub_tokenizer(texts).batch_decode
-    rewards, _ = sample.grade([dict(answer="5")], dict(tokens=torch.arange(3)[:, None], length=torch.ones(3, dtype=torch.long)),
+    rewards, _ = verifier.grade([dict(answer="5")], dict(tokens=torch.arange(3)[:, None], length=torch.ones(3, dtype=torch.long)),
                               tokenizer, CFG | dict(verifier="math"))
     assert rewards.tolist() == [[0, 1, 0]]
 
@@ -794,9 +794,9 @@ def test_hostile_answers(make_pool, monkeypatch):
     verdicts, kept = [], []
     try:
         for i in range(0, len(hostile), 10):
-            verdicts += sample.check_math(hostile[i:i + 10], dict(verify_s=LIMIT, verify_bytes=65536))
+            verdicts += verifier.check_math(hostile[i:i + 10], dict(verify_s=LIMIT, verify_bytes=65536))
             beside = PAIRS[2 * i // 5:2 * i // 5 + 4]
-            honest = sample.check_math([(gold, box(answer)) for gold, answer, _ in beside], CFG)
+            honest = verifier.check_math([(gold, box(answer)) for gold, answer, _ in beside], CFG)
             kept += [verdict == ("right" if right else "wrong") for verdict, (*_, right) in zip(honest, beside)]
     finally:
         done.set(), watcher.join()
@@ -805,13 +805,13 @@ def test_hostile_answers(make_pool, monkeypatch):
     assert not [(words, seconds) for words, seconds in took.items() if words[2] == LIMIT and seconds > LIMIT + SLACK]
     assert {"wrong", "timeout", "error"} <= set(verdicts)
     assert {process.pid for process in nurseries(pool)} == before and all(len(children(pid)) == 1 for pid in before)
-    assert len(peak) > 4 and max(peak.values()) <= sample.MathPool.MEMORY
+    assert len(peak) > 4 and max(peak.values()) <= verifier.MathPool.MEMORY
     assert memory("self", "VmRSS:") - rss < 64 * 2 ** 20
 
     long = [(gold, text) for gold, text in hostile if len(text.encode(errors="replace")) > 1024 + len(r"\boxed{}")]
     bare = [(gold, text[len(r"\boxed{"):-1]) for gold, text in hostile]
     assert len(long) > 50
-    assert "right" not in sample.check_math(long + bare, dict(verify_s=LIMIT, verify_bytes=1024))
+    assert "right" not in verifier.check_math(long + bare, dict(verify_s=LIMIT, verify_bytes=1024))
     assert not os.path.exists(PLACE)
 
 
@@ -876,7 +876,7 @@ def test_killed_at_work(who, make_pool):
 @pytest.mark.parametrize("work", [False, True])
 def test_stopped(work, make_pool, monkeypatch):
     """Where the kernel's timer cannot end it, or nobody is there to say so, the pool does, GRACE after the limit."""
-    monkeypatch.setattr(sample.MathPool, "GRACE", 0.5)
+    monkeypatch.setattr(verifier.MathPool, "GRACE", 0.5)
     pool = make_pool(1)
     (process,) = nurseries(pool)
     (child,) = children(process.pid)
@@ -891,7 +891,7 @@ def test_stopped(work, make_pool, monkeypatch):
 
 def test_a_full_pipe_of_a_stopped_process(make_pool, monkeypatch):
     """An answer larger than a pipe does not hold us where nobody reads it."""
-    monkeypatch.setattr(sample.MathPool, "GRACE", 0.5)
+    monkeypatch.setattr(verifier.MathPool, "GRACE", 0.5)
     pool = make_pool(1)
     (process,) = nurseries(pool)
     for pid in [process.pid, *children(process.pid)]:
@@ -936,9 +936,9 @@ def test_killing_at_random(make_pool):
 
 PARENT = """
 import os, signal, sys, threading, time
-import sample
+import verifier
 {before}
-pool = sample.MathPool(2)
+pool = verifier.MathPool(2)
 print(*pool.verify([("5", "5"), ("5", "6"), ("7919", "{hangs}")], 1.0), sep="\\n", flush=True)
 {after}
 """
@@ -987,7 +987,7 @@ def replies(requests):
     (asked, ask), (heard, reply) = os.pipe(), os.pipe()
     os.write(ask, requests)
     os.close(ask)
-    code = sample.grade_lines(asked, reply)
+    code = verifier.grade_lines(asked, reply)
     os.close(reply)
     said = os.read(heard, 1000)
     os.close(heard), os.close(asked)
@@ -997,13 +997,13 @@ def replies(requests):
 def test_children_are_replaced(monkeypatch):
     """After LIFE answers, and where one has left much in memory; where there is nothing to read any more they end."""
     one = b'[7, 9, "5", "5"]\n'
-    monkeypatch.setattr(sample.MathPool, "MEMORY", 2 ** 50)
+    monkeypatch.setattr(verifier.MathPool, "MEMORY", 2 ** 50)
     assert replies(one) == (b"\x071", 0) and replies(b"") == (b"", 0) and replies(one[:-1]) == (b"", 0)
-    monkeypatch.setattr(sample.MathPool, "LIFE", 1)
-    assert replies(one) == (b"\x071", sample.OLD)
-    monkeypatch.setattr(sample.MathPool, "LIFE", 9)
-    monkeypatch.setattr(sample.MathPool, "MEMORY", 2 ** 20)
-    assert replies(one) == (b"\x071", sample.OLD)
+    monkeypatch.setattr(verifier.MathPool, "LIFE", 1)
+    assert replies(one) == (b"\x071", verifier.OLD)
+    monkeypatch.setattr(verifier.MathPool, "LIFE", 9)
+    monkeypatch.setattr(verifier.MathPool, "MEMORY", 2 ** 20)
+    assert replies(one) == (b"\x071", verifier.OLD)
 
 
 def test_memory_is_capped(one, monkeypatch):
@@ -1015,7 +1015,7 @@ def test_memory_is_capped(one, monkeypatch):
 
     def full(gold, answer):
         raise MemoryError
-    monkeypatch.setattr(sample, "math_equal", full)
+    monkeypatch.setattr(verifier, "math_equal", full)
     assert replies(b'[7, 9, "5", "5"]\n')[0] == b"\x07e"
 
 
@@ -1024,10 +1024,10 @@ def test_math_verify_is_missing(monkeypatch, tmp_path):
     with monkeypatch.context() as m:
         m.setitem(sys.modules, "math_verify", None)
         with pytest.raises(BadInput, match="math-verify is not installed .*requirements.txt"):
-            sample.math_pool.__wrapped__()
+            verifier.math_pool.__wrapped__()
     (tmp_path / "math_verify.py").write_text("raise ImportError")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    pool = sample.MathPool(1)
+    pool = verifier.MathPool(1)
     for _ in range(2):
         with pytest.raises(BadInput, match="math-verify does not start .*requirements.txt"):
             pool.verify([("5", "5")], 1.0)

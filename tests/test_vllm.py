@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+import engine
 import sample
+import verifier
 from config import BadInput, parse, read_log
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="vLLM runs on Linux")
@@ -24,18 +26,18 @@ def surroundings():
 
 
 @pytest.fixture(scope="module")
-def engine(world):
+def opened(world):
     """(VLLMEngine, base model, its config dict, 24 validation problems, their prompts)."""
     assert importlib.util.find_spec("vllm"), "tests/run.sh installs it"
     cfg = parse([f"--model={world.base}", "--engine=vllm", "--gen_batch=256"])
-    model, tokenizer = sample.load_model(world.base, "cpu")
+    model, tokenizer = engine.load_model(world.base, "cpu")
     before = surroundings()
-    made = sample.open_engine(sample.engine_name(cfg), str(world.base), cfg, "cpu", model, tokenizer)
+    made = engine.open_engine(engine.engine_name(cfg), str(world.base), cfg, "cpu", model, tokenizer)
     after = surroundings()
     for key in [key for key in after[-1] if key.startswith("VLLM_")]:  # these four are ours, for good
         before[-1].setdefault(key, after[-1][key])
     assert after == before
-    assert type(made) is sample.VLLMEngine
+    assert type(made) is engine.VLLMEngine
     problems = sample.read_problems(world.splits / "easy_val.jsonl")[:24]
     return made, model, cfg, problems, sample.encode(problems, tokenizer, cfg["max_prompt_tokens"])
 
@@ -51,9 +53,9 @@ def gaps(model, prompts, rollouts, n):
     return torch.cat(out)
 
 
-def test_log_probs_before_and_after_a_weight_update(engine):
+def test_log_probs_before_and_after_a_weight_update(opened):
     """Equal to 1e-4 in fp32, before and after new weights for every parameter, the tied embedding among them, and back."""
-    vllm, model, cfg, _, prompts = engine
+    vllm, model, cfg, _, prompts = opened
     assert cfg["temperature"] == 0.6 and model.config.tie_word_embeddings
     moved, noise = copy.deepcopy(model), torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -76,9 +78,9 @@ def test_log_probs_before_and_after_a_weight_update(engine):
     assert torch.equal(again["tokens"], first["tokens"]) and torch.equal(again["length"], first["length"])
 
 
-def test_rollouts_depend_on_their_seed_alone(engine):
-    vllm, _, cfg, _, prompts = engine
-    seeds = [sample.rollout_seed(0, "train", 1, j) for j in range(6)]
+def test_rollouts_depend_on_their_seed_alone(opened):
+    vllm, _, cfg, _, prompts = opened
+    seeds = [engine.rollout_seed(0, "train", 1, j) for j in range(6)]
     before = surroundings()
     whole = vllm.generate(prompts[:6], 8, seeds)
     assert surroundings() == before, "generate must leave the trainer's generators alone"
@@ -91,20 +93,20 @@ def test_rollouts_depend_on_their_seed_alone(engine):
     rows = {tuple(row) for row in whole["tokens"][:8].tolist()}
     assert len(rows) > 1, "the rollouts of a group have noise of their own"
     # the contract of the transformers engine: what ends a response is part of it, padding behind
-    hf = sample.HFEngine(engine[1], vllm.tokenizer, cfg).generate(prompts[:6], 8, seeds)
+    hf = engine.HFEngine(opened[1], vllm.tokenizer, cfg).generate(prompts[:6], 8, seeds)
     assert {key: value.dtype for key, value in whole.items()} == {key: value.dtype for key, value in hf.items()}
-    assert vllm.stop == sample.stop_ids(engine[1].generation_config.eos_token_id, vllm.tokenizer)
+    assert vllm.stop == engine.stop_ids(opened[1].generation_config.eos_token_id, vllm.tokenizer)
     for tokens, logps, k, stopped in zip(*[whole[key].tolist() for key in ("tokens", "logps", "length", "stopped")]):
         assert stopped == (tokens[k - 1] in vllm.stop) and stopped or k == cfg["max_new_tokens"]
         assert set(tokens[k:]) <= {vllm.tokenizer.pad_token_id} and not any(logps[k:]) and max(logps[:k]) <= 0
 
 
-def test_pass_rates_are_those_of_the_transformers_engine(engine):
+def test_pass_rates_are_those_of_the_transformers_engine(opened):
     """24 problems, 128 rollouts each: the mean over problems, and every problem, within sampling error."""
-    vllm, model, cfg, problems, prompts = engine
-    seeds, rates = [sample.rollout_seed("rates", j) for j in range(24)], []
-    for one in (vllm, sample.HFEngine(model, vllm.tokenizer, cfg)):
-        rates.append(sample.grade(problems, one.generate(prompts, 128, seeds), vllm.tokenizer, cfg)[0].mean(1))
+    vllm, model, cfg, problems, prompts = opened
+    seeds, rates = [engine.rollout_seed("rates", j) for j in range(24)], []
+    for one in (vllm, engine.HFEngine(model, vllm.tokenizer, cfg)):
+        rates.append(verifier.grade(problems, one.generate(prompts, 128, seeds), vllm.tokenizer, cfg)[0].mean(1))
     p = (rates[0] + rates[1]) / 2
     error = (2 * p * (1 - p) / 128).sqrt()
     assert ((rates[0] - rates[1]).abs() <= 4.5 * error + 1e-6).all()
@@ -112,8 +114,8 @@ def test_pass_rates_are_those_of_the_transformers_engine(engine):
     assert 0.2 < p.mean() < 0.8
 
 
-def test_a_large_group(engine):
-    out = engine[0].generate(engine[4][:1], 2048, [7])
+def test_a_large_group(opened):
+    out = opened[0].generate(opened[4][:1], 2048, [7])
     assert len(out["tokens"]) == 2048 and len({tuple(row) for row in out["tokens"].tolist()}) > 100
 
 
@@ -135,9 +137,9 @@ def test_training_run_and_its_continuation(world, script, tmp_path):
 def test_asked_for_and_not_installed(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BadInput, match="--engine=vllm: vLLM is not installed .*requirements-vllm.txt"):
-        sample.engine_name(parse(["--engine=vllm"]))
+        engine.engine_name(parse(["--engine=vllm"]))
 
 
 def test_auto_takes_transformers_without_a_gpu():
     if not torch.cuda.is_available():
-        assert sample.engine_name(parse([])) == "hf"
+        assert engine.engine_name(parse([])) == "hf"

@@ -77,6 +77,7 @@ def trl_child(n, steps, folder, per_device, attn="sdpa", cache=None, paged=None,
     import config
     import sample
     import train_grpo
+    import verifier
     base = str(ROOT / "data/arithmetic/base")
     problems = sample.subset(sample.read_problems(ROOT / "data/arithmetic/splits/base/easy_train.jsonl"), D, SEED)
     order = [problems[i] for m in range(1, steps + 1) for i in train_grpo.batch_indices(m, B_P, D, SEED)]
@@ -86,7 +87,7 @@ def trl_child(n, steps, folder, per_device, attn="sdpa", cache=None, paged=None,
 
     def reward(prompts, completions, completion_ids, answer, **_):
         assert all(len(set(prompts[g:g + n])) == 1 for g in range(0, len(prompts), n)), "a group holds two prompts"
-        r = [sample.reward(dict(answer=a), text, {}) for a, text in zip(answer, completions)]
+        r = [verifier.exact(dict(answer=a), text, {}) for a, text in zip(answer, completions)]
         rewards.append(statistics.mean(r))
         lengths.append(statistics.mean(map(len, completion_ids)))
         rollouts.append(len(prompts))

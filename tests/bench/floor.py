@@ -71,11 +71,11 @@ class Floor:
 
 def main(n=32, steps=16):
     import evaluate
-    import sample
+    import engine
     import train_grpo
     last = {}
     whole, floors, logging, evaluation = [], [], [0.0], []
-    generate, append, count_right = sample.generate, train_grpo.append, evaluate.count_right
+    generate, append, count_solved = engine.generate, train_grpo.append, evaluate.count_solved
 
     def generate_and_keep(model, tokenizer, prompts, *args):
         last.update(model=model, prompts=prompts, rollouts=generate(model, tokenizer, prompts, *args))
@@ -83,7 +83,7 @@ def main(n=32, steps=16):
 
     def timed_evaluation(*args, **kwargs):
         start = time.perf_counter()
-        out = count_right(*args, **kwargs)
+        out = count_solved(*args, **kwargs)
         evaluation.append(time.perf_counter() - start)
         return out
 
@@ -104,7 +104,7 @@ def main(n=32, steps=16):
             logging.append(0.0)
             last["end"] = time.perf_counter()
 
-    sample.generate, train_grpo.append, evaluate.count_right = generate_and_keep, append_and_compare, timed_evaluation
+    engine.generate, train_grpo.append, evaluate.count_solved = generate_and_keep, append_and_compare, timed_evaluation
     words = [f"--B_p=32", f"--n={n}", f"--C={32 * n * steps}", "--kl_coef=0", "--entropy_coef=0", "--eval_every=1000000000",
              "--sample_every=1", "--save_every=0"]
     with tempfile.TemporaryDirectory() as out:
