@@ -20,6 +20,7 @@ import torch
 from conftest import ROOT, run_script
 from test_engine import full_forward
 
+import config
 import engine
 import evaluate
 import sample
@@ -494,14 +495,23 @@ def test_micro_batches_change_nothing(policy, batch, changes):
 
 @named("spread", [1, 3, 10, 100])
 def test_padding_is_under_a_tenth(spread):
-    """Of every micro-batch, whatever the lengths: alike, or as far apart as an aborted response and one cut off."""
+    """Of every micro-batch that is worth a cut, whatever the lengths: alike, or far apart."""
     rng = random.Random(spread)
     lengths = [int(40 * spread ** rng.random()) + 1 for _ in range(500)]
     cut = train_grpo.micro_batches(lengths, 16384)
     for part in cut:
         padded = len(part) * max(lengths[i] for i in part)
-        assert padded <= 16384 and padded - sum(lengths[i] for i in part) < 0.1 * padded
+        spared = padded - sum(lengths[i] for i in part)
+        assert padded <= 16384 and spared < max(128, 0.1 * padded)
     assert len(cut) < 60 and sorted(i for part in cut for i in part) == list(range(500))
+
+
+def test_no_cut_for_a_few_tokens():
+    """A pass costs more than padding below 128 tokens: such a batch stays in one piece."""
+    assert train_grpo.micro_batches([30] * 8 + [20] * 12, 2048) == [list(range(20))]
+    assert train_grpo.micro_batches([30] * 8 + [20] * 13, 2048) == [list(range(20)), [20]]
+    # a tenth of a large batch is more than that
+    assert len(train_grpo.micro_batches([100] * 90 + [80] * 49, 16384)) == 1
 
 
 @named("zero_var_filter, reg", [("off", 0.2), ("policy", 0.2), ("all", 0.2), ("reg", 0.2), ("off", 0.0), ("policy", 0.0)])
@@ -567,6 +577,146 @@ def test_gradients_of_the_kl_terms():
     assert grad["k1"].norm() < 1e-12 < 0.1 * forward.norm() < (forward - backward).norm()
     for kind in ("k1", "k3"):
         assert (p * train_grpo.kl_term(kind, logp, ref)).sum().item() == pytest.approx(kl.item())
+
+
+# -------------------------------------------------------------------------------------------------
+# A prompt that is gone through once for all of its rollouts
+
+
+@pytest.fixture(scope="module")
+def grouped():
+    """(Qwen2 with grouped queries and biases in float64, reference, critic), and a batch for it.
+
+    Four problems of ten rollouts, one prompt with the padding token in it, where transformers gives
+    the embedding no gradient, and one of a single token; one group whose rewards are all equal.
+    """
+    from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForTokenClassification
+    shape = Qwen2Config(vocab_size=52, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+                        num_attention_heads=4, num_key_value_heads=2, pad_token_id=0,
+                        tie_word_embeddings=True, initializer_range=0.25, num_labels=1)
+    models, noise = [], torch.Generator().manual_seed(5)
+    for kind in (Qwen2ForCausalLM, Qwen2ForCausalLM, Qwen2ForTokenClassification):
+        model = kind(shape).eval()
+        with torch.no_grad():
+            for p in model.parameters():
+                p += 0.2 * torch.randn(p.shape, generator=noise)
+        models.append(in_float64(model))
+    assert models[0].base_model.layers[0].self_attn.q_proj.bias.abs().min() > 0
+    rng = random.Random(6)
+    prompts = [[rng.randrange(2, 52) for _ in range(k)] for k in (7, 11, 4, 1)]
+    prompts[1][3] = prompts[1][9] = 0
+    length = torch.tensor([rng.randrange(1, 9) for _ in range(40)])
+    length[30:] = 1  # of one problem no response has a second token
+    tokens = torch.tensor([[rng.randrange(2, 52) for _ in range(8)] for _ in range(40)])
+    logps = -1 - 3 * torch.rand(40, 8, generator=noise, dtype=torch.float64)
+    rewards = torch.tensor([[rng.randrange(2) for _ in range(10)] for _ in range(4)]).double()
+    rewards[2] = 1
+    rollouts = dict(tokens=tokens, logps=logps, length=length, stopped=torch.ones(40).bool())
+    return models, dict(prompts=prompts, rollouts=rollouts, rewards=rewards, step=1)
+
+
+def gradient_of(models, batch, cfg, kind=torch.float64):
+    """The gradients of policy and critic in one update, in float64, and the record's fields."""
+    model, ref, critic = [copy.deepcopy(m).to(kind) for m in models]
+    rollouts = dict(batch["rollouts"], logps=batch["rollouts"]["logps"].to(kind))
+    batch = dict(batch, rollouts=rollouts, rewards=batch["rewards"].to(kind))
+    if cfg["algo"] != "ppo":
+        critic = None
+    grads = []
+
+    def keep(m):
+        def step(_):
+            grads.append(torch.cat([p.grad.double().flatten() for p in m.parameters()]))
+        return step
+    opts = []
+    for m in filter(None, (model, critic)):
+        opts.append(types.SimpleNamespace(param_groups=[], step=functools.partial(keep(m), None),
+                                          zero_grad=m.zero_grad))
+    fields = train_grpo.update(model, ref, opts[0], batch, cfg, 0.0, critic, opts[-1], 0.0)
+    return torch.cat(grads), fields
+
+
+SHARED = [dict(kl_coef=0.3, entropy_coef=0.2), dict(kl_coef=0.0, entropy_coef=0.0),
+          dict(algo="ppo", kl_coef=0.3, gamma=0.9, lam=0.8), dict(n_train=8, kl_coef=0.3),
+          dict(kl_coef=0.3, micro_logits=520), dict(kl_coef=0.3, micro_tokens=70)]
+
+
+@named("case", SHARED, ids=name_of)
+def test_shared_prompts_change_no_gradient(grouped, case, monkeypatch):
+    """Equal to the plain way in float64; in fp32 no further from that than the plain way itself."""
+    models, batch = grouped
+    cfg = {**settings(n=10, B_p=4, micro_tokens=10**6), **case}
+    called, share = [], train_grpo.shared_prompts
+    monkeypatch.setattr(train_grpo, "shared_prompts", lambda *a: called.append(1) or share(*a))
+    monkeypatch.setattr(train_grpo, "SHARED_FROM", 2)
+    shared, fields = gradient_of(models, batch, cfg)
+    shared32, _ = gradient_of(models, batch, cfg, torch.float32)
+    assert called
+    called.clear()
+    monkeypatch.setattr(train_grpo, "SHARED_FROM", math.inf)
+    plain, expected = gradient_of(models, batch, cfg)
+    plain32, _ = gradient_of(models, batch, cfg, torch.float32)
+    assert not called and plain.norm() > 0.01
+    assert distance(shared, plain) < 1e-7
+    assert fields == pytest.approx(expected, rel=1e-7)
+    assert distance(shared32, plain) < max(1e-5, 2 * distance(plain32, plain))
+
+
+def test_shared_prompts_are_those_of_full_forwards(grouped, monkeypatch):
+    """Log-probs and entropies, token by token, of prompts of different lengths."""
+    (model, *_), batch = grouped
+    flat, _ = train_grpo.flatten(batch, settings(n=10, B_p=4), "cpu")
+    logp, entropy = train_grpo.token_logps(model, flat["ids"], flat["prompt_length"],
+                                           flat["length"], 0.6, group=flat["problem"])
+    done = 0
+    for i, k in enumerate(flat["length"].tolist()):
+        response = batch["rollouts"]["tokens"][i, :k].tolist()
+        exact = full_forward(model, batch["prompts"][i // 10], response, 0.6)[:-1]  # (k, V)
+        assert torch.allclose(logp[done:done + k].double(), exact[range(k), response], atol=1e-6)
+        assert torch.allclose(entropy[done:done + k].double(), -(exact.exp() * exact).sum(-1),
+                              atol=1e-6)
+        done += k
+
+
+def test_prompts_are_shared_where_it_pays(grouped, monkeypatch):
+    """From SHARED_FROM rollouts a prompt in a micro-batch, on a CPU, in one piece, all kept."""
+    (model, *_), batch = grouped
+    flat, _ = train_grpo.flatten(batch, settings(n=10, B_p=4), "cpu")
+
+    def shared(**changes):
+        parts = train_grpo.passes(model, flat, settings(n=10, B_p=4, **changes))
+        assert sorted(i for rows, _ in parts for i in rows.tolist()) == list(range(40))
+        return parts[0][1] is not None
+    assert train_grpo.SHARED_FROM == 8 and shared()
+    assert not shared(micro_tokens=60)  # three or four rows a batch
+    assert not shared(activation_checkpointing=True)
+    monkeypatch.setattr(train_grpo, "WORLD", 2)
+    assert not shared()
+    monkeypatch.undo()
+    few, _ = train_grpo.flatten(batch, settings(n=10, B_p=4, n_train=7), "cpu")
+    assert train_grpo.passes(model, few, settings(n=10, B_p=4))[0][1] is None
+    # each prompt goes through the embedding once, and not once a rollout
+    seen = []
+    model.get_input_embeddings().register_forward_hook(lambda m, ids, out: seen.append(ids[0].numel()))
+    train_grpo.token_logps(model, flat["ids"], flat["prompt_length"], flat["length"], 0.6,
+                           group=flat["problem"])
+    assert seen == [4 * 11, 40 * 7]  # four prompts, then the responses less their last tokens
+
+
+@named("micro_tokens", [1, 200, 1000, 10**6])
+def test_rows_of_a_problem_stay_together(micro_tokens):
+    rng = random.Random(0)
+    group = [g for g in range(20) for _ in range(12)]
+    prompt = [rng.randrange(5, 20) for _ in range(20)]
+    lengths = [prompt[g] + rng.randrange(1, 30) for g in group]
+    cut = train_grpo.micro_batches(lengths, micro_tokens, group)
+    assert sorted(i for part in cut for i in part) == list(range(240))
+    for part in cut:
+        assert len(part) * max(lengths[i] for i in part) <= micro_tokens or len(part) == 1
+    pieces = [sum(any(group[i] == g for i in part) for part in cut) for g in range(20)]
+    longest = [max(k for k, of in zip(lengths, group) if of == g) for g in range(20)]
+    for k, width in zip(pieces, longest):
+        assert k <= math.ceil(12 / max(1, micro_tokens // width))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1062,3 +1212,124 @@ def test_evaluate_takes_the_newest_checkpoint(straight, tmp_path):
     with pytest.raises(BadInput, match="neither an exported model nor a checkpoint"):
         evaluate.model_folder(run)
     assert evaluate.model_folder("Qwen/Qwen2.5-7B-Instruct") == "Qwen/Qwen2.5-7B-Instruct"
+
+
+# -------------------------------------------------------------------------------------------------
+# What a newcomer changes: the advantage, the reward, code under a run that is there
+
+
+def test_an_advantage_of_equal_rewards_is_trained_on(policy, batch, monkeypatch):
+    """Without KL, entropy and critic, rows leave the loss by their advantage, not by their reward."""
+    cfg = settings(kl_coef=0.0, entropy_coef=0.0)
+    even = dict(batch, rewards=torch.tensor([[1.0] * 3] * 2 + [[0.0] * 3] * 3))
+    assert step_of(policy, even, cfg)[0].norm() == 0
+    monkeypatch.setattr(train_grpo, "advantages", lambda rewards: rewards - 0.25)
+    flat, counts = train_grpo.flatten(even, cfg, "cpu")
+    assert len(flat["length"]) == 15 and set(flat["advantage"].tolist()) == {0.75, -0.25}
+    assert counts == [flat["length"].sum()] * 3
+    grad, fields = step_of(policy, even, cfg)
+    assert grad.norm() > 0.01 and fields["entropy"] > 0
+    # some rows of a group alone; the denominator stays that of the whole batch
+    monkeypatch.setattr(train_grpo, "advantages", lambda rewards: (rewards > 2) + torch.tensor([1.0, 0, 0]))
+    flat, counts = train_grpo.flatten(even, cfg, "cpu")
+    assert flat["problem"].tolist() == [0, 1, 2, 3, 4]
+    assert counts[0] == even["rollouts"]["length"].sum() and counts[2] == flat["length"].sum()
+
+
+def fractions(problem, text, cfg):
+    """0.1 for a text of an even length, but 1 or 0.5 for problems whose number ends in 0 or 1."""
+    if problem["id"][-1] in "01":
+        return 1.0 - 0.5 * int(problem["id"][-1])
+    return 0.1 * (len(text) % 2 == 0)
+
+
+def test_fractional_rewards_are_carried(tiny, tmp_path, monkeypatch):
+    """Trained on as they are; counts are of rollouts whose reward is 1, the mean stands beside."""
+    monkeypatch.setitem(verifier.REWARDS, "fractions", fractions)
+    words = [*tiny.words, "--verifier=fractions", "--B_p=4", "--n=4", "--C=96", "--eval_every=32",
+             "--pass_at=96", "--s=4", f"--out={tmp_path / 'run'}", "--kl_coef=0", "--entropy_coef=0"]
+    assert train_grpo.main(words) == 0
+    records = read_log(tmp_path / "run/log.jsonl")
+    steps, evals, passes = [[r for r in records if r["type"] == kind]
+                            for kind in ("step", "eval", "train_pass")]
+    assert any(r["loss"] != 0 for r in steps) and any(0 < r["grad_norm"] for r in steps)
+    problems = sample.read_problems(tiny.train)
+    solved = {p["id"]: p["id"].endswith("0") for p in problems}
+    for r in passes:
+        assert r["correct"] == [s * solved[i] for i, s in zip(r["ids"], r["samples"])]
+        assert sum(r["correct"]) / sum(r["samples"]) < r["reward"] < 1
+    window = [r for r in passes if not r.get("fresh")]
+    for a, b, r in zip([0, *[p["step"] for p in window]], [p["step"] for p in window], window):
+        mean = sum(s["reward"] for s in steps[a:b]) / (b - a)
+        assert r["reward"] == pytest.approx(mean) and r["rollouts"] == 16 * b
+    for r in steps:  # a group counts as right where all of it is solved, as wrong where none is
+        batch = [problems[i]["id"] for i in train_grpo.batch_indices(r["step"], 4, 16, 0)]
+        assert r["frac_all_right"] == sum(solved[i] for i in batch) / 4
+        assert r["frac_all_wrong"] == 1 - r["frac_all_right"]
+    val = sample.read_problems(tiny.val)
+    for r in evals:
+        assert r["correct"] == [4 * p["id"].endswith("0") for p in val]
+        assert r["avg@4"] == sum(r["correct"]) / 32 < r["reward"] < 1
+    # evaluate.py says both, also where it draws nothing anew
+    for _ in range(2):
+        evaluate.main([f"--model={tmp_path / 'run'}", f"--out={tmp_path / 'eval'}"])
+        result = json.loads((tmp_path / "eval/eval.json").read_text())
+        assert result["correct"] == evals[0]["correct"] and 0 < result["reward"] < 1
+    # and so does the difficulty
+    sample.main([*tiny.words, "--verifier=fractions", "--s=4", "--s_zero=0", "--n_val=2",
+                 f"--out={tmp_path / 'rates'}"])
+    rates = read_log(tmp_path / "rates/pass_rates.jsonl")[1:]
+    assert {r["id"]: r["correct"] for r in rates} == {i: 4 * yes for i, yes in solved.items()}
+
+
+def test_rewards_of_0_and_1_leave_no_mean_in_the_records(straight):
+    """It would only repeat avg@k, and logs stay what they are."""
+    records = clean(straight)
+    assert not any("reward" in r for r in records if r["type"] in ("eval", "train_pass"))
+
+
+def test_a_checkpoint_keeps_the_sum_of_rewards(tiny, tmp_path, monkeypatch):
+    """A run that was stopped between two evaluations writes the means of one that was not."""
+    monkeypatch.setitem(verifier.REWARDS, "fractions", fractions)
+    words = [*tiny.words, "--verifier=fractions", "--B_p=4", "--n=4", "--eval_every=64"]
+    for name, budgets in (("straight", (128,)), ("in two", (32, 128))):
+        for C in budgets:
+            train_grpo.main([*words, f"--C={C}", f"--out={tmp_path / name}"])
+    whole, again = [[r for r in clean(tmp_path / name) if r["type"] == "train_pass"]
+                    for name in ("straight", "in two")]
+    assert whole == again and all(0 < r["reward"] < 1 for r in whole)
+
+
+def test_a_run_of_other_code_is_named(words, straight, tmp_path, monkeypatch, capfd):
+    """Skipped or continued, it says whose code began it; --tag=NAME is a run of its own."""
+    code = ["a"]
+    monkeypatch.setattr(config, "commit", lambda: code[0])
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(straight, tmp_path / "run")
+    log = tmp_path / "run/log.jsonl"
+
+    def begun_by(commit):
+        header, rest = log.read_text().split("\n", 1)
+        line = json.dumps(dict(json.loads(header), commit=commit))
+        log.write_text(line.ljust(len(header)) + "\n" + rest)  # the checkpoint knows its length
+
+    def told(*more):
+        assert train_grpo.main([*words, *more]) == 0
+        lines = [line for line in capfd.readouterr().err.splitlines() if "--tag=NAME" in line]
+        assert len(lines) <= 1
+        return lines[0] if lines else ""
+    begun_by("a")
+    assert told() == ""  # finished by this very code
+    code[0] = "b"
+    assert told().startswith("run: begun by the code of a, this is b ")
+    assert "code of a, this is b " in told(f"--C={C + B}")  # continued
+    code[0] = "a+"
+    assert "code of a, this is a+ " in told(f"--C={C + B}")
+    begun_by("a+")
+    assert "code of a+, this is a+ " in told(f"--C={C + B}")  # edits of one commit may differ
+    code[0] = None  # no repository
+    assert told(f"--C={C + B}") == ""
+    with pytest.raises(BadInput, match="tag= there, mine now"):
+        train_grpo.main([*words, "--tag=mine"])
+    names = {config.run_name(parse([*words, f"--tag={tag}"])) for tag in ("", "mine", "other")}
+    assert len(names) == 3 and config.run_name(parse(words)) in names
