@@ -532,6 +532,72 @@ def test_a_template_that_opens_the_thinking(prepare, one):
     assert rewards.tolist() == [[0, 1, 0]]
 
 
+# -------------------------------------------------------------------------------------------------
+# A reward of one's own
+
+
+def graded(monkeypatch, reward, texts, answers=("5", "6")):
+    """What `grade` makes of texts under --verifier=mine with this function."""
+    import torch
+    monkeypatch.setitem(verifier.REWARDS, "mine", reward)
+    problems = [dict(id=f"p{i}", prompt="?", answer=a) for i, a in enumerate(answers)]
+    rollouts = dict(tokens=torch.arange(len(texts))[:, None],
+                    length=torch.ones(len(texts), dtype=torch.long))
+    return verifier.grade(problems, rollouts, stub_tokenizer(texts), CFG | dict(verifier="mine"))
+
+
+def test_a_reward_for_a_format(monkeypatch):
+    """A tenth for the format, the rest for the answer: nothing is floored; only 1 is solved."""
+    def mine(problem, text, cfg):
+        assert cfg["verify_bytes"] == 1024
+        return 0.1 * ("#" in text) + 0.9 * verifier.exact(problem, text, cfg)
+    rewards, faults = graded(monkeypatch, mine, ["#5", "#6", "5", "#5", "#6", "6"])
+    assert rewards.flatten().tolist() == pytest.approx([1, 0.1, 0, 0.1, 1, 0])
+    assert verifier.solved(rewards).tolist() == [[True, False, False], [False, True, False]]
+    assert faults == dict(verifier_timeouts=0, verifier_errors=0)
+
+
+def test_a_reward_may_ask_math_verify(monkeypatch, one):
+    def mine(problem, text, cfg):
+        return 0.5 * verifier.math_reward(problem, text, cfg)
+    texts = [box("10/2"), box("6"), r"\boxed{5", box("6")]
+    assert graded(monkeypatch, mine, texts)[0].tolist() == [[0.5, 0], [0, 0.5]]
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, 2, float("nan"), float("inf"), None, "1", [1]])
+def test_a_reward_that_is_none(monkeypatch, value):
+    """One line that names the verifier, the problem and the value."""
+    def mine(problem, text, cfg):
+        return value if problem["id"] == "p1" else True
+    with pytest.raises(BadInput) as refused:
+        graded(monkeypatch, mine, ["a", "b"])
+    told = str(refused.value)
+    assert told.startswith("--verifier=mine: gave problem p1 the reward ") and "\n" not in told
+    assert repr(value) in told and "from 0 to 1" in told
+
+
+def test_numbers_of_numpy_are_rewards(monkeypatch):
+    import numpy as np
+    rewards, _ = graded(monkeypatch, lambda *_: np.float32(0.25), ["a", "b"])
+    assert rewards.tolist() == [[0.25], [0.25]]
+
+
+@pytest.mark.parametrize("script", ["train_grpo", "evaluate", "sample"])
+def test_an_unknown_verifier(script, tiny, monkeypatch, tmp_path):
+    """Refused before a model is loaded, with those there are and the nearest; an added one is not."""
+    import importlib
+    monkeypatch.chdir(tmp_path)
+    main, words = importlib.import_module(script).main, [*tiny.words, "--B_p=4", "--n=4", "--C=16"]
+    monkeypatch.setattr("engine.load_model", None)
+    monkeypatch.setattr("engine.load_tokenizer", None)
+    with pytest.raises(BadInput, match="--verifier=exactly: expected one of math, exact .*is exact$"):
+        main([*words, "--verifier=exactly"])
+    assert not any(tmp_path.iterdir())
+    verifier.check_name(dict(verifier="math"))
+    monkeypatch.setitem(verifier.REWARDS, "exactly", verifier.exact)
+    verifier.check_name(dict(verifier="exactly"))
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Hostile answers. Each generator yields (kind, answer); RAW ones are the whole response, the others go into a box
 
