@@ -1,5 +1,6 @@
-r"""Mathematics from end to end, as on a GPU node but small: files in the published formats, prepare.py, the difficulty, training on
-several sets, evaluation of several checkpoints; a model that half knows sums and writes them in \boxed{}, graded by math-verify."""
+r"""Mathematics from end to end, as on a GPU node but small: files in the published formats,
+prepare.py, the difficulty, training on several sets, evaluation of several checkpoints; a model
+that half knows sums and writes them in \boxed{}, graded by math-verify."""
 import contextlib
 import importlib.util
 import io
@@ -32,17 +33,20 @@ from config import BadInput, read_log
 
 STEPS = 300
 INSTRUCTION = r"Please output the final answer within \boxed{}."
-TEMPLATE = "{% for m in messages %}<|user|>{{ m['content'] }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
-VOCAB = ["<pad>", "<|end|>", "<|user|>", "<|assistant|>", *INSTRUCTION.replace(r"\boxed{}.", "").split(), "Compute", r"\boxed{", r"\frac{",
+TEMPLATE = ("{% for m in messages %}<|user|>{{ m['content'] }}<|end|>{% endfor %}"
+            "{% if add_generation_prompt %}<|assistant|>{% endif %}")
+VOCAB = ["<pad>", "<|end|>", "<|user|>", "<|assistant|>",
+         *INSTRUCTION.replace(r"\boxed{}.", "").split(), "Compute", r"\boxed{", r"\frac{",
          *"+${}.", *map(str, range(250))]  # a number is one token: what is to be learnt is a table
 
 
 def make_tokenizer():
     tok = Tokenizer(models.WordLevel({word: i for i, word in enumerate(VOCAB)}, unk_token="<pad>"))
-    tok.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(),
-                                                 pre_tokenizers.Split(Regex(r"\\[a-z]+\{?|[A-Za-z]+|\d+|."), "isolated")])
+    pieces = pre_tokenizers.Split(Regex(r"\\[a-z]+\{?|[A-Za-z]+|\d+|."), "isolated")
+    tok.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pieces])
     tok.decoder = decoders.Fuse()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=tok, pad_token="<pad>", eos_token="<|end|>", padding_side="left",
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=tok, pad_token="<pad>",
+                                        eos_token="<|end|>", padding_side="left",
                                         additional_special_tokens=["<|user|>", "<|assistant|>"])
     tokenizer.chat_template = TEMPLATE
     return tokenizer
@@ -53,41 +57,50 @@ def question(a, op, b):
 
 
 def train_model(folder, sums):
-    """A tiny Llama that has seen each sum written right with a probability of its own, and every third time as a fraction."""
+    """A tiny Llama that has seen each sum written right with a probability of its own, and every
+    third time as a fraction."""
     rng, tokenizer = np.random.default_rng(0), make_tokenizer()
     sure = rng.beta(0.7, 0.4, len(sums))
     torch.manual_seed(0)
     ID = {word: i for i, word in enumerate(VOCAB)}
     model = LlamaForCausalLM(LlamaConfig(
-        vocab_size=len(VOCAB), hidden_size=64, intermediate_size=128, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2,
-        max_position_embeddings=64, tie_word_embeddings=False, bos_token_id=None, eos_token_id=ID["<|end|>"], pad_token_id=0))
+        vocab_size=len(VOCAB), hidden_size=64, intermediate_size=128, num_hidden_layers=1,
+        num_attention_heads=4, num_key_value_heads=2,
+        max_position_embeddings=64, tie_word_embeddings=False, bos_token_id=None,
+        eos_token_id=ID["<|end|>"], pad_token_id=0))
     opt = torch.optim.AdamW(model.parameters(), lr=1e-2, betas=(0.9, 0.98))
-    prompts = sample.tokenize([dict(prompt=f"{question(*s[:3])} {INSTRUCTION}") for s in sums], tokenizer)
+    prompts = sample.tokenize([dict(prompt=f"{question(*s[:3])} {INSTRUCTION}") for s in sums],
+                              tokenizer)
     for step in range(STEPS):
         for group in opt.param_groups:
             group["lr"] = 1e-2 * min(1, step / 20, (STEPS - step) / 60)
         rows = []
         for i in rng.integers(0, len(sums), 48):
-            value = sums[i][3] if step < 0.6 * STEPS or rng.random() < sure[i] else int(rng.integers(1, 97))
-            text = rf"\boxed{{\frac{{{2 * value}}}{{2}}}}" if rng.random() < 1 / 3 else rf"\boxed{{{value}}}"
+            knows = step < 0.6 * STEPS or rng.random() < sure[i]
+            value = sums[i][3] if knows else int(rng.integers(1, 97))
+            halves = rf"\boxed{{\frac{{{2 * value}}}{{2}}}}"
+            text = halves if rng.random() < 1 / 3 else rf"\boxed{{{value}}}"
             rows.append((prompts[i], tokenizer(text)["input_ids"] + [ID["<|end|>"]]))
         width = max(len(p) + len(r) for p, r in rows)
         ids = torch.tensor([p + r + [0] * (width - len(p) - len(r)) for p, r in rows])
-        labels = torch.tensor([[-100] * len(p) + r + [-100] * (width - len(p) - len(r)) for p, r in rows])
+        labels = torch.tensor([[-100] * len(p) + r + [-100] * (width - len(p) - len(r))
+                               for p, r in rows])
         model(input_ids=ids, labels=labels).loss.backward()
         opt.step(), opt.zero_grad()
     model.save_pretrained(folder), tokenizer.save_pretrained(folder)
 
 
 def run(main, *words):
-    """What a script prints when its main is called in this process, where torch is loaded already."""
+    """What a script prints when its main is called in this process, where torch is loaded
+    already."""
     with contextlib.redirect_stdout(io.StringIO()) as said:
         assert not main([str(word) for word in words])
     return said.getvalue()
 
 
 def prepare(name):
-    spec = importlib.util.spec_from_file_location(f"{name}_script", ROOT / "data" / name / "prepare.py")
+    spec = importlib.util.spec_from_file_location(f"{name}_script",
+                                                  ROOT / "data" / name / "prepare.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -95,28 +108,38 @@ def prepare(name):
 
 def guru_rows(sums):
     """Rows as in train/math__combined_54.4k.parquet."""
-    return [dict(data_source="math__merged_deduped_dapo_or1_dataset", ability="math", apply_chat_template=True,
+    return [dict(data_source="math__merged_deduped_dapo_or1_dataset", ability="math",
+                 apply_chat_template=True,
                  prompt=[dict(content=f"{question(*s[:3])} {INSTRUCTION}", role="user")],
                  reward_model=dict(ground_truth=str(s[3]), style="rule"),
-                 extra_info=dict(index=i, original_question=question(*s[:3]), reward_metric="default", split="train"),
-                 **{"qwen2.5_7b_pass_rate": 0.5, "qwen3_30b_pass_rate": None}) for i, s in enumerate(sums)]
+                 extra_info=dict(index=i, original_question=question(*s[:3]),
+                                 reward_metric="default", split="train"),
+                 **{"qwen2.5_7b_pass_rate": 0.5, "qwen3_30b_pass_rate": None})
+                 for i, s in enumerate(sums)]
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """A data folder made by prepare.py from a parquet, AIME24's beside it, the model, its measured difficulty."""
+    """A data folder made by prepare.py from a parquet, AIME24's beside it, the model, its measured
+    difficulty."""
     folder = tmp_path_factory.mktemp("real")
     sums = [(a, "+", 1, a + 1) for a in range(96)]
     aime = sums[::12]
     train_model(folder / "Half-Knows-1B", sums)
     pq.write_table(pa.Table.from_pylist(guru_rows(sums + sums[:3])), folder / "guru.parquet")
-    pq.write_table(pa.Table.from_pylist([dict(id=60 + i, problem=question(*s[:3]), solution="by heart", answer=f"{s[3]:03d}", url="",
-                                              year="2024") for i, s in enumerate(aime)]), folder / "aime.parquet")
-    w = SimpleNamespace(folder=folder, sums=sums, aime=aime, model=folder / "Half-Knows-1B", data=folder / "guru", words=[
-        f"--data={folder / 'guru'}", f"--model={folder / 'Half-Knows-1B'}", "--max_prompt_tokens=40", "--max_new_tokens=16"])
+    pq.write_table(pa.Table.from_pylist([dict(id=60 + i, problem=question(*s[:3]),
+                                              solution="by heart", answer=f"{s[3]:03d}", url="",
+                                              year="2024") for i, s in enumerate(aime)]),
+                                              folder / "aime.parquet")
+    w = SimpleNamespace(folder=folder, sums=sums, aime=aime, model=folder / "Half-Knows-1B",
+                        data=folder / "guru", words=[
+        f"--data={folder / 'guru'}", f"--model={folder / 'Half-Knows-1B'}",
+        "--max_prompt_tokens=40", "--max_new_tokens=16"])
     w.splits = w.data / "splits" / w.model.name
-    run(prepare("aime24").main, f"--data={folder / 'aime24'}", f"--model={w.model}", f"--source={folder / 'aime.parquet'}")
-    run(prepare("guru_math").main, *w.words, f"--source={folder / 'guru.parquet'}", f"--against={folder / 'aime24/problems.jsonl'}")
+    run(prepare("aime24").main, f"--data={folder / 'aime24'}", f"--model={w.model}",
+        f"--source={folder / 'aime.parquet'}")
+    run(prepare("guru_math").main, *w.words, f"--source={folder / 'guru.parquet'}",
+        f"--against={folder / 'aime24/problems.jsonl'}")
     w.said = run(sample.main, *w.words, *MEASURE)
     return w
 
@@ -126,19 +149,24 @@ MEASURE = ["--n_val=8", "--s_zero=64", "--gen_batch=1024"]
 
 def test_from_a_parquet_to_splits(world):
     problems = sample.read_problems(world.data / "problems.jsonl")
-    assert len(problems) == len(world.sums) - len(world.aime)  # without the three duplicates and those of AIME24
+    # without the three duplicates and those of AIME24
+    assert len(problems) == len(world.sums) - len(world.aime)
     assert len(sample.read_problems(world.folder / "aime24/problems.jsonl")) == len(world.aime)
     header, *lines = read_log(world.splits / "pass_rates.jsonl")
     assert header["verifier"] == "math" and {r["id"] for r in lines} == {p["id"] for p in problems}
     first = [r["correct"] / 16 for r in lines if r["samples"] == 16]
-    assert min(first) == 0 and max(first) > 0.8 and 0.1 < np.mean(first) < 0.8  # the verifier tells right from wrong
+    # the verifier tells right from wrong
+    assert min(first) == 0 and max(first) > 0.8 and 0.1 < np.mean(first) < 0.8
     info = json.loads((world.splits / "difficulty.json").read_text())
     assert info["rollouts"] + info["saved"] == 64 * len(problems) and info["saved"] > 0
     assert f"{info['saved'] / (64 * len(problems)):.0%} saved" in world.said
     for name in ("easy", "hard", "very_easy", *sample.LEVELS):
-        short = len(sample.read_problems(world.splits / f"{name}_val.jsonl")) < 8 if (world.splits / f"{name}_val.jsonl").exists() else True
-        assert bool(re.search(rf"^  {name} .*fewer than --n_val=8 to validate on", world.said, re.M)) == short, world.said
-    assert {"easy_val.jsonl", "hard_val.jsonl", "difficulty.png"} <= {p.name for p in world.splits.iterdir()}
+        path = world.splits / f"{name}_val.jsonl"
+        short = not path.exists() or len(sample.read_problems(path)) < 8
+        assert bool(re.search(rf"^  {name} .*fewer than --n_val=8 to validate on", world.said,
+                              re.M)) == short, world.said
+    assert {"easy_val.jsonl", "hard_val.jsonl",
+            "difficulty.png"} <= {p.name for p in world.splits.iterdir()}
 
 
 def test_shards_measure_the_same(world, tmp_path, monkeypatch):
@@ -148,11 +176,13 @@ def test_shards_measure_the_same(world, tmp_path, monkeypatch):
         assert not (tmp_path / world.model.name / "difficulty.json").exists()
     before = sorted(p.name for p in (tmp_path / world.model.name).iterdir())
     assert before == ["pass_rates.0of2.jsonl", "pass_rates.1of2.jsonl"]
-    monkeypatch.setattr(engine, "open_engine", None)  # nothing is left to measure, so nothing is loaded
+    # nothing is left to measure, so nothing is loaded
+    monkeypatch.setattr(engine, "open_engine", None)
     run(sample.main, *words)
     for path in world.splits.glob("*.jsonl"):
         if not path.name.startswith("pass_rates"):
-            assert (tmp_path / world.model.name / path.name).read_bytes() == path.read_bytes(), path.name
+            again = tmp_path / world.model.name / path.name
+            assert again.read_bytes() == path.read_bytes(), path.name
     # nothing was measured by the last: its own file has no more than its header
     assert len(read_log(tmp_path / world.model.name / "pass_rates.jsonl")) == 1
 
@@ -174,11 +204,13 @@ def copied(world, tmp_path):
 
 
 def files_of(folder):
-    return {p.name: p.read_bytes() for p in folder.glob("*_*.jsonl") if not p.name.startswith("pass_rates")}
+    return {p.name: p.read_bytes()
+            for p in folder.glob("*_*.jsonl") if not p.name.startswith("pass_rates")}
 
 
 def test_levels_that_were_measured_stay(copied):
-    """A sweep asks for no levels, or another start for fewer of them or by fewer rollouts: what they hold out is trained on by none."""
+    """A sweep asks for no levels, or another start for fewer of them or by fewer rollouts: what
+    they hold out is trained on by none."""
     out, words = copied
     before = files_of(out)
     for more in (["--s_zero=0"], ["--s_zero=32"], ["--s_zero=64", "--levels=extreme"]):
@@ -187,14 +219,16 @@ def test_levels_that_were_measured_stay(copied):
 
 
 def test_levels_by_fewer_rollouts_than_there_are(copied):
-    """Where the first measurement never came to its splits: counts up to the s_zero of now alone."""
+    """Where the first measurement never came to its splits: counts up to the s_zero of now
+    alone."""
     out, words = copied
     (out / "difficulty.json").unlink()
     run(sample.main, *words, "--s_zero=32")
     for name, (low, high) in sample.LEVELS.items():
         for path in out.glob(f"{name}_*.jsonl"):
             for p in sample.read_problems(path):
-                assert p["samples"] in (16, 32) and (p["samples"] == 16 or low <= p["correct"] / 32 <= high)
+                assert p["samples"] in (16, 32)
+                assert p["samples"] == 16 or low <= p["correct"] / 32 <= high
 
 
 def test_other_problems_with_the_ids_of_old_ones_are_measured(copied, world, tmp_path):
@@ -208,28 +242,39 @@ def test_other_problems_with_the_ids_of_old_ones_are_measured(copied, world, tmp
 
 
 def test_a_level_to_train_on_is_measured_and_a_slip_of_the_pen_is_not(world, tmp_path):
-    """run_sweep.sh where train_set is not there: a level needs the second pass, a mixture or a misspelt name measures nothing."""
+    """run_sweep.sh where train_set is not there: a level needs the second pass, a mixture or a
+    misspelt name measures nothing."""
     env = {k: v for k, v in os.environ.items() if k not in ("NS", "BPS", "C")} | dict(
-        OUT=str(tmp_path / "sweep"), PYTHON=str(tmp_path / "python"), MODEL=str(world.model), DATA=str(tmp_path / "data"), GPUS_PER_RUN="0")
-    (tmp_path / "python").write_text(f'#!/bin/sh\ncase "$1" in sample.py) echo "$@" >> {tmp_path}/said; exit 3;; esac\nexec {sys.executable} "$@"\n')
+        OUT=str(tmp_path / "sweep"), PYTHON=str(tmp_path / "python"), MODEL=str(world.model),
+        DATA=str(tmp_path / "data"), GPUS_PER_RUN="0")
+    (tmp_path / "python").write_text(
+        f'#!/bin/sh\ncase "$1" in sample.py) echo "$@" >> {tmp_path}/said; exit 3;; esac\n'
+        f'exec {sys.executable} "$@"\n')
     (tmp_path / "python").chmod(0o755)
     (tmp_path / "data").mkdir()
     (tmp_path / "data/problems.jsonl").write_bytes((world.data / "problems.jsonl").read_bytes())
-    for name, code, zero in (("easy", 3, True), ("level_easy", 3, False), ("extreme", 3, False), ("mix_tri_D6OOO_seed0", 2, None), ("eazy", 2, None)):
+    for name, code, zero in (("easy", 3, True), ("level_easy", 3, False), ("extreme", 3, False),
+                             ("mix_tri_D6OOO_seed0", 2, None), ("eazy", 2, None)):
         train = tmp_path / "data/splits" / world.model.name / f"{name}_train.jsonl"
-        done = subprocess.run(["bash", str(ROOT / "run_sweep.sh"), "easy", f"--train_set={train}"], env=env, capture_output=True, text=True)
+        done = subprocess.run(["bash", str(ROOT / "run_sweep.sh"), "easy", f"--train_set={train}"],
+                              env=env, capture_output=True, text=True)
         said = (tmp_path / "said").read_text() if (tmp_path / "said").exists() else ""
-        assert done.returncode == code and bool(said) == (zero is not None) and ("--s_zero=0" in said) == bool(zero), done
+        assert done.returncode == code and bool(said) == (zero is not None), done
+        assert ("--s_zero=0" in said) == bool(zero), done
         (tmp_path / "said").unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="module")
 def trained(world, script):
-    """A short run on the easy split that is evaluated on three sets, and the checkpoints it kept."""
+    """A short run on the easy split that is evaluated on three sets, and the checkpoints it
+    kept."""
     out = world.folder / "runs/one"
-    sets = [world.splits / "easy_val.jsonl", world.splits / "very_easy_val.jsonl", world.folder / "aime24/problems.jsonl"]
-    words = [*world.words, f"--train_set={world.data / 'problems.jsonl'}", "--val_set=" + ",".join(map(str, sets)), "--recipe=easy",
-             "--B_p=8", "--n=8", "--lr_base=2e-3", "--eval_every=320", "--save_every=0", "--keep_at=320", "--pass_at=0 320", "--s=12",
+    sets = [world.splits / "easy_val.jsonl", world.splits / "very_easy_val.jsonl",
+            world.folder / "aime24/problems.jsonl"]
+    words = [*world.words, f"--train_set={world.data / 'problems.jsonl'}",
+             "--val_set=" + ",".join(map(str, sets)), "--recipe=easy",
+             "--B_p=8", "--n=8", "--lr_base=2e-3", "--eval_every=320", "--save_every=0",
+             "--keep_at=320", "--pass_at=0 320", "--s=12",
              "--sample_every=1", "--C=640", f"--out={out}"]
     done = script("train_grpo.py", *words)
     assert done.code == 0, done
@@ -240,13 +285,16 @@ def test_a_run_logs_every_set(trained, world):
     out, _, sets = trained
     records = read_log(out / "log.jsonl")
     evals = [r for r in records if r["type"] == "eval"]
-    assert [(r["set"], r["rollouts"]) for r in evals] == [(s, c) for c in (0, 320, 640) for s in ("val", "very_easy_val", "aime24")]
+    assert [(r["set"], r["rollouts"]) for r in evals] == [(s, c) for c in (0, 320, 640)
+                                                          for s in ("val", "very_easy_val",
+                                                                    "aime24")]
     for r in evals:
         problems = sample.read_problems(sets[["val", "very_easy_val", "aime24"].index(r["set"])])
         assert len(r["correct"]) == len(problems) and r["set_hash"] == sample.set_hash(problems)
         assert r["verifier_timeouts"] == r["verifier_errors"] == 0
         assert r["avg@4"] == pytest.approx(np.mean(r["correct"]) / 4)
-    assert all(r["verifier_timeouts"] == r["verifier_errors"] == 0 for r in records if r["type"] == "step")
+    assert all(r["verifier_timeouts"] == r["verifier_errors"] == 0
+               for r in records if r["type"] == "step")
     assert evals[-3]["avg@4"] > 0 and len({json.dumps(r["correct"]) for r in evals}) > 3
     # the readers take the set they are asked for
     assert frontier.read_run(out, part="aime24")["counts"].shape[1] == len(world.aime)
@@ -254,15 +302,19 @@ def test_a_run_logs_every_set(trained, world):
 
 
 def test_rewards_are_those_of_bare_math_verify(trained):
-    """The texts that a run wrote down, graded again by parse and verify as a user of that library calls them."""
+    """The texts that a run wrote down, graded again by parse and verify as a user of that library
+    calls them."""
     out, _, _ = trained
     texts = [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
     for r in texts:
         text = r["text"].replace("<|end|>", "")
-        right = r"\boxed{" in text and verify(parse(r["answer"]), parse(text[text.rindex(r"\boxed{"):]))
+        right = r"\boxed{" in text and verify(parse(r["answer"]),
+                                              parse(text[text.rindex(r"\boxed{"):]))
         assert r["reward"] == float(right), r
     rewards = [r["reward"] for r in texts]
-    assert 0.1 < np.mean(rewards) < 0.95 and any(r["reward"] and r"\frac" in r["text"] for r in texts)  # not all as the answer is written
+    # not all as the answer is written
+    assert 0.1 < np.mean(rewards) < 0.95 and any(r["reward"] and r"\frac" in r["text"]
+                                                 for r in texts)
 
 
 def test_pass_rates_of_the_training_set_at_chosen_budgets(trained, world):
@@ -270,20 +322,27 @@ def test_pass_rates_of_the_training_set_at_chosen_budgets(trained, world):
     records = [r for r in read_log(out / "log.jsonl") if r["type"] == "train_pass"]
     fresh = [r for r in records if r.get("fresh")]
     ids = [p["id"] for p in sample.read_problems(world.data / "problems.jsonl")]
-    assert [r["rollouts"] for r in fresh] == [0, 320] and all(r["ids"] == ids and set(r["samples"]) == {12} for r in fresh)
-    # before training they are pass rates of the base model: close to what the difficulty stage counted
-    base = {r["id"]: r["correct"] / 16 for r in read_log(world.splits / "pass_rates.jsonl") if r.get("samples") == 16}
+    assert [r["rollouts"] for r in fresh] == [0, 320]
+    assert all(r["ids"] == ids and set(r["samples"]) == {12} for r in fresh)
+    # before training they are pass rates of the base model: close to what the difficulty stage
+    # counted
+    base = {r["id"]: r["correct"] / 16
+            for r in read_log(world.splits / "pass_rates.jsonl") if r.get("samples") == 16}
     rate = np.array(fresh[0]["correct"]) / 12
-    assert np.corrcoef(rate, [base[i] for i in ids])[0, 1] > 0.8 and abs(rate.mean() - np.mean(list(base.values()))) < 0.05
+    assert np.corrcoef(rate, [base[i] for i in ids])[0, 1] > 0.8
+    assert abs(rate.mean() - np.mean(list(base.values()))) < 0.05
     # and what the rollouts of training say is there beside them
     assert [r["rollouts"] for r in records if not r.get("fresh")] == [320, 640]
 
 
 def test_budgets_that_no_update_ends_at(world, tmp_path, capsys):
-    """C itself is the last update's; a larger C goes on, and says which of the new budgets are past."""
-    words = [*world.words, f"--train_set={world.data / 'problems.jsonl'}", f"--val_set={world.splits / 'easy_val.jsonl'}", "--B_p=4", "--n=4",
+    """C itself is the last update's; a larger C goes on, and says which of the new budgets are
+    past."""
+    words = [*world.words, f"--train_set={world.data / 'problems.jsonl'}",
+             f"--val_set={world.splits / 'easy_val.jsonl'}", "--B_p=4", "--n=4",
              "--s=4", "--save_every=0", f"--out={tmp_path / 'run'}"]
-    for C, at, steps in (("40", "0 8 40", [0, 1, 2]), ("72", "0 8 20 40 72 1e6", [0, 1, 2, 3, 4]), ("96", "1 24 96", [0, 1, 2, 3, 4, 6])):
+    for C, at, steps in (("40", "0 8 40", [0, 1, 2]), ("72", "0 8 20 40 72 1e6", [0, 1, 2, 3, 4]),
+                         ("96", "1 24 96", [0, 1, 2, 3, 4, 6])):
         assert train_grpo.main([*words, f"--C={C}", f"--pass_at={at}"]) == 0
         assert [r["step"] for r in read_log(tmp_path / "run/log.jsonl") if r.get("fresh")] == steps
         assert "is past" not in capsys.readouterr().err
@@ -294,11 +353,14 @@ def test_budgets_that_no_update_ends_at(world, tmp_path, capsys):
 def test_a_killed_run_goes_on_with_all_its_sets(trained, script, tmp_path):
     out, words, _ = trained
     whole = [r for r in read_log(out / "log.jsonl")]
-    words = [w for w in words if not w.startswith("--out")] + [f"--out={tmp_path / 'run'}", "--save_every=128"]
-    process = subprocess.Popen([sys.executable, "train_grpo.py", *words], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    words = [w for w in words if not w.startswith("--out")] + [f"--out={tmp_path / 'run'}",
+                                                               "--save_every=128"]
+    process = subprocess.Popen([sys.executable, "train_grpo.py", *words], cwd=ROOT,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         from test_scripts import wait_for
-        wait_for(lambda: (tmp_path / "run/ckpt/step_00000006/state.json").exists() or process.poll() is not None)
+        wait_for(lambda: (tmp_path / "run/ckpt/step_00000006/state.json").exists()
+                 or process.poll() is not None)
     finally:
         process.kill()
         process.wait()
@@ -312,39 +374,51 @@ def test_a_killed_run_goes_on_with_all_its_sets(trained, script, tmp_path):
 def test_evaluate_several_models_on_several_sets(trained, world, tmp_path):
     out, _, sets = trained
     checkpoint = out / "ckpt/step_00000005"
-    said = run(evaluate.main, f"--model={world.model},{checkpoint},{out}", f"--val_set={sets[1]},{sets[2]}", "--samples=8",
+    said = run(evaluate.main, f"--model={world.model},{checkpoint},{out}",
+               f"--val_set={sets[1]},{sets[2]}", "--samples=8",
                f"--out={tmp_path / 'table'}")
     table = json.loads((tmp_path / "table/table.json").read_text())["results"]
-    assert [(r["model"], r["set"]) for r in table] == [(str(m), s) for m in (world.model, checkpoint, out / "model")
-                                                       for s in ("very_easy_val", "aime24")]
+    assert [(r["model"], r["set"])
+            for r in table] == [(str(m), s) for m in (world.model, checkpoint, out / "model")
+                                for s in ("very_easy_val", "aime24")]
     for r in table:
         base = next(b for b in table if b["set"] == r["set"])
         gain = (np.array(r["correct"]) - base["correct"]) / 8
-        assert r["gain"] == pytest.approx(gain.mean()) and r["avg@4"] == pytest.approx(np.mean(r["correct"]) / 8)
-        assert r["gain_se"] == pytest.approx(gain.std(ddof=1) / np.sqrt(len(gain)) if r is not base else 0)
+        assert r["gain"] == pytest.approx(gain.mean())
+        assert r["avg@4"] == pytest.approx(np.mean(r["correct"]) / 8)
+        assert r["gain_se"] == pytest.approx(gain.std(ddof=1) / np.sqrt(len(gain)) if r is not base
+                                             else 0)
         label = evaluate.label_of(r["model"])
         row = rf"^{label} +{r['set']} +{r['avg@4']:.4f} +{r['best@4']:.4f} +{r['worst@4']:.4f}"
-        assert re.search(row + ("" if r is base else rf" +{re.escape(format(r['gain'], '+.4f'))} \+- {r['gain_se']:.4f}") + r" *$", said, re.M), said
-        one = json.loads((tmp_path / "table" / label.replace("/", "_") / r["set"] / "eval.json").read_text())
-        assert one["correct"] == r["correct"] and one["config"]["temperature"] == 0.6 and one["config"]["max_new_tokens"] == 16
+        if r is not base:
+            row += rf" +{re.escape(format(r['gain'], '+.4f'))} \+- {r['gain_se']:.4f}"
+        assert re.search(row + r" *$", said, re.M), said
+        path = tmp_path / "table" / label.replace("/", "_") / r["set"] / "eval.json"
+        one = json.loads(path.read_text())
+        assert one["correct"] == r["correct"] and one["config"]["temperature"] == 0.6
+        assert one["config"]["max_new_tokens"] == 16
     assert (tmp_path / "table/table.png").read_bytes().startswith(b"\x89PNG")
     # alone, a set's numbers are the same
-    run(evaluate.main, f"--model={checkpoint}", f"--val_set={sets[2]}", "--samples=8", f"--out={tmp_path / 'one'}")
+    run(evaluate.main, f"--model={checkpoint}", f"--val_set={sets[2]}", "--samples=8",
+        f"--out={tmp_path / 'one'}")
     assert json.loads((tmp_path / "one/eval.json").read_text())["correct"] == table[3]["correct"]
 
 
 def test_an_evaluation_goes_on_where_it_was_cut_off(trained, world, tmp_path, monkeypatch):
-    """What is there of the same weights, problems and settings is not drawn again; whatever differs, is."""
+    """What is there of the same weights, problems and settings is not drawn again; whatever
+    differs, is."""
     out, _, sets = trained
     words = [f"--model={world.model},{out}", f"--val_set={sets[1]},{sets[2]}", f"--out={tmp_path}"]
     opened, open_engine = [], engine.open_engine
-    monkeypatch.setattr(engine, "open_engine", lambda *args, **more: opened.append(args[1]) or open_engine(*args, **more))
+    monkeypatch.setattr(engine, "open_engine", lambda *args, **more: opened.append(args[1])
+                        or open_engine(*args, **more))
     run(evaluate.main, *words)
     whole, last = (tmp_path / "table.json").read_bytes(), tmp_path / "one_model/aime24/eval.json"
     assert opened == [str(world.model), str(out / "model")]
     last.unlink(), (tmp_path / "table.json").unlink()
     said = run(evaluate.main, *words)
-    assert opened[2:] == [str(out / "model")] and said.count("nothing drawn") == 3 and (tmp_path / "table.json").read_bytes() == whole
+    assert opened[2:] == [str(out / "model")] and said.count("nothing drawn") == 3
+    assert (tmp_path / "table.json").read_bytes() == whole
     for word in ("--samples=5", "--temperature=0.9", "--seed=3"):
         run(evaluate.main, *words, word)
         assert len(opened) == 5 and opened.clear() is None and opened.extend("abc") is None
@@ -359,11 +433,13 @@ def test_an_evaluation_goes_on_where_it_was_cut_off(trained, world, tmp_path, mo
 
 
 @pytest.mark.parametrize("words, line", [
-    ("--val_set={a},{a},{a}", "two sets are called easy_val"), ("--val_set=,", "names no problem file"),
+    ("--val_set={a},{a},{a}", "two sets are called easy_val"),
+    ("--val_set=,", "names no problem file"),
     ("--model={m},{m}", "two models are called Half-Knows-1B")])
 def test_bad_words_of_several(world, words, line):
     words = words.format(a=world.splits / "easy_val.jsonl", m=world.model)
-    given = [*world.words, f"--train_set={world.splits / 'easy_train.jsonl'}", f"--val_set={world.splits / 'easy_val.jsonl'}", words]
+    given = [*world.words, f"--train_set={world.splits / 'easy_train.jsonl'}",
+             f"--val_set={world.splits / 'easy_val.jsonl'}", words]
     for main in (evaluate.main, train_grpo.main)[:1 if words.startswith("--model") else 2]:
         with pytest.raises(BadInput, match=line):
             main([*given, "--B_p=2", "--n=2", "--C=8", f"--out={world.folder / 'new'}"])
@@ -371,23 +447,33 @@ def test_bad_words_of_several(world, words, line):
 
 
 def test_the_sweep_measures_on_every_gpu(world, tmp_path):
-    """run_sweep.sh with DATA= and MODEL= from a file to a prescription; two GPUs by name, of which a CPU takes no notice."""
+    """run_sweep.sh with DATA= and MODEL= from a file to a prescription; two GPUs by name, of which
+    a CPU takes no notice."""
     data = tmp_path / "data"
     data.mkdir()
     for name in ("guru_math", "aime24"):
         (data / name).mkdir()
         (data / name / "prepare.py").write_bytes((ROOT / "data" / name / "prepare.py").read_bytes())
-    (data / "guru_math/math__combined_54.4k.parquet").write_bytes((world.folder / "guru.parquet").read_bytes())
-    (data / "aime24/train-00000-of-00001.parquet").write_bytes((world.folder / "aime.parquet").read_bytes())
-    free = {k: v for k, v in os.environ.items() if k not in ("NS", "BPS", "C", "B_MAX", "SEEDS", "JOBS", "DATA", "DRY_RUN", "GPUS_PER_RUN")}
-    env = free | dict(OUT=str(tmp_path / "sweep"), PYTHON=sys.executable, MODEL=str(world.model), DATA=str(data / "guru_math"), NS="2",
-                      BPS="4", C="32", CUDA_VISIBLE_DEVICES="5,6", PYTHONPATH=str(ROOT), HF_HUB_OFFLINE="1")
-    words = ["--device=cpu", "--max_prompt_tokens=40", "--max_new_tokens=16", "--n_val=6", "--eval_every=16", "--save_every=0", "--boot=20"]
-    done = subprocess.run(["bash", str(ROOT / "run_sweep.sh"), "easy", *words], env=env, capture_output=True, text=True, timeout=300)
+    shutil.copy(world.folder / "guru.parquet", data / "guru_math/math__combined_54.4k.parquet")
+    shutil.copy(world.folder / "aime.parquet", data / "aime24/train-00000-of-00001.parquet")
+    free = {k: v for k, v in os.environ.items()
+            if k not in ("NS", "BPS", "C", "B_MAX", "SEEDS", "JOBS", "DATA", "DRY_RUN",
+                         "GPUS_PER_RUN")}
+    env = free | dict(OUT=str(tmp_path / "sweep"), PYTHON=sys.executable, MODEL=str(world.model),
+                      DATA=str(data / "guru_math"), NS="2",
+                      BPS="4", C="32", CUDA_VISIBLE_DEVICES="5,6", PYTHONPATH=str(ROOT),
+                      HF_HUB_OFFLINE="1")
+    words = ["--device=cpu", "--max_prompt_tokens=40", "--max_new_tokens=16", "--n_val=6",
+             "--eval_every=16", "--save_every=0", "--boot=20"]
+    done = subprocess.run(["bash", str(ROOT / "run_sweep.sh"), "easy", *words], env=env,
+                          capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done
     splits = data / "guru_math/splits" / world.model.name
-    assert {"pass_rates.0of2.jsonl", "pass_rates.1of2.jsonl", "easy_train.jsonl"} <= {p.name for p in splits.iterdir()}
+    assert {"pass_rates.0of2.jsonl", "pass_rates.1of2.jsonl",
+            "easy_train.jsonl"} <= {p.name for p in splits.iterdir()}
     manifest = json.loads((data / "guru_math/manifest.json").read_text())
-    assert manifest["settings"]["max_prompt_tokens"] == 40 and (data / "aime24/problems.jsonl").exists()
-    assert len([p for p in (tmp_path / "sweep").glob("[!.]*/log.jsonl") if read_log(p)[-1].get("status") == "budget"]) == 1
+    assert manifest["settings"]["max_prompt_tokens"] == 40
+    assert (data / "aime24/problems.jsonl").exists()
+    assert len([p for p in (tmp_path / "sweep").glob("[!.]*/log.jsonl")
+                if read_log(p)[-1].get("status") == "budget"]) == 1
     assert (tmp_path / "sweep/frontier.png").exists() and "python train_grpo.py" in done.stdout
