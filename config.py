@@ -66,8 +66,8 @@ config = dict(
     # Rollouts and rewards, in training and evaluation alike
     engine = "auto",              # auto | hf | vllm: what generates; auto = vLLM on a GPU where it
                                   # is installed, else hf (transformers)
-    verifier = "math",            # math | exact: the last \boxed{} by math-verify, or what follows
-                                  # the last '#'
+    verifier = "math",            # math: the last \boxed{} by math-verify | exact: what follows the
+                                  # last '#' | one of your own in REWARDS of verifier.py
     verify_s = 3.0,               # math: seconds for one answer, then it counts as wrong
     verify_bytes = 1024,          # math: longest answer that is read; a longer one counts as wrong
     temperature = 0.6,            # of sampling, and of every log-prob
@@ -135,7 +135,7 @@ RECIPES = dict(easy=dict(kl_coef=0.001, entropy_coef=0.001),  # paper, Table 1; 
 CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k1", "k2", "k3"),
                lr_scaling=("sqrt", "linear", "constant"), device=("auto", "cpu", "cuda"),
                zero_var_filter=("off", "policy", "all", "reg"), engine=("auto", "hf", "vllm"),
-               verifier=("math", "exact"), unit=("rollouts", "tokens", "gpu_hours"),
+               unit=("rollouts", "tokens", "gpu_hours"),
                view=("fixed_Bp", "fixed_B", "joint", "best_worst", "sensitivity", "pass1",
                      "compare", "all"))
 # The knobs of a training command that change no result, and all keys that are no part of a run's
@@ -143,8 +143,8 @@ CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k
 RUNNING = """device gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory
              save_every keep_at pass_at s sample_every""".split()
 NOT_IN_NAME = {*RUNNING, *"""C data B_max source revision question_key answer_key against mix
-                             problems s_zero levels n_val shard runs out ns bps seeds view metric
-                             unit eval_set delta bin points boot""".split()}
+                             problems s_zero levels n_val remeasure shard runs out ns bps seeds view
+                             metric unit eval_set delta bin points boot verbose""".split()}
 
 
 class BadInput(ValueError):

@@ -1,25 +1,34 @@
-"""train_grpo.py: one run of RL, C = B_p n M rollouts -> runs/SWEEP/RUN/{log.jsonl, samples.jsonl, ckpt/, model/}.
+"""train_grpo.py: one run of RL, C = B_p n M rollouts -> runs/SWEEP/RUN/{log.jsonl, ckpt/, model/}.
 
-    python train_grpo.py --B_p=8 --n=16 --C=32768                 # the embedded model, a minute or two on one core
-    python train_grpo.py --model=Qwen/Qwen2.5-7B-Instruct --train_set=easy.jsonl --val_set=val.jsonl --B_p=32 --n=64 --C=1e6
-    torchrun --nproc_per_node=8 -- train_grpo.py --model=...      # FSDP2 over 8 GPUs, problems split over them; --nnodes for more
-    python train_grpo.py --config=header.json --seed=1            # the flat dict of another run's header, another seed
+    python train_grpo.py --B_p=8 --n=16 --C=32768       # the embedded model, a minute or two
+    python train_grpo.py --model=Qwen/Qwen2.5-7B-Instruct --train_set=easy.jsonl \
+        --val_set=val.jsonl --B_p=32 --n=64 --C=1e6
+    torchrun --nproc_per_node=8 -- train_grpo.py --model=...  # FSDP2 over 8 GPUs; --nnodes: more
+    python train_grpo.py --config=header.json --seed=1  # another run's header, another seed
 
-The same command again goes on where the run was stopped or killed, and does nothing if it is finished; a larger --C continues
-it. Every draw comes from (seed, step, problem, i), so with the transformers engine a resumed run writes what an uninterrupted
-one would have written; on another number of ranks too, but for rounding.
+The same command again goes on where the run was stopped or killed, and does nothing if it is
+finished; a larger --C continues it. Edited code under the same command would find the old run: give
+it a --tag. Every draw comes from (seed, step, problem, i), so with the transformers engine a
+resumed run writes what an uninterrupted one would have written; on another number of ranks too, but
+for rounding. Beside the log stands samples.jsonl, rollouts to look at.
 
-As in the paper: groups of n rollouts, A = (r - mean) / std, token-mean loss, AdamW with 10 warm-up updates and
-lr = lr_base sqrt(B / 1024), KL and entropy terms on Easy and none on Hard, temperature 0.6, importance weights against the
-engine's log-probs, on-policy (one optimizer step a batch), PPO and CISPO beside GRPO. What differs or is our choice:
-- kl_coef, entropy_coef, tis_cap, eps_low, eps_high, the k3 estimator of the KL: the paper does not print them;
-- `updates` optimizer steps go over the whole batch each, not over parts of it, so B and its lr mean the same at any value; with
-  one step the ratio is 1, nothing is clipped, and CISPO has GRPO's gradient: compare the two at updates=2 or more;
-- PPO's KL is a term of the loss, as GRPO's, and not of the reward; its critic starts from the base model with a head of zeros;
-- the trainer computes log-probs in bf16 on a GPU (weights, gradients and AdamW in fp32), in fp32 on a CPU, without dropout;
+As in the paper: groups of n rollouts, A = (r - mean) / std, token-mean loss, AdamW with 10 warm-up
+updates and lr = lr_base sqrt(B / 1024), KL and entropy terms on Easy and none on Hard, temperature
+0.6, importance weights against the engine's log-probs, on-policy (one optimizer step a batch), PPO
+and CISPO beside GRPO. What differs or is our choice:
+- kl_coef, entropy_coef, tis_cap, eps_low, eps_high, the k3 estimator of the KL: the paper does not
+  print them;
+- `updates` optimizer steps go over the whole batch each, not over parts of it, so B and its lr mean
+  the same at any value; with one step the ratio is 1, nothing is clipped, and CISPO has GRPO's
+  gradient: compare the two at updates=2 or more;
+- PPO's KL is a term of the loss, as GRPO's, and not of the reward; its critic starts from the base
+  model with a head of zeros;
+- the trainer computes log-probs in bf16 on a GPU (weights, gradients and AdamW in fp32), in fp32 on
+  a CPU, without dropout;
 - problems come in seeded epochs without replacement; a batch may span two.
 
-Needs config.py, sample.py, evaluate.py.
+To change the objective: `advantages` and `policy_loss` below; `update` puts them together. A reward
+of your own: verifier.py. Needs config.py, verifier.py, engine.py, sample.py, evaluate.py.
 """
 import contextlib
 import copy
@@ -35,39 +44,87 @@ import time
 import types
 from pathlib import Path
 
-START = time.time()  # before torch is loaded: the header tells a sweep's estimate how long that takes
+START = time.time()  # before torch is loaded: the header tells how long that takes
 
 import config
+import engine
 import evaluate
 import sample
+import verifier
 from config import BadInput, append, derive, entry, parse
 
-RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))  # torchrun's; a plain run is rank 0 of 1
+# torchrun's; a plain run is rank 0 of 1
+RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # The mathematics: pure functions of tensors
 
-def advantages(rewards):
-    """Group-normalised advantages, (B_p, n) -> (B_p, n): (r - mean) / (std + 1e-6), std with ddof 1 (paper, section 2).
 
-    A group of equal rewards gets zeros. Two rollouts, one right: +-0.7071; the weight of a problem grows with n.
+def advantages(rewards):
+    """Group-normalised advantages, (B_p, n) -> (B_p, n): (r - mean) / (std + 1e-6), ddof 1.
+
+    The paper's section 2. A group of equal rewards gets zeros. Two rollouts, one solved: +-0.7071;
+    the weight of a problem grows with n. Rows whose advantage is 0 cost nothing (see `flatten`).
     """
     mean, std = rewards.mean(1, keepdim=True), rewards.std(1, keepdim=True)
     return (rewards - mean) / (std + 1e-6) * varied(rewards)[:, None]
 
 
 def varied(rewards):
-    """Which groups have rewards that differ, (B_p, n) -> (B_p,) bool. Their std does not tell: of n times 0.7 it is not 0."""
+    """Which groups have rewards that differ, (B_p, n) -> (B_p,) bool.
+
+    Their std does not tell: of n times 0.7 it is not 0 in fp32.
+    """
     return (rewards != rewards[:, :1]).any(1)
 
 
-def gae(values, rewards, lengths, gamma, lam):
-    """Generalised advantage estimates (Schulman et al. 2016, eq. 16), the reward given with the last token of a response.
+def policy_loss(algo, logp, logp_old, weight, advantage, eps_low, eps_high):
+    """The policy term of each token, all (N,); w: its importance weight against the engine.
 
-    values (R, T): the critic's before each token, padding behind ignored; rewards (R,); lengths (R,). Returns (R, T), padding 0:
-    A_t = delta_t + gamma lam A_{t+1}, delta_t = r_t + gamma V_{t+1} - V_t, V = 0 after the end. At gamma = lam = 1: A_t = r - V_t.
-    Worked: values [0.5, 0.2], reward 1, gamma = lam = 0.5: delta = [0.5 * 0.2 - 0.5, 1 - 0.2] = [-0.4, 0.8], A = [-0.2, 0.8].
+    With ratio = exp(logp - logp_old) and c(x) = clip(x, 1 - eps_low, 1 + eps_high):
+    grpo, ppo: -w min(ratio A, c(ratio) A); cispo: -w sg(c(ratio)) A logp (MiniMax-M1, eq. 4), where
+    no token loses its gradient.
+    """
+    import torch
+    ratio = (logp - logp_old).exp()
+    clipped = ratio.clamp(1 - eps_low, 1 + eps_high)
+    if algo == "cispo":
+        return -weight * clipped.detach() * advantage * logp
+    return -weight * torch.minimum(ratio * advantage, clipped * advantage)
+
+
+def importance_weights(logp, logp_engine, cap):
+    """Truncated importance weights, detached: min(exp(logp - logp_engine), cap) a token, all (N,).
+
+    The engine samples with other rounding than the trainer computes. Ones where cap is 0.
+    """
+    import torch
+    logp = logp.detach()
+    return (logp - logp_engine).exp().clamp(max=cap) if cap else torch.ones_like(logp)
+
+
+def kl_term(kind, logp, logp_ref):
+    """An estimator of KL(policy || ref) from each token, (N,), with d = logp - logp_ref.
+
+    k1 = d, k2 = d^2 / 2, k3 = exp(-d) + d - 1. The mean of k1 and of k3 over the policy's tokens is
+    KL(policy || ref). As a loss, where no gradient goes through the choice of the tokens, k3 has
+    the gradient of KL(ref || policy), k2 that of KL(policy || ref), and k1 none in expectation.
+    """
+    d = logp - logp_ref
+    if kind == "k1":
+        return d
+    return d.square() / 2 if kind == "k2" else (-d).exp() + d - 1
+
+
+def gae(values, rewards, lengths, gamma, lam):
+    """Generalised advantage estimates (Schulman et al. 2016, eq. 16), for PPO.
+
+    The reward comes with the last token of a response. values (R, T): the critic's before each
+    token, padding behind ignored; rewards (R,); lengths (R,). Returns (R, T), padding 0:
+    A_t = delta_t + gamma lam A_{t+1}, delta_t = r_t + gamma V_{t+1} - V_t, V = 0 after the end. At
+    gamma = lam = 1: A_t = r - V_t. Worked: values [0.5, 0.2], reward 1, gamma = lam = 0.5:
+    delta = [0.5 * 0.2 - 0.5, 1 - 0.2] = [-0.4, 0.8], A = [-0.2, 0.8].
     """
     import torch
     T = values.shape[1]
@@ -77,32 +134,67 @@ def gae(values, rewards, lengths, gamma, lam):
     following = torch.cat([values[:, 1:], torch.zeros_like(values[:, :1])], 1)
     delta = (rewards[:, None] * last + gamma * following - values) * inside
     A, ahead = torch.zeros_like(values), torch.zeros_like(rewards)
-    for t in reversed(range(T)):  # beyond the end delta is 0, so what is ahead of the last token is 0
+    for t in reversed(range(T)):  # beyond the end delta is 0, so what is ahead of the last token is
         A[:, t] = ahead = delta[:, t] + gamma * lam * ahead
     return A
 
 
-def batch_indices(step, B_p, D, seed):
-    """Which of D problems are in the batch of `step` (1, 2, ...): B_p indices from the seeded order of each epoch.
+def value_loss(value, value_old, target, clip):
+    """The critic's term of each token (N,): half the squared error.
 
-    A function of its arguments alone: there is no cursor to save. D=3, B_p=2: steps 1 and 2 see one epoch and the first of the next.
+    Or half that of the value kept within `clip` of the old one where it is larger (as in veRL);
+    clip = 0: no clipping.
     """
-    places = range((step - 1) * B_p, step * B_p)
-    order = {epoch: random.Random(f"order {seed} {epoch}").sample(range(D), D) for epoch in {place // D for place in places}}
-    return [order[place // D][place % D] for place in places]
+    import torch
+    error = (value - target).square()
+    if clip:
+        near = value_old + (value - value_old).clamp(-clip, clip)
+        error = torch.maximum(error, (near - target).square())
+    return error / 2
 
 
-def micro_batches(lengths, micro_tokens):
-    """Row indices, longest sequences first, cut so that rows x longest stays within micro_tokens (one row at least) and so
-    that under a tenth of it is padding."""
-    batches, tokens = [], 0
+def batch_indices(step, B_p, D, seed):
+    """Which of D problems are in the batch of `step` (1, 2, ...): B_p indices.
+
+    They come from the seeded order of each epoch. A function of its arguments alone: there is no
+    cursor to save. D=3, B_p=2: steps 1 and 2 see one epoch and the first of the next.
+    """
+    visits = range((step - 1) * B_p, step * B_p)
+    order = {}
+    for epoch in {visit // D for visit in visits}:
+        order[epoch] = random.Random(f"order {seed} {epoch}").sample(range(D), D)
+    return [order[visit // D][visit % D] for visit in visits]
+
+
+# -------------------------------------------------------------------------------------------------
+# Forward passes over prompts and responses
+
+
+def micro_batches(lengths, micro_tokens, group=None):
+    """Row indices cut into micro-batches, longest first: rows x longest <= micro_tokens each.
+
+    One row at least. With `group`, a problem's number for each row, rows of a problem stay together
+    as far as they fit. A batch is also cut where that spares a tenth of it, 128 tokens or more, of
+    padding: a pass costs more than a few tokens.
+    """
+    pieces, of = [], {}  # rows that stay together
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        size = (len(batches[-1]) + 1) * lengths[batches[-1][0]] if batches else 0
-        if not batches or size > micro_tokens or tokens + lengths[i] <= 0.9 * size:
+        piece = of.get(group[i]) if group else None
+        if piece is None or (len(piece) + 1) * lengths[piece[0]] > micro_tokens:
+            piece = []
+            pieces.append(piece)
+            if group:
+                of[group[i]] = piece
+        piece.append(i)
+    batches, spared = [], 0
+    for piece in pieces:  # in order of their longest row
+        widest = lengths[batches[-1][0]] if batches else 0
+        size = (len(batches[-1]) + len(piece)) * widest if batches else 0
+        spared += len(piece) * (widest - lengths[piece[0]])
+        if not batches or size > micro_tokens or spared >= max(128, 0.1 * size):
             batches.append([])
-            tokens = 0
-        batches[-1].append(i)
-        tokens += lengths[i]
+            spared = 0
+        batches[-1] += piece
     return batches
 
 
@@ -117,22 +209,84 @@ def places(start, length):
     return row, torch.arange(len(row), device=length.device) - before + start[row]
 
 
-def responses(model, ids, prompt_length, length):
-    """The last hidden states that predict the response tokens, (N, d), and these tokens, (N,), row by row.
+def responses(model, ids, prompt_length, length, group=None):
+    """The last hidden states that predict the response tokens, (N, d), and these tokens, (N,).
 
-    ids (R, L): prompt then response, padded behind, where a causal model does not look, so no mask is needed. The state that
-    predicts a token is at the position before it: prompt [5, 6], response [7, 8] takes the states at positions 1 and 2.
+    ids (R, L): prompt then response, padded behind, where a causal model does not look, so no mask
+    is needed. The state that predicts a token is at the position before it: prompt [5, 6], response
+    [7, 8] takes the states at positions 1 and 2. With `group`, (R,) the number of the row's prompt
+    among those of the batch, rows of a prompt in succession, each prompt is gone through once.
     """
     row, place = places(prompt_length, length)
-    hidden = model.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state  # (R, L - 1, d): the last predicts nothing
-    return hidden.flatten(0, 1).index_select(0, row * hidden.shape[1] + place - 1), ids[row, place]
+    if group is None:
+        # the last token of a row predicts nothing
+        hidden = model.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
+        state = place - 1
+    else:
+        hidden = shared_prompts(model, ids, prompt_length, int(length.max()), group)
+        state = place - prompt_length[row]
+    return hidden.flatten(0, 1).index_select(0, row * hidden.shape[1] + state), ids[row, place]
 
 
-def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**27):
-    """Log-probs and entropies of the response tokens at `temperature`, (N,) each, row by row; arguments as in `responses`.
+def shared_prompts(model, ids, prompt_length, T, group):
+    """Hidden states (R, T, d) that predict the first T response tokens, each prompt run once.
 
-    No more than `micro_logits` logits (tokens x vocabulary) exist at once: larger batches go through head, softmax and entropy
-    in chunks, whose logits the backward pass computes again.
+    The keys and values of a prompt are repeated for its rows, with gradient: of n rows n - 1 need
+    not compute it again, forward or backward. Arguments as in `responses`.
+    """
+    import torch
+    from transformers import DynamicCache
+    R, device = len(ids), ids.device
+    first = torch.searchsorted(group, torch.arange(int(group[-1]) + 1, device=device))  # (G,)
+    # prompts end in one column, (G, P), so that their responses begin in the next
+    start = prompt_length[first, None]
+    column = torch.arange(int(start.max()), device=device) - (start.max() - start)
+    mask, position = (column >= 0).long(), column.clamp(min=0)
+    padded = not bool(mask.all())  # without padding, attention needs no mask and is faster
+    cache = DynamicCache(config=model.config)
+    hidden = model.base_model(input_ids=ids[first].gather(1, position), position_ids=position,
+                              attention_mask=mask if padded else None, past_key_values=cache,
+                              use_cache=True).last_hidden_state[group, -1:]  # (R, 1, d)
+    if T == 1:
+        return hidden
+    cache.batch_select_indices(group)
+    position = prompt_length[:, None] + torch.arange(T - 1, device=device)
+    tokens = ids.gather(1, position.clamp(max=ids.shape[1] - 1))  # what is behind a row's end: any
+    mask = torch.cat([mask[group], mask.new_ones(R, T - 1)], 1)
+    more = model.base_model(input_ids=tokens, position_ids=position,
+                            attention_mask=mask if padded else None, past_key_values=cache,
+                            use_cache=True).last_hidden_state
+    return torch.cat([hidden, more], 1)
+
+
+SHARED_FROM = 8  # rollouts a prompt from which to go through it once is faster than n times
+
+
+def passes(model, flat, cfg):
+    """The micro-batches of an update: a list of (rows, group), as `responses` takes them.
+
+    Prompts are shared where that is faster: on a CPU (a GPU's flash kernel takes no mask), with the
+    model in one piece, all activations kept, and SHARED_FROM rows or more a prompt in a batch.
+    """
+    import torch
+    lengths, problem = (flat["prompt_length"] + flat["length"]).tolist(), flat["problem"]
+    possible = model.device.type == "cpu" and WORLD == 1 and not cfg["activation_checkpointing"]
+    if possible:
+        cut = micro_batches(lengths, cfg["micro_tokens"], problem.tolist())
+        rows = [torch.tensor(sorted(part)) for part in cut]  # rows of a prompt in succession
+        group = [torch.unique_consecutive(problem[r], return_inverse=True)[1] for r in rows]
+        if len(lengths) >= SHARED_FROM * sum(int(g[-1]) + 1 for g in group):
+            return list(zip(rows, group))
+    cut = micro_batches(lengths, cfg["micro_tokens"])
+    return [(torch.tensor(part, device=model.device), None) for part in cut]
+
+
+def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**27, group=None):
+    """Log-probs and entropies of the response tokens at `temperature`, (N,) each, row by row.
+
+    Arguments as in `responses`. No more than `micro_logits` logits (tokens x vocabulary) exist at
+    once: larger batches go through head, softmax and entropy in chunks, whose logits the backward
+    pass computes again.
     """
     import torch
     from torch.utils.checkpoint import checkpoint
@@ -140,9 +294,10 @@ def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**
 
     def logps(hidden, token):
         logp = torch.log_softmax(head(hidden).float() / temperature, -1)  # (N, V)
-        return logp[torch.arange(len(token), device=token.device), token], -(logp.exp() * logp).sum(-1)
+        entropy = -(logp.exp() * logp).sum(-1)
+        return logp[torch.arange(len(token), device=token.device), token], entropy
     with torch.autocast(ids.device.type, torch.bfloat16, enabled=ids.device.type == "cuda"):
-        hidden, token = responses(model, ids, prompt_length, length)
+        hidden, token = responses(model, ids, prompt_length, length, group)
         size = max(1, micro_logits // model.config.vocab_size)
         if len(token) <= size:
             return logps(hidden, token)
@@ -151,55 +306,17 @@ def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**
         return tuple(torch.cat(part) for part in zip(*parts))
 
 
-def token_values(critic, ids, prompt_length, length):
+def token_values(critic, ids, prompt_length, length, group=None):
     """The critic's value before each response token, (N,); arguments as in `responses`."""
     import torch
     with torch.autocast(ids.device.type, torch.bfloat16, enabled=ids.device.type == "cuda"):
-        return critic.score(responses(critic, ids, prompt_length, length)[0]).float().sum(-1)  # (N, 1) -> (N,)
+        hidden, _ = responses(critic, ids, prompt_length, length, group)
+        return critic.score(hidden).float().sum(-1)  # (N, 1) -> (N,)
 
 
-def importance_weights(logp, logp_engine, cap):
-    """Truncated importance weights, detached: min(exp(logp - logp_engine), cap) a token; ones where cap is 0. All (N,)."""
-    import torch
-    logp = logp.detach()
-    return (logp - logp_engine).exp().clamp(max=cap) if cap else torch.ones_like(logp)
-
-
-def kl_term(kind, logp, logp_ref):
-    """An estimator of KL(policy || ref) from each token, (N,), with d = logp - logp_ref: k1 = d, k2 = d^2 / 2, k3 = exp(-d) + d - 1.
-
-    The mean of k1 and of k3 over the policy's tokens is KL(policy || ref). As a loss, where no gradient goes through the choice
-    of the tokens, k3 has the gradient of KL(ref || policy), k2 that of KL(policy || ref), and k1 none in expectation.
-    """
-    d = logp - logp_ref
-    return dict(k1=lambda: d, k2=lambda: d.square() / 2, k3=lambda: (-d).exp() + d - 1)[kind]()
-
-
-def policy_loss(algo, logp, logp_old, weight, advantage, eps_low, eps_high):
-    """The policy term of each token, all (N,), with ratio = exp(logp - logp_old) and c(x) = clip(x, 1 - eps_low, 1 + eps_high).
-
-    grpo, ppo: -w min(ratio A, c(ratio) A). cispo: -w sg(c(ratio)) A logp (MiniMax-M1, eq. 4): no token loses its gradient.
-    """
-    import torch
-    ratio = (logp - logp_old).exp()
-    clipped = ratio.clamp(1 - eps_low, 1 + eps_high)
-    if algo == "cispo":
-        return -weight * clipped.detach() * advantage * logp
-    return -weight * torch.minimum(ratio * advantage, clipped * advantage)
-
-
-def value_loss(value, value_old, target, clip):
-    """The critic's term of each token (N,): half the squared error, or that of the value kept within `clip` of the old one
-    where it is larger (as in veRL); clip = 0: no clipping."""
-    import torch
-    error = (value - target).square()
-    if clip:
-        error = torch.maximum(error, (value_old + (value - value_old).clamp(-clip, clip) - target).square())
-    return error / 2
-
-
-# ---------------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # Many ranks: torchrun starts one process a GPU, on a CPU too (gloo)
+
 
 def start_ranks(device):
     """Join torchrun's process group; a plain run has none. Returns the device of this rank."""
@@ -226,15 +343,18 @@ def over_ranks(numbers, op="SUM"):
 
 
 def shard(model, device, forward):
-    """FSDP2: parameters, gradients and moments in fp32, split over all ranks; compute in bf16 on a GPU. In place.
+    """FSDP2, in place: parameters, gradients and moments in fp32, split over all ranks.
 
-    `forward` is the function that goes through the model in training, token_logps or token_values: FSDP gathers the weights of
-    the embedding and the head around it, and those of a layer around that layer.
+    A GPU computes in bf16. `forward` is the function that goes through the model in training,
+    token_logps or token_values: FSDP gathers the weights of the embedding and the head around it,
+    and those of a layer around that layer.
     """
     import torch
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
-    cuda = torch.device(device).type == "cuda"
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32) if cuda else MixedPrecisionPolicy()
+    from torch.distributed.fsdp import (MixedPrecisionPolicy, fully_shard,
+                                        register_fsdp_forward_method)
+    cuda, policy = torch.device(device).type == "cuda", MixedPrecisionPolicy()
+    if cuda:
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     mesh = torch.distributed.init_device_mesh("cuda" if cuda else "cpu", (WORLD,))
     for layer in model.base_model.layers:
         fully_shard(layer, mesh=mesh, mp_policy=policy)
@@ -249,71 +369,89 @@ def through(function, model):
 
 
 def full_weights(model):
-    """(name, whole tensor) of each parameter, tied ones once; every rank must go through all of them, in this order."""
+    """(name, whole tensor) of each parameter, tied ones once.
+
+    Every rank must go through all of them, in this order.
+    """
     for name, p in model.named_parameters():
         yield name, (p.full_tensor() if hasattr(p, "full_tensor") else p).detach()
 
 
 def checkpoint_activations(model):
-    """Keep only the input of each layer for the backward pass, and compute the rest again. Dropout stays off."""
+    """Keep only the input of each layer for the backward pass, and compute the rest again."""
     model.gradient_checkpointing_enable(dict(use_reentrant=False))
     for layer in model.base_model.layers:
-        layer.training = True  # of the layer alone: transformers asks it, its dropouts ask themselves
+        # of the layer alone: transformers asks it, its dropouts ask themselves and stay off
+        layer.training = True
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # One update
 
-def flatten(batch, cfg, device):
-    """The rollouts that the loss needs as tensors: (R, ...) a rollout, (N,) a response token, row by row; and over how many
-    tokens the policy term is a mean, KL and entropy are, and the record's fields are.
 
-    Where there is neither KL nor entropy term nor critic, groups of equal rewards have no gradient and are left out; the means
-    are over their tokens too, unless zero_var_filter says otherwise. batch: dict of `prompts` (lists of ids), `rollouts`
-    (sample.generate), `rewards` (P, n), `step`, and where there are more ranks `places`, the numbers of these P problems in the
-    whole batch.
+def flatten(batch, cfg, device):
+    """The rollouts that the loss needs as tensors: (R, ...) a rollout, (N,) a response token.
+
+    And over how many tokens the policy term is a mean, KL and entropy are, and the record's fields.
+    Where there is neither KL nor entropy term nor critic, rows whose advantage is 0 have no
+    gradient and are left out; the means are over their tokens too, unless zero_var_filter, which
+    speaks of groups of equal rewards, says otherwise.
+    batch: dict of `prompts` (lists of ids), `rollouts` (engine.generate), `rewards` (P, n), `step`,
+    and where there are more ranks `places`, the numbers of these P problems in the whole batch.
     """
     import torch
     roll, rewards, n = batch["rollouts"], batch["rewards"], batch["rewards"].shape[1]
-    n_train = cfg["n_train"] or n
+    A, n_train = advantages(rewards).flatten(), cfg["n_train"] or n  # (P n,)
     rows = torch.arange(len(rewards) * n)
-    if n_train < n:  # decoupled baseline: mean and std from all n, a random n_train of each group in the loss
-        draws = [random.Random(f"n_train {cfg['seed']} {batch['step']} {j}") for j in batch.get("places", range(len(rewards)))]
-        rows = torch.tensor([g * n + i for g, rng in enumerate(draws) for i in sorted(rng.sample(range(n), n_train))])
-    mixed = varied(rewards).repeat_interleave(n)  # (P n,) False in zero-variance groups
-    every, only_mixed = int(roll["length"][rows].sum()), int((roll["length"][rows] * mixed[rows]).sum())
-    policy_filtered, reg_filtered = cfg["zero_var_filter"] in ("policy", "all"), cfg["zero_var_filter"] in ("reg", "all")
-    counts = [only_mixed if policy_filtered else every, only_mixed if reg_filtered else every, every]
+    if n_train < n:  # decoupled baseline: mean and std from all n, a random n_train in the loss
+        rows = []
+        for g, j in enumerate(batch.get("places", range(len(rewards)))):
+            rng = random.Random(f"n_train {cfg['seed']} {batch['step']} {j}")
+            rows += [g * n + i for i in sorted(rng.sample(range(n), n_train))]
+        rows = torch.tensor(rows)
+    mixed = varied(rewards).repeat_interleave(n)  # (P n,) False in groups of equal rewards
+    every = int(roll["length"][rows].sum())
+    only_mixed = int((roll["length"][rows] * mixed[rows]).sum())
+    policy_filtered = cfg["zero_var_filter"] in ("policy", "all")
+    reg_filtered = cfg["zero_var_filter"] in ("reg", "all")
+    counts = [only_mixed if filtered else every for filtered in (policy_filtered, reg_filtered)]
+    counts.append(every)
     if not (cfg["kl_coef"] or cfg["entropy_coef"] or cfg["algo"] == "ppo"):
-        rows, counts[2] = (rows[mixed[rows]], only_mixed) if only_mixed else (rows[:1], 0)  # one row, so that FSDP has a pass
-    length, group = roll["length"][rows], rows // n  # (R,)
-    prompt_length = torch.tensor([len(p) for p in batch["prompts"]])[group]
+        moving = rows[A[rows] != 0]
+        counts[2] = int(roll["length"][moving].sum())
+        rows = moving if len(moving) else rows[:1]  # one row, so that FSDP has a pass
+
+    length, problem = roll["length"][rows], rows // n  # (R,)
+    prompt_length = torch.tensor([len(p) for p in batch["prompts"]])[problem]
     row, t = places(torch.zeros_like(length), length)  # (N,): which rollout, which of its tokens
-    tokens = roll["tokens"][rows][row, t]
+    # prompt then response in one tensor, padded behind
     ids = torch.zeros(len(rows), int((prompt_length + length).max()), dtype=torch.long)
-    prompts = torch.nn.utils.rnn.pad_sequence([torch.tensor(p) for p in batch["prompts"]], batch_first=True)
+    prompts = torch.nn.utils.rnn.pad_sequence([torch.tensor(p) for p in batch["prompts"]],
+                                              batch_first=True)
     width = min(prompts.shape[1], ids.shape[1])
-    ids[:, :width] = prompts[group, :width]
-    ids[row, prompt_length[row] + t] = tokens
-    mixed = mixed[rows][row]  # (N,)
-    all_ = torch.ones_like(mixed)
-    flat = dict(ids=ids, prompt_length=prompt_length, length=length, start=length.cumsum(0) - length,
-                logp_engine=roll["logps"][rows][row, t], reward=rewards.flatten()[rows],
-                advantage=advantages(rewards).flatten()[rows][row],
-                in_policy=mixed if policy_filtered else all_,
-                in_reg=mixed if reg_filtered else all_)
+    ids[:, :width] = prompts[problem, :width]
+    ids[row, prompt_length[row] + t] = roll["tokens"][rows][row, t]
+    in_mixed = mixed[rows][row]  # (N,)
+    everywhere = torch.ones_like(in_mixed)
+    flat = dict(ids=ids, prompt_length=prompt_length, length=length, problem=problem,
+                start=length.cumsum(0) - length, reward=rewards.flatten()[rows],
+                logp_engine=roll["logps"][rows][row, t], advantage=A[rows][row],
+                in_policy=in_mixed if policy_filtered else everywhere,
+                in_reg=in_mixed if reg_filtered else everywhere)
     return {name: tensor.to(device) for name, tensor in flat.items()}, counts
 
 
 def optimizer_step(trained, grad_clip):
-    """Clip the gradients, one step of each optimizer, forget the gradients. trained: [(model, optimizer, lr), ...].
+    """Clip the gradients, one step of each optimizer, forget the gradients.
 
-    Returns the norm of the first model's gradient before clipping; where any norm is not finite, nothing moves and it is nan.
+    trained: [(model, optimizer, lr), ...]. Returns the norm of the first model's gradient before
+    clipping; where any norm is not finite, nothing moves and it is nan.
     """
     import torch
     norms = []
     for model, _, _ in trained:
-        norm = torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.grad is not None], grad_clip or float("inf"))
+        grads = [p for p in model.parameters() if p.grad is not None]
+        norm = torch.nn.utils.clip_grad_norm_(grads, grad_clip or float("inf"))
         norms.append((norm.full_tensor() if hasattr(norm, "full_tensor") else norm).item())
     good = all(norm < float("inf") for norm in norms)  # False for nan too
     for _, opt, lr in trained:
@@ -326,84 +464,106 @@ def optimizer_step(trained, grad_clip):
 
 
 def update(model, ref, opt, batch, cfg, lr, critic=None, critic_opt=None, critic_lr=0.0):
-    """Gradient of the whole batch in micro-batches, clip, one step of AdamW; `updates` times. `batch` as in `flatten`.
+    """Gradient of the whole batch in micro-batches, clip, one step of AdamW; `updates` times.
 
-    The denominators are counted over the batches of all ranks before they are cut, so neither micro_tokens nor the number of
-    ranks changes the result. Returns the record's fields, means over tokens; grad_norm is not finite where a step was skipped.
+    `batch` as in `flatten`. The denominators are counted over the batches of all ranks before they
+    are cut, so neither micro_tokens nor the number of ranks changes the result. Returns the
+    record's fields, means over tokens; grad_norm is not finite where a step was skipped.
     """
     import torch
     flat, counts = flatten(batch, cfg, model.device)
-    logp_engine, A, in_policy, in_reg = [flat[name] for name in ("logp_engine", "advantage", "in_policy", "in_reg")]
+    logp_engine, A = flat["logp_engine"], flat["advantage"]  # (N,)
+    in_policy, in_reg = flat["in_policy"], flat["in_reg"]
     N_policy, N_reg, N = [max(1, x) for x in over_ranks(counts)]
     parts = []
-    for part in micro_batches((flat["prompt_length"] + flat["length"]).tolist(), cfg["micro_tokens"]):
-        part = torch.tensor(part, device=model.device)
-        prompt_length, length = flat["prompt_length"][part], flat["length"][part]
-        row, token = places(flat["start"][part], length)
-        # which of the N tokens these are, what a forward pass takes, and whether it is for the gradient
-        parts.append((token, (flat["ids"][part, :int((prompt_length + length).max())], prompt_length, length), counts[2] > 0))
+    for rows, group in passes(model, flat, cfg):
+        prompt_length, length = flat["prompt_length"][rows], flat["length"][rows]
+        ids = flat["ids"][rows, :int((prompt_length + length).max())]
+        _, token = places(flat["start"][rows], length)  # which of the N tokens these are
+        parts.append((token, (ids, prompt_length, length), group, counts[2] > 0))
     # all ranks must call FSDP equally often: one with fewer parts repeats its last for nothing
-    parts += [(*parts[-1][:2], False)] * int(over_ranks([len(parts)], "MAX")[0] - len(parts))
+    missing = int(over_ranks([len(parts)], "MAX")[0] - len(parts))
+    parts += [(*parts[-1][:3], False)] * missing
     settings = cfg["temperature"], cfg["micro_logits"]
 
     if critic:
         value_old = torch.empty_like(logp_engine)  # (N,)
         with torch.no_grad():
-            for token, inputs, _ in parts:
-                value_old[token] = through(token_values, critic)(*inputs).to(value_old.dtype)
+            for token, inputs, group, _ in parts:
+                value = through(token_values, critic)(*inputs, group)
+                value_old[token] = value.to(value_old.dtype)
         row, t = places(torch.zeros_like(flat["length"]), flat["length"])
         padded = value_old.new_zeros(len(flat["length"]), int(flat["length"].max()))
         padded[row, t] = value_old
-        A = gae(padded, flat["reward"].to(padded.dtype), flat["length"], cfg["gamma"], cfg["lam"])[row, t]
+        A = gae(padded, flat["reward"].to(padded.dtype), flat["length"], cfg["gamma"], cfg["lam"])
+        A = A[row, t]
         target = A + value_old
-        mean = over_ranks([A.double().sum().item()])[0] / N  # whitened over the tokens of all ranks
-        A = (A - mean) / ((over_ranks([(A - mean).double().square().sum().item()])[0] / max(1, N - 1)) ** 0.5 + 1e-8)
+        # whitened over the tokens of all ranks
+        mean = over_ranks([A.double().sum().item()])[0] / N
+        squares = over_ranks([(A - mean).double().square().sum().item()])[0]
+        A = (A - mean) / ((squares / max(1, N - 1)) ** 0.5 + 1e-8)
 
-    logp_old, logp_ref, weight = torch.empty_like(logp_engine), torch.empty_like(logp_engine), torch.ones_like(logp_engine)
+    logp_old, logp_ref = torch.empty_like(logp_engine), torch.empty_like(logp_engine)
+    weight = torch.ones_like(logp_engine)
     names = "loss entropy kl difference capped w w2 clipped value_loss".split()
     sums = torch.zeros(len(names), dtype=torch.float64, device=model.device)
     norms = []
     for first in [True] + [False] * (cfg["updates"] - 1):
-        for token, inputs, real in parts:
-            logp, entropy = through(token_logps, model)(*inputs, *settings)  # (N of the part,) each
-            if first:  # the policy that the rollouts came from, as the trainer sees it: the ratio is 1 in this pass
+        for token, inputs, group, real in parts:
+            logp, entropy = through(token_logps, model)(*inputs, *settings, group)  # (N of it,)
+            if first:  # the policy that the rollouts came from: the ratio is 1 in this pass
                 logp_old[token] = logp.detach().to(logp_old.dtype)
-                weight[token] = importance_weights(logp, logp_engine[token], cfg["tis_cap"]).to(weight.dtype)
+                w = importance_weights(logp, logp_engine[token], cfg["tis_cap"])
+                weight[token] = w.to(weight.dtype)
                 if ref:
                     with torch.no_grad():
-                        logp_ref[token] = through(token_logps, ref)(*inputs, *settings)[0].to(logp_ref.dtype)
+                        theirs, _ = through(token_logps, ref)(*inputs, *settings, group)
+                    logp_ref[token] = theirs.to(logp_ref.dtype)
             w = weight[token]
-            terms = policy_loss(cfg["algo"], logp, logp_old[token], w, A[token], cfg["eps_low"], cfg["eps_high"])
+            terms = policy_loss(cfg["algo"], logp, logp_old[token], w, A[token],
+                                cfg["eps_low"], cfg["eps_high"])
             loss = (terms * in_policy[token]).sum() / N_policy
             if cfg["kl_coef"]:
-                loss = loss + cfg["kl_coef"] * (kl_term(cfg["kl_type"], logp, logp_ref[token]) * in_reg[token]).sum() / N_reg
+                kl = kl_term(cfg["kl_type"], logp, logp_ref[token]) * in_reg[token]
+                loss = loss + cfg["kl_coef"] * kl.sum() / N_reg
             if cfg["entropy_coef"]:
                 loss = loss - cfg["entropy_coef"] * (entropy * in_reg[token]).sum() / N_reg
             (loss * (WORLD * real)).backward()  # FSDP takes the mean over ranks, the loss is a sum
             error = torch.zeros_like(loss)
             if critic:
-                value = through(token_values, critic)(*inputs)
-                error = value_loss(value, value_old[token], target[token], cfg["value_clip"]).sum() / N
+                value = through(token_values, critic)(*inputs, group)
+                error = value_loss(value, value_old[token], target[token], cfg["value_clip"])
+                error = error.sum() / N
                 (error * (WORLD * real)).backward()
             if real:
                 with torch.no_grad():
+                    kl = torch.zeros_like(loss)
+                    if ref:
+                        kl = kl_term("k3", logp, logp_ref[token]).sum()
                     ratio = (logp - logp_old[token]).exp()
+                    outside = (ratio < 1 - cfg["eps_low"]) | (ratio > 1 + cfg["eps_high"])
                     sums += torch.stack([x.double() for x in (
-                        loss, entropy.sum(), kl_term("k3", logp, logp_ref[token]).sum() if ref else torch.zeros_like(loss),
-                        (logp_old[token] - logp_engine[token]).abs().sum(), (w >= (cfg["tis_cap"] or float("inf"))).sum(),
-                        w.sum(), w.square().sum(), ((ratio < 1 - cfg["eps_low"]) | (ratio > 1 + cfg["eps_high"])).sum(), error)])
-        norms.append(optimizer_step([(model, opt, lr)] + [(critic, critic_opt, critic_lr)] * bool(critic), cfg["grad_clip"]))
+                        loss, entropy.sum(), kl, (logp_old[token] - logp_engine[token]).abs().sum(),
+                        (w >= (cfg["tis_cap"] or float("inf"))).sum(), w.sum(), w.square().sum(),
+                        outside.sum(), error)])
+        trained = [(model, opt, lr)] + [(critic, critic_opt, critic_lr)] * bool(critic)
+        norms.append(optimizer_step(trained, cfg["grad_clip"]))
     s = dict(zip(names, over_ranks(sums.tolist())))
-    passes = cfg["updates"]
-    seen = N * passes
-    return dict(loss=s["loss"] / passes, entropy=s["entropy"] / seen, kl=s["kl"] / seen if ref else None,
-                grad_norm=sum(norms) / len(norms), tis_mean=s["difference"] / seen, tis_capped=s["capped"] / seen,
-                ess=s["w"] ** 2 / (seen * s["w2"]) if s["w2"] else 0.0, clip_frac=s["clipped"] / seen,
-                **(dict(value_loss=s["value_loss"] / passes) if critic else {}))
+    seen = N * cfg["updates"]
+    fields = dict(loss=s["loss"] / cfg["updates"], entropy=s["entropy"] / seen,
+                  kl=s["kl"] / seen if ref else None, grad_norm=sum(norms) / len(norms),
+                  tis_mean=s["difference"] / seen, tis_capped=s["capped"] / seen,
+                  ess=s["w"] ** 2 / (seen * s["w2"]) if s["w2"] else 0.0,  # share of all weights
+                  clip_frac=s["clipped"] / seen)
+    if critic:
+        fields["value_loss"] = s["value_loss"] / cfg["updates"]
+    return fields
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Checkpoints: one safetensors file a rank (torch.distributed.checkpoint), config, tokenizer, a state; nothing is a pickle
+# -------------------------------------------------------------------------------------------------
+# Checkpoints: one safetensors file a rank (torch.distributed.checkpoint), config, tokenizer and a
+# state; nothing is a pickle
+
 
 @contextlib.contextmanager
 def disk_errors(folder):
@@ -413,9 +573,10 @@ def disk_errors(folder):
         yield
     except OSError:
         raise
-    except (Exception, CheckpointException) as e:  # the latter is no Exception, and holds one a rank
+    except (Exception, CheckpointException) as e:  # the latter is no Exception; it holds one a rank
         cause = next(iter(e.failures.values()))[0] if isinstance(e, CheckpointException) else e
-        raise OSError(errno.EIO, (str(cause).strip() or type(cause).__name__).splitlines()[0], str(folder)) from None
+        reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
+        raise OSError(errno.EIO, reason, str(folder)) from None
 
 
 def write_model(folder, model, tokenizer):
@@ -429,9 +590,10 @@ def write_model(folder, model, tokenizer):
 
 
 def training_state(trained):
-    """{name: tensor} of what a checkpoint holds, the tensors themselves: writing into them changes the training.
+    """{name: tensor} of what a checkpoint holds; writing into the tensors changes the training.
 
-    trained: [(prefix, model, optimizer), ...]. A weight has its own name behind the prefix, AdamW's numbers "exp_avg.NAME" etc.
+    trained: [(prefix, model, optimizer), ...]. A weight has its own name behind the prefix, AdamW's
+    numbers "exp_avg.NAME" etc.
     """
     import torch
     tensors = {}
@@ -439,15 +601,19 @@ def training_state(trained):
         for name, p in model.named_parameters():
             tensors[prefix + name] = p.detach()
             if not opt.state[p]:  # before the first step
-                opt.state[p] = dict(step=torch.zeros((), device=p.device), exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
+                opt.state[p] = dict(step=torch.zeros((), device=p.device),
+                                    exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
             for key, value in opt.state[p].items():
                 tensors[f"{prefix}{key}.{name}"] = value.view(1) if value.ndim == 0 else value
     return tensors
 
 
 def save_checkpoint(folder, trained, tokenizer, state):
-    """Write ckpt/step_NNNNNNNN aside, rename it, keep the newest two and the steps in state["keep"]. state.json is written last: it
-    marks the folder as whole. Every rank calls this and writes its own shard; the folder must be one that all of them see."""
+    """Write ckpt/step_NNNNNNNN aside and rename it; keep the newest two and state["keep"]'s.
+
+    state.json is written last: it marks the folder as whole. Every rank calls this and writes its
+    own shard; the folder must be one that all of them see.
+    """
     import torch.distributed.checkpoint as dcp
     part = folder / "ckpt" / "part"
     if RANK == 0:
@@ -455,40 +621,43 @@ def save_checkpoint(folder, trained, tokenizer, state):
         part.mkdir(parents=True)
     over_ranks([0])  # nobody writes before the folder is there
     with disk_errors(part):
-        dcp.save(training_state(trained), storage_writer=dcp.HuggingFaceStorageWriter(str(part), save_distributed=True),
-                 no_dist=WORLD == 1)
+        writer = dcp.HuggingFaceStorageWriter(str(part), save_distributed=True)
+        dcp.save(training_state(trained), storage_writer=writer, no_dist=WORLD == 1)
     if RANK == 0:
+        model = trained[0][1]
         with disk_errors(part):
-            for piece in (trained[0][1].config, trained[0][1].generation_config, tokenizer):
+            for piece in (model.config, model.generation_config, tokenizer):
                 piece.save_pretrained(part)
         for file in part.iterdir():
             with open(file, "rb") as f:
                 os.fsync(f.fileno())
-        config.save_json(part / "state.json", dict(state, files={f.name: f.stat().st_size for f in part.glob("*.safetensors")}))
+        sizes = {f.name: f.stat().st_size for f in part.glob("*.safetensors")}
+        config.save_json(part / "state.json", dict(state, files=sizes))
         target = folder / "ckpt" / f"step_{state['step']:08d}"
         shutil.rmtree(target, ignore_errors=True)
         part.rename(target)
-        old = sorted((folder / "ckpt").glob("step_*"))[:-2]
-        for path in old:
+        for path in sorted((folder / "ckpt").glob("step_*"))[:-2]:
             if int(path.name.removeprefix("step_")) not in state["keep"]:
                 shutil.rmtree(path)
     over_ranks([0])
 
 
 def load_checkpoint(folder, trained):
-    """The newest whole checkpoint into models and optimizers, in place; returns its state, or None. A torn one is passed over.
+    """The newest whole checkpoint into models and optimizers, in place; returns its state, or None.
 
-    It may have been written by another number of ranks. Rank 0 chooses. Raises BadInput where it is of another model.
+    A torn one is passed over. It may have been written by another number of ranks. Rank 0 chooses.
+    Raises BadInput where it is of another model.
     """
     import torch
     import torch.distributed.checkpoint as dcp
     tensors, step = training_state(trained), -1
     for path in sorted((folder / "ckpt").glob("step_*"), reverse=True) if RANK == 0 else ():
         try:
-            step = sample.checkpoint_state(path)["step"]
+            step = engine.checkpoint_state(path)["step"]
             break
         except (OSError, ValueError, KeyError) as e:
-            print(f"{path}: not a whole checkpoint ({type(e).__name__}), passed over", file=sys.stderr)
+            print(f"{path}: not a whole checkpoint ({type(e).__name__}), passed over",
+                  file=sys.stderr)
     step = int(over_ranks([step], "MAX")[0])
     if step < 0:
         return None
@@ -496,258 +665,371 @@ def load_checkpoint(folder, trained):
     there = dcp.HuggingFaceStorageReader(str(path)).read_metadata().state_dict_metadata
     for name, tensor in tensors.items():
         if name not in there or there[name].size != tensor.shape:
-            raise BadInput(f"{path}: holds no {name} of {tuple(tensor.shape)}: of another model or another version of transformers")
+            raise BadInput(f"{path}: holds no {name} of {tuple(tensor.shape)}: of another model or "
+                           "another version of transformers")
     with torch.no_grad(), disk_errors(path):
-        dcp.load(tensors, storage_reader=dcp.HuggingFaceStorageReader(str(path)), no_dist=WORLD == 1)
+        dcp.load(tensors, storage_reader=dcp.HuggingFaceStorageReader(str(path)),
+                 no_dist=WORLD == 1)
     for later in sorted((folder / "ckpt").glob("step_*")) if RANK == 0 else ():
         if later.name > path.name:  # torn: it would count as one of the newest two
             shutil.rmtree(later)
-    return sample.checkpoint_state(path)
+    return engine.checkpoint_state(path)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # The run
 
-def open_log(folder, cfg, hashes):
-    """The run's log, locked against a second process and checked to be of this experiment. Raises BadInput that names the keys."""
-    folder.mkdir(parents=True, exist_ok=True)
-    file = open(folder / "log.jsonl", "ab", buffering=0)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise BadInput(f"{folder}: another process is training in this folder") from None
-    header = next((r for r in config.read_log(folder / "log.jsonl") if r.get("type") == "header"), None)
-    if header:
-        config.check_same(folder, header["config"], cfg)
-        for key, value in hashes.items():
-            if header.get(key) != value:
-                raise BadInput(f"{folder}: {cfg[key.removesuffix('_hash')]} has changed since this run began ({key})")
-    return file, header
+
+def check(cfg):
+    """Raise BadInput where this is no run, or none that so many ranks can share."""
+    config.check_run(cfg)
+    verifier.check_name(cfg)
+    if cfg["B_p"] % WORLD:
+        nearest = max(WORLD, round(cfg["B_p"] / WORLD) * WORLD)
+        raise BadInput(f"--B_p={cfg['B_p']}: the {WORLD} processes of torchrun cannot share its "
+                       f"problems evenly; the nearest B_p is {nearest}")
 
 
 def versions():
     import torch
     import transformers
     vllm = sys.modules.get("vllm")
-    return dict(python=sys.version.split()[0], torch=torch.__version__, transformers=transformers.__version__,
+    return dict(python=sys.version.split()[0], torch=torch.__version__,
+                transformers=transformers.__version__,
                 **({"vllm": vllm.__version__} if vllm else {}))
+
+
+class Run:
+    """A run's problems, its folder with log, samples and checkpoints, and how far it is.
+
+    `state` is what a checkpoint keeps beside weights and moments: step, tokens, skipped,
+    bad_in_a_row, wall_s, the length of log and samples, which checkpoints to keep, and since the
+    last evaluation `seen`, {id: [rollouts, how many solved]}, with the sum of their rewards.
+    """
+
+    def __init__(self, cfg):
+        """Read the problems. Raises BadInput where there are too few."""
+        self.cfg, d = cfg, derive(cfg)
+        self.M, self.folder = d["M"], Path(cfg["out"] or Path(cfg["runs"]) / d["run"])
+        self.problems = sample.subset(sample.read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])
+        self.vals = evaluate.read_sets(cfg["val_set"], first="val")
+        if cfg["B_p"] > len(self.problems):
+            raise BadInput(f"--B_p={cfg['B_p']}: the training set holds only "
+                           f"{len(self.problems)} problems")
+        for name, val in self.vals.items():
+            if len(val) < WORLD:
+                raise BadInput(f"--val_set={cfg['val_set']}: the {len(val)} problems of {name} "
+                               f"cannot be shared among the {WORLD} processes of torchrun")
+        every_val = [p for val in self.vals.values() for p in val]
+        self.hashes = dict(train_set_hash=sample.set_hash(self.problems),
+                           val_set_hash=sample.set_hash(every_val))
+        self.pass_at = config.updates_at(cfg["pass_at"], cfg)
+        self.last_eval = None
+
+    def spent(self, m):
+        """The rollouts of the first m updates."""
+        return config.rollouts_after(m, self.cfg)
+
+    def due(self, m, every):
+        """True once in every `every` rollouts, whatever B is."""
+        return bool(every) and self.spent(m) // every > self.spent(m - 1) // every
+
+    def lock(self):
+        """Open the log, locked against a second process; returns its header, or None.
+
+        Raises BadInput that names the keys where it is another experiment's.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.log = open(self.folder / "log.jsonl", "ab", buffering=0)
+        try:
+            fcntl.flock(self.log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BadInput(f"{self.folder}: another process is training in this folder") from None
+        records = config.read_log(self.folder / "log.jsonl")
+        header = next((r for r in records if r.get("type") == "header"), None)
+        if header:
+            config.check_same(self.folder, header["config"], self.cfg)
+            for key, value in self.hashes.items():
+                if header.get(key) != value:
+                    raise BadInput(f"{self.folder}: {self.cfg[key.removesuffix('_hash')]} has "
+                                   f"changed since this run began ({key})")
+        return header
+
+    def warn_of_other_code(self, header):
+        """Say so where the run was begun by other code: an edit is no part of a run's identity."""
+        old, now = header.get("commit"), config.commit()
+        if old and now and (old != now or now.endswith("+")):  # the + of two edits is the same
+            print(f"{self.folder}: begun by the code of {old}, this is {now} (+ = with edits); "
+                  "--tag=NAME starts a new run", file=sys.stderr)
+
+    def start(self, trained, tokenizer, generator, **facts):
+        """Go back to the newest checkpoint, or write the header of a new run; `facts` are in it.
+
+        Returns whether the run is new. Raises BadInput where its log or budget is behind.
+        """
+        self.trained, self.tokenizer, self.generator = trained, tokenizer, generator
+        limit, folder = self.cfg["max_prompt_tokens"], self.folder
+        self.val_prompts = {name: sample.encode(val, tokenizer, limit)
+                            for name, val in self.vals.items()}
+        header = self.lock() if RANK == 0 else None
+        begun = over_ranks([header is not None])[0]
+        state = load_checkpoint(folder, trained) if begun else None
+        new = state is None
+        if not new and state["step"] > self.M:
+            raise BadInput(f"--C={self.cfg['C']}: {folder} is further already, at "
+                           f"{self.spent(state['step'])} rollouts")
+        self.state = state or dict(step=0, tokens=0, skipped=0, bad_in_a_row=0, wall_s=0.0,
+                                   log_bytes=0, samples_bytes=0, keep=[])
+        self.state.setdefault("seen", {})  # older checkpoints hold neither
+        self.state.setdefault("seen_reward", sum(c for _, c in self.state["seen"].values()))
+        # what an earlier start of this run was to keep, stays
+        keep = config.updates_at(self.cfg["keep_at"], self.cfg)
+        self.state["keep"] = sorted(keep | set(self.state["keep"]))
+        if RANK == 0:
+            self.samples = open(folder / "samples.jsonl", "ab", buffering=0)
+            size = os.fstat(self.samples.fileno()).st_size
+            if os.fstat(self.log.fileno()).st_size < self.state["log_bytes"]:
+                raise BadInput(f"{folder}/log.jsonl: shorter than it was at the checkpoint of "
+                               f"update {self.state['step']}; bring it back, or remove ckpt/")
+            # what came after the checkpoint is written anew
+            os.truncate(self.log.fileno(), self.state["log_bytes"])
+            os.truncate(self.samples.fileno(), min(self.state["samples_bytes"], size))
+            # of a smaller budget: until the end the checkpoint is newer
+            shutil.rmtree(folder / "model", ignore_errors=True)
+            if new:
+                if (folder / "ckpt").exists():  # all torn, or of a log that is gone
+                    shutil.rmtree(folder / "ckpt.unused", ignore_errors=True)
+                    (folder / "ckpt").rename(folder / "ckpt.unused")
+                append(self.log, dict(
+                    type="header", schema=1, config=self.cfg, derived=derive(self.cfg),
+                    **self.hashes, **facts, versions=versions(), commit=config.commit(),
+                    ranks=WORLD, loading_s=time.time() - START,
+                    time=time.strftime("%Y-%m-%dT%H:%M:%S%z")))
+            else:
+                self.warn_of_other_code(header)
+        if not new:
+            generator.load(full_weights(trained[0][1]))
+        self.began = time.time() - self.state["wall_s"]
+        return new
+
+    def count_solved(self, problems, prompts, cfg, key):
+        """As evaluate.count_solved, over all ranks: each draws and grades its share."""
+        mine, correct = range(RANK, len(problems), WORLD), [0] * len(problems)
+        correct[RANK::WORLD], total, faults = evaluate.count_solved(
+            problems, prompts, self.generator, cfg, key, mine)
+        *correct, total, timeouts, errors = over_ranks([*correct, total, *faults.values()])
+        faults = dict(verifier_timeouts=int(timeouts), verifier_errors=int(errors))
+        return [int(c) for c in correct], total, faults
+
+    def evaluate(self, m):
+        """avg@k and the like on every validation set, and what training saw since the last time."""
+        cfg, state, C = self.cfg, self.state, self.spent(m)
+        for name, val in self.vals.items():
+            key = (cfg["seed"], "val", m) if name == "val" else (cfg["seed"], "val", name, m)
+            counts = self.count_solved(val, self.val_prompts[name], cfg, key)
+            record = evaluate.eval_record(val, *counts, cfg, m, C, state["tokens"], name)
+            if name == "val":
+                self.last_eval = record[f"avg@{cfg['k']}"]
+            if RANK == 0:
+                append(self.log, record)
+        ids = [p["id"] for p in self.problems if p["id"] in state["seen"]]  # in file order
+        if RANK == 0 and ids:  # before the first update there is none
+            drawn, correct = zip(*[state["seen"][i] for i in ids])
+            append(self.log, dict(
+                type="train_pass", step=m, rollouts=C, ids=ids, samples=drawn, correct=correct,
+                **evaluate.mean_reward(state["seen_reward"], correct, sum(drawn))))
+        state.update(seen={}, seen_reward=0)
+
+    def measure_train(self, m, prompts):
+        """pass@1 of every training problem under the policy as it is, by rollouts of its own."""
+        s, P = self.cfg["s"], len(self.problems)
+        correct, total, faults = self.count_solved(
+            self.problems, prompts, dict(self.cfg, samples=s), (self.cfg["seed"], "train_pass", m))
+        if RANK == 0:
+            append(self.log, dict(
+                type="train_pass", step=m, rollouts=self.spent(m), fresh=True,
+                ids=[p["id"] for p in self.problems], samples=[s] * P, correct=correct,
+                **evaluate.mean_reward(total, correct, s * P), **faults))
+
+    def show(self, m, problem, rollouts, rewards):
+        """A few rollouts of the first problem of a batch into samples.jsonl, to look at."""
+        for i in range(min(4, rewards.shape[1])):
+            length = int(rollouts["length"][i])
+            text = self.tokenizer.decode(rollouts["tokens"][i, :length].tolist())
+            append(self.samples, dict(
+                step=m, id=problem["id"], answer=problem["answer"], reward=rewards[0, i].item(),
+                length=length, finish="stop" if rollouts["stopped"][i] else "length", text=text))
+
+    def checkpoint(self, m):
+        """All that a later start needs, as of after update m."""
+        self.state.update(step=m, wall_s=time.time() - self.began)
+        if RANK == 0:
+            for name, file in (("log_bytes", self.log), ("samples_bytes", self.samples)):
+                self.state[name] = os.fstat(file.fileno()).st_size
+                os.fsync(file.fileno())
+        save_checkpoint(self.folder, self.trained, self.tokenizer, self.state)
+
+
+def with_optimizers(model, ref, critic, cfg, device):
+    """What is trained, [(prefix in a checkpoint, model, AdamW), ...]; sharded over the ranks."""
+    import torch
+    for m, forward in ((model, token_logps), (ref, token_logps), (critic, token_values)):
+        if m and cfg["activation_checkpointing"]:
+            checkpoint_activations(m)
+        if m and WORLD > 1:
+            shard(m, device, forward)
+    trained = [("", model)] + [("critic.", critic)] * bool(critic)
+    settings = dict(betas=(0.9, 0.999), weight_decay=cfg["weight_decay"], fused=True)
+    return [(prefix, m, torch.optim.AdamW(m.parameters(), lr=derive(cfg)["lr"], **settings))
+            for prefix, m in trained]
 
 
 def main(argv):
     cfg = parse(argv, __doc__)
-    config.check_run(cfg)
-    if cfg["B_p"] % WORLD:
-        raise BadInput(f"--B_p={cfg['B_p']}: the {WORLD} processes of torchrun cannot share its problems evenly; "
-                       f"the nearest B_p is {max(WORLD, round(cfg['B_p'] / WORLD) * WORLD)}")
-    d, spent = derive(cfg), functools.partial(config.rollouts_after, cfg=cfg)  # spent(m): rollouts of the first m updates
-    folder = Path(cfg["out"] or Path(cfg["runs"]) / d["run"])
-    problems = sample.subset(sample.read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])
-    vals = evaluate.read_sets(cfg["val_set"], first="val")
-    if cfg["B_p"] > len(problems):
-        raise BadInput(f"--B_p={cfg['B_p']}: the training set holds only {len(problems)} problems")
-    for name, val in vals.items():
-        if len(val) < WORLD:
-            raise BadInput(f"--val_set={cfg['val_set']}: the {len(val)} problems of {name} cannot be shared among the {WORLD} "
-                           "processes of torchrun")
-    hashes = dict(train_set_hash=sample.set_hash(problems), val_set_hash=sample.set_hash([p for val in vals.values() for p in val]))
-    header = None
-    if (folder / "log.jsonl").exists():  # whoever may not go on here, or need not, hears it before a model is loaded
+    check(cfg)
+    run, header = Run(cfg), None
+    # whoever may not go on here, or need not, hears it before a model is loaded
+    if RANK == 0 and (run.folder / "log.jsonl").exists():
+        header = run.lock()
+        run.log.close()
+    if config.finished(cfg, run.folder):
         if RANK == 0:
-            log, header = open_log(folder, cfg, hashes)
-            log.close()
-        if config.finished(cfg, folder):
-            print(f"{folder}: finished before, nothing to do") if RANK == 0 else None
-            return 0
-    engine_name = sample.engine_name(cfg)  # ends here where vLLM is asked for and not installed
+            run.warn_of_other_code(header)
+            print(f"{run.folder}: finished before, nothing to do")
+        return 0
+    engine_name = engine.engine_name(cfg)  # ends here where vLLM is asked for and not installed
     if header and header.get("engine", engine_name) != engine_name:
-        raise BadInput(f"{folder}: its rollouts came from {header['engine']}, now they would come from {engine_name}; "
-                       f"say --engine={header['engine']}")
+        raise BadInput(f"{run.folder}: its rollouts came from {header['engine']}, now they would "
+                       f"come from {engine_name}; say --engine={header['engine']}")
     base = evaluate.model_folder(cfg["model"])
-    sample.check_lengths(base, cfg)
+    engine.check_lengths(base, cfg)
 
-    import torch
+    # the policy, what generates, the reference of the KL and PPO's critic
     from tqdm import tqdm
     device = start_ranks(cfg["device"])
-    # models: the policy, the reference of the KL, PPO's critic, and what generates
-    model, tokenizer = sample.load_model(base, "cpu" if WORLD > 1 else device)
-    prompts = sample.encode(problems, tokenizer, cfg["max_prompt_tokens"])
-    val_prompts = {name: sample.encode(val, tokenizer, cfg["max_prompt_tokens"]) for name, val in vals.items()}
-    engine = sample.open_engine(engine_name, base, cfg, device, model, tokenizer,
-                                apart=WORLD > 1 or cfg["activation_checkpointing"])  # such layers decode without a cache
+    model, tokenizer = engine.load_model(base, "cpu" if WORLD > 1 else device)
+    prompts = sample.encode(run.problems, tokenizer, cfg["max_prompt_tokens"])
+    apart = WORLD > 1 or cfg["activation_checkpointing"]  # such layers decode without a cache
+    generator = engine.open_engine(engine_name, base, cfg, device, model, tokenizer, apart)
     ref = copy.deepcopy(model).requires_grad_(False) if cfg["kl_coef"] else None
-    critic = sample.load_critic(base, model.device) if cfg["algo"] == "ppo" else None
-    trained = [("", model, None)] + [("critic.", critic, None)] * bool(critic)
-    for prefix, m, _ in trained + [("", ref, None)] * bool(ref):
-        if cfg["activation_checkpointing"]:
-            checkpoint_activations(m)
-        if WORLD > 1:
-            shard(m, device, token_values if prefix else token_logps)
-    adamw = functools.partial(torch.optim.AdamW, lr=d["lr"], betas=(0.9, 0.999), weight_decay=cfg["weight_decay"], fused=True)
-    trained = [(prefix, m, adamw(m.parameters())) for prefix, m, _ in trained]
-    (_, _, opt), (_, _, critic_opt) = trained[0], trained[-1]
+    critic = engine.load_critic(base, model.device) if cfg["algo"] == "ppo" else None
+    trained = with_optimizers(model, ref, critic, cfg, device)
+    opt, critic_opt = trained[0][2], trained[-1][2]
     gigabytes = 12 * sum(p.numel() for _, m, _ in trained for p in m.parameters()) / 1e9
     if RANK == 0 and gigabytes > 1:
-        print(f"{folder}: a checkpoint takes {gigabytes:.0f} GB, the newest two are kept", file=sys.stderr)
-
-    log, header = open_log(folder, cfg, hashes) if RANK == 0 else (None, None)
-    state = load_checkpoint(folder, trained) if over_ranks([header is not None])[0] else None
-    if state and state["step"] > d["M"]:
-        raise BadInput(f"--C={cfg['C']}: {folder} is further already, at {spent(state['step'])} rollouts")
-    fresh = state is None
-    if fresh:
-        state = dict(step=0, tokens=0, skipped=0, bad_in_a_row=0, wall_s=0.0, log_bytes=0, samples_bytes=0, keep=[])
-    else:
-        engine.load(full_weights(model))
-    state.setdefault("seen", {})  # since the last evaluation, {id: [rollouts, how many right]}; older checkpoints hold none
-    if RANK == 0:
-        samples = open(folder / "samples.jsonl", "ab", buffering=0)
-        if os.fstat(log.fileno()).st_size < state["log_bytes"]:
-            raise BadInput(f"{folder}/log.jsonl: shorter than it was at the checkpoint of update {state['step']}; "
-                           "bring it back, or remove ckpt/")
-        os.truncate(log.fileno(), state["log_bytes"])  # what came after the checkpoint is written anew
-        os.truncate(samples.fileno(), min(state["samples_bytes"], os.fstat(samples.fileno()).st_size))
-        shutil.rmtree(folder / "model", ignore_errors=True)  # of a smaller budget: until the end the checkpoint is newer
-        if fresh:
-            if (folder / "ckpt").exists():  # all torn, or of a log that is gone
-                shutil.rmtree(folder / "ckpt.unused", ignore_errors=True)
-                (folder / "ckpt").rename(folder / "ckpt.unused")
-            append(log, dict(type="header", schema=1, config=cfg, derived=d, **hashes, engine=engine_name, versions=versions(),
-                             commit=config.commit(), ranks=WORLD, device=str(model.device), loading_s=time.time() - START,
-                             time=time.strftime("%Y-%m-%dT%H:%M:%S%z")))
-    start, last_eval = time.time() - state["wall_s"], None
-    stop = []
-    signal.signal(signal.SIGTERM, lambda *_: stop.append("stopped"))  # finish the step, save, say so, leave
-
-    def count_right(problems, prompts, cfg, key):
-        """Each rank draws and grades its share; returns the number right of each problem and the verifier's faults, of all ranks."""
-        mine, right = range(RANK, len(problems), WORLD), [0] * len(problems)
-        right[RANK::WORLD], faults = evaluate.count_right(problems, prompts, engine, cfg, key, mine)
-        *right, timeouts, errors = [int(x) for x in over_ranks([*right, *faults.values()])]
-        return right, dict(verifier_timeouts=timeouts, verifier_errors=errors)
-
-    def evaluate_now(m):
-        nonlocal last_eval
-        for name, val in vals.items():
-            key = (cfg["seed"], "val", m) if name == "val" else (cfg["seed"], "val", name, m)
-            record = evaluate.eval_record(val, *count_right(val, val_prompts[name], cfg, key), cfg, m, spent(m), state["tokens"], name)
-            if name == "val":
-                last_eval = record[f"avg@{cfg['k']}"]
-            if RANK == 0:
-                append(log, record)
-        visited = [p["id"] for p in problems if p["id"] in state["seen"]]  # in file order
-        if RANK == 0 and visited:  # before the first update there is none
-            drawn, correct = zip(*[state["seen"][id_] for id_ in visited])
-            append(log, dict(type="train_pass", step=m, rollouts=spent(m), ids=visited, samples=drawn, correct=correct))
-        state["seen"] = {}
-
-    def measure_train(m):
-        """pass@1 of every training problem under the policy as it is, by rollouts that are not trained on."""
-        right, faults = count_right(problems, prompts, dict(cfg, samples=cfg["s"]), (cfg["seed"], "train_pass", m))
-        if RANK == 0:
-            append(log, dict(type="train_pass", step=m, rollouts=spent(m), fresh=True, ids=[p["id"] for p in problems],
-                             samples=[cfg["s"]] * len(problems), correct=right, **faults))
-
-    def checkpoint(m):
-        state.update(step=m, wall_s=time.time() - start)
-        if RANK == 0:
-            state.update(log_bytes=os.fstat(log.fileno()).st_size, samples_bytes=os.fstat(samples.fileno()).st_size)
-            os.fsync(log.fileno())
-            os.fsync(samples.fileno())
-        save_checkpoint(folder, trained, tokenizer, state)
-
-    def due(m, every):  # True once in every `every` rollouts, whatever B is
-        return bool(every) and spent(m) // every > spent(m - 1) // every
-
-    # the first update that reaches so many rollouts; what an earlier start of this run was to keep, stays
-    state["keep"], pass_at = sorted(config.updates_at(cfg["keep_at"], cfg) | set(state["keep"])), config.updates_at(cfg["pass_at"], cfg)
-    if fresh:
-        evaluate_now(0)
-        if 0 in pass_at:
-            measure_train(0)
-    elif RANK == 0:
-        measured = {r["step"] for r in config.read_log(folder / "log.jsonl") if r.get("fresh")}
-        for m in sorted(m for m in pass_at - measured if m <= state["step"]):
-            print(f"{folder}: --pass_at: update {m} is past, its policy is gone", file=sys.stderr)
-    if RANK == 0:
-        print(f"{folder}: B_p={cfg['B_p']} n={cfg['n']} M={d['M']} C={spent(d['M'])} lr={d['lr']:.3g}, from update {state['step']}",
+        print(f"{run.folder}: a checkpoint takes {gigabytes:.0f} GB, the newest two are kept",
               file=sys.stderr)
-    plan, status, mine = config.stages(cfg), "", range(RANK, cfg["B_p"], WORLD)  # mine: the problems of a batch that this rank works on
-    look = None if sys.stderr.isatty() else "{desc}: {percentage:3.0f}% of {total_fmt} [{elapsed}<{remaining}, {rate_fmt}]{postfix}"
-    with tqdm(total=spent(d["M"]), initial=spent(state["step"]), unit="roll", unit_scale=True, mininterval=1, disable=RANK > 0,
-              desc=f"Bp{cfg['B_p']} n{cfg['n']} s{cfg['seed']}", bar_format=look) as bar:
-        for m in range(state["step"] + 1, d["M"] + 1):
-            # rollouts and rewards
+
+    new = run.start(trained, tokenizer, generator, engine=engine_name, device=str(model.device))
+    state, M, status = run.state, run.M, "budget"
+    if new:
+        run.evaluate(0)
+        if 0 in run.pass_at:
+            run.measure_train(0, prompts)
+    elif RANK == 0:
+        measured = {r["step"] for r in config.read_log(run.folder / "log.jsonl") if r.get("fresh")}
+        for m in sorted(run.pass_at - measured):
+            if m <= state["step"]:
+                print(f"{run.folder}: --pass_at: update {m} is past, its policy is gone",
+                      file=sys.stderr)
+    if RANK == 0:
+        print(f"{run.folder}: B_p={cfg['B_p']} n={cfg['n']} M={M} C={run.spent(M)} "
+              f"lr={derive(cfg)['lr']:.3g}, from update {state['step']}", file=sys.stderr)
+    stop = []  # after SIGTERM: finish the update, save, say so, leave
+    signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
+    plan, mine = config.stages(cfg), range(RANK, cfg["B_p"], WORLD)  # mine: this rank's problems
+    look = "{desc}: {percentage:3.0f}% of {total_fmt} [{elapsed}<{remaining}, {rate_fmt}]{postfix}"
+    with tqdm(total=run.spent(M), initial=run.spent(state["step"]), unit="roll", unit_scale=True,
+              mininterval=1, desc=f"Bp{cfg['B_p']} n{cfg['n']} s{cfg['seed']}", disable=RANK > 0,
+              bar_format=None if sys.stderr.isatty() else look) as bar:
+        for m in range(state["step"] + 1, M + 1):
+            # 1. rollouts: n for each of the B_p problems of this batch
             t0 = time.time()
-            stage = [s for s in plan if s["step"] < m][-1]
+            stage = [s for s in plan if s["step"] < m][-1]  # n may grow within a run
             n, B = stage["n"], stage["B"]
-            index = batch_indices(m, cfg["B_p"], len(problems), cfg["seed"])
-            here = [problems[index[j]] for j in mine]
-            seeds = [sample.rollout_seed(cfg["seed"], "train", m, j) for j in mine]
-            rollouts = engine.generate([prompts[index[j]] for j in mine], n, seeds)
-            rewards, faults = sample.grade(here, rollouts, tokenizer, cfg)  # (B_p / ranks, n)
-            engine.sleep()
-            # one update
+            index = batch_indices(m, cfg["B_p"], len(run.problems), cfg["seed"])
+            here = [run.problems[index[j]] for j in mine]
+            asked = [prompts[index[j]] for j in mine]
+            seeds = [engine.rollout_seed(cfg["seed"], "train", m, j) for j in mine]
+            rollouts = generator.generate(asked, n, seeds)
+
+            # 2. rewards
+            rewards, faults = verifier.grade(here, rollouts, tokenizer, cfg)  # (B_p / ranks, n)
+            solved = verifier.solved(rewards)
+            generator.sleep()
+
+            # 3. advantages, loss, one step of AdamW
             t1 = time.time()
             warm = min(1.0, m / max(1, cfg["warmup"]))
             lr = stage["lr"] * warm
-            batch = dict(prompts=[prompts[index[j]] for j in mine], rollouts=rollouts, rewards=rewards, step=m, places=mine)
-            fields = update(model, ref, opt, batch, cfg, lr, critic, critic_opt, cfg["critic_lr"] * warm)
-            engine.load(full_weights(model))
-            # the log
+            batch = dict(prompts=asked, rollouts=rollouts, rewards=rewards, step=m, places=mine)
+            fields = update(model, ref, opt, batch, cfg, lr, critic, critic_opt,
+                            cfg["critic_lr"] * warm)
+            generator.load(full_weights(model))
+
+            # 4. the log
             t2 = time.time()
-            right, correct = rewards.mean(1), [0] * cfg["B_p"]
-            correct[RANK::WORLD] = rewards.sum(1).tolist()
-            reward, all_right, all_wrong, tokens, stopped, asked, timeouts, errors, *correct = over_ranks(
-                [rewards.sum().item(), (right == 1).sum().item(), (right == 0).sum().item(), rollouts["length"].sum().item(),
+            correct = [0] * cfg["B_p"]
+            correct[RANK::WORLD] = solved.sum(1).tolist()
+            (reward, all_right, all_wrong, tokens, stopped, asked_to_stop, timeouts, errors,
+             *correct) = over_ranks([
+                 rewards.double().sum().item(), solved.all(1).sum().item(),
+                 (~solved).all(1).sum().item(), rollouts["length"].sum().item(),
                  rollouts["stopped"].sum().item(), len(stop), *faults.values(), *correct])
-            for i, c in zip(index, correct):  # a batch over the end of an epoch may visit a problem twice
-                counts = state["seen"].setdefault(problems[i]["id"], [0, 0])
+            for i, c in zip(index, correct):  # a batch over the end of an epoch may visit one twice
+                counts = state["seen"].setdefault(run.problems[i]["id"], [0, 0])
                 counts[0] += n
                 counts[1] += int(c)
             bad = not fields["grad_norm"] < float("inf")
+            state["seen_reward"] += reward
             state["tokens"] += int(tokens)
             state["skipped"] += bad
             state["bad_in_a_row"] = state["bad_in_a_row"] + 1 if bad else 0
             if RANK == 0:
-                append(log, dict(type="step", step=m, rollouts=spent(m), tokens=state["tokens"], wall_s=time.time() - start,
-                                 lr=lr, reward=reward / B, **fields, response_len=tokens / B,
-                                 truncated=1 - stopped / B, frac_all_right=all_right / cfg["B_p"],
-                                 frac_all_wrong=all_wrong / cfg["B_p"], skipped=state["skipped"],
-                                 verifier_timeouts=int(timeouts), verifier_errors=int(errors), gen_s=t1 - t0, train_s=t2 - t1))
-                if cfg["sample_every"] and m % cfg["sample_every"] == 0:  # a few rollouts of one problem, to look at
-                    for record in sample.readable(here[0], rollouts, rewards, tokenizer, min(4, n)):
-                        append(samples, dict(step=m, **record))
-            # evaluation, checkpoint
+                append(run.log, dict(
+                    type="step", step=m, rollouts=run.spent(m), tokens=state["tokens"],
+                    wall_s=time.time() - run.began, lr=lr, reward=reward / B, **fields,
+                    response_len=tokens / B, truncated=1 - stopped / B,
+                    frac_all_right=all_right / cfg["B_p"], frac_all_wrong=all_wrong / cfg["B_p"],
+                    skipped=state["skipped"], verifier_timeouts=int(timeouts),
+                    verifier_errors=int(errors), gen_s=t1 - t0, train_s=t2 - t1))
+                if cfg["sample_every"] and m % cfg["sample_every"] == 0:
+                    run.show(m, here[0], rollouts, rewards)
+
+            # 5. evaluation, checkpoint
             if state["bad_in_a_row"] >= 10:  # the last checkpoint from before them stays
                 status = "diverged"
                 break
-            if due(m, cfg["eval_every"]):
-                evaluate_now(m)
-            if m in pass_at:
-                measure_train(m)
-            if (due(m, cfg["save_every"]) and not bad) or m == d["M"] or m in state["keep"] or asked:
-                checkpoint(m)
+            if run.due(m, cfg["eval_every"]):
+                run.evaluate(m)
+            if m in run.pass_at:
+                run.measure_train(m, prompts)
+            save = run.due(m, cfg["save_every"]) and not bad
+            if save or m == M or m in state["keep"] or asked_to_stop:
+                run.checkpoint(m)
             bar.update(B)
-            val_now = last_eval if last_eval is not None else float("nan")
-            bar.set_postfix_str(f"reward {reward / B:.3f} val {val_now:.3f}", refresh=False)
-            if asked and m < d["M"]:
+            val = "" if run.last_eval is None else f" val {run.last_eval:.3f}"
+            bar.set_postfix_str(f"reward {reward / B:.3f}{val}", refresh=False)
+            if asked_to_stop and m < M:
                 status = "stopped"
                 break
-    m = m if status else d["M"]
-    if not status:
-        status = "budget"
-        if not due(m, cfg["eval_every"]):  # after the last checkpoint, which a larger C goes on from: there this eval is not due
-            evaluate_now(m)
-        write_model(folder / "model.part", model, tokenizer)
+
+    if status == "budget":
+        m = M
+        # after the last checkpoint, which a larger C goes on from: there this one is not due
+        if not run.due(m, cfg["eval_every"]):
+            run.evaluate(m)
+        write_model(run.folder / "model.part", model, tokenizer)
         if RANK == 0:
-            shutil.rmtree(folder / "model", ignore_errors=True)
-            (folder / "model.part").rename(folder / "model")
+            shutil.rmtree(run.folder / "model", ignore_errors=True)
+            (run.folder / "model.part").rename(run.folder / "model")
     if RANK == 0:
-        append(log, dict(type="end", status=status, rollouts=spent(m)))
-        os.fsync(log.fileno())
-        print(f"{folder}: {status} after {spent(m)} rollouts"
-              + (f", val avg@{cfg['k']} {last_eval:.3f}" if last_eval is not None else ""), file=sys.stderr)
+        append(run.log, dict(type="end", status=status, rollouts=run.spent(m)))
+        os.fsync(run.log.fileno())
+        val = "" if run.last_eval is None else f", val avg@{cfg['k']} {run.last_eval:.3f}"
+        print(f"{run.folder}: {status} after {run.spent(m)} rollouts{val}", file=sys.stderr)
     if WORLD > 1 and engine_name == "hf":  # vLLM closes its own part of it at exit
+        import torch
         torch.distributed.destroy_process_group()
     return 143 if status == "stopped" else 0
 

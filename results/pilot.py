@@ -29,7 +29,8 @@ Prints one line of JSON; with `all --runs=runs/atlas` it measures what every arm
 started from, and what two ended with, into pilot.json there, which atlas.py reads; an arm that the
 file has already is not measured again. --model=runs/.../model --train_set=... measures a trained
 model. On a GPU the rollouts are vLLM's where it is installed; weights and gradients are fp32, 8
-bytes a parameter. Needs config.py, sample.py, train_grpo.py and torch.
+bytes a parameter. Needs config.py, engine.py, sample.py,
+verifier.py, train_grpo.py and torch.
 """
 import json
 import math
@@ -43,7 +44,9 @@ from tqdm import tqdm
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import engine
 import sample
+import verifier
 import train_grpo
 from config import BadInput, entry, parse, read_json, read_log, save_json
 
@@ -135,15 +138,15 @@ def measure(cfg):
     if len(problems) < 3:
         raise BadInput(f"{cfg['train_set']}: {len(problems)} problems (--D={cfg['D']}) "
                        "have no scatter to speak of")
-    tokenizer = sample.load_tokenizer(cfg["model"])
-    seeds = [sample.rollout_seed(cfg["seed"], "pilot", 0, j) for j in range(len(problems))]
+    tokenizer = engine.load_tokenizer(cfg["model"])
+    seeds = [engine.rollout_seed(cfg["seed"], "pilot", 0, j) for j in range(len(problems))]
     prompts = sample.encode(problems, tokenizer, cfg["max_prompt_tokens"])
-    engine = sample.open_engine(sample.engine_name(cfg), cfg["model"], cfg, cfg["device"])
-    rollouts = engine.generate(prompts, 2 * HALF, seeds)
-    del engine  # it may fill the GPU
-    rewards, _ = sample.grade(problems, rollouts, tokenizer, cfg)  # (P, 2 HALF)
+    generator = engine.open_engine(engine.engine_name(cfg), cfg["model"], cfg, cfg["device"])
+    rollouts = generator.generate(prompts, 2 * HALF, seeds)
+    del generator  # it may fill the GPU
+    rewards, _ = verifier.grade(problems, rollouts, tokenizer, cfg)  # (P, 2 HALF)
 
-    model = sample.load_model(cfg["model"], cfg["device"])[0]
+    model = engine.load_model(cfg["model"], cfg["device"])[0]
     length = rollouts["length"].reshape(len(prompts), -1)  # (P, 2 HALF)
     tokens = rollouts["tokens"].reshape(*length.shape, -1)  # (P, 2 HALF, L)
     halves = []

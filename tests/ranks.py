@@ -1,4 +1,5 @@
-"""One update of every objective on as many ranks as torchrun starts: the full weights after it, for test_ranks.py.
+"""One update of every objective on as many ranks as torchrun starts: the full weights after it, for
+test_ranks.py.
 
     torchrun --nproc_per_node=2 -- tests/ranks.py MODEL_FOLDER BATCH.json OUT.safetensors
 """
@@ -11,15 +12,18 @@ import torch
 from safetensors.torch import save_file
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-import sample
+import engine
 import train_grpo
 from config import parse
 from train_grpo import RANK, WORLD
 
-CASES = dict(hard=["--recipe=hard"],  # nothing but the policy term: a rank whose groups are all flat has nothing to do
-             grpo=["--kl_coef=0.3", "--entropy_coef=0.2", "--zero_var_filter=policy", "--updates=2"],
+# nothing but the policy term: a rank whose groups are all flat has nothing to do
+CASES = dict(hard=["--recipe=hard"],
+             grpo=["--kl_coef=0.3", "--entropy_coef=0.2", "--zero_var_filter=policy",
+                   "--updates=2"],
              n_train=["--n_train=2", "--kl_coef=0.1"],
-             cispo=["--algo=cispo", "--updates=2", "--micro_logits=200", "--activation_checkpointing=true"],
+             cispo=["--algo=cispo", "--updates=2", "--micro_logits=200",
+                    "--activation_checkpointing=true"],
              ppo=["--algo=ppo", "--kl_coef=0.1", "--updates=2"])
 
 
@@ -30,19 +34,22 @@ def main(folder, batch, out):
     n = len(whole["rewards"][0])
     rows = torch.tensor([j * n + i for j in mine for i in range(n)])
     rollouts = {key: torch.tensor(value)[rows] for key, value in whole["rollouts"].items()}
-    part = dict(prompts=[whole["prompts"][j] for j in mine], rewards=torch.tensor(whole["rewards"])[list(mine)], rollouts=rollouts,
+    part = dict(prompts=[whole["prompts"][j] for j in mine],
+                rewards=torch.tensor(whole["rewards"])[list(mine)], rollouts=rollouts,
                 places=mine, step=1)
     moved = {}
     for name, words in CASES.items():
         # micro_tokens so small that one rank has more micro-batches than the other
-        cfg = parse([*words, f"--n={n}", f"--B_p={len(whole['prompts'])}", "--grad_clip=0.5", "--micro_tokens=40", "--gamma=0.9", "--lam=0.9"])
-        model, _ = sample.load_model(folder, "cpu")
+        cfg = parse([*words, f"--n={n}", f"--B_p={len(whole['prompts'])}", "--grad_clip=0.5",
+                     "--micro_tokens=40", "--gamma=0.9", "--lam=0.9"])
+        model, _ = engine.load_model(folder, "cpu")
         ref = copy.deepcopy(model).requires_grad_(False) if cfg["kl_coef"] else None
-        critic = sample.load_critic(folder, "cpu") if cfg["algo"] == "ppo" else None
+        critic = engine.load_critic(folder, "cpu") if cfg["algo"] == "ppo" else None
         with torch.no_grad():
             for p in model.parameters():  # off the reference
                 p *= 1.02
-        for m, function in ((model, train_grpo.token_logps), (ref, train_grpo.token_logps), (critic, train_grpo.token_values)):
+        for m, function in ((model, train_grpo.token_logps), (ref, train_grpo.token_logps),
+                            (critic, train_grpo.token_values)):
             if m and cfg["activation_checkpointing"]:
                 train_grpo.checkpoint_activations(m)
             if m and WORLD > 1:
@@ -51,8 +58,10 @@ def main(folder, batch, out):
         fields = train_grpo.update(model, ref, opt, part, cfg, 0.5, critic, critic_opt, 0.1)
         moved |= {f"{name}.{key}": weight.clone() for key, weight in train_grpo.full_weights(model)}
         if critic:
-            moved |= {f"{name}.critic.{key}": weight.clone() for key, weight in train_grpo.full_weights(critic)}
-        moved |= {f"{name}.fields": torch.tensor([fields[key] for key in sorted(fields) if fields[key] is not None], dtype=torch.float64)}
+            moved |= {f"{name}.critic.{key}": weight.clone()
+                      for key, weight in train_grpo.full_weights(critic)}
+        moved |= {f"{name}.fields": torch.tensor([fields[key] for key in sorted(fields)
+                                                  if fields[key] is not None], dtype=torch.float64)}
     if RANK == 0:
         save_file(moved, out)
 

@@ -19,7 +19,9 @@ import torch
 from scipy.stats import binom, binomtest
 
 import config
+import engine
 import sample
+import verifier
 
 # as the embedded defaults.json
 CFG = dict(temperature=0.6, top_p=1.0, max_new_tokens=20, gen_batch=1200, verifier="exact")
@@ -31,7 +33,7 @@ ALPHA = 1e-6
 
 @pytest.fixture(scope="module")
 def base(world):
-    return sample.load_model(world.base)
+    return engine.load_model(world.base)
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +62,13 @@ def continued(base, problems, prefixes, n, seed, **more):
     """n rollouts of each prompt + prefix -> which are right, (P, n), and the texts with prefix."""
     model, tokenizer = base
     ids = tokenizer([p["prompt"] + prefix for p, prefix in zip(problems, prefixes)])["input_ids"]
-    seeds = [sample.rollout_seed(seed, j) for j in range(len(ids))]
-    rollouts = sample.generate(model, tokenizer, ids, n, seeds, CFG | more)
+    seeds = [engine.rollout_seed(seed, j) for j in range(len(ids))]
+    rollouts = engine.generate(model, tokenizer, ids, n, seeds, CFG | more)
     tokens, lengths = rollouts["tokens"].tolist(), rollouts["length"].tolist()
     written = tokenizer.batch_decode([ids[:k] for ids, k in zip(tokens, lengths)],
                                      skip_special_tokens=True)
     whole = [prefixes[i // n] + text for i, text in enumerate(written)]
-    right = [sample.reward(problems[i // n], text, CFG) for i, text in enumerate(whole)]
+    right = [verifier.exact(problems[i // n], text, CFG) for i, text in enumerate(whole)]
     return np.array(right).reshape(-1, n), np.array(whole).reshape(-1, n)
 
 
@@ -378,9 +380,9 @@ def test_shipped_pass_rates_are_those_that_are_measured(world, base, tmp_path):
     rates = {r["id"]: r["correct"] for r in config.read_log(world.base / sample.SHIPPED)[1:]}
     problems = sample.read_problems(world.problems)
     some = [problems[i] for i in np.random.default_rng(0).choice(len(problems), 100, False)]
-    engine = sample.open_engine("hf", str(world.base), cfg, "cpu", model, tokenizer)
+    generator = engine.open_engine("hf", str(world.base), cfg, "cpu", model, tokenizer)
     prompts = sample.tokenize(some, tokenizer)
-    counts, _ = sample.measure(some, prompts, lambda: engine, cfg, tmp_path)
+    counts, _ = sample.measure(some, prompts, lambda: generator, cfg, tmp_path)
     same = 0
     for p in some:
         same += {str(k): right for k, right in counts[p["id"]].items() if k} == rates[p["id"]]
@@ -467,12 +469,12 @@ def test_rates_of_another_measurement_are_not_taken(own, tmp_path, capsys):
 
 def test_remeasure(own, tmp_path, monkeypatch, capsys):
     """Measured although rates came with the model, also where these were taken before, and once."""
-    opened, open_engine = [], sample.open_engine
+    opened, open_engine = [], engine.open_engine
 
     def counted(*args):
         opened.append(args)
         return open_engine(*args)
-    monkeypatch.setattr(sample, "open_engine", counted)
+    monkeypatch.setattr(engine, "open_engine", counted)
     words = [*own.words, "--s_zero=8", f"--out={tmp_path / 'out'}"]
     for remeasure, from_shipped, times in (
             ("false", True, 0), ("true", False, 1), ("true", False, 1), ("false", False, 1)):
@@ -544,7 +546,7 @@ def test_prepare_makes_what_is_asked_for(prepare, tmp_path, monkeypatch, capsys)
         assert len(sample.read_problems(tmp_path / "ood.jsonl")) == 300
         prepare.main(words)
         assert "parameters in" in capsys.readouterr().out
-        assert sample.load_model(tmp_path / "narrow")[0].config.hidden_size == 64
+        assert engine.load_model(tmp_path / "narrow")[0].config.hidden_size == 64
         prepare.main(words)
         assert "is there already" in capsys.readouterr().out
         prepare.main(["remake", *words])

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import config  # conftest.py has put the root on sys.path
+import engine
 import sample
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -205,7 +206,7 @@ def test_lengths_are_those_behind_the_chat_template(guru, tmp_path, script, mode
     guru.main([*words, f"--model={model}"])
     [p] = sample.read_problems(tmp_path / "out/problems.jsonl")
     assert p["prompt"] == f"{asked[0]} {BOX}"
-    tokenizer = sample.load_tokenizer(model)
+    tokenizer = engine.load_tokenizer(model)
     assert [len(ids) for ids in sample.encode([p], tokenizer, limit)] == [limit]
     refused(script(GURU, *words, "--model=none"), "--model=", model)  # made with another tokenizer
     shutil.rmtree(tmp_path / "out")
@@ -285,7 +286,7 @@ def test_aime_in_all_its_forms(tmp_path, script, form, first, last):
 @pytest.fixture
 def clone(tmp_path):
     """A copy of the scripts, so that folders beside them are not those of this repository."""
-    for name in ("config.py", "sample.py", GURU, AIME):
+    for name in ("config.py", "verifier.py", "engine.py", "sample.py", GURU, AIME):
         (tmp_path / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / "clone" / name)
     return tmp_path / "clone"

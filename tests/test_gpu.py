@@ -1,8 +1,11 @@
-"""What only a GPU can show; passed over where there is none. The engines' log-probs in bf16, the memory of the head, a run."""
+"""What only a GPU can show; passed over where there is none. The engines' log-probs in bf16, the
+memory of the head, a run."""
 import pytest
 import torch
 
+import engine
 import sample
+import verifier
 import train_grpo
 from config import parse, read_log
 
@@ -12,45 +15,56 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU he
 def test_bf16_log_probs_of_trainer_and_engine(world):
     """Both compute in bf16 and in other orders: close on average, and close to fp32 on the CPU."""
     cfg = parse([f"--model={world.base}", "--engine=hf"])
-    model, tokenizer = sample.load_model(world.base, "cuda")
+    model, tokenizer = engine.load_model(world.base, "cuda")
     problems = sample.read_problems(world.splits / "easy_val.jsonl")[:16]
     prompts = sample.encode(problems, tokenizer, 16)
-    engine = sample.open_engine("hf", world.base, cfg, "cuda", model, tokenizer)
-    assert engine.model is not model and next(engine.model.parameters()).dtype == torch.bfloat16
-    assert all(buffer.dtype == torch.float32 for name, buffer in engine.model.named_buffers() if "inv_freq" in name)
-    out = engine.generate(prompts, 8, list(range(16)))
-    rewards, _ = sample.grade(problems, out, tokenizer, cfg)
+    hf = engine.open_engine("hf", world.base, cfg, "cuda", model, tokenizer)
+    assert hf.model is not model and next(hf.model.parameters()).dtype == torch.bfloat16
+    assert all(buffer.dtype == torch.float32
+               for name, buffer in hf.model.named_buffers() if "inv_freq" in name)
+    out = hf.generate(prompts, 8, list(range(16)))
+    rewards, _ = verifier.grade(problems, out, tokenizer, cfg)
     batch = dict(prompts=prompts, rollouts=out, rewards=rewards, step=1)
     flat, _ = train_grpo.flatten(batch, dict(cfg, n=8, kl_coef=1.0), "cuda")
     with torch.no_grad():
-        logp = train_grpo.token_logps(model, flat["ids"], flat["prompt_length"], flat["length"], cfg["temperature"])[0]
-        exact = train_grpo.token_logps(model.cpu(), *[flat[k].cpu() for k in ("ids", "prompt_length", "length")], cfg["temperature"])[0]
-    assert (logp - flat["logp_engine"]).abs().mean() < 0.03 and (logp.cpu() - exact).abs().mean() < 0.03
+        logp = train_grpo.token_logps(model, flat["ids"], flat["prompt_length"], flat["length"],
+                                      cfg["temperature"])[0]
+        exact = train_grpo.token_logps(model.cpu(),
+                                       *[flat[k].cpu() for k in ("ids", "prompt_length", "length")],
+                                       cfg["temperature"])[0]
+    assert (logp - flat["logp_engine"]).abs().mean() < 0.03
+    assert (logp.cpu() - exact).abs().mean() < 0.03
 
 
 def test_chunks_of_the_head_save_memory():
     from transformers import LlamaConfig, LlamaForCausalLM
     with torch.device("cuda"):
-        model = LlamaForCausalLM(LlamaConfig(vocab_size=100_000, hidden_size=64, intermediate_size=64, num_hidden_layers=1,
+        model = LlamaForCausalLM(LlamaConfig(vocab_size=100_000, hidden_size=64,
+                                             intermediate_size=64, num_hidden_layers=1,
                                              num_attention_heads=2, num_key_value_heads=2))
-    ids, length = torch.randint(2, 1000, (4, 1025), device="cuda"), torch.full((4,), 1024, device="cuda")
+    ids = torch.randint(2, 1000, (4, 1025), device="cuda")
+    length = torch.full((4,), 1024, device="cuda")
 
     def peak(micro_logits):
         torch.cuda.reset_peak_memory_stats()
-        logp, entropy = train_grpo.token_logps(model, ids, torch.ones_like(length), length, 0.6, micro_logits)
+        logp, entropy = train_grpo.token_logps(model, ids, torch.ones_like(length), length, 0.6,
+                                               micro_logits)
         (logp.mean() + entropy.mean()).backward()
         model.zero_grad()
         return torch.cuda.max_memory_allocated()
     assert peak(2 ** 24) < 0.3 * peak(10 ** 15)
 
 
-@pytest.mark.parametrize("engine", ["hf", "vllm"])
-def test_a_run(world, script, tmp_path, engine):
-    """Five updates with the engine in bf16; its weights follow, or the importance weights would tell."""
-    done = script("train_grpo.py", f"--engine={engine}", "--B_p=8", "--n=8", "--C=320", "--lr_base=2e-3", "--warmup=0",
+@pytest.mark.parametrize("name", ["hf", "vllm"])
+def test_a_run(world, script, tmp_path, name):
+    """Five updates with the engine in bf16; its weights follow, or the importance weights would
+    tell."""
+    done = script("train_grpo.py", f"--engine={name}", "--B_p=8", "--n=8", "--C=320",
+                  "--lr_base=2e-3", "--warmup=0",
                   f"--out={tmp_path}", timeout=900)
     assert done.code == 0, done.stderr
     log = read_log(tmp_path / "log.jsonl")
     steps = [r for r in log if r["type"] == "step"]
-    assert log[0]["device"].startswith("cuda") and log[0]["engine"] == engine
-    assert len(steps) == 5 and all(r["tis_mean"] < 0.1 for r in steps) and log[-1]["status"] == "budget"
+    assert log[0]["device"].startswith("cuda") and log[0]["engine"] == name
+    assert len(steps) == 5 and all(r["tis_mean"] < 0.1 for r in steps)
+    assert log[-1]["status"] == "budget"

@@ -18,15 +18,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import ROOT, wait_for
+from conftest import ROOT
 from math_verify import parse, verify
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import evaluate
 import frontier
+import engine
 import sample
 import train_grpo
+import verifier
 from config import BadInput, read_log
 
 STEPS = 300
@@ -40,8 +42,8 @@ VOCAB = ["<pad>", "<|end|>", "<|user|>", "<|assistant|>",
 
 def make_tokenizer():
     tok = Tokenizer(models.WordLevel({word: i for i, word in enumerate(VOCAB)}, unk_token="<pad>"))
-    words = pre_tokenizers.Split(Regex(r"\\[a-z]+\{?|[A-Za-z]+|\d+|."), "isolated")
-    tok.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), words])
+    pieces = pre_tokenizers.Split(Regex(r"\\[a-z]+\{?|[A-Za-z]+|\d+|."), "isolated")
+    tok.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pieces])
     tok.decoder = decoders.Fuse()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=tok, pad_token="<pad>",
                                         eos_token="<|end|>", padding_side="left",
@@ -55,9 +57,8 @@ def question(a, op, b):
 
 
 def train_model(folder, sums):
-    """A tiny Llama that has seen each sum written right with a probability of its own, and
-    every third time as a fraction.
-    """
+    """A tiny Llama that has seen each sum written right with a probability of its own, and every
+    third time as a fraction."""
     rng, tokenizer = np.random.default_rng(0), make_tokenizer()
     sure = rng.beta(0.7, 0.4, len(sums))
     torch.manual_seed(0)
@@ -75,17 +76,15 @@ def train_model(folder, sums):
             group["lr"] = 1e-2 * min(1, step / 20, (STEPS - step) / 60)
         rows = []
         for i in rng.integers(0, len(sums), 48):
-            value = sums[i][3]
-            if step >= 0.6 * STEPS and rng.random() >= sure[i]:
-                value = int(rng.integers(1, 97))
-            text = rf"\boxed{{{value}}}"
-            if rng.random() < 1 / 3:
-                text = rf"\boxed{{\frac{{{2 * value}}}{{2}}}}"
+            knows = step < 0.6 * STEPS or rng.random() < sure[i]
+            value = sums[i][3] if knows else int(rng.integers(1, 97))
+            halves = rf"\boxed{{\frac{{{2 * value}}}{{2}}}}"
+            text = halves if rng.random() < 1 / 3 else rf"\boxed{{{value}}}"
             rows.append((prompts[i], tokenizer(text)["input_ids"] + [ID["<|end|>"]]))
         width = max(len(p) + len(r) for p, r in rows)
         ids = torch.tensor([p + r + [0] * (width - len(p) - len(r)) for p, r in rows])
-        labels = torch.tensor([[-100] * len(p) + r
-                               + [-100] * (width - len(p) - len(r)) for p, r in rows])
+        labels = torch.tensor([[-100] * len(p) + r + [-100] * (width - len(p) - len(r))
+                               for p, r in rows])
         model(input_ids=ids, labels=labels).loss.backward()
         opt.step(), opt.zero_grad()
     model.save_pretrained(folder), tokenizer.save_pretrained(folder)
@@ -93,8 +92,7 @@ def train_model(folder, sums):
 
 def run(main, *words):
     """What a script prints when its main is called in this process, where torch is loaded
-    already.
-    """
+    already."""
     with contextlib.redirect_stdout(io.StringIO()) as said:
         assert not main([str(word) for word in words])
     return said.getvalue()
@@ -116,15 +114,14 @@ def guru_rows(sums):
                  reward_model=dict(ground_truth=str(s[3]), style="rule"),
                  extra_info=dict(index=i, original_question=question(*s[:3]),
                                  reward_metric="default", split="train"),
-                 **{"qwen2.5_7b_pass_rate": 0.5,
-                    "qwen3_30b_pass_rate": None}) for i, s in enumerate(sums)]
+                 **{"qwen2.5_7b_pass_rate": 0.5, "qwen3_30b_pass_rate": None})
+                 for i, s in enumerate(sums)]
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """A data folder made by prepare.py from a parquet, AIME24's beside it, the model, its
-    measured difficulty.
-    """
+    """A data folder made by prepare.py from a parquet, AIME24's beside it, the model, its measured
+    difficulty."""
     folder = tmp_path_factory.mktemp("real")
     sums = [(a, "+", 1, a + 1) for a in range(96)]
     aime = sums[::12]
@@ -133,7 +130,7 @@ def world(tmp_path_factory):
     pq.write_table(pa.Table.from_pylist([dict(id=60 + i, problem=question(*s[:3]),
                                               solution="by heart", answer=f"{s[3]:03d}", url="",
                                               year="2024") for i, s in enumerate(aime)]),
-                   folder / "aime.parquet")
+                                              folder / "aime.parquet")
     w = SimpleNamespace(folder=folder, sums=sums, aime=aime, model=folder / "Half-Knows-1B",
                         data=folder / "guru", words=[
         f"--data={folder / 'guru'}", f"--model={folder / 'Half-Knows-1B'}",
@@ -164,8 +161,8 @@ def test_from_a_parquet_to_splits(world):
     assert info["rollouts"] + info["saved"] == 64 * len(problems) and info["saved"] > 0
     assert f"{info['saved'] / (64 * len(problems)):.0%} saved" in world.said
     for name in ("easy", "hard", "very_easy", *sample.LEVELS):
-        short = len(sample.read_problems(world.splits / f"{name}_val.jsonl")) < 8 if (world.splits
-            / f"{name}_val.jsonl").exists() else True
+        path = world.splits / f"{name}_val.jsonl"
+        short = not path.exists() or len(sample.read_problems(path)) < 8
         assert bool(re.search(rf"^  {name} .*fewer than --n_val=8 to validate on", world.said,
                               re.M)) == short, world.said
     assert {"easy_val.jsonl", "hard_val.jsonl",
@@ -180,12 +177,12 @@ def test_shards_measure_the_same(world, tmp_path, monkeypatch):
     before = sorted(p.name for p in (tmp_path / world.model.name).iterdir())
     assert before == ["pass_rates.0of2.jsonl", "pass_rates.1of2.jsonl"]
     # nothing is left to measure, so nothing is loaded
-    monkeypatch.setattr(sample, "open_engine", None)
+    monkeypatch.setattr(engine, "open_engine", None)
     run(sample.main, *words)
     for path in world.splits.glob("*.jsonl"):
         if not path.name.startswith("pass_rates"):
-            assert (tmp_path / world.model.name
-                    / path.name).read_bytes() == path.read_bytes(), path.name
+            again = tmp_path / world.model.name / path.name
+            assert again.read_bytes() == path.read_bytes(), path.name
     # nothing was measured by the last: its own file has no more than its header
     assert len(read_log(tmp_path / world.model.name / "pass_rates.jsonl")) == 1
 
@@ -207,14 +204,13 @@ def copied(world, tmp_path):
 
 
 def files_of(folder):
-    return {p.name: p.read_bytes() for p in folder.glob("*_*.jsonl")
-            if not p.name.startswith("pass_rates")}
+    return {p.name: p.read_bytes()
+            for p in folder.glob("*_*.jsonl") if not p.name.startswith("pass_rates")}
 
 
 def test_levels_that_were_measured_stay(copied):
     """A sweep asks for no levels, or another start for fewer of them or by fewer rollouts: what
-    they hold out is trained on by none.
-    """
+    they hold out is trained on by none."""
     out, words = copied
     before = files_of(out)
     for more in (["--s_zero=0"], ["--s_zero=32"], ["--s_zero=64", "--levels=extreme"]):
@@ -224,8 +220,7 @@ def test_levels_that_were_measured_stay(copied):
 
 def test_levels_by_fewer_rollouts_than_there_are(copied):
     """Where the first measurement never came to its splits: counts up to the s_zero of now
-    alone.
-    """
+    alone."""
     out, words = copied
     (out / "difficulty.json").unlink()
     run(sample.main, *words, "--s_zero=32")
@@ -233,7 +228,7 @@ def test_levels_by_fewer_rollouts_than_there_are(copied):
         for path in out.glob(f"{name}_*.jsonl"):
             for p in sample.read_problems(path):
                 assert p["samples"] in (16, 32)
-                assert (p["samples"] == 16 or low <= p["correct"] / 32 <= high)
+                assert p["samples"] == 16 or low <= p["correct"] / 32 <= high
 
 
 def test_other_problems_with_the_ids_of_old_ones_are_measured(copied, world, tmp_path):
@@ -248,14 +243,13 @@ def test_other_problems_with_the_ids_of_old_ones_are_measured(copied, world, tmp
 
 def test_a_level_to_train_on_is_measured_and_a_slip_of_the_pen_is_not(world, tmp_path):
     """run_sweep.sh where train_set is not there: a level needs the second pass, a mixture or a
-    misspelt name measures nothing.
-    """
+    misspelt name measures nothing."""
     env = {k: v for k, v in os.environ.items() if k not in ("NS", "BPS", "C")} | dict(
         OUT=str(tmp_path / "sweep"), PYTHON=str(tmp_path / "python"), MODEL=str(world.model),
         DATA=str(tmp_path / "data"), GPUS_PER_RUN="0")
-    (tmp_path
-     / "python").write_text(f'#!/bin/sh\ncase "$1" in sample.py) echo "$@" >> {tmp_path}/said; '
-                            f'exit 3;; esac\nexec {sys.executable} "$@"\n')
+    (tmp_path / "python").write_text(
+        f'#!/bin/sh\ncase "$1" in sample.py) echo "$@" >> {tmp_path}/said; exit 3;; esac\n'
+        f'exec {sys.executable} "$@"\n')
     (tmp_path / "python").chmod(0o755)
     (tmp_path / "data").mkdir()
     (tmp_path / "data/problems.jsonl").write_bytes((world.data / "problems.jsonl").read_bytes())
@@ -273,8 +267,7 @@ def test_a_level_to_train_on_is_measured_and_a_slip_of_the_pen_is_not(world, tmp
 @pytest.fixture(scope="module")
 def trained(world, script):
     """A short run on the easy split that is evaluated on three sets, and the checkpoints it
-    kept.
-    """
+    kept."""
     out = world.folder / "runs/one"
     sets = [world.splits / "easy_val.jsonl", world.splits / "very_easy_val.jsonl",
             world.folder / "aime24/problems.jsonl"]
@@ -292,15 +285,16 @@ def test_a_run_logs_every_set(trained, world):
     out, _, sets = trained
     records = read_log(out / "log.jsonl")
     evals = [r for r in records if r["type"] == "eval"]
-    assert [(r["set"], r["rollouts"]) for r in evals] == [(s, c) for c in (0, 320,
-        640) for s in ("val", "very_easy_val", "aime24")]
+    assert [(r["set"], r["rollouts"]) for r in evals] == [(s, c) for c in (0, 320, 640)
+                                                          for s in ("val", "very_easy_val",
+                                                                    "aime24")]
     for r in evals:
         problems = sample.read_problems(sets[["val", "very_easy_val", "aime24"].index(r["set"])])
         assert len(r["correct"]) == len(problems) and r["set_hash"] == sample.set_hash(problems)
         assert r["verifier_timeouts"] == r["verifier_errors"] == 0
         assert r["avg@4"] == pytest.approx(np.mean(r["correct"]) / 4)
-    assert all(r["verifier_timeouts"] == r["verifier_errors"] == 0 for r in records
-               if r["type"] == "step")
+    assert all(r["verifier_timeouts"] == r["verifier_errors"] == 0
+               for r in records if r["type"] == "step")
     assert evals[-3]["avg@4"] > 0 and len({json.dumps(r["correct"]) for r in evals}) > 3
     # the readers take the set they are asked for
     assert frontier.read_run(out, part="aime24")["counts"].shape[1] == len(world.aime)
@@ -308,9 +302,8 @@ def test_a_run_logs_every_set(trained, world):
 
 
 def test_rewards_are_those_of_bare_math_verify(trained):
-    """The texts that a run wrote down, graded again by parse and verify as a user of that
-    library calls them.
-    """
+    """The texts that a run wrote down, graded again by parse and verify as a user of that library
+    calls them."""
     out, _, _ = trained
     texts = [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
     for r in texts:
@@ -320,8 +313,8 @@ def test_rewards_are_those_of_bare_math_verify(trained):
         assert r["reward"] == float(right), r
     rewards = [r["reward"] for r in texts]
     # not all as the answer is written
-    assert 0.1 < np.mean(rewards) < 0.95
-    assert any(r["reward"] and r"\frac" in r["text"] for r in texts)
+    assert 0.1 < np.mean(rewards) < 0.95 and any(r["reward"] and r"\frac" in r["text"]
+                                                 for r in texts)
 
 
 def test_pass_rates_of_the_training_set_at_chosen_budgets(trained, world):
@@ -333,8 +326,8 @@ def test_pass_rates_of_the_training_set_at_chosen_budgets(trained, world):
     assert all(r["ids"] == ids and set(r["samples"]) == {12} for r in fresh)
     # before training they are pass rates of the base model: close to what the difficulty stage
     # counted
-    base = {r["id"]: r["correct"] / 16 for r in read_log(world.splits / "pass_rates.jsonl")
-            if r.get("samples") == 16}
+    base = {r["id"]: r["correct"] / 16
+            for r in read_log(world.splits / "pass_rates.jsonl") if r.get("samples") == 16}
     rate = np.array(fresh[0]["correct"]) / 12
     assert np.corrcoef(rate, [base[i] for i in ids])[0, 1] > 0.8
     assert abs(rate.mean() - np.mean(list(base.values()))) < 0.05
@@ -344,8 +337,7 @@ def test_pass_rates_of_the_training_set_at_chosen_budgets(trained, world):
 
 def test_budgets_that_no_update_ends_at(world, tmp_path, capsys):
     """C itself is the last update's; a larger C goes on, and says which of the new budgets are
-    past.
-    """
+    past."""
     words = [*world.words, f"--train_set={world.data / 'problems.jsonl'}",
              f"--val_set={world.splits / 'easy_val.jsonl'}", "--B_p=4", "--n=4",
              "--s=4", "--save_every=0", f"--out={tmp_path / 'run'}"]
@@ -366,6 +358,7 @@ def test_a_killed_run_goes_on_with_all_its_sets(trained, script, tmp_path):
     process = subprocess.Popen([sys.executable, "train_grpo.py", *words], cwd=ROOT,
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
+        from test_scripts import wait_for
         wait_for(lambda: (tmp_path / "run/ckpt/step_00000006/state.json").exists()
                  or process.poll() is not None)
     finally:
@@ -385,23 +378,23 @@ def test_evaluate_several_models_on_several_sets(trained, world, tmp_path):
                f"--val_set={sets[1]},{sets[2]}", "--samples=8",
                f"--out={tmp_path / 'table'}")
     table = json.loads((tmp_path / "table/table.json").read_text())["results"]
-    assert [(r["model"], r["set"]) for r in table] == [(str(m), s) for m in (world.model,
-        checkpoint, out / "model")
-                                                       for s in ("very_easy_val", "aime24")]
+    assert [(r["model"], r["set"])
+            for r in table] == [(str(m), s) for m in (world.model, checkpoint, out / "model")
+                                for s in ("very_easy_val", "aime24")]
     for r in table:
         base = next(b for b in table if b["set"] == r["set"])
         gain = (np.array(r["correct"]) - base["correct"]) / 8
         assert r["gain"] == pytest.approx(gain.mean())
         assert r["avg@4"] == pytest.approx(np.mean(r["correct"]) / 8)
-        assert r["gain_se"] == pytest.approx(gain.std(ddof=1) / np.sqrt(len(gain))
-                                             if r is not base else 0)
+        assert r["gain_se"] == pytest.approx(gain.std(ddof=1) / np.sqrt(len(gain)) if r is not base
+                                             else 0)
         label = evaluate.label_of(r["model"])
         row = rf"^{label} +{r['set']} +{r['avg@4']:.4f} +{r['best@4']:.4f} +{r['worst@4']:.4f}"
-        assert re.search(row + ("" if r is base
-                                else rf" +{re.escape(format(r['gain'], '+.4f'))} \+- "
-                                     rf"{r['gain_se']:.4f}") + r" *$", said, re.M), said
-        one = json.loads((tmp_path / "table" / label.replace("/", "_") / r["set"]
-                          / "eval.json").read_text())
+        if r is not base:
+            row += rf" +{re.escape(format(r['gain'], '+.4f'))} \+- {r['gain_se']:.4f}"
+        assert re.search(row + r" *$", said, re.M), said
+        path = tmp_path / "table" / label.replace("/", "_") / r["set"] / "eval.json"
+        one = json.loads(path.read_text())
         assert one["correct"] == r["correct"] and one["config"]["temperature"] == 0.6
         assert one["config"]["max_new_tokens"] == 16
     assert (tmp_path / "table/table.png").read_bytes().startswith(b"\x89PNG")
@@ -413,13 +406,12 @@ def test_evaluate_several_models_on_several_sets(trained, world, tmp_path):
 
 def test_an_evaluation_goes_on_where_it_was_cut_off(trained, world, tmp_path, monkeypatch):
     """What is there of the same weights, problems and settings is not drawn again; whatever
-    differs, is.
-    """
+    differs, is."""
     out, _, sets = trained
     words = [f"--model={world.model},{out}", f"--val_set={sets[1]},{sets[2]}", f"--out={tmp_path}"]
-    opened, open_engine = [], sample.open_engine
-    monkeypatch.setattr(sample, "open_engine",
-                        lambda *args, **more: opened.append(args[1]) or open_engine(*args, **more))
+    opened, open_engine = [], engine.open_engine
+    monkeypatch.setattr(engine, "open_engine", lambda *args, **more: opened.append(args[1])
+                        or open_engine(*args, **more))
     run(evaluate.main, *words)
     whole, last = (tmp_path / "table.json").read_bytes(), tmp_path / "one_model/aime24/eval.json"
     assert opened == [str(world.model), str(out / "model")]
@@ -430,9 +422,9 @@ def test_an_evaluation_goes_on_where_it_was_cut_off(trained, world, tmp_path, mo
     for word in ("--samples=5", "--temperature=0.9", "--seed=3"):
         run(evaluate.main, *words, word)
         assert len(opened) == 5 and opened.clear() is None and opened.extend("abc") is None
-    reward = tmp_path / "sample.py"  # a reward of one's own
-    reward.write_text(Path(sample.__file__).read_text() + "\n")
-    monkeypatch.setattr(sample, "__file__", str(reward))
+    reward = tmp_path / "verifier.py"  # a reward of one's own
+    reward.write_text(Path(verifier.__file__).read_text() + "\n")
+    monkeypatch.setattr(verifier, "__file__", str(reward))
     run(evaluate.main, *words, "--seed=3")
     assert len(opened) == 5
     (tmp_path / "Half-Knows-1B/aime24/eval.json").write_text("{")
@@ -455,18 +447,15 @@ def test_bad_words_of_several(world, words, line):
 
 
 def test_the_sweep_measures_on_every_gpu(world, tmp_path):
-    """run_sweep.sh with DATA= and MODEL= from a file to a prescription; two GPUs by name, of
-    which a CPU takes no notice.
-    """
+    """run_sweep.sh with DATA= and MODEL= from a file to a prescription; two GPUs by name, of which
+    a CPU takes no notice."""
     data = tmp_path / "data"
     data.mkdir()
     for name in ("guru_math", "aime24"):
         (data / name).mkdir()
         (data / name / "prepare.py").write_bytes((ROOT / "data" / name / "prepare.py").read_bytes())
-    (data / "guru_math/math__combined_54.4k.parquet").write_bytes((world.folder
-        / "guru.parquet").read_bytes())
-    (data / "aime24/train-00000-of-00001.parquet").write_bytes((world.folder
-                                                                / "aime.parquet").read_bytes())
+    shutil.copy(world.folder / "guru.parquet", data / "guru_math/math__combined_54.4k.parquet")
+    shutil.copy(world.folder / "aime.parquet", data / "aime24/train-00000-of-00001.parquet")
     free = {k: v for k, v in os.environ.items()
             if k not in ("NS", "BPS", "C", "B_MAX", "SEEDS", "JOBS", "DATA", "DRY_RUN",
                          "GPUS_PER_RUN")}

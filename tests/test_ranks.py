@@ -13,28 +13,34 @@ from conftest import ROOT, run_script
 from safetensors.torch import load_file
 
 import evaluate
-import sample
+import engine
 from config import read_log
 
 TWO = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--"]
 
 
 def torchrun(script, *words, cwd=ROOT):
-    done = subprocess.run([*TWO, str(ROOT / script), *map(str, words)], cwd=cwd, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([*TWO, str(ROOT / script), *map(str, words)], cwd=cwd,
+                          capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     return done
 
 
 @pytest.fixture(scope="module")
 def updates(tiny, tmp_path_factory):
-    """{ranks: the weights after tests/ranks.py}, from a batch of four groups of four, one all right, one all wrong."""
+    """{ranks: the weights after tests/ranks.py}, from a batch of four groups of four, one all
+    right, one all wrong."""
     folder, rng = tmp_path_factory.mktemp("updates"), random.Random(7)
     prompts = [[rng.randrange(2, 52) for _ in range(k)] for k in (3, 9, 5, 7)]
     lengths = [8, 1, 4, 2, 6, 1, 3, 6, 5, 1, 2, 8, 4, 6, 1, 7]
-    rollouts = dict(tokens=[[rng.randrange(2, 52) for _ in range(8)] for _ in lengths], length=lengths,
-                    logps=[[-rng.uniform(1, 6) for _ in range(8)] for _ in lengths], stopped=[True] * 16)
-    rewards = [[1.0, 0.0, 0.0, 1.0], [0.0] * 4, [0.0, 1.0, 0.0, 0.0], [1.0] * 4]  # flat groups all on rank 1
-    (folder / "batch.json").write_text(json.dumps(dict(prompts=prompts, rollouts=rollouts, rewards=rewards)))
+    rollouts = dict(tokens=[[rng.randrange(2, 52) for _ in range(8)] for _ in lengths],
+                    length=lengths,
+                    logps=[[-rng.uniform(1, 6) for _ in range(8)] for _ in lengths],
+                    stopped=[True] * 16)
+    # flat groups all on rank 1
+    rewards = [[1.0, 0.0, 0.0, 1.0], [0.0] * 4, [0.0, 1.0, 0.0, 0.0], [1.0] * 4]
+    (folder / "batch.json").write_text(json.dumps(dict(prompts=prompts, rollouts=rollouts,
+                                                       rewards=rewards)))
     words = [str(tiny.model), folder / "batch.json"]
     done = run_script("tests/ranks.py", *words, folder / "1.safetensors")
     assert done.code == 0, done.stderr
@@ -44,20 +50,27 @@ def updates(tiny, tmp_path_factory):
 
 @pytest.mark.parametrize("case", ["hard", "grpo", "n_train", "cispo", "ppo"])
 def test_two_ranks_give_the_gradients_of_one(updates, tiny, case):
-    """The weights move by the gradients (plain gradient descent): alike to 1e-5 of the move, and so do the record's fields."""
-    base = {name: 1.02 * p for name, p in sample.load_model(tiny.model)[0].named_parameters()}
-    base |= {f"critic.{name}": p for name, p in sample.load_critic(tiny.model, "cpu").named_parameters()}
-    names = [name for name in updates[1] if name.startswith(case + ".") and not name.endswith("fields")]
+    """The weights move by the gradients (plain gradient descent): alike to 1e-5 of the move, and so
+    do the record's fields."""
+    base = {name: 1.02 * p for name, p in engine.load_model(tiny.model)[0].named_parameters()}
+    base |= {f"critic.{name}": p
+             for name, p in engine.load_critic(tiny.model, "cpu").named_parameters()}
+    names = [name for name in updates[1] if name.startswith(case + ".")
+             and not name.endswith("fields")]
     assert len(names) >= 20 and set(updates[1]) == set(updates[2])
     for part in ({n for n in names if "critic" not in n}, {n for n in names if "critic" in n}):
-        one, two, begun = [torch.cat([w[n if w is not base else n.removeprefix(case + ".")].detach().flatten() for n in sorted(part)])
+        one, two, begun = [torch.cat([w[n if w is not base
+                                        else n.removeprefix(case + ".")].detach().flatten()
+                                        for n in sorted(part)])
                            if part else torch.ones(1) for w in (updates[1], updates[2], base)]
         assert (two - one).norm() <= 1e-5 * (one - begun).norm() if part else True
         assert not part or (one - begun).norm() > 0.01
-    assert torch.allclose(updates[1][f"{case}.fields"], updates[2][f"{case}.fields"], rtol=1e-4, atol=1e-6)
+    assert torch.allclose(updates[1][f"{case}.fields"], updates[2][f"{case}.fields"], rtol=1e-4,
+                          atol=1e-6)
 
 
-WORDS = ["--B_p=4", "--n=4", "--C=480", "--eval_every=80", "--save_every=48", "--lr_base=2e-3", "--algo=ppo", "--critic_lr=1e-3",
+WORDS = ["--B_p=4", "--n=4", "--C=480", "--eval_every=80", "--save_every=48", "--lr_base=2e-3",
+         "--algo=ppo", "--critic_lr=1e-3",
          "--updates=2", "--device=cpu", "--out=run"]
 
 
@@ -72,18 +85,24 @@ def alone(tiny, tmp_path_factory):
 
 def same_training(a, b):
     """Two logs of one training, the last bits of sums aside."""
-    for one, two in zip(*[[r for r in read_log(run / "log.jsonl") if r["type"] != "header"] for run in (a, b)], strict=True):
+    for one, two in zip(*[[r for r in read_log(run / "log.jsonl") if r["type"] != "header"]
+                          for run in (a, b)], strict=True):
         for key in set(one) - {"wall_s", "gen_s", "train_s"}:
-            assert two[key] == (pytest.approx(one[key], rel=2e-3, abs=1e-4) if isinstance(one[key], float) else one[key]), (key, one, two)
+            assert two[key] == (pytest.approx(one[key], rel=2e-3, abs=1e-4)
+                                if isinstance(one[key], float) else one[key]), (key, one, two)
 
 
 def test_two_ranks_stop_and_one_goes_on_and_back(tiny, alone, tmp_path):
-    """Two ranks until SIGTERM, one rank further on, two to the end: the log of one rank that was never stopped."""
+    """Two ranks until SIGTERM, one rank further on, two to the end: the log of one rank that was
+    never stopped."""
     log = tmp_path / "run/log.jsonl"
-    child = subprocess.Popen([*TWO, str(ROOT / "train_grpo.py"), *tiny.words, *WORDS], cwd=tmp_path, stdout=subprocess.PIPE,
+    child = subprocess.Popen([*TWO, str(ROOT / "train_grpo.py"), *tiny.words, *WORDS], cwd=tmp_path,
+                             stdout=subprocess.PIPE,
                              stderr=subprocess.STDOUT, text=True)
     end = time.time() + 120
-    while time.time() < end and child.poll() is None and not (log.exists() and log.read_bytes().count(b'"step", "step"') >= 5):
+    while time.time() < end and child.poll() is None:
+        if log.exists() and log.read_bytes().count(b'"step", "step"') >= 5:
+            break
         time.sleep(0.01)
     child.send_signal(signal.SIGTERM)
     told, _ = child.communicate(timeout=120)
@@ -100,59 +119,75 @@ def test_two_ranks_stop_and_one_goes_on_and_back(tiny, alone, tmp_path):
     same_training(alone, tmp_path / "run")
     # the exported model, gathered from two ranks
     one, two = [load_file(run / "model/model.safetensors") for run in (alone, tmp_path / "run")]
-    assert all(torch.allclose(one[name], two[name], rtol=1e-3, atol=1e-4) for name in one) and set(one) == set(two)
+    assert all(torch.allclose(one[name], two[name], rtol=1e-3, atol=1e-4) for name in one)
+    assert set(one) == set(two)
 
 
 def test_ranks_count_each_problem_once(world, tmp_path):
-    """train_pass and every validation set on two ranks are those of one: whose rollouts were right, whichever rank drew them."""
+    """train_pass and every validation set on two ranks are those of one: whose rollouts were right,
+    whichever rank drew them."""
     for name, count in (("easy", 7), ("very_easy", 5)):
-        (tmp_path / f"{name}.jsonl").write_text("".join((world.splits / f"{name}_val.jsonl").read_text().splitlines(True)[:count]))
-    words = ["--B_p=4", "--n=4", "--D=12", "--C=80", "--eval_every=48", "--samples=4", "--device=cpu", "--pass_at=0 20 80", "--s=5",
+        some = (world.splits / f"{name}_val.jsonl").read_text().splitlines(True)[:count]
+        (tmp_path / f"{name}.jsonl").write_text("".join(some))
+    words = ["--B_p=4", "--n=4", "--D=12", "--C=80", "--eval_every=48", "--samples=4",
+             "--device=cpu", "--pass_at=0 20 80", "--s=5",
              f"--val_set={tmp_path / 'easy.jsonl'},{tmp_path / 'very_easy.jsonl'}"]
     done = run_script("train_grpo.py", *words, f"--out={tmp_path / 'one'}")
     assert done.code == 0, done.stderr
     torchrun("train_grpo.py", *words, f"--out={tmp_path / 'two'}")
-    one, two = [[r for r in read_log(tmp_path / run / "log.jsonl") if r["type"] in ("train_pass", "eval")] for run in ("one", "two")]
+    one, two = [[r for r in read_log(tmp_path / run / "log.jsonl")
+                 if r["type"] in ("train_pass", "eval")] for run in ("one", "two")]
     assert one == two
-    passes, fresh = [[r for r in two if r["type"] == "train_pass" and bool(r.get("fresh")) == kind] for kind in (False, True)]
-    assert [r["rollouts"] for r in passes] == [48, 80] and [sum(r["samples"]) for r in passes] == [48, 32]
+    passes, fresh = [[r for r in two if r["type"] == "train_pass" and bool(r.get("fresh")) == kind]
+                     for kind in (False, True)]
+    assert [r["rollouts"] for r in passes] == [48, 80]
+    assert [sum(r["samples"]) for r in passes] == [48, 32]
     assert [(r["rollouts"], sum(r["samples"])) for r in fresh] == [(0, 60), (32, 60), (80, 60)]
     assert len({c for r in passes for c in r["correct"]}) > 2  # some are right, not all alike
     evals = [r for r in two if r["type"] == "eval"]
-    assert [(r["rollouts"], r["set"], len(r["correct"])) for r in evals] == [(c, *of) for c in (0, 48, 80) for of in (("val", 7), ("very_easy", 5))]
+    expected = [(c, *of) for c in (0, 48, 80) for of in (("val", 7), ("very_easy", 5))]
+    assert [(r["rollouts"], r["set"], len(r["correct"])) for r in evals] == expected
 
 
 def test_a_lost_shard_is_a_torn_checkpoint(tiny, alone, tmp_path):
-    """The files of both ranks are in state.json: without one of them the checkpoint is passed over, also by evaluate.py."""
+    """The files of both ranks are in state.json: without one of them the checkpoint is passed over,
+    also by evaluate.py."""
     shutil.copytree(alone, tmp_path / "run")
     older, newest = sorted((tmp_path / "run/ckpt").glob("step_*"))
     state = json.loads((newest / "state.json").read_text())
-    (newest / "state.json").write_text(json.dumps(dict(state, files=dict(state["files"], **{"shard-00002.safetensors": 10}))))
+    files = dict(state["files"], **{"shard-00002.safetensors": 10})
+    (newest / "state.json").write_text(json.dumps(dict(state, files=files)))
     shutil.rmtree(tmp_path / "run/model")
     assert evaluate.model_folder(tmp_path / "run") == str(older)
     done = run_script("train_grpo.py", *tiny.words, *WORDS, "--C=496", cwd=tmp_path)
     assert done.code == 0 and f"from update {int(older.name[5:])}" in done.stderr, done.stderr
-    assert sorted(p.name for p in (tmp_path / "run/ckpt").iterdir()) == ["step_00000030", "step_00000031"]
+    assert sorted(p.name for p in (tmp_path / "run/ckpt").iterdir()) == ["step_00000030",
+                                                                         "step_00000031"]
 
 
 def test_vllm_on_two_ranks(world, tmp_path):
     """An engine a rank, each with the whole weights after every update, and a clean end."""
     if torch.cuda.is_available():
         pytest.skip("two ranks would want two GPUs")
-    done = torchrun("train_grpo.py", "--engine=vllm", "--B_p=4", "--n=8", "--C=96", "--lr_base=2e-2", "--warmup=0", f"--out={tmp_path}")
+    done = torchrun("train_grpo.py", "--engine=vllm", "--B_p=4", "--n=8", "--C=96",
+                    "--lr_base=2e-2", "--warmup=0", f"--out={tmp_path}")
     steps = [r for r in read_log(tmp_path / "log.jsonl") if r["type"] == "step"]
-    assert len(steps) == 3 and all(0 < r["tis_mean"] < 1e-4 for r in steps) and steps[1]["kl"] > 1e-3
+    assert len(steps) == 3 and all(0 < r["tis_mean"] < 1e-4 for r in steps)
+    assert steps[1]["kl"] > 1e-3
     assert "Traceback" not in done.stderr, done.stderr[-3000:]
     assert read_log(tmp_path / "log.jsonl")[0]["engine"] == "vllm"
 
 
-@pytest.mark.parametrize("word, told", [("--B_p=3", "--B_p=3: the 2 processes"), ("--val_set=one.jsonl", "--val_set=one.jsonl: the 1 problems of val"),
-                                        ("--device=cuda", "--device=cuda: torch sees no GPU")])
+@pytest.mark.parametrize("word, told",
+                         [("--B_p=3", "--B_p=3: the 2 processes"),
+                          ("--val_set=one.jsonl", "--val_set=one.jsonl: the 1 problems of val"),
+                          ("--device=cuda", "--device=cuda: torch sees no GPU")])
 def test_what_ranks_cannot_do(tiny, tmp_path, word, told):
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     (tmp_path / "one.jsonl").write_text(tiny.val.read_text().splitlines(True)[0])
-    done = subprocess.run([*TWO, str(ROOT / "train_grpo.py"), *tiny.words, "--B_p=4", "--n=4", "--C=480", word], cwd=tmp_path,
+    done = subprocess.run([*TWO, str(ROOT / "train_grpo.py"), *tiny.words, "--B_p=4", "--n=4",
+                           "--C=480", word], cwd=tmp_path,
                           capture_output=True, text=True)
     ours = [line for line in done.stderr.splitlines() if line.startswith("train_grpo.py")]
     assert done.returncode != 0 and len(ours) == 1 and told in ours[0], done.stderr

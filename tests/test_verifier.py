@@ -1,4 +1,5 @@
-"""The verifier: right on pairs with known verdicts, and not to be hung, killed, filled or misled by what a model writes."""
+"""The verifier: right on pairs with known verdicts, and not to be hung, killed, filled or misled by
+what a model writes."""
 import inspect
 import itertools
 import os
@@ -13,11 +14,12 @@ from types import SimpleNamespace
 
 import pytest
 
-import sample
+import verifier
 from conftest import ROOT
 from config import BadInput
 
-# Pairs with known verdicts: gold, then == an answer that is right, != one that is not. Most were written before the verifier saw
+# Pairs with known verdicts: gold, then == an answer that is right, != one that is not. Most were
+# written before the verifier saw
 # them, and those that it then got wrong were mended or stand below as limits
 AGREEMENT = r"""
 # integers
@@ -184,8 +186,10 @@ x=1, x=2 == 1,2
 (1,2),(3,4) == (3,4),(1,2) != (1,2),(4,3)
 (x,y)=(1,2) == (1,2)
 # vectors and matrices
-\begin{pmatrix}1&2\\3&4\end{pmatrix} == \begin{bmatrix}1&2\\3&4\end{bmatrix} != \begin{pmatrix}1&3\\2&4\end{pmatrix}
-\begin{pmatrix}1\\2\end{pmatrix} == \begin{pmatrix}1\\2\end{pmatrix} != \begin{pmatrix}2\\1\end{pmatrix}
+\begin{pmatrix}1&2\\3&4\end{pmatrix} == \begin{bmatrix}1&2\\3&4\end{bmatrix}
+\begin{pmatrix}1&2\\3&4\end{pmatrix} != \begin{pmatrix}1&3\\2&4\end{pmatrix}
+\begin{pmatrix}1\\2\end{pmatrix} == \begin{pmatrix}1\\2\end{pmatrix}
+\begin{pmatrix}1\\2\end{pmatrix} != \begin{pmatrix}2\\1\end{pmatrix}
 \begin{pmatrix}\frac{1}{2}&0\\0&1\end{pmatrix} == \begin{pmatrix}0.5&0\\0&1\end{pmatrix}
 \begin{pmatrix}1&2\end{pmatrix} != \begin{pmatrix}1\\2\end{pmatrix}
 \begin{pmatrix}2&0\\0&2\end{pmatrix} == 2\begin{pmatrix}1&0\\0&1\end{pmatrix}
@@ -306,12 +310,15 @@ def table(text):
 
 PAIRS = table(AGREEMENT)
 
-# Where math-verify's verdict is not a mathematician's, as the README lists them: (gold, answer, the mathematician's)
+# Where math-verify's verdict is not a mathematician's, as the README lists them: (gold, answer, the
+# mathematician's)
 LIMITS = {
     "Decimals are compared to six places": [
-        (r"\frac{1}{3}", "0.333333", False), ("0.0000001", "0.0000002", False), (r"\pi", "3.1415926535", False)],
+        (r"\frac{1}{3}", "0.333333", False), ("0.0000001", "0.0000002", False),
+        (r"\pi", "3.1415926535", False)],
     "Units, percent signs and bases are dropped, not compared or converted; a colon divides": [
-        (r"5\text{ cm}", r"5\text{ m}", False), (r"5\text{ cm}", r"50\text{ mm}", True), ("9", r"9\%", False),
+        (r"5\text{ cm}", r"5\text{ m}", False), (r"5\text{ cm}", r"50\text{ mm}", True),
+        ("9", r"9\%", False),
         ("101_2", "101_3", False), ("3:4:5", "3:5:4", False), ("3:30", "7:70", False)],
     "Ordered and unordered are told apart only where both are ordered": [
         ("(1,2)", r"\{1,2\}", False), ("(1,2,3)", r"\{1,2,3\}", False)],
@@ -333,7 +340,8 @@ def processes():
     found = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            state, parent, _, session = open(f"/proc/{name}/stat").read().rpartition(")")[2].split()[:4]
+            fields = open(f"/proc/{name}/stat").read().rpartition(")")[2].split()
+            state, parent, _, session = fields[:4]
         except OSError:
             continue
         found[int(name)] = int(parent), int(session), state
@@ -341,13 +349,15 @@ def processes():
 
 
 def children(pid):
-    return [child for child, (parent, _, state) in processes().items() if parent == pid and state != "Z"]
+    return [child for child, (parent, _, state) in processes().items() if parent == pid
+            and state != "Z"]
 
 
 def memory(pid, field):
     """Bytes of a field of /proc/PID/status; 0 if the process is gone."""
     try:
-        return 1024 * int(next(line.split()[1] for line in open(f"/proc/{pid}/status") if line.startswith(field)))
+        return 1024 * int(next(line.split()[1]
+                               for line in open(f"/proc/{pid}/status") if line.startswith(field)))
     except (OSError, StopIteration):
         return 0
 
@@ -367,28 +377,28 @@ def close(pool):
 
 @pytest.fixture(scope="module")
 def kept():
-    pool = sample.MathPool(1)
+    pool = verifier.MathPool(1)
     yield pool
     close(pool)
 
 
 @pytest.fixture
 def one(kept, monkeypatch):
-    """A MathPool of one process that tests share, in the place of sample.math_pool()."""
-    monkeypatch.setattr(sample, "math_pool", lambda: kept)
+    """A MathPool of one process that tests share, in the place of verifier.math_pool()."""
+    monkeypatch.setattr(verifier, "math_pool", lambda: kept)
     return kept
 
 
 @pytest.fixture
 def make_pool(monkeypatch):
-    """make_pool(workers): a warm MathPool in the place of sample.math_pool()."""
+    """make_pool(workers): a warm MathPool in the place of verifier.math_pool()."""
     pools = []
 
     def make(workers):
-        pool = sample.MathPool(workers)
+        pool = verifier.MathPool(workers)
         pools.append(pool)
-        monkeypatch.setattr(sample, "math_pool", lambda: pool)
-        warm = sample.check_math([(str(i), box(i)) for i in range(20 * workers)], CFG)
+        monkeypatch.setattr(verifier, "math_pool", lambda: pool)
+        warm = verifier.check_math([(str(i), box(i)) for i in range(20 * workers)], CFG)
         assert set(warm) == {"right"}
         return pool
     yield make
@@ -404,14 +414,15 @@ def nurseries(pool):
     return all_of_them
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # Agreement
 
 def test_known_verdicts(one):
     """Each verdict as written down; none of these honest answers makes the library raise."""
     assert len(PAIRS) >= 300 and len(set(PAIRS)) == len(PAIRS)
-    verdicts = sample.check_math([(gold, box(answer)) for gold, answer, _ in PAIRS], CFG)
-    assert not [(*pair, verdict) for pair, verdict in zip(PAIRS, verdicts) if verdict != ("right" if pair[2] else "wrong")]
+    verdicts = verifier.check_math([(gold, box(answer)) for gold, answer, _ in PAIRS], CFG)
+    assert not [(*pair, verdict) for pair, verdict in zip(PAIRS, verdicts)
+                if verdict != ("right" if pair[2] else "wrong")]
 
 
 @pytest.mark.parametrize("kind", LIMITS)
@@ -420,25 +431,31 @@ def test_limits_are_the_librarys(kind, one):
     from math_verify import parse, verify
     for gold, answer, true in LIMITS[kind]:
         assert verify(parse(f"${gold}$"), parse(f"${answer}$")) is not true
-        assert sample.check_math([(gold, box(answer))], CFG) == ["wrong" if true else "right"]
+        assert verifier.check_math([(gold, box(answer))], CFG) == ["wrong" if true else "right"]
 
 
 def test_at_most_five_limits():
-    assert len(LIMITS) <= 5 and not {(g, a) for g, a, _ in PAIRS} & {(g, a) for limit in LIMITS.values() for g, a, _ in limit}
+    assert len(LIMITS) <= 5
+    assert not {(g, a) for g, a, _ in PAIRS} & {(g, a) for limit in LIMITS.values()
+                                                for g, a, _ in limit}
 
 
-@pytest.mark.parametrize("gold, answer", [("5", "2+3=5"), ("7", "10-3=7"), (r"\frac{1}{2}", r"1-\frac{1}{2}=\frac{1}{2}")])
+@pytest.mark.parametrize("gold, answer", [("5", "2+3=5"), ("7", "10-3=7"),
+                                          (r"\frac{1}{2}", r"1-\frac{1}{2}=\frac{1}{2}")])
 def test_gold_comes_first(gold, answer, one):
-    """The last number of an equation is an answer; as a gold answer an equation asks for an equation."""
-    assert sample.check_math([(gold, box(answer)), (answer, box(gold))], CFG) == ["right", "wrong"]
+    """The last number of an equation is an answer; as a gold answer an equation asks for an
+    equation."""
+    verdicts = verifier.check_math([(gold, box(answer)), (answer, box(gold))], CFG)
+    assert verdicts == ["right", "wrong"]
 
 
 def test_equal_pairs_are_graded_once(one, monkeypatch):
     pool, asked = one, []
     ask = pool.ask
     monkeypatch.setattr(pool, "ask", lambda *words: asked.append(words) or ask(*words))
-    pairs = [("1", box("1")), ("1", box("2")), ("1", "so " + box("1")), ("2", box("2")), ("1", box("1")), ("1", box("2"))]
-    assert sample.check_math(pairs, CFG) == ["right", "wrong", "right", "right", "right", "wrong"]
+    pairs = [("1", box("1")), ("1", box("2")), ("1", "so " + box("1")), ("2", box("2")),
+             ("1", box("1")), ("1", box("2"))]
+    assert verifier.check_math(pairs, CFG) == ["right", "wrong", "right", "right", "right", "wrong"]
     assert sorted(asked) == [("1", "1", 20.0), ("1", "2", 20.0), ("2", "2", 20.0)]
 
 
@@ -448,38 +465,49 @@ def test_workers_change_no_verdict(make_pool):
     true = ["right" if right else "wrong" for *_, right in PAIRS[::6]]
     for workers in 1, 3:
         make_pool(workers)
-        assert sample.check_math(pairs, CFG) == true
-        assert sample.check_math(pairs[::-1], CFG) == true[::-1]
+        assert verifier.check_math(pairs, CFG) == true
+        assert verifier.check_math(pairs[::-1], CFG) == true[::-1]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # What is graded: the last box after any thinking
 
 @pytest.mark.parametrize("text, answer", [
-    (r"\boxed{1} or \boxed{2}", "2"), (r"\boxed {3}", "3"), ("\\boxed\n{3}", "3"), (r"$\boxed{ x }$.", "x"),
-    (r"\boxed{\boxed{4}}", "4"), (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"), (r"\boxed{\{1,2\}} }", r"\{1,2\}"),
-    (r"\boxed{\left\{ x \right.}", r"\left\{ x \right."), (r"\boxed{a\\}", r"a\\"), (r"\boxed{\text{a}b} \text{c}", r"\text{a}b"),
-    ("", ""), ("42", ""), (r"\boxed{}", ""), (r"\boxed{ }", ""), (r"\boxed 5", ""), (r"\fbox{5}", ""), (r"\boxed{5", ""),
+    (r"\boxed{1} or \boxed{2}", "2"), (r"\boxed {3}", "3"), ("\\boxed\n{3}", "3"),
+    (r"$\boxed{ x }$.", "x"),
+    (r"\boxed{\boxed{4}}", "4"), (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+    (r"\boxed{\{1,2\}} }", r"\{1,2\}"),
+    (r"\boxed{\left\{ x \right.}", r"\left\{ x \right."), (r"\boxed{a\\}", r"a\\"),
+    (r"\boxed{\text{a}b} \text{c}", r"\text{a}b"),
+    ("", ""), ("42", ""), (r"\boxed{}", ""), (r"\boxed{ }", ""), (r"\boxed 5", ""),
+    (r"\fbox{5}", ""), (r"\boxed{5", ""),
     (r"\boxed{5} \boxed{6", ""), (r"\boxed{5\}", ""), (r"\boxed", ""), (r"\boxed{1}\boxed{}", ""),
-    (r"<think>\boxed{1}</think>", ""), (r"<think>\boxed{1}</think> \boxed{2}", "2"), (r"\boxed{2} <think>\boxed{1}</think>", ""),
+    (r"<think>\boxed{1}</think>", ""), (r"<think>\boxed{1}</think> \boxed{2}", "2"),
+    (r"\boxed{2} <think>\boxed{1}</think>", ""),
     (r"<think>\boxed{1}", ""), (r"\boxed{1}</think>\boxed{2}", "2"), (r"\boxed{1}</think>", ""),
-    (r"<think></think>\boxed{2}<think>\boxed{1}", ""), (r"<think>a</think>\boxed{1}<think>b</think>\boxed{2}", "2"),
+    (r"<think></think>\boxed{2}<think>\boxed{1}", ""),
+    (r"<think>a</think>\boxed{1}<think>b</think>\boxed{2}", "2"),
     (r"<think>a</think>\boxed{1}<think>b</think>no", "")])
 def test_boxed(text, answer):
-    assert sample.boxed(text) == answer
+    assert verifier.boxed(text) == answer
 
 
 def test_boxed_reads_so_many_bytes(one):
-    """N bytes are read and not N + 1; characters of several bytes count as such; blanks around the answer do not count."""
+    """N bytes are read and not N + 1; characters of several bytes count as such; blanks around the
+    answer do not count."""
     cfg = CFG | dict(verify_bytes=10)
-    for answer, verdict in [("1" * 10, "right"), ("1" * 11, "error"), ("é" * 5, "right"), ("é" * 5 + "1", "error"),
+    for answer, verdict in [("1" * 10, "right"), ("1" * 11, "error"), ("é" * 5, "right"),
+                            ("é" * 5 + "1", "error"),
                             ("é" * 6, "error"),
-                            ("∞" * 3, "right"), ("∞" * 4, "error"), ("1" * 10 ** 6, "error"), ("\U0001d7d9" * 3, "error")]:
-        assert sample.check_math([(answer, box(answer))], cfg) == [verdict], answer[:20]
-    assert sample.check_math([("1", r"\boxed{1" + " " * 30), ("1", r"\boxed{1")], cfg) == ["error", "wrong"]
+                            ("∞" * 3, "right"), ("∞" * 4, "error"), ("1" * 10 ** 6, "error"),
+                            ("\U0001d7d9" * 3, "error")]:
+        assert verifier.check_math([(answer, box(answer))], cfg) == [verdict], answer[:20]
+    assert verifier.check_math([("1", r"\boxed{1" + " " * 30), ("1", r"\boxed{1")],
+                               cfg) == ["error", "wrong"]
 
 
-@pytest.mark.parametrize("piece", ["a", " ", "{", "}", "\\", r"\boxed", r"\boxed{", r"\boxed{}", r"\boxed   ", "<think>",
+@pytest.mark.parametrize("piece", ["a", " ", "{", "}", "\\", r"\boxed", r"\boxed{", r"\boxed{}",
+                                   r"\boxed   ", "<think>",
                                    "</think>", "\\{", "é"])
 def test_boxed_is_linear(piece):
     """Twice the megabytes take about twice the time, whatever they are made of."""
@@ -487,26 +515,32 @@ def test_boxed_is_linear(piece):
         times = []
         for _ in range(3):
             start = time.perf_counter()
-            sample.boxed(text, 65536)
+            verifier.boxed(text, 65536)
             times.append(time.perf_counter() - start)
         return min(times)
-    for text in (lambda n: piece * (n // len(piece)), lambda n: r"\boxed{" + piece * (n // len(piece)),
+    for text in (lambda n: piece * (n // len(piece)),
+                 lambda n: r"\boxed{" + piece * (n // len(piece)),
                  lambda n: piece * (n // len(piece)) + r"\boxed{5}"):
         assert best(text(1_000_000)) < 4 * best(text(500_000)) + 0.02
 
 
 def stub_tokenizer(texts, template=None):
     """A tokenizer whose token i is the text i."""
-    return SimpleNamespace(chat_template=template, batch_decode=lambda ids, skip_special_tokens: [texts[row[0]] for row in ids])
+    return SimpleNamespace(chat_template=template,
+                           batch_decode=lambda ids, skip_special_tokens: [texts[row[0]]
+                                                                          for row in ids])
 
 
 def test_grade_counts_what_went_wrong(one):
-    """Rewards (P, n) in order; timeouts, errors and too long answers counted in rollouts, equal ones as often as they came."""
+    """Rewards (P, n) in order; timeouts, errors and too long answers counted in rollouts, equal
+    ones as often as they came."""
     import torch
     slow = box("9^{9^{9^{9^9}}}+x")
-    texts = [box("5"), slow, box("1" * 2000), "5", box("5"), slow, r"<think>\boxed{5}", r"<think>5</think> \boxed{x=5}"]
+    texts = [box("5"), slow, box("1" * 2000), "5", box("5"), slow, r"<think>\boxed{5}",
+             r"<think>5</think> \boxed{x=5}"]
     rollouts = dict(tokens=torch.arange(8)[:, None], length=torch.ones(8, dtype=torch.long))
-    rewards, faults = sample.grade([dict(answer="5"), dict(answer="5")], rollouts, stub_tokenizer(texts),
+    rewards, faults = verifier.grade([dict(answer="5"), dict(answer="5")], rollouts,
+                                     stub_tokenizer(texts),
                                    dict(verifier="math", verify_s=1.0, verify_bytes=1024))
     assert rewards.tolist() == [[1, 0, 0, 0], [1, 0, 0, 1]] and rewards.dtype == torch.float32
     assert faults == dict(verifier_timeouts=2, verifier_errors=1)
@@ -516,27 +550,99 @@ def test_a_template_that_opens_the_thinking(prepare, one):
     """Where the chat template writes <think>, a response that never closes it has no answer."""
     import torch
     tokenizer = prepare.make_tokenizer()
-    assert not sample.opens_thinking(tokenizer)
+    assert not verifier.opens_thinking(tokenizer)
     turns = "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}"
     opened = {"A:": False, "A:<think>": True, "A:<think></think>": False, "A:</think><think>": True}
     for end, opens in opened.items():
         tokenizer.chat_template = turns + end + "{% endif %}"
-        assert sample.opens_thinking(tokenizer) == opens
-    tokenizer.chat_template = turns + "A:{% endif %}{# <think> is what the model itself may write #}"
-    assert not sample.opens_thinking(tokenizer)
+        assert verifier.opens_thinking(tokenizer) == opens
+    tokenizer.chat_template = (turns + "A:{% endif %}"
+                               "{# <think> is what the model itself may write #}")
+    assert not verifier.opens_thinking(tokenizer)
     tokenizer.chat_template = turns + "A:<think>{% endif %}"
     texts = [r"\boxed{5}", r"\boxed{4}</think>\boxed{5}", r"\boxed{5}</think>"]
     tokenizer.batch_decode = stub_tokenizer(texts).batch_decode
-    rewards, _ = sample.grade([dict(answer="5")], dict(tokens=torch.arange(3)[:, None], length=torch.ones(3, dtype=torch.long)),
+    rewards, _ = verifier.grade([dict(answer="5")], dict(tokens=torch.arange(3)[:, None],
+                                                         length=torch.ones(3, dtype=torch.long)),
                               tokenizer, CFG | dict(verifier="math"))
     assert rewards.tolist() == [[0, 1, 0]]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Hostile answers. Each generator yields (kind, answer); RAW ones are the whole response, the others go into a box
+# -------------------------------------------------------------------------------------------------
+# A reward of one's own
+
+
+def graded(monkeypatch, reward, texts, answers=("5", "6")):
+    """What `grade` makes of texts under --verifier=mine with this function."""
+    import torch
+    monkeypatch.setitem(verifier.REWARDS, "mine", reward)
+    problems = [dict(id=f"p{i}", prompt="?", answer=a) for i, a in enumerate(answers)]
+    rollouts = dict(tokens=torch.arange(len(texts))[:, None],
+                    length=torch.ones(len(texts), dtype=torch.long))
+    return verifier.grade(problems, rollouts, stub_tokenizer(texts), CFG | dict(verifier="mine"))
+
+
+def test_a_reward_for_a_format(monkeypatch):
+    """A tenth for the format, the rest for the answer: nothing is floored; only 1 is solved."""
+    def mine(problem, text, cfg):
+        assert cfg["verify_bytes"] == 1024
+        return 0.1 * ("#" in text) + 0.9 * verifier.exact(problem, text, cfg)
+    rewards, faults = graded(monkeypatch, mine, ["#5", "#6", "5", "#5", "#6", "6"])
+    assert rewards.flatten().tolist() == pytest.approx([1, 0.1, 0, 0.1, 1, 0])
+    assert verifier.solved(rewards).tolist() == [[True, False, False], [False, True, False]]
+    assert faults == dict(verifier_timeouts=0, verifier_errors=0)
+
+
+def test_a_reward_may_ask_math_verify(monkeypatch, one):
+    def mine(problem, text, cfg):
+        return 0.5 * verifier.math_reward(problem, text, cfg)
+    texts = [box("10/2"), box("6"), r"\boxed{5", box("6")]
+    assert graded(monkeypatch, mine, texts)[0].tolist() == [[0.5, 0], [0, 0.5]]
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, 2, float("nan"), float("inf"), None, "1", [1]])
+def test_a_reward_that_is_none(monkeypatch, value):
+    """One line that names the verifier, the problem and the value."""
+    def mine(problem, text, cfg):
+        return value if problem["id"] == "p1" else True
+    with pytest.raises(BadInput) as refused:
+        graded(monkeypatch, mine, ["a", "b"])
+    told = str(refused.value)
+    assert told.startswith("--verifier=mine: gave problem p1 the reward ") and "\n" not in told
+    assert repr(value) in told and "from 0 to 1" in told
+
+
+def test_numbers_of_numpy_are_rewards(monkeypatch):
+    import numpy as np
+    rewards, _ = graded(monkeypatch, lambda *_: np.float32(0.25), ["a", "b"])
+    assert rewards.tolist() == [[0.25], [0.25]]
+
+
+@pytest.mark.parametrize("script", ["train_grpo", "evaluate", "sample"])
+def test_an_unknown_verifier(script, tiny, monkeypatch, tmp_path):
+    """Refused before a model is loaded, with those there are and the nearest; an added one is
+    not."""
+    import importlib
+    monkeypatch.chdir(tmp_path)
+    main, words = importlib.import_module(script).main, [*tiny.words, "--B_p=4", "--n=4", "--C=16"]
+    monkeypatch.setattr("engine.load_model", None)
+    monkeypatch.setattr("engine.load_tokenizer", None)
+    with pytest.raises(BadInput,
+                       match="--verifier=exactly: expected one of math, exact .*is exact$"):
+        main([*words, "--verifier=exactly"])
+    assert not any(tmp_path.iterdir())
+    verifier.check_name(dict(verifier="math"))
+    monkeypatch.setitem(verifier.REWARDS, "exactly", verifier.exact)
+    verifier.check_name(dict(verifier="exactly"))
+
+
+# -------------------------------------------------------------------------------------------------
+# Hostile answers. Each generator yields (kind, answer); RAW ones are the whole response, the others
+# go into a box
 
 def towers():
-    for base, height in itertools.product(["9", "x", r"\pi", "0.1", "(-2)", r"\frac{1}{3}"], [3, 6, 40]):
+    for base, height in itertools.product(["9", "x", r"\pi", "0.1", "(-2)", r"\frac{1}{3}"],
+                                          [3, 6, 40]):
         yield f"{base} to {height}", base + "^{" + f"^{{".join([base] * height) + "}" * height
 
 
@@ -564,39 +670,48 @@ def binomials():
 
 def nesting():
     for (left, right), depth in itertools.product(
-            [("{", "}"), ("(", ")"), ("[", "]"), (r"\left(", r"\right)"), (r"\{", r"\}"), ("|", "|"), (r"\sqrt{", "}"),
+            [("{", "}"), ("(", ")"), ("[", "]"), (r"\left(", r"\right)"), (r"\{", r"\}"),
+             ("|", "|"), (r"\sqrt{", "}"),
              (r"\frac{1}{", "}"),
-             (r"\sin(", ")"), ("-", ""), (r"\text{", "}"), ("x_{", "}"), (r"\overline{", "}"), (r"\lfloor ", r"\rfloor "),
+             (r"\sin(", ")"), ("-", ""), (r"\text{", "}"), ("x_{", "}"), (r"\overline{", "}"),
+             (r"\lfloor ", r"\rfloor "),
              ("(1,", ")")],
             [25, 3000]):
         yield f"{left} {depth}", left * depth + "1" + right * depth
 
 
 def unbalanced():
-    for i, piece in enumerate(["{", "}", "(", ")", "[", "]", r"\{", r"\}", r"\left(", r"\right)", r"\begin{pmatrix}",
-                               r"\end{pmatrix}", r"\frac{", r"\sqrt[", "|", "$", r"\[", "{}}{", r"\left.", "&", r"\\", "^", "_"]):
+    for i, piece in enumerate(["{", "}", "(", ")", "[", "]", r"\{", r"\}", r"\left(", r"\right)",
+                               r"\begin{pmatrix}",
+                               r"\end{pmatrix}", r"\frac{", r"\sqrt[", "|", "$", r"\[", "{}}{",
+                               r"\left.", "&", r"\\", "^", "_"]):
         yield f"one {piece}", "12" + piece
         yield f"many {piece}", piece * 400
 
 
 def megabytes():
-    for piece in "1", "a", " ", "{", "}", "{}", "\\", r"\boxed{", r"\frac", "1+", "1,", "é", "\n", "\t", "$", "1 and ", "=", "((", "-":
+    for piece in ("1", "a", " ", "{", "}", "{}", "\\", r"\boxed{", r"\frac", "1+", "1,", "é", "\n",
+                  "\t", "$", "1 and ", "=", "((", "-"):
         yield f"60 KB of {piece!r}", "3" + piece * (60_000 // len(piece.encode())) + "4"
         yield f"2 MB of {piece!r}", "3" + piece * (2_000_000 // len(piece.encode()))
 
 
 def look_alikes():
-    for name, zero in dict(fullwidth=0xff10, arabic=0x660, devanagari=0x966, bold=0x1d7ce, double=0x1d7d8,
+    for name, zero in dict(fullwidth=0xff10, arabic=0x660, devanagari=0x966, bold=0x1d7ce,
+                           double=0x1d7d8,
                            superscript=0x2070).items():
         yield name, "".join(chr(zero + int(digit)) for digit in "7919")
-    for name, text in dict(cyrillic="х+1", greek="ο", roman="Ⅻ", fraction="½", minus="−7919", division="7919∕2", circled="⑦⑨",
+    for name, text in dict(cyrillic="х+1", greek="ο", roman="Ⅻ", fraction="½", minus="−7919",
+                           division="7919∕2", circled="⑦⑨",
                            ohm="Ω",
-                           multiplication="7919✕1", tags="\U000e0037\U000e0039", variation="7\ufe0f9\ufe0f1\ufe0f9\ufe0f").items():
+                           multiplication="7919✕1", tags="\U000e0037\U000e0039",
+                           variation="7\ufe0f9\ufe0f1\ufe0f9\ufe0f").items():
         yield name, text
 
 
 def invisible():
-    for code in 0x200b, 0x200d, 0x202e, 0x2066, 0xfeff, 0xad, 0x2028, 0x85, 0xa0, 0x3000, 0x300, 0xfffd, 0xfffe:
+    for code in (0x200b, 0x200d, 0x202e, 0x2066, 0xfeff, 0xad, 0x2028, 0x85, 0xa0, 0x3000, 0x300,
+                 0xfffd, 0xfffe):
         yield f"between {code:x}", chr(code).join("7919")
         yield f"around {code:x}", chr(code) * 50 + "79" + chr(code) * 50
 
@@ -604,14 +719,17 @@ def invisible():
 def controls():
     for code in [*range(0, 32, 3), 127, 0x9b]:
         yield f"control {code}", f"79{chr(code)}19"
-    for name, text in dict(half="\ud800", other="\udc00", swapped="\udc00\ud800", many="\ud835" * 400, inside="79\udfff19").items():
+    for name, text in dict(half="\ud800", other="\udc00", swapped="\udc00\ud800",
+                           many="\ud835" * 400, inside="79\udfff19").items():
         yield f"surrogate {name}", text
 
 
 def series():
-    for operator, term in itertools.product([r"\sum_{n=1}^{\infty}", r"\prod_{n=1}^{\infty}", r"\sum_{n=1}^{10^9}",
+    for operator, term in itertools.product([r"\sum_{n=1}^{\infty}", r"\prod_{n=1}^{\infty}",
+                                             r"\sum_{n=1}^{10^9}",
                                              r"\sum_{n=1}^{10^9}\sum_{m=1}^{n}"],
-                                            [r"\frac{1}{n^3+1}", r"\frac{(-1)^n}{\ln(n+1)}", r"\sin(n^2)", "n!", "n^{n}"]):
+                                            [r"\frac{1}{n^3+1}", r"\frac{(-1)^n}{\ln(n+1)}",
+                                             r"\sin(n^2)", "n!", "n^{n}"]):
         yield f"{operator} {term}", operator + term
 
 
@@ -621,7 +739,8 @@ def calculus():
                  r"\int \sqrt{\tan x+\sqrt{\sin x}} dx", r"\lim_{x\to\infty} (\sin x)^{x!}",
                  r"\lim_{n\to\infty}\sum_{k=1}^{n}\frac{1}{k^k}",
                  r"\frac{d}{dx} x^{x^{x^{x^{x^x}}}}", r"\frac{d^{50}}{dx^{50}} e^{\sin(x^2)}",
-                 r"\lim_{x\to 0}\frac{\tan(\sin x)-\sin(\tan x)}{x^7}", r"\int_{-\infty}^{\infty} e^{-x^4+x^3}\cos(x^5) dx"):
+                 r"\lim_{x\to 0}\frac{\tan(\sin x)-\sin(\tan x)}{x^7}",
+                 r"\int_{-\infty}^{\infty} e^{-x^4+x^3}\cos(x^5) dx"):
         yield text, text
         yield f"5+{text}", f"5+{text}-{text}"
 
@@ -629,7 +748,8 @@ def calculus():
 def matrices():
     for n, element in itertools.product([4, 40], ["1", "x", "x_{%d}", r"\sqrt{%d}"]):
         def cells(n=n, element=element):
-            return r"\\".join("&".join(element % (i * n + j) if "%" in element else element for j in range(n)) for i in range(n))
+            return r"\\".join("&".join(element % (i * n + j) if "%" in element else element
+                                       for j in range(n)) for i in range(n))
         yield f"{n} of {element}", rf"\begin{{pmatrix}}{cells()}\end{{pmatrix}}"
         yield f"determinant {n} of {element}", rf"\det\begin{{pmatrix}}{cells()}\end{{pmatrix}}"
         yield f"power {n} of {element}", rf"\begin{{pmatrix}}{cells()}\end{{pmatrix}}^{{999}}"
@@ -641,43 +761,54 @@ def collections():
         yield f"set of {n} roots", r"\{" + ",".join(rf"\sqrt{{{i}}}" for i in range(n)) + r"\}"
         yield f"union of {n}", r"\cup".join(f"[{2 * i},{2 * i + 1}]" for i in range(n))
         yield f"intersection of {n}", r"\cap".join(f"(-x_{{{i}}},{i})" for i in range(n))
-        yield f"difference of {n}", r"\mathbb{R}\setminus\{" + ",".join(rf"\pi^{{{i}}}" for i in range(n)) + r"\}"
+        yield f"difference of {n}", r"\mathbb{R}\setminus\{" + ",".join(rf"\pi^{{{i}}}"
+                                                                        for i in range(n)) + r"\}"
         yield f"plus-minus {n}", r"\pm 1" * n
 
 
 def patterns():
     """Against math-verify's own regular expressions."""
-    for piece in ("$1$ and ", "$", "$ $,", "$$", r"\(1\),", r"\[1\] or ", " [1] ,", "answer: ", "answer is final answer is ",
+    for piece in ("$1$ and ", "$", "$ $,", "$$", r"\(1\),", r"\[1\] or ", " [1] ,", "answer: ",
+                  "answer is final answer is ",
                   "final answer is $",
-                  r"\frac{1}{1}", "1.1.1", "1,", ", and or", "1=", r"$\boxed{1}$,", r"\text{and}", "%", "percent", "infinf",
+                  r"\frac{1}{1}", "1.1.1", "1,", ", and or", "1=", r"$\boxed{1}$,", r"\text{and}",
+                  "%", "percent", "infinf",
                   " sqrt", "^(", "sqrt("):
         yield f"{piece!r}", piece * 150
         yield f"{piece!r} open", (piece + " ") * 1000 + "\\"
 
 
 def code():
-    for i, text in enumerate(["__import__('os').system('touch {p}')", "open('{p}','w')", "exec('open(\"{p}\",\"w\")')",
-                              "().__class__.__bases__[0]", "lambda: open('{p}', 'w')", "[open('{p}','w') for _ in [1]]",
+    for i, text in enumerate(["__import__('os').system('touch {p}')", "open('{p}','w')",
+                              "exec('open(\"{p}\",\"w\")')",
+                              "().__class__.__bases__[0]", "lambda: open('{p}', 'w')",
+                              "[open('{p}','w') for _ in [1]]",
                               r"\text{{__import__('os').system('touch {p}')}}",
-                              "__builtins__", "sympify('open(\"{p}\",\"w\")')", "x.__init__.__globals__",
+                              "__builtins__", "sympify('open(\"{p}\",\"w\")')",
+                              "x.__init__.__globals__",
                               "eval(compile('1','','eval'))",
-                              "S('__import__(\"os\").system(\"touch {p}\")')", "1;import os;os.system('touch {p}')",
+                              "S('__import__(\"os\").system(\"touch {p}\")')",
+                              "1;import os;os.system('touch {p}')",
                               "$(touch {p})", "`touch {p}`",
-                              "| touch {p}", r"\write18{{touch {p}}}", r"\input{{{p}}}", r"\openout1={p}",
+                              "| touch {p}", r"\write18{{touch {p}}}", r"\input{{{p}}}",
+                              r"\openout1={p}",
                               r"\directlua{{os.exit()}}"]):
         yield f"code {i}", text.format(p=PLACE)
 
 
 def macros():
-    for text in (r"\def\x{\x\x}\x", r"\let\x\x \x", r"\newcommand{\a}{\a}\a", r"\loop\iftrue\repeat",
+    for text in (r"\def\x{\x\x}\x", r"\let\x\x \x", r"\newcommand{\a}{\a}\a",
+                 r"\loop\iftrue\repeat",
                  r"\expandafter\csname end\endcsname",
-                 r"\catcode`\{=12", r"\begin{verbatim}}\end{verbatim}", r"\verb|}|", r"\hspace{999999999pt}", r"\unicode{x37}",
+                 r"\catcode`\{=12", r"\begin{verbatim}}\end{verbatim}", r"\verb|}|",
+                 r"\hspace{999999999pt}", r"\unicode{x37}",
                  r"\char55", r"\undefined"):
         yield text, text
 
 
 def formats():
-    for text in ("{0}", "{gold}", "%s%s%n", "%d", "${7*7}", "{{7*7}}", "#{7*7}", "\\1", "\\g<0>", r"\g<gold>",
+    for text in ("{0}", "{gold}", "%s%s%n", "%d", "${7*7}", "{{7*7}}", "#{7*7}", "\\1", "\\g<0>",
+                 r"\g<gold>",
                  "(?P<first_latexBoxed>7)", "{!r}", "%(gold)s"):
         yield text, text
         yield text * 300, text * 300
@@ -685,17 +816,20 @@ def formats():
 
 def protocol():
     """Against the lines between the processes."""
-    for text in ('"]\n[1, 9, "7", "7"]', "\n", "\n\n\n", '\n[0, 3.0, "1", "1"]\n', '", "7"]', "\\", '\\"', "\\u0000", "01", "1",
-                 "\xff1\xff1", "\x001", "null", "[]", "r", "\udcff1", "\r\n1", "\x04", "\x1a", "NaN", "-Infinity"):
+    for text in ('"]\n[1, 9, "7", "7"]', "\n", "\n\n\n", '\n[0, 3.0, "1", "1"]\n', '", "7"]', "\\",
+                 '\\"', "\\u0000", "01", "1",
+                 "\xff1\xff1", "\x001", "null", "[]", "r", "\udcff1", "\r\n1", "\x04", "\x1a",
+                 "NaN", "-Infinity"):
         yield repr(text), "\n" + text
         yield f"{text!r} x 500", text * 500 + "+"
 
 
 def slow_equalities():
     for n in 3, 7:
-        yield f"radicals {n}", "+".join(rf"\sqrt{{{i}+\sqrt{{{i + 1}}}}}" for i in range(2, 2 + n)) + "-" + "-".join(
-            rf"\sqrt{{{i}+\sqrt{{{i + 1}}}}}" for i in range(2, 2 + n))
-        yield f"trigonometry {n}", r"\sin^{%d} x\cos^{%d} y+\tan(%dx)\cot(%dy)" % (3 * n, 3 * n, n, n)
+        roots = [rf"\sqrt{{{i}+\sqrt{{{i + 1}}}}}" for i in range(2, 2 + n)]
+        yield f"radicals {n}", "+".join(roots) + "-" + "-".join(roots)
+        powers = 3 * n, 3 * n, n, n
+        yield f"trigonometry {n}", r"\sin^{%d} x\cos^{%d} y+\tan(%dx)\cot(%dy)" % powers
         yield f"Gamma {n}", rf"\frac{{(n+{n})!}}{{n!}}+\binom{{2n}}{{n}}^{{{n}}}"
         yield f"logarithms {n}", "+".join(rf"\log_{{{i}}}(x^{{{i}}}+{i})" for i in range(2, 2 + n))
         yield f"roots {n}", "+".join(rf"\sqrt[{i}]{{x^{{{i}}}+{i}}}" for i in range(2, 2 + n))
@@ -703,8 +837,10 @@ def slow_equalities():
 
 def piecewise():
     for n in 2, 50, 1000:
-        yield f"cases {n}", r"\begin{cases}" + r"\\".join(f"{i} & x>{i}" for i in range(n)) + r"\end{cases}"
-        yield f"equations {n}", r"\begin{cases}" + r"\\".join(f"x_{{{i}}}^2={i}" for i in range(n)) + r"\end{cases}"
+        yield f"cases {n}", r"\begin{cases}" + r"\\".join(f"{i} & x>{i}"
+                                                          for i in range(n)) + r"\end{cases}"
+        yield f"equations {n}", r"\begin{cases}" + r"\\".join(f"x_{{{i}}}^2={i}"
+                                                              for i in range(n)) + r"\end{cases}"
         yield f"chain {n}", "<".join(f"x_{{{i}}}" for i in range(n))
         yield f"equalities {n}", "=".join(f"x^{{{i}}}" for i in range(n))
 
@@ -741,7 +877,8 @@ def boxes():
 
 
 def rounding():
-    for name, (left, right) in dict(floor=(r"\lfloor ", r"\rfloor "), ceiling=(r"\lceil ", r"\rceil "),
+    for name, (left, right) in dict(floor=(r"\lfloor ", r"\rfloor "),
+                                    ceiling=(r"\lceil ", r"\rceil "),
                                     absolute=(r"|x-", "|")).items():
         for n in 2, 12, 100:
             yield f"{name} {n}", left * n + r"\pi^{999}" + right * n
@@ -750,24 +887,32 @@ def rounding():
         yield f"maximum {n}", r"\max(x," * n + "7" + ")" * n
 
 
-PLACE = os.path.join(tempfile.gettempdir(), f"isocompute-{os.getpid()}")  # what the code would write, if it ran
-GENERATORS = [towers, factorials, exponents, binomials, nesting, unbalanced, megabytes, look_alikes, invisible, controls, series,
+# what the code would write, if it ran
+PLACE = os.path.join(tempfile.gettempdir(), f"isocompute-{os.getpid()}")
+GENERATORS = [towers, factorials, exponents, binomials, nesting, unbalanced, megabytes, look_alikes,
+              invisible, controls, series,
               calculus,
-              matrices, collections, patterns, code, macros, formats, protocol, slow_equalities, piecewise, polynomials, numbers,
+              matrices, collections, patterns, code, macros, formats, protocol, slow_equalities,
+              piecewise, polynomials, numbers,
               continued_fractions, boxes, rounding]
-GOLDS = ["7919", r"\frac{7919}{7907}", "x^2+7919x", r"\{7919,7907\}", "[7907,7919]", r"\begin{pmatrix}7919&1\\0&1\end{pmatrix}",
+GOLDS = ["7919", r"\frac{7919}{7907}", "x^2+7919x", r"\{7919,7907\}", "[7907,7919]",
+         r"\begin{pmatrix}7919&1\\0&1\end{pmatrix}",
          r"\sqrt{7919}", "x=7919", "(7919,7907,1)", "x>7919"]
-LIMIT, SLACK = 0.5, 3.0  # seconds of an answer, and what cores that others use too may take beyond; GRACE would be 5
+# seconds of an answer, and what cores that others use too may take beyond; GRACE would be 5
+LIMIT, SLACK = 0.5, 3.0
 
 
 def attacks():
-    """[(generator, kind, answer), ...]: every one another text, every second of those there are, since a hang costs its limit."""
-    found = {answer: (generator.__name__, kind, answer) for generator in GENERATORS for kind, answer in generator()}
+    """[(generator, kind, answer), ...]: every one another text, every second of those there are,
+    since a hang costs its limit."""
+    found = {answer: (generator.__name__, kind, answer) for generator in GENERATORS
+             for kind, answer in generator()}
     return list(found.values())[::2]
 
 
 def test_hostile_answers(make_pool, monkeypatch):
-    """None is right, each within its limit; the pool keeps its processes, its memory and its word about honest answers beside."""
+    """None is right, each within its limit; the pool keeps its processes, its memory and its word
+    about honest answers beside."""
     pool = make_pool(2)
     hostile = attacks()
     names = [words[:2] for words in hostile]
@@ -784,45 +929,53 @@ def test_hostile_answers(make_pool, monkeypatch):
 
     def watch():
         while not done.wait(0.1):
-            for pid in before | {pid for pid, (parent, *_) in processes().items() if parent in before}:
+            for pid in before | {pid for pid, (parent, *_) in processes().items()
+                                 if parent in before}:
                 peak[pid] = max(peak.get(pid, 0), memory(pid, "VmPeak:"))
     monkeypatch.setattr(pool, "ask", timed)
-    hostile = [(random.Random(i).choice(GOLDS), rf"\boxed{{{answer}}}") for i, (*_, answer) in enumerate(hostile)]
+    hostile = [(random.Random(i).choice(GOLDS), rf"\boxed{{{answer}}}")
+               for i, (*_, answer) in enumerate(hostile)]
     rss = memory("self", "VmRSS:")
     watcher = threading.Thread(target=watch)
     watcher.start()
     verdicts, kept = [], []
     try:
         for i in range(0, len(hostile), 10):
-            verdicts += sample.check_math(hostile[i:i + 10], dict(verify_s=LIMIT, verify_bytes=65536))
+            verdicts += verifier.check_math(hostile[i:i + 10],
+                                            dict(verify_s=LIMIT, verify_bytes=65536))
             beside = PAIRS[2 * i // 5:2 * i // 5 + 4]
-            honest = sample.check_math([(gold, box(answer)) for gold, answer, _ in beside], CFG)
-            kept += [verdict == ("right" if right else "wrong") for verdict, (*_, right) in zip(honest, beside)]
+            honest = verifier.check_math([(gold, box(answer)) for gold, answer, _ in beside], CFG)
+            kept += [verdict == ("right" if right else "wrong")
+                     for verdict, (*_, right) in zip(honest, beside)]
     finally:
         done.set(), watcher.join()
     assert all(kept) and len(kept) > 100
     assert not [name for name, verdict in zip(names, verdicts) if verdict == "right"]
-    assert not [(words, seconds) for words, seconds in took.items() if words[2] == LIMIT and seconds > LIMIT + SLACK]
+    assert not [(words, seconds) for words, seconds in took.items() if words[2] == LIMIT
+                and seconds > LIMIT + SLACK]
     assert {"wrong", "timeout", "error"} <= set(verdicts)
-    assert {process.pid for process in nurseries(pool)} == before and all(len(children(pid)) == 1 for pid in before)
-    assert len(peak) > 4 and max(peak.values()) <= sample.MathPool.MEMORY
+    assert {process.pid for process in nurseries(pool)} == before
+    assert all(len(children(pid)) == 1 for pid in before)
+    assert len(peak) > 4 and max(peak.values()) <= verifier.MathPool.MEMORY
     assert memory("self", "VmRSS:") - rss < 64 * 2 ** 20
 
-    long = [(gold, text) for gold, text in hostile if len(text.encode(errors="replace")) > 1024 + len(r"\boxed{}")]
+    long = [(gold, text) for gold, text in hostile if len(text.encode(errors="replace")) > 1024
+            + len(r"\boxed{}")]
     bare = [(gold, text[len(r"\boxed{"):-1]) for gold, text in hostile]
     assert len(long) > 50
-    assert "right" not in sample.check_math(long + bare, dict(verify_s=LIMIT, verify_bytes=1024))
+    assert "right" not in verifier.check_math(long + bare, dict(verify_s=LIMIT, verify_bytes=1024))
     assert not os.path.exists(PLACE)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # Processes that die
 
 HANGS = "9^{9^{9^{9^9}}}+x"  # in C code of an integer power
 
 
 def busy(pool):
-    """A hanging answer under way with 60 s to go -> the thread, and the list that its verdict will be in."""
+    """A hanging answer under way with 60 s to go -> the thread, and the list that its verdict will
+    be in."""
     verdicts = []
     thread = threading.Thread(target=lambda: verdicts.extend(pool.verify([("7919", HANGS)], 60)))
     thread.start()
@@ -833,7 +986,8 @@ def busy(pool):
 
 @pytest.mark.parametrize("who", ["child", "nursery", "both"])
 def test_killed_while_it_had_nothing_to_do(who, make_pool):
-    """The next verdicts are right; where the nursery is gone, one answer may be an error on the way."""
+    """The next verdicts are right; where the nursery is gone, one answer may be an error on the
+    way."""
     pool = make_pool(1)
     (process,) = nurseries(pool)
     (child,) = children(process.pid)
@@ -858,7 +1012,8 @@ def test_a_limit_is_over_with_its_answer(one):
 
 @pytest.mark.parametrize("who", ["child", "nursery", "both"])
 def test_killed_at_work(who, make_pool):
-    """The answer it worked on is an error at once, long before its limit, the next verdicts are right, and nothing of it stays."""
+    """The answer it worked on is an error at once, long before its limit, the next verdicts are
+    right, and nothing of it stays."""
     pool = make_pool(1)
     fds = len(os.listdir("/proc/self/fd"))
     (process,) = nurseries(pool)
@@ -870,13 +1025,15 @@ def test_killed_at_work(who, make_pool):
     assert verdicts == ["error"]
     assert pool.verify([("5", "5"), ("5", "6")], 20) == ["right", "wrong"]
     assert len(os.listdir("/proc/self/fd")) == fds
-    assert not [pid for pid, (parent, _, state) in processes().items() if parent == os.getpid() and state == "Z"]
+    assert not [pid for pid, (parent, _, state) in processes().items() if parent == os.getpid()
+                and state == "Z"]
 
 
 @pytest.mark.parametrize("work", [False, True])
 def test_stopped(work, make_pool, monkeypatch):
-    """Where the kernel's timer cannot end it, or nobody is there to say so, the pool does, GRACE after the limit."""
-    monkeypatch.setattr(sample.MathPool, "GRACE", 0.5)
+    """Where the kernel's timer cannot end it, or nobody is there to say so, the pool does, GRACE
+    after the limit."""
+    monkeypatch.setattr(verifier.MathPool, "GRACE", 0.5)
     pool = make_pool(1)
     (process,) = nurseries(pool)
     (child,) = children(process.pid)
@@ -891,7 +1048,7 @@ def test_stopped(work, make_pool, monkeypatch):
 
 def test_a_full_pipe_of_a_stopped_process(make_pool, monkeypatch):
     """An answer larger than a pipe does not hold us where nobody reads it."""
-    monkeypatch.setattr(sample.MathPool, "GRACE", 0.5)
+    monkeypatch.setattr(verifier.MathPool, "GRACE", 0.5)
     pool = make_pool(1)
     (process,) = nurseries(pool)
     for pid in [process.pid, *children(process.pid)]:
@@ -901,14 +1058,16 @@ def test_a_full_pipe_of_a_stopped_process(make_pool, monkeypatch):
 
 
 def test_killing_at_random(make_pool):
-    """Children and nurseries killed all the time: a verdict is the true one or a fault, never that of another answer."""
+    """Children and nurseries killed all the time: a verdict is the true one or a fault, never that
+    of another answer."""
     pool, over = make_pool(2), threading.Event()
     rng = random.Random(0)
 
     def kill():
         while not over.wait(rng.uniform(0.05, 0.3)):
             sessions = {process.pid for process in started}
-            alive = [pid for pid, (_, session, state) in processes().items() if session in sessions and state != "Z"]
+            alive = [pid for pid, (_, session, state) in processes().items() if session in sessions
+                     and state != "Z"]
             victims = [pid for pid in alive if (pid in sessions) == (rng.random() < 0.05)]
             if victims:
                 os.kill(rng.choice(victims), signal.SIGKILL)
@@ -930,22 +1089,24 @@ def test_killing_at_random(make_pool):
     assert all(verdict in (truth, "error", "timeout") for verdict, truth in zip(verdicts, true))
     assert 0 < faults < 500
     settled = pool.verify([(f"{i}", f"{i}+0") for i in range(2000, 2020)], 20)
-    assert settled.count("right") >= 18  # what was killed last, each process may still have to notice
+    # what was killed last, each process may still have to notice
+    assert settled.count("right") >= 18
     assert pool.verify(pairs[:100], 20) == true[:100]
 
 
 PARENT = """
 import os, signal, sys, threading, time
-import sample
+import verifier
 {before}
-pool = sample.MathPool(2)
+pool = verifier.MathPool(2)
 print(*pool.verify([("5", "5"), ("5", "6"), ("7919", "{hangs}")], 1.0), sep="\\n", flush=True)
 {after}
 """
 
 
 def run_parent(before="", after=""):
-    return subprocess.Popen([sys.executable, "-c", PARENT.format(before=before, after=after, hangs=HANGS)], cwd=ROOT,
+    return subprocess.Popen([sys.executable, "-c",
+                             PARENT.format(before=before, after=after, hangs=HANGS)], cwd=ROOT,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -965,11 +1126,13 @@ threading.Thread(target=pool.verify, args=([('1', '{HANGS}'), ('2', '{HANGS}')],
 time.sleep(1)
 print('busy', flush=True)"""
     parent = run_parent(after=again)
-    assert [parent.stdout.readline().strip() for _ in range(4)] == ["right", "wrong", "timeout", "busy"]
+    assert [parent.stdout.readline().strip() for _ in range(4)] == ["right", "wrong", "timeout",
+                                                                    "busy"]
     below = {pid for pid, (up, *_) in processes().items() if up == parent.pid}
     assert len(below) == 2
     parent.kill(), parent.communicate()
-    until(lambda: not [pid for pid, (_, session, state) in processes().items() if session in below and state != "Z"])
+    until(lambda: not [pid for pid, (_, session, state) in processes().items() if session in below
+                       and state != "Z"])
 
 
 def test_ctrl_c(make_pool):
@@ -987,7 +1150,7 @@ def replies(requests):
     (asked, ask), (heard, reply) = os.pipe(), os.pipe()
     os.write(ask, requests)
     os.close(ask)
-    code = sample.grade_lines(asked, reply)
+    code = verifier.grade_lines(asked, reply)
     os.close(reply)
     said = os.read(heard, 1000)
     os.close(heard), os.close(asked)
@@ -995,19 +1158,22 @@ def replies(requests):
 
 
 def test_children_are_replaced(monkeypatch):
-    """After LIFE answers, and where one has left much in memory; where there is nothing to read any more they end."""
+    """After LIFE answers, and where one has left much in memory; where there is nothing to read any
+    more they end."""
     one = b'[7, 9, "5", "5"]\n'
-    monkeypatch.setattr(sample.MathPool, "MEMORY", 2 ** 50)
-    assert replies(one) == (b"\x071", 0) and replies(b"") == (b"", 0) and replies(one[:-1]) == (b"", 0)
-    monkeypatch.setattr(sample.MathPool, "LIFE", 1)
-    assert replies(one) == (b"\x071", sample.OLD)
-    monkeypatch.setattr(sample.MathPool, "LIFE", 9)
-    monkeypatch.setattr(sample.MathPool, "MEMORY", 2 ** 20)
-    assert replies(one) == (b"\x071", sample.OLD)
+    monkeypatch.setattr(verifier.MathPool, "MEMORY", 2 ** 50)
+    assert replies(one) == (b"\x071", 0) and replies(b"") == (b"", 0)
+    assert replies(one[:-1]) == (b"", 0)
+    monkeypatch.setattr(verifier.MathPool, "LIFE", 1)
+    assert replies(one) == (b"\x071", verifier.OLD)
+    monkeypatch.setattr(verifier.MathPool, "LIFE", 9)
+    monkeypatch.setattr(verifier.MathPool, "MEMORY", 2 ** 20)
+    assert replies(one) == (b"\x071", verifier.OLD)
 
 
 def test_memory_is_capped(one, monkeypatch):
-    """A child can map MEMORY and no more, nor leave a core; where that was not enough, the answer is an error."""
+    """A child can map MEMORY and no more, nor leave a core; where that was not enough, the answer
+    is an error."""
     (process,) = nurseries(one)
     for pid in [process.pid, *children(process.pid)]:
         limits = {line[:26].strip(): line[26:].split()[0] for line in open(f"/proc/{pid}/limits")}
@@ -1015,19 +1181,20 @@ def test_memory_is_capped(one, monkeypatch):
 
     def full(gold, answer):
         raise MemoryError
-    monkeypatch.setattr(sample, "math_equal", full)
+    monkeypatch.setattr(verifier, "math_equal", full)
     assert replies(b'[7, 9, "5", "5"]\n')[0] == b"\x07e"
 
 
 def test_math_verify_is_missing(monkeypatch, tmp_path):
-    """One line that says what to install: where it is not there, and where it is but does not load."""
+    """One line that says what to install: where it is not there, and where it is but does not
+    load."""
     with monkeypatch.context() as m:
         m.setitem(sys.modules, "math_verify", None)
         with pytest.raises(BadInput, match="math-verify is not installed .*requirements.txt"):
-            sample.math_pool.__wrapped__()
+            verifier.math_pool.__wrapped__()
     (tmp_path / "math_verify.py").write_text("raise ImportError")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    pool = sample.MathPool(1)
+    pool = verifier.MathPool(1)
     for _ in range(2):
         with pytest.raises(BadInput, match="math-verify does not start .*requirements.txt"):
             pool.verify([("5", "5")], 1.0)

@@ -1,4 +1,5 @@
-"""The real vLLM engine on the embedded base model: log-probs, weights in memory, seeds, a training run. On Linux it must be there."""
+"""The real vLLM engine on the embedded base model: log-probs, weights in memory, seeds, a training
+run. On Linux it must be there."""
 import copy
 import importlib.util
 import os
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+import engine
 import sample
+import verifier
 from config import BadInput, parse, read_log
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="vLLM runs on Linux")
@@ -18,42 +21,50 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="vLLM runs on Li
 
 def surroundings():
     """What the trainer relies on and vLLM is known to change."""
-    return [torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist(), torch.get_num_threads(),
-            torch.get_default_dtype(), torch.get_float32_matmul_precision(), os.sched_getaffinity(0), signal.getsignal(signal.SIGTERM),
+    return [torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist(),
+            torch.get_num_threads(),
+            torch.get_default_dtype(), torch.get_float32_matmul_precision(),
+            os.sched_getaffinity(0), signal.getsignal(signal.SIGTERM),
             signal.getsignal(signal.SIGINT), dict(os.environ)]
 
 
 @pytest.fixture(scope="module")
-def engine(world):
+def opened(world):
     """(VLLMEngine, base model, its config dict, 24 validation problems, their prompts)."""
     assert importlib.util.find_spec("vllm"), "tests/run.sh installs it"
     cfg = parse([f"--model={world.base}", "--engine=vllm", "--gen_batch=256"])
-    model, tokenizer = sample.load_model(world.base, "cpu")
+    model, tokenizer = engine.load_model(world.base, "cpu")
     before = surroundings()
-    made = sample.open_engine(sample.engine_name(cfg), str(world.base), cfg, "cpu", model, tokenizer)
+    made = engine.open_engine(engine.engine_name(cfg), str(world.base), cfg, "cpu", model,
+                              tokenizer)
     after = surroundings()
-    for key in [key for key in after[-1] if key.startswith("VLLM_")]:  # these four are ours, for good
+    # these four are ours, for good
+    for key in [key for key in after[-1] if key.startswith("VLLM_")]:
         before[-1].setdefault(key, after[-1][key])
     assert after == before
-    assert type(made) is sample.VLLMEngine
+    assert type(made) is engine.VLLMEngine
     problems = sample.read_problems(world.splits / "easy_val.jsonl")[:24]
     return made, model, cfg, problems, sample.encode(problems, tokenizer, cfg["max_prompt_tokens"])
 
 
 def gaps(model, prompts, rollouts, n):
-    """|log-prob of the engine - that of one transformers forward pass| of every response token, in a flat tensor."""
+    """|log-prob of the engine - that of one transformers forward pass| of every response token, in
+    a flat tensor."""
     out = []
     for i, k in enumerate(rollouts["length"].tolist()):
         prompt, response = prompts[i // n], rollouts["tokens"][i, :k].tolist()
         with torch.no_grad():
-            logits = model(input_ids=torch.tensor([prompt + response]), use_cache=False).logits[0, len(prompt) - 1:-1].float()
-        out.append((torch.log_softmax(logits / 0.6, -1)[range(k), response] - rollouts["logps"][i, :k]).abs())
+            logits = model(input_ids=torch.tensor([prompt + response]),
+                           use_cache=False).logits[0, len(prompt) - 1:-1].float()
+        out.append((torch.log_softmax(logits / 0.6, -1)[range(k), response]
+                    - rollouts["logps"][i, :k]).abs())
     return torch.cat(out)
 
 
-def test_log_probs_before_and_after_a_weight_update(engine):
-    """Equal to 1e-4 in fp32, before and after new weights for every parameter, the tied embedding among them, and back."""
-    vllm, model, cfg, _, prompts = engine
+def test_log_probs_before_and_after_a_weight_update(opened):
+    """Equal to 1e-4 in fp32, before and after new weights for every parameter, the tied embedding
+    among them, and back."""
+    vllm, model, cfg, _, prompts = opened
     assert cfg["temperature"] == 0.6 and model.config.tie_word_embeddings
     moved, noise = copy.deepcopy(model), torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -68,43 +79,51 @@ def test_log_probs_before_and_after_a_weight_update(engine):
     assert gaps(moved, prompts, second, 4).max() < 1e-4
     # the embedding alone: it is the head too
     with torch.no_grad():
-        moved.get_input_embeddings().weight += 0.02 * torch.randn(moved.get_input_embeddings().weight.shape, generator=noise)
+        embedding = moved.get_input_embeddings().weight
+        embedding += 0.02 * torch.randn(embedding.shape, generator=noise)
     vllm.load((name, p.detach()) for name, p in moved.named_parameters())
     assert gaps(moved, prompts, vllm.generate(prompts, 4, seeds), 4).max() < 1e-4
     vllm.load((name, p.detach()) for name, p in model.named_parameters())
     again = vllm.generate(prompts, 4, seeds)
-    assert torch.equal(again["tokens"], first["tokens"]) and torch.equal(again["length"], first["length"])
+    assert torch.equal(again["tokens"], first["tokens"])
+    assert torch.equal(again["length"], first["length"])
 
 
-def test_rollouts_depend_on_their_seed_alone(engine):
-    vllm, _, cfg, _, prompts = engine
-    seeds = [sample.rollout_seed(0, "train", 1, j) for j in range(6)]
+def test_rollouts_depend_on_their_seed_alone(opened):
+    vllm, _, cfg, _, prompts = opened
+    seeds = [engine.rollout_seed(0, "train", 1, j) for j in range(6)]
     before = surroundings()
     whole = vllm.generate(prompts[:6], 8, seeds)
     assert surroundings() == before, "generate must leave the trainer's generators alone"
     part = vllm.generate(prompts[2:4], 8, seeds[2:4])
     for key in ("length", "stopped"):
         assert torch.equal(part[key], whole[key][16:32])
-    assert all(part["tokens"][i, :k].tolist() == whole["tokens"][16 + i, :k].tolist() for i, k in enumerate(part["length"].tolist()))
+    assert all(part["tokens"][i, :k].tolist() == whole["tokens"][16 + i, :k].tolist()
+               for i, k in enumerate(part["length"].tolist()))
     other = vllm.generate(prompts[:6], 8, [seed + 2 ** 20 for seed in seeds])
     assert not torch.equal(other["length"], whole["length"])
     rows = {tuple(row) for row in whole["tokens"][:8].tolist()}
     assert len(rows) > 1, "the rollouts of a group have noise of their own"
     # the contract of the transformers engine: what ends a response is part of it, padding behind
-    hf = sample.HFEngine(engine[1], vllm.tokenizer, cfg).generate(prompts[:6], 8, seeds)
-    assert {key: value.dtype for key, value in whole.items()} == {key: value.dtype for key, value in hf.items()}
-    assert vllm.stop == sample.stop_ids(engine[1].generation_config.eos_token_id, vllm.tokenizer)
-    for tokens, logps, k, stopped in zip(*[whole[key].tolist() for key in ("tokens", "logps", "length", "stopped")]):
+    hf = engine.HFEngine(opened[1], vllm.tokenizer, cfg).generate(prompts[:6], 8, seeds)
+    assert {key: value.dtype for key, value in whole.items()} == {key: value.dtype
+                                                                  for key, value in hf.items()}
+    assert vllm.stop == engine.stop_ids(opened[1].generation_config.eos_token_id, vllm.tokenizer)
+    for tokens, logps, k, stopped in zip(*[whole[key].tolist()
+                                           for key in ("tokens", "logps", "length", "stopped")]):
         assert stopped == (tokens[k - 1] in vllm.stop) and stopped or k == cfg["max_new_tokens"]
-        assert set(tokens[k:]) <= {vllm.tokenizer.pad_token_id} and not any(logps[k:]) and max(logps[:k]) <= 0
+        assert set(tokens[k:]) <= {vllm.tokenizer.pad_token_id} and not any(logps[k:])
+        assert max(logps[:k]) <= 0
 
 
-def test_pass_rates_are_those_of_the_transformers_engine(engine):
-    """24 problems, 128 rollouts each: the mean over problems, and every problem, within sampling error."""
-    vllm, model, cfg, problems, prompts = engine
-    seeds, rates = [sample.rollout_seed("rates", j) for j in range(24)], []
-    for one in (vllm, sample.HFEngine(model, vllm.tokenizer, cfg)):
-        rates.append(sample.grade(problems, one.generate(prompts, 128, seeds), vllm.tokenizer, cfg)[0].mean(1))
+def test_pass_rates_are_those_of_the_transformers_engine(opened):
+    """24 problems, 128 rollouts each: the mean over problems, and every problem, within sampling
+    error."""
+    vllm, model, cfg, problems, prompts = opened
+    seeds, rates = [engine.rollout_seed("rates", j) for j in range(24)], []
+    for one in (vllm, engine.HFEngine(model, vllm.tokenizer, cfg)):
+        rates.append(verifier.grade(problems, one.generate(prompts, 128, seeds), vllm.tokenizer,
+                                    cfg)[0].mean(1))
     p = (rates[0] + rates[1]) / 2
     error = (2 * p * (1 - p) / 128).sqrt()
     assert ((rates[0] - rates[1]).abs() <= 4.5 * error + 1e-6).all()
@@ -112,14 +131,16 @@ def test_pass_rates_are_those_of_the_transformers_engine(engine):
     assert 0.2 < p.mean() < 0.8
 
 
-def test_a_large_group(engine):
-    out = engine[0].generate(engine[4][:1], 2048, [7])
+def test_a_large_group(opened):
+    out = opened[0].generate(opened[4][:1], 2048, [7])
     assert len(out["tokens"]) == 2048 and len({tuple(row) for row in out["tokens"].tolist()}) > 100
 
 
 def test_training_run_and_its_continuation(world, script, tmp_path):
-    """Three updates at a lr that would show stale weights at once, then one more from the checkpoint."""
-    words = ["--engine=vllm", "--B_p=4", "--n=8", "--lr_base=2e-2", "--warmup=0", "--samples=4", "--eval_every=32", f"--out={tmp_path}"]
+    """Three updates at a lr that would show stale weights at once, then one more from the
+    checkpoint."""
+    words = ["--engine=vllm", "--B_p=4", "--n=8", "--lr_base=2e-2", "--warmup=0", "--samples=4",
+             "--eval_every=32", f"--out={tmp_path}"]
     done = script("train_grpo.py", *words, "--C=96")
     assert done.code == 0, done.stderr
     done = script("train_grpo.py", *words, "--C=128")
@@ -127,17 +148,19 @@ def test_training_run_and_its_continuation(world, script, tmp_path):
     records = read_log(tmp_path / "log.jsonl")
     steps = [r for r in records if r["type"] == "step"]
     assert [r["step"] for r in steps] == [1, 2, 3, 4] and records[0]["config"]["engine"] == "vllm"
-    assert all(0 < r["tis_mean"] < 1e-4 for r in steps), "the engine must sample from the trainer's weights"
+    assert all(0 < r["tis_mean"] < 1e-4
+               for r in steps), "the engine must sample from the trainer's weights"
     assert steps[1]["kl"] > 1e-3  # the weights did move
     assert records[-1] == dict(type="end", status="budget", rollouts=128)
 
 
 def test_asked_for_and_not_installed(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(BadInput, match="--engine=vllm: vLLM is not installed .*requirements-vllm.txt"):
-        sample.engine_name(parse(["--engine=vllm"]))
+    with pytest.raises(BadInput,
+                       match="--engine=vllm: vLLM is not installed .*requirements-vllm.txt"):
+        engine.engine_name(parse(["--engine=vllm"]))
 
 
 def test_auto_takes_transformers_without_a_gpu():
     if not torch.cuda.is_available():
-        assert sample.engine_name(parse([])) == "hf"
+        assert engine.engine_name(parse([])) == "hf"

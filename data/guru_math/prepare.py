@@ -33,7 +33,7 @@ and `mixtures.json`. NAME is hard, dual or tri for the paper's (in its words Har
 128, the split `extreme`), else the splits with their shares. For one seed the mixture with a
 smaller D is the beginning of that with a larger one. --D=0 is the largest that the splits allow.
 
-Needs config.py, sample.py, pyarrow, huggingface_hub and datasketch.
+Needs config.py, engine.py, sample.py (and what it needs), pyarrow, huggingface_hub and datasketch.
 """
 import contextlib
 import functools
@@ -54,6 +54,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
+import engine  # noqa: E402
 import sample  # noqa: E402
 from config import BadInput, aside, config, entry, files, parse, read_json, save_json  # noqa: E402
 
@@ -376,7 +377,7 @@ def lengths(problems, model):
     """Tokens of each prompt as the model gets it. Raises BadInput."""
     from tqdm import tqdm
     try:
-        tokenizer = sample.load_tokenizer(model)
+        tokenizer = engine.load_tokenizer(model)
     except BadInput as e:
         raise BadInput(f"{e}; --model=none measures no lengths") from None
     out, starts = [], range(0, len(problems), 1000)

@@ -87,6 +87,7 @@ def trl_child(n, steps, folder, per_device, attn="sdpa", cache=None, paged=None,
 
     import config
     import sample
+    import verifier
     import train_grpo
     base = str(ROOT / "data/arithmetic/base")
     problems = sample.subset(sample.read_problems(SPLITS / "easy_train.jsonl"), D, SEED)
@@ -100,7 +101,7 @@ def trl_child(n, steps, folder, per_device, attn="sdpa", cache=None, paged=None,
     def reward(prompts, completions, completion_ids, answer, **_):
         assert all(len(set(prompts[g:g + n])) == 1
                    for g in range(0, len(prompts), n)), "a group holds two prompts"
-        r = [sample.reward(dict(answer=a), text, {}) for a, text in zip(answer, completions)]
+        r = [verifier.exact(dict(answer=a), text, {}) for a, text in zip(answer, completions)]
         rewards.append(statistics.mean(r))
         lengths.append(statistics.mean(map(len, completion_ids)))
         rollouts.append(len(prompts))

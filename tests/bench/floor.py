@@ -78,11 +78,11 @@ class Floor:
 
 def main(n=32, steps=16):
     import evaluate
-    import sample
+    import engine
     import train_grpo
     last = {}
     whole, floors, logging, evaluation = [], [], [0.0], []
-    generate, append, count_right = sample.generate, train_grpo.append, evaluate.count_right
+    generate, append, count_right = engine.generate, train_grpo.append, evaluate.count_right
 
     def generate_and_keep(model, tokenizer, prompts, *args):
         last.update(model=model, prompts=prompts,
@@ -115,7 +115,7 @@ def main(n=32, steps=16):
             logging.append(0.0)
             last["end"] = time.perf_counter()
 
-    sample.generate, train_grpo.append = generate_and_keep, append_and_compare
+    engine.generate, train_grpo.append = generate_and_keep, append_and_compare
     evaluate.count_right = timed_evaluation
     words = ["--B_p=32", f"--n={n}", f"--C={32 * n * steps}", "--kl_coef=0", "--entropy_coef=0",
              "--eval_every=1000000000", "--sample_every=1", "--save_every=0"]

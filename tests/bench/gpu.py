@@ -33,7 +33,7 @@ def main(names, length=8192, prompt=192):
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    import sample
+    import engine
     import train_grpo
     from config import config
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -48,8 +48,8 @@ def main(names, length=8192, prompt=192):
                                                  eos_token_id=1, pad_token_id=0))
         # the engine asks a tokenizer for no more
         stand_in = type("Tokenizer", (), dict(pad_token_id=0, eos_token_id=1))
-        engine = sample.HFEngine(model, stand_in, dict(config, max_new_tokens=length // 16),
-                                 apart=True, device=device)
+        generator = engine.HFEngine(model, stand_in, dict(config, max_new_tokens=length // 16),
+                                    apart=True, device=device)
         train_grpo.checkpoint_activations(model)
         opt = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True) if shape != "7B" else None
         ids = torch.randint(2, 1000, (2, length), device=device)
@@ -88,7 +88,7 @@ def main(names, length=8192, prompt=192):
                   f"{ids.numel() / step:,.0f} tokens/s, MFU {flops / step / peak:.1%}, {memory}")
         del opt, model
         start = time.perf_counter()
-        out = engine.generate([[5] * prompt] * 8, 32, list(range(8)))
+        out = generator.generate([[5] * prompt] * 8, 32, list(range(8)))
         took = time.perf_counter() - start
         print(f"  {shape}, transformers engine, 8 prompts x 32, {length // 16} new tokens: "
               f"{int(out['length'].sum()) / took:,.0f} tokens/s")

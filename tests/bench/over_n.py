@@ -23,11 +23,13 @@ def main(rounds=7, B=1024, ns=(8, 16, 32, 64, 128, 256)):
     import torch
 
     import config
+    import engine
     import sample
     import train_grpo
+    import verifier
     cfg = config.parse(["--kl_coef=0", "--entropy_coef=0"])
     problems = sample.read_problems(cfg["train_set"])
-    model, tokenizer = sample.load_model(cfg["model"], "cpu")
+    model, tokenizer = engine.load_model(cfg["model"], "cpu")
     prompts = sample.encode(problems, tokenizer, cfg["max_prompt_tokens"])
     opt = torch.optim.AdamW(model.parameters(), lr=1e-9, fused=True)
     times = {n: [] for n in ns}
@@ -36,10 +38,10 @@ def main(rounds=7, B=1024, ns=(8, 16, 32, 64, 128, 256)):
             index = [(m * B // ns[0] + j) % len(problems) for j in range(B // n)]
             at = dict(cfg, n=n, B_p=B // n)
             start = time.perf_counter()
-            rollouts = sample.generate(model, tokenizer, [prompts[i] for i in index], n,
-                                       [sample.rollout_seed("over_n", m, j)
+            rollouts = engine.generate(model, tokenizer, [prompts[i] for i in index], n,
+                                       [engine.rollout_seed("over_n", m, j)
                                         for j in range(len(index))], at)
-            rewards, _ = sample.grade([problems[i] for i in index], rollouts, tokenizer, at)
+            rewards, _ = verifier.grade([problems[i] for i in index], rollouts, tokenizer, at)
             batch = dict(prompts=[prompts[i] for i in index], rollouts=rollouts, rewards=rewards,
                          step=m)
             train_grpo.update(model, None, opt, batch, at, 1e-9)

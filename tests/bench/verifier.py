@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-import sample  # noqa: E402
+import verifier  # noqa: E402
 from test_verifier import HANGS, PAIRS, close  # noqa: E402
 
 CFG, N = dict(verify_s=20.0, verify_bytes=1024), 2000
@@ -33,7 +33,7 @@ def other_numbers(text, k):
 def bare_half(pairs, barrier):
     from math_verify import parse, verify
     logging.disable(logging.CRITICAL)
-    for gold, answer in sample.WARM:
+    for gold, answer in verifier.WARM:
         verify(parse(rf"\boxed{{{gold}}}"), parse(rf"\boxed{{{answer}}}"))
     barrier.wait()
     for gold, text in pairs:
@@ -55,11 +55,12 @@ def bare(pairs):
 
 
 def ours(pairs, cfg=CFG):
-    pool = sample.MathPool(2)
-    sample.math_pool = lambda: pool
-    sample.check_math([(str(i), rf"\boxed{{{i}}}") for i in range(20)], cfg)  # until both are there
+    pool = verifier.MathPool(2)
+    verifier.math_pool = lambda: pool
+    # until both processes are there
+    verifier.check_math([(str(i), rf"\boxed{{{i}}}") for i in range(20)], cfg)
     start = time.perf_counter()
-    verdicts = sample.check_math(pairs, cfg)
+    verdicts = verifier.check_math(pairs, cfg)
     seconds = time.perf_counter() - start
     close(pool)
     return seconds, verdicts

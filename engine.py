@@ -1,0 +1,472 @@
+"""engine.py: prompts -> rollouts with their log-probs, by transformers or vLLM; loads models.
+
+    model, tokenizer = load_model("data/arithmetic/base")
+    engine = open_engine("hf", "data/arithmetic/base", cfg, "auto", model, tokenizer)
+    rollouts = engine.generate(prompts, n, seeds)   # dict of tensors, see `generate`
+    engine.load(named_tensors)                      # after each update; the trainer's own weights
+    engine.sleep()                                  # gives a GPU's memory back until the next load
+
+Both engines have these three methods and one contract: training takes the engine's token ids, never
+text that was tokenized again. A rollout is a function of the seed of its prompt and its number
+alone, so neither batch sizes nor what else is asked for change it. Needs config.py.
+"""
+import contextlib
+import copy
+import gc
+import hashlib
+import importlib.util
+import json
+import os
+import random
+import sys
+import warnings
+from pathlib import Path
+
+from config import BadInput
+
+# -------------------------------------------------------------------------------------------------
+# Loading
+
+
+def existing(path):
+    """A transformers folder, checkpoint or hub name, as it is; BadInput for another folder."""
+    folder = Path(path)
+    named = str(path)
+    local = folder.exists() or named.startswith((".", "/", "~")) or named.count("/") != 1
+    if local and not (folder / "config.json").exists():
+        raise BadInput(f"--model={path}: no transformers folder (it has no config.json)")
+    return path
+
+
+@contextlib.contextmanager
+def loading(path, by="transformers"):
+    """Whatever transformers or vLLM raise over a model, as one line of BadInput.
+
+    They raise OSError, ValueError, safetensors' own errors and more.
+    """
+    import huggingface_hub
+    import transformers
+    huggingface_hub.utils.logging.set_verbosity_error()  # or a line for each time it tries again
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    # by torch's checkpoints, in a plain run
+    warnings.filterwarnings("ignore", "torch.distributed is disabled")
+    try:
+        yield transformers
+    except Exception as e:
+        reason = str(e).strip().splitlines() or [type(e).__name__]
+        raise BadInput(f"--model={path}: {by} cannot load it ({reason[0][:200]})") from None
+
+
+def load_tokenizer(path):
+    """The tokenizer of a transformers folder or hub name, with a pad token. Raises BadInput."""
+    with loading(existing(path)) as transformers:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path, padding_side="left")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def check_lengths(path, cfg):
+    """Raise BadInput where a prompt and its response may be more than the model has positions."""
+    with loading(existing(path)) as transformers:
+        there = transformers.AutoConfig.from_pretrained(path)
+    positions = getattr(there, "max_position_embeddings", None)
+    if positions and cfg["max_prompt_tokens"] + cfg["max_new_tokens"] > positions:
+        raise BadInput(f"--max_new_tokens={cfg['max_new_tokens']}: with "
+                       f"--max_prompt_tokens={cfg['max_prompt_tokens']} "
+                       f"that is more than the {positions} positions of {path}")
+
+
+def checkpoint_state(path):
+    """state.json of a checkpoint of train_grpo.py whose shards are all there.
+
+    Raises OSError or ValueError where it is torn.
+    """
+    state = json.loads((Path(path) / "state.json").read_text())
+    for name, size in state["files"].items():
+        if (Path(path) / name).stat().st_size != size:
+            raise ValueError(f"{name} is not whole")
+    return state
+
+
+def load_weights(kind, path, **more):
+    """transformers' AutoModelFor... of a folder, hub name or checkpoint.
+
+    In fp32 and eval mode, on the CPU. Raises BadInput.
+    """
+    import torch
+    with loading(existing(path)) as transformers:
+        auto = getattr(transformers, kind)
+        if not (Path(path) / "state.json").exists():
+            return auto.from_pretrained(path, dtype=torch.float32, **more).eval()
+        import torch.distributed.checkpoint as dcp  # a checkpoint, in the shards of its ranks
+        checkpoint_state(path)
+        model = auto.from_config(transformers.AutoConfig.from_pretrained(path, **more),
+                                 dtype=torch.float32)
+        reader = dcp.HuggingFaceStorageReader(str(path))
+        there = reader.read_metadata().state_dict_metadata
+        dcp.load({name: p.detach() for name, p in model.named_parameters() if name in there},
+                 storage_reader=dcp.HuggingFaceStorageReader(str(path)), no_dist=True)
+        if kind == "AutoModelForCausalLM":
+            model.generation_config = transformers.GenerationConfig.from_pretrained(path)
+        return model.eval()
+
+
+def load_model(path, device="auto"):
+    """A transformers folder, hub name or checkpoint of a run -> (causal LM, tokenizer).
+
+    The model is in fp32 and eval mode, on the device. Raises BadInput.
+    """
+    import torch
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise BadInput(f"--device={device}: torch sees no GPU here")
+    tokenizer = load_tokenizer(path)
+    return load_weights("AutoModelForCausalLM", path).to(device), tokenizer
+
+
+def load_critic(path, device):
+    """PPO's critic: the base model with a head of one number, all zeros, for its vocabulary.
+
+    In fp32, eval mode.
+    """
+    import torch
+    critic = load_weights("AutoModelForTokenClassification", path, num_labels=1)
+    for p in critic.score.parameters():
+        torch.nn.init.zeros_(p)
+    return critic.to(device)
+
+
+# -------------------------------------------------------------------------------------------------
+# The engines
+
+
+def engine_name(cfg):
+    """hf or vllm for --engine, without loading either. Raises BadInput.
+
+    auto is vLLM where there is a GPU and vLLM is installed; its CPU build changes nothing.
+    """
+    there = importlib.util.find_spec("vllm") is not None
+    if cfg["engine"] == "vllm" and not there:
+        raise BadInput("--engine=vllm: vLLM is not installed "
+                       "(pip install -r requirements-vllm.txt)")
+    if cfg["engine"] != "auto":
+        return cfg["engine"]
+    import torch
+    on_gpu = cfg["device"] != "cpu" and torch.cuda.is_available()
+    name = "vllm" if there and on_gpu else "hf"
+    if name == "vllm" and cfg["temperature"] > 2:
+        raise BadInput(f"--temperature={cfg['temperature']}: vLLM samples at 2 at most "
+                       "(or --engine=hf)")
+    return name
+
+
+def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None, apart=False):
+    """HFEngine or VLLMEngine on the model at `path`, or on `model`, which is that model in memory.
+
+    Raises BadInput.
+    """
+    if model is None:
+        check_lengths(path, cfg)
+    if name == "vllm" and not (Path(path) / "state.json").exists():
+        return VLLMEngine(path, tokenizer or load_tokenizer(path), cfg)
+    if model is None:
+        model, tokenizer = load_model(path, device)
+    if name == "vllm":  # it reads no checkpoint: it takes the weights from memory
+        engine = VLLMEngine(path, tokenizer, cfg, "dummy")
+        engine.load((name, p.detach()) for name, p in model.named_parameters())
+        return engine
+    return HFEngine(model, tokenizer, cfg, apart, device)
+
+
+class HFEngine:
+    """transformers. On a CPU it decodes with the very weights that are trained.
+
+    On a GPU, or where these are split over ranks (`apart`), it decodes with a copy in the dtype of
+    the computation, which `load` brings up to date.
+    """
+
+    def __init__(self, model, tokenizer, cfg, apart=False, device="auto"):
+        self.model, self.tokenizer, self.cfg = model, tokenizer, cfg
+        self.told = os.environ.get("RANK", "0") != "0"
+        cuda = model.device.type == "cuda" or str(device).startswith("cuda")
+        self.apart = apart or cuda
+        if self.apart:
+            self.model = copy.deepcopy(model).requires_grad_(False)
+            if cuda:  # the parameters alone: the frequencies of the positions, a buffer, stay fp32
+                for p in self.model.parameters():
+                    p.data = p.data.bfloat16()
+                self.model.to(device if str(device).startswith("cuda") else model.device)
+
+    def generate(self, prompts, n, seeds, progress=None):
+        if not self.told:
+            print("rollouts by transformers: a batch decodes until its longest response ends; on a "
+                  "GPU vLLM (requirements-vllm.txt) does not wait and is several times faster",
+                  file=sys.stderr)
+            self.told = True
+        return generate(self.model, self.tokenizer, prompts, n, seeds, self.cfg, progress)
+
+    def load(self, weights):
+        """Take over (name, tensor) pairs, those of all parameters."""
+        if self.apart:
+            mine = dict(self.model.named_parameters())
+            for name, weight in weights:
+                mine[name].copy_(weight)
+
+    def sleep(self):
+        """Nothing to give back."""
+
+
+def device_here():
+    """The GPU of this process in a list, or none."""
+    import torch
+    return [torch.cuda.current_device()] if torch.cuda.is_available() else []
+
+
+@contextlib.contextmanager
+def untouched():
+    """vLLM in this process leaves it as it was.
+
+    It reseeds every generator, sets environment variables, takes away torch.set_num_threads,
+    changes the precision of matmuls and keeps the garbage collector from all that is there so far.
+    """
+    import numpy as np
+    import torch
+    environment, state, np_state = dict(os.environ), random.getstate(), np.random.get_state()
+    hook, set_threads, threads = sys.excepthook, torch.set_num_threads, torch.get_num_threads()
+    precision = torch.get_float32_matmul_precision()
+    try:
+        with torch.random.fork_rng(device_here()):
+            yield
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
+        random.setstate(state)
+        np.random.set_state(np_state)
+        sys.excepthook, torch.set_num_threads = hook, set_threads
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(precision)
+        gc.unfreeze()
+
+
+class VLLMEngine:
+    """vLLM 0.32 in this process, one engine a rank, on the model at `path`.
+
+    load="dummy" where the weights come by `load` only. A rollout is a function of its seed, but not
+    to the last bit of its batch: a resumed run goes on with other rounding.
+    """
+
+    def __init__(self, path, tokenizer, cfg, load="auto"):
+        self.tokenizer, self.cfg, self.asleep = tokenizer, cfg, False
+        longest = cfg["max_prompt_tokens"] + cfg["max_new_tokens"]
+        # read by vLLM when it is imported
+        for key, value in dict(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_NO_USAGE_STATS="1",
+                               VLLM_LOGGING_LEVEL="ERROR",
+                               VLLM_LOGGING_STREAM="ext://sys.stderr").items():
+            os.environ.setdefault(key, value)
+        with untouched(), loading(path, "vLLM"):
+            from vllm.platforms import current_platform
+            if current_platform.is_cpu():
+                import vllm._custom_ops as ops
+
+                # its packed copies of the linear layers would go stale with the first `load`
+                ops._supports_onednn = False
+                current_platform.simple_compile_backend = "eager"  # else the sampler asks for g++
+                # a prompt in chunks would rewind its generator, which one on the CPU cannot
+                more = dict(dtype="float32", enforce_eager=True, kv_cache_memory_bytes=2 ** 28,
+                            block_size=32, enable_chunked_prefill=False,
+                            max_num_batched_tokens=max(4096, longest))
+            else:
+                more = dict(dtype="bfloat16", gpu_memory_utilization=cfg["gpu_memory"],
+                            enable_sleep_mode=True)
+            if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+                more["distributed_executor_backend"] = "external_launcher"
+            from vllm import LLM
+            self.llm = LLM(str(path), load_format=load, seed=0, max_model_len=longest,
+                           max_num_seqs=cfg["gen_batch"], enable_prefix_caching=True,
+                           logprobs_mode="processed_logprobs", use_tqdm_on_load=False, **more)
+        settings = self.llm.model_config.try_get_generation_config()
+        self.stop = stop_ids(settings.get("eos_token_id"), tokenizer)
+        self.can_sleep = bool(more.get("enable_sleep_mode"))
+
+    def generate(self, prompts, n, seeds, progress=None):
+        """As `generate` below; rollout i of prompt j has a generator of its own, of the seed
+        seeds[j] // 2 + i."""
+        import torch
+        from vllm import SamplingParams
+        same = dict(n=n, temperature=self.cfg["temperature"], top_p=self.cfg["top_p"],
+                    max_tokens=self.cfg["max_new_tokens"], ignore_eos=True,
+                    stop_token_ids=self.stop, logprobs=0, flat_logprobs=True, detokenize=False)
+        params = [SamplingParams(seed=seed >> 1, **same) for seed in seeds]  # + i stays in 63 bits
+        with torch.random.fork_rng(device_here()):  # it draws from the global generators too
+            requests = self.llm.generate([dict(prompt_token_ids=ids) for ids in prompts], params,
+                                         use_tqdm=False)
+        outs = [out for request in requests for out in request.outputs]  # prompt-major
+        length = torch.tensor([len(out.token_ids) for out in outs])
+        shape = len(outs), int(length.max())
+        tokens, logps = torch.full(shape, self.tokenizer.pad_token_id), torch.zeros(shape)
+        for row, out in enumerate(outs):
+            tokens[row, :length[row]] = torch.tensor(out.token_ids)
+            logps[row, :length[row]] = torch.tensor(out.logprobs.logprobs)
+        if progress is not None:
+            progress.update(len(outs))
+        stopped = torch.tensor([out.finish_reason == "stop" for out in outs])
+        return dict(tokens=tokens, logps=logps, length=length, stopped=stopped)
+
+    def load(self, weights):
+        """Take over (name, tensor) pairs, those of all parameters; forget what the old computed."""
+        if self.asleep:
+            self.llm.wake_up(tags=["weights"])
+        missed, = self.llm.apply_model(
+            lambda model: set(dict(model.named_parameters())) - model.load_weights(weights))
+        assert not missed, f"vLLM was not given {missed}"
+        if self.asleep:
+            self.llm.wake_up(tags=["kv_cache"])
+            self.asleep = False
+        self.llm.reset_prefix_cache()
+
+    def sleep(self):
+        """Give the GPU memory of weights and cache back; `load` wakes."""
+        if self.can_sleep:
+            self.llm.sleep(level=2)
+            self.asleep = True
+
+
+def stop_ids(ids, tokenizer):
+    """The token ids that end a response, as a list.
+
+    ids: the generation config's eos_token_id (for chat models several); None: the tokenizer's.
+    """
+    ids = tokenizer.eos_token_id if ids is None else ids
+    return ids if isinstance(ids, list) else [ids]
+
+
+def rollout_seed(*key):
+    """A 63-bit seed from what names a group of rollouts, such as (seed, "train", step, j).
+
+    No two stages share their noise.
+    """
+    digest = hashlib.sha256(json.dumps(key).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+# -------------------------------------------------------------------------------------------------
+# Decoding with transformers
+
+
+def sample_tokens(logits, u, temperature, top_p):
+    """Inverse-CDF sampling: logits (R, V), uniforms u (R,) in (0, 1] -> ids (R,), log-probs (R,).
+
+    One uniform a token makes a rollout a function of its own numbers alone, whatever it is batched
+    with. The log-probs are those of the distribution that was sampled, at this temperature and
+    renormalised over the nucleus if top_p < 1.
+    """
+    import torch
+    logp = torch.log_softmax(logits.float() / temperature, -1)
+    if top_p < 1:
+        ordered, order = logp.sort(-1, descending=True)
+        before = ordered.exp().cumsum(-1) - ordered.exp()  # mass before the token
+        outside = before >= top_p  # the first one always stays
+        logp = logp.masked_fill(outside.scatter(-1, order, outside), -torch.inf)
+        logp = torch.log_softmax(logp, -1)
+    cdf = logp.exp().cumsum(-1)
+    # u times the last value, not u: in fp32 the sum over a large vocabulary is not 1
+    tokens = (cdf < u[:, None] * cdf[:, -1:]).sum(-1)
+    return tokens, logp.gather(-1, tokens[:, None])[:, 0]
+
+
+def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None):
+    """The transformers engine: n rollouts for each prompt.
+
+    prompts: P lists of token ids; seeds: P ints, rollout i of prompt j uses row i of the uniforms
+    of seeds[j], so the result depends neither on `gen_batch` nor on what else is in the call.
+    cfg: temperature, top_p, max_new_tokens, gen_batch.
+    Returns a dict of CPU tensors, prompt-major, so that a reshape to (P, n) gives the groups (T =
+    longest response):
+        tokens (P n, T) int64, the stop token included and padded behind; logps (P n, T) float32;
+        length (P n,) tokens of a response; stopped (P n,) bool, False where it was cut off.
+    """
+    import torch
+    T, pad, P = cfg["max_new_tokens"], tokenizer.pad_token_id, len(prompts)
+    stop = torch.tensor(stop_ids(model.generation_config.eos_token_id, tokenizer),
+                        device=model.device)
+    rows = min(n, cfg["gen_batch"])           # rollouts of a prompt that are decoded together
+    per_call = max(1, cfg["gen_batch"] // n)  # prompts that are decoded together
+    tokens, logps = torch.full((P, n, T), pad), torch.zeros(P, n, T)
+    length = torch.zeros(P, n, dtype=torch.long)
+    stopped = torch.zeros(P, n, dtype=torch.bool)
+    order = sorted(range(P), key=lambda j: -len(prompts[j]))  # alike lengths together: less padding
+    for first in range(0, P, per_call):
+        js = order[first:first + per_call]
+        # uniforms in (0, 1], (J, n, T)
+        u = 1 - torch.stack([torch.rand(n, T, generator=torch.Generator().manual_seed(seeds[j]))
+                             for j in js])
+        ids, mask = left_padded([prompts[j] for j in js], pad, model.device)
+        for start in range(0, n, rows):
+            part = slice(start, min(start + rows, n))
+            out = decode(model, ids, mask, u[:, part].flatten(0, 1).to(model.device), stop, pad,
+                         cfg["temperature"], cfg["top_p"])
+            for whole, piece in zip((tokens, logps, length, stopped), out):
+                whole[js, part] = piece.unflatten(0, (len(js), -1)).cpu()
+            if progress is not None:
+                progress.update(u[:, part, 0].numel())
+    longest = int(length.max())
+    return dict(tokens=tokens.flatten(0, 1)[:, :longest], logps=logps.flatten(0, 1)[:, :longest],
+                length=length.flatten(), stopped=stopped.flatten())
+
+
+def left_padded(prompts, pad, device):
+    """Lists of ids -> (ids, mask), (J, L) each, padded in front; the mask is 0 in the padding."""
+    import torch
+    width = max(map(len, prompts))
+    ids = torch.tensor([[pad] * (width - len(p)) + p for p in prompts], device=device)
+    mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)
+    return ids, mask
+
+
+def decode(model, ids, mask, u, stop, pad, temperature, top_p):
+    """Prefill J left-padded prompts once, then decode R / J rollouts of each.
+
+    ids and mask (J, L), uniforms u (R, T) -> tokens (R, T), log-probs (R, T), lengths (R,), and
+    stopped (R,).
+    """
+    import torch
+    from transformers import DynamicCache
+    (R, T), r = u.shape, u.shape[0] // ids.shape[0]
+    tokens, logps = u.new_full((R, T), pad, dtype=torch.long), torch.zeros_like(u)
+    length = tokens.new_full((R,), T)
+    stopped = torch.zeros(R, dtype=torch.bool, device=u.device)
+    cache = DynamicCache(config=model.config)
+    padded = not bool(mask.all())  # without padding, attention needs no mask and is faster
+    position = (mask.cumsum(-1) - 1).clamp(min=0)
+    cuda = model.device.type == "cuda"
+    # inference mode spares what no_grad still does for autograd; the tensors that are returned were
+    # made outside of it, so the update may use them
+    with torch.inference_mode(), torch.autocast(model.device.type, torch.bfloat16, enabled=cuda):
+        logits = model(input_ids=ids, attention_mask=mask if padded else None,
+                       position_ids=position, past_key_values=cache, logits_to_keep=1).logits[:, -1]
+        logits = logits.repeat_interleave(r, 0)  # (R, V)
+        cache.batch_repeat_interleave(r)
+        mask, position = mask.repeat_interleave(r, 0), position[:, -1:].repeat_interleave(r, 0)
+        row = torch.arange(R, device=u.device)  # which rollout a row of the cache belongs to
+        for t in range(T):
+            token, logp = sample_tokens(logits, u[row, t], temperature, top_p)
+            open_ = ~stopped[row]
+            tokens[row[open_], t], logps[row[open_], t] = token[open_], logp[open_]
+            ended = row[open_ & torch.isin(token, stop)]
+            length[ended], stopped[ended] = t + 1, True
+            alive = ~stopped[row]
+            left = int(alive.sum())
+            if left == 0 or t == T - 1:
+                break
+            if left <= 0.75 * len(row):  # copying the cache pays once a quarter of it is done
+                keep = alive.nonzero()[:, 0]
+                cache.batch_select_indices(keep)
+                row, token, mask, position = row[keep], token[keep], mask[keep], position[keep]
+            mask, position = torch.cat([mask, mask.new_ones(len(row), 1)], 1), position + 1
+            logits = model(input_ids=token[:, None], attention_mask=mask if padded else None,
+                           position_ids=position, past_key_values=cache,
+                           logits_to_keep=1).logits[:, -1]
+    return tokens, logps, length, stopped

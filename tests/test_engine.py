@@ -1,0 +1,171 @@
+"""The transformers engine against full forwards: log-probs, ends, seeds, the distribution."""
+import math
+import random
+
+import pytest
+import torch
+from scipy.stats import chi2
+
+import engine
+import train_grpo
+from config import parse
+
+named = pytest.mark.parametrize
+
+# several, as chat models have; enough that a random model both stops and is cut off
+STOPS = [1, 5, 11, 20, 33, 40]
+
+
+@pytest.fixture(scope="module")
+def hf(tiny):
+    """(model, tokenizer, prompts of different lengths) with STOPS as the ends of a response."""
+    model, tokenizer = engine.load_model(tiny.model)
+    model.generation_config.eos_token_id = STOPS
+    rng = random.Random(5)
+    return model, tokenizer, [[rng.randrange(2, 52) for _ in range(k)] for k in (7, 3, 10, 3, 5, 1)]
+
+
+def draw(hf, n=8, seeds=range(6), prompts=None, **changes):
+    cfg = {**parse(["--max_new_tokens=12", "--gen_batch=1000"]), **changes}
+    return engine.generate(*hf[:2], hf[2] if prompts is None else prompts, n, list(seeds), cfg)
+
+
+def same_rollouts(a, b):
+    exact = all(torch.equal(a[key], b[key]) for key in ("tokens", "length", "stopped"))
+    return exact and torch.allclose(a["logps"], b["logps"], atol=1e-5)
+
+
+def full_forward(model, prompt, response, temperature):
+    """(tokens, vocabulary) log-probs at each response position, from one forward without cache or
+    padding."""
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([prompt + response]),
+                       use_cache=False).logits[0].double()
+    return torch.log_softmax(logits[len(prompt) - 1:] / temperature, -1)
+
+
+@named("temperature", [0.6, 1.4])
+def test_engine_logps_are_those_of_a_full_forward(hf, temperature):
+    out = draw(hf, temperature=temperature)
+    for i, k in enumerate(out["length"].tolist()):
+        response = out["tokens"][i, :k].tolist()
+        exact = full_forward(hf[0], hf[2][i // 8], response, temperature)[range(k), response]
+        assert torch.allclose(out["logps"][i, :k].double(), exact, atol=1e-5)
+
+
+def test_trainer_logps_are_those_of_the_engine(hf):
+    out = draw(hf)
+    sequences = [hf[2][i // 8] + out["tokens"][i, :k].tolist()
+                 for i, k in enumerate(out["length"].tolist())]
+    prompt_length = torch.tensor([len(hf[2][i // 8]) for i in range(48)])
+    ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(s) for s in sequences], batch_first=True)
+    logp, entropy = train_grpo.token_logps(hf[0], ids, prompt_length, out["length"], 0.6)
+    row, _ = train_grpo.places(prompt_length, out["length"])
+    assert torch.allclose(logp,
+                          torch.cat([out["logps"][i, :k]
+                                     for i, k in enumerate(out["length"].tolist())]), atol=1e-5)
+    assert torch.bincount(row).tolist() == out["length"].tolist()
+    exact = full_forward(hf[0], hf[2][0], sequences[0][len(hf[2][0]):], 0.6)[:-1]
+    assert torch.allclose(entropy[row == 0].double(), -(exact.exp() * exact).sum(-1), atol=1e-5)
+
+
+def test_stop_and_length(hf):
+    out = draw(hf)
+    T = out["tokens"].shape[1]
+    assert T == out["length"].max() <= 12 and out["logps"].shape == out["tokens"].shape == (48, T)
+    for tokens, logps, k, stopped in zip(*[out[key].tolist()
+                                           for key in ("tokens", "logps", "length", "stopped")]):
+        assert not set(tokens[:k - 1]) & set(STOPS)
+        assert (tokens[k - 1] in STOPS) == stopped
+        assert stopped or k == 12
+        assert tokens[k:] == [0] * (T - k) and not any(logps[k:])  # <pad> is token 0
+    assert 5 < out["stopped"].sum() < 43, "both ends must occur"
+    one = draw(hf, max_new_tokens=1)
+    assert one["tokens"].shape == (48, 1) and set(one["length"].tolist()) == {1}
+    assert one["stopped"].tolist() == [t in STOPS for t in one["tokens"][:, 0].tolist()]
+
+
+def test_rollouts_do_not_depend_on_gen_batch(hf):
+    whole = draw(hf)
+    for gen_batch in (1, 3, 8, 17):
+        assert same_rollouts(whole, draw(hf, gen_batch=gen_batch))
+
+
+def test_a_rollout_depends_on_its_seed_and_number_alone(hf):
+    prompts, whole = hf[2], draw(hf)
+
+    def rows(out, index):
+        T = int(out["length"][index].max())
+        return {key: value[index][:, :T] if value.dim() == 2 else value[index]
+                for key, value in out.items()}
+    for n in (3, 20):  # rollout i of a prompt stays rollout i, whatever n is
+        out, m = draw(hf, n=n), min(n, 8)
+        assert same_rollouts(rows(out, [j * n + i for j in range(6) for i in range(m)]),
+                             rows(whole, [j * 8 + i for j in range(6) for i in range(m)]))
+    for j in (0, 2, 5):  # alone, and in another order
+        assert same_rollouts(draw(hf, prompts=[prompts[j]], seeds=[j]),
+                             rows(whole, list(range(8 * j, 8 * j + 8))))
+    backwards = draw(hf, prompts=prompts[::-1], seeds=range(5, -1, -1))
+    assert same_rollouts(rows(backwards, [8 * (5 - j) + i for j in range(6) for i in range(8)]),
+                         whole)
+    other = draw(hf, seeds=range(10, 16))
+    assert not torch.equal(other["tokens"][:, :1], whole["tokens"][:, :1])
+    assert len({tuple(r) for r in whole["tokens"].tolist()}) > 30, "rollouts of one prompt differ"
+
+
+def too_far(tokens, logp):
+    """p-value of a chi-square test that `tokens` come from exp(logp); those expected fewer than 5
+    times are one class."""
+    expected, seen = len(tokens) * logp.exp(), torch.bincount(tokens, minlength=len(logp)).double()
+    rare = expected < 5
+    expected, seen = [torch.cat([x[~rare], x[rare].sum()[None]]) for x in (expected, seen)]
+    keep = expected > 0
+    return chi2.sf(((seen - expected)[keep] ** 2 / expected[keep]).sum().item(),
+                   int(keep.sum()) - 1)
+
+
+@named("temperature", [0.6, 1.4])
+def test_sampling_follows_the_distribution(hf, temperature):
+    """First token, and second token given the most frequent first one. A right sampler fails with
+    one seed in 2,500 (four tests at 1e-4; the seed is fixed), and the same test tells the other
+    temperature apart."""
+    prompt, N = hf[2][0], 20000
+    tokens = draw(hf, n=N, seeds=[0], prompts=[prompt], max_new_tokens=2, temperature=temperature,
+                  gen_batch=N)["tokens"]
+    first = full_forward(hf[0], prompt, [], temperature)[0]
+    assert too_far(tokens[:, 0], first) > 1e-4
+    assert too_far(tokens[:, 0], full_forward(hf[0], prompt, [], 2 - temperature)[0]) < 1e-10
+    common = next(t for t in torch.bincount(tokens[:, 0]).argsort(descending=True).tolist()
+                  if t not in STOPS)
+    given = tokens[tokens[:, 0] == common, 1]
+    assert len(given) > 500
+    assert too_far(given, full_forward(hf[0], prompt, [common], temperature)[1]) > 1e-4
+
+
+def test_top_p(hf):
+    """The smallest set of the likeliest tokens with mass top_p, renormalised, and no other. One
+    seed in 10,000 fails."""
+    prompt, N, top_p = hf[2][0], 20000, 0.7
+    out = draw(hf, n=N, seeds=[0], prompts=[prompt], max_new_tokens=1, top_p=top_p, gen_batch=N)
+    p, nucleus, mass = full_forward(hf[0], prompt, [], 0.6)[0].exp().tolist(), [], 0.0
+    for token in sorted(range(len(p)), key=lambda t: -p[t]):
+        if mass < top_p:
+            nucleus.append(token)
+            mass += p[token]
+    assert 1 < len(nucleus) < 40
+    assert set(out["tokens"][:, 0].tolist()) == set(nucleus)
+    exact = torch.tensor([math.log(p[t] / mass) if t in nucleus else -math.inf
+                          for t in range(len(p))], dtype=torch.float64)
+    assert torch.allclose(out["logps"][:, 0].double(), exact[out["tokens"][:, 0]], atol=1e-5)
+    assert too_far(out["tokens"][:, 0], exact) > 1e-4
+
+
+def test_ends_of_the_inverse_cdf():
+    logits = torch.log(torch.tensor([[0.0, 0.5, 0.3, 0.2, 0.0]]))
+
+    def token(u, top_p=1.0):
+        return engine.sample_tokens(logits, torch.tensor([u]), 1.0, top_p)[0].item()
+    # no u may pick a token without mass: not the smallest, nor 1 itself, nor where the nucleus ends
+    assert [token(u) for u in (2**-24, 0.49, 0.51, 0.79, 0.81, 1.0)] == [1, 1, 2, 2, 3, 3]
+    assert [token(u, 0.6) for u in (2**-24, 0.62, 0.63, 1.0)] == [1, 1, 2, 2]
+    assert [token(u, 0.3) for u in (2**-24, 1.0)] == [1, 1]

@@ -1,0 +1,398 @@
+r"""verifier.py: what a model wrote -> its reward, a number from 0 to 1.
+
+A reward of your own is one function here and one entry in REWARDS. `--verifier=NAME` then uses it
+in every script; the name is part of a run's identity.
+
+    def short(problem, text, cfg):  # the problem's dict, what the model wrote, the flat dict
+        return 0.1 * ("#" in text) + 0.9 * exact(problem, text, cfg)
+
+    REWARDS = dict(math=math_reward, exact=exact, short=short)
+
+- Any number from 0 to 1 is trained on as it is; anything else ends the run with one line.
+- A rollout counts as solved where its reward is 1, and only there. `correct`, avg@k, best@k,
+  worst@k and pass rates are of solved rollouts; where a reward lies between 0 and 1, the records
+  of the log hold the mean `reward` beside them.
+- Where the chat template itself opens a block of thinking, `text` begins with its <think>.
+
+What a model writes is hostile input. math-verify (`--verifier=math`) can be made to loop for ever,
+to fill the memory or to crash, so it runs in processes that can be killed, with a limit an answer.
+Needs config.py; torch only for the tensor that `grade` returns.
+"""
+import concurrent.futures
+import contextlib
+import difflib
+import functools
+import importlib.util
+import json
+import numbers
+import os
+import queue
+import re
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from config import BadInput
+
+# -------------------------------------------------------------------------------------------------
+# Rewards: functions of a problem (a dict with "id", "prompt", "answer"), the text and the flat dict
+
+
+def exact(problem, text, cfg):
+    """1.0 if what follows the last '#' is the problem's answer, blanks aside, else 0.0."""
+    return float("#" in text and text.rpartition("#")[2].strip() == problem["answer"].strip())
+
+
+def math_reward(problem, text, cfg):
+    r"""1.0 if math-verify takes what the last \boxed{} holds for the problem's answer, else 0.0.
+
+    One text at a time, for use in a reward of your own; `grade` asks for whole batches at once.
+    """
+    return float(check_math([(problem["answer"], text)], cfg) == ["right"])
+
+
+REWARDS = dict(math=math_reward, exact=exact)
+
+
+def check_name(cfg):
+    """Raise BadInput that names the nearest one where cfg["verifier"] is none of REWARDS."""
+    if cfg["verifier"] not in REWARDS:
+        near = difflib.get_close_matches(cfg["verifier"], REWARDS, 1, 0)[0]
+        raise BadInput(f"--verifier={cfg['verifier']}: expected one of {', '.join(REWARDS)} "
+                       f"(verifier.py); the nearest is {near}")
+
+
+def grade(problems, rollouts, tokenizer, cfg):
+    """Rewards of n rollouts for each of P problems, in the order of engine.generate.
+
+    Returns a (P, n) float32 tensor and what went wrong in math-verify, counted in rollouts, whose
+    reward is 0: {"verifier_timeouts", "verifier_errors"} (a too long answer is an error).
+    Raises BadInput that names verifier and problem where a reward is no number from 0 to 1.
+    """
+    import torch
+    rows = zip(rollouts["tokens"].tolist(), rollouts["length"].tolist())
+    texts = tokenizer.batch_decode([ids[:k] for ids, k in rows], skip_special_tokens=True)
+    if opens_thinking(tokenizer):
+        texts = ["<think>" + text for text in texts]
+    n = len(texts) // len(problems)
+    owners = [problems[i // n] for i in range(len(texts))]  # prompt-major
+    faults = dict(verifier_timeouts=0, verifier_errors=0)
+    if cfg["verifier"] == "math":  # all at once, over the processes of the pool
+        pairs = [(problem["answer"], text) for problem, text in zip(owners, texts)]
+        verdicts = check_math(pairs, cfg)
+        rewards = [float(verdict == "right") for verdict in verdicts]
+        faults = dict(verifier_timeouts=verdicts.count("timeout"),
+                      verifier_errors=verdicts.count("error"))
+    else:
+        check_name(cfg)
+        reward = REWARDS[cfg["verifier"]]
+        rewards = []
+        for problem, text in zip(owners, texts):
+            value = reward(problem, text, cfg)
+            if not isinstance(value, numbers.Real) or not 0 <= value <= 1:  # nan is neither
+                raise BadInput(f"--verifier={cfg['verifier']}: gave problem {problem['id']} the "
+                               f"reward {value!r}; it must be a number from 0 to 1")
+            rewards.append(float(value))
+    return torch.tensor(rewards).reshape(len(problems), n), faults
+
+
+def solved(rewards):
+    """Which rollouts count as solved: those whose reward is 1. (P, n) -> (P, n) bool."""
+    return rewards == 1
+
+
+def opens_thinking(tokenizer):
+    """True where the chat template itself writes the <think> that a response goes on from."""
+    if not tokenizer.chat_template or "<think>" not in tokenizer.chat_template:
+        return False
+    turn = tokenizer.apply_chat_template([dict(role="user", content="?")], tokenize=False,
+                                         add_generation_prompt=True)
+    return turn.rfind("<think>") > turn.rfind("</think>")
+
+
+# -------------------------------------------------------------------------------------------------
+# --verifier=math: nothing that a model wrote is evaluated here, nor parsed in this process
+
+
+def check_math(pairs, cfg):
+    """[(gold, what the model wrote), ...] -> "right", "wrong", "timeout" or "error" for each.
+
+    cfg: verify_s (seconds an answer may take), verify_bytes (longest answer that is read).
+    """
+    answers = [boxed(text, cfg["verify_bytes"]) for _, text in pairs]
+    verdicts, asked = ["wrong"] * len(pairs), []
+    for i, answer in enumerate(answers):
+        if len(answer.encode(errors="replace")) > cfg["verify_bytes"]:
+            verdicts[i] = "error"
+        elif answer:
+            asked.append(i)
+    if asked:
+        golds_and_answers = [(pairs[i][0], answers[i]) for i in asked]
+        for i, verdict in zip(asked, math_pool().verify(golds_and_answers, cfg["verify_s"])):
+            verdicts[i] = verdict
+    return verdicts
+
+
+def boxed(text, most=1024):
+    r"""What the last \boxed{...} of a response holds, after any thinking; linear in len(text).
+
+    "" where there is no box, where it is not closed or stands in a block of thinking. Reads on from
+    that box for `most` characters; what is longer comes back cut at one more, still open.
+    """
+    answer, start, depth = text.rpartition("</think>")[2], None, 1
+    for start in re.finditer(r"\\boxed\s*\{", answer):
+        pass  # the last one
+    if start is None or "<think>" in answer:
+        return ""
+    inside = answer[start.end():start.end() + most + 1]
+    for brace in re.finditer(r"\\.|[{}]", inside, re.DOTALL):  # \{ and \} are no braces
+        depth += {"{": 1, "}": -1}.get(brace[0], 0)
+        if depth == 0:
+            return inside[:brace.start()].strip()
+    return inside if len(inside) > most else ""
+
+
+class MathPool:
+    """math-verify in processes that can be killed: `verify` returns in time, whatever it is asked.
+
+    Each process is two: a nursery, which has math-verify loaded, and its child, which grades. The
+    child sets a timer of the kernel for each answer, which ends it also inside sympy's C code,
+    where a Python signal handler would never run. Then the nursery says so and forks the next
+    child, in milliseconds. A child has a cap on its memory and is replaced after a while.
+    """
+    MEMORY = 2 ** 30  # bytes of address space
+    LIFE = 2000       # answers of a child
+    START = 120       # seconds until math-verify must be there
+    GRACE = 5         # seconds after the limit when a process that says nothing is killed from here
+
+    def __init__(self, workers):
+        self.free = queue.SimpleQueue()
+        self.threads = concurrent.futures.ThreadPoolExecutor(workers)
+        for process in [self.start() for _ in range(workers)]:  # they start side by side
+            self.free.put(process)
+
+    def start(self):
+        """A nursery, which ends when our end of its pipe is closed."""
+        return subprocess.Popen(
+            [sys.executable, "-c", "import verifier; verifier.nursery()"],
+            cwd=Path(__file__).resolve().parent,
+            env={**os.environ, "PYTHONHASHSEED": "0"},  # or a set's order might decide a verdict
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
+            start_new_session=True)  # Ctrl-C does not reach it
+
+    def ask(self, gold, answer, seconds):
+        """One verdict: "right", "wrong", "timeout", or "error" (wrong too)."""
+        process = self.free.get()
+        try:
+            verdict = self.exchange(process, seconds, gold, answer)
+            if verdict is None:  # the nursery is dead, or stopped
+                self.end(process)
+                # of itself: nobody killed it
+                gave_up = process.returncode >= 0 and not hasattr(process, "asked")
+                process = self.start()
+                if gave_up:
+                    raise BadInput("--verifier=math: math-verify does not start "
+                                   "(pip install -r requirements.txt)")
+            return VERDICTS.get(verdict, "error")
+        finally:
+            self.free.put(process)
+
+    def exchange(self, process, seconds, gold, answer):
+        """A request and what comes of it: a key of VERDICTS; None where nothing is said."""
+        if not hasattr(process, "asked"):
+            said = self.hear(process, self.START)
+            if said is None:
+                raise BadInput(f"--verifier=math: math-verify is not there after {self.START} s")
+            if said != READY:
+                return None
+            process.asked = 0
+        process.asked += 1
+        # what was said of a child that somebody killed while it had nothing to do
+        while self.hear(process, 0):
+            pass
+        try:
+            request = [process.asked % 255, seconds, gold, answer]
+            self.tell(process, json.dumps(request).encode() + b"\n")
+            while True:
+                number, verdict = self.hear(process, seconds + self.GRACE) or (ANY, None)
+                if number in (process.asked % 255, ANY):  # else of an answer already given up
+                    return verdict
+        except BrokenPipeError:
+            return None
+
+    def tell(self, process, message):
+        """Write the message as far as the process takes it within GRACE.
+
+        One that is stopped must not hold us in a full pipe.
+        """
+        os.set_blocking(process.stdin.fileno(), False)
+        poll = select.poll()
+        poll.register(process.stdin, select.POLLOUT)
+        while message and poll.poll(1000 * self.GRACE):
+            message = message[process.stdin.write(message) or 0:]
+
+    def hear(self, process, seconds):
+        """The next message, two bytes; None if there is none in time."""
+        poll = select.poll()  # select() cannot take a file number from 1024 on
+        poll.register(process.stdout)
+        return process.stdout.read(2) if poll.poll(1000 * seconds) else None
+
+    def verify(self, pairs, seconds):
+        """[(gold, answer), ...] -> a verdict for each; pairs that are equal are graded once."""
+        distinct = list(dict.fromkeys(pairs))
+        verdicts = self.threads.map(lambda pair: self.ask(*pair, seconds), distinct)
+        verdict = dict(zip(distinct, verdicts))
+        return [verdict[pair] for pair in pairs]
+
+    def end(self, process):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(), process.stdin.close(), process.stdout.close()
+
+
+# A message of a process: the number of the answer, what came of it; a nursery knows no number
+ANY = 255
+READY = bytes([ANY, ord("r")])
+OLD = 2  # exit code of a child; Python's own for an exception is 1
+VERDICTS = {ord("1"): "right", ord("0"): "wrong", ord("t"): "timeout", ord("e"): "error"}
+# A nursery grades these first: what sympy imports and the parser builds on the way, no child has
+# to, in the time of an answer
+WARM = [(r"\frac{1}{2}", "0.6"), (r"\sqrt{8}", r"3\sqrt{2}"), ("x^2-1", "(x+1)^2"),
+        (r"\sin x", r"\cos x"), ("x=5", "y=5"), ("x>2", "x<2"), (r"[1,2]\cup[2,3]", "[1,2]"),
+        (r"\begin{pmatrix}1&2\end{pmatrix}", r"\begin{pmatrix}1&x\end{pmatrix}"),
+        ("3+4i", "3-4i")]
+
+
+def nursery():
+    """The process of a MathPool: forks a child that reads [number, seconds, gold, answer] a line,
+    and the next when that one dies."""
+    import logging
+    import resource
+    try:
+        import math_verify  # noqa: F401
+    except ImportError:
+        return
+    logging.disable(logging.CRITICAL)
+    requests, replies, null = os.dup(0), os.dup(1), os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):  # whatever a library prints must not be taken for a message
+        os.dup2(null, stream)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started us may have ignored them
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process, by the kernel
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+    for gold, answer in WARM:
+        math_equal(gold, answer)
+    resource.setrlimit(resource.RLIMIT_AS, (MathPool.MEMORY, MathPool.MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.write(replies, READY)
+    while True:
+        child = os.fork()
+        if child == 0:
+            os._exit(grade_lines(requests, replies))
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code == 0:
+            return
+        if code != OLD:
+            os.write(replies, bytes([ANY, ord("t" if code == -signal.SIGALRM else "e")]))
+
+
+def grade_lines(requests, replies):
+    """The child of a nursery. Returns 0 where there are no more requests, OLD where it is to be
+    replaced: sympy's caches grow, and what one answer left in memory must not be missing to the
+    next."""
+    import resource
+    for _ in range(MathPool.LIFE):
+        line = b""
+        while not line.endswith(b"\n"):  # there is one request at a time
+            piece = os.read(requests, 65536)
+            if not piece:
+                return 0
+            line += piece
+        number, seconds, gold, answer = json.loads(line)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        try:
+            right, raised = math_equal(gold, answer)
+        except MemoryError:
+            right, raised = False, True
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        os.write(replies, bytes([number, ord("1" if right else "e" if raised else "0")]))
+        kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        if kilobytes > MathPool.MEMORY / 4 / 1024:
+            break
+    return OLD
+
+
+def math_equal(gold, answer):
+    r"""Whether math-verify takes `answer` for `gold`, both as in \boxed{}, and whether it raised on
+    the way: two bools. May hang."""
+    from math_verify import verify
+    # an order or a word, of which math-verify makes a product: ABC is CBA to it
+    if re.fullmatch("[A-Z]{3,}", letters(gold)):
+        return letters(gold) == letters(answer), False
+    gold, answer = parsed(gold), parsed(answer)
+    settings = dict(allow_set_relation_comp=True, timeout_seconds=None)
+    try:
+        return verify(gold, answer, raise_on_error=True, **settings), False
+    except MemoryError:
+        raise
+    except Exception:  # then its other readings of the two decide
+        return verify(gold, answer, **settings), True
+
+
+def letters(text):
+    r"""An answer without \text{} and the like, blanks, dollars and a full stop."""
+    bare = re.sub(r"\\(?:text|math)(?:rm|bf|it)?\s*\{([^{}]*)\}", r"\1", text)
+    return re.sub(r"[\s$]|\.$", "", bare)
+
+
+@functools.lru_cache(256)  # all rollouts of a group have one gold answer
+def parsed(text):
+    r"""math-verify's readings of what is in a \boxed{}."""
+    from math_verify import LatexExtractionConfig, parse
+    from sympy import Add, Symbol
+    for pattern, meant in NOTATION:
+        text = re.sub(pattern, meant, text)
+    # where it counts nothing, i is what math-verify calls I; and it takes I^2 for I
+    if not re.search(r"_\s*\{?\s*i|(?<![A-Za-z\\])i\s*=", text):
+        text = re.sub(r"(?<![A-Za-z\\])i(?![A-Za-z])(\s*\^)?",
+                      lambda m: "(I)^" if m[1] else "I", text)
+    # first_match: a box that it cannot read is not searched for parts that it can
+    readings = parse(rf"\boxed{{{text}}}", [LatexExtractionConfig(boxed_match_priority=0)],
+                     parsing_timeout=None, extraction_mode="first_match")
+    # a lone letter is compared by its name; as a sum it is compared by what it is: x and 2x/2
+    return readings + [Add(reading, 0, evaluate=False) for reading in readings
+                       if isinstance(reading, Symbol)]
+
+
+def periodic(m):
+    r"""0.1\overline{6} = (016 - 01) / 90"""
+    digits, nines = f"0{m[1]}{m[2]}", "9" * len(m[3]) + "0" * len(m[2])
+    return rf"\frac{{{digits}{m[3]}-{digits}}}{{{nines}}}"
+
+
+# Notation that math-verify does not read, or reads as something else, in terms that it does.
+# Each pattern is linear in the text
+NOTATION = [
+    (r"^\s*(?:(?:=|\\(?:approx|simeq|therefore|displaystyle|[lL]arge|LARGE|[hH]uge)(?![A-Za-z]))"
+     r"\s*)+", ""),                                              # =7
+    (r"(?<![.\s])[.\s]+((?:\}\s*)?)$", r"\1"),                   # the full stop after an answer
+    (r"(?<=\d)(?:\\[,;:! ]|~)(?=\d{3}(?!\d))", ""),              # 10\,000
+    (r"(?<!\d)(\d*)\.(\d*)\\(?:overline|bar)\s*\{(\d+)\}", periodic),
+    (r"\\sqrt\[(\d*[13579])\]\{\s*-\s*(\d+)\}", r"((-1)\\sqrt[\1]{\2})"),  # the real root
+    (r"\\text\s*\{([^\w{}\\]*)\}", r"\1"),                       # 3\text{:}30
+    (r"\\begin\s*\{cases\}((?:[^&\\]|\\(?!begin|end))*)\\end\s*\{cases\}",
+     lambda m: m[1].replace(r"\\", ",")),                        # x=1\\ y=2
+    (r"\\text\s*\{\s*infinity\s*\}", r"\\infty"), (r"\\varnothing", r"\\emptyset"),
+    (r"\\langle", "("), (r"\\rangle", ")")
+]
+
+
+@functools.cache
+def math_pool():
+    """The MathPool of this process, one worker for each of its cores, 16 at most."""
+    if importlib.util.find_spec("math_verify") is None:
+        raise BadInput("--verifier=math: math-verify is not installed "
+                       "(pip install -r requirements.txt)")
+    cores = len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    return MathPool(min(16, max(1, cores)))
