@@ -526,11 +526,11 @@ def live_line(c):
                     evaluation = evaluation or r
             if step and evaluation:
                 break
+    text = f"B_p={c['B_p']} n={c['n']} seed={c['seed']}  "
     if not step:
-        return last_line(folder / "out.txt")
+        return text + (last_line(folder / "out.txt") or "starting")
     budget = rollouts_after(derive(c)["M"], c)
-    text = (f"B_p={c['B_p']} n={c['n']} seed={c['seed']}  {step['rollouts'] / budget:4.0%} of "
-            f"{budget} rollouts  reward {step['reward']:.3f}")
+    text += f"{step['rollouts'] / budget:4.0%} of {budget} rollouts  reward {step['reward']:.3f}"
     if evaluation:
         metric = f"avg@{evaluation['k']}"
         text += f"  {metric} {evaluation[metric]:.3f}"
@@ -664,8 +664,10 @@ def run(preset, argv):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1), os.dup2(null, 2)  # nobody may be reading
         return 130
-    list_of = Path(folder) / "failed.txt"
-    list_of.write_text("".join(f"{where} {said}\n" for where, said in failed))
+    path = Path(folder) / "failed.txt"
+    path.unlink(missing_ok=True)
+    if failed:
+        path.write_text("".join(f"{where} {said}\n" for where, said in failed))
     return 0
 
 

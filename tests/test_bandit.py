@@ -489,8 +489,8 @@ def test_names_of_toy_runs_are_frozen():
     """As they were when the toy's keys stood in config.py's dict."""
     words = SMALL.split() + ["--overlap=0.5", "--kl_coef=0.01"]
     cfg = config.parse(["--data=data/bandit", *words], own=b.TOY)
-    assert config.run_name(cfg, b.TOY) == "FROZEN"
-    assert config.derive(cfg, b.TOY)["run"] == "FROZEN"
+    assert config.run_name(cfg, b.TOY) == "Bp4_n4_seed0_d151f4ce"
+    assert config.derive(cfg, b.TOY)["run"] == "Bp4_n4_seed0_d151f4ce"
 
 
 # ---- the study

@@ -302,8 +302,9 @@ def test_a_live_line_shows_the_last_evaluation(tmp_path):
     c = dict(parse(["--B_p=10", "--n=8", "--C=800", "--B_max=0", f"--runs={tmp_path}"]), seed=3)
     folder = sweep.run_folder(c)
     folder.mkdir()
+    assert sweep.live_line(c) == "B_p=10 n=8 seed=3  starting"
     (folder / "out.txt").write_text("loading\rloading the model\n\n")
-    assert sweep.live_line(c) == "loading the model"
+    assert sweep.live_line(c) == "B_p=10 n=8 seed=3  loading the model"
     made_up(folder, c, update=1.0)
     so_far = "B_p=10 n=8 seed=3   50% of 800 rollouts  reward 0.500  avg@4 "
     assert sweep.live_line(c) == f"{so_far}0.250"
