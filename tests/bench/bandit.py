@@ -68,7 +68,7 @@ def rate(cfg, world, seeds, plain):
 def main():
     print("one process of one thread; medians of 5 alternating repetitions")
     for n in (2, 16, 256):
-        cfg = parse(["--data=data/bandit", f"--n={n}"])
+        cfg = parse(["--data=data/bandit", f"--n={n}"], own=bandit_toy.TOY)
         world = bandit_toy.make_world(cfg)
         rates = np.median([[rate(cfg, world, [0], True), rate(cfg, world, [0], False),
                             rate(cfg, world, range(8), False)] for _ in range(5)], 0)
