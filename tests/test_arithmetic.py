@@ -411,7 +411,7 @@ def content(folder):
 def test_rates_that_came_with_a_model_are_taken(own, tmp_path, monkeypatch, capsys):
     """With the levels that were measured, also where none are asked for; nothing is loaded."""
     assert f"{own.model / sample.SHIPPED}: the pass rates of 16 problems" in own.said
-    monkeypatch.setattr(sample, "open_engine", None)
+    monkeypatch.setattr(engine, "open_engine", None)
     for more in (["--s_zero=8"], ["--s_zero=0"], ["--s_zero=4", "--levels=extreme"]):
         out = tmp_path / more[-1]
         for again in (False, True):
@@ -507,7 +507,7 @@ def test_torn_pass_rates(own, tmp_path, damage):
 
 def test_rates_are_shipped_beside_a_folder(tiny, tmp_path, monkeypatch):
     (tmp_path / "rates").mkdir()
-    monkeypatch.setattr(sample, "existing", lambda path: path)
+    monkeypatch.setattr(engine, "existing", lambda path: path)
     with pytest.raises(config.BadInput, match="--model=some/name: .* beside a folder"):
         sample.ship([], {}, {}, config.parse(["--model=some/name"]))
 
