@@ -247,10 +247,12 @@ def cells(runs, **keys):
     return grid, found
 
 
-def analyse(folder, *words, view="fixed_Bp"):
-    """frontier.py in this process: the content of the view's JSON, its PNG being there too."""
-    views.main([f"--runs={folder}", "--boot=40", f"--view={view}", *words])
-    name = Path(folder) / ("frontier" if view == "fixed_Bp" else f"frontier_{view}")
+def analyse(runs, *words, view="fixed_Bp", folder=None):
+    """frontier.py in this process: the content of the view's JSON, its PNG being there too.
+
+    folder: where these are, if not among the runs (--out)."""
+    views.main([f"--runs={runs}", "--boot=40", f"--view={view}", *words])
+    name = Path(folder or runs) / ("frontier" if view == "fixed_Bp" else f"frontier_{view}")
     assert Path(f"{name}.png").stat().st_size > 15_000
     return json.loads(Path(f"{name}.json").read_text())
 

@@ -285,8 +285,8 @@ def test_the_law_stands_and_the_rule_that_predicts_better_beside_it_with_its_rec
     assert p["by"] == "the law" and p["n"] == 64
     # n = 32 at 2M, in the mean over the rounded path, is 128 at 8M
     also, = p["also"]
-    said = re.fullmatch(r"the rule `constant M` says n = (\d+), beyond anything tried \(0.3 octaves "
-                        r"of error predicting 4 times ahead\)", also)
+    said = re.fullmatch(r"the rule `constant M` says n = (\d+), beyond anything tried "
+                        r"\(0.3 octaves of error predicting 4 times ahead\)", also)
     assert 128 < int(said[1]) < 136, also
     also, = prescribe.prescribe(4e6, front, laws)["also"]
     assert re.search(r"says n = 6\d \(0.3 octaves of error predicting 2 times ahead\)", also), also
