@@ -284,8 +284,8 @@ def planned(folder):
 def comparable(runs, plan):
     """(runs of one experiment on the same problems, dropped: a list of dict(run, why, B_p, ...)).
 
-    The experiment is that of sweep.json, the sweep that was asked; without the file that of most
-    runs. Of two runs of one cell and seed the longer stays.
+    The experiment is that of sweep.json, the sweep that was asked, also where it has no run yet;
+    without the file that of most runs. Of two runs of one cell and seed the longer stays.
     """
     dropped, keep = [], list(runs)
 
@@ -296,15 +296,18 @@ def comparable(runs, plan):
                 keep.remove(run)
                 dropped.append(dict(run=run["run"], why=why, B_p=run["B_p"], **more))
 
-    asked = science(plan["config"]) if plan else None
     present = Counter(science(run["config"]) for run in keep)
-    usual = asked if asked in present or not present else present.most_common(1)[0][0]
-    whose = "the sweep's" if usual == asked else "most runs'"
+    usual, whose = science(plan["config"]) if plan else None, "the sweep's"
+    if usual is None and present:
+        usual, whose = present.most_common(1)[0][0], "most runs'"
 
     def another(run):
         own = science(run["config"])
-        differ = [f"{key}={a} for {b}" for (key, a), (_, b) in zip(own, usual) if a != b]
-        return f"another config than {whose}: {', '.join(differ)}" if own != usual else ""
+        if own == usual:
+            return ""
+        wanted = dict(usual)  # it lacks the keys that this experiment does not use
+        differ = [f"{key}={a} for {wanted[key]}" for key, a in own if a != wanted.get(key, a)]
+        return f"another config than {whose}: {', '.join(differ)}"
     drop(another, other=True)
     if keep:
         task = Counter(run["task"] for run in keep).most_common(1)[0][0]
@@ -348,6 +351,10 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val"):
     runs, others = comparable(found, plan)
     dropped += others
     if not runs:
+        others = sum("other" in d for d in dropped)
+        if others:
+            raise BadInput(f"--runs={folder}: no run of the sweep that its sweep.json asks for can "
+                           f"be read yet; {others} runs there are of another experiment")
         first = f"; {dropped[0]['run']}: {dropped[0]['why']}" if dropped else ""
         raise BadInput(f"--runs={folder}: no run to analyse{first}")
     if not any(ended(run) for run in runs):

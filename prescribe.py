@@ -239,6 +239,11 @@ def n_by_rule(rule, C, panel):
     return float(RULES[rule](np.array(env["C"]), np.log2(env["n"]))(np.array([C]))[0])
 
 
+def most_n(panel):
+    """The largest n that is prescribed: twice the largest that was tried."""
+    return 2 * max(panel["ns"] if "ns" in panel else panel["envelope"]["n"])
+
+
 def n_beyond(C, panel, law, own):
     """n at a budget that was not run: (n, by what, also said, expected loss).
 
@@ -269,7 +274,8 @@ def n_beyond(C, panel, law, own):
                                        np.array([C]))[0])
         if by_law is not None:
             if rule and rule != "sigmoid":
-                also.append(f"the rule `{rule}` says n = {at:.3g} ({record})")
+                far = ", beyond anything tried" if at > most_n(panel) * 1.01 else ""
+                also.append(f"the rule `{rule}` says n = {at:.0f}{far} ({record})")
             return by_law, "the law", also, None
     if rule:
         return at, by_rule, also, expected
@@ -308,7 +314,7 @@ def prescribe(C, front, laws):
             caveat.append("the verdict is inconclusive, so n* may be another at this budget")
     if panel.get("edge") and C >= 0.99 * hi:
         caveat.append(panel["edge"]["text"])
-    most = 2 * max(panel["ns"] if own else env["n"])
+    most = most_n(panel)
     if n > most * 1.01:
         caveat.append(f"n = {n:.0f} by that is beyond anything tried: twice the largest tried "
                       "stands")

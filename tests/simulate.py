@@ -1,38 +1,49 @@
-"""A sweep with known truth: run folders in the log format of the trainer, or runs in memory, drawn from planted curves.
+"""A sweep with known truth: run folders as the trainer writes them, or runs in memory, drawn from
+planted curves. tests/conftest.py has one analysed, for several files of tests.
 
     from simulate import simulate, truth
     simulate("runs/fake", ns=(4, 8, 16), seeds=(0, 1))   # then: python frontier.py --runs=runs/fake
 
-Validation problems have difficulties of their own, shared by all runs; each evaluation draws its rollouts anew. `run_sd`
-moves a run's whole curve, `drift` lets it wander, `inter` gives each problem a liking for some n: the noises that the
-analysis must take apart. Families of curves: `truth` (below), `paper` and `constant` whose n*(C) is exactly known.
+Validation problems have difficulties of their own, shared by all runs; each evaluation draws its
+rollouts anew. `run_sd` moves a run's whole curve, `drift` lets it wander, `inter` gives each
+problem a liking for some n: the noises that the analysis must take apart. Families of curves:
+`truth` (below), `paper` and `constant` whose n*(C) is exactly known.
 """
 import gzip
+import json
 import math
 from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
 
-from config import append, derive, parse
+import prescribe
+import views
+from config import BadInput, append, config, derive, finite, parse
+from noise import cells_of
 
 EASY = (6.09, 4.75, 5.84, 2.73)  # L, k, log10 C0, b of the paper's law on Easy at B_p = 32
 
 
 def truth(B_p, n, C):
-    """Expected reward after C rollouts: larger n rises later, and up to n = 32 to a higher plateau, so n*(C) rises to 32."""
+    """Expected reward after C rollouts: larger n rises later, and up to n = 32 to a higher plateau,
+    so n*(C) rises to 32."""
     octaves = math.log2(n)
-    return 0.30 + (0.12 + 0.035 * min(octaves, 5)) / (1 + (10_000 * 2 ** (0.75 * octaves) / np.maximum(C, 1e-9)) ** 1.3)
+    middle = 10_000 * 2 ** (0.75 * octaves)
+    rise = 0.12 + 0.035 * min(octaves, 5)
+    return 0.30 + rise / (1 + (middle / np.maximum(C, 1e-9)) ** 1.3)
 
 
 def beside(n, C, log2_best, size=1.0):
-    """A curve that loses reward with its distance from the best n: paper-like heights, a family that no fitted form has.
+    """A curve that loses reward with its distance from the best n: paper-like heights, no sigmoid.
 
-    log2_best (E,): log2 n* at C (E,). Losing is about 1.2 points an octave of too small n and 3 of too large, times `size`.
+    log2_best (E,): log2 n* at C (E,). Losing is about 1.2 points an octave of too small n and 3 of
+    too large, times `size`.
     """
     x, d = np.log10(np.maximum(C, 1)), math.log2(n) - log2_best
     loss = np.where(d < 0, 0.055, 0.13) * size * (np.sqrt(1 + d ** 2) - 1)
-    return 0.44 + np.where(np.asarray(C) > 0, 0.3375 / (1 + np.exp(-2 * (x - 5.95))) * np.exp(-loss), 0)
+    gained = 0.3375 / (1 + np.exp(-2 * (x - 5.95))) * np.exp(-loss)
+    return 0.44 + np.where(np.asarray(C) > 0, gained, 0)
 
 
 def law(C, numbers=EASY):
@@ -42,7 +53,8 @@ def law(C, numbers=EASY):
 
 
 def paper(size=1.0, numbers=EASY):
-    """Curves like the paper's Easy, B_p = 32, whose n*(C) is exactly its law; size 2 makes a wrong n cost twice as much."""
+    """Curves like the paper's Easy, B_p = 32, whose n*(C) is exactly its law; with size 2 a wrong n
+    costs twice as much."""
     return lambda B_p, n, C: beside(n, C, law(C, numbers), size)
 
 
@@ -52,37 +64,47 @@ def constant(best=32, size=1.0):
 
 
 def sigmoids(B_p, n, C):
-    """Curves of a form that the fit has, sigmoids in log C: a higher plateau and a later rise for larger n, up to 512."""
+    """Sigmoids in log C: a higher plateau and a later rise for larger n, up to 512."""
     z = math.log2(n)
     top = 0.60 + 0.105 * (z - 3) / 6 * (2 - (z - 3) / 6)
-    return 0.44 + (top - 0.44) / (1 + np.exp(-2.6 * (np.log10(np.maximum(C, 1)) - 5.25 - 0.11 * (z - 3))))
+    x = np.log10(np.maximum(C, 1)) - 5.25 - 0.11 * (z - 3)
+    return 0.44 + (top - 0.44) / (1 + np.exp(-2.6 * x))
 
 
 def crossing(truth, B_p, a, b, lo=1e3, hi=1e8, near=None):
-    """The C where truth(b) overtakes truth(a), by brute force: the first, or that nearest to `near`; None without one."""
+    """The C where truth(b) overtakes truth(a), by brute force: the first, or that nearest to
+    `near`; None without one."""
     C = np.geomspace(lo, hi, 20_001)
     ahead = truth(B_p, b, C) - truth(B_p, a, C)
     at = C[np.flatnonzero((ahead[:-1] <= 0) & (ahead[1:] > 0))]
-    return None if not len(at) else at[0] if near is None else at[np.abs(np.log(at / near)).argmin()]
+    if not len(at):
+        return None
+    return at[0] if near is None else at[np.abs(np.log(at / near)).argmin()]
 
 
-_NORMAL = np.array([NormalDist().inv_cdf((i + 0.5) / 4000) for i in range(4000)])  # drawn ones would shift all rewards
+# quantiles, for drawn ones would shift all rewards
+_NORMAL = np.array([NormalDist().inv_cdf((i + 0.5) / 4000) for i in range(4000)])
 _TABLE = {}
 
 
 def pass_rates(reward, difficulty, inter=0.0):
-    """Each problem's pass rate when the mean over all possible problems is `reward`: (E,), (P,) -> (E, P)."""
+    """Each problem's pass rate when the mean over all possible problems is `reward`: (E,), (P,) ->
+    (E, P)."""
     if inter not in _TABLE:
         skill = np.linspace(-12, 12, 2001)  # the population's mean at each skill
-        _TABLE[inter] = skill, (1 / (1 + np.exp(-(skill[:, None] + _NORMAL * math.hypot(1.5, inter))))).mean(1)
+        each = 1 / (1 + np.exp(-(skill[:, None] + _NORMAL * math.hypot(1.5, inter))))
+        _TABLE[inter] = skill, each.mean(1)
     skill, mean = _TABLE[inter]
     return 1 / (1 + np.exp(-(np.interp(reward, mean, skill)[:, None] + difficulty)))
 
 
-def draw_run(rng, truth, B_p, n, C, evals, difficulty, samples=4, run_sd=0.0, drift=0.0, inter=0.0, liking=0.0):
-    """One run: (updates at its evaluations (E,), counts (E, P)). difficulty, liking (P,): of a problem, and for this n."""
+def draw_run(rng, truth, B_p, n, C, evals, difficulty, samples=4, run_sd=0.0, drift=0.0, inter=0.0,
+             liking=0.0):
+    """One run: (updates at its evaluations (E,), counts (E, P)). difficulty, liking (P,): of a
+    problem, and for this n."""
     B = B_p * n
-    # as the trainer does: at the first whole update that reaches a multiple of eval_every, and at the end
+    # as the trainer does: at the first whole update that reaches a multiple of eval_every, and at
+    # the end
     at = np.unique(np.minimum(np.ceil(np.arange(evals + 1) * (C // evals) / B), C // B)).astype(int)
     x = np.log10(np.maximum(at * B, 1))
     wander, state = np.zeros(len(at)), rng.standard_normal()
@@ -91,59 +113,161 @@ def draw_run(rng, truth, B_p, n, C, evals, difficulty, samples=4, run_sd=0.0, dr
         state = keep * state + math.sqrt(1 - keep ** 2) * rng.standard_normal()
         wander[i] = state
     reward = truth(B_p, n, at * B) + (at > 0) * (run_sd * rng.standard_normal() + drift * wander)
-    return at, rng.binomial(samples, pass_rates(np.clip(reward, 0.001, 0.999), difficulty + liking, inter))
+    rates = pass_rates(np.clip(reward, 0.001, 0.999), difficulty + liking, inter)
+    return at, rng.binomial(samples, rates)
 
 
-def sweep(draw, truth, ns=(8, 32, 128, 512, 2048), B_p=32, seeds=3, C=4_000_000, evals=100, P=300, samples=4, run_sd=0.006,
-          drift=0.004, inter=0.3):
+def sweep(draw, truth, ns=(8, 32, 128, 512, 2048), B_p=32, seeds=3, C=4_000_000, evals=100, P=300,
+          samples=4, run_sd=0.006, drift=0.004, inter=0.3):
     """A sweep in memory, as frontier.read_runs returns it."""
     rng = np.random.default_rng(draw)
     difficulty, runs = rng.standard_normal(P) * 1.5, []
     for n in ns:
         liking = rng.standard_normal(P) * inter
         for seed in range(seeds):
-            at, counts = draw_run(rng, truth, B_p, n, C, evals, difficulty, samples, run_sd, drift, inter, liking)
+            at, counts = draw_run(rng, truth, B_p, n, C, evals, difficulty, samples, run_sd, drift,
+                                  inter, liking)
             spent = at * B_p * n * 1.0
-            runs.append(dict(run=f"n{n}_seed{seed}", config=dict(eval_every=C // evals, C=C), B_p=B_p, n=n, seed=seed,
-                             C=spent, rollouts=spent, step=at * 1.0, counts=counts.astype(np.uint8), samples=samples,
-                             reward=counts.mean(1) / samples, trials=None, status="budget", biased=False, passes=[],
-                             source="", per_rollout=1.0))
+            runs.append(dict(
+                run=f"n{n}_seed{seed}", config=dict(eval_every=C // evals, C=C), B_p=B_p, n=n,
+                seed=seed, C=spent, rollouts=spent, step=at * 1.0, counts=counts.astype(np.uint8),
+                samples=samples, reward=counts.mean(1) / samples, trials=None, status="budget",
+                biased=False, passes=[], source="", per_rollout=1.0))
     return runs
 
 
-def simulate(folder, ns=(4, 8, 16, 32, 64), B_ps=(32,), seeds=(0,), C=2_000_000, evals=40, P=300, samples=4, truth=truth,
-             run_sd=0.0, drift=0.0, draw=0, gz=False, unfinished=(), words=(), **fields):
-    """Write one run folder for each cell. unfinished: names (B_p, n, seed) that get no end record. Returns {cell: folder}.
+def plain_run(n, seed, C, reward, counts=None, samples=4, trials=10 ** 12, B_p=32, **more):
+    """A run as frontier.read_run returns it, with rewards of one's own and, without counts, next to
+    no noise of evaluations."""
+    C = np.asarray(C, float)
+    return dict(
+        run=f"n{n}_seed{seed}", config=dict(eval_every=1, C=int(C[-1])), B_p=B_p, n=n, seed=seed,
+        samples=samples, C=C, rollouts=C, step=C / (B_p * n), counts=counts,
+        reward=np.asarray(reward, float), trials=np.full(len(C), float(trials)), status="budget",
+        biased=False, passes=[], source="", per_rollout=1.0) | more
 
-    words: command-line words of the runs' config. fields: extra fields of the evaluations, or set_hash=... to change one.
+
+def simulate(folder, ns=(4, 8, 16, 32, 64), B_ps=(32,), seeds=(0,), C=2_000_000, evals=40, P=300,
+             samples=4, truth=truth, run_sd=0.0, drift=0.0, draw=0, gz=False, unfinished=(),
+             words=(), **fields):
+    """Write one run folder for each cell. unfinished: names (B_p, n, seed) that get no end record.
+    Returns {cell: log}.
+
+    words: command-line words of the runs' config. fields: extra fields of the evaluations, or
+    set_hash=... to change one.
     """
     rng, folders = np.random.default_rng(draw), {}
     difficulty = rng.standard_normal(P) * 1.5
     for seed in seeds:
         for B_p in B_ps:
             for n in ns:
-                cfg = parse([f"--B_p={B_p}", f"--n={n}", f"--seed={seed}", f"--C={C}", f"--samples={samples}",
-                             f"--eval_every={C // evals}", f"--runs={folder}", f"--data={folder}", "--B_max=0", *words])
+                cfg = parse([f"--B_p={B_p}", f"--n={n}", f"--seed={seed}", f"--C={C}",
+                             f"--samples={samples}", f"--eval_every={C // evals}",
+                             f"--runs={folder}", f"--data={folder}", "--B_max=0", *words])
                 d = derive(cfg)
                 run = Path(folder) / d["run"]
                 run.mkdir(parents=True)
                 folders[B_p, n, seed] = run / "log.jsonl"
-                at, correct = draw_run(rng, truth, B_p, n, C, evals, difficulty, samples, run_sd, drift)
+                at, correct = draw_run(rng, truth, B_p, n, C, evals, difficulty, samples, run_sd,
+                                       drift)
                 before = 0
                 with open(folders[B_p, n, seed], "wb", buffering=0) as file:
                     append(file, dict(type="header", schema=1, config=cfg, derived=d))
                     for m, c in zip(at.tolist(), correct):
                         if m:
-                            append(file, dict(type="step", step=m, rollouts=m * d["B"], tokens=100 * m * d["B"], loss=0.0,
-                                              reward=c.mean() / samples, gen_s=2.0 * (m - before),
-                                              train_s=1.6 * (m - before)))
+                            append(file, dict(
+                                type="step", step=m, rollouts=m * d["B"], tokens=100 * m * d["B"],
+                                loss=0.0, reward=c.mean() / samples, gen_s=2.0 * (m - before),
+                                train_s=1.6 * (m - before)))
                         before = m
-                        append(file, {"type": "eval", "step": m, "rollouts": m * d["B"], "tokens": 100 * m * d["B"],
-                                      "set": "val", "k": 4, "avg@4": c.mean() / samples, "samples": samples,
-                                      "set_hash": "planted", "correct": c, **fields})
+                        append(file, {
+                            "type": "eval", "step": m, "rollouts": m * d["B"],
+                            "tokens": 100 * m * d["B"], "set": "val", "k": 4,
+                            "avg@4": c.mean() / samples, "samples": samples, "set_hash": "planted",
+                            "correct": c, **fields})
                     if (B_p, n, seed) not in unfinished:
                         append(file, dict(type="end", status="budget", rollouts=d["M"] * d["B"]))
                 if gz:
-                    Path(f"{folders[B_p, n, seed]}.gz").write_bytes(gzip.compress(folders[B_p, n, seed].read_bytes()))
+                    packed = gzip.compress(folders[B_p, n, seed].read_bytes())
+                    Path(f"{folders[B_p, n, seed]}.gz").write_bytes(packed)
                     folders[B_p, n, seed].unlink()
     return folders
+
+
+# --------------------------------------------------------------------------------------------------
+# Logs as other hands leave them
+
+def edit(log, change):
+    """Rewrite a log, record by record; `change` gets a record and returns one, or None to leave it
+    out."""
+    records = [change(json.loads(line)) for line in log.read_text().splitlines()]
+    log.write_text("".join(json.dumps(r) + "\n" for r in records if r is not None))
+
+
+def ends_at(rollouts, status="budget"):
+    """For `edit`: a run that ended after so many rollouts."""
+    def change(r):
+        if r["type"] == "end":
+            return dict(r, status=status, rollouts=rollouts)
+        return None if r.get("rollouts", 0) > rollouts else r
+    return change
+
+
+def without_counts(r):
+    """For `edit`: an evaluation as other trainers write it, the metric and the number of problems.
+    """
+    r = {key: value for key, value in r.items() if key != "correct"}
+    return r | (dict(problems=300) if r["type"] == "eval" else {})
+
+
+def add_passes(logs, seed=0):
+    """Append what the trainer writes of its training problems: 3 records a run; the larger n, the
+    more are never solved."""
+    rng = np.random.default_rng(seed)
+    for (_, n, _), log in logs.items():
+        with open(log, "a") as file:
+            for C in (400_000, 800_000, 1_600_000):
+                p = rng.beta(0.5 * 8 / n + C / 4e6, 0.5, 60)
+                samples = np.full(60, 4 * n)
+                record = dict(type="train_pass", step=C // 32 // n, rollouts=C, samples=samples,
+                              ids=[f"p{i}" for i in range(60)], correct=rng.binomial(samples, p))
+                file.write(json.dumps(finite(record)) + "\n")
+
+
+# --------------------------------------------------------------------------------------------------
+# The analysis as a test asks for it
+
+CFG = dict(config, boot=200, B_max=0, seed=0)
+CFG["head"] = CFG
+
+
+def cells(runs, **keys):
+    """The cells of runs in memory: (grid, list)."""
+    grid, _, found = cells_of(runs, "avg@4", dict(CFG, **keys))
+    return grid, found
+
+
+def analyse(runs, *words, view="fixed_Bp", folder=None):
+    """frontier.py in this process: the content of the view's JSON, its PNG being there too.
+
+    folder: where these are, if not among the runs (--out)."""
+    views.main([f"--runs={runs}", "--boot=40", f"--view={view}", *words])
+    name = Path(folder or runs) / ("frontier" if view == "fixed_Bp" else f"frontier_{view}")
+    assert Path(f"{name}.png").stat().st_size > 15_000
+    return json.loads(Path(f"{name}.json").read_text())
+
+
+def law_of(folder, *words):
+    """fit_sigmoid.py in this process: law.json."""
+    prescribe.main([f"--runs={folder}", *words])
+    return json.loads((Path(folder) / "law.json").read_text())
+
+
+def bad(module, *words):
+    """The one line with which a script's main refuses these words."""
+    try:
+        module.main([str(word) for word in words])
+    except BadInput as e:
+        assert "\n" not in str(e)
+        return str(e)
+    raise AssertionError(f"not refused: {words}")
