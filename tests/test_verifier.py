@@ -643,7 +643,7 @@ def test_an_unknown_verifier(script, tiny, monkeypatch, tmp_path):
 def towers():
     for base, height in itertools.product(["9", "x", r"\pi", "0.1", "(-2)", r"\frac{1}{3}"],
                                           [3, 6, 40]):
-        yield f"{base} to {height}", base + "^{" + f"^{{".join([base] * height) + "}" * height
+        yield f"{base} to {height}", base + "^{" + "^{".join([base] * height) + "}" * height
 
 
 def factorials():
