@@ -560,6 +560,11 @@ def main(argv):
         for name, law in laws.items():
             print(f"  {name}: {in_a_sentence(law)}.")
         print(f"  intervals: {front['covers']}")
+        if front["missing"]:
+            cells = (f"B_p={m['B_p']} n={m['n']} seed={m['seed']} ({m['why']})"
+                     for m in front["missing"][:4])
+            more = ", ..." if len(front["missing"]) > 4 else ""
+            print(f"  missing {len(front['missing'])}: {'; '.join(cells)}{more}")
         print("\n" + say_options(front))
         for p, label in zip(prescriptions, budgets.values()):
             print(say_prescription(p, front, label, short=True) + "\n")

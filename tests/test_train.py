@@ -354,7 +354,8 @@ def test_second_update_on_a_batch_is_clipped(policy, batch, terms, case):
     g1 = gradients(second, there)
     moved = copy.deepcopy(model)
     fields = train_grpo.update(moved, ref, torch.optim.SGD(moved.parameters()), batch, cfg, lr)
-    assert distance(weights(there) - weights(moved), lr * g1) < 1e-6
+    # the log-probs of the first pass are kept in float32, and kernels round them differently
+    assert distance(weights(there) - weights(moved), lr * g1) < 2e-6
     ratio = [math.exp(a["logp"].item() - b["logp"].item()) for i in with_gradient(batch, cfg)
              for a, b in zip(after[i]["tokens"], before[i]["tokens"])]
     outside = sum(r < 1 - cfg["eps_low"] or r > 1 + cfg["eps_high"] for r in ratio) / len(ratio)
