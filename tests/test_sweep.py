@@ -43,7 +43,8 @@ def test_sweep_from_nothing_to_a_prescription(swept):
     for name in ("frontier.png", "frontier.json", "law.json"):
         assert (out / name).stat().st_size > 100
     for path in out.glob("*.png"):
-        assert path.stem in text.split(f"figures in {out}: ")[1] and path.read_bytes().startswith(b"\x89PNG")
+        assert path.stem in text.split(f"figures in {out}: ")[1] , path
+        assert path.read_bytes().startswith(b"\x89PNG")
     assert [p for p in out.glob("*.png") if "law" in p.name]
     assert all((out / run / "out.txt").read_text() for run in logs(out))
 
