@@ -306,7 +306,8 @@ def front_of(rule, verdict="law", law=64):
     rows = [dict(rule=name, factor=f, octaves=0.3, regret=0.01)
             for name in prescribe.RULES for f in (2, 4, 8)]
     panel = dict(B_p=32, ns=[2, 4, 8, 16, 32, 64], seeds=[0], switches=[], runs_used=[],
-                 per_rollout={"32": 1.0}, envelope=dict(C=list(C), n=list(n), B_p=[32] * 30),
+                 per_rollout={"32": 1.0}, envelope=dict(C=list(C), n=list(n), B_p=[32] * 30,
+                                                    carried=[False] * 30),
                  prediction=dict(rows=rows, recommended=rule, why="the best"))
     path = dict(C=C * 5, log2_n=np.full(30, math.log2(law)))
     entry = dict(verdict=verdict, estimator="envelope", path=path, constant=8)
@@ -364,12 +365,26 @@ def test_runs_that_end_early_are_carried_on_and_said(tmp_path, capsys):
     front = analyse(tmp_path)
     panel = front["panels"]["B_p=32"]
     assert panel["switches"] == [] and set(panel["envelope"]["n"]) == {4}
-    assert "the best so far of n = 4 is carried on: its runs end there" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "to 2M the best so far of n = 4 is carried on: its runs end there" in said
     assert any("diverged" in note for note in front["notes"]) and front["runs_unfinished"] == []
     # they share a factor of 6 of budgets, so n = 4 and 64 are compared there
     laws = law_of(tmp_path)
     assert laws["law"]["verdict"] == "flat" and laws["law"]["constant"] == 4
     assert "one n only" not in laws["law"]["reason"] and laws["law"]["flags"] == []
+    # the page agrees with the frontier: n = 4 is the best at 2M, for what its runs spent
+    row = front["options"][0]["rows"][0]
+    assert (row["n"], row["carried"], row["gap"]) == (4, True, 0)
+    assert row["M"] == 500_096 // 128 and len(front["options"][0]["rows"]) == 1
+    own = laws["prescriptions"][0]
+    assert own["n"] == 4 and own["caveat"][0].startswith("the runs of n = 4 end near C = "), own
+    page = capsys.readouterr().out
+    assert "its runs end there" in page and own["caveat"][0] in page
+    # a cell that pruning ended is not in the table: nobody knows what it would be
+    edit(logs[32, 4, 0], ends_at(6e5, "pruned"))
+    rows = analyse(tmp_path)["options"][0]["rows"]
+    assert [(r["n"], r["carried"]) for r in rows] == [(64, False)]
+    edit(logs[32, 4, 0], ends_at(6e5, "diverged"))
     # one run of two diverged
     assert analyse(tmp_path, view="joint")["panels"]["joint"]["stable_B_p"] is None
 
