@@ -1,7 +1,5 @@
 """What the tests share: the embedded world as a user makes it, a model too small to know a thing, a way to run a script."""
-import contextlib
 import importlib.util
-import io
 import json
 import os
 import signal
@@ -95,24 +93,3 @@ def tiny(tmp_path_factory, prepare):
     t.words = [f"--model={t.model}", f"--train_set={t.train}", f"--val_set={t.val}", f"--problems={folder / 'train.jsonl'}",
                "--max_prompt_tokens=16", "--max_new_tokens=12", "--verifier=exact"]
     return t
-
-
-@pytest.fixture(scope="session")
-def analysed(tmp_path_factory):
-    """Two panels with a planted law, all views and the law of them, made once.
-
-    .folder, .front and .laws (frontier.json and law.json as read), .page (what was printed),
-    .report (report.txt). Tests that change logs make sweeps of their own.
-    """
-    import prescribe
-    import simulate
-    import views
-    folder = tmp_path_factory.mktemp("sweep") / "easy"
-    logs = simulate.simulate(folder, ns=(4, 8, 16, 32, 64), B_ps=(8, 32), evals=80, draw=2)
-    simulate.add_passes(logs)
-    with contextlib.redirect_stdout(io.StringIO()) as page:
-        views.main([f"--runs={folder}", "--view=all"])
-        prescribe.main([f"--runs={folder}", "--C=3e5"])
-    front, laws = (json.loads((folder / name).read_text()) for name in ("frontier.json", "law.json"))
-    return SimpleNamespace(folder=folder, front=front, laws=laws, page=page.getvalue(),
-                           report=(folder / "report.txt").read_text())

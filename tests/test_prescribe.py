@@ -21,6 +21,11 @@ from test_frontier import refused
 ROOT = Path(__file__).resolve().parent.parent
 
 
+@pytest.fixture(scope="module")
+def analysed(tmp_path_factory):
+    return sim.analysed_sweep(tmp_path_factory)
+
+
 def predicted(runs):
     """How the rules predict on runs in memory, and their cells."""
     grid, found = cells(runs)

@@ -20,6 +20,11 @@ from simulate import without_counts
 ROOT = Path(__file__).resolve().parent.parent
 
 
+@pytest.fixture(scope="module")
+def analysed(tmp_path_factory):
+    return sim.analysed_sweep(tmp_path_factory)
+
+
 # --------------------------------------------------------------------------------------------------
 # n against M
 
