@@ -46,13 +46,18 @@ def sigmoid(x, low, rise, k, x0):
 def fit_curve(C, reward, top=1.0):
     """The sigmoid through points C (E,) > 0, reward (E,), by least squares: (low, rise, k, x0).
 
-    It rises or is flat; it bends within half a decade of the data; it ends at 2 * top at most.
+    It rises or is flat, up to `top` at most; it bends within half a decade of the data.
     """
     x = np.log10(C)
+
+    def curve(p):  # p: the height it ends at in place of the rise, so that a bound can hold it
+        return p[0], max(p[1] - p[0], 0.0), p[2], p[3]
     lower = np.array([-1.0, 0.0, 0.5, x.min() - 0.5])
-    upper = np.array([top, 2 * top, 50.0, x.max() + 0.5])
-    start = np.clip([reward.min(), max(np.ptp(reward), 1e-3), 3.0, x.mean()], lower, upper)
-    return least_squares(lambda p: sigmoid(x, *p) - reward, start, bounds=(lower, upper)).x
+    upper = np.array([top, top, 50.0, x.max() + 0.5])
+    start = np.clip([reward.min(), max(reward.max(), reward.min() + 1e-3), 3.0, x.mean()], lower,
+                    upper)
+    return np.array(curve(least_squares(lambda p: sigmoid(x, *curve(p)) - reward, start,
+                                        bounds=(lower, upper)).x))
 
 
 def running_mean(values, window=5):

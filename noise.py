@@ -455,6 +455,7 @@ def add_points(panel, cs, grid, cfg):
         line = np.full(len(grid), np.nan)
         if len(np.unique(C)) > 1:
             line[ok] = sigmoid(np.log10(grid[ok]), *fit_curve(C, R))
+            line = carry(line, ok)
         paper.append(line)
     env = panel["envelope"]
     paper = np.array(paper)[:, np.isin(grid, env["C"])]

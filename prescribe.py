@@ -18,7 +18,7 @@ from fit_sigmoid import __doc__ as fit_doc
 from fit_sigmoid import (NUMBERS, arrays_of, figure, fit_law, in_a_sentence, law_at,
                          law_of_panel, law_of_points, say)
 from frontier import si
-from noise import half_width, indistinguishable, monotone, spline_map, values_at
+from noise import half_width, indistinguishable, monotone, spline_map, unpruned, values_at
 
 
 # --------------------------------------------------------------------------------------------------
@@ -182,11 +182,13 @@ def predict(cs, grid, lam):
 def options(cells, grid, cfg):
     """Every (B_p, n) within delta of the best or indistinguishable from it, at the largest budget
     and 1/2, 1/4, 1/8 of it: a list of dict(C, rows), a row with B_p, n, M, lr, reward, gap to the
-    best and its half width."""
+    best and its half width, `carried` where its runs end before C: then M is theirs. Cells that
+    were pruned before C are left out."""
     out = []
     for C in grid[-1] / 2.0 ** np.arange(4):
         j = int(np.abs(np.log(grid / C)).argmin())
-        here = [c for c in cells if c["inside"][j]]
+        here = [c for c in cells
+                if c["inside"][j] or unpruned([c]) and not np.isnan(c["Y"][j])]
         if not here or C < grid[0]:
             continue
         Y, noise = values_at(here, j)
@@ -194,13 +196,16 @@ def options(cells, grid, cfg):
         rows = []
         for i, c in enumerate(here):
             if same[i] or Y[top] - Y[i] <= cfg["delta"]:
-                rollouts = int(grid[j] / np.mean([r["per_rollout"] for r in c["runs"]]))
+                cost = np.mean([r["per_rollout"] for r in c["runs"]])
+                carried = not c["inside"][j]
+                rollouts = int((c["reach"][1] if carried else grid[j]) / cost)
                 d = derive(dict(cfg["head"], B_p=c["B_p"], n=c["n"], C=rollouts))
                 half = None
                 if len(noise) and i != top:
                     half = float(half_width(noise[:, top] - noise[:, i]))
                 rows.append(dict(B_p=c["B_p"], n=c["n"], M=d["M"], lr=d["lr"], reward=Y[i],
-                                 gap=Y[top] - Y[i], half=half, told=not same[i]))
+                                 gap=Y[top] - Y[i], half=half, told=not same[i],
+                                 carried=carried))
         out.append(dict(C=grid[j], rows=sorted(rows, key=lambda r: r["gap"])))
     return out
 
@@ -312,6 +317,10 @@ def prescribe(C, front, laws):
         caveat.append(f"extrapolated: the data cover {si(lo)} to {si(hi)}")
         if law["verdict"] == "undetermined":
             caveat.append("the verdict is inconclusive, so n* may be another at this budget")
+    elif own and env["carried"][i]:
+        ran = [c for c, m, gone in zip(env["C"], env["n"], env["carried"]) if m == n and not gone]
+        where = f"near C = {si(ran[-1])}" if ran else "before this budget"
+        caveat.append(f"the runs of n = {n} end {where}; its best so far is carried on")
     if panel.get("edge") and C >= 0.99 * hi:
         caveat.append(panel["edge"]["text"])
     most = most_n(panel)
@@ -443,7 +452,8 @@ def say_options(front, most=8):
     for r in at["rows"][:most]:
         half = "" if r["half"] is None else f" +- {r['half']:.3f}"
         text.append(f"  {r['B_p']:>5} {r['n']:>5} {r['M']:>7} {r['lr']:>9.3g}  {r['reward']:6.3f}  "
-                    f"{r['gap']:.3f}{half}" + (", clearly" if r["told"] else ""))
+                    f"{r['gap']:.3f}{half}" + (", clearly" if r["told"] else "")
+                    + (", its runs end there" if r.get("carried") else ""))
     if len(at["rows"]) > most:
         text.append(f"  and {len(at['rows']) - most} more, see report.txt")
     return "\n".join(text) + "\n"

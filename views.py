@@ -190,10 +190,12 @@ def say_end(panel):
     if others:
         text += f"; indistinguishable from it: n = {', '.join(map(str, others))}"
     yield text
-    if np.any(env["carried"]):
-        first = env["C"][int(np.argmax(env["carried"]))]
-        yield (f"  from C = {si(first)} on the best so far of n = {env['n'][-1]} is carried on: "
-               "its runs end there")
+    cuts = np.flatnonzero(np.diff(env["n"]) | np.diff(env["carried"])) + 1
+    for piece in np.split(np.arange(len(env["n"])), cuts):
+        if env["carried"][piece[0]]:
+            first, last = (si(env["C"][i]) for i in piece[[0, -1]])
+            yield (f"  from C = {first} to {last} the best so far of n = {env['n'][piece[0]]} is "
+                   "carried on: its runs end there")
     yield f"  winner's curse {panel['curse']}"
     last = panel["last"]
     yield (f"  by the last checkpoint, not the best so far: n = {last['n'][-1]}, "

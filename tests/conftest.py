@@ -1,9 +1,7 @@
 """What the tests share: the embedded world as a user makes it, a model too small to know a
 thing, a way to run a script.
 """
-import contextlib
 import importlib.util
-import io
 import json
 import os
 import signal
@@ -158,25 +156,3 @@ def swept(tiny, tmp_path_factory):
     done = run_sweep(tiny, out)
     assert done.returncode == 0, done
     return out, done.stdout
-
-
-@pytest.fixture(scope="session")
-def analysed(tmp_path_factory):
-    """Two panels with a planted law, all views and the law of them, made once.
-
-    .folder, .front and .laws (frontier.json and law.json as read), .page (what was printed),
-    .report (report.txt). Tests that change logs make sweeps of their own.
-    """
-    import prescribe
-    import simulate
-    import views
-    folder = tmp_path_factory.mktemp("sweep") / "easy"
-    logs = simulate.simulate(folder, ns=(4, 8, 16, 32, 64), B_ps=(8, 32), evals=80, draw=2)
-    simulate.add_passes(logs)
-    with contextlib.redirect_stdout(io.StringIO()) as page:
-        views.main([f"--runs={folder}", "--view=all"])
-        prescribe.main([f"--runs={folder}", "--C=3e5"])
-    front, laws = (json.loads((folder / name).read_text())
-                   for name in ("frontier.json", "law.json"))
-    return SimpleNamespace(folder=folder, front=front, laws=laws, page=page.getvalue(),
-                           report=(folder / "report.txt").read_text())

@@ -1,5 +1,5 @@
 """A sweep with known truth: run folders as the trainer writes them, or runs in memory, drawn from
-planted curves. tests/conftest.py has one analysed, for several files of tests.
+planted curves. At the end: the analysis as a test asks for it.
 
     from simulate import simulate, truth
     simulate("runs/fake", ns=(4, 8, 16), seeds=(0, 1))   # then: python frontier.py --runs=runs/fake
@@ -9,11 +9,14 @@ rollouts anew. `run_sd` moves a run's whole curve, `drift` lets it wander, `inte
 problem a liking for some n: the noises that the analysis must take apart. Families of curves:
 `truth` (below), `paper` and `constant` whose n*(C) is exactly known.
 """
+import contextlib
 import gzip
+import io
 import json
 import math
 from pathlib import Path
 from statistics import NormalDist
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -271,3 +274,26 @@ def bad(module, *words):
         assert "\n" not in str(e)
         return str(e)
     raise AssertionError(f"not refused: {words}")
+
+
+_MADE = []
+
+
+def analysed_sweep(tmp_path_factory):
+    """Two panels with a planted law, all views and the law of them, made once in a process.
+
+    .folder, .front and .laws (frontier.json and law.json as read), .page (what was printed),
+    .report (report.txt). Tests that change logs make sweeps of their own.
+    """
+    if _MADE:
+        return _MADE[0]
+    folder = tmp_path_factory.mktemp("sweep") / "easy"
+    add_passes(simulate(folder, ns=(4, 8, 16, 32, 64), B_ps=(8, 32), evals=80, draw=2))
+    with contextlib.redirect_stdout(io.StringIO()) as page:
+        views.main([f"--runs={folder}", "--view=all"])
+        prescribe.main([f"--runs={folder}", "--C=3e5"])
+    front = json.loads((folder / "frontier.json").read_text())
+    laws = json.loads((folder / "law.json").read_text())
+    _MADE.append(SimpleNamespace(folder=folder, front=front, laws=laws, page=page.getvalue(),
+                                 report=(folder / "report.txt").read_text()))
+    return _MADE[0]

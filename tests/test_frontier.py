@@ -95,24 +95,30 @@ def test_the_fitted_sigmoid_rises_whatever_the_data():
         R = rng.random(25) if i else np.linspace(0.9, 0.1, 25)
         low, rise, k, x0 = frontier.fit_curve(C, R)
         y = frontier.sigmoid(x, low, rise, k, x0)
-        assert (np.diff(y) >= -1e-12).all() and rise <= 2 and 2.5 <= x0 <= 6.5
+        assert (np.diff(y) >= -1e-12).all() and rise >= 0 and 2.5 <= x0 <= 6.5
+        assert low + rise <= 1 + 1e-9  # no reward is above 1
         if not i:
             assert np.ptp(y[(x > 3) & (x < 6)]) < 1e-3 and y.mean() == pytest.approx(0.5, abs=0.01)
     assert np.isfinite(frontier.fit_curve(np.array([1e4, 2e4]), np.array([.3, .4]))).all()
+    # points that only steepen, which say nothing of where they will end
+    low, rise, _, _ = frontier.fit_curve(C, 0.2 + 0.7 * np.linspace(0, 1, 25) ** 3)
+    assert 0.9 < low + rise <= 1 + 1e-9
 
 
 def test_the_sigmoid_is_the_best_that_many_starts_find():
     from scipy.optimize import least_squares
     rng, C = np.random.default_rng(4), np.linspace(2e4, 1e6, 25)
     x = np.log10(C)
-    low, high = [-1, 0, .5, x[0] - .5], [1, 2, 50, x[-1] + .5]
+    low, high = [-1, -1, .5, x[0] - .5], [1, 1, 50, x[-1] + .5]
+
+    def miss(p, R):  # of low, high, k, x0
+        return frontier.sigmoid(x, p[0], max(p[1] - p[0], 0), *p[2:]) - R
     for i in range(6):
         R = sim.truth(32, 16, C) if i % 2 else sim.sigmoids(32, 64, C)
         R = R + rng.normal(0, 0.02, 25)
         ours = ((frontier.sigmoid(x, *frontier.fit_curve(C, R)) - R) ** 2).sum()
-        theirs = min(2 * least_squares(lambda p: frontier.sigmoid(x, *p) - R,
-                                       rng.uniform(low, high), bounds=(low, high)).cost
-                     for _ in range(15))
+        theirs = min(2 * least_squares(miss, rng.uniform(low, high), bounds=(low, high),
+                                       args=(R,)).cost for _ in range(15))
         assert ours <= theirs * 1.01, i
 
 

@@ -398,6 +398,13 @@ def test_the_frontier_does_not_fall_where_the_best_ns_runs_end():
     assert panel["last"]["n"][-1] == 5 and panel["last"]["n"][20] == 64
 
 
+def test_the_papers_frontier_beside_it_does_not_fall_there_either():
+    grid, found = cells(two(late=0.02))
+    panel = noise.panel_of(found, grid, CFG, "rollouts")
+    paper = noise.add_points(panel, found, grid, CFG)["records"]["frontier"]
+    assert (np.diff(paper) >= 0).all() and paper[-1] == pytest.approx(.591, abs=0.03)
+
+
 def test_two_n_that_overlap_are_not_one_n_only():
     """Over a factor of 8, though the runs of one end early."""
     grid, found = cells(two())

@@ -21,6 +21,11 @@ from test_frontier import refused
 ROOT = Path(__file__).resolve().parent.parent
 
 
+@pytest.fixture(scope="module")
+def analysed(tmp_path_factory):
+    return sim.analysed_sweep(tmp_path_factory)
+
+
 def predicted(runs):
     """How the rules predict on runs in memory, and their cells."""
     grid, found = cells(runs)
@@ -306,7 +311,8 @@ def front_of(rule, verdict="law", law=64):
     rows = [dict(rule=name, factor=f, octaves=0.3, regret=0.01)
             for name in prescribe.RULES for f in (2, 4, 8)]
     panel = dict(B_p=32, ns=[2, 4, 8, 16, 32, 64], seeds=[0], switches=[], runs_used=[],
-                 per_rollout={"32": 1.0}, envelope=dict(C=list(C), n=list(n), B_p=[32] * 30),
+                 per_rollout={"32": 1.0}, envelope=dict(C=list(C), n=list(n), B_p=[32] * 30,
+                                                    carried=[False] * 30),
                  prediction=dict(rows=rows, recommended=rule, why="the best"))
     path = dict(C=C * 5, log2_n=np.full(30, math.log2(law)))
     entry = dict(verdict=verdict, estimator="envelope", path=path, constant=8)
@@ -364,12 +370,26 @@ def test_runs_that_end_early_are_carried_on_and_said(tmp_path, capsys):
     front = analyse(tmp_path)
     panel = front["panels"]["B_p=32"]
     assert panel["switches"] == [] and set(panel["envelope"]["n"]) == {4}
-    assert "the best so far of n = 4 is carried on: its runs end there" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "to 2M the best so far of n = 4 is carried on: its runs end there" in said
     assert any("diverged" in note for note in front["notes"]) and front["runs_unfinished"] == []
     # they share a factor of 6 of budgets, so n = 4 and 64 are compared there
     laws = law_of(tmp_path)
     assert laws["law"]["verdict"] == "flat" and laws["law"]["constant"] == 4
     assert "one n only" not in laws["law"]["reason"] and laws["law"]["flags"] == []
+    # the page agrees with the frontier: n = 4 is the best at 2M, for what its runs spent
+    row = front["options"][0]["rows"][0]
+    assert (row["n"], row["carried"], row["gap"]) == (4, True, 0)
+    assert row["M"] == 500_096 // 128 and len(front["options"][0]["rows"]) == 1
+    own = laws["prescriptions"][0]
+    assert own["n"] == 4 and own["caveat"][0].startswith("the runs of n = 4 end near C = "), own
+    page = capsys.readouterr().out
+    assert "its runs end there" in page and own["caveat"][0] in page
+    # a cell that pruning ended is not in the table: nobody knows what it would be
+    edit(logs[32, 4, 0], ends_at(6e5, "pruned"))
+    rows = analyse(tmp_path)["options"][0]["rows"]
+    assert [(r["n"], r["carried"]) for r in rows] == [(64, False)]
+    edit(logs[32, 4, 0], ends_at(6e5, "diverged"))
     # one run of two diverged
     assert analyse(tmp_path, view="joint")["panels"]["joint"]["stable_B_p"] is None
 
@@ -542,10 +562,10 @@ def test_the_page_and_the_report(analysed):
 
 def test_the_page_of_a_small_sweep_is_one_screen_and_all_else_is_in_the_report(tmp_path, capsys):
     words = f"--runs={ROOT / 'results/easy'}", f"--out={tmp_path}", "--boot=100"
-    views.main([*words, "--view=all"])
+    views.main([*words, "--view=all", "--verbose=true"])
     viewed = (tmp_path / "report.txt").read_text()
     assert viewed.count("runs used, 0 dropped") == 6  # a part for each view
-    capsys.readouterr()
+    assert viewed in capsys.readouterr().out
     prescribe.main([*words])
     page = capsys.readouterr().out
     lines = [line for line in page.splitlines() if str(tmp_path) not in line]
@@ -554,19 +574,12 @@ def test_the_page_of_a_small_sweep_is_one_screen_and_all_else_is_in_the_report(t
     assert not re.search("undetermined|told|has right", page)
     report = (tmp_path / "report.txt").read_text()
     assert report.startswith(viewed) and report.count(prescribe.LAW_MARK) == 1
-    # again, and then with all of it printed: replaced, not repeated
-    prescribe.main([*words])
-    assert (tmp_path / "report.txt").read_text() == report
-    capsys.readouterr()
+    # again, now with all of it printed: replaced, not repeated
     prescribe.main([*words, "--verbose=true"])
     said = capsys.readouterr().out
     law_part = report.split(prescribe.LAW_MARK)[1]
     assert law_part in said and "predicting n* from budgets" in said
     assert (tmp_path / "report.txt").read_text() == report
-    # the views again, all of them printed: the law's part goes until fit_sigmoid.py runs again
-    views.main([*words, "--view=all", "--verbose=true"])
-    assert viewed in capsys.readouterr().out
-    assert (tmp_path / "report.txt").read_text() == viewed
 
 
 def test_the_prescription_is_for_the_sweeps_own_model(tmp_path):

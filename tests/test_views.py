@@ -20,6 +20,11 @@ from simulate import without_counts
 ROOT = Path(__file__).resolve().parent.parent
 
 
+@pytest.fixture(scope="module")
+def analysed(tmp_path_factory):
+    return sim.analysed_sweep(tmp_path_factory)
+
+
 # --------------------------------------------------------------------------------------------------
 # n against M
 
@@ -319,7 +324,7 @@ def test_full_batches_reach_the_panels_end(tmp_path):
     assert not [s for s in panel["switches"] if s["C"] > 256], panel["switches"]
 
 
-def test_a_cell_that_stands_in_for_one_that_ended_is_no_crossing(tmp_path):
+def test_a_cell_that_stands_in_for_one_that_ended_is_no_crossing(tmp_path, capsys):
     """results/atlas: joint_easy beside easy. At B = 512 a cell of a smaller B_p goes on where that
     of n's best B_p ended lower; its fall was taken for a crossing with an interval."""
     for arm in ("easy", "joint_easy"):
@@ -333,6 +338,12 @@ def test_a_cell_that_stands_in_for_one_that_ended_is_no_crossing(tmp_path):
     for s in panel["switches"]:
         before = np.array(env["highest"])[np.array(env["C"]) < s["C"]]
         assert s["reward"] >= before.max() - 1e-9, s
+    # (64, 8) ends after 64 updates and is carried on, until (16, 32), which runs to the end, is
+    # better: each is said of the n whose it is
+    said = capsys.readouterr().out.split("B=512:")[1].split("intervals:")[0]
+    assert [(s["from"], s["to"]) for s in panel["switches"]] == [(8, 32)]
+    assert re.search("from C = 6.* to 8.* the best so far of n = 8 is carried on", said), said
+    assert said.count("carried on") == 1 and not env["carried"][-1]
     for s in panel["crossings"]:
         assert s["lo"] is None or s["hi"] is None or s["lo"] <= s["C"] <= s["hi"]
 
