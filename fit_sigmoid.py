@@ -23,8 +23,7 @@ To use the rest elsewhere copy config.py, frontier.py and noise.py too.
 import math
 
 import numpy as np
-from scipy.interpolate import CubicSpline
-from scipy.optimize import least_squares, minimize
+from scipy.optimize import least_squares
 
 # --------------------------------------------------------------------------------------------------
 # The law from points, log2 n* = L / (1 + exp(-k (log10 C - log10 C0))) + b: numpy and scipy alone
@@ -117,7 +116,9 @@ def judge(C, log2_n, law, n=None):
 def law_of_points(C, log2_n, n=None):
     """Fit and judge the law of points: the entry of law.json. Numbers are dict(value, lo, hi), lo
     and hi null, all null without a law: points alone do not say how sure they are."""
-    C, log2_n = np.asarray(C, float), np.asarray(log2_n, float)
+    order = np.argsort(C, kind="stable")
+    C, log2_n = np.asarray(C, float)[order], np.asarray(log2_n, float)[order]
+    n = None if n is None else np.asarray(n)[order]
     law = fit_law(C, log2_n)
     verdict, reason, flags = judge(C, log2_n, law, n)
     return {name: dict(value=float(law[name]) if verdict == "law" else None, lo=None, hi=None)
@@ -127,6 +128,9 @@ def law_of_points(C, log2_n, n=None):
 
 # --------------------------------------------------------------------------------------------------
 # The law of a sweep: the surface R(log n, log C)
+
+from scipy.interpolate import CubicSpline  # noqa: E402
+from scipy.optimize import minimize  # noqa: E402
 
 from config import aside, entry  # noqa: E402
 from frontier import budget_ticks, wrap  # noqa: E402

@@ -101,7 +101,7 @@ def n_star(runs, width=0.005, C=None):
             if run["n"] == n:
                 keep = record_breaking(run["reward"], width) & (run["C"] > 0)
                 points += zip(run["C"][keep], run["reward"][keep])
-        if not points:
+        if len({x for x, _ in points}) < 2:  # nothing to put a curve through
             continue
         # 2. one sigmoid through them
         x, y = np.array(sorted(points)).T
@@ -361,6 +361,8 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val"):
             raise BadInput(f"--runs={folder}: no run of the sweep that its sweep.json asks for can "
                            f"be read yet; {others} runs there are of another experiment")
         first = f"; {dropped[0]['run']}: {dropped[0]['why']}" if dropped else ""
+        if any((Path(folder) / name).exists() for name in ("log.jsonl", "log.jsonl.gz")):
+            first = f"; it is one run itself: name the folder above, --runs={Path(folder).parent}"
         raise BadInput(f"--runs={folder}: no run to analyse{first}")
     if not any(ended(run) for run in runs):
         raise BadInput(f"--runs={folder}: no finished run to analyse ({len(runs)} unfinished)")

@@ -25,8 +25,7 @@ from scipy import stats
 from scipy.interpolate import make_smoothing_spline
 from scipy.special import chdtri
 
-from frontier import (GRID, crossings, fit_curve, pooled_records, reach, record_breaking, right, si,
-                      sigmoid, switches)
+from frontier import GRID, crossings, n_star, pooled_records, reach, right, si, switches
 
 DELTA = 0.01   # a difference of reward that does not matter
 MARGIN = 0.02  # how far apart two rewards may be of which a claim says that they do not differ
@@ -439,7 +438,8 @@ def surface_of_cells(cs, grid, Y, noise, inside, on_top):
 def add_points(panel, cs, grid, cfg):
     """Adds to a panel of one B_p what needs its runs: curves, points, the paper's way."""
     runs = [run for c in cs for run in c["runs"]]
-    curves, paper = [], []
+    found = n_star(runs, cfg["bin"], grid)
+    curves, paper, sigmoids = [], [], dict(zip(found["ns"], found["curves"]))
     for c in cs:
         ok = c["inside"]
         half = half_width(c["noise"][:, ok]) if len(c["noise"]) else None
@@ -449,14 +449,7 @@ def add_points(panel, cs, grid, cfg):
             hi=None if half is None else c["Y"][ok] + half,
             end=np.mean([r["reward"][-1] for r in c["runs"]]),
             best_so_far=np.mean([r["reward"].max() for r in c["runs"]])))
-        points = [p for run in c["runs"] for m in [record_breaking(run["reward"], cfg["bin"])]
-                  for p in zip(run["C"][m], run["reward"][m]) if p[0] > 0]
-        C, R = np.array(points).reshape(-1, 2).T
-        line = np.full(len(grid), np.nan)
-        if len(np.unique(C)) > 1:
-            line[ok] = sigmoid(np.log10(grid[ok]), *fit_curve(C, R))
-            line = carry(line, ok)
-        paper.append(line)
+        paper.append(carry(sigmoids[c["n"]], ok))
     env = panel["envelope"]
     paper = np.array(paper)[:, np.isin(grid, env["C"])]
     top = np.max(np.where(np.isnan(paper), -np.inf, paper), 0)

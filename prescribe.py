@@ -448,7 +448,7 @@ def say_options(front, most=8):
     at = front["options"][0]
     text = [f"As good as the best at C = {si(at['C'])} (within {front['delta']:g}, or "
             "indistinguishable):",
-            f"  {'B_p':>5} {'n':>5} {'M':>7} {'lr':>9}  {'reward':>6}  below the best"]
+            f"  {'B_p':>5} {'n':>5} {'M':>7} {'lr':>9}  {'curve':>6}  below the best"]
     for r in at["rows"][:most]:
         half = "" if r["half"] is None else f" +- {r['half']:.3f}"
         text.append(f"  {r['B_p']:>5} {r['n']:>5} {r['M']:>7} {r['lr']:>9.3g}  {r['reward']:6.3f}  "
@@ -477,8 +477,8 @@ def say_prescription(p, front, label, short=False):
     details += [p["expected"]] if p["expected"] else []
     details += p["also"] + [f"caution: {c}" for c in p["caveat"]]
     details += [f"to be surer: {p['next']}"] if p["next"] else []
-    if short:
-        details = p["also"] + [f"caution: {c}" for c in p["caveat"][:1]]
+    if short:  # where n and B_p come from, and one caution
+        details = details[:1] + p["also"] + [f"caution: {c}" for c in p["caveat"][:1]]
     end = [p["command"]] if p["command"] else ["name --model or --data for an lr and a command"]
     return "\n".join([*lines, *(f"  {line}" for line in [*details, *end])])
 

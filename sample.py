@@ -50,7 +50,10 @@ def read_problems(path):
         lines = Path(path).read_text().splitlines()
     except (OSError, UnicodeDecodeError) as e:
         why = getattr(e, "strerror", None) or "not UTF-8 text"
-        raise BadInput(f"{path}: no readable problem file ({why})") from None
+        make = "" if "/splits/" not in str(path) else (
+            "; `bash run_sweep.sh easy` makes the splits, or prepare.py of the data folder and "
+            "then sample.py")
+        raise BadInput(f"{path}: no readable problem file ({why}){make}") from None
     problems, where = [], {}
     for i, line in enumerate(lines, 1):
         if not line.strip():

@@ -15,7 +15,8 @@
 
 Each view writes `frontier_VIEW.json` and `.png` (fixed_Bp: `frontier.*`) to `out`, else to `runs`.
 To add one: a function (sweep, cfg) -> content, one (front, path) that draws it, one (front) ->
-lines of text, and a row in VIEWS.
+lines of text, a row in VIEWS, and its name in CHOICES of config.py. `covers` in the content says
+what its intervals cover, "none" where it has none.
 
 Needs config.py, frontier.py, noise.py, fit_sigmoid.py, prescribe.py; matplotlib for the figures.
 """
@@ -509,8 +510,9 @@ def say(front):
            f"{len(front['runs_dropped'])} dropped, {front['label']} over {unit}")
     others = [d["run"] for d in front["runs_dropped"] if d.get("other")]
     if others:
-        yield (f"  {len(others)} runs in this folder are of another experiment than the sweep: "
-               f"{others[0]}{', ...' if len(others) > 1 else ''}")
+        why = next(d["why"] for d in front["runs_dropped"] if d.get("other"))
+        yield (f"  {len(others)} runs in this folder are of another experiment than the sweep,"
+               f" such as {others[0]}: {why}")
     for d in front["runs_dropped"]:
         if not d.get("other"):
             yield f"  dropped {d['run']}: {d['why']}"

@@ -203,8 +203,8 @@ def test_run_names_are_frozen(monkeypatch):
 
 
 def test_names_of_the_shipped_runs():
-    """Every run of results/easy is found under its name by this version."""
-    paths = sorted((ROOT / "results/easy").glob("*/log.jsonl.gz"))
+    """Every run of results/grid_easy is found under its name by this version."""
+    paths = sorted((ROOT / "results/grid_easy").glob("*/log.jsonl.gz"))
     assert len(paths) >= 10
     for path in paths:
         assert run_name(read_log(path)[0]["config"]) == path.parent.name

@@ -77,11 +77,11 @@ def sandbox(tmp_path_factory):
         path.chmod(0o755)
     for name in ("easy", "hard", "bandit", "known", "imported", "slurm"):
         # three runs of the committed sweep: enough to analyse
-        for run in sorted((ROOT / "results/easy").glob("Bp32_*"), key=size_of)[:3]:
+        for run in sorted((ROOT / "results/grid_easy").glob("Bp32_*"), key=size_of)[:3]:
             shutil.copytree(run, box / "runs" / name / run.name)
     # the run of ten updates that the GPU-hours are estimated from
     (box / "RUN").mkdir()
-    log = min((ROOT / "results/easy").glob("Bp*"), key=size_of) / "log.jsonl.gz"
+    log = min((ROOT / "results/grid_easy").glob("Bp*"), key=size_of) / "log.jsonl.gz"
     (box / "RUN/log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in read_log(log)))
     return box
 

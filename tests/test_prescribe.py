@@ -561,7 +561,7 @@ def test_the_page_and_the_report(analysed):
 
 
 def test_the_page_of_a_small_sweep_is_one_screen_and_all_else_is_in_the_report(tmp_path, capsys):
-    words = f"--runs={ROOT / 'results/easy'}", f"--out={tmp_path}", "--boot=100"
+    words = f"--runs={ROOT / 'results/grid_easy'}", f"--out={tmp_path}", "--boot=100"
     views.main([*words, "--view=all", "--verbose=true"])
     viewed = (tmp_path / "report.txt").read_text()
     assert viewed.count("runs used, 0 dropped") == 6  # a part for each view

@@ -309,9 +309,10 @@ def test_best_and_worst_are_not_drawn_from_another_metric(tmp_path):
 # B_p n <= B on real logs
 
 def test_full_batches_reach_the_panels_end(tmp_path):
-    """results/easy at B = 64: n = 8 is the best after 512 updates with 0.75 to 0.76. It is no
+    """results/grid_easy at B = 64: n = 8 is the best after 512 updates with 0.75 to 0.76. It is no
     switch that the smaller batches go on where the full ones end."""
-    front = analyse(ROOT / "results/easy", f"--out={tmp_path}", view="fixed_B", folder=tmp_path)
+    front = analyse(ROOT / "results/grid_easy", f"--out={tmp_path}", view="fixed_B",
+                    folder=tmp_path)
     for panel in front["panels"].values():
         B, env = panel["B"], panel["envelope"]
         full = max(r["C"] for r in front["runs_used"] if r["B_p"] * r["n"] == B)
