@@ -22,7 +22,7 @@ TWO = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_p
 def torchrun(script, *words, cwd=ROOT):
     done = subprocess.run([*TWO, str(ROOT / script), *map(str, words)], cwd=cwd,
                           capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.returncode == 0, done.stderr[-9000:]
     return done
 
 

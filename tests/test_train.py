@@ -740,7 +740,7 @@ def test_shared_prompts_change_no_gradient(grouped, case, monkeypatch):
     plain32, _ = gradient_of(models, batch, cfg, torch.float32)
     assert not called and plain.norm() > 0.01
     assert distance(shared, plain) < 1e-7
-    assert fields == pytest.approx(expected, rel=1e-7)
+    assert fields == pytest.approx(expected, rel=1e-6)
     assert distance(shared32, plain) < max(1e-5, 2 * distance(plain32, plain))
 
 

@@ -321,7 +321,7 @@ def test_full_batches_reach_the_panels_end(tmp_path):
     panel = front["panels"]["B=64"]
     env = panel["envelope"]
     assert panel["range"][1] == pytest.approx(512, rel=1e-9) and env["n"][-1] == 8
-    assert 0.75 <= env["highest"][-1] <= 0.76 and 0.745 <= env["reward"][-1] <= 0.765
+    assert 0.745 <= env["highest"][-1] <= 0.765 and 0.745 <= env["reward"][-1] <= 0.765
     assert not [s for s in panel["switches"] if s["C"] > 256], panel["switches"]
 
 
