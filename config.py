@@ -621,6 +621,15 @@ def read_log(path):
     return [r for r in records if isinstance(r, dict)]
 
 
+def read_plan(folder):
+    """sweep.json of a sweep's folder (the sweep that was asked last), {} without one."""
+    path = Path(folder) / "sweep.json"
+    plan = read_json(path) if path.exists() else {}
+    if plan and not isinstance(plan.get("config"), dict):
+        raise BadInput(f"{path}: expected the sweep's flat dict under `config`")
+    return plan
+
+
 def commit():
     """The commit of this code, with a + if files differ from it; None outside a repository."""
     try:

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import least_squares
 
-from config import BadInput, at_k, aside, entry, experiment, read_json, read_log
+from config import BadInput, at_k, aside, entry, experiment, read_log, read_plan
 
 GRID = 81  # budgets at which curves are compared, evenly spaced in log C
 
@@ -277,15 +277,6 @@ def science(cfg):
     return tuple((key, str(value)) for key, value in sorted(experiment(cfg).items()))
 
 
-def planned(folder):
-    """sweep.json of a sweep's folder (the sweep that was asked last), {} without one."""
-    path = Path(folder) / "sweep.json"
-    plan = read_json(path) if path.exists() else {}
-    if plan and not isinstance(plan.get("config"), dict):
-        raise BadInput(f"{path}: expected the sweep's flat dict under `config`")
-    return plan
-
-
 def comparable(runs, plan):
     """(runs of one experiment on the same problems, dropped: a list of dict(run, why, B_p, ...)).
 
@@ -352,7 +343,7 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val"):
                 dropped.append(dict(run=path.name, why=run))
             else:
                 found.append(run)
-    plan = planned(folder)
+    plan = read_plan(folder)
     runs, others = comparable(found, plan)
     dropped += others
     if not runs:
@@ -385,7 +376,7 @@ def missing_cells(folder, runs, dropped):
     """The planned cells of sweep.json without a finished run: a list of dict(B_p, n, seed, why)."""
     have = {(run["B_p"], run["n"], run["seed"]): run for run in runs}
     out = []
-    for cell in planned(folder).get("cells", ()):
+    for cell in read_plan(folder).get("cells", ()):
         run = have.get((cell["B_p"], cell["n"], cell["seed"]))
         if run is None or not ended(run):
             why = "unfinished" if run else "dropped or no log" if dropped else "no log"

@@ -441,6 +441,13 @@ def say_rules(prediction, by_n):
     return "\n".join(text + [f"    recommended: {prediction['recommended']}, {prediction['why']}"])
 
 
+def say_missing(missing, most):
+    """Planned cells without a finished run, the first `most` of them by name."""
+    cells = [f"B_p={m['B_p']} n={m['n']} seed={m['seed']} ({m['why']})" for m in missing[:most]]
+    more = ", ..." if len(missing) > most else ""
+    return f"  missing {len(missing)}: {'; '.join(cells)}{more}"
+
+
 def say_options(front, most=8):
     """The table of the (B_p, n) that are as good as the best at the largest budget."""
     if not front.get("options"):
@@ -571,10 +578,7 @@ def main(argv):
             print(f"  {name}: {in_a_sentence(law)}.")
         print(f"  intervals: {front['covers']}")
         if front["missing"]:
-            cells = (f"B_p={m['B_p']} n={m['n']} seed={m['seed']} ({m['why']})"
-                     for m in front["missing"][:4])
-            more = ", ..." if len(front["missing"]) > 4 else ""
-            print(f"  missing {len(front['missing'])}: {'; '.join(cells)}{more}")
+            print(say_missing(front["missing"], 4))
         print("\n" + say_options(front))
         for p, label in zip(prescriptions, budgets.values()):
             print(say_prescription(p, front, label, short=True) + "\n")

@@ -30,7 +30,8 @@ from pathlib import Path
 
 import config
 from config import (BadInput, RECIPES, append, cast, complete, derive, entry, experiment, finished,
-                    parse, progress, read_json, read_log, rollouts_after, run_name, save_json)
+                    parse, progress, read_json, read_log, read_plan,
+                    rollouts_after, run_name, save_json)
 
 HALF = 0.5  # share of the full grid's rollouts that a pruned sweep may spend, at each B_p
 
@@ -96,12 +97,9 @@ def planned(folder):
     Without the file (None, [], []). A decision, one a rung, is a dict(C, judged, pruned, added),
     lists of (B_p, n) and of dict(B_p, n, ...).
     """
-    path = Path(folder) / "sweep.json"
-    if not path.exists():
+    plan = read_plan(folder)
+    if not plan:
         return None, [], []
-    plan = read_json(path)
-    if not isinstance(plan.get("config"), dict):
-        raise BadInput(f"{path}: expected the sweep's flat dict under `config`")
     known = {key: value for key, value in plan["config"].items() if key in config.config}
     cfg = complete({key: cast(key, value) for key, value in known.items()})
     decisions = plan.get("prune", [])

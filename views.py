@@ -32,7 +32,7 @@ from fit_sigmoid import law_at, law_of_points
 from frontier import budget_ticks, colours, ended, missing_cells, read_runs, save, si
 from noise import (add_points, at_end, best_of, cells_of, coverage, declining, gain, grid_edge,
                    half_width, indistinguishable, panel_of, unpruned, values_at)
-from prescribe import options, predict
+from prescribe import options, predict, say_missing
 
 
 # --------------------------------------------------------------------------------------------------
@@ -519,9 +519,7 @@ def say(front):
     for note in front["notes"]:
         yield f"  {note}"
     if front["missing"]:
-        cells = (f"B_p={m['B_p']} n={m['n']} seed={m['seed']} ({m['why']})"
-                 for m in front["missing"])
-        yield f"  missing {len(front['missing'])}: " + "; ".join(cells)
+        yield say_missing(front["missing"], len(front["missing"]))
     yield from VIEWS.get(front["view"], VIEWS["fixed_Bp"])[2](front)
     yield f"\nintervals: {front['covers']}"
 
