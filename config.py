@@ -117,8 +117,9 @@ config = dict(
     ns = "8 16 32 64 128 256 512",  # values of n in a sweep
     bps = "32 128",               # values of B_p in a sweep
     seeds = "0",                  # seeds of a sweep
-    view = "fixed_Bp",            # fixed_Bp | fixed_B | joint | best_worst | sensitivity | pass1 |
-                                  # compare | all
+    lrs = "",                     # values of lr_base in a sweep, as in "1e-4 2e-4"; empty = lr_base
+    view = "fixed_Bp",            # fixed_Bp | fixed_B | joint | lr | best_worst | sensitivity |
+                                  # pass1 | compare | all
     metric = "avg@4",             # avg@k | best@k | worst@k, k up to `samples`; train = of training
     unit = "rollouts",            # rollouts | tokens | gpu_hours: the unit of C on the axes
     eval_set = "val",             # which evaluations of the logs: val, or the `set` of others
@@ -136,15 +137,15 @@ CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k
                lr_scaling=("sqrt", "linear", "constant"), device=("auto", "cpu", "cuda"),
                zero_var_filter=("off", "policy", "all", "reg"), engine=("auto", "hf", "vllm"),
                unit=("rollouts", "tokens", "gpu_hours"),
-               view=("fixed_Bp", "fixed_B", "joint", "best_worst", "sensitivity", "pass1",
-                     "compare", "all"))
+               view=("fixed_Bp", "fixed_B", "joint", "lr", "best_worst", "sensitivity",
+                     "pass1", "compare", "all"))
 # The knobs of a training command that change no result, and all keys that are no part of a run's
 # identity: these, the budget, the folders, the other stages'
 RUNNING = """device gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory
              save_every keep_at pass_at s sample_every""".split()
 NOT_IN_NAME = {*RUNNING, *"""C data B_max source revision question_key answer_key against mix
-                             problems s_zero levels n_val remeasure shard runs out ns bps seeds view
-                             metric unit eval_set delta bin points boot verbose""".split()}
+                             problems s_zero levels n_val remeasure shard runs out ns bps seeds lrs
+                             view metric unit eval_set delta bin points boot verbose""".split()}
 
 
 class BadInput(ValueError):
@@ -375,6 +376,9 @@ def check(cfg):
     for key in ("ns", "bps", "seeds"):
         need(re.fullmatch(r"\d+( +\d+)*", cfg[key].strip()), key,
              'expected whole numbers with spaces between, as in "2 4 8"')
+    for word in cfg["lrs"].split():
+        need(re.fullmatch(r"\d*\.?\d+([eE]-?\d\d?)?", word) and float(word), "lrs",
+             'expected values of lr_base with spaces between, as in "1e-4 2e-4"')
 
 
 # --------------------------------------------------------------------------------------------------
@@ -483,7 +487,13 @@ def identity(cfg):
 
 def experiment(cfg):
     """`identity` without the grid's keys: what all runs of a sweep have in common."""
-    return {key: v for key, v in identity(cfg).items() if key not in ("B_p", "n", "seed")}
+    grid = ("B_p", "n", "seed", "lr_base")
+    return {key: v for key, v in identity(cfg).items() if key not in grid}
+
+
+def lrs_of(cfg):
+    """The values of lr_base in a sweep, smallest first: those of `lrs`, or lr_base alone."""
+    return sorted({float(word) for word in cfg["lrs"].split()} or {cfg["lr_base"]})
 
 
 def run_name(cfg, own=None):

@@ -20,7 +20,9 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import least_squares
 
-from config import BadInput, at_k, aside, entry, experiment, read_log, read_plan
+from config import (BadInput, aside, at_k, complete, entry, experiment, lrs_of, read_log,
+                    read_plan)
+from config import config as CONFIG
 
 GRID = 81  # budgets at which curves are compared, evenly spaced in log C
 
@@ -215,12 +217,12 @@ def read_evals(evals, metric):
 
 
 def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
-    """One run folder -> dict(run, config, B_p, n, seed, C, counts, reward, ...), or why not, a str.
+    """One run folder -> dict(run, config, B_p, n, lr, seed, C, reward, ...), or why not, a str.
 
-    C (E,) in `unit`, strictly rising; rollouts, step (E,). counts (E, P): solved rollouts of
-    `samples` for each problem, None where the log has none; then reward (E,) is the stored field
-    and trials (E,) the rollouts behind each. part: the `set` of the evaluations, or "train" for the
-    reward of the updates. status: that of the end record, "" without one.
+    lr: its lr_base. C (E,) in `unit`, strictly rising; rollouts, step (E,). counts (E, P): solved
+    rollouts of `samples` for each problem, None where the log has none; then reward (E,) is the
+    stored field and trials (E,) the rollouts behind each. part: the `set` of the evaluations, or
+    "train" for the reward of the updates. status: that of the end record, "" without one.
     """
     names = (folder / "log.jsonl", folder / "log.jsonl.gz")
     try:
@@ -264,8 +266,9 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
     first = evals[0]
     task = first.get("set_hash"), samples, len(first.get("correct", ())), first.get("problems")
     return dict(
-        run=folder.name, config=cfg, B_p=cfg["B_p"], n=cfg["n"], seed=cfg.get("seed", 0), task=task,
-        data=header.get("train_set_hash"), C=np.array(C, float), rollouts=rollouts, step=step,
+        run=folder.name, config=cfg, B_p=cfg["B_p"], n=cfg["n"], seed=cfg.get("seed", 0),
+        lr=cfg.get("lr_base", CONFIG["lr_base"]), task=task, data=header.get("train_set_hash"),
+        C=np.array(C, float), rollouts=rollouts, step=step,
         counts=counts, reward=reward, samples=samples, trials=trials, passes=passes,
         status=end[-1].get("status", "") if end else "",
         per_rollout=1.0 if unit == "rollouts" else C[-1] / max(rollouts[-1], 1),
@@ -297,12 +300,16 @@ def comparable(runs, plan):
     if usual is None and present:
         usual, whose = present.most_common(1)[0][0], "most runs'"
 
+    lrs = lrs_of(complete(plan["config"])) if plan else {run["lr"] for run in keep}
+
     def another(run):
         own = science(run["config"])
-        if own == usual:
+        if own == usual and run["lr"] in lrs:
             return ""
         wanted = dict(usual)  # it lacks the keys that this experiment does not use
         differ = [f"{key}={a} for {wanted[key]}" for key, a in own if a != wanted.get(key, a)]
+        if run["lr"] not in lrs:
+            differ.insert(0, f"lr_base={run['lr']:g} for {' or '.join(f'{x:g}' for x in lrs)}")
         return f"another config than {whose}: {', '.join(differ)}"
     drop(another, other=True)
     if keep:
@@ -317,10 +324,10 @@ def comparable(runs, plan):
              "other training problems than most runs of its seed")
     longest = {}
     for run in sorted(keep, key=lambda run: -run["C"][-1]):
-        longest.setdefault((run["B_p"], run["n"], run["seed"]), run["run"])
+        longest.setdefault((run["B_p"], run["n"], run["lr"], run["seed"]), run["run"])
 
     def shorter(run):
-        other = longest[run["B_p"], run["n"], run["seed"]]
+        other = longest[run["B_p"], run["n"], run["lr"], run["seed"]]
         same = f"the same B_p, n and seed as {other}, which goes at least as far"
         return "" if other == run["run"] else same
     drop(shorter)
@@ -364,7 +371,7 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val"):
     if runs[0]["counts"] is None and not runs[0]["trials"].all():
         raise BadInput(f"--runs={folder}: {runs[0]['run']}: its evaluations have neither counts per"
                        " problem nor `problems` and `samples`, so their noise is not known")
-    return sorted(runs, key=lambda run: (run["B_p"], run["n"], run["seed"])), dropped
+    return sorted(runs, key=lambda run: (run["B_p"], run["n"], run["lr"], run["seed"])), dropped
 
 
 def ended(run):
@@ -374,13 +381,14 @@ def ended(run):
 
 def missing_cells(folder, runs, dropped):
     """The planned cells of sweep.json without a finished run: a list of dict(B_p, n, seed, why)."""
-    have = {(run["B_p"], run["n"], run["seed"]): run for run in runs}
-    out = []
-    for cell in read_plan(folder).get("cells", ()):
-        run = have.get((cell["B_p"], cell["n"], cell["seed"]))
+    have = {(run["B_p"], run["n"], run["lr"], run["seed"]): run for run in runs}
+    plan, out = read_plan(folder), []
+    for cell in plan.get("cells", ()):
+        lr = cell.get("lr_base", plan["config"].get("lr_base"))
+        run = have.get((cell["B_p"], cell["n"], lr, cell["seed"]))
         if run is None or not ended(run):
             why = "unfinished" if run else "dropped or no log" if dropped else "no log"
-            out.append(dict(B_p=cell["B_p"], n=cell["n"], seed=cell["seed"], why=why))
+            out.append(dict(B_p=cell["B_p"], n=cell["n"], lr=lr, seed=cell["seed"], why=why))
     return out
 
 

@@ -2,8 +2,8 @@
 
 Nothing here is a script; frontier.py has the paper's path without it, views.py shows both.
 
-1. One curve for each (B_p, n): a smoothing spline in log C through all evaluations of all its
-   seeds. Not through the record-breaking ones: the maximum of noisy evaluations lies above the
+1. One curve for each (B_p, n, lr_base): a smoothing spline in log C through all evaluations of all
+   its seeds. Not through the record-breaking ones: the maximum of noisy evaluations lies above the
    truth. `Y` is monotone (the best so far, carried on behind the last evaluation, since a budget
    can be spent in part), `last` is not (the last checkpoint).
 2. A spline is linear in its data, Y = H R. So every noise goes through the same matrix H: that of
@@ -197,7 +197,7 @@ def own_curves(H, parts, residual, inside):
 
 
 def cells_of(runs, metric, cfg):
-    """The curve of each (B_p, n) with its noise: (grid (G,), lam, list of dicts, one a cell).
+    """The curve of each (B_p, n, lr) with its noise: (grid (G,), lam, list of dicts, one a cell).
 
     Each cell: Y (G,) monotone and carried on, last (G,) neither, inside (G,) where its runs
     reached, noise (K, G) draws of its error, folds (F, G) curves whose errors are independent (of
@@ -206,8 +206,8 @@ def cells_of(runs, metric, cfg):
     """
     rng, K = np.random.default_rng(cfg["seed"]), cfg["boot"]
     groups = {}
-    for run in sorted(runs, key=lambda run: (run["B_p"], run["n"])):
-        groups.setdefault((run["B_p"], run["n"]), []).append(run)
+    for run in sorted(runs, key=lambda run: (run["B_p"], run["n"], run["lr"])):
+        groups.setdefault((run["B_p"], run["n"], run["lr"]), []).append(run)
     F = min(map(len, groups.values()))  # folds: of the seeds, or with one seed of the samples
     by_seed = F > 1
     data = {name: [evaluations(run, metric, None if by_seed else rng) for run in group]
@@ -255,7 +255,7 @@ def cells_of(runs, metric, cfg):
             spread.append((np.where(there, own, 0), np.maximum(seeds - 1, 0)))
         best = Y.copy()
         best[inside] = monotone(Y[inside])
-        out.append(dict(B_p=name[0], n=name[1], runs=group, C=C, R=R, w=w, inside=inside,
+        out.append(dict(zip(("B_p", "n", "lr"), name), runs=group, C=C, R=R, w=w, inside=inside,
                         Y=carry(best, inside), last=Y, reach=(lo, hi), noise=noise, folds=folds,
                         points=[(e["C"], e["R"]) for e in d], seeds=np.maximum(seeds, 1),
                         split="seeds" if by_seed else "samples"))
@@ -287,7 +287,7 @@ def add_seed_noise(cells, spread, shared, rng):
 
 
 def best_of(cells):
-    """Cells of several B_p -> one for each n: at each budget its best B_p, named by B_p (G,).
+    """Cells of several B_p or lr -> one for each n: at each budget its best, named by B_p, lr (G,).
 
     The noise is that of the cell on top, so the small bias of choosing it is not in the interval.
     """
@@ -304,6 +304,7 @@ def best_of(cells):
         ranges = [c["reach"] for c in same]
         out.append(dict(picked, n=n, split=same[0]["split"],
                         B_p=np.array([c["B_p"] for c in same])[top],
+                        lr=np.array([c["lr"] for c in same])[top],
                         runs=[run for c in same for run in c["runs"]],
                         reach=(min(lo for lo, _ in ranges), max(hi for _, hi in ranges))))
     return out

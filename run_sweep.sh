@@ -18,6 +18,7 @@
 #   NS      values of n, "2 4 8"              MODEL   base model: hub name or transformers folder
 #   BPS     values of B_p, "8 32"             DATA    data folder (default data/arithmetic)
 #   SEEDS   seeds, "0 1 2"                    OUT     its folder (default: config.py, `runs`)
+#   LRS     values of lr_base, "1e-4 2e-4"
 #   C       rollouts a run                    JOBS    runs side by side (default: one a GPU or core)
 #   B_MAX   largest B_p n of a cell           PYTHON  an interpreter with the requirements (.venv)
 #   DRY_RUN 1 = print the commands and do nothing else; with PRUNE=1 those of the first rung
@@ -61,6 +62,7 @@ args=()
 [ -n "${NS:-}" ] && args+=(--ns="$NS")
 [ -n "${BPS:-}" ] && args+=(--bps="$BPS")
 [ -n "${SEEDS:-}" ] && args+=(--seeds="$SEEDS")
+[ -n "${LRS:-}" ] && args+=(--lrs="$LRS")
 [ -n "${C:-}" ] && args+=(--C="$C")
 [ -n "${B_MAX:-}" ] && args+=(--B_max="$B_MAX")
 [ -n "${OUT:-}" ] && args+=(--runs="$OUT")

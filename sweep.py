@@ -40,7 +40,7 @@ HALF = 0.5  # share of the full grid's rollouts that a pruned sweep may spend, a
 # Cells, sweeps, studies
 
 def cells(cfg):
-    """The runs of a sweep over seeds x bps x ns with B_p n <= B_max: a list of resolved dicts.
+    """The runs of a sweep over seeds, bps, ns, lrs with B_p n <= B_max: a list of resolved dicts.
 
     Large B first: those runs are the quickest per rollout, so a sweep shows early whether its large
     batches hold. Raises BadInput where there is none, or where one is no run.
@@ -53,7 +53,8 @@ def cells(cfg):
         for B_p in values("bps"):
             for n in values("ns"):
                 if not cfg["B_max"] or B_p * n <= cfg["B_max"]:
-                    grid.append(dict(cfg, B_p=B_p, n=n, seed=seed))
+                    grid += [dict(cfg, B_p=B_p, n=n, seed=seed, lr_base=lr)
+                             for lr in config.lrs_of(cfg)]
     for c in grid:
         config.check(c)
         config.check_run(c)
@@ -112,7 +113,7 @@ def save_plan(cfg, decisions=(), own=None):
     `cells` is for the analysis, which says what is missing. own: as in config.parse.
     """
     plan = dict(config=cfg, derived=derive(cfg, own))
-    plan["cells"] = [{key: c[key] for key in ("B_p", "n", "seed")}
+    plan["cells"] = [{key: c[key] for key in ("B_p", "n", "seed", "lr_base")}
                      for c in live_cells(cfg, decisions)]
     if decisions:
         plan["prune"] = list(decisions)
@@ -127,10 +128,11 @@ def begin(preset, sweeps):
         before, plan = old.get("config", {}), dict(c)
         # studies that share an arm plan for each other
         if preset not in ("", *RECIPES) and before.get("bps") == c["bps"]:
-            for key in ("ns", "seeds"):
+            for key in ("ns", "seeds", "lrs"):
                 words = f"{before.get(key, '')} {c[key]}".split()
                 plan[key] = " ".join(dict.fromkeys(words))
-        goes_on = pruning() and experiment(before) == experiment(c)
+        goes_on = pruning() and (experiment(before) == experiment(c)
+                                 and before.get("lr_base") == c["lr_base"])
         save_plan(plan, old.get("prune", []) if goes_on else [])
 
 
@@ -165,6 +167,8 @@ def arms(preset, argv):
     if config.is_toy(plain):
         raise BadInput(f"--data={plain['data']}: the toy world has a sweep of its own: "
                        "python bandit_toy.py sweep")
+    if pruning() and plain["lrs"]:
+        raise BadInput(f"--lrs={plain['lrs']}: PRUNE=1 is for one lr_base")
     if preset in ("", *RECIPES):
         words = [f"--recipe={preset}"] if preset else []
         return [parse(words + argv)]
@@ -524,7 +528,8 @@ def live_line(c):
                     evaluation = evaluation or r
             if step and evaluation:
                 break
-    text = f"B_p={c['B_p']} n={c['n']} seed={c['seed']}  "
+    lr = f"lr_base={c['lr_base']:g} " if c["lrs"] else ""
+    text = f"B_p={c['B_p']} n={c['n']} {lr}seed={c['seed']}  "
     if not step:
         return text + (last_line(folder / "out.txt") or "starting")
     budget = rollouts_after(derive(c)["M"], c)

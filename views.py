@@ -8,12 +8,14 @@
 | fixed_Bp    | n against M, a panel for each B_p                             | section 4.1   |
 | fixed_B     | B_p n <= B, over M, a panel for each B                        | section 4.2   |
 | joint       | best over (B_p, n), the smallest stable B_p                   | section 4.3   |
+| lr          | n against M by one lr rule, and with the best lr for each n   | ours          |
 | best_worst  | the best n by metric                                          | section 4.1   |
 | sensitivity | reward over n at each B_p and over B_p at each n              | section 4.2   |
 | pass1       | pass rates of the training problems at matched n M            | section 5.1   |
 | compare     | several sweeps, or folder:train, folder:SET, folder:best@4    | Figs 12 to 25 |
 
 Each view writes `frontier_VIEW.json` and `.png` (fixed_Bp: `frontier.*`) to `out`, else to `runs`.
+Where a sweep has several lr_base (`lrs`), all views but lr show the one that is best for all n.
 To add one: a function (sweep, cfg) -> content, one (front, path) that draws it, one (front) ->
 lines of text, a row in VIEWS, and its name in CHOICES of config.py. `covers` in the content says
 what its intervals cover, "none" where it has none.
@@ -27,7 +29,7 @@ from pathlib import Path
 import numpy as np
 
 import frontier
-from config import BadInput, aside, complete, entry, parse, save_json
+from config import BadInput, aside, complete, entry, lr_factor, parse, save_json
 from fit_sigmoid import law_at, law_of_points
 from frontier import budget_ticks, colours, ended, missing_cells, read_runs, save, si
 from noise import (add_points, at_end, best_of, cells_of, coverage, declining, gain, grid_edge,
@@ -210,6 +212,135 @@ def say_end(panel):
         yield (f"  {d['run']} declines: {d['fall']:.3f} +- {d['se']:.3f} below its best at C = "
                f"{si(d['since'])}, which its monotone curve hides (beyond 2 standard errors, as 1 "
                "steady run in 40 is by chance)")
+
+
+# --------------------------------------------------------------------------------------------------
+# The learning rate as a dimension: n*(C) by one rule for all n, and with each n at its best lr
+
+def one_lr(cells):
+    """The lr_base that is best for all n: of those with most cells, the highest mean at the end."""
+    by_lr = {lr: [c for c in cells if c["lr"] == lr] for lr in sorted({c["lr"] for c in cells})}
+    most = max(map(len, by_lr.values()))
+    by_lr = {lr: cs for lr, cs in by_lr.items() if len(cs) == most}
+    j = at_end([c for cs in by_lr.values() for c in cs])
+    at = -1 if j is None else j
+    return max(by_lr, key=lambda lr: np.mean([c["Y"][at] for c in by_lr[lr]]))
+
+
+def lr(sweep, cfg):
+    """n*(C) at the one lr_base that is best for all n, and with the best one for each n at each C;
+    what the second is worth; and how the best lr follows B = B_p n, at the largest shared budget.
+
+    Of one B_p, that with most cells. The frontiers are scored on seeds that did not choose. slope:
+    of log(best lr) over log B, 0.5 by the square root rule, with its 90% interval.
+    """
+    grid, lam, cells = sweep["every"]
+    if len({c["lr"] for c in cells}) < 2:
+        raise BadInput(f"--view=lr: {cfg['runs']} has one lr_base; run several, as in "
+                       f"--lrs=\"{sweep['lr'] / 2:g} {sweep['lr']:g} {2 * sweep['lr']:g}\"")
+    B_p = Counter(c["B_p"] for c in cells).most_common(1)[0][0]
+    cells = [c for c in cells if c["B_p"] == B_p]
+    rule = one_lr(cells)
+    sets = [c for c in cells if c["lr"] == rule], best_of(cells)
+    names = f"lr_base = {rule:g} for all n", "the best lr_base for each n"
+    panels = {name: panel_of(cs, grid, cfg, cfg["unit"], several) for name, cs, several in
+              zip(names, sets, (None, cells))}
+    shared = np.isin(grid, panels[names[0]]["envelope"]["C"])
+    shared &= np.isin(grid, panels[names[1]]["envelope"]["C"])
+    fair, drawn = [], []  # of each frontier: its reward; draws of one that chooses and of one that
+    for name, cs in zip(names, (sets[0], cells)):  # scores: choosing a cell is part of the noise
+        Y, noise = (np.array([c[key][..., shared] for c in cs]) for key in ("Y", "noise"))
+        draws = Y[:, None] + noise  # (N, K, G)
+        pick = np.where(np.isnan(draws), -np.inf, draws).argmax(0)
+        drawn.append(np.take_along_axis(np.roll(draws, 1, axis=1), pick[None], 0)[0])
+        env = panels[name]["envelope"]
+        fair.append(np.array(env["reward"])[np.isin(env["C"], grid[shared])])
+    worth, drawn = fair[1] - fair[0], drawn[1] - drawn[0]
+    half = half_width(drawn - drawn.mean(0)) if cfg["boot"] else np.full(len(worth), np.nan)
+    rows = []
+    for n in sorted({c["n"] for c in cells}):
+        cs = sorted((c for c in cells if c["n"] == n), key=lambda c: c["lr"])
+        j = at_end(cs)
+        if j is not None:
+            Y, noise = values_at(cs, j)
+            drawn = np.array([c["lr"] for c in cs])[(Y + noise).argmax(1)]
+            rows.append(dict(n=n, C=grid[j], lrs=[c["lr"] for c in cs], rewards=Y,
+                             best=cs[int(Y.argmax())]["lr"], drawn=drawn,
+                             near=[c["lr"] for c, ok in zip(cs, indistinguishable(Y, noise)) if ok],
+                             edge=len(cs) > 1 and int(Y.argmax()) in (0, len(cs) - 1)))
+    B = np.array([B_p * r["n"] for r in rows])
+
+    def slope(lrs):  # lr_base is what the rule leaves: constant where it holds
+        used = np.array(lrs) * [lr_factor(b, sweep["head"]["lr_scaling"]) for b in B]
+        return np.polyfit(np.log(B), np.log(used), 1)[0] if len(B) > 1 else math.nan
+    drawn = [slope(lrs) for lrs in zip(*(r.pop("drawn") for r in rows))]
+    return dict(panels=panels, B_p=B_p, rule=rule, rows=rows,
+                slope=slope([r["best"] for r in rows]),
+                slope_interval=list(np.percentile(drawn, [5, 95])) if drawn else None,
+                worth=dict(C=grid[shared], reward=worth, half=half))
+
+
+def draw_lr(front, path):
+    fig, axes = canvas(3, (12.5, 4.8))
+    styles = dict(zip(front["panels"], (("0.45", "--", 3.2), ("black", "-", 1.8))))
+    for name, panel in front["panels"].items():
+        color, ls, lw = styles[name]
+        env = panel["envelope"]
+        axes[0].step(env["C"], env["n"], where="post", color=color, ls=ls, lw=lw, label=name)
+    ns = sorted({n for panel in front["panels"].values() for n in panel["ns"]})
+    axes[0].set(yscale="log", ylabel="n*(C)", title="n*(C), two readings")
+    axes[0].set_yticks(ns, map(str, ns))
+    worth = {key: 100 * np.array(v, float) for key, v in front["worth"].items()}
+    C = worth["C"] / 100
+    axes[1].fill_between(C, worth["reward"] - worth["half"], worth["reward"] + worth["half"],
+                         color="0.86", lw=0)
+    axes[1].plot(C, worth["reward"], color="C0")
+    axes[1].axhline(0, color="0.3", lw=0.8)
+    axes[1].set(ylabel="points of reward", title="what each n's own best lr is worth")
+    for ax in axes[:2]:
+        ax.set(xscale="log", xlabel=frontier.AXIS[front["unit"]])
+        budget_ticks(ax, C[0], C[-1])
+        ax.minorticks_off()
+    some, B_p = front["rows"], front["B_p"]
+    scaling = front["config"]["lr_scaling"]
+    for r in some:
+        used = lr_factor(B_p * r["n"], scaling)
+        axes[2].plot([r["n"]] * len(r["lrs"]), np.array(r["lrs"]) * used, "o", color="0.8", ms=5,
+                     label="tried")
+        axes[2].plot([r["n"]] * len(r["near"]), np.array(r["near"]) * used, "o-", color="0.4",
+                     lw=1.2, ms=5, label="indistinguishable from the best")
+        axes[2].plot(r["n"], r["best"] * used, "D", color="C3", ms=8, label="the best")
+    x = np.geomspace(ns[0], ns[-1], 50)
+    axes[2].plot(x, [front["rule"] * lr_factor(B_p * n, scaling) for n in x], "--", color="0.3",
+                 lw=1, label=f"the rule ({scaling}) at lr_base = {front['rule']:g}")
+    axes[2].set(xscale="log", yscale="log", xlabel=f"n, at $B_p$ = {B_p}", ylabel="lr",
+                title="the best lr at the largest shared budget")
+    axes[2].set_xticks(ns, map(str, ns))
+    lrs = sorted({x * lr_factor(B_p * r["n"], scaling) for r in some for x in r["lrs"]})
+    axes[2].set_yticks(lrs[::2], [f"{x:.2g}" for x in lrs[::2]])
+    axes[2].minorticks_off()
+    for ax in axes:
+        ax.title.set_fontsize(10)
+    legend(fig, axes)
+    save(fig, path, front, "n*(C) by one lr rule and with the best lr for each n")
+
+
+def say_lr(front):
+    yield from say_panels(front)
+    yield "\nwhat the best lr for each n is worth:"
+    for i in sorted({0, len(front["worth"]["C"]) // 2, len(front["worth"]["C"]) - 1}):
+        C, reward, half = (front["worth"][key][i] for key in ("C", "reward", "half"))
+        yield (f"  at C = {si(C)} {100 * reward:+.1f} +- {100 * half:.1f} points over "
+               f"lr_base = {front['rule']:g} for all n")
+    for r in front["rows"]:
+        edge = ", at the edge of those tried" if r["edge"] else ""
+        near = ", ".join(f"{x:g}" for x in r["near"])
+        yield (f"  n = {r['n']:<4} best lr_base {r['best']:g}{edge}, at C = {si(r['C'])}; "
+               f"indistinguishable: {near}")
+    if front["slope_interval"]:
+        lo, hi = front["slope_interval"]
+        yield (f"  log(best lr) over log B has slope {front['slope']:.2f} [{lo:.2f}, {hi:.2f}]; "
+               "0.5 is the square root rule")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -459,6 +590,7 @@ VIEWS = dict(
     fixed_Bp=(fixed_Bp, frontier.figure, say_panels),
     fixed_B=(fixed_B, frontier.figure, say_panels),
     joint=(joint, frontier.figure, say_panels),
+    lr=(lr, draw_lr, say_lr),
     best_worst=(best_worst, draw_best_worst, say_best_worst),
     sensitivity=(sensitivity, draw_sensitivity, say_sensitivity),
     pass1=(pass1, draw_pass1, say_pass1),
@@ -471,19 +603,28 @@ def analyse(cfg, part="", runs=None, dropped=()):
     part = part or ("train" if cfg["metric"] == "train" else cfg["eval_set"])
     if runs is None:
         runs, dropped = read_runs(cfg["runs"], cfg["metric"], cfg["unit"], part)
-    grid, lam, cells = cells_of(runs, cfg["metric"], cfg)
+    every = grid, lam, cells = cells_of(runs, cfg["metric"], cfg)
+    rule = one_lr(cells)
+    if len({run["lr"] for run in runs}) > 1:  # as if the sweep had no other
+        runs = [run for run in runs if run["lr"] == rule]
+        grid, lam, cells = cells_of(runs, cfg["metric"], cfg)
     head = max((run["config"] for run in runs), key=lambda c: c.get("C", 0))
     head = complete(head)
     label = "training reward"
     if part != "train":
         label = f"{'validation' if part == 'val' else part} {cfg['metric']}"
     return dict(runs=runs, dropped=dropped, grid=grid, lam=lam, cells=cells, label=label, head=head,
-                covers=coverage(runs, cfg), cfg=cfg | dict(B_max=head["B_max"], head=head))
+                lr=rule, every=every, covers=coverage(runs, cfg),
+                cfg=cfg | dict(B_max=head["B_max"], head=head))
 
 
 def notes_of(sweep):
     """What a reader must know of the runs, as lines of text."""
     runs, notes = sweep["runs"], []
+    lrs = sorted({c["lr"] for c in sweep["every"][2]})
+    if len(lrs) > 1:
+        notes.append(f"lr_base = {sweep['lr']:g}, of {', '.join(f'{x:g}' for x in lrs)} the one "
+                     "that is best for all n; --view=lr compares them")
     for run in runs:
         if not ended(run):
             notes.append(f"unfinished {run['run']}: used up to its last evaluation")
@@ -528,12 +669,14 @@ def written(sweep, view, content, cfg):
     """Write frontier.json and its figure (frontier_VIEW for another view than fixed_Bp); returns
     what is in them as text."""
     runs, head = sweep["runs"], sweep["head"]
+    every = [run for c in sweep["every"][2] for run in c["runs"]]
+    runs = every if view == "lr" else runs
     # a run that a larger C continued keeps its first header, so the budget is what was reached
     reached = max(run["rollouts"][-1] for run in runs)
     front = {key: cfg[key] for key in ("runs", "metric", "unit", "bin", "boot", "delta")} | dict(
         view=view, label=sweep["label"], config=head, covers=sweep["covers"], notes=notes_of(sweep),
         budget=max(head["C"], reached) if cfg["unit"] == "rollouts" else sweep["grid"][-1],
-        missing=[] if view == "compare" else missing_cells(cfg["runs"], runs, sweep["dropped"]),
+        missing=[] if view == "compare" else missing_cells(cfg["runs"], every, sweep["dropped"]),
         runs_dropped=sweep["dropped"], runs_unfinished=[r["run"] for r in runs if not ended(r)],
         options=options(sweep["cells"], sweep["grid"], sweep["cfg"])
         if view in ("fixed_Bp", "joint") else [],

@@ -135,7 +135,7 @@ def sweep(draw, truth, ns=(8, 32, 128, 512, 2048), B_p=32, seeds=3, C=4_000_000,
                 run=f"n{n}_seed{seed}", config=dict(eval_every=C // evals, C=C), B_p=B_p, n=n,
                 seed=seed, C=spent, rollouts=spent, step=at * 1.0, counts=counts.astype(np.uint8),
                 samples=samples, reward=counts.mean(1) / samples, trials=None, status="budget",
-                biased=False, passes=[], source="", per_rollout=1.0))
+                biased=False, passes=[], source="", per_rollout=1.0, lr=1e-6))
     return runs
 
 
@@ -147,7 +147,7 @@ def plain_run(n, seed, C, reward, counts=None, samples=4, trials=10 ** 12, B_p=3
         run=f"n{n}_seed{seed}", config=dict(eval_every=1, C=int(C[-1])), B_p=B_p, n=n, seed=seed,
         samples=samples, C=C, rollouts=C, step=C / (B_p * n), counts=counts,
         reward=np.asarray(reward, float), trials=np.full(len(C), float(trials)), status="budget",
-        biased=False, passes=[], source="", per_rollout=1.0) | more
+        biased=False, passes=[], source="", per_rollout=1.0, lr=1e-6) | more
 
 
 def simulate(folder, ns=(4, 8, 16, 32, 64), B_ps=(32,), seeds=(0,), C=2_000_000, evals=40, P=300,

@@ -22,7 +22,7 @@ from config import (BadInput, append, aside, check_run, command, comments, confi
 FREE = set("""C B_max data source revision question_key answer_key against mix problems s s_zero
               levels n_val remeasure shard runs out device gen_batch micro_tokens micro_logits
               activation_checkpointing gpu_memory save_every keep_at pass_at sample_every ns bps
-              seeds view metric unit eval_set delta bin points boot verbose""".split())
+              seeds lrs view metric unit eval_set delta bin points boot verbose""".split())
 
 
 # --------------------------------------------------------------------------------------------------
@@ -263,8 +263,8 @@ def test_the_dict_comes_back_through_json_and_through_a_command(tmp_path, world_
     "--top_p=1.1",
     "--top_p=0.9", "--n_train=1", "--n_train=17", "--k=5", "--k=9 --samples=8", "--samples=0",
     "--verify_s=1e7",
-    "--metric=pass@4", "--metric=avg@0", "--ns=2,4", "--seeds=", "--bps=x", "--kl_coef=-1",
-    "--grad_clip=-1", "--bin=0",
+    "--metric=pass@4", "--metric=avg@0", "--ns=2,4", "--seeds=", "--bps=x", "--lrs=1e-4,2e-4",
+    "--lrs=0", "--kl_coef=-1", "--grad_clip=-1", "--bin=0",
     "--recipe=hrad", "--engine=none", "--lr_scaling=squared"])
 def test_impossible_values_name_the_key(words):
     with pytest.raises(BadInput, match=f"^{words.split('=')[0]}=") as e:

@@ -26,6 +26,18 @@ def test_cells_of_a_sweep():
     assert all(c | dict(B_p=cfg["B_p"], n=cfg["n"], seed=cfg["seed"]) == cfg for c in cells(cfg))
 
 
+def test_cells_of_a_sweep_over_learning_rates(tmp_path):
+    cfg = parse(["--ns=2 4", "--bps=8", "--lrs=2e-4 1e-4", f"--runs={tmp_path}"])
+    got = [(c["n"], c["lr_base"]) for c in cells(cfg)]
+    assert got == [(4, 1e-4), (4, 2e-4), (2, 1e-4), (2, 2e-4)]
+    assert len({config.run_name(c) for c in cells(cfg)}) == 4  # a folder each
+    # one of them is the run that it is without `lrs`
+    alone = cells(parse(["--ns=2", "--bps=8", "--lr_base=2e-4"]))[0]
+    assert config.run_name(cells(cfg)[3]) == config.run_name(alone)
+    sweep.save_plan(cfg)
+    assert [c["lr_base"] for c in config.read_plan(tmp_path)["cells"]] == [1e-4, 2e-4] * 2
+
+
 # --------------------------------------------------------------------------------------------------
 # The sweep
 

@@ -12,6 +12,7 @@ import pytest
 import frontier
 import noise
 import simulate as sim
+import sweep
 import views
 from config import BadInput
 from simulate import add_passes, analyse, bad, crossing, edit, law_of, simulate, truth
@@ -23,6 +24,63 @@ ROOT = Path(__file__).resolve().parent.parent
 @pytest.fixture(scope="module")
 def analysed(tmp_path_factory):
     return sim.analysed_sweep(tmp_path_factory)
+
+
+# --------------------------------------------------------------------------------------------------
+# The learning rate as a dimension
+
+def over_lrs(folder, best, lrs=(5e-7, 1e-6, 2e-6, 4e-6)):
+    """Sweeps at several lr_base in one folder: each loses 4 points an octave squared from best[n]."""
+    for lr in lrs:
+        def planted(B_p, n, C):
+            return truth(B_p, n, C) - 0.04 * math.log2(lr / best[n]) ** 2 * (C > 0)
+        simulate(folder, ns=tuple(best), seeds=(0, 1), evals=30, P=200, truth=planted,
+                 words=(f"--lr_base={lr}",))
+
+
+def test_a_sweep_over_lrs_shows_one_rule_and_each_n_at_its_best(tmp_path):
+    best = {4: 1e-6, 8: 1e-6, 32: 2e-6}  # so the square root rule is too low for n = 32
+    over_lrs(tmp_path, best)
+    front = analyse(tmp_path, view="lr")
+    assert front["rule"] == 1e-6 and [r["best"] for r in front["rows"]] == list(best.values())
+    assert not any(r["edge"] for r in front["rows"]) and len(front["runs_used"]) == 24
+    assert front["slope"] > 0.6 and front["slope_interval"][0] <= front["slope"]
+    # what the best lr is worth grows to n = 32's 4 points as n = 32 comes to lead
+    worth = front["worth"]
+    assert abs(worth["reward"][-1] - 0.04) < worth["half"][-1] + 0.01 and worth["half"][-1] < 0.03
+    rule, own = front["panels"].values()
+    start = {name: next((s["C"] for s in p["switches"] if s["to"] == 32), math.inf)
+             for name, p in (("rule", rule), ("own", own))}
+    assert start["own"] < start["rule"]
+    text = "\n".join(views.say(front))
+    assert "best lr_base 2e-06" in text and "0.5 is the square root rule" in text
+    # the other views are those of a sweep with this one lr
+    plain = analyse(tmp_path)
+    assert len(plain["runs_used"]) == 6 and plain["config"]["lr_base"] == 1e-6
+    assert any("lr_base = 1e-06, of 5e-07, 1e-06, 2e-06, 4e-06" in note for note in plain["notes"])
+    alone = tmp_path / "alone"
+    for path in plain["runs_used"]:
+        shutil.copytree(tmp_path / path["run"], alone / path["run"])
+    assert analyse(alone)["panels"] == plain["panels"]
+
+
+def test_planned_cells_and_other_lrs_of_a_sweep_over_lrs(tmp_path):
+    best = {4: 1e-6, 32: 2e-6}
+    over_lrs(tmp_path, best, lrs=(1e-6, 2e-6))
+    over_lrs(tmp_path, best, lrs=(8e-6,))  # tried once, not asked any more
+    words = ["--lrs=1e-6 2e-6 4e-6", "--ns=4 32", "--bps=32", "--seeds=0 1", "--C=2000000",
+             "--B_max=0", f"--data={tmp_path}", f"--runs={tmp_path}", "--samples=4",
+             f"--eval_every={2_000_000 // 30}"]
+    sweep.begin("easy", sweep.arms("", words))
+    front = analyse(tmp_path, view="lr")
+    assert {(m["lr"], m["n"]) for m in front["missing"]} == {(4e-6, 4), (4e-6, 32)}
+    assert len(front["runs_dropped"]) == 4
+    assert all("lr_base=8e-06 for 1e-06 or 2e-06 or 4e-06" in d["why"]
+               for d in front["runs_dropped"])
+
+
+def test_one_lr_is_not_compared(analysed):
+    assert "has one lr_base; run several" in bad(views, f"--runs={analysed.folder}", "--view=lr")
 
 
 # --------------------------------------------------------------------------------------------------
