@@ -27,8 +27,8 @@ from scipy.special import chdtri
 
 from frontier import GRID, crossings, n_star, pooled_records, reach, right, si, switches
 
-DELTA = 0.01   # a difference of reward that does not matter
-MARGIN = 0.02  # how far apart two rewards may be of which a claim says that they do not differ
+SMALL = 0.03  # a difference that does not matter, as a share of what training gained
+ALIKE = 0.06  # what a claim calls no difference, likewise: 2 points where training gained 33
 BINS = 64   # a run's evaluations are averaged in so many bins of log C: work grows with runs alone
 LEVEL = 90  # percent of every interval
 LAMBDAS = 10.0 ** np.arange(-4, 2.1, 0.5)  # how smooth: penalties on the curvature over ln C
@@ -631,20 +631,22 @@ def over_sweeps(values):
 
 # ---- verdicts: agree, disagree, or undecided where the interval leaves both open
 
-def judge(c, claim=+1):
+def judge(c, claim=+1, gained=1 / 3):
     """What a contrast says of a claim: "is larger" (+1), "is smaller" (-1) or "makes no difference"
     (0).
 
-    agree: the whole interval is on the claim's side. disagree: it leaves out an effect of DELTA on
-    that side. For 0, the interval lies within MARGIN of 0, or wholly beyond it.
+    gained: what training gained, which sets the scale. agree: the whole interval is on the claim's
+    side. disagree: it leaves out an effect of SMALL x gained on that side. For 0, the interval lies
+    within ALIKE x gained of 0, or wholly beyond it.
     """
     lo, hi = c["gain"] - c["half"], c["gain"] + c["half"]
+    small, alike = SMALL * gained, ALIKE * gained
     if claim == 0:
-        agree, disagree = -MARGIN < lo and hi < MARGIN, lo > MARGIN or hi < -MARGIN
+        agree, disagree = -alike < lo and hi < alike, lo > alike or hi < -alike
     elif claim > 0:
-        agree, disagree = lo > 0, hi < DELTA
+        agree, disagree = lo > 0, hi < small
     else:
-        agree, disagree = hi < 0, lo > -DELTA
+        agree, disagree = hi < 0, lo > -small
     if agree:
         return "agree"
     return "disagree" if disagree else "undecided"
@@ -697,18 +699,19 @@ def constant_n(conditions, noises):
     return n, costs[n]
 
 
-def shift(first, second):
+def shift(first, second, gained=1 / 3):
     """Does the best n move up from one condition to another? Both {n: [(S, P) for each lr]}, of the
     same runs.
 
     For each seed the best n of each condition is chosen on the other seeds, each n at its best lr
-    there. Raises Missing below three n. -> dict
-      a, b: the n chosen in the first and in the second condition, one a seed loses, gains: what
-      those of b lose on those of a in the first condition, and gain in the second flat, worst:
-      `constant_n` of the two conditions censored: flat is the smallest n tried, so that a rise
-      below it would not show verdict: agree if b > a for every seed and both contrasts are above 0;
-      disagree if b < a for every seed and both
-        are, or if one n, not censored, costs less than DELTA in both conditions
+    there. gained: as in `judge`. Raises Missing below three n. -> dict
+      a, b: the n chosen in the first and in the second condition, one a seed
+      loses, gains: what those of b lose on those of a in the first condition, and gain in the
+        second
+      flat, worst: `constant_n` of the two conditions
+      censored: flat is the smallest n tried, so that a rise below it would not show
+      verdict: agree if b > a for every seed and both contrasts are above 0; disagree if b < a for
+        every seed and both are, or if one n, not censored, costs less than SMALL x gained in both
       sees: the effect that such runs would show
     """
     ns = sorted(first)
@@ -736,6 +739,6 @@ def shift(first, second):
     elif clear and all(y < x for x, y in zip(a, b)):
         verdict = "disagree"
     else:
-        verdict = "disagree" if worst < DELTA and not censored else "undecided"
+        verdict = "disagree" if worst < SMALL * gained and not censored else "undecided"
     return dict(a=a, b=b, loses=loses, gains=gains, sees=max(loses["sees"], gains["sees"]),
                 verdict=verdict, flat=flat, worst=worst, censored=censored)

@@ -8,9 +8,11 @@ ROWS, below, is the table: the paper's claims, and for each the function that na
 contrasts them. Rewards are means over the evaluations in a window of C, by default the last quarter
 of the budget. Intervals are 90%, over seeds and validation problems (noise.py). A verdict is
 `agree` or `disagree` where the interval decides (noise.judge), else `undecided` with the effect
-that such runs would show in four of five repetitions. Needs config.py, frontier.py, fit_sigmoid.py,
-noise.py.
+that such runs would show in four of five repetitions; `too shallow` where the cell with the fewest
+updates has made fewer than DEEP and still rises. Needs config.py, frontier.py, fit_sigmoid.py,
+noise.py, views.py.
 """
+import contextlib
 import functools
 import gzip
 import json
@@ -33,7 +35,7 @@ import sweep
 import views
 from config import BadInput, aside, entry, parse, read_log, save_json
 from frontier import si
-from noise import (DELTA, Missing, best_less, both, change, contrast, denied,
+from noise import (SMALL, Missing, best_less, both, change, contrast, denied,
                    indistinguishable, judge, over_sweeps, shift)
 
 # what a thinned log has of a step: counters of its last, means of the rest
@@ -41,6 +43,8 @@ COUNTERS = "type step rollouts tokens wall_s".split()
 AVERAGED = "reward entropy kl grad_norm response_len frac_all_right frac_all_wrong".split()
 KEPT_STEPS = 64  # step records that a thinned log keeps, each the mean of its stretch
 EARLY, LATE, START = (0.06, 0.125), (0.75, 1.0), (-1, 0)  # windows of a run's budget C
+DEEP = 150    # updates: the paper's frontier goes to a larger n where that has made 155 to 264
+RISES = 0.005  # in the last eighth of a budget, over the eighth before: the run still learns
 
 SPLITS = dict(easy=(0.3, 0.6), hard=(0, 0.0625))  # the paper's, by avg@16 of the base model
 TITLES = dict(mix_hard="solved in none of 128", size_50="D = 50")  # of arms, in figures
@@ -141,19 +145,37 @@ def usual(values):
     return max(values, key=values.count, default=None)
 
 
+USED = {}  # what the row at work has used: {a run's path: (run, up to which budget)}
+
+
+def use(cells, C=None):
+    """Note that the row at work uses the runs of {key: {seed: run}}, up to a budget."""
+    for runs in cells.values():
+        for run in runs.values():
+            before = USED.get(run["path"], (run, 0))[1]
+            USED[run["path"]] = run, max(before, min(C or run["budget"], run["budget"]))
+
+
 class Atlas:
-    """The runs below a folder, and which of them the row at work has used."""
+    """The runs below a folder."""
 
     def __init__(self, folder, out):
-        self.folder, self.out, self.used = Path(folder), Path(out), {}
+        self.folder, self.out = Path(folder), Path(out)
 
-    def cells(self, name):
-        """{(B_p, n): {seed: run}} of an arm's ended runs, cut to their usual budget.
+    def lrs(self, name):
+        """{lr_base: {(B_p, n): {seed: run}}} of an arm, smallest first; as `cells`."""
+        runs = [read(path) for path in sorted((self.folder / name).glob("*/log.jsonl*"))]
+        lrs = sorted({r["config"]["lr_base"] for r in runs if r and r["ended"]})
+        return {lr: self.cells(name, lr) for lr in lrs}
+
+    def cells(self, name, lr=None):
+        """{(B_p, n): {seed: run}} of an arm's ended runs (at one lr_base), cut to their usual
+        budget.
 
         Left out: runs of another config, of other problems for their seed, of a smaller budget.
         """
         runs = [read(path) for path in sorted((self.folder / name).glob("*/log.jsonl*"))]
-        runs = [r for r in runs if r and r["ended"]]
+        runs = [r for r in runs if r and r["ended"] and lr in (None, r["config"]["lr_base"])]
         experiments = [json.dumps(config.experiment(r["config"])) for r in runs]
         most = usual(experiments)
         runs = [r for r, experiment in zip(runs, experiments) if experiment == most]
@@ -168,23 +190,18 @@ class Atlas:
                     out.setdefault((r["config"]["B_p"], r["config"]["n"]), {})[seed] = r
         return {cell: dict(sorted(out[cell].items())) for cell in sorted(out)}
 
-    def arm(self, name, B_p=None, ns=()):
+    def arm(self, name, B_p=None, ns=(), lr=None):
         """{n: {seed: run}} of an arm's cells with two seeds or more, at one B_p (that with most n).
 
         Only `ns` where given. Raises Missing.
         """
-        cells = {key: runs for key, runs in self.cells(name).items() if len(runs) > 1}
+        cells = {key: runs for key, runs in self.cells(name, lr).items() if len(runs) > 1}
         B_p = B_p or usual([b for b, _ in cells])
         found = {n: runs for (b, n), runs in cells.items() if b == B_p and (not ns or n in ns)}
         if not found or set(ns) - set(found):
             these = f" with n = {', '.join(map(str, ns))}" if ns else ""
             raise Missing(f"two seeds of {name}{these}")
-        self.use(found)
         return found
-
-    def use(self, cells):
-        for runs in cells.values():
-            self.used.update({r["path"]: r for r in runs.values()})
 
 
 def cut(arms):
@@ -247,10 +264,17 @@ def table_of(cells, value=look, **how):
     if len(seeds) < 2:
         raise Missing(f"two seeds of all of {', '.join(map(str, cells))}")
     C = min(runs[seed]["budget"] for runs in cells.values() for seed in seeds)
+    use({key: {seed: runs[seed] for seed in seeds} for key, runs in cells.items()}, C)
     out = {}
     for key, runs in cells.items():
         out[key] = np.array([value(runs[seed] | dict(budget=C), **how) for seed in seeds])
     return out
+
+
+def gained(cells, **how):
+    """What training gained: the best cell's mean at the end less the base model's."""
+    end, start = table_of(cells, **how), table_of(cells, window=START, **how)
+    return max(t.mean() for t in end.values()) - np.mean([t.mean() for t in start.values()])
 
 
 def windows(sweeps, metric="avg@4"):
@@ -269,7 +293,23 @@ def by_n(table, position):
 
 def shift_of(cells, **how):
     """`shift` of one sweep over n, {n: {seed: run}}, from early to late."""
-    return shift(*windows([cells], **how))
+    return shift(*windows([cells], **how), gained(cells, **how))
+
+
+def fewest_updates(used):
+    """Of {path: (run, C)} the cell with the fewest updates at its budget: (M, how much its reward
+    rises in the last eighth of it over the eighth before, None where it is not evaluated so often).
+    """
+    updates = {path: C // (run["config"]["B_p"] * run["config"]["n"])
+               for path, (run, C) in used.items() if not run["config"]["n_schedule"]}
+    M, rises = min(updates.values()), []
+    for path, m in updates.items():
+        if m == M:
+            run = used[path][0] | dict(budget=used[path][1])
+            with contextlib.suppress(Missing):
+                before, last = (look(run, window=w).mean() for w in ((0.75, 0.875), (0.875, 1)))
+                rises.append(last - before)
+    return M, np.mean(rises) if rises else None
 
 
 def near(table):
@@ -430,7 +470,8 @@ def panel_of(folder, unit="rollouts"):
 
 def law_of(panel):
     """(verdict, words) on the law of a panel: agree with a rise, disagree with none or a fall."""
-    law = fit_sigmoid.law_of_panel(panel, DELTA)
+    env = panel["envelope"]
+    law = fit_sigmoid.law_of_panel(panel, SMALL * (max(env["highest"]) - (panel["base"] or 0)))
     constant = law.get("constant")  # the n that would do throughout, None where that is not known
     falls = law["verdict"] == "flat" or law.get("reason", "").startswith("n* falls")
     if law["verdict"] == "law":
@@ -534,7 +575,7 @@ def recipe(atlas, task, sign):
     says = (f"{means(table)}; both minus none {points(c)}. "
             f"Token entropy at the end: {', '.join(entropy)}")
     panels = [curves(cells, task, label="{}"), training(cells, "entropy", "token entropy, nats")]
-    return dict(verdict=judge(c, sign), sees=c["sees"], says=says,
+    return dict(verdict=judge(c, sign, gained(cells)), sees=c["sees"], says=says,
                 figure=figure(atlas, f"recipe_{task}", panels))
 
 
@@ -549,7 +590,6 @@ def lr_grid(atlas):
     own = atlas.cells("easy").get((some["B_p"], some["n"]), {})
     if len(own) > 1:
         cells[config_of({0: own})["lr_base"]] = own
-        atlas.use({0: own})
     cells = dict(sorted(cells.items()))
     table = table_of(cells)
     first, *middle, last = cells
@@ -559,7 +599,8 @@ def lr_grid(atlas):
             + f"; {each_of(best)}, chosen on other seeds, minus {first:g} {points(low)}, "
             f"minus {last:g} {points(high)}")
     panel = curves(cells, f"lr_base, B_p = {some['B_p']}, n = {some['n']}", label="{:g}")
-    return dict(verdict=both([judge(low), judge(high)]), sees=sees([low, high]), says=says,
+    verdicts = [judge(c, +1, gained(cells)) for c in (low, high)]
+    return dict(verdict=both(verdicts), sees=sees([low, high]), says=says,
                 figure=figure(atlas, "lr_grid", [panel]))
 
 
@@ -575,7 +616,8 @@ def lr_rule(atlas):
     found = {rule: contrast(table, {"sqrt": 1, rule: -1}) for rule in ("linear", "constant")}
     less = ", ".join(f"minus {rule} {points(c)}" for rule, c in found.items())
     panel = curves(cells, f"B_p = {some['B_p']}, n = {some['n']}", label="{}")
-    return dict(verdict=both([judge(c) for c in found.values()]), sees=sees(found.values()),
+    verdicts = [judge(c, +1, gained(cells)) for c in found.values()]
+    return dict(verdict=both(verdicts), sees=sees(found.values()),
                 says=f"{means(table)}; sqrt {less}", figure=figure(atlas, "lr_rule", [panel]))
 
 
@@ -583,7 +625,7 @@ def lr_rule(atlas):
 
 def main_law(atlas, task):
     """Figures 1, 6 and 7: the verdict of fit_sigmoid.py on the law of n*(C)."""
-    atlas.arm(task)
+    use(atlas.arm(task))
     panel = panel_of(atlas.folder / task)
     verdict, words = law_of(panel)
     return dict(verdict=verdict, says=words, figure=law_figure(atlas, task, panel))
@@ -595,6 +637,7 @@ def rise(atlas, task):
     The claim was made on seeds 0 to 2, so these cannot confirm it.
     """
     cells, panel = atlas.arm(task), panel_of(atlas.folder / task)
+    use(cells)
     c = shift_of(cells)
     # runs that decline are worth less at the end than their best so far, which law_of looks at
     words = f"{says_shift(c)}. By the best so far of each run: {law_of(panel)[1]}"
@@ -640,7 +683,7 @@ def lr_control(atlas, task):
     """Does n*(C) of an arm rise where every n has the best of several lrs?"""
     arms = other_lrs(atlas, task)
     early, late = windows(list(arms.values()))
-    c = shift(early, late)
+    c = shift(early, late, gained(arms[1]))
     # the same at the rule's lr alone, on the seeds of that contrast: those that all lrs have
     seeds = set.intersection(*(set(runs) for cells in arms.values() for runs in cells.values()))
     own = {n: {seed: runs[seed] for seed in seeds} for n, runs in arms[1].items()}
@@ -682,7 +725,7 @@ def lr_of_a_short_run(atlas):
 
 def records(atlas):
     """What the paper's record-breaking points add to the frontier."""
-    atlas.arm("easy")
+    use(atlas.arm("easy"))
     above = panel_of(atlas.folder / "easy")["records"]["above"]
     if above is None:
         raise Missing("record-breaking points")
@@ -695,6 +738,7 @@ def records(atlas):
 def tokens(atlas):
     """n*(C) in rollouts and in tokens, at the ends of the budgets that all n reached."""
     cells, verdicts, ends = atlas.arm("easy"), {}, {}
+    use(cells)
     for unit in ("rollouts", "tokens"):
         panel = panel_of(atlas.folder / "easy", unit)
         verdicts[unit], ends[unit] = law_of(panel)[0], ends_of(panel)
@@ -716,7 +760,7 @@ def metrics(atlas, task, first, second):
     """Figure 8: does the second metric want a larger n than the first?"""
     cells = atlas.arm(task)
     tables = {metric: table_of(cells, metric=metric) for metric in (first, second)}
-    c = shift(*({n: [t] for n, t in table.items()} for table in tables.values()))
+    c = shift(*({n: [t] for n, t in table.items()} for table in tables.values()), gained(cells))
     says = says_shift(c, (f"by {first}", f"by {second}"))
     for metric, table in tables.items():
         says += f"; {metric}: {told(table)}"
@@ -740,7 +784,6 @@ def grid_of(atlas, arm):
     for b, n in sorted(cells, key=lambda cell: (cell[1], cell[0])):
         if times[n] > 1:
             shared[b, n] = cells[b, n]
-    atlas.use(shared)
     return cut({arm: shared})[arm]
 
 
@@ -764,10 +807,11 @@ def sensitivity(atlas, task):
     of_n, of_B_p = weighted(to_n), weighted(to_B_p)
     # the size of a slope is the slope times its sign
     gap = weighted(np.sign(of_n["gain"]) * to_n - np.sign(of_B_p["gain"]) * to_B_p)
-    if task == "easy":  # n has the larger effect
-        verdict = judge(gap, +1)
-    elif abs(gap["gain"]) + gap["half"] < DELTA:  # the effects are alike
-        verdict = "agree"
+    g = gained(cells)
+    if task == "easy":  # n has the larger effect, and it helps
+        verdict = both([judge(gap, +1, g), judge(of_n, +1, g)])
+    elif abs(gap["gain"]) + gap["half"] < SMALL * g:  # the effects are alike, and n helps
+        verdict = judge(of_n, +1, g)
     else:
         verdict = "disagree" if abs(gap["gain"]) > gap["half"] else "undecided"
     at_n = []
@@ -776,7 +820,8 @@ def sensitivity(atlas, task):
         c = contrast(table, {(last, n): 1, (first, n): -1})
         at_n.append(f"at n = {n} B_p = {last} minus {first} {points(c)}")
     by_B_p = grouped(cells, lambda b, n: b)
-    says = (f"points for each doubling: of n {points(of_n)}, of B_p {points(of_B_p)}; size of the "
+    says = ("in the paper both help; here "
+            f"points for each doubling: of n {points(of_n)}, of B_p {points(of_B_p)}; size of the "
             f"first minus that of the second {points(gap)} ({len(cells)} cells, "
             f"B_p = {', '.join(map(str, by_B_p))}); {', '.join(at_n)}")
     every, panels = {n for _, n in cells}, []
@@ -820,7 +865,7 @@ def joint(atlas, task):
     """Figures 21 and 22: does the n of the best (B_p, n) rise?"""
     cells = grid_of(atlas, task)
     early, late = (table_of(cells, window=window) for window in (EARLY, LATE))
-    c = shift(by_n(early, 1), by_n(late, 1))
+    c = shift(by_n(early, 1), by_n(late, 1), gained(cells))
     on_top = []
     for table, when in ((early, "early"), (late, "at the end")):
         b, n = max(table, key=lambda cell: table[cell].mean())
@@ -890,14 +935,15 @@ def interference(atlas, task):
 
 def models(atlas):
     """Figure 12: the largest n against the smallest, for other base models."""
-    found, says, panels = [], [], []
+    found, verdicts, says, panels = [], [], [], []
     for name, cells in arms_of(atlas, "model_*").items():
         table = table_of(cells)
         words, c = largest_less_smallest(table)
         found.append(c)
+        verdicts.append(judge(c, +1, gained(cells)))
         says.append(f"{name}: {words}, {told(table)}, {says_shift(shift_of(cells))}")
         panels.append(curves(cells, name))
-    return dict(verdict=both([judge(c) for c in found]), sees=sees(found), says="; ".join(says),
+    return dict(verdict=both(verdicts), sees=sees(found), says="; ".join(says),
                 figure=figure(atlas, "models", panels))
 
 
@@ -910,6 +956,7 @@ def models_training(atlas):
         return np.mean([r["reward"] for r in run["steps"] if lo < r["rollouts"] <= hi])
     for name, cells in arms_of(atlas, "model_*").items():
         n = max(cells)
+        use({n: cells[n]})
         runs = cells[n].values()
         gained = np.mean([reward(run, LATE) - reward(run, middle) for run in runs])
         val = change(*(np.array([look(run, window=w) for run in runs]) for w in (LATE, middle)))
@@ -946,7 +993,7 @@ def size(atlas):
     c = contrast(table, {(many, n): w for n, w in slope.items()}
                  | {(few, n): -w for n, w in slope.items()})
     says.append(f"{of(many)} minus {of(few)}: {points(c)}")
-    verdict = judge(c)
+    verdict = judge(c, +1, gained(arms[many]))
     if verdict == "agree" and tops[few] >= tops[many]:  # steeper, but the best n does not move
         verdict = "undecided"
     panels = [curves(cells, of(D)) for D, cells in arms.items()]
@@ -970,7 +1017,7 @@ def mixes(atlas):
 def mixtures(atlas):
     """Figure 14: the largest n against the smallest, for every mixture on every level."""
     arms, sets = mixes(atlas)
-    says, asked, panels = [], [], []
+    says, asked, verdicts, panels = [], [], [], []
     for mix, cells in arms.items():
         for name, of in sets.items():
             words, c = largest_less_smallest(table_of(cells, of=of))
@@ -979,10 +1026,11 @@ def mixtures(atlas):
             # the claim is of the levels that the mixture holds, but Very Easy
             if name == "extreme_val" or (name == "level_easy_val" and mix != "mix_hard"):
                 asked.append(c)
+                verdicts.append(judge(c, +1, gained(cells, of=of)))
     whole = atlas.arm("mix_hard")  # it went on
     words, c = largest_less_smallest(table_of({n: whole[n] for n in arms["mix_hard"]}))
     says.append(f"Hard only on Hard, of its whole budget, {words}")
-    verdict = both([judge(x) for x in asked])
+    verdict = both(verdicts)
     if verdict == "disagree" and judge(c) == "agree":  # the common budget is too small to deny it
         verdict = "undecided"
     return dict(verdict=verdict, sees=sees(asked), says="; ".join(says),
@@ -1025,7 +1073,8 @@ def very_easy(atlas):
         found[level] = one_mix_less_another(arms, sets[name], "mix_tri", "mix_dual")
     asked = [found["Hard"], found["Easy"]]
     said = ", ".join(f"on {level} {points(c)}" for level, c in found.items())
-    return dict(verdict=both([denied(judge(c)) for c in asked]), sees=sees(asked),
+    g = max(gained(cells, of=of) for cells in arms.values() for of in sets.values())
+    return dict(verdict=both([denied(judge(c, +1, g)) for c in asked]), sees=sees(asked),
                 says=f"{MIXES['mix_tri']} minus {MIXES['mix_dual']}, mean over n: {said}",
                 figure="mixtures.png")
 
@@ -1048,14 +1097,15 @@ def extreme(atlas, metric):
     said = ", ".join(f"{words}: {points(c)}" for words, c in found.items())
     says = f"{metric}: {told(table)}; {said}. By it, {says_shift(shift_of(cells, metric=metric))}"
     panels = [curves(cells, TITLES["mix_hard"], m) for m in ("best@4", "worst@4", "avg@4")]
-    return dict(verdict=both([judge(c) for c in found.values()]), sees=sees(found.values()),
-                says=says, figure=figure(atlas, "extreme", panels))
+    verdicts = [judge(c, +1, gained(cells, metric=metric)) for c in found.values()]
+    return dict(verdict=both(verdicts), sees=sees(found.values()), says=says,
+                figure=figure(atlas, "extreme", panels))
 
 
 def none_right_control(atlas):
     """The lr control, also by best@4."""
     out, arms = lr_control(atlas, "mix_hard"), other_lrs(atlas, "mix_hard")
-    c = shift(*windows(list(arms.values()), metric="best@4"))
+    c = shift(*windows(list(arms.values()), metric="best@4"), gained(arms[1], metric="best@4"))
     out["says"] += f". By best@4, each n at its best lr for it, {says_shift(c)}"
     return out
 
@@ -1069,7 +1119,8 @@ def ood(atlas):
     words, c = largest_less_smallest(table)
     base = table_of(cells, of=of, window=START)[min(cells)].mean()
     panels = [curves(cells, "in domain"), curves(cells, "five digits", of=of)]
-    return dict(verdict=judge(c), sees=c["sees"], figure=figure(atlas, "ood", panels),
+    g = gained(cells, of=of)
+    return dict(verdict=judge(c, +1, g), sees=c["sees"], figure=figure(atlas, "ood", panels),
                 says=f"base model {base:.3f}; at the end n = {means(table)}; {words}")
 
 
@@ -1082,7 +1133,7 @@ def algo(atlas, arm):
     other, claim = (second, 0) if arm == "ppo_easy" else (smallest, +1)
     table = table_of(cells)
     c, move = contrast(table, {largest: 1, other: -1}), shift_of(cells)
-    verdict = judge(c, claim)
+    verdict = judge(c, claim, gained(cells))
     if arm == "cispo_easy" and move["verdict"] == "agree":  # "becomes better as C grows"
         verdict = "agree"
     says = f"{told(table)}; n = {largest} minus n = {other}: {points(c)}; {says_shift(move)}"
@@ -1130,13 +1181,13 @@ def schedule(atlas):
             growing[f"{n}, {config_of(cells)['n_schedule']}"] = runs
     fixed = atlas.arm("easy", config_of(growing)["B_p"])
     constant = {f"{n}": runs for n, runs in fixed.items()}
-    table = table_of(constant | growing)
+    table, g = table_of(constant | growing), gained(constant)
     verdicts, found, said = [], [], []
     for name in growing:
         best, c = best_less(table, list(constant), name)
         found.append(c)
         said.append(f"n = {name}: {points(c, -1)}")
-        if c["gain"] + c["half"] < DELTA:  # it loses less than that: it reaches the frontier
+        if c["gain"] + c["half"] < SMALL * g:  # it loses less than that: it reaches the frontier
             verdicts.append("agree")
         else:
             verdicts.append("disagree" if c["gain"] - c["half"] > 0 else "undecided")
@@ -1215,7 +1266,7 @@ def priced(atlas):
         cfg = config_of(cells)
         if cfg["algo"] != "grpo" or cfg["n_schedule"] or name.endswith(tuple(LRS)):
             continue
-        atlas.use(cells)
+        use(cells)
         group = f"{Path(cfg['model']).name}, {Path(cfg['train_set']).name}"
         evals, prices = [], []
         for (B_p, n), runs in cells.items():
@@ -1387,11 +1438,11 @@ def noise_after_training(s):
 def when_to_stop(atlas):
     """At the n of the lowest price: what the last doubling of C brings, less the one before."""
     sweeps, less, said = [s for s in priced(atlas) if "runs" in s], [], []
-    atlas.used = {}  # of each sweep one cell, not all
+    USED.clear()  # of each sweep one cell, not all
     for s in sweeps:
         cell = s["cells"][int(s["price"].argmin())]
         runs = s["runs"][cell]
-        atlas.use({cell: runs})
+        use({cell: runs})
         at = []  # the mean reward towards C/4, C/2 and C
         for window in ((0.18, 0.25), (0.36, 0.5), (0.72, 1)):
             at.append(np.mean([look(run, window=window).mean() for run in runs.values()]))
@@ -1648,20 +1699,27 @@ def tell(atlas, study=""):
     for name, paper, claim, function, *words in ROWS:
         if study and name != study:
             continue
-        atlas.used = {}
+        USED.clear()
         try:
             found = function(atlas, *words)
         except (Missing, BadInput) as e:
-            atlas.used, found = {}, dict(verdict="not run", says=f"waits for {e}")
-        runs = list(atlas.used.values())
+            found = dict(verdict="not run", says=f"waits for {e}")
+            USED.clear()
+        M, rises = fewest_updates(USED) if USED else (0, None)
+        verdict, says = found["verdict"] or "shown", found["says"]
+        if verdict in ("agree", "disagree", "undecided") and M < DEEP and USED:
+            if rises is None or rises > RISES:
+                how = "" if rises is None else f" and rises by {100 * rises:.1f} at the end"
+                says += f". Deeper runs may say otherwise: the largest batch makes {M} updates{how}"
+                verdict = "too shallow"
+        runs, spent = [run for run, _ in USED.values()], [C for _, C in USED.values()]
+        share = [C / run["budget"] for run, C in USED.values()]
         out.append(dict(
-            study=name, paper=paper, claim=claim, verdict=found["verdict"] or "shown",
-            says=found["says"], sees=found.get("sees"), figure=found.get("figure"),
-            more=found.get("more"),
+            study=name, paper=paper, claim=claim, verdict=verdict, says=says, M=M,
+            sees=found.get("sees"), figure=found.get("figure"), more=found.get("more"),
             runs=len(runs), seeds=sorted({r["config"]["seed"] for r in runs}),
-            C=min((r["budget"] for r in runs), default=0),
-            rollouts=sum(r["end"]["rollouts"] for r in runs),
-            minutes=sum(r["seconds"] for r in runs) / 120))  # two runs at a time
+            C=min(spent, default=0), rollouts=sum(spent),
+            minutes=sum(x * r["seconds"] for x, r in zip(share, runs)) / 120))  # two at a time
     return out
 
 
@@ -1675,22 +1733,19 @@ def sentence(r):
 def table_text(rows, figures=""):
     """The rows as a table; `figures` is the folder of the figures as the page names it."""
     lines = ["| paper | its claim | verdict | what our runs say | "
-             "runs, seeds, C, rollouts, minutes | command, figure |", "|---|---|---|---|---|---|"]
+             "runs, seeds, C, M, rollouts, minutes | command, figure |",
+             "|---|---|---|---|---|---|"]
     for r in rows:
         spent = ""
         if r["runs"]:
-            spent = (f"{r['runs']}, {len(r['seeds'])}, {si(r['C'])}, {si(r['rollouts'])}, "
-                     f"{r['minutes']:.0f}")
+            spent = (f"{r['runs']}, {len(r['seeds'])}, {si(r['C'])}, {r['M']}, "
+                     f"{si(r['rollouts'])}, {r['minutes']:.0f}")
         how = f"`{COMMANDS.get(r['study'], 'bash run_sweep.sh ' + r['study'])}`"
         if r["figure"]:
             how += f", [figure]({figures}{r['figure']})"
         lines.append(f"| {r['paper']} | {r['claim']} | **{r['verdict']}** | {sentence(r)} | "
                      f"{spent} | {how} |")
     return "\n".join(lines)
-
-
-# --------------------------------------------------------------------------------------------------
-# The page
 
 
 # --------------------------------------------------------------------------------------------------
@@ -1709,10 +1764,13 @@ How to read it
 - Differences are in points, 100 times the reward, of means over the last quarter of the budget C
   that all runs of a row have. "Early" is 1/16 to 1/8 of that budget. The ± is half of a 90%
   interval over seeds and validation problems. Of so many intervals one in ten misses the truth.
-- *agree*: the interval lies on the claim's side. *disagree*: it excludes an effect of one point or
-  more on the claim's side; "no difference" means within 2 points. *undecided*: inconclusive, and
-  the row says how large an effect such runs would show in four of five repetitions. *shown*: a
-  figure without a claim to judge.
+- *agree*: the interval lies on the claim's side. *disagree*: it excludes an effect on that side
+  of 3% of what training gained (one point where it gained 33); "no difference" means within twice
+  that. *undecided*: inconclusive, and the row says how large an effect such runs would show in four
+  of five repetitions. *too shallow*: the cell with the fewest updates, M, has made fewer than 150
+  and still rises, by more than half a point in the last eighth of the budget. The paper's frontier
+  goes to a larger n where that has made 155 to 264. *shown*: a figure without a claim to judge.
+- Runs, seeds, C and rollouts are those that the row uses, each up to the budget that it uses.
 - "Best n early 2, at the end 8/2/8": for each of three seeds, the n that is best on the other two
   seeds. "The second choice minus the first is worth": the difference on the seed itself, once early
   and once at the end. "Keeping n = 2 costs at most": the upper end of what any other n is better,
@@ -1842,7 +1900,7 @@ None of these variants had a larger n in the lead at the end, and none was looke
 def page(rows, folder, figures):
     """The text of README.md."""
     count = Counter(r["verdict"] for r in rows)
-    order = ("agree", "disagree", "undecided", "shown", "not run")
+    order = ("agree", "disagree", "undecided", "too shallow", "shown", "not run")
     in_all = ", ".join(f"{count[verdict]} {verdict}" for verdict in order if count[verdict])
     more = [f"\n{r['more']}" for r in rows if r["more"]]
     parts = [INTRO, f"In all: {in_all}.\n", table_text(rows, figures), *more, scale_table(),

@@ -356,14 +356,14 @@ def test_best_of_takes_at_each_budget_the_best_B_p():
 
     def cell(B_p, n, Y):
         Y = np.array(Y, float)
-        return dict(B_p=B_p, n=n, Y=Y, last=Y - .01, noise=rng.normal(size=(7, 4)), folds=None,
-                    split="samples", inside=~np.isnan(Y), runs=[B_p], reach=(B_p, 10 * B_p))
+        return dict(B_p=B_p, n=n, lr=B_p / 8, Y=Y, last=Y - .01, noise=rng.normal(size=(7, 4)),
+                    folds=None, split="samples", inside=~np.isnan(Y), runs=[B_p], reach=(B_p, 10 * B_p))
     a, b = cell(8, 4, [.1, .2, .3, nan]), cell(32, 4, [nan, .3, .2, nan])
     c = cell(8, 16, [.5, .5, .5, .5])
     g, other = noise.best_of([c, a, b])
     assert (g["n"], other["n"]) == (4, 16)
     assert g["Y"][:3].tolist() == [.1, .3, .3] and np.isnan(g["Y"][3])
-    assert g["B_p"][:3].tolist() == [8, 32, 8]
+    assert g["B_p"][:3].tolist() == [8, 32, 8] and g["lr"][:3].tolist() == [1, 4, 1]
     for j, source in enumerate((a, b, a)):
         assert (g["noise"][:, j] == source["noise"][:, j]).all()
         assert g["last"][j] == source["last"][j]
