@@ -10,8 +10,9 @@ changes hands, the figure. How sure all that is stands in noise.py and can be le
 paper's path elsewhere copy this file and config.py. Needs numpy and scipy; matplotlib to draw.
 
 Reads `log.jsonl` or `log.jsonl.gz` in every subfolder of `runs`, and `sweep.json` there if there is
-one. As a script it runs views.py, which writes `frontier.json` and `frontier.png`
-(`frontier_VIEW.*` for another view) to `out`, or else to `runs`. Next: fit_sigmoid.py.
+one. Folders with spaces between, "A B", are one sweep where their experiment is one. As a script it
+runs views.py, which writes `frontier.json` and `frontier.png` (`frontier_VIEW.*` for another view)
+to `out`, or else to the first of `runs`. Next: fit_sigmoid.py.
 """
 import math
 from collections import Counter
@@ -280,13 +281,14 @@ def science(cfg):
     return tuple((key, str(value)) for key, value in sorted(experiment(cfg).items()))
 
 
-def comparable(runs, plan):
+def comparable(runs, plans):
     """(runs of one experiment on the same problems, dropped: a list of dict(run, why, B_p, ...)).
 
     The experiment is that of sweep.json, the sweep that was asked, also where it has no run yet;
-    without the file that of most runs. Of two runs of one cell and seed the longer stays.
+    without the file that of most runs. plans: that of each folder, the first one's counts, and the
+    lr_base of all. Of two runs of one cell and seed the longer stays.
     """
-    dropped, keep = [], list(runs)
+    dropped, keep, plan = [], list(runs), plans[0]
 
     def drop(test, **more):
         for run in list(keep):
@@ -300,7 +302,8 @@ def comparable(runs, plan):
     if usual is None and present:
         usual, whose = present.most_common(1)[0][0], "most runs'"
 
-    lrs = lrs_of(complete(plan["config"])) if plan else {run["lr"] for run in keep}
+    lrs = [lr for p in plans if p for lr in lrs_of(complete(p["config"]))]
+    lrs = lrs if plan else {run["lr"] for run in keep}
 
     def another(run):
         own = science(run["config"])
@@ -334,24 +337,32 @@ def comparable(runs, plan):
     return keep, dropped
 
 
+def folders_of(text):
+    """The folders of `runs`: one, or several with spaces between. Raises BadInput where one is not
+    there."""
+    words = [str(text)] if Path(text).is_dir() else str(text).split()
+    for word in words:
+        if not Path(word).is_dir():
+            raise BadInput(f"--runs={word}: no such folder; run a sweep first, as in "
+                           "`bash run_sweep.sh easy`, or name another folder")
+    return [Path(word) for word in words]
+
+
 def read_runs(folder, metric="avg@4", unit="rollouts", part="val"):
     """All runs of a sweep that can be compared: (runs, dropped), dropped a list of dict(run, why).
 
-    Raises BadInput where the folder does not exist or nothing in it can be used.
+    folder: as in `folders_of`. Raises BadInput where nothing in it can be used.
     """
-    if not Path(folder).is_dir():
-        raise BadInput(f"--runs={folder}: no such folder; run a sweep first, as in "
-                       "`bash run_sweep.sh easy`, or name another folder")
-    found, dropped = [], []
-    for path in sorted(Path(folder).iterdir()):
+    found, dropped, folders = [], [], folders_of(folder)
+    for path in (path for each in folders for path in sorted(each.iterdir())):
         if (path / "log.jsonl").exists() or (path / "log.jsonl.gz").exists():
             run = read_run(path, metric, unit, part)
             if isinstance(run, str):
                 dropped.append(dict(run=path.name, why=run))
             else:
                 found.append(run)
-    plan = read_plan(folder)
-    runs, others = comparable(found, plan)
+    plans = [read_plan(each) for each in folders]
+    runs, others = comparable(found, plans)
     dropped += others
     if not runs:
         others = sum("other" in d for d in dropped)
@@ -359,15 +370,16 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val"):
             raise BadInput(f"--runs={folder}: no run of the sweep that its sweep.json asks for can "
                            f"be read yet; {others} runs there are of another experiment")
         first = f"; {dropped[0]['run']}: {dropped[0]['why']}" if dropped else ""
-        if any((Path(folder) / name).exists() for name in ("log.jsonl", "log.jsonl.gz")):
-            first = f"; it is one run itself: name the folder above, --runs={Path(folder).parent}"
+        if any((folders[0] / name).exists() for name in ("log.jsonl", "log.jsonl.gz")):
+            first = f"; it is one run itself: name the folder above, --runs={folders[0].parent}"
         raise BadInput(f"--runs={folder}: no run to analyse{first}")
     if not any(ended(run) for run in runs):
         raise BadInput(f"--runs={folder}: no finished run to analyse ({len(runs)} unfinished)")
     for run in runs:  # one that a larger C continued keeps its first header
-        B, C = run["B_p"] * run["n"], plan.get("config", {}).get("C", -1)
-        if run["rollouts"][-1] <= C < run["rollouts"][-1] + B:
-            run["config"] = run["config"] | dict(C=C)
+        B = run["B_p"] * run["n"]
+        for C in (plan["config"].get("C", -1) for plan in plans if plan):
+            if run["rollouts"][-1] <= C < run["rollouts"][-1] + B:
+                run["config"] = run["config"] | dict(C=C)
     if runs[0]["counts"] is None and not runs[0]["trials"].all():
         raise BadInput(f"--runs={folder}: {runs[0]['run']}: its evaluations have neither counts per"
                        " problem nor `problems` and `samples`, so their noise is not known")
@@ -382,8 +394,9 @@ def ended(run):
 def missing_cells(folder, runs, dropped):
     """The planned cells of sweep.json without a finished run: a list of dict(B_p, n, seed, why)."""
     have = {(run["B_p"], run["n"], run["lr"], run["seed"]): run for run in runs}
-    plan, out = read_plan(folder), []
-    for cell in plan.get("cells", ()):
+    out = []
+    plans = [read_plan(each) for each in folders_of(folder)]
+    for plan, cell in ((plan, cell) for plan in plans for cell in plan.get("cells", ())):
         lr = cell.get("lr_base", plan["config"].get("lr_base"))
         run = have.get((cell["B_p"], cell["n"], lr, cell["seed"]))
         if run is None or not ended(run):

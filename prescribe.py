@@ -17,7 +17,7 @@ from config import BadInput, aside, command, derive, entry, parse, read_json, sa
 from fit_sigmoid import __doc__ as fit_doc
 from fit_sigmoid import (NUMBERS, arrays_of, figure, fit_law, in_a_sentence, law_at,
                          law_of_panel, law_of_points, say)
-from frontier import si
+from frontier import folders_of, si
 from noise import half_width, indistinguishable, monotone, spline_map, unpruned, values_at
 
 
@@ -497,7 +497,7 @@ def read_front(cfg, out):
     view = "" if cfg["view"] in ("fixed_Bp", "all") else cfg["view"]
     name = f"frontier_{view}.json" if view else "frontier.json"
     again = f"run frontier.py --runs={cfg['runs']}" + (f" --view={view}" if view else "")
-    folders = (out, Path(cfg["runs"]))
+    folders = (out, *folders_of(cfg["runs"]))
     source = next((f / name for f in folders if (f / name).exists()), None)
     if source is None:
         raise BadInput(f"--runs={cfg['runs']}: no {name} there, {again} first")
@@ -524,7 +524,7 @@ def main(argv):
         laws = {name: law_of_points(p["envelope"]["C"], np.log2(p["envelope"]["n"]))
                 for name, p in front["panels"].items()}
     else:
-        out = Path(cfg["out"] or cfg["runs"])
+        out = Path(cfg["out"] or folders_of(cfg["runs"])[0])
         front, view = read_front(cfg, out)
         laws = {name: law_of_panel(panel, cfg["delta"]) for name, panel in front["panels"].items()}
     paper = {}

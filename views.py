@@ -261,13 +261,13 @@ def lr(sweep, cfg):
     for n in sorted({c["n"] for c in cells}):
         cs = sorted((c for c in cells if c["n"] == n), key=lambda c: c["lr"])
         j = at_end(cs)
-        if j is not None:
+        if j is not None and len(cs) > 1:
             Y, noise = values_at(cs, j)
             drawn = np.array([c["lr"] for c in cs])[(Y + noise).argmax(1)]
             rows.append(dict(n=n, C=grid[j], lrs=[c["lr"] for c in cs], rewards=Y,
                              best=cs[int(Y.argmax())]["lr"], drawn=drawn,
                              near=[c["lr"] for c, ok in zip(cs, indistinguishable(Y, noise)) if ok],
-                             edge=len(cs) > 1 and int(Y.argmax()) in (0, len(cs) - 1)))
+                             edge=int(Y.argmax()) in (0, len(cs) - 1)))
     B = np.array([B_p * r["n"] for r in rows])
 
     def slope(lrs):  # lr_base is what the rule leaves: constant where it holds
@@ -665,15 +665,14 @@ def say(front):
     yield f"\nintervals: {front['covers']}"
 
 
-def written(sweep, view, content, cfg):
-    """Write frontier.json and its figure (frontier_VIEW for another view than fixed_Bp); returns
-    what is in them as text."""
+def front_of(sweep, view, content, cfg):
+    """All that a view's JSON holds, of which its figure is drawn and its text written."""
     runs, head = sweep["runs"], sweep["head"]
     every = [run for c in sweep["every"][2] for run in c["runs"]]
     runs = every if view == "lr" else runs
     # a run that a larger C continued keeps its first header, so the budget is what was reached
     reached = max(run["rollouts"][-1] for run in runs)
-    front = {key: cfg[key] for key in ("runs", "metric", "unit", "bin", "boot", "delta")} | dict(
+    return {key: cfg[key] for key in ("runs", "metric", "unit", "bin", "boot", "delta")} | dict(
         view=view, label=sweep["label"], config=head, covers=sweep["covers"], notes=notes_of(sweep),
         budget=max(head["C"], reached) if cfg["unit"] == "rollouts" else sweep["grid"][-1],
         missing=[] if view == "compare" else missing_cells(cfg["runs"], every, sweep["dropped"]),
@@ -683,8 +682,14 @@ def written(sweep, view, content, cfg):
         runs_used=[{key: run[key] for key in ("run", "B_p", "n", "seed", "status")}
                    | dict(evals=len(run["C"]), C=run["C"][-1]) | gain(run, cfg["metric"])
                    for run in runs]) | content
+
+
+def written(sweep, view, content, cfg):
+    """Write frontier.json and its figure (frontier_VIEW for another view than fixed_Bp); returns
+    what is in them as text."""
+    front = front_of(sweep, view, content, cfg)
     stem = "frontier" if view == "fixed_Bp" else f"frontier_{view}"
-    name = Path(cfg["out"] or cfg["runs"]) / stem
+    name = Path(cfg["out"] or frontier.folders_of(cfg["runs"])[0]) / stem
     save_json(f"{name}.json", front, indent=None)
     VIEWS.get(view, VIEWS["fixed_Bp"])[1](front, f"{name}.png")
     return "\n".join(say(front)) + f"\nfigure: {name}.png   numbers: {name}.json\n"
@@ -709,7 +714,7 @@ def main(argv):
     if view != "all" or cfg["verbose"]:
         print("\n".join(text))
     if view == "all":
-        with aside(Path(cfg["out"] or cfg["runs"]) / "report.txt") as part:
+        with aside(Path(cfg["out"] or frontier.folders_of(cfg["runs"])[0]) / "report.txt") as part:
             part.write_text("\n".join(text))
 
 

@@ -44,11 +44,13 @@ AVERAGED = "reward entropy kl grad_norm response_len frac_all_right frac_all_wro
 KEPT_STEPS = 64  # step records that a thinned log keeps, each the mean of its stretch
 EARLY, LATE, START = (0.06, 0.125), (0.75, 1.0), (-1, 0)  # windows of a run's budget C
 DEEP = 150    # updates: the paper's frontier goes to a larger n where that has made 155 to 264
+DPI = 110
 RISES = 0.005  # in the last eighth of a budget, over the eighth before: the run still learns
 
 SPLITS = dict(easy=(0.3, 0.6), hard=(0, 0.0625))  # the paper's, by avg@16 of the base model
-TITLES = dict(mix_hard="solved in none of 128", size_50="D = 50")  # of arms, in figures
-LRS = dict(_quarter=0.25, _half=0.5, _double=2)  # ARM_half is ARM at half the rule's lr
+TITLES = dict(mix_hard="solved in none of 128", size_50="D = 50", deep_easy="Easy, deep",
+              deep_hard="Hard, deep")  # of arms, in figures
+LRS = "_quarter", "_half", "_double"  # ARM_half is ARM at another lr_base
 MIXES = dict(mix_hard="Hard only", mix_dual="half Hard, half Easy",
              mix_tri="50/25/25 Hard, Easy, Very Easy")
 LEVELS = dict(extreme_val="Hard", level_easy_val="Easy", level_very_easy_val="Very Easy")
@@ -397,12 +399,11 @@ def over(ax, x="C, rollouts", **labels):
 def curves(cells, title="", metric="avg@4", of="val", label="n = {}", among=()):
     """A panel: reward over C, the mean over seeds of each cell thick, its seeds thin.
 
-    among: the keys of all panels, so that a key has one colour in all of them.
+    among: the keys of all panels, so that a key has one colour in all of them. The base model, at
+    C = 0, has no place on the axis: it is a dotted line.
     """
-    def shown(C):  # a log axis has no 0: the base model stands at half of the first budget
-        return np.maximum(C, C[1] / 2 if len(C) > 1 else 1)
-
     def draw(ax):
+        base = []
         for key, runs in cells.items():
             shade, of_seeds = colour(key, among or cells), []
             for run in runs.values():
@@ -410,14 +411,16 @@ def curves(cells, title="", metric="avg@4", of="val", label="n = {}", among=()):
                     raise Missing(f"evaluations of {of}")
                 e = run["evals"][of]
                 y = right(e, metric).mean(1)
-                ax.plot(shown(e["C"]), y, color=shade, lw=0.5, alpha=0.35)
-                of_seeds.append((e["C"], y))
+                ax.plot(e["C"][1:], y[1:], color=shade, lw=0.7, alpha=0.5)
+                of_seeds.append((e["C"][1:], y[1:]))
+                base.append(y[0])
             C = np.array(sorted(set.intersection(*(set(c.tolist()) for c, _ in of_seeds))))
             mean = np.mean([y[np.isin(c, C)] for c, y in of_seeds], 0)
-            ax.plot(shown(C), mean, color=shade, lw=1.8, label=label.format(key))
+            ax.plot(C, mean, color=shade, lw=2, label=label.format(key))
+        ax.axhline(np.mean(base), color="0.3", ls=":", lw=1.2, label="base model")
         ylabel = f"validation {metric}" if of == "val" else f"{metric}, {of}"
         over(ax, ylabel=ylabel, title=title)
-        ax.legend(fontsize=7)
+        ax.legend(fontsize=9)
     return draw
 
 
@@ -431,18 +434,18 @@ def training(cells, field, title=""):
                 ax.plot(C, y, color=colour(key, cells), lw=0.9, alpha=0.7,
                         label=None if i else f"{key}")
         over(ax, ylabel=field, title=title)
-        ax.legend(fontsize=7)
+        ax.legend(fontsize=9)
     return draw
 
 
-def figure(atlas, name, panels, width=4.2, sharey=False):
+def figure(atlas, name, panels, width=4.6, sharey=False):
     """Draw panels, three (of four: two) in a row, into NAME.png in atlas.out; returns its name."""
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
     across = 2 if len(panels) == 4 else min(3, len(panels))
     down = -(-len(panels) // across)
-    fig, axes = plt.subplots(down, across, figsize=(width * across, 3.4 * down), squeeze=False,
+    fig, axes = plt.subplots(down, across, figsize=(width * across, 3.7 * down), squeeze=False,
                              sharey=sharey)
     for ax in axes.flat[len(panels):]:
         ax.axis("off")
@@ -450,7 +453,7 @@ def figure(atlas, name, panels, width=4.2, sharey=False):
         panel(ax)
     fig.tight_layout()
     with aside(atlas.out / f"{name}.png") as part:
-        fig.savefig(part, dpi=80)
+        fig.savefig(part, dpi=DPI)
     plt.close(fig)
     return f"{name}.png"
 
@@ -459,13 +462,28 @@ def figure(atlas, name, panels, width=4.2, sharey=False):
 # A sweep through frontier.py and fit_sigmoid.py. All that the rows take from these two is here.
 
 @functools.cache
+def analysed(folders, unit="rollouts"):
+    """A sweep as views.py has it, from one folder or several with spaces between."""
+    cfg = parse([f"--data={ROOT / 'data/arithmetic'}", f"--runs={folders}", f"--unit={unit}",
+                 "--boot=200"])
+    return views.analyse(cfg, "val")
+
+
+@functools.cache
 def panel_of(folder, unit="rollouts"):
     """The panel of frontier.py (one B_p, that with most runs) of a sweep."""
-    cfg = parse([f"--data={ROOT / 'data/arithmetic'}", f"--runs={folder}", f"--unit={unit}",
-                 "--boot=200"])
-    sweep = views.analyse(cfg, "val")
+    sweep = analysed(str(folder), unit)
     panels = views.fixed_Bp(sweep, sweep["cfg"])["panels"]
     return max(panels.values(), key=lambda panel: len(panel["runs_used"]))
+
+
+def view_figure(atlas, view, name, arms):
+    """NAME.png: a view of frontier.py over the runs of several arms; returns the file's name."""
+    sweep = analysed(" ".join(str(atlas.folder / arm) for arm in arms))
+    content, draw, _ = views.VIEWS[view]
+    front = views.front_of(sweep, view, content(sweep, sweep["cfg"]), sweep["cfg"])
+    draw(front, atlas.out / f"{name}.png")
+    return f"{name}.png"
 
 
 def law_of(panel):
@@ -503,7 +521,7 @@ def law_figure(atlas, task, panel):
                 label="record-breaking points")
         over(ax, ylabel="validation avg@4", title=f"{TITLES.get(task, task)}, "
              f"B_p = {panel['B_p']}, {len(panel['runs_used'])} runs")
-        ax.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+        ax.legend(fontsize=9, loc="center left", bbox_to_anchor=(1, 0.5))
 
     def low(ax):
         env, rec = panel["envelope"], panel["records"]
@@ -517,7 +535,7 @@ def law_figure(atlas, task, panel):
         over(ax, ylabel="n", title="n*(C)")
         ax.set_yticks(panel["ns"], panel["ns"])
         ax.minorticks_off()
-        ax.legend(fontsize=7)
+        ax.legend(fontsize=9)
     return figure(atlas, f"law_{task}", [top, low], width=5)
 
 
@@ -631,20 +649,66 @@ def main_law(atlas, task):
     return dict(verdict=verdict, says=words, figure=law_figure(atlas, task, panel))
 
 
-def rise(atlas, task):
-    """Does n*(C) of an arm rise? Where there are three seeds from 3 on, the verdict is theirs.
+def by_lr(atlas, task):
+    """{lr_base: {n: {seed: run}}} of an arm and of ARM_half, ARM_double, ..., the smallest first.
 
-    The claim was made on seeds 0 to 2, so these cannot confirm it.
+    Of the n with two lr_base or more, where any has.
     """
-    cells, panel = atlas.arm(task), panel_of(atlas.folder / task)
-    use(cells)
+    out = {}
+    for name in (task, *(task + ending for ending in LRS)):
+        for lr in atlas.lrs(name):
+            with contextlib.suppress(Missing):
+                out.setdefault(lr, {}).update(atlas.arm(name, lr=lr))
+    if not out:
+        raise Missing(f"two seeds of {task}")
+    times = Counter(n for cells in out.values() for n in cells)
+    least = 1 + (max(times.values()) > 1)
+    return {lr: {n: out[lr][n] for n in sorted(out[lr]) if times[n] >= least}
+            for lr in sorted(out)}
+
+
+def one_rule(arms):
+    """The lr_base of {lr_base: {n: {seed: run}}} that is best for all n at the end."""
+    most = max(map(len, arms.values()))
+    arms = {lr: cells for lr, cells in arms.items() if len(cells) == most}
+    table = table_of({(lr, n): runs for lr, cells in arms.items() for n, runs in cells.items()})
+    return max(arms, key=lambda lr: np.mean([table[lr, n].mean() for n in arms[lr]]))
+
+
+def deep_ones(arms):
+    """Of {lr_base: {n: runs}} the n that are deep enough to compare, in words the others."""
+    left = []
+    for n in sorted({n for cells in arms.values() for n in cells}):
+        runs = {r["path"]: (r, r["budget"]) for cells in arms.values() if n in cells
+                for r in cells[n].values()}
+        M, rises = fewest_updates(runs)
+        if M < DEEP and (rises is None or rises > RISES):
+            left.append((n, f"n = {n}, {M} updates, still rises and is not compared"))
+    some = {n for n, _ in left}
+    kept = {lr: {n: runs for n, runs in cells.items() if n not in some}
+            for lr, cells in arms.items()}
+    kept = {lr: cells for lr, cells in kept.items() if cells}
+    if max(map(len, kept.values()), default=0) < 3:  # then the row says that it is too shallow
+        return arms, ""
+    return kept, "".join(f". {words}" for _, words in left)
+
+
+def rise(atlas, task):
+    """Does n*(C) of an arm rise, at the one lr_base that is best for all n? Where there are two
+    seeds from 3 on, the verdict is theirs: where the claim was made on seeds 0 to 2, these cannot
+    confirm it.
+    """
+    arms, left = deep_ones(by_lr(atlas, task))
+    lr, panel = one_rule(arms), panel_of(atlas.folder / task)
+    cells = arms[lr]
     c = shift_of(cells)
     # runs that decline are worth less at the end than their best so far, which law_of looks at
-    words = f"{says_shift(c)}. By the best so far of each run: {law_of(panel)[1]}"
+    words = f"{says_shift(c)}. By the best so far of each run: {law_of(panel)[1]}{left}"
+    words = f"At lr_base = {lr:g}, best for all n: {words}" if len(arms) > 1 else words
     fresh = {}
     for n, runs in cells.items():
         fresh[n] = {seed: run for seed, run in runs.items() if seed > 2}
-    if all(len(runs) > 2 for runs in fresh.values()):
+    if all(len(runs) > 1 for runs in fresh.values()):
         c = shift_of(fresh)
         words = ("On seeds that were run after the claim was made (3 and up, which decide): "
                  f"{says_shift(c)}. On all seeds: {words}")
@@ -665,41 +729,34 @@ def many_epochs(atlas):
 
 
 def other_lrs(atlas, task):
-    """{multiple of the rule's lr: {n: {seed: run}}}, up to the budget that all have.
-
-    Of the n that were run at the rule's lr and at half of it.
-    """
-    arms = {1: atlas.arm(task)}
-    for ending, multiple in LRS.items():
-        if ending == "_half" or (atlas.folder / (task + ending)).is_dir():
-            arms[multiple] = atlas.arm(task + ending)
-    ns = sorted(set(arms[1]) & set(arms[0.5]))
-    if len(ns) < 3 or len(arms) < 3:
+    """`by_lr`, up to the budget that all have: {lr_base: {n: {seed: run}}}, and words on the n that
+    are not deep enough."""
+    arms, left = deep_ones(by_lr(atlas, task))
+    if len({n for cells in arms.values() for n in cells}) < 3 or len(arms) < 3:
         raise Missing(f"three n of {task} at three lrs")
-    return cut({x: {n: arms[x][n] for n in ns if n in arms[x]} for x in sorted(arms)})
+    return cut(arms), left
 
 
 def lr_control(atlas, task):
     """Does n*(C) of an arm rise where every n has the best of several lrs?"""
-    arms = other_lrs(atlas, task)
+    arms, left = other_lrs(atlas, task)
+    lr = one_rule(arms)
     early, late = windows(list(arms.values()))
-    c = shift(early, late, gained(arms[1]))
-    # the same at the rule's lr alone, on the seeds of that contrast: those that all lrs have
+    c = shift(early, late, gained(arms[lr]))
+    # the same at one lr for all n, on the seeds of that contrast: those that all lrs have
     seeds = set.intersection(*(set(runs) for cells in arms.values() for runs in cells.values()))
-    own = {n: {seed: runs[seed] for seed in seeds} for n, runs in arms[1].items()}
+    own = {n: {seed: runs[seed] for seed in seeds} for n, runs in arms[lr].items()}
     best = []
     for n, tables in late.items():
         tried = [x for x in arms if n in arms[x]]
         best.append(f"n = {n}: {tried[int(np.argmax([t.mean() for t in tables]))]:g}")
-    says = (f"{says_shift(c)}. At the rule's lr, on the same {len(seeds)} seeds: "
-            f"{says_shift(shift_of(own))}. Best multiple of the lr at the end, of "
+    says = (f"{says_shift(c)}. At lr_base = {lr:g} for all n, on the same {len(seeds)} seeds: "
+            f"{says_shift(shift_of(own))}. Best lr_base at the end, of "
             f"{', '.join(f'{x:g}' for x in arms)} (the best may lie beyond either end): "
-            f"{', '.join(best)}")
-    panels = []
-    for x, cells in arms.items():
-        panels.append(curves(cells, f"{TITLES.get(task, task)}, {x:g} x lr", among=arms[1]))
+            f"{', '.join(best)}{left}")
+    names = [task + ending for ending in ("", *LRS) if (atlas.folder / (task + ending)).is_dir()]
     return dict(verdict=c["verdict"], sees=c["sees"], says=says,
-                figure=figure(atlas, f"lr_control_{task}", panels, sharey=True))
+                figure=view_figure(atlas, "lr", f"lr_control_{task}", names))
 
 
 def epochs_control(atlas):
@@ -710,7 +767,7 @@ def lr_of_a_short_run(atlas):
     """What the lr that leads at C/8 loses at the end on the lr that is best there."""
     lost = []
     for task in ("easy", "hard"):
-        early, late = windows(list(other_lrs(atlas, task).values()))
+        early, late = windows(list(other_lrs(atlas, task)[0].values()))
         for n in early:
             ends = [t.mean() for t in late[n]]
             # chosen on each seed's own evaluations, as one short run each would; the best at the
@@ -753,7 +810,17 @@ def tokens(atlas):
     says = (f"best n at the smallest and the largest shared budget: {'; '.join(said)}; "
             f"{'indistinguishable' if same else 'different'}. A response has {min(length):.1f} to "
             f"{max(length):.1f} tokens in every run, so here the units could hardly differ")
-    return dict(verdict="", says=says)
+
+    def in_unit(unit):
+        def draw(ax):
+            env = panel_of(atlas.folder / "easy", unit)["envelope"]
+            ax.step(env["C"], env["n"], where="post", color="k", lw=2)
+            over(ax, f"C, {unit}", ylabel="n*(C)", title=f"C in {unit}", yscale="log")
+            ax.set_yticks(sorted(cells), sorted(cells))
+            ax.minorticks_off()
+        return draw
+    panels = [in_unit(unit) for unit in ends]
+    return dict(verdict="", says=says, figure=figure(atlas, "units", panels, sharey=True))
 
 
 def metrics(atlas, task, first, second):
@@ -824,41 +891,36 @@ def sensitivity(atlas, task):
             f"points for each doubling: of n {points(of_n)}, of B_p {points(of_B_p)}; size of the "
             f"first minus that of the second {points(gap)} ({len(cells)} cells, "
             f"B_p = {', '.join(map(str, by_B_p))}); {', '.join(at_n)}")
-    every, panels = {n for _, n in cells}, []
-    for b, some in by_B_p.items():
-        panels.append(curves(some, f"{task}, B_p = {b}", among=every))
-    return dict(verdict=verdict, sees=gap["sees"], says=says,
-                figure=figure(atlas, f"B_p_{task}", panels))
+    return dict(verdict=verdict, sees=gap["sees"], says=says, figure=view_figure(
+        atlas, "sensitivity", f"sensitivity_{task}", (task, f"joint_{task}")))
 
 
 def each_B_p(atlas, task):
     """Figures 16 and 17: does n*(C) rise at every B_p?"""
-    found = {}
-    for b, cells in grouped(grid_of(atlas, task), lambda b, n: b).items():
+    found, panels, grid = {}, [], grid_of(atlas, task)
+    for b, cells in grouped(grid, lambda b, n: b).items():
+        panels.append(curves(cells, f"{task}, B_p = {b}", among={n for _, n in grid}))
         if len(cells) > 2:
             found[b] = shift_of(cells)
     if not found:
         raise Missing("three n at one B_p")
     return dict(verdict=both([c["verdict"] for c in found.values()]), sees=sees(found.values()),
                 says="; ".join(f"B_p = {b}: {says_shift(c)}" for b, c in found.items()),
-                figure=f"B_p_{task}.png")
+                figure=figure(atlas, f"B_p_{task}", panels))
 
 
 def fixed_B(atlas, task):
     """Figures 9, 18 and 19: does n* rise at a fixed batch B = B_p n?"""
-    grid = grid_of(atlas, task)
-    found, says, panels = [], [], []
-    for B, cells in grouped(grid, lambda b, n: b * n).items():
+    found, says = [], []
+    for B, cells in grouped(grid_of(atlas, task), lambda b, n: b * n).items():
         if len(cells) > 2:
             found.append(shift_of(cells))
             says.append(f"B = {B}: {says_shift(found[-1])}; at the end {told(table_of(cells))}")
-        if len(cells) > 1:
-            title = f"{task}, B_p n = {B}"
-            panels.append(curves(cells, title, among={n for _, n in grid}))
     if not found:
         raise Missing("three n at one B_p n")
     return dict(verdict=both([c["verdict"] for c in found]), sees=sees(found),
-                says="; ".join(says), figure=figure(atlas, f"fixed_B_{task}", panels))
+                says="; ".join(says), figure=view_figure(
+                    atlas, "fixed_B", f"fixed_B_{task}", (task, f"joint_{task}")))
 
 
 def joint(atlas, task):
@@ -870,7 +932,8 @@ def joint(atlas, task):
     for table, when in ((early, "early"), (late, "at the end")):
         b, n = max(table, key=lambda cell: table[cell].mean())
         on_top.append(f"({b}, {n}) {when}, B = {b * n}")
-    return dict(verdict=c["verdict"], sees=c["sees"], figure=f"B_p_{task}.png",
+    return dict(verdict=c["verdict"], sees=c["sees"], figure=view_figure(
+        atlas, "joint", f"joint_{task}", (task, f"joint_{task}")),
                 says=f"{says_shift(c)}; best (B_p, n): {', '.join(on_top)}")
 
 
@@ -921,7 +984,7 @@ def interference(atlas, task):
                         label=f"C = {si(at)}")
             ax.set(xlabel=f"pass rate of a training problem ({s} fresh rollouts)",
                    ylabel="density", title=f"{task}, n = {n}")
-            ax.legend(fontsize=7)
+            ax.legend(fontsize=9)
         return draw
     verdicts = [judge(none), judge(nearly)] if task == "easy" else [judge(none)]
     says = (f"n = {small} minus n = {large} at C = {si(C)}, in % of the training problems: "
@@ -1104,8 +1167,9 @@ def extreme(atlas, metric):
 
 def none_right_control(atlas):
     """The lr control, also by best@4."""
-    out, arms = lr_control(atlas, "mix_hard"), other_lrs(atlas, "mix_hard")
-    c = shift(*windows(list(arms.values()), metric="best@4"), gained(arms[1], metric="best@4"))
+    out, (arms, _) = lr_control(atlas, "mix_hard"), other_lrs(atlas, "mix_hard")
+    g = max(gained(cells, metric="best@4") for cells in arms.values())
+    c = shift(*windows(list(arms.values()), metric="best@4"), g)
     out["says"] += f". By best@4, each n at its best lr for it, {says_shift(c)}"
     return out
 
@@ -1160,7 +1224,7 @@ def baseline(atlas):
                 ax.plot(e["C"][1:] / B, (e["counts"][1:] / e["samples"]).mean(1), lw=1,
                         color=colour(key, cells), label=None if i else key)
         over(ax, "updates", ylabel="validation avg@4", title="per update")
-        ax.legend(fontsize=7)
+        ax.legend(fontsize=9)
     panels = [curves(cells, "n_train/n, per rollout", label="{}"), per_update]
     says = f"n_train/n: {means(table)}; (1) minus (3) {points(a)}, (3) minus (2) {points(b)}"
     return dict(verdict=both([judge(a), judge(b, 0)]), sees=sees([a, b]), says=says,
@@ -1420,7 +1484,7 @@ def price_panel(s, i, log):
         ax.set_xticks(ns, ns)
         ax.set_yticks([1, 2, 4, 8, 16], ["1", "2", "4", "8", "16"])
         ax.minorticks_off()
-        ax.legend(fontsize=7)
+        ax.legend(fontsize=9)
     return draw
 
 

@@ -357,7 +357,8 @@ def test_best_of_takes_at_each_budget_the_best_B_p():
     def cell(B_p, n, Y):
         Y = np.array(Y, float)
         return dict(B_p=B_p, n=n, lr=B_p / 8, Y=Y, last=Y - .01, noise=rng.normal(size=(7, 4)),
-                    folds=None, split="samples", inside=~np.isnan(Y), runs=[B_p], reach=(B_p, 10 * B_p))
+                    folds=None, split="samples", inside=~np.isnan(Y), runs=[B_p],
+                    reach=(B_p, 10 * B_p))
     a, b = cell(8, 4, [.1, .2, .3, nan]), cell(32, 4, [nan, .3, .2, nan])
     c = cell(8, 16, [.5, .5, .5, .5])
     g, other = noise.best_of([c, a, b])

@@ -30,7 +30,8 @@ def analysed(tmp_path_factory):
 # The learning rate as a dimension
 
 def over_lrs(folder, best, lrs=(5e-7, 1e-6, 2e-6, 4e-6)):
-    """Sweeps at several lr_base in one folder: each loses 4 points an octave squared from best[n]."""
+    """Sweeps at several lr_base in one folder: one loses 4 points an octave squared from best[n].
+    """
     for lr in lrs:
         def planted(B_p, n, C):
             return truth(B_p, n, C) - 0.04 * math.log2(lr / best[n]) ** 2 * (C > 0)
