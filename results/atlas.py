@@ -44,10 +44,12 @@ AVERAGED = "reward entropy kl grad_norm response_len frac_all_right frac_all_wro
 KEPT_STEPS = 64  # step records that a thinned log keeps, each the mean of its stretch
 EARLY, LATE, START = (0.06, 0.125), (0.75, 1.0), (-1, 0)  # windows of a run's budget C
 DEEP = 150    # updates: the paper's frontier goes to a larger n where that has made 155 to 264
-DPI = 110
 RISES = 0.005  # in the last eighth of a budget, over the eighth before: the run still learns
+SOON = 50     # updates: a run with fewer has not flattened, whatever its last two eighths say
+DPI = 110     # of figures
 
 SPLITS = dict(easy=(0.3, 0.6), hard=(0, 0.0625))  # the paper's, by avg@16 of the base model
+PAIR = 4, 64  # of Figures 11 and 27: at C = 262,144 both have made 256 updates or more
 TITLES = dict(mix_hard="solved in none of 128", size_50="D = 50", deep_easy="Easy, deep",
               deep_hard="Hard, deep")  # of arms, in figures
 LRS = "_quarter", "_half", "_double"  # ARM_half is ARM at another lr_base
@@ -299,8 +301,11 @@ def shift_of(cells, **how):
 
 
 def fewest_updates(used):
-    """Of {path: (run, C)} the cell with the fewest updates at its budget: (M, how much its reward
-    rises in the last eighth of it over the eighth before, None where it is not evaluated so often).
+    """Of {path: (run, C)} the cell with the fewest updates at its budget: (M, whether it is deep,
+    how much its reward rises in the last eighth of the budget over the eighth before).
+
+    Deep: DEEP updates, or SOON and no rise above RISES. The rise is None where it is not evaluated
+    so often.
     """
     updates = {path: C // (run["config"]["B_p"] * run["config"]["n"])
                for path, (run, C) in used.items() if not run["config"]["n_schedule"]}
@@ -311,7 +316,8 @@ def fewest_updates(used):
             with contextlib.suppress(Missing):
                 before, last = (look(run, window=w).mean() for w in ((0.75, 0.875), (0.875, 1)))
                 rises.append(last - before)
-    return M, np.mean(rises) if rises else None
+    rise = np.mean(rises) if rises else None
+    return M, M >= DEEP or (M >= SOON and rise is not None and rise <= RISES), rise
 
 
 def near(table):
@@ -681,9 +687,9 @@ def deep_ones(arms):
     for n in sorted({n for cells in arms.values() for n in cells}):
         runs = {r["path"]: (r, r["budget"]) for cells in arms.values() if n in cells
                 for r in cells[n].values()}
-        M, rises = fewest_updates(runs)
-        if M < DEEP and (rises is None or rises > RISES):
-            left.append((n, f"n = {n}, {M} updates, still rises and is not compared"))
+        M, deep, _ = fewest_updates(runs)
+        if not deep:
+            left.append((n, f"n = {n}, {M} updates, is not deep enough to be compared"))
     some = {n for n, _ in left}
     kept = {lr: {n: runs for n, runs in cells.items() if n not in some}
             for lr, cells in arms.items()}
@@ -923,6 +929,26 @@ def fixed_B(atlas, task):
                     atlas, "fixed_B", f"fixed_B_{task}", (task, f"joint_{task}")))
 
 
+def stable_B_p(atlas):
+    """The smallest B_p of which at most one run in ten diverges or declines, by difficulty."""
+    found = {}
+    for task in ("easy", "hard"):
+        use(grid_of(atlas, task))
+        names = " ".join(str(atlas.folder / name) for name in (task, f"joint_{task}"))
+        sweep = analysed(names)
+        found[task] = views.stability(sweep["cells"])
+    said = []
+    for task, by_B_p in found.items():
+        each = ", ".join(f"B_p = {b} {bad} of {runs}" for b, (bad, runs) in by_B_p.items())
+        said.append(f"{task.title()}: {each}; smallest stable "
+                    f"{views.smallest_stable(by_B_p) or 'none'}")
+    first, second = (views.smallest_stable(found[task]) for task in ("easy", "hard"))
+    verdict = "undecided"
+    if first and second:
+        verdict = "agree" if second > first else "disagree" if second < first else "undecided"
+    return dict(verdict=verdict, says="runs that diverged or declined. " + ". ".join(said))
+
+
 def joint(atlas, task):
     """Figures 21 and 22: does the n of the best (B_p, n) rise?"""
     cells = grid_of(atlas, task)
@@ -954,20 +980,24 @@ def pass_rates(run, at):
 
 def interference(atlas, task):
     """Figures 11 and 27: training problems unsolved, mastered or unlearnt at two n."""
-    cells = atlas.arm(task)
-    small = min((n for n in cells if n >= 8), default=0)
-    large = max((n for n in cells if n <= 128), default=0)
-    if small >= large:
-        raise Missing("two n from 8 to 128")
-    cells = {n: cells[n] for n in (small, large)}
+    arms, _ = deep_ones(by_lr(atlas, task))
+    cells, (small, large) = arms[one_rule(arms)], PAIR
+    if not set(PAIR) <= set(cells):
+        raise Missing(f"n = {small} and {large} of {task}")
+    cells = {n: cells[n] for n in PAIR}
     C = min(run["budget"] for runs in cells.values() for run in runs.values())
     s = pass_rates(next(iter(cells[small].values())), C)[1]
 
     def share(true):  # {n: (S, D)} of what is true of the pass rates at the start and at the end
         return table_of(cells, lambda run: true(pass_rates(run, 0)[0], pass_rates(run, C)[0]) * 1.0)
-    less = {small: 1, large: -1}
-    none = contrast(share(lambda start, end: end == 0), less)
-    nearly = contrast(share(lambda start, end: end > 1 - 1.5 / s), less)
+    found, verdicts = [], []
+    for true in (lambda p: p == 0, lambda p: p > 1 - 1.5 / s):
+        end = share(lambda start, end: true(end))
+        start = share(lambda start, end: true(start))
+        found.append(contrast(end, {small: 1, large: -1}))
+        moved = max(abs(end[n].mean() - start[n].mean()) for n in end)
+        verdicts.append(judge(found[-1], +1, moved))
+    none, nearly = found
     fell = share(lambda start, end: end < start - 0.25)
     # how many would fall by chance, at unchanged pass rates; these are drawn too, so this is a
     # little less than the truth
@@ -986,7 +1016,6 @@ def interference(atlas, task):
                    ylabel="density", title=f"{task}, n = {n}")
             ax.legend(fontsize=9)
         return draw
-    verdicts = [judge(none), judge(nearly)] if task == "easy" else [judge(none)]
     says = (f"n = {small} minus n = {large} at C = {si(C)}, in % of the training problems: "
             f"solved in none of {s} rollouts {points(none)}, in {s - 1} or more {points(nearly)}. "
             "Pass rate down by more than a quarter since the start: "
@@ -1119,13 +1148,23 @@ def forgetting(atlas):
             tables = [table_of(cells, of=sets[name], window=w) for w in (LATE, START)]
             c = change(*(np.mean(list(table.values()), 0) for table in tables))  # mean over n
             found[mix, name] = c
-            says.append(f"{MIXES[mix]} on {LEVELS[name]} {points(c)}")
+            each = ", ".join(f"n = {n} {points(change(tables[0][n], tables[1][n]))}" for n in cells)
+            says.append(f"{MIXES[mix]} on {LEVELS[name]} {points(c)} ({each})")
+    later = []  # Hard alone went on
+    whole = {n: atlas.arm("mix_hard")[n] for n in arms["mix_hard"]}
+    for name in ("level_easy_val", "level_very_easy_val"):
+        tables = [table_of(whole, of=sets[name], window=w) for w in (LATE, START)]
+        c = change(*(np.mean(list(table.values()), 0) for table in tables))
+        later.append(f"{points(c)} on {LEVELS[name]}")
+    C, C_later = (min(r["budget"] for runs in cells.values() for r in runs.values())
+                  for cells in (arms["mix_hard"], whole))
     alone = [found["mix_hard", "level_easy_val"], found["mix_hard", "level_very_easy_val"]]
     mended = one_mix_less_another(arms, sets["level_easy_val"], "mix_dual", "mix_hard")
     verdict = both([judge(alone[0], -1), judge(alone[1], -1), judge(mended)])
     return dict(verdict=verdict, sees=sees(alone), figure="mixtures.png",
-                says=f"change since the base model, mean over n: {'; '.join(says)}; on Easy "
-                f"half Hard, half Easy minus Hard only: {points(mended)}")
+                says=f"change since the base model at C = {si(C)}, mean over n: "
+                f"{'; '.join(says)}; on Easy half Hard, half Easy minus Hard only: "
+                f"{points(mended)}. Hard only at C = {si(C_later)}: {', '.join(later)}")
 
 
 def very_easy(atlas):
@@ -1205,15 +1244,22 @@ def algo(atlas, arm):
                 figure=figure(atlas, arm, [curves(cells, arm)]))
 
 
-def baseline(atlas):
-    """Figure 26: the baseline from n rollouts, the loss from n_train of them."""
+def baseline(atlas, of):
+    """Figure 26: the baseline from n rollouts, the loss from n_train of them, after equal updates
+    (as the paper orders them) or after equal rollouts."""
     n, runs = next(iter(atlas.arm("decoupled").items()))
     some = next(iter(runs.values()))["config"]
     few = some["n_train"]
     easy = atlas.arm("easy", some["B_p"], [few, n])
     cells = {f"{n}/{n}": easy[n], f"{few}/{few}": easy[few], f"{few}/{n}": runs}
-    table = table_of(cells)
     of_many, of_few, decoupled = cells
+    if of == "updates":  # the small one's budget ends where it has made as many
+        cells = cut(dict(all=cells))["all"]
+        cells[of_few] = {seed: run | dict(budget=run["budget"] * few // n)
+                         for seed, run in cells[of_few].items()}
+        table = {key: table_of({key: runs})[key] for key, runs in cells.items()}
+    else:
+        table = table_of(cells)
     a = contrast(table, {of_many: 1, decoupled: -1})
     b = contrast(table, {decoupled: 1, of_few: -1})
 
@@ -1227,8 +1273,9 @@ def baseline(atlas):
         ax.legend(fontsize=9)
     panels = [curves(cells, "n_train/n, per rollout", label="{}"), per_update]
     says = f"n_train/n: {means(table)}; (1) minus (3) {points(a)}, (3) minus (2) {points(b)}"
-    return dict(verdict=both([judge(a), judge(b, 0)]), sees=sees([a, b]), says=says,
-                figure=figure(atlas, "baseline", panels))
+    g = gained({key: runs for key, runs in cells.items() if key != of_few})
+    return dict(verdict=both([judge(a, +1, g), judge(b, 0, g)]), sees=sees([a, b]), says=says,
+                figure=figure(atlas, f"baseline_{of}", panels))
 
 
 def one_problem(atlas):
@@ -1691,6 +1738,8 @@ ROWS = [
      "form.)", fixed_B, "easy"),
     ("joint", "Figures 21 and 22, Easy", "Best over (B_p, n) jointly, n*(C) rises likewise.",
      joint, "easy"),
+    ("joint", "section 4.2, the smallest stable B_p", "It is larger on Hard than on Easy.",
+     stable_B_p),
     ("joint", "Figure 10, Hard", "B_p has an effect like that of n (2.2 and 3.1 points from end "
      "to end).", sensitivity, "hard"),
     ("joint", "Figure 17, Hard", "At every B_p n*(C) rises with C, and saturates.",
@@ -1702,9 +1751,9 @@ ROWS = [
      joint, "hard"),
 
     ("interference", "Figures 11 and 27, Easy", "At matched n M a larger n leaves fewer training "
-     "problems unsolved, and pass rates less polarised.", interference, "easy"),
+     "problems unsolved, and pass rates less polarised.", interference, "deep_easy"),
     ("interference", "Figures 11 and 27, Hard", "At matched n M a larger n leaves fewer training "
-     "problems unsolved (coverage); small n sharpens a subset.", interference, "hard"),
+     "problems unsolved (coverage); small n sharpens a subset.", interference, "deep_hard"),
     ("models", "Figure 12", "With other base models larger n is better at high C too. "
      "(Consistently, says the text; in the same section validation saturates or degrades at the "
      "largest n on both Easy sets.)", models),
@@ -1737,8 +1786,11 @@ ROWS = [
      algo, "ppo_hard"),
     ("algos", "Figure 25, right", "CISPO on Easy: larger n becomes better as C grows (here with "
      "two updates a batch; with one it is GRPO).", algo, "cispo_easy"),
-    ("baseline", "Figure 26", "Baseline from many rollouts, loss from few: (1) all of many > "
-     "(3) decoupled = (2) few, per rollout spent.", baseline),
+    ("baseline", "Figure 26, at equal updates", "Baseline from many rollouts, loss from few: "
+     "(1) all of many > (3) decoupled = (2) few, by the best validation reward of equally many "
+     "updates.", baseline, "updates"),
+    ("baseline", "Figure 26, at equal rollouts", "The same per rollout spent (which the paper does "
+     "not say).", baseline, "rollouts"),
     ("toy", "Appendix, one problem", "With one problem and a tabular policy, sequential updates "
      "are preferable to a larger n.", one_problem),
 
@@ -1769,13 +1821,13 @@ def tell(atlas, study=""):
         except (Missing, BadInput) as e:
             found = dict(verdict="not run", says=f"waits for {e}")
             USED.clear()
-        M, rises = fewest_updates(USED) if USED else (0, None)
+        M, deep, rises = fewest_updates(USED) if USED else (0, True, None)
         verdict, says = found["verdict"] or "shown", found["says"]
-        if verdict in ("agree", "disagree", "undecided") and M < DEEP and USED:
-            if rises is None or rises > RISES:
-                how = "" if rises is None else f" and rises by {100 * rises:.1f} at the end"
-                says += f". Deeper runs may say otherwise: the largest batch makes {M} updates{how}"
-                verdict = "too shallow"
+        if verdict in ("agree", "disagree", "undecided") and not deep:
+            how = "" if rises is None else f" and rises by {100 * rises:.1f} at the end"
+            says += f". Deeper runs may say otherwise: the largest batch makes {M} updates{how}"
+            says += f". By these runs alone: {verdict}"
+            verdict = "too shallow"
         runs, spent = [run for run, _ in USED.values()], [C for _, C in USED.values()]
         share = [C / run["budget"] for run, C in USED.values()]
         out.append(dict(
@@ -1832,8 +1884,9 @@ How to read it
   of 3% of what training gained (one point where it gained 33); "no difference" means within twice
   that. *undecided*: inconclusive, and the row says how large an effect such runs would show in four
   of five repetitions. *too shallow*: the cell with the fewest updates, M, has made fewer than 150
-  and still rises, by more than half a point in the last eighth of the budget. The paper's frontier
-  goes to a larger n where that has made 155 to 264. *shown*: a figure without a claim to judge.
+  and still rises, by more than half a point in the last eighth of the budget, or fewer than 50. The
+  paper's frontier goes to a larger n where that has made 155 to 264. *shown*: a figure without a
+  claim to judge.
 - Runs, seeds, C and rollouts are those that the row uses, each up to the budget that it uses.
 - "Best n early 2, at the end 8/2/8": for each of three seeds, the n that is best on the other two
   seeds. "The second choice minus the first is worth": the difference on the seed itself, once early
