@@ -49,6 +49,9 @@ SOON = 50     # updates: a run with fewer has not flattened, whatever its last t
 DPI = 110     # of figures
 
 SPLITS = dict(easy=(0.3, 0.6), hard=(0, 0.0625))  # the paper's, by avg@16 of the base model
+# arms of all levels, the easiest first
+BY_DIFFICULTY = dict(deep_very_easy="Very Easy", deep_easy="Easy", deep_hard="Hard",
+                     mix_hard="none right in 128")
 PAIR = 4, 64  # of Figures 11 and 27: at C = 262,144 both have made 256 updates or more
 TITLES = dict(mix_hard="solved in none of 128", size_50="D = 50", deep_easy="Easy, deep",
               deep_hard="Hard, deep")  # of arms, in figures
@@ -765,6 +768,120 @@ def lr_control(atlas, task):
                 figure=view_figure(atlas, "lr", f"lr_control_{task}", names))
 
 
+def by_difficulty(atlas):
+    """Ours: what the large n gains late on the small one, for the levels of difficulty."""
+    small, large = PAIR
+    found, says = {}, []
+    for arm, name in BY_DIFFICULTY.items():
+        arms, _ = deep_ones(by_lr(atlas, arm))
+        cells = arms[one_rule(arms)]
+        if set(PAIR) <= set(cells):
+            cells = {n: cells[n] for n in PAIR}
+            base = np.mean([t.mean() for t in table_of(cells, window=START).values()])
+            each = {metric: contrast(table_of(cells, metric=metric), {large: 1, small: -1})
+                    for metric in ("avg@4", "best@4", "worst@4")}
+            found[name] = base, each
+            said = ", ".join(f"{metric} {points(c)}" for metric, c in each.items())
+            says.append(f"{name} (base model {base:.2f}): {said}")
+    if len(found) < 3:
+        raise Missing("three levels of difficulty at depth")
+    easiest, hardest = (pick(found.values(), key=lambda f: f[0]) for pick in (max, min))
+    a, b = (f[1]["avg@4"] for f in (hardest, easiest))  # other problems, so independent
+    gap = dict(gain=a["gain"] - b["gain"], half=math.hypot(a["half"], b["half"]))
+
+    def draw(ax):
+        for i, metric in enumerate(("avg@4", "best@4", "worst@4")):
+            x = [base + 0.006 * (i - 1) for base, _ in found.values()]
+            each = [c[metric] for _, c in found.values()]
+            ax.errorbar(x, [100 * c["gain"] for c in each], [100 * c["half"] for c in each],
+                        fmt="o-", ms=6, lw=1.2, capsize=3, label=metric)
+        for name, (base, _) in found.items():
+            ax.annotate(name, (base, 1.01), xycoords=("data", "axes fraction"), rotation=25,
+                        fontsize=9, ha="left", va="bottom")
+        ax.axhline(0, color="0.3", lw=0.8)
+        ax.set(xlabel="pass rate of the base model on the validation problems",
+               ylabel=f"points, n = {large} less n = {small}, late")
+        ax.legend(fontsize=9)
+    return dict(verdict=judge(gap), sees=max(a["sees"], b["sees"]), says=(
+        f"n = {large} less n = {small} over the last quarter: {'; '.join(says)}. Hardest less "
+        f"easiest {points(gap)}"), figure=figure(atlas, "by_difficulty", [draw], width=8))
+
+
+def order_of_crossings(atlas):
+    """Ours: where a larger n takes over, for several D: at one C, or at one C / D?"""
+    arms = dict(deep_easy=atlas.arm("deep_easy")) | arms_of(atlas, "deep_[0-9]*")
+    if len(arms) < 3:
+        raise Missing("three D at depth")
+    sizes = {config_of(cells)["D"]: name for name, cells in arms.items()}
+    found, says = {}, []
+    for D in sorted(sizes):
+        use(arms[sizes[D]])
+        panel = panel_of(atlas.folder / sizes[D])
+        for s in panel["crossings"]:
+            pair = s["from"], s["to"]
+            if pair in ((4, 16), (16, 64), (4, 64)) and D not in found.get(pair, {}):
+                found.setdefault(pair, {})[D] = s
+    slopes = []
+    for (a, b), at in sorted(found.items()):
+        said = ", ".join(f"D = {D} at {si(s['C'])}, C / D = {s['C'] / D:.0f}"
+                         for D, s in at.items())
+        never = [f"{D}" for D in sorted(sizes) if D not in at]
+        never = f"; not for D = {', '.join(never)}" if never else ""
+        if len(at) > 2:
+            x, y = np.log(list(at)), np.log([s["C"] for s in at.values()])
+            slopes.append(np.polyfit(x, y, 1)[0])
+            never += f"; slope of log C over log D {slopes[-1]:.2f}"
+        says.append(f"n = {a} to {b}: {said}{never}")
+
+    def draw(ax):
+        for (a, b), at in sorted(found.items()):
+            y = np.array([[s["C"], s["lo"] or s["C"], s["hi"] or s["C"]] for s in at.values()])
+            ax.errorbar(list(at), y[:, 0], [y[:, 0] - y[:, 1], y[:, 2] - y[:, 0]], fmt="o-",
+                        capsize=3, label=f"n = {a} to {b}")
+        over(ax, "D, training problems", ylabel="C where the larger n takes over", yscale="log",
+             title="0: ordered by C; slope 1: by C / D")
+        ax.legend(fontsize=9)
+    return dict(verdict="", says="; ".join(says) or "no n takes over from a smaller one",
+                figure=figure(atlas, "crossings", [draw], width=6))
+
+
+def reached(c, g):
+    """Does a run reach the frontier? c: the frontier less the run; g: what training gained."""
+    if c["gain"] + c["half"] < SMALL * g:  # it loses less than that
+        return "agree"
+    return "disagree" if c["gain"] - c["half"] > 0 else "undecided"
+
+
+def growing(atlas, task):
+    """Ours: one run that raises n, against the best constant n at every budget, at its best lr."""
+    arms, _ = deep_ones(by_lr(atlas, task))
+    constant = {(n, lr): runs for lr, cells in arms.items() for n, runs in cells.items()}
+    grown = {}
+    for name in sorted(p.name for p in atlas.folder.glob(f"grow_{task}*")):
+        for lr, cells in by_lr(atlas, name).items():
+            for n, runs in cells.items():
+                grown[f"{n}, {config_of(cells)['n_schedule']}, lr_base {lr:g}"] = runs
+    if not grown:
+        raise Missing(f"grow_{task}")
+    says, verdicts, found, g = [], [], [], gained(constant)
+    for name, runs in grown.items():
+        said, C = [], min(run["budget"] for run in runs.values())
+        for low in (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4):
+            window = low, min(2 * low, 1)
+            table = table_of(constant | {name: runs}, window=window)
+            best, c = best_less(table, list(constant), name)
+            found.append(c)
+            verdicts.append(reached(c, g))
+            said.append(f"to {si(C * window[1])} {points(c, -1)}")
+        says.append(f"n = {name}, less the best constant (n, lr): {', '.join(said)}")
+    shown = {f"n = {n}, lr_base {lr:g}": runs for (n, lr), runs in constant.items()
+             if lr == one_rule(arms)}
+    panels = [curves(shown | {f"n = {name}": runs for name, runs in grown.items()}, task, m,
+                     label="{}") for m in ("avg@4", "best@4")]
+    return dict(verdict=both(verdicts), sees=sees(found), says="; ".join(says),
+                figure=figure(atlas, f"grow_{task}", panels, width=6))
+
+
 def epochs_control(atlas):
     return lr_control(atlas, fewest(atlas))
 
@@ -1298,10 +1415,7 @@ def schedule(atlas):
         best, c = best_less(table, list(constant), name)
         found.append(c)
         said.append(f"n = {name}: {points(c, -1)}")
-        if c["gain"] + c["half"] < SMALL * g:  # it loses less than that: it reaches the frontier
-            verdicts.append("agree")
-        else:
-            verdicts.append("disagree" if c["gain"] - c["half"] > 0 else "undecided")
+        verdicts.append(reached(c, g))
     # one that reaches it suffices, so the opposite needs all
     verdict = denied(both([denied(v) for v in verdicts]))
     top = max(constant, key=lambda n: table[n].mean())
