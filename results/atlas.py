@@ -948,7 +948,8 @@ def tokens(atlas):
 
 def metrics(atlas, task, first, second):
     """Figure 8: does the second metric want a larger n than the first?"""
-    cells = atlas.arm(task)
+    arms, _ = deep_ones(by_lr(atlas, task))
+    cells = arms[one_rule(arms)]
     tables = {metric: table_of(cells, metric=metric) for metric in (first, second)}
     c = shift(*({n: [t] for n, t in table.items()} for table in tables.values()), gained(cells))
     says = says_shift(c, (f"by {first}", f"by {second}"))
@@ -1822,14 +1823,21 @@ ROWS = [
     ("recipe", "Figure 4, right; Table 1", "At a batch 8 times that of the base lr, lr ~ sqrt(B) "
      "beats a constant and a linear lr.", lr_rule),
 
-    ("main", "Figures 1, 6 and 7, Easy", "At one B_p n*(C) rises with C as a sigmoid, and "
-     "saturates (n = 8 to 512).", main_law, "easy"),
-    ("main", "ours: the lr control, Easy", "The same claim when every n has the best of half, "
-     "once and double the lr.", lr_control, "easy"),
-    ("main", "Figures 6 and 7, Hard", "At one B_p n*(C) rises with C as a sigmoid, and "
-     "saturates, at a smaller n than on Easy (8 to 128).", main_law, "hard"),
-    ("main", "ours: the lr control, Hard", "The same claim when every n has the best of half, "
-     "once and double the lr.", lr_control, "hard"),
+    ("deep", "Figures 1, 6 and 7, Easy", "At one B_p n*(C) rises with C as a sigmoid, and "
+     "saturates (n = 8 to 512).", rise, "deep_easy"),
+    ("deep", "ours: the lr control, Easy", "The same claim when every n has its own best lr.",
+     lr_control, "deep_easy"),
+    ("deep", "Figures 6 and 7, Hard", "At one B_p n*(C) rises with C as a sigmoid, and "
+     "saturates, at a smaller n than on Easy (8 to 128).", rise, "deep_hard"),
+    ("deep", "ours: the lr control, Hard", "The same claim when every n has its own best lr.",
+     lr_control, "deep_hard"),
+    ("levels", "ours: the rise by difficulty", "The harder the problems are for the base model, "
+     "the more a large n gains late.", by_difficulty),
+    ("sizes", "ours: C or C / D", "Where a larger n takes over, for several D.",
+     order_of_crossings),
+    ("growing", "ours: one run growing n, none right", "A run that raises n where separate runs "
+     "cross is as good as the best constant n at every budget.", growing, "mix_hard"),
+    ("growing", "ours: one run growing n, Easy", "The same.", growing, "deep_easy"),
     ("epochs", "ours: many epochs", "Where each of few problems is seen often, n*(C) rises "
      "with C.", many_epochs),
     ("epochs", "ours: many epochs, the lr control", "The same claim when every n has the best of "
@@ -1838,10 +1846,10 @@ ROWS = [
      "at C/8 is as good as any at the end.", lr_of_a_short_run),
     ("main", "Figures 5 and 15", "Record-breaking points of noisy runs, and a monotone fit to "
      "them, stand for the frontier.", records),
-    ("main", "Figure 8, Easy", "On Easy worst@4 wants a larger n than best@4.",
-     metrics, "easy", "best@4", "worst@4"),
-    ("main", "Figure 8, Hard", "On Hard best@4 wants a larger n than worst@4.",
-     metrics, "hard", "worst@4", "best@4"),
+    ("deep", "Figure 8, Easy", "On Easy worst@4 wants a larger n than best@4.",
+     metrics, "deep_easy", "best@4", "worst@4"),
+    ("deep", "Figure 8, Hard", "On Hard best@4 wants a larger n than worst@4.",
+     metrics, "deep_hard", "worst@4", "best@4"),
     ("joint", "Figure 10, Easy", "B_p has a smaller effect than n (1.9 and 9.2 points from end to "
      "end). (The prescriptions of section 4.2 say the opposite: comparable on Easy.)",
      sensitivity, "easy"),
@@ -1864,9 +1872,9 @@ ROWS = [
     ("joint", "Figures 21 and 22, Hard", "Best over (B_p, n) jointly, n*(C) rises likewise.",
      joint, "hard"),
 
-    ("interference", "Figures 11 and 27, Easy", "At matched n M a larger n leaves fewer training "
+    ("deep", "Figures 11 and 27, Easy", "At matched n M a larger n leaves fewer training "
      "problems unsolved, and pass rates less polarised.", interference, "deep_easy"),
-    ("interference", "Figures 11 and 27, Hard", "At matched n M a larger n leaves fewer training "
+    ("deep", "Figures 11 and 27, Hard", "At matched n M a larger n leaves fewer training "
      "problems unsolved (coverage); small n sharpens a subset.", interference, "deep_hard"),
     ("models", "Figure 12", "With other base models larger n is better at high C too. "
      "(Consistently, says the text; in the same section validation saturates or degrades at the "
