@@ -64,8 +64,8 @@ config = dict(
     critic_lr = 1e-5,             # ppo: AdamW's lr of the critic, at every B
     value_clip = 0.5,             # ppo: how far a value may move in an update; 0 = no clipping
     # Rollouts and rewards, in training and evaluation alike
-    engine = "auto",              # auto | hf | vllm: what generates; auto = vLLM on a GPU where it
-                                  # is installed, else hf (transformers)
+    engine = "auto",              # auto | hf | vllm: what generates; auto = vLLM on a GPU,
+                                  # hf (transformers) on a CPU
     verifier = "math",            # math: the last \boxed{} by math-verify | exact: what follows the
                                   # last '#' | one of your own in REWARDS of verifier.py
     verify_s = 3.0,               # math: seconds for one answer, then it counts as wrong
@@ -106,7 +106,8 @@ config = dict(
     micro_tokens = 16384,         # tokens of a micro-batch, padding counted, in the update
     micro_logits = 134_217_728,   # logits (tokens x vocabulary) at once in an update, 4 to 12 bytes
     activation_checkpointing = False,  # keep each layer's input alone: a third more work
-    gpu_memory = 0.5,             # share of a GPU's memory that vLLM takes while it generates
+    gpu_memory = 0.0,             # share of a GPU's memory that vLLM takes while it generates; 0 =
+                                  # 0.5 in training, 0.9 where nothing is trained beside it
     save_every = 65536,           # rollouts between checkpoints, the newest two stay; 0 = at the
                                   # end alone
     keep_at = "",                 # budgets whose checkpoints stay for good, as in "1e5 2e5"
@@ -332,7 +333,7 @@ def check(cfg):
         need(cfg[key] >= 1, key, "must be 1 or more")
     for key, value in cfg.items():
         need(not isinstance(value, (int, float)) or value >= 0, key, "must not be negative")
-    for key in "lr_base temperature bin C gpu_memory verify_s verify_bytes".split():
+    for key in "lr_base temperature bin C verify_s verify_bytes".split():
         need(cfg[key] > 0, key, "must be above 0")
     for key in ("eps_low", "gamma", "lam", "gpu_memory"):
         need(cfg[key] <= 1, key, "must be 1 or less")

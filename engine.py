@@ -3,10 +3,12 @@
     model, tokenizer = load_model("data/arithmetic/base")
     engine = open_engine("hf", "data/arithmetic/base", cfg, "auto", model, tokenizer)
     rollouts = engine.generate(prompts, n, seeds)   # dict of tensors, see `generate`
+    engine.stream(prompts, n, seeds)                # the same, some prompts at a time as they end
     engine.load(named_tensors)                      # after each update; the trainer's own weights
     engine.sleep()                                  # gives a GPU's memory back until the next load
+    engine.quit = asked                             # once this list holds something: Stopped
 
-Both engines have these three methods and one contract: training takes the engine's token ids, never
+Both engines have these methods and one contract: training takes the engine's token ids, never
 text that was tokenized again. A rollout is a function of the seed of its prompt and its number
 alone, so neither batch sizes nor what else is asked for change it. Needs config.py.
 """
@@ -19,10 +21,16 @@ import json
 import os
 import random
 import sys
+import traceback
 import warnings
 from pathlib import Path
 
 from config import BadInput
+
+
+class Stopped(Exception):
+    """The process was asked to stop while it generated; what was drawn so far is given up."""
+
 
 # -------------------------------------------------------------------------------------------------
 # Loading
@@ -42,7 +50,9 @@ def existing(path):
 def loading(path, by="transformers"):
     """Whatever transformers or vLLM raise over a model, as one line of BadInput.
 
-    They raise OSError, ValueError, safetensors' own errors and more.
+    They raise OSError, ValueError, safetensors' own errors and more. vLLM's line may say no more
+    than "see above", so its whole traceback goes to stderr where that is a file, such as a run's
+    out.txt.
     """
     import huggingface_hub
     import transformers
@@ -54,8 +64,12 @@ def loading(path, by="transformers"):
     try:
         yield transformers
     except Exception as e:
-        reason = str(e).strip().splitlines() or [type(e).__name__]
-        raise BadInput(f"--model={path}: {by} cannot load it ({reason[0][:200]})") from None
+        reason = (str(e).strip().splitlines() or [type(e).__name__])[0][:200]
+        if by == "vLLM" and sys.stderr.isatty():
+            reason += "; 2> FILE keeps the whole traceback"
+        elif by == "vLLM":
+            traceback.print_exc()
+        raise BadInput(f"--model={path}: {by} cannot load it ({reason})") from None
 
 
 def load_tokenizer(path):
@@ -146,17 +160,19 @@ def load_critic(path, device):
 def engine_name(cfg):
     """hf or vllm for --engine, without loading either. Raises BadInput.
 
-    auto is vLLM where there is a GPU and vLLM is installed; its CPU build changes nothing.
+    auto is vLLM on a GPU, hf on a CPU, whatever is installed. Nothing falls back: what auto stands
+    for and is not there is an error.
     """
-    there = importlib.util.find_spec("vllm") is not None
-    if cfg["engine"] == "vllm" and not there:
-        raise BadInput("--engine=vllm: vLLM is not installed "
-                       "(pip install -r requirements-vllm.txt)")
-    if cfg["engine"] != "auto":
-        return cfg["engine"]
-    import torch
-    on_gpu = cfg["device"] != "cpu" and torch.cuda.is_available()
-    name = "vllm" if there and on_gpu else "hf"
+    name = cfg["engine"]
+    if name == "auto":
+        import torch
+        on_gpu = cfg["device"] != "cpu" and torch.cuda.is_available()
+        name = "vllm" if on_gpu else "hf"
+    if name == "vllm" and importlib.util.find_spec("vllm") is None:
+        instead = "" if cfg["engine"] == "vllm" else (
+            "; --engine=hf takes transformers, which is several times slower")
+        raise BadInput(f"--engine={cfg['engine']}: vLLM is not installed "
+                       f"(pip install -r requirements-vllm.txt){instead}")
     if name == "vllm" and cfg["temperature"] > 2:
         raise BadInput(f"--temperature={cfg['temperature']}: vLLM samples at 2 at most "
                        "(or --engine=hf)")
@@ -166,16 +182,17 @@ def engine_name(cfg):
 def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None, apart=False):
     """HFEngine or VLLMEngine on the model at `path`, or on `model`, which is that model in memory.
 
-    Raises BadInput.
+    Without `model` nothing is trained beside it, and vLLM has the GPU to itself. Raises BadInput.
     """
-    if model is None:
+    alone = model is None
+    if alone:
         check_lengths(path, cfg)
     if name == "vllm" and not (Path(path) / "state.json").exists():
-        return VLLMEngine(path, tokenizer or load_tokenizer(path), cfg)
-    if model is None:
-        model, tokenizer = load_model(path, device)
+        return VLLMEngine(path, tokenizer or load_tokenizer(path), cfg, alone=alone)
+    if alone:
+        model, tokenizer = load_model(path, "cpu" if name == "vllm" else device)
     if name == "vllm":  # it reads no checkpoint: it takes the weights from memory
-        engine = VLLMEngine(path, tokenizer, cfg, "dummy")
+        engine = VLLMEngine(path, tokenizer, cfg, "dummy", alone)
         engine.load((name, p.detach()) for name, p in model.named_parameters())
         return engine
     return HFEngine(model, tokenizer, cfg, apart, device)
@@ -189,7 +206,7 @@ class HFEngine:
     """
 
     def __init__(self, model, tokenizer, cfg, apart=False, device="auto"):
-        self.model, self.tokenizer, self.cfg = model, tokenizer, cfg
+        self.model, self.tokenizer, self.cfg, self.quit = model, tokenizer, cfg, ()
         self.told = os.environ.get("RANK", "0") != "0"
         cuda = model.device.type == "cuda" or str(device).startswith("cuda")
         self.apart = apart or cuda
@@ -206,7 +223,15 @@ class HFEngine:
                   "GPU vLLM (requirements-vllm.txt) does not wait and is several times faster",
                   file=sys.stderr)
             self.told = True
-        return generate(self.model, self.tokenizer, prompts, n, seeds, self.cfg, progress)
+        return generate(self.model, self.tokenizer, prompts, n, seeds, self.cfg, progress,
+                        self.quit)
+
+    def stream(self, prompts, n, seeds):
+        """Yields (j, ...), rollouts of these prompts: as many as are decoded at once."""
+        per_call = max(1, self.cfg["gen_batch"] // n)
+        for first in range(0, len(prompts), per_call):
+            js = range(len(prompts))[first:first + per_call]
+            yield js, self.generate([prompts[j] for j in js], n, [seeds[j] for j in js])
 
     def load(self, weights):
         """Take over (name, tensor) pairs, those of all parameters."""
@@ -254,12 +279,13 @@ def untouched():
 class VLLMEngine:
     """vLLM 0.32 in this process, one engine a rank, on the model at `path`.
 
-    load="dummy" where the weights come by `load` only. A rollout is a function of its seed, but not
-    to the last bit of its batch: a resumed run goes on with other rounding.
+    load="dummy" where the weights come by `load` only; alone: no trainer shares the GPU, so it is
+    never asked to sleep. A rollout is a function of its seed, but not to the last bit of its batch:
+    a resumed run goes on with other rounding.
     """
 
-    def __init__(self, path, tokenizer, cfg, load="auto"):
-        self.tokenizer, self.cfg, self.asleep = tokenizer, cfg, False
+    def __init__(self, path, tokenizer, cfg, load="auto", alone=False):
+        self.tokenizer, self.cfg, self.asleep, self.quit = tokenizer, cfg, False, ()
         longest = cfg["max_prompt_tokens"] + cfg["max_new_tokens"]
         # read by vLLM when it is imported
         for key, value in dict(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_NO_USAGE_STATS="1",
@@ -279,8 +305,9 @@ class VLLMEngine:
                             block_size=32, enable_chunked_prefill=False,
                             max_num_batched_tokens=max(4096, longest))
             else:
-                more = dict(dtype="bfloat16", gpu_memory_utilization=cfg["gpu_memory"],
-                            enable_sleep_mode=True)
+                share = cfg["gpu_memory"] or (0.9 if alone else 0.5)
+                more = dict(dtype="bfloat16", gpu_memory_utilization=share,
+                            enable_sleep_mode=not alone)
             if int(os.environ.get("WORLD_SIZE", 1)) > 1:
                 more["distributed_executor_backend"] = "external_launcher"
             from vllm import LLM
@@ -294,24 +321,57 @@ class VLLMEngine:
     def generate(self, prompts, n, seeds, progress=None):
         """As `generate` below; rollout i of prompt j has a generator of its own, of the seed
         seeds[j] // 2 + i."""
+        ended = {}
+        for j, outs in self.queue(prompts, n, seeds):
+            ended[j] = outs
+            if progress is not None:
+                progress.update(n)
+        return self.tensors([out for j in range(len(prompts)) for out in ended[j]])
+
+    def stream(self, prompts, n, seeds):
+        """Yields ([j], the rollouts of prompt j) in the order in which prompts end."""
+        for j, outs in self.queue(prompts, n, seeds):
+            yield [j], self.tensors(outs)
+
+    def queue(self, prompts, n, seeds):
+        """Yields (j, vLLM's n outputs for prompt j): where a rollout ends, the next one begins.
+
+        No more than twice `gen_batch` wait in vLLM at a time, or a large set would be a million
+        requests. Raises Stopped.
+        """
         import torch
         from vllm import SamplingParams
         same = dict(n=n, temperature=self.cfg["temperature"], top_p=self.cfg["top_p"],
                     max_tokens=self.cfg["max_new_tokens"], ignore_eos=True,
                     stop_token_ids=self.stop, logprobs=0, flat_logprobs=True, detokenize=False)
-        params = [SamplingParams(seed=seed >> 1, **same) for seed in seeds]  # + i stays in 63 bits
-        with torch.random.fork_rng(device_here()):  # it draws from the global generators too
-            requests = self.llm.generate([dict(prompt_token_ids=ids) for ids in prompts], params,
-                                         use_tqdm=False)
-        outs = [out for request in requests for out in request.outputs]  # prompt-major
+        core, todo, running = self.llm.llm_engine, list(range(len(prompts)))[::-1], {}
+        try:
+            while todo or running:
+                with torch.random.fork_rng(device_here()):  # it draws from the global ones too
+                    while todo and core.get_num_unfinished_requests() < 2 * self.cfg["gen_batch"]:
+                        j = todo.pop()
+                        params = SamplingParams(seed=seeds[j] >> 1, **same)  # + i stays in 63 bits
+                        name, = self.llm.enqueue(dict(prompt_token_ids=prompts[j]), params,
+                                                 use_tqdm=False)
+                        running[name.partition("-")[0]] = j  # behind the - stands a random part
+                    requests = core.step()
+                if self.quit:
+                    raise Stopped
+                for request in requests:
+                    if request.finished:
+                        yield running.pop(request.request_id), request.outputs
+        finally:
+            core.abort_request(list(running))  # none, but where this ends early
+
+    def tensors(self, outs):
+        """vLLM's outputs as the tensors of `generate` below."""
+        import torch
         length = torch.tensor([len(out.token_ids) for out in outs])
         shape = len(outs), int(length.max())
         tokens, logps = torch.full(shape, self.tokenizer.pad_token_id), torch.zeros(shape)
         for row, out in enumerate(outs):
             tokens[row, :length[row]] = torch.tensor(out.token_ids)
             logps[row, :length[row]] = torch.tensor(out.logprobs.logprobs)
-        if progress is not None:
-            progress.update(len(outs))
         stopped = torch.tensor([out.finish_reason == "stop" for out in outs])
         return dict(tokens=tokens, logps=logps, length=length, stopped=stopped)
 
@@ -377,7 +437,7 @@ def sample_tokens(logits, u, temperature, top_p):
     return tokens, logp.gather(-1, tokens[:, None])[:, 0]
 
 
-def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None):
+def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None, quit=()):
     """The transformers engine: n rollouts for each prompt.
 
     prompts: P lists of token ids; seeds: P ints, rollout i of prompt j uses row i of the uniforms
@@ -387,6 +447,7 @@ def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None):
     longest response):
         tokens (P n, T) int64, the stop token included and padded behind; logps (P n, T) float32;
         length (P n,) tokens of a response; stopped (P n,) bool, False where it was cut off.
+    Raises Stopped once the list `quit` holds something.
     """
     import torch
     T, pad, P = cfg["max_new_tokens"], tokenizer.pad_token_id, len(prompts)
@@ -407,7 +468,7 @@ def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None):
         for start in range(0, n, rows):
             part = slice(start, min(start + rows, n))
             out = decode(model, ids, mask, u[:, part].flatten(0, 1).to(model.device), stop, pad,
-                         cfg["temperature"], cfg["top_p"])
+                         cfg["temperature"], cfg["top_p"], quit)
             for whole, piece in zip((tokens, logps, length, stopped), out):
                 whole[js, part] = piece.unflatten(0, (len(js), -1)).cpu()
             if progress is not None:
@@ -426,7 +487,7 @@ def left_padded(prompts, pad, device):
     return ids, mask
 
 
-def decode(model, ids, mask, u, stop, pad, temperature, top_p):
+def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
     """Prefill J left-padded prompts once, then decode R / J rollouts of each.
 
     ids and mask (J, L), uniforms u (R, T) -> tokens (R, T), log-probs (R, T), lengths (R,), and
@@ -452,6 +513,8 @@ def decode(model, ids, mask, u, stop, pad, temperature, top_p):
         mask, position = mask.repeat_interleave(r, 0), position[:, -1:].repeat_interleave(r, 0)
         row = torch.arange(R, device=u.device)  # which rollout a row of the cache belongs to
         for t in range(T):
+            if quit:
+                raise Stopped
             token, logp = sample_tokens(logits, u[row, t], temperature, top_p)
             open_ = ~stopped[row]
             tokens[row[open_], t], logps[row[open_], t] = token[open_], logp[open_]

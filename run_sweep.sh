@@ -25,9 +25,9 @@
 #   PRUNE   1 = end runs that cannot reach the frontier: see sweep.py, "Pruned sweeps"
 #   GPUS_PER_RUN  GPUs of a run, its own (default 1; 0 = the CPU); from 2 on torchrun starts it
 #   LAUNCH        words before a training command: "srun -N1 --gpus=1 apptainer exec --nv image.sif"
-# Small models: GPUS_PER_RUN=0 runs one on each core; JOBS above the number of GPUs shares them,
-# with --gpu_memory= as small a part. The GPUs are those of CUDA_VISIBLE_DEVICES where it is set,
-# else those that nvidia-smi lists.
+# Small models: GPUS_PER_RUN=0 runs one on each core. vLLM needs a GPU to itself; with --engine=hf a
+# JOBS above the number of GPUs shares them. The GPUs are those of CUDA_VISIBLE_DEVICES where it is
+# set, else those that nvidia-smi lists.
 set -euo pipefail
 cd "$(dirname "$0")"
 preset=${1:---help}
@@ -41,20 +41,6 @@ if [[ $preset == -h || $preset == --help ]]; then
     exec "$PY" sweep.py presets ${DATA:+--data="$DATA"}
 fi
 
-# ---- environment: .venv, made again when requirements.txt changes --------------------------------
-if [ "${DRY_RUN:-}" != 1 ]; then
-    if [ -z "${PYTHON:-}" ] && ! cmp -s requirements.txt .venv/requirements.done; then
-        python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-            { echo "run_sweep.sh: needs python3 of version 3.11 or later" >&2; exit 2; }
-        echo "making .venv and installing requirements.txt (a few minutes, once)"
-        [ -x .venv/bin/python ] || python3 -m venv .venv
-        .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
-        cp requirements.txt .venv/requirements.done
-    fi
-    PY=${PYTHON:-.venv/bin/python}
-fi
-[ "$preset" = env ] && exit 0
-
 # ---- what is asked: words for every stage --------------------------------------------------------
 args=()
 [ -n "${DATA:-}" ] && args+=(--data="$DATA")
@@ -67,6 +53,27 @@ args=()
 [ -n "${B_MAX:-}" ] && args+=(--B_max="$B_MAX")
 [ -n "${OUT:-}" ] && args+=(--runs="$OUT")
 args+=("$@")
+
+# ---- environment: .venv, made again when its requirements change; with vLLM where there are GPUs --
+if [ "${DRY_RUN:-}" != 1 ]; then
+    if [ -z "${PYTHON:-}" ]; then
+        "$PY" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+            { echo "run_sweep.sh: needs python3 of version 3.11 or later" >&2; exit 2; }
+        files=$("$PY" sweep.py requirements "${args[@]}")
+        made=.venv/${files##* }
+        if ! cat $files | cmp -s - "${made%.txt}.done"; then
+            echo "making .venv and installing $files (a few minutes, once)"
+            [ -x .venv/bin/python ] || python3 -m venv .venv
+            .venv/bin/python -m pip install --quiet --disable-pip-version-check \
+                $(printf -- '-r %s ' $files)
+            cat $files > "${made%.txt}.done"
+        fi
+    fi
+    PY=${PYTHON:-.venv/bin/python}
+fi
+[ "$preset" = env ] && exit 0
+
+# ---- the commands alone --------------------------------------------------------------------------
 runs=$("$PY" sweep.py folder "$preset" "${args[@]}")
 args+=(--runs="$runs")
 if [ "${DRY_RUN:-}" = 1 ]; then

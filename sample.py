@@ -17,6 +17,8 @@ Mixtures of splits and subsets of them: data/guru_math/prepare.py mix.
 
 Needs config.py, verifier.py, engine.py.
 """
+import collections
+import concurrent.futures
 import functools
 import gzip
 import hashlib
@@ -305,22 +307,41 @@ def measure(problems, prompts, open_engine, cfg, folder):
             drawn = min(state[p["id"]][1] for p in todo)
             todo = [p for p in todo if state[p["id"]][1] == drawn]
             goal = min(drawn + cfg["s"], cfg["s_zero"]) if drawn else cfg["s"]
-            per_call = max(1, cfg["gen_batch"] // (goal - drawn))
             generator = open_engine()
-            for i in tqdm(range(0, len(todo), per_call), mininterval=1,
-                          desc=f"{goal} rollouts for {len(todo)} problems"):
-                batch = todo[i:i + per_call]
-                seeds = [engine.rollout_seed("difficulty", p["id"], goal) for p in batch]
-                asked = [prompts[p["id"]] for p in batch]
-                rollouts = generator.generate(asked, goal - drawn, seeds)
-                rewards, bad = verifier.grade(batch, rollouts, generator.tokenizer, cfg)
-                bad = {key: value for key, value in bad.items() if value}
-                for p, right in zip(batch, verifier.solved(rewards).sum(1).tolist()):
-                    counts[p["id"]][goal] = state[p["id"]][0] + right
-                    append(file, dict(id=p["id"], of=set_hash([p]), samples=goal,
-                                      correct=counts[p["id"]][goal]) | bad)
-                    faults = {key: value + bad.get(key, 0) for key, value in faults.items()}
-                    bad = {}  # a batch's faults stand in its first line
+            seeds = [engine.rollout_seed("difficulty", p["id"], goal) for p in todo]
+            asked = [prompts[p["id"]] for p in todo]
+            ended = generator.stream(asked, goal - drawn, seeds)
+            with tqdm(total=len(todo), mininterval=1,
+                      desc=f"{goal} rollouts for {len(todo)} problems") as bar:
+                for batch, rewards, bad in graded(ended, todo, generator.tokenizer, cfg):
+                    bad = {key: value for key, value in bad.items() if value}
+                    for p, right in zip(batch, verifier.solved(rewards).sum(1).tolist()):
+                        counts[p["id"]][goal] = state[p["id"]][0] + right
+                        append(file, dict(id=p["id"], of=set_hash([p]), samples=goal,
+                                          correct=counts[p["id"]][goal]) | bad)
+                        faults = {key: value + bad.get(key, 0) for key, value in faults.items()}
+                        bad = {}  # a batch's faults stand in its first line
+                    bar.update(len(batch))
+
+
+def graded(stream, problems, tokenizer, cfg):
+    """Yields (some of the problems, their rewards, the verifier's faults), in the stream's order.
+
+    stream: an engine's, over these problems. They are graded in a thread, so that an answer that
+    takes math-verify its three seconds does not hold up what generates.
+    """
+    waiting, grader = collections.deque(), concurrent.futures.ThreadPoolExecutor(1)
+    try:
+        for js, rollouts in stream:
+            batch = [problems[j] for j in js]
+            waiting.append((batch, grader.submit(verifier.grade, batch, rollouts, tokenizer, cfg)))
+            while waiting and waiting[0][1].done():
+                batch, result = waiting.popleft()
+                yield batch, *result.result()
+        for batch, result in waiting:
+            yield batch, *result.result()
+    finally:
+        grader.shutdown(cancel_futures=True)
 
 
 def make_splits(problems, counts, cfg):

@@ -6,7 +6,8 @@
     python sweep.py presets                           # the studies of the data folder
 
 run_sweep.sh calls it; `prepare` there makes problems and difficulty, `failed` lists failed runs,
-`folder` names the sweep's folder. A sweep is the cells seeds x bps x ns, a run each. A study
+`folder` names the sweep's folder, `requirements` the files that pip is to install. A sweep is the
+cells seeds x bps x ns, a run each. A study
 (`presets.json` of the data folder) is several sweeps, its arms, in folders below one. `sweep.json`
 in a sweep's folder says what was asked last: `config`, `cells` (those planned and not pruned) and
 `prune`, the decisions of a pruned sweep.
@@ -338,7 +339,16 @@ def visible_gpus():
     return re.findall(r"^GPU (\d+):", done.stdout, re.M)
 
 
-def slots():
+def requirements(argv):
+    """What pip is to install for a sweep of these words: vLLM's too, where it will run on GPUs."""
+    cfg = parse(argv)
+    vllm = cfg["device"] != "cpu" and cfg["engine"] != "hf"
+    if vllm and os.environ.get("GPUS_PER_RUN") != "0" and visible_gpus():
+        return ["requirements.txt", "requirements-vllm.txt"]
+    return ["requirements.txt"]
+
+
+def slots(sweeps):
     """The GPUs of each of the runs side by side: a list of strings, None where a run has none.
 
     Sets the environment that the runs inherit. Raises BadInput where JOBS and GPUS_PER_RUN do not
@@ -358,6 +368,12 @@ def slots():
         threads = 1 + (cores - 1) // len(gpus)  # of a process, and a GPU has one
         if jobs and int(jobs) > room and per_run > 1:
             raise BadInput(f"JOBS={jobs}: {len(gpus)} GPUs have room for {room} runs of {each}")
+        vllm = any(c["engine"] != "hf" and c["device"] != "cpu" for c in sweeps)
+        # its sleep asserts that nobody else's memory on the GPU grows meanwhile
+        if jobs and int(jobs) > room and vllm:
+            raise BadInput(f"JOBS={jobs}: {len(gpus)} GPUs have room for {room} runs, since vLLM "
+                           "needs a GPU to itself (--engine=hf shares one; GPUS_PER_RUN=0 takes "
+                           "the cores)")
     # Passive waiting keeps runs from starving each other. After SIGTERM torchrun's 30 s are too few
     # for an update and a checkpoint.
     for key, value in dict(OMP_NUM_THREADS=threads, OMP_WAIT_POLICY="passive",
@@ -371,6 +387,35 @@ def slots():
         at = i * per_run % len(gpus)
         out.append(",".join(gpus[at:at + per_run]))
     return out
+
+
+# Prints how many GPUs torch computes on, and behind a 0 why.
+LOOK = """
+import torch
+try:
+    torch.ones(1, device="cuda").sum().item()
+    print(torch.cuda.device_count())
+except Exception as e:
+    print(0, str(e).strip().splitlines()[0])
+"""
+
+
+def check_gpus(sweeps, places):
+    """Raise BadInput where the torch of PYTHON does not compute on all GPUs of `places`.
+
+    Every run would go to the CPU, or fail, one by one. With LAUNCH another torch may be meant.
+    """
+    gpus = {gpu for place in places if place for gpu in place.split(",")}
+    if not gpus or os.environ.get("LAUNCH") or all(c["device"] == "cpu" for c in sweeps):
+        return
+    python = os.environ.get("PYTHON") or ".venv/bin/python"
+    done = subprocess.run([python, "-c", LOOK], capture_output=True, text=True)
+    count, _, why = (done.stdout or f"0 {done.stderr[-200:]}").strip().partition(" ")
+    if int(count) < len(gpus):
+        why = f" ({' '.join(why.split())[:200]})" if why else ""
+        raise BadInput(f"there are {len(gpus)} GPUs here, and the torch of {python} sees {count}"
+                       f"{why}: install one that fits the driver, or set GPUS_PER_RUN=0 to run "
+                       "on the CPU")
 
 
 def environment(gpus):
@@ -399,8 +444,10 @@ def needs(sweeps):
 
 def prepare(preset, argv):
     """Make what the runs of a preset need and is not there: problems, base models, difficulty."""
-    sweeps, places = arms(preset, argv), slots()
+    sweeps = arms(preset, argv)
+    places = slots(sweeps)
     unfinished(sweeps)  # ends here on a bad key or value, with nothing written
+    check_gpus(sweeps, places)
     python, here = os.environ.get("PYTHON") or ".venv/bin/python", Path(__file__).parent
     # words for prepare.py and sample.py; the seed is that of the runs
     given = [w for w in argv if not w.startswith(("--seed=", "--data=", "--model=", "--runs="))]
@@ -620,7 +667,9 @@ def disk(folder):
 
 def run(preset, argv):
     """Train all unfinished runs of a preset, with PRUNE=1 in rungs; 1 where no short run works."""
-    sweeps, places, folder = arms(preset, argv), slots(), sweep_folder(preset, argv)
+    sweeps, folder = arms(preset, argv), sweep_folder(preset, argv)
+    places = slots(sweeps)
+    check_gpus(sweeps, places)
     stop = []
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         signal.signal(getattr(signal, name), lambda number, _: stop.append(number))
@@ -900,6 +949,8 @@ def main(argv):
     elif verb == "folder":
         arms(preset, words)  # ends here on a preset that is none
         print(sweep_folder(preset, words))
+    elif verb == "requirements":
+        print(*requirements(words))
     elif verb == "commands":
         print("".join(f"{training(c)}\n" for c in unfinished(arms(preset, words))), end="")
     elif verb == "prepare":
@@ -913,8 +964,8 @@ def main(argv):
         todo = next_rung(parse(words))
         print("".join(f"{training(c)}\n" for c in todo), end="")
     else:
-        raise BadInput(f"{verb}: no such verb; presets, folder, commands, prepare, run, failed or "
-                       "next")
+        raise BadInput(f"{verb}: no such verb; presets, requirements, folder, commands, prepare, "
+                       "run, failed or next")
     return 0
 
 

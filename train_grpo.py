@@ -342,6 +342,12 @@ def over_ranks(numbers, op="SUM"):
     return tensor.tolist()
 
 
+def leave_if(stop):
+    """Raise engine.Stopped on every rank where one was asked to stop. All ranks must call this."""
+    if over_ranks([len(stop)], "MAX")[0]:
+        raise engine.Stopped
+
+
 def shard(model, device, forward):
     """FSDP2, in place: parameters, gradients and moments in fp32, split over all ranks.
 
@@ -463,12 +469,14 @@ def optimizer_step(trained, grad_clip):
     return norms[0] if good else float("nan")
 
 
-def update(model, ref, opt, batch, cfg, lr, critic=None, critic_opt=None, critic_lr=0.0):
+def update(model, ref, opt, batch, cfg, lr, critic=None, critic_opt=None, critic_lr=0.0, stop=()):
     """Gradient of the whole batch in micro-batches, clip, one step of AdamW; `updates` times.
 
     `batch` as in `flatten`. The denominators are counted over the batches of all ranks before they
     are cut, so neither micro_tokens nor the number of ranks changes the result. Returns the
-    record's fields, means over tokens; grad_norm is not finite where a step was skipped.
+    record's fields, means over tokens; grad_norm is not finite where a step was skipped. Raises
+    engine.Stopped, with the weights as they were, where `stop` holds something before the first
+    step.
     """
     import torch
     flat, counts = flatten(batch, cfg, model.device)
@@ -490,6 +498,7 @@ def update(model, ref, opt, batch, cfg, lr, critic=None, critic_opt=None, critic
         value_old = torch.empty_like(logp_engine)  # (N,)
         with torch.no_grad():
             for token, inputs, group, _ in parts:
+                leave_if(stop)
                 value = through(token_values, critic)(*inputs, group)
                 value_old[token] = value.to(value_old.dtype)
         row, t = places(torch.zeros_like(flat["length"]), flat["length"])
@@ -510,6 +519,8 @@ def update(model, ref, opt, batch, cfg, lr, critic=None, critic_opt=None, critic
     norms = []
     for first in [True] + [False] * (cfg["updates"] - 1):
         for token, inputs, group, real in parts:
+            if first:  # later the weights have moved, and there is no way back
+                leave_if(stop)
             logp, entropy = through(token_logps, model)(*inputs, *settings, group)  # (N of it,)
             if first:  # the policy that the rollouts came from: the ratio is 1 in this pass
                 logp_old[token] = logp.detach().to(logp_old.dtype)
@@ -702,9 +713,11 @@ def versions():
 class Run:
     """A run's problems, its folder with log, samples and checkpoints, and how far it is.
 
-    `state` is what a checkpoint keeps beside weights and moments: step, tokens, skipped,
-    bad_in_a_row, wall_s, the length of log and samples, which checkpoints to keep, and since the
-    last evaluation `seen`, {id: [rollouts, how many solved]}, with the sum of their rewards.
+    `state` is what a checkpoint keeps beside weights and moments: step (updates made), tokens,
+    skipped, bad_in_a_row, wall_s, the length of log and samples, which checkpoints to keep, and
+    since the last evaluation `seen`, {id: [rollouts, how many solved]}, with the sum of their
+    rewards; and whether all is `measured` that is due after this update. `stop` holds something
+    once the process got a SIGTERM.
     """
 
     def __init__(self, cfg):
@@ -724,7 +737,7 @@ class Run:
         self.hashes = dict(train_set_hash=sample.set_hash(self.problems),
                            val_set_hash=sample.set_hash(every_val))
         self.pass_at = config.updates_at(cfg["pass_at"], cfg)
-        self.last_eval = None
+        self.last_eval, self.stop, self.no_locks = None, [], False
 
     def spent(self, m):
         """The rollouts of the first m updates."""
@@ -737,14 +750,21 @@ class Run:
     def lock(self):
         """Open the log, locked against a second process; returns its header, or None.
 
-        Raises BadInput that names the keys where it is another experiment's.
+        A file system without locks (some NFS, Lustre) is warned of. Raises BadInput that names the
+        keys where it is another experiment's.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         self.log = open(self.folder / "log.jsonl", "ab", buffering=0)
         try:
             fcntl.flock(self.log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise BadInput(f"{self.folder}: another process is training in this folder") from None
+        except OSError as e:
+            if e.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                raise BadInput(f"{self.folder}: another process is training in this folder"
+                               ) from None
+            if not self.no_locks:
+                print(f"{self.folder}: cannot be locked here ({e.strerror}); make sure that no "
+                      "other process trains in it", file=sys.stderr)
+            self.no_locks = True
         records = config.read_log(self.folder / "log.jsonl")
         header = next((r for r in records if r.get("type") == "header"), None)
         if header:
@@ -768,6 +788,7 @@ class Run:
         Returns whether the run is new. Raises BadInput where its log or budget is behind.
         """
         self.trained, self.tokenizer, self.generator = trained, tokenizer, generator
+        generator.quit = self.stop
         limit, folder = self.cfg["max_prompt_tokens"], self.folder
         self.val_prompts = {name: sample.encode(val, tokenizer, limit)
                             for name, val in self.vals.items()}
@@ -779,9 +800,11 @@ class Run:
             raise BadInput(f"--C={self.cfg['C']}: {folder} is further already, at "
                            f"{self.spent(state['step'])} rollouts")
         self.state = state or dict(step=0, tokens=0, skipped=0, bad_in_a_row=0, wall_s=0.0,
-                                   log_bytes=0, samples_bytes=0, keep=[])
-        self.state.setdefault("seen", {})  # older checkpoints hold neither
+                                   log_bytes=0, samples_bytes=0, keep=[], measured=False)
+        self.state.setdefault("measured", True)  # older checkpoints hold none of these three
+        self.state.setdefault("seen", {})
         self.state.setdefault("seen_reward", sum(c for _, c in self.state["seen"].values()))
+        self.saved = None if new else (self.state["step"], self.state["measured"])
         # what an earlier start of this run was to keep, stays
         keep = config.updates_at(self.cfg["keep_at"], self.cfg)
         self.state["keep"] = sorted(keep | set(self.state["keep"]))
@@ -815,8 +838,10 @@ class Run:
     def count_solved(self, problems, prompts, cfg, key):
         """As evaluate.count_solved, over all ranks: each draws and grades its share."""
         mine, correct = range(RANK, len(problems), WORLD), [0] * len(problems)
-        correct[RANK::WORLD], total, faults = evaluate.count_solved(
-            problems, prompts, self.generator, cfg, key, mine)
+        with contextlib.suppress(engine.Stopped):
+            correct[RANK::WORLD], total, faults = evaluate.count_solved(
+                problems, prompts, self.generator, cfg, key, mine)
+        leave_if(self.stop)
         *correct, total, timeouts, errors = over_ranks([*correct, total, *faults.values()])
         faults = dict(verifier_timeouts=int(timeouts), verifier_errors=int(errors))
         return [int(c) for c in correct], total, faults
@@ -851,6 +876,26 @@ class Run:
                 ids=[p["id"] for p in self.problems], samples=[s] * P, correct=correct,
                 **evaluate.mean_reward(total, correct, s * P), **faults))
 
+    def measure(self, m, prompts):
+        """What is due after update m: evaluations, pass@1 of the training problems.
+
+        All of it or, where it raises engine.Stopped, nothing: a later start does it.
+        """
+        seen = {key: self.state[key] for key in ("seen", "seen_reward")}
+        size = os.fstat(self.log.fileno()).st_size if RANK == 0 else 0
+        self.state["measured"] = False
+        try:
+            if m == 0 or self.due(m, self.cfg["eval_every"]):
+                self.evaluate(m)
+            if m in self.pass_at:
+                self.measure_train(m, prompts)
+        except engine.Stopped:
+            self.state.update(seen)
+            if RANK == 0:
+                os.truncate(self.log.fileno(), size)
+            raise
+        self.state["measured"] = True
+
     def show(self, m, problem, rollouts, rewards):
         """A few rollouts of the first problem of a batch into samples.jsonl, to look at."""
         for i in range(min(4, rewards.shape[1])):
@@ -860,9 +905,12 @@ class Run:
                 step=m, id=problem["id"], answer=problem["answer"], reward=rewards[0, i].item(),
                 length=length, finish="stop" if rollouts["stopped"][i] else "length", text=text))
 
-    def checkpoint(self, m):
-        """All that a later start needs, as of after update m."""
-        self.state.update(step=m, wall_s=time.time() - self.began)
+    def checkpoint(self):
+        """All that a later start needs, as of after update state["step"]; nothing twice."""
+        now = self.state["step"], self.state["measured"]
+        if self.saved == now:
+            return
+        self.saved, self.state["wall_s"] = now, time.time() - self.began
         if RANK == 0:
             for name, file in (("log_bytes", self.log), ("samples_bytes", self.samples)):
                 self.state[name] = os.fstat(file.fileno()).st_size
@@ -921,12 +969,8 @@ def main(argv):
               file=sys.stderr)
 
     new = run.start(trained, tokenizer, generator, engine=engine_name, device=str(model.device))
-    state, M, status = run.state, run.M, "budget"
-    if new:
-        run.evaluate(0)
-        if 0 in run.pass_at:
-            run.measure_train(0, prompts)
-    elif RANK == 0:
+    state, M, status = run.state, run.M, "stopped"
+    if RANK == 0 and not new:
         measured = {r["step"] for r in config.read_log(run.folder / "log.jsonl") if r.get("fresh")}
         for m in sorted(run.pass_at - measured):
             if m <= state["step"]:
@@ -935,13 +979,18 @@ def main(argv):
     if RANK == 0:
         print(f"{run.folder}: B_p={cfg['B_p']} n={cfg['n']} M={M} C={run.spent(M)} "
               f"lr={derive(cfg)['lr']:.3g}, from update {state['step']}", file=sys.stderr)
-    stop = []  # after SIGTERM: finish the update, save, say so, leave
+    # After SIGTERM the update at hand is dropped (engine.Stopped) and the one before it is saved:
+    # of a large model an update takes longer than torchrun or Slurm waits.
+    stop = run.stop
     signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
     plan, mine = config.stages(cfg), range(RANK, cfg["B_p"], WORLD)  # mine: this rank's problems
     look = "{desc}: {percentage:3.0f}% of {total_fmt} [{elapsed}<{remaining}, {rate_fmt}]{postfix}"
-    with tqdm(total=run.spent(M), initial=run.spent(state["step"]), unit="roll", unit_scale=True,
-              mininterval=1, desc=f"Bp{cfg['B_p']} n{cfg['n']} s{cfg['seed']}", disable=RANK > 0,
-              bar_format=None if sys.stderr.isatty() else look) as bar:
+    with contextlib.suppress(engine.Stopped), tqdm(
+            total=run.spent(M), initial=run.spent(state["step"]), unit="roll", unit_scale=True,
+            mininterval=1, desc=f"Bp{cfg['B_p']} n{cfg['n']} s{cfg['seed']}", disable=RANK > 0,
+            bar_format=None if sys.stderr.isatty() else look) as bar:
+        if not state["measured"]:  # of the base model, or when it was stopped
+            run.measure(state["step"], prompts)
         for m in range(state["step"] + 1, M + 1):
             # 1. rollouts: n for each of the B_p problems of this batch
             t0 = time.time()
@@ -951,7 +1000,9 @@ def main(argv):
             here = [run.problems[index[j]] for j in mine]
             asked = [prompts[index[j]] for j in mine]
             seeds = [engine.rollout_seed(cfg["seed"], "train", m, j) for j in mine]
-            rollouts = generator.generate(asked, n, seeds)
+            with contextlib.suppress(engine.Stopped):
+                rollouts = generator.generate(asked, n, seeds)
+            leave_if(stop)
 
             # 2. rewards
             rewards, faults = verifier.grade(here, rollouts, tokenizer, cfg)  # (B_p / ranks, n)
@@ -964,23 +1015,24 @@ def main(argv):
             lr = stage["lr"] * warm
             batch = dict(prompts=asked, rollouts=rollouts, rewards=rewards, step=m, places=mine)
             fields = update(model, ref, opt, batch, cfg, lr, critic, critic_opt,
-                            cfg["critic_lr"] * warm)
+                            cfg["critic_lr"] * warm, stop)
             generator.load(full_weights(model))
 
             # 4. the log
             t2 = time.time()
             correct = [0] * cfg["B_p"]
             correct[RANK::WORLD] = solved.sum(1).tolist()
-            (reward, all_right, all_wrong, tokens, stopped, asked_to_stop, timeouts, errors,
+            (reward, all_right, all_wrong, tokens, stopped, timeouts, errors,
              *correct) = over_ranks([
                  rewards.double().sum().item(), solved.all(1).sum().item(),
                  (~solved).all(1).sum().item(), rollouts["length"].sum().item(),
-                 rollouts["stopped"].sum().item(), len(stop), *faults.values(), *correct])
+                 rollouts["stopped"].sum().item(), *faults.values(), *correct])
             for i, c in zip(index, correct):  # a batch over the end of an epoch may visit one twice
                 counts = state["seen"].setdefault(run.problems[i]["id"], [0, 0])
                 counts[0] += n
                 counts[1] += int(c)
             bad = not fields["grad_norm"] < float("inf")
+            state["step"] = m
             state["seen_reward"] += reward
             state["tokens"] += int(tokens)
             state["skipped"] += bad
@@ -1000,34 +1052,32 @@ def main(argv):
             if state["bad_in_a_row"] >= 10:  # the last checkpoint from before them stays
                 status = "diverged"
                 break
-            if run.due(m, cfg["eval_every"]):
-                run.evaluate(m)
-            if m in run.pass_at:
-                run.measure_train(m, prompts)
+            run.measure(m, prompts)
             save = run.due(m, cfg["save_every"]) and not bad
-            if save or m == M or m in state["keep"] or asked_to_stop:
-                run.checkpoint(m)
+            if save or m == M or m in state["keep"]:
+                run.checkpoint()
             bar.update(B)
             val = "" if run.last_eval is None else f" val {run.last_eval:.3f}"
             bar.set_postfix_str(f"reward {reward / B:.3f}{val}", refresh=False)
-            if asked_to_stop and m < M:
-                status = "stopped"
-                break
+        else:
+            # after the last checkpoint, which a larger C goes on from: there this one is not due
+            if not run.due(M, cfg["eval_every"]):
+                run.evaluate(M)
+            status = "budget"
 
+    if status == "stopped":
+        run.checkpoint()
     if status == "budget":
-        m = M
-        # after the last checkpoint, which a larger C goes on from: there this one is not due
-        if not run.due(m, cfg["eval_every"]):
-            run.evaluate(m)
         write_model(run.folder / "model.part", model, tokenizer)
         if RANK == 0:
             shutil.rmtree(run.folder / "model", ignore_errors=True)
             (run.folder / "model.part").rename(run.folder / "model")
     if RANK == 0:
-        append(run.log, dict(type="end", status=status, rollouts=run.spent(m)))
+        append(run.log, dict(type="end", status=status, rollouts=run.spent(state["step"])))
         os.fsync(run.log.fileno())
         val = "" if run.last_eval is None else f", val avg@{cfg['k']} {run.last_eval:.3f}"
-        print(f"{run.folder}: {status} after {run.spent(m)} rollouts{val}", file=sys.stderr)
+        print(f"{run.folder}: {status} after {run.spent(state['step'])} rollouts{val}",
+              file=sys.stderr)
     if WORLD > 1 and engine_name == "hf":  # vLLM closes its own part of it at exit
         import torch
         torch.distributed.destroy_process_group()

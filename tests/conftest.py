@@ -125,6 +125,38 @@ def tiny(tmp_path_factory, prepare):
     return t
 
 
+def executable(path, text):
+    """A bash script."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/usr/bin/env bash\n" + text)
+    path.chmod(0o755)
+    return path
+
+
+def fake_node(folder, cards, gigabytes, seen=None, driver=""):
+    """A machine with `cards` GPUs of so many GB, for what only plans: the variables to start with.
+
+    Its nvidia-smi lists them. Its `python` is this one, but asked what torch computes on it says
+    `seen` of them (default: all), with the words of `driver` behind.
+    """
+    mib = int(gigabytes * 1e9) >> 20
+    lines = "".join(f"GPU {i}: NVIDIA Fake {gigabytes}GB (UUID: GPU-{i})\n" for i in range(cards))
+    executable(folder / "nvidia-smi", f"""
+case "$*" in
+    -L) printf '{lines}' ;;
+    *memory.total*) for i in $(seq {cards}); do echo {mib}; done ;;
+    *) echo "what is $*?" >&2; exit 9 ;;
+esac
+""")
+    python = executable(folder / "python", f"""
+case "$2" in *cuda.device_count*) echo '{cards if seen is None else seen} {driver}'; exit ;; esac
+exec '{sys.executable}' "$@"
+""")
+    free = {key: value for key, value in os.environ.items() if key not in """NS BPS C B_MAX SEEDS
+            JOBS DATA MODEL OUT DRY_RUN PRUNE LAUNCH GPUS_PER_RUN CUDA_VISIBLE_DEVICES""".split()}
+    return free | dict(PATH=f"{folder}:{os.environ['PATH']}", PYTHON=str(python))
+
+
 def run_sweep(tiny, out, *words, timeout=300, start=False, **env):
     """run_sweep.sh easy with the tiny model, without an environment to make -> Done, or the
     process if `start`.

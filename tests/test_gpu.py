@@ -12,6 +12,35 @@ from config import parse, read_log
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 
 
+def test_vllm_sleeps_and_wakes_with_the_same_tokens(world):
+    """First of all: generate, sleep, load, generate. The same weights give the same tokens, other
+    weights other ones; while it sleeps the memory is there for an update.
+
+    A token may tip where two are equally likely to the last bit of bf16, so 99% must be the same.
+    """
+    cfg = parse([f"--model={world.base}", "--engine=vllm", "--gpu_memory=0.3"])
+    model, tokenizer = engine.load_model(world.base, "cuda")
+    problems = sample.read_problems(world.splits / "easy_val.jsonl")[:64]
+    prompts, seeds = sample.encode(problems, tokenizer, 16), list(range(0, 6400, 100))
+    made = engine.open_engine("vllm", str(world.base), cfg, "cuda", model, tokenizer)
+
+    def weights(factor=1.0):
+        return ((name, factor * p.detach()) for name, p in model.named_parameters())
+
+    def shares_tokens(one, two):
+        T = min(one["tokens"].shape[1], two["tokens"].shape[1])
+        return (one["tokens"][:, :T] == two["tokens"][:, :T]).float().mean().item()
+    made.load(weights())
+    first = made.generate(prompts, 8, seeds)
+    for factor, low, high in ((1.0, 0.99, 1.0), (1.3, 0.0, 0.9), (1.0, 0.99, 1.0)):
+        free = torch.cuda.mem_get_info()[0]
+        made.sleep()
+        given = torch.cuda.mem_get_info()[0] - free
+        assert given > 0.2 * torch.cuda.get_device_properties(0).total_memory
+        made.load(weights(factor))
+        assert low <= shares_tokens(first, made.generate(prompts, 8, seeds)) <= high, factor
+
+
 def test_bf16_log_probs_of_trainer_and_engine(world):
     """Both compute in bf16 and in other orders: close on average, and close to fp32 on the CPU."""
     cfg = parse([f"--model={world.base}", "--engine=hf"])

@@ -3,22 +3,16 @@
 Of a GPU only its id is needed, so this runs on a CPU.
 """
 import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, logs, run_sweep, tree, wait_for
+from conftest import ROOT, executable, fake_node, logs, run_sweep, tree, wait_for
 
 from config import read_log
-
-
-def executable(path, text):
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("#!/usr/bin/env bash\n" + text)
-    path.chmod(0o755)
-    return path
 
 
 def test_a_run_has_its_gpu_to_itself(tiny, tmp_path):
@@ -62,7 +56,7 @@ def test_a_run_has_its_gpu_to_itself(tiny, tmp_path):
     (dict(), 0, ["unset", "unset"]),  # as it is where there are no GPUs
     (dict(CUDA_VISIBLE_DEVICES="-1"), 3, ["-1", "-1"]),
     (dict(GPUS_PER_RUN="0"), 3, ["", ""]),
-    (dict(CUDA_VISIBLE_DEVICES="7", JOBS="2"), 0, ["7", "7"]),
+    (dict(CUDA_VISIBLE_DEVICES="7", JOBS="2", words="--engine=hf"), 0, ["7", "7"]),
 ])
 def test_the_gpus_of_the_node(tiny, tmp_path, monkeypatch, env, smi, given):
     """Which GPUs the two calibration runs get, from the variable or from nvidia-smi.
@@ -75,7 +69,9 @@ def test_the_gpus_of_the_node(tiny, tmp_path, monkeypatch, env, smi, given):
     say = executable(tmp_path / "bin/say",
                      f'echo "${{CUDA_VISIBLE_DEVICES-unset}}" >> "{tmp_path}/given"; exit 1')
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    done = run_sweep(tiny, tmp_path / "easy", LAUNCH=str(say),
+    words = env.get("words", "").split()
+    env = {key: value for key, value in env.items() if key != "words"}
+    done = run_sweep(tiny, tmp_path / "easy", *words, LAUNCH=str(say),
                  PATH=f"{tmp_path}/bin:{os.environ['PATH']}", BPS="6", C="48", **env)
     assert done.returncode == 1 and done.stdout.count("FAILED (1)") == 2, done
     assert sorted((tmp_path / "given").read_text().splitlines()) == given
@@ -106,8 +102,8 @@ def test_two_gpus_a_run_is_torchrun(tiny, tmp_path):
 
 def test_ctrl_c_reaches_the_ranks_as_a_request(tiny, tmp_path):
     """torchrun would pass Ctrl-C on to its processes, which would leave without a checkpoint."""
-    process = run_sweep(tiny, tmp_path, "--eval_every=1", "--samples=64", GPUS_PER_RUN="2",
-                    CUDA_VISIBLE_DEVICES="0,1", NS="2", start=True)
+    process = run_sweep(tiny, tmp_path, "--eval_every=1", "--samples=64", "--device=cpu",
+                    GPUS_PER_RUN="2", CUDA_VISIBLE_DEVICES="0,1", NS="2", start=True)
     found = lambda: [p for p in tmp_path.glob(".calibration/*/log.jsonl")
                      if b'"step", "step"' in p.read_bytes()]
     wait_for(lambda: process.poll() is not None or found())
@@ -122,6 +118,7 @@ def test_ctrl_c_reaches_the_ranks_as_a_request(tiny, tmp_path):
     (dict(GPUS_PER_RUN="4"), ["sweep.py: GPUS_PER_RUN=4", "3 GPUs"]),
     (dict(GPUS_PER_RUN="1", CUDA_VISIBLE_DEVICES="-1"), ["sweep.py: GPUS_PER_RUN=1", "0 GPUs"]),
     (dict(GPUS_PER_RUN="2", JOBS="2"), ["sweep.py: JOBS=2", "1 runs"]),
+    (dict(JOBS="4"), ["sweep.py: JOBS=4", "3 runs", "--engine=hf shares one", "GPUS_PER_RUN=0"]),
     (dict(GPUS_PER_RUN="two"), ["sweep.py: GPUS_PER_RUN=two"]),
     (dict(LAUNCH="srun 'two words"), ["sweep.py: LAUNCH=", "two words"]),
     (dict(LAUNCH="cd /tmp && nice"), ["sweep.py: LAUNCH=", "&&"]),
@@ -131,8 +128,103 @@ def test_ctrl_c_reaches_the_ranks_as_a_request(tiny, tmp_path):
 def test_refused_before_anything_is_written(tiny, tmp_path, env, names):
     env = dict(CUDA_VISIBLE_DEVICES="5,6,7") | env
     # a dry run is for another machine
-    for dry in ["", "1"][:1 if names[-1] in ("3 GPUs", "0 GPUs", "3 runs", "1 runs") else 2]:
+    for dry in ["", "1"][:1 if "GPUs" in names[-1] or "JOBS" in names[0] else 2]:
         done = run_sweep(tiny, tmp_path / "out", DRY_RUN=dry, **env)
         assert done.returncode == 2 and done.stderr.count("\n") == 1, done
         assert all(name in done.stderr for name in names), done
         assert not done.stdout and not tree(tmp_path)
+
+
+# --------------------------------------------------------------------------------------------------
+# Where nvidia-smi lists GPUs: what is installed, what is asked of torch, which run gets what
+
+@pytest.mark.parametrize("cards, env, words, want", [
+    (2, {}, [], True), (0, {}, [], False), (2, dict(CUDA_VISIBLE_DEVICES=""), [], False),
+    (2, dict(GPUS_PER_RUN="0"), [], False), (2, {}, ["--engine=hf"], False),
+    (2, {}, ["--device=cpu"], False)])
+def test_vllm_is_installed_where_there_are_gpus(tmp_path, cards, env, words, want):
+    """run_sweep.sh env in a clone, with a python whose pip writes down what it was given."""
+    clone, given = tmp_path / "clone", tmp_path / "given"
+    clone.mkdir()
+    for path in [*ROOT.glob("*.py"), *ROOT.glob("*.sh"), *ROOT.glob("req*.txt"), ROOT / "data"]:
+        (clone / path.name).symlink_to(path)
+    node = fake_node(tmp_path / "bin", cards, 80) | env
+    del node["PYTHON"]
+    executable(clone / ".venv/bin/python", f"""
+if [ "$2" = pip ]; then echo "$*" >> '{given}'; exit; fi
+exec '{sys.executable}' "$@"
+""")
+    line = ["bash", "run_sweep.sh", "env", *words]
+    for again in (False, True):  # the second time nothing is to be done
+        done = subprocess.run(line, cwd=clone, env=node, capture_output=True, text=True)
+        assert done.returncode == 0 and bool(done.stdout) != again, done
+    (pip,) = given.read_text().splitlines()
+    assert " -r requirements.txt" in pip and (" -r requirements-vllm.txt" in pip) == want
+    # where GPUs come or go nothing is made twice
+    subprocess.run([*line[:3], "--device=cpu"], cwd=clone, env=node, check=True)
+    subprocess.run(line, cwd=clone, env=node, check=True)
+    assert len(given.read_text().splitlines()) <= 2
+
+
+@pytest.mark.parametrize("seen, driver, env, words, ends", [
+    (0, "The NVIDIA driver on your system is too old (found version 11040).", {}, [], True),
+    (7, "", {}, [], True), (8, "", {}, [], False),
+    (0, "", dict(GPUS_PER_RUN="0"), [], False), (0, "", {}, ["--device=cpu"], False),
+    (2, "", dict(CUDA_VISIBLE_DEVICES="3,5"), [], False)])
+def test_torch_must_see_the_gpus(tiny, tmp_path, seen, driver, env, words, ends):
+    """Else one line, before a problem is measured, instead of a sweep on the CPU."""
+    node = fake_node(tmp_path / "bin", 8, 80, seen, driver)
+    done = subprocess.run([sys.executable, "sweep.py", "prepare", "easy", *tiny.words,
+                           "--ns=2 4", "--bps=2", "--C=64", *words],
+                          cwd=ROOT, env=node | env, capture_output=True, text=True)
+    assert not done.stdout and done.stderr.count("\n") == ends, done
+    assert done.returncode == (2 if ends else 0), done
+    if ends:
+        said = f"there are 8 GPUs here, and the torch of {node['PYTHON']} sees {seen}"
+        assert said in done.stderr
+        assert driver in done.stderr and "GPUS_PER_RUN=0" in done.stderr
+
+
+def on_gpus(page):
+    """The sweeps of a page that need GPUs, as (variables, preset, words)."""
+    found = re.findall(r"^((?:\w+=(?:\"[^\"]*\"|\S+) )+)bash run_sweep.sh (\w+)(.*)$",
+                       (ROOT / page).read_text(), re.M)
+    return [(dict(word.split("=", 1) for word in shlex.split(env)), preset, shlex.split(words))
+            for env, preset, words in found if "Qwen" in env]
+
+
+@pytest.mark.parametrize("gigabytes", [24, 80, 141])
+@pytest.mark.parametrize("cards", [1, 4, 8])
+def test_the_commands_of_the_pages_on_a_node(tmp_path, cards, gigabytes):
+    """README's sweep and that of docs/gpu.md: the GPUs of each run side by side, or one line that
+    says why there is none. Runs say what they were given, and fail."""
+    commands = [*on_gpus("README.md"), *on_gpus("docs/gpu.md")]
+    assert len(commands) >= 3
+    say = executable(tmp_path / "bin/say", f"""
+echo "$CUDA_VISIBLE_DEVICES|$*" >> "{tmp_path}/given"; exit 1""")
+    node = fake_node(tmp_path / "bin", cards, gigabytes)
+    for env, preset, words in commands:
+        (tmp_path / "given").unlink(missing_ok=True)
+        done = subprocess.run([sys.executable, "sweep.py", "run", preset, *words,
+                               *[f"--{name.lower()}={env[name]}" for name in ("MODEL", "DATA")],
+                               f"--ns={env['NS']}", f"--bps={env['BPS']}", f"--C={env['C']}",
+                               f"--runs={tmp_path}/runs"], cwd=ROOT, capture_output=True, text=True,
+                              env=node | env | dict(LAUNCH=str(say)))
+        given = []
+        if (tmp_path / "given").exists():
+            given = [line.split("|") for line in (tmp_path / "given").read_text().splitlines()]
+        told = f"{env.get('GPUS_PER_RUN', 'any')} GPUs a run on {cards} x {gigabytes} GB: "
+        if done.returncode == 2:
+            assert not given and "GPU" in done.stderr.splitlines()[-1], done
+            print(told + done.stderr.splitlines()[-1])
+            continue
+        each = [gpus.split(",") for gpus, _ in given]
+        asked = re.search(r"nproc_per_node=(\d+)", given[0][1])
+        size = int(asked[1]) if asked else 1
+        assert all(len(gpus) == size for gpus in each) and size == int(
+            env.get("GPUS_PER_RUN", size))
+        side_by_side = cards // size
+        # the two short runs of the calibration, on GPUs of their own where there are enough
+        assert len(each) == 2 and len({gpu for gpus in each for gpu in gpus}) == size * min(
+            2, side_by_side), done
+        print(f"{told}{size} each, {side_by_side} side by side")

@@ -1,15 +1,18 @@
 """Two gloo ranks on a CPU, through the FSDP2 and checkpoint code of a GPU node, against one."""
 import json
+import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT, run_script
+from conftest import ROOT, run_script, wait_for
 from safetensors.torch import load_file
 
 import evaluate
@@ -121,6 +124,30 @@ def test_two_ranks_stop_and_one_goes_on_and_back(tiny, alone, tmp_path):
     one, two = [load_file(run / "model/model.safetensors") for run in (alone, tmp_path / "run")]
     assert all(torch.allclose(one[name], two[name], rtol=1e-3, atol=1e-4) for name in one)
     assert set(one) == set(two)
+
+
+def test_one_rank_alone_is_asked_to_stop(tiny, alone, tmp_path):
+    """The other one leaves with it, in the same place, wherever each of them is; and goes on to the
+    log of a run that was never stopped."""
+    log = tmp_path / "run/log.jsonl"
+    child = subprocess.Popen([*TWO, str(ROOT / "train_grpo.py"), *tiny.words, *WORDS], cwd=tmp_path,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for(lambda: child.poll() is not None
+             or (log.exists() and log.read_bytes().count(b'"step", "step"') >= 3))
+    children = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+    ranks = {}
+    for pid in children:
+        found = re.search(rb"\0RANK=(\d)\0", Path(f"/proc/{pid}/environ").read_bytes())
+        if found:
+            ranks[int(found[1])] = int(pid)
+    os.kill(ranks[1], signal.SIGTERM)
+    told, _ = child.communicate(timeout=120)
+    last = read_log(log)[-1]
+    assert last["type"] == "end" and last["status"] == "stopped", told[-3000:]
+    saved = last["rollouts"] // 16
+    assert (tmp_path / f"run/ckpt/step_{saved:08d}/state.json").exists()
+    torchrun("train_grpo.py", *tiny.words, *WORDS, cwd=tmp_path)
+    same_training(alone, tmp_path / "run")
 
 
 def test_ranks_count_each_problem_once(world, tmp_path):

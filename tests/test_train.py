@@ -1,6 +1,7 @@
 """The trainer and what it stands on: mathematics against slow loops, the engine against full
 forwards, killed runs."""
 import copy
+import errno
 import functools
 import itertools
 import json
@@ -1166,11 +1167,106 @@ def test_second_process_is_refused_and_sigterm_saves(words, straight, tmp_path, 
     assert child.returncode == 143
     end = read_log(log)[-1]
     assert end["type"] == "end" and end["status"] == "stopped" and 0 < end["rollouts"] < C
-    # the update in work was finished and saved: nothing is lost
+    # the update in work was dropped, the one before it saved: nothing else is lost
     assert (tmp_path / f"run/ckpt/step_{end['rollouts'] // B:08d}/state.json").exists()
     monkeypatch.chdir(tmp_path)
     assert train_grpo.main(words) == 0
     assert clean(tmp_path / "run") == clean(straight)
+
+
+# What the run was at when the signal came: (the function that was called, the record that it was
+# for, how many updates are saved). Update 6 of 10; evaluations after 4 and 8, and at the end.
+STOPPED_AT = {"the first evaluation": ("decode", "eval", 0, 0),
+              "the first rollouts": ("decode", "step", 1, 0),
+              "rollouts": ("decode", "step", 6, 5),
+              "between micro-batches": ("policy_loss", "step", 6, 5),
+              "an evaluation": ("decode", "eval", 4, 4),
+              "pass@1 of the training problems": ("decode", "train_pass", 8, 8),
+              "the last evaluation": ("decode", "eval", 10, 10)}
+
+
+@pytest.fixture(scope="module")
+def traced(tiny, tmp_path_factory):
+    """stop_at(folder, k) -> the code of ten updates in folder/run, with SIGTERM at the k-th call of
+    decode or policy_loss; None: a run to its end in a folder of its own, and all calls of it, each
+    with how many lines the log had."""
+    words = [*tiny.words, "--B_p=4", "--n=4", "--C=160", "--micro_tokens=60", "--eval_every=64",
+             "--save_every=48", "--pass_at=0 64 128", "--s=2", "--samples=4", "--gen_batch=16",
+             "--lr_base=2e-3", "--out=run", "--sample_every=3"]
+
+    def stop_at(folder, k=None):
+        calls = []
+
+        def counted(function):
+            def call(*given, **named):
+                calls.append((function.__name__, lines(folder / "run/log.jsonl")))
+                if len(calls) - 1 == k:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                return function(*given, **named)
+            return call
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            patch.setattr(engine, "decode", counted(engine.decode))
+            patch.setattr(train_grpo, "policy_loss", counted(train_grpo.policy_loss))
+            return train_grpo.main(words), calls
+    whole = tmp_path_factory.mktemp("whole")
+    code, calls = stop_at(whole)
+    assert code == 0
+    return stop_at, whole / "run", calls
+
+
+@named("at", STOPPED_AT)
+def test_sigterm_drops_the_update_and_keeps_the_one_before(traced, tmp_path, at):
+    """Whatever the run is at, it ends before the next call, and goes on to the log of one that was
+    never stopped."""
+    stop_at, whole, calls = traced
+    function, record, step, saved = STOPPED_AT[at]
+    records = read_log(whole / "log.jsonl")
+    # the calls whose result is the next line of the log; of several the second, in the middle
+    of = [k for k, (name, line) in enumerate(calls) if name == function
+          and (records[line]["type"], records[line]["step"]) == (record, step)]
+    assert len(of) >= 2 or function == "decode"
+    k = of[len(of) // 2 if function == "decode" else 1]
+    code, made = stop_at(tmp_path, k)
+    assert code == 143 and len(made) == k + 1, "nothing more is drawn or computed"
+    end = read_log(tmp_path / "run/log.jsonl")[-1]
+    assert end == dict(type="end", status="stopped", rollouts=16 * saved)
+    assert (tmp_path / f"run/ckpt/step_{saved:08d}/state.json").exists()
+    assert stop_at(tmp_path)[0] == 0
+    assert clean(tmp_path / "run") == clean(whole)
+    assert (tmp_path / "run/samples.jsonl").read_bytes() == (whole / "samples.jsonl").read_bytes()
+
+
+def test_an_update_that_has_moved_the_weights_is_finished(tiny, tmp_path, monkeypatch):
+    """With two steps on each batch the signal in the second one: there is no way back."""
+    calls, loss = [], train_grpo.policy_loss
+
+    def counted(*given):
+        calls.append(1)
+        if len(calls) == 6:  # one micro-batch an optimizer step: the second step of update 3
+            os.kill(os.getpid(), signal.SIGTERM)
+        return loss(*given)
+    monkeypatch.setattr(train_grpo, "policy_loss", counted)
+    assert train_grpo.main([*tiny.words, "--B_p=4", "--n=4", "--C=160", "--updates=2",
+                            f"--out={tmp_path}"]) == 143
+    assert len(calls) == 6 and read_log(tmp_path / "log.jsonl")[-1]["rollouts"] == 48
+
+
+@named("error, refused", [(errno.EWOULDBLOCK, True), (errno.EACCES, True),
+                          (errno.ENOLCK, False), (errno.ENOSYS, False), (errno.EOPNOTSUPP, False)])
+def test_a_file_system_without_locks(tiny, tmp_path, monkeypatch, capfd, error, refused):
+    """Some NFS and Lustre: a run goes on, and says so once; another process is an error still."""
+    def flock(*_):
+        raise OSError(error, os.strerror(error))
+    monkeypatch.setattr(train_grpo.fcntl, "flock", flock)
+    words = [*tiny.words, "--B_p=2", "--n=2", "--C=4", f"--out={tmp_path}"]
+    if refused:
+        with pytest.raises(BadInput, match="another process is training"):
+            train_grpo.main(words)
+        return
+    assert train_grpo.main(words) == 0 and train_grpo.main([*words, "--C=8"]) == 0
+    told = [line for line in capfd.readouterr().err.splitlines() if "cannot be locked" in line]
+    assert len(told) == 2 and os.strerror(error) in told[0]  # one for each start
 
 
 @named("file", ["*.safetensors", "state.json", "no weights", "all of both"])

@@ -136,6 +136,71 @@ def test_a_large_group(opened):
     assert len(out["tokens"]) == 2048 and len({tuple(row) for row in out["tokens"].tolist()}) > 100
 
 
+@pytest.fixture(scope="module")
+def asynchronous(opened, world):
+    """A second engine, with the scheduler of a GPU, that prepares a step while the one before it
+    still runs; the CPU build switches that off."""
+    from vllm.platforms.cpu import CpuPlatform
+    settings = CpuPlatform.check_and_update_config.__func__
+
+    def keep(platform, config):
+        wanted = config.scheduler_config.async_scheduling
+        settings(platform, config)
+        config.scheduler_config.async_scheduling = wanted
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CpuPlatform, "check_and_update_config", classmethod(keep))
+        made = engine.VLLMEngine(str(world.base), opened[0].tokenizer, opened[2], "dummy")
+    assert made.llm.llm_engine.engine_core.engine_core.step_fn.__name__ == "step_with_batch_queue"
+    return made
+
+
+def test_the_asynchronous_scheduler_of_a_gpu(opened, asynchronous):
+    """The same tokens as without it, before and after new weights and a stop in the middle, which
+    leaves a step in the pipe."""
+    (plain, model, _, _, prompts), made = opened, asynchronous
+    made.load((name, p.detach()) for name, p in model.named_parameters())
+
+    def same(n, seeds):
+        one, two = [e.generate(prompts, n, seeds) for e in (plain, made)]
+        assert all(torch.equal(one[key], two[key]) for key in ("tokens", "length", "stopped"))
+        return two
+    seeds = [engine.rollout_seed("async", j) for j in range(24)]
+    before = same(4, seeds)
+    part = made.stream(prompts, 16, seeds)
+    next(part)
+    made.quit = [True]
+    with pytest.raises(engine.Stopped):
+        list(part)
+    made.quit = ()
+    moved, noise = copy.deepcopy(model), torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for p in moved.parameters():
+            p += 0.01 * torch.randn(p.shape, generator=noise)
+    for e in (plain, made):
+        e.load((name, p.detach()) for name, p in moved.named_parameters())
+    after = same(4, seeds)
+    assert gaps(moved, prompts, after, 4).max() < 1e-4
+    assert not torch.equal(after["length"], before["length"])
+    plain.load((name, p.detach()) for name, p in model.named_parameters())
+
+
+def test_one_queue_gives_the_rollouts_of_one_call(opened):
+    """stream, in the order in which problems end, and the same where few are let in at a time."""
+    vllm, _, cfg, _, prompts = opened
+    seeds = [engine.rollout_seed("queue", j) for j in range(24)]
+    whole = vllm.generate(prompts, 8, seeds)
+    vllm.cfg = dict(cfg, gen_batch=16)  # four prompts at a time
+    try:
+        ended = {j: rollouts for (j,), rollouts in vllm.stream(prompts, 8, seeds)}
+    finally:
+        vllm.cfg = cfg
+    assert sorted(ended) == list(range(24)) != list(ended)
+    for j, rollouts in ended.items():
+        rows, T = slice(8 * j, 8 * j + 8), rollouts["tokens"].shape[1]
+        assert torch.equal(rollouts["length"], whole["length"][rows])
+        assert torch.equal(rollouts["tokens"], whole["tokens"][rows, :T])
+
+
 def test_training_run_and_its_continuation(world, script, tmp_path):
     """Three updates at a lr that would show stale weights at once, then one more from the
     checkpoint."""
@@ -154,11 +219,20 @@ def test_training_run_and_its_continuation(world, script, tmp_path):
     assert records[-1] == dict(type="end", status="budget", rollouts=128)
 
 
-def test_asked_for_and_not_installed(monkeypatch):
+@pytest.mark.parametrize("gpu, word, says", [
+    (False, "--engine=vllm", "--engine=vllm: vLLM is not installed .*requirements-vllm.txt"),
+    (True, "--engine=vllm", "--engine=vllm: vLLM is not installed .*requirements-vllm.txt"),
+    (True, "--engine=auto", "--engine=auto: vLLM is not installed .*requirements-vllm.txt.*=hf"),
+    (True, "--engine=hf", ""), (True, "--device=cpu", ""), (False, "--engine=auto", "")])
+def test_wanted_and_not_installed(monkeypatch, gpu, word, says):
+    """Nothing falls back to transformers, which on a GPU would take ten times as long."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(BadInput,
-                       match="--engine=vllm: vLLM is not installed .*requirements-vllm.txt"):
-        engine.engine_name(parse(["--engine=vllm"]))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    if not says:
+        assert engine.engine_name(parse([word])) == "hf"
+        return
+    with pytest.raises(BadInput, match=says):
+        engine.engine_name(parse([word]))
 
 
 def test_auto_takes_transformers_without_a_gpu():

@@ -1,0 +1,245 @@
+"""What VLLMEngine asks of vLLM, by a stand-in that writes it down: what only a GPU would show.
+
+The settings of a GPU, the order around an update, one queue, and what a stop leaves behind.
+"""
+import random
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import engine
+import sample
+import verifier
+from config import BadInput, parse
+
+vllm = pytest.importorskip("vllm")
+
+
+class StandIn:
+    """vLLM's LLM as far as VLLMEngine goes: `slots` rollouts decode at once, a token a step.
+
+    `calls` is what was asked, in order; `busy` how many were decoding at each step.
+    """
+
+    def __init__(self, *_, lengths=lambda seed: 3, slots=8, **settings):
+        self.settings, self.lengths, self.slots = settings, lengths, slots
+        self.calls, self.busy, self.waiting, self.live, self.made = [], [], [], [], 0
+        self.llm_engine, self.model_config = self, self
+        self.weights = dict(a=torch.zeros(2), b=torch.zeros(2))
+
+    def try_get_generation_config(self):
+        return dict(eos_token_id=1)
+
+    def enqueue(self, prompt, params, use_tqdm):
+        request = SimpleNamespace(request_id=str(self.made), finished=False, outputs=[
+            SimpleNamespace(token_ids=[], left=self.lengths(params.seed + i), finish_reason="stop",
+                            logprobs=SimpleNamespace(logprobs=[]), seed=params.seed + i)
+            for i in range(params.n)])
+        self.waiting += [(request, out) for out in request.outputs]
+        self.made += 1
+        return [f"{request.request_id}-0123abcd"]
+
+    def get_num_unfinished_requests(self):
+        return len(self.waiting) + len(self.live)
+
+    def step(self):
+        room = self.slots - len(self.live)
+        self.live, self.waiting = self.live + self.waiting[:room], self.waiting[room:]
+        self.busy.append(len(self.live))
+        said = []
+        for request, out in self.live:
+            out.token_ids.append(2 + out.seed % 50)
+            out.logprobs.logprobs.append(-1.0)
+            out.left -= 1
+            if all(o.left <= 0 for o in request.outputs):
+                request.finished = True
+            said.append(request)
+        self.live = [(request, out) for request, out in self.live if out.left > 0]
+        return list({id(request): request for request in said}.values())
+
+    def abort_request(self, names):
+        self.calls += [("abort", name) for name in names]
+        for part in (self.waiting, self.live):
+            part[:] = [(r, out) for r, out in part if r.request_id not in names]
+
+    def sleep(self, level):
+        self.calls.append(("sleep", level))
+
+    def wake_up(self, tags):
+        self.calls.append(("wake", *tags))
+
+    def apply_model(self, function):
+        return [function(self)]
+
+    def named_parameters(self):
+        return list(self.weights.items())
+
+    def load_weights(self, pairs):
+        self.calls.append(("weights", *(name for name, _ in pairs)))
+        return set(self.calls[-1][1:])
+
+    def reset_prefix_cache(self):
+        self.calls.append(("reset",))
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """opened(alone, lengths=..., slots=..., **config) -> a VLLMEngine on the stand-in, with the
+    settings of a GPU."""
+    import vllm.platforms
+    tokenizer = SimpleNamespace(pad_token_id=0, eos_token_id=1, chat_template=None,
+                                batch_decode=lambda ids, **_: [str(row) for row in ids])
+
+    def make(alone, lengths=lambda seed: 3, slots=8, **changes):
+        def llm(*given, **settings):
+            return StandIn(*given, lengths=lengths, slots=slots, **settings)
+        monkeypatch.setattr(vllm, "LLM", llm)
+        monkeypatch.setattr(type(vllm.platforms.current_platform), "is_cpu", lambda self: False)
+        cfg = dict(parse(["--engine=vllm", "--gen_batch=8", "--max_new_tokens=100"]), **changes)
+        return engine.VLLMEngine("somewhere", tokenizer, cfg, alone=alone)
+    return make
+
+
+def test_the_settings_of_a_gpu(opened):
+    """Beside a trainer half of the card, given back during an update; 0.9 where nothing else is."""
+    beside, alone = opened(False).llm.settings, opened(True).llm.settings
+    assert beside["gpu_memory_utilization"] == 0.5 and beside["enable_sleep_mode"]
+    assert alone["gpu_memory_utilization"] == 0.9 and not alone["enable_sleep_mode"]
+    assert beside["dtype"] == "bfloat16" and beside["logprobs_mode"] == "processed_logprobs"
+    assert opened(True, gpu_memory=0.3).llm.settings["gpu_memory_utilization"] == 0.3
+    # whoever opens it without a model of its own has no trainer
+    assert opened(True).can_sleep is False
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_who_is_alone_on_the_gpu(monkeypatch, tiny, given):
+    """sample.py and evaluate.py name a path; train_grpo.py brings its model."""
+    asked = {}
+    monkeypatch.setattr(engine, "VLLMEngine", lambda *words, alone: asked.update(alone=alone))
+    cfg = parse(tiny.words)
+    model = engine.load_model(tiny.model) if given else (None, None)
+    engine.open_engine("vllm", str(tiny.model), cfg, "cpu", *model)
+    assert asked == dict(alone=not given)
+
+
+def test_the_order_around_an_update(opened):
+    """Weights come back before they are written, the cache after them, and what the old weights
+    computed is forgotten last. Level 2: nothing is copied to the host."""
+    made = opened(False)
+    made.generate([[5]], 2, [0])
+    made.sleep()
+    made.load(iter([("a", torch.ones(2)), ("b", torch.ones(2))]))
+    assert made.llm.calls == [("sleep", 2), ("wake", "weights"), ("weights", "a", "b"),
+                              ("wake", "kv_cache"), ("reset",)]
+    made.llm.calls.clear()
+    made.load(iter([("a", torch.ones(2)), ("b", torch.ones(2))]))  # it is awake
+    assert made.llm.calls == [("weights", "a", "b"), ("reset",)]
+    with pytest.raises(AssertionError, match="b"):
+        made.load(iter([("a", torch.ones(2))]))
+
+
+def long_tail(seed):
+    """Three tokens, for one rollout in twenty a hundred."""
+    return 100 if random.Random(seed).random() < 0.05 else 3
+
+
+def test_one_queue_keeps_the_engine_busy(opened):
+    """64 prompts of two rollouts, eight at once: the calls of before wait for the longest of each
+    eight, one queue for the longest of all."""
+    prompts, seeds = [[5 + j % 7] for j in range(64)], [1000 * j for j in range(64)]
+    made = opened(True, long_tail)
+    whole = made.generate(prompts, 2, seeds)
+    steps = len(made.llm.busy)
+    again = opened(True, long_tail)
+    calls = [again.generate(prompts[i:i + 4], 2, seeds[i:i + 4]) for i in range(0, 64, 4)]
+    assert len(again.llm.busy) > 2 * steps
+    work = sum(made.llm.busy)
+    assert steps <= work / 8 + 100, "no slot is empty but behind the last long ones"
+    assert torch.equal(whole["length"], torch.cat([part["length"] for part in calls]))
+    # in the order in which they end; the same rollouts
+    streamed = list(opened(True, long_tail).stream(prompts, 2, seeds))
+    order = [j for js, _ in streamed for j in js]
+    assert sorted(order) == list(range(64)) != order
+    for (j,), part in streamed:
+        rows = slice(2 * j, 2 * j + 2)
+        assert torch.equal(part["length"], whole["length"][rows])
+        assert torch.equal(part["tokens"], whole["tokens"][rows, :part["tokens"].shape[1]])
+
+
+def test_the_queue_holds_no_more_than_it_needs(opened):
+    made, most = opened(True), []
+    for _ in made.stream([[5]] * 400, 2, range(400)):
+        most.append(made.llm.get_num_unfinished_requests())
+    assert max(most) <= 2 * 8 + 1 and min(most[:300]) >= 8
+
+
+def test_difficulty_is_written_as_problems_end(opened, tmp_path, monkeypatch):
+    """Killed while the longest rollouts still run: all that had ended is in the file, only the rest
+    is drawn again, and the counts are those of a measurement that was not killed."""
+    monkeypatch.setitem(verifier.REWARDS, "even", lambda problem, text, cfg: float(len(text) % 2))
+    problems = [dict(id=str(j), prompt=str(j), answer="1") for j in range(40)]
+    prompts = [[5 + j] for j in range(40)]
+
+    def measure(folder, lengths, **changes):
+        made = opened(True, lengths, s=4, s_zero=0, verifier="even", model="somewhere", **changes)
+        counts, _ = sample.measure(problems, prompts, lambda: made, made.cfg, folder)
+        return counts, made.llm
+    want, llm = measure(tmp_path / "whole", long_tail)
+    assert llm.made == 40 and len({c[4] for c in want.values()}) > 1
+    longest = max(range(len(llm.busy)))
+
+    class Killed(Exception):
+        pass
+
+    def step(self, real=StandIn.step):
+        if len(self.busy) == longest - 40:
+            raise Killed
+        return real(self)
+    with monkeypatch.context() as patch:
+        patch.setattr(StandIn, "step", step)
+        with pytest.raises(Killed):
+            measure(tmp_path / "killed", long_tail)
+    there = (tmp_path / "killed/pass_rates.jsonl").read_text().count('"correct"')
+    assert 30 <= there < 40
+    got, llm = measure(tmp_path / "killed", long_tail)
+    assert got == want and llm.made == 40 - there
+
+
+def test_a_stop_leaves_nothing_in_the_engine(opened):
+    """SIGTERM during generation: Stopped after the step at hand, no request goes on."""
+    made = opened(False, lambda seed: 100)
+    asked, step = [], StandIn.step
+
+    def third(self):
+        if len(self.busy) == 3:
+            asked.append(True)
+        return step(self)
+    made.llm.step = third.__get__(made.llm)
+    made.quit = asked
+    with pytest.raises(engine.Stopped):
+        made.generate([[5], [6]], 2, [0, 10])
+    assert len(made.llm.busy) == 4 and made.llm.calls == [("abort", "0"), ("abort", "1")]
+    assert not made.llm.get_num_unfinished_requests()
+    asked.clear()
+    assert made.generate([[5]], 2, [0])["length"].tolist() == [100, 100]
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_the_whole_error_of_vllm(opened, monkeypatch, capfd, terminal):
+    """One line for the screen. Where stderr is a file, a run's out.txt, the traceback is in it."""
+    import sys
+
+    def broken(*_, **__):
+        try:
+            raise RuntimeError("no kernel image is available")
+        except RuntimeError as e:
+            raise ValueError("Engine core initialization failed. See root cause above.") from e
+    made = opened(False)
+    monkeypatch.setattr(vllm, "LLM", broken)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    with pytest.raises(BadInput, match="vLLM cannot load it .Engine core") as told:
+        engine.VLLMEngine("somewhere", made.tokenizer, made.cfg)
+    assert "\n" not in str(told.value) and ("2> FILE" in str(told.value)) == terminal
+    said = capfd.readouterr().err
+    assert ("no kernel image is available" in said and "in broken" in said) == (not terminal)
