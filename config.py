@@ -105,8 +105,12 @@ config = dict(
     gen_batch = 1024,             # rollouts decoded at once
     micro_tokens = 16384,         # tokens of a micro-batch, padding counted, in the update
     micro_logits = 134_217_728,   # logits (tokens x vocabulary) at once in an update, 4 to 12 bytes
-    activation_checkpointing = False,  # keep each layer's input alone: a third more work
-    gpu_memory = 0.5,             # share of a GPU's memory that vLLM takes while it generates
+    activation_checkpointing = "auto",  # auto | true | false: keep each layer's input alone, a
+                                  # third more work; auto = on a GPU
+    gpu_memory = 0.0,             # share of a GPU's memory that vLLM takes while it generates; 0 =
+                                  # what the trainer leaves
+    model_dtype = "auto",         # auto | fp32 | bf16: of the model that a run ends with; auto =
+                                  # bf16 on a GPU
     save_every = 65536,           # rollouts between checkpoints, the newest two stay; 0 = at the
                                   # end alone
     keep_at = "",                 # budgets whose checkpoints stay for good, as in "1e5 2e5"
@@ -135,13 +139,15 @@ RECIPES = dict(easy=dict(kl_coef=0.001, entropy_coef=0.001),  # paper, Table 1; 
 CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k1", "k2", "k3"),
                lr_scaling=("sqrt", "linear", "constant"), device=("auto", "cpu", "cuda"),
                zero_var_filter=("off", "policy", "all", "reg"), engine=("auto", "hf", "vllm"),
+               activation_checkpointing=("auto", "true", "false"),
+               model_dtype=("auto", "fp32", "bf16"),
                unit=("rollouts", "tokens", "gpu_hours"),
                view=("fixed_Bp", "fixed_B", "joint", "best_worst", "sensitivity", "pass1",
                      "compare", "all"))
 # The knobs of a training command that change no result, and all keys that are no part of a run's
 # identity: these, the budget, the folders, the other stages'
 RUNNING = """device gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory
-             save_every keep_at pass_at s sample_every""".split()
+             model_dtype save_every keep_at pass_at s sample_every""".split()
 NOT_IN_NAME = {*RUNNING, *"""C data B_max source revision question_key answer_key against mix
                              problems s_zero levels n_val remeasure shard runs out ns bps seeds view
                              metric unit eval_set delta bin points boot verbose""".split()}
@@ -204,6 +210,8 @@ def cast(key, value, keys=config):
         if kind is bool:
             return {"true": True, "false": False}[text.lower()]
         if kind is str:
+            if isinstance(value, bool) and key in CHOICES:
+                return text.lower()  # in logs of when it had no third value
             if not isinstance(value, str):
                 raise ValueError
             return value
@@ -331,7 +339,7 @@ def check(cfg):
         need(cfg[key] >= 1, key, "must be 1 or more")
     for key, value in cfg.items():
         need(not isinstance(value, (int, float)) or value >= 0, key, "must not be negative")
-    for key in "lr_base temperature bin C gpu_memory verify_s verify_bytes".split():
+    for key in "lr_base temperature bin C verify_s verify_bytes".split():
         need(cfg[key] > 0, key, "must be above 0")
     for key in ("eps_low", "gamma", "lam", "gpu_memory"):
         need(cfg[key] <= 1, key, "must be 1 or less")
