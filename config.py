@@ -51,6 +51,8 @@ config = dict(
     lr_scaling = "sqrt",          # sqrt | linear | constant: how lr follows B / 1024
     warmup = 10,                  # updates of linear warm-up; 0 = none
     weight_decay = 0.01,          # AdamW's; 0 = none
+    lora_rank = 0,                # train adapters of this rank beside frozen weights (lora.py); 0 =
+                                  # off
     grad_clip = 1.0,              # largest norm of the gradient; 0 = no clipping
     kl_coef = 0.001,              # of the KL to the base model; 0 = off
     kl_type = "k3",               # k1 | k2 | k3: as a loss k3 pulls like KL(ref || policy), k2 like
@@ -353,6 +355,8 @@ def check(cfg):
          "PPO has a critic and no group baseline to decouple; leave it at 0")
     need(cfg["algo"] != "ppo" or cfg["zero_var_filter"] == "off", "zero_var_filter",
          "with PPO's critic a group of equal rewards has advantages too; leave it off")
+    need(cfg["algo"] != "ppo" or not cfg["lora_rank"], "lora_rank",
+         "PPO's critic has no adapters; leave it at 0")
     need(cfg["n_train"] != 1 and cfg["n_train"] <= cfg["n"], "n_train",
          f"must be 0 or from 2 to n={cfg['n']}")
     need(cfg["k"] <= cfg["samples"], "k",

@@ -8,7 +8,7 @@
 
 Both engines have these three methods and one contract: training takes the engine's token ids, never
 text that was tokenized again. A rollout is a function of the seed of its prompt and its number
-alone, so neither batch sizes nor what else is asked for change it. Needs config.py.
+alone, so neither batch sizes nor what else is asked for change it. Needs config.py and lora.py.
 """
 import contextlib
 import copy
@@ -22,6 +22,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import lora
 from config import BadInput
 
 # -------------------------------------------------------------------------------------------------
@@ -104,23 +105,27 @@ def load_weights(kind, path, device="cpu", **more):
     import torch
     with loading(existing(path)) as transformers:
         auto, is_checkpoint = getattr(transformers, kind), (Path(path) / "state.json").exists()
-        if is_checkpoint:
-            checkpoint_state(path)
-        elif device != "meta":
+        adapters = checkpoint_state(path).get("lora") if is_checkpoint else None
+        if adapters:  # the checkpoint holds no more than these
+            model = lora.add(load_weights(kind, adapters["model"], **more), adapters["rank"])
+            read({name: p.detach() for name, p in model.named_parameters() if p.requires_grad},
+                 path)
+            return lora.unload(model).to("cpu" if device == "meta" else device)
+        if not is_checkpoint and device != "meta":
             return auto.from_pretrained(path, dtype=torch.float32, **more).eval().to(device)
         settings = transformers.AutoConfig.from_pretrained(path, **more)
         with torch.device("meta"):
             model = auto.from_config(settings, dtype=torch.float32).eval()
+        missing = {name for name, _ in model.named_parameters()} - set(stored(path)[1])
         if kind == "AutoModelForCausalLM":
+            if missing and is_checkpoint:
+                raise ValueError(f"it holds no {min(missing)}")
+            if missing:
+                return auto.from_pretrained(path, dtype=torch.float32, **more).eval()
             # of folders without the file it is made from the model's config
             with contextlib.suppress(OSError):
                 model.generation_config = transformers.GenerationConfig.from_pretrained(path)
-        if device != "meta":
-            return fill(model, path, device)
-        missing = {name for name, _ in model.named_parameters()} - set(stored(path)[1])
-        if kind == "AutoModelForCausalLM" and missing:
-            return auto.from_pretrained(path, dtype=torch.float32, **more).eval()
-        return model
+        return model if device == "meta" else fill(model, path, device)
 
 
 def stored(path):
@@ -154,16 +159,20 @@ def fill(model, path, device):
     What the files do not hold, the head of a critic, becomes 0.
     """
     import torch
-    import torch.distributed.checkpoint as dcp
     with loading(path), torch.no_grad():
         materialize(model, device)
         folder, there = stored(path)
         mine = {name: p.detach() for name, p in model.named_parameters()}
         for name in set(mine) - set(there):
             mine[name].zero_()
-        dcp.load({name: p for name, p in mine.items() if name in there}, no_dist=True,
-                 storage_reader=dcp.HuggingFaceStorageReader(str(folder)))
+        read({name: p for name, p in mine.items() if name in there}, folder)
     return model
+
+
+def read(tensors, folder):
+    """The tensors of these names in a folder's safetensors files into `tensors`, in place."""
+    import torch.distributed.checkpoint as dcp
+    dcp.load(tensors, no_dist=True, storage_reader=dcp.HuggingFaceStorageReader(str(folder)))
 
 
 def load_model(path, device="auto"):

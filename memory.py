@@ -196,16 +196,17 @@ def check(cfg, shape, gpus, card, engine, tell=print):
     at = plan(s, cfg, gpus, card, engine, cfg["activation_checkpointing"] != "false")
     parts = ", ".join(f"{name} {gb(size)}" for name, size in at["parts"].items() if size)
     held, _ = generation_bytes(s, cfg, gpus, engine)
-    text = (f"memory of each of {gpus} GPUs of {gb(card)} GB: {gb(at['update'])} in an update "
-            f"({parts}); generation {gb(held['trainer'])} beside ")
-    text += (f"vLLM's {gb(at['share'] * card)}, cache for {at['cache']} full-length responses"
-             if engine == "vllm" else f"a copy of {gb(held['engine'])}, room for {at['cache']} "
-             "full-length responses")
+    where = f"{gpus} GPU{'s' * (gpus > 1)} of {gb(card)} GB"
+    text = (f"each takes {gb(at['update'])} in an update ({parts}), and in generation "
+            f"{gb(held['trainer'])} beside ")
+    text += (f"{gb(at['share'] * card)} of vLLM, whose cache holds {at['cache']} responses of full "
+             "length" if engine == "vllm" else f"a copy of {gb(held['engine'])}, with room for "
+             f"{at['cache']} responses of full length")
     if not at["fits"]:
         way = nearest(s, cfg, gpus, card, engine)
-        raise BadInput(f"--model={cfg['model']}: does not fit. {text}. "
+        raise BadInput(f"--model={cfg['model']}: does not fit on {where}: {text}. "
                        + (f"The nearest that fits: {way}" if way else "Take a smaller model"))
-    tell(text)
+    tell(f"memory, {where}: {text}")
     if engine == "hf" and at["cache"] < cfg["gen_batch"]:
         tell(f"--gen_batch={cfg['gen_batch']}: where all responses get long, the cache of "
              f"transformers holds {at['cache']} at once; --gen_batch={at['cache']} is safe")

@@ -28,8 +28,8 @@ and CISPO beside GRPO. What differs or is our choice:
 - problems come in seeded epochs without replacement; a batch may span two.
 
 To change the objective: `advantages` and `policy_loss` below; `update` puts them together. A reward
-of your own: verifier.py. Needs config.py, verifier.py, engine.py, sample.py, evaluate.py
-and memory.py.
+of your own: verifier.py. Needs config.py, verifier.py, engine.py, sample.py, evaluate.py,
+memory.py and lora.py.
 """
 import contextlib
 import copy
@@ -50,6 +50,7 @@ START = time.time()  # before torch is loaded: the header tells how long that ta
 import config
 import engine
 import evaluate
+import lora
 import memory
 import sample
 import verifier
@@ -381,10 +382,10 @@ def through(function, model):
 def full_weights(model):
     """(name, whole tensor) of each parameter, tied ones once.
 
-    Every rank must go through all of them, in this order.
+    Every rank must go through all of them, in this order. Adapters are added to what they adapt.
     """
-    for name, p in model.named_parameters():
-        yield name, (p.full_tensor() if hasattr(p, "full_tensor") else p).detach()
+    for name, p in lora.merged(model):
+        yield name, p.full_tensor() if hasattr(p, "full_tensor") else p
 
 
 def recomputes(cfg, device):
@@ -532,7 +533,7 @@ def update(model, ref, opt, batch, cfg, lr, critic=None, critic_opt=None, critic
                 w = importance_weights(logp, logp_engine[token], cfg["tis_cap"])
                 weight[token] = w.to(weight.dtype)
                 if ref:
-                    with torch.no_grad():
+                    with torch.no_grad(), lora.off(ref):
                         theirs, _ = through(token_logps, ref)(*inputs, *settings, group)
                     logp_ref[token] = theirs.to(logp_ref.dtype)
             w = weight[token]
@@ -623,6 +624,8 @@ def training_state(trained):
     tensors = {}
     for prefix, model, opt in trained:
         for name, p in model.named_parameters():
+            if not p.requires_grad:  # what adapters adapt: it is that of the base model
+                continue
             tensors[prefix + name] = p.detach()
             if not opt.state[p]:  # before the first step
                 opt.state[p] = dict(step=torch.zeros((), device=p.device),
@@ -724,6 +727,9 @@ def check(cfg):
     """Raise BadInput where this is no run, or none that so many ranks can share."""
     config.check_run(cfg)
     verifier.check_name(cfg)
+    if cfg["lora_rank"] and WORLD > 1:
+        raise BadInput(f"--lora_rank={cfg['lora_rank']}: adapters train on one GPU, not on the "
+                       f"{WORLD} processes of torchrun")
     if cfg["B_p"] % WORLD:
         nearest = max(WORLD, round(cfg["B_p"] / WORLD) * WORLD)
         raise BadInput(f"--B_p={cfg['B_p']}: the {WORLD} processes of torchrun cannot share its "
@@ -833,6 +839,10 @@ class Run:
         # what an earlier start of this run was to keep, stays
         keep = config.updates_at(self.cfg["keep_at"], self.cfg)
         self.state["keep"] = sorted(keep | set(self.state["keep"]))
+        if self.cfg["lora_rank"]:  # such a checkpoint holds adapters alone
+            at = Path(self.cfg["model"])
+            self.state["lora"] = dict(model=str(at.resolve() if at.exists() else at),
+                                      rank=self.cfg["lora_rank"])
         if RANK == 0:
             self.samples = open(folder / "samples.jsonl", "ab", buffering=0)
             size = os.fstat(self.samples.fileno()).st_size
@@ -924,7 +934,10 @@ def with_optimizers(model, ref, critic, cfg, device, base):
     Models on meta, which are those of several ranks, take the weights at `base`.
     """
     import torch
-    for m, forward in ((model, token_logps), (ref, token_logps), (critic, token_values)):
+    models = [(model, token_logps), (critic, token_values)]
+    if ref is not model:
+        models.append((ref, token_logps))
+    for m, forward in models:
         if m and recomputes(cfg, device):
             checkpoint_activations(m)
         if m and WORLD > 1:
@@ -933,17 +946,17 @@ def with_optimizers(model, ref, critic, cfg, device, base):
             engine.fill(m, base, device)
     trained = [("", model)] + [("critic.", critic)] * bool(critic)
     settings = dict(betas=(0.9, 0.999), weight_decay=cfg["weight_decay"], fused=True)
-    return [(prefix, m, torch.optim.AdamW(m.parameters(), lr=derive(cfg)["lr"], **settings))
+    return [(prefix, m, torch.optim.AdamW([p for p in m.parameters() if p.requires_grad],
+                                          lr=derive(cfg)["lr"], **settings))
             for prefix, m in trained]
 
 
-def reference(model, device):
-    """The base model of the KL term: a copy that is not trained, in bf16 on a GPU."""
-    ref = copy.deepcopy(model).requires_grad_(False)
-    if str(device).startswith("cuda"):
-        for p in ref.parameters():  # not its buffers, the frequencies of the positions
-            p.data = p.data.bfloat16()
-    return ref
+def reference(model, device, rank=0):
+    """The base model of the KL term: a copy that is not trained, in bf16 on a GPU.
+
+    With adapters (of a rank above 0) it is the model itself, whose adapters `update` turns off.
+    """
+    return model if rank else lora.freeze(copy.deepcopy(model), device)
 
 
 def main(argv):
@@ -971,11 +984,16 @@ def main(argv):
     device = start_ranks(cfg["device"])
     if device.startswith("cuda"):
         cfg = dict(cfg, gpu_memory=check_memory(cfg, shape, device, engine_name))
-    model, tokenizer = engine.load_model(base, "meta" if WORLD > 1 else device)
+    rank = cfg["lora_rank"]
+    model, tokenizer = engine.load_model(base, "meta" if WORLD > 1 else "cpu" if rank else device)
+    if rank:  # before the engine: in bf16 it leaves it more
+        model = lora.freeze(model, device).to(device)
     prompts = sample.encode(run.problems, tokenizer, cfg["max_prompt_tokens"])
     apart = WORLD > 1 or recomputes(cfg, device)  # such layers decode without a cache
     generator = engine.open_engine(engine_name, base, cfg, device, model, tokenizer, apart)
-    ref = reference(model, device) if cfg["kl_coef"] else None
+    if rank:
+        lora.add(model, rank, cfg["seed"])
+    ref = reference(model, device, rank) if cfg["kl_coef"] else None
     critic = engine.load_critic(base, str(model.device)) if cfg["algo"] == "ppo" else None
     trained = with_optimizers(model, ref, critic, cfg, device, base)
     if WORLD > 1:

@@ -70,9 +70,9 @@ def save(folder, file_bytes):
 def load(folder, device):
     """Extra bytes of the host over those of the weights, sharding the model over two ranks."""
     import torch
-    import torch.distributed.checkpoint  # noqa: F401: what is imported is not counted
+    import torch.distributed.checkpoint  # noqa: F401
     import torch.distributed.fsdp  # noqa: F401
-    from transformers import LlamaForCausalLM  # noqa: F401
+    from transformers import LlamaForCausalLM  # noqa: F401  what is imported is not counted
 
     import engine
     import train_grpo

@@ -1,7 +1,7 @@
 """The memory of an update on one GPU, simulated: our own code on tensors that have shapes alone.
 
-    python tests/bench/memory.py                      # the table: memory.py beside the simulation
-    python tests/bench/memory.py 7B ranks=4 kl=1      # one case, and where its peak lies
+    python tests/bench/memory.py    # the table: memory.py beside the simulation; half an hour
+    python tests/bench/memory.py Qwen/Qwen2.5-7B-Instruct ranks=4 kl=1    # a case, by phases
 
 It runs `shard`, `token_logps`, `token_values` and `training_state` of train_grpo.py under torch's
 FakeTensorMode with its fake process group, and counts the bytes of every storage from the operation
@@ -107,7 +107,7 @@ def simulate(shape, ranks=1, kl=True, ppo=False, recompute=True, micro_tokens=16
     import train_grpo
     assert train_grpo.WORLD == ranks
     transformers.AttentionInterface.register("shapes", flash())
-    config = dict(memory.SHAPES.get(shape) or shape)
+    config = dict(memory.SHAPES[shape] if isinstance(shape, str) else shape)
     config = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
     if ranks > 1:
         from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -188,22 +188,53 @@ def simulate(shape, ranks=1, kl=True, ppo=False, recompute=True, micro_tokens=16
 
 def case(name, **settings):
     """`simulate` in a process of its own."""
-    code = ("import importlib.util, json, sys; spec = importlib.util.spec_from_file_location("
-            f"'simulation', {str(Path(__file__))!r}); b = importlib.util.module_from_spec(spec); "
-            f"spec.loader.exec_module(b); print(json.dumps(b.simulate({name!r}, **{settings})))")
     env = dict(os.environ, WORLD_SIZE=str(settings.get("ranks", 1)), RANK="0", OMP_NUM_THREADS="1")
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, __file__, "one", json.dumps([name, settings])], env=env,
+                          capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(done.stderr[-3000:])
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def ours(name, ranks=1, kl=True, ppo=False, recompute=True, length=1024, **knobs):
+    """What memory.py says of the same update."""
+    import memory
+    from config import parse
+    cfg = parse([f"--model={name}", f"--kl_coef={0.001 * kl}", f"--max_new_tokens={length - 1}",
+                 f"--algo={'ppo' if ppo else 'grpo'}", "--max_prompt_tokens=1",
+                 *(f"--{key}={value}" for key, value in knobs.items())])
+    parts = memory.update_bytes(memory.sizes(memory.SHAPES[name]), cfg, ranks, recompute)
+    return sum(parts.values())
+
+
+def table():
+    """Every model, number of GPUs and objective: the simulation, memory.py, the difference."""
+    small, large, llama = (f"{name}-Instruct" for name in (
+        "Qwen/Qwen2.5-1.5B", "Qwen/Qwen2.5-7B", "meta-llama/Llama-3.1-8B"))
+    print("| model | GPUs | objective | simulated, GB | memory.py | difference |")
+    print("|---|---|---|---|---|---|")
+    for name in (small, large, llama):
+        for ranks in (1, 2, 4, 8):
+            for words, more in (("KL", {}), ("no KL", dict(kl=False)),
+                                ("PPO, no KL", dict(kl=False, ppo=True))):
+                seen = case(name, ranks=ranks, **more)["peak"]
+                said = ours(name, ranks=ranks, **more)
+                print(f"| {name.split('/')[1]} | {ranks} | {words} | {seen / GB:.1f} | "
+                      f"{said / GB:.1f} | {said / seen - 1:+.1%} |", flush=True)
+
+
 def main(argv):
+    if not argv:
+        return table()
+    if argv[0] == "one":
+        name, settings = json.loads(argv[1])
+        return print(json.dumps(simulate(name, **settings)))
     settings = {key: int(value) for key, value in (word.split("=") for word in argv[1:])}
     start = time.time()
     out = case(argv[0], **settings)
     print(f"{argv[0]} {settings}: {out['state'] / GB:.1f} GB between updates, "
-          f"{out['peak'] / GB:.1f} GB at most ({time.time() - start:.0f} s)")
+          f"{out['peak'] / GB:.1f} GB at most, memory.py {ours(argv[0], **settings) / GB:.1f} "
+          f"({time.time() - start:.0f} s)")
     for phase, top in out["tops"].items():
         print(f"  {phase:16s} {top / GB:.1f}")
 
