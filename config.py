@@ -51,6 +51,8 @@ config = dict(
     lr_scaling = "sqrt",          # sqrt | linear | constant: how lr follows B / 1024
     warmup = 10,                  # updates of linear warm-up; 0 = none
     weight_decay = 0.01,          # AdamW's; 0 = none
+    lora_rank = 0,                # train adapters of this rank beside frozen weights (lora.py); 0 =
+                                  # off
     grad_clip = 1.0,              # largest norm of the gradient; 0 = no clipping
     kl_coef = 0.001,              # of the KL to the base model; 0 = off
     kl_type = "k3",               # k1 | k2 | k3: as a loss k3 pulls like KL(ref || policy), k2 like
@@ -105,9 +107,12 @@ config = dict(
     gen_batch = 1024,             # rollouts decoded at once
     micro_tokens = 16384,         # tokens of a micro-batch, padding counted, in the update
     micro_logits = 134_217_728,   # logits (tokens x vocabulary) at once in an update, 4 to 12 bytes
-    activation_checkpointing = False,  # keep each layer's input alone: a third more work
+    activation_checkpointing = "auto",  # auto | true | false: keep each layer's input alone, a
+                                  # third more work; auto = on a GPU
     gpu_memory = 0.0,             # share of a GPU's memory that vLLM takes while it generates; 0 =
-                                  # 0.5 in training, 0.9 where nothing is trained beside it
+                                  # what the trainer leaves, 0.9 without one
+    model_dtype = "auto",         # auto | fp32 | bf16: of the model that a run ends with; auto =
+                                  # bf16 on a GPU
     save_every = 65536,           # rollouts between checkpoints, the newest two stay; 0 = at the
                                   # end alone
     keep_at = "",                 # budgets whose checkpoints stay for good, as in "1e5 2e5"
@@ -137,13 +142,15 @@ RECIPES = dict(easy=dict(kl_coef=0.001, entropy_coef=0.001),  # paper, Table 1; 
 CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k1", "k2", "k3"),
                lr_scaling=("sqrt", "linear", "constant"), device=("auto", "cpu", "cuda"),
                zero_var_filter=("off", "policy", "all", "reg"), engine=("auto", "hf", "vllm"),
+               activation_checkpointing=("auto", "true", "false"),
+               model_dtype=("auto", "fp32", "bf16"),
                unit=("rollouts", "tokens", "gpu_hours"),
                view=("fixed_Bp", "fixed_B", "joint", "lr", "best_worst", "sensitivity",
                      "pass1", "compare", "all"))
 # The knobs of a training command that change no result, and all keys that are no part of a run's
 # identity: these, the budget, the folders, the other stages'
 RUNNING = """device gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory
-             save_every keep_at pass_at s sample_every""".split()
+             model_dtype save_every keep_at pass_at s sample_every""".split()
 NOT_IN_NAME = {*RUNNING, *"""C data B_max source revision question_key answer_key against mix
                              problems s_zero levels n_val remeasure shard runs out ns bps seeds lrs
                              view metric unit eval_set delta bin points boot verbose""".split()}
@@ -206,6 +213,8 @@ def cast(key, value, keys=config):
         if kind is bool:
             return {"true": True, "false": False}[text.lower()]
         if kind is str:
+            if isinstance(value, bool) and key in CHOICES:
+                return text.lower()  # in logs of when it had no third value
             if not isinstance(value, str):
                 raise ValueError
             return value
@@ -347,6 +356,8 @@ def check(cfg):
          "PPO has a critic and no group baseline to decouple; leave it at 0")
     need(cfg["algo"] != "ppo" or cfg["zero_var_filter"] == "off", "zero_var_filter",
          "with PPO's critic a group of equal rewards has advantages too; leave it off")
+    need(cfg["algo"] != "ppo" or not cfg["lora_rank"], "lora_rank",
+         "PPO's critic has no adapters; leave it at 0")
     need(cfg["n_train"] != 1 and cfg["n_train"] <= cfg["n"], "n_train",
          f"must be 0 or from 2 to n={cfg['n']}")
     need(cfg["k"] <= cfg["samples"], "k",

@@ -10,7 +10,7 @@
 
 Both engines have these methods and one contract: training takes the engine's token ids, never
 text that was tokenized again. A rollout is a function of the seed of its prompt and its number
-alone, so neither batch sizes nor what else is asked for change it. Needs config.py.
+alone, so neither batch sizes nor what else is asked for change it. Needs config.py and lora.py.
 """
 import contextlib
 import copy
@@ -25,6 +25,7 @@ import traceback
 import warnings
 from pathlib import Path
 
+import lora
 from config import BadInput
 
 
@@ -82,14 +83,18 @@ def load_tokenizer(path):
 
 
 def check_lengths(path, cfg):
-    """Raise BadInput where a prompt and its response may be more than the model has positions."""
+    """Raise BadInput where a prompt and its response may be more than the model has positions.
+
+    Returns the dict of the model's config.json.
+    """
     with loading(existing(path)) as transformers:
-        there = transformers.AutoConfig.from_pretrained(path)
-    positions = getattr(there, "max_position_embeddings", None)
+        there = transformers.AutoConfig.from_pretrained(path).to_dict()
+    positions = there.get("max_position_embeddings")
     if positions and cfg["max_prompt_tokens"] + cfg["max_new_tokens"] > positions:
         raise BadInput(f"--max_new_tokens={cfg['max_new_tokens']}: with "
                        f"--max_prompt_tokens={cfg['max_prompt_tokens']} "
                        f"that is more than the {positions} positions of {path}")
+    return there
 
 
 def checkpoint_state(path):
@@ -104,33 +109,90 @@ def checkpoint_state(path):
     return state
 
 
-def load_weights(kind, path, **more):
-    """transformers' AutoModelFor... of a folder, hub name or checkpoint.
+def load_weights(kind, path, device="cpu", **more):
+    """transformers' AutoModelForCausalLM etc. of a folder, hub name or checkpoint, by their name.
 
-    In fp32 and eval mode, on the CPU. Raises BadInput.
+    In fp32 and eval mode, on the device; on "meta" it has shapes and no weights, for `fill` to read
+    after it was split over ranks, where the files hold them by name (else it is whole, on the CPU).
+    Raises BadInput.
     """
     import torch
     with loading(existing(path)) as transformers:
-        auto = getattr(transformers, kind)
-        if not (Path(path) / "state.json").exists():
-            return auto.from_pretrained(path, dtype=torch.float32, **more).eval()
-        import torch.distributed.checkpoint as dcp  # a checkpoint, in the shards of its ranks
-        checkpoint_state(path)
-        model = auto.from_config(transformers.AutoConfig.from_pretrained(path, **more),
-                                 dtype=torch.float32)
-        reader = dcp.HuggingFaceStorageReader(str(path))
-        there = reader.read_metadata().state_dict_metadata
-        dcp.load({name: p.detach() for name, p in model.named_parameters() if name in there},
-                 storage_reader=dcp.HuggingFaceStorageReader(str(path)), no_dist=True)
+        auto, is_checkpoint = getattr(transformers, kind), (Path(path) / "state.json").exists()
+        adapters = checkpoint_state(path).get("lora") if is_checkpoint else None
+        if adapters:  # the checkpoint holds no more than these
+            model = lora.add(load_weights(kind, adapters["model"], **more), adapters["rank"])
+            read({name: p.detach() for name, p in model.named_parameters() if p.requires_grad},
+                 path)
+            return lora.unload(model).to("cpu" if device == "meta" else device)
+        if not is_checkpoint and device != "meta":
+            return auto.from_pretrained(path, dtype=torch.float32, **more).eval().to(device)
+        settings = transformers.AutoConfig.from_pretrained(path, **more)
+        with torch.device("meta"):
+            model = auto.from_config(settings, dtype=torch.float32).eval()
+        missing = {name for name, _ in model.named_parameters()} - set(stored(path)[1])
         if kind == "AutoModelForCausalLM":
-            model.generation_config = transformers.GenerationConfig.from_pretrained(path)
-        return model.eval()
+            if missing and is_checkpoint:
+                raise ValueError(f"it holds no {min(missing)}")
+            if missing:
+                return auto.from_pretrained(path, dtype=torch.float32, **more).eval()
+            # of folders without the file it is made from the model's config
+            with contextlib.suppress(OSError):
+                model.generation_config = transformers.GenerationConfig.from_pretrained(path)
+        return model if device == "meta" else fill(model, path, device)
+
+
+def stored(path):
+    """(folder, {name: what a safetensors file there says of it}) of a transformers folder.
+
+    Or of a checkpoint, or of a hub name, whose files are downloaded where they are not here yet.
+    """
+    import torch.distributed.checkpoint as dcp
+    if not Path(path).exists():
+        import huggingface_hub
+        path = huggingface_hub.snapshot_download(path, allow_patterns=["*.safetensors", "*.json"])
+    reader = dcp.HuggingFaceStorageReader(str(path))
+    return path, reader.read_metadata().state_dict_metadata
+
+
+def materialize(model, device):
+    """Memory on the device for a model on meta, and its buffers; for any other, move it there."""
+    if model.device.type != "meta":
+        return model.to(device)
+    model.to_empty(device=device)
+    model.tie_weights()
+    for module in model.modules():
+        if next(module.buffers(recurse=False), None) is not None:
+            model._init_weights(module)  # such as the frequencies of the positions
+    return model
+
+
+def fill(model, path, device):
+    """The weights at `path` into a model on meta; each rank reads its own shards alone.
+
+    What the files do not hold, the head of a critic, becomes 0.
+    """
+    import torch
+    with loading(path), torch.no_grad():
+        materialize(model, device)
+        folder, there = stored(path)
+        mine = {name: p.detach() for name, p in model.named_parameters()}
+        for name in set(mine) - set(there):
+            mine[name].zero_()
+        read({name: p for name, p in mine.items() if name in there}, folder)
+    return model
+
+
+def read(tensors, folder):
+    """The tensors of these names in a folder's safetensors files into `tensors`, in place."""
+    import torch.distributed.checkpoint as dcp
+    dcp.load(tensors, no_dist=True, storage_reader=dcp.HuggingFaceStorageReader(str(folder)))
 
 
 def load_model(path, device="auto"):
     """A transformers folder, hub name or checkpoint of a run -> (causal LM, tokenizer).
 
-    The model is in fp32 and eval mode, on the device. Raises BadInput.
+    The model is in fp32 and eval mode, on the device, "meta" as in `load_weights`. Raises BadInput.
     """
     import torch
     if device == "auto":
@@ -138,19 +200,19 @@ def load_model(path, device="auto"):
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise BadInput(f"--device={device}: torch sees no GPU here")
     tokenizer = load_tokenizer(path)
-    return load_weights("AutoModelForCausalLM", path).to(device), tokenizer
+    return load_weights("AutoModelForCausalLM", path, device), tokenizer
 
 
 def load_critic(path, device):
     """PPO's critic: the base model with a head of one number, all zeros, for its vocabulary.
 
-    In fp32, eval mode.
+    In fp32, eval mode; device as in `load_weights`.
     """
     import torch
-    critic = load_weights("AutoModelForTokenClassification", path, num_labels=1)
+    critic = load_weights("AutoModelForTokenClassification", path, device, num_labels=1)
     for p in critic.score.parameters():
         torch.nn.init.zeros_(p)
-    return critic.to(device)
+    return critic
 
 
 # -------------------------------------------------------------------------------------------------
@@ -182,7 +244,8 @@ def engine_name(cfg):
 def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None, apart=False):
     """HFEngine or VLLMEngine on the model at `path`, or on `model`, which is that model in memory.
 
-    Without `model` nothing is trained beside it, and vLLM has the GPU to itself. Raises BadInput.
+    Without `model` nothing is trained beside it, and vLLM has the GPU to itself. Where `model` is
+    on meta, the engine may have no weights before its first `load`. Raises BadInput.
     """
     alone = model is None
     if alone:
@@ -193,7 +256,8 @@ def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None, apar
         model, tokenizer = load_model(path, "cpu" if name == "vllm" else device)
     if name == "vllm":  # it reads no checkpoint: it takes the weights from memory
         engine = VLLMEngine(path, tokenizer, cfg, "dummy", alone)
-        engine.load((name, p.detach()) for name, p in model.named_parameters())
+        if model.device.type != "meta":
+            engine.load((name, p.detach()) for name, p in model.named_parameters())
         return engine
     return HFEngine(model, tokenizer, cfg, apart, device)
 
@@ -215,7 +279,8 @@ class HFEngine:
             if cuda:  # the parameters alone: the frequencies of the positions, a buffer, stay fp32
                 for p in self.model.parameters():
                     p.data = p.data.bfloat16()
-                self.model.to(device if str(device).startswith("cuda") else model.device)
+            # one on meta gets its weights by `load`
+            materialize(self.model, model.device if device == "auto" else device)
 
     def generate(self, prompts, n, seeds, progress=None):
         if not self.told:
@@ -305,8 +370,7 @@ class VLLMEngine:
                             block_size=32, enable_chunked_prefill=False,
                             max_num_batched_tokens=max(4096, longest))
             else:
-                share = cfg["gpu_memory"] or (0.9 if alone else 0.5)
-                more = dict(dtype="bfloat16", gpu_memory_utilization=share,
+                more = dict(dtype="bfloat16", gpu_memory_utilization=cfg["gpu_memory"] or 0.9,
                             enable_sleep_mode=not alone)
             if int(os.environ.get("WORLD_SIZE", 1)) > 1:
                 more["distributed_executor_backend"] = "external_launcher"

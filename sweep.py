@@ -22,6 +22,7 @@ import math
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from collections import Counter
 from pathlib import Path
 
 import config
+import memory
 from config import (BadInput, RECIPES, append, cast, complete, derive, entry, experiment, finished,
                     parse, progress, read_json, read_log, read_plan,
                     rollouts_after, run_name, save_json)
@@ -418,6 +420,27 @@ def check_gpus(sweeps, places):
                        "on the CPU")
 
 
+def choose_gpus(sweeps):
+    """Where GPUS_PER_RUN is not given: the fewest GPUs that hold every run, by memory.py.
+
+    Nothing is chosen where the GPUs here or the sizes of a model are not known, or JOBS shares the
+    GPUs. Raises BadInput where all GPUs here are too few for a run.
+    """
+    gpus, cards = visible_gpus(), memory.cards()
+    if os.environ.get("GPUS_PER_RUN") or not gpus or not cards:
+        return
+    if len(gpus) < int(os.environ.get("JOBS") or 1):
+        return
+    # an id may be a name: then the smallest card counts
+    mine = [cards[int(i)] for i in gpus if i.isdigit() and int(i) < len(cards)]
+    card = min(mine if len(mine) == len(gpus) else cards)
+    most = max(memory.gpus_per_run(c, card, len(gpus)) for cfg in sweeps for c in cells(cfg))
+    if most > 1:
+        os.environ["GPUS_PER_RUN"] = str(most)
+        tell(f"GPUS_PER_RUN={most}: the fewest GPUs of {card / 1e9:.0f} GB that hold a run "
+             "(python memory.py)")
+
+
 def environment(gpus):
     """The environment of a process that sees these GPUs alone; None leaves it as it is."""
     return dict(os.environ, CUDA_VISIBLE_DEVICES=gpus) if gpus is not None else None
@@ -659,10 +682,20 @@ def run_all(todo, places, stop, left_now):
 
 
 def disk(folder):
-    """Bytes of a run's checkpoints and model, from the calibration: two of the first stay."""
-    runs = list(Path(folder, ".calibration").glob("*/"))
-    files = [path for run in runs for part in ("ckpt", "model") for path in (run / part).rglob("*")]
-    return 2 * sum(path.stat().st_size for path in files) / max(1, len(runs))
+    """Bytes of a run's checkpoints and model, from the calibration: two of the first stay.
+
+    The calibration's own are counted in disk.json and removed.
+    """
+    runs, total = list(Path(folder, ".calibration").glob("*/")), 0
+    for at in runs:
+        parts = [at / part for part in ("ckpt", "model") if (at / part).exists()]
+        if parts:
+            files = [path for part in parts for path in part.rglob("*")]
+            save_json(at / "disk.json", dict(bytes=sum(path.stat().st_size for path in files)))
+            for part in parts:
+                shutil.rmtree(part)
+        total += read_json(at / "disk.json")["bytes"] if (at / "disk.json").exists() else 0
+    return 2 * total / max(1, len(runs))
 
 
 def run(preset, argv):
@@ -942,6 +975,8 @@ def main(argv):
     if verb.startswith("-") or {"-h", "--help"} & set(words):
         parse(["--help"], __doc__)
     check_environment()
+    if verb in ("commands", "prepare", "run"):
+        choose_gpus(arms(preset, words))
     if verb == "presets":
         for name, study in presets(parse(words)["data"]).items():
             cost = f"; {study['minutes']} minutes on 2 cores" if study.get("minutes") else ""

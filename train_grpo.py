@@ -28,7 +28,8 @@ and CISPO beside GRPO. What differs or is our choice:
 - problems come in seeded epochs without replacement; a batch may span two.
 
 To change the objective: `advantages` and `policy_loss` below; `update` puts them together. A reward
-of your own: verifier.py. Needs config.py, verifier.py, engine.py, sample.py, evaluate.py.
+of your own: verifier.py. Needs config.py, verifier.py, engine.py, sample.py, evaluate.py,
+memory.py and lora.py.
 """
 import contextlib
 import copy
@@ -49,6 +50,8 @@ START = time.time()  # before torch is loaded: the header tells how long that ta
 import config
 import engine
 import evaluate
+import lora
+import memory
 import sample
 import verifier
 from config import BadInput, append, derive, entry, parse
@@ -270,8 +273,8 @@ def passes(model, flat, cfg):
     """
     import torch
     lengths, problem = (flat["prompt_length"] + flat["length"]).tolist(), flat["problem"]
-    possible = model.device.type == "cpu" and WORLD == 1 and not cfg["activation_checkpointing"]
-    if possible:
+    on_a_cpu = model.device.type == "cpu" and WORLD == 1
+    if on_a_cpu and not recomputes(cfg, model.device):
         cut = micro_batches(lengths, cfg["micro_tokens"], problem.tolist())
         rows = [torch.tensor(sorted(part)) for part in cut]  # rows of a prompt in succession
         group = [torch.unique_consecutive(problem[r], return_inverse=True)[1] for r in rows]
@@ -279,6 +282,13 @@ def passes(model, flat, cfg):
             return list(zip(rows, group))
     cut = micro_batches(lengths, cfg["micro_tokens"])
     return [(torch.tensor(part, device=model.device), None) for part in cut]
+
+
+def in_bf16(device):
+    """A GPU computes in bf16. Without autocast's cache, which would hold all weights once more."""
+    import torch
+    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda",
+                          cache_enabled=False)
 
 
 def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**27, group=None):
@@ -296,7 +306,7 @@ def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**
         logp = torch.log_softmax(head(hidden).float() / temperature, -1)  # (N, V)
         entropy = -(logp.exp() * logp).sum(-1)
         return logp[torch.arange(len(token), device=token.device), token], entropy
-    with torch.autocast(ids.device.type, torch.bfloat16, enabled=ids.device.type == "cuda"):
+    with in_bf16(ids.device):
         hidden, token = responses(model, ids, prompt_length, length, group)
         size = max(1, micro_logits // model.config.vocab_size)
         if len(token) <= size:
@@ -308,8 +318,7 @@ def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**
 
 def token_values(critic, ids, prompt_length, length, group=None):
     """The critic's value before each response token, (N,); arguments as in `responses`."""
-    import torch
-    with torch.autocast(ids.device.type, torch.bfloat16, enabled=ids.device.type == "cuda"):
+    with in_bf16(ids.device):
         hidden, _ = responses(critic, ids, prompt_length, length, group)
         return critic.score(hidden).float().sum(-1)  # (N, 1) -> (N,)
 
@@ -353,7 +362,8 @@ def shard(model, device, forward):
 
     A GPU computes in bf16. `forward` is the function that goes through the model in training,
     token_logps or token_values: FSDP gathers the weights of the embedding and the head around it,
-    and those of a layer around that layer.
+    and those of a layer around that layer. Those of the embedding and the head stay whole until
+    the backward pass; of a model that has none, such as the reference, they are given up at once.
     """
     import torch
     from torch.distributed.fsdp import (MixedPrecisionPolicy, fully_shard,
@@ -364,7 +374,8 @@ def shard(model, device, forward):
     mesh = torch.distributed.init_device_mesh("cuda" if cuda else "cpu", (WORLD,))
     for layer in model.base_model.layers:
         fully_shard(layer, mesh=mesh, mp_policy=policy)
-    fully_shard(model, mesh=mesh, mp_policy=policy)
+    frozen = not any(p.requires_grad for p in model.parameters())
+    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=frozen or None)
     setattr(model, forward.__name__, types.MethodType(forward, model))
     register_fsdp_forward_method(model, forward.__name__)
 
@@ -377,10 +388,16 @@ def through(function, model):
 def full_weights(model):
     """(name, whole tensor) of each parameter, tied ones once.
 
-    Every rank must go through all of them, in this order.
+    Every rank must go through all of them, in this order. Adapters are added to what they adapt.
     """
-    for name, p in model.named_parameters():
-        yield name, (p.full_tensor() if hasattr(p, "full_tensor") else p).detach()
+    for name, p in lora.merged(model):
+        yield name, p.full_tensor() if hasattr(p, "full_tensor") else p
+
+
+def recomputes(cfg, device):
+    """Whether the layers keep their inputs alone: `activation_checkpointing`, auto = on a GPU."""
+    wanted = cfg["activation_checkpointing"]
+    return wanted == "true" or (wanted == "auto" and str(device).startswith("cuda"))
 
 
 def checkpoint_activations(model):
@@ -527,7 +544,7 @@ def update(model, ref, opt, batch, cfg, lr, critic=None, critic_opt=None, critic
                 w = importance_weights(logp, logp_engine[token], cfg["tis_cap"])
                 weight[token] = w.to(weight.dtype)
                 if ref:
-                    with torch.no_grad():
+                    with torch.no_grad(), lora.off(ref):
                         theirs, _ = through(token_logps, ref)(*inputs, *settings, group)
                     logp_ref[token] = theirs.to(logp_ref.dtype)
             w = weight[token]
@@ -572,8 +589,8 @@ def update(model, ref, opt, batch, cfg, lr, critic=None, critic_opt=None, critic
 
 
 # -------------------------------------------------------------------------------------------------
-# Checkpoints: one safetensors file a rank (torch.distributed.checkpoint), config, tokenizer and a
-# state; nothing is a pickle
+# Checkpoints: safetensors files of each rank (torch.distributed.checkpoint), config, tokenizer and
+# a state; nothing is a pickle
 
 
 @contextlib.contextmanager
@@ -590,12 +607,20 @@ def disk_errors(folder):
         raise OSError(errno.EIO, reason, str(folder)) from None
 
 
-def write_model(folder, model, tokenizer):
-    """A transformers folder, written anew by rank 0 from the weights of all ranks."""
-    weights = {name: weight.cpu() for name, weight in full_weights(model) if RANK == 0}
+def write_model(folder, model, tokenizer, dtype):
+    """A transformers folder, written anew by rank 0 from the weights of all ranks.
+
+    dtype: bf16, fp32, or auto: bf16 on a GPU, which computes in it.
+    """
+    import torch
+    if dtype == "auto":
+        dtype = "bf16" if model.device.type == "cuda" else "fp32"
+    kind = torch.bfloat16 if dtype == "bf16" else torch.float32
+    weights = {name: weight.to("cpu", kind) for name, weight in full_weights(model) if RANK == 0}
     if RANK == 0:
         shutil.rmtree(folder, ignore_errors=True)
         with disk_errors(folder):
+            model.config.dtype = kind
             model.save_pretrained(folder, state_dict=weights)
             tokenizer.save_pretrained(folder)
 
@@ -610,6 +635,8 @@ def training_state(trained):
     tensors = {}
     for prefix, model, opt in trained:
         for name, p in model.named_parameters():
+            if not p.requires_grad:  # what adapters adapt: it is that of the base model
+                continue
             tensors[prefix + name] = p.detach()
             if not opt.state[p]:  # before the first step
                 opt.state[p] = dict(step=torch.zeros((), device=p.device),
@@ -617,6 +644,20 @@ def training_state(trained):
             for key, value in opt.state[p].items():
                 tensors[f"{prefix}{key}.{name}"] = value.view(1) if value.ndim == 0 else value
     return tensors
+
+
+FILE_BYTES = 2**29  # of a rank's part of a checkpoint; the host holds two copies of one file
+
+
+def files_of(tensors):
+    """{name: number of its file, from 1}: files of FILE_BYTES a rank, or of one tensor."""
+    out, number, size = {}, 1, 0
+    for name, tensor in tensors.items():
+        share = tensor.numel() * tensor.element_size() / WORLD
+        if size and size + share > FILE_BYTES:
+            number, size = number + 1, 0
+        out[name], size = number, size + share
+    return out
 
 
 def save_checkpoint(folder, trained, tokenizer, state):
@@ -632,8 +673,10 @@ def save_checkpoint(folder, trained, tokenizer, state):
         part.mkdir(parents=True)
     over_ranks([0])  # nobody writes before the folder is there
     with disk_errors(part):
-        writer = dcp.HuggingFaceStorageWriter(str(part), save_distributed=True)
-        dcp.save(training_state(trained), storage_writer=writer, no_dist=WORLD == 1)
+        tensors = training_state(trained)
+        writer = dcp.HuggingFaceStorageWriter(str(part), fqn_to_index_mapping=files_of(tensors),
+                                              save_distributed=True)
+        dcp.save(tensors, storage_writer=writer, no_dist=WORLD == 1)
     if RANK == 0:
         model = trained[0][1]
         with disk_errors(part):
@@ -695,10 +738,21 @@ def check(cfg):
     """Raise BadInput where this is no run, or none that so many ranks can share."""
     config.check_run(cfg)
     verifier.check_name(cfg)
+    if cfg["lora_rank"] and WORLD > 1:
+        raise BadInput(f"--lora_rank={cfg['lora_rank']}: adapters train on one GPU, not on the "
+                       f"{WORLD} processes of torchrun")
     if cfg["B_p"] % WORLD:
         nearest = max(WORLD, round(cfg["B_p"] / WORLD) * WORLD)
         raise BadInput(f"--B_p={cfg['B_p']}: the {WORLD} processes of torchrun cannot share its "
                        f"problems evenly; the nearest B_p is {nearest}")
+
+
+def check_memory(cfg, shape, device, engine_name):
+    """`memory.check` against the smallest GPU of the ranks, said by rank 0; the share for vLLM."""
+    import torch
+    card = over_ranks([torch.cuda.get_device_properties(device).total_memory], "MIN")[0]
+    return memory.check(cfg, shape, WORLD, card, engine_name,
+                        lambda text: RANK or print(text, file=sys.stderr))
 
 
 def versions():
@@ -808,6 +862,10 @@ class Run:
         # what an earlier start of this run was to keep, stays
         keep = config.updates_at(self.cfg["keep_at"], self.cfg)
         self.state["keep"] = sorted(keep | set(self.state["keep"]))
+        if self.cfg["lora_rank"]:  # such a checkpoint holds adapters alone
+            at = Path(self.cfg["model"])
+            self.state["lora"] = dict(model=str(at.resolve() if at.exists() else at),
+                                      rank=self.cfg["lora_rank"])
         if RANK == 0:
             self.samples = open(folder / "samples.jsonl", "ab", buffering=0)
             size = os.fstat(self.samples.fileno()).st_size
@@ -918,18 +976,35 @@ class Run:
         save_checkpoint(self.folder, self.trained, self.tokenizer, self.state)
 
 
-def with_optimizers(model, ref, critic, cfg, device):
-    """What is trained, [(prefix in a checkpoint, model, AdamW), ...]; sharded over the ranks."""
+def with_optimizers(model, ref, critic, cfg, device, base):
+    """What is trained, [(prefix in a checkpoint, model, AdamW), ...]; sharded over the ranks.
+
+    Models on meta, which are those of several ranks, take the weights at `base`.
+    """
     import torch
-    for m, forward in ((model, token_logps), (ref, token_logps), (critic, token_values)):
-        if m and cfg["activation_checkpointing"]:
+    models = [(model, token_logps), (critic, token_values)]
+    if ref is not model:
+        models.append((ref, token_logps))
+    for m, forward in models:
+        if m and recomputes(cfg, device):
             checkpoint_activations(m)
         if m and WORLD > 1:
             shard(m, device, forward)
+        if m and m.device.type == "meta":
+            engine.fill(m, base, device)
     trained = [("", model)] + [("critic.", critic)] * bool(critic)
     settings = dict(betas=(0.9, 0.999), weight_decay=cfg["weight_decay"], fused=True)
-    return [(prefix, m, torch.optim.AdamW(m.parameters(), lr=derive(cfg)["lr"], **settings))
+    return [(prefix, m, torch.optim.AdamW([p for p in m.parameters() if p.requires_grad],
+                                          lr=derive(cfg)["lr"], **settings))
             for prefix, m in trained]
+
+
+def reference(model, device, rank=0):
+    """The base model of the KL term: a copy that is not trained, in bf16 on a GPU.
+
+    With adapters (of a rank above 0) it is the model itself, whose adapters `update` turns off.
+    """
+    return model if rank else lora.freeze(copy.deepcopy(model), device)
 
 
 def main(argv):
@@ -950,18 +1025,27 @@ def main(argv):
         raise BadInput(f"{run.folder}: its rollouts came from {header['engine']}, now they would "
                        f"come from {engine_name}; say --engine={header['engine']}")
     base = evaluate.model_folder(cfg["model"])
-    engine.check_lengths(base, cfg)
+    shape = engine.check_lengths(base, cfg)
 
     # the policy, what generates, the reference of the KL and PPO's critic
     from tqdm import tqdm
     device = start_ranks(cfg["device"])
-    model, tokenizer = engine.load_model(base, "cpu" if WORLD > 1 else device)
+    if device.startswith("cuda"):
+        cfg = dict(cfg, gpu_memory=check_memory(cfg, shape, device, engine_name))
+    rank = cfg["lora_rank"]
+    model, tokenizer = engine.load_model(base, "meta" if WORLD > 1 else "cpu" if rank else device)
+    if rank:  # before the engine: in bf16 it leaves it more
+        model = lora.freeze(model, device).to(device)
     prompts = sample.encode(run.problems, tokenizer, cfg["max_prompt_tokens"])
-    apart = WORLD > 1 or cfg["activation_checkpointing"]  # such layers decode without a cache
+    apart = WORLD > 1 or recomputes(cfg, device)  # such layers decode without a cache
     generator = engine.open_engine(engine_name, base, cfg, device, model, tokenizer, apart)
-    ref = copy.deepcopy(model).requires_grad_(False) if cfg["kl_coef"] else None
-    critic = engine.load_critic(base, model.device) if cfg["algo"] == "ppo" else None
-    trained = with_optimizers(model, ref, critic, cfg, device)
+    if rank:
+        lora.add(model, rank, cfg["seed"])
+    ref = reference(model, device, rank) if cfg["kl_coef"] else None
+    critic = engine.load_critic(base, str(model.device)) if cfg["algo"] == "ppo" else None
+    trained = with_optimizers(model, ref, critic, cfg, device, base)
+    if WORLD > 1:
+        generator.load(full_weights(model))
     opt, critic_opt = trained[0][2], trained[-1][2]
     gigabytes = 12 * sum(p.numel() for _, m, _ in trained for p in m.parameters()) / 1e9
     if RANK == 0 and gigabytes > 1:
@@ -1068,7 +1152,7 @@ def main(argv):
     if status == "stopped":
         run.checkpoint()
     if status == "budget":
-        write_model(run.folder / "model.part", model, tokenizer)
+        write_model(run.folder / "model.part", model, tokenizer, cfg["model_dtype"])
         if RANK == 0:
             shutil.rmtree(run.folder / "model", ignore_errors=True)
             (run.folder / "model.part").rename(run.folder / "model")

@@ -150,6 +150,65 @@ def test_one_rank_alone_is_asked_to_stop(tiny, alone, tmp_path):
     same_training(alone, tmp_path / "run")
 
 
+def test_a_checkpoint_of_many_files_reads_back(tiny, alone, tmp_path):
+    """Two ranks write files of 4 kB: what one process reads of them is what was trained, and one
+    rank goes on from weights and moments as two would have. The host never holds more than a file.
+    """
+    script = tmp_path / "small.py"
+    script.write_text(f"import sys; sys.path.insert(0, {str(ROOT)!r}); import train_grpo\n"
+                      "train_grpo.FILE_BYTES = 4000\n"
+                      "sys.exit(train_grpo.main(sys.argv[1:]))\n")
+    torchrun(script, *tiny.words, *WORDS, "--C=64", cwd=tmp_path)
+    path = max((tmp_path / "run/ckpt").glob("step_*"))
+    files = list(path.glob("*.safetensors"))
+    assert len(files) >= 20 and len({p.name.split("-")[1] for p in files}) == 2, files
+    assert set(json.loads((path / "state.json").read_text())["files"]) == {p.name for p in files}
+    # one parameter at least is in every file, its own moments or more
+    assert max(p.stat().st_size for p in files) < 0.2 * sum(p.stat().st_size for p in files)
+    read, _ = engine.load_model(path)
+    exported = load_file(tmp_path / "run/model/model.safetensors")
+    for name, weight in read.named_parameters():
+        assert torch.equal(weight, exported[name]), name
+    done = run_script("train_grpo.py", *tiny.words, *WORDS, "--C=160", cwd=tmp_path)
+    assert done.code == 0 and "from update 4" in done.stderr, done.stderr
+    one, two = [[r for r in read_log(run / "log.jsonl") if r["type"] == "step"][:10]
+                for run in (alone, tmp_path / "run")]
+    assert len(two) == 10
+    for a, b in zip(one, two):
+        for key in ("loss", "grad_norm", "reward", "kl", "value_loss"):
+            assert b[key] == pytest.approx(a[key], rel=2e-3, abs=1e-4), (key, a, b)
+
+
+def test_ranks_never_hold_the_whole_model(tiny, tmp_path):
+    """Ranks load shards: no weights before they are split, and then those of the file."""
+    script = tmp_path / "load.py"
+    script.write_text(f"""import sys; sys.path.insert(0, {str(ROOT)!r})
+import torch, engine, train_grpo
+train_grpo.start_ranks("cpu")
+whole, _ = engine.load_model({str(tiny.model)!r}, "cpu")
+critic_whole = engine.load_critic({str(tiny.model)!r}, "cpu")
+model, _ = engine.load_model({str(tiny.model)!r}, "meta")
+critic = engine.load_critic({str(tiny.model)!r}, "meta")
+ids = torch.arange(2, 22).view(2, 10)
+inputs = ids, torch.tensor([3, 4]), torch.tensor([7, 6])
+for real, m, forward in ((whole, model, train_grpo.token_logps),
+                         (critic_whole, critic, train_grpo.token_values)):
+    assert all(p.is_meta for p in m.parameters())
+    train_grpo.shard(m, "cpu", forward)
+    assert all(p.is_meta for p in m.parameters())
+    engine.fill(m, {str(tiny.model)!r}, "cpu")
+    for (name, want), (same, got) in zip(real.named_parameters(), train_grpo.full_weights(m)):
+        assert name == same and torch.equal(want, got), name
+    local = sum(p.to_local().numel() for p in m.parameters())
+    assert local < 0.6 * sum(p.numel() for p in real.parameters())
+    more = (0.6,) if real is whole else ()
+    want, got = forward(real, *inputs, *more), train_grpo.through(forward, m)(*inputs, *more)
+    for a, b in zip(want, got):
+        assert torch.allclose(a, b, atol=1e-6)
+""")
+    torchrun(script, cwd=tmp_path)
+
+
 def test_ranks_count_each_problem_once(world, tmp_path):
     """train_pass and every validation set on two ranks are those of one: whose rollouts were right,
     whichever rank drew them."""

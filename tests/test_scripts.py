@@ -92,7 +92,7 @@ def refused(tmp_path, monkeypatch, capfd):
     ("--algo=reinforce", ["--algo=reinforce", "ppo"]), ("--kl_type=k4", ["--kl_type=k4"]),
     ("--updates=0", ["--updates=0"]),
     ("--keep_at=1e52e5", ["--keep_at=1e52e5"]), ("--lam=1.5", ["--lam=1.5"]),
-    ("--gpu_memory=1.5", ["--gpu_memory=1.5"]),
+    ("--gpu_memory=2", ["--gpu_memory=2"]),
     ("--engine=vllm --temperature=2.5", ["--temperature=2.5", "vLLM"]),
     ("--max_new_tokens=60", ["--max_new_tokens=60", "64 positions"]),
 ])

@@ -772,7 +772,7 @@ def test_prompts_are_shared_where_it_pays(grouped, monkeypatch):
         return parts[0][1] is not None
     assert train_grpo.SHARED_FROM == 8 and shared()
     assert not shared(micro_tokens=60)  # three or four rows a batch
-    assert not shared(activation_checkpointing=True)
+    assert not shared(activation_checkpointing="true")
     monkeypatch.setattr(train_grpo, "WORLD", 2)
     assert not shared()
     monkeypatch.undo()

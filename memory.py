@@ -1,0 +1,289 @@
+"""memory.py: what a run takes of each GPU's memory, said before anything is loaded.
+
+    python memory.py                                            # the table of docs/gpu.md
+    python memory.py --model=Qwen/Qwen2.5-7B-Instruct --cards=80 --gpus="1 2 4 8" --algo=ppo
+
+It needs the model's config.json alone and adds up the tensors of an update (`update_bytes`) and of
+generation (`generation_bytes`). From that train_grpo.py refuses what cannot fit, with the nearest
+setting that does, and gives vLLM what the trainer leaves; sweep.py takes the fewest GPUs a run that
+hold it. tests/bench/memory.py simulates the same updates tensor by tensor; the two agree within
+10%. Sizes are in bytes, GB are 10^9 of them. Needs config.py and the standard library; a hub name
+that is not in SHAPES needs transformers too.
+"""
+import json
+import math
+import subprocess
+from pathlib import Path
+
+from config import BadInput, entry, parse
+
+# Published config.json of the models of the paper
+SHAPES = {
+    "Qwen/Qwen2.5-1.5B-Instruct": dict(
+        model_type="qwen2", vocab_size=151936, hidden_size=1536, intermediate_size=8960,
+        num_hidden_layers=28, num_attention_heads=12, num_key_value_heads=2,
+        tie_word_embeddings=True),
+    "Qwen/Qwen3-4B-Instruct-2507": dict(
+        model_type="qwen3", vocab_size=151936, hidden_size=2560, intermediate_size=9728,
+        num_hidden_layers=36, num_attention_heads=32, num_key_value_heads=8, head_dim=128,
+        tie_word_embeddings=True),
+    "Qwen/Qwen2.5-7B-Instruct": dict(
+        model_type="qwen2", vocab_size=152064, hidden_size=3584, intermediate_size=18944,
+        num_hidden_layers=28, num_attention_heads=28, num_key_value_heads=4,
+        tie_word_embeddings=False),
+    "meta-llama/Llama-3.1-8B-Instruct": dict(
+        model_type="llama", vocab_size=128256, hidden_size=4096, intermediate_size=14336,
+        num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8,
+        tie_word_embeddings=False),
+}
+# Of a card nobody can use it all: the CUDA context, NCCL's buffers, vLLM's CUDA graphs, and what
+# the allocator leaves between blocks
+SPARED, SPARED_SHARE = 2e9, 0.05
+AT_ONCE = 8  # responses of full length that vLLM's cache must hold, or it is too slow to be of use
+
+
+# -------------------------------------------------------------------------------------------------
+# The sum
+
+
+def sizes(shape):
+    """The numbers of a decoder-only model from the dict of its config.json; None where it is
+    another kind (a mixture of experts, say).
+
+    P, body: all parameters, those without a head; root: embedding and head, which FSDP gathers
+    together; layer: of one layer; d, ff, q, kv: widths of the residual, the MLP, the queries, keys.
+    """
+    try:
+        d, ff, L = (shape[key] for key in ("hidden_size", "intermediate_size", "num_hidden_layers"))
+        heads, V = shape["num_attention_heads"], shape["vocab_size"]
+    except KeyError:
+        return None
+    if any("expert" in key and value for key, value in shape.items()):
+        return None
+    width = shape.get("head_dim") or d // heads
+    q, kv = heads * width, (shape.get("num_key_value_heads") or heads) * width
+    layer = 2 * d * q + 2 * d * kv + 3 * d * ff + 2 * d
+    head = 0 if shape.get("tie_word_embeddings") else V * d
+    body = V * d + L * layer
+    return dict(P=body + head, body=body, root=V * d + head, layer=layer, layers=L, d=d, ff=ff, q=q,
+                kv=kv, V=V)
+
+
+def update_bytes(s, cfg, gpus, recompute=True):
+    """Bytes of each of `gpus` GPUs in an update, by what takes them, a dict; the sum is the peak.
+
+    Parameters, gradients and AdamW's moments are in fp32 and split over the GPUs, the reference in
+    bf16 too. `passing` is what comes and goes within a micro-batch: of the moments at which it may
+    be largest, the largest.
+    """
+    P, d, ff, L, split = s["P"], s["d"], s["ff"], s["layers"], gpus > 1
+    T = max(cfg["micro_tokens"], cfg["max_prompt_tokens"] + cfg["max_new_tokens"])
+    N = T  # of response tokens: all, in the worst case
+    # The residual stream is in bf16 under FSDP. On one GPU autocast leaves it in fp32, and every
+    # linear layer makes its own bf16 copy of its input and its weights.
+    residual = 2 if split else 4
+    norm = 8 if split else 4 + 4
+    copies = 0 if split else 10  # of the inputs of q, k, v, gate and up
+    layer = T * (2 * norm * d + copies * d + 6 * s["q"] + 4 * s["kv"] + 8 * ff)
+    weights = 0 if split else 2 * s["layer"]
+    kept = L * T * residual * d if recompute else L * (layer + weights)
+    # FSDP gathers a layer, and the next, and keeps embedding and head whole until the end
+    gathered, whole = (6 * s["layer"], 2 * s["root"]) if split else (weights, 0)
+    chunk = min(cfg["micro_logits"], N * s["V"])
+    head = 2 * s["V"] * d  # the gradient of the head
+    moments = dict(
+        forward=kept + whole + gathered + 8 * T * ff,
+        logits=kept + whole + 12 * chunk,
+        reference=bool(cfg["kl_coef"]) * (kept + 2 * whole + 12 * chunk),
+        backward_logits=kept + whole + 24 * chunk + head * (2 if split else 4),
+        backward=kept + whole + 2 * gathered + layer * recompute + 4 * T * ff + head * split,
+        end=whole + 3 * whole)
+    out = dict(weights=4 * P / gpus, gradients=4 * P / gpus, AdamW=8 * P / gpus,
+               reference=2 * P / gpus if cfg["kl_coef"] else 0,
+               critic=16 * s["body"] / gpus if cfg["algo"] == "ppo" else 0)
+    return out | dict(passing=max(moments.values()))
+
+
+def generation_bytes(s, cfg, gpus, engine):
+    """Bytes of each GPU while rollouts are generated, a dict, and of a response of full length.
+
+    `trainer`: weights, moments, reference and critic, whose gradients are gone by then. `engine`:
+    its bf16 copy of all weights and, of vLLM, what its passes take (read in its source: logits of
+    `gen_batch` rollouts, in fp32 and as log-probs; 1 GB beside).
+    """
+    trainer = 12 * s["P"] / gpus
+    trainer += 2 * s["P"] / gpus if cfg["kl_coef"] else 0
+    trainer += 12 * s["body"] / gpus if cfg["algo"] == "ppo" else 0
+    copy = 2 * s["P"]
+    if engine == "vllm":
+        copy += 1e9 + 12 * cfg["gen_batch"] * s["V"]
+    longest = cfg["max_prompt_tokens"] + cfg["max_new_tokens"]
+    return dict(trainer=trainer, engine=copy), 4 * s["kv"] * s["layers"] * longest
+
+
+def usable(card):
+    """Bytes of a card of `card` bytes that tensors can have."""
+    return card * (1 - SPARED_SHARE) - SPARED
+
+
+def plan(s, cfg, gpus, card, engine="vllm", recompute=True):
+    """How a run fits on `gpus` cards of `card` bytes each: a dict.
+
+    update, generation: bytes (of the latter without a cache); parts: those of the update; share: of
+    the card for vLLM; cache: responses of full length at once; fits: whether it does.
+    """
+    parts = update_bytes(s, cfg, gpus, recompute)
+    if engine == "hf":  # its copy stays
+        parts["engine"] = 2 * s["P"]
+    held, response = generation_bytes(s, cfg, gpus, engine)
+    share = math.floor(100 * min(0.9, (usable(card) - held["trainer"]) / card)) / 100
+    share = cfg["gpu_memory"] or max(0.0, share)
+    room = share * card if engine == "vllm" else usable(card) - held["trainer"]
+    cache = max(0, int((room - held["engine"]) / response))
+    fits = (sum(parts.values()) <= usable(card) and cache >= min(AT_ONCE, cfg["gen_batch"])
+            and held["trainer"] + room <= usable(card) + 1e7)
+    return dict(update=sum(parts.values()), generation=sum(held.values()), parts=parts, share=share,
+                cache=cache, fits=fits)
+
+
+# -------------------------------------------------------------------------------------------------
+# What is chosen, what is refused
+
+
+def smaller(s, cfg):
+    """Knobs that take less memory and change no result, from the nearest on: a list of dicts."""
+    least = cfg["max_prompt_tokens"] + cfg["max_new_tokens"]
+    out, tokens = [dict(activation_checkpointing="true")], cfg["micro_tokens"]
+    out.append(out[0] | dict(micro_logits=min(cfg["micro_logits"], 2**25)))
+    while tokens > least:
+        tokens = max(least, tokens // 2)
+        out.append(out[1] | dict(micro_tokens=tokens))
+    return out
+
+
+def nearest(s, cfg, gpus, card, engine="vllm"):
+    """The nearest setting that fits, in words; "" where none of up to 64 GPUs does.
+
+    First the knobs at as many GPUs, then more GPUs, then both.
+    """
+    more = [g for g in (2, 4, 8, 16, 32, 64) if g > gpus and cfg["B_p"] % g == 0]
+    for g, knobs in [*((gpus, k) for k in smaller(s, cfg)), *((g, {}) for g in more),
+                     *((g, smaller(s, cfg)[-1]) for g in more)]:
+        changed = dict(cfg, gpu_memory=0.0, **{k: v for k, v in knobs.items()})
+        recompute = changed["activation_checkpointing"] != "false"
+        if plan(s, changed, g, card, engine, recompute)["fits"]:
+            words = [f"--{key}={changed[key]}" for key in knobs if changed[key] != cfg[key]
+                     and (key, cfg[key]) != ("activation_checkpointing", "auto")]
+            if cfg["gpu_memory"]:
+                words.append("--gpu_memory=0")
+            if g > gpus:
+                words.append(f"{g} GPUs a run (GPUS_PER_RUN={g}; torchrun --nproc_per_node={g})")
+            return " and ".join(words)
+    return ""
+
+
+def check(cfg, shape, gpus, card, engine, tell=print):
+    """Say what a run takes of each GPU, and return the share of it for vLLM.
+
+    shape: of `read_shape`; card: bytes of the smallest of the `gpus`. Raises BadInput where it does
+    not fit, with the nearest setting that does.
+    """
+    s = shape and sizes(shape)
+    if not s:
+        tell(f"--model={cfg['model']}: memory.py knows no sizes of this kind of model, so what it "
+             "takes of a GPU is not checked")
+        return cfg["gpu_memory"] or 0.5
+    at = plan(s, cfg, gpus, card, engine, cfg["activation_checkpointing"] != "false")
+    parts = ", ".join(f"{name} {gb(size)}" for name, size in at["parts"].items() if size)
+    held, _ = generation_bytes(s, cfg, gpus, engine)
+    where = f"{gpus} GPU{'s' * (gpus > 1)} of {gb(card)} GB"
+    text = (f"each takes {gb(at['update'])} in an update ({parts}), and in generation "
+            f"{gb(held['trainer'])} beside ")
+    text += (f"{gb(at['share'] * card)} of vLLM, whose cache holds {at['cache']} responses of full "
+             "length" if engine == "vllm" else f"a copy of {gb(held['engine'])}, with room for "
+             f"{at['cache']} responses of full length")
+    if not at["fits"]:
+        way = nearest(s, cfg, gpus, card, engine)
+        raise BadInput(f"--model={cfg['model']}: does not fit on {where}: {text}. "
+                       + (f"The nearest that fits: {way}" if way else "Take a smaller model"))
+    tell(f"memory, {where}: {text}")
+    if engine == "hf" and at["cache"] < cfg["gen_batch"]:
+        tell(f"--gen_batch={cfg['gen_batch']}: where all responses get long, the cache of "
+             f"transformers holds {at['cache']} at once; --gen_batch={at['cache']} is safe")
+    return at["share"]
+
+
+def gpus_per_run(cfg, card, there):
+    """The fewest of `there` GPUs of `card` bytes that hold a run of cfg, a power of 2.
+
+    1 where its model's sizes are not known. Raises BadInput where all of them are too few.
+    """
+    shape = read_shape(cfg["model"], None)
+    s = shape and sizes(shape)
+    if not s or not card:
+        return 1
+    recompute = cfg["activation_checkpointing"] != "false"
+    for gpus in (2**i for i in range(there.bit_length())):
+        if cfg["B_p"] % gpus == 0 and plan(s, cfg, gpus, card, "vllm", recompute)["fits"]:
+            return gpus
+    check(cfg, shape, 2 ** (there.bit_length() - 1), card, "vllm", lambda _: None)
+    raise BadInput(f"--B_p={cfg['B_p']}: cannot be shared among the GPUs that a run needs")
+
+
+# -------------------------------------------------------------------------------------------------
+# Where the numbers come from
+
+
+def read_shape(model, load):
+    """The dict of a model's config.json: of its folder, of SHAPES, or of load(model); else None."""
+    file = Path(model) / "config.json"
+    if file.exists():
+        try:
+            return json.loads(file.read_text())
+        except (OSError, ValueError) as e:
+            raise BadInput(f"{file}: not a readable JSON file ({e})") from None
+    return SHAPES.get(model) or (load and load(model))
+
+
+def cards():
+    """Bytes of each GPU that nvidia-smi lists; [] where it lists none."""
+    words = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        lines = subprocess.run(words, capture_output=True, text=True, timeout=60).stdout.split("\n")
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [int(line) * 2**20 for line in lines if line.strip().isdigit()]  # MiB
+
+
+def gb(size):
+    return f"{size / 1e9:.1f}"
+
+
+def main(argv):
+    own = dict(cards=("24 48 80 141", "sizes of a GPU, in GB, to try"),
+               gpus=("1 2 4 8", "GPUs of a run to try"))
+    # a model of its own takes the paper's scale, not the data folder's
+    named = [word for word in argv if word.startswith(("--model=", "--config="))]
+    for i, model in enumerate([None] if named else SHAPES):
+        cfg = parse(argv if named else [f"--model={model}", *argv], __doc__, own)
+        names = [f"{float(c):g} GB" for c in cfg["cards"].split()]
+        if i == 0:
+            print("| model | GPUs | an update | generation | " + " | ".join(names) + " |")
+            print("|---|---|---|---|" + "---|" * len(names))
+        s = sizes(read_shape(cfg["model"], None) or {})
+        if not s:
+            raise BadInput(f"--model={cfg['model']}: no config.json of a model that is known here")
+        for gpus in map(int, cfg["gpus"].split()):
+            row = []
+            for card in (float(c) * 1e9 for c in cfg["cards"].split()):
+                at = plan(s, cfg, gpus, card)
+                way = nearest(s, cfg, gpus, card)
+                row.append(f"{at['share']:.2f}, {at['cache']}" if at["fits"] else
+                           "no" if "GPUs" in way or not way else f"`{way}`")
+            at = plan(s, cfg, gpus, 1e15)
+            print(f"| {Path(cfg['model']).name} | {gpus} | {gb(at['update'])} | "
+                  f"{gb(at['generation'])} | " + " | ".join(row) + " |")
+
+
+if __name__ == "__main__":
+    entry(main)

@@ -1,0 +1,243 @@
+"""The memory of an update on one GPU, simulated: our own code on tensors that have shapes alone.
+
+    python tests/bench/memory.py    # the table: memory.py beside the simulation; half an hour
+    python tests/bench/memory.py Qwen/Qwen2.5-7B-Instruct ranks=4 kl=1    # a case, by phases
+
+It runs `shard`, `token_logps`, `token_values` and `training_state` of train_grpo.py under torch's
+FakeTensorMode with its fake process group, and counts the bytes of every storage from the operation
+that makes it to its end, over two micro-batches and the clipping of their gradients.
+What it puts in place of a GPU's own: a CPU's autocast with bf16 for CUDA's, and for flash attention
+a function that keeps what FlashAttention 2 keeps (q, k, v, the output, one number a row) and takes
+what its backward pass takes (dq in fp32, dk and dv a head). It leaves out the CUDA context, NCCL's
+buffers, vLLM's CUDA graphs and the gaps of the allocator. No number here is measured on a GPU.
+"""
+import functools
+import json
+import os
+import subprocess
+import sys
+import time
+import weakref
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+GB = 1e9
+
+
+def live_bytes():
+    """A dispatch mode that follows storages: .now and .peak in bytes, .tops {.phase: peak}."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    class Live(TorchDispatchMode):
+        def __init__(self):
+            super().__init__()
+            self.now, self.size, self.ends, self.tops, self.phase = 0, {}, {}, {}, "load"
+
+        def see(self, storage):
+            """Count a storage that is new, or has been resized (FSDP frees its weights so)."""
+            key, size = storage._cdata, storage.nbytes()
+            if key not in self.size:
+                self.ends[key] = weakref.ref(storage, lambda _: self.end(key))
+            self.now += size - self.size.get(key, 0)
+            self.size[key] = size
+            self.tops[self.phase] = max(self.now, self.tops.get(self.phase, 0))
+
+        def end(self, key):
+            self.now -= self.size.pop(key, 0)
+            self.ends.pop(key, None)
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            out = function(*args, **(kwargs or {}))
+            for leaf in tree_leaves(out):
+                if isinstance(leaf, torch.Tensor):
+                    leaf = getattr(leaf, "_local_tensor", leaf)
+                    self.see(leaf.untyped_storage())
+            return out
+
+        @property
+        def peak(self):
+            return max(self.tops.values())
+    return Live()
+
+
+def flash():
+    """Attention with the memory of FlashAttention 2 and no numbers."""
+    import torch
+
+    class Flash(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, q, k, v):  # (B, heads, L, head_dim), k and v with fewer heads
+            out, rows = torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+            ctx.save_for_backward(q, k, v, out, rows)
+            return out
+
+        @staticmethod
+        def backward(ctx, grad):
+            q, k, v, out, rows = ctx.saved_tensors
+            sums, dq = torch.empty_like(rows), torch.empty_like(q, dtype=torch.float32)
+            wide = torch.empty_like(q), torch.empty_like(q)  # dk, dv of each head of q
+            out = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+            del sums, dq, wide
+            return out
+
+    def attend(module, q, k, v, mask, **_):
+        assert mask is None  # flash attention takes none
+        out = Flash.apply(*(x.bfloat16() for x in (q, k, v)))
+        return out.transpose(1, 2).contiguous(), None
+    return attend
+
+
+def simulate(shape, ranks=1, kl=True, ppo=False, recompute=True, micro_tokens=16384, length=1024,
+             prompt=150, micro_logits=2**27):
+    """Bytes of one GPU of `ranks`: dict(state, peak, tops).
+
+    shape: a name of memory.SHAPES, or the dict of a config.json. `state` is what lies there between
+    updates, without gradients; tops: the peak of each phase. One process simulates one number of
+    ranks, that of WORLD_SIZE.
+    """
+    import torch
+    import transformers
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.distributed import fsdp
+
+    import memory
+    import train_grpo
+    assert train_grpo.WORLD == ranks
+    transformers.AttentionInterface.register("shapes", flash())
+    config = dict(memory.SHAPES[shape] if isinstance(shape, str) else shape)
+    config = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
+    if ranks > 1:
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+        if not torch.distributed.is_initialized():
+            torch.distributed.init_process_group("fake", store=FakeStore(), rank=0,
+                                                 world_size=ranks)
+        mesh = torch.distributed.init_device_mesh("cpu", (ranks,))
+        torch.distributed.init_device_mesh = lambda *_, **__: mesh
+    # as on a GPU
+    fsdp.MixedPrecisionPolicy = functools.partial(
+        fsdp.MixedPrecisionPolicy, param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    plain = torch.autocast
+
+    def autocast(device, dtype=None, enabled=True, **more):
+        return plain(device, dtype=dtype, enabled=enabled or dtype is torch.bfloat16, **more)
+    torch.autocast = autocast
+    live, resize = live_bytes(), torch.UntypedStorage.resize_
+
+    def resized(storage, size):
+        resize(storage, size)
+        if storage._cdata in live.size:
+            live.see(storage)
+    torch.UntypedStorage.resize_ = resized
+
+    rows = max(1, micro_tokens // length)
+    N = rows * (length - prompt)
+    with FakeTensorMode(allow_non_fake_inputs=True), live:
+        # which tokens are those of responses: fake tensors have no values to tell
+        row, place = torch.zeros(N, dtype=torch.long), torch.zeros(N, dtype=torch.long)
+        train_grpo.places = lambda start, length: (row, place)
+        inputs = (torch.zeros(rows, length, dtype=torch.long), torch.zeros(rows), torch.zeros(rows))
+
+        def build(auto, frozen=False):
+            dtype = torch.bfloat16 if frozen else torch.float32
+            model = auto.from_config(config, dtype=dtype, attn_implementation="shapes")
+            return model.eval().requires_grad_(not frozen)
+
+        def through(function, model):
+            out = train_grpo.through(function, model)
+            more = () if function is train_grpo.token_values else (0.6, micro_logits)
+            return out(*inputs, *more)
+
+        model = build(transformers.AutoModelForCausalLM)
+        ref = build(transformers.AutoModelForCausalLM, frozen=True) if kl else None
+        critic = None
+        if ppo:
+            config.num_labels = 1
+            critic = build(transformers.AutoModelForTokenClassification)
+        settings = dict(train_grpo.config.config,
+                        activation_checkpointing="true" if recompute else "false")
+        trained = train_grpo.with_optimizers(model, ref, critic, settings, "cpu", "")
+        train_grpo.training_state(trained)  # makes the moments
+        live.tops, live.phase, state = {}, "between updates", live.now
+        for _ in range(2):  # in the second one the gradients of the first are there
+            if critic:
+                live.phase = "values before"
+                with torch.no_grad():
+                    through(train_grpo.token_values, critic)
+            live.phase = "forward"
+            logp, entropy = through(train_grpo.token_logps, model)
+            loss = logp.sum() - 0.001 * entropy.sum()
+            if ref:
+                live.phase = "reference"
+                with torch.no_grad():
+                    theirs, _ = through(train_grpo.token_logps, ref)
+                loss = loss + (logp - theirs).sum()
+            live.phase = "backward"
+            loss.backward()
+            del loss, logp, entropy
+            if critic:
+                live.phase = "critic"
+                through(train_grpo.token_values, critic).sum().backward()
+        live.phase = "optimizer"
+        for _, m, _ in trained:
+            torch.nn.utils.clip_grad_norm_(m.parameters(), 1.0)
+    return dict(state=state, peak=live.peak, tops=live.tops)
+
+
+def case(name, **settings):
+    """`simulate` in a process of its own."""
+    env = dict(os.environ, WORLD_SIZE=str(settings.get("ranks", 1)), RANK="0", OMP_NUM_THREADS="1")
+    done = subprocess.run([sys.executable, __file__, "one", json.dumps([name, settings])], env=env,
+                          capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(done.stderr[-3000:])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def ours(name, ranks=1, kl=True, ppo=False, recompute=True, length=1024, **knobs):
+    """What memory.py says of the same update."""
+    import memory
+    from config import parse
+    cfg = parse([f"--model={name}", f"--kl_coef={0.001 * kl}", f"--max_new_tokens={length - 1}",
+                 f"--algo={'ppo' if ppo else 'grpo'}", "--max_prompt_tokens=1",
+                 *(f"--{key}={value}" for key, value in knobs.items())])
+    parts = memory.update_bytes(memory.sizes(memory.SHAPES[name]), cfg, ranks, recompute)
+    return sum(parts.values())
+
+
+def table():
+    """Every model, number of GPUs and objective: the simulation, memory.py, the difference."""
+    small, large, llama = (f"{name}-Instruct" for name in (
+        "Qwen/Qwen2.5-1.5B", "Qwen/Qwen2.5-7B", "meta-llama/Llama-3.1-8B"))
+    print("| model | GPUs | objective | simulated, GB | memory.py | difference |")
+    print("|---|---|---|---|---|---|")
+    for name in (small, large, llama):
+        for ranks in (1, 2, 4, 8):
+            for words, more in (("KL", {}), ("no KL", dict(kl=False)),
+                                ("PPO, no KL", dict(kl=False, ppo=True))):
+                seen = case(name, ranks=ranks, **more)["peak"]
+                said = ours(name, ranks=ranks, **more)
+                print(f"| {name.split('/')[1]} | {ranks} | {words} | {seen / GB:.1f} | "
+                      f"{said / GB:.1f} | {said / seen - 1:+.1%} |", flush=True)
+
+
+def main(argv):
+    if not argv:
+        return table()
+    if argv[0] == "one":
+        name, settings = json.loads(argv[1])
+        return print(json.dumps(simulate(name, **settings)))
+    settings = {key: int(value) for key, value in (word.split("=") for word in argv[1:])}
+    start = time.time()
+    out = case(argv[0], **settings)
+    print(f"{argv[0]} {settings}: {out['state'] / GB:.1f} GB between updates, "
+          f"{out['peak'] / GB:.1f} GB at most, memory.py {ours(argv[0], **settings) / GB:.1f} "
+          f"({time.time() - start:.0f} s)")
+    for phase, top in out["tops"].items():
+        print(f"  {phase:16s} {top / GB:.1f}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,128 @@
+"""lora.py: adapters in training, in the engine's copy, in checkpoints and in the final model."""
+import copy
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+pytest.importorskip("peft", reason="pip install -r requirements-lora.txt")
+
+import engine
+import evaluate
+import lora
+import train_grpo
+from config import read_log
+
+WORDS = ["--B_p=4", "--n=4", "--C=96", "--eval_every=80", "--save_every=48", "--lr_base=2e-2",
+         "--kl_coef=0.1", "--warmup=0", "--device=cpu", "--lora_rank=4"]
+
+
+def logps(model, tiny):
+    ids = torch.arange(2, 22).view(2, 10)
+    lengths = torch.tensor([3, 4]), torch.tensor([7, 6])
+    with torch.no_grad():
+        return train_grpo.token_logps(model, ids, *lengths, 0.6)[0]
+
+
+def moved(tiny):
+    """A model with adapters whose B is not 0."""
+    model = lora.add(lora.freeze(engine.load_model(tiny.model, "cpu")[0], "cpu"), 4)
+    torch.manual_seed(1)
+    for name, p in model.named_parameters():
+        if "lora_B" in name:
+            p.data.normal_(0, 0.1)
+    return model
+
+
+def test_adapters_begin_at_the_base_model_and_are_all_that_is_trained(tiny):
+    base, _ = engine.load_model(tiny.model, "cpu")
+    plain, names = logps(base, tiny), [name for name, _ in base.named_parameters()]
+    model = lora.add(lora.freeze(copy.deepcopy(base), "cpu"), 4)
+    assert torch.equal(logps(model, tiny), plain)
+    trained = [name for name, p in model.named_parameters() if p.requires_grad]
+    # A and B of q, k, v, o, gate, up, down in each of two layers; not the head
+    assert len(trained) == 2 * 7 * 2 and all(".lora_" in name for name in trained)
+    assert [name for name, _ in train_grpo.full_weights(model)] == names
+
+
+def test_merged_off_and_unloaded(tiny):
+    """What the engine gets computes what the adapters do; the reference is the model without."""
+    base, _ = engine.load_model(tiny.model, "cpu")
+    model = moved(tiny)
+    plain, with_them = logps(base, tiny), logps(model, tiny)
+    assert (with_them - plain).abs().max() > 0.1
+    with lora.off(model):
+        assert torch.equal(logps(model, tiny), plain)
+    assert torch.equal(logps(model, tiny), with_them)
+    assert sum(p.requires_grad for p in model.parameters()) == 28
+    hf = engine.HFEngine(base, None, {}, apart=True)
+    hf.load(train_grpo.full_weights(model))
+    assert torch.allclose(logps(hf.model, tiny), with_them, atol=1e-5)
+    assert torch.equal(logps(base, tiny), plain)
+    lora.unload(model)
+    assert torch.allclose(logps(model, tiny), with_them, atol=1e-5)
+    assert [n for n, _ in model.named_parameters()] == [n for n, _ in base.named_parameters()]
+
+
+@pytest.fixture(scope="module")
+def run(tiny, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lora")
+    assert train_grpo.main([*tiny.words, *WORDS, f"--out={folder / 'run'}"]) == 0
+    return folder / "run"
+
+
+def test_a_run_learns_and_its_checkpoint_is_small(tiny, run):
+    steps = [r for r in read_log(run / "log.jsonl") if r["type"] == "step"]
+    # the reference is the base model: no KL before the first update, some after it
+    assert len(steps) == 6 and steps[0]["kl"] == pytest.approx(0, abs=1e-9)
+    assert steps[-1]["kl"] > 1e-3 and all(r["tis_mean"] < 1e-4 for r in steps)
+    last = max((run / "ckpt").glob("step_*"))
+    assert {k.split(".")[-3] for f in last.glob("*.safetensors")
+            for k in load_file(f)} == {"lora_A", "lora_B"}
+    base = dict(engine.load_model(tiny.model)[0].named_parameters())
+    exported, read = [dict(engine.load_model(at)[0].named_parameters())
+                      for at in (run / "model", last)]
+    assert set(exported) == set(read) == set(base)
+    assert all(torch.allclose(exported[name], read[name], atol=1e-6) for name in base)
+    assert not torch.allclose(base["model.layers.0.mlp.up_proj.weight"],
+                              read["model.layers.0.mlp.up_proj.weight"], atol=1e-4)
+    assert evaluate.model_folder(run) == str(run / "model")
+
+
+def test_a_run_that_goes_on_writes_the_same_log(tiny, run, tmp_path):
+    words = [*tiny.words, *WORDS, f"--out={tmp_path / 'run'}"]
+    assert train_grpo.main([*words, "--C=48"]) == 0
+    assert train_grpo.main(words) == 0
+    one, two = [[{k: v for k, v in r.items() if k not in ("wall_s", "gen_s", "train_s")}
+                 for r in read_log(at / "log.jsonl") if r["type"] == "step"]
+                for at in (run, tmp_path / "run")]
+    assert one == two
+
+
+def test_with_activation_checkpointing_the_same(tiny, run, tmp_path):
+    """The layers are computed again with the adapters on, after the reference had them off."""
+    assert train_grpo.main([*tiny.words, *WORDS, "--activation_checkpointing=true",
+                            f"--out={tmp_path / 'run'}"]) == 0
+    one, two = [[r for r in read_log(at / "log.jsonl") if r["type"] == "step"]
+                for at in (run, tmp_path / "run")]
+    for a, b in zip(one, two, strict=True):
+        for key in ("loss", "grad_norm", "kl", "reward"):
+            assert b[key] == pytest.approx(a[key], rel=1e-3, abs=1e-5), key
+
+
+@pytest.mark.parametrize("words, told", [
+    (["--lora_rank=4", "--algo=ppo"], "--lora_rank=4: PPO"),
+    (["--lora_rank=-1"], "--lora_rank=-1: must not be negative")])
+def test_what_adapters_cannot_do(tiny, words, told):
+    with pytest.raises(train_grpo.BadInput, match=told):
+        train_grpo.main([*tiny.words, "--B_p=4", "--n=4", "--C=480", *words])
+
+
+def test_adapters_train_on_one_gpu_and_need_peft(tiny, monkeypatch):
+    words = [*tiny.words, "--B_p=4", "--n=4", "--C=480", "--lora_rank=4", "--device=cpu"]
+    monkeypatch.setitem(__import__("sys").modules, "peft", None)
+    with pytest.raises(train_grpo.BadInput, match="--lora_rank=4: peft is not installed"):
+        train_grpo.main(words)
+    monkeypatch.setattr(train_grpo, "WORLD", 2)
+    with pytest.raises(train_grpo.BadInput, match="--lora_rank=4: adapters train on one GPU"):
+        train_grpo.main(words)
