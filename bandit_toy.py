@@ -491,7 +491,8 @@ def train(cfg, world, seeds):
                         logs[seed].append(dict(type="end", status="diverged",
                                                rollouts=run.rollouts))
                         alive.remove(seed)
-        windows = [(run.rollouts - B) // cfg["eval_every"] for B in (d["B"], 0)]
+        every = cfg["eval_every"] or math.inf  # 0: at the start and the end alone
+        windows = [(run.rollouts - B) // every for B in (d["B"], 0)]
         if m in (0, d["M"]) or windows[0] < windows[1]:
             for seed, p in zip(seeds, run.validation(cfg).astype(float)):
                 if seed in alive:

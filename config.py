@@ -4,9 +4,9 @@
     python config.py --data=data/arithmetic --n=16  # the resolved dict and what follows from it
 
 Layers, later beats earlier: the dict below (the paper's scale), `defaults.json` of the data folder
-(for models that live in that folder), the recipe, then the command line from left to right, where
-`--config=FILE.json` stands for the keys of a flat JSON file, such as the `config` of a log's
-header. To use a stage elsewhere, copy its file and this one.
+(for models that live in that folder; its verifier for all), the recipe, then the command line from
+left to right, where `--config=FILE.json` stands for the keys of a flat JSON file, such as the
+`config` of a log's header. To use a stage elsewhere, copy its file and this one.
 """
 import contextlib
 import difflib
@@ -69,15 +69,16 @@ config = dict(
     engine = "auto",              # auto | hf | vllm: what generates; auto = vLLM on a GPU,
                                   # hf (transformers) on a CPU
     verifier = "math",            # math: the last \boxed{} by math-verify | exact: what follows the
-                                  # last '#' | one of your own in REWARDS of verifier.py
-    verify_s = 3.0,               # math: seconds for one answer, then it counts as wrong
-    verify_bytes = 1024,          # math: longest answer that is read; a longer one counts as wrong
+                                  # last '#' | reasoning_gym: the problem's own, for problems of
+                                  # data/reasoning_gym | one of your own in REWARDS of verifier.py
+    verify_s = 3.0,               # not exact: seconds for one answer, then it counts as wrong
+    verify_bytes = 1024,          # not exact: longest answer that is read; a longer one is wrong
     temperature = 0.6,            # of sampling, and of every log-prob
     top_p = 1.0,                  # nucleus; below 1 only without tis
     max_prompt_tokens = 1024,     # a longer prompt is refused at the start
     max_new_tokens = 8192,        # a response that reaches it is cut off
     # Evaluation
-    eval_every = 16384,           # rollouts between evaluations
+    eval_every = 16384,           # rollouts between evaluations; 0 = before and after alone
     k = 4,                        # of avg@k, best@k, worst@k
     samples = 4,                  # rollouts per problem of an evaluation, k or more
     # Problems from outside (data/NAME/prepare.py); empty = the script's own
@@ -87,6 +88,9 @@ config = dict(
     answer_key = "",              # column of the answer
     against = "data/aime24/problems.jsonl",  # files, commas between: what is like a problem of
                                   # theirs is removed; empty = none
+    task = "",                    # of reasoning-gym, or several with shares: "countdown:2 gcd:1"
+    task_args = "",               # its parameters as JSON, {"min_terms": 2}, or a list of such
+    size = 9000,                  # problems to make of it
     mix = "",                     # splits to mix as NAME:SHARE, as in "extreme:2 level_easy:1";
                                   # empty = the paper's three
     # Difficulty (sample.py)
@@ -98,12 +102,14 @@ config = dict(
     remeasure = False,            # measure also where pass rates came with the model
     shard = "",                   # i/k: measure every k-th problem from i on, for k processes side
                                   # by side; empty = the rest, and split
-    # Running: where, how often, how much at once. None of these changes a result, but for rounding:
-    # a GPU computes in bf16
+    # Running: where, how often, how much at once. None of these changes a result, but for rounding
     runs = "",                    # folder of a sweep, a folder a run in it; empty = runs/RECIPE for
                                   # the embedded model, runs/DATA_MODEL_RECIPE for any other
     out = "",                     # this script's output; empty = the run's folder, or `runs`
     device = "auto",              # auto | cpu | cuda
+    dtype = "auto",               # auto | fp32 | bf16: what is computed in; auto = bf16 on a GPU,
+                                  # fp32 on a CPU. Weights and moments are in fp32 in any case
+    threads = 0,                  # CPU threads of a training process; 0 = torch's, OMP_NUM_THREADS
     gen_batch = 1024,             # rollouts decoded at once
     micro_tokens = 16384,         # tokens of a micro-batch, padding counted, in the update
     micro_logits = 134_217_728,   # logits (tokens x vocabulary) at once in an update, 4 to 12 bytes
@@ -115,6 +121,8 @@ config = dict(
                                   # bf16 on a GPU
     save_every = 65536,           # rollouts between checkpoints, the newest two stay; 0 = at the
                                   # end alone
+    keep_last = True,             # keep a finished run's last checkpoints, from which a larger C
+                                  # goes on; false = its model and those of keep_at alone
     keep_at = "",                 # budgets whose checkpoints stay for good, as in "1e5 2e5"
     pass_at = "",                 # budgets at which every training problem is drawn s times, for
                                   # its pass@1, as in "0 1e5"
@@ -141,6 +149,7 @@ RECIPES = dict(easy=dict(kl_coef=0.001, entropy_coef=0.001),  # paper, Table 1; 
                mixed=dict(kl_coef=0.0, entropy_coef=0.0))  # "on heterogeneous datasets use Hard"
 CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k1", "k2", "k3"),
                lr_scaling=("sqrt", "linear", "constant"), device=("auto", "cpu", "cuda"),
+               dtype=("auto", "fp32", "bf16"),
                zero_var_filter=("off", "policy", "all", "reg"), engine=("auto", "hf", "vllm"),
                activation_checkpointing=("auto", "true", "false"),
                model_dtype=("auto", "fp32", "bf16"),
@@ -149,11 +158,12 @@ CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k
                      "pass1", "compare", "all"))
 # The knobs of a training command that change no result, and all keys that are no part of a run's
 # identity: these, the budget, the folders, the other stages'
-RUNNING = """device gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory
-             model_dtype save_every keep_at pass_at s sample_every""".split()
+RUNNING = """device gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory threads
+             model_dtype save_every keep_last keep_at pass_at s sample_every""".split()
 NOT_IN_NAME = {*RUNNING, *"""C data B_max source revision question_key answer_key against mix
-                             problems s_zero levels n_val remeasure shard runs out ns bps seeds lrs
-                             view metric unit eval_set delta bin points boot verbose""".split()}
+                             task task_args size problems s_zero levels n_val remeasure shard runs
+                             out ns bps seeds lrs view metric unit eval_set delta bin points boot
+                             verbose""".split()}
 
 
 class BadInput(ValueError):
@@ -297,8 +307,10 @@ def parse(argv, doc="", own=None):
     data = Path(named.get("data", cfg["data"]))
     model = Path(named.get("model", data))
     defaults = data / "defaults.json"
-    if defaults.exists() and model.resolve().is_relative_to(data.resolve()):
-        for key, value in read_json(defaults).items():
+    inside = model.resolve().is_relative_to(data.resolve())
+    for key, value in read_json(defaults).items() if defaults.exists() else ():
+        # lengths, lr and grid are of the models in there; how answers look, of the problems
+        if inside or (key == "verifier" and "data" in named):
             set_key(cfg, key, value, f"{defaults}: ", keys)
     set_key(cfg, "recipe", named.get("recipe", cfg["recipe"]))
     for key, value in given:
@@ -337,7 +349,7 @@ def check(cfg):
     def need(ok, key, why):
         if not ok:
             raise BadInput(f"--{key}={cfg[key]}: {why}")
-    for key in """B_p k samples eval_every max_prompt_tokens max_new_tokens gen_batch micro_tokens
+    for key in """B_p k samples size max_prompt_tokens max_new_tokens gen_batch micro_tokens
                   micro_logits updates s n_val""".split():
         need(cfg[key] >= 1, key, "must be 1 or more")
     for key, value in cfg.items():

@@ -203,6 +203,11 @@ def load_model(path, device="auto"):
     return load_weights("AutoModelForCausalLM", path, device), tokenizer
 
 
+def is_bf16(dtype, device):
+    """Whether --dtype means bf16 on a device, a torch.device or its name: auto does on a GPU."""
+    return dtype == "bf16" or (dtype == "auto" and str(device).startswith("cuda"))
+
+
 def load_critic(path, device):
     """PPO's critic: the base model with a head of one number, all zeros, for its vocabulary.
 
@@ -263,20 +268,22 @@ def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None, apar
 
 
 class HFEngine:
-    """transformers. On a CPU it decodes with the very weights that are trained.
+    """transformers. On a CPU in fp32 it decodes with the very weights that are trained.
 
-    On a GPU, or where these are split over ranks (`apart`), it decodes with a copy in the dtype of
-    the computation, which `load` brings up to date.
+    On a GPU, in bf16, or where these are split over ranks (`apart`), it decodes with a copy in the
+    dtype of the computation, which `load` brings up to date.
     """
 
     def __init__(self, model, tokenizer, cfg, apart=False, device="auto"):
         self.model, self.tokenizer, self.cfg, self.quit = model, tokenizer, cfg, ()
         self.told = os.environ.get("RANK", "0") != "0"
         cuda = model.device.type == "cuda" or str(device).startswith("cuda")
-        self.apart = apart or cuda
+        self.told = self.told or not cuda
+        bf16 = is_bf16(cfg["dtype"], "cuda" if cuda else "cpu")
+        self.apart = apart or cuda or bf16
         if self.apart:
             self.model = copy.deepcopy(model).requires_grad_(False)
-            if cuda:  # the parameters alone: the frequencies of the positions, a buffer, stay fp32
+            if bf16:  # the parameters alone: the frequencies of the positions, a buffer, stay fp32
                 for p in self.model.parameters():
                     p.data = p.data.bfloat16()
             # one on meta gets its weights by `load`
@@ -284,8 +291,8 @@ class HFEngine:
 
     def generate(self, prompts, n, seeds, progress=None):
         if not self.told:
-            print("rollouts by transformers: a batch decodes until its longest response ends; on a "
-                  "GPU vLLM (requirements-vllm.txt) does not wait and is several times faster",
+            print("rollouts by transformers: a batch decodes until its longest response ends; "
+                  "vLLM (requirements-vllm.txt) does not wait and is several times faster",
                   file=sys.stderr)
             self.told = True
         return generate(self.model, self.tokenizer, prompts, n, seeds, self.cfg, progress,
@@ -366,12 +373,14 @@ class VLLMEngine:
                 ops._supports_onednn = False
                 current_platform.simple_compile_backend = "eager"  # else the sampler asks for g++
                 # a prompt in chunks would rewind its generator, which one on the CPU cannot
-                more = dict(dtype="float32", enforce_eager=True, kv_cache_memory_bytes=2 ** 28,
+                more = dict(enforce_eager=True, kv_cache_memory_bytes=2 ** 28,
                             block_size=32, enable_chunked_prefill=False,
                             max_num_batched_tokens=max(4096, longest))
             else:
-                more = dict(dtype="bfloat16", gpu_memory_utilization=cfg["gpu_memory"] or 0.9,
+                more = dict(gpu_memory_utilization=cfg["gpu_memory"] or 0.9,
                             enable_sleep_mode=not alone)
+            bf16 = is_bf16(cfg["dtype"], "cpu" if current_platform.is_cpu() else "cuda")
+            more["dtype"] = "bfloat16" if bf16 else "float32"
             if int(os.environ.get("WORLD_SIZE", 1)) > 1:
                 more["distributed_executor_backend"] = "external_launcher"
             from vllm import LLM
@@ -566,10 +575,10 @@ def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
     cache = DynamicCache(config=model.config)
     padded = not bool(mask.all())  # without padding, attention needs no mask and is faster
     position = (mask.cumsum(-1) - 1).clamp(min=0)
-    cuda = model.device.type == "cuda"
+    bf16 = model.dtype == torch.bfloat16  # its buffers are in fp32 all the same
     # inference mode spares what no_grad still does for autograd; the tensors that are returned were
     # made outside of it, so the update may use them
-    with torch.inference_mode(), torch.autocast(model.device.type, torch.bfloat16, enabled=cuda):
+    with torch.inference_mode(), torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
         logits = model(input_ids=ids, attention_mask=mask if padded else None,
                        position_ids=position, past_key_values=cache, logits_to_keep=1).logits[:, -1]
         logits = logits.repeat_interleave(r, 0)  # (R, V)

@@ -44,9 +44,10 @@ SHIPPED = "pass_rates.jsonl.gz"  # beside a model that is passed on together wit
 
 
 def read_problems(path):
-    """A problem file -> a list of dicts with unique "id", "prompt" and "answer" as strings.
+    """A problem file -> a list of dicts with a unique "id", "prompt" and "answer", strings.
 
-    Other fields are kept. Raises BadInput that names the file and the line.
+    Other fields are kept. A string "begin" begins the answer for the model. Raises BadInput that
+    names the file and the line.
     """
     try:
         lines = Path(path).read_text().splitlines()
@@ -71,6 +72,8 @@ def read_problems(path):
             if value is None or not str(value).strip():
                 raise BadInput(f"{path}:{i}: the problem has no {field}")
             problem[field] = str(value)
+        if not isinstance(problem.get("begin", ""), str):
+            raise BadInput(f"{path}:{i}: begin={problem['begin']!r}: expected a string")
         if problem["id"] in where:
             raise BadInput(f"{path}:{i}: id {problem['id']} is that of line "
                            f"{where[problem['id']]} too")
@@ -88,8 +91,9 @@ def write_problems(path, problems):
 
 
 def set_hash(problems):
-    """12 hex digits that change with any id, prompt or answer, or with their order."""
-    lines = [json.dumps([p["id"], p["prompt"], p["answer"]]) for p in problems]
+    """12 hex digits that change with any id, prompt, answer or begin, or with their order."""
+    lines = [json.dumps([p["id"], p["prompt"], p["answer"], *filter(None, [p.get("begin")])])
+             for p in problems]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 
 
@@ -107,15 +111,17 @@ def subset(problems, D, seed):
 def tokenize(problems, tokenizer):
     """Prompts as token ids, a list of lists.
 
-    A tokenizer with a chat template gets the prompt as one user turn.
+    A tokenizer with a chat template gets the prompt as one user turn. A problem's `begin` comes
+    last, as if the model had written it.
     """
     if not tokenizer.chat_template:
-        return tokenizer([p["prompt"] for p in problems], add_special_tokens=True)["input_ids"]
+        texts = [p["prompt"] + p.get("begin", "") for p in problems]
+        return tokenizer(texts, add_special_tokens=True)["input_ids"]
     texts = []
     for p in problems:
         turn = [dict(role="user", content=p["prompt"])]
-        texts.append(tokenizer.apply_chat_template(turn, tokenize=False,
-                                                   add_generation_prompt=True))
+        texts.append(tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
+                     + p.get("begin", ""))
     # a template writes its own special tokens
     return tokenizer(texts, add_special_tokens=False)["input_ids"]
 

@@ -184,7 +184,7 @@ def arms(preset, argv):
     sweeps = []
     for name, text in known[preset]["arms"].items():
         words = shlex.split(text.replace("{splits}", str(splits)))
-        asked = ["--model="]
+        asked = ["--model=", "--data="]
         if any(word.startswith(("--n_schedule=", "--n_train=")) for word in words):
             asked.append("--ns=")
         kept = [word for word in words if word.startswith(tuple(asked))]
@@ -297,7 +297,7 @@ def seconds(sweeps, folder, running=()):
             continue
         own = timings(at) or dict(large, update=a + b * B, B=B)
         left = max(0, rollouts_after(derive(c)["M"], c) - rollouts)
-        evaluations = 1 + left / c["eval_every"]
+        evaluations = 1 + (left / c["eval_every"] if c["eval_every"] else left > 0)
         todo[at] = left / own["B"] * own["update"] + evaluations * own["evaluation"]
         if at not in running:
             todo[at] += own["loading"]

@@ -24,7 +24,7 @@ and CISPO beside GRPO. What differs or is our choice:
 - PPO's KL is a term of the loss, as GRPO's, and not of the reward; its critic starts from the base
   model with a head of zeros;
 - the trainer computes log-probs in bf16 on a GPU (weights, gradients and AdamW in fp32), in fp32 on
-  a CPU, without dropout;
+  a CPU (`dtype`), without dropout;
 - problems come in seeded epochs without replacement; a batch may span two.
 
 To change the objective: `advantages` and `policy_loss` below; `update` puts them together. A reward
@@ -262,14 +262,17 @@ def shared_prompts(model, ids, prompt_length, T, group):
     return torch.cat([hidden, more], 1)
 
 
-SHARED_FROM = 8  # rollouts a prompt from which to go through it once is faster than n times
+# To go through a prompt once is faster than n times from so many rollouts on, or where it leaves no
+# more than such a share of the tokens to compute
+SHARED_FROM, SHARED_TOKENS = 8, 0.5
 
 
 def passes(model, flat, cfg):
     """The micro-batches of an update: a list of (rows, group), as `responses` takes them.
 
     Prompts are shared where that is faster: on a CPU (a GPU's flash kernel takes no mask), with the
-    model in one piece, all activations kept, and SHARED_FROM rows or more a prompt in a batch.
+    model in one piece, all activations kept, and many rows a prompt or prompts as long as responses
+    (see SHARED_FROM).
     """
     import torch
     lengths, problem = (flat["prompt_length"] + flat["length"]).tolist(), flat["problem"]
@@ -278,20 +281,26 @@ def passes(model, flat, cfg):
         cut = micro_batches(lengths, cfg["micro_tokens"], problem.tolist())
         rows = [torch.tensor(sorted(part)) for part in cut]  # rows of a prompt in succession
         group = [torch.unique_consecutive(problem[r], return_inverse=True)[1] for r in rows]
-        if len(lengths) >= SHARED_FROM * sum(int(g[-1]) + 1 for g in group):
+        # the first row of each prompt in each part
+        first = torch.cat([r[torch.searchsorted(g, torch.arange(int(g[-1]) + 1))]
+                           for r, g in zip(rows, group)])
+        shared = int(flat["length"].sum() + flat["prompt_length"][first].sum())
+        many = len(lengths) >= SHARED_FROM * len(first)
+        if many or shared <= SHARED_TOKENS * sum(lengths):
             return list(zip(rows, group))
     cut = micro_batches(lengths, cfg["micro_tokens"])
     return [(torch.tensor(part, device=model.device), None) for part in cut]
 
 
-def in_bf16(device):
-    """A GPU computes in bf16. Without autocast's cache, which would hold all weights once more."""
+def in_bf16(device, dtype):
+    """The autocast of --dtype. Without its cache, which would hold all weights once more."""
     import torch
-    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda",
+    return torch.autocast(device.type, torch.bfloat16, enabled=engine.is_bf16(dtype, device),
                           cache_enabled=False)
 
 
-def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**27, group=None):
+def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**27, group=None,
+                dtype="auto"):
     """Log-probs and entropies of the response tokens at `temperature`, (N,) each, row by row.
 
     Arguments as in `responses`. No more than `micro_logits` logits (tokens x vocabulary) exist at
@@ -306,7 +315,7 @@ def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**
         logp = torch.log_softmax(head(hidden).float() / temperature, -1)  # (N, V)
         entropy = -(logp.exp() * logp).sum(-1)
         return logp[torch.arange(len(token), device=token.device), token], entropy
-    with in_bf16(ids.device):
+    with in_bf16(ids.device, dtype):
         hidden, token = responses(model, ids, prompt_length, length, group)
         size = max(1, micro_logits // model.config.vocab_size)
         if len(token) <= size:
@@ -316,9 +325,9 @@ def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**
         return tuple(torch.cat(part) for part in zip(*parts))
 
 
-def token_values(critic, ids, prompt_length, length, group=None):
+def token_values(critic, ids, prompt_length, length, group=None, dtype="auto"):
     """The critic's value before each response token, (N,); arguments as in `responses`."""
-    with in_bf16(ids.device):
+    with in_bf16(ids.device, dtype):
         hidden, _ = responses(critic, ids, prompt_length, length, group)
         return critic.score(hidden).float().sum(-1)  # (N, 1) -> (N,)
 
@@ -516,7 +525,7 @@ def update(model, ref, opt, batch, cfg, lr, critic=None, critic_opt=None, critic
         with torch.no_grad():
             for token, inputs, group, _ in parts:
                 leave_if(stop)
-                value = through(token_values, critic)(*inputs, group)
+                value = through(token_values, critic)(*inputs, group, cfg["dtype"])
                 value_old[token] = value.to(value_old.dtype)
         row, t = places(torch.zeros_like(flat["length"]), flat["length"])
         padded = value_old.new_zeros(len(flat["length"]), int(flat["length"].max()))
@@ -538,14 +547,15 @@ def update(model, ref, opt, batch, cfg, lr, critic=None, critic_opt=None, critic
         for token, inputs, group, real in parts:
             if first:  # later the weights have moved, and there is no way back
                 leave_if(stop)
-            logp, entropy = through(token_logps, model)(*inputs, *settings, group)  # (N of it,)
+            how = group, cfg["dtype"]
+            logp, entropy = through(token_logps, model)(*inputs, *settings, *how)  # (N of it,)
             if first:  # the policy that the rollouts came from: the ratio is 1 in this pass
                 logp_old[token] = logp.detach().to(logp_old.dtype)
                 w = importance_weights(logp, logp_engine[token], cfg["tis_cap"])
                 weight[token] = w.to(weight.dtype)
                 if ref:
                     with torch.no_grad(), lora.off(ref):
-                        theirs, _ = through(token_logps, ref)(*inputs, *settings, group)
+                        theirs, _ = through(token_logps, ref)(*inputs, *settings, *how)
                     logp_ref[token] = theirs.to(logp_ref.dtype)
             w = weight[token]
             terms = policy_loss(cfg["algo"], logp, logp_old[token], w, A[token],
@@ -559,7 +569,7 @@ def update(model, ref, opt, batch, cfg, lr, critic=None, critic_opt=None, critic
             (loss * (WORLD * real)).backward()  # FSDP takes the mean over ranks, the loss is a sum
             error = torch.zeros_like(loss)
             if critic:
-                value = through(token_values, critic)(*inputs, group)
+                value = through(token_values, critic)(*inputs, *how)
                 error = value_loss(value, value_old[token], target[token], cfg["value_clip"])
                 error = error.sum() / N
                 (error * (WORLD * real)).backward()
@@ -690,10 +700,16 @@ def save_checkpoint(folder, trained, tokenizer, state):
         target = folder / "ckpt" / f"step_{state['step']:08d}"
         shutil.rmtree(target, ignore_errors=True)
         part.rename(target)
-        for path in sorted((folder / "ckpt").glob("step_*"))[:-2]:
-            if int(path.name.removeprefix("step_")) not in state["keep"]:
-                shutil.rmtree(path)
+        keep_checkpoints(folder, 2, state["keep"])
     over_ranks([0])
+
+
+def keep_checkpoints(folder, newest, steps):
+    """Remove a run's checkpoints but for the newest few and those of some steps."""
+    paths = sorted((folder / "ckpt").glob("step_*"), reverse=True)
+    for path in paths[newest:]:
+        if int(path.name.removeprefix("step_")) not in steps:
+            shutil.rmtree(path)
 
 
 def load_checkpoint(folder, trained):
@@ -850,6 +866,9 @@ class Run:
         begun = over_ranks([header is not None])[0]
         state = load_checkpoint(folder, trained) if begun else None
         new = state is None
+        if new and config.progress(folder)[1] == "budget":
+            raise BadInput(f"{folder}: finished, and its checkpoints are gone (--keep_last=false): "
+                           "a larger C cannot go on from there; --tag=NAME starts anew")
         if not new and state["step"] > self.M:
             raise BadInput(f"--C={self.cfg['C']}: {folder} is further already, at "
                            f"{self.spent(state['step'])} rollouts")
@@ -1030,6 +1049,9 @@ def main(argv):
     # the policy, what generates, the reference of the KL and PPO's critic
     from tqdm import tqdm
     device = start_ranks(cfg["device"])
+    if cfg["threads"]:
+        import torch
+        torch.set_num_threads(cfg["threads"])
     if device.startswith("cuda"):
         cfg = dict(cfg, gpu_memory=check_memory(cfg, shape, device, engine_name))
     rank = cfg["lora_rank"]
@@ -1159,6 +1181,8 @@ def main(argv):
     if RANK == 0:
         append(run.log, dict(type="end", status=status, rollouts=run.spent(state["step"])))
         os.fsync(run.log.fileno())
+        if status == "budget" and not cfg["keep_last"]:
+            keep_checkpoints(run.folder, 0, state["keep"])
         val = "" if run.last_eval is None else f", val avg@{cfg['k']} {run.last_eval:.3f}"
         print(f"{run.folder}: {status} after {run.spent(state['step'])} rollouts{val}",
               file=sys.stderr)

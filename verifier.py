@@ -14,10 +14,12 @@ in every script; the name is part of a run's identity.
   of the log hold the mean `reward` beside them.
 - Where the chat template itself opens a block of thinking, `text` begins with its <think>.
 
-What a model writes is hostile input. math-verify (`--verifier=math`) can be made to loop for ever,
-to fill the memory or to crash, so it runs in processes that can be killed, with a limit an answer.
-Needs config.py; torch only for the tensor that `grade` returns.
+What a model writes is hostile input. math-verify (`--verifier=math`) and the verifiers of
+reasoning-gym can be made to loop for ever, to fill the memory or to crash, so they run in processes
+that can be killed, with a limit an answer. Needs config.py; torch only for the tensor that `grade`
+returns.
 """
+import ast
 import concurrent.futures
 import contextlib
 import difflib
@@ -30,6 +32,7 @@ import queue
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -53,7 +56,17 @@ def math_reward(problem, text, cfg):
     return float(check_math([(problem["answer"], text)], cfg) == ["right"])
 
 
-REWARDS = dict(math=math_reward, exact=exact)
+def reasoning_gym_reward(problem, text, cfg):
+    """What the problem's own verifier in reasoning-gym gives its answer, from 0 to 1.
+
+    Many of them give parts: 0.01 for an answer that has the form, the share of a text that is the
+    answer. They are trained on as they are; solved is 1 alone.
+    """
+    verdict, = check_reasoning_gym([(reasoning_gym_entry(problem), text)], cfg)
+    return SCORES.get(verdict, verdict)
+
+
+REWARDS = dict(math=math_reward, exact=exact, reasoning_gym=reasoning_gym_reward)
 
 
 def check_name(cfg):
@@ -67,8 +80,9 @@ def check_name(cfg):
 def grade(problems, rollouts, tokenizer, cfg):
     """Rewards of n rollouts for each of P problems, in the order of engine.generate.
 
-    Returns a (P, n) float32 tensor and what went wrong in math-verify, counted in rollouts, whose
-    reward is 0: {"verifier_timeouts", "verifier_errors"} (a too long answer is an error).
+    Returns a (P, n) float32 tensor and what went wrong in a verifier that is not ours, counted in
+    rollouts, whose reward is 0: {"verifier_timeouts", "verifier_errors"} (a too long answer is an
+    error).
     Raises BadInput that names verifier and problem where a reward is no number from 0 to 1.
     """
     import torch
@@ -79,10 +93,11 @@ def grade(problems, rollouts, tokenizer, cfg):
     n = len(texts) // len(problems)
     owners = [problems[i // n] for i in range(len(texts))]  # prompt-major
     faults = dict(verifier_timeouts=0, verifier_errors=0)
-    if cfg["verifier"] == "math":  # all at once, over the processes of the pool
-        pairs = [(problem["answer"], text) for problem, text in zip(owners, texts)]
-        verdicts = check_math(pairs, cfg)
-        rewards = [float(verdict == "right") for verdict in verdicts]
+    if cfg["verifier"] in POOLED:  # all at once, over the processes of the pool
+        gold, check = POOLED[cfg["verifier"]]
+        golds = [gold(problem) for problem in problems]
+        verdicts = check([(golds[i // n], text) for i, text in enumerate(texts)], cfg)
+        rewards = [SCORES.get(verdict, verdict) for verdict in verdicts]
         faults = dict(verifier_timeouts=verdicts.count("timeout"),
                       verifier_errors=verdicts.count("error"))
     else:
@@ -113,7 +128,10 @@ def opens_thinking(tokenizer):
 
 
 # -------------------------------------------------------------------------------------------------
-# --verifier=math: nothing that a model wrote is evaluated here, nor parsed in this process
+# Verifiers that are not ours: nothing that a model wrote is parsed in this process
+
+# the reward of a verdict; one between right and wrong is its own reward
+SCORES = dict(right=1.0, wrong=0.0, timeout=0.0, error=0.0)
 
 
 def check_math(pairs, cfg):
@@ -122,15 +140,26 @@ def check_math(pairs, cfg):
     cfg: verify_s (seconds an answer may take), verify_bytes (longest answer that is read).
     """
     answers = [boxed(text, cfg["verify_bytes"]) for _, text in pairs]
-    verdicts, asked = ["wrong"] * len(pairs), []
+    return ask_pool("math", [gold for gold, _ in pairs], answers, cfg)
+
+
+def check_reasoning_gym(pairs, cfg):
+    """As `check_math`, for golds by `reasoning_gym_entry`; a verdict may be a number in (0, 1)."""
+    answers = [tagged(text) for _, text in pairs]
+    return ask_pool("reasoning_gym", [gold for gold, _ in pairs], answers, cfg)
+
+
+def ask_pool(kind, golds, answers, cfg):
+    """The verdicts of a pool on answers; an empty one is wrong, a too long one an error, unread."""
+    verdicts, asked = ["wrong"] * len(answers), []
     for i, answer in enumerate(answers):
         if len(answer.encode(errors="replace")) > cfg["verify_bytes"]:
             verdicts[i] = "error"
         elif answer:
             asked.append(i)
     if asked:
-        golds_and_answers = [(pairs[i][0], answers[i]) for i in asked]
-        for i, verdict in zip(asked, math_pool().verify(golds_and_answers, cfg["verify_s"])):
+        golds_and_answers = [(golds[i], answers[i]) for i in asked]
+        for i, verdict in zip(asked, pool(kind).verify(golds_and_answers, cfg["verify_s"])):
             verdicts[i] = verdict
     return verdicts
 
@@ -154,21 +183,36 @@ def boxed(text, most=1024):
     return inside if len(inside) > most else ""
 
 
-class MathPool:
-    """math-verify in processes that can be killed: `verify` returns in time, whatever it is asked.
+def tagged(text):
+    """What the last <answer>...</answer> of a response holds, after any thinking.
 
-    Each process is two: a nursery, which has math-verify loaded, and its child, which grades. The
+    Without a tag its first line, as where the answer was begun for the model: short answers need no
+    tags. "" where a tag is not closed, or a block of thinking.
+    """
+    answer = text.rpartition("</think>")[2]
+    if "<think>" in answer:
+        return ""
+    if "<answer>" in answer:
+        return answer.rpartition("</answer>")[0].rpartition("<answer>")[2].strip()
+    return answer.strip().partition("\n")[0].rstrip()
+
+
+class Pool:
+    """A verifier in processes that can be killed: `verify` returns in time, whatever it is asked.
+
+    Each process is two: a nursery, which has the library loaded, and its child, which grades. The
     child sets a timer of the kernel for each answer, which ends it also inside sympy's C code,
     where a Python signal handler would never run. Then the nursery says so and forks the next
-    child, in milliseconds. A child has a cap on its memory and is replaced after a while.
+    child, in milliseconds. A child has a cap on its memory, can write no file, and is replaced
+    after a while. kind: a key of JUDGES.
     """
     MEMORY = 2 ** 30  # bytes of address space
     LIFE = 2000       # answers of a child
-    START = 120       # seconds until math-verify must be there
+    START = 120       # seconds until the library must be there
     GRACE = 5         # seconds after the limit when a process that says nothing is killed from here
 
-    def __init__(self, workers):
-        self.free = queue.SimpleQueue()
+    def __init__(self, kind, workers):
+        self.kind, self.free = kind, queue.SimpleQueue()
         self.threads = concurrent.futures.ThreadPoolExecutor(workers)
         for process in [self.start() for _ in range(workers)]:  # they start side by side
             self.free.put(process)
@@ -176,36 +220,40 @@ class MathPool:
     def start(self):
         """A nursery, which ends when our end of its pipe is closed."""
         return subprocess.Popen(
-            [sys.executable, "-c", "import verifier; verifier.nursery()"],
+            [sys.executable, "-c", f"import verifier; verifier.nursery({self.kind!r})"],
             cwd=Path(__file__).resolve().parent,
             env={**os.environ, "PYTHONHASHSEED": "0"},  # or a set's order might decide a verdict
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
             start_new_session=True)  # Ctrl-C does not reach it
 
     def ask(self, gold, answer, seconds):
-        """One verdict: "right", "wrong", "timeout", or "error" (wrong too)."""
+        """One verdict: "right", "wrong", a score between, "timeout", or "error" (wrong too)."""
         process = self.free.get()
         try:
-            verdict = self.exchange(process, seconds, gold, answer)
-            if verdict is None:  # the nursery is dead, or stopped
+            said = self.exchange(process, seconds, gold, answer)
+            if said is None:  # the nursery is dead, or stopped
                 self.end(process)
                 # of itself: nobody killed it
                 gave_up = process.returncode >= 0 and not hasattr(process, "asked")
                 process = self.start()
                 if gave_up:
-                    raise BadInput("--verifier=math: math-verify does not start "
-                                   "(pip install -r requirements.txt)")
-            return VERDICTS.get(verdict, "error")
+                    raise missing(self.kind, "does not start")
+                return "error"
+            verdict, score = said
+            if verdict != SCORE:
+                return "timeout" if verdict == TIMEOUT else "error"
+            return {1.0: "right", 0.0: "wrong"}.get(score, score)
         finally:
             self.free.put(process)
 
     def exchange(self, process, seconds, gold, answer):
-        """A request and what comes of it: a key of VERDICTS; None where nothing is said."""
+        """A request and what comes of it: (SCORE, TIMEOUT or ERROR, score); None where nothing is
+        said."""
         if not hasattr(process, "asked"):
             said = self.hear(process, self.START)
             if said is None:
-                raise BadInput(f"--verifier=math: math-verify is not there after {self.START} s")
-            if said != READY:
+                raise missing(self.kind, f"is not there after {self.START} s")
+            if not said or said[1] != READY:
                 return None
             process.asked = 0
         process.asked += 1
@@ -216,9 +264,11 @@ class MathPool:
             request = [process.asked % 255, seconds, gold, answer]
             self.tell(process, json.dumps(request).encode() + b"\n")
             while True:
-                number, verdict = self.hear(process, seconds + self.GRACE) or (ANY, None)
-                if number in (process.asked % 255, ANY):  # else of an answer already given up
-                    return verdict
+                said = self.hear(process, seconds + self.GRACE)
+                if not said:
+                    return None
+                if said[0] in (process.asked % 255, ANY):  # else of an answer already given up
+                    return said[1:]
         except BrokenPipeError:
             return None
 
@@ -234,10 +284,14 @@ class MathPool:
             message = message[process.stdin.write(message) or 0:]
 
     def hear(self, process, seconds):
-        """The next message, two bytes; None if there is none in time."""
+        """The next message (number, verdict, score); None if there is none in time, () at its end.
+        """
         poll = select.poll()  # select() cannot take a file number from 1024 on
         poll.register(process.stdout)
-        return process.stdout.read(2) if poll.poll(1000 * seconds) else None
+        if not poll.poll(1000 * seconds):
+            return None
+        message = process.stdout.read(MESSAGE.size)  # written at once, so it is there at once
+        return MESSAGE.unpack(message) if len(message) == MESSAGE.size else ()
 
     def verify(self, pairs, seconds):
         """[(gold, answer), ...] -> a verdict for each; pairs that are equal are graded once."""
@@ -252,28 +306,18 @@ class MathPool:
         process.wait(), process.stdin.close(), process.stdout.close()
 
 
-# A message of a process: the number of the answer, what came of it; a nursery knows no number
-ANY = 255
-READY = bytes([ANY, ord("r")])
+# A message of a process: the number of the answer, what came of it, its score. A nursery, which
+# knows no number, says ANY
+MESSAGE, ANY = struct.Struct("=Bcd"), 255
+SCORE, TIMEOUT, ERROR, READY = b"s", b"t", b"e", b"r"
 OLD = 2  # exit code of a child; Python's own for an exception is 1
-VERDICTS = {ord("1"): "right", ord("0"): "wrong", ord("t"): "timeout", ord("e"): "error"}
-# A nursery grades these first: what sympy imports and the parser builds on the way, no child has
-# to, in the time of an answer
-WARM = [(r"\frac{1}{2}", "0.6"), (r"\sqrt{8}", r"3\sqrt{2}"), ("x^2-1", "(x+1)^2"),
-        (r"\sin x", r"\cos x"), ("x=5", "y=5"), ("x>2", "x<2"), (r"[1,2]\cup[2,3]", "[1,2]"),
-        (r"\begin{pmatrix}1&2\end{pmatrix}", r"\begin{pmatrix}1&x\end{pmatrix}"),
-        ("3+4i", "3-4i")]
 
 
-def nursery():
-    """The process of a MathPool: forks a child that reads [number, seconds, gold, answer] a line,
+def nursery(kind):
+    """The process of a Pool: forks a child that reads [number, seconds, gold, answer] a line,
     and the next when that one dies."""
     import logging
     import resource
-    try:
-        import math_verify  # noqa: F401
-    except ImportError:
-        return
     logging.disable(logging.CRITICAL)
     requests, replies, null = os.dup(0), os.dup(1), os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # whatever a library prints must not be taken for a message
@@ -281,28 +325,36 @@ def nursery():
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started us may have ignored them
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process, by the kernel
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
-    for gold, answer in WARM:
-        math_equal(gold, answer)
-    resource.setrlimit(resource.RLIMIT_AS, (MathPool.MEMORY, MathPool.MEMORY))
+    try:
+        judge = JUDGES[kind]()
+    except ImportError:
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (Pool.MEMORY, Pool.MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.write(replies, READY)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    say(replies, ANY, READY)
     while True:
         child = os.fork()
         if child == 0:
-            os._exit(grade_lines(requests, replies))
+            os._exit(grade_lines(requests, replies, judge))
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if code == 0:
             return
         if code != OLD:
-            os.write(replies, bytes([ANY, ord("t" if code == -signal.SIGALRM else "e")]))
+            say(replies, ANY, TIMEOUT if code == -signal.SIGALRM else ERROR)
 
 
-def grade_lines(requests, replies):
+def say(replies, number, verdict, score=0.0):
+    """Write one message, whole: it is far shorter than what a pipe takes at once."""
+    os.write(replies, MESSAGE.pack(number, verdict, score))
+
+
+def grade_lines(requests, replies, judge):
     """The child of a nursery. Returns 0 where there are no more requests, OLD where it is to be
     replaced: sympy's caches grow, and what one answer left in memory must not be missing to the
     next."""
     import resource
-    for _ in range(MathPool.LIFE):
+    for _ in range(Pool.LIFE):
         line = b""
         while not line.endswith(b"\n"):  # there is one request at a time
             piece = os.read(requests, 65536)
@@ -312,15 +364,49 @@ def grade_lines(requests, replies):
         number, seconds, gold, answer = json.loads(line)
         signal.setitimer(signal.ITIMER_REAL, seconds)
         try:
-            right, raised = math_equal(gold, answer)
+            score, raised = judge(gold, answer)
         except MemoryError:
-            right, raised = False, True
+            score, raised = 0.0, True
         signal.setitimer(signal.ITIMER_REAL, 0)
-        os.write(replies, bytes([number, ord("1" if right else "e" if raised else "0")]))
+        say(replies, number, ERROR if raised and not score else SCORE, score)
         kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        if kilobytes > MathPool.MEMORY / 4 / 1024:
+        if kilobytes > Pool.MEMORY / 4 / 1024:
             break
     return OLD
+
+
+def missing(kind, how):
+    """The BadInput that says how the library behind a pool is missing, and what brings it."""
+    library, _, install = LIBRARIES[kind]
+    return BadInput(f"--verifier={kind}: {library} {how} ({install})")
+
+
+@functools.cache
+def pool(kind):
+    """The Pool of this process for a key of JUDGES, one worker for each of its cores, 16 at most.
+    """
+    if importlib.util.find_spec(LIBRARIES[kind][1]) is None:
+        raise missing(kind, "is not installed")
+    cores = len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    return Pool(kind, min(16, max(1, cores)))
+
+
+# -------------------------------------------------------------------------------------------------
+# --verifier=math
+
+WARM = [(r"\frac{1}{2}", "0.6"), (r"\sqrt{8}", r"3\sqrt{2}"), ("x^2-1", "(x+1)^2"),
+        (r"\sin x", r"\cos x"), ("x=5", "y=5"), ("x>2", "x<2"), (r"[1,2]\cup[2,3]", "[1,2]"),
+        (r"\begin{pmatrix}1&2\end{pmatrix}", r"\begin{pmatrix}1&x\end{pmatrix}"),
+        ("3+4i", "3-4i")]
+
+
+def math_judge():
+    """`math_equal`, with what sympy imports and the parser builds on the way, which no child has to
+    do in the time of an answer. Raises ImportError."""
+    import math_verify  # noqa: F401
+    for gold, answer in WARM:
+        math_equal(gold, answer)
+    return math_equal
 
 
 def math_equal(gold, answer):
@@ -388,11 +474,79 @@ NOTATION = [
 ]
 
 
-@functools.cache
-def math_pool():
-    """The MathPool of this process, one worker for each of its cores, 16 at most."""
-    if importlib.util.find_spec("math_verify") is None:
-        raise BadInput("--verifier=math: math-verify is not installed "
-                       "(pip install -r requirements.txt)")
-    cores = len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    return MathPool(min(16, max(1, cores)))
+# -------------------------------------------------------------------------------------------------
+# --verifier=reasoning_gym: problems by data/reasoning_gym/prepare.py
+
+
+def reasoning_gym_entry(problem):
+    """What `gym_score` needs of a problem, as text. Raises BadInput where it has nothing of it."""
+    entry = problem.get("reasoning_gym")
+    if not isinstance(entry, dict) or not {"task", "args", "metadata"} <= set(entry):
+        raise BadInput(f"problem {problem['id']}: has no field reasoning_gym, by which "
+                       "--verifier=reasoning_gym grades (data/reasoning_gym/prepare.py writes it)")
+    return json.dumps(dict(answer=problem["answer"]) | entry)
+
+
+def gym_judge():
+    """`gym_score`, with reasoning-gym loaded and tamed. Raises ImportError."""
+    import reasoning_gym  # noqa: F401
+    import sympy
+    tame(sympy)
+    sympy.parse_expr("(1 + 2) * x / 3")  # builds its tables
+    return gym_score
+
+
+def gym_score(gold, answer):
+    """reasoning-gym's score of an answer, from 0 to 1, and whether it gave none: may hang."""
+    try:
+        entry = json.loads(gold)
+        args = json.dumps(entry["args"], sort_keys=True)
+        score = float(gym_task(entry["task"], args).score_answer(answer, entry))
+    except MemoryError:
+        raise
+    except Exception:
+        return 0.0, True
+    return (score, False) if 0 <= score <= 1 else (0.0, True)  # nan is neither
+
+
+@functools.lru_cache(8)
+def gym_task(name, args):
+    """A reasoning-gym data set by its name and its parameters, as JSON; it makes no problem yet."""
+    import reasoning_gym
+    return reasoning_gym.create_dataset(name, **json.loads(args), seed=0, size=1)
+
+
+def tame(sympy):
+    """Take Python out of the hands of answers: some of reasoning-gym's verifiers evaluate them.
+
+    By eval, where a list is expected, and by sympy's parse_expr, which is eval with a few names.
+    From here on they read literals, and formulas of numbers, lone letters and FUNCTIONS.
+    """
+    parse = sympy.parse_expr
+
+    def formula(text, *args, **kwargs):
+        strange = re.search(r"[^\w\s+\-*/^().,!]|\.\s*[A-Za-z_]", text)
+        if strange or set(re.findall(r"[A-Za-z_]\w+", text)) - FUNCTIONS:
+            raise ValueError(f"not a formula: {text[:80]!r}")
+        return parse(text, *args, **kwargs)
+    sympy.parse_expr = formula
+    for name, module in list(sys.modules.items()):
+        # bitwise_arithmetic evaluates its own problems alone
+        if name.startswith("reasoning_gym.") and not name.endswith("bitwise_arithmetic"):
+            module.eval = ast.literal_eval  # in place of the built-in one
+            if getattr(module, "parse_expr", None) is parse:
+                module.parse_expr = formula
+
+
+FUNCTIONS = set("""sin cos tan sec csc cot asin acos atan sinh cosh tanh asinh acosh atanh exp log
+                   ln sqrt Abs abs pi""".split())
+
+# What a pool grades by: a function that loads the library and gives `judge(gold, answer)` ->
+# (score, whether it raised); the library, its module and what installs it; for `grade`, what a
+# problem gives as gold and what asks the pool
+JUDGES = dict(math=math_judge, reasoning_gym=gym_judge)
+LIBRARIES = dict(
+    math=("math-verify", "math_verify", "pip install -r requirements.txt"),
+    reasoning_gym=("reasoning-gym", "reasoning_gym", "pip install reasoning-gym==0.1.25"))
+POOLED = dict(math=(lambda problem: problem["answer"], check_math),
+              reasoning_gym=(reasoning_gym_entry, check_reasoning_gym))

@@ -55,8 +55,8 @@ def bare(pairs):
 
 
 def ours(pairs, cfg=CFG):
-    pool = verifier.MathPool(2)
-    verifier.math_pool = lambda: pool
+    pool = verifier.Pool("math", 2)
+    verifier.pool = lambda kind: pool
     # until both processes are there
     verifier.check_math([(str(i), rf"\boxed{{{i}}}") for i in range(20)], cfg)
     start = time.perf_counter()

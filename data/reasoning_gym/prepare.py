@@ -1,0 +1,205 @@
+"""data/reasoning_gym/prepare.py: problems of reasoning-gym, a hundred kinds with verifiers.
+
+    pip install reasoning-gym==0.1.25           # one of its parts is built by a C compiler
+    python data/reasoning_gym/prepare.py --task=countdown
+    python data/reasoning_gym/prepare.py --task=chain_sum --task_args='{"max_terms": 3}' --size=6000
+    python data/reasoning_gym/prepare.py --data=data/two --task="countdown:2 gcd:1" \
+        --task_args='[{"min_numbers": 3}, {}]'
+    python data/reasoning_gym/prepare.py tasks  # the names; one of them: its parameters
+
+Writes to `data`, by default beside this file,
+- `problems.jsonl`: {"id", "prompt", "answer", "reasoning_gym": what `--verifier=reasoning_gym`
+  grades by} a line. The prompt is the task's question and a line that asks for <answer> tags;
+- `val.jsonl`: n_val further ones, for who trains without splits by difficulty;
+- `manifest.json`: the settings, and how many were left out.
+
+`--task` is one name, or several with their shares; `--task_args` the parameters of that one, as a
+JSON object, or a list of such. They depend on `--seed` alone, and no prompt stands twice. Left out
+are problems that their own verifier does not grade: where the task's own answer, as written to the
+file, gets less than 1, or "?" gets 1. Needs config.py, sample.py, verifier.py, engine.py.
+"""
+import dataclasses
+import difflib
+import importlib.util
+import itertools
+import json
+import os
+import random
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent.parent))
+import sample
+import verifier
+from config import BadInput, entry, parse, read_json, save_json
+
+INSTRUCTION = "\n\nGive your final answer between <answer> and </answer>."
+NO_ANSWER = "(any that fits)"  # of tasks whose verifier knows no single answer
+SETTINGS = "task task_args size n_val seed".split()
+VERSION = "0.1.25"
+STALE = 1000  # draws in a row without a new problem, after which there are no more
+
+
+def library():
+    """{task: (its class, the class of its parameters)}. Raises BadInput where it is missing."""
+    if importlib.util.find_spec("reasoning_gym") is None:
+        raise verifier.missing("reasoning_gym", "is not installed")
+    from reasoning_gym.factory import DATASETS
+    return {name: classes for name, classes in DATASETS.items() if name != "composite"}
+
+
+def wanted(cfg):
+    """[(task, share, parameters), ...] of --task and --task_args. Raises BadInput."""
+    known, words = library(), cfg["task"].split()
+    if not words:
+        raise BadInput("--task=: names no task of reasoning-gym, as in --task=countdown "
+                       "(data/reasoning_gym/prepare.py tasks lists them)")
+    try:
+        args = json.loads(cfg["task_args"] or "{}")
+    except ValueError as e:
+        raise BadInput(f"--task_args={cfg['task_args']}: not JSON ({e})") from None
+    args = args if isinstance(args, list) else [args] * len(words)
+    if len(args) != len(words) or not all(isinstance(a, dict) for a in args):
+        raise BadInput(f"--task_args={cfg['task_args']}: expected one JSON object, or a list of "
+                       f"{len(words)}, one for each of --task={cfg['task']}")
+    out = []
+    for word, a in zip(words, args):
+        name, _, share = word.partition(":")
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1, 0)[0]
+            raise BadInput(f"--task={word}: reasoning-gym has no such task, the nearest is {near}")
+        try:
+            share = Fraction(share or 1)
+        except (ValueError, ZeroDivisionError):
+            share = Fraction(0)
+        if share <= 0:
+            raise BadInput(f"--task={word}: expected NAME or NAME:SHARE, with a share above 0")
+        for key in ("seed", "size"):
+            if key in a:
+                raise BadInput(f"--task_args={cfg['task_args']}: give {key} as --{key}=")
+        out.append((name, share, a))
+    return out
+
+
+def draw(name, args, count, seed, keep=lambda entry: True):
+    """`count` distinct problems of one task as reasoning-gym makes them, fewer where it has none.
+
+    keep: which of them to take. Raises BadInput with the library's own words where it refuses.
+    """
+    import reasoning_gym
+    found, stale, i = {}, 0, 0
+    try:
+        # most tasks make problem i from seed + i, so neighbouring seeds would share problems
+        seed = random.Random(f"{seed} {name} {json.dumps(args, sort_keys=True)}").getrandbits(31)
+        made = reasoning_gym.create_dataset(name, **args, seed=seed, size=2**31)
+        while len(found) < count and stale < STALE:
+            one = made[i]
+            new = one["question"] not in found and keep(one)
+            if new:
+                found[one["question"]] = one
+            stale, i = 0 if new else stale + 1, i + 1
+    except Exception as e:
+        reason = " ".join(str(e).split()) or type(e).__name__
+        raise BadInput(f"--task={name} --task_args={json.dumps(args)}: reasoning-gym refuses "
+                       f"({reason[:200]})") from None
+    return list(found.values())
+
+
+def problem_of(one, name, args, number, instruction=INSTRUCTION):
+    """A problem file's line from one of reasoning-gym's problems. Raises TypeError or ValueError
+    where its metadata are no JSON."""
+    grading = dict(task=name, args=args, metadata=json.loads(json.dumps(one["metadata"])))
+    answer = one["answer"]
+    if not isinstance(answer, str) or not answer.strip():
+        grading["answer"], answer = one["answer"], NO_ANSWER
+    return dict(id=f"{name}-{number:05d}", prompt=one["question"] + instruction, answer=answer,
+                reasoning_gym=grading)
+
+
+def gradable(problems, cfg):
+    """Those that their verifier can grade: its own answer is right, "?" is not."""
+    entries = [verifier.reasoning_gym_entry(p) for p in problems]
+    own = verifier.check_reasoning_gym(
+        [(e, f"<answer>{p['answer']}</answer>") for e, p in zip(entries, problems)], cfg)
+    nonsense = verifier.check_reasoning_gym([(e, "?") for e in entries], cfg)
+    return [p for p, good, bad in zip(problems, own, nonsense)
+            if bad != "right" and (good == "right" or p["answer"] == NO_ANSWER)]
+
+
+def is_made(folder, cfg):
+    """True where problems.jsonl is there already, by these settings; by others raises BadInput."""
+    out, manifest = folder / "problems.jsonl", folder / "manifest.json"
+    if not out.exists():
+        return False
+    before = read_json(manifest).get("settings", {}) if manifest.exists() else {}
+    for key in SETTINGS:
+        if before.get(key) != cfg[key]:
+            raise BadInput(f"--{key}={cfg[key]}: {out} was made with {key}={before.get(key)}; "
+                           "remove it, or give another --data")
+    return True
+
+
+def write(folder, problems, cfg, **facts):
+    """problems.jsonl, val.jsonl (n_val of them, drawn) and manifest.json, problems.jsonl last."""
+    order = random.Random(f"val {cfg['seed']}").sample(problems, len(problems))
+    if len(order) <= cfg["n_val"]:
+        raise BadInput(f"--task={cfg['task']}: there are only {len(order)} problems, --n_val="
+                       f"{cfg['n_val']} are to validate on")
+    kept = {p["id"] for p in order[cfg["n_val"]:]}
+    train = [p for p in problems if p["id"] in kept]
+    sample.write_problems(folder / "val.jsonl", order[:cfg["n_val"]])
+    save_json(folder / "manifest.json", dict(
+        settings={key: cfg[key] for key in SETTINGS}, version=VERSION, problems=len(train),
+        set_hash=sample.set_hash(train), **facts))
+    sample.write_problems(folder / "problems.jsonl", train)
+    print(f"{folder}/problems.jsonl: {len(train):,} problems, and {cfg['n_val']} in val.jsonl")
+
+
+def main(argv):
+    if argv[:1] == ["tasks"]:
+        return list_tasks(argv[1:])
+    cfg = parse([f"--data={os.path.relpath(HERE)}", *argv], __doc__)
+    folder = Path(cfg["data"])
+    parts = wanted(cfg)
+    if is_made(folder, cfg):
+        print(f"{folder}/problems.jsonl: is there already, nothing to do")
+        return
+    problems, left_out, numbers = {}, {}, itertools.count()
+    shares = sum(share for _, share, _ in parts)
+    for name, share, args in parts:
+        count = round((cfg["size"] + cfg["n_val"]) * share / shares)
+        made = draw(name, args, count, cfg["seed"])
+        try:
+            made = [problem_of(one, name, args, next(numbers)) for one in made]
+        except (TypeError, ValueError) as e:
+            raise BadInput(f"--task={name}: its problems cannot be written as JSON ({e})") from None
+        good = gradable(made, cfg)
+        if not good:
+            raise BadInput(f"--task={name}: its verifier grades none of {len(made)} problems as "
+                           "they are written to a file")
+        if len(good) < count:
+            left_out[name] = left_out.get(name, 0) + len(made) - len(good)
+            print(f"--task={name}: {len(good)} of {count} problems: it has {len(made)} that "
+                  f"differ, its verifier does not grade {len(made) - len(good)}", file=sys.stderr)
+        problems |= {p["prompt"]: p for p in good}
+    write(folder, list(problems.values()), cfg, left_out=left_out)
+
+
+def list_tasks(names):
+    """Print the tasks, or of those that are named their parameters with their values."""
+    known = library()
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1, 0)[0]
+            raise BadInput(f"{name}: reasoning-gym has no such task, the nearest is {near}")
+        for field in dataclasses.fields(known[name][1]):
+            if field.name not in ("seed", "size"):
+                print(f"  {field.name} = {field.default!r}")
+    if not names:
+        print(" ".join(sorted(known)))
+
+
+if __name__ == "__main__":
+    entry(main)

