@@ -117,8 +117,8 @@ config = dict(
     ns = "8 16 32 64 128 256 512",  # values of n in a sweep
     bps = "32 128",               # values of B_p in a sweep
     seeds = "0",                  # seeds of a sweep
-    view = "fixed_Bp",            # fixed_Bp | fixed_B | joint | best_worst | sensitivity | pass1 |
-                                  # compare | all
+    view = "fixed_Bp",            # fixed_Bp | fixed_B | joint | best_worst | sensitivity | paper |
+                                  # slices | pass1 | compare | all
     metric = "avg@4",             # avg@k | best@k | worst@k, k up to `samples`; train = of training
     unit = "rollouts",            # rollouts | tokens | gpu_hours: the unit of C on the axes
     eval_set = "val",             # which evaluations of the logs: val, or the `set` of others
@@ -136,8 +136,8 @@ CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k
                lr_scaling=("sqrt", "linear", "constant"), device=("auto", "cpu", "cuda"),
                zero_var_filter=("off", "policy", "all", "reg"), engine=("auto", "hf", "vllm"),
                unit=("rollouts", "tokens", "gpu_hours"),
-               view=("fixed_Bp", "fixed_B", "joint", "best_worst", "sensitivity", "pass1",
-                     "compare", "all"))
+               view=("fixed_Bp", "fixed_B", "joint", "best_worst", "sensitivity", "paper",
+                     "slices", "pass1", "compare", "all"))
 # The knobs of a training command that change no result, and all keys that are no part of a run's
 # identity: these, the budget, the folders, the other stages'
 RUNNING = """device gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory

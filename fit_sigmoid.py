@@ -6,17 +6,17 @@
 
 Reads `frontier.json` of a sweep (views.py writes it; `frontier_VIEW.json` for --view=joint or
 fixed_B) or a CSV. Writes `law.json` and `law.png` (`law_VIEW.*`) to `out`, or else beside what it
-read. Prints one page: the verdict, the (B_p, n) that are as good as the best, what to run with this
-budget and with four times it. All else goes to `report.txt` there, or with --verbose=true is
-printed too.
+read. Prints one page: the verdict, where the gain came from, the (B_p, n) that are as good as the
+best, what to run with C/8 to 4 C. The latter by avg@k, best@k and worst@k goes to `prescription.md`
+and `.csv`, all else to `report.txt` there, or with --verbose=true it is printed too.
 
-The scripts of the stage are in prescribe.py (rules, prescriptions, the page); this file holds the
-law. Two fits. The first section fits the paper's law to points n*(C), and needs numpy and scipy
-alone: copy it. But such points are samples of a staircase, as many as one cares to draw, so they do
-not say how sure the law is. The second fits the law to the surface R(log n, log C) that goes
-through all curves: the sigmoid path with the most reward, averaged over log C. Its intervals are
-inverted tests: a value of the plateau is inside unless the slope of reward along log n, over the
-budgets where the plateau counts, differs from zero by more than the noise.
+The script is page.py, its rules and prescriptions are in prescribe.py; this file holds the law. Two
+fits. The first section fits the paper's law to points n*(C), and needs numpy and scipy alone: copy
+it. But such points are samples of a staircase, as many as one cares to draw, so they do not say how
+sure the law is. The second fits the law to the surface R(log n, log C) that goes through all
+curves: the sigmoid path with the most reward, averaged over log C. Its intervals are inverted
+tests: a value of the plateau is inside unless the slope of reward along log n, over the budgets
+where the plateau counts, differs from zero by more than the noise.
 
 To use the rest elsewhere copy config.py, frontier.py and noise.py too.
 """
@@ -421,7 +421,7 @@ def draw_panel(ax, name, panel, law, paper, prescriptions, unit, cols):
         ax.plot(records["C"], 2 ** np.array(records["log2_n_mean"]), "DC1", ms=4.5, mfc="none",
                 label="paper's way: running average")
     ax.plot(C, n, "o", color="C0", ms=4, zorder=3, label="n*(C)" if "ns" in panel else "points")
-    text = f"{SAID[law['verdict']]}: {law['reason'].split(':')[-1].split(';')[-1].strip()}"
+    text = in_a_sentence(law)
     y = None
     if law["verdict"] == "law" and law["estimator"] == "points":
         numbers = {key: law[key]["value"] for key in NUMBERS}
@@ -485,10 +485,10 @@ def figure(front, laws, paper, prescriptions, path):
     of = f" for {front['label']}, {len(front['runs_used'])} runs used" if front["label"] else ""
     fig.suptitle(f"n*(C){of}\n" + wrap("Intervals: " + front["covers"], 125), fontsize=10.5)
     with aside(path) as part:
-        fig.savefig(part, dpi=150)
+        fig.savefig(part, dpi=110)
     plt.close(fig)
 
 
 if __name__ == "__main__":
-    import prescribe  # the command line; only the script looks up, not the module
-    entry(prescribe.main)
+    import page  # the command line; only the script looks up, not the module
+    entry(page.main)

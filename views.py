@@ -10,6 +10,8 @@
 | joint       | best over (B_p, n), the smallest stable B_p                   | section 4.3   |
 | best_worst  | the best n by metric                                          | section 4.1   |
 | sensitivity | reward over n at each B_p and over B_p at each n              | section 4.2   |
+| paper       | the paper's way and ours beside each other                    | Figs 5 to 7   |
+| slices      | reward over n at four budgets; over (B_p, n) at one           | (Chinchilla)  |
 | pass1       | pass rates of the training problems at matched n M            | section 5.1   |
 | compare     | several sweeps, or folder:train, folder:SET, folder:best@4    | Figs 12 to 25 |
 
@@ -18,7 +20,8 @@ To add one: a function (sweep, cfg) -> content, one (front, path) that draws it,
 lines of text, a row in VIEWS, and its name in CHOICES of config.py. `covers` in the content says
 what its intervals cover, "none" where it has none.
 
-Needs config.py, frontier.py, noise.py, fit_sigmoid.py, prescribe.py; matplotlib for the figures.
+Needs config.py, frontier.py, noise.py, fit_sigmoid.py, prescribe.py, paper.py, slices.py;
+matplotlib for the figures.
 """
 import math
 from collections import Counter
@@ -32,7 +35,9 @@ from fit_sigmoid import law_at, law_of_points
 from frontier import budget_ticks, colours, ended, missing_cells, read_runs, save, si
 from noise import (add_points, at_end, best_of, cells_of, coverage, declining, gain, grid_edge,
                    half_width, indistinguishable, panel_of, unpruned, values_at)
+from paper import draw_paper, paper, say_paper
 from prescribe import options, predict, say_missing
+from slices import draw_slices, say_slices, slices
 
 
 # --------------------------------------------------------------------------------------------------
@@ -313,7 +318,7 @@ def draw_sensitivity(front, path):
         ax.set(xlabel=over.replace("B_p", "$B_p$"),
                ylabel=f"{front['label']}, largest budget" if over == "n" else "")
         if lines:
-            ax.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.13))
+            ax.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.13))
     save(fig, path, front, "How much the reward varies with n at fixed $B_p$, and with $B_p$ at "
          "fixed n")
 
@@ -461,6 +466,8 @@ VIEWS = dict(
     joint=(joint, frontier.figure, say_panels),
     best_worst=(best_worst, draw_best_worst, say_best_worst),
     sensitivity=(sensitivity, draw_sensitivity, say_sensitivity),
+    paper=(paper, draw_paper, say_paper),
+    slices=(slices, draw_slices, say_slices),
     pass1=(pass1, draw_pass1, say_pass1),
 )
 
@@ -530,7 +537,7 @@ def written(sweep, view, content, cfg):
     runs, head = sweep["runs"], sweep["head"]
     # a run that a larger C continued keeps its first header, so the budget is what was reached
     reached = max(run["rollouts"][-1] for run in runs)
-    front = {key: cfg[key] for key in ("runs", "metric", "unit", "bin", "boot", "delta")} | dict(
+    front = {key: cfg[key] for key in "runs metric unit bin boot delta eval_set".split()} | dict(
         view=view, label=sweep["label"], config=head, covers=sweep["covers"], notes=notes_of(sweep),
         budget=max(head["C"], reached) if cfg["unit"] == "rollouts" else sweep["grid"][-1],
         missing=[] if view == "compare" else missing_cells(cfg["runs"], runs, sweep["dropped"]),

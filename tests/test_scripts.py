@@ -65,7 +65,7 @@ def refused(tmp_path, monkeypatch, capfd):
         capfd.readouterr()
         with pytest.raises(SystemExit) as e:
             # the command lines of these two are in a later room
-            room = {"frontier.py": "views.py", "fit_sigmoid.py": "prescribe.py"}.get(name, name)
+            room = {"frontier.py": "views.py", "fit_sigmoid.py": "page.py"}.get(name, name)
             C.entry(importlib.import_module(room.removesuffix(".py")).main)
         out, err = capfd.readouterr()
         assert e.value.code == 2 and out == "", (e.value.code, out, err)
