@@ -112,6 +112,7 @@ config = dict(
     keep_at = "",                 # budgets whose checkpoints stay for good, as in "1e5 2e5"
     pass_at = "",                 # budgets at which every training problem is drawn s times, for
                                   # its pass@1, as in "0 1e5"
+    log_to = "",                  # tensorboard | wandb: the log's numbers go there too; empty = no
     sample_every = 10,            # updates between the rollouts that samples.jsonl shows; 0 = none
     # The sweep and its analysis
     ns = "8 16 32 64 128 256 512",  # values of n in a sweep
@@ -134,14 +135,15 @@ RECIPES = dict(easy=dict(kl_coef=0.001, entropy_coef=0.001),  # paper, Table 1; 
                mixed=dict(kl_coef=0.0, entropy_coef=0.0))  # "on heterogeneous datasets use Hard"
 CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k1", "k2", "k3"),
                lr_scaling=("sqrt", "linear", "constant"), device=("auto", "cpu", "cuda"),
-               zero_var_filter=("off", "policy", "all", "reg"), engine=("auto", "hf", "vllm"),
+               zero_var_filter=("off", "policy", "all", "reg"), log_to=("", "tensorboard", "wandb"),
+               engine=("auto", "hf", "vllm"),
                unit=("rollouts", "tokens", "gpu_hours"),
                view=("fixed_Bp", "fixed_B", "joint", "best_worst", "sensitivity", "paper",
                      "slices", "pass1", "compare", "all"))
 # The knobs of a training command that change no result, and all keys that are no part of a run's
 # identity: these, the budget, the folders, the other stages'
 RUNNING = """device gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory
-             save_every keep_at pass_at s sample_every""".split()
+             save_every keep_at pass_at s sample_every log_to""".split()
 NOT_IN_NAME = {*RUNNING, *"""C data B_max source revision question_key answer_key against mix
                              problems s_zero levels n_val remeasure shard runs out ns bps seeds view
                              metric unit eval_set delta bin points boot verbose""".split()}
@@ -224,7 +226,8 @@ def choose(key, value, choices):
     """Raise BadInput where `value` is none of `choices`, with the nearest of them."""
     if value not in choices:
         near = difflib.get_close_matches(str(value), choices, 1, 0)[0]
-        raise BadInput(f"--{key}={value}: expected one of {', '.join(choices)}; "
+        names = ", ".join(name or "none" for name in choices)
+        raise BadInput(f"--{key}={value}: expected one of {names}; "
                        f"the nearest is {near}")
 
 

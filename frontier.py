@@ -3,6 +3,7 @@
     python frontier.py --runs=runs/easy                                 # a panel for each B_p
     python frontier.py --runs=runs/easy --metric=worst@4 --unit=tokens  # other reward, other axis
     python frontier.py --runs=runs/easy --view=joint                    # other figures: views.py
+    python frontier.py --runs=runs/easy --watch                         # again and again, live
 
 The paper's path is the first section, whole: log -> record-breaking points -> one sigmoid for each
 n -> the highest curve at each C -> n*(C). Below it: reading and checking logs, where the frontier
@@ -330,10 +331,11 @@ def comparable(runs, plan):
     return keep, dropped
 
 
-def read_runs(folder, metric="avg@4", unit="rollouts", part="val"):
+def read_runs(folder, metric="avg@4", unit="rollouts", part="val", tag="", going=False):
     """All runs of a sweep that can be compared: (runs, dropped), dropped a list of dict(run, why).
 
-    Raises BadInput where the folder does not exist or nothing in it can be used.
+    tag: those of this tag, in place of the one that sweep.json asks for. going: also where no run
+    has ended yet. Raises BadInput where the folder does not exist or nothing in it can be used.
     """
     if not Path(folder).is_dir():
         raise BadInput(f"--runs={folder}: no such folder; run a sweep first, as in "
@@ -347,6 +349,14 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val"):
             else:
                 found.append(run)
     plan = read_plan(folder)
+    if tag:
+        other = [run for run in found if run["config"].get("tag", "") != tag]
+        if len(other) == len(found):
+            raise BadInput(f"--tag={tag}: no run in {folder} has this tag")
+        dropped += [dict(run=run["run"], why=f"another tag than {tag}", B_p=run["B_p"], other=True)
+                    for run in other]
+        found = [run for run in found if run["config"].get("tag", "") == tag]
+        plan = plan and dict(plan, config=plan["config"] | dict(tag=tag))
     runs, others = comparable(found, plan)
     dropped += others
     if not runs:
@@ -358,7 +368,7 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val"):
         if any((Path(folder) / name).exists() for name in ("log.jsonl", "log.jsonl.gz")):
             first = f"; it is one run itself: name the folder above, --runs={Path(folder).parent}"
         raise BadInput(f"--runs={folder}: no run to analyse{first}")
-    if not any(ended(run) for run in runs):
+    if not going and not any(ended(run) for run in runs):
         raise BadInput(f"--runs={folder}: no finished run to analyse ({len(runs)} unfinished)")
     for run in runs:  # one that a larger C continued keeps its first header
         B, C = run["B_p"] * run["n"], plan.get("config", {}).get("C", -1)
@@ -378,8 +388,10 @@ def ended(run):
 def missing_cells(folder, runs, dropped):
     """The planned cells of sweep.json without a finished run: a list of dict(B_p, n, seed, why)."""
     have = {(run["B_p"], run["n"], run["seed"]): run for run in runs}
-    out = []
-    for cell in read_plan(folder).get("cells", ()):
+    out, plan = [], read_plan(folder)
+    if runs and plan and plan["config"].get("tag", "") != runs[0]["config"].get("tag", ""):
+        return []  # runs of --tag, which sweep.json did not ask for
+    for cell in plan.get("cells", ()):
         run = have.get((cell["B_p"], cell["n"], cell["seed"]))
         if run is None or not ended(run):
             why = "unfinished" if run else "dropped or no log" if dropped else "no log"

@@ -448,7 +448,7 @@ def take_home(front, laws, cfg, out):
     """Writes the table of budgets for every metric to `out`; returns the lines of that by the
     sweep's own metric, the lines of the diagnosis, and its numbers."""
     own = cfg | {key: front[key] for key in ("metric", "unit", "bin", "boot", "delta", "eval_set")}
-    own["k"] = front["config"]["k"]
+    own.update(k=front["config"]["k"], tag=front["config"]["tag"])
     sweep = analyse(own)
     cost, unit_of_cost = cost_of(sweep["runs"])
     mine = budget_rows(front, laws, cost)

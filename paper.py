@@ -145,7 +145,7 @@ def draw_paper_n_star(fig, ax, panel, unit):
                    "plateau {plateau:.0f}"]
         text = "law: " + ", ".join(numbers).format(**{key: fit[key] for key in NUMBERS})
         if law["verdict"] != "law":
-            text += "\n" + wrap(f"but {law['verdict']}: {law["reason"]}", 74)
+            text += "\n" + wrap(f"but {law['verdict']}: {law['reason']}", 74)
     ax.set_title(text, fontsize=9, color="C3", loc="left")
     ns = panel["ns"]
     ax.set(xscale="log", yscale="log", ylabel="n*(C)", xlabel=AXIS[unit],

@@ -27,6 +27,10 @@ and CISPO beside GRPO. What differs or is our choice:
   a CPU, without dropout;
 - problems come in seeded epochs without replacement; a batch may span two.
 
+Completions or prompts? B_p counts prompts (veRL: train_batch_size), n completions of each (TRL:
+num_generations, veRL: rollout.n). A batch is B = B_p n completions; memory knobs do not change it.
+A step is one update on such a batch: M = C / B. docs/log.md has the table of names.
+
 To change the objective: `advantages` and `policy_loss` below; `update` puts them together. A reward
 of your own: verifier.py. Needs config.py, verifier.py, engine.py, sample.py, evaluate.py.
 """
@@ -49,6 +53,7 @@ START = time.time()  # before torch is loaded: the header tells how long that ta
 import config
 import engine
 import evaluate
+import mirror
 import sample
 import verifier
 from config import BadInput, append, derive, entry, parse
@@ -684,6 +689,7 @@ def check(cfg):
     """Raise BadInput where this is no run, or none that so many ranks can share."""
     config.check_run(cfg)
     verifier.check_name(cfg)
+    mirror.check(cfg)
     if cfg["B_p"] % WORLD:
         nearest = max(WORLD, round(cfg["B_p"] / WORLD) * WORLD)
         raise BadInput(f"--B_p={cfg['B_p']}: the {WORLD} processes of torchrun cannot share its "
@@ -724,7 +730,7 @@ class Run:
         self.hashes = dict(train_set_hash=sample.set_hash(self.problems),
                            val_set_hash=sample.set_hash(every_val))
         self.pass_at = config.updates_at(cfg["pass_at"], cfg)
-        self.last_eval = None
+        self.last_eval = self.mirror = None
 
     def spent(self, m):
         """The rollouts of the first m updates."""
@@ -759,8 +765,15 @@ class Run:
         """Say so where the run was begun by other code: an edit is no part of a run's identity."""
         old, now = header.get("commit"), config.commit()
         if old and now and (old != now or now.endswith("+")):  # the + of two edits is the same
-            print(f"{self.folder}: begun by the code of {old}, this is {now} (+ = with edits); "
-                  "--tag=NAME starts a new run", file=sys.stderr)
+            old, now = (name.replace("+", " with edits") for name in (old, now))
+            print(f"{self.folder}: this run was begun by commit {old}; the code now is {now}. If "
+                  "it should not be mixed, --tag=NAME starts a new run", file=sys.stderr)
+
+    def write(self, record):
+        """One record to the log, and where `log_to` says. Rank 0 alone."""
+        append(self.log, record)
+        if self.mirror:
+            self.mirror(record)
 
     def start(self, trained, tokenizer, generator, **facts):
         """Go back to the newest checkpoint, or write the header of a new run; `facts` are in it.
@@ -786,6 +799,7 @@ class Run:
         keep = config.updates_at(self.cfg["keep_at"], self.cfg)
         self.state["keep"] = sorted(keep | set(self.state["keep"]))
         if RANK == 0:
+            self.mirror = mirror.open_mirror(self.cfg, folder)
             self.samples = open(folder / "samples.jsonl", "ab", buffering=0)
             size = os.fstat(self.samples.fileno()).st_size
             if os.fstat(self.log.fileno()).st_size < self.state["log_bytes"]:
@@ -800,7 +814,7 @@ class Run:
                 if (folder / "ckpt").exists():  # all torn, or of a log that is gone
                     shutil.rmtree(folder / "ckpt.unused", ignore_errors=True)
                     (folder / "ckpt").rename(folder / "ckpt.unused")
-                append(self.log, dict(
+                self.write(dict(
                     type="header", schema=1, config=self.cfg, derived=derive(self.cfg),
                     **self.hashes, **facts, versions=versions(), commit=config.commit(),
                     ranks=WORLD, loading_s=time.time() - START,
@@ -831,11 +845,11 @@ class Run:
             if name == "val":
                 self.last_eval = record[f"avg@{cfg['k']}"]
             if RANK == 0:
-                append(self.log, record)
+                self.write(record)
         ids = [p["id"] for p in self.problems if p["id"] in state["seen"]]  # in file order
         if RANK == 0 and ids:  # before the first update there is none
             drawn, correct = zip(*[state["seen"][i] for i in ids])
-            append(self.log, dict(
+            self.write(dict(
                 type="train_pass", step=m, rollouts=C, ids=ids, samples=drawn, correct=correct,
                 **evaluate.mean_reward(state["seen_reward"], correct, sum(drawn))))
         state.update(seen={}, seen_reward=0)
@@ -846,7 +860,7 @@ class Run:
         correct, total, faults = self.count_solved(
             self.problems, prompts, dict(self.cfg, samples=s), (self.cfg["seed"], "train_pass", m))
         if RANK == 0:
-            append(self.log, dict(
+            self.write(dict(
                 type="train_pass", step=m, rollouts=self.spent(m), fresh=True,
                 ids=[p["id"] for p in self.problems], samples=[s] * P, correct=correct,
                 **evaluate.mean_reward(total, correct, s * P), **faults))
@@ -986,7 +1000,7 @@ def main(argv):
             state["skipped"] += bad
             state["bad_in_a_row"] = state["bad_in_a_row"] + 1 if bad else 0
             if RANK == 0:
-                append(run.log, dict(
+                run.write(dict(
                     type="step", step=m, rollouts=run.spent(m), tokens=state["tokens"],
                     wall_s=time.time() - run.began, lr=lr, reward=reward / B, **fields,
                     response_len=tokens / B, truncated=1 - stopped / B,
@@ -1024,7 +1038,7 @@ def main(argv):
             shutil.rmtree(run.folder / "model", ignore_errors=True)
             (run.folder / "model.part").rename(run.folder / "model")
     if RANK == 0:
-        append(run.log, dict(type="end", status=status, rollouts=run.spent(m)))
+        run.write(dict(type="end", status=status, rollouts=run.spent(m)))
         os.fsync(run.log.fileno())
         val = "" if run.last_eval is None else f", val avg@{cfg['k']} {run.last_eval:.3f}"
         print(f"{run.folder}: {status} after {run.spent(m)} rollouts{val}", file=sys.stderr)

@@ -24,13 +24,14 @@ Needs config.py, frontier.py, noise.py, fit_sigmoid.py, prescribe.py, paper.py, 
 matplotlib for the figures.
 """
 import math
+import time
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
 import frontier
-from config import BadInput, aside, complete, entry, parse, save_json
+from config import BadInput, aside, complete, entry, parse, read_log, read_plan, save_json
 from fit_sigmoid import law_at, law_of_points
 from frontier import budget_ticks, colours, ended, missing_cells, read_runs, save, si
 from noise import (add_points, at_end, best_of, cells_of, coverage, declining, gain, grid_edge,
@@ -477,7 +478,8 @@ def analyse(cfg, part="", runs=None, dropped=()):
     every view starts."""
     part = part or ("train" if cfg["metric"] == "train" else cfg["eval_set"])
     if runs is None:
-        runs, dropped = read_runs(cfg["runs"], cfg["metric"], cfg["unit"], part)
+        runs, dropped = read_runs(cfg["runs"], cfg["metric"], cfg["unit"], part, cfg["tag"],
+                                  cfg.get("watch", False))
     grid, lam, cells = cells_of(runs, cfg["metric"], cfg)
     head = max((run["config"] for run in runs), key=lambda c: c.get("C", 0))
     head = complete(head)
@@ -554,22 +556,78 @@ def written(sweep, view, content, cfg):
     return "\n".join(say(front)) + f"\nfigure: {name}.png   numbers: {name}.json\n"
 
 
+WATCH = dict(watch=(False, "draw again with every new evaluation, until the sweep's cells have "
+                    "ended or Ctrl-C; --watch alone does it"))
+LOOK_S = 5  # seconds between two looks at the logs of a sweep that is watched
+
+
+def evaluations_in(folder):
+    """How many evaluations the logs of a sweep's runs hold, and how many runs have ended."""
+    evals = ends = 0
+    for path in Path(folder).glob("*/log.jsonl*"):
+        try:
+            kinds = [r.get("type") for r in read_log(path)]
+        except (BadInput, OSError):  # said when it is drawn
+            continue
+        evals, ends = evals + kinds.count("eval"), ends + kinds.count("end")
+    return evals, ends
+
+
+def watch(cfg):
+    """Draws a view of a sweep whenever an evaluation is new, until all planned cells have ended.
+
+    Prints a line each time. Raises BadInput for a folder that does not exist and for compare.
+    """
+    if cfg["view"] == "compare":
+        raise BadInput("--watch: for one sweep, and --view=compare is of several")
+    if not Path(cfg["runs"]).is_dir():
+        raise BadInput(f"--runs={cfg['runs']}: no such folder")
+    before, said = None, None
+    while True:
+        now = evaluations_in(cfg["runs"])
+        if now != before:
+            before = now
+            try:
+                sweep = draw(cfg)[0]
+                left = missing_cells(cfg["runs"], sweep["runs"], sweep["dropped"])
+                reached = si(max(run["C"][-1] for run in sweep["runs"]))
+                line = (f"{now[0]} evaluations of {len(sweep['runs'])} runs, up to C = {reached}; "
+                        f"{len(left)} cells to go: {Path(cfg['out'] or cfg['runs'])}/*.png")
+            except BadInput as e:
+                left, line = True, f"waiting: {e}"
+            if line != said:
+                print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
+            said = line
+            if not left and read_plan(cfg["runs"]):
+                return
+        time.sleep(LOOK_S)
+
+
+def draw(cfg):
+    """Analyses a sweep, draws `view` or all of them: (the sweep, their lines of text)."""
+    sweep, text = analyse(cfg), []
+    for name in VIEWS if cfg["view"] == "all" else [cfg["view"]]:
+        try:
+            text.append(written(sweep, name, VIEWS[name][0](sweep, sweep["cfg"]), cfg))
+        except BadInput as e:
+            if cfg["view"] != "all":
+                raise
+            text.append(f"not drawn: {e}\n")
+    return sweep, text
+
+
 def main(argv):
-    cfg = parse(argv, __doc__)
+    argv = ["--watch=true" if word == "--watch" else word for word in argv]
+    cfg = parse(argv, __doc__, WATCH)
     view = cfg["view"]
+    if cfg["watch"]:
+        return watch(cfg)
     if view == "compare":
         sweep, content = compare(cfg)
         first = cfg["runs"].split()[0].split(":")[0]
         print(written(sweep, view, content, dict(cfg, runs=first, out=cfg["out"] or first)))
         return
-    sweep, text = analyse(cfg), []
-    for name in VIEWS if view == "all" else [view]:
-        try:
-            text.append(written(sweep, name, VIEWS[name][0](sweep, sweep["cfg"]), cfg))
-        except BadInput as e:
-            if view != "all":
-                raise
-            text.append(f"not drawn: {e}\n")
+    _, text = draw(cfg)
     if view != "all" or cfg["verbose"]:
         print("\n".join(text))
     if view == "all":
