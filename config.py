@@ -524,7 +524,8 @@ def command(cfg, more=(), python="python", launch="", gpus=1):
     if parse(words)["model"] != cfg["model"]:  # the data folder's defaults.json may name it
         words.append(f"--model={cfg['model']}")
     plain, said = parse(words), {"recipe", "B_p", "n", "C", "seed", "out", *more}
-    for key in complete(cfg):
+    cfg = complete(cfg)  # of an older log
+    for key in cfg:
         scientific = key in identity(cfg) or key in RUNNING
         if scientific and key not in said and cfg[key] != plain.get(key):
             words.append(f"--{key}={cfg[key]}")

@@ -466,24 +466,46 @@ def draw_panel(ax, name, panel, law, paper, prescriptions, unit, cols):
     ax.grid(alpha=0.25)
 
 
+def draw_rules(ax, rows):
+    """How far each rule for n* was off at C, fitted to budgets up to C/2, C/4, C/8: bars."""
+    rules = list(dict.fromkeys(r["rule"] for r in rows))
+    factors = sorted({r["factor"] for r in rows})
+    for i, factor in enumerate(factors):
+        off = {r["rule"]: r["octaves"] for r in rows if r["factor"] == factor}
+        y = np.arange(len(rules)) + 0.8 / len(factors) * (i - (len(factors) - 1) / 2)
+        bars = ax.barh(y, [off.get(rule, np.nan) for rule in rules], 0.75 / len(factors),
+                       color=("C0", "C1", "0.6")[i], label=f"fitted up to C/{factor}")
+        ax.bar_label(bars, fmt="%.2f", fontsize=9, padding=2)
+    ax.set_yticks(range(len(rules)), rules)
+    ax.invert_yaxis()
+    ax.margins(x=0.12)
+    ax.set_xlabel("mean error of the predicted n* at C, in octaves")
+    ax.set_title("How well each rule predicts the later points", fontsize=9.5)
+
+
 def figure(front, laws, paper, prescriptions, path):
-    """law.png: a panel of draw_panel for each of frontier.json's."""
+    """law.png: a panel of draw_panel for each of frontier.json's, and of points the rules'."""
     import matplotlib
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
     panels, cols = front["panels"], min(len(front["panels"]), 2)
+    rules = [] if front["label"] else next(iter(panels.values()))["prediction"]["rows"]
+    cols = 2 if rules else cols
     rows = -(-len(panels) // cols)
     fig, axes = plt.subplots(rows, cols, figsize=(10.7, 2.0 + 4.4 * rows), squeeze=False,
                              layout="constrained")
     for ax in axes.flat[len(panels):]:
         ax.set_visible(False)
+    if rules:
+        axes[0, 1].set_visible(True)
+        draw_rules(axes[0, 1], rules)
     for ax, (name, panel) in zip(axes.flat, panels.items()):
         draw_panel(ax, name, panel, laws[name], paper.get(name), prescriptions, front["unit"], cols)
     named = {label: handle for ax in axes.flat
              for handle, label in zip(*ax.get_legend_handles_labels())}
     fig.legend(named.values(), named.keys(), loc="outside lower center", fontsize=9, ncols=4)
     of = f" for {front['label']}, {len(front['runs_used'])} runs used" if front["label"] else ""
-    fig.suptitle(f"n*(C){of}\n" + wrap("Intervals: " + front["covers"], 125), fontsize=10.5)
+    fig.suptitle(f"n*(C){of}\n" + wrap("Intervals: " + front["covers"], 120), fontsize=10.5)
     with aside(path) as part:
         fig.savefig(part, dpi=110)
     plt.close(fig)

@@ -500,9 +500,6 @@ def draw_curves(ax, panel, colour, unit_label):
     y = y or [*env["highest"], *env["reward"]]
     y += [panel["base"]] if panel.get("base") is not None else []
     y += [*env["lo"], *env["hi"]] if "lo" in env else []
-    if "records" in panel:
-        y += [r for r in panel["records"]["frontier"] if r is not None and r < 1]
-    y = [value for value in y if math.isfinite(value)]
     span, ends = max(y) - min(y) or 0.01, []
     for i, c in enumerate(panel.get("curves", ())):
         points = [(p["C"], p["reward"]) for p in panel["points"] if p["n"] == c["n"] and p["C"] > 0]

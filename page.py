@@ -73,7 +73,8 @@ def budget_rows(front, laws, cost):
         lo, hi = p["interval"] or (None, None)
         rows.append(dict(metric=front["metric"], C=C, status=p["status"], B_p=p["B_p"], n=p["n"],
                          M=p["M"], lr=p["lr"], reward=p["reward"], lo=lo, hi=hi, hours=hours,
-                         same=sorted(same) if p["status"] == "observed" else None, by=p["by"]))
+                         same=sorted(same) if p["status"] == "observed" else None,
+                         by=p["by"].split(" (")[0]))
     return rows
 
 
@@ -348,7 +349,8 @@ def read_front(cfg, out):
         raise BadInput(f"--runs={cfg['runs']}: no {name} there, {again} first")
     front = read_json(source)
     panels = front.get("panels", {}).values()
-    if not panels or not all("surface" in p and "carried" in p["envelope"] for p in panels):
+    whole = all("surface" in p and "carried" in p["envelope"] for p in panels)
+    if not panels or not whole or "eval_set" not in front:
         raise BadInput(f"{source}: not from this version, {again} again")
     for panel in panels:
         panel.setdefault("prediction", dict(

@@ -23,7 +23,8 @@ def paper(sweep, cfg):
     and `law`, our verdict in a sentence.
 
     paper: points, a list of dict(n, seed, C, reward, record) of every evaluation; curves, [dict(n,
-    C, reward)], the sigmoids where their runs reached; frontier dict(C, n, reward); and records
+    C, reward, seen)], the sigmoids where their runs reached, extrapolated behind C = seen, the last
+    record-breaking point; frontier dict(C, n, reward); and records
     with `law`, what fit_sigmoid.law_of_points says of the running average, None below five points.
     """
     panels = {}
@@ -50,7 +51,8 @@ def paper_way(cs, budgets, cfg):
     for c, Y in zip(cs, found["curves"]):
         inside = (C >= c["reach"][0]) & (C <= c["reach"][1])  # no farther than its runs
         Y[~inside] = np.nan
-        curves.append(dict(n=c["n"], C=C[inside], reward=Y[inside]))
+        seen = max((q["C"] for q in points if q["record"] and q["n"] == c["n"]), default=0.0)
+        curves.append(dict(n=c["n"], C=C[inside], reward=Y[inside], seen=seen))
     seen = ~np.isnan(found["curves"]).all(0)
     top = np.where(np.isnan(found["curves"]), -np.inf, found["curves"])[:, seen]
     records = pooled_records(runs, cfg["bin"])
@@ -111,18 +113,24 @@ def draw_paper_curves(ax, panel, colour, label):
         kept = [(q["C"], q["reward"]) for q in p["points"] if q["record"] and q["n"] == c["n"]]
         ax.plot(*zip(*kept), "o", color=colour[c["n"]], ms=3.6, mew=0, alpha=0.75, zorder=2)
         if len(c["C"]):
-            ax.plot(c["C"], c["reward"], color=colour[c["n"]], lw=1.5, zorder=3)
+            beyond = np.array(c["C"]) > c["seen"]
+            for part, style in ((~beyond, "-"), (beyond, ":")):
+                ax.plot(np.array(c["C"])[part], np.array(c["reward"])[part], style, lw=1.5,
+                        color=colour[c["n"]], zorder=3)
             ends.append((c["C"][-1], c["reward"][-1], f"n = {c['n']}", colour[c["n"]]))
     ax.plot([], [], "o", color="0.35", ms=3.6, label="record-breaking points, coloured by their n")
     ax.plot([], [], color="0.35", lw=1.5, label="one sigmoid for each n (right: smooth curve)")
+    ax.plot([], [], ":", color="0.35", lw=1.5, label="beyond its last record: extrapolated")
     C, n, reward = (np.array(p["frontier"][key]) for key in ("C", "n", "reward"))
     for piece in np.split(np.arange(len(n)), np.flatnonzero(np.diff(n)) + 1):
         some = slice(piece[0], piece[-1] + 2)
         ax.plot(C[some], reward[some], color=colour[n[piece[0]]], lw=6, alpha=0.55, zorder=4,
                 solid_capstyle="butt")
     y = [q["reward"] for q in p["points"]]
-    end_labels(ax, ends, 1.17 * (max(y) - min(y) or 0.01))
-    ax.set(xscale="log", ylabel=label)
+    span = max(y) - min(y) or 0.01
+    top = max(y) + 0.06 * span  # a sigmoid may run away from its last record, out of the axes
+    end_labels(ax, [(x, min(at, top), *more) for x, at, *more in ends], 1.17 * span)
+    ax.set(xscale="log", ylabel=label, ylim=(min(y) - 0.06 * span, top))
     ax.tick_params(labelbottom=False)
 
 

@@ -86,7 +86,7 @@ def draw_slices(front, path):
             ax.plot(x[some], np.array(s["reward"])[some], "o", ms=10, mfc="none", mec=colour,
                     mew=1.1)
             best = s["best"]
-            edge = s["n"][best] in (ns[0], ns[-1])
+            edge = s["n"][best] == ns[-1] or s["n"][best] == ns[0] > 2  # no group is below 2
             ax.plot(x[best], s["reward"][best], "*", ms=17, mec="k", mew=0.8, zorder=5,
                     mfc="white" if edge else colour)
         ax.set_xscale("log", base=2)
@@ -96,7 +96,9 @@ def draw_slices(front, path):
                xlim=(ns[0] / 1.35, ns[-1] * 1.35))
         ax.grid(alpha=0.25)
         loss = ax.secondary_yaxis("right", functions=(lambda r: 1 - r, lambda loss: 1 - loss))
-        loss.set_ylabel(f"loss, 1 - {front['label']}" if ax is axes.flat[len(sizes) - 1] else "")
+        last = ax is axes.flat[len(sizes) - 1]
+        loss.set_ylabel(f"loss, 1 - {front['label']}" if last else "")
+        loss.tick_params(labelright=last)
     axes[0, 0].set_ylabel(front["label"])
     star = dict(mec="k", ls="none", marker="*", ms=13)
     marks = [plt.Line2D([], [], mfc="0.55", label="least loss: the best n of the budget", **star),

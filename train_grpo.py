@@ -29,7 +29,7 @@ and CISPO beside GRPO. What differs or is our choice:
 
 Completions or prompts? B_p counts prompts (veRL: train_batch_size), n completions of each (TRL:
 num_generations, veRL: rollout.n). A batch is B = B_p n completions; memory knobs do not change it.
-A step is one update on such a batch: M = C / B. docs/log.md has the table of names.
+A step is one update on such a batch: M = C / B. docs/takehome.md has the table of names.
 
 To change the objective: `advantages` and `policy_loss` below; `update` puts them together. A reward
 of your own: verifier.py. Needs config.py, verifier.py, engine.py, sample.py, evaluate.py.
