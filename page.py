@@ -65,8 +65,11 @@ def budget_rows(front, laws, cost):
         C = front["budget"] * factor
         if C < begin * (1 - 1e-9):
             continue
-        p = prescribe(C, front, laws)
-        near = min(front["options"], key=lambda o: abs(math.log(o["C"] / C)))
+        try:
+            p = prescribe(C, front, laws)
+        except BadInput:  # tokens or hours that buy no update
+            continue
+        near = min(front["options"], key=lambda o: abs(math.log(o["C"] / C)), default=dict(rows=[]))
         same = [[r["B_p"], r["n"]] for r in near["rows"] if not r["told"]]
         cell = p["B_p"], p["n"]
         hours = cost[nearest(cell, cost)] * p["M"] * p["B_p"] * p["n"] if cost else None
@@ -109,7 +112,8 @@ def say_budgets(rows, front, unit_of_cost):
     """The rows of one metric as a table of text, with what stands behind the extrapolated ones."""
     several = len({panel["B_p"] for panel in front["panels"].values()}) > 1
     head = "(B_p, n)" if several else "n"
-    yield (f"What to run, by {front['label']} (* = extrapolated):")
+    unit = "" if front["unit"] == "rollouts" else f"C in {front['unit']}, "
+    yield f"What to run, by {front['label']} ({unit}* = extrapolated):"
     yield (f"  {'C':>7}  {'B_p':>5} {'n':>5} {'M':>6} {'lr':>8}  {'reward, 90% interval':<20} "
            f"{unit_of_cost:>7}  {head} indistinguishable from the best")
     for r in rows:

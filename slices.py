@@ -77,7 +77,7 @@ def draw_slices(front, path):
             x = np.array(s["n"]) * 2 ** (0.07 * (i - (len(lines) - 1) / 2))
             colour = SHADES[2 * i]
             half = None if s["half"] is None else np.array(s["half"])
-            if len(s["each"][0]) > 1:
+            if max(map(len, s["each"])) > 1:
                 for place, values in zip(x, s["each"]):
                     ax.plot([place / 1.035] * len(values), values, "_", color=colour, ms=7)
             ax.errorbar(x, s["reward"], half, color=colour, marker="o", ms=4, lw=1.6, capsize=2.5,
@@ -106,7 +106,7 @@ def draw_slices(front, path):
                         **star),
              plt.Line2D([], [], ls="none", marker="o", ms=10, mfc="none", mec="k",
                         label="indistinguishable from it")]
-    if max((len(s["each"][0]) for s in front["slices"]), default=1) > 1:
+    if any(len(values) > 1 for s in front["slices"] for values in s["each"]):
         marks.append(plt.Line2D([], [], ls="none", marker="_", ms=8, color="0.3",
                                 label="a seed's evaluation nearest to C"))
     named = {label: handle for ax in axes.flat

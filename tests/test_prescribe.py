@@ -592,3 +592,56 @@ def test_the_prescription_is_for_the_sweeps_own_model(tmp_path):
         run = parse(shlex.split(p["command"])[2:])
         assert (run["model"], run["lr_base"]) == ("mine/base", 3e-6)
         assert run["data"] != config["data"] and p["lr"] == derive(run)["lr"]
+
+
+# --------------------------------------------------------------------------------------------------
+# What the figure and the caveats say
+
+def test_a_budget_within_the_warm_up_is_named(analysed):
+    front, laws = analysed.front, {k: v["envelope"] for k, v in analysed.laws["panels"].items()}
+    for M, named in ((9, True), (10, True), (11, False)):
+        p = prescribe.prescribe(M * 8 * 4, front, laws)
+        assert p["M"] == M and (p["B_p"], p["n"]) == (8, 4)
+        assert any("all warm-up" in c for c in p["caveat"]) == named
+        assert p["caveat"][0].startswith(f"M = {M} updates are all warm-up" if named else "extrap")
+
+
+def test_the_page_and_the_figure_say_the_same(analysed):
+    """The title of a panel of law.png is the sentence of the page."""
+    import matplotlib.pyplot as plt
+    for name, panel in analysed.front["panels"].items():
+        law = dict(analysed.laws["panels"][name]["envelope"], verdict="undetermined")
+        law["reason"] = "of the verdict: with its own words; and more"
+        fig, ax = plt.subplots()
+        fit.draw_panel(ax, name, panel, law, None, [], "rollouts", 1)
+        title = " ".join(ax.get_title().split())
+        assert fit.in_a_sentence(law) in title and "its own words" not in title
+        plt.close(fig)
+
+
+def test_the_record_of_the_rules_is_drawn(tmp_path, monkeypatch):
+    """Points alone: a bar for each rule and factor, as long as its error."""
+    import matplotlib.pyplot as plt
+    path = ROOT / "results/paper/easy_36.csv"
+    monkeypatch.setattr(plt, "close", lambda fig: None)
+    page.main([f"--points={path}", "--B_p=32", f"--out={tmp_path}"])
+    ax = plt.gcf().axes[1]
+    rows = page.read_points(path, dict(config, B_p=32))["panels"]["B_p=32"]["prediction"]["rows"]
+    assert sorted(round(bar.get_width(), 6) for bar in ax.patches) == sorted(
+        round(r["octaves"], 6) for r in rows)
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == list(prescribe.RULES)
+    monkeypatch.undo()
+    plt.close("all")
+
+
+def test_the_page_of_docs_has_the_numbers_of_the_rules():
+    """The table of docs/analysis.md, from the two files of results/paper."""
+    text = (ROOT / "docs/analysis.md").read_text()
+    found = {}
+    for name in ("easy_36", "easy_switches"):
+        C, n = np.loadtxt(ROOT / f"results/paper/{name}.csv", delimiter=",", skiprows=1).T
+        for r in prescribe.predict_points(C, np.log2(n))[0]:
+            found.setdefault(r["rule"], []).append(f"{r['octaves']:.2f}")
+    for rule in ("constant M", "log-linear", "last n", "sigmoid", "constant n"):
+        line = re.search(rf"^\| {rule} \|(.*)\|$", text, re.M)[1].replace("*", "")
+        assert [x.strip() for x in line.split("|")] == found[rule], rule

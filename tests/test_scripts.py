@@ -358,3 +358,10 @@ def test_a_measurement_may_be_torn_anywhere(measured, tmp_path, monkeypatch, sha
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn/pass_rates.jsonl").write_bytes(content[:int(share * len(content)) + 1])
     go_on(words, tmp_path / "torn", whole, monkeypatch)
+
+
+@pytest.mark.parametrize("model", ["data/arithmetic/bsae", "runs/nonesuch", "./none"])
+def test_evaluate_names_a_model_that_is_not_there(refused, model):
+    """Not the problem file that such a model would have."""
+    line = refused("evaluate.py", f"--model={model}")
+    assert f"--model={model}: no transformers folder (it does not exist)" in line
