@@ -126,6 +126,7 @@ config = dict(
     keep_at = "",                 # budgets whose checkpoints stay for good, as in "1e5 2e5"
     pass_at = "",                 # budgets at which every training problem is drawn s times, for
                                   # its pass@1, as in "0 1e5"
+    log_to = "",                  # tensorboard | wandb: the log's numbers go there too; empty = no
     sample_every = 10,            # updates between the rollouts that samples.jsonl shows; 0 = none
     # The sweep and its analysis
     ns = "8 16 32 64 128 256 512",  # values of n in a sweep
@@ -133,7 +134,7 @@ config = dict(
     seeds = "0",                  # seeds of a sweep
     lrs = "",                     # values of lr_base in a sweep, as in "1e-4 2e-4"; empty = lr_base
     view = "fixed_Bp",            # fixed_Bp | fixed_B | joint | lr | best_worst | sensitivity |
-                                  # pass1 | compare | all
+                                  # paper | slices | pass1 | compare | all
     metric = "avg@4",             # avg@k | best@k | worst@k, k up to `samples`; train = of training
     unit = "rollouts",            # rollouts | tokens | gpu_hours: the unit of C on the axes
     eval_set = "val",             # which evaluations of the logs: val, or the `set` of others
@@ -149,17 +150,17 @@ RECIPES = dict(easy=dict(kl_coef=0.001, entropy_coef=0.001),  # paper, Table 1; 
                mixed=dict(kl_coef=0.0, entropy_coef=0.0))  # "on heterogeneous datasets use Hard"
 CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k1", "k2", "k3"),
                lr_scaling=("sqrt", "linear", "constant"), device=("auto", "cpu", "cuda"),
-               dtype=("auto", "fp32", "bf16"),
+               dtype=("auto", "fp32", "bf16"), log_to=("", "tensorboard", "wandb"),
                zero_var_filter=("off", "policy", "all", "reg"), engine=("auto", "hf", "vllm"),
                activation_checkpointing=("auto", "true", "false"),
                model_dtype=("auto", "fp32", "bf16"),
                unit=("rollouts", "tokens", "gpu_hours"),
-               view=("fixed_Bp", "fixed_B", "joint", "lr", "best_worst", "sensitivity",
-                     "pass1", "compare", "all"))
+               view=("fixed_Bp", "fixed_B", "joint", "lr", "best_worst", "sensitivity", "paper",
+                     "slices", "pass1", "compare", "all"))
 # The knobs of a training command that change no result, and all keys that are no part of a run's
 # identity: these, the budget, the folders, the other stages'
 RUNNING = """device gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory threads
-             model_dtype save_every keep_last keep_at pass_at s sample_every""".split()
+             model_dtype save_every keep_last keep_at pass_at s sample_every log_to""".split()
 NOT_IN_NAME = {*RUNNING, *"""C data B_max source revision question_key answer_key against mix
                              task task_args size problems s_zero levels n_val remeasure shard runs
                              out ns bps seeds lrs view metric unit eval_set delta bin points boot
@@ -245,7 +246,8 @@ def choose(key, value, choices):
     """Raise BadInput where `value` is none of `choices`, with the nearest of them."""
     if value not in choices:
         near = difflib.get_close_matches(str(value), choices, 1, 0)[0]
-        raise BadInput(f"--{key}={value}: expected one of {', '.join(choices)}; "
+        names = ", ".join(name or "none" for name in choices)
+        raise BadInput(f"--{key}={value}: expected one of {names}; "
                        f"the nearest is {near}")
 
 
@@ -555,7 +557,8 @@ def command(cfg, more=(), python="python", launch="", gpus=1):
     if parse(words)["model"] != cfg["model"]:  # the data folder's defaults.json may name it
         words.append(f"--model={cfg['model']}")
     plain, said = parse(words), {"recipe", "B_p", "n", "C", "seed", "out", *more}
-    for key in complete(cfg):
+    cfg = complete(cfg)  # of an older log
+    for key in cfg:
         scientific = key in identity(cfg) or key in RUNNING
         if scientific and key not in said and cfg[key] != plain.get(key):
             words.append(f"--{key}={cfg[key]}")

@@ -41,9 +41,11 @@ def existing(path):
     """A transformers folder, checkpoint or hub name, as it is; BadInput for another folder."""
     folder = Path(path)
     named = str(path)
-    local = folder.exists() or named.startswith((".", "/", "~")) or named.count("/") != 1
+    ours = named.startswith((".", "/", "~", "runs/", "data/"))  # nobody's name on a hub
+    local = folder.exists() or ours or named.count("/") != 1
     if local and not (folder / "config.json").exists():
-        raise BadInput(f"--model={path}: no transformers folder (it has no config.json)")
+        why = "it has no config.json" if folder.exists() else "it does not exist"
+        raise BadInput(f"--model={path}: no transformers folder ({why})")
     return path
 
 

@@ -323,8 +323,8 @@ def report_table(results, cfg):
 def main(argv):
     cfg, models = as_trained(argv)
     verifier.check_name(cfg)
+    folders = [engine.existing(model_folder(model)) for model in models]
     sets, name = read_sets(cfg["val_set"]), engine.engine_name(cfg)
-    folders = [model_folder(model) for model in models]
     labels = [label_of(folder) for folder in folders]
     for label in labels:
         if labels.count(label) > 1:

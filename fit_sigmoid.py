@@ -6,17 +6,17 @@
 
 Reads `frontier.json` of a sweep (views.py writes it; `frontier_VIEW.json` for --view=joint or
 fixed_B) or a CSV. Writes `law.json` and `law.png` (`law_VIEW.*`) to `out`, or else beside what it
-read. Prints one page: the verdict, the (B_p, n) that are as good as the best, what to run with this
-budget and with four times it. All else goes to `report.txt` there, or with --verbose=true is
-printed too.
+read. Prints one page: the verdict, where the gain came from, the (B_p, n) that are as good as the
+best, what to run with C/8 to 4 C. The latter by avg@k, best@k and worst@k goes to `prescription.md`
+and `.csv`, all else to `report.txt` there, or with --verbose=true it is printed too.
 
-The scripts of the stage are in prescribe.py (rules, prescriptions, the page); this file holds the
-law. Two fits. The first section fits the paper's law to points n*(C), and needs numpy and scipy
-alone: copy it. But such points are samples of a staircase, as many as one cares to draw, so they do
-not say how sure the law is. The second fits the law to the surface R(log n, log C) that goes
-through all curves: the sigmoid path with the most reward, averaged over log C. Its intervals are
-inverted tests: a value of the plateau is inside unless the slope of reward along log n, over the
-budgets where the plateau counts, differs from zero by more than the noise.
+The script is page.py, its rules and prescriptions are in prescribe.py; this file holds the law. Two
+fits. The first section fits the paper's law to points n*(C), and needs numpy and scipy alone: copy
+it. But such points are samples of a staircase, as many as one cares to draw, so they do not say how
+sure the law is. The second fits the law to the surface R(log n, log C) that goes through all
+curves: the sigmoid path with the most reward, averaged over log C. Its intervals are inverted
+tests: a value of the plateau is inside unless the slope of reward along log n, over the budgets
+where the plateau counts, differs from zero by more than the noise.
 
 To use the rest elsewhere copy config.py, frontier.py and noise.py too.
 """
@@ -421,7 +421,7 @@ def draw_panel(ax, name, panel, law, paper, prescriptions, unit, cols):
         ax.plot(records["C"], 2 ** np.array(records["log2_n_mean"]), "DC1", ms=4.5, mfc="none",
                 label="paper's way: running average")
     ax.plot(C, n, "o", color="C0", ms=4, zorder=3, label="n*(C)" if "ns" in panel else "points")
-    text = f"{SAID[law['verdict']]}: {law['reason'].split(':')[-1].split(';')[-1].strip()}"
+    text = in_a_sentence(law)
     y = None
     if law["verdict"] == "law" and law["estimator"] == "points":
         numbers = {key: law[key]["value"] for key in NUMBERS}
@@ -466,29 +466,51 @@ def draw_panel(ax, name, panel, law, paper, prescriptions, unit, cols):
     ax.grid(alpha=0.25)
 
 
+def draw_rules(ax, rows):
+    """How far each rule for n* was off at C, fitted to budgets up to C/2, C/4, C/8: bars."""
+    rules = list(dict.fromkeys(r["rule"] for r in rows))
+    factors = sorted({r["factor"] for r in rows})
+    for i, factor in enumerate(factors):
+        off = {r["rule"]: r["octaves"] for r in rows if r["factor"] == factor}
+        y = np.arange(len(rules)) + 0.8 / len(factors) * (i - (len(factors) - 1) / 2)
+        bars = ax.barh(y, [off.get(rule, np.nan) for rule in rules], 0.75 / len(factors),
+                       color=("C0", "C1", "0.6")[i], label=f"fitted up to C/{factor}")
+        ax.bar_label(bars, fmt="%.2f", fontsize=9, padding=2)
+    ax.set_yticks(range(len(rules)), rules)
+    ax.invert_yaxis()
+    ax.margins(x=0.12)
+    ax.set_xlabel("mean error of the predicted n* at C, in octaves")
+    ax.set_title("How well each rule predicts the later points", fontsize=9.5)
+
+
 def figure(front, laws, paper, prescriptions, path):
-    """law.png: a panel of draw_panel for each of frontier.json's."""
+    """law.png: a panel of draw_panel for each of frontier.json's, and of points the rules'."""
     import matplotlib
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
     panels, cols = front["panels"], min(len(front["panels"]), 2)
+    rules = [] if front["label"] else next(iter(panels.values()))["prediction"]["rows"]
+    cols = 2 if rules else cols
     rows = -(-len(panels) // cols)
     fig, axes = plt.subplots(rows, cols, figsize=(10.7, 2.0 + 4.4 * rows), squeeze=False,
                              layout="constrained")
     for ax in axes.flat[len(panels):]:
         ax.set_visible(False)
+    if rules:
+        axes[0, 1].set_visible(True)
+        draw_rules(axes[0, 1], rules)
     for ax, (name, panel) in zip(axes.flat, panels.items()):
         draw_panel(ax, name, panel, laws[name], paper.get(name), prescriptions, front["unit"], cols)
     named = {label: handle for ax in axes.flat
              for handle, label in zip(*ax.get_legend_handles_labels())}
     fig.legend(named.values(), named.keys(), loc="outside lower center", fontsize=9, ncols=4)
     of = f" for {front['label']}, {len(front['runs_used'])} runs used" if front["label"] else ""
-    fig.suptitle(f"n*(C){of}\n" + wrap("Intervals: " + front["covers"], 125), fontsize=10.5)
+    fig.suptitle(f"n*(C){of}\n" + wrap("Intervals: " + front["covers"], 120), fontsize=10.5)
     with aside(path) as part:
-        fig.savefig(part, dpi=150)
+        fig.savefig(part, dpi=110)
     plt.close(fig)
 
 
 if __name__ == "__main__":
-    import prescribe  # the command line; only the script looks up, not the module
-    entry(prescribe.main)
+    import page  # the command line; only the script looks up, not the module
+    entry(page.main)

@@ -3,6 +3,7 @@
     python frontier.py --runs=runs/easy                                 # a panel for each B_p
     python frontier.py --runs=runs/easy --metric=worst@4 --unit=tokens  # other reward, other axis
     python frontier.py --runs=runs/easy --view=joint                    # other figures: views.py
+    python frontier.py --runs=runs/easy --watch                         # again and again, live
 
 The paper's path is the first section, whole: log -> record-breaking points -> one sigmoid for each
 n -> the highest curve at each C -> n*(C). Below it: reading and checking logs, where the frontier
@@ -118,16 +119,17 @@ def n_star(runs, width=0.005, C=None):
 # Logs -> runs
 
 def gpu_hours(steps, ranks):
-    """{step: GPU-hours of training up to it}; evaluations are left out where the log can tell."""
-    hours, total = {0: 0.0}, 0.0
+    """{step: hours of training up to it, of all ranks}; evaluations are left out where the log can
+    tell. A record stands for the updates since the one before: of those a thinned log has means."""
+    hours, total, before = {0: 0.0}, 0.0, 0
     for r in steps:
-        if "gen_s" in r and "train_s" in r:
-            total += (r["gen_s"] + r["train_s"]) * ranks / 3600
+        if r.get("gen_s") is not None and r.get("train_s") is not None:
+            total += (r["gen_s"] + r["train_s"]) * (r["step"] - before) * ranks / 3600
         elif isinstance(r.get("wall_s"), (int, float)):
             total = r["wall_s"] * ranks / 3600
         else:
             return {}
-        hours[r["step"]] = total
+        hours[r["step"]], before = total, r["step"]
     return hours
 
 
@@ -272,6 +274,8 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
         C=np.array(C, float), rollouts=rollouts, step=step,
         counts=counts, reward=reward, samples=samples, trials=trials, passes=passes,
         status=end[-1].get("status", "") if end else "",
+        hours=max(gpu_hours(steps, header.get("ranks", 1)).values(), default=None),
+        device=str(header.get("device", "")),
         per_rollout=1.0 if unit == "rollouts" else C[-1] / max(rollouts[-1], 1),
         biased=metric in header.get("biased", ()), source=header.get("source", ""))
 
@@ -348,10 +352,11 @@ def folders_of(text):
     return [Path(word) for word in words]
 
 
-def read_runs(folder, metric="avg@4", unit="rollouts", part="val"):
+def read_runs(folder, metric="avg@4", unit="rollouts", part="val", tag="", going=False):
     """All runs of a sweep that can be compared: (runs, dropped), dropped a list of dict(run, why).
 
-    folder: as in `folders_of`. Raises BadInput where nothing in it can be used.
+    folder: as in `folders_of`. tag: runs of this tag, in place of the one that sweep.json asks for.
+    going: also where no run has ended yet. Raises BadInput where nothing can be used.
     """
     found, dropped, folders = [], [], folders_of(folder)
     for path in (path for each in folders for path in sorted(each.iterdir())):
@@ -362,6 +367,14 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val"):
             else:
                 found.append(run)
     plans = [read_plan(each) for each in folders]
+    if tag:
+        other = [run for run in found if run["config"].get("tag", "") != tag]
+        if len(other) == len(found):
+            raise BadInput(f"--tag={tag}: no run in {folder} has this tag")
+        dropped += [dict(run=run["run"], why=f"another tag than {tag}", B_p=run["B_p"], other=True)
+                    for run in other]
+        found = [run for run in found if run["config"].get("tag", "") == tag]
+        plans = [plan and dict(plan, config=plan["config"] | dict(tag=tag)) for plan in plans]
     runs, others = comparable(found, plans)
     dropped += others
     if not runs:
@@ -373,7 +386,7 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val"):
         if any((folders[0] / name).exists() for name in ("log.jsonl", "log.jsonl.gz")):
             first = f"; it is one run itself: name the folder above, --runs={folders[0].parent}"
         raise BadInput(f"--runs={folder}: no run to analyse{first}")
-    if not any(ended(run) for run in runs):
+    if not going and not any(ended(run) for run in runs):
         raise BadInput(f"--runs={folder}: no finished run to analyse ({len(runs)} unfinished)")
     for run in runs:  # one that a larger C continued keeps its first header
         B = run["B_p"] * run["n"]
@@ -394,8 +407,9 @@ def ended(run):
 def missing_cells(folder, runs, dropped):
     """The planned cells of sweep.json without a finished run: a list of dict(B_p, n, seed, why)."""
     have = {(run["B_p"], run["n"], run["lr"], run["seed"]): run for run in runs}
-    out = []
-    plans = [read_plan(each) for each in folders_of(folder)]
+    tag, out = runs[0]["config"].get("tag", "") if runs else "", []
+    plans = [plan for plan in map(read_plan, folders_of(folder))
+             if plan and plan["config"].get("tag", "") == tag]  # not that of other runs than --tag
     for plan, cell in ((plan, cell) for plan in plans for cell in plan.get("cells", ())):
         lr = cell.get("lr_base", plan["config"].get("lr_base"))
         run = have.get((cell["B_p"], cell["n"], lr, cell["seed"]))
@@ -492,8 +506,9 @@ def end_labels(ax, ends, height):
     at = math.inf
     for x, y, text, colour in sorted(ends, key=lambda end: -end[1]):
         at = min(y, at - 0.045 * height)
-        ax.annotate(text, (x, y), (x * 1.04, at), color=colour, fontsize=9, fontweight="bold",
-                    va="center", annotation_clip=False, zorder=7)
+        line = dict(arrowstyle="-", color=colour, lw=0.8, shrinkA=0, shrinkB=1, relpos=(0, 0.5))
+        ax.annotate(text, (x, y), (x * 1.12, at), color=colour, fontsize=9, fontweight="bold",
+                    va="center", annotation_clip=False, zorder=7, arrowprops=line)
 
 
 def draw_curves(ax, panel, colour, unit_label):
@@ -504,6 +519,7 @@ def draw_curves(ax, panel, colour, unit_label):
     y = [p["reward"] for p in panel.get("points", ()) if p["C"] > 0]
     y = y or [*env["highest"], *env["reward"]]
     y += [panel["base"]] if panel.get("base") is not None else []
+    y += [*env["lo"], *env["hi"]] if "lo" in env else []
     span, ends = max(y) - min(y) or 0.01, []
     for i, c in enumerate(panel.get("curves", ())):
         points = [(p["C"], p["reward"]) for p in panel["points"] if p["n"] == c["n"] and p["C"] > 0]
@@ -533,14 +549,14 @@ def draw_curves(ax, panel, colour, unit_label):
     if panel.get("base") is not None:
         ax.axhline(panel["base"], color="0.3", ls=":", lw=1.3)
         ax.annotate("base model", (0.99, panel["base"]), xycoords=("axes fraction", "data"),
-                    fontsize=8, ha="right", va="bottom", color="0.3")
+                    fontsize=9, ha="right", va="bottom", color="0.3")
     end_labels(ax, ends, 1.17 * span)
     marks = panel["switches"] if "segments" not in panel else panel["segments"][1:]
     for i, s in enumerate(marks):
         text = (f"{s['from']}→{s['to']} at {si(s['C'])}" if "from" in s
                 else f"({s['B_p']}, {s['n']})")
         ax.annotate(text, (s["C"], 0.02 + 0.16 * (i % 3)), xycoords=("data", "axes fraction"),
-                    rotation=90, fontsize=8, ha="right", va="bottom", color="0.15", zorder=6,
+                    rotation=90, fontsize=9, ha="right", va="bottom", color="0.15", zorder=6,
                     bbox=dict(fc="white", ec="none", alpha=0.7, pad=0.6))
     ax.set(xscale="log", ylabel=unit_label, ylim=(min(y) - 0.12 * span, max(y) + 0.05 * span))
     ax.tick_params(labelbottom=False)
@@ -550,7 +566,7 @@ def draw_n_star(ax, panel, unit, both):
     """n*(C) of a panel below its curves; with `both`, B_p of the best pair too."""
     env = {key: np.array(v) for key, v in panel["envelope"].items() if v is not None}
     near = [(a["C"], n) for a in panel["near"] for n in a["set"]]
-    ax.plot(*zip(*near), "s", color="0.72", ms=5, zorder=1,
+    ax.plot(*zip(*near), "s", color="0.6", ms=5, zorder=1,
             label="n indistinguishable from the best")
     ax.step(env["C"], env["n"], where="post", color="black", lw=2.2, zorder=3, label="n*(C)")
     if "records" in panel:
@@ -598,7 +614,8 @@ def figure(front, path):
                            ls="--" if s["why"] == "crossing" else ":")
             if s["why"] == "crossing" and panel["envelope"]["lo"] is not None:
                 low.axvspan(s["lo"] or panel["range"][0], s["hi"] or panel["range"][1],
-                            color="0.4", alpha=0.07, lw=0, zorder=0)
+                            color="C0", alpha=0.13, lw=0, zorder=0,
+                            label="90% interval of a switch of n*(C)")
         lo, hi = panel["range"]
         top.set_xlim(lo / 1.1, hi * (hi / lo) ** (0.16 + 0.06 * (cols - 1)))  # room for the names
         seeds = f"{len(panel['seeds'])} seed{'s' if len(panel['seeds']) > 1 else ''}"
@@ -619,10 +636,11 @@ def save(fig, path, front, title):
     """Write a figure aside and rename it; its title says which runs and what intervals cover."""
     import matplotlib.pyplot as plt
     runs = ", ".join(f"{len(front[f'runs_{what}'])} {what}" for what in ("used", "dropped"))
-    fig.suptitle(f"{title} (runs: {runs}, {len(front['missing'])} missing)\n"
-                 + wrap("Intervals: " + front["covers"], 125), fontsize=10.5)
+    letters = int(11.5 * fig.get_figwidth())  # of a line
+    fig.suptitle(wrap(f"{title} (runs: {runs}, {len(front['missing'])} missing)", letters) + "\n"
+                 + wrap("Intervals: " + front["covers"], letters), fontsize=10.5)
     with aside(path) as part:
-        fig.savefig(part, dpi=150)
+        fig.savefig(part, dpi=110)
     plt.close(fig)
 
 

@@ -1,23 +1,18 @@
-"""prescribe.py: what to run with a budget, (B_p, n, M, lr), how sure, and a sweep's last page.
+"""prescribe.py: what to run with a budget, (B_p, n, M, lr), and how sure that is.
 
-    python fit_sigmoid.py --runs=runs/easy --C=2e6    # is this script
-
-Inside the budgets that were run, n is the best of the frontier. Beyond them it is what the rule for
-n*(C) says that predicts best: each rule is fitted to budgets up to C/2, C/4, C/8 and judged at C.
+Nothing here is a script; page.py prints it. Inside the budgets that were run, n is the best of the
+frontier. Beyond them it is what the rule for n*(C) says that predicts best: each rule is fitted to
+budgets up to C/2, C/4, C/8 and judged at C.
 
 Needs config.py, frontier.py, noise.py, fit_sigmoid.py.
 """
-import csv
 import math
-from pathlib import Path
 
 import numpy as np
 
-from config import BadInput, aside, command, derive, entry, parse, read_json, save_json
-from fit_sigmoid import __doc__ as fit_doc
-from fit_sigmoid import (NUMBERS, arrays_of, figure, fit_law, in_a_sentence, law_at,
-                         law_of_panel, law_of_points, say)
-from frontier import folders_of, si
+from config import BadInput, command, derive
+from fit_sigmoid import NUMBERS, arrays_of, fit_law, law_at
+from frontier import si
 from noise import half_width, indistinguishable, monotone, spline_map, unpruned, values_at
 
 
@@ -344,6 +339,9 @@ def prescribe(C, front, laws):
     near = [a["set"] for a in panel.get("near", ()) if observed and a["C"] <= C * (1 + 1e-9)]
     run, surface, regret = dict(cfg, B_p=B_p, n=n, C=rollouts), panel.get("surface"), None
     derived = derive(run)
+    if known and derived["M"] <= cfg["warmup"]:
+        caveat.insert(0, f"M = {derived['M']} updates are all warm-up, {cfg['warmup']} updates "
+                      "long: the lr given is never reached, and no run here says what that does")
     if observed and own and surface and len(surface["noise"]) and n in surface["ns"]:
         drawn = sum(arrays_of(surface, C))  # (K, N)
         behind = drawn.max(1) - drawn[:, list(surface["ns"]).index(n)]
@@ -384,210 +382,8 @@ def what_next(C, panel, near, n):
     return f"more seeds of n = {names} (about {more} in all to separate n = {far} from n = {n})"
 
 
-# --------------------------------------------------------------------------------------------------
-# Input, output
-
-def read_points(path, cfg):
-    """A CSV with columns C and n -> what frontier.json would hold of it: one panel, its frontier
-    these points. Raises BadInput that names the file, its columns, or the line."""
-    try:
-        with open(path, newline="") as file:
-            rows = list(csv.DictReader(file, skipinitialspace=True))
-            header = rows[0].keys() if rows else []
-    except (OSError, UnicodeDecodeError, csv.Error) as e:
-        raise BadInput(f"--points={path}: not a readable CSV file ({e})") from None
-    if rows and not {"C", "n"} <= set(header):
-        found = ", ".join(map(str, header))
-        raise BadInput(f"--points={path}: expected the columns C and n, found {found}")
-    points = []
-    for i, row in enumerate(rows):
-        try:
-            C, n = float(row["C"]), float(row["n"])
-        except (TypeError, ValueError):
-            C = n = math.nan
-        if not (0 < C < math.inf and 1 <= n < math.inf):
-            raise BadInput(f"--points={path}: line {i + 2}: expected C above 0 and n from 1, not "
-                           f"C={row['C']}, n={row['n']}")
-        points.append((C, n))
-    C, n = np.array(sorted(points)).T if points else (np.zeros(0), np.zeros(0))
-    if len(np.unique(C)) < 5:
-        raise BadInput(f"--points={path}: {len(np.unique(C))} different budgets C, a law with four "
-                       "numbers needs 5 or more")
-    rows, rule, why = predict_points(C, np.log2(n))
-    panel = dict(B_p=cfg["B_p"], envelope=dict(C=list(C), n=list(n)), switches=[],
-                 prediction=dict(rows=rows, recommended=rule, why=why))
-    return dict(config=cfg, unit=cfg["unit"], label="", budget=C[-1],
-                covers="none, points alone do not say how sure they are",
-                panels={f"B_p={cfg['B_p']}": panel})
-
-
-def say_rules(prediction, by_n):
-    """How the rules predict, as a table: regret in reward (or octaves, for points) by factor."""
-    rows = prediction["rows"]
-    if not rows:
-        return f"  predictions: {prediction['why']}"
-    factors = sorted({r["factor"] for r in rows})
-    what = ": error in octaves of n"
-    if by_n:
-        what = f", {prediction['judged']}: regret in points of reward (octaves of n)"
-    text = [f"  predicting n* from budgets up to C/{', C/'.join(map(str, factors))}{what}"]
-    for rule in RULES:
-        shown = []
-        for factor in factors:
-            r = next(r for r in rows if r["rule"] == rule and r["factor"] == factor)
-            octaves = f"{r['octaves']:6.2f}"
-            shown.append(f"{100 * r['regret']:6.2f} ({r['octaves']:.1f})" if by_n else octaves)
-        text.append(f"    {rule:>10}  " + "   ".join(shown))
-    return "\n".join(text + [f"    recommended: {prediction['recommended']}, {prediction['why']}"])
-
-
 def say_missing(missing, most):
     """Planned cells without a finished run, the first `most` of them by name."""
     cells = [f"B_p={m['B_p']} n={m['n']} seed={m['seed']} ({m['why']})" for m in missing[:most]]
     more = ", ..." if len(missing) > most else ""
     return f"  missing {len(missing)}: {'; '.join(cells)}{more}"
-
-
-def say_options(front, most=8):
-    """The table of the (B_p, n) that are as good as the best at the largest budget."""
-    if not front.get("options"):
-        return ""
-    at = front["options"][0]
-    text = [f"As good as the best at C = {si(at['C'])} (within {front['delta']:g}, or "
-            "indistinguishable):",
-            f"  {'B_p':>5} {'n':>5} {'M':>7} {'lr':>9}  {'curve':>6}  below the best"]
-    for r in at["rows"][:most]:
-        half = "" if r["half"] is None else f" +- {r['half']:.3f}"
-        text.append(f"  {r['B_p']:>5} {r['n']:>5} {r['M']:>7} {r['lr']:>9.3g}  {r['reward']:6.3f}  "
-                    f"{r['gap']:.3f}{half}" + (", clearly" if r["told"] else "")
-                    + (", its runs end there" if r.get("carried") else ""))
-    if len(at["rows"]) > most:
-        text.append(f"  and {len(at['rows']) - most} more, see report.txt")
-    return "\n".join(text) + "\n"
-
-
-def say_prescription(p, front, label, short=False):
-    """A prescription as text that ends in a command to paste; short: what the page has."""
-    reward = "; no run reached it, so no reward is given" if front["label"] else ""
-    if p["reward"] is not None:
-        reward = f"; {front['label']} {p['reward']:.3f}"
-        reward += " [{:.3f}, {:.3f}]".format(*p["interval"]) if p["interval"] else ""
-    lr = "" if p["lr"] is None else f", lr = {p['lr']:.3g}, recipe {p['recipe']}"
-    lines = [f"C = {si(p['C'])} {front['unit']} ({label}{p['status']})",
-             f"  B_p = {p['B_p']}, n = {p['n']}, M = {p['M']}{lr}{reward}"]
-    details = [f"n from {p['by']}" + (f"; B_p: {p['why_B_p']}" if p["why_B_p"] else "")]
-    if p["near"] and len(p["near"]) > 1:
-        same = ", ".join(map(str, p["near"]))
-        details.append(f"indistinguishable from the best at this budget: n = {same}")
-    if p["regret"] is not None:
-        details.append(f"if another n is better, it is so by less than {p['regret']:.3f} (95%)")
-    details += [p["expected"]] if p["expected"] else []
-    details += p["also"] + [f"caution: {c}" for c in p["caveat"]]
-    details += [f"to be surer: {p['next']}"] if p["next"] else []
-    if short:  # where n and B_p come from, and one caution
-        details = details[:1] + p["also"] + [f"caution: {c}" for c in p["caveat"][:1]]
-    end = [p["command"]] if p["command"] else ["name --model or --data for an lr and a command"]
-    return "\n".join([*lines, *(f"  {line}" for line in [*details, *end])])
-
-
-def read_front(cfg, out):
-    """frontier.json (or that of joint, fixed_B) of the sweep's folder. Raises BadInput."""
-    if cfg["view"] not in ("fixed_Bp", "joint", "fixed_B", "all"):
-        raise BadInput(f"--view={cfg['view']}: a law is fitted to fixed_Bp, joint or fixed_B")
-    view = "" if cfg["view"] in ("fixed_Bp", "all") else cfg["view"]
-    name = f"frontier_{view}.json" if view else "frontier.json"
-    again = f"run frontier.py --runs={cfg['runs']}" + (f" --view={view}" if view else "")
-    folders = (out, *folders_of(cfg["runs"]))
-    source = next((f / name for f in folders if (f / name).exists()), None)
-    if source is None:
-        raise BadInput(f"--runs={cfg['runs']}: no {name} there, {again} first")
-    front = read_json(source)
-    panels = front.get("panels", {}).values()
-    if not panels or not all("surface" in p and "carried" in p["envelope"] for p in panels):
-        raise BadInput(f"{source}: not from this version, {again} again")
-    for panel in panels:
-        panel.setdefault("prediction", dict(
-            rows=[], recommended=None, why="for one B_p at a time, see --view=fixed_Bp"))
-    return front, view
-
-
-LAW_MARK = "\n==== the law and what to run\n"
-
-
-def main(argv):
-    cfg = parse(argv, fit_doc)
-    given = {word.split("=")[0] for word in argv}
-    if cfg["points"]:
-        front, view = read_points(cfg["points"], cfg), ""
-        front["model_known"] = bool(given & {"--model", "--data", "--config"})
-        out = Path(cfg["out"] or Path(cfg["points"]).parent)
-        laws = {name: law_of_points(p["envelope"]["C"], np.log2(p["envelope"]["n"]))
-                for name, p in front["panels"].items()}
-    else:
-        out = Path(cfg["out"] or folders_of(cfg["runs"])[0])
-        front, view = read_front(cfg, out)
-        laws = {name: law_of_panel(panel, cfg["delta"]) for name, panel in front["panels"].items()}
-    paper = {}
-    for name, p in front["panels"].items():
-        records = p.get("records", {})
-        if len(records.get("C", ())) >= 5:
-            paper[name] = law_of_points(records["C"], records["log2_n_mean"], n=records["n"])
-    # the panel that stands for the sweep: most switches, then most runs
-    main_panel = max(laws, key=lambda name: (len(front["panels"][name]["switches"]),
-                                             len(front["panels"][name].get("runs_used", ()))))
-
-    budget = float(front["budget"])
-    whose = "the largest C of the points" if cfg["points"] else "the sweep's budget"
-    budgets = {budget: f"{whose}, ", 4 * budget: f"4 x {whose}, "}
-    if "--C" in given:
-        budgets = {float(cfg["C"]): "", **budgets}
-    # tokens become rollouts by what the runs spent; points alone do not say what that was, and
-    # updates are no budget
-    known = (front["unit"] == "rollouts" or not cfg["points"]) and view != "fixed_B"
-    prescriptions = [prescribe(C, front, laws) for C in budgets] if known else []
-    law_file = out / (f"law_{view}" if view else "law")
-    panels = {name: dict(envelope=law, records=paper.get(name),
-                         prediction=front["panels"][name]["prediction"])
-              for name, law in laws.items()}
-    save_json(f"{law_file}.json", dict(
-        law=laws[main_panel] | dict(panel=main_panel), panels=panels, prescriptions=prescriptions,
-        estimator="points" if cfg["points"] else "envelope", covers=front["covers"],
-        label=front["label"], unit=front["unit"]), indent=None)
-    figure(front, laws, paper, prescriptions, f"{law_file}.png")
-
-    full = []  # everything, for report.txt
-    for name, law in laws.items():
-        full += [f"{name}: {say(law)}",
-                 say_rules(front["panels"][name]["prediction"], not cfg["points"])]
-        if name in paper:
-            full.append("  by the paper's way (record-breaking points, maxima of noisy evaluations,"
-                        f" no interval): {say(paper[name])}")
-    full += [f"intervals: {front['covers']}\n", say_options(front, 1000)]
-    full += [say_prescription(p, front, label) + "\n"
-             for p, label in zip(prescriptions, budgets.values())]
-    report = out / "report.txt"
-    if not cfg["points"] and not view:
-        before = report.read_text().split(LAW_MARK)[0] if report.exists() else ""
-        with aside(report) as part:
-            part.write_text(before + LAW_MARK + "\n".join(full))
-    if cfg["verbose"] or cfg["points"]:
-        print("\n".join(full))
-    else:
-        print("Does the best n rise with the budget?")
-        for name, law in laws.items():
-            print(f"  {name}: {in_a_sentence(law)}.")
-        print(f"  intervals: {front['covers']}")
-        if front["missing"]:
-            print(say_missing(front["missing"], 4))
-        print("\n" + say_options(front))
-        for p, label in zip(prescriptions, budgets.values()):
-            print(say_prescription(p, front, label, short=True) + "\n")
-    if cfg["points"] or view:
-        print(f"figure: {law_file}.png   numbers: {law_file}.json")
-        return
-    drawn = sorted(path.stem for path in out.glob("*.png"))
-    print(f"figures in {out}: {', '.join(drawn)} (.png)\nall else: {report}")
-
-
-if __name__ == "__main__":
-    entry(main)

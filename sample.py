@@ -13,6 +13,7 @@ Writes under DATA/splits/MODEL/
   3, factor 1), and, with s_zero=128, {extreme,level_easy,level_very_easy}, the levels of its study
   of mixtures, by 128 rollouts;
 - `difficulty.png` and `difficulty.json`, the histogram of pass rates with the bands.
+It ends with what the pass rates say of n before any run: the share of groups without a signal.
 Mixtures of splits and subsets of them: data/guru_math/prepare.py mix.
 
 Needs config.py, verifier.py, engine.py.
@@ -23,9 +24,13 @@ import functools
 import gzip
 import hashlib
 import json
+import math
 import os
 import random
+from collections import Counter
 from pathlib import Path
+
+import numpy as np
 
 import engine
 import verifier
@@ -35,6 +40,7 @@ from config import BadInput, append, aside, entry, parse, read_json, read_log, s
 # of mixtures, by avg@s_zero
 BANDS = dict(easy=(0.3, 0.6), hard=(0.0, 0.0625), very_easy=(0.6, 0.9))
 LEVELS = dict(extreme=(0.0, 0.0), level_easy=(0.3, 0.6), level_very_easy=(0.6, 0.9))
+GROUPS = (4, 8, 16, 32, 64)  # the n of which is said how many groups carry a signal
 SURE = 0.95  # a level counts as known once it is this probable
 SHIPPED = "pass_rates.jsonl.gz"  # beside a model that is passed on together with its pass rates
 
@@ -385,6 +391,97 @@ def make_splits(problems, counts, cfg):
     return splits
 
 
+# -------------------------------------------------------------------------------------------------
+# Is n too small? Groups that are all solved, or of which none is, have no advantage
+
+
+def all_alike(correct, drawn, n):
+    """The chance that n of a problem's `drawn` rollouts, `correct` solved, are all alike.
+
+    Hypergeometric: for problems that were not chosen by these counts, an unbiased estimate of
+    p^n + (1 - p)^n. Raises ValueError where n > drawn: then there is none.
+    """
+    if n > drawn:
+        raise ValueError(f"{n} of {drawn} rollouts")
+    return (math.comb(correct, n) + math.comb(drawn - correct, n)) / math.comb(drawn, n)
+
+
+def pass_rate_law(counts, steps=200, rounds=1000):
+    """How pass rates are spread over problems: (rates (G,), {(correct, drawn): weights (G,)}).
+
+    counts: a (correct, drawn) for each problem. The distribution on a grid of rates with the
+    highest likelihood, by EM (Laird 1978); a problem's own weights are those given its counts.
+    Drawing more of some problems because of what was drawn before changes no likelihood.
+    """
+    rates = np.sin(np.pi / 2 * (np.arange(steps) + 0.5) / steps) ** 2  # dense near 0 and 1
+    kinds = Counter(counts)
+    c, s = np.array(list(kinds), float).T
+    log = c[:, None] * np.log(rates) + (s - c)[:, None] * np.log1p(-rates)  # (kinds, G)
+    likelihood = np.exp(log - log.max(1, keepdims=True))
+    times, weight = np.array(list(kinds.values()), float), np.full(steps, 1 / steps)
+    for _ in range(rounds):
+        own = likelihood * weight
+        own /= own.sum(1, keepdims=True)
+        weight = times @ own / times.sum()
+    return rates, dict(zip(kinds, own))
+
+
+def no_signal(counts, law, n):
+    """The share of groups of n fresh rollouts without a signal, for problems with these counts.
+
+    counts: [(correct, drawn), ...]; law: of `pass_rate_law` over all problems that were measured.
+    A split holds problems that were chosen by these very counts, so their share among the rollouts
+    drawn errs: of Easy at n = 4 it is 12%, and of fresh rollouts 21%.
+    """
+    rates, own = law
+    return float(np.mean([own[kind] @ (rates ** n + (1 - rates) ** n) for kind in counts]))
+
+
+def half_with_signal(counts, law, most=4096):
+    """The smallest n at which half of the groups carry a signal, None above `most`."""
+    low, high = 1, most
+    if no_signal(counts, law, high) > 0.5:
+        return None
+    while high - low > 1:  # the share falls with n
+        middle = (low + high) // 2
+        low, high = (low, middle) if no_signal(counts, law, middle) <= 0.5 else (middle, high)
+    return high
+
+
+def price(n, n_c):
+    """Rollouts to the same progress with groups of n, n_c as results/pilot.py measures it, up to a
+    factor: n + (n_c n + 2) / (n - 1)."""
+    return n + (n_c * n + 2) / (n - 1)
+
+
+def say_signal(splits, counts, cfg, pilot=None):
+    """What pass rates say of n, as lines of text. splits: of make_splits; counts: of `measure`;
+    pilot: {training file: what results/pilot.py measured}."""
+    every = [latest(c, cfg) for c in counts.values()]
+    law, s = pass_rate_law(every), cfg["s"]
+    yield "  Is n too small? Groups without a signal (all n rollouts solved, or none):"
+    yield f"    {'n =':15s}" + "".join(f"{n:>7d}" for n in GROUPS) + "   half carry a signal from"
+    first = [c[s] for c in counts.values()]
+    exact = [np.mean([all_alike(c, s, n) for c in first]) if n <= s else None for n in GROUPS]
+    shown = "".join(f"{'' if x is None else format(x, '.0%'):>7s}" for x in exact)
+    yield f"    {'all problems':15s}{shown}      exact, hypergeometric: of {s} rollouts each"
+    for name, split in splits.items():
+        if not split["train"]:
+            continue
+        kinds = [(p["correct"], p["samples"]) for p in split["train"]]
+        shares = "".join(f"{no_signal(kinds, law, n):>7.0%}" for n in GROUPS)
+        half = half_with_signal(kinds, law)
+        text = f"    {name:15s}{shares}   n = {half if half else 'above 4096'}"
+        n_c = (pilot or {}).get(f"{name}_train.jsonl", {}).get("n_c")
+        if n_c:
+            prices = [price(n, n_c) for n in GROUPS]
+            text += "; price of these n: " + " ".join(f"{p / min(prices):.2f}" for p in prices)
+        yield text
+    yield ("    A split was chosen by its own counts, so its row is for fresh rollouts, by the "
+           "spread of pass rates\n    over all problems (empirical Bayes); beyond n = "
+           f"{s} it is a guess about rates near 0 and 1")
+
+
 def draw_difficulty(rates, samples, splits, s_zero, path, title):
     """Histogram of pass rates (one a problem) with the bands of the splits and their sizes."""
     import matplotlib
@@ -492,6 +589,9 @@ def main(argv):
         model=cfg["model"], problems=cfg["problems"], set_hash=set_hash(problems), sizes=sizes,
         over_long=over_long, rollouts=rollouts, saved=all_of_them - rollouts, **faults,
         temperature=cfg["temperature"], s=s, s_zero=s_zero, levels=cfg["levels"]))
+    pilot = folder / "pilot.json"  # of results/pilot.py
+    for line in say_signal(splits, counts, cfg, read_json(pilot) if pilot.exists() else None):
+        print(line)
     print(f"  {folder}/difficulty.png")
 
 

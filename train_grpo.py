@@ -27,6 +27,10 @@ and CISPO beside GRPO. What differs or is our choice:
   a CPU (`dtype`), without dropout;
 - problems come in seeded epochs without replacement; a batch may span two.
 
+Completions or prompts? B_p counts prompts (veRL: train_batch_size), n completions of each (TRL:
+num_generations, veRL: rollout.n). A batch is B = B_p n completions; memory knobs do not change it.
+A step is one update on such a batch: M = C / B. docs/takehome.md has the table of names.
+
 To change the objective: `advantages` and `policy_loss` below; `update` puts them together. A reward
 of your own: verifier.py. Needs config.py, verifier.py, engine.py, sample.py, evaluate.py,
 memory.py and lora.py.
@@ -52,6 +56,7 @@ import engine
 import evaluate
 import lora
 import memory
+import mirror
 import sample
 import verifier
 from config import BadInput, append, derive, entry, parse
@@ -754,6 +759,7 @@ def check(cfg):
     """Raise BadInput where this is no run, or none that so many ranks can share."""
     config.check_run(cfg)
     verifier.check_name(cfg)
+    mirror.check(cfg)
     if cfg["lora_rank"] and WORLD > 1:
         raise BadInput(f"--lora_rank={cfg['lora_rank']}: adapters train on one GPU, not on the "
                        f"{WORLD} processes of torchrun")
@@ -807,7 +813,7 @@ class Run:
         self.hashes = dict(train_set_hash=sample.set_hash(self.problems),
                            val_set_hash=sample.set_hash(every_val))
         self.pass_at = config.updates_at(cfg["pass_at"], cfg)
-        self.last_eval, self.stop, self.no_locks = None, [], False
+        self.last_eval, self.stop, self.no_locks, self.mirror = None, [], False, None
 
     def spent(self, m):
         """The rollouts of the first m updates."""
@@ -849,8 +855,15 @@ class Run:
         """Say so where the run was begun by other code: an edit is no part of a run's identity."""
         old, now = header.get("commit"), config.commit()
         if old and now and (old != now or now.endswith("+")):  # the + of two edits is the same
-            print(f"{self.folder}: begun by the code of {old}, this is {now} (+ = with edits); "
-                  "--tag=NAME starts a new run", file=sys.stderr)
+            old, now = (name.replace("+", " with edits") for name in (old, now))
+            print(f"{self.folder}: this run was begun by commit {old}; the code now is {now}. If "
+                  "it should not be mixed, --tag=NAME starts a new run", file=sys.stderr)
+
+    def write(self, record):
+        """One record to the log, and where `log_to` says. Rank 0 alone."""
+        append(self.log, record)
+        if self.mirror:
+            self.mirror(record)
 
     def start(self, trained, tokenizer, generator, **facts):
         """Go back to the newest checkpoint, or write the header of a new run; `facts` are in it.
@@ -886,6 +899,7 @@ class Run:
             self.state["lora"] = dict(model=str(at.resolve() if at.exists() else at),
                                       rank=self.cfg["lora_rank"])
         if RANK == 0:
+            self.mirror = mirror.open_mirror(self.cfg, folder)
             self.samples = open(folder / "samples.jsonl", "ab", buffering=0)
             size = os.fstat(self.samples.fileno()).st_size
             if os.fstat(self.log.fileno()).st_size < self.state["log_bytes"]:
@@ -900,7 +914,7 @@ class Run:
                 if (folder / "ckpt").exists():  # all torn, or of a log that is gone
                     shutil.rmtree(folder / "ckpt.unused", ignore_errors=True)
                     (folder / "ckpt").rename(folder / "ckpt.unused")
-                append(self.log, dict(
+                self.write(dict(
                     type="header", schema=1, config=self.cfg, derived=derive(self.cfg),
                     **self.hashes, **facts, versions=versions(), commit=config.commit(),
                     ranks=WORLD, loading_s=time.time() - START,
@@ -933,11 +947,11 @@ class Run:
             if name == "val":
                 self.last_eval = record[f"avg@{cfg['k']}"]
             if RANK == 0:
-                append(self.log, record)
+                self.write(record)
         ids = [p["id"] for p in self.problems if p["id"] in state["seen"]]  # in file order
         if RANK == 0 and ids:  # before the first update there is none
             drawn, correct = zip(*[state["seen"][i] for i in ids])
-            append(self.log, dict(
+            self.write(dict(
                 type="train_pass", step=m, rollouts=C, ids=ids, samples=drawn, correct=correct,
                 **evaluate.mean_reward(state["seen_reward"], correct, sum(drawn))))
         state.update(seen={}, seen_reward=0)
@@ -948,7 +962,7 @@ class Run:
         correct, total, faults = self.count_solved(
             self.problems, prompts, dict(self.cfg, samples=s), (self.cfg["seed"], "train_pass", m))
         if RANK == 0:
-            append(self.log, dict(
+            self.write(dict(
                 type="train_pass", step=m, rollouts=self.spent(m), fresh=True,
                 ids=[p["id"] for p in self.problems], samples=[s] * P, correct=correct,
                 **evaluate.mean_reward(total, correct, s * P), **faults))
@@ -1144,7 +1158,7 @@ def main(argv):
             state["skipped"] += bad
             state["bad_in_a_row"] = state["bad_in_a_row"] + 1 if bad else 0
             if RANK == 0:
-                append(run.log, dict(
+                run.write(dict(
                     type="step", step=m, rollouts=run.spent(m), tokens=state["tokens"],
                     wall_s=time.time() - run.began, lr=lr, reward=reward / B, **fields,
                     response_len=tokens / B, truncated=1 - stopped / B,
@@ -1179,7 +1193,7 @@ def main(argv):
             shutil.rmtree(run.folder / "model", ignore_errors=True)
             (run.folder / "model.part").rename(run.folder / "model")
     if RANK == 0:
-        append(run.log, dict(type="end", status=status, rollouts=run.spent(state["step"])))
+        run.write(dict(type="end", status=status, rollouts=run.spent(state["step"])))
         os.fsync(run.log.fileno())
         if status == "budget" and not cfg["keep_last"]:
             keep_checkpoints(run.folder, 0, state["keep"])

@@ -11,6 +11,8 @@
 | lr          | n against M by one lr rule, and with the best lr for each n   | ours          |
 | best_worst  | the best n by metric                                          | section 4.1   |
 | sensitivity | reward over n at each B_p and over B_p at each n              | section 4.2   |
+| paper       | the paper's way and ours beside each other                    | Figs 5 to 7   |
+| slices      | reward over n at four budgets; over (B_p, n) at one           | (Chinchilla)  |
 | pass1       | pass rates of the training problems at matched n M            | section 5.1   |
 | compare     | several sweeps, or folder:train, folder:SET, folder:best@4    | Figs 12 to 25 |
 
@@ -20,21 +22,26 @@ To add one: a function (sweep, cfg) -> content, one (front, path) that draws it,
 lines of text, a row in VIEWS, and its name in CHOICES of config.py. `covers` in the content says
 what its intervals cover, "none" where it has none.
 
-Needs config.py, frontier.py, noise.py, fit_sigmoid.py, prescribe.py; matplotlib for the figures.
+Needs config.py, frontier.py, noise.py, fit_sigmoid.py, prescribe.py, paper.py, slices.py;
+matplotlib for the figures.
 """
 import math
+import time
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
 import frontier
-from config import BadInput, aside, complete, entry, lr_factor, parse, save_json
+from config import (BadInput, aside, complete, entry, lr_factor, parse, read_log, read_plan,
+                    save_json)
 from fit_sigmoid import law_at, law_of_points
 from frontier import budget_ticks, colours, ended, missing_cells, read_runs, save, si
 from noise import (add_points, at_end, best_of, cells_of, coverage, declining, gain, grid_edge,
                    half_width, indistinguishable, panel_of, unpruned, values_at)
+from paper import draw_paper, paper, say_paper
 from prescribe import options, predict, say_missing
+from slices import draw_slices, say_slices, slices
 
 
 # --------------------------------------------------------------------------------------------------
@@ -457,7 +464,7 @@ def draw_sensitivity(front, path):
         ax.set(xlabel=over.replace("B_p", "$B_p$"),
                ylabel=f"{front['label']}, largest budget" if over == "n" else "")
         if lines:
-            ax.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.13))
+            ax.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.13))
     save(fig, path, front, "How much the reward varies with n at fixed $B_p$, and with $B_p$ at "
          "fixed n")
 
@@ -606,6 +613,8 @@ VIEWS = dict(
     lr=(lr, draw_lr, say_lr),
     best_worst=(best_worst, draw_best_worst, say_best_worst),
     sensitivity=(sensitivity, draw_sensitivity, say_sensitivity),
+    paper=(paper, draw_paper, say_paper),
+    slices=(slices, draw_slices, say_slices),
     pass1=(pass1, draw_pass1, say_pass1),
 )
 
@@ -615,7 +624,8 @@ def analyse(cfg, part="", runs=None, dropped=()):
     every view starts."""
     part = part or ("train" if cfg["metric"] == "train" else cfg["eval_set"])
     if runs is None:
-        runs, dropped = read_runs(cfg["runs"], cfg["metric"], cfg["unit"], part)
+        runs, dropped = read_runs(cfg["runs"], cfg["metric"], cfg["unit"], part, cfg["tag"],
+                                  cfg.get("watch", False))
     every = grid, lam, cells = cells_of(runs, cfg["metric"], cfg)
     rule = one_lr(cells)
     if len({run["lr"] for run in runs}) > 1:  # as if the sweep had no other
@@ -629,6 +639,11 @@ def analyse(cfg, part="", runs=None, dropped=()):
     return dict(runs=runs, dropped=dropped, grid=grid, lam=lam, cells=cells, label=label, head=head,
                 lr=rule, every=every, covers=coverage(runs, cfg),
                 cfg=cfg | dict(B_max=head["B_max"], head=head))
+
+
+def every_run(sweep):
+    """The runs at every lr_base, not only those that the views but lr show."""
+    return [run for c in sweep["every"][2] for run in c["runs"]]
 
 
 def notes_of(sweep):
@@ -681,11 +696,11 @@ def say(front):
 def front_of(sweep, view, content, cfg):
     """All that a view's JSON holds, of which its figure is drawn and its text written."""
     runs, head = sweep["runs"], sweep["head"]
-    every = [run for c in sweep["every"][2] for run in c["runs"]]
+    every = every_run(sweep)
     runs = every if view == "lr" else runs
     # a run that a larger C continued keeps its first header, so the budget is what was reached
     reached = max(run["rollouts"][-1] for run in runs)
-    return {key: cfg[key] for key in ("runs", "metric", "unit", "bin", "boot", "delta")} | dict(
+    return {key: cfg[key] for key in "runs metric unit bin boot delta eval_set".split()} | dict(
         view=view, label=sweep["label"], config=head, covers=sweep["covers"], notes=notes_of(sweep),
         budget=max(head["C"], reached) if cfg["unit"] == "rollouts" else sweep["grid"][-1],
         missing=[] if view == "compare" else missing_cells(cfg["runs"], every, sweep["dropped"]),
@@ -708,22 +723,78 @@ def written(sweep, view, content, cfg):
     return "\n".join(say(front)) + f"\nfigure: {name}.png   numbers: {name}.json\n"
 
 
+WATCH = dict(watch=(False, "draw again with every new evaluation, until the sweep's cells have "
+                    "ended or Ctrl-C; --watch alone does it"))
+LOOK_S = 5  # seconds between two looks at the logs of a sweep that is watched
+
+
+def evaluations_in(folder):
+    """How many evaluations the logs of a sweep's runs hold, and how many runs have ended."""
+    evals = ends = 0
+    for path in Path(folder).glob("*/log.jsonl*"):
+        try:
+            kinds = [r.get("type") for r in read_log(path)]
+        except (BadInput, OSError):  # said when it is drawn
+            continue
+        evals, ends = evals + kinds.count("eval"), ends + kinds.count("end")
+    return evals, ends
+
+
+def watch(cfg):
+    """Draws a view of a sweep whenever an evaluation is new, until all planned cells have ended.
+
+    Prints a line each time. Raises BadInput for a folder that does not exist and for compare.
+    """
+    if cfg["view"] == "compare":
+        raise BadInput("--watch: for one sweep, and --view=compare is of several")
+    if not Path(cfg["runs"]).is_dir():
+        raise BadInput(f"--runs={cfg['runs']}: no such folder")
+    before, said = None, None
+    while True:
+        now = evaluations_in(cfg["runs"])
+        if now != before:
+            before = now
+            try:
+                sweep = draw(cfg)[0]
+                left = missing_cells(cfg["runs"], every_run(sweep), sweep["dropped"])
+                reached = si(max(run["C"][-1] for run in sweep["runs"]))
+                line = (f"{now[0]} evaluations of {len(sweep['runs'])} runs, up to C = {reached}; "
+                        f"{len(left)} cells to go: {Path(cfg['out'] or cfg['runs'])}/*.png")
+            except BadInput as e:
+                left, line = True, f"waiting: {e}"
+            if line != said:
+                print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
+            said = line
+            if not left and read_plan(cfg["runs"]):
+                return
+        time.sleep(LOOK_S)
+
+
+def draw(cfg):
+    """Analyses a sweep, draws `view` or all of them: (the sweep, their lines of text)."""
+    sweep, text = analyse(cfg), []
+    for name in VIEWS if cfg["view"] == "all" else [cfg["view"]]:
+        try:
+            text.append(written(sweep, name, VIEWS[name][0](sweep, sweep["cfg"]), cfg))
+        except BadInput as e:
+            if cfg["view"] != "all":
+                raise
+            text.append(f"not drawn: {e}\n")
+    return sweep, text
+
+
 def main(argv):
-    cfg = parse(argv, __doc__)
+    argv = ["--watch=true" if word == "--watch" else word for word in argv]
+    cfg = parse(argv, __doc__, WATCH)
     view = cfg["view"]
+    if cfg["watch"]:
+        return watch(cfg)
     if view == "compare":
         sweep, content = compare(cfg)
         first = cfg["runs"].split()[0].split(":")[0]
         print(written(sweep, view, content, dict(cfg, runs=first, out=cfg["out"] or first)))
         return
-    sweep, text = analyse(cfg), []
-    for name in VIEWS if view == "all" else [view]:
-        try:
-            text.append(written(sweep, name, VIEWS[name][0](sweep, sweep["cfg"]), cfg))
-        except BadInput as e:
-            if view != "all":
-                raise
-            text.append(f"not drawn: {e}\n")
+    _, text = draw(cfg)
     if view != "all" or cfg["verbose"]:
         print("\n".join(text))
     if view == "all":

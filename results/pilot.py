@@ -25,7 +25,8 @@ What this leaves out: GRPO's division by the group's std, which weighs problems 
 hardly any is right; epochs without replacement, in which the part between problems cancels; KL,
 entropy and clipping; and that n_c drifts. results/README.md has what sweeps took.
 
-Prints one line of JSON; with `all --runs=runs/atlas` it measures what every arm of the studies
+Prints one line of JSON and puts it into pilot.json beside the training problems, where sample.py
+finds it; with `all --runs=runs/atlas` it measures what every arm of the studies
 started from, and what two ended with, into pilot.json there, which atlas.py reads; an arm that the
 file has already is not measured again. --model=runs/.../model --train_set=... measures a trained
 model. On a GPU the rollouts are vLLM's where it is installed; weights and gradients are fp32, 8
@@ -210,7 +211,12 @@ def main(argv):
     if argv[:1] == ["all"]:
         measure_all(Path(parse(argv[1:], __doc__)["runs"]))
     else:
-        print(json.dumps(measure(parse(argv, __doc__))))
+        cfg = parse(argv, __doc__)
+        found = measure(cfg)
+        print(json.dumps(found))
+        beside = Path(cfg["train_set"]).with_name("pilot.json")  # sample.py shows its price of n
+        known = read_json(beside) if beside.exists() else {}
+        save_json(beside, known | {Path(cfg["train_set"]).name: found})
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-import prescribe
+import page
 import views
 from config import BadInput, append, config, derive, finite, parse
 from noise import cells_of
@@ -173,16 +173,13 @@ def simulate(folder, ns=(4, 8, 16, 32, 64), B_ps=(32,), seeds=(0,), C=2_000_000,
                 folders[B_p, n, seed] = run / "log.jsonl"
                 at, correct = draw_run(rng, truth, B_p, n, C, evals, difficulty, samples, run_sd,
                                        drift)
-                before = 0
                 with open(folders[B_p, n, seed], "wb", buffering=0) as file:
                     append(file, dict(type="header", schema=1, config=cfg, derived=d))
                     for m, c in zip(at.tolist(), correct):
                         if m:
                             append(file, dict(
                                 type="step", step=m, rollouts=m * d["B"], tokens=100 * m * d["B"],
-                                loss=0.0, reward=c.mean() / samples, gen_s=2.0 * (m - before),
-                                train_s=1.6 * (m - before)))
-                        before = m
+                                loss=0.0, reward=c.mean() / samples, gen_s=2.0, train_s=1.6))
                         append(file, {
                             "type": "eval", "step": m, "rollouts": m * d["B"],
                             "tokens": 100 * m * d["B"], "set": "val", "k": 4,
@@ -262,7 +259,7 @@ def analyse(runs, *words, view="fixed_Bp", folder=None):
 
 def law_of(folder, *words):
     """fit_sigmoid.py in this process: law.json."""
-    prescribe.main([f"--runs={folder}", *words])
+    page.main([f"--runs={folder}", *words])
     return json.loads((Path(folder) / "law.json").read_text())
 
 
@@ -289,11 +286,11 @@ def analysed_sweep(tmp_path_factory):
         return _MADE[0]
     folder = tmp_path_factory.mktemp("sweep") / "easy"
     add_passes(simulate(folder, ns=(4, 8, 16, 32, 64), B_ps=(8, 32), evals=80, draw=2))
-    with contextlib.redirect_stdout(io.StringIO()) as page:
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
         views.main([f"--runs={folder}", "--view=all"])
-        prescribe.main([f"--runs={folder}", "--C=3e5"])
+        page.main([f"--runs={folder}", "--C=3e5"])
     front = json.loads((folder / "frontier.json").read_text())
     laws = json.loads((folder / "law.json").read_text())
-    _MADE.append(SimpleNamespace(folder=folder, front=front, laws=laws, page=page.getvalue(),
+    _MADE.append(SimpleNamespace(folder=folder, front=front, laws=laws, page=printed.getvalue(),
                                  report=(folder / "report.txt").read_text()))
     return _MADE[0]

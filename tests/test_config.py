@@ -22,8 +22,8 @@ from config import (BadInput, append, aside, check_run, command, comments, confi
 FREE = set("""C B_max data source revision question_key answer_key against mix problems s s_zero
               levels n_val remeasure shard runs out device gen_batch micro_tokens micro_logits
               activation_checkpointing gpu_memory threads model_dtype save_every keep_last keep_at
-              pass_at sample_every task task_args size ns bps seeds lrs view metric unit eval_set delta bin points boot
-              verbose""".split())
+              pass_at sample_every log_to task task_args size ns bps seeds lrs view metric unit
+              eval_set delta bin points boot verbose""".split())
 
 
 # --------------------------------------------------------------------------------------------------
@@ -138,14 +138,14 @@ def test_help_lists_every_key_with_its_comment(capsys):
 
 
 @pytest.mark.parametrize("name", ["config", "sample", "evaluate", "train_grpo", "views",
-                                  "prescribe", "sweep", "bandit_toy", "prepare"])
+                                  "page", "sweep", "bandit_toy", "prepare"])
 def test_every_script_has_help(capsys, name, prepare):
     module = prepare if name == "prepare" else importlib.import_module(name)
     with pytest.raises(SystemExit) as e:
         module.main(["--help"])
     out = capsys.readouterr().out
-    # the command line of fit_sigmoid.py is in prescribe.py
-    text = importlib.import_module("fit_sigmoid" if name == "prescribe" else name).__doc__ \
+    # the command line of fit_sigmoid.py is in page.py
+    text = importlib.import_module("fit_sigmoid" if name == "page" else name).__doc__ \
         if name != "prepare" else prepare.__doc__
     assert not e.value.code and text.strip().splitlines()[0] in out and "--B_p=32" in out
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import fit_sigmoid as fit
+import page
 import prescribe
 import simulate as sim
 import views
@@ -251,7 +252,7 @@ def test_what_to_run_next_is_about_the_budget_that_was_asked(tmp_path):
 
 
 def test_a_budget_below_one_update_is_refused(analysed):
-    assert "below one update" in bad(prescribe, f"--runs={analysed.folder}", "--C=10")
+    assert "below one update" in bad(page, f"--runs={analysed.folder}", "--C=10")
 
 
 def test_other_budgets_of_one_sweep(analysed):
@@ -416,7 +417,7 @@ def staircase(folder, numbers, C, octaves=0.0):
 
 
 def of_points(file, out, *words):
-    prescribe.main([f"--points={file}", f"--out={out}", *words])
+    page.main([f"--points={file}", f"--out={out}", *words])
     return json.loads((out / "law.json").read_text())
 
 
@@ -497,7 +498,7 @@ def test_bad_points_are_named(tmp_path):
         "h.csv": ("C,n\n1e5,8\n1e6,nan\n", "line 3"), "i.csv": ("C,n\n1e5,0.5\n", "line 2")}
     for name, (text, message) in csvs.items():
         (tmp_path / name).write_text(text)
-        line = bad(prescribe, f"--points={tmp_path / name}")
+        line = bad(page, f"--points={tmp_path / name}")
         assert message in line and name in line
     assert "g.csv" in refused("fit_sigmoid.py", f"--points={tmp_path / 'g.csv'}")
     assert not [f for name in ("*.png", "law.json", ".*part*") for f in tmp_path.rglob(name)]
@@ -508,9 +509,9 @@ def test_bad_points_are_named(tmp_path):
 
 def test_a_folder_without_a_frontier_says_what_to_run(tmp_path):
     assert "no frontier.json" in refused("fit_sigmoid.py", f"--runs={tmp_path}")
-    line = bad(prescribe, f"--runs={tmp_path}", "--view=joint")
+    line = bad(page, f"--runs={tmp_path}", "--view=joint")
     assert "no frontier_joint.json there, run frontier.py" in line
-    line = bad(prescribe, f"--runs={tmp_path}", "--view=pass1")
+    line = bad(page, f"--runs={tmp_path}", "--view=pass1")
     assert "a law is fitted to fixed_Bp, joint or fixed_B" in line
     assert list(tmp_path.iterdir()) == []
 
@@ -518,13 +519,13 @@ def test_a_folder_without_a_frontier_says_what_to_run(tmp_path):
 def test_a_frontier_of_an_older_version_is_refused(tmp_path):
     old = dict(panels={"B_p=32": dict(envelope={}, switches=[])})
     (tmp_path / "frontier.json").write_text(json.dumps(old))
-    assert "not from this version" in bad(prescribe, f"--runs={tmp_path}")
+    assert "not from this version" in bad(page, f"--runs={tmp_path}")
 
 
 def test_laws_of_the_other_views(analysed, tmp_path):
     got = {}
     for view in ("joint", "fixed_B"):
-        prescribe.main([f"--runs={analysed.folder}", f"--view={view}", f"--out={tmp_path}"])
+        page.main([f"--runs={analysed.folder}", f"--view={view}", f"--out={tmp_path}"])
         got[view] = json.loads((tmp_path / f"law_{view}.json").read_text())
         assert (tmp_path / f"law_{view}.png").stat().st_size > 20_000
         verdicts = {p["envelope"]["verdict"] for p in got[view]["panels"].values()}
@@ -555,8 +556,9 @@ def test_the_page_and_the_report(analysed):
     # the page: the verdict, the table, what to run, the figures
     assert page.startswith("Does the best n rise with the budget?\n  B_p=8: n* rises with the bud")
     assert "As good as the best at C = 2M" in page and "report.txt" in page
-    for C in ("300k", "2M", "8M"):
+    for C in ("300k", "2M"):
         assert len(re.findall(f"^C = {C} rollouts", page, re.M)) == 1
+    assert re.search(r"^ +8M\*  .* not run  ", page, re.M) and "\nC = 8M rollouts" in report
     assert len(page.splitlines()) < 40
 
 
@@ -564,20 +566,20 @@ def test_the_page_of_a_small_sweep_is_one_screen_and_all_else_is_in_the_report(t
     words = f"--runs={ROOT / 'results/grid_easy'}", f"--out={tmp_path}", "--boot=100"
     views.main([*words, "--view=all", "--verbose=true"])
     viewed = (tmp_path / "report.txt").read_text()
-    assert viewed.count("runs used, 0 dropped") == 6  # a part for each view
+    assert viewed.count("runs used, 0 dropped") == 8  # a part for each view
     assert viewed in capsys.readouterr().out
-    prescribe.main([*words])
-    page = capsys.readouterr().out
-    lines = [line for line in page.splitlines() if str(tmp_path) not in line]
-    assert len(page.splitlines()) <= 35 and max(map(len, lines)) <= 150, page
-    assert page.count("python train_grpo.py") == 2
-    assert not re.search("undetermined|told|has right", page)
+    page.main([*words])
+    printed = capsys.readouterr().out
+    lines = [line for line in printed.splitlines() if str(tmp_path) not in line]
+    assert len(printed.splitlines()) <= 35 and max(map(len, lines)) <= 180, printed
+    assert printed.count("python train_grpo.py") == 1
+    assert not re.search("undetermined|told|has right", printed)
     report = (tmp_path / "report.txt").read_text()
-    assert report.startswith(viewed) and report.count(prescribe.LAW_MARK) == 1
+    assert report.startswith(viewed) and report.count(page.LAW_MARK) == 1
     # again, now with all of it printed: replaced, not repeated
-    prescribe.main([*words, "--verbose=true"])
+    page.main([*words, "--verbose=true"])
     said = capsys.readouterr().out
-    law_part = report.split(prescribe.LAW_MARK)[1]
+    law_part = report.split(page.LAW_MARK)[1]
     assert law_part in said and "predicting n* from budgets" in said
     assert (tmp_path / "report.txt").read_text() == report
 
@@ -590,3 +592,56 @@ def test_the_prescription_is_for_the_sweeps_own_model(tmp_path):
         run = parse(shlex.split(p["command"])[2:])
         assert (run["model"], run["lr_base"]) == ("mine/base", 3e-6)
         assert run["data"] != config["data"] and p["lr"] == derive(run)["lr"]
+
+
+# --------------------------------------------------------------------------------------------------
+# What the figure and the caveats say
+
+def test_a_budget_within_the_warm_up_is_named(analysed):
+    front, laws = analysed.front, {k: v["envelope"] for k, v in analysed.laws["panels"].items()}
+    for M, named in ((9, True), (10, True), (11, False)):
+        p = prescribe.prescribe(M * 8 * 4, front, laws)
+        assert p["M"] == M and (p["B_p"], p["n"]) == (8, 4)
+        assert any("all warm-up" in c for c in p["caveat"]) == named
+        assert p["caveat"][0].startswith(f"M = {M} updates are all warm-up" if named else "extrap")
+
+
+def test_the_page_and_the_figure_say_the_same(analysed):
+    """The title of a panel of law.png is the sentence of the page."""
+    import matplotlib.pyplot as plt
+    for name, panel in analysed.front["panels"].items():
+        law = dict(analysed.laws["panels"][name]["envelope"], verdict="undetermined")
+        law["reason"] = "of the verdict: with its own words; and more"
+        fig, ax = plt.subplots()
+        fit.draw_panel(ax, name, panel, law, None, [], "rollouts", 1)
+        title = " ".join(ax.get_title().split())
+        assert fit.in_a_sentence(law) in title and "its own words" not in title
+        plt.close(fig)
+
+
+def test_the_record_of_the_rules_is_drawn(tmp_path, monkeypatch):
+    """Points alone: a bar for each rule and factor, as long as its error."""
+    import matplotlib.pyplot as plt
+    path = ROOT / "results/paper/easy_36.csv"
+    monkeypatch.setattr(plt, "close", lambda fig: None)
+    page.main([f"--points={path}", "--B_p=32", f"--out={tmp_path}"])
+    ax = plt.gcf().axes[1]
+    rows = page.read_points(path, dict(config, B_p=32))["panels"]["B_p=32"]["prediction"]["rows"]
+    assert sorted(round(bar.get_width(), 6) for bar in ax.patches) == sorted(
+        round(r["octaves"], 6) for r in rows)
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == list(prescribe.RULES)
+    monkeypatch.undo()
+    plt.close("all")
+
+
+def test_the_page_of_docs_has_the_numbers_of_the_rules():
+    """The table of docs/analysis.md, from the two files of results/paper."""
+    text = (ROOT / "docs/analysis.md").read_text()
+    found = {}
+    for name in ("easy_36", "easy_switches"):
+        C, n = np.loadtxt(ROOT / f"results/paper/{name}.csv", delimiter=",", skiprows=1).T
+        for r in prescribe.predict_points(C, np.log2(n))[0]:
+            found.setdefault(r["rule"], []).append(f"{r['octaves']:.2f}")
+    for rule in ("constant M", "log-linear", "last n", "sigmoid", "constant n"):
+        line = re.search(rf"^\| {rule} \|(.*)\|$", text, re.M)[1].replace("*", "")
+        assert [x.strip() for x in line.split("|")] == found[rule], rule

@@ -65,7 +65,7 @@ def refused(tmp_path, monkeypatch, capfd):
         capfd.readouterr()
         with pytest.raises(SystemExit) as e:
             # the command lines of these two are in a later room
-            room = {"frontier.py": "views.py", "fit_sigmoid.py": "prescribe.py"}.get(name, name)
+            room = {"frontier.py": "views.py", "fit_sigmoid.py": "page.py"}.get(name, name)
             C.entry(importlib.import_module(room.removesuffix(".py")).main)
         out, err = capfd.readouterr()
         assert e.value.code == 2 and out == "", (e.value.code, out, err)
@@ -358,3 +358,10 @@ def test_a_measurement_may_be_torn_anywhere(measured, tmp_path, monkeypatch, sha
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn/pass_rates.jsonl").write_bytes(content[:int(share * len(content)) + 1])
     go_on(words, tmp_path / "torn", whole, monkeypatch)
+
+
+@pytest.mark.parametrize("model", ["data/arithmetic/bsae", "runs/nonesuch", "./none"])
+def test_evaluate_names_a_model_that_is_not_there(refused, model):
+    """Not the problem file that such a model would have."""
+    line = refused("evaluate.py", f"--model={model}")
+    assert f"--model={model}: no transformers folder (it does not exist)" in line

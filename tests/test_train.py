@@ -1579,12 +1579,13 @@ def test_a_run_of_other_code_is_named(words, straight, tmp_path, monkeypatch, ca
     begun_by("a")
     assert told() == ""  # finished by this very code
     code[0] = "b"
-    assert told().startswith("run: begun by the code of a, this is b ")
-    assert "code of a, this is b " in told(f"--C={C + B}")  # continued
+    assert told().startswith("run: this run was begun by commit a; the code now is b. ")
+    assert "commit a; the code now is b. " in told(f"--C={C + B}")  # continued
     code[0] = "a+"
-    assert "code of a, this is a+ " in told(f"--C={C + B}")
+    assert "commit a; the code now is a with edits. " in told(f"--C={C + B}")
     begun_by("a+")
-    assert "code of a+, this is a+ " in told(f"--C={C + B}")  # edits of one commit may differ
+    # the edits of one commit may differ
+    assert "commit a with edits; the code now is a with edits. " in told(f"--C={C + B}")
     code[0] = None  # no repository
     assert told(f"--C={C + B}") == ""
     with pytest.raises(BadInput, match="tag= there, mine now"):

@@ -327,7 +327,8 @@ def test_views_that_have_nothing_to_compare_say_so(tmp_path, capsys):
     views.main([f"--runs={tmp_path}", "--view=all", "--boot=40", "--verbose=true"])
     for said in (capsys.readouterr().out, (tmp_path / "report.txt").read_text()):
         assert len(re.findall(r"^not drawn: --view=(fixed_B|pass1)", said, re.M)) == 2
-    drawn = {f"frontier{v}.png" for v in ("", "_joint", "_best_worst", "_sensitivity")}
+    drawn = {f"frontier{v}.png" for v in ("", "_joint", "_best_worst", "_sensitivity",
+                                           "_paper", "_slices")}
     assert {p.name for p in tmp_path.glob("*.png")} == drawn
 
 

@@ -1,0 +1,95 @@
+"""sample.py's last lines: the share of groups without a signal, and the price of n."""
+import itertools
+import json
+import sys
+
+import numpy as np
+import pytest
+
+import sample
+from config import parse
+from conftest import ROOT
+
+
+@pytest.fixture(scope="module")
+def planted():
+    """Problems with known pass rates: (rates (P,), counts of 16 rollouts (P,))."""
+    rng = np.random.default_rng(3)
+    rates = rng.beta(0.6, 1.0, 6000)
+    return rates, rng.binomial(16, rates)
+
+
+def test_all_alike_is_the_share_of_subsets():
+    """Every subset of n of a problem's rollouts, counted one by one."""
+    for drawn, correct, n in ((6, 2, 3), (6, 0, 4), (5, 5, 2), (7, 4, 4), (6, 3, 4)):
+        rollouts = [1] * correct + [0] * (drawn - correct)
+        alike = [len(set(group)) == 1 for group in itertools.combinations(rollouts, n)]
+        assert sample.all_alike(correct, drawn, n) == pytest.approx(np.mean(alike))
+    with pytest.raises(ValueError):
+        sample.all_alike(3, 6, 7)
+
+
+def test_all_alike_is_unbiased_over_all_problems(planted):
+    rates, counts = planted
+    for n in (4, 8, 16):
+        truth = (rates ** n + (1 - rates) ** n).mean()
+        got = np.mean([sample.all_alike(int(c), 16, n) for c in counts])
+        assert got == pytest.approx(truth, abs=0.012)
+
+
+@pytest.mark.parametrize("low, high", [(0.3, 0.6), (0.0, 0.0625), (0.6, 0.9)])
+def test_a_split_chosen_by_its_own_counts(planted, low, high):
+    """Fresh rollouts of the chosen problems: the counts that chose them would err by a lot."""
+    rates, counts = planted
+    law = sample.pass_rate_law([(int(c), 16) for c in counts])
+    chosen = (counts / 16 >= low) & (counts / 16 <= high)
+    kinds = [(int(c), 16) for c in counts[chosen]]
+    for n in (4, 8, 16, 32):
+        truth = (rates[chosen] ** n + (1 - rates[chosen]) ** n).mean()
+        assert sample.no_signal(kinds, law, n) == pytest.approx(truth, abs=0.03), n
+    own = np.mean([sample.all_alike(c, 16, 4) for c, _ in kinds])
+    fresh = (rates[chosen] ** 4 + (1 - rates[chosen]) ** 4).mean()
+    assert abs(own - fresh) > 0.025 > abs(sample.no_signal(kinds, law, 4) - fresh)
+
+
+def test_more_rollouts_of_some_problems_count(planted):
+    """Never solved in 128 tries is surer than in 16, and the share says so."""
+    _, counts = planted
+    every = [(int(c), 16) for c in counts] + [(0, 128)] * 300
+    law = sample.pass_rate_law(every)
+    assert sample.no_signal([(0, 128)], law, 16) > sample.no_signal([(0, 16)], law, 16) + 0.02
+
+
+def test_the_n_at_which_half_of_the_groups_carry_a_signal(planted):
+    _, counts = planted
+    law = sample.pass_rate_law([(int(c), 16) for c in counts])
+    kinds = [(int(c), 16) for c in counts if c <= 1]
+    n = sample.half_with_signal(kinds, law)
+    assert sample.no_signal(kinds, law, n) <= 0.5 < sample.no_signal(kinds, law, n - 1)
+    assert sample.half_with_signal([(0, 10 ** 6)], sample.pass_rate_law([(0, 10 ** 6)])) is None
+
+
+def test_the_lines(planted):
+    _, counts = planted
+    cfg = parse(["--s=16", "--s_zero=0", "--n_val=10"])
+    problems = [dict(id=str(i), prompt="1", answer="1") for i in range(len(counts))]
+    by_id = {str(i): {0: 0, 16: int(c)} for i, c in enumerate(counts)}
+    splits = sample.make_splits(problems, by_id, cfg)
+    text = "\n".join(sample.say_signal(splits, by_id, cfg, {"easy_train.jsonl": dict(n_c=5.0)}))
+    easy = next(line for line in text.splitlines() if line.strip().startswith("easy "))
+    # n (n - 1) + 5 n + 2 over n - 1: 34/3, 98/7, 322/15, 1154/31, 4354/63 over the first
+    assert "price of these n: 1.00 1.24 1.89 3.28 6.10" in easy and "n = 3" in easy
+    assert "exact, hypergeometric" in text and "extreme" not in text
+    shares = [int(word.strip("%")) for word in easy.split()[1:6]]
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_pilot_leaves_its_price_beside_the_problems(tmp_path, monkeypatch, capsys):
+    sys.path.insert(0, str(ROOT / "results"))
+    import pilot
+    monkeypatch.setattr(pilot, "measure", lambda cfg: dict(n_c=4.0, n=3.4))
+    for name in ("easy", "hard"):
+        pilot.main([f"--train_set={tmp_path / name}_train.jsonl"])
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["n_c"] == 4.0
+    found = json.loads((tmp_path / "pilot.json").read_text())
+    assert set(found) == {"easy_train.jsonl", "hard_train.jsonl"}
