@@ -226,6 +226,8 @@ def cast(key, value, keys=config):
         if kind is str:
             if isinstance(value, bool) and key in CHOICES:
                 return text.lower()  # in logs of when it had no third value
+            if isinstance(value, bool):  # activation_checkpointing of an older log
+                return text.lower()
             if not isinstance(value, str):
                 raise ValueError
             return value
@@ -492,6 +494,8 @@ def complete(cfg):
 
     Of keys that are not in the dict above it keeps bandit_toy.py's, in a run of that alone.
     """
+    if isinstance(cfg.get("activation_checkpointing"), bool):  # of before memory.py: its defaults
+        cfg = {k: v for k, v in cfg.items() if k not in ("activation_checkpointing", "gpu_memory")}
     toys = {key: value for key, value in cfg.items() if is_toy(cfg) and key not in config}
     return {key: cfg.get(key, default) for key, default in config.items()} | toys
 

@@ -104,7 +104,7 @@ def planned(folder):
     plan = read_plan(folder)
     if not plan:
         return None, [], []
-    known = {key: value for key, value in plan["config"].items() if key in config.config}
+    known = {key: v for key, v in complete(plan["config"]).items() if key in config.config}
     cfg = complete({key: cast(key, value) for key, value in known.items()})
     decisions = plan.get("prune", [])
     return cfg, live_cells(cfg, decisions), decisions
