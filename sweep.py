@@ -253,9 +253,10 @@ def calibration(sweeps, folder):
 
 
 def timings(folder):
-    """dict(update, evaluation, loading, B): seconds that each takes in a folder's run, or None.
+    """dict(update, share, evaluation, loading, B): seconds each takes in a folder's run, or None.
 
-    None before its second update: the first one is slower than the others.
+    share: of the updates' seconds, what generation took. None before its second update: the first
+    one is slower than the others.
     """
     path = Path(folder) / "log.jsonl"
     try:
@@ -266,18 +267,17 @@ def timings(folder):
     if len(steps) < 2 or records[0].get("type") != "header":
         return None
     update = sorted(r["gen_s"] + r["train_s"] for r in steps[1:][-50:])
+    share = sum(r["gen_s"] for r in steps[1:][-50:]) / max(1e-9, sum(update))
     first = steps[0]  # before it the base model was evaluated
-    return dict(update=update[len(update) // 2],
+    return dict(update=update[len(update) // 2], share=share,
                 evaluation=max(0.0, first["wall_s"] - first["gen_s"] - first["train_s"]),
                 loading=records[0].get("loading_s", 10.0), B=records[0]["derived"]["B"])
 
 
-def seconds(sweeps, folder, running=()):
-    """{run's folder: seconds of work left} of all unfinished cells; None before anything was timed.
+def calibrated(folder):
+    """(timings of the smaller run, of the larger, a, b): an update takes a + b B seconds, or None.
 
-    Loading, updates and evaluations. A run that has made updates is timed by its own log, others by
-    the calibration in `folder`, where an update takes a + b B seconds. running: folders of runs
-    that have been started, whose loading is behind them.
+    A large part of a is the longest rollouts of an update, which do not grow with B.
     """
     timed = [timings(path) for path in sorted(Path(folder, ".calibration").glob("*/"))]
     timed = sorted((t for t in timed if t), key=lambda t: t["B"])
@@ -288,7 +288,39 @@ def seconds(sweeps, folder, running=()):
         b = max(0.0, (large["update"] - small["update"]) / (large["B"] - small["B"]))
     else:
         b = small["update"] / small["B"]
-    a = max(0.0, small["update"] - b * small["B"])
+    return small, large, max(0.0, small["update"] - b * small["B"]), b
+
+
+def pace(sweeps, folder):
+    """A line on how long the runs of the smallest and of the largest B take, or "".
+
+    Updates alone. The budget is in rollouts, and time is not: whoever chooses n sees it here.
+    """
+    grid = sorted((c for cfg in sweeps for c in cells(cfg)), key=lambda c: c["B_p"] * c["n"])
+    times = calibrated(folder)
+    if times is None or grid[0]["B_p"] * grid[0]["n"] == grid[-1]["B_p"] * grid[-1]["n"]:
+        return ""
+    small, _, a, b = times
+    words = []
+    for c in (grid[0], grid[-1]):
+        update = a + b * c["B_p"] * c["n"]
+        words.append(f"B_p = {c['B_p']}, n = {c['n']} {clock(derive(c)['M'] * update)} "
+                     f"({update:.3g} s an update)")
+    return (f"a run of {words[0]}, of {words[1]}; generation is {small['share']:.0%} of the "
+            "former's time, bound by its longest rollouts where that is most of it")
+
+
+def seconds(sweeps, folder, running=()):
+    """{run's folder: seconds of work left} of all unfinished cells; None before anything was timed.
+
+    Loading, updates and evaluations. A run that has made updates is timed by its own log, others by
+    the calibration in `folder`. running: folders of runs that have been started, whose loading is
+    behind them.
+    """
+    times = calibrated(folder)
+    if times is None:
+        return None
+    _, large, a, b = times
     todo = {}
     for c in (c for cfg in sweeps for c in cells(cfg)):
         at, B = run_folder(c), c["B_p"] * c["n"]
@@ -611,8 +643,8 @@ def live_line(c):
 
 
 def clock(s):
-    """Seconds as minutes:seconds."""
-    return f"{int(s) // 60}:{int(s) % 60:02d}"
+    """Seconds as minutes:seconds, from three hours on as hours."""
+    return f"{s / 3600:.1f} h" if s >= 3 * 3600 else f"{int(s) // 60}:{int(s) % 60:02d}"
 
 
 def show(running, ended, total, left, ticks):
@@ -734,8 +766,8 @@ def run(preset, argv):
         print(f"sweep {folder}: {len(grid)} runs, {todo} to do, {rollouts} rollouts in all, about "
               f"{left_now()} with {len(places)} side by side, about "
               f"{len(grid) * disk(folder) / 1e6:.0f} MB of disk{less}", flush=True)
-        other = of_other_code(sweeps)
-        print(other, end="\n" if other else "", flush=True)
+        for line in (pace(sweeps, folder), of_other_code(sweeps)):
+            print(line, end="\n" if line else "", flush=True)
         before = len(failed)  # of the calibration
         if pruning():
             while len(failed) == before:

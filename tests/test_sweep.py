@@ -277,15 +277,16 @@ def test_until_done_is_longest_first(work, jobs, want):
     assert sweep.until_done(work, jobs) == want
 
 
-def made_up(folder, cfg, update, evaluation=3.0, loading=7.0, steps=5, **more):
+def made_up(folder, cfg, update, evaluation=3.0, loading=7.0, steps=5, share=0.5, **more):
     """The log of a run whose updates take `update` seconds each."""
     d, folder = config.derive(cfg), Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     records = [dict(type="header", config=cfg, derived=d, loading_s=loading, **more)]
     records.append({"type": "eval", "set": "val", "rollouts": 0, "k": 4, "avg@4": 0.25})
     for m in range(1, steps + 1):
-        records.append(dict(type="step", step=m, rollouts=m * d["B"], reward=0.5, gen_s=update / 2,
-                            train_s=update / 2, wall_s=evaluation + m * update))
+        records.append(dict(type="step", step=m, rollouts=m * d["B"], reward=0.5,
+                            gen_s=update * share, train_s=update * (1 - share),
+                            wall_s=evaluation + m * update))
     if steps >= d["M"]:
         records.append(dict(type="end", status="budget", rollouts=d["M"] * d["B"]))
     (folder / "log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
@@ -309,6 +310,21 @@ def test_the_time_left_counts_loading_updates_and_evaluations(tmp_path):
     made_up(large, c, update=4.0, steps=10)
     assert set(sweep.seconds([cfg], tmp_path)) == {small}
     assert [c["n"] for c in sweep.unfinished([cfg])] == [2]
+
+
+def test_the_hours_of_small_and_large_n_are_said(tmp_path):
+    """Before a sweep, from gen_s and train_s of the two short runs: an update takes 50 + B / 50
+    seconds, four fifths of the smallest generation."""
+    cfg = parse(["--ns=8 128 512", "--bps=32", "--C=1e6", "--B_max=0", f"--runs={tmp_path}"])
+    assert sweep.pace([cfg], tmp_path) == ""
+    for c, share in zip(sweep.calibration([cfg], tmp_path), (0.8, 0.3)):
+        made_up(sweep.run_folder(c), c, update=50 + c["B_p"] * c["n"] / 50, share=share)
+    hours = {n: 1_000_000 // (32 * n) * (50 + 32 * n / 50) / 3600 for n in (8, 512)}
+    assert sweep.pace([cfg], tmp_path) == (
+        f"a run of B_p = 32, n = 8 {hours[8]:.1f} h (55.1 s an update), of B_p = 32, n = 512 "
+        f"{hours[512]:.1f} h (378 s an update); generation is 80% of the former's time, bound by "
+        "its longest rollouts where that is most of it")
+    assert hours[8] > 7 * hours[512] and sweep.pace([dict(cfg, ns="8")], tmp_path) == ""
 
 
 def test_a_live_line_shows_the_last_evaluation(tmp_path):
