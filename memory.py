@@ -51,7 +51,8 @@ def sizes(shape):
     another kind (a mixture of experts, say).
 
     P, body: all parameters, those without a head; root: embedding and head, which FSDP gathers
-    together; layer: of one layer; d, ff, q, kv: widths of the residual, the MLP, the queries, keys.
+    together; layer: of one layer; d, ff, q, kv: widths of the residual, the MLP, the queries, keys;
+    sides: parameters of adapters of rank 1.
     """
     try:
         d, ff, L = (shape[key] for key in ("hidden_size", "intermediate_size", "num_hidden_layers"))
@@ -63,10 +64,11 @@ def sizes(shape):
     width = shape.get("head_dim") or d // heads
     q, kv = heads * width, (shape.get("num_key_value_heads") or heads) * width
     layer = 2 * d * q + 2 * d * kv + 3 * d * ff + 2 * d
+    sides = 2 * (d + q) + 2 * (d + kv) + 3 * (d + ff)  # of its matrices: an adapter's rank times it
     head = 0 if shape.get("tie_word_embeddings") else V * d
     body = V * d + L * layer
     return dict(P=body + head, body=body, root=V * d + head, layer=layer, layers=L, d=d, ff=ff, q=q,
-                kv=kv, V=V)
+                kv=kv, V=V, sides=L * sides)
 
 
 def update_bytes(s, cfg, gpus, recompute=True):
@@ -77,20 +79,22 @@ def update_bytes(s, cfg, gpus, recompute=True):
     be largest, the largest.
     """
     P, d, ff, L, split = s["P"], s["d"], s["ff"], s["layers"], gpus > 1
+    adapters = cfg["lora_rank"] * s["sides"]
     T = max(cfg["micro_tokens"], cfg["max_prompt_tokens"] + cfg["max_new_tokens"])
     N = T  # of response tokens: all, in the worst case
     # The residual stream is in bf16 under FSDP. On one GPU autocast leaves it in fp32, and every
     # linear layer makes its own bf16 copy of its input and its weights.
-    residual = 2 if split else 4
-    norm = 8 if split else 4 + 4
-    copies = 0 if split else 10  # of the inputs of q, k, v, gate and up
-    layer = T * (2 * norm * d + copies * d + 6 * s["q"] + 4 * s["kv"] + 8 * ff)
-    weights = 0 if split else 2 * s["layer"]
+    bf16 = split or adapters  # so they are with adapters, whose weights are frozen
+    residual = 2 if bf16 else 4
+    copies = 0 if bf16 else 10  # of the inputs of q, k, v, gate and up
+    copies = 14 if adapters else copies  # of each matrix, for its adapter
+    layer = T * (16 * d + copies * d + 6 * s["q"] + 4 * s["kv"] + 8 * ff)
+    weights = 0 if bf16 else 2 * s["layer"]
     kept = L * T * residual * d if recompute else L * (layer + weights)
     # FSDP gathers a layer, and the next, and keeps embedding and head whole until the end
     gathered, whole = (6 * s["layer"], 2 * s["root"]) if split else (weights, 0)
     chunk = min(cfg["micro_logits"], N * s["V"])
-    head = 2 * s["V"] * d  # the gradient of the head
+    head = 0 if adapters else 2 * s["V"] * d  # the gradient of the head
     moments = dict(
         forward=kept + whole + gathered + 8 * T * ff,
         logits=kept + whole + 12 * chunk,
@@ -98,8 +102,10 @@ def update_bytes(s, cfg, gpus, recompute=True):
         backward_logits=kept + whole + 24 * chunk + head * (2 if split else 4),
         backward=kept + whole + 2 * gathered + layer * recompute + 4 * T * ff + head * split,
         end=whole + 3 * whole)
-    out = dict(weights=4 * P / gpus, gradients=4 * P / gpus, AdamW=8 * P / gpus,
-               reference=2 * P / gpus if cfg["kl_coef"] else 0,
+    moving = adapters or P
+    out = dict(weights=4 * moving / gpus, gradients=4 * moving / gpus, AdamW=8 * moving / gpus,
+               frozen=2 * P * bool(adapters),
+               reference=2 * P / gpus * bool(cfg["kl_coef"] and not adapters),
                critic=16 * s["body"] / gpus if cfg["algo"] == "ppo" else 0)
     return out | dict(passing=max(moments.values()))
 
@@ -111,8 +117,10 @@ def generation_bytes(s, cfg, gpus, engine):
     its bf16 copy of all weights and, of vLLM, what its passes take (read in its source: logits of
     `gen_batch` rollouts, in fp32 and as log-probs; 1 GB beside).
     """
-    trainer = 12 * s["P"] / gpus
-    trainer += 2 * s["P"] / gpus if cfg["kl_coef"] else 0
+    if cfg["lora_rank"]:
+        trainer = 2 * s["P"] + 12 * cfg["lora_rank"] * s["sides"]
+    else:
+        trainer = (14 if cfg["kl_coef"] else 12) * s["P"] / gpus
     trainer += 12 * s["body"] / gpus if cfg["algo"] == "ppo" else 0
     copy = 2 * s["P"]
     if engine == "vllm":
@@ -150,7 +158,7 @@ def plan(s, cfg, gpus, card, engine="vllm", recompute=True):
 # What is chosen, what is refused
 
 
-def smaller(s, cfg):
+def smaller(cfg):
     """Knobs that take less memory and change no result, from the nearest on: a list of dicts."""
     least = cfg["max_prompt_tokens"] + cfg["max_new_tokens"]
     out, tokens = [dict(activation_checkpointing="true")], cfg["micro_tokens"]
@@ -158,17 +166,19 @@ def smaller(s, cfg):
     while tokens > least:
         tokens = max(least, tokens // 2)
         out.append(out[1] | dict(micro_tokens=tokens))
-    return out
+    return out + [out[-1] | dict(gen_batch=min(cfg["gen_batch"], 256))]
 
 
 def nearest(s, cfg, gpus, card, engine="vllm"):
     """The nearest setting that fits, in words; "" where none of up to 64 GPUs does.
 
-    First the knobs at as many GPUs, then more GPUs, then both.
+    First the knobs at as many GPUs, then more GPUs, then both, then adapters on one.
     """
     more = [g for g in (2, 4, 8, 16, 32, 64) if g > gpus and cfg["B_p"] % g == 0]
-    for g, knobs in [*((gpus, k) for k in smaller(s, cfg)), *((g, {}) for g in more),
-                     *((g, smaller(s, cfg)[-1]) for g in more)]:
+    last = [(g, smaller(cfg)[-1]) for g in more]
+    if gpus == 1 and cfg["algo"] != "ppo" and not cfg["lora_rank"]:
+        last += [(1, knobs | dict(lora_rank=32)) for knobs in smaller(cfg)]
+    for g, knobs in [*((gpus, k) for k in smaller(cfg)), *((g, {}) for g in more), *last]:
         changed = dict(cfg, gpu_memory=0.0, **{k: v for k, v in knobs.items()})
         recompute = changed["activation_checkpointing"] != "false"
         if plan(s, changed, g, card, engine, recompute)["fits"]:
@@ -273,16 +283,18 @@ def main(argv):
         s = sizes(read_shape(cfg["model"], None) or {})
         if not s:
             raise BadInput(f"--model={cfg['model']}: no config.json of a model that is known here")
-        for gpus in map(int, cfg["gpus"].split()):
-            row = []
+        rows = [(cfg, gpus, gpus) for gpus in map(int, cfg["gpus"].split())]
+        if not named:
+            rows.append((dict(cfg, lora_rank=32), 1, "1, LoRA 32"))
+        for row, gpus, about in rows:
+            cells = []
             for card in (float(c) * 1e9 for c in cfg["cards"].split()):
-                at = plan(s, cfg, gpus, card)
-                way = nearest(s, cfg, gpus, card)
-                row.append(f"{at['share']:.2f}, {at['cache']}" if at["fits"] else
-                           "no" if "GPUs" in way or not way else f"`{way}`")
-            at = plan(s, cfg, gpus, 1e15)
-            print(f"| {Path(cfg['model']).name} | {gpus} | {gb(at['update'])} | "
-                  f"{gb(at['generation'])} | " + " | ".join(row) + " |")
+                at, way = plan(s, row, gpus, card), nearest(s, row, gpus, card)
+                knobs = "no" if not way or "GPUs" in way or "lora" in way else f"`{way}`"
+                cells.append(f"{at['share']:.2f}, {at['cache']}" if at["fits"] else knobs)
+            at = plan(s, row, gpus, 1e15)
+            print(f"| {Path(cfg['model']).name} | {about} | {gb(at['update'])} | "
+                  f"{gb(at['generation'])} | " + " | ".join(cells) + " |")
 
 
 if __name__ == "__main__":
