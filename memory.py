@@ -7,8 +7,8 @@ It needs the model's config.json alone and adds up the tensors of an update (`up
 generation (`generation_bytes`). From that train_grpo.py refuses what cannot fit, with the nearest
 setting that does, and gives vLLM what the trainer leaves; sweep.py takes the fewest GPUs a run that
 hold it. tests/bench/memory.py simulates the same updates tensor by tensor; the two agree within
-10%. Sizes are in bytes, GB are 10^9 of them. Needs config.py and the standard library; a hub name
-that is not in SHAPES needs transformers too.
+10%. Sizes are in bytes, GB are 10^9 of them. A hub name that is not in SHAPES is known to
+train_grpo.py alone, which downloads it. Needs config.py and the standard library.
 """
 import json
 import math
@@ -75,8 +75,8 @@ def update_bytes(s, cfg, gpus, recompute=True):
     """Bytes of each of `gpus` GPUs in an update, by what takes them, a dict; the sum is the peak.
 
     Parameters, gradients and AdamW's moments are in fp32 and split over the GPUs, the reference in
-    bf16 too. `passing` is what comes and goes within a micro-batch: of the moments at which it may
-    be largest, the largest.
+    bf16 too. `activations` is all that comes and goes within a micro-batch, logits and gathered
+    weights too: of the points at which that may be largest, the largest.
     """
     P, d, ff, L, split = s["P"], s["d"], s["ff"], s["layers"], gpus > 1
     adapters = cfg["lora_rank"] * s["sides"]
@@ -95,19 +95,19 @@ def update_bytes(s, cfg, gpus, recompute=True):
     gathered, whole = (6 * s["layer"], 2 * s["root"]) if split else (weights, 0)
     chunk = min(cfg["micro_logits"], N * s["V"])
     head = 0 if adapters else 2 * s["V"] * d  # the gradient of the head
-    moments = dict(
+    peaks = dict(
         forward=kept + whole + gathered + 8 * T * ff,
         logits=kept + whole + 12 * chunk,
         reference=bool(cfg["kl_coef"]) * (kept + 2 * whole + 12 * chunk),
         backward_logits=kept + whole + 24 * chunk + head * (2 if split else 4),
         backward=kept + whole + 2 * gathered + layer * recompute + 4 * T * ff + head * split,
-        end=whole + 3 * whole)
+        end=4 * whole)  # the gradients of embedding and head beside them, in bf16 and in fp32
     moving = adapters or P
     out = dict(weights=4 * moving / gpus, gradients=4 * moving / gpus, AdamW=8 * moving / gpus,
                frozen=2 * P * bool(adapters),
                reference=2 * P / gpus * bool(cfg["kl_coef"] and not adapters),
                critic=16 * s["body"] / gpus if cfg["algo"] == "ppo" else 0)
-    return out | dict(passing=max(moments.values()))
+    return out | dict(activations=max(peaks.values()))
 
 
 def generation_bytes(s, cfg, gpus, engine):
@@ -172,14 +172,12 @@ def smaller(cfg):
 def nearest(s, cfg, gpus, card, engine="vllm"):
     """The nearest setting that fits, in words; "" where none of up to 64 GPUs does.
 
-    First the knobs at as many GPUs, then more GPUs, then both, then adapters on one.
+    First the knobs at as many GPUs, then more GPUs, then both.
     """
     more = [g for g in (2, 4, 8, 16, 32, 64) if g > gpus and cfg["B_p"] % g == 0]
-    last = [(g, smaller(cfg)[-1]) for g in more]
-    if gpus == 1 and cfg["algo"] != "ppo" and not cfg["lora_rank"]:
-        last += [(1, knobs | dict(lora_rank=32)) for knobs in smaller(cfg)]
-    for g, knobs in [*((gpus, k) for k in smaller(cfg)), *((g, {}) for g in more), *last]:
-        changed = dict(cfg, gpu_memory=0.0, **{k: v for k, v in knobs.items()})
+    for g, knobs in [*((gpus, k) for k in smaller(cfg)), *((g, {}) for g in more),
+                     *((g, smaller(cfg)[-1]) for g in more)]:
+        changed = dict(cfg, gpu_memory=0.0, **knobs)
         recompute = changed["activation_checkpointing"] != "false"
         if plan(s, changed, g, card, engine, recompute)["fits"]:
             words = [f"--{key}={changed[key]}" for key in knobs if changed[key] != cfg[key]
@@ -213,9 +211,14 @@ def check(cfg, shape, gpus, card, engine, tell=print):
              "length" if engine == "vllm" else f"a copy of {gb(held['engine'])}, with room for "
              f"{at['cache']} responses of full length")
     if not at["fits"]:
-        way = nearest(s, cfg, gpus, card, engine)
+        ways = [way] if (way := nearest(s, cfg, gpus, card, engine)) else []
+        lora = dict(cfg, lora_rank=32, gpu_memory=0.0)
+        if (gpus == 1 and cfg["algo"] != "ppo" and not way.startswith("--")
+                and plan(s, lora, 1, card, engine)["fits"]):
+            ways.append("--lora_rank=32, adapters in place of all weights")
         raise BadInput(f"--model={cfg['model']}: does not fit on {where}: {text}. "
-                       + (f"The nearest that fits: {way}" if way else "Take a smaller model"))
+                       + (f"The nearest that fits: {', or '.join(ways)}" if ways else
+                          "Take a smaller model"))
     tell(f"memory, {where}: {text}")
     if engine == "hf" and at["cache"] < cfg["gen_batch"]:
         tell(f"--gen_batch={cfg['gen_batch']}: where all responses get long, the cache of "
@@ -228,7 +231,7 @@ def gpus_per_run(cfg, card, there):
 
     1 where its model's sizes are not known. Raises BadInput where all of them are too few.
     """
-    shape = read_shape(cfg["model"], None)
+    shape = read_shape(cfg["model"])
     s = shape and sizes(shape)
     if not s or not card:
         return 1
@@ -244,15 +247,15 @@ def gpus_per_run(cfg, card, there):
 # Where the numbers come from
 
 
-def read_shape(model, load):
-    """The dict of a model's config.json: of its folder, of SHAPES, or of load(model); else None."""
+def read_shape(model):
+    """The dict of a model's config.json, of its folder or of SHAPES, or None."""
     file = Path(model) / "config.json"
     if file.exists():
         try:
             return json.loads(file.read_text())
         except (OSError, ValueError) as e:
             raise BadInput(f"{file}: not a readable JSON file ({e})") from None
-    return SHAPES.get(model) or (load and load(model))
+    return SHAPES.get(model)
 
 
 def cards():
@@ -280,7 +283,7 @@ def main(argv):
         if i == 0:
             print("| model | GPUs | an update | generation | " + " | ".join(names) + " |")
             print("|---|---|---|---|" + "---|" * len(names))
-        s = sizes(read_shape(cfg["model"], None) or {})
+        s = sizes(read_shape(cfg["model"]) or {})
         if not s:
             raise BadInput(f"--model={cfg['model']}: no config.json of a model that is known here")
         rows = [(cfg, gpus, gpus) for gpus in map(int, cfg["gpus"].split())]
