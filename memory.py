@@ -7,8 +7,8 @@ It needs the model's config.json alone and adds up the tensors of an update (`up
 generation (`generation_bytes`). From that train_grpo.py refuses what cannot fit, with the nearest
 setting that does, and gives vLLM what the trainer leaves; sweep.py takes the fewest GPUs a run that
 hold it. tests/bench/memory.py simulates the same updates tensor by tensor; the two agree within
-10%. Sizes are in bytes, GB are 10^9 of them. Needs config.py and the standard library; a hub name
-that is not in SHAPES needs transformers too.
+10%. Sizes are in bytes, GB are 10^9 of them. A hub name that is not in SHAPES is known to
+train_grpo.py alone, which downloads it. Needs config.py and the standard library.
 """
 import json
 import math
@@ -51,7 +51,8 @@ def sizes(shape):
     another kind (a mixture of experts, say).
 
     P, body: all parameters, those without a head; root: embedding and head, which FSDP gathers
-    together; layer: of one layer; d, ff, q, kv: widths of the residual, the MLP, the queries, keys.
+    together; layer: of one layer; d, ff, q, kv: widths of the residual, the MLP, the queries, keys;
+    sides: parameters of adapters of rank 1.
     """
     try:
         d, ff, L = (shape[key] for key in ("hidden_size", "intermediate_size", "num_hidden_layers"))
@@ -63,45 +64,50 @@ def sizes(shape):
     width = shape.get("head_dim") or d // heads
     q, kv = heads * width, (shape.get("num_key_value_heads") or heads) * width
     layer = 2 * d * q + 2 * d * kv + 3 * d * ff + 2 * d
+    sides = 2 * (d + q) + 2 * (d + kv) + 3 * (d + ff)  # of its matrices: an adapter's rank times it
     head = 0 if shape.get("tie_word_embeddings") else V * d
     body = V * d + L * layer
     return dict(P=body + head, body=body, root=V * d + head, layer=layer, layers=L, d=d, ff=ff, q=q,
-                kv=kv, V=V)
+                kv=kv, V=V, sides=L * sides)
 
 
 def update_bytes(s, cfg, gpus, recompute=True):
     """Bytes of each of `gpus` GPUs in an update, by what takes them, a dict; the sum is the peak.
 
     Parameters, gradients and AdamW's moments are in fp32 and split over the GPUs, the reference in
-    bf16 too. `passing` is what comes and goes within a micro-batch: of the moments at which it may
-    be largest, the largest.
+    bf16 too. `activations` is all that comes and goes within a micro-batch, logits and gathered
+    weights too: of the points at which that may be largest, the largest.
     """
     P, d, ff, L, split = s["P"], s["d"], s["ff"], s["layers"], gpus > 1
+    adapters = cfg["lora_rank"] * s["sides"]
     T = max(cfg["micro_tokens"], cfg["max_prompt_tokens"] + cfg["max_new_tokens"])
     N = T  # of response tokens: all, in the worst case
     # The residual stream is in bf16 under FSDP. On one GPU autocast leaves it in fp32, and every
     # linear layer makes its own bf16 copy of its input and its weights.
-    residual = 2 if split else 4
-    norm = 8 if split else 4 + 4
-    copies = 0 if split else 10  # of the inputs of q, k, v, gate and up
-    layer = T * (2 * norm * d + copies * d + 6 * s["q"] + 4 * s["kv"] + 8 * ff)
-    weights = 0 if split else 2 * s["layer"]
+    bf16 = split or adapters  # so they are with adapters, whose weights are frozen
+    residual = 2 if bf16 else 4
+    copies = 0 if bf16 else 10  # of the inputs of q, k, v, gate and up
+    copies = 14 if adapters else copies  # of each matrix, for its adapter
+    layer = T * (16 * d + copies * d + 6 * s["q"] + 4 * s["kv"] + 8 * ff)
+    weights = 0 if bf16 else 2 * s["layer"]
     kept = L * T * residual * d if recompute else L * (layer + weights)
     # FSDP gathers a layer, and the next, and keeps embedding and head whole until the end
     gathered, whole = (6 * s["layer"], 2 * s["root"]) if split else (weights, 0)
     chunk = min(cfg["micro_logits"], N * s["V"])
-    head = 2 * s["V"] * d  # the gradient of the head
-    moments = dict(
+    head = 0 if adapters else 2 * s["V"] * d  # the gradient of the head
+    peaks = dict(
         forward=kept + whole + gathered + 8 * T * ff,
         logits=kept + whole + 12 * chunk,
         reference=bool(cfg["kl_coef"]) * (kept + 2 * whole + 12 * chunk),
         backward_logits=kept + whole + 24 * chunk + head * (2 if split else 4),
         backward=kept + whole + 2 * gathered + layer * recompute + 4 * T * ff + head * split,
-        end=whole + 3 * whole)
-    out = dict(weights=4 * P / gpus, gradients=4 * P / gpus, AdamW=8 * P / gpus,
-               reference=2 * P / gpus if cfg["kl_coef"] else 0,
+        end=4 * whole)  # the gradients of embedding and head beside them, in bf16 and in fp32
+    moving = adapters or P
+    out = dict(weights=4 * moving / gpus, gradients=4 * moving / gpus, AdamW=8 * moving / gpus,
+               frozen=2 * P * bool(adapters),
+               reference=2 * P / gpus * bool(cfg["kl_coef"] and not adapters),
                critic=16 * s["body"] / gpus if cfg["algo"] == "ppo" else 0)
-    return out | dict(passing=max(moments.values()))
+    return out | dict(activations=max(peaks.values()))
 
 
 def generation_bytes(s, cfg, gpus, engine):
@@ -111,8 +117,10 @@ def generation_bytes(s, cfg, gpus, engine):
     its bf16 copy of all weights and, of vLLM, what its passes take (read in its source: logits of
     `gen_batch` rollouts, in fp32 and as log-probs; 1 GB beside).
     """
-    trainer = 12 * s["P"] / gpus
-    trainer += 2 * s["P"] / gpus if cfg["kl_coef"] else 0
+    if cfg["lora_rank"]:
+        trainer = 2 * s["P"] + 12 * cfg["lora_rank"] * s["sides"]
+    else:
+        trainer = (14 if cfg["kl_coef"] else 12) * s["P"] / gpus
     trainer += 12 * s["body"] / gpus if cfg["algo"] == "ppo" else 0
     copy = 2 * s["P"]
     if engine == "vllm":
@@ -150,7 +158,7 @@ def plan(s, cfg, gpus, card, engine="vllm", recompute=True):
 # What is chosen, what is refused
 
 
-def smaller(s, cfg):
+def smaller(cfg):
     """Knobs that take less memory and change no result, from the nearest on: a list of dicts."""
     least = cfg["max_prompt_tokens"] + cfg["max_new_tokens"]
     out, tokens = [dict(activation_checkpointing="true")], cfg["micro_tokens"]
@@ -158,7 +166,7 @@ def smaller(s, cfg):
     while tokens > least:
         tokens = max(least, tokens // 2)
         out.append(out[1] | dict(micro_tokens=tokens))
-    return out
+    return out + [out[-1] | dict(gen_batch=min(cfg["gen_batch"], 256))]
 
 
 def nearest(s, cfg, gpus, card, engine="vllm"):
@@ -167,9 +175,9 @@ def nearest(s, cfg, gpus, card, engine="vllm"):
     First the knobs at as many GPUs, then more GPUs, then both.
     """
     more = [g for g in (2, 4, 8, 16, 32, 64) if g > gpus and cfg["B_p"] % g == 0]
-    for g, knobs in [*((gpus, k) for k in smaller(s, cfg)), *((g, {}) for g in more),
-                     *((g, smaller(s, cfg)[-1]) for g in more)]:
-        changed = dict(cfg, gpu_memory=0.0, **{k: v for k, v in knobs.items()})
+    for g, knobs in [*((gpus, k) for k in smaller(cfg)), *((g, {}) for g in more),
+                     *((g, smaller(cfg)[-1]) for g in more)]:
+        changed = dict(cfg, gpu_memory=0.0, **knobs)
         recompute = changed["activation_checkpointing"] != "false"
         if plan(s, changed, g, card, engine, recompute)["fits"]:
             words = [f"--{key}={changed[key]}" for key in knobs if changed[key] != cfg[key]
@@ -203,9 +211,14 @@ def check(cfg, shape, gpus, card, engine, tell=print):
              "length" if engine == "vllm" else f"a copy of {gb(held['engine'])}, with room for "
              f"{at['cache']} responses of full length")
     if not at["fits"]:
-        way = nearest(s, cfg, gpus, card, engine)
+        ways = [way] if (way := nearest(s, cfg, gpus, card, engine)) else []
+        lora = dict(cfg, lora_rank=32, gpu_memory=0.0)
+        if (gpus == 1 and cfg["algo"] != "ppo" and not way.startswith("--")
+                and plan(s, lora, 1, card, engine)["fits"]):
+            ways.append("--lora_rank=32, adapters in place of all weights")
         raise BadInput(f"--model={cfg['model']}: does not fit on {where}: {text}. "
-                       + (f"The nearest that fits: {way}" if way else "Take a smaller model"))
+                       + (f"The nearest that fits: {', or '.join(ways)}" if ways else
+                          "Take a smaller model"))
     tell(f"memory, {where}: {text}")
     if engine == "hf" and at["cache"] < cfg["gen_batch"]:
         tell(f"--gen_batch={cfg['gen_batch']}: where all responses get long, the cache of "
@@ -218,7 +231,7 @@ def gpus_per_run(cfg, card, there):
 
     1 where its model's sizes are not known. Raises BadInput where all of them are too few.
     """
-    shape = read_shape(cfg["model"], None)
+    shape = read_shape(cfg["model"])
     s = shape and sizes(shape)
     if not s or not card:
         return 1
@@ -234,15 +247,15 @@ def gpus_per_run(cfg, card, there):
 # Where the numbers come from
 
 
-def read_shape(model, load):
-    """The dict of a model's config.json: of its folder, of SHAPES, or of load(model); else None."""
+def read_shape(model):
+    """The dict of a model's config.json, of its folder or of SHAPES, or None."""
     file = Path(model) / "config.json"
     if file.exists():
         try:
             return json.loads(file.read_text())
         except (OSError, ValueError) as e:
             raise BadInput(f"{file}: not a readable JSON file ({e})") from None
-    return SHAPES.get(model) or (load and load(model))
+    return SHAPES.get(model)
 
 
 def cards():
@@ -270,19 +283,21 @@ def main(argv):
         if i == 0:
             print("| model | GPUs | an update | generation | " + " | ".join(names) + " |")
             print("|---|---|---|---|" + "---|" * len(names))
-        s = sizes(read_shape(cfg["model"], None) or {})
+        s = sizes(read_shape(cfg["model"]) or {})
         if not s:
             raise BadInput(f"--model={cfg['model']}: no config.json of a model that is known here")
-        for gpus in map(int, cfg["gpus"].split()):
-            row = []
+        rows = [(cfg, gpus, gpus) for gpus in map(int, cfg["gpus"].split())]
+        if not named:
+            rows.append((dict(cfg, lora_rank=32), 1, "1, LoRA 32"))
+        for row, gpus, about in rows:
+            cells = []
             for card in (float(c) * 1e9 for c in cfg["cards"].split()):
-                at = plan(s, cfg, gpus, card)
-                way = nearest(s, cfg, gpus, card)
-                row.append(f"{at['share']:.2f}, {at['cache']}" if at["fits"] else
-                           "no" if "GPUs" in way or not way else f"`{way}`")
-            at = plan(s, cfg, gpus, 1e15)
-            print(f"| {Path(cfg['model']).name} | {gpus} | {gb(at['update'])} | "
-                  f"{gb(at['generation'])} | " + " | ".join(row) + " |")
+                at, way = plan(s, row, gpus, card), nearest(s, row, gpus, card)
+                knobs = "no" if not way or "GPUs" in way or "lora" in way else f"`{way}`"
+                cells.append(f"{at['share']:.2f}, {at['cache']}" if at["fits"] else knobs)
+            at = plan(s, row, gpus, 1e15)
+            print(f"| {Path(cfg['model']).name} | {about} | {gb(at['update'])} | "
+                  f"{gb(at['generation'])} | " + " | ".join(cells) + " |")
 
 
 if __name__ == "__main__":

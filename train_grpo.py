@@ -1083,7 +1083,8 @@ def main(argv):
     if WORLD > 1:
         generator.load(full_weights(model))
     opt, critic_opt = trained[0][2], trained[-1][2]
-    gigabytes = 12 * sum(p.numel() for _, m, _ in trained for p in m.parameters()) / 1e9
+    gigabytes = 12 / 1e9 * sum(p.numel() for _, m, _ in trained for p in m.parameters()
+                               if p.requires_grad)
     if RANK == 0 and gigabytes > 1:
         print(f"{run.folder}: a checkpoint takes {gigabytes:.0f} GB, the newest two are kept",
               file=sys.stderr)

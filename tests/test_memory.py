@@ -65,6 +65,17 @@ def test_the_sum_is_that_of_a_simulated_update(simulation, ranks, kl, ppo):
     assert trainer == pytest.approx(seen["state"], rel=0.01)
 
 
+def test_the_sum_with_adapters(simulation):
+    pytest.importorskip("peft", reason="pip install -r requirements-lora.txt")
+    shape = memory.SHAPES[QWEN] | dict(num_hidden_layers=3)
+    seen = simulation.case(shape, lora_rank=32)
+    cfg = cfg_of(QWEN, "--lora_rank=32", "--max_prompt_tokens=100", "--max_new_tokens=900")
+    s = memory.sizes(shape)
+    assert sum(memory.update_bytes(s, cfg, 1).values()) == pytest.approx(seen["peak"], rel=0.1)
+    assert memory.generation_bytes(s, cfg, 1, "vllm")[0]["trainer"] == pytest.approx(seen["state"],
+                                                                                     rel=0.01)
+
+
 def test_a_frozen_model_gives_its_embedding_up(simulation):
     """The reference's embedding and head are whole in its own pass alone: the backward pass has
     the policy's and no more."""
@@ -90,7 +101,8 @@ def test_more_of_anything_takes_more():
     (QWEN, 4, 80, ["--activation_checkpointing=false"], "--activation_checkpointing=true"),
     (QWEN, 4, 80, ["--micro_tokens=131072"], "--micro_tokens="),
     (QWEN, 4, 80, ["--gpu_memory=0.9"], "--gpu_memory=0"),
-    (QWEN, 1, 24, ["--B_p=1"], "smaller model"),
+    (QWEN, 1, 24, ["--B_p=1"], "smaller model"), (QWEN, 1, 48, ["--B_p=1"], "--lora_rank=32"),
+    (QWEN, 1, 80, [], "--lora_rank=32"), (QWEN, 1, 80, ["--lora_rank=32"], True),
     ("Qwen/Qwen2.5-1.5B-Instruct", 1, 80, [], True),
     ("Qwen/Qwen2.5-1.5B-Instruct", 1, 24, [], "GPUS_PER_RUN=2"),
     ("meta-llama/Llama-3.1-8B-Instruct", 4, 80, ["--algo=ppo"], "GPUS_PER_RUN=8"),
@@ -108,7 +120,7 @@ def test_what_does_not_fit_is_refused_with_what_does(model, gpus, card, words, f
     assert line.startswith(f"--model={model}: ") and "\n" not in line and not said
     assert fits in line.split(". ")[-1], line
     if fits != "smaller model":
-        way = line.split("The nearest that fits: ")[1].split(" and ")
+        way = line.split("The nearest that fits: ")[1].split(", ")[0].split(" and ")
         more = [int(w.split()[0]) for w in way if "GPUs a run" in w]
         again = cfg_of(model, *words, *(w for w in way if w.startswith("--")))
         memory.check(again, shape, *(more or [gpus]), card * 1e9, "vllm", said.append)
@@ -134,7 +146,7 @@ def test_a_kind_of_model_that_is_not_known_is_not_refused(tmp_path):
     assert len(said) == 3 and all("not checked" in line for line in said)
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(BadInput, match="config.json"):
-        memory.read_shape(tmp_path, None)
+        memory.read_shape(tmp_path)
 
 
 def test_transformers_on_a_gpu_is_told_what_its_cache_holds():

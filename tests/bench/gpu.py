@@ -29,6 +29,18 @@ SHAPES = {"tiny": dict(hidden_size=64, intermediate_size=128, num_hidden_layers=
 PEAK = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense bf16, FLOP/s
 
 
+def expected(shape, ids, chunk, has_moments):
+    """Bytes that memory.py expects of this update, the engine's copy and what is there included."""
+    import memory
+    from config import parse
+    rows, length = ids.shape
+    cfg = parse(["--model=none/none", "--kl_coef=0", f"--micro_tokens={rows * length}",
+                 f"--micro_logits={chunk}", "--max_prompt_tokens=1", f"--max_new_tokens={length}"])
+    s = memory.sizes(shape)
+    parts = memory.update_bytes(s, cfg, 1)
+    return sum(parts.values()) + 2 * s["P"] - (0 if has_moments else parts["AdamW"])
+
+
 def main(names, length=8192, prompt=192):
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -83,9 +95,10 @@ def main(names, length=8192, prompt=192):
             step = statistics.median(times[1:])
             memory = "memory not measured"
             if device == "cuda":
-                memory = f"{torch.cuda.max_memory_allocated() / 2 ** 30:.1f} GiB at most"
+                memory = f"{torch.cuda.max_memory_allocated() / 1e9:.1f} GB at most"
             print(f"  {shape}, micro_logits={chunk:.0e}: update {step:.3f} s, "
-                  f"{ids.numel() / step:,.0f} tokens/s, MFU {flops / step / peak:.1%}, {memory}")
+                  f"{ids.numel() / step:,.0f} tokens/s, MFU {flops / step / peak:.1%}, {memory} "
+                  f"(memory.py: {expected(SHAPES[shape], ids, chunk, bool(opt)) / 1e9:.1f})")
         del opt, model
         start = time.perf_counter()
         out = generator.generate([[5] * prompt] * 8, 32, list(range(8)))

@@ -91,7 +91,7 @@ def flash():
 
 
 def simulate(shape, ranks=1, kl=True, ppo=False, recompute=True, micro_tokens=16384, length=1024,
-             prompt=150, micro_logits=2**27):
+             prompt=150, micro_logits=2**27, lora_rank=0):
     """Bytes of one GPU of `ranks`: dict(state, peak, tops).
 
     shape: a name of memory.SHAPES, or the dict of a config.json. `state` is what lies there between
@@ -103,6 +103,7 @@ def simulate(shape, ranks=1, kl=True, ppo=False, recompute=True, micro_tokens=16
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed import fsdp
 
+    import lora
     import memory
     import train_grpo
     assert train_grpo.WORLD == ranks
@@ -150,7 +151,12 @@ def simulate(shape, ranks=1, kl=True, ppo=False, recompute=True, micro_tokens=16
             more = () if function is train_grpo.token_values else (0.6, micro_logits)
             return out(*inputs, *more)
 
-        model = build(transformers.AutoModelForCausalLM)
+        model = build(transformers.AutoModelForCausalLM, frozen=lora_rank > 0)
+        if lora_rank:
+            # tensors without values cannot be moved; these are where and what they shall be
+            torch.nn.Module.to = lambda module, *_, **__: module
+            lora.add(model, lora_rank)
+            kl = False
         ref = build(transformers.AutoModelForCausalLM, frozen=True) if kl else None
         critic = None
         if ppo:
