@@ -20,6 +20,7 @@
 #   SEEDS   seeds, "0 1 2"                    OUT     its folder (default: config.py, `runs`)
 #   C       rollouts a run                    JOBS    runs side by side (default: one a GPU or core)
 #   B_MAX   largest B_p n of a cell           PYTHON  an interpreter with the requirements (.venv)
+#   TASK    of reasoning-gym, with DATA=data/reasoning_gym: which problems prepare.py makes
 #   DRY_RUN 1 = print the commands and do nothing else; with PRUNE=1 those of the first rung
 #   PRUNE   1 = end runs that cannot reach the frontier: see sweep.py, "Pruned sweeps"
 #   GPUS_PER_RUN  GPUs of a run, its own (default 1; 0 = the CPU); from 2 on torchrun starts it
@@ -64,6 +65,7 @@ args=()
 [ -n "${C:-}" ] && args+=(--C="$C")
 [ -n "${B_MAX:-}" ] && args+=(--B_max="$B_MAX")
 [ -n "${OUT:-}" ] && args+=(--runs="$OUT")
+[ -n "${TASK:-}" ] && args+=(--task="$TASK")
 args+=("$@")
 runs=$("$PY" sweep.py folder "$preset" "${args[@]}")
 args+=(--runs="$runs")
