@@ -21,6 +21,7 @@
 #   LRS     values of lr_base, "1e-4 2e-4"
 #   C       rollouts a run                    JOBS    runs side by side (default: one a GPU or core)
 #   B_MAX   largest B_p n of a cell           PYTHON  an interpreter with the requirements (.venv)
+#   TASK    of reasoning-gym, with DATA=data/reasoning_gym: which problems prepare.py makes
 #   DRY_RUN 1 = print the commands and do nothing else; with PRUNE=1 those of the first rung
 #   PRUNE   1 = end runs that cannot reach the frontier: see sweep.py, "Pruned sweeps"
 #   GPUS_PER_RUN  GPUs of a run, its own (default: the fewest that hold it, by memory.py; 0 = the
@@ -53,6 +54,7 @@ args=()
 [ -n "${C:-}" ] && args+=(--C="$C")
 [ -n "${B_MAX:-}" ] && args+=(--B_max="$B_MAX")
 [ -n "${OUT:-}" ] && args+=(--runs="$OUT")
+[ -n "${TASK:-}" ] && args+=(--task="$TASK")
 args+=("$@")
 
 # ---- environment: .venv, made again when its requirements change; with vLLM where there are GPUs

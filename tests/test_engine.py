@@ -1,4 +1,5 @@
 """The transformers engine against full forwards: log-probs, ends, seeds, the distribution."""
+import copy
 import math
 import random
 
@@ -8,7 +9,7 @@ from scipy.stats import chi2
 
 import engine
 import train_grpo
-from config import parse
+from config import BadInput, parse
 
 named = pytest.mark.parametrize
 
@@ -169,3 +170,41 @@ def test_ends_of_the_inverse_cdf():
     assert [token(u) for u in (2**-24, 0.49, 0.51, 0.79, 0.81, 1.0)] == [1, 1, 2, 2, 3, 3]
     assert [token(u, 0.6) for u in (2**-24, 0.62, 0.63, 1.0)] == [1, 1, 2, 2]
     assert [token(u, 0.3) for u in (2**-24, 1.0)] == [1, 1]
+
+
+def test_bf16_on_a_cpu(hf, capsys):
+    """The engine decodes with a copy in bf16 that `load` brings up to date, the trainer computes in
+    bf16 with weights in fp32, and the two differ by rounding; auto is fp32 and the model itself."""
+    model, tokenizer, prompts = hf
+    cfg = {**parse(["--max_new_tokens=12", "--gen_batch=1000"]), "dtype": "bf16"}
+    generator, moved = engine.HFEngine(model, tokenizer, cfg), copy.deepcopy(model)
+    assert engine.HFEngine(model, tokenizer, cfg | dict(dtype="auto")).model is model
+    assert generator.model.dtype == torch.bfloat16 and model.dtype == torch.float32
+    with torch.no_grad():
+        for p in moved.parameters():
+            p.add_(0.05 * torch.randn(p.shape, generator=torch.Generator().manual_seed(1)))
+    generator.load((name, p.detach()) for name, p in moved.named_parameters())
+    out = generator.generate(prompts, 8, list(range(6)))
+    assert not capsys.readouterr().err  # nothing to say about GPUs on a CPU
+    sequences = [torch.tensor(prompts[i // 8] + out["tokens"][i, :k].tolist())
+                 for i, k in enumerate(out["length"].tolist())]
+    prompt_length = torch.tensor([len(prompts[i // 8]) for i in range(48)])
+    ids = torch.nn.utils.rnn.pad_sequence(sequences, batch_first=True)
+    inside = torch.arange(out["logps"].shape[1]) < out["length"][:, None]
+    theirs, gaps = out["logps"][inside], {}
+    for dtype in ("fp32", "bf16", "auto"):
+        logp, _ = train_grpo.token_logps(moved, ids, prompt_length, out["length"], 0.6, dtype=dtype)
+        assert logp.dtype == torch.float32
+        gaps[dtype] = (logp - theirs).abs().mean().item()
+    assert gaps["auto"] == gaps["fp32"] != gaps["bf16"]
+    assert 0 < gaps["bf16"] < 0.05 and 0 < gaps["fp32"] < 0.05, gaps
+    stale, _ = train_grpo.token_logps(model, ids, prompt_length, out["length"], 0.6)
+    assert (stale - theirs).abs().mean() > 5 * gaps["bf16"]
+
+
+def test_which_dtype():
+    for dtype, cpu, cuda in (("auto", False, True), ("fp32", False, False), ("bf16", True, True)):
+        assert engine.is_bf16(dtype, "cpu") == cpu
+        assert engine.is_bf16(dtype, torch.device("cuda:1")) == cuda
+    with pytest.raises(BadInput, match="--dtype=fp16: expected one of auto, fp32, bf16"):
+        parse(["--dtype=fp16"])

@@ -737,6 +737,7 @@ def test_shared_prompts_change_no_gradient(grouped, case, monkeypatch):
     assert called
     called.clear()
     monkeypatch.setattr(train_grpo, "SHARED_FROM", math.inf)
+    monkeypatch.setattr(train_grpo, "SHARED_TOKENS", 0)
     plain, expected = gradient_of(models, batch, cfg)
     plain32, _ = gradient_of(models, batch, cfg, torch.float32)
     assert not called and plain.norm() > 0.01
@@ -762,8 +763,10 @@ def test_shared_prompts_are_those_of_full_forwards(grouped, monkeypatch):
 
 
 def test_prompts_are_shared_where_it_pays(grouped, monkeypatch):
-    """From SHARED_FROM rollouts a prompt in a micro-batch, on a CPU, in one piece, all kept."""
+    """From SHARED_FROM rollouts a prompt in a micro-batch, or where that leaves SHARED_TOKENS of
+    the tokens; on a CPU, in one piece, all kept."""
     (model, *_), batch = grouped
+    monkeypatch.setattr(train_grpo, "SHARED_TOKENS", 0)
     flat, _ = train_grpo.flatten(batch, settings(n=10, B_p=4), "cpu")
 
     def shared(**changes):
@@ -777,7 +780,18 @@ def test_prompts_are_shared_where_it_pays(grouped, monkeypatch):
     assert not shared()
     monkeypatch.undo()
     few, _ = train_grpo.flatten(batch, settings(n=10, B_p=4, n_train=7), "cpu")
+    monkeypatch.setattr(train_grpo, "SHARED_TOKENS", 0)
     assert train_grpo.passes(model, few, settings(n=10, B_p=4))[0][1] is None
+    monkeypatch.undo()
+    # four rollouts of three tokens: long prompts are shared, short ones are not
+    for k, want in ((20, True), (2, False)):
+        tokens, length = torch.full((8, 3), 7), torch.full((8,), 3)
+        rollouts = dict(tokens=tokens, length=length, logps=torch.zeros(8, 3))
+        long = dict(prompts=[[5] * k, [6] * k], rollouts=rollouts, step=1,
+                    rewards=torch.tensor([[1.0, 0, 0, 1]] * 2))
+        four, _ = train_grpo.flatten(long, settings(n=4, B_p=2), "cpu")
+        (_, group), = train_grpo.passes(model, four, settings(n=4, B_p=2))
+        assert (group is not None) == want
     # each prompt goes through the embedding once, and not once a rollout
     seen = []
     embedding = model.get_input_embeddings()
@@ -1116,6 +1130,27 @@ def test_checkpoints_of_chosen_budgets_are_kept(tiny, tmp_path):
     kept = [int(p.name[5:]) for p in sorted((tmp_path / "ckpt").iterdir())]
     # 24 and 64 rollouts are the first to reach 20 and 60; the newest two
     assert kept == [3, 8, 18, 20]
+
+
+def test_the_last_checkpoint_may_go(tiny, tmp_path):
+    """keep_last=false: of a finished run the model stays, and the checkpoints of keep_at; without
+    one a larger C is refused and the log stays. eval_every=0: before and after alone."""
+    words = [*tiny.words, "--B_p=2", "--n=4", "--keep_last=false", "--eval_every=0"]
+    out = tmp_path / "kept"
+    train_grpo.main([*words, "--C=64", "--save_every=16", "--keep_at=20", f"--out={out}"])
+    assert [p.name for p in (out / "ckpt").iterdir()] == ["step_00000003"]
+    assert (out / "model/config.json").exists()
+    train_grpo.main([*words, "--C=96", f"--out={out}"])  # goes on from update 3
+    evals = [r["rollouts"] for r in read_log(out / "log.jsonl") if r["type"] == "eval"]
+    assert evals == [0, 96]
+    out = tmp_path / "gone"
+    train_grpo.main([*words, "--C=64", f"--out={out}"])
+    before = (out / "log.jsonl").read_bytes()
+    assert not list((out / "ckpt").iterdir())
+    train_grpo.main([*words, "--C=64", f"--out={out}"])  # finished, nothing to do
+    with pytest.raises(BadInput, match="gone: finished, and its checkpoints are gone"):
+        train_grpo.main([*words, "--C=96", f"--out={out}"])
+    assert (out / "log.jsonl").read_bytes() == before
 
 
 def test_killed_at_any_moment(words, straight, tmp_path):

