@@ -503,7 +503,7 @@ def budget_ticks(ax, low, high):
 
 def end_labels(ax, ends, height):
     """Names of lines behind their right ends, moved apart: ends [(x, y, text, colour)]."""
-    at = math.inf
+    at, ends = math.inf, [end for end in ends if math.isfinite(end[1])]
     for x, y, text, colour in sorted(ends, key=lambda end: -end[1]):
         at = min(y, at - 0.045 * height)
         line = dict(arrowstyle="-", color=colour, lw=0.8, shrinkA=0, shrinkB=1, relpos=(0, 0.5))

@@ -18,7 +18,7 @@ import numpy as np
 from config import BadInput, aside, entry, finite, parse, read_json, save_json
 from fit_sigmoid import __doc__ as fit_doc
 from fit_sigmoid import figure, in_a_sentence, law_of_panel, law_of_points, say
-from frontier import folders_of, right, si
+from frontier import folders_of, read_runs, right, si
 from prescribe import RULES, options, predict_points, prescribe, say_missing
 from views import analyse, fixed_Bp
 
@@ -81,19 +81,18 @@ def budget_rows(front, laws, cost):
     return rows
 
 
-def by_metric(front, sweep):
+def by_metric(front, runs, cfg):
     """The analysis of a sweep's runs by each of avg@k, best@k, worst@k but the one that `front` is
     by: a list of what `front` is, as far as budget_rows needs it. Empty without counts."""
-    runs = sweep["runs"]
     if runs[0]["counts"] is None or front["metric"] == "train":
         return []
-    fronts, k = [], sweep["cfg"]["k"]
-    for metric in (f"{kind}@{k}" for kind in ("avg", "best", "worst")):
+    fronts = []
+    for metric in (f"{kind}@{cfg['k']}" for kind in ("avg", "best", "worst")):
         if metric == front["metric"]:
             continue
         scored = [dict(run, reward=right(run["counts"], metric, run["samples"]).mean(1))
                   for run in runs]
-        own = analyse(dict(sweep["cfg"], metric=metric), front["eval_set"], scored, [])
+        own = analyse(dict(cfg, metric=metric), front["eval_set"], scored)
         content = fixed_Bp(own, own["cfg"]) | dict(
             metric=metric, label=own["label"],
             options=options(own["cells"], own["grid"], own["cfg"]))
@@ -455,15 +454,16 @@ def take_home(front, laws, cfg, out):
     sweep's own metric, the lines of the diagnosis, and its numbers."""
     own = cfg | {key: front[key] for key in ("metric", "unit", "bin", "boot", "delta", "eval_set")}
     own.update(k=front["config"]["k"], tag=front["config"]["tag"])
-    sweep = analyse(own)
-    cost, unit_of_cost = cost_of(sweep["runs"])
+    part = "train" if own["metric"] == "train" else own["eval_set"]
+    runs, _ = read_runs(own["runs"], own["metric"], own["unit"], part, own["tag"])
+    cost, unit_of_cost = cost_of(runs)
     mine = budget_rows(front, laws, cost)
     tables = {front["label"]: mine}
-    for other in by_metric(front, sweep):
+    for other in by_metric(front, runs, own):
         of_other = {name: law_of_panel(p, front["delta"]) for name, p in other["panels"].items()}
         tables[other["label"]] = budget_rows(other, of_other, cost)
     write_budgets(tables, front, unit_of_cost, out)
-    parts = diagnose(sweep["runs"], own["k"])
+    parts = diagnose(runs, own["k"])
     lines = [say_diagnosis(parts, own["k"])] if parts else []
     lines += [f"  ({DIAGNOSIS.format(**parts[0])})"] if parts else []
     return list(say_budgets(mine, front, unit_of_cost)), lines, parts

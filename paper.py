@@ -111,7 +111,8 @@ def draw_paper_curves(ax, panel, colour, label):
                 label="evaluations that break no record")
     for c in p["curves"]:
         kept = [(q["C"], q["reward"]) for q in p["points"] if q["record"] and q["n"] == c["n"]]
-        ax.plot(*zip(*kept), "o", color=colour[c["n"]], ms=3.6, mew=0, alpha=0.75, zorder=2)
+        if kept:
+            ax.plot(*zip(*kept), "o", color=colour[c["n"]], ms=3.6, mew=0, alpha=0.75, zorder=2)
         if len(c["C"]):
             beyond = np.array(c["C"]) > c["seen"]
             for part, style in ((~beyond, "-"), (beyond, ":")):
@@ -122,7 +123,8 @@ def draw_paper_curves(ax, panel, colour, label):
     ax.plot([], [], color="0.35", lw=1.5, label="one sigmoid for each n (right: smooth curve)")
     ax.plot([], [], ":", color="0.35", lw=1.5, label="beyond its last record: extrapolated")
     C, n, reward = (np.array(p["frontier"][key]) for key in ("C", "n", "reward"))
-    for piece in np.split(np.arange(len(n)), np.flatnonzero(np.diff(n)) + 1):
+    pieces = np.split(np.arange(len(n)), np.flatnonzero(np.diff(n)) + 1) if len(n) else []
+    for piece in pieces:  # none where no n has two record-breaking points
         some = slice(piece[0], piece[-1] + 2)
         ax.plot(C[some], reward[some], color=colour[n[piece[0]]], lw=6, alpha=0.55, zorder=4,
                 solid_capstyle="butt")
@@ -169,9 +171,9 @@ def say_paper(front):
         law = p["records"]["law"]
         for who, C, n in (("the paper's way", p["frontier"]["C"], p["frontier"]["n"]),
                           ("ours", env["C"], env["n"])):
-            turns = [0, *(np.flatnonzero(np.diff(n)) + 1)]
+            turns = [0, *(np.flatnonzero(np.diff(n)) + 1)] if len(n) else []
             path = ", ".join(f"{n[i]} from {C[i]:,.0f}" for i in turns)
-            yield f"  {name}, {who}: n* = {path}"
+            yield f"  {name}, {who}: n* = {path or 'none, too few record-breaking points'}"
         if law is None:
             yield f"  {name}, the paper's law: fewer than 5 pooled record-breaking points"
         else:

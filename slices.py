@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from config import BadInput
 from frontier import SHADES, save, si
 from noise import half_width, indistinguishable, unpruned, values_at
 
@@ -36,6 +37,9 @@ def slices(sweep, cfg):
                 found = at_budget(cs, grid, C)
                 if found and len(found["n"]) > 1:
                     out.append(dict(found, B_p=B_p))
+    if not out:
+        raise BadInput(f"--view=slices: {cfg['runs']} has one n for each B_p, there is nothing to "
+                       "compare")
     several = len({c["B_p"] for c in sweep["cells"]}) > 1
     return dict(slices=out, map=at_budget(sweep["cells"], grid, grid[-1]) if several else None)
 

@@ -27,13 +27,13 @@ and CISPO beside GRPO. What differs or is our choice:
   a CPU (`dtype`), without dropout;
 - problems come in seeded epochs without replacement; a batch may span two.
 
-Completions or prompts? B_p counts prompts (veRL: train_batch_size), n completions of each (TRL:
-num_generations, veRL: rollout.n). A batch is B = B_p n completions; memory knobs do not change it.
-A step is one update on such a batch: M = C / B. docs/takehome.md has the table of names.
+Completions or prompts? B_p counts prompts (veRL: train_batch_size), n the completions of each (TRL:
+num_generations, veRL: rollout.n). What is my batch size really? B = B_p n completions. What is a
+step? One update on such a batch, M = C / B of them. All names: docs/takehome.md.
 
 To change the objective: `advantages` and `policy_loss` below; `update` puts them together. A reward
 of your own: verifier.py. Needs config.py, verifier.py, engine.py, sample.py, evaluate.py,
-memory.py and lora.py.
+memory.py, lora.py and mirror.py.
 """
 import contextlib
 import copy

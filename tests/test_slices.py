@@ -7,7 +7,8 @@ import pytest
 
 import frontier
 import simulate as sim
-from simulate import analyse, simulate, truth
+import views
+from simulate import analyse, bad, simulate, truth
 
 
 @pytest.fixture(scope="module")
@@ -76,3 +77,19 @@ def test_a_short_sweep_has_no_law_and_says_so(tmp_path):
     simulate(tmp_path, ns=(4, 16), evals=3)
     front = analyse(tmp_path, view="paper")
     assert front["panels"]["B_p=32"]["paper"]["records"]["law"] is None
+
+
+def test_runs_that_break_no_record_have_a_picture_too(tmp_path, capsys):
+    """Every evaluation of training lies below the base model's."""
+    fall = lambda B_p, n, C: np.where(np.asarray(C) > 0, 0.3, 0.7)  # noqa: E731
+    simulate(tmp_path, ns=(4, 16), evals=10, truth=fall)
+    front = analyse(tmp_path, view="paper")
+    p = front["panels"]["B_p=32"]["paper"]
+    assert p["frontier"]["n"] == [] and p["records"]["n"] == []
+    assert "the paper's way: n* = none, too few record-breaking points" in capsys.readouterr().out
+    analyse(tmp_path, view="slices")
+
+
+def test_one_n_for_each_B_p_is_refused(tmp_path):
+    simulate(tmp_path, ns=(4,), B_ps=(8, 32), evals=5)
+    assert "one n for each B_p" in bad(views, f"--runs={tmp_path}", "--view=slices", "--boot=0")
