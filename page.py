@@ -456,6 +456,7 @@ def take_home(front, laws, cfg, out):
     own.update(k=front["config"]["k"], tag=front["config"]["tag"])
     part = "train" if own["metric"] == "train" else own["eval_set"]
     runs, _ = read_runs(own["runs"], own["metric"], own["unit"], part, own["tag"])
+    runs = [run for run in runs if run["lr"] == front["config"]["lr_base"]]  # as the figures
     cost, unit_of_cost = cost_of(runs)
     mine = budget_rows(front, laws, cost)
     tables = {front["label"]: mine}
