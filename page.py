@@ -432,6 +432,9 @@ def main(argv):
         for name, law in laws.items():
             print(f"  {name}: {in_a_sentence(law)}.")
         print(f"  intervals: {front['covers']}")
+        for note in front["notes"]:
+            if note.startswith("lr_base"):
+                print(f"  {note}")
         if front["missing"]:
             print(say_missing(front["missing"], 4))
         print("\n".join(diagnosis[:1]))

@@ -214,23 +214,26 @@ def at_budget(C, panel, key):
 
 
 def choose_panel(C, front):
-    """The panel to take at C: the smallest B_p of those indistinguishable from the best there.
+    """The panel to take at C: the smallest stable B_p of those indistinguishable from the best
+    there (paper, section 4.3: B_p mainly serves stability).
 
     Returns (name, why). Budgets are those of the table of options; above the largest it is the
-    largest. The smallest, because B_p mainly serves stability (paper, section 4.3); no unstable run
-    is dropped, so look at the notes on declining ones.
+    largest. Stable: at most one run in ten diverged or declined; where none is, the smallest.
     """
     panels = front["panels"]
     if len(panels) == 1 or not front.get("options"):
         return next(iter(panels)), ""
     at = min(front["options"], key=lambda o: abs(math.log(o["C"] / C)))
     sizes = sorted({row["B_p"] for row in at["rows"] if not row["told"]})
-    name = next((name for name, panel in panels.items() if panel["B_p"] == sizes[0]),
+    fell = {int(b): bad > runs / 10 for b, (bad, runs) in front.get("stability", {}).items()}
+    stable = [b for b in sizes if not fell.get(b)] or sizes
+    name = next((name for name, panel in panels.items() if panel["B_p"] == stable[0]),
                 next(iter(panels)))
     if len(sizes) == 1:
         return name, f"it has the best cell at C = {si(at['C'])}"
-    alike = ", ".join(map(str, sizes))
-    return name, f"the smallest of {alike}, which are indistinguishable at C = {si(at['C'])}"
+    alike, which = ", ".join(map(str, sizes)), "" if stable == sizes else " stable one"
+    return name, (f"the smallest{which} of {alike}, which are indistinguishable at "
+                  f"C = {si(at['C'])}")
 
 
 def n_by_rule(rule, C, panel):

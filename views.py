@@ -706,7 +706,7 @@ def front_of(sweep, view, content, cfg):
         missing=[] if view == "compare" else missing_cells(cfg["runs"], every, sweep["dropped"]),
         runs_dropped=sweep["dropped"], runs_unfinished=[r["run"] for r in runs if not ended(r)],
         options=options(sweep["cells"], sweep["grid"], sweep["cfg"])
-        if view in ("fixed_Bp", "joint") else [],
+        if view in ("fixed_Bp", "joint") else [], stability=stability(sweep["cells"]),
         runs_used=[{key: run[key] for key in ("run", "B_p", "n", "seed", "status")}
                    | dict(evals=len(run["C"]), C=run["C"][-1]) | gain(run, cfg["metric"])
                    for run in runs]) | content

@@ -645,3 +645,16 @@ def test_the_page_of_docs_has_the_numbers_of_the_rules():
     for rule in ("constant M", "log-linear", "last n", "sigmoid", "constant n"):
         line = re.search(rf"^\| {rule} \|(.*)\|$", text, re.M)[1].replace("*", "")
         assert [x.strip() for x in line.split("|")] == found[rule], rule
+
+
+def test_of_equal_B_p_the_smallest_stable_one_is_taken():
+    """Nine runs of ten of B_p = 8 that fell make it unstable; where all fell, the smallest stands."""
+    rows = [dict(B_p=b, n=16, told=False) for b in (8, 32, 128)]
+    front = dict(panels={f"B_p={b}": dict(B_p=b) for b in (8, 32, 128)},
+                 options=[dict(C=1e6, rows=rows)])
+    assert prescribe.choose_panel(1e6, front)[0] == "B_p=8"
+    fell = dict(front, stability={"8": [9, 10], "32": [1, 10], "128": [0, 10]})
+    name, why = prescribe.choose_panel(1e6, fell)
+    assert name == "B_p=32" and "the smallest stable one of 8, 32, 128" in why
+    every = dict(front, stability={"8": [9, 10], "32": [2, 10], "128": [2, 10]})
+    assert prescribe.choose_panel(1e6, every)[0] == "B_p=8"
