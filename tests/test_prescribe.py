@@ -648,7 +648,7 @@ def test_the_page_of_docs_has_the_numbers_of_the_rules():
 
 
 def test_of_equal_B_p_the_smallest_stable_one_is_taken():
-    """Nine runs of ten of B_p = 8 that fell make it unstable; where all fell, the smallest stands."""
+    """Nine runs of ten that fell make a B_p unstable; where all fell, the smallest stands."""
     rows = [dict(B_p=b, n=16, told=False) for b in (8, 32, 128)]
     front = dict(panels={f"B_p={b}": dict(B_p=b) for b in (8, 32, 128)},
                  options=[dict(C=1e6, rows=rows)])
