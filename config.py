@@ -115,7 +115,8 @@ config = dict(
                                   # its pass@1, as in "0 1e5"
     sample_every = 10,            # updates between the rollouts that samples.jsonl shows; 0 = none
     # The sweep and its analysis
-    ns = "8 16 32 64 128 256 512",  # values of n in a sweep
+    ns = "8 16 32 64 128 256 512",  # values of n in a sweep; on GPUs a small n takes the longest,
+                                  # see docs/gpu.md
     bps = "32 128",               # values of B_p in a sweep
     seeds = "0",                  # seeds of a sweep
     view = "fixed_Bp",            # fixed_Bp | fixed_B | joint | best_worst | sensitivity | pass1 |
@@ -146,6 +147,10 @@ RUNNING = """device gen_batch micro_tokens micro_logits activation_checkpointing
 NOT_IN_NAME = {*RUNNING, *"""C data B_max source revision question_key answer_key against mix
                              problems s_zero levels n_val remeasure shard runs out ns bps seeds view
                              metric unit eval_set delta bin points boot verbose""".split()}
+
+
+# Knobs whose default was another once: at that value in an old log, they are nobody's choice
+WERE = dict(gpu_memory=0.5)
 
 
 class BadInput(ValueError):

@@ -52,7 +52,7 @@ args=()
 [ -n "${OUT:-}" ] && args+=(--runs="$OUT")
 args+=("$@")
 
-# ---- environment: .venv, made again when its requirements change; with vLLM where there are GPUs --
+# ---- environment: .venv, made again when its requirements change; where there are GPUs, vLLM -----
 if [ "${DRY_RUN:-}" != 1 ]; then
     if [ -z "${PYTHON:-}" ]; then
         "$PY" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||

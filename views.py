@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 import frontier
-from config import BadInput, aside, complete, entry, parse, save_json
+from config import WERE, BadInput, aside, complete, entry, parse, save_json
 from fit_sigmoid import law_at, law_of_points
 from frontier import budget_ticks, colours, ended, missing_cells, read_runs, save, si
 from noise import (add_points, at_end, best_of, cells_of, coverage, declining, gain, grid_edge,
@@ -473,7 +473,7 @@ def analyse(cfg, part="", runs=None, dropped=()):
         runs, dropped = read_runs(cfg["runs"], cfg["metric"], cfg["unit"], part)
     grid, lam, cells = cells_of(runs, cfg["metric"], cfg)
     head = max((run["config"] for run in runs), key=lambda c: c.get("C", 0))
-    head = complete(head)
+    head = complete({key: v for key, v in head.items() if (key, v) not in WERE.items()})
     label = "training reward"
     if part != "train":
         label = f"{'validation' if part == 'val' else part} {cfg['metric']}"
