@@ -129,7 +129,8 @@ config = dict(
     log_to = "",                  # tensorboard | wandb: the log's numbers go there too; empty = no
     sample_every = 10,            # updates between the rollouts that samples.jsonl shows; 0 = none
     # The sweep and its analysis
-    ns = "8 16 32 64 128 256 512",  # values of n in a sweep
+    ns = "8 16 32 64 128 256 512",  # values of n in a sweep; on GPUs a small n takes the longest,
+                                  # see docs/gpu.md
     bps = "32 128",               # values of B_p in a sweep
     seeds = "0",                  # seeds of a sweep
     lrs = "",                     # values of lr_base in a sweep, as in "1e-4 2e-4"; empty = lr_base
