@@ -213,7 +213,8 @@ def cast(key, value, keys=config):
             return {"true": True, "false": False}[text.lower()]
         if kind is str:
             if isinstance(value, bool) and key in CHOICES:
-                return text.lower()  # in logs of when it had no third value
+                # in logs of when it had no third value, and false was nobody's choice
+                return "true" if value else CHOICES[key][0]
             if not isinstance(value, str):
                 raise ValueError
             return value

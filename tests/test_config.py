@@ -378,7 +378,8 @@ def test_a_reader_that_has_seen_enough():
 def test_a_key_that_was_true_or_false_once_reads_old_logs():
     """activation_checkpointing got a third value: logs and sweep.json of before hold a boolean."""
     assert C.cast("activation_checkpointing", True) == "true"
-    assert C.cast("activation_checkpointing", False) == "false"
+    assert C.cast("activation_checkpointing", False) == "auto"  # the default then as now
+    assert C.cast("activation_checkpointing", "false") == "false"  # of a command line
     for key in ("model", "tag"):
         with pytest.raises(BadInput, match=f"--{key}=True: expected a str"):
             C.cast(key, True)
