@@ -226,9 +226,8 @@ def cast(key, value, keys=config):
             return {"true": True, "false": False}[text.lower()]
         if kind is str:
             if isinstance(value, bool) and key in CHOICES:
-                return text.lower()  # in logs of when it had no third value
-            if isinstance(value, bool):  # activation_checkpointing of an older log
-                return text.lower()
+                # in logs of when it had no third value, and false was nobody's choice
+                return "true" if value else CHOICES[key][0]
             if not isinstance(value, str):
                 raise ValueError
             return value
@@ -495,8 +494,10 @@ def complete(cfg):
 
     Of keys that are not in the dict above it keeps bandit_toy.py's, in a run of that alone.
     """
-    if isinstance(cfg.get("activation_checkpointing"), bool):  # of before memory.py: its defaults
-        cfg = {k: v for k, v in cfg.items() if k not in ("activation_checkpointing", "gpu_memory")}
+    recompute = cfg.get("activation_checkpointing")
+    if isinstance(recompute, bool):  # a log of before memory.py: its defaults were nobody's choice
+        cfg = {key: value for key, value in cfg.items() if (key, value) != ("gpu_memory", 0.5)}
+        cfg["activation_checkpointing"] = cast("activation_checkpointing", recompute)
     toys = {key: value for key, value in cfg.items() if is_toy(cfg) and key not in config}
     return {key: cfg.get(key, default) for key, default in config.items()} | toys
 

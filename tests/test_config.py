@@ -373,3 +373,13 @@ def test_a_reader_that_has_seen_enough():
     line = f"set -o pipefail; {shlex.quote(sys.executable)} config.py --help | head -n 1"
     done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == "" and done.stdout.startswith("config.py: ")
+
+
+def test_a_key_that_was_true_or_false_once_reads_old_logs():
+    """activation_checkpointing got a third value: logs and sweep.json of before hold a boolean."""
+    assert C.cast("activation_checkpointing", True) == "true"
+    assert C.cast("activation_checkpointing", False) == "auto"  # the default then as now
+    assert C.cast("activation_checkpointing", "false") == "false"  # of a command line
+    for key in ("model", "tag"):
+        with pytest.raises(BadInput, match=f"--{key}=True: expected a str"):
+            C.cast(key, True)

@@ -413,3 +413,13 @@ def test_term_to_the_script_alone_stops_the_runs(swept, tiny, tmp_path):
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 130, process.communicate()[0]
     assert all(r[-1].get("status") == "stopped" for r in logs(out).values())
+
+
+def test_the_calibration_leaves_no_checkpoints(swept):
+    """Of a large model they would be hundreds of GB; what they took stays known."""
+    out, said = swept
+    runs = list(out.glob(".calibration/*/log.jsonl"))
+    assert len(runs) == 2 and "MB of disk" in said
+    assert not [p for part in ("ckpt", "model") for p in out.glob(f".calibration/*/{part}")]
+    one = sweep.disk(out)
+    assert one > 2 * 12 * 4000 and sweep.disk(out) == one  # 4,000 parameters and more

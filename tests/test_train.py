@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT, run_script
+from safetensors.torch import load_file
 from test_engine import full_forward
 
 import config
@@ -522,6 +523,24 @@ def test_activation_checkpointing_changes_no_gradient(policy, batch):
     assert len(calls) == 2, "the layer must be computed again in the backward pass"
     assert not any(m.training for m in saving.modules() if isinstance(m, torch.nn.Dropout)
                    or m.__class__.__name__.endswith("Attention"))
+
+
+def test_activation_checkpointing_is_on_on_a_gpu():
+    for word, device, on in (("auto", "cuda:3", True), ("auto", "cpu", False),
+                             ("true", "cpu", True), ("false", "cuda:0", False)):
+        assert train_grpo.recomputes(dict(activation_checkpointing=word), device) == on
+
+
+def test_the_dtype_of_the_final_model(tiny, tmp_path):
+    """fp32 on a CPU, bf16 where it is asked for, and transformers reads both."""
+    model, tokenizer = engine.load_model(tiny.model)
+    for word, dtype in (("auto", torch.float32), ("bf16", torch.bfloat16)):
+        train_grpo.write_model(tmp_path / word, model, tokenizer, word)
+        weights = load_file(tmp_path / word / "model.safetensors")
+        assert {w.dtype for w in weights.values()} == {dtype}
+        again, _ = engine.load_model(tmp_path / word)
+        for (name, a), (_, b) in zip(model.named_parameters(), again.named_parameters()):
+            assert torch.equal(a.to(dtype).float(), b), name
 
 
 def test_decoupled_baseline(policy, batch, terms):
