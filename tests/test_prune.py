@@ -320,7 +320,7 @@ def test_prune_of_run_sweep(tiny, tmp_path):
     assert len(dry) == 2 and all("--C=45 " in line for line in dry) and not out.exists()
     done = run_sweep(tiny, out, few, PRUNE="1")
     assert done.returncode == 0 and re.search(r"rung C = 45 of 64: 2 runs", done.stderr), done
-    assert "C = 256 rollouts" in done.stdout, done
+    assert "  256*  " in done.stdout, done
     plan = read_json(out / "sweep.json")
     assert [entry["C"] for entry in plan["prune"]] == rungs(plan["config"])[:-1] == [45]
     for run, records in logs(out).items():
