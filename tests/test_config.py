@@ -19,10 +19,11 @@ from config import (BadInput, append, aside, check_run, command, comments, confi
 
 # What may change without making another experiment: the budget, folders, memory and speed, the
 # other stages' keys
-FREE = set("""C B_max data source revision question_key answer_key against mix problems s s_zero
-              levels n_val remeasure shard runs out device gen_batch micro_tokens micro_logits
-              activation_checkpointing gpu_memory save_every keep_at pass_at sample_every ns bps
-              seeds view metric unit eval_set delta bin points boot verbose""".split())
+FREE = set("""task task_args size threads keep_last C B_max data source revision question_key
+              answer_key against mix problems s s_zero levels n_val remeasure shard runs out device
+              gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory save_every
+              keep_at pass_at sample_every ns bps seeds view metric unit eval_set delta bin points
+              boot verbose""".split())
 
 
 # --------------------------------------------------------------------------------------------------
