@@ -108,7 +108,8 @@ config = dict(
     out = "",                     # this script's output; empty = the run's folder, or `runs`
     device = "auto",              # auto | cpu | cuda
     dtype = "auto",               # auto | fp32 | bf16: what is computed in; auto = bf16 on a GPU,
-                                  # fp32 on a CPU. Weights and moments are in fp32 in any case
+                                  # fp32 on a CPU. Weights and moments are in fp32 in any case.
+                                  # Part of a run's identity, unlike the others here
     threads = 0,                  # CPU threads of a training process; 0 = torch's, OMP_NUM_THREADS
     gen_batch = 1024,             # rollouts decoded at once
     micro_tokens = 16384,         # tokens of a micro-batch, padding counted, in the update
