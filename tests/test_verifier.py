@@ -628,7 +628,7 @@ def test_an_unknown_verifier(script, tiny, monkeypatch, tmp_path):
     monkeypatch.setattr("engine.load_model", None)
     monkeypatch.setattr("engine.load_tokenizer", None)
     with pytest.raises(BadInput,
-                       match="--verifier=exactly: expected one of math, exact .*is exact$"):
+                       match="--verifier=exactly: expected one of math, exact, .*is exact$"):
         main([*words, "--verifier=exactly"])
     assert not any(tmp_path.iterdir())
     verifier.check_name(dict(verifier="math"))

