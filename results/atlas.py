@@ -658,6 +658,12 @@ def main_law(atlas, task):
     return dict(verdict=verdict, says=words, figure=law_figure(atlas, task, panel))
 
 
+def deepest(atlas, task):
+    """The arm deep_TASK where two seeds of three n have run there, else TASK."""
+    deep = [n for (_, n), runs in atlas.cells(f"deep_{task}").items() if len(runs) > 1]
+    return f"deep_{task}" if len(set(deep)) > 2 else task
+
+
 def by_lr(atlas, task):
     """{lr_base: {n: {seed: run}}} of an arm and of ARM_half, ARM_double, ..., the smallest first.
 
@@ -707,6 +713,7 @@ def rise(atlas, task):
     seeds from 3 on, the verdict is theirs: where the claim was made on seeds 0 to 2, these cannot
     confirm it.
     """
+    task = deepest(atlas, task)
     arms, left = deep_ones(by_lr(atlas, task))
     lr, panel = one_rule(arms), panel_of(atlas.folder / task)
     cells = arms[lr]
@@ -748,6 +755,8 @@ def other_lrs(atlas, task):
 
 def lr_control(atlas, task):
     """Does n*(C) of an arm rise where every n has the best of several lrs?"""
+    if len(atlas.lrs(deepest(atlas, task))) > 2:
+        task = deepest(atlas, task)
     arms, left = other_lrs(atlas, task)
     lr = one_rule(arms)
     early, late = windows(list(arms.values()))
@@ -948,6 +957,7 @@ def tokens(atlas):
 
 def metrics(atlas, task, first, second):
     """Figure 8: does the second metric want a larger n than the first?"""
+    task = deepest(atlas, task)
     arms, _ = deep_ones(by_lr(atlas, task))
     cells = arms[one_rule(arms)]
     tables = {metric: table_of(cells, metric=metric) for metric in (first, second)}
@@ -1098,10 +1108,11 @@ def pass_rates(run, at):
 
 def interference(atlas, task):
     """Figures 11 and 27: training problems unsolved, mastered or unlearnt at two n."""
+    task = deepest(atlas, task)
     arms, _ = deep_ones(by_lr(atlas, task))
     cells, (small, large) = arms[one_rule(arms)], PAIR
-    if not set(PAIR) <= set(cells):
-        raise Missing(f"n = {small} and {large} of {task}")
+    if not set(PAIR) <= set(cells):  # where the lr were varied at other n
+        cells = atlas.arm(task, ns=PAIR)
     cells = {n: cells[n] for n in PAIR}
     C = min(run["budget"] for runs in cells.values() for run in runs.values())
     s = pass_rates(next(iter(cells[small].values())), C)[1]
@@ -1824,13 +1835,13 @@ ROWS = [
      "beats a constant and a linear lr.", lr_rule),
 
     ("deep", "Figures 1, 6 and 7, Easy", "At one B_p n*(C) rises with C as a sigmoid, and "
-     "saturates (n = 8 to 512).", rise, "deep_easy"),
+     "saturates (n = 8 to 512).", rise, "easy"),
     ("deep", "ours: the lr control, Easy", "The same claim when every n has its own best lr.",
-     lr_control, "deep_easy"),
+     lr_control, "easy"),
     ("deep", "Figures 6 and 7, Hard", "At one B_p n*(C) rises with C as a sigmoid, and "
-     "saturates, at a smaller n than on Easy (8 to 128).", rise, "deep_hard"),
+     "saturates, at a smaller n than on Easy (8 to 128).", rise, "hard"),
     ("deep", "ours: the lr control, Hard", "The same claim when every n has its own best lr.",
-     lr_control, "deep_hard"),
+     lr_control, "hard"),
     ("levels", "ours: the rise by difficulty", "The harder the problems are for the base model, "
      "the more a large n gains late.", by_difficulty),
     ("sizes", "ours: C or C / D", "Where a larger n takes over, for several D.",
@@ -1847,9 +1858,9 @@ ROWS = [
     ("main", "Figures 5 and 15", "Record-breaking points of noisy runs, and a monotone fit to "
      "them, stand for the frontier.", records),
     ("deep", "Figure 8, Easy", "On Easy worst@4 wants a larger n than best@4.",
-     metrics, "deep_easy", "best@4", "worst@4"),
+     metrics, "easy", "best@4", "worst@4"),
     ("deep", "Figure 8, Hard", "On Hard best@4 wants a larger n than worst@4.",
-     metrics, "deep_hard", "worst@4", "best@4"),
+     metrics, "hard", "worst@4", "best@4"),
     ("joint", "Figure 10, Easy", "B_p has a smaller effect than n (1.9 and 9.2 points from end to "
      "end). (The prescriptions of section 4.2 say the opposite: comparable on Easy.)",
      sensitivity, "easy"),
@@ -1873,9 +1884,9 @@ ROWS = [
      joint, "hard"),
 
     ("deep", "Figures 11 and 27, Easy", "At matched n M a larger n leaves fewer training "
-     "problems unsolved, and pass rates less polarised.", interference, "deep_easy"),
+     "problems unsolved, and pass rates less polarised.", interference, "easy"),
     ("deep", "Figures 11 and 27, Hard", "At matched n M a larger n leaves fewer training "
-     "problems unsolved (coverage); small n sharpens a subset.", interference, "deep_hard"),
+     "problems unsolved (coverage); small n sharpens a subset.", interference, "hard"),
     ("models", "Figure 12", "With other base models larger n is better at high C too. "
      "(Consistently, says the text; in the same section validation saturates or degrades at the "
      "largest n on both Easy sets.)", models),
@@ -1995,7 +2006,8 @@ Every figure and table of the paper that our tools can check, checked on the emb
 command, the paper's claim in our words, and our verdict with its numbers. What our runs say comes
 from the logs in `results/atlas` alone. `python results/atlas.py` draws all figures from them again
 and writes this page. `bash run_sweep.sh STUDY` makes the runs, one command a row. It skips finished
-runs, so studies that share runs make them once.
+runs, so studies that share runs make them once. The deep runs go on by a [plan](plan.md) that was
+written before the first of them: rows that wait for some say so, or stand on shallower ones.
 
 How to read it
 
@@ -2026,7 +2038,7 @@ def scale_table():
     cfg, extreme = sweep.arms("main", data)[0], sweep.arms("extreme", data)[0]
     sizes = sorted({int(b) for arm in sweep.arms("joint", data) for b in arm["bps"].split()})
     ns = sorted(map(int, cfg["ns"].split()))
-    few = sweep.arms("size", data)
+    deep, few = sweep.arms("deep", data)[0], sweep.arms("size", data)
     D = min(c["D"] for c in few)
     epochs = max(c["C"] / c["D"] for c in few)
     none_right = int(re.search(r"_D(\d+)_", extreme["train_set"])[1])
@@ -2040,7 +2052,10 @@ def scale_table():
 sums and differences of 2 to 4 digits, D = {cfg['D']} |
 | B_p | 32 to 1,024 | {cfg['bps']} ({', '.join(map(str, sizes))} in `joint`) |
 | n | 8 to 2,048 | {ns[0]} to {ns[-1]} |
-| budget C | about 4 million | {cfg['C']:,} ({extreme['C']:,} in `extreme`) |
+| budget C | about 4 million | {cfg['C']:,} ({deep['C']:,} in `deep` and `extreme`) |
+| updates M of a large n | 155 to 264 where its frontier goes to it | \
+{deep['C'] // int(deep['bps']) // 64} at n = 64 in `deep` and `extreme`, \
+{cfg['C'] // int(cfg['bps']) // ns[-1]} at n = {ns[-1]} in `main` |
 | C / D, rollouts a problem | about 700 | {cfg['C'] / cfg['D']:.0f} \
 ({epochs:,.0f} in `size`, with D = {D}, \
 {extreme['C'] / none_right:,.0f} in `extreme`, with {none_right}) |

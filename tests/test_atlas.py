@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from conftest import run_script
+from simulate import simulate
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -90,3 +91,57 @@ def test_the_readme_says_what_the_page_says():
         number = r"\d+(?:\.\d+)?"
         have = set(re.findall(number, f"{page[key][3]} {page[key][4]}"))
         assert set(re.findall(number, says)) <= have, (key, says)
+
+
+# --------------------------------------------------------------------------------------------------
+# Verdicts
+
+def rising(B_p, n, C):
+    """Reward that rises with log C to the end of any budget, a little slower for a larger n."""
+    return 0.3 + 0.05 * np.log2(1 + np.maximum(C, 0) / 500) - 0.004 * np.log2(n) * (C > 0)
+
+
+def planted(tmp_path, C, ns=(4, 16, 64), seeds=(0, 1, 2), **more):
+    return simulate(tmp_path / "arms/model_a", ns=ns, seeds=seeds, B_ps=(16,), C=C, evals=32,
+                    truth=rising, **more)
+
+
+def test_a_row_of_shallow_runs_is_no_verdict(atlas, tmp_path):
+    """The same curves: 32 updates of n = 64 decide nothing, 256 do; M stands in the row."""
+    rows = {}
+    for C in (32_768, 262_144):
+        folder = tmp_path / f"{C}"
+        planted(folder, C)
+        here = atlas.Atlas(folder / "arms", folder)
+        rows[C] = next(r for r in atlas.tell(here, "models") if r["paper"] == "Figure 12")
+    shallow, deep = rows.values()
+    assert (shallow["M"], deep["M"]) == (32, 256)
+    assert shallow["verdict"] == "too shallow" and "makes 32 updates" in shallow["says"]
+    assert "By these runs alone: disagree" in shallow["says"] and deep["verdict"] == "disagree"
+
+
+def test_a_row_counts_the_runs_that_it_uses(atlas, tmp_path):
+    """A seed that one n alone has is not compared, so it is not counted; nor what a longer run
+    made beyond the budget of all."""
+    planted(tmp_path, 262_144)
+    planted(tmp_path, 524_288, ns=(4,), seeds=(3,))
+    row = atlas.tell(atlas.Atlas(tmp_path / "arms", tmp_path), "models")[0]
+    assert (row["runs"], row["seeds"], row["C"]) == (9, [0, 1, 2], 262_144)
+    assert row["rollouts"] == 9 * 262_144
+
+
+def test_the_lr_that_is_best_for_all_n_and_those_that_are_deep(atlas, tmp_path):
+    """n* is asked at one lr, or with each n's own; an n that is not deep is left out, with its M.
+    """
+    loss = {1e-4: 0.03, 2e-4: 0.0, 4e-4: 0.02}
+    for lr in loss:
+        simulate(tmp_path / "arms/deep_easy", ns=(4, 16, 64, 256), seeds=(0, 1), B_ps=(16,),
+                 C=262_144, evals=32, words=(f"--lr_base={lr}",),
+                 truth=lambda B_p, n, C: rising(B_p, n, C) - loss[lr] * (C > 0))
+    here = atlas.Atlas(tmp_path / "arms", tmp_path)
+    arms, left = atlas.deep_ones(atlas.by_lr(here, "deep_easy"))
+    assert list(arms) == [1e-4, 2e-4, 4e-4] and list(arms[1e-4]) == [4, 16, 64]
+    assert "n = 256, 64 updates" in left and atlas.one_rule(arms) == 2e-4
+    for row in atlas.tell(here, "deep")[:2]:
+        assert row["verdict"] != "too shallow" and row["M"] == 256, row
+        assert (tmp_path / row["figure"]).exists() and "n = 256, 64 updates" in row["says"]

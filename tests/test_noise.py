@@ -661,6 +661,13 @@ def test_verdicts(gain, half, claim, verdict):
     assert noise.judge(dict(gain=gain, half=half), claim) == verdict
 
 
+def test_margins_follow_what_training_gained():
+    """An effect of 0.6 points is nothing where training gained 33, and a lot where it gained 1."""
+    small = dict(gain=0.002, half=0.004)
+    assert noise.judge(small, +1) == "disagree" and noise.judge(small, 0) == "agree"
+    assert {noise.judge(small, claim, gained=0.01) for claim in (+1, 0)} == {"undecided"}
+
+
 @pytest.mark.parametrize("verdicts, together", [
     (["agree", "agree"], "agree"), (["agree", "disagree", "undecided"], "disagree"),
     (["agree", "undecided"], "undecided")])
