@@ -286,7 +286,7 @@ def test_aime_in_all_its_forms(tmp_path, script, form, first, last):
 @pytest.fixture
 def clone(tmp_path):
     """A copy of the scripts, so that folders beside them are not those of this repository."""
-    for name in ("config.py", "verifier.py", "engine.py", "sample.py", GURU, AIME):
+    for name in ("config.py", "verifier.py", "lora.py", "engine.py", "sample.py", GURU, AIME):
         (tmp_path / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / "clone" / name)
     return tmp_path / "clone"

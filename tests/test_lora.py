@@ -55,7 +55,7 @@ def test_merged_off_and_unloaded(tiny):
         assert torch.equal(logps(model, tiny), plain)
     assert torch.equal(logps(model, tiny), with_them)
     assert sum(p.requires_grad for p in model.parameters()) == 28
-    hf = engine.HFEngine(base, None, {}, apart=True)
+    hf = engine.HFEngine(base, None, dict(dtype="auto"), apart=True)
     hf.load(train_grpo.full_weights(model))
     assert torch.allclose(logps(hf.model, tiny), with_them, atol=1e-5)
     assert torch.equal(logps(base, tiny), plain)
