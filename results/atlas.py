@@ -664,13 +664,18 @@ def deepest(atlas, task):
     return f"deep_{task}" if len(set(deep)) > 2 else task
 
 
+def with_other_lrs(atlas, task):
+    """An arm, and ARM_half, ARM_double, ... where they are there."""
+    return [task + end for end in ("", *LRS) if (atlas.folder / (task + end)).is_dir()]
+
+
 def by_lr(atlas, task):
     """{lr_base: {n: {seed: run}}} of an arm and of ARM_half, ARM_double, ..., the smallest first.
 
     Of the n with two lr_base or more, where any has.
     """
     out = {}
-    for name in (task, *(task + ending for ending in LRS)):
+    for name in with_other_lrs(atlas, task):
         for lr in atlas.lrs(name):
             with contextlib.suppress(Missing):
                 out.setdefault(lr, {}).update(atlas.arm(name, lr=lr))
@@ -715,8 +720,8 @@ def rise(atlas, task):
     """
     task = deepest(atlas, task)
     arms, left = deep_ones(by_lr(atlas, task))
-    lr, panel = one_rule(arms), panel_of(atlas.folder / task)
-    cells = arms[lr]
+    lr, cells = one_rule(arms), arms[one_rule(arms)]
+    panel = panel_of(" ".join(str(atlas.folder / name) for name in with_other_lrs(atlas, task)))
     c = shift_of(cells)
     # runs that decline are worth less at the end than their best so far, which law_of looks at
     words = f"{says_shift(c)}. By the best so far of each run: {law_of(panel)[1]}{left}"
@@ -772,9 +777,8 @@ def lr_control(atlas, task):
             f"{says_shift(shift_of(own))}. Best lr_base at the end, of "
             f"{', '.join(f'{x:g}' for x in arms)} (the best may lie beyond either end): "
             f"{', '.join(best)}{left}")
-    names = [task + ending for ending in ("", *LRS) if (atlas.folder / (task + ending)).is_dir()]
-    return dict(verdict=c["verdict"], sees=c["sees"], says=says,
-                figure=view_figure(atlas, "lr", f"lr_control_{task}", names))
+    return dict(verdict=c["verdict"], sees=c["sees"], says=says, figure=view_figure(
+        atlas, "lr", f"lr_control_{task}", with_other_lrs(atlas, task)))
 
 
 def by_difficulty(atlas):
@@ -914,14 +918,15 @@ def lr_of_a_short_run(atlas):
 
 def records(atlas):
     """What the paper's record-breaking points add to the frontier."""
-    use(atlas.arm("easy"))
-    above = panel_of(atlas.folder / "easy")["records"]["above"]
+    task = deepest(atlas, "easy")
+    use(atlas.arm(task))
+    above = panel_of(atlas.folder / task)["records"]["above"]
     if above is None:
         raise Missing("record-breaking points")
     says = (f"curves through record-breaking points lie {100 * above:+.1f} points from the "
             "frontier scored on other seeds (mean over log C; in simulations with known truth "
             "+1.1)")
-    return dict(verdict="", says=says, figure="law_easy.png")
+    return dict(verdict="", says=says, figure=f"law_{task}.png")
 
 
 def tokens(atlas):
@@ -1848,7 +1853,6 @@ ROWS = [
      order_of_crossings),
     ("growing", "ours: one run growing n, none right", "A run that raises n where separate runs "
      "cross is as good as the best constant n at every budget.", growing, "mix_hard"),
-    ("growing", "ours: one run growing n, Easy", "The same.", growing, "deep_easy"),
     ("epochs", "ours: many epochs", "Where each of few problems is seen often, n*(C) rises "
      "with C.", many_epochs),
     ("epochs", "ours: many epochs, the lr control", "The same claim when every n has the best of "
