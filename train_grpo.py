@@ -777,10 +777,10 @@ def check_memory(cfg, shape, device, engine_name):
                         lambda text: RANK or print(text, file=sys.stderr))
 
 
-def versions():
+def versions(engine_name):
     import torch
     import transformers
-    vllm = sys.modules.get("vllm")
+    vllm = sys.modules.get("vllm") if engine_name == "vllm" else None
     return dict(python=sys.version.split()[0], torch=torch.__version__,
                 transformers=transformers.__version__,
                 **({"vllm": vllm.__version__} if vllm else {}))
@@ -916,8 +916,8 @@ class Run:
                     (folder / "ckpt").rename(folder / "ckpt.unused")
                 self.write(dict(
                     type="header", schema=1, config=self.cfg, derived=derive(self.cfg),
-                    **self.hashes, **facts, versions=versions(), commit=config.commit(),
-                    ranks=WORLD, loading_s=time.time() - START,
+                    **self.hashes, **facts, versions=versions(facts["engine"]),
+                    commit=config.commit(), ranks=WORLD, loading_s=time.time() - START,
                     time=time.strftime("%Y-%m-%dT%H:%M:%S%z")))
             else:
                 self.warn_of_other_code(header)
