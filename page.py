@@ -107,6 +107,14 @@ def pairs_of(row, several):
     return ", ".join(f"({b}, {n})" if several else str(n) for b, n in row["same"])
 
 
+def numbers_of(row):
+    """A row's lr, reward with its interval, and hours, as text."""
+    reward = "not run" if row["reward"] is None else f"{row['reward']:.3f}"
+    reward += "" if row["lo"] is None else f" [{row['lo']:.3f}, {row['hi']:.3f}]"
+    lr, hours = (("" if x is None else f"{x:.2g}") for x in (row["lr"], row["hours"]))
+    return lr, reward, hours
+
+
 def say_budgets(rows, front, unit_of_cost):
     """The rows of one metric as a table of text, with what stands behind the extrapolated ones."""
     several = len({panel["B_p"] for panel in front["panels"].values()}) > 1
@@ -116,11 +124,7 @@ def say_budgets(rows, front, unit_of_cost):
     yield (f"  {'C':>7}  {'B_p':>5} {'n':>5} {'M':>6} {'lr':>8}  {'reward, 90% interval':<20} "
            f"{unit_of_cost:>7}  {head} indistinguishable from the best")
     for r in rows:
-        star = "" if r["status"] == "observed" else "*"
-        reward = "not run" if r["reward"] is None else f"{r['reward']:.3f}"
-        reward += "" if r["lo"] is None else f" [{r['lo']:.3f}, {r['hi']:.3f}]"
-        lr = "" if r["lr"] is None else f"{r['lr']:.2g}"
-        hours = "" if r["hours"] is None else f"{r['hours']:.2g}"
+        star, (lr, reward, hours) = "" if r["status"] == "observed" else "*", numbers_of(r)
         yield (f"  {si(r['C']) + star:>7}  {r['B_p']:>5} {r['n']:>5} {r['M']:>6} {lr:>8}  "
                f"{reward:<20} {hours:>7}  {pairs_of(r, several)}")
     yield from beyond(rows)
@@ -147,9 +151,7 @@ def write_budgets(tables, front, unit_of_cost, out):
                  f"{'(B_p, n)' if several else 'n'} indistinguishable from the best |",
                  "|---|---|---|---|---|---|---|---|"]
         for r in rows:
-            reward = "not run" if r["reward"] is None else f"{r['reward']:.3f}"
-            reward += "" if r["lo"] is None else f" [{r['lo']:.3f}, {r['hi']:.3f}]"
-            lr, hours = (("" if x is None else f"{x:.2g}") for x in (r["lr"], r["hours"]))
+            lr, reward, hours = numbers_of(r)
             cells = [si(r["C"]), r["B_p"], r["n"], r["M"], lr, reward, hours, pairs_of(r, several)]
             slant = "" if r["status"] == "observed" else "*"
             text.append("| " + " | ".join(f"{slant}{c}{slant}" if c != "" else ""

@@ -713,14 +713,21 @@ def deep_ones(arms):
     return kept, "".join(f". {words}" for _, words in left)
 
 
+def at_one_lr(atlas, arm):
+    """An arm at the one lr_base that is best for all n, of the n that are deep enough:
+    (lr_base, {n: {seed: run}}, {lr_base: the same at each}, words on the n left out)."""
+    arms, left = deep_ones(by_lr(atlas, arm))
+    lr = one_rule(arms)
+    return lr, arms[lr], arms, left
+
+
 def rise(atlas, task):
     """Does n*(C) of an arm rise, at the one lr_base that is best for all n? Where there are two
     seeds from 3 on, the verdict is theirs: where the claim was made on seeds 0 to 2, these cannot
     confirm it.
     """
     task = deepest(atlas, task)
-    arms, left = deep_ones(by_lr(atlas, task))
-    lr, cells = one_rule(arms), arms[one_rule(arms)]
+    lr, cells, arms, left = at_one_lr(atlas, task)
     panel = panel_of(" ".join(str(atlas.folder / name) for name in with_other_lrs(atlas, task)))
     c = shift_of(cells)
     # runs that decline are worth less at the end than their best so far, which law_of looks at
@@ -786,8 +793,7 @@ def by_difficulty(atlas):
     small, large = PAIR
     found, says = {}, []
     for arm, name in BY_DIFFICULTY.items():
-        arms, _ = deep_ones(by_lr(atlas, arm))
-        cells = arms[one_rule(arms)]
+        _, cells, _, _ = at_one_lr(atlas, arm)
         if set(PAIR) <= set(cells):
             cells = {n: cells[n] for n in PAIR}
             base = np.mean([t.mean() for t in table_of(cells, window=START).values()])
@@ -834,7 +840,6 @@ def order_of_crossings(atlas):
             pair = s["from"], s["to"]
             if pair in ((4, 16), (16, 64), (4, 64)) and D not in found.get(pair, {}):
                 found.setdefault(pair, {})[D] = s
-    slopes = []
     for (a, b), at in sorted(found.items()):
         said = ", ".join(f"D = {D} at {si(s['C'])}, C / D = {s['C'] / D:.0f}"
                          for D, s in at.items())
@@ -842,8 +847,7 @@ def order_of_crossings(atlas):
         never = f"; not for D = {', '.join(never)}" if never else ""
         if len(at) > 2:
             x, y = np.log(list(at)), np.log([s["C"] for s in at.values()])
-            slopes.append(np.polyfit(x, y, 1)[0])
-            never += f"; slope of log C over log D {slopes[-1]:.2f}"
+            never += f"; slope of log C over log D {np.polyfit(x, y, 1)[0]:.2f}"
         says.append(f"n = {a} to {b}: {said}{never}")
 
     def draw(ax):
@@ -867,7 +871,7 @@ def reached(c, g):
 
 def growing(atlas, task):
     """Ours: one run that raises n, against the best constant n at every budget, at its best lr."""
-    arms, _ = deep_ones(by_lr(atlas, task))
+    rule, _, arms, _ = at_one_lr(atlas, task)
     constant = {(n, lr): runs for lr, cells in arms.items() for n, runs in cells.items()}
     grown = {}
     for name in sorted(p.name for p in atlas.folder.glob(f"grow_{task}*")):
@@ -888,7 +892,7 @@ def growing(atlas, task):
             said.append(f"to {si(C * window[1])} {points(c, -1)}")
         says.append(f"n = {name}, less the best constant (n, lr): {', '.join(said)}")
     shown = {f"n = {n}, lr_base {lr:g}": runs for (n, lr), runs in constant.items()
-             if lr == one_rule(arms)}
+             if lr == rule}
     panels = [curves(shown | {f"n = {name}": runs for name, runs in grown.items()}, task, m,
                      label="{}") for m in ("avg@4", "best@4")]
     return dict(verdict=both(verdicts), sees=sees(found), says="; ".join(says),
@@ -963,8 +967,7 @@ def tokens(atlas):
 def metrics(atlas, task, first, second):
     """Figure 8: does the second metric want a larger n than the first?"""
     task = deepest(atlas, task)
-    arms, _ = deep_ones(by_lr(atlas, task))
-    cells = arms[one_rule(arms)]
+    _, cells, _, _ = at_one_lr(atlas, task)
     tables = {metric: table_of(cells, metric=metric) for metric in (first, second)}
     c = shift(*({n: [t] for n, t in table.items()} for table in tables.values()), gained(cells))
     says = says_shift(c, (f"by {first}", f"by {second}"))
@@ -1114,8 +1117,7 @@ def pass_rates(run, at):
 def interference(atlas, task):
     """Figures 11 and 27: training problems unsolved, mastered or unlearnt at two n."""
     task = deepest(atlas, task)
-    arms, _ = deep_ones(by_lr(atlas, task))
-    cells, (small, large) = arms[one_rule(arms)], PAIR
+    (_, cells, _, _), (small, large) = at_one_lr(atlas, task), PAIR
     if not set(PAIR) <= set(cells):  # where the lr were varied at other n
         cells = atlas.arm(task, ns=PAIR)
     cells = {n: cells[n] for n in PAIR}
