@@ -343,15 +343,22 @@ def graded(stream, problems, tokenizer, cfg):
     takes math-verify its three seconds does not hold up what generates.
     """
     waiting, grader = collections.deque(), concurrent.futures.ThreadPoolExecutor(1)
+    stopped = None
     try:
-        for js, rollouts in stream:
-            batch = [problems[j] for j in js]
-            waiting.append((batch, grader.submit(verifier.grade, batch, rollouts, tokenizer, cfg)))
-            while waiting and waiting[0][1].done():
-                batch, result = waiting.popleft()
-                yield batch, *result.result()
+        try:
+            for js, rollouts in stream:
+                batch = [problems[j] for j in js]
+                job = grader.submit(verifier.grade, batch, rollouts, tokenizer, cfg)
+                waiting.append((batch, job))
+                while waiting and waiting[0][1].done():
+                    batch, result = waiting.popleft()
+                    yield batch, *result.result()
+        except Exception as error:  # SIGTERM, an engine's fault: rollouts that ended still count
+            stopped = error
         for batch, result in waiting:
             yield batch, *result.result()
+        if stopped:
+            raise stopped
     finally:
         grader.shutdown(cancel_futures=True)
 

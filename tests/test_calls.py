@@ -3,6 +3,7 @@
 The settings of a GPU, the order around an update, one queue, and what a stop leaves behind.
 """
 import random
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -178,7 +179,10 @@ def test_the_queue_holds_no_more_than_it_needs(opened):
 def test_difficulty_is_written_as_problems_end(opened, tmp_path, monkeypatch):
     """Killed while the longest rollouts still run: all that had ended is in the file, only the rest
     is drawn again, and the counts are those of a measurement that was not killed."""
-    monkeypatch.setitem(verifier.REWARDS, "even", lambda problem, text, cfg: float(len(text) % 2))
+    def slow(problem, text, cfg):  # what has ended waits for its grade when the kill comes
+        time.sleep(.003)
+        return float(len(text) % 2)
+    monkeypatch.setitem(verifier.REWARDS, "even", slow)
     problems = [dict(id=str(j), prompt=str(j), answer="1") for j in range(40)]
     prompts = [[5 + j] for j in range(40)]
 
