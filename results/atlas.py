@@ -828,13 +828,12 @@ def by_difficulty(atlas):
 
 def order_of_crossings(atlas):
     """Ours: where a larger n takes over, for several D: at one C, or at one C / D?"""
-    arms = dict(deep_easy=atlas.arm("deep_easy")) | arms_of(atlas, "deep_[0-9]*")
-    if len(arms) < 3:
+    arms, sizes = sizes_of(atlas)
+    if "deep_easy" not in sizes.values():
         raise Missing("three D at depth")
-    sizes = {config_of(cells)["D"]: name for name, cells in arms.items()}
     found, says = {}, []
     for D in sorted(sizes):
-        use(arms[sizes[D]])
+        use(arms[D])
         panel = panel_of(atlas.folder / sizes[D])
         for s in panel["crossings"]:
             pair = s["from"], s["to"]
@@ -1194,14 +1193,24 @@ def models_training(atlas):
     return dict(verdict="", says="; ".join(says), figure=figure(atlas, "models_training", panels))
 
 
+def sizes_of(atlas):
+    """({D: {n: {seed: run}}}, {D: its arm}) of deep_50, deep_100, ... and deep_easy; before all of
+    these have run, of size_50, ... and easy."""
+    for pattern, usual_size in (("deep_[0-9]*", "deep_easy"), ("size_*[0-9]", "easy")):
+        with contextlib.suppress(Missing):
+            found = arms_of(atlas, pattern)
+            lr = config_of(next(iter(found.values())))["lr_base"]
+            found[usual_size] = atlas.arm(usual_size, lr=lr)
+            if len(found) > 2:
+                named = {config_of(cells)["D"] or math.inf: name for name, cells in found.items()}
+                return {D: found[name] for D, name in named.items()}, named
+    raise Missing("three sizes")
+
+
 def size(atlas):
     """Figure 13: points for each doubling of n with many training problems, less that with few."""
-    arms = {}
-    for cells in arms_of(atlas, "size_*[0-9]").values():
-        arms[config_of(cells)["D"] or math.inf] = cells  # D = 0 is all of a set
+    arms, _ = sizes_of(atlas)
     ns = sorted(set.intersection(*(set(cells) for cells in arms.values())))
-    easy = atlas.arm("easy", ns=ns)
-    arms[config_of(easy)["D"] or math.inf] = easy
     arms = {D: {n: arms[D][n] for n in ns} for D in sorted(arms)}
     table = table_of({(D, n): runs for D, cells in arms.items() for n, runs in cells.items()})
 
@@ -1383,10 +1392,13 @@ def algo(atlas, arm):
 def baseline(atlas, of):
     """Figure 26: the baseline from n rollouts, the loss from n_train of them, after equal updates
     (as the paper orders them) or after equal rollouts."""
-    n, runs = next(iter(atlas.arm("decoupled").items()))
+    try:
+        (n, runs), plain = *atlas.arm("deep_decoupled").items(), "deep_easy"
+    except Missing:
+        (n, runs), plain = *atlas.arm("decoupled").items(), "easy"
     some = next(iter(runs.values()))["config"]
     few = some["n_train"]
-    easy = atlas.arm("easy", some["B_p"], [few, n])
+    easy = atlas.arm(plain, some["B_p"], [few, n], some["lr_base"])
     cells = {f"{n}/{n}": easy[n], f"{few}/{few}": easy[few], f"{few}/{n}": runs}
     of_many, of_few, decoupled = cells
     if of == "updates":  # the small one's budget ends where it has made as many

@@ -82,7 +82,7 @@ def main(n=32, steps=16):
     import train_grpo
     last = {}
     whole, floors, logging, evaluation = [], [], [0.0], []
-    generate, append, count_right = engine.generate, train_grpo.append, evaluate.count_right
+    generate, append, count_solved = engine.generate, train_grpo.append, evaluate.count_solved
 
     def generate_and_keep(model, tokenizer, prompts, *args):
         last.update(model=model, prompts=prompts,
@@ -91,7 +91,7 @@ def main(n=32, steps=16):
 
     def timed_evaluation(*args, **kwargs):
         start = time.perf_counter()
-        out = count_right(*args, **kwargs)
+        out = count_solved(*args, **kwargs)
         evaluation.append(time.perf_counter() - start)
         return out
 
@@ -116,7 +116,7 @@ def main(n=32, steps=16):
             last["end"] = time.perf_counter()
 
     engine.generate, train_grpo.append = generate_and_keep, append_and_compare
-    evaluate.count_right = timed_evaluation
+    evaluate.count_solved = timed_evaluation
     words = ["--B_p=32", f"--n={n}", f"--C={32 * n * steps}", "--kl_coef=0", "--entropy_coef=0",
              "--eval_every=1000000000", "--sample_every=1", "--save_every=0"]
     with tempfile.TemporaryDirectory() as out:
@@ -130,7 +130,7 @@ def main(n=32, steps=16):
     print("logging, with four rollouts in samples.jsonl after every update: "
           f"{statistics.median(logging) / step:.2%} of a step")
     import config
-    cfg = config.parse(words[:3])
+    cfg = config.parse(words[:2])
     share = evaluation[0] / (evaluation[0] + step * cfg["eval_every"] / (32 * n))
     print(f"an evaluation of {cfg['samples']} rollouts a problem every "
           f"--eval_every={cfg['eval_every']} rollouts: {share:.0%} of the time")
