@@ -214,6 +214,8 @@ echo "$CUDA_VISIBLE_DEVICES|$*" >> "{tmp_path}/given"; exit 1""")
         if (tmp_path / "given").exists():
             given = [line.split("|") for line in (tmp_path / "given").read_text().splitlines()]
         told = f"{env.get('GPUS_PER_RUN', 'any')} GPUs a run on {cards} x {gigabytes} GB: "
+        if env.get("GPUS_PER_RUN") == "4" and gigabytes == 24:
+            assert done.returncode == 2
         if done.returncode == 2:
             assert not given and "GPU" in done.stderr.splitlines()[-1], done
             print(told + done.stderr.splitlines()[-1])

@@ -531,6 +531,44 @@ def test_activation_checkpointing_is_on_on_a_gpu():
         assert train_grpo.recomputes(dict(activation_checkpointing=word), device) == on
 
 
+@named("words", [["--kl_coef=0.1"], ["--lora_rank=4"]])
+def test_what_is_frozen_is_in_the_dtype_of_the_computation(tiny, monkeypatch, words):
+    """The reference, and the weights beside adapters: not in bf16 where all else is in fp32."""
+    if "--lora_rank=4" in words:
+        pytest.importorskip("peft", reason="pip install -r requirements-lora.txt")
+    seen = []
+
+    def enough(model, ref, *_):
+        seen.append(next(p for p in (ref or model).parameters() if not p.requires_grad).dtype)
+        raise BadInput("enough")
+    monkeypatch.setattr(train_grpo, "with_optimizers", enough)
+    for dtype in ("fp32", "bf16"):
+        with pytest.raises(BadInput, match="enough"):
+            train_grpo.main([*tiny.words, *words, f"--dtype={dtype}", "--device=cpu", "--B_p=4",
+                             "--n=4", "--C=480"])
+    assert seen == [torch.float32, torch.bfloat16]
+
+
+def test_shards_compute_in_the_dtype_that_is_asked_for(monkeypatch):
+    from torch.distributed import fsdp
+    asked = []
+    monkeypatch.setattr(torch.distributed, "init_device_mesh", lambda *_: None)
+    monkeypatch.setattr(fsdp, "fully_shard", lambda *_, mp_policy, **__: asked.append(mp_policy))
+    monkeypatch.setattr(fsdp, "register_fsdp_forward_method", lambda *_: None)
+    model = torch.nn.Linear(1, 1)
+    model.base_model = types.SimpleNamespace(layers=[])
+    for dtype in ("auto", "fp32"):
+        train_grpo.shard(model, "cuda:0", train_grpo.token_logps, dtype)
+    assert [policy.param_dtype for policy in asked] == [torch.bfloat16, None]
+
+
+def test_moments_are_there_before_the_first_update(policy):
+    """Made in its middle they would lie among activations, whose memory the engine gets back."""
+    model, ref, _ = policy
+    ((_, _, opt),) = train_grpo.with_optimizers(model, ref, None, settings(), "cpu", "")
+    assert all(set(opt.state[p]) == {"step", "exp_avg", "exp_avg_sq"} for p in model.parameters())
+
+
 def test_the_dtype_of_the_final_model(tiny, tmp_path):
     """fp32 on a CPU, bf16 where it is asked for, and transformers reads both."""
     model, tokenizer = engine.load_model(tiny.model)
