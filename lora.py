@@ -3,7 +3,7 @@
     python train_grpo.py --model=Qwen/Qwen2.5-7B-Instruct --lora_rank=32 --lr_base=1e-5 ...
 
 W + (32 / rank) B A in every linear layer of the body: A and B are trained, in fp32, W is frozen, in
-the dtype of the computation (Hu et al. 2021). The engine and the final model get the sum; the
+bf16 where a GPU computes in it (Hu et al. 2021). The engine and the final model get the sum; the
 reference of the KL is the model with its adapters off, and takes no memory. It is not in the paper,
 wants a larger lr (about ten times), and trains on one GPU. Needs peft (requirements-lora.txt).
 """

@@ -374,7 +374,7 @@ def leave_if(stop):
 def shard(model, device, forward, dtype="auto"):
     """FSDP2, in place: parameters, gradients and moments in fp32, split over all ranks.
 
-    It computes in --dtype. `forward` is the function that goes through the model in training,
+    A GPU computes in --dtype. `forward` is the function that goes through the model in training,
     token_logps or token_values: FSDP gathers the weights of the embedding and the head around it,
     and those of a layer around that layer. Those of the embedding and the head stay whole until
     the backward pass; of a model that has none, such as the reference, they are given up at once.
@@ -383,7 +383,7 @@ def shard(model, device, forward, dtype="auto"):
     from torch.distributed.fsdp import (MixedPrecisionPolicy, fully_shard,
                                         register_fsdp_forward_method)
     cuda, policy = torch.device(device).type == "cuda", MixedPrecisionPolicy()
-    if engine.is_bf16(dtype, device):
+    if cuda and engine.is_bf16(dtype, device):
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     mesh = torch.distributed.init_device_mesh("cuda" if cuda else "cpu", (WORLD,))
     for layer in model.base_model.layers:
@@ -1035,7 +1035,7 @@ def with_optimizers(model, ref, critic, cfg, device, base):
 
 
 def reference(model, bf16, rank=0):
-    """The base model of the KL term: a copy that is not trained, in the dtype of the computation.
+    """The base model of the KL term: a copy that is not trained, in bf16 where `bf16`.
 
     With adapters (of a rank above 0) it is the model itself, whose adapters `update` turns off.
     """
@@ -1070,7 +1070,8 @@ def main(argv):
         torch.set_num_threads(cfg["threads"])
     if device.startswith("cuda"):
         cfg = dict(cfg, gpu_memory=check_memory(cfg, shape, device, engine_name))
-    rank, bf16 = cfg["lora_rank"], engine.is_bf16(cfg["dtype"], device)
+    rank = cfg["lora_rank"]
+    bf16 = device.startswith("cuda") and engine.is_bf16(cfg["dtype"], device)  # what is frozen
     model, tokenizer = engine.load_model(base, "meta" if WORLD > 1 else "cpu" if rank else device)
     if rank:  # before the engine: in bf16 it leaves it more
         model = lora.freeze(model, bf16).to(device)

@@ -531,22 +531,25 @@ def test_activation_checkpointing_is_on_on_a_gpu():
         assert train_grpo.recomputes(dict(activation_checkpointing=word), device) == on
 
 
-@named("words", [["--kl_coef=0.1"], ["--lora_rank=4"]])
-def test_what_is_frozen_is_in_the_dtype_of_the_computation(tiny, monkeypatch, words):
-    """The reference, and the weights beside adapters: not in bf16 where all else is in fp32."""
-    if "--lora_rank=4" in words:
-        pytest.importorskip("peft", reason="pip install -r requirements-lora.txt")
-    seen = []
+@named("words", [["--kl_coef=0.1"], ["--lora_rank=4", "--kl_coef=0"]])
+@named("device", ["cpu", "cuda:0"])
+def test_what_is_frozen_is_in_bf16_where_a_gpu_computes_in_it(tiny, monkeypatch, words, device):
+    """The reference, and the weights beside adapters; on a CPU they stay in fp32."""
+    seen, load, freeze = [], engine.load_model, train_grpo.lora.freeze
 
-    def enough(model, ref, *_):
-        seen.append(next(p for p in (ref or model).parameters() if not p.requires_grad).dtype)
+    def enough(model, *how):
+        seen.append(next(freeze(model, *how).parameters()).dtype)
         raise BadInput("enough")
-    monkeypatch.setattr(train_grpo, "with_optimizers", enough)
-    for dtype in ("fp32", "bf16"):
+    monkeypatch.setattr(train_grpo, "start_ranks", lambda _: device)
+    monkeypatch.setattr(train_grpo, "check_memory", lambda *_: 0.3)
+    monkeypatch.setattr(engine, "load_model", lambda path, _: load(path, "cpu"))
+    monkeypatch.setattr(engine, "open_engine", lambda *_: None)
+    monkeypatch.setattr(train_grpo.lora, "freeze", enough)
+    for dtype in ("auto", "fp32"):
         with pytest.raises(BadInput, match="enough"):
             train_grpo.main([*tiny.words, *words, f"--dtype={dtype}", "--device=cpu", "--B_p=4",
                              "--n=4", "--C=480"])
-    assert seen == [torch.float32, torch.bfloat16]
+    assert seen == [torch.bfloat16 if device == "cuda:0" else torch.float32, torch.float32]
 
 
 def test_shards_compute_in_the_dtype_that_is_asked_for(monkeypatch):
