@@ -10,7 +10,8 @@
 
 Both engines have these methods and one contract: training takes the engine's token ids, never
 text that was tokenized again. A rollout is a function of the seed of its prompt and its number
-alone, so neither batch sizes nor what else is asked for change it. Needs config.py and lora.py.
+alone, so neither batch sizes nor what else is asked for change it. Needs config.py, memory.py
+and lora.py.
 """
 import contextlib
 import copy
@@ -26,6 +27,7 @@ import warnings
 from pathlib import Path
 
 import lora
+import memory
 from config import BadInput
 
 
@@ -230,12 +232,14 @@ def engine_name(cfg):
     """hf or vllm for --engine, without loading either. Raises BadInput.
 
     auto is vLLM on a GPU, hf on a CPU, whatever is installed. Nothing falls back: what auto stands
-    for and is not there is an error.
+    for and is not there is an error, a GPU that torch does not see too.
     """
-    name = cfg["engine"]
+    import torch
+    name, on_gpu = cfg["engine"], cfg["device"] != "cpu" and torch.cuda.is_available()
+    if cfg["device"] == "auto" and not on_gpu and memory.visible_gpus():
+        raise BadInput("--device=auto: there are GPUs here and torch sees none: install one that "
+                       "fits the driver (nvidia-smi), or --device=cpu")
     if name == "auto":
-        import torch
-        on_gpu = cfg["device"] != "cpu" and torch.cuda.is_available()
         name = "vllm" if on_gpu else "hf"
     if name == "vllm" and importlib.util.find_spec("vllm") is None:
         instead = "" if cfg["engine"] == "vllm" else (

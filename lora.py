@@ -3,9 +3,9 @@
     python train_grpo.py --model=Qwen/Qwen2.5-7B-Instruct --lora_rank=32 --lr_base=1e-5 ...
 
 W + (32 / rank) B A in every linear layer of the body: A and B are trained, in fp32, W is frozen, in
-bf16 on a GPU (Hu et al. 2021). The engine and the final model get the sum; the reference of the KL
-is the model with its adapters off, and takes no memory. It is not in the paper, wants a larger lr
-(about ten times), and trains on one GPU. Needs peft (requirements-lora.txt).
+bf16 where a GPU computes in it (Hu et al. 2021). The engine and the final model get the sum; the
+reference of the KL is the model with its adapters off, and takes no memory. It is not in the paper,
+wants a larger lr (about ten times), and trains on one GPU. Needs peft (requirements-lora.txt).
 """
 import contextlib
 
@@ -14,10 +14,10 @@ from config import BadInput
 ALPHA = 32  # peft's scale is ALPHA / rank: one lr does for all ranks
 
 
-def freeze(model, device):
-    """A model whose weights are not trained, in place; for a GPU in bf16, where it lies."""
+def freeze(model, bf16):
+    """A model whose weights are not trained, in place and where it lies; in bf16 where asked."""
     model.requires_grad_(False)
-    if str(device).startswith("cuda"):
+    if bf16:
         for p in model.parameters():  # not its buffers, the frequencies of the positions
             p.data = p.data.bfloat16()
     return model

@@ -7,11 +7,13 @@ It needs the model's config.json alone and adds up the tensors of an update (`up
 generation (`generation_bytes`). From that train_grpo.py refuses what cannot fit, with the nearest
 setting that does, and gives vLLM what the trainer leaves; sweep.py takes the fewest GPUs a run that
 hold it. tests/bench/memory.py simulates the same updates tensor by tensor; the two agree within
-10%. Sizes are in bytes, GB are 10^9 of them. A hub name that is not in SHAPES is known to
+5%. Sizes are in bytes, GB are 10^9 of them. A hub name that is not in SHAPES is known to
 train_grpo.py alone, which downloads it. Needs config.py and the standard library.
 """
 import json
 import math
+import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -52,7 +54,8 @@ def sizes(shape):
 
     P, body: all parameters, those without a head; root: embedding and head, which FSDP gathers
     together; layer: of one layer; d, ff, q, kv: widths of the residual, the MLP, the queries, keys;
-    sides: parameters of adapters of rank 1.
+    normed: of the queries and keys where these are normalised; sides: parameters of adapters of
+    rank 1.
     """
     try:
         d, ff, L = (shape[key] for key in ("hidden_size", "intermediate_size", "num_hidden_layers"))
@@ -68,10 +71,11 @@ def sizes(shape):
     head = 0 if shape.get("tie_word_embeddings") else V * d
     body = V * d + L * layer
     return dict(P=body + head, body=body, root=V * d + head, layer=layer, layers=L, d=d, ff=ff, q=q,
-                kv=kv, V=V, sides=L * sides)
+                kv=kv, V=V, sides=L * sides,
+                normed=(q + kv) * shape.get("model_type", "").startswith("qwen3"))
 
 
-def update_bytes(s, cfg, gpus, recompute=True):
+def update_bytes(s, cfg, gpus):
     """Bytes of each of `gpus` GPUs in an update, by what takes them, a dict; the sum is the peak.
 
     Parameters, gradients and AdamW's moments are in fp32 and split over the GPUs, the reference in
@@ -79,16 +83,17 @@ def update_bytes(s, cfg, gpus, recompute=True):
     weights too: of the points at which that may be largest, the largest.
     """
     P, d, ff, L, split = s["P"], s["d"], s["ff"], s["layers"], gpus > 1
+    recompute = cfg["activation_checkpointing"] != "false"  # on a GPU auto is true
     adapters = cfg["lora_rank"] * s["sides"]
     T = max(cfg["micro_tokens"], cfg["max_prompt_tokens"] + cfg["max_new_tokens"])
     N = T  # of response tokens: all, in the worst case
     # The residual stream is in bf16 under FSDP. On one GPU autocast leaves it in fp32, and every
     # linear layer makes its own bf16 copy of its input and its weights.
-    bf16 = split or adapters  # so they are with adapters, whose weights are frozen
+    bf16 = bool(split or adapters)  # the weights beside adapters are in bf16
     residual = 2 if bf16 else 4
-    copies = 0 if bf16 else 10  # of the inputs of q, k, v, gate and up
-    copies = 14 if adapters else copies  # of each matrix, for its adapter
-    layer = T * (16 * d + copies * d + 6 * s["q"] + 4 * s["kv"] + 8 * ff)
+    # of the inputs of each matrix, for its adapter; of q, k, v, gate and up
+    copies = 14 if adapters else 0 if split else 10
+    layer = T * (16 * d + copies * d + 6 * s["q"] + 4 * s["kv"] + 4 * s["normed"] + 8 * ff)
     weights = 0 if bf16 else 2 * s["layer"]
     kept = L * T * residual * d if recompute else L * (layer + weights)
     # FSDP gathers a layer, and the next, and keeps embedding and head whole until the end
@@ -134,24 +139,25 @@ def usable(card):
     return card * (1 - SPARED_SHARE) - SPARED
 
 
-def plan(s, cfg, gpus, card, engine="vllm", recompute=True):
+def plan(s, cfg, gpus, card, engine="vllm"):
     """How a run fits on `gpus` cards of `card` bytes each: a dict.
 
-    update, generation: bytes (of the latter without a cache); parts: those of the update; share: of
-    the card for vLLM; cache: responses of full length at once; fits: whether it does.
+    update: bytes; parts: what they are; held: those of generation without a cache, by part; share:
+    of the card for vLLM; cache: responses of full length at once; fits: whether it does.
     """
-    parts = update_bytes(s, cfg, gpus, recompute)
+    parts = update_bytes(s, cfg, gpus)
     if engine == "hf":  # its copy stays
         parts["engine"] = 2 * s["P"]
     held, response = generation_bytes(s, cfg, gpus, engine)
-    share = math.floor(100 * min(0.9, (usable(card) - held["trainer"]) / card)) / 100
-    share = cfg["gpu_memory"] or max(0.0, share)
-    room = share * card if engine == "vllm" else usable(card) - held["trainer"]
+    room, share = usable(card) - held["trainer"], 0.0
+    if engine == "vllm":
+        share = cfg["gpu_memory"] or max(0.0, math.floor(100 * min(0.9, room / card)) / 100)
+        room = share * card
     cache = max(0, int((room - held["engine"]) / response))
     fits = (sum(parts.values()) <= usable(card) and cache >= min(AT_ONCE, cfg["gen_batch"])
             and held["trainer"] + room <= usable(card) + 1e7)
-    return dict(update=sum(parts.values()), generation=sum(held.values()), parts=parts, share=share,
-                cache=cache, fits=fits)
+    return dict(update=sum(parts.values()), parts=parts, held=held, share=share, cache=cache,
+                fits=fits)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -166,7 +172,8 @@ def smaller(cfg):
     while tokens > least:
         tokens = max(least, tokens // 2)
         out.append(out[1] | dict(micro_tokens=tokens))
-    return out + [out[-1] | dict(gen_batch=min(cfg["gen_batch"], 256))]
+    fewer = dict(gen_batch=min(cfg["gen_batch"], 256))
+    return [knobs | more for knobs in out for more in ({}, fewer)]
 
 
 def nearest(s, cfg, gpus, card, engine="vllm"):
@@ -175,11 +182,11 @@ def nearest(s, cfg, gpus, card, engine="vllm"):
     First the knobs at as many GPUs, then more GPUs, then both.
     """
     more = [g for g in (2, 4, 8, 16, 32, 64) if g > gpus and cfg["B_p"] % g == 0]
+    more = [] if cfg["lora_rank"] else more  # adapters train on one GPU
     for g, knobs in [*((gpus, k) for k in smaller(cfg)), *((g, {}) for g in more),
                      *((g, smaller(cfg)[-1]) for g in more)]:
         changed = dict(cfg, gpu_memory=0.0, **knobs)
-        recompute = changed["activation_checkpointing"] != "false"
-        if plan(s, changed, g, card, engine, recompute)["fits"]:
+        if plan(s, changed, g, card, engine)["fits"]:
             words = [f"--{key}={changed[key]}" for key in knobs if changed[key] != cfg[key]
                      and (key, cfg[key]) != ("activation_checkpointing", "auto")]
             if cfg["gpu_memory"]:
@@ -190,21 +197,27 @@ def nearest(s, cfg, gpus, card, engine="vllm"):
     return ""
 
 
+def unknown(cfg, shape):
+    """Why what a run takes of a GPU is not checked, in a line; "" where it is."""
+    if cfg["dtype"] == "fp32":  # all of the above is of bf16
+        return "--dtype=fp32: what it takes of a GPU is not checked"
+    return "" if sizes(shape) else (f"--model={cfg['model']}: memory.py knows no sizes of this "
+                                    "model, so what it takes of a GPU is not checked")
+
+
 def check(cfg, shape, gpus, card, engine, tell=print):
     """Say what a run takes of each GPU, and return the share of it for vLLM.
 
     shape: of `read_shape`; card: bytes of the smallest of the `gpus`. Raises BadInput where it does
     not fit, with the nearest setting that does.
     """
-    s = shape and sizes(shape)
-    if not s:
-        tell(f"--model={cfg['model']}: memory.py knows no sizes of this kind of model, so what it "
-             "takes of a GPU is not checked")
+    if why := unknown(cfg, shape):
+        tell(why)
         return cfg["gpu_memory"] or 0.5
-    at = plan(s, cfg, gpus, card, engine, cfg["activation_checkpointing"] != "false")
+    s = sizes(shape)
+    at = plan(s, cfg, gpus, card, engine)
     parts = ", ".join(f"{name} {gb(size)}" for name, size in at["parts"].items() if size)
-    held, _ = generation_bytes(s, cfg, gpus, engine)
-    where = f"{gpus} GPU{'s' * (gpus > 1)} of {gb(card)} GB"
+    held, where = at["held"], f"{gpus} GPU{'s' * (gpus > 1)} of {gb(card)} GB"
     text = (f"each takes {gb(at['update'])} in an update ({parts}), and in generation "
             f"{gb(held['trainer'])} beside ")
     text += (f"{gb(at['share'] * card)} of vLLM, whose cache holds {at['cache']} responses of full "
@@ -216,9 +229,11 @@ def check(cfg, shape, gpus, card, engine, tell=print):
         if (gpus == 1 and cfg["algo"] != "ppo" and not way.startswith("--")
                 and plan(s, lora, 1, card, engine)["fits"]):
             ways.append("--lora_rank=32, adapters in place of all weights")
+        brief = dict(cfg, max_new_tokens=cfg["max_new_tokens"] // 16, gpu_memory=0.0)
+        short = plan(s, brief | smaller(brief)[-1], gpus, card, engine)["fits"]
         raise BadInput(f"--model={cfg['model']}: does not fit on {where}: {text}. "
                        + (f"The nearest that fits: {', or '.join(ways)}" if ways else
-                          "Take a smaller model"))
+                          "Take a smaller model" + " or a smaller --max_new_tokens" * short))
     tell(f"memory, {where}: {text}")
     if engine == "hf" and at["cache"] < cfg["gen_batch"]:
         tell(f"--gen_batch={cfg['gen_batch']}: where all responses get long, the cache of "
@@ -226,20 +241,25 @@ def check(cfg, shape, gpus, card, engine, tell=print):
     return at["share"]
 
 
+def engine_of(cfg):
+    """The engine of a run on a GPU, hf or vllm."""
+    return "hf" if cfg["engine"] == "hf" else "vllm"
+
+
 def gpus_per_run(cfg, card, there):
     """The fewest of `there` GPUs of `card` bytes that hold a run of cfg, a power of 2.
 
-    1 where its model's sizes are not known. Raises BadInput where all of them are too few.
+    1 where that is not known. Raises BadInput where all of them are too few.
     """
     shape = read_shape(cfg["model"])
-    s = shape and sizes(shape)
-    if not s or not card:
+    if unknown(cfg, shape):
         return 1
-    recompute = cfg["activation_checkpointing"] != "false"
-    for gpus in (2**i for i in range(there.bit_length())):
-        if cfg["B_p"] % gpus == 0 and plan(s, cfg, gpus, card, "vllm", recompute)["fits"]:
+    most = 1 if cfg["lora_rank"] else 2 ** (there.bit_length() - 1)
+    for gpus in (2**i for i in range(most.bit_length())):
+        fits = plan(sizes(shape), cfg, gpus, card, engine_of(cfg))["fits"]
+        if fits and cfg["B_p"] % gpus == 0:
             return gpus
-    check(cfg, shape, 2 ** (there.bit_length() - 1), card, "vllm", lambda _: None)
+    check(cfg, shape, most, card, engine_of(cfg), lambda _: None)
     raise BadInput(f"--B_p={cfg['B_p']}: cannot be shared among the GPUs that a run needs")
 
 
@@ -248,14 +268,27 @@ def gpus_per_run(cfg, card, there):
 
 
 def read_shape(model):
-    """The dict of a model's config.json, of its folder or of SHAPES, or None."""
+    """The dict of a model's config.json, of its folder or of SHAPES, or {}."""
     file = Path(model) / "config.json"
     if file.exists():
         try:
             return json.loads(file.read_text())
         except (OSError, ValueError) as e:
             raise BadInput(f"{file}: not a readable JSON file ({e})") from None
-    return SHAPES.get(model)
+    return SHAPES.get(model, {})
+
+
+def visible_gpus():
+    """The ids of CUDA_VISIBLE_DEVICES where it is set, else those that nvidia-smi lists."""
+    text = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if text is not None:
+        ids = re.split(r"[,\s]+", text.strip(", "))
+        return [] if ids[0] in ("", "-1", "NoDevFiles") else ids  # how CUDA and Slurm write none
+    try:
+        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return re.findall(r"^GPU (\d+):", done.stdout, re.M)
 
 
 def cards():
@@ -283,21 +316,23 @@ def main(argv):
         if i == 0:
             print("| model | GPUs | an update | generation | " + " | ".join(names) + " |")
             print("|---|---|---|---|" + "---|" * len(names))
-        s = sizes(read_shape(cfg["model"]) or {})
-        if not s:
-            raise BadInput(f"--model={cfg['model']}: no config.json of a model that is known here")
+        shape = read_shape(cfg["model"])
+        if why := unknown(cfg, shape):
+            raise BadInput(why)
+        s = sizes(shape)
         rows = [(cfg, gpus, gpus) for gpus in map(int, cfg["gpus"].split())]
         if not named:
             rows.append((dict(cfg, lora_rank=32), 1, "1, LoRA 32"))
         for row, gpus, about in rows:
             cells = []
             for card in (float(c) * 1e9 for c in cfg["cards"].split()):
-                at, way = plan(s, row, gpus, card), nearest(s, row, gpus, card)
-                knobs = "no" if not way or "GPUs" in way or "lora" in way else f"`{way}`"
+                how = s, row, gpus, card, engine_of(row)
+                at, way = plan(*how), nearest(*how)
+                knobs = "no" if not way or "GPUs" in way else f"`{way}`"
                 cells.append(f"{at['share']:.2f}, {at['cache']}" if at["fits"] else knobs)
-            at = plan(s, row, gpus, 1e15)
+            at = plan(s, row, gpus, 1e15, engine_of(row))
             print(f"| {Path(cfg['model']).name} | {about} | {gb(at['update'])} | "
-                  f"{gb(at['generation'])} | " + " | ".join(cells) + " |")
+                  f"{gb(sum(at['held'].values()))} | " + " | ".join(cells) + " |")
 
 
 if __name__ == "__main__":

@@ -205,6 +205,9 @@ def training(c):
     if c["B_p"] % max(1, gpus):
         raise BadInput(f"--bps={c['bps']}: the processes of GPUS_PER_RUN={gpus} cannot share "
                        f"B_p={c['B_p']} problems evenly")
+    if c["lora_rank"] and gpus > 1:
+        raise BadInput(f"--lora_rank={c['lora_rank']}: adapters train on one GPU, not on those of "
+                       f"GPUS_PER_RUN={gpus}")
     python = os.environ.get("PYTHON") or ".venv/bin/python"
     return config.command(dict(c, out=str(run_folder(c))), ("seed", "B_max", "out"), python,
                           os.environ.get("LAUNCH", ""), gpus)
@@ -360,24 +363,11 @@ def check_environment():
         raise BadInput(f"LAUNCH={launch!r}: not the words of one command")
 
 
-def visible_gpus():
-    """The ids of CUDA_VISIBLE_DEVICES where it is set, else those that nvidia-smi lists."""
-    text = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if text is not None:
-        ids = re.split(r"[,\s]+", text.strip(", "))
-        return [] if ids[0] in ("", "-1", "NoDevFiles") else ids  # how CUDA and Slurm write none
-    try:
-        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return re.findall(r"^GPU (\d+):", done.stdout, re.M)
-
-
 def requirements(argv):
     """What pip is to install for a sweep of these words: vLLM's too, where it will run on GPUs."""
     cfg = parse(argv)
     vllm = cfg["device"] != "cpu" and cfg["engine"] != "hf"
-    if vllm and os.environ.get("GPUS_PER_RUN") != "0" and visible_gpus():
+    if vllm and os.environ.get("GPUS_PER_RUN") != "0" and memory.visible_gpus():
         return ["requirements.txt", "requirements-vllm.txt"]
     return ["requirements.txt"]
 
@@ -394,7 +384,7 @@ def slots(sweeps):
     per_run = int(each or 1)
     if per_run == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    gpus = visible_gpus() if per_run else []
+    gpus = memory.visible_gpus() if per_run else []
     room = len(gpus) // per_run if per_run else 0
     if each and per_run and not room:
         raise BadInput(f"GPUS_PER_RUN={each}: there are {len(gpus)} GPUs here")
@@ -455,18 +445,28 @@ def check_gpus(sweeps, places):
 def choose_gpus(sweeps):
     """Where GPUS_PER_RUN is not given: the fewest GPUs that hold every run, by memory.py.
 
-    Nothing is chosen where the GPUs here or the sizes of a model are not known, or JOBS shares the
-    GPUs. Raises BadInput where all GPUs here are too few for a run.
+    Nothing is chosen where there are no GPUs, JOBS shares them, or the sizes of a model are not
+    known. Raises BadInput where all GPUs here, or those given, are too few for a run.
     """
-    gpus, cards = visible_gpus(), memory.cards()
-    if os.environ.get("GPUS_PER_RUN") or not gpus or not cards:
+    gpus, cards = memory.visible_gpus(), memory.cards()
+    grid = [c for cfg in sweeps if cfg["device"] != "cpu" for c in cells(cfg)]
+    given, jobs = (os.environ.get(key) for key in ("GPUS_PER_RUN", "JOBS"))
+    if not grid or not cards or len(gpus) < int(jobs or 1):
         return
-    if len(gpus) < int(os.environ.get("JOBS") or 1):
+    if given and not 0 < int(given) <= len(gpus):  # the CPU, or `slots` refuses it
         return
     # an id may be a name: then the smallest card counts
     mine = [cards[int(i)] for i in gpus if i.isdigit() and int(i) < len(cards)]
     card = min(mine if len(mine) == len(gpus) else cards)
-    most = max(memory.gpus_per_run(c, card, len(gpus)) for cfg in sweeps for c in cells(cfg))
+    for why in sorted({memory.unknown(c, memory.read_shape(c["model"])) for c in grid} - {""}):
+        tell(why)
+    if given:
+        for c in grid:
+            training(c)  # ends here where so many cannot share it
+            memory.check(c, memory.read_shape(c["model"]), int(given), card, memory.engine_of(c),
+                         lambda _: None)
+        return
+    most = max(memory.gpus_per_run(c, card, len(gpus)) for c in grid)
     if most > 1:
         os.environ["GPUS_PER_RUN"] = str(most)
         tell(f"GPUS_PER_RUN={most}: the fewest GPUs of {card / 1e9:.0f} GB that hold a run "
@@ -1007,7 +1007,8 @@ def main(argv):
     if verb.startswith("-") or {"-h", "--help"} & set(words):
         parse(["--help"], __doc__)
     check_environment()
-    if verb in ("commands", "prepare", "run"):
+    # commands are for another machine where they say how many GPUs each gets
+    if verb in ("prepare", "run") or (verb == "commands" and not os.environ.get("GPUS_PER_RUN")):
         choose_gpus(arms(preset, words))
     if verb == "presets":
         for name, study in presets(parse(words)["data"]).items():

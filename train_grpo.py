@@ -371,10 +371,10 @@ def leave_if(stop):
         raise engine.Stopped
 
 
-def shard(model, device, forward):
+def shard(model, device, forward, dtype="auto"):
     """FSDP2, in place: parameters, gradients and moments in fp32, split over all ranks.
 
-    A GPU computes in bf16. `forward` is the function that goes through the model in training,
+    A GPU computes in --dtype. `forward` is the function that goes through the model in training,
     token_logps or token_values: FSDP gathers the weights of the embedding and the head around it,
     and those of a layer around that layer. Those of the embedding and the head stay whole until
     the backward pass; of a model that has none, such as the reference, they are given up at once.
@@ -383,7 +383,7 @@ def shard(model, device, forward):
     from torch.distributed.fsdp import (MixedPrecisionPolicy, fully_shard,
                                         register_fsdp_forward_method)
     cuda, policy = torch.device(device).type == "cuda", MixedPrecisionPolicy()
-    if cuda:
+    if cuda and engine.is_bf16(dtype, device):
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     mesh = torch.distributed.init_device_mesh("cuda" if cuda else "cpu", (WORLD,))
     for layer in model.base_model.layers:
@@ -625,7 +625,7 @@ def disk_errors(folder):
 def write_model(folder, model, tokenizer, dtype):
     """A transformers folder, written anew by rank 0 from the weights of all ranks.
 
-    dtype: bf16, fp32, or auto: bf16 on a GPU, which computes in it.
+    dtype: bf16, fp32, or auto: bf16 on a GPU, whatever it computes in.
     """
     import torch
     if dtype == "auto":
@@ -1022,22 +1022,24 @@ def with_optimizers(model, ref, critic, cfg, device, base):
         if m and recomputes(cfg, device):
             checkpoint_activations(m)
         if m and WORLD > 1:
-            shard(m, device, forward)
+            shard(m, device, forward, cfg["dtype"])
         if m and m.device.type == "meta":
             engine.fill(m, base, device)
     trained = [("", model)] + [("critic.", critic)] * bool(critic)
     settings = dict(betas=(0.9, 0.999), weight_decay=cfg["weight_decay"], fused=True)
-    return [(prefix, m, torch.optim.AdamW([p for p in m.parameters() if p.requires_grad],
-                                          lr=derive(cfg)["lr"], **settings))
-            for prefix, m in trained]
+    trained = [(prefix, m, torch.optim.AdamW([p for p in m.parameters() if p.requires_grad],
+                                             lr=derive(cfg)["lr"], **settings))
+               for prefix, m in trained]
+    training_state(trained)  # moments before any activations, or they lie in the gaps of these
+    return trained
 
 
-def reference(model, device, rank=0):
-    """The base model of the KL term: a copy that is not trained, in bf16 on a GPU.
+def reference(model, bf16, rank=0):
+    """The base model of the KL term: a copy that is not trained, in bf16 where `bf16`.
 
     With adapters (of a rank above 0) it is the model itself, whose adapters `update` turns off.
     """
-    return model if rank else lora.freeze(copy.deepcopy(model), device)
+    return model if rank else lora.freeze(copy.deepcopy(model), bf16)
 
 
 def main(argv):
@@ -1069,15 +1071,16 @@ def main(argv):
     if device.startswith("cuda"):
         cfg = dict(cfg, gpu_memory=check_memory(cfg, shape, device, engine_name))
     rank = cfg["lora_rank"]
+    bf16 = device.startswith("cuda") and engine.is_bf16(cfg["dtype"], device)  # what is frozen
     model, tokenizer = engine.load_model(base, "meta" if WORLD > 1 else "cpu" if rank else device)
     if rank:  # before the engine: in bf16 it leaves it more
-        model = lora.freeze(model, device).to(device)
+        model = lora.freeze(model, bf16).to(device)
     prompts = sample.encode(run.problems, tokenizer, cfg["max_prompt_tokens"])
     apart = WORLD > 1 or recomputes(cfg, device)  # such layers decode without a cache
     generator = engine.open_engine(engine_name, base, cfg, device, model, tokenizer, apart)
     if rank:
         lora.add(model, rank, cfg["seed"])
-    ref = reference(model, device, rank) if cfg["kl_coef"] else None
+    ref = reference(model, bf16, rank) if cfg["kl_coef"] else None
     critic = engine.load_critic(base, str(model.device)) if cfg["algo"] == "ppo" else None
     trained = with_optimizers(model, ref, critic, cfg, device, base)
     if WORLD > 1:

@@ -1,10 +1,12 @@
 """The transformers engine against full forwards: log-probs, ends, seeds, the distribution."""
 import copy
 import math
+import os
 import random
 
 import pytest
 import torch
+from conftest import fake_node
 from scipy.stats import chi2
 
 import engine
@@ -208,3 +210,17 @@ def test_which_dtype():
         assert engine.is_bf16(dtype, torch.device("cuda:1")) == cuda
     with pytest.raises(BadInput, match="--dtype=fp16: expected one of auto, fp32, bf16"):
         parse(["--dtype=fp16"])
+
+
+def test_a_gpu_that_torch_does_not_see(tmp_path, monkeypatch):
+    """A driver that torch does not fit: no engine goes on on the CPU unless that is asked for."""
+    fake_node(tmp_path, 2, 80)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for words in ([], ["--engine=hf"]):
+        with pytest.raises(BadInput, match="--device=auto: there are GPUs .* torch sees none"):
+            engine.engine_name(parse(words))
+    assert engine.engine_name(parse(["--device=cpu"])) == "hf"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert engine.engine_name(parse([])) == "hf"

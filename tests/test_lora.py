@@ -26,7 +26,7 @@ def logps(model, tiny):
 
 def moved(tiny):
     """A model with adapters whose B is not 0."""
-    model = lora.add(lora.freeze(engine.load_model(tiny.model, "cpu")[0], "cpu"), 4)
+    model = lora.add(lora.freeze(engine.load_model(tiny.model, "cpu")[0], False), 4)
     torch.manual_seed(1)
     for name, p in model.named_parameters():
         if "lora_B" in name:
@@ -37,7 +37,7 @@ def moved(tiny):
 def test_adapters_begin_at_the_base_model_and_are_all_that_is_trained(tiny):
     base, _ = engine.load_model(tiny.model, "cpu")
     plain, names = logps(base, tiny), [name for name, _ in base.named_parameters()]
-    model = lora.add(lora.freeze(copy.deepcopy(base), "cpu"), 4)
+    model = lora.add(lora.freeze(copy.deepcopy(base), False), 4)
     assert torch.equal(logps(model, tiny), plain)
     trained = [name for name, p in model.named_parameters() if p.requires_grad]
     # A and B of q, k, v, o, gate, up, down in each of two layers; not the head

@@ -199,7 +199,7 @@ def test_the_commands_of_the_pages_on_a_node(tmp_path, cards, gigabytes):
     """README's sweep and that of docs/gpu.md: the GPUs of each run side by side, or one line that
     says why there is none. Runs say what they were given, and fail."""
     commands = [*on_gpus("README.md"), *on_gpus("docs/gpu.md")]
-    assert len(commands) >= 3
+    assert len(commands) >= 2
     say = executable(tmp_path / "bin/say", f"""
 echo "$CUDA_VISIBLE_DEVICES|$*" >> "{tmp_path}/given"; exit 1""")
     node = fake_node(tmp_path / "bin", cards, gigabytes)
@@ -214,6 +214,8 @@ echo "$CUDA_VISIBLE_DEVICES|$*" >> "{tmp_path}/given"; exit 1""")
         if (tmp_path / "given").exists():
             given = [line.split("|") for line in (tmp_path / "given").read_text().splitlines()]
         told = f"{env.get('GPUS_PER_RUN', 'any')} GPUs a run on {cards} x {gigabytes} GB: "
+        if env.get("GPUS_PER_RUN") == "4" and gigabytes == 24:
+            assert done.returncode == 2
         if done.returncode == 2:
             assert not given and "GPU" in done.stderr.splitlines()[-1], done
             print(told + done.stderr.splitlines()[-1])

@@ -531,6 +531,47 @@ def test_activation_checkpointing_is_on_on_a_gpu():
         assert train_grpo.recomputes(dict(activation_checkpointing=word), device) == on
 
 
+@named("words", [["--kl_coef=0.1"], ["--lora_rank=4", "--kl_coef=0"]])
+@named("device", ["cpu", "cuda:0"])
+def test_what_is_frozen_is_in_bf16_where_a_gpu_computes_in_it(tiny, monkeypatch, words, device):
+    """The reference, and the weights beside adapters; on a CPU they stay in fp32."""
+    seen, load, freeze = [], engine.load_model, train_grpo.lora.freeze
+
+    def enough(model, *how):
+        seen.append(next(freeze(model, *how).parameters()).dtype)
+        raise BadInput("enough")
+    monkeypatch.setattr(train_grpo, "start_ranks", lambda _: device)
+    monkeypatch.setattr(train_grpo, "check_memory", lambda *_: 0.3)
+    monkeypatch.setattr(engine, "load_model", lambda path, _: load(path, "cpu"))
+    monkeypatch.setattr(engine, "open_engine", lambda *_: None)
+    monkeypatch.setattr(train_grpo.lora, "freeze", enough)
+    for dtype in ("auto", "fp32"):
+        with pytest.raises(BadInput, match="enough"):
+            train_grpo.main([*tiny.words, *words, f"--dtype={dtype}", "--device=cpu", "--B_p=4",
+                             "--n=4", "--C=480"])
+    assert seen == [torch.bfloat16 if device == "cuda:0" else torch.float32, torch.float32]
+
+
+def test_shards_compute_in_the_dtype_that_is_asked_for(monkeypatch):
+    from torch.distributed import fsdp
+    asked = []
+    monkeypatch.setattr(torch.distributed, "init_device_mesh", lambda *_: None)
+    monkeypatch.setattr(fsdp, "fully_shard", lambda *_, mp_policy, **__: asked.append(mp_policy))
+    monkeypatch.setattr(fsdp, "register_fsdp_forward_method", lambda *_: None)
+    model = torch.nn.Linear(1, 1)
+    model.base_model = types.SimpleNamespace(layers=[])
+    for dtype in ("auto", "fp32"):
+        train_grpo.shard(model, "cuda:0", train_grpo.token_logps, dtype)
+    assert [policy.param_dtype for policy in asked] == [torch.bfloat16, None]
+
+
+def test_moments_are_there_before_the_first_update(policy):
+    """Made in its middle they would lie among activations, whose memory the engine gets back."""
+    model, ref, _ = policy
+    ((_, _, opt),) = train_grpo.with_optimizers(model, ref, None, settings(), "cpu", "")
+    assert all(set(opt.state[p]) == {"step", "exp_avg", "exp_avg_sq"} for p in model.parameters())
+
+
 def test_the_dtype_of_the_final_model(tiny, tmp_path):
     """fp32 on a CPU, bf16 where it is asked for, and transformers reads both."""
     model, tokenizer = engine.load_model(tiny.model)

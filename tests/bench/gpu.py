@@ -16,22 +16,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
+import memory
 
 SHAPES = {"tiny": dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2,
                        num_attention_heads=2, num_key_value_heads=1, vocab_size=1000,
                        tie_word_embeddings=True),
-          "1.5B": dict(hidden_size=1536, intermediate_size=8960, num_hidden_layers=28,
-                       num_attention_heads=12, num_key_value_heads=2, vocab_size=151936,
-                       tie_word_embeddings=True),
-          "7B": dict(hidden_size=3584, intermediate_size=18944, num_hidden_layers=28,
-                     num_attention_heads=28, num_key_value_heads=4, vocab_size=152064,
-                     tie_word_embeddings=False)}
+          "1.5B": memory.SHAPES["Qwen/Qwen2.5-1.5B-Instruct"],
+          "7B": memory.SHAPES["Qwen/Qwen2.5-7B-Instruct"]}
 PEAK = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense bf16, FLOP/s
 
 
 def expected(shape, ids, chunk, has_moments):
     """Bytes that memory.py expects of this update, the engine's copy and what is there included."""
-    import memory
     from config import parse
     rows, length = ids.shape
     cfg = parse(["--model=none/none", "--kl_coef=0", f"--micro_tokens={rows * length}",
@@ -93,11 +89,11 @@ def main(names, length=8192, prompt=192):
                 print(f"  {shape}, micro_logits={chunk:.0e}: out of memory")
                 continue
             step = statistics.median(times[1:])
-            memory = "memory not measured"
+            most = "memory not measured"
             if device == "cuda":
-                memory = f"{torch.cuda.max_memory_allocated() / 1e9:.1f} GB at most"
+                most = f"{torch.cuda.max_memory_allocated() / 1e9:.1f} GB at most"
             print(f"  {shape}, micro_logits={chunk:.0e}: update {step:.3f} s, "
-                  f"{ids.numel() / step:,.0f} tokens/s, MFU {flops / step / peak:.1%}, {memory} "
+                  f"{ids.numel() / step:,.0f} tokens/s, MFU {flops / step / peak:.1%}, {most} "
                   f"(memory.py: {expected(SHAPES[shape], ids, chunk, bool(opt)) / 1e9:.1f})")
         del opt, model
         start = time.perf_counter()
