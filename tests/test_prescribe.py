@@ -372,7 +372,7 @@ def test_runs_that_end_early_are_carried_on_and_said(tmp_path, capsys):
     panel = front["panels"]["B_p=32"]
     assert panel["switches"] == [] and set(panel["envelope"]["n"]) == {4}
     said = capsys.readouterr().out
-    assert "to 2M the best so far of n = 4 is carried on: its runs end there" in said
+    assert "to 2M the best so far of n = 4 stands: its runs end there" in said
     assert any("diverged" in note for note in front["notes"]) and front["runs_unfinished"] == []
     # they share a factor of 6 of budgets, so n = 4 and 64 are compared there
     laws = law_of(tmp_path)
@@ -551,7 +551,7 @@ def test_the_page_and_the_report(analysed):
     assert "predicting n* from budgets up to C/2, C/4, C/8" in report and "recommended: " in report
     paper = "by the paper's way (record-breaking points, maxima of noisy evaluations, no interval)"
     assert paper in report and paper not in page
-    assert "winner's curse removed" in report
+    assert "bias of choosing the best: removed" in report
     assert "90% over validation problems and rollouts; one seed" in report
     # the page: the verdict, the table, what to run, the figures
     assert page.startswith("Does the best n rise with the budget?\n  B_p=8: n* rises with the bud")
