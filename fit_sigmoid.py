@@ -126,6 +126,14 @@ def law_of_points(C, log2_n, n=None):
                                         range=[C[0], C[-1]], estimator="points")
 
 
+def law_of_records(records):
+    """law_of_points of frontier.pooled_records, through their running average as in the paper; None
+    below five points."""
+    if len(records.get("C", ())) < 5:
+        return None
+    return law_of_points(records["C"], records["log2_n_mean"], n=records["n"])
+
+
 # --------------------------------------------------------------------------------------------------
 # The law of a sweep: the surface R(log n, log C)
 
@@ -133,7 +141,7 @@ from scipy.interpolate import CubicSpline  # noqa: E402
 from scipy.optimize import minimize  # noqa: E402
 
 from config import aside, entry  # noqa: E402
-from frontier import budget_ticks, wrap  # noqa: E402
+from frontier import budget_ticks, many, wrap  # noqa: E402
 from noise import half_width, indistinguishable, invert  # noqa: E402
 
 STEP = 1 / 4  # octaves of n between the laws that are compared
@@ -444,13 +452,17 @@ def draw_panel(ax, name, panel, law, paper, prescriptions, unit, cols):
                                    (x > C[-1], "--", None)):
             ax.plot(x[part], 2 ** y[part], color="C3", lw=2.2 if is_law else 1, label=label,
                     ls=style if is_law else ":")
+    if "ns" not in panel:
+        ax.plot(x, x * 2 ** np.mean(np.log2(n / C)), "-.", color="C2", lw=1.6, label="constant M")
     if paper and paper.get("fit"):
         ax.plot(x, 2 ** law_at(paper["fit"], x), "C1--", lw=1, label="paper's way: the law")
+    rounded = dict(observed=", rounded to a power of 2",
+                   extrapolated=", the same, at most twice the largest n")
     for status, fill in (("observed", "C1"), ("extrapolated", "white")):
         at = [(p["C"], p["n"]) for p in stars if p["status"] == status]
         if at:
             ax.plot(*zip(*at), "*", ms=13, mfc=fill, mec="C1", zorder=4,
-                    label=f"prescribed, {status}")
+                    label=f"prescribed, {status}" + ("" if "ns" in panel else rounded[status]))
     ax.axvspan(C[-1], far, color="0.5", alpha=0.13, lw=0)
     ax.text(math.sqrt(C[-1] * far), n.min() / 2.7, "extrapolated", ha="center", va="bottom",
             fontsize=9, color="0.3")
@@ -504,8 +516,10 @@ def figure(front, laws, paper, prescriptions, path):
     named = {label: handle for ax in axes.flat
              for handle, label in zip(*ax.get_legend_handles_labels())}
     fig.legend(named.values(), named.keys(), loc="outside lower center", fontsize=9, ncols=4)
-    of = f" for {front['label']}, {len(front['runs_used'])} runs used" if front["label"] else ""
-    fig.suptitle(f"n*(C){of}\n" + wrap("Intervals: " + front["covers"], 120), fontsize=10.5)
+    of = (f" for {front['label']}, {many(len(front['runs_used']), 'run')} used" if front["label"]
+          else front["about"])
+    title = f"n*(C){of}", "Intervals: " + front["covers"]
+    fig.suptitle("\n".join(wrap(text, 120) for text in title), fontsize=10.5)
     with aside(path) as part:
         fig.savefig(part, dpi=110)
     plt.close(fig)

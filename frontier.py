@@ -118,25 +118,34 @@ def n_star(runs, width=0.005, C=None):
 # --------------------------------------------------------------------------------------------------
 # Logs -> runs
 
+def timed(steps):
+    """Whether every record of an update has the seconds of its parts, gen_s and train_s."""
+    return all(r.get(key) is not None for r in steps for key in ("gen_s", "train_s"))
+
+
 def gpu_hours(steps, ranks):
-    """{step: hours of training up to it, of all ranks}; evaluations are left out where the log can
-    tell. A record stands for the updates since the one before: of those a thinned log has means."""
-    hours, total, before = {0: 0.0}, 0.0, 0
+    """{step: hours up to it, of all ranks}: of training where the steps are `timed`, else by the
+    clock, evaluations and all; {} without either. A record stands for the updates since the one
+    before: of those a thinned log has means. Raises BadInput where a time is no number."""
+    keys, hours, total, before = ("gen_s", "train_s"), {0: 0.0}, 0.0, 0
+    keys = keys if timed(steps) else ("wall_s",)
     for r in steps:
-        if r.get("gen_s") is not None and r.get("train_s") is not None:
-            total += (r["gen_s"] + r["train_s"]) * (r["step"] - before) * ranks / 3600
-        elif isinstance(r.get("wall_s"), (int, float)):
-            total = r["wall_s"] * ranks / 3600
-        else:
+        times = [r.get(key) for key in keys]
+        if None in times:
             return {}
-        hours[r["step"]], before = total, r["step"]
+        for key, x in zip(keys, times):
+            if not isinstance(x, (int, float)) or not math.isfinite(x):
+                raise BadInput(f"its {key} at step {r['step']} is not a number")
+        total = times[0] if keys == ("wall_s",) else total + sum(times) * (r["step"] - before)
+        hours[r["step"]], before = total * ranks / 3600, r["step"]
     return hours
 
 
-def spender(unit, steps, header):
-    """A function (record, step) -> what had been spent then in `unit`, None where unknown."""
-    hours = gpu_hours(steps, header.get("ranks", 1)) if unit == "gpu_hours" else {}
+def spender(unit, hours):
+    """A function (record, step) -> what had been spent then in `unit`, None where unknown.
 
+    hours: of `gpu_hours`.
+    """
     def spent(record, step):
         x = dict(updates=step, gpu_hours=hours.get(step)).get(unit, record.get(unit))
         return x if isinstance(x, (int, float)) and math.isfinite(x) else None
@@ -240,7 +249,11 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
     if not all(isinstance(cfg.get(key), int) and cfg[key] > 0 for key in ("B_p", "n")):
         return "its header names no B_p and n"
     steps = [r for r in records if r.get("type") == "step" and isinstance(r.get("step"), int)]
-    spent, evals = spender(unit, steps, header), {}
+    try:
+        hours = gpu_hours(steps, header.get("ranks", 1))
+    except BadInput as e:
+        return str(e)
+    spent, evals = spender(unit, hours), {}
     if part == "train":
         evals, metric = training_rewards(steps, cfg, unit, spent), "train"
     else:
@@ -274,7 +287,7 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
         C=np.array(C, float), rollouts=rollouts, step=step,
         counts=counts, reward=reward, samples=samples, trials=trials, passes=passes,
         status=end[-1].get("status", "") if end else "",
-        hours=max(gpu_hours(steps, header.get("ranks", 1)).values(), default=None),
+        hours=max(hours.values()) if hours and timed(steps) else None,
         device=str(header.get("device", "")),
         per_rollout=1.0 if unit == "rollouts" else C[-1] / max(rollouts[-1], 1),
         biased=metric in header.get("biased", ()), source=header.get("source", ""))
@@ -482,6 +495,11 @@ def si(x):
     return f"{x:.3g}"
 
 
+def many(k, what):
+    """1 run, 2 runs."""
+    return f"{k} {what}" + "s" * (k != 1)
+
+
 def wrap(text, width):
     import textwrap
     return "\n".join(textwrap.wrap(text, width))
@@ -542,7 +560,7 @@ def draw_curves(ax, panel, colour, unit_label):
             ends.append((env["C"][piece[-1]], env["highest"][piece[-1]], f"n = {n}", colour[n]))
     ax.plot([], [], color="0.6", lw=5, path_effects=edged, label="frontier, coloured by its n")
     if env["carried"].any():
-        ax.plot([], [], color="0.6", lw=2.5, ls="--", label="its best so far, carried on")
+        ax.plot([], [], color="0.6", lw=2.5, ls="--", label="its best so far: its runs ended")
     if "records" in panel:
         ax.plot(env["C"], panel["records"]["frontier"], color="k", lw=1.1, ls=":", zorder=3,
                 label="frontier, the paper's way")
@@ -618,8 +636,8 @@ def figure(front, path):
                             label="90% interval of a switch of n*(C)")
         lo, hi = panel["range"]
         top.set_xlim(lo / 1.1, hi * (hi / lo) ** (0.16 + 0.06 * (cols - 1)))  # room for the names
-        seeds = f"{len(panel['seeds'])} seed{'s' if len(panel['seeds']) > 1 else ''}"
-        title = f"{name.replace('B_p', '$B_p$')}: {len(panel['runs_used'])} runs, {seeds}"
+        title = (f"{name.replace('B_p', '$B_p$')}: {many(len(panel['runs_used']), 'run')}, "
+                 f"{many(len(panel['seeds']), 'seed')}")
         top.set_title(wrap(title, 100 // cols), fontsize=10)
     # one legend for all panels; the lines carry their n themselves
     named = {label: handle for ax in axes.flat

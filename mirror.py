@@ -10,6 +10,7 @@ name, in the project of WANDB_PROJECT or else isocompute; a resumed run goes on 
 """
 import importlib.util
 import os
+import sys
 
 from config import BadInput
 
@@ -34,12 +35,23 @@ def scalars(record):
 
 def open_mirror(cfg, folder):
     """A function that takes each record of the log of the run in `folder`; None where `log_to` is
-    empty. What a resumed run writes again replaces what was there."""
-    if cfg["log_to"] == "tensorboard":
-        return to_tensorboard(cfg, folder)
-    if cfg["log_to"] == "wandb":
-        return to_wandb(cfg, folder)
-    return None
+    empty. What a resumed run writes again replaces what was there. Where the package fails (no key,
+    no network, a full disk) that is said once, and the run goes on without it."""
+    make, on = dict(tensorboard=to_tensorboard, wandb=to_wandb).get(cfg["log_to"]), True
+
+    def guarded(call, *args):
+        nonlocal on
+        try:
+            return call(*args) if on else None
+        except Exception as e:  # whatever the package raises: its own log is no reason to end a run
+            on = False
+            why = " ".join(f"{type(e).__name__}: {e}".split())[:300]
+            print(f"{folder}: --log_to={cfg['log_to']} failed ({why}); the run goes on without it, "
+                  "log.jsonl has all of it", file=sys.stderr)
+    if make is None:
+        return None
+    write = guarded(make, cfg, folder)
+    return lambda record: guarded(write, record)
 
 
 def to_tensorboard(cfg, folder):

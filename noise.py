@@ -493,6 +493,16 @@ def at_end(cs):
     return int(ok[-1]) if len(ok) else None
 
 
+def cells_at(cells, grid, C):
+    """The cells that count at the budget of `grid` nearest to C: (its index, those cells).
+
+    Each does up to where its runs ended, and beyond that with its best so far, unless it was
+    pruned.
+    """
+    j = int(np.abs(np.log(grid / C)).argmin())
+    return j, [c for c in cells if c["inside"][j] or unpruned([c]) and not np.isnan(c["Y"][j])]
+
+
 def values_at(cs, j):
     """Curves at one budget, index j of the grid: Y (N,) and their noise (K, N)."""
     return np.array([c["Y"][j] for c in cs]), np.array([c["noise"][:, j] for c in cs]).T

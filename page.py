@@ -17,7 +17,8 @@ import numpy as np
 
 from config import BadInput, aside, entry, finite, parse, read_json, save_json
 from fit_sigmoid import __doc__ as fit_doc
-from fit_sigmoid import figure, in_a_sentence, law_of_panel, law_of_points, say
+from fit_sigmoid import (figure, in_a_sentence, law_of_panel, law_of_points, law_of_records,
+                         say)
 from frontier import folders_of, read_runs, right, si
 from prescribe import RULES, options, predict_points, prescribe, say_missing
 from views import analyse, fixed_Bp
@@ -52,12 +53,12 @@ def nearest(cell, cells):
 
 def budget_rows(front, laws, cost):
     """What to run at each of BUDGETS, by one metric: a list of dict(metric, C, status, B_p, n, M,
-    lr, reward, lo, hi, hours, same, by).
+    lr, reward, lo, hi, hours, hours_of, same, by).
 
     front, laws: as for `prescribe`. same: the (B_p, n) that were run and are indistinguishable from
-    the best at C, None beyond the data. hours: of cost_of, the nearest cell's where the pair was
-    not run; None without times. by: where n comes from. Budgets below the data's begin are left
-    out.
+    the best at C, None beyond the data. hours: of cost_of, None without times; where the pair was
+    not run they are those of the nearest that was, hours_of. by: where n comes from. Budgets below
+    the data's begin are left out.
     """
     begin = min(panel["envelope"]["C"][0] for panel in front["panels"].values())
     rows = []
@@ -67,15 +68,17 @@ def budget_rows(front, laws, cost):
             continue
         try:
             p = prescribe(C, front, laws)
-        except BadInput:  # tokens or hours that buy no update
+        except BadInput:  # tokens or hours that buy no update of two rollouts each
             continue
         near = min(front["options"], key=lambda o: abs(math.log(o["C"] / C)), default=dict(rows=[]))
         same = [[r["B_p"], r["n"]] for r in near["rows"] if not r["told"]]
         cell = p["B_p"], p["n"]
-        hours = cost[nearest(cell, cost)] * p["M"] * p["B_p"] * p["n"] if cost else None
+        of = nearest(cell, cost) if cost else cell
+        hours = cost[of] * p["M"] * p["B_p"] * p["n"] if cost else None
         lo, hi = p["interval"] or (None, None)
         rows.append(dict(metric=front["metric"], C=C, status=p["status"], B_p=p["B_p"], n=p["n"],
                          M=p["M"], lr=p["lr"], reward=p["reward"], lo=lo, hi=hi, hours=hours,
+                         hours_of=None if of == cell else list(of),
                          same=sorted(same) if p["status"] == "observed" else None,
                          by=p["by"].split(" (")[0]))
     return rows
@@ -112,7 +115,7 @@ def numbers_of(row):
     reward = "not run" if row["reward"] is None else f"{row['reward']:.3f}"
     reward += "" if row["lo"] is None else f" [{row['lo']:.3f}, {row['hi']:.3f}]"
     lr, hours = (("" if x is None else f"{x:.2g}") for x in (row["lr"], row["hours"]))
-    return lr, reward, hours
+    return lr, reward, f"~{hours}" if row["hours_of"] else hours
 
 
 def say_budgets(rows, front, unit_of_cost):
@@ -131,13 +134,15 @@ def say_budgets(rows, front, unit_of_cost):
 
 
 def beyond(rows):
-    """Where the n of the extrapolated rows comes from, as one line of text, or none."""
+    """Where the n of the extrapolated rows comes from, and borrowed hours, as lines of text."""
     why = dict.fromkeys(r["by"] for r in rows if r["status"] != "observed")
     if why:
         yield f"  * n from {'; '.join(why)}"
+    if any(r["hours_of"] for r in rows):
+        yield "  ~ this pair was not run: the hours of a rollout are those of the nearest one"
 
 
-COLUMNS = "metric C status B_p n M lr reward lo hi hours same by".split()
+COLUMNS = "metric C status B_p n M lr reward lo hi hours hours_of same by".split()
 
 
 def write_budgets(tables, front, unit_of_cost, out):
@@ -145,7 +150,8 @@ def write_budgets(tables, front, unit_of_cost, out):
     several = len({panel["B_p"] for panel in front["panels"].values()}) > 1
     text = [f"# What to run: {front['runs']}", "",
             f"Budgets C in {front['unit']}; hours are of training alone, from the logs' `gen_s` and"
-            f" `train_s`. Intervals: {front['covers']}. Rows in italics are extrapolated."]
+            f" `train_s`, and left out where these are not there. Intervals: {front['covers']}. "
+            "Rows in italics are extrapolated."]
     for label, rows in tables.items():
         text += ["", f"## {label}", "", f"| C | B_p | n | M | lr | reward | {unit_of_cost} | "
                  f"{'(B_p, n)' if several else 'n'} indistinguishable from the best |",
@@ -163,7 +169,10 @@ def write_budgets(tables, front, unit_of_cost, out):
     for row in (row for rows in tables.values() for row in rows):
         same = " ".join(f"{b}x{n}" for b, n in row["same"] or ())
         short = {key: f"{x:.5g}" for key, x in row.items() if isinstance(x, float)}
-        writer.writerow(row | short | dict(same=same, C=round(row["C"]) or row["C"]))
+        short |= dict(same=same, hours_of="x".join(map(str, row["hours_of"] or ())))
+        if front["unit"] in ("rollouts", "tokens"):
+            short["C"] = round(row["C"])
+        writer.writerow(row | short)
     for name, content in (("md", "\n".join(text) + "\n"), ("csv", table.getvalue())):
         with aside(out / f"prescription.{name}") as part:
             part.write_text(content)
@@ -174,36 +183,44 @@ def write_budgets(tables, front, unit_of_cost, out):
 
 def gain_parts(first, last, samples, k):
     """Of a gain in avg@k, the part on problems that were not solved before: dict(gain, half,
-    coverage, lo, hi, tries).
+    coverage, lo, hi, tries, even), and the gains in best@k and worst@k: best, worst, tune.
 
     first, last (S, P): solved of `samples` rollouts of each problem before and after, drawn
     independently, S runs. With p and q a problem's pass rates then and u = (1 - p)^t, the chance
     that t tries leave it unsolved at first, the gain is E[u (q - p)] + E[(1 - u) (q - p)]: coverage
-    and sharpening. t = min(k, samples - 1), because u p wants t + 1 rollouts. Both parts are
-    unbiased; to take the problems without a solved rollout for unsolved ones would count those that
-    had bad luck at first. coverage: its share of the gain. Intervals are 90% over problems and
-    rollouts. Worked, 1 of 4 solved before: u = C(3, 3) / C(4, 3) = 1/4, and u p = 1/4 too.
+    and sharpening. t = k - 1, or samples - 1 where these are fewer, because u p wants t + 1
+    rollouts. Both parts are unbiased; to take the problems without a solved rollout for unsolved
+    ones would count those that had bad luck at first. coverage: its share of the gain; even: E[u],
+    its share where every problem gains as much. tune: that of best@k and worst@k which clearly
+    gained more than the other, else avg@k. Intervals are 90% over problems and rollouts. Worked, 1
+    of 4 solved before: u = C(3, 3) / C(4, 3) = 1/4, and u p = 1/4 too.
     """
-    t = min(k, samples - 1)
+    t = max(min(k, samples) - 1, 1)
     ways = [math.comb(samples - c, t) for c in range(samples + 1)]
     u = (np.array(ways) / math.comb(samples, t))[first]  # (S, P)
     won = (u * last / samples - u * first / (samples - t)).mean(0)  # (P,), of E[u (q - p)]
     each = (np.subtract(last, first, dtype=float) / samples).mean(0)
-    gain, root = each.mean(), math.sqrt(len(each))
-    half = 1.645 * each.std(ddof=1) / root
-    if abs(gain) <= half:  # a share of nothing
-        return dict(gain=gain, half=half, coverage=None, lo=None, hi=None, tries=t)
-    share = won.mean() / gain
-    error = 1.645 * (won - share * each).std(ddof=1) / root / abs(gain)
-    return dict(gain=gain, half=half, coverage=share, lo=share - error, hi=share + error, tries=t)
+    best, worst = ((right(last, f"{kind}@{k}", samples) - right(first, f"{kind}@{k}", samples)
+                    ).mean(0) for kind in ("best", "worst"))  # (P,)
+
+    def half_of(x):
+        return 1.645 * x.std(ddof=1) / math.sqrt(len(x))
+    lead = best - worst
+    tune = "avg" if abs(lead.mean()) <= half_of(lead) else "best" if lead.mean() > 0 else "worst"
+    gain, half = each.mean(), half_of(each)
+    out = dict(gain=gain, half=half, best=best.mean(), worst=worst.mean(), tune=f"{tune}@{k}",
+               tries=t, even=u.mean(), coverage=None, lo=None, hi=None)
+    if abs(gain) > half:  # else a share of nothing
+        share = won.mean() / gain
+        error = half_of(won - share * each) / abs(gain)
+        out.update(coverage=share, lo=share - error, hi=share + error)
+    return out
 
 
 def diagnose(runs, k):
     """gain_parts at the end of the runs of the smallest and the largest n, of the B_p with most
-    runs: a list of it with n, B_p and tune, the metric to choose n by.
-
-    tune: best@k where surely more than half of the gain is coverage, worst@k where surely less,
-    else avg@k. Empty without counts for each problem, or without those of the base model.
+    runs: a list of it with n and B_p. Empty without counts for each problem, or without those of
+    the base model.
     """
     runs = [r for r in runs if r["counts"] is not None and r["C"][0] == 0 and r["samples"] > 1
             and r["counts"].shape[1] > 1]
@@ -213,33 +230,31 @@ def diagnose(runs, k):
     for n in sorted({*ns[:1], *ns[-1:]}):
         same = [r for r in runs if r["n"] == n]
         first, last = (np.array([r["counts"][i] for r in same], int) for i in (0, -1))
-        part = gain_parts(first, last, same[0]["samples"], k)
-        tune = "avg"
-        if part["coverage"] is not None:
-            tune = "best" if part["lo"] > 0.5 else "worst" if part["hi"] < 0.5 else "avg"
-        out.append(dict(n=n, B_p=same[0]["B_p"], tune=f"{tune}@{k}", **part))
+        out.append(dict(n=n, B_p=same[0]["B_p"],
+                        **gain_parts(first, last, same[0]["samples"], k)))
     return out
 
 
 def say_diagnosis(found, k):
-    """`diagnose` in one line, an empty text where there is nothing to say."""
-    if not found:
-        return ""
-    said = []
+    """`diagnose` as lines of text, a line for each n."""
+    if found:
+        yield f"Coverage or sharpening? With B_p = {found[0]['B_p']}, the end less the base model:"
     for d in found:
-        text = f"n = {d['n']}: avg@{k} {100 * d['gain']:+.1f} points"
-        if d["coverage"] is None:
-            text += ", no clear gain"
-        else:
-            lo, share, hi = (f"{100 * d[key]:.0f}" for key in ("lo", "coverage", "hi"))
-            text += f", {share}% [{lo}, {hi}] of it coverage, so tune by {d['tune']}"
-        said.append(text)
-    return f"Coverage or sharpening? {'; '.join(said)}."
+        moved = (f"{name}@{k} {100 * d[key]:+.1f}" for name, key in
+                 (("avg", "gain"), ("best", "best"), ("worst", "worst")))
+        text = f"no clear gain in avg@{k}"
+        if d["coverage"] is not None:
+            share = f"{d['coverage']:.0%} [{100 * d['lo']:.0f}, {100 * d['hi']:.0f}]"
+            tries = f"{d['tries']} {'try' if d['tries'] == 1 else 'tries'} of the base model"
+            text = (f"{share} of the gain on problems unsolved in {tries} ({d['even']:.0%} if all "
+                    "gained alike)")
+        yield f"  n = {d['n']}: {', '.join(moved)} points, so tune by {d['tune']}; {text}"
 
 
-DIAGNOSIS = ("coverage is the part of the gain on problems that {tries} tries of the base model "
-             "leave unsolved; the rest is sharpening, solved problems made surer. Intervals are "
-             "90% over problems and rollouts")
+DIAGNOSIS = ("tune by that of best and worst which gained more, or avg where noise may tell them "
+             "apart. Gain on unsolved problems is coverage, the rest sharpening: it says much of "
+             "the base model and little of the run where it is near the share of an even gain. "
+             "Intervals are 90% over problems and rollouts")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -247,24 +262,29 @@ DIAGNOSIS = ("coverage is the part of the gain on problems that {tries} tries of
 
 def read_points(path, cfg):
     """A CSV with columns C and n -> what frontier.json would hold of it: one panel, its frontier
-    these points. Raises BadInput that names the file, its columns, or the line."""
+    these points. Lines below the first that begin with # say what they are, for the figure. Raises
+    BadInput that names the file, its columns, or the line."""
     try:
-        with open(path, newline="") as file:
-            rows = list(csv.DictReader(file, skipinitialspace=True))
-            header = rows[0].keys() if rows else []
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            lines = file.read().splitlines()
+        about = [line.strip("# ") for line in lines if line.startswith("#")]
+        reader = csv.DictReader(("" if line.startswith("#") else line for line in lines),
+                                skipinitialspace=True)
+        rows = [(reader.line_num, row) for row in reader]
+        header = reader.fieldnames or []
     except (OSError, UnicodeDecodeError, csv.Error) as e:
         raise BadInput(f"--points={path}: not a readable CSV file ({e})") from None
     if rows and not {"C", "n"} <= set(header):
         found = ", ".join(map(str, header))
         raise BadInput(f"--points={path}: expected the columns C and n, found {found}")
     points = []
-    for i, row in enumerate(rows):
+    for line, row in rows:
         try:
             C, n = float(row["C"]), float(row["n"])
         except (TypeError, ValueError):
             C = n = math.nan
         if not (0 < C < math.inf and 1 <= n < math.inf):
-            raise BadInput(f"--points={path}: line {i + 2}: expected C above 0 and n from 1, not "
+            raise BadInput(f"--points={path}: line {line}: expected C above 0 and n from 1, not "
                            f"C={row['C']}, n={row['n']}")
         points.append((C, n))
     C, n = np.array(sorted(points)).T if points else (np.zeros(0), np.zeros(0))
@@ -275,11 +295,12 @@ def read_points(path, cfg):
     panel = dict(B_p=cfg["B_p"], envelope=dict(C=list(C), n=list(n)), switches=[],
                  prediction=dict(rows=rows, recommended=rule, why=why))
     return dict(config=cfg, unit=cfg["unit"], label="", budget=C[-1],
+                about=f" of {Path(path).name}: {' '.join(about) or f'{len(C)} points'}",
                 covers="none, points alone do not say how sure they are",
                 panels={f"B_p={cfg['B_p']}": panel})
 
 
-def say_rules(prediction, by_n):
+def say_rules(prediction, by_n, law):
     """How the rules predict, as a table: regret in reward (or octaves, for points) by factor."""
     rows = prediction["rows"]
     if not rows:
@@ -296,7 +317,10 @@ def say_rules(prediction, by_n):
             octaves = f"{r['octaves']:6.2f}"
             shown.append(f"{100 * r['regret']:6.2f} ({r['octaves']:.1f})" if by_n else octaves)
         text.append(f"    {rule:>10}  " + "   ".join(shown))
-    return "\n".join(text + [f"    recommended: {prediction['recommended']}, {prediction['why']}"])
+    text.append(f"    recommended: {prediction['recommended']}, {prediction['why']}")
+    if by_n and law["verdict"] in ("law", "flat"):
+        text[-1] += f"; the verdict, {law['verdict']}, goes before it"
+    return "\n".join(text)
 
 
 def say_options(front, most=8):
@@ -310,8 +334,8 @@ def say_options(front, most=8):
     for r in at["rows"][:most]:
         half = "" if r["half"] is None else f" +- {r['half']:.3f}"
         text.append(f"  {r['B_p']:>5} {r['n']:>5} {r['M']:>7} {r['lr']:>9.3g}  {r['reward']:6.3f}  "
-                    f"{r['gap']:.3f}{half}" + (", clearly" if r["told"] else "")
-                    + (", its runs end there" if r.get("carried") else ""))
+                    f"{r['gap']:.3f}{half}" + (", clearly worse" if r["told"] else "")
+                    + (", its runs ended before" if r.get("carried") else ""))
     if len(at["rows"]) > most:
         text.append(f"  and {len(at['rows']) - most} more, see report.txt")
     return "\n".join(text) + "\n"
@@ -379,11 +403,7 @@ def main(argv):
         out = Path(cfg["out"] or folders_of(cfg["runs"])[0])
         front, view = read_front(cfg, out)
         laws = {name: law_of_panel(panel, cfg["delta"]) for name, panel in front["panels"].items()}
-    paper = {}
-    for name, p in front["panels"].items():
-        records = p.get("records", {})
-        if len(records.get("C", ())) >= 5:
-            paper[name] = law_of_points(records["C"], records["log2_n_mean"], n=records["n"])
+    paper = {name: law_of_records(p.get("records", {})) for name, p in front["panels"].items()}
     # the panel that stands for the sweep: most switches, then most runs
     main_panel = max(laws, key=lambda name: (len(front["panels"][name]["switches"]),
                                              len(front["panels"][name].get("runs_used", ()))))
@@ -398,7 +418,7 @@ def main(argv):
     known = (front["unit"] == "rollouts" or not cfg["points"]) and view != "fixed_B"
     prescriptions = [prescribe(C, front, laws) for C in budgets] if known else []
     law_file = out / (f"law_{view}" if view else "law")
-    panels = {name: dict(envelope=law, records=paper.get(name),
+    panels = {name: dict(envelope=law, records=paper[name],
                          prediction=front["panels"][name]["prediction"])
               for name, law in laws.items()}
     found = dict(
@@ -414,12 +434,12 @@ def main(argv):
     full = []  # everything, for report.txt
     for name, law in laws.items():
         full += [f"{name}: {say(law)}",
-                 say_rules(front["panels"][name]["prediction"], not cfg["points"])]
-        if name in paper:
+                 say_rules(front["panels"][name]["prediction"], not cfg["points"], law)]
+        if paper[name]:
             full.append("  by the paper's way (record-breaking points, maxima of noisy evaluations,"
                         f" no interval): {say(paper[name])}")
-    full += [f"intervals: {front['covers']}\n", *diagnosis, "", say_options(front, 1000)]
-    full += [*table, ""]
+    parts = "\n".join(diagnosis), say_options(front, 1000).rstrip(), "\n".join(table)
+    full += [f"intervals: {front['covers']}\n", *(f"{part}\n" for part in parts if part)]
     full += [say_prescription(p, front, label) + "\n"
              for p, label in zip(prescriptions, budgets.values())]
     report = out / "report.txt"
@@ -439,7 +459,7 @@ def main(argv):
                 print(f"  {note}")
         if front["missing"]:
             print(say_missing(front["missing"], 4))
-        print("\n".join(diagnosis[:1]))
+        print("\n".join(diagnosis[:-1]))
         print("\n" + say_options(front))
         if table:
             print("\n".join(table) + "\n")
@@ -462,6 +482,10 @@ def take_home(front, laws, cfg, out):
     part = "train" if own["metric"] == "train" else own["eval_set"]
     runs, _ = read_runs(own["runs"], own["metric"], own["unit"], part, own["tag"])
     runs = [run for run in runs if run["lr"] == front["config"]["lr_base"]]  # as the figures
+    if sorted(run["run"] for run in runs) != sorted(run["run"] for run in front["runs_used"]):
+        raise BadInput(f"--runs={cfg['runs']}: its runs are not the {len(front['runs_used'])} that "
+                       f"the frontier.json in {out} or there was made of; run frontier.py "
+                       f"--runs={cfg['runs']}{' --out=' + cfg['out'] if cfg['out'] else ''} again")
     cost, unit_of_cost = cost_of(runs)
     mine = budget_rows(front, laws, cost)
     tables = {front["label"]: mine}
@@ -470,8 +494,7 @@ def take_home(front, laws, cfg, out):
         tables[other["label"]] = budget_rows(other, of_other, cost)
     write_budgets(tables, front, unit_of_cost, out)
     parts = diagnose(runs, own["k"])
-    lines = [say_diagnosis(parts, own["k"])] if parts else []
-    lines += [f"  ({DIAGNOSIS.format(**parts[0])})"] if parts else []
+    lines = [*say_diagnosis(parts, own["k"]), f"  ({DIAGNOSIS})"] if parts else []
     return list(say_budgets(mine, front, unit_of_cost)), lines, parts
 
 

@@ -12,9 +12,9 @@ Needs config.py, frontier.py, noise.py, fit_sigmoid.py.
 """
 import numpy as np
 
-from fit_sigmoid import NUMBERS, in_a_sentence, law_at, law_of_panel, law_of_points
-from frontier import (AXIS, budget_ticks, colours, draw_curves, draw_n_star, end_labels, n_star,
-                      pooled_records, record_breaking, save, wrap)
+from fit_sigmoid import NUMBERS, in_a_sentence, law_at, law_of_panel, law_of_records
+from frontier import (AXIS, budget_ticks, colours, draw_curves, draw_n_star, end_labels, many,
+                      n_star, pooled_records, record_breaking, save, wrap)
 from noise import add_points, panel_of
 
 
@@ -25,7 +25,7 @@ def paper(sweep, cfg):
     paper: points, a list of dict(n, seed, C, reward, record) of every evaluation; curves, [dict(n,
     C, reward, seen)], the sigmoids where their runs reached, extrapolated behind C = seen, the last
     record-breaking point; frontier dict(C, n, reward); and records
-    with `law`, what fit_sigmoid.law_of_points says of the running average, None below five points.
+    with `law`, what fit_sigmoid.law_of_records says of the running average, None below five points.
     """
     panels = {}
     for B_p in sorted({c["B_p"] for c in sweep["cells"]}):
@@ -56,10 +56,7 @@ def paper_way(cs, budgets, cfg):
     seen = ~np.isnan(found["curves"]).all(0)
     top = np.where(np.isnan(found["curves"]), -np.inf, found["curves"])[:, seen]
     records = pooled_records(runs, cfg["bin"])
-    law = None
-    if len(records["C"]) >= 5:
-        law = law_of_points(records["C"], records["log2_n_mean"], n=records["n"])
-    return dict(points=points, curves=curves, records=records | dict(law=law),
+    return dict(points=points, curves=curves, records=records | dict(law=law_of_records(records)),
                 frontier=dict(C=C[seen], n=np.array(found["ns"])[top.argmax(0)], reward=top.max(0)))
 
 
@@ -75,8 +72,8 @@ def draw_paper(front, path):
     colour = colours({n for p in panels.values() for n in p["ns"]})
     for i, (name, panel) in enumerate(panels.items()):
         (left, right), (low_left, low_right) = axes[2 * i], axes[2 * i + 1]
-        seeds = f"{len(panel['seeds'])} seed{'s' if len(panel['seeds']) > 1 else ''}"
-        who = f"{name.replace('B_p', '$B_p$')}, {len(panel['runs_used'])} runs, {seeds}"
+        who = (f"{name.replace('B_p', '$B_p$')}, {many(len(panel['runs_used']), 'run')}, "
+               f"{many(len(panel['seeds']), 'seed')}")
         left.set_title(f"The paper's way: {who}", fontsize=10.5)
         right.set_title(f"Ours: {who}", fontsize=10.5)
         draw_paper_curves(left, panel, colour, front["label"])
@@ -95,9 +92,11 @@ def draw_paper(front, path):
             budget_ticks(ax, lo, hi)
             ax.minorticks_off()
         low_left.set_ylim(low_right.get_ylim())
-    named = {label: handle for ax in axes.flat
-             for handle, label in zip(*ax.get_legend_handles_labels())}
-    fig.legend(named.values(), named.keys(), loc="outside lower center", fontsize=9, ncols=3)
+    for side, of in enumerate(("left, the paper's way", "right, ours")):
+        named = {label: handle for ax in axes[:, side]
+                 for handle, label in zip(*ax.get_legend_handles_labels())}
+        fig.legend(named.values(), named.keys(), fontsize=9, title=of, title_fontsize=9,
+                   loc=f"outside lower {of.split(',')[0]}", ncols=2 - side)
     save(fig, path, front, f"{front['label'].capitalize()}: the paper's Figures 5 to 7 of these "
          "runs, and our reading of them")
 
@@ -120,13 +119,17 @@ def draw_paper_curves(ax, panel, colour, label):
                         color=colour[c["n"]], zorder=3)
             ends.append((c["C"][-1], c["reward"][-1], f"n = {c['n']}", colour[c["n"]]))
     ax.plot([], [], "o", color="0.35", ms=3.6, label="record-breaking points, coloured by their n")
-    ax.plot([], [], color="0.35", lw=1.5, label="one sigmoid for each n (right: smooth curve)")
+    ax.plot([], [], color="0.35", lw=1.5, label="one sigmoid for each n")
     ax.plot([], [], ":", color="0.35", lw=1.5, label="beyond its last record: extrapolated")
+    ax.plot([], [], color="0.6", lw=6, alpha=0.55, label="frontier, coloured by its n, to its last "
+            "record")
     C, n, reward = (np.array(p["frontier"][key]) for key in ("C", "n", "reward"))
     pieces = np.split(np.arange(len(n)), np.flatnonzero(np.diff(n)) + 1) if len(n) else []
+    seen = {c["n"]: c["seen"] for c in p["curves"]}
     for piece in pieces:  # none where no n has two record-breaking points
-        some = slice(piece[0], piece[-1] + 2)
-        ax.plot(C[some], reward[some], color=colour[n[piece[0]]], lw=6, alpha=0.55, zorder=4,
+        own, some = n[piece[0]], slice(piece[0], piece[-1] + 2)
+        known = C[some] <= seen[own]  # so that what is extrapolated shows as dotted
+        ax.plot(C[some][known], reward[some][known], color=colour[own], lw=6, alpha=0.55, zorder=4,
                 solid_capstyle="butt")
     y = [q["reward"] for q in p["points"]]
     span = max(y) - min(y) or 0.01

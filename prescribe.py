@@ -13,7 +13,7 @@ import numpy as np
 from config import BadInput, command, derive
 from fit_sigmoid import NUMBERS, arrays_of, fit_law, law_at
 from frontier import si
-from noise import half_width, indistinguishable, monotone, spline_map, unpruned, values_at
+from noise import cells_at, half_width, indistinguishable, monotone, spline_map, values_at
 
 
 # --------------------------------------------------------------------------------------------------
@@ -181,9 +181,7 @@ def options(cells, grid, cfg):
     were pruned before C are left out."""
     out = []
     for C in grid[-1] / 2.0 ** np.arange(4):
-        j = int(np.abs(np.log(grid / C)).argmin())
-        here = [c for c in cells
-                if c["inside"][j] or unpruned([c]) and not np.isnan(c["Y"][j])]
+        j, here = cells_at(cells, grid, C)
         if not here or C < grid[0]:
             continue
         Y, noise = values_at(here, j)
@@ -250,8 +248,9 @@ def most_n(panel):
 def n_beyond(C, panel, law, own):
     """n at a budget that was not run: (n, by what, also said, expected loss).
 
-    The law where it is the verdict; then the rule that predicted best stands beside it. Else that
-    rule, else the last n. own: the panel is a sweep's, not points from anywhere.
+    The law where it is the verdict; then the rule that predicted best stands beside it. Beyond
+    points (own is False) it is the other way round: there the law is the rule `sigmoid`, whose
+    record of predictions is known. Else that rule, else the last n.
     """
     env, prediction = panel["envelope"], panel["prediction"]
     rule, also, expected = prediction["recommended"], [], None
@@ -275,8 +274,11 @@ def n_beyond(C, panel, law, own):
         else:
             by_law = 2 ** float(law_at({key: law[key]["value"] for key in NUMBERS[:4]},
                                        np.array([C]))[0])
-        if by_law is not None:
-            if rule and rule != "sigmoid":
+        other = rule not in (None, "sigmoid") and C > env["C"][-1] * (1 + 1e-9)
+        if other and not own:
+            also.append(f"the law says n = {by_law:.0f}")
+        elif by_law is not None:
+            if other:
                 far = ", beyond anything tried" if at > most_n(panel) * 1.01 else ""
                 also.append(f"the rule `{rule}` says n = {at:.0f}{far} ({record})")
             return by_law, "the law", also, None
@@ -318,7 +320,7 @@ def prescribe(C, front, laws):
     elif own and env["carried"][i]:
         ran = [c for c, m, gone in zip(env["C"], env["n"], env["carried"]) if m == n and not gone]
         where = f"near C = {si(ran[-1])}" if ran else "before this budget"
-        caveat.append(f"the runs of n = {n} end {where}; its best so far is carried on")
+        caveat.append(f"the runs of n = {n} end {where}; from there on its best so far stands")
     if panel.get("edge") and C >= 0.99 * hi:
         caveat.append(panel["edge"]["text"])
     most = most_n(panel)
@@ -326,8 +328,8 @@ def prescribe(C, front, laws):
         caveat.append(f"n = {n:.0f} by that is beyond anything tried: twice the largest tried "
                       "stands")
         n = most
-    # an n that was run, or the nearest power of 2
-    n = int(n) if own and n in panel["ns"] else 2 ** round(math.log2(n))
+    # an n that was run, or the nearest power of 2; a group has two rollouts or more
+    n = int(n) if own and n in panel["ns"] else max(2, 2 ** round(math.log2(n)))
     # what a rollout costs in this unit, by the run whose n is nearest
     cost = panel.get("per_rollout") or {"1": 1.0}
     nearest = min(cost, key=lambda m: abs(math.log2(int(m) / max(n, 1))))
@@ -338,7 +340,8 @@ def prescribe(C, front, laws):
         caveat.append(f"n = {n} capped by {limit}")
         n = 2 ** int(math.log2(cap)) if cap >= 1 else 0
     if n < 2:
-        raise BadInput(f"--C={C:g}: below one update of B_p = {B_p} problems with n = 2")
+        raise BadInput(f"C = {C:g} {front['unit']}: below one update of B_p = {B_p} problems with "
+                       "n = 2")
     near = [a["set"] for a in panel.get("near", ()) if observed and a["C"] <= C * (1 + 1e-9)]
     run, surface, regret = dict(cfg, B_p=B_p, n=n, C=rollouts), panel.get("surface"), None
     derived = derive(run)

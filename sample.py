@@ -27,6 +27,7 @@ import json
 import math
 import os
 import random
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -463,30 +464,46 @@ def price(n, n_c):
 
 def say_signal(splits, counts, cfg, pilot=None):
     """What pass rates say of n, as lines of text. splits: of make_splits; counts: of `measure`;
-    pilot: {training file: what results/pilot.py measured}."""
+    pilot: of `read_pilot`."""
+    def row(name, values, form, last=""):
+        cells = "".join(f"{'' if x is None else format(x, form):>7s}" for x in values)
+        return f"    {name:15s}{cells}   {last}".rstrip()
     every = [latest(c, cfg) for c in counts.values()]
     law, s = pass_rate_law(every), cfg["s"]
     yield "  Is n too small? Groups without a signal (all n rollouts solved, or none):"
-    yield f"    {'n =':15s}" + "".join(f"{n:>7d}" for n in GROUPS) + "   half carry a signal from"
-    first = [c[s] for c in counts.values()]
-    exact = [np.mean([all_alike(c, s, n) for c in first]) if n <= s else None for n in GROUPS]
-    shown = "".join(f"{'' if x is None else format(x, '.0%'):>7s}" for x in exact)
-    yield f"    {'all problems':15s}{shown}      exact, hypergeometric: of {s} rollouts each"
+    yield row("n =", GROUPS, "d", "half carry a signal from")
+    first = Counter(c[s] for c in counts.values())
+    exact = {n: sum(m * all_alike(c, s, n) for c, m in first.items()) / len(counts)
+             for n in range(2, s + 1)}
+    half = next((f"n = {n}" for n, share in exact.items() if share <= 0.5), f"n above {s}")
+    yield row("all problems", [exact.get(n) for n in GROUPS], ".0%", half)
     for name, split in splits.items():
         if not split["train"]:
             continue
         kinds = [(p["correct"], p["samples"]) for p in split["train"]]
-        shares = "".join(f"{no_signal(kinds, law, n):>7.0%}" for n in GROUPS)
         half = half_with_signal(kinds, law)
-        text = f"    {name:15s}{shares}   n = {half if half else 'above 4096'}"
-        n_c = (pilot or {}).get(f"{name}_train.jsonl", {}).get("n_c")
+        yield row(name, [no_signal(kinds, law, n) for n in GROUPS], ".0%",
+                  f"n = {half}" if half else "n above 4096")
+        n_c = (pilot or {}).get(f"{name}_train.jsonl")
         if n_c:
             prices = [price(n, n_c) for n in GROUPS]
-            text += "; price of these n: " + " ".join(f"{p / min(prices):.2f}" for p in prices)
-        yield text
-    yield ("    A split was chosen by its own counts, so its row is for fresh rollouts, by the "
-           "spread of pass rates\n    over all problems (empirical Bayes); beyond n = "
-           f"{s} it is a guess about rates near 0 and 1")
+            yield row("  price of n", [p / min(prices) for p in prices], ".2f",
+                      "rollouts to one progress, by pilot.py")
+    yield f"    All problems: exact, hypergeometric, of {s} rollouts each. A split was chosen by"
+    yield "    its own counts, so its row is for fresh rollouts, by the spread of pass rates over"
+    yield f"    all problems (empirical Bayes); beyond n = {s} it guesses at rates near 0 and 1"
+
+
+def read_pilot(path):
+    """{training file: n_c} of a pilot.json of results/pilot.py. What cannot be used is said and
+    passed over: the price of n is an extra."""
+    try:
+        found = {name: one.get("n_c") for name, one in read_json(path).items()}
+        if all(n_c is None or n_c >= 0 for n_c in found.values()):
+            return found
+    except (BadInput, AttributeError, TypeError):
+        pass
+    print(f"  {path}: not what results/pilot.py writes, so no price of n", file=sys.stderr)
 
 
 def draw_difficulty(rates, samples, splits, s_zero, path, title):
@@ -597,7 +614,7 @@ def main(argv):
         over_long=over_long, rollouts=rollouts, saved=all_of_them - rollouts, **faults,
         temperature=cfg["temperature"], s=s, s_zero=s_zero, levels=cfg["levels"]))
     pilot = folder / "pilot.json"  # of results/pilot.py
-    for line in say_signal(splits, counts, cfg, read_json(pilot) if pilot.exists() else None):
+    for line in say_signal(splits, counts, cfg, read_pilot(pilot) if pilot.exists() else {}):
         print(line)
     print(f"  {folder}/difficulty.png")
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from config import BadInput
 from frontier import SHADES, save, si
-from noise import half_width, indistinguishable, unpruned, values_at
+from noise import cells_at, half_width, indistinguishable, values_at
 
 SHARES = (1 / 8, 1 / 4, 1 / 2, 1)  # of the largest budget
 
@@ -45,13 +45,8 @@ def slices(sweep, cfg):
 
 
 def at_budget(cells, grid, C):
-    """What the cells have at the budget of `grid` nearest to C, see `slices`; None without any.
-
-    A cell counts up to where its runs ended, and beyond that with its best so far, unless it was
-    pruned.
-    """
-    j = int(np.abs(np.log(grid / C)).argmin())
-    here = [c for c in cells if c["inside"][j] or unpruned([c]) and not np.isnan(c["Y"][j])]
+    """What the cells have at the budget of `grid` nearest to C, see `slices`; None without any."""
+    j, here = cells_at(cells, grid, C)
     if not here:
         return None
     Y, noise = values_at(here, j)
@@ -86,12 +81,12 @@ def draw_slices(front, path):
                     ax.plot([place / 1.035] * len(values), values, "_", color=colour, ms=7)
             ax.errorbar(x, s["reward"], half, color=colour, marker="o", ms=4, lw=1.6, capsize=2.5,
                         label=f"C = {si(s['C'])}")
-            some = np.flatnonzero(s["near"])
+            best = s["best"]
+            some = [j for j, ok in enumerate(s["near"]) if ok and j != best]
             ax.plot(x[some], np.array(s["reward"])[some], "o", ms=10, mfc="none", mec=colour,
                     mew=1.1)
-            best = s["best"]
             edge = s["n"][best] == ns[-1] or s["n"][best] == ns[0] > 2  # no group is below 2
-            ax.plot(x[best], s["reward"][best], "*", ms=17, mec="k", mew=0.8, zorder=5,
+            ax.plot(x[best], s["reward"][best], "*", ms=11, mec=colour, mew=1.2, zorder=5,
                     mfc="white" if edge else colour)
         ax.set_xscale("log", base=2)
         ax.set_xticks(ns, map(str, ns))
@@ -104,12 +99,12 @@ def draw_slices(front, path):
         loss.set_ylabel(f"loss, 1 - {front['label']}" if last else "")
         loss.tick_params(labelright=last)
     axes[0, 0].set_ylabel(front["label"])
-    star = dict(mec="k", ls="none", marker="*", ms=13)
+    star = dict(mec="0.3", ls="none", marker="*", ms=11, mew=1.2)
     marks = [plt.Line2D([], [], mfc="0.55", label="least loss: the best n of the budget", **star),
              plt.Line2D([], [], mfc="white", label="the same at the grid's edge: it may lie beyond",
                         **star),
              plt.Line2D([], [], ls="none", marker="o", ms=10, mfc="none", mec="k",
-                        label="indistinguishable from it")]
+                        label="as good: indistinguishable from it")]
     if any(len(values) > 1 for s in front["slices"] for values in s["each"]):
         marks.append(plt.Line2D([], [], ls="none", marker="_", ms=8, color="0.3",
                                 label="a seed's evaluation nearest to C"))
@@ -117,7 +112,8 @@ def draw_slices(front, path):
              for handle, label in zip(*ax.get_legend_handles_labels())}
     fig.legend(handles=[*reversed(named.values()), *marks], loc="outside lower center", fontsize=9,
                ncols=2 if cols == 1 else 4)
-    save(fig, path, front, f"Iso-compute slices: {front['label']} over n")
+    save(fig, path, front, f"Iso-compute slices: {front['label']} over n, compared on the same "
+         "problems; a bar is the interval of its point alone")
     target = Path(str(path).replace("_slices", "_map"))
     if front["map"]:
         draw_map(front, target)

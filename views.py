@@ -35,7 +35,7 @@ import numpy as np
 import frontier
 from config import (BadInput, aside, complete, entry, lr_factor, parse, read_log, read_plan,
                     save_json)
-from fit_sigmoid import law_at, law_of_points
+from fit_sigmoid import law_at, law_of_records
 from frontier import budget_ticks, colours, ended, missing_cells, read_runs, save, si
 from noise import (add_points, at_end, best_of, cells_of, coverage, declining, gain, grid_edge,
                    half_width, indistinguishable, panel_of, unpruned, values_at)
@@ -49,11 +49,9 @@ from slices import draw_slices, say_slices, slices
 
 def with_law(panel):
     """A panel with the paper's law through its record-breaking points, for the figure."""
-    records = panel["records"]
-    if len(records["C"]) >= 5:
-        fit = law_of_points(records["C"], records["log2_n_mean"], n=records["n"])["fit"]
-        C = np.geomspace(*panel["range"], 100)
-        records["law"] = fit | dict(C=C, n=2 ** law_at(fit, C))
+    law, C = law_of_records(panel["records"]), np.geomspace(*panel["range"], 100)
+    if law:
+        panel["records"]["law"] = law["fit"] | dict(C=C, n=2 ** law_at(law["fit"], C))
     return panel
 
 
@@ -217,9 +215,9 @@ def say_end(panel):
     for piece in np.split(np.arange(len(env["n"])), cuts):
         if env["carried"][piece[0]]:
             first, last = (si(env["C"][i]) for i in piece[[0, -1]])
-            yield (f"  from C = {first} to {last} the best so far of n = {env['n'][piece[0]]} is "
-                   "carried on: its runs end there")
-    yield f"  winner's curse {panel['curse']}"
+            yield (f"  from C = {first} to {last} the best so far of n = {env['n'][piece[0]]} "
+                   "stands: its runs end there")
+    yield f"  bias of choosing the best: {panel['curse']}"
     last = panel["last"]
     yield (f"  by the last checkpoint, not the best so far: n = {last['n'][-1]}, "
            f"{last['reward'][-1]:.3f}")
@@ -728,10 +726,10 @@ WATCH = dict(watch=(False, "draw again with every new evaluation, until the swee
 LOOK_S = 5  # seconds between two looks at the logs of a sweep that is watched
 
 
-def evaluations_in(folder):
+def evaluations_in(folders):
     """How many evaluations the logs of a sweep's runs hold, and how many runs have ended."""
     evals = ends = 0
-    for path in Path(folder).glob("*/log.jsonl*"):
+    for path in (path for folder in folders for path in folder.glob("*/log.jsonl*")):
         try:
             kinds = [r.get("type") for r in read_log(path)]
         except (BadInput, OSError):  # said when it is drawn
@@ -747,11 +745,10 @@ def watch(cfg):
     """
     if cfg["view"] == "compare":
         raise BadInput("--watch: for one sweep, and --view=compare is of several")
-    if not Path(cfg["runs"]).is_dir():
-        raise BadInput(f"--runs={cfg['runs']}: no such folder")
+    folders = frontier.folders_of(cfg["runs"])
     before, said = None, None
     while True:
-        now = evaluations_in(cfg["runs"])
+        now = evaluations_in(folders)
         if now != before:
             before = now
             try:
@@ -759,13 +756,13 @@ def watch(cfg):
                 left = missing_cells(cfg["runs"], every_run(sweep), sweep["dropped"])
                 reached = si(max(run["C"][-1] for run in sweep["runs"]))
                 line = (f"{now[0]} evaluations of {len(sweep['runs'])} runs, up to C = {reached}; "
-                        f"{len(left)} cells to go: {Path(cfg['out'] or cfg['runs'])}/*.png")
+                        f"{len(left)} cells to go: {Path(cfg['out'] or folders[0])}/*.png")
             except BadInput as e:
                 left, line = True, f"waiting: {e}"
             if line != said:
                 print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
             said = line
-            if not left and read_plan(cfg["runs"]):
+            if not left and all(map(read_plan, folders)):
                 return
         time.sleep(LOOK_S)
 

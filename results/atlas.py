@@ -40,7 +40,8 @@ from noise import (SMALL, Missing, best_less, both, change, contrast, denied,
 
 # what a thinned log has of a step: counters of its last, means of the rest
 COUNTERS = "type step rollouts tokens wall_s".split()
-AVERAGED = "reward entropy kl grad_norm response_len frac_all_right frac_all_wrong".split()
+AVERAGED = ("reward entropy kl grad_norm response_len frac_all_right frac_all_wrong "
+            "gen_s train_s").split()
 KEPT_STEPS = 64  # step records that a thinned log keeps, each the mean of its stretch
 EARLY, LATE, START = (0.06, 0.125), (0.75, 1.0), (-1, 0)  # windows of a run's budget C
 DEEP = 150    # updates: the paper's frontier goes to a larger n where that has made 155 to 264

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import frontier
 from conftest import run_script
 from simulate import simulate
 
@@ -29,12 +30,13 @@ def test_thinned_logs_keep_what_is_counted(atlas, tmp_path):
     an unfinished run."""
     def step(m):
         return dict(type="step", step=m, rollouts=16 * m, tokens=100 * m, wall_s=0.5 * m,
-                    reward=(m % 7) / 7, entropy=1.0, kl=None, loss=3.0)
+                    reward=(m % 7) / 7, entropy=1.0, kl=None, loss=3.0,
+                    gen_s=0.1 + (m % 11) / 50, train_s=0.2 + (m % 3) / 10)
 
     def evaluation(m):
         return dict(type="eval", step=m, rollouts=16 * m, set="val", samples=4, correct=[1, 2, 4])
     steps, evals = [step(m) for m in range(1, 501)], [evaluation(m) for m in (0, 250, 500)]
-    header, end = (dict(type="header", config=dict(n=2, C=8000)),
+    header, end = (dict(type="header", config=dict(B_p=8, n=2, C=8000), ranks=2),
                    dict(type="end", status="budget", rollouts=8000))
     records = [header, *sorted(steps + evals, key=lambda r: r["step"]), end]
     for name, some in (("a", records), ("b", records[:-1])):
@@ -49,6 +51,9 @@ def test_thinned_logs_keep_what_is_counted(atlas, tmp_path):
     assert kept[0] == header and kept[-1] == end
     assert len(means) == atlas.KEPT_STEPS and means[-1]["rollouts"] == 8000
     assert all(r["kl"] is None and "loss" not in r for r in means)
+    hours = [frontier.read_run(tmp_path / name)["hours"] for name in ("runs/arm/a", "kept/arm/a")]
+    assert hours[1] == pytest.approx(hours[0], rel=1e-4)
+    assert hours[0] == pytest.approx(sum(r["gen_s"] + r["train_s"] for r in steps) * 2 / 3600)
     whole = np.mean([r["reward"] for r in steps])
     assert np.mean([r["reward"] for r in means]) == pytest.approx(whole, abs=0.01)
 

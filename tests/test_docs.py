@@ -143,6 +143,18 @@ def test_every_block_says_what_it_is():
         assert not re.findall(r"(?:^|\n)\n    \S.*", rest), page
 
 
+def test_the_trainer_answers_what_people_ask():
+    """Its first lines and --help: in which units B_p, n and a step are, and the others' names."""
+    told = " ".join(run_script("train_grpo.py", "--help").stdout.split())
+    asked = dict.fromkeys(re.findall(r"[A-Z][^.?]*\?", told))
+    assert list(asked) == ["Completions or prompts?", "What is my batch size really?",
+                           "What is a step?"]
+    for answer in ("B_p counts prompts (veRL: train_batch_size), n the completions of each (TRL: "
+                   "num_generations, veRL: rollout.n)", "B = B_p n completions.",
+                   "One update on such a batch, M = C / B of them.", "--B_p=", "--n="):
+        assert answer in told, answer
+
+
 # -------------------------------------------------------------------------------------------------
 # Links, names of files, what is listed
 

@@ -549,7 +549,7 @@ def test_at_most_nine_entries_in_the_legend_however_many_n(tmp_path, monkeypatch
         assert len(set(found["legend"])) == len(found["legend"])
         monkeypatch.undo()
     found = legend_of(monkeypatch, analyse(tmp_path))
-    assert len(found["legend"]) == 9 and "its best so far, carried on" in found["legend"]
+    assert len(found["legend"]) == 9 and "its best so far: its runs ended" in found["legend"]
     # lines carry their n themselves
     for n in ns:
         assert found["names"].count(f"n = {n}") == 2, n

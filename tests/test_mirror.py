@@ -1,6 +1,7 @@
 """mirror.py: what TensorBoard and W&B get is what the log holds, and a missing package is told."""
 import importlib.util
 import json
+import sys
 
 import pytest
 from conftest import ROOT
@@ -42,6 +43,28 @@ def read_back(folder):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     events = EventAccumulator(str(folder)).Reload()
     return {tag: {e.step: e.value for e in events.Scalars(tag)} for tag in events.Tags()["scalars"]}
+
+
+class Refused(Exception):
+    pass
+
+
+@pytest.mark.parametrize("when", ["init", "log"])
+def test_a_mirror_that_fails_ends_no_run(when, tmp_path, monkeypatch, capsys):
+    """No key, no network: said once on one line, and the log is whole."""
+    import types
+
+    def fail(*args, **more):
+        raise Refused("no API key\n configured")
+    run = types.SimpleNamespace(define_metric=lambda *a, **b: None, log=fail, finish=fail)
+    fake = types.SimpleNamespace(init=fail if when == "init" else lambda **more: run)
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    write = mirror.open_mirror(parse([]) | dict(log_to="wandb"), tmp_path)
+    for record in RECORDS:
+        write(record)
+    said = capsys.readouterr().err
+    assert "--log_to=wandb failed (Refused: no API key configured); the run goes on" in said
+    assert said.count("\n") == 1
 
 
 def test_tensorboard_has_the_records(tmp_path):

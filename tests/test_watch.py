@@ -50,6 +50,19 @@ def test_watch_draws_what_is_new_and_ends_with_the_sweep(sweep, monkeypatch, cap
     assert front["missing"] == [] and len(front["runs_used"]) == 2
 
 
+def test_watch_of_two_folders(tmp_path, capsys):
+    """A sweep whose runs lie in two folders, as frontier.py reads it."""
+    for seed in (0, 1):
+        logs = simulate(tmp_path / f"{seed}", ns=(4, 16), evals=12, seeds=(seed,),
+                        words=("--data=d", "--runs=r"))
+        cfg = json.loads(logs[32, 4, seed].read_text().splitlines()[0])["config"]
+        cells = [dict(B_p=b, n=n, seed=s) for b, n, s in logs]
+        save_json(tmp_path / f"{seed}/sweep.json", dict(config=cfg, cells=cells))
+    views.main([f"--runs={tmp_path}/0 {tmp_path}/1", "--watch", "--boot=0"])
+    said = capsys.readouterr().out
+    assert f"52 evaluations of 4 runs, up to C = 2M; 0 cells to go: {tmp_path}/0/*.png" in said
+
+
 def test_without_watch_an_unfinished_sweep_is_refused(sweep):
     folder, logs = sweep
     for log in logs.values():
