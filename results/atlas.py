@@ -680,7 +680,8 @@ def by_lr(atlas, task):
     for name in with_other_lrs(atlas, task):
         for lr in atlas.lrs(name):
             with contextlib.suppress(Missing):
-                out.setdefault(lr, {}).update(atlas.arm(name, lr=lr))
+                cells = atlas.arm(name, lr=lr)
+                out.setdefault(lr, {}).update(cells)
     if not out:
         raise Missing(f"two seeds of {task}")
     times = Counter(n for cells in out.values() for n in cells)

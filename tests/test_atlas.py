@@ -143,7 +143,11 @@ def test_the_lr_that_is_best_for_all_n_and_those_that_are_deep(atlas, tmp_path):
         simulate(tmp_path / "arms/deep_easy", ns=(4, 16, 64, 256), seeds=(0, 1), B_ps=(16,),
                  C=262_144, evals=32, words=(f"--lr_base={lr}",),
                  truth=lambda B_p, n, C: rising(B_p, n, C) - loss[lr] * (C > 0))
+    simulate(tmp_path / "arms/deep_hard", ns=(4,), seeds=(0,), B_ps=(16,), C=262_144, evals=32,
+             truth=rising)
     here = atlas.Atlas(tmp_path / "arms", tmp_path)
+    with pytest.raises(atlas.Missing, match="two seeds of deep_hard"):
+        atlas.by_lr(here, "deep_hard")
     arms, left = atlas.deep_ones(atlas.by_lr(here, "deep_easy"))
     assert list(arms) == [1e-4, 2e-4, 4e-4] and list(arms[1e-4]) == [4, 16, 64]
     assert "n = 256, 64 updates" in left and atlas.one_rule(arms) == 2e-4
