@@ -652,14 +652,6 @@ def lr_rule(atlas):
 
 # ---- section 4: allocation
 
-def main_law(atlas, task):
-    """Figures 1, 6 and 7: the verdict of fit_sigmoid.py on the law of n*(C)."""
-    use(atlas.arm(task))
-    panel = panel_of(atlas.folder / task)
-    verdict, words = law_of(panel)
-    return dict(verdict=verdict, says=words, figure=law_figure(atlas, task, panel))
-
-
 def deepest(atlas, task):
     """The arm deep_TASK where two seeds of three n have run there, else TASK."""
     deep = [n for (_, n), runs in atlas.cells(f"deep_{task}").items() if len(runs) > 1]
