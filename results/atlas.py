@@ -686,6 +686,8 @@ def one_rule(arms):
     """The lr_base of {lr_base: {n: {seed: run}}} that is best for all n at the end."""
     most = max(map(len, arms.values()))
     arms = {lr: cells for lr, cells in arms.items() if len(cells) == most}
+    if len(arms) == 1:  # nothing to compare
+        return next(iter(arms))
     table = table_of({(lr, n): runs for lr, cells in arms.items() for n, runs in cells.items()})
     return max(arms, key=lambda lr: np.mean([table[lr, n].mean() for n in arms[lr]]))
 
