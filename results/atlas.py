@@ -870,12 +870,15 @@ def growing(atlas, task):
     rule, _, arms, _ = at_one_lr(atlas, task)
     constant = {(n, lr): runs for lr, cells in arms.items() for n, runs in cells.items()}
     grown = {}
-    for name in sorted(p.name for p in atlas.folder.glob(f"grow_{task}*")):
+    found = [p.name for p in atlas.folder.glob(f"grow_{task}*") if p.is_dir()]  # not the figure
+    for name in sorted(found):
         for lr, cells in by_lr(atlas, name).items():
             for n, runs in cells.items():
                 grown[f"{n}, {config_of(cells)['n_schedule']}, lr_base {lr:g}"] = runs
     if not grown:
         raise Missing(f"grow_{task}")
+    seeds = set.intersection(*map(set, grown.values()))  # crossings were found on other seeds
+    constant = {key: runs for key, runs in constant.items() if len(seeds & set(runs)) > 1}
     says, verdicts, found, g = [], [], [], gained(constant)
     for name, runs in grown.items():
         said, C = [], min(run["budget"] for run in runs.values())
@@ -885,7 +888,7 @@ def growing(atlas, task):
             best, c = best_less(table, list(constant), name)
             found.append(c)
             verdicts.append(reached(c, g))
-            said.append(f"to {si(C * window[1])} {points(c, -1)}")
+            said.append(f"{si(C * window[0])} to {si(C * window[1])} {points(c, -1)}")
         says.append(f"n = {name}, less the best constant (n, lr): {', '.join(said)}")
     shown = {f"n = {n}, lr_base {lr:g}": runs for (n, lr), runs in constant.items()
              if lr == rule}
