@@ -764,8 +764,8 @@ def other_lrs(atlas, task):
 
 def lr_control(atlas, task):
     """Does n*(C) of an arm rise where every n has the best of several lrs?"""
-    if len(atlas.lrs(deepest(atlas, task))) > 2:
-        task = deepest(atlas, task)
+    deep = deepest(atlas, task)
+    task = deep if len(atlas.lrs(deep)) > 2 else task
     arms, left = other_lrs(atlas, task)
     lr = one_rule(arms)
     early, late = windows(list(arms.values()))
@@ -870,8 +870,8 @@ def growing(atlas, task):
     rule, _, arms, _ = at_one_lr(atlas, task)
     constant = {(n, lr): runs for lr, cells in arms.items() for n, runs in cells.items()}
     grown = {}
-    found = [p.name for p in atlas.folder.glob(f"grow_{task}*") if p.is_dir()]  # not the figure
-    for name in sorted(found):
+    names = [p.name for p in atlas.folder.glob(f"grow_{task}*") if p.is_dir()]  # not the figure
+    for name in sorted(names):
         for lr, cells in by_lr(atlas, name).items():
             for n, runs in cells.items():
                 grown[f"{n}, {config_of(cells)['n_schedule']}, lr_base {lr:g}"] = runs
@@ -901,17 +901,17 @@ def growing(atlas, task):
 def real_lr(atlas):
     """Ours: how a real model depends on lr_base, one seed: a short grid, half and double."""
     says = []
-    for arms, told_as in ((r"smollm_lr_*", "a short grid"),
-                          (r"smollm_hard*", "on seed 0")):
+    for pattern, told_as in (("smollm_lr_*", "a short grid"), ("smollm_hard*", "on seed 0")):
         found = {}
-        for path in sorted(atlas.folder.glob(arms)):
-            for (B_p, n), runs in atlas.cells(path.name).items():
-                found.setdefault((B_p, n), {})[config_of({n: runs})["lr_base"]] = runs[0]
+        for path in sorted(atlas.folder.glob(pattern)):
+            for cell, runs in atlas.cells(path.name).items():
+                if 0 in runs:
+                    found.setdefault(cell, {})[runs[0]["config"]["lr_base"]] = runs[0]
         for (B_p, n), runs in sorted(found.items()):
             if len(runs) < 2:
                 continue
-            use({n: dict(enumerate(runs.values()))}, min(run["budget"] for run in runs.values()))
             C = min(run["budget"] for run in runs.values())
+            use({n: runs}, C)
             ends = ", ".join(f"{lr:g} {look(runs[lr] | dict(budget=C)).mean():.3f}"
                              for lr in sorted(runs))
             says.append(f"{told_as}, B_p = {B_p}, n = {n}, C = {si(C)}: {ends}")
@@ -1415,9 +1415,10 @@ def baseline(atlas, of):
     """Figure 26: the baseline from n rollouts, the loss from n_train of them, after equal updates
     (as the paper orders them) or after equal rollouts."""
     try:
-        (n, runs), plain = *atlas.arm("deep_decoupled").items(), "deep_easy"
+        arm, plain = atlas.arm("deep_decoupled"), "deep_easy"
     except Missing:
-        (n, runs), plain = *atlas.arm("decoupled").items(), "easy"
+        arm, plain = atlas.arm("decoupled"), "easy"
+    n, runs = next(iter(arm.items()))
     some = next(iter(runs.values()))["config"]
     few = some["n_train"]
     easy = atlas.arm(plain, some["B_p"], [few, n], some["lr_base"])
