@@ -53,6 +53,7 @@ SPLITS = dict(easy=(0.3, 0.6), hard=(0, 0.0625))  # the paper's, by avg@16 of th
 # arms of all levels, the easiest first
 BY_DIFFICULTY = dict(deep_very_easy="Very Easy", deep_easy="Easy", deep_hard="Hard",
                      mix_hard="none right in 128")
+BEST_OF_GRID = 4e-4  # lr_base, of the grid of Figure 4, left
 PAIR = 4, 64  # of Figures 11 and 27: at C = 262,144 both have made 256 updates or more
 TITLES = dict(mix_hard="solved in none of 128", size_50="D = 50", deep_easy="Easy, deep",
               deep_hard="Hard, deep",
@@ -594,7 +595,12 @@ def difficulty(atlas):
 
 def recipe(atlas, task, sign):
     """KL and entropy terms against none: larger (sign +1) or smaller (-1)?"""
-    cells = {name: one_cell(atlas, f"rec_{task}_{name}") for name in ("both", "filtered", "none")}
+    try:  # at coefficients that do something, each term alone too
+        cells = {name: one_cell(atlas, f"terms_{task}_{name}")
+                 for name in ("both", "kl", "entropy", "none")}
+    except Missing:  # at the paper's
+        cells = {name: one_cell(atlas, f"rec_{task}_{name}")
+                 for name in ("both", "filtered", "none")}
     table = table_of(cells)
     c = contrast(table, {"both": 1, "none": -1})
     entropy = []
@@ -635,12 +641,15 @@ def lr_grid(atlas):
 
 def lr_rule(atlas):
     """lr ~ sqrt(B) against a linear and a constant lr, at a large batch."""
-    cells = {rule: one_cell(atlas, f"scale_{rule}") for rule in ("linear", "constant")}
-    some = config_of(cells)
-    if (atlas.folder / "scale_sqrt").is_dir():
-        cells["sqrt"] = one_cell(atlas, "scale_sqrt")
-    else:  # it is the rule of the main runs
-        cells["sqrt"] = atlas.arm("easy", some["B_p"], [some["n"]])[some["n"]]
+    try:  # through the best lr of the grid at a small batch; at B = 1,024 sqrt has lr = lr_base
+        cells = {rule: one_cell(atlas, f"deep_{rule}") for rule in ("linear", "constant")}
+        some = config_of(cells)
+        own = atlas.arm("deep_easy", some["B_p"], [some["n"]], BEST_OF_GRID)
+    except Missing:
+        cells = {rule: one_cell(atlas, f"scale_{rule}") for rule in ("linear", "constant")}
+        some = config_of(cells)
+        own = atlas.arm("easy", some["B_p"], [some["n"]])
+    cells["sqrt"] = own[some["n"]]
     table = table_of(cells)
     found = {rule: contrast(table, {"sqrt": 1, rule: -1}) for rule in ("linear", "constant")}
     less = ", ".join(f"minus {rule} {points(c)}" for rule, c in found.items())
@@ -652,10 +661,10 @@ def lr_rule(atlas):
 
 # ---- section 4: allocation
 
-def deepest(atlas, task):
-    """The arm deep_TASK where two seeds of three n have run there, else TASK."""
-    deep = [n for (_, n), runs in atlas.cells(f"deep_{task}").items() if len(runs) > 1]
-    return f"deep_{task}" if len(set(deep)) > 2 else task
+def deepest(atlas, arm, ns=3):
+    """The arm deep_ARM where two seeds of so many n have run there, else ARM."""
+    deep = {n for (_, n), runs in atlas.cells(f"deep_{arm}").items() if len(runs) > 1}
+    return f"deep_{arm}" if len(deep) >= ns else arm
 
 
 def with_other_lrs(atlas, task):
@@ -999,14 +1008,22 @@ def metrics(atlas, task, first, second):
                 figure=figure(atlas, f"metrics_{task}", panels))
 
 
-def grid_of(atlas, arm):
-    """{(B_p, n): {seed: run}} of an arm and of joint_ARM, which has its other B_p.
+def joint_arms(atlas, task):
+    """An arm and joint_ARM, which has its other B_p: the deep ones where these have run."""
+    found = [runs for runs in atlas.cells(f"joint_deep_{task}").values() if len(runs) > 1]
+    arm = f"deep_{task}" if len(found) > 2 else task
+    return arm, f"joint_{arm}"
+
+
+def grid_of(atlas, task):
+    """{(B_p, n): {seed: run}} of `joint_arms`, at the one lr_base of the second.
 
     Of the n that two B_p have or more, in order of n, up to the budget that all have.
     """
-    cells = {}
-    for name in (arm, f"joint_{arm}"):
-        cells.update({key: runs for key, runs in atlas.cells(name).items() if len(runs) > 1})
+    arm, other = joint_arms(atlas, task)
+    cells = atlas.cells(other)
+    lr = config_of(cells)["lr_base"] if cells else None
+    cells = {key: runs for key, runs in (atlas.cells(arm, lr) | cells).items() if len(runs) > 1}
     if len({b for b, _ in cells}) < 2:
         raise Missing(f"{arm} at a second B_p")
     times = Counter(n for _, n in cells)
@@ -1055,7 +1072,7 @@ def sensitivity(atlas, task):
             f"first minus that of the second {points(gap)} ({len(cells)} cells, "
             f"B_p = {', '.join(map(str, by_B_p))}); {', '.join(at_n)}")
     return dict(verdict=verdict, sees=gap["sees"], says=says, figure=view_figure(
-        atlas, "sensitivity", f"sensitivity_{task}", (task, f"joint_{task}")))
+        atlas, "sensitivity", f"sensitivity_{task}", joint_arms(atlas, task)))
 
 
 def each_B_p(atlas, task):
@@ -1083,7 +1100,7 @@ def fixed_B(atlas, task):
         raise Missing("three n at one B_p n")
     return dict(verdict=both([c["verdict"] for c in found]), sees=sees(found),
                 says="; ".join(says), figure=view_figure(
-                    atlas, "fixed_B", f"fixed_B_{task}", (task, f"joint_{task}")))
+                    atlas, "fixed_B", f"fixed_B_{task}", joint_arms(atlas, task)))
 
 
 def stable_B_p(atlas):
@@ -1091,7 +1108,7 @@ def stable_B_p(atlas):
     found = {}
     for task in ("easy", "hard"):
         use(grid_of(atlas, task))
-        names = " ".join(str(atlas.folder / name) for name in (task, f"joint_{task}"))
+        names = " ".join(str(atlas.folder / name) for name in joint_arms(atlas, task))
         sweep = analysed(names)
         found[task] = views.stability(sweep["cells"])
     said = []
@@ -1116,7 +1133,7 @@ def joint(atlas, task):
         b, n = max(table, key=lambda cell: table[cell].mean())
         on_top.append(f"({b}, {n}) {when}, B = {b * n}")
     return dict(verdict=c["verdict"], sees=c["sees"], figure=view_figure(
-        atlas, "joint", f"joint_{task}", (task, f"joint_{task}")),
+        atlas, "joint", f"joint_{task}", joint_arms(atlas, task)),
                 says=f"{says_shift(c)}; best (B_p, n): {', '.join(on_top)}")
 
 
@@ -1182,10 +1199,19 @@ def interference(atlas, task):
                 figure=figure(atlas, f"pass1_{task}", [histogram(n) for n in cells]))
 
 
+def models_of(atlas):
+    """{arm: {n: {seed: run}}} of the other base models, each as deep as it has run."""
+    names = {deepest(atlas, p.name.removeprefix("deep_")) for pattern in ("model_*", "deep_model_*")
+             for p in atlas.folder.glob(pattern)}
+    if not names:
+        raise Missing("model_*")
+    return {name: atlas.arm(name) for name in sorted(names)}
+
+
 def models(atlas):
     """Figure 12: the largest n against the smallest, for other base models."""
     found, verdicts, says, panels = [], [], [], []
-    for name, cells in arms_of(atlas, "model_*").items():
+    for name, cells in models_of(atlas).items():
         table = table_of(cells)
         words, c = largest_less_smallest(table)
         found.append(c)
@@ -1203,7 +1229,7 @@ def models_training(atlas):
     def reward(run, window):
         lo, hi = window[0] * run["budget"], window[1] * run["budget"]
         return np.mean([r["reward"] for r in run["steps"] if lo < r["rollouts"] <= hi])
-    for name, cells in arms_of(atlas, "model_*").items():
+    for name, cells in models_of(atlas).items():
         n = max(cells)
         use({n: cells[n]})
         runs = cells[n].values()
@@ -1382,7 +1408,7 @@ def none_right_control(atlas):
 
 def ood(atlas):
     """Figure 23: the largest n against the smallest on a set of another kind."""
-    cells = atlas.arm("ood")
+    cells = atlas.arm(deepest(atlas, "ood", ns=2))
     sets = next(iter(cells[min(cells)].values()))["evals"]
     of = next((name for name in sets if name != "val"), "a second set")
     table = table_of(cells, of=of)
@@ -1396,7 +1422,7 @@ def ood(atlas):
 
 def algo(atlas, arm):
     """Figure 25: the two n that each panel is about, for PPO and CISPO."""
-    cells = atlas.arm(arm)
+    cells = atlas.arm(deepest(atlas, arm))
     if len(cells) < 3:
         raise Missing(f"three n of {arm}")
     smallest, *_, second, largest = sorted(cells)
@@ -1871,6 +1897,8 @@ ROWS = [
      "without them entropy collapses.", recipe, "easy", +1),
     ("recipe", "Figure 3, Hard", "On Hard both terms destabilise training, with the filter too; "
      "none is best.", recipe, "hard", -1),
+    ("recipe", "Figure 3, mixed", "On a mixed set training is steadiest without either.",
+     recipe, "mixed", -1),
     ("recipe", "Figure 4, left", "There is one best base lr at a middle batch: far below it "
      "training is slow, far above it unstable.", lr_grid),
     ("recipe", "Figure 4, right; Table 1", "At a batch 8 times that of the base lr, lr ~ sqrt(B) "
