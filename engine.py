@@ -585,8 +585,11 @@ def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
     # inference mode spares what no_grad still does for autograd; the tensors that are returned were
     # made outside of it, so the update may use them
     with torch.inference_mode(), torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
+        # the last position by its index: for a slice torch copies frozen weights once a prompt
+        last = torch.tensor([ids.shape[1] - 1], device=ids.device)
         logits = model(input_ids=ids, attention_mask=mask if padded else None,
-                       position_ids=position, past_key_values=cache, logits_to_keep=1).logits[:, -1]
+                       position_ids=position, past_key_values=cache,
+                       logits_to_keep=last).logits[:, -1]
         logits = logits.repeat_interleave(r, 0)  # (R, V)
         cache.batch_repeat_interleave(r)
         mask, position = mask.repeat_interleave(r, 0), position[:, -1:].repeat_interleave(r, 0)

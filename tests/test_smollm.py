@@ -69,6 +69,16 @@ def test_problems(smollm):
     assert {len(terms) for terms in sums} == {args["min_terms"] for _, args in smollm.MIX}
 
 
+def test_pass_rates_come_with_it(smollm, tmp_path):
+    """They are of these weights, problems and settings, so nothing is measured."""
+    done = run_script("sample.py", "--data=data/smollm", f"--out={tmp_path}", timeout=300)
+    assert done.code == 0 and "and taken from there" in done.stdout, done
+    splits = {name: sample.read_problems(tmp_path / f"{name}_train.jsonl")
+              for name in ("easy", "hard")}
+    assert len(splits["easy"]) > 400 and len(splits["hard"]) > 1500
+    assert "rollouts for" not in done.stderr  # the bar of a measurement
+
+
 def test_a_few_updates(smollm, tmp_path):
     """The real thing from its own command: bf16, evaluated before and after alone, no checkpoint
     left, nothing about GPUs; a larger C has nothing to go on from."""

