@@ -1,6 +1,5 @@
 """results/atlas.py: thinned logs, and the table that one command writes from the committed runs."""
 import gzip
-import importlib.util
 import json
 import re
 import sys
@@ -10,22 +9,18 @@ import numpy as np
 import pytest
 
 import frontier
+import noise
 from conftest import run_script
 from simulate import simulate
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "results"))
+import atlas
+import kept
+import rows
 
 
-@pytest.fixture(scope="module")
-def atlas():
-    spec = importlib.util.spec_from_file_location("atlas", ROOT / "results/atlas.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["atlas"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_thinned_logs_keep_what_is_counted(atlas, tmp_path):
+def test_thinned_logs_keep_what_is_counted(tmp_path):
     """`keep` leaves evaluations, pass rates and the end whole, means of the steps, and is told from
     an unfinished run."""
     def step(m):
@@ -43,13 +38,13 @@ def test_thinned_logs_keep_what_is_counted(atlas, tmp_path):
         folder = tmp_path / "runs/arm" / name
         folder.mkdir(parents=True)
         (folder / "log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in some))
-    atlas.keep(tmp_path / "runs", tmp_path / "kept")
+    kept.keep(tmp_path / "runs", tmp_path / "kept")
     assert [p.parent.name for p in tmp_path.glob("kept/*/*/log.jsonl.gz")] == ["a"]
-    kept = [json.loads(line) for line in gzip.open(tmp_path / "kept/arm/a/log.jsonl.gz")]
-    means = [r for r in kept if r["type"] == "step"]
-    assert [r for r in kept if r["type"] == "eval"] == evals
-    assert kept[0] == header and kept[-1] == end
-    assert len(means) == atlas.KEPT_STEPS and means[-1]["rollouts"] == 8000
+    thin = [json.loads(line) for line in gzip.open(tmp_path / "kept/arm/a/log.jsonl.gz")]
+    means = [r for r in thin if r["type"] == "step"]
+    assert [r for r in thin if r["type"] == "eval"] == evals
+    assert thin[0] == header and thin[-1] == end
+    assert len(means) == kept.KEPT_STEPS and means[-1]["rollouts"] == 8000
     assert all(r["kl"] is None and "loss" not in r for r in means)
     hours = [frontier.read_run(tmp_path / name)["hours"] for name in ("runs/arm/a", "kept/arm/a")]
     assert hours[1] == pytest.approx(hours[0], rel=1e-4)
@@ -82,14 +77,14 @@ def test_the_page_is_what_the_logs_say(tmp_path):
 def test_the_readme_says_what_the_page_says():
     """The README's table of verdicts: each row is one of results/README.md, with its verdict, and
     has no number that is not there."""
-    def rows(path):
+    def rows_of(path):
         out = []
         for line in (ROOT / path).read_text().splitlines():
             cells = [cell.strip() for cell in line.split("|")[1:-1]]
             if len(cells) > 2 and re.match("Fig|ours|section|Appendix", cells[0]):
                 out.append(cells)
         return out
-    page, told = {c[0]: c for c in rows("results/README.md")}, rows("README.md")
+    page, told = {c[0]: c for c in rows_of("results/README.md")}, rows_of("README.md")
     assert len(told) >= 10
     for key, _, says in told:
         assert says.startswith(page[key][2]), (key, says, page[key][2])
@@ -111,31 +106,31 @@ def planted(tmp_path, C, ns=(4, 16, 64), seeds=(0, 1, 2), **more):
                     truth=rising, **more)
 
 
-def test_a_row_of_shallow_runs_is_no_verdict(atlas, tmp_path):
+def test_a_row_of_shallow_runs_is_no_verdict(tmp_path):
     """The same curves: 32 updates of n = 64 decide nothing, 256 do; M stands in the row."""
-    rows = {}
+    told = {}
     for C in (32_768, 262_144):
         folder = tmp_path / f"{C}"
         planted(folder, C)
-        here = atlas.Atlas(folder / "arms", folder)
-        rows[C] = next(r for r in atlas.tell(here, "models") if r["paper"] == "Figure 12")
-    shallow, deep = rows.values()
+        here = kept.Atlas(folder / "arms", folder)
+        told[C] = next(r for r in atlas.tell(here, "models") if r["paper"] == "Figure 12")
+    shallow, deep = told.values()
     assert (shallow["M"], deep["M"]) == (32, 256)
     assert shallow["verdict"] == "too shallow" and "makes 32 updates" in shallow["says"]
     assert "By these runs alone: disagree" in shallow["says"] and deep["verdict"] == "disagree"
 
 
-def test_a_row_counts_the_runs_that_it_uses(atlas, tmp_path):
+def test_a_row_counts_the_runs_that_it_uses(tmp_path):
     """A seed that one n alone has is not compared, so it is not counted; nor what a longer run
     made beyond the budget of all."""
     planted(tmp_path, 262_144)
     planted(tmp_path, 524_288, ns=(4,), seeds=(3,))
-    row = atlas.tell(atlas.Atlas(tmp_path / "arms", tmp_path), "models")[0]
+    row = atlas.tell(kept.Atlas(tmp_path / "arms", tmp_path), "models")[0]
     assert (row["runs"], row["seeds"], row["C"]) == (9, [0, 1, 2], 262_144)
     assert row["rollouts"] == 9 * 262_144
 
 
-def test_the_lr_that_is_best_for_all_n_and_those_that_are_deep(atlas, tmp_path):
+def test_the_lr_that_is_best_for_all_n_and_those_that_are_deep(tmp_path):
     """n* is asked at one lr, or with each n's own; an n that is not deep is left out, with its M.
     """
     loss = {1e-4: 0.03, 2e-4: 0.0, 4e-4: 0.02}
@@ -145,12 +140,12 @@ def test_the_lr_that_is_best_for_all_n_and_those_that_are_deep(atlas, tmp_path):
                  truth=lambda B_p, n, C: rising(B_p, n, C) - loss[lr] * (C > 0))
     simulate(tmp_path / "arms/deep_hard", ns=(4,), seeds=(0,), B_ps=(16,), C=262_144, evals=32,
              truth=rising)
-    here = atlas.Atlas(tmp_path / "arms", tmp_path)
-    with pytest.raises(atlas.Missing, match="two seeds of deep_hard"):
-        atlas.by_lr(here, "deep_hard")
-    arms, left = atlas.deep_ones(atlas.by_lr(here, "deep_easy"))
+    here = kept.Atlas(tmp_path / "arms", tmp_path)
+    with pytest.raises(noise.Missing, match="two seeds of deep_hard"):
+        rows.by_lr(here, "deep_hard")
+    arms, left = rows.deep_ones(rows.by_lr(here, "deep_easy"))
     assert list(arms) == [1e-4, 2e-4, 4e-4] and list(arms[1e-4]) == [4, 16, 64]
-    assert "n = 256, 64 updates" in left and atlas.one_rule(arms) == 2e-4
+    assert "n = 256, 64 updates" in left and rows.one_rule(arms) == 2e-4
     for row in atlas.tell(here, "deep")[:2]:
         assert row["verdict"] != "too shallow" and row["M"] == 256, row
         assert (tmp_path / row["figure"]).exists() and "n = 256, 64 updates" in row["says"]

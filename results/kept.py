@@ -1,0 +1,540 @@
+"""results/kept.py: the kept runs of an atlas: read, thinned, compared, in words, drawn.
+
+What the rows of atlas.py are made of (rows.py, early.py). Rewards are means over the evaluations in
+a window of C, by default the last quarter of the budget. Intervals are 90%, over seeds and
+validation problems (noise.py). Needs config.py, frontier.py, fit_sigmoid.py, noise.py, views.py.
+"""
+import contextlib
+import functools
+import gzip
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+import config
+import fit_sigmoid
+import frontier
+import views
+from config import aside, parse, read_log, save_json
+from frontier import si
+from noise import SMALL, Missing, contrast, indistinguishable, shift
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# what a thinned log has of a step: counters of its last, means of the rest
+COUNTERS = "type step rollouts tokens wall_s".split()
+AVERAGED = ("reward entropy kl grad_norm response_len frac_all_right frac_all_wrong "
+            "gen_s train_s").split()
+KEPT_STEPS = 64  # step records that a thinned log keeps, each the mean of its stretch
+EARLY, LATE, START = (0.06, 0.125), (0.75, 1.0), (-1, 0)  # windows of a run's budget C
+DEEP = 150    # updates: the paper's frontier goes to a larger n where that has made 155 to 264
+RISES = 0.005  # in the last eighth of a budget, over the eighth before: the run still learns
+SOON = 50     # updates: a run with fewer has not flattened, whatever its last two eighths say
+DPI = 110     # of figures
+
+TITLES = dict(mix_hard="solved in none of 128", size_50="D = 50", deep_easy="Easy, deep",
+              deep_hard="Hard, deep",
+              smollm_easy="SmolLM2, Easy", smollm_hard="SmolLM2, Hard")  # of arms, in figures
+LRS = "_quarter", "_half", "_double"  # ARM_half is ARM at another lr_base
+
+
+# --------------------------------------------------------------------------------------------------
+# Runs
+
+def thin(records):
+    """The records of a finished log that the figures need: KEPT_STEPS means of steps, the rest."""
+    steps = [r for r in records if r.get("type") == "step"]
+    out = [r for r in records if r.get("type") != "step"]
+    stretches = np.array_split(np.arange(len(steps)), min(KEPT_STEPS, len(steps))) if steps else []
+    for stretch in stretches:
+        mean = {key: steps[stretch[-1]].get(key) for key in COUNTERS}
+        for key in AVERAGED:
+            values = [steps[i].get(key) for i in stretch]
+            values = [x for x in values if isinstance(x, (int, float))]
+            mean[key] = round(float(np.mean(values)), 5) if values else None
+        mean["wall_s"] = round(mean["wall_s"], 1)
+        out.append(mean)
+    order = dict(header=0, end=2)
+    return sorted(out, key=lambda r: (order.get(r["type"], 1), r.get("rollouts", 0)))
+
+
+def keep(source, target):
+    """Thinned copies of the ended runs of source/ARM/ in target/ARM/, and what lies beside them.
+
+    A copy that goes as far already stays.
+    """
+    new, run = 0, None
+    for path in sorted(source.glob("[!.]*/*/log.jsonl")):
+        copy = target / path.parent.relative_to(source) / "log.jsonl.gz"
+        reached = read_log(copy)[-1].get("rollouts", -1) if copy.exists() else -1
+        found = read(path)
+        if not found or not found["ended"] or found["end"]["rollouts"] <= reached:
+            continue
+        text = "".join(json.dumps(r, separators=(",", ":")) + "\n" for r in thin(read_log(path)))
+        with aside(copy) as part:
+            part.write_bytes(gzip.compress(text.encode(), 9, mtime=0))  # mtime: same log, same file
+        new, run = new + 1, run or found["config"]
+    if run and "train_set" in run and not (target / "difficulty.json").exists():
+        keep_difficulty(run, target / "difficulty.json")
+    # by name, not by run: where an arm's first runs were started by hand its sweep.json came later
+    for path in source.glob("[!.]*/sweep.json"):
+        if (target / path.parent.name).is_dir():
+            shutil.copy(path, target / path.parent.name / "sweep.json")
+    if (source / "pilot.json").exists():
+        shutil.copy(source / "pilot.json", target / "pilot.json")
+    size = sum(p.stat().st_size for p in target.rglob("*.gz"))
+    kept = len(list(target.glob("*/*/log.jsonl.gz")))
+    print(f"{target}: {new} runs added, {kept} in all, {size / 1e6:.1f} MB")
+
+
+def keep_difficulty(cfg, path):
+    """To `path`: how many problems had c = 0..s of the base model's first s rollouts right."""
+    correct = {}  # {problem: right of its first s}
+    for rates in sorted(Path(cfg["train_set"]).parent.glob("pass_rates*.jsonl")):
+        correct |= {r["id"]: r["correct"] for r in read_log(rates) if r.get("samples") == cfg["s"]}
+    if correct:
+        counts = np.bincount(list(correct.values()), minlength=cfg["s"] + 1)
+        save_json(path, dict(model=cfg["model"], s=cfg["s"], counts=counts))
+
+
+@functools.cache
+def read(path):
+    """A run as a dict, None where its log has no header.
+
+    config, evals {set: dict(C (E,), counts (E, P), samples)}, steps, passes, budget, end, seconds,
+    path, data (a hash of its training problems), ended (it made its budget, or diverged).
+    """
+    records = read_log(path)
+    if not records or records[0].get("type") != "header":
+        return None
+    of_type = {kind: [r for r in records if r["type"] == kind] for kind in ("step", "train_pass")}
+    evals = {}
+    for r in records:
+        if r["type"] == "eval":
+            one = evals.setdefault(r["set"], dict(C=[], counts=[], samples=r["samples"]))
+            one["C"].append(r["rollouts"])
+            one["counts"].append(r["correct"])
+    for one in evals.values():
+        one.update(C=np.array(one["C"]), counts=np.array(one["counts"]))
+    cfg, end, steps = records[0]["config"], {"rollouts": 0, **records[-1]}, of_type["step"]
+    return dict(
+        path=str(path), config=cfg, evals=evals, steps=steps, passes=of_type["train_pass"], end=end,
+        # a run that a larger C continued keeps its first header
+        budget=max(cfg["C"], end["rollouts"]), ended=end.get("status") in ("budget", "diverged"),
+        data=records[0].get("train_set_hash"), seconds=steps[-1].get("wall_s", 0) if steps else 0)
+
+
+def usual(values):
+    """The most frequent of some values, the first of several; None of nothing."""
+    return max(values, key=values.count, default=None)
+
+
+USED = {}  # what the row at work has used: {a run's path: (run, up to which budget)}
+
+
+def use(cells, C=None):
+    """Note that the row at work uses the runs of {key: {seed: run}}, up to a budget."""
+    for runs in cells.values():
+        for run in runs.values():
+            before = USED.get(run["path"], (run, 0))[1]
+            USED[run["path"]] = run, max(before, min(C or run["budget"], run["budget"]))
+
+
+class Atlas:
+    """The runs below a folder."""
+
+    def __init__(self, folder, out):
+        self.folder, self.out = Path(folder), Path(out)
+
+    def lrs(self, name):
+        """{lr_base: {(B_p, n): {seed: run}}} of an arm, smallest first; as `cells`."""
+        runs = [read(path) for path in sorted((self.folder / name).glob("*/log.jsonl*"))]
+        lrs = sorted({r["config"]["lr_base"] for r in runs if r and r["ended"]})
+        return {lr: self.cells(name, lr) for lr in lrs}
+
+    def cells(self, name, lr=None):
+        """{(B_p, n): {seed: run}} of an arm's ended runs (at one lr_base), cut to their usual
+        budget.
+
+        Left out: runs of another config, of other problems for their seed, of a smaller budget.
+        """
+        runs = [read(path) for path in sorted((self.folder / name).glob("*/log.jsonl*"))]
+        runs = [r for r in runs if r and r["ended"] and lr in (None, r["config"]["lr_base"])]
+        experiments = [json.dumps(config.experiment(r["config"])) for r in runs]
+        most = usual(experiments)
+        runs = [r for r, experiment in zip(runs, experiments) if experiment == most]
+        C = usual([r["budget"] for r in runs])
+        runs = [r | dict(budget=C) for r in runs if r["budget"] >= C]
+        out = {}
+        for seed in {r["config"]["seed"] for r in runs}:
+            of_seed = [r for r in runs if r["config"]["seed"] == seed]
+            data = usual([r["data"] for r in of_seed])
+            for r in of_seed:
+                if r["data"] == data:
+                    out.setdefault((r["config"]["B_p"], r["config"]["n"]), {})[seed] = r
+        return {cell: dict(sorted(out[cell].items())) for cell in sorted(out)}
+
+    def arm(self, name, B_p=None, ns=(), lr=None):
+        """{n: {seed: run}} of an arm's cells with two seeds or more, at one B_p (that with most n).
+
+        Only `ns` where given. Raises Missing.
+        """
+        cells = {key: runs for key, runs in self.cells(name, lr).items() if len(runs) > 1}
+        B_p = B_p or usual([b for b, _ in cells])
+        found = {n: runs for (b, n), runs in cells.items() if b == B_p and (not ns or n in ns)}
+        if not found or set(ns) - set(found):
+            these = f" with n = {', '.join(map(str, ns))}" if ns else ""
+            raise Missing(f"two seeds of {name}{these}")
+        return found
+
+
+def cut(arms):
+    """{name: {key: {seed: run}}}: the same runs, up to the budget that all of them have."""
+    every = [run for cells in arms.values() for runs in cells.values() for run in runs.values()]
+    C = min(run["budget"] for run in every)
+    out = {}
+    for name, cells in arms.items():
+        out[name] = {}
+        for key, runs in cells.items():
+            out[name][key] = {seed: run | dict(budget=C) for seed, run in runs.items()}
+    return out
+
+
+def config_of(cells):
+    """The config of a run of {key: {seed: run}}, the first."""
+    return next(iter(next(iter(cells.values())).values()))["config"]
+
+
+def one_cell(atlas, arm):
+    """{seed: run} of an arm that has one n."""
+    return next(iter(atlas.arm(arm).values()))
+
+
+def arms_of(atlas, pattern):
+    """{name: {n: {seed: run}}} of the arms with a name like `pattern`."""
+    found = {p.name: atlas.arm(p.name) for p in sorted(atlas.folder.glob(pattern))}
+    if not found:
+        raise Missing(pattern)
+    return found
+
+
+# --------------------------------------------------------------------------------------------------
+# What is compared, and a comparison in words
+
+def right(evaluation, metric, at=slice(None)):
+    """(E, P): the metric of each problem at the evaluations `at` of one set of a run."""
+    return frontier.right(evaluation["counts"][at], metric, evaluation["samples"])
+
+
+def look(run, metric="avg@4", of="val", window=LATE):
+    """(P,): the metric of each problem, a mean over the evaluations in a window (lo C, hi C].
+
+    Of a run that diverged before it, the last evaluation.
+    """
+    if of not in run["evals"]:
+        raise Missing(f"evaluations of {of}")
+    e, C = run["evals"][of], run["budget"]
+    at = (e["C"] > window[0] * C) & (e["C"] <= window[1] * C * (1 + 1e-9))
+    if not at.any():
+        if run["end"]["status"] != "diverged":
+            raise Missing(f"evaluations of {of} in that window")
+        at = e["C"] == e["C"][-1]
+    return right(e, metric, at).mean(0).astype(float)
+
+
+def table_of(cells, value=look, **how):
+    """{key: (S, P)}: value(run, **how) of the seeds and up to the budget that all cells have."""
+    seeds = sorted(set.intersection(*(set(runs) for runs in cells.values())))
+    if len(seeds) < 2:
+        raise Missing(f"two seeds of all of {', '.join(map(str, cells))}")
+    C = min(runs[seed]["budget"] for runs in cells.values() for seed in seeds)
+    use({key: {seed: runs[seed] for seed in seeds} for key, runs in cells.items()}, C)
+    out = {}
+    for key, runs in cells.items():
+        out[key] = np.array([value(runs[seed] | dict(budget=C), **how) for seed in seeds])
+    return out
+
+
+def gained(cells, **how):
+    """What training gained: the best cell's mean at the end less the base model's."""
+    end, start = table_of(cells, **how), table_of(cells, window=START, **how)
+    return max(t.mean() for t in end.values()) - np.mean([t.mean() for t in start.values()])
+
+
+def windows(sweeps, metric="avg@4"):
+    """The arguments of `shift`, early and late: {n: [(S, P) of each sweep that has this n]}."""
+    cells = {(n, i): runs for i, sweep in enumerate(sweeps) for n, runs in sweep.items()}
+    return [by_n(table_of(cells, metric=metric, window=window), 0) for window in (EARLY, LATE)]
+
+
+def by_n(table, position):
+    """{key: (S, P)} with n at a position of the key -> {n: [(S, P) of each key with this n]}."""
+    out = {n: [] for n in sorted({key[position] for key in table})}
+    for key, rewards in table.items():
+        out[key[position]].append(rewards)
+    return out
+
+
+def shift_of(cells, **how):
+    """`shift` of one sweep over n, {n: {seed: run}}, from early to late."""
+    return shift(*windows([cells], **how), gained(cells, **how))
+
+
+def fewest_updates(used):
+    """Of {path: (run, C)} the cell with the fewest updates at its budget: (M, whether it is deep,
+    how much its reward rises in the last eighth of the budget over the eighth before).
+
+    Deep: DEEP updates, or SOON and no rise above RISES. The rise is None where it is not evaluated
+    so often.
+    """
+    updates = {path: C // (run["config"]["B_p"] * run["config"]["n"])
+               for path, (run, C) in used.items() if not run["config"]["n_schedule"]}
+    M, rises = min(updates.values()), []
+    for path, m in updates.items():
+        if m == M:
+            run = used[path][0] | dict(budget=used[path][1])
+            with contextlib.suppress(Missing):
+                before, last = (look(run, window=w).mean() for w in ((0.75, 0.875), (0.875, 1)))
+                rises.append(last - before)
+    rise = np.mean(rises) if rises else None
+    return M, M >= DEEP or (M >= SOON and rise is not None and rise <= RISES), rise
+
+
+def near(table):
+    """The n with the highest mean, and all that are indistinguishable from it: (n, [n, ...]).
+
+    At 90%, one by one.
+    """
+    top = max(table, key=lambda n: table[n].mean())
+    same = [top]
+    for n in table:
+        if n != top:
+            c = contrast(table, {top: 1, n: -1})
+            if c["gain"] <= c["half"]:
+                same.append(n)
+    return top, sorted(same)
+
+
+def largest_less_smallest(table):
+    """(words, contrast) of the largest n less the smallest."""
+    a, b = max(table), min(table)
+    c = contrast(table, {a: 1, b: -1})
+    return f"n = {a} minus n = {b}: {points(c)}", c
+
+
+def points(c, sign=1):
+    """A contrast as text, in points: 100 times the reward."""
+    return f"{sign * 100 * c['gain']:+.1f} ± {100 * c['half']:.1f}"
+
+
+def means(table):
+    """The mean of each cell as text."""
+    return ", ".join(f"{key} {t.mean():.3f}" for key, t in table.items())
+
+
+def told(table):
+    """`near` in words."""
+    top, same = near(table)
+    others = [f"{n}" for n in same if n != top]
+    text = f"n = {top} is best ({table[top].mean():.3f})"
+    return f"{text}, indistinguishable from {', '.join(others)}" if others else text
+
+
+def each_of(chosen):
+    """What was chosen for each seed: "2" where it is the same for all, else "8/2/8"."""
+    return "/".join(f"{x}" for x in (chosen[:1] if len(set(chosen)) == 1 else chosen))
+
+
+def says_shift(c, names=("early", "at the end")):
+    """`shift` in words."""
+    first, second = names
+    text = f"best n {first} {each_of(c['a'])}, {second} {each_of(c['b'])}; "
+    if c["a"] != c["b"]:
+        text += (f"the second choice minus the first is worth {points(c['loses'], -1)} {first}, "
+                 f"{points(c['gains'])} {second}; ")
+    text += f"keeping n = {c['flat']}"
+    if c["censored"]:
+        text += ", the smallest tried,"
+    return f"{text} costs at most {100 * max(c['worst'], 0):.1f}"
+
+
+def sees(contrasts):
+    """The effect that each of several contrasts would have shown."""
+    return max(c["sees"] for c in contrasts)
+
+
+# --------------------------------------------------------------------------------------------------
+# Figures. A panel is a function of an axis.
+
+def colour(key, keys):
+    """A colour for one of some keys, from dark to light in their order."""
+    import matplotlib
+    keys = sorted(keys)
+    return matplotlib.colormaps["viridis"](0.95 * keys.index(key) / max(len(keys) - 1, 1))
+
+
+def over(ax, x="C, rollouts", **labels):
+    """Log axis of budgets, labelled at 1, 2 and 5 times powers of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    ax.set(xscale="log", xlabel=x, **labels)
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: si(value)))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+
+
+def curves(cells, title="", metric="avg@4", of="val", label="n = {}", among=()):
+    """A panel: reward over C, the mean over seeds of each cell thick, its seeds thin.
+
+    among: the keys of all panels, so that a key has one colour in all of them. The base model, at
+    C = 0, has no place on the axis: it is a dotted line.
+    """
+    def draw(ax):
+        base = []
+        for key, runs in cells.items():
+            shade, of_seeds = colour(key, among or cells), []
+            for run in runs.values():
+                if of not in run["evals"]:
+                    raise Missing(f"evaluations of {of}")
+                e = run["evals"][of]
+                y = right(e, metric).mean(1)
+                ax.plot(e["C"][1:], y[1:], color=shade, lw=0.7, alpha=0.5)
+                of_seeds.append((e["C"][1:], y[1:]))
+                base.append(y[0])
+            C = np.array(sorted(set.intersection(*(set(c.tolist()) for c, _ in of_seeds))))
+            mean = np.mean([y[np.isin(c, C)] for c, y in of_seeds], 0)
+            ax.plot(C, mean, color=shade, lw=2, label=label.format(key))
+        ax.axhline(np.mean(base), color="0.3", ls=":", lw=1.2, label="base model")
+        ylabel = f"validation {metric}" if of == "val" else f"{metric}, {of}"
+        over(ax, ylabel=ylabel, title=title)
+        ax.legend(fontsize=9)
+    return draw
+
+
+def training(cells, field, title=""):
+    """A panel: a field of the step records over C, a line a run."""
+    def draw(ax):
+        for key, runs in cells.items():
+            for i, run in enumerate(runs.values()):
+                C = [r["rollouts"] for r in run["steps"]]
+                y = [np.nan if r.get(field) is None else r[field] for r in run["steps"]]
+                ax.plot(C, y, color=colour(key, cells), lw=0.9, alpha=0.7,
+                        label=None if i else f"{key}")
+        over(ax, ylabel=field, title=title)
+        ax.legend(fontsize=9)
+    return draw
+
+
+def figure(atlas, name, panels, width=4.6, sharey=False):
+    """Draw panels, three (of four: two) in a row, into NAME.png in atlas.out; returns its name."""
+    import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+    across = 2 if len(panels) == 4 else min(3, len(panels))
+    down = -(-len(panels) // across)
+    fig, axes = plt.subplots(down, across, figsize=(width * across, 3.7 * down), squeeze=False,
+                             sharey=sharey)
+    for ax in axes.flat[len(panels):]:
+        ax.axis("off")
+    for ax, panel in zip(axes.flat, panels):
+        panel(ax)
+    fig.tight_layout()
+    with aside(atlas.out / f"{name}.png") as part:
+        fig.savefig(part, dpi=DPI)
+    plt.close(fig)
+    return f"{name}.png"
+
+
+# --------------------------------------------------------------------------------------------------
+# A sweep through frontier.py and fit_sigmoid.py. All that the rows take from these two is here.
+
+@functools.cache
+def analysed(folders, unit="rollouts"):
+    """A sweep as views.py has it, from one folder or several with spaces between."""
+    cfg = parse([f"--data={ROOT / 'data/arithmetic'}", f"--runs={folders}", f"--unit={unit}",
+                 "--boot=200"])
+    return views.analyse(cfg, "val")
+
+
+@functools.cache
+def panel_of(folder, unit="rollouts"):
+    """The panel of frontier.py (one B_p, that with most runs) of a sweep."""
+    sweep = analysed(str(folder), unit)
+    panels = views.fixed_Bp(sweep, sweep["cfg"])["panels"]
+    return max(panels.values(), key=lambda panel: len(panel["runs_used"]))
+
+
+def view_figure(atlas, view, name, arms):
+    """NAME.png: a view of frontier.py over the runs of several arms; returns the file's name."""
+    sweep = analysed(" ".join(str(atlas.folder / arm) for arm in arms))
+    content, draw, _ = views.VIEWS[view]
+    front = views.front_of(sweep, view, content(sweep, sweep["cfg"]), sweep["cfg"])
+    draw(front, atlas.out / f"{name}.png")
+    return f"{name}.png"
+
+
+def law_of(panel):
+    """(verdict, words) on the law of a panel: agree with a rise, disagree with none or a fall."""
+    env = panel["envelope"]
+    law = fit_sigmoid.law_of_panel(panel, SMALL * (max(env["highest"]) - (panel["base"] or 0)))
+    constant = law.get("constant")  # the n that would do throughout, None where that is not known
+    falls = law["verdict"] == "flat" or law.get("reason", "").startswith("n* falls")
+    if law["verdict"] == "law":
+        verdict = "agree"
+    else:
+        verdict = "disagree" if constant is not None and falls else "undecided"
+    turns = [f"{s['from']} to {s['to']} at {si(s['C'])}" for s in panel["switches"]]
+    sets = []
+    for at in (panel["near"][0], panel["near"][-1]):
+        sets.append(f"{{{', '.join(map(str, at['set']))}}} at {si(at['C'])}")
+    words = (f"verdict {law['verdict']}; the best n changes: {', '.join(turns) or 'never'}; "
+             f"indistinguishable from the best: {', '.join(sets)}")
+    if law["plateau"]["value"]:
+        words += f"; plateau {law['plateau']['value']:.0f}"
+    if constant is not None:
+        words += (f"; n = {constant} throughout loses {100 * law['regret']:.1f} points, "
+                  f"at most {100 * law['regret_upper']:.1f} (95%)")
+    return verdict, words
+
+
+def law_figure(atlas, task, panel):
+    """Curves, frontier and n*(C) of an arm's panel; returns the file's name."""
+    def top(ax):
+        for c in panel["curves"]:
+            shade = colour(c["n"], panel["ns"])
+            ax.plot(c["C"], c["reward"], color=shade, lw=1.6, label=f"n = {c['n']}")
+            ax.fill_between(c["C"], c["lo"], c["hi"], color=shade, alpha=0.07, lw=0)
+        ax.plot(panel["records"]["C"], panel["records"]["reward"], "kD", ms=3, mfc="none",
+                label="record-breaking points")
+        over(ax, ylabel="validation avg@4", title=f"{TITLES.get(task, task)}, "
+             f"B_p = {panel['B_p']}, {len(panel['runs_used'])} runs")
+        ax.legend(fontsize=9, loc="center left", bbox_to_anchor=(1, 0.5))
+
+    def low(ax):
+        env, rec = panel["envelope"], panel["records"]
+        for i, at in enumerate(panel["near"]):
+            ax.plot([at["C"]] * len(at["set"]), at["set"], "s", color="0.7", ms=4,
+                    label=None if i else "indistinguishable from the best (90%)")
+        ax.step(env["C"], env["n"], where="post", color="k", lw=2, label="envelope: best n")
+        ax.plot(rec["C"], 2.0 ** np.array(rec["log2_n_mean"]), "C1o", ms=4,
+                label="records: running average")
+        ax.set_yscale("log")
+        over(ax, ylabel="n", title="n*(C)")
+        ax.set_yticks(panel["ns"], panel["ns"])
+        ax.minorticks_off()
+        ax.legend(fontsize=9)
+    return figure(atlas, f"law_{task}", [top, low], width=5)
+
+
+def ends_of(panel):
+    """[(best n, [n indistinguishable from it])] at both ends of the budgets that all n share."""
+    if panel["surface"] is None:
+        raise Missing("budgets that all n of easy share")
+    # (N,), (N, G), (K, N, G)
+    ns, Y, noise = (np.array(panel["surface"][key]) for key in ("ns", "Y", "noise"))
+    out = []
+    for j in (0, -1):
+        same = ns[indistinguishable(Y[:, j], noise[:, :, j])]
+        out.append((ns[Y[:, j].argmax()], same.tolist()))
+    return out

@@ -1,0 +1,977 @@
+"""results/rows.py: the rows of the atlas on the paper's claims, and ours beside them.
+
+Each takes an Atlas and returns dict(verdict, says[, sees, figure, more]): it names its runs,
+contrasts them, judges the claim, and draws. The table that says which claim is which row's is in
+atlas.py. Needs config.py, noise.py, views.py, kept.py.
+"""
+import contextlib
+import math
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+import config
+import views
+from frontier import si
+from kept import (EARLY, LATE, LRS, START, TITLES, analysed, arms_of, by_n, colour, config_of,
+                  curves, cut, each_of, ends_of, fewest_updates, figure, gained,
+                  largest_less_smallest, law_figure, law_of, look, means, near, one_cell, over,
+                  panel_of, points, says_shift, sees, shift_of, table_of, told, training, use,
+                  view_figure, windows)
+from noise import SMALL, Missing, best_less, both, change, contrast, denied, judge, shift
+
+SPLITS = dict(easy=(0.3, 0.6), hard=(0, 0.0625))  # the paper's, by avg@16 of the base model
+# arms of all levels, the easiest first
+BY_DIFFICULTY = dict(deep_very_easy="Very Easy", deep_easy="Easy", deep_hard="Hard",
+                     mix_hard="none right in 128")
+BEST_OF_GRID = 4e-4  # lr_base, of the grid of Figure 4, left
+PAIR = 4, 64  # of Figures 11 and 27: at C = 262,144 both have made 256 updates or more
+MIXES = dict(mix_hard="Hard only", mix_dual="half Hard, half Easy",
+             mix_tri="50/25/25 Hard, Easy, Very Easy")
+LEVELS = dict(extreme_val="Hard", level_easy_val="Easy", level_very_easy_val="Very Easy")
+
+
+# ---- section 3: the recipe
+
+def difficulty(atlas):
+    """How hard the problems are for the base model."""
+    if not (atlas.folder / "difficulty.json").exists():
+        raise Missing("anything")
+    bars = np.array(config.read_json(atlas.folder / "difficulty.json")["counts"])
+    s = len(bars) - 1
+    rate = np.arange(s + 1) / s
+    share = {}
+    for task, (lo, hi) in SPLITS.items():
+        share[task] = 100 * bars[(rate >= lo) & (rate <= hi)].sum() / bars.sum()
+
+    def draw(ax):
+        ax.bar(rate, bars, width=0.8 / s, color="0.5")
+        for (task, (lo, hi)), shade in zip(SPLITS.items(), ("C0", "C3")):
+            ax.axvspan(lo - 0.5 / s, hi + 0.5 / s, alpha=0.2, color=shade, label=task.title())
+        ax.set(xlabel=f"avg@{s} of the base model", ylabel="problems",
+               title="difficulty of the embedded problems")
+        ax.legend()
+    says = (f"{bars.sum():,} problems, mean {rate @ bars / bars.sum():.2f}; "
+            f"Easy {share['easy']:.0f}%, Hard {share['hard']:.0f}%")
+    return dict(verdict="", says=says, figure=figure(atlas, "difficulty", [draw]))
+
+
+def recipe(atlas, task, sign):
+    """KL and entropy terms against none: larger (sign +1) or smaller (-1)?"""
+    try:  # at coefficients that do something, each term alone too
+        cells = {name: one_cell(atlas, f"terms_{task}_{name}")
+                 for name in ("both", "kl", "entropy", "none")}
+    except Missing:  # at the paper's
+        cells = {name: one_cell(atlas, f"rec_{task}_{name}")
+                 for name in ("both", "filtered", "none")}
+    table = table_of(cells)
+    c = contrast(table, {"both": 1, "none": -1})
+    entropy = []
+    for name, runs in cells.items():
+        last = np.mean([run["steps"][-1]["entropy"] for run in runs.values()])
+        entropy.append(f"{name} {last:.2f}")
+    says = (f"{means(table)}; both minus none {points(c)}. "
+            f"Token entropy at the end: {', '.join(entropy)}")
+    panels = [curves(cells, task, label="{}"), training(cells, "entropy", "token entropy, nats")]
+    return dict(verdict=judge(c, sign, gained(cells)), sees=c["sees"], says=says,
+                figure=figure(atlas, f"recipe_{task}", panels))
+
+
+def lr_grid(atlas):
+    """The best lr of the middle of the grid against both ends."""
+    arms = [p.name for p in atlas.folder.glob("lr_[0-9]*")]  # not the figures lr_grid.png, ...
+    if len(arms) < 3:
+        raise Missing("three lr_*")
+    cells = {float(name[3:]): one_cell(atlas, name) for name in arms}
+    some = config_of(cells)
+    # the rule's own lr, where the main runs have that cell
+    own = atlas.cells("easy").get((some["B_p"], some["n"]), {})
+    if len(own) > 1:
+        cells[config_of({0: own})["lr_base"]] = own
+    cells = dict(sorted(cells.items()))
+    table = table_of(cells)
+    first, *middle, last = cells
+    best, low = best_less(table, middle, first)
+    _, high = best_less(table, middle, last)
+    says = (", ".join(f"{lr:g}: {table[lr].mean():.3f}" for lr in cells)
+            + f"; {each_of(best)}, chosen on other seeds, minus {first:g} {points(low)}, "
+            f"minus {last:g} {points(high)}")
+    panel = curves(cells, f"lr_base, B_p = {some['B_p']}, n = {some['n']}", label="{:g}")
+    verdicts = [judge(c, +1, gained(cells)) for c in (low, high)]
+    return dict(verdict=both(verdicts), sees=sees([low, high]), says=says,
+                figure=figure(atlas, "lr_grid", [panel]))
+
+
+def lr_rule(atlas):
+    """lr ~ sqrt(B) against a linear and a constant lr, at a large batch."""
+    try:  # through the best lr of the grid at a small batch; at B = 1,024 sqrt has lr = lr_base
+        cells = {rule: one_cell(atlas, f"deep_{rule}") for rule in ("linear", "constant")}
+        some = config_of(cells)
+        own = atlas.arm("deep_easy", some["B_p"], [some["n"]], BEST_OF_GRID)
+    except Missing:
+        cells = {rule: one_cell(atlas, f"scale_{rule}") for rule in ("linear", "constant")}
+        some = config_of(cells)
+        own = atlas.arm("easy", some["B_p"], [some["n"]])
+    cells["sqrt"] = own[some["n"]]
+    table = table_of(cells)
+    found = {rule: contrast(table, {"sqrt": 1, rule: -1}) for rule in ("linear", "constant")}
+    less = ", ".join(f"minus {rule} {points(c)}" for rule, c in found.items())
+    panel = curves(cells, f"B_p = {some['B_p']}, n = {some['n']}", label="{}")
+    verdicts = [judge(c, +1, gained(cells)) for c in found.values()]
+    return dict(verdict=both(verdicts), sees=sees(found.values()),
+                says=f"{means(table)}; sqrt {less}", figure=figure(atlas, "lr_rule", [panel]))
+
+
+# ---- section 4: allocation
+
+def deepest(atlas, arm, ns=3):
+    """The arm deep_ARM where two seeds of so many n have run there, else ARM."""
+    deep = {n for (_, n), runs in atlas.cells(f"deep_{arm}").items() if len(runs) > 1}
+    return f"deep_{arm}" if len(deep) >= ns else arm
+
+
+def with_other_lrs(atlas, task):
+    """An arm, and ARM_half, ARM_double, ... where they are there."""
+    return [task + end for end in ("", *LRS) if (atlas.folder / (task + end)).is_dir()]
+
+
+def by_lr(atlas, task):
+    """{lr_base: {n: {seed: run}}} of an arm and of ARM_half, ARM_double, ..., the smallest first.
+
+    Of the n with two lr_base or more, where any has.
+    """
+    out = {}
+    for name in with_other_lrs(atlas, task):
+        for lr in atlas.lrs(name):
+            with contextlib.suppress(Missing):
+                cells = atlas.arm(name, lr=lr)
+                out.setdefault(lr, {}).update(cells)
+    if not out:
+        raise Missing(f"two seeds of {task}")
+    times = Counter(n for cells in out.values() for n in cells)
+    least = 1 + (max(times.values()) > 1)
+    return {lr: {n: out[lr][n] for n in sorted(out[lr]) if times[n] >= least}
+            for lr in sorted(out)}
+
+
+def one_rule(arms):
+    """The lr_base of {lr_base: {n: {seed: run}}} that is best for all n at the end."""
+    most = max(map(len, arms.values()))
+    arms = {lr: cells for lr, cells in arms.items() if len(cells) == most}
+    if len(arms) == 1:  # nothing to compare
+        return next(iter(arms))
+    table = table_of({(lr, n): runs for lr, cells in arms.items() for n, runs in cells.items()})
+    return max(arms, key=lambda lr: np.mean([table[lr, n].mean() for n in arms[lr]]))
+
+
+def deep_ones(arms):
+    """Of {lr_base: {n: runs}} the n that are deep enough to compare, in words the others."""
+    left = []
+    for n in sorted({n for cells in arms.values() for n in cells}):
+        runs = {r["path"]: (r, r["budget"]) for cells in arms.values() if n in cells
+                for r in cells[n].values()}
+        M, deep, _ = fewest_updates(runs)
+        if not deep:
+            left.append((n, f"n = {n}, {M} updates, is not deep enough to be compared"))
+    some = {n for n, _ in left}
+    kept = {lr: {n: runs for n, runs in cells.items() if n not in some}
+            for lr, cells in arms.items()}
+    kept = {lr: cells for lr, cells in kept.items() if cells}
+    if max(map(len, kept.values()), default=0) < 3:  # then the row says that it is too shallow
+        return arms, ""
+    return kept, "".join(f". {words}" for _, words in left)
+
+
+def at_one_lr(atlas, arm):
+    """An arm at the one lr_base that is best for all n, of the n that are deep enough:
+    (lr_base, {n: {seed: run}}, {lr_base: the same at each}, words on the n left out)."""
+    arms, left = deep_ones(by_lr(atlas, arm))
+    lr = one_rule(arms)
+    return lr, arms[lr], arms, left
+
+
+def rise(atlas, task):
+    """Does n*(C) of an arm rise, at the one lr_base that is best for all n? Where there are two
+    seeds from 3 on, the verdict is theirs: where the claim was made on seeds 0 to 2, these cannot
+    confirm it.
+    """
+    task = deepest(atlas, task)
+    lr, cells, arms, left = at_one_lr(atlas, task)
+    panel = panel_of(" ".join(str(atlas.folder / name) for name in with_other_lrs(atlas, task)))
+    c = shift_of(cells)
+    # runs that decline are worth less at the end than their best so far, which law_of looks at
+    words = f"{says_shift(c)}. By the best so far of each run: {law_of(panel)[1]}{left}"
+    words = f"At lr_base = {lr:g}, best for all n: {words}" if len(arms) > 1 else words
+    fresh = {}
+    for n, runs in cells.items():
+        fresh[n] = {seed: run for seed, run in runs.items() if seed > 2}
+    if all(len(runs) > 1 for runs in fresh.values()):
+        c = shift_of(fresh)
+        words = ("On seeds that were run after the claim was made (3 and up, which decide): "
+                 f"{says_shift(c)}. On all seeds: {words}")
+    return dict(verdict=c["verdict"], sees=c["sees"], says=words,
+                figure=law_figure(atlas, task, panel))
+
+
+def fewest(atlas):
+    """The arm of the study of sizes that trains on the fewest problems."""
+    sizes = [p.name for p in atlas.folder.glob("size_*[0-9]")]
+    if not sizes:
+        raise Missing("size_*")
+    return min(sizes, key=lambda name: int(name[5:]))
+
+
+def many_epochs(atlas):
+    return rise(atlas, fewest(atlas))
+
+
+def other_lrs(atlas, task):
+    """`by_lr`, up to the budget that all have: {lr_base: {n: {seed: run}}}, and words on the n that
+    are not deep enough."""
+    arms, left = deep_ones(by_lr(atlas, task))
+    if len({n for cells in arms.values() for n in cells}) < 3 or len(arms) < 3:
+        raise Missing(f"three n of {task} at three lrs")
+    return cut(arms), left
+
+
+def lr_control(atlas, task):
+    """Does n*(C) of an arm rise where every n has the best of several lrs?"""
+    deep = deepest(atlas, task)
+    task = deep if len(atlas.lrs(deep)) > 2 else task
+    arms, left = other_lrs(atlas, task)
+    lr = one_rule(arms)
+    early, late = windows(list(arms.values()))
+    c = shift(early, late, gained(arms[lr]))
+    # the same at one lr for all n, on the seeds of that contrast: those that all lrs have
+    seeds = set.intersection(*(set(runs) for cells in arms.values() for runs in cells.values()))
+    own = {n: {seed: runs[seed] for seed in seeds} for n, runs in arms[lr].items()}
+    best = []
+    for n, tables in late.items():
+        tried = [x for x in arms if n in arms[x]]
+        best.append(f"n = {n}: {tried[int(np.argmax([t.mean() for t in tables]))]:g}")
+    says = (f"{says_shift(c)}. At lr_base = {lr:g} for all n, on the same {len(seeds)} seeds: "
+            f"{says_shift(shift_of(own))}. Best lr_base at the end, of "
+            f"{', '.join(f'{x:g}' for x in arms)} (the best may lie beyond either end): "
+            f"{', '.join(best)}{left}")
+    return dict(verdict=c["verdict"], sees=c["sees"], says=says, figure=view_figure(
+        atlas, "lr", f"lr_control_{task}", with_other_lrs(atlas, task)))
+
+
+def by_difficulty(atlas):
+    """Ours: what the large n gains late on the small one, for the levels of difficulty."""
+    small, large = PAIR
+    found, says = {}, []
+    for arm, name in BY_DIFFICULTY.items():
+        _, cells, _, _ = at_one_lr(atlas, arm)
+        if set(PAIR) <= set(cells):
+            cells = {n: cells[n] for n in PAIR}
+            base = np.mean([t.mean() for t in table_of(cells, window=START).values()])
+            each = {metric: contrast(table_of(cells, metric=metric), {large: 1, small: -1})
+                    for metric in ("avg@4", "best@4", "worst@4")}
+            found[name] = base, each
+            said = ", ".join(f"{metric} {points(c)}" for metric, c in each.items())
+            says.append(f"{name} (base model {base:.2f}): {said}")
+    if len(found) < 3:
+        raise Missing("three levels of difficulty at depth")
+    easiest, hardest = (pick(found.values(), key=lambda f: f[0]) for pick in (max, min))
+    a, b = (f[1]["avg@4"] for f in (hardest, easiest))  # other problems, so independent
+    gap = dict(gain=a["gain"] - b["gain"], half=math.hypot(a["half"], b["half"]))
+
+    def draw(ax):
+        for i, metric in enumerate(("avg@4", "best@4", "worst@4")):
+            x = [base + 0.006 * (i - 1) for base, _ in found.values()]
+            each = [c[metric] for _, c in found.values()]
+            ax.errorbar(x, [100 * c["gain"] for c in each], [100 * c["half"] for c in each],
+                        fmt="o-", ms=6, lw=1.2, capsize=3, label=metric)
+        for name, (base, _) in found.items():
+            ax.annotate(name, (base, 1.01), xycoords=("data", "axes fraction"), rotation=25,
+                        fontsize=9, ha="left", va="bottom")
+        ax.axhline(0, color="0.3", lw=0.8)
+        ax.set(xlabel="pass rate of the base model on the validation problems",
+               ylabel=f"points, n = {large} less n = {small}, late")
+        ax.legend(fontsize=9)
+    return dict(verdict=judge(gap), sees=max(a["sees"], b["sees"]), says=(
+        f"n = {large} less n = {small} over the last quarter: {'; '.join(says)}. Hardest less "
+        f"easiest {points(gap)}"), figure=figure(atlas, "by_difficulty", [draw], width=8))
+
+
+def order_of_crossings(atlas):
+    """Ours: where a larger n takes over, for several D: at one C, or at one C / D?"""
+    arms, sizes = sizes_of(atlas)
+    if "deep_easy" not in sizes.values():
+        raise Missing("three D at depth")
+    found, says = {}, []
+    for D in sorted(sizes):
+        use(arms[D])
+        panel = panel_of(atlas.folder / sizes[D])
+        for s in panel["crossings"]:
+            pair = s["from"], s["to"]
+            if pair in ((4, 16), (16, 64), (4, 64)) and D not in found.get(pair, {}):
+                found.setdefault(pair, {})[D] = s
+    for (a, b), at in sorted(found.items()):
+        said = ", ".join(f"D = {D} at {si(s['C'])}, C / D = {s['C'] / D:.0f}"
+                         for D, s in at.items())
+        never = [f"{D}" for D in sorted(sizes) if D not in at]
+        never = f"; not for D = {', '.join(never)}" if never else ""
+        if len(at) > 2:
+            x, y = np.log(list(at)), np.log([s["C"] for s in at.values()])
+            never += f"; slope of log C over log D {np.polyfit(x, y, 1)[0]:.2f}"
+        says.append(f"n = {a} to {b}: {said}{never}")
+
+    def draw(ax):
+        for (a, b), at in sorted(found.items()):
+            y = np.array([[s["C"], s["lo"] or s["C"], s["hi"] or s["C"]] for s in at.values()])
+            ax.errorbar(list(at), y[:, 0], [y[:, 0] - y[:, 1], y[:, 2] - y[:, 0]], fmt="o-",
+                        capsize=3, label=f"n = {a} to {b}")
+        over(ax, "D, training problems", ylabel="C where the larger n takes over", yscale="log",
+             title="0: ordered by C; slope 1: by C / D")
+        ax.legend(fontsize=9)
+    return dict(verdict="", says="; ".join(says) or "no n takes over from a smaller one",
+                figure=figure(atlas, "crossings", [draw], width=6))
+
+
+def reached(c, g):
+    """Does a run reach the frontier? c: the frontier less the run; g: what training gained."""
+    if c["gain"] + c["half"] < SMALL * g:  # it loses less than that
+        return "agree"
+    return "disagree" if c["gain"] - c["half"] > 0 else "undecided"
+
+
+def growing(atlas, task):
+    """Ours: one run that raises n, against the best constant n at every budget, at its best lr."""
+    rule, _, arms, _ = at_one_lr(atlas, task)
+    constant = {(n, lr): runs for lr, cells in arms.items() for n, runs in cells.items()}
+    grown = {}
+    names = [p.name for p in atlas.folder.glob(f"grow_{task}*") if p.is_dir()]  # not the figure
+    for name in sorted(names):
+        for lr, cells in by_lr(atlas, name).items():
+            for n, runs in cells.items():
+                grown[f"{n}, {config_of(cells)['n_schedule']}, lr_base {lr:g}"] = runs
+    if not grown:
+        raise Missing(f"grow_{task}")
+    seeds = set.intersection(*map(set, grown.values()))  # crossings were found on other seeds
+    constant = {key: runs for key, runs in constant.items() if len(seeds & set(runs)) > 1}
+    says, verdicts, found, g = [], [], [], gained(constant)
+    for name, runs in grown.items():
+        said, C = [], min(run["budget"] for run in runs.values())
+        for low in (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4):
+            window = low, min(2 * low, 1)
+            table = table_of(constant | {name: runs}, window=window)
+            best, c = best_less(table, list(constant), name)
+            found.append(c)
+            verdicts.append(reached(c, g))
+            said.append(f"{si(C * window[0])} to {si(C * window[1])} {points(c, -1)}")
+        says.append(f"n = {name}, less the best constant (n, lr): {', '.join(said)}")
+    shown = {f"n = {n}, lr_base {lr:g}": runs for (n, lr), runs in constant.items()
+             if lr == rule}
+    panels = [curves(shown | {f"n = {name}": runs for name, runs in grown.items()}, task, m,
+                     label="{}") for m in ("avg@4", "best@4")]
+    return dict(verdict=both(verdicts), sees=sees(found), says="; ".join(says),
+                figure=figure(atlas, f"grow_{task}", panels, width=6))
+
+
+def real_curves(atlas):
+    """Ours: learning curves of a real model, one seed or more. Intervals are over problems alone:
+    they cover neither the seed nor the order of the problems."""
+    says, panels = [], []
+    for task in ("hard", "easy"):
+        grid = atlas.cells(f"smollm_{task}")
+        seeds = set.intersection(*map(set, grid.values())) if len(grid) > 1 else set()
+        if not seeds:
+            continue
+        cells = {n: {seed: runs[seed] for seed in seeds} for (_, n), runs in grid.items()}
+        use(cells)
+        some, said = config_of(cells), []
+
+        def mean(n, window, metric="avg@4"):  # (P,)
+            return np.mean([look(run, metric, window=window) for run in cells[n].values()], 0)
+        for window in ((1 / 16, 1 / 8), (1 / 8, 1 / 4), (1 / 4, 1 / 2), (1 / 2, 1)):
+            each = ", ".join(f"n = {n} {mean(n, window).mean():.3f}" for n in cells)
+            said.append(f"to {si(window[1] * some['C'])} {each}")
+        a, b = max(cells), min(cells)
+        for metric in ("avg@4", "best@4", "worst@4"):
+            gap = mean(a, LATE, metric) - mean(b, LATE, metric)
+            c = dict(gain=gap.mean(), half=1.645 * gap.std(ddof=1) / math.sqrt(len(gap)))
+            said.append(f"{metric}, n = {a} less n = {b}, last quarter: {points(c)}")
+        base = mean(b, START).mean()
+        says.append(f"{task.title()} (base model {base:.3f}), B_p = {some['B_p']}, lr_base = "
+                    f"{some['lr_base']:g}, {len(seeds)} seed{'s' * (len(seeds) > 1)}, avg@4 "
+                    f"{'; '.join(said)}")
+        panels += [curves(cells, f"SmolLM2, {task.title()}", m) for m in ("avg@4", "best@4")]
+    if not says:
+        raise Missing("two n of smollm_hard")
+    return dict(verdict="", says=". ".join(says),
+                figure=figure(atlas, "smollm_curves", panels, width=5.5))
+
+
+def real_lr(atlas):
+    """Ours: how a real model depends on lr_base, one seed: a short grid, half and double."""
+    says = []
+    for pattern, told_as in (("smollm_lr_*", "a short grid"), ("smollm_hard*", "on seed 0")):
+        found = {}
+        for path in sorted(atlas.folder.glob(pattern)):
+            for cell, runs in atlas.cells(path.name).items():
+                if 0 in runs:
+                    found.setdefault(cell, {})[runs[0]["config"]["lr_base"]] = runs[0]
+        for (B_p, n), runs in sorted(found.items()):
+            if len(runs) < 2:
+                continue
+            C = min(run["budget"] for run in runs.values())
+            use({n: runs}, C)
+            ends = ", ".join(f"{lr:g} {look(runs[lr] | dict(budget=C)).mean():.3f}"
+                             for lr in sorted(runs))
+            says.append(f"{told_as}, B_p = {B_p}, n = {n}, C = {si(C)}: {ends}")
+    if not says:
+        raise Missing("smollm_lr_*")
+    return dict(verdict="", says=f"avg@4 at the end by lr_base; {'; '.join(says)}")
+
+
+def epochs_control(atlas):
+    return lr_control(atlas, fewest(atlas))
+
+
+def lr_of_a_short_run(atlas):
+    """What the lr that leads at C/8 loses at the end on the lr that is best there."""
+    lost = []
+    for task in ("easy", "hard"):
+        early, late = windows(list(other_lrs(atlas, task)[0].values()))
+        for n in early:
+            ends = [t.mean() for t in late[n]]
+            # chosen on each seed's own evaluations, as one short run each would; the best at the
+            # end is that of all seeds
+            got = []
+            for seed in range(len(early[n][0])):
+                got.append(ends[int(np.argmax([t[seed].mean() for t in early[n]]))])
+            lost.append(f"{task}, n = {n}: {100 * max(max(ends) - np.mean(got), 0):.1f}")
+    return dict(verdict="", says="points that it loses at the end to the lr that is best there, "
+                f"each chosen on one seed: {'; '.join(lost)}")
+
+
+def records(atlas):
+    """What the paper's record-breaking points add to the frontier."""
+    task = deepest(atlas, "easy")
+    use(atlas.arm(task))
+    above = panel_of(atlas.folder / task)["records"]["above"]
+    if above is None:
+        raise Missing("record-breaking points")
+    says = (f"curves through record-breaking points lie {100 * above:+.1f} points from the "
+            "frontier scored on other seeds (mean over log C; in simulations with known truth "
+            "+1.1)")
+    return dict(verdict="", says=says, figure=f"law_{task}.png")
+
+
+def tokens(atlas):
+    """n*(C) in rollouts and in tokens, at the ends of the budgets that all n reached."""
+    cells, verdicts, ends = atlas.arm("easy"), {}, {}
+    use(cells)
+    for unit in ("rollouts", "tokens"):
+        panel = panel_of(atlas.folder / "easy", unit)
+        verdicts[unit], ends[unit] = law_of(panel)[0], ends_of(panel)
+    same = verdicts["rollouts"] == verdicts["tokens"]
+    for (top, near_top), (other, near_other) in zip(ends["rollouts"], ends["tokens"]):
+        same = same and top in near_other and other in near_top
+    said = [f"{low[0]} and {high[0]} in {unit}" for unit, (low, high) in ends.items()]
+    length = []
+    for runs in cells.values():
+        for run in runs.values():
+            length.append(run["steps"][-1]["tokens"] / run["steps"][-1]["rollouts"])
+    says = (f"best n at the smallest and the largest shared budget: {'; '.join(said)}; "
+            f"{'indistinguishable' if same else 'different'}. A response has {min(length):.1f} to "
+            f"{max(length):.1f} tokens in every run, so here the units could hardly differ")
+
+    def in_unit(unit):
+        def draw(ax):
+            env = panel_of(atlas.folder / "easy", unit)["envelope"]
+            ax.step(env["C"], env["n"], where="post", color="k", lw=2)
+            over(ax, f"C, {unit}", ylabel="n*(C)", title=f"C in {unit}", yscale="log")
+            ax.set_yticks(sorted(cells), sorted(cells))
+            ax.minorticks_off()
+        return draw
+    panels = [in_unit(unit) for unit in ends]
+    return dict(verdict="", says=says, figure=figure(atlas, "units", panels, sharey=True))
+
+
+def metrics(atlas, task, first, second):
+    """Figure 8: does the second metric want a larger n than the first?"""
+    task = deepest(atlas, task)
+    _, cells, _, _ = at_one_lr(atlas, task)
+    tables = {metric: table_of(cells, metric=metric) for metric in (first, second)}
+    c = shift(*({n: [t] for n, t in table.items()} for table in tables.values()), gained(cells))
+    says = says_shift(c, (f"by {first}", f"by {second}"))
+    for metric, table in tables.items():
+        says += f"; {metric}: {told(table)}"
+    panels = [curves(cells, task, metric) for metric in tables]
+    return dict(verdict=c["verdict"], sees=c["sees"], says=says,
+                figure=figure(atlas, f"metrics_{task}", panels))
+
+
+def joint_arms(atlas, task):
+    """An arm and joint_ARM, which has its other B_p: the deep ones where these have run."""
+    found = [runs for runs in atlas.cells(f"joint_deep_{task}").values() if len(runs) > 1]
+    arm = f"deep_{task}" if len(found) > 2 else task
+    return arm, f"joint_{arm}"
+
+
+def grid_of(atlas, task):
+    """{(B_p, n): {seed: run}} of `joint_arms`, at the one lr_base of the second.
+
+    Of the n that two B_p have or more, in order of n, up to the budget that all have.
+    """
+    arm, other = joint_arms(atlas, task)
+    cells = atlas.cells(other)
+    lr = config_of(cells)["lr_base"] if cells else None
+    cells = {key: runs for key, runs in (atlas.cells(arm, lr) | cells).items() if len(runs) > 1}
+    if len({b for b, _ in cells}) < 2:
+        raise Missing(f"{arm} at a second B_p")
+    times = Counter(n for _, n in cells)
+    shared = {}
+    for b, n in sorted(cells, key=lambda cell: (cell[1], cell[0])):
+        if times[n] > 1:
+            shared[b, n] = cells[b, n]
+    return cut({arm: shared})[arm]
+
+
+def grouped(grid, key):
+    """{(B_p, n): runs} -> {key(B_p, n): {n: runs}}, in the order of the keys."""
+    out = {}
+    for (b, n), runs in grid.items():
+        out.setdefault(key(b, n), {})[n] = runs
+    return dict(sorted(out.items()))
+
+
+def sensitivity(atlas, task):
+    """Figure 10: points for each doubling of n and of B_p, a plane in both fitted to all cells."""
+    cells = grid_of(atlas, task)
+    table = table_of(cells)
+    X = np.array([[1, math.log2(b), math.log2(n)] for b, n in table])
+    _, to_B_p, to_n = np.linalg.pinv(X)  # least squares: each slope as weights of the cells
+
+    def weighted(weights):
+        return contrast(table, dict(zip(table, weights)))
+    of_n, of_B_p = weighted(to_n), weighted(to_B_p)
+    # the size of a slope is the slope times its sign
+    gap = weighted(np.sign(of_n["gain"]) * to_n - np.sign(of_B_p["gain"]) * to_B_p)
+    g = gained(cells)
+    if task == "easy":  # n has the larger effect, and it helps
+        verdict = both([judge(gap, +1, g), judge(of_n, +1, g)])
+    elif abs(gap["gain"]) + gap["half"] < SMALL * g:  # the effects are alike, and n helps
+        verdict = judge(of_n, +1, g)
+    else:
+        verdict = "disagree" if abs(gap["gain"]) > gap["half"] else "undecided"
+    at_n = []
+    for n in sorted({n for _, n in table}):
+        first, *_, last = sorted(b for b, m in table if m == n)
+        c = contrast(table, {(last, n): 1, (first, n): -1})
+        at_n.append(f"at n = {n} B_p = {last} minus {first} {points(c)}")
+    by_B_p = grouped(cells, lambda b, n: b)
+    says = ("in the paper both help; here "
+            f"points for each doubling: of n {points(of_n)}, of B_p {points(of_B_p)}; size of the "
+            f"first minus that of the second {points(gap)} ({len(cells)} cells, "
+            f"B_p = {', '.join(map(str, by_B_p))}); {', '.join(at_n)}")
+    return dict(verdict=verdict, sees=gap["sees"], says=says, figure=view_figure(
+        atlas, "sensitivity", f"sensitivity_{task}", joint_arms(atlas, task)))
+
+
+def each_B_p(atlas, task):
+    """Figures 16 and 17: does n*(C) rise at every B_p?"""
+    found, panels, grid = {}, [], grid_of(atlas, task)
+    for b, cells in grouped(grid, lambda b, n: b).items():
+        panels.append(curves(cells, f"{task}, B_p = {b}", among={n for _, n in grid}))
+        if len(cells) > 2:
+            found[b] = shift_of(cells)
+    if not found:
+        raise Missing("three n at one B_p")
+    return dict(verdict=both([c["verdict"] for c in found.values()]), sees=sees(found.values()),
+                says="; ".join(f"B_p = {b}: {says_shift(c)}" for b, c in found.items()),
+                figure=figure(atlas, f"B_p_{task}", panels))
+
+
+def fixed_B(atlas, task):
+    """Figures 9, 18 and 19: does n* rise at a fixed batch B = B_p n?"""
+    found, says = [], []
+    for B, cells in grouped(grid_of(atlas, task), lambda b, n: b * n).items():
+        if len(cells) > 2:
+            found.append(shift_of(cells))
+            says.append(f"B = {B}: {says_shift(found[-1])}; at the end {told(table_of(cells))}")
+    if not found:
+        raise Missing("three n at one B_p n")
+    return dict(verdict=both([c["verdict"] for c in found]), sees=sees(found),
+                says="; ".join(says), figure=view_figure(
+                    atlas, "fixed_B", f"fixed_B_{task}", joint_arms(atlas, task)))
+
+
+def stable_B_p(atlas):
+    """The smallest B_p of which at most one run in ten diverges or declines, by difficulty."""
+    found = {}
+    for task in ("easy", "hard"):
+        use(grid_of(atlas, task))
+        names = " ".join(str(atlas.folder / name) for name in joint_arms(atlas, task))
+        sweep = analysed(names)
+        found[task] = views.stability(sweep["cells"])
+    said = []
+    for task, by_B_p in found.items():
+        each = ", ".join(f"B_p = {b} {bad} of {runs}" for b, (bad, runs) in by_B_p.items())
+        said.append(f"{task.title()}: {each}; smallest stable "
+                    f"{views.smallest_stable(by_B_p) or 'none'}")
+    first, second = (views.smallest_stable(found[task]) for task in ("easy", "hard"))
+    verdict = "undecided"
+    if first and second:
+        verdict = "agree" if second > first else "disagree" if second < first else "undecided"
+    return dict(verdict=verdict, says="runs that diverged or declined. " + ". ".join(said))
+
+
+def joint(atlas, task):
+    """Figures 21 and 22: does the n of the best (B_p, n) rise?"""
+    cells = grid_of(atlas, task)
+    early, late = (table_of(cells, window=window) for window in (EARLY, LATE))
+    c = shift(by_n(early, 1), by_n(late, 1), gained(cells))
+    on_top = []
+    for table, when in ((early, "early"), (late, "at the end")):
+        b, n = max(table, key=lambda cell: table[cell].mean())
+        on_top.append(f"({b}, {n}) {when}, B = {b * n}")
+    return dict(verdict=c["verdict"], sees=c["sees"], figure=view_figure(
+        atlas, "joint", f"joint_{task}", joint_arms(atlas, task)),
+                says=f"{says_shift(c)}; best (B_p, n): {', '.join(on_top)}")
+
+
+# ---- section 5: base model and problems
+
+def pass_rates(run, at):
+    """Pass rates (D,) of a run's training problems nearest to budget `at`, and of how many rollouts
+    each.
+
+    From fresh rollouts, since those of training are of the policy before its update.
+    """
+    fresh = [r for r in run["passes"] if r.get("fresh")]
+    if len(fresh) < 2:
+        raise Missing("pass rates of training problems (--pass_at)")
+    r = min(fresh, key=lambda r: abs(r["rollouts"] - at))
+    return np.array(r["correct"]) / np.array(r["samples"]), r["samples"][0]
+
+
+def interference(atlas, task):
+    """Figures 11 and 27: training problems unsolved, mastered or unlearnt at two n."""
+    task = deepest(atlas, task)
+    (_, cells, _, _), (small, large) = at_one_lr(atlas, task), PAIR
+    if not set(PAIR) <= set(cells):  # where the lr were varied at other n
+        cells = atlas.arm(task, ns=PAIR)
+    cells = {n: cells[n] for n in PAIR}
+    C = min(run["budget"] for runs in cells.values() for run in runs.values())
+    s = pass_rates(next(iter(cells[small].values())), C)[1]
+
+    def share(true):  # {n: (S, D)} of what is true of the pass rates at the start and at the end
+        return table_of(cells, lambda run: true(pass_rates(run, 0)[0], pass_rates(run, C)[0]) * 1.0)
+    found, verdicts = [], []
+    for true in (lambda p: p == 0, lambda p: p > 1 - 1.5 / s):
+        end = share(lambda start, end: true(end))
+        start = share(lambda start, end: true(start))
+        found.append(contrast(end, {small: 1, large: -1}))
+        moved = max(abs(end[n].mean() - start[n].mean()) for n in end)
+        verdicts.append(judge(found[-1], +1, moved))
+    none, nearly = found
+    fell = share(lambda start, end: end < start - 0.25)
+    # how many would fall by chance, at unchanged pass rates; these are drawn too, so this is a
+    # little less than the truth
+    start = np.concatenate([pass_rates(run, 0)[0] for run in cells[small].values()])
+    again = np.random.default_rng(0).binomial(s, start, (200, len(start))) / s
+    chance = np.mean(again < start - 0.25)
+
+    def histogram(n):
+        def draw(ax):
+            first = next(iter(cells[n].values()))
+            for at in sorted({r["rollouts"] for r in first["passes"] if r.get("fresh")}):
+                p = np.concatenate([pass_rates(run, at)[0] for run in cells[n].values()])
+                ax.hist(p, (np.arange(s + 2) - 0.5) / s, histtype="step", density=True,
+                        label=f"C = {si(at)}")
+            ax.set(xlabel=f"pass rate of a training problem ({s} fresh rollouts)",
+                   ylabel="density", title=f"{task}, n = {n}")
+            ax.legend(fontsize=9)
+        return draw
+    says = (f"n = {small} minus n = {large} at C = {si(C)}, in % of the training problems: "
+            f"solved in none of {s} rollouts {points(none)}, in {s - 1} or more {points(nearly)}. "
+            "Pass rate down by more than a quarter since the start: "
+            f"{100 * fell[small].mean():.1f} and {100 * fell[large].mean():.1f} "
+            f"(by chance alone {100 * chance:.1f})")
+    return dict(verdict=both(verdicts), sees=none["sees"], says=says,
+                figure=figure(atlas, f"pass1_{task}", [histogram(n) for n in cells]))
+
+
+def models_of(atlas):
+    """{arm: {n: {seed: run}}} of the other base models, each as deep as it has run."""
+    names = {deepest(atlas, p.name.removeprefix("deep_")) for pattern in ("model_*", "deep_model_*")
+             for p in atlas.folder.glob(pattern)}
+    if not names:
+        raise Missing("model_*")
+    return {name: atlas.arm(name) for name in sorted(names)}
+
+
+def models(atlas):
+    """Figure 12: the largest n against the smallest, for other base models."""
+    found, verdicts, says, panels = [], [], [], []
+    for name, cells in models_of(atlas).items():
+        table = table_of(cells)
+        words, c = largest_less_smallest(table)
+        found.append(c)
+        verdicts.append(judge(c, +1, gained(cells)))
+        says.append(f"{name}: {words}, {told(table)}, {says_shift(shift_of(cells))}")
+        panels.append(curves(cells, name))
+    return dict(verdict=both(verdicts), sees=sees(found), says="; ".join(says),
+                figure=figure(atlas, "models", panels))
+
+
+def models_training(atlas):
+    """Figure 12: training and validation reward of the largest n, from the middle to the end."""
+    middle, says, panels = (0.375, 0.5), [], []
+
+    def reward(run, window):
+        lo, hi = window[0] * run["budget"], window[1] * run["budget"]
+        return np.mean([r["reward"] for r in run["steps"] if lo < r["rollouts"] <= hi])
+    for name, cells in models_of(atlas).items():
+        n = max(cells)
+        use({n: cells[n]})
+        runs = cells[n].values()
+        gained = np.mean([reward(run, LATE) - reward(run, middle) for run in runs])
+        val = change(*(np.array([look(run, window=w) for run in runs]) for w in (LATE, middle)))
+        says.append(f"{name}, n = {n}: from the middle to the end training reward "
+                    f"{100 * gained:+.1f}, validation {points(val)}")
+        panels.append(training(cells, "reward", name))
+    return dict(verdict="", says="; ".join(says), figure=figure(atlas, "models_training", panels))
+
+
+def sizes_of(atlas):
+    """({D: {n: {seed: run}}}, {D: its arm}) of deep_50, deep_100, ... and deep_easy; before all of
+    these have run, of size_50, ... and easy."""
+    for pattern, usual_size in (("deep_[0-9]*", "deep_easy"), ("size_*[0-9]", "easy")):
+        with contextlib.suppress(Missing):
+            found = arms_of(atlas, pattern)
+            lr = config_of(next(iter(found.values())))["lr_base"]
+            found[usual_size] = atlas.arm(usual_size, lr=lr)
+            if len(found) > 2:
+                named = {config_of(cells)["D"] or math.inf: name for name, cells in found.items()}
+                return {D: found[name] for D, name in named.items()}, named
+    raise Missing("three sizes")
+
+
+def size(atlas):
+    """Figure 13: points for each doubling of n with many training problems, less that with few."""
+    arms, _ = sizes_of(atlas)
+    ns = sorted(set.intersection(*(set(cells) for cells in arms.values())))
+    arms = {D: {n: arms[D][n] for n in ns} for D in sorted(arms)}
+    table = table_of({(D, n): runs for D, cells in arms.items() for n, runs in cells.items()})
+
+    # least squares of a line in log2 n, as weights of the n
+    x = np.log2(ns) - np.mean(np.log2(ns))
+    slope = dict(zip(ns, x / sum(x * x)))
+
+    def of(D):
+        return "all problems" if D == math.inf else f"D = {D}"
+    tops, says = {}, []
+    for D in arms:
+        own = {n: table[D, n] for n in ns}
+        tops[D] = near(own)[0]
+        c = contrast(table, {(D, n): w for n, w in slope.items()})
+        says.append(f"{of(D)}: {told(own)}, {points(c)} points for each doubling of n")
+    few, many = min(arms), max(arms)
+    c = contrast(table, {(many, n): w for n, w in slope.items()}
+                 | {(few, n): -w for n, w in slope.items()})
+    says.append(f"{of(many)} minus {of(few)}: {points(c)}")
+    verdict = judge(c, +1, gained(arms[many]))
+    if verdict == "agree" and tops[few] >= tops[many]:  # steeper, but the best n does not move
+        verdict = "undecided"
+    panels = [curves(cells, of(D)) for D, cells in arms.items()]
+    return dict(verdict=verdict, sees=c["sees"], says="; ".join(says),
+                figure=figure(atlas, "size", panels))
+
+
+def mixes(atlas):
+    """{mix: {n: {seed: run}}} and {level: the `set` of its evaluations} of the study of mixtures.
+
+    Of the n that all mixtures have, up to the budget that all have.
+    """
+    arms = cut({mix: atlas.arm(mix) for mix in MIXES})
+    ns = sorted(set.intersection(*(set(cells) for cells in arms.values())))
+    arms = {mix: {n: cells[n] for n in ns} for mix, cells in arms.items()}
+    # the first validation file of a run is its set "val", the others have their own names
+    first = Path(config.files(config_of(arms["mix_hard"])["val_set"])[0]).stem
+    return arms, {name: "val" if name == first else name for name in LEVELS}
+
+
+def mixtures(atlas):
+    """Figure 14: the largest n against the smallest, for every mixture on every level."""
+    arms, sets = mixes(atlas)
+    says, asked, verdicts, panels = [], [], [], []
+    for mix, cells in arms.items():
+        for name, of in sets.items():
+            words, c = largest_less_smallest(table_of(cells, of=of))
+            says.append(f"{MIXES[mix]} on {LEVELS[name]}, {words}")
+            panels.append(curves(cells, f"{MIXES[mix]}\non {LEVELS[name]}", of=of))
+            # the claim is of the levels that the mixture holds, but Very Easy
+            if name == "extreme_val" or (name == "level_easy_val" and mix != "mix_hard"):
+                asked.append(c)
+                verdicts.append(judge(c, +1, gained(cells, of=of)))
+    whole = atlas.arm("mix_hard")  # it went on
+    words, c = largest_less_smallest(table_of({n: whole[n] for n in arms["mix_hard"]}))
+    says.append(f"Hard only on Hard, of its whole budget, {words}")
+    verdict = both(verdicts)
+    if verdict == "disagree" and judge(c) == "agree":  # the common budget is too small to deny it
+        verdict = "undecided"
+    return dict(verdict=verdict, sees=sees(asked), says="; ".join(says),
+                figure=figure(atlas, "mixtures", panels))
+
+
+def one_mix_less_another(arms, of, one, other):
+    """The contrast of two mixtures on a set, mean over n."""
+    cells, weights = {}, {}
+    for mix in arms:
+        cells |= {(mix, n): runs for n, runs in arms[mix].items()}
+    for mix, sign in ((one, +1), (other, -1)):
+        weights |= {(mix, n): sign / len(arms[mix]) for n in arms[mix]}
+    return contrast(table_of(cells, of=of), weights)
+
+
+def forgetting(atlas):
+    """Figure 14: the change of each mixture on Easy and Very Easy since the base model."""
+    arms, sets = mixes(atlas)
+    says, found = [], {}
+    for mix, cells in arms.items():
+        for name in ("level_easy_val", "level_very_easy_val"):
+            tables = [table_of(cells, of=sets[name], window=w) for w in (LATE, START)]
+            c = change(*(np.mean(list(table.values()), 0) for table in tables))  # mean over n
+            found[mix, name] = c
+            each = ", ".join(f"n = {n} {points(change(tables[0][n], tables[1][n]))}" for n in cells)
+            says.append(f"{MIXES[mix]} on {LEVELS[name]} {points(c)} ({each})")
+    later = []  # Hard alone went on
+    whole = {n: atlas.arm("mix_hard")[n] for n in arms["mix_hard"]}
+    for name in ("level_easy_val", "level_very_easy_val"):
+        tables = [table_of(whole, of=sets[name], window=w) for w in (LATE, START)]
+        c = change(*(np.mean(list(table.values()), 0) for table in tables))
+        later.append(f"{points(c)} on {LEVELS[name]}")
+    C, C_later = (min(r["budget"] for runs in cells.values() for r in runs.values())
+                  for cells in (arms["mix_hard"], whole))
+    alone = [found["mix_hard", "level_easy_val"], found["mix_hard", "level_very_easy_val"]]
+    mended = one_mix_less_another(arms, sets["level_easy_val"], "mix_dual", "mix_hard")
+    verdict = both([judge(alone[0], -1), judge(alone[1], -1), judge(mended)])
+    return dict(verdict=verdict, sees=sees(alone), figure="mixtures.png",
+                says=f"change since the base model at C = {si(C)}, mean over n: "
+                f"{'; '.join(says)}; on Easy half Hard, half Easy minus Hard only: "
+                f"{points(mended)}. Hard only at C = {si(C_later)}: {', '.join(later)}")
+
+
+def very_easy(atlas):
+    """Figure 14: a mixture with Very Easy problems against that without."""
+    arms, sets = mixes(atlas)
+    found = {}
+    for name, level in LEVELS.items():
+        found[level] = one_mix_less_another(arms, sets[name], "mix_tri", "mix_dual")
+    asked = [found["Hard"], found["Easy"]]
+    said = ", ".join(f"on {level} {points(c)}" for level, c in found.items())
+    g = max(gained(cells, of=of) for cells in arms.values() for of in sets.values())
+    return dict(verdict=both([denied(judge(c, +1, g)) for c in asked]), sees=sees(asked),
+                says=f"{MIXES['mix_tri']} minus {MIXES['mix_dual']}, mean over n: {said}",
+                figure="mixtures.png")
+
+
+def extreme(atlas, metric):
+    """Figure 20: best@4, the largest n less the smallest; worst@4, the middle less both ends."""
+    cells = atlas.arm("mix_hard")
+    if len(cells) < 3:
+        raise Missing("three n of mix_hard")
+    table = table_of(cells, metric=metric)
+    first, *inner, last = sorted(table)
+    found = {}
+    if metric == "best@4":
+        found[f"n = {last} minus n = {first}"] = contrast(table, {last: 1, first: -1})
+    else:
+        middle = {n: 1 / len(inner) for n in inner}
+        for end in (first, last):
+            words = f"mean of n = {', '.join(map(str, inner))} minus n = {end}"
+            found[words] = contrast(table, {end: -1} | middle)
+    said = ", ".join(f"{words}: {points(c)}" for words, c in found.items())
+    says = f"{metric}: {told(table)}; {said}. By it, {says_shift(shift_of(cells, metric=metric))}"
+    panels = [curves(cells, TITLES["mix_hard"], m) for m in ("best@4", "worst@4", "avg@4")]
+    verdicts = [judge(c, +1, gained(cells, metric=metric)) for c in found.values()]
+    return dict(verdict=both(verdicts), sees=sees(found.values()), says=says,
+                figure=figure(atlas, "extreme", panels))
+
+
+def none_right_control(atlas):
+    """The lr control, also by best@4."""
+    out, (arms, _) = lr_control(atlas, "mix_hard"), other_lrs(atlas, "mix_hard")
+    g = max(gained(cells, metric="best@4") for cells in arms.values())
+    c = shift(*windows(list(arms.values()), metric="best@4"), g)
+    out["says"] += f". By best@4, each n at its best lr for it, {says_shift(c)}"
+    return out
+
+
+def ood(atlas):
+    """Figure 23: the largest n against the smallest on a set of another kind."""
+    cells = atlas.arm(deepest(atlas, "ood", ns=2))
+    sets = next(iter(cells[min(cells)].values()))["evals"]
+    of = next((name for name in sets if name != "val"), "a second set")
+    table = table_of(cells, of=of)
+    words, c = largest_less_smallest(table)
+    base = table_of(cells, of=of, window=START)[min(cells)].mean()
+    panels = [curves(cells, "in domain"), curves(cells, "five digits", of=of)]
+    g = gained(cells, of=of)
+    return dict(verdict=judge(c, +1, g), sees=c["sees"], figure=figure(atlas, "ood", panels),
+                says=f"base model {base:.3f}; at the end n = {means(table)}; {words}")
+
+
+def algo(atlas, arm):
+    """Figure 25: the two n that each panel is about, for PPO and CISPO."""
+    cells = atlas.arm(deepest(atlas, arm))
+    if len(cells) < 3:
+        raise Missing(f"three n of {arm}")
+    smallest, *_, second, largest = sorted(cells)
+    other, claim = (second, 0) if arm == "ppo_easy" else (smallest, +1)
+    table = table_of(cells)
+    c, move = contrast(table, {largest: 1, other: -1}), shift_of(cells)
+    verdict = judge(c, claim, gained(cells))
+    if arm == "cispo_easy" and move["verdict"] == "agree":  # "becomes better as C grows"
+        verdict = "agree"
+    says = f"{told(table)}; n = {largest} minus n = {other}: {points(c)}; {says_shift(move)}"
+    return dict(verdict=verdict, sees=c["sees"], says=says,
+                figure=figure(atlas, arm, [curves(cells, arm)]))
+
+
+def baseline(atlas, of):
+    """Figure 26: the baseline from n rollouts, the loss from n_train of them, after equal updates
+    (as the paper orders them) or after equal rollouts."""
+    try:
+        arm, plain = atlas.arm("deep_decoupled"), "deep_easy"
+    except Missing:
+        arm, plain = atlas.arm("decoupled"), "easy"
+    n, runs = next(iter(arm.items()))
+    some = next(iter(runs.values()))["config"]
+    few = some["n_train"]
+    easy = atlas.arm(plain, some["B_p"], [few, n], some["lr_base"])
+    cells = {f"{n}/{n}": easy[n], f"{few}/{few}": easy[few], f"{few}/{n}": runs}
+    of_many, of_few, decoupled = cells
+    if of == "updates":  # the small one's budget ends where it has made as many
+        cells = cut(dict(all=cells))["all"]
+        cells[of_few] = {seed: run | dict(budget=run["budget"] * few // n)
+                         for seed, run in cells[of_few].items()}
+        table = {key: table_of({key: runs})[key] for key, runs in cells.items()}
+    else:
+        table = table_of(cells)
+    a = contrast(table, {of_many: 1, decoupled: -1})
+    b = contrast(table, {decoupled: 1, of_few: -1})
+
+    def per_update(ax):
+        for key, runs in cells.items():
+            for i, run in enumerate(runs.values()):
+                e, B = run["evals"]["val"], run["config"]["B_p"] * run["config"]["n"]
+                ax.plot(e["C"][1:] / B, (e["counts"][1:] / e["samples"]).mean(1), lw=1,
+                        color=colour(key, cells), label=None if i else key)
+        over(ax, "updates", ylabel="validation avg@4", title="per update")
+        ax.legend(fontsize=9)
+    panels = [curves(cells, "n_train/n, per rollout", label="{}"), per_update]
+    says = f"n_train/n: {means(table)}; (1) minus (3) {points(a)}, (3) minus (2) {points(b)}"
+    g = gained({key: runs for key, runs in cells.items() if key != of_few})
+    return dict(verdict=both([judge(a, +1, g), judge(b, 0, g)]), sees=sees([a, b]), says=says,
+                figure=figure(atlas, f"baseline_{of}", panels))
+
+
+def one_problem(atlas):
+    return dict(verdict="", says="see docs/toy.md", figure="../bandit/one.png")
