@@ -369,9 +369,9 @@ def sees(contrasts):
 # Figures. A panel is a function of an axis.
 
 def colour(key, keys):
-    """A colour for one of some keys, from dark to light in their order."""
+    """A colour for one of some keys, from dark to light: numbers by size, words as they come."""
     import matplotlib
-    keys = sorted(keys)
+    keys = list(keys) if isinstance(key, str) else sorted(keys)
     return matplotlib.colormaps["viridis"](0.95 * keys.index(key) / max(len(keys) - 1, 1))
 
 

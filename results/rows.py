@@ -363,10 +363,11 @@ def growing(atlas, task):
             verdicts.append(reached(c, g))
             said.append(f"{si(C * window[0])} to {si(C * window[1])} {points(c, -1)}")
         says.append(f"n = {name}, less the best constant (n, lr): {', '.join(said)}")
-    shown = {f"n = {n}, lr_base {lr:g}": runs for (n, lr), runs in constant.items()
-             if lr == rule}
-    panels = [curves(shown | {f"n = {name}": runs for name, runs in grown.items()}, task, m,
-                     label="{}") for m in ("avg@4", "best@4")]
+    shown = {f"n = {n}": runs for (n, lr), runs in constant.items() if lr == rule}
+    for name, runs in grown.items():  # the lr that all have stands in the title
+        shown["n = " + name.replace(f", lr_base {rule:g}", "")] = runs
+    panels = [curves(shown, f"{TITLES.get(task, task)}, lr_base {rule:g}", m, label="{}")
+              for m in ("avg@4", "best@4")]
     return dict(verdict=both(verdicts), sees=sees(found), says="; ".join(says),
                 figure=figure(atlas, f"grow_{task}", panels, width=6))
 
