@@ -948,6 +948,8 @@ def baseline(atlas, of):
     few = some["n_train"]
     easy = atlas.arm(plain, some["B_p"], [few, n], some["lr_base"])
     cells = {f"{n}/{n}": easy[n], f"{few}/{few}": easy[few], f"{few}/{n}": runs}
+    seeds = set.intersection(*map(set, cells.values()))
+    cells = {key: {seed: runs[seed] for seed in sorted(seeds)} for key, runs in cells.items()}
     of_many, of_few, decoupled = cells
     if of == "updates":  # the small one's budget ends where it has made as many
         cells = cut(dict(all=cells))["all"]

@@ -149,3 +149,27 @@ def test_the_lr_that_is_best_for_all_n_and_those_that_are_deep(tmp_path):
     for row in atlas.tell(here, "deep")[:2]:
         assert row["verdict"] != "too shallow" and row["M"] == 256, row
         assert (tmp_path / row["figure"]).exists() and "n = 256, 64 updates" in row["says"]
+
+
+def test_rows_stand_on_the_deepest_runs(tmp_path):
+    """The grid over B_p: the shallow arms until three deep cells have run, then these, at the one
+    lr_base that both deep arms have, up to the budget of both. Likewise base models."""
+    def plant(arm, C, B_ps, lr=2e-4):
+        simulate(tmp_path / "arms" / arm, ns=(4, 16, 64), seeds=(0, 1), B_ps=B_ps, C=C, evals=16,
+                 words=(f"--lr_base={lr}",), truth=rising)
+
+    def depth():
+        grid = rows.grid_of(kept.Atlas(tmp_path / "arms", tmp_path), "easy")
+        every = [run for runs in grid.values() for run in runs.values()]
+        return len(grid), {(run["budget"], run["config"]["lr_base"]) for run in every}
+    plant("easy", 65_536, (16,))
+    plant("joint_easy", 32_768, (4, 64))
+    plant("model_a", 32_768, (16,))
+    assert depth() == (9, {(32_768, 2e-4)})
+    plant("deep_easy", 262_144, (16,))
+    plant("deep_easy", 262_144, (16,), 4e-4)
+    plant("joint_deep_easy", 163_840, (4, 64))
+    assert depth() == (9, {(163_840, 2e-4)})
+    assert list(rows.models_of(kept.Atlas(tmp_path / "arms", tmp_path))) == ["model_a"]
+    plant("deep_model_a", 81_920, (8,))
+    assert list(rows.models_of(kept.Atlas(tmp_path / "arms", tmp_path))) == ["deep_model_a"]
