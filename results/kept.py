@@ -385,7 +385,8 @@ def over(ax, x="C, rollouts", **labels):
 
 
 def curves(cells, title="", metric="avg@4", of="val", label="n = {}", among=()):
-    """A panel: reward over C, the mean over seeds of each cell thick, its seeds thin.
+    """A panel: reward over C, the mean over seeds of each cell thick, its seeds thin; of one seed
+    with a band, 90% over the problems.
 
     among: the keys of all panels, so that a key has one colour in all of them. The base model, at
     C = 0, has no place on the axis: it is a dotted line.
@@ -398,8 +399,13 @@ def curves(cells, title="", metric="avg@4", of="val", label="n = {}", among=()):
                 if of not in run["evals"]:
                     raise Missing(f"evaluations of {of}")
                 e = run["evals"][of]
-                y = right(e, metric).mean(1)
+                solved = right(e, metric)  # (E, P)
+                y = solved.mean(1)
                 ax.plot(e["C"][1:], y[1:], color=shade, lw=0.7, alpha=0.5)
+                if len(runs) == 1:
+                    half = 1.645 * solved.std(1, ddof=1) / solved.shape[1] ** 0.5
+                    ax.fill_between(e["C"][1:], (y - half)[1:], (y + half)[1:], color=shade,
+                                    alpha=0.15, lw=0)
                 of_seeds.append((e["C"][1:], y[1:]))
                 base.append(y[0])
             C = np.array(sorted(set.intersection(*(set(c.tolist()) for c, _ in of_seeds))))

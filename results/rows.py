@@ -139,7 +139,7 @@ def with_other_lrs(atlas, task):
 def by_lr(atlas, task):
     """{lr_base: {n: {seed: run}}} of an arm and of ARM_half, ARM_double, ..., the smallest first.
 
-    Of the n with two lr_base or more, where any has.
+    Of the n with two lr_base or more, where any has; an lr_base that one n alone has compares none.
     """
     out = {}
     for name in with_other_lrs(atlas, task):
@@ -149,6 +149,8 @@ def by_lr(atlas, task):
                 out.setdefault(lr, {}).update(cells)
     if not out:
         raise Missing(f"two seeds of {task}")
+    if max(map(len, out.values())) > 1:
+        out = {lr: cells for lr, cells in out.items() if len(cells) > 1}
     times = Counter(n for cells in out.values() for n in cells)
     least = 1 + (max(times.values()) > 1)
     return {lr: {n: out[lr][n] for n in sorted(out[lr]) if times[n] >= least}
@@ -373,37 +375,50 @@ def growing(atlas, task):
 
 
 def real_curves(atlas):
-    """Ours: learning curves of a real model, one seed or more. Intervals are over problems alone:
-    they cover neither the seed nor the order of the problems."""
+    """Ours: learning curves of a real model, one seed or more, at one lr_base and others.
+
+    Intervals are over problems alone: they cover neither the seed nor the order of the problems.
+    """
     says, panels = [], []
     for task in ("hard", "easy"):
         grid = atlas.cells(f"smollm_{task}")
         seeds = set.intersection(*map(set, grid.values())) if len(grid) > 1 else set()
         if not seeds:
             continue
-        cells = {n: {seed: runs[seed] for seed in seeds} for (_, n), runs in grid.items()}
-        use(cells)
-        some, said = config_of(cells), []
+        rule, found = config_of(grid)["lr_base"], {}  # {(n, lr_base): {seed: run}}
+        for arm in with_other_lrs(atlas, f"smollm_{task}"):
+            for (_, n), runs in atlas.cells(arm).items():
+                if seeds <= set(runs):
+                    key = n, config_of({0: runs})["lr_base"]
+                    found[key] = {seed: runs[seed] for seed in seeds}
+        found = cut(dict(all=dict(sorted(found.items()))))["all"]
+        use(found)
+        some, said = config_of(grid), []
+        names = {(n, lr): f"n = {n}" + f" at {lr:g}" * (lr != rule) for n, lr in found}
 
-        def mean(n, window, metric="avg@4"):  # (P,)
-            return np.mean([look(run, metric, window=window) for run in cells[n].values()], 0)
-        for window in ((1 / 16, 1 / 8), (1 / 8, 1 / 4), (1 / 4, 1 / 2), (1 / 2, 1)):
-            each = ", ".join(f"n = {n} {mean(n, window).mean():.3f}" for n in cells)
+        def mean(key, window, metric="avg@4"):  # (P,)
+            return np.mean([look(run, metric, window=window) for run in found[key].values()], 0)
+        for window in ((0, 1 / 8), (1 / 8, 1 / 4), (1 / 4, 1 / 2), (1 / 2, 1)):
+            each = ", ".join(f"{names[key]} {mean(key, window).mean():.3f}" for key in found)
             said.append(f"to {si(window[1] * some['C'])} {each}")
-        a, b = max(cells), min(cells)
-        for metric in ("avg@4", "best@4", "worst@4"):
-            gap = mean(a, LATE, metric) - mean(b, LATE, metric)
-            c = dict(gain=gap.mean(), half=1.645 * gap.std(ddof=1) / math.sqrt(len(gap)))
-            said.append(f"{metric}, n = {a} less n = {b}, last quarter: {points(c)}")
-        base = mean(b, START).mean()
+        large, small = (pick(n for n, _ in found) for pick in (max, min))
+        best = [max((key for key in found if key[0] == n), key=lambda key: mean(key, LATE).mean())
+                for n in (large, small)]
+        for a, b, how in (((large, rule), (small, rule), ""), (*best, ", each at its best lr")):
+            for metric in ("avg@4", "best@4", "worst@4"):
+                gap = mean(a, LATE, metric) - mean(b, LATE, metric)
+                c = dict(gain=gap.mean(), half=1.645 * gap.std(ddof=1) / math.sqrt(len(gap)))
+                said.append(f"{metric} n = {large} less n = {small}{how} {points(c)}")
+        base = mean((small, rule), START).mean()
         says.append(f"{task.title()} (base model {base:.3f}), B_p = {some['B_p']}, lr_base = "
-                    f"{some['lr_base']:g}, {len(seeds)} seed{'s' * (len(seeds) > 1)}, avg@4 "
-                    f"{'; '.join(said)}")
-        panels += [curves(cells, f"SmolLM2, {task.title()}", m) for m in ("avg@4", "best@4")]
+                    f"{rule:g}, {len(seeds)} seed{'s' * (len(seeds) > 1)}, avg@4 {'; '.join(said)}")
+        shown = {names[key]: runs for key, runs in found.items()}
+        panels += [curves(shown, f"SmolLM2, {task.title()}, lr_base {rule:g}", m, label="{}")
+                   for m in ("avg@4", "best@4", "worst@4")]
     if not says:
         raise Missing("two n of smollm_hard")
     return dict(verdict="", says=". ".join(says),
-                figure=figure(atlas, "smollm_curves", panels, width=5.5))
+                figure=figure(atlas, "smollm_curves", panels, width=5))
 
 
 def real_lr(atlas):

@@ -143,6 +143,8 @@ def test_the_lr_that_is_best_for_all_n_and_those_that_are_deep(tmp_path):
     here = kept.Atlas(tmp_path / "arms", tmp_path)
     with pytest.raises(noise.Missing, match="two seeds of deep_hard"):
         rows.by_lr(here, "deep_hard")
+    simulate(tmp_path / "arms/deep_easy", ns=(64,), seeds=(0, 1), B_ps=(16,), C=262_144, evals=32,
+             words=("--lr_base=8e-4",), truth=rising)  # the first of its lr_base to have run
     arms, left = rows.deep_ones(rows.by_lr(here, "deep_easy"))
     assert list(arms) == [1e-4, 2e-4, 4e-4] and list(arms[1e-4]) == [4, 16, 64]
     assert "n = 256, 64 updates" in left and rows.one_rule(arms) == 2e-4
