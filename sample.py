@@ -271,14 +271,17 @@ def measured(problems, folder, header):
     of = {p["id"]: set_hash([p]) for p in problems}
     faults = dict(verifier_timeouts=0, verifier_errors=0)
     for path in folder.glob("pass_rates*.jsonl"):
-        for i, r in enumerate(read_log(path)):
+        records = read_log(path)
+        for i, r in enumerate(records):
             if i == 0 and r.get("type") != "header":
                 raise BadInput(f"{path}: by an earlier version, which did not say how it measured; "
                                "give another --out, or remove it")
             if r.get("type") == "header":
                 differ = [f"{key}={r[key]} there, {header[key]} now"
                           for key in r if header.get(key, r[key]) != r[key]]
-                if differ:
+                if differ and len(records) == 1:  # it failed before its first problem
+                    path.unlink()
+                elif differ:
                     raise BadInput(f"{path}: measured otherwise: {', '.join(differ)}; "
                                    "give another --out, or remove it")
             elif of.get(r["id"]) == r["of"]:  # else it is of another problem that had this id

@@ -16,7 +16,7 @@ import config as C
 import evaluate
 import sample
 from config import derive, parse, read_log, run_name
-from conftest import ROOT, tree, wait_for
+from conftest import ROOT, run_script, tree, wait_for
 
 LEVELS = tuple(sample.LEVELS)
 
@@ -125,6 +125,16 @@ def test_a_prompt_over_the_limit(refused, tiny):
     for name in ("sample.py", "evaluate.py"):
         assert "--max_prompt_tokens=3" in refused(name, *tiny.words, "--max_prompt_tokens=3",
                                                   "--out=new/folder")
+
+
+def test_a_measurement_that_measured_nothing(tiny, tmp_path):
+    """A header alone, as of a command that failed before its first problem, holds nobody up."""
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m/pass_rates.jsonl").write_text(json.dumps(dict(type="header", s=16)) + "\n")
+    done = run_script("sample.py", *tiny.words, f"--out={tmp_path / 'm'}", "--s=8")
+    assert done.code == 0, done.stderr
+    records = [json.loads(x) for x in (tmp_path / "m/pass_rates.jsonl").read_text().splitlines()]
+    assert records[0]["s"] == 8 and len(records) > 10
 
 
 def test_another_s_in_a_measured_folder(refused, tiny, tmp_path):
