@@ -236,10 +236,10 @@ def say_end(panel):
 # The learning rate as a dimension: n*(C) by one rule for all n, and with each n at its best lr
 
 def one_lr(cells):
-    """The lr_base that is best for all n: of those with most cells, the highest mean at the end."""
+    """The lr_base that is best for all n: of those with most runs, the highest mean at the end."""
     by_lr = {lr: [c for c in cells if c["lr"] == lr] for lr in sorted({c["lr"] for c in cells})}
-    most = max(map(len, by_lr.values()))
-    by_lr = {lr: cs for lr, cs in by_lr.items() if len(cs) == most}
+    runs = {lr: sum(len(c["runs"]) for c in cs) for lr, cs in by_lr.items()}
+    by_lr = {lr: cs for lr, cs in by_lr.items() if runs[lr] == max(runs.values())}
     j = at_end([c for cs in by_lr.values() for c in cs])
     at = -1 if j is None else j
     return max(by_lr, key=lambda lr: np.mean([c["Y"][at] for c in by_lr[lr]]))
