@@ -329,6 +329,11 @@ def points(c, sign=1):
     return f"{sign * 100 * c['gain']:+.1f} ± {100 * c['half']:.1f}"
 
 
+def over_problems(values):
+    """Half of the 90% interval of the mean of (..., P), over the problems alone."""
+    return 1.645 * values.std(-1, ddof=1) / values.shape[-1] ** 0.5
+
+
 def means(table):
     """The mean of each cell as text."""
     return ", ".join(f"{key} {t.mean():.3f}" for key, t in table.items())
@@ -403,7 +408,7 @@ def curves(cells, title="", metric="avg@4", of="val", label="n = {}", among=()):
                 y = solved.mean(1)
                 ax.plot(e["C"][1:], y[1:], color=shade, lw=0.7, alpha=0.5)
                 if len(runs) == 1:
-                    half = 1.645 * solved.std(1, ddof=1) / solved.shape[1] ** 0.5
+                    half = over_problems(solved)
                     ax.fill_between(e["C"][1:], (y - half)[1:], (y + half)[1:], color=shade,
                                     alpha=0.15, lw=0)
                 of_seeds.append((e["C"][1:], y[1:]))

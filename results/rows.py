@@ -17,8 +17,8 @@ from frontier import si
 from kept import (EARLY, LATE, LRS, START, TITLES, analysed, arms_of, by_n, colour, config_of,
                   curves, cut, each_of, ends_of, fewest_updates, figure, gained,
                   largest_less_smallest, law_figure, law_of, look, means, near, one_cell, over,
-                  panel_of, points, says_shift, sees, shift_of, table_of, told, training, use,
-                  view_figure, windows)
+                  over_problems, panel_of, points, says_shift, sees, shift_of, table_of, told,
+                  training, use, view_figure, windows)
 from noise import SMALL, Missing, best_less, both, change, contrast, denied, judge, shift
 
 SPLITS = dict(easy=(0.3, 0.6), hard=(0, 0.0625))  # the paper's, by avg@16 of the base model
@@ -404,10 +404,12 @@ def real_curves(atlas):
         large, small = (pick(n for n, _ in found) for pick in (max, min))
         best = [max((key for key in found if key[0] == n), key=lambda key: mean(key, LATE).mean())
                 for n in (large, small)]
-        for a, b, how in (((large, rule), (small, rule), ""), (*best, ", each at its best lr")):
+        tried = [sum(m == n for m, _ in found) for n in (large, small)]
+        own = f", at the best of {tried[0]} and of {tried[1]} lr_base"
+        for a, b, how in (((large, rule), (small, rule), ""), (*best, own)):
             for metric in ("avg@4", "best@4", "worst@4"):
                 gap = mean(a, LATE, metric) - mean(b, LATE, metric)
-                c = dict(gain=gap.mean(), half=1.645 * gap.std(ddof=1) / math.sqrt(len(gap)))
+                c = dict(gain=gap.mean(), half=over_problems(gap))
                 said.append(f"{metric} n = {large} less n = {small}{how} {points(c)}")
         base = mean((small, rule), START).mean()
         says.append(f"{task.title()} (base model {base:.3f}), B_p = {some['B_p']}, lr_base = "
