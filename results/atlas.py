@@ -51,17 +51,17 @@ ROWS = [
     ("recipe", "Figure 4, right; Table 1", "At a batch 8 times that of the base lr, lr ~ sqrt(B) "
      "beats a constant and a linear lr.", lr_rule),
 
-    ("deep", "Figures 1, 6 and 7, Easy", "At one B_p n*(C) rises with C as a sigmoid, and "
+    ("main", "Figures 1, 6 and 7, Easy", "At one B_p n*(C) rises with C as a sigmoid, and "
      "saturates (n = 8 to 512).", rise, "easy"),
-    ("deep", "ours: the lr control, Easy", "The same claim when every n has its own best lr.",
+    ("main", "ours: the lr control, Easy", "The same claim when every n has its own best lr.",
      lr_control, "easy"),
-    ("deep", "Figures 6 and 7, Hard", "At one B_p n*(C) rises with C as a sigmoid, and "
+    ("main", "Figures 6 and 7, Hard", "At one B_p n*(C) rises with C as a sigmoid, and "
      "saturates, at a smaller n than on Easy (8 to 128).", rise, "hard"),
-    ("deep", "ours: the lr control, Hard", "The same claim when every n has its own best lr.",
+    ("main", "ours: the lr control, Hard", "The same claim when every n has its own best lr.",
      lr_control, "hard"),
     ("levels", "ours: the rise by difficulty", "The harder the problems are for the base model, "
      "the more a large n gains late.", by_difficulty),
-    ("sizes", "ours: C or C / D", "Where a larger n takes over, for several D.",
+    ("size", "ours: C or C / D", "Where a larger n takes over, for several D.",
      order_of_crossings),
     ("growing", "ours: one run growing n, none right", "A run that raises n where separate runs "
      "cross is as good as the best constant n at every budget.", growing, "mix_hard"),
@@ -73,9 +73,9 @@ ROWS = [
      "at C/8 is as good as any at the end.", lr_of_a_short_run),
     ("main", "Figures 5 and 15", "Record-breaking points of noisy runs, and a monotone fit to "
      "them, stand for the frontier.", records),
-    ("deep", "Figure 8, Easy", "On Easy worst@4 wants a larger n than best@4.",
+    ("main", "Figure 8, Easy", "On Easy worst@4 wants a larger n than best@4.",
      metrics, "easy", "best@4", "worst@4"),
-    ("deep", "Figure 8, Hard", "On Hard best@4 wants a larger n than worst@4.",
+    ("main", "Figure 8, Hard", "On Hard best@4 wants a larger n than worst@4.",
      metrics, "hard", "worst@4", "best@4"),
     ("joint", "Figure 10, Easy", "B_p has a smaller effect than n (1.9 and 9.2 points from end to "
      "end). (The prescriptions of section 4.2 say the opposite: comparable on Easy.)",
@@ -99,9 +99,9 @@ ROWS = [
     ("joint", "Figures 21 and 22, Hard", "Best over (B_p, n) jointly, n*(C) rises likewise.",
      joint, "hard"),
 
-    ("deep", "Figures 11 and 27, Easy", "At matched n M a larger n leaves fewer training "
+    ("main", "Figures 11 and 27, Easy", "At matched n M a larger n leaves fewer training "
      "problems unsolved, and pass rates less polarised.", interference, "easy"),
-    ("deep", "Figures 11 and 27, Hard", "At matched n M a larger n leaves fewer training "
+    ("main", "Figures 11 and 27, Hard", "At matched n M a larger n leaves fewer training "
      "problems unsolved (coverage); small n sharpens a subset.", interference, "hard"),
     ("models", "Figure 12", "With other base models larger n is better at high C too. "
      "(Consistently, says the text; in the same section validation saturates or degrades at the "
@@ -154,7 +154,7 @@ ROWS = [
     ("early", "ours: the price of n", "The n with the lowest price, n (1 + B_p / b) + "
      "(n_c n + 2) / (n - 1) by the base model's gradient noise, takes less than 1.25 times the "
      "rollouts of any other n to the same reward. (The form was found after the runs over n of "
-     "`main`, before those over B_p and the models.)", price_of_n),
+     "`wide`, before those over B_p and the models.)", price_of_n),
     ("early", "ours: when to stop", "At the n that the base model names, the next doubling of C "
      "brings no more than the last.", when_to_stop),
     ("early", "section 6, ours", "Statistics of the base model and of the first updates might "
@@ -228,8 +228,8 @@ Every figure and table of the paper that our tools can check, checked on the emb
 command, the paper's claim in our words, and our verdict with its numbers. What our runs say comes
 from the logs in `results/atlas` alone. `python results/atlas.py` draws all figures from them again
 and writes this page. `bash run_sweep.sh STUDY` makes the runs, one command a row. It skips finished
-runs, so studies that share runs make them once. The deep runs go on by a [plan](plan.md) that was
-written before the first of them: rows that wait for some say so, or stand on shallower ones.
+runs, so studies that share runs make them once. The runs go on by a [plan](plan.md) that was written
+before the first long one: rows that wait for some say so.
 
 How to read it
 
@@ -257,10 +257,10 @@ How to read it
 def scale_table():
     """What the embedded world has in place of the paper's, from presets.json."""
     data = ["--data=data/arithmetic"]
-    cfg, extreme = sweep.arms("main", data)[0], sweep.arms("extreme", data)[0]
+    cfg, wide, extreme = (sweep.arms(study, data)[0] for study in ("main", "wide", "extreme"))
     sizes = sorted({int(b) for arm in sweep.arms("joint", data) for b in arm["bps"].split()})
-    ns = sorted(map(int, cfg["ns"].split()))
-    deep, few = sweep.arms("deep", data)[0], sweep.arms("size", data)
+    ns = sorted(int(n) for one in (cfg, wide) for n in one["ns"].split())
+    few = sweep.arms("size", data)
     D = min(c["D"] for c in few)
     epochs = max(c["C"] / c["D"] for c in few)
     none_right = int(re.search(r"_D(\d+)_", extreme["train_set"])[1])
@@ -274,10 +274,9 @@ def scale_table():
 sums and differences of 2 to 4 digits, D = {cfg['D']} |
 | B_p | 32 to 1,024 | {cfg['bps']} ({', '.join(map(str, sizes))} in `joint`) |
 | n | 8 to 2,048 | {ns[0]} to {ns[-1]} |
-| budget C | about 4 million | {cfg['C']:,} ({deep['C']:,} in `deep` and `extreme`) |
+| budget C | about 4 million | {cfg['C']:,} ({wide['C']:,} in `wide`) |
 | updates M of a large n | 155 to 264 where its frontier goes to it | \
-{deep['C'] // int(deep['bps']) // 64} at n = 64 in `deep` and `extreme`, \
-{cfg['C'] // int(cfg['bps']) // ns[-1]} at n = {ns[-1]} in `main` |
+{cfg['C'] // int(cfg['bps']) // 64} at n = 64 |
 | C / D, rollouts a problem | about 700 | {cfg['C'] / cfg['D']:.0f} \
 ({epochs:,.0f} in `size`, with D = {D}, \
 {extreme['C'] / none_right:,.0f} in `extreme`, with {none_right}) |
@@ -286,18 +285,16 @@ sums and differences of 2 to 4 digits, D = {cfg['D']} |
 
 
 BUDGET = """
-The first plan had every study at the C of `main`, and a longer one: 272 runs, 20.8M rollouts. By
-the speed of the first runs that was about 11 hours, which is too long. With the first runs of
-`main` in, the other studies went to half of that C, and the lr grid got three seeds instead of one.
-Further changes came after results were seen:
+The first plan had every study at the C of `wide` or half of it. These runs stopped where n = 64 had
+made 64 updates and less. So [a second plan](plan.md) took most of them to 160 updates or more of their
+largest n. Changes that came after results were seen, before that:
 
 - `models` got a base model trained longer, instead of one trained less, which had no Easy problems.
-- `extreme` was continued to all of the C of `main`, because at half of it n = 16 had caught up, and
+- `extreme` was continued twice, to the C of `wide`, because at half of it n = 16 had caught up, and
   then to four times that, because n = 64 had. Because n* rose, it also got the lr control and three
   fresh seeds.
-- `joint` got n = 2, because its smallest n led.
-- `epochs` took the place of the longer study, because `size` showed n* rising with 50 problems. As
-  that had been seen on the first three seeds, it got three fresh seeds twice.
+- `epochs` came because n* rose with 50 problems. As that had been seen on the first three seeds, it
+  got three fresh seeds twice.
 
 Minutes are by the speed of the first runs, which most others beat: the {runs} runs of this page
 took {hours:.1f} hours."""
@@ -394,6 +391,9 @@ def main(argv):
         return keep(folder, Path(cfg["out"] or own))
     known = dict.fromkeys(name for name, *_ in ROWS)
     if verb and verb not in known:
+        if verb in sweep.presets(cfg["data"]):
+            return print(f"{verb}: no row of the page is about this study alone; its figures: "
+                         f"python frontier.py --runs={folder}/ARM --view=all")
         raise BadInput(f"{verb}: no such study; keep, {', '.join(known)}")
     out = Path(cfg["out"] or folder)
     rows = tell(Atlas(folder, out), verb)

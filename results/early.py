@@ -11,8 +11,8 @@ import numpy as np
 
 import config
 from frontier import si
-from kept import (EARLY, LATE, LRS, ROOT, START, USED, colour, config_of, figure, look, near,
-                  points, table_of, use)
+from kept import (EARLY, LATE, LRS, ROOT, START, USED, colour, config_of, deep_cells, figure, look,
+                  near, points, table_of, use)
 from noise import Missing, denied, judge, over_sweeps
 
 
@@ -57,7 +57,8 @@ def delays(C, Y, reference):
 
 
 def priced(atlas):
-    """Sweeps with a measured n_c, at the rule's lr with the group's mean as the baseline: [dict].
+    """Sweeps with a measured n_c, at one lr with the group's mean as the baseline, of their cells
+    those that are deep: [dict].
 
     name, group (of the sweeps with one base model and problem set), cells [(B_p, n)], runs, C (E,),
     Y (N, E) means over seeds, price (N,), noise (of pilot.py). Those of the toy world too, without
@@ -73,6 +74,7 @@ def priced(atlas):
                 whole = {seed: r for seed, r in runs.items() if r["end"]["status"] == "budget"}
                 if len(whole) > 1:
                     cells[key] = whole
+        cells = deep_cells(cells)
         seeds = sorted(set.intersection(*(set(runs) for runs in cells.values()))) if cells else []
         if len(cells) < 3 or len(seeds) < 2:
             continue
@@ -280,15 +282,16 @@ def settings(atlas):
     """
     noise, out = noise_of(atlas), []
     for path in sorted(p for p in atlas.folder.iterdir() if p.is_dir()):
-        for B_p in sorted({b for b, _ in atlas.cells(path.name)}):
+        by_lr = atlas.lrs(path.name) if path.name in noise else {}
+        for B_p, lr in sorted({(b, lr) for lr, cells in by_lr.items() for b, _ in cells}):
             try:
-                cells = atlas.arm(path.name, B_p)
+                cells = deep_cells(atlas.arm(path.name, B_p, lr=lr))
+                if len(cells) < 3 or config_of(cells)["n_schedule"]:
+                    continue
                 early, late, start = (table_of(cells, window=w) for w in (EARLY, LATE, START))
             except Missing:
                 continue
             cfg = config_of(cells)
-            if len(cells) < 3 or cfg["n_schedule"] or path.name not in noise:
-                continue
             n_c = noise[path.name].get("n_c")
             base = start[min(cells)].mean(0)  # pass rates of the validation problems
             few, many = mixed_groups(cells[min(cells)]), mixed_groups(cells[max(cells)])

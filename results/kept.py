@@ -34,9 +34,11 @@ RISES = 0.005  # in the last eighth of a budget, over the eighth before: the run
 SOON = 50     # updates: a run with fewer has not flattened, whatever its last two eighths say
 DPI = 110     # of figures
 
-TITLES = dict(mix_hard="solved in none of 128", size_50="D = 50", deep_easy="Easy, deep",
-              deep_hard="Hard, deep",
-              smollm_easy="SmolLM2, Easy", smollm_hard="SmolLM2, Hard")  # of arms, in figures
+TITLES = dict(  # of arms, in figures
+    mix_hard="solved in none of 128", epochs_50="D = 50", easy="Easy", hard="Hard",
+    model_late="Easy, a base model trained longer", model_narrow="Easy, a narrower model",
+    ppo_easy="Easy, PPO", ppo_hard="Hard, PPO", cispo_easy="Easy, CISPO",
+    smollm_easy="SmolLM2, Easy", smollm_hard="SmolLM2, Hard")
 LRS = "_quarter", "_half", "_double"  # ARM_half is ARM at another lr_base
 
 
@@ -155,13 +157,15 @@ class Atlas:
         return {lr: self.cells(name, lr) for lr in lrs}
 
     def cells(self, name, lr=None):
-        """{(B_p, n): {seed: run}} of an arm's ended runs (at one lr_base), cut to their usual
-        budget.
+        """{(B_p, n): {seed: run}} of an arm's ended runs at one lr_base (None: that of most runs),
+        cut to their usual budget.
 
         Left out: runs of another config, of other problems for their seed, of a smaller budget.
         """
         runs = [read(path) for path in sorted((self.folder / name).glob("*/log.jsonl*"))]
-        runs = [r for r in runs if r and r["ended"] and lr in (None, r["config"]["lr_base"])]
+        runs = [r for r in runs if r and r["ended"]]
+        lr = lr or usual([r["config"]["lr_base"] for r in runs])
+        runs = [r for r in runs if r["config"]["lr_base"] == lr]
         experiments = [json.dumps(config.experiment(r["config"])) for r in runs]
         most = usual(experiments)
         runs = [r for r, experiment in zip(runs, experiments) if experiment == most]
@@ -300,6 +304,12 @@ def fewest_updates(used):
                 rises.append(last - before)
     rise = np.mean(rises) if rises else None
     return M, M >= DEEP or (M >= SOON and rise is not None and rise <= RISES), rise
+
+
+def deep_cells(cells):
+    """Those cells of {key: {seed: run}} that are deep."""
+    return {key: runs for key, runs in cells.items()
+            if fewest_updates({r["path"]: (r, r["budget"]) for r in runs.values()})[1]}
 
 
 def near(table):
@@ -461,17 +471,22 @@ def figure(atlas, name, panels, width=4.6, sharey=False):
 # A sweep through frontier.py and fit_sigmoid.py. All that the rows take from these two is here.
 
 @functools.cache
-def analysed(folders, unit="rollouts"):
-    """A sweep as views.py has it, from one folder or several with spaces between."""
+def analysed(folders, unit="rollouts", lr=None):
+    """A sweep as views.py has it, from one folder or several with spaces between, at one lr_base
+    (None: the one that views.py takes)."""
     cfg = parse([f"--data={ROOT / 'data/arithmetic'}", f"--runs={folders}", f"--unit={unit}",
                  "--boot=200"])
-    return views.analyse(cfg, "val")
+    sweep = views.analyse(cfg, "val")
+    if lr in (None, sweep["lr"]):
+        return sweep
+    runs = [run for run in views.every_run(sweep) if run["lr"] == lr]
+    return views.analyse(cfg, "val", runs, sweep["dropped"])
 
 
 @functools.cache
-def panel_of(folder, unit="rollouts"):
-    """The panel of frontier.py (one B_p, that with most runs) of a sweep."""
-    sweep = analysed(str(folder), unit)
+def panel_of(folders, unit="rollouts", lr=None):
+    """The panel of frontier.py (one B_p, that with most runs) of a sweep, as `analysed`."""
+    sweep = analysed(str(folders), unit, lr)
     panels = views.fixed_Bp(sweep, sweep["cfg"])["panels"]
     return max(panels.values(), key=lambda panel: len(panel["runs_used"]))
 

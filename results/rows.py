@@ -23,7 +23,7 @@ from noise import SMALL, Missing, best_less, both, change, contrast, denied, jud
 
 SPLITS = dict(easy=(0.3, 0.6), hard=(0, 0.0625))  # the paper's, by avg@16 of the base model
 # arms of all levels, the easiest first
-BY_DIFFICULTY = dict(deep_very_easy="Very Easy", deep_easy="Easy", deep_hard="Hard",
+BY_DIFFICULTY = dict(very_easy="Very Easy", easy="Easy", hard="Hard",
                      mix_hard="none right in 128")
 BEST_OF_GRID = 4e-4  # lr_base, of the grid of Figure 4, left
 PAIR = 4, 64  # of Figures 11 and 27: at C = 262,144 both have made 256 updates or more
@@ -58,13 +58,12 @@ def difficulty(atlas):
 
 
 def recipe(atlas, task, sign):
-    """KL and entropy terms against none: larger (sign +1) or smaller (-1)?"""
-    try:  # at coefficients that do something, each term alone too
-        cells = {name: one_cell(atlas, f"terms_{task}_{name}")
-                 for name in ("both", "kl", "entropy", "none")}
-    except Missing:  # at the paper's
-        cells = {name: one_cell(atlas, f"rec_{task}_{name}")
-                 for name in ("both", "filtered", "none")}
+    """KL and entropy terms against none, larger (sign +1) or smaller (-1)? What else has run of
+    each term alone and of the filter stands beside them."""
+    cells = {name: one_cell(atlas, f"rec_{task}_{name}") for name in ("both", "none")}
+    for name in ("kl", "entropy", "filtered"):
+        with contextlib.suppress(Missing):
+            cells[name] = one_cell(atlas, f"rec_{task}_{name}")
     table = table_of(cells)
     c = contrast(table, {"both": 1, "none": -1})
     entropy = []
@@ -84,12 +83,7 @@ def lr_grid(atlas):
     if len(arms) < 3:
         raise Missing("three lr_*")
     cells = {float(name[3:]): one_cell(atlas, name) for name in arms}
-    some = config_of(cells)
-    # the rule's own lr, where the main runs have that cell
-    own = atlas.cells("easy").get((some["B_p"], some["n"]), {})
-    if len(own) > 1:
-        cells[config_of({0: own})["lr_base"]] = own
-    cells = dict(sorted(cells.items()))
+    some, cells = config_of(cells), dict(sorted(cells.items()))
     table = table_of(cells)
     first, *middle, last = cells
     best, low = best_less(table, middle, first)
@@ -105,14 +99,10 @@ def lr_grid(atlas):
 
 def lr_rule(atlas):
     """lr ~ sqrt(B) against a linear and a constant lr, at a large batch."""
-    try:  # through the best lr of the grid at a small batch; at B = 1,024 sqrt has lr = lr_base
-        cells = {rule: one_cell(atlas, f"deep_{rule}") for rule in ("linear", "constant")}
-        some = config_of(cells)
-        own = atlas.arm("deep_easy", some["B_p"], [some["n"]], BEST_OF_GRID)
-    except Missing:
-        cells = {rule: one_cell(atlas, f"scale_{rule}") for rule in ("linear", "constant")}
-        some = config_of(cells)
-        own = atlas.arm("easy", some["B_p"], [some["n"]])
+    # through the best lr of the grid at a small batch; at B = 1,024 sqrt has lr = lr_base
+    cells = {rule: one_cell(atlas, f"scale_{rule}") for rule in ("linear", "constant")}
+    some = config_of(cells)
+    own = atlas.arm("easy", some["B_p"], [some["n"]], BEST_OF_GRID)
     cells["sqrt"] = own[some["n"]]
     table = table_of(cells)
     found = {rule: contrast(table, {"sqrt": 1, rule: -1}) for rule in ("linear", "constant")}
@@ -124,12 +114,6 @@ def lr_rule(atlas):
 
 
 # ---- section 4: allocation
-
-def deepest(atlas, arm, ns=3):
-    """The arm deep_ARM where two seeds of so many n have run there, else ARM."""
-    deep = {n for (_, n), runs in atlas.cells(f"deep_{arm}").items() if len(runs) > 1}
-    return f"deep_{arm}" if len(deep) >= ns else arm
-
 
 def with_other_lrs(atlas, task):
     """An arm, and ARM_half, ARM_double, ... where they are there."""
@@ -198,9 +182,9 @@ def rise(atlas, task):
     seeds from 3 on, the verdict is theirs: where the claim was made on seeds 0 to 2, these cannot
     confirm it.
     """
-    task = deepest(atlas, task)
     lr, cells, arms, left = at_one_lr(atlas, task)
-    panel = panel_of(" ".join(str(atlas.folder / name) for name in with_other_lrs(atlas, task)))
+    folders = " ".join(str(atlas.folder / name) for name in with_other_lrs(atlas, task))
+    panel = panel_of(folders, lr=lr)
     c = shift_of(cells)
     # runs that decline are worth less at the end than their best so far, which law_of looks at
     words = f"{says_shift(c)}. By the best so far of each run: {law_of(panel)[1]}{left}"
@@ -217,11 +201,12 @@ def rise(atlas, task):
 
 
 def fewest(atlas):
-    """The arm of the study of sizes that trains on the fewest problems."""
-    sizes = [p.name for p in atlas.folder.glob("size_*[0-9]")]
-    if not sizes:
-        raise Missing("size_*")
-    return min(sizes, key=lambda name: int(name[5:]))
+    """The arm with the fewest problems, of `epochs` where it has arms of its own, else of `size`."""
+    for study in ("epochs", "size"):
+        sizes = [p.name for p in atlas.folder.glob(f"{study}_*[0-9]") if p.is_dir()]
+        if sizes:
+            return min(sizes, key=lambda name: int(name.removeprefix(f"{study}_")))
+    raise Missing("epochs_*")
 
 
 def many_epochs(atlas):
@@ -239,8 +224,6 @@ def other_lrs(atlas, task):
 
 def lr_control(atlas, task):
     """Does n*(C) of an arm rise where every n has the best of several lrs?"""
-    deep = deepest(atlas, task)
-    task = deep if len(atlas.lrs(deep)) > 2 else task
     arms, left = other_lrs(atlas, task)
     lr = one_rule(arms)
     early, late = windows(list(arms.values()))
@@ -301,12 +284,12 @@ def by_difficulty(atlas):
 def order_of_crossings(atlas):
     """Ours: where a larger n takes over, for several D: at one C, or at one C / D?"""
     arms, sizes = sizes_of(atlas)
-    if "deep_easy" not in sizes.values():
-        raise Missing("three D at depth")
+    if len(sizes) < 3:
+        raise Missing("three D")
     found, says = {}, []
     for D in sorted(sizes):
         use(arms[D])
-        panel = panel_of(atlas.folder / sizes[D])
+        panel = panel_of(atlas.folder / sizes[D], lr=config_of(arms[D])["lr_base"])
         for s in panel["crossings"]:
             pair = s["from"], s["to"]
             if pair in ((4, 16), (16, 64), (4, 64)) and D not in found.get(pair, {}):
@@ -461,30 +444,30 @@ def lr_of_a_short_run(atlas):
             got = []
             for seed in range(len(early[n][0])):
                 got.append(ends[int(np.argmax([t[seed].mean() for t in early[n]]))])
-            lost.append(f"{task}, n = {n}: {100 * max(max(ends) - np.mean(got), 0):.1f}")
+            lost.append(f"{TITLES[task]}, n = {n}: {100 * max(max(ends) - np.mean(got), 0):.1f}")
     return dict(verdict="", says="points that it loses at the end to the lr that is best there, "
                 f"each chosen on one seed: {'; '.join(lost)}")
 
 
 def records(atlas):
     """What the paper's record-breaking points add to the frontier."""
-    task = deepest(atlas, "easy")
-    use(atlas.arm(task))
-    above = panel_of(atlas.folder / task)["records"]["above"]
+    lr, cells, _, _ = at_one_lr(atlas, "easy")
+    use(cells)
+    above = panel_of(atlas.folder / "easy", lr=lr)["records"]["above"]
     if above is None:
         raise Missing("record-breaking points")
     says = (f"curves through record-breaking points lie {100 * above:+.1f} points from the "
             "frontier scored on other seeds (mean over log C; in simulations with known truth "
             "+1.1)")
-    return dict(verdict="", says=says, figure=f"law_{task}.png")
+    return dict(verdict="", says=says, figure="law_easy.png")
 
 
 def tokens(atlas):
     """n*(C) in rollouts and in tokens, at the ends of the budgets that all n reached."""
-    cells, verdicts, ends = atlas.arm("easy"), {}, {}
+    verdicts, ends, (lr, cells, _, _) = {}, {}, at_one_lr(atlas, "easy")
     use(cells)
     for unit in ("rollouts", "tokens"):
-        panel = panel_of(atlas.folder / "easy", unit)
+        panel = panel_of(atlas.folder / "easy", unit, lr)
         verdicts[unit], ends[unit] = law_of(panel)[0], ends_of(panel)
     same = verdicts["rollouts"] == verdicts["tokens"]
     for (top, near_top), (other, near_other) in zip(ends["rollouts"], ends["tokens"]):
@@ -500,7 +483,7 @@ def tokens(atlas):
 
     def in_unit(unit):
         def draw(ax):
-            env = panel_of(atlas.folder / "easy", unit)["envelope"]
+            env = panel_of(atlas.folder / "easy", unit, lr)["envelope"]
             ax.step(env["C"], env["n"], where="post", color="k", lw=2)
             over(ax, f"C, {unit}", ylabel="n*(C)", title=f"C in {unit}", yscale="log")
             ax.set_yticks(sorted(cells), sorted(cells))
@@ -512,23 +495,20 @@ def tokens(atlas):
 
 def metrics(atlas, task, first, second):
     """Figure 8: does the second metric want a larger n than the first?"""
-    task = deepest(atlas, task)
     _, cells, _, _ = at_one_lr(atlas, task)
     tables = {metric: table_of(cells, metric=metric) for metric in (first, second)}
     c = shift(*({n: [t] for n, t in table.items()} for table in tables.values()), gained(cells))
     says = says_shift(c, (f"by {first}", f"by {second}"))
     for metric, table in tables.items():
         says += f"; {metric}: {told(table)}"
-    panels = [curves(cells, task, metric) for metric in tables]
+    panels = [curves(cells, TITLES[task], metric) for metric in tables]
     return dict(verdict=c["verdict"], sees=c["sees"], says=says,
                 figure=figure(atlas, f"metrics_{task}", panels))
 
 
-def joint_arms(atlas, task):
-    """An arm and joint_ARM, which has its other B_p: the deep ones where these have run."""
-    found = [runs for runs in atlas.cells(f"joint_deep_{task}").values() if len(runs) > 1]
-    arm = f"deep_{task}" if len(found) > 2 else task
-    return arm, f"joint_{arm}"
+def joint_arms(task):
+    """The arm of a level of difficulty, and that which has its other B_p."""
+    return task, f"joint_{task}"
 
 
 def grid_of(atlas, task):
@@ -536,7 +516,7 @@ def grid_of(atlas, task):
 
     Of the n that two B_p have or more, in order of n, up to the budget that all have.
     """
-    arm, other = joint_arms(atlas, task)
+    arm, other = joint_arms(task)
     cells = atlas.cells(other)
     lr = config_of(cells)["lr_base"] if cells else None
     cells = {key: runs for key, runs in (atlas.cells(arm, lr) | cells).items() if len(runs) > 1}
@@ -588,7 +568,7 @@ def sensitivity(atlas, task):
             f"first minus that of the second {points(gap)} ({len(cells)} cells, "
             f"B_p = {', '.join(map(str, by_B_p))}); {', '.join(at_n)}")
     return dict(verdict=verdict, sees=gap["sees"], says=says, figure=view_figure(
-        atlas, "sensitivity", f"sensitivity_{task}", joint_arms(atlas, task)))
+        atlas, "sensitivity", f"sensitivity_{task}", joint_arms(task)))
 
 
 def each_B_p(atlas, task):
@@ -616,7 +596,7 @@ def fixed_B(atlas, task):
         raise Missing("three n at one B_p n")
     return dict(verdict=both([c["verdict"] for c in found]), sees=sees(found),
                 says="; ".join(says), figure=view_figure(
-                    atlas, "fixed_B", f"fixed_B_{task}", joint_arms(atlas, task)))
+                    atlas, "fixed_B", f"fixed_B_{task}", joint_arms(task)))
 
 
 def stable_B_p(atlas):
@@ -624,7 +604,7 @@ def stable_B_p(atlas):
     found = {}
     for task in ("easy", "hard"):
         use(grid_of(atlas, task))
-        names = " ".join(str(atlas.folder / name) for name in joint_arms(atlas, task))
+        names = " ".join(str(atlas.folder / name) for name in joint_arms(task))
         sweep = analysed(names)
         found[task] = views.stability(sweep["cells"])
     said = []
@@ -649,7 +629,7 @@ def joint(atlas, task):
         b, n = max(table, key=lambda cell: table[cell].mean())
         on_top.append(f"({b}, {n}) {when}, B = {b * n}")
     return dict(verdict=c["verdict"], sees=c["sees"], figure=view_figure(
-        atlas, "joint", f"joint_{task}", joint_arms(atlas, task)),
+        atlas, "joint", f"joint_{task}", joint_arms(task)),
                 says=f"{says_shift(c)}; best (B_p, n): {', '.join(on_top)}")
 
 
@@ -670,10 +650,7 @@ def pass_rates(run, at):
 
 def interference(atlas, task):
     """Figures 11 and 27: training problems unsolved, mastered or unlearnt at two n."""
-    task = deepest(atlas, task)
     (_, cells, _, _), (small, large) = at_one_lr(atlas, task), PAIR
-    if not set(PAIR) <= set(cells):  # where the lr were varied at other n
-        cells = atlas.arm(task, ns=PAIR)
     cells = {n: cells[n] for n in PAIR}
     C = min(run["budget"] for runs in cells.values() for run in runs.values())
     s = pass_rates(next(iter(cells[small].values())), C)[1]
@@ -703,7 +680,7 @@ def interference(atlas, task):
                 ax.hist(p, (np.arange(s + 2) - 0.5) / s, histtype="step", density=True,
                         label=f"C = {si(at)}")
             ax.set(xlabel=f"pass rate of a training problem ({s} fresh rollouts)",
-                   ylabel="density", title=f"{task}, n = {n}")
+                   ylabel="density", title=f"{TITLES[task]}, n = {n}")
             ax.legend(fontsize=9)
         return draw
     says = (f"n = {small} minus n = {large} at C = {si(C)}, in % of the training problems: "
@@ -715,25 +692,16 @@ def interference(atlas, task):
                 figure=figure(atlas, f"pass1_{task}", [histogram(n) for n in cells]))
 
 
-def models_of(atlas):
-    """{arm: {n: {seed: run}}} of the other base models, each as deep as it has run."""
-    names = {deepest(atlas, p.name.removeprefix("deep_")) for pattern in ("model_*", "deep_model_*")
-             for p in atlas.folder.glob(pattern)}
-    if not names:
-        raise Missing("model_*")
-    return {name: atlas.arm(name) for name in sorted(names)}
-
-
 def models(atlas):
     """Figure 12: the largest n against the smallest, for other base models."""
     found, verdicts, says, panels = [], [], [], []
-    for name, cells in models_of(atlas).items():
+    for name, cells in arms_of(atlas, "model_*").items():
         table = table_of(cells)
         words, c = largest_less_smallest(table)
         found.append(c)
         verdicts.append(judge(c, +1, gained(cells)))
         says.append(f"{name}: {words}, {told(table)}, {says_shift(shift_of(cells))}")
-        panels.append(curves(cells, name))
+        panels.append(curves(cells, TITLES[name]))
     return dict(verdict=both(verdicts), sees=sees(found), says="; ".join(says),
                 figure=figure(atlas, "models", panels))
 
@@ -745,7 +713,7 @@ def models_training(atlas):
     def reward(run, window):
         lo, hi = window[0] * run["budget"], window[1] * run["budget"]
         return np.mean([r["reward"] for r in run["steps"] if lo < r["rollouts"] <= hi])
-    for name, cells in models_of(atlas).items():
+    for name, cells in arms_of(atlas, "model_*").items():
         n = max(cells)
         use({n: cells[n]})
         runs = cells[n].values()
@@ -753,22 +721,17 @@ def models_training(atlas):
         val = change(*(np.array([look(run, window=w) for run in runs]) for w in (LATE, middle)))
         says.append(f"{name}, n = {n}: from the middle to the end training reward "
                     f"{100 * gained:+.1f}, validation {points(val)}")
-        panels.append(training(cells, "reward", name))
+        panels.append(training(cells, "reward", TITLES[name]))
     return dict(verdict="", says="; ".join(says), figure=figure(atlas, "models_training", panels))
 
 
 def sizes_of(atlas):
-    """({D: {n: {seed: run}}}, {D: its arm}) of deep_50, deep_100, ... and deep_easy; before all of
-    these have run, of size_50, ... and easy."""
-    for pattern, usual_size in (("deep_[0-9]*", "deep_easy"), ("size_*[0-9]", "easy")):
-        with contextlib.suppress(Missing):
-            found = arms_of(atlas, pattern)
-            lr = config_of(next(iter(found.values())))["lr_base"]
-            found[usual_size] = atlas.arm(usual_size, lr=lr)
-            if len(found) > 2:
-                named = {config_of(cells)["D"] or math.inf: name for name, cells in found.items()}
-                return {D: found[name] for D, name in named.items()}, named
-    raise Missing("three sizes")
+    """({D: {n: {seed: run}}}, {D: its arm}) of size_50, size_100, ... and easy, at one lr_base."""
+    found = arms_of(atlas, "size_*[0-9]")
+    lr = config_of(next(iter(found.values())))["lr_base"]
+    found["easy"] = atlas.arm("easy", lr=lr)
+    named = {config_of(cells)["D"] or math.inf: name for name, cells in found.items()}
+    return {D: found[name] for D, name in named.items()}, named
 
 
 def size(atlas):
@@ -924,7 +887,7 @@ def none_right_control(atlas):
 
 def ood(atlas):
     """Figure 23: the largest n against the smallest on a set of another kind."""
-    cells = atlas.arm(deepest(atlas, "ood", ns=2))
+    cells = atlas.arm("ood")
     sets = next(iter(cells[min(cells)].values()))["evals"]
     of = next((name for name in sets if name != "val"), "a second set")
     table = table_of(cells, of=of)
@@ -938,7 +901,7 @@ def ood(atlas):
 
 def algo(atlas, arm):
     """Figure 25: the two n that each panel is about, for PPO and CISPO."""
-    cells = atlas.arm(deepest(atlas, arm))
+    cells = atlas.arm(arm)
     if len(cells) < 3:
         raise Missing(f"three n of {arm}")
     smallest, *_, second, largest = sorted(cells)
@@ -950,20 +913,16 @@ def algo(atlas, arm):
         verdict = "agree"
     says = f"{told(table)}; n = {largest} minus n = {other}: {points(c)}; {says_shift(move)}"
     return dict(verdict=verdict, sees=c["sees"], says=says,
-                figure=figure(atlas, arm, [curves(cells, arm)]))
+                figure=figure(atlas, arm, [curves(cells, TITLES[arm])]))
 
 
 def baseline(atlas, of):
     """Figure 26: the baseline from n rollouts, the loss from n_train of them, after equal updates
     (as the paper orders them) or after equal rollouts."""
-    try:
-        arm, plain = atlas.arm("deep_decoupled"), "deep_easy"
-    except Missing:
-        arm, plain = atlas.arm("decoupled"), "easy"
-    n, runs = next(iter(arm.items()))
+    n, runs = next(iter(atlas.arm("decoupled").items()))
     some = next(iter(runs.values()))["config"]
     few = some["n_train"]
-    easy = atlas.arm(plain, some["B_p"], [few, n], some["lr_base"])
+    easy = atlas.arm("easy", some["B_p"], [few, n], some["lr_base"])
     cells = {f"{n}/{n}": easy[n], f"{few}/{few}": easy[few], f"{few}/{n}": runs}
     seeds = set.intersection(*map(set, cells.values()))
     cells = {key: {seed: runs[seed] for seed in sorted(seeds)} for key, runs in cells.items()}

@@ -135,43 +135,37 @@ def test_the_lr_that_is_best_for_all_n_and_those_that_are_deep(tmp_path):
     """
     loss = {1e-4: 0.03, 2e-4: 0.0, 4e-4: 0.02}
     for lr in loss:
-        simulate(tmp_path / "arms/deep_easy", ns=(4, 16, 64, 256), seeds=(0, 1), B_ps=(16,),
+        simulate(tmp_path / "arms/easy", ns=(4, 16, 64, 256), seeds=(0, 1), B_ps=(16,),
                  C=262_144, evals=32, words=(f"--lr_base={lr}",),
                  truth=lambda B_p, n, C: rising(B_p, n, C) - loss[lr] * (C > 0))
-    simulate(tmp_path / "arms/deep_hard", ns=(4,), seeds=(0,), B_ps=(16,), C=262_144, evals=32,
+    simulate(tmp_path / "arms/hard", ns=(4,), seeds=(0,), B_ps=(16,), C=262_144, evals=32,
              truth=rising)
     here = kept.Atlas(tmp_path / "arms", tmp_path)
-    with pytest.raises(noise.Missing, match="two seeds of deep_hard"):
-        rows.by_lr(here, "deep_hard")
-    simulate(tmp_path / "arms/deep_easy", ns=(64,), seeds=(0, 1), B_ps=(16,), C=262_144, evals=32,
+    with pytest.raises(noise.Missing, match="two seeds of hard"):
+        rows.by_lr(here, "hard")
+    simulate(tmp_path / "arms/easy", ns=(64,), seeds=(0, 1), B_ps=(16,), C=262_144, evals=32,
              words=("--lr_base=8e-4",), truth=rising)  # the first of its lr_base to have run
-    arms, left = rows.deep_ones(rows.by_lr(here, "deep_easy"))
+    arms, left = rows.deep_ones(rows.by_lr(here, "easy"))
     assert list(arms) == [1e-4, 2e-4, 4e-4] and list(arms[1e-4]) == [4, 16, 64]
     assert "n = 256, 64 updates" in left and rows.one_rule(arms) == 2e-4
-    for row in atlas.tell(here, "deep")[:2]:
+    for row in atlas.tell(here, "main")[:2]:
         assert row["verdict"] != "too shallow" and row["M"] == 256, row
         assert (tmp_path / row["figure"]).exists() and "n = 256, 64 updates" in row["says"]
 
 
-def test_rows_stand_on_the_deepest_runs(tmp_path):
-    """The grid over B_p: the shallow arms until three deep cells have run, then these, at the one
-    lr_base that both deep arms have, up to the budget of both. Likewise base models."""
-    def plant(arm, C, B_ps, lr=2e-4):
-        simulate(tmp_path / "arms" / arm, ns=(4, 16, 64), seeds=(0, 1), B_ps=B_ps, C=C, evals=16,
+def test_a_grid_is_at_one_lr_and_one_budget(tmp_path):
+    """Over B_p: at the one lr_base that both arms have, up to the budget of both. An arm that holds
+    several lr_base is, unless one is named, at that of most runs."""
+    def plant(arm, C, B_ps, lr, ns=(4, 16, 64)):
+        simulate(tmp_path / "arms" / arm, ns=ns, seeds=(0, 1), B_ps=B_ps, C=C, evals=16,
                  words=(f"--lr_base={lr}",), truth=rising)
-
-    def depth():
-        grid = rows.grid_of(kept.Atlas(tmp_path / "arms", tmp_path), "easy")
-        every = [run for runs in grid.values() for run in runs.values()]
-        return len(grid), {(run["budget"], run["config"]["lr_base"]) for run in every}
-    plant("easy", 65_536, (16,))
-    plant("joint_easy", 32_768, (4, 64))
-    plant("model_a", 32_768, (16,))
-    assert depth() == (9, {(32_768, 2e-4)})
-    plant("deep_easy", 262_144, (16,))
-    plant("deep_easy", 262_144, (16,), 4e-4)
-    plant("joint_deep_easy", 163_840, (4, 64))
-    assert depth() == (9, {(163_840, 2e-4)})
-    assert list(rows.models_of(kept.Atlas(tmp_path / "arms", tmp_path))) == ["model_a"]
-    plant("deep_model_a", 81_920, (8,))
-    assert list(rows.models_of(kept.Atlas(tmp_path / "arms", tmp_path))) == ["deep_model_a"]
+    plant("easy", 262_144, (16,), 1e-4)
+    plant("easy", 262_144, (16,), 2e-4)
+    plant("easy", 262_144, (16,), 4e-4, ns=(2, 4, 16, 64))
+    plant("joint_easy", 163_840, (4, 64), 2e-4)
+    here = kept.Atlas(tmp_path / "arms", tmp_path)
+    for cells, C, lr in ((rows.grid_of(here, "easy"), 163_840, 2e-4),
+                         (here.cells("easy"), 262_144, 4e-4)):
+        every = [run for runs in cells.values() for run in runs.values()]
+        assert {(run["budget"], run["config"]["lr_base"]) for run in every} == {(C, lr)}
+    assert len(rows.grid_of(here, "easy")) == 9 and len(here.cells("easy")) == 4

@@ -178,7 +178,7 @@ def main(sweeps):
 def real():
     print("real runs, against what the full grid says; results/atlas has three seeds, the others "
           "one")
-    for name in ("grid_easy", "grid_hard", "atlas/easy", "atlas/hard"):
+    for name in ("grid_easy", "grid_hard", "atlas/wide_easy", "atlas/wide_hard"):
         runs, _ = frontier.read_runs(ROOT / "results" / name)
         for B_p in sorted({run["B_p"] for run in runs}):
             here = [run for run in runs if run["B_p"] == B_p]
