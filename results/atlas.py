@@ -228,8 +228,8 @@ Every figure and table of the paper that our tools can check, checked on the emb
 command, the paper's claim in our words, and our verdict with its numbers. What our runs say comes
 from the logs in `results/atlas` alone. `python results/atlas.py` draws all figures from them again
 and writes this page. `bash run_sweep.sh STUDY` makes the runs, one command a row. It skips finished
-runs, so studies that share runs make them once. The runs go on by a [plan](plan.md) that was written
-before the first long one: rows that wait for some say so.
+runs, so studies that share runs make them once. The runs go on by a [plan](plan.md) that was
+written before the first long one: rows that wait for some say so.
 
 How to read it
 
@@ -285,9 +285,9 @@ sums and differences of 2 to 4 digits, D = {cfg['D']} |
 
 
 BUDGET = """
-The first plan had every study at the C of `wide` or half of it. These runs stopped where n = 64 had
-made 64 updates and less. So [a second plan](plan.md) took most of them to 160 updates or more of their
-largest n. Changes that came after results were seen, before that:
+The first plan had every study at the C of `wide` or half of it, where n = 64 had made 64 updates or
+fewer. So [a second plan](plan.md) took most of them to 160 updates or more of their largest n.
+Changes that came after results were seen, before that:
 
 - `models` got a base model trained longer, instead of one trained less, which had no Easy problems.
 - `extreme` was continued twice, to the C of `wide`, because at half of it n = 16 had caught up, and

@@ -201,7 +201,7 @@ def rise(atlas, task):
 
 
 def fewest(atlas):
-    """The arm with the fewest problems, of `epochs` where it has arms of its own, else of `size`."""
+    """The arm with the fewest problems, of `epochs` where it has arms of its own, or of `size`."""
     for study in ("epochs", "size"):
         sizes = [p.name for p in atlas.folder.glob(f"{study}_*[0-9]") if p.is_dir()]
         if sizes:
@@ -444,7 +444,7 @@ def lr_of_a_short_run(atlas):
             got = []
             for seed in range(len(early[n][0])):
                 got.append(ends[int(np.argmax([t[seed].mean() for t in early[n]]))])
-            lost.append(f"{TITLES[task]}, n = {n}: {100 * max(max(ends) - np.mean(got), 0):.1f}")
+            lost.append(f"{task}, n = {n}: {100 * max(max(ends) - np.mean(got), 0):.1f}")
     return dict(verdict="", says="points that it loses at the end to the lr that is best there, "
                 f"each chosen on one seed: {'; '.join(lost)}")
 
@@ -501,7 +501,7 @@ def metrics(atlas, task, first, second):
     says = says_shift(c, (f"by {first}", f"by {second}"))
     for metric, table in tables.items():
         says += f"; {metric}: {told(table)}"
-    panels = [curves(cells, TITLES[task], metric) for metric in tables]
+    panels = [curves(cells, TITLES.get(task, task), metric) for metric in tables]
     return dict(verdict=c["verdict"], sees=c["sees"], says=says,
                 figure=figure(atlas, f"metrics_{task}", panels))
 
@@ -680,7 +680,7 @@ def interference(atlas, task):
                 ax.hist(p, (np.arange(s + 2) - 0.5) / s, histtype="step", density=True,
                         label=f"C = {si(at)}")
             ax.set(xlabel=f"pass rate of a training problem ({s} fresh rollouts)",
-                   ylabel="density", title=f"{TITLES[task]}, n = {n}")
+                   ylabel="density", title=f"{TITLES.get(task, task)}, n = {n}")
             ax.legend(fontsize=9)
         return draw
     says = (f"n = {small} minus n = {large} at C = {si(C)}, in % of the training problems: "
@@ -701,7 +701,7 @@ def models(atlas):
         found.append(c)
         verdicts.append(judge(c, +1, gained(cells)))
         says.append(f"{name}: {words}, {told(table)}, {says_shift(shift_of(cells))}")
-        panels.append(curves(cells, TITLES[name]))
+        panels.append(curves(cells, TITLES.get(name, name)))
     return dict(verdict=both(verdicts), sees=sees(found), says="; ".join(says),
                 figure=figure(atlas, "models", panels))
 
@@ -721,7 +721,7 @@ def models_training(atlas):
         val = change(*(np.array([look(run, window=w) for run in runs]) for w in (LATE, middle)))
         says.append(f"{name}, n = {n}: from the middle to the end training reward "
                     f"{100 * gained:+.1f}, validation {points(val)}")
-        panels.append(training(cells, "reward", TITLES[name]))
+        panels.append(training(cells, "reward", TITLES.get(name, name)))
     return dict(verdict="", says="; ".join(says), figure=figure(atlas, "models_training", panels))
 
 
@@ -913,7 +913,7 @@ def algo(atlas, arm):
         verdict = "agree"
     says = f"{told(table)}; n = {largest} minus n = {other}: {points(c)}; {says_shift(move)}"
     return dict(verdict=verdict, sees=c["sees"], says=says,
-                figure=figure(atlas, arm, [curves(cells, TITLES[arm])]))
+                figure=figure(atlas, arm, [curves(cells, TITLES.get(arm, arm))]))
 
 
 def baseline(atlas, of):
