@@ -612,18 +612,19 @@ def best_but(cells, out):
     return max(cells, key=lambda key: np.delete(cells[key], out, 0).mean())
 
 
-def best_less(table, among, other):
-    """The best of the keys `among` less the key `other`: (the key chosen for each seed, `bounded`).
+def best_less(table, among, others):
+    """The best of the keys `among` less the best of `others`: (the former for each seed, `bounded`).
 
-    The best is chosen on all seeds but one and measured on that one: the maximum of noisy means is
+    A best is chosen on all seeds but one and measured on that one: the maximum of noisy means is
     too high (the winner's curse).
     """
     spread, df = seed_noise(table)
-    S = len(table[other])
+    S = len(table[among[0]])
     best, each = [], []
     for seed in range(S):
-        best.append(best_but({key: table[key] for key in among}, seed))
-        each.append(table[best[-1]][seed] - table[other][seed])
+        a, b = (best_but({key: table[key] for key in keys}, seed) for keys in (among, others))
+        best.append(a)
+        each.append(table[a][seed] - table[b][seed])
     return best, bounded(np.mean(each, 0), spread * math.sqrt(2 / S), df)
 
 

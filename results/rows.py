@@ -86,8 +86,8 @@ def lr_grid(atlas):
     some, cells = config_of(cells), dict(sorted(cells.items()))
     table = table_of(cells)
     first, *middle, last = cells
-    best, low = best_less(table, middle, first)
-    _, high = best_less(table, middle, last)
+    best, low = best_less(table, middle, [first])
+    _, high = best_less(table, middle, [last])
     says = (", ".join(f"{lr:g}: {table[lr].mean():.3f}" for lr in cells)
             + f"; {each_of(best)}, chosen on other seeds, minus {first:g} {points(low)}, "
             f"minus {last:g} {points(high)}")
@@ -223,7 +223,8 @@ def other_lrs(atlas, task):
 
 
 def lr_control(atlas, task):
-    """Does n*(C) of an arm rise where every n has the best of several lrs?"""
+    """Does n*(C) of an arm rise where every n has the best of several lrs? Also the largest n less
+    the smallest, at the end, each at its best."""
     arms, left = other_lrs(atlas, task)
     lr = one_rule(arms)
     early, late = windows(list(arms.values()))
@@ -238,9 +239,23 @@ def lr_control(atlas, task):
     says = (f"{says_shift(c)}. At lr_base = {lr:g} for all n, on the same {len(seeds)} seeds: "
             f"{says_shift(shift_of(own))}. Best lr_base at the end, of "
             f"{', '.join(f'{x:g}' for x in arms)} (the best may lie beyond either end): "
-            f"{', '.join(best)}{left}")
+            f"{', '.join(best)}{left}. At the end, each at its best lr_base, "
+            f"{own_lr_gap(arms)}")
     return dict(verdict=c["verdict"], sees=c["sees"], says=says, figure=view_figure(
         atlas, "lr", f"lr_control_{task}", with_other_lrs(atlas, task)))
+
+
+def own_lr_gap(arms):
+    """The largest n less the smallest at the end, each at the lr_base that is best for it on the
+    other seeds, in words; arms: {lr_base: {n: {seed: run}}}."""
+    cells = {(n, lr): runs for lr, each in arms.items() for n, runs in each.items()}
+    large, small = (pick(n for n, _ in cells) for pick in (max, min))
+    said = []
+    for metric in ("avg@4", "best@4"):
+        of_n = [[key for key in cells if key[0] == n] for n in (large, small)]
+        _, c = best_less(table_of(cells, metric=metric), *of_n)
+        said.append(f"{metric} {points(c)}")
+    return f"n = {large} less n = {small}: {', '.join(said)}"
 
 
 def by_difficulty(atlas):
@@ -343,7 +358,7 @@ def growing(atlas, task):
         for low in (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4):
             window = low, min(2 * low, 1)
             table = table_of(constant | {name: runs}, window=window)
-            best, c = best_less(table, list(constant), name)
+            best, c = best_less(table, list(constant), [name])
             found.append(c)
             verdicts.append(reached(c, g))
             said.append(f"{si(C * window[0])} to {si(C * window[1])} {points(c, -1)}")

@@ -584,7 +584,7 @@ def test_what_is_chosen_is_measured_on_other_seeds():
     fair, naive, hits = [], [], []
     for k in range(100):
         table = paired(np.random.default_rng(k), (0.6,) * 5, P=100, spread=0.03)
-        chosen, c = noise.best_less(table, [0, 1, 2, 3], 4)
+        chosen, c = noise.best_less(table, [0, 1, 2, 3], [4])
         assert len(chosen) == 3 and set(chosen) <= {0, 1, 2, 3}
         fair.append(c["gain"])
         hits.append(abs(c["gain"]) <= c["half"])
