@@ -59,8 +59,8 @@ ROWS = [
      "saturates, at a smaller n than on Easy (8 to 128).", rise, "hard"),
     ("main", "ours: the lr control, Hard", "The same claim when every n has its own best lr.",
      lr_control, "hard"),
-    ("levels", "ours: the rise by difficulty", "The harder the problems are for the base model, "
-     "the more a large n gains late.", by_difficulty),
+    ("levels", "ours: the rise by difficulty", "A large n gains more late on the hardest problems "
+     "than on the easiest.", by_difficulty),
     ("size", "ours: C or C / D", "Where a larger n takes over, for several D.",
      order_of_crossings),
     ("growing", "ours: one run growing n, none right", "A run that raises n where separate runs "

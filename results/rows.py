@@ -120,11 +120,8 @@ def with_other_lrs(atlas, task):
     return [task + end for end in ("", *LRS) if (atlas.folder / (task + end)).is_dir()]
 
 
-def by_lr(atlas, task):
-    """{lr_base: {n: {seed: run}}} of an arm and of ARM_half, ARM_double, ..., the smallest first.
-
-    Of the n with two lr_base or more, where any has; an lr_base that one n alone has compares none.
-    """
+def every_lr(atlas, task):
+    """{lr_base: {n: {seed: run}}} of an arm and of ARM_half, ARM_double, ..."""
     out = {}
     for name in with_other_lrs(atlas, task):
         for lr in atlas.lrs(name):
@@ -133,6 +130,13 @@ def by_lr(atlas, task):
                 out.setdefault(lr, {}).update(cells)
     if not out:
         raise Missing(f"two seeds of {task}")
+    return out
+
+
+def by_lr(atlas, task):
+    """`every_lr`, the smallest lr_base first, of the n with two lr_base or more, where any has; an
+    lr_base that one n alone has compares none."""
+    out = every_lr(atlas, task)
     if max(map(len, out.values())) > 1:
         out = {lr: cells for lr, cells in out.items() if len(cells) > 1}
     times = Counter(n for cells in out.values() for n in cells)
@@ -170,11 +174,13 @@ def deep_ones(arms):
 
 
 def at_one_lr(atlas, arm):
-    """An arm at the one lr_base that is best for all n, of the n that are deep enough:
-    (lr_base, {n: {seed: run}}, {lr_base: the same at each}, words on the n left out)."""
-    arms, left = deep_ones(by_lr(atlas, arm))
+    """An arm at the one lr_base that is best for all n, of the n that are deep enough: (lr_base,
+    {n: {seed: run}}, {lr_base: the same at each, of the n that have several}, words on the n left
+    out)."""
+    arms, _ = deep_ones(by_lr(atlas, arm))
     lr = one_rule(arms)
-    return lr, arms[lr], arms, left
+    whole, left = deep_ones({lr: every_lr(atlas, arm)[lr]})
+    return lr, whole[lr], arms, left
 
 
 def rise(atlas, task):
