@@ -56,9 +56,9 @@ def delays(C, Y, reference):
     return out
 
 
-def priced(atlas):
+def priced(atlas, some=deep_cells):
     """Sweeps with a measured n_c, at one lr with the group's mean as the baseline, of their cells
-    those that are deep: [dict].
+    `some` (cells -> cells), by default those that are deep: [dict].
 
     name, group (of the sweeps with one base model and problem set), cells [(B_p, n)], runs, C (E,),
     Y (N, E) means over seeds, price (N,), noise (of pilot.py). Those of the toy world too, without
@@ -74,7 +74,7 @@ def priced(atlas):
                 whole = {seed: r for seed, r in runs.items() if r["end"]["status"] == "budget"}
                 if len(whole) > 1:
                     cells[key] = whole
-        cells = deep_cells(cells)
+        cells = some(cells)
         seeds = sorted(set.intersection(*(set(runs) for runs in cells.values()))) if cells else []
         if len(cells) < 3 or len(seeds) < 2:
             continue
@@ -252,8 +252,9 @@ def noise_after_training(s):
 
 def when_to_stop(atlas):
     """At the n of the lowest price: what the last doubling of C brings, less the one before."""
-    sweeps, less, said = [s for s in priced(atlas) if "runs" in s], [], []
-    USED.clear()  # of each sweep one cell, not all
+    # of each sweep one cell is used, not all: so a shallow one of a larger n does no harm
+    sweeps, less, said = [s for s in priced(atlas, some=dict) if "runs" in s], [], []
+    USED.clear()
     for s in sweeps:
         cell = s["cells"][int(s["price"].argmin())]
         runs = s["runs"][cell]
