@@ -843,21 +843,22 @@ def forgetting(atlas):
             found[mix, name] = c
             each = ", ".join(f"n = {n} {points(change(tables[0][n], tables[1][n]))}" for n in cells)
             says.append(f"{MIXES[mix]} on {LEVELS[name]} {points(c)} ({each})")
-    later = []  # Hard alone went on
-    whole = {n: atlas.arm("mix_hard")[n] for n in arms["mix_hard"]}
-    for name in ("level_easy_val", "level_very_easy_val"):
-        tables = [table_of(whole, of=sets[name], window=w) for w in (LATE, START)]
-        c = change(*(np.mean(list(table.values()), 0) for table in tables))
-        later.append(f"{points(c)} on {LEVELS[name]}")
-    C, C_later = (min(r["budget"] for runs in cells.values() for r in runs.values())
+    whole = {n: atlas.arm("mix_hard")[n] for n in arms["mix_hard"]}  # Hard alone went on
+    C, C_whole = (min(r["budget"] for runs in cells.values() for r in runs.values())
                   for cells in (arms["mix_hard"], whole))
+    when = []  # it forgets early, and learns some of it again
+    for window in (EARLY, LATE):
+        for name in ("level_easy_val", "level_very_easy_val"):
+            tables = [table_of(whole, of=sets[name], window=w) for w in (window, START)]
+            each = ", ".join(f"n = {n} {points(change(tables[0][n], tables[1][n]))}" for n in whole)
+            when.append(f"to {si(window[1] * C_whole)} on {LEVELS[name]} {each}")
     alone = [found["mix_hard", "level_easy_val"], found["mix_hard", "level_very_easy_val"]]
     mended = one_mix_less_another(arms, sets["level_easy_val"], "mix_dual", "mix_hard")
     verdict = both([judge(alone[0], -1), judge(alone[1], -1), judge(mended)])
     return dict(verdict=verdict, sees=sees(alone), figure="mixtures.png",
                 says=f"change since the base model at C = {si(C)}, mean over n: "
                 f"{'; '.join(says)}; on Easy half Hard, half Easy minus Hard only: "
-                f"{points(mended)}. Hard only at C = {si(C_later)}: {', '.join(later)}")
+                f"{points(mended)}. Hard only, of its whole budget: {'; '.join(when)}")
 
 
 def very_easy(atlas):
