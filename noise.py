@@ -613,7 +613,7 @@ def best_but(cells, out):
 
 
 def best_less(table, among, others):
-    """The best of the keys `among` less the best of `others`: (the former for each seed, `bounded`).
+    """The best of the keys `among` less the best of `others`: (the former of each seed, `bounded`).
 
     A best is chosen on all seeds but one and measured on that one: the maximum of noisy means is
     too high (the winner's curse).

@@ -386,8 +386,8 @@ def test_full_batches_reach_the_panels_end(tmp_path):
 
 
 def test_a_cell_that_stands_in_for_one_that_ended_is_no_crossing(tmp_path, capsys):
-    """results/atlas: joint_easy beside easy, two seeds. At B = 256 the cell that led has ended where
-    another goes on and passes it; its end was taken for a crossing with an interval."""
+    """results/atlas: joint_easy beside easy, two seeds. At B = 256 the cell that led has ended
+    where another goes on and passes it; its end was taken for a crossing with an interval."""
     for run in (ROOT / "results/atlas").glob("*easy/Bp*_seed[01]_*"):
         B_p, n = re.match(r"Bp(\d+)_n(\d+)", run.name).groups()
         if run.parent.name in ("easy", "joint_easy") and int(B_p) * int(n) == 256:
