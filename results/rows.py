@@ -504,8 +504,9 @@ def tokens(atlas):
 
     def in_unit(unit):
         def draw(ax):
-            env = panel_of(atlas.folder / "easy", unit, lr)["envelope"]
-            ax.step(env["C"], env["n"], where="post", color="k", lw=2)
+            shared = panel_of(atlas.folder / "easy", unit, lr)["surface"]  # what all n reached
+            best = np.array(shared["ns"])[np.argmax(shared["Y"], 0)]
+            ax.step(shared["C"], best, where="post", color="k", lw=2)
             over(ax, f"C, {unit}", ylabel="n*(C)", title=f"C in {unit}", yscale="log")
             ax.set_yticks(sorted(cells), sorted(cells))
             ax.minorticks_off()
