@@ -212,6 +212,12 @@ def is_bf16(dtype, device):
     return dtype == "bf16" or (dtype == "auto" and str(device).startswith("cuda"))
 
 
+def cpu_has_bf16():
+    """Whether PyTorch's matrix products in bf16 have instructions of their own on this CPU."""
+    import torch
+    return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
 def load_critic(path, device):
     """PPO's critic: the base model with a head of one number, all zeros, for its vocabulary.
 
@@ -282,10 +288,13 @@ class HFEngine:
 
     def __init__(self, model, tokenizer, cfg, apart=False, device="auto"):
         self.model, self.tokenizer, self.cfg, self.quit = model, tokenizer, cfg, ()
-        self.told = os.environ.get("RANK", "0") != "0"
+        first = os.environ.get("RANK", "0") == "0"
         cuda = model.device.type == "cuda" or str(device).startswith("cuda")
-        self.told = self.told or not cuda
+        self.told = not (first and cuda)
         bf16 = is_bf16(cfg["dtype"], "cuda" if cuda else "cpu")
+        if bf16 and first and not cuda and not cpu_has_bf16():
+            print("this CPU has no instructions for bf16 (lscpu: avx512_bf16 or amx), so "
+                  "--dtype=bf16 is many times slower than fp32", file=sys.stderr)
         self.apart = apart or cuda or bf16
         if self.apart:
             self.model = copy.deepcopy(model).requires_grad_(False)

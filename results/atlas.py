@@ -41,7 +41,8 @@ ROWS = [
     ("difficulty", "Figure 2",
      "Problems split by avg@16 of the base model: Easy 0.3 to 0.6, Hard 0 to 0.0625.", difficulty),
     ("recipe", "Figure 3, Easy", "KL and entropy terms together give the best reward on Easy; "
-     "without them entropy collapses.", recipe, "easy", +1),
+     "without them entropy collapses. (Figure 3 here: the smallest coefficients that change "
+     "anything, by the exploration in plan.md.)", recipe, "easy", +1),
     ("recipe", "Figure 3, Hard", "On Hard both terms destabilise training, with the filter too; "
      "none is best.", recipe, "hard", -1),
     ("recipe", "Figure 3, mixed", "On a mixed set training is steadiest without either.",
@@ -99,9 +100,9 @@ ROWS = [
     ("joint", "Figures 21 and 22, Hard", "Best over (B_p, n) jointly, n*(C) rises likewise.",
      joint, "hard"),
 
-    ("main", "Figures 11 and 27, Easy", "At matched n M a larger n leaves fewer training "
+    ("interference", "Figures 11 and 27, Easy", "At matched n M a larger n leaves fewer training "
      "problems unsolved, and pass rates less polarised.", interference, "easy"),
-    ("main", "Figures 11 and 27, Hard", "At matched n M a larger n leaves fewer training "
+    ("interference", "Figures 11 and 27, Hard", "At matched n M a larger n leaves fewer training "
      "problems unsolved (coverage); small n sharpens a subset.", interference, "hard"),
     ("models", "Figure 12", "With other base models larger n is better at high C too. "
      "(Consistently, says the text; in the same section validation saturates or degrades at the "
@@ -244,6 +245,9 @@ How to read it
   paper's frontier goes to a larger n where that has made 155 to 264. *shown*: a figure without a
   claim to judge.
 - Runs, seeds, C and rollouts are those that the row uses, each up to the budget that it uses.
+- Where no other lr is named runs have lr_base = 2e-4. Of half, once and double it is the best for
+  all n together on Easy, on Hard and with none right in 128. For other base models, other D, PPO,
+  CISPO and mixtures it was not tuned, so these verdicts are for that lr.
 - "Best n early 2, at the end 8/2/8": for each of three seeds, the n that is best on the other two
   seeds. "The second choice minus the first is worth": the difference on the seed itself, once early
   and once at the end. "Keeping n = 2 costs at most": the upper end of what any other n is better,

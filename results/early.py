@@ -56,9 +56,9 @@ def delays(C, Y, reference):
     return out
 
 
-def priced(atlas, some=deep_cells):
-    """Sweeps with a measured n_c, at one lr with the group's mean as the baseline, of their cells
-    `some` (cells -> cells), by default those that are deep: [dict].
+def priced(atlas, shallow=False):
+    """Sweeps with a measured n_c, at one lr with the group's mean as the baseline: [dict]. Of their
+    cells those that are deep, or all.
 
     name, group (of the sweeps with one base model and problem set), cells [(B_p, n)], runs, C (E,),
     Y (N, E) means over seeds, price (N,), noise (of pilot.py). Those of the toy world too, without
@@ -74,7 +74,7 @@ def priced(atlas, some=deep_cells):
                 whole = {seed: r for seed, r in runs.items() if r["end"]["status"] == "budget"}
                 if len(whole) > 1:
                     cells[key] = whole
-        cells = some(cells)
+        cells = cells if shallow else deep_cells(cells)
         seeds = sorted(set.intersection(*(set(runs) for runs in cells.values()))) if cells else []
         if len(cells) < 3 or len(seeds) < 2:
             continue
@@ -135,7 +135,7 @@ def price_of_n(atlas):
     sweeps, always = priced(atlas), (2, 4, 16)  # the n that every world has
     if not any("runs" in s for s in sweeps):
         raise Missing("results/pilot.py")
-    table, of_B_p, panels = [], [], []
+    table, of_B_p, panels, used, left = [], [], [], [], []
     # log2 of the rollouts that each rule's n takes, over those of the best other n
     behind = {rule: [] for rule in ("price", *always)}
     for s in sweeps:
@@ -145,15 +145,19 @@ def price_of_n(atlas):
             far = np.abs(np.log2(ns / n)) + 0.01 * s["price"] / s["price"].max()
             named[n] = int(far.argmin())
         logs = {rule: delays(s["C"], s["Y"], i) for rule, i in named.items()}
-        for rule, i in named.items():
-            others = np.delete(logs[rule], i)
-            if np.isnan(others).all():
-                raise Missing(f"runs of {s['name']} that gain on the base model")
-            behind[rule].append(-np.nanmin(others))
+        others = {rule: np.delete(logs[rule], i) for rule, i in named.items()}
+        if any(np.isnan(x).all() for x in others.values()):  # no reward that two n reached
+            left.append(s["name"])
+            continue
+        used.append(s)
+        for rule, x in others.items():
+            behind[rule].append(-np.nanmin(x))
         table.append(price_row(s, named["price"], logs["price"]))
         of_B_p.append(price_over_B_p(s))
         panels.append(price_panel(s, named["price"], logs["price"]))
-    found = {rule: over_groups(sweeps, values) for rule, values in behind.items()}
+    if not used:
+        raise Missing("runs that gain after their first evaluation")
+    found = {rule: over_groups(used, values) for rule, values in behind.items()}
 
     def times(c):
         lo, hi = c["gain"] - c["half"], c["gain"] + c["half"]
@@ -164,9 +168,12 @@ def price_of_n(atlas):
     else:
         verdict = "disagree" if c["gain"] - c["half"] > allowed else "undecided"
     says = (f"the n of a sweep with the lowest price takes {times(c)} times the rollouts of the "
-            f"best other n, over {len({s['group'] for s in sweeps})} worlds. The same of one n for "
+            f"best other n, over {len({s['group'] for s in used})} worlds. The same of one n for "
             f"all: {', '.join(f'{n} {times(found[n])}' for n in always)}")
-    more = [PRICES, *table, "", "".join(of_B_p) + "".join(map(noise_after_training, sweeps))]
+    if left:
+        says += (f". Left out: {', '.join(left)}, where a rule's n gains nothing after its first "
+                 "evaluation")
+    more = [PRICES, *table, "", "".join(of_B_p) + "".join(map(noise_after_training, used))]
     return dict(verdict=verdict, says=says, figure=figure(atlas, "price_of_n", panels),
                 more="\n".join(more))
 
@@ -253,7 +260,7 @@ def noise_after_training(s):
 def when_to_stop(atlas):
     """At the n of the lowest price: what the last doubling of C brings, less the one before."""
     # of each sweep one cell is used, not all: so a shallow one of a larger n does no harm
-    sweeps, less, said = [s for s in priced(atlas, some=dict) if "runs" in s], [], []
+    sweeps, less, said = [s for s in priced(atlas, shallow=True) if "runs" in s], [], []
     USED.clear()
     for s in sweeps:
         cell = s["cells"][int(s["price"].argmin())]
@@ -286,13 +293,13 @@ def settings(atlas):
         by_lr = atlas.lrs(path.name) if path.name in noise else {}
         for B_p, lr in sorted({(b, lr) for lr, cells in by_lr.items() for b, _ in cells}):
             try:
-                cells = deep_cells(atlas.arm(path.name, B_p, lr=lr))
-                if len(cells) < 3 or config_of(cells)["n_schedule"]:
+                cells = atlas.arm(path.name, B_p, lr=lr)
+                cfg, cells = config_of(cells), deep_cells(cells)
+                if len(cells) < 3 or cfg["n_schedule"]:
                     continue
                 early, late, start = (table_of(cells, window=w) for w in (EARLY, LATE, START))
             except Missing:
                 continue
-            cfg = config_of(cells)
             n_c = noise[path.name].get("n_c")
             base = start[min(cells)].mean(0)  # pass rates of the validation problems
             few, many = mixed_groups(cells[min(cells)]), mixed_groups(cells[max(cells)])

@@ -306,10 +306,14 @@ def fewest_updates(used):
     return M, M >= DEEP or (M >= SOON and rise is not None and rise <= RISES), rise
 
 
+def depth(runs):
+    """`fewest_updates` of whole runs."""
+    return fewest_updates({run["path"]: (run, run["budget"]) for run in runs})
+
+
 def deep_cells(cells):
     """Those cells of {key: {seed: run}} that are deep."""
-    return {key: runs for key, runs in cells.items()
-            if fewest_updates({r["path"]: (r, r["budget"]) for r in runs.values()})[1]}
+    return {key: runs for key, runs in cells.items() if depth(runs.values())[1]}
 
 
 def near(table):

@@ -15,7 +15,7 @@ import config
 import views
 from frontier import si
 from kept import (EARLY, LATE, LRS, START, TITLES, analysed, arms_of, by_n, colour, config_of,
-                  curves, cut, each_of, ends_of, fewest_updates, figure, gained,
+                  curves, cut, depth, each_of, ends_of, figure, gained,
                   largest_less_smallest, law_figure, law_of, look, means, near, one_cell, over,
                   over_problems, panel_of, points, says_shift, sees, shift_of, table_of, told,
                   training, use, view_figure, windows)
@@ -70,9 +70,12 @@ def recipe(atlas, task, sign):
     for name, runs in cells.items():
         last = np.mean([run["steps"][-1]["entropy"] for run in runs.values()])
         entropy.append(f"{name} {last:.2f}")
-    says = (f"{means(table)}; both minus none {points(c)}. "
+    some = config_of({"both": cells["both"]})
+    says = (f"coefficients {some['kl_coef']:g} (KL) and {some['entropy_coef']:g} (entropy): "
+            f"{means(table)}; both minus none {points(c)}. "
             f"Token entropy at the end: {', '.join(entropy)}")
-    panels = [curves(cells, task, label="{}"), training(cells, "entropy", "token entropy, nats")]
+    panels = [curves(cells, task.title(), label="{}"),
+              training(cells, "entropy", "token entropy, nats")]
     return dict(verdict=judge(c, sign, gained(cells)), sees=c["sees"], says=says,
                 figure=figure(atlas, f"recipe_{task}", panels))
 
@@ -159,9 +162,7 @@ def deep_ones(arms):
     """Of {lr_base: {n: runs}} the n that are deep enough to compare, in words the others."""
     left = []
     for n in sorted({n for cells in arms.values() for n in cells}):
-        runs = {r["path"]: (r, r["budget"]) for cells in arms.values() if n in cells
-                for r in cells[n].values()}
-        M, deep, _ = fewest_updates(runs)
+        M, deep, _ = depth([run for cells in arms.values() for run in cells.get(n, {}).values()])
         if not deep:
             left.append((n, f"n = {n}, {M} updates, is not deep enough to be compared"))
     some = {n for n, _ in left}
@@ -331,10 +332,11 @@ def order_of_crossings(atlas):
             ax.errorbar(list(at), y[:, 0], [y[:, 0] - y[:, 1], y[:, 2] - y[:, 0]], fmt="o-",
                         capsize=3, label=f"n = {a} to {b}")
         over(ax, "D, training problems", ylabel="C where the larger n takes over", yscale="log",
-             title="0: ordered by C; slope 1: by C / D")
+             title="slope 0: ordered by C; 1: by C / D")
         ax.legend(fontsize=9)
+    several = any(len(at) > 1 for at in found.values())  # one D alone has no order
     return dict(verdict="", says="; ".join(says) or "no n takes over from a smaller one",
-                figure=figure(atlas, "crossings", [draw], width=6))
+                figure=figure(atlas, "crossings", [draw], width=6) if several else "")
 
 
 def reached(c, g):

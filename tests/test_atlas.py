@@ -10,6 +10,8 @@ import pytest
 
 import frontier
 import noise
+import sweep
+from config import BadInput
 from conftest import run_script
 from simulate import simulate
 
@@ -118,6 +120,15 @@ def test_a_row_of_shallow_runs_is_no_verdict(tmp_path):
     assert (shallow["M"], deep["M"]) == (32, 256)
     assert shallow["verdict"] == "too shallow" and "makes 32 updates" in shallow["says"]
     assert "By these runs alone: disagree" in shallow["says"] and deep["verdict"] == "disagree"
+
+
+def test_every_study_has_rows_or_is_told_what_draws_it(tmp_path, capsys):
+    for study in sweep.presets("data/arithmetic"):
+        assert not atlas.main([study, f"--runs={tmp_path}"])
+        said = capsys.readouterr().out
+        assert ("--view=all" if study in ("wide", "grid") else "not run") in said, said
+    with pytest.raises(BadInput, match="nonsense: no such study; keep, difficulty"):
+        atlas.main(["nonsense"])
 
 
 def test_a_row_counts_the_runs_that_it_uses(tmp_path):

@@ -188,11 +188,16 @@ def test_ends_of_the_inverse_cdf():
     assert [token(u, 0.3) for u in (2**-24, 1.0)] == [1, 1]
 
 
-def test_bf16_on_a_cpu(hf, capsys):
+def test_bf16_on_a_cpu(hf, capsys, monkeypatch):
     """The engine decodes with a copy in bf16 that `load` brings up to date, the trainer computes in
     bf16 with weights in fp32, and the two differ by rounding; auto is fp32 and the model itself."""
     model, tokenizer, prompts = hf
     cfg = {**parse(["--max_new_tokens=12", "--gen_batch=1000"]), "dtype": "bf16"}
+    for can, dtype in ((False, "bf16"), (False, "auto"), (True, "bf16")):
+        monkeypatch.setattr(engine, "cpu_has_bf16", lambda can=can: can)
+        engine.HFEngine(model, tokenizer, cfg | dict(dtype=dtype))
+        warned = "many times slower than fp32" in capsys.readouterr().err
+        assert warned == (dtype == "bf16" and not can)
     generator, moved = engine.HFEngine(model, tokenizer, cfg), copy.deepcopy(model)
     assert engine.HFEngine(model, tokenizer, cfg | dict(dtype="auto")).model is model
     assert generator.model.dtype == torch.bfloat16 and model.dtype == torch.float32
