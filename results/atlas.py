@@ -184,6 +184,9 @@ def tell(atlas, study=""):
             says += f". Deeper runs may say otherwise: the largest batch makes {M} updates{how}"
             says += f". By these runs alone: {verdict}"
             verdict = "too shallow"
+        elif verdict in ("agree", "disagree") and not found.get("tuned", True):
+            says += f". At one lr_base, which was not tuned here, and by it alone: {verdict}"
+            verdict = "undecided"
         runs, spent = [run for run, _ in USED.values()], [C for _, C in USED.values()]
         share = [C / run["budget"] for run, C in USED.values()]
         out.append(dict(
@@ -247,7 +250,8 @@ How to read it
 - Runs, seeds, C and rollouts are those that the row uses, each up to the budget that it uses.
 - Where no other lr is named runs have lr_base = 2e-4. Of half, once and double it is the best for
   all n together on Easy, on Hard and with none right in 128. For other base models, other D, PPO,
-  CISPO and mixtures it was not tuned, so these verdicts are for that lr.
+  CISPO and mixtures it was not tuned: rows that compare n there are *undecided*, and say what the
+  runs at that lr would have decided.
 - "Best n early 2, at the end 8/2/8": for each of three seeds, the n that is best on the other two
   seeds. "The second choice minus the first is worth": the difference on the seed itself, once early
   and once at the end. "Keeping n = 2 costs at most": the upper end of what any other n is better,

@@ -265,6 +265,24 @@ def own_lr_gap(arms):
     return f"n = {large} less n = {small}: {', '.join(said)}"
 
 
+def at_own_lrs(atlas, arm, large, small):
+    """n = `large` less n = `small` of an arm at the end: (words, contrast, whether the lr was tuned).
+
+    Each at its best lr_base, chosen on other seeds, where both have three; else at the lr_base of
+    most runs, which then was not tuned.
+    """
+    cells = {(n, lr): runs for lr, own in every_lr(atlas, arm).items() for n, runs in own.items()}
+    of_n = [[key for key in cells if key[0] == n] for n in (large, small)]
+    tuned = min(map(len, of_n)) > 2
+    if tuned:
+        best, c = best_less(table_of({key: cells[key] for keys in of_n for key in keys}), *of_n)
+        how = f", each at its best lr_base of three (n = {large}: " \
+              f"{each_of([f'{lr:g}' for _, lr in best])})"
+    else:
+        c, how = contrast(table_of(atlas.arm(arm)), {large: 1, small: -1}), ""
+    return f"n = {large} minus n = {small}{how}: {points(c)}", c, tuned
+
+
 def by_difficulty(atlas):
     """Ours: what the large n gains late on the small one, for the levels of difficulty."""
     small, large = PAIR
@@ -718,15 +736,16 @@ def interference(atlas, task):
 
 def models(atlas):
     """Figure 12: the largest n against the smallest, for other base models."""
-    found, verdicts, says, panels = [], [], [], []
+    found, verdicts, says, panels, tuned = [], [], [], [], True
     for name, cells in arms_of(atlas, "model_*").items():
-        table = table_of(cells)
-        words, c = largest_less_smallest(table)
+        words, c, own = at_own_lrs(atlas, name, max(cells), min(cells))
+        tuned = tuned and own
         found.append(c)
         verdicts.append(judge(c, +1, gained(cells)))
-        says.append(f"{name}: {words}, {told(table)}, {says_shift(shift_of(cells))}")
+        says.append(f"{name}: {words}; at lr_base = {config_of(cells)['lr_base']:g} "
+                    f"{told(table_of(cells))}, {says_shift(shift_of(cells))}")
         panels.append(curves(cells, TITLES.get(name, name)))
-    return dict(verdict=both(verdicts), sees=sees(found), says="; ".join(says),
+    return dict(verdict=both(verdicts), sees=sees(found), says="; ".join(says), tuned=tuned,
                 figure=figure(atlas, "models", panels))
 
 
@@ -785,7 +804,7 @@ def size(atlas):
     if verdict == "agree" and tops[few] >= tops[many]:  # steeper, but the best n does not move
         verdict = "undecided"
     panels = [curves(cells, of(D)) for D, cells in arms.items()]
-    return dict(verdict=verdict, sees=c["sees"], says="; ".join(says),
+    return dict(verdict=verdict, sees=c["sees"], says="; ".join(says), tuned=False,
                 figure=figure(atlas, "size", panels))
 
 
@@ -821,7 +840,7 @@ def mixtures(atlas):
     verdict = both(verdicts)
     if verdict == "disagree" and judge(c) == "agree":  # the common budget is too small to deny it
         verdict = "undecided"
-    return dict(verdict=verdict, sees=sees(asked), says="; ".join(says),
+    return dict(verdict=verdict, sees=sees(asked), says="; ".join(says), tuned=False,
                 figure=figure(atlas, "mixtures", panels))
 
 
@@ -931,13 +950,13 @@ def algo(atlas, arm):
         raise Missing(f"three n of {arm}")
     smallest, *_, second, largest = sorted(cells)
     other, claim = (second, 0) if arm == "ppo_easy" else (smallest, +1)
-    table = table_of(cells)
-    c, move = contrast(table, {largest: 1, other: -1}), shift_of(cells)
+    (words, c, tuned), move = at_own_lrs(atlas, arm, largest, other), shift_of(cells)
     verdict = judge(c, claim, gained(cells))
     if arm == "cispo_easy" and move["verdict"] == "agree":  # "becomes better as C grows"
         verdict = "agree"
-    says = f"{told(table)}; n = {largest} minus n = {other}: {points(c)}; {says_shift(move)}"
-    return dict(verdict=verdict, sees=c["sees"], says=says,
+    says = (f"{words}; at lr_base = {config_of(cells)['lr_base']:g} {told(table_of(cells))}, "
+            f"{says_shift(move)}")
+    return dict(verdict=verdict, sees=c["sees"], says=says, tuned=tuned,
                 figure=figure(atlas, arm, [curves(cells, TITLES.get(arm, arm))]))
 
 

@@ -109,14 +109,19 @@ def planted(tmp_path, C, ns=(4, 16, 64), seeds=(0, 1, 2), **more):
 
 
 def test_a_row_of_shallow_runs_is_no_verdict(tmp_path):
-    """The same curves: 32 updates of n = 64 decide nothing, 256 do; M stands in the row."""
-    told = {}
-    for C in (32_768, 262_144):
-        folder = tmp_path / f"{C}"
-        planted(folder, C)
+    """The same curves: 32 updates of n = 64 decide nothing, 256 do where the lr was tuned; M stands
+    in the row."""
+    told = []
+    for C, lrs in ((32_768, [2e-4]), (262_144, [2e-4]), (262_144, [1e-4, 2e-4, 4e-4])):
+        folder = tmp_path / f"{C}_{len(lrs)}"
+        for lr in lrs:
+            planted(folder, C, words=(f"--lr_base={lr}",))
         here = kept.Atlas(folder / "arms", folder)
-        told[C] = next(r for r in atlas.tell(here, "models") if r["paper"] == "Figure 12")
-    shallow, deep = told.values()
+        told.append(next(r for r in atlas.tell(here, "models") if r["paper"] == "Figure 12"))
+    shallow, untuned, deep = told
+    assert untuned["verdict"] == "undecided", untuned
+    assert untuned["says"].endswith("not tuned here, and by it alone: disagree")
+    assert "each at its best lr_base of three" in deep["says"] and deep["runs"] == 21
     assert (shallow["M"], deep["M"]) == (32, 256)
     assert shallow["verdict"] == "too shallow" and "makes 32 updates" in shallow["says"]
     assert "By these runs alone: disagree" in shallow["says"] and deep["verdict"] == "disagree"
