@@ -10,6 +10,7 @@ left to right, where `--config=FILE.json` stands for the keys of a flat JSON fil
 """
 import contextlib
 import difflib
+import faulthandler
 import gzip
 import hashlib
 import json
@@ -176,6 +177,7 @@ class BadInput(ValueError):
 def entry(main):
     """Run a script's `main(argv)` and exit: bad input is one line and code 2, a bad disk code 1."""
     name = Path(sys.argv[0]).name
+    faulthandler.enable()  # where torch or vLLM die in native code, say where in ours
     try:
         sys.exit(main(sys.argv[1:]))
     except BadInput as e:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,15 @@ TWO = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_p
 
 
 def torchrun(script, *words, cwd=ROOT):
-    done = subprocess.run([*TWO, str(ROOT / script), *map(str, words)], cwd=cwd,
+    """Both ranks to their end. Where one dies in native code (gloo did, about once in a thousand
+    starts), torchrun starts them again, and a run goes on from its checkpoint: pytest tells where.
+    """
+    again = [*TWO[:-1], "--max_restarts=2", "--"]
+    done = subprocess.run([*again, str(ROOT / script), *map(str, words)], cwd=cwd,
                           capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-9000:]
+    if "Fatal Python error" in done.stderr:
+        warnings.warn(done.stderr[-9000:], stacklevel=2)
     return done
 
 
@@ -126,6 +133,33 @@ def test_two_ranks_stop_and_one_goes_on_and_back(tiny, alone, tmp_path):
     assert set(one) == set(two)
 
 
+def ranks_of(child):
+    """{rank: pid} of the processes that torchrun has started."""
+    ranks = {}
+    for pid in Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split():
+        found = re.search(rb"\0RANK=(\d)\0", Path(f"/proc/{pid}/environ").read_bytes())
+        if found:
+            ranks[int(found[1])] = int(pid)
+    return ranks
+
+
+def test_a_rank_that_crashes_is_started_again(tiny, alone, tmp_path):
+    """torchrun --max_restarts: a crash in native code says where our code was, and costs no more
+    than the updates since the last checkpoint."""
+    log = tmp_path / "run/log.jsonl"
+    child = subprocess.Popen([*TWO[:-1], "--max_restarts=2", "--", str(ROOT / "train_grpo.py"),
+                              *tiny.words, *WORDS], cwd=tmp_path, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, text=True)
+    wait_for(lambda: child.poll() is not None
+             or (log.exists() and log.read_bytes().count(b'"step", "step"') >= 8))
+    os.kill(ranks_of(child)[0], signal.SIGSEGV)
+    told, _ = child.communicate(timeout=240)
+    assert child.returncode == 0, told[-3000:]
+    assert "Fatal Python error: Segmentation fault" in told and "train_grpo.py" in told
+    assert len(re.findall("from update [1-9]", told)) >= 1
+    same_training(alone, tmp_path / "run")
+
+
 def test_one_rank_alone_is_asked_to_stop(tiny, alone, tmp_path):
     """The other one leaves with it, in the same place, wherever each of them is; and goes on to the
     log of a run that was never stopped."""
@@ -134,13 +168,7 @@ def test_one_rank_alone_is_asked_to_stop(tiny, alone, tmp_path):
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     wait_for(lambda: child.poll() is not None
              or (log.exists() and log.read_bytes().count(b'"step", "step"') >= 3))
-    children = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
-    ranks = {}
-    for pid in children:
-        found = re.search(rb"\0RANK=(\d)\0", Path(f"/proc/{pid}/environ").read_bytes())
-        if found:
-            ranks[int(found[1])] = int(pid)
-    os.kill(ranks[1], signal.SIGTERM)
+    os.kill(ranks_of(child)[1], signal.SIGTERM)
     told, _ = child.communicate(timeout=120)
     last = read_log(log)[-1]
     assert last["type"] == "end" and last["status"] == "stopped", told[-3000:]
