@@ -45,7 +45,8 @@ ROWS = [
      "anything, by the exploration in plan.md.)", recipe, "easy", +1),
     ("recipe", "Figure 3, Hard", "On Hard both terms destabilise training, with the filter too; "
      "none is best.", recipe, "hard", -1),
-    ("recipe", "Figure 3, mixed", "On a mixed set training is steadiest without either.",
+    ("recipe", "Figure 3, mixed", "On a mixed set training is steadiest without either (judged by "
+     "the reward).",
      recipe, "mixed", -1),
     ("recipe", "Figure 4, left", "There is one best base lr at a middle batch: far below it "
      "training is slow, far above it unstable.", lr_grid),
@@ -115,7 +116,8 @@ ROWS = [
     ("mix", "Figure 14, crossover", "Whatever the mixture, the larger n is better at high C on "
      "the levels trained on, but Very Easy.", mixtures),
     ("mix", "Figure 14, forgetting", "Hard problems alone make the model forget Easy and Very "
-     "Easy ones; Easy problems in the mix prevent most of it.", forgetting),
+     "Easy ones; Easy problems in the mix prevent most of it. (Hard here: none right in 128.)",
+     forgetting),
     ("mix", "Figure 14, Very Easy", "Very Easy problems in the mixture do not help on Hard or "
      "Easy ones.", very_easy),
     ("extreme", "Figure 20, best@4", "Trained on problems that the base model solves in none of "
@@ -138,7 +140,7 @@ ROWS = [
      "two updates a batch; with one it is GRPO).", algo, "cispo_easy"),
     ("baseline", "Figure 26, at equal updates", "Baseline from many rollouts, loss from few: "
      "(1) all of many > (3) decoupled = (2) few, by the best validation reward of equally many "
-     "updates.", baseline, "updates"),
+     "updates (here its mean over the last quarter).", baseline, "updates"),
     ("baseline", "Figure 26, at equal rollouts", "The same per rollout spent (which the paper does "
      "not say).", baseline, "rollouts"),
     ("toy", "Appendix, one problem", "With one problem and a tabular policy, sequential updates "
@@ -161,6 +163,31 @@ ROWS = [
     ("early", "section 6, ours", "Statistics of the base model and of the first updates might "
      "tell where n* saturates (the paper leaves it open).", early_to_late)]
 
+# verdicts of the shallow runs, where n = 64 had made 32 to 64 updates, and why they do not stand
+BEFORE = {
+    "Figure 3, Hard": ("undecided", "coefficients at which the terms do something, 0.3 for 0.001"),
+    "Figures 6 and 7, Hard": ("disagree", "four times the budget: n = 16 comes level with 4"),
+    "ours: many epochs": ("agree", "a base lr that is better for all n, at which n = 64 has made "
+                          "64 updates"),
+    "Figure 10, Easy": ("agree", "five times the budget; and the sign counts: the paper's n helps"),
+    "Figure 16, Easy": ("disagree", "five times the budget, where one B_p has three n that are "
+                        "deep"),
+    "Figures 9 and 19, Hard": ("disagree", "five times the budget"),
+    "Figures 11 and 27, Hard": ("disagree", "four times the budget, a pair chosen beforehand, and "
+                                "\"small n sharpens\" is part of it"),
+    "Figure 12": ("disagree", "160 updates; the lr was not tuned there"),
+    "Figure 13": ("disagree", "160 updates; the lr was not tuned there"),
+    "Figure 14, forgetting": ("agree", "eight times the budget: Easy is learnt again"),
+    "Figure 23": ("disagree", "160 updates"),
+    "Figure 25, left": ("disagree", "160 updates; the lr was not tuned there"),
+    "Figure 25, middle": ("disagree", "160 updates; the lr was not tuned there"),
+    "Figure 25, right": ("disagree", "160 updates; the lr was not tuned there"),
+    "Figure 26, at equal updates": ("disagree", "per update, as the paper has it, not per rollout"),
+    "ours: when to stop": ("agree", "deeper runs, and a base model that gained more by its last "
+                           "doubling"),
+    "section 6, ours": ("disagree", "deeper runs"),
+}
+
 COMMANDS = dict(toy="python bandit_toy.py one", difficulty="python sample.py",
                 early="python results/pilot.py all --runs=runs/atlas")  # else run_sweep.sh STUDY
 
@@ -180,7 +207,7 @@ def tell(atlas, study=""):
         M, deep, rises = fewest_updates(USED) if USED else (0, True, None)
         verdict, says = found["verdict"] or "shown", found["says"]
         if verdict in ("agree", "disagree", "undecided") and not deep:
-            how = "" if rises is None else f" and rises by {100 * rises:.1f} at the end"
+            how = "" if rises is None else f" and may rise by {100 * rises:.1f} a quarter"
             says += f". Deeper runs may say otherwise: the largest batch makes {M} updates{how}"
             says += f". By these runs alone: {verdict}"
             verdict = "too shallow"
@@ -189,9 +216,11 @@ def tell(atlas, study=""):
             verdict = "undecided"
         runs, spent = [run for run, _ in USED.values()], [C for _, C in USED.values()]
         share = [C / run["budget"] for run, C in USED.values()]
+        figures = found.get("figure") or []
+        figures = [figures] if isinstance(figures, str) else figures
         out.append(dict(
             study=name, paper=paper, claim=claim, verdict=verdict, says=says, M=M,
-            sees=found.get("sees"), figure=found.get("figure"), more=found.get("more"),
+            sees=found.get("sees"), figures=figures, more=found.get("more"),
             runs=len(runs), seeds=sorted({r["config"]["seed"] for r in runs}),
             C=min(spent, default=0), rollouts=sum(spent),
             minutes=sum(x * r["seconds"] for x, r in zip(share, runs)) / 120))  # two at a time
@@ -216,8 +245,8 @@ def table_text(rows, figures=""):
             spent = (f"{r['runs']}, {len(r['seeds'])}, {si(r['C'])}, {r['M']}, "
                      f"{si(r['rollouts'])}, {r['minutes']:.0f}")
         how = f"`{COMMANDS.get(r['study'], 'bash run_sweep.sh ' + r['study'])}`"
-        if r["figure"]:
-            how += f", [figure]({figures}{r['figure']})"
+        for name in r["figures"]:
+            how += f", [figure]({figures}{name})"
         lines.append(f"| {r['paper']} | {r['claim']} | **{r['verdict']}** | {sentence(r)} | "
                      f"{spent} | {how} |")
     return "\n".join(lines)
@@ -243,15 +272,18 @@ How to read it
 - *agree*: the interval lies on the claim's side. *disagree*: it excludes an effect on that side
   of 3% of what training gained (one point where it gained 33); "no difference" means within twice
   that. *undecided*: inconclusive, and the row says how large an effect such runs would show in four
-  of five repetitions. *too shallow*: the cell with the fewest updates, M, has made fewer than 150
-  and still rises, by more than half a point in the last eighth of the budget, or fewer than 50. The
-  paper's frontier goes to a larger n where that has made 155 to 264. *shown*: a figure without a
-  claim to judge.
-- Runs, seeds, C and rollouts are those that the row uses, each up to the budget that it uses.
+  of five repetitions. *too shallow*: the cell with the fewest updates, M, has made fewer than 150,
+  and may still rise: the last quarter of its budget less the quarter before has an interval that
+  ends above one point. The paper's frontier goes to a larger n where that has made 155 to 264.
+  *shown*: a figure without a claim to judge.
+- Runs, seeds, C and rollouts are those that the row uses, each up to the budget that it uses, and
+  those that chose its lr.
 - Where no other lr is named runs have lr_base = 2e-4. Of half, once and double it is the best for
   all n together on Easy, on Hard and with none right in 128. For other base models, other D, PPO,
-  CISPO and mixtures it was not tuned: rows that compare n there are *undecided*, and say what the
-  runs at that lr would have decided.
+  CISPO, mixtures and a run that grows n it was not tuned: rows that compare n there are
+  *undecided*, and say what the runs at that lr would have decided. Rows over B_p follow the rule
+  lr ~ sqrt(B), as the paper does; those on the recipe and the baseline compare at one lr, as it
+  does.
 - "Best n early 2, at the end 8/2/8": for each of three seeds, the n that is best on the other two
   seeds. "The second choice minus the first is worth": the difference on the seed itself, once early
   and once at the end. "Keeping n = 2 costs at most": the upper end of what any other n is better,
@@ -376,14 +408,28 @@ None of these variants had a larger n in the lead at the end, and none was looke
 """
 
 
+def changes(rows):
+    """The rows whose verdict is another than that of the shallow runs, as a table."""
+    lines = ["## What deeper runs changed\n", "| row | shallow | now | why |", "|---|---|---|---|"]
+    moved = 0
+    for r in rows:
+        old, why = BEFORE.get(r["paper"], (r["verdict"], ""))
+        if old != r["verdict"]:
+            moved += 1
+            lines.append(f"| {r['paper']} | {old} | {r['verdict']} | {why} |")
+    lines.insert(1, f"The verdicts of {moved} rows are others than those of the first runs, where "
+                 "n = 64 had made 32 to 64 updates.\n")
+    return "\n".join(lines) + "\n"
+
+
 def page(rows, folder, figures):
     """The text of README.md."""
     count = Counter(r["verdict"] for r in rows)
     order = ("agree", "disagree", "undecided", "too shallow", "shown", "not run")
     in_all = ", ".join(f"{count[verdict]} {verdict}" for verdict in order if count[verdict])
     more = [f"\n{r['more']}" for r in rows if r["more"]]
-    parts = [INTRO, f"In all: {in_all}.\n", table_text(rows, figures), *more, scale_table(),
-             "## The budget\n", budget_table(folder), TRIED, tried_table(ROOT / "results/tried")]
+    parts = [INTRO, f"In all: {in_all}.\n", table_text(rows, figures), *more, "", changes(rows),
+             scale_table(), "## The budget\n", budget_table(folder), TRIED, tried_table(ROOT / "results/tried")]
     return "\n".join(parts) + "\n"
 
 
@@ -409,7 +455,7 @@ def main(argv):
         print(f"{r['paper']}: {r['verdict']}\n  claim: {r['claim']}\n  {sentence(r)}\n"
               f"  {r['runs']} runs, seeds {', '.join(map(str, r['seeds']))}, "
               f"{si(r['rollouts'])} rollouts"
-              + (f"; figure: {out / r['figure']}" if r["figure"] else ""))
+              + "".join(f"; figure: {out / name}" for name in r["figures"]))
     if not verb:
         at_home = folder == own and not cfg["out"]  # then the page lies above its figures
         with aside((ROOT / "results" if at_home else out) / "README.md") as part:

@@ -260,7 +260,7 @@ def noise_after_training(s):
 def when_to_stop(atlas):
     """At the n of the lowest price: what the last doubling of C brings, less the one before."""
     # of each sweep one cell is used, not all: so a shallow one of a larger n does no harm
-    sweeps, less, said = [s for s in priced(atlas, shallow=True) if "runs" in s], [], []
+    sweeps, less, said, g = [s for s in priced(atlas, shallow=True) if "runs" in s], [], [], []
     USED.clear()
     for s in sweeps:
         cell = s["cells"][int(s["price"].argmin())]
@@ -271,13 +271,14 @@ def when_to_stop(atlas):
             at.append(np.mean([look(run, window=window).mean() for run in runs.values()]))
         before, last = at[1] - at[0], at[2] - at[1]
         less.append(last - before)
+        g.append(at[2] - np.mean([look(run, window=START).mean() for run in runs.values()]))
         said.append(f"{s['name']}, n = {cell[1]}: {100 * before:+.1f}, then {100 * last:+.1f}")
     if len({s["group"] for s in sweeps}) < 3:
         raise Missing("three worlds that results/pilot.py has measured")
     c = over_groups(sweeps, less)
     says = (f"points gained by the doublings to C/2 and to C: {'; '.join(said)}. "
             f"The second gain minus the first {points(c)}")
-    return dict(verdict=denied(judge(c)), sees=c["sees"], says=says)
+    return dict(verdict=denied(judge(c, +1, np.mean(g))), sees=c["sees"], says=says)
 
 
 # ---- section 6: forecasts of n* at the end
@@ -402,5 +403,6 @@ def early_to_late(atlas):
     says = (f"{len(found)} sweeps in {len(groups)} groups of one base model and problem set, each "
             f"group held out; regret at the end in points: {regrets}. The statistic that is best "
             f"within the other groups gains {points(c)} over the last observed n*")
-    return dict(verdict=judge(c), sees=c["sees"], says=says,
+    late = [max(t.mean() for t in s["late"].values()) - s["stats"]["p"] for s in found]
+    return dict(verdict=judge(c, +1, np.mean(late)), sees=c["sees"], says=says,
                 figure=figure(atlas, "early_to_late", [draw], width=8))

@@ -19,7 +19,7 @@ import frontier
 import views
 from config import aside, parse, read_log, save_json
 from frontier import si
-from noise import SMALL, Missing, contrast, indistinguishable, shift
+from noise import SMALL, Missing, contrast, indistinguishable, over_sweeps, shift
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -28,10 +28,10 @@ COUNTERS = "type step rollouts tokens wall_s".split()
 AVERAGED = ("reward entropy kl grad_norm response_len frac_all_right frac_all_wrong "
             "gen_s train_s").split()
 KEPT_STEPS = 64  # step records that a thinned log keeps, each the mean of its stretch
-EARLY, LATE, START = (0.06, 0.125), (0.75, 1.0), (-1, 0)  # windows of a run's budget C
+# windows of a run's budget C
+EARLY, BEFORE, LATE, START = (0.06, 0.125), (0.5, 0.75), (0.75, 1.0), (-1, 0)
 DEEP = 150    # updates: the paper's frontier goes to a larger n where that has made 155 to 264
-RISES = 0.005  # in the last eighth of a budget, over the eighth before: the run still learns
-SOON = 50     # updates: a run with fewer has not flattened, whatever its last two eighths say
+FLAT = 0.01   # a run has flattened where its last quarter is surely no more above the one before
 DPI = 110     # of figures
 
 TITLES = dict(  # of arms, in figures
@@ -262,8 +262,14 @@ def table_of(cells, value=look, **how):
 
 
 def gained(cells, **how):
-    """What training gained: the best cell's mean at the end less the base model's."""
+    """What training gained: the best cell's mean at the end less the base model's.
+
+    A yardstick: the row does not count these runs as used for it.
+    """
+    used = dict(USED)
     end, start = table_of(cells, **how), table_of(cells, window=START, **how)
+    USED.clear()
+    USED.update(used)
     return max(t.mean() for t in end.values()) - np.mean([t.mean() for t in start.values()])
 
 
@@ -288,22 +294,27 @@ def shift_of(cells, **how):
 
 def fewest_updates(used):
     """Of {path: (run, C)} the cell with the fewest updates at its budget: (M, whether it is deep,
-    how much its reward rises in the last eighth of the budget over the eighth before).
+    how much its reward rises in the last quarter of the budget over the quarter before, at most).
 
-    Deep: DEEP updates, or SOON and no rise above RISES. The rise is None where it is not evaluated
-    so often.
+    Deep: DEEP updates, or flat, with a rise of at most FLAT at the upper end of its interval, which
+    is over seeds. The rise is None for one seed. Of a run that grows n, M is of its last n.
     """
-    updates = {path: C // (run["config"]["B_p"] * run["config"]["n"])
-               for path, (run, C) in used.items() if not run["config"]["n_schedule"]}
-    M, rises = min(updates.values()), []
+    updates, rises = {}, []
+    for path, (run, C) in used.items():
+        last = config.stages(run["config"] | dict(C=C))[-1]
+        updates[path] = (C - last["rollouts"]) // last["B"]
+    M = min(updates.values())
     for path, m in updates.items():
         if m == M:
             run = used[path][0] | dict(budget=used[path][1])
             with contextlib.suppress(Missing):
-                before, last = (look(run, window=w).mean() for w in ((0.75, 0.875), (0.875, 1)))
+                before, last = (look(run, window=w).mean() for w in (BEFORE, LATE))
                 rises.append(last - before)
-    rise = np.mean(rises) if rises else None
-    return M, M >= DEEP or (M >= SOON and rise is not None and rise <= RISES), rise
+    rise = None
+    if len(rises) > 1:
+        c = over_sweeps(rises)
+        rise = c["gain"] + c["half"]
+    return M, M >= DEEP or (rise is not None and rise <= FLAT), rise
 
 
 def depth(runs):
@@ -437,7 +448,7 @@ def curves(cells, title="", metric="avg@4", of="val", label="n = {}", among=()):
     return draw
 
 
-def training(cells, field, title=""):
+def training(cells, field, title="", label="{}"):
     """A panel: a field of the step records over C, a line a run."""
     def draw(ax):
         for key, runs in cells.items():
@@ -445,7 +456,7 @@ def training(cells, field, title=""):
                 C = [r["rollouts"] for r in run["steps"]]
                 y = [np.nan if r.get(field) is None else r[field] for r in run["steps"]]
                 ax.plot(C, y, color=colour(key, cells), lw=0.9, alpha=0.7,
-                        label=None if i else f"{key}")
+                        label=None if i else label.format(key))
         over(ax, ylabel=field, title=title)
         ax.legend(fontsize=9)
     return draw
@@ -496,12 +507,13 @@ def panel_of(folders, unit="rollouts", lr=None):
 
 
 def view_figure(atlas, view, name, arms):
-    """NAME.png: a view of frontier.py over the runs of several arms; returns the file's name."""
+    """NAME.png: a view of frontier.py over the runs of several arms: (the file's name, what it
+    shows)."""
     sweep = analysed(" ".join(str(atlas.folder / arm) for arm in arms))
     content, draw, _ = views.VIEWS[view]
     front = views.front_of(sweep, view, content(sweep, sweep["cfg"]), sweep["cfg"])
     draw(front, atlas.out / f"{name}.png")
-    return f"{name}.png"
+    return f"{name}.png", front
 
 
 def law_of(panel):

@@ -27,9 +27,9 @@ BY_DIFFICULTY = dict(very_easy="Very Easy", easy="Easy", hard="Hard",
                      mix_hard="none right in 128")
 BEST_OF_GRID = 4e-4  # lr_base, of the grid of Figure 4, left
 PAIR = 4, 64  # of Figures 11 and 27: at C = 262,144 both have made 256 updates or more
-MIXES = dict(mix_hard="Hard only", mix_dual="half Hard, half Easy",
-             mix_tri="50/25/25 Hard, Easy, Very Easy")
-LEVELS = dict(extreme_val="Hard", level_easy_val="Easy", level_very_easy_val="Very Easy")
+MIXES = dict(mix_hard="none right only", mix_dual="half none right, half Easy",
+             mix_tri="50/25/25 none right, Easy, Very Easy")
+LEVELS = dict(extreme_val="none right", level_easy_val="Easy", level_very_easy_val="Very Easy")
 
 
 # ---- section 3: the recipe
@@ -71,12 +71,16 @@ def recipe(atlas, task, sign):
         last = np.mean([run["steps"][-1]["entropy"] for run in runs.values()])
         entropy.append(f"{name} {last:.2f}")
     some = config_of({"both": cells["both"]})
+    found = {"both": c}
+    if task == "hard":  # "with the filter too"
+        found["filtered"] = contrast(table, {"filtered": 1, "none": -1})
+    less = ", ".join(f"{name} minus none {points(c)}" for name, c in found.items())
     says = (f"coefficients {some['kl_coef']:g} (KL) and {some['entropy_coef']:g} (entropy): "
-            f"{means(table)}; both minus none {points(c)}. "
-            f"Token entropy at the end: {', '.join(entropy)}")
+            f"{means(table)}; {less}. Token entropy at the end: {', '.join(entropy)}")
     panels = [curves(cells, task.title(), label="{}"),
               training(cells, "entropy", "token entropy, nats")]
-    return dict(verdict=judge(c, sign, gained(cells)), sees=c["sees"], says=says,
+    verdicts = [judge(c, sign, gained(cells)) for c in found.values()]
+    return dict(verdict=both(verdicts), sees=sees(found.values()), says=says,
                 figure=figure(atlas, f"recipe_{task}", panels))
 
 
@@ -248,8 +252,12 @@ def lr_control(atlas, task):
             f"{', '.join(f'{x:g}' for x in arms)} (the best may lie beyond either end): "
             f"{', '.join(best)}{left}. At the end, each at its best lr_base, "
             f"{own_lr_gap(arms)}")
-    return dict(verdict=c["verdict"], sees=c["sees"], says=says, figure=view_figure(
-        atlas, "lr", f"lr_control_{task}", with_other_lrs(atlas, task)))
+    name, front = view_figure(atlas, "lr", f"lr_control_{task}", with_other_lrs(atlas, task))
+    if front["slope_interval"]:
+        says += (". By the smoothed curves the best lr goes with B to the power "
+                 "{:.2f} [{:.2f}, {:.2f}] (the rule: 0.5)".format(
+                     front["slope"], *front["slope_interval"]))
+    return dict(verdict=c["verdict"], sees=c["sees"], says=says, figure=name)
 
 
 def own_lr_gap(arms):
@@ -284,24 +292,37 @@ def at_own_lrs(atlas, arm, large, small):
 
 
 def by_difficulty(atlas):
-    """Ours: what the large n gains late on the small one, for the levels of difficulty."""
+    """Ours: what the large n gains late on the small one, for the levels of difficulty, at one lr
+    and where it was tuned for each n."""
     small, large = PAIR
-    found, says = {}, []
+    found, tuned, says, g = {}, [], [], 0
     for arm, name in BY_DIFFICULTY.items():
         _, cells, _, _ = at_one_lr(atlas, arm)
         if set(PAIR) <= set(cells):
             cells = {n: cells[n] for n in PAIR}
+            g = max(g, gained(cells))
             base = np.mean([t.mean() for t in table_of(cells, window=START).values()])
             each = {metric: contrast(table_of(cells, metric=metric), {large: 1, small: -1})
                     for metric in ("avg@4", "best@4", "worst@4")}
             found[name] = base, each
             said = ", ".join(f"{metric} {points(c)}" for metric, c in each.items())
-            says.append(f"{name} (base model {base:.2f}): {said}")
+            seeds = set.intersection(*(set(runs) for runs in cells.values()))
+            says.append(f"{name} (base model {base:.2f}, {len(seeds)} seeds): {said}")
+            _, own, has_own = at_own_lrs(atlas, arm, large, small)
+            if has_own:
+                tuned.append((base, own))
+                says[-1] += f", each at its own best lr avg@4 {points(own)}"
     if len(found) < 3:
         raise Missing("three levels of difficulty at depth")
-    easiest, hardest = (pick(found.values(), key=lambda f: f[0]) for pick in (max, min))
-    a, b = (f[1]["avg@4"] for f in (hardest, easiest))  # other problems, so independent
-    gap = dict(gain=a["gain"] - b["gain"], half=math.hypot(a["half"], b["half"]))
+
+    def hardest_less_easiest(levels):  # of (base pass rate, contrast); other problems: independent
+        easiest, hardest = (pick(levels, key=lambda level: level[0])[1] for pick in (max, min))
+        return dict(gain=hardest["gain"] - easiest["gain"],
+                    half=math.hypot(hardest["half"], easiest["half"]),
+                    sees=max(hardest["sees"], easiest["sees"]))
+    asked = [hardest_less_easiest([(base, each["avg@4"]) for base, each in found.values()])]
+    asked += [hardest_less_easiest(tuned)] * (len(tuned) > 1)
+    gaps = ", and of those with a tuned lr ".join(points(c) for c in asked)
 
     def draw(ax):
         for i, metric in enumerate(("avg@4", "best@4", "worst@4")):
@@ -316,9 +337,10 @@ def by_difficulty(atlas):
         ax.set(xlabel="pass rate of the base model on the validation problems",
                ylabel=f"points, n = {large} less n = {small}, late")
         ax.legend(fontsize=9)
-    return dict(verdict=judge(gap), sees=max(a["sees"], b["sees"]), says=(
+    return dict(verdict=both([judge(c, +1, g) for c in asked]), sees=sees(asked), says=(
         f"n = {large} less n = {small} over the last quarter: {'; '.join(says)}. Hardest less "
-        f"easiest {points(gap)}"), figure=figure(atlas, "by_difficulty", [draw], width=8))
+        f"easiest {gaps}"), tuned=len(asked) > 1,
+                figure=figure(atlas, "by_difficulty", [draw], width=8))
 
 
 def order_of_crossings(atlas):
@@ -394,7 +416,8 @@ def growing(atlas, task):
         shown["n = " + name.replace(f", lr_base {rule:g}", "")] = runs
     panels = [curves(shown, f"{TITLES.get(task, task)}, lr_base {rule:g}", m, label="{}")
               for m in ("avg@4", "best@4")]
-    return dict(verdict=both(verdicts), sees=sees(found), says="; ".join(says),
+    tuned = len({config_of({0: runs})["lr_base"] for runs in grown.values()}) > 2
+    return dict(verdict=both(verdicts), sees=sees(found), says="; ".join(says), tuned=tuned,
                 figure=figure(atlas, f"grow_{task}", panels, width=6))
 
 
@@ -544,8 +567,10 @@ def metrics(atlas, task, first, second):
     for metric, table in tables.items():
         says += f"; {metric}: {told(table)}"
     panels = [curves(cells, TITLES.get(task, task), metric) for metric in tables]
+    figure(atlas, f"metrics_{task}", panels)
+    bars, _ = view_figure(atlas, "best_worst", f"best_worst_{task}", [task])
     return dict(verdict=c["verdict"], sees=c["sees"], says=says,
-                figure=figure(atlas, f"metrics_{task}", panels))
+                figure=[f"metrics_{task}.png", bars])
 
 
 def joint_arms(task):
@@ -610,7 +635,7 @@ def sensitivity(atlas, task):
             f"first minus that of the second {points(gap)} ({len(cells)} cells, "
             f"B_p = {', '.join(map(str, by_B_p))}); {', '.join(at_n)}")
     return dict(verdict=verdict, sees=gap["sees"], says=says, figure=view_figure(
-        atlas, "sensitivity", f"sensitivity_{task}", joint_arms(task)))
+        atlas, "sensitivity", f"sensitivity_{task}", joint_arms(task))[0])
 
 
 def each_B_p(atlas, task):
@@ -638,17 +663,20 @@ def fixed_B(atlas, task):
         raise Missing("three n at one B_p n")
     return dict(verdict=both([c["verdict"] for c in found]), sees=sees(found),
                 says="; ".join(says), figure=view_figure(
-                    atlas, "fixed_B", f"fixed_B_{task}", joint_arms(task)))
+                    atlas, "fixed_B", f"fixed_B_{task}", joint_arms(task))[0])
 
 
 def stable_B_p(atlas):
     """The smallest B_p of which at most one run in ten diverges or declines, by difficulty."""
     found = {}
     for task in ("easy", "hard"):
-        use(grid_of(atlas, task))
-        names = " ".join(str(atlas.folder / name) for name in joint_arms(task))
-        sweep = analysed(names)
-        found[task] = views.stability(sweep["cells"])
+        grid = grid_of(atlas, task)
+        sweep = analysed(" ".join(str(atlas.folder / name) for name in joint_arms(task)))
+        for name in joint_arms(task):  # each to its own end
+            own = atlas.cells(name, sweep["lr"])
+            use({key: runs for key, runs in own.items() if key in grid})
+        cells = [c for c in sweep["cells"] if (c["B_p"], c["n"]) in grid]
+        found[task] = views.stability(cells)
     said = []
     for task, by_B_p in found.items():
         each = ", ".join(f"B_p = {b} {bad} of {runs}" for b, (bad, runs) in by_B_p.items())
@@ -671,7 +699,7 @@ def joint(atlas, task):
         b, n = max(table, key=lambda cell: table[cell].mean())
         on_top.append(f"({b}, {n}) {when}, B = {b * n}")
     return dict(verdict=c["verdict"], sees=c["sees"], figure=view_figure(
-        atlas, "joint", f"joint_{task}", joint_arms(task)),
+        atlas, "joint", f"joint_{task}", joint_arms(task))[0],
                 says=f"{says_shift(c)}; best (B_p, n): {', '.join(on_top)}")
 
 
@@ -764,7 +792,7 @@ def models_training(atlas):
         val = change(*(np.array([look(run, window=w) for run in runs]) for w in (LATE, middle)))
         says.append(f"{name}, n = {n}: from the middle to the end training reward "
                     f"{100 * gained:+.1f}, validation {points(val)}")
-        panels.append(training(cells, "reward", TITLES.get(name, name)))
+        panels.append(training(cells, "reward", TITLES.get(name, name), label="n = {}"))
     return dict(verdict="", says="; ".join(says), figure=figure(atlas, "models_training", panels))
 
 
@@ -836,9 +864,10 @@ def mixtures(atlas):
                 verdicts.append(judge(c, +1, gained(cells, of=of)))
     whole = atlas.arm("mix_hard")  # it went on
     words, c = largest_less_smallest(table_of({n: whole[n] for n in arms["mix_hard"]}))
-    says.append(f"Hard only on Hard, of its whole budget, {words}")
+    says.append(f"none right only on none right, of its whole budget, {words}")
     verdict = both(verdicts)
-    if verdict == "disagree" and judge(c) == "agree":  # the common budget is too small to deny it
+    g = gained({n: whole[n] for n in arms["mix_hard"]})
+    if verdict == "disagree" and judge(c, +1, g) == "agree":  # the common budget is too small
         verdict = "undecided"
     return dict(verdict=verdict, sees=sees(asked), says="; ".join(says), tuned=False,
                 figure=figure(atlas, "mixtures", panels))
@@ -876,11 +905,12 @@ def forgetting(atlas):
             when.append(f"to {si(window[1] * C_whole)} on {LEVELS[name]} {each}")
     alone = [found["mix_hard", "level_easy_val"], found["mix_hard", "level_very_easy_val"]]
     mended = one_mix_less_another(arms, sets["level_easy_val"], "mix_dual", "mix_hard")
-    verdict = both([judge(alone[0], -1), judge(alone[1], -1), judge(mended)])
+    g = gained(arms["mix_dual"], of=sets["level_easy_val"])
+    verdict = both([judge(alone[0], -1, g), judge(alone[1], -1, g), judge(mended, +1, g)])
     return dict(verdict=verdict, sees=sees(alone), figure="mixtures.png",
                 says=f"change since the base model at C = {si(C)}, mean over n: "
-                f"{'; '.join(says)}; on Easy half Hard, half Easy minus Hard only: "
-                f"{points(mended)}. Hard only, of its whole budget: {'; '.join(when)}")
+                f"{'; '.join(says)}; on Easy {MIXES['mix_dual']} minus {MIXES['mix_hard']}: "
+                f"{points(mended)}. {MIXES['mix_hard']}, of its whole budget: {'; '.join(when)}")
 
 
 def very_easy(atlas):
@@ -889,7 +919,7 @@ def very_easy(atlas):
     found = {}
     for name, level in LEVELS.items():
         found[level] = one_mix_less_another(arms, sets[name], "mix_tri", "mix_dual")
-    asked = [found["Hard"], found["Easy"]]
+    asked = [found["none right"], found["Easy"]]
     said = ", ".join(f"on {level} {points(c)}" for level, c in found.items())
     g = max(gained(cells, of=of) for cells in arms.values() for of in sets.values())
     return dict(verdict=both([denied(judge(c, +1, g)) for c in asked]), sees=sees(asked),

@@ -166,7 +166,7 @@ def test_the_lr_that_is_best_for_all_n_and_those_that_are_deep(tmp_path):
     assert "n = 256, 64 updates" in left and rows.one_rule(arms) == 2e-4
     for row in atlas.tell(here, "main")[:2]:
         assert row["verdict"] != "too shallow" and row["M"] == 256, row
-        assert (tmp_path / row["figure"]).exists() and "n = 256, 64 updates" in row["says"]
+        assert (tmp_path / row["figures"][0]).exists() and "n = 256, 64 updates" in row["says"]
 
 
 def test_a_grid_is_at_one_lr_and_one_budget(tmp_path):
