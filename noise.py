@@ -561,7 +561,7 @@ def coverage(runs, cfg):
         text = "90% over the binomial noise of rewards without counts per problem"
     if any(run["biased"] for run in runs):
         text += "; the source's estimate of this metric is biased, as its log says"
-    seeds = Counter((run["B_p"], run["n"]) for run in runs).values()
+    seeds = Counter((run["B_p"], run["n"], run["lr"]) for run in runs).values()
     if max(seeds) == 1:
         return text + "; one seed: the variation from run to run is not covered"
     many = " to ".join(map(str, sorted({min(seeds), max(seeds)})))

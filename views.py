@@ -293,7 +293,7 @@ def lr(sweep, cfg):
         return np.polyfit(np.log(B), np.log(used), 1)[0] if len(B) > 1 else math.nan
     drawn = [slope(lrs) for lrs in zip(*(r.pop("drawn") for r in rows))]
     return dict(panels=panels, B_p=B_p, rule=rule, rows=rows,
-                slope=slope([r["best"] for r in rows]),
+                covers=coverage(every_run(sweep), cfg), slope=slope([r["best"] for r in rows]),
                 slope_interval=list(np.percentile(drawn, [5, 95])) if drawn else None,
                 worth=dict(C=grid[shared], reward=worth, half=half))
 
@@ -335,7 +335,8 @@ def draw_lr(front, path):
                 title="the best lr at the largest shared budget")
     axes[2].set_xticks(ns, map(str, ns))
     lrs = sorted({x * lr_factor(B_p * r["n"], scaling) for r in some for x in r["lrs"]})
-    axes[2].set_yticks(lrs[::2], [f"{x:.2g}" for x in lrs[::2]])
+    lrs = lrs if len(lrs) < 9 else lrs[::2]
+    axes[2].set_yticks(lrs, [f"{x:.2g}" for x in lrs])
     axes[2].minorticks_off()
     for ax in axes:
         ax.title.set_fontsize(10)

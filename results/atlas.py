@@ -429,7 +429,8 @@ def page(rows, folder, figures):
     in_all = ", ".join(f"{count[verdict]} {verdict}" for verdict in order if count[verdict])
     more = [f"\n{r['more']}" for r in rows if r["more"]]
     parts = [INTRO, f"In all: {in_all}.\n", table_text(rows, figures), *more, "", changes(rows),
-             scale_table(), "## The budget\n", budget_table(folder), TRIED, tried_table(ROOT / "results/tried")]
+             scale_table(), "## The budget\n", budget_table(folder), TRIED,
+             tried_table(ROOT / "results/tried")]
     return "\n".join(parts) + "\n"
 
 

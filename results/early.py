@@ -365,7 +365,7 @@ def fitted(*names):
 PLAIN = {"last observed n* (C/8)": last_observed, "constant M": constant_M,
          "mean of the other sweeps": mean_of_others}
 STATISTICS = {"pass rates of the base model": fitted("p", "spread"),
-              "their change up to C/8": fitted("change"),
+              "change of the pass rates up to C/8": fitted("change"),
               "share of mixed groups, smallest n over largest": fitted("mixed"),
               "gradient noise n_c of the base model": fitted("n_c"),
               "1 + sqrt(n_c + 2), nothing fitted": from_the_price}

@@ -414,12 +414,12 @@ def over(ax, x="C, rollouts", **labels):
     ax.xaxis.set_minor_formatter(NullFormatter())
 
 
-def curves(cells, title="", metric="avg@4", of="val", label="n = {}", among=()):
+def curves(cells, title="", metric="avg@4", of="val", label="n = {}", among=(), marks=()):
     """A panel: reward over C, the mean over seeds of each cell thick, its seeds thin; of one seed
     with a band, 90% over the problems.
 
-    among: the keys of all panels, so that a key has one colour in all of them. The base model, at
-    C = 0, has no place on the axis: it is a dotted line.
+    among: the keys of all panels, so that a key has one colour in all of them. marks: budgets to
+    mark. The base model, at C = 0, has no place on the axis: it is a dotted line.
     """
     def draw(ax):
         base = []
@@ -442,8 +442,9 @@ def curves(cells, title="", metric="avg@4", of="val", label="n = {}", among=()):
             mean = np.mean([y[np.isin(c, C)] for c, y in of_seeds], 0)
             ax.plot(C, mean, color=shade, lw=2, label=label.format(key))
         ax.axhline(np.mean(base), color="0.3", ls=":", lw=1.2, label="base model")
-        ylabel = f"validation {metric}" if of == "val" else f"{metric}, {of}"
-        over(ax, ylabel=ylabel, title=title)
+        for C in marks:
+            ax.axvline(C, color="0.6", lw=0.8, ls="--")
+        over(ax, ylabel=f"validation {metric}", title=title)  # of which set is in the title
         ax.legend(fontsize=9)
     return draw
 

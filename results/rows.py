@@ -274,7 +274,8 @@ def own_lr_gap(arms):
 
 
 def at_own_lrs(atlas, arm, large, small):
-    """n = `large` less n = `small` of an arm at the end: (words, contrast, whether the lr was tuned).
+    """n = `large` less n = `small` of an arm at the end: (words, contrast, whether the lr was
+    tuned).
 
     Each at its best lr_base, chosen on other seeds, where both have three; else at the lr_base of
     most runs, which then was not tuned.
@@ -330,8 +331,8 @@ def by_difficulty(atlas):
             each = [c[metric] for _, c in found.values()]
             ax.errorbar(x, [100 * c["gain"] for c in each], [100 * c["half"] for c in each],
                         fmt="o-", ms=6, lw=1.2, capsize=3, label=metric)
-        for name, (base, _) in found.items():
-            ax.annotate(name, (base, 1.01), xycoords=("data", "axes fraction"), rotation=25,
+        for name, (base, _) in found.items():  # the hardest two lie close together
+            ax.annotate(name, (base, 1.01), xycoords=("data", "axes fraction"), rotation=40,
                         fontsize=9, ha="left", va="bottom")
         ax.axhline(0, color="0.3", lw=0.8)
         ax.set(xlabel="pass rate of the base model on the validation problems",
@@ -411,11 +412,16 @@ def growing(atlas, task):
             verdicts.append(reached(c, g))
             said.append(f"{si(C * window[0])} to {si(C * window[1])} {points(c, -1)}")
         says.append(f"n = {name}, less the best constant (n, lr): {', '.join(said)}")
-    shown = {f"n = {n}": runs for (n, lr), runs in constant.items() if lr == rule}
-    for name, runs in grown.items():  # the lr that all have stands in the title
-        shown["n = " + name.replace(f", lr_base {rule:g}", "")] = runs
-    panels = [curves(shown, f"{TITLES.get(task, task)}, lr_base {rule:g}", m, label="{}")
-              for m in ("avg@4", "best@4")]
+    shown = {f"n = {n}": {seed: runs[seed] for seed in seeds & set(runs)}
+             for (n, lr), runs in constant.items() if lr == rule}
+    for runs in grown.values():
+        stages = config.stages(config_of({0: runs}))
+        lr = config_of({0: runs})["lr_base"]  # where all have one it stands in the title alone
+        shown["n = " + ", then ".join(f"{s['n']}" for s in stages)
+              + f", lr_base {lr:g}" * (lr != rule)] = runs
+    switches = [s["rollouts"] for s in stages[1:]]
+    panels = [curves(shown, f"{TITLES.get(task, task)}, lr_base {rule:g}, {len(seeds)} seeds", m,
+                     label="{}", marks=switches) for m in ("avg@4", "best@4")]
     tuned = len({config_of({0: runs})["lr_base"] for runs in grown.values()}) > 2
     return dict(verdict=both(verdicts), sees=sees(found), says="; ".join(says), tuned=tuned,
                 figure=figure(atlas, f"grow_{task}", panels, width=6))
@@ -642,7 +648,7 @@ def each_B_p(atlas, task):
     """Figures 16 and 17: does n*(C) rise at every B_p?"""
     found, panels, grid = {}, [], grid_of(atlas, task)
     for b, cells in grouped(grid, lambda b, n: b).items():
-        panels.append(curves(cells, f"{task}, B_p = {b}", among={n for _, n in grid}))
+        panels.append(curves(cells, f"{task.title()}, B_p = {b}", among={n for _, n in grid}))
         if len(cells) > 2:
             found[b] = shift_of(cells)
     if not found:
@@ -1023,7 +1029,7 @@ def baseline(atlas, of):
     says = f"n_train/n: {means(table)}; (1) minus (3) {points(a)}, (3) minus (2) {points(b)}"
     g = gained({key: runs for key, runs in cells.items() if key != of_few})
     return dict(verdict=both([judge(a, +1, g), judge(b, 0, g)]), sees=sees([a, b]), says=says,
-                figure=figure(atlas, f"baseline_{of}", panels))
+                figure=figure(atlas, "baseline", panels))
 
 
 def one_problem(atlas):
