@@ -485,6 +485,8 @@ def check_run(cfg):
                        f"B_max={cfg['B_max']}")
     if cfg["C"] < B:
         raise BadInput(f"--C={cfg['C']}: below one update of B_p n = {B} rollouts")
+    if cfg["threads"] > (os.cpu_count() or 1):
+        raise BadInput(f"--threads={cfg['threads']}: this machine has {os.cpu_count()} cores")
 
 
 def is_toy(cfg):

@@ -177,6 +177,9 @@ def arms(preset, argv):
         return [parse(words + argv)]
     known = presets(plain["data"])
     if preset not in known:
+        if preset in presets(config.config["data"]):
+            raise BadInput(f"{preset}: no preset of --data={plain['data']} but of the default one; "
+                           "leave DATA out, its runs name their problems")
         raise BadInput(f"{preset}: no such preset; {', '.join([*RECIPES, *known])}")
     if pruning():
         raise BadInput("PRUNE=1: for easy, hard and mixed; a study's figures need all its runs")
@@ -526,7 +529,9 @@ def prepare(preset, argv):
         missing = (not (data / "problems.jsonl").exists()
                    or (Path(model).is_relative_to(data) and not Path(model).is_dir())
                    or (file.parent == data and not file.exists()))
-        if missing and (data / "prepare.py").exists():
+        # a task is not in a run's name: where its problems are there, prepare.py compares
+        asked = [w for w in given if w.startswith(("--task=", "--task_args="))]
+        if (missing or asked) and (data / "prepare.py").exists():
             call(data / "prepare.py", f"--data={data}", f"--model={model}", *given,
                  note=f"problems and base model: {data}/prepare.py")
         # A study measures the levels of `mix` first of all: what they hold out to validate on is

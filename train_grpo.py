@@ -1089,8 +1089,8 @@ def main(argv):
     gigabytes = 12 / 1e9 * sum(p.numel() for _, m, _ in trained for p in m.parameters()
                                if p.requires_grad)
     if RANK == 0 and gigabytes > 1:
-        print(f"{run.folder}: a checkpoint takes {gigabytes:.0f} GB, the newest two are kept",
-              file=sys.stderr)
+        kept = "the newest two are kept" + ", none at the end" * (not cfg["keep_last"])
+        print(f"{run.folder}: a checkpoint takes {gigabytes:.0f} GB, {kept}", file=sys.stderr)
 
     new = run.start(trained, tokenizer, generator, engine=engine_name, device=str(model.device))
     state, M, status = run.state, run.M, "stopped"

@@ -118,7 +118,7 @@ HOSTILE = ["{open}", "[{open}]", "exec({chars})", "[exec({chars})]", "eval({char
 
 def test_hostile_answers(gym, pool, tmp_path):
     """None runs as Python, none is right or holds the pool for longer than its limit, and the next
-    honest answer is graded as ever. These six tasks evaluate what they are given."""
+    honest answer is graded as ever. These tasks evaluate what they are given."""
     place, limit = tmp_path / "pwned", 1.0
     open_ = f"open('{place}', 'w')"
     chars = "+".join(f"chr({ord(c)})" for c in open_)
@@ -207,6 +207,8 @@ def test_a_task_that_has_few_problems(gym, pool, tmp_path, capsys):
     (["--task=chain_sum", '--task_args={"min_terms": 0}'], "min_terms must be positive"),
     (["--task=chain_sum", '--task_args={"min_terms": "two"}'], "reasoning-gym refuses"),
     (["--task=game_of_life_halting"], "its verifier grades none of 25 problems"),
+    (["--task=gcd lcm gcd"], "gcd stands there twice"),
+    (["--task=gcd:1 lcm:1000"], "the share of gcd in --size=20 is no problem at all"),
     (["--task=rearc"], "its verifier grades none of 25 problems"),
     (["--task=gcd", '--task_args={"max_value": 2, "max_numbers": 2}'], "there are only"),
     (["--size=0"], "--size=0: must be 1 or more")], ids=str)

