@@ -9,6 +9,7 @@ import functools
 import gzip
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -133,6 +134,7 @@ def usual(values):
     return max(values, key=values.count, default=None)
 
 
+TOLD = set()  # arms that hold runs which are left out
 USED = {}  # what the row at work has used: {a run's path: (run, up to which budget)}
 
 
@@ -168,6 +170,11 @@ class Atlas:
         runs = [r for r in runs if r["config"]["lr_base"] == lr]
         experiments = [json.dumps(config.experiment(r["config"])) for r in runs]
         most = usual(experiments)
+        others = len(experiments) - experiments.count(most)
+        if others and name not in TOLD:  # such as another dtype: not to be compared, nor to be lost
+            TOLD.add(name)
+            print(f"{self.folder / name}: {others} of {len(experiments)} runs have another config "
+                  "than the others, and are left out", file=sys.stderr)
         runs = [r for r, experiment in zip(runs, experiments) if experiment == most]
         C = usual([r["budget"] for r in runs])
         runs = [r | dict(budget=C) for r in runs if r["budget"] >= C]
