@@ -290,6 +290,9 @@ How to read it
   early or late. Where the smallest n of a grid leads throughout, a rise below it would not show, so
   that is undecided.
 - "n = 4 is best": the highest of these runs.
+- What is fresh: four runs of Easy (n = 4, 16, 64 of seed 0, n = 64 of seed 1) were seen before the
+  plan. Where a claim was made on seeds 0 to 2 and later seeds have run, on Easy and with none right
+  in 128, those decide the row on n\*(C), alone; other rows take all seeds that they have.
 - Minutes are of our runs on this machine, one thread a run and two runs side by side.
 """
 

@@ -494,15 +494,16 @@ def figure(atlas, name, panels, width=4.6, sharey=False):
 # A sweep through frontier.py and fit_sigmoid.py. All that the rows take from these two is here.
 
 @functools.cache
-def analysed(folders, unit="rollouts", lr=None):
+def analysed(folders, unit="rollouts", lr=None, cells=None):
     """A sweep as views.py has it, from one folder or several with spaces between, at one lr_base
-    (None: the one that views.py takes)."""
+    (None: the one that views.py takes), of all cells or of a frozenset of (B_p, n)."""
     cfg = parse([f"--data={ROOT / 'data/arithmetic'}", f"--runs={folders}", f"--unit={unit}",
                  "--boot=200"])
     sweep = views.analyse(cfg, "val")
-    if lr in (None, sweep["lr"]):
+    if lr in (None, sweep["lr"]) and cells is None:
         return sweep
-    runs = [run for run in views.every_run(sweep) if run["lr"] == lr]
+    runs = [run for run in views.every_run(sweep) if run["lr"] == (lr or sweep["lr"])
+            and (cells is None or (run["B_p"], run["n"]) in cells)]
     return views.analyse(cfg, "val", runs, sweep["dropped"])
 
 
@@ -514,10 +515,11 @@ def panel_of(folders, unit="rollouts", lr=None):
     return max(panels.values(), key=lambda panel: len(panel["runs_used"]))
 
 
-def view_figure(atlas, view, name, arms):
-    """NAME.png: a view of frontier.py over the runs of several arms: (the file's name, what it
-    shows)."""
-    sweep = analysed(" ".join(str(atlas.folder / arm) for arm in arms))
+def view_figure(atlas, view, name, arms, cells=None):
+    """NAME.png: a view of frontier.py over the runs of several arms, of all or of some (B_p, n):
+    (the file's name, what it shows)."""
+    cells = frozenset(cells) if cells else None
+    sweep = analysed(" ".join(str(atlas.folder / arm) for arm in arms), cells=cells)
     content, draw, _ = views.VIEWS[view]
     front = views.front_of(sweep, view, content(sweep, sweep["cfg"]), sweep["cfg"])
     draw(front, atlas.out / f"{name}.png")

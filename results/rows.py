@@ -641,7 +641,7 @@ def sensitivity(atlas, task):
             f"first minus that of the second {points(gap)} ({len(cells)} cells, "
             f"B_p = {', '.join(map(str, by_B_p))}); {', '.join(at_n)}")
     return dict(verdict=verdict, sees=gap["sees"], says=says, figure=view_figure(
-        atlas, "sensitivity", f"sensitivity_{task}", joint_arms(task))[0])
+        atlas, "sensitivity", f"sensitivity_{task}", joint_arms(task), cells)[0])
 
 
 def each_B_p(atlas, task):
@@ -660,8 +660,8 @@ def each_B_p(atlas, task):
 
 def fixed_B(atlas, task):
     """Figures 9, 18 and 19: does n* rise at a fixed batch B = B_p n?"""
-    found, says = [], []
-    for B, cells in grouped(grid_of(atlas, task), lambda b, n: b * n).items():
+    found, says, grid = [], [], grid_of(atlas, task)
+    for B, cells in grouped(grid, lambda b, n: b * n).items():
         if len(cells) > 2:
             found.append(shift_of(cells))
             says.append(f"B = {B}: {says_shift(found[-1])}; at the end {told(table_of(cells))}")
@@ -669,7 +669,7 @@ def fixed_B(atlas, task):
         raise Missing("three n at one B_p n")
     return dict(verdict=both([c["verdict"] for c in found]), sees=sees(found),
                 says="; ".join(says), figure=view_figure(
-                    atlas, "fixed_B", f"fixed_B_{task}", joint_arms(task))[0])
+                    atlas, "fixed_B", f"fixed_B_{task}", joint_arms(task), grid)[0])
 
 
 def stable_B_p(atlas):
@@ -677,12 +677,12 @@ def stable_B_p(atlas):
     found = {}
     for task in ("easy", "hard"):
         grid = grid_of(atlas, task)
-        sweep = analysed(" ".join(str(atlas.folder / name) for name in joint_arms(task)))
+        names = " ".join(str(atlas.folder / name) for name in joint_arms(task))
+        sweep = analysed(names, cells=frozenset(grid))
         for name in joint_arms(task):  # each to its own end
             own = atlas.cells(name, sweep["lr"])
             use({key: runs for key, runs in own.items() if key in grid})
-        cells = [c for c in sweep["cells"] if (c["B_p"], c["n"]) in grid]
-        found[task] = views.stability(cells)
+        found[task] = views.stability(sweep["cells"])
     said = []
     for task, by_B_p in found.items():
         each = ", ".join(f"B_p = {b} {bad} of {runs}" for b, (bad, runs) in by_B_p.items())
@@ -705,7 +705,7 @@ def joint(atlas, task):
         b, n = max(table, key=lambda cell: table[cell].mean())
         on_top.append(f"({b}, {n}) {when}, B = {b * n}")
     return dict(verdict=c["verdict"], sees=c["sees"], figure=view_figure(
-        atlas, "joint", f"joint_{task}", joint_arms(task))[0],
+        atlas, "joint", f"joint_{task}", joint_arms(task), cells)[0],
                 says=f"{says_shift(c)}; best (B_p, n): {', '.join(on_top)}")
 
 
