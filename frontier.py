@@ -556,9 +556,12 @@ def draw_curves(ax, panel, colour, unit_label):
         ax.plot(env["C"][some], env["highest"][some], color=colour[n], lw=5 if not carried else 2.5,
                 ls="--" if carried else "-", solid_capstyle="butt", zorder=4,
                 path_effects=None if carried else edged)
-        if "curves" not in panel:
-            ends.append((env["C"][piece[-1]], env["highest"][piece[-1]], f"n = {n}", colour[n]))
-    ax.plot([], [], color="0.6", lw=5, path_effects=edged, label="frontier, coloured by its n")
+        if "curves" not in panel and not carried:
+            pair = f"({env['B_p'][piece[0]]}, {n})" if "segments" in panel else f"n = {n}"
+            ends.append((env["C"][piece[-1]], env["highest"][piece[-1]], pair, colour[n]))
+    name = "frontier, its ($B_p$, n) at the end of each piece"
+    name = name if "segments" in panel else "frontier, coloured by its n"
+    ax.plot([], [], color="0.6", lw=5, path_effects=edged, label=name)
     if env["carried"].any():
         ax.plot([], [], color="0.6", lw=2.5, ls="--", label="its best so far: its runs ended")
     if "records" in panel:
@@ -569,12 +572,10 @@ def draw_curves(ax, panel, colour, unit_label):
         ax.annotate("base model", (0.99, panel["base"]), xycoords=("axes fraction", "data"),
                     fontsize=9, ha="right", va="bottom", color="0.3")
     end_labels(ax, ends, 1.17 * span)
-    marks = panel["switches"] if "segments" not in panel else panel["segments"][1:]
-    for i, s in enumerate(marks):
-        text = (f"{s['from']}→{s['to']} at {si(s['C'])}" if "from" in s
-                else f"({s['B_p']}, {s['n']})")
-        ax.annotate(text, (s["C"], 0.02 + 0.16 * (i % 3)), xycoords=("data", "axes fraction"),
-                    rotation=90, fontsize=9, ha="right", va="bottom", color="0.15", zorder=6,
+    for i, s in enumerate(panel["switches"] if "segments" not in panel else ()):
+        ax.annotate(f"{s['from']}→{s['to']} at {si(s['C'])}", (s["C"], 0.02 + 0.16 * (i % 3)),
+                    xycoords=("data", "axes fraction"), rotation=90, fontsize=9, ha="right",
+                    va="bottom", color="0.15", zorder=6,
                     bbox=dict(fc="white", ec="none", alpha=0.7, pad=0.6))
     ax.set(xscale="log", ylabel=unit_label, ylim=(min(y) - 0.12 * span, max(y) + 0.05 * span))
     ax.tick_params(labelbottom=False)
@@ -599,7 +600,8 @@ def draw_n_star(ax, panel, unit, both):
         ax.step(env["C"], env["B_p"], where="post", color="C3", lw=1.6, ls="-.", zorder=2,
                 label="$B_p$ of the best pair")
         ends += [env["B_p"].min(), env["B_p"].max()]
-    ax.set(yscale="log", ylabel="n*(M), $B_p$*(M)" if unit == "updates" else "n*(C)",
+    name = "n*(M), $B_p$*(M)" if unit == "updates" else "n*(C), $B_p$" if both else "n*(C)"
+    ax.set(yscale="log", ylabel=name,
            xlabel=AXIS[unit], ylim=(min(ends) / 1.5, max(ends) * 1.5))
     budget_ticks(ax, *panel["range"])
     ticks = sorted({*panel["ns"], *(int(e) for e in ends)})
