@@ -185,3 +185,12 @@ def test_a_grid_is_at_one_lr_and_one_budget(tmp_path):
         every = [run for runs in cells.values() for run in runs.values()]
         assert {(run["budget"], run["config"]["lr_base"]) for run in every} == {(C, lr)}
     assert len(rows.grid_of(here, "easy")) == 9 and len(here.cells("easy")) == 4
+
+
+def test_the_lr_view_counts_the_seeds_of_each_lr(tmp_path):
+    """Three seeds at one lr_base and two at another: not three for each cell."""
+    for lr, seeds in ((1e-4, (0, 1)), (2e-4, (0, 1, 2))):
+        simulate(tmp_path / "arms/easy", ns=(4, 16), seeds=seeds, B_ps=(16,), C=65_536, evals=16,
+                 words=(f"--lr_base={lr}",), truth=rising)
+    _, front = kept.view_figure(kept.Atlas(tmp_path / "arms", tmp_path), "lr", "lr", ["easy"])
+    assert "2 to 3 for each cell" in front["covers"]
