@@ -169,6 +169,7 @@ BEFORE = {
     "Figures 6 and 7, Hard": ("disagree", "four times the budget: n = 16 comes level with 4"),
     "ours: many epochs": ("agree", "a base lr that is better for all n, at which n = 64 has made "
                           "64 updates"),
+    "Figure 8, Easy": ("undecided", "four times the budget, five seeds"),
     "Figure 10, Easy": ("agree", "five times the budget; and the sign counts: the paper's n helps"),
     "Figure 16, Easy": ("disagree", "five times the budget, where one B_p has three n that are "
                         "deep"),
@@ -292,7 +293,7 @@ How to read it
 - "n = 4 is best": the highest of these runs.
 - What is fresh: four runs of Easy (n = 4, 16, 64 of seed 0, n = 64 of seed 1) were seen before the
   plan. Where a claim was made on seeds 0 to 2 and later seeds have run, on Easy and with none right
-  in 128, those decide the row on n\*(C), alone; other rows take all seeds that they have.
+  in 128, those alone decide the row on n*(C); other rows take all seeds that they have.
 - Minutes are of our runs on this machine, one thread a run and two runs side by side.
 """
 

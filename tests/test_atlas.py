@@ -86,7 +86,9 @@ def test_the_readme_says_what_the_page_says():
             if len(cells) > 2 and re.match("Fig|ours|section|Appendix", cells[0]):
                 out.append(cells)
         return out
-    page, told = {c[0]: c for c in rows_of("results/README.md")}, rows_of("README.md")
+    # its table of changes, below, has four columns
+    page = {c[0]: c for c in rows_of("results/README.md") if len(c) > 4}
+    told = rows_of("README.md")
     assert len(told) >= 10
     for key, _, says in told:
         assert says.startswith(page[key][2]), (key, says, page[key][2])
