@@ -428,9 +428,9 @@ def growing(atlas, task):
 
 
 def real_curves(atlas):
-    """Ours: learning curves of a real model, one seed or more, at one lr_base and others.
+    """Ours: learning curves of a real model, at one lr_base and others.
 
-    Intervals are over problems alone: they cover neither the seed nor the order of the problems.
+    With one seed intervals are over problems alone: they cover neither the seed nor their order.
     """
     says, panels = [], []
     for task in ("hard", "easy"):
@@ -459,10 +459,13 @@ def real_curves(atlas):
                 for n in (large, small)]
         tried = [sum(m == n for m, _ in found) for n in (large, small)]
         own = f", at the best of {tried[0]} and of {tried[1]} lr_base"
-        for a, b, how in (((large, rule), (small, rule), ""), (*best, own)):
+        asked = [((large, rule), (small, rule), "")] + [(*best, own)] * (max(tried) > 1)
+        for a, b, how in asked:
             for metric in ("avg@4", "best@4", "worst@4"):
                 gap = mean(a, LATE, metric) - mean(b, LATE, metric)
                 c = dict(gain=gap.mean(), half=over_problems(gap))
+                if len(seeds) > 1:
+                    c = contrast(table_of(found, metric=metric), {a: 1, b: -1})
                 said.append(f"{metric} n = {large} less n = {small}{how} {points(c)}")
         base = mean((small, rule), START).mean()
         says.append(f"{task.title()} (base model {base:.3f}), B_p = {some['B_p']}, lr_base = "
@@ -477,8 +480,9 @@ def real_curves(atlas):
 
 
 def real_lr(atlas):
-    """Ours: how a real model depends on lr_base, one seed: a short grid, half and double."""
-    says = []
+    """Ours: how a real model depends on lr_base, one seed: a short grid, half and double; and the
+    largest n less the smallest, each at its best."""
+    says, ends = [], {}
     for pattern, told_as in (("smollm_lr_*", "a short grid"), ("smollm_hard*", "on seed 0")):
         found = {}
         for path in sorted(atlas.folder.glob(pattern)):
@@ -490,11 +494,18 @@ def real_lr(atlas):
                 continue
             C = min(run["budget"] for run in runs.values())
             use({n: runs}, C)
-            ends = ", ".join(f"{lr:g} {look(runs[lr] | dict(budget=C)).mean():.3f}"
-                             for lr in sorted(runs))
-            says.append(f"{told_as}, B_p = {B_p}, n = {n}, C = {si(C)}: {ends}")
+            each = {lr: look(runs[lr] | dict(budget=C)) for lr in sorted(runs)}  # (P,)
+            if told_as == "on seed 0":
+                ends[n] = max(each.values(), key=np.mean)
+            each = ", ".join(f"{lr:g} {y.mean():.3f}" for lr, y in each.items())
+            says.append(f"{told_as}, B_p = {B_p}, n = {n}, C = {si(C)}: {each}")
     if not says:
         raise Missing("smollm_lr_*")
+    if len(ends) > 1:
+        gap = ends[max(ends)] - ends[min(ends)]
+        c = dict(gain=gap.mean(), half=over_problems(gap))
+        says.append(f"on seed 0 n = {max(ends)} less n = {min(ends)}, each at its best lr_base, "
+                    f"{points(c)} (over problems)")
     return dict(verdict="", says=f"avg@4 at the end by lr_base; {'; '.join(says)}")
 
 
