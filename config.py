@@ -195,7 +195,7 @@ def entry(main):
     if os.environ.get("RANK", "0") != "0":
         time.sleep(3)
         name = f"[rank {os.environ['RANK']}] {name}"
-    below_the_bar = "\n" if sys.stderr.isatty() else ""
+    below_the_bar = "\n" if sys.stderr and sys.stderr.isatty() else ""
     print(f"{below_the_bar}{name}: {message}", file=sys.stderr)
     sys.exit(code)
 
