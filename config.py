@@ -177,8 +177,8 @@ class BadInput(ValueError):
 def entry(main):
     """Run a script's `main(argv)` and exit: bad input is one line and code 2, a bad disk code 1."""
     name = Path(sys.argv[0]).name
-    if sys.stderr:  # where torch or vLLM die in native code, it says where in ours
-        faulthandler.enable()
+    with contextlib.suppress(OSError, RuntimeError):  # a stderr that is no file, or closed
+        faulthandler.enable()  # where torch or vLLM die in native code, it says where in ours
     try:
         sys.exit(main(sys.argv[1:]))
     except BadInput as e:
