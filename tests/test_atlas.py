@@ -11,7 +11,7 @@ import pytest
 import frontier
 import noise
 import sweep
-from config import BadInput
+from config import BadInput, parse
 from conftest import run_script
 from simulate import simulate
 
@@ -196,3 +196,24 @@ def test_the_lr_view_counts_the_seeds_of_each_lr(tmp_path):
                  words=(f"--lr_base={lr}",), truth=rising)
     _, front = kept.view_figure(kept.Atlas(tmp_path / "arms", tmp_path), "lr", "lr", ["easy"])
     assert "2 to 3 for each cell" in front["covers"]
+
+
+def test_updates_of_a_run_that_grows_n_are_those_of_its_last_n():
+    cfg = parse(["--B_p=4", "--n=4", "--n_schedule=1600:16", "--C=16000"])
+    run = dict(config=cfg, evals={})
+    assert kept.fewest_updates({"a": (run, 16_000)}) == (225, True, None)
+    assert kept.fewest_updates({"a": (run, 3200)}) == (25, False, None)
+
+
+def test_flat_is_said_with_an_interval():
+    """Two runs of 64 updates: no rise on the mean, but surely none only where they agree."""
+    def run(last):
+        counts = np.full((8, 100), 2)
+        counts[6:] += last
+        e = dict(C=np.arange(512, 4097, 512), counts=counts, samples=100)
+        return dict(config=parse(["--B_p=1", "--n=64", "--C=4096"]), evals=dict(val=e),
+                    budget=4096, end=dict(status="budget"))
+    for rises, flat in (((0, 0), True), ((-2, 2), False), ((3, 3), False)):
+        used = {str(i): (run(rise), 4096) for i, rise in enumerate(rises)}
+        M, deep, most = kept.fewest_updates(used)
+        assert (M, bool(deep)) == (64, flat), (rises, most)
