@@ -434,23 +434,27 @@ def real_curves(atlas):
     """
     says, panels = [], []
     for task in ("hard", "easy"):
-        grid = atlas.cells(f"smollm_{task}")
-        seeds = set.intersection(*map(set, grid.values())) if len(grid) > 1 else set()
-        if not seeds:
+        grid = {n: runs for (_, n), runs in atlas.cells(f"smollm_{task}").items()}
+        if len(grid) < 2:
             continue
+        seeds = set(grid[max(grid)]) & set(grid[min(grid)])
         rule, found = config_of(grid)["lr_base"], {}  # {(n, lr_base): {seed: run}}
         for arm in with_other_lrs(atlas, f"smollm_{task}"):
             for (_, n), runs in atlas.cells(arm).items():
-                if seeds <= set(runs):
+                if seeds & set(runs):
                     key = n, config_of({0: runs})["lr_base"]
-                    found[key] = {seed: runs[seed] for seed in seeds}
+                    found[key] = {seed: runs[seed] for seed in sorted(seeds & set(runs))}
         found = cut(dict(all=dict(sorted(found.items()))))["all"]
         use(found)
         some, said = config_of(grid), []
-        names = {(n, lr): f"n = {n}" + f" at {lr:g}" * (lr != rule) for n, lr in found}
+        names = {}
+        for (n, lr), runs in found.items():
+            fewer = f", {len(runs)} seed" * (len(runs) < len(seeds))
+            names[n, lr] = f"n = {n}" + f" at {lr:g}" * (lr != rule) + fewer
 
-        def mean(key, window, metric="avg@4"):  # (P,)
-            return np.mean([look(run, metric, window=window) for run in found[key].values()], 0)
+        def mean(key, window, metric="avg@4", seeds=()):  # (P,)
+            runs = found[key]
+            return np.mean([look(runs[seed], metric, window=window) for seed in seeds or runs], 0)
         for window in ((0, 1 / 8), (1 / 8, 1 / 4), (1 / 4, 1 / 2), (1 / 2, 1)):
             each = ", ".join(f"{names[key]} {mean(key, window).mean():.3f}" for key in found)
             said.append(f"to {si(window[1] * some['C'])} {each}")
@@ -462,11 +466,14 @@ def real_curves(atlas):
         asked = [((large, rule), (small, rule), "")] + [(*best, own)] * (max(tried) > 1)
         for a, b, how in asked:
             for metric in ("avg@4", "best@4", "worst@4"):
-                gap = mean(a, LATE, metric) - mean(b, LATE, metric)
-                c = dict(gain=gap.mean(), half=over_problems(gap))
-                if len(seeds) > 1:
-                    c = contrast(table_of(found, metric=metric), {a: 1, b: -1})
-                said.append(f"{metric} n = {large} less n = {small}{how} {points(c)}")
+                shared = set(found[a]) & set(found[b])
+                if len(shared) > 1:
+                    whole = {key: runs for key, runs in found.items() if shared <= set(runs)}
+                    c, seen = contrast(table_of(whole, metric=metric), {a: 1, b: -1}), ""
+                else:
+                    gap = mean(a, LATE, metric, shared) - mean(b, LATE, metric, shared)
+                    c, seen = dict(gain=gap.mean(), half=over_problems(gap)), ", one seed"
+                said.append(f"{metric} n = {large} less n = {small}{how}{seen} {points(c)}")
         base = mean((small, rule), START).mean()
         says.append(f"{task.title()} (base model {base:.3f}), B_p = {some['B_p']}, lr_base = "
                     f"{rule:g}, {len(seeds)} seed{'s' * (len(seeds) > 1)}, avg@4 {'; '.join(said)}")
