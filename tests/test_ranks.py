@@ -24,15 +24,16 @@ TWO = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_p
 
 
 def torchrun(script, *words, cwd=ROOT):
-    """Both ranks to their end. Where one dies in native code (gloo did, about once in a thousand
-    starts), torchrun starts them again, and a run goes on from its checkpoint: pytest tells where.
+    """Both ranks to their end. Where gloo dies in native code or cannot connect (about once in a
+    thousand starts) the same command goes on from the checkpoint: pytest tells where it was.
     """
-    again = [*TWO[:-1], "--max_restarts=2", "--"]
-    done = subprocess.run([*again, str(ROOT / script), *map(str, words)], cwd=cwd,
-                          capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-9000:]
-    if "Fatal Python error" in done.stderr:
+    for _ in range(3):
+        done = subprocess.run([*TWO, str(ROOT / script), *map(str, words)], cwd=cwd,
+                              capture_output=True, text=True, timeout=300)
+        if not done.returncode or not re.search("Fatal Python error|connectFullMesh", done.stderr):
+            break
         warnings.warn(done.stderr[-9000:], stacklevel=2)
+    assert done.returncode == 0, done.stderr[-9000:]
     return done
 
 
@@ -143,20 +144,19 @@ def ranks_of(child):
     return ranks
 
 
-def test_a_rank_that_crashes_is_started_again(tiny, alone, tmp_path):
-    """torchrun --max_restarts: a crash in native code says where our code was, and costs no more
-    than the updates since the last checkpoint."""
+def test_a_rank_that_crashes(tiny, alone, tmp_path):
+    """A crash in native code ends both ranks, says where our code was, and costs no more than the
+    updates since the last checkpoint."""
     log = tmp_path / "run/log.jsonl"
-    child = subprocess.Popen([*TWO[:-1], "--max_restarts=2", "--", str(ROOT / "train_grpo.py"),
-                              *tiny.words, *WORDS], cwd=tmp_path, stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, text=True)
+    child = subprocess.Popen([*TWO, str(ROOT / "train_grpo.py"), *tiny.words, *WORDS], cwd=tmp_path,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     wait_for(lambda: child.poll() is not None
              or (log.exists() and log.read_bytes().count(b'"step", "step"') >= 8))
     os.kill(ranks_of(child)[0], signal.SIGSEGV)
-    told, _ = child.communicate(timeout=240)
-    assert child.returncode == 0, told[-3000:]
-    assert "Fatal Python error: Segmentation fault" in told and "train_grpo.py" in told
-    assert len(re.findall("from update [1-9]", told)) >= 1
+    told, _ = child.communicate(timeout=120)
+    assert child.returncode and "Fatal Python error: Segmentation fault" in told, told[-3000:]
+    done = torchrun("train_grpo.py", *tiny.words, *WORDS, cwd=tmp_path)
+    assert re.search("from update [1-9]", done.stderr), done.stderr[-3000:]
     same_training(alone, tmp_path / "run")
 
 
