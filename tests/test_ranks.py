@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 
@@ -103,18 +102,20 @@ def same_training(a, b):
                                 if isinstance(one[key], float) else one[key]), (key, one, two)
 
 
+def two_ranks(tiny, folder, updates):
+    """A run on two ranks that has made some updates, or ended before: (its torchrun, its log)."""
+    log = folder / "run/log.jsonl"
+    child = subprocess.Popen([*TWO, str(ROOT / "train_grpo.py"), *tiny.words, *WORDS], cwd=folder,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for(lambda: child.poll() is not None
+             or (log.exists() and log.read_bytes().count(b'"step", "step"') >= updates))
+    return child, log
+
+
 def test_two_ranks_stop_and_one_goes_on_and_back(tiny, alone, tmp_path):
     """Two ranks until SIGTERM, one rank further on, two to the end: the log of one rank that was
     never stopped."""
-    log = tmp_path / "run/log.jsonl"
-    child = subprocess.Popen([*TWO, str(ROOT / "train_grpo.py"), *tiny.words, *WORDS], cwd=tmp_path,
-                             stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, text=True)
-    end = time.time() + 120
-    while time.time() < end and child.poll() is None:
-        if log.exists() and log.read_bytes().count(b'"step", "step"') >= 5:
-            break
-        time.sleep(0.01)
+    child, log = two_ranks(tiny, tmp_path, updates=5)
     child.send_signal(signal.SIGTERM)
     told, _ = child.communicate(timeout=120)
     last = read_log(log)[-1]
@@ -147,11 +148,7 @@ def ranks_of(child):
 def test_a_rank_that_crashes(tiny, alone, tmp_path):
     """A crash in native code ends both ranks, says where our code was, and costs no more than the
     updates since the last checkpoint."""
-    log = tmp_path / "run/log.jsonl"
-    child = subprocess.Popen([*TWO, str(ROOT / "train_grpo.py"), *tiny.words, *WORDS], cwd=tmp_path,
-                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    wait_for(lambda: child.poll() is not None
-             or (log.exists() and log.read_bytes().count(b'"step", "step"') >= 8))
+    child, _ = two_ranks(tiny, tmp_path, updates=8)
     os.kill(ranks_of(child)[0], signal.SIGSEGV)
     told, _ = child.communicate(timeout=120)
     assert child.returncode and "Fatal Python error: Segmentation fault" in told, told[-3000:]
@@ -163,11 +160,7 @@ def test_a_rank_that_crashes(tiny, alone, tmp_path):
 def test_one_rank_alone_is_asked_to_stop(tiny, alone, tmp_path):
     """The other one leaves with it, in the same place, wherever each of them is; and goes on to the
     log of a run that was never stopped."""
-    log = tmp_path / "run/log.jsonl"
-    child = subprocess.Popen([*TWO, str(ROOT / "train_grpo.py"), *tiny.words, *WORDS], cwd=tmp_path,
-                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    wait_for(lambda: child.poll() is not None
-             or (log.exists() and log.read_bytes().count(b'"step", "step"') >= 3))
+    child, log = two_ranks(tiny, tmp_path, updates=3)
     os.kill(ranks_of(child)[1], signal.SIGTERM)
     told, _ = child.communicate(timeout=120)
     last = read_log(log)[-1]
