@@ -59,19 +59,21 @@ SKETCH = 2 ** 21  # entries of a gradient that are kept as they are
 def flat(model):
     """(N,): the model's gradient; of more than SKETCH entries a sketch, (SKETCH,).
 
-    A sketch sums entries drawn at random, once and for all, with random signs: lengths and angles
-    are on average as before.
+    A sketch lays pieces of the gradient over each other, each turned by a random number of entries
+    and with random signs, the same for all gradients: lengths and angles are on average as before.
     """
     import torch
     grads = [p.grad.flatten() for p in model.parameters() if p.grad is not None]
     if sum(g.numel() for g in grads) <= SKETCH:
         return torch.cat(grads)
-    out = torch.zeros(SKETCH, device=grads[0].device)
-    for i, g in enumerate(grads):
-        # seeded by the parameter's place, so that all gradients of a model get the same sketch
-        draw = dict(generator=torch.Generator(g.device).manual_seed(i), device=g.device)
-        sign = torch.randint(0, 2, g.shape, dtype=torch.int8, **draw) * 2 - 1
-        out.index_add_(0, torch.randint(SKETCH, g.shape, **draw), g * sign)
+    out, draw = torch.zeros(SKETCH, device=grads[0].device), torch.Generator().manual_seed(0)
+    signs = (torch.randint(0, 2, (SKETCH,), generator=draw) * 2.0 - 1).to(out.device)
+    for piece in (piece for g in grads for piece in g.split(SKETCH)):
+        start = int(torch.randint(SKETCH, (), generator=draw))
+        sign = int(torch.randint(0, 2, (), generator=draw)) * 2 - 1
+        piece = sign * piece * signs[:len(piece)]
+        out[start:start + len(piece)] += piece[:SKETCH - start]
+        out[:max(0, start + len(piece) - SKETCH)] += piece[SKETCH - start:]
     return out
 
 
@@ -86,7 +88,8 @@ def gradients(model, ids, prompt_length, length, weights, cfg):
         model.zero_grad()
         for rows in half.split(max(1, cfg["micro_tokens"] // ids.shape[1])):
             logps, _ = train_grpo.token_logps(model, ids[rows], prompt_length[rows], length[rows],
-                                              cfg["temperature"], cfg["micro_logits"])
+                                              cfg["temperature"], cfg["micro_logits"],
+                                              torch.zeros_like(rows))  # one prompt, run once
             weighted = logps * torch.repeat_interleave(weights[rows], length[rows])
             weighted.sum().div(len(half)).backward()
         out.append(flat(model).cpu())
