@@ -550,12 +550,17 @@ def law_of(panel):
     return verdict, words
 
 
-def law_figure(atlas, task, panel):
-    """Curves, frontier and n*(C) of an arm's panel; returns the file's name."""
+def law_figure(atlas, task, panel, cells):
+    """Curves, frontier and n*(C) of an arm's panel, each run of {n: runs} thin behind its curve;
+    returns the file's name."""
     def top(ax):
+        for n, runs in cells.items():
+            for e in (run["evals"]["val"] for run in runs.values()):
+                ax.plot(e["C"][1:], right(e, "avg@4").mean(1)[1:], lw=0.6, alpha=0.5,
+                        color=colour(n, panel["ns"]))
         for c in panel["curves"]:
             shade = colour(c["n"], panel["ns"])
-            ax.plot(c["C"], c["reward"], color=shade, lw=1.6, label=f"n = {c['n']}")
+            ax.plot(c["C"], c["reward"], color=shade, lw=2, label=f"n = {c['n']}")
             ax.fill_between(c["C"], c["lo"], c["hi"], color=shade, alpha=0.07, lw=0)
         ax.plot(panel["records"]["C"], panel["records"]["reward"], "kD", ms=3, mfc="none",
                 label="record-breaking points")

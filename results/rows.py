@@ -208,7 +208,7 @@ def rise(atlas, task):
         words = ("On seeds that were run after the claim was made (3 and up, which decide): "
                  f"{says_shift(c)}. On all seeds: {words}")
     return dict(verdict=c["verdict"], sees=c["sees"], says=words,
-                figure=law_figure(atlas, task, panel))
+                figure=law_figure(atlas, task, panel, every_lr(atlas, task)[lr]))
 
 
 def fewest(atlas):
