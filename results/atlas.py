@@ -23,7 +23,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "results")]
 import config
 import sweep
 from config import BadInput, aside, entry, parse
-from frontier import si
+from frontier import many, si
 from early import early_to_late, price_of_n, when_to_stop
 from kept import USED, Atlas, fewest_updates, keep, read, right
 from noise import Missing
@@ -235,22 +235,36 @@ def sentence(r):
     return r["says"]
 
 
-def table_text(rows, figures=""):
-    """The rows as a table; `figures` is the folder of the figures as the page names it."""
-    lines = ["| paper | its claim | verdict | what our runs say | "
-             "runs, seeds, C, M, rollouts, minutes | command, figure |",
-             "|---|---|---|---|---|---|"]
+def table_text(rows):
+    """The verdicts as a table; each row links to its section."""
+    lines = ["| row | its claim | verdict | C | M | seeds |", "|---|---|---|---|---|---|"]
     for r in rows:
-        spent = ""
-        if r["runs"]:
-            spent = (f"{r['runs']}, {len(r['seeds'])}, {si(r['C'])}, {r['M']}, "
-                     f"{si(r['rollouts'])}, {r['minutes']:.0f}")
-        how = f"`{COMMANDS.get(r['study'], 'bash run_sweep.sh ' + r['study'])}`"
-        for name in r["figures"]:
-            how += f", [figure]({figures}{name})"
-        lines.append(f"| {r['paper']} | {r['claim']} | **{r['verdict']}** | {sentence(r)} | "
-                     f"{spent} | {how} |")
+        anchor = re.sub(r"[^\w -]", "", r["paper"].lower()).replace(" ", "-")  # as GitHub makes it
+        spent = f"{si(r['C'])} | {r['M']} | {len(r['seeds'])}" if r["runs"] else "| |"
+        lines.append(f"| [{r['paper']}](#{anchor}) | {r['claim']} | **{r['verdict']}** | {spent} |")
     return "\n".join(lines)
+
+
+def sections(rows, figures=""):
+    """A section for each row: the claim, what our runs say, what they took, the figures, each shown
+    once. `figures` is the folder of the figures as the page names it."""
+    parts, shown = [], set()
+    for r in rows:
+        says = re.sub(r"(?<=\w)\. (?=[A-Z])", "\n- ", sentence(r))  # a line a sentence
+        lines = [f"### {r['paper']}", "", f"{r['claim']}", "", f"**{r['verdict']}**", "",
+                 f"- {says}", ""]
+        how = f"`{COMMANDS.get(r['study'], 'bash run_sweep.sh ' + r['study'])}`"
+        if r["runs"]:
+            how += (f": {many(r['runs'], 'run')}, {many(len(r['seeds']), 'seed')}, "
+                    f"C = {si(r['C'])}, M = {r['M']}, {si(r['rollouts'])} rollouts, "
+                    f"{r['minutes']:.0f} minutes")
+        lines.append(how)
+        for name in r["figures"]:
+            again = name in shown
+            lines += ["", f"{'' if again else '!'}[{'figure' if again else name}]({figures}{name})"]
+            shown.add(name)
+        parts.append("\n".join(lines + ["", r["more"]] * bool(r["more"]) + [""]))
+    return "\n".join(parts)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -265,18 +279,25 @@ and writes this page. `bash run_sweep.sh STUDY` makes the runs, one command a ro
 runs, so studies that share runs make them once. The runs go on by a [plan](plan.md) that was
 written before the first long one: rows that wait for some say so.
 
-How to read it
+A verdict is one of these:
+
+- *agree*: the 90% interval lies on the claim's side.
+- *disagree*: it excludes an effect on that side of 3% of what training gained (one point where it
+  gained 33); "no difference" means within twice that.
+- *undecided*: inconclusive. The row's section says how large an effect such runs would show in four
+  of five repetitions.
+- *too shallow*: the cell with the fewest updates, M, has made fewer than 150, and may still rise:
+  the last quarter of its budget less the quarter before has an interval that ends above one point.
+  The paper's frontier goes to a larger n where that has made 155 to 264.
+- *shown*: a figure without a claim to judge.
+"""
+
+READING = """
+## How to read the numbers
 
 - Differences are in points, 100 times the reward, of means over the last quarter of the budget C
   that all runs of a row have. "Early" is 1/16 to 1/8 of that budget. The ± is half of a 90%
   interval over seeds and validation problems. Of so many intervals one in ten misses the truth.
-- *agree*: the interval lies on the claim's side. *disagree*: it excludes an effect on that side
-  of 3% of what training gained (one point where it gained 33); "no difference" means within twice
-  that. *undecided*: inconclusive, and the row says how large an effect such runs would show in four
-  of five repetitions. *too shallow*: the cell with the fewest updates, M, has made fewer than 150,
-  and may still rise: the last quarter of its budget less the quarter before has an interval that
-  ends above one point. The paper's frontier goes to a larger n where that has made 155 to 264.
-  *shown*: a figure without a claim to judge.
 - Runs, seeds, C and rollouts are those that the row uses, each up to the budget that it uses, and
   those that chose its lr.
 - Where no other lr is named runs have lr_base = 2e-4. Of half, once and double it is the best for
@@ -431,10 +452,9 @@ def page(rows, folder, figures):
     count = Counter(r["verdict"] for r in rows)
     order = ("agree", "disagree", "undecided", "too shallow", "shown", "not run")
     in_all = ", ".join(f"{count[verdict]} {verdict}" for verdict in order if count[verdict])
-    more = [f"\n{r['more']}" for r in rows if r["more"]]
-    parts = [INTRO, f"In all: {in_all}.\n", table_text(rows, figures), *more, "", changes(rows),
-             scale_table(), "## The budget\n", budget_table(folder), TRIED,
-             tried_table(ROOT / "results/tried")]
+    parts = [INTRO, f"In all: {in_all}.\n", table_text(rows), READING, "## Row by row\n",
+             sections(rows, figures), changes(rows), scale_table(), "## The budget\n",
+             budget_table(folder), TRIED, tried_table(ROOT / "results/tried")]
     return "\n".join(parts) + "\n"
 
 

@@ -178,7 +178,7 @@ def price_of_n(atlas):
                 more="\n".join(more))
 
 
-PRICES = """## The price of n, sweep by sweep
+PRICES = """#### Sweep by sweep
 
 Rollouts to the same reward: a mean over nine rewards that both n reached, by the best so far.
 Sweeps of one base model and problem set count as one world.

@@ -56,7 +56,7 @@ def test_thinned_logs_keep_what_is_counted(tmp_path):
 
 
 def words_and_numbers(text):
-    text = re.sub(r"\[figure\]\([^)]*\)", "", text)
+    text = re.sub(r"\]\([^)]*\.png\)", "", text)
     number = r"\d+(?:,\d{3})*(?:\.\d+)?"
     numbers = [float(x.replace(",", "")) for x in re.findall(number, text)]
     return re.sub(number, "#", text), numbers

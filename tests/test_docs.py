@@ -230,15 +230,14 @@ def test_every_logged_field_is_explained():
 # -------------------------------------------------------------------------------------------------
 # Numbers
 
-def rows_of(page):
-    """The rows of a page's tables about the paper's figures, as lists of cells."""
-    rows = []
-    for line in text_of(page).splitlines():
-        cells = [cell.strip() for cell in line.split("|")[1:-1]]
-        # those of what deeper runs changed have four cells, and no claim
-        if re.match(r"\| (Fig|ours|section|Appendix)", line) and len(cells) != 4:
-            rows.append(cells)
-    return rows
+def told_by_the_page():
+    """{row of results/README.md: its verdict, and all of its section}."""
+    page = text_of("results/README.md")
+    verdicts = dict(re.findall(r"^\| \[(.*?)\]\(#.*?\*\*([\w ]+)\*\*", page, re.M))
+    parts = re.split(r"^### ", page.split("\n## Row by row")[1].split("\n## ")[0], flags=re.M)[1:]
+    told = {part.splitlines()[0]: part for part in parts}
+    assert list(told) == list(verdicts)
+    return {row: (verdict, told[row]) for row, verdict in verdicts.items()}
 
 
 def numbers(text):
@@ -247,12 +246,13 @@ def numbers(text):
 
 def test_the_readme_says_what_the_page_says():
     """Each claim is a row of results/README.md, with its verdict and no number of its own."""
-    page, told = {c[0]: c for c in rows_of("results/README.md")}, rows_of("README.md")
-    assert len(told) >= 10
-    for key, _, says in told:
-        assert says.startswith(page[key][2]), (key, says, page[key][2])
-        have = numbers(f"{page[key][3]} {page[key][4]}")
-        assert numbers(says) <= have, (key, numbers(says) - have)
+    page = told_by_the_page()
+    claims = re.findall(r"^\| ((?:Fig|ours).*?) \| .*? \| \*\*([\w ]+)\*\*(.*) \|$",
+                        text_of("README.md"), re.M)
+    assert len(claims) >= 10
+    for row, verdict, says in claims:
+        assert verdict == page[row][0], (row, verdict, page[row][0])
+        assert numbers(says) <= numbers(page[row][1]), (row, numbers(says) - numbers(page[row][1]))
 
 
 def test_linked_numbers_are_those_of_the_figure():
@@ -260,13 +260,13 @@ def test_linked_numbers_are_those_of_the_figure():
     links = re.findall(r"(?<!!)\[([^\]]+)\]\(results/atlas/(\w+\.png)\)", text_of("README.md"))
     assert len(links) >= 9
     for says, figure in links:
-        rows = [c for c in rows_of("results/README.md") if f"(atlas/{figure})" in c[-1]]
+        rows = [told for _, told in told_by_the_page().values() if f"(atlas/{figure})" in told]
         want = numbers(says.replace("best@4", ""))  # the metric, not a number
-        assert any(want <= numbers(f"{c[3]} {c[4]}") for c in rows), (says, figure)
+        assert any(want <= numbers(told) for told in rows), (says, figure)
 
 
 def test_the_readmes_count_of_rows():
-    assert f"of the {len(rows_of('results/README.md'))} rows of" in text_of("README.md")
+    assert f"of the {len(told_by_the_page())} rows of" in text_of("README.md")
 
 
 def test_the_default_sweep_printed_what_the_readme_shows(tmp_path):
