@@ -147,7 +147,10 @@ ROWS = [
      "are preferable to a larger n.", one_problem),
 
     ("smollm", "ours: a real model, curves", "How a real language model learns with n = 4, 16, 64 "
-     "(SmolLM2-135M-Instruct on sums).", real_curves),
+     "(SmolLM2-135M-Instruct on sums).", real_curves, "smollm_curves", "smollm_hard",
+     "smollm_easy"),
+    ("smollm", "ours: a real model, deeper", "The same at half the lr, to 160 updates of n = 64, "
+     "one seed.", real_curves, "smollm_deep", "smollm_hard_half"),
     ("smollm", "ours: a real model, Hard", "n*(C) rises with C for a real language model "
      "(SmolLM2-135M-Instruct on sums), on problems solved at most once in 16.", rise,
      "smollm_hard"),

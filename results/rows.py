@@ -427,20 +427,22 @@ def growing(atlas, task):
                 figure=figure(atlas, f"grow_{task}", panels, width=6))
 
 
-def real_curves(atlas):
-    """Ours: learning curves of a real model, at one lr_base and others.
+def real_curves(atlas, name, *arms):
+    """Ours: learning curves of a real model in some arms, at their lr_base and others, up to the
+    budget that all have; NAME.png.
 
     With one seed intervals are over problems alone: they cover neither the seed nor their order.
     """
     says, panels = [], []
-    for task in ("hard", "easy"):
-        grid = {n: runs for (_, n), runs in atlas.cells(f"smollm_{task}").items()}
+    for arm in arms:
+        task = arm.split("_")[1]
+        grid = {n: runs for (_, n), runs in atlas.cells(arm).items()}
         if len(grid) < 2:
             continue
         seeds = set(grid[max(grid)]) & set(grid[min(grid)])
         rule, found = config_of(grid)["lr_base"], {}  # {(n, lr_base): {seed: run}}
-        for arm in with_other_lrs(atlas, f"smollm_{task}"):
-            for (_, n), runs in atlas.cells(arm).items():
+        for other in with_other_lrs(atlas, arm):
+            for (_, n), runs in atlas.cells(other).items():
                 if seeds & set(runs):
                     key = n, config_of({0: runs})["lr_base"]
                     found[key] = {seed: runs[seed] for seed in sorted(seeds & set(runs))}
@@ -481,9 +483,8 @@ def real_curves(atlas):
         panels += [curves(shown, f"SmolLM2, {task.title()}, lr_base {rule:g}", m, label="{}")
                    for m in ("avg@4", "best@4", "worst@4")]
     if not says:
-        raise Missing("two n of smollm_hard")
-    return dict(verdict="", says=". ".join(says),
-                figure=figure(atlas, "smollm_curves", panels, width=5))
+        raise Missing(f"two n of {arms[0]}")
+    return dict(verdict="", says=". ".join(says), figure=figure(atlas, name, panels, width=5))
 
 
 def real_lr(atlas):
