@@ -27,7 +27,7 @@ from frontier import many, si
 from early import early_to_late, price_of_n, when_to_stop
 from kept import USED, Atlas, fewest_updates, keep, read, right
 from noise import Missing
-from rows import (algo, baseline, by_difficulty, difficulty, each_B_p, epochs_control, extreme,
+from rows import (algo, baseline, by_difficulty, difficulty, each_B_p, epochs_control, extreme, far,
                   fixed_B, forgetting, growing, interference, joint, lr_control, lr_grid,
                   lr_of_a_short_run, lr_rule, many_epochs, metrics, mixtures, models,
                   models_training, none_right_control, one_problem, ood, order_of_crossings,
@@ -61,6 +61,8 @@ ROWS = [
      "saturates, at a smaller n than on Easy (8 to 128).", rise, "hard"),
     ("main", "ours: the lr control, Hard", "The same claim when every n has its own best lr.",
      lr_control, "hard"),
+    ("far", "ours: Hard, four times as far", "Beyond the budget of the row above n*(C) goes from "
+     "n = 4 to 16 or 64 (plan.md, before these runs).", far, "far_hard"),
     ("levels", "ours: the rise by difficulty", "A large n gains more late on the hardest problems "
      "than on the easiest.", by_difficulty),
     ("size", "ours: C or C / D", "Where a larger n takes over, for several D.",

@@ -203,12 +203,31 @@ def rise(atlas, task):
     fresh = {}
     for n, runs in cells.items():
         fresh[n] = {seed: run for seed, run in runs.items() if seed > 2}
-    if all(len(runs) > 1 for runs in fresh.values()):
+    some_are_old = any(set(fresh[n]) < set(cells[n]) for n in cells)
+    if some_are_old and all(len(runs) > 1 for runs in fresh.values()):
         c = shift_of(fresh)
         words = ("On seeds that were run after the claim was made (3 and up, which decide): "
                  f"{says_shift(c)}. On all seeds: {words}")
     return dict(verdict=c["verdict"], sees=c["sees"], says=words,
                 figure=law_figure(atlas, task, panel, every_lr(atlas, task)[lr]))
+
+
+def far(atlas, arm):
+    """Ours: `rise` in an arm that goes beyond the budget of `main`, where the smallest n also has
+    other lr_base; the reward in four stretches of the budget, each twice as long as the last."""
+    found, every = rise(atlas, arm), every_lr(atlas, arm)
+    cells = {(n, lr): runs for lr in every for n, runs in every[lr].items()}
+    names = {(n, lr): f"n = {n}" + f" at {lr:g}" * (len(every) > 1) for n, lr in sorted(cells)}
+    cells, (C,) = {names[key]: cells[key] for key in names}, {config_of(cells)["C"]}
+    stretches = []
+    for stop in (1 / 8, 1 / 4, 1 / 2, 1):
+        stretches.append(f"to {si(stop * C)} {means(table_of(cells, window=(stop / 2, stop)))}")
+    found["says"] += (f". avg@4 {'; '.join(stretches)}. At the end, each at its best lr_base, "
+                      f"{own_lr_gap(every)}")
+    panels = [curves(cells, f"{TITLES.get(arm, arm)}, validation {metric}", metric, label="{}")
+              for metric in ("avg@4", "best@4")]
+    found["figure"] = [found["figure"], figure(atlas, arm, panels, width=6)]
+    return found
 
 
 def fewest(atlas):
