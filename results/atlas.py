@@ -45,9 +45,8 @@ ROWS = [
      "anything, by the exploration in plan.md.)", recipe, "easy", +1),
     ("recipe", "Figure 3, Hard", "On Hard both terms destabilise training, with the filter too; "
      "none is best.", recipe, "hard", -1),
-    ("recipe", "Figure 3, mixed", "On a mixed set training is steadiest without either (judged by "
-     "the reward).",
-     recipe, "mixed", -1),
+    ("recipe", "Figure 3, mixed", "On a mixed set training is best without either (the "
+     "paper: steadiest; judged by the reward).", recipe, "mixed", -1),
     ("recipe", "Figure 4, left", "There is one best base lr at a middle batch: far below it "
      "training is slow, far above it unstable.", lr_grid),
     ("recipe", "Figure 4, right; Table 1", "At a batch 8 times that of the base lr, lr ~ sqrt(B) "
@@ -73,17 +72,17 @@ ROWS = [
      "with C.", many_epochs),
     ("epochs", "ours: many epochs, the lr control", "The same claim when every n has the best of "
      "half the lr and once, small ones of a quarter too.", epochs_control),
-    ("main", "ours: the lr of a short run", "Of half, once and double the lr, the one that leads "
-     "at C/8 is as good as any at the end.", lr_of_a_short_run),
+    ("main", "ours: the lr of a short run", "Of half, once and double the lr, what is lost at "
+     "the end by the one that leads at C/8.", lr_of_a_short_run),
     ("main", "Figures 5 and 15", "Record-breaking points of noisy runs, and a monotone fit to "
      "them, stand for the frontier.", records),
     ("main", "Figure 8, Easy", "On Easy worst@4 wants a larger n than best@4.",
      metrics, "easy", "best@4", "worst@4"),
     ("main", "Figure 8, Hard", "On Hard best@4 wants a larger n than worst@4.",
      metrics, "hard", "worst@4", "best@4"),
-    ("joint", "Figure 10, Easy", "B_p has a smaller effect than n (1.9 and 9.2 points from end to "
-     "end). (The prescriptions of section 4.2 say the opposite: comparable on Easy.)",
-     sensitivity, "easy"),
+    ("joint", "Figure 10, Easy", "A larger n helps, and B_p matters less than n (9.2 and 1.9 "
+     "points from end to end). (The prescriptions of section 4.2 say the opposite: comparable on "
+     "Easy.)", sensitivity, "easy"),
     ("joint", "Figure 16, Easy", "At every B_p n*(C) rises with C, and saturates.",
      each_B_p, "easy"),
     ("fixed_B", "Figures 9 and 18, Easy", "At a fixed batch B = B_p n, n* rises with M: many "
@@ -93,8 +92,8 @@ ROWS = [
      joint, "easy"),
     ("joint", "section 4.2, the smallest stable B_p", "It is larger on Hard than on Easy.",
      stable_B_p),
-    ("joint", "Figure 10, Hard", "B_p has an effect like that of n (2.2 and 3.1 points from end "
-     "to end).", sensitivity, "hard"),
+    ("joint", "Figure 10, Hard", "A larger n and a larger B_p help about equally (3.1 and 2.2 "
+     "points from end to end).", sensitivity, "hard"),
     ("joint", "Figure 17, Hard", "At every B_p n*(C) rises with C, and saturates.",
      each_B_p, "hard"),
     ("fixed_B", "Figures 9 and 19, Hard", "At a fixed batch B = B_p n, n* rises with M "
@@ -161,7 +160,7 @@ ROWS = [
     ("smollm", "ours: a real model, the lr", "How its reward depends on the base lr.", real_lr),
     ("early", "ours: the price of n", "The n with the lowest price, n (1 + B_p / b) + "
      "(n_c n + 2) / (n - 1) by the base model's gradient noise, takes less than 1.25 times the "
-     "rollouts of any other n to the same reward. (The form was found after the runs over n of "
+     "rollouts of any other cell to the same reward. (The form was found after the runs over n of "
      "`wide`, before those over B_p and the models.)", price_of_n),
     ("early", "ours: when to stop", "At the n that the base model names, the next doubling of C "
      "brings no more than the last.", when_to_stop),
@@ -236,7 +235,7 @@ def tell(atlas, study=""):
 def sentence(r):
     """What our runs say; where they decide nothing, also the effect that they would have shown."""
     if r["verdict"] == "undecided" and r["sees"]:
-        return f"{r['says']}. These runs would show an effect of {100 * r['sees']:.1f} points"
+        return f"{r['says']}. An effect below {100 * r['sees']:.1f} points would often be missed"
     return r["says"]
 
 
@@ -255,7 +254,10 @@ def sections(rows, figures=""):
     once. `figures` is the folder of the figures as the page names it."""
     parts, shown = [], set()
     for r in rows:
-        says = re.sub(r"(?<=\w)\. (?=[A-Z])", "\n- ", sentence(r))  # a line a sentence
+        # a line a sentence, and long ones in their parts
+        says = [s if len(s) < 140 else re.sub(r"; (?![^()]*\))", "\n- ", s)
+                for s in re.split(r"(?<=\w)\. (?=[A-Z])", sentence(r))]
+        says = "\n- ".join(says)
         lines = [f"### {r['paper']}", "", f"{r['claim']}", "", f"**{r['verdict']}**", "",
                  f"- {says}", ""]
         how = f"`{COMMANDS.get(r['study'], 'bash run_sweep.sh ' + r['study'])}`"
@@ -277,24 +279,27 @@ def sections(rows, figures=""):
 
 INTRO = """# The paper on a laptop
 
-Every figure and table of the paper that our tools can check, checked on the embedded world: the
-command, the paper's claim in our words, and our verdict with its numbers. What our runs say comes
-from the logs in `results/atlas` alone. `python results/atlas.py` draws all figures from them again
-and writes this page. `bash run_sweep.sh STUDY` makes the runs, one command a row. It skips finished
-runs, so studies that share runs make them once. The runs go on by a [plan](plan.md) that was
-written before the first long one: rows that wait for some say so.
+Every figure and table of the paper that our tools can check, checked on a tiny transformer that
+adds and subtracts ([the scale](#the-scale)): the paper's claim in our words, our verdict with its
+numbers, and the command. What our runs say comes from the logs in `results/atlas` alone. `python
+results/atlas.py` draws all figures from them again and writes this page. `bash run_sweep.sh STUDY`
+makes the runs, one command a row. It skips finished runs, so studies that share runs make them
+once. The runs go on by a [plan](plan.md) that was written before the first long one: rows that wait
+for some say so.
 
 A verdict is one of these:
 
 - *agree*: the 90% interval lies on the claim's side.
 - *disagree*: it excludes an effect on that side of 3% of what training gained (one point where it
   gained 33); "no difference" means within twice that.
-- *undecided*: inconclusive. The row's section says how large an effect such runs would show in four
-  of five repetitions.
+- *undecided*: inconclusive. The row's section says how small an effect such runs would miss in more
+  than one of five repetitions.
 - *too shallow*: the cell with the fewest updates, M, has made fewer than 150, and may still rise:
   the last quarter of its budget less the quarter before has an interval that ends above one point.
   The paper's frontier goes to a larger n where that has made 155 to 264.
-- *shown*: a figure without a claim to judge.
+- *shown*: numbers without a verdict, because nothing is claimed or the row does not test it.
+
+C is the budget of a run in rollouts, M the updates of its largest batch, D the training problems.
 """
 
 READING = """
@@ -303,19 +308,25 @@ READING = """
 - Differences are in points, 100 times the reward, of means over the last quarter of the budget C
   that all runs of a row have. "Early" is 1/16 to 1/8 of that budget. The ± is half of a 90%
   interval over seeds and validation problems. Of so many intervals one in ten misses the truth.
+  The noise of seeds is pooled over the cells that a row compares, so one difference can have
+  another ± in another row.
 - Runs, seeds, C and rollouts are those that the row uses, each up to the budget that it uses, and
   those that chose its lr.
-- Where no other lr is named runs have lr_base = 2e-4. Of half, once and double it is the best for
-  all n together on Easy, on Hard and with none right in 128. For other base models, other D, PPO,
-  CISPO, mixtures and a run that grows n it was not tuned: rows that compare n there are
-  *undecided*, and say what the runs at that lr would have decided. Rows over B_p follow the rule
-  lr ~ sqrt(B), as the paper does; those on the recipe and the baseline compare at one lr, as it
-  does.
-- "Best n early 2, at the end 8/2/8": for each of three seeds, the n that is best on the other two
-  seeds. "The second choice minus the first is worth": the difference on the seed itself, once early
-  and once at the end. "Keeping n = 2 costs at most": the upper end of what any other n is better,
-  early or late. Where the smallest n of a grid leads throughout, a rise below it would not show, so
-  that is undecided.
+- lr = lr_base sqrt(B / 1024). Where no other lr is named runs have lr_base = 2e-4. Of half, once
+  and double it is the best for all n together on Easy, on Hard and with none right in 128, to
+  262,144 rollouts (Figure 4's grid is shorter, and has double in the lead). For other base models,
+  other D, PPO, CISPO, mixtures and a run that grows n it was not tuned: rows that compare n there
+  are *undecided*, and say what the runs at that lr would have decided. Rows over B_p follow the
+  rule lr ~ sqrt(B), as the paper does; those on the recipe and the baseline compare at one lr, as
+  it does.
+- "Best n early 2, at the end 8/2/8": for each of three seeds, the n that is best on the other two;
+  one number where all seeds have the same. "The latter less the former": the reward of the n chosen
+  for the end less that of the n chosen early, on the seed itself, once early and once at the end.
+  "Keeping n = 2 costs at most": the upper end of what any other n is better, early or late. Where
+  the smallest n of a grid leads throughout, a rise below it would not show, so that is undecided.
+- "By the best so far of each run" is what fit_sigmoid.py says of the same runs: *law* (n* rises),
+  *flat* (one n will do) or *undetermined*. It looks at the best reward so far, not at the last
+  quarter, so its numbers differ. It does not decide the row.
 - "n = 4 is best": the highest of these runs.
 - What is fresh: four runs of Easy (n = 4, 16, 64 of seed 0, n = 64 of seed 1) were seen before the
   plan. Where a claim was made on seeds 0 to 2 and later seeds have run, on Easy and with none right
@@ -366,8 +377,8 @@ Changes that came after results were seen, before that:
 - `epochs` came because n* rose with 50 problems. As that had been seen on the first three seeds, it
   got three fresh seeds twice.
 
-Minutes are by the speed of the first runs, which most others beat: the {runs} runs of this page
-took {hours:.1f} hours."""
+The table is the plan, its minutes estimates from the first runs; several studies took longer. The
+{runs} runs of this page took {hours:.1f} hours, two at a time."""
 
 
 def budget_table(folder):

@@ -168,8 +168,8 @@ def price_of_n(atlas):
     else:
         verdict = "disagree" if c["gain"] - c["half"] > allowed else "undecided"
     says = (f"the n of a sweep with the lowest price takes {times(c)} times the rollouts of the "
-            f"best other n, over {len({s['group'] for s in used})} worlds. The same of one n for "
-            f"all: {', '.join(f'{n} {times(found[n])}' for n in always)}")
+            f"best other cell, over {len({s['group'] for s in used})} worlds. The same of one n "
+            f"for all: {', '.join(f'{n} {times(found[n])}' for n in always)}")
     if left:
         says += (f". Left out: {', '.join(left)}, where a rule's n gains nothing after its first "
                  "evaluation")
@@ -181,7 +181,9 @@ def price_of_n(atlas):
 PRICES = """#### Sweep by sweep
 
 Rollouts to the same reward: a mean over nine rewards that both n reached, by the best so far.
-Sweeps of one base model and problem set count as one world.
+Sweeps of one base model and problem set count as one world. n_c is the variance of a rollout's
+gradient within problems over that between problems, b the latter over the squared mean gradient,
+both of the base model ([docs/analysis.md](../docs/analysis.md#what-our-runs-found)).
 
 | sweep | n_c | 1 + sqrt(n_c + 2) | n of the lowest price | \
 its rollouts | rollouts ~ price to the power |
@@ -200,8 +202,11 @@ def price_row(s, i, log):
     known = np.isfinite(log)
     x, y = np.log2(s["price"] / s["price"][i])[known], log[known]
     power = x @ y / (x @ x)
+    other = "n = {1}".format(*s["cells"][rival])
+    if s["cells"][rival][0] != s["cells"][i][0]:
+        other += " at B_p = {0}".format(*s["cells"][rival])
     return (f"| {s['name']} | {words} | {named_n(n_c):.1f} | {s['cells'][i][1]} | "
-            f"{2 ** -log[rival]:.2f} of n = {s['cells'][rival][1]} | "
+            f"{2 ** -log[rival]:.2f} of {other} | "
             f"{power:.2f}, within {np.abs(y - power * x).max():.1f} octaves |")
 
 
@@ -236,7 +241,8 @@ def price_panel(s, i, log):
                 ax.plot(n, (s["price"][some] / s["price"][i]) ** power, style, color=shade, lw=1)
         ax.plot([], [], "k-", lw=1, label="root of the price, from the base model")
         ax.plot([], [], "k:", lw=1, label="the price")
-        ax.set(xscale="log", yscale="log", xlabel="n", ylabel="rollouts to the same reward",
+        ax.set(xscale="log", yscale="log", xlabel="n",
+               ylabel="rollouts to the same reward, relative",
                title=f"{s['name']}, n_c = {s['noise']['n_c']:.1f}")
         ns = sorted({n for _, n in s["cells"]})
         ax.set_xticks(ns, ns)
@@ -254,7 +260,7 @@ def noise_after_training(s):
     ends = ["{:.0f} [{:.0f}, {:.0f}]".format(end["n_c"], *end["n_c_interval"])
             for end in trained["ends"] if end["n_c"]]
     return (f"After {si(trained['C'])} rollouts at n = {trained['n']} on {s['name']} n_c is "
-            f"{', '.join(ends)}. ")
+            f"{', '.join(ends)} (a seed each). ")
 
 
 def when_to_stop(atlas):

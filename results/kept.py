@@ -390,7 +390,7 @@ def says_shift(c, names=("early", "at the end")):
     first, second = names
     text = f"best n {first} {each_of(c['a'])}, {second} {each_of(c['b'])}; "
     if c["a"] != c["b"]:
-        text += (f"the second choice minus the first is worth {points(c['loses'], -1)} {first}, "
+        text += (f"the latter less the former {points(c['loses'], -1)} {first}, "
                  f"{points(c['gains'])} {second}; ")
     text += f"keeping n = {c['flat']}"
     if c["censored"]:

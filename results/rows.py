@@ -221,7 +221,9 @@ def far(atlas, arm):
     cells, (C,) = {names[key]: cells[key] for key in names}, {config_of(cells)["C"]}
     stretches = []
     for stop in (1 / 8, 1 / 4, 1 / 2, 1):
-        stretches.append(f"to {si(stop * C)} {means(table_of(cells, window=(stop / 2, stop)))}")
+        window = stop / 2, stop
+        of = " to ".join(si(x * C) for x in window)
+        stretches.append(f"{of} {means(table_of(cells, window=window))}")
     found["says"] += (f". avg@4 {'; '.join(stretches)}. At the end, each at its best lr_base, "
                       f"{own_lr_gap(every)}")
     panels = [curves(cells, f"{TITLES.get(arm, arm)}, validation {metric}", metric, label="{}")
@@ -346,16 +348,16 @@ def by_difficulty(atlas):
 
     def draw(ax):
         for i, metric in enumerate(("avg@4", "best@4", "worst@4")):
-            x = [base + 0.006 * (i - 1) for base, _ in found.values()]
+            x = [base + 0.006 * i for base, _ in found.values()]
             each = [c[metric] for _, c in found.values()]
             ax.errorbar(x, [100 * c["gain"] for c in each], [100 * c["half"] for c in each],
-                        fmt="o-", ms=6, lw=1.2, capsize=3, label=metric)
+                        fmt="o", ms=6, lw=1.2, capsize=3, label=metric)
         for name, (base, _) in found.items():  # the hardest two lie close together
             ax.annotate(name, (base, 1.01), xycoords=("data", "axes fraction"), rotation=40,
                         fontsize=9, ha="left", va="bottom")
         ax.axhline(0, color="0.3", lw=0.8)
         ax.set(xlabel="pass rate of the base model on the validation problems",
-               ylabel=f"points, n = {large} less n = {small}, late")
+               ylabel=f"points, n = {large} less n = {small}")
         ax.legend(fontsize=9)
     return dict(verdict=both([judge(c, +1, g) for c in asked]), sees=sees(asked), says=(
         f"n = {large} less n = {small} over the last quarter: {'; '.join(says)}. Hardest less "
@@ -478,7 +480,7 @@ def real_curves(atlas, name, *arms):
             return np.mean([look(runs[seed], metric, window=window) for seed in seeds or runs], 0)
         for window in ((0, 1 / 8), (1 / 8, 1 / 4), (1 / 4, 1 / 2), (1 / 2, 1)):
             each = ", ".join(f"{names[key]} {mean(key, window).mean():.3f}" for key in found)
-            said.append(f"to {si(window[1] * some['C'])} {each}")
+            said.append(f"{' to '.join(si(x * some['C']) for x in window)} {each}")
         large, small = (pick(n for n, _ in found) for pick in (max, min))
         best = [max((key for key in found if key[0] == n), key=lambda key: mean(key, LATE).mean())
                 for n in (large, small)]
@@ -499,7 +501,9 @@ def real_curves(atlas, name, *arms):
         says.append(f"{task.title()} (base model {base:.3f}), B_p = {some['B_p']}, lr_base = "
                     f"{rule:g}, {len(seeds)} seed{'s' * (len(seeds) > 1)}, avg@4 {'; '.join(said)}")
         shown = {names[key]: runs for key, runs in found.items()}
-        panels += [curves(shown, f"SmolLM2, {task.title()}, lr_base {rule:g}", m, label="{}")
+        title = f"SmolLM2, {task.title()}, lr_base {rule:g}"
+        title += " where not named" * any(lr != rule for _, lr in found)
+        panels += [curves(shown, title, m, label="{}")
                    for m in ("avg@4", "best@4", "worst@4")]
     if not says:
         raise Missing(f"two n of {arms[0]}")
@@ -666,7 +670,9 @@ def sensitivity(atlas, task):
         c = contrast(table, {(last, n): 1, (first, n): -1})
         at_n.append(f"at n = {n} B_p = {last} minus {first} {points(c)}")
     by_B_p = grouped(cells, lambda b, n: b)
-    says = ("in the paper both help; here "
+    way = "helps" if of_n["gain"] > of_n["half"] else "costs" if -of_n["gain"] > of_n["half"] else \
+        "neither clearly helps nor costs"
+    says = (f"a larger n {way} here; "
             f"points for each doubling: of n {points(of_n)}, of B_p {points(of_B_p)}; size of the "
             f"first minus that of the second {points(gap)} ({len(cells)} cells, "
             f"B_p = {', '.join(map(str, by_B_p))}); {', '.join(at_n)}")
@@ -684,7 +690,8 @@ def each_B_p(atlas, task):
     if not found:
         raise Missing("three n at one B_p")
     return dict(verdict=both([c["verdict"] for c in found.values()]), sees=sees(found.values()),
-                says="; ".join(f"B_p = {b}: {says_shift(c)}" for b, c in found.items()),
+                says="; ".join(f"B_p = {b}: {says_shift(c)}" for b, c in found.items())
+                + (" (no other B_p has three n)" if len(found) == 1 else ""),
                 figure=figure(atlas, f"B_p_{task}", panels))
 
 
@@ -715,14 +722,14 @@ def stable_B_p(atlas):
         found[task] = views.stability(sweep["cells"])
     said = []
     for task, by_B_p in found.items():
-        each = ", ".join(f"B_p = {b} {bad} of {runs}" for b, (bad, runs) in by_B_p.items())
-        said.append(f"{task.title()}: {each}; smallest stable "
+        each = ", ".join(f"{bad} of {runs} with B_p = {b}" for b, (bad, runs) in by_B_p.items())
+        said.append(f"{task.title()}: {each}; the smallest stable one is "
                     f"{views.smallest_stable(by_B_p) or 'none'}")
     first, second = (views.smallest_stable(found[task]) for task in ("easy", "hard"))
     verdict = "undecided"
     if first and second:
         verdict = "agree" if second > first else "disagree" if second < first else "undecided"
-    return dict(verdict=verdict, says="runs that diverged or declined. " + ". ".join(said))
+    return dict(verdict=verdict, says="Runs that diverged or declined: " + ". ".join(said))
 
 
 def joint(atlas, task):
@@ -802,13 +809,14 @@ def models(atlas):
     """Figure 12: the largest n against the smallest, for other base models."""
     found, verdicts, says, panels, tuned = [], [], [], [], True
     for name, cells in arms_of(atlas, "model_*").items():
+        title = TITLES.get(name, name)
         words, c, own = at_own_lrs(atlas, name, max(cells), min(cells))
         tuned = tuned and own
         found.append(c)
         verdicts.append(judge(c, +1, gained(cells)))
-        says.append(f"{name}: {words}; at lr_base = {config_of(cells)['lr_base']:g} "
+        says.append(f"{title}: {words}; at lr_base = {config_of(cells)['lr_base']:g} "
                     f"{told(table_of(cells))}, {says_shift(shift_of(cells))}")
-        panels.append(curves(cells, TITLES.get(name, name)))
+        panels.append(curves(cells, title))
     return dict(verdict=both(verdicts), sees=sees(found), says="; ".join(says), tuned=tuned,
                 figure=figure(atlas, "models", panels))
 
@@ -821,14 +829,15 @@ def models_training(atlas):
         lo, hi = window[0] * run["budget"], window[1] * run["budget"]
         return np.mean([r["reward"] for r in run["steps"] if lo < r["rollouts"] <= hi])
     for name, cells in arms_of(atlas, "model_*").items():
+        title = TITLES.get(name, name)
         n = max(cells)
         use({n: cells[n]})
         runs = cells[n].values()
         gained = np.mean([reward(run, LATE) - reward(run, middle) for run in runs])
         val = change(*(np.array([look(run, window=w) for run in runs]) for w in (LATE, middle)))
-        says.append(f"{name}, n = {n}: from the middle to the end training reward "
+        says.append(f"{title}, n = {n}: from the middle to the end training reward "
                     f"{100 * gained:+.1f}, validation {points(val)}")
-        panels.append(training(cells, "reward", TITLES.get(name, name), label="n = {}"))
+        panels.append(training(cells, "reward", title, label="n = {}"))
     return dict(verdict="", says="; ".join(says), figure=figure(atlas, "models_training", panels))
 
 

@@ -150,6 +150,24 @@ def test_the_lr_that_is_best_for_all_n_and_those_that_are_deep(tmp_path):
         assert (tmp_path / row["figures"][0]).exists() and "n = 256, 64 updates" in row["says"]
 
 
+def test_beyond_the_budget_of_main(tmp_path):
+    """A larger n that is ahead late alone: the seeds of that row are all fresh, and half the lr,
+    which the smallest n alone has, is what the larger n is held against at the end."""
+    def crossing(B_p, n, C):
+        early, late = {4: (4e3, 0.2), 16: (6e4, 0.25), 64: (2e5, 0.45)}[n]
+        return 0.1 + late * (C > 0) * np.maximum(C, 1) / (np.maximum(C, 1) + early)
+    for lr, ns, more in ((2e-4, (4, 16, 64), 0), (1e-4, (4,), 0.05)):
+        simulate(tmp_path / "arms/far_hard", ns=ns, seeds=(3, 4), B_ps=(16,), C=1_048_576, evals=64,
+                 words=(f"--lr_base={lr}",),
+                 truth=lambda B_p, n, C: crossing(B_p, n, C) + more * (C > 0))
+    row = atlas.tell(kept.Atlas(tmp_path / "arms", tmp_path), "far")[0]
+    assert row["verdict"] == "agree" and row["runs"] == 8 and row["seeds"] == [3, 4], row
+    assert "best n early 4, at the end 64;" in row["says"] and "On all seeds" not in row["says"]
+    less = float(re.search(r"n = 64 less n = 4: avg@4 \+([\d.]+)", row["says"])[1])
+    assert 10 < less < 15, row["says"]  # about 0.47 less 0.30 + 0.05
+    assert [name for name in row["figures"] if (tmp_path / name).exists()] == row["figures"]
+
+
 def test_a_grid_is_at_one_lr_and_one_budget(tmp_path):
     """Over B_p: at the one lr_base that both arms have, up to the budget of both. An arm that holds
     several lr_base is, unless one is named, at that of most runs."""
