@@ -36,7 +36,7 @@ FLAT = 0.01   # a run has flattened where its last quarter is surely no more abo
 DPI = 110     # of figures
 
 TITLES = dict(  # of arms, in figures
-    mix_hard="solved in none of 128", epochs_50="D = 50", easy="Easy", hard="Hard",
+    mix_hard="Unsolved", epochs_50="D = 50", easy="Easy", hard="Hard",
     far_hard="Hard",
     model_late="Easy, a base model trained longer", model_narrow="Easy, a narrower model",
     ppo_easy="Easy, PPO", ppo_hard="Hard, PPO", cispo_easy="Easy, CISPO",

@@ -23,13 +23,12 @@ from noise import SMALL, Missing, best_less, both, change, contrast, denied, jud
 
 SPLITS = dict(easy=(0.3, 0.6), hard=(0, 0.0625))  # the paper's, by avg@16 of the base model
 # arms of all levels, the easiest first
-BY_DIFFICULTY = dict(very_easy="Very Easy", easy="Easy", hard="Hard",
-                     mix_hard="none right in 128")
+BY_DIFFICULTY = dict(very_easy="Very Easy", easy="Easy", hard="Hard", mix_hard="Unsolved")
 BEST_OF_GRID = 4e-4  # lr_base, of the grid of Figure 4, left
 PAIR = 4, 64  # of Figures 11 and 27: at C = 262,144 both have made 256 updates or more
-MIXES = dict(mix_hard="none right only", mix_dual="half none right, half Easy",
-             mix_tri="50/25/25 none right, Easy, Very Easy")
-LEVELS = dict(extreme_val="none right", level_easy_val="Easy", level_very_easy_val="Very Easy")
+MIXES = dict(mix_hard="Unsolved alone", mix_dual="half Unsolved, half Easy",
+             mix_tri="50/25/25 Unsolved, Easy, Very Easy")
+LEVELS = dict(extreme_val="Unsolved", level_easy_val="Easy", level_very_easy_val="Very Easy")
 
 
 # ---- section 3: the recipe
@@ -901,7 +900,7 @@ def mixtures(atlas):
     for mix, cells in arms.items():
         for name, of in sets.items():
             words, c = largest_less_smallest(table_of(cells, of=of))
-            says.append(f"{MIXES[mix]} on {LEVELS[name]}, {words}")
+            says.append(f"trained on {MIXES[mix]}, on {LEVELS[name]}: {words}")
             panels.append(curves(cells, f"{MIXES[mix]}\non {LEVELS[name]}", of=of))
             # the claim is of the levels that the mixture holds, but Very Easy
             if name == "extreme_val" or (name == "level_easy_val" and mix != "mix_hard"):
@@ -909,7 +908,7 @@ def mixtures(atlas):
                 verdicts.append(judge(c, +1, gained(cells, of=of)))
     whole = atlas.arm("mix_hard")  # it went on
     words, c = largest_less_smallest(table_of({n: whole[n] for n in arms["mix_hard"]}))
-    says.append(f"none right only on none right, of its whole budget, {words}")
+    says.append(f"trained on {MIXES['mix_hard']}, to the end of its budget: {words}")
     verdict = both(verdicts)
     g = gained({n: whole[n] for n in arms["mix_hard"]})
     if verdict == "disagree" and judge(c, +1, g) == "agree":  # the common budget is too small
@@ -938,7 +937,7 @@ def forgetting(atlas):
             c = change(*(np.mean(list(table.values()), 0) for table in tables))  # mean over n
             found[mix, name] = c
             each = ", ".join(f"n = {n} {points(change(tables[0][n], tables[1][n]))}" for n in cells)
-            says.append(f"{MIXES[mix]} on {LEVELS[name]} {points(c)} ({each})")
+            says.append(f"trained on {MIXES[mix]}, on {LEVELS[name]} {points(c)} ({each})")
     whole = {n: atlas.arm("mix_hard")[n] for n in arms["mix_hard"]}  # Hard alone went on
     C, C_whole = (min(r["budget"] for runs in cells.values() for r in runs.values())
                   for cells in (arms["mix_hard"], whole))
@@ -955,7 +954,7 @@ def forgetting(atlas):
     return dict(verdict=verdict, sees=sees(alone), figure="mixtures.png",
                 says=f"change since the base model at C = {si(C)}, mean over n: "
                 f"{'; '.join(says)}; on Easy {MIXES['mix_dual']} minus {MIXES['mix_hard']}: "
-                f"{points(mended)}. {MIXES['mix_hard']}, of its whole budget: {'; '.join(when)}")
+                f"{points(mended)}. {MIXES['mix_hard']}, in time: {'; '.join(when)}")
 
 
 def very_easy(atlas):
@@ -964,7 +963,7 @@ def very_easy(atlas):
     found = {}
     for name, level in LEVELS.items():
         found[level] = one_mix_less_another(arms, sets[name], "mix_tri", "mix_dual")
-    asked = [found["none right"], found["Easy"]]
+    asked = [found["Unsolved"], found["Easy"]]
     said = ", ".join(f"on {level} {points(c)}" for level, c in found.items())
     g = max(gained(cells, of=of) for cells in arms.values() for of in sets.values())
     return dict(verdict=both([denied(judge(c, +1, g)) for c in asked]), sees=sees(asked),
