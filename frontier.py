@@ -544,6 +544,8 @@ def draw_curves(ax, panel, colour, unit_label):
         ax.plot(*zip(*points), ".", color=colour[c["n"]], ms=5, alpha=0.4, mew=0, zorder=2)
         ax.plot(c["C"], c["reward"], color=colour[c["n"]], lw=1.6, ls=("-", (0, (5, 1)))[i % 2])
         ends.append((c["C"][-1], c["reward"][-1], f"n = {c['n']}", colour[c["n"]]))
+    if "curves" in panel:
+        ax.plot([], [], ".", color="0.5", ms=5, mew=0, label="an evaluation; lines are smoothed")
     if "lo" in env:
         ax.fill_between(env["C"], env["lo"], env["hi"], color="0.86", lw=0, zorder=0,
                         label="90% interval of the frontier")
@@ -635,7 +637,7 @@ def figure(front, path):
             if s["why"] == "crossing" and panel["envelope"]["lo"] is not None:
                 low.axvspan(s["lo"] or panel["range"][0], s["hi"] or panel["range"][1],
                             color="C0", alpha=0.13, lw=0, zorder=0,
-                            label="90% interval of a switch of n*(C)")
+                            label="90% interval of a switch of n*(C) (two: darker)")
         lo, hi = panel["range"]
         top.set_xlim(lo / 1.1, hi * (hi / lo) ** (0.16 + 0.06 * (cols - 1)))  # room for the names
         title = (f"{name.replace('B_p', '$B_p$')}: {many(len(panel['runs_used']), 'run')}, "
