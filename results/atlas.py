@@ -231,11 +231,15 @@ def tell(atlas, study=""):
     return out
 
 
-def sentence(r):
-    """What our runs say; where they decide nothing, also the effect that they would have shown."""
+def lines_of(r):
+    """What our runs say, a line a sentence, long ones in their parts; where they decide nothing,
+    also the effect that they would often miss."""
+    says = []
+    for sentence in re.split(r"(?<=[\w)\]])\. (?=[A-Z])", r["says"]):
+        says += re.split(r"; (?![^()]*\))", sentence) if len(sentence) > 140 else [sentence]
     if r["verdict"] == "undecided" and r["sees"]:
-        return f"{r['says']}. An effect below {100 * r['sees']:.1f} points would often be missed"
-    return r["says"]
+        says.append(f"An effect below {100 * r['sees']:.1f} points would often be missed")
+    return says
 
 
 def table_text(rows):
@@ -253,12 +257,8 @@ def sections(rows, figures=""):
     once. `figures` is the folder of the figures as the page names it."""
     parts, shown = [], set()
     for r in rows:
-        # a line a sentence, and long ones in their parts
-        says = [s if len(s) < 140 else re.sub(r"; (?![^()]*\))", "\n- ", s)
-                for s in re.split(r"(?<=[\w)\]])\. (?=[A-Z])", sentence(r))]
-        says = "\n- ".join(says)
-        lines = [f"### {r['paper']}", "", f"{r['claim']}", "", f"**{r['verdict']}**", "",
-                 f"- {says}", ""]
+        lines = [f"### {r['paper']}", "", r["claim"], "", f"**{r['verdict']}**", "",
+                 *(f"- {line}" for line in lines_of(r)), ""]
         how = f"`{COMMANDS.get(r['study'], 'bash run_sweep.sh ' + r['study'])}`"
         if r["runs"]:
             how += (f": {many(r['runs'], 'run')}, {many(len(r['seeds']), 'seed')}, "
@@ -494,7 +494,8 @@ def main(argv):
     out = Path(cfg["out"] or folder)
     rows = tell(Atlas(folder, out), verb)
     for r in rows:
-        print(f"{r['paper']}: {r['verdict']}\n  claim: {r['claim']}\n  {sentence(r)}\n"
+        says = "\n    ".join(lines_of(r))
+        print(f"{r['paper']}: {r['verdict']}\n  claim: {r['claim']}\n    {says}\n"
               f"  {r['runs']} runs, seeds {', '.join(map(str, r['seeds']))}, "
               f"{si(r['rollouts'])} rollouts"
               + "".join(f"; figure: {out / name}" for name in r["figures"]))

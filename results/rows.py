@@ -215,10 +215,9 @@ def far(atlas, arm):
     """Ours: `rise` in an arm that goes beyond the budget of `main`, where the smallest n also has
     other lr_base; the reward in four stretches of the budget, each twice as long as the last."""
     found, every = rise(atlas, arm), every_lr(atlas, arm)
-    cells = {(n, lr): runs for lr in every for n, runs in every[lr].items()}
-    names = {(n, lr): f"n = {n}" + f" at {lr:g}" * (len(every) > 1) for n, lr in sorted(cells)}
-    cells, (C,) = {names[key]: cells[key] for key in names}, {config_of(cells)["C"]}
-    stretches = []
+    each = sorted((n, lr) for lr in every for n in every[lr])
+    cells = {f"n = {n}" + f" at {lr:g}" * (len(every) > 1): every[lr][n] for n, lr in each}
+    C, stretches = config_of(cells)["C"], []
     for stop in (1 / 8, 1 / 4, 1 / 2, 1):
         window = stop / 2, stop
         of = " to ".join(si(x * C) for x in window)
