@@ -217,7 +217,8 @@ def far(atlas, arm):
     found, every = rise(atlas, arm), every_lr(atlas, arm)
     each = sorted((n, lr) for lr in every for n in every[lr])
     cells = {f"n = {n}" + f" at {lr:g}" * (len(every) > 1): every[lr][n] for n, lr in each}
-    C, stretches = config_of(cells)["C"], []
+    C = min(run["budget"] for runs in cells.values() for run in runs.values())
+    stretches = []
     for stop in (1 / 8, 1 / 4, 1 / 2, 1):
         window = stop / 2, stop
         of = " to ".join(si(x * C) for x in window)
@@ -468,6 +469,7 @@ def real_curves(atlas, name, *arms):
         found = cut(dict(all=dict(sorted(found.items()))))["all"]
         use(found)
         some, said = config_of(grid), []
+        C = next(iter(found[max(found)].values()))["budget"]  # of all
         names = {}
         for (n, lr), runs in found.items():
             fewer = f", {len(runs)} seed" * (len(runs) < len(seeds))
@@ -478,7 +480,7 @@ def real_curves(atlas, name, *arms):
             return np.mean([look(runs[seed], metric, window=window) for seed in seeds or runs], 0)
         for window in ((0, 1 / 8), (1 / 8, 1 / 4), (1 / 4, 1 / 2), (1 / 2, 1)):
             each = ", ".join(f"{names[key]} {mean(key, window).mean():.3f}" for key in found)
-            said.append(f"{' to '.join(si(x * some['C']) for x in window)} {each}")
+            said.append(f"{' to '.join(si(x * C) for x in window)} {each}")
         large, small = (pick(n for n, _ in found) for pick in (max, min))
         best = [max((key for key in found if key[0] == n), key=lambda key: mean(key, LATE).mean())
                 for n in (large, small)]
