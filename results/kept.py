@@ -580,8 +580,9 @@ def law_figure(atlas, task, panel, cells):
         ax.set_yscale("log")
         over(ax, ylabel="n", title="n*(C)")
         ax.set_yticks(panel["ns"], panel["ns"])
+        ax.set_ylim(panel["ns"][0] / 1.5, panel["ns"][-1] * 7)  # the legend above all n
         ax.minorticks_off()
-        ax.legend(fontsize=9)
+        ax.legend(fontsize=9, loc="upper left")
     return figure(atlas, f"law_{task}", [top, low], width=5)
 
 
