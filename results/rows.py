@@ -381,19 +381,22 @@ def order_of_crossings(atlas):
         said = ", ".join(f"D = {D} at {si(s['C'])}, C / D = {s['C'] / D:.0f}"
                          for D, s in at.items())
         never = [f"{D}" for D in sorted(sizes) if D not in at]
-        never = f"; not for D = {', '.join(never)}" if never else ""
+        never = f", not for D = {', '.join(never)}" if never else ""
         if len(at) > 2:
             x, y = np.log(list(at)), np.log([s["C"] for s in at.values()])
-            never += f"; slope of log C over log D {np.polyfit(x, y, 1)[0]:.2f}"
+            never += f", slope of log C over log D {np.polyfit(x, y, 1)[0]:.2f}"
         says.append(f"n = {a} to {b}: {said}{never}")
 
     def draw(ax):
+        from matplotlib.ticker import LogLocator
         for (a, b), at in sorted(found.items()):
             y = np.array([[s["C"], s["lo"] or s["C"], s["hi"] or s["C"]] for s in at.values()])
             ax.errorbar(list(at), y[:, 0], [y[:, 0] - y[:, 1], y[:, 2] - y[:, 0]], fmt="o-",
                         capsize=3, label=f"n = {a} to {b}")
         over(ax, "D, training problems", ylabel="C where the larger n takes over", yscale="log",
              title="slope 0: ordered by C; 1: by C / D")
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.yaxis.set_major_formatter(lambda value, _: si(value))
         ax.legend(fontsize=9)
     several = any(len(at) > 1 for at in found.values())  # one D alone has no order
     return dict(verdict="", says="; ".join(says) or "no n takes over from a smaller one",
