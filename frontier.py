@@ -544,8 +544,6 @@ def draw_curves(ax, panel, colour, unit_label):
         ax.plot(*zip(*points), ".", color=colour[c["n"]], ms=5, alpha=0.4, mew=0, zorder=2)
         ax.plot(c["C"], c["reward"], color=colour[c["n"]], lw=1.6, ls=("-", (0, (5, 1)))[i % 2])
         ends.append((c["C"][-1], c["reward"][-1], f"n = {c['n']}", colour[c["n"]]))
-    if "curves" in panel:
-        ax.plot([], [], ".", color="0.5", ms=5, mew=0, label="an evaluation; lines are smoothed")
     if "lo" in env:
         ax.fill_between(env["C"], env["lo"], env["hi"], color="0.86", lw=0, zorder=0,
                         label="90% interval of the frontier")
@@ -579,6 +577,8 @@ def draw_curves(ax, panel, colour, unit_label):
                     xycoords=("data", "axes fraction"), rotation=90, fontsize=9, ha="right",
                     va="bottom", color="0.15", zorder=6,
                     bbox=dict(fc="white", ec="none", alpha=0.7, pad=0.6))
+    if "curves" in panel and unit_label:
+        unit_label += " (dots: evaluations; lines: smoothed)"
     ax.set(xscale="log", ylabel=unit_label, ylim=(min(y) - 0.12 * span, max(y) + 0.05 * span))
     ax.tick_params(labelbottom=False)
 
