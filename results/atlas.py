@@ -62,6 +62,8 @@ ROWS = [
      lr_control, "hard"),
     ("far", "ours: Hard, four times as far", "Beyond the budget of the row above n*(C) goes from "
      "n = 4 to 16 or 64 (plan.md, before these runs).", far, "far_hard"),
+    ("far", "ours: Easy, four times as far", "The same on Easy (plan.md, before these runs).", far,
+     "far_easy"),
     ("levels", "ours: the rise by difficulty", "A large n gains more late on the hardest problems "
      "than on the easiest.", by_difficulty),
     ("size", "ours: C or C / D", "Where a larger n takes over, for several D.",

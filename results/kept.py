@@ -37,7 +37,7 @@ DPI = 110     # of figures
 
 TITLES = dict(  # of arms, in figures
     mix_hard="Unsolved", epochs_50="D = 50", easy="Easy", hard="Hard",
-    far_hard="Hard",
+    far_hard="Hard", far_easy="Easy",
     model_late="Easy, a base model trained longer", model_narrow="Easy, a narrower model",
     ppo_easy="Easy, PPO", ppo_hard="Hard, PPO", cispo_easy="Easy, CISPO",
     smollm_easy="SmolLM2, Easy", smollm_hard="SmolLM2, Hard")
