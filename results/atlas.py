@@ -226,7 +226,8 @@ def tell(atlas, study=""):
         figures = [figures] if isinstance(figures, str) else figures
         out.append(dict(
             study=name, paper=paper, claim=claim, verdict=verdict, says=says, M=M,
-            sees=found.get("sees"), figures=figures, more=found.get("more"),
+            sees=found.get("sees"), table=found.get("table"), figures=figures,
+            more=found.get("more"),
             runs=len(runs), seeds=sorted({r["config"]["seed"] for r in runs}),
             C=min(spent, default=0), rollouts=sum(spent),
             minutes=sum(x * r["seconds"] for x, r in zip(share, runs)) / 120))  # two at a time
@@ -261,6 +262,7 @@ def sections(rows, figures=""):
     for r in rows:
         lines = [f"### {r['paper']}", "", r["claim"], "", f"**{r['verdict']}**", "",
                  *(f"- {line}" for line in lines_of(r)), ""]
+        lines += [r["table"], ""] * bool(r["table"])
         how = f"`{COMMANDS.get(r['study'], 'bash run_sweep.sh ' + r['study'])}`"
         if r["runs"]:
             how += (f": {many(r['runs'], 'run')}, {many(len(r['seeds']), 'seed')}, "
@@ -496,7 +498,7 @@ def main(argv):
     out = Path(cfg["out"] or folder)
     rows = tell(Atlas(folder, out), verb)
     for r in rows:
-        says = "\n    ".join(lines_of(r))
+        says = "\n    ".join(lines_of(r) + (r["table"] or "").splitlines())
         print(f"{r['paper']}: {r['verdict']}\n  claim: {r['claim']}\n    {says}\n"
               f"  {r['runs']} runs, seeds {', '.join(map(str, r['seeds']))}, "
               f"{si(r['rollouts'])} rollouts"

@@ -11,8 +11,8 @@ import numpy as np
 
 import config
 from frontier import si
-from kept import (EARLY, LATE, LRS, ROOT, START, USED, colour, config_of, deep_cells, figure, look,
-                  near, points, table_of, use)
+from kept import (EARLY, LATE, LRS, ROOT, START, USED, colour, config_of, deep_cells, figure,
+                  grid_text, look, near, points, table_of, use)
 from noise import Missing, denied, judge, over_sweeps
 
 
@@ -266,7 +266,7 @@ def noise_after_training(s):
 def when_to_stop(atlas):
     """At the n of the lowest price: what the last doubling of C brings, less the one before."""
     # of each sweep one cell is used, not all: so a shallow one of a larger n does no harm
-    sweeps, less, said, g = [s for s in priced(atlas, shallow=True) if "runs" in s], [], [], []
+    sweeps, less, lines, g = [s for s in priced(atlas, shallow=True) if "runs" in s], [], [], []
     USED.clear()
     for s in sweeps:
         cell = s["cells"][int(s["price"].argmin())]
@@ -278,13 +278,13 @@ def when_to_stop(atlas):
         before, last = at[1] - at[0], at[2] - at[1]
         less.append(last - before)
         g.append(at[2] - np.mean([look(run, window=START).mean() for run in runs.values()]))
-        said.append(f"{s['name']}, n = {cell[1]}: {100 * before:+.1f}, then {100 * last:+.1f}")
+        lines.append([s["name"], cell[1], f"{100 * before:+.1f}", f"{100 * last:+.1f}"])
     if len({s["group"] for s in sweeps}) < 3:
         raise Missing("three worlds that results/pilot.py has measured")
     c = over_groups(sweeps, less)
-    says = (f"points gained by the doublings to C/2 and to C: {'; '.join(said)}. "
-            f"The second gain minus the first {points(c)}")
-    return dict(verdict=denied(judge(c, +1, np.mean(g))), sees=c["sees"], says=says)
+    return dict(verdict=denied(judge(c, +1, np.mean(g))), sees=c["sees"],
+                table=grid_text(["points gained", "n", "from C/4 to C/2", "from C/2 to C"], lines),
+                says=f"the last gain minus the one before, over all sweeps: {points(c)}")
 
 
 # ---- section 6: forecasts of n* at the end
@@ -405,10 +405,11 @@ def early_to_late(atlas):
         ax.set(xlabel="regret at the end, points, mean over groups")
         ax.set_title(f"{len(found)} sweeps in {len(groups)} groups, each forecast from the others",
                      fontsize=9)
-    regrets = ", ".join(f"{name} {100 * x.mean():.2f}" for name, x in scores.items())
+    lines = [[name, f"{100 * x.mean():.2f}"] for name, x in scores.items()]
     says = (f"{len(found)} sweeps in {len(groups)} groups of one base model and problem set, each "
-            f"group held out; regret at the end in points: {regrets}. The statistic that is best "
-            f"within the other groups gains {points(c)} over the last observed n*")
+            "group held out. The statistic that is best within the other groups gains "
+            f"{points(c)} over the last observed n*")
     late = [max(t.mean() for t in s["late"].values()) - s["stats"]["p"] for s in found]
     return dict(verdict=judge(c, +1, np.mean(late)), sees=c["sees"], says=says,
+                table=grid_text(["forecast by", "regret at the end, points"], lines),
                 figure=figure(atlas, "early_to_late", [draw], width=8))

@@ -372,6 +372,15 @@ def means(table):
     return ", ".join(f"{key} {t.mean():.3f}" for key, t in table.items())
 
 
+def grid_text(heads, rows):
+    """A table in Markdown, padded, so that it reads well in a terminal too."""
+    cells = [[str(x) for x in row] for row in (heads, *rows)]
+    wide = [max(map(len, column)) for column in zip(*cells)]
+    lines = [f"| {' | '.join(x.ljust(w) for x, w in zip(row, wide))} |" for row in cells]
+    lines.insert(1, f"|{'|'.join('-' * (w + 2) for w in wide)}|")
+    return "\n".join(lines)
+
+
 def told(table):
     """`near` in words."""
     top, same = near(table)

@@ -1,6 +1,6 @@
 """results/rows.py: the rows of the atlas on the paper's claims, and ours beside them.
 
-Each takes an Atlas and returns dict(verdict, says[, sees, figure, more]): it names its runs,
+Each takes an Atlas and returns dict(verdict, says[, sees, table, figure, more]): it names its runs,
 contrasts them, judges the claim, and draws. The table that says which claim is which row's is in
 atlas.py. Needs config.py, noise.py, views.py, kept.py.
 """
@@ -15,7 +15,7 @@ import config
 import views
 from frontier import si
 from kept import (EARLY, LATE, LRS, START, TITLES, analysed, arms_of, by_n, colour, config_of,
-                  curves, cut, depth, each_of, ends_of, figure, gained,
+                  curves, cut, depth, each_of, ends_of, figure, gained, grid_text,
                   largest_less_smallest, law_figure, law_of, look, means, near, one_cell, over,
                   over_problems, panel_of, points, says_shift, sees, shift_of, table_of, told,
                   training, use, view_figure, windows)
@@ -24,6 +24,7 @@ from noise import SMALL, Missing, best_less, both, change, contrast, denied, jud
 SPLITS = dict(easy=(0.3, 0.6), hard=(0, 0.0625))  # the paper's, by avg@16 of the base model
 # arms of all levels, the easiest first
 BY_DIFFICULTY = dict(very_easy="Very Easy", easy="Easy", hard="Hard", mix_hard="Unsolved")
+TERMS = dict(none="none", kl="KL", entropy="entropy", both="both", filtered="both, and the filter")
 BEST_OF_GRID = 4e-4  # lr_base, of the grid of Figure 4, left
 PAIR = 4, 64  # of Figures 11 and 27: at C = 262,144 both have made 256 updates or more
 MIXES = dict(mix_hard="Unsolved alone", mix_dual="half Unsolved, half Easy",
@@ -65,21 +66,22 @@ def recipe(atlas, task, sign):
             cells[name] = one_cell(atlas, f"rec_{task}_{name}")
     table = table_of(cells)
     c = contrast(table, {"both": 1, "none": -1})
-    entropy = []
-    for name, runs in cells.items():
-        last = np.mean([run["steps"][-1]["entropy"] for run in runs.values()])
-        entropy.append(f"{name} {last:.2f}")
+    lines = []
+    for name, of_term in TERMS.items():
+        if name in cells:
+            entropy = np.mean([run["steps"][-1]["entropy"] for run in cells[name].values()])
+            lines.append((of_term, f"{table[name].mean():.3f}", f"{entropy:.2f}"))
     some = config_of({"both": cells["both"]})
     found = {"both": c}
     if task == "hard":  # "with the filter too"
         found["filtered"] = contrast(table, {"filtered": 1, "none": -1})
     less = ", ".join(f"{name} minus none {points(c)}" for name, c in found.items())
-    says = (f"coefficients {some['kl_coef']:g} (KL) and {some['entropy_coef']:g} (entropy): "
-            f"{means(table)}; {less}. Token entropy at the end: {', '.join(entropy)}")
+    says = f"coefficients {some['kl_coef']:g} (KL) and {some['entropy_coef']:g} (entropy): {less}"
     panels = [curves(cells, task.title(), label="{}"),
               training(cells, "entropy", "token entropy, nats")]
     verdicts = [judge(c, sign, gained(cells)) for c in found.values()]
     return dict(verdict=both(verdicts), sees=sees(found.values()), says=says,
+                table=grid_text(["terms", "avg@4", "token entropy at the end, nats"], lines),
                 figure=figure(atlas, f"recipe_{task}", panels))
 
 
@@ -221,10 +223,11 @@ def far(atlas, arm):
     stretches = []
     for stop in (1 / 8, 1 / 4, 1 / 2, 1):
         window = stop / 2, stop
-        of = " to ".join(si(x * C) for x in window)
-        stretches.append(f"{of} {means(table_of(cells, window=window))}")
-    found["says"] += (f". avg@4 {'; '.join(stretches)}. At the end, each at its best lr_base, "
-                      f"{own_lr_gap(every)}")
+        of_cell = table_of(cells, window=window).values()
+        stretches.append([" to ".join(si(x * C) for x in window),
+                          *(f"{t.mean():.3f}" for t in of_cell)])
+    found["says"] += f". At the end, each at its best lr_base, {own_lr_gap(every)}"
+    found["table"] = grid_text(["avg@4, rollouts", *cells], stretches)
     panels = [curves(cells, f"{TITLES.get(arm, arm)}, validation {metric}", metric, label="{}")
               for metric in ("avg@4", "best@4")]
     found["figure"] = [found["figure"], figure(atlas, arm, panels, width=6)]
@@ -316,7 +319,7 @@ def by_difficulty(atlas):
     """Ours: what the large n gains late on the small one, for the levels of difficulty, at one lr
     and where it was tuned for each n."""
     small, large = PAIR
-    found, tuned, says, g = {}, [], [], 0
+    found, tuned, lines, g = {}, [], [], 0
     for arm, name in BY_DIFFICULTY.items():
         _, cells, _, _ = at_one_lr(atlas, arm)
         if set(PAIR) <= set(cells):
@@ -326,13 +329,12 @@ def by_difficulty(atlas):
             each = {metric: contrast(table_of(cells, metric=metric), {large: 1, small: -1})
                     for metric in ("avg@4", "best@4", "worst@4")}
             found[name] = base, each
-            said = ", ".join(f"{metric} {points(c)}" for metric, c in each.items())
             seeds = set.intersection(*(set(runs) for runs in cells.values()))
-            says.append(f"{name} (base model {base:.2f}, {len(seeds)} seeds): {said}")
             _, own, has_own = at_own_lrs(atlas, arm, large, small)
             if has_own:
                 tuned.append((base, own))
-                says[-1] += f", each at its own best lr avg@4 {points(own)}"
+            lines.append([name, f"{base:.2f}", len(seeds), *map(points, each.values()),
+                          points(own) if has_own else "not run"])
     if len(found) < 3:
         raise Missing("three levels of difficulty at depth")
 
@@ -358,9 +360,10 @@ def by_difficulty(atlas):
         ax.set(xlabel="pass rate of the base model on the validation problems",
                ylabel=f"points, n = {large} less n = {small}")
         ax.legend(fontsize=9)
+    heads = ["problems", "base model", "seeds", *each, "avg@4, each n at its own best lr"]
     return dict(verdict=both([judge(c, +1, g) for c in asked]), sees=sees(asked), says=(
-        f"n = {large} less n = {small} over the last quarter: {'; '.join(says)}. Hardest less "
-        f"easiest {gaps}"), tuned=len(asked) > 1,
+        f"n = {large} less n = {small} over the last quarter, hardest less easiest: {gaps}"),
+                table=grid_text(heads, lines), tuned=len(asked) > 1,
                 figure=figure(atlas, "by_difficulty", [draw], width=8))
 
 
@@ -456,7 +459,7 @@ def real_curves(atlas, name, *arms):
 
     With one seed intervals are over problems alone: they cover neither the seed nor their order.
     """
-    says, panels = [], []
+    says, tables, panels = [], [], []
     for arm in arms:
         task = arm.split("_")[1]
         grid = {n: runs for (_, n), runs in atlas.cells(arm).items()}
@@ -471,7 +474,7 @@ def real_curves(atlas, name, *arms):
                     found[key] = {seed: runs[seed] for seed in sorted(seeds & set(runs))}
         found = cut(dict(all=dict(sorted(found.items()))))["all"]
         use(found)
-        some, said = config_of(grid), []
+        some, said, lines = config_of(grid), [], []
         C = next(iter(found[max(found)].values()))["budget"]  # of all
         names = {}
         for (n, lr), runs in found.items():
@@ -482,8 +485,9 @@ def real_curves(atlas, name, *arms):
             runs = found[key]
             return np.mean([look(runs[seed], metric, window=window) for seed in seeds or runs], 0)
         for window in ((0, 1 / 8), (1 / 8, 1 / 4), (1 / 4, 1 / 2), (1 / 2, 1)):
-            each = ", ".join(f"{names[key]} {mean(key, window).mean():.3f}" for key in found)
-            said.append(f"{' to '.join(si(x * C) for x in window)} {each}")
+            lines.append([" to ".join(si(x * C) for x in window),
+                          *(f"{mean(key, window).mean():.3f}" for key in found)])
+        tables.append(grid_text([f"{task.title()}: avg@4, rollouts", *names.values()], lines))
         large, small = (pick(n for n, _ in found) for pick in (max, min))
         best = [max((key for key in found if key[0] == n), key=lambda key: mean(key, LATE).mean())
                 for n in (large, small)]
@@ -491,18 +495,20 @@ def real_curves(atlas, name, *arms):
         own = f", at the best of {tried[0]} and of {tried[1]} lr_base"
         asked = [((large, rule), (small, rule), "")] + [(*best, own)] * (max(tried) > 1)
         for a, b, how in asked:
+            shared, gaps = set(found[a]) & set(found[b]), []
             for metric in ("avg@4", "best@4", "worst@4"):
-                shared = set(found[a]) & set(found[b])
                 if len(shared) > 1:
                     whole = {key: runs for key, runs in found.items() if shared <= set(runs)}
-                    c, seen = contrast(table_of(whole, metric=metric), {a: 1, b: -1}), ""
+                    c = contrast(table_of(whole, metric=metric), {a: 1, b: -1})
                 else:
                     gap = mean(a, LATE, metric, shared) - mean(b, LATE, metric, shared)
-                    c, seen = dict(gain=gap.mean(), half=over_problems(gap)), ", one seed"
-                said.append(f"{metric} n = {large} less n = {small}{how}{seen} {points(c)}")
+                    c = dict(gain=gap.mean(), half=over_problems(gap))
+                gaps.append(f"{metric} {points(c)}")
+            seen = ", one seed" * (len(shared) == 1)
+            said.append(f"n = {large} less n = {small}{how}{seen}: {', '.join(gaps)}")
         base = mean((small, rule), START).mean()
         says.append(f"{task.title()} (base model {base:.3f}), B_p = {some['B_p']}, lr_base = "
-                    f"{rule:g}, {len(seeds)} seed{'s' * (len(seeds) > 1)}, avg@4 {'; '.join(said)}")
+                    f"{rule:g}, {len(seeds)} seed{'s' * (len(seeds) > 1)}; {'; '.join(said)}")
         shown = {names[key]: runs for key, runs in found.items()}
         title = f"SmolLM2, {task.title()}, lr_base {rule:g}"
         title += " where not named" * any(lr != rule for _, lr in found)
@@ -510,12 +516,13 @@ def real_curves(atlas, name, *arms):
                    for m in ("avg@4", "best@4", "worst@4")]
     if not says:
         raise Missing(f"two n of {arms[0]}")
-    return dict(verdict="", says=". ".join(says), figure=figure(atlas, name, panels, width=5))
+    return dict(verdict="", says=". ".join(says), table="\n\n".join(tables),
+                figure=figure(atlas, name, panels, width=5))
 
 
 def real_lr(atlas):
     """Ours: how a real model depends on lr_base, one seed: a short grid, half and double."""
-    says = []
+    lines = []
     for pattern, told_as in (("smollm_lr_*", "a short grid"), ("smollm_hard*", "on seed 0")):
         found = {}
         for path in sorted(atlas.folder.glob(pattern)):
@@ -527,12 +534,14 @@ def real_lr(atlas):
                 continue
             C = min(run["budget"] for run in runs.values())
             use({n: runs}, C)
-            ends = ", ".join(f"{lr:g} {look(runs[lr] | dict(budget=C)).mean():.3f}"
-                             for lr in sorted(runs))
-            says.append(f"{told_as}, B_p = {B_p}, n = {n}, C = {si(C)}: {ends}")
-    if not says:
+            ends = {lr: f"{look(run | dict(budget=C)).mean():.3f}" for lr, run in runs.items()}
+            lines.append(([told_as, B_p, n, si(C)], ends))
+    if not lines:
         raise Missing("smollm_lr_*")
-    return dict(verdict="", says=f"avg@4 at the end by lr_base; {'; '.join(says)}")
+    lrs = sorted({lr for _, ends in lines for lr in ends})
+    heads = ["avg@4 at the end by lr_base", "B_p", "n", "C", *(f"{lr:g}" for lr in lrs)]
+    rows = [[*of, *(ends.get(lr, "") for lr in lrs)] for of, ends in lines]
+    return dict(verdict="", says="seed 0 throughout", table=grid_text(heads, rows))
 
 
 def epochs_control(atlas):
@@ -541,7 +550,7 @@ def epochs_control(atlas):
 
 def lr_of_a_short_run(atlas):
     """What the lr that leads at C/8 loses at the end on the lr that is best there."""
-    lost = []
+    lost = {}
     for task in ("easy", "hard"):
         early, late = windows(list(other_lrs(atlas, task)[0].values()))
         for n in early:
@@ -551,9 +560,12 @@ def lr_of_a_short_run(atlas):
             got = []
             for seed in range(len(early[n][0])):
                 got.append(ends[int(np.argmax([t[seed].mean() for t in early[n]]))])
-            lost.append(f"{task}, n = {n}: {100 * max(max(ends) - np.mean(got), 0):.1f}")
-    return dict(verdict="", says="points that it loses at the end to the lr that is best there, "
-                f"each chosen on one seed: {'; '.join(lost)}")
+            lost[task, n] = f"{100 * max(max(ends) - np.mean(got), 0):.1f}"
+    ns = sorted({n for _, n in lost})
+    rows = [[task.title(), *(lost.get((task, n), "") for n in ns)] for task in ("easy", "hard")]
+    return dict(verdict="", table=grid_text(["points lost", *(f"n = {n}" for n in ns)], rows),
+                says="points that it loses at the end to the lr that is best there, each chosen on "
+                "one seed")
 
 
 def records(atlas):
@@ -866,22 +878,25 @@ def size(atlas):
 
     def of(D):
         return "all problems" if D == math.inf else f"D = {D}"
-    tops, says = {}, []
+    tops, lines = {}, []
     for D in arms:
         own = {n: table[D, n] for n in ns}
-        tops[D] = near(own)[0]
+        tops[D], same = near(own)
         c = contrast(table, {(D, n): w for n, w in slope.items()})
-        says.append(f"{of(D)}: {told(own)}, {points(c)} points for each doubling of n")
+        lines.append([of(D), *(f"{t.mean():.3f}" for t in own.values()),
+                      ", ".join(map(str, same)), points(c)])
     few, many = min(arms), max(arms)
     c = contrast(table, {(many, n): w for n, w in slope.items()}
                  | {(few, n): -w for n, w in slope.items()})
-    says.append(f"{of(many)} minus {of(few)}: {points(c)}")
+    says = f"points for each doubling of n, {of(many)} minus {of(few)}: {points(c)}"
     verdict = judge(c, +1, gained(arms[many]))
     if verdict == "agree" and tops[few] >= tops[many]:  # steeper, but the best n does not move
         verdict = "undecided"
     panels = [curves(cells, of(D)) for D, cells in arms.items()]
-    return dict(verdict=verdict, sees=c["sees"], says="; ".join(says), tuned=False,
-                figure=figure(atlas, "size", panels))
+    heads = ["", *(f"n = {n}" for n in ns), "indistinguishable from the best",
+             "points for each doubling of n"]
+    return dict(verdict=verdict, sees=c["sees"], says=says, tuned=False,
+                table=grid_text(heads, lines), figure=figure(atlas, "size", panels))
 
 
 def mixes(atlas):
@@ -900,11 +915,12 @@ def mixes(atlas):
 def mixtures(atlas):
     """Figure 14: the largest n against the smallest, for every mixture on every level."""
     arms, sets = mixes(atlas)
-    says, asked, verdicts, panels = [], [], [], []
+    lines, asked, verdicts, panels = [], [], [], []
     for mix, cells in arms.items():
+        lines.append([MIXES[mix]])
         for name, of in sets.items():
-            words, c = largest_less_smallest(table_of(cells, of=of))
-            says.append(f"trained on {MIXES[mix]}, on {LEVELS[name]}: {words}")
+            _, c = largest_less_smallest(table_of(cells, of=of))
+            lines[-1].append(points(c))
             panels.append(curves(cells, f"{MIXES[mix]}\non {LEVELS[name]}", of=of))
             # the claim is of the levels that the mixture holds, but Very Easy
             if name == "extreme_val" or (name == "level_easy_val" and mix != "mix_hard"):
@@ -912,13 +928,16 @@ def mixtures(atlas):
                 verdicts.append(judge(c, +1, gained(cells, of=of)))
     whole = atlas.arm("mix_hard")  # it went on
     words, c = largest_less_smallest(table_of({n: whole[n] for n in arms["mix_hard"]}))
-    says.append(f"trained on {MIXES['mix_hard']}, to the end of its budget: {words}")
+    says = f"trained on {MIXES['mix_hard']}, to the end of its budget, on Unsolved: {words}"
     verdict = both(verdicts)
     g = gained({n: whole[n] for n in arms["mix_hard"]})
     if verdict == "disagree" and judge(c, +1, g) == "agree":  # the common budget is too small
         verdict = "undecided"
-    return dict(verdict=verdict, sees=sees(asked), says="; ".join(says), tuned=False,
-                figure=figure(atlas, "mixtures", panels))
+    ns = arms["mix_hard"]
+    heads = [f"n = {max(ns)} minus n = {min(ns)}, trained on",
+             *(f"on {LEVELS[name]}" for name in sets)]
+    return dict(verdict=verdict, sees=sees(asked), says=says, tuned=False,
+                table=grid_text(heads, lines), figure=figure(atlas, "mixtures", panels))
 
 
 def one_mix_less_another(arms, of, one, other):
@@ -934,31 +953,34 @@ def one_mix_less_another(arms, of, one, other):
 def forgetting(atlas):
     """Figure 14: the change of each mixture on Easy and Very Easy since the base model."""
     arms, sets = mixes(atlas)
-    says, found = [], {}
+    lines, found = [], {}
+
+    def changes(mix, cells, window):  # a line of the table; also {level: change, mean over n}
+        C = min(r["budget"] for runs in cells.values() for r in runs.values())
+        lines.append([MIXES[mix], si(window[1] * C)])
+        of_level = {}
+        for name in ("level_easy_val", "level_very_easy_val"):
+            then, start = (table_of(cells, of=sets[name], window=w) for w in (window, START))
+            lines[-1] += [points(change(then[n], start[n])) for n in cells]
+            of_level[name] = change(*(np.mean(list(t.values()), 0) for t in (then, start)))
+            lines[-1].append(points(of_level[name]))
+        return of_level
+    whole = {n: atlas.arm("mix_hard")[n] for n in arms["mix_hard"]}  # Unsolved alone went on:
+    changes("mix_hard", whole, EARLY)  # it forgets early, and learns some of it again
     for mix, cells in arms.items():
-        for name in ("level_easy_val", "level_very_easy_val"):
-            tables = [table_of(cells, of=sets[name], window=w) for w in (LATE, START)]
-            c = change(*(np.mean(list(table.values()), 0) for table in tables))  # mean over n
-            found[mix, name] = c
-            each = ", ".join(f"n = {n} {points(change(tables[0][n], tables[1][n]))}" for n in cells)
-            says.append(f"trained on {MIXES[mix]}, on {LEVELS[name]} {points(c)} ({each})")
-    whole = {n: atlas.arm("mix_hard")[n] for n in arms["mix_hard"]}  # Hard alone went on
-    C, C_whole = (min(r["budget"] for runs in cells.values() for r in runs.values())
-                  for cells in (arms["mix_hard"], whole))
-    when = []  # it forgets early, and learns some of it again
-    for window in (EARLY, LATE):
-        for name in ("level_easy_val", "level_very_easy_val"):
-            tables = [table_of(whole, of=sets[name], window=w) for w in (window, START)]
-            each = ", ".join(f"n = {n} {points(change(tables[0][n], tables[1][n]))}" for n in whole)
-            when.append(f"to {si(window[1] * C_whole)} on {LEVELS[name]} {each}")
+        found |= {(mix, name): c for name, c in changes(mix, cells, LATE).items()}
+    changes("mix_hard", whole, LATE)
     alone = [found["mix_hard", "level_easy_val"], found["mix_hard", "level_very_easy_val"]]
     mended = one_mix_less_another(arms, sets["level_easy_val"], "mix_dual", "mix_hard")
     g = gained(arms["mix_dual"], of=sets["level_easy_val"])
     verdict = both([judge(alone[0], -1, g), judge(alone[1], -1, g), judge(mended, +1, g)])
+    heads = ["change since the base model, trained on", "to C"]
+    for level in ("Easy", "Very Easy"):
+        heads += [f"{level}, {n}" for n in (*(f"n = {n}" for n in whole), "mean")]
     return dict(verdict=verdict, sees=sees(alone), figure="mixtures.png",
-                says=f"change since the base model at C = {si(C)}, mean over n: "
-                f"{'; '.join(says)}; on Easy {MIXES['mix_dual']} minus {MIXES['mix_hard']}: "
-                f"{points(mended)}. {MIXES['mix_hard']}, in time: {'; '.join(when)}")
+                table=grid_text(heads, lines),
+                says=f"on Easy {MIXES['mix_dual']} minus {MIXES['mix_hard']}, mean over n: "
+                f"{points(mended)}")
 
 
 def very_easy(atlas):
