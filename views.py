@@ -245,19 +245,31 @@ def one_lr(cells):
     return max(by_lr, key=lambda lr: np.mean([c["Y"][at] for c in by_lr[lr]]))
 
 
+def of_shared_seeds(runs):
+    """The runs of the seeds that all cells (B_p, n, lr) have, or all runs where there are none: of
+    cells with other seeds one can look better for its seeds alone."""
+    seeds = {}
+    for run in runs:
+        seeds.setdefault((run["B_p"], run["n"], run["lr"]), set()).add(run["seed"])
+    shared = set.intersection(*seeds.values())
+    return [run for run in runs if run["seed"] in shared] if shared else runs
+
+
 def lr(sweep, cfg):
     """n*(C) at the one lr_base that is best for all n, and with the best one for each n at each C;
     what the second is worth; and how the best lr follows B = B_p n, at the largest shared budget.
 
-    Of one B_p, that with most cells. The frontiers are scored on seeds that did not choose. slope:
-    of log(best lr) over log B, 0.5 by the square root rule, with its 90% interval.
+    Of one B_p, that with most cells, and of the seeds that all its cells have. The frontiers are
+    scored on seeds that did not choose. slope: of log(best lr) over log B, 0.5 by the square root
+    rule, with its 90% interval.
     """
-    grid, lam, cells = sweep["every"]
+    _, _, cells = sweep["every"]
     if len({c["lr"] for c in cells}) < 2:
         raise BadInput(f"--view=lr: {cfg['runs']} has one lr_base; run several, as in "
                        f"--lrs=\"{sweep['lr'] / 2:g} {sweep['lr']:g} {2 * sweep['lr']:g}\"")
     B_p = Counter(c["B_p"] for c in cells).most_common(1)[0][0]
-    cells = [c for c in cells if c["B_p"] == B_p]
+    runs = of_shared_seeds([run for run in every_run(sweep) if run["B_p"] == B_p])
+    grid, _, cells = cells_of(runs, cfg["metric"], cfg)
     rule = one_lr(cells)
     sets = [c for c in cells if c["lr"] == rule], best_of(cells)
     names = f"lr_base = {rule:g} for all n", "the best lr_base for each n"
@@ -292,8 +304,8 @@ def lr(sweep, cfg):
         used = np.array(lrs) * [lr_factor(b, sweep["head"]["lr_scaling"]) for b in B]
         return np.polyfit(np.log(B), np.log(used), 1)[0] if len(B) > 1 else math.nan
     drawn = [slope(lrs) for lrs in zip(*(r.pop("drawn") for r in rows))]
-    return dict(panels=panels, B_p=B_p, rule=rule, rows=rows,
-                covers=coverage(every_run(sweep), cfg), slope=slope([r["best"] for r in rows]),
+    return dict(panels=panels, B_p=B_p, rule=rule, rows=rows, runs=runs, covers=coverage(runs, cfg),
+                seeds=sorted({run["seed"] for run in runs}), slope=slope([r["best"] for r in rows]),
                 slope_interval=list(np.percentile(drawn, [5, 95])) if drawn else None,
                 worth=dict(C=grid[shared], reward=worth, half=half))
 
@@ -346,6 +358,7 @@ def draw_lr(front, path):
 
 def say_lr(front):
     yield from say_panels(front)
+    yield f"\nseeds compared, those that all cells have: {', '.join(map(str, front['seeds']))}"
     yield "\nwhat the best lr for each n is worth:"
     for i in sorted({0, len(front["worth"]["C"]) // 2, len(front["worth"]["C"]) - 1}):
         C, reward, half = (front["worth"][key][i] for key in ("C", "reward", "half"))
@@ -694,9 +707,8 @@ def say(front):
 
 def front_of(sweep, view, content, cfg):
     """All that a view's JSON holds, of which its figure is drawn and its text written."""
-    runs, head = sweep["runs"], sweep["head"]
-    every = every_run(sweep)
-    runs = every if view == "lr" else runs
+    head, every = sweep["head"], every_run(sweep)
+    runs = content.pop("runs", sweep["runs"])  # lr shows others
     # a run that a larger C continued keeps its first header, so the budget is what was reached
     reached = max(run["rollouts"][-1] for run in runs)
     return {key: cfg[key] for key in "runs metric unit bin boot delta eval_set".split()} | dict(

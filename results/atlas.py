@@ -64,6 +64,8 @@ ROWS = [
      "n = 4 to 16 or 64 (plan.md, before these runs).", far, "far_hard"),
     ("far", "ours: Easy, four times as far", "The same on Easy (plan.md, before these runs).", far,
      "far_easy"),
+    ("far", "ours: Unsolved, four times as far", "The same on Unsolved, where n = 64 leads before "
+     "(plan.md, before these runs).", far, "far_mix_hard"),
     ("levels", "ours: the rise by difficulty", "A large n gains more late on the hardest problems "
      "than on the easiest.", by_difficulty),
     ("size", "ours: C or C / D", "Where a larger n takes over, for several D.",
@@ -151,8 +153,8 @@ ROWS = [
     ("smollm", "ours: a real model, curves", "How a real language model learns with n = 4, 16, 64 "
      "(SmolLM2-135M-Instruct on sums).", real_curves, "smollm_curves", "smollm_hard",
      "smollm_easy"),
-    ("smollm", "ours: a real model, deeper", "The same at half the lr, to 160 updates of n = 64, "
-     "one seed.", real_curves, "smollm_deep", "smollm_hard_half"),
+    ("smollm", "ours: a real model, deeper", "The same at half the lr, to 160 updates of n = 64.",
+     real_curves, "smollm_deep", "smollm_hard_half"),
     ("smollm", "ours: a real model, Hard", "n*(C) rises with C for a real language model "
      "(SmolLM2-135M-Instruct on sums), on problems solved at most once in 16.", rise,
      "smollm_hard"),
@@ -297,12 +299,13 @@ A verdict is one of these:
   gained 33); "no difference" means within twice that.
 - *undecided*: inconclusive. The row's section says how small an effect such runs would miss in more
   than one of five repetitions.
-- *too shallow*: the cell with the fewest updates, M, has made fewer than 150, and may still rise:
-  the last quarter of its budget less the quarter before has an interval that ends above one point.
+- *too shallow*: the cell with the fewest updates has made fewer than 150, and may still rise: the
+  last quarter of its budget less the quarter before has an interval that ends above one point.
   The paper's frontier goes to a larger n where that has made 155 to 264.
 - *shown*: numbers without a verdict, because nothing is claimed or the row does not test it.
 
-C is the budget of a run in rollouts, M the updates of its largest batch, D the training problems.
+C is the budget of a run in rollouts, M the updates of the cell that made the fewest, of those that
+a row compares, D the training problems.
 Very Easy, Easy, Hard and Unsolved are problems that the base model solves in 60 to 90% of its
 tries, in 30 to 60%, at most once in 16, and in none of 128.
 """
@@ -336,6 +339,9 @@ READING = """
 - What is fresh: four runs of Easy (n = 4, 16, 64 of seed 0, n = 64 of seed 1) were seen before the
   plan. Where a claim was made on seeds 0 to 2 and later seeds have run, on Easy, on Hard and on
   Unsolved, those alone decide the row on n*(C); other rows take all seeds that they have.
+- Names such as `size_800` are folders of results/atlas: `wide_*` many n to 65,536 rollouts,
+  `size_D` and `epochs_D` D training problems, `model_*` other base models. `toy` is bandit_toy.py,
+  which has no language model.
 - Minutes are of our runs on this machine, one thread a run and two runs side by side.
 """
 
@@ -383,7 +389,9 @@ Changes that came after results were seen, before that:
   got three fresh seeds twice.
 
 The table is the plan, its minutes estimates from the first runs; several studies took longer. The
-{runs} runs of this page took {hours:.1f} hours, two at a time."""
+{runs} runs that are made took {hours:.1f} hours, two at a time; some of them are seeds beyond the
+plan. Not made: n = 256 on Hard and Unsolved, n = 16 on Very Easy, third seeds of most studies,
+other lr of some."""
 
 
 def budget_table(folder):

@@ -37,7 +37,7 @@ DPI = 110     # of figures
 
 TITLES = dict(  # of arms, in figures
     mix_hard="Unsolved", epochs_50="D = 50", easy="Easy", hard="Hard",
-    far_hard="Hard", far_easy="Easy",
+    far_hard="Hard", far_easy="Easy", far_mix_hard="Unsolved",
     model_late="Easy, a base model trained longer", model_narrow="Easy, a narrower model",
     ppo_easy="Easy, PPO", ppo_hard="Hard, PPO", cispo_easy="Easy, CISPO",
     smollm_easy="SmolLM2, Easy", smollm_hard="SmolLM2, Hard")
@@ -446,14 +446,15 @@ def curves(cells, title="", metric="avg@4", of="val", label="n = {}", among=(), 
                 if of not in run["evals"]:
                     raise Missing(f"evaluations of {of}")
                 e = run["evals"][of]
-                solved = right(e, metric)  # (E, P)
+                within = e["C"] <= run["budget"] * (1 + 1e-9)
+                at, solved = e["C"][within], right(e, metric)[within]  # (E,), (E, P)
                 y = solved.mean(1)
-                ax.plot(e["C"][1:], y[1:], color=shade, lw=0.7, alpha=0.5)
+                ax.plot(at[1:], y[1:], color=shade, lw=0.7, alpha=0.5)
                 if len(runs) == 1:
                     half = over_problems(solved)
-                    ax.fill_between(e["C"][1:], (y - half)[1:], (y + half)[1:], color=shade,
+                    ax.fill_between(at[1:], (y - half)[1:], (y + half)[1:], color=shade,
                                     alpha=0.15, lw=0)
-                of_seeds.append((e["C"][1:], y[1:]))
+                of_seeds.append((at[1:], y[1:]))
                 base.append(y[0])
             C = np.array(sorted(set.intersection(*(set(c.tolist()) for c, _ in of_seeds))))
             mean = np.mean([y[np.isin(c, C)] for c, y in of_seeds], 0)
@@ -504,9 +505,10 @@ def figure(atlas, name, panels, width=4.6, sharey=False):
 # A sweep through frontier.py and fit_sigmoid.py. All that the rows take from these two is here.
 
 @functools.cache
-def analysed(folders, unit="rollouts", lr=None, cells=None):
+def analysed(folders, unit="rollouts", lr=None, cells=None, even=False):
     """A sweep as views.py has it, from one folder or several with spaces between, at one lr_base
-    (None: the one that views.py takes), of all cells or of a frozenset of (B_p, n)."""
+    (None: the one that views.py takes), of all cells or of a frozenset of (B_p, n). even: of the
+    seeds and up to the budget that all of them have."""
     cfg = parse([f"--data={ROOT / 'data/arithmetic'}", f"--runs={folders}", f"--unit={unit}",
                  "--boot=200"])
     sweep = views.analyse(cfg, "val")
@@ -514,7 +516,17 @@ def analysed(folders, unit="rollouts", lr=None, cells=None):
         return sweep
     runs = [run for run in views.every_run(sweep) if run["lr"] == (lr or sweep["lr"])
             and (cells is None or (run["B_p"], run["n"]) in cells)]
+    if even:
+        C = min(run["rollouts"][-1] for run in runs)
+        runs = [shortened(run, C) for run in views.of_shared_seeds(runs)]
     return views.analyse(cfg, "val", runs, sweep["dropped"])
+
+
+def shortened(run, C):
+    """A run as frontier.py reads it, up to C rollouts."""
+    keep, each = run["rollouts"] <= C, ("C", "rollouts", "step", "counts", "reward", "trials")
+    return run | {key: run[key][keep] for key in each if run[key] is not None} | dict(
+        config=run["config"] | dict(C=int(C)))
 
 
 @functools.cache
@@ -526,10 +538,11 @@ def panel_of(folders, unit="rollouts", lr=None):
 
 
 def view_figure(atlas, view, name, arms, cells=None):
-    """NAME.png: a view of frontier.py over the runs of several arms, of all or of some (B_p, n):
-    (the file's name, what it shows)."""
+    """NAME.png: a view of frontier.py over the runs of several arms, of all or of some (B_p, n),
+    these as far as all of them go: (the file's name, what it shows)."""
     cells = frozenset(cells) if cells else None
-    sweep = analysed(" ".join(str(atlas.folder / arm) for arm in arms), cells=cells)
+    folders = " ".join(str(atlas.folder / arm) for arm in arms)
+    sweep = analysed(folders, cells=cells, even=cells is not None)
     content, draw, _ = views.VIEWS[view]
     front = views.front_of(sweep, view, content(sweep, sweep["cfg"]), sweep["cfg"])
     draw(front, atlas.out / f"{name}.png")
@@ -569,8 +582,9 @@ def law_figure(atlas, task, panel, cells):
                 ax.plot(e["C"][1:], right(e, "avg@4").mean(1)[1:], lw=0.6, alpha=0.5,
                         color=colour(n, panel["ns"]))
         for c in panel["curves"]:
-            shade = colour(c["n"], panel["ns"])
-            ax.plot(c["C"], c["reward"], color=shade, lw=2, label=f"n = {c['n']}")
+            shade, (M, deep, _) = colour(c["n"], panel["ns"]), depth(cells[c["n"]].values())
+            words = f"n = {c['n']}" + f", {M} updates: too few" * (not deep)
+            ax.plot(c["C"], c["reward"], color=shade, lw=2, label=words)
             ax.fill_between(c["C"], c["lo"], c["hi"], color=shade, alpha=0.07, lw=0)
         ax.plot(panel["records"]["C"], panel["records"]["reward"], "kD", ms=3, mfc="none",
                 label="record-breaking points")

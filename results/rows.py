@@ -17,8 +17,8 @@ from frontier import si
 from kept import (EARLY, LATE, LRS, START, TITLES, analysed, arms_of, by_n, colour, config_of,
                   curves, cut, depth, each_of, ends_of, figure, gained, grid_text,
                   largest_less_smallest, law_figure, law_of, look, means, near, one_cell, over,
-                  over_problems, panel_of, points, says_shift, sees, shift_of, table_of, told,
-                  training, use, view_figure, windows)
+                  panel_of, points, says_shift, sees, shift_of, table_of, told, training, use,
+                  view_figure, windows)
 from noise import SMALL, Missing, best_less, both, change, contrast, denied, judge, shift
 
 SPLITS = dict(easy=(0.3, 0.6), hard=(0, 0.0625))  # the paper's, by avg@16 of the base model
@@ -77,7 +77,8 @@ def recipe(atlas, task, sign):
         found["filtered"] = contrast(table, {"filtered": 1, "none": -1})
     less = ", ".join(f"{name} minus none {points(c)}" for name, c in found.items())
     says = f"coefficients {some['kl_coef']:g} (KL) and {some['entropy_coef']:g} (entropy): {less}"
-    panels = [curves(cells, task.title(), label="{}"),
+    used = " and ".join(sorted({f"{some[key]:g}" for key in ("kl_coef", "entropy_coef")}))
+    panels = [curves(cells, f"{task.title()}, coefficients of {used}", label="{}"),
               training(cells, "entropy", "token entropy, nats")]
     verdicts = [judge(c, sign, gained(cells)) for c in found.values()]
     return dict(verdict=both(verdicts), sees=sees(found.values()), says=says,
@@ -213,21 +214,31 @@ def rise(atlas, task):
                 figure=law_figure(atlas, task, panel, every_lr(atlas, task)[lr]))
 
 
+def labelled(every):
+    """{lr_base: {n: runs}} as {"n = 4, lr_base 2e-4": runs}, the lr_base where it is not one."""
+    each = sorted((n, lr) for lr in every for n in every[lr])
+    return {f"n = {n}" + f", lr_base {lr:g}" * (len(every) > 1): every[lr][n] for n, lr in each}
+
+
+def in_stretches(cells, of=""):
+    """A table: avg@4 of {words: runs} in four stretches of their budget, each twice as long as the
+    last."""
+    C = min(run["budget"] for runs in cells.values() for run in runs.values())
+    lines = []
+    for stop in (1 / 8, 1 / 4, 1 / 2, 1):
+        table = table_of(cells, window=(stop / 2, stop))
+        lines.append([f"{si(stop / 2 * C)} to {si(stop * C)}",
+                      *(f"{t.mean():.3f}" for t in table.values())])
+    return grid_text([f"{of}avg@4, rollouts", *cells], lines)
+
+
 def far(atlas, arm):
     """Ours: `rise` in an arm that goes beyond the budget of `main`, where the smallest n also has
-    other lr_base; the reward in four stretches of the budget, each twice as long as the last."""
+    other lr_base."""
     found, every = rise(atlas, arm), every_lr(atlas, arm)
-    each = sorted((n, lr) for lr in every for n in every[lr])
-    cells = {f"n = {n}" + f" at {lr:g}" * (len(every) > 1): every[lr][n] for n, lr in each}
-    C = min(run["budget"] for runs in cells.values() for run in runs.values())
-    stretches = []
-    for stop in (1 / 8, 1 / 4, 1 / 2, 1):
-        window = stop / 2, stop
-        of_cell = table_of(cells, window=window).values()
-        stretches.append([" to ".join(si(x * C) for x in window),
-                          *(f"{t.mean():.3f}" for t in of_cell)])
+    cells = labelled(every)
     found["says"] += f". At the end, each at its best lr_base, {own_lr_gap(every)}"
-    found["table"] = grid_text(["avg@4, rollouts", *cells], stretches)
+    found["table"] = in_stretches(cells)
     panels = [curves(cells, f"{TITLES.get(arm, arm)}, validation {metric}", metric, label="{}")
               for metric in ("avg@4", "best@4")]
     found["figure"] = [found["figure"], figure(atlas, arm, panels, width=6)]
@@ -374,7 +385,7 @@ def order_of_crossings(atlas):
         raise Missing("three D")
     found, says = {}, []
     for D in sorted(sizes):
-        use(arms[D])
+        use({n: arms[D][n] for n in (4, 16, 64) if n in arms[D]})
         panel = panel_of(atlas.folder / sizes[D], lr=config_of(arms[D])["lr_base"])
         for s in panel["crossings"]:
             pair = s["from"], s["to"]
@@ -392,15 +403,32 @@ def order_of_crossings(atlas):
 
     def draw(ax):
         from matplotlib.ticker import LogLocator
-        for (a, b), at in sorted(found.items()):
-            y = np.array([[s["C"], s["lo"] or s["C"], s["hi"] or s["C"]] for s in at.values()])
-            ax.errorbar(list(at), y[:, 0], [y[:, 0] - y[:, 1], y[:, 2] - y[:, 0]], fmt="o-",
-                        capsize=3, label=f"n = {a} to {b}")
-        over(ax, "D, training problems", ylabel="C where the larger n takes over", yscale="log",
-             title="slope 0: ordered by C; 1: by C / D")
+        every = [s[key] for at in found.values() for s in at.values() for key in ("C", "lo", "hi")]
+        bottom, top = (pick(filter(None, every)) for pick in (min, max))
+        top = max([top, *(run["budget"] for runs in arms[min(arms)].values()
+                          for run in runs.values())])
+        for i, ((a, b), at) in enumerate(sorted(found.items())):
+            x = {D: D * 1.05 ** (i - 1) for D in sorted(sizes)}  # beside each other
+            for D, s in at.items():
+                lo, hi = s["lo"] or 0.7 * bottom, s["hi"] or 1.4 * top
+                ax.plot([x[D]] * 2, [lo, hi], color=f"C{i}", lw=1.2)
+                for open_end, y, mark in ((not s["lo"], lo, "v"), (not s["hi"], hi, "^")):
+                    ax.plot(x[D], y, mark if open_end else "_", color=f"C{i}", ms=6)
+            ax.plot([x[D] for D in at], [s["C"] for s in at.values()], "o-", color=f"C{i}",
+                    label=f"n = {b} overtakes {a}")
+            none = [x[D] for D in sizes if D not in at]
+            ax.plot(none, [2 * top] * len(none), "x", color=f"C{i}", ms=6)
+        first = next(s["C"] / D for at in found.values() for D, s in at.items())
+        D = np.array([min(sizes), 2 * top / first])
+        ax.plot(D, D * first, ":", color="0.5", lw=1.2, label="if C / D decided")
+        over(ax, "D, training problems", ylabel="C of the crossing, 90% interval", yscale="log",
+             title="arrow: interval open there; ×: no crossing in the runs")
+        ax.set_xlim(0.8 * min(sizes), 1.25 * max(sizes))
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         ax.yaxis.set_major_formatter(lambda value, _: si(value))
-        ax.legend(fontsize=9)
+        ax.yaxis.set_minor_formatter(lambda *_: "")
+        ax.set_xticks(sorted(sizes), sorted(sizes))
+        ax.legend(fontsize=9, loc="lower right")
     several = any(len(at) > 1 for at in found.values())  # one D alone has no order
     return dict(verdict="", says="; ".join(says) or "no n takes over from a smaller one",
                 figure=figure(atlas, "crossings", [draw], width=6) if several else "")
@@ -455,64 +483,26 @@ def growing(atlas, task):
 
 def real_curves(atlas, name, *arms):
     """Ours: learning curves of a real model in some arms, at their lr_base and others, up to the
-    budget that all have; NAME.png.
-
-    With one seed intervals are over problems alone: they cover neither the seed nor their order.
-    """
+    budget that all have; NAME.png."""
     says, tables, panels = [], [], []
     for arm in arms:
-        task = arm.split("_")[1]
-        grid = {n: runs for (_, n), runs in atlas.cells(arm).items()}
-        if len(grid) < 2:
+        if not (atlas.folder / arm).is_dir():
             continue
-        seeds = set(grid[max(grid)]) & set(grid[min(grid)])
-        rule, found = config_of(grid)["lr_base"], {}  # {(n, lr_base): {seed: run}}
-        for other in with_other_lrs(atlas, arm):
-            for (_, n), runs in atlas.cells(other).items():
-                if seeds & set(runs):
-                    key = n, config_of({0: runs})["lr_base"]
-                    found[key] = {seed: runs[seed] for seed in sorted(seeds & set(runs))}
-        found = cut(dict(all=dict(sorted(found.items()))))["all"]
-        use(found)
-        some, said, lines = config_of(grid), [], []
-        C = next(iter(found[max(found)].values()))["budget"]  # of all
-        names = {}
-        for (n, lr), runs in found.items():
-            fewer = f", {len(runs)} seed" * (len(runs) < len(seeds))
-            names[n, lr] = f"n = {n}" + f" at {lr:g}" * (lr != rule) + fewer
-
-        def mean(key, window, metric="avg@4", seeds=()):  # (P,)
-            runs = found[key]
-            return np.mean([look(runs[seed], metric, window=window) for seed in seeds or runs], 0)
-        for window in ((0, 1 / 8), (1 / 8, 1 / 4), (1 / 4, 1 / 2), (1 / 2, 1)):
-            lines.append([" to ".join(si(x * C) for x in window),
-                          *(f"{mean(key, window).mean():.3f}" for key in found)])
-        tables.append(grid_text([f"{task.title()}: avg@4, rollouts", *names.values()], lines))
-        large, small = (pick(n for n, _ in found) for pick in (max, min))
-        best = [max((key for key in found if key[0] == n), key=lambda key: mean(key, LATE).mean())
-                for n in (large, small)]
-        tried = [sum(m == n for m, _ in found) for n in (large, small)]
-        own = f", at the best of {tried[0]} and of {tried[1]} lr_base"
-        asked = [((large, rule), (small, rule), "")] + [(*best, own)] * (max(tried) > 1)
-        for a, b, how in asked:
-            shared, gaps = set(found[a]) & set(found[b]), []
-            for metric in ("avg@4", "best@4", "worst@4"):
-                if len(shared) > 1:
-                    whole = {key: runs for key, runs in found.items() if shared <= set(runs)}
-                    c = contrast(table_of(whole, metric=metric), {a: 1, b: -1})
-                else:
-                    gap = mean(a, LATE, metric, shared) - mean(b, LATE, metric, shared)
-                    c = dict(gain=gap.mean(), half=over_problems(gap))
-                gaps.append(f"{metric} {points(c)}")
-            seen = ", one seed" * (len(shared) == 1)
-            said.append(f"n = {large} less n = {small}{how}{seen}: {', '.join(gaps)}")
-        base = mean((small, rule), START).mean()
-        says.append(f"{task.title()} (base model {base:.3f}), B_p = {some['B_p']}, lr_base = "
-                    f"{rule:g}, {len(seeds)} seed{'s' * (len(seeds) > 1)}; {'; '.join(said)}")
-        shown = {names[key]: runs for key, runs in found.items()}
-        title = f"SmolLM2, {task.title()}, lr_base {rule:g}"
-        title += " where not named" * any(lr != rule for _, lr in found)
-        panels += [curves(shown, title, m, label="{}")
+        every, rule = every_lr(atlas, arm), config_of(atlas.arm(arm))["lr_base"]
+        task, large, small = arm.split("_")[1].title(), max(every[rule]), min(every[rule])
+        base = table_of(every[rule], window=START)[small].mean()
+        whole, gaps = {(n, lr): every[lr][n] for lr in every for n in every[lr]}, []
+        for metric in ("avg@4", "best@4", "worst@4"):
+            c = contrast(table_of(whole, metric=metric), {(large, rule): 1, (small, rule): -1})
+            gaps.append(f"{metric} {points(c)}")
+        says.append(f"{task} (base model {base:.3f}), B_p = {config_of(every[rule])['B_p']}; at "
+                    f"lr_base = {rule:g}, n = {large} less n = {small}: {', '.join(gaps)}")
+        if len(every) > 1:
+            says[-1] += f"; each at its best lr_base, {own_lr_gap(every)}"
+        cells = labelled(every)
+        tables.append(in_stretches(cells, f"{task}: "))
+        panels += [curves(cells, f"SmolLM2, {task}, lr_base {rule:g}" * (len(every) == 1)
+                          or f"SmolLM2, {task}", m, label="{}")
                    for m in ("avg@4", "best@4", "worst@4")]
     if not says:
         raise Missing(f"two n of {arms[0]}")
@@ -602,10 +592,17 @@ def tokens(atlas):
 
     def in_unit(unit):
         def draw(ax):
-            shared = panel_of(atlas.folder / "easy", unit, lr)["surface"]  # what all n reached
+            panel = panel_of(atlas.folder / "easy", unit, lr)
+            shared = panel["surface"]  # what all n reached
             best = np.array(shared["ns"])[np.argmax(shared["Y"], 0)]
-            ax.step(shared["C"], best, where="post", color="k", lw=2)
-            over(ax, f"C, {unit}", ylabel="n*(C)", title=f"C in {unit}", yscale="log")
+            for at in panel["near"]:
+                if shared["C"][0] <= at["C"] <= shared["C"][-1]:
+                    ax.plot([at["C"]] * len(at["set"]), at["set"], "s", color="0.7", ms=4)
+            ax.plot([], [], "s", color="0.7", ms=4, label="indistinguishable from the best (90%)")
+            ax.step(shared["C"], best, where="post", color="k", lw=2, label="n*(C)")
+            over(ax, f"C, {unit}", ylabel="n", title=f"Easy, C in {unit}", yscale="log")
+            ax.legend(fontsize=9, loc="upper left")
+            ax.set_ylim(shared["ns"][0] / 1.4, 4 * shared["ns"][-1])
             ax.set_yticks(sorted(cells), sorted(cells))
             ax.minorticks_off()
         return draw
@@ -1067,12 +1064,13 @@ def baseline(atlas, of):
     some = next(iter(runs.values()))["config"]
     few = some["n_train"]
     easy = atlas.arm("easy", some["B_p"], [few, n], some["lr_base"])
-    cells = {f"{n}/{n}": easy[n], f"{few}/{few}": easy[few], f"{few}/{n}": runs}
+    cells = {f"(1) {n} in baseline and loss": easy[n], f"(2) {few} in both": easy[few],
+             f"(3) {n} in the baseline, {few} in the loss": runs}
     seeds = set.intersection(*map(set, cells.values()))
     cells = {key: {seed: runs[seed] for seed in sorted(seeds)} for key, runs in cells.items()}
+    cells = cut(dict(all=cells))["all"]
     of_many, of_few, decoupled = cells
     if of == "updates":  # the small one's budget ends where it has made as many
-        cells = cut(dict(all=cells))["all"]
         cells[of_few] = {seed: run | dict(budget=run["budget"] * few // n)
                          for seed, run in cells[of_few].items()}
         table = {key: table_of({key: runs})[key] for key, runs in cells.items()}
@@ -1089,8 +1087,8 @@ def baseline(atlas, of):
                         color=colour(key, cells), label=None if i else key)
         over(ax, "updates", ylabel="validation avg@4", title="per update")
         ax.legend(fontsize=9)
-    panels = [curves(cells, "n_train/n, per rollout", label="{}"), per_update]
-    says = f"n_train/n: {means(table)}; (1) minus (3) {points(a)}, (3) minus (2) {points(b)}"
+    panels = [curves(cells, "Easy, per rollout", label="{}"), per_update]
+    says = f"{means(table)}; (1) minus (3) {points(a)}, (3) minus (2) {points(b)}"
     g = gained({key: runs for key, runs in cells.items() if key != of_few})
     return dict(verdict=both([judge(a, +1, g), judge(b, 0, g)]), sees=sees([a, b]), says=says,
                 figure=figure(atlas, "baseline", panels))

@@ -186,13 +186,15 @@ def test_a_grid_is_at_one_lr_and_one_budget(tmp_path):
     assert len(rows.grid_of(here, "easy")) == 9 and len(here.cells("easy")) == 4
 
 
-def test_the_lr_view_counts_the_seeds_of_each_lr(tmp_path):
-    """Three seeds at one lr_base and two at another: not three for each cell."""
-    for lr, seeds in ((1e-4, (0, 1)), (2e-4, (0, 1, 2))):
-        simulate(tmp_path / "arms/easy", ns=(4, 16), seeds=seeds, B_ps=(16,), C=65_536, evals=16,
-                 words=(f"--lr_base={lr}",), truth=rising)
+def test_the_lr_view_compares_the_seeds_that_all_have(tmp_path):
+    """Seed 2, at one lr_base alone, is 10 points worse than the others: no sign against its lr."""
+    for lr, seed in ((1e-4, 0), (1e-4, 1), (2e-4, 0), (2e-4, 1), (2e-4, 2)):
+        simulate(tmp_path / "arms/easy", ns=(4, 16), seeds=(seed,), B_ps=(16,), C=65_536, evals=16,
+                 words=(f"--lr_base={lr}",), truth=lambda B_p, n, C: rising(B_p, n, C) + (C > 0)
+                 * (0.02 * (lr == 2e-4) - 0.1 * (seed == 2)))
     _, front = kept.view_figure(kept.Atlas(tmp_path / "arms", tmp_path), "lr", "lr", ["easy"])
-    assert "2 to 3 for each cell" in front["covers"]
+    assert [row["best"] for row in front["rows"]] == [2e-4, 2e-4] and front["seeds"] == [0, 1]
+    assert len(front["runs_used"]) == 8 and "over seeds, 2 for each cell" in front["covers"]
 
 
 def test_updates_of_a_run_that_grows_n_are_those_of_its_last_n():
