@@ -171,23 +171,32 @@ def test_beyond_the_budget_of_main(tmp_path):
 def test_a_grid_is_at_one_lr_and_one_budget(tmp_path):
     """Over B_p: at the one lr_base that both arms have, up to the budget of both. An arm that holds
     several lr_base is, unless one is named, at that of most runs."""
-    def plant(arm, C, B_ps, lr, ns=(4, 16, 64), seeds=(0, 1)):
-        simulate(tmp_path / "arms" / arm, ns=ns, seeds=seeds, B_ps=B_ps, C=C, evals=16,
+    def plant(arm, C, B_ps, lr, ns=(4, 16, 64)):
+        simulate(tmp_path / "arms" / arm, ns=ns, seeds=(0, 1), B_ps=B_ps, C=C, evals=16,
                  words=(f"--lr_base={lr}",), truth=rising)
     plant("easy", 262_144, (16,), 1e-4)
-    plant("easy", 262_144, (16,), 2e-4, seeds=(0, 1, 2))
-    plant("easy", 262_144, (16,), 4e-4, ns=(2, 4, 16, 64), seeds=(0, 1, 2))
+    plant("easy", 262_144, (16,), 2e-4)
+    plant("easy", 262_144, (16,), 4e-4, ns=(2, 4, 16, 64))
     plant("joint_easy", 163_840, (4, 64), 2e-4)
     here = kept.Atlas(tmp_path / "arms", tmp_path)
     for cells, C, lr in ((rows.grid_of(here, "easy"), 163_840, 2e-4),
                          (here.cells("easy"), 262_144, 4e-4)):
         every = [run for runs in cells.values() for run in runs.values()]
         assert {(run["budget"], run["config"]["lr_base"]) for run in every} == {(C, lr)}
-    cells = rows.grid_of(here, "easy")
-    assert len(cells) == 9 and len(here.cells("easy")) == 4
-    _, front = kept.view_figure(here, "sensitivity", "drawn", rows.joint_arms("easy"), cells)
-    assert front["budget"] == max(run["C"] for run in front["runs_used"]) == 163_840
-    assert {run["seed"] for run in front["runs_used"]} == {0, 1} and len(front["runs_used"]) == 18
+    assert len(rows.grid_of(here, "easy")) == 9 and len(here.cells("easy")) == 4
+
+
+def test_a_figure_over_B_p_goes_as_far_as_all_its_runs(tmp_path):
+    """One B_p with a larger budget and a seed more: neither is shown."""
+    for B_ps, C, seeds in (((16,), 262_144, (0, 1, 2)), ((4, 64), 163_840, (0, 1))):
+        simulate(tmp_path / "arms/easy", ns=(4, 16), seeds=seeds, B_ps=B_ps, C=C, evals=C // 16_384,
+                 truth=rising)
+    here = kept.Atlas(tmp_path / "arms", tmp_path)
+    cells = [(B_p, n) for B_p in (4, 16, 64) for n in (4, 16)]
+    _, front = kept.view_figure(here, "sensitivity", "drawn", ["easy"], cells)
+    used = front["runs_used"]
+    assert front["budget"] == max(run["C"] for run in used) == 163_840 and len(used) == 12
+    assert {run["seed"] for run in used} == {0, 1}
 
 
 def test_the_lr_view_compares_the_seeds_that_all_have(tmp_path):
