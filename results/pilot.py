@@ -173,11 +173,11 @@ def measure_all(folder):
         raise BadInput(f"--runs={folder}: no such folder")
     out, seen = folder / "pilot.json", {}
     found = read_json(out) if out.exists() else {}
-    arms = [p for p in folder.iterdir() if p.name[0] != "." and any(p.glob("*/log.jsonl"))]
+    arms = [p for p in folder.iterdir() if p.name[0] != "." and any(p.glob("*/log.jsonl*"))]
     # those that the file has come first: others with the same base model need no measurement
     for arm in sorted(arms, key=lambda p: (p.name not in found, p.name)):
         runs = {}  # {folder of a run: its config}
-        for path in sorted(arm.glob("*/log.jsonl")):
+        for path in sorted(arm.glob("*/log.jsonl*")):
             records = read_log(path)
             if records:
                 runs[path.parent] = records[0]["config"]

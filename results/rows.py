@@ -181,12 +181,12 @@ def deep_ones(arms):
 
 
 def at_one_lr(atlas, arm):
-    """An arm at the one lr_base that is best for all n, of the n that are deep enough: (lr_base,
-    {n: {seed: run}}, {lr_base: the same at each, of the n that have several}, words on the n left
-    out)."""
-    arms, _ = deep_ones(by_lr(atlas, arm))
-    lr = one_rule(arms)
-    whole, left = deep_ones({lr: every_lr(atlas, arm)[lr]})
+    """An arm at the one lr_base that is best for all n (of those that three n have, where any is),
+    of the n that are deep enough: (lr_base, {n: {seed: run}}, {lr_base: the same at each, of the n
+    that have several}, words on the n left out)."""
+    every, (arms, _) = every_lr(atlas, arm), deep_ones(by_lr(atlas, arm))
+    lr = one_rule({lr: cells for lr, cells in arms.items() if len(every[lr]) > 2} or arms)
+    whole, left = deep_ones({lr: every[lr]})
     return lr, whole[lr], arms, left
 
 
@@ -201,7 +201,10 @@ def rise(atlas, task):
     c = shift_of(cells)
     # runs that decline are worth less at the end than their best so far, which law_of looks at
     words = f"{says_shift(c)}. By the best so far of each run: {law_of(panel)[1]}{left}"
-    words = f"At lr_base = {lr:g}, best for all n: {words}" if len(arms) > 1 else words
+    if len(arms) > 1:
+        wide = [cells for cells in every_lr(atlas, task).values() if len(cells) > 2]
+        how = "best for all n" if len(wide) > 1 else "the one that three n have"
+        words = f"At lr_base = {lr:g}, {how}: {words}"
     fresh = {}
     for n, runs in cells.items():
         fresh[n] = {seed: run for seed, run in runs.items() if seed > 2}
