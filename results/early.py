@@ -132,6 +132,8 @@ def over_groups(sweeps, values):
 
 def price_of_n(atlas):
     """What the n of the lowest price takes over the best other n; the same for one n for all."""
+    every = priced(atlas, shallow=True)
+    USED.clear()
     sweeps, always = priced(atlas), (2, 4, 16)  # the n that every world has
     if not any("runs" in s for s in sweeps):
         raise Missing("results/pilot.py")
@@ -157,6 +159,11 @@ def price_of_n(atlas):
         panels.append(price_panel(s, named["price"], logs["price"]))
     if not used:
         raise Missing("runs that gain after their first evaluation")
+    for s in every:
+        if s["name"] not in {other["name"] for other in sweeps}:
+            i = int(s["price"].argmin())
+            table.append(price_row(s | dict(name=f"{s['name']}, too shallow to count"), i,
+                                   delays(s["C"], s["Y"], i)))
     found = {rule: over_groups(used, values) for rule, values in behind.items()}
 
     def times(c):
