@@ -240,7 +240,8 @@ def far(atlas, arm):
     other lr_base."""
     found, every = rise(atlas, arm), every_lr(atlas, arm)
     cells = labelled(every)
-    found["says"] += f". At the end, each at its best lr_base, {own_lr_gap(every)}"
+    how = ", each at its best lr_base" * (len(every) > 1)
+    found["says"] += f". At the end{how}, {own_lr_gap(every)}"
     found["table"] = in_stretches(cells)
     panels = [curves(cells, f"{TITLES.get(arm, arm)}, validation {metric}", metric, label="{}")
               for metric in ("avg@4", "best@4")]
