@@ -190,7 +190,8 @@ BEFORE = {
     "Figure 25, left": ("disagree", "160 updates; the lr was not tuned there"),
     "Figure 25, middle": ("disagree", "160 updates; the lr was not tuned there"),
     "Figure 25, right": ("disagree", "160 updates; the lr was not tuned there"),
-    "Figure 26, at equal updates": ("disagree", "per update, as the paper has it, not per rollout"),
+    "Figure 26, at equal updates": ("disagree", "per update, as the paper has it, not per rollout; "
+                                  "five seeds"),
     "ours: when to stop": ("agree", "deeper runs, and a base model that gained more by its last "
                            "doubling"),
     "section 6, ours": ("disagree", "deeper runs"),

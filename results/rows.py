@@ -373,7 +373,7 @@ def by_difficulty(atlas):
                         fontsize=9, ha="left", va="bottom")
         ax.axhline(0, color="0.3", lw=0.8)
         ax.set(xlabel="pass rate of the base model on the validation problems",
-               ylabel=f"points, n = {large} less n = {small}")
+               ylabel=f"points, n = {large} less n = {small}\nover the last quarter, 90% intervals")
         ax.legend(fontsize=9)
     heads = ["problems", "base model", "seeds", *each, "avg@4, each n at its own best lr"]
     return dict(verdict=both([judge(c, +1, g) for c in asked]), sees=sees(asked), says=(
