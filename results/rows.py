@@ -241,12 +241,20 @@ def far(atlas, arm):
     found, every = rise(atlas, arm), every_lr(atlas, arm)
     cells = labelled(every)
     how = ", each at its best lr_base" * (len(every) > 1)
-    found["says"] += f". At the end{how}, {own_lr_gap(every)}"
+    found["says"] += f". At the end{how}, {own_lr_gap(every)[0]}"
     found["table"] = in_stretches(cells)
     panels = [curves(cells, f"{TITLES.get(arm, arm)}, validation {metric}", metric, label="{}")
               for metric in ("avg@4", "best@4")]
     found["figure"] = [found["figure"], figure(atlas, arm, panels, width=6)]
     return found
+
+
+def far_above(atlas, arm):
+    """Ours: does the largest n of such an arm end above the smallest, each at its best lr_base?"""
+    found, every = far(atlas, arm), every_lr(atlas, arm)
+    _, c = own_lr_gap(every)
+    g = gained(every[one_rule(every)])
+    return found | dict(verdict=judge(c, +1, g), sees=c["sees"])
 
 
 def fewest(atlas):
@@ -289,7 +297,7 @@ def lr_control(atlas, task):
             f"{says_shift(shift_of(own))}. Best lr_base at the end, of "
             f"{', '.join(f'{x:g}' for x in arms)} (the best may lie beyond either end): "
             f"{', '.join(best)}{left}. At the end, each at its best lr_base, "
-            f"{own_lr_gap(arms)}")
+            f"{own_lr_gap(arms)[0]}")
     name, front = view_figure(atlas, "lr", f"lr_control_{task}", with_other_lrs(atlas, task))
     if front["slope_interval"]:
         says += (". By the smoothed curves the best lr goes with B to the power "
@@ -300,15 +308,14 @@ def lr_control(atlas, task):
 
 def own_lr_gap(arms):
     """The largest n less the smallest at the end, each at the lr_base that is best for it on the
-    other seeds, in words; arms: {lr_base: {n: {seed: run}}}."""
+    other seeds: (words, the contrast of avg@4); arms: {lr_base: {n: {seed: run}}}."""
     cells = {(n, lr): runs for lr, each in arms.items() for n, runs in each.items()}
     large, small = (pick(n for n, _ in cells) for pick in (max, min))
-    said = []
+    of_n, gaps = [[key for key in cells if key[0] == n] for n in (large, small)], {}
     for metric in ("avg@4", "best@4"):
-        of_n = [[key for key in cells if key[0] == n] for n in (large, small)]
-        _, c = best_less(table_of(cells, metric=metric), *of_n)
-        said.append(f"{metric} {points(c)}")
-    return f"n = {large} less n = {small}: {', '.join(said)}"
+        _, gaps[metric] = best_less(table_of(cells, metric=metric), *of_n)
+    said = ", ".join(f"{metric} {points(c)}" for metric, c in gaps.items())
+    return f"n = {large} less n = {small}: {said}", gaps["avg@4"]
 
 
 def at_own_lrs(atlas, arm, large, small):
@@ -505,7 +512,7 @@ def real_curves(atlas, name, *arms):
         says.append(f"{task} (base model {base:.3f}), B_p = {config_of(every[rule])['B_p']}; at "
                     f"lr_base = {rule:g}, n = {large} less n = {small}: {', '.join(gaps)}")
         if len(every) > 1:
-            says[-1] += f"; each at its best lr_base, {own_lr_gap(every)}"
+            says[-1] += f"; each at its best lr_base, {own_lr_gap(every)[0]}"
         cells = labelled(every)
         tables.append(in_stretches(cells, f"{task}: "))
         panels += [curves(cells, f"SmolLM2, {task}, lr_base {rule:g}" * (len(every) == 1)

@@ -150,16 +150,29 @@ def test_the_lr_that_is_best_for_all_n_and_those_that_are_deep(tmp_path):
         assert (tmp_path / row["figures"][0]).exists() and "n = 256, 64 updates" in row["says"]
 
 
-def test_beyond_the_budget_of_main(tmp_path):
-    """A larger n that is ahead late alone: the seeds of that row are all fresh, and half the lr,
-    which the smallest n alone has, is what the larger n is held against at the end."""
+def crossing_late(folder, half):
+    """n = 64 overtakes n = 4 and 16 late; n = 4 at half the lr_base is `half` better throughout."""
     def crossing(B_p, n, C):
         early, late = {4: (4e3, 0.2), 16: (6e4, 0.25), 64: (2e5, 0.45)}[n]
         return 0.1 + late * (C > 0) * np.maximum(C, 1) / (np.maximum(C, 1) + early)
-    for lr, ns, more in ((2e-4, (4, 16, 64), 0), (1e-4, (4,), 0.05)):
-        simulate(tmp_path / "arms/far_hard", ns=ns, seeds=(3, 4), B_ps=(16,), C=1_048_576, evals=64,
+    for lr, ns, more in ((2e-4, (4, 16, 64), 0), (1e-4, (4,), half)):
+        simulate(folder, ns=ns, seeds=(3, 4), B_ps=(16,), C=1_048_576, evals=64,
                  words=(f"--lr_base={lr}",),
                  truth=lambda B_p, n, C: crossing(B_p, n, C) + more * (C > 0))
+
+
+def test_an_n_stays_above_where_it_does_at_the_best_lr_of_both(tmp_path):
+    """n = 4 at the better lr_base decides, not at the one that n = 64 has."""
+    for half, verdict in ((0.05, "agree"), (0.3, "disagree")):
+        crossing_late(tmp_path / f"{half}/far_mix_hard", half)
+        row = atlas.tell(kept.Atlas(tmp_path / f"{half}", tmp_path), "far")[2]
+        assert "Unsolved" in row["paper"] and row["verdict"] == verdict, row["says"]
+
+
+def test_beyond_the_budget_of_main(tmp_path):
+    """A larger n that is ahead late alone: the seeds of that row are all fresh, and half the lr,
+    which the smallest n alone has, is what the larger n is held against at the end."""
+    crossing_late(tmp_path / "arms/far_hard", 0.05)
     row = atlas.tell(kept.Atlas(tmp_path / "arms", tmp_path), "far")[0]
     assert row["verdict"] == "agree" and row["runs"] == 8 and row["seeds"] == [3, 4], row
     assert "best n early 4, at the end 64;" in row["says"] and "On all seeds" not in row["says"]
