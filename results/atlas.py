@@ -392,7 +392,7 @@ Changes that came after results were seen, before that:
 
 The table is the plan, its minutes estimates from the first runs; several studies took longer. The
 {runs} runs that are made took {hours:.1f} hours, two at a time; some of them are seeds beyond the
-plan. Not made: n = 256 on Hard and Unsolved, n = 16 on Very Easy, third seeds of most studies,
+plan. Not made: n = 16 on Very Easy, third seeds of most studies,
 other lr of some."""
 
 
