@@ -259,16 +259,20 @@ def lr(sweep, cfg):
     """n*(C) at the one lr_base that is best for all n, and with the best one for each n at each C;
     what the second is worth; and how the best lr follows B = B_p n, at the largest shared budget.
 
-    Of one B_p, that with most cells, and of the seeds that all its cells have. The frontiers are
-    scored on seeds that did not choose. slope: of log(best lr) over log B, 0.5 by the square root
-    rule, with its 90% interval.
+    Of one B_p, that with most cells; of its n those with several lr_base, where any has, as one at
+    a single lr_base compares none; of the seeds that all these cells have. The frontiers are scored
+    on seeds that did not choose. slope: of log(best lr) over log B, 0.5 by the square root rule,
+    with its 90% interval.
     """
     _, _, cells = sweep["every"]
     if len({c["lr"] for c in cells}) < 2:
         raise BadInput(f"--view=lr: {cfg['runs']} has one lr_base; run several, as in "
                        f"--lrs=\"{sweep['lr'] / 2:g} {sweep['lr']:g} {2 * sweep['lr']:g}\"")
     B_p = Counter(c["B_p"] for c in cells).most_common(1)[0][0]
-    runs = of_shared_seeds([run for run in every_run(sweep) if run["B_p"] == B_p])
+    tried = Counter(c["n"] for c in cells if c["B_p"] == B_p)
+    least = min(2, max(tried.values()))
+    runs = of_shared_seeds([run for run in every_run(sweep)
+                            if run["B_p"] == B_p and tried[run["n"]] >= least])
     grid, _, cells = cells_of(runs, cfg["metric"], cfg)
     rule = one_lr(cells)
     sets = [c for c in cells if c["lr"] == rule], best_of(cells)

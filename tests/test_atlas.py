@@ -213,13 +213,16 @@ def test_a_figure_over_B_p_goes_as_far_as_all_its_runs(tmp_path):
 
 
 def test_the_lr_view_compares_the_seeds_that_all_have(tmp_path):
-    """Seed 2, at one lr_base alone, is 10 points worse than the others: no sign against its lr."""
+    """Seed 2, at one lr_base alone, is 10 points worse than the others: no sign against its lr. Nor
+    does n = 64, at one lr_base and one seed alone, take the other n's seeds away."""
     for lr, seed in ((1e-4, 0), (1e-4, 1), (2e-4, 0), (2e-4, 1), (2e-4, 2)):
-        simulate(tmp_path / "arms/easy", ns=(4, 16), seeds=(seed,), B_ps=(16,), C=65_536, evals=16,
+        ns = (4, 16, 64) if (lr, seed) == (2e-4, 0) else (4, 16)
+        simulate(tmp_path / "arms/easy", ns=ns, seeds=(seed,), B_ps=(16,), C=65_536, evals=16,
                  words=(f"--lr_base={lr}",), truth=lambda B_p, n, C: rising(B_p, n, C) + (C > 0)
                  * (0.02 * (lr == 2e-4) - 0.1 * (seed == 2)))
     _, front = kept.view_figure(kept.Atlas(tmp_path / "arms", tmp_path), "lr", "lr", ["easy"])
     assert [row["best"] for row in front["rows"]] == [2e-4, 2e-4] and front["seeds"] == [0, 1]
+    assert all(panel["ns"] == [4, 16] for panel in front["panels"].values())
     assert len(front["runs_used"]) == 8 and "over seeds, 2 for each cell" in front["covers"]
 
 
