@@ -481,14 +481,14 @@ def training(cells, field, title="", label="{}"):
     return draw
 
 
-def figure(atlas, name, panels, width=4.6, sharey=False):
+def figure(atlas, name, panels, width=4.6, height=3.7, sharey=False):
     """Draw panels, three (of four: two) in a row, into NAME.png in atlas.out; returns its name."""
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
     across = 2 if len(panels) == 4 else min(3, len(panels))
     down = -(-len(panels) // across)
-    fig, axes = plt.subplots(down, across, figsize=(width * across, 3.7 * down), squeeze=False,
+    fig, axes = plt.subplots(down, across, figsize=(width * across, height * down), squeeze=False,
                              sharey=sharey)
     for ax in axes.flat[len(panels):]:
         ax.axis("off")
@@ -590,7 +590,7 @@ def law_figure(atlas, task, panel, cells):
                 label="record-breaking points")
         over(ax, ylabel="validation avg@4", title=f"{TITLES.get(task, task)}, "
              f"B_p = {panel['B_p']}, {len(panel['runs_used'])} runs")
-        ax.legend(fontsize=9, loc="center left", bbox_to_anchor=(1, 0.5))
+        ax.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
 
     def low(ax):
         env, rec = panel["envelope"], panel["records"]
@@ -603,10 +603,9 @@ def law_figure(atlas, task, panel, cells):
         ax.set_yscale("log")
         over(ax, ylabel="n", title="n*(C)")
         ax.set_yticks(panel["ns"], panel["ns"])
-        ax.set_ylim(panel["ns"][0] / 1.5, panel["ns"][-1] * 7)  # the legend above all n
         ax.minorticks_off()
-        ax.legend(fontsize=9, loc="upper left")
-    return figure(atlas, f"law_{task}", [top, low], width=5)
+        ax.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.2))
+    return figure(atlas, f"law_{task}", [top, low], width=5, height=4.6)
 
 
 def ends_of(panel):
