@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+from scipy import stats
 
 import config
 import views
@@ -457,8 +458,8 @@ def reached(c, g):
 
 
 def growing(atlas, task):
-    """Ours: one run that raises n, against the best constant n at every budget, each at its best lr,
-    chosen on other seeds."""
+    """Ours: one run that raises n, against the best constant n at every budget, each at the lr that
+    is best on other seeds."""
     rule, _, arms, _ = at_one_lr(atlas, task)
     constant = {(n, lr): runs for lr, cells in arms.items() for n, runs in cells.items()}
     if not (atlas.folder / f"grow_{task}").is_dir():
@@ -762,8 +763,13 @@ def stable_B_p(atlas):
                     f"{views.smallest_stable(by_B_p) or 'none'}")
     first, second = (views.smallest_stable(found[task]) for task in ("easy", "hard"))
     verdict = "undecided"
-    if first and second:
-        verdict = "agree" if second > first else "disagree" if second < first else "undecided"
+    if first and second and first != second:
+        # at the B_p that is stable for one alone: may so many runs fail there by chance?
+        counts = [(bad, runs - bad) for bad, runs in (found[t][min(first, second)] for t in found)]
+        p = stats.fisher_exact(counts).pvalue
+        said.append(f"That the two fail alike at B_p = {min(first, second)} has p = {p:.2f}")
+        if p < 0.1:
+            verdict = "agree" if second > first else "disagree"
     return dict(verdict=verdict, says="Runs that diverged or declined: " + ". ".join(said))
 
 
