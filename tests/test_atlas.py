@@ -212,6 +212,27 @@ def test_a_figure_over_B_p_goes_as_far_as_all_its_runs(tmp_path):
     assert {run["seed"] for run in used} == {0, 1}
 
 
+@pytest.mark.parametrize("fallen, verdict", [((1,), "undecided"), ((0, 1, 2, 3), "disagree")])
+def test_one_run_that_falls_does_not_order_the_stable_B_p(tmp_path, fallen, verdict):
+    """Of four runs of Easy at B_p = 4 one or all lose half of their reward, of Hard none."""
+    def falling(B_p, n, C):
+        return rising(B_p, n, C) * np.where(C > 80_000, 0.5, 1)
+
+    for task in ("easy", "hard"):
+        for arm, B_ps in ((task, (16,)), (f"joint_{task}", (4, 64))):
+            for seed in range(4):
+                falls = arm == "joint_easy" and seed in fallen
+                for B_p in B_ps:
+                    simulate(tmp_path / "arms" / arm, ns=(4, 16)[:1 + (B_p > 4)], seeds=(seed,),
+                             B_ps=(B_p,), C=163_840, evals=10, draw=seed,
+                             words=(f"--data={tmp_path}",),
+                             truth=falling if falls and B_p == 4 else rising)
+    found = rows.stable_B_p(kept.Atlas(tmp_path / "arms", tmp_path))
+    assert found["verdict"] == verdict, found["says"]
+    assert f"Easy: {len(fallen)} of 4 with B_p = 4" in found["says"]
+    assert "the smallest stable one is 16. Hard: 0 of 4 with B_p = 4" in found["says"]
+
+
 def test_the_lr_view_compares_the_seeds_that_all_have(tmp_path):
     """Seed 2, at one lr_base alone, is 10 points worse than the others: no sign against its lr. Nor
     does n = 64, at one lr_base and one seed alone, take the other n's seeds away."""
