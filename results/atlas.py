@@ -41,8 +41,8 @@ ROWS = [
     ("difficulty", "Figure 2",
      "Problems split by avg@16 of the base model: Easy 0.3 to 0.6, Hard 0 to 0.0625.", difficulty),
     ("recipe", "Figure 3, Easy", "KL and entropy terms together give the best reward on Easy; "
-     "without them entropy collapses. (Figure 3 here: the smallest coefficients that change "
-     "anything, by the exploration in plan.md.)", recipe, "easy", +1),
+     "without them entropy collapses. (Figure 3 here: the smallest coefficients that clearly "
+     "change something, by the exploration in plan.md.)", recipe, "easy", +1),
     ("recipe", "Figure 3, Hard", "On Hard both terms destabilise training, with the filter too; "
      "none is best.", recipe, "hard", -1),
     ("recipe", "Figure 3, mixed", "On a mixed set training is best without either (the "
@@ -57,7 +57,8 @@ ROWS = [
     ("main", "ours: the lr control, Easy", "The same claim when every n has its own best lr.",
      lr_control, "easy"),
     ("main", "Figures 6 and 7, Hard", "At one B_p n*(C) rises with C as a sigmoid, and "
-     "saturates, at a smaller n than on Easy (8 to 128).", rise, "hard"),
+     "saturates (8 to 128). (Not judged: at a smaller n than on Easy, says the paper; the next "
+     "rows on difficulty have the reverse.)", rise, "hard"),
     ("main", "ours: the lr control, Hard", "The same claim when every n has its own best lr.",
      lr_control, "hard"),
     ("far", "ours: Hard, four times as far", "Beyond the budget of the row above n*(C) goes from "
@@ -65,14 +66,21 @@ ROWS = [
     ("far", "ours: Easy, four times as far", "The same on Easy (plan.md, before these runs).", far,
      "far_easy"),
     ("far", "ours: Unsolved, four times as far", "On Unsolved n = 64, which leads at a quarter of "
-     "this budget, stays above n = 4, each at its best lr (plan.md, before these runs).",
+     "this budget, stays above n = 4 at the better of two lr (plan.md, before these runs).",
      far_above, "far_mix_hard"),
     ("levels", "ours: the rise by difficulty", "A large n gains more late on the hardest problems "
-     "than on the easiest.", by_difficulty),
+     "than on the easiest. (Harder sets prefer smaller n, says the paper.)", by_difficulty),
     ("size", "ours: C or C / D", "Where a larger n takes over, for several D.",
      order_of_crossings),
     ("growing", "ours: one run growing n, Unsolved", "A run that raises n where separate runs "
-     "cross is as good as the best constant n at every budget.", growing, "mix_hard"),
+     "cross is as good as the best constant n at every budget.", growing, "grow_mix_hard",
+     "mix_hard"),
+    ("growing", "ours: growing n early, Unsolved", "The same of a run that goes from n = 4 to 64 "
+     "long before they cross (plan.md, before these runs).", growing, "grow_early_mix_hard",
+     "mix_hard", "grow_mix_hard"),
+    ("growing", "ours: growing n, four times as far", "The same of the first schedule, to four "
+     "times its budget (plan.md, before these runs).", growing, "grow_far_mix_hard",
+     "far_mix_hard"),
     ("epochs", "ours: many epochs", "Where each of few problems is seen often, n*(C) rises "
      "with C.", many_epochs),
     ("epochs", "ours: many epochs, the lr control", "The same claim when every n has the best of "
@@ -113,7 +121,7 @@ ROWS = [
      "problems unsolved (coverage); small n sharpens a subset.", interference, "hard"),
     ("models", "Figure 12", "With other base models larger n is better at high C too. "
      "(Consistently, says the text; in the same section validation saturates or degrades at the "
-     "largest n on both Easy sets.)", models),
+     "largest n on both Easy sets. Here Easy problems alone.)", models),
     ("models", "Figure 12, training", "On training reward the largest n goes on rising where its "
      "validation saturates.", models_training),
     ("size", "Figure 13", "With fewer training problems (500, not 6,000) the best n is smaller; "
@@ -137,12 +145,13 @@ ROWS = [
      "and differences of five digits).", ood),
 
     ("main", "Figure 24", "The unit, rollouts or tokens, makes no difference to n*(C).", tokens),
-    ("algos", "Figure 25, left", "PPO on Easy saturates early, with little between large n.",
-     algo, "ppo_easy"),
+    ("algos", "Figure 25, left", "PPO on Easy saturates early (not judged), with little between "
+     "large n.", algo, "ppo_easy"),
     ("algos", "Figure 25, middle", "PPO on Hard: larger n is better at matched C.",
      algo, "ppo_hard"),
     ("algos", "Figure 25, right", "CISPO on Easy: larger n becomes better as C grows (here with "
-     "two updates a batch; with one it is GRPO).", algo, "cispo_easy"),
+     "two updates a batch; with one it is GRPO). Asked: does it come closer, and is it ahead?",
+     algo, "cispo_easy"),
     ("baseline", "Figure 26, at equal updates", "Baseline from many rollouts, loss from few: "
      "(1) all of many > (3) decoupled = (2) few, by the best validation reward of equally many "
      "updates (here its mean over the last quarter).", baseline, "updates"),
@@ -176,21 +185,26 @@ BEFORE = {
     "Figure 3, Hard": ("undecided", "coefficients at which the terms do something, 0.3 for 0.001"),
     "Figures 6 and 7, Hard": ("disagree", "four times the budget: n = 16 comes level with 4"),
     "ours: many epochs": ("agree", "a base lr that is better for all n, at which n = 64 has made "
-                          "64 updates"),
-    "Figure 8, Easy": ("undecided", "four times the budget, five seeds"),
+                          "64 updates and may still rise"),
+    "ours: many epochs, the lr control": ("undecided", "64 updates of n = 64, which may still rise "
+                                          "at one of its lr"),
+    "ours: one run growing n, Unsolved": ("undecided", "the problems where n* rises, four times "
+                                          "the budget; it was on Easy, where nothing crosses"),
     "Figure 10, Easy": ("agree", "five times the budget; and the sign counts: the paper's n helps"),
     "Figure 16, Easy": ("disagree", "five times the budget, where one B_p has three n that are "
                         "deep"),
     "Figures 9 and 19, Hard": ("disagree", "five times the budget"),
     "Figures 11 and 27, Hard": ("disagree", "four times the budget, a pair chosen beforehand, and "
                                 "\"small n sharpens\" is part of it"),
-    "Figure 12": ("disagree", "160 updates; the lr was not tuned there"),
+    "Figure 12": ("disagree", "160 updates and three lr, of which n = 64 may want a higher one"),
     "Figure 13": ("disagree", "160 updates; the lr was not tuned there"),
     "Figure 14, forgetting": ("agree", "eight times the budget: Easy is learnt again"),
     "Figure 23": ("disagree", "160 updates"),
-    "Figure 25, left": ("disagree", "160 updates; the lr was not tuned there"),
-    "Figure 25, middle": ("disagree", "160 updates; the lr was not tuned there"),
-    "Figure 25, right": ("disagree", "160 updates; the lr was not tuned there"),
+    "Figure 20, best@4": ("agree", "four times the budget, where n = 256 is deep and not best"),
+    "Figure 20, worst@4": ("undecided", "four times the budget, where n = 256 is deep"),
+    "Figure 25, left": ("disagree", "160 updates and three lr"),
+    "Figure 25, right": ("disagree", "n = 64 comes closer as C grows, and may want a lower lr than "
+                         "the three tried"),
     "Figure 26, at equal updates": ("disagree", "per update, as the paper has it, not per rollout; "
                                   "five seeds"),
     "ours: when to stop": ("agree", "deeper runs, and a base model that gained more by its last "
@@ -222,7 +236,8 @@ def tell(atlas, study=""):
             says += f". By these runs alone: {verdict}"
             verdict = "too shallow"
         elif verdict in ("agree", "disagree") and not found.get("tuned", True):
-            says += f". At one lr_base, which was not tuned here, and by it alone: {verdict}"
+            says += (". At lr_base that were not tuned, or whose best may lie beyond those tried. "
+                     f"By these alone: {verdict}")
             verdict = "undecided"
         runs, spent = [run for run, _ in USED.values()], [C for _, C in USED.values()]
         share = [C / run["budget"] for run, C in USED.values()]
@@ -324,11 +339,15 @@ READING = """
   those that chose its lr.
 - lr = lr_base sqrt(B / 1024). Where no other lr is named runs have lr_base = 2e-4. Of half, once
   and double it is the best for all n together on Easy, on Hard and on Unsolved, to
-  262,144 rollouts (Figure 4's grid is shorter, and has double in the lead). For other base models,
-  other D, PPO, CISPO, mixtures and a run that grows n it was not tuned: rows that compare n there
-  are *undecided*, and say what the runs at that lr would have decided. Rows over B_p follow the
-  rule lr ~ sqrt(B), as the paper does; those on the recipe and the baseline compare at one lr, as
-  it does.
+  262,144 rollouts (Figure 4's grid is shorter, and has double in the lead). Other base models, PPO,
+  CISPO and a run that grows n have these three too; for other D and mixtures it was not tuned. A
+  row that compares n where the lr was not tuned, or where the n that is behind has its best lr at
+  the edge of those tried, is *undecided*, and says what its runs alone would have decided. Rows
+  over B_p follow the rule lr ~ sqrt(B), as the paper does; those on the recipe and the baseline
+  compare at one lr, as it does.
+- "Each at its best lr_base": for each seed the one that is best on the other seeds. With two or
+  three seeds that is at times the worse one, so the row also says what the one that is best on all
+  seeds gives.
 - "Best n early 2, at the end 8/2/8": for each of three seeds, the n that is best on the other two;
   one number where all seeds have the same. "The latter less the former": the reward of the n chosen
   for the end less that of the n chosen early, on the seed itself, once early and once at the end.
@@ -339,11 +358,14 @@ READING = """
   quarter, so its numbers differ. It does not decide the row.
 - "n = 4 is best": the highest of these runs.
 - What is fresh: four runs of Easy (n = 4, 16, 64 of seed 0, n = 64 of seed 1) were seen before the
-  plan. Where a claim was made on seeds 0 to 2 and later seeds have run, on Easy, on Hard and on
-  Unsolved, those alone decide the row on n*(C); other rows take all seeds that they have.
+  plan, and a first look, not kept, at Hard and at other lr. Where a claim was made on seeds 0 to 2
+  and later seeds have run, on Easy, on Hard and on Unsolved, those alone decide the row on n*(C);
+  other rows take all seeds that they have.
 - Names such as `size_800` are folders of results/atlas: `wide_*` many n to 65,536 rollouts,
   `size_D` and `epochs_D` D training problems, `model_*` other base models. `toy` is bandit_toy.py,
   which has no language model.
+- Figures of a sweep over B_p, of the lr and of best@4 beside worst@4 show means over all seeds; in
+  all others each seed is a thin line.
 - Minutes are of our runs on this machine, one thread a run and two runs side by side.
 """
 
@@ -351,7 +373,8 @@ READING = """
 def scale_table():
     """What the embedded world has in place of the paper's, from presets.json."""
     data = ["--data=data/arithmetic"]
-    cfg, wide, extreme = (sweep.arms(study, data)[0] for study in ("main", "wide", "extreme"))
+    cfg, far, wide, extreme = (sweep.arms(study, data)[0]
+                               for study in ("main", "far", "wide", "extreme"))
     sizes = sorted({int(b) for arm in sweep.arms("joint", data) for b in arm["bps"].split()})
     ns = sorted(int(n) for one in (cfg, wide) for n in one["ns"].split())
     few = sweep.arms("size", data)
@@ -368,9 +391,9 @@ def scale_table():
 sums and differences of 2 to 4 digits, D = {cfg['D']} |
 | B_p | 32 to 1,024 | {cfg['bps']} ({', '.join(map(str, sizes))} in `joint`) |
 | n | 8 to 2,048 | {ns[0]} to {ns[-1]} |
-| budget C | about 4 million | {cfg['C']:,} ({wide['C']:,} in `wide`) |
+| budget C | about 4 million | {cfg['C']:,} ({far['C']:,} in `far`, {wide['C']:,} in `wide`) |
 | updates M of a large n | 155 to 264 where its frontier goes to it | \
-{cfg['C'] // int(cfg['bps']) // 64} at n = 64 |
+{cfg['C'] // int(cfg['bps']) // 64} at n = 64 ({far['C'] // int(far['bps']) // 64:,} in `far`) |
 | C / D, rollouts a problem | about 700 | {cfg['C'] / cfg['D']:.0f} \
 ({epochs:,.0f} in `size`, with D = {D}, \
 {extreme['C'] / none_right:,.0f} in `extreme`, with {none_right}) |
@@ -392,8 +415,10 @@ Changes that came after results were seen, before that:
 
 The table is the plan, its minutes estimates from the first runs; several studies took longer. The
 {runs} runs that are made took {hours:.1f} hours, two at a time; some of them are seeds beyond the
-plan. Not made: n = 16 on Very Easy, third seeds of most studies,
-other lr of some."""
+plan. Not made, though the studies name it: n = 256 at other lr, or beyond 64 updates on Easy and
+Hard; n = 16 and a third seed on Very Easy; half the lr in `far` but for n = 4 on Hard and Unsolved;
+third seeds of `joint`, `mix`, `models`, `algos`, `recipe`, `size` and `smollm`; n = 16 of PPO on
+Hard and of CISPO at other lr; the real model at double the lr, and n = 16 on Easy at 1.5e-5."""
 
 
 def budget_table(folder):

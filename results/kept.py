@@ -305,9 +305,10 @@ def fewest_updates(used):
     how much its reward rises in the last quarter of the budget over the quarter before, at most).
 
     Deep: DEEP updates, or flat, with a rise of at most FLAT at the upper end of its interval, which
-    is over seeds. The rise is None for one seed. Of a run that grows n, M is of its last n.
+    is over seeds; where several cells have made so few, say of two lr_base, each of them is flat.
+    The rise is None where a cell has one seed. Of a run that grows n, M is of its last n.
     """
-    updates, rises = {}, []
+    updates, rises = {}, {}
     for path, (run, C) in used.items():
         last = config.stages(run["config"] | dict(C=C))[-1]
         updates[path] = (C - last["rollouts"]) // last["B"]
@@ -315,13 +316,14 @@ def fewest_updates(used):
     for path, m in updates.items():
         if m == M:
             run = used[path][0] | dict(budget=used[path][1])
+            of_arm = Path(path).parent.parent, *(run["config"][key] for key in ("n", "lr_base"))
+            of_cell = rises.setdefault(of_arm, [])
             with contextlib.suppress(Missing):
                 before, last = (look(run, window=w).mean() for w in (BEFORE, LATE))
-                rises.append(last - before)
+                of_cell.append(last - before)
     rise = None
-    if len(rises) > 1:
-        c = over_sweeps(rises)
-        rise = c["gain"] + c["half"]
+    if min(map(len, rises.values())) > 1:
+        rise = max(c["gain"] + c["half"] for c in map(over_sweeps, rises.values()))
     return M, M >= DEEP or (rise is not None and rise <= FLAT), rise
 
 
@@ -431,12 +433,13 @@ def over(ax, x="C, rollouts", **labels):
     ax.xaxis.set_minor_formatter(NullFormatter())
 
 
-def curves(cells, title="", metric="avg@4", of="val", label="n = {}", among=(), marks=()):
+def curves(cells, title="", metric="avg@4", of="val", label="n = {}", among=(), marks=(),
+           dashed=()):
     """A panel: reward over C, the mean over seeds of each cell thick, its seeds thin; of one seed
     with a band, 90% over the problems.
 
     among: the keys of all panels, so that a key has one colour in all of them. marks: budgets to
-    mark. The base model, at C = 0, has no place on the axis: it is a dotted line.
+    mark. dashed: keys. The base model, at C = 0, has no place on the axis: it is a dotted line.
     """
     def draw(ax):
         base = []
@@ -458,12 +461,16 @@ def curves(cells, title="", metric="avg@4", of="val", label="n = {}", among=(), 
                 base.append(y[0])
             C = np.array(sorted(set.intersection(*(set(c.tolist()) for c, _ in of_seeds))))
             mean = np.mean([y[np.isin(c, C)] for c, y in of_seeds], 0)
-            ax.plot(C, mean, color=shade, lw=2, label=label.format(key))
+            ax.plot(C, mean, "--" if key in dashed else "-", color=shade, lw=2,
+                    label=label.format(key))
         ax.axhline(np.mean(base), color="0.3", ls=":", lw=1.2, label="base model")
         for C in marks:
             ax.axvline(C, color="0.6", lw=0.8, ls="--")
         over(ax, ylabel=f"validation {metric}", title=title)  # of which set is in the title
-        ax.legend(fontsize=9)
+        if len(cells) > 4:  # it would lie on the curves
+            ax.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+        else:
+            ax.legend(fontsize=9)
     return draw
 
 

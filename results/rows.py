@@ -16,7 +16,7 @@ import config
 import views
 from frontier import si
 from kept import (EARLY, LATE, LRS, START, TITLES, analysed, arms_of, by_n, colour, config_of,
-                  curves, cut, depth, each_of, ends_of, figure, gained, grid_text,
+                  curves, cut, deep_cells, depth, each_of, ends_of, figure, gained, grid_text,
                   largest_less_smallest, law_figure, law_of, look, means, near, one_cell, over,
                   panel_of, points, says_shift, sees, shift_of, table_of, told, training, use,
                   view_figure, windows)
@@ -25,7 +25,8 @@ from noise import SMALL, Missing, best_less, both, change, contrast, denied, jud
 SPLITS = dict(easy=(0.3, 0.6), hard=(0, 0.0625))  # the paper's, by avg@16 of the base model
 # arms of all levels, the easiest first
 BY_DIFFICULTY = dict(very_easy="Very Easy", easy="Easy", hard="Hard", mix_hard="Unsolved")
-TERMS = dict(none="none", kl="KL", entropy="entropy", both="both", filtered="both, and the filter")
+TERMS = dict(none="none", kl="KL", entropy="entropy", both="both",
+             small="both, KL 0.1 and entropy 0.05", filtered="both, and the filter")
 BEST_OF_GRID = 4e-4  # lr_base, of the grid of Figure 4, left
 PAIR = 4, 64  # of Figures 11 and 27: at C = 262,144 both have made 256 updates or more
 MIXES = dict(mix_hard="Unsolved alone", mix_dual="half Unsolved, half Easy",
@@ -62,7 +63,7 @@ def recipe(atlas, task, sign):
     """KL and entropy terms against none, larger (sign +1) or smaller (-1)? What else has run of
     each term alone and of the filter stands beside them."""
     cells = {name: one_cell(atlas, f"rec_{task}_{name}") for name in ("both", "none")}
-    for name in ("kl", "entropy", "filtered"):
+    for name in ("small", "kl", "entropy", "filtered"):
         with contextlib.suppress(Missing):
             cells[name] = one_cell(atlas, f"rec_{task}_{name}")
     table = table_of(cells)
@@ -73,14 +74,20 @@ def recipe(atlas, task, sign):
             entropy = np.mean([run["steps"][-1]["entropy"] for run in cells[name].values()])
             lines.append((of_term, f"{table[name].mean():.3f}", f"{entropy:.2f}"))
     some = config_of({"both": cells["both"]})
-    found = {"both": c}
+    found, small = {"both": c}, ""
+    if "small" in cells:  # does a little of both help, where as much as that does harm?
+        less = config_of({"small": cells["small"]})
+        small = (f". At {less['kl_coef']:g} and {less['entropy_coef']:g} both minus none "
+                 f"{points(contrast(table, {'small': 1, 'none': -1}))}")
     if task == "hard":  # "with the filter too"
         found["filtered"] = contrast(table, {"filtered": 1, "none": -1})
     less = ", ".join(f"{name} minus none {points(c)}" for name, c in found.items())
-    says = f"coefficients {some['kl_coef']:g} (KL) and {some['entropy_coef']:g} (entropy): {less}"
+    says = (f"coefficients {some['kl_coef']:g} (KL) and {some['entropy_coef']:g} (entropy): {less}"
+            f"{small}")
     used = " and ".join(sorted({f"{some[key]:g}" for key in ("kl_coef", "entropy_coef")}))
-    panels = [curves(cells, f"{task.title()}, coefficients of {used}", label="{}"),
-              training(cells, "entropy", "token entropy, nats")]
+    named = {TERMS[name]: cells[name] for name in TERMS if name in cells}
+    panels = [curves(named, f"{task.title()}, coefficients of {used}", label="{}"),
+              training(named, "entropy", "token entropy, nats")]
     verdicts = [judge(c, sign, gained(cells)) for c in found.values()]
     return dict(verdict=both(verdicts), sees=sees(found.values()), says=says,
                 table=grid_text(["terms", "avg@4", "token entropy at the end, nats"], lines),
@@ -320,6 +327,11 @@ def own_lr_gap(arms, large=None, small=None):
     for metric in ("avg@4", "best@4"):
         _, gaps[metric] = best_less(table_of(cells, metric=metric), *of_n)
     said = ", ".join(f"{metric} {points(c)}" for metric, c in gaps.items())
+    if max(map(len, of_n)) > 1:  # the lr that is best on the other seeds of two may be the worse
+        table = table_of(cells)
+        a, b = (max(keys, key=lambda key: table[key].mean()) for keys in of_n)
+        said += (f" (with the lr_base that is best on all seeds, {a[1]:g} and {b[1]:g}, avg@4 "
+                 f"{points(contrast(table, {a: 1, b: -1}))})")
     return f"n = {large} less n = {small}: {said}", gaps["avg@4"]
 
 
@@ -328,15 +340,22 @@ def at_own_lrs(atlas, arm, large, small):
     tuned).
 
     Each at its best lr_base, chosen on other seeds, where both have three; else at the lr_base of
-    most runs, which then was not tuned.
+    most runs, which then was not tuned. Nor was it where the n that is behind has its best at the
+    edge of those tried.
     """
     cells = {(n, lr): runs for lr, own in every_lr(atlas, arm).items() for n, runs in own.items()}
     of_n = [[key for key in cells if key[0] == n] for n in (large, small)]
     tuned = min(map(len, of_n)) > 2
     if tuned:
-        best, c = best_less(table_of({key: cells[key] for keys in of_n for key in keys}), *of_n)
+        table = table_of({key: cells[key] for keys in of_n for key in keys})
+        best, c = best_less(table, *of_n)
         how = f", each at its best lr_base of three (n = {large}: " \
               f"{each_of([f'{lr:g}' for _, lr in best])})"
+        behind = of_n[int(c["gain"] > 0)]
+        top = max(behind, key=lambda key: table[key].mean())
+        if top in (min(behind), max(behind)):
+            tuned = False
+            how += f", where n = {top[0]} has its best, {top[1]:g}, at the edge of those tried"
     else:
         c, how = contrast(table_of(atlas.arm(arm)), {large: 1, small: -1}), ""
     return f"n = {large} minus n = {small}{how}: {points(c)}", c, tuned
@@ -457,15 +476,20 @@ def reached(c, g):
     return "disagree" if c["gain"] - c["half"] > 0 else "undecided"
 
 
-def growing(atlas, task):
-    """Ours: one run that raises n, against the best constant n at every budget, each at the lr that
-    is best on other seeds."""
-    rule, _, arms, _ = at_one_lr(atlas, task)
-    constant = {(n, lr): runs for lr, cells in arms.items() for n, runs in cells.items()}
-    if not (atlas.folder / f"grow_{task}").is_dir():
-        raise Missing(f"grow_{task}")
-    every = every_lr(atlas, f"grow_{task}")
-    grown = {f"lr_base {lr:g}": runs for lr, cells in every.items() for runs in cells.values()}
+def growing(atlas, arm, task, *others):
+    """Ours: the runs of an arm that raise n, against the best constant n of `task` at every budget,
+    each at the lr that is best on other seeds. At the end they are also compared with the growing
+    runs of other arms."""
+    rule, _, _, _ = at_one_lr(atlas, task)
+    constant = deep_cells({(n, lr): runs for lr, cells in every_lr(atlas, task).items()
+                           for n, runs in cells.items()})
+    if not (atlas.folder / arm).is_dir():
+        raise Missing(arm)
+
+    def of_arm(name):  # {lr_base in words: {seed: run}}
+        return {f"lr_base {lr:g}": runs for lr, cells in every_lr(atlas, name).items()
+                for runs in cells.values()}
+    grown = of_arm(arm)
     seeds = set.intersection(*map(set, grown.values()))  # crossings were found on other seeds
     constant = {key: runs for key, runs in constant.items() if len(seeds & set(runs)) > 1}
     said, verdicts, found, g = [], [], [], gained(constant)
@@ -476,9 +500,16 @@ def growing(atlas, task):
         found.append(c)
         verdicts.append(reached(c, g))
         said.append(f"{si(C * window[0])} to {si(C * window[1])} {points(c, -1)}")
-    one = config_of(next(iter(every.values())))
+    one = config_of({0: next(iter(grown.values()))})
     says = (f"n = {one['n']}, then {one['n_schedule']}, at {' or '.join(grown)}, less the best "
             f"constant (n, lr): {', '.join(said)}")
+    _, c = best_less(table_of(constant | grown, metric="best@4"), list(constant), list(grown))
+    says += f". The same of best@4 over the last quarter: {points(c, -1)}"
+    for other in others:
+        theirs = {f"{other}, {lr}": runs for lr, runs in of_arm(other).items()}
+        _, c = best_less(table_of(theirs | grown), list(grown), list(theirs))
+        schedule = config_of({0: next(iter(theirs.values()))})["n_schedule"]
+        says += f". Over the last quarter less the runs that grow n by {schedule}: {points(c)}"
     shown = {f"n = {n}": {seed: runs[seed] for seed in seeds & set(runs)}
              for (n, lr), runs in constant.items() if lr == rule}
     for runs in grown.values():
@@ -487,11 +518,11 @@ def growing(atlas, task):
         shown["n = " + ", then ".join(f"{s['n']}" for s in stages)
               + f", lr_base {lr:g}" * (lr != rule)] = runs
     switches = [s["rollouts"] for s in stages[1:]]
+    dashed = [key for key in shown if "then" in key]
     panels = [curves(shown, f"{TITLES.get(task, task)}, lr_base {rule:g}, {len(seeds)} seeds", m,
-                     label="{}", marks=switches) for m in ("avg@4", "best@4")]
-    tuned = len({config_of({0: runs})["lr_base"] for runs in grown.values()}) > 2
-    return dict(verdict=both(verdicts), sees=sees(found), says=says, tuned=tuned,
-                figure=figure(atlas, f"grow_{task}", panels, width=6))
+                     label="{}", marks=switches, dashed=dashed) for m in ("avg@4", "best@4")]
+    return dict(verdict=both(verdicts), sees=sees(found), says=says, tuned=len(grown) > 1,
+                figure=figure(atlas, arm, panels, width=6))
 
 
 def real_curves(atlas, name, *arms):
@@ -597,12 +628,10 @@ def records(atlas):
 
 def tokens(atlas):
     """n*(C) in rollouts and in tokens, at the ends of the budgets that all n reached."""
-    verdicts, ends, (lr, cells, _, _) = {}, {}, at_one_lr(atlas, "easy")
+    ends, same, (lr, cells, _, _) = {}, True, at_one_lr(atlas, "easy")
     use(cells)
     for unit in ("rollouts", "tokens"):
-        panel = panel_of(atlas.folder / "easy", unit, lr)
-        verdicts[unit], ends[unit] = law_of(panel)[0], ends_of(panel)
-    same = verdicts["rollouts"] == verdicts["tokens"]
+        ends[unit] = ends_of(panel_of(atlas.folder / "easy", unit, lr))
     for (top, near_top), (other, near_other) in zip(ends["rollouts"], ends["tokens"]):
         same = same and top in near_other and other in near_top
     said = [f"{low[0]} and {high[0]} in {unit}" for unit, (low, high) in ends.items()]
@@ -727,7 +756,8 @@ def each_B_p(atlas, task):
         raise Missing("three n at one B_p")
     return dict(verdict=both([c["verdict"] for c in found.values()]), sees=sees(found.values()),
                 says="; ".join(f"B_p = {b}: {says_shift(c)}" for b, c in found.items())
-                + (" (no other B_p has three n)" if len(found) == 1 else ""),
+                + "".join(f"; B_p = {b} has two n and no verdict"
+                          for b in grouped(grid, lambda b, n: b) if b not in found),
                 figure=figure(atlas, f"B_p_{task}", panels))
 
 
@@ -846,11 +876,19 @@ def interference(atlas, task):
                 figure=figure(atlas, f"pass1_{task}", [histogram(n) for n in cells]))
 
 
+def at_best_lr(atlas, arm):
+    """An arm at the lr_base that is best for all its n: ({n: {seed: run}}, a title that says
+    so)."""
+    every = every_lr(atlas, arm)
+    lr = one_rule(every)
+    return every[lr], f"{TITLES.get(arm, arm)}, lr_base {lr:g}"
+
+
 def models(atlas):
     """Figure 12: the largest n against the smallest, for other base models."""
     found, verdicts, says, panels, tuned = [], [], [], [], True
-    for name, cells in arms_of(atlas, "model_*").items():
-        title = TITLES.get(name, name)
+    for name in arms_of(atlas, "model_*"):
+        cells, title = at_best_lr(atlas, name)
         words, c, own = at_own_lrs(atlas, name, max(cells), min(cells))
         tuned = tuned and own
         found.append(c)
@@ -869,8 +907,8 @@ def models_training(atlas):
     def reward(run, window):
         lo, hi = window[0] * run["budget"], window[1] * run["budget"]
         return np.mean([r["reward"] for r in run["steps"] if lo < r["rollouts"] <= hi])
-    for name, cells in arms_of(atlas, "model_*").items():
-        title = TITLES.get(name, name)
+    for name in arms_of(atlas, "model_*"):
+        cells, title = at_best_lr(atlas, name)
         n = max(cells)
         use({n: cells[n]})
         runs = cells[n].values()
@@ -1044,9 +1082,24 @@ def extreme(atlas, metric):
     says = f"{metric}: {told(table)}; {said}. By it, {says_shift(shift_of(cells, metric=metric))}"
     says += left
     panels = [curves(cells, TITLES["mix_hard"], m) for m in ("best@4", "worst@4", "avg@4")]
+    drawn = figure(atlas, "extreme", panels)
+    with contextlib.suppress(Missing):  # with a larger n, as deep: then that decides
+        far = deep_ones({None: atlas.arm("far_mix_hard", lr=config_of(cells)["lr_base"])})[0][None]
+        if max(far) > last:
+            cells, table = far, table_of(far, metric=metric)
+            first, *inner, last = sorted(table)
+            if metric == "best@4":
+                asked = {f"n = {last} minus the best smaller n": ([last], [first, *inner])}
+            else:
+                asked = {f"the best between minus n = {end}": (inner, [end])
+                         for end in (first, last)}
+            found = {words: best_less(table, *keys)[1] for words, keys in asked.items()}
+            said = ", ".join(f"{words}: {points(c)}" for words, c in found.items())
+            C = min(run["budget"] for runs in far.values() for run in runs.values())
+            says = (f"To {si(C)} rollouts, which decides: {told(table)}; {said}. "
+                    f"To a quarter of that {says}")
     verdicts = [judge(c, +1, gained(cells, metric=metric)) for c in found.values()]
-    return dict(verdict=both(verdicts), sees=sees(found.values()), says=says,
-                figure=figure(atlas, "extreme", panels))
+    return dict(verdict=both(verdicts), sees=sees(found.values()), says=says, figure=drawn)
 
 
 def none_right_control(atlas):
@@ -1074,19 +1127,25 @@ def ood(atlas):
 
 def algo(atlas, arm):
     """Figure 25: the two n that each panel is about, for PPO and CISPO."""
-    cells = atlas.arm(arm)
+    cells, title = at_best_lr(atlas, arm)
     if len(cells) < 3:
         raise Missing(f"three n of {arm}")
     smallest, *_, second, largest = sorted(cells)
     other, claim = (second, 0) if arm == "ppo_easy" else (smallest, +1)
     (words, c, tuned), move = at_own_lrs(atlas, arm, largest, other), shift_of(cells)
     verdict = judge(c, claim, gained(cells))
-    if arm == "cispo_easy" and move["verdict"] == "agree":  # "becomes better as C grows"
-        verdict = "agree"
     says = (f"{words}; at lr_base = {config_of(cells)['lr_base']:g} {told(table_of(cells))}, "
             f"{says_shift(move)}")
+    if arm == "cispo_easy":  # "becomes better as C grows": it comes closer, and it is ahead
+        at = {when: {(n, when): t for n, t in table_of(cells, window=when).items()}
+              for when in (EARLY, LATE)}
+        closer = contrast(at[EARLY] | at[LATE], {
+            (largest, LATE): 1, (other, LATE): -1, (largest, EARLY): -1, (other, EARLY): 1})
+        says += f". From early to the end n = {largest} gains {points(closer)} on n = {other}"
+        nearer = judge(closer, +1, gained(cells))
+        verdict = verdict if verdict == nearer else "undecided"
     return dict(verdict=verdict, sees=c["sees"], says=says, tuned=tuned,
-                figure=figure(atlas, arm, [curves(cells, TITLES.get(arm, arm))]))
+                figure=figure(atlas, arm, [curves(cells, title)]))
 
 
 def baseline(atlas, of):

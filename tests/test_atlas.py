@@ -84,25 +84,30 @@ def rising(B_p, n, C):
     return 0.3 + 0.05 * np.log2(1 + np.maximum(C, 0) / 500) - 0.004 * np.log2(n) * (C > 0)
 
 
-def planted(tmp_path, C, ns=(4, 16, 64), seeds=(0, 1, 2), **more):
+def planted(tmp_path, C, ns=(4, 16, 64), seeds=(0, 1, 2), truth=rising, **more):
     return simulate(tmp_path / "arms/model_a", ns=ns, seeds=seeds, B_ps=(16,), C=C, evals=32,
-                    truth=rising, **more)
+                    truth=truth, **more)
 
 
 def test_a_row_of_shallow_runs_is_no_verdict(tmp_path):
-    """The same curves: 32 updates of n = 64 decide nothing, 256 do where the lr was tuned; M stands
-    in the row."""
-    told = []
-    for C, lrs in ((32_768, [2e-4]), (262_144, [2e-4]), (262_144, [1e-4, 2e-4, 4e-4])):
-        folder = tmp_path / f"{C}_{len(lrs)}"
+    """The same curves: 32 updates of n = 64 decide nothing, 256 do where the lr was tuned, which it
+    was not where n = 64 is best at the largest lr; M stands in the row."""
+    three, told = (1e-4, 2e-4, 4e-4), []
+    for C, lrs, best in ((32_768, (2e-4,), 2e-4), (262_144, (2e-4,), 2e-4),
+                         (262_144, three, 4e-4), (262_144, three, 2e-4)):
+        folder = tmp_path / str(len(told))
         for lr in lrs:
-            planted(folder, C, words=(f"--lr_base={lr}",))
+            planted(folder, C, words=(f"--lr_base={lr}",),
+                    truth=lambda B_p, n, C: rising(B_p, n, C) - 0.05 * (lr != best) * (C > 0))
         here = kept.Atlas(folder / "arms", folder)
         told.append(next(r for r in atlas.tell(here, "models") if r["paper"] == "Figure 12"))
-    shallow, untuned, deep = told
-    assert untuned["verdict"] == "undecided", untuned
-    assert untuned["says"].endswith("not tuned here, and by it alone: disagree")
-    assert "each at its best lr_base of three" in deep["says"] and deep["runs"] == 21
+    shallow, untuned, edge, deep = told
+    for row in (untuned, edge):
+        assert row["verdict"] == "undecided", row
+        assert row["says"].endswith("beyond those tried. By these alone: disagree")
+    assert "n = 64 has its best, 0.0004, at the edge" in edge["says"]
+    assert "each at its best lr_base of three" in deep["says"] and deep["runs"] == 27
+    assert "at the edge" not in deep["says"]
     assert (shallow["M"], deep["M"]) == (32, 256)
     assert shallow["verdict"] == "too shallow" and "makes 32 updates" in shallow["says"]
     assert "By these runs alone: disagree" in shallow["says"] and deep["verdict"] == "disagree"
@@ -266,3 +271,12 @@ def test_flat_is_said_with_an_interval():
         used = {str(i): (run(rise), 4096) for i, rise in enumerate(rises)}
         M, deep, most = kept.fewest_updates(used)
         assert (M, bool(deep)) == (64, flat), (rises, most)
+    # flat at one lr_base is not enough where the other rises
+    used = {}
+    for lr, rise in ((1e-4, 0), (2e-4, 3)):
+        for seed in range(2):
+            one = run(rise)
+            one["config"] = one["config"] | dict(lr_base=lr)
+            used[f"arm/{lr}_{seed}/log"] = one, 4096
+    M, deep, most = kept.fewest_updates(used)
+    assert (M, bool(deep)) == (64, False) and 0.029 < most < 0.031, most

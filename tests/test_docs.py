@@ -265,6 +265,16 @@ def test_linked_numbers_are_those_of_the_figure():
         assert any(want <= numbers(told) for told in rows), (says, figure)
 
 
+def test_the_findings_have_the_pages_intervals():
+    """Every a ± b of what our runs found stands on results/README.md too."""
+    found = text_of("docs/analysis.md").split("\n## What our runs found")[1].split("\n## ")[0]
+    before, rest = found.split("<!-- default sweep -->")
+    found = before + rest.split("<!-- end of default sweep -->")[1]
+    interval = r"(\d+\.\d+)\s±\s(\d+\.\d+)"
+    said, page = re.findall(interval, found), re.findall(interval, text_of("results/README.md"))
+    assert len(said) > 40 and not set(said) - set(page), set(said) - set(page)
+
+
 def test_the_readmes_count_of_rows():
     assert f"of the {len(told_by_the_page())} rows of" in text_of("README.md")
 
