@@ -414,7 +414,7 @@ def draw_best_worst(front, path):
         ax.bar(x, b["n"], width=0.24, color=("0.55", "C0", "C1")[i], label=b["metric"])
         ax.plot([x] * len(b["near"]), b["near"], "s-k", lw=1.3, ms=4,
                 label="n indistinguishable from the best")
-        ax.text(x, b["n"] * 1.12, f"n = {b['n']}", ha="center", fontsize=9)
+        ax.annotate(f"n = {b['n']}", (x, b["n"]), (6, 4), textcoords="offset points", fontsize=9)
     ns = sorted({n for b in front["bars"] for n in b["ns"]})
     ax.set(yscale="log", ylim=(ns[0] / 2, ns[-1] * 2), ylabel="best n",
            xlabel="$B_p$, at its runs' largest budget")

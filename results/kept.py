@@ -467,10 +467,11 @@ def curves(cells, title="", metric="avg@4", of="val", label="n = {}", among=(), 
         for C in marks:
             ax.axvline(C, color="0.6", lw=0.8, ls="--")
         over(ax, ylabel=f"validation {metric}", title=title)  # of which set is in the title
-        if len(cells) > 4:  # it would lie on the curves
+        if draw.below:
             ax.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
         else:
             ax.legend(fontsize=9)
+    draw.below = len(cells) > 3  # a legend of so many would lie on the curves
     return draw
 
 
@@ -495,6 +496,7 @@ def figure(atlas, name, panels, width=4.6, height=3.7, sharey=False):
     from matplotlib import pyplot as plt
     across = 2 if len(panels) == 4 else min(3, len(panels))
     down = -(-len(panels) // across)
+    height += 0.9 * any(getattr(panel, "below", False) for panel in panels)
     fig, axes = plt.subplots(down, across, figsize=(width * across, height * down), squeeze=False,
                              sharey=sharey)
     for ax in axes.flat[len(panels):]:
@@ -596,7 +598,8 @@ def law_figure(atlas, task, panel, cells):
         ax.plot(panel["records"]["C"], panel["records"]["reward"], "kD", ms=3, mfc="none",
                 label="record-breaking points")
         over(ax, ylabel="validation avg@4", title=f"{TITLES.get(task, task)}, "
-             f"B_p = {panel['B_p']}, {len(panel['runs_used'])} runs")
+             f"B_p = {panel['B_p']}, lr_base {config_of(cells)['lr_base']:g}, "
+             f"{len(panel['runs_used'])} runs")
         ax.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
 
     def low(ax):

@@ -427,7 +427,8 @@ def order_of_crossings(atlas):
             if pair in ((4, 16), (16, 64), (4, 64)) and D not in found.get(pair, {}):
                 found.setdefault(pair, {})[D] = s
     for (a, b), at in sorted(found.items()):
-        said = ", ".join(f"D = {D} at {si(s['C'])}, C / D = {s['C'] / D:.0f}"
+        said = ", ".join(f"D = {D} at {si(s['C'])} [{si(s['lo']) if s['lo'] else 'open'} to "
+                         f"{si(s['hi']) if s['hi'] else 'open'}], C / D = {s['C'] / D:.0f}"
                          for D, s in at.items())
         never = [f"{D}" for D in sorted(sizes) if D not in at]
         never = f", not for D = {', '.join(never)}" if never else ""
@@ -510,15 +511,16 @@ def growing(atlas, arm, task, *others):
         _, c = best_less(table_of(theirs | grown), list(grown), list(theirs))
         schedule = config_of({0: next(iter(theirs.values()))})["n_schedule"]
         says += f". Over the last quarter less the runs that grow n by {schedule}: {points(c)}"
+    stages = config.stages(one)
     shown = {f"n = {n}": {seed: runs[seed] for seed in seeds & set(runs)}
-             for (n, lr), runs in constant.items() if lr == rule}
+             for (n, lr), runs in constant.items()
+             if lr == rule and n in [s["n"] for s in stages]}
+    grows = "n = " + ", ".join(f"{s['n']}" for s in stages)
     for runs in grown.values():
-        stages = config.stages(config_of({0: runs}))
         lr = config_of({0: runs})["lr_base"]  # where all have one it stands in the title alone
-        shown["n = " + ", then ".join(f"{s['n']}" for s in stages)
-              + f", lr_base {lr:g}" * (lr != rule)] = runs
+        shown[grows + f"; lr_base {lr:g}" * (lr != rule)] = runs
     switches = [s["rollouts"] for s in stages[1:]]
-    dashed = [key for key in shown if "then" in key]
+    dashed = [key for key in shown if key.startswith(grows)]
     panels = [curves(shown, f"{TITLES.get(task, task)}, lr_base {rule:g}, {len(seeds)} seeds", m,
                      label="{}", marks=switches, dashed=dashed) for m in ("avg@4", "best@4")]
     return dict(verdict=both(verdicts), sees=sees(found), says=says, tuned=len(grown) > 1,
@@ -771,7 +773,8 @@ def fixed_B(atlas, task):
     if not found:
         raise Missing("three n at one B_p n")
     return dict(verdict=both([c["verdict"] for c in found]), sees=sees(found),
-                says="; ".join(says), figure=view_figure(
+                says="; ".join(says) + ". The other B of the figure have fewer than three n and no "
+                "verdict", figure=view_figure(
                     atlas, "fixed_B", f"fixed_B_{task}", joint_arms(task), grid)[0])
 
 
@@ -897,7 +900,7 @@ def models(atlas):
                     f"{told(table_of(cells))}, {says_shift(shift_of(cells))}")
         panels.append(curves(cells, title))
     return dict(verdict=both(verdicts), sees=sees(found), says="; ".join(says), tuned=tuned,
-                figure=figure(atlas, "models", panels))
+                figure=figure(atlas, "models", panels, width=5.4))
 
 
 def models_training(atlas):
@@ -917,7 +920,8 @@ def models_training(atlas):
         says.append(f"{title}, n = {n}: from the middle to the end training reward "
                     f"{100 * gained:+.1f}, validation {points(val)}")
         panels.append(training(cells, "reward", title, label="n = {}"))
-    return dict(verdict="", says="; ".join(says), figure=figure(atlas, "models_training", panels))
+    return dict(verdict="", says="; ".join(says),
+                figure=figure(atlas, "models_training", panels, width=5.4))
 
 
 def sizes_of(atlas):
