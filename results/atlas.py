@@ -228,7 +228,9 @@ def tell(atlas, study=""):
         except (Missing, BadInput) as e:
             found = dict(verdict="not run", says=f"waits for {e}")
             USED.clear()
-        M, deep, rises = fewest_updates(USED) if USED else (0, True, None)
+        compared = found.get("compared", USED)  # runs that only chose the lr need not be deep
+        used = {path: USED[path] for path in USED if path in compared}
+        M, deep, rises = fewest_updates(used) if used else (0, True, None)
         verdict, says = found["verdict"] or "shown", found["says"]
         if verdict in ("agree", "disagree", "undecided") and not deep:
             how = "" if rises is None else f" and may rise by {100 * rises:.1f} a quarter"
@@ -248,7 +250,7 @@ def tell(atlas, study=""):
             sees=found.get("sees"), table=found.get("table"), figures=figures,
             more=found.get("more"),
             runs=len(runs), seeds=sorted({r["config"]["seed"] for r in runs}),
-            C=min(spent, default=0), rollouts=sum(spent),
+            C=min((C for _, C in used.values()), default=0), rollouts=sum(spent),
             minutes=sum(x * r["seconds"] for x, r in zip(share, runs)) / 120))  # two at a time
     return out
 

@@ -221,7 +221,8 @@ def rise(atlas, task):
         c = shift_of(fresh)
         words = ("On seeds that were run after the claim was made (3 and up, which decide): "
                  f"{says_shift(c)}. On all seeds: {words}")
-    return dict(verdict=c["verdict"], sees=c["sees"], says=words,
+    compared = {run["path"] for runs in cells.values() for run in runs.values()}
+    return dict(verdict=c["verdict"], sees=c["sees"], says=words, compared=compared,
                 figure=law_figure(atlas, task, panel, every_lr(atlas, task)[lr]))
 
 
@@ -341,12 +342,12 @@ def at_own_lrs(atlas, arm, large, small):
 
     Each at its best lr_base, chosen on other seeds, where both have three; else at the lr_base of
     most runs, which then was not tuned. Nor was it where the n that is behind has its best at the
-    edge of those tried.
+    edge of those tried. Returns (words, contrast, whether both have three lr_base, whether tuned).
     """
     cells = {(n, lr): runs for lr, own in every_lr(atlas, arm).items() for n, runs in own.items()}
     of_n = [[key for key in cells if key[0] == n] for n in (large, small)]
-    tuned = min(map(len, of_n)) > 2
-    if tuned:
+    ran = tuned = min(map(len, of_n)) > 2
+    if ran:
         table = table_of({key: cells[key] for keys in of_n for key in keys})
         best, c = best_less(table, *of_n)
         how = f", each at its best lr_base of three (n = {large}: " \
@@ -358,7 +359,7 @@ def at_own_lrs(atlas, arm, large, small):
             how += f", where n = {top[0]} has its best, {top[1]:g}, at the edge of those tried"
     else:
         c, how = contrast(table_of(atlas.arm(arm)), {large: 1, small: -1}), ""
-    return f"n = {large} minus n = {small}{how}: {points(c)}", c, tuned
+    return f"n = {large} minus n = {small}{how}: {points(c)}", c, ran, tuned
 
 
 def by_difficulty(atlas):
@@ -376,7 +377,7 @@ def by_difficulty(atlas):
                     for metric in ("avg@4", "best@4", "worst@4")}
             found[name] = base, each
             seeds = set.intersection(*(set(runs) for runs in cells.values()))
-            _, own, has_own = at_own_lrs(atlas, arm, large, small)
+            _, own, has_own, _ = at_own_lrs(atlas, arm, large, small)
             if has_own:
                 tuned.append((base, own))
             lines.append([name, f"{base:.2f}", len(seeds), *map(points, each.values()),
@@ -523,7 +524,10 @@ def growing(atlas, arm, task, *others):
     dashed = [key for key in shown if key.startswith(grows)]
     panels = [curves(shown, f"{TITLES.get(task, task)}, lr_base {rule:g}, {len(seeds)} seeds", m,
                      label="{}", marks=switches, dashed=dashed) for m in ("avg@4", "best@4")]
+    compared = {run["path"] for cells in (constant, grown) for runs in cells.values()
+                for run in runs.values()}
     return dict(verdict=both(verdicts), sees=sees(found), says=says, tuned=len(grown) > 1,
+                compared=compared,
                 figure=figure(atlas, arm, panels, width=6))
 
 
@@ -892,7 +896,7 @@ def models(atlas):
     found, verdicts, says, panels, tuned = [], [], [], [], True
     for name in arms_of(atlas, "model_*"):
         cells, title = at_best_lr(atlas, name)
-        words, c, own = at_own_lrs(atlas, name, max(cells), min(cells))
+        words, c, _, own = at_own_lrs(atlas, name, max(cells), min(cells))
         tuned = tuned and own
         found.append(c)
         verdicts.append(judge(c, +1, gained(cells)))
@@ -1136,7 +1140,7 @@ def algo(atlas, arm):
         raise Missing(f"three n of {arm}")
     smallest, *_, second, largest = sorted(cells)
     other, claim = (second, 0) if arm == "ppo_easy" else (smallest, +1)
-    (words, c, tuned), move = at_own_lrs(atlas, arm, largest, other), shift_of(cells)
+    (words, c, _, tuned), move = at_own_lrs(atlas, arm, largest, other), shift_of(cells)
     verdict = judge(c, claim, gained(cells))
     says = (f"{words}; at lr_base = {config_of(cells)['lr_base']:g} {told(table_of(cells))}, "
             f"{says_shift(move)}")
