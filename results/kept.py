@@ -467,12 +467,15 @@ def curves(cells, title="", metric="avg@4", of="val", label="n = {}", among=(), 
         for C in marks:
             ax.axvline(C, color="0.6", lw=0.8, ls="--")
         over(ax, ylabel=f"validation {metric}", title=title)  # of which set is in the title
-        if draw.below:
-            ax.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
-        else:
-            ax.legend(fontsize=9)
-    draw.below = len(cells) > 3  # a legend of so many would lie on the curves
+        legend(ax, draw.below)
+    draw.below = len(cells) > 3
     return draw
+
+
+def legend(ax, below):
+    """A legend of many entries would lie on the curves: it goes below the panel."""
+    place = dict(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2) if below else {}
+    ax.legend(fontsize=9, **place)
 
 
 def training(cells, field, title="", label="{}"):
@@ -485,7 +488,8 @@ def training(cells, field, title="", label="{}"):
                 ax.plot(C, y, color=colour(key, cells), lw=0.9, alpha=0.7,
                         label=None if i else label.format(key))
         over(ax, ylabel=field, title=title)
-        ax.legend(fontsize=9)
+        legend(ax, draw.below)
+    draw.below = len(cells) > 3
     return draw
 
 
