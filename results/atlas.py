@@ -27,8 +27,8 @@ from frontier import many, si
 from early import early_to_late, price_of_n, when_to_stop
 from kept import USED, Atlas, fewest_updates, keep, read, right
 from noise import Missing
-from rows import (algo, baseline, by_difficulty, difficulty, each_B_p, epochs_control, extreme, far,
-                  far_above, fixed_B, forgetting, growing, interference, joint, lr_control,
+from rows import (algo, baseline, by_difficulty, difficulty, each_B_p, epochs_control, extreme_far,
+                  far, far_above, fixed_B, forgetting, growing, interference, joint, lr_control,
                   lr_grid, lr_of_a_short_run, lr_rule, many_epochs, metrics, mixtures, models,
                   models_training, none_right_control, one_problem, ood, order_of_crossings,
                   real_curves, real_lr, recipe, records, rise, sensitivity, size, stable_B_p,
@@ -135,9 +135,9 @@ ROWS = [
     ("mix", "Figure 14, Very Easy", "Very Easy problems in the mixture do not help on Hard or "
      "Easy ones.", very_easy),
     ("extreme", "Figure 20, best@4", "On Unsolved the largest n has the best coverage (best@4).",
-     extreme, "best@4"),
+     extreme_far, "best@4"),
     ("extreme", "Figure 20, worst@4", "On Unsolved a moderate n has the best worst@4, not the "
-     "largest.", extreme, "worst@4"),
+     "largest.", extreme_far, "worst@4"),
     ("extreme", "ours: Unsolved", "n*(C) rises with C.", rise, "mix_hard"),
     ("extreme", "ours: the lr control, Unsolved", "The same claim when every n has the "
      "best of half, once and double the lr, small ones of a quarter too.", none_right_control),
@@ -228,8 +228,10 @@ def tell(atlas, study=""):
         except (Missing, BadInput) as e:
             found = dict(verdict="not run", says=f"waits for {e}")
             USED.clear()
-        compared = found.get("compared", USED)  # runs that only chose the lr need not be deep
-        used = {path: USED[path] for path in USED if path in compared}
+        used = USED.copy()
+        if "compared" in found:  # runs that only chose the lr need not be deep
+            own = {run["path"] for runs in found["compared"].values() for run in runs.values()}
+            used = {path: USED[path] for path in USED if path in own}
         M, deep, rises = fewest_updates(used) if used else (0, True, None)
         verdict, says = found["verdict"] or "shown", found["says"]
         if verdict in ("agree", "disagree", "undecided") and not deep:

@@ -468,13 +468,14 @@ def curves(cells, title="", metric="avg@4", of="val", label="n = {}", among=(), 
             ax.axvline(C, color="0.6", lw=0.8, ls="--")
         over(ax, ylabel=f"validation {metric}", title=title)  # of which set is in the title
         legend(ax, draw.below)
-    draw.below = len(cells) > 3
+    draw.below = 2 * (len(cells) > 3)
     return draw
 
 
-def legend(ax, below):
-    """A legend of many entries would lie on the curves: it goes below the panel."""
-    place = dict(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2) if below else {}
+def legend(ax, below=0):
+    """A legend, where it hides least, or in `below` columns below the panel: one of many entries
+    would lie on the curves."""
+    place = dict(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=below) if below else {}
     ax.legend(fontsize=9, **place)
 
 
@@ -489,7 +490,7 @@ def training(cells, field, title="", label="{}"):
                         label=None if i else label.format(key))
         over(ax, ylabel=field, title=title)
         legend(ax, draw.below)
-    draw.below = len(cells) > 3
+    draw.below = 2 * (len(cells) > 3)
     return draw
 
 
@@ -500,7 +501,7 @@ def figure(atlas, name, panels, width=4.6, height=3.7, sharey=False):
     from matplotlib import pyplot as plt
     across = 2 if len(panels) == 4 else min(3, len(panels))
     down = -(-len(panels) // across)
-    height += 0.9 * any(getattr(panel, "below", False) for panel in panels)
+    height += 0.9 * any(getattr(panel, "below", 0) for panel in panels)
     fig, axes = plt.subplots(down, across, figsize=(width * across, height * down), squeeze=False,
                              sharey=sharey)
     for ax in axes.flat[len(panels):]:
@@ -604,7 +605,7 @@ def law_figure(atlas, task, panel, cells):
         over(ax, ylabel="validation avg@4", title=f"{TITLES.get(task, task)}, "
              f"B_p = {panel['B_p']}, lr_base {config_of(cells)['lr_base']:g}, "
              f"{len(panel['runs_used'])} runs")
-        ax.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+        legend(ax, 2)
 
     def low(ax):
         env, rec = panel["envelope"], panel["records"]
@@ -618,7 +619,7 @@ def law_figure(atlas, task, panel, cells):
         over(ax, ylabel="n", title="n*(C)")
         ax.set_yticks(panel["ns"], panel["ns"])
         ax.minorticks_off()
-        ax.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.2))
+        legend(ax, 1)
     return figure(atlas, f"law_{task}", [top, low], width=5, height=4.6)
 
 

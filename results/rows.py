@@ -26,7 +26,8 @@ SPLITS = dict(easy=(0.3, 0.6), hard=(0, 0.0625))  # the paper's, by avg@16 of th
 # arms of all levels, the easiest first
 BY_DIFFICULTY = dict(very_easy="Very Easy", easy="Easy", hard="Hard", mix_hard="Unsolved")
 TERMS = dict(none="none", kl="KL", entropy="entropy", both="both",
-             small="both, KL 0.1 and entropy 0.05", filtered="both, and the filter")
+             small="both, KL {kl_coef:g} and entropy {entropy_coef:g}",
+             filtered="both, and the filter")
 BEST_OF_GRID = 4e-4  # lr_base, of the grid of Figure 4, left
 PAIR = 4, 64  # of Figures 11 and 27: at C = 262,144 both have made 256 updates or more
 MIXES = dict(mix_hard="Unsolved alone", mix_dual="half Unsolved, half Easy",
@@ -68,24 +69,23 @@ def recipe(atlas, task, sign):
             cells[name] = one_cell(atlas, f"rec_{task}_{name}")
     table = table_of(cells)
     c = contrast(table, {"both": 1, "none": -1})
+    names = {name: words.format(**config_of({name: cells[name]}))
+             for name, words in TERMS.items() if name in cells}
     lines = []
-    for name, of_term in TERMS.items():
-        if name in cells:
-            entropy = np.mean([run["steps"][-1]["entropy"] for run in cells[name].values()])
-            lines.append((of_term, f"{table[name].mean():.3f}", f"{entropy:.2f}"))
+    for name, of_term in names.items():
+        entropy = np.mean([run["steps"][-1]["entropy"] for run in cells[name].values()])
+        lines.append((of_term, f"{table[name].mean():.3f}", f"{entropy:.2f}"))
     some = config_of({"both": cells["both"]})
-    found, small = {"both": c}, ""
-    if "small" in cells:  # does a little of both help, where as much as that does harm?
-        less = config_of({"small": cells["small"]})
-        small = (f". At {less['kl_coef']:g} and {less['entropy_coef']:g} both minus none "
-                 f"{points(contrast(table, {'small': 1, 'none': -1}))}")
+    found = {"both": c}
     if task == "hard":  # "with the filter too"
         found["filtered"] = contrast(table, {"filtered": 1, "none": -1})
     less = ", ".join(f"{name} minus none {points(c)}" for name, c in found.items())
-    says = (f"coefficients {some['kl_coef']:g} (KL) and {some['entropy_coef']:g} (entropy): {less}"
-            f"{small}")
+    says = (f"coefficients {some['kl_coef']:g} (KL) and {some['entropy_coef']:g} (entropy): {less}")
+    if "small" in cells:  # does a little of both help, where as much as that does harm?
+        c = contrast(table, dict(small=1, none=-1))
+        says += f". With {names['small']}: minus none {points(c)}"
     used = " and ".join(sorted({f"{some[key]:g}" for key in ("kl_coef", "entropy_coef")}))
-    named = {TERMS[name]: cells[name] for name in TERMS if name in cells}
+    named = {words: cells[name] for name, words in names.items()}
     panels = [curves(named, f"{task.title()}, coefficients of {used}", label="{}"),
               training(named, "entropy", "token entropy, nats")]
     verdicts = [judge(c, sign, gained(cells)) for c in found.values()]
@@ -221,8 +221,7 @@ def rise(atlas, task):
         c = shift_of(fresh)
         words = ("On seeds that were run after the claim was made (3 and up, which decide): "
                  f"{says_shift(c)}. On all seeds: {words}")
-    compared = {run["path"] for runs in cells.values() for run in runs.values()}
-    return dict(verdict=c["verdict"], sees=c["sees"], says=words, compared=compared,
+    return dict(verdict=c["verdict"], sees=c["sees"], says=words, compared=cells,
                 figure=law_figure(atlas, task, panel, every_lr(atlas, task)[lr]))
 
 
@@ -336,13 +335,23 @@ def own_lr_gap(arms, large=None, small=None):
     return f"n = {large} less n = {small}: {said}", gaps["avg@4"]
 
 
+def at_the_edge(table, name):
+    """Words where the lr_base that is best in a table {(key, lr_base): (S, P)} is the smallest or
+    the largest of three or more, so that the best may lie beyond; else ""."""
+    lrs = [lr for _, lr in table]
+    _, best = max(table, key=lambda key: table[key].mean())
+    if len(lrs) < 3 or best not in (min(lrs), max(lrs)):
+        return ""
+    return f", where {name} has its best, {best:g}, at the edge of those tried"
+
+
 def at_own_lrs(atlas, arm, large, small):
-    """n = `large` less n = `small` of an arm at the end: (words, contrast, whether the lr was
-    tuned).
+    """n = `large` less n = `small` of an arm at the end: (words, contrast, whether both have three
+    lr_base, whether the lr was tuned).
 
     Each at its best lr_base, chosen on other seeds, where both have three; else at the lr_base of
     most runs, which then was not tuned. Nor was it where the n that is behind has its best at the
-    edge of those tried. Returns (words, contrast, whether both have three lr_base, whether tuned).
+    edge of those tried.
     """
     cells = {(n, lr): runs for lr, own in every_lr(atlas, arm).items() for n, runs in own.items()}
     of_n = [[key for key in cells if key[0] == n] for n in (large, small)]
@@ -353,10 +362,8 @@ def at_own_lrs(atlas, arm, large, small):
         how = f", each at its best lr_base of three (n = {large}: " \
               f"{each_of([f'{lr:g}' for _, lr in best])})"
         behind = of_n[int(c["gain"] > 0)]
-        top = max(behind, key=lambda key: table[key].mean())
-        if top in (min(behind), max(behind)):
-            tuned = False
-            how += f", where n = {top[0]} has its best, {top[1]:g}, at the edge of those tried"
+        edge = at_the_edge({key: table[key] for key in behind}, f"n = {behind[0][0]}")
+        how, tuned = how + edge, not edge
     else:
         c, how = contrast(table_of(atlas.arm(arm)), {large: 1, small: -1}), ""
     return f"n = {large} minus n = {small}{how}: {points(c)}", c, ran, tuned
@@ -478,57 +485,56 @@ def reached(c, g):
     return "disagree" if c["gain"] - c["half"] > 0 else "undecided"
 
 
+def grown_of(atlas, arm):
+    """{(arm, lr_base): {seed: run}} of an arm whose runs raise n."""
+    if not (atlas.folder / arm).is_dir():
+        raise Missing(arm)
+    return {(arm, lr): runs for lr, cells in every_lr(atlas, arm).items()
+            for runs in cells.values()}
+
+
 def growing(atlas, arm, task, *others):
     """Ours: the runs of an arm that raise n, against the best constant n of `task` at every budget,
     each at the lr that is best on other seeds. At the end they are also compared with the growing
     runs of other arms."""
-    rule, _, _, _ = at_one_lr(atlas, task)
+    grown = grown_of(atlas, arm)
+    one = config_of({0: next(iter(grown.values()))})
+    seeds = set.intersection(*map(set, grown.values()))  # crossings were found on other seeds
     constant = deep_cells({(n, lr): runs for lr, cells in every_lr(atlas, task).items()
                            for n, runs in cells.items()})
-    if not (atlas.folder / arm).is_dir():
-        raise Missing(arm)
-
-    def of_arm(name):  # {lr_base in words: {seed: run}}
-        return {f"lr_base {lr:g}": runs for lr, cells in every_lr(atlas, name).items()
-                for runs in cells.values()}
-    grown = of_arm(arm)
-    seeds = set.intersection(*map(set, grown.values()))  # crossings were found on other seeds
     constant = {key: runs for key, runs in constant.items() if len(seeds & set(runs)) > 1}
+
+    def behind(**how):  # the frontier of constant n less the growing runs
+        return best_less(table_of(constant | grown, **how), list(constant), list(grown))[1]
     said, verdicts, found, g = [], [], [], gained(constant)
     C = min(run["budget"] for runs in grown.values() for run in runs.values())
     for low in (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4):
         window = low, min(2 * low, 1)
-        _, c = best_less(table_of(constant | grown, window=window), list(constant), list(grown))
-        found.append(c)
-        verdicts.append(reached(c, g))
-        said.append(f"{si(C * window[0])} to {si(C * window[1])} {points(c, -1)}")
-    one = config_of({0: next(iter(grown.values()))})
-    says = (f"n = {one['n']}, then {one['n_schedule']}, at {' or '.join(grown)}, less the best "
-            f"constant (n, lr): {', '.join(said)}")
-    _, c = best_less(table_of(constant | grown, metric="best@4"), list(constant), list(grown))
-    says += f". The same of best@4 over the last quarter: {points(c, -1)}"
+        found.append(behind(window=window))
+        verdicts.append(reached(found[-1], g))
+        said.append(f"{si(C * window[0])} to {si(C * window[1])} {points(found[-1], -1)}")
+    lrs = " or ".join(f"lr_base {lr:g}" for _, lr in grown)
+    edge = at_the_edge(table_of(grown), "it") if found[-1]["gain"] > 0 else ""
+    says = (f"n = {one['n']}, then {one['n_schedule']}, at {lrs}{edge}, less the best constant "
+            f"(n, lr): {', '.join(said)}. The same of best@4 over the last quarter: "
+            f"{points(behind(metric='best@4'), -1)}")
     for other in others:
-        theirs = {f"{other}, {lr}": runs for lr, runs in of_arm(other).items()}
+        theirs = grown_of(atlas, other)
         _, c = best_less(table_of(theirs | grown), list(grown), list(theirs))
         schedule = config_of({0: next(iter(theirs.values()))})["n_schedule"]
         says += f". Over the last quarter less the runs that grow n by {schedule}: {points(c)}"
-    stages = config.stages(one)
+    rule, stages = at_one_lr(atlas, task)[0], config.stages(one)
     shown = {f"n = {n}": {seed: runs[seed] for seed in seeds & set(runs)}
              for (n, lr), runs in constant.items()
              if lr == rule and n in [s["n"] for s in stages]}
-    grows = "n = " + ", ".join(f"{s['n']}" for s in stages)
-    for runs in grown.values():
-        lr = config_of({0: runs})["lr_base"]  # where all have one it stands in the title alone
-        shown[grows + f"; lr_base {lr:g}" * (lr != rule)] = runs
-    switches = [s["rollouts"] for s in stages[1:]]
-    dashed = [key for key in shown if key.startswith(grows)]
-    panels = [curves(shown, f"{TITLES.get(task, task)}, lr_base {rule:g}, {len(seeds)} seeds", m,
-                     label="{}", marks=switches, dashed=dashed) for m in ("avg@4", "best@4")]
-    compared = {run["path"] for cells in (constant, grown) for runs in cells.values()
-                for run in runs.values()}
-    return dict(verdict=both(verdicts), sees=sees(found), says=says, tuned=len(grown) > 1,
-                compared=compared,
-                figure=figure(atlas, arm, panels, width=6))
+    ns = ", ".join(f"{s['n']}" for s in stages)  # an lr that all have stands in the title alone
+    dashed = {f"n = {ns}" + f"; lr_base {lr:g}" * (lr != rule): runs
+              for (_, lr), runs in grown.items()}
+    panels = [curves(shown | dashed, f"{TITLES.get(task, task)}, lr_base {rule:g}, "
+                     f"{len(seeds)} seeds", m, label="{}", dashed=dashed,
+                     marks=[s["rollouts"] for s in stages[1:]]) for m in ("avg@4", "best@4")]
+    return dict(verdict=both(verdicts), sees=sees(found), says=says, compared=constant | grown,
+                tuned=len(grown) > 2 and not edge, figure=figure(atlas, arm, panels, width=6))
 
 
 def real_curves(atlas, name, *arms):
@@ -716,6 +722,12 @@ def grouped(grid, key):
     return dict(sorted(out.items()))
 
 
+def without_verdict(groups, name):
+    """Words on the groups of `grouped` that have fewer than three n."""
+    few = [f"{name} = {key}" for key, cells in groups.items() if len(cells) < 3]
+    return f"; fewer than three n, so no verdict: {', '.join(few)}" if few else ""
+
+
 def sensitivity(atlas, task):
     """Figure 10: points for each doubling of n and of B_p, a plane in both fitted to all cells."""
     cells = grid_of(atlas, task)
@@ -762,8 +774,7 @@ def each_B_p(atlas, task):
         raise Missing("three n at one B_p")
     return dict(verdict=both([c["verdict"] for c in found.values()]), sees=sees(found.values()),
                 says="; ".join(f"B_p = {b}: {says_shift(c)}" for b, c in found.items())
-                + "".join(f"; B_p = {b} has two n and no verdict"
-                          for b in grouped(grid, lambda b, n: b) if b not in found),
+                + without_verdict(grouped(grid, lambda b, n: b), "B_p"),
                 figure=figure(atlas, f"B_p_{task}", panels))
 
 
@@ -777,8 +788,8 @@ def fixed_B(atlas, task):
     if not found:
         raise Missing("three n at one B_p n")
     return dict(verdict=both([c["verdict"] for c in found]), sees=sees(found),
-                says="; ".join(says) + ". The other B of the figure have fewer than three n and no "
-                "verdict", figure=view_figure(
+                says="; ".join(says) + without_verdict(grouped(grid, lambda b, n: b * n), "B"),
+                figure=view_figure(
                     atlas, "fixed_B", f"fixed_B_{task}", joint_arms(task), grid)[0])
 
 
@@ -884,8 +895,7 @@ def interference(atlas, task):
 
 
 def at_best_lr(atlas, arm):
-    """An arm at the lr_base that is best for all its n: ({n: {seed: run}}, a title that says
-    so)."""
+    """An arm at the lr_base that is best for all its n: ({n: {seed: run}}, a title with it)."""
     every = every_lr(atlas, arm)
     lr = one_rule(every)
     return every[lr], f"{TITLES.get(arm, arm)}, lr_base {lr:g}"
@@ -1090,24 +1100,31 @@ def extreme(atlas, metric):
     says = f"{metric}: {told(table)}; {said}. By it, {says_shift(shift_of(cells, metric=metric))}"
     says += left
     panels = [curves(cells, TITLES["mix_hard"], m) for m in ("best@4", "worst@4", "avg@4")]
-    drawn = figure(atlas, "extreme", panels)
-    with contextlib.suppress(Missing):  # with a larger n, as deep: then that decides
-        far = deep_ones({None: atlas.arm("far_mix_hard", lr=config_of(cells)["lr_base"])})[0][None]
-        if max(far) > last:
-            cells, table = far, table_of(far, metric=metric)
-            first, *inner, last = sorted(table)
-            if metric == "best@4":
-                asked = {f"n = {last} minus the best smaller n": ([last], [first, *inner])}
-            else:
-                asked = {f"the best between minus n = {end}": (inner, [end])
-                         for end in (first, last)}
-            found = {words: best_less(table, *keys)[1] for words, keys in asked.items()}
-            said = ", ".join(f"{words}: {points(c)}" for words, c in found.items())
-            C = min(run["budget"] for runs in far.values() for run in runs.values())
-            says = (f"To {si(C)} rollouts, which decides: {told(table)}; {said}. "
-                    f"To a quarter of that {says}")
     verdicts = [judge(c, +1, gained(cells, metric=metric)) for c in found.values()]
-    return dict(verdict=both(verdicts), sees=sees(found.values()), says=says, figure=drawn)
+    return dict(verdict=both(verdicts), sees=sees(found.values()), says=says,
+                figure=figure(atlas, "extreme", panels))
+
+
+def extreme_far(atlas, metric):
+    """Figure 20 to the budget where a larger n is deep: the largest against the best of the others
+    (best@4), or the best between against both ends (worst@4). `extreme` where there is none."""
+    found = extreme(atlas, metric)
+    if not (atlas.folder / "far_mix_hard").is_dir():
+        return found
+    some = next(iter(next(iter(atlas.arm("mix_hard").values())).values()))
+    cells = deep_cells(atlas.arm("far_mix_hard", lr=some["config"]["lr_base"]))
+    table = table_of(cells, metric=metric)
+    first, *inner, last = sorted(table)
+    asked = {f"the best between minus n = {end}": (inner, [end]) for end in (first, last)}
+    if metric == "best@4":
+        asked = {f"n = {last} minus the best smaller n": ([last], [first, *inner])}
+    each = {words: best_less(table, *keys)[1] for words, keys in asked.items()}
+    said = ", ".join(f"{words}: {points(c)}" for words, c in each.items())
+    verdicts = [judge(c, +1, gained(cells, metric=metric)) for c in each.values()]
+    C = min(run["budget"] for runs in cells.values() for run in runs.values())
+    return found | dict(verdict=both(verdicts), sees=sees(each.values()), says=(
+        f"To {si(C)} rollouts, which decides: {told(table)}; {said}. To {si(some['budget'])} "
+        f"{found['says']}"))
 
 
 def none_right_control(atlas):

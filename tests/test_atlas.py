@@ -252,6 +252,24 @@ def test_the_lr_view_compares_the_seeds_that_all_have(tmp_path):
     assert len(front["runs_used"]) == 8 and "over seeds, 2 for each cell" in front["covers"]
 
 
+@pytest.mark.parametrize("best, lrs, verdict", [(2e-4, (1e-4, 2e-4, 4e-4), "disagree"),
+                                                (4e-4, (1e-4, 2e-4, 4e-4), "undecided"),
+                                                (2e-4, (2e-4,), "undecided")])
+def test_a_run_that_grows_n_falls_behind_where_its_lr_was_tuned(tmp_path, best, lrs, verdict):
+    """It is 10 points below n = 4 throughout, at the best of its lr_base. Where that is the largest
+    of three, or alone, a better one may not have been tried."""
+    simulate(tmp_path / "arms/mix_hard", ns=(4, 16, 64), seeds=(3, 4, 5), B_ps=(16,), C=262_144,
+             evals=32, truth=rising)
+    for lr in lrs:
+        simulate(tmp_path / "arms/grow_mix_hard", ns=(4,), seeds=(3, 4, 5), B_ps=(16,), C=262_144,
+                 evals=32, words=(f"--lr_base={lr}", "--n_schedule=16384:64"),
+                 truth=lambda B_p, n, C: rising(B_p, n, C) - (0.1 + 0.05 * (lr != best)) * (C > 0))
+    row = atlas.tell(kept.Atlas(tmp_path / "arms", tmp_path), "growing")[0]
+    assert row["verdict"] == verdict and row["M"] == 240, row["says"]
+    assert ("at the edge of those tried" in row["says"]) == (best == 4e-4)
+    assert row["says"].endswith("By these alone: disagree") == (verdict == "undecided")
+
+
 def test_updates_of_a_run_that_grows_n_are_those_of_its_last_n():
     cfg = parse(["--B_p=4", "--n=4", "--n_schedule=1600:16", "--C=16000"])
     run = dict(config=cfg, evals={})
