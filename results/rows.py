@@ -570,28 +570,37 @@ def real_curves(atlas, name, *arms):
 
 
 def real_lr(atlas):
-    """Ours: how a real model depends on lr_base: a short grid, and the n that have several."""
+    """Ours: how a real model depends on lr_base: a short grid, and the n that have several.
+
+    Seeds of one run are shown too, in a line of their own: nothing here is judged.
+    """
     grid, lines = {}, []
+
+    def line(what, cell, of_lr):  # {lr_base: {seed: run}}
+        seeds = set.intersection(*map(set, of_lr.values()))
+        if len(of_lr) < 2 or not seeds:
+            return
+        C = min(runs[seed]["budget"] for runs in of_lr.values() for seed in seeds)
+        runs = {lr: {seed: of_lr[lr][seed] | dict(budget=C) for seed in seeds} for lr in of_lr}
+        use(runs, C)
+        lines.append(([what, *cell, si(C), len(seeds)],
+                      {lr: np.mean([look(run) for run in of.values()]) for lr, of in runs.items()}))
     for path in sorted(atlas.folder.glob("smollm_lr_*")):
         for cell, runs in atlas.cells(path.name).items():
-            if 0 in runs:
-                grid.setdefault(cell, {})[runs[0]["config"]["lr_base"]] = runs[0]
-    for (B_p, n), runs in sorted(grid.items()):
-        C = min(run["budget"] for run in runs.values())
-        use({n: runs}, C)
-        ends = {lr: look(run | dict(budget=C)).mean() for lr, run in runs.items()}
-        lines.append((["Hard, a short grid", B_p, n, si(C), 1], ends))
+            grid.setdefault(cell, {})[config_of({0: runs})["lr_base"]] = runs
+    for cell, of_lr in sorted(grid.items()):
+        line("Hard, a short grid", cell, of_lr)
     for task in ("hard", "easy"):
-        with contextlib.suppress(Missing):
-            every = every_lr(atlas, f"smollm_{task}")
-            for n in sorted({n for cells in every.values() for n in cells}):
-                runs = {lr: cells[n] for lr, cells in every.items() if n in cells}
-                if len(runs) > 1:
-                    table, of_lr = table_of(runs), [*runs.values()]
-                    C = min(run["budget"] for of in of_lr for run in of.values())
-                    seeds = len(set.intersection(*map(set, of_lr)))
-                    lines.append(([task.title(), config_of(runs)["B_p"], n, si(C), seeds],
-                                  {lr: t.mean() for lr, t in table.items()}))
+        by_cell = {}
+        for name in with_other_lrs(atlas, f"smollm_{task}"):
+            for lr, cells in atlas.lrs(name).items():
+                for cell, runs in cells.items():
+                    by_cell.setdefault(cell, {})[lr] = runs
+        for cell, of_lr in sorted(by_cell.items()):
+            several = {lr: runs for lr, runs in of_lr.items() if len(runs) > 1}
+            line(task.title(), cell, several)
+            if several != of_lr:
+                line(task.title(), cell, of_lr)
     if not lines:
         raise Missing("smollm_lr_*")
     lrs = sorted({lr for _, ends in lines for lr in ends})
