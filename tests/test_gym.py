@@ -3,6 +3,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from conftest import ROOT, load_prepare, run_script
 from config import BadInput, parse
 
 named = pytest.mark.parametrize
-SCRIPT = "data/reasoning_gym/prepare.py"
+SCRIPT, PYTHON = "data/reasoning_gym/prepare.py", sys.executable
 CFG = dict(verify_s=10.0, verify_bytes=65536, verifier="reasoning_gym")
 
 # What the library's 105 tasks are like at 0.1.25: graded by metadata alone, without an answer of
@@ -123,7 +124,7 @@ def test_hostile_answers(gym, pool, tmp_path):
     open_ = f"open('{place}', 'w')"
     chars = "+".join(f"chr({ord(c)})" for c in open_)
     answers = [text.replace("{open}", open_).replace("{chars}", chars)
-               .replace("{place}", str(place)) for text in HOSTILE]
+               .replace("{place}", str(place)) for text in HOSTILE] + [smuggled(f"exec({open_!r})")]
     tasks = dict(countdown={}, puzzle24={}, spiral_matrix={}, binary_matrix={}, n_queens={},
                  string_insertion={}, simple_integration={}, polynomial_multiplication={})
     for name, args in tasks.items():
@@ -137,8 +138,95 @@ def test_hostile_answers(gym, pool, tmp_path):
     assert not place.exists()
 
 
+def wide(text):
+    """Text in fullwidth letters, which Python takes for the plain ones."""
+    return "".join(chr(ord(c) + 0xFEE0) for c in text)
+
+
+def smuggled(code):
+    """A formula without quotes, dots before ASCII letters or known words, that runs code where it
+    is evaluated: its string is made of the names of symbols, by bytes.fromhex."""
+    name, digits = wide("name"), re.findall(r"\d+[a-f]?|[a-f]", code.encode().hex())
+    text = "(" + "+".join(f"é{part}.{name}" for part in digits) + ")"
+    text += f".{wide('replace')}(é.{name},x.{name}.{wide('strip')}(x.{name}))"
+    made = f"x.{name}.{wide('encode')}().{wide('fromhex')}({text}).{wide('decode')}()"
+    return f"x.{wide('diff')}({made})"
+
+
+def test_formulas_are_no_python(tmp_path):
+    """The first wall: what is no formula of numbers, letters and functions is not evaluated."""
+    place = tmp_path / "pwned"
+    texts = [smuggled(f"exec('open(%r,chr(119))' % {str(place)!r})"), "x.diff(x)", "x . diff(x)",
+             "x.\ndiff(x)", "é", "２", "sympify(1)", "__import__(1)", "x[0]", "'1'", "x:=1"]
+    run = """
+import json, sys, sympy, verifier
+before = sympy.parse_expr
+verifier.gym_judge()
+if sys.argv[1] == "untamed":
+    sympy.parse_expr = before
+for text in json.loads(sys.argv[2]):
+    try:
+        sympy.parse_expr(text)
+    except ValueError as e:
+        print("refused" if "not a formula" in str(e) else e)
+    except Exception:
+        print("evaluated")
+"""
+    for how in ("tamed", "untamed"):
+        done = subprocess.run([PYTHON, "-c", run, how, json.dumps(texts)],
+                              cwd=ROOT, capture_output=True, text=True)
+        refused = done.stdout.count("refused")
+        assert done.returncode == 0 and refused == (len(texts) if how == "tamed" else 0), done
+        assert place.exists() == (how == "untamed")  # else the text is no attack
+
+
+@named("code", ["os.rmdir(p + 'd')", "os.remove(p + 'f')", "os.system('true')", "os.fork()",
+                "os.rename(p + 'f', p)", "open(p + 'f', 'w')", "open(p + 'g', 'a')",
+                "os.open(p + 'g', os.O_CREAT)", "os.truncate(p + 'f', 0)", "os.kill(1, 0)",
+                "__import__('subprocess').run(['true'])", "__import__('shutil').rmtree(p)",
+                "__import__('socket').socket()", "__import__('ctypes').CDLL(None)"])
+def test_code_that_came_through_changes_nothing(code, tmp_path):
+    """The second wall: Python in a process that grades may read, and import, and no more."""
+    (tmp_path / "d").mkdir()
+    (tmp_path / "f").write_text("here")
+    run = f"""
+import os, sys, verifier
+p = sys.argv[1] + "/"
+assert open(p + "f").read() == "here"
+sys.addaudithook(verifier.confine)
+assert open(p + "f").read() == "here" and os.listdir(p)
+try:
+    {code}
+except PermissionError as e:
+    print(e)
+"""
+    done = subprocess.run([PYTHON, "-c", run, tmp_path], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.endswith(" in a verifier\n"), done
+    assert (tmp_path / "d").is_dir() and (tmp_path / "f").read_text() == "here"
+    assert not (tmp_path / "g").exists()
+
+
+class Naive(verifier.Pool):
+    """A pool whose judge runs answers as Python."""
+
+    def start(self):
+        judge = "lambda: lambda gold, answer: (exec(answer), (1.0, False))[1]"
+        run = f"import verifier; verifier.JUDGES['math'] = {judge}; verifier.nursery('math')"
+        return subprocess.Popen([PYTHON, "-c", run], cwd=ROOT, bufsize=0, start_new_session=True,
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def test_the_second_wall_stands_in_the_pool(tmp_path):
+    pool, answer = Naive("math", 1), f"import os; os.rmdir({str(tmp_path)!r})"
+    assert pool.verify([("", "1 + 1"), ("", answer), ("", "2 + 2")], 5) == ["right", "error",
+                                                                          "right"]
+    assert tmp_path.exists()
+    pool.threads.shutdown(cancel_futures=True)
+    pool.end(pool.free.get())
+
+
 def test_an_answer_writes_no_file(pool):
-    """Not even where one came through to Python: the processes may not write to any file."""
+    """Nor do the processes, by a limit of the kernel."""
     process = pool.free.get()
     try:
         limits = Path(f"/proc/{process.pid}/limits").read_text()
