@@ -276,7 +276,7 @@ def read_json(path):
     """The object in a JSON file; raises BadInput that names the file."""
     try:
         value = json.loads(Path(path).read_text())
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, RecursionError) as e:
         raise BadInput(f"{path}: not a readable JSON file ({e})") from None
     if not isinstance(value, dict):
         raise BadInput(f"{path}: expected one flat JSON object")

@@ -526,8 +526,10 @@ def prepare(preset, argv):
                 call(file.parent / "prepare.py", f"--data={file.parent}")
             if not file.exists():
                 raise BadInput(f"{file}: no such problem file")
+        # a folder with a model of its own says by its prepare.py whether another will do
+        own = (data / "defaults.json").exists() and "model" in read_json(data / "defaults.json")
         missing = (not (data / "problems.jsonl").exists()
-                   or (Path(model).is_relative_to(data) and not Path(model).is_dir())
+                   or ((own or Path(model).is_relative_to(data)) and not Path(model).is_dir())
                    or (file.parent == data and not file.exists()))
         # a task is not in a run's name: where its problems are there, prepare.py compares
         asked = [w for w in given if w.startswith(("--task=", "--task_args="))]
@@ -539,7 +541,11 @@ def prepare(preset, argv):
         if preset in ("", *RECIPES):
             s_zero = 0
         info = file.parent / "difficulty.json"
-        has_levels = info.exists() and bool(read_json(info).get("s_zero"))
+        measured = read_json(info) if info.exists() else {}
+        has_levels, of = bool(measured.get("s_zero")), Path(measured.get("problems", ""))
+        if file.exists() and of.is_file() and not prompts(file) <= prompts(of):
+            raise BadInput(f"{file}: has problems that {of} has not; remove {file.parent} and runs "
+                           "on it, or give another --data")
         if file.exists() and (s_zero == 0 or not splits or has_levels):
             continue
         if file.name.startswith("mix_"):
@@ -565,6 +571,15 @@ def prepare(preset, argv):
                  f"--D={mixture[1]}", f"--seed={mixture[2]}")
         if not file.exists():
             raise BadInput(f"{file}: no problem of {data} is of that difficulty for {model}")
+
+
+def prompts(path):
+    """The prompts of a problem file, as far as they can be read."""
+    out = set()
+    for line in open(path, "rb"):
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            out.add(json.loads(line)["prompt"])
+    return out
 
 
 def measure_shards(words, out, places):

@@ -20,7 +20,7 @@ import frontier
 import views
 from config import aside, parse, read_log, save_json
 from frontier import si
-from noise import SMALL, Missing, contrast, indistinguishable, over_sweeps, shift
+from noise import SMALL, Missing, bounded, contrast, indistinguishable, over_sweeps, shift
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -369,6 +369,17 @@ def over_problems(values):
     return 1.645 * values.std(-1, ddof=1) / values.shape[-1] ** 0.5
 
 
+def seeds_of_curves(cells):
+    """How a point of a curve scatters from seed to seed, pooled over the curves: (std, df).
+
+    cells: for each the (E, P) of its seeds.
+    """
+    means = [np.array([solved.mean(1) for solved in of_seeds]) for of_seeds in cells]  # (S, E)
+    df = sum(len(m) - 1 for m in means)
+    squares = sum(((m - m.mean(0)) ** 2).sum(0).mean() for m in means)
+    return (squares / max(df, 1)) ** 0.5, df
+
+
 def means(table):
     """The mean of each cell as text."""
     return ", ".join(f"{key} {t.mean():.3f}" for key, t in table.items())
@@ -434,34 +445,42 @@ def over(ax, x="C, rollouts", **labels):
 
 
 def curves(cells, title="", metric="avg@4", of="val", label="n = {}", among=(), marks=(),
-           dashed=()):
+           dashed=(), bands=False):
     """A panel: reward over C, the mean over seeds of each cell thick, its seeds thin; of one seed
-    with a band, 90% over the problems.
+    with a band, 90% over the problems; with `bands` all cells, 90% over seeds and problems.
 
     among: the keys of all panels, so that a key has one colour in all of them. marks: budgets to
     mark. dashed: keys. The base model, at C = 0, has no place on the axis: it is a dotted line.
     """
     def draw(ax):
-        base = []
+        base, drawn = [], {}
         for key, runs in cells.items():
-            shade, of_seeds = colour(key, among or cells), []
+            of_seeds = []
             for run in runs.values():
                 if of not in run["evals"]:
                     raise Missing(f"evaluations of {of}")
                 e = run["evals"][of]
                 within = e["C"] <= run["budget"] * (1 + 1e-9)
                 at, solved = e["C"][within], right(e, metric)[within]  # (E,), (E, P)
-                y = solved.mean(1)
-                ax.plot(at[1:], y[1:], color=shade, lw=0.7, alpha=0.5)
-                if len(runs) == 1:
-                    half = over_problems(solved)
-                    ax.fill_between(at[1:], (y - half)[1:], (y + half)[1:], color=shade,
-                                    alpha=0.15, lw=0)
-                of_seeds.append((at[1:], y[1:]))
-                base.append(y[0])
+                of_seeds.append((at[1:], solved[1:]))
+                base.append(solved[0].mean())
             C = np.array(sorted(set.intersection(*(set(c.tolist()) for c, _ in of_seeds))))
-            mean = np.mean([y[np.isin(c, C)] for c, y in of_seeds], 0)
-            ax.plot(C, mean, "--" if key in dashed else "-", color=shade, lw=2,
+            drawn[key] = C, [solved[np.isin(c, C)] for c, solved in of_seeds]
+            for c, solved in of_seeds:
+                ax.plot(c, solved.mean(1), color=colour(key, among or cells), lw=0.7,
+                        alpha=0.5 * (not bands))
+        noise = seeds_of_curves([solved for _, solved in drawn.values()])
+        for key, (C, solved) in drawn.items():
+            shade, S, mean = colour(key, among or cells), len(solved), np.mean(solved, 0)  # (E, P)
+            if S == 1:
+                half = over_problems(mean)
+            elif bands:
+                spread, df = noise
+                half = np.array([bounded(m, spread / S ** 0.5, df)["half"] for m in mean])
+            if S == 1 or bands:
+                ax.fill_between(C, mean.mean(1) - half, mean.mean(1) + half, color=shade,
+                                alpha=0.15, lw=0)
+            ax.plot(C, mean.mean(1), "--" if key in dashed else "-", color=shade, lw=2,
                     label=label.format(key))
         ax.axhline(np.mean(base), color="0.3", ls=":", lw=1.2, label="base model")
         for C in marks:

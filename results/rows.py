@@ -550,9 +550,9 @@ def real_curves(atlas, name, *arms):
             continue
         task, large, small = arm.split("_")[1].title(), max(every[rule]), min(every[rule])
         base = table_of(every[rule], window=START)[small].mean()
-        whole, gaps = {(n, lr): every[lr][n] for lr in every for n in every[lr]}, []
+        gaps = []
         for metric in ("avg@4", "best@4", "worst@4"):
-            c = contrast(table_of(whole, metric=metric), {(large, rule): 1, (small, rule): -1})
+            c = contrast(table_of(every[rule], metric=metric), {large: 1, small: -1})
             gaps.append(f"{metric} {points(c)}")
         says.append(f"{task} (base model {base:.3f}), B_p = {config_of(every[rule])['B_p']}; at "
                     f"lr_base = {rule:g}, n = {large} less n = {small}: {', '.join(gaps)}")
@@ -560,8 +560,10 @@ def real_curves(atlas, name, *arms):
             says[-1] += f"; each at its best lr_base, {own_lr_gap(every)[0]}"
         cells = labelled(every)
         tables.append(in_stretches(cells, f"{task}: "))
-        panels += [curves(cells, f"SmolLM2, {task}, lr_base {rule:g}" * (len(every) == 1)
-                          or f"SmolLM2, {task}", m, label="{}")
+        one = f", lr_base {rule:g}" * (len(every) == 1)
+        panels += [curves(cells, f"SmolLM2, {task}{one}, with 90% bands", m, label="{}",
+                          bands=True, dashed=[] if one else
+                          [key for key in cells if not key.endswith(f" {rule:g}")])
                    for m in ("avg@4", "best@4", "worst@4")]
     if not says:
         raise Missing(f"two n of {arms[0]}")

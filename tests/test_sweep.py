@@ -210,6 +210,37 @@ def test_bad_words_of_a_sweep(tmp_path, words, env, names):
         assert tree(tmp_path) == before, sorted(tree(tmp_path))
 
 
+def test_splits_of_other_problems(tiny, tmp_path):
+    """problems.jsonl was made anew, the splits by difficulty are of the ones before."""
+    data = tmp_path / "data"
+    splits = data / "splits/model"
+    shutil.copytree(tiny.model, data / "model")
+    splits.mkdir(parents=True)
+    for part in ("train", "val"):
+        shutil.copy(tiny.folder / f"{part}.jsonl", splits / f"easy_{part}.jsonl")
+    lines = [line for part in ("train", "val")
+             for line in (tiny.folder / f"{part}.jsonl").read_text().splitlines(keepends=True)]
+    problems = data / "problems.jsonl"
+    (splits / "difficulty.json").write_text(json.dumps(dict(
+        model=str(data / "model"), problems=str(problems))))
+    words = [f"--data={data}", f"--model={data / 'model'}", "--ns=4", "--bps=8"]
+    problems.write_text("".join(lines))
+    sweep.prepare("easy", words)
+    problems.write_text("".join(lines[:9]))
+    with pytest.raises(config.BadInput, match="easy_train.jsonl: has problems that .* has not"):
+        sweep.prepare("easy", words)
+
+
+def test_a_name_of_the_hub_for_a_folder_with_its_own_model(tmp_path, capfd):
+    """Its prepare.py says what to do first, also where the problems are there already."""
+    (tmp_path / "prepare.py").write_text("import sys; sys.exit('convert it first')")
+    (tmp_path / "problems.jsonl").write_text('{"id": 1, "prompt": "1+1=", "answer": "2"}\n')
+    (tmp_path / "defaults.json").write_text(json.dumps(dict(model=str(tmp_path / "base"))))
+    with pytest.raises(SystemExit):
+        sweep.prepare("easy", [f"--data={tmp_path}", "--model=a/b", "--ns=4", "--bps=8"])
+    assert "convert it first" in capfd.readouterr().err
+
+
 def test_another_task_is_compared_by_prepare(tiny, tmp_path):
     """A task is not in a run's name, so problems of an earlier one must not be taken for it."""
     (tmp_path / "problems.jsonl").write_text(tiny.train.read_text())

@@ -16,7 +16,8 @@ Writes to `data`, by default beside this file,
 `--task` is one name, or several with their shares; `--task_args` the parameters of that one, as a
 JSON object, or a list of such. They depend on `--seed` alone, and no prompt stands twice. Left out
 are problems that their own verifier does not grade: where the task's own answer, as written to the
-file, gets less than 1, or "?" gets 1. Needs config.py, sample.py, verifier.py, engine.py.
+file, gets less than 1, or an answer that is not it ("?", "0", "nan") gets 1. Needs config.py,
+sample.py, verifier.py, engine.py.
 """
 import dataclasses
 import difflib
@@ -25,6 +26,7 @@ import itertools
 import json
 import os
 import random
+import re
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -39,6 +41,7 @@ INSTRUCTION = "\n\nGive your final answer between <answer> and </answer>."
 NO_ANSWER = "(any that fits)"  # of tasks whose verifier knows no single answer
 SETTINGS = "task task_args size n_val seed".split()
 VERSION = "0.1.25"
+PROBES = ["?", "0", "nan"]  # "0" is right for every coin_flip of version 0.1.25
 STALE = 1000  # draws in a row without a new problem, after which there are no more
 
 
@@ -58,8 +61,8 @@ def wanted(cfg):
                        "(data/reasoning_gym/prepare.py tasks lists them)")
     try:
         args = json.loads(cfg["task_args"] or "{}")
-    except ValueError as e:
-        raise BadInput(f"--task_args={cfg['task_args']}: not JSON ({e})") from None
+    except (ValueError, RecursionError) as e:
+        raise BadInput(f"--task_args={cfg['task_args'][:80]}: not JSON ({e})") from None
     args = args if isinstance(args, list) else [args] * len(words)
     if len(args) != len(words) or not all(isinstance(a, dict) for a in args):
         raise BadInput(f"--task_args={cfg['task_args']}: expected one JSON object, or a list of "
@@ -71,10 +74,10 @@ def wanted(cfg):
             near = difflib.get_close_matches(name, known, 1, 0)[0]
             raise BadInput(f"--task={word}: reasoning-gym has no such task, the nearest is {near}")
         try:
-            share = Fraction(share or 1)
+            share = Fraction(share or 1) if re.fullmatch(r"[\d./]{0,12}", share) else 0
         except (ValueError, ZeroDivisionError):
-            share = Fraction(0)
-        if share <= 0:
+            share = 0
+        if not share:
             raise BadInput(f"--task={word}: expected NAME or NAME:SHARE, with a share above 0")
         for key in ("seed", "size"):
             if key in a:
@@ -91,19 +94,23 @@ def draw(name, args, count, seed, keep=lambda entry: True):
     keep: which of them to take. Raises BadInput with the library's own words where it refuses.
     """
     import reasoning_gym
+    from tqdm import tqdm
     found, stale = {}, 0
     # most tasks make problem i from seed + i, so neighbouring seeds would share problems
     rng = random.Random(f"{seed} {name} {json.dumps(args, sort_keys=True)}")
     try:
-        while len(found) < count and stale < STALE:  # some tasks refuse a larger size, or store it
-            for one in reasoning_gym.create_dataset(name, **args, size=min(count, 1000),
-                                                    seed=rng.getrandbits(31)):
-                new = one["question"] not in found and keep(one)
-                stale = 0 if new else stale + 1
-                if new:
-                    found[one["question"]] = one
-                if len(found) == count or stale == STALE:
-                    break
+        with tqdm(total=count, desc=name, unit="problem", mininterval=1, delay=2) as bar:
+            while len(found) < count and stale < STALE:
+                # some tasks refuse a larger size, or store it
+                for one in reasoning_gym.create_dataset(name, **args, size=min(count, 1000),
+                                                        seed=rng.getrandbits(31)):
+                    new = one["question"] not in found and keep(one)
+                    stale = 0 if new else stale + 1
+                    if new:
+                        found[one["question"]] = one
+                        bar.update()
+                    if len(found) == count or stale == STALE:
+                        break
     except Exception as e:
         reason = " ".join(str(e).split()) or type(e).__name__
         raise BadInput(f"--task={name} --task_args={json.dumps(args)}: reasoning-gym refuses "
@@ -123,13 +130,28 @@ def problem_of(one, name, args, number, instruction=INSTRUCTION):
 
 
 def gradable(problems, cfg):
-    """Those that their verifier can grade: its own answer is right, "?" is not."""
+    """Those that their verifier can grade: its own answer is right, none of PROBES is."""
     entries = [verifier.reasoning_gym_entry(p) for p in problems]
-    own = verifier.check_reasoning_gym(
-        [(e, f"<answer>{p['answer']}</answer>") for e, p in zip(entries, problems)], cfg)
-    nonsense = verifier.check_reasoning_gym([(e, "?") for e in entries], cfg)
-    return [p for p, good, bad in zip(problems, own, nonsense)
-            if bad != "right" and (good == "right" or p["answer"] == NO_ANSWER)]
+
+    def right(answers):
+        verdicts = verifier.check_reasoning_gym(
+            [(e, f"<answer>{answer}</answer>") for e, answer in zip(entries, answers)], cfg)
+        return [verdict == "right" for verdict in verdicts]
+    own = right([p["answer"] for p in problems])
+    free = [False] * len(problems)
+    for probe in PROBES:
+        for i, it_is in enumerate(right([probe] * len(problems))):
+            free[i] |= it_is and not same(probe, problems[i]["answer"])
+    return [p for p, good, bad in zip(problems, own, free)
+            if not bad and (good or p["answer"] == NO_ANSWER)]
+
+
+def same(one, other):
+    """Whether two answers are one text, or one number."""
+    try:
+        return float(one) == float(other)
+    except ValueError:
+        return one.strip() == other.strip()
 
 
 def is_made(folder, cfg):
@@ -137,11 +159,13 @@ def is_made(folder, cfg):
     out, manifest = folder / "problems.jsonl", folder / "manifest.json"
     if not out.exists():
         return False
-    before = read_json(manifest).get("settings", {}) if manifest.exists() else {}
+    before = read_json(manifest).get("settings") if manifest.exists() else {}
+    if not isinstance(before, dict):
+        raise BadInput(f"{manifest}: expected an object under `settings`")
     for key in SETTINGS:
         if before.get(key) != cfg[key]:
-            raise BadInput(f"--{key}={cfg[key]}: {out} was made with {key}={before.get(key)}; "
-                           "remove it, or give another --data")
+            raise BadInput(f"--{key}={cfg[key]}: {out} was made with {key}={before.get(key)}; give "
+                           "another --data, as splits and runs are of these problems")
     return True
 
 
@@ -171,13 +195,16 @@ def main(argv):
         print(f"{folder}/problems.jsonl: is there already, nothing to do")
         return
     problems, left_out, numbers = {}, {}, itertools.count()
-    shares = sum(share for _, share, _ in parts)
-    for name, share, args in parts:
-        count = round((cfg["size"] + cfg["n_val"]) * share / shares)
+    total, whole = cfg["size"] + cfg["n_val"], sum(share for _, share, _ in parts)
+    stops = [round(total * sum(share for _, share, _ in parts[:i + 1]) / whole)
+             for i in range(len(parts))]
+    for (name, _, args), start, stop in zip(parts, [0, *stops], stops):
+        count = stop - start
         if not count:
             raise BadInput(f"--task={cfg['task']}: the share of {name} in --size={cfg['size']} is "
                            "no problem at all")
-        made = draw(name, args, count, cfg["seed"])
+        made = draw(name, args, count, cfg["seed"],
+                    lambda one: one["question"] + INSTRUCTION not in problems)
         try:
             made = [problem_of(one, name, args, next(numbers)) for one in made]
         except (TypeError, ValueError) as e:
