@@ -26,6 +26,7 @@ import difflib
 import functools
 import importlib.util
 import json
+import math
 import numbers
 import os
 import queue
@@ -346,14 +347,15 @@ def nursery(kind):
 
 
 def confine(event, args):
-    """An audit hook: Python code that an answer smuggled past a verifier may read, and no more.
+    """An audit hook: Python code that an answer smuggled past a verifier is refused to start
+    programs, to open sockets and to change files.
 
-    It starts no program, opens no socket, changes no file. A second wall, not a sandbox: answers
-    must not run at all, which `tame` sees to.
+    As far as Python tells of it: a second wall, not a sandbox. Answers must not run at all, which
+    `tame` sees to.
     """
     writes = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
     changes = event.startswith(("os.", "shutil.", "subprocess.", "pty.", "socket.", "ctypes.",
-                                "resource.", "signal."))
+                                "sqlite3.", "resource.", "signal."))
     if event == "open":
         changes = bool(args[2] & writes)
     elif event in ("os.listdir", "os.scandir"):  # as an import does
@@ -519,6 +521,10 @@ def gym_score(gold, answer):
     try:
         entry = json.loads(gold)
         args = json.dumps(entry["args"], sort_keys=True)
+        if entry["task"] == "puzzle24":  # it asks for any four numbers
+            used = sorted(map(int, re.findall(r"\d+", answer)))
+            if used != sorted(entry["metadata"]["numbers"]):
+                return 0.0, False
         score = float(gym_task(entry["task"], args).score_answer(answer, entry))
     except MemoryError:
         raise
@@ -538,7 +544,8 @@ def tame(sympy):
     """Take Python out of the hands of answers: some of reasoning-gym's verifiers evaluate them.
 
     By eval, where a list is expected, and by sympy's parse_expr, which is eval with a few names.
-    From here on they read literals, and formulas of numbers, lone letters and FUNCTIONS.
+    From here on they read literals, and formulas of numbers, lone letters and FUNCTIONS. Also
+    closes holes through which a wrong answer was right (`CHEATS` in tests/test_gym.py).
     """
     parse = sympy.parse_expr
 
@@ -548,13 +555,33 @@ def tame(sympy):
         if strange or set(re.findall(r"[A-Za-z_]\w+", text)) - FUNCTIONS:
             raise ValueError(f"not a formula: {text[:80]!r}")
         return parse(text, *args, **kwargs)
+
+    def arithmetic(text):  # with numbers that are counted: 5j is none, nor is (x + x)/x
+        if re.search(r"[^\d\s+\-*/()]|\*\s*\*|/\s*/", text, re.ASCII):
+            raise ValueError(f"not arithmetic: {text[:80]!r}")
+        return parse(text)
+
+    def whole(value):  # 49/2 is not 24
+        return int(value) if isinstance(value, str) or value == int(value) else 0
+
+    def number(value):  # nothing is further from nan than a tolerance
+        if math.isnan(float(value)):
+            raise ValueError("nan")
+        return float(value)
     sympy.parse_expr = formula
     for name, module in list(sys.modules.items()):
+        task = name.rpartition(".")[2]
         # bitwise_arithmetic evaluates its own problems alone
-        if name.startswith("reasoning_gym.") and not name.endswith("bitwise_arithmetic"):
+        if name.startswith("reasoning_gym.") and task != "bitwise_arithmetic":
             module.eval = ast.literal_eval  # in place of the built-in one
-            if getattr(module, "parse_expr", None) is parse:
-                module.parse_expr = formula
+            if task in ("countdown", "puzzle24"):
+                module.parse_expr = arithmetic
+            if task == "puzzle24":
+                module.int = whole
+            if task == "number_sorting":
+                module.float = number
+            if task == "complex_arithmetic":  # min(1, nan) is 1, min(nan, 1) is nan, an error
+                module.min = lambda most, score: min(score, most)
 
 
 FUNCTIONS = set("""sin cos tan sec csc cot asin acos atan sinh cosh tanh asinh acosh atanh exp log

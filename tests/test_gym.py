@@ -24,8 +24,16 @@ CFG = dict(verify_s=10.0, verify_bytes=65536, verifier="reasoning_gym")
 # their own; not graded once their metadata were JSON; graded right whatever the answer
 FREE = {"boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"}
 NOT_JSON = {"arc_agi", "rearc"}
-CHEAP = {"game_of_life_halting": ["?", "0", "nan"], "coin_flip": ["0"],
-         "complex_arithmetic": ["nan"]}
+CHEAP = {"game_of_life_halting": ["?", "0", "nan"], "coin_flip": ["0"]}
+
+# Wrong answers that the library takes for right, by what the problem says: the number of what it
+# lists, its target, its numbers
+CHEATS = [("countdown", "0j*({sum})-{target}j*1j"), ("countdown", "(x-x)*({sum})+({xs})/x"),
+          ("puzzle24", "4*6*1*1"), ("puzzle24", "7*7/2*1"), ("puzzle24", "2*2*2*3"),
+          ("puzzle24", "0j*({sum})-24j*1j"),
+          ("number_sorting", "[{nans}]"), ("number_sorting", "[{texts}]"),
+          ("number_sorting", "[{escaped}]"), ("complex_arithmetic", "nan"),
+          ("complex_arithmetic", "nan+nanj"), ("complex_arithmetic", "nan + 1i")]
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +121,35 @@ def test_what_breaks_a_verifier_is_an_error(gym, pool):
         assert pool.verify([(entry, "1")], 5) == ["error"]
 
 
+@named("task, text", CHEATS)
+def test_wrong_answers_are_not_right(task, text, gym, pool):
+    for p in problems(gym, task, 5):
+        data = p["reasoning_gym"]["metadata"]
+        own, = verdicts(p, f"<answer>{p['answer']}</answer>")
+        assert own == "right"
+        target, numbers = data.get("target", 24), data.get("numbers")
+        numbers = numbers if isinstance(numbers, list) else []
+        k = p["answer"].count(",") + 1
+        if numbers and sorted(numbers) == sorted(map(int, re.findall(r"\d+", text))):
+            continue  # then it may be right
+        answer = text.format(sum="+".join(map(str, numbers)), target=target,
+                             xs="+".join("x" * min(target, 300)), nans=",".join(["NaN"] * k),
+                             texts=",".join(['"nan"'] * k),
+                             escaped=",".join([r'"\u006ean"'] * k))
+        verdict, = verdicts(p, f"<answer>{answer}</answer>")
+        assert verdict != "right", (p, answer)
+
+
+def test_half_a_number_is_not_whole(gym, pool):
+    """int(49/2) is 24, with the numbers that the problem gives."""
+    p, = problems(gym, "puzzle24")
+    p["reasoning_gym"]["metadata"]["numbers"] = [1, 2, 7, 7]
+    assert verdicts(p, "<answer>7*7/2*1</answer>")[0] != "right"
+    p["reasoning_gym"]["metadata"]["numbers"] = [1, 4, 6, 1]
+    assert verdicts(p, "<answer>4 * 6 / (1*1)</answer>", "<answer>(4*6)/1*1</answer>") == [
+        "right", "right"]
+
+
 HOSTILE = ["{open}", "[{open}]", "exec({chars})", "[exec({chars})]", "eval({chars})",
            "__import__('os').system('touch {place}')", "[__import__('os').system('touch {place}')]",
            "().__class__.__base__.__subclasses__()", "x.__class__", "lambdify(x, {open})",
@@ -188,9 +225,10 @@ for text in json.loads(sys.argv[2]):
                 "os.rename(p + 'f', p)", "open(p + 'f', 'w')", "open(p + 'g', 'a')",
                 "os.open(p + 'g', os.O_CREAT)", "os.truncate(p + 'f', 0)", "os.kill(1, 0)",
                 "__import__('subprocess').run(['true'])", "__import__('shutil').rmtree(p)",
-                "__import__('socket').socket()", "__import__('ctypes').CDLL(None)"])
+                "__import__('socket').socket()", "__import__('ctypes').CDLL(None)",
+                "__import__('sqlite3').connect(p + 'g')"])
 def test_code_that_came_through_changes_nothing(code, tmp_path):
-    """The second wall: Python in a process that grades may read, and import, and no more."""
+    """The second wall, where an answer came to run as Python."""
     (tmp_path / "d").mkdir()
     (tmp_path / "f").write_text("here")
     run = f"""
