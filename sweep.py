@@ -527,9 +527,11 @@ def prepare(preset, argv):
             if not file.exists():
                 raise BadInput(f"{file}: no such problem file")
         # a folder with a model of its own says by its prepare.py whether another will do
-        own = (data / "defaults.json").exists() and "model" in read_json(data / "defaults.json")
+        defaults = data / "defaults.json"
+        own = read_json(defaults).get("model", "") if defaults.exists() else ""
+        inside_it = any(Path(m).resolve().is_relative_to(data.resolve()) for m in (own, model) if m)
         missing = (not (data / "problems.jsonl").exists()
-                   or ((own or Path(model).is_relative_to(data)) and not Path(model).is_dir())
+                   or (inside_it and not Path(model).is_dir())
                    or (file.parent == data and not file.exists()))
         # a task is not in a run's name: where its problems are there, prepare.py compares
         asked = [w for w in given if w.startswith(("--task=", "--task_args="))]
