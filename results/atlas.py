@@ -422,8 +422,8 @@ The table is the plan, its minutes estimates from the first runs; several studie
 plan. Not made, though the studies name it: n = 256 at other lr, or beyond 64 updates on Easy and
 Hard; n = 16 and a third seed on Very Easy; half the lr in `far` but for n = 4 on Hard and Unsolved;
 third seeds of `joint`, `mix`, `models`, `algos`, `recipe`, `size`, and of `smollm` but for Hard at
-6e-5; n = 16 of PPO on Hard and of CISPO at other lr; the real model's n = 4 at double the lr, its
-n = 16 on Easy at 1.5e-5."""
+6e-5 and n = 64 on Easy at 3e-5; n = 16 of PPO on Hard and of CISPO at other lr; the real model's
+n = 4 at double the lr, its n = 16 on Easy at 1.5e-5."""
 
 
 def budget_table(folder):

@@ -550,9 +550,11 @@ def real_curves(atlas, name, *arms):
             continue
         task, large, small = arm.split("_")[1].title(), max(every[rule]), min(every[rule])
         base = table_of(every[rule], window=START)[small].mean()
-        gaps = []
+        # their noise is that of all n that have their seeds
+        seeds, gaps = set(every[rule][large]) & set(every[rule][small]), []
+        of_seeds = {n: runs for n, runs in every[rule].items() if seeds <= set(runs)}
         for metric in ("avg@4", "best@4", "worst@4"):
-            c = contrast(table_of(every[rule], metric=metric), {large: 1, small: -1})
+            c = contrast(table_of(of_seeds, metric=metric), {large: 1, small: -1})
             gaps.append(f"{metric} {points(c)}")
         says.append(f"{task} (base model {base:.3f}), B_p = {config_of(every[rule])['B_p']}; at "
                     f"lr_base = {rule:g}, n = {large} less n = {small}: {', '.join(gaps)}")
