@@ -578,7 +578,7 @@ def prepare(preset, argv):
 def prompts(path):
     """The prompts of a problem file, as far as they can be read."""
     out = set()
-    for line in open(path, "rb"):
+    for line in Path(path).read_bytes().splitlines():
         with contextlib.suppress(ValueError, KeyError, TypeError):
             out.add(json.loads(line)["prompt"])
     return out

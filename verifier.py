@@ -204,8 +204,8 @@ class Pool:
     Each process is two: a nursery, which has the library loaded, and its child, which grades. The
     child sets a timer of the kernel for each answer, which ends it also inside sympy's C code,
     where a Python signal handler would never run. Then the nursery says so and forks the next
-    child, in milliseconds. A child has a cap on its memory, can change no file (`confine`), and
-    is replaced after a while. kind: a key of JUDGES.
+    child, in milliseconds. A child has a cap on its memory, can write no file, is kept from
+    changing any (`confine`), and is replaced after a while. kind: a key of JUDGES.
     """
     MEMORY = 2 ** 30  # bytes of address space
     LIFE = 2000       # answers of a child
@@ -353,14 +353,13 @@ def confine(event, args):
     As far as Python tells of it: a second wall, not a sandbox. Answers must not run at all, which
     `tame` sees to.
     """
-    writes = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-    changes = event.startswith(("os.", "shutil.", "subprocess.", "pty.", "socket.", "ctypes.",
-                                "sqlite3.", "resource.", "signal."))
     if event == "open":
-        changes = bool(args[2] & writes)
-    elif event in ("os.listdir", "os.scandir"):  # as an import does
-        changes = False
-    if changes:
+        refused = args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    else:
+        refused = (event.startswith(("os.", "shutil.", "subprocess.", "pty.", "socket.", "ctypes.",
+                                     "sqlite3.", "resource.", "signal."))
+                   and event not in ("os.listdir", "os.scandir"))  # an import asks for these
+    if refused:
         raise PermissionError(f"{event} in a verifier")
 
 
@@ -565,23 +564,25 @@ def tame(sympy):
         return int(value) if isinstance(value, str) or value == int(value) else 0
 
     def number(value):  # nothing is further from nan than a tolerance
-        if math.isnan(float(value)):
+        value = float(value)
+        if math.isnan(value):
             raise ValueError("nan")
-        return float(value)
+        return value
     sympy.parse_expr = formula
     for name, module in list(sys.modules.items()):
-        task = name.rpartition(".")[2]
         # bitwise_arithmetic evaluates its own problems alone
-        if name.startswith("reasoning_gym.") and task != "bitwise_arithmetic":
+        if name.startswith("reasoning_gym.") and not name.endswith("bitwise_arithmetic"):
             module.eval = ast.literal_eval  # in place of the built-in one
-            if task in ("countdown", "puzzle24"):
-                module.parse_expr = arithmetic
-            if task == "puzzle24":
-                module.int = whole
-            if task == "number_sorting":
-                module.float = number
-            if task == "complex_arithmetic":  # min(1, nan) is 1, min(nan, 1) is nan, an error
-                module.min = lambda most, score: min(score, most)
+            if getattr(module, "parse_expr", None) is parse:
+                module.parse_expr = formula
+    # what one verifier alone is to use in place of the names that it has
+    narrower = {"games.countdown": dict(parse_expr=arithmetic),
+                "games.puzzle24": dict(parse_expr=arithmetic, int=whole),
+                "algorithmic.number_sorting": dict(float=number),
+                # min(1, nan) is 1, min(nan, 1) is nan, an error
+                "algebra.complex_arithmetic": dict(min=lambda most, score: min(score, most))}
+    for name, names in narrower.items():
+        vars(sys.modules[f"reasoning_gym.{name}"]).update(names)
 
 
 FUNCTIONS = set("""sin cos tan sec csc cot asin acos atan sinh cosh tanh asinh acosh atanh exp log

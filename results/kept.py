@@ -256,11 +256,15 @@ def look(run, metric="avg@4", of="val", window=LATE):
     return right(e, metric, at).mean(0).astype(float)
 
 
-def table_of(cells, value=look, **how):
-    """{key: (S, P)}: value(run, **how) of the seeds and up to the budget that all cells have."""
+def table_of(cells, value=look, least=2, **how):
+    """{key: (S, P)}: value(run, **how) of the seeds and up to the budget that all cells have.
+
+    Raises Missing where they are fewer than `least` seeds.
+    """
     seeds = sorted(set.intersection(*(set(runs) for runs in cells.values())))
-    if len(seeds) < 2:
-        raise Missing(f"two seeds of all of {', '.join(map(str, cells))}")
+    if len(seeds) < least:
+        what = "two seeds" if least > 1 else "a seed"
+        raise Missing(f"{what} of all of {', '.join(map(str, cells))}")
     C = min(runs[seed]["budget"] for runs in cells.values() for seed in seeds)
     use({key: {seed: runs[seed] for seed in seeds} for key, runs in cells.items()}, C)
     out = {}
@@ -465,22 +469,21 @@ def curves(cells, title="", metric="avg@4", of="val", label="n = {}", among=(), 
                 of_seeds.append((at[1:], solved[1:]))
                 base.append(solved[0].mean())
             C = np.array(sorted(set.intersection(*(set(c.tolist()) for c, _ in of_seeds))))
-            drawn[key] = C, [solved[np.isin(c, C)] for c, solved in of_seeds]
-            for c, solved in of_seeds:
-                ax.plot(c, solved.mean(1), color=colour(key, among or cells), lw=0.7,
-                        alpha=0.5 * (not bands))
-        noise = seeds_of_curves([solved for _, solved in drawn.values()])
-        for key, (C, solved) in drawn.items():
-            shade, S, mean = colour(key, among or cells), len(solved), np.mean(solved, 0)  # (E, P)
+            drawn[key] = C, [solved[np.isin(c, C)] for c, solved in of_seeds], of_seeds
+        spread, df = seeds_of_curves([solved for _, solved, _ in drawn.values()])
+        for key, (C, solved, of_seeds) in drawn.items():
+            shade, S, each = colour(key, among or cells), len(solved), np.mean(solved, 0)  # (E, P)
+            mean, half = np.mean([y.mean(1) for y in solved], 0), None
+            if not bands:
+                for c, y in of_seeds:
+                    ax.plot(c, y.mean(1), color=shade, lw=0.7, alpha=0.5)
             if S == 1:
-                half = over_problems(mean)
+                half = over_problems(each)
             elif bands:
-                spread, df = noise
-                half = np.array([bounded(m, spread / S ** 0.5, df)["half"] for m in mean])
-            if S == 1 or bands:
-                ax.fill_between(C, mean.mean(1) - half, mean.mean(1) + half, color=shade,
-                                alpha=0.15, lw=0)
-            ax.plot(C, mean.mean(1), "--" if key in dashed else "-", color=shade, lw=2,
+                half = np.array([bounded(p, spread / S ** 0.5, df)["half"] for p in each])
+            if half is not None:
+                ax.fill_between(C, mean - half, mean + half, color=shade, alpha=0.15, lw=0)
+            ax.plot(C, mean, "--" if key in dashed else "-", color=shade, lw=2,
                     label=label.format(key))
         ax.axhline(np.mean(base), color="0.3", ls=":", lw=1.2, label="base model")
         for C in marks:

@@ -550,11 +550,9 @@ def real_curves(atlas, name, *arms):
             continue
         task, large, small = arm.split("_")[1].title(), max(every[rule]), min(every[rule])
         base = table_of(every[rule], window=START)[small].mean()
-        # their noise is that of all n that have their seeds
-        seeds, gaps = set(every[rule][large]) & set(every[rule][small]), []
-        of_seeds = {n: runs for n, runs in every[rule].items() if seeds <= set(runs)}
+        gaps = []
         for metric in ("avg@4", "best@4", "worst@4"):
-            c = contrast(table_of(of_seeds, metric=metric), {large: 1, small: -1})
+            c = contrast(table_of(every[rule], metric=metric), {large: 1, small: -1})
             gaps.append(f"{metric} {points(c)}")
         says.append(f"{task} (base model {base:.3f}), B_p = {config_of(every[rule])['B_p']}; at "
                     f"lr_base = {rule:g}, n = {large} less n = {small}: {', '.join(gaps)}")
@@ -563,9 +561,9 @@ def real_curves(atlas, name, *arms):
         cells = labelled(every)
         tables.append(in_stretches(cells, f"{task}: "))
         one = f", lr_base {rule:g}" * (len(every) == 1)
+        others = tuple(f"lr_base {lr:g}" for lr in every if lr != rule)
         panels += [curves(cells, f"SmolLM2, {task}{one}, with 90% bands", m, label="{}",
-                          bands=True, dashed=[] if one else
-                          [key for key in cells if not key.endswith(f" {rule:g}")])
+                          dashed=[key for key in cells if key.endswith(others)], bands=True)
                    for m in ("avg@4", "best@4", "worst@4")]
     if not says:
         raise Missing(f"two n of {arms[0]}")
@@ -581,14 +579,12 @@ def real_lr(atlas):
     grid, lines = {}, []
 
     def line(what, cell, of_lr):  # {lr_base: {seed: run}}
-        seeds = set.intersection(*map(set, of_lr.values()))
-        if len(of_lr) < 2 or not seeds:
+        if len(of_lr) < 2:
             return
-        C = min(runs[seed]["budget"] for runs in of_lr.values() for seed in seeds)
-        runs = {lr: {seed: of_lr[lr][seed] | dict(budget=C) for seed in seeds} for lr in of_lr}
-        use(runs, C)
-        lines.append(([what, *cell, si(C), len(seeds)],
-                      {lr: np.mean([look(run) for run in of.values()]) for lr, of in runs.items()}))
+        table = table_of(of_lr, least=1)
+        C = min(run["budget"] for runs in of_lr.values() for run in runs.values())
+        seeds = len(next(iter(table.values())))
+        lines.append(([what, *cell, si(C), seeds], {lr: t.mean() for lr, t in table.items()}))
     for path in sorted(atlas.folder.glob("smollm_lr_*")):
         for cell, runs in atlas.cells(path.name).items():
             grid.setdefault(cell, {})[config_of({0: runs})["lr_base"]] = runs

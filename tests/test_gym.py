@@ -269,6 +269,7 @@ def test_the_second_wall_stands_in_the_pool(tmp_path):
 
 def test_an_answer_writes_no_file(pool):
     """Nor do the processes, by a limit of the kernel."""
+    assert pool.verify([("{}", "1")], 5) == ["error"]  # it is there, with its limits
     process = pool.free.get()
     try:
         limits = Path(f"/proc/{process.pid}/limits").read_text()

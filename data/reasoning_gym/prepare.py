@@ -98,19 +98,21 @@ def draw(name, args, count, seed, keep=lambda entry: True):
     found, stale = {}, 0
     # most tasks make problem i from seed + i, so neighbouring seeds would share problems
     rng = random.Random(f"{seed} {name} {json.dumps(args, sort_keys=True)}")
+
+    def stream():
+        while count:  # some tasks refuse a larger size, or store it
+            yield from reasoning_gym.create_dataset(name, **args, size=min(count, 1000),
+                                                    seed=rng.getrandbits(31))
     try:
         with tqdm(total=count, desc=name, unit="problem", mininterval=1, delay=2) as bar:
-            while len(found) < count and stale < STALE:
-                # some tasks refuse a larger size, or store it
-                for one in reasoning_gym.create_dataset(name, **args, size=min(count, 1000),
-                                                        seed=rng.getrandbits(31)):
-                    new = one["question"] not in found and keep(one)
-                    stale = 0 if new else stale + 1
-                    if new:
-                        found[one["question"]] = one
-                        bar.update()
-                    if len(found) == count or stale == STALE:
-                        break
+            for one in stream():
+                new = one["question"] not in found and keep(one)
+                stale = 0 if new else stale + 1
+                if new:
+                    found[one["question"]] = one
+                    bar.update()
+                if len(found) == count or stale == STALE:
+                    break
     except Exception as e:
         reason = " ".join(str(e).split()) or type(e).__name__
         raise BadInput(f"--task={name} --task_args={json.dumps(args)}: reasoning-gym refuses "
@@ -148,10 +150,12 @@ def gradable(problems, cfg):
 
 def same(one, other):
     """Whether two answers are one text, or one number."""
+    if one.strip() == other.strip():
+        return True
     try:
         return float(one) == float(other)
     except ValueError:
-        return one.strip() == other.strip()
+        return False
 
 
 def is_made(folder, cfg):
@@ -195,9 +199,8 @@ def main(argv):
         print(f"{folder}/problems.jsonl: is there already, nothing to do")
         return
     problems, left_out, numbers = {}, {}, itertools.count()
-    total, whole = cfg["size"] + cfg["n_val"], sum(share for _, share, _ in parts)
-    stops = [round(total * sum(share for _, share, _ in parts[:i + 1]) / whole)
-             for i in range(len(parts))]
+    shares = [*itertools.accumulate(share for _, share, _ in parts)]
+    stops = [round((cfg["size"] + cfg["n_val"]) * share / shares[-1]) for share in shares]
     for (name, _, args), start, stop in zip(parts, [0, *stops], stops):
         count = stop - start
         if not count:
