@@ -30,9 +30,9 @@ from noise import Missing
 from rows import (algo, baseline, by_difficulty, difficulty, each_B_p, epochs_control, extreme_far,
                   far, far_above, fixed_B, forgetting, growing, interference, joint, lr_control,
                   lr_grid, lr_of_a_short_run, lr_rule, many_epochs, metrics, mixtures, models,
-                  models_training, none_right_control, one_problem, ood, order_of_crossings,
-                  real_curves, real_lr, recipe, records, rise, sensitivity, size, stable_B_p,
-                  tokens, very_easy)
+                  models_training, none_right_control, one_problem, one_run_deeper, ood,
+                  order_of_crossings, real_curves, real_lr, recipe, records, rise, sensitivity,
+                  size, stable_B_p, tokens, very_easy)
 
 # --------------------------------------------------------------------------------------------------
 # The table: (study, where in the paper, its claim in our words, function, its arguments)
@@ -170,6 +170,8 @@ ROWS = [
      "smollm_hard"),
     ("smollm", "ours: a real model, Easy", "The same on problems solved 30 to 60% of the time.",
      rise, "smollm_easy"),
+    ("smollm", "ours: a real model, Easy, deeper", "One run of n = 64 on Easy, to 160 updates.",
+     one_run_deeper, "smollm_easy_deep", "smollm_easy_far", "smollm_easy"),
     ("smollm", "ours: a real model, the lr", "How its reward depends on the base lr.", real_lr),
     ("early", "ours: the price of n", "The n with the lowest price, n (1 + B_p / b) + "
      "(n_c n + 2) / (n - 1) by the base model's gradient noise, takes less than 1.25 times the "

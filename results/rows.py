@@ -18,8 +18,8 @@ from frontier import si
 from kept import (EARLY, LATE, LRS, START, TITLES, analysed, arms_of, by_n, colour, config_of,
                   curves, cut, deep_cells, depth, each_of, ends_of, figure, gained, grid_text,
                   largest_less_smallest, law_figure, law_of, look, means, near, one_cell, over,
-                  panel_of, points, says_shift, sees, shift_of, table_of, told, training, use,
-                  view_figure, windows)
+                  over_problems, panel_of, points, says_shift, sees, shift_of, table_of, told,
+                  training, use, view_figure, windows)
 from noise import SMALL, Missing, best_less, both, change, contrast, denied, judge, shift
 
 SPLITS = dict(easy=(0.3, 0.6), hard=(0, 0.0625))  # the paper's, by avg@16 of the base model
@@ -569,6 +569,39 @@ def real_curves(atlas, name, *arms):
         raise Missing(f"two n of {arms[0]}")
     return dict(verdict="", says=". ".join(says), table="\n\n".join(tables),
                 figure=figure(atlas, name, panels, width=5))
+
+
+def one_run_deeper(atlas, name, far, arm):
+    """Ours: the one run of the arm `far`, which goes beyond the budget of `arm`, beside the runs of
+    its seed there; NAME.png. Intervals are over problems alone."""
+    found, others = atlas.cells(far), atlas.cells(arm)
+    if not found:
+        raise Missing(f"a run of {far}")
+    ((B_p, n), runs), = found.items()
+    (seed, run), = runs.items()
+    cells = {n: runs} | {m: {seed: of_seeds[seed]} for (b, m), of_seeds in others.items()
+                         if b == B_p and m != n and seed in of_seeds}
+    if len(cells) < 2:
+        raise Missing(f"seed {seed} of {arm}")
+    use(cells)
+
+    def lr(m):
+        return f"lr_base = {cells[m][seed]['config']['lr_base']:g}"
+
+    def less(a, b):
+        return f"{100 * (a - b).mean():+.1f} ± {100 * over_problems(a - b):.1f}"
+    C = min(cells[m][seed]["budget"] for m in cells)  # as far as all go
+    when = f"{si(LATE[0] * C)} to {si(C)}"
+    late, before = look(run), {m: look(cells[m][seed] | dict(budget=C)) for m in cells}
+    says = [f"n = {n} at {lr(n)} over its last quarter less over {when}: {less(late, before[n])}"]
+    for m in sorted(set(cells) - {n}):
+        says.append(f"That last quarter less n = {m} at {lr(m)} over {when}: "
+                    f"{less(late, before[m])}")
+    task = arm.split("_")[1].title()
+    panels = [curves({f"n = {m}, {lr(m)}": cells[m] for m in sorted(cells)},
+                     f"SmolLM2, {task}, seed {seed}, with 90% bands", metric, label="{}")
+              for metric in ("avg@4", "best@4", "worst@4")]
+    return dict(verdict="", says=". ".join(says), figure=figure(atlas, name, panels, width=5))
 
 
 def real_lr(atlas):
