@@ -491,7 +491,7 @@ def say_signal(splits, counts, cfg, pilot=None):
         if n_c:
             prices = [price(n, n_c) for n in GROUPS]
             yield row("  price of n", [p / min(prices) for p in prices], ".2f",
-                      "rollouts to one progress, by pilot.py")
+                      "rollouts for the same progress, by pilot.py")
     yield f"    All problems: exact, hypergeometric, of {s} rollouts each. A split was chosen by"
     yield "    its own counts, so its row is for fresh rollouts, by the spread of pass rates over"
     yield f"    all problems (empirical Bayes); beyond n = {s} it guesses at rates near 0 and 1"

@@ -153,10 +153,10 @@ ROWS = [
      "two updates a batch; with one it is GRPO). Asked: does it come closer, and is it ahead?",
      algo, "cispo_easy"),
     ("baseline", "Figure 26, at equal updates", "Baseline from many rollouts, loss from few: "
-     "(1) all of many > (3) decoupled = (2) few, by the best validation reward of equally many "
-     "updates (here its mean over the last quarter).", baseline, "updates"),
-    ("baseline", "Figure 26, at equal rollouts", "The same per rollout spent (which the paper does "
-     "not say).", baseline, "rollouts"),
+     "(1) all of many > (3) decoupled = (2) few, by the best validation reward, here its mean over "
+     "the last quarter of equally many updates.", baseline, "updates"),
+    ("baseline", "Figure 26, at equal rollouts", "The same after equally many rollouts, the axis "
+     "of the paper's figure.", baseline, "rollouts"),
     ("toy", "Appendix, one problem", "With one problem and a tabular policy, sequential updates "
      "are preferable to a larger n.", one_problem),
 
@@ -207,8 +207,8 @@ BEFORE = {
     "Figure 25, left": ("disagree", "160 updates and three lr"),
     "Figure 25, right": ("disagree", "n = 64 comes closer as C grows, and may want a lower lr than "
                          "the three tried"),
-    "Figure 26, at equal updates": ("disagree", "per update, as the paper has it, not per rollout; "
-                                  "five seeds"),
+    "Figure 26, at equal updates": ("disagree", "at equal updates, not at equal rollouts, which "
+                                  "have a row of their own; five seeds"),
     "ours: when to stop": ("agree", "deeper runs, and a base model that gained more by its last "
                            "doubling"),
     "section 6, ours": ("disagree", "deeper runs"),
@@ -404,6 +404,9 @@ sums and differences of 2 to 4 digits, D = {cfg['D']} |
 ({epochs:,.0f} in `size`, with D = {D}, \
 {extreme['C'] / none_right:,.0f} in `extreme`, with {none_right}) |
 | lr at B = 1,024 | 1e-6 | {cfg['lr_base']:g} |
+
+The real model of `smollm` has 135 million parameters, B_p = 4, n = 4 to 64, C = 40,960 at most, and
+D = 1,906 Hard and 463 Easy sums: C / D is 21 and 88 at most.
 """
 
 
@@ -424,8 +427,8 @@ The table is the plan, its minutes estimates from the first runs; several studie
 plan. Not made, though the studies name it: n = 256 at other lr, or beyond 64 updates on Easy and
 Hard; n = 16 and a third seed on Very Easy; half the lr in `far` but for n = 4 on Hard and Unsolved;
 third seeds of `joint`, `mix`, `models`, `algos`, `recipe`, `size`, and of `smollm` but for Hard at
-6e-5 and n = 64 on Easy at 3e-5; n = 16 of PPO on Hard and of CISPO at other lr; the real model's
-n = 4 at double the lr, its n = 16 on Easy at 1.5e-5."""
+6e-5 and Easy at 3e-5; n = 16 of PPO on Hard and of CISPO at other lr; the real model's n = 16, and
+second seed of n = 4, on Easy at 1.5e-5."""
 
 
 def budget_table(folder):

@@ -1217,7 +1217,7 @@ def algo(atlas, arm):
 
 def baseline(atlas, of):
     """Figure 26: the baseline from n rollouts, the loss from n_train of them, after equal updates
-    (as the paper orders them) or after equal rollouts."""
+    or after equal rollouts (the axis of the paper's figure)."""
     n, runs = next(iter(atlas.arm("decoupled").items()))
     some = next(iter(runs.values()))["config"]
     few = some["n_train"]
