@@ -280,8 +280,8 @@ def test_the_readmes_count_of_rows():
     verdicts = [verdict for verdict, _ in page.values()]
     count = {verdict: verdicts.count(verdict) for verdict in verdicts}
     assert f"of the {len(page)} rows of" in text_of("README.md")
-    assert (f"In all {count['agree']} agree, {count['disagree']} disagree, {count['undecided']} are "
-            f"undecided, {count['too shallow']} too shallow.") in text_of("README.md")
+    assert ("In all {agree} agree, {disagree} disagree, {undecided} are undecided, {too shallow} "
+            "too shallow.".format(**count)) in text_of("README.md")
 
 
 def test_the_default_sweep_printed_what_the_readme_shows(tmp_path):
