@@ -30,7 +30,7 @@ from noise import Missing
 from rows import (algo, baseline, by_difficulty, difficulty, each_B_p, epochs_control, extreme_far,
                   far, far_above, fixed_B, forgetting, growing, interference, joint, lr_control,
                   lr_grid, lr_of_a_short_run, lr_rule, many_epochs, metrics, mixtures, models,
-                  models_training, none_right_control, one_problem, one_run_deeper, ood,
+                  models_training, none_right_control, one_problem, one_seed_deeper, ood,
                   order_of_crossings, real_curves, real_lr, recipe, records, rise, sensitivity,
                   size, stable_B_p, tokens, very_easy)
 
@@ -170,8 +170,9 @@ ROWS = [
      "smollm_hard"),
     ("smollm", "ours: a real model, Easy", "The same on problems solved 30 to 60% of the time.",
      rise, "smollm_easy"),
-    ("smollm", "ours: a real model, Easy, deeper", "One run of n = 64 on Easy, to 160 updates.",
-     one_run_deeper, "smollm_easy_deep", "smollm_easy_far", "smollm_easy"),
+    ("smollm", "ours: a real model, Easy, deeper", "One seed on Easy goes on: n = 64 at half the "
+     "lr, to 160 updates, and n = 4.",
+     one_seed_deeper, "smollm_easy_deep", "smollm_easy", "smollm_easy_far", "smollm_easy_on"),
     ("smollm", "ours: a real model, the lr", "How its reward depends on the base lr.", real_lr),
     ("early", "ours: the price of n", "The n with the lowest price, n (1 + B_p / b) + "
      "(n_c n + 2) / (n - 1) by the base model's gradient noise, takes less than 1.25 times the "

@@ -571,34 +571,40 @@ def real_curves(atlas, name, *arms):
                 figure=figure(atlas, name, panels, width=5))
 
 
-def one_run_deeper(atlas, name, far, arm):
-    """Ours: the one run of the arm `far`, which goes beyond the budget of `arm`, beside the runs of
-    its seed there; NAME.png. Intervals are over problems alone."""
-    found, others = atlas.cells(far), atlas.cells(arm)
-    if not found:
-        raise Missing(f"a run of {far}")
-    ((B_p, n), runs), = found.items()
-    (seed, run), = runs.items()
-    cells = {n: runs} | {m: {seed: of_seeds[seed]} for (b, m), of_seeds in others.items()
-                         if b == B_p and m != n and seed in of_seeds}
-    if len(cells) < 2:
+def one_seed_deeper(atlas, name, arm, *on):
+    """Ours: runs of one seed in the arms `on`, which go beyond the budget of `arm`, beside the
+    runs of that seed there; NAME.png. Intervals are over problems alone."""
+    longer = {n: runs for one in on for (_, n), runs in atlas.cells(one).items()}
+    if not longer:
+        raise Missing(f"a run of {on[0]}")
+    (seed, *_), = {tuple(runs) for runs in longer.values()}
+    short = {n: {seed: runs[seed]} for (_, n), runs in atlas.cells(arm).items() if seed in runs}
+    if not short:
         raise Missing(f"seed {seed} of {arm}")
+    cells, C = dict(sorted((short | longer).items())), config_of(short)["C"]
     use(cells)
 
-    def lr(m):
-        return f"lr_base = {cells[m][seed]['config']['lr_base']:g}"
+    def quarter(n, C=None):
+        run = cells[n][seed] | dict(budget=C or cells[n][seed]["budget"])
+        first, last = (si(share * run["budget"]) for share in LATE)
+        return f"{first} to {last}", look(run)
 
     def less(a, b):
         return f"{100 * (a - b).mean():+.1f} ± {100 * over_problems(a - b):.1f}"
-    C = min(cells[m][seed]["budget"] for m in cells)  # as far as all go
-    when = f"{si(LATE[0] * C)} to {si(C)}"
-    late, before = look(run), {m: look(cells[m][seed] | dict(budget=C)) for m in cells}
-    says = [f"n = {n} at {lr(n)} over its last quarter less over {when}: {less(late, before[n])}"]
-    for m in sorted(set(cells) - {n}):
-        says.append(f"That last quarter less n = {m} at {lr(m)} over {when}: "
-                    f"{less(late, before[m])}")
+    lr = {n: f"lr_base = {config_of({n: runs})['lr_base']:g}" for n, runs in cells.items()}
+    says = []
+    for n in longer:
+        (late, a), (early, b) = quarter(n), quarter(n, C)
+        says.append(f"n = {n} at {lr[n]}, over {late} less over {early}: {less(a, b)}")
+    large = max(longer)
+    late, a = quarter(large)
+    for n in cells:
+        if n != large:
+            when, b = quarter(n)
+            says.append(f"n = {large} over {late} less n = {n} at {lr[n]} over {when}: "
+                        f"{less(a, b)}")
     task = arm.split("_")[1].title()
-    panels = [curves({f"n = {m}, {lr(m)}": cells[m] for m in sorted(cells)},
+    panels = [curves({f"n = {n}, {lr[n]}": runs for n, runs in cells.items()},
                      f"SmolLM2, {task}, seed {seed}, with 90% bands", metric, label="{}")
               for metric in ("avg@4", "best@4", "worst@4")]
     return dict(verdict="", says=". ".join(says), figure=figure(atlas, name, panels, width=5))
