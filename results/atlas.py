@@ -369,8 +369,8 @@ READING = """
   and later seeds have run, on Easy, on Hard and on Unsolved, those alone decide the row on n*(C);
   other rows take all seeds that they have.
 - Names such as `size_800` are folders of results/atlas: `wide_*` many n to 65,536 rollouts,
-  `size_D` and `epochs_D` D training problems, `model_*` other base models. `toy` is bandit_toy.py,
-  which has no language model.
+  `mix_hard*` Unsolved, `size_D` and `epochs_D` D training problems, `model_*` other base models.
+  `toy` is bandit_toy.py, which has no language model.
 - Figures of a sweep over B_p, of the lr and of best@4 beside worst@4 show means over all seeds; in
   all others each seed is a thin line.
 - Minutes are of our runs on this machine, one thread a run and two runs side by side.

@@ -607,7 +607,7 @@ def one_seed_deeper(atlas, name, arm, *on):
     panels = [curves({f"n = {n}, {lr[n]}": runs for n, runs in cells.items()},
                      f"SmolLM2, {task}, seed {seed}, with 90% bands", metric, label="{}")
               for metric in ("avg@4", "best@4", "worst@4")]
-    return dict(verdict="", says=". ".join(says), figure=figure(atlas, name, panels, width=5))
+    return dict(verdict="", says="; ".join(says), figure=figure(atlas, name, panels, width=5))
 
 
 def real_lr(atlas):
