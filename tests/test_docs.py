@@ -281,7 +281,7 @@ def test_the_readmes_count_of_rows():
     count = {verdict: verdicts.count(verdict) for verdict in verdicts}
     assert f"of the {len(page)} rows of" in text_of("README.md")
     assert ("In all {agree} agree, {disagree} disagree, {undecided} are undecided, {too shallow} "
-            "too shallow.".format(**count)) in text_of("README.md")
+            "too shallow; {shown} judge nothing.".format(**count)) in text_of("README.md")
 
 
 def test_the_default_sweep_printed_what_the_readme_shows(tmp_path):
