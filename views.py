@@ -26,6 +26,7 @@ Needs config.py, frontier.py, noise.py, fit_sigmoid.py, prescribe.py, paper.py, 
 matplotlib for the figures.
 """
 import math
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -812,8 +813,12 @@ def main(argv):
     if view != "all" or cfg["verbose"]:
         print("\n".join(text))
     if view == "all":
-        with aside(Path(cfg["out"] or frontier.folders_of(cfg["runs"])[0]) / "report.txt") as part:
+        out = Path(cfg["out"] or frontier.folders_of(cfg["runs"])[0])
+        with aside(out / "report.txt") as part:
             part.write_text("\n".join(text))
+        if not cfg["verbose"]:
+            print(f"every figure is in {out}, what they show in {out / 'report.txt'}",
+                  file=sys.stderr)  # fit_sigmoid.py's page begins with its answer
 
 
 if __name__ == "__main__":
