@@ -783,13 +783,12 @@ def run(preset, argv):
                 return 1
         grid = [c for cfg in sweeps for c in cells(cfg)]
         rollouts = sum(rollouts_after(derive(c)["M"], c) for c in grid)
-        todo = len(seconds(sweeps, folder) or unfinished(sweeps))
-        begun = sum(progress(at)[0] > 0 and not finished(c, at)
-                    for c, at in ((c, run_folder(c)) for c in grid))
+        todo = seconds(sweeps, folder) or [run_folder(c) for c in unfinished(sweeps)]
+        begun = sum(progress(at)[0] > 0 for at in todo)
         stopped = f" ({begun} from where stopped)" if begun else ""
         less = " less what is pruned, half or more of it" if pruning() else ""
-        print(f"sweep {folder}: {len(grid)} runs, {todo} to do{stopped}, {rollouts} rollouts in "
-              f"all, about {left_now()} with {len(places)} side by side, about "
+        print(f"sweep {folder}: {len(grid)} runs, {len(todo)} to do{stopped}, {rollouts} rollouts "
+              f"in all, about {left_now()} with {len(places)} side by side, about "
               f"{len(grid) * disk(folder) / 1e6:.0f} MB of disk{less}", flush=True)
         for line in (pace(sweeps, folder), of_other_code(sweeps)):
             print(line, end="\n" if line else "", flush=True)

@@ -575,9 +575,10 @@ def one_seed_deeper(atlas, name, arm, *on):
     """Ours: runs of one seed in the arms `on`, which go beyond the budget of `arm`, beside the
     runs of that seed there; NAME.png. Intervals are over problems alone."""
     longer = {n: runs for one in on for (_, n), runs in atlas.cells(one).items()}
-    if not longer:
-        raise Missing(f"a run of {on[0]}")
-    (seed, *_), = {tuple(runs) for runs in longer.values()}
+    seeds = {seed for runs in longer.values() for seed in runs}
+    if len(seeds) != 1:
+        raise Missing(f"one seed of {' '.join(on)}")
+    (seed,) = seeds
     short = {n: {seed: runs[seed]} for (_, n), runs in atlas.cells(arm).items() if seed in runs}
     if not short:
         raise Missing(f"seed {seed} of {arm}")
@@ -590,7 +591,7 @@ def one_seed_deeper(atlas, name, arm, *on):
         return f"{first} to {last}", look(run)
 
     def less(a, b):
-        return f"{100 * (a - b).mean():+.1f} ± {100 * over_problems(a - b):.1f}"
+        return points(dict(gain=(a - b).mean(), half=over_problems(a - b)))
     lr = {n: f"lr_base = {config_of({n: runs})['lr_base']:g}" for n, runs in cells.items()}
     says = []
     for n in longer:

@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 from conftest import ROOT, run_script
@@ -277,8 +278,7 @@ def test_the_findings_have_the_pages_intervals():
 
 def test_the_readmes_count_of_rows():
     page = told_by_the_page()
-    verdicts = [verdict for verdict, _ in page.values()]
-    count = {verdict: verdicts.count(verdict) for verdict in verdicts}
+    count = Counter(verdict for verdict, _ in page.values())
     assert f"of the {len(page)} rows of" in text_of("README.md")
     assert ("In all {agree} agree, {disagree} disagree, {undecided} are undecided, {too shallow} "
             "too shallow; {shown} judge nothing.".format(**count)) in text_of("README.md")

@@ -46,7 +46,7 @@ def test_sweep_from_nothing_to_a_prescription(swept):
     assert len(logs(out)) == 2
     assert all(r[-1] == dict(type="end", status="budget", rollouts=64) for r in logs(out).values())
     # before it starts: runs, rollouts, time, disk
-    assert re.search(r"2 runs.*\b128 rollouts.*\d+:\d\d.*MB", text)
+    assert re.search(r"2 runs, 2 to do, 128 rollouts.*\d+:\d\d.*MB", text)
     # the table of switches, what to train for this budget, and the table of budgets
     assert "\n  B_p=2: " in text and "90% interval of C" in (out / "report.txt").read_text()
     assert re.search(r"^C = 64 rollouts .*observed.*(\n  .*)*\n  python train_grpo.py .*--C=64\b",
@@ -140,7 +140,7 @@ def test_ctrl_c_stops_everything_and_the_same_command_goes_on(swept, tiny, tmp_p
     # to an end that is near: the budget is no part of a run's name
     C = (max(r[-1]["rollouts"] for r in stopped.values()) // 8 + 4) * 8
     done = run_sweep(tiny, out, C=str(C))
-    assert done.returncode == 0, done
+    assert done.returncode == 0 and "2 to do (2 from where stopped)," in done.stdout, done
     for run, records in logs(out).items():
         steps = [r for r in records if r["type"] == "step"]
         assert [r["step"] for r in steps] == list(range(1, C // records[0]["derived"]["B"] + 1))

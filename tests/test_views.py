@@ -330,6 +330,9 @@ def test_views_that_have_nothing_to_compare_say_so(tmp_path, capsys):
     drawn = {f"frontier{v}.png" for v in ("", "_joint", "_best_worst", "_sensitivity",
                                            "_paper", "_slices")}
     assert {p.name for p in tmp_path.glob("*.png")} == drawn
+    views.main([f"--runs={tmp_path}", "--view=all", "--boot=40"])
+    said = capsys.readouterr()  # where it all is, and nothing before a page that follows
+    assert not said.out and str(tmp_path / "report.txt") in said.err
 
 
 def test_several_sweeps_side_by_side(tmp_path):
