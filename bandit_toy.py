@@ -26,7 +26,7 @@ n*(C) rises from 4 to 64; with every n at its best lr it does not (+0.3 +- 1.2 p
 its group's own noise. Weight decay, which acts once an update, is the one thing that makes n* rise
 at the best lr of each n.
 
-Needs config.py, sweep.py and data/bandit/defaults.json, the values of this world. The keys that it
+Needs config.py, core/sweep.py and data/bandit/defaults.json, its values. The keys that it
 has alone are TOY below.
 """
 import concurrent.futures
@@ -48,7 +48,7 @@ import numpy as np
 from scipy import stats
 
 import config
-import sweep
+from core import sweep
 from config import BadInput, aside, at_k, derive, entry, parse, save_json
 
 TOY = dict(  # keys of this script alone: their values, what they mean

@@ -14,7 +14,7 @@ settings and verifier is not drawn again. With several models or problem files, 
 pair has those in a folder of its own, and `out` (default: runs/eval/table) has `table.json` and
 `table.png`: what was gained and forgotten on each set since the first model. A run's settings
 (lengths, temperature, validation problems) are those of its log, of several runs of the first's.
-Needs config.py, verifier.py, engine.py, sample.py.
+Needs config.py, verifier.py, core/engine.py, sample.py.
 """
 import contextlib
 import functools
@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-import engine
+from core import engine
 import sample
 import verifier
 from config import (BadInput, aside, at_k, entry, files, identity, parse, read_json, read_log,

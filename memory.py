@@ -5,7 +5,7 @@
 
 It needs the model's config.json alone and adds up the tensors of an update (`update_bytes`) and of
 generation (`generation_bytes`). From that train_grpo.py refuses what cannot fit, with the nearest
-setting that does, and gives vLLM what the trainer leaves; sweep.py takes the fewest GPUs a run that
+setting that does, and gives vLLM what the trainer leaves; sweeps take the fewest GPUs a run that
 hold it. tests/bench/memory.py simulates the same updates tensor by tensor; the two agree within
 5%. Sizes are in bytes, GB are 10^9 of them. A hub name that is not in SHAPES is known to
 train_grpo.py alone, which downloads it. Needs config.py and the standard library.

@@ -23,7 +23,7 @@
 #   B_MAX   largest B_p n of a cell           PYTHON  an interpreter with the requirements (.venv)
 #   TASK    of reasoning-gym, with DATA=data/reasoning_gym: which problems prepare.py makes
 #   DRY_RUN 1 = print the commands and do nothing else; with PRUNE=1 those of the first rung
-#   PRUNE   1 = end runs that cannot reach the frontier: see sweep.py, "Pruned sweeps"
+#   PRUNE   1 = end runs that cannot reach the frontier: see core/sweep.py, "Pruned sweeps"
 #   GPUS_PER_RUN  GPUs of a run, its own (default: the fewest that hold it, by memory.py; 0 = the
 #                 CPU); from 2 on torchrun starts it
 #   LAUNCH        words before a training command: "srun -N1 --gpus=1 apptainer exec --nv image.sif"
@@ -40,7 +40,7 @@ command -v "$PY" > /dev/null || PY=python3  # planning needs the standard librar
 if [[ $preset == -h || $preset == --help ]]; then
     sed -n '2,/^set -e/{/^#/!d;s/^# \{0,1\}//p}' "$0"
     echo "Studies, all seeds and learning rates; SEEDS=0 NS=... make them smaller:"
-    exec "$PY" sweep.py presets ${DATA:+--data="$DATA"}
+    exec "$PY" -m core.sweep presets ${DATA:+--data="$DATA"}
 fi
 
 # ---- what is asked: words for every stage --------------------------------------------------------
@@ -62,7 +62,7 @@ if [ "${DRY_RUN:-}" != 1 ]; then
     if [ -z "${PYTHON:-}" ]; then
         "$PY" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
             { echo "run_sweep.sh: needs python3 of version 3.11 or later" >&2; exit 2; }
-        files=$("$PY" sweep.py requirements "${args[@]}")
+        files=$("$PY" -m core.sweep requirements "${args[@]}")
         made=.venv/${files##* }
         if ! cat $files | cmp -s - "${made%.txt}.done"; then
             echo "making .venv and installing $files (a few minutes, once)"
@@ -77,20 +77,20 @@ fi
 [ "$preset" = env ] && exit 0
 
 # ---- the commands alone --------------------------------------------------------------------------
-runs=$("$PY" sweep.py folder "$preset" "${args[@]}")
+runs=$("$PY" -m core.sweep folder "$preset" "${args[@]}")
 args+=(--runs="$runs")
 if [ "${DRY_RUN:-}" = 1 ]; then
-    exec "$PY" sweep.py commands "$preset" "${args[@]}"
+    exec "$PY" -m core.sweep commands "$preset" "${args[@]}"
 fi
 
 # ---- problems, base models, difficulty: prepare.py of the data folder, sample.py -----------------
-"$PY" sweep.py prepare "$preset" "${args[@]}"
+"$PY" -m core.sweep prepare "$preset" "${args[@]}"
 
 # ---- the runs: train_grpo.py for every cell ------------------------------------------------------
 # in the background, so that a TERM to this script goes on to it at once, and it stops the runs
 trap 'kill -TERM "$sweep" 2> /dev/null || true' INT TERM HUP
 code=0
-"$PY" sweep.py run "$preset" "${args[@]}" & sweep=$!
+"$PY" -m core.sweep run "$preset" "${args[@]}" & sweep=$!
 wait "$sweep" || code=$?
 while kill -0 "$sweep" 2> /dev/null; do code=0; wait "$sweep" || code=$?; done
 trap - INT TERM HUP
@@ -105,5 +105,5 @@ case $preset in
             "$PY" fit_sigmoid.py --recipe="$preset" "${args[@]}" || analysis=$? ;;
     *) "$PY" results/atlas.py "$preset" "${args[@]}" || analysis=$? ;;
 esac
-"$PY" sweep.py failed "$preset" "${args[@]}"  # lists them and ends here, where there are any
+"$PY" -m core.sweep failed "$preset" "${args[@]}"  # lists them and ends here, where there are any
 exit $analysis

@@ -16,7 +16,7 @@ Writes under DATA/splits/MODEL/
 It ends with what the pass rates say of n before any run: the share of groups without a signal.
 Mixtures of splits and subsets of them: data/guru_math/prepare.py mix.
 
-Needs config.py, verifier.py, engine.py.
+Needs config.py, verifier.py, core/engine.py.
 """
 import collections
 import concurrent.futures
@@ -33,7 +33,7 @@ from pathlib import Path
 
 import numpy as np
 
-import engine
+from core import engine
 import verifier
 from config import BadInput, append, aside, entry, parse, read_json, read_log, save_json
 

@@ -32,8 +32,8 @@ num_generations, veRL: rollout.n). What is my batch size really? B = B_p n compl
 step? One update on such a batch, M = C / B of them. All names: docs/takehome.md.
 
 To change the objective: `advantages` and `policy_loss` below; `update` puts them together. A reward
-of your own: verifier.py. Needs config.py, verifier.py, engine.py, sample.py, evaluate.py,
-memory.py, lora.py and mirror.py.
+of your own: verifier.py. Needs config.py, verifier.py, core/engine.py, sample.py, evaluate.py,
+memory.py, core/lora.py and mirror.py.
 """
 import contextlib
 import copy
@@ -52,9 +52,9 @@ from pathlib import Path
 START = time.time()  # before torch is loaded: the header tells how long that takes
 
 import config
-import engine
+from core import engine
 import evaluate
-import lora
+from core import lora
 import memory
 import mirror
 import sample

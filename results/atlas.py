@@ -9,8 +9,8 @@ contrasts them. Rewards are means over the evaluations in a window of C, by defa
 of the budget. Intervals are 90%, over seeds and validation problems (noise.py). A verdict is
 `agree` or `disagree` where the interval decides (noise.judge), else `undecided` with the effect
 that such runs would show in four of five repetitions; `too shallow` where the cell with the fewest
-updates has made fewer than DEEP and still rises. Needs config.py, frontier.py, noise.py, sweep.py
-and, in this folder, rows.py, early.py and what these are made of, kept.py.
+updates has made fewer than DEEP and still rises. Needs config.py, frontier.py, noise.py,
+core/sweep.py and, in this folder, rows.py, early.py and what these are made of, kept.py.
 """
 import re
 import sys
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "results")]
 
 import config
-import sweep
+from core import sweep
 from config import BadInput, aside, entry, parse
 from frontier import many, si
 from early import early_to_late, price_of_n, when_to_stop

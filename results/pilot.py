@@ -30,7 +30,7 @@ finds it; with `all --runs=runs/atlas` it measures what every arm of the studies
 started from, and what two ended with, into pilot.json there, which early.py reads; an arm that the
 file has already is not measured again. --model=runs/.../model --train_set=... measures a trained
 model. On a GPU the rollouts are vLLM's where it is installed; weights and gradients are fp32, 8
-bytes a parameter. Needs config.py, engine.py, sample.py,
+bytes a parameter. Needs config.py, core/engine.py, sample.py,
 verifier.py, train_grpo.py and torch.
 """
 import json
@@ -45,7 +45,7 @@ from tqdm import tqdm
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import engine
+from core import engine
 import sample
 import verifier
 import train_grpo

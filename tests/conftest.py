@@ -36,7 +36,8 @@ def run_script(name, *words, cwd=ROOT, timeout=300, env=None, preexec_fn=None):
     A killed script's code is the signal's number, negative. `env` adds to the environment,
     `preexec_fn` runs in the child.
     """
-    done = subprocess.run([sys.executable, str(ROOT / name), *map(str, words)], cwd=cwd,
+    script = [str(ROOT / name)] if str(name).endswith(".py") else ["-m", name]  # as core.sweep is
+    done = subprocess.run([sys.executable, *script, *map(str, words)], cwd=cwd,
                           capture_output=True, text=True,
                           timeout=timeout, env={**os.environ, **(env or {})}, preexec_fn=preexec_fn)
     return Done(done.returncode, done.stdout, done.stderr)

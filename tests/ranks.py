@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-import engine
+from core import engine
 import train_grpo
 from config import parse
 from train_grpo import RANK, WORLD

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-RUN = {"config.py": [], "memory.py": [], "sweep.py": [], "frontier.py": ["--boot=4"],
+RUN = {"config.py": [], "memory.py": [], "frontier.py": ["--boot=4"],
        "views.py": ["--boot=4"], "fit_sigmoid.py": ["--boot=4"]}
 # their keys are all in config.py, so that values that no run can have are refused here too
 PLAIN = ("train_grpo.py", "sample.py", "evaluate.py", "results/pilot.py")
@@ -55,7 +55,7 @@ def main(words):
     if words[:2] in (["-m", "pip"], ["-m", "pytest"]):  # of tests/run.sh
         return
     words = [word for word in words if word != "--watch"]  # drawn once: nothing grows here
-    if words[0] == "-c" or words[0] in RUN:
+    if words[0] == "-c" or words[:2] == ["-m", "core.sweep"] or words[0] in RUN:
         os.execv(sys.executable, [sys.executable, *words, *RUN.get(words[0], [])])
     check_words(words[0], words[1:])
 

@@ -19,7 +19,7 @@ import torch
 from scipy.stats import binom, binomtest
 
 import config
-import engine
+from core import engine
 import sample
 import verifier
 

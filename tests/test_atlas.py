@@ -10,7 +10,7 @@ import pytest
 
 import frontier
 import noise
-import sweep
+from core import sweep
 from config import BadInput, parse
 from conftest import run_script
 from simulate import simulate

@@ -19,7 +19,7 @@ from scipy import stats
 
 import bandit_toy as b
 import config
-import sweep
+from core import sweep
 import train_grpo
 from conftest import ROOT
 

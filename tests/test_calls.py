@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-import engine
+from core import engine
 import sample
 import verifier
 from config import BadInput, parse

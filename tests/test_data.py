@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import config  # conftest.py has put the root on sys.path
-import engine
+from core import engine
 import sample
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -286,7 +286,7 @@ def test_aime_in_all_its_forms(tmp_path, script, form, first, last):
 @pytest.fixture
 def clone(tmp_path):
     """A copy of the scripts, so that folders beside them are not those of this repository."""
-    rooms = "config.py verifier.py lora.py memory.py engine.py sample.py".split()
+    rooms = "config.py verifier.py core/lora.py memory.py core/engine.py sample.py".split()
     for name in (*rooms, GURU, AIME):
         (tmp_path / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / "clone" / name)

@@ -9,7 +9,7 @@ import torch
 from conftest import fake_node
 from scipy.stats import chi2
 
-import engine
+from core import engine
 import train_grpo
 from config import BadInput, parse
 

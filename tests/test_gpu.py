@@ -5,7 +5,7 @@ import gc
 import pytest
 import torch
 
-import engine
+from core import engine
 import sample
 import verifier
 import train_grpo

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import engine
+from core import engine
 import sample
 import verifier
 from conftest import ROOT, load_prepare, run_script

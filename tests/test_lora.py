@@ -7,9 +7,9 @@ from safetensors.torch import load_file
 
 pytest.importorskip("peft", reason="pip install -r requirements-lora.txt")
 
-import engine
+from core import engine
 import evaluate
-import lora
+from core import lora
 import train_grpo
 from config import read_log
 

@@ -25,7 +25,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import evaluate
 import frontier
-import engine
+from core import engine
 import sample
 import train_grpo
 import verifier

@@ -191,7 +191,7 @@ def test_a_run_ends_before_it_loads_anything(tiny, tmp_path, monkeypatch):
 
 def sweep(tmp_path, gpus, card, *words, verb="commands", **env):
     """A verb of sweep.py on a node of fake GPUs -> (code, stdout, stderr)."""
-    line = [sys.executable, "sweep.py", verb, "easy", "--ns=8 32", "--bps=32", *words]
+    line = [sys.executable, "-m", "core.sweep", verb, "easy", "--ns=8 32", "--bps=32", *words]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True,
                           env=fake_node(tmp_path / "bin", gpus, card) | env)
     return done.returncode, done.stdout, done.stderr

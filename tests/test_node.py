@@ -146,7 +146,7 @@ def test_vllm_is_installed_where_there_are_gpus(tmp_path, cards, env, words, wan
     """run_sweep.sh env in a clone, with a python whose pip writes down what it was given."""
     clone, given = tmp_path / "clone", tmp_path / "given"
     clone.mkdir()
-    for path in [*ROOT.glob("*.py"), *ROOT.glob("*.sh"), *ROOT.glob("req*.txt"), ROOT / "data"]:
+    for path in [*ROOT.glob("*.py"), *ROOT.glob("*.sh"), *ROOT.glob("req*.txt"), ROOT / "data", ROOT / "core"]:
         (clone / path.name).symlink_to(path)
     node = fake_node(tmp_path / "bin", cards, 80) | env
     del node["PYTHON"]
@@ -174,7 +174,7 @@ exec '{sys.executable}' "$@"
 def test_torch_must_see_the_gpus(tiny, tmp_path, seen, driver, env, words, ends):
     """Else one line, before a problem is measured, instead of a sweep on the CPU."""
     node = fake_node(tmp_path / "bin", 8, 80, seen, driver)
-    done = subprocess.run([sys.executable, "sweep.py", "prepare", "easy", *tiny.words,
+    done = subprocess.run([sys.executable, "-m", "core.sweep", "prepare", "easy", *tiny.words,
                            "--ns=2 4", "--bps=2", "--C=64", *words],
                           cwd=ROOT, env=node | env, capture_output=True, text=True)
     assert not done.stdout and done.stderr.count("\n") == ends, done
@@ -205,7 +205,7 @@ echo "$CUDA_VISIBLE_DEVICES|$*" >> "{tmp_path}/given"; exit 1""")
     node = fake_node(tmp_path / "bin", cards, gigabytes)
     for env, preset, words in commands:
         (tmp_path / "given").unlink(missing_ok=True)
-        done = subprocess.run([sys.executable, "sweep.py", "run", preset, *words,
+        done = subprocess.run([sys.executable, "-m", "core.sweep", "run", preset, *words,
                                *[f"--{name.lower()}={env[name]}" for name in ("MODEL", "DATA")],
                                f"--ns={env['NS']}", f"--bps={env['BPS']}", f"--C={env['C']}",
                                f"--runs={tmp_path}/runs"], cwd=ROOT, capture_output=True, text=True,

@@ -14,11 +14,11 @@ import fit_sigmoid
 import frontier
 import noise
 import views
-import sweep
+from core import sweep
 from config import append, parse, progress, read_json, read_log, save_json
 from simulate import constant, paper, simulate
 from simulate import sweep as simulated
-from sweep import rungs
+from core.sweep import rungs
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "tests/bench"))
@@ -143,7 +143,7 @@ def train(line, full, C=None):
 
 def call(folder, *words):
     """sweep.py next in a process of its own: (its commands, what it said)."""
-    done = subprocess.run([sys.executable, "sweep.py", "next", f"--runs={folder}",
+    done = subprocess.run([sys.executable, "-m", "core.sweep", "next", f"--runs={folder}",
                            "--boot=50", *words], cwd=ROOT,
                           capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done
@@ -292,7 +292,7 @@ def test_giving_up_on_a_cell_is_no_evidence_against_it():
 
 
 def test_next_needs_a_plan(tmp_path, script):
-    done = script("sweep.py", "next", f"--runs={tmp_path}")
+    done = script("core.sweep", "next", f"--runs={tmp_path}")
     assert done.code == 2 and "sweep.json" in done.stderr and done.stderr.count("\n") == 1
     assert not done.stdout
 

@@ -16,7 +16,7 @@ from conftest import ROOT, run_script, wait_for
 from safetensors.torch import load_file
 
 import evaluate
-import engine
+from core import engine
 from config import read_log
 
 TWO = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--"]
@@ -204,7 +204,7 @@ def test_ranks_never_hold_the_whole_model(tiny, tmp_path):
     """Ranks load shards: no weights before they are split, and then those of the file."""
     script = tmp_path / "load.py"
     script.write_text(f"""import sys; sys.path.insert(0, {str(ROOT)!r})
-import torch, engine, train_grpo
+import torch, train_grpo; from core import engine
 train_grpo.start_ranks("cpu")
 whole, _ = engine.load_model({str(tiny.model)!r}, "cpu")
 critic_whole = engine.load_critic({str(tiny.model)!r}, "cpu")

@@ -227,7 +227,7 @@ def test_bad_input_is_seen_before_a_model_is_loaded(tmp_path):
 
 
 def test_the_analysis_loads_no_torch(tmp_path):
-    code = ("import sys, frontier, fit_sigmoid, sweep\n"
+    code = ("import sys, frontier, fit_sigmoid\nfrom core import sweep\n"
             "print([m for m in ('torch', 'transformers', 'sample') if m in sys.modules])")
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "[]\n", done

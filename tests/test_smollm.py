@@ -6,7 +6,7 @@ import filelock
 import pytest
 import torch
 
-import engine
+from core import engine
 import sample
 from conftest import ROOT, load_prepare, run_script
 from config import BadInput, parse, read_log

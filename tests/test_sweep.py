@@ -13,9 +13,9 @@ import pytest
 from conftest import ROOT, logs, run_script, run_sweep, tree, wait_for
 
 import config
-import sweep
+from core import sweep
 from config import check_run, parse
-from sweep import cells
+from core.sweep import cells
 
 
 def test_cells_of_a_sweep():
@@ -248,8 +248,8 @@ def test_another_task_is_compared_by_prepare(tiny, tmp_path):
     words = ["prepare", "easy", *tiny.words, f"--data={tmp_path}", f"--runs={tmp_path / 'runs'}",
              "--ns=2", "--bps=2", "--C=16"]
     env = {"PYTHON": sys.executable}
-    assert run_script("sweep.py", *words, env=env).code == 0
-    done = run_script("sweep.py", *words, "--task=lcm", env=env)
+    assert run_script("core.sweep", *words, env=env).code == 0
+    done = run_script("core.sweep", *words, "--task=lcm", env=env)
     assert done.code and "was made with task=gcd" in done.stderr, done
 
 

@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 from test_engine import full_forward
 
 import config
-import engine
+from core import engine
 import evaluate
 import sample
 import train_grpo

@@ -12,7 +12,7 @@ import pytest
 import frontier
 import noise
 import simulate as sim
-import sweep
+from core import sweep
 import views
 from config import BadInput, read_log
 from simulate import add_passes, analyse, bad, crossing, edit, law_of, simulate, truth

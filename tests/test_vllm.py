@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-import engine
+from core import engine
 import sample
 import verifier
 from config import BadInput, parse, read_log

@@ -33,7 +33,7 @@ and `mixtures.json`. NAME is hard, dual or tri for the paper's (in its words Har
 128, the split `extreme`), else the splits with their shares. For one seed the mixture with a
 smaller D is the beginning of that with a larger one. --D=0 is the largest that the splits allow.
 
-Needs config.py, engine.py, sample.py (and what it needs), pyarrow, huggingface_hub and datasketch.
+Needs config.py, core/engine.py, sample.py (and their needs), pyarrow, huggingface_hub, datasketch.
 """
 import contextlib
 import functools
@@ -54,7 +54,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
-import engine  # noqa: E402
+from core import engine  # noqa: E402
 import sample  # noqa: E402
 from config import BadInput, aside, config, entry, files, parse, read_json, save_json  # noqa: E402
 

@@ -17,7 +17,7 @@ Writes to `data`, by default beside this file,
 JSON object, or a list of such. They depend on `--seed` alone, and no prompt stands twice. Left out
 are problems that their own verifier does not grade: where the task's own answer, as written to the
 file, gets less than 1, or an answer that is not it ("?", "0", "nan") gets 1. Needs config.py,
-sample.py, verifier.py, engine.py.
+sample.py, verifier.py, core/engine.py.
 """
 import dataclasses
 import difflib

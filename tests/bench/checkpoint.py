@@ -54,7 +54,7 @@ def save(folder, file_bytes):
     """Extra bytes of the host over those of the state, saving one."""
     import torch
 
-    import engine
+    from core import engine
     import train_grpo
     model, tokenizer = engine.load_model(folder, "cpu")
     trained = [("", model, torch.optim.AdamW(model.parameters()))]
@@ -74,7 +74,7 @@ def load(folder, device):
     import torch.distributed.fsdp  # noqa: F401
     from transformers import LlamaForCausalLM  # noqa: F401  what is imported is not counted
 
-    import engine
+    from core import engine
     import train_grpo
     torch.distributed.init_process_group("gloo")
     with Peak() as peak:

@@ -78,7 +78,7 @@ class Floor:
 
 def main(n=32, steps=16):
     import evaluate
-    import engine
+    from core import engine
     import train_grpo
     last = {}
     whole, floors, logging, evaluation = [], [], [0.0], []

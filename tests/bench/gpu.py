@@ -41,7 +41,7 @@ def main(names, length=8192, prompt=192):
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    import engine
+    from core import engine
     import train_grpo
     from config import config
     device = "cuda" if torch.cuda.is_available() else "cpu"

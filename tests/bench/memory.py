@@ -103,7 +103,7 @@ def simulate(shape, ranks=1, kl=True, ppo=False, recompute=True, micro_tokens=16
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed import fsdp
 
-    import lora
+    from core import lora
     import memory
     import train_grpo
     assert train_grpo.WORLD == ranks

@@ -23,7 +23,7 @@ def main(rounds=7, B=1024, ns=(8, 16, 32, 64, 128, 256)):
     import torch
 
     import config
-    import engine
+    from core import engine
     import sample
     import train_grpo
     import verifier

@@ -24,7 +24,7 @@ def main(dtype="fp32", rounds=5, B_p=4, ns=(4, 16)):
     import torch
 
     import config
-    import engine
+    from core import engine
     import sample
     import train_grpo
     cfg = config.parse(["--data=data/smollm", "--recipe=easy", f"--dtype={dtype}", f"--B_p={B_p}"])

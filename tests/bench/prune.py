@@ -33,9 +33,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import fit_sigmoid as fit  # noqa: E402
 import frontier  # noqa: E402
 import noise  # noqa: E402
-import sweep as planner  # noqa: E402
+from core import sweep as planner  # noqa: E402
 from config import config  # noqa: E402
-from sweep import cells  # noqa: E402
+from core.sweep import cells  # noqa: E402
 from simulate import constant, paper, sigmoids, sweep  # noqa: E402
 
 BUDGETS = 25

@@ -1,9 +1,9 @@
-"""sweep.py: which runs a sweep has, in which order and where they run, which are ended early.
+"""core/sweep.py: which runs a sweep has, in which order and where they run, which are ended early.
 
-    python sweep.py commands easy --ns="2 4" --bps=8  # the training commands that are still to do
-    python sweep.py run easy                          # does them, and says how far they are
-    python sweep.py next --runs=runs/easy             # the next rung of a pruned sweep
-    python sweep.py presets                           # the studies of the data folder
+    python -m core.sweep commands easy --ns="2 4" --bps=8  # the commands that are still to do
+    python -m core.sweep run easy                          # does them, and says how far they are
+    python -m core.sweep next --runs=runs/easy             # the next rung of a pruned sweep
+    python -m core.sweep presets                           # the studies of the data folder
 
 run_sweep.sh calls it; `prepare` there makes problems and difficulty, `failed` lists failed runs,
 `folder` names the sweep's folder, `requirements` the files that pip is to install. A sweep is the
@@ -145,7 +145,7 @@ def presets(data):
     Of data/guru_math, the paper's scale, where the folder has none. An arm is one sweep, a folder
     of its own; presets that name the same arm share its runs.
     """
-    here = Path(__file__).parent
+    here = Path(__file__).parent.parent
     for folder in (Path(data), here / data, here / "data/guru_math"):
         if (folder / "presets.json").exists():
             return read_json(folder / "presets.json")
@@ -506,7 +506,7 @@ def prepare(preset, argv):
     places = slots(sweeps)
     unfinished(sweeps)  # ends here on a bad key or value, with nothing written
     check_gpus(sweeps, places)
-    python, here = os.environ.get("PYTHON") or ".venv/bin/python", Path(__file__).parent
+    python, here = os.environ.get("PYTHON") or ".venv/bin/python", Path(__file__).parent.parent
     # words for prepare.py and sample.py; the seed is that of the runs
     given = [w for w in argv if not w.startswith(("--seed=", "--data=", "--model=", "--runs="))]
 

@@ -1,4 +1,4 @@
-"""engine.py: prompts -> rollouts with their log-probs, by transformers or vLLM; loads models.
+"""core/engine.py: prompts -> rollouts with their log-probs, by transformers or vLLM; loads models.
 
     model, tokenizer = load_model("data/arithmetic/base")
     engine = open_engine("hf", "data/arithmetic/base", cfg, "auto", model, tokenizer)
@@ -11,7 +11,7 @@
 Both engines have these methods and one contract: training takes the engine's token ids, never
 text that was tokenized again. A rollout is a function of the seed of its prompt and its number
 alone, so neither batch sizes nor what else is asked for change it. Needs config.py, memory.py
-and lora.py.
+and core/lora.py.
 """
 import contextlib
 import copy
@@ -26,9 +26,9 @@ import traceback
 import warnings
 from pathlib import Path
 
-import lora
 import memory
 from config import BadInput
+from core import lora
 
 
 class Stopped(Exception):

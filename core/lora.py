@@ -1,4 +1,4 @@
-"""lora.py: low-rank adapters by peft, for a model whose optimizer state does not fit (`lora_rank`).
+"""core/lora.py: low-rank adapters by peft, where the optimizer state does not fit (`lora_rank`).
 
     python train_grpo.py --model=Qwen/Qwen2.5-7B-Instruct --lora_rank=32 --lr_base=1e-5 ...
 
