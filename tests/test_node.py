@@ -146,7 +146,8 @@ def test_vllm_is_installed_where_there_are_gpus(tmp_path, cards, env, words, wan
     """run_sweep.sh env in a clone, with a python whose pip writes down what it was given."""
     clone, given = tmp_path / "clone", tmp_path / "given"
     clone.mkdir()
-    for path in [*ROOT.glob("*.py"), *ROOT.glob("*.sh"), *ROOT.glob("req*.txt"), ROOT / "data", ROOT / "core"]:
+    folders = ROOT / "data", ROOT / "core"
+    for path in [*ROOT.glob("*.py"), *ROOT.glob("*.sh"), *ROOT.glob("req*.txt"), *folders]:
         (clone / path.name).symlink_to(path)
     node = fake_node(tmp_path / "bin", cards, 80) | env
     del node["PYTHON"]
