@@ -24,8 +24,8 @@
 #   TASK    of reasoning-gym, with DATA=data/reasoning_gym: which problems prepare.py makes
 #   DRY_RUN 1 = print the commands and do nothing else; with PRUNE=1 those of the first rung
 #   PRUNE   1 = end runs that cannot reach the frontier: see core/sweep.py, "Pruned sweeps"
-#   GPUS_PER_RUN  GPUs of a run, its own (default: the fewest that hold it, by memory.py; 0 = the
-#                 CPU); from 2 on torchrun starts it
+#   GPUS_PER_RUN  GPUs of a run, its own (default 1; 0 = the CPU; python tools/memory.py tells how
+#                 many hold a model); from 2 on torchrun starts it
 #   LAUNCH        words before a training command: "srun -N1 --gpus=1 apptainer exec --nv image.sif"
 # Small models: GPUS_PER_RUN=0 runs one on each core. vLLM needs a GPU to itself; with --engine=hf a
 # JOBS above the number of GPUs shares them. The GPUs are those of CUDA_VISIBLE_DEVICES where it is

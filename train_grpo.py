@@ -33,7 +33,7 @@ step? One update on such a batch, M = C / B of them. All names: docs/takehome.md
 
 To change the objective: `advantages` and `policy_loss` below; `update` puts them together. A reward
 of your own: verifier.py. Needs config.py, verifier.py, core/engine.py, sample.py, evaluate.py,
-memory.py, core/lora.py and mirror.py.
+core/lora.py and mirror.py.
 """
 import contextlib
 import copy
@@ -55,7 +55,6 @@ import config
 from core import engine
 import evaluate
 from core import lora
-import memory
 import mirror
 import sample
 import verifier
@@ -769,12 +768,33 @@ def check(cfg):
                        f"problems evenly; the nearest B_p is {nearest}")
 
 
-def check_memory(cfg, shape, device, engine_name):
-    """`memory.check` against the smallest GPU of the ranks, said by rank 0; the share for vLLM."""
+def memory_left(model, cfg, device, engine_name):
+    """The share of each GPU that the trainer leaves vLLM; says so where a run will hardly fit.
+
+    Counted are the weights, AdamW's moments and a critic's in fp32, the gradients of an update, the
+    reference, the engine's copy; not activations, which python tools/memory.py adds up too.
+    """
     import torch
+    width = 2 if engine.is_bf16(cfg["dtype"], device) else 4  # of what is frozen and of the copy
+    copy = width * sum(p.numel() for p in model.parameters())
+    trained, frozen = copy / width / WORLD, copy / WORLD if cfg["kl_coef"] else 0
+    if cfg["lora_rank"]:  # two factors beside each matrix of the body
+        linear = [m for m in model.base_model.modules() if isinstance(m, torch.nn.Linear)]
+        trained, frozen = cfg["lora_rank"] * sum(sum(m.weight.shape) for m in linear), copy
+    if cfg["algo"] == "ppo":
+        trained *= 2
     card = over_ranks([torch.cuda.get_device_properties(device).total_memory], "MIN")[0]
-    return memory.check(cfg, shape, WORLD, card, engine_name,
-                        lambda text: RANK or print(text, file=sys.stderr))
+    update, generation, share = 16 * trained + frozen, 12 * trained + frozen + copy, 0.0
+    if engine_name == "vllm":  # 5% and 2 GB: what CUDA takes, and gaps; a guess
+        left = 0.95 - (generation - copy + 2e9) / card
+        share = cfg["gpu_memory"] or max(0.1, min(0.9, int(100 * left) / 100))
+    else:
+        update += copy
+    if RANK == 0 and max(update, generation) > card:
+        print(f"memory: of a GPU of {card / 1e9:.0f} GB an update takes more than "
+              f"{update / 1e9:.0f} GB and generation more than {generation / 1e9:.0f} GB, so this "
+              "run will hardly fit (python tools/memory.py)", file=sys.stderr)
+    return share
 
 
 def versions(engine_name):
@@ -1060,7 +1080,7 @@ def main(argv):
         raise BadInput(f"{run.folder}: its rollouts came from {header['engine']}, now they would "
                        f"come from {engine_name}; say --engine={header['engine']}")
     base = evaluate.model_folder(cfg["model"])
-    shape = engine.check_lengths(base, cfg)
+    engine.check_lengths(base, cfg)
 
     # the policy, what generates, the reference of the KL and PPO's critic
     from tqdm import tqdm
@@ -1068,10 +1088,11 @@ def main(argv):
     if cfg["threads"]:
         import torch
         torch.set_num_threads(cfg["threads"])
-    if device.startswith("cuda"):
-        cfg = dict(cfg, gpu_memory=check_memory(cfg, shape, device, engine_name))
     rank = cfg["lora_rank"]
     bf16 = device.startswith("cuda") and engine.is_bf16(cfg["dtype"], device)  # what is frozen
+    if device.startswith("cuda"):
+        shapes = engine.load_weights("AutoModelForCausalLM", base, "meta")
+        cfg = dict(cfg, gpu_memory=memory_left(shapes, cfg, device, engine_name))
     model, tokenizer = engine.load_model(base, "meta" if WORLD > 1 else "cpu" if rank else device)
     if rank:  # before the engine: in bf16 it leaves it more
         model = lora.freeze(model, bf16).to(device)

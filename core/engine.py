@@ -10,8 +10,8 @@
 
 Both engines have these methods and one contract: training takes the engine's token ids, never
 text that was tokenized again. A rollout is a function of the seed of its prompt and its number
-alone, so neither batch sizes nor what else is asked for change it. Needs config.py, memory.py
-and core/lora.py.
+alone, so neither batch sizes nor what else is asked for change it. Needs config.py and
+core/lora.py.
 """
 import contextlib
 import copy
@@ -21,12 +21,13 @@ import importlib.util
 import json
 import os
 import random
+import re
+import subprocess
 import sys
 import traceback
 import warnings
 from pathlib import Path
 
-import memory
 from config import BadInput
 from core import lora
 
@@ -87,18 +88,14 @@ def load_tokenizer(path):
 
 
 def check_lengths(path, cfg):
-    """Raise BadInput where a prompt and its response may be more than the model has positions.
-
-    Returns the dict of the model's config.json.
-    """
+    """Raise BadInput where a prompt and its response may be more than the model has positions."""
     with loading(existing(path)) as transformers:
-        there = transformers.AutoConfig.from_pretrained(path).to_dict()
-    positions = there.get("max_position_embeddings")
+        there = transformers.AutoConfig.from_pretrained(path)
+    positions = getattr(there, "max_position_embeddings", None)
     if positions and cfg["max_prompt_tokens"] + cfg["max_new_tokens"] > positions:
         raise BadInput(f"--max_new_tokens={cfg['max_new_tokens']}: with "
                        f"--max_prompt_tokens={cfg['max_prompt_tokens']} "
                        f"that is more than the {positions} positions of {path}")
-    return there
 
 
 def checkpoint_state(path):
@@ -234,6 +231,19 @@ def load_critic(path, device):
 # The engines
 
 
+def visible_gpus():
+    """The ids of CUDA_VISIBLE_DEVICES where it is set, else those that nvidia-smi lists."""
+    text = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if text is not None:
+        ids = re.split(r"[,\s]+", text.strip(", "))
+        return [] if ids[0] in ("", "-1", "NoDevFiles") else ids  # how CUDA and Slurm write none
+    try:
+        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return re.findall(r"^GPU (\d+):", done.stdout, re.M)
+
+
 def engine_name(cfg):
     """hf or vllm for --engine, without loading either. Raises BadInput.
 
@@ -242,7 +252,7 @@ def engine_name(cfg):
     """
     import torch
     name, on_gpu = cfg["engine"], cfg["device"] != "cpu" and torch.cuda.is_available()
-    if cfg["device"] == "auto" and not on_gpu and memory.visible_gpus():
+    if cfg["device"] == "auto" and not on_gpu and visible_gpus():
         raise BadInput("--device=auto: there are GPUs here and torch sees none: install one that "
                        "fits the driver (nvidia-smi), or --device=cpu")
     if name == "auto":

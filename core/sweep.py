@@ -31,10 +31,10 @@ from collections import Counter
 from pathlib import Path
 
 import config
-import memory
 from config import (BadInput, RECIPES, append, cast, complete, derive, entry, experiment, finished,
                     parse, progress, read_json, read_log, read_plan,
                     rollouts_after, run_name, save_json)
+from core.engine import visible_gpus
 
 HALF = 0.5  # share of the full grid's rollouts that a pruned sweep may spend, at each B_p
 
@@ -370,7 +370,7 @@ def requirements(argv):
     """What pip is to install for a sweep of these words: vLLM's too, where it will run on GPUs."""
     cfg = parse(argv)
     vllm = cfg["device"] != "cpu" and cfg["engine"] != "hf"
-    if vllm and os.environ.get("GPUS_PER_RUN") != "0" and memory.visible_gpus():
+    if vllm and os.environ.get("GPUS_PER_RUN") != "0" and visible_gpus():
         return ["requirements.txt", "requirements-vllm.txt"]
     return ["requirements.txt"]
 
@@ -387,7 +387,7 @@ def slots(sweeps):
     per_run = int(each or 1)
     if per_run == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    gpus = memory.visible_gpus() if per_run else []
+    gpus = visible_gpus() if per_run else []
     room = len(gpus) // per_run if per_run else 0
     if each and per_run and not room:
         raise BadInput(f"GPUS_PER_RUN={each}: there are {len(gpus)} GPUs here")
@@ -446,34 +446,13 @@ def check_gpus(sweeps, places):
 
 
 def choose_gpus(sweeps):
-    """Where GPUS_PER_RUN is not given: the fewest GPUs that hold every run, by memory.py.
-
-    Nothing is chosen where there are no GPUs, JOBS shares them, or the sizes of a model are not
-    known. Raises BadInput where all GPUs here, or those given, are too few for a run.
-    """
-    gpus, cards = memory.visible_gpus(), memory.cards()
-    grid = [c for cfg in sweeps if cfg["device"] != "cpu" for c in cells(cfg)]
-    given, jobs = (os.environ.get(key) for key in ("GPUS_PER_RUN", "JOBS"))
-    if not grid or not cards or len(gpus) < int(jobs or 1):
-        return
-    if given and not 0 < int(given) <= len(gpus):  # the CPU, or `slots` refuses it
-        return
-    # an id may be a name: then the smallest card counts
-    mine = [cards[int(i)] for i in gpus if i.isdigit() and int(i) < len(cards)]
-    card = min(mine if len(mine) == len(gpus) else cards)
-    for why in sorted({memory.unknown(c, memory.read_shape(c["model"])) for c in grid} - {""}):
-        tell(why)
-    if given:
-        for c in grid:
-            training(c)  # ends here where so many cannot share it
-            memory.check(c, memory.read_shape(c["model"]), int(given), card, memory.engine_of(c),
-                         lambda _: None)
-        return
-    most = max(memory.gpus_per_run(c, card, len(gpus)) for c in grid)
-    if most > 1:
-        os.environ["GPUS_PER_RUN"] = str(most)
-        tell(f"GPUS_PER_RUN={most}: the fewest GPUs of {card / 1e9:.0f} GB that hold a run "
-             "(python memory.py)")
+    """`slots`, and a line where nobody said how many GPUs hold a run: nothing here knows."""
+    places = slots(sweeps)
+    if places[0] and not os.environ.get("GPUS_PER_RUN"):
+        models = ", ".join(dict.fromkeys(Path(c["model"]).name for c in sweeps))
+        tell(f"a run gets one GPU; whether it holds {models} is not checked (python "
+             "tools/memory.py tells how many do, GPUS_PER_RUN takes them)")
+    return places
 
 
 def environment(gpus):
@@ -503,7 +482,7 @@ def needs(sweeps):
 def prepare(preset, argv):
     """Make what the runs of a preset need and is not there: problems, base models, difficulty."""
     sweeps = arms(preset, argv)
-    places = slots(sweeps)
+    places = choose_gpus(sweeps)
     unfinished(sweeps)  # ends here on a bad key or value, with nothing written
     check_gpus(sweeps, places)
     python, here = os.environ.get("PYTHON") or ".venv/bin/python", Path(__file__).parent.parent
@@ -1031,9 +1010,6 @@ def main(argv):
     if verb.startswith("-") or {"-h", "--help"} & set(words):
         parse(["--help"], __doc__)
     check_environment()
-    # commands are for another machine where they say how many GPUs each gets
-    if verb in ("prepare", "run") or (verb == "commands" and not os.environ.get("GPUS_PER_RUN")):
-        choose_gpus(arms(preset, words))
     if verb == "presets":
         for name, study in presets(parse(words)["data"]).items():
             cost = f"; {study['minutes']} minutes on 2 cores" if study.get("minutes") else ""

@@ -103,7 +103,7 @@ def opened(monkeypatch):
 
 
 def test_the_settings_of_a_gpu(opened):
-    """Beside a trainer the share that memory.py leaves, which the trainer puts into its config,
+    """Beside a trainer the share that it leaves, which the trainer puts into its config,
     given back during an update; 0.9 where nothing else is."""
     beside, alone = opened(False, gpu_memory=0.43).llm.settings, opened(True).llm.settings
     assert beside["gpu_memory_utilization"] == 0.43 and beside["enable_sleep_mode"]

@@ -541,7 +541,7 @@ def test_what_is_frozen_is_in_bf16_where_a_gpu_computes_in_it(tiny, monkeypatch,
         seen.append(next(freeze(model, *how).parameters()).dtype)
         raise BadInput("enough")
     monkeypatch.setattr(train_grpo, "start_ranks", lambda _: device)
-    monkeypatch.setattr(train_grpo, "check_memory", lambda *_: 0.3)
+    monkeypatch.setattr(train_grpo, "memory_left", lambda *_: 0.3)
     monkeypatch.setattr(engine, "load_model", lambda path, _: load(path, "cpu"))
     monkeypatch.setattr(engine, "open_engine", lambda *_: None)
     monkeypatch.setattr(train_grpo.lora, "freeze", enough)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-import memory
+from tools import memory  # noqa: E402
 
 SHAPES = {"tiny": dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2,
                        num_attention_heads=2, num_key_value_heads=1, vocab_size=1000,
@@ -27,7 +27,7 @@ PEAK = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense bf16, FLOP/s
 
 
 def expected(shape, ids, chunk, has_moments):
-    """Bytes that memory.py expects of this update, the engine's copy and what is there included."""
+    """Bytes that tools/memory.py expects of this update, the engine's copy and what is there included."""
     from config import parse
     rows, length = ids.shape
     cfg = parse(["--model=none/none", "--kl_coef=0", f"--micro_tokens={rows * length}",

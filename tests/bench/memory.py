@@ -1,6 +1,6 @@
 """The memory of an update on one GPU, simulated: our own code on tensors that have shapes alone.
 
-    python tests/bench/memory.py    # the table: memory.py beside the simulation; an hour
+    python tests/bench/memory.py    # the table: tools/memory.py beside the simulation; an hour
     python tests/bench/memory.py Qwen/Qwen2.5-7B-Instruct ranks=4 kl=1    # a case, by phases
 
 It runs `shard`, `token_logps`, `token_values` and `training_state` of train_grpo.py under torch's
@@ -104,7 +104,7 @@ def simulate(shape, ranks=1, kl=True, ppo=False, recompute=True, micro_tokens=16
     from torch.distributed import fsdp
 
     from core import lora
-    import memory
+    from tools import memory
     import train_grpo
     assert train_grpo.WORLD == ranks
     transformers.AttentionInterface.register("shapes", flash())
@@ -202,8 +202,8 @@ def case(name, **settings):
 
 
 def ours(name, ranks=1, kl=True, ppo=False, recompute=True, length=1024, prompt=150, **knobs):
-    """What memory.py says of the same update. It counts prompts as responses, so no `prompt`."""
-    import memory
+    """What tools/memory.py says of the same update. It counts prompts as responses, so no `prompt`."""
+    from tools import memory
     from config import parse
     cfg = parse([f"--model={name}", f"--kl_coef={0.001 * kl}", f"--max_new_tokens={length - 1}",
                  f"--algo={'ppo' if ppo else 'grpo'}", "--max_prompt_tokens=1",
@@ -214,7 +214,7 @@ def ours(name, ranks=1, kl=True, ppo=False, recompute=True, length=1024, prompt=
 
 def table():
     """Every model, number of GPUs and objective: the simulation, memory.py, the difference."""
-    import memory
+    from tools import memory
     print("| model | GPUs | objective | simulated, GB | memory.py | difference |")
     print("|---|---|---|---|---|---|")
     for name in memory.SHAPES:

@@ -1,23 +1,20 @@
-"""memory.py: what a run takes of each GPU's memory, said before anything is loaded.
+"""tools/memory.py: what a run takes of each GPU's memory; a calculator, imported by no stage.
 
-    python memory.py                                            # the table of docs/gpu.md
-    python memory.py --model=Qwen/Qwen2.5-7B-Instruct --cards=80 --gpus="1 2 4 8" --algo=ppo
+    python tools/memory.py                                      # the table of docs/gpu.md
+    python tools/memory.py --model=Qwen/Qwen2.5-7B-Instruct --cards=80 --gpus="1 2 4 8" --algo=ppo
 
 It needs the model's config.json alone and adds up the tensors of an update (`update_bytes`) and of
-generation (`generation_bytes`). From that train_grpo.py refuses what cannot fit, with the nearest
-setting that does, and gives vLLM what the trainer leaves; sweeps take the fewest GPUs a run that
-hold it. tests/bench/memory.py simulates the same updates tensor by tensor; the two agree within
-5%. Sizes are in bytes, GB are 10^9 of them. A hub name that is not in SHAPES is known to
-train_grpo.py alone, which downloads it. Needs config.py and the standard library.
+generation (`generation_bytes`). tests/bench/memory.py simulates the same updates tensor by tensor;
+the two agree within 5%. No GPU has confirmed either, so nothing is refused by them: GPUS_PER_RUN is
+the user's word. Sizes are in bytes, GB are 10^9 of them. Needs config.py and the standard library.
 """
 import json
 import math
-import os
-import re
-import subprocess
+import sys
 from pathlib import Path
 
-from config import BadInput, entry, parse
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from config import BadInput, entry, parse  # noqa: E402
 
 # Published config.json of the models of the paper
 SHAPES = {
@@ -161,7 +158,7 @@ def plan(s, cfg, gpus, card, engine="vllm"):
 
 
 # -------------------------------------------------------------------------------------------------
-# What is chosen, what is refused
+# What fits
 
 
 def smaller(cfg):
@@ -177,90 +174,22 @@ def smaller(cfg):
 
 
 def nearest(s, cfg, gpus, card, engine="vllm"):
-    """The nearest setting that fits, in words; "" where none of up to 64 GPUs does.
-
-    First the knobs at as many GPUs, then more GPUs, then both.
-    """
-    more = [g for g in (2, 4, 8, 16, 32, 64) if g > gpus and cfg["B_p"] % g == 0]
-    more = [] if cfg["lora_rank"] else more  # adapters train on one GPU
-    for g, knobs in [*((gpus, k) for k in smaller(cfg)), *((g, {}) for g in more),
-                     *((g, smaller(cfg)[-1]) for g in more)]:
+    """The nearest knobs with which it fits on as many GPUs, in words; "" where none does."""
+    for knobs in smaller(cfg):
         changed = dict(cfg, gpu_memory=0.0, **knobs)
-        if plan(s, changed, g, card, engine)["fits"]:
+        if plan(s, changed, gpus, card, engine)["fits"]:
             words = [f"--{key}={changed[key]}" for key in knobs if changed[key] != cfg[key]
                      and (key, cfg[key]) != ("activation_checkpointing", "auto")]
-            if cfg["gpu_memory"]:
-                words.append("--gpu_memory=0")
-            if g > gpus:
-                words.append(f"{g} GPUs a run (GPUS_PER_RUN={g}; torchrun --nproc_per_node={g})")
-            return " and ".join(words)
+            return " ".join(words + ["--gpu_memory=0"] * bool(cfg["gpu_memory"]))
     return ""
 
 
 def unknown(cfg, shape):
     """Why what a run takes of a GPU is not checked, in a line; "" where it is."""
     if cfg["dtype"] == "fp32":  # all of the above is of bf16
-        return "--dtype=fp32: what it takes of a GPU is not checked"
-    return "" if sizes(shape) else (f"--model={cfg['model']}: memory.py knows no sizes of this "
-                                    "model, so what it takes of a GPU is not checked")
-
-
-def check(cfg, shape, gpus, card, engine, tell=print):
-    """Say what a run takes of each GPU, and return the share of it for vLLM.
-
-    shape: of `read_shape`; card: bytes of the smallest of the `gpus`. Raises BadInput where it does
-    not fit, with the nearest setting that does.
-    """
-    if why := unknown(cfg, shape):
-        tell(why)
-        return cfg["gpu_memory"] or 0.5
-    s = sizes(shape)
-    at = plan(s, cfg, gpus, card, engine)
-    parts = ", ".join(f"{name} {gb(size)}" for name, size in at["parts"].items() if size)
-    held, where = at["held"], f"{gpus} GPU{'s' * (gpus > 1)} of {gb(card)} GB"
-    text = (f"each takes {gb(at['update'])} in an update ({parts}), and in generation "
-            f"{gb(held['trainer'])} beside ")
-    text += (f"{gb(at['share'] * card)} of vLLM, whose cache holds {at['cache']} responses of full "
-             "length" if engine == "vllm" else f"a copy of {gb(held['engine'])}, with room for "
-             f"{at['cache']} responses of full length")
-    if not at["fits"]:
-        ways = [way] if (way := nearest(s, cfg, gpus, card, engine)) else []
-        lora = dict(cfg, lora_rank=32, gpu_memory=0.0)
-        if (gpus == 1 and cfg["algo"] != "ppo" and not way.startswith("--")
-                and plan(s, lora, 1, card, engine)["fits"]):
-            ways.append("--lora_rank=32, adapters in place of all weights")
-        brief = dict(cfg, max_new_tokens=cfg["max_new_tokens"] // 16, gpu_memory=0.0)
-        short = plan(s, brief | smaller(brief)[-1], gpus, card, engine)["fits"]
-        raise BadInput(f"--model={cfg['model']}: does not fit on {where}: {text}. "
-                       + (f"The nearest that fits: {', or '.join(ways)}" if ways else
-                          "Take a smaller model" + " or a smaller --max_new_tokens" * short))
-    tell(f"memory, {where}: {text}")
-    if engine == "hf" and at["cache"] < cfg["gen_batch"]:
-        tell(f"--gen_batch={cfg['gen_batch']}: where all responses get long, the cache of "
-             f"transformers holds {at['cache']} at once; --gen_batch={at['cache']} is safe")
-    return at["share"]
-
-
-def engine_of(cfg):
-    """The engine of a run on a GPU, hf or vllm."""
-    return "hf" if cfg["engine"] == "hf" else "vllm"
-
-
-def gpus_per_run(cfg, card, there):
-    """The fewest of `there` GPUs of `card` bytes that hold a run of cfg, a power of 2.
-
-    1 where that is not known. Raises BadInput where all of them are too few.
-    """
-    shape = read_shape(cfg["model"])
-    if unknown(cfg, shape):
-        return 1
-    most = 1 if cfg["lora_rank"] else 2 ** (there.bit_length() - 1)
-    for gpus in (2**i for i in range(most.bit_length())):
-        fits = plan(sizes(shape), cfg, gpus, card, engine_of(cfg))["fits"]
-        if fits and cfg["B_p"] % gpus == 0:
-            return gpus
-    check(cfg, shape, most, card, engine_of(cfg), lambda _: None)
-    raise BadInput(f"--B_p={cfg['B_p']}: cannot be shared among the GPUs that a run needs")
+        return "--dtype=fp32: these sums are of bf16"
+    return "" if sizes(shape) else (f"--model={cfg['model']}: no sizes of this model are known: "
+                                    "give the folder of a decoder-only model's config.json")
 
 
 # -------------------------------------------------------------------------------------------------
@@ -276,29 +205,6 @@ def read_shape(model):
         except (OSError, ValueError) as e:
             raise BadInput(f"{file}: not a readable JSON file ({e})") from None
     return SHAPES.get(model, {})
-
-
-def visible_gpus():
-    """The ids of CUDA_VISIBLE_DEVICES where it is set, else those that nvidia-smi lists."""
-    text = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if text is not None:
-        ids = re.split(r"[,\s]+", text.strip(", "))
-        return [] if ids[0] in ("", "-1", "NoDevFiles") else ids  # how CUDA and Slurm write none
-    try:
-        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return re.findall(r"^GPU (\d+):", done.stdout, re.M)
-
-
-def cards():
-    """Bytes of each GPU that nvidia-smi lists; [] where it lists none."""
-    words = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
-    try:
-        lines = subprocess.run(words, capture_output=True, text=True, timeout=60).stdout.split("\n")
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return [int(line) * 2**20 for line in lines if line.strip().isdigit()]  # MiB
 
 
 def gb(size):
@@ -323,14 +229,15 @@ def main(argv):
         rows = [(cfg, gpus, gpus) for gpus in map(int, cfg["gpus"].split())]
         if not named:
             rows.append((dict(cfg, lora_rank=32), 1, "1, LoRA 32"))
+        engine = "hf" if cfg["engine"] == "hf" else "vllm"  # a GPU's
         for row, gpus, about in rows:
             cells = []
             for card in (float(c) * 1e9 for c in cfg["cards"].split()):
-                how = s, row, gpus, card, engine_of(row)
+                how = s, row, gpus, card, engine
                 at, way = plan(*how), nearest(*how)
-                knobs = "no" if not way or "GPUs" in way else f"`{way}`"
-                cells.append(f"{at['share']:.2f}, {at['cache']}" if at["fits"] else knobs)
-            at = plan(s, row, gpus, 1e15, engine_of(row))
+                cells.append(f"{at['share']:.2f}, {at['cache']}" if at["fits"] else
+                             f"`{way}`" if way else "no")
+            at = plan(s, row, gpus, 1e15, engine)
             print(f"| {Path(cfg['model']).name} | {about} | {gb(at['update'])} | "
                   f"{gb(sum(at['held'].values()))} | " + " | ".join(cells) + " |")
 
