@@ -64,7 +64,7 @@ TOY = dict(  # keys of this script alone: their values, what they mean
     advantage=("group", "group: (r - mean) / std of the group | undivided: r - mean | "
                         "true: by sqrt(p (1 - p)) | exact: r - p by that"),
     clock=(0, "rollouts that count as one update for warm-up and AdamW's beta2; 0 = any update"))
-CORES = len(os.sched_getaffinity(0))
+CORES = config.cores()
 LR_RULES = dict(constant="lr the same", sqrt="lr x sqrt(n)", linear="lr x n",
                 best="each n at its best lr")
 

@@ -111,7 +111,7 @@ config = dict(
     dtype = "auto",               # auto | fp32 | bf16: what is computed in; auto = bf16 on a GPU,
                                   # fp32 on a CPU. Weights and moments are in fp32 in any case.
                                   # Part of a run's identity, unlike the others here
-    threads = 0,                  # CPU threads of a training process; 0 = torch's, OMP_NUM_THREADS
+    threads = 0,                  # CPU threads of a process; 0 = OMP_NUM_THREADS, 1 on a CPU
     gen_batch = 1024,             # rollouts decoded at once
     micro_tokens = 16384,         # tokens of a micro-batch, padding counted, in the update
     micro_logits = 134_217_728,   # logits (tokens x vocabulary) at once in an update, 4 to 12 bytes
@@ -172,6 +172,17 @@ NOT_IN_NAME = {*RUNNING, *"""C data B_max source revision question_key answer_ke
 
 class BadInput(ValueError):
     """What the user gave cannot be used. The message is one line that names the key or the file."""
+
+
+def interrupted(kind, value, trace):
+    """Ctrl-C while a script still imports: one line too."""
+    if not issubclass(kind, KeyboardInterrupt):
+        return sys.__excepthook__(kind, value, trace)
+    print(f"{Path(sys.argv[0]).name}: interrupted", file=sys.stderr, flush=True)
+    os._exit(130)
+
+
+sys.excepthook = interrupted
 
 
 def entry(main):
@@ -577,7 +588,8 @@ def command(cfg, more=(), python="python", launch="", gpus=1):
     words += [f"--{key}={cfg[key]}" for key in ("B_p", "n", "C", *more)]
     script = ["bandit_toy.py", "run"] if is_toy(cfg) else ["train_grpo.py"]
     if gpus > 1:  # without the -- torchrun takes our --n= for the beginning of an option of its own
-        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={gpus}", "--"]
+        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={gpus}",
+                    "--shutdown-timeout=600", "--"]  # 30 s are too few for a checkpoint
         script = torchrun + script
     return f"{launch} {shlex.join([python, *script, *words])}".lstrip()
 
@@ -677,6 +689,13 @@ def read_plan(folder):
     if plan and not isinstance(plan.get("config"), dict):
         raise BadInput(f"{path}: expected the sweep's flat dict under `config`")
     return plan
+
+
+def cores():
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def commit():

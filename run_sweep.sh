@@ -22,20 +22,22 @@
 #   C       rollouts a run                    JOBS    runs side by side (default: one a GPU or core)
 #   B_MAX   largest B_p n of a cell           PYTHON  an interpreter with the requirements (.venv)
 #   TASK    of reasoning-gym, with DATA=data/reasoning_gym: which problems prepare.py makes
-#   DRY_RUN 1 = print the commands and do nothing else; with PRUNE=1 those of the first rung
+#   DRY_RUN 1 = print the commands, write the plan and do nothing else
 #   PRUNE   1 = end runs that cannot reach the frontier: see core/sweep.py, "Pruned sweeps"
 #   GPUS_PER_RUN  GPUs of a run, its own (default 1; 0 = the CPU; python tools/memory.py tells how
 #                 many hold a model); from 2 on torchrun starts it
-#   LAUNCH        words before a training command: "srun -N1 --gpus=1 apptainer exec --nv image.sif"
+#   LAUNCH        words before a training command: "apptainer exec --nv image.sif", "A=1 nice"; srun
+#                 does not pass SIGTERM on, see docs/gpu.md
 # Small models: GPUS_PER_RUN=0 runs one on each core. vLLM needs a GPU to itself; with --engine=hf a
 # JOBS above the number of GPUs shares them. The GPUs are those of CUDA_VISIBLE_DEVICES where it is
 # set, else those that nvidia-smi lists.
 set -euo pipefail
 cd "$(dirname "$0")"
+[ -f core/sweep.py ] || cd "$SLURM_SUBMIT_DIR"  # sbatch starts a copy of this file
 preset=${1:---help}
 [ $# -gt 0 ] && shift
 PY=${PYTHON:-.venv/bin/python}
-command -v "$PY" > /dev/null || PY=python3  # planning needs the standard library alone
+"$PY" -c "" 2> /dev/null || PY=python3  # planning needs the standard library alone
 
 if [[ $preset == -h || $preset == --help ]]; then
     sed -n '2,/^set -e/{/^#/!d;s/^# \{0,1\}//p}' "$0"
@@ -61,12 +63,17 @@ args+=("$@")
 if [ "${DRY_RUN:-}" != 1 ]; then
     if [ -z "${PYTHON:-}" ]; then
         "$PY" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-            { echo "run_sweep.sh: needs python3 of version 3.11 or later" >&2; exit 2; }
+            { echo "run_sweep.sh: $PY is not python 3.11 or later" >&2; exit 2; }
         files=$("$PY" -m core.sweep requirements "${args[@]}")
         made=.venv/${files##* }
+        whole() { .venv/bin/python -m pip --version > /dev/null 2>&1; }
+        if ! whole; then  # not there, or half made
+            rm -f .venv/*.done
+            python3 -m venv .venv && whole ||
+                { echo "run_sweep.sh: .venv is not whole; rm -r .venv and try again" >&2; exit 2; }
+        fi
         if ! cat $files | cmp -s - "${made%.txt}.done"; then
             echo "making .venv and installing $files (a few minutes, once)"
-            [ -x .venv/bin/python ] || python3 -m venv .venv
             .venv/bin/python -m pip install --quiet --disable-pip-version-check \
                 $(printf -- '-r %s ' $files)
             cat $files > "${made%.txt}.done"

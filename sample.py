@@ -542,7 +542,7 @@ def main(argv):
     s, limit = cfg["s"], cfg["max_prompt_tokens"]
     if 0 < cfg["s_zero"] < s:
         raise BadInput(f"--s_zero={cfg['s_zero']}: must be 0 or at least s={s}")
-    tokenizer, name = engine.load_tokenizer(cfg["model"]), engine.engine_name(cfg)
+    name, tokenizer = engine.engine_name(cfg), engine.load_tokenizer(cfg["model"])
     open_engine = functools.cache(
         lambda: engine.open_engine(name, cfg["model"], cfg, cfg["device"]))
 

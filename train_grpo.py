@@ -1085,9 +1085,6 @@ def main(argv):
     # the policy, what generates, the reference of the KL and PPO's critic
     from tqdm import tqdm
     device = start_ranks(cfg["device"])
-    if cfg["threads"]:
-        import torch
-        torch.set_num_threads(cfg["threads"])
     rank = cfg["lora_rank"]
     bf16 = device.startswith("cuda") and engine.is_bf16(cfg["dtype"], device)  # what is frozen
     if device.startswith("cuda"):

@@ -38,7 +38,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from config import BadInput
+from config import BadInput, cores
 
 # -------------------------------------------------------------------------------------------------
 # Rewards: functions of a problem (a dict with "id", "prompt", "answer"), the text and the flat dict
@@ -406,8 +406,8 @@ def pool(kind):
     """
     if importlib.util.find_spec(LIBRARIES[kind][1]) is None:
         raise missing(kind, "is not installed")
-    cores = len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    return Pool(kind, min(16, max(1, cores)))
+    workers = cores() // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    return Pool(kind, min(16, max(1, workers)))
 
 
 # -------------------------------------------------------------------------------------------------

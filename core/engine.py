@@ -244,13 +244,32 @@ def visible_gpus():
     return re.findall(r"^GPU (\d+):", done.stdout, re.M)
 
 
-def engine_name(cfg):
-    """hf or vllm for --engine, without loading either. Raises BadInput.
+def set_threads(cfg):
+    """The threads of a process, before it loads torch: one on a CPU, and none spins while it waits.
 
+    Two runs side by side beat two threads in one; with two threads two starts of one command differ
+    in the last bits; threads that spin make every neighbour many times slower. OMP_NUM_THREADS,
+    OMP_WAIT_POLICY and --threads say otherwise.
+    """
+    if cfg["threads"]:
+        os.environ["OMP_NUM_THREADS"] = str(cfg["threads"])
+    elif cfg["device"] == "cpu" or not visible_gpus():
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def engine_name(cfg):
+    """hf or vllm for --engine, without loading either. Every stage asks before it loads torch.
+
+    Raises BadInput.
     auto is vLLM on a GPU, hf on a CPU, whatever is installed. Nothing falls back: what auto stands
     for and is not there is an error, a GPU that torch does not see too.
     """
+    set_threads(cfg)
     import torch
+    if cfg["threads"]:  # where torch was loaded before
+        torch.set_num_threads(cfg["threads"])
     name, on_gpu = cfg["engine"], cfg["device"] != "cpu" and torch.cuda.is_available()
     if cfg["device"] == "auto" and not on_gpu and visible_gpus():
         raise BadInput("--device=auto: there are GPUs here and torch sees none: install one that "

@@ -2,38 +2,38 @@
 
     python -m core.sweep commands easy --ns="2 4" --bps=8  # the commands that are still to do
     python -m core.sweep run easy                          # does them, and says how far they are
-    python -m core.sweep next --runs=runs/easy             # the next rung of a pruned sweep
+    python -m core.sweep failed easy                       # which planned runs did not end
     python -m core.sweep presets                           # the studies of the data folder
 
-run_sweep.sh calls it; `prepare` there makes problems and difficulty, `failed` lists failed runs,
-`folder` names the sweep's folder, `requirements` the files that pip is to install. A sweep is the
-cells seeds x bps x ns, a run each. A study
-(`presets.json` of the data folder) is several sweeps, its arms, in folders below one. `sweep.json`
-in a sweep's folder says what was asked last: `config`, `cells` (those planned and not pruned) and
-`prune`, the decisions of a pruned sweep.
+run_sweep.sh calls it; `prepare` there makes problems and difficulty, `folder` names the sweep's
+folder, `requirements` the files that pip is to install. A sweep is the cells seeds x bps x ns, a
+run each. A study (`presets.json` of the data folder) is several sweeps, its arms, in folders below
+one. `commands` and `run` write `sweep.json` into a sweep's folder, what was asked last: `config`,
+`cells` (those planned and not pruned) and `prune`, the decisions of a pruned sweep.
 
 Environment: PYTHON, LAUNCH, JOBS, GPUS_PER_RUN, CUDA_VISIBLE_DEVICES, PRUNE, see run_sweep.sh.
-Planning needs the standard library alone; only pruning loads the analysis, frontier.py.
+Needs config.py, core/engine.py for the GPUs that are there, and the standard library; only pruning
+loads the analysis, frontier.py.
 """
+import concurrent.futures
 import contextlib
-import heapq
 import json
 import math
 import os
+import queue
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
 
 import config
 from config import (BadInput, RECIPES, append, cast, complete, derive, entry, experiment, finished,
-                    parse, progress, read_json, read_log, read_plan,
-                    rollouts_after, run_name, save_json)
+                    parse, progress, read_json, read_plan, rollouts_after, run_name, save_json)
 from core.engine import visible_gpus
 
 HALF = 0.5  # share of the full grid's rollouts that a pruned sweep may spend, at each B_p
@@ -196,10 +196,15 @@ def arms(preset, argv):
 
 
 # --------------------------------------------------------------------------------------------------
-# Commands, and what they take
+# Commands
 
 def pruning():
     return os.environ.get("PRUNE") == "1"
+
+
+def python():
+    """The interpreter of all stages."""
+    return os.environ.get("PYTHON") or ".venv/bin/python"
 
 
 def training(c):
@@ -211,8 +216,7 @@ def training(c):
     if c["lora_rank"] and gpus > 1:
         raise BadInput(f"--lora_rank={c['lora_rank']}: adapters train on one GPU, not on those of "
                        f"GPUS_PER_RUN={gpus}")
-    python = os.environ.get("PYTHON") or ".venv/bin/python"
-    return config.command(dict(c, out=str(run_folder(c))), ("seed", "B_max", "out"), python,
+    return config.command(dict(c, out=str(run_folder(c))), ("seed", "B_max", "out"), python(),
                           os.environ.get("LAUNCH", ""), gpus)
 
 
@@ -245,113 +249,8 @@ def of_other_code(sweeps):
             f"{now}) and are not run again; --tag=NAME starts new ones")
 
 
-def calibration(sweeps, folder):
-    """Two short runs that time updates: of the smallest B, and of the largest to 16 times that."""
-    grid = sorted((c for cfg in sweeps for c in cells(cfg)), key=lambda c: c["B_p"] * c["n"])
-    least = grid[0]["B_p"] * grid[0]["n"]
-    largest = [c for c in grid if c["B_p"] * c["n"] <= 16 * least][-1]
-    out = []
-    for c in [grid[0], largest][:len(grid)]:
-        B = c["B_p"] * c["n"]
-        out.append(dict(c, runs=f"{folder}/.calibration", C=max(2 * B, min(64 * B, 1024)),
-                        seed=-1 % 2**31, pass_at="", keep_at="", n_schedule=""))
-    return out
-
-
-def timings(folder):
-    """dict(update, share, evaluation, loading, B): seconds each takes in a folder's run, or None.
-
-    share: of the updates' seconds, what generation took. None before its second update: the first
-    one is slower than the others.
-    """
-    path = Path(folder) / "log.jsonl"
-    try:
-        records = read_log(path) if path.exists() else []
-    except BadInput:  # as in config.progress
-        return None
-    steps = [r for r in records if r.get("type") == "step" and "gen_s" in r]
-    if len(steps) < 2 or records[0].get("type") != "header":
-        return None
-    update = sorted(r["gen_s"] + r["train_s"] for r in steps[1:][-50:])
-    share = sum(r["gen_s"] for r in steps[1:][-50:]) / max(1e-9, sum(update))
-    first = steps[0]  # before it the base model was evaluated
-    return dict(update=update[len(update) // 2], share=share,
-                evaluation=max(0.0, first["wall_s"] - first["gen_s"] - first["train_s"]),
-                loading=records[0].get("loading_s", 10.0), B=records[0]["derived"]["B"])
-
-
-def calibrated(folder):
-    """(timings of the smaller run, of the larger, a, b): an update takes a + b B seconds, or None.
-
-    A large part of a is the longest rollouts of an update, which do not grow with B.
-    """
-    timed = [timings(path) for path in sorted(Path(folder, ".calibration").glob("*/"))]
-    timed = sorted((t for t in timed if t), key=lambda t: t["B"])
-    if not timed:
-        return None
-    small, large = timed[0], timed[-1]
-    if large["B"] > small["B"]:
-        b = max(0.0, (large["update"] - small["update"]) / (large["B"] - small["B"]))
-    else:
-        b = small["update"] / small["B"]
-    return small, large, max(0.0, small["update"] - b * small["B"]), b
-
-
-def pace(sweeps, folder):
-    """A line on how long the runs of the smallest and of the largest B take, or "".
-
-    Updates alone. The budget is in rollouts, and time is not: whoever chooses n sees it here.
-    """
-    grid = sorted((c for cfg in sweeps for c in cells(cfg)), key=lambda c: c["B_p"] * c["n"])
-    times = calibrated(folder)
-    if times is None or grid[0]["B_p"] * grid[0]["n"] == grid[-1]["B_p"] * grid[-1]["n"]:
-        return ""
-    small, _, a, b = times
-    words = []
-    for c in (grid[0], grid[-1]):
-        update = a + b * c["B_p"] * c["n"]
-        words.append(f"B_p = {c['B_p']}, n = {c['n']} {clock(derive(c)['M'] * update)} "
-                     f"({update:.3g} s an update)")
-    return (f"a run of {words[0]}, of {words[1]}; generation is {small['share']:.0%} of the "
-            "former's time, bound by its longest rollouts where that is most of it")
-
-
-def seconds(sweeps, folder, running=()):
-    """{run's folder: seconds of work left} of all unfinished cells; None before anything was timed.
-
-    Loading, updates and evaluations. A run that has made updates is timed by its own log, others by
-    the calibration in `folder`. running: folders of runs that have been started, whose loading is
-    behind them.
-    """
-    times = calibrated(folder)
-    if times is None:
-        return None
-    _, large, a, b = times
-    todo = {}
-    for c in (c for cfg in sweeps for c in cells(cfg)):
-        at, B = run_folder(c), c["B_p"] * c["n"]
-        rollouts, status = progress(at)
-        if finished(c, at) or (status == "pruned" and pruning()):
-            continue
-        own = timings(at) or dict(large, update=a + b * B, B=B)
-        left = max(0, rollouts_after(derive(c)["M"], c) - rollouts)
-        evaluations = 1 + (left / c["eval_every"] if c["eval_every"] else left > 0)
-        todo[at] = left / own["B"] * own["update"] + evaluations * own["evaluation"]
-        if at not in running:
-            todo[at] += own["loading"]
-    return todo
-
-
-def until_done(work, jobs):
-    """Seconds until the last run ends: `work` seconds each, `jobs` side by side, longest first."""
-    free = [0.0] * jobs
-    for s in sorted(work, reverse=True):
-        heapq.heappushpop(free, free[0] + s)
-    return max(free)
-
-
 # --------------------------------------------------------------------------------------------------
-# GPUs, and what runs on them
+# GPUs, and who gets which
 
 def check_environment():
     """Raise BadInput where a variable of run_sweep.sh cannot be used on any machine."""
@@ -383,8 +282,7 @@ def slots(sweeps):
     """
     check_environment()
     jobs, each = os.environ.get("JOBS"), os.environ.get("GPUS_PER_RUN")
-    cores, threads = len(os.sched_getaffinity(0)), 1  # on a CPU two runs beat two threads in one
-    per_run = int(each or 1)
+    cores, per_run = config.cores(), int(each or 1)
     if per_run == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     gpus = visible_gpus() if per_run else []
@@ -392,7 +290,8 @@ def slots(sweeps):
     if each and per_run and not room:
         raise BadInput(f"GPUS_PER_RUN={each}: there are {len(gpus)} GPUs here")
     if room:
-        threads = 1 + (cores - 1) // len(gpus)  # of a process, and a GPU has one
+        # of a process, and a GPU has one; on a CPU engine_name says how many
+        os.environ.setdefault("OMP_NUM_THREADS", str(1 + (cores - 1) // len(gpus)))
         if jobs and int(jobs) > room and per_run > 1:
             raise BadInput(f"JOBS={jobs}: {len(gpus)} GPUs have room for {room} runs of {each}")
         vllm = any(c["engine"] != "hf" and c["device"] != "cpu" for c in sweeps)
@@ -401,12 +300,6 @@ def slots(sweeps):
             raise BadInput(f"JOBS={jobs}: {len(gpus)} GPUs have room for {room} runs, since vLLM "
                            "needs a GPU to itself (--engine=hf shares one; GPUS_PER_RUN=0 takes "
                            "the cores)")
-    # Passive waiting keeps runs from starving each other. After SIGTERM torchrun's 30 s are too few
-    # for an update and a checkpoint.
-    for key, value in dict(OMP_NUM_THREADS=threads, OMP_WAIT_POLICY="passive",
-                           TORCH_ELASTIC_SHUTDOWN_TIMEOUT=600).items():
-        os.environ[key] = os.environ.get(key) or str(value)
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
     if not room:
         return [None] * int(jobs or cores)
     out = []
@@ -435,24 +328,21 @@ def check_gpus(sweeps, places):
     gpus = {gpu for place in places if place for gpu in place.split(",")}
     if not gpus or os.environ.get("LAUNCH") or all(c["device"] == "cpu" for c in sweeps):
         return
-    python = os.environ.get("PYTHON") or ".venv/bin/python"
-    done = subprocess.run([python, "-c", LOOK], capture_output=True, text=True)
+    done = subprocess.run([python(), "-c", LOOK], capture_output=True, text=True)
     count, _, why = (done.stdout or f"0 {done.stderr[-200:]}").strip().partition(" ")
     if int(count) < len(gpus):
         why = f" ({' '.join(why.split())[:200]})" if why else ""
-        raise BadInput(f"there are {len(gpus)} GPUs here, and the torch of {python} sees {count}"
+        raise BadInput(f"there are {len(gpus)} GPUs here, and the torch of {python()} sees {count}"
                        f"{why}: install one that fits the driver, or set GPUS_PER_RUN=0 to run "
                        "on the CPU")
 
 
-def choose_gpus(sweeps):
-    """`slots`, and a line where nobody said how many GPUs hold a run: nothing here knows."""
-    places = slots(sweeps)
-    if places[0] and not os.environ.get("GPUS_PER_RUN"):
-        models = ", ".join(dict.fromkeys(Path(c["model"]).name for c in sweeps))
-        tell(f"a run gets one GPU; whether it holds {models} is not checked (python "
-             "tools/memory.py tells how many do, GPUS_PER_RUN takes them)")
-    return places
+def tell_memory(sweeps, places):
+    """Says on a node where nobody told GPUS_PER_RUN that nothing here knows what a run takes."""
+    models = {Path(c["model"]).name for c in sweeps if c["device"] != "cpu"}
+    if models and places[0] and not os.environ.get("GPUS_PER_RUN"):
+        tell(f"one GPU a run; whether it holds {', '.join(sorted(models))} is not checked: python "
+             "tools/memory.py tells how many do, GPUS_PER_RUN=2 takes two")
 
 
 def environment(gpus):
@@ -460,8 +350,11 @@ def environment(gpus):
     return dict(os.environ, CUDA_VISIBLE_DEVICES=gpus) if gpus is not None else None
 
 
+# --------------------------------------------------------------------------------------------------
+# What the runs need before they start
+
 def needs(sweeps):
-    """What the runs want, each once: (data folder, model, s_zero, problem file).
+    """What the runs need, each once: (data folder, model, s_zero, problem file).
 
     Raises BadInput where splits belong to another model: they are found by the name of the model's
     folder, which another may have too.
@@ -475,83 +368,86 @@ def needs(sweeps):
                 raise BadInput(f"--model={c['model']}: {difficulty} is of {other}; give the folder "
                                "of one of them another name")
         for path in (c["train_set"], *config.files(c["val_set"])):
-            out[c["data"], c["model"], c["s_zero"], path] = True
+            out[Path(c["data"]), c["model"], c["s_zero"], Path(path)] = True
     return list(out)
 
 
+def call(*words, note=""):
+    """Run a script by PYTHON; a failure ends this process with its exit code."""
+    print(note, end="\n" if note else "", flush=True)
+    code = subprocess.run([python(), *map(str, words)]).returncode
+    if code:
+        sys.exit(code if code > 0 else 128 - code)
+
+
 def prepare(preset, argv):
-    """Make what the runs of a preset need and is not there: problems, base models, difficulty."""
+    """Make what the runs of a preset need and is not there, for each problem file in five steps."""
     sweeps = arms(preset, argv)
-    places = choose_gpus(sweeps)
+    places, study = slots(sweeps), preset not in ("", *RECIPES)
     unfinished(sweeps)  # ends here on a bad key or value, with nothing written
     check_gpus(sweeps, places)
-    python, here = os.environ.get("PYTHON") or ".venv/bin/python", Path(__file__).parent.parent
+    tell_memory(sweeps, places)
     # words for prepare.py and sample.py; the seed is that of the runs
     given = [w for w in argv if not w.startswith(("--seed=", "--data=", "--model=", "--runs="))]
-
-    def call(*words, note=""):
-        print(note, end="\n" if note else "", flush=True)
-        code = subprocess.run([python, *map(str, words)]).returncode
-        if code:
-            sys.exit(code if code > 0 else 128 - code)
-
-    for data, model, s_zero, name in needs(sweeps):
-        data, file = Path(data), Path(name)
-        inside, splits = file.is_relative_to(data), file.is_relative_to(data / "splits")
-        mixture = re.match(r"mix_.*_D(\d+)_seed(\d+)_", file.name)
-        # another data set, such as AIME24, makes its own file
-        if not file.exists() and not inside:
+    for data, model, s_zero, file in needs(sweeps):
+        # 1. a file of another folder, such as AIME24, by the prepare.py beside it
+        if not file.exists() and not file.is_relative_to(data):
             if (file.parent / "prepare.py").exists():
                 call(file.parent / "prepare.py", f"--data={file.parent}")
             if not file.exists():
                 raise BadInput(f"{file}: no such problem file")
-        # a folder with a model of its own says by its prepare.py whether another will do
-        defaults = data / "defaults.json"
-        own = read_json(defaults).get("model", "") if defaults.exists() else ""
-        inside_it = any(Path(m).resolve().is_relative_to(data.resolve()) for m in (own, model) if m)
-        missing = (not (data / "problems.jsonl").exists()
-                   or (inside_it and not Path(model).is_dir())
-                   or (file.parent == data and not file.exists()))
-        # a task is not in a run's name: where its problems are there, prepare.py compares
-        asked = [w for w in given if w.startswith(("--task=", "--task_args="))]
-        if (missing or asked) and (data / "prepare.py").exists():
+        # 2. problems and base model; a task is no part of a run's name, so prepare.py compares it
+        asked = any(w.startswith(("--task=", "--task_args=")) for w in given)
+        if (asked or lacks(data, model, file)) and (data / "prepare.py").exists():
             call(data / "prepare.py", f"--data={data}", f"--model={model}", *given,
                  note=f"problems and base model: {data}/prepare.py")
-        # A study measures the levels of `mix` first of all: what they hold out to validate on is
-        # trained on by none.
-        if preset in ("", *RECIPES):
-            s_zero = 0
+        # 3. what was measured before
         info = file.parent / "difficulty.json"
         measured = read_json(info) if info.exists() else {}
         has_levels, of = bool(measured.get("s_zero")), Path(measured.get("problems", ""))
         if file.exists() and of.is_file() and not prompts(file) <= prompts(of):
             raise BadInput(f"{file}: has problems that {of} has not; remove {file.parent} and runs "
                            "on it, or give another --data")
-        if file.exists() and (s_zero == 0 or not splits or has_levels):
+        # a study measures the levels of `mix` first of all: what they hold out to validate on is
+        # trained on by none
+        levels = study and s_zero and file.is_relative_to(data / "splits")
+        if file.exists() and (has_levels or not levels):
             continue
-        if file.name.startswith("mix_"):
-            if not mixture:
-                raise BadInput(f"{file}: no such file; a mixture is "
-                               "mix_NAME_D140_seed0_train.jsonl")
-        elif not re.match("(easy|hard|very_easy|mixed|extreme|level_easy|level_very_easy)_",
-                          file.name):
+        # 4. difficulty, and splits by it
+        mixture = re.match(r"mix_.*_D(\d+)_seed(\d+)_", file.name)
+        by_avg = re.match("(easy|hard|very_easy|mixed)_", file.name)
+        if file.name.startswith("mix_") and not mixture:
+            raise BadInput(f"{file}: no such file; a mixture is mix_NAME_D140_seed0_train.jsonl")
+        if not (mixture or by_avg or re.match("(extreme|level_easy|level_very_easy)_", file.name)):
             raise BadInput(f"{file}: no such file; sample.py makes splits, "
                            "data/guru_math/prepare.py mix mixtures of them")
         if not mixture or not has_levels:
-            by_avg = re.match("(easy|hard|very_easy|mixed)_", file.name)
-            levels = ["--s_zero=0"] if by_avg and s_zero == 0 else []
             print(f"difficulty of the problems for {model}: sample.py", flush=True)
             if file.exists():
                 print(f"the levels hold out more problems: {file.parent} is written anew, and "
                       "sweeps on the splits of before cannot go on", flush=True)
-            words = ["sample.py", f"--data={data}", f"--model={model}", *levels, *given]
-            measure_shards([python, *words], sweep_folder(preset, argv), places)
+            words = ["sample.py", f"--data={data}", f"--model={model}",
+                     *(["--s_zero=0"] if by_avg and not (study and s_zero) else []), *given]
+            measure_shards(words, sweep_folder(preset, argv), places)
             call(*words)
+        # 5. mixtures of the splits
         if mixture and not file.exists():
-            call(here / "data/guru_math/prepare.py", "mix", f"--data={data}", f"--model={model}",
-                 f"--D={mixture[1]}", f"--seed={mixture[2]}")
+            call(Path(__file__).parents[1] / "data/guru_math/prepare.py", "mix", f"--data={data}",
+                 f"--model={model}", f"--D={mixture[1]}", f"--seed={mixture[2]}")
         if not file.exists():
             raise BadInput(f"{file}: no problem of {data} is of that difficulty for {model}")
+
+
+def lacks(data, model, file):
+    """Whether problems, the base model or the problem file `file` of a data folder are missing.
+
+    A folder with a model of its own says by its prepare.py whether another will do.
+    """
+    defaults = data / "defaults.json"
+    own = read_json(defaults).get("model", "") if defaults.exists() else ""
+    inside = any(Path(m).resolve().is_relative_to(data.resolve()) for m in (own, model) if m)
+    return (not (data / "problems.jsonl").exists() or (inside and not Path(model).is_dir())
+            or (file.parent == data and not file.exists()))
 
 
 def prompts(path):
@@ -572,21 +468,18 @@ def measure_shards(words, out, places):
     if len(gpus) < 2:
         return
     Path(out).mkdir(parents=True, exist_ok=True)
+    files = [Path(out) / f"difficulty.{i}.txt" for i in range(len(gpus))]
     shards, broken = [], False
     try:
         for i, gpu in enumerate(gpus):
-            with contextlib.ExitStack() as stack:
-                file = sys.stderr
-                if i:
-                    file = stack.enter_context(open(Path(out) / f"difficulty.{i}.txt", "ab"))
+            with open(files[i], "ab") if i else contextlib.nullcontext(sys.stderr) as file:
                 shards.append(subprocess.Popen(
-                    [*words, f"--shard={i}/{len(gpus)}"], env=environment(gpu),
+                    [python(), *words, f"--shard={i}/{len(gpus)}"], env=environment(gpu),
                     stdin=subprocess.DEVNULL, stdout=file, stderr=file))
-        for i, shard in enumerate(shards):
+        for gpu, shard, file in zip(gpus, shards, files):
             if shard.wait():
                 broken = True
-                said = last_line(Path(out) / f"difficulty.{i}.txt") if i else ""
-                print(f"FAILED  GPU {gpus[i]}: {said}", file=sys.stderr)
+                print(f"FAILED  GPU {gpu}: {last_line(file)}", file=sys.stderr)
     finally:
         for shard in shards:
             shard.terminate()
@@ -615,14 +508,11 @@ def tail(path, size):
         return file.read()
 
 
-def live_line(c):
-    """How far a run is, from its log: share of the budget, reward, avg@k of its last evaluation.
-
-    Before its first update it is what the run printed last.
-    """
-    folder, step, evaluation = run_folder(c), None, None
+def last_records(c):
+    """The last update and evaluation in a run's log, each None where there is none yet."""
+    step, evaluation = None, None
     with contextlib.suppress(OSError):
-        for line in reversed(tail(folder / "log.jsonl", 2 ** 20).split(b"\n")):
+        for line in reversed(tail(run_folder(c) / "log.jsonl", 2 ** 20).split(b"\n")):
             with contextlib.suppress(ValueError):
                 r = json.loads(line)
                 if r["type"] == "step":
@@ -631,16 +521,56 @@ def live_line(c):
                     evaluation = evaluation or r
             if step and evaluation:
                 break
+    return step, evaluation
+
+
+def budget(c):
+    """The rollouts of all updates of a run."""
+    return rollouts_after(derive(c)["M"], c)
+
+
+def live_line(c):
+    """How far a run is, from its log: share of the budget, reward, avg@k of its last evaluation.
+
+    Before its first update it is what the run printed last.
+    """
+    step, evaluation = last_records(c)
     lr = f"lr_base={c['lr_base']:g} " if c["lrs"] else ""
     text = f"B_p={c['B_p']} n={c['n']} {lr}seed={c['seed']}  "
     if not step:
-        return text + (last_line(folder / "out.txt") or "starting")
-    budget = rollouts_after(derive(c)["M"], c)
-    text += f"{step['rollouts'] / budget:4.0%} of {budget} rollouts  reward {step['reward']:.3f}"
+        return text + (last_line(run_folder(c) / "out.txt") or "starting")
+    text += f"{step['rollouts'] / budget(c):4.0%} of {budget(c)} rollouts  "
+    text += f"reward {step['reward']:.3f}"
     if evaluation:
         metric = f"avg@{evaluation['k']}"
         text += f"  {metric} {evaluation[metric]:.3f}"
     return text
+
+
+def time_left(running, waiting, places):
+    """Seconds until all end, None until every run that runs has made an update.
+
+    These go on at their own pace. The others, of larger B, take the time of the quickest of them:
+    an upper bound, since a rollout costs less in a larger batch.
+    """
+    steps = [last_records(c)[0] for c in running]
+    if not steps or not all(steps):
+        return None
+    paces = [step["wall_s"] / step["rollouts"] for step in steps]
+    work = [(budget(c) - step["rollouts"]) * pace for c, step, pace in zip(running, steps, paces)]
+    work += [budget(c) * min(paces) for c in waiting]
+    return max(*work, sum(work) / places)
+
+
+def show(running, waiting, total, places):
+    """One live line a run and the time left; on a terminal the next ones are written over them."""
+    end = "\033[K\n" if sys.stdout.isatty() else "\n"
+    lines = [f"  {live_line(c)[:110]}" for c in running]
+    left, ended = time_left(running, waiting, places), total - len(running) - len(waiting)
+    about = f", about {clock(left)} left" if left else ""
+    lines.append(f"  {ended} of {total} runs ended{about}")
+    back = f"\033[{len(lines)}A" if sys.stdout.isatty() else ""
+    print(end.join(lines) + end + back, end="", flush=True)
 
 
 def clock(s):
@@ -648,156 +578,113 @@ def clock(s):
     return f"{s / 3600:.1f} h" if s >= 3 * 3600 else f"{int(s) // 60}:{int(s) % 60:02d}"
 
 
-def show(running, ended, total, left, ticks):
-    """One live line a run and the time left; without a terminal the same once a minute."""
-    terminal = sys.stdout.isatty()
-    if not terminal and ticks % 60 != 59:
-        return
-    end = "\033[K\n" if terminal else "\n"
-    lines = [f"  {live_line(c)[:110]}" for c, _ in running.values()]
-    lines.append(f"  {ended} of {total} runs ended, about {left} left")
-    back = f"\033[{len(lines)}A" if terminal else ""
-    print(end.join(lines) + end + back, end="", flush=True)
-
-
-def run_all(todo, places, stop, left_now):
-    """Train the cells `todo`, in this order, one in each place; the failed: (folder, last words).
+def run_all(todo, places, stop):
+    """Train the cells `todo`, in this order, one in each place; returns how many failed.
 
     A run's output is in out.txt of its folder. Once `stop` holds something, all runs are asked to
     stop by SIGTERM, on which they save a checkpoint, and are waited for: raises KeyboardInterrupt.
-    left_now(running) says how long it will still take.
+    So too where a run was asked by somebody else, as Slurm asks the steps of a job.
     """
-    todo, total = list(todo), len(todo)
-    running, failed, ended, ticks, left = {}, [], 0, 0, left_now([])
-    clear = "\033[J" if sys.stdout.isatty() else ""
-    try:
-        while todo or running:
-            for place, gpus in enumerate(places):
-                if todo and place not in running and not stop:
-                    c = todo.pop(0)
-                    folder = run_folder(c)
-                    folder.mkdir(parents=True, exist_ok=True)
-                    # A session of its own: Ctrl-C must not reach torchrun or srun, which would pass
-                    # it on. LAUNCH is shell words, so a shell takes the line apart.
-                    with open(folder / "out.txt", "wb") as out:
-                        process = subprocess.Popen(
-                            ["bash", "-c", f"exec {training(c)}"], env=environment(gpus),
-                            stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                            start_new_session=True)
-                    running[place] = c, process
-            if ticks % 15 == 10:
-                left = left_now([run_folder(c) for c, _ in running.values()])
-            show(running, ended, total, left, ticks)
-            ticks += 1
-            time.sleep(1)
-            for place, (c, process) in list(running.items()):
-                code = process.poll()
-                if code is not None:
-                    del running[place]
-                    ended, code = ended + 1, code if code >= 0 else 128 - code
-                    said = last_line(run_folder(c) / "out.txt")
-                    if code:
-                        failed.append((run_folder(c), f"(exit {code}): {said}"))
-                    how = f"FAILED ({code})" if code else "done"
-                    print(f"{clear}{how}  {said}", flush=True)
-            if stop:
-                raise KeyboardInterrupt
-    except BaseException:
-        for _, process in running.values():
-            process.terminate()
-        with contextlib.suppress(OSError):  # who reads our output, tee or a terminal, may be gone
-            print(f"\nstopping {len(running)} runs; the same command goes on from here", flush=True)
-        for _, process in running.values():
-            process.wait()
-        raise
+    free, lock, running, failed, shown = queue.SimpleQueue(), threading.Lock(), {}, 0, time.time()
+    for gpus in places:
+        free.put(gpus)
+
+    def train(c):
+        """The exit code of a cell's run, None where it did not start."""
+        gpus, folder = free.get(), run_folder(c)
+        try:
+            with lock:  # none starts behind the SIGTERM to all
+                if stop:
+                    return None
+                folder.mkdir(parents=True, exist_ok=True)
+                # A session of its own: Ctrl-C must not reach torchrun or srun, which would pass it
+                # on. LAUNCH is shell words, so a shell takes the line apart; env sets variables.
+                with open(folder / "out.txt", "wb") as out:
+                    running[id(c)] = c, subprocess.Popen(
+                        ["bash", "-c", f"exec env {training(c)}"], env=environment(gpus),
+                        stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
+            code = running[id(c)][1].wait()
+            return code if code >= 0 else 128 - code
+        finally:
+            running.pop(id(c), None)
+            free.put(gpus)
+
+    clear, every = ("\033[J", 1) if sys.stdout.isatty() else ("", 60)
+    with concurrent.futures.ThreadPoolExecutor(len(places)) as pool:
+        jobs = {pool.submit(train, c): c for c in todo}
+        try:
+            while jobs:
+                for job in concurrent.futures.wait(jobs, 1, "FIRST_COMPLETED").done:
+                    c, code = jobs.pop(job), job.result()
+                    if code is not None:
+                        how = f"FAILED ({code})" if code else "done"
+                        print(f"{clear}{how}  {last_line(run_folder(c) / 'out.txt')}", flush=True)
+                    failed += bool(code)
+                    if code == 128 + signal.SIGTERM:
+                        stop.append(code)
+                if stop:
+                    raise KeyboardInterrupt
+                if time.time() - shown >= every:
+                    shown, now = time.time(), [c for c, _ in list(running.values())]
+                    show(now, [c for c in jobs.values() if c not in now], len(todo), len(places))
+        except BaseException:
+            with lock:
+                stop.append("")
+                asked = [process for _, process in running.values()]
+                for process in asked:
+                    process.terminate()
+            with contextlib.suppress(OSError):  # who reads our output, a tee, may be gone
+                print(f"\nstopping {len(asked)} runs; the same command goes on from here",
+                      flush=True)
+            raise
     print(clear, end="", flush=True)
     return failed
 
 
-def disk(folder):
-    """Bytes of a run's checkpoints and model, from the calibration: two of the first stay.
-
-    The calibration's own are counted in disk.json and removed.
-    """
-    runs, total = list(Path(folder, ".calibration").glob("*/")), 0
-    for at in runs:
-        parts = [at / part for part in ("ckpt", "model") if (at / part).exists()]
-        if parts:
-            files = [path for part in parts for path in part.rglob("*")]
-            save_json(at / "disk.json", dict(bytes=sum(path.stat().st_size for path in files)))
-            for part in parts:
-                shutil.rmtree(part)
-        total += read_json(at / "disk.json")["bytes"] if (at / "disk.json").exists() else 0
-    return 2 * total / max(1, len(runs))
-
-
 def run(preset, argv):
-    """Train all unfinished runs of a preset, with PRUNE=1 in rungs; 1 where no short run works."""
+    """Train all unfinished runs of a preset, with PRUNE=1 in rungs; 130 where it was stopped."""
     sweeps, folder = arms(preset, argv), sweep_folder(preset, argv)
     places = slots(sweeps)
     check_gpus(sweeps, places)
     stop = []
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         signal.signal(getattr(signal, name), lambda number, _: stop.append(number))
+    todo = unfinished(sweeps)
     begin(preset, sweeps)
-
-    def left_now(running=()):
-        work = seconds(sweeps, folder, running)
-        return "?" if work is None else clock(until_done(work.values(), len(places)))
-
-    def train(todo):  # the longest first, so that no long one is alone at the end
-        work = seconds(sweeps, folder) or {}
-        todo = sorted(todo, key=lambda c: -work.get(run_folder(c), 0))
-        return run_all(todo, places, stop, left_now)
-
+    grid = [c for cfg in sweeps for c in cells(cfg)]
+    begun = sum(progress(run_folder(c))[0] > 0 for c in todo)
+    stopped = f" ({begun} from where stopped)" if begun else ""
+    less = ", less what is pruned, half or more of it" if pruning() else ""
     try:
-        short = [c for c in calibration(sweeps, folder) if not finished(c, run_folder(c))]
-        failed = []
-        if short:
-            print(f"calibration: {len(short)} short runs", flush=True)
-            failed = run_all(short, places, stop, left_now)
-            if len(failed) == len(short):
-                where, said = failed[-1]
-                print(f"sweep.py: no short run worked; the last: {where} {said}", file=sys.stderr)
-                return 1
-        grid = [c for cfg in sweeps for c in cells(cfg)]
-        rollouts = sum(rollouts_after(derive(c)["M"], c) for c in grid)
-        todo = seconds(sweeps, folder) or [run_folder(c) for c in unfinished(sweeps)]
-        begun = sum(progress(at)[0] > 0 for at in todo)
-        stopped = f" ({begun} from where stopped)" if begun else ""
-        less = " less what is pruned, half or more of it" if pruning() else ""
-        print(f"sweep {folder}: {len(grid)} runs, {len(todo)} to do{stopped}, {rollouts} rollouts "
-              f"in all, about {left_now()} with {len(places)} side by side, about "
-              f"{len(grid) * disk(folder) / 1e6:.0f} MB of disk{less}", flush=True)
-        for line in (pace(sweeps, folder), of_other_code(sweeps)):
-            print(line, end="\n" if line else "", flush=True)
-        before = len(failed)  # of the calibration
-        if pruning():
-            while len(failed) == before:
-                rung = [c for cfg in sweeps for c in next_rung(cfg)]
-                if not rung:
-                    break
-                failed += train(rung)
-        else:
-            failed += train(unfinished(sweeps))
+        print(f"sweep {folder}: {len(grid)} runs, {len(todo)} to do{stopped}, "
+              f"{sum(map(budget, grid))} rollouts in all{less}, {len(places)} side by side",
+              flush=True)
+        line = of_other_code(sweeps)
+        print(line, end="\n" if line else "", flush=True)
+        rung = iter(lambda: [c for cfg in sweeps for c in next_rung(cfg)], [])
+        for batch in rung if pruning() else [todo]:
+            # most updates first: small batches take the longest, and none is alone at the end
+            if run_all(sorted(batch, key=lambda c: -derive(c)["M"]), places, stop):
+                break
     except (KeyboardInterrupt, BrokenPipeError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1), os.dup2(null, 2)  # nobody may be reading
         return 130
-    path = Path(folder) / "failed.txt"
-    path.unlink(missing_ok=True)
-    if failed:
-        path.write_text("".join(f"{where} {said}\n" for where, said in failed))
     return 0
 
 
 def list_failed(preset, argv):
-    """Print the runs that failed in the last `run`, and return 1; 0 without one."""
-    path = Path(sweep_folder(preset, argv)) / "failed.txt"
-    lines = path.read_text().splitlines() if path.exists() else []
+    """Print the planned runs that have not ended, and what they said last; 1, or 0 without one."""
+    lines = []
+    for cfg in arms(preset, argv):
+        for c in planned(cfg["runs"])[1]:
+            at = Path(cfg["runs"]) / run_name(c)
+            if not finished(c, at):
+                said = last_line(at / "out.txt")
+                lines.append(f"  {at}  {progress(at)[0]} of {budget(c)} rollouts  {said}".rstrip())
     if lines:
-        print(f"\n{len(lines)} runs failed; the same command tries them again:")
-        print("\n".join(f"  {line}" for line in lines))
+        print(f"\n{len(lines)} runs failed or are missing; the same command tries them again:")
+        print("\n".join(lines))
     return 1 if lines else 0
 
 
@@ -1020,7 +907,10 @@ def main(argv):
     elif verb == "requirements":
         print(*requirements(words))
     elif verb == "commands":
-        print("".join(f"{training(c)}\n" for c in unfinished(arms(preset, words))), end="")
+        sweeps = arms(preset, words)
+        todo = unfinished(sweeps)
+        begin(preset, sweeps)  # so that `failed` and the analysis know what was asked
+        print("".join(f"{training(c)}\n" for c in todo), end="")
     elif verb == "prepare":
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         prepare(preset, words)

@@ -131,6 +131,15 @@ def tiny(tmp_path_factory, prepare):
     return t
 
 
+def linked(folder):
+    """The repository as links in a folder, for what run_sweep.sh writes beside itself."""
+    folder.mkdir(exist_ok=True)
+    for path in [*ROOT.glob("*.py"), *ROOT.glob("*.sh"), *ROOT.glob("req*.txt"), ROOT / "data",
+                 ROOT / "core"]:
+        (folder / path.name).symlink_to(path)
+    return folder
+
+
 def executable(path, text):
     """A bash script."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -50,9 +50,14 @@ STUBS = dict(
     torchrun='exec .venv/bin/python -m torch.distributed.run "$@"',
     # options first, then the command of the task; one of the eight is enough
     srun='while [[ $1 == -* ]]; do shift; done; SLURM_PROCID=7 exec "$@"',
-    sbatch='''for word in "$@"; do case $word in --array=1-*) last=${word#*-*-*-} ;; esac; done
+    # the first and the last task of an array, or the one job
+    sbatch='''last=1
+for word in "$@"; do case $word in --array=1-*) last=${word#*-*-*-} ;; esac; done
 [ "$last" -gt 0 ] || exit 1
-for task in 1 "$last"; do SLURM_ARRAY_TASK_ID=$task bash -c "${*: -1}" || exit 1; done''',
+for task in $(printf '%s\\n' 1 "$last" | uniq); do
+    SLURM_ARRAY_TASK_ID=$task bash -c "${*: -1}" || exit 1
+done''',
+    scancel='[ "$1" = --signal=TERM ]',
     hf='[ "$1" = download ] && [ $# = 2 ]',
     pip='[ "$1" = install ] && if [ "$2" = -r ]; then [ -f "$3" ]; fi')
 
@@ -115,6 +120,8 @@ def test_commands_of_the_pages(sandbox, tmp_path, page, number, command):
         for line in {lines[0], lines[-1]}:
             again = run_command(line, sandbox, calls)
             assert again.returncode == 0, (line, again.stderr[-2000:])
+    for plan in sandbox.glob("runs/*/sweep.json"):  # the runs that lie there are of other sweeps
+        plan.unlink()
 
 
 @pytest.mark.parametrize("command, says", [

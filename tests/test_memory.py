@@ -111,7 +111,8 @@ def test_more_of_anything_takes_more():
     (FOUR, 4, 40, [], "`--gen_batch=256`"), (FOUR, 1, 48, ["--lora_rank=32"], True),
     # of the cache alone too little
     (FOUR, 1, 32, ["--lora_rank=32"], "no"),
-    ("Qwen/Qwen2.5-1.5B-Instruct", 1, 80, [], True), ("Qwen/Qwen2.5-1.5B-Instruct", 1, 24, [], "no"),
+    ("Qwen/Qwen2.5-1.5B-Instruct", 1, 80, [], True),
+    ("Qwen/Qwen2.5-1.5B-Instruct", 1, 24, [], "no"),
     ("meta-llama/Llama-3.1-8B-Instruct", 4, 80, ["--algo=ppo"], "no"),
 ])
 def test_what_fits_or_the_knobs_with_which_it_does(capsys, model, gpus, card, words, fits):

@@ -10,13 +10,13 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, executable, fake_node, logs, run_sweep, tree, wait_for
+from conftest import ROOT, executable, fake_node, linked, logs, run_sweep, tree, wait_for
 
 from config import read_log
 
 
 def test_a_run_has_its_gpu_to_itself(tiny, tmp_path):
-    """Four runs, two at a time, through a launcher that writes down what it was given, when it
+    """Three runs, two at a time, through a launcher that writes down what it was given, when it
     began and when it ended.
     """
     noted = tmp_path / "noted"
@@ -26,10 +26,10 @@ def test_a_run_has_its_gpu_to_itself(tiny, tmp_path):
         echo "end $CUDA_VISIBLE_DEVICES" >> '{noted}'
         exit $code''')
     done = run_sweep(tiny, tmp_path / "a sweep", "--device=cpu", CUDA_VISIBLE_DEVICES="5,6,7",
-                 GPUS_PER_RUN="1", JOBS="2", C="32",
+                 GPUS_PER_RUN="1", JOBS="2", C="32", NS="2 4 8",
                  LAUNCH=f"'{launcher}' 'two  words'")
     assert done.returncode == 0, done
-    assert len(logs(tmp_path / "a sweep")) == 2
+    assert len(logs(tmp_path / "a sweep")) == 3
     assert all(r[-1] == dict(type="end", status="budget",
                              rollouts=32) for r in logs(tmp_path / "a sweep").values())
     busy, most, outs = set(), 0, set()
@@ -44,8 +44,7 @@ def test_a_run_has_its_gpu_to_itself(tiny, tmp_path):
             busy.remove(gpu)
         most = max(most, len(busy))
     assert not busy and most == 2
-    assert len(outs) == 4 and sum("/.calibration/" in out for out in outs) == 2
-    assert all(out.startswith("--out=") for out in outs)
+    assert len(outs) == 3 and all(out.startswith("--out=") for out in outs)
 
 
 @pytest.mark.parametrize("env, smi, given", [
@@ -59,7 +58,7 @@ def test_a_run_has_its_gpu_to_itself(tiny, tmp_path):
     (dict(CUDA_VISIBLE_DEVICES="7", JOBS="2", words="--engine=hf"), 0, ["7", "7"]),
 ])
 def test_the_gpus_of_the_node(tiny, tmp_path, monkeypatch, env, smi, given):
-    """Which GPUs the two calibration runs get, from the variable or from nvidia-smi.
+    """Which GPUs the two runs get, from the variable or from nvidia-smi.
 
     They only say so and fail.
     """
@@ -73,25 +72,26 @@ def test_the_gpus_of_the_node(tiny, tmp_path, monkeypatch, env, smi, given):
     env = {key: value for key, value in env.items() if key != "words"}
     done = run_sweep(tiny, tmp_path / "easy", *words, LAUNCH=str(say),
                  PATH=f"{tmp_path}/bin:{os.environ['PATH']}", BPS="6", C="48", **env)
-    assert done.returncode == 1 and done.stdout.count("FAILED (1)") == 2, done
+    assert done.returncode and done.stdout.count("FAILED (1)") == 2, done
+    assert done.stdout.count(" of 48 rollouts") == 2 and "2 runs failed" in done.stdout, done
     assert sorted((tmp_path / "given").read_text().splitlines()) == given
 
 
 def test_two_gpus_a_run_is_torchrun(tiny, tmp_path):
     out = tmp_path / "a sweep"
-    launch = "env NOTE='two  words'"
+    launch = "NOTE='two  words' nice"  # variables too
     # a login node
     done = run_sweep(tiny, out, DRY_RUN="1", GPUS_PER_RUN="2", LAUNCH=launch,
                      CUDA_VISIBLE_DEVICES="", C="16")
     lines = done.stdout.splitlines()
-    assert done.returncode == 0 and len(lines) == 2 and not out.exists(), done
+    assert done.returncode == 0 and len(lines) == 2 and set(tree(out)) == {"sweep.json"}, done
     assert "CUDA_VISIBLE" not in done.stdout, done
     start = (f"{launch} {sys.executable} -m torch.distributed.run --standalone "
-             "--nproc_per_node=2 -- train_grpo.py --recipe=easy ")
+             "--nproc_per_node=2 --shutdown-timeout=600 -- train_grpo.py --recipe=easy ")
     assert all(line.startswith(start)
                and shlex.split(line)[-1].startswith(f"--out={out}/Bp2_n") for line in lines)
-    run = subprocess.run(["bash", "-c", lines[0]], cwd=ROOT, capture_output=True, text=True,
-                         timeout=120)
+    run = subprocess.run(["bash", "-c", f"exec env {lines[0]}"], cwd=ROOT, capture_output=True,
+                         text=True, timeout=120)
     assert run.returncode == 0, run.stderr[-3000:]
     (records,) = logs(out).values()
     assert records[0]["ranks"] == 2
@@ -104,7 +104,7 @@ def test_ctrl_c_reaches_the_ranks_as_a_request(tiny, tmp_path):
     """torchrun would pass Ctrl-C on to its processes, which would leave without a checkpoint."""
     process = run_sweep(tiny, tmp_path, "--eval_every=1", "--samples=64", "--device=cpu",
                     GPUS_PER_RUN="2", CUDA_VISIBLE_DEVICES="0,1", NS="2", start=True)
-    found = lambda: [p for p in tmp_path.glob(".calibration/*/log.jsonl")
+    found = lambda: [p for p in tmp_path.glob("Bp*/log.jsonl")
                      if b'"step", "step"' in p.read_bytes()]
     wait_for(lambda: process.poll() is not None or found())
     os.killpg(process.pid, signal.SIGINT)
@@ -144,15 +144,12 @@ def test_refused_before_anything_is_written(tiny, tmp_path, env, names):
     (2, {}, ["--device=cpu"], False)])
 def test_vllm_is_installed_where_there_are_gpus(tmp_path, cards, env, words, want):
     """run_sweep.sh env in a clone, with a python whose pip writes down what it was given."""
-    clone, given = tmp_path / "clone", tmp_path / "given"
-    clone.mkdir()
-    folders = ROOT / "data", ROOT / "core"
-    for path in [*ROOT.glob("*.py"), *ROOT.glob("*.sh"), *ROOT.glob("req*.txt"), *folders]:
-        (clone / path.name).symlink_to(path)
+    clone, given = linked(tmp_path / "clone"), tmp_path / "given"
     node = fake_node(tmp_path / "bin", cards, 80) | env
     del node["PYTHON"]
     executable(clone / ".venv/bin/python", f"""
-if [ "$2" = pip ]; then echo "$*" >> '{given}'; exit; fi
+if [ "$2 $3" = "pip install" ]; then echo "$*" >> '{given}'; exit; fi
+if [ "$2" = pip ]; then exit; fi
 exec '{sys.executable}' "$@"
 """)
     line = ["bash", "run_sweep.sh", "env", *words]
@@ -173,13 +170,16 @@ exec '{sys.executable}' "$@"
     (0, "", dict(GPUS_PER_RUN="0"), [], False), (0, "", {}, ["--device=cpu"], False),
     (2, "", dict(CUDA_VISIBLE_DEVICES="3,5"), [], False)])
 def test_torch_must_see_the_gpus(tiny, tmp_path, seen, driver, env, words, ends):
-    """Else one line, before a problem is measured, instead of a sweep on the CPU."""
+    """Else one line, before a problem is measured, instead of a sweep on the CPU. What a run takes
+    of a GPU is not known: of cards and MIG slices alike nothing is planned by their memory."""
     node = fake_node(tmp_path / "bin", 8, 80, seen, driver)
     done = subprocess.run([sys.executable, "-m", "core.sweep", "prepare", "easy", *tiny.words,
                            "--ns=2 4", "--bps=2", "--C=64", *words],
                           cwd=ROOT, env=node | env, capture_output=True, text=True)
-    assert not done.stdout and done.stderr.count("\n") == ends, done
+    on_gpus = not env.get("GPUS_PER_RUN") and not words  # of which nobody said how many hold a run
+    assert not done.stdout and done.stderr.count("\n") == (ends or on_gpus), done
     assert done.returncode == (2 if ends else 0), done
+    assert ("whether it holds model is not checked" in done.stderr) == (on_gpus and not ends), done
     if ends:
         said = f"there are 8 GPUs here, and the torch of {node['PYTHON']} sees {seen}"
         assert said in done.stderr
@@ -194,16 +194,15 @@ def on_gpus(page):
             for env, preset, words in found if "Qwen" in env]
 
 
-@pytest.mark.parametrize("gigabytes", [24, 80, 141])
 @pytest.mark.parametrize("cards", [1, 4, 8])
-def test_the_commands_of_the_pages_on_a_node(tmp_path, cards, gigabytes):
+def test_the_commands_of_the_pages_on_a_node(tmp_path, cards):
     """README's sweep and that of docs/gpu.md: the GPUs of each run side by side, or one line that
     says why there is none. Runs say what they were given, and fail."""
     commands = [*on_gpus("README.md"), *on_gpus("docs/gpu.md")]
     assert len(commands) >= 2
     say = executable(tmp_path / "bin/say", f"""
 echo "$CUDA_VISIBLE_DEVICES|$*" >> "{tmp_path}/given"; exit 1""")
-    node = fake_node(tmp_path / "bin", cards, gigabytes)
+    node = fake_node(tmp_path / "bin", cards, 80)
     for env, preset, words in commands:
         (tmp_path / "given").unlink(missing_ok=True)
         done = subprocess.run([sys.executable, "-m", "core.sweep", "run", preset, *words,
@@ -214,20 +213,13 @@ echo "$CUDA_VISIBLE_DEVICES|$*" >> "{tmp_path}/given"; exit 1""")
         given = []
         if (tmp_path / "given").exists():
             given = [line.split("|") for line in (tmp_path / "given").read_text().splitlines()]
-        told = f"{env.get('GPUS_PER_RUN', 'any')} GPUs a run on {cards} x {gigabytes} GB: "
-        if env.get("GPUS_PER_RUN") == "4" and gigabytes == 24:
-            assert done.returncode == 2
-        if done.returncode == 2:
-            assert not given and "GPU" in done.stderr.splitlines()[-1], done
-            print(told + done.stderr.splitlines()[-1])
+        size = int(env["GPUS_PER_RUN"])  # the user's word: no sweep knows what a run takes
+        if size > cards:
+            assert done.returncode == 2 and not given and f"there are {cards} GPUs" in done.stderr
             continue
         each = [gpus.split(",") for gpus, _ in given]
         asked = re.search(r"nproc_per_node=(\d+)", given[0][1])
-        size = int(asked[1]) if asked else 1
-        assert all(len(gpus) == size for gpus in each) and size == int(
-            env.get("GPUS_PER_RUN", size))
-        side_by_side = cards // size
-        # the two short runs of the calibration, on GPUs of their own where there are enough
-        assert len(each) == 2 and len({gpu for gpus in each for gpu in gpus}) == size * min(
-            2, side_by_side), done
-        print(f"{told}{size} each, {side_by_side} side by side")
+        assert (int(asked[1]) if asked else 1) == size and all(len(g) == size for g in each)
+        # each run on GPUs of its own, as many at once as there is room for
+        assert len(each) == len(env["NS"].split()), done
+        assert len({gpu for gpus in each for gpu in gpus}) == cards // size * size, done

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "tests/bench"))
 sys.path.append(str(ROOT / "tests"))
 import prune as bench  # noqa: E402
-from conftest import logs, run_sweep  # noqa: E402
+from conftest import logs, run_sweep, tree  # noqa: E402
 
 
 def plan_of(ns, **keys):
@@ -317,7 +317,8 @@ def test_prune_of_run_sweep(tiny, tmp_path):
     out = tmp_path / "a sweep"
     few = "--eval_every=20"  # so that there are two rungs
     dry = run_sweep(tiny, out, few, DRY_RUN="1", PRUNE="1").stdout.splitlines()
-    assert len(dry) == 2 and all("--C=45 " in line for line in dry) and not out.exists()
+    assert len(dry) == 2 and all("--C=45 " in line for line in dry)
+    assert set(tree(out)) == {"sweep.json"}
     done = run_sweep(tiny, out, few, PRUNE="1")
     assert done.returncode == 0 and re.search(r"rung C = 45 of 64: 2 runs", done.stderr), done
     assert "  256*  " in done.stdout, done

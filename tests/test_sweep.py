@@ -1,4 +1,4 @@
-"""sweep.py: cells, estimates, sweep.json; run_sweep.sh as its user starts it."""
+"""sweep.py: cells, the pool of runs, sweep.json; run_sweep.sh as its user starts it."""
 import json
 import os
 import re
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, logs, run_script, run_sweep, tree, wait_for
+from conftest import ROOT, linked, logs, run_script, run_sweep, tree, wait_for
 
 import config
 from core import sweep
@@ -45,8 +45,8 @@ def test_sweep_from_nothing_to_a_prescription(swept):
     out, text = swept
     assert len(logs(out)) == 2
     assert all(r[-1] == dict(type="end", status="budget", rollouts=64) for r in logs(out).values())
-    # before it starts: runs, rollouts, time, disk
-    assert re.search(r"2 runs, 2 to do, 128 rollouts.*\d+:\d\d.*MB", text)
+    head = r"^sweep .*: 2 runs, 2 to do, 128 rollouts in all, \d+ side by side$"
+    assert re.search(head, text, re.M)
     # the table of switches, what to train for this budget, and the table of budgets
     assert "\n  B_p=2: " in text and "90% interval of C" in (out / "report.txt").read_text()
     assert re.search(r"^C = 64 rollouts .*observed.*(\n  .*)*\n  python train_grpo.py .*--C=64\b",
@@ -75,8 +75,8 @@ def test_dry_run_prints_commands_that_run(swept, tiny, tmp_path):
     out = tmp_path / "a sweep"
     done = run_sweep(tiny, out, DRY_RUN="1", NS="2 4 8", SEEDS="0 1", B_MAX="8")
     lines = done.stdout.splitlines()
-    # 2 x 8 is above B_MAX
-    assert done.returncode == 0 and len(lines) == 4 and not out.exists(), done
+    # 2 x 8 is above B_MAX; beside the plan nothing is written
+    assert done.returncode == 0 and len(lines) == 4 and set(tree(out)) == {"sweep.json"}, done
     words = shlex.split(lines[0])
     assert subprocess.run(lines[0], shell=True, cwd=ROOT, capture_output=True).returncode == 0
     (run, records), = logs(out).items()
@@ -314,13 +314,7 @@ def test_the_sweeps_help_is_its_head():
 
 
 # --------------------------------------------------------------------------------------------------
-# Plans and estimates
-
-@pytest.mark.parametrize("work, jobs, want", [
-    ([], 2, 0), ([5], 2, 5), ([3, 3, 2], 2, 5), ([2, 3, 4], 1, 9), ([6, 2, 2, 2], 2, 6)])
-def test_until_done_is_longest_first(work, jobs, want):
-    assert sweep.until_done(work, jobs) == want
-
+# Plans, and how far a sweep is
 
 def made_up(folder, cfg, update, evaluation=3.0, loading=7.0, steps=5, share=0.5, **more):
     """The log of a run whose updates take `update` seconds each."""
@@ -337,39 +331,18 @@ def made_up(folder, cfg, update, evaluation=3.0, loading=7.0, steps=5, share=0.5
     (folder / "log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
 
 
-def test_the_time_left_counts_loading_updates_and_evaluations(tmp_path):
-    """An update of B rollouts takes 1 + B / 100 seconds; a run of its own pace is timed by that."""
-    words = ["--ns=2 8", "--bps=10", "--C=800", "--eval_every=100", "--B_max=0"]
-    cfg = parse([*words, f"--runs={tmp_path}"])
-    assert sweep.seconds([cfg], tmp_path) is None
-    for c in sweep.calibration([cfg], tmp_path):
-        made_up(sweep.run_folder(c), c, update=1 + c["B_p"] * c["n"] / 100)
-    work = sweep.seconds([cfg], tmp_path)
-    small, large = (sweep.run_folder(c) for c in sorted(cells(cfg), key=lambda c: c["n"]))
-    assert work == pytest.approx({small: 40 * 1.2 + 9 * 3 + 7, large: 10 * 1.8 + 9 * 3 + 7})
-    # one begun: half of it is left, at its own pace, and it is loaded already
-    c = next(c for c in cells(cfg) if c["n"] == 8)
-    made_up(large, c, update=4.0, evaluation=2.0)
-    assert sweep.seconds([cfg], tmp_path, [large])[large] == pytest.approx(5 * 4 + 5 * 2)
-    assert sweep.seconds([cfg], tmp_path)[large] == pytest.approx(5 * 4 + 5 * 2 + 7)
-    made_up(large, c, update=4.0, steps=10)
-    assert set(sweep.seconds([cfg], tmp_path)) == {small}
-    assert [c["n"] for c in sweep.unfinished([cfg])] == [2]
-
-
-def test_the_hours_of_small_and_large_n_are_said(tmp_path):
-    """Before a sweep, from gen_s and train_s of the two short runs: an update takes 50 + B / 50
-    seconds, four fifths of the smallest generation."""
-    cfg = parse(["--ns=8 128 512", "--bps=32", "--C=1e6", "--B_max=0", f"--runs={tmp_path}"])
-    assert sweep.pace([cfg], tmp_path) == ""
-    for c, share in zip(sweep.calibration([cfg], tmp_path), (0.8, 0.3)):
-        made_up(sweep.run_folder(c), c, update=50 + c["B_p"] * c["n"] / 50, share=share)
-    hours = {n: 1_000_000 // (32 * n) * (50 + 32 * n / 50) / 3600 for n in (8, 512)}
-    assert sweep.pace([cfg], tmp_path) == (
-        f"a run of B_p = 32, n = 8 {hours[8]:.1f} h (55.1 s an update), of B_p = 32, n = 512 "
-        f"{hours[512]:.1f} h (378 s an update); generation is 80% of the former's time, bound by "
-        "its longest rollouts where that is most of it")
-    assert hours[8] > 7 * hours[512] and sweep.pace([dict(cfg, ns="8")], tmp_path) == ""
+def test_the_time_left_is_told_once_every_run_has_made_an_update(tmp_path):
+    """Each goes on at its own pace; one that waits, of a larger batch, at that of the quickest."""
+    cfg = parse(["--ns=2 8 16", "--bps=10", "--C=1600", "--B_max=0", f"--runs={tmp_path}"])
+    large, mid, small = cells(cfg)
+    assert sweep.time_left([], [large], 2) is None
+    made_up(sweep.run_folder(small), small, update=2.0, evaluation=10.0)  # 20 s for 100 rollouts
+    assert sweep.time_left([small, mid], [large], 2) is None
+    made_up(sweep.run_folder(mid), mid, update=4.0, evaluation=0.0, steps=10)  # 40 s for 800
+    assert sweep.time_left([small], [], 2) == pytest.approx(15 * 20)
+    assert sweep.time_left([small, mid], [], 2) == pytest.approx(15 * 20)
+    assert sweep.time_left([mid], [large], 1) == pytest.approx(40 + 80)
+    assert sweep.time_left([mid], [large], 2) == pytest.approx(80)
 
 
 def test_a_live_line_shows_the_last_evaluation(tmp_path):
@@ -428,12 +401,12 @@ def test_sweep_json_is_of_the_sweep_that_was_asked_last(tmp_path):
 @pytest.mark.parametrize("env, out", [
     ({}, "runs/easy/"), (dict(MODEL="Qwen/Q"), "runs/arithmetic_Q_easy/"),
     (dict(DATA="./data/mine/", MODEL="Qwen/Q"), "runs/mine_Q_easy/"), (dict(OUT="a b"), "a b/")])
-def test_the_folder_of_a_sweep(env, out):
+def test_the_folder_of_a_sweep(tmp_path, env, out):
     free = {k: v for k, v in os.environ.items() if k not in ("OUT", "DATA", "MODEL", "PRUNE")}
     env = free | dict(DRY_RUN="1", PYTHON=sys.executable, NS="2", BPS="8", C="1000") | env
-    done = subprocess.run(["bash", "run_sweep.sh", "easy"], cwd=ROOT, env=env, capture_output=True,
-                          text=True)
-    assert done.returncode == 0, done
+    done = subprocess.run(["bash", "run_sweep.sh", "easy"], cwd=linked(tmp_path), env=env,
+                          capture_output=True, text=True)
+    assert done.returncode == 0 and (tmp_path / out / "sweep.json").exists(), done
     assert shlex.split(done.stdout)[-1].startswith(f"--out={out}Bp8_n2_"), done
 
 
@@ -460,11 +433,97 @@ def test_term_to_the_script_alone_stops_the_runs(swept, tiny, tmp_path):
     assert all(r[-1].get("status") == "stopped" for r in logs(out).values())
 
 
-def test_the_calibration_leaves_no_checkpoints(swept):
-    """Of a large model they would be hundreds of GB; what they took stays known."""
-    out, said = swept
-    runs = list(out.glob(".calibration/*/log.jsonl"))
-    assert len(runs) == 2 and "MB of disk" in said
-    assert not [p for part in ("ckpt", "model") for p in out.glob(f".calibration/*/{part}")]
-    one = sweep.disk(out)
-    assert one > 2 * 12 * 4000 and sweep.disk(out) == one  # 4,000 parameters and more
+def test_a_run_that_is_asked_to_stop_by_somebody_else_stops_the_sweep(swept, tiny, tmp_path):
+    """As Slurm asks the steps of a job: nothing new starts, what runs saves a checkpoint."""
+    out = shutil.copytree(swept[0], tmp_path / "easy")
+    process = run_sweep(tiny, out, C="4000", JOBS="1", start=True)
+    begun = lambda: [run for run, records in logs(out).items() if len(records) > 50]
+    wait_for(lambda: process.poll() is not None or begun())
+    (run,) = begun()
+    shown = subprocess.run(["ps", "-ewwo", "pid=,args="], capture_output=True,
+                           text=True).stdout
+    (pid,) = [line.split()[0] for line in shown.splitlines()
+              if "train_grpo.py" in line and line.endswith(f"--out={out}/{run}")]
+    os.kill(int(pid), signal.SIGTERM)
+    text = process.communicate(timeout=60)[0]
+    assert process.returncode == 130 and "the same command goes on" in text, text
+    last = {name: records[-1] for name, records in logs(out).items()}
+    assert last.pop(run)["status"] == "stopped"
+    assert all(r == dict(type="end", status="budget", rollouts=64) for r in last.values())
+
+
+def test_after_an_array_what_was_asked_is_known(tiny, tmp_path):
+    """Of the commands that were printed one ran: the others are missing, by `failed` and by the
+    analysis."""
+    out = tmp_path / "easy"
+    lines = run_sweep(tiny, out, DRY_RUN="1", NS="2 4 8").stdout.splitlines()
+    assert len(lines) == 3 and len(config.read_plan(out)["cells"]) == 3
+    subprocess.run(lines[2], shell=True, cwd=ROOT, check=True, capture_output=True)
+    ran, = logs(out)
+    failed = run_script("core.sweep", "failed", "easy", f"--runs={out}")
+    assert failed.code == 1 and "2 runs failed or are missing" in failed.stdout
+    assert failed.stdout.count(" 0 of 64 rollouts") == 2 and ran not in failed.stdout
+    run_script("frontier.py", f"--runs={out}", "--boot=4")
+    front = config.read_json(out / "frontier.json")
+    assert {(c["B_p"], c["n"]) for c in front["missing"]} == {(2, 4), (2, 8)}
+    for line in lines[:2]:
+        subprocess.run(line, shell=True, cwd=ROOT, check=True, capture_output=True)
+    assert run_script("core.sweep", "failed", "easy", f"--runs={out}").code == 0
+
+
+HOOK = """
+import os, sys
+class Find:
+    def find_spec(name, *_):
+        if name == "torch":
+            keys = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "TOKENIZERS_PARALLELISM")
+            print(*(os.environ.get(key) for key in keys))
+            os._exit(0) if not sys.stdout.flush() else None
+sys.meta_path.insert(0, Find)
+"""
+
+
+@pytest.mark.parametrize("words, env, threads", [
+    ([], {}, "1"), ([], dict(OMP_NUM_THREADS="2", OMP_WAIT_POLICY="active"), "2"),
+    (["--threads=2"], {}, "2")])
+@pytest.mark.parametrize("name", ["train_grpo.py", "sample.py", "evaluate.py"])
+def test_a_script_by_hand_has_the_threads_of_a_sweep(tiny, tmp_path, name, words, env, threads):
+    """Before it loads torch, which reads them once."""
+    (tmp_path / "sitecustomize.py").write_text(HOOK)
+    free = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "TOKENIZERS"))}
+    run = ["--B_p=2", "--n=4", "--C=16"] if name == "train_grpo.py" else []
+    done = subprocess.run([sys.executable, str(ROOT / name), *tiny.words, *run, *words,
+                           f"--out={tmp_path / 'out'}"], capture_output=True, text=True,
+                          cwd=tmp_path, env=free | env | dict(PYTHONPATH=str(tmp_path)))
+    policy = env.get("OMP_WAIT_POLICY", "passive")
+    assert done.stdout == f"{threads} {policy} false\n", done
+
+
+def test_ctrl_c_while_a_script_imports_is_one_line(tmp_path):
+    (tmp_path / "numpy.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    done = run_script("train_grpo.py", env=dict(PYTHONPATH=str(tmp_path)))
+    assert done.code == 130 and done.stderr == "train_grpo.py: interrupted\n", done
+
+
+def test_without_the_affinity_of_linux(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import os\ndel os.sched_getaffinity\n")
+    code = "from core import sweep; import verifier; print(len(sweep.slots([])))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT,
+                          env={**os.environ, "PYTHONPATH": str(tmp_path), "GPUS_PER_RUN": "0"})
+    assert done.stdout == f"{os.cpu_count()}\n", done
+
+
+@pytest.mark.parametrize("make", [
+    "python3 -m venv --without-pip .venv", "mkdir -p .venv/bin; ln -s /none .venv/bin/python",
+    "touch .venv"])
+def test_an_environment_half_made_is_completed_or_named(tmp_path, make):
+    """What broke off left a .venv without pip, without python, with one that does not start."""
+    linked(tmp_path)
+    subprocess.run(make, shell=True, cwd=tmp_path, check=True)
+    free = {k: v for k, v in os.environ.items() if k not in ("PYTHON", "DRY_RUN")}
+    env = free | dict(PIP_NO_INDEX="1", CUDA_VISIBLE_DEVICES="")
+    done = subprocess.run(["bash", "run_sweep.sh", "env"], cwd=tmp_path, env=env, text=True,
+                          capture_output=True)
+    whole = not subprocess.run("exec .venv/bin/python -m pip --version", shell=True, cwd=tmp_path,
+                               capture_output=True).returncode
+    assert whole or (done.returncode == 2 and "rm -r .venv" in done.stderr), done

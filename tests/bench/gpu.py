@@ -27,7 +27,7 @@ PEAK = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense bf16, FLOP/s
 
 
 def expected(shape, ids, chunk, has_moments):
-    """Bytes that tools/memory.py expects of this update, the engine's copy and what is there included."""
+    """Bytes of this update by tools/memory.py, the engine's copy and what is there included."""
     from config import parse
     rows, length = ids.shape
     cfg = parse(["--model=none/none", "--kl_coef=0", f"--micro_tokens={rows * length}",

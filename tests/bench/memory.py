@@ -202,7 +202,7 @@ def case(name, **settings):
 
 
 def ours(name, ranks=1, kl=True, ppo=False, recompute=True, length=1024, prompt=150, **knobs):
-    """What tools/memory.py says of the same update. It counts prompts as responses, so no `prompt`."""
+    """The same update by tools/memory.py. It counts prompts as responses, so no `prompt`."""
     from tools import memory
     from config import parse
     cfg = parse([f"--model={name}", f"--kl_coef={0.001 * kl}", f"--max_new_tokens={length - 1}",
