@@ -8,12 +8,12 @@
 run_sweep.sh calls it; `prepare` there makes problems and difficulty, `folder` names the sweep's
 folder, `requirements` the files that pip is to install. A sweep is the cells seeds x bps x ns, a
 run each. A study (`presets.json` of the data folder) is several sweeps, its arms, in folders below
-one. `commands` and `run` write `sweep.json` into a sweep's folder, what was asked last: `config`,
-`cells` (those planned and not pruned) and `prune`, the decisions of a pruned sweep.
+one. `commands` and `run` write `sweep.json` into a sweep's folder: what was asked last, as `config`
+and `cells`.
 
 Environment: PYTHON, LAUNCH, JOBS, GPUS_PER_RUN, CUDA_VISIBLE_DEVICES, PRUNE, see run_sweep.sh.
-Needs config.py, core/engine.py for the GPUs that are there, and the standard library; only pruning
-loads the analysis, frontier.py.
+Needs config.py, core/engine.py for the GPUs that are there, and the standard library; only PRUNE=1
+loads the analysis, core/curves.py.
 """
 import concurrent.futures
 import contextlib
@@ -35,9 +35,6 @@ import config
 from config import (BadInput, RECIPES, append, cast, complete, derive, entry, experiment, finished,
                     parse, progress, read_json, read_plan, rollouts_after, run_name, save_json)
 from core.engine import visible_gpus
-
-HALF = 0.5  # share of the full grid's rollouts that a pruned sweep may spend, at each B_p
-
 
 # --------------------------------------------------------------------------------------------------
 # Cells, sweeps, studies
@@ -64,18 +61,7 @@ def cells(cfg):
     if not grid:
         raise BadInput(f"--B_max={cfg['B_max']}: no cell of --bps={cfg['bps']!r} and "
                        f"--ns={cfg['ns']!r} has B_p n within it")
-    return in_order(grid)
-
-
-def in_order(grid):
-    """Cells by seed, within one the largest B = B_p n first."""
     return sorted(grid, key=lambda c: (c["seed"], -c["B_p"] * c["n"]))
-
-
-def seeded(cfg, cell):
-    """The runs of one more cell dict(B_p, n, ...) of a sweep, one for each seed."""
-    seeds = dict.fromkeys(map(int, cfg["seeds"].split()))
-    return [dict(cfg, B_p=cell["B_p"], n=cell["n"], seed=seed) for seed in seeds]
 
 
 def run_folder(c):
@@ -83,44 +69,23 @@ def run_folder(c):
     return Path(c["runs"]) / run_name(c)
 
 
-def live_cells(cfg, decisions):
-    """The cells that go on after the decisions of a pruned sweep, added ones included."""
-    grid, pruned = cells(cfg), set()
-    for decision in decisions:
-        pruned |= {(p["B_p"], p["n"]) for p in decision["pruned"]}
-        for a in decision["added"]:
-            new = all((c["B_p"], c["n"]) != (a["B_p"], a["n"]) for c in grid)
-            if new and a["B_p"] * a["n"] <= min(cfg["C"], cfg["B_max"] or cfg["C"]):
-                grid += seeded(cfg, a)
-    return in_order(c for c in grid if (c["B_p"], c["n"]) not in pruned)
-
-
 def planned(folder):
-    """sweep.json of a sweep's folder: (its config, the cells that go on, its prune decisions).
-
-    Without the file (None, [], []). A decision, one a rung, is a dict(C, judged, pruned, added),
-    lists of (B_p, n) and of dict(B_p, n, ...).
-    """
+    """The cells that sweep.json of a sweep's folder asks for; [] without the file."""
     plan = read_plan(folder)
-    if not plan:
-        return None, [], []
-    known = {key: v for key, v in complete(plan["config"]).items() if key in config.config}
+    known = {key: v for key, v in plan.get("config", {}).items() if key in config.config}
     cfg = complete({key: cast(key, value) for key, value in known.items()})
-    decisions = plan.get("prune", [])
-    return cfg, live_cells(cfg, decisions), decisions
+    return cells(dict(cfg, runs=str(folder))) if plan else []
 
 
-def save_plan(cfg, decisions=(), own=None):
-    """Write sweep.json of the sweep `cfg`; the decisions are those that still hold for it.
+def save_plan(cfg, own=None):
+    """Write sweep.json of the sweep `cfg`; own: as in config.parse.
 
-    `cells` is for the analysis, which says what is missing. own: as in config.parse.
+    `cells` is for the analysis, which says what is missing.
     """
-    plan = dict(config=cfg, derived=derive(cfg, own))
-    plan["cells"] = [{key: c[key] for key in ("B_p", "n", "seed", "lr_base")}
-                     for c in live_cells(cfg, decisions)]
-    if decisions:
-        plan["prune"] = list(decisions)
-    save_json(Path(cfg["runs"]) / "sweep.json", plan)
+    keys = ("B_p", "n", "seed", "lr_base")
+    save_json(Path(cfg["runs"]) / "sweep.json", dict(
+        config=cfg, derived=derive(cfg, own),
+        cells=[{key: c[key] for key in keys} for c in cells(cfg)]))
 
 
 def begin(preset, sweeps):
@@ -134,9 +99,7 @@ def begin(preset, sweeps):
             for key in ("ns", "seeds", "lrs"):
                 words = f"{before.get(key, '')} {c[key]}".split()
                 plan[key] = " ".join(dict.fromkeys(words))
-        goes_on = pruning() and (experiment(before) == experiment(c)
-                                 and before.get("lr_base") == c["lr_base"])
-        save_plan(plan, old.get("prune", []) if goes_on else [])
+        save_plan(plan)
 
 
 def presets(data):
@@ -221,18 +184,11 @@ def training(c):
 
 
 def unfinished(sweeps):
-    """The runs of the sweeps that are still to do; with PRUNE=1 those of the first rung alone."""
-    out = []
-    for cfg in sweeps:
-        grid = cells(cfg)
-        if pruning():
-            smallest = min(c["B_p"] * c["n"] for c in grid)
-            first = next(C for C in rungs(cfg) if C >= smallest)
-            grid = [dict(c, C=first) for c in grid if c["B_p"] * c["n"] <= first]
-        out += grid
-    for c in out:
+    """The runs of the sweeps that are still to do."""
+    grid = [c for cfg in sweeps for c in cells(cfg)]
+    for c in grid:
         training(c)  # nothing is printed or started where one of them cannot be
-    return [c for c in out if not finished(c, run_folder(c))]
+    return [c for c in grid if not finished(c, run_folder(c)) and not (pruning() and pruned(c))]
 
 
 def of_other_code(sweeps):
@@ -677,9 +633,9 @@ def list_failed(preset, argv):
     """Print the planned runs that have not ended, and what they said last; 1, or 0 without one."""
     lines = []
     for cfg in arms(preset, argv):
-        for c in planned(cfg["runs"])[1]:
-            at = Path(cfg["runs"]) / run_name(c)
-            if not finished(c, at):
+        for c in planned(cfg["runs"]):
+            at = run_folder(c)
+            if not finished(c, at) and not pruned(c):
                 said = last_line(at / "out.txt")
                 lines.append(f"  {at}  {progress(at)[0]} of {budget(c)} rollouts  {said}".rstrip())
     if lines:
@@ -689,19 +645,23 @@ def list_failed(preset, argv):
 
 
 # --------------------------------------------------------------------------------------------------
-# Pruned sweeps: all cells run to C/8, then fewer of them to each next rung, by what they have shown
+# Pruned sweeps: all cells run to C/8; there, at C/4 and at C/2 a third of those of each B_p ends
 #
-# In log C curves flatten, so the slope of the last octave bounds what comes: a cell whose reward,
-# continued at that slope to C, plus 1.645 standard errors of its difference to the top, stays more
-# than delta below where the top is today, cannot reach the frontier. The bound hardly errs
-# (tests/bench/prune.py) and leaves 90% of the rollouts of a sweep whose n* rises. What a B_p may
-# spend, half of its full grid, is shared evenly among the rungs to come; where that is too little
-# for all, those go on whose reward continued at half of their slope is highest.
+# It is the third whose reward is the lowest even with what their last octave of budget would bring
+# once more: in log C curves flatten, and a larger n rises later. The end record of a run is the
+# whole decision: a call that was killed ranks the same runs again, and a cell that comes later
+# meets at each rung the others as they were there. tests/bench/prune.py: 0.6 to 0.7 of the rollouts
+# for about 0.1 points. Ending only what is worse by more than its error leaves 0.7 to 0.9 of them.
 
 def rungs(cfg):
-    """The budgets of a pruned sweep, in rollouts: C/8 to C by sqrt 2, from two evaluations on."""
-    early = [int(cfg["C"] / 8 * 2 ** (i / 2)) for i in range(6)]
+    """The budgets at which a pruned sweep ends cells, behind two evaluations or more, and C."""
+    early = [cfg["C"] // part for part in (8, 4, 2)]
     return [C for C in early if C >= 2 * cfg["eval_every"]] + [cfg["C"]]
+
+
+def pruned(c):
+    """Whether PRUNE=1 ended a cell's run. Without it the run goes on."""
+    return progress(run_folder(c))[1] == "pruned"
 
 
 def upto(runs, C):
@@ -712,175 +672,76 @@ def upto(runs, C):
         if m.sum() >= 3:
             keys = ("C", "rollouts", "step", "counts", "reward", "trials")
             cut = {key: run[key][m] for key in keys if run[key] is not None}
-            there = run["rollouts"][m][-1] + run["B_p"] * run["n"] > C  # all updates of this budget
-            out.append(run | cut | dict(config=run["config"] | dict(C=C),
-                                        status="budget" if there else run["status"]))
+            status = "diverged" if run["status"] == "diverged" and m.all() else "budget"
+            out.append(run | cut | dict(config=run["config"] | dict(C=C), status=status))
     return out
 
 
-def prospects(cs, grid, C):
-    """What the cells of one B_p may come to by C, seen from the end of grid (G,), in rollouts.
-
-    A list of dict(n, now, near, slope, hope, low, bound). now: reward; near: indistinguishable from
-    the top; slope: reward an octave of budget over the last octave, 0 or more. hope: now, continued
-    at half of the slope to C. bound: at the whole slope, plus 1.645 standard errors of the
-    difference to the top. low: the top today.
-    """
+def last_third(runs, C, metric):
+    """The cells of one B_p that end at a budget of C rollouts: {n: why}. runs: of read_runs."""
     import numpy as np
 
-    from noise import indistinguishable, values_at
-    j = int(np.flatnonzero(~np.isnan([c["Y"] for c in cs]).any(0))[-1])  # the last that all reached
-    top, left = max(cs, key=lambda c: c["Y"][j]), math.log2(C / grid[j])
-    out = []
-    for c, near in zip(cs, indistinguishable(*values_at(cs, j))):
-        octave = int(np.abs(np.log(2 * grid / grid[j])).argmin())
-        i = max(octave, int(np.flatnonzero(c["inside"])[0]))
-        now = c["Y"][j]
-        slope = max(0.0, (now - c["Y"][i]) / max(math.log2(grid[j] / grid[i]), 0.25))
-        error = (top["noise"] - c["noise"])[:, j].std() if len(c["noise"]) else 0.0
-        out.append(dict(n=c["n"], now=now, near=near, slope=slope, low=top["Y"][j],
-                        hope=now + slope * left / 2, bound=now + slope * left + 1.645 * error))
-    return out
-
-
-def decide(runs, live, C, plan, spent, cfg, decisions=()):
-    """A rung's decision, at C rollouts: dict(C, judged, pruned, added), each B_p by itself.
-
-    pruned, added: lists of dict(B_p, n, why). runs: of read_runs. live: the cells (B_p, n) that
-    run. plan: the sweep's config. spent: {B_p: rollouts so far}, of all its runs. decisions: those
-    before.
-    """
-    from noise import cells_of, grid_edge
-    out = dict(C=C, judged=list(live), pruned=[], added=[])
-    ladder, full = rungs(plan), cells(plan)
-    before = {(p["B_p"], p["n"]) for decision in decisions for p in decision["pruned"]}
-    later = ladder[ladder.index(C) + 1:]
-    grid, _, found = cells_of(upto(runs, C), cfg["metric"], cfg)
-    seeds = len({c["seed"] for c in full})
-    for B_p in dict.fromkeys(b for b, _ in live):
-        here = [n for b, n in live if b == B_p]
-        cs = [c for c in found
-              if c["B_p"] == B_p and c["n"] in here and c["reach"][1] > 0.9 * grid[-1]]
-        if not cs:
-            continue
-        seen = prospects(cs, grid, plan["C"])
-        # Who may be ended: a cell past its warm-up that has not made all updates of the sweep's
-        # budget already
-        short = {run["n"] for run in runs
-                 if run["B_p"] == B_p and run["rollouts"][-1] + B_p * run["n"] <= plan["C"]}
-        judged = [p for p in seen
-                  if p["n"] in short and C // (B_p * p["n"]) >= max(2, plan["warmup"])]
-        best, gone = max(seen, key=lambda p: p["now"]), {}
-        for p in judged:
-            if p["bound"] < p["low"] - cfg["delta"]:
-                gone[p["n"]] = f"{p['now']:.3f}, at most {p['bound']:.3f} by C"
-        room = HALF * sum(plan["C"] for c in full if c["B_p"] == B_p) - spent[B_p]
-        # The next n, where the largest is on top and the smallest is not indistinguishable from it,
-        # as long as the top can still go to C
-        edge = grid_edge(sorted(here), best["n"], B_p, C, plan)
-        more = edge["add"] if edge and edge["side"] == "largest" else None
-        affordable = room - seeds * (later[0] + plan["C"] - C) >= 0
-        if (more and (B_p, more["n"]) not in before and not seen[0]["near"]
-                and B_p * more["n"] <= later[0] and affordable):
-            why = f"n = {best['n']} is on top at C = {in_short(C)} and the largest"
-            out["added"].append(more | dict(why=why))
-            room -= seeds * C
-            here.append(more["n"])
-        # to the next rung, where one can still go to C afterwards
-        two = room >= seeds * (later[0] - C + plan["C"] - C)
-        many = max(1 + two, int(room / len(later) / (seeds * (later[0] - C))))
-        for p in sorted(judged, key=lambda p: p["hope"]):
-            if len(here) - len(gone) > many and p["n"] not in gone:
-                gone[p["n"]] = (f"{p['now']:.3f}, {p['hope']:.3f} expected by C, and rollouts for "
-                                f"{many} at B_p = {B_p}")
-        out["pruned"] += [dict(B_p=B_p, n=n, why=why) for n, why in sorted(gone.items())]
-    return out
-
-
-def mark(c, folder):
-    """End a cell's run in `folder` as pruned: one record behind its log, once.
-
-    Half a line of a killed run is cut off before it.
-    """
-    path = Path(folder) / "log.jsonl"
-    rollouts, status = progress(folder)
-    if path.exists() and status != "pruned" and not finished(c, folder):
-        with open(path, "r+b", buffering=0) as file:
-            file.truncate(path.read_bytes().rfind(b"\n") + 1)
-            append(file, dict(type="end", status="pruned", rollouts=rollouts))
+    from core.curves import cells_of, nearest
+    runs = upto(runs, C)
+    if not runs:
+        return {}
+    grid, found = cells_of(runs, metric)
+    j, half, seen = nearest(grid, C), nearest(grid, C / 2), []
+    for c in found:
+        if c["inside"][j]:
+            brings = c["Y"][j] - c["Y"][max(half, np.flatnonzero(c["inside"])[0])]
+            seen.append((c["Y"][j] + max(0, brings), c["n"], c["Y"][j]))
+    seen.sort(reverse=True)
+    return {n: f"reward {now:.3f}, {hope:.3f} with its last octave once more, of {len(seen)} cells"
+            for hope, n, now in seen[math.ceil(2 * len(seen) / 3):]}
 
 
 def next_rung(cfg):
-    """The runs that are left of a pruned sweep's present rung, or of the next, after deciding.
-
-    A decision is written to sweep.json before it is carried out, and never made again, so that a
-    call that was killed is repeated. Raises BadInput without sweep.json.
-    """
-    from frontier import read_runs
-    folder = Path(cfg["runs"])
-    plan, live, decisions = planned(folder)
-    if plan is None:
-        raise BadInput(f"--runs={folder}: no sweep.json there, which says what runs (PRUNE=1 bash "
-                       "run_sweep.sh writes it)")
-    if config.is_toy(plan):
-        raise BadInput(f"--runs={folder}: runs of the toy world are not pruned")
-    plan["runs"] = str(folder)  # where it is now
-
-    def pruned_by(decision):  # all seeds
-        return [c for p in decision["pruned"] for c in seeded(plan, p)]
-
-    def there(c, C):  # it has its updates of C rollouts
-        at, c = folder / run_name(c), dict(c, C=C)
-        if finished(c, at):
-            return True
-        return C < plan["C"] and progress(at)[0] >= rollouts_after(derive(c)["M"], c)
-
-    for decision in decisions:
-        for c in pruned_by(decision):
-            mark(c, folder / run_name(c))
-    for C in rungs(plan):
-        todo = [c for c in live if c["B_p"] * c["n"] <= C and not there(c, C)]
+    """The runs of a pruned sweep's next rung that are still to do, after ending those before it."""
+    live = cells(cfg)
+    for C in rungs(cfg):
+        here = [dict(c, C=C) for c in live if c["B_p"] * c["n"] <= C]
+        short = [c for c in here if not finished(c, run_folder(c))
+                 and (C == cfg["C"] or progress(run_folder(c))[0] < budget(c))]
+        todo = [c for c in short if not pruned(c)]
         if todo:
-            tell(f"rung C = {in_short(C)} of {in_short(plan['C'])}: {len(todo)} runs to do")
-            return [dict(c, C=C, runs=str(folder)) for c in todo]
-        judged = set()
-        for decision in decisions:
-            if decision["C"] == C:
-                judged |= {tuple(cell) for cell in decision.get("judged", ())}
-            if decision["C"] >= C:  # an added cell's first rung is the next
-                judged |= {(a["B_p"], a["n"]) for a in decision["added"]}
-        names = list(dict.fromkeys((c["B_p"], c["n"]) for c in live
-                                   if progress(folder / run_name(c))[1] != "diverged"))
-        new = {B_p for B_p, _ in set(names) - judged}  # all of a B_p where one cell came later
-        names = [cell for cell in names if cell[0] in new]
-        if C == plan["C"] or not names:
-            continue
-        spent = Counter()
-        for c in [*live, *(c for decision in decisions for c in pruned_by(decision))]:
-            spent[c["B_p"]] += progress(folder / run_name(c))[0]
-        try:
-            part = "train" if cfg["metric"] == "train" else cfg["eval_set"]
-            runs, _ = read_runs(folder, cfg["metric"], part=part)
-            decision = decide(runs, names, C, plan, spent, cfg, decisions)
-        except BadInput as e:
-            tell(f"rung C = {in_short(C)}: nothing is pruned ({e})")
-            decision = dict(C=C, judged=names, pruned=[], added=[])
-        decisions = [*decisions, decision]
-        save_plan(plan, decisions)
-        for key in ("pruned", "added"):
-            for p in decision[key]:
-                tell(f"{key} at C = {in_short(C)}: B_p = {p['B_p']}, n = {p['n']} ({p['why']})")
-        for c in pruned_by(decision):
-            mark(c, folder / run_name(c))
-        plan, live, decisions = planned(folder)
-        plan["runs"] = str(folder)
-    return []
+            tell(f"rung C = {C} of {cfg['C']}: {len(todo)} runs to do")
+        if todo or C == cfg["C"]:
+            return todo
+        ended = {run_folder(c) for c in short}  # at a rung before
+        live = [c for c in live if run_folder(c) not in ended]
+        end_some([c for c in here if run_folder(c) not in ended], C)
 
 
-def in_short(C):
-    """Rollouts in short, as frontier.py writes them: 1.5M."""
-    from frontier import si
-    return si(C)
+def end_some(here, C):
+    """End a third of the cells that reached the rung C, each B_p by itself."""
+    from core.runs import read_runs
+    cfg, on = here[0], {run_folder(c).name for c in here}
+    try:
+        part = "train" if cfg["metric"] == "train" else cfg["eval_set"]
+        runs = [run for run in read_runs(cfg["runs"], cfg["metric"], part=part)[0]
+                if run["run"] in on]
+    except BadInput as e:
+        return tell(f"rung C = {C}: nothing is pruned ({e})")
+    for B_p in dict.fromkeys(c["B_p"] for c in here):
+        worst = last_third([run for run in runs if run["B_p"] == B_p], C, cfg["metric"])
+        for n, why in worst.items():
+            same = [c for c in here if (c["B_p"], c["n"]) == (B_p, n)]
+            warm = derive(same[0])["M"] >= max(2, cfg["warmup"])
+            if warm and all(progress(run_folder(c))[0] <= budget(c) for c in same):
+                tell(f"pruned at C = {C}: B_p = {B_p}, n = {n} ({why})")
+                for c in same:
+                    mark(c)
+
+
+def mark(c):
+    """End a cell's run as pruned: one record behind its log. Half a line is cut off before it."""
+    path = run_folder(c) / "log.jsonl"
+    rollouts, status = progress(path.parent)
+    if path.exists() and status not in ("pruned", "diverged"):
+        with open(path, "r+b", buffering=0) as file:
+            file.truncate(path.read_bytes().rfind(b"\n") + 1)
+            append(file, dict(type="end", status="pruned", rollouts=rollouts))
 
 
 def tell(text):
@@ -910,6 +771,8 @@ def main(argv):
         sweeps = arms(preset, words)
         todo = unfinished(sweeps)
         begin(preset, sweeps)  # so that `failed` and the analysis know what was asked
+        if pruning():
+            todo = [c for cfg in sweeps for c in next_rung(cfg)]
         print("".join(f"{training(c)}\n" for c in todo), end="")
     elif verb == "prepare":
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -918,12 +781,9 @@ def main(argv):
         return run(preset, words)
     elif verb == "failed":
         return list_failed(preset, words)
-    elif verb == "next":
-        todo = next_rung(parse(words))
-        print("".join(f"{training(c)}\n" for c in todo), end="")
     else:
         raise BadInput(f"{verb}: no such verb; presets, requirements, folder, commands, prepare, "
-                       "run, failed or next")
+                       "run or failed")
     return 0
 
 
