@@ -5,7 +5,7 @@
 #   bash run_sweep.sh hard --lr_base=1e-3    # any --key=value of config.py goes on to every stage
 #   MODEL=Qwen/Qwen2.5-7B-Instruct DATA=data/mine NS="8 32 128" BPS=32 C=1e6 bash run_sweep.sh easy
 #   DRY_RUN=1 bash run_sweep.sh easy | xargs -d '\n' -n 1 -P 8 bash -c    # the training commands
-#   PRUNE=1 bash run_sweep.sh easy           # half of the rollouts: only cells that may be on top
+#   PRUNE=1 bash run_sweep.sh easy           # two thirds of the rollouts: the worst cells end early
 #   bash run_sweep.sh env                    # only the environment
 #
 # Presets: easy, hard, mixed (the recipe and the split of problems), and the studies of the paper
@@ -23,7 +23,7 @@
 #   B_MAX   largest B_p n of a cell           PYTHON  an interpreter with the requirements (.venv)
 #   TASK    of reasoning-gym, with DATA=data/reasoning_gym: which problems prepare.py makes
 #   DRY_RUN 1 = print the commands, write the plan and do nothing else
-#   PRUNE   1 = end runs that cannot reach the frontier: see core/sweep.py, "Pruned sweeps"
+#   PRUNE   1 = end a third of the cells at C/8, at C/4 and at C/2: core/sweep.py, "Pruned sweeps"
 #   GPUS_PER_RUN  GPUs of a run, its own (default 1; 0 = the CPU; python tools/memory.py tells how
 #                 many hold a model); from 2 on torchrun starts it
 #   LAUNCH        words before a training command: "apptainer exec --nv image.sif", "A=1 nice"; srun

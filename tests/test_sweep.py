@@ -395,7 +395,7 @@ def test_sweep_json_is_of_the_sweep_that_was_asked_last(tmp_path):
     sweep.begin("easy", sweep.arms("easy", [*words, "--lr_base=1", "--ns=2"]))
     plan = config.read_json(tmp_path / "sweep.json")
     assert plan["config"]["lr_base"] == 1 and len(plan["cells"]) == 2
-    assert sweep.planned(tmp_path)[0] == plan["config"]
+    assert sweep.planned(tmp_path) == cells(plan["config"])
 
 
 @pytest.mark.parametrize("env, out", [
