@@ -30,6 +30,7 @@ import math
 import numbers
 import os
 import queue
+import random
 import re
 import select
 import signal
@@ -420,9 +421,10 @@ WARM = [(r"\frac{1}{2}", "0.6"), (r"\sqrt{8}", r"3\sqrt{2}"), ("x^2-1", "(x+1)^2
 
 
 def math_judge():
-    """`math_equal`, with what sympy imports and the parser builds on the way, which no child has to
-    do in the time of an answer. Raises ImportError."""
-    import math_verify  # noqa: F401
+    """`math_equal`, with math-verify mended, and with what sympy imports and the parser builds on
+    the way, which no child has to do in the time of an answer. Raises ImportError."""
+    from math_verify import grader
+    mend(grader)
     for gold, answer in WARM:
         math_equal(gold, answer)
     return math_equal
@@ -432,9 +434,15 @@ def math_equal(gold, answer):
     r"""Whether math-verify takes `answer` for `gold`, both as in \boxed{}, and whether it raised on
     the way: two bools. May hang."""
     from math_verify import verify
+    if gold.strip() == answer.strip():
+        return True, False
+    plain, wanted = bare(answer), "".join(bare(gold).split())
     # an order or a word, of which math-verify makes a product: ABC is CBA to it
-    if re.fullmatch("[A-Z]{3,}", letters(gold)):
-        return letters(gold) == letters(answer), False
+    if re.fullmatch("[A-Z]{3,}", wanted):
+        return wanted == "".join(plain.split()), False
+    if re.fullmatch("[A-J]", wanted) and re.match(r"\(?[A-J][).:]+\s*\S", plain):
+        # E: what that choice says; a second choice beside it is a guess
+        return re.findall(r"(?<![A-Za-z])\(?([A-J])(?:[).:]|$)", plain) == [wanted], False
     gold, answer = parsed(gold), parsed(answer)
     settings = dict(allow_set_relation_comp=True, timeout_seconds=None)
     try:
@@ -445,29 +453,52 @@ def math_equal(gold, answer):
         return verify(gold, answer, **settings), True
 
 
-def letters(text):
-    r"""An answer without \text{} and the like, blanks, dollars and a full stop."""
-    bare = re.sub(r"\\(?:text|math)(?:rm|bf|it)?\s*\{([^{}]*)\}", r"\1", text)
-    return re.sub(r"[\s$]|\.$", "", bare)
+def bare(text):
+    r"""An answer without \text{} and the like, dollars and a full stop."""
+    text = re.sub(r"\\(?:text|math)(?:rm|bf|it)?\s*\{([^{}]*)\}", r"\1", text)
+    return re.sub(r"\$|\.?\s*$", "", text).strip()
 
 
 @functools.lru_cache(256)  # all rollouts of a group have one gold answer
 def parsed(text):
     r"""math-verify's readings of what is in a \boxed{}."""
-    from math_verify import LatexExtractionConfig, parse
     from sympy import Add, Symbol
+    text = WORDS.get(bare(text).lower(), text)
     for pattern, meant in NOTATION:
         text = re.sub(pattern, meant, text)
+    # 2e-3 is read as both 0.002 and 2e - 3
+    power = re.sub(r"(?<![\w\\^.])(\d+)[eE]([-+]\d+)(?![\w.])", r"\1\\times 10^{\2}", text)
+    readings = (read(power) if power != text else []) + read(text) + union(text)
+    # a lone letter is compared by its name; as a sum it is compared by what it is: x and 2x/2
+    return readings + [Add(reading, 0, evaluate=False) for reading in readings
+                       if isinstance(reading, Symbol)]
+
+
+def read(text):
+    r"""math-verify's reading of LaTeX, and the text."""
+    from math_verify import LatexExtractionConfig, parse
     # where it counts nothing, i is what math-verify calls I; and it takes I^2 for I
     if not re.search(r"_\s*\{?\s*i|(?<![A-Za-z\\])i\s*=", text):
         text = re.sub(r"(?<![A-Za-z\\])i(?![A-Za-z])(\s*\^)?",
                       lambda m: "(I)^" if m[1] else "I", text)
     # first_match: a box that it cannot read is not searched for parts that it can
-    readings = parse(rf"\boxed{{{text}}}", [LatexExtractionConfig(boxed_match_priority=0)],
-                     parsing_timeout=None, extraction_mode="first_match")
-    # a lone letter is compared by its name; as a sum it is compared by what it is: x and 2x/2
-    return readings + [Add(reading, 0, evaluate=False) for reading in readings
-                       if isinstance(reading, Symbol)]
+    return parse(rf"\boxed{{{text}}}", [LatexExtractionConfig(boxed_match_priority=0)],
+                 parsing_timeout=None, extraction_mode="first_match")
+
+
+def union(text):
+    """[the set where x < 1 or x > 2], which is a set of two relations to math-verify, else []."""
+    from sympy import And, Eq, Union
+    from sympy.core.relational import Relational
+    parts = re.split(r"\$?\s*(?:\\text\s*\{\s*or\s*\}|(?<![A-Za-z\\])or(?![A-Za-z])|\\lor\b|\\vee\b"
+                     r")\s*\$?", text)
+    relations = [read(part)[0] for part in parts] if len(parts) > 1 else []
+    if not relations or not all(isinstance(r, (Relational, And)) and not isinstance(r, Eq)
+                                for r in relations):
+        return []
+    if len(set().union(*[r.free_symbols for r in relations])) != 1:
+        return []
+    return [Union(*[r.as_set() for r in relations])]
 
 
 def periodic(m):
@@ -476,21 +507,154 @@ def periodic(m):
     return rf"\frac{{{digits}{m[3]}-{digits}}}{{{nines}}}"
 
 
+def mixed(m):
+    r"""2\frac{1}{3} is a sum, 2\frac{4}{3} a product."""
+    whole, over, under = [int(group) for group in m.groups() if group]
+    over = whole * under + over if over < under else whole * over
+    return rf"\frac{{{over}}}{{{under}}}"
+
+
 # Notation that math-verify does not read, or reads as something else, in terms that it does.
 # Each pattern is linear in the text
 NOTATION = [
     (r"^\s*(?:(?:=|\\(?:approx|simeq|therefore|displaystyle|[lL]arge|LARGE|[hH]uge)(?![A-Za-z]))"
      r"\s*)+", ""),                                              # =7
     (r"(?<![.\s])[.\s]+((?:\}\s*)?)$", r"\1"),                   # the full stop after an answer
-    (r"(?<=\d)(?:\\[,;:! ]|~)(?=\d{3}(?!\d))", ""),              # 10\,000
+    (r"(?<!\s)\s+(?=\})", ""),                                   # { a } ends in a unit to it
+    (r"(?<=\d)(?:\\[,;:! ]|~| )(?=\d{3}(?![\d/]))", ""),         # 10\,000
+    # two numbers side by side it adds: 2 3 is a list, 2(3) a product, 2\frac{1}{3} alone a sum
+    (r"^[\s$]*(\d+(?:\s+\d+)+)[\s$]*$", lambda m: ",".join(m[1].split())),
+    (r"(?<![\w^.\\}])(?<!\d,)(\d+)\s*\\[dtc]?frac\s*(?:\{\s*(\d+)\s*\}|(\d))\s*"
+     r"(?:\{\s*(\d+)\s*\}|(\d))", mixed),
+    (r"(?<![\w^.\\}])(?<!\d,)(\d+)(?:\s|\\[,;:! ]|~)+(\d+)\s*/\s*(\d+)(?![\w.])", mixed),
+    (r"(?<![\w^.\\}])(\d+)\s*(?=(?:\\left\s*)?\(|\\[dt]?binom)", r"\1*"),
+    (r"\)\s*(?=(?:\\left\s*)?\()", ")*"),
+    # 3.3e12, 3.3 x 10^12
+    (r"(?<![\w\\^.])(\d+\.\d*|\.\d+|\d+(?=[eE]\d))[eE]([-+]?\d+)(?![\w.])",
+     r"\1\\times 10^{\2}"),
+    (r"(?<=[\d.])\s*x\s*(?=10\s*\^)", r"\\times "),
     (r"(?<!\d)(\d*)\.(\d*)\\(?:overline|bar)\s*\{(\d+)\}", periodic),
     (r"\\sqrt\[(\d*[13579])\]\{\s*-\s*(\d+)\}", r"((-1)\\sqrt[\1]{\2})"),  # the real root
+    (r"\\sqrt\s*\(([^()]*(?:\([^()]*\)[^()]*)*)\)", r"\\sqrt{\1}"),
     (r"\\text\s*\{([^\w{}\\]*)\}", r"\1"),                       # 3\text{:}30
+    # a letter at the end of an answer, which it drops as a unit
+    (r"\\(?:math(?:bf|it|sf|bb)|boldsymbol)\s*\{\s*([a-z])\s*\}", r"{\1}"),
+    (r"\\(?:text|mathrm|operatorname|text(?:rm|it|bf))\s*\{\s*([eijknpquvwxyz])\s*\}", r"{\1}"),
+    (r"\{\s*\\(?:rm|bf|it)\s+([a-z])\s*\}", r"{\1}"),
+    (r"(?<=[\d)}\]])(or|and)(?=[-+\d(\\$]|[A-Za-z](?![A-Za-z]))", r" \1 "),  # x=1orx=2
     (r"\\begin\s*\{cases\}((?:[^&\\]|\\(?!begin|end))*)\\end\s*\{cases\}",
      lambda m: m[1].replace(r"\\", ",")),                        # x=1\\ y=2
     (r"\\text\s*\{\s*infinity\s*\}", r"\\infty"), (r"\\varnothing", r"\\emptyset"),
     (r"\\langle", "("), (r"\\rangle", ")")
 ]
+NUMERALS = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen
+              fifteen sixteen seventeen eighteen nineteen twenty""".split()
+WORDS = {word: str(number) for number, word in enumerate(NUMERALS)}
+
+
+def mend(grader):
+    """Put right what math-verify compares wrongly, for the rest of this process.
+
+    - To it what differs by less than 1e-15, or as decimals by 5e-7, is equal, however small both
+      are: 1/2004! was 1/2006!.
+    - To it equations are equal that have the same solutions, or the same difference of sides: all
+      that hold never, or always, as 0=0 does.
+    - To it a letter is any real number, so sqrt(1/n) was not 1/sqrt(n).
+    """
+    numeric, symbolic = grader.sympy_numeric_eq, grader.sympy_symbolic_eq
+    relational, written = grader.sympy_compare_relational, grader.sympy_str_eq
+
+    def numeric_eq(gold, answer, *precision):
+        if isinstance(gold, grader.MatrixBase) or isinstance(answer, grader.MatrixBase):
+            return numeric(gold, answer, *precision)
+        if not numeric(gold, answer, *precision):
+            return False
+        if grader.get_pct_val(gold, gold) == grader.get_pct_val(answer, answer):  # 9% is 9
+            return True
+        try:
+            return not differ(gold, answer)
+        except Exception:  # what has no value
+            return True
+
+    def symbolic_eq(gold, answer):
+        if symbolic(gold, answer):
+            return True
+        try:
+            return equal_on_domain(gold, answer)
+        except Exception:
+            return False
+
+    def compare_relational(gold, answer, *precision):
+        return relational(gold, answer, *precision) and (
+            isinstance(gold, grader.And) or same_relation(gold, answer))  # parts were compared
+
+    def str_eq(gold, answer):  # the parser makes 0=0 of \ln 1=0
+        return written(gold, answer) and not (isinstance(gold, grader.Eq) and gold.lhs == gold.rhs)
+
+    grader.sympy_numeric_eq, grader.sympy_symbolic_eq = numeric_eq, symbolic_eq
+    grader.sympy_compare_relational, grader.sympy_str_eq = compare_relational, str_eq
+
+
+def differ(gold, answer):
+    """Whether two expressions differ, by their values to as many digits as it takes.
+
+    Letters stand for rational numbers. Decimals may differ by 1e-12 of their size; a lone one as
+    far as math-verify lets it from 0.001 on, below in the seventh digit. Raises where one of them
+    has no value.
+    """
+    from sympy import Float, N
+    where = place(0, gold, answer)
+    gold, answer = gold.doit().subs(where), answer.doit().subs(where)
+    if not gold.has(Float) and not answer.has(Float):
+        parts = (gold - answer).evalf(2, maxn=1000).as_real_imag()
+        return any(part != 0 and part._prec > 1 for part in parts)  # of prec 1: no digit is sure
+    lone = isinstance(gold, Float) or isinstance(answer, Float)
+    gold, answer = N(gold), N(answer)
+    if lone and abs(gold) >= 0.001:
+        return False
+    return bool(abs(gold - answer) > (5e-7 if lone else 1e-12) * max(abs(gold), abs(answer)))
+
+
+def place(k, *expressions):
+    """{letter: a rational number of either sign} for the letters of expressions, the k-th."""
+    from sympy import Rational
+    rng = random.Random(k)
+    return {letter: Rational(rng.choice((-1, 1)) * rng.randint(1, 999), 10 ** rng.randint(1, 3) + 1)
+            for letter in sorted(set().union(*[e.free_symbols for e in expressions]), key=str)}
+
+
+def equal_on_domain(gold, answer):
+    """Whether an answer has the gold's values wherever square roots in the gold are real."""
+    from sympy import Pow
+    roots = [p for p in gold.atoms(Pow) | answer.atoms(Pow) if not p.exp.is_integer]
+    if (not roots or not gold.free_symbols or gold.free_symbols != answer.free_symbols
+            or any(not p.exp.is_Rational or p.exp.q % 2 for p in roots)):
+        return False
+    inside = [p.base for p in roots if gold.has(p)]
+    places = [where for where in (place(k, gold) for k in range(32))
+              if all(base.subs(where) >= 0 for base in inside)]
+    return len(places) > 3 and not any(differ(gold.subs(where), answer.subs(where))
+                                       for where in places)
+
+
+def same_relation(gold, answer):
+    """Whether two relations that math-verify takes for equal say the same of what is unknown."""
+    from sympy import Eq, simplify, solve
+    first, second = simplify(gold.lhs - gold.rhs), simplify(answer.lhs - answer.rhs)
+    if not first.free_symbols or not second.free_symbols:  # nothing is: they must be written alike
+        sides, others = ({form(r.lhs), form(r.rhs)} for r in (gold, answer))
+        return sides == others and len(sides) == 2
+    # equations without a solution must be multiples of each other
+    return (not isinstance(gold, Eq) or not simplify(first / second).free_symbols
+            or bool(solve(gold, gold.free_symbols)))
+
+
+def form(expression):
+    """An expression as it is written, but for the order of terms and factors."""
+    parts = [form(arg) for arg in expression.args]
+    if expression.is_Add or expression.is_Mul:
+        parts.sort(key=str)
+    return (expression.func.__name__, *parts) if parts else expression
 
 
 # -------------------------------------------------------------------------------------------------
