@@ -72,7 +72,7 @@ config = dict(
     verifier = "math",            # math: the last \boxed{} by math-verify | exact: what follows the
                                   # last '#' | reasoning_gym: the problem's own, for problems of
                                   # data/reasoning_gym | one of your own in REWARDS of verifier.py
-    verify_s = 3.0,               # not exact: seconds for one answer, then it counts as wrong
+    verify_s = 3.0,               # not exact: CPU seconds for one answer, then it is wrong
     verify_bytes = 1024,          # not exact: longest answer that is read; a longer one is wrong
     temperature = 0.6,            # of sampling, and of every log-prob
     top_p = 1.0,                  # nucleus; below 1 only without tis

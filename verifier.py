@@ -19,14 +19,12 @@ reasoning-gym can be made to loop for ever, to fill the memory or to crash, so t
 that can be killed, with a limit an answer. Needs config.py; torch only for the tensor that `grade`
 returns.
 """
-import ast
 import concurrent.futures
 import contextlib
 import difflib
 import functools
 import importlib.util
 import json
-import math
 import numbers
 import os
 import queue
@@ -38,8 +36,11 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from typing import Callable, NamedTuple
 
 from config import BadInput, cores
+
+ROOT = Path(__file__).resolve().parent
 
 # -------------------------------------------------------------------------------------------------
 # Rewards: functions of a problem (a dict with "id", "prompt", "answer"), the text and the flat dict
@@ -64,11 +65,13 @@ def reasoning_gym_reward(problem, text, cfg):
     Many of them give parts: 0.01 for an answer that has the form, the share of a text that is the
     answer. They are trained on as they are; solved is 1 alone.
     """
-    verdict, = check_reasoning_gym([(reasoning_gym_entry(problem), text)], cfg)
+    gold = library("reasoning_gym").gold(problem)
+    verdict, = check("reasoning_gym", [(gold, text)], cfg)
     return SCORES.get(verdict, verdict)
 
 
 REWARDS = dict(math=math_reward, exact=exact, reasoning_gym=reasoning_gym_reward)
+POOLED = "math", "reasoning_gym"  # of these, what a library that is not ours grades
 
 
 def check_name(cfg):
@@ -96,9 +99,9 @@ def grade(problems, rollouts, tokenizer, cfg):
     owners = [problems[i // n] for i in range(len(texts))]  # prompt-major
     faults = dict(verifier_timeouts=0, verifier_errors=0)
     if cfg["verifier"] in POOLED:  # all at once, over the processes of the pool
-        gold, check = POOLED[cfg["verifier"]]
-        golds = [gold(problem) for problem in problems]
-        verdicts = check([(golds[i // n], text) for i, text in enumerate(texts)], cfg)
+        golds = [library(cfg["verifier"]).gold(problem) for problem in problems]
+        pairs = [(golds[i // n], text) for i, text in enumerate(texts)]
+        verdicts = check(cfg["verifier"], pairs, cfg)
         rewards = [SCORES.get(verdict, verdict) for verdict in verdicts]
         faults = dict(verifier_timeouts=verdicts.count("timeout"),
                       verifier_errors=verdicts.count("error"))
@@ -136,32 +139,50 @@ def opens_thinking(tokenizer):
 SCORES = dict(right=1.0, wrong=0.0, timeout=0.0, error=0.0)
 
 
+class Library(NamedTuple):
+    """A verifier that is not ours, as `Pool` runs it."""
+    name: str    # as people know it
+    module: str  # as Python does
+    install: str
+    gold: Callable    # a problem -> the text to grade by. May raise BadInput
+    answer: Callable  # (response, bytes that are read) -> the answer in it, "" where there is none
+    load: Callable    # () -> the function (gold, answer) -> (score from 0 to 1, whether it raised)
+
+
+@functools.cache
+def library(kind):
+    """The Library for one of POOLED: math-verify, or that of data/KIND/reward.py."""
+    if kind == "math":
+        return Library("math-verify", "math_verify", "pip install -r requirements.txt",
+                       lambda problem: problem["answer"], boxed, math_judge)
+    spec = importlib.util.spec_from_file_location(f"{kind}_reward", ROOT / f"data/{kind}/reward.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.LIBRARY
+
+
 def check_math(pairs, cfg):
     """[(gold, what the model wrote), ...] -> "right", "wrong", "timeout" or "error" for each.
 
-    cfg: verify_s (seconds an answer may take), verify_bytes (longest answer that is read).
+    cfg: verify_s (CPU seconds an answer may take), verify_bytes (longest answer that is read).
     """
-    answers = [boxed(text, cfg["verify_bytes"]) for _, text in pairs]
-    return ask_pool("math", [gold for gold, _ in pairs], answers, cfg)
+    return check("math", pairs, cfg)
 
 
-def check_reasoning_gym(pairs, cfg):
-    """As `check_math`, for golds by `reasoning_gym_entry`; a verdict may be a number in (0, 1)."""
-    answers = [tagged(text) for _, text in pairs]
-    return ask_pool("reasoning_gym", [gold for gold, _ in pairs], answers, cfg)
+def check(kind, pairs, cfg):
+    """As `check_math`, for one of POOLED, golds as its Library makes them.
 
-
-def ask_pool(kind, golds, answers, cfg):
-    """The verdicts of a pool on answers; an empty one is wrong, a too long one an error, unread."""
-    verdicts, asked = ["wrong"] * len(answers), []
-    for i, answer in enumerate(answers):
+    A verdict may be a number in (0, 1) too. No answer is wrong, one that is too long an error.
+    """
+    verdicts, asked = ["wrong"] * len(pairs), {}
+    for i, (gold, text) in enumerate(pairs):
+        answer = library(kind).answer(text, cfg["verify_bytes"])
         if len(answer.encode(errors="replace")) > cfg["verify_bytes"]:
             verdicts[i] = "error"
         elif answer:
-            asked.append(i)
+            asked[i] = gold, answer
     if asked:
-        golds_and_answers = [(golds[i], answers[i]) for i in asked]
-        for i, verdict in zip(asked, pool(kind).verify(golds_and_answers, cfg["verify_s"])):
+        for i, verdict in zip(asked, pool(kind).verify(asked.values(), cfg["verify_s"])):
             verdicts[i] = verdict
     return verdicts
 
@@ -185,33 +206,21 @@ def boxed(text, most=1024):
     return inside if len(inside) > most else ""
 
 
-def tagged(text):
-    """What the last <answer>...</answer> of a response holds, after any thinking.
-
-    Without a tag its first line, as where the answer was begun for the model: short answers need no
-    tags. "" where a tag is not closed, or a block of thinking.
-    """
-    answer = text.rpartition("</think>")[2]
-    if "<think>" in answer:
-        return ""
-    if "<answer>" in answer:
-        return answer.rpartition("</answer>")[0].rpartition("<answer>")[2].strip()
-    return answer.strip().partition("\n")[0].rstrip()
-
-
 class Pool:
     """A verifier in processes that can be killed: `verify` returns in time, whatever it is asked.
 
     Each process is two: a nursery, which has the library loaded, and its child, which grades. The
-    child sets a timer of the kernel for each answer, which ends it also inside sympy's C code,
-    where a Python signal handler would never run. Then the nursery says so and forks the next
-    child, in milliseconds. A child has a cap on its memory, can write no file, is kept from
-    changing any (`confine`), and is replaced after a while. kind: a key of JUDGES.
+    child sets timers of the kernel for each answer, which end it also inside sympy's C code, where
+    a Python signal handler would never run. Then the nursery says so and forks the next child, in
+    milliseconds. A child has a cap on its memory, can write no file, is kept from changing any
+    (`confine`), and is replaced after a while. It says what it found in messages of a fixed size:
+    whatever took it over cannot make this process run or wait for anything.
     """
     MEMORY = 2 ** 30  # bytes of address space
     LIFE = 2000       # answers of a child
     START = 120       # seconds until the library must be there
-    GRACE = 5         # seconds after the limit when a process that says nothing is killed from here
+    CLOCK = 20        # times its CPU seconds an answer may take by the clock, on a busy machine
+    GRACE = 5         # seconds after that when a process that says nothing is killed from here
 
     def __init__(self, kind, workers):
         self.kind, self.free = kind, queue.SimpleQueue()
@@ -221,12 +230,21 @@ class Pool:
 
     def start(self):
         """A nursery, which ends when our end of its pipe is closed."""
-        return subprocess.Popen(
-            [sys.executable, "-c", f"import verifier; verifier.nursery({self.kind!r})"],
-            cwd=Path(__file__).resolve().parent,
+        process = subprocess.Popen(
+            [sys.executable, "-c", f"import verifier; verifier.nursery({self.kind!r})"], cwd=ROOT,
             env={**os.environ, "PYTHONHASHSEED": "0"},  # or a set's order might decide a verdict
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
             start_new_session=True)  # Ctrl-C does not reach it
+        os.set_blocking(process.stdin.fileno(), False)
+        process.asked = 0
+        return process
+
+    def verify(self, pairs, seconds):
+        """[(gold, answer), ...] -> a verdict for each; pairs that are equal are graded once."""
+        distinct = list(dict.fromkeys(pairs))
+        verdicts = self.threads.map(lambda pair: self.ask(*pair, seconds), distinct)
+        verdict = dict(zip(distinct, verdicts))
+        return [verdict[pair] for pair in pairs]
 
     def ask(self, gold, answer, seconds):
         """One verdict: "right", "wrong", a score between, "timeout", or "error" (wrong too)."""
@@ -235,8 +253,7 @@ class Pool:
             said = self.exchange(process, seconds, gold, answer)
             if said is None:  # the nursery is dead, or stopped
                 self.end(process)
-                # of itself: nobody killed it
-                gave_up = process.returncode >= 0 and not hasattr(process, "asked")
+                gave_up = process.returncode >= 0 and process.asked == 1  # nobody killed it
                 process = self.start()
                 if gave_up:
                     raise missing(self.kind, "does not start")
@@ -249,58 +266,30 @@ class Pool:
             self.free.put(process)
 
     def exchange(self, process, seconds, gold, answer):
-        """A request and what comes of it: (SCORE, TIMEOUT or ERROR, score); None where nothing is
-        said."""
-        if not hasattr(process, "asked"):
-            said = self.hear(process, self.START)
-            if said is None:
-                raise missing(self.kind, f"is not there after {self.START} s")
-            if not said or said[1] != READY:
-                return None
-            process.asked = 0
+        """What comes of a request: (SCORE, TIMEOUT or ERROR, score); None where nothing is said."""
         process.asked += 1
-        # what was said of a child that somebody killed while it had nothing to do
-        while self.hear(process, 0):
+        number = process.asked % ANY
+        grace = self.GRACE + (self.START if process.asked == 1 else 0)
+        while self.hear(process, 0):  # of a child that somebody killed while it had nothing to do
             pass
-        try:
-            request = [process.asked % 255, seconds, gold, answer]
-            self.tell(process, json.dumps(request).encode() + b"\n")
-            while True:
-                said = self.hear(process, seconds + self.GRACE)
-                if not said:
-                    return None
-                if said[0] in (process.asked % 255, ANY):  # else of an answer already given up
-                    return said[1:]
-        except BrokenPipeError:
-            return None
-
-    def tell(self, process, message):
-        """Write the message as far as the process takes it within GRACE.
-
-        One that is stopped must not hold us in a full pipe.
-        """
-        os.set_blocking(process.stdin.fileno(), False)
-        poll = select.poll()
+        request = json.dumps([number, seconds, gold, answer]).encode() + b"\n"
+        # one that is stopped must not hold us in a full pipe
+        poll = select.poll()  # select() cannot take a file number from 1024 on
         poll.register(process.stdin, select.POLLOUT)
-        while message and poll.poll(1000 * self.GRACE):
-            message = message[process.stdin.write(message) or 0:]
+        with contextlib.suppress(BrokenPipeError):
+            while request and poll.poll(1000 * grace):
+                request = request[process.stdin.write(request) or 0:]
+        while said := self.hear(process, self.CLOCK * seconds + grace):
+            if said[0] in (number, ANY):  # else of an answer already given up
+                return said[1:]
 
     def hear(self, process, seconds):
-        """The next message (number, verdict, score); None if there is none in time, () at its end.
-        """
-        poll = select.poll()  # select() cannot take a file number from 1024 on
+        """The next message (number, verdict, score); None where there is none in time."""
+        poll = select.poll()
         poll.register(process.stdout)
-        if not poll.poll(1000 * seconds):
-            return None
-        message = process.stdout.read(MESSAGE.size)  # written at once, so it is there at once
-        return MESSAGE.unpack(message) if len(message) == MESSAGE.size else ()
-
-    def verify(self, pairs, seconds):
-        """[(gold, answer), ...] -> a verdict for each; pairs that are equal are graded once."""
-        distinct = list(dict.fromkeys(pairs))
-        verdicts = self.threads.map(lambda pair: self.ask(*pair, seconds), distinct)
-        verdict = dict(zip(distinct, verdicts))
-        return [verdict[pair] for pair in pairs]
+        if poll.poll(1000 * seconds):
+            message = process.stdout.read(MESSAGE.size)  # written at once, so it is there at once
+            return MESSAGE.unpack(message) if len(message) == MESSAGE.size else None
 
     def end(self, process):
         with contextlib.suppress(ProcessLookupError):
@@ -311,8 +300,9 @@ class Pool:
 # A message of a process: the number of the answer, what came of it, its score. A nursery, which
 # knows no number, says ANY
 MESSAGE, ANY = struct.Struct("=Bcd"), 255
-SCORE, TIMEOUT, ERROR, READY = b"s", b"t", b"e", b"r"
+SCORE, TIMEOUT, ERROR = b"s", b"t", b"e"
 OLD = 2  # exit code of a child; Python's own for an exception is 1
+TIMERS = {signal.ITIMER_PROF: signal.SIGPROF, signal.ITIMER_REAL: signal.SIGALRM}  # CPU, clock
 
 
 def nursery(kind):
@@ -324,17 +314,16 @@ def nursery(kind):
     requests, replies, null = os.dup(0), os.dup(1), os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # whatever a library prints must not be taken for a message
         os.dup2(null, stream)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started us may have ignored them
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process, by the kernel
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+    for number in (signal.SIGCHLD, *TIMERS.values()):  # whoever started us may have ignored them
+        signal.signal(number, signal.SIG_DFL)  # a timer's ends the process, by the kernel
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, TIMERS.values())
     try:
-        judge = JUDGES[kind]()
+        judge = library(kind).load()
     except ImportError:
         return
-    resource.setrlimit(resource.RLIMIT_AS, (Pool.MEMORY, Pool.MEMORY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    say(replies, ANY, READY)
+    for limit, most in ((resource.RLIMIT_AS, Pool.MEMORY), (resource.RLIMIT_CORE, 0),
+                        (resource.RLIMIT_FSIZE, 0)):
+        resource.setrlimit(limit, (most, most))
     while True:
         child = os.fork()
         if child == 0:
@@ -344,7 +333,7 @@ def nursery(kind):
         if code == 0:
             return
         if code != OLD:
-            say(replies, ANY, TIMEOUT if code == -signal.SIGALRM else ERROR)
+            say(replies, ANY, TIMEOUT if -code in TIMERS.values() else ERROR)
 
 
 def confine(event, args):
@@ -352,7 +341,7 @@ def confine(event, args):
     programs, to open sockets and to change files.
 
     As far as Python tells of it: a second wall, not a sandbox. Answers must not run at all, which
-    `tame` sees to.
+    `tame` of data/reasoning_gym/reward.py sees to.
     """
     if event == "open":
         refused = args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)
@@ -374,20 +363,20 @@ def grade_lines(requests, replies, judge):
     replaced: sympy's caches grow, and what one answer left in memory must not be missing to the
     next."""
     import resource
+    lines = open(requests, "rb", closefd=False)  # there is one request at a time
     for _ in range(Pool.LIFE):
-        line = b""
-        while not line.endswith(b"\n"):  # there is one request at a time
-            piece = os.read(requests, 65536)
-            if not piece:
-                return 0
-            line += piece
+        line = lines.readline()
+        if not line.endswith(b"\n"):
+            return 0
         number, seconds, gold, answer = json.loads(line)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        signal.setitimer(signal.ITIMER_REAL, Pool.CLOCK * seconds)
         try:
             score, raised = judge(gold, answer)
         except MemoryError:
             score, raised = 0.0, True
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        for timer in TIMERS:
+            signal.setitimer(timer, 0)
         say(replies, number, ERROR if raised and not score else SCORE, score)
         kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         if kilobytes > Pool.MEMORY / 4 / 1024:
@@ -397,15 +386,13 @@ def grade_lines(requests, replies, judge):
 
 def missing(kind, how):
     """The BadInput that says how the library behind a pool is missing, and what brings it."""
-    library, _, install = LIBRARIES[kind]
-    return BadInput(f"--verifier={kind}: {library} {how} ({install})")
+    return BadInput(f"--verifier={kind}: {library(kind).name} {how} ({library(kind).install})")
 
 
 @functools.cache
 def pool(kind):
-    """The Pool of this process for a key of JUDGES, one worker for each of its cores, 16 at most.
-    """
-    if importlib.util.find_spec(LIBRARIES[kind][1]) is None:
+    """The Pool of this process for one of POOLED, a worker for each of its cores, 16 at most."""
+    if importlib.util.find_spec(library(kind).module) is None:
         raise missing(kind, "is not installed")
     workers = cores() // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     return Pool(kind, min(16, max(1, workers)))
@@ -595,20 +582,18 @@ def mend(grader):
     grader.sympy_compare_relational, grader.sympy_str_eq = compare_relational, str_eq
 
 
-def differ(gold, answer):
-    """Whether two expressions differ, by their values to as many digits as it takes.
+def differ(gold, answer, k=0):
+    """Whether two expressions differ at their k-th `place`, to as many digits as it takes.
 
-    Letters stand for rational numbers. Decimals may differ by 1e-12 of their size; a lone one as
-    far as math-verify lets it from 0.001 on, below in the seventh digit. Raises where one of them
-    has no value.
+    Decimals may differ by 1e-12 of their size; a lone one as far as math-verify lets it from 0.001
+    on, below in the seventh digit. Raises where one of them has no value.
     """
     from sympy import Float, N
-    where = place(0, gold, answer)
+    lone, where = isinstance(gold, Float) or isinstance(answer, Float), place(k, gold, answer)
     gold, answer = gold.doit().subs(where), answer.doit().subs(where)
     if not gold.has(Float) and not answer.has(Float):
         parts = (gold - answer).evalf(2, maxn=1000).as_real_imag()
         return any(part != 0 and part._prec > 1 for part in parts)  # of prec 1: no digit is sure
-    lone = isinstance(gold, Float) or isinstance(answer, Float)
     gold, answer = N(gold), N(answer)
     if lone and abs(gold) >= 0.001:
         return False
@@ -631,10 +616,8 @@ def equal_on_domain(gold, answer):
             or any(not p.exp.is_Rational or p.exp.q % 2 for p in roots)):
         return False
     inside = [p.base for p in roots if gold.has(p)]
-    places = [where for where in (place(k, gold) for k in range(32))
-              if all(base.subs(where) >= 0 for base in inside)]
-    return len(places) > 3 and not any(differ(gold.subs(where), answer.subs(where))
-                                       for where in places)
+    places = [k for k in range(32) if all(base.subs(place(k, gold)) >= 0 for base in inside)]
+    return len(places) > 3 and not any(differ(gold, answer, k) for k in places)
 
 
 def same_relation(gold, answer):
@@ -655,109 +638,3 @@ def form(expression):
     if expression.is_Add or expression.is_Mul:
         parts.sort(key=str)
     return (expression.func.__name__, *parts) if parts else expression
-
-
-# -------------------------------------------------------------------------------------------------
-# --verifier=reasoning_gym: problems by data/reasoning_gym/prepare.py
-
-
-def reasoning_gym_entry(problem):
-    """What `gym_score` needs of a problem, as text. Raises BadInput where it has nothing of it."""
-    entry = problem.get("reasoning_gym")
-    if not isinstance(entry, dict) or not {"task", "args", "metadata"} <= set(entry):
-        raise BadInput(f"problem {problem['id']}: has no field reasoning_gym, by which "
-                       "--verifier=reasoning_gym grades (data/reasoning_gym/prepare.py writes it)")
-    return json.dumps(dict(answer=problem["answer"]) | entry)
-
-
-def gym_judge():
-    """`gym_score`, with reasoning-gym loaded and tamed. Raises ImportError."""
-    import reasoning_gym  # noqa: F401
-    import sympy
-    tame(sympy)
-    sympy.parse_expr("(1 + 2) * x / 3")  # builds its tables
-    return gym_score
-
-
-def gym_score(gold, answer):
-    """reasoning-gym's score of an answer, from 0 to 1, and whether it gave none: may hang."""
-    try:
-        entry = json.loads(gold)
-        args = json.dumps(entry["args"], sort_keys=True)
-        if entry["task"] == "puzzle24":  # it asks for any four numbers
-            used = sorted(map(int, re.findall(r"\d+", answer)))
-            if used != sorted(entry["metadata"]["numbers"]):
-                return 0.0, False
-        score = float(gym_task(entry["task"], args).score_answer(answer, entry))
-    except MemoryError:
-        raise
-    except Exception:
-        return 0.0, True
-    return (score, False) if 0 <= score <= 1 else (0.0, True)  # nan is neither
-
-
-@functools.lru_cache(8)
-def gym_task(name, args):
-    """A reasoning-gym data set by its name and its parameters, as JSON; it makes no problem yet."""
-    import reasoning_gym
-    return reasoning_gym.create_dataset(name, **json.loads(args), seed=0, size=1)
-
-
-def tame(sympy):
-    """Take Python out of the hands of answers: some of reasoning-gym's verifiers evaluate them.
-
-    By eval, where a list is expected, and by sympy's parse_expr, which is eval with a few names.
-    From here on they read literals, and formulas of numbers, lone letters and FUNCTIONS. Also
-    closes holes through which a wrong answer was right (`CHEATS` in tests/test_gym.py).
-    """
-    parse = sympy.parse_expr
-
-    def formula(text, *args, **kwargs):
-        # ASCII: Python takes other letters for those that they look like
-        strange = re.search(r"[^\w\s+\-*/^().,!]|\.\s*[A-Za-z_]", text, re.ASCII)
-        if strange or set(re.findall(r"[A-Za-z_]\w+", text)) - FUNCTIONS:
-            raise ValueError(f"not a formula: {text[:80]!r}")
-        return parse(text, *args, **kwargs)
-
-    def arithmetic(text):  # with numbers that are counted: 5j is none, nor is (x + x)/x
-        if re.search(r"[^\d\s+\-*/()]|\*\s*\*|/\s*/", text, re.ASCII):
-            raise ValueError(f"not arithmetic: {text[:80]!r}")
-        return parse(text)
-
-    def whole(value):  # 49/2 is not 24
-        return int(value) if isinstance(value, str) or value == int(value) else 0
-
-    def number(value):  # nothing is further from nan than a tolerance
-        value = float(value)
-        if math.isnan(value):
-            raise ValueError("nan")
-        return value
-    sympy.parse_expr = formula
-    for name, module in list(sys.modules.items()):
-        # bitwise_arithmetic evaluates its own problems alone
-        if name.startswith("reasoning_gym.") and not name.endswith("bitwise_arithmetic"):
-            module.eval = ast.literal_eval  # in place of the built-in one
-            if getattr(module, "parse_expr", None) is parse:
-                module.parse_expr = formula
-    # what one verifier alone is to use in place of the names that it has
-    narrower = {"games.countdown": dict(parse_expr=arithmetic),
-                "games.puzzle24": dict(parse_expr=arithmetic, int=whole),
-                "algorithmic.number_sorting": dict(float=number),
-                # min(1, nan) is 1, min(nan, 1) is nan, an error
-                "algebra.complex_arithmetic": dict(min=lambda most, score: min(score, most))}
-    for name, names in narrower.items():
-        vars(sys.modules[f"reasoning_gym.{name}"]).update(names)
-
-
-FUNCTIONS = set("""sin cos tan sec csc cot asin acos atan sinh cosh tanh asinh acosh atanh exp log
-                   ln sqrt Abs abs pi""".split())
-
-# What a pool grades by: a function that loads the library and gives `judge(gold, answer)` ->
-# (score, whether it raised); the library, its module and what installs it; for `grade`, what a
-# problem gives as gold and what asks the pool
-JUDGES = dict(math=math_judge, reasoning_gym=gym_judge)
-LIBRARIES = dict(
-    math=("math-verify", "math_verify", "pip install -r requirements.txt"),
-    reasoning_gym=("reasoning-gym", "reasoning_gym", "pip install reasoning-gym==0.1.25"))
-POOLED = dict(math=(lambda problem: problem["answer"], check_math),
-              reasoning_gym=(reasoning_gym_entry, check_reasoning_gym))

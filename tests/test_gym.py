@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import sample
 import verifier
 from conftest import ROOT, load_prepare, run_script
 from config import BadInput, parse
+from test_verifier import cpu
 
 named = pytest.mark.parametrize
 SCRIPT, PYTHON = "data/reasoning_gym/prepare.py", sys.executable
@@ -58,8 +58,8 @@ def problems(gym, name, count=1, **args):
 
 
 def verdicts(problem, *answers, **changes):
-    entry = verifier.reasoning_gym_entry(problem)
-    return verifier.check_reasoning_gym([(entry, answer) for answer in answers], CFG | changes)
+    entry = verifier.library("reasoning_gym").gold(problem)
+    return verifier.check("reasoning_gym", [(entry, answer) for answer in answers], CFG | changes)
 
 
 def test_every_task_is_graded_from_its_file(gym, pool):
@@ -170,11 +170,14 @@ def test_hostile_answers(gym, pool, tmp_path):
                  string_insertion={}, simple_integration={}, polynomial_multiplication={})
     for name, args in tasks.items():
         p, = problems(gym, name, **args)
+        assert verdicts(p, f"<answer>{p['answer']}</answer>") == ["right"], name
+        process = pool.free.get()
+        pool.free.put(process)
         for answer in answers:
-            start = time.monotonic()
+            start = cpu(process.pid)
             verdict, = verdicts(p, f"<answer>{answer}</answer>", verify_s=limit)
             assert verdict != "right", (name, answer[:40])
-            assert time.monotonic() - start < limit + 3, (name, answer[:40])
+            assert cpu(process.pid) - start < limit + 1, (name, answer[:40])
         assert verdicts(p, f"<answer>{p['answer']}</answer>") == ["right"], name
     assert not place.exists()
 
@@ -202,7 +205,7 @@ def test_formulas_are_no_python(tmp_path):
     run = """
 import json, sys, sympy, verifier
 before = sympy.parse_expr
-verifier.gym_judge()
+verifier.library("reasoning_gym").load()
 if sys.argv[1] == "untamed":
     sympy.parse_expr = before
 for text in json.loads(sys.argv[2]):
@@ -253,9 +256,11 @@ class Naive(verifier.Pool):
 
     def start(self):
         judge = "lambda: lambda gold, answer: (exec(answer), (1.0, False))[1]"
-        run = f"import verifier; verifier.JUDGES['math'] = {judge}; verifier.nursery('math')"
-        return subprocess.Popen([PYTHON, "-c", run], cwd=ROOT, bufsize=0, start_new_session=True,
-                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        run = f"import verifier; verifier.math_judge = {judge}; verifier.nursery('math')"
+        process = subprocess.Popen([PYTHON, "-c", run], cwd=ROOT, bufsize=0, start_new_session=True,
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process.asked = 0
+        return process
 
 
 def test_the_second_wall_stands_in_the_pool(tmp_path):
@@ -280,7 +285,7 @@ def test_an_answer_writes_no_file(pool):
 
 def test_a_problem_without_its_entry():
     with pytest.raises(BadInput, match="problem p7: has no field reasoning_gym"):
-        verifier.reasoning_gym_entry(dict(id="p7", prompt="?", answer="1"))
+        verifier.library("reasoning_gym").gold(dict(id="p7", prompt="?", answer="1"))
 
 
 # -------------------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ Writes to `data`, by default beside this file,
 `--task` is one name, or several with their shares; `--task_args` the parameters of that one, as a
 JSON object, or a list of such. They depend on `--seed` alone, and no prompt stands twice. Left out
 are problems that their own verifier does not grade: where the task's own answer, as written to the
-file, gets less than 1, or an answer that is not it ("?", "0", "nan") gets 1. Needs config.py,
-sample.py, verifier.py, core/engine.py.
+file, gets less than 1, or an answer that is not it ("?", "0", "nan") gets 1. Needs reward.py beside
+it, config.py, sample.py, verifier.py, core/engine.py.
 """
 import dataclasses
 import difflib
@@ -133,11 +133,11 @@ def problem_of(one, name, args, number, instruction=INSTRUCTION):
 
 def gradable(problems, cfg):
     """Those that their verifier can grade: its own answer is right, none of PROBES is."""
-    entries = [verifier.reasoning_gym_entry(p) for p in problems]
+    entries = [verifier.library("reasoning_gym").gold(p) for p in problems]
 
     def right(answers):
-        verdicts = verifier.check_reasoning_gym(
-            [(e, f"<answer>{answer}</answer>") for e, answer in zip(entries, answers)], cfg)
+        pairs = [(e, f"<answer>{answer}</answer>") for e, answer in zip(entries, answers)]
+        verdicts = verifier.check("reasoning_gym", pairs, cfg)
         return [verdict == "right" for verdict in verdicts]
     own = right([p["answer"] for p in problems])
     free = [False] * len(problems)
