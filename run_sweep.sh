@@ -22,7 +22,8 @@
 #   C       rollouts a run                    JOBS    runs side by side (default: one a GPU or core)
 #   B_MAX   largest B_p n of a cell           PYTHON  an interpreter with the requirements (.venv)
 #   TASK    of reasoning-gym, with DATA=data/reasoning_gym: which problems prepare.py makes
-#   DRY_RUN 1 = print the commands, write the plan and do nothing else
+#   DRY_RUN 1 = print the commands, write the plan and do nothing else; with PRUNE=1 those of the
+#             next rung, after ending what is to end before it
 #   PRUNE   1 = end a third of the cells at C/8, at C/4 and at C/2: core/sweep.py, "Pruned sweeps"
 #   GPUS_PER_RUN  GPUs of a run, its own (default 1; 0 = the CPU; python tools/memory.py tells how
 #                 many hold a model); from 2 on torchrun starts it
@@ -63,7 +64,7 @@ args+=("$@")
 if [ "${DRY_RUN:-}" != 1 ]; then
     if [ -z "${PYTHON:-}" ]; then
         "$PY" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-            { echo "run_sweep.sh: $PY is not python 3.11 or later" >&2; exit 2; }
+            { echo "run_sweep.sh: $PY is older than 3.11 (an old .venv: rm -r .venv)" >&2; exit 2; }
         files=$("$PY" -m core.sweep requirements "${args[@]}")
         made=.venv/${files##* }
         whole() { .venv/bin/python -m pip --version > /dev/null 2>&1; }

@@ -248,14 +248,12 @@ def slots(sweeps):
     if room:
         # of a process, and a GPU has one; on a CPU engine_name says how many
         os.environ.setdefault("OMP_NUM_THREADS", str(1 + (cores - 1) // len(gpus)))
-        if jobs and int(jobs) > room and per_run > 1:
-            raise BadInput(f"JOBS={jobs}: {len(gpus)} GPUs have room for {room} runs of {each}")
         vllm = any(c["engine"] != "hf" and c["device"] != "cpu" for c in sweeps)
         # its sleep asserts that nobody else's memory on the GPU grows meanwhile
-        if jobs and int(jobs) > room and vllm:
-            raise BadInput(f"JOBS={jobs}: {len(gpus)} GPUs have room for {room} runs, since vLLM "
-                           "needs a GPU to itself (--engine=hf shares one; GPUS_PER_RUN=0 takes "
-                           "the cores)")
+        if jobs and int(jobs) > room and (per_run > 1 or vllm):
+            raise BadInput(f"JOBS={jobs}: {len(gpus)} GPUs have room for {room} runs of {per_run}, "
+                           "and vLLM needs a GPU to itself (at one GPU a run --engine=hf shares "
+                           "one; GPUS_PER_RUN=0 takes the cores)")
     if not room:
         return [None] * int(jobs or cores)
     out = []

@@ -189,8 +189,8 @@ def run_sweep(tiny, out, *words, timeout=300, start=False, **env):
 
 
 def logs(out):
-    """{run: its records} of the runs of a sweep, the calibration aside."""
-    return {path.parent.name: read_log(path) for path in sorted(Path(out).glob("[!.]*/log.jsonl"))}
+    """{run: its records} of the runs of a sweep."""
+    return {path.parent.name: read_log(path) for path in sorted(Path(out).glob("*/log.jsonl"))}
 
 
 @pytest.fixture(scope="session")

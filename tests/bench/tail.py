@@ -57,18 +57,12 @@ def main():
     rng, C, B_p = random.Random(0), 1_000_000, 32
     for model, (_, _, gpus, mean) in MODELS.items():
         print(f"\n{model} on {gpus} GPUs, B_p = {B_p}, C = 1M, {mean} tokens, {CUT:.1%} cut off")
-        print("     n  update  generation  its share  hours of the run  by 2 calibrations")
+        print("     n  update  generation  its share  hours of the run")
         rows = {n: update(model, n, B_p, rng) for n in (8, 32, 128, 512)}
-        # as sweep.py estimates: an update takes a + b B, from the smallest and 16 times that
-        small, large = 8, 128
-        whole = {n: sum(pair) for n, pair in rows.items()}
-        b = (whole[large] - whole[small]) / (large - small)
         for n, (generation, train) in rows.items():
-            M = C // (B_p * n)
-            guess = whole[small] + b * (n - small)
+            hours = C // (B_p * n) * (generation + train) / 3600
             print(f"{n:6d} {generation + train:6.0f}s {generation:10.0f}s "
-                  f"{generation / (generation + train):9.0%} {M * whole[n] / 3600:12.1f} h "
-                  f"{M * guess / 3600:16.1f} h")
+                  f"{generation / (generation + train):9.0%} {hours:12.1f} h")
     print("\ndifficulty, 16 rollouts of each problem on one GPU: hours for 6,784 problems")
     for model, (_, _, _, mean) in MODELS.items():
         for cut in (0.002, 0.01, 0.03):
