@@ -174,15 +174,18 @@ class BadInput(ValueError):
     """What the user gave cannot be used. The message is one line that names the key or the file."""
 
 
-def interrupted(kind, value, trace):
-    """Ctrl-C while a script still imports: one line too."""
+INTERRUPTED = "interrupted; start the same command again to go on"
+
+
+def hook(kind, value, trace):
+    """Ctrl-C while a script still imports, before `entry` catches it, is one line and 130 too."""
     if not issubclass(kind, KeyboardInterrupt):
         return sys.__excepthook__(kind, value, trace)
-    print(f"{Path(sys.argv[0]).name}: interrupted", file=sys.stderr, flush=True)
+    print(f"{Path(sys.argv[0]).name}: {INTERRUPTED}", file=sys.stderr, flush=True)
     os._exit(130)
 
 
-sys.excepthook = interrupted
+sys.excepthook = hook
 
 
 def entry(main):
@@ -201,7 +204,7 @@ def entry(main):
         what = f"{e.strerror or e}: {e.filename or 'while writing'}"
         code, message = 1, f"{what}; start the same command again to go on"
     except KeyboardInterrupt:
-        code, message = 130, "interrupted; start the same command again to go on"
+        code, message = 130, INTERRUPTED
     # rank 0 speaks for all; whoever is still there after that speaks for itself
     if os.environ.get("RANK", "0") != "0":
         time.sleep(3)

@@ -502,7 +502,7 @@ def test_a_script_by_hand_has_the_threads_of_a_sweep(tiny, tmp_path, name, words
 def test_ctrl_c_while_a_script_imports_is_one_line(tmp_path):
     (tmp_path / "numpy.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     done = run_script("train_grpo.py", env=dict(PYTHONPATH=str(tmp_path)))
-    assert done.code == 130 and done.stderr == "train_grpo.py: interrupted\n", done
+    assert done.code == 130 and done.stderr == f"train_grpo.py: {config.INTERRUPTED}\n", done
 
 
 def test_without_the_affinity_of_linux(tmp_path):
