@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 # first of all, since it sets the number of threads
-from bandit_toy import (TOY, Run, check_world, cost, figure, group_gradient, in_parallel,
-                        make_world, pass_rate, rewards_of, roll)
+from bandit_toy import (TOY, Run, check_world, figure, group_gradient, in_parallel, make_world,
+                        pass_rate, rewards_of, roll)
 import numpy as np
 from scipy import stats
 
@@ -60,9 +60,9 @@ def follow(cfg, run, budgets):
     for C in budgets:
         while run.rollouts + d["B"] / 2 <= C:  # to the update nearest to the budget
             run.update(cfg, d)
-        p = run.validation(cfg)
+        p = run.validation()
         out.append([p.mean(1), (1 - (1 - p) ** cfg["k"]).mean(1), (p < 0.01).mean(1),
-                    run.training(cfg).mean(1)])
+                    run.training().mean(1)])
     return dict(zip(("mean", "best", "zero", "train"), np.array(out).transpose(1, 2, 0)))
 
 
@@ -85,8 +85,8 @@ def noise_levels(run, cfg, n=64):
     drawn at random: epochs without replacement cancel the part between problems over D / B_p
     updates.
     """
-    pi, answer, x = run.probabilities(cfg, run.problems, np.arange(run.problems.shape[1])[None],
-                                      idle=True)
+    places = np.arange(run.problems.shape[1])[None]
+    pi, answer, x = run.probabilities(run.problems, places, idle=True)
     g = []
     for _ in range(2):
         choice = roll(pi, n, run.rollout_rng)
@@ -159,10 +159,10 @@ def unsolved(cfg, seeds, ns=(2, 64, 256), budgets=(2 ** 15, 2 ** 17, 2 ** 19)):
     for n in ns:
         at = dict(cfg, n=n, C=budgets[-1])
         run = Run(at, world, seeds)
-        before = run.training(at)
+        before = run.training()
         for C in budgets:
             follow(at, run, [C])
-            p = run.training(at)
+            p = run.training()
             below = (p < 0.05).mean(1)
             shares = dict(below=below, above=(p > 0.95).mean(1), fell=(p < before - 0.1).mean(1),
                           fewer=below - first.setdefault(C, below))
@@ -192,8 +192,7 @@ def study(cfg, out):
         if all(found["arms"].get(name, {}).get(key) == value for key, value in spec.items()):
             continue
         print(f"{name}: {asks}", file=sys.stderr)
-        done = in_parallel([(measure_cell, c, C) for c in cells], [cost(c) for c in cells], "cell",
-                           [1] * len(cells))
+        done = in_parallel([(measure_cell, c, C) for c in cells])
         shape = len(lrs), len(spec["ns"]), len(SEEDS), len(C)
         values = {key: np.reshape([d[key] for d in done], shape).tolist() for key in done[0]}
         found["arms"][name] = spec | values
