@@ -20,8 +20,9 @@ of train_grpo.py, and so is the log, less times and what only a language model h
 hold `exact` besides, the mean pass@1 without sampling noise. A run is a function of its config: run
 again, it writes the same log, whole at the end; an interrupted run starts anew.
 
-Needs config.py, core/sweep.py, core/plots.py and data/bandit/defaults.json, its values; the keys that it has alone
-are TOY below. docs/toy.md says what it found, results/bandit/study.py makes the experiments.
+Needs config.py, core/sweep.py, core/plots.py and data/bandit/defaults.json, its values; the keys
+that it has alone are TOY below. docs/toy.md says what it found, results/bandit/study.py makes the
+experiments.
 """
 import concurrent.futures
 import contextlib
@@ -506,7 +507,8 @@ def figure(path, rows, cols, size):
     yield fig, axes
     with aside(path) as part:
         fig.savefig(part, dpi=140)
-    fig.clear()
+    from matplotlib import pyplot
+    pyplot.close(fig)
 
 
 def bars(ax, x, y, half, fmt="o-", **style):

@@ -430,7 +430,8 @@ def test_a_stopped_sweep_leaves_no_process_and_no_half_of_a_log(how, code, later
 
 
 @pytest.mark.parametrize("words,says", [
-    ("nothing", "nothing: no such verb"), ("run --D=5000", "--D=5000: from 0 to 2048 problems of the pool"),
+    ("nothing", "nothing: no such verb"),
+    ("run --D=5000", "--D=5000: from 0 to 2048 problems of the pool"),
     ("run --B_p=200", "--B_p=200: from 1 to 100 training problems"),
     ("run --algo=ppo --C=1e4", "--algo=ppo: the toy world has only grpo"),
     ("run --overlap=2", "--overlap=2"), ("run --advantage=std", "the nearest is"),
