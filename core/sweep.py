@@ -608,7 +608,7 @@ def run(preset, argv):
     grid = [c for cfg in sweeps for c in cells(cfg)]
     begun = sum(progress(run_folder(c))[0] > 0 for c in todo)
     stopped = f" ({begun} from where stopped)" if begun else ""
-    less = ", less what is pruned, half or more of it" if pruning() else ""
+    less = ", a third or so less by pruning" if pruning() else ""
     try:
         print(f"sweep {folder}: {len(grid)} runs, {len(todo)} to do{stopped}, "
               f"{sum(map(budget, grid))} rollouts in all{less}, {len(places)} side by side",
@@ -708,7 +708,9 @@ def next_rung(cfg):
             return todo
         ended = {run_folder(c) for c in short}  # at a rung before
         live = [c for c in live if run_folder(c) not in ended]
-        end_some([c for c in here if run_folder(c) not in ended], C)
+        here = [c for c in here if run_folder(c) not in ended]
+        if here:
+            end_some(here, C)
 
 
 def end_some(here, C):
@@ -726,7 +728,8 @@ def end_some(here, C):
         for n, why in worst.items():
             same = [c for c in here if (c["B_p"], c["n"]) == (B_p, n)]
             warm = derive(same[0])["M"] >= max(2, cfg["warmup"])
-            if warm and all(progress(run_folder(c))[0] <= budget(c) for c in same):
+            beyond = any(progress(run_folder(c))[0] > budget(c) for c in same)
+            if warm and not beyond and not all(map(pruned, same)):
                 tell(f"pruned at C = {C}: B_p = {B_p}, n = {n} ({why})")
                 for c in same:
                     mark(c)

@@ -178,6 +178,11 @@ def test_a_sweep_walks_through_its_rungs_and_can_be_killed(world, tmp_path, comm
         2 * ["8", "32", "512", "256"])
 
 
+def test_a_rung_that_nobody_fits_in_is_passed_over(commands):
+    lines = commands("--ns=8192", "--C=800000")
+    assert len(lines) == 2 and all("--n=8192 --C=400000 " in line for line in lines)
+
+
 def test_a_cell_in_its_warm_up_is_not_ended(world, tmp_path, commands):
     warm = [f"--warmup={100_000 // (32 * 8) + 1}"]
     for line in commands(*warm):
