@@ -522,7 +522,7 @@ NOTATION = [
     (r"(?<=[\d.])\s*x\s*(?=10\s*\^)", r"\\times "),
     (r"(?<!\d)(\d*)\.(\d*)\\(?:overline|bar)\s*\{(\d+)\}", periodic),
     (r"\\sqrt\[(\d*[13579])\]\{\s*-\s*(\d+)\}", r"((-1)\\sqrt[\1]{\2})"),  # the real root
-    (r"\\sqrt\s*\(([^()]*(?:\([^()]*\)[^()]*)*)\)", r"\\sqrt{\1}"),
+    (r"\\sqrt\s*(\[\d+\])?\s*\(([^()]*(?:\([^()]*\)[^()]*)*)\)", r"\\sqrt\1{\2}"),
     (r"\\text\s*\{([^\w{}\\]*)\}", r"\1"),                       # 3\text{:}30
     # a letter at the end of an answer, which it drops as a unit
     (r"\\(?:math(?:bf|it|sf|bb)|boldsymbol)\s*\{\s*([a-z])\s*\}", r"{\1}"),
@@ -545,41 +545,33 @@ def mend(grader):
     - To it what differs by less than 1e-15, or as decimals by 5e-7, is equal, however small both
       are: 1/2004! was 1/2006!.
     - To it equations are equal that have the same solutions, or the same difference of sides: all
-      that hold never, or always, as 0=0 does.
+      that hold never, or always, as 0=0 does, and the empty set was each that holds never.
     - To it a letter is any real number, so sqrt(1/n) was not 1/sqrt(n).
     """
-    numeric, symbolic = grader.sympy_numeric_eq, grader.sympy_symbolic_eq
-    relational, written = grader.sympy_compare_relational, grader.sympy_str_eq
+    def narrow(name, condition):
+        right = getattr(grader, name)
+        setattr(grader, name, lambda gold, answer, *precision:
+                right(gold, answer, *precision) and condition(gold, answer))
+    narrow("sympy_numeric_eq", close)
+    narrow("sympy_compare_relational", same_relation)
+    narrow("sympy_str_eq", lambda gold, _: not (  # the parser makes 1=1 of e^0=1
+        isinstance(gold, grader.Eq) and gold.lhs == gold.rhs))
+    narrow("sympy_expr_eq", lambda gold, answer: is_set(gold, answer) and is_set(answer, gold))
+    symbolic = grader.sympy_symbolic_eq
+    grader.sympy_symbolic_eq = lambda gold, answer: (symbolic(gold, answer)
+                                                     or equal_on_domain(gold, answer))
 
-    def numeric_eq(gold, answer, *precision):
-        if isinstance(gold, grader.MatrixBase) or isinstance(answer, grader.MatrixBase):
-            return numeric(gold, answer, *precision)
-        if not numeric(gold, answer, *precision):
-            return False
-        if grader.get_pct_val(gold, gold) == grader.get_pct_val(answer, answer):  # 9% is 9
-            return True
-        try:
-            return not differ(gold, answer)
-        except Exception:  # what has no value
-            return True
 
-    def symbolic_eq(gold, answer):
-        if symbolic(gold, answer):
-            return True
-        try:
-            return equal_on_domain(gold, answer)
-        except Exception:
-            return False
-
-    def compare_relational(gold, answer, *precision):
-        return relational(gold, answer, *precision) and (
-            isinstance(gold, grader.And) or same_relation(gold, answer))  # parts were compared
-
-    def str_eq(gold, answer):  # the parser makes 0=0 of \ln 1=0
-        return written(gold, answer) and not (isinstance(gold, grader.Eq) and gold.lhs == gold.rhs)
-
-    grader.sympy_numeric_eq, grader.sympy_symbolic_eq = numeric_eq, symbolic_eq
-    grader.sympy_compare_relational, grader.sympy_str_eq = compare_relational, str_eq
+def close(gold, answer):
+    """Whether two expressions that math-verify rounds to equal ones are equal as `differ` says."""
+    from math_verify.grader import get_pct_val
+    from sympy import MatrixBase
+    if isinstance(gold, MatrixBase) or get_pct_val(gold, gold) == get_pct_val(answer, answer):
+        return True  # elements were compared; 9% is 9
+    try:
+        return not differ(gold, answer)
+    except Exception:  # what has no value
+        return True
 
 
 def differ(gold, answer, k=0):
@@ -611,18 +603,24 @@ def place(k, *expressions):
 def equal_on_domain(gold, answer):
     """Whether an answer has the gold's values wherever square roots in the gold are real."""
     from sympy import Pow
-    roots = [p for p in gold.atoms(Pow) | answer.atoms(Pow) if not p.exp.is_integer]
-    if (not roots or not gold.free_symbols or gold.free_symbols != answer.free_symbols
-            or any(not p.exp.is_Rational or p.exp.q % 2 for p in roots)):
+    try:
+        roots = [p for p in gold.atoms(Pow) | answer.atoms(Pow) if not p.exp.is_integer]
+        if (not roots or not gold.free_symbols or gold.free_symbols != answer.free_symbols
+                or any(not p.exp.is_Rational or p.exp.q % 2 for p in roots)):
+            return False
+        inside = [p.base for p in roots if gold.has(p)]
+        places = [k for k in range(32) if all(base.subs(place(k, gold)) >= 0 for base in inside)]
+        return len(places) > 3 and not any(differ(gold, answer, k) for k in places)
+    except Exception:  # what has no value
         return False
-    inside = [p.base for p in roots if gold.has(p)]
-    places = [k for k in range(32) if all(base.subs(place(k, gold)) >= 0 for base in inside)]
-    return len(places) > 3 and not any(differ(gold, answer, k) for k in places)
 
 
 def same_relation(gold, answer):
     """Whether two relations that math-verify takes for equal say the same of what is unknown."""
     from sympy import Eq, simplify, solve
+    from sympy.core.relational import Relational
+    if not isinstance(gold, Relational):
+        return True  # a chain, whose parts were compared
     first, second = simplify(gold.lhs - gold.rhs), simplify(answer.lhs - answer.rhs)
     if not first.free_symbols or not second.free_symbols:  # nothing is: they must be written alike
         sides, others = ({form(r.lhs), form(r.rhs)} for r in (gold, answer))
@@ -630,6 +628,18 @@ def same_relation(gold, answer):
     # equations without a solution must be multiples of each other
     return (not isinstance(gold, Eq) or not simplify(first / second).free_symbols
             or bool(solve(gold, gold.free_symbols)))
+
+
+def is_set(relation, other):
+    """Whether a relation, if it is one, may stand for the set `other`: it says something of what is
+    unknown, and an equation has a solution."""
+    from sympy import Eq, Set, simplify
+    from sympy.core.relational import Relational
+    if not isinstance(relation, Relational) or not isinstance(other, Set):
+        return True
+    if isinstance(relation, Eq):
+        return isinstance(relation.rhs, Set) or not other.is_empty
+    return bool(simplify(relation.lhs - relation.rhs).free_symbols)
 
 
 def form(expression):
