@@ -60,13 +60,9 @@ def math_reward(problem, text, cfg):
 
 
 def reasoning_gym_reward(problem, text, cfg):
-    """What the problem's own verifier in reasoning-gym gives its answer, from 0 to 1.
-
-    Many of them give parts: 0.01 for an answer that has the form, the share of a text that is the
-    answer. They are trained on as they are; solved is 1 alone.
+    """What the problem's own verifier in reasoning-gym gives its answer: many of them give parts.
     """
-    gold = library("reasoning_gym").gold(problem)
-    verdict, = check("reasoning_gym", [(gold, text)], cfg)
+    verdict, = check("reasoning_gym", [(library("reasoning_gym").gold(problem), text)], cfg)
     return SCORES.get(verdict, verdict)
 
 
@@ -259,7 +255,7 @@ class Pool:
                     raise missing(self.kind, "does not start")
                 return "error"
             verdict, score = said
-            if verdict != SCORE:
+            if verdict != SCORE or not 0 <= score <= 1:
                 return "timeout" if verdict == TIMEOUT else "error"
             return {1.0: "right", 0.0: "wrong"}.get(score, score)
         finally:
@@ -479,13 +475,12 @@ def union(text):
     from sympy.core.relational import Relational
     parts = re.split(r"\$?\s*(?:\\text\s*\{\s*or\s*\}|(?<![A-Za-z\\])or(?![A-Za-z])|\\lor\b|\\vee\b"
                      r")\s*\$?", text)
-    relations = [read(part)[0] for part in parts] if len(parts) > 1 else []
-    if not relations or not all(isinstance(r, (Relational, And)) and not isinstance(r, Eq)
-                                for r in relations):
-        return []
-    if len(set().union(*[r.free_symbols for r in relations])) != 1:
-        return []
-    return [Union(*[r.as_set() for r in relations])]
+    with contextlib.suppress(Exception):  # what it cannot read or solve
+        sides = [read(part)[0] for part in parts] if len(parts) > 1 else []
+        if all(isinstance(side, (Relational, And)) and not isinstance(side, Eq) for side in sides):
+            if len({letter for side in sides for letter in side.free_symbols}) == 1:
+                return [Union(*[side.as_set() for side in sides])]
+    return []
 
 
 def periodic(m):
