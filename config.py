@@ -89,6 +89,7 @@ config = dict(
     answer_key = "",              # column of the answer
     against = "data/aime24/problems.jsonl",  # files, commas between: what is like a problem of
                                   # theirs is removed; empty = none
+    keep_near = False,            # keep near duplicates; exact ones are left out in any case
     task = "",                    # of reasoning-gym, or several with shares: "countdown:2 gcd:1"
     task_args = "",               # its parameters as JSON, {"min_terms": 2}, or a list of such
     size = 9000,                  # problems to make of it
@@ -164,7 +165,8 @@ CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k
 # identity: these, the budget, the folders, the other stages'
 RUNNING = """device gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory threads
              model_dtype save_every keep_last keep_at pass_at s sample_every log_to""".split()
-NOT_IN_NAME = {*RUNNING, *"""C data B_max source revision question_key answer_key against mix
+NOT_IN_NAME = {*RUNNING, *"""C data B_max source revision question_key answer_key against
+                             keep_near mix
                              task task_args size problems s_zero levels n_val remeasure shard runs
                              out ns bps seeds lrs view metric unit eval_set delta bin points boot
                              verbose""".split()}
@@ -289,7 +291,7 @@ def set_key(cfg, key, value, source="--", keys=config):
 def read_json(path):
     """The object in a JSON file; raises BadInput that names the file."""
     try:
-        value = json.loads(Path(path).read_text())
+        value = json.loads(Path(path).read_bytes())  # UTF-8 in every locale
     except (OSError, ValueError, RecursionError) as e:
         raise BadInput(f"{path}: not a readable JSON file ({e})") from None
     if not isinstance(value, dict):

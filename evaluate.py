@@ -14,7 +14,7 @@ settings and verifier is not drawn again. With several models or problem files, 
 pair has those in a folder of its own, and `out` (default: runs/eval/table) has `table.json` and
 `table.png`: what was gained and forgotten on each set since the first model. A run's settings
 (lengths, temperature, validation problems) are those of its log, of several runs of the first's.
-Needs config.py, verifier.py, core/engine.py, sample.py.
+Needs config.py, verifier.py, core/engine.py, core/problems.py.
 """
 import contextlib
 import functools
@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from core import engine
-import sample
+from core.problems import encode, read_problems, set_hash
 import verifier
 from config import (BadInput, aside, at_k, entry, files, identity, parse, read_json, read_log,
                     save_json)
@@ -61,7 +61,7 @@ def read_sets(paths, first=""):
         if name in sets:
             raise BadInput(f"--val_set={paths}: two sets are called {name}; "
                            "copy one to a file of another name")
-        sets[name] = sample.read_problems(path)
+        sets[name] = read_problems(path)
     if not sets:
         raise BadInput(f"--val_set={paths}: names no problem file")
     return sets
@@ -96,7 +96,7 @@ def eval_record(problems, correct, total, faults, cfg, step, rollouts, tokens, n
     return dict(type="eval", step=step, rollouts=rollouts, tokens=tokens, set=name, k=cfg["k"],
                 **{metric: mean for metric, (mean, _) in stats.items()}, samples=samples,
                 **mean_reward(total, correct, samples * len(problems)),
-                set_hash=sample.set_hash(problems), correct=correct, **faults)
+                set_hash=set_hash(problems), correct=correct, **faults)
 
 
 def model_folder(path):
@@ -160,7 +160,7 @@ def made_from(model, problems, cfg, engine_name):
             there[file.name] = [file.stat().st_size, file.stat().st_mtime_ns]
     code = Path(verifier.__file__).read_bytes()  # a reward of your own is in there
     code += b"".join(f.read_bytes() for f in sorted(verifier.ROOT.glob("data/*/reward.py")))
-    return dict(model=str(model), files=there, set_hash=sample.set_hash(problems),
+    return dict(model=str(model), files=there, set_hash=set_hash(problems),
                 engine=engine_name, **{key: cfg[key] for key in keys},
                 code=hashlib.sha256(code).hexdigest())
 
@@ -198,7 +198,7 @@ def evaluate(model, name, problems, open_engine, cfg, out):
         print(f"{file}: is there already, nothing drawn")
     else:
         generator = open_engine()
-        prompts = sample.encode(problems, generator.tokenizer, cfg["max_prompt_tokens"])
+        prompts = encode(problems, generator.tokenizer, cfg["max_prompt_tokens"])
         with tqdm(total=len(problems) * samples, desc=f"evaluate {name}", unit="rollout",
                   mininterval=1) as bar:
             correct, total, faults = count_solved(problems, prompts, generator, cfg,
@@ -206,7 +206,7 @@ def evaluate(model, name, problems, open_engine, cfg, out):
         reward = mean_reward(total, correct, len(problems) * samples)
     stats, ids = summary(correct, samples, k), [p["id"] for p in problems]
     draw(correct, samples, out / "eval.png", f"{name}: avg@{k} {stats[f'avg@{k}'][0]:.3f}, {model}")
-    save_json(file, dict(config=cfg, model=model, set_hash=sample.set_hash(problems),
+    save_json(file, dict(config=cfg, model=model, set_hash=set_hash(problems),
                          samples=samples, made_from=source,
                          stats={m: dict(mean=mean, se=se) for m, (mean, se) in stats.items()},
                          **reward, **faults, ids=ids, correct=correct), indent=None)

@@ -1,4 +1,4 @@
-"""sample.py: how hard each problem is for a model, and the splits by difficulty; problem files.
+"""sample.py: how hard each problem is for a model, and the splits by difficulty.
 
     python sample.py                                          # data/arithmetic and its base model
     python sample.py --data=data/guru_math --model=Qwen/Qwen3-4B-Instruct-2507 --s_zero=0
@@ -16,7 +16,7 @@ Writes under DATA/splits/MODEL/
 It ends with what the pass rates say of n before any run: the share of groups without a signal.
 Mixtures of splits and subsets of them: data/guru_math/prepare.py mix.
 
-Needs config.py, verifier.py, core/engine.py.
+Needs config.py, verifier.py, core/engine.py, core/problems.py.
 """
 import collections
 import concurrent.futures
@@ -34,6 +34,8 @@ from pathlib import Path
 import numpy as np
 
 from core import engine
+from core.problems import (encode, read_problems, set_hash, subset, tokenize,  # noqa: F401
+                           write_problems)
 import verifier
 from config import BadInput, append, aside, entry, parse, read_json, read_log, save_json
 
@@ -44,103 +46,6 @@ LEVELS = dict(extreme=(0.0, 0.0), level_easy=(0.3, 0.6), level_very_easy=(0.6, 0
 GROUPS = (4, 8, 16, 32, 64)  # the n of which is said how many groups carry a signal
 SURE = 0.95  # a level counts as known once it is this probable
 SHIPPED = "pass_rates.jsonl.gz"  # beside a model that is passed on together with its pass rates
-
-
-# -------------------------------------------------------------------------------------------------
-# Problem files
-
-
-def read_problems(path):
-    """A problem file -> a list of dicts with a unique "id", "prompt" and "answer", strings.
-
-    Other fields are kept. A string "begin" begins the answer for the model. Raises BadInput that
-    names the file and the line.
-    """
-    try:
-        lines = Path(path).read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as e:
-        why = getattr(e, "strerror", None) or "not UTF-8 text"
-        make = "" if "/splits/" not in str(path) else (
-            "; `bash run_sweep.sh easy` makes the splits, or prepare.py of the data folder and "
-            "then sample.py")
-        raise BadInput(f"{path}: no readable problem file ({why}){make}") from None
-    problems, where = [], {}
-    for i, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            problem = json.loads(line)
-            if not isinstance(problem, dict):
-                raise ValueError
-        except ValueError:
-            raise BadInput(f"{path}:{i}: not a JSON object") from None
-        for field in ("id", "prompt", "answer"):
-            value = problem.get(field)
-            if value is None or not str(value).strip():
-                raise BadInput(f"{path}:{i}: the problem has no {field}")
-            problem[field] = str(value)
-        if not isinstance(problem.get("begin", ""), str):
-            raise BadInput(f"{path}:{i}: begin={problem['begin']!r}: expected a string")
-        if problem["id"] in where:
-            raise BadInput(f"{path}:{i}: id {problem['id']} is that of line "
-                           f"{where[problem['id']]} too")
-        where[problem["id"]] = i
-        problems.append(problem)
-    if not problems:
-        raise BadInput(f"{path}: holds no problem")
-    return problems
-
-
-def write_problems(path, problems):
-    """Write a problem file aside and rename it."""
-    with aside(path) as part:
-        part.write_text("".join(json.dumps(p) + "\n" for p in problems))
-
-
-def set_hash(problems):
-    """12 hex digits that change with any id, prompt, answer or begin, or with their order."""
-    lines = [json.dumps([p["id"], p["prompt"], p["answer"], *filter(None, [p.get("begin")])])
-             for p in problems]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
-
-
-def subset(problems, D, seed):
-    """D problems by a seeded shuffle, 0 = all; for one seed the smaller D lies inside the larger.
-
-    Raises BadInput if D is too large.
-    """
-    if D > len(problems):
-        raise BadInput(f"--D={D}: the training set holds only {len(problems)} problems")
-    order = random.Random(f"subset {seed}").sample(range(len(problems)), len(problems))
-    return [problems[i] for i in sorted(order[:D])] if D else problems
-
-
-def tokenize(problems, tokenizer):
-    """Prompts as token ids, a list of lists.
-
-    A tokenizer with a chat template gets the prompt as one user turn. A problem's `begin` comes
-    last, as if the model had written it.
-    """
-    if not tokenizer.chat_template:
-        texts = [p["prompt"] + p.get("begin", "") for p in problems]
-        return tokenizer(texts, add_special_tokens=True)["input_ids"]
-    texts = []
-    for p in problems:
-        turn = [dict(role="user", content=p["prompt"])]
-        texts.append(tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
-                     + p.get("begin", ""))
-    # a template writes its own special tokens
-    return tokenizer(texts, add_special_tokens=False)["input_ids"]
-
-
-def encode(problems, tokenizer, max_prompt_tokens):
-    """As `tokenize`; raises BadInput that names the first problem whose prompt is too long."""
-    prompts = tokenize(problems, tokenizer)
-    for p, ids in zip(problems, prompts):
-        if not ids or len(ids) > max_prompt_tokens:
-            raise BadInput(f"problem {p['id']}: its prompt has {len(ids)} tokens, "
-                           f"--max_prompt_tokens={max_prompt_tokens}")
-    return prompts
 
 
 # -------------------------------------------------------------------------------------------------

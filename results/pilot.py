@@ -30,7 +30,7 @@ finds it; with `all --runs=runs/atlas` it measures what every arm of the studies
 started from, and what two ended with, into pilot.json there, which early.py reads; an arm that the
 file has already is not measured again. --model=runs/.../model --train_set=... measures a trained
 model. On a GPU the rollouts are vLLM's where it is installed; weights and gradients are fp32, 8
-bytes a parameter. Needs config.py, core/engine.py, sample.py,
+bytes a parameter. Needs config.py, core/engine.py, core/problems.py,
 verifier.py, train_grpo.py and torch.
 """
 import json
@@ -46,7 +46,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from core import engine
-import sample
+from core.problems import encode, read_problems, subset
 import verifier
 import train_grpo
 from config import BadInput, entry, parse, read_json, read_log, save_json
@@ -137,14 +137,14 @@ def measure(cfg):
     """
     import torch
     torch.set_num_threads(1)
-    problems = sample.subset(sample.read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])
+    problems = subset(read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])
     problems = problems[:PROBLEMS]
     if len(problems) < 3:
         raise BadInput(f"{cfg['train_set']}: {len(problems)} problems (--D={cfg['D']}) "
                        "have no scatter to speak of")
     tokenizer = engine.load_tokenizer(cfg["model"])
     seeds = [engine.rollout_seed(cfg["seed"], "pilot", 0, j) for j in range(len(problems))]
-    prompts = sample.encode(problems, tokenizer, cfg["max_prompt_tokens"])
+    prompts = encode(problems, tokenizer, cfg["max_prompt_tokens"])
     generator = engine.open_engine(engine.engine_name(cfg), cfg["model"], cfg, cfg["device"])
     rollouts = generator.generate(prompts, 2 * HALF, seeds)
     del generator  # it may fill the GPU

@@ -146,7 +146,11 @@ PLANTED = dict(
     interval=(sentence("e"), "[1, 2]", ""),
     long=("word " * 400, "1", "over_long"),
     short=("Solve $x+1=2$.", "1", ""),
-    short_too=("Solve $x-1=2$.", "3", ""))
+    short_too=("Solve $x-1=2$.", "3", ""),
+    other_form=(f"{sentence('f')} Write {sentence('g', 4)[:-1]} 3 after \"####\".", "3",
+                "other_form"),
+    unread=(sentence("h"), r"\frac{1}{2", "gold_unread"),
+    solved=(sentence("i"), "So 9 * 2 = <<9*2=18>>18.\n#### 18", ""))
 ROWS = [(sentence(i), str(i), "") for i in range(20)] + list(PLANTED.values())
 
 
@@ -166,21 +170,22 @@ def made(tmp_path_factory, script, model):
 def test_what_stays_of_the_published_file(made):
     data, _, done = made
     problems = sample.read_problems(data / "problems.jsonl")
-    assert len(ROWS) == 40
+    assert len(ROWS) == 43
     assert [p["id"] for p in problems] == [f"guru-{i:05d}"
                                            for i, row in enumerate(ROWS) if not row[2]]
     for p, (q, a, _) in zip(problems, [row for row in ROWS if not row[2]]):
         assert p["prompt"] == f"{q.strip()} {BOX}" and p["source"] == "math__dapo"
-        assert p["answer"] == ("34" if a == '["34"]' else a)
-    # the empty ones, with the first of them
-    assert "row 31" in done.stderr and len(done.stderr.splitlines()) == 1
+        assert p["answer"] == ("34" if a == '["34"]' else "18" if "####" in a else a)
+    said = done.stderr.splitlines()  # what was left out unread, and its first
+    assert [line.rpartition("the first: ")[2] for line in said] == ["31", "40", r"'\\frac{1}{2'"]
+    assert "3 rows without" in said[0] and "1 answers are left out" in said[2]
 
 
 def test_manifest_counts_and_hashes(made, model):
     data, _, _ = made
     manifest = config.read_json(data / "manifest.json")
     fates = Counter(row[2] or "kept" for row in ROWS)
-    assert manifest["counts"] == dict(fates, rows=40, conflicts=2)
+    assert manifest["counts"] == dict(fates, rows=43, conflicts=2, not_text=0)
     assert manifest["source_sha256"] == hashlib.sha256((data / FILE).read_bytes()).hexdigest()
     made = (data / "problems.jsonl").read_bytes()
     assert manifest["problems_sha256"] == hashlib.sha256(made).hexdigest()
@@ -286,7 +291,7 @@ def test_aime_in_all_its_forms(tmp_path, script, form, first, last):
 @pytest.fixture
 def clone(tmp_path):
     """A copy of the scripts, so that folders beside them are not those of this repository."""
-    rooms = "config.py verifier.py core/lora.py core/engine.py sample.py".split()
+    rooms = "config.py verifier.py core/lora.py core/engine.py core/problems.py".split()
     for name in (*rooms, GURU, AIME):
         (tmp_path / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / "clone" / name)
@@ -470,9 +475,12 @@ def slow_twins(guru, questions, foreign):
 
     def close(a, b):
         return 5 * len(a[1] & b[1]) >= 4 * len(a[1] | b[1])
+
+    def holds(a, b):
+        return 5 * len(a[1] & b[1]) >= 4 * len(b[1])
     mine, theirs, stay, found = list(map(features, questions)), list(map(features, foreign)), [], []
     for i, q in enumerate(mine):
-        leak = [j for j, f in enumerate(theirs) if close(q, f)]
+        leak = [j for j, f in enumerate(theirs) if holds(q, f)]
         equal = [j for j in stay if mine[j][0] == q[0]]
         like = [j for j in stay if close(q, mine[j]) and q[2] == mine[j][2]]
         found.append(("against", leak[0]) if leak else ("exact",
@@ -640,3 +648,195 @@ def test_mixtures_of_the_embedded_world(world, tmp_path, script):
                   f"--model={world.base}", "--D=100", "--mix=easy:1 hard:1")
     assert done.code == 0, done.stderr
     assert len(set(ids(tmp_path / "splits/base/mix_easy1_hard1_D100_seed0_train.jsonl"))) == 100
+
+
+# --------------------------------------------------------------------------------------------------
+# Others' data: forms of answers, golds, chat turns, columns, in the shapes that these files have
+
+def rows_made(guru, tmp_path, capsys, rows, *words, against="none"):
+    """prepare.py on rows in a JSONL file -> (problems, counts, changed, what it said)."""
+    source = write_jsonl(tmp_path / "in.jsonl", rows)
+    shutil.rmtree(tmp_path / "out", ignore_errors=True)
+    guru.main([f"--data={tmp_path / 'out'}", f"--source={source}", "--model=none",
+               f"--against={against}", *words])
+    manifest = config.read_json(tmp_path / "out/manifest.json")
+    said = capsys.readouterr()
+    return (sample.read_problems(tmp_path / "out/problems.jsonl"), manifest["counts"],
+            manifest["changed"], said.out + said.err)
+
+
+DAPO = ("Solve the following math problem step by step. The last line of your response should be "
+        "of the form Answer: $Answer (without quotes) where $Answer is the answer to the problem."
+        "\n\n", '\n\nRemember to put your answer on its own line after "Answer:".')
+GSM8K = ("", ' Let\'s think step by step and output the final answer after "####".')
+MATH = ("", r" Let's think step by step and output the final answer within \boxed{}.")
+QWEN = ("", "\nPlease reason step by step, and put your final answer within \\boxed{}.")
+R1 = ("", "\nReturn the final answer in <answer> </answer> tags, for example <answer> (1 + 2) / 3 "
+      "</answer>.")
+WRAPPED = dict(dapo=DAPO, gsm8k=GSM8K, math=MATH, qwen=QWEN, r1=R1,
+               unknown=("Think hard about this task. Nobody will help you with it, so take all the "
+                        "time that you need.\n\n", "\n\nCheck the result twice, and be brief."))
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_test_problems_inside_an_instruction_are_found(guru, tmp_path, capsys, name):
+    """All 30 of them, and no others in the same instruction; also where the instruction stands
+    around the test problems."""
+    before, after = WRAPPED[name]
+    wrapped = [dict(question=before + q + after, answer=a) for q, a in TEST]
+    others = [dict(question=before + sentence(i) + after, answer="1") for i in range(5)]
+    plain = [dict(id=i, prompt=q, answer=a) for i, (q, a) in enumerate(TEST)]
+    around = [dict(id=i, prompt=before + q + after, answer=a) for i, (q, a) in enumerate(TEST)]
+    for j, test in enumerate((plain, around)):
+        against = write_jsonl(tmp_path / f"test{j}.jsonl", test)
+        problems, counts, _, _ = rows_made(guru, tmp_path, capsys, wrapped + others,
+                                           against=against)
+        assert (counts["against"], counts["kept"], counts["near"]) == (30, 5, 0)
+        assert all(sentence(i) in p["prompt"] for i, p in enumerate(problems))
+
+
+def test_a_short_test_problem_is_found_as_a_sentence_of_its_own(guru):
+    short = ["What is $2+2$?", "Let $x=7$. Find $x^2$."]
+    inside = ["Work with care.\n\nWhat is $2+2$? Say it in words.", "Let $x=7$. Find $x^2$. Be brief.",
+              "Question: What is 2+2?"]
+    beside = ["What is $2+2+5$?", "What is $2+2-1$ in binary?", "Let $x=7$. Find $x^2+x$."]
+    assert [found and found[0] for found in guru.twins(inside, short)] == ["against"] * 3
+    assert guru.twins(beside, short) == [None] * 3
+
+
+@pytest.mark.parametrize("name, boxes", [("dapo", 1), ("gsm8k", 1), ("math", 1), ("qwen", 1),
+                                         ("r1", 1)])
+def test_a_prompt_asks_for_one_form_of_the_answer(guru, tmp_path, capsys, name, boxes):
+    before, after = WRAPPED[name]
+    row = dict(question=before + "What is $17 \\cdot 3$?" + after, answer="51")
+    [p], _, changed, _ = rows_made(guru, tmp_path, capsys, [row])
+    assert p["prompt"].count(r"\boxed") == boxes and "What is $17 \\cdot 3$?" in p["prompt"]
+    assert not any(form in p["prompt"] for form in ("####", "<answer>", "Answer:"))
+    kept = name in ("math", "qwen")
+    assert p["prompt"] == row["question"] if kept else p["prompt"].endswith(BOX)
+    assert changed == dict(turns=0, form=int(not kept))
+
+
+def test_a_box_of_the_question_is_no_form(guru):
+    fill = r"Which digit makes $\boxed{\phantom{0}}5 = 3 \cdot 15$ true?"
+    assert guru.forms(fill) == (fill, f"{fill} {BOX}")
+    # nothing of the question goes with an instruction
+    assert guru.forms('Add 3 and 4 and write the result after "####".')[1] == ""
+    assert guru.forms("#### Problem 3\nFind $x$.")[1] == f"#### Problem 3\nFind $x$. {BOX}"
+
+
+GOLDS = {"So 9 * 2 = $<<9*2=18>>18.\n#### 18": "18", "3+31=34\n#### 34": "34", "#### 1,200": "1,200",
+         "b'34'": "34", 'b"3/4"': "3/4", "9 (apples)": "9", "[\"34\"]": "34", "['34']": "34",
+         r"Hence it is $\boxed{\frac{1}{2}}$.": r"\frac{1}{2}", "<answer>7</answer>": "7",
+         "The answer is 18.": "18", "Final answer: -3": "-3", "**12**": "12", "5 (mod 7)": "5 (mod 7)",
+         "(1, 2]": "(1, 2]", "no solution": "no solution", r"x^{2}-1": r"x^{2}-1"}
+
+
+def test_golds_are_read_in_all_their_forms(guru):
+    assert {gold: guru.answers(gold)[0] for gold in GOLDS} == GOLDS
+    assert guru.answers(b"34") == ["34"] and guru.answers([3.0, ""]) == ["3"]
+
+
+def test_golds_that_no_answer_matches_are_left_out_and_counted(guru, tmp_path, capsys):
+    solution = ("Mara has three loaves and bakes two more every day of the week, so that after a "
+                "week there are seventeen of them on the table.")
+    rows = [dict(question=sentence(i), answer=a) for i, a in enumerate(
+        [r"\frac{2 k n}{n+k-1}-2 \frac{k!n!}{(k+n-1)!", solution, "34", r"\frac{1}{2}"])]
+    problems, counts, _, said = rows_made(guru, tmp_path, capsys, rows)
+    assert [p["answer"] for p in problems] == ["34", r"\frac{1}{2}"]
+    assert counts["gold_unread"] == 2 and "2 gold unread" in said
+    assert "2 answers are left out: the verifier does not take them for right" in said
+
+
+TURNS = [([dict(role="system", content="You teach."), dict(role="user", content="2+3?")], "2+3?", 1),
+         ([dict(role="user", content=[dict(type="text", text="2+"), dict(type="text", text="3?")])],
+          "2+\n3?", 0),
+         ([dict(role="user", content="1+1?"), dict(role="assistant", content="2"),
+           dict(role="user", content="2+3?")], "2+3?", 1),
+         ([dict(role="user", content="2+3?"), dict(role="assistant", content="5")], "2+3?", 0),
+         ([{"from": "human", "value": "2+3?"}, {"from": "gpt", "value": "5"}], "2+3?", 0),
+         ([{"from": "user", "value": "2+3?"}], "2+3?", 0),
+         ('[{"role": "user", "content": "2+3?"}]', "2+3?", 0),
+         ("[{'role': 'user', 'content': '2+3?'}]", "2+3?", 0),
+         (["2+3?"], "2+3?", 0)]
+
+
+@pytest.mark.parametrize("prompt, question, earlier", TURNS)
+def test_the_last_question_of_chat_turns(guru, tmp_path, capsys, prompt, question, earlier):
+    [p], _, changed, said = rows_made(guru, tmp_path, capsys, [dict(prompt=prompt, answer="5")])
+    assert p["prompt"] == f"{question} {BOX}" and changed["turns"] == earlier
+    assert ("turns before the last question" in said) == bool(earlier)
+
+
+@pytest.mark.parametrize("prompt", [
+    [dict(role="user", content=[dict(type="image", image="x.png"), dict(type="text", text="?")])],
+    [dict(role="assistant", content="5")], dict(a=1), [1, 2]])
+def test_what_is_no_text_is_counted_as_that(guru, tmp_path, capsys, prompt):
+    rows = [dict(prompt=prompt, answer="5"), dict(prompt="2+3?", answer="5")]
+    words = ["--question_key=prompt", "--answer_key=answer"]
+    if isinstance(prompt, dict):  # a column of fields
+        rows = [dict(prompt=[prompt], answer="5"), rows[1]]
+    problems, counts, _, said = rows_made(guru, tmp_path, capsys, rows, *words)
+    assert [p["prompt"] for p in problems] == [f"2+3? {BOX}"]
+    assert counts["not_text"] == 1 and "1 rows in which prompt or answer is not text" in said
+
+
+def test_columns_that_belong_to_the_question(guru, tmp_path, capsys):
+    row = dict(body="Seven red marbles lie in a bowl.", question="How many?", answer="7", level="1")
+    [p], _, _, said = rows_made(guru, tmp_path, capsys, [row])
+    assert p["prompt"] == f"How many? {BOX}" and "--question_key=body,question" in said
+    assert "level" not in said
+    [p], _, _, said = rows_made(guru, tmp_path, capsys, [row], "--question_key=body,question")
+    assert p["prompt"] == f"{row['body']}\nHow many? {BOX}" and "not read" not in said
+
+
+def test_near_duplicates_are_kept_on_demand(guru, tmp_path, capsys):
+    rows = [dict(question=q, answer="3") for q in (LONG, LONG.replace("speed", "velocity"),
+                                                   RESPELLED)]
+    for word, near, kept in (("--keep_near=false", 1, 1), ("--keep_near=true", 0, 2)):
+        _, counts, _, _ = rows_made(guru, tmp_path, capsys, rows, word)
+        assert (counts["exact"], counts["near"], counts["kept"]) == (1, near, kept)
+
+
+SHAPES = dict(  # file: (columns of a row, prompt, answer)
+    gsm8k=(dict(question="A cup holds 9. How many do two hold?", answer="9*2=<<9*2=18>>18.\n#### 18"),
+           "A cup holds 9. How many do two hold?", "18"),
+    math=(dict(problem="Find $x$ if $2x=1$.", level="Level 1", type="Algebra",
+               solution=r"So $x=\boxed{\frac12}$."), "Find $x$ if $2x=1$.", r"\frac12"),
+    dapo=(dict(data_source="math_dapo", prompt=[dict(
+        content=DAPO[0] + "Find $x$ if $2x=1$." + DAPO[1], role="user")], ability="MATH",
+        reward_model=dict(ground_truth="34", style="rule-lighteval/MATH_v2"),
+        extra_info=dict(index="9a9b6eb4")),
+        "Solve the following math problem step by step. Find $x$ if $2x=1$.", "34"),
+    aime=(dict(ID="2024-I-1", Problem="Find $m+n$.", Solution="So.", Answer=33),
+          "Find $m+n$.", "33"))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_shapes_of_known_files(guru, tmp_path, name):
+    """As parquet, the columns picked by themselves."""
+    row, prompt, answer = SHAPES[name]
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "in.parquet")
+    guru.main([f"--data={tmp_path / 'out'}", f"--source={tmp_path / 'in.parquet'}", "--model=none",
+               "--against=none"])
+    [p] = sample.read_problems(tmp_path / "out/problems.jsonl")
+    assert (" ".join(p["prompt"].split()), p["answer"]) == (f"{prompt} {BOX}", answer)
+
+
+def test_a_problem_file_is_utf8_in_every_locale(tmp_path, script):
+    """U+2028, U+0085, a BOM and CRLF are text or the end of a line, never the end of a problem."""
+    raw = ('\ufeff{"id": 1, "prompt": "3\u00d73\u2028or\u0085not?", "answer": "9"}\r\n'
+           '\r\n{"id": 2, "prompt": "2+2?", "answer": 4}\r\n').encode()
+    (tmp_path / "p.jsonl").write_bytes(raw)
+    want = ["3\u00d73\u2028or\u0085not?", "2+2?"]
+    assert [p["prompt"] for p in sample.read_problems(tmp_path / "p.jsonl")] == want
+    (tmp_path / "read.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom core.problems import read_problems\n"
+        f"print(ascii([p['prompt'] for p in read_problems({str(tmp_path / 'p.jsonl')!r})]))\n")
+    env = dict(LC_ALL="C", PYTHONCOERCECLOCALE="0", PYTHONUTF8="0")
+    assert script(tmp_path / "read.py", env=env).stdout.strip() == ascii(want)
+    for raw, why in ((b'{"id": 1, "prompt": "\xd7", "answer": "1"}', ":1: not UTF-8 text"),
+                     (b'{"id": 1, "prompt": [{"role": "user"}], "answer": "1"}', "not text")):
+        (tmp_path / "p.jsonl").write_bytes(raw)
+        with pytest.raises(config.BadInput, match=why):
+            sample.read_problems(tmp_path / "p.jsonl")

@@ -30,7 +30,7 @@ What this has of the real thing, and why it is there:
 - Text that does not matter. The idle letters are random, are sampled like every token and decide
   nothing: gradient noise.
 
-Needs config.py, core/engine.py and sample.py.
+Needs config.py, core/engine.py, core/problems.py and sample.py.
 """
 import os
 import shutil
@@ -45,7 +45,8 @@ sys.path.insert(0, str(HERE.parent.parent))
 import numpy as np
 from config import BadInput, entry, parse
 from core.engine import existing
-from sample import SHIPPED, folder_hash, header_of, write_problems
+from core.problems import write_problems
+from sample import SHIPPED, folder_hash, header_of
 
 POOL = 9000            # problems; enough for 1,000 + 300 of Easy, Hard and Very Easy
 COLUMNS = (2, 3, 4)    # digits of the numbers

@@ -18,14 +18,23 @@ data folder, by default that of this script
 - `manifest.json`, written before it: where the rows came from, how many were left out and why,
   hashes.
 
-Left out and counted, in this order: rows without question or answer, rows with several answers,
-prompts over --max_prompt_tokens after the chat template of --model, problems like one of --against,
-and duplicates, of which the first stays.
-- Exact duplicates read the same when case, blanks, punctuation and the ways to write one thing in
-  LaTeX are put aside.
+Read: text, bytes, chat turns (the last question of the user), parts of a message. --question_key may
+name several columns with commas between. Of an answer what is to be matched is kept: 18 of "9 * 2 =
+18\n#### 18". A sentence that asks for another form of the answer than \boxed{} is left out; ours is
+put in where none asks for the box.
+
+Left out and counted, in this order: rows without question or answer, or that are no text; with
+several answers; with another form of the answer in a sentence that holds more; with an answer that
+the verifier does not take for right itself; prompts over --max_prompt_tokens after the chat
+template of --model; problems that hold one of --against; duplicates, of which the first stays.
+- Exact duplicates read the same when case, blanks, punctuation, instructions on the form of the
+  answer and the ways to write one thing in LaTeX are put aside.
 - Near duplicates share 80% of their runs of three words and symbols, and have the same numbers,
   signs and functions: two problems that differ in a number, a + or a sine are two problems.
-  Against test problems that is no excuse: a leak would cost more than a lost problem.
+  --keep_near=true keeps them.
+- A problem that holds 80% of the runs of a test problem goes, whatever stands around them: a leak
+  would cost more than a lost problem. A test problem of a few words counts where it is a sentence.
+- Runs that stand in more than half of a file's questions are an instruction and count for neither.
 So training, validation (sample.py holds it out of this file) and AIME24 have none in common.
 
 `mix` reads the splits of sample.py and writes mix_{NAME}_D{D}_seed{SEED}_train.jsonl beside them,
@@ -33,8 +42,10 @@ and `mixtures.json`. NAME is hard, dual or tri for the paper's (in its words Har
 128, the split `extreme`), else the splits with their shares. For one seed the mixture with a
 smaller D is the beginning of that with a larger one. --D=0 is the largest that the splits allow.
 
-Needs config.py, core/engine.py, sample.py (and their needs), pyarrow, huggingface_hub, datasketch.
+Needs config.py, verifier.py, core/engine.py, core/problems.py, pyarrow, huggingface_hub,
+datasketch.
 """
+import ast
 import contextlib
 import functools
 import gzip
@@ -54,8 +65,9 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
+import verifier  # noqa: E402
 from core import engine  # noqa: E402
-import sample  # noqa: E402
+from core.problems import read_problems, set_hash, tokenize, write_problems  # noqa: E402
 from config import BadInput, aside, config, entry, files, parse, read_json, save_json  # noqa: E402
 
 INSTRUCTION = r"Please output the final answer within \boxed{}."
@@ -64,9 +76,24 @@ INSTRUCTION = r"Please output the final answer within \boxed{}."
 GURU = dict(name="guru", source="LLM360/guru-RL-92k:train/math__combined_54.4k.parquet",
             revision="2e2790a962a3c099bfb5ea61389cbf98a5ea439b", ids=(), words=(),
             columns=(("prompt", "reward_model.ground_truth"), ("question", "answer"),
-                     ("problem", "answer"), ("Problem", "Answer")))
+                     ("problem", "answer"), ("Problem", "Answer"), ("prompt", "answer"),
+                     ("problem", "solution")))
 # the settings that decide what problems.jsonl holds
-SETTINGS = "source revision question_key answer_key against model max_prompt_tokens".split()
+SETTINGS = """source revision question_key answer_key against model max_prompt_tokens
+              keep_near""".split()
+# why rows are left out, in this order, and what is said on stderr, of rows that change too
+LEFT_OUT = "empty not_text several_answers other_form gold_unread".split()
+NOTES = dict(
+    empty="rows without {columns} are left out (rows are counted from 0)",
+    not_text="rows in which {columns} is not text, or no turn is the user's, are left out",
+    other_form="rows are left out: one sentence asks for another form than \\boxed{{}} and for more",
+    gold_unread="answers are left out: the verifier does not take them for right themselves",
+    turns="rows have turns before the last question, a system's or others: it alone is taken",
+    form="prompts asked for another form of the answer: that sentence is out, \\boxed{{}} asked for")
+SOLUTION = 15  # words; an answer of more is a solution
+# names of columns that may belong to the question
+CONTEXT = set("""body context passage background premise story input choices options system image
+images figure table""".split())
 # The paper's study of mixtures, its order and shares: splits by 128 rollouts, Hard = none right
 MIXTURES = dict(hard="extreme:1", dual="extreme:1 level_easy:1",
                 tri="extreme:2 level_easy:1 level_very_easy:1")
@@ -168,12 +195,13 @@ def read_rows(path, choose):
 def pick_columns(names, pairs, path):
     """The first pair (question, answer) among the `names` of a file's columns.
 
-    Raises BadInput that lists them.
+    A question may be several columns, with commas between. Raises BadInput that lists them.
     """
     for pair in pairs:
-        if pair[0] in names and pair[1] in names:
+        if {*pair[0].split(","), pair[1]} <= set(names):
             return pair
-    missing = " or ".join(dict.fromkeys(key for key in pairs[0] if key not in names))
+    missing = " or ".join(key for key in dict.fromkeys([*pairs[0][0].split(","), pairs[0][1]])
+                          if key not in names)
     raise BadInput(f"{path}: no column {missing}; there are {', '.join(names) or 'none'} "
                    "(--question_key, --answer_key)")
 
@@ -186,11 +214,48 @@ def cell(row, name):
     return cell(row[key], rest) if rest and isinstance(row.get(key), dict) else None
 
 
+USER = ("user", "human")
+
+
+def written_out(value):
+    """A list of texts or dicts that was written as text, '["34"]', as that list; else the value.
+
+    "[1, 2]" is an interval, one answer.
+    """
+    if isinstance(value, str) and re.match(r"\s*\[\s*[\"'{]", value):
+        for read in (json.loads, ast.literal_eval):
+            with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+                inside = read(value.strip())
+                if all(isinstance(x, (str, dict)) for x in inside):
+                    return inside
+    return value
+
+
+def turns(value):
+    """[(role, content), ...] of a cell with chat messages, [] of any other."""
+    value = written_out(value)
+    messages = [value] if isinstance(value, dict) else value if isinstance(value, list) else []
+    out = []
+    for m in messages:
+        role = (m.get("role") or m.get("from")) if isinstance(m, dict) else None
+        if role:
+            out.append((str(role).lower(), m.get("content") or m.get("value")))
+    return out
+
+
 def text(value):
-    """A cell as text: of messages the user's, of a whole float the integer, of nothing ""."""
-    if isinstance(value, list):
-        messages = [m for m in value if isinstance(m, dict) and m.get("role") == "user"]
-        value = messages[0].get("content") if messages else None
+    """A cell as text: of chat messages the last question, of bytes their text, of a whole float the
+    integer, of nothing "". Raises ValueError where it is none of these, such as an image."""
+    value, messages = written_out(value), turns(value)
+    asked = [content for role, content in messages if role in USER]
+    if asked:
+        return text(asked[-1])
+    if isinstance(value, (dict, list)) and value:  # parts of a message
+        parts = [part.get("text") if isinstance(part, dict) else part
+                 for part in ([value] if isinstance(value, dict) else value)]
+        if messages or not all(isinstance(part, str) for part in parts):
+            raise ValueError
+        value = "\n".join(parts)
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
     if isinstance(value, float):
@@ -198,25 +263,60 @@ def text(value):
             return ""
         value = int(value) if value.is_integer() else value
     # half a surrogate pair, which JSON can write, is no text that a tokenizer takes
-    return "" if value is None else str(value).encode("utf-8", "replace").decode().strip()
+    return "" if value is None or value == [] else str(value).encode("utf-8", "replace").decode().strip()
+
+
+def gold(answer):
+    r"""What of an answer is to be matched: 18 of "9 * 2 = <<9*2=18>>18.\n#### 18", of "So it is
+    \boxed{18}.", of "<answer>18</answer>", of "The answer is 18.", of "b'18'", of "18 (apples)"."""
+    if re.fullmatch(r"b(['\"]).*\1", answer, re.DOTALL):
+        with contextlib.suppress(ValueError, SyntaxError):
+            answer = ast.literal_eval(answer).decode("utf-8", "replace")
+    answer = re.sub(r"<<[^<>]*>>", "", answer.rpartition("####")[2])
+    tagged = re.findall(r"<answer>(.*?)</answer>", answer, re.DOTALL)
+    answer = (verifier.boxed(answer, len(answer)) or [answer, *tagged][-1]).strip()
+    for form in (r"(?:(?:so|thus|hence)?,? *the )?(?:final )?answer(?: is)? *:? *([^\n]+?)\.?",
+                 r"\*\*(.+)\*\*", r"\\\[(.+)\\\]", r"(\$?[-+]?[\d.,/]+) *\([^\W\d_][^\d()]*\)"):
+        found = re.fullmatch(form, answer, re.IGNORECASE)
+        answer = found[1] if found else answer
+    return answer
 
 
 def answers(value):
-    """The answers in a cell, of which a list is unwrapped, and '["34"]', as Skywork-OR1 has it.
-
-    "[1, 2]" is an interval, one answer.
-    """
-    if isinstance(value, str) and value.strip().startswith("["):
-        with contextlib.suppress(ValueError):
-            inside = json.loads(value)
-            value = inside if all(isinstance(x, str) for x in inside) else value
+    """The answers in a cell, of which a list is unwrapped, and '["34"]', as Skywork-OR1 has it."""
+    value = written_out(value)
     values = value if isinstance(value, list) else [value]
-    return [a for a in map(text, values) if a]
+    return [a for a in (gold(text(v)) for v in values) if a]
 
 
-def question(prompt):
-    """A prompt without the sentence that asks for the box."""
-    return prompt.strip().removesuffix(INSTRUCTION).strip()
+# Sentences that ask for a form of the answer, as those of veRL, DAPO, Qwen and TRL
+BOX = re.compile(r"\\f?boxed\b(?:\{[^{}]*\})?")
+OTHER = re.compile(r"####(?:[ :]*[\d.,]+)?|<answer>(?:.*</answer>)?|</answer>|\\?\$Answer\b"
+                   r"|\banswer: *[\[<{(]|^answer:$|[\"“'`*]+(?:the )?(?:final )?answer\b[^\"”'`*]*[\"”'`*]+",
+                   re.IGNORECASE)
+ASKS = re.compile(r"\b(answer|result|response|solution|final|output|conclusion|put your)",
+                  re.IGNORECASE)
+SENTENCES = re.compile(r"((?<=[.!?])\s+|\s*\n\s*)")
+
+
+def forms(prompt):
+    r"""A prompt -> (it without instructions on the form of the answer, it as it asks for \boxed{}).
+
+    A sentence that asks for another form leaves it, and ours comes in where none asks for the box.
+    The second is "" where such a sentence holds something of the question: a number, a formula.
+    """
+    prompt = prompt.strip().removesuffix(INSTRUCTION).strip()
+    pieces, asked, shown, boxed, mixed = [*SENTENCES.split(prompt), ""], "", "", False, False
+    for sentence, gap in zip(pieces[::2], pieces[1::2]):
+        box = ASKS.search(sentence) and BOX.search(sentence)
+        other = not box and not sentence.startswith("#### ") and OTHER.search(sentence)
+        alone = not re.search(r"[\d\\$=]", OTHER.sub("", BOX.sub("", sentence)))
+        boxed = boxed or bool(box)
+        mixed = mixed or bool(other and not alone)
+        asked += sentence + gap if not alone or not (box or other) else ""
+        shown += sentence + gap if not other else ""
+    shown = shown.strip() + ("" if boxed else f" {INSTRUCTION}")
+    return asked.strip() or prompt, "" if mixed else shown
 
 
 # --------------------------------------------------------------------------------------------------
@@ -248,6 +348,8 @@ odd""".split())
 # / 41 = 0.85, with two changed 32 / 44 = 0.73. So 0.8 takes a retouched sentence or an added hint
 # for the same question, and a question of the same kind for another.
 RUN, NEAR = 3, 0.8
+# A test problem of fewer runs than LONG may stand in another problem; a longer one by 80% does not
+LONG, CLAUSES = 10, re.compile(r"(?<=[.!?:])\s+|\n+")
 BANDS, ROWS = 25, 5  # a pair at 0.8 is looked at with probability 1 - (1 - 0.8^5)^25 = 0.99995
 
 
@@ -276,19 +378,29 @@ def marks(words):
 
 
 @functools.lru_cache(1000)
-def runs(words):
-    """The set of all runs of three words of a tuple."""
-    return {" ".join(words[i:i + RUN]) for i in range(max(1, len(words) - RUN + 1))}
+def runs(words, usual=frozenset()):
+    """The set of all runs of three words of a tuple, but for the `usual` ones if others are left.
+    """
+    every = {" ".join(words[i:i + RUN]) for i in range(max(1, len(words) - RUN + 1))}
+    return every - usual or every
 
 
 @functools.lru_cache(1000)
-def marked_runs(words):
+def marked_runs(words, usual):
     """The runs, each behind the question's marks.
 
     Questions of other marks have none in common, the rest as many as before.
     """
     head = marks(words)
-    return {f"{head}|{run}".encode() for run in runs(words)}
+    return {f"{head}|{run}".encode() for run in runs(words, usual)}
+
+
+def usual_runs(texts):
+    """The runs of more than half of the texts, of four or more: an instruction around them all."""
+    texts = list(dict.fromkeys(texts))
+    some = texts[::len(texts) // 1000 + 1]
+    counts = Counter(run for words in some for run in runs(words))
+    return frozenset(run for run, n in counts.items() if len(some) > 3 and 2 * n > len(some))
 
 
 def jaccard(a, b):
@@ -296,46 +408,60 @@ def jaccard(a, b):
     return len(a & b) / len(a | b)
 
 
-def twins(questions, foreign):
+def twins(questions, foreign, near=True):
     """For each question None, or (why, i) if it is to go.
 
-    why: it is "against" foreign[i], or an "exact" or "near" duplicate of questions[i], which stays.
-    Compared with those that stay only, so that no two of them are duplicates, and what goes is like
-    something that stays.
+    why: it holds foreign[i], "against", or is an "exact" or, where `near` ones are to go, a "near"
+    duplicate of questions[i], which stays. Compared with those that stay only, so that no two of
+    them are duplicates, and what goes is like something that stays.
     """
     from datasketch import MinHash, MinHashLSH
     from tqdm import tqdm
-    # every foreign question by each of its runs: they are few, so here the Jaccard index is exact
-    theirs, sizes, keys = {}, [], {}
-    for j, words in enumerate(tuple(normalize(q)) for q in foreign):
+    # every foreign question by each of its runs: they are few, so here the shares are exact
+    theirs, sizes, keys, short = {}, [], {}, {}
+    others = [tuple(normalize(q)) for q in foreign]
+    usual = usual_runs(others)
+    for j, words in enumerate(others):
         keys.setdefault(compact(words), j)
-        sizes.append(len(runs(words)))
-        for run in runs(words):
+        sizes.append(len(runs(words, usual)))
+        if sizes[j] < LONG:
+            short.setdefault(words, j)
+        for run in runs(words, usual):
             theirs.setdefault(run, []).append(j)
 
-    def leak(words):  # the first foreign question that is like this one, None without
+    def leak(words, question):  # the first foreign question that stands in this one, None without
         if compact(words) in keys:
             return keys[compact(words)]
         mine = runs(words)
         common = Counter(j for run in mine for j in theirs.get(run, ()))
         for j in sorted(common):
-            if common[j] / (len(mine) + sizes[j] - common[j]) >= NEAR:
+            whole = len(mine) + sizes[j] - common[j] if sizes[j] < LONG else sizes[j]
+            if common[j] / whole >= NEAR:
                 return j
+        if short:  # a short one, as sentences of its own: "What is 2 + 2?" stands in much else
+            pieces = [normalize(piece) for piece in CLAUSES.split(question)]
+            for i in range(len(pieces)):
+                for k in range(i + 1, len(pieces) + 1):
+                    j = short.get(tuple(word for piece in pieces[i:k] for word in piece))
+                    if j is not None:
+                        return j
         return None
     texts = [tuple(normalize(q)) for q in questions]
-    hashes = MinHash.generator(map(marked_runs, texts), num_perm=BANDS * ROWS, seed=1)
+    usual_here = usual_runs(texts)
+    hashes = MinHash.generator((marked_runs(words, usual_here) for words in texts),
+                               num_perm=BANDS * ROWS, seed=1)
     lsh, exact, found = MinHashLSH(num_perm=BANDS * ROWS, params=(BANDS, ROWS)), {}, []
 
     def twin(words, m):  # the first question that stays and is like this one, None without
         if compact(words) in exact:
             return "exact", exact[compact(words)]
-        for j in sorted(lsh.query(m)):  # a superset: the Jaccard index decides
-            if jaccard(marked_runs(texts[j]), marked_runs(words)) >= NEAR:
+        for j in sorted(lsh.query(m)) if near else ():  # a superset: the Jaccard index decides
+            if jaccard(marked_runs(texts[j], usual_here), marked_runs(words, usual_here)) >= NEAR:
                 return "near", j
         return None
     bar = tqdm(hashes, "duplicates", len(texts), mininterval=1, disable=None)
     for i, (words, m) in enumerate(zip(texts, bar)):
-        j = leak(words)
+        j = leak(words, questions[i])
         found.append(("against", j) if j is not None else twin(words, m))
         if found[-1] is None:
             exact[compact(words)] = i
@@ -369,7 +495,7 @@ def read_against(cfg):
                 # be let in here
                 words = [f"--data={os.path.relpath(path.parent)}", "--model=none"]
                 load_script(script).main(words)
-        problems += sample.read_problems(path)
+        problems += read_problems(path)
     return problems
 
 
@@ -382,32 +508,61 @@ def lengths(problems, model):
         raise BadInput(f"{e}; --model=none measures no lengths") from None
     out, starts = [], range(0, len(problems), 1000)
     for i in tqdm(starts, "prompt lengths, in thousands", mininterval=1, disable=None):
-        out += [len(ids) for ids in sample.tokenize(problems[i:i + 1000], tokenizer)]
+        out += [len(ids) for ids in tokenize(problems[i:i + 1000], tokenizer)]
     return out
 
 
 def make_problems(rows, columns, ids, name):
-    """Rows -> (problems with a stable id, counts of rows left out, the first row without text).
+    """Rows -> (problems with a stable id, counts of rows left out, notes on others).
 
-    own: the id that the set itself has, by the first of the columns `ids` that says one.
+    own: the id that the set itself has, by the first of the columns `ids` that says one. notes:
+    {a key of NOTES: [rows]}.
     """
-    problems, empty, several = [], [], 0
+    problems, counts, notes = [], dict.fromkeys(LEFT_OUT, 0), {}
     for i, row in enumerate(rows):
-        asked, given = question(text(cell(row, columns[0]))), answers(cell(row, columns[1]))
-        if not asked or not given:
-            empty.append(i)
-        elif len(given) > 1:
-            several += 1
-        else:
-            problem = dict(id=f"{name}-{i:05d}", prompt=f"{asked} {INSTRUCTION}", answer=given[0])
-            own = [text(cell(row, key)) for key in ids if text(cell(row, key))]
-            source = text(row.get("data_source") or row.get("source"))
-            if own:
-                problem["own"] = f"{name}-{own[0]}"
-            if source:
-                problem["source"] = source
-            problems.append(problem)
-    return problems, dict(empty=len(empty), several_answers=several), empty[:1]
+        cells = [cell(row, key) for key in columns[0].split(",")]
+        try:
+            prompt = "\n".join(filter(None, map(text, cells)))
+            given = answers(cell(row, columns[1]))
+        except ValueError:
+            prompt, given = None, []
+        asked, shown = forms(prompt or "")
+        why = ("not_text" if prompt is None else "empty" if not asked or not given
+               else "several_answers" if len(given) > 1 else "other_form" if not shown else "")
+        if why:
+            counts[why] += 1
+            notes.setdefault(why, []).append(i)
+            continue
+        problem = dict(id=f"{name}-{i:05d}", prompt=shown, answer=given[0])
+        if any(role in USER for value in cells for role, _ in turns(value)[1:]):
+            notes.setdefault("turns", []).append(i)
+        if not " ".join(shown.split()).startswith(" ".join(prompt.split())):
+            notes.setdefault("form", []).append(i)
+        own = [text(cell(row, key)) for key in ids if text(cell(row, key))]
+        source = row.get("data_source") or row.get("source")
+        if own:
+            problem["own"] = f"{name}-{own[0]}"
+        if isinstance(source, str):
+            problem["source"] = text(source)
+        problems.append(problem)
+    return problems, counts, notes
+
+
+def unread_golds(problems, cfg):
+    """Which problems have an answer that the verifier does not take for right itself: a set.
+
+    It is asked of neither whole numbers nor texts of more than SOLUTION words: the latter are
+    solutions, which nobody repeats.
+    """
+    bad, asked = set(), {}
+    for i, answer in enumerate(p["answer"] for p in problems):
+        plain = re.sub(r"\\[A-Za-z]+", " ", answer)
+        if len(re.findall(r"[^\W\d_]{2,}", plain)) > SOLUTION:
+            bad.add(i)
+        elif not re.fullmatch(r"-?\d{1,15}", answer):
+            asked[i] = (answer, rf"\boxed{{{answer}}}")
+    verdicts = verifier.check_math(list(asked.values()), cfg)
+    return bad | {i for i, verdict in zip(asked, verdicts) if verdict != "right"}
 
 
 def is_made(folder, cfg):
@@ -420,17 +575,19 @@ def is_made(folder, cfg):
                        "or give another --data")
     before = read_json(manifest).get("settings", {})
     for key in SETTINGS:
-        if before.get(key) != cfg[key]:
-            raise BadInput(f"--{key}={cfg[key]}: {out} was made with {key}={before.get(key)}; "
+        was = before.get(key, config[key])  # a key may be younger than the file
+        if was != cfg[key]:
+            raise BadInput(f"--{key}={cfg[key]}: {out} was made with {key}={was}; "
                            "remove it, or give another --data")
     return True
 
 
-def drop_twins(problems, foreign, counts):
-    """The problems that are like no other and none of `foreign`; counts what goes in `counts`."""
-    questions, theirs = ([question(p["prompt"]) for p in some] for some in (problems, foreign))
+def drop_twins(problems, foreign, counts, near):
+    """The problems that are like no other and hold none of `foreign`; counts what goes."""
+    questions, theirs = ([forms(p["prompt"])[0] or p["prompt"] for p in some]
+                         for some in (problems, foreign))
     kept = []
-    for p, twin in zip(problems, twins(questions, theirs)):
+    for p, twin in zip(problems, twins(questions, theirs, near)):
         if not twin:
             kept.append(p)
             continue
@@ -461,15 +618,27 @@ def main(argv, own=GURU, doc=__doc__):
 
     def choose(names):
         columns[:] = pick_columns(names, pairs, path)
-        return [*columns, *(key for key in ("data_source", "source", *own["ids"]) if key in names)]
+        used = [*columns[0].split(","), columns[1]]
+        other = [key for key in names
+                 if key not in used and CONTEXT & set(key.lower().split("."))]
+        if other:
+            print(f"{path}: {', '.join(other)}: not read; what belongs to the question is named "
+                  f"too: --question_key={','.join([*other, columns[0]])}", file=sys.stderr)
+        more = [key for key in ("data_source", "source", *own["ids"]) if key in names]
+        return list(dict.fromkeys([*used, *more]))
     rows, foreign = read_rows(path, choose), read_against(cfg)
-    problems, counts, first = make_problems(rows, columns, own["ids"], own["name"])
+    problems, counts, notes = make_problems(rows, columns, own["ids"], own["name"])
     counts = dict(rows=len(rows), **counts, over_long=0, against=0, exact=0, near=0, conflicts=0)
+    if cfg["verifier"] == "math":
+        bad = unread_golds(problems, cfg)
+        counts["gold_unread"] = len(bad)
+        notes["gold_unread"] = [repr(problems[i]["answer"])[:60] for i in sorted(bad)]
+        problems = [p for i, p in enumerate(problems) if i not in bad]
     if cfg["model"]:
         fits = [length <= cfg["max_prompt_tokens"] for length in lengths(problems, cfg["model"])]
         counts["over_long"] = len(fits) - sum(fits)
         problems = [p for p, fit in zip(problems, fits) if fit]
-    kept = drop_twins(problems, foreign, counts)
+    kept = drop_twins(problems, foreign, counts, not cfg["keep_near"])
     said = ", ".join(f"{n} {why.replace('_', ' ')}" for why, n in counts.items()
                      if n and why not in ("rows", "conflicts"))
     if counts["conflicts"]:
@@ -479,19 +648,21 @@ def main(argv, own=GURU, doc=__doc__):
     names = [p.pop("own", p["id"]) for p in kept]
     if len(set(names)) == len(kept):  # the set's own ids, where they are ids
         kept = [dict(p, id=name) for p, name in zip(kept, names)]
-    if first:
-        print(f"{path}: {counts['empty']} rows without {' or '.join(columns)} are left out, the "
-              f"first is row {first[0]} (counted from 0)", file=sys.stderr)
+    for why, note in NOTES.items():
+        if notes.get(why):
+            note = note.format(columns=" or ".join(columns))
+            print(f"{path}: {len(notes[why])} {note}; the first: {notes[why][0]}", file=sys.stderr)
     with aside(out) as part:  # gets its name behind the manifest: where it is, all is
-        sample.write_problems(part, kept)
+        write_problems(part, kept)
         save_json(folder / "manifest.json", dict(
             settings={key: cfg[key] for key in SETTINGS}, file=path.name,
             revision_resolved=commit, source_sha256=digest(path),
             source_bytes=path.stat().st_size, question_column=columns[0],
             answer_column=columns[1], lengths_by=cfg["model"] or None,
             counts=dict(counts, kept=len(kept)),
-            against_set_hash=sample.set_hash(foreign) if foreign else None,
-            set_hash=sample.set_hash(kept), problems_sha256=digest(part),
+            changed={why: len(notes.get(why, ())) for why in ("turns", "form")},
+            against_set_hash=set_hash(foreign) if foreign else None,
+            set_hash=set_hash(kept), problems_sha256=digest(part),
             problems_bytes=part.stat().st_size, seconds=round(time.time() - start, 1),
             time=time.time()))
     print(f"{out}: {len(kept):,} problems of {len(rows):,} rows"
@@ -579,7 +750,7 @@ def main_mix(argv, own, doc):
                        f"--data={cfg['data']} --model={cfg['model']}")
     held = {}  # the file of each validation problem, by id and by prompt
     for path in sorted(folder.glob("[!.]*_val.jsonl")):
-        for p in sample.read_problems(path):
+        for p in read_problems(path):
             held |= {p["id"]: path, p["prompt"]: path}
     record, made, cache = folder / "mixtures.json", {}, {}
     old = read_json(record) if record.exists() else {}
@@ -592,7 +763,7 @@ def main_mix(argv, own, doc):
                 raise BadInput(f"--mix={mix}: no {name}_train.jsonl in {folder}; there are "
                                f"{', '.join(there)}"
                                + " (levels need --s_zero=128 in sample.py)" * levels)
-            cache[name] = cache.get(name) or sample.read_problems(folder / f"{name}_train.jsonl")
+            cache[name] = cache.get(name) or read_problems(folder / f"{name}_train.jsonl")
         splits = {name: cache[name] for name in shares}
         problems, counts = mixture(splits, shares, cfg["D"], cfg["seed"])
         for p in problems:
@@ -600,16 +771,16 @@ def main_mix(argv, own, doc):
             if where:
                 raise BadInput(f"{folder}: problem {p['id']} of --mix={mix} stands in {where.name} "
                                "too; measure the splits again")
-        D, hashed = len(problems), sample.set_hash(problems)
+        D, hashed = len(problems), set_hash(problems)
         path = folder / f"mix_{title_of(shares)}_D{D}_seed{cfg['seed']}_train.jsonl"
-        if path.exists() and sample.set_hash(sample.read_problems(path)) != hashed:
+        if path.exists() and set_hash(read_problems(path)) != hashed:
             raise BadInput(f"{path}: is there with other problems, from other splits; remove it "
                            "first")
         parts = {name: float(share) for name, share in shares.items()}
         made[path] = problems, dict(D=D, seed=cfg["seed"], shares=parts, counts=counts,
                                     set_hash=hashed)
     for path, (problems, said) in made.items():
-        sample.write_problems(path, problems)
+        write_problems(path, problems)
         print(f"{path}: {', '.join(f'{n} {name}' for name, n in said['counts'].items())}")
         old[path.name.removesuffix("_train.jsonl")] = said
     save_json(record, old)

@@ -17,7 +17,7 @@ Writes to `data`, by default beside this file,
 JSON object, or a list of such. They depend on `--seed` alone, and no prompt stands twice. Left out
 are problems that their own verifier does not grade: where the task's own answer, as written to the
 file, gets less than 1, or an answer that is not it ("?", "0", "nan") gets 1. Needs reward.py beside
-it, config.py, sample.py, verifier.py, core/engine.py.
+it, config.py, verifier.py, core/engine.py, core/problems.py.
 """
 import dataclasses
 import difflib
@@ -33,7 +33,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
-import sample
+from core.problems import set_hash, write_problems
 import verifier
 from config import BadInput, entry, parse, read_json, save_json
 
@@ -181,11 +181,11 @@ def write(folder, problems, cfg, **facts):
                        f"{cfg['n_val']} are to validate on")
     kept = {p["id"] for p in order[cfg["n_val"]:]}
     train = [p for p in problems if p["id"] in kept]
-    sample.write_problems(folder / "val.jsonl", order[:cfg["n_val"]])
+    write_problems(folder / "val.jsonl", order[:cfg["n_val"]])
     save_json(folder / "manifest.json", dict(
         settings={key: cfg[key] for key in SETTINGS}, version=VERSION, problems=len(train),
-        set_hash=sample.set_hash(train), **facts))
-    sample.write_problems(folder / "problems.jsonl", train)
+        set_hash=set_hash(train), **facts))
+    write_problems(folder / "problems.jsonl", train)
     print(f"{folder}/problems.jsonl: {len(train):,} problems, and {cfg['n_val']} in val.jsonl")
 
 
