@@ -29,7 +29,10 @@ config = dict(
     model = "Qwen/Qwen2.5-7B-Instruct",  # base model: a hub name or a transformers folder
     data = "data/arithmetic",     # folder of the problems, defaults.json and splits/MODEL/
     recipe = "easy",              # easy | hard | mixed: sets kl_coef, entropy_coef and the split
-    train_set = "",               # problem file to train on; empty = the recipe's split
+    split = "",                   # easy | hard | very_easy | mixed | extreme | ...: the problems of
+                                  # that difficulty, whatever the recipe; all = every problem, with
+                                  # no difficulty measured; empty = the recipe's
+    train_set = "",               # problem file to train on; empty = that of `split`
     val_set = "",                 # to evaluate on, or several with commas between; empty = likewise
     D = 0,                        # training problems used, a nested seeded subset; 0 = all
     seed = 0,                     # of the order of problems, the subset D and every rollout
@@ -76,7 +79,8 @@ config = dict(
     verify_bytes = 1024,          # not exact: longest answer that is read; a longer one is wrong
     temperature = 0.6,            # of sampling, and of every log-prob
     top_p = 1.0,                  # nucleus; below 1 only without tis
-    max_prompt_tokens = 1024,     # a longer prompt is refused at the start
+    max_prompt_tokens = 1024,     # a longer prompt is refused at the start; not given, these two
+                                  # are less where the model holds less
     max_new_tokens = 8192,        # a response that reaches it is cut off
     # Evaluation
     eval_every = 16384,           # rollouts between evaluations; 0 = before and after alone
@@ -100,7 +104,8 @@ config = dict(
     s = 16,                       # rollouts per problem behind avg@s, here and in --pass_at
     s_zero = 128,                 # rollouts behind the levels of the mixtures; 0 = no levels
     levels = "extreme level_easy level_very_easy",  # levels to tell; extreme alone costs far less
-    n_val = 300,                  # validation problems held out of each split
+    n_val = 0,                    # validation problems held out of each split; 0 = 300, but at most
+                                  # a quarter of it
     remeasure = False,            # measure also where pass rates came with the model
     shard = "",                   # i/k: measure every k-th problem from i on, for k processes side
                                   # by side; empty = the rest, and split
@@ -165,7 +170,7 @@ CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k
 # identity: these, the budget, the folders, the other stages'
 RUNNING = """device gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory threads
              model_dtype save_every keep_last keep_at pass_at s sample_every log_to""".split()
-NOT_IN_NAME = {*RUNNING, *"""C data B_max source revision question_key answer_key against
+NOT_IN_NAME = {*RUNNING, *"""C data split B_max source revision question_key answer_key against
                              keep_near mix
                              task task_args size problems s_zero levels n_val remeasure shard runs
                              out ns bps seeds lrs view metric unit eval_set delta bin points boot
@@ -331,23 +336,42 @@ def parse(argv, doc="", own=None):
     data = Path(named.get("data", cfg["data"]))
     model = Path(named.get("model", data))
     defaults = data / "defaults.json"
-    inside = model.resolve().is_relative_to(data.resolve())
+    inside, fixed = model.resolve().is_relative_to(data.resolve()), set(named)
     for key, value in read_json(defaults).items() if defaults.exists() else ():
         # lengths, lr and grid are of the models in there; how answers look, of the problems
         if inside or (key == "verifier" and "data" in named):
             set_key(cfg, key, value, f"{defaults}: ", keys)
+            fixed.add(key)
     set_key(cfg, "recipe", named.get("recipe", cfg["recipe"]))
     for key, value in given:
         set_key(cfg, key, value, keys=keys)
 
     cfg["data"], cfg["model"] = str(Path(cfg["data"])), cfg["model"].rstrip("/") or cfg["model"]
-    splits = Path(cfg["data"]) / "splits" / Path(cfg["model"]).name
-    cfg["train_set"] = cfg["train_set"] or str(splits / f"{cfg['recipe']}_train.jsonl")
-    cfg["val_set"] = cfg["val_set"] or str(splits / f"{cfg['recipe']}_val.jsonl")
+    cfg |= fitting_lengths(cfg, fixed)
+    splits, split = Path(cfg["data"]) / "splits" / Path(cfg["model"]).name, cfg["split"]
+    cfg["train_set"] = cfg["train_set"] or str(splits / f"{split or cfg['recipe']}_train.jsonl")
+    cfg["val_set"] = cfg["val_set"] or str(splits / f"{split or cfg['recipe']}_val.jsonl")
     cfg["problems"] = cfg["problems"] or str(Path(cfg["data"]) / "problems.jsonl")
-    cfg["runs"] = cfg["runs"] or sweep_folder(cfg, cfg["recipe"])
+    name = cfg["recipe"] + f"_{split}" * (split not in ("", cfg["recipe"]))
+    cfg["runs"] = cfg["runs"] or sweep_folder(cfg, name)
     check(cfg)
     return cfg
+
+
+def fitting_lengths(cfg, fixed):
+    """{max_prompt_tokens, max_new_tokens}, of which those not in `fixed` are cut to what the model
+    in a local folder holds. Those in `fixed` stay: a stage refuses what is too long.
+    """
+    keys = ("max_prompt_tokens", "max_new_tokens")
+    lengths, file = {key: cfg[key] for key in keys}, Path(cfg["model"]) / "config.json"
+    positions = read_json(file).get("max_position_embeddings") if file.exists() else None
+    if isinstance(positions, int) and sum(lengths.values()) > positions > 1:
+        other = lengths[keys[1]] if keys[1] in fixed else positions // 2
+        for key in keys:
+            if key not in fixed and other < positions:
+                lengths[key] = min(lengths[key], positions - other)
+            other = lengths[key]
+    return lengths
 
 
 def sweep_folder(cfg, name):
@@ -374,8 +398,9 @@ def check(cfg):
         if not ok:
             raise BadInput(f"--{key}={cfg[key]}: {why}")
     for key in """B_p k samples size max_prompt_tokens max_new_tokens gen_batch micro_tokens
-                  micro_logits updates s n_val""".split():
+                  micro_logits updates s""".split():
         need(cfg[key] >= 1, key, "must be 1 or more")
+    need(cfg["n_val"] or not is_toy(cfg), "n_val", "must be 1 or more")
     for key, value in cfg.items():
         need(not isinstance(value, (int, float)) or value >= 0, key, "must not be negative")
     for key in "lr_base temperature bin C verify_s verify_bytes".split():
@@ -554,9 +579,9 @@ def run_name(cfg, own=None):
     """Folder name of a run; own: as in `parse`.
 
     Only values off the defaults enter the hash, so that a key added later renames no old run; nor
-    does the default of `verifier`, which was exact once.
+    do the defaults of `verifier` and the toy world's `n_val`, which were exact and 300 once.
     """
-    defaults = dict(config, verifier="exact")
+    defaults = dict(config, verifier="exact", n_val=300)
     for key, (default, _) in (own or {}).items():
         defaults[key] = default
     off = {key: value for key, value in identity(cfg).items() if value != defaults.get(key)}

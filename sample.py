@@ -2,6 +2,7 @@
 
     python sample.py                                          # data/arithmetic and its base model
     python sample.py --data=data/guru_math --model=Qwen/Qwen3-4B-Instruct-2507 --s_zero=0
+    python sample.py --data=data/mine --split=all             # no difficulty: every problem
     python sample.py ship --model=data/mine/base              # and put its pass rates beside it
 
 Reads a problem file, {"id", "prompt", "answer", ...} a line, and a model.
@@ -44,6 +45,7 @@ from config import BadInput, append, aside, entry, parse, read_json, read_log, s
 BANDS = dict(easy=(0.3, 0.6), hard=(0.0, 0.0625), very_easy=(0.6, 0.9))
 LEVELS = dict(extreme=(0.0, 0.0), level_easy=(0.3, 0.6), level_very_easy=(0.6, 0.9))
 GROUPS = (4, 8, 16, 32, 64)  # the n of which is said how many groups carry a signal
+N_VAL, FEW = 300, 20  # problems to validate on; a split with fewer to train on is named
 SURE = 0.95  # a level counts as known once it is this probable
 SHIPPED = "pass_rates.jsonl.gz"  # beside a model that is passed on together with its pass rates
 
@@ -275,13 +277,13 @@ def graded(stream, problems, tokenizer, cfg):
 def make_splits(problems, counts, cfg):
     """Problems with their counts -> {split name: {"train": [...], "val": [...]}}.
 
-    Bands go by avg@s, levels by avg@s_zero. The validation problems of a split are its first n_val
-    in one random order of all problems. No split trains on one of them, whichever split it
-    validates: whoever trains on one split can be evaluated on every other. `mixed` is half Hard,
-    half Easy.
+    Bands go by avg@s, levels by avg@s_zero. The validation problems of a split are its first ones
+    (`val_size`) in one random order of all problems. No split trains on one of them, whichever
+    split it validates: whoever trains on one split can be evaluated on every other. `mixed` is half
+    Hard, half Easy.
     """
     order = []
-    for p in random.Random("splits").sample(problems, len(problems)):
+    for p in shuffled(problems):
         right, drawn = latest(counts[p["id"]], cfg)
         rate = counts[p["id"]][cfg["s"]] / cfg["s"]
         order.append(dict(p, pass_rate=rate, samples=drawn, correct=right))
@@ -294,17 +296,44 @@ def make_splits(problems, counts, cfg):
         level[p["id"]] = level_of(p["correct"], p["samples"], cfg["s_zero"], levels)[0]
     for name in LEVELS:
         groups[name] = [p for p in order if level.get(p["id"]) == name]
-    held = {p["id"] for group in groups.values() for p in group[:cfg["n_val"]]}
-    splits = {}
+    vals = {name: group[:val_size(len(group), cfg)] for name, group in groups.items()}
+    held, splits = {p["id"] for val in vals.values() for p in val}, {}
     for name, group in groups.items():
-        train = [p for p in group if p["id"] not in held]
-        splits[name] = dict(val=group[:cfg["n_val"]], train=train)
+        splits[name] = dict(val=vals[name], train=[p for p in group if p["id"] not in held])
     splits["mixed"] = {}
     for part in ("val", "train"):
         pairs = zip(splits["hard"][part], splits["easy"][part])
         splits["mixed"][part] = [p for pair in pairs for p in pair]
-    splits["mixed"]["val"] = splits["mixed"]["val"][:cfg["n_val"]]
+    splits["mixed"]["val"] = splits["mixed"]["val"][:cfg["n_val"] or N_VAL]
     return splits
+
+
+def shuffled(problems):
+    """The problems in the one random order that decides which of them are held out."""
+    return random.Random("splits").sample(problems, len(problems))
+
+
+def val_size(size, cfg):
+    """How many of the `size` problems of a split are held out to validate on.
+
+    n_val, or where nobody gave it 300, but at most a quarter; of two or more problems one.
+    """
+    return cfg["n_val"] or min(N_VAL, max(size // 4, int(size > 1)))
+
+
+def write_all(folder, cfg):
+    """The split `all`: every problem of the file, for who measures no difficulty."""
+    order = shuffled(read_problems(cfg["problems"]))
+    val = order[:val_size(len(order), cfg)]
+    train = order[len(val):]
+    if not train:
+        raise BadInput(f"--n_val={cfg['n_val']}: none of the {len(order)} problems of "
+                       f"{cfg['problems']} is left to train on")
+    for part, some in (("train", train), ("val", val)):
+        if some:
+            write_problems(folder / f"all_{part}.jsonl", some)
+    print(f"  all             {len(train):6d} train {len(val):6d} val of {cfg['problems']}, no "
+          "difficulty is measured")
 
 
 # -------------------------------------------------------------------------------------------------
@@ -442,8 +471,9 @@ def main(argv):
     shipping = argv[:1] == ["ship"]
     cfg = parse(argv[shipping:], __doc__)
     verifier.check_name(cfg)
-    problems = read_problems(cfg["problems"])
     folder = Path(cfg["out"] or Path(cfg["data"]) / "splits" / Path(cfg["model"]).name)
+    if cfg["split"] == "all":
+        return write_all(folder, cfg)
     s, limit = cfg["s"], cfg["max_prompt_tokens"]
     if 0 < cfg["s_zero"] < s:
         raise BadInput(f"--s_zero={cfg['s_zero']}: must be 0 or at least s={s}")
@@ -451,6 +481,7 @@ def main(argv):
     open_engine = functools.cache(
         lambda: engine.open_engine(name, cfg["model"], cfg, cfg["device"]))
 
+    problems = read_problems(cfg["problems"])
     # prompts that are too long are left out; prepare.py could do so by one model's tokenizer only
     prompts, every = tokenize(problems, tokenizer), len(problems)
     fits = [0 < len(ids) <= limit for ids in prompts]
@@ -507,10 +538,14 @@ def main(argv):
         note = ""
         if name in LEVELS and not (s_zero and name in cfg["levels"].split()):
             note = "   not asked for (--s_zero, --levels)"
-        elif not split["train"] or len(split["val"]) < cfg["n_val"]:
-            nothing = "" if split["train"] else ", none to train on"
-            note = (f"   fewer than --n_val={cfg['n_val']} to validate on{nothing}: "
-                    "measure more problems")
+        else:
+            short = [f"fewer than --n_val={cfg['n_val']} to validate on: measure more problems"]
+            short = short if len(split["val"]) < cfg["n_val"] else []
+            if len(split["train"]) < FEW:
+                most = max(splits, key=lambda name: len(splits[name]["train"]))
+                short.append(f"fewer than {FEW} to train on: --split={most} has more; more "
+                             "problems, or a smaller --n_val, help too")
+            note = "   " * bool(short) + ", ".join(short)
         print(f"  {name:15s} {sizes[name]['train']:6d} train {sizes[name]['val']:6d} val{note}")
         for part in split:
             if split[part]:

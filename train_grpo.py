@@ -822,9 +822,9 @@ class Run:
         self.M, self.folder = d["M"], Path(cfg["out"] or Path(cfg["runs"]) / d["run"])
         self.problems = sample.subset(sample.read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])
         self.vals = evaluate.read_sets(cfg["val_set"], first="val")
-        if cfg["B_p"] > len(self.problems):
-            raise BadInput(f"--B_p={cfg['B_p']}: the training set holds only "
-                           f"{len(self.problems)} problems")
+        if cfg["B_p"] > len(self.problems) and RANK == 0:  # the next epochs begin within a batch
+            print(f"--B_p={cfg['B_p']}: the training set holds {len(self.problems)} problems, so a "
+                  "batch has some of them several times", file=sys.stderr)
         for name, val in self.vals.items():
             if len(val) < WORLD:
                 raise BadInput(f"--val_set={cfg['val_set']}: the {len(val)} problems of {name} "

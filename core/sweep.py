@@ -355,7 +355,9 @@ def prepare(preset, argv):
         if (asked or lacks(data, model, file)) and (data / "prepare.py").exists():
             call(data / "prepare.py", f"--data={data}", f"--model={model}", *given,
                  note=f"problems and base model: {data}/prepare.py")
-        # 3. what was measured before
+        # 3. what was measured before; the split `all` needs no difficulty
+        if file == data / "splits" / Path(model).name / "all_train.jsonl":
+            call("sample.py", f"--data={data}", f"--model={model}", *given)
         info = file.parent / "difficulty.json"
         measured = read_json(info) if info.exists() else {}
         has_levels, of = bool(measured.get("s_zero")), Path(measured.get("problems", ""))
@@ -389,7 +391,9 @@ def prepare(preset, argv):
             call(Path(__file__).parents[1] / "data/guru_math/prepare.py", "mix", f"--data={data}",
                  f"--model={model}", f"--D={mixture[1]}", f"--seed={mixture[2]}")
         if not file.exists():
-            raise BadInput(f"{file}: no problem of {data} is of that difficulty for {model}")
+            raise BadInput(f"{file}: no problem of {data} is of that difficulty for {model}; "
+                           "--split=NAME takes another split of those above, --split=all every "
+                           "problem")
 
 
 def lacks(data, model, file):

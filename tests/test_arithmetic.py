@@ -297,6 +297,17 @@ def test_splits_from_planted_counts():
     assert [p["id"] for p in without["hard"]["val"]] == ids["hard", "val"]
 
 
+@pytest.mark.parametrize("size, val", [(1, 0), (2, 1), (7, 1), (55, 13), (1200, 300), (5000, 300)])
+def test_validation_takes_at_most_a_quarter(size, val):
+    """Unless --n_val says how much."""
+    problems = [dict(id=str(i), prompt="p", answer="1") for i in range(size)]
+    counts = {p["id"]: {0: 0, 16: 8} for p in problems}
+    for n_val, want in ((0, val), (2, min(2, size))):
+        cfg = dict(s=16, s_zero=0, n_val=n_val, levels="")
+        split = sample.make_splits(problems, counts, cfg)["easy"]
+        assert (len(split["val"]), len(split["train"])) == (want, size - want)
+
+
 def test_a_level_is_open_until_it_is_known():
     """The predicted level against simulation; a second pass that stops early against all 128."""
     seen = [(0, 16), (5, 16), (8, 16), (10, 16), (16, 16), (3, 32), (40, 64), (0, 112)]

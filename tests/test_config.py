@@ -19,7 +19,8 @@ from config import (BadInput, append, aside, check_run, command, comments, confi
 
 # What may change without making another experiment: the budget, folders, memory and speed, the
 # other stages' keys
-FREE = set("""C B_max data source revision question_key answer_key against mix problems s s_zero
+FREE = set("""C B_max data source revision question_key answer_key against keep_near mix problems s
+              s_zero split
               levels n_val remeasure shard runs out device gen_batch micro_tokens micro_logits
               activation_checkpointing gpu_memory threads model_dtype save_every keep_last keep_at
               pass_at sample_every log_to task task_args size ns bps seeds lrs view metric unit
@@ -383,3 +384,32 @@ def test_a_key_that_was_true_or_false_once_reads_old_logs():
     for key in ("model", "tag"):
         with pytest.raises(BadInput, match=f"--{key}=True: expected a str"):
             C.cast(key, True)
+
+
+def test_lengths_that_nobody_gave_are_cut_to_what_the_model_holds(tmp_path):
+    """Those that somebody gave stay, and a stage refuses what is too long."""
+    model = tmp_path / "m"
+    model.mkdir()
+
+    def lengths(positions, *words):
+        (model / "config.json").write_text(json.dumps(dict(max_position_embeddings=positions)))
+        cfg = parse([f"--model={model}", f"--data={tmp_path / 'd'}", *words])
+        return cfg["max_prompt_tokens"], cfg["max_new_tokens"]
+
+    assert lengths(32768) == (1024, 8192) and lengths(4096) == (1024, 3072)
+    assert lengths(64) == (32, 32) and lengths(65) == (33, 32)
+    assert lengths(4096, "--max_prompt_tokens=500") == (500, 3596)
+    assert lengths(4096, "--max_new_tokens=4000") == (96, 4000)
+    assert lengths(64, "--max_prompt_tokens=40", "--max_new_tokens=40") == (40, 40)
+    assert lengths(64, "--max_new_tokens=64") == (1024, 64)
+    (tmp_path / "defaults.json").write_text('{"max_new_tokens": 60}')  # of a folder with its model
+    assert parse([f"--data={tmp_path}", f"--model={model}"])["max_new_tokens"] == 60
+
+
+def test_a_split_is_chosen_by_its_name(tmp_path):
+    plain, very = (parse([f"--data={tmp_path}", "--model=org/M", *words])
+                   for words in ([], ["--split=very_easy"]))
+    assert plain["train_set"].endswith("splits/M/easy_train.jsonl")
+    assert very["train_set"].endswith("splits/M/very_easy_train.jsonl")
+    assert very["val_set"].endswith("splits/M/very_easy_val.jsonl")
+    assert very["runs"] == plain["runs"] + "_very_easy" and very["recipe"] == "easy"

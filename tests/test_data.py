@@ -7,6 +7,7 @@ import itertools
 import json
 import random
 import shutil
+import sys
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
@@ -840,3 +841,18 @@ def test_a_problem_file_is_utf8_in_every_locale(tmp_path, script):
         (tmp_path / "p.jsonl").write_bytes(raw)
         with pytest.raises(config.BadInput, match=why):
             sample.read_problems(tmp_path / "p.jsonl")
+
+
+def test_all_problems_without_a_difficulty(tmp_path, script):
+    """--split=all: no model is loaded, a quarter validates, and what is held out stays that."""
+    write_jsonl(tmp_path / "problems.jsonl",
+                [dict(id=i, prompt=f"{i}+1=", answer=str(i + 1)) for i in range(60)])
+    words = [f"--data={tmp_path}", "--model=org/not_there", "--split=all"]
+    done = script("sample.py", *words)
+    assert done.code == 0 and "45 train     15 val" in done.stdout, done
+    splits = tmp_path / "splits/not_there"
+    train, val = (ids(splits / f"all_{part}.jsonl") for part in ("train", "val"))
+    assert not set(train) & set(val) and {*train, *val} == {str(i) for i in range(60)}
+    done = script("core.sweep", "prepare", "easy", *words, env=dict(PYTHON=sys.executable))
+    assert done.code == 0 and ids(splits / "all_val.jsonl") == val, done.stderr
+    refused(script("sample.py", *words, "--n_val=60"), "--n_val=60", "none of the 60")

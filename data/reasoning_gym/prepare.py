@@ -193,7 +193,7 @@ def main(argv):
     if argv[:1] == ["tasks"]:
         return list_tasks(argv[1:])
     cfg = parse([f"--data={os.path.relpath(HERE)}", *argv], __doc__)
-    folder = Path(cfg["data"])
+    folder, cfg["n_val"] = Path(cfg["data"]), cfg["n_val"] or 300
     parts = wanted(cfg)
     if is_made(folder, cfg):
         print(f"{folder}/problems.jsonl: is there already, nothing to do")
