@@ -474,6 +474,7 @@ def main(argv):
     folder = Path(cfg["out"] or Path(cfg["data"]) / "splits" / Path(cfg["model"]).name)
     if cfg["split"] == "all":
         return write_all(folder, cfg)
+    problems = read_problems(cfg["problems"])
     s, limit = cfg["s"], cfg["max_prompt_tokens"]
     if 0 < cfg["s_zero"] < s:
         raise BadInput(f"--s_zero={cfg['s_zero']}: must be 0 or at least s={s}")
@@ -481,7 +482,6 @@ def main(argv):
     open_engine = functools.cache(
         lambda: engine.open_engine(name, cfg["model"], cfg, cfg["device"]))
 
-    problems = read_problems(cfg["problems"])
     # prompts that are too long are left out; prepare.py could do so by one model's tokenizer only
     prompts, every = tokenize(problems, tokenizer), len(problems)
     fits = [0 < len(ids) <= limit for ids in prompts]

@@ -698,8 +698,8 @@ def test_test_problems_inside_an_instruction_are_found(guru, tmp_path, capsys, n
 
 def test_a_short_test_problem_is_found_as_a_sentence_of_its_own(guru):
     short = ["What is $2+2$?", "Let $x=7$. Find $x^2$."]
-    inside = ["Work with care.\n\nWhat is $2+2$? Say it in words.", "Let $x=7$. Find $x^2$. Be brief.",
-              "Question: What is 2+2?"]
+    inside = ["Work with care.\n\nWhat is $2+2$? Say it in words.",
+              "Let $x=7$. Find $x^2$. Be brief.", "Question: What is 2+2?"]
     beside = ["What is $2+2+5$?", "What is $2+2-1$ in binary?", "Let $x=7$. Find $x^2+x$."]
     assert [found and found[0] for found in guru.twins(inside, short)] == ["against"] * 3
     assert guru.twins(beside, short) == [None] * 3
@@ -726,10 +726,12 @@ def test_a_box_of_the_question_is_no_form(guru):
     assert guru.forms("#### Problem 3\nFind $x$.")[1] == f"#### Problem 3\nFind $x$. {BOX}"
 
 
-GOLDS = {"So 9 * 2 = $<<9*2=18>>18.\n#### 18": "18", "3+31=34\n#### 34": "34", "#### 1,200": "1,200",
+GOLDS = {"So 9 * 2 = $<<9*2=18>>18.\n#### 18": "18", "3+31=34\n#### 34": "34",
+         "#### 1,200": "1,200",
          "b'34'": "34", 'b"3/4"': "3/4", "9 (apples)": "9", "[\"34\"]": "34", "['34']": "34",
          r"Hence it is $\boxed{\frac{1}{2}}$.": r"\frac{1}{2}", "<answer>7</answer>": "7",
-         "The answer is 18.": "18", "Final answer: -3": "-3", "**12**": "12", "5 (mod 7)": "5 (mod 7)",
+         "The answer is 18.": "18", "Final answer: -3": "-3", "**12**": "12",
+         "5 (mod 7)": "5 (mod 7)",
          "(1, 2]": "(1, 2]", "no solution": "no solution", r"x^{2}-1": r"x^{2}-1"}
 
 
@@ -749,7 +751,8 @@ def test_golds_that_no_answer_matches_are_left_out_and_counted(guru, tmp_path, c
     assert "2 answers are left out: the verifier does not take them for right" in said
 
 
-TURNS = [([dict(role="system", content="You teach."), dict(role="user", content="2+3?")], "2+3?", 1),
+TURNS = [([dict(role="system", content="You teach."), dict(role="user", content="2+3?")],
+          "2+3?", 1),
          ([dict(role="user", content=[dict(type="text", text="2+"), dict(type="text", text="3?")])],
           "2+\n3?", 0),
          ([dict(role="user", content="1+1?"), dict(role="assistant", content="2"),
@@ -800,7 +803,8 @@ def test_near_duplicates_are_kept_on_demand(guru, tmp_path, capsys):
 
 
 SHAPES = dict(  # file: (columns of a row, prompt, answer)
-    gsm8k=(dict(question="A cup holds 9. How many do two hold?", answer="9*2=<<9*2=18>>18.\n#### 18"),
+    gsm8k=(dict(question="A cup holds 9. How many do two hold?",
+                answer="9*2=<<9*2=18>>18.\n#### 18"),
            "A cup holds 9. How many do two hold?", "18"),
     math=(dict(problem="Find $x$ if $2x=1$.", level="Level 1", type="Algebra",
                solution=r"So $x=\boxed{\frac12}$."), "Find $x$ if $2x=1$.", r"\frac12"),

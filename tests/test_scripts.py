@@ -15,6 +15,7 @@ import pytest
 import config as C
 import evaluate
 import sample
+import train_grpo
 from config import derive, parse, read_log, run_name
 from conftest import ROOT, run_script, tree, wait_for
 
@@ -44,7 +45,7 @@ PROBLEM_FILES = {  # what is in the file, and what the line must name
                           "blankanswer.jsonl:1: the problem has no answer"),
     "noprompt.jsonl": ('{"id": 1, "answer": "2"}\n', "noprompt.jsonl:1: the problem has no prompt"),
     "noid.jsonl": ('{"prompt": "1+1=", "answer": "2"}\n', "noid.jsonl:1: the problem has no id"),
-    "binary.jsonl": (b"\xff\xfe\x00", "binary.jsonl: no readable problem file (not UTF-8 text)"),
+    "binary.jsonl": (b"\xff\xfe\x00", "binary.jsonl:1: not UTF-8 text"),
 }
 RUN = ["--B_p=2", "--n=2", "--C=8", "--eval_every=4", "--samples=4"]  # two updates
 
@@ -78,10 +79,8 @@ def refused(tmp_path, monkeypatch, capfd):
 @pytest.mark.parametrize("word, names", [
     ("--lr_bse=1", ["lr_bse=1", "lr_base"]), ("--n=many", ["--n=many", "an int"]),
     ("--n=1", ["--n=1", "2 rollouts"]),
-    ("--B_p=17 --C=34", ["--B_p=17", "only 16 problems"]),
     ("--B_max=3", ["--B_p=2 --n=2", "B_max=3"]),
     ("--C=3", ["--C=3", "one update"]), ("--D=17", ["--D=17", "16 problems"]),
-    ("--D=1", ["--B_p=2", "1 problem"]),
     ("--top_p=0.9", ["--top_p=0.9", "tis_cap"]), ("--k=5", ["--k=5", "samples=4"]),
     ("n=4", ["n=4", "--key=value"]),
     ("--n", ["--n", "--key=value"]), ("--recipe=soft", ["--recipe=soft"]),
@@ -99,6 +98,19 @@ def refused(tmp_path, monkeypatch, capfd):
 def test_bad_words_of_a_run(refused, tiny, word, names):
     line = refused("train_grpo.py", *tiny.words, *RUN, *word.split())
     assert all(name in line for name in names), line
+
+
+def test_a_batch_may_hold_the_problems_several_times(script, tiny, tmp_path):
+    """One problem on purpose: all rollouts are its own."""
+    done = script("train_grpo.py", *tiny.words, "--D=1", "--B_p=8", "--n=4", "--C=64",
+                  "--temperature=1", f"--out={tmp_path / 'run'}", "--eval_every=64")
+    assert done.code == 0 and "--B_p=8: the training set holds 1 problems" in done.stderr, done
+    records = C.read_log(tmp_path / "run/log.jsonl")
+    [seen] = [r for r in records if r["type"] == "train_pass"]
+    assert (len(seen["ids"]), seen["samples"]) == (1, [64])
+    assert train_grpo.batch_indices(2, 5, 3, 0) == [
+        *train_grpo.batch_indices(6, 1, 3, 0), *train_grpo.batch_indices(3, 3, 3, 0),
+        *train_grpo.batch_indices(10, 1, 3, 0)]
 
 
 @pytest.mark.parametrize("name", PROBLEM_FILES)

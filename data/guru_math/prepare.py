@@ -18,8 +18,8 @@ data folder, by default that of this script
 - `manifest.json`, written before it: where the rows came from, how many were left out and why,
   hashes.
 
-Read: text, bytes, chat turns (the last question of the user), parts of a message. --question_key may
-name several columns with commas between. Of an answer what is to be matched is kept: 18 of "9 * 2 =
+Read: text, bytes, chat turns (the user's last), parts of a message. --question_key may name several
+columns with commas between. Of an answer what is to be matched is kept: 18 of "9 * 2 =
 18\n#### 18". A sentence that asks for another form of the answer than \boxed{} is left out; ours is
 put in where none asks for the box.
 
@@ -86,10 +86,10 @@ LEFT_OUT = "empty not_text several_answers other_form gold_unread".split()
 NOTES = dict(
     empty="rows without {columns} are left out (rows are counted from 0)",
     not_text="rows in which {columns} is not text, or no turn is the user's, are left out",
-    other_form="rows are left out: one sentence asks for another form than \\boxed{{}} and for more",
+    other_form="rows are left out: a sentence asks for another form than \\boxed{{}}, and more",
     gold_unread="answers are left out: the verifier does not take them for right themselves",
     turns="rows have turns before the last question, a system's or others: it alone is taken",
-    form="prompts asked for another form of the answer: that sentence is out, \\boxed{{}} asked for")
+    form="prompts asked for another form of the answer; now they ask for \\boxed{{}} alone")
 SOLUTION = 15  # words; an answer of more is a solution
 # names of columns that may belong to the question
 CONTEXT = set("""body context passage background premise story input choices options system image
@@ -263,7 +263,8 @@ def text(value):
             return ""
         value = int(value) if value.is_integer() else value
     # half a surrogate pair, which JSON can write, is no text that a tokenizer takes
-    return "" if value is None or value == [] else str(value).encode("utf-8", "replace").decode().strip()
+    value = "" if value is None or value == [] else str(value)
+    return value.encode("utf-8", "replace").decode().strip()
 
 
 def gold(answer):
@@ -292,7 +293,8 @@ def answers(value):
 # Sentences that ask for a form of the answer, as those of veRL, DAPO, Qwen and TRL
 BOX = re.compile(r"\\f?boxed\b(?:\{[^{}]*\})?")
 OTHER = re.compile(r"####(?:[ :]*[\d.,]+)?|<answer>(?:.*</answer>)?|</answer>|\\?\$Answer\b"
-                   r"|\banswer: *[\[<{(]|^answer:$|[\"“'`*]+(?:the )?(?:final )?answer\b[^\"”'`*]*[\"”'`*]+",
+                   r"|\banswer: *[\[<{(]|^answer:$"
+                   r"|[\"“'`*]+(?:the )?(?:final )?answer\b[^\"”'`*]*[\"”'`*]+",
                    re.IGNORECASE)
 ASKS = re.compile(r"\b(answer|result|response|solution|final|output|conclusion|put your)",
                   re.IGNORECASE)
