@@ -21,13 +21,13 @@ import functools
 import hashlib
 from pathlib import Path
 
+from config import (BadInput, aside, at_k, entry, files, identity, parse, read_json, read_log,
+                    save_json)  # first: from here on Ctrl-C is one line
 import numpy as np
 
 from core import engine
 from core.problems import encode, read_problems, set_hash
 import verifier
-from config import (BadInput, aside, at_k, entry, files, identity, parse, read_json, read_log,
-                    save_json)
 
 
 def summary(correct, samples, k):

@@ -104,11 +104,14 @@ def policy_loss(algo, logp, logp_old, weight, advantage, eps_low, eps_high):
 def importance_weights(logp, logp_engine, cap):
     """Truncated importance weights, detached: min(exp(logp - logp_engine), cap) a token, all (N,).
 
-    The engine samples with other rounding than the trainer computes. Ones where cap is 0.
+    The engine samples with other rounding than the trainer computes. 1 where cap is 0, and for a
+    token whose logp_engine is no number (engines return such now and then).
     """
     import torch
     logp = logp.detach()
-    return (logp - logp_engine).exp().clamp(max=cap) if cap else torch.ones_like(logp)
+    if not cap:
+        return torch.ones_like(logp)
+    return (logp - logp_engine).exp().clamp(max=cap).where(logp_engine.isfinite(), 1.0)
 
 
 def kl_term(kind, logp, logp_ref):
@@ -511,6 +514,7 @@ def update(model, ref, opt, batch, cfg, lr, critic=None, critic_opt=None, critic
     import torch
     flat, counts = flatten(batch, cfg, model.device)
     logp_engine, A = flat["logp_engine"], flat["advantage"]  # (N,)
+    known = logp_engine.isfinite()
     in_policy, in_reg = flat["in_policy"], flat["in_reg"]
     N_policy, N_reg, N = [max(1, x) for x in over_ranks(counts)]
     parts = []
@@ -582,19 +586,21 @@ def update(model, ref, opt, batch, cfg, lr, critic=None, critic_opt=None, critic
                     kl = torch.zeros_like(loss)
                     if ref:
                         kl = kl_term("k3", logp, logp_ref[token]).sum()
+                    gap = logp_old[token] - logp_engine[token]
                     ratio = (logp - logp_old[token]).exp()
                     outside = (ratio < 1 - cfg["eps_low"]) | (ratio > 1 + cfg["eps_high"])
                     sums += torch.stack([x.double() for x in (
-                        loss, entropy.sum(), kl, (logp_old[token] - logp_engine[token]).abs().sum(),
+                        loss, entropy.sum(), kl, gap[known[token]].abs().sum(),
                         (w >= (cfg["tis_cap"] or float("inf"))).sum(), w.sum(), w.square().sum(),
                         outside.sum(), error)])
         trained = [(model, opt, lr)] + [(critic, critic_opt, critic_lr)] * bool(critic)
         norms.append(optimizer_step(trained, cfg["grad_clip"]))
-    s = dict(zip(names, over_ranks(sums.tolist())))
-    seen = N * cfg["updates"]
+    *sums, unknown = over_ranks([*sums.tolist(), counts[2] and (~known).sum().item()])
+    s, seen = dict(zip(names, sums)), N * cfg["updates"]
     fields = dict(loss=s["loss"] / cfg["updates"], entropy=s["entropy"] / seen,
                   kl=s["kl"] / seen if ref else None, grad_norm=sum(norms) / len(norms),
-                  tis_mean=s["difference"] / seen, tis_capped=s["capped"] / seen,
+                  tis_mean=s["difference"] / max(1, seen - unknown * cfg["updates"]),
+                  tis_capped=s["capped"] / seen, engine_nan=int(unknown),
                   ess=s["w"] ** 2 / (seen * s["w2"]) if s["w2"] else 0.0,  # share of all weights
                   clip_frac=s["clipped"] / seen)
     if critic:
@@ -846,21 +852,26 @@ class Run:
     def lock(self):
         """Open the log, locked against a second process; returns its header, or None.
 
-        A file system without locks (some NFS, Lustre) is warned of. Raises BadInput that names the
-        keys where it is another experiment's.
+        A file system without locks (some NFS, Lustre, GPFS) is warned of. Raises BadInput that
+        names the keys where it is another experiment's.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.log = open(self.folder / "log.jsonl", "ab", buffering=0)
+        path, how = self.folder / "log.jsonl", fcntl.LOCK_EX | fcntl.LOCK_NB
+        self.log, why = open(path, "ab", buffering=0), ""
         try:
-            fcntl.flock(self.log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self.log, how)
         except OSError as e:
             if e.errno in (errno.EWOULDBLOCK, errno.EACCES):
                 raise BadInput(f"{self.folder}: another process is training in this folder"
                                ) from None
-            if not self.no_locks:
-                print(f"{self.folder}: cannot be locked here ({e.strerror}); make sure that no "
-                      "other process trains in it", file=sys.stderr)
-            self.no_locks = True
+            why = e.strerror
+        with open(path, "ab") as again, contextlib.suppress(OSError):
+            fcntl.flock(again, how)  # succeeds where no lock holds
+            why = "two locks at once hold"
+        if why and not self.no_locks:
+            print(f"{self.folder}: cannot be locked here ({why}); make sure that no other process "
+                  "trains in it", file=sys.stderr)
+        self.no_locks = bool(why)
         records = config.read_log(self.folder / "log.jsonl")
         header = next((r for r in records if r.get("type") == "header"), None)
         if header:
@@ -880,8 +891,15 @@ class Run:
                   "it should not be mixed, --tag=NAME starts a new run", file=sys.stderr)
 
     def write(self, record):
-        """One record to the log, and where `log_to` says. Rank 0 alone."""
+        """One record to the log, and where `log_to` says. Rank 0 alone.
+
+        Raises BadInput where another process wrote to it: of the locks of GPFS or Lustre those of
+        one node may not hold on another.
+        """
+        if os.fstat(self.log.fileno()).st_size != self.log_bytes:
+            raise BadInput(f"{self.folder}/log.jsonl: another process writes to it, this one ends")
         append(self.log, record)
+        self.log_bytes = os.fstat(self.log.fileno()).st_size
         if self.mirror:
             self.mirror(record)
 
@@ -926,7 +944,8 @@ class Run:
                 raise BadInput(f"{folder}/log.jsonl: shorter than it was at the checkpoint of "
                                f"update {self.state['step']}; bring it back, or remove ckpt/")
             # what came after the checkpoint is written anew
-            os.truncate(self.log.fileno(), self.state["log_bytes"])
+            self.log_bytes = self.state["log_bytes"]
+            os.truncate(self.log.fileno(), self.log_bytes)
             os.truncate(self.samples.fileno(), min(self.state["samples_bytes"], size))
             # of a smaller budget: until the end the checkpoint is newer
             shutil.rmtree(folder / "model", ignore_errors=True)
@@ -1004,6 +1023,7 @@ class Run:
             self.state.update(seen)
             if RANK == 0:
                 os.truncate(self.log.fileno(), size)
+                self.log_bytes = size
             raise
         self.state["measured"] = True
 

@@ -512,12 +512,28 @@ class VLLMEngine:
 
 
 def stop_ids(ids, tokenizer):
-    """The token ids that end a response, as a list.
+    """The token ids that end a response, sorted: whichever of a model's files names them.
 
-    ids: the generation config's eos_token_id (for chat models several); None: the tokenizer's.
+    ids: the generation config's eos_token_id, one, several or None. To these come the tokenizer's
+    and the token that its chat template puts behind an answer: config.json often keeps the end of
+    the base model, at which no turn ends.
     """
-    ids = tokenizer.eos_token_id if ids is None else ids
-    return ids if isinstance(ids, list) else [ids]
+    named = ids if isinstance(ids, list) else [ids]
+    return sorted({*named, tokenizer.eos_token_id, end_of_turn(tokenizer)} - {None})
+
+
+def end_of_turn(tokenizer):
+    """The id of the token that the chat template puts behind an answer; None without one."""
+    if not tokenizer.chat_template:
+        return None
+    turns = [dict(role="user", content="Question"), dict(role="assistant", content="Answer")]
+    try:
+        text = tokenizer.apply_chat_template(turns, tokenize=False)
+    except Exception:  # templates are programs; this one has no word for such turns
+        return None
+    behind = text.rpartition("Answer")[2].strip()
+    ends = {token.content: i for i, token in tokenizer.added_tokens_decoder.items()}
+    return ends.get(max(filter(behind.startswith, ends), key=len, default=None))
 
 
 def rollout_seed(*key):

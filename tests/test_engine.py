@@ -88,6 +88,37 @@ def test_stop_and_length(hf):
     assert one["stopped"].tolist() == [t in STOPS for t in one["tokens"][:, 0].tolist()]
 
 
+TURNS = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }} [end] {% endfor %}"
+
+
+@named("named_by, config_says, template, want", [
+    ("config alone", [2, 3], None, [1, 2, 3]), ("one id", 2, None, [1, 2]),
+    ("no file", None, None, [1]),
+    ("the template, config.json has the base model's end", [1], TURNS, "[end]"),
+    ("the template, nothing else", None, TURNS, "[end]"),
+    ("a template without an end", [1], "{{ messages[0]['content'] }}", [1]),
+    ("a template for users alone", [1], "{{ raise_exception('no') }}", [1])])
+def test_every_file_that_names_an_end_counts(hf, named_by, config_says, template, want):
+    """What generation_config.json, the tokenizer and the chat template name: one of them is often
+    the base model's, at which no turn ends, and every response would be cut off."""
+    tokenizer = copy.deepcopy(hf[1])
+    end = "7" if want == "[end]" else "[end]"  # a token that the model draws now and then
+    tokenizer.add_special_tokens(dict(additional_special_tokens=[end]))
+    tokenizer.chat_template = template and template.replace("[end]", end)
+    turn = tokenizer.convert_tokens_to_ids(end)
+    want = [1, turn] if want == "[end]" else want
+    assert engine.stop_ids(config_says, tokenizer) == want
+    if turn not in want:
+        return
+    model = copy.deepcopy(hf[0])
+    model.generation_config.eos_token_id = config_says
+    out, ended = draw((model, tokenizer, hf[2]), n=32), set()
+    for tokens, k, stopped in zip(out["tokens"].tolist(), out["length"], out["stopped"]):
+        assert turn not in tokens[:k - 1] and (tokens[k - 1] in want) == stopped
+        ended.add(tokens[k - 1])
+    assert ended >= set(want)
+
+
 def test_rollouts_do_not_depend_on_gen_batch(hf):
     whole = draw(hf)
     for gen_batch in (1, 3, 8, 17):

@@ -278,6 +278,85 @@ def test_verl_rewards_that_are_no_shares(script, tmp_path):
     refused(done, path, "-0.4", "no share of right")
 
 
+def test_verl_scores_from_minus_one_to_one(script, tmp_path):
+    """Means above 0 are no shares either where the lowest rollout has -1: all are left out."""
+    rows = verl_rows(8, 4)
+    for m, row in rows.items():
+        if m:
+            row |= {"critic/score/mean": 0.04 * m, "critic/score/min": -1.0}
+    path = write_verl(tmp_path / "log.jsonl", rows)
+    words = ["--source=verl", f"--problems={P}", "--B_p=8", "--n=4", path]
+    done = script("data/logs/prepare.py", *words, f"--out={tmp_path / 'a'}")
+    assert done.code == 0 and "critic/score/mean is left out, its rewards go from -1 to 1" in (
+        done.stdout), done
+    assert not any("reward" in r for r in records(tmp_path / "a").step.values())
+    for m, row in rows.items():  # a part of the steps below 0, no minimum logged
+        if m:
+            row |= {"critic/score/mean": -0.25 + 0.0625 * m}
+            del row["critic/score/min"]
+    write_verl(path, rows)
+    done = script("data/logs/prepare.py", *words, f"--out={tmp_path / 'b'}")
+    assert done.code == 0 and "from -0.1875 to 1;" in done.stdout, done  # critic/score/max is 1
+    assert not any("reward" in r for r in records(tmp_path / "b").step.values())
+
+
+def test_verl_that_was_started_again(script, tmp_path):
+    """One file, two starts: what the first had logged behind the point where the second began is
+    gone from the run, and that is said. Twice one step: the later one."""
+    rows, other = verl_rows(8, 4), verl_rows(8, 4, seed=1)
+
+    def imported(name, *pairs):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("".join(json.dumps(dict(step=m, data=row)) + "\n" for m, row in pairs))
+        done = script("data/logs/prepare.py", "--source=verl", f"--problems={P}", "--B_p=8",
+                      "--n=4", f"--out={tmp_path / name}", path)
+        assert done.code == 0, done.stderr
+        return records(tmp_path / name), done.stdout
+    metric = f"val-core/openai/gsm8k/reward/mean@{N}"
+    resumed, said = imported("resumed", *rows.items(), *((m, other[m]) for m in range(5, 8)))
+    assert "the log goes back from step 12 to 5: the run was started again" in said
+    assert sorted(resumed.step) == list(range(1, 8)) and sorted(resumed.eval) == [0, 3, 6]
+    assert resumed.eval[3]["avg@4"] == rows[3][metric] != other[3][metric]
+    assert resumed.eval[6]["avg@4"] == other[6][metric]
+    assert resumed.end["rollouts"] == 7 * 32
+    fresh, said = imported("fresh", *rows.items(), *((m, other[m]) for m in range(7)))
+    assert "goes back from step 12 to 0" in said and sorted(fresh.eval) == [0, 3, 6]
+    assert [fresh.eval[m]["avg@4"] for m in (0, 3, 6)] == [other[m][metric] for m in (0, 3, 6)]
+    twice, said = imported("twice", *((m, rows[m]) for m in range(4)), (3, other[3]))
+    assert "twice in the log, the later one stands: step 3\n" in said
+    assert twice.eval[3]["avg@4"] == other[3][metric]
+    _, said = imported("plain", *rows.items())
+    assert not any(word in said for word in ("again", "twice", "missing"))
+
+
+def test_steps_that_are_missing_are_said(script, tmp_path):
+    rows = verl_rows(8, 4)
+
+    def said(source, *words):
+        out = tmp_path / f"out{len(list(tmp_path.iterdir()))}"
+        done = script("data/logs/prepare.py", f"--source={source}", f"--problems={P}", "--B_p=8",
+                      "--n=4", f"--out={out}", *words)
+        assert done.code == 0, done.stderr
+        return [line.partition("the steps ")[2] for line in done.stdout.splitlines()
+                if line.endswith("are missing")]
+    for steps, want in ((range(13), []), (range(6, 13), ["1 to 5 are missing"]),
+                        ([0, 1, 2, 3, 6, 7, 9, 10, 12], ["4 to 5, 8, 11 are missing"]),
+                        ([1, 3, 6, 7, 9, 10, 12], ["2, 4 to 5, 8 and 1 more are missing"])):
+        path = write_verl(tmp_path / "log.jsonl", {m: rows[m] for m in steps})
+        assert said("verl", path) == want
+    state = json.loads((TRL / "Bp4_n4/trainer_state.json").read_text())
+    path = tmp_path / "trainer_state.json"
+    for first, want in ((5, []), (105, ["1 to 100 are missing"])):  # every fifth step
+        path.write_text(json.dumps(dict(log_history=[
+            e | dict(step=first + 5 * (e["step"] - 1)) for e in state["log_history"]
+            if e["step"]])))
+        assert said("trl", "--samples=4", path) == want
+    # W&B's exports are sampled: what is longer than two usual steps
+    for steps, want in (([0, 1, 2, 3, 5, 6, 7, 9, 10, 12], []),
+                        ([0, 1, 2, 3, 7, 8, 9, 10, 12], ["4 to 6 are missing"])):
+        assert said("wandb", write_history(tmp_path / "h.csv", {m: rows[m] for m in steps})) == want
+
+
 @pytest.mark.parametrize("words, change, message", [
     (["--n=4"], {}, "--B_p="),
     (["--B_p=8", "--n=1"], {}, "--n=1"),
@@ -392,6 +471,76 @@ def test_trl_says_what_its_state_lacks(script, tmp_path):
     assert run.step[1]["reward"] == 0.375 and run.end["rollouts"] == 192
 
 
+def test_trl_sum_of_rewards_is_no_share(script, tmp_path):
+    """eval_reward is the weighted sum of all reward functions: it counts where it is one of them.
+    Old versions of TRL leave /mean out of the names."""
+    state = json.loads((TRL / "Bp4_n4/trainer_state.json").read_text())
+    path, words = tmp_path / "trainer_state.json", ["--source=trl", "--B_p=4", "--n=4",
+                                                    "--problems=15", "--samples=4"]
+
+    def with_format(reward, end="/mean", weight=1.0):
+        out = []
+        for e in state["log_history"]:
+            e = dict(e)
+            for b in ("", "eval_"):
+                if f"{b}reward" in e:
+                    right = e.pop(f"{b}rewards/exact/mean")
+                    e |= {f"{b}rewards/exact{end}": right, f"{b}rewards/format{end}": reward,
+                          f"{b}reward": weight * right + reward}
+            out.append(e)
+        path.write_text(json.dumps(dict(log_history=out)))
+    for end in ("/mean", ""):
+        with_format(0.25, end)
+        done = script("data/logs/prepare.py", *words, f"--out={tmp_path / 'no'}", path)
+        refused(done, path, "eval_reward is a sum of rewards", "--metric_column=",
+                f"eval_rewards/exact{end}, eval_rewards/format{end}")
+        out = tmp_path / f"named{len(end)}"
+        done = script("data/logs/prepare.py", *words, f"--out={out}",
+                      f"--metric_column=eval_rewards/exact{end}", path)
+        assert done.code == 0 and f"reward is a sum of rewards (rewards/exact{end}" in done.stdout
+        run = records(out)
+        assert [r["avg@4"] for r in run.eval.values()] == [
+            e["eval_reward"] for e in state["log_history"] if "eval_reward" in e]
+        assert not any("reward" in r for r in run.step.values())
+        done = script("data/logs/prepare.py", *words, f"--out={tmp_path / f'both{len(end)}'}",
+                      f"--metric_column=eval_rewards/exact{end}",
+                      f"--reward_column=rewards/exact{end}", path)
+        assert done.code == 0 and "no training reward" not in done.stdout
+    with_format(0.0)  # the format counts for nothing: it is the share of right answers
+    assert script("data/logs/prepare.py", *words, f"--out={tmp_path / 'one'}", path).code == 0
+    assert all("reward" in r for r in records(tmp_path / "one").step.values())
+    with_format(0.0, weight=0.5)
+    refused(script("data/logs/prepare.py", *words, f"--out={tmp_path / 'no'}", path), path,
+            "sum of rewards")
+    assert not (tmp_path / "no").exists()
+
+
+def test_two_checkpoints_of_one_run_are_one_run(script, tmp_path):
+    """The one that goes further has all of it, in whichever order they are given; a run of other
+    numbers is another run, which one call must not take for the same."""
+    state = json.loads((TRL / "Bp4_n4/trainer_state.json").read_text())
+    words = ["--source=trl", "--B_p=4", "--n=4", "--problems=15", "--samples=4"]
+
+    def cut(name, steps, shift=0.0):
+        path = tmp_path / name / "trainer_state.json"
+        path.parent.mkdir()
+        path.write_text(json.dumps(dict(log_history=[
+            e | {key: e[key] + shift for key in ("eval_reward", "eval_rewards/exact/mean")
+                 if key in e} for e in state["log_history"] if e["step"] <= steps])))
+        return path
+    paths = [cut(f"checkpoint-{k}", k) for k in (1, 6, 12)]  # lr_base is not told by the first
+    for order in (paths, paths[::-1]):
+        out = tmp_path / f"out{len(list(tmp_path.iterdir()))}"
+        done = script("data/logs/prepare.py", *words, f"--out={out}", *order)
+        assert done.code == 0, done.stderr
+        assert sum("the same run as" in line for line in done.stdout.splitlines()) == 2
+        assert sorted(records(out).eval) == [0, 3, 6, 9, 12]
+    other = cut("other", 6, shift=0.01)
+    refused(script("data/logs/prepare.py", *words, f"--out={tmp_path / 'no'}", other, paths[2]),
+            "--seed=", "parts of one run belong into one file")
+    assert not (tmp_path / "no").exists()
+
+
 def test_trl_that_logs_every_third_step(script, tmp_path):
     """With logging_steps=3 TRL writes means over three steps: the sum of response tokens stays what
     it was."""
@@ -489,6 +638,10 @@ def test_wandb_charts(script, tmp_path):
     # says nothing
     done = script("data/logs/prepare.py", *words, f"--out={tmp_path / 'no'}", charts[1])
     refused(done, charts[1], "no validation metric", f"({reward})")
+    wide = write_csv(tmp_path / "wide.csv", ["Step", "0.6b", "14b"],
+                     [{"Step": m, "0.6b": 0.1, "14b": 0.7} for m in range(4)])
+    refused(script("data/logs/prepare.py", *words, f"--out={tmp_path / 'no'}", wide), wide,
+            "(0.6b, 14b)")
     other = write_chart(tmp_path / "other.csv",
                         {name: {m: {metric: 0.125} for m in rows} for name, rows in runs.items()})
     refused(script("data/logs/prepare.py", *words, f"--out={tmp_path / 'no'}", charts[0], other),

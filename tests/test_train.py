@@ -688,11 +688,9 @@ def test_update_that_is_not_finite_changes_nothing(policy, batch):
     model, ref, _ = policy
     moved = copy.deepcopy(model)
     opt = torch.optim.AdamW(moved.parameters())
-    logps = batch["rollouts"]["logps"].clone()
-    logps[3, 0] = float("nan")
-    fields = train_grpo.update(moved, ref, opt,
-                               dict(batch, rollouts=dict(batch["rollouts"], logps=logps)),
-                               settings(), 0.1)
+    rewards = batch["rewards"].clone()
+    rewards[1, 0] = float("nan")
+    fields = train_grpo.update(moved, ref, opt, dict(batch, rewards=rewards), settings(), 0.1)
     assert not math.isfinite(fields["grad_norm"])
     assert torch.equal(weights(moved), weights(model)) and not opt.state
     assert all(p.grad is None for p in moved.parameters())
@@ -1362,6 +1360,78 @@ def test_a_file_system_without_locks(tiny, tmp_path, monkeypatch, capfd, error, 
     assert train_grpo.main(words) == 0 and train_grpo.main([*words, "--C=8"]) == 0
     told = [line for line in capfd.readouterr().err.splitlines() if "cannot be locked" in line]
     assert len(told) == 2 and os.strerror(error) in told[0]  # one for each start
+
+
+def test_locks_that_hold_nothing(tiny, tmp_path, monkeypatch, capfd):
+    """Some file systems grant every lock: that is said. A second process is noticed by what it
+    writes, and its log is left as it is."""
+    monkeypatch.setattr(train_grpo.fcntl, "flock", lambda *_: None)
+    words = [*tiny.words, "--B_p=2", "--n=2", "--C=24", f"--out={tmp_path}"]
+    calls, loss, log = [], train_grpo.policy_loss, tmp_path / "log.jsonl"
+
+    def counted(*given):
+        calls.append(1)
+        if len(calls) == 3:
+            with open(log, "ab") as other:
+                other.write(b'{"type": "step", "step": 99}\n')
+        return loss(*given)
+    monkeypatch.setattr(train_grpo, "policy_loss", counted)
+    with pytest.raises(BadInput, match="log.jsonl: another process writes to it"):
+        train_grpo.main(words)
+    assert capfd.readouterr().err.count("cannot be locked here (two locks at once hold)") == 1
+    assert read_log(log)[-1] == dict(type="step", step=99)
+    assert len([r for r in read_log(log) if r["type"] == "step"]) == 3
+    # started alone, it goes on from its checkpoint, here from the beginning
+    assert train_grpo.main(words) == 0
+    assert [r["step"] for r in read_log(log) if r["type"] == "step"] == [1, 2, 3, 4, 5, 6]
+
+
+@named("bad", [math.nan, math.inf, -math.inf])
+def test_log_probs_of_the_engine_that_are_no_numbers(policy, batch, bad):
+    """Their tokens have weight 1, are counted, and leave the mean difference to the others."""
+    model, ref, _ = policy
+    cfg, lengths = settings(kl_coef=0.1), batch["rollouts"]["length"].tolist()
+    where, plain = [(0, 0), (5, 0), (7, 2)], copy.deepcopy(batch)
+    for i, t in where:
+        prompt = batch["prompts"][i // 3]
+        response = batch["rollouts"]["tokens"][i, :lengths[i]].tolist()
+        exact = full_forward(model, prompt, response, cfg["temperature"])
+        plain["rollouts"]["logps"][i, t] = exact[t, response[t]]  # the weight is exp(0)
+    want, fields = step_of(policy, plain, cfg)
+    torn = copy.deepcopy(plain)
+    for i, t in where:
+        torn["rollouts"]["logps"][i, t] = bad
+    got, torn_fields = step_of(policy, torn, cfg)
+    assert distance(got, want) < 1e-6
+    assert (fields.pop("engine_nan"), torn_fields.pop("engine_nan")) == (0, 3)
+    N = sum(lengths)
+    assert torn_fields.pop("tis_mean") == pytest.approx(fields.pop("tis_mean") * N / (N - 3))
+    assert torn_fields == pytest.approx(fields, rel=1e-6)
+
+
+def test_a_run_goes_on_over_log_probs_that_are_no_numbers(tiny, tmp_path, monkeypatch):
+    real = engine.HFEngine.generate
+
+    def generate(self, *given, **named):
+        out = real(self, *given, **named)
+        out["logps"][0, 0] = math.nan
+        return out
+    monkeypatch.setattr(engine.HFEngine, "generate", generate)
+    words = [*tiny.words, "--B_p=4", "--n=4", "--C=192", "--kl_coef=0.001", "--eval_every=0"]
+    assert train_grpo.main([*words, f"--out={tmp_path}"]) == 0
+    log = read_log(tmp_path / "log.jsonl")
+    steps = [r for r in log if r["type"] == "step"]
+    assert len(steps) == 12 and log[-1]["status"] == "budget" and steps[-1]["skipped"] == 0
+    assert all(r["engine_nan"] == 1 and math.isfinite(r["loss"]) for r in steps)
+
+
+@named("name", ["train_grpo.py", "evaluate.py"])
+def test_ctrl_c_while_a_script_imports_is_one_line(tmp_path, name):
+    """The signal comes while numpy is imported."""
+    (tmp_path / "numpy.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    done = run_script(name, f"--out={tmp_path / 'out'}", env=dict(PYTHONPATH=str(tmp_path)))
+    assert done.code in (130, -signal.SIGINT), done
+    assert done.stderr.count("\n") == 1 and "interrupted; start the same command" in done.stderr
 
 
 @named("file", ["*.safetensors", "state.json", "no weights", "all of both"])

@@ -90,6 +90,49 @@ def first(row, names):
     return next((row[name] for name in names if name in row), None)
 
 
+def listed(items, most=3):
+    """The first few of them, and how many more there are."""
+    items = list(items)
+    return ", ".join(items[:most]) + f" and {len(items) - most} more" * (len(items) > most)
+
+
+def by_step(pairs, path):
+    """[(step, metrics), ...] as they were logged -> {step: metrics}, rising.
+
+    A log that goes back to a step was started again there: what the start before had logged behind
+    it is dropped. That is said, and so are steps that are there twice.
+    """
+    rows, back, twice = {}, [], {}
+    for m, row in pairs:
+        last = next(reversed(rows), m)
+        while rows and next(reversed(rows)) > m:
+            rows.popitem()
+        there = rows.setdefault(m, {})
+        if last > m:
+            back.append(f"from step {last} to {m}")
+        elif any(there.get(key, value) != value for key, value in row.items()
+                 if not key.startswith(("_", "Unnamed")) and key):  # clocks, pandas' index
+            twice[str(m)] = True
+        there.update(row)
+    if back:
+        print(f"{path}: the log goes back {listed(back)}: the run was started again, and what an "
+              "earlier start had logged from there on is left out")
+    if twice:
+        print(f"{path}: twice in the log, the later one stands: step {listed(twice)}")
+    return rows
+
+
+def missing(steps, slack):
+    """The stretches ["1 to 100", ...] without a record between these steps, which rise.
+
+    A trainer may log every few steps: only what is longer than `slack` times that is missing.
+    """
+    gaps = [(a, b) for a, b in zip([0, *steps], steps)]
+    every = statistics.mode(b - a for a, b in gaps)
+    holes = [(a + 1, b - every) for a, b in gaps if b - a > slack * every]
+    return [f"{a} to {b}" if b > a else str(a) for a, b in holes]
+
+
 # --------------------------------------------------------------------------------------------------
 # Readers: a path -> (run's name, {config key: value}, {step: {metric: number}}) for each run in it
 
@@ -98,10 +141,8 @@ def read_verl(path):
 
     The evaluation after an update is in its line.
     """
-    rows = {}
-    for r in read_log(path):
-        if isinstance(r.get("step"), int) and isinstance(r.get("data"), dict):
-            rows[r["step"]] = numbers(r["data"])
+    rows = by_step(((r["step"], numbers(r["data"])) for r in read_log(path)
+                    if isinstance(r.get("step"), int) and isinstance(r.get("data"), dict)), path)
     if not rows:
         raise BadInput(f'{path}: no log of veRL\'s file logger, whose lines are {{"step": ..., '
                        f'"data": {{...}}}}')
@@ -137,10 +178,9 @@ def read_verl(path):
 
 def read_trl(path):
     """TRL's trainer_state.json, in which training and evaluation of a step are two entries."""
-    rows, history = {}, read_json(path).get("log_history")
-    for record in history if isinstance(history, list) else ():
-        if isinstance(record, dict) and isinstance(record.get("step"), int):
-            rows.setdefault(record["step"], {}).update(numbers(record))
+    history = read_json(path).get("log_history")
+    rows = by_step(((r["step"], numbers(r)) for r in (history if isinstance(history, list) else ())
+                    if isinstance(r, dict) and isinstance(r.get("step"), int)), path)
     if not rows:
         raise BadInput(f"{path}: no trainer_state.json of TRL, it has no log_history with steps")
     return [(str(path), {}, rows)]
@@ -169,20 +209,24 @@ def read_wandb(path):
     if chart and any(name.startswith("Group: ") for name in header):
         raise BadInput(f"{path}: a grouped chart, its curves are means of several runs; export it "
                        "ungrouped")
-    for row in (numbers(dict(zip(header, line))) for line in lines):
+    order = "_step" if "_step" in header else step  # in which they were logged
+    for row in sorted((numbers(dict(zip(header, line))) for line in lines),
+                      key=lambda row: row.get(order, 0)):
         m = row.pop(step, None)
         if m is None:  # what is logged beside training, such as TRL's profile, has no step of it
             continue
         if m != int(m):
             raise BadInput(f"{path}: {step} {m} is no whole step")
+        here = {}  # {run: its metrics in this row}
         for column, value in row.items():
             name, _, metric = column.rpartition(" - ") if chart else (str(path), "", column)
             if not (chart and metric.endswith(("__MIN", "__MAX"))):
-                _, known, rows = runs.setdefault(name, (name, {}, {}))
-                rows.setdefault(int(m), {})[metric] = value
-                if metric in ("B_p", "n", "seed", "samples"):
-                    known[metric] = value
-    return list(runs.values())
+                here.setdefault(name, {})[metric] = value
+        for name, metrics in here.items():
+            runs.setdefault(name, []).append((int(m), metrics))
+    return [(name, {key: metrics[key] for _, metrics in pairs
+                    for key in ("B_p", "n", "seed", "samples") if key in metrics},
+             by_step(pairs, path)) for name, pairs in runs.items()]
 
 
 READERS = dict(verl=read_verl, trl=read_trl, wandb=read_wandb)
@@ -191,7 +235,8 @@ READERS = dict(verl=read_verl, trl=read_trl, wandb=read_wandb)
 def collect(reader, paths):
     """All runs as dicts of name, files, known and rows.
 
-    The charts of one W&B run, a file each, become one run.
+    The charts of one W&B run, a file each, become one run. Of two checkpoints of one run the one
+    that goes further has all of it.
     """
     runs = {}
     for path in map(Path, paths):
@@ -208,7 +253,22 @@ def collect(reader, paths):
                     raise BadInput(f"{path}: {odd[0]} at step {m} of the run {name} is another in "
                                    f"{run['files'][0]}")
                 mine.update(row)
-    return list(runs.values())
+    out = list(runs.values())
+    for run in out[:] if reader is not read_wandb else ():
+        whole = next((other for other in out if other is not run and goes_on(run, other)), None)
+        if whole:
+            print(f"{run['name']}: the same run as {whole['name']}, left out")
+            out.remove(run)
+    return out
+
+
+def goes_on(run, other):
+    """Whether all that is logged of `run` stands in `other` too, number by number."""
+    def same(row, theirs):
+        both = row.keys() & theirs.keys()
+        return bool(both) and all(row[key] == theirs[key] for key in both)
+    return all(m in other["rows"] and same(row, other["rows"][m])
+               for m, row in run["rows"].items())
 
 
 # --------------------------------------------------------------------------------------------------
@@ -247,15 +307,48 @@ def resolve(run, given, samples):
 def validation(run, names, chosen):
     """The name of a run's mean validation reward, by --metric_column if given. Raises BadInput."""
     found = [chosen] if chosen else sorted(filter(EVAL.fullmatch, names))
-    if len(found) == 1 and found[0] in names:
+    parts = [] if chosen or len(found) != 1 else parts_of(found[0], run["rows"], names)
+    if len(found) == 1 and found[0] in names and not parts:
         return found[0]
-    if len(found) > 1:
+    if parts:
+        problem, seen = f"{found[0]} is a sum of rewards, no share of right answers,", parts
+    elif len(found) > 1:
         problem, seen = "several validation metrics", found
     else:
         likely = [name for name in sorted(names) if re.search("val|acc|reward|score", name)]
-        problem, seen = "no validation metric", likely[:8]
+        problem, seen = "no validation metric", likely or sorted(names)
     raise BadInput(f"{problem} in {run['name']}, choose with --metric_column= "
-                   f"({', '.join(seen) or 'none is there'})")
+                   f"({listed(seen, 8) or 'none is there'})")
+
+
+def parts_of(total, rows, names):
+    """The rewards that TRL sums up in the column `total`, [] where it is one of them or has none.
+
+    Beside eval_reward, say, stand eval_rewards/NAME/mean (once eval_rewards/NAME).
+    """
+    before, reward, _ = total.rpartition("reward")
+    parts = [name for name in sorted(names) if reward and total.endswith("reward")
+             and name.startswith(f"{before}rewards/") and not name.endswith("/std")]
+    both = [row for row in rows.values() if total in row]
+    alone = any(all(abs(row.get(part, math.inf) - row[total]) < 1e-6 for row in both)
+                for part in parts)
+    return [] if alone else parts
+
+
+def training(run, names, chosen):
+    """(the name of a run's mean training reward, or None where it is no share; why it is none)."""
+    column = chosen or next((name for name in REWARD if name in names), None)
+    if column is None:
+        return None, ""
+    parts = [] if chosen else parts_of(column, run["rows"], names)
+    if parts:
+        return None, f": {column} is a sum of rewards ({listed(parts, 8)})"
+    about = [column.removesuffix("mean") + end for end in ("min", "max")]  # veRL: of all rollouts
+    every = [row[name] for row in run["rows"].values() for name in (column, *about) if name in row]
+    if min(every) < 0 or max(every) > 1:
+        return None, (f": {column} is left out, its rewards go from {min(every):g} to "
+                      f"{max(every):g}")
+    return column, ""
 
 
 def check_batch(rows, names, cfg):
@@ -294,9 +387,10 @@ def convert(run, options, given):
     """The records of a run's log.jsonl. Raises BadInput."""
     rows, names = run["rows"], {name for row in run["rows"].values() for name in row}
     column = validation(run, names, options["metric_column"])
-    rewards = [options["reward_column"]] if options["reward_column"] else REWARD
-    if options["reward_column"] and not names & set(rewards):
-        raise BadInput(f"--reward_column={rewards[0]}: no such metric in {run['name']}")
+    if options["reward_column"] not in ("", *names):
+        raise BadInput(f"--reward_column={options['reward_column']}: no such metric in "
+                       f"{run['name']}")
+    reward, why = training(run, names, options["reward_column"])
     samples, biased = {}, {}
     verl = re.fullmatch(r"val-(?:core|aux)/(.+)/mean@(\d+)", column)
     if verl:
@@ -313,8 +407,13 @@ def convert(run, options, given):
                        f"of {column} follows")
     check_batch(rows, names, cfg)
 
-    B, of_training = cfg["B_p"] * cfg["n"], (*rewards, *LENGTH, *LR)
+    B, of_training = cfg["B_p"] * cfg["n"], (*REWARD, *LENGTH, *LR, *([reward] * bool(reward)))
     trained = [m for m in sorted(rows) if m and first(rows[m], of_training) is not None]
+    # W&B's exports are sampled
+    lost = missing(trained or [m for m in sorted(rows) if m],
+                   2 if options["source"] == "wandb" else 1)
+    if lost:
+        print(f"{run['name']}: the steps {listed(lost)} are missing")
     tokens, wall = totals(rows, names, trained, B)
     log = []
     for m, row in sorted(rows.items()):
@@ -323,9 +422,7 @@ def convert(run, options, given):
             at["tokens"] = tokens[m]
         if m in trained:
             fields = dict(wall_s=row.get("_runtime", wall.get(m)), lr=first(row, LR),
-                          reward=first(row, rewards), response_len=first(row, LENGTH))
-            if fields["reward"] is not None and not 0 <= fields["reward"] <= 1:
-                del fields["reward"]  # no share of right answers
+                          reward=row.get(reward), response_len=first(row, LENGTH))
             said = {key: value for key, value in fields.items() if value is not None}
             log.append(dict(type="step", **at) | said)
         if column in row:
@@ -336,8 +433,8 @@ def convert(run, options, given):
                                "see --metric_column")
             log.append(dict(type="eval", **at, set="val", k=cfg["k"], samples=cfg["samples"],
                             problems=int(options["problems"])) | values)
-    if not any("reward" in record for record in log):
-        print(f"{run['files'][0]}: no training reward from 0 to 1 in {run['name']}; "
+    if not reward:
+        print(f"{run['files'][0]}: no training reward from 0 to 1 in {run['name']}{why}; "
               "--reward_column= names one")
     header = dict(type="header", schema=1, config=cfg, derived=derive(cfg),
                   source=options["source"], known=known,
@@ -357,8 +454,8 @@ def write(runs, out):
                 for record in records:
                     append(file, record)
             if log.exists() and log.read_bytes() != part_log.read_bytes():
-                raise BadInput(f"{records[0]['source_file']}: {log} is there and another run; give "
-                               "--seed= or --out=")
+                raise BadInput(f"{records[0]['source_file']}: {log} is there and another one; give "
+                               "--seed= if that is another seed, else --out=")
         for name in runs:
             if not (out / name).exists():
                 os.rename(Path(part) / name, out / name)
@@ -398,8 +495,8 @@ def main(argv):
             records = convert(run, options, given)
             name = records[0]["derived"]["run"]
             if origin.setdefault(name, run["name"]) != run["name"]:
-                raise BadInput(f"it is {name}, and so is {origin[name]}; import them one by one, "
-                               "with --seed=")
+                raise BadInput(f"it is {name}, and so is {origin[name]}; import other seeds one by "
+                               "one, with --seed=; the parts of one run belong into one file")
         except BadInput as e:
             raise BadInput(f"{run['files'][0]}: {e}") from None
         runs[name] = records
