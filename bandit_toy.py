@@ -18,7 +18,7 @@ problems are new; they know W alone.
 Rollouts, advantages, token-mean loss, AdamW and its schedule, KL and entropy (here exact) are those
 of train_grpo.py, and so is the log, less times and what only a language model has; its evaluations
 hold `exact` besides, the mean pass@1 without sampling noise. A run is a function of its config: run
-again, it writes the same log, whole at the end; an interrupted run starts anew.
+again on such a processor, it writes the same log, whole at the end; an interrupted one starts anew.
 
 Needs config.py, core/sweep.py, core/plots.py and data/bandit/defaults.json, its values; the keys
 that it has alone are TOY below. docs/toy.md says what it found, results/bandit/study.py makes the
@@ -119,11 +119,11 @@ def fit_rate(tail, ns, rng, draws=200):
 
     def fit(y):  # (N,) means
         return np.linalg.lstsq(X / y[:, None], np.ones(len(y)), rcond=None)[0]
-    y, R = tail.mean(1), tail.shape[1]
+    y, (N, R) = tail.mean(1), tail.shape
     value = fit(y)
-    again = [fit(np.array([row[rng.integers(0, R, R)].mean() for row in tail]))
-             for _ in range(draws)]
-    lo, hi = np.percentile(again, [5, 95], 0)
+    drawn = rng.integers(0, R, (draws, N, R))
+    means = np.take_along_axis(tail[None], drawn, 2).mean(2)
+    lo, hi = np.percentile([fit(y) for y in means], [5, 95], 0)
     return dict(A=[value[0], lo[0], hi[0]], B=[value[1], lo[1], hi[1]],
                 off=np.abs(X @ value / y - 1).max())
 
