@@ -4,26 +4,31 @@
     python fit_sigmoid.py --runs=runs/easy --C=2e6            # and for 2 million rollouts
     python fit_sigmoid.py --points=mine.csv --B_p=32 --C=2e6  # through points of your own (C, n)
 
-Reads `frontier.json` of a sweep (views.py writes it; `frontier_VIEW.json` for --view=joint or
-fixed_B) or a CSV. Writes `law.json` and `law.png` (`law_VIEW.*`) to `out`, or else beside what it
-read. Prints one page: the verdict, where the gain came from, the (B_p, n) that are as good as the
-best, what to run with C/8 to 4 C. The latter by avg@k, best@k and worst@k goes to `prescription.md`
-and `.csv`, all else to `report.txt` there, or with --verbose=true it is printed too.
+Reads the logs of a sweep or a CSV. Prints one page: whether the best n rises with the budget, what
+to run with C/8 to 4 C, the command. Writes `prescription.csv` (the table by avg@k, best@k and
+worst@k), `law.json` and `law.png` (`law_VIEW.*` for --view=joint and fixed_B) to `out`, or else to
+`runs`.
 
-The script is page.py, its rules and prescriptions are in prescribe.py; this file holds the law. Two
-fits. The first section fits the paper's law to points n*(C), and needs numpy and scipy alone: copy
-it. But such points are samples of a staircase, as many as one cares to draw, so they do not say how
-sure the law is. The second fits the law to the surface R(log n, log C) that goes through all
-curves: the sigmoid path with the most reward, averaged over log C. Its intervals are inverted
-tests: a value of the plateau is inside unless the slope of reward along log n, over the budgets
-where the plateau counts, differs from zero by more than the noise.
-
-To use the rest elsewhere copy config.py, frontier.py and noise.py too.
+The first section fits the paper's law to points n*(C), and needs numpy and scipy alone: copy it.
+Points of n*(C) are samples of a staircase, as many as one cares to draw, so they do not say how
+sure the law is; the second section asks the runs themselves. The third prescribes: the best cell
+at each budget, and beyond the runs the best cell at the largest. Needs config.py, frontier.py,
+core/runs.py, core/curves.py, core/plots.py.
 """
+import csv
 import math
+from pathlib import Path
 
 import numpy as np
 from scipy.optimize import least_squares
+
+from config import BadInput, aside, command, derive, entry, parse, save_json
+from core.curves import (Z, alike, best, cells_of, difference, fair, half_width, nearest,
+                         stop_before)
+from core.plots import budget_axis, canvas, legend, log_ticks, many, si, wrap
+from core.runs import folders_of
+from frontier import (analyse, by_B_p, fixed_B, fixed_Bp, grid_edge, joint, missing_cells,
+                      notes_of, pooled_records, say_missing)
 
 # --------------------------------------------------------------------------------------------------
 # The law from points, log2 n* = L / (1 + exp(-k (log10 C - log10 C0))) + b: numpy and scipy alone
@@ -133,235 +138,79 @@ def law_of_records(records):
         return None
     return law_of_points(records["C"], records["log2_n_mean"], n=records["n"])
 
-
 # --------------------------------------------------------------------------------------------------
-# The law of a sweep: the surface R(log n, log C)
+# The verdict on the runs of one B_p
 
-from scipy.interpolate import CubicSpline  # noqa: E402
-from scipy.optimize import minimize  # noqa: E402
-
-from config import aside, entry  # noqa: E402
-from frontier import budget_ticks, many, wrap  # noqa: E402
-from noise import half_width, indistinguishable, invert  # noqa: E402
-
-STEP = 1 / 4  # octaves of n between the laws that are compared
-FINE = 8      # steps an octave of the surface's grid of log2 n
-AT = dict(b=0, plateau=1, L=1, log10_C0=2, k=3)  # where a number stands in a law's coordinates
-
-
-def arrays_of(surface, C=None):
-    """A panel's surface as arrays: Y (N, G), noise (K, N, G); with C those of the nearest budget
-    alone, (N,) and (K, N)."""
-    Y = np.asarray(surface["Y"], float)
-    noise = np.asarray(surface["noise"], float).reshape(-1, *Y.shape)  # no draws: an empty list
-    if C is None:
-        return Y, noise
-    j = int(np.abs(np.log(np.array(surface["C"]) / C)).argmin())
-    return Y[:, j], noise[:, :, j]
+def shared_budgets(cells, grid):
+    """The budgets that the runs of all n reached, (their indices, n left out): without those n
+    whose runs end early or diverge, as long as two are left."""
+    longest = max(c["reach"][1] for c in cells)
+    full = [c for c in cells if c["reach"][1] >= 0.8 * longest and c["inside"].any()
+            and c["inside"][np.flatnonzero(grid >= 0.8 * longest)].any()]
+    full = full if len(full) > 1 else cells
+    js = np.flatnonzero(np.all([c["inside"] for c in full], 0))
+    return js, full, [c["n"] for c in cells if not any(c is other for other in full)]
 
 
-def surface_of(Y, z):
-    """Curves Y (..., N, G) of the n with z = log2 n (N,) -> (..., G, Z), reward over log2 n.
-
-    At each budget a natural cubic spline goes through the curves of all n: a polynomial of low
-    degree bends the optimum towards the middle of the grid. What smooths is the law, one path for
-    all budgets.
-    """
-    fine = np.linspace(z[0], z[-1], round(FINE * (z[-1] - z[0])) + 1)
-    return np.swapaxes(Y, -1, -2) @ CubicSpline(z, np.eye(len(z)), bc_type="natural")(fine).T
-
-
-def path_of(c, x):
-    """Law coordinates c (4, ...) = b, L + b, log10 C0, log k -> log2 n* (..., G) at x = log10 C."""
-    b, top, u, v = (np.asarray(a)[..., None] for a in c)
-    return b + (top - b) / (1 + np.exp(np.clip(-np.exp(v) * (x - u), -60, 60)))
-
-
-def along(T, place):
-    """Values of the table T (..., G, Z) at fractional places (V, G) of its last axis, linear in
-    between: (..., V, G)."""
-    i = np.clip(place.astype(int), 0, T.shape[-1] - 2)
-    g = np.arange(T.shape[-2])
-    return T[..., g, i] * (1 - place + i) + T[..., g, i + 1] * (place - i)
-
-
-def all_laws(z, x):
-    """Every law of a grid, as coordinates (4, V) of path_of: b and the plateau within the grid of
-    n, C0 within 0.3 decades of the budgets."""
-    octaves = np.linspace(z[0], z[-1], round((z[-1] - z[0]) / STEP) + 1)
-    axes = (octaves, octaves, np.linspace(x[0] - 0.3, x[-1] + 0.3, 25),
-            np.linspace(*np.log(K_LAW), 9))
-    c = np.array([a.ravel() for a in np.meshgrid(*axes, indexing="ij")])
-    return c[:, c[1] >= c[0] - 1e-9]
-
-
-def reward_of(c, T, z, x):
-    """Mean reward over log C of the laws c (4, ...) on the surface T (G, Z): (...)."""
-    return along(T, np.clip(FINE * (path_of(c, x) - z[0]), 0, T.shape[1] - 1)).mean(-1)
-
-
-def coordinate(c, name):
-    """The number `name` of laws c (4, ...), in the coordinate in which it is searched."""
-    return c[1] - c[0] if name == "L" else c[AT[name]]
-
-
-def refine(c, T, z, x, name=""):
-    """The best law near c (4,), with its number `name` kept, by Nelder and Mead: (4,)."""
-    value, held = (coordinate(c, name), AT[name]) if name else (None, None)
-    low = [z[0], z[0], x[0] - 0.3, math.log(K_LAW[0])]
-    high = [z[-1], z[-1], x[-1] + 0.3, math.log(K_LAW[1])]
-
-    def whole(free):  # with the number put back in its place
-        if not name:
-            return free
-        return np.insert(free, held, value + (free[0] if name == "L" else 0.0))
-
-    def loss(free):
-        law = whole(free)
-        outside = law[1] < law[0] or law[1] > z[-1] + 1e-9
-        return 1.0 if outside else -reward_of(law, T, z, x)
-    free = [i for i in range(4) if i != held]
-    simplex = c[free] + np.concatenate([np.zeros((1, len(free))), 0.12 * np.eye(len(free))])
-    found = minimize(loss, c[free], method="Nelder-Mead", bounds=[(low[i], high[i]) for i in free],
-                     options=dict(initial_simplex=np.clip(simplex, np.array(low)[free],
-                                                          np.array(high)[free]), maxfev=120))
-    return whole(found.x) if found.fun <= loss(c[free]) else c
-
-
-def law_of_surface(surface, intervals=NUMBERS):
-    """The law on a panel's surface: its numbers, dict(value, lo, hi, flag) each, and its path.
-
-    surface: dict(C (G,), ns (N,), Y (N, G), noise (K, N, G)), of frontier.json. All laws of a grid
-    are compared and the best is refined. For an interval, at each value of a number the best law
-    that has it is taken, and the slope of the surface along log n, weighted by how much the path
-    moves with the number, is tested against zero. An end is null where no value is rejected; `flag`
-    names a value at its bound. The path goes to 5 times the budgets.
-    """
-    x, z = np.log10(surface["C"]), np.log2(surface["ns"])
-    Y, noise = arrays_of(surface)
-    T = surface_of(Y, z)
-    laws = all_laws(z, x)
-    reward = reward_of(laws, T, z, x)
-    best = refine(laws[:, reward.argmax()], T, z, x)
-    slope = np.gradient(T, 1 / FINE, axis=-1)
-    wiggle = np.gradient(surface_of(noise, z), 1 / FINE, axis=-1) if len(noise) else None
-    out = {}
-    for name in NUMBERS:
-        at, every = coordinate(best, name), np.round(coordinate(laws, name), 9)
-        values, lo, hi = np.unique(every), None, None
-        if len(noise) and name in intervals:
-            held = []  # the best law with each value
-            for value in values:
-                ok = np.flatnonzero(every == value)
-                held.append(refine(laws[:, ok[reward[ok].argmax()]], T, z, x, name))
-            held = np.array(held).T  # (4, V)
-            moved = held.copy()  # the same law a little further along this number
-            moved[AT[name]] += 0.02
-            path = path_of(held, x)
-            weight = (path_of(moved, x) - path) / 0.02
-            place = np.clip(FINE * (path - z[0]), 0, T.shape[1] - 1)  # (V, G)
-            statistic = (along(slope, place) * weight).mean(-1)
-            half = half_width((along(wiggle, place) * weight).mean(-1))
-            lo, hi = invert(values, statistic, half, at)
-        share = (at - values[0]) / max(values[-1] - values[0], 1e-12)
-        edge = "lower" if share < 0.02 else "upper" if share > 0.98 else ""
-        shown = {"plateau": lambda v: 2 ** v, "k": math.exp}.get(name, float)
-        out[name] = {key: None if value is None else float(shown(value))
-                     for key, value in dict(value=at, lo=lo, hi=hi).items()}
-        bound = shown(values[-1] if edge == "upper" else values[0])
-        out[name]["flag"] = f"{name} at its {edge} bound {bound:.3g}" if edge else ""
-    far = np.linspace(x[0], x[-1] + math.log10(5), 60)
-    return out | dict(path=dict(C=10 ** far, log2_n=path_of(best, far)))
-
-
-# --------------------------------------------------------------------------------------------------
-# The verdict on a sweep
-
-def verdict_of(surface, delta):
-    """law, flat or undetermined, with the evidence: dict(verdict, reason, sets, constant, regret,
-    regret_upper).
+def verdict_of(cells, grid, delta):
+    """law, flat or undetermined, with the evidence: dict(verdict, reason, sets, constant, behind).
 
     law: n* rises. The budgets that all n reached are cut into three parts, evenly in log C. In each
     the n indistinguishable from the best are found; a law is shown where one part's set lies wholly
-    below a later part's. By chance that happens in at most 1% of planted sweeps without a law
-    (tests/bench/coverage.py). flat: one n loses less than `delta` reward against the best n at each
-    budget, in each part on average, at the upper end of a one-sided 95% interval. Both can hold;
-    then it is flat, for that n will do.
+    below a later part's. flat: another n is better than one n by less than `delta` in each part, at
+    the upper end of a one-sided 95% interval (`behind`); told from two seeds on, and where no n is
+    left out. Both can hold; then it is flat, for that n will do.
     """
-    ns, (Y, noise) = list(surface["ns"]), arrays_of(surface)
-    if len(ns) == 1:
-        return dict(verdict="undetermined", sets=[], constant=ns[0], regret=0.0, regret_upper=None,
-                    reason="the sweep has one n only, there is nothing to compare")
-    parts, sets = np.array_split(np.arange(Y.shape[1]), 3), []
-    for part in parts:
-        same = indistinguishable(Y[:, part].mean(1), noise[:, :, part].mean(2))
-        sets.append([n for n, ok in zip(ns, same) if ok])
-
-    def worst(Y):  # (..., N, G) -> (..., N), the part where a constant n loses most
-        loss = Y.max(-2, keepdims=True) - Y
-        return np.max([loss[..., part].mean(-1) for part in parts], 0)
-    regret = worst(Y)  # (N,)
-    if not len(noise):
-        i = int(np.argmin(regret))
-        constant = f"n = {ns[i]} throughout loses {regret[i]:.3f} of reward where it loses most"
-        return dict(verdict="undetermined", reason=f"no intervals (boot=0); {constant}", sets=[],
-                    constant=ns[i], regret=regret[i], regret_upper=None)
-    upper = np.percentile(worst(Y + noise), 95, axis=0)  # the maximum of noise only adds to it
-    i = int(np.argmin(upper))
-    constant = (f"n = {ns[i]} throughout loses {regret[i]:.3f} of reward in the third of log C "
-                f"where it loses most (below {upper[i]:.3f}, 95%)")
+    js, full, left_out = shared_budgets(cells, grid)
+    out = dict(verdict="undetermined", sets=[], constant=None, behind=None, left_out=left_out)
+    if len(cells) == 1:
+        return out | dict(reason="one n only, there is nothing to compare")
+    if len(js) < 3 or grid[js[-1]] < 4 * grid[js[0]]:
+        return out | dict(reason="the runs of all n share less than a factor 4 of budgets")
+    parts, ns = np.array_split(js, 3), [c["n"] for c in full]
+    sets = [[n for n, same in zip(ns, alike(full, part)) if same] for part in parts]
+    behind = {}  # what another n is better by, at most, in any part
+    for a in full:
+        ends = [0.0]
+        for part in parts:
+            for b in full:
+                gap, problems, runs = difference(b, a, part) if b is not a else (0, 0, 0)
+                ends.append(gap + math.hypot(Z * problems, a["t"][part].mean() * runs))
+        behind[a["n"]] = max(ends)
+    constant = min(behind, key=behind.get)
     rises = any(max(a) < min(b) for j, a in enumerate(sets) for b in sets[j + 1:])
     falls = any(min(a) > max(b) for j, a in enumerate(sets) for b in sets[j + 1:])
-    said = ", ".join(f"{{{', '.join(map(str, s))}}}" for s in sets)
-    evidence = (f"n indistinguishable from the best in the first, middle and last third of log C: "
-                f"{said}; {constant}")
-    verdict, why = "undetermined", "neither a rise of n* is shown, nor that one n will do"
-    if upper[i] < delta:
-        verdict = "flat"
-        rise = "; n* does rise" if rises else ""
-        evidence, why = f"{constant}, less than delta = {delta:g}{rise}", "one n will do"
+    seeds = min(len(c["runs"]) for c in full)
+    verdict, why = "undetermined", "no rise of n* is shown"
+    if behind[constant] < delta and seeds > 1 and not left_out:
+        verdict, why = "flat", "one n will do" + "; n* does rise" * rises
     elif rises and not falls:
         verdict, why = "law", "n* rises"
     elif falls:
         why = "n* falls"
-    ranges = [[surface["C"][part[0]], surface["C"][part[-1]]] for part in parts]
-    return dict(verdict=verdict, reason=f"{why}: {evidence}", constant=ns[i], regret=regret[i],
-                regret_upper=upper[i], sets=[dict(C=C, ns=s) for C, s in zip(ranges, sets)])
+    said = ", ".join(f"{{{', '.join(map(str, s))}}}" for s in sets)
+    return out | dict(
+        verdict=verdict, constant=constant, behind=behind[constant],
+        sets=[dict(C=[grid[part[0]], grid[part[-1]]], ns=s) for part, s in zip(parts, sets)],
+        reason=f"{why}: n indistinguishable from the best in the first, middle and last third of "
+               f"log C: {said}; another n is better than n = {constant} by at most "
+               f"{behind[constant]:.3f} (95%)")
 
 
-def law_of_panel(panel, delta):
-    """The entry of law.json for a panel of frontier.json: verdict, evidence, the law's numbers.
+def law_of_panel(panel, cells, grid, delta):
+    """The entry of law.json for a panel of frontier.json: the verdict of its runs with the numbers
+    of the paper's fit (`law_of_records`), null where that does not determine them.
 
-    The numbers are null unless the verdict is law; one at its bound is null with a flag: the data
-    do not determine it.
+    Of several B_p, as in joint and fixed_B, the paper's fit alone.
     """
-    surface = panel["surface"]
-    out = dict(range=panel["range"], flags=[], estimator="envelope", path=None) | {
-        name: dict(value=None, lo=None, hi=None) for name in NUMBERS}
-    if surface is None:
-        why = "the runs of all n share less than a factor 4 of budgets"
-        if len(panel["ns"]) == 1:
-            why = "the sweep has one n only, there is nothing to compare"
-        return out | dict(verdict="undetermined", reason=why)
-    out |= verdict_of(surface, delta)
-    if surface["left_out"]:
-        early = ", ".join(map(str, surface["left_out"]))
-        out["flags"].append(f"n = {early} left out of the law: their runs end early")
-    if len(surface["ns"]) < 3:
-        if out["verdict"] == "law":
-            out["flags"].append("two values of n: a law with four numbers needs 3 or more")
-        return out
-    fit = law_of_surface(surface, NUMBERS if out["verdict"] == "law" else ())
-    out["path"] = fit["path"]
-    if out["verdict"] == "law":
-        out["flags"] += [fit[name]["flag"] for name in NUMBERS if fit[name]["flag"]]
-        for name in NUMBERS:
-            out[name] = dict(fit[name], value=None if fit[name]["flag"] else fit[name]["value"])
-        if fit["b"]["flag"] or fit["plateau"]["flag"]:  # C0: where the grid of n cuts the rise off
-            out["log10_C0"].update(lo=None, hi=None)
-            out["flags"].append("the interval of log10_C0, since an end of the rise lies outside "
-                                "the grid of n")
-    return out
+    records = law_of_records(panel["records"]) or dict(
+        {name: dict(value=None, lo=None, hi=None) for name in NUMBERS}, verdict="undetermined",
+        reason="fewer than 5 record-breaking points, a law with four numbers needs more",
+        flags=[], fit=None)
+    if panel["B_p"] is None:
+        return records | dict(range=panel["range"], estimator="records", constant=None, sets=[])
+    return records | dict(range=panel["range"], estimator="records",
+                          records=records["reason"]) | verdict_of(cells, grid, delta)
 
 
 SAID = dict(law="n* rises with the budget", flat="one n will do at every budget",
@@ -370,161 +219,372 @@ SAID = dict(law="n* rises with the budget", flat="one n will do at every budget"
 
 def in_a_sentence(law):
     """The verdict in one plain sentence with its numbers."""
-    text = f"{SAID[law['verdict']]}. "
-    if law["estimator"] == "points" or "constant" not in law:
-        return text + law["reason"][0].upper() + law["reason"][1:]
+    if law.get("behind") is None:
+        return f"{SAID[law['verdict']]}: {law['reason']}"
     if law["verdict"] == "law":
         first, last = (", ".join(map(str, law["sets"][i]["ns"])) for i in (0, -1))
-        text += (f"The n that are indistinguishable from the best go from {first} in the first "
-                 f"third of log C to {last} in the last")
-        plateau = law["plateau"]
-        if plateau["value"]:
-            text += f"; plateau {interval_of(plateau, 0)}"
-        return text
-    if law["regret_upper"] is None:
-        return text + law["reason"][0].upper() + law["reason"][1:]
-    text += f"n = {law['constant']} throughout is at most {law['regret_upper']:.3f} of reward (95%)"
-    text += " behind the best n at each budget"
-    if law["verdict"] == "undetermined":
-        falls = law["reason"].startswith("n* falls")
-        text += ", and n* falls" if falls else ", and no rise of n* is shown"
+        plateau = law["plateau"]["value"]
+        return (f"{SAID['law']}: as good as the best are n = {first} in the first third of log C "
+                f"and {last} in the last" + (f"; plateau {plateau:.0f}" if plateau else ""))
+    text = (f"{SAID[law['verdict']]}: no n is better than n = {law['constant']} by more than "
+            f"{law['behind']:.3f} at any budget (95%)")
+    return text + (f"; n = {', '.join(map(str, law['left_out']))} left out, their runs end early"
+                   if law["left_out"] else "")
+
+
+# --------------------------------------------------------------------------------------------------
+# What to run
+
+BUDGETS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4)  # times the sweep's own
+# What keeping the best cell of the largest budget costs beyond it, in points of reward against the
+# best that there is: tests/bench/prescriptions.py, means over planted sweeps
+KEPT = {2: 0.9, 4: 1.5}
+COLUMNS = "metric C status B_p n M lr reward lo hi hours same by stop".split()
+
+
+def hours_of(cell):
+    """Hours of training for each rollout, over all ranks; None without gen_s and train_s in the
+    logs. Of a GPU, or on a CPU of a process, which has one core."""
+    each = [run["hours"] / max(run["rollouts"][-1], 1) for run in cell["runs"] if run["hours"]]
+    return float(np.mean(each)) if each else None
+
+
+def cost_of(cell):
+    """What a rollout of a cell costs in the unit of C."""
+    return float(np.mean([run["per_rollout"] for run in cell["runs"]]))
+
+
+def prescribe(C, grid, cells, head, rewards):
+    """What to run with a budget C: dict(C, status, cell, B_p, n, M, lr, reward, lo, hi, hours,
+    same, stop, by), None where C buys no update.
+
+    Inside the budgets that were run: the best cell alive there. Beyond them the best cell of the
+    largest, kept; below them that of the smallest. rewards (G,): of `fair`. same: the (B_p, n) that
+    are indistinguishable from the best. stop: of `stop_before`.
+    """
+    alive = [j for j in range(len(grid)) if best(cells, j) is not None]
+    j = min(max(nearest(grid, C), alive[0]), alive[-1])
+    observed = grid[alive[0]] * (1 - 1e-9) <= C <= grid[alive[-1]] * (1 + 1e-9)
+    j = j if best(cells, j) is not None else min(alive, key=lambda i: abs(i - j))
+    cell = cells[best(cells, j)]
+    run = dict(head, B_p=cell["B_p"], n=cell["n"], lr_base=cell["lr"],
+               C=int(C / cost_of(cell) * (1 + 1e-9)))
+    d, hours = derive(run), hours_of(cell)
+    if d["M"] < 1:
+        return None
+    half = half_width(cell)[j]
+    same = sorted({(c["B_p"], c["n"]) for c, ok in zip(cells, alike(cells, j)) if ok})
+    return dict(
+        C=C, status="observed" if observed else "extrapolated", cell=cell, j=j, run=run,
+        B_p=cell["B_p"], n=cell["n"], M=d["M"], lr=d["lr"],
+        reward=rewards[j] if observed else None, lo=rewards[j] - half if observed else None,
+        hi=rewards[j] + half if observed else None,
+        hours=None if hours is None else hours * d["M"] * d["B"],
+        same=same if observed else None, stop=stop_before(cells, j) if observed else None,
+        by="the best cell at this budget" if observed else f"kept from C = {si(grid[j])}")
+
+
+def table(rows, label, several, unit, hour):
+    """The rows of one metric as lines of text."""
+    where = "" if unit == "rollouts" else f"C in {unit}, "
+    yield f"What to run, by {label} ({where}* = beyond the runs):"
+    yield (f"  {'C':>7}  {'B_p':>5} {'n':>5} {'M':>6} {'lr':>8}  {'reward, 90%':<20} {hour:>7}  "
+           f"{'(B_p, n)' if several else 'n'} as good")
+    for r in rows:
+        reward, same = "not run", "not known"
+        if r["reward"] is not None:
+            reward = f"{r['reward']:.3f} [{r['lo']:.3f}, {r['hi']:.3f}]"
+            names = [f"({b}, {n})" if several else str(n) for b, n in r["same"]]
+            same = ", ".join(names[:6]) + f" and {len(names) - 6} more" * (len(names) > 6)
+        star = "*" * (r["status"] != "observed")
+        hours = "" if r["hours"] is None else f"{r['hours']:.2g}"
+        yield (f"  {si(r['C']) + star:>7}  {r['B_p']:>5} {r['n']:>5} {r['M']:>6} {r['lr']:>8.2g}  "
+               f"{reward:<20} {hours:>7}  {same}")
+
+
+def cautions(row, sweep, grid, cells):
+    """What may be wrong with a row, the most important first, as lines of text."""
+    cell, out = row["cell"], []
+    if row["stop"]:
+        s, c = row["stop"], cells[row["stop"]["cell"]]
+        M = int(grid[s["j"]] / cost_of(c) * (1 + 1e-9)) // (c["B_p"] * c["n"])
+        out.append(f"more rollouts did not help: B_p = {c['B_p']}, n = {c['n']} at M = {M} "
+                   f"(C = {si(grid[s['j']])}) got {s['reward']:.3f}, by {100 * s['gain']:.1f} points "
+                   "more, on runs or problems that did not choose it; stop there")
+    died = [run for run in cell["runs"] if run["status"] == "diverged"]
+    if died:
+        out.append(f"{len(died)} of {many(len(cell['runs']), 'run')} of this cell diverged, at C = "
+                   f"{', '.join(si(run['C'][-1]) for run in died)}")
+    others = {(run["B_p"], run["n"]) for c in cells for run in c["runs"]
+              if run["status"] == "diverged" and c is not cell}
+    if others:
+        out.append("diverged, so not prescribed behind that: (B_p, n) = "
+                   + ", ".join(str(pair) for pair in sorted(others)[:6]))
+    if row["M"] <= sweep["head"]["warmup"]:
+        out.append(f"M = {row['M']} updates are all warm-up: the lr given is never reached")
+    panel = dict(envelope=dict(n=[cell["n"]], B_p=[cell["B_p"]], C=[grid[row["j"]]]))
+    edge = grid_edge(panel, cells, sweep["cfg"])
+    if edge:
+        out.append(edge["text"])
+    lrs = sorted({c["lr"] for c in cells if (c["B_p"], c["n"]) == (cell["B_p"], cell["n"])})
+    if len(lrs) > 1 and cell["lr"] in (lrs[0], lrs[-1]):
+        out.append(f"lr_base = {cell['lr']:g} is at the edge of those tried")
+    return out
+
+
+def what_next(row, cells, hour):
+    """Runs that would make a row's answer surer, and what they cost, as text."""
+    same = [c for c, ok in zip(cells, alike(cells, row["j"])) if ok]
+    if len(same) < 2:
+        return ""
+    seeds, gap = max(len(c["runs"]) for c in same), None
+    more, what = 2, "seeds 1 and 2"
+    if seeds > 1:
+        other = max((c for c in same if c is not row["cell"]), key=lambda c: -c["Y"][row["j"]])
+        gap, problems, runs = difference(row["cell"], other, np.array([row["j"]]))
+        half = math.hypot(Z * problems, row["cell"]["t"][row["j"]] * runs)
+        more = math.ceil(seeds * (half / gap) ** 2) - seeds if gap > half / 10 else 100
+        what = f"about {many(more, 'more seed')}"
+    if more > 20:
+        return "to be surer: nothing cheap, the best are too close to tell apart"
+    names = ", ".join(str(n) for n in sorted({c["n"] for c in same}))
+    hours = [hours_of(c) for c in same]
+    rollouts = more * sum(row["C"] / cost_of(c) for c in same)
+    text = f"to be surer: {what} of n = {names}, {si(rollouts)} rollouts"
+    if None not in hours:
+        took = sum(h * row["C"] / cost_of(c) * more for h, c in zip(hours, same))
+        text += f", {took:.2g} {hour}"
     return text
 
 
-def interval_of(number, digits):
-    """A number of the law as text, with its interval."""
-    lo, hi = ("open" if x is None else f"{x:.{digits}f}" for x in (number["lo"], number["hi"]))
-    return f"{number['value']:.{digits}f} [{lo}, {hi}]"
+def cheapest(row, several, hour):
+    """Of the cells as good as a row's the cheapest in hours and the smallest B_p, as text."""
+    cells, out = row["same_cells"], []
+    hours = {id(c): hours_of(c) for c in cells}
+    if len(cells) > 1 and None not in hours.values():
+        c = min(cells, key=lambda c: hours[id(c)] * row["C"] / cost_of(c))
+        out.append(f"cheapest B_p = {c['B_p']}, n = {c['n']} "
+                   f"({hours[id(c)] * row['C'] / cost_of(c):.2g} {hour})")
+    if several and len(cells) > 1:
+        c = min(cells, key=lambda c: (c["B_p"], -c["Y"][row["j"]]))
+        out.append(f"smallest B_p = {c['B_p']} (n = {c['n']})")
+    return f"of those as good: {'; '.join(out)}" if out else ""
 
 
-def say(law):
-    """A law or its absence in a few lines of text, for the report."""
-    if law["verdict"] != "law":
-        return f"{law['verdict']}: {law['reason']}"
-
-    def number(name, digits):
-        if law[name]["value"] is None:
-            return "?"
-        if law["estimator"] == "points":
-            return f"{law[name]['value']:.{digits}f}"
-        return interval_of(law[name], digits)
-    L, k, C0, b = (number(name, 2) for name in ("L", "k", "log10_C0", "b"))
-    text = f"law: {law['reason']}\n  log2 n* = {L} / (1 + exp(-{k} (log10 C - {C0}))) + {b}"
-    text += f"\n  plateau n* = {number('plateau', 0)}"
-    return text + "".join(f"\n  not determined: {flag}" for flag in law["flags"])
+def write_csv(tables, path):
+    """prescription.csv: the rows of every metric, {metric: (rows, grid, cells)}."""
+    with aside(path) as part, open(part, "w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n", extrasaction="ignore")
+        writer.writeheader()
+        for metric, (rows, grid, cells) in tables.items():
+            for row in rows:
+                short = {key: f"{x:.5g}" for key, x in row.items() if isinstance(x, float)}
+                whole = row["C"] > 1000
+                writer.writerow(row | short | dict(
+                    metric=metric, C=round(row["C"]) if whole else f"{row['C']:.5g}",
+                    same=" ".join(f"{b}x{n}" for b, n in row["same"] or ()),
+                    stop=f"{grid[row['stop']['j']]:.5g}" if row["stop"] else ""))
 
 
-def draw_panel(ax, name, panel, law, paper, prescriptions, unit, cols):
-    """n*(C) of a panel: the frontier, the law or the reason why there is none, what lies beyond."""
+# --------------------------------------------------------------------------------------------------
+# The figure
+
+def draw_law(ax, panel, law, rows, unit):
+    """n*(C): what ran, the running average of the records, the law where it is one, the rows."""
     env, records = panel["envelope"], panel.get("records")
-    C, n = np.array(env["C"]), np.array(env["n"], float)
-    stars = [p for p in prescriptions if p["panel"] == name]
-    far = max([4 * C[-1]] + [p["C"] for p in stars]) * 1.15
-    high = max([n.max()] + [p["n"] for p in stars])
-    x = np.geomspace(C[0], far, 300)
     if panel.get("near"):
-        near = [(a["C"], m) for a in panel["near"] for m in a["set"]]
+        near = {(a["C"], n) for a in panel["near"] for _, n in a["set"]}
         ax.plot(*zip(*near), "s", color="0.82", ms=7, label="n indistinguishable from the best")
-    if records:
+    ax.step(env["C"], env["n"], "k", where="post", lw=1.8, zorder=3,
+            label="n*(C), the best of what ran") if "near" in panel else ax.plot(
+                env["C"], env["n"], "ko", ms=4, label="points")
+    if records and len(records["C"]):
         ax.plot(records["C"], 2 ** np.array(records["log2_n_mean"]), "DC1", ms=4.5, mfc="none",
-                label="paper's way: running average")
-    ax.plot(C, n, "o", color="C0", ms=4, zorder=3, label="n*(C)" if "ns" in panel else "points")
-    text = in_a_sentence(law)
-    y = None
-    if law["verdict"] == "law" and law["estimator"] == "points":
-        numbers = {key: law[key]["value"] for key in NUMBERS}
-        y = law_at(numbers, x)
-        text = ("law: L {L:.2f}, k {k:.2f}, log10 C0 {log10_C0:.2f}, b {b:.2f}, "
-                "plateau {plateau:.0f}").format(**numbers)
-    elif law["path"] if "path" in law else None:
-        y = np.interp(np.log(x), np.log(law["path"]["C"]), law["path"]["log2_n"], right=np.nan)
-        if law["verdict"] == "law":
-            values = {key: law[key]["value"] for key in NUMBERS}
-            text = "n* rises; " + ", ".join(f"{key} {'?' if v is None else format(v, '.3g')}"
-                                            for key, v in values.items())
-            lo, hi = law["plateau"]["lo"], law["plateau"]["hi"]
-            if lo or hi:
-                ax.axhspan(lo or n.min() / 3, hi or high * 3, color="C3", alpha=0.10, lw=0,
-                           label="90% interval of the plateau")
-    if y is not None:
-        is_law = law["verdict"] == "law"
-        for part, style, label in ((x <= C[-1], "-", "law" if is_law else "best path, not a law"),
-                                   (x > C[-1], "--", None)):
-            ax.plot(x[part], 2 ** y[part], color="C3", lw=2.2 if is_law else 1, label=label,
-                    ls=style if is_law else ":")
-    if "ns" not in panel:
-        ax.plot(x, x * 2 ** np.mean(np.log2(n / C)), "-.", color="C2", lw=1.6, label="constant M")
-    if paper and paper.get("fit"):
-        ax.plot(x, 2 ** law_at(paper["fit"], x), "C1--", lw=1, label="paper's way: the law")
-    rounded = dict(observed=", rounded to a power of 2",
-                   extrapolated=", the same, at most twice the largest n")
+                label="record-breaking points, running average")
+    x = np.geomspace(*panel["range"], 200)
+    if law["verdict"] == "law" and law["fit"]:
+        ax.plot(x, 2 ** law_at(law["fit"], x), color="C3", lw=2, label="the paper's law through it")
     for status, fill in (("observed", "C1"), ("extrapolated", "white")):
-        at = [(p["C"], p["n"]) for p in stars if p["status"] == status]
+        at = [(r["C"], r["n"]) for r in rows if r["status"] == status]
         if at:
             ax.plot(*zip(*at), "*", ms=13, mfc=fill, mec="C1", zorder=4,
-                    label=f"prescribed, {status}" + ("" if "ns" in panel else rounded[status]))
-    ax.axvspan(C[-1], far, color="0.5", alpha=0.13, lw=0)
-    ax.text(math.sqrt(C[-1] * far), n.min() / 2.7, "extrapolated", ha="center", va="bottom",
-            fontsize=9, color="0.3")
-    names = {"updates": "updates M", "tokens": "training tokens C",
-             "gpu_hours": "GPU-hours of training C"}
-    ax.set(xscale="log", yscale="log", xlim=(C[0] / 1.2, far), ylim=(n.min() / 3, high * 3),
-           ylabel="compute-optimal n*", xlabel=names.get(unit, "rollouts C = $B_p\\,n\\,M$"))
-    ax.set_title(f"{name.replace('B_p', '$B_p$')}\n{wrap(text, 112 // cols)}", fontsize=9.5)
-    marks = 2.0 ** np.arange(math.floor(math.log2(n.min() / 2)), math.ceil(math.log2(high * 2)) + 1)
-    ax.set_yticks(marks, [f"{m:g}" for m in marks])
-    ax.minorticks_off()
-    budget_ticks(ax, C[0], far)
+                    label=f"prescribed, {status}")
+    ns = sorted({*panel.get("ns", env["n"]), *(r["n"] for r in rows)})
+    ax.set(yscale="log", ylim=(ns[0] / 2, ns[-1] * 2), ylabel="n*")
+    marks = 2.0 ** np.arange(math.floor(math.log2(ns[0])), math.ceil(math.log2(ns[-1])) + 1)
+    log_ticks(ax.yaxis, marks if len(marks) < 16 else marks[::4])
+    budget_axis(ax, panel["range"][0], max(panel["range"][1], *(r["C"] for r in rows), 1), unit)
     ax.grid(alpha=0.25)
 
 
-def draw_rules(ax, rows):
-    """How far each rule for n* was off at C, fitted to budgets up to C/2, C/4, C/8: bars."""
-    rules = list(dict.fromkeys(r["rule"] for r in rows))
-    factors = sorted({r["factor"] for r in rows})
-    for i, factor in enumerate(factors):
-        off = {r["rule"]: r["octaves"] for r in rows if r["factor"] == factor}
-        y = np.arange(len(rules)) + 0.8 / len(factors) * (i - (len(factors) - 1) / 2)
-        bars = ax.barh(y, [off.get(rule, np.nan) for rule in rules], 0.75 / len(factors),
-                       color=("C0", "C1", "0.6")[i], label=f"fitted up to C/{factor}")
-        ax.bar_label(bars, fmt="%.2f", fontsize=9, padding=2)
-    ax.set_yticks(range(len(rules)), rules)
-    ax.invert_yaxis()
-    ax.margins(x=0.12)
-    ax.set_xlabel("mean error of the predicted n* at C, in octaves")
-    ax.set_title("How well each rule predicts the later points", fontsize=9.5)
-
-
-def figure(front, laws, paper, prescriptions, path):
-    """law.png: a panel of draw_panel for each of frontier.json's, and of points the rules'."""
-    import matplotlib
-    matplotlib.use("Agg")
+def figure(panels, laws, rows, unit, title, path):
+    """law.png: a panel for each B_p."""
     import matplotlib.pyplot as plt
-    panels, cols = front["panels"], min(len(front["panels"]), 2)
-    rules = [] if front["label"] else next(iter(panels.values()))["prediction"]["rows"]
-    cols = 2 if rules else cols
-    rows = -(-len(panels) // cols)
-    fig, axes = plt.subplots(rows, cols, figsize=(10.7, 2.0 + 4.4 * rows), squeeze=False,
-                             layout="constrained")
+    cols = min(len(panels), 2)
+    lines = -(-len(panels) // cols)
+    fig, axes = canvas(lines, cols, (10.7, 2.0 + 4.4 * lines))
     for ax in axes.flat[len(panels):]:
         ax.set_visible(False)
-    if rules:
-        axes[0, 1].set_visible(True)
-        draw_rules(axes[0, 1], rules)
     for ax, (name, panel) in zip(axes.flat, panels.items()):
-        draw_panel(ax, name, panel, laws[name], paper.get(name), prescriptions, front["unit"], cols)
-    named = {label: handle for ax in axes.flat
-             for handle, label in zip(*ax.get_legend_handles_labels())}
-    fig.legend(named.values(), named.keys(), loc="outside lower center", fontsize=9, ncols=4)
-    of = (f" for {front['label']}, {many(len(front['runs_used']), 'run')} used" if front["label"]
-          else front["about"])
-    title = f"n*(C){of}", "Intervals: " + front["covers"]
-    fig.suptitle("\n".join(wrap(text, 120) for text in title), fontsize=10.5)
+        mine = [r for r in rows if panel["B_p"] in (None, r["B_p"])]
+        draw_law(ax, panel, laws[name], mine, unit)
+        ax.set_title(f"{name.replace('B_p', '$B_p$')}\n{wrap(in_a_sentence(laws[name]), 112 // cols)}",
+                     fontsize=9.5)
+    legend(fig, axes.flat, 3)
+    fig.suptitle(wrap(title, 120), fontsize=10.5)
     with aside(path) as part:
         fig.savefig(part, dpi=110)
     plt.close(fig)
 
 
+# --------------------------------------------------------------------------------------------------
+# The page
+
+def read_points(path):
+    """A CSV with columns C and n -> (C (E,), n (E,), what they are). Lines that begin with # say
+    that. Raises BadInput that names the file, its columns, or the line."""
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            lines = file.read().splitlines()
+        about = [line.strip("# ") for line in lines if line.startswith("#")]
+        reader = csv.DictReader(("" if line.startswith("#") else line for line in lines),
+                                skipinitialspace=True)
+        rows = [(reader.line_num, row) for row in reader]
+        header = reader.fieldnames or []
+    except (OSError, UnicodeDecodeError, csv.Error) as e:
+        raise BadInput(f"--points={path}: not a readable CSV file ({e})") from None
+    if rows and not {"C", "n"} <= set(header):
+        found = ", ".join(map(str, header))
+        raise BadInput(f"--points={path}: expected the columns C and n, found {found}")
+    points = []
+    for line, row in rows:
+        try:
+            C, n = float(row["C"]), float(row["n"])
+        except (TypeError, ValueError):
+            C = n = math.nan
+        if not (0 < C < math.inf and 1 <= n < math.inf):
+            raise BadInput(f"--points={path}: line {line}: expected C above 0 and n from 1, not "
+                           f"C={row['C']}, n={row['n']}")
+        points.append((C, n))
+    C, n = np.array(sorted(points)).T if points else (np.zeros(0), np.zeros(0))
+    if len(np.unique(C)) < 5:
+        raise BadInput(f"--points={path}: {len(np.unique(C))} different budgets C, a law with four "
+                       "numbers needs 5 or more")
+    return C, n, " ".join(about) or f"{len(C)} points"
+
+
+def of_points(cfg, given):
+    """The page of points (C, n): their law, and n at --C, at the largest C and four times that.
+
+    Inside the points and beyond them n is the law's where the points carry one, else the last; at
+    most twice the largest n of the points.
+    """
+    C, n, about = read_points(cfg["points"])
+    law, most = law_of_points(C, np.log2(n)), 2 * n.max()
+    known = bool(given & {"--model", "--data", "--config"})
+    budgets = [float(cfg["C"])] if "--C" in given else []
+    print(f"{cfg['points']}: {about}\n{in_a_sentence(law)}")
+    if law["verdict"] == "law":
+        print("log2 n* = {L:.2f} / (1 + exp(-{k:.2f} (log10 C - {log10_C0:.2f}))) + {b:.2f}; "
+              "plateau {plateau:.0f}".format(**law["fit"]))
+    print("intervals: none, points alone do not say how sure they are")
+    rows = []
+    for at in [*budgets, C[-1], 4 * C[-1]]:
+        wanted = 2 ** float(law_at(law["fit"], at)) if law["verdict"] == "law" else n[-1]
+        capped = wanted > most * (1 + 1e-9)
+        m = int(min(wanted, most) * (1 + 1e-9))
+        status = "observed" if C[0] <= at <= C[-1] else "extrapolated"
+        run = dict(cfg, n=max(m, 2), C=int(at))
+        rows.append(dict(C=at, n=run["n"], B_p=cfg["B_p"], status=status, M=derive(run)["M"]))
+        by = "the law" if law["verdict"] == "law" else f"the last point, at C = {si(C[-1])}"
+        by += ", but twice the largest tried stands" * capped
+        print(f"\nC = {si(at)} ({status}): n = {run['n']}, by {by}; B_p = {cfg['B_p']}, "
+              f"M = {rows[-1]['M']}")
+        if known and rows[-1]["M"] and cfg["unit"] == "rollouts":
+            print(f"  {command(run)}")
+    out = Path(cfg["out"] or Path(cfg["points"]).parent)
+    panel = dict(envelope=dict(C=list(C), n=list(n)), B_p=None, range=[C[0], C[-1]])
+    save_json(out / "law.json", dict(law=law | dict(panel="points"), prescriptions=rows,
+                                     panels=dict(points=law), unit=cfg["unit"]), indent=None)
+    figure(dict(points=panel), dict(points=law), rows, cfg["unit"], f"n*(C) of {about}",
+           out / "law.png")
+    print(f"figure: {out}/law.png   numbers: {out}/law.json")
+
+
+def main(argv):
+    cfg, given = parse(argv, __doc__), {word.split("=")[0] for word in argv}
+    if cfg["points"]:
+        return of_points(cfg, given)
+    view = "" if cfg["view"] in ("fixed_Bp", "all") else cfg["view"]
+    if view not in ("", "joint", "fixed_B"):
+        raise BadInput(f"--view={view}: a law is fitted to fixed_Bp, joint or fixed_B")
+    out = Path(cfg["out"] or folders_of(cfg["runs"])[0])
+    sweep = analyse(cfg)
+    grid, unit = sweep["grid"], cfg["unit"]
+    panels = dict(joint=joint, fixed_B=fixed_B).get(view, fixed_Bp)(sweep, sweep["cfg"])["panels"]
+    laws = {}
+    for name, panel in panels.items():
+        runs = [run for run in sweep["runs"] if run["run"] in panel["runs_used"]]
+        panel.setdefault("records", pooled_records(runs, cfg["bin"]))
+        cells = by_B_p(sweep["cells"]).get(panel["B_p"], [])
+        laws[name] = law_of_panel(panel, cells, grid, cfg["delta"])
+
+    # ---- the table by every metric
+    runs, tables, wanted = [run for c in sweep["every"] for run in c["runs"]], {}, []
+    if "--C" in given:
+        wanted = [float(cfg["C"])]
+    wanted += [grid[-1] * f for f in BUDGETS if grid[-1] * f >= grid[0] * (1 - 1e-9)]
+    metrics = [cfg["metric"]]
+    if runs[0]["counts"] is not None:
+        metrics += [m for m in (f"{kind}@{cfg['k']}" for kind in ("avg", "best", "worst"))
+                    if m not in metrics]
+    for metric in metrics:
+        cells = sweep["every"] if metric == cfg["metric"] else cells_of(runs, metric)[1]
+        rewards = fair(cells)
+        rows = [prescribe(C, grid, cells, sweep["head"], rewards) for C in sorted(set(wanted))]
+        tables[metric] = [r for r in rows if r], grid, cells
+    rows, _, cells = tables[cfg["metric"]]
+    asked = float(cfg["C"]) if "--C" in given else grid[-1]
+    row = next((r for r in rows if r["C"] == asked), None)
+    if row is None:
+        raise BadInput(f"--C={asked:g} {unit}: below one update of the cell that is best there")
+    row["same_cells"] = [c for c, ok in zip(cells, alike(cells, row["j"])) if ok]
+    missing = missing_cells(cfg["runs"], runs, sweep["dropped"])
+    write_csv(tables, out / "prescription.csv")
+    name = out / (f"law_{view}" if view else "law")
+    main_panel = max(laws, key=lambda p: (len(panels[p]["switches"]), len(panels[p]["runs_used"])))
+    save_json(f"{name}.json", dict(
+        law=laws[main_panel] | dict(panel=main_panel), panels=laws, unit=unit, label=sweep["label"],
+        covers=sweep["covers"], prescriptions=[
+            {key: r[key] for key in "C status B_p n M lr reward lo hi hours same by".split()}
+            for r in rows]), indent=None)
+    figure(panels, laws, rows if view != "fixed_B" else [], "updates" if view == "fixed_B" else unit,
+           f"n*(C) for {sweep['label']}, {many(len(runs), 'run')}. Intervals: {sweep['covers']}",
+           f"{name}.png")
+
+    # ---- what is printed
+    print("Does the best n rise with the budget?")
+    for panel, law in laws.items():
+        print(f"  {panel}: {in_a_sentence(law)}.")
+    several = len({c["B_p"] for c in cells}) > 1
+    hour = "GPU-h" if any(run["device"].startswith("cuda") for run in runs) else "core-h"
+    print("\n" + "\n".join(table(rows, sweep["label"], several, unit, hour)))
+    print(f"  intervals: {sweep['covers']}")
+    if len({run["seed"] for run in runs}) == 1 and len(cells) > 1:
+        print("  with one seed a reward is the best run's own, luck and all: about a point too high")
+    if any(r["status"] != "observed" for r in rows):
+        print(f"  * the best cell at C = {si(grid[-1])}, kept; on planted sweeps that cost "
+              + ", ".join(f"{cost:.1f} points at {f} C" for f, cost in KEPT.items()))
+    print("\n" + "\n".join(line for line in (
+        f"C = {si(row['C'])} {unit} ({row['status']}): B_p = {row['B_p']}, n = {row['n']}, "
+        f"M = {row['M']}, lr = {row['lr']:.3g}, recipe {sweep['head']['recipe']}",
+        f"  {command(row['run'])}", "  " + cheapest(row, several, hour),
+        *(f"  caution: {text}" for text in cautions(row, sweep, grid, cells)[:2]),
+        "  " + what_next(row, cells, hour),
+        say_missing(missing, 4) if missing else "") if line.strip()))
+    drawn = ", ".join(sorted(path.stem for path in out.glob("*.png")))
+    print(f"\nfigures in {out}: {drawn} (.png)   all metrics: {out}/prescription.csv")
+
+
 if __name__ == "__main__":
-    import page  # the command line; only the script looks up, not the module
-    entry(page.main)
+    entry(main)

@@ -1,32 +1,46 @@
-"""frontier.py: the logs of a sweep -> the best n at every budget, n*(C), the paper's way.
+"""frontier.py: the logs of a sweep -> the best n at every budget, n*(C), and its figures.
 
     python frontier.py --runs=runs/easy                                 # a panel for each B_p
     python frontier.py --runs=runs/easy --metric=worst@4 --unit=tokens  # other reward, other axis
-    python frontier.py --runs=runs/easy --view=joint                    # other figures: views.py
-    python frontier.py --runs=runs/easy --watch                         # again and again, live
+    python frontier.py --runs=runs/easy --view=all                      # all but compare
+    python frontier.py --runs="runs/easy runs/easy:train runs/hard" --view=compare
+
+| view        | what                                                          | paper         |
+| fixed_Bp    | n against M, a panel for each B_p                             | section 4.1   |
+| fixed_B     | B_p n <= B, over M, a panel for each B                        | section 4.2   |
+| joint       | best over (B_p, n), the smallest stable B_p                   | section 4.3   |
+| lr          | n against M by one lr rule, and with the best lr for each n   | ours          |
+| best_worst  | the best n by metric                                          | section 4.1   |
+| sensitivity | reward over n at each B_p and over B_p at each n              | section 4.2   |
+| paper       | the paper's way and ours beside each other                    | Figs 5 to 7   |
+| slices      | reward over n at four budgets                                 | (Chinchilla)  |
+| pass1       | pass rates of the training problems at matched n M            | section 5.1   |
+| compare     | several sweeps, or folder:train, folder:SET, folder:best@4    | Figs 12 to 25 |
 
 The paper's path is the first section, whole: log -> record-breaking points -> one sigmoid for each
-n -> the highest curve at each C -> n*(C). Below it: reading and checking logs, where the frontier
-changes hands, the figure. How sure all that is stands in noise.py and can be left out: to use the
-paper's path elsewhere copy this file and config.py. Needs numpy and scipy; matplotlib to draw.
+n -> the highest curve at each C -> n*(C). It needs numpy and scipy alone. Below it the views, each
+a function (sweep, cfg) -> content, one (front, path) that draws it, one (front) -> lines of text
+and a row in VIEWS; its name stands in CHOICES of config.py.
 
-Reads `log.jsonl` or `log.jsonl.gz` in every subfolder of `runs`, and `sweep.json` there if there is
-one. Folders with spaces between, "A B", are one sweep where their experiment is one. As a script it
-runs views.py, which writes `frontier.json` and `frontier.png` (`frontier_VIEW.*` for another view)
-to `out`, or else to the first of `runs`. Next: fit_sigmoid.py.
+Each view writes `frontier_VIEW.json` and `.png` (fixed_Bp: `frontier.*`) to `out`, else to `runs`;
+--view=all writes what they say to `report.txt`. Needs config.py, core/runs.py, core/curves.py,
+core/plots.py. Next: fit_sigmoid.py.
 """
 import math
+import sys
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
+from scipy import stats
 from scipy.optimize import least_squares
 
-from config import (BadInput, aside, at_k, complete, entry, experiment, lrs_of, read_log,
-                    read_plan)
-from config import config as CONFIG
-
-GRID = 81  # budgets at which curves are compared, evenly spaced in log C
+from config import BadInput, aside, complete, entry, lr_factor, parse, save_json
+from core.curves import (Z, alike, best, cells_of, difference, half_width, nearest, over_runs,
+                         panel_of)
+from core.plots import (AXIS, SHADES, budget_axis, canvas, colours, end_labels, legend, log_ticks,
+                        many, save, si)
+from core.runs import ended, folders_of, missing_cells, read_runs
 
 
 # --------------------------------------------------------------------------------------------------
@@ -96,7 +110,7 @@ def n_star(runs, width=0.005, C=None):
     ns = sorted({run["n"] for run in runs})
     if C is None:
         C = np.geomspace(max(run["C"][run["C"] > 0][0] for run in runs),
-                         max(run["C"][-1] for run in runs), GRID)
+                         max(run["C"][-1] for run in runs), 81)
     curves = np.full((len(ns), len(C)), np.nan)
     for i, n in enumerate(ns):
         # 1. the record-breaking points of each run with this n, all seeds together
@@ -114,558 +128,895 @@ def n_star(runs, width=0.005, C=None):
     top = np.argmax(np.where(np.isnan(curves), -np.inf, curves), axis=0)
     return dict(C=C, ns=ns, curves=curves, n=np.array(ns)[top])
 
+# --------------------------------------------------------------------------------------------------
+# A sweep
+
+def analyse(cfg, part="", runs=None, dropped=()):
+    """A sweep's folder, or its runs -> dict(runs, dropped, grid, every, cells, lr, label, head,
+    covers, cfg), from which every view starts.
+
+    every: the cells at all lr_base; cells: those at `lr`, that of the best cell at the largest
+    budget, as if the sweep had no other. head: the config of the longest run.
+    """
+    part = part or ("train" if cfg["metric"] == "train" else cfg["eval_set"])
+    if runs is None:
+        runs, dropped = read_runs(cfg["runs"], cfg["metric"], cfg["unit"], part, cfg["tag"])
+    grid, every = cells_of(runs, cfg["metric"])
+    top = best(every, -1)
+    lr = every[top if top is not None else 0]["lr"]
+    cells = [c for c in every if c["lr"] == lr]
+    head = complete(max((run["config"] for run in runs), key=lambda c: c.get("C", 0)))
+    label = "training reward"
+    if part != "train":
+        label = f"{'validation' if part == 'val' else part} {cfg['metric']}"
+    return dict(runs=[run for c in cells for run in c["runs"]], dropped=dropped, grid=grid,
+                every=every, cells=cells, lr=lr, label=label, head=head, covers=covers(every),
+                cfg=cfg | dict(head=head, B_max=head["B_max"]))
+
+
+def covers(cells):
+    """What the intervals of a sweep cover, in words."""
+    runs = [run for c in cells for run in c["runs"]]
+    seeds = Counter((run["B_p"], run["n"], run["lr"]) for run in runs).values()
+    text = "90%, for one run more of the same command, and for other problems of the kind"
+    if any(run["counts"] is None for run in runs):
+        text = "90%, for one run more of the same command; the log has no counts per problem"
+    if any(run["biased"] for run in runs):
+        text += "; the source's estimate of this metric is biased, as its log says"
+    if max(seeds) > 1:
+        many = " to ".join(map(str, sorted({min(seeds), max(seeds)})))
+        return f"{text}; {many} seeds a cell, their variance pooled over cells"
+    return (f"{text}; one seed: runs are taken to differ by {cells[0]['run_sd'][-1]:.3f}, "
+            "a stated 0.015 and the scatter of checkpoints")
+
+
+def notes_of(sweep):
+    """What a reader must know of the runs, as lines of text."""
+    every = [run for c in sweep["every"] for run in c["runs"]]
+    lrs, notes = sorted({c["lr"] for c in sweep["every"]}), []
+    if len(lrs) > 1:
+        notes.append(f"figures are at lr_base = {sweep['lr']:g}, that of the best cell, of "
+                     f"{', '.join(f'{x:g}' for x in lrs)}; --view=lr compares them")
+    for run in every:
+        if not ended(run):
+            notes.append(f"unfinished {run['run']}: used up to its last evaluation")
+        if run["status"] == "diverged":
+            notes.append(f"diverged {run['run']} at C = {si(run['C'][-1])}")
+        if run["status"] == "pruned":
+            notes.append(f"pruned {run['run']} at C = {si(run['C'][-1])}")
+    most = max(len(c["runs"]) for c in sweep["every"])
+    for c in sweep["every"]:
+        if len(c["runs"]) < most:
+            notes.append(f"B_p={c['B_p']} n={c['n']} lr_base={c['lr']:g}: {len(c['runs'])} of "
+                         f"{most} seeds")
+    return notes
+
+
+def front_of(sweep, view, content, cfg):
+    """All that a view's JSON holds, of which its figure is drawn and its text written."""
+    every = [run for c in sweep["every"] for run in c["runs"]]
+    runs = content.pop("runs", sweep["runs"])  # lr shows others
+    return {key: cfg[key] for key in "runs metric unit bin delta eval_set".split()} | dict(
+        view=view, label=sweep["label"], config=sweep["head"], covers=sweep["covers"],
+        notes=notes_of(sweep), budget=sweep["grid"][-1],
+        missing=[] if view == "compare" else missing_cells(cfg["runs"], every, sweep["dropped"]),
+        runs_dropped=sweep["dropped"], runs_unfinished=[r["run"] for r in runs if not ended(r)],
+        runs_used=[{key: run[key] for key in ("run", "B_p", "n", "lr", "seed", "status")}
+                   | dict(evals=len(run["C"]), C=run["C"][-1], first=run["reward"][0],
+                          last=run["reward"][-1]) for run in runs]) | content
+
+
+def by_B_p(cells):
+    """{B_p: its cells}, the smallest first."""
+    return {B_p: [c for c in cells if c["B_p"] == B_p] for B_p in sorted({c["B_p"] for c in cells})}
+
+
+def at_end(cells):
+    """The largest budget at which all of these cells are alive, as an index, or None."""
+    ok = np.flatnonzero(np.all([c["inside"] for c in cells], 0))
+    return int(ok[-1]) if len(ok) else None
+
 
 # --------------------------------------------------------------------------------------------------
-# Logs -> runs
+# Panels: n against M (fixed_Bp), the joint best, B_p n <= B, several sweeps
 
-def timed(steps):
-    """Whether every record of an update has the seconds of its parts, gen_s and train_s."""
-    return all(r.get(key) is not None for r in steps for key in ("gen_s", "train_s"))
-
-
-def gpu_hours(steps, ranks):
-    """{step: hours up to it, of all ranks}: of training where the steps are `timed`, else by the
-    clock, evaluations and all; {} without either. A record stands for the updates since the one
-    before: of those a thinned log has means. Raises BadInput where a time is no number."""
-    keys, hours, total, before = ("gen_s", "train_s"), {0: 0.0}, 0.0, 0
-    keys = keys if timed(steps) else ("wall_s",)
-    for r in steps:
-        times = [r.get(key) for key in keys]
-        if None in times:
-            return {}
-        for key, x in zip(keys, times):
-            if not isinstance(x, (int, float)) or not math.isfinite(x):
-                raise BadInput(f"its {key} at step {r['step']} is not a number")
-        total = times[0] if keys == ("wall_s",) else total + sum(times) * (r["step"] - before)
-        hours[r["step"]], before = total * ranks / 3600, r["step"]
-    return hours
+def with_curves(panel, cells, grid):
+    """A panel with a curve for each cell, its evaluations as points (64 a run at most) and the
+    base model's reward."""
+    curves, points = [], []
+    for c in cells:
+        ok, half = c["inside"], half_width(c)[c["inside"]]
+        curves.append(dict(n=c["n"], B_p=c["B_p"], seeds=[run["seed"] for run in c["runs"]],
+                           C=grid[ok], reward=c["Y"][ok], lo=c["Y"][ok] - half,
+                           hi=c["Y"][ok] + half))
+        for run in c["runs"]:
+            some = np.unique(np.linspace(0, len(run["C"]) - 1, 64).round().astype(int))
+            points.append(dict(n=c["n"], seed=run["seed"], C=run["C"][some],
+                               reward=np.round(run["reward"][some], 5)))
+    base = [p["reward"][0] for p in points if p["C"][0] == 0]
+    return panel | dict(curves=curves, points=points, base=np.mean(base) if base else None)
 
 
-def spender(unit, hours):
-    """A function (record, step) -> what had been spent then in `unit`, None where unknown.
+def fixed_Bp(sweep, cfg):
+    """A panel for each B_p: n against M (paper, section 4.1)."""
+    panels = {}
+    for B_p, cs in by_B_p(sweep["cells"]).items():
+        panel = with_curves(panel_of(cs, sweep["grid"]), cs, sweep["grid"])
+        panels[f"B_p={B_p}"] = panel | dict(
+            records=pooled_records([run for c in cs for run in c["runs"]], cfg["bin"]),
+            edge=grid_edge(panel, cs, cfg),
+            runs_dropped=[d for d in sweep["dropped"] if d.get("B_p") == B_p])
+    return dict(panels=panels)
 
-    hours: of `gpu_hours`.
+
+def grid_edge(panel, cells, cfg):
+    """dict(side, add, text) where the best cell at the largest budget has the smallest or the
+    largest n of its B_p, else None. add: the cell (B_p, n) to run next, None where there is none.
     """
-    def spent(record, step):
-        x = dict(updates=step, gpu_hours=hours.get(step)).get(unit, record.get(unit))
-        return x if isinstance(x, (int, float)) and math.isfinite(x) else None
-    return spent
+    env = panel["envelope"]
+    n, B_p = env["n"][-1], env["B_p"][-1]
+    ns = sorted({c["n"] for c in cells if c["B_p"] == B_p})
+    if len(ns) < 2 or n not in (ns[0], ns[-1]):
+        return None
+    side, more = ("largest", 2 * n) if n == ns[-1] else ("smallest", n // 2)
+    text = (f"n = {n} is the {side} of the grid and the best at C = {si(env['C'][-1])}, so n* may "
+            "lie beyond")
+    if more < 2 or cfg["B_max"] and B_p * more > cfg["B_max"]:
+        why = "no smaller n exists" if side == "smallest" else "B_max allows no larger n"
+        return dict(side=side, add=None, text=f"{text}; {why}")
+    return dict(side=side, add=dict(B_p=B_p, n=more), text=f"{text}; add n = {more} next")
 
 
-def right(counts, metric, samples):
-    """Solved rollouts of `samples` (any shape) -> the metric of each problem (same shape)."""
-    return np.array(at_k(metric, samples), np.float32)[counts]
+def joint(sweep, cfg):
+    """One panel, best over (B_p, n) at each budget, with the pair, B*(C), and the smallest stable
+    B_p (section 4.3)."""
+    panel = panel_of(sweep["cells"], sweep["grid"])
+    env = panel["envelope"]
+    pairs = list(zip(env["B_p"], env["n"]))
+    starts = [i for i in range(len(pairs)) if not i or pairs[i] != pairs[i - 1]]
+    fell = stability(sweep["cells"], sweep["grid"])
+    return dict(panels={"joint": panel | dict(
+        edge=grid_edge(panel, sweep["cells"], cfg), B_star=[b * n for b, n in pairs],
+        segments=[dict(C=env["C"][i], B_p=env["B_p"][i], n=env["n"][i], B=pairs[i][0] * pairs[i][1],
+                       reward=env["highest"][i]) for i in starts],
+        stability=fell, stable_B_p=smallest_stable(fell))})
 
 
-def training_rewards(steps, cfg, unit, spent):
-    """The training reward as evaluations, {C: record}: one for the updates between two evaluations.
+def falls(run, V, grid, checkpoints):
+    """Whether a run diverged, or ends below its best by two standard errors: V (G, P) its values.
 
-    Their rollouts come from the policy before each update, so the spending before it counts.
+    The best is chosen on half of the problems and the fall measured on the others, both ways. The
+    error is of problems and of two checkpoints.
     """
-    width, windows = max(cfg.get("eval_every", 1), cfg["B_p"] * cfg["n"]), {}
-    before = dict(step=0, rollouts=0, tokens=0)
-    for r in steps:
-        x = spent(before, before["step"])
-        if isinstance(r.get("reward"), (int, float)) and x is not None:
-            done = before.get("rollouts", 0)
-            point = x, r["reward"], before["step"], done, r.get("rollouts", 0)
-            windows.setdefault(done // width, []).append(point)
-        before = r
-    evals = {}
-    for i, window in windows.items():
-        if window[-1][-1] < (i + 0.5) * width:  # the run ended in the first half of this window
-            continue
-        x, reward, step, rollouts, _ = (float(np.mean(v)) for v in zip(*window))
-        if not rollouts:  # the base model's update alone: a rollout's cost is that of the whole run
-            x, rollouts = spent(before, before["step"]), before["rollouts"]
-        middle = (i + 0.5) * width  # the same for every B
-        x = middle if unit == "rollouts" else x * middle / rollouts
-        # the rollouts of a problem share its pass rate: taken as one, an upper bound of the noise
-        evals[x] = dict(train=reward, step=step, rollouts=middle, trials=cfg["B_p"] * len(window))
-    return evals
+    V = V[~np.isnan(V[:, 0])]
+    if run["status"] == "diverged" or len(V) < 3 or V.shape[1] < 4:
+        return run["status"] == "diverged"
+    fall = np.zeros(V.shape[1])
+    for half in (0, 1):
+        fall[1 - half::2] = (V[V[:, half::2].mean(1).argmax()] - V[-1])[1 - half::2]
+    error = math.hypot(fall.std(ddof=1) / math.sqrt(len(fall)), checkpoints * math.sqrt(2))
+    return bool(fall.mean() > 2 * error)
 
 
-def metrics_in(records):
-    """The metrics of the evaluations of a log, as text, for an error that names what there is."""
-    found = {key for r in records if r.get("type") == "eval" for key in r if "@" in key}
-    return ", ".join(sorted(found)) or "none"
-
-
-def read_evals(evals, metric):
-    """Evaluations in order of C -> (counts (E, P) or None, samples, reward (E,), trials (E,)), or a
-    text that says why they cannot be used. trials: the rollouts behind each, for noise without
-    counts; best@k and worst@k of k rollouts are one draw for a problem."""
-    try:
-        tasks = {(r.get("set_hash"), r.get("samples"), len(r.get("correct", ())), r.get("problems"))
-                 for r in evals}
-    except TypeError:
-        return "an evaluation whose `correct`, `samples` or `problems` is not of the log's format"
-    if len(tasks) > 1:
-        return "its evaluations differ in problem file or samples"
-    samples, counts = evals[0].get("samples"), None
-    if "correct" in evals[0]:
-        try:
-            counts = np.array([r["correct"] for r in evals])
-            if (counts.dtype.kind not in "iu" or counts.ndim != 2 or counts.min() < 0
-                    or counts.max() > samples):
-                raise ValueError
-        except (TypeError, ValueError):
-            return f"its counts of solved rollouts are not numbers from 0 to samples = {samples}"
-        counts = counts.astype(np.uint8 if samples < 256 else np.int32)
-    plain = metric.startswith(("avg", "train"))
-    each = (samples or 0) / (1 if plain else int(metric.split("@")[1]))
-    try:
-        trials = [r.get("trials") or (r.get("problems") or 0) * each for r in evals]
-        trials = np.array(trials, float)
-        reward = (np.array([r[metric] for r in evals], float) if counts is None
-                  else right(counts, metric, samples).mean(1))
-    except BadInput:  # k above the samples: all runs have as few
-        raise
-    except (KeyError, TypeError, ValueError):
-        reward = np.array([math.nan])
-    if not (np.isfinite(reward).all() and reward.min() >= 0 and reward.max() <= 1):
-        return f"its {metric} is not a number from 0 to 1 somewhere"
-    return counts, samples, reward, trials
-
-
-def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
-    """One run folder -> dict(run, config, B_p, n, lr, seed, C, reward, ...), or why not, a str.
-
-    lr: its lr_base. C (E,) in `unit`, strictly rising; rollouts, step (E,). counts (E, P): solved
-    rollouts of `samples` for each problem, None where the log has none; then reward (E,) is the
-    stored field and trials (E,) the rollouts behind each. part: the `set` of the evaluations, or
-    "train" for the reward of the updates. status: that of the end record, "" without one.
-    """
-    names = (folder / "log.jsonl", folder / "log.jsonl.gz")
-    try:
-        records = read_log(next(path for path in names if path.exists()))
-    except BadInput as e:
-        return str(e)
-    headers = [r for r in records
-               if r.get("type") == "header" and isinstance(r.get("config"), dict)]
-    if not headers:
-        return "no header"
-    header, cfg = headers[-1], headers[-1]["config"]
-    if not all(isinstance(cfg.get(key), int) and cfg[key] > 0 for key in ("B_p", "n")):
-        return "its header names no B_p and n"
-    steps = [r for r in records if r.get("type") == "step" and isinstance(r.get("step"), int)]
-    try:
-        hours = gpu_hours(steps, header.get("ranks", 1))
-    except BadInput as e:
-        return str(e)
-    spent, evals = spender(unit, hours), {}
-    if part == "train":
-        evals, metric = training_rewards(steps, cfg, unit, spent), "train"
-    else:
-        for r in records:
-            if r.get("type") == "eval" and r.get("set", "val") == part:
-                x = spent(r, r.get("step", 0))
-                if x is not None and ("correct" in r or r.get(metric) is not None):
-                    evals[x] = r  # equal C (a log written by hand): the later record counts
-    if len(evals) < 3:
-        text = f"too few evaluations of {part} with {unit} and {metric} or counts: {len(evals)}"
-        text += ", 3 are needed"
-        there = f" (--metric: this log has {metrics_in(records)})"
-        return text + ("" if part == "train" else there)
-    C = sorted(evals)
-    evals = [evals[c] for c in C]
-    found = read_evals(evals, metric)
-    if isinstance(found, str):
-        return found
-    counts, samples, reward, trials = found
-    passes = [r for r in records if r.get("type") == "train_pass" and r.get("samples")
-              and (r.get("rollouts") or r.get("fresh"))
-              and len(r["samples"]) == len(r.get("ids", ())) == len(r.get("correct", ()))]
-    end = [r for r in records if r.get("type") == "end"]
-    rollouts, step = (np.array([r.get(key) or 0 for r in evals], float)
-                      for key in ("rollouts", "step"))
-    first = evals[0]
-    task = first.get("set_hash"), samples, len(first.get("correct", ())), first.get("problems")
-    return dict(
-        run=folder.name, config=cfg, B_p=cfg["B_p"], n=cfg["n"], seed=cfg.get("seed", 0),
-        lr=cfg.get("lr_base", CONFIG["lr_base"]), task=task, data=header.get("train_set_hash"),
-        C=np.array(C, float), rollouts=rollouts, step=step,
-        counts=counts, reward=reward, samples=samples, trials=trials, passes=passes,
-        status=end[-1].get("status", "") if end else "",
-        hours=max(hours.values()) if hours and timed(steps) else None,
-        device=str(header.get("device", "")),
-        per_rollout=1.0 if unit == "rollouts" else C[-1] / max(rollouts[-1], 1),
-        biased=metric in header.get("biased", ()), source=header.get("source", ""))
-
-
-def science(cfg):
-    """What all runs of one sweep have in common, in a form that can be compared."""
-    return tuple((key, str(value)) for key, value in sorted(experiment(cfg).items()))
-
-
-def comparable(runs, plans):
-    """(runs of one experiment on the same problems, dropped: a list of dict(run, why, B_p, ...)).
-
-    The experiment is that of sweep.json, the sweep that was asked, also where it has no run yet;
-    without the file that of most runs. plans: that of each folder, the first one's counts, and the
-    lr_base of all. Of two runs of one cell and seed the longer stays.
-    """
-    dropped, keep, plan = [], list(runs), plans[0]
-
-    def drop(test, **more):
-        for run in list(keep):
-            why = test(run)
-            if why:
-                keep.remove(run)
-                dropped.append(dict(run=run["run"], why=why, B_p=run["B_p"], **more))
-
-    present = Counter(science(run["config"]) for run in keep)
-    usual, whose = science(plan["config"]) if plan else None, "the sweep's"
-    if usual is None and present:
-        usual, whose = present.most_common(1)[0][0], "most runs'"
-
-    lrs = [lr for p in plans if p for lr in lrs_of(complete(p["config"]))]
-    lrs = lrs if plan else {run["lr"] for run in keep}
-
-    def another(run):
-        own = science(run["config"])
-        if own == usual and run["lr"] in lrs:
-            return ""
-        wanted = dict(usual)  # it lacks the keys that this experiment does not use
-        differ = [f"{key}={a} for {wanted[key]}" for key, a in own if a != wanted.get(key, a)]
-        if run["lr"] not in lrs:
-            differ.insert(0, f"lr_base={run['lr']:g} for {' or '.join(f'{x:g}' for x in lrs)}")
-        return f"another config than {whose}: {', '.join(differ)}"
-    drop(another, other=True)
-    if keep:
-        task = Counter(run["task"] for run in keep).most_common(1)[0][0]
-        drop(lambda run: "" if run["task"] == task else
-             "other validation problems or number of samples than most runs")
-        data = {}
-        for seed in {run["seed"] for run in keep}:
-            hashes = Counter(run["data"] for run in keep if run["seed"] == seed)
-            data[seed] = hashes.most_common(1)[0][0]
-        drop(lambda run: "" if run["data"] == data[run["seed"]] else
-             "other training problems than most runs of its seed")
-    longest = {}
-    for run in sorted(keep, key=lambda run: -run["C"][-1]):
-        longest.setdefault((run["B_p"], run["n"], run["lr"], run["seed"]), run["run"])
-
-    def shorter(run):
-        other = longest[run["B_p"], run["n"], run["lr"], run["seed"]]
-        same = f"the same B_p, n and seed as {other}, which goes at least as far"
-        return "" if other == run["run"] else same
-    drop(shorter)
-    return keep, dropped
-
-
-def folders_of(text):
-    """The folders of `runs`: one, or several with spaces between. Raises BadInput where one is not
-    there."""
-    words = [str(text)] if Path(text).is_dir() else str(text).split()
-    for word in words:
-        if not Path(word).is_dir():
-            raise BadInput(f"--runs={word}: no such folder; run a sweep first, as in "
-                           "`bash run_sweep.sh easy`, or name another folder")
-    return [Path(word) for word in words]
-
-
-def read_runs(folder, metric="avg@4", unit="rollouts", part="val", tag="", going=False):
-    """All runs of a sweep that can be compared: (runs, dropped), dropped a list of dict(run, why).
-
-    folder: as in `folders_of`. tag: runs of this tag, in place of the one that sweep.json asks for.
-    going: also where no run has ended yet. Raises BadInput where nothing can be used.
-    """
-    found, dropped, folders = [], [], folders_of(folder)
-    for path in (path for each in folders for path in sorted(each.iterdir())):
-        if (path / "log.jsonl").exists() or (path / "log.jsonl.gz").exists():
-            run = read_run(path, metric, unit, part)
-            if isinstance(run, str):
-                dropped.append(dict(run=path.name, why=run))
-            else:
-                found.append(run)
-    plans = [read_plan(each) for each in folders]
-    if tag:
-        other = [run for run in found if run["config"].get("tag", "") != tag]
-        if len(other) == len(found):
-            raise BadInput(f"--tag={tag}: no run in {folder} has this tag")
-        dropped += [dict(run=run["run"], why=f"another tag than {tag}", B_p=run["B_p"], other=True)
-                    for run in other]
-        found = [run for run in found if run["config"].get("tag", "") == tag]
-        plans = [plan and dict(plan, config=plan["config"] | dict(tag=tag)) for plan in plans]
-    runs, others = comparable(found, plans)
-    dropped += others
-    if not runs:
-        others = sum("other" in d for d in dropped)
-        if others:
-            raise BadInput(f"--runs={folder}: no run of the sweep that its sweep.json asks for can "
-                           f"be read yet; {others} runs there are of another experiment")
-        first = f"; {dropped[0]['run']}: {dropped[0]['why']}" if dropped else ""
-        if any((folders[0] / name).exists() for name in ("log.jsonl", "log.jsonl.gz")):
-            first = f"; it is one run itself: name the folder above, --runs={folders[0].parent}"
-        raise BadInput(f"--runs={folder}: no run to analyse{first}")
-    if not going and not any(ended(run) for run in runs):
-        raise BadInput(f"--runs={folder}: no finished run to analyse ({len(runs)} unfinished)")
-    for run in runs:  # one that a larger C continued keeps its first header
-        B = run["B_p"] * run["n"]
-        for C in (plan["config"].get("C", -1) for plan in plans if plan):
-            if run["rollouts"][-1] <= C < run["rollouts"][-1] + B:
-                run["config"] = run["config"] | dict(C=C)
-    if runs[0]["counts"] is None and not runs[0]["trials"].all():
-        raise BadInput(f"--runs={folder}: {runs[0]['run']}: its evaluations have neither counts per"
-                       " problem nor `problems` and `samples`, so their noise is not known")
-    return sorted(runs, key=lambda run: (run["B_p"], run["n"], run["lr"], run["seed"])), dropped
-
-
-def ended(run):
-    """True where the run will not go on: a run that was stopped can be resumed."""
-    return run["status"] not in ("", "stopped")
-
-
-def missing_cells(folder, runs, dropped):
-    """The planned cells of sweep.json without a finished run: a list of dict(B_p, n, seed, why)."""
-    have = {(run["B_p"], run["n"], run["lr"], run["seed"]): run for run in runs}
-    tag, out = runs[0]["config"].get("tag", "") if runs else "", []
-    plans = [plan for plan in map(read_plan, folders_of(folder))
-             if plan and plan["config"].get("tag", "") == tag]  # not that of other runs than --tag
-    for plan, cell in ((plan, cell) for plan in plans for cell in plan.get("cells", ())):
-        lr = cell.get("lr_base", plan["config"].get("lr_base"))
-        run = have.get((cell["B_p"], cell["n"], lr, cell["seed"]))
-        if run is None or not ended(run):
-            why = "unfinished" if run else "dropped or no log" if dropped else "no log"
-            out.append(dict(B_p=cell["B_p"], n=cell["n"], lr=lr, seed=cell["seed"], why=why))
+def stability(cells, grid):
+    """{B_p: (runs that diverged or fell, runs)}, the smallest B_p first."""
+    out = {}
+    for B_p, cs in by_B_p(cells).items():
+        fallen = [falls(run, V, grid, c["checkpoints"]) for c in cs
+                  for run, V in zip(c["runs"], c["V"])]
+        out[B_p] = sum(fallen), len(fallen)
     return out
 
 
-def reach(run):
-    """The range of C that a run's curve stands for: its first evaluation of training to its last.
+def smallest_stable(by_size):
+    """The smallest B_p of `stability` of which at most one run in ten fell, None without one."""
+    return min((b for b, (bad, runs) in by_size.items() if bad <= runs / 10), default=None)
 
-    Evaluations come after whole updates of B = B_p n rollouts, so one that is due at `eval_every`
-    comes up to B late, and M = floor(C / B) leaves up to B of the budget unspent. Both ends are
-    widened by that much and no more: otherwise the n whose B happens to divide best would stand on
-    the frontier alone, at either end.
+
+def fixed_B(sweep, cfg):
+    """A panel for each B with two cells or more of B_p n = B: the best with B_p n <= B after M
+    updates (section 4.2).
+
+    Budgets are updates here. n*(M) is fitted; at a full batch B_p*(M) = B / n*(M) is the same law.
     """
-    B, x, cfg = run["B_p"] * run["n"], run["rollouts"], run["config"]
-    first, last = (i for i in np.flatnonzero(run["C"] > 0)[[0, -1]])
-    due, budget, lo, hi = cfg.get("eval_every", 0), cfg.get("C", 0), x[first], x[last]
-    if due <= lo < due + B:
-        lo = max(due, min(B, lo))
-    if run["status"] == "budget" and hi <= budget < hi + B:
-        hi = budget
-    return run["C"][first] * lo / max(x[first], 1), run["C"][last] * hi / max(x[last], 1)
+    by_updates = [run | dict(C=run["step"], per_rollout=1 / (run["B_p"] * run["n"]))
+                  for run in sweep["runs"]]
+    grid, cells = cells_of(by_updates, cfg["metric"])
+    full = Counter(c["B_p"] * c["n"] for c in cells)
+    most = sorted((B for B in full if full[B] > 1), key=lambda B: -full[B])[:3]
+    if not most:
+        raise BadInput(f"--view=fixed_B: {cfg['runs']} has no two cells with one B = B_p n, so "
+                       "there is nothing to trade")
+    panels = {}
+    for B in sorted(most):
+        # smaller batches make more updates of a budget; the question ends where full batches do
+        end = max(c["reach"][1] for c in cells if c["B_p"] * c["n"] == B) * (1 + 1e-9)
+        some = np.flatnonzero(grid <= end)
+        cs = [shorter(c, some) for c in cells if c["B_p"] * c["n"] <= B and c["reach"][0] <= end]
+        panels[f"B={B}"] = panel_of(cs, grid[some]) | dict(B=B)
+    return dict(panels=panels, unit="updates", budget=max(p["range"][1] for p in panels.values()))
 
 
-# --------------------------------------------------------------------------------------------------
-# Where the frontier changes hands
-
-def crossings(x, ahead):
-    """Where a difference of two curves turns positive: ahead (G,) on x (G,), NaN where undefined.
-
-    Returns the list of upward crossings, interpolated linearly in x.
-    """
-    a, b = ahead[:-1], ahead[1:]
-    at = np.flatnonzero((a <= 0) & (b > 0))  # NaN compares false
-    return [float(x[i] - a[i] * (x[i + 1] - x[i]) / (b[i] - a[i])) for i in at]
+def shorter(c, some):
+    """A cell at some of its budgets alone, indices of its grid."""
+    out = c | {key: c[key][some] for key in "inside Y se seeds run_sd t".split()}
+    return out | dict(V=c["V"][:, some])
 
 
-def switches(x, Y):
-    """Where the highest curve changes: Y (N, G) on x = log C, NaN before its first evaluation.
-
-    Returns (on_top (G,) index into Y, [dict(x, a, b, why)]), a and b the indices before and after.
-    why: `crossing`, or `begins` where the new curve's runs begin above the old one.
-    """
-    on_top, out = np.nanargmax(Y, axis=0), []
-    for i in np.flatnonzero(np.diff(on_top)):
-        a, b = on_top[i], on_top[i + 1]
-        why = "begins" if np.isnan(Y[b, i]) else "crossing"
-        at = crossings(x[i:i + 2], (Y[b] - Y[a])[i:i + 2]) if why == "crossing" else []
-        out.append(dict(x=at[0] if at else float(x[i + 1]), a=int(a), b=int(b), why=why))
-    return on_top, out
-
-
-# --------------------------------------------------------------------------------------------------
-# The figure
-
-AXIS = dict(rollouts="rollouts C = $B_p\\,n\\,M$", tokens="training tokens C",
-            gpu_hours="GPU-hours of training C", updates="updates M")
-# dark to bright, neighbours that differ on a projector and to the colour-blind
-SHADES = "#1b1f6b #2f7fd1 #17a39a #74b72e #c9a400 #f07f1a #d62f3a #9b1b8f #6b4a2b #7f7f7f".split()
+def compare(cfg):
+    """The same frontier for several sweeps side by side: --runs="A B:train C:SET C:best@4", each
+    analysed on its own."""
+    panels, sweeps = {}, []
+    for word in cfg["runs"].split():
+        folder, *rest = word.split(":")
+        metric = next((r for r in rest if "@" in r), cfg["metric"])
+        part = next((r for r in rest if "@" not in r), "")
+        sweep = analyse(dict(cfg, runs=folder, metric=metric), part)
+        B_p, cs = max(by_B_p(sweep["cells"]).items(), key=lambda item: len(item[1]))
+        panels[f"{word}, B_p={B_p}"] = with_curves(panel_of(cs, sweep["grid"]), cs, sweep["grid"]
+                                                   ) | dict(metric=sweep["label"])
+        sweeps.append(sweep)
+    if len(panels) < 2:
+        raise BadInput(f'--runs={cfg["runs"]}: --view=compare wants two sweeps, with a space '
+                       'between, as in --runs="A B"')
+    covers = dict.fromkeys(part for s in sweeps for part in s["covers"].split("; "))
+    both = {key: [x for s in sweeps for x in s[key]] for key in ("runs", "dropped", "every")}
+    return sweeps[0] | both | dict(label="reward", covers="; ".join(covers)), dict(panels=panels)
 
 
-def si(x):
-    """1270000 -> 1.27M: three digits and a suffix."""
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(x) >= 0.9995 * size:
-            return f"{x / size:.3g}{letter}"
-    return f"{x:.3g}"
+def pairs_in(near, several):
+    """A set of (B_p, n) as text: n alone where there is one B_p."""
+    return ", ".join(f"({b}, {n})" if several else str(n) for b, n in near)
 
 
-def many(k, what):
-    """1 run, 2 runs."""
-    return f"{k} {what}" + "s" * (k != 1)
+def say_panels(front):
+    """Panels as lines of text: switches, the end of the frontier, what the grid leaves open."""
+    for name, panel in front["panels"].items():
+        env, several = panel["envelope"], panel["B_p"] is None
+        yield f"\n{name}:"
+        for s in panel["switches"]:
+            lo, hi = ("open" if s[end] is None else si(s[end]) for end in ("lo", "hi"))
+            note = {"begins": "its runs begin here", "ends": "the other's runs end"}.get(
+                s["why"], f"{lo} to {hi}, 90%")
+            yield (f"  C = {si(s['C'])} ({note}): n = {s['from']} -> {s['to']} at M = {si(s['M'])}, "
+                   f"reward {s['reward']:.3f}")
+        if not panel["switches"]:
+            yield f"  n = {env['n'][0]} is the best at every budget"
+        for s in panel.get("segments", ()):
+            yield (f"  from C = {si(s['C'])}: B_p = {s['B_p']}, n = {s['n']}, B = {s['B']}, "
+                   f"{s['reward']:.3f}")
+        if "stable_B_p" in panel:
+            yield ("  smallest B_p of which at most one run in ten diverged or fell: "
+                   f"{panel['stable_B_p'] or 'none'}")
+        base = "" if panel.get("base") is None else f"; base model {panel['base']:.3f}"
+        yield (f"  at C = {si(env['C'][-1])}: n = {env['n'][-1]}, {env['reward'][-1]:.3f} "
+               f"[{env['lo'][-1]:.3f}, {env['hi'][-1]:.3f}]{base}; indistinguishable from the best: "
+               f"{pairs_in(panel['near'][-1]['set'], several)}")
+        if panel.get("edge"):
+            yield f"  edge: {panel['edge']['text']}"
 
 
-def wrap(text, width):
-    import textwrap
-    return "\n".join(textwrap.wrap(text, width))
-
-
-def colours(ns):
-    """{n: colour} in order of n."""
-    ns = sorted(ns)
-    return {n: SHADES[i * (len(SHADES) - 3) // max(len(ns) - 1, 1) if len(ns) < 8 else
-                      i % len(SHADES)] for i, n in enumerate(ns)}
-
-
-def budget_ticks(ax, low, high):
-    """Ticks of a log axis of budgets, written 10k, 20k, 50k: three a decade if decades are few."""
-    from matplotlib.ticker import LogLocator
-    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 2000 else (1,)))
-    ax.xaxis.set_major_formatter(lambda C, _: si(C))
-
-
-def end_labels(ax, ends, height):
-    """Names of lines behind their right ends, moved apart: ends [(x, y, text, colour)]."""
-    at, ends = math.inf, [end for end in ends if math.isfinite(end[1])]
-    for x, y, text, colour in sorted(ends, key=lambda end: -end[1]):
-        at = min(y, at - 0.045 * height)
-        line = dict(arrowstyle="-", color=colour, lw=0.8, shrinkA=0, shrinkB=1, relpos=(0, 0.5))
-        ax.annotate(text, (x, y), (x * 1.12, at), color=colour, fontsize=9, fontweight="bold",
-                    va="center", annotation_clip=False, zorder=7, arrowprops=line)
-
-
-def draw_curves(ax, panel, colour, unit_label):
-    """The curves of a panel, the frontier over them and where it changes hands."""
-    import matplotlib.patheffects as effects
-    env = {key: np.array(v) for key, v in panel["envelope"].items() if v is not None}
-    edged = [effects.Stroke(linewidth=6.5, foreground="black"), effects.Normal()]
-    y = [p["reward"] for p in panel.get("points", ()) if p["C"] > 0]
-    y = y or [*env["highest"], *env["reward"]]
-    y += [panel["base"]] if panel.get("base") is not None else []
-    y += [*env["lo"], *env["hi"]] if "lo" in env else []
-    span, ends = max(y) - min(y) or 0.01, []
-    for i, c in enumerate(panel.get("curves", ())):
-        points = [(p["C"], p["reward"]) for p in panel["points"] if p["n"] == c["n"] and p["C"] > 0]
-        ax.plot(*zip(*points), ".", color=colour[c["n"]], ms=5, alpha=0.4, mew=0, zorder=2)
-        ax.plot(c["C"], c["reward"], color=colour[c["n"]], lw=1.6, ls=("-", (0, (5, 1)))[i % 2])
-        ends.append((c["C"][-1], c["reward"][-1], f"n = {c['n']}", colour[c["n"]]))
-    if "lo" in env:
-        ax.fill_between(env["C"], env["lo"], env["hi"], color="0.86", lw=0, zorder=0,
-                        label="90% interval of the frontier")
-    # pieces of one (B_p, n): solid where its runs are, dashed where its best so far is carried on
-    key = np.stack([env["n"], env["B_p"], env["carried"]])
-    cuts = np.flatnonzero((np.diff(key) != 0).any(0)) + 1
-    for piece in np.split(np.arange(len(env["n"])), cuts):
-        some = slice(piece[0], piece[-1] + 2)  # to the next piece, so that there is no gap
-        n, carried = env["n"][piece[0]], env["carried"][piece[0]]
-        ax.plot(env["C"][some], env["highest"][some], color=colour[n], lw=5 if not carried else 2.5,
-                ls="--" if carried else "-", solid_capstyle="butt", zorder=4,
-                path_effects=None if carried else edged)
-        if "curves" not in panel and not carried:
-            pair = f"({env['B_p'][piece[0]]}, {n})" if "segments" in panel else f"n = {n}"
-            ends.append((env["C"][piece[-1]], env["highest"][piece[-1]], pair, colour[n]))
-    name = "frontier, its ($B_p$, n) at the end of each piece"
-    name = name if "segments" in panel else "frontier, coloured by its n"
-    ax.plot([], [], color="0.6", lw=5, path_effects=edged, label=name)
-    if env["carried"].any():
-        ax.plot([], [], color="0.6", lw=2.5, ls="--", label="its best so far: its runs ended")
-    if "records" in panel:
-        ax.plot(env["C"], panel["records"]["frontier"], color="k", lw=1.1, ls=":", zorder=3,
-                label="frontier, the paper's way")
-    if panel.get("base") is not None:
-        ax.axhline(panel["base"], color="0.3", ls=":", lw=1.3)
-        ax.annotate("base model", (0.99, panel["base"]), xycoords=("axes fraction", "data"),
-                    fontsize=9, ha="right", va="bottom", color="0.3")
-    end_labels(ax, ends, 1.17 * span)
-    for i, s in enumerate(panel["switches"] if "segments" not in panel else ()):
-        ax.annotate(f"{s['from']}→{s['to']} at {si(s['C'])}", (s["C"], 0.02 + 0.16 * (i % 3)),
-                    xycoords=("data", "axes fraction"), rotation=90, fontsize=9, ha="right",
-                    va="bottom", color="0.15", zorder=6,
-                    bbox=dict(fc="white", ec="none", alpha=0.7, pad=0.6))
-    if "curves" in panel and unit_label:
-        unit_label += " (dots: evaluations; lines: smoothed)"
-    ax.set(xscale="log", ylabel=unit_label, ylim=(min(y) - 0.12 * span, max(y) + 0.05 * span))
-    ax.tick_params(labelbottom=False)
-
-
-def draw_n_star(ax, panel, unit, both):
-    """n*(C) of a panel below its curves; with `both`, B_p of the best pair too."""
-    env = {key: np.array(v) for key, v in panel["envelope"].items() if v is not None}
-    near = [(a["C"], n) for a in panel["near"] for n in a["set"]]
-    ax.plot(*zip(*near), "s", color="0.6", ms=5, zorder=1,
-            label="n indistinguishable from the best")
-    ax.step(env["C"], env["n"], where="post", color="black", lw=2.2, zorder=3, label="n*(C)")
-    if "records" in panel:
-        records = panel["records"]
-        ax.plot(records["C"], 2 ** np.array(records["log2_n_mean"]), "DC1", ms=3.5, mfc="none",
-                label="paper's way: record-breaking points, running average")
-        if records.get("law"):
-            ax.plot(records["law"]["C"], records["law"]["n"], "C3--", lw=1.1,
-                    label="paper's way: the law through them")
-    ends = [panel["ns"][0], panel["ns"][-1]]
-    if both:
-        ax.step(env["C"], env["B_p"], where="post", color="C3", lw=1.6, ls="-.", zorder=2,
-                label="$B_p$ of the best pair")
-        ends += [env["B_p"].min(), env["B_p"].max()]
-    name = "n*(M), $B_p$*(M)" if unit == "updates" else "n*(C), $B_p$" if both else "n*(C)"
-    ax.set(yscale="log", ylabel=name,
-           xlabel=AXIS[unit], ylim=(min(ends) / 1.5, max(ends) * 1.5))
-    budget_ticks(ax, *panel["range"])
-    ticks = sorted({*panel["ns"], *(int(e) for e in ends)})
-    ax.set_yticks(ticks, [str(n) for n in ticks])
-    ax.minorticks_off()
-    ax.grid(alpha=0.25, axis="y")
-
-
-def figure(front, path):
-    """For each panel of a frontier.json its curves and frontier, and below them n*(C)."""
-    import matplotlib
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+def draw_panels(front, path):
+    """For each panel its curves and frontier, and below them n*(C)."""
     panels, unit = front["panels"], front["unit"]
     cols = min(len(panels), 3)
     rows = -(-len(panels) // cols)
-    fig, axes = plt.subplots(2 * rows, cols, figsize=(10.7, 1.3 + 7.2 * rows), squeeze=False,
-                             layout="constrained", height_ratios=[2, 1.15] * rows)
-    for ax in axes.flat:
+    fig, axes = canvas(2 * rows, cols, (10.7, 1.3 + 7.2 * rows), height_ratios=[2, 1.15] * rows)
+    for ax in axes.flat[:]:
         ax.set_visible(False)
     colour = colours({n for p in panels.values() for n in p["ns"]})
     for index, (name, panel) in enumerate(panels.items()):
         top, low = (axes[2 * (index // cols) + i, index % cols] for i in (0, 1))
-        top.set_visible(True), low.set_visible(True), low.sharex(top)
+        top.set_visible(True), low.set_visible(True)
         draw_curves(top, panel, colour, panel.get("metric") or front["label"])
-        draw_n_star(low, panel, unit, front["view"] in ("fixed_B", "joint"))
-        for s in panel["switches"]:
-            for ax in (top, low):
-                ax.axvline(s["C"], color="0.25", lw=0.8, zorder=1,
-                           ls="--" if s["why"] == "crossing" else ":")
-            if s["why"] == "crossing" and panel["envelope"]["lo"] is not None:
-                low.axvspan(s["lo"] or panel["range"][0], s["hi"] or panel["range"][1],
-                            color="C0", alpha=0.13, lw=0, zorder=0,
-                            label="90% interval of a switch of n*(C) (two: darker)")
+        draw_n_star(low, panel, unit)
         lo, hi = panel["range"]
-        top.set_xlim(lo / 1.1, hi * (hi / lo) ** (0.16 + 0.06 * (cols - 1)))  # room for the names
-        title = (f"{name.replace('B_p', '$B_p$')}: {many(len(panel['runs_used']), 'run')}, "
-                 f"{many(len(panel['seeds']), 'seed')}")
-        top.set_title(wrap(title, 100 // cols), fontsize=10)
-    # one legend for all panels; the lines carry their n themselves
-    named = {label: handle for ax in axes.flat
-             for handle, label in zip(*ax.get_legend_handles_labels())}
-    fig.legend(named.values(), named.keys(), loc="outside lower center", fontsize=9,
-               ncols=min(len(named), 3))
+        for ax in (top, low):
+            ax.set_xlim(lo / 1.1, hi * (hi / lo) ** (0.16 + 0.06 * (cols - 1)))  # for the names
+        top.set_title(f"{name.replace('B_p', '$B_p$')}: {many(len(panel['runs_used']), 'run')}, "
+                      f"{many(len(panel['seeds']), 'seed')}", fontsize=10)
+    legend(fig, axes.flat, 3)
     what = dict(joint="which (B_p, n) is best", fixed_B="which n is best with $B_p n \\leq B$",
                 compare="several sweeps").get(front["view"], "which n is best")
     over = "updates" if unit == "updates" else "compute"
     save(fig, path, front, f"{front['label'].capitalize()} against {over}: {what}")
 
 
-def save(fig, path, front, title):
-    """Write a figure aside and rename it; its title says which runs and what intervals cover."""
-    import matplotlib.pyplot as plt
-    runs = ", ".join(f"{len(front[f'runs_{what}'])} {what}" for what in ("used", "dropped"))
-    letters = int(11.5 * fig.get_figwidth())  # of a line
-    fig.suptitle(wrap(f"{title} (runs: {runs}, {len(front['missing'])} missing)", letters) + "\n"
-                 + wrap("Intervals: " + front["covers"], letters), fontsize=10.5)
-    with aside(path) as part:
-        fig.savefig(part, dpi=110)
-    plt.close(fig)
+def draw_curves(ax, panel, colour, label):
+    """The curves of a panel, the frontier over them and where it changes hands."""
+    env = panel["envelope"]
+    y = [r for p in panel.get("points", ()) for C, r in zip(p["C"], p["reward"]) if C > 0]
+    y = [*(y or env["highest"]), *env["lo"], *env["hi"]]
+    y += [] if panel.get("base") is None else [panel["base"]]
+    span, ends = max(y) - min(y) or 0.01, []
+    for p in panel.get("points", ()):
+        seen = np.array(p["C"]) > 0
+        ax.plot(np.array(p["C"])[seen], np.array(p["reward"])[seen], ".", color=colour[p["n"]],
+                ms=5, alpha=0.4, mew=0, zorder=2)
+    for i, c in enumerate(panel.get("curves", ())):
+        ax.plot(c["C"], c["reward"], color=colour[c["n"]], lw=1.6, ls=("-", (0, (5, 1)))[i % 2])
+        if len(c["C"]):
+            ends.append((c["C"][-1], c["reward"][-1], f"n = {c['n']}", colour[c["n"]]))
+    ax.fill_between(env["C"], env["lo"], env["hi"], color="0.86", lw=0, zorder=0,
+                    label="90% interval of the frontier")
+    pairs = list(zip(env["B_p"], env["n"]))
+    starts = [i for i in range(len(pairs)) if not i or pairs[i] != pairs[i - 1]]
+    for i, end in zip(starts, [*starts[1:], len(pairs) - 1]):
+        n, some = pairs[i][1], slice(i, end + 1)  # to the next piece, so that there is no gap
+        ax.plot(env["C"][some], env["highest"][some], color="k", lw=6.5, zorder=3,
+                solid_capstyle="butt")
+        ax.plot(env["C"][some], env["highest"][some], color=colour[n], lw=4.5, zorder=4,
+                solid_capstyle="butt")
+        if "curves" not in panel:
+            text = str(pairs[i]).replace(" ", "") if panel["B_p"] is None else f"n = {n}"
+            ends.append((env["C"][end], env["highest"][end], text, colour[n]))
+    ax.plot([], [], color="0.6", lw=5, label="frontier, coloured by its n")
+    if panel.get("base") is not None:
+        ax.axhline(panel["base"], color="0.3", ls=":", lw=1.3)
+        ax.annotate("base model", (0.99, panel["base"]), xycoords=("axes fraction", "data"),
+                    fontsize=9, ha="right", va="bottom", color="0.3")
+    end_labels(ax, ends, 1.17 * span)
+    for i, s in enumerate(panel["switches"]):
+        ax.axvline(s["C"], color="0.25", lw=0.8, zorder=1, ls="--")
+        ax.annotate(f"{s['from']}→{s['to']} at {si(s['C'])}", (s["C"], 0.02 + 0.16 * (i % 3)),
+                    xycoords=("data", "axes fraction"), rotation=90, fontsize=9, ha="right",
+                    va="bottom", color="0.15", zorder=6,
+                    bbox=dict(fc="white", ec="none", alpha=0.7, pad=0.6))
+    ax.set(ylabel=label + " (dots: evaluations; lines: smoothed)" * ("curves" in panel),
+           ylim=(min(y) - 0.12 * span, max(y) + 0.05 * span))
+    budget_axis(ax, *panel["range"])
+    ax.tick_params(labelbottom=False)
+
+
+def draw_n_star(ax, panel, unit):
+    """n*(C) of a panel below its curves; B_p of the best pair too, where there are several."""
+    env = panel["envelope"]
+    near = {(a["C"], n) for a in panel["near"] for _, n in a["set"]}
+    ax.plot(*zip(*near), "s", color="0.6", ms=5, zorder=1,
+            label="n indistinguishable from the best")
+    ax.step(env["C"], env["n"], where="post", color="black", lw=2.2, zorder=3,
+            label="n*(M)" if unit == "updates" else "n*(C)")
+    ticks = set(panel["ns"])
+    if panel["B_p"] is None:
+        ax.step(env["C"], env["B_p"], where="post", color="C3", lw=1.6, ls="-.", zorder=2,
+                label="$B_p$ of the best pair")
+        ticks |= {min(env["B_p"]), max(env["B_p"])}
+    for s in panel["switches"]:
+        if s["lo"] and s["hi"]:
+            ax.axvspan(s["lo"], s["hi"], color="C0", alpha=0.13, lw=0, zorder=0,
+                       label="90% interval of a switch (two: darker)")
+    ax.set(yscale="log", ylabel="n*", ylim=(min(ticks) / 1.5, max(ticks) * 1.5))
+    budget_axis(ax, *panel["range"], unit)
+    log_ticks(ax.yaxis, sorted(ticks))
+    ax.grid(alpha=0.25, axis="y")
+
+
+# --------------------------------------------------------------------------------------------------
+# The paper's way and ours
+
+def paper(sweep, cfg):
+    """The paper's way and ours for each B_p: a panel of `fixed_Bp` with `paper`.
+
+    paper: points (64 a run at most) with `record`, a mask; curves, [dict(n, C, reward, seen)], the
+    sigmoids where their runs reached, extrapolated behind C = seen, the last record-breaking point;
+    frontier dict(C, n, reward); above, how far it lies above ours, on average over log C.
+    """
+    panels = fixed_Bp(sweep, cfg)["panels"]
+    for panel, cs in zip(panels.values(), by_B_p(sweep["cells"]).values()):
+        runs, env = [run for c in cs for run in c["runs"]], panel["envelope"]
+        points = []
+        for run in runs:
+            kept = record_breaking(run["reward"], cfg["bin"])
+            points.append(dict(n=run["n"], C=run["C"], reward=run["reward"], record=kept))
+        C = np.array(env["C"])
+        found, curves = n_star(runs, cfg["bin"], C), []
+        for c, Y in zip(cs, found["curves"]):
+            Y[(C < c["reach"][0] / 1.001) | (C > c["reach"][1] * 1.001)] = np.nan  # as its runs
+            last = [p["C"][p["record"]].max() for p in points if p["n"] == c["n"]]
+            curves.append(dict(n=c["n"], C=C[~np.isnan(Y)], reward=Y[~np.isnan(Y)], seen=max(last)))
+        seen = ~np.isnan(found["curves"]).all(0)
+        top = np.where(np.isnan(found["curves"]), -np.inf, found["curves"])[:, seen]
+        gap = (top.max(0) - env["highest"][seen]).mean() if seen.any() else None
+        panel["paper"] = dict(points=points, curves=curves, above=gap, frontier=dict(
+            C=C[seen], n=np.array(found["ns"])[top.argmax(0)], reward=top.max(0)))
+    return dict(panels=panels)
+
+
+def draw_paper(front, path):
+    """frontier_paper.png: two rows for each B_p, the paper's way on the left, ours on the right."""
+    panels = front["panels"]
+    fig, axes = canvas(2 * len(panels), 2, (12.0, 1.6 + 7.4 * len(panels)),
+                       height_ratios=[2, 1.25] * len(panels))
+    colour = colours({n for p in panels.values() for n in p["ns"]})
+    for (left, right), (low_left, low_right), (name, panel) in zip(axes[::2], axes[1::2],
+                                                                   panels.items()):
+        runs = f"{name.replace('B_p', '$B_p$')}, {many(len(panel['runs_used']), 'run')}"
+        left.set_title(f"The paper's way: {runs}", fontsize=10.5)
+        right.set_title(f"Ours: {runs}", fontsize=10.5)
+        draw_paper_curves(left, panel, colour, front["label"])
+        draw_curves(right, panel, colour, "")
+        draw_n_star(low_right, panel, front["unit"])
+        records = panel["records"]
+        low_left.plot(records["C"], records["n"], "x", color="0.45", ms=4,
+                      label="n of a pooled record-breaking point")
+        dots = low_left.scatter(records["C"], 2 ** np.array(records["log2_n_mean"]), s=26, zorder=3,
+                                c=records["reward"], label="their running average, by reward")
+        fig.colorbar(dots, ax=low_left, pad=0.01, fraction=0.035)
+        low_left.set(yscale="log", ylabel="n*", ylim=low_right.get_ylim())
+        log_ticks(low_left.yaxis, panel["ns"])
+        budget_axis(low_left, *panel["range"], front["unit"])
+        bottom, top = zip(left.get_ylim(), right.get_ylim())
+        lo, hi = panel["range"]
+        for ax in (left, right):  # the same axes, so that the two can be compared
+            ax.set(ylim=(min(bottom), max(top)))
+        for ax in (left, right, low_left, low_right):
+            ax.set_xlim(lo / 1.1, hi * (hi / lo) ** 0.2)
+    legend(fig, axes[:, 0], 2, title="left, the paper's way", loc="outside lower left")
+    legend(fig, axes[:, 1], 1, title="right, ours", loc="outside lower right")
+    save(fig, path, front, f"{front['label'].capitalize()}: the paper's Figures 5 to 7 of these "
+         "runs, and our reading of them")
+
+
+def draw_paper_curves(ax, panel, colour, label):
+    """Figures 5 and 6: record-breaking points, a sigmoid for each n, the frontier in its colour."""
+    p, ends = panel["paper"], []
+    for q in p["points"]:
+        C, R, kept = (np.array(q[key]) for key in ("C", "reward", "record"))
+        ax.plot(C[~kept & (C > 0)], R[~kept & (C > 0)], ".", color="0.7", ms=3.5, mew=0, zorder=1,
+                label="evaluations that break no record")
+        ax.plot(C[kept & (C > 0)], R[kept & (C > 0)], "o", color=colour[q["n"]], ms=3.6, mew=0,
+                alpha=0.75, zorder=2)
+    for c in p["curves"]:
+        for part, style in ((c["C"] <= c["seen"], "-"), (c["C"] > c["seen"], ":")):
+            ax.plot(c["C"][part], c["reward"][part], style, lw=1.5, color=colour[c["n"]], zorder=3)
+        if len(c["C"]):
+            ends.append((c["C"][-1], c["reward"][-1], f"n = {c['n']}", colour[c["n"]]))
+    ax.plot([], [], "o", color="0.35", ms=3.6, label="record-breaking points, coloured by their n")
+    ax.plot([], [], color="0.35", lw=1.5, label="one sigmoid for each n")
+    ax.plot([], [], ":", color="0.35", lw=1.5, label="beyond its last record: extrapolated")
+    f = p["frontier"]
+    ax.scatter(f["C"], f["reward"], c=[colour[n] for n in f["n"]], s=30, alpha=0.5, zorder=4,
+               label="frontier, coloured by its n")
+    y = np.concatenate([q["reward"][q["C"] > 0] for q in p["points"]])
+    span = np.ptp(y) or 0.01
+    top = y.max() + 0.06 * span  # a sigmoid may run away from its last record, out of the axes
+    end_labels(ax, [(x, min(at, top), *more) for x, at, *more in ends], 1.17 * span)
+    ax.set(ylabel=label, ylim=(y.min() - 0.06 * span, top))
+    budget_axis(ax, *panel["range"])
+    ax.tick_params(labelbottom=False)
+
+
+def say_paper(front):
+    """The two readings of each B_p as lines of text: where the n changes."""
+    for name, panel in front["panels"].items():
+        f, env = panel["paper"]["frontier"], panel["envelope"]
+        for who, C, n in (("the paper's way", f["C"], f["n"]), ("ours", env["C"], env["n"])):
+            turns = [i for i in range(len(n)) if not i or n[i] != n[i - 1]]
+            path = ", ".join(f"{n[i]} from {si(C[i])}" for i in turns)
+            yield f"  {name}, {who}: n* = {path or 'none, too few record-breaking points'}"
+        if panel["paper"]["above"] is not None:
+            yield (f"  {name}: the paper's frontier lies {100 * panel['paper']['above']:+.1f} points"
+                   " from ours, on average over log C: maxima of noisy evaluations")
+
+
+# --------------------------------------------------------------------------------------------------
+# The learning rate as a dimension: n*(C) by one rule for all n, and with each n at its best lr
+
+def lr(sweep, cfg):
+    """n*(C) at the one lr_base of the best cell, and with the best one for each n; and how the best
+    lr follows B = B_p n, at the largest shared budget of each n.
+
+    Of one B_p, that with most cells, and of its n those with most lr_base: one at a single lr_base
+    compares none. slope: of log(best lr) over log B, 0.5 by the square root rule.
+    """
+    B_p, cells = max(by_B_p(sweep["every"]).items(), key=lambda item: len(item[1]))
+    tried = Counter(c["n"] for c in cells)
+    if max(tried.values()) < 2:
+        raise BadInput(f"--view=lr: {cfg['runs']} has one lr_base; run several, as in "
+                       f"--lrs=\"{sweep['lr'] / 2:g} {sweep['lr']:g} {2 * sweep['lr']:g}\"")
+    cells, rows = [c for c in cells if tried[c["n"]] > 1], []
+    rule = cells[best(cells, at_end(cells) if at_end(cells) is not None else -1) or 0]["lr"]
+    for n in sorted({c["n"] for c in cells}):
+        cs = [c for c in cells if c["n"] == n]
+        j = at_end(cs)
+        if j is not None:
+            i = best(cs, j)
+            rows.append(dict(n=n, C=sweep["grid"][j], lrs=[c["lr"] for c in cs],
+                             rewards=[c["Y"][j] for c in cs], best=cs[i]["lr"],
+                             near=[c["lr"] for c, same in zip(cs, alike(cs, j)) if same],
+                             edge=i in (0, len(cs) - 1)))
+    slope = None
+    if len(rows) > 1:
+        used = [r["best"] * lr_factor(B_p * r["n"], sweep["head"]["lr_scaling"]) for r in rows]
+        slope = float(np.polyfit(np.log([r["n"] for r in rows]), np.log(used), 1)[0])
+    panels = {f"lr_base = {rule:g} for all n": [c for c in cells if c["lr"] == rule],
+              "the best lr_base for each n": cells}
+    return dict(panels={name: panel_of(cs, sweep["grid"]) for name, cs in panels.items()}, B_p=B_p,
+                rule=rule, rows=rows, slope=slope, runs=[run for c in cells for run in c["runs"]])
+
+
+def draw_lr(front, path):
+    fig, (axes,) = canvas(1, 2, (10.7, 4.8))
+    for (name, panel), style in zip(front["panels"].items(), (("0.45", "--", 3.2),
+                                                              ("black", "-", 1.8))):
+        color, ls, lw = style
+        axes[0].step(panel["envelope"]["C"], panel["envelope"]["n"], where="post", color=color,
+                     ls=ls, lw=lw, label=name)
+    ns = sorted({n for panel in front["panels"].values() for n in panel["ns"]})
+    axes[0].set(yscale="log", ylabel="n*(C)", title="n*(C), two readings")
+    log_ticks(axes[0].yaxis, ns)
+    budget_axis(axes[0], *panel["range"], front["unit"])
+    B_p, scaling = front["B_p"], front["config"]["lr_scaling"]
+    for r in front["rows"]:
+        used = lr_factor(B_p * r["n"], scaling)
+        for lrs, style in ((r["lrs"], dict(marker="o", color="0.8", ms=5, ls="", label="tried")),
+                           (r["near"], dict(marker="o", color="0.4", ms=5, lw=1.2,
+                                            label="indistinguishable from the best")),
+                           ([r["best"]], dict(marker="D", color="C3", ms=8, ls="",
+                                              label="the best"))):
+            axes[1].plot([r["n"]] * len(lrs), np.array(lrs) * used, **style)
+    x = np.geomspace(ns[0], ns[-1], 50)
+    axes[1].plot(x, [front["rule"] * lr_factor(B_p * n, scaling) for n in x], "--", color="0.3",
+                 lw=1, label=f"the rule ({scaling}) at lr_base = {front['rule']:g}")
+    axes[1].set(xscale="log", yscale="log", xlabel=f"n, at $B_p$ = {B_p}", ylabel="lr",
+                title="the best lr at the largest shared budget")
+    log_ticks(axes[1].xaxis, ns)
+    legend(fig, axes, 3)
+    save(fig, path, front, "n*(C) by one lr rule and with the best lr for each n")
+
+
+def say_lr(front):
+    yield from say_panels(front)
+    for r in front["rows"]:
+        edge = ", at the edge of those tried" if r["edge"] else ""
+        yield (f"  n = {r['n']:<4} best lr_base {r['best']:g}{edge}, at C = {si(r['C'])}; "
+               f"indistinguishable: {', '.join(f'{x:g}' for x in r['near'])}")
+    if front["slope"] is not None:
+        yield f"  log(best lr) over log B has slope {front['slope']:.2f}; 0.5 is the square root rule"
+
+
+# --------------------------------------------------------------------------------------------------
+# At one budget: the best n by metric, reward over n and over B_p
+
+def best_worst(sweep, cfg):
+    """The best n at the largest shared budget by metric, avg@k, best@k and worst@k, and B_p
+    (section 4.1, observation 4)."""
+    if sweep["runs"][0]["counts"] is None:
+        raise BadInput(f"--view=best_worst: {cfg['runs']}: needs counts per problem, as evaluations"
+                       " of our trainer have")
+    bars = []
+    for metric in (f"{kind}@{cfg['k']}" for kind in ("avg", "best", "worst")):
+        grid, found = cells_of(sweep["runs"], metric)
+        for B_p, cs in by_B_p(found).items():
+            cs = [c for c in cs if any(run["status"] != "pruned" for run in c["runs"])]
+            j = at_end(cs) if cs else None
+            if j is not None:
+                top = cs[best(cs, j)]
+                bars.append(dict(metric=metric, B_p=B_p, C=grid[j], n=top["n"], reward=top["Y"][j],
+                                 ns=[c["n"] for c in cs], rewards=[c["Y"][j] for c in cs],
+                                 near=[c["n"] for c, same in zip(cs, alike(cs, j)) if same]))
+    return dict(bars=bars)
+
+
+def draw_best_worst(front, path):
+    fig, ((ax,),) = canvas(1, 1, (10.7, 4.6))
+    metrics, sizes = (list(dict.fromkeys(b[key] for b in front["bars"]))
+                      for key in ("metric", "B_p"))
+    for b in front["bars"]:
+        i = metrics.index(b["metric"])
+        x = sizes.index(b["B_p"]) + 0.27 * (i - 1)
+        ax.bar(x, b["n"], width=0.24, color=("0.55", "C0", "C1")[i], label=b["metric"])
+        ax.plot([x] * len(b["near"]), b["near"], "s-k", lw=1.3, ms=4,
+                label="n indistinguishable from the best")
+        ax.annotate(f"n = {b['n']}", (x, b["n"]), (6, 4), textcoords="offset points", fontsize=9)
+    ns = sorted({n for b in front["bars"] for n in b["ns"]}) or [1]
+    ax.set(yscale="log", ylim=(ns[0] / 2, ns[-1] * 2), ylabel="best n",
+           xlabel="$B_p$, at its runs' largest budget")
+    log_ticks(ax.yaxis, ns)
+    first = [b for b in front["bars"] if b["metric"] == metrics[0]]
+    ax.set_xticks(range(len(sizes)), [f"{b['B_p']}\n(C = {si(b['C'])})" for b in first])
+    legend(fig, [ax])
+    save(fig, path, front, "The best n by metric")
+
+
+def say_best_worst(front):
+    for b in front["bars"]:
+        yield (f"  B_p = {b['B_p']:<4} {b['metric']:>8}: n = {b['n']:<4} {b['reward']:.3f} at C = "
+               f"{si(b['C'])}; indistinguishable from the best: {', '.join(map(str, b['near']))}")
+
+
+def sensitivity(sweep, cfg):
+    """Reward over n at fixed B_p and over B_p at fixed n, at the largest shared budget, with its
+    spread, largest less smallest (section 4.2), and the 95% quantile of what noise makes of it."""
+    lines = []
+    for over, fixed in (("n", "B_p"), ("B_p", "n")):
+        for value in sorted({c[fixed] for c in sweep["cells"]}):
+            cs = [c for c in sweep["cells"] if c[fixed] == value]
+            cs.sort(key=lambda c: c[over])
+            j = at_end(cs) if len(cs) > 1 else None
+            if j is not None:
+                Y = np.array([c["Y"][j] for c in cs])
+                errors = [difference(a, b, np.array([j]))[1:] for a, b in zip(cs, cs[1:])]
+                error = np.mean([math.hypot(*e) for e in errors]) / math.sqrt(2)  # of one cell
+                by_noise = stats.studentized_range.ppf(0.95, len(cs), 1e4) * error
+                lines.append({"over": over, fixed: value, "C": sweep["grid"][j], "reward": Y,
+                              "x": [c[over] for c in cs], "half": [half_width(c)[j] for c in cs],
+                              "spread": float(np.ptp(Y)), "by_noise": float(by_noise)})
+    if not lines:
+        raise BadInput(f"--view=sensitivity: {cfg['runs']} has one cell for each n and each B_p, "
+                       "there is nothing to vary")
+    return dict(lines=lines)
+
+
+def draw_sensitivity(front, path):
+    fig, (axes,) = canvas(1, 2, (10.7, 5.2), sharey=True)
+    for ax, over, fixed in zip(axes, ("n", "B_p"), ("B_p", "n")):
+        lines = [line for line in front["lines"] if line["over"] == over]
+        colour = colours([line[fixed] for line in lines])
+        for line in lines:
+            label = (f"{fixed} = {line[fixed]}: spread {100 * line['spread']:.1f} points, noise "
+                     f"alone {100 * line['by_noise']:.1f}")
+            ax.errorbar(line["x"], line["reward"], line["half"], color=colour[line[fixed]],
+                        marker="o", ms=4, capsize=2, lw=1.4, label=label.replace("B_p", "$B_p$"))
+        ax.set_xscale("log", base=2)
+        log_ticks(ax.xaxis, sorted({x for line in lines for x in line["x"]}))
+        ax.set(xlabel=over.replace("B_p", "$B_p$"),
+               ylabel=f"{front['label']}, largest budget" if over == "n" else "")
+        if lines:
+            ax.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.13))
+    save(fig, path, front, "How much the reward varies with n at fixed $B_p$, and with $B_p$ at "
+         "fixed n")
+
+
+def say_sensitivity(front):
+    for line in front["lines"]:
+        fixed = "B_p" if line["over"] == "n" else "n"
+        yield (f"  over {line['over']} at {fixed} = {line[fixed]}: spread "
+               f"{100 * line['spread']:.1f} points (noise alone makes up to "
+               f"{100 * line['by_noise']:.1f}, 95%), C = {si(line['C'])}")
+
+
+def slices(sweep, cfg):
+    """Reward over n at the largest budget and 1/2, 1/4, 1/8 of it, for each B_p: a list of
+    dict(B_p, C, n, reward, half, near, each, best), each a seed's value."""
+    grid, out = sweep["grid"], []
+    for B_p, cs in by_B_p(sweep["cells"]).items():
+        for C in grid[-1] / 2.0 ** np.arange(3, -1, -1):
+            j = nearest(grid, C)
+            here = [c for c in cs if c["inside"][j]]
+            if len(here) > 1 and C > grid[0]:
+                out.append(dict(B_p=B_p, C=grid[j], n=[c["n"] for c in here], best=best(here, j),
+                                reward=[c["Y"][j] for c in here], near=alike(here, j),
+                                half=[half_width(c)[j] for c in here],
+                                each=[[float(V[j].mean()) for V in c["V"] if not np.isnan(V[j, 0])]
+                                      for c in here]))
+    if not out:
+        raise BadInput(f"--view=slices: {cfg['runs']} has one n for each B_p, there is nothing to "
+                       "compare")
+    return dict(slices=out)
+
+
+def draw_slices(front, path):
+    """Iso-compute slices, as Hoffmann et al. 2022 (Figure 3) draw them, of reward."""
+    sizes = sorted({s["B_p"] for s in front["slices"]})
+    cols = min(len(sizes), 3)
+    rows = -(-len(sizes) // cols)
+    fig, axes = canvas(rows, cols, (max(8.0, 4.6 * cols), 1.6 + 4.4 * rows), sharey=True)
+    for ax in axes.flat[len(sizes):]:
+        ax.set_visible(False)
+    for ax, B_p in zip(axes.flat, sizes):
+        lines = [s for s in front["slices"] if s["B_p"] == B_p]
+        ns = sorted({n for s in lines for n in s["n"]})
+        for i, s in enumerate(lines):
+            # moved apart a little, so that the intervals of four budgets do not cover each other
+            x, R = np.array(s["n"]) * 2 ** (0.07 * (i - (len(lines) - 1) / 2)), np.array(s["reward"])
+            for place, values in zip(x, s["each"]):
+                if len(values) > 1:
+                    ax.plot([place / 1.035] * len(values), values, "_", color=SHADES[2 * i], ms=7,
+                            label="a seed")
+            ax.errorbar(x, R, s["half"], color=SHADES[2 * i], marker="o", ms=4, lw=1.6,
+                        capsize=2.5, label=f"C = {si(s['C'])}")
+            same = [j for j, ok in enumerate(s["near"]) if ok and j != s["best"]]
+            ax.plot(x[same], R[same], "o", ms=10, mfc="none", mec=SHADES[2 * i],
+                    label="indistinguishable from the best")
+            ax.plot(x[s["best"]], R[s["best"]], "*", ms=12, color=SHADES[2 * i], zorder=5,
+                    label="the best n of the budget")
+        ax.set_xscale("log", base=2)
+        log_ticks(ax.xaxis, ns)
+        ax.set(xlabel="rollouts per problem n", title=f"$B_p$ = {B_p}",
+               xlim=(ns[0] / 1.35, ns[-1] * 1.35))
+        ax.grid(alpha=0.25)
+    axes[0, 0].set_ylabel(front["label"])
+    legend(fig, axes.flat)
+    save(fig, path, front, f"Iso-compute slices: {front['label']} over n")
+
+
+def say_slices(front):
+    for s in front["slices"]:
+        near = [n for n, ok in zip(s["n"], s["near"]) if ok]
+        yield (f"  B_p = {s['B_p']:<4} C = {si(s['C']):>6}: n = {s['n'][s['best']]:<4} "
+               f"{s['reward'][s['best']]:.3f}; indistinguishable from the best: "
+               f"{', '.join(map(str, near))}")
+
+
+# --------------------------------------------------------------------------------------------------
+# Pass rates of the training problems
+
+def thin(samples, correct, k):
+    """Pass rates as if each problem had k rollouts: samples, correct (P,) -> (k + 1,), the share of
+    problems with c = 0..k solved.
+
+    Runs differ in n, so in rollouts per problem, and the share at 0 falls with them; k drawn
+    without replacement makes them equal, exactly and without drawing: the hypergeometric mean.
+    Problems with fewer than k are left out.
+    """
+    comb, out = math.comb, np.zeros(k + 1)
+    tally = Counter((s, c) for s, c in zip(samples, correct) if s >= k)
+    for (s, c), m in tally.items():
+        out += m * np.array([comb(c, j) * comb(s - c, k - j) / comb(s, k) for j in range(k + 1)])
+    return out / max(sum(tally.values()), 1)
+
+
+def polarisation(samples, correct):
+    """1 - E[p (1 - p)] / (mean p (1 - mean p)) over problems, from unbiased estimates of p (1 - p):
+    0 where all problems have one pass rate, 1 where each is always or never solved.
+
+    samples, correct (P,). NaN where the mean is 0 or 1.
+    """
+    s, c = np.asarray(samples, float), np.asarray(correct, float)
+    s, c = s[s > 1], c[s > 1]
+    mean = (c / s).mean() if len(s) else math.nan
+    if not 0 < mean < 1:
+        return math.nan
+    return 1 - (c * (s - c) / (s * (s - 1))).mean() / (mean * (1 - mean))
+
+
+def pass1(sweep, cfg):
+    """Pass rates of the training problems, from the rollouts of training, for all n of one B_p at
+    matched n M (section 5.1).
+
+    The B_p is the one with most n. A record covers the updates between two evaluations, or, where
+    all runs have such records (--pass_at), it is of the policy at one update.
+    """
+    runs = [run for run in sweep["runs"] if run["passes"]]
+    fresh = all(any(r.get("fresh") and r["rollouts"] for r in run["passes"]) for run in runs)
+    runs = [dict(run, passes=[r for r in run["passes"] if bool(r.get("fresh")) == fresh])
+            for run in runs]
+    if len(runs) < 2:
+        raise BadInput(f"--view=pass1: {cfg['runs']}: needs two runs or more with train_pass "
+                       f"records, {len(runs)} have any")
+    ns = {}
+    for run in runs:
+        ns.setdefault(run["B_p"], set()).add(run["n"])
+    B_p = max(ns, key=lambda b: len(ns[b]))
+    runs = [run for run in runs if run["B_p"] == B_p]
+    few = min(np.quantile(run["passes"][-1]["samples"], 0.1) for run in runs)
+    k, end = int(min(16, max(2, few))), min(run["passes"][-1]["rollouts"] for run in runs)
+    out = []
+    for run in runs:
+        moments = []
+        for r in run["passes"]:
+            share = thin(r["samples"], r["correct"], k)
+            moments.append(dict(C=r["rollouts"], problems=len(r["ids"]), zero=share[0],
+                                one=share[-1], share=share,
+                                polarisation=polarisation(r["samples"], r["correct"])))
+        at = min(moments, key=lambda m: abs(m["C"] - end))
+        out.append(dict(run=run["run"], n=run["n"], seed=run["seed"], matched=at, moments=moments))
+    return dict(B_p=B_p, k=k, nM=end / B_p, fresh=fresh, passes=out, covers="none")
+
+def draw_pass1(front, path):
+    fig, (axes,) = canvas(1, 4, (10.7, 4.4), width_ratios=[1.6, 1, 1, 1])
+    k, colour = front["k"], colours({r["n"] for r in front["passes"]})
+    wide = 0.8 / k / len(colour)
+    for i, n in enumerate(colour):
+        same = [r for r in front["passes"] if r["n"] == n]
+        style = dict(color=colour[n], label=f"n = {n}")
+        share = np.mean([r["matched"]["share"] for r in same], 0)
+        x = np.arange(k + 1) / k + (i - (len(colour) - 1) / 2) * wide
+        axes[0].bar(x, share, width=wide, **style)
+        for ax, key in zip(axes[1:], ("zero", "one", "polarisation")):
+            for r in same:
+                later = [m for m in r["moments"] if m["C"]]
+                ax.plot([m["C"] for m in later], [m[key] for m in later], ".-", lw=1.4, ms=4,
+                        **style)
+                for m in r["moments"]:
+                    if not m["C"]:  # C = 0 has no place on a logarithmic axis
+                        ax.axhline(m[key], color="0.6", lw=1, ls=":", label="before training")
+    axes[0].set(xlabel=f"solved of {k}, as a share", ylabel="share of the training problems",
+                title=f"at n M = {si(front['nM'])}")
+    names = f"share with 0 of {k} solved", f"share with {k} of {k} solved", "polarisation"
+    for ax, name in zip(axes[1:], names):
+        ax.set(xscale="log", xlabel="rollouts C", title=name)
+        budget_axis(ax, *ax.get_xlim())
+    for ax in axes:
+        ax.title.set_fontsize(10)
+    legend(fig, axes, 6)
+    source = "rollouts of their own" if front["fresh"] else "the rollouts of training"
+    title = f"pass@1 of the training problems, $B_p$ = {front['B_p']}, from {source}"
+    save(fig, path, front, title)
+
+
+def say_pass1(front):
+    for r in front["passes"]:
+        m = r["matched"]
+        yield (f"  n = {r['n']:<4} seed {r['seed']}: at C = {si(m['C'])} {m['problems']} problems, "
+               f"none of {front['k']} solved {m['zero']:.3f}, all {m['one']:.3f}, polarisation "
+               f"{m['polarisation']:.3f}")
+
+
+# --------------------------------------------------------------------------------------------------
+
+# name: (sweep, cfg) -> content of its JSON; (front, path) draws it; (front) -> lines of text
+VIEWS = dict(
+    fixed_Bp=(fixed_Bp, draw_panels, say_panels),
+    fixed_B=(fixed_B, draw_panels, say_panels),
+    joint=(joint, draw_panels, say_panels),
+    lr=(lr, draw_lr, say_lr),
+    best_worst=(best_worst, draw_best_worst, say_best_worst),
+    sensitivity=(sensitivity, draw_sensitivity, say_sensitivity),
+    paper=(paper, draw_paper, say_paper),
+    slices=(slices, draw_slices, say_slices),
+    pass1=(pass1, draw_pass1, say_pass1),
+)
+
+
+def say(front):
+    """A view as lines of text."""
+    yield (f"{front['runs']}, {front['view']}: {len(front['runs_used'])} runs used, "
+           f"{len(front['runs_dropped'])} dropped, {front['label']} over {front['unit']}")
+    others = [d for d in front["runs_dropped"] if d.get("other")]
+    if others:
+        yield (f"  {len(others)} runs in this folder are of another experiment than the sweep,"
+               f" such as {others[0]['run']}: {others[0]['why']}")
+    for d in front["runs_dropped"]:
+        if not d.get("other"):
+            yield f"  dropped {d['run']}: {d['why']}"
+    yield from (f"  {note}" for note in front["notes"])
+    if front["missing"]:
+        yield say_missing(front["missing"])
+    yield from VIEWS.get(front["view"], VIEWS["fixed_Bp"])[2](front)
+    yield f"\nintervals: {front['covers']}"
+
+
+def say_missing(missing, most=100):
+    """Planned cells without a finished run, the first `most` of them by name."""
+    cells = [f"B_p={m['B_p']} n={m['n']} seed={m['seed']} ({m['why']})" for m in missing[:most]]
+    return f"  missing {len(missing)}: {'; '.join(cells)}" + ", ..." * (len(missing) > most)
+
+
+def written(sweep, view, content, cfg):
+    """Write frontier.json and its figure (frontier_VIEW for another view than fixed_Bp); returns
+    what is in them as text."""
+    front = front_of(sweep, view, content, cfg)
+    name = Path(cfg["out"] or folders_of(cfg["runs"])[0]) / (
+        "frontier" if view == "fixed_Bp" else f"frontier_{view}")
+    save_json(f"{name}.json", front, indent=None)
+    VIEWS.get(view, VIEWS["fixed_Bp"])[1](front, f"{name}.png")
+    return "\n".join(say(front)) + f"\nfigure: {name}.png   numbers: {name}.json\n"
+
+
+def main(argv):
+    cfg = parse(argv, __doc__)
+    if cfg["view"] == "compare":
+        sweep, content = compare(cfg)
+        first = cfg["runs"].split()[0].split(":")[0]
+        return print(written(sweep, "compare", content, cfg | dict(
+            runs=first, out=cfg["out"] or first)))
+    sweep, text = analyse(cfg), []
+    for name in VIEWS if cfg["view"] == "all" else [cfg["view"]]:
+        try:
+            text.append(written(sweep, name, VIEWS[name][0](sweep, sweep["cfg"]), cfg))
+        except BadInput as e:
+            if cfg["view"] != "all":
+                raise
+            text.append(f"not drawn: {e}\n")
+    if cfg["view"] != "all":
+        return print("\n".join(text))
+    report = Path(cfg["out"] or folders_of(cfg["runs"])[0]) / "report.txt"
+    with aside(report) as part:
+        part.write_text("\n".join(text))
+    print(f"every figure is in {report.parent}, what they show in {report}", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    import views  # the command line of all figures; only the script looks up, not the module
-    entry(views.main)
+    entry(main)
