@@ -150,8 +150,6 @@ config = dict(
     delta = 0.01,                 # reward that does not matter: of `flat` and the near-optimal set
     bin = 0.005,                  # width of the reward bins of record-breaking points
     points = "",                  # CSV with columns C, n to fit the law to, in place of a sweep
-    boot = 400,                   # draws of the noise behind the intervals; 0 = none
-    verbose = False,              # print all of the analysis, not one page; report.txt has it too
 )
 
 RECIPES = dict(easy=dict(kl_coef=0.001, entropy_coef=0.001),  # paper, Table 1; our coefficients
@@ -173,8 +171,7 @@ RUNNING = """device gen_batch micro_tokens micro_logits activation_checkpointing
 NOT_IN_NAME = {*RUNNING, *"""C data split B_max source revision question_key answer_key against
                              keep_near mix
                              task task_args size problems s_zero levels n_val remeasure shard runs
-                             out ns bps seeds lrs view metric unit eval_set delta bin points boot
-                             verbose""".split()}
+                             out ns bps seeds lrs view metric unit eval_set delta bin points""".split()}
 
 
 class BadInput(ValueError):

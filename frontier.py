@@ -135,15 +135,16 @@ def analyse(cfg, part="", runs=None, dropped=()):
     """A sweep's folder, or its runs -> dict(runs, dropped, grid, every, cells, lr, label, head,
     covers, cfg), from which every view starts.
 
-    every: the cells at all lr_base; cells: those at `lr`, that of the best cell at the largest
-    budget, as if the sweep had no other. head: the config of the longest run.
+    every: the cells at all lr_base; cells: those at `lr`, of the lr_base with most runs that of the
+    best cell at the largest budget, as if the sweep had no other. head: the config of the longest run.
     """
     part = part or ("train" if cfg["metric"] == "train" else cfg["eval_set"])
     if runs is None:
         runs, dropped = read_runs(cfg["runs"], cfg["metric"], cfg["unit"], part, cfg["tag"])
     grid, every = cells_of(runs, cfg["metric"])
-    top = best(every, -1)
-    lr = every[top if top is not None else 0]["lr"]
+    count = Counter(run["lr"] for run in runs)
+    whole = [c for c in every if count[c["lr"]] == max(count.values())]
+    lr = whole[best(whole, -1) or 0]["lr"]
     cells = [c for c in every if c["lr"] == lr]
     head = complete(max((run["config"] for run in runs), key=lambda c: c.get("C", 0)))
     label = "training reward"
@@ -274,7 +275,7 @@ def joint(sweep, cfg):
     env = panel["envelope"]
     pairs = list(zip(env["B_p"], env["n"]))
     starts = [i for i in range(len(pairs)) if not i or pairs[i] != pairs[i - 1]]
-    fell = stability(sweep["cells"], sweep["grid"])
+    fell = stability(sweep["cells"])
     return dict(panels={"joint": panel | dict(
         edge=grid_edge(panel, sweep["cells"], cfg), B_star=[b * n for b, n in pairs],
         segments=[dict(C=env["C"][i], B_p=env["B_p"][i], n=env["n"][i], B=pairs[i][0] * pairs[i][1],
@@ -282,7 +283,7 @@ def joint(sweep, cfg):
         stability=fell, stable_B_p=smallest_stable(fell))})
 
 
-def falls(run, V, grid, checkpoints):
+def falls(run, V, checkpoints):
     """Whether a run diverged, or ends below its best by two standard errors: V (G, P) its values.
 
     The best is chosen on half of the problems and the fall measured on the others, both ways. The
@@ -298,11 +299,11 @@ def falls(run, V, grid, checkpoints):
     return bool(fall.mean() > 2 * error)
 
 
-def stability(cells, grid):
+def stability(cells):
     """{B_p: (runs that diverged or fell, runs)}, the smallest B_p first."""
     out = {}
     for B_p, cs in by_B_p(cells).items():
-        fallen = [falls(run, V, grid, c["checkpoints"]) for c in cs
+        fallen = [falls(run, V, c["checkpoints"]) for c in cs
                   for run, V in zip(c["runs"], c["V"])]
         out[B_p] = sum(fallen), len(fallen)
     return out

@@ -6,8 +6,8 @@
 
 ROWS, below, is the table: the paper's claims, and for each the function that names its runs and
 contrasts them. Rewards are means over the evaluations in a window of C, by default the last quarter
-of the budget. Intervals are 90%, over seeds and validation problems (noise.py). A verdict is
-`agree` or `disagree` where the interval decides (noise.judge), else `undecided` with the effect
+of the budget. Intervals are 90%, over seeds and validation problems (contrasts.py). A verdict is
+`agree` or `disagree` where the interval decides (contrasts.judge), else `undecided` with the effect
 that such runs would show in four of five repetitions; `too shallow` where the cell with the fewest
 updates has made fewer than DEEP and still rises. Needs config.py, frontier.py, noise.py,
 core/sweep.py and, in this folder, rows.py, early.py and what these are made of, kept.py.
@@ -23,10 +23,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "results")]
 import config
 from core import sweep
 from config import BadInput, aside, entry, parse
-from frontier import many, si
+from core.plots import many, si
 from early import early_to_late, price_of_n, when_to_stop
 from kept import USED, Atlas, fewest_updates, keep, read, right
-from noise import Missing
+from contrasts import Missing
 from rows import (algo, baseline, by_difficulty, difficulty, each_B_p, epochs_control, extreme_far,
                   far, far_above, fixed_B, forgetting, growing, interference, joint, lr_control,
                   lr_grid, lr_of_a_short_run, lr_rule, many_epochs, metrics, mixtures, models,

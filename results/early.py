@@ -2,7 +2,7 @@
 
 The price of n, from the gradient noise of the base model (pilot.py); when to stop; statistics of
 the base model and of the first updates as forecasts of the n that is best at the end (section 6).
-Each row as in rows.py. Needs config.py, noise.py, kept.py.
+Each row as in rows.py. Needs config.py, contrasts.py, kept.py.
 """
 import math
 from pathlib import Path
@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 import config
-from frontier import si
+from core.plots import si
 from kept import (EARLY, LATE, LRS, ROOT, START, USED, colour, config_of, deep_cells, figure,
                   grid_text, look, near, points, table_of, use)
-from noise import Missing, denied, judge, over_sweeps
+from contrasts import Missing, denied, judge, over_sweeps
 
 
 # ---- what the base model tells of the n to come

@@ -2,7 +2,7 @@
 
 What the rows of atlas.py are made of (rows.py, early.py). Rewards are means over the evaluations in
 a window of C, by default the last quarter of the budget. Intervals are 90%, over seeds and
-validation problems (noise.py). Needs config.py, frontier.py, fit_sigmoid.py, noise.py, views.py.
+validation problems (contrasts.py). Needs config.py, core/, frontier.py, fit_sigmoid.py.
 """
 import contextlib
 import functools
@@ -17,10 +17,11 @@ import numpy as np
 import config
 import fit_sigmoid
 import frontier
-import views
 from config import aside, parse, read_log, save_json
-from frontier import si
-from noise import SMALL, Missing, bounded, contrast, indistinguishable, over_sweeps, shift
+from core.curves import alike, crossings, nearest, overtakes
+from core.plots import si
+from core.runs import right as metric_of
+from contrasts import SMALL, Missing, bounded, contrast, over_sweeps, shift
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -237,7 +238,7 @@ def arms_of(atlas, pattern):
 
 def right(evaluation, metric, at=slice(None)):
     """(E, P): the metric of each problem at the evaluations `at` of one set of a run."""
-    return frontier.right(evaluation["counts"][at], metric, evaluation["samples"])
+    return metric_of(evaluation["counts"][at], metric, evaluation["samples"])
 
 
 def look(run, metric="avg@4", of="val", window=LATE):
@@ -542,35 +543,47 @@ def figure(atlas, name, panels, width=4.6, height=3.7, sharey=False):
 
 @functools.cache
 def analysed(folders, unit="rollouts", lr=None, cells=None, even=False):
-    """A sweep as views.py has it, from one folder or several with spaces between, at one lr_base
-    (None: the one that views.py takes), of all cells or of a frozenset of (B_p, n). even: of the
+    """A sweep as frontier.py has it, from one folder or several with spaces between, at one lr_base
+    (None: the one that frontier.py takes), of all cells or of a frozenset of (B_p, n). even: of the
     seeds and up to the budget that all of them have."""
-    cfg = parse([f"--data={ROOT / 'data/arithmetic'}", f"--runs={folders}", f"--unit={unit}",
-                 "--boot=200"])
-    sweep = views.analyse(cfg, "val")
+    cfg = parse([f"--data={ROOT / 'data/arithmetic'}", f"--runs={folders}", f"--unit={unit}"])
+    sweep = frontier.analyse(cfg, "val")
     if lr in (None, sweep["lr"]) and cells is None:
         return sweep
-    runs = [run for run in views.every_run(sweep) if run["lr"] == (lr or sweep["lr"])
+    runs = [run for c in sweep["every"] for run in c["runs"] if run["lr"] == (lr or sweep["lr"])
             and (cells is None or (run["B_p"], run["n"]) in cells)]
     if even:
         C = min(run["rollouts"][-1] for run in runs)
-        runs = [shortened(run, C) for run in views.of_shared_seeds(runs)]
-    return views.analyse(cfg, "val", runs, sweep["dropped"])
+        runs = [shortened(run, C) for run in of_shared_seeds(runs)]
+    return frontier.analyse(cfg, "val", runs, sweep["dropped"])
+
+
+def of_shared_seeds(runs):
+    """The runs of the seeds that all cells (B_p, n, lr) have, or all runs where there are none: of
+    cells with other seeds one can look better for its seeds alone."""
+    seeds = {}
+    for run in runs:
+        seeds.setdefault((run["B_p"], run["n"], run["lr"]), set()).add(run["seed"])
+    shared = set.intersection(*seeds.values())
+    return [run for run in runs if run["seed"] in shared] if shared else runs
 
 
 def shortened(run, C):
     """A run as frontier.py reads it, up to C rollouts."""
-    keep, each = run["rollouts"] <= C, ("C", "rollouts", "step", "counts", "reward", "trials")
+    keep, each = run["rollouts"] <= C, ("C", "rollouts", "step", "counts", "reward")
     return run | {key: run[key][keep] for key in each if run[key] is not None} | dict(
         config=run["config"] | dict(C=int(C)))
 
 
 @functools.cache
 def panel_of(folders, unit="rollouts", lr=None):
-    """The panel of frontier.py (one B_p, that with most runs) of a sweep, as `analysed`."""
+    """The panel of --view=paper (one B_p, that with most runs) of a sweep, as `analysed`, with its
+    cells and grid."""
     sweep = analysed(str(folders), unit, lr)
-    panels = views.fixed_Bp(sweep, sweep["cfg"])["panels"]
-    return max(panels.values(), key=lambda panel: len(panel["runs_used"]))
+    panels = frontier.paper(sweep, sweep["cfg"])["panels"]
+    panel = max(panels.values(), key=lambda panel: len(panel["runs_used"]))
+    cells = frontier.by_B_p(sweep["cells"])[panel["B_p"]]
+    return panel | dict(cells=cells, grid=sweep["grid"])
 
 
 def view_figure(atlas, view, name, arms, cells=None):
@@ -579,34 +592,40 @@ def view_figure(atlas, view, name, arms, cells=None):
     cells = frozenset(cells) if cells else None
     folders = " ".join(str(atlas.folder / arm) for arm in arms)
     sweep = analysed(folders, cells=cells, even=cells is not None)
-    content, draw, _ = views.VIEWS[view]
-    front = views.front_of(sweep, view, content(sweep, sweep["cfg"]), sweep["cfg"])
+    content, draw, _ = frontier.VIEWS[view]
+    front = frontier.front_of(sweep, view, content(sweep, sweep["cfg"]), sweep["cfg"])
     draw(front, atlas.out / f"{name}.png")
     return f"{name}.png", front
 
 
 def law_of(panel):
     """(verdict, words) on the law of a panel: agree with a rise, disagree with none or a fall."""
-    env = panel["envelope"]
-    law = fit_sigmoid.law_of_panel(panel, SMALL * (max(env["highest"]) - (panel["base"] or 0)))
-    constant = law.get("constant")  # the n that would do throughout, None where that is not known
-    falls = law["verdict"] == "flat" or law.get("reason", "").startswith("n* falls")
-    if law["verdict"] == "law":
-        verdict = "agree"
-    else:
-        verdict = "disagree" if constant is not None and falls else "undecided"
+    gained = max(panel["envelope"]["highest"]) - (panel["base"] or 0)
+    law = fit_sigmoid.law_of_panel(panel, panel["cells"], panel["grid"], SMALL * gained)
+    falls = law["verdict"] == "flat" or law["reason"].startswith("n* falls")
+    verdict = "agree" if law["verdict"] == "law" else "disagree" if falls else "undecided"
     turns = [f"{s['from']} to {s['to']} at {si(s['C'])}" for s in panel["switches"]]
     sets = []
     for at in (panel["near"][0], panel["near"][-1]):
-        sets.append(f"{{{', '.join(map(str, at['set']))}}} at {si(at['C'])}")
+        sets.append(f"{{{', '.join(str(n) for _, n in at['set'])}}} at {si(at['C'])}")
     words = (f"verdict {law['verdict']}; the best n changes: {', '.join(turns) or 'never'}; "
              f"indistinguishable from the best: {', '.join(sets)}")
-    if law["plateau"]["value"]:
+    if law["verdict"] == "law" and law["plateau"]["value"]:
         words += f"; plateau {law['plateau']['value']:.0f}"
-    if constant is not None:
-        words += (f"; n = {constant} throughout loses {100 * law['regret']:.1f} points, "
-                  f"at most {100 * law['regret_upper']:.1f} (95%)")
+    if law["behind"] is not None:
+        words += (f"; no n is better than n = {law['constant']} by more than "
+                  f"{100 * law['behind']:.1f} points at any budget (95%)")
     return verdict, words
+
+
+def first_crossing(panel, a, b):
+    """Where n = b first overtakes n = a in a panel: as core.curves.overtakes, None where it does
+    not."""
+    cells, x = {c["n"]: c for c in panel["cells"]}, np.log(panel["grid"])
+    if not {a, b} <= set(cells):
+        return None
+    at = crossings(x, cells[b]["Y"] - cells[a]["Y"])
+    return overtakes(cells[a], cells[b], panel["grid"], at[0]) if at else None
 
 
 def law_figure(atlas, task, panel, cells):
@@ -632,7 +651,7 @@ def law_figure(atlas, task, panel, cells):
     def low(ax):
         env, rec = panel["envelope"], panel["records"]
         for i, at in enumerate(panel["near"]):
-            ax.plot([at["C"]] * len(at["set"]), at["set"], "s", color="0.7", ms=4,
+            ax.plot([at["C"]] * len(at["set"]), [n for _, n in at["set"]], "s", color="0.7", ms=4,
                     label=None if i else "indistinguishable from the best (90%)")
         ax.step(env["C"], env["n"], where="post", color="k", lw=2, label="envelope: best n")
         ax.plot(rec["C"], 2.0 ** np.array(rec["log2_n_mean"]), "C1o", ms=4,
@@ -645,14 +664,20 @@ def law_figure(atlas, task, panel, cells):
     return figure(atlas, f"law_{task}", [top, low], width=5, height=4.6)
 
 
+def shared_best(panel):
+    """(C (G,), the best n (G,)) at the budgets that all n of a panel reached."""
+    js, cells, _ = fit_sigmoid.shared_budgets(panel["cells"], panel["grid"])
+    if not len(js):
+        raise Missing("budgets that all n of easy share")
+    ns = np.array([c["n"] for c in cells])
+    return panel["grid"][js], ns[np.argmax([c["Y"][js] for c in cells], 0)]
+
+
 def ends_of(panel):
     """[(best n, [n indistinguishable from it])] at both ends of the budgets that all n share."""
-    if panel["surface"] is None:
-        raise Missing("budgets that all n of easy share")
-    # (N,), (N, G), (K, N, G)
-    ns, Y, noise = (np.array(panel["surface"][key]) for key in ("ns", "Y", "noise"))
+    C, best = shared_best(panel)
     out = []
-    for j in (0, -1):
-        same = ns[indistinguishable(Y[:, j], noise[:, :, j])]
-        out.append((ns[Y[:, j].argmax()], same.tolist()))
+    for i in (0, -1):
+        same = alike(panel["cells"], nearest(panel["grid"], C[i]))
+        out.append((best[i], [c["n"] for c, ok in zip(panel["cells"], same) if ok]))
     return out

@@ -2,7 +2,7 @@
 
 Each takes an Atlas and returns dict(verdict, says[, sees, table, figure, more]): it names its runs,
 contrasts them, judges the claim, and draws. The table that says which claim is which row's is in
-atlas.py. Needs config.py, noise.py, views.py, kept.py.
+atlas.py. Needs config.py, frontier.py, contrasts.py, kept.py.
 """
 import contextlib
 import math
@@ -13,14 +13,14 @@ import numpy as np
 from scipy import stats
 
 import config
-import views
-from frontier import si
+import frontier
+from core.plots import si
 from kept import (EARLY, LATE, LRS, START, TITLES, analysed, arms_of, by_n, colour, config_of,
-                  curves, cut, deep_cells, depth, each_of, ends_of, figure, gained, grid_text,
-                  largest_less_smallest, law_figure, law_of, look, means, near, one_cell, over,
-                  over_problems, panel_of, points, says_shift, sees, shift_of, table_of, told,
-                  training, use, view_figure, windows)
-from noise import SMALL, Missing, best_less, both, change, contrast, denied, judge, shift
+                  curves, cut, deep_cells, depth, each_of, ends_of, figure, first_crossing, gained,
+                  grid_text, largest_less_smallest, law_figure, law_of, look, means, near, one_cell,
+                  over, over_problems, panel_of, points, says_shift, sees, shared_best, shift_of,
+                  table_of, told, training, use, view_figure, windows)
+from contrasts import SMALL, Missing, best_less, both, change, contrast, denied, judge, shift
 
 SPLITS = dict(easy=(0.3, 0.6), hard=(0, 0.0625))  # the paper's, by avg@16 of the base model
 # arms of all levels, the easiest first
@@ -207,8 +207,7 @@ def rise(atlas, task):
     folders = " ".join(str(atlas.folder / name) for name in with_other_lrs(atlas, task))
     panel = panel_of(folders, lr=lr)
     c = shift_of(cells)
-    # runs that decline are worth less at the end than their best so far, which law_of looks at
-    words = f"{says_shift(c)}. By the best so far of each run: {law_of(panel)[1]}{left}"
+    words = f"{says_shift(c)}. By the smoothed curves: {law_of(panel)[1]}{left}"
     if len(arms) > 1:
         wide = [cells for cells in every_lr(atlas, task).values() if len(cells) > 2]
         how = "best for all n" if len(wide) > 1 else "the one that three n have"
@@ -310,10 +309,9 @@ def lr_control(atlas, task):
             f"{', '.join(best)}{left}. At the end, each at its best lr_base, "
             f"{own_lr_gap(arms)[0]}")
     name, front = view_figure(atlas, "lr", f"lr_control_{task}", with_other_lrs(atlas, task))
-    if front["slope_interval"]:
-        says += (". By the smoothed curves the best lr goes with B to the power "
-                 "{:.2f} [{:.2f}, {:.2f}] (the rule: 0.5)".format(
-                     front["slope"], *front["slope_interval"]))
+    if front["slope"] is not None:
+        says += (f". By the smoothed curves the best lr goes with B to the power "
+                 f"{front['slope']:.2f} (the rule: 0.5)")
     return dict(verdict=c["verdict"], sees=c["sees"], says=says, figure=name)
 
 
@@ -430,9 +428,9 @@ def order_of_crossings(atlas):
     for D in sorted(sizes):
         use({n: arms[D][n] for n in (4, 16, 64) if n in arms[D]})
         panel = panel_of(atlas.folder / sizes[D], lr=config_of(arms[D])["lr_base"])
-        for s in panel["crossings"]:
-            pair = s["from"], s["to"]
-            if pair in ((4, 16), (16, 64), (4, 64)) and D not in found.get(pair, {}):
+        for pair in ((4, 16), (16, 64), (4, 64)):
+            s = first_crossing(panel, *pair)
+            if s:
                 found.setdefault(pair, {})[D] = s
     for (a, b), at in sorted(found.items()):
         said = ", ".join(f"D = {D} at {si(s['C'])} [{si(s['lo']) if s['lo'] else 'open'} to "
@@ -678,12 +676,11 @@ def records(atlas):
     """What the paper's record-breaking points add to the frontier."""
     lr, cells, _, _ = at_one_lr(atlas, "easy")
     use(cells)
-    above = panel_of(atlas.folder / "easy", lr=lr)["records"]["above"]
+    above = panel_of(atlas.folder / "easy", lr=lr)["paper"]["above"]
     if above is None:
         raise Missing("record-breaking points")
     says = (f"curves through record-breaking points lie {100 * above:+.1f} points from the "
-            "frontier scored on other seeds (mean over log C; in simulations with known truth "
-            "+1.1)")
+            "frontier of what the models at C get (mean over log C)")
     return dict(verdict="", says=says, figure="law_easy.png")
 
 
@@ -707,16 +704,16 @@ def tokens(atlas):
     def in_unit(unit):
         def draw(ax):
             panel = panel_of(atlas.folder / "easy", unit, lr)
-            shared = panel["surface"]  # what all n reached
-            best = np.array(shared["ns"])[np.argmax(shared["Y"], 0)]
+            C, best = shared_best(panel)
             for at in panel["near"]:
-                if shared["C"][0] <= at["C"] <= shared["C"][-1]:
-                    ax.plot([at["C"]] * len(at["set"]), at["set"], "s", color="0.7", ms=4)
+                if C[0] <= at["C"] <= C[-1]:
+                    ax.plot([at["C"]] * len(at["set"]), [n for _, n in at["set"]], "s",
+                            color="0.7", ms=4)
             ax.plot([], [], "s", color="0.7", ms=4, label="indistinguishable from the best (90%)")
-            ax.step(shared["C"], best, where="post", color="k", lw=2, label="n*(C)")
+            ax.step(C, best, where="post", color="k", lw=2, label="n*(C)")
             over(ax, f"C, {unit}", ylabel="n", title=f"Easy, C in {unit}", yscale="log")
             ax.legend(fontsize=9, loc="upper left")
-            ax.set_ylim(shared["ns"][0] / 1.4, 4 * shared["ns"][-1])
+            ax.set_ylim(panel["ns"][0] / 1.4, 4 * panel["ns"][-1])
             ax.set_yticks(sorted(cells), sorted(cells))
             ax.minorticks_off()
         return draw
@@ -843,7 +840,7 @@ def fixed_B(atlas, task):
 
 
 def stable_B_p(atlas):
-    """The smallest B_p of which at most one run in ten diverges or declines, by difficulty."""
+    """The smallest B_p of which at most one run in ten diverges or falls, by difficulty."""
     found = {}
     for task in ("easy", "hard"):
         grid = grid_of(atlas, task)
@@ -852,13 +849,13 @@ def stable_B_p(atlas):
         for name in joint_arms(task):  # each to its own end
             own = atlas.cells(name, sweep["lr"])
             use({key: runs for key, runs in own.items() if key in grid})
-        found[task] = views.stability(sweep["cells"])
+        found[task] = frontier.stability(sweep["cells"])
     said = []
     for task, by_B_p in found.items():
         each = ", ".join(f"{bad} of {runs} with B_p = {b}" for b, (bad, runs) in by_B_p.items())
         said.append(f"{task.title()}: {each}; the smallest stable one is "
-                    f"{views.smallest_stable(by_B_p) or 'none'}")
-    first, second = (views.smallest_stable(found[task]) for task in ("easy", "hard"))
+                    f"{frontier.smallest_stable(by_B_p) or 'none'}")
+    first, second = (frontier.smallest_stable(found[task]) for task in ("easy", "hard"))
     verdict = "undecided"
     if first and second and first != second:
         # at the B_p that is stable for one alone: may so many runs fail there by chance?
@@ -867,7 +864,7 @@ def stable_B_p(atlas):
         said.append(f"That the two fail alike at B_p = {min(first, second)} has p = {p:.2f}")
         if p < 0.1:
             verdict = "agree" if second > first else "disagree"
-    return dict(verdict=verdict, says="Runs that diverged or declined: " + ". ".join(said))
+    return dict(verdict=verdict, says="Runs that diverged or fell: " + ". ".join(said))
 
 
 def joint(atlas, task):
