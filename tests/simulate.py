@@ -10,6 +10,7 @@ problem a liking for some n: the noises that the analysis must take apart. Famil
 `truth` (below), `paper` and `constant` whose n*(C) is exactly known.
 """
 import contextlib
+import csv
 import gzip
 import io
 import json
@@ -20,10 +21,10 @@ from types import SimpleNamespace
 
 import numpy as np
 
-import page
-import views
-from config import BadInput, append, config, derive, finite, parse
-from noise import cells_of
+import fit_sigmoid
+import frontier
+from config import BadInput, append, derive, finite, parse
+from core.curves import cells_of
 
 EASY = (6.09, 4.75, 5.84, 2.73)  # L, k, log10 C0, b of the paper's law on Easy at B_p = 32
 
@@ -122,7 +123,7 @@ def draw_run(rng, truth, B_p, n, C, evals, difficulty, samples=4, run_sd=0.0, dr
 
 def sweep(draw, truth, ns=(8, 32, 128, 512, 2048), B_p=32, seeds=3, C=4_000_000, evals=100, P=300,
           samples=4, run_sd=0.006, drift=0.004, inter=0.3):
-    """A sweep in memory, as frontier.read_runs returns it."""
+    """A sweep in memory, as core.runs.read_runs returns it."""
     rng = np.random.default_rng(draw)
     difficulty, runs = rng.standard_normal(P) * 1.5, []
     for n in ns:
@@ -130,24 +131,20 @@ def sweep(draw, truth, ns=(8, 32, 128, 512, 2048), B_p=32, seeds=3, C=4_000_000,
         for seed in range(seeds):
             at, counts = draw_run(rng, truth, B_p, n, C, evals, difficulty, samples, run_sd, drift,
                                   inter, liking)
-            spent = at * B_p * n * 1.0
-            runs.append(dict(
-                run=f"n{n}_seed{seed}", config=dict(eval_every=C // evals, C=C), B_p=B_p, n=n,
-                seed=seed, C=spent, rollouts=spent, step=at * 1.0, counts=counts.astype(np.uint8),
-                samples=samples, reward=counts.mean(1) / samples, trials=None, status="budget",
-                biased=False, passes=[], source="", per_rollout=1.0, lr=1e-6))
+            runs.append(plain_run(n, seed, at * B_p * n, counts.mean(1) / samples,
+                                  counts.astype(np.uint8), samples, B_p=B_p,
+                                  config=dict(eval_every=C // evals, C=C)))
     return runs
 
 
 def plain_run(n, seed, C, reward, counts=None, samples=4, trials=10 ** 12, B_p=32, **more):
-    """A run as frontier.read_run returns it, with rewards of one's own and, without counts, next to
-    no noise of evaluations."""
+    """A run as core.runs.read_run returns it, with rewards of one's own."""
     C = np.asarray(C, float)
     return dict(
-        run=f"n{n}_seed{seed}", config=dict(eval_every=1, C=int(C[-1])), B_p=B_p, n=n, seed=seed,
-        samples=samples, C=C, rollouts=C, step=C / (B_p * n), counts=counts,
+        run=f"Bp{B_p}_n{n}_seed{seed}", config=dict(eval_every=1, C=int(C[-1])), B_p=B_p, n=n,
+        seed=seed, samples=samples, C=C, rollouts=C, step=C / (B_p * n), counts=counts,
         reward=np.asarray(reward, float), trials=np.full(len(C), float(trials)), status="budget",
-        biased=False, passes=[], source="", per_rollout=1.0, lr=1e-6) | more
+        biased=False, passes=[], source="", per_rollout=1.0, lr=1e-6, hours=None, device="") | more
 
 
 def simulate(folder, ns=(4, 8, 16, 32, 64), B_ps=(32,), seeds=(0,), C=2_000_000, evals=40, P=300,
@@ -237,30 +234,32 @@ def add_passes(logs, seed=0):
 # --------------------------------------------------------------------------------------------------
 # The analysis as a test asks for it
 
-CFG = dict(config, boot=200, B_max=0, seed=0)
-CFG["head"] = CFG
-
-
-def cells(runs, **keys):
+def cells(runs, metric="avg@4"):
     """The cells of runs in memory: (grid, list)."""
-    grid, _, found = cells_of(runs, "avg@4", dict(CFG, **keys))
-    return grid, found
+    return cells_of(runs, metric)
 
 
 def analyse(runs, *words, view="fixed_Bp", folder=None):
     """frontier.py in this process: the content of the view's JSON, its PNG being there too.
 
     folder: where these are, if not among the runs (--out)."""
-    views.main([f"--runs={runs}", "--boot=40", f"--view={view}", *words])
+    frontier.main([f"--runs={runs}", f"--view={view}", *words])
     name = Path(folder or runs) / ("frontier" if view == "fixed_Bp" else f"frontier_{view}")
     assert Path(f"{name}.png").stat().st_size > 15_000
     return json.loads(Path(f"{name}.json").read_text())
 
 
-def law_of(folder, *words):
-    """fit_sigmoid.py in this process: law.json."""
-    page.main([f"--runs={folder}", *words])
-    return json.loads((Path(folder) / "law.json").read_text())
+def page_of(folder, *words, main=fit_sigmoid.main):
+    """fit_sigmoid.py (or frontier.py's main) in this process: what it prints."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        main([f"--runs={folder}", *words])
+    return printed.getvalue()
+
+
+def table_of(folder, metric="avg@4"):
+    """The rows of prescription.csv by one metric, their words as they stand."""
+    with open(Path(folder) / "prescription.csv", newline="") as file:
+        return [row for row in csv.DictReader(file) if row["metric"] == metric]
 
 
 def bad(module, *words):
@@ -277,20 +276,19 @@ _MADE = []
 
 
 def analysed_sweep(tmp_path_factory):
-    """Two panels with a planted law, all views and the law of them, made once in a process.
+    """Two B_p with a planted rise of n*, all views and the page of them, made once in a process.
 
-    .folder, .front and .laws (frontier.json and law.json as read), .page (what was printed),
-    .report (report.txt). Tests that change logs make sweeps of their own.
+    .folder, .front (frontier.json as read), .laws (law.json), .page (what was printed), .report
+    (report.txt). Tests that change logs make sweeps of their own.
     """
     if _MADE:
         return _MADE[0]
     folder = tmp_path_factory.mktemp("sweep") / "easy"
     add_passes(simulate(folder, ns=(4, 8, 16, 32, 64), B_ps=(8, 32), evals=80, draw=2))
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        views.main([f"--runs={folder}", "--view=all"])
-        page.main([f"--runs={folder}", "--C=3e5"])
-    front = json.loads((folder / "frontier.json").read_text())
-    laws = json.loads((folder / "law.json").read_text())
-    _MADE.append(SimpleNamespace(folder=folder, front=front, laws=laws, page=printed.getvalue(),
+    page_of(folder, "--view=all", main=frontier.main)
+    page = page_of(folder, "--C=3e5")
+    front, laws = (json.loads((folder / f"{name}.json").read_text())
+                   for name in ("frontier", "law"))
+    _MADE.append(SimpleNamespace(folder=folder, front=front, laws=laws, page=page,
                                  report=(folder / "report.txt").read_text()))
     return _MADE[0]

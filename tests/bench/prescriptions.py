@@ -1,0 +1,203 @@
+"""Is what the page prescribes true, and would one get what it says? Planted sweeps, and our logs.
+
+    python tests/bench/prescriptions.py          # 200 planted sweeps, the verdicts, our own logs
+    python tests/bench/prescriptions.py 50       # fewer sweeps
+
+Planted: curves whose n*(C) follows the paper's law, or has one best n, or none, or that fall again;
+1 or 3 seeds, 1 or 3 B_p, runs that end early or diverge, 50 or 300 problems, and the noise of our
+own logs: runs differ by 0.015 (low 0.006, high 0.03), checkpoints by 0.009. Asked at C, C/2 and C/4
+of the cell that is prescribed: its regret against the best cell, beside the mean of the last three
+evaluations and the paper's highest sigmoid on the same runs; printed reward less true; whether the
+interval holds the true mean and a new run. Beyond the runs: the choice kept, and three rules for n.
+Then the verdicts, and our logs: choose on all seeds but one, and ask that one.
+"""
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+from core import curves  # noqa: E402
+from core.runs import read_runs  # noqa: E402
+from fit_sigmoid import law_at, law_of_records, verdict_of  # noqa: E402
+from frontier import n_star, pooled_records  # noqa: E402
+from simulate import constant, draw_run, paper, plain_run, sweep  # noqa: E402
+
+C, NS = 4_000_000, (8, 32, 128, 512)
+NOISE = dict(low=(0.006, 0.004), real=(0.015, 0.009), high=(0.03, 0.009))
+
+
+def planted(draw):
+    """One sweep: (runs, truth (B_p, n, C) -> reward, seeds, what was drawn)."""
+    rng = np.random.default_rng(draw)
+    kind = rng.choice(["law", "law", "one n", "equal", "falls"])
+    size, sd, drift = rng.choice([0.5, 1, 2]), *NOISE[rng.choice(list(NOISE))]
+    numbers = rng.uniform(1, 6), rng.uniform(2, 8), rng.uniform(5.2, 6.9), rng.uniform(2.5, 4)
+    of_n = {"one n": constant(2 ** int(rng.integers(3, 10)), size),
+            "equal": constant(size=0)}.get(kind, paper(size, numbers))
+    loss, peak = rng.choice([0.003, 0.012]), rng.uniform(100, 500)
+
+    def truth(B_p, n, C):
+        # the larger B_p the later, and B_p = 64 the best; `falls`: 1 to 3 points an octave of M
+        y = of_n(B_p, n, C) - loss * (math.log2(B_p) - 6) ** 2 * (np.asarray(C) > 0)
+        if kind == "falls":
+            y = y - 0.02 * np.maximum(0, np.log2(np.maximum(C, 1) / (B_p * n) / peak))
+        return np.maximum(y, 0.02)
+    seeds, sizes = rng.choice([1, 3]), ((64,), (32, 64, 128))[rng.integers(2)]
+    evals, P = int(rng.choice([16, 40, 100])), int(rng.choice([50, 300]))
+    difficulty, runs = rng.standard_normal(P) * 1.5, []
+    likings = {n: rng.standard_normal(P) * 0.3 for n in NS}
+    for n, liking in likings.items():
+        for B_p, seed in ((b, s) for b in sizes for s in range(seeds) if b * n <= 65536):
+            at, counts = draw_run(rng, truth, B_p, n, C, evals, difficulty, 4, sd, drift, 0.3,
+                                  liking)
+            runs.append(plain_run(n, seed, at * B_p * n, counts.mean(1) / 4,
+                                  counts.astype(np.uint8), B_p=B_p,
+                                  config=dict(eval_every=C // evals, C=C)))
+    dead = {}
+    if rng.random() < 0.3:
+        cells = sorted({(run["B_p"], run["n"]) for run in runs})
+        dead = {cell: C * rng.uniform(0.2, 0.8) for cell in cells if rng.random() < 0.15}
+        for run in runs:
+            cell = run["B_p"], run["n"]
+            end = dead.get(cell, C * rng.choice([0.25, 0.5, 1], p=[0.1, 0.1, 0.8]))
+            keep = run["C"] <= end
+            for key in ("C", "rollouts", "step", "counts", "reward"):
+                run[key] = run[key][keep]
+            run["config"]["C"] = int(end)
+            run["status"] = "diverged" if cell in dead else "budget"
+        runs = [run for run in runs if len(run["C"]) > 3]
+
+    def alive(B_p, n, at):
+        return np.where(np.asarray(at) > dead.get((B_p, n), math.inf), 0.05, truth(B_p, n, at))
+
+    def again(B_p, n, at):
+        """What one run more gets on the same problems."""
+        counts = draw_run(rng, alive, B_p, n, int(at), 1, difficulty, 64, sd, drift, 0.3,
+                          likings[n])[1]
+        return counts[-1].mean() / 64
+    return runs, alive, seeds, again
+
+
+def last_three(runs, at):
+    """The baseline: the cell with the highest mean of the last three evaluations up to C."""
+    cells = {}
+    for run in runs:
+        seen = (run["C"] > 0) & (run["C"] <= at)
+        if run["C"][-1] > 0.9 * at and run["status"] == "budget" and seen.any():
+            cells.setdefault((run["B_p"], run["n"]), []).append(run["reward"][seen][-3:].mean())
+    return max(cells, key=lambda c: np.mean(cells[c])) if cells else None
+
+
+def highest_sigmoid(runs, at):
+    """The paper's way: the highest of all sigmoids through record-breaking points."""
+    tops = []
+    for B_p in {run["B_p"] for run in runs}:
+        found = n_star([run for run in runs if run["B_p"] == B_p], C=np.array([at]))
+        for n, y in zip(found["ns"], found["curves"][:, 0]):
+            tops.append((-1 if np.isnan(y) else y, B_p, n))
+    return max(tops)[1:]
+
+
+def prescriptions(sweeps):
+    rows, beyond = [], []
+    for draw in range(sweeps):
+        runs, truth, seeds, again = planted(draw)
+        grid, cells = curves.cells_of(runs, "avg@4")
+        if grid[-1] < 0.9 * C:
+            continue
+        fair, pairs = curves.fair(cells), sorted({(c["B_p"], c["n"]) for c in cells})
+        for at in grid[-1] / np.array([1, 2, 4]):
+            j = curves.nearest(grid, at)
+            c = cells[curves.best(cells, j)]
+            half, got = curves.half_width(c)[j], truth(c["B_p"], c["n"], at)
+            best = max(truth(*pair, at) for pair in pairs)
+            new = again(c["B_p"], c["n"], at)
+            same = [(x["B_p"], x["n"]) for x, ok in zip(cells, curves.alike(cells, j)) if ok]
+            three = last_three(runs, at) or (c["B_p"], c["n"])
+            rows.append((seeds, best - got, best - truth(*three, at),
+                         best - truth(*highest_sigmoid(runs, at), at), fair[j] - got,
+                         c["Y"][j] - got, abs(fair[j] - got) < half, abs(fair[j] - new) < half,
+                         any(truth(*pair, at) >= best - 1e-9 for pair in same)))
+        top = cells[curves.best(cells, -1)]
+        B_p = top["B_p"]
+        found = law_of_records(pooled_records([r for r in runs if r["B_p"] == B_p], 0.005))
+        for factor in (2, 4):
+            at = C * factor
+            best = max(truth(b, n, at) for b in {b for b, _ in pairs} for n in (*NS, 1024))
+            rules = dict(kept=top["n"], root=top["n"] * math.sqrt(factor), M=top["n"] * factor)
+            if found:
+                rules["law"] = 2 ** float(law_at(found["fit"], at))
+            rules = {name: min(max(n, 2), 1024) for name, n in rules.items()}
+            beyond.append((factor, *(best - truth(B_p, rules.get(name, top["n"]), at)
+                                     for name in ("kept", "root", "M", "law"))))
+    a = np.array(rows, float)
+    for seeds in (1, 3):
+        r = 100 * a[a[:, 0] == seeds][:, 1:]
+        err = 1.645 * r[:, :3].std(0) / math.sqrt(len(r) / 3)  # a sweep's three rows as one
+        print(f"{seeds} seed(s), {len(r)} rows: regret {r[:, 0].mean():.2f} ± {err[0]:.2f} (worst "
+              f"{r[:, 0].max():.1f}), last three {r[:, 1].mean():.2f}, paper's sigmoids "
+              f"{r[:, 2].mean():.2f}; printed less true {r[:, 3].mean():+.2f} (the highest curve "
+              f"{r[:, 4].mean():+.2f}); interval holds the mean {r[:, 5].mean():.0f}%, a new run "
+              f"{r[:, 6].mean():.0f}%; the set holds the best {r[:, 7].mean():.0f}%")
+    b = np.array(beyond)
+    for factor in (2, 4):
+        kept, root, constant_M, by_law = 100 * b[b[:, 0] == factor][:, 1:].mean(0)
+        print(f"at {factor} C: regret of n kept {kept:.2f}, n sqrt(C'/C) {root:.2f}, constant M "
+              f"{constant_M:.2f}, the paper's law {by_law:.2f}", flush=True)
+
+
+def verdicts(sweeps):
+    for name, truth in (("all n equal", constant(size=0)), ("n = 32 best throughout", constant(32)),
+                        ("the paper's law", paper()), ("the same, twice as steep", paper(2))):
+        for seeds in (1, 3):
+            said = dict(law=0, flat=0, undetermined=0)
+            for draw in range(sweeps):
+                runs = sweep(draw, truth, seeds=seeds, run_sd=0.015, drift=0.009)
+                grid, cells = curves.cells_of(runs, "avg@4")
+                said[verdict_of(cells, grid, 0.01)["verdict"]] += 1
+            print(f"{name}, {seeds} seed(s): "
+                  + ", ".join(f"{key} {100 * m / sweeps:.0f}%" for key, m in said.items()),
+                  flush=True)
+
+
+def held_out():
+    """Our logs: prescribed on all seeds but one at C, C/2 and C/4; what that seed's run got."""
+    inside, off, ones = [], [], []
+    for folder in sorted((ROOT / "results/atlas").iterdir()):
+        if not folder.is_dir():
+            continue
+        try:
+            runs, _ = read_runs(folder)
+        except ValueError:  # arms of other sets or without ended runs
+            continue
+        for seed in sorted({run["seed"] for run in runs}):
+            rest = [run for run in runs if run["seed"] != seed]
+            if len({run["n"] for run in rest}) < 2:
+                continue
+            grid, cells = curves.cells_of(rest, "avg@4")
+            fair = curves.fair(cells)
+            for at in grid[-1] / np.array([1, 2, 4]):
+                j = curves.nearest(grid, at)
+                i = curves.best(cells, j)
+                own = None if i is None else next(
+                    (run for run in runs if run["seed"] == seed and run["C"][-1] > 0.98 * at and all(
+                        run[key] == cells[i][key] for key in ("B_p", "n", "lr"))), None)
+                if own:
+                    V, _ = curves.values_of(own, "avg@4", np.array([at]))
+                    off.append(fair[j] - V.mean())
+                    inside.append(abs(off[-1]) < curves.half_width(cells[i])[j])
+                    ones.append(len({run["seed"] for run in rest}) == 1)
+    inside, off, ones = np.array(inside), 100 * np.array(off), np.array(ones)
+    for name, some in (("one seed", ones), ("two and more", ~ones)):
+        print(f"our logs, {name} left, {some.sum()} held-out runs: inside the interval "
+              f"{100 * inside[some].mean():.0f}%, printed less got {off[some].mean():+.2f}")
+
+
+if __name__ == "__main__":
+    N = int(sys.argv[1]) if len(sys.argv) > 1 else 200
+    prescriptions(N)
+    verdicts(N // 2)
+    held_out()
