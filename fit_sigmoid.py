@@ -343,7 +343,7 @@ def what_next(row, cells, hour):
         other = max((c for c in same if c is not row["cell"]), key=lambda c: -c["Y"][row["j"]])
         gap, problems, runs = difference(row["cell"], other, np.array([row["j"]]))
         half = math.hypot(Z * problems, row["cell"]["t"][row["j"]] * runs)
-        more = math.ceil(seeds * (half / gap) ** 2) - seeds if gap > half / 10 else 100
+        more = max(1, math.ceil(seeds * (half / gap) ** 2) - seeds) if gap > half / 10 else 100
         what = f"about {many(more, 'more seed')}"
     if more > 20:
         return "to be surer: nothing cheap, the best are too close to tell apart"

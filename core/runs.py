@@ -79,8 +79,7 @@ def training_rewards(steps, cfg, unit, spent):
             x, rollouts = spent(before, before["step"]), before["rollouts"]
         middle = (i + 0.5) * width  # the same for every B
         x = middle if unit == "rollouts" else x * middle / rollouts
-        # the rollouts of a problem share its pass rate: taken as one, an upper bound of the noise
-        evals[x] = dict(train=reward, step=step, rollouts=middle, trials=cfg["B_p"] * len(window))
+        evals[x] = dict(train=reward, step=step, rollouts=middle)
     return evals
 
 
@@ -91,9 +90,8 @@ def metrics_in(records):
 
 
 def read_evals(evals, metric):
-    """Evaluations in order of C -> (counts (E, P) or None, samples, reward (E,), trials (E,)), or a
-    text that says why they cannot be used. trials: the rollouts behind each, for noise without
-    counts; best@k and worst@k of k rollouts are one draw for a problem."""
+    """Evaluations in order of C -> (counts (E, P) or None, samples, reward (E,)), or a text that
+    says why they cannot be used."""
     try:
         tasks = {(r.get("set_hash"), r.get("samples"), len(r.get("correct", ())), r.get("problems"))
                  for r in evals}
@@ -111,11 +109,7 @@ def read_evals(evals, metric):
         except (TypeError, ValueError):
             return f"its counts of solved rollouts are not numbers from 0 to samples = {samples}"
         counts = counts.astype(np.uint8 if samples < 256 else np.int32)
-    plain = metric.startswith(("avg", "train"))
-    each = (samples or 0) / (1 if plain else int(metric.split("@")[1]))
     try:
-        trials = [r.get("trials") or (r.get("problems") or 0) * each for r in evals]
-        trials = np.array(trials, float)
         reward = (np.array([r[metric] for r in evals], float) if counts is None
                   else right(counts, metric, samples).mean(1))
     except BadInput:  # k above the samples: all runs have as few
@@ -124,7 +118,7 @@ def read_evals(evals, metric):
         reward = np.array([math.nan])
     if not (np.isfinite(reward).all() and reward.min() >= 0 and reward.max() <= 1):
         return f"its {metric} is not a number from 0 to 1 somewhere"
-    return counts, samples, reward, trials
+    return counts, samples, reward
 
 
 def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
@@ -132,7 +126,7 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
 
     lr: its lr_base. C (E,) in `unit`, strictly rising; rollouts, step (E,). counts (E, P): solved
     rollouts of `samples` for each problem, None where the log has none; then reward (E,) is the
-    stored field and trials (E,) the rollouts behind each. part: the `set` of the evaluations, or
+    stored field. part: the `set` of the evaluations, or
     "train" for the reward of the updates. status: that of the end record, "" without one.
     """
     names = (folder / "log.jsonl", folder / "log.jsonl.gz")
@@ -171,7 +165,7 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
     found = read_evals(evals, metric)
     if isinstance(found, str):
         return found
-    counts, samples, reward, trials = found
+    counts, samples, reward = found
     passes = [r for r in records if r.get("type") == "train_pass" and r.get("samples")
               and (r.get("rollouts") or r.get("fresh"))
               and len(r["samples"]) == len(r.get("ids", ())) == len(r.get("correct", ()))]
@@ -184,7 +178,7 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
         run=folder.name, config=cfg, B_p=cfg["B_p"], n=cfg["n"], seed=cfg.get("seed", 0),
         lr=cfg.get("lr_base", CONFIG["lr_base"]), task=task, data=header.get("train_set_hash"),
         C=np.array(C, float), rollouts=rollouts, step=step,
-        counts=counts, reward=reward, samples=samples, trials=trials, passes=passes,
+        counts=counts, reward=reward, samples=samples, passes=passes,
         status=end[-1].get("status", "") if end else "",
         hours=max(hours.values()) if hours and timed(steps) else None,
         device=str(header.get("device", "")),
@@ -264,11 +258,11 @@ def folders_of(text):
     return [Path(word) for word in words]
 
 
-def read_runs(folder, metric="avg@4", unit="rollouts", part="val", tag="", going=False):
+def read_runs(folder, metric="avg@4", unit="rollouts", part="val", tag=""):
     """All runs of a sweep that can be compared: (runs, dropped), dropped a list of dict(run, why).
 
     folder: as in `folders_of`. tag: runs of this tag, in place of the one that sweep.json asks for.
-    going: also where no run has ended yet. Raises BadInput where nothing can be used.
+    Unfinished runs count up to their last evaluation. Raises BadInput where nothing can be used.
     """
     found, dropped, folders = [], [], folders_of(folder)
     for path in (path for each in folders for path in sorted(each.iterdir())):
@@ -298,16 +292,11 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val", tag="", going
         if any((folders[0] / name).exists() for name in ("log.jsonl", "log.jsonl.gz")):
             first = f"; it is one run itself: name the folder above, --runs={folders[0].parent}"
         raise BadInput(f"--runs={folder}: no run to analyse{first}")
-    if not going and not any(ended(run) for run in runs):
-        raise BadInput(f"--runs={folder}: no finished run to analyse ({len(runs)} unfinished)")
     for run in runs:  # one that a larger C continued keeps its first header
         B = run["B_p"] * run["n"]
         for C in (plan["config"].get("C", -1) for plan in plans if plan):
             if run["rollouts"][-1] <= C < run["rollouts"][-1] + B:
                 run["config"] = run["config"] | dict(C=C)
-    if runs[0]["counts"] is None and not runs[0]["trials"].all():
-        raise BadInput(f"--runs={folder}: {runs[0]['run']}: its evaluations have neither counts per"
-                       " problem nor `problems` and `samples`, so their noise is not known")
     return sorted(runs, key=lambda run: (run["B_p"], run["n"], run["lr"], run["seed"])), dropped
 
 
