@@ -492,14 +492,14 @@ def of_points(cfg, given):
     for at in [*budgets, C[-1], 4 * C[-1]]:
         wanted = 2 ** float(law_at(law["fit"], at)) if law["verdict"] == "law" else n[-1]
         capped = wanted > most * (1 + 1e-9)
-        m = int(min(wanted, most) * (1 + 1e-9))
+        m = math.floor(round(float(min(wanted, most)), 6))
         status = "observed" if C[0] <= at <= C[-1] else "extrapolated"
         run = dict(cfg, n=max(m, 2), C=int(at))
         rows.append(dict(C=at, n=run["n"], B_p=cfg["B_p"], status=status, M=derive(run)["M"]))
         by = "the law" if law["verdict"] == "law" else f"the last point, at C = {si(C[-1])}"
-        by += ", but twice the largest tried stands" * capped
-        print(f"\nC = {si(at)} ({status}): n = {run['n']}, by {by}; B_p = {cfg['B_p']}, "
-              f"M = {rows[-1]['M']}")
+        by += ", but twice the largest tried stands" * bool(capped)
+        print(f"\nC = {si(at)} ({status})\n  B_p = {cfg['B_p']}, n = {run['n']}, "
+              f"M = {rows[-1]['M']}; n from {by}")
         if known and rows[-1]["M"] and cfg["unit"] == "rollouts":
             print(f"  {command(run)}")
     out = Path(cfg["out"] or Path(cfg["points"]).parent)

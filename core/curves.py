@@ -23,6 +23,7 @@ from scipy.linalg import solveh_banded
 from core.runs import right
 
 SMOOTH = 0.3    # the spline's penalty on curvature over ln C; from 0.03 to 3 nothing changes
+JUMP = 3        # scatters of checkpoints: an evaluation farther from the spline stands for itself
 RUN_SD = 0.015  # how far a run lies from its cell, where no second seed tells: the median of ours
 GRID = 81       # budgets at which curves are compared, evenly spaced in log C
 Z = 1.645       # 90% intervals
@@ -75,27 +76,34 @@ def reach(run):
 def scatter(runs):
     """How checkpoints scatter around their runs' curves: a standard deviation of the reward.
 
-    From second differences over the later half of the evaluations, in which a trend cancels. The
-    noise of their rollouts is in it.
+    From the median of second differences over the later half of the evaluations: a trend cancels in
+    them, and a run that collapses does not count much. The noise of the rollouts is in it.
     """
     bends = np.concatenate([np.diff(run["reward"][len(run["C"]) // 2:], 2) for run in runs])
-    return math.sqrt((bends ** 2).mean() / 6) if len(bends) else 0.0
+    return 1.4826 * float(np.median(np.abs(bends))) / math.sqrt(6) if len(bends) else 0.0
 
 
-def values_of(run, metric, grid):
+def values_of(run, metric, grid, checkpoints=math.inf):
     """What a run's model gets at each budget: ((G, P) by problem, or (G, 1) without counts; (G,) 1
-    where it is alive, 0 where it diverged before, NaN elsewhere)."""
+    where it is alive, 0 where it diverged before, NaN elsewhere). checkpoints: of `scatter`.
+
+    A run that falls at once falls faster than a spline bends, so an evaluation more than JUMP
+    scatters from the spline is taken as it is.
+    """
     seen = run["C"] > 0
     x, (lo, hi) = np.log(run["C"][seen]), reach(run)
     data = run["reward"][seen, None]
     if run["counts"] is not None:
         data = right(run["counts"][seen], metric, run["samples"])
+    R = data.mean(1)
     # as each evaluation came, what it and those before it say; straight lines between them
     place = np.interp(np.log(grid), x, np.arange(len(x)))
     rows, at = np.zeros((len(grid), len(x)), np.float32), np.floor(place).astype(int)
     for i in np.unique([at, np.minimum(at + 1, len(x) - 1)]):
-        share = np.maximum(1 - np.abs(place - i), 0)[:, None]  # (G, 1)
-        rows[:, :i + 1] += share * last_value(x[:i + 1])
+        w = last_value(x[:i + 1])
+        if abs(w @ R[:i + 1] - R[i]) > JUMP * checkpoints:
+            w = np.eye(i + 1)[i]
+        rows[:, :i + 1] += np.maximum(1 - np.abs(place - i), 0)[:, None] * w  # its share, (G, 1)
     slack = 0.0  # alive: within an evaluation of its end
     if run["status"] not in ("diverged", "pruned") and len(x) > 1:
         slack = float(np.median(np.diff(run["C"][seen])))
@@ -124,15 +132,16 @@ def cells_of(runs, metric):
     groups = {}
     for run in sorted(runs, key=lambda run: (run["B_p"], run["n"], run["lr"], run["seed"])):
         groups.setdefault((run["B_p"], run["n"], run["lr"]), []).append(run)
-    cells = []
+    cells, checkpoints = [], scatter(runs)
     for (B_p, n, lr), same in groups.items():
-        V, state = map(np.array, zip(*(values_of(run, metric, grid) for run in same)))
+        V, state = map(np.array, zip(*(values_of(run, metric, grid, checkpoints)
+                                       for run in same)))
         V[np.isnan(state)] = np.nan
         inside = (state == 1).any(0)
         V[:, ~inside] = np.nan
         cells.append(dict(B_p=B_p, n=n, lr=lr, runs=same, V=V, inside=inside,
                           reach=(min(reach(r)[0] for r in same), max(reach(r)[1] for r in same))))
-    add_errors(cells, grid, scatter(runs))
+    add_errors(cells, grid, checkpoints)
     return grid, cells
 
 

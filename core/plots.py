@@ -14,7 +14,9 @@ SHADES = "#1b1f6b #2f7fd1 #17a39a #74b72e #c9a400 #f07f1a #d62f3a #9b1b8f #6b4a2
 
 
 def si(x):
-    """1270000 -> 1.27M: three digits and a suffix."""
+    """1270000 -> 1.27M: three digits and a suffix, up to 1e13."""
+    if abs(x) >= 1e13:
+        return f"{x:.3g}"
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(x) >= 0.9995 * size:
             return f"{x / size:.3g}{letter}"

@@ -186,7 +186,7 @@ def held_out():
                     (run for run in runs if run["seed"] == seed and run["C"][-1] > 0.98 * at and all(
                         run[key] == cells[i][key] for key in ("B_p", "n", "lr"))), None)
                 if own:
-                    V, _ = curves.values_of(own, "avg@4", np.array([at]))
+                    V, _ = curves.values_of(own, "avg@4", np.array([at]), cells[i]["checkpoints"])
                     off.append(fair[j] - V.mean())
                     inside.append(abs(off[-1]) < curves.half_width(cells[i])[j])
                     ones.append(len({run["seed"] for run in rest}) == 1)
