@@ -26,9 +26,9 @@ from config import BadInput, aside, command, derive, entry, parse, save_json
 from core.curves import (Z, alike, best, cells_of, difference, fair, half_width, nearest,
                          stop_before)
 from core.plots import budget_axis, canvas, legend, log_ticks, many, si, wrap
-from core.runs import folders_of
-from frontier import (analyse, by_B_p, fixed_B, fixed_Bp, grid_edge, joint, missing_cells,
-                      notes_of, pooled_records, say_missing)
+from core.runs import folders_of, missing_cells
+from frontier import (analyse, by_B_p, fixed_B, fixed_Bp, grid_edge, joint, pooled_records,
+                      say_missing)
 
 # --------------------------------------------------------------------------------------------------
 # The law from points, log2 n* = L / (1 + exp(-k (log10 C - log10 C0))) + b: numpy and scipy alone
@@ -142,14 +142,14 @@ def law_of_records(records):
 # The verdict on the runs of one B_p
 
 def shared_budgets(cells, grid):
-    """The budgets that the runs of all n reached, (their indices, n left out): without those n
-    whose runs end early or diverge, as long as two are left."""
+    """The budgets that all n reached: (their indices, the cells, the n that end early or diverge).
+    Without the latter, as long as two cells are left."""
     longest = max(c["reach"][1] for c in cells)
     full = [c for c in cells if c["reach"][1] >= 0.8 * longest and c["inside"].any()
             and c["inside"][np.flatnonzero(grid >= 0.8 * longest)].any()]
+    left_out = [c["n"] for c in cells if not any(c is other for other in full)]
     full = full if len(full) > 1 else cells
-    js = np.flatnonzero(np.all([c["inside"] for c in full], 0))
-    return js, full, [c["n"] for c in cells if not any(c is other for other in full)]
+    return np.flatnonzero(np.all([c["inside"] for c in full], 0)), full, left_out
 
 
 def verdict_of(cells, grid, delta):

@@ -603,26 +603,37 @@ def say_paper(front):
 # --------------------------------------------------------------------------------------------------
 # The learning rate as a dimension: n*(C) by one rule for all n, and with each n at its best lr
 
+def of_shared_seeds(runs):
+    """The runs of the seeds that all cells (B_p, n, lr) have, or all runs where there are none: of
+    cells with other seeds one can look better for its seeds alone."""
+    seeds = {}
+    for run in runs:
+        seeds.setdefault((run["B_p"], run["n"], run["lr"]), set()).add(run["seed"])
+    shared = set.intersection(*seeds.values())
+    return [run for run in runs if run["seed"] in shared] if shared else runs
+
+
 def lr(sweep, cfg):
     """n*(C) at the one lr_base of the best cell, and with the best one for each n; and how the best
     lr follows B = B_p n, at the largest shared budget of each n.
 
-    Of one B_p, that with most cells, and of its n those with most lr_base: one at a single lr_base
-    compares none. slope: of log(best lr) over log B, 0.5 by the square root rule.
+    Of one B_p, that with most cells, of its n those with several lr_base, one at a single lr_base
+    compares none, and of the seeds that all these cells have. slope: of log(best lr) over log B, 0.5 by the square root rule.
     """
     B_p, cells = max(by_B_p(sweep["every"]).items(), key=lambda item: len(item[1]))
     tried = Counter(c["n"] for c in cells)
     if max(tried.values()) < 2:
         raise BadInput(f"--view=lr: {cfg['runs']} has one lr_base; run several, as in "
                        f"--lrs=\"{sweep['lr'] / 2:g} {sweep['lr']:g} {2 * sweep['lr']:g}\"")
-    cells, rows = [c for c in cells if tried[c["n"]] > 1], []
+    runs = of_shared_seeds([run for c in cells if tried[c["n"]] > 1 for run in c["runs"]])
+    (grid, cells), rows = cells_of(runs, cfg["metric"]), []
     rule = cells[best(cells, at_end(cells) if at_end(cells) is not None else -1) or 0]["lr"]
     for n in sorted({c["n"] for c in cells}):
         cs = [c for c in cells if c["n"] == n]
         j = at_end(cs)
         if j is not None:
             i = best(cs, j)
-            rows.append(dict(n=n, C=sweep["grid"][j], lrs=[c["lr"] for c in cs],
+            rows.append(dict(n=n, C=grid[j], lrs=[c["lr"] for c in cs],
                              rewards=[c["Y"][j] for c in cs], best=cs[i]["lr"],
                              near=[c["lr"] for c, same in zip(cs, alike(cs, j)) if same],
                              edge=i in (0, len(cs) - 1)))
@@ -632,8 +643,9 @@ def lr(sweep, cfg):
         slope = float(np.polyfit(np.log([r["n"] for r in rows]), np.log(used), 1)[0])
     panels = {f"lr_base = {rule:g} for all n": [c for c in cells if c["lr"] == rule],
               "the best lr_base for each n": cells}
-    return dict(panels={name: panel_of(cs, sweep["grid"]) for name, cs in panels.items()}, B_p=B_p,
-                rule=rule, rows=rows, slope=slope, runs=[run for c in cells for run in c["runs"]])
+    return dict(panels={name: panel_of(cs, grid) for name, cs in panels.items()}, B_p=B_p,
+                rule=rule, rows=rows, slope=slope, runs=runs, covers=covers(cells),
+                seeds=sorted({run["seed"] for run in runs}))
 
 
 def draw_lr(front, path):

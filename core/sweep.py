@@ -672,7 +672,7 @@ def upto(runs, C):
     for run in runs:
         m = run["rollouts"] <= C * (1 + 1e-9)
         if m.sum() >= 3:
-            keys = ("C", "rollouts", "step", "counts", "reward", "trials")
+            keys = ("C", "rollouts", "step", "counts", "reward")
             cut = {key: run[key][m] for key in keys if run[key] is not None}
             status = "diverged" if run["status"] == "diverged" and m.all() else "budget"
             out.append(run | cut | dict(config=run["config"] | dict(C=C), status=status))

@@ -554,18 +554,8 @@ def analysed(folders, unit="rollouts", lr=None, cells=None, even=False):
             and (cells is None or (run["B_p"], run["n"]) in cells)]
     if even:
         C = min(run["rollouts"][-1] for run in runs)
-        runs = [shortened(run, C) for run in of_shared_seeds(runs)]
+        runs = [shortened(run, C) for run in frontier.of_shared_seeds(runs)]
     return frontier.analyse(cfg, "val", runs, sweep["dropped"])
-
-
-def of_shared_seeds(runs):
-    """The runs of the seeds that all cells (B_p, n, lr) have, or all runs where there are none: of
-    cells with other seeds one can look better for its seeds alone."""
-    seeds = {}
-    for run in runs:
-        seeds.setdefault((run["B_p"], run["n"], run["lr"]), set()).add(run["seed"])
-    shared = set.intersection(*seeds.values())
-    return [run for run in runs if run["seed"] in shared] if shared else runs
 
 
 def shortened(run, C):

@@ -180,7 +180,7 @@ def run_sweep(tiny, out, *words, timeout=300, start=False, **env):
             if k not in ("NS", "BPS", "C", "B_MAX", "SEEDS", "JOBS", "DATA", "DRY_RUN")}
     env = free | dict(OUT=str(out), PYTHON=sys.executable, MODEL=str(tiny.model), NS="2 4", BPS="2",
                       C="64") | env
-    words = [*tiny.words, "--eval_every=16", "--save_every=0", "--boot=20", *words]
+    words = [*tiny.words, "--eval_every=16", "--save_every=0", *words]
     line = ["bash", str(ROOT / "run_sweep.sh"), "easy", *words]
     if start:
         return subprocess.Popen(line, env=env, text=True, start_new_session=True,

@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-RUN = {"config.py": [], "tools/memory.py": [], "frontier.py": ["--boot=4"],
-       "views.py": ["--boot=4"], "fit_sigmoid.py": ["--boot=4"]}
+RUN = {"config.py": [], "tools/memory.py": [], "frontier.py": [],
+       "fit_sigmoid.py": []}
 # their keys are all in config.py, so that values that no run can have are refused here too
 PLAIN = ("train_grpo.py", "sample.py", "evaluate.py", "results/pilot.py")
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import frontier
-import noise
-from core import sweep
+from core import runs, sweep
 from config import BadInput, parse
 from conftest import run_script
 from simulate import simulate
@@ -18,6 +17,7 @@ from simulate import simulate
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "results"))
 import atlas
+import contrasts
 import kept
 import rows
 
@@ -48,7 +48,7 @@ def test_thinned_logs_keep_what_is_counted(tmp_path):
     assert thin[0] == header and thin[-1] == end
     assert len(means) == kept.KEPT_STEPS and means[-1]["rollouts"] == 8000
     assert all(r["kl"] is None and "loss" not in r for r in means)
-    hours = [frontier.read_run(tmp_path / name)["hours"] for name in ("runs/arm/a", "kept/arm/a")]
+    hours = [runs.read_run(tmp_path / name)["hours"] for name in ("runs/arm/a", "kept/arm/a")]
     assert hours[1] == pytest.approx(hours[0], rel=1e-4)
     assert hours[0] == pytest.approx(sum(r["gen_s"] + r["train_s"] for r in steps) * 2 / 3600)
     whole = np.mean([r["reward"] for r in steps])
@@ -143,7 +143,7 @@ def test_the_lr_that_is_best_for_all_n_and_those_that_are_deep(tmp_path):
     simulate(tmp_path / "arms/hard", ns=(4,), seeds=(0,), B_ps=(16,), C=262_144, evals=32,
              truth=rising)
     here = kept.Atlas(tmp_path / "arms", tmp_path)
-    with pytest.raises(noise.Missing, match="two seeds of hard"):
+    with pytest.raises(contrasts.Missing, match="two seeds of hard"):
         rows.by_lr(here, "hard")
     simulate(tmp_path / "arms/easy", ns=(64,), seeds=(0, 1), B_ps=(16,), C=262_144, evals=32,
              words=("--lr_base=8e-4",), truth=rising)  # the first of its lr_base to have run
@@ -249,7 +249,7 @@ def test_the_lr_view_compares_the_seeds_that_all_have(tmp_path):
     _, front = kept.view_figure(kept.Atlas(tmp_path / "arms", tmp_path), "lr", "lr", ["easy"])
     assert [row["best"] for row in front["rows"]] == [2e-4, 2e-4] and front["seeds"] == [0, 1]
     assert all(panel["ns"] == [4, 16] for panel in front["panels"].values())
-    assert len(front["runs_used"]) == 8 and "over seeds, 2 for each cell" in front["covers"]
+    assert len(front["runs_used"]) == 8 and "; 2 seeds a cell" in front["covers"]
 
 
 @pytest.mark.parametrize("best, lrs, verdict", [(2e-4, (1e-4, 2e-4, 4e-4), "disagree"),

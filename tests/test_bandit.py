@@ -366,7 +366,7 @@ def swept(tmp_path_factory, script):
 def test_the_analysis_runs_on_it_unchanged(swept, monkeypatch, capsys):
     assert (swept / "many.png").stat().st_size > 10_000
     for name, *words in (("frontier.py", "--view=all"), ("fit_sigmoid.py",)):
-        monkeypatch.setattr(sys, "argv", [name, *words, f"--runs={swept}", "--boot=40"])
+        monkeypatch.setattr(sys, "argv", [name, *words, f"--runs={swept}"])
         with pytest.raises(SystemExit) as end:
             runpy.run_path(str(ROOT / name), run_name="__main__")
         assert not end.value.code

@@ -24,14 +24,13 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import evaluate
-import frontier
-from core import engine
+from core import engine, runs
 import sample
 import train_grpo
 import verifier
 from config import BadInput, read_log
 
-STEPS = 300
+STEPS = 600
 INSTRUCTION = r"Please output the final answer within \boxed{}."
 TEMPLATE = ("{% for m in messages %}<|user|>{{ m['content'] }}<|end|>{% endfor %}"
             "{% if add_generation_prompt %}<|assistant|>{% endif %}")
@@ -297,8 +296,8 @@ def test_a_run_logs_every_set(trained, world):
                for r in records if r["type"] == "step")
     assert evals[-3]["avg@4"] > 0 and len({json.dumps(r["correct"]) for r in evals}) > 3
     # the readers take the set they are asked for
-    assert frontier.read_run(out, part="aime24")["counts"].shape[1] == len(world.aime)
-    assert frontier.read_run(out)["counts"].shape[1] == len(sample.read_problems(sets[0]))
+    assert runs.read_run(out, part="aime24")["counts"].shape[1] == len(world.aime)
+    assert runs.read_run(out)["counts"].shape[1] == len(sample.read_problems(sets[0]))
 
 
 def test_rewards_are_those_of_bare_math_verify(trained):
@@ -464,7 +463,7 @@ def test_the_sweep_measures_on_every_gpu(world, tmp_path):
                       BPS="4", C="32", CUDA_VISIBLE_DEVICES="5,6", PYTHONPATH=str(ROOT),
                       HF_HUB_OFFLINE="1")
     words = ["--device=cpu", "--max_prompt_tokens=40", "--max_new_tokens=16", "--n_val=6",
-             "--eval_every=16", "--save_every=0", "--boot=20"]
+             "--eval_every=16", "--save_every=0"]
     done = subprocess.run(["bash", str(ROOT / "run_sweep.sh"), "easy", *words], env=env,
                           capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done

@@ -464,7 +464,7 @@ def test_after_an_array_what_was_asked_is_known(tiny, tmp_path):
     failed = run_script("core.sweep", "failed", "easy", f"--runs={out}")
     assert failed.code == 1 and "2 runs failed or are missing" in failed.stdout
     assert failed.stdout.count(" 0 of 64 rollouts") == 2 and ran not in failed.stdout
-    run_script("frontier.py", f"--runs={out}", "--boot=4")
+    run_script("frontier.py", f"--runs={out}")
     front = config.read_json(out / "frontier.json")
     assert {(c["B_p"], c["n"]) for c in front["missing"]} == {(2, 4), (2, 8)}
     for line in lines[:2]:
