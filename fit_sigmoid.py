@@ -402,8 +402,11 @@ def draw_law(ax, panel, law, rows, unit):
         ax.plot(records["C"], 2 ** np.array(records["log2_n_mean"]), "DC1", ms=4.5, mfc="none",
                 label="record-breaking points, running average")
     x = np.geomspace(*panel["range"], 200)
-    if law["verdict"] == "law" and law["fit"]:
-        ax.plot(x, 2 ** law_at(law["fit"], x), color="C3", lw=2, label="the paper's law through it")
+    fit = (law if "constant" not in law else law_of_records(records) or {}).get("fit")
+    if fit:
+        said = ("law: L {L:.2f}, k {k:.2f}, $\\log_{{10}} C_0$ {log10_C0:.2f}, b {b:.2f}, plateau "
+                "{plateau:.0f}").format(**fit)
+        ax.plot(x, 2 ** law_at(fit, x), color="C3", lw=2, label=f"the paper's {said}")
     for status, fill in (("observed", "C1"), ("extrapolated", "white")):
         at = [(r["C"], r["n"]) for r in rows if r["status"] == status]
         if at:
@@ -476,8 +479,8 @@ def read_points(path):
 def of_points(cfg, given):
     """The page of points (C, n): their law, and n at --C, at the largest C and four times that.
 
-    Inside the points and beyond them n is the law's where the points carry one, else the last; at
-    most twice the largest n of the points.
+    Inside the points and beyond them n is the law's where the points carry one, rounded to a power
+    of 2, else the last; at most twice the largest n of the points.
     """
     C, n, about = read_points(cfg["points"])
     law, most = law_of_points(C, np.log2(n)), 2 * n.max()
@@ -490,7 +493,9 @@ def of_points(cfg, given):
     print("intervals: none, points alone do not say how sure they are")
     rows = []
     for at in [*budgets, C[-1], 4 * C[-1]]:
-        wanted = 2 ** float(law_at(law["fit"], at)) if law["verdict"] == "law" else n[-1]
+        wanted = n[-1]
+        if law["verdict"] == "law":
+            wanted = 2.0 ** round(float(law_at(law["fit"], at)))
         capped = wanted > most * (1 + 1e-9)
         m = math.floor(round(float(min(wanted, most)), 6))
         status = "observed" if C[0] <= at <= C[-1] else "extrapolated"
