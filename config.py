@@ -171,7 +171,8 @@ RUNNING = """device gen_batch micro_tokens micro_logits activation_checkpointing
 NOT_IN_NAME = {*RUNNING, *"""C data split B_max source revision question_key answer_key against
                              keep_near mix
                              task task_args size problems s_zero levels n_val remeasure shard runs
-                             out ns bps seeds lrs view metric unit eval_set delta bin points""".split()}
+                             out ns bps seeds lrs view metric unit eval_set delta bin
+                             points""".split()}
 
 
 class BadInput(ValueError):

@@ -309,8 +309,8 @@ def cautions(row, sweep, grid, cells):
         s, c = row["stop"], cells[row["stop"]["cell"]]
         M = int(grid[s["j"]] / cost_of(c) * (1 + 1e-9)) // (c["B_p"] * c["n"])
         out.append(f"more rollouts did not help: B_p = {c['B_p']}, n = {c['n']} at M = {M} "
-                   f"(C = {si(grid[s['j']])}) got {s['reward']:.3f}, by {100 * s['gain']:.1f} points "
-                   "more, on runs or problems that did not choose it; stop there")
+                   f"(C = {si(grid[s['j']])}) got {s['reward']:.3f}, by {100 * s['gain']:.1f} "
+                   "points more, on runs or problems that did not choose it; stop there")
     died = [run for run in cell["runs"] if run["status"] == "diverged"]
     if died:
         out.append(f"{len(died)} of {many(len(cell['runs']), 'run')} of this cell diverged, at C = "
@@ -431,8 +431,8 @@ def figure(panels, laws, rows, unit, title, path):
     for ax, (name, panel) in zip(axes.flat, panels.items()):
         mine = [r for r in rows if panel["B_p"] in (None, r["B_p"])]
         draw_law(ax, panel, laws[name], mine, unit)
-        ax.set_title(f"{name.replace('B_p', '$B_p$')}\n{wrap(in_a_sentence(laws[name]), 112 // cols)}",
-                     fontsize=9.5)
+        said = wrap(in_a_sentence(laws[name]), 112 // cols)
+        ax.set_title(f"{name.replace('B_p', '$B_p$')}\n{said}", fontsize=9.5)
     legend(fig, axes.flat, 3)
     fig.suptitle(wrap(title, 120), fontsize=10.5)
     with aside(path) as part:
@@ -563,7 +563,8 @@ def main(argv):
         covers=sweep["covers"], prescriptions=[
             {key: r[key] for key in "C status B_p n M lr reward lo hi hours same by".split()}
             for r in rows]), indent=None)
-    figure(panels, laws, rows if view != "fixed_B" else [], "updates" if view == "fixed_B" else unit,
+    stars, axis = ([], "updates") if view == "fixed_B" else (rows, unit)
+    figure(panels, laws, stars, axis,
            f"n*(C) for {sweep['label']}, {many(len(runs), 'run')}. Intervals: {sweep['covers']}",
            f"{name}.png")
 
@@ -576,7 +577,7 @@ def main(argv):
     print("\n" + "\n".join(table(rows, sweep["label"], several, unit, hour)))
     print(f"  intervals: {sweep['covers']}")
     if len({run["seed"] for run in runs}) == 1 and len(cells) > 1:
-        print("  with one seed a reward is the best run's own, luck and all: about a point too high")
+        print("  with one seed a reward has the luck of the best run in it: about a point too high")
     if any(r["status"] != "observed" for r in rows):
         print(f"  * the best cell at C = {si(grid[-1])}, kept; on planted sweeps that cost "
               + ", ".join(f"{cost:.1f} points at {f} C" for f, cost in KEPT.items()))

@@ -136,7 +136,7 @@ def analyse(cfg, part="", runs=None, dropped=()):
     covers, cfg), from which every view starts.
 
     every: the cells at all lr_base; cells: those at `lr`, of the lr_base with most runs that of the
-    best cell at the largest budget, as if the sweep had no other. head: the config of the longest run.
+    best cell at the largest budget, as if the sweep had no other. head: the longest run's config.
     """
     part = part or ("train" if cfg["metric"] == "train" else cfg["eval_set"])
     if runs is None:
@@ -379,8 +379,8 @@ def say_panels(front):
             lo, hi = ("open" if s[end] is None else si(s[end]) for end in ("lo", "hi"))
             note = {"begins": "its runs begin here", "ends": "the other's runs end"}.get(
                 s["why"], f"{lo} to {hi}, 90%")
-            yield (f"  C = {si(s['C'])} ({note}): n = {s['from']} -> {s['to']} at M = {si(s['M'])}, "
-                   f"reward {s['reward']:.3f}")
+            yield (f"  C = {si(s['C'])} ({note}): n = {s['from']} -> {s['to']} at M = "
+                   f"{si(s['M'])}, reward {s['reward']:.3f}")
         if not panel["switches"]:
             yield f"  n = {env['n'][0]} is the best at every budget"
         for s in panel.get("segments", ()):
@@ -391,8 +391,8 @@ def say_panels(front):
                    f"{panel['stable_B_p'] or 'none'}")
         base = "" if panel.get("base") is None else f"; base model {panel['base']:.3f}"
         yield (f"  at C = {si(env['C'][-1])}: n = {env['n'][-1]}, {env['reward'][-1]:.3f} "
-               f"[{env['lo'][-1]:.3f}, {env['hi'][-1]:.3f}]{base}; indistinguishable from the best: "
-               f"{pairs_in(panel['near'][-1]['set'], several)}")
+               f"[{env['lo'][-1]:.3f}, {env['hi'][-1]:.3f}]{base}; indistinguishable from the best:"
+               f" {pairs_in(panel['near'][-1]['set'], several)}")
         if panel.get("edge"):
             yield f"  edge: {panel['edge']['text']}"
 
@@ -596,8 +596,8 @@ def say_paper(front):
             path = ", ".join(f"{n[i]} from {si(C[i])}" for i in turns)
             yield f"  {name}, {who}: n* = {path or 'none, too few record-breaking points'}"
         if panel["paper"]["above"] is not None:
-            yield (f"  {name}: the paper's frontier lies {100 * panel['paper']['above']:+.1f} points"
-                   " from ours, on average over log C: maxima of noisy evaluations")
+            yield (f"  {name}: the paper's frontier lies {100 * panel['paper']['above']:+.1f} "
+                   "points from ours, on average over log C: maxima of noisy evaluations")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -618,7 +618,8 @@ def lr(sweep, cfg):
     lr follows B = B_p n, at the largest shared budget of each n.
 
     Of one B_p, that with most cells, of its n those with several lr_base, one at a single lr_base
-    compares none, and of the seeds that all these cells have. slope: of log(best lr) over log B, 0.5 by the square root rule.
+    compares none, and of the seeds that all these cells have. slope: of log(best lr) over log B,
+    0.5 by the square root rule.
     """
     B_p, cells = max(by_B_p(sweep["every"]).items(), key=lambda item: len(item[1]))
     tried = Counter(c["n"] for c in cells)
@@ -685,7 +686,8 @@ def say_lr(front):
         yield (f"  n = {r['n']:<4} best lr_base {r['best']:g}{edge}, at C = {si(r['C'])}; "
                f"indistinguishable: {', '.join(f'{x:g}' for x in r['near'])}")
     if front["slope"] is not None:
-        yield f"  log(best lr) over log B has slope {front['slope']:.2f}; 0.5 is the square root rule"
+        yield (f"  log(best lr) over log B has slope {front['slope']:.2f}; 0.5 is the square root "
+               "rule")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -822,7 +824,8 @@ def draw_slices(front, path):
         ns = sorted({n for s in lines for n in s["n"]})
         for i, s in enumerate(lines):
             # moved apart a little, so that the intervals of four budgets do not cover each other
-            x, R = np.array(s["n"]) * 2 ** (0.07 * (i - (len(lines) - 1) / 2)), np.array(s["reward"])
+            apart = 2 ** (0.07 * (i - (len(lines) - 1) / 2))
+            x, R = np.array(s["n"]) * apart, np.array(s["reward"])
             for place, values in zip(x, s["each"]):
                 if len(values) > 1:
                     ax.plot([place / 1.035] * len(values), values, "_", color=SHADES[2 * i], ms=7,

@@ -6,8 +6,9 @@
 
 A cell is one (B_p, n, lr_base) with all its seeds. One estimate has one meaning: its value at C is
 what its model at C gets, a smoothing spline in log C through its own evaluations up to C, read off
-at the last of them (and a line to the next). It is not monotone: a run that falls is worth what it fell to. A cell counts
-at C where a run of it is alive there, within an evaluation; a diverged run counts as what it got.
+at the last of them (and a line to the next). It is not monotone: a run that falls is worth what it
+fell to. A cell counts at C where a run of it is alive there, within an evaluation; a diverged run
+counts as what it got.
 
 Errors have two parts, both without draws. Problems: all runs share the validation problems, so a
 difference is taken problem by problem. Runs: how seeds scatter within their cells, pooled over
@@ -168,7 +169,8 @@ def add_errors(cells, grid, checkpoints):
 def over_runs(a):
     """The mean over the first axis of what is there, NaN where nothing is."""
     there = ~np.isnan(a)
-    return np.where(there.any(0), np.where(there, a, 0).sum(0) / np.maximum(there.sum(0), 1), np.nan)
+    mean = np.where(there, a, 0).sum(0) / np.maximum(there.sum(0), 1)
+    return np.where(there.any(0), mean, np.nan)
 
 
 def nearest(grid, C):

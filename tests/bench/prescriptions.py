@@ -183,8 +183,8 @@ def held_out():
                 j = curves.nearest(grid, at)
                 i = curves.best(cells, j)
                 own = None if i is None else next(
-                    (run for run in runs if run["seed"] == seed and run["C"][-1] > 0.98 * at and all(
-                        run[key] == cells[i][key] for key in ("B_p", "n", "lr"))), None)
+                    (run for run in runs if run["seed"] == seed and run["C"][-1] > 0.98 * at
+                     and all(run[key] == cells[i][key] for key in ("B_p", "n", "lr"))), None)
                 if own:
                     V, _ = curves.values_of(own, "avg@4", np.array([at]), cells[i]["checkpoints"])
                     off.append(fair[j] - V.mean())
