@@ -498,11 +498,16 @@ def of_points(cfg, given):
             wanted = 2.0 ** round(float(law_at(law["fit"], at)))
         capped = wanted > most * (1 + 1e-9)
         m = math.floor(round(float(min(wanted, most)), 6))
+        if known and cfg["B_max"]:
+            m = min(m, cfg["B_max"] // cfg["B_p"])
         status = "observed" if C[0] <= at <= C[-1] else "extrapolated"
         run = dict(cfg, n=max(m, 2), C=int(at))
         rows.append(dict(C=at, n=run["n"], B_p=cfg["B_p"], status=status, M=derive(run)["M"]))
         by = "the law" if law["verdict"] == "law" else f"the last point, at C = {si(C[-1])}"
         by += ", but twice the largest tried stands" * bool(capped)
+        if not rows[-1]["M"]:
+            raise BadInput(f"--C={at:g}: below one update of B_p = {cfg['B_p']} problems with "
+                           f"n = {run['n']}")
         print(f"\nC = {si(at)} ({status})\n  B_p = {cfg['B_p']}, n = {run['n']}, "
               f"M = {rows[-1]['M']}; n from {by}")
         if known and rows[-1]["M"] and cfg["unit"] == "rollouts":

@@ -1,6 +1,9 @@
-"""fit_sigmoid.py: the law through points and through the surface of a sweep, and its verdicts."""
+"""fit_sigmoid.py: the law through points, the verdict on a sweep, what to run, the page."""
+import csv
+import json
 import math
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +12,12 @@ import numpy as np
 import pytest
 
 import fit_sigmoid as fit
-import noise
 import simulate as sim
-from simulate import CFG, cells
+from config import config, derive, parse, read_json
+from conftest import run_script
+from core.curves import cells_of
+from simulate import (analysed_sweep, bad, edit, page_of, paper, simulate, sweep,
+                      table_of, without_counts)
 
 ROOT = Path(__file__).resolve().parent.parent
 PAPER = {"easy": (6.09, 4.75, 5.84, 2.73), "hard": (4.47, 7.23, 5.84, 2.79),
@@ -33,7 +39,6 @@ def test_printed_laws_come_back_from_their_points(name):
         assert got[key]["value"] == pytest.approx(want, rel=0.01), key
         assert got[key]["lo"] is None  # points alone do not say how sure they are
     assert got["plateau"]["value"] == pytest.approx(2 ** (L + b), rel=0.01)
-    assert f"{2 ** (L + b):.0f}" in fit.say(got)
 
 
 def test_the_law_is_the_best_that_many_starts_find():
@@ -111,8 +116,10 @@ def test_the_sentence_quotes_the_running_mean_that_was_fitted():
 def test_the_first_section_needs_numpy_and_scipy_alone():
     """It is there to be copied: it must run without the rest of this repository."""
     source = (ROOT / "fit_sigmoid.py").read_text()
-    alone = source.split("# The law of a sweep: the surface")[0]
-    assert "def law_of_points" in alone and "from config" not in alone
+    alone = source.split("# The verdict on the runs")[0]
+    assert "def law_of_points" in alone and "def verdict_of" not in alone
+    alone = "import math\nimport numpy as np\nfrom scipy.optimize import least_squares\n" + (
+        alone.split("# The law from points")[1].split("\n", 1)[1])
     code = alone + ("\nC = np.geomspace(1e5, 1e7, 40)\n"
                     "law = dict(L=6.09, k=4.75, log10_C0=5.84, b=2.73)\n"
                     "print(law_of_points(C, law_at(law, C))['verdict'])")
@@ -121,237 +128,257 @@ def test_the_first_section_needs_numpy_and_scipy_alone():
 
 
 # --------------------------------------------------------------------------------------------------
-# The law from the surface
+# The verdict
 
-@pytest.mark.parametrize("N", [2, 3, 4, 9])
-def test_the_surface_is_a_natural_spline_through_all_n(N):
-    from scipy.interpolate import CubicSpline
-    rng, z = np.random.default_rng(0), np.arange(3, 3 + 2 * N, 2.0)
-    Y = rng.normal(size=(5, N, 6))  # five sets of N curves on 6 budgets
-    T = fit.surface_of(Y, z)
-    fine = np.linspace(z[0], z[-1], 16 * (N - 1) + 1)
-    assert T.shape == (5, 6, len(fine))
-    assert T[..., ::16] == pytest.approx(np.swapaxes(Y, 1, 2))
-    for i, g in ((0, 0), (4, 5)):
-        want = np.interp(fine, z, Y[i, :, g])
-        if N > 2:
-            want = CubicSpline(z, Y[i, :, g], bc_type="natural")(fine)
-        assert T[i, g] == pytest.approx(want, abs=1e-8)
-    assert fit.surface_of(Y[0], z) == pytest.approx(T[0])
+def verdict(runs, delta=0.01):
+    grid, cells = cells_of(runs, "avg@4")
+    return fit.verdict_of(cells, grid, delta)
 
 
-# log2 n, 8 to an octave, from below b to above the plateau of the paper's law
-FINE = np.linspace(2, 11, 73)
-X = np.linspace(4.2, 7.2, 61)
+def steep(B_p, n, C):
+    """n = 8 is the best early, 128 late, by many points."""
+    x = np.log10(np.maximum(C, 1) / 4e5)
+    return 0.5 + (C > 0) * 0.1 * x * np.log2(n / 32) / 2
 
 
-def planted(numbers=sim.EASY):
-    return np.stack([sim.paper(1.0, numbers)(32, 2 ** z, 10 ** X) for z in FINE], 1)  # (G, Z)
+def test_three_verdicts_on_planted_sweeps():
+    quiet = dict(ns=(8, 32, 128), seeds=3, evals=40, run_sd=.002, drift=.001, inter=0.0)
+    rises = verdict(sweep(1, steep, **quiet))
+    assert rises["verdict"] == "law" and rises["sets"][0]["ns"] == [8]
+    assert rises["sets"][-1]["ns"] == [128] and rises["reason"].startswith("n* rises")
+    flat = verdict(sweep(1, sim.constant(32), **quiet), delta=0.02)
+    assert flat["verdict"] == "flat" and flat["constant"] == 32 and flat["behind"] < 0.02
+    falls = verdict(sweep(1, lambda B_p, n, C: steep(B_p, 1024 // n, C), **quiet))
+    assert falls["verdict"] == "undetermined" and falls["reason"].startswith("n* falls")
+    noisy = verdict(sweep(1, paper(0.5), ns=(8, 32), seeds=3, evals=40, run_sd=.03))
+    assert noisy["verdict"] == "undetermined"
 
 
-def mean_reward(T, c):
-    """What reward_of computes, by a slow loop."""
-    y = [c[0] + (c[1] - c[0]) / (1 + math.exp(-math.exp(c[3]) * (x - c[2]))) for x in X]
-    return np.mean([np.interp(a, FINE, row) for a, row in zip(y, T)])
+def test_flat_takes_two_seeds_and_every_n():
+    quiet = dict(ns=(8, 32, 128), evals=40, run_sd=.002, drift=.001, inter=0.0)
+    assert verdict(sweep(1, sim.constant(32), seeds=1, **quiet), delta=.5)["verdict"] != "flat"
+    runs = sweep(1, sim.constant(32), seeds=2, **quiet)
+    assert verdict(runs, delta=.5)["verdict"] == "flat"
+    for run in (run for run in runs if run["n"] == 128):
+        run.update({key: run[key][:15] for key in ("C", "rollouts", "step", "counts", "reward")},
+                   status="diverged")
+    early = verdict(runs, delta=.5)
+    assert early["verdict"] == "undetermined" and early["left_out"] == [128]
 
 
-def best_law(T):
-    """As law_of_surface searches: all laws of a grid, and the best of them refined."""
-    laws = fit.all_laws(FINE, X)
-    reward = fit.reward_of(laws, T, FINE, X)
-    return fit.refine(laws[:, reward.argmax()], T, FINE, X), laws, reward
-
-
-@pytest.mark.parametrize("name", ["easy", "hard", "joint"])
-def test_a_planted_law_is_found(name):
-    L, k, u, b = PAPER[name]
-    T, want = planted(PAPER[name]), [b, L + b, u, math.log(k)]
-    got, laws, reward = best_law(T)
-    # the grid of laws: none that falls, all inside the n that were run
-    assert (laws[1] >= laws[0] - 1e-9).all() and laws[:2].min() >= 2 and laws[:2].max() <= 11
-    for i in np.random.default_rng(0).integers(0, laws.shape[1], 20):
-        assert reward[i] == pytest.approx(mean_reward(T, laws[:, i]), abs=1e-9)
-    # the surface is flat at its top, so what counts is that no law earns more: not the planted one,
-    # nor any of 300
-    rng = np.random.default_rng(0)
-    others = [want, *rng.uniform([2, 2, 4, 0], [11, 11, 7.5, 3.9], (300, 4))]
-    most = max(mean_reward(T, c) for c in others if c[1] >= c[0])
-    assert mean_reward(T, got) >= most - 1e-6
-    assert got == pytest.approx(want, abs=0.06)
-
-
-def test_the_best_law_with_a_number_held():
-    T, (L, k, u, b) = planted(), PAPER["easy"]
-    free, laws, reward = best_law(T)
-    want = np.array([b, L + b, u, math.log(k)])
-    for name, true, off in (("b", b, 4.0), ("plateau", L + b, 7.0), ("L", L, 4.0),
-                            ("log10_C0", u, 5.2), ("k", math.log(k), 0.5)):
-        found = []
-        for value in (true, off):
-            every = fit.coordinate(laws, name)
-            near = np.flatnonzero(np.abs(every - value) < 0.3)
-            start = laws[:, near[reward[near].argmax()]].copy()
-            # onto the value itself, as a grid that had it would
-            start[fit.AT[name]] += value - fit.coordinate(start, name)
-            found.append(fit.refine(start, T, FINE, X, name))
-            assert fit.coordinate(found[-1], name) == pytest.approx(value), name
-        assert found[0] == pytest.approx(want, abs=0.1), name
-        rewards = [mean_reward(T, c) for c in found]
-        assert rewards[0] == pytest.approx(mean_reward(T, free), abs=1e-5), name
-        assert rewards[1] < mean_reward(T, free) - 1e-4, name
-        # among laws with the number held there, none of those near by earns more
-        rng = np.random.default_rng(0)
-        for d in rng.normal(0, 0.05, (60, 4)):
-            other = found[1] + d
-            other[fit.AT[name]] = off + (other[0] if name == "L" else 0)
-            if 2 <= other[0] <= other[1] <= 11:
-                assert mean_reward(T, other) <= rewards[1] + 2e-5, name
-
-
-ALL_N = (8, 16, 32, 64, 128, 256, 512, 1024, 2048)
-
-
-def a_surface(truth, sd, ns=ALL_N, K=200, C=None, draw=None):
-    """A surface as frontier.json has it: curves on 31 budgets whose errors of size `sd` are one
-    smooth curve for each n.
-
-    draw: a generator whose errors are added to the truth, None for the truth itself.
-    """
-    C = np.geomspace(2e4, 4e6, 31) if C is None else C
-    rng, (u, v) = np.random.default_rng(0), (np.linspace(0, 1, len(C)) ** p for p in (0, 1))
-
-    def error(rng, K):
-        a, b = rng.normal(0, sd, (2, K, len(ns), 1))
-        return a * u + b * (v - 0.5)
-    Y = np.array([truth(32, n, C) for n in ns])
-    if draw is not None:
-        Y = Y + error(draw, 1)[0]
-    return dict(C=C, ns=list(ns), Y=Y, noise=error(rng, K) if K else [], left_out=[])
-
-
-INSIDE = (4.5, 4.75, 5.4, 3.6)  # a law whose start, n = 12, and plateau, 274, lie inside ALL_N
-
-
-def parabolas(B_p, n, C):
-    """Reward that falls with the squared distance from INSIDE's n*."""
-    return 0.5 - 0.004 * (math.log2(n) - sim.law(C, INSIDE)) ** 2
-
-
-def holds(p, value):
-    return (p["lo"] or -math.inf) <= value <= (p["hi"] or math.inf)
-
-
-def test_intervals_of_the_law_hold_the_point_and_are_open_where_nothing_is_rejected():
-    wants = dict(zip(fit.NUMBERS, (*INSIDE, 2 ** (4.5 + 3.6))))
-    kinds = (0.002, 200), (0.006, 200), (0.5, 200), (1, 0)
-    quiet, loud, lost, none = (fit.law_of_surface(a_surface(parabolas, sd, K=K))
-                               for sd, K in kinds)
-    for name in fit.NUMBERS:
-        assert not quiet[name]["flag"] and holds(quiet[name], quiet[name]["value"]), name
-        assert holds(loud[name], wants[name]), (name, loud[name], wants[name])
-        # more noise, wider
-        assert (loud[name]["lo"] or -math.inf) <= (quiet[name]["lo"] or -math.inf), name
-        assert (loud[name]["hi"] or math.inf) >= (quiet[name]["hi"] or math.inf), name
-        assert lost[name]["lo"] is lost[name]["hi"] is None
-        assert none[name]["lo"] is none[name]["hi"] is None
-        # the point does not depend on the noise
-        assert none[name]["value"] == pytest.approx(quiet[name]["value"])
-    # above, a later and slower law may take over as the plateau is held higher, so that end can be
-    # open
-    assert 100 < quiet["plateau"]["lo"] < 274 and loud["plateau"]["lo"] < quiet["plateau"]["lo"]
-    some = fit.law_of_surface(a_surface(parabolas, 0.002), ("plateau",))
-    assert some["plateau"] == quiet["plateau"] and some["L"]["lo"] is None
-
-
-def test_the_plateaus_interval_covers_it_in_most_draws():
-    want, rng, inside = 2 ** (6.09 + 2.73), np.random.default_rng(1), []
-    for _ in range(16):
-        s = a_surface(sim.paper(), 0.003, ns=(8, 32, 128, 512, 2048), draw=rng)
-        p = fit.law_of_surface(s, ("plateau",))["plateau"]
-        inside.append(holds(p, want))
-        assert holds(p, p["value"]), p  # not an interval that leaves its own point out
-    # 90%: 11 or fewer of 16 has probability 0.02; the cubic through 5 values of n has a small bias
-    # of its own
-    assert sum(inside) >= 12
-
-
-def test_a_law_at_the_end_of_the_grid_is_named():
-    # the plateau, 451, was not run
-    found = fit.law_of_surface(a_surface(sim.paper(), 0.001, ns=(8, 16, 32, 64)))
-    assert found["plateau"]["flag"] == "plateau at its upper bound 64"
-    assert found["b"]["flag"] == "b at its lower bound 3"
+def test_one_n_and_few_shared_budgets_are_undetermined():
+    assert "one n only" in verdict(sweep(1, paper(), ns=(8,), evals=20))["reason"]
+    runs = sweep(1, paper(), ns=(8, 32), evals=20)
+    for run in runs:
+        keep = (run["C"] < 1e6) if run["n"] == 8 else (run["C"] > 9e5) | (run["C"] == 0)
+        run.update({key: run[key][keep] for key in ("C", "rollouts", "step", "counts", "reward")})
+    assert "share less than a factor 4" in verdict(runs)["reason"]
 
 
 # --------------------------------------------------------------------------------------------------
-# Verdicts
+# The page of a sweep
 
-def test_three_verdicts_on_planted_surfaces():
-    said = fit.verdict_of(a_surface(sim.paper(), 0.001), 0.01)
-    assert said["verdict"] == "law" and len(said["sets"]) == 3 and "n* rises" in said["reason"]
-    assert max(said["sets"][0]["ns"]) < min(said["sets"][2]["ns"]) and said["regret"] > 0.01
-    flat = fit.verdict_of(a_surface(sim.constant(32), 0.001), 0.01)
-    assert (flat["verdict"], flat["constant"]) == ("flat", 32)
-    assert flat["regret"] < 1e-9 and flat["regret_upper"] < 0.01
-    equal = fit.verdict_of(a_surface(sim.constant(size=0), 0.001), 0.01)
-    assert equal["verdict"] == "flat" and all(len(s["ns"]) == 9 for s in equal["sets"])
-    for truth in (sim.paper(), sim.constant(32), sim.constant(size=0)):
-        vague = fit.verdict_of(a_surface(truth, 0.2), 0.01)
-        assert vague["verdict"] == "undetermined" and vague["regret_upper"] > 0.01, vague
-    # n* rises, but a delta that is large enough makes one n do all the same
-    both = fit.verdict_of(a_surface(sim.paper(), 0.001), 0.9)
-    assert both["verdict"] == "flat" and "n* does rise" in both["reason"]
-    one = fit.verdict_of(a_surface(sim.paper(), 0.001, ns=(32,)), 0.01)
-    assert one["verdict"] == "undetermined" and "one n only" in one["reason"]
-    dry = fit.verdict_of(a_surface(sim.paper(), 0.001, K=0), 0.01)
-    assert dry["verdict"] == "undetermined" and "no intervals (boot=0)" in dry["reason"]
-    assert dry["regret_upper"] is None
+@pytest.fixture(scope="module")
+def analysed(tmp_path_factory):
+    return analysed_sweep(tmp_path_factory)
 
 
-def test_verdicts_in_a_sentence():
-    """In the field's words, with their numbers."""
-    def sentence(truth, sd, delta=0.01, **kind):
-        surface = a_surface(truth, sd, **kind)
-        panel = dict(range=[2e4, 4e6], ns=list(surface["ns"]), surface=surface)
-        law = fit.law_of_panel(panel, delta)
-        return fit.in_a_sentence(law), law
-    text, law = sentence(sim.paper(), 0.001)
-    first, last = (", ".join(map(str, law["sets"][i]["ns"])) for i in (0, -1))
-    assert text.startswith("n* rises with the budget. ")
-    assert f"indistinguishable from the best go from {first} in" in text
-    assert f"to {last} in the last; plateau {law['plateau']['value']:.0f} [" in text
-    text, law = sentence(sim.constant(32), 0.001)
-    assert text.startswith("one n will do at every budget. n = 32 throughout is at most 0.00")
-    text, law = sentence(sim.paper(), 0.2)
-    assert text.startswith("inconclusive. n = ") and text.endswith("and no rise of n* is shown")
-    assert f"{law['regret_upper']:.3f} of reward (95%)" in text
-    text, _ = sentence(sim.paper(), 0.001, K=0)
-    assert text.startswith("inconclusive. No intervals (boot=0)")
-    text, _ = sentence(sim.paper(), 0.001, ns=(32,))
-    assert "one n only" in text
+def test_the_table_has_every_budget_and_metric(analysed):
+    with open(analysed.folder / "prescription.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ("metric C status B_p n M lr reward lo hi hours same by stop".split())
+    for metric in ("avg@4", "best@4", "worst@4"):
+        own = [row for row in rows if row["metric"] == metric]
+        budgets = [float(row["C"]) for row in own]
+        assert budgets == sorted([250e3, 3e5, 500e3, 1e6, 2e6, 4e6, 8e6])
+        for row in own:
+            B = int(row["B_p"]) * int(row["n"])
+            assert int(row["M"]) == float(row["C"]) // B
+            lr = derive(dict(config, B_p=int(row["B_p"]), n=int(row["n"])))["lr"]
+            assert float(row["lr"]) == pytest.approx(lr, rel=1e-3)
+            if row["status"] == "observed":
+                assert float(row["lo"]) < float(row["reward"]) < float(row["hi"])
+                assert f"{row['B_p']}x{row['n']}" in row["same"].split()
+            else:
+                assert row["reward"] == row["lo"] == row["same"] == ""
+    text = analysed.page + (analysed.folder / "prescription.csv").read_text() + analysed.report
+    assert not re.search(r"\b(nan|inf|None)\b", text)
 
 
-def test_n_that_falls_is_no_law():
-    C = np.geomspace(2e4, 4e6, 31)
-    falls = a_surface(lambda B_p, n, C: sim.beside(n, C, 12 - sim.law(C)), 0.001, C=C)
-    said = fit.verdict_of(falls, 0.01)
-    assert said["verdict"] == "undetermined" and said["reason"].startswith("n* falls")
-    assert fit.in_a_sentence(said | dict(estimator="envelope")).endswith("and n* falls")
+def test_beyond_the_runs_the_choice_at_C_is_kept(analysed):
+    rows = table_of(analysed.folder)
+    at_C = next(row for row in rows if row["C"] == "2000000")
+    for row in rows[-2:]:
+        assert row["status"] == "extrapolated" and row["by"] == "kept from C = 2M"
+        assert (row["B_p"], row["n"]) == (at_C["B_p"], at_C["n"])
+    assert re.search(r"4M\*.* not run .* not known", analysed.page)
 
 
-def test_regret_of_the_best_constant_n_by_brute_force():
-    s = a_surface(sim.paper(), 0.001)
-    loss = s["Y"].max(0) - s["Y"]
-    worst = [max(np.mean(part) for part in np.array_split(row, 3)) for row in loss]
-    said = fit.verdict_of(s, 0.0001)
-    assert said["constant"] == s["ns"][int(np.argmin(worst))]
-    assert said["regret"] == pytest.approx(min(worst))
+def test_what_is_prescribed_is_planted(analysed):
+    """The truth of simulate.py rises to n = 32; C is 2 million."""
+    for row in table_of(analysed.folder):
+        if row["status"] == "observed":
+            C, got = float(row["C"]), sim.truth(8, int(row["n"]), float(row["C"]))
+            assert max(sim.truth(8, n, C) for n in (4, 8, 16, 32, 64)) - got < 0.02, row
+            assert float(row["lo"]) < got < float(row["hi"])
 
 
-def test_a_sweep_in_memory_with_a_planted_law_has_it_and_one_without_has_not():
-    for truth, verdict in ((sim.paper(2), "law"), (sim.constant(32, 2), "flat")):
-        runs = sim.sweep(1, truth, ns=(8, 32, 128, 512), seeds=3, evals=40)
-        grid, found = cells(runs)
-        law = fit.law_of_panel(noise.panel_of(found, grid, CFG, "rollouts"), 0.01)
-        assert law["verdict"] == verdict, law["reason"]
-        numbers = [law[name]["value"] for name in fit.NUMBERS]
-        assert any(numbers) if verdict == "law" else not any(numbers)
+def test_the_command_can_be_pasted_and_is_that_of_the_budget(analysed):
+    line = next(line for line in analysed.page.splitlines() if "python train_grpo.py" in line)
+    cfg = parse(shlex.split(line)[2:])
+    row = next(row for row in table_of(analysed.folder) if row["C"] == "300000")
+    assert (cfg["B_p"], cfg["n"]) == (int(row["B_p"]), int(row["n"])) and cfg["C"] == 300_000
+    assert derive(cfg)["M"] == int(row["M"])
+
+
+def test_law_json(analysed):
+    law = analysed.laws["law"]
+    assert {*fit.NUMBERS, "verdict", "reason", "flags", "sets", "panel"} <= set(law)
+    assert set(analysed.laws["panels"]) == {"B_p=8", "B_p=32"}
+    assert {"value", "lo", "hi"} == set(law["plateau"])
+    assert [p["C"] for p in analysed.laws["prescriptions"]][0] == pytest.approx(250e3)
+
+
+def test_the_page_of_one_B_p_is_25_lines_at_most(tmp_path):
+    simulate(tmp_path, ns=(4, 16, 64), evals=30)
+    page = page_of(tmp_path)
+    assert len(page.splitlines()) <= 25 and "one seed" in page
+    assert "to be surer: seeds 1 and 2" in page and "of those as good: cheapest" in page
+
+
+def test_laws_of_the_other_views(analysed, tmp_path):
+    for view in ("joint", "fixed_B"):
+        page_of(analysed.folder, f"--view={view}", f"--out={tmp_path}")
+        law = read_json(tmp_path / f"law_{view}.json")
+        assert law["unit"] == "rollouts" and law["law"]["verdict"] in fit.SAID
+        assert (tmp_path / f"law_{view}.png").stat().st_size > 15_000
+    assert "a law is fitted to" in bad(fit, f"--runs={analysed.folder}", "--view=pass1")
+
+
+def test_the_edge_of_the_grid_is_named(tmp_path):
+    simulate(tmp_path, ns=(4, 8), evals=30, truth=lambda B_p, n, C: 0.3 + 0.01 * n * (C > 0))
+    assert "n = 8 is the largest of the grid" in page_of(tmp_path) and "add n = 16" in page_of(
+        tmp_path)
+
+
+def test_what_diverged_is_not_prescribed_and_the_page_says_so(tmp_path):
+    logs = simulate(tmp_path, ns=(4, 16), evals=40, seeds=(0, 1),
+                    truth=lambda B_p, n, C: 0.3 + (0.3 if n == 16 else 0.1) * (C > 0))
+    for (_, n, _), log in logs.items():
+        if n == 16:
+            edit(log, sim.ends_at(1_200_000, "diverged"))
+    page = page_of(tmp_path)
+    rows = {float(row["C"]): row for row in table_of(tmp_path)}
+    assert rows[2e6]["n"] == "4" and rows[1e6]["n"] == "16" and "16" not in rows[2e6]["same"]
+    assert "diverged" in page and rows[4e6]["n"] == "4"
+
+
+def test_one_early_divergence_does_not_choose_the_lr_of_the_page(tmp_path):
+    """Twice the lr is the best for n = 4 and dies early for n = 16: the page keeps n = 4 there."""
+    for lr, gain in ((1e-6, 0.1), (2e-6, 0.2)):
+        logs = simulate(tmp_path, ns=(4, 16), evals=40, words=(f"--lr_base={lr}",),
+                        truth=lambda B_p, n, C: 0.3 + gain * (C > 0) * (n == 4))
+        if gain == 0.2:
+            edit(logs[32, 16, 0], sim.ends_at(500_000, "diverged"))
+    plan = parse([f"--runs={tmp_path}", f"--data={tmp_path}", "--B_max=0", "--lrs=1e-6 2e-6",
+                  "--C=2e6", "--eval_every=50000"])
+    (tmp_path / "sweep.json").write_text(json.dumps(dict(config=plan, cells=[])))
+    page_of(tmp_path)
+    row = next(row for row in table_of(tmp_path) if row["C"] == "2000000")
+    assert row["n"] == "4" and float(row["lr"]) == pytest.approx(2e-6 * math.sqrt(128 / 1024), rel=1e-4)
+
+
+def test_a_falling_sweep_is_offered_its_stop(tmp_path):
+    simulate(tmp_path, ns=(4, 8), seeds=(0, 1, 2), evals=30, truth=lambda B_p, n, C: np.where(
+        C < 1e6, 0.3 + 0.15 * np.minimum(C / 5e5, 1), 0.2))
+    assert "more rollouts did not help" in page_of(tmp_path)
+    assert next(r for r in table_of(tmp_path) if r["C"] == "2000000")["stop"]
+
+
+def test_logs_without_counts_or_times(tmp_path):
+    for log in simulate(tmp_path, ns=(4, 16), evals=30).values():
+        edit(log, without_counts)
+        edit(log, lambda r: {key: v for key, v in r.items() if key not in ("gen_s", "train_s")})
+    page = page_of(tmp_path)
+    assert "no counts per problem" in page and "nan" not in page
+    assert {row["hours"] for row in table_of(tmp_path)} == {""}
+    assert table_of(tmp_path, "best@4") == []
+
+
+def test_other_units_and_budgets_that_buy_nothing(analysed, tmp_path):
+    page = page_of(analysed.folder, "--unit=tokens", f"--out={tmp_path}")
+    assert "C in tokens" in page and "C = 200M tokens" in page
+    page_of(analysed.folder, "--unit=gpu_hours", f"--out={tmp_path}")
+    rows = table_of(tmp_path)
+    assert all(int(row["M"]) > 0 and float(row["hours"]) == pytest.approx(float(row["C"]), rel=.05)
+               for row in rows if row["status"] == "observed")
+    assert "below one update" in bad(fit, f"--runs={analysed.folder}", "--C=20",
+                                     f"--out={tmp_path}")
+
+
+def test_warm_up_is_named(tmp_path):
+    simulate(tmp_path, ns=(128, 256), evals=10, C=40_000, truth=lambda B_p, n, C: 0.3 + 0 * C)
+    assert "are all warm-up" in page_of(tmp_path)
+
+
+# --------------------------------------------------------------------------------------------------
+# Points of one's own
+
+def points_of(tmp_path, C, n, about=""):
+    file = tmp_path / "points.csv"
+    file.write_text("C,n\n" + about + "".join(f"{c:.6g},{m:.6g}\n" for c, m in zip(C, n)))
+    return file
+
+
+def say_points(capsys, file, out, *words):
+    fit.main([f"--points={file}", f"--out={out}", *words])
+    return capsys.readouterr().out
+
+
+def test_points_and_a_budget_make_a_command(tmp_path, capsys):
+    C = np.geomspace(1e5, 1e7, 30)
+    file = points_of(tmp_path, C, 2 ** sim.law(C, PAPER["easy"]), "# read off a figure\n")
+    said = say_points(capsys, file, tmp_path, f"--data={tmp_path}", "--B_p=16", "--C=1e6")
+    want = 2 ** round(sim.law(np.array([1e6]), PAPER["easy"])[0])
+    assert f"B_p = 16, n = {want}, M = {10 ** 6 // 16 // want}" in said
+    assert f"--B_p=16 --n={want} --C=1000000" in said and "read off a figure" in said
+    law = read_json(tmp_path / "law.json")
+    assert law["law"]["verdict"] == "law" and law["law"]["k"]["value"] == pytest.approx(4.75, .02)
+    assert "python" not in say_points(capsys, file, tmp_path)  # no model, no command
+
+
+@pytest.mark.parametrize("largest", [300, 512, 7516216427])
+def test_no_n_above_twice_the_largest_point(tmp_path, capsys, largest):
+    """Not a power of two above it either; without a law the last point stands."""
+    C = np.geomspace(1e3, 1e5, 12) * largest
+    file = points_of(tmp_path, C, np.geomspace(largest / 60, largest, 12))
+    said = say_points(capsys, file, tmp_path, f"--C={40 * C[-1]:g}")
+    ns = [int(x) for x in re.findall(r"B_p = 32, n = (\d+), M", said)]
+    assert len(ns) == 3 and max(ns) <= 2 * largest * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("text, says", [
+    ("C,n\n1,2\n", "1 different budgets"), ("a,b\n1,2\n", "expected the columns C and n"),
+    ("C,n\n1e5,8\n2e5,x\n", "line 3"), ("C,n\n1e5,8\n-1,8\n", "line 3"),
+    ("C,n\n1e5,0\n", "line 2"), ("", "0 different budgets")])
+def test_bad_points_are_named(tmp_path, text, says):
+    file = tmp_path / "p.csv"
+    file.write_text(text)
+    line = bad(fit, f"--points={file}")
+    assert says in line and "p.csv" in line
+
+
+def test_points_of_a_spreadsheet(tmp_path, capsys):
+    """A byte order mark, blanks behind commas, CRLF and comments."""
+    file = tmp_path / "p.csv"
+    file.write_bytes("\ufeffC, n\r\n# mine\r\n".encode() + b"".join(
+        b"%d, 8\r\n" % C for C in (1e4, 2e4, 4e4, 8e4, 2e5)))
+    assert "one n will do" in say_points(capsys, file, tmp_path)
+
+
+def test_as_its_user_starts_it(tmp_path):
+    done = run_script("fit_sigmoid.py", f"--runs={tmp_path / 'none'}")
+    assert done.code == 2 and "no such folder" in done.stderr and done.stderr.count("\n") == 1
+    done = run_script("fit_sigmoid.py", f"--runs={ROOT / 'results/easy'}", f"--out={tmp_path}")
+    assert done.code == 0 and "What to run, by validation avg@4" in done.stdout
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["law.json", "law.png", "prescription.csv"]
