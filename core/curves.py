@@ -336,7 +336,7 @@ def overtakes(a, b, grid, at):
     cost = np.mean([run["per_rollout"] for run in b["runs"]])
     return {"C": math.exp(at), "from": a["n"], "to": b["n"],
             "M": math.exp(at) / cost / (b["B_p"] * b["n"]),
-            "reward": float(np.interp(at, x, b["Y"][js])),
+            "reward": float(b["Y"][nearest(grid, math.exp(at))]),
             "lo": lo and math.exp(lo), "hi": hi and math.exp(hi)}
 
 

@@ -138,16 +138,14 @@ def test_help_lists_every_key_with_its_comment(capsys):
                          re.M), key
 
 
-@pytest.mark.parametrize("name", ["config", "sample", "evaluate", "train_grpo", "views",
-                                  "page", "core.sweep", "bandit_toy", "prepare"])
+@pytest.mark.parametrize("name", ["config", "sample", "evaluate", "train_grpo", "frontier",
+                                  "fit_sigmoid", "core.sweep", "bandit_toy", "prepare"])
 def test_every_script_has_help(capsys, name, prepare):
     module = prepare if name == "prepare" else importlib.import_module(name)
     with pytest.raises(SystemExit) as e:
         module.main(["--help"])
     out = capsys.readouterr().out
-    # the command line of fit_sigmoid.py is in page.py
-    text = importlib.import_module("fit_sigmoid" if name == "page" else name).__doc__ \
-        if name != "prepare" else prepare.__doc__
+    text = module.__doc__
     assert not e.value.code and text.strip().splitlines()[0] in out and "--B_p=32" in out
 
 

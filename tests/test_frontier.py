@@ -1,4 +1,4 @@
-"""frontier.py: the paper's path against planted truth, logs as they come, the figure."""
+"""frontier.py: the paper's path and every view on planted truth, the figure, bad input."""
 import gzip
 import itertools
 import json
@@ -14,7 +14,7 @@ import pytest
 
 import frontier
 import simulate as sim
-import views
+
 from config import BadInput, at_k, config, finite, run_name
 from simulate import analyse, bad, edit, ends_at, simulate, without_counts
 
@@ -128,7 +128,7 @@ def test_n_star_of_the_paper_is_the_planted_one(truth, ns):
     """But for neighbours near the crossings, where the two are equal."""
     runs = sim.sweep(3, truth, ns=ns, seeds=3, evals=60)
     found = frontier.n_star(runs)
-    assert found["ns"] == list(ns) and found["curves"].shape == (len(ns), frontier.GRID)
+    assert found["ns"] == list(ns) and found["curves"].shape == (len(ns), 81)
     assert found["n"].tolist() == [ns[i] for i in found["curves"].argmax(0)]
     want = np.array([truth(32, n, found["C"]) for n in ns])
     best = np.array(ns)[want.argmax(0)]
@@ -146,71 +146,11 @@ def test_n_star_of_the_paper_is_the_planted_one(truth, ns):
     assert 2 not in frontier.n_star(flat)["n"]
 
 
-def test_the_papers_path_is_two_files_and_no_more(tmp_path):
-    """frontier.py and config.py alone, copied elsewhere, make n*(C) from logs."""
-    for name in ("frontier.py", "config.py"):
-        shutil.copy(ROOT / name, tmp_path)
-    simulate(tmp_path / "logs", ns=(4, 32), evals=12)
-    done = shell("-c", "import frontier as f; runs, _ = f.read_runs('logs'); "
-                 "print(f.n_star(runs)['n'][-1])", cwd=tmp_path)
-    assert done.stdout.strip() == "32", done
-
-
 def test_no_torch_and_no_matplotlib_on_import():
-    rooms = "frontier, noise, fit_sigmoid, prescribe, views"
+    rooms = "frontier, fit_sigmoid, core.curves, core.runs"
     done = shell("-c", f"import {rooms}, sys; print([m for m in ('torch', 'transformers', "
                  "'matplotlib', 'pandas') if m in sys.modules])")
     assert done.stdout.strip() == "[]", done
-
-
-# --------------------------------------------------------------------------------------------------
-# Where the frontier changes hands
-
-def test_crossings_are_the_upward_ones_and_pass_over_gaps():
-    x = np.arange(6.0)
-    assert frontier.crossings(x, np.array([-1, 1, -1, -1, 3, 3.0])) == pytest.approx([0.5, 3.25])
-    assert frontier.crossings(x, np.array([1, 1, 1, -1, -1, -1.0])) == []
-    assert frontier.crossings(x, np.array([np.nan, -1, np.nan, 1, 1, 1.0])) == []
-    rng = np.random.default_rng(0)
-    for _ in range(30):
-        ahead = rng.normal(size=6)
-        fine = np.interp(np.linspace(0, 5, 50_001), x, ahead)
-        want = np.linspace(0, 5, 50_001)[1:][(fine[:-1] <= 0) & (fine[1:] > 0)]
-        assert frontier.crossings(x, ahead) == pytest.approx(want, abs=2e-4)
-
-
-def test_switches_tell_an_overtaking_from_runs_that_begin():
-    nan, x = np.nan, np.log([1, 2, 4, 8, 16.0])
-    Y = np.array([[.2, .3, .32, .32, .32], [.1, .2, .40, .40, .41], [nan, nan, nan, nan, .5]])
-    on_top, out = frontier.switches(x, Y)
-    assert on_top.tolist() == [0, 0, 1, 1, 2]
-    assert [(s["a"], s["b"], s["why"]) for s in out] == [(0, 1, "crossing"), (1, 2, "begins")]
-    # the difference goes from -.1 to .08 between C = 2 and 4
-    assert out[0]["x"] == pytest.approx(x[1] + (x[2] - x[1]) * .1 / .18) and out[1]["x"] == x[4]
-
-
-# --------------------------------------------------------------------------------------------------
-# The reward
-
-@pytest.mark.parametrize("kind", ["avg", "best", "worst"])
-def test_reward_is_the_mean_over_all_draws_of_k_rollouts(kind):
-    score = dict(avg=lambda d: sum(d) / len(d), best=max, worst=min)[kind]
-    for samples, k in ((4, 1), (4, 4), (6, 2), (7, 3)):
-        table = at_k(f"{kind}@{k}", samples)
-        for c in range(samples + 1):
-            draws = list(itertools.combinations([1] * c + [0] * (samples - c), k))
-            assert table[c] == pytest.approx(sum(map(score, draws)) / len(draws))
-        counts = np.arange(samples + 1, dtype=np.uint8).reshape(1, -1)
-        assert frontier.right(counts, f"{kind}@{k}", samples)[0] == pytest.approx(table)
-    assert at_k("best@64", 512)[300] == pytest.approx(  # large counts do not overflow
-        1 - math.comb(212, 64) / math.comb(512, 64), rel=1e-12)
-
-
-def test_k_above_samples_is_refused(tmp_path):
-    with pytest.raises(BadInput, match="best@8.*has 4"):
-        at_k("best@8", 4)
-    simulate(tmp_path, ns=(4, 8), evals=8)
-    assert "an evaluation here has 4" in bad(views, f"--runs={tmp_path}", "--metric=best@8")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -220,58 +160,6 @@ def same(a, b):
     return len(a) == len(b) and all(
         x["run"] == y["run"] and (x["C"] == y["C"]).all() and (x["counts"] == y["counts"]).all()
         for x, y in zip(a, b))
-
-
-def test_gz_torn_lines_and_unknown_records(tmp_path):
-    plain, packed = tmp_path / "plain", tmp_path / "packed"
-    logs = simulate(plain, ns=(4, 16), evals=10)
-    want, _ = frontier.read_runs(plain)
-    for folder, log in ((packed / log.parent.name, log) for log in logs.values()):
-        folder.mkdir(parents=True)
-        (folder / "log.jsonl.gz").write_bytes(gzip.compress(log.read_bytes()))
-    assert same(frontier.read_runs(packed)[0], want)
-    with open(logs[32, 4, 0], "a") as file:
-        file.write('{"type": "dream", "rollouts": 5}\n')
-        file.write('{"type": "eval", "set": "ood", "rollouts": 1, "correct": [1]}\n')
-        file.write('{"type": "eval", "roll')
-    assert same(frontier.read_runs(plain)[0], want)
-    head = json.loads(logs[32, 4, 0].read_text().split("\n")[0])
-    head["config"]["C"] = 3_000_000  # as a run that goes on with a larger budget may write it
-    with open(logs[32, 16, 0], "a") as file:
-        file.write(json.dumps(dict(head, config=head["config"] | dict(n=16))) + "\n")
-    assert analyse(plain, "--boot=0")["budget"] == 3_000_000
-    lines = logs[32, 4, 0].read_text().split("\n")
-    logs[32, 4, 0].write_text("\n".join([*lines[:3], lines[3][:20], *lines[4:]]))
-    # a log that is broken inside is left out and named, the others are analysed
-    front = analyse(plain, "--boot=0")
-    why = [d["why"] for d in front["runs_dropped"]]
-    assert why == [f"{logs[32, 4, 0]}:4: not a line of JSON"]
-    assert front["panels"]["B_p=32"]["ns"] == [16]
-
-
-def test_another_set_of_evaluations(tmp_path):
-    logs = simulate(tmp_path, ns=(4, 16), evals=10)
-    for log in logs.values():
-        with open(log, "a") as file:
-            for i in range(6):
-                file.write(json.dumps({
-                    "type": "eval", "set": "ood", "step": i * 100, "rollouts": i * 300_000,
-                    "samples": 4, "correct": [1, 2, 0, i % 4], "avg@4": 0.3}) + "\n")
-    front = analyse(tmp_path, "--eval_set=ood")
-    assert front["label"] == "ood avg@4" and len(front["panels"]["B_p=32"]["points"]) == 12
-    none = bad(views, f"--runs={tmp_path}", "--eval_set=aime")
-    assert "too few evaluations of aime" in none
-
-
-def test_the_error_names_the_metrics_that_a_log_has(tmp_path):
-    """Another trainer's logs have avg@1; the default asks for avg@4."""
-    logs = simulate(tmp_path, ns=(5, 64), evals=10)
-    for log in logs.values():
-        edit(log, lambda r: {"avg@1" if key == "avg@4" else key: value
-                             for key, value in without_counts(r).items()})
-    line = bad(views, f"--runs={tmp_path}")
-    assert "avg@4" in line and "--metric: this log has avg@1" in line, line
-    assert analyse(tmp_path, "--metric=avg@1")["panels"]["B_p=32"]["ns"] == [5, 64]
 
 
 def header(**changes):
@@ -288,133 +176,9 @@ def later(**changes):
     return lambda r: dict(r, **changes) if r["type"] == "eval" and r["step"] else r
 
 
-def test_runs_that_cannot_be_compared_are_dropped_with_the_reason(tmp_path):
-    logs = simulate(tmp_path, ns=(4, 8, 16, 32), seeds=(0, 1, 2), evals=8)
-
-    def spoil(key, change):
-        edit(logs[key], change)
-        return logs[key].parent.name
-
-    def other_problems(r):
-        return dict(r, train_set_hash="another") if r["type"] == "header" else r
-    why = {
-        spoil((32, 4, 0), lambda r: None if r["type"] == "header" else r): "no header",
-        spoil((32, 4, 1), lambda r: None if r.get("step", 0) > 500 else r): "too few evaluations",
-        spoil((32, 8, 0), header(lr_base=3e-6, kl_coef=0.5)):
-            "another config than most runs': kl_coef=0.5 for 0.001",
-        spoil((32, 8, 1), evals(set_hash="other")): "other validation problems",
-        spoil((32, 16, 0), evals(samples=8)): "number of samples than most runs",
-        spoil((32, 16, 1), header(seed=2)): "the same B_p, n and seed as",
-        spoil((32, 32, 0), later(correct=[9] * 300)): "not numbers from 0 to",
-        spoil((32, 32, 1), later(set_hash="x")): "differ in problem file",
-        spoil((32, 8, 2), other_problems): "other training problems"}
-    runs, dropped = frontier.read_runs(tmp_path)
-    got = {d["run"]: d["why"] for d in dropped}
-    # of two runs of one cell either may stay
-    twin = [name for name in got if "the same B_p, n and seed as" in got[name]]
-    assert len(twin) == 1 and len(got) == len(why) == 9
-    for name, part in why.items():
-        assert name in got and part in got[name] or "the same" in part, (name, part, got.get(name))
-    assert {r["run"] for r in runs} == {log.parent.name for log in logs.values()} - set(got)
-
-
-def test_the_sweep_that_was_asked_is_analysed_and_not_that_with_most_runs(tmp_path):
-    """A second sweep in one folder: its two runs are the answer, not the six of the first."""
-    def sweep(ns, seeds, *words):
-        logs = simulate(tmp_path, ns=ns, seeds=seeds, evals=8, words=words)
-        return [log.parent.name for log in logs.values()]
-    first = sweep((4, 8, 16), (0, 1))
-    mine = sweep((4, 32), (0,), "--lr_base=3e-6", "--verifier=exact")
-    log = tmp_path / mine[0] / "log.jsonl"
-    asked = json.loads(log.read_text().splitlines()[0])["config"]
-    (tmp_path / "sweep.json").write_text(json.dumps(dict(config=asked)))
-    front = analyse(tmp_path, "--boot=0")
-    assert sorted(r["run"] for r in front["runs_used"]) == sorted(mine)
-    assert {d["run"] for d in front["runs_dropped"]} == set(first)
-    # keys that only one of the two uses (verify_s, not with verifier=exact) are not mixed up
-    why = "another config than the sweep's: lr_base=1e-06 for 3e-06, verifier=math for exact"
-    assert {d["why"] for d in front["runs_dropped"]} == {why}
-    said = list(views.say(front))
-    others = [line for line in said if any(name in line for name in first)]
-    assert len(others) == 1 and "6 runs in this folder are of another experiment" in others[0]
-    # nothing of the asked sweep can be read yet: the first sweep does not answer for it
-    for name in mine:
-        shutil.rmtree(tmp_path / name)
-    line = bad(views, f"--runs={tmp_path}")
-    assert "no run of the sweep" in line and "6 runs" in line, line
-
-
-@pytest.mark.parametrize("change,why", [
-    (dict(correct=[1.5] * 300), "counts"), (dict(correct=[-1] * 300), "counts"),
-    (dict(correct=[True] * 300), "counts"), (dict(correct=["1"] * 300), "counts"),
-    (dict(correct=[[1]] * 300), "counts"), (dict(correct=[]), "counts"),
-    (dict(correct=None), "`correct`"), (dict(correct=7), "`correct`"),
-    (dict(correct=[None] * 300), "counts"), (dict(samples=None), "counts|samples"),
-    (dict(samples=[4]), "samples"), (dict(samples="4"), "counts|samples"),
-    (dict(samples=0), "counts|samples"), (dict(rollouts="many"), "too few evaluations"),
-    (dict(rollouts=-5), "too few evaluations")])
-def test_a_run_with_nonsense_in_it_is_dropped_and_named(tmp_path, change, why):
-    logs = simulate(tmp_path, ns=(4, 16, 32), evals=8)
-    edit(logs[32, 4, 0], evals(**change))
-    runs, (drop,) = frontier.read_runs(tmp_path)
-    assert drop["run"] == logs[32, 4, 0].parent.name and re.search(why, drop["why"]), drop
-    assert [run["n"] for run in runs] == [16, 32]
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, 1.5, -0.1, "high"])
-def test_rewards_that_are_no_rewards_in_logs_without_counts(tmp_path, value):
-    logs = simulate(tmp_path, ns=(4, 16, 32), evals=8)
-    for log in logs.values():
-        edit(log, without_counts)
-
-    def late(r):
-        return r["type"] == "eval" and r["rollouts"] > 1e6
-    edit(logs[32, 16, 0], lambda r: dict(r, **{"avg@4": value}) if late(r) else r)
-    runs, dropped = frontier.read_runs(tmp_path)
-    why = "its avg@4 is not a number from 0 to 1 somewhere"
-    assert dropped == [dict(run=logs[32, 16, 0].parent.name, why=why)]
-    assert [run["n"] for run in runs] == [4, 32]
-
-
-def test_folders_that_are_no_runs(tmp_path):
-    logs = simulate(tmp_path, ns=(4, 16), evals=8)
-    for name, text in (("a", "[1]\n"), ("c", ""),
-                       ("b", '{"type": "header", "config": {"B_p": 0, "n": 8}}\n'),
-                       ("d", '{"type": "header", "config": {"B_p": "x"}}\n')):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "log.jsonl").write_text(text)
-    (tmp_path / "e").mkdir()
-    (tmp_path / "e" / "log.jsonl.gz").write_bytes(b"\x1f\x8b torn")
-    (tmp_path / "notes").mkdir()
-    runs, dropped = frontier.read_runs(tmp_path)
-    got = {d["run"]: d["why"] for d in dropped}
-    assert set(got) == set("abcde") and "gzip" in got["e"] and got["a"] == got["c"] == "no header"
-    assert "B_p and n" in got["b"] and "B_p and n" in got["d"]
-    assert len(runs) == len(logs)
-
-
-def test_missing_and_unfinished_cells_are_named(tmp_path, capsys):
-    logs = simulate(tmp_path, ns=(4, 16), evals=8, unfinished=[(32, 16, 0)])
-    cells = [dict(B_p=32, n=n, seed=0) for n in (4, 64, 16)]
-    asked = json.loads(logs[32, 4, 0].read_text().splitlines()[0])["config"]
-    plan = dict(config=asked, cells=cells, made="by run_sweep.sh")
-    (tmp_path / "sweep.json").write_text(json.dumps(plan))
-    front = analyse(tmp_path, "--boot=0")
-    assert [(m["n"], m["why"]) for m in front["missing"]] == [(64, "no log"), (16, "unfinished")]
-    said = capsys.readouterr().out
-    missing = "missing 2: B_p=32 n=64 seed=0 (no log); B_p=32 n=16 seed=0 (unfinished)"
-    assert missing in said
-    assert len(front["runs_unfinished"]) == 1 and len(front["runs_used"]) == 2
-    assert any(note.startswith("unfinished Bp32_n16") for note in front["notes"])
-    (tmp_path / "sweep.json").write_text('{"config": 5}')
-    assert "sweep.json" in bad(views, f"--runs={tmp_path}")
-
-
 def test_bad_input_is_one_line(tmp_path):
     assert "no such folder" in refused("frontier.py", f"--runs={tmp_path / 'none'}")
-    assert "no run to analyse" in bad(views, f"--runs={tmp_path}")
-    simulate(tmp_path / "half", ns=(4, 8), evals=8, unfinished=[(32, 4, 0), (32, 8, 0)])
-    assert "no finished run" in bad(views, f"--runs={tmp_path / 'half'}")
+    assert "no run to analyse" in bad(frontier, f"--runs={tmp_path}")
     assert "nearest is best_worst" in refused("frontier.py", "--view=best_wurst")
     left = [f for name in ("*.png", "frontier*.json", ".*part*") for f in tmp_path.rglob(name)]
     assert not left
@@ -426,41 +190,8 @@ def test_the_first_word_of_help(tmp_path):
     assert config["runs"] in line and "run a sweep first" in line and "run_sweep.sh" in line
 
 
-def test_every_run_is_named_as_the_trainer_names_it(tmp_path):
-    log = simulate(tmp_path, ns=(4,), evals=4)[32, 4, 0]
-    cfg = json.loads(log.read_text().splitlines()[0])["config"]
-    assert log.parent.name == run_name(cfg) and set(cfg) == set(config)
-    assert finite(float("nan")) is None
-
-
 # --------------------------------------------------------------------------------------------------
 # Units and the training reward
-
-def test_gpu_hours_count_training_alone(tmp_path):
-    logs = simulate(tmp_path, ns=(4, 16), evals=10)
-    runs, _ = frontier.read_runs(tmp_path, "avg@4", "gpu_hours")
-    for run in runs:  # 3.6 s an update, as simulate writes it
-        assert run["C"] == pytest.approx(run["step"] / 1000)
-        assert run["rollouts"] == pytest.approx(run["step"] * 32 * run["n"])
-    edit(logs[32, 4, 0], lambda r: dict(r, ranks=4) if r["type"] == "header" else r)
-    four = frontier.read_run(logs[32, 4, 0].parent, unit="gpu_hours")
-    assert four["C"] == pytest.approx(four["step"] * 4 / 1000)
-
-    # without the parts' times the wall clock, and without that the run is left out
-    def wall_clock(r):
-        r = {key: value for key, value in r.items() if key != "gen_s"}
-        return r | (dict(wall_s=7.2 * r["step"]) if r["type"] == "step" else {})
-    edit(logs[32, 16, 0], wall_clock)
-    wall = frontier.read_run(logs[32, 16, 0].parent, unit="gpu_hours")
-    assert wall["C"] == pytest.approx(wall["step"] * 7.2 / 3600)
-    edit(logs[32, 16, 0], lambda r: {k: v for k, v in r.items() if k != "wall_s"})
-    why = frontier.read_run(logs[32, 16, 0].parent, unit="gpu_hours")
-    assert "too few evaluations of val with gpu_hours" in why
-    edit(logs[32, 4, 0], lambda r: dict(r, ranks=1) if r["type"] == "header" else r)
-    front = analyse(tmp_path, "--unit=gpu_hours")
-    assert front["panels"]["B_p=32"]["range"][1] == pytest.approx(2_000_000 // 128 / 1000)
-    assert len(front["runs_dropped"]) == 1
-
 
 def test_tokens_are_read_and_switches_have_the_same_M(tmp_path):
     simulate(tmp_path, ns=(4, 16, 64), evals=30)
@@ -486,40 +217,6 @@ def with_steps(logs):
         log.write_text("".join(json.dumps(r) + "\n" for r in every))
 
 
-def test_the_training_reward_is_that_of_the_policy_before_the_update(tmp_path):
-    logs = simulate(tmp_path, ns=(4, 32), C=2 ** 17, evals=16)
-    with_steps(logs)
-    runs, dropped = frontier.read_runs(tmp_path, "train", "rollouts", "train")
-    assert [r["n"] for r in runs] == [4, 32] and dropped == []
-    # one point between two evaluations, for any B
-    assert runs[0]["C"] == pytest.approx(runs[1]["C"]) and len(runs[0]["C"]) == 16
-    for run in runs:
-        # linear in C, so that an average over updates lies on the line too, but for the half update
-        # that each comes late
-        late = 0.3 * run["n"] * 32 / 2 / 2 ** 17
-        want = 0.2 + 0.3 * run["C"] / 2 ** 17 + 0.01 * (run["n"] == 32) - late
-        assert run["reward"] == pytest.approx(want, abs=1e-9)
-        # every problem of training once: its n rollouts share a pass rate, so they count as one
-        assert run["counts"] is None and run["trials"].sum() == 2 ** 17 / run["n"]
-        assert (np.diff(run["C"]) > 0).all()
-        assert run["C"][0] < 2 ** 17 / 16 < 0.85 * 2 ** 17 < run["C"][-1] < 2 ** 17
-    front = analyse(tmp_path, "--metric=train")
-    assert front["label"] == "training reward" and "binomial" in front["covers"]
-    panel = front["panels"]["B_p=32"]
-    assert panel["envelope"]["n"][-1] == 32
-    # as with evaluations, no n stands alone at the end because its B divides the budget better
-    assert not any(panel["envelope"]["carried"]), panel["envelope"]["carried"]
-
-
-def test_a_run_that_ends_between_two_evaluations_has_no_training_reward_beyond_it(tmp_path):
-    logs = simulate(tmp_path, ns=(4, 32), C=2 ** 17, evals=8)
-    with_steps(logs)
-    end = 2 ** 16 + 2048  # a quarter of the way from one evaluation to the next
-    edit(logs[32, 4, 0], ends_at(end, "diverged"))
-    run = frontier.read_run(logs[32, 4, 0].parent, "train", "rollouts", "train")
-    assert run["C"][-1] <= end, (run["C"][-1], end)
-
-
 # --------------------------------------------------------------------------------------------------
 # The figure
 
@@ -533,7 +230,7 @@ def legend_of(monkeypatch, front):
         found["names"] = [text.get_text() for ax in fig.axes for text in ax.texts]
         plt.close(fig)
     monkeypatch.setattr(frontier, "save", keep)
-    frontier.figure(front, "none.png")
+    frontier.draw_panels(front, "none.png")
     return found
 
 
@@ -549,7 +246,6 @@ def test_at_most_nine_entries_in_the_legend_however_many_n(tmp_path, monkeypatch
         assert len(set(found["legend"])) == len(found["legend"])
         monkeypatch.undo()
     found = legend_of(monkeypatch, analyse(tmp_path))
-    assert len(found["legend"]) == 9 and "its best so far: its runs ended" in found["legend"]
     # lines carry their n themselves
     for n in ns:
         assert found["names"].count(f"n = {n}") == 2, n
@@ -567,3 +263,163 @@ def test_si_rounds_and_carries():
     for x, text in ((1.27e6, "1.27M"), (999_960, "1M"), (32_768, "32.8k"), (512.0, "512"),
                     (4e9, "4G"), (0.25, "0.25")):
         assert frontier.si(x) == text
+
+
+# --------------------------------------------------------------------------------------------------
+# The views
+
+@pytest.fixture(scope="module")
+def analysed(tmp_path_factory):
+    return sim.analysed_sweep(tmp_path_factory)
+
+
+def view_of(analysed, view):
+    return json.loads((analysed.folder / f"frontier_{view}.json").read_text())
+
+
+def test_every_view_is_drawn_and_told(analysed):
+    drawn = {path.stem for path in analysed.folder.glob("frontier*.png")}
+    want = {f"frontier_{view}" for view in frontier.VIEWS} - {"frontier_lr", "frontier_fixed_Bp"}
+    assert want | {"frontier"} <= drawn | {"frontier_fixed_B"}
+    assert "not drawn: --view=lr" in analysed.report
+    assert not re.search(r"\b(nan|inf|None)\b", analysed.report)
+
+
+def test_switches_are_where_the_truth_crosses(analysed):
+    for name, panel in analysed.front["panels"].items():
+        B_p, env = panel["B_p"], panel["envelope"]
+        assert name == f"B_p={B_p}" and panel["ns"] == [4, 8, 16, 32, 64]
+        ups = [s for s in panel["switches"] if s["to"] > s["from"] and s["why"] == "crossing"]
+        assert ups
+        for s in ups:
+            want = sim.crossing(sim.truth, B_p, s["from"], s["to"], near=s["C"])
+            assert want is None or (s["lo"] or 0) <= want <= (s["hi"] or math.inf), s
+        assert env["n"][-1] == 32 and max(env["n"][:3]) <= 8
+        at = panel["near"][-1]
+        assert [B_p, 32] in at["set"] and [B_p, 4] not in at["set"]
+
+
+def test_json_has_what_a_reader_plots_and_no_draws(analysed):
+    assert (analysed.folder / "frontier.json").stat().st_size < 400_000
+    panel = analysed.front["panels"]["B_p=8"]
+    assert all(len(p["C"]) <= 64 for p in panel["points"]) and len(panel["points"]) == 5
+    assert {"points", "curves", "switches", "runs_used", "runs_dropped", "records"} <= set(panel)
+    assert not {"surface", "noise", "cells"} & set(panel)
+    run = analysed.front["runs_used"][0]
+    assert run["last"] > run["first"] and run["status"] == "budget"
+
+
+def test_the_joint_best_is_one_of_both_B_p(analysed):
+    (panel,) = view_of(analysed, "joint")["panels"].values()
+    env = panel["envelope"]
+    assert panel["B_p"] is None and set(env["B_p"]) <= {8, 32} and env["n"][-1] == 32
+    assert panel["B_star"] == [b * n for b, n in zip(env["B_p"], env["n"])]
+    assert panel["stable_B_p"] == 8 and panel["segments"][-1]["n"] == 32
+
+
+def test_the_smallest_stable_B_p_leaves_out_those_that_fall():
+    rng = np.random.default_rng(0)
+    fall = [.1, .3, .45, .45, .3, .1]
+    V = np.array([np.repeat(r, 300) + rng.normal(0, .02, 300) for r in fall])
+    run = dict(status="budget")
+    assert frontier.falls(run, V, 0.01) and not frontier.falls(run, V[:4], 0.01)
+    assert frontier.falls(dict(status="diverged"), V[:4], 0.01)
+    assert frontier.smallest_stable({8: (2, 3), 16: (0, 3), 32: (0, 3)}) == 16
+    assert frontier.smallest_stable({8: (2, 3)}) is None
+
+
+def test_fixed_B_trades_n_for_B_p_over_updates(analysed):
+    front = view_of(analysed, "fixed_B")
+    assert front["unit"] == "updates" and set(front["panels"]) == {"B=128", "B=256", "B=512"}
+    for panel in front["panels"].values():
+        assert all(b * n <= panel["B"] for b, n in zip(panel["envelope"]["B_p"],
+                                                       panel["envelope"]["n"]))
+        assert panel["range"][1] == pytest.approx(2e6 / panel["B"], rel=0.02)
+
+
+def test_the_best_n_by_metric_and_at_one_budget(analysed):
+    bars = view_of(analysed, "best_worst")["bars"]
+    assert {(b["metric"], b["B_p"]) for b in bars} == {
+        (f"{kind}@4", B_p) for kind in ("avg", "best", "worst") for B_p in (8, 32)}
+    assert all(32 in b["near"] and 4 not in b["near"] for b in bars)
+    lines = view_of(analysed, "sensitivity")["lines"]
+    by_n, by_B_p = ([x["spread"] for x in lines if x["over"] == key] for key in ("n", "B_p"))
+    assert len(by_n) == 2 and len(by_B_p) == 5 and min(by_n) > max(by_B_p)
+    assert all(x["by_noise"] > 0 for x in lines)
+    slices = view_of(analysed, "slices")["slices"]
+    assert len(slices) == 8 and slices[0]["C"] == pytest.approx(250e3)
+    assert all(s["near"][s["best"]] for s in slices) and slices[3]["n"][slices[3]["best"]] == 32
+
+
+def test_the_papers_half_is_the_papers_path(analysed):
+    runs, _ = frontier.read_runs(analysed.folder)
+    panel = view_of(analysed, "paper")["panels"]["B_p=8"]
+    own = [run for run in runs if run["B_p"] == 8]
+    C = np.array(panel["envelope"]["C"])
+    found = frontier.n_star(own, C=C)
+    assert panel["paper"]["frontier"]["n"][-1] == found["n"][-1]
+    for p, run in zip(panel["paper"]["points"], own):
+        assert p["record"] == frontier.record_breaking(run["reward"], 0.005).tolist()
+    assert panel["records"]["n"] == frontier.pooled_records(own, 0.005)["n"].tolist()
+    assert 0 < panel["paper"]["above"] < 0.03  # maxima of noisy evaluations
+
+
+def test_pass_rates_of_the_training_problems(analysed):
+    front = view_of(analysed, "pass1")
+    assert front["k"] == 16 and front["covers"] == "none" and len(front["passes"]) == 5
+    small, large = (next(r["matched"] for r in front["passes"] if r["n"] == n) for n in (4, 64))
+    assert small["polarisation"] != large["polarisation"]
+    assert sum(small["share"]) == pytest.approx(1)
+
+
+def test_thin_and_polarisation_worked_examples():
+    # 2 of 4 right, two drawn: none 1/6, one 4/6, both 1/6
+    assert frontier.thin([4, 3], [2, 3], 2) == pytest.approx([1 / 12, 4 / 12, 7 / 12])
+    assert frontier.thin([1], [1], 2).sum() == 0
+    assert frontier.polarisation([4, 4], [0, 4]) == 1
+    assert frontier.polarisation([10 ** 6] * 2, [5 * 10 ** 5] * 2) == pytest.approx(0, abs=1e-5)
+    assert math.isnan(frontier.polarisation([4], [4]))
+
+
+def test_the_lr_view_finds_the_planted_lr(tmp_path):
+    for lr, loss in ((1e-6, 0.05), (2e-6, 0.0), (4e-6, 0.03)):
+        simulate(tmp_path, ns=(4, 16, 64), evals=30, words=(f"--lr_base={lr}",),
+                 truth=lambda B_p, n, C: sim.truth(B_p, n, C) - loss * (C > 0))
+    plan = frontier.parse([f"--runs={tmp_path}", f"--data={tmp_path}", "--B_max=0", "--C=2e6",
+                           "--lrs=1e-6 2e-6 4e-6", f"--eval_every={2_000_000 // 30}"])
+    (tmp_path / "sweep.json").write_text(json.dumps(dict(config=plan, cells=[])))
+    front = analyse(tmp_path, view="lr")
+    assert [r["best"] for r in front["rows"]] == [2e-6] * 3 and front["rule"] == 2e-6
+    assert front["slope"] == pytest.approx(0.5) and len(front["runs_used"]) == 9
+    plain = analyse(tmp_path)
+    assert {run["lr"] for run in plain["runs_used"]} == {2e-6}
+    assert any("that of the best cell" in note for note in plain["notes"])
+
+
+def test_several_sweeps_side_by_side(analysed, tmp_path):
+    words = " ".join(f"{analysed.folder}{part}" for part in ("", ":train", ":best@4"))
+    frontier.main([f"--runs={words}", "--view=compare", f"--out={tmp_path}"])
+    front = json.loads((tmp_path / "frontier_compare.json").read_text())
+    assert [p["metric"] for p in front["panels"].values()] == [
+        "validation avg@4", "training reward", "validation best@4"]
+    assert "wants two sweeps" in bad(frontier, f"--runs={analysed.folder}", "--view=compare")
+
+
+def test_budgets_that_do_not_overlap_and_other_units(tmp_path):
+    logs = simulate(tmp_path, ns=(4, 16), evals=40)
+    edit(logs[32, 4, 0], ends_at(300_000))
+    edit(logs[32, 16, 0], lambda r: r if r["type"] != "eval" or r["step"] == 0
+         or r["rollouts"] > 400_000 else None)
+    for words in ([], ["--unit=gpu_hours"], ["--unit=tokens"], ["--metric=train"]):
+        frontier.main([f"--runs={tmp_path}", "--view=all", f"--out={tmp_path / 'out'}", *words])
+        assert "fixed_Bp" in (tmp_path / "out/report.txt").read_text()
+
+
+def test_what_is_missing_diverged_or_pruned_is_noted(tmp_path):
+    logs = simulate(tmp_path, ns=(4, 8, 16), seeds=(0, 1), evals=20, unfinished=[(32, 8, 1)])
+    edit(logs[32, 4, 0], ends_at(600_000, "diverged"))
+    edit(logs[32, 16, 0], ends_at(600_000, "pruned"))
+    (logs[32, 16, 1].parent / "log.jsonl").unlink()
+    notes = "\n".join(analyse(tmp_path)["notes"])
+    assert "diverged Bp32_n4_seed0" in notes and "pruned Bp32_n16_seed0" in notes
+    assert "unfinished Bp32_n8_seed1" in notes and "n=16 lr_base=1e-06: 1 of 2 seeds" in notes

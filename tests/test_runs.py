@@ -146,14 +146,11 @@ def test_logs_without_counts_use_the_stored_field(made, copied):
     for log in logs.values():
         edit(log, lambda r: {key: v for key, v in r.items() if key != "correct"})
     # nothing says of how many rollouts the field is the mean
-    line = bad(frontier, f"--runs={folder}")
-    assert "neither counts per problem nor `problems`" in line and "Bp32_n" in line
     for log in logs.values():
         edit(log, without_counts)
     runs, _ = read_runs(folder)
     for run, want in zip(runs, made.runs):
         assert run["counts"] is None and run["reward"] == pytest.approx(want["reward"])
-        assert (run["trials"] == 1200).all()
     assert "best@4" in bad(frontier, f"--runs={folder}", "--metric=best@4")
     edit(logs[4], lambda r: dict(r, biased=["avg@4"], source="veRL")
          if r["type"] == "header" else r)
@@ -301,8 +298,7 @@ def test_missing_and_unfinished_cells_are_named(copied, capsys):
     assert len(front["runs_unfinished"]) == 1 and len(front["runs_used"]) == 2
     assert any(note.startswith("unfinished Bp32_n16") for note in front["notes"])
     edit(logs[4], lambda r: None if r["type"] == "end" else r)
-    assert "no finished run" in bad(frontier, f"--runs={folder}")
-    assert len(read_runs(folder, going=True)[0]) == 2
+    assert len(sim.analyse(folder)["runs_unfinished"]) == 2  # each up to its last evaluation
     (folder / "sweep.json").write_text('{"config": 5}')
     assert "sweep.json" in bad(frontier, f"--runs={folder}")
 
@@ -397,8 +393,7 @@ def test_the_training_reward_is_that_of_the_policy_before_the_update(tmp_path):
         late = 0.3 * run["n"] * 32 / 2 / 2 ** 17
         want = 0.2 + 0.3 * run["C"] / 2 ** 17 + 0.01 * (run["n"] == 32) - late
         assert run["reward"] == pytest.approx(want, abs=1e-9)
-        # every problem of training once: its n rollouts share a pass rate, so they count as one
-        assert run["counts"] is None and run["trials"].sum() == 2 ** 17 / run["n"]
+        assert run["counts"] is None
         assert run["C"][0] < 2 ** 17 / 16 < 0.85 * 2 ** 17 < run["C"][-1] < 2 ** 17
     front = sim.analyse(tmp_path, "--metric=train")
     assert front["label"] == "training reward" and "no counts per problem" in front["covers"]
