@@ -65,9 +65,7 @@ def refused(tmp_path, monkeypatch, capfd):
         monkeypatch.setattr(sys, "argv", [name, *map(str, words)])
         capfd.readouterr()
         with pytest.raises(SystemExit) as e:
-            # the command lines of these two are in a later room
-            room = {"frontier.py": "views.py", "fit_sigmoid.py": "page.py"}.get(name, name)
-            C.entry(importlib.import_module(room.removesuffix(".py")).main)
+            C.entry(importlib.import_module(name.removesuffix(".py")).main)
         out, err = capfd.readouterr()
         assert e.value.code == 2 and out == "", (e.value.code, out, err)
         assert re.fullmatch(rf"{name}: .+\n", err), (e.value.code, out, err)
