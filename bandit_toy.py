@@ -621,7 +621,7 @@ def check_world(cfg):
         if not least <= cfg[key] <= most:
             raise BadInput(f"--{key}={cfg[key]}: " + " ".join([f"from {least} to {most}", *what]))
     for key, value in dict(algo="grpo", updates=1, n_train=0, zero_var_filter="off", top_p=1.0,
-                           temperature=1.0, kl_type="k3", n_schedule="", out="").items():
+                           temperature=1.0, kl_type="k3", out="").items():
         if cfg.get(key, value) != value:
             raise BadInput(f"--{key}={cfg[key]}: the toy world has only {value or 'none'}")
 

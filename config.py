@@ -42,8 +42,6 @@ config = dict(
     B_p = 32,                     # problems per batch
     n = 16,                       # rollouts per problem, 2 or more
     n_train = 0,                  # rollouts of a group in the loss, the baseline keeps all; 0 = n
-    n_schedule = "",              # later values of n and the rollouts from which they hold, as in
-                                  # "2e4:16 8e4:64"; empty = n throughout
     C = 1_000_000,                # budget of a run, in rollouts; M = floor(C / (B_p n)) updates
     B_max = 65536,                # largest B_p n, in rollouts per update; 0 = no limit
     # The objective and the optimizer. The paper prints neither coefficients nor tis_cap: our choice
@@ -134,7 +132,6 @@ config = dict(
     keep_at = "",                 # budgets whose checkpoints stay for good, as in "1e5 2e5"
     pass_at = "",                 # budgets at which every training problem is drawn s times, for
                                   # its pass@1, as in "0 1e5"
-    log_to = "",                  # tensorboard | wandb: the log's numbers go there too; empty = no
     sample_every = 10,            # updates between the rollouts that samples.jsonl shows; 0 = none
     # The sweep and its analysis
     ns = "8 16 32 64 128 256 512",  # values of n in a sweep; on GPUs a small n takes the longest,
@@ -157,17 +154,18 @@ RECIPES = dict(easy=dict(kl_coef=0.001, entropy_coef=0.001),  # paper, Table 1; 
                mixed=dict(kl_coef=0.0, entropy_coef=0.0))  # "on heterogeneous datasets use Hard"
 CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k1", "k2", "k3"),
                lr_scaling=("sqrt", "linear", "constant"), device=("auto", "cpu", "cuda"),
-               dtype=("auto", "fp32", "bf16"), log_to=("", "tensorboard", "wandb"),
+               dtype=("auto", "fp32", "bf16"),
                zero_var_filter=("off", "policy", "all", "reg"), engine=("auto", "hf", "vllm"),
                activation_checkpointing=("auto", "true", "false"),
                model_dtype=("auto", "fp32", "bf16"),
                unit=("rollouts", "tokens", "gpu_hours"),
                view=("fixed_Bp", "fixed_B", "joint", "lr", "best_worst", "sensitivity", "paper",
                      "slices", "pass1", "compare", "all"))
+GONE = ("n_schedule", "log_to")  # keys of older logs: passed over where they were off
 # The knobs of a training command that change no result, and all keys that are no part of a run's
 # identity: these, the budget, the folders, the other stages'
 RUNNING = """device gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory threads
-             model_dtype save_every keep_last keep_at pass_at s sample_every log_to""".split()
+             model_dtype save_every keep_last keep_at pass_at s sample_every""".split()
 NOT_IN_NAME = {*RUNNING, *"""C data split B_max source revision question_key answer_key against
                              keep_near mix
                              task task_args size problems s_zero levels n_val remeasure shard runs
@@ -321,7 +319,7 @@ def parse(argv, doc="", own=None):
         if not word.startswith("--") or not eq:
             raise BadInput(f"{word}: write it as --key=value (--help lists the keys)")
         if key == "config":
-            flat = read_json(value)
+            flat = {key: v for key, v in read_json(value).items() if v or key not in GONE}
             # a recipe sets other keys, so within one file it comes first
             given += sorted(flat.items(), key=lambda item: item[0] != "recipe")
         else:
@@ -435,15 +433,6 @@ def check(cfg):
              'expected budgets with spaces between, as in "1e5 2e5"')
     need(all(re.fullmatch(r"[^\s:]+(:\d+(\.\d*)?)?", word) for word in cfg["mix"].split()), "mix",
          'expected splits with their shares, as in "extreme:2 level_easy:1"')
-    words = cfg["n_schedule"].split()
-    need(all(re.fullmatch(number + r":\d{1,7}", word) for word in words), "n_schedule",
-         'expected ROLLOUTS:N with spaces between, as in "2e4:16 8e4:64"')
-    at = [0.0, *(float(word.split(":")[0]) for word in words)]
-    ns = [cfg["n"], *(int(word.split(":")[1]) for word in words)]
-    rise = all(a < b for values in (at, ns) for a, b in zip(values, values[1:]))
-    need(rise, "n_schedule", f"budgets and n must rise, from n={cfg['n']} on")
-    need(not words or not cfg["n_train"], "n_schedule",
-         "works with all rollouts in the loss (n_train=0)")
     for key in ("ns", "bps", "seeds"):
         need(re.fullmatch(r"\d+( +\d+)*", cfg[key].strip()), key,
              'expected whole numbers with spaces between, as in "2 4 8"')
@@ -458,16 +447,12 @@ def check(cfg):
 def derive(cfg, own=None):
     """What follows from the inputs, never stored among them: dict(B, M, lr, run).
 
-    B (rollouts per update) and lr are those of the first update, M the updates in all (paper,
-    section 3, factor 3). With n_train < n the lr goes by the rollouts in the loss. own: as in
-    `parse`, for the run's name.
+    B (rollouts per update), M the updates in all (paper, section 3, factor 3). With n_train < n the
+    lr goes by the rollouts in the loss. own: as in `parse`, for the run's name.
     """
     B = cfg["B_p"] * cfg["n"]
     M = cfg["C"] // B  # C = B_p n M
     lr = cfg["lr_base"] * lr_factor(cfg["B_p"] * (cfg["n_train"] or cfg["n"]), cfg["lr_scaling"])
-    if cfg["n_schedule"]:
-        last = stages(cfg)[-1]
-        M = last["step"] + (cfg["C"] - last["rollouts"]) // last["B"]
     return dict(B=B, M=M, lr=lr, run=run_name(cfg, own))
 
 
@@ -476,31 +461,9 @@ def lr_factor(B, scaling):
     return dict(sqrt=math.sqrt(B / 1024), linear=B / 1024, constant=1.0)[scaling]
 
 
-def stages(cfg):
-    """The stretches of a run with one n: a list of dict(n, B, lr, step, rollouts).
-
-    One, or with `n_schedule` as many as it says. step and rollouts: the updates and rollouts before
-    it. The first update to reach a stretch's budget is the last of the stretch before.
-    """
-    def stretch(n, step, rollouts):
-        plain = derive(dict(cfg, n=n, n_schedule=""))
-        return dict(n=n, B=plain["B"], lr=plain["lr"], step=step, rollouts=rollouts)
-
-    out = [stretch(cfg["n"], 0, 0)]
-    for word in cfg["n_schedule"].split():
-        at, n = word.split(":")
-        if float(at) < cfg["C"]:
-            last = out[-1]
-            left = (cfg["C"] - last["rollouts"]) // last["B"]
-            M = min(left, math.ceil((float(at) - last["rollouts"]) / last["B"]))
-            out.append(stretch(int(n), last["step"] + M, last["rollouts"] + M * last["B"]))
-    return out
-
-
 def rollouts_after(m, cfg):
     """The rollouts of a run's first m updates."""
-    stage = [s for s in stages(cfg) if s["step"] <= m][-1]
-    return stage["rollouts"] + (m - stage["step"]) * stage["B"]
+    return m * cfg["B_p"] * cfg["n"]
 
 
 def updates_at(budgets, cfg):
@@ -508,20 +471,15 @@ def updates_at(budgets, cfg):
 
     What only C itself reaches is the last update's, M.
     """
-    M, out = derive(cfg)["M"], set()
-    for C in map(float, budgets.split()):
-        if C <= cfg["C"]:
-            stage = [s for s in stages(cfg) if s["rollouts"] <= C][-1]
-            out.add(min(stage["step"] + math.ceil((C - stage["rollouts"]) / stage["B"]), M))
-    return out
+    B, M = cfg["B_p"] * cfg["n"], derive(cfg)["M"]
+    return {min(math.ceil(C / B), M) for C in map(float, budgets.split()) if C <= cfg["C"]}
 
 
 def check_run(cfg):
     """Raise BadInput where (B_p, n, C) is no run: what trains calls it before it loads anything."""
     B = cfg["B_p"] * cfg["n"]
-    most = cfg["B_p"] * max(stage["n"] for stage in stages(cfg))
-    if cfg["B_max"] and most > cfg["B_max"]:
-        raise BadInput(f"--B_p={cfg['B_p']} --n={cfg['n']}: B_p n = {most} is above "
+    if cfg["B_max"] and B > cfg["B_max"]:
+        raise BadInput(f"--B_p={cfg['B_p']} --n={cfg['n']}: B_p n = {B} is above "
                        f"B_max={cfg['B_max']}")
     if cfg["C"] < B:
         raise BadInput(f"--C={cfg['C']}: below one update of B_p n = {B} rollouts")
@@ -537,14 +495,16 @@ def is_toy(cfg):
 def complete(cfg):
     """The config of a log or of sweep.json with this version's keys, missing ones at their default.
 
-    Of keys that are not in the dict above it keeps bandit_toy.py's, in a run of that alone.
+    Of keys that are not in the dict above it keeps bandit_toy.py's, in a run of that alone, and
+    n_schedule of runs from when n could grow within one.
     """
     recompute = cfg.get("activation_checkpointing")
     if isinstance(recompute, bool):  # a log of before memory.py: its defaults were nobody's choice
         cfg = {key: value for key, value in cfg.items() if (key, value) != ("gpu_memory", 0.5)}
         cfg["activation_checkpointing"] = cast("activation_checkpointing", recompute)
-    toys = {key: value for key, value in cfg.items() if is_toy(cfg) and key not in config}
-    return {key: cfg.get(key, default) for key, default in config.items()} | toys
+    own = {key: value for key, value in cfg.items() if key not in config
+           and (key not in GONE if is_toy(cfg) else key == "n_schedule" and value)}
+    return {key: cfg.get(key, default) for key, default in config.items()} | own
 
 
 def identity(cfg):

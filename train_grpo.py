@@ -33,10 +33,12 @@ step? One update on such a batch, M = C / B of them. All names: docs/takehome.md
 
 To change the objective: `advantages` and `policy_loss` below; `update` puts them together. A reward
 of your own: verifier.py. Needs config.py, verifier.py, core/engine.py, sample.py, evaluate.py,
-core/lora.py and mirror.py.
+core/lora.py.
 """
+import collections
 import contextlib
 import copy
+import dataclasses
 import errno
 import fcntl
 import functools
@@ -55,7 +57,6 @@ import config
 from core import engine
 import evaluate
 from core import lora
-import mirror
 import sample
 import verifier
 from config import BadInput, append, derive, entry, parse
@@ -480,90 +481,117 @@ def flatten(batch, cfg, device):
     return {name: tensor.to(device) for name, tensor in flat.items()}, counts
 
 
+@dataclasses.dataclass
+class Learner:
+    """What an update works on. `stop` holds something once the process was asked to stop."""
+    model: object
+    opt: object               # AdamW of the policy; its lr is set before each update
+    ref: object = None        # of the KL
+    critic: object = None     # of PPO
+    critic_opt: object = None
+    stop: object = ()
+
+    def trained(self):
+        """[(prefix in a checkpoint, model, optimizer), ...]"""
+        own = [("", self.model, self.opt)]
+        return own + [("critic.", self.critic, self.critic_opt)] * bool(self.critic)
+
+
 def optimizer_step(trained, grad_clip):
     """Clip the gradients, one step of each optimizer, forget the gradients.
 
-    trained: [(model, optimizer, lr), ...]. Returns the norm of the first model's gradient before
-    clipping; where any norm is not finite, nothing moves and it is nan.
+    trained: [(prefix, model, optimizer), ...]. Returns the norm of the first model's gradient
+    before clipping; where any norm is not finite, nothing moves and it is nan.
     """
     import torch
     norms = []
-    for model, _, _ in trained:
+    for _, model, _ in trained:
         grads = [p for p in model.parameters() if p.grad is not None]
         norm = torch.nn.utils.clip_grad_norm_(grads, grad_clip or float("inf"))
         norms.append((norm.full_tensor() if hasattr(norm, "full_tensor") else norm).item())
     good = all(norm < float("inf") for norm in norms)  # False for nan too
-    for _, opt, lr in trained:
-        for group in opt.param_groups:
-            group["lr"] = lr
+    for _, _, opt in trained:
         if good:
             opt.step()
         opt.zero_grad()
     return norms[0] if good else float("nan")
 
 
-def update(model, ref, opt, batch, cfg, lr, critic=None, critic_opt=None, critic_lr=0.0, stop=()):
+def parts_of(model, flat, cfg, real):
+    """The micro-batches of an update: a list of (token, inputs, group, real).
+
+    token: which of the N response tokens these are; inputs: ids, prompt_length, length; group as in
+    `responses`. All ranks must call FSDP equally often: one with fewer parts repeats its last for
+    nothing, which is not `real`.
+    """
+    parts = []
+    for rows, group in passes(model, flat, cfg):
+        prompt_length, length = flat["prompt_length"][rows], flat["length"][rows]
+        ids = flat["ids"][rows, :int((prompt_length + length).max())]
+        _, token = places(flat["start"][rows], length)
+        parts.append((token, (ids, prompt_length, length), group, real))
+    missing = int(over_ranks([len(parts)], "MAX")[0] - len(parts))
+    return parts + [(*parts[-1][:3], False)] * missing
+
+
+def critic_targets(learner, flat, parts, N, cfg):
+    """PPO's (advantages, values, targets of the values) of each token, (N of this rank,).
+
+    The advantages are whitened over the tokens of all ranks, N of them.
+    """
+    import torch
+    value = torch.empty_like(flat["logp_engine"])
+    with torch.no_grad():
+        for token, inputs, group, _ in parts:
+            leave_if(learner.stop)
+            found = through(token_values, learner.critic)(*inputs, group, cfg["dtype"])
+            value[token] = found.to(value.dtype)
+    length = flat["length"]
+    row, t = places(torch.zeros_like(length), length)
+    padded = value.new_zeros(len(length), int(length.max()))
+    padded[row, t] = value
+    A = gae(padded, flat["reward"].to(padded.dtype), length, cfg["gamma"], cfg["lam"])[row, t]
+    target = A + value
+    mean = over_ranks([A.double().sum().item()])[0] / N
+    squares = over_ranks([(A - mean).double().square().sum().item()])[0]
+    return (A - mean) / ((squares / max(1, N - 1)) ** 0.5 + 1e-8), value, target
+
+
+def update(learner, batch, cfg):
     """Gradient of the whole batch in micro-batches, clip, one step of AdamW; `updates` times.
 
     `batch` as in `flatten`. The denominators are counted over the batches of all ranks before they
     are cut, so neither micro_tokens nor the number of ranks changes the result. Returns the
     record's fields, means over tokens; grad_norm is not finite where a step was skipped. Raises
-    engine.Stopped, with the weights as they were, where `stop` holds something before the first
-    step.
+    engine.Stopped, with the weights as they were, where the learner is asked to stop before the
+    first step.
     """
     import torch
+    model, ref, critic = learner.model, learner.ref, learner.critic
     flat, counts = flatten(batch, cfg, model.device)
-    logp_engine, A = flat["logp_engine"], flat["advantage"]  # (N,)
-    known = logp_engine.isfinite()
-    in_policy, in_reg = flat["in_policy"], flat["in_reg"]
     N_policy, N_reg, N = [max(1, x) for x in over_ranks(counts)]
-    parts = []
-    for rows, group in passes(model, flat, cfg):
-        prompt_length, length = flat["prompt_length"][rows], flat["length"][rows]
-        ids = flat["ids"][rows, :int((prompt_length + length).max())]
-        _, token = places(flat["start"][rows], length)  # which of the N tokens these are
-        parts.append((token, (ids, prompt_length, length), group, counts[2] > 0))
-    # all ranks must call FSDP equally often: one with fewer parts repeats its last for nothing
-    missing = int(over_ranks([len(parts)], "MAX")[0] - len(parts))
-    parts += [(*parts[-1][:3], False)] * missing
-    settings = cfg["temperature"], cfg["micro_logits"]
-
+    parts = parts_of(model, flat, cfg, real=counts[2] > 0)
+    logp_engine, A = flat["logp_engine"], flat["advantage"]  # (N,)
+    in_policy, in_reg, known = flat["in_policy"], flat["in_reg"], logp_engine.isfinite()
     if critic:
-        value_old = torch.empty_like(logp_engine)  # (N,)
-        with torch.no_grad():
-            for token, inputs, group, _ in parts:
-                leave_if(stop)
-                value = through(token_values, critic)(*inputs, group, cfg["dtype"])
-                value_old[token] = value.to(value_old.dtype)
-        row, t = places(torch.zeros_like(flat["length"]), flat["length"])
-        padded = value_old.new_zeros(len(flat["length"]), int(flat["length"].max()))
-        padded[row, t] = value_old
-        A = gae(padded, flat["reward"].to(padded.dtype), flat["length"], cfg["gamma"], cfg["lam"])
-        A = A[row, t]
-        target = A + value_old
-        # whitened over the tokens of all ranks
-        mean = over_ranks([A.double().sum().item()])[0] / N
-        squares = over_ranks([(A - mean).double().square().sum().item()])[0]
-        A = (A - mean) / ((squares / max(1, N - 1)) ** 0.5 + 1e-8)
-
+        A, value_old, target = critic_targets(learner, flat, parts, N, cfg)
     logp_old, logp_ref = torch.empty_like(logp_engine), torch.empty_like(logp_engine)
     weight = torch.ones_like(logp_engine)
-    names = "loss entropy kl difference capped w w2 clipped value_loss".split()
-    sums = torch.zeros(len(names), dtype=torch.float64, device=model.device)
-    norms = []
+    chunks, zero = (cfg["temperature"], cfg["micro_logits"]), torch.zeros((), device=model.device)
+    sums, norms = collections.Counter(), []  # over this rank's tokens and all steps
     for first in [True] + [False] * (cfg["updates"] - 1):
         for token, inputs, group, real in parts:
             if first:  # later the weights have moved, and there is no way back
-                leave_if(stop)
+                leave_if(learner.stop)
             how = group, cfg["dtype"]
-            logp, entropy = through(token_logps, model)(*inputs, *settings, *how)  # (N of it,)
+            logp, entropy = through(token_logps, model)(*inputs, *chunks, *how)  # (N of it,)
             if first:  # the policy that the rollouts came from: the ratio is 1 in this pass
                 logp_old[token] = logp.detach().to(logp_old.dtype)
                 w = importance_weights(logp, logp_engine[token], cfg["tis_cap"])
                 weight[token] = w.to(weight.dtype)
                 if ref:
                     with torch.no_grad(), lora.off(ref):
-                        theirs, _ = through(token_logps, ref)(*inputs, *settings, *how)
+                        theirs, _ = through(token_logps, ref)(*inputs, *chunks, *how)
                     logp_ref[token] = theirs.to(logp_ref.dtype)
             w = weight[token]
             terms = policy_loss(cfg["algo"], logp, logp_old[token], w, A[token],
@@ -575,36 +603,34 @@ def update(model, ref, opt, batch, cfg, lr, critic=None, critic_opt=None, critic
             if cfg["entropy_coef"]:
                 loss = loss - cfg["entropy_coef"] * (entropy * in_reg[token]).sum() / N_reg
             (loss * (WORLD * real)).backward()  # FSDP takes the mean over ranks, the loss is a sum
-            error = torch.zeros_like(loss)
+            error = zero
             if critic:
                 value = through(token_values, critic)(*inputs, *how)
                 error = value_loss(value, value_old[token], target[token], cfg["value_clip"])
                 error = error.sum() / N
                 (error * (WORLD * real)).backward()
-            if real:
-                with torch.no_grad():
-                    kl = torch.zeros_like(loss)
-                    if ref:
-                        kl = kl_term("k3", logp, logp_ref[token]).sum()
-                    gap = logp_old[token] - logp_engine[token]
-                    ratio = (logp - logp_old[token]).exp()
-                    outside = (ratio < 1 - cfg["eps_low"]) | (ratio > 1 + cfg["eps_high"])
-                    sums += torch.stack([x.double() for x in (
-                        loss, entropy.sum(), kl, gap[known[token]].abs().sum(),
-                        (w >= (cfg["tis_cap"] or float("inf"))).sum(), w.sum(), w.square().sum(),
-                        outside.sum(), error)])
-        trained = [(model, opt, lr)] + [(critic, critic_opt, critic_lr)] * bool(critic)
-        norms.append(optimizer_step(trained, cfg["grad_clip"]))
-    *sums, unknown = over_ranks([*sums.tolist(), counts[2] and (~known).sum().item()])
-    s, seen = dict(zip(names, sums)), N * cfg["updates"]
-    fields = dict(loss=s["loss"] / cfg["updates"], entropy=s["entropy"] / seen,
+            with torch.no_grad():
+                gap = (logp_old[token] - logp_engine[token])[known[token]].abs()
+                ratio = (logp - logp_old[token]).exp()
+                outside = (ratio < 1 - cfg["eps_low"]) | (ratio > 1 + cfg["eps_high"])
+                kl = kl_term("k3", logp, logp_ref[token]).sum() if ref else zero
+                capped = (w >= (cfg["tis_cap"] or float("inf"))).sum()
+                for name, x in dict(
+                        loss=loss, value_loss=error, entropy=entropy.sum(), kl=kl, gap=gap.sum(),
+                        unknown=(~known[token]).sum(), capped=capped, w=w.sum(),
+                        w2=w.square().sum(), clipped=outside.sum()).items():
+                    sums[name] += x.double() * real
+        norms.append(optimizer_step(learner.trained(), cfg["grad_clip"]))
+    s = dict(zip(sums, over_ranks(x.item() for x in sums.values())))
+    steps, seen = cfg["updates"], N * cfg["updates"]
+    fields = dict(loss=s["loss"] / steps, entropy=s["entropy"] / seen,
                   kl=s["kl"] / seen if ref else None, grad_norm=sum(norms) / len(norms),
-                  tis_mean=s["difference"] / max(1, seen - unknown * cfg["updates"]),
-                  tis_capped=s["capped"] / seen, engine_nan=int(unknown),
+                  tis_mean=s["gap"] / max(1, seen - s["unknown"]), tis_capped=s["capped"] / seen,
+                  engine_nan=int(s["unknown"] / steps),
                   ess=s["w"] ** 2 / (seen * s["w2"]) if s["w2"] else 0.0,  # share of all weights
                   clip_frac=s["clipped"] / seen)
     if critic:
-        fields["value_loss"] = s["value_loss"] / cfg["updates"]
+        fields["value_loss"] = s["value_loss"] / steps
     return fields
 
 
@@ -764,7 +790,6 @@ def check(cfg):
     """Raise BadInput where this is no run, or none that so many ranks can share."""
     config.check_run(cfg)
     verifier.check_name(cfg)
-    mirror.check(cfg)
     if cfg["lora_rank"] and WORLD > 1:
         raise BadInput(f"--lora_rank={cfg['lora_rank']}: adapters train on one GPU, not on the "
                        f"{WORLD} processes of torchrun")
@@ -816,16 +841,17 @@ class Run:
     """A run's problems, its folder with log, samples and checkpoints, and how far it is.
 
     `state` is what a checkpoint keeps beside weights and moments: step (updates made), tokens,
-    skipped, bad_in_a_row, wall_s, the length of log and samples, which checkpoints to keep, and
-    since the last evaluation `seen`, {id: [rollouts, how many solved]}, with the sum of their
-    rewards; and whether all is `measured` that is due after this update. `stop` holds something
-    once the process got a SIGTERM.
+    skipped, bad_in_a_row, wall_s, the length of log and samples behind this update's record, which
+    checkpoints to keep, and since the last evaluation `seen`, {id: [rollouts, how many solved]},
+    with the sum of their rewards. What is measured after an update comes behind its checkpoint, so
+    whoever goes on from one measures first. `stop` holds a signal once there was one.
     """
 
     def __init__(self, cfg):
         """Read the problems. Raises BadInput where there are too few."""
         self.cfg, d = cfg, derive(cfg)
-        self.M, self.folder = d["M"], Path(cfg["out"] or Path(cfg["runs"]) / d["run"])
+        self.B, self.M = d["B"], d["M"]
+        self.folder = Path(cfg["out"] or Path(cfg["runs"], d["run"]))
         self.problems = sample.subset(sample.read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])
         self.vals = evaluate.read_sets(cfg["val_set"], first="val")
         if cfg["B_p"] > len(self.problems) and RANK == 0:  # the next epochs begin within a batch
@@ -839,15 +865,11 @@ class Run:
         self.hashes = dict(train_set_hash=sample.set_hash(self.problems),
                            val_set_hash=sample.set_hash(every_val))
         self.pass_at = config.updates_at(cfg["pass_at"], cfg)
-        self.last_eval, self.stop, self.no_locks, self.mirror = None, [], False, None
-
-    def spent(self, m):
-        """The rollouts of the first m updates."""
-        return config.rollouts_after(m, self.cfg)
+        self.last_eval, self.stop, self.log = None, [], None
 
     def due(self, m, every):
-        """True once in every `every` rollouts, whatever B is."""
-        return bool(every) and self.spent(m) // every > self.spent(m - 1) // every
+        """True before the first update, and then once in every `every` rollouts, whatever B is."""
+        return m == 0 or bool(every) and m * self.B // every > (m - 1) * self.B // every
 
     def lock(self):
         """Open the log, locked against a second process; returns its header, or None.
@@ -868,10 +890,9 @@ class Run:
         with open(path, "ab") as again, contextlib.suppress(OSError):
             fcntl.flock(again, how)  # succeeds where no lock holds
             why = "two locks at once hold"
-        if why and not self.no_locks:
+        if why:
             print(f"{self.folder}: cannot be locked here ({why}); make sure that no other process "
                   "trains in it", file=sys.stderr)
-        self.no_locks = bool(why)
         records = config.read_log(self.folder / "log.jsonl")
         header = next((r for r in records if r.get("type") == "header"), None)
         if header:
@@ -891,7 +912,7 @@ class Run:
                   "it should not be mixed, --tag=NAME starts a new run", file=sys.stderr)
 
     def write(self, record):
-        """One record to the log, and where `log_to` says. Rank 0 alone.
+        """One record to the log. Rank 0 alone.
 
         Raises BadInput where another process wrote to it: of the locks of GPFS or Lustre those of
         one node may not hold on another.
@@ -900,35 +921,25 @@ class Run:
             raise BadInput(f"{self.folder}/log.jsonl: another process writes to it, this one ends")
         append(self.log, record)
         self.log_bytes = os.fstat(self.log.fileno()).st_size
-        if self.mirror:
-            self.mirror(record)
 
-    def start(self, trained, tokenizer, generator, **facts):
-        """Go back to the newest checkpoint, or write the header of a new run; `facts` are in it.
+    def restore(self, begun, learner, tokenizer):
+        """The newest checkpoint into the learner and `state`, where the run has one.
 
-        Returns whether the run is new. Raises BadInput where its log or budget is behind.
+        begun: whether its log has a header. Returns whether it starts anew. Raises BadInput where
+        its budget is behind.
         """
-        self.trained, self.tokenizer, self.generator = trained, tokenizer, generator
-        generator.quit = self.stop
-        limit, folder = self.cfg["max_prompt_tokens"], self.folder
-        self.val_prompts = {name: sample.encode(val, tokenizer, limit)
-                            for name, val in self.vals.items()}
-        header = self.lock() if RANK == 0 else None
-        begun = over_ranks([header is not None])[0]
-        state = load_checkpoint(folder, trained) if begun else None
-        new = state is None
-        if new and config.progress(folder)[1] == "budget":
+        self.trained, self.tokenizer, folder = learner.trained(), tokenizer, self.folder
+        state = load_checkpoint(folder, self.trained) if begun else None
+        if state is None and config.progress(folder)[1] == "budget":
             raise BadInput(f"{folder}: finished, and its checkpoints are gone (--keep_last=false): "
                            "a larger C cannot go on from there; --tag=NAME starts anew")
-        if not new and state["step"] > self.M:
+        if state and state["step"] > self.M:
             raise BadInput(f"--C={self.cfg['C']}: {folder} is further already, at "
-                           f"{self.spent(state['step'])} rollouts")
-        self.state = state or dict(step=0, tokens=0, skipped=0, bad_in_a_row=0, wall_s=0.0,
-                                   log_bytes=0, samples_bytes=0, keep=[], measured=False)
-        self.state.setdefault("measured", True)  # older checkpoints hold none of these three
-        self.state.setdefault("seen", {})
-        self.state.setdefault("seen_reward", sum(c for _, c in self.state["seen"].values()))
-        self.saved = None if new else (self.state["step"], self.state["measured"])
+                           f"{state['step'] * self.B} rollouts")
+        self.saved = state and state["step"]
+        self.state = state or dict(step=0, tokens=0, skipped=0, bad_in_a_row=0, wall_s=0.0, keep=[],
+                                   log_bytes=0, samples_bytes=0, seen={}, seen_reward=0)
+        self.began = time.time() - self.state["wall_s"]
         # what an earlier start of this run was to keep, stays
         keep = config.updates_at(self.cfg["keep_at"], self.cfg)
         self.state["keep"] = sorted(keep | set(self.state["keep"]))
@@ -936,49 +947,54 @@ class Run:
             at = Path(self.cfg["model"])
             self.state["lora"] = dict(model=str(at.resolve() if at.exists() else at),
                                       rank=self.cfg["lora_rank"])
-        if RANK == 0:
-            self.mirror = mirror.open_mirror(self.cfg, folder)
-            self.samples = open(folder / "samples.jsonl", "ab", buffering=0)
-            size = os.fstat(self.samples.fileno()).st_size
-            if os.fstat(self.log.fileno()).st_size < self.state["log_bytes"]:
+        return state is None
+
+    def cut_back(self, new):
+        """Log and samples to where the checkpoint left them: what came after is written anew.
+
+        Raises BadInput where the log is shorter. Rank 0 alone.
+        """
+        folder, ckpt = self.folder, self.folder / "ckpt"
+        self.samples = open(folder / "samples.jsonl", "ab", buffering=0)
+        for name, file in (("log", self.log), ("samples", self.samples)):
+            size, there = self.state[f"{name}_bytes"], os.fstat(file.fileno()).st_size
+            if name == "log" and there < size:
                 raise BadInput(f"{folder}/log.jsonl: shorter than it was at the checkpoint of "
                                f"update {self.state['step']}; bring it back, or remove ckpt/")
-            # what came after the checkpoint is written anew
-            self.log_bytes = self.state["log_bytes"]
-            os.truncate(self.log.fileno(), self.log_bytes)
-            os.truncate(self.samples.fileno(), min(self.state["samples_bytes"], size))
-            # of a smaller budget: until the end the checkpoint is newer
-            shutil.rmtree(folder / "model", ignore_errors=True)
-            if new:
-                if (folder / "ckpt").exists():  # all torn, or of a log that is gone
-                    shutil.rmtree(folder / "ckpt.unused", ignore_errors=True)
-                    (folder / "ckpt").rename(folder / "ckpt.unused")
-                self.write(dict(
-                    type="header", schema=1, config=self.cfg, derived=derive(self.cfg),
-                    **self.hashes, **facts, versions=versions(facts["engine"]),
-                    commit=config.commit(), ranks=WORLD, loading_s=time.time() - START,
-                    time=time.strftime("%Y-%m-%dT%H:%M:%S%z")))
-            else:
-                self.warn_of_other_code(header)
-        if not new:
-            generator.load(full_weights(trained[0][1]))
-        self.began = time.time() - self.state["wall_s"]
-        return new
+            os.truncate(file.fileno(), min(size, there))
+        self.log_bytes = self.state["log_bytes"]
+        # of a smaller budget: until the end the checkpoint is newer
+        shutil.rmtree(folder / "model", ignore_errors=True)
+        if new and ckpt.exists():  # all torn, or of a log that is gone
+            shutil.rmtree(folder / "ckpt.unused", ignore_errors=True)
+            ckpt.rename(folder / "ckpt.unused")
+
+    def mark(self):
+        """A checkpoint of this state keeps log and samples up to here."""
+        if RANK == 0:
+            for name, file in (("log", self.log), ("samples", self.samples)):
+                self.state[f"{name}_bytes"] = os.fstat(file.fileno()).st_size
+
+    def together(self, draw):
+        """draw() on every rank; engine.Stopped on all of them where one was asked to stop."""
+        drawn = None
+        with contextlib.suppress(engine.Stopped):
+            drawn = draw()
+        leave_if(self.stop)
+        return drawn
 
     def count_solved(self, problems, prompts, cfg, key):
         """As evaluate.count_solved, over all ranks: each draws and grades its share."""
         mine, correct = range(RANK, len(problems), WORLD), [0] * len(problems)
-        with contextlib.suppress(engine.Stopped):
-            correct[RANK::WORLD], total, faults = evaluate.count_solved(
-                problems, prompts, self.generator, cfg, key, mine)
-        leave_if(self.stop)
+        correct[RANK::WORLD], total, faults = self.together(lambda: evaluate.count_solved(
+            problems, prompts, self.generator, cfg, key, mine))
         *correct, total, timeouts, errors = over_ranks([*correct, total, *faults.values()])
         faults = dict(verifier_timeouts=int(timeouts), verifier_errors=int(errors))
         return [int(c) for c in correct], total, faults
 
     def evaluate(self, m):
         """avg@k and the like on every validation set, and what training saw since the last time."""
-        cfg, state, C = self.cfg, self.state, self.spent(m)
+        cfg, state, C = self.cfg, self.state, m * self.B
         for name, val in self.vals.items():
             key = (cfg["seed"], "val", m) if name == "val" else (cfg["seed"], "val", name, m)
             counts = self.count_solved(val, self.val_prompts[name], cfg, key)
@@ -993,7 +1009,6 @@ class Run:
             self.write(dict(
                 type="train_pass", step=m, rollouts=C, ids=ids, samples=drawn, correct=correct,
                 **evaluate.mean_reward(state["seen_reward"], correct, sum(drawn))))
-        state.update(seen={}, seen_reward=0)
 
     def measure_train(self, m, prompts):
         """pass@1 of every training problem under the policy as it is, by rollouts of its own."""
@@ -1002,30 +1017,16 @@ class Run:
             self.problems, prompts, dict(self.cfg, samples=s), (self.cfg["seed"], "train_pass", m))
         if RANK == 0:
             self.write(dict(
-                type="train_pass", step=m, rollouts=self.spent(m), fresh=True,
+                type="train_pass", step=m, rollouts=m * self.B, fresh=True,
                 ids=[p["id"] for p in self.problems], samples=[s] * P, correct=correct,
                 **evaluate.mean_reward(total, correct, s * P), **faults))
 
     def measure(self, m, prompts):
-        """What is due after update m: evaluations, pass@1 of the training problems.
-
-        All of it or, where it raises engine.Stopped, nothing: a later start does it.
-        """
-        seen = {key: self.state[key] for key in ("seen", "seen_reward")}
-        size = os.fstat(self.log.fileno()).st_size if RANK == 0 else 0
-        self.state["measured"] = False
-        try:
-            if m == 0 or self.due(m, self.cfg["eval_every"]):
-                self.evaluate(m)
-            if m in self.pass_at:
-                self.measure_train(m, prompts)
-        except engine.Stopped:
-            self.state.update(seen)
-            if RANK == 0:
-                os.truncate(self.log.fileno(), size)
-                self.log_bytes = size
-            raise
-        self.state["measured"] = True
+        """What is due after update m: evaluations, pass@1 of the training problems."""
+        if self.due(m, self.cfg["eval_every"]):
+            self.evaluate(m)
+        if m in self.pass_at:
+            self.measure_train(m, prompts)
 
     def show(self, m, problem, rollouts, rewards):
         """A few rollouts of the first problem of a batch into samples.jsonl, to look at."""
@@ -1038,19 +1039,16 @@ class Run:
 
     def checkpoint(self):
         """All that a later start needs, as of after update state["step"]; nothing twice."""
-        now = self.state["step"], self.state["measured"]
-        if self.saved == now:
+        if self.saved == self.state["step"]:
             return
-        self.saved, self.state["wall_s"] = now, time.time() - self.began
-        if RANK == 0:
-            for name, file in (("log_bytes", self.log), ("samples_bytes", self.samples)):
-                self.state[name] = os.fstat(file.fileno()).st_size
-                os.fsync(file.fileno())
+        self.saved, self.state["wall_s"] = self.state["step"], time.time() - self.began
+        for file in (self.log, self.samples) if RANK == 0 else ():
+            os.fsync(file.fileno())
         save_checkpoint(self.folder, self.trained, self.tokenizer, self.state)
 
 
-def with_optimizers(model, ref, critic, cfg, device, base):
-    """What is trained, [(prefix in a checkpoint, model, AdamW), ...]; sharded over the ranks.
+def with_optimizers(model, ref, critic, cfg, device, base, stop=()):
+    """The Learner of a run, its models sharded over the ranks.
 
     Models on meta, which are those of several ranks, take the weights at `base`.
     """
@@ -1065,21 +1063,26 @@ def with_optimizers(model, ref, critic, cfg, device, base):
             shard(m, device, forward, cfg["dtype"])
         if m and m.device.type == "meta":
             engine.fill(m, base, device)
-    trained = [("", model)] + [("critic.", critic)] * bool(critic)
-    settings = dict(betas=(0.9, 0.999), weight_decay=cfg["weight_decay"], fused=True)
-    trained = [(prefix, m, torch.optim.AdamW([p for p in m.parameters() if p.requires_grad],
-                                             lr=derive(cfg)["lr"], **settings))
-               for prefix, m in trained]
-    training_state(trained)  # moments before any activations, or they lie in the gaps of these
-    return trained
+
+    def adamw(m):
+        return torch.optim.AdamW([p for p in m.parameters() if p.requires_grad], fused=True,
+                                 betas=(0.9, 0.999), weight_decay=cfg["weight_decay"])
+    learner = Learner(model, adamw(model), ref, critic, critic and adamw(critic), stop)
+    training_state(learner.trained())  # moments before any activations, or they lie in their gaps
+    return learner
 
 
-def reference(model, bf16, rank=0):
-    """The base model of the KL term: a copy that is not trained, in bf16 where `bf16`.
+def stop_at_signals(stop):
+    """SIGTERM and Ctrl-C go into `stop`: the phase at hand is given up, the update before saved.
 
-    With adapters (of a rank above 0) it is the model itself, whose adapters `update` turns off.
+    A second Ctrl-C ends the process at once; a later start goes on from the last checkpoint.
     """
-    return model if rank else lora.freeze(copy.deepcopy(model), bf16)
+    def handle(number, _):
+        if number == signal.SIGINT and stop:
+            raise KeyboardInterrupt
+        stop.append(number)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handle)
 
 
 def main(argv):
@@ -1089,7 +1092,6 @@ def main(argv):
     # whoever may not go on here, or need not, hears it before a model is loaded
     if RANK == 0 and (run.folder / "log.jsonl").exists():
         header = run.lock()
-        run.log.close()
     if config.finished(cfg, run.folder):
         if RANK == 0:
             run.warn_of_other_code(header)
@@ -1118,53 +1120,62 @@ def main(argv):
     generator = engine.open_engine(engine_name, base, cfg, device, model, tokenizer, apart)
     if rank:
         lora.add(model, rank, cfg["seed"])
-    ref = reference(model, bf16, rank) if cfg["kl_coef"] else None
+    ref = None
+    if cfg["kl_coef"]:  # a copy that is not trained; of adapters the model, `update` turns them off
+        ref = model if rank else lora.freeze(copy.deepcopy(model), bf16)
     critic = engine.load_critic(base, str(model.device)) if cfg["algo"] == "ppo" else None
-    trained = with_optimizers(model, ref, critic, cfg, device, base)
+    learner = with_optimizers(model, ref, critic, cfg, device, base, run.stop)
     if WORLD > 1:
         generator.load(full_weights(model))
-    opt, critic_opt = trained[0][2], trained[-1][2]
-    gigabytes = 12 / 1e9 * sum(p.numel() for _, m, _ in trained for p in m.parameters()
+    gigabytes = 12 / 1e9 * sum(p.numel() for _, m, _ in learner.trained() for p in m.parameters()
                                if p.requires_grad)
     if RANK == 0 and gigabytes > 1:
         kept = "the newest two are kept" + ", none at the end" * (not cfg["keep_last"])
         print(f"{run.folder}: a checkpoint takes {gigabytes:.0f} GB, {kept}", file=sys.stderr)
 
-    new = run.start(trained, tokenizer, generator, engine=engine_name, device=str(model.device))
-    state, M, status = run.state, run.M, "stopped"
-    if RANK == 0 and not new:
-        measured = {r["step"] for r in config.read_log(run.folder / "log.jsonl") if r.get("fresh")}
-        for m in sorted(run.pass_at - measured):
-            if m <= state["step"]:
-                print(f"{run.folder}: --pass_at: update {m} is past, its policy is gone",
-                      file=sys.stderr)
+    run.generator, generator.quit = generator, run.stop
+    run.val_prompts = {name: sample.encode(val, tokenizer, cfg["max_prompt_tokens"])
+                       for name, val in run.vals.items()}
+    if RANK == 0 and not run.log:
+        header = run.lock()
+    new = run.restore(over_ranks([header is not None])[0], learner, tokenizer)
+    state, B, M, status = run.state, run.B, run.M, "stopped"
     if RANK == 0:
-        print(f"{run.folder}: B_p={cfg['B_p']} n={cfg['n']} M={M} C={run.spent(M)} "
+        run.cut_back(new)
+        if new:
+            run.write(dict(
+                type="header", schema=1, config=run.cfg, derived=derive(cfg), **run.hashes,
+                engine=engine_name, device=str(model.device), versions=versions(engine_name),
+                commit=config.commit(), ranks=WORLD, loading_s=time.time() - START,
+                time=time.strftime("%Y-%m-%dT%H:%M:%S%z")))
+            run.mark()
+        else:
+            run.warn_of_other_code(header)
+        past = [m for m in run.pass_at if m < state["step"]]
+        done = {r["step"] for r in config.read_log(run.folder / "log.jsonl") if r.get("fresh")}
+        for m in sorted(set(past) - done):
+            print(f"{run.folder}: --pass_at: update {m} is past, its policy is gone",
+                  file=sys.stderr)
+        print(f"{run.folder}: B_p={cfg['B_p']} n={cfg['n']} M={M} C={B * M} "
               f"lr={derive(cfg)['lr']:.3g}, from update {state['step']}", file=sys.stderr)
-    # After SIGTERM the update at hand is dropped (engine.Stopped) and the one before it is saved:
-    # of a large model an update takes longer than torchrun or Slurm waits.
-    stop = run.stop
-    signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
-    plan, mine = config.stages(cfg), range(RANK, cfg["B_p"], WORLD)  # mine: this rank's problems
+    if not new:
+        generator.load(full_weights(model))
+    stop_at_signals(run.stop)
+    mine = range(RANK, cfg["B_p"], WORLD)  # this rank's problems of a batch
     look = "{desc}: {percentage:3.0f}% of {total_fmt} [{elapsed}<{remaining}, {rate_fmt}]{postfix}"
     with contextlib.suppress(engine.Stopped), tqdm(
-            total=run.spent(M), initial=run.spent(state["step"]), unit="roll", unit_scale=True,
+            total=B * M, initial=B * state["step"], unit="roll", unit_scale=True,
             mininterval=1, desc=f"Bp{cfg['B_p']} n{cfg['n']} s{cfg['seed']}", disable=RANK > 0,
             bar_format=None if sys.stderr.isatty() else look) as bar:
-        if not state["measured"]:  # of the base model, or when it was stopped
-            run.measure(state["step"], prompts)
+        run.measure(state["step"], prompts)  # of the base model, or what a stop left undone
         for m in range(state["step"] + 1, M + 1):
             # 1. rollouts: n for each of the B_p problems of this batch
             t0 = time.time()
-            stage = [s for s in plan if s["step"] < m][-1]  # n may grow within a run
-            n, B = stage["n"], stage["B"]
             index = batch_indices(m, cfg["B_p"], len(run.problems), cfg["seed"])
             here = [run.problems[index[j]] for j in mine]
             asked = [prompts[index[j]] for j in mine]
             seeds = [engine.rollout_seed(cfg["seed"], "train", m, j) for j in mine]
-            with contextlib.suppress(engine.Stopped):
-                rollouts = generator.generate(asked, n, seeds)
-            leave_if(stop)
+            rollouts = run.together(lambda: generator.generate(asked, cfg["n"], seeds))
 
             # 2. rewards
             rewards, faults = verifier.grade(here, rollouts, tokenizer, cfg)  # (B_p / ranks, n)
@@ -1174,10 +1185,12 @@ def main(argv):
             # 3. advantages, loss, one step of AdamW
             t1 = time.time()
             warm = min(1.0, m / max(1, cfg["warmup"]))
-            lr = stage["lr"] * warm
+            lr = derive(cfg)["lr"] * warm
+            learner.opt.param_groups[0]["lr"] = lr
+            if critic:
+                learner.critic_opt.param_groups[0]["lr"] = cfg["critic_lr"] * warm
             batch = dict(prompts=asked, rollouts=rollouts, rewards=rewards, step=m, places=mine)
-            fields = update(model, ref, opt, batch, cfg, lr, critic, critic_opt,
-                            cfg["critic_lr"] * warm, stop)
+            fields = update(learner, batch, cfg)
             generator.load(full_weights(model))
 
             # 4. the log
@@ -1189,9 +1202,11 @@ def main(argv):
                  rewards.double().sum().item(), solved.all(1).sum().item(),
                  (~solved).all(1).sum().item(), rollouts["length"].sum().item(),
                  rollouts["stopped"].sum().item(), *faults.values(), *correct])
+            if run.due(m - 1, cfg["eval_every"]):  # its record is written
+                state.update(seen={}, seen_reward=0)
             for i, c in zip(index, correct):  # a batch over the end of an epoch may visit one twice
                 counts = state["seen"].setdefault(run.problems[i]["id"], [0, 0])
-                counts[0] += n
+                counts[0] += cfg["n"]
                 counts[1] += int(c)
             bad = not fields["grad_norm"] < float("inf")
             state["step"] = m
@@ -1201,7 +1216,7 @@ def main(argv):
             state["bad_in_a_row"] = state["bad_in_a_row"] + 1 if bad else 0
             if RANK == 0:
                 run.write(dict(
-                    type="step", step=m, rollouts=run.spent(m), tokens=state["tokens"],
+                    type="step", step=m, rollouts=m * B, tokens=state["tokens"],
                     wall_s=time.time() - run.began, lr=lr, reward=reward / B, **fields,
                     response_len=tokens / B, truncated=1 - stopped / B,
                     frac_all_right=all_right / cfg["B_p"], frac_all_wrong=all_wrong / cfg["B_p"],
@@ -1209,15 +1224,16 @@ def main(argv):
                     verifier_errors=int(errors), gen_s=t1 - t0, train_s=t2 - t1))
                 if cfg["sample_every"] and m % cfg["sample_every"] == 0:
                     run.show(m, here[0], rollouts, rewards)
+                run.mark()
 
-            # 5. evaluation, checkpoint
+            # 5. checkpoint, evaluation
             if state["bad_in_a_row"] >= 10:  # the last checkpoint from before them stays
                 status = "diverged"
                 break
-            run.measure(m, prompts)
             save = run.due(m, cfg["save_every"]) and not bad
             if save or m == M or m in state["keep"]:
                 run.checkpoint()
+            run.measure(m, prompts)
             bar.update(B)
             val = "" if run.last_eval is None else f" val {run.last_eval:.3f}"
             bar.set_postfix_str(f"reward {reward / B:.3f}{val}", refresh=False)
@@ -1235,17 +1251,16 @@ def main(argv):
             shutil.rmtree(run.folder / "model", ignore_errors=True)
             (run.folder / "model.part").rename(run.folder / "model")
     if RANK == 0:
-        run.write(dict(type="end", status=status, rollouts=run.spent(state["step"])))
+        run.write(dict(type="end", status=status, rollouts=state["step"] * B))
         os.fsync(run.log.fileno())
         if status == "budget" and not cfg["keep_last"]:
             keep_checkpoints(run.folder, 0, state["keep"])
         val = "" if run.last_eval is None else f", val avg@{cfg['k']} {run.last_eval:.3f}"
-        print(f"{run.folder}: {status} after {run.spent(state['step'])} rollouts{val}",
-              file=sys.stderr)
+        print(f"{run.folder}: {status} after {state['step'] * B} rollouts{val}", file=sys.stderr)
     if WORLD > 1 and engine_name == "hf":  # vLLM closes its own part of it at exit
         import torch
         torch.distributed.destroy_process_group()
-    return 143 if status == "stopped" else 0
+    return 128 + (run.stop or [signal.SIGTERM])[0] if status == "stopped" else 0
 
 
 if __name__ == "__main__":

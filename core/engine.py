@@ -121,26 +121,41 @@ def load_weights(kind, path, device="cpu", **more):
     with loading(existing(path)) as transformers:
         auto, is_checkpoint = getattr(transformers, kind), (Path(path) / "state.json").exists()
         adapters = checkpoint_state(path).get("lora") if is_checkpoint else None
-        if adapters:  # the checkpoint holds no more than these
-            model = lora.add(load_weights(kind, adapters["model"], **more), adapters["rank"])
-            read({name: p.detach() for name, p in model.named_parameters() if p.requires_grad},
-                 path)
-            return lora.unload(model).to("cpu" if device == "meta" else device)
-        if not is_checkpoint and device != "meta":
-            return auto.from_pretrained(path, dtype=torch.float32, **more).eval().to(device)
-        settings = transformers.AutoConfig.from_pretrained(path, **more)
-        with torch.device("meta"):
-            model = auto.from_config(settings, dtype=torch.float32).eval()
-        missing = {name for name, _ in model.named_parameters()} - set(stored(path)[1])
-        if kind == "AutoModelForCausalLM":
-            if missing and is_checkpoint:
+        if adapters:
+            return with_adapters(kind, path, adapters, **more).to(device if device != "meta"
+                                                                  else "cpu")
+        if is_checkpoint or device == "meta":
+            model = on_meta(auto, path, **more)
+            missing = {name for name, _ in model.named_parameters()} - set(stored(path)[1])
+            if missing and is_checkpoint and kind == "AutoModelForCausalLM":
                 raise ValueError(f"it holds no {min(missing)}")
-            if missing:
-                return auto.from_pretrained(path, dtype=torch.float32, **more).eval()
-            # of folders without the file it is made from the model's config
-            with contextlib.suppress(OSError):
-                model.generation_config = transformers.GenerationConfig.from_pretrained(path)
-        return model if device == "meta" else fill(model, path, device)
+            if not missing or kind != "AutoModelForCausalLM":  # `fill` makes a critic's head
+                return model if device == "meta" else fill(model, path, device)
+        model = auto.from_pretrained(path, dtype=torch.float32, **more).eval()
+        return model if device == "meta" else model.to(device)
+
+
+def with_adapters(kind, path, adapters, **more):
+    """The model of a checkpoint that holds adapters alone, added to what they adapt; on the CPU.
+
+    adapters: dict of `model`, a folder or hub name, and their `rank`.
+    """
+    model = lora.add(load_weights(kind, adapters["model"], **more), adapters["rank"])
+    read({name: p.detach() for name, p in model.named_parameters() if p.requires_grad}, path)
+    return lora.unload(model)
+
+
+def on_meta(auto, path, **more):
+    """The model of a folder as shapes, without its weights: of the class `auto` of transformers."""
+    import torch
+    import transformers
+    settings = transformers.AutoConfig.from_pretrained(path, **more)
+    with torch.device("meta"):
+        model = auto.from_config(settings, dtype=torch.float32).eval()
+    if model.can_generate():  # of folders without the file it is made from the model's config
+        with contextlib.suppress(OSError):
+            model.generation_config = transformers.GenerationConfig.from_pretrained(path)
+    return model
 
 
 def stored(path):

@@ -151,7 +151,7 @@ def arms(preset, argv):
     for name, text in known[preset]["arms"].items():
         words = shlex.split(text.replace("{splits}", str(splits)))
         asked = ["--model=", "--data="]
-        if any(word.startswith(("--n_schedule=", "--n_train=")) for word in words):
+        if any(word.startswith("--n_train=") for word in words):
             asked.append("--ns=")
         kept = [word for word in words if word.startswith(tuple(asked))]
         sweeps.append(dict(parse(words + argv + kept), runs=str(Path(folder) / name)))

@@ -216,6 +216,7 @@ BEFORE = {
 }
 
 COMMANDS = dict(toy="python bandit_toy.py one", difficulty="python sample.py",
+                growing="growing, of commit 295b272",
                 early="python results/pilot.py all --runs=runs/atlas")  # else run_sweep.sh STUDY
 
 

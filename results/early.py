@@ -79,7 +79,7 @@ def priced(atlas, shallow=False):
         if len(cells) < 3 or len(seeds) < 2:
             continue
         cfg = config_of(cells)
-        if cfg["algo"] != "grpo" or cfg["n_schedule"] or name.endswith(tuple(LRS)):
+        if cfg["algo"] != "grpo" or cfg.get("n_schedule") or name.endswith(tuple(LRS)):
             continue
         use(cells)
         group = f"{Path(cfg['model']).name}, {Path(cfg['train_set']).name}"
@@ -309,7 +309,7 @@ def settings(atlas):
             try:
                 cells = atlas.arm(path.name, B_p, lr=lr)
                 cfg, cells = config_of(cells), deep_cells(cells)
-                if len(cells) < 3 or cfg["n_schedule"]:
+                if len(cells) < 3 or cfg.get("n_schedule"):
                     continue
                 early, late, start = (table_of(cells, window=w) for w in (EARLY, LATE, START))
             except Missing:

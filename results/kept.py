@@ -8,6 +8,7 @@ import contextlib
 import functools
 import gzip
 import json
+import math
 import shutil
 import sys
 from pathlib import Path
@@ -305,6 +306,25 @@ def shift_of(cells, **how):
     return shift(*windows([cells], **how), gained(cells, **how))
 
 
+def stages(cfg):
+    """The stretches with one n of a run that grew n, when a run could: a list of dict(n, B,
+    rollouts), the rollouts before it; one for any other run.
+
+    n_schedule "2e4:16 8e4:64": later values of n, each from the first update that reached this
+    budget on.
+    """
+    out = [dict(n=cfg["n"], B=cfg["B_p"] * cfg["n"], rollouts=0)]
+    for word in cfg.get("n_schedule", "").split():
+        at, n = word.split(":")
+        if float(at) < cfg["C"]:
+            last = out[-1]
+            M = min((cfg["C"] - last["rollouts"]) // last["B"],
+                    math.ceil((float(at) - last["rollouts"]) / last["B"]))
+            out.append(dict(n=int(n), B=cfg["B_p"] * int(n),
+                            rollouts=last["rollouts"] + M * last["B"]))
+    return out
+
+
 def fewest_updates(used):
     """Of {path: (run, C)} the cell with the fewest updates at its budget: (M, whether it is deep,
     how much its reward rises in the last quarter of the budget over the quarter before, at most).
@@ -315,7 +335,7 @@ def fewest_updates(used):
     """
     updates, rises = {}, {}
     for path, (run, C) in used.items():
-        last = config.stages(run["config"] | dict(C=C))[-1]
+        last = stages(run["config"] | dict(C=C))[-1]
         updates[path] = (C - last["rollouts"]) // last["B"]
     M = min(updates.values())
     for path, m in updates.items():

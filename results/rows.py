@@ -19,7 +19,7 @@ from kept import (EARLY, LATE, LRS, START, TITLES, analysed, arms_of, by_n, colo
                   curves, cut, deep_cells, depth, each_of, ends_of, figure, first_crossing, gained,
                   grid_text, largest_less_smallest, law_figure, law_of, look, means, near, one_cell,
                   over, over_problems, panel_of, points, says_shift, sees, shared_best, shift_of,
-                  table_of, told, training, use, view_figure, windows)
+                  stages as stages_of, table_of, told, training, use, view_figure, windows)
 from contrasts import SMALL, Missing, best_less, both, change, contrast, denied, judge, shift
 
 SPLITS = dict(easy=(0.3, 0.6), hard=(0, 0.0625))  # the paper's, by avg@16 of the base model
@@ -521,7 +521,7 @@ def growing(atlas, arm, task, *others):
         _, c = best_less(table_of(theirs | grown), list(grown), list(theirs))
         schedule = config_of({0: next(iter(theirs.values()))})["n_schedule"]
         says += f". Over the last quarter less the runs that grow n by {schedule}: {points(c)}"
-    rule, stages = at_one_lr(atlas, task)[0], config.stages(one)
+    rule, stages = at_one_lr(atlas, task)[0], stages_of(one)
     shown = {f"n = {n}": {seed: runs[seed] for seed in seeds & set(runs)}
              for (n, lr), runs in constant.items()
              if lr == rule and n in [s["n"] for s in stages]}

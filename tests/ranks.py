@@ -54,8 +54,10 @@ def main(folder, batch, out):
                 train_grpo.checkpoint_activations(m)
             if m and WORLD > 1:
                 train_grpo.shard(m, device, function)
-        opt, critic_opt = [m and torch.optim.SGD(m.parameters()) for m in (model, critic)]
-        fields = train_grpo.update(model, ref, opt, part, cfg, 0.5, critic, critic_opt, 0.1)
+        opt, critic_opt = [m and torch.optim.SGD(m.parameters(), lr=lr)
+                           for m, lr in ((model, 0.5), (critic, 0.1))]
+        learner = train_grpo.Learner(model, opt, ref, critic, critic_opt)
+        fields = train_grpo.update(learner, part, cfg)
         moved |= {f"{name}.{key}": weight.clone() for key, weight in train_grpo.full_weights(model)}
         if critic:
             moved |= {f"{name}.critic.{key}": weight.clone()

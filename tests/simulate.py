@@ -149,12 +149,12 @@ def plain_run(n, seed, C, reward, counts=None, samples=4, trials=10 ** 12, B_p=3
 
 def simulate(folder, ns=(4, 8, 16, 32, 64), B_ps=(32,), seeds=(0,), C=2_000_000, evals=40, P=300,
              samples=4, truth=truth, run_sd=0.0, drift=0.0, draw=0, gz=False, unfinished=(),
-             words=(), **fields):
+             words=(), old=None, **fields):
     """Write one run folder for each cell. unfinished: names (B_p, n, seed) that get no end record.
     Returns {cell: log}.
 
-    words: command-line words of the runs' config. fields: extra fields of the evaluations, or
-    set_hash=... to change one.
+    words: command-line words of the runs' config; old: keys of older logs beside these. fields:
+    extra fields of the evaluations, or set_hash=... to change one.
     """
     rng, folders = np.random.default_rng(draw), {}
     difficulty = rng.standard_normal(P) * 1.5
@@ -164,6 +164,7 @@ def simulate(folder, ns=(4, 8, 16, 32, 64), B_ps=(32,), seeds=(0,), C=2_000_000,
                 cfg = parse([f"--B_p={B_p}", f"--n={n}", f"--seed={seed}", f"--C={C}",
                              f"--samples={samples}", f"--eval_every={C // evals}",
                              f"--runs={folder}", f"--data={folder}", "--B_max=0", *words])
+                cfg |= old or {}
                 d = derive(cfg)
                 run = Path(folder) / d["run"]
                 run.mkdir(parents=True)

@@ -262,7 +262,7 @@ def test_a_run_that_grows_n_falls_behind_where_its_lr_was_tuned(tmp_path, best, 
              evals=32, truth=rising)
     for lr in lrs:
         simulate(tmp_path / "arms/grow_mix_hard", ns=(4,), seeds=(3, 4, 5), B_ps=(16,), C=262_144,
-                 evals=32, words=(f"--lr_base={lr}", "--n_schedule=16384:64"),
+                 evals=32, words=(f"--lr_base={lr}",), old=dict(n_schedule="16384:64"),
                  truth=lambda B_p, n, C: rising(B_p, n, C) - (0.1 + 0.05 * (lr != best)) * (C > 0))
     row = atlas.tell(kept.Atlas(tmp_path / "arms", tmp_path), "growing")[0]
     assert row["verdict"] == verdict and row["M"] == 240, row["says"]
@@ -271,7 +271,7 @@ def test_a_run_that_grows_n_falls_behind_where_its_lr_was_tuned(tmp_path, best, 
 
 
 def test_updates_of_a_run_that_grows_n_are_those_of_its_last_n():
-    cfg = parse(["--B_p=4", "--n=4", "--n_schedule=1600:16", "--C=16000"])
+    cfg = parse(["--B_p=4", "--n=4", "--C=16000"]) | dict(n_schedule="1600:16")
     run = dict(config=cfg, evals={})
     assert kept.fewest_updates({"a": (run, 16_000)}) == (225, True, None)
     assert kept.fewest_updates({"a": (run, 3200)}) == (25, False, None)

@@ -221,13 +221,19 @@ def settings(**changes):
     return {**parse(["--n=3", "--B_p=5", "--grad_clip=0"]), **changes}
 
 
+def learner(model, lr, ref, critic=None, critic_lr=0.0):
+    """What `update` takes, with plain SGD."""
+    def sgd(m, lr):
+        return m and torch.optim.SGD(m.parameters(), lr=lr)
+    return train_grpo.Learner(model, sgd(model, lr), ref, critic, sgd(critic, critic_lr))
+
+
 def step_of(policy, batch, cfg):
     """The gradient of one update, read off the weights after a step of plain SGD with lr 1, and the
     record's fields."""
     model, ref, _ = policy
     moved = copy.deepcopy(model)
-    fields = train_grpo.update(moved, ref, torch.optim.SGD(moved.parameters(), lr=0.5), batch, cfg,
-                               1.0)
+    fields = train_grpo.update(learner(moved, 1.0, ref), batch, cfg)
     return weights(model) - weights(moved), fields
 
 
@@ -355,7 +361,7 @@ def test_second_update_on_a_batch_is_clipped(policy, batch, terms, case):
     second, _ = slow_loss(after, batch["rewards"], cfg, range(15), old=before)
     g1 = gradients(second, there)
     moved = copy.deepcopy(model)
-    fields = train_grpo.update(moved, ref, torch.optim.SGD(moved.parameters()), batch, cfg, lr)
+    fields = train_grpo.update(learner(moved, lr, ref), batch, cfg)
     # the log-probs of the first pass are kept in float32, and kernels round them differently
     assert distance(weights(there) - weights(moved), lr * g1) < 2e-6
     ratio = [math.exp(a["logp"].item() - b["logp"].item()) for i in with_gradient(batch, cfg)
@@ -385,9 +391,7 @@ def test_ppo_against_slow_loops(policy, batch, terms, critic, case):
     after = slow_terms(there, ref, batch, cfg, critic_there)
     loss_1, error_1 = slow_loss(after, batch["rewards"], cfg, range(15), old=before)
     moved, critic_moved = copy.deepcopy(model), copy.deepcopy(critic)
-    fields = train_grpo.update(moved, ref, torch.optim.SGD(moved.parameters()), batch, cfg, lr,
-                               critic_moved,
-                               torch.optim.SGD(critic_moved.parameters()), critic_lr)
+    fields = train_grpo.update(learner(moved, lr, ref, critic_moved, critic_lr), batch, cfg)
     assert distance(weights(there) - weights(moved), lr * gradients(loss_1, there)) < 1e-6
     assert distance(weights(critic_there) - weights(critic_moved),
                     critic_lr * gradients(error_1, critic_there)) < 1e-6
@@ -471,8 +475,7 @@ def test_chunks_of_the_head_change_nothing(policy, batch, critic, algo):
         moved, v = copy.deepcopy(model), copy.deepcopy(critic) if algo == "ppo" else None
         cfg = settings(algo=algo, kl_coef=0.3, entropy_coef=0.2, updates=2,
                        micro_logits=micro_logits)
-        fields = train_grpo.update(moved, ref, torch.optim.SGD(moved.parameters()), batch, cfg, 0.3,
-                                   v, v and torch.optim.SGD(v.parameters()), 0.02)
+        fields = train_grpo.update(learner(moved, 0.3, ref, v, 0.02), batch, cfg)
         return weights(model) - weights(moved), fields
     whole, fields = run(10**9)
     for micro_logits in (1, 7 * policy[0].config.vocab_size + 3):
@@ -568,7 +571,7 @@ def test_shards_compute_in_the_dtype_that_is_asked_for(monkeypatch):
 def test_moments_are_there_before_the_first_update(policy):
     """Made in its middle they would lie among activations, whose memory the engine gets back."""
     model, ref, _ = policy
-    ((_, _, opt),) = train_grpo.with_optimizers(model, ref, None, settings(), "cpu", "")
+    opt = train_grpo.with_optimizers(model, ref, None, settings(), "cpu", "").opt
     assert all(set(opt.state[p]) == {"step", "exp_avg", "exp_avg_sq"} for p in model.parameters())
 
 
@@ -687,16 +690,17 @@ def test_clipping(policy, batch):
 def test_update_that_is_not_finite_changes_nothing(policy, batch):
     model, ref, _ = policy
     moved = copy.deepcopy(model)
-    opt = torch.optim.AdamW(moved.parameters())
+    opt = torch.optim.AdamW(moved.parameters(), lr=0.1)
+    works_on = train_grpo.Learner(moved, opt, ref)
     rewards = batch["rewards"].clone()
     rewards[1, 0] = float("nan")
-    fields = train_grpo.update(moved, ref, opt, dict(batch, rewards=rewards), settings(), 0.1)
+    fields = train_grpo.update(works_on, dict(batch, rewards=rewards), settings())
     assert not math.isfinite(fields["grad_norm"])
     assert torch.equal(weights(moved), weights(model)) and not opt.state
     assert all(p.grad is None for p in moved.parameters())
     # importance weights that are all 0 are no number to divide by
     far = dict(batch, rollouts=dict(batch["rollouts"], logps=batch["rollouts"]["logps"] + 2000))
-    assert train_grpo.update(moved, ref, opt, far, settings(), 0.1)["ess"] == 0
+    assert train_grpo.update(works_on, far, settings())["ess"] == 0
 
 
 def test_gradients_of_the_kl_terms():
@@ -773,7 +777,8 @@ def gradient_of(models, batch, cfg, kind=torch.float64):
     for m in filter(None, (model, critic)):
         opts.append(types.SimpleNamespace(param_groups=[], step=functools.partial(keep(m), None),
                                           zero_grad=m.zero_grad))
-    fields = train_grpo.update(model, ref, opts[0], batch, cfg, 0.0, critic, opts[-1], 0.0)
+    works_on = train_grpo.Learner(model, opts[0], ref, critic, opts[-1])
+    fields = train_grpo.update(works_on, batch, cfg)
     return torch.cat(grads), fields
 
 
@@ -951,10 +956,11 @@ B, C = 16, 480
 
 @pytest.fixture(autouse=True)
 def signals():
-    """A run in this process sets its own handler."""
-    handler = signal.getsignal(signal.SIGTERM)
+    """A run in this process sets its own handlers."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
-    signal.signal(signal.SIGTERM, handler)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 def clean(folder, drop=()):
@@ -1091,22 +1097,6 @@ def test_counts_of_the_training_problems(words, straight, tiny, tmp_path, monkey
                for id_, s, c in zip(r["ids"], r["samples"], r["correct"]))
 
 
-def test_checkpoint_without_counts(words, straight, tmp_path, monkeypatch):
-    """Of a trainer that kept none: the run goes on, and counts from there."""
-    run = unfinished(straight, tmp_path, cut=4)
-    shutil.rmtree(max((run / "ckpt").glob("step_*")))
-    path = run / "ckpt/step_00000027/state.json"
-    state = json.loads(path.read_text())
-    # the last evaluation was at update 24
-    assert sum(samples for samples, _ in state.pop("seen").values()) == 3 * B
-    path.write_text(json.dumps(state))
-    monkeypatch.chdir(tmp_path)
-    assert train_grpo.main(words) == 0
-    one, two = [[r for r in clean(folder) if r["type"] == "train_pass"]
-                for folder in (straight, run)]
-    assert one[:-2] == two[:-2] and one[-1] == two[-1] and sum(two[-2]["samples"]) == B
-
-
 @named("rule, n_train", [("sqrt", 0), ("sqrt", 2), ("linear", 4), ("constant", 4)])
 def test_lr_in_the_log(tiny, tmp_path, rule, n_train):
     train_grpo.main([*tiny.words, "--B_p=2", "--n=8", "--C=80", f"--n_train={n_train}",
@@ -1125,29 +1115,6 @@ def test_evaluations_that_fall_due(tiny, tmp_path):
                          f"--out={tmp_path / str(C)}"])
         assert [r["rollouts"]
                 for r in read_log(tmp_path / str(C) / "log.jsonl") if r["type"] == "eval"] == due
-
-
-def test_n_grows_within_a_run(tiny, tmp_path):
-    """n_schedule: B, lr, groups and evaluations follow; a run that a larger C continued is the one
-    that had it from the start."""
-    words = [*tiny.words, "--B_p=2", "--n=2", "--n_schedule=15:4 4.8e1:8", "--warmup=0",
-             "--eval_every=16", "--save_every=16"]
-    for name, budgets in (("straight", (130,)), ("in two", (32, 130))):
-        for C in budgets:
-            assert train_grpo.main([*words, f"--C={C}", f"--out={tmp_path / name}"]) == 0
-    straight, again = (clean(tmp_path / name) for name in ("straight", "in two"))
-    steps = [r for r in straight if r["type"] == "step"]
-    assert [r["rollouts"] for r in steps] == [4, 8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 112, 128]
-    assert [round((r["lr"] / steps[0]["lr"]) ** 2) for r in steps] == [1] * 4 + [2] * 4 + [4] * 5
-    assert [r["rollouts"] for r in straight if r["type"] == "eval"] == [0, 16, 32, 48, 64, 80, 96,
-                                                                        112, 128]
-    assert straight[-1] == dict(type="end", status="budget", rollouts=128)
-    visits = [r for r in straight if r["type"] == "train_pass"]
-    assert sum(sum(r["samples"]) for r in visits) == 128
-    assert {r["rollouts"]: sum(r["samples"]) for r in visits}[16] == 16
-    one, two = [[r for r in log if r["type"] in ("step", "eval", "end")]
-                for log in (straight, again)]
-    assert one == two
 
 
 def test_memory_knobs_change_no_run(words, straight, tmp_path, monkeypatch):
@@ -1280,21 +1247,21 @@ STOPPED_AT = {"the first evaluation": ("decode", "eval", 0, 0),
 
 @pytest.fixture(scope="module")
 def traced(tiny, tmp_path_factory):
-    """stop_at(folder, k) -> the code of ten updates in folder/run, with SIGTERM at the k-th call of
-    decode or policy_loss; None: a run to its end in a folder of its own, and all calls of it, each
-    with how many lines the log had."""
+    """stop_at(folder, k, *signals) -> the code of ten updates in folder/run, with SIGTERM or these
+    at the k-th call of decode or policy_loss; None: a run to its end in a folder of its own, and
+    all calls of it, each with how many lines the log had."""
     words = [*tiny.words, "--B_p=4", "--n=4", "--C=160", "--micro_tokens=60", "--eval_every=64",
              "--save_every=48", "--pass_at=0 64 128", "--s=2", "--samples=4", "--gen_batch=16",
              "--lr_base=2e-3", "--out=run", "--sample_every=3"]
 
-    def stop_at(folder, k=None):
+    def stop_at(folder, k=None, *signals):
         calls = []
 
         def counted(function):
             def call(*given, **named):
                 calls.append((function.__name__, lines(folder / "run/log.jsonl")))
-                if len(calls) - 1 == k:
-                    os.kill(os.getpid(), signal.SIGTERM)
+                for number in signals or [signal.SIGTERM] if len(calls) - 1 == k else ():
+                    os.kill(os.getpid(), number)
                 return function(*given, **named)
             return call
         with pytest.MonkeyPatch.context() as patch:
@@ -1328,6 +1295,27 @@ def test_sigterm_drops_the_update_and_keeps_the_one_before(traced, tmp_path, at)
     assert stop_at(tmp_path)[0] == 0
     assert clean(tmp_path / "run") == clean(whole)
     assert (tmp_path / "run/samples.jsonl").read_bytes() == (whole / "samples.jsonl").read_bytes()
+
+
+@named("at", ["the first evaluation", "rollouts", "between micro-batches", "an evaluation"])
+def test_the_first_ctrl_c_stops_a_run_as_sigterm_does_the_second_at_once(traced, tmp_path, at):
+    stop_at, whole, calls = traced
+    function, record, step, saved = STOPPED_AT[at]
+    records = read_log(whole / "log.jsonl")
+    k = [k for k, (name, line) in enumerate(calls) if name == function
+         and (records[line]["type"], records[line]["step"]) == (record, step)][0]
+    for name in ("once", "twice"):
+        (tmp_path / name).mkdir()
+    assert stop_at(tmp_path / "once", k, signal.SIGINT)[0] == 130
+    assert read_log(tmp_path / "once/run/log.jsonl")[-1] == dict(type="end", status="stopped",
+                                                                 rollouts=16 * saved)
+    assert (tmp_path / f"once/run/ckpt/step_{saved:08d}/state.json").exists()
+    with pytest.raises(KeyboardInterrupt):
+        stop_at(tmp_path / "twice", k, signal.SIGINT, signal.SIGINT)
+    assert read_log(tmp_path / "twice/run/log.jsonl")[-1]["type"] != "end"
+    for name in ("once", "twice"):
+        assert stop_at(tmp_path / name)[0] == 0
+        assert clean(tmp_path / name / "run") == clean(whole)
 
 
 def test_an_update_that_has_moved_the_weights_is_finished(tiny, tmp_path, monkeypatch):

@@ -164,7 +164,7 @@ def simulate(shape, ranks=1, kl=True, ppo=False, recompute=True, micro_tokens=16
             critic = build(transformers.AutoModelForTokenClassification)
         settings = dict(train_grpo.config.config,
                         activation_checkpointing="true" if recompute else "false")
-        trained = train_grpo.with_optimizers(model, ref, critic, settings, "cpu", "")
+        trained = train_grpo.with_optimizers(model, ref, critic, settings, "cpu", "").trained()
         live.tops, live.phase, state = {}, "between updates", live.now
         for _ in range(2):  # in the second one the gradients of the first are there
             if critic:
