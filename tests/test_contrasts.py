@@ -110,7 +110,8 @@ def test_the_smallest_n_throughout_is_censored():
     below it."""
     means = {4: (0.6, 0.7), 16: (0.5, 0.6), 64: (0.4, 0.5)}
     four = contrasts.shift(*conditions(np.random.default_rng(0), means))
-    two = contrasts.shift(*conditions(np.random.default_rng(0), dict(zip((2, 8, 32), means.values()))))
+    small = dict(zip((2, 8, 32), means.values()))
+    two = contrasts.shift(*conditions(np.random.default_rng(0), small))
     assert four["censored"] and four["verdict"] == "undecided"
     assert not two["censored"] and two["verdict"] == "disagree"
 
@@ -128,7 +129,8 @@ def test_an_lr_that_suits_one_n_is_no_rise():
     one = conditions(np.random.default_rng(2), rises, 0.002)
     other = conditions(np.random.default_rng(3), level, 0.002)
     two = [{n: a[n] + b[n] for n in a} for a, b in zip(one, other)]
-    assert contrasts.shift(*one)["verdict"] == "agree" and contrasts.shift(*two)["verdict"] != "agree"
+    assert contrasts.shift(*one)["verdict"] == "agree"
+    assert contrasts.shift(*two)["verdict"] != "agree"
 
 
 @pytest.mark.parametrize("gain, half, claim, verdict", [
