@@ -1,10 +1,7 @@
 """frontier.py: the paper's path and every view on planted truth, the figure, bad input."""
-import gzip
-import itertools
 import json
 import math
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +12,8 @@ import pytest
 import frontier
 import simulate as sim
 
-from config import BadInput, at_k, config, finite, run_name
-from simulate import analyse, bad, edit, ends_at, simulate, without_counts
+from config import config
+from simulate import analyse, bad, edit, ends_at, simulate
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -156,26 +153,6 @@ def test_no_torch_and_no_matplotlib_on_import():
 # --------------------------------------------------------------------------------------------------
 # Logs as they come
 
-def same(a, b):
-    return len(a) == len(b) and all(
-        x["run"] == y["run"] and (x["C"] == y["C"]).all() and (x["counts"] == y["counts"]).all()
-        for x, y in zip(a, b))
-
-
-def header(**changes):
-    def change(r):
-        return dict(r, config=r["config"] | changes) if r["type"] == "header" else r
-    return change
-
-
-def evals(**changes):
-    return lambda r: dict(r, **changes) if r["type"] == "eval" else r
-
-
-def later(**changes):
-    return lambda r: dict(r, **changes) if r["type"] == "eval" and r["step"] else r
-
-
 def test_bad_input_is_one_line(tmp_path):
     assert "no such folder" in refused("frontier.py", f"--runs={tmp_path / 'none'}")
     assert "no run to analyse" in bad(frontier, f"--runs={tmp_path}")
@@ -191,7 +168,7 @@ def test_the_first_word_of_help(tmp_path):
 
 
 # --------------------------------------------------------------------------------------------------
-# Units and the training reward
+# Units
 
 def test_tokens_are_read_and_switches_have_the_same_M(tmp_path):
     simulate(tmp_path, ns=(4, 16, 64), evals=30)
@@ -201,20 +178,6 @@ def test_tokens_are_read_and_switches_have_the_same_M(tmp_path):
     assert [s["C"] for s in tokens["switches"]] == pytest.approx(by_rollouts, rel=0.02)
     M = [s["M"] for s in plain["switches"]]
     assert len(M) and [s["M"] for s in tokens["switches"]] == pytest.approx(M, rel=0.02)
-
-
-def with_steps(logs):
-    """Give each run a step record for every update, with a reward that rises with C, and none of
-    the old ones."""
-    for (B_p, n, _), log in logs.items():
-        records = [r for r in map(json.loads, log.read_text().splitlines()) if r["type"] != "step"]
-        B, C = B_p * n, records[0]["config"]["C"]
-        steps = []
-        for m in range(1, C // B + 1):
-            reward = 0.2 + 0.3 * ((m - 1) * B / C) + 0.01 * (n == 32)
-            steps.append(dict(type="step", step=m, rollouts=m * B, reward=reward))
-        every = [*records[:-1], *steps, records[-1]]
-        log.write_text("".join(json.dumps(r) + "\n" for r in every))
 
 
 # --------------------------------------------------------------------------------------------------

@@ -194,14 +194,15 @@ def test_nothing_to_analyse(refused, tmp_path):
     (tmp_path / "empty").mkdir()
     for name in ("frontier.py", "fit_sigmoid.py"):
         assert "empty" in refused(name, "--runs=empty")
-    # evaluations and no end: begun, not finished
+    # one evaluation: begun, nothing to analyse yet
     (tmp_path / "begun/run").mkdir(parents=True)
-    records = [dict(type="header", schema=1, config=parse([]), derived=derive(parse([])))]
-    records += [dict(type="eval", step=m, rollouts=m * 512, set="val", k=4, samples=4, set_hash="x",
-                     correct=[1, 2, m])
-                for m in (0, 1, 2)]
+    records = [dict(type="header", schema=1, config=parse([]), derived=derive(parse([]))),
+               dict(type="eval", step=0, rollouts=0, set="val", k=4, samples=4, set_hash="x",
+                    correct=[1, 2, 0])]
     (tmp_path / "begun/run/log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
-    assert "no finished run" in refused("frontier.py", "--runs=begun")
+    for name in ("frontier.py", "fit_sigmoid.py"):
+        line = refused(name, "--runs=begun")
+        assert "no run to analyse" in line and "too few evaluations" in line
 
 
 def test_a_model_folder_that_is_none(refused, script, tiny, tmp_path):
