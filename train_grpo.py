@@ -1140,6 +1140,12 @@ def main(argv):
         header = run.lock()
     new = run.restore(over_ranks([header is not None])[0], learner, tokenizer)
     state, B, M, status = run.state, run.B, run.M, "stopped"
+    # measured behind the checkpoint, for another --pass_at: cut off below, so measured again
+    again = RANK == 0 and not new and any(
+        r.get("fresh") and r["step"] == state["step"]
+        for r in config.read_log(run.folder / "log.jsonl"))
+    if over_ranks([again])[0]:
+        run.pass_at.add(state["step"])
     if RANK == 0:
         run.cut_back(new)
         if new:

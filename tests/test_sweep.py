@@ -48,11 +48,11 @@ def test_sweep_from_nothing_to_a_prescription(swept):
     head = r"^sweep .*: 2 runs, 2 to do, 128 rollouts in all, \d+ side by side$"
     assert re.search(head, text, re.M)
     # the table of switches, what to train for this budget, and the table of budgets
-    assert "\n  B_p=2: " in text and "90% interval of C" in (out / "report.txt").read_text()
+    assert "\n  B_p=2: " in text and "intervals: 90%" in (out / "report.txt").read_text()
     assert re.search(r"^C = 64 rollouts .*observed.*(\n  .*)*\n  python train_grpo.py .*--C=64\b",
                      text, re.M), text
     assert re.search(r"^ +256\*  .*not run", text, re.M), text
-    assert {p.name for p in out.glob("prescription.*")} == {"prescription.md", "prescription.csv"}
+    assert {p.name for p in out.glob("prescription.*")} == {"prescription.csv"}
     for name in ("frontier.png", "frontier.json", "law.json"):
         assert (out / name).stat().st_size > 100
     for path in out.glob("*.png"):
