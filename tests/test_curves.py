@@ -44,6 +44,10 @@ def test_a_value_at_C_knows_nothing_of_what_came_later():
     later = run | dict(counts=np.where(np.arange(len(run["C"]))[:, None] > 61, 0, run["counts"]))
     after, _ = curves.values_of(later, "avg@4", grid)
     assert (before == after).all() and before.shape == (3, 300)
+    # but for the scatter of checkpoints, a number of the whole sweep, so too with the jumps
+    for checkpoints in (0.002, 0.01):
+        values = [curves.values_of(r, "avg@4", grid, checkpoints)[0] for r in (run, later)]
+        assert (values[0] == values[1]).all()
 
 
 @pytest.mark.parametrize("metric, end", [("avg@4", .11), ("best@4", 1 - .89 ** 4),

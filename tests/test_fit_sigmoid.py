@@ -274,26 +274,35 @@ def test_what_diverged_is_not_prescribed_and_the_page_says_so(tmp_path):
 
 
 def test_one_early_divergence_does_not_choose_the_lr_of_the_page(tmp_path):
-    """Twice the lr is the best for n = 4 and dies early for n = 16: the page keeps n = 4 there."""
-    for lr, gain in ((1e-6, 0.1), (2e-6, 0.2)):
+    """A run dies at C/4, the largest budget that all share. Twice the lr is better until there and
+    worse at C, where the page is asked."""
+    for lr, late in ((1e-6, 0.2), (2e-6, 0.05)):
         logs = simulate(tmp_path, ns=(4, 16), evals=40, words=(f"--lr_base={lr}",),
-                        truth=lambda B_p, n, C: 0.3 + gain * (C > 0) * (n == 4))
-        if gain == 0.2:
-            edit(logs[32, 16, 0], sim.ends_at(500_000, "diverged"))
+                        truth=lambda B_p, n, C: 0.3 + (C > 0) * np.where(
+                            C < 7e5, 0.25 - late, late) - 0.02 * (n == 16))
+    edit(logs[32, 16, 0], sim.ends_at(500_000, "diverged"))
     plan = parse([f"--runs={tmp_path}", f"--data={tmp_path}", "--B_max=0", "--lrs=1e-6 2e-6",
                   "--C=2e6", "--eval_every=50000"])
     (tmp_path / "sweep.json").write_text(json.dumps(dict(config=plan, cells=[])))
     page_of(tmp_path)
-    row = next(row for row in table_of(tmp_path) if row["C"] == "2000000")
-    want = 2e-6 * math.sqrt(128 / 1024)
-    assert row["n"] == "4" and float(row["lr"]) == pytest.approx(want, rel=1e-4)
+    rows = {row["C"]: row for row in table_of(tmp_path)}
+    for C, lr in (("2000000", 1e-6), ("500000", 2e-6)):  # each budget has the lr that is best there
+        assert rows[C]["n"] == "4"
+        assert float(rows[C]["lr"]) == pytest.approx(lr * math.sqrt(128 / 1024), rel=1e-4), C
 
 
 def test_a_falling_sweep_is_offered_its_stop(tmp_path):
+    """Both n are at 0.45 from a quarter of the budget to a half, and at 0.2 in the end."""
     simulate(tmp_path, ns=(4, 8), seeds=(0, 1, 2), evals=30, truth=lambda B_p, n, C: np.where(
         C < 1e6, 0.3 + 0.15 * np.minimum(C / 5e5, 1), 0.2))
-    assert "more rollouts did not help" in page_of(tmp_path)
-    assert next(r for r in table_of(tmp_path) if r["C"] == "2000000")["stop"]
+    B_p, n, M, C, got, gain = re.search(
+        r"more rollouts did not help: B_p = (\d+), n = (\d+) at M = (\d+) \(C = ([\d.]+)k\) got "
+        r"([\d.]+), by ([\d.]+) points", page_of(tmp_path)).groups()
+    row = next(r for r in table_of(tmp_path) if r["C"] == "2000000")
+    assert float(row["stop"]) == pytest.approx(1e3 * float(C), rel=0.01)
+    assert int(M) == pytest.approx(float(row["stop"]) / (int(B_p) * int(n)), abs=1)
+    assert 4e5 < float(row["stop"]) < 1e6 and float(got) == pytest.approx(0.45, abs=0.04)
+    assert float(gain) == pytest.approx(25, abs=5) and float(row["reward"]) < 0.25
 
 
 def test_logs_without_counts_or_times(tmp_path):
@@ -350,12 +359,23 @@ def test_points_and_a_budget_make_a_command(tmp_path, capsys):
 
 @pytest.mark.parametrize("largest", [300, 512, 7516216427])
 def test_no_n_above_twice_the_largest_point(tmp_path, capsys, largest):
-    """Not a power of two above it either; without a law the last point stands."""
+    """Without a law the last point stands, and no power of two near it."""
     C = np.geomspace(1e3, 1e5, 12) * largest
     file = points_of(tmp_path, C, np.geomspace(largest / 60, largest, 12))
     said = say_points(capsys, file, tmp_path, f"--C={40 * C[-1]:g}")
     ns = [int(x) for x in re.findall(r"B_p = 32, n = (\d+), M", said)]
-    assert len(ns) == 3 and max(ns) <= 2 * largest * (1 + 1e-5)
+    assert len(ns) == 3 and ns == pytest.approx([largest] * 3, rel=1e-5)
+
+
+def test_a_law_beyond_its_points_ends_at_twice_the_largest(tmp_path, capsys):
+    """Its plateau, 760, lies below twice the largest n, 814; as a power of two it is 1024."""
+    C = np.geomspace(10 ** 5.5, 10 ** 6.847, 40)
+    n = 2 ** sim.law(C, (4.5, 4.0, 6.5, 5.07))
+    assert 400 < n[-1] < 410
+    said = say_points(capsys, points_of(tmp_path, C, n), tmp_path, "--C=1e10")
+    ns = [int(x) for x in re.findall(r"B_p = 32, n = (\d+), M", said)]
+    assert "plateau 76" in said and ns[0] == math.floor(2 * n[-1])
+    assert max(ns) == ns[0] and "twice the largest tried stands" in said
 
 
 @pytest.mark.parametrize("text, says", [

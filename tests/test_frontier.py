@@ -386,3 +386,70 @@ def test_what_is_missing_diverged_or_pruned_is_noted(tmp_path):
     notes = "\n".join(analyse(tmp_path)["notes"])
     assert "diverged Bp32_n4_seed0" in notes and "pruned Bp32_n16_seed0" in notes
     assert "unfinished Bp32_n8_seed1" in notes and "n=16 lr_base=1e-06: 1 of 2 seeds" in notes
+
+
+def test_views_that_have_nothing_to_compare_say_so(tmp_path):
+    simulate(tmp_path / "a", ns=(8, 16), evals=10)
+    simulate(tmp_path / "b", ns=(8,), evals=10)
+    for folder, view, says in (("a", "fixed_B", "no two cells with one B"),
+                               ("a", "pass1", "two runs or more with train_pass records"),
+                               ("a", "lr", "has one lr_base; run several"),
+                               ("b", "sensitivity", "nothing to vary"),
+                               ("b", "slices", "one n for each B_p")):
+        assert says in bad(frontier, f"--runs={tmp_path / folder}", f"--view={view}"), view
+    for log in (tmp_path / "a").glob("*/log.jsonl"):
+        edit(log, sim.without_counts)
+    assert "needs counts" in bad(frontier, f"--runs={tmp_path / 'a'}", "--view=best_worst")
+
+
+def test_runs_that_break_no_record_have_a_picture_too(tmp_path, capsys):
+    """Every evaluation of training lies below the base model's."""
+    simulate(tmp_path, ns=(4, 16), evals=10,
+             truth=lambda B_p, n, C: np.where(np.asarray(C) > 0, 0.3, 0.7))
+    panel = analyse(tmp_path, view="paper")["panels"]["B_p=32"]
+    assert panel["paper"]["frontier"]["n"] == [] == panel["records"]["n"]
+    assert "the paper's way: n* = none, too few record-breaking points" in capsys.readouterr().out
+
+
+def test_measured_pass_rates_come_before_those_of_training(tmp_path):
+    """Where every run has records of the policy at one update (--pass_at), pass1 is of these, from
+    before training on."""
+    logs = simulate(tmp_path, ns=(8, 16), evals=10)
+    sim.add_passes(logs)
+    for i, log in enumerate(logs.values()):
+        with open(log, "a") as file:
+            for C, right in ((0, 2), (800_000, 8 + 4 * i)):
+                file.write(json.dumps(dict(
+                    type="train_pass", step=C // 512, rollouts=C, fresh=True, samples=[16] * 60,
+                    ids=[f"p{j}" for j in range(60)], correct=[right * (j % 2) for j in range(60)]
+                )) + "\n")
+        if i == 0:  # one run has none
+            front = analyse(tmp_path, view="pass1")
+            assert not front["fresh"] and all(len(r["moments"]) == 3 for r in front["passes"])
+    front = analyse(tmp_path, view="pass1")
+    assert front["fresh"] and front["k"] == 16
+    for i, r in enumerate(front["passes"]):
+        assert [m["C"] for m in r["moments"]] == [0, 800_000]
+        assert r["matched"]["zero"] == r["matched"]["share"][8 + 4 * i] == 0.5
+
+
+def test_the_edges_of_a_grid():
+    for ns, n, B_max, side, add in (((2, 4, 8), 8, 0, "largest", 16), ((4, 8), 4, 0, "smallest", 2),
+                                    ((2, 4), 4, 128, "largest", None),
+                                    ((2, 4), 2, 0, "smallest", None)):
+        panel = dict(envelope=dict(n=[n], B_p=[32], C=[1e6]))
+        edge = frontier.grid_edge(panel, [dict(B_p=32, n=m) for m in ns], dict(B_max=B_max))
+        assert (edge["side"], edge["add"] and edge["add"]["n"]) == (side, add)
+        assert frontier.grid_edge(dict(envelope=dict(n=[n], B_p=[32], C=[1e6])),
+                                  [dict(B_p=32, n=n)], dict(B_max=0)) is None
+
+
+def test_full_batches_reach_the_panels_end(tmp_path):
+    """results/grid_easy at B = 64 ends after 512 updates, where full batches do: the smaller ones,
+    which go on, are no switch there."""
+    front = analyse(ROOT / "results/grid_easy", f"--out={tmp_path}", view="fixed_B",
+                    folder=tmp_path)
+    panel = front["panels"]["B=64"]
+    env = panel["envelope"]
+    assert panel["range"][1] == pytest.approx(512, rel=1e-9)
+    assert env["B_p"][-1] * env["n"][-1] == 64 and 0.72 <= env["highest"][-1] <= 0.78
