@@ -255,12 +255,12 @@ def cost_of(cell):
 
 
 def prescribe(C, grid, cells, head, rewards):
-    """What to run with a budget C: dict(C, status, cell, B_p, n, M, lr, reward, lo, hi, hours,
-    same, stop, by), None where C buys no update.
+    """What to run with a budget C: dict(C, status, cell, near, B_p, n, M, lr, reward, lo, hi,
+    hours, same, stop, by), None where C buys no update.
 
     Inside the budgets that were run: the best cell alive there. Beyond them the best cell of the
     largest, kept; below them that of the smallest. rewards (G,): of `fair`. same: the (B_p, n) that
-    are indistinguishable from the best. stop: of `stop_before`.
+    are indistinguishable from the best, near their cells. stop: of `stop_before`.
     """
     alive = [j for j in range(len(grid)) if best(cells, j) is not None]
     j = min(max(nearest(grid, C), alive[0]), alive[-1])
@@ -273,9 +273,10 @@ def prescribe(C, grid, cells, head, rewards):
     if d["M"] < 1:
         return None
     half = half_width(cell)[j]
-    same = sorted({(c["B_p"], c["n"]) for c, ok in zip(cells, alike(cells, j)) if ok})
+    near = [c for c, ok in zip(cells, alike(cells, j)) if ok]
+    same = sorted({(c["B_p"], c["n"]) for c in near})
     return dict(
-        C=C, status="observed" if observed else "extrapolated", cell=cell, j=j, run=run,
+        C=C, status="observed" if observed else "extrapolated", cell=cell, j=j, run=run, near=near,
         B_p=cell["B_p"], n=cell["n"], M=d["M"], lr=d["lr"],
         reward=rewards[j] if observed else None, lo=rewards[j] - half if observed else None,
         hi=rewards[j] + half if observed else None,
@@ -332,15 +333,15 @@ def cautions(row, sweep, grid, cells):
     return out
 
 
-def what_next(row, cells, hour):
+def what_next(row, hour):
     """Runs that would make a row's answer surer, and what they cost, as text."""
-    same = [c for c, ok in zip(cells, alike(cells, row["j"])) if ok]
+    same = row["near"]
     if len(same) < 2:
         return ""
     seeds, gap = max(len(c["runs"]) for c in same), None
     more, what = 2, "seeds 1 and 2"
     if seeds > 1:
-        other = max((c for c in same if c is not row["cell"]), key=lambda c: -c["Y"][row["j"]])
+        other = min((c for c in same if c is not row["cell"]), key=lambda c: c["Y"][row["j"]])
         gap, problems, runs = difference(row["cell"], other, np.array([row["j"]]))
         half = math.hypot(Z * problems, row["cell"]["t"][row["j"]] * runs)
         more = max(1, math.ceil(seeds * (half / gap) ** 2) - seeds) if gap > half / 10 else 100
@@ -359,7 +360,7 @@ def what_next(row, cells, hour):
 
 def cheapest(row, several, hour):
     """Of the cells as good as a row's the cheapest in hours and the smallest B_p, as text."""
-    cells, out = row["same_cells"], []
+    cells, out = row["near"], []
     hours = {id(c): hours_of(c) for c in cells}
     if len(cells) > 1 and None not in hours.values():
         c = min(cells, key=lambda c: hours[id(c)] * row["C"] / cost_of(c))
@@ -395,18 +396,18 @@ def draw_law(ax, panel, law, rows, unit):
     if panel.get("near"):
         near = {(a["C"], n) for a in panel["near"] for _, n in a["set"]}
         ax.plot(*zip(*near), "s", color="0.82", ms=7, label="n indistinguishable from the best")
-    ax.step(env["C"], env["n"], "k", where="post", lw=1.8, zorder=3,
-            label="n*(C), the best of what ran") if "near" in panel else ax.plot(
-                env["C"], env["n"], "ko", ms=4, label="points")
+        ax.step(env["C"], env["n"], "k", where="post", lw=1.8, zorder=3,
+                label="n*(C), the best of what ran")
+    else:
+        ax.plot(env["C"], env["n"], "ko", ms=4, label="points")
     if records and len(records["C"]):
         ax.plot(records["C"], 2 ** np.array(records["log2_n_mean"]), "DC1", ms=4.5, mfc="none",
                 label="record-breaking points, running average")
     x = np.geomspace(*panel["range"], 200)
-    fit = (law if "constant" not in law else law_of_records(records) or {}).get("fit")
-    if fit:
+    if law["fit"]:
         said = ("law: L {L:.2f}, k {k:.2f}, $\\log_{{10}} C_0$ {log10_C0:.2f}, b {b:.2f}, plateau "
-                "{plateau:.0f}").format(**fit)
-        ax.plot(x, 2 ** law_at(fit, x), color="C3", lw=2, label=f"the paper's {said}")
+                "{plateau:.0f}").format(**law["fit"])
+        ax.plot(x, 2 ** law_at(law["fit"], x), color="C3", lw=2, label=f"the paper's {said}")
     for status, fill in (("observed", "C1"), ("extrapolated", "white")):
         at = [(r["C"], r["n"]) for r in rows if r["status"] == status]
         if at:
@@ -558,7 +559,6 @@ def main(argv):
     row = next((r for r in rows if r["C"] == asked), None)
     if row is None:
         raise BadInput(f"--C={asked:g} {unit}: below one update of the cell that is best there")
-    row["same_cells"] = [c for c, ok in zip(cells, alike(cells, row["j"])) if ok]
     missing = missing_cells(cfg["runs"], runs, sweep["dropped"])
     write_csv(tables, out / "prescription.csv")
     name = out / (f"law_{view}" if view else "law")
@@ -591,7 +591,7 @@ def main(argv):
         f"M = {row['M']}, lr = {row['lr']:.3g}, recipe {sweep['head']['recipe']}",
         f"  {command(row['run'])}", "  " + cheapest(row, several, hour),
         *(f"  caution: {text}" for text in cautions(row, sweep, grid, cells)[:2]),
-        "  " + what_next(row, cells, hour),
+        "  " + what_next(row, hour),
         say_missing(missing, 4) if missing else "") if line.strip()))
     drawn = ", ".join(sorted(path.stem for path in out.glob("*.png")))
     print(f"\nfigures in {out}: {drawn} (.png)   all metrics: {out}/prescription.csv")

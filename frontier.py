@@ -36,9 +36,8 @@ from scipy import stats
 from scipy.optimize import least_squares
 
 from config import BadInput, aside, complete, entry, lr_factor, parse, save_json
-from core.curves import (Z, alike, best, cells_of, difference, half_width, nearest, over_runs,
-                         panel_of)
-from core.plots import (AXIS, SHADES, budget_axis, canvas, colours, end_labels, legend, log_ticks,
+from core.curves import alike, best, cells_of, difference, half_width, nearest, panel_of
+from core.plots import (SHADES, budget_axis, canvas, colours, end_labels, legend, log_ticks,
                         many, save, si)
 from core.runs import ended, folders_of, missing_cells, read_runs
 
@@ -341,7 +340,7 @@ def fixed_B(sweep, cfg):
 def shorter(c, some):
     """A cell at some of its budgets alone, indices of its grid."""
     out = c | {key: c[key][some] for key in "inside Y se seeds run_sd t".split()}
-    return out | dict(V=c["V"][:, some])
+    return out | dict(V=c["V"][:, some], halves=c["halves"][..., some])
 
 
 def compare(cfg):

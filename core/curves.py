@@ -118,10 +118,11 @@ def values_of(run, metric, grid, checkpoints=math.inf):
 # Cells
 
 def cells_of(runs, metric):
-    """(grid (G,), cells), a cell a dict(B_p, n, lr, runs, V, alive, Y, inside, reach, se, run_sd,
-    t).
+    """(grid (G,), cells), a cell a dict(B_p, n, lr, runs, V, halves, Y, inside, reach, seeds, se,
+    run_sd, t, checkpoints).
 
-    V (S, G, P): by run, budget and problem; NaN where a run has no say. inside (G,): where a run of
+    V (S, G, P): by run, budget and problem; NaN where a run has no say. halves (S, H, G): its means
+    over every second problem, H = 1 without counts. inside (G,): where a run of
     it is alive. Y (G,): the mean over its runs, NaN outside. se (G,): the error over problems.
     run_sd, t (G,): how far runs lie from their cell and Student's factor, the same for all cells.
     """
@@ -147,7 +148,7 @@ def cells_of(runs, metric):
 
 
 def add_errors(cells, grid, checkpoints):
-    """Adds Y, se, seeds, run_sd and t to each cell, see `cells_of`."""
+    """Adds halves, Y, se, seeds, run_sd, t and checkpoints to each cell, see `cells_of`."""
     total, df = np.zeros(len(grid)), np.zeros(len(grid))
     for c in cells:
         means = c["V"].mean(2)  # (S, G)
@@ -156,7 +157,8 @@ def add_errors(cells, grid, checkpoints):
         c["Y"] = over_runs(means)
         total += np.where(there, (means - c["Y"]) ** 2, 0).sum(0)
         df += np.maximum(c["seeds"] - 1, 0)
-        P = c["V"].shape[2]
+        P, H = c["V"].shape[2], min(c["V"].shape[2], 2)
+        c["halves"] = np.array([c["V"][..., h::H].mean(2) for h in range(H)]).swapaxes(0, 1)
         each = over_runs(c["V"])  # (G, P)
         c["se"] = each.std(1, ddof=1) / math.sqrt(P) if P > 1 else np.zeros(len(grid))
     stated = math.hypot(RUN_SD, checkpoints)
@@ -226,15 +228,12 @@ def alike(cells, js):
 
 
 def folds_of(cells):
-    """Means by cell, seed and half of the problems: (N, S, H, G), NaN where there is none. H is 1
-    without counts."""
+    """Means by cell, seed and half of the problems: (N, S, H, G), NaN where there is none."""
     seeds = sorted({run["seed"] for c in cells for run in c["runs"]})
-    P, G = cells[0]["V"].shape[2], len(cells[0]["Y"])
-    out = np.full((len(cells), len(seeds), min(P, 2), G), np.nan)
+    out = np.full((len(cells), len(seeds), *cells[0]["halves"].shape[1:]), np.nan)
     for i, c in enumerate(cells):
-        for run, V in zip(c["runs"], c["V"]):
-            for h in range(out.shape[2]):
-                out[i, seeds.index(run["seed"]), h] = V[:, h::out.shape[2]].mean(1)
+        for run, halves in zip(c["runs"], c["halves"]):
+            out[i, seeds.index(run["seed"])] = halves
     return out
 
 
@@ -293,7 +292,7 @@ def stop_before(cells, j):
         return None
     stop, end = np.nanmean(got[~np.isnan(got).any(1)], 0)
     a, b = cells[i], cells[top]
-    gap = over_runs(a["V"])[at] - over_runs(b["V"])[j]  # (P,)
+    gap = over_runs(a["V"][:, at]) - over_runs(b["V"][:, j])  # (P,)
     problems = gap.std(ddof=1) / math.sqrt(len(gap)) if len(gap) > 1 else 0.0
     # a run's own luck is in both of its checkpoints
     sd = b["checkpoints"] if i == top else float(b["run_sd"][j])

@@ -32,7 +32,7 @@ from collections import Counter
 from pathlib import Path
 
 import config
-from config import (BadInput, RECIPES, append, cast, complete, derive, entry, experiment, finished,
+from config import (BadInput, RECIPES, append, cast, complete, derive, entry, finished,
                     parse, progress, read_json, read_plan, rollouts_after, run_name, save_json)
 from core.engine import visible_gpus
 

@@ -9,7 +9,7 @@ contrasts them. Rewards are means over the evaluations in a window of C, by defa
 of the budget. Intervals are 90%, over seeds and validation problems (contrasts.py). A verdict is
 `agree` or `disagree` where the interval decides (contrasts.judge), else `undecided` with the effect
 that such runs would show in four of five repetitions; `too shallow` where the cell with the fewest
-updates has made fewer than DEEP and still rises. Needs config.py, frontier.py, noise.py,
+updates has made fewer than DEEP and still rises. Needs config.py, frontier.py,
 core/sweep.py and, in this folder, rows.py, early.py and what these are made of, kept.py.
 """
 import re

@@ -54,7 +54,6 @@ def main(words):
         words = words[words.index("--") + 1:]
     if words[:2] in (["-m", "pip"], ["-m", "pytest"]):  # of tests/run.sh
         return
-    words = [word for word in words if word != "--watch"]  # drawn once: nothing grows here
     if words[0] == "-c" or words[:2] == ["-m", "core.sweep"] or words[0] in RUN:
         os.execv(sys.executable, [sys.executable, *words, *RUN.get(words[0], [])])
     check_words(words[0], words[1:])

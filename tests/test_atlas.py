@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import frontier
 from core import runs, sweep
 from config import BadInput, parse
 from conftest import run_script

@@ -21,7 +21,6 @@ from scipy import stats
 
 import bandit_toy as b
 import config
-from core import sweep
 import train_grpo
 from conftest import ROOT, wait_for
 

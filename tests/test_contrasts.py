@@ -23,16 +23,6 @@ CASES = {  # {n: (early mean, late mean)}; of 100 studies, how many may say agre
                  dict(agree=(0, 0), disagree=(90, 100)))}
 
 
-def two(C_end=50_000, late=0.0):
-    """n = 64 with 0.591 where its runs end at `C_end`, n = 5 with 0.546 there and up to 400k;
-    `late`: what n = 5 gains after that."""
-    C = np.arange(0, 400_001, 3200.0)
-    reward = 0.3 + 0.246 * np.minimum(C / 51_000, 1) + late * np.maximum(C - 51_000, 0) / 349_000
-    mine = C <= C_end
-    return [plain_run(5, 0, C, reward, trials=1e5),
-            plain_run(64, 0, C[mine], 0.3 + 0.291 * np.minimum(C[mine] / 40_000, 1), trials=1e5)]
-
-
 def planted(rng, means, S=3, P=300, spread=0.01):
     """A table (S, P) for each mean: problems' pass rates lie around it, the same problems in all;
     a seed moves a run by `spread`."""

@@ -187,7 +187,7 @@ def test_links_lead_somewhere(page):
 
 @pytest.mark.parametrize("page", [*PAGES, "results/README.md", "results/gpu.md"])
 def test_files_that_are_named_are_there(page):
-    """`tests/bench/coverage.py`: scripts anywhere, and whatever lies in results, tests or data."""
+    """`tests/bench/views.py`: scripts anywhere, and whatever lies in results, tests or data."""
     names = re.findall(r"`([\w./-]+\.\w+)`", text_of(page))
     for name in names:
         if not (name.endswith((".py", ".sh")) or name.startswith(("results/", "tests/"))):

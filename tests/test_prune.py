@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fit_sigmoid
-from config import append, parse, progress, read_json, read_log
+from config import append, progress, read_log
 from core import sweep
 from core.curves import cells_of
 from core.runs import missing_cells, read_runs
