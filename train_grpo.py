@@ -12,12 +12,12 @@ it a --tag. Every draw comes from (seed, step, problem, i), so with the transfor
 resumed run writes what an uninterrupted one would have written; on another number of ranks too, but
 for rounding. Beside the log stands samples.jsonl, rollouts to look at.
 
-As in the paper: groups of n rollouts, A = (r - mean) / std, token-mean loss, AdamW with 10 warm-up
-updates and lr = lr_base sqrt(B / 1024), KL and entropy terms on Easy and none on Hard, temperature
-0.6, importance weights against the engine's log-probs, on-policy (one optimizer step a batch), PPO
+As in the paper: groups of n rollouts, A = (r - mean) / std, AdamW with 10 warm-up updates and
+lr = lr_base sqrt(B / 1024), KL and entropy terms on Easy and none on Hard, temperature 0.6,
+importance weights against the engine's log-probs, on-policy (one optimizer step a batch), PPO
 and CISPO beside GRPO. What differs or is our choice:
-- kl_coef, entropy_coef, tis_cap, eps_low, eps_high, the k3 estimator of the KL: the paper does not
-  print them;
+- the loss is a mean over tokens, the std of A has ddof 1; kl_coef, entropy_coef, tis_cap, eps_low,
+  eps_high, the k3 estimator of the KL, PPO's keys: the paper does not print these (docs/log.md);
 - `updates` optimizer steps go over the whole batch each, not over parts of it, so B and its lr mean
   the same at any value; with one step the ratio is 1, nothing is clipped, and CISPO has GRPO's
   gradient: compare the two at updates=2 or more;
