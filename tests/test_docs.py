@@ -5,7 +5,6 @@ cluster only check what they were given. run_sweep.sh prints its training comman
 which are then checked like those of a page.
 """
 import ast
-import json
 import os
 import re
 import shlex
@@ -85,10 +84,6 @@ def sandbox(tmp_path_factory):
         # three runs of the committed sweep: enough to analyse
         for run in sorted((ROOT / "results/grid_easy").glob("Bp32_*"), key=size_of)[:3]:
             shutil.copytree(run, box / "runs" / name / run.name)
-    # the run of ten updates that the GPU-hours are estimated from
-    (box / "RUN").mkdir()
-    log = min((ROOT / "results/grid_easy").glob("Bp*"), key=size_of) / "log.jsonl.gz"
-    (box / "RUN/log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in read_log(log)))
     return box
 
 

@@ -1,6 +1,6 @@
 """tools/memory.py: what a run takes of each GPU's memory; a calculator, imported by no stage.
 
-    python tools/memory.py                                      # the table of docs/gpu.md
+    python tools/memory.py                                      # four models, four cards
     python tools/memory.py --model=Qwen/Qwen2.5-7B-Instruct --cards=80 --gpus="1 2 4 8" --algo=ppo
 
 It needs the model's config.json alone and adds up the tensors of an update (`update_bytes`) and of
@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from config import BadInput, entry, parse  # noqa: E402
 
-# Published config.json of the models of the paper
+# Published config.json of the paper's three models and of a smaller one
 SHAPES = {
     "Qwen/Qwen2.5-1.5B-Instruct": dict(
         model_type="qwen2", vocab_size=151936, hidden_size=1536, intermediate_size=8960,
