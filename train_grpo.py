@@ -368,12 +368,6 @@ def over_ranks(numbers, op="SUM"):
     return tensor.tolist()
 
 
-def leave_if(stop):
-    """Raise engine.Stopped on every rank where one was asked to stop. All ranks must call this."""
-    if over_ranks([len(stop)], "MAX")[0]:
-        raise engine.Stopped
-
-
 def shard(model, device, forward, dtype="auto"):
     """FSDP2, in place: parameters, gradients and moments in fp32, split over all ranks.
 
@@ -483,13 +477,12 @@ def flatten(batch, cfg, device):
 
 @dataclasses.dataclass
 class Learner:
-    """What an update works on. `stop` holds something once the process was asked to stop."""
+    """What an update works on."""
     model: object
     opt: object               # AdamW of the policy; its lr is set before each update
     ref: object = None        # of the KL
     critic: object = None     # of PPO
     critic_opt: object = None
-    stop: object = ()
 
     def trained(self):
         """[(prefix in a checkpoint, model, optimizer), ...]"""
@@ -543,7 +536,6 @@ def critic_targets(learner, flat, parts, N, cfg):
     value = torch.empty_like(flat["logp_engine"])
     with torch.no_grad():
         for token, inputs, group, _ in parts:
-            leave_if(learner.stop)
             found = through(token_values, learner.critic)(*inputs, group, cfg["dtype"])
             value[token] = found.to(value.dtype)
     length = flat["length"]
@@ -562,9 +554,7 @@ def update(learner, batch, cfg):
 
     `batch` as in `flatten`. The denominators are counted over the batches of all ranks before they
     are cut, so neither micro_tokens nor the number of ranks changes the result. Returns the
-    record's fields, means over tokens; grad_norm is not finite where a step was skipped. Raises
-    engine.Stopped, with the weights as they were, where the learner is asked to stop before the
-    first step.
+    record's fields, means over tokens; grad_norm is not finite where a step was skipped.
     """
     import torch
     model, ref, critic = learner.model, learner.ref, learner.critic
@@ -581,8 +571,6 @@ def update(learner, batch, cfg):
     sums, norms = collections.Counter(), []  # over this rank's tokens and all steps
     for first in [True] + [False] * (cfg["updates"] - 1):
         for token, inputs, group, real in parts:
-            if first:  # later the weights have moved, and there is no way back
-                leave_if(learner.stop)
             how = group, cfg["dtype"]
             logp, entropy = through(token_logps, model)(*inputs, *chunks, *how)  # (N of it,)
             if first:  # the policy that the rollouts came from: the ratio is 1 in this pass
@@ -864,7 +852,6 @@ class Run:
         every_val = [p for val in self.vals.values() for p in val]
         self.hashes = dict(train_set_hash=sample.set_hash(self.problems),
                            val_set_hash=sample.set_hash(every_val))
-        self.pass_at = config.updates_at(cfg["pass_at"], cfg)
         self.last_eval, self.stop, self.log = None, [], None
 
     def due(self, m, every):
@@ -878,22 +865,17 @@ class Run:
         names the keys where it is another experiment's.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        path, how = self.folder / "log.jsonl", fcntl.LOCK_EX | fcntl.LOCK_NB
-        self.log, why = open(path, "ab", buffering=0), ""
+        path = self.folder / "log.jsonl"
+        self.log = open(path, "ab", buffering=0)
         try:
-            fcntl.flock(self.log, how)
+            fcntl.flock(self.log, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as e:
             if e.errno in (errno.EWOULDBLOCK, errno.EACCES):
                 raise BadInput(f"{self.folder}: another process is training in this folder"
                                ) from None
-            why = e.strerror
-        with open(path, "ab") as again, contextlib.suppress(OSError):
-            fcntl.flock(again, how)  # succeeds where no lock holds
-            why = "two locks at once hold"
-        if why:
-            print(f"{self.folder}: cannot be locked here ({why}); make sure that no other process "
-                  "trains in it", file=sys.stderr)
-        records = config.read_log(self.folder / "log.jsonl")
+            print(f"{self.folder}: cannot be locked here ({e.strerror}); make sure that no other "
+                  "process trains in it", file=sys.stderr)
+        records = config.read_log(path)
         header = next((r for r in records if r.get("type") == "header"), None)
         if header:
             config.check_same(self.folder, header["config"], self.cfg)
@@ -937,12 +919,13 @@ class Run:
             raise BadInput(f"--C={self.cfg['C']}: {folder} is further already, at "
                            f"{state['step'] * self.B} rollouts")
         self.saved = state and state["step"]
-        self.state = state or dict(step=0, tokens=0, skipped=0, bad_in_a_row=0, wall_s=0.0, keep=[],
+        self.state = state or dict(step=0, tokens=0, skipped=0, bad_in_a_row=0, wall_s=0.0,
                                    log_bytes=0, samples_bytes=0, seen={}, seen_reward=0)
         self.began = time.time() - self.state["wall_s"]
-        # what an earlier start of this run was to keep, stays
-        keep = config.updates_at(self.cfg["keep_at"], self.cfg)
-        self.state["keep"] = sorted(keep | set(self.state["keep"]))
+        # what an earlier start of this run was to keep or to measure, stays
+        for key in ("keep", "pass"):
+            now = config.updates_at(self.cfg[f"{key}_at"], self.cfg)
+            self.state[key] = sorted(now | set(self.state.get(key, ())))
         if self.cfg["lora_rank"]:  # such a checkpoint holds adapters alone
             at = Path(self.cfg["model"])
             self.state["lora"] = dict(model=str(at.resolve() if at.exists() else at),
@@ -980,7 +963,8 @@ class Run:
         drawn = None
         with contextlib.suppress(engine.Stopped):
             drawn = draw()
-        leave_if(self.stop)
+        if over_ranks([len(self.stop)], "MAX")[0]:
+            raise engine.Stopped
         return drawn
 
     def count_solved(self, problems, prompts, cfg, key):
@@ -1025,7 +1009,7 @@ class Run:
         """What is due after update m: evaluations, pass@1 of the training problems."""
         if self.due(m, self.cfg["eval_every"]):
             self.evaluate(m)
-        if m in self.pass_at:
+        if m in self.state["pass"]:
             self.measure_train(m, prompts)
 
     def show(self, m, problem, rollouts, rewards):
@@ -1047,7 +1031,7 @@ class Run:
         save_checkpoint(self.folder, self.trained, self.tokenizer, self.state)
 
 
-def with_optimizers(model, ref, critic, cfg, device, base, stop=()):
+def with_optimizers(model, ref, critic, cfg, device, base):
     """The Learner of a run, its models sharded over the ranks.
 
     Models on meta, which are those of several ranks, take the weights at `base`.
@@ -1067,13 +1051,13 @@ def with_optimizers(model, ref, critic, cfg, device, base, stop=()):
     def adamw(m):
         return torch.optim.AdamW([p for p in m.parameters() if p.requires_grad], fused=True,
                                  betas=(0.9, 0.999), weight_decay=cfg["weight_decay"])
-    learner = Learner(model, adamw(model), ref, critic, critic and adamw(critic), stop)
+    learner = Learner(model, adamw(model), ref, critic, critic and adamw(critic))
     training_state(learner.trained())  # moments before any activations, or they lie in their gaps
     return learner
 
 
 def stop_at_signals(stop):
-    """SIGTERM and Ctrl-C go into `stop`: the phase at hand is given up, the update before saved.
+    """SIGTERM and Ctrl-C go into `stop`: rollouts at hand are given up, an update is finished.
 
     A second Ctrl-C ends the process at once; a later start goes on from the last checkpoint.
     """
@@ -1124,14 +1108,9 @@ def main(argv):
     if cfg["kl_coef"]:  # a copy that is not trained; of adapters the model, `update` turns them off
         ref = model if rank else lora.freeze(copy.deepcopy(model), bf16)
     critic = engine.load_critic(base, str(model.device)) if cfg["algo"] == "ppo" else None
-    learner = with_optimizers(model, ref, critic, cfg, device, base, run.stop)
+    learner = with_optimizers(model, ref, critic, cfg, device, base)
     if WORLD > 1:
         generator.load(full_weights(model))
-    gigabytes = 12 / 1e9 * sum(p.numel() for _, m, _ in learner.trained() for p in m.parameters()
-                               if p.requires_grad)
-    if RANK == 0 and gigabytes > 1:
-        kept = "the newest two are kept" + ", none at the end" * (not cfg["keep_last"])
-        print(f"{run.folder}: a checkpoint takes {gigabytes:.0f} GB, {kept}", file=sys.stderr)
 
     run.generator, generator.quit = generator, run.stop
     run.val_prompts = {name: sample.encode(val, tokenizer, cfg["max_prompt_tokens"])
@@ -1140,12 +1119,6 @@ def main(argv):
         header = run.lock()
     new = run.restore(over_ranks([header is not None])[0], learner, tokenizer)
     state, B, M, status = run.state, run.B, run.M, "stopped"
-    # measured behind the checkpoint, for another --pass_at: cut off below, so measured again
-    again = RANK == 0 and not new and any(
-        r.get("fresh") and r["step"] == state["step"]
-        for r in config.read_log(run.folder / "log.jsonl"))
-    if over_ranks([again])[0]:
-        run.pass_at.add(state["step"])
     if RANK == 0:
         run.cut_back(new)
         if new:
@@ -1157,11 +1130,11 @@ def main(argv):
             run.mark()
         else:
             run.warn_of_other_code(header)
-        past = [m for m in run.pass_at if m < state["step"]]
         done = {r["step"] for r in config.read_log(run.folder / "log.jsonl") if r.get("fresh")}
-        for m in sorted(set(past) - done):
-            print(f"{run.folder}: --pass_at: update {m} is past, its policy is gone",
-                  file=sys.stderr)
+        for m in state["pass"]:
+            if m < state["step"] and m not in done:
+                print(f"{run.folder}: --pass_at: update {m} is past, its policy is gone",
+                      file=sys.stderr)
         print(f"{run.folder}: B_p={cfg['B_p']} n={cfg['n']} M={M} C={B * M} "
               f"lr={derive(cfg)['lr']:.3g}, from update {state['step']}", file=sys.stderr)
     if not new:
