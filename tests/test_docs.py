@@ -275,7 +275,16 @@ def test_the_findings_have_the_pages_intervals():
     found = before + rest.split("<!-- end of default sweep -->")[1]
     interval = r"(\d+\.\d+)\s±\s(\d+\.\d+)"
     said, page = re.findall(interval, found), re.findall(interval, text_of("results/README.md"))
-    assert len(said) > 40 and not set(said) - set(page), set(said) - set(page)
+    assert len(said) >= 8 and not set(said) - set(page), set(said) - set(page)
+
+
+def test_the_paper_switches_at_nearly_constant_updates():
+    """M = C / (B_p n) of the new n at each switch, from the points that the law is fitted to."""
+    rows = [line.split(",") for line in text_of("results/paper/easy_switches.csv").splitlines()
+            if line[0].isdigit()]
+    *first, last = [f"{float(C) / 32 / int(n):.0f}" for C, n in rows[:4]]
+    assert f"M = {', '.join(first)} and {last} updates" in " ".join(
+        text_of("docs/analysis.md").split())
 
 
 def test_the_readmes_count_of_rows():
