@@ -42,7 +42,7 @@ config = dict(
     B_p = 32,                     # problems per batch
     n = 16,                       # rollouts per problem, 2 or more
     n_train = 0,                  # rollouts of a group in the loss, the baseline keeps all; 0 = n
-    C = 1_000_000,                # budget of a run, in rollouts; M = floor(C / (B_p n)) updates
+    C = 4_000_000,                # budget of a run, in rollouts; M = floor(C / (B_p n)) updates
     B_max = 65536,                # largest B_p n, in rollouts per update; 0 = no limit
     # The objective and the optimizer. The paper prints neither coefficients nor tis_cap: our choice
     algo = "grpo",                # grpo | ppo | cispo: the policy term; ppo's baseline is a critic
@@ -136,7 +136,7 @@ config = dict(
     # The sweep and its analysis
     ns = "8 16 32 64 128 256 512",  # values of n in a sweep; on GPUs a small n takes the longest,
                                   # see docs/gpu.md
-    bps = "32 128",               # values of B_p in a sweep
+    bps = "32",                   # values of B_p in a sweep
     seeds = "0",                  # seeds of a sweep
     lrs = "",                     # values of lr_base in a sweep, as in "1e-4 2e-4"; empty = lr_base
     view = "fixed_Bp",            # fixed_Bp | fixed_B | joint | lr | best_worst | sensitivity |

@@ -8,11 +8,12 @@
 #   PRUNE=1 bash run_sweep.sh easy           # two thirds of the rollouts: the worst cells end early
 #   bash run_sweep.sh env                    # only the environment
 #
-# Presets: easy, hard, mixed (the recipe and the split of problems), and the studies of the paper
-# that --help lists, each one or more sweeps ("arms") in folders below runs/atlas, shared where two
-# studies have an arm in common. The same command goes on where it was stopped; finished runs are
-# skipped on the `end` record of their log. More NS, BPS or SEEDS add cells to a finished sweep, a
-# larger C continues its runs.
+# Presets: easy, hard, mixed (the recipe and the split of problems), and the studies of the paper,
+# each one or more sweeps ("arms") in folders below runs/atlas, shared where two studies have an arm
+# in common. --help lists them with what they take. The same command goes on where it was stopped;
+# finished runs are skipped on the `end` record of their log. More NS, BPS or SEEDS add cells to a
+# finished sweep, a larger C continues its runs. With DATA=data/guru_math easy and hard are the
+# paper's main sweeps: B_p = 32, n = 8 to 2,048 and to 512, C = 4M, 6,000 and 5,000 problems.
 #
 # Environment variables, empty = what config.py and the data folder's defaults.json say:
 #   NS      values of n, "2 4 8"              MODEL   base model: hub name or transformers folder
@@ -40,12 +41,6 @@ preset=${1:---help}
 PY=${PYTHON:-.venv/bin/python}
 "$PY" -c "" 2> /dev/null || PY=python3  # planning needs the standard library alone
 
-if [[ $preset == -h || $preset == --help ]]; then
-    sed -n '2,/^set -e/{/^#/!d;s/^# \{0,1\}//p}' "$0"
-    echo "Studies, all seeds and learning rates; SEEDS=0 NS=... make them smaller:"
-    exec "$PY" -m core.sweep presets ${DATA:+--data="$DATA"}
-fi
-
 # ---- what is asked: words for every stage --------------------------------------------------------
 args=()
 [ -n "${DATA:-}" ] && args+=(--data="$DATA")
@@ -59,6 +54,13 @@ args=()
 [ -n "${OUT:-}" ] && args+=(--runs="$OUT")
 [ -n "${TASK:-}" ] && args+=(--task="$TASK")
 args+=("$@")
+
+if [[ $preset == -h || $preset == --help ]]; then
+    sed -n '2,/^set -e/{/^#/!d;s/^# \{0,1\}//p}' "$0"
+    echo "What they take, as DATA, MODEL, NS, BPS, SEEDS, LRS and C say (GPU-hours: of H100 cards,"
+    echo "by the model of docs/gpu.md, which no GPU has confirmed):"
+    exec "$PY" tools/hours.py "${args[@]}"
+fi
 
 # ---- environment: .venv, made again when its requirements change; with vLLM where there are GPUs
 if [ "${DRY_RUN:-}" != 1 ]; then

@@ -3,7 +3,6 @@
     python -m core.sweep commands easy --ns="2 4" --bps=8  # the commands that are still to do
     python -m core.sweep run easy                          # does them, and says how far they are
     python -m core.sweep failed easy                       # which planned runs did not end
-    python -m core.sweep presets                           # the studies of the data folder
 
 run_sweep.sh calls it; `prepare` there makes problems and difficulty, `folder` names the sweep's
 folder, `requirements` the files that pip is to install. A sweep is the cells seeds x bps x ns, a
@@ -103,16 +102,24 @@ def begin(preset, sweeps):
 
 
 def presets(data):
-    """{preset: dict(about, minutes, arms)} of a data folder; arms: {name: command-line words}.
+    """{study: dict(about, minutes, arms)} of a data folder; arms: {name: command-line words}.
 
     Of data/guru_math, the paper's scale, where the folder has none. An arm is one sweep, a folder
-    of its own; presets that name the same arm share its runs.
+    of its own; studies that name the same arm share its runs.
     """
     here = Path(__file__).parent.parent
     for folder in (Path(data), here / data, here / "data/guru_math"):
         if (folder / "presets.json").exists():
-            return read_json(folder / "presets.json")
+            known = read_json(folder / "presets.json")
+            return {name: study for name, study in known.items() if name not in RECIPES}
     raise BadInput("data/guru_math/presets.json: not there")
+
+
+def own_words(recipe, data):
+    """The words of the sweep `recipe` (easy, hard or mixed) in a data folder's presets.json."""
+    path = Path(data) / "presets.json"
+    own = read_json(path).get(recipe) if path.exists() else None
+    return shlex.split(own["arms"][recipe]) if own else [f"--recipe={recipe}"]
 
 
 def sweep_folder(preset, argv):
@@ -136,7 +143,7 @@ def arms(preset, argv):
     if pruning() and plain["lrs"]:
         raise BadInput(f"--lrs={plain['lrs']}: PRUNE=1 is for one lr_base")
     if preset in ("", *RECIPES):
-        words = [f"--recipe={preset}"] if preset else []
+        words = own_words(preset, plain["data"]) if preset else []
         return [parse(words + argv)]
     known = presets(plain["data"])
     if preset not in known:
@@ -763,11 +770,7 @@ def main(argv):
     if verb.startswith("-") or {"-h", "--help"} & set(words):
         parse(["--help"], __doc__)
     check_environment()
-    if verb == "presets":
-        for name, study in presets(parse(words)["data"]).items():
-            cost = f"; {study['minutes']} minutes on 2 cores" if study.get("minutes") else ""
-            print(f"  {name:13s} {study['about']}{cost}")
-    elif verb == "folder":
+    if verb == "folder":
         arms(preset, words)  # ends here on a preset that is none
         print(sweep_folder(preset, words))
     elif verb == "requirements":
@@ -787,7 +790,7 @@ def main(argv):
     elif verb == "failed":
         return list_failed(preset, words)
     else:
-        raise BadInput(f"{verb}: no such verb; presets, requirements, folder, commands, prepare, "
+        raise BadInput(f"{verb}: no such verb; requirements, folder, commands, prepare, "
                        "run or failed")
     return 0
 

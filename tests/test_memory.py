@@ -1,8 +1,9 @@
-"""tools/memory.py: what a run takes of a GPU, against a simulation of our own code; what the
-trainer leaves vLLM, and warns of. No GPU is needed.
+"""tools/memory.py, hours.py: what a run takes of a GPU, against a simulation of our own
+code, and a sweep of hours; what the trainer leaves vLLM, and warns of. No GPU is needed.
 """
 import importlib.util
 import json
+import random
 import subprocess
 import sys
 import types
@@ -14,7 +15,7 @@ from conftest import ROOT
 
 import train_grpo
 from config import BadInput, parse
-from tools import memory
+from tools import hours, memory
 
 QWEN = "Qwen/Qwen2.5-7B-Instruct"
 FOUR = "Qwen/Qwen3-4B-Instruct-2507"
@@ -34,6 +35,14 @@ def on_meta(shape):
 @pytest.fixture(scope="module")
 def simulation():
     spec = importlib.util.spec_from_file_location("simulation", ROOT / "tests/bench/memory.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def tail():
+    spec = importlib.util.spec_from_file_location("tail", ROOT / "tests/bench/tail.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -194,3 +203,33 @@ def test_the_table_of_the_docs(tmp_path):
     usual, kept, hf = rows
     assert float(kept[3]) > 2 * float(usual[3])
     assert float(hf[3]) > float(usual[3]) + 15 and "0.00, " in hf[5]
+
+
+@pytest.mark.parametrize("n, B_p", [(8, 32), (32, 32), (128, 32)])
+def test_expected_hours_are_those_of_drawn_lengths(tail, n, B_p):
+    """tools/hours.py against tests/bench/tail.py, which draws every response; only a GPU could say
+    whether both are right.
+    """
+    s, rollouts = memory.sizes(memory.SHAPES[QWEN]), B_p * n
+    drawn, update = tail.update("Qwen2.5-7B", n, B_p, random.Random(0), draws=30)
+    assert hours.generation_s(s, rollouts, 4, tail.SLOTS) == pytest.approx(drawn, rel=0.1)
+    assert hours.update_s(s, rollouts, 4) == pytest.approx(update, rel=0.01)
+
+
+def test_what_a_sweep_takes(tmp_path, capsys):
+    """Rollouts of the cells, shared runs once; hours of the cards that hold a run, in proportion to
+    C; none for a model or responses that the model of time is not of.
+    """
+    words = ["--data=data/guru_math", "--ns=8 32", "--C=1e6", "--seeds=0"]
+    assert not hours.main(words)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:5] == ["easy", "2", "runs,", "2.0M", "rollouts,"], lines[0]
+    at = lines.index(next(line for line in lines if line.startswith("  fixed_B ")))
+    assert lines[at + 1].split()[:2] == ["27", "runs,"], lines[at + 1]  # of 28 one is above B_max
+    one = cfg_of(QWEN, "--n=32", "--C=1e6")
+    four = hours.gpu_hours(dict(one, C=4_000_000))
+    assert four == pytest.approx(4 * hours.gpu_hours(one), rel=0.02)
+    assert hours.gpu_hours(one) < hours.gpu_hours(dict(one, n=8))
+    assert hours.gpus_of(memory.sizes(memory.SHAPES[QWEN]), one) == 4
+    assert hours.gpu_hours(cfg_of(QWEN, "--max_new_tokens=24")) is None
+    assert hours.gpu_hours(cfg_of("a/b")) is None

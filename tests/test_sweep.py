@@ -276,6 +276,44 @@ def test_studies_are_runs_that_the_trainer_takes(data):
     assert own == given != "2 4"  # where n is what an arm is about, NS leaves it
 
 
+def test_the_plain_command_on_guru_is_the_papers_main_sweep():
+    """B_p = 32, n doubles from 8 as far as B_max of the set allows, C = 4M, D as in section 2; a
+    word of the user's beats each, and another data folder has none of it.
+    """
+    for recipe, D, largest in (("easy", 6000, 2048), ("hard", 5000, 512)):
+        grid = cells(sweep.arms(recipe, ["--data=data/guru_math"])[0])
+        assert sorted(c["n"] for c in grid) == [2 ** i for i in range(3, int(largest).bit_length())]
+        assert {(c["B_p"], c["C"], c["D"], c["recipe"]) for c in grid} == {(32, 4e6, D, recipe)}
+        assert 32 * largest == grid[0]["B_max"]
+        study = sweep.arms("main", ["--data=data/guru_math"])
+        arm = next(arm for arm in study if Path(arm["runs"]).name == recipe)
+        assert config.experiment(arm) == config.experiment(grid[0])
+    words = ["--data=data/guru_math", "--ns=4", "--C=1e6", "--D=0", "--B_max=128"]
+    assert [(c["n"], c["C"], c["D"]) for c in cells(sweep.arms("hard", words)[0])] == [(4, 1e6, 0)]
+    assert sweep.arms("easy", ["--data=data/mine"])[0]["D"] == 0
+
+
+def test_one_question_has_one_name_at_both_scales():
+    """The paper's studies have the same names in both folders, and so do their arms, where a name
+    holds no number, lr or model; D is pinned wherever Guru's own split is trained on.
+    """
+    ours, papers = sweep.presets("data/arithmetic"), sweep.presets("data/guru_math")
+    alone = {"wide", "far", "levels", "grid", "smollm"}
+    assert set(papers) == set(ours) - alone
+    plain = {arm for name, study in papers.items() for arm in study["arms"]
+             if not re.match("model_|size_|lr_", arm)}
+    here = {arm for study in ours.values() for arm in study["arms"]}
+    here |= {f"{arm}_{lr}" for arm in ("easy", "hard") for lr in ("half", "double")}  # one arm here
+    assert plain - here == {"rec_easy_selective", "rec_hard_selective", "scale_sqrt",
+                            "cispo_on_policy_easy"}
+    for name in papers:
+        for arm in sweep.arms(name, ["--data=data/guru_math"]):
+            split = Path(arm["train_set"]).name
+            own = split in ("easy_train.jsonl", "hard_train.jsonl")
+            if own and not Path(arm["runs"]).name.startswith("model_"):
+                assert arm["D"] in (500, dict(easy=6000, hard=5000)[arm["recipe"]]), arm["runs"]
+
+
 def test_a_study_runs_from_its_preset(tiny, tmp_path):
     """run_sweep.sh with a study of a data folder: arms in folders of their own, a second call
     does nothing again, the table is told.
