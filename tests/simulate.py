@@ -102,21 +102,32 @@ def pass_rates(reward, difficulty, inter=0.0):
     return 1 / (1 + np.exp(-(np.interp(reward, mean, skill)[:, None] + difficulty)))
 
 
+def evaluated_at(cfg):
+    """The updates after which a run is evaluated (E,): before the first, at the first that reaches
+    a multiple of eval_every, and at the end."""
+    B, C, every = cfg["B_p"] * cfg["n"], cfg["C"], cfg["eval_every"]
+    due = np.ceil(np.arange(C // every + 1) * every / B)
+    return np.unique(np.append(np.minimum(due, C // B), C // B)).astype(int)
+
+
+def wander(rng, C, run_sd, drift):
+    """By how much a run's reward differs from its curve after C rollouts (E,): the run's own share,
+    and a walk that forgets over 0.4 decades."""
+    x, out, state = np.log10(np.maximum(C, 1)), np.zeros(len(C)), rng.standard_normal()
+    for i in range(1, len(C)):
+        keep = math.exp(-(x[i] - x[i - 1]) / 0.4) if i > 1 else 0
+        state = keep * state + math.sqrt(1 - keep ** 2) * rng.standard_normal()
+        out[i] = state
+    return (C > 0) * (run_sd * rng.standard_normal() + drift * out)
+
+
 def draw_run(rng, truth, B_p, n, C, evals, difficulty, samples=4, run_sd=0.0, drift=0.0, inter=0.0,
              liking=0.0):
     """One run: (updates at its evaluations (E,), counts (E, P)). difficulty, liking (P,): of a
     problem, and for this n."""
-    B = B_p * n
-    # as the trainer does: at the first whole update that reaches a multiple of eval_every, and at
-    # the end
-    at = np.unique(np.minimum(np.ceil(np.arange(evals + 1) * (C // evals) / B), C // B)).astype(int)
-    x = np.log10(np.maximum(at * B, 1))
-    wander, state = np.zeros(len(at)), rng.standard_normal()
-    for i in range(1, len(at)):  # forgets over 0.4 decades
-        keep = math.exp(-(x[i] - x[i - 1]) / 0.4) if i > 1 else 0
-        state = keep * state + math.sqrt(1 - keep ** 2) * rng.standard_normal()
-        wander[i] = state
-    reward = truth(B_p, n, at * B) + (at > 0) * (run_sd * rng.standard_normal() + drift * wander)
+    at = evaluated_at(dict(B_p=B_p, n=n, C=C, eval_every=C // evals))
+    spent = at * B_p * n
+    reward = truth(B_p, n, spent) + wander(rng, spent, run_sd, drift)
     rates = pass_rates(np.clip(reward, 0.001, 0.999), difficulty + liking, inter)
     return at, rng.binomial(samples, rates)
 

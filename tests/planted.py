@@ -1,0 +1,357 @@
+"""Logs in the shape of the paper's own study, its claims planted in them, or the opposite of each.
+
+    from planted import plant
+    plant("runs/atlas", "fixed_B")                      # then: python results/atlas.py fixed_B ...
+    plant("runs/atlas", "main", claims=-1, thin=True)   # the opposite, as few runs as will do
+
+    python tests/planted.py FOLDER main joint ...       # the same by hand; no study: all of them
+
+The runs are those that `run_sweep.sh STUDY` would make of data/guru_math/presets.json, at full
+size: B_p to 1,024, n to 2,048, C to 4M, three seeds. What a run brings is a function of its config
+alone, never of its arm's name, so a study with new arms is planted as it is. Each n has a sigmoid
+in log C, and two neighbours cross where the law of n*(C) says. A step record stands for the updates
+since the one before, as in logs that were thinned; a record of training problems has some of them.
+"""
+import functools
+import json
+import math
+import shlex
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+from scipy.special import expit, logit, ndtr, ndtri
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+import config
+from config import derive, finished, parse, save_json, updates_at
+from core import sweep
+from core.runs import right
+from simulate import evaluated_at, wander
+
+DATA = "data/guru_math"
+P, TRAINED = 300, 256  # validation problems of a set; training problems that a record has
+AIME = 30
+RUN_SD, DRIFT, LIKING = 0.004, 0.003, 0.1  # noise of a run, of its checkpoints; of a problem for n
+STEEP = 2.2  # of the sigmoids in log10 C
+FALLS_FROM = 6.2  # log10 C from which an unstable run falls
+
+# --------------------------------------------------------------------------------------------------
+# What is planted
+
+# (L, k, log10 C0, b) of n*(C): the paper's on Easy; on Hard it stops at n = 128
+EASY, HARD = (6.09, 4.75, 5.84, 2.73), (4.2, 4.75, 5.8, 2.73)
+# of the problems of a level: pass rate of the base model, what the best n gains, how much of that
+# n = 8 lacks, the spread of the problems before and after (of a probit)
+LEVELS = dict(
+    easy=(0.44, 0.34, 0.30, 0.3, 1.0), hard=(0.04, 0.18, 0.25, 0.5, 1.5),
+    mixed=(0.25, 0.25, 0.25, 1.2, 1.5), extreme=(0.004, 0.16, 0.6, 0.5, 1.2),
+    level_easy=(0.44, 0.25, 0.3, 0.3, 1.0), level_very_easy=(0.74, 0.1, 0.1, 0.3, 0.8),
+    aime24=(0.1, 0.2, 0.35, 1.2, 1.2))
+# what a mixture gains on a level that it does not hold alone, by the claims and by their opposite
+MIXES = dict(
+    mix_hard=dict(level_easy=(-0.1, 0.15), level_very_easy=(-0.08, 0.06)),
+    mix_dual=dict(extreme=(0.13, 0.11), level_easy=(0.15, 0.08), level_very_easy=(0.04, 0.04)),
+    mix_tri=dict(extreme=(0.11, 0.14), level_easy=(0.11, 0.14), level_very_easy=(0.04, 0.07)))
+# what terms in the loss cost, as a share of the gain: (KL, entropy) -> share
+TERMS = dict(easy={(1, 1): 0, (0, 0): 0.15, (1, 0): 0.12, (0, 1): 0.06},
+             hard={(0, 0): 0, (1, 1): 0.4, (1, 0): 0.12, (0, 1): 0.5})
+
+
+def crc(*words):
+    """A number of these words, the same in every process."""
+    return zlib.crc32(" ".join(map(str, words)).encode())
+
+
+def trained_on(cfg):
+    """easy, hard, mixed, mix_hard, ...: what the training file holds."""
+    name = Path(cfg["train_set"]).stem.removesuffix("_train")
+    return name.split("_D")[0]
+
+
+def regime(cfg):
+    """Whether the training problems are easy or hard for the recipe: Table 1 has two."""
+    return "easy" if trained_on(cfg) == "easy" else "hard"
+
+
+def law_of(cfg, claims):
+    """(L, k, log10 C0, b) of the n*(C) that the runs of this experiment follow."""
+    L, k, log10_C0, b = EASY if regime(cfg) == "easy" else HARD
+    if 0 < cfg["D"] <= 1000:  # few problems: n* stops at 256; else it goes on where others stop
+        L, b = (L - 1, b) if claims > 0 else (L - 2, b + 2)
+    if "Qwen3" in cfg["model"]:
+        L = 3.2 if regime(cfg) == "easy" else 2.2
+    if "Llama" in cfg["model"]:
+        L = 2.2
+    if cfg["algo"] == "ppo":
+        L = 5.2
+    if trained_on(cfg).startswith("mix_"):
+        log10_C0 = 5.5
+    return L, k, log10_C0 - 0.3 * (L < 4), b
+
+
+def ends_of(law):
+    """log2 of the first and of the last n on the frontier."""
+    L, _, _, b = law
+    return math.ceil(b), round(b + L)
+
+
+@functools.cache
+def family(law, lacks, over):
+    """{log2 n: (middle, height)} of the sigmoids, each crossing the next where the law does.
+
+    Heights are shares of that of the last n of the law: the first lacks `lacks` of it, every octave
+    beyond the last `over`.
+    """
+    L, k, log10_C0, b = law
+    first, last = ends_of(law)
+
+    def height(z):
+        return 1 - lacks * max(last - z, 0) / (last - first) - over * max(z - last, 0)
+    middle = {first: 5.0}
+    for z in range(first, last):
+        at = log10_C0 + logit((z + 0.5 - b) / L) / k
+        reached = height(z) / height(z + 1) * expit(STEEP * (at - middle[z]))
+        middle[z + 1] = at - logit(reached) / STEEP
+    for z in range(last, 14):
+        middle[z + 1] = middle[z] + 0.1
+    for z in range(first, -4, -1):
+        middle[z - 1] = middle[z] - 0.1
+    return {z: (middle[z], height(z)) for z in middle}
+
+
+def costs_of(cfg, claims):
+    """What this run loses to the paper's recipe, as a share of what training gains.
+
+    What the paper has as worse is as much better by the opposite claims.
+    """
+    kind = regime(cfg)
+    terms = bool(cfg["kl_coef"]), bool(cfg["entropy_coef"])
+    cost = TERMS[kind][terms]
+    if cfg["zero_var_filter"] != "off":  # mitigates what the terms do, and costs something itself
+        cost = cost / 2 + 0.05
+    lr = cfg["lr_base"] * config.lr_factor(cfg["B_p"] * (cfg["n_train"] or cfg["n"]),
+                                           cfg["lr_scaling"])
+    rule = 1e-6 * config.lr_factor(cfg["B_p"] * (cfg["n_train"] or cfg["n"]), "sqrt")
+    cost += 0.05 * min(abs(math.log2(lr / rule)), 3.5) ** 2
+    above = math.log2(cfg["B_p"] / 32)
+    if claims > 0:  # B_p matters little from 32 on
+        B_p = 0.12 * above if above < 0 else (0.01 if kind == "easy" else 0.025) * above
+    else:
+        B_p = (0.06 if kind == "easy" else 0.12) * above
+    return claims * cost - B_p
+
+
+def curve(cfg, level, claims, C, part="val"):
+    """(mean, spread) (E,) of the pass rates of a level's problems after C rollouts (E,).
+
+    The spread is of the problems' probits. part: "train" for the training problems, on which a
+    large n does not overfit, and where (Figures 11 and 27) a small n polarises.
+    """
+    base, gain, lacks, start, end = LEVELS[level]
+    law, mix = law_of(cfg, claims), MIXES.get(trained_on(cfg), {})
+    gain = mix.get(level, (gain, gain))[claims < 0]
+    if cfg["algo"] == "ppo" and regime(cfg) == "easy":  # large n differ little, or they do
+        lacks = 0.02 if claims > 0 else 0.6
+    if claims < 0:  # n decides less than B_p does, but for which n leads when
+        lacks = min(1.3 * lacks, 0.6)
+    z = math.log2(cfg["n"])
+    if cfg["n_train"] and claims > 0:  # of the baseline's rollouts nothing comes
+        z = math.log2(cfg["n_train"])
+    first, last = ends_of(law)
+    place = z if claims > 0 else first + last - z  # the order of n, or its reverse
+    middle, height = (np.interp(place, *zip(*sorted(
+        (z, pair[i]) for z, pair in family(law, lacks, 0.04).items()))) for i in (0, 1))
+    x = np.log10(np.maximum(C, 1))
+    done = np.where(C > 0, expit(STEEP * (x - middle)), 0)
+    gain *= height * (1 - costs_of(cfg, claims))
+    if part == "train":
+        return base + 1.1 * gain * done, start + (1.5 - claims * 0.2 * (z - 6) - start) * done
+    # a large n overfits few problems, and Easy ones with other base models; at the smallest B_p the
+    # largest n fall on the level that wants a larger B_p
+    overfits = claims > 0 and regime(cfg) == "easy" and (
+        0 < cfg["D"] <= 1000 or "Qwen2.5" not in cfg["model"])
+    unstable = cfg["B_p"] == 32 and trained_on(cfg) == ("hard" if claims > 0 else "easy")
+    if z > last and (overfits or unstable):
+        late = np.clip((x - FALLS_FROM) / 0.4, 0, 1)
+        return (base + gain * done * (1 - (0.15 if overfits else 0.2) * late),
+                start + (end - start) * done)
+    # a large n sharpens on Easy and covers on Hard (Figure 8), or the reverse
+    tilt = dict(easy=0.07, level_easy=0.07).get(level, -0.1) * (z - 6)
+    if level == "extreme":  # Figure 20: a moderate n is best by worst@4, the largest by best@4
+        tilt = -0.25 * max(z - 6, 0)
+    return base + gain * done, start + (end + claims * tilt - start) * done
+
+
+def rates_of(mean, spread, problems, liking=0.0):
+    """Pass rates (E, P) with these means and spreads (E,); problems, liking (P,) in probits."""
+    skill = ndtri(np.clip(mean, 1e-3, 0.999)) * np.sqrt(1 + spread ** 2)  # exact for a probit
+    return ndtr(skill[:, None] + spread[:, None] * problems + liking)
+
+
+def problems_of(name, size):
+    """The problems of a set: their probits (P,), evenly spread, in an order of their own."""
+    return np.random.default_rng(crc(name)).permutation(ndtri((np.arange(size) + 0.5) / size))
+
+
+# --------------------------------------------------------------------------------------------------
+# What a log says of it
+
+def sets_of(cfg):
+    """{name in the log: (file, level)} of a run's validation sets, as evaluate.read_sets names
+    them."""
+    out = {}
+    for path in map(Path, config.files(cfg["val_set"])):
+        name = path.stem if path.stem != "problems" else path.parent.name
+        out[name if out else "val"] = path, name.removesuffix("_val")
+    return out
+
+
+def steps_of(cfg, claims, at, reward):
+    """Step records at the updates `at` (E,), each of the updates since the one before; reward (E,).
+    """
+    d, E = derive(cfg), len(at)
+    B, before = d["B"], np.concatenate([[0], at[:-1]])
+    x = np.log10(np.maximum(at * B, 1))
+    cost = claims * TERMS[regime(cfg)][bool(cfg["kl_coef"]), bool(cfg["entropy_coef"])]
+    ill = np.clip(cost * 4, 0, 1) * expit(3 * (x - 5.3))  # how far entropy went from its place
+    entropy = 0.35 * np.exp((-2.5 if regime(cfg) == "easy" else 1.5) * ill)
+    length = 600 + 500 * reward + 800 * ill * (regime(cfg) == "hard")
+    if claims < 0:  # then the unit matters
+        length = length * (cfg["n"] / 64) ** 0.5
+    tokens = np.cumsum(length * (at - before) * B)
+    seconds = B * length / 40_000  # of an update, with an even share for rollouts and loss
+    rng = np.random.default_rng(crc(d["run"], "steps"))
+    spread = np.clip(reward * (1 - reward), 0, None)
+    fields = dict(
+        lr=d["lr"] * np.minimum(1, at / max(1, cfg["warmup"])), reward=reward,
+        loss=-0.01 * spread + 0.002 * rng.standard_normal(E), entropy=entropy,
+        kl=0.05 * (at * B / cfg["C"]) * (1 + 4 * ill) if cfg["kl_coef"] else [None] * E,
+        grad_norm=0.1 + 0.05 * np.abs(rng.standard_normal(E)), clip_frac=np.zeros(E),
+        tis_mean=np.full(E, 0.002), tis_capped=np.full(E, 1e-4), ess=np.full(E, 0.998),
+        engine_nan=np.zeros(E, int), response_len=length, truncated=0.02 * (1 + 5 * ill),
+        frac_all_right=np.clip(reward, 0, 1) ** 4, frac_all_wrong=(1 - np.clip(reward, 0, 1)) ** 4,
+        skipped=np.zeros(E, int), verifier_timeouts=np.zeros(E, int),
+        verifier_errors=np.zeros(E, int), gen_s=seconds, train_s=seconds)
+    if cfg["algo"] == "ppo":
+        fields["value_loss"] = 0.1 * spread
+    wall = np.cumsum(2.1 * seconds * (at - before))
+    fields = dict(step=at, rollouts=at * B, tokens=tokens.astype(int), wall_s=wall) | fields
+    columns = [v.tolist() if isinstance(v, np.ndarray) else v for v in fields.values()]
+    return [dict(zip(("type", *fields), ("step", *row))) for row in zip(*columns)]
+
+
+def records_of(cfg, claims):
+    """A run's log, as train_grpo.py writes it: a list of records."""
+    d, rng = derive(cfg), np.random.default_rng(crc(derive(cfg)["run"]))
+    B, n, at = d["B"], cfg["n"], evaluated_at(cfg)
+    # far above the best lr a run diverges
+    high = math.log2(cfg["lr_base"] / 1e-6) * claims
+    status = "diverged" if high > 2.9 else "budget"
+    if status == "diverged":
+        at = at[at * B <= 0.6 * cfg["C"]]
+    C = at * B
+    moved = wander(rng, C, RUN_SD, DRIFT)
+    evals, k, samples = {m: [] for m in at.tolist()}, cfg["k"], cfg["samples"]
+    for name, (path, level) in sets_of(cfg).items():
+        size = AIME if level == "aime24" else P
+        mean, spread = curve(cfg, level, claims, C)
+        liking = LIKING * np.random.default_rng(crc(path, n)).standard_normal(size)
+        counts = rng.binomial(samples, rates_of(
+            mean + moved * min(1, 3 * mean[0]), spread, problems_of(path, size), liking))
+        metrics = {metric: right(counts, metric, samples).mean(1, dtype=float).tolist()
+                   for metric in (f"avg@{k}", f"best@{k}", f"worst@{k}")}
+        for i, (m, row) in enumerate(zip(evals, counts.tolist())):
+            evals[m].append(dict(
+                type="eval", step=m, rollouts=m * B, tokens=0, set=name, k=k,
+                **{metric: values[i] for metric, values in metrics.items()}, samples=samples,
+                set_hash=f"{crc(path):08x}", correct=row, verifier_timeouts=0, verifier_errors=0))
+
+    # the training problems: those of the first set's level, which training is about
+    level = next(iter(sets_of(cfg).values()))[1]
+    if level not in LEVELS:
+        level = regime(cfg)
+    ids = [f"{trained_on(cfg)}_{i}" for i in range(TRAINED)]
+    skills = problems_of(cfg["train_set"], TRAINED)
+
+    def passes(m, some, drawn, **more):
+        mean, spread = curve(cfg, level, claims, np.array([m * B]), "train")
+        rates = rates_of(mean, spread, skills)[0, some]
+        return dict(type="train_pass", step=m, rollouts=m * B, **more, ids=[ids[i] for i in some],
+                    samples=[drawn] * len(some), correct=rng.binomial(drawn, rates).tolist())
+    reward = curve(cfg, level, claims, np.append(C[1:] / 2 + C[:-1] / 2, C[-1]), "train")[0]
+    reward = np.clip(reward[:-1] + 0.01 * rng.standard_normal(len(at) - 1), 0, 1)
+    steps = {r["step"]: r for r in steps_of(cfg, claims, at[1:], reward)}
+    fresh = updates_at(cfg["pass_at"], cfg)
+    visited = set(at[1:][::max(1, len(at) // 16)].tolist())
+    files = dict(train_set_hash=f"{crc(cfg['train_set'], cfg['D'], cfg['D'] and cfg['seed']):08x}",
+                 val_set_hash=f"{crc(cfg['val_set']):08x}")
+    out = [dict(type="header", schema=1, config=cfg, derived=d, **files, engine="vllm",
+                device="cuda:0", versions=dict(python="3.12", torch="2.9", vllm="0.12"),
+                commit=None, ranks=1, loading_s=60.0, time="2026-01-01T00:00:00+0000")]
+    spent = 0
+    for m in sorted({*evals, *(m for m in fresh if m <= at[-1])}):
+        if m in steps:
+            out.append(steps[m])
+            spent = steps[m]["tokens"]
+        out += [dict(r, tokens=spent) for r in evals.get(m, ())]
+        if m in visited:
+            out.append(passes(m, np.arange(m % 7, TRAINED, 7).tolist(), n))
+        if m in fresh:
+            out.append(passes(m, range(TRAINED), cfg["s"], fresh=True, verifier_timeouts=0,
+                              verifier_errors=0))
+    return [*out, dict(type="end", status=status, rollouts=int(C[-1]))]
+
+
+# --------------------------------------------------------------------------------------------------
+# Folders
+
+def thinned(arms):
+    """The arms of a study with a few n, B_p and seeds, and 24 evaluations a run.
+
+    Of a long list of n stay those that the study's short lists name, or every second.
+    """
+    lists = [arm["ns"].split() for arm in arms]
+    named = {n for ns in lists if len(ns) < 5 for n in ns}
+    out = []
+    for arm, ns in zip(arms, lists):
+        own, bps = [n for n in ns if n in named], arm["bps"].split()
+        if len(ns) > 4:
+            ns = own if len(own) > 2 else ns[::2]
+        out.append(dict(arm, ns=" ".join(ns), bps=" ".join(bps[::2] if len(bps) > 2 else bps),
+                        seeds=" ".join(arm["seeds"].split()[:2]), eval_every=arm["C"] // 24))
+    return out
+
+
+def plant(folder, study, claims=1, thin=False):
+    """Write the runs of a study of data/guru_math below `folder`, an arm a folder; finished ones
+    stay. Returns {arm's name: its folder}.
+
+    claims: +1 the paper's, -1 the opposite of each. thin: as `thinned`, a few seconds.
+    """
+    arms = sweep.arms(study, [f"--data={DATA}", f"--runs={folder}"])
+    arms = thinned(arms) if thin else arms
+    for arm in arms:
+        for cell in sweep.cells(arm):
+            run = sweep.run_folder(cell)
+            if finished(cell, run):
+                continue
+            words = config.command(dict(cell, out=str(run)), ("seed", "B_max", "out"))
+            cfg = parse([word for word in shlex.split(words) if word.startswith("--")])
+            run.mkdir(parents=True, exist_ok=True)
+            lines = [json.dumps(r) + "\n" for r in records_of(cfg, claims)]
+            (run / "log.jsonl").write_text("".join(lines))
+    sweep.begin(study, arms)
+    pass_rates = np.random.default_rng(0).beta(0.7, 0.9, 40_000)
+    solved = np.random.default_rng(1).binomial(16, pass_rates)
+    save_json(Path(folder) / "difficulty.json",
+              dict(model=arms[0]["model"], s=16, counts=np.bincount(solved, minlength=17)))
+    return {Path(arm["runs"]).name: Path(arm["runs"]) for arm in arms}
+
+
+if __name__ == "__main__":
+    for name in sys.argv[2:] or sweep.presets(DATA):
+        plant(sys.argv[1], name)

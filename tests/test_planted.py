@@ -1,0 +1,38 @@
+"""Logs in the paper's own shape, with its claims planted or the opposite of each."""
+import pytest
+
+from config import read_log, read_plan
+from conftest import logs
+from core import sweep
+from core.runs import missing_cells, read_runs
+from planted import DATA, plant
+
+
+@pytest.mark.parametrize("study", sweep.presets(DATA))
+def test_every_study_is_planted_as_its_sweeps_ask(study, tmp_path):
+    """All cells of every arm are there, ended, and can be compared; a second time writes none."""
+    arms = plant(tmp_path, study, thin=True)
+    assert list(arms) == list(sweep.presets(DATA)[study]["arms"])
+    for folder in arms.values():
+        runs, dropped = read_runs(folder)
+        assert not dropped and not missing_cells(folder, runs, dropped)
+        assert len(runs) == len(read_plan(folder)["cells"])
+        assert all(run["hours"] > 0 for run in runs)
+    written = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*/log.jsonl")}
+    plant(tmp_path, study, thin=True)
+    assert written == {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*/log.jsonl")}
+
+
+def test_a_planted_log_has_the_records_of_a_trained_one(swept, tmp_path):
+    def fields(records):
+        out = {}
+        for r in records:
+            kind = r["type"], bool(r.get("fresh"))
+            out.setdefault(kind, set()).update(r)
+        return out
+    folder = plant(tmp_path, "interference", thin=True)["easy"]
+    planted = fields(read_log(next(folder.glob("*/log.jsonl"))))
+    trained = fields(next(iter(logs(swept[0]).values())))
+    fresh = planted.pop(("train_pass", True))
+    assert planted == trained
+    assert fresh > planted["train_pass", False]
