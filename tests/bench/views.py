@@ -1,14 +1,13 @@
 """From logs to figures and page at the scale of a node: seconds, memory, and how they grow.
 
-    python tests/bench/views.py              # 10, 100 and the paper's grid of 252 runs, all views
-    python tests/bench/views.py 1000 3000    # other numbers of runs, of the same kind
+    python tests/bench/views.py            # 10, 100, 1,000 and 3,000 runs, all views and the page
+    python tests/bench/views.py 252        # other numbers of runs, of the same kind
 
-Planted runs of 244 evaluations on 300 problems with counts, B_p = 32 to 1,024, n = 8 to 2,048. CPU
-seconds of frontier.py --view=all and of fit_sigmoid.py in processes of their own, and the exponent
-of the growth over runs.
+Planted runs of the paper's Easy grid, B_p = 32 to 1,024 and n = 8 to 2,048 up to B = 65,536, with
+61 evaluations on 128 problems: 39 pairs (of 10 runs: 10 of them), then more seeds. CPU seconds of
+frontier.py --view=all and of fit_sigmoid.py in processes of their own, and the exponent of the
+growth over runs.
 """
-import contextlib
-import io
 import math
 import resource
 import subprocess
@@ -20,45 +19,41 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from simulate import paper, simulate  # noqa: E402
 
+PAIRS = [(2 ** i, 2 ** j) for i in range(5, 11) for j in range(3, 12) if 2 ** (i + j) <= 65536]
+
 
 def plant(folder, runs):
-    """So many runs: the paper's 42 pairs (B_p, n) below B = 65,536, then more seeds."""
-    sizes = [2 ** i for i in range(5, 11)]
-    pairs = sum(B_p * n <= 65536 for B_p in sizes for n in (2 ** j for j in range(3, 12)))
-    if runs < pairs:
-        sizes, seeds = sizes[:max(1, runs // 9)], 1
-    else:
-        seeds = math.ceil(runs / pairs)
-    of_n = paper()
-    for B_p in sizes:
-        ns = [2 ** j for j in range(3, 12) if B_p * 2 ** j <= 65536]
-        with contextlib.redirect_stdout(io.StringIO()):
-            simulate(folder, ns=ns, B_ps=(B_p,), seeds=range(seeds), C=4_000_000, evals=244, P=300,
-                     truth=lambda B, n, C: of_n(B, n, C))
-    return len(list(Path(folder).glob("*/log.jsonl*")))
+    """So many runs: the pairs (B_p, n), or the first of them, each with as many seeds."""
+    for i, (B_p, n) in enumerate(PAIRS[:runs]):
+        seeds = range(runs // len(PAIRS) + (i < runs % len(PAIRS)))
+        simulate(folder, ns=[n], B_ps=(B_p,), seeds=seeds, C=4_000_000, evals=61, P=128,
+                 truth=paper(), run_sd=0.01)
+
+
+def cpu_of(*words):
+    """CPU seconds of a script with these words."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *words], cwd=ROOT, check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def main(sizes):
     before = None
-    for size in sizes:
+    for runs in sizes:
         with tempfile.TemporaryDirectory() as folder:
-            runs, took = plant(folder, size), []
-            for words in (["frontier.py", "--view=all"], ["fit_sigmoid.py"]):
-                was = resource.getrusage(resource.RUSAGE_CHILDREN)
-                subprocess.run([sys.executable, *words, f"--runs={folder}"], cwd=ROOT, check=True,
-                               capture_output=True)
-                now = resource.getrusage(resource.RUSAGE_CHILDREN)
-                took.append(now.ru_utime + now.ru_stime - was.ru_utime - was.ru_stime)
-            size_of = (Path(folder) / "frontier.json").stat().st_size / 1e6
+            plant(folder, runs)
+            views = cpu_of("frontier.py", "--view=all", f"--runs={folder}")
+            page = cpu_of("fit_sigmoid.py", f"--runs={folder}")
         growth = ""
         if before:
-            growth = (f"; over {before[0]} runs to the power "
-                      f"{math.log(sum(took) / before[1]) / math.log(runs / before[0]):.2f}")
-        print(f"{runs} runs: frontier.py --view=all {took[0]:.1f} s, fit_sigmoid.py {took[1]:.1f} s"
-              f" of CPU, at most {now.ru_maxrss / 1e6:.2f} GB; frontier.json {size_of:.1f} MB"
-              f"{growth}", flush=True)
-        before = runs, sum(took)
+            power = math.log((views + page) / before[1]) / math.log(runs / before[0])
+            growth = f"; over {before[0]} runs to the power {power:.2f}"
+        gigabytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6
+        print(f"{runs} runs: frontier.py --view=all {views:.1f} s, fit_sigmoid.py {page:.1f} s of "
+              f"CPU, at most {gigabytes:.2f} GB{growth}", flush=True)
+        before = runs, views + page
 
 
 if __name__ == "__main__":
-    main([int(word) for word in sys.argv[1:]] or [10, 100, 252])
+    main([int(word) for word in sys.argv[1:]] or [10, 100, 1000, 3000])
