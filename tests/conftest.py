@@ -1,12 +1,16 @@
 """What the tests share: the embedded world as a user makes it, a model too small to know a
 thing, a way to run a script.
 """
+import atexit
+import functools
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import namedtuple
 from pathlib import Path
@@ -18,6 +22,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+import warm  # noqa: E402
 from config import read_log  # noqa: E402
 
 # One thread and passive waiting, here and in every script that a test starts: exact repetition
@@ -30,14 +35,36 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 Done = namedtuple("Done", "code stdout stderr")
 
 
-def run_script(name, *words, cwd=ROOT, timeout=300, env=None, preexec_fn=None):
+@functools.cache
+def warm_python():
+    """An executable that stands where `python` would, with torch loaded: see tests/warm.py."""
+    folder = tempfile.mkdtemp(prefix="warm")
+    server = subprocess.Popen([sys.executable, warm.__file__, f"{folder}/socket"],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert server.stdout.readline() == "ready\n"
+    given = f"{folder}/socket", sys.executable, warm.fixed(os.environ)
+    python = Path(folder, "python")
+    python.write_text(f"#!{sys.executable} -IS\nimport sys\n"
+                      f"sys.path.append({str(ROOT / 'tests')!r})\n"
+                      f"import warm\nwarm.client{given!r}\n")
+    python.chmod(0o755)
+
+    @atexit.register
+    def end():
+        server.communicate()
+        shutil.rmtree(folder)
+    return str(python)
+
+
+def run_script(name, *words, cwd=ROOT, timeout=300, env=None, preexec_fn=None, cold=False):
     """Run a script of the repository as its user starts it -> Done(code, stdout, stderr).
 
     A killed script's code is the signal's number, negative. `env` adds to the environment,
-    `preexec_fn` runs in the child.
+    `preexec_fn` runs in the child. A cold one loads torch itself.
     """
     script = [str(ROOT / name)] if str(name).endswith(".py") else ["-m", name]  # as core.sweep is
-    done = subprocess.run([sys.executable, *script, *map(str, words)], cwd=cwd,
+    python = sys.executable if cold or preexec_fn else warm_python()
+    done = subprocess.run([python, *script, *map(str, words)], cwd=cwd,
                           capture_output=True, text=True,
                           timeout=timeout, env={**os.environ, **(env or {})}, preexec_fn=preexec_fn)
     return Done(done.returncode, done.stdout, done.stderr)
@@ -178,8 +205,8 @@ def run_sweep(tiny, out, *words, timeout=300, start=False, **env):
     """
     free = {k: v for k, v in os.environ.items()
             if k not in ("NS", "BPS", "C", "B_MAX", "SEEDS", "JOBS", "DATA", "DRY_RUN")}
-    env = free | dict(OUT=str(out), PYTHON=sys.executable, MODEL=str(tiny.model), NS="2 4", BPS="2",
-                      C="64") | env
+    env = free | dict(OUT=str(out), PYTHON=warm_python(), PYTHON_EXEC=warm_python(),  # torchrun's
+                      MODEL=str(tiny.model), NS="2 4", BPS="2", C="64") | env
     words = [*tiny.words, "--eval_every=16", "--save_every=0", *words]
     line = ["bash", str(ROOT / "run_sweep.sh"), "easy", *words]
     if start:

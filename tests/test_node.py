@@ -10,7 +10,8 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, executable, fake_node, linked, logs, run_sweep, tree, wait_for
+from conftest import (ROOT, executable, fake_node, linked, logs, run_sweep, tree, wait_for,
+                      warm_python)
 
 import config
 from config import read_log
@@ -88,12 +89,13 @@ def test_two_gpus_a_run_is_torchrun(tiny, tmp_path):
     lines = done.stdout.splitlines()
     assert done.returncode == 0 and len(lines) == 2 and set(tree(out)) == {"sweep.json"}, done
     assert "CUDA_VISIBLE" not in done.stdout, done
-    start = (f"{launch} {sys.executable} -m torch.distributed.run --standalone "
+    start = (f"{launch} {warm_python()} -m torch.distributed.run --standalone "
              "--nproc_per_node=2 --shutdown-timeout=600 -- train_grpo.py --recipe=easy ")
     assert all(line.startswith(start)
                and shlex.split(line)[-1].startswith(f"--out={out}/Bp2_n") for line in lines)
     run = subprocess.run(["bash", "-c", f"exec env {lines[0]}"], cwd=ROOT, capture_output=True,
-                         text=True, timeout=120)
+                         text=True, timeout=120,
+                         env=os.environ | dict(PYTHON_EXEC=warm_python()))
     assert run.returncode == 0, run.stderr[-3000:]
     (records,) = logs(out).values()
     assert records[0]["ranks"] == 2

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT, run_script, wait_for
+from conftest import ROOT, run_script, wait_for, warm_python
 from safetensors.torch import load_file
 
 import evaluate
 from core import engine
 from config import read_log
 
-TWO = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--"]
+TWO = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--"]
 
 
 def torchrun(script, *words, cwd=ROOT):
@@ -27,8 +27,9 @@ def torchrun(script, *words, cwd=ROOT):
     thousand starts) the same command goes on from the checkpoint: pytest tells where it was.
     """
     for _ in range(3):
-        done = subprocess.run([*TWO, str(ROOT / script), *map(str, words)], cwd=cwd,
-                              capture_output=True, text=True, timeout=300)
+        done = subprocess.run([warm_python(), *TWO, str(ROOT / script), *map(str, words)], cwd=cwd,
+                              capture_output=True, text=True, timeout=300,
+                              env=os.environ | dict(PYTHON_EXEC=warm_python()))
         if not done.returncode or not re.search("Fatal Python error|connectFullMesh", done.stderr):
             break
         warnings.warn(done.stderr[-9000:], stacklevel=2)
@@ -102,11 +103,13 @@ def same_training(a, b):
                                 if isinstance(one[key], float) else one[key]), (key, one, two)
 
 
-def two_ranks(tiny, folder, updates):
+def two_ranks(tiny, folder, updates, python=None):
     """A run on two ranks that has made some updates, or ended before: (its torchrun, its log)."""
     log = folder / "run/log.jsonl"
-    child = subprocess.Popen([*TWO, str(ROOT / "train_grpo.py"), *tiny.words, *WORDS], cwd=folder,
-                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    child = subprocess.Popen([sys.executable, *TWO, str(ROOT / "train_grpo.py"), *tiny.words,
+                              *WORDS], cwd=folder, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, text=True,
+                             env=os.environ | dict(PYTHON_EXEC=python or warm_python()))
     wait_for(lambda: child.poll() is not None
              or (log.exists() and log.read_bytes().count(b'"step", "step"') >= updates))
     return child, log
@@ -148,7 +151,7 @@ def ranks_of(child):
 def test_a_rank_that_crashes(tiny, alone, tmp_path):
     """A crash in native code ends both ranks, says where our code was, and costs no more than the
     updates since the last checkpoint."""
-    child, _ = two_ranks(tiny, tmp_path, updates=8)
+    child, _ = two_ranks(tiny, tmp_path, updates=8, python=sys.executable)
     os.kill(ranks_of(child)[0], signal.SIGSEGV)
     told, _ = child.communicate(timeout=120)
     assert child.returncode and "Fatal Python error: Segmentation fault" in told, told[-3000:]
@@ -293,9 +296,10 @@ def test_what_ranks_cannot_do(tiny, tmp_path, word, told):
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     (tmp_path / "one.jsonl").write_text(tiny.val.read_text().splitlines(True)[0])
-    done = subprocess.run([*TWO, str(ROOT / "train_grpo.py"), *tiny.words, "--B_p=4", "--n=4",
-                           "--C=480", word], cwd=tmp_path,
-                          capture_output=True, text=True)
+    done = subprocess.run([warm_python(), *TWO, str(ROOT / "train_grpo.py"), *tiny.words,
+                           "--B_p=4", "--n=4", "--C=480", word], cwd=tmp_path,
+                          capture_output=True, text=True,
+                          env=os.environ | dict(PYTHON_EXEC=warm_python()))
     ours = [line for line in done.stderr.splitlines() if line.startswith("train_grpo.py")]
     assert done.returncode != 0 and len(ours) == 1 and told in ours[0], done.stderr
     assert not (tmp_path / "runs").exists()

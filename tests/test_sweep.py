@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, linked, logs, run_script, run_sweep, tree, wait_for
+from conftest import (ROOT, linked, logs, run_script, run_sweep, tree, wait_for,
+                      warm_python)
 
 import config
 from core import sweep
@@ -81,7 +82,7 @@ def test_dry_run_prints_commands_that_run(swept, tiny, tmp_path):
     assert subprocess.run(lines[0], shell=True, cwd=ROOT, capture_output=True).returncode == 0
     (run, records), = logs(out).items()
     assert records[-1]["status"] == "budget" and records[0]["config"]["n"] == 4
-    assert words[0] == sys.executable
+    assert words[0] == warm_python()
     # a finished run is not among the commands, what is new is: another seed, another n
     for more, count in [(dict(), 1), (dict(NS="2 4 8"), 2), (dict(SEEDS="0 1"), 3),
                         (dict(NS="4", C="128"), 1),
@@ -198,7 +199,7 @@ def test_bad_words_of_a_sweep(tmp_path, words, env, names):
     before = tree(tmp_path)
     folders = dict(OUT=str(tmp_path / "out"), DATA=str(tmp_path / "data"),
                    MODEL=str(tmp_path / "model"))
-    env = {**os.environ, **folders, "PYTHON": sys.executable, "NS": "2 4", "BPS": "8", **env}
+    env = {**os.environ, **folders, "PYTHON": warm_python(), "NS": "2 4", "BPS": "8", **env}
     for dry in ("", "1"):
         if dry and any("none" in name for name in names):
             continue  # what a command names need not be there yet
@@ -328,7 +329,7 @@ def test_a_study_runs_from_its_preset(tiny, tmp_path):
     study = dict(about="the recipe", minutes=1, arms=arms)
     (data / "presets.json").write_text(json.dumps(dict(recipe=study)))
     env = {k: v for k, v in os.environ.items() if k not in ("NS", "BPS", "C", "SEEDS", "DRY_RUN")}
-    env |= dict(OUT=str(out), PYTHON=sys.executable, MODEL=str(tiny.model), DATA=str(data), C="64")
+    env |= dict(OUT=str(out), PYTHON=warm_python(), MODEL=str(tiny.model), DATA=str(data), C="64")
     line = ["bash", str(ROOT / "run_sweep.sh"), "recipe", *tiny.words, "--eval_every=8",
             "--save_every=0"]
     done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=300)
@@ -442,7 +443,7 @@ def test_sweep_json_is_of_the_sweep_that_was_asked_last(tmp_path):
     (dict(DATA="./data/mine/", MODEL="Qwen/Q"), "runs/mine_Q_easy/"), (dict(OUT="a b"), "a b/")])
 def test_the_folder_of_a_sweep(tmp_path, env, out):
     free = {k: v for k, v in os.environ.items() if k not in ("OUT", "DATA", "MODEL", "PRUNE")}
-    env = free | dict(DRY_RUN="1", PYTHON=sys.executable, NS="2", BPS="8", C="1000") | env
+    env = free | dict(DRY_RUN="1", PYTHON=warm_python(), NS="2", BPS="8", C="1000") | env
     done = subprocess.run(["bash", "run_sweep.sh", "easy"], cwd=linked(tmp_path), env=env,
                           capture_output=True, text=True)
     assert done.returncode == 0 and (tmp_path / out / "sweep.json").exists(), done

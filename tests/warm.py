@@ -1,0 +1,152 @@
+"""A python that has loaded torch already, for tests that start many scripts as their users do.
+
+    python tests/warm.py SOCKET   the server: each request becomes a fork of it
+    client(SOCKET)                in an executable of its own, stands where `python` would: a process
+                                  with the same words, variables, folder, streams, signals, exit code
+
+No module of the repository is loaded before the fork. What a warm process cannot be (`-c`, another
+PYTHONPATH, another number of threads) the client leaves to a cold one.
+"""
+import atexit
+import gc
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+import threading
+import types
+
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+READ_AT_IMPORT = ("PYTHON", "OMP_", "HF_", "TRANSFORMERS_", "TOKENIZERS_", "LC_", "LANG")
+
+
+def fixed(env):
+    """The variables that a process reads once, before the fork."""
+    return {key: value for key, value in env.items()
+            if key.startswith(READ_AT_IMPORT) and key not in ("PYTHON", "PYTHON_EXEC")}
+
+
+def client(path, python, server_env):
+    """Run sys.argv's script in a fork of the server at `path`; `python` where that is not the same.
+    """
+    words = sys.argv[2:] if sys.argv[1:2] == ["-u"] else sys.argv[1:]
+    if not words or words[0][0] == "-" and words[0] != "-m" or fixed(os.environ) != server_env:
+        os.execv(python, [python, *sys.argv[1:]])
+    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
+    ignored = [number for number in PASSED_ON if signal.getsignal(number) == signal.SIG_IGN]
+    server = socket.socket(socket.AF_UNIX)
+    server.connect(path)
+    socket.send_fds(server, [b"."], [0, 1, 2])
+    lines = server.makefile("rw")
+    print(json.dumps([words, os.getcwd(), dict(os.environ), ignored]), file=lines, flush=True)
+    pid = int(lines.readline())
+    for number in PASSED_ON:
+        signal.signal(number, lambda number, _: os.kill(pid, number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
+    code = int(lines.readline())
+    if code < 0:  # by a signal: so does this
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def keep(connection, pid):
+    """Tell the client how its process ended; where the client is gone first, kill that."""
+    watched = os.pidfd_open(pid)
+    if connection in select.select([connection, watched], [], [])[0]:
+        os.killpg(pid, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    try:
+        connection.send(b"%d\n" % code)
+    except BrokenPipeError:
+        pass
+    os._exit(0)
+
+
+def serve(path):
+    """Returns in a forked child, with the words of a script that it is to be."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(64)
+    print("ready", flush=True)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: pytest ends this, by stdin
+    while listener in select.select([listener, 0], [], [])[0]:
+        connection, _ = listener.accept()
+        if os.fork():
+            connection.close()
+            try:
+                while os.waitpid(-1, os.WNOHANG)[0]:  # keepers that have ended
+                    pass
+            except ChildProcessError:
+                pass
+            continue
+        listener.close()
+        streams = socket.recv_fds(connection, 1, 3)[1]
+        words, folder, env, ignored = json.loads(connection.makefile().readline())
+        pid = os.fork()
+        if pid:
+            os.setpgid(pid, pid)
+            connection.send(b"%d\n" % pid)
+            for stream in (*streams, 0, 1, 2):
+                os.close(stream)
+            keep(connection, pid)
+        connection.close()
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number), os.close(stream)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in ignored:
+            signal.signal(number, signal.SIG_IGN)
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(env)
+        return words
+    try:
+        while os.wait():
+            pass
+    except ChildProcessError:
+        os._exit(0)
+
+
+def run(words):
+    """Be the script, as `python` would be; ends this process without tearing down what it shares
+    with the server."""
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        if words[0] == "-m":
+            sys.argv, sys.path[0] = words[1:], os.getcwd()
+            runpy._run_module_as_main(sys.argv[0])
+        else:
+            sys.argv, sys.path[0] = words, os.path.dirname(os.path.abspath(words[0]))
+            main.__file__ = words[0]
+            exec(compile(open(words[0]).read(), words[0], "exec"), main.__dict__)
+        code = 0
+    except SystemExit as e:
+        code = e.code if isinstance(e.code, int) else int(e.code is not None)
+        if code and not isinstance(e.code, int):
+            print(e.code, file=sys.stderr)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = 120
+    os._exit(code & 255)
+
+
+if __name__ == "__main__":
+    import matplotlib.backends.backend_agg  # noqa: F401
+    import matplotlib.pyplot  # noqa: F401
+    import scipy.optimize
+    import scipy.stats  # noqa: F401
+    import torch.distributed.run  # noqa: F401
+    from torch.distributed.fsdp import fully_shard  # noqa: F401
+    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM  # noqa: F401
+    gc.collect()
+    gc.freeze()
+    run(serve(sys.argv[1]))
