@@ -1,8 +1,9 @@
 """A python that has loaded torch already, for tests that start many scripts as their users do.
 
     python tests/warm.py SOCKET   the server: each request becomes a fork of it
-    client(SOCKET)                in an executable of its own, stands where `python` would: a process
-                                  with the same words, variables, folder, streams, signals, exit code
+    client(SOCKET, ...)           in an executable of its own, stands where `python` would: a
+                                  process with the same words, variables, folder, streams, signals
+                                  and exit code
 
 No module of the repository is loaded before the fork. What a warm process cannot be (`-c`, another
 PYTHONPATH, another number of threads) the client leaves to a cold one.
