@@ -111,7 +111,8 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 analysis=0
 case $preset in
     easy|hard|mixed)
-        "$PY" frontier.py --view=all --recipe="$preset" "${args[@]}" &&
+        # --view=all draws every figure
+        "$PY" frontier.py --recipe="$preset" "${args[@]}" > "$runs/report.txt" &&
             "$PY" fit_sigmoid.py --recipe="$preset" "${args[@]}" || analysis=$? ;;
     *) "$PY" results/atlas.py "$preset" "${args[@]}" || analysis=$? ;;
 esac
