@@ -28,7 +28,7 @@ def test_cells_of_a_sweep():
 
 
 def test_cells_of_a_sweep_over_learning_rates(tmp_path):
-    cfg = parse(["--ns=2 4", "--bps=8", "--lrs=2e-4 1e-4", f"--runs={tmp_path}"])
+    cfg = parse(["--ns=2 4", "--bps=8", "--lrs=2e-4 1e-4", "--seeds=0", f"--runs={tmp_path}"])
     got = [(c["n"], c["lr_base"]) for c in cells(cfg)]
     assert got == [(4, 1e-4), (4, 2e-4), (2, 1e-4), (2, 2e-4)]
     assert len({config.run_name(c) for c in cells(cfg)}) == 4  # a folder each
