@@ -39,11 +39,11 @@ from pathlib import Path
 # matrices are small here; two processes beat two threads
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import numpy as np
+import config
+from config import BadInput, aside, at_k, derive, entry, parse, save_json  # first: from here on
+import numpy as np                                                         # Ctrl-C is one line
 from scipy import stats
 
-import config
-from config import BadInput, aside, at_k, derive, entry, parse, save_json
 from core import plots, sweep
 
 TOY = dict(  # keys of this script alone: their values, what they mean
@@ -154,22 +154,10 @@ def group_weight(n, p):
     return push * math.sqrt((n - 1) / n) / n / (p * (1 - p))
 
 
-def sampled_weight(n, p, rng, R=4000, K=8):
-    """w_n(p) by R sampled groups of a K-response policy: (mean, standard error)."""
-    theta, right = start(p, K)
-    a = rng.choice(K, (R, n), p=softmax(theta)[0])
-    A = advantages(right[a].astype(float))
-    # (R, K); A sums to 0, so pi does not enter
-    update = np.stack([(A * (a == k)).mean(1) for k in range(K)], 1)
-    g = exact_gradient(theta, right)[0]
-    w = update @ g / (g @ g)  # its part along the exact gradient
-    return w.mean(), w.std(ddof=1) / math.sqrt(R)
-
-
 def one_problem(out, p=0.1, K=8, R=1000, ns=(1, 2, 4, 16, 64), T=2048, C=4096):
     """The base case in numbers: returns a dict, written to out/one.json, and draws out/one.png."""
     rng, (theta, right) = np.random.default_rng(0), start(p, K, R)
-    found = dict(p=p, K=K, R=R, T=T, C=C, passes=[], update=[], rates=[], spent=[], weights=[])
+    found = dict(p=p, K=K, R=R, T=T, C=C, passes=[], update=[], rates=[], spent=[])
     g, pi = exact_gradient(theta[:1], right)[0], softmax(theta[:1])[0]
     # tr Var of one rollout's gradient
     noise = (pi * right * ((np.eye(K) - pi) ** 2).sum(1)).sum() - (g ** 2).sum()
@@ -197,11 +185,6 @@ def one_problem(out, p=0.1, K=8, R=1000, ns=(1, 2, 4, 16, 64), T=2048, C=4096):
             d = min((ascend(many, right, n, lr, [C // n], rng)[0] for lr in lrs), key=np.mean)
             found["spent"].append(dict(scaling=scaling, n=n, suboptimality=d.mean(),
                                        half=1.96 * d.std() / math.sqrt(len(d))))
-    for n in (2, 3, 8, 64, 512):
-        for q in (0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99):
-            mean, error = sampled_weight(n, q, rng, 4 * R)
-            exact = group_weight(n, q)
-            found["weights"].append(dict(n=n, p=q, exact=exact, sampled=mean, half=1.96 * error))
     save_json(out / "one.json", found)
     draw_one(found, out / "one.png")
     return found
@@ -525,45 +508,43 @@ def draw_one(found, path):
         n, exact, sampled, half = columns(found["passes"], "n", "exact", "sampled", "half")
         a.plot(n, exact, color="0.6", label="1 - (1 - p)$^n$")
         bars(a, n, sampled, half, ".", label="sampled")
-        a.set(ylabel="pass@n", title=f"pass@n, p = {found['p']}")
+        b.axhline(1, color="0.6", lw=0.8)
         for key, label in (("mean", "mean of the update along the gradient, / exact"),
                            ("variance_times_n", "its variance times n, / that of n = 1")):
             bars(b, n, *zip(*(x[key] for x in found["update"])), label=label)
-        b.axhline(1, color="0.6", lw=0.8)
-        b.set(ylim=(0.9, 1.1), title="n changes only the variance")
         rate = found["rates"][-1]
         shade = plots.colours([n for n in rate["mean"] if n])
         for n, mean in rate["mean"].items():
-            c.plot(rate["at"], np.array(rate["at"]) * mean, color=shade.get(n, "black"), lw=1.4,
+            c.plot(rate["at"], np.array(rate["at"]) * mean, color=shade.get(n, "black"),
                    ls="-" if n else "--", label=f"n = {n}" if n else "exact gradient")
-        c.set(xscale="log", xlabel="updates t", ylabel="t x suboptimality",
-              title=f"lr = {rate['lr']}: A / n + B while t is small")
         for rate, ls in zip(found["rates"], (":", "--", "-")):
             for name, colour in (("A", "C0"), ("B", "C1")):
                 value, lo, hi = np.array([fit[name] for fit in rate["fits"]]).T
                 e.plot(rate["at"], value, color=colour, ls=ls, label=f"{name}, lr = {rate['lr']}")
                 e.fill_between(rate["at"], np.maximum(lo, 1e-9), hi, color=colour, alpha=0.2, lw=0)
-        e.set(xscale="log", yscale="log", ylim=(1e-4, 100), xlabel="updates t", ylabel="A, B",
-              title="A / (n t) + B / t fitted at each t: A is no constant")
         for scaling, rule in LR_RULES.items():
             rows = [x for x in found["spent"] if x["scaling"] == scaling]
             n, y, half = columns(rows, "n", "suboptimality", "half")
             bars(f, n, np.maximum(y, 1e-8), half, label=rule)
-        f.set(yscale="log", ylim=(5e-9, 2), ylabel="suboptimality (at 1e-8: or less)",
-              title=f"C = {found['C']} rollouts in C / n updates")
         p = np.linspace(0.005, 0.995, 199)
-        for n, colour in plots.colours({x["n"] for x in found["weights"]}).items():
-            rows = [x for x in found["weights"] if x["n"] == n]
-            g.plot(p, [group_weight(n, q) for q in p], color=colour, lw=1.2, label=f"n = {n}")
-            bars(g, *columns(rows, "p", "sampled", "half"), ".", color=colour)
+        for n, colour in plots.colours((2, 3, 8, 64, 512)).items():
+            g.plot(p, [group_weight(n, q) for q in p], color=colour, label=f"n = {n}")
         g.plot(p, 1 / np.sqrt(p * (1 - p)), color="0.6", ls=":", label="1 / sqrt(p (1 - p))")
-        g.set(xlabel="pass rate p", ylabel="w$_n$(p)", yscale="log",
+        a.set(xlabel="n", xscale="log", ylabel="pass@n", title=f"pass@n, p = {found['p']}")
+        b.set(xlabel="n", xscale="log", ylim=(0.9, 1.1), title="n changes only the variance")
+        c.set(xlabel="updates t", xscale="log", ylabel="t x suboptimality",
+              title=f"lr = {rate['lr']}: A / n + B while t is small")
+        e.set(xlabel="updates t", xscale="log", yscale="log", ylim=(1e-4, 100), ylabel="A, B",
+              title="A / (n t) + B / t fitted at each t: A is no constant")
+        f.set(xlabel="n", xscale="log", yscale="log", ylim=(5e-9, 2),
+              ylabel="suboptimality (at 1e-8: or less)",
+              title=f"C = {found['C']} rollouts in C / n updates")
+        g.set(xlabel="pass rate p", yscale="log", ylabel="w$_n$(p)",
               title="GRPO's update is w$_n$(p) grad p, in the mean")
-        for ax in (a, b, f):
-            ax.set(xscale="log", xlabel="n")
-            plots.log_ticks(ax.xaxis, (1, 4, 16, 64, 256) if ax is f else (1, 4, 16, 64))
-        for ax in (a, b, c, e, f, g):
+        for ax in fig.axes:
             ax.legend(fontsize=8)
+        for ax in (a, b, f):
+            plots.log_ticks(ax.xaxis, (1, 4, 16, 64, 256)[:5 if ax is f else 4])
         fig.suptitle(f"One problem: tabular softmax over K = {found['K']} responses, one right, at "
                      f"first with p = {found['p']}; {found['R']} repetitions, bars 95%, A and B "
                      "90%", fontsize=11)
@@ -571,42 +552,40 @@ def draw_one(found, path):
 
 def draw_many(cells, path):
     """A sweep: validation reward over C, and the training problems' pass rates at the end."""
-    curves, passes = {}, {}
+    logs = {}
     for c in cells:
         log = config.read_log(folder_of(c) / "log.jsonl")
         if log[-1]["status"] == "budget":
-            looks = [(r["rollouts"], r["exact"]) for r in log if r["type"] == "eval"]
-            curves.setdefault(c["n"], []).append(np.array(looks[1:]).T)
-            fresh = [r["exact"] for r in log if r["type"] == "train_pass"]
-            passes.setdefault(c["n"], []).append((fresh[0], fresh[-1]))
-    if not curves:  # all diverged
+            logs.setdefault(c["n"], []).append(log)
+    if not logs:  # all diverged
         return
     with figure(path, 1, 2, (11, 4.8)) as (fig, ((left, right),)):
-        shade = plots.colours(curves)
-        for n in shade:
-            C = max((C for C, _ in curves[n]), key=len)
-            left.plot(C, np.mean([np.interp(C, *run) for run in curves[n]], 0), color=shade[n],
-                      lw=2, label=f"n = {n}")
-            for run in curves[n]:
-                left.plot(*run, color=shade[n], lw=0.6, alpha=0.4)
-        for n in sorted({min(shade), max(shade)}):
-            before, after = np.concatenate(passes[n], 1)
-            right.plot(np.linspace(0, 1, len(after)), np.sort(after), color=shade[n],
-                       label=f"n = {n}: {np.mean(after < 0.05):.0%} below 0.05, "
-                             f"{np.mean(after < before - 0.1):.0%} fell by 0.1")
-        right.plot(np.linspace(0, 1, len(before)), np.sort(before), "--", color="0.5",
-                   label="base model")
+        for n, colour in plots.colours(logs).items():
+            runs = [np.array([(r["rollouts"], r["exact"]) for r in log if r["type"] == "eval"][1:])
+                    for log in logs[n]]
+            C = max((run[:, 0] for run in runs), key=len)
+            left.plot(C, np.mean([np.interp(C, *run.T) for run in runs], 0), color=colour, lw=2,
+                      label=f"n = {n}")
+            for run in runs:
+                left.plot(*run.T, color=colour, lw=0.6, alpha=0.4)
+            passes = [[r["exact"] for r in log if r["type"] == "train_pass"] for log in logs[n]]
+            before, after = (np.concatenate([run[at] for run in passes]) for at in (0, -1))
+            share = np.linspace(0, 1, len(after))
+            if n in (min(logs), max(logs)):
+                right.plot(share, np.sort(after), color=colour,
+                           label=f"n = {n}: {np.mean(after < 0.05):.0%} below 0.05, "
+                                 f"{np.mean(after < before - 0.1):.0%} fell by 0.1")
+        right.plot(share, np.sort(before), "--", color="0.5", label="base model")
         plots.budget_axis(left, C[0], C[-1], "rollouts")
-        left.set(ylabel="validation pass@1, exact",
-                 title="new problems: runs, and their mean")
+        left.set(ylabel="validation pass@1, exact", title="new problems: runs, and their mean")
         right.set(xlabel="training problems, sorted", ylabel="pass@1, exact",
                   title="training problems at the end")
         left.legend(fontsize=8), right.legend(fontsize=8)
-        c, said = cells[0], {key: " ".join(map(str, sorted({c[key] for c in cells})))
-                             for key in ("B_p", "seed")}
+        c, (bps, seeds) = cells[0], (" ".join(map(str, sorted({c[key] for c in cells})))
+                                     for key in ("B_p", "seed"))
         fig.suptitle(f"{len(cells)} runs of {c['runs']}: overlap {c['overlap']}, {c['deciding']} "
-                     f"deciding and {c['idle']} idle decisions, D = {c['D']}, B_p = {said['B_p']}, "
-                     f"seeds {said['seed']}", fontsize=11)
+                     f"deciding and {c['idle']} idle decisions, D = {c['D']}, B_p = {bps}, "
+                     f"seeds {seeds}", fontsize=11)
 
 
 # --------------------------------------------------------------------------------------------------
