@@ -919,9 +919,12 @@ def pass1(sweep, cfg):
         out.append(dict(run=run["run"], n=run["n"], seed=run["seed"], matched=at, moments=moments))
     return dict(B_p=B_p, k=k, nM=end / B_p, fresh=fresh, passes=out, covers="none")
 
+
 def draw_pass1(front, path):
-    fig, (axes,) = canvas(1, 4, (10.7, 4.4), width_ratios=[1.6, 1, 1, 1])
+    """Figures 11 and 27: pass rates at matched n M, their ends and polarisation over time; below,
+    for up to four n, the whole of them at up to four budgets."""
     k, colour = front["k"], colours({r["n"] for r in front["passes"]})
+    fig, (axes, below) = canvas(2, 4, (10.7, 7.4), width_ratios=[1.6, 1, 1, 1])
     wide = 0.8 / k / len(colour)
     for i, n in enumerate(colour):
         same = [r for r in front["passes"] if r["n"] == n]
@@ -943,7 +946,22 @@ def draw_pass1(front, path):
     for ax, name in zip(axes[1:], names):
         ax.set(xscale="log", xlabel="rollouts C", title=name)
         budget_axis(ax, *ax.get_xlim())
-    for ax in axes:
+    ns = list(colour)
+    some = [ns[i] for i in np.unique(np.linspace(0, len(ns) - 1, 4).round().astype(int))]
+    for ax in below[len(some):]:
+        ax.set_visible(False)
+    for ax, n in zip(below, some):
+        same = [r["moments"] for r in front["passes"] if r["n"] == n]
+        for j, shade in zip(np.unique(np.linspace(0, len(same[0]) - 1, 4).round().astype(int)),
+                            SHADES[::2]):
+            at = same[0][j]["C"]
+            each = [min(moments, key=lambda m: abs(m["C"] - at))["share"] for moments in same]
+            ax.stairs(np.mean(each, 0), (np.arange(k + 2) - 0.5) / k, color=shade, lw=1.4,
+                      label=f"C = {si(at)}")
+        ax.set(xlabel=f"solved of {k}, as a share", title=f"n = {n}, over time", yscale="log")
+        ax.legend(fontsize=8)
+    below[0].set_ylabel("share of the training problems")
+    for ax in (*axes, *below):
         ax.title.set_fontsize(10)
     legend(fig, axes, 6)
     source = "rollouts of their own" if front["fresh"] else "the rollouts of training"

@@ -2,7 +2,8 @@
 
 Means over a window of C, in tables {key: (S, P)}: a cell -> S runs, one a seed, by P problems. Runs
 of one seed have their training problems in common, so a difference is taken seed by seed: what the
-problems of a seed do to all of its runs drops out, and intervals are narrower. Needs numpy, scipy.
+problems of a seed do to all of its runs drops out, and intervals are narrower. With one seed they
+are over the problems alone. Needs numpy, scipy.
 """
 import math
 
@@ -49,32 +50,39 @@ def contrast(table, weights, noise=None):
     return bounded(each, spread * math.sqrt(sum(w * w for w in weights.values()) / S), df)
 
 
-def best_but(cells, out):
-    """The key of {key: (S, P)} with the highest mean over the seeds but `out`, one or a list of
-    them."""
-    return max(cells, key=lambda key: np.delete(cells[key], out, 0).mean())
+def folds(S, P):
+    """Where a choice is measured: masks (S, P), each seed in turn, or of one seed each half of the
+    problems. A choice is made on what a mask leaves out."""
+    if S == 1:
+        return [(np.arange(P) % 2 == half)[None] for half in (0, 1)]
+    return [np.broadcast_to((np.arange(S) == seed)[:, None], (S, P)) for seed in range(S)]
+
+
+def best_but(cells, fold):
+    """The key of {key: (S, P)} with the highest mean outside a fold."""
+    return max(cells, key=lambda key: cells[key][~fold].mean())
 
 
 def best_less(table, among, others):
-    """The best of the keys `among` less the best of `others`: (the former of each seed, `bounded`).
+    """The best of the keys `among` less the best of `others`: (the former in each fold, `bounded`).
 
-    A best is chosen on all seeds but one and measured on that one: the maximum of noisy means is
-    too high (the winner's curse).
+    A best is chosen outside a fold and measured in it: the maximum of noisy means is too high (the
+    winner's curse).
     """
     spread, df = seed_noise(table)
-    S = len(table[among[0]])
-    best, each = [], []
-    for seed in range(S):
-        a, b = (best_but({key: table[key] for key in keys}, seed) for keys in (among, others))
+    values, best = np.empty(table[among[0]].shape), []
+    for fold in folds(*values.shape):
+        a, b = (best_but({key: table[key] for key in keys}, fold) for keys in (among, others))
         best.append(a)
-        each.append(table[a][seed] - table[b][seed])
-    return best, bounded(np.mean(each, 0), spread * math.sqrt(2 / S), df)
+        values[fold] = (table[a] - table[b])[fold]
+    return best, bounded(values.mean(0), spread * math.sqrt(2 / len(values)), df)
 
 
 def change(now, before):
     """The mean of now (S, P) less before (S, P), the same runs earlier, as in `bounded`."""
     d = (now - before).mean(1)  # one difference a seed, so S - 1 degrees of freedom
-    return bounded((now - before).mean(0), d.std(ddof=1) / math.sqrt(len(d)), len(d) - 1)
+    error = d.std(ddof=1) / math.sqrt(len(d)) if len(d) > 1 else 0.0
+    return bounded((now - before).mean(0), error, len(d) - 1)
 
 
 def over_sweeps(values):
@@ -120,15 +128,15 @@ def both(verdicts):
 
 # ---- does the best n move?
 
-def best_lr(tables, out):
-    """The one of an n's tables [(S, P) for each lr] that is best on the seeds but `out`."""
-    return tables[best_but(dict(enumerate(tables)), out)]
+def best_lr(tables, fold):
+    """The one of an n's tables [(S, P) for each lr] that is best outside a fold."""
+    return tables[best_but(dict(enumerate(tables)), fold)]
 
 
-def best_n(condition, out):
-    """The n of {n: [(S, P) for each lr]} that is best on the seeds but `out`, each n at its best lr
-    there."""
-    return best_but({n: best_lr(condition[n], out) for n in sorted(condition)}, out)
+def best_n(condition, fold):
+    """The n of {n: [(S, P) for each lr]} that is best outside a fold, each n at its best lr there.
+    """
+    return best_but({n: best_lr(condition[n], fold) for n in sorted(condition)}, fold)
 
 
 def constant_n(conditions, noises):
@@ -143,9 +151,10 @@ def constant_n(conditions, noises):
     for n in ns[:-1]:
         ends = []
         for condition, noise in zip(conditions, noises):
-            own = best_lr(condition[n], [])
+            nowhere = np.zeros_like(condition[n][0], bool)
+            own = best_lr(condition[n], nowhere)
             for other in set(ns) - {n}:
-                pair = dict(own=own, other=best_lr(condition[other], []))
+                pair = dict(own=own, other=best_lr(condition[other], nowhere))
                 c = contrast(pair, dict(own=-1, other=1), noise)
                 ends.append(c["gain"] + c["half"])
         costs[n] = max(ends)
@@ -157,15 +166,15 @@ def shift(first, second, gained=1 / 3):
     """Does the best n move up from one condition to another? Both {n: [(S, P) for each lr]}, of the
     same runs.
 
-    For each seed the best n of each condition is chosen on the other seeds, each n at its best lr
+    In each of the `folds` the best n of each condition is chosen outside it, each n at its best lr
     there. gained: as in `judge`. Raises Missing below three n. -> dict
-      a, b: the n chosen in the first and in the second condition, one a seed
+      a, b: the n chosen in the first and in the second condition, one a fold
       loses, gains: what those of b lose on those of a in the first condition, and gain in the
         second
       flat, worst: `constant_n` of the two conditions
       censored: flat is the smallest n tried, so that a rise below it would not show
-      verdict: agree if b > a for every seed and both contrasts are above 0; disagree if b < a for
-        every seed and both are, or if one n, not censored, costs less than SMALL x gained in both
+      verdict: agree if b > a in every fold and both contrasts are above 0; disagree if b < a in
+        every fold and both are, or if one n, not censored, costs less than SMALL x gained in both
       sees: the effect that such runs would show
     """
     ns = sorted(first)
@@ -175,14 +184,14 @@ def shift(first, second, gained=1 / 3):
     for condition in (first, second):
         noises.append(seed_noise({(n, i): t for n in ns for i, t in enumerate(condition[n])}))
 
-    S = len(first[ns[0]][0])
-    a, b, lost, won = [], [], [], []
-    for seed in range(S):
-        a.append(best_n(first, seed))
-        b.append(best_n(second, seed))
-        lost.append(best_lr(first[a[-1]], seed)[seed] - best_lr(first[b[-1]], seed)[seed])
-        won.append(best_lr(second[b[-1]], seed)[seed] - best_lr(second[a[-1]], seed)[seed])
-    loses, gains = (bounded(np.mean(each, 0), spread * math.sqrt(2 / S), df)
+    shape = first[ns[0]][0].shape  # (S, P)
+    a, b, lost, won = [], [], np.empty(shape), np.empty(shape)
+    for fold in folds(*shape):
+        a.append(best_n(first, fold))
+        b.append(best_n(second, fold))
+        lost[fold] = (best_lr(first[a[-1]], fold) - best_lr(first[b[-1]], fold))[fold]
+        won[fold] = (best_lr(second[b[-1]], fold) - best_lr(second[a[-1]], fold))[fold]
+    loses, gains = (bounded(each.mean(0), spread * math.sqrt(2 / len(each)), df)
                     for each, (spread, df) in zip((lost, won), noises))
 
     flat, worst = constant_n((first, second), noises)

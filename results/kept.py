@@ -1,14 +1,15 @@
-"""results/kept.py: the kept runs of an atlas: read, thinned, compared, in words, drawn.
+"""results/kept.py: the runs of labelled arms: read, thinned, compared, in words, drawn.
 
-What the rows of atlas.py are made of (rows.py, early.py). Rewards are means over the evaluations in
-a window of C, by default the last quarter of the budget. Intervals are 90%, over seeds and
-validation problems (contrasts.py). Needs config.py, core/, frontier.py, fit_sigmoid.py.
+An arm is a folder of runs, ARM/RUN/log.jsonl (.gz where it is thinned); presets.json of the data
+folder names the arms of each study. figures.py is made of what is here. Rewards are means over the
+evaluations in a window of C, by default the last quarter of the budget. Intervals are 90%, over
+seeds and validation problems, of one seed over the problems alone (contrasts.py). Needs config.py,
+core/, frontier.py, fit_sigmoid.py.
 """
 import contextlib
 import functools
 import gzip
 import json
-import math
 import shutil
 import sys
 from pathlib import Path
@@ -19,7 +20,8 @@ import config
 import fit_sigmoid
 import frontier
 from config import aside, parse, read_log, save_json
-from core.curves import alike, crossings, nearest, overtakes
+from core import sweep
+from core.curves import alike, nearest
 from core.plots import si
 from core.runs import right as metric_of
 from contrasts import SMALL, Missing, bounded, contrast, over_sweeps, shift
@@ -37,13 +39,11 @@ DEEP = 150    # updates: the paper's frontier goes to a larger n where that has 
 FLAT = 0.01   # a run has flattened where its last quarter is surely no more above the one before
 DPI = 110     # of figures
 
-TITLES = dict(  # of arms, in figures
-    mix_hard="Unsolved", epochs_50="D = 50", easy="Easy", hard="Hard",
-    far_hard="Hard", far_easy="Easy", far_mix_hard="Unsolved",
-    model_late="Easy, a base model trained longer", model_narrow="Easy, a narrower model",
-    ppo_easy="Easy, PPO", ppo_hard="Hard, PPO", cispo_easy="Easy, CISPO",
-    smollm_easy="SmolLM2, Easy", smollm_hard="SmolLM2, Hard")
 LRS = "_quarter", "_half", "_double"  # ARM_half is ARM at another lr_base
+SPLITS = dict(  # of sample.py, by how their names begin; mix_hard holds what `extreme` validates
+    extreme="Unsolved", mix_hard="Unsolved", mix_dual="half Unsolved, half Easy",
+    mix_tri="50/25/25 Unsolved, Easy, Very Easy", level_easy="Easy", level_very_easy="Very Easy",
+    easy="Easy", hard="Hard", mixed="a mixed set")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -82,8 +82,8 @@ def keep(source, target):
         with aside(copy) as part:
             part.write_bytes(gzip.compress(text.encode(), 9, mtime=0))  # mtime: same log, same file
         new, run = new + 1, run or found["config"]
-    if run and "train_set" in run and not (target / "difficulty.json").exists():
-        keep_difficulty(run, target / "difficulty.json")
+    if run and not (target / "difficulty.json").exists() and (found := difficulties(run)):
+        save_json(target / "difficulty.json", found)
     # by name, not by run: where an arm's first runs were started by hand its sweep.json came later
     for path in source.glob("[!.]*/sweep.json"):
         if (target / path.parent.name).is_dir():
@@ -95,14 +95,16 @@ def keep(source, target):
     print(f"{target}: {new} runs added, {kept} in all, {size / 1e6:.1f} MB")
 
 
-def keep_difficulty(cfg, path):
-    """To `path`: how many problems had c = 0..s of the base model's first s rollouts right."""
+def difficulties(cfg):
+    """dict(model, s, counts (s + 1,)): how many problems had c = 0..s of the base model's first s
+    rollouts right, by sample.py's pass rates beside a run's problems; None where there are none."""
     correct = {}  # {problem: right of its first s}
-    for rates in sorted(Path(cfg["train_set"]).parent.glob("pass_rates*.jsonl")):
+    for rates in sorted(Path(cfg.get("train_set") or "").parent.glob("pass_rates*.jsonl")):
         correct |= {r["id"]: r["correct"] for r in read_log(rates) if r.get("samples") == cfg["s"]}
-    if correct:
-        counts = np.bincount(list(correct.values()), minlength=cfg["s"] + 1)
-        save_json(path, dict(model=cfg["model"], s=cfg["s"], counts=counts))
+    if not correct:
+        return None
+    counts = np.bincount(list(correct.values()), minlength=cfg["s"] + 1)
+    return dict(model=cfg["model"], s=cfg["s"], counts=counts)
 
 
 @functools.cache
@@ -150,10 +152,34 @@ def use(cells, C=None):
 
 
 class Atlas:
-    """The runs below a folder."""
+    """The arms below a folder; figures go to `out`.
 
-    def __init__(self, folder, out):
-        self.folder, self.out = Path(folder), Path(out)
+    words: of the command line that asks for a study: its data folder, other n, B_p, seeds.
+    own: the committed study of results/README.md, whose rows are held to more than the paper's
+    figures are: what later seeds and other learning rates say.
+    """
+
+    def __init__(self, folder, out, words=(), own=False):
+        self.folder, self.out, self.words, self.own = Path(folder), Path(out), list(words), own
+
+    def asks(self, study):
+        """{arm: its sweep's config} of a study, in the order of presets.json."""
+        return {Path(cfg["runs"]).name: cfg for cfg in sweep.arms(study, self.words)}
+
+    def there(self, study, **like):
+        """The arms of a study that have runs here, of those whose config is `like` this."""
+        return [name for name, cfg in self.asks(study).items() if (self.folder / name).is_dir()
+                and all(cfg[key] == value for key, value in like.items())]
+
+    def least(self, *names):
+        """Seeds that a cell needs: two, where any cell of these arms has two."""
+        runs = [read(path) for name in names for path in self.folder.glob(f"{name}/*/log.jsonl*")]
+        seeds = {}
+        for r in runs:
+            if r and r["ended"]:
+                cell = [r["config"][key] for key in ("B_p", "n", "lr_base")]
+                seeds.setdefault(tuple(cell), set()).add(r["config"]["seed"])
+        return min(2, max(map(len, seeds.values()), default=1))
 
     def lrs(self, name):
         """{lr_base: {(B_p, n): {seed: run}}} of an arm, smallest first; as `cells`."""
@@ -190,17 +216,18 @@ class Atlas:
                     out.setdefault((r["config"]["B_p"], r["config"]["n"]), {})[seed] = r
         return {cell: dict(sorted(out[cell].items())) for cell in sorted(out)}
 
-    def arm(self, name, B_p=None, ns=(), lr=None):
-        """{n: {seed: run}} of an arm's cells with two seeds or more, at one B_p (that with most n).
+    def arm(self, name, B_p=None, ns=(), lr=None, least=None):
+        """{n: {seed: run}} of an arm's cells with enough seeds, at one B_p (that with most n).
 
         Only `ns` where given. Raises Missing.
         """
-        cells = {key: runs for key, runs in self.cells(name, lr).items() if len(runs) > 1}
+        least = least or self.least(name)
+        cells = {key: runs for key, runs in self.cells(name, lr).items() if len(runs) >= least}
         B_p = B_p or usual([b for b, _ in cells])
         found = {n: runs for (b, n), runs in cells.items() if b == B_p and (not ns or n in ns)}
         if not found or set(ns) - set(found):
             these = f" with n = {', '.join(map(str, ns))}" if ns else ""
-            raise Missing(f"two seeds of {name}{these}")
+            raise Missing(f"runs of {name}{these}")
         return found
 
 
@@ -226,12 +253,15 @@ def one_cell(atlas, arm):
     return next(iter(atlas.arm(arm).values()))
 
 
-def arms_of(atlas, pattern):
-    """{name: {n: {seed: run}}} of the arms with a name like `pattern`."""
-    found = {p.name: atlas.arm(p.name) for p in sorted(atlas.folder.glob(pattern))}
-    if not found:
-        raise Missing(pattern)
-    return found
+def level(name):
+    """What problems a split or a set has, in words: easy_train, .../mix_hard_D140_seed0.jsonl."""
+    stem = Path(name).stem
+    return next((words for split, words in SPLITS.items() if stem.startswith(split)), stem)
+
+
+def titled(cfg):
+    """What a run trains on, and by what where that is not GRPO."""
+    return level(cfg["train_set"]) + f", {cfg['algo'].upper()}" * (cfg["algo"] != "grpo")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -258,15 +288,14 @@ def look(run, metric="avg@4", of="val", window=LATE):
     return right(e, metric, at).mean(0).astype(float)
 
 
-def table_of(cells, value=look, least=2, **how):
+def table_of(cells, value=look, **how):
     """{key: (S, P)}: value(run, **how) of the seeds and up to the budget that all cells have.
 
-    Raises Missing where they are fewer than `least` seeds.
+    Raises Missing where they have no seed in common.
     """
     seeds = sorted(set.intersection(*(set(runs) for runs in cells.values())))
-    if len(seeds) < least:
-        what = "two seeds" if least > 1 else "a seed"
-        raise Missing(f"{what} of all of {', '.join(map(str, cells))}")
+    if not seeds:
+        raise Missing(f"a seed of all of {', '.join(map(str, cells))}")
     C = min(runs[seed]["budget"] for runs in cells.values() for seed in seeds)
     use({key: {seed: runs[seed] for seed in seeds} for key, runs in cells.items()}, C)
     out = {}
@@ -306,37 +335,17 @@ def shift_of(cells, **how):
     return shift(*windows([cells], **how), gained(cells, **how))
 
 
-def stages(cfg):
-    """The stretches with one n of a run that grew n, when a run could: a list of dict(n, B,
-    rollouts), the rollouts before it; one for any other run.
-
-    n_schedule "2e4:16 8e4:64": later values of n, each from the first update that reached this
-    budget on.
-    """
-    out = [dict(n=cfg["n"], B=cfg["B_p"] * cfg["n"], rollouts=0)]
-    for word in cfg.get("n_schedule", "").split():
-        at, n = word.split(":")
-        if float(at) < cfg["C"]:
-            last = out[-1]
-            M = min((cfg["C"] - last["rollouts"]) // last["B"],
-                    math.ceil((float(at) - last["rollouts"]) / last["B"]))
-            out.append(dict(n=int(n), B=cfg["B_p"] * int(n),
-                            rollouts=last["rollouts"] + M * last["B"]))
-    return out
-
-
 def fewest_updates(used):
     """Of {path: (run, C)} the cell with the fewest updates at its budget: (M, whether it is deep,
     how much its reward rises in the last quarter of the budget over the quarter before, at most).
 
     Deep: DEEP updates, or flat, with a rise of at most FLAT at the upper end of its interval, which
     is over seeds; where several cells have made so few, say of two lr_base, each of them is flat.
-    The rise is None where a cell has one seed. Of a run that grows n, M is of its last n.
+    The rise is None where a cell has one seed.
     """
-    updates, rises = {}, {}
-    for path, (run, C) in used.items():
-        last = stages(run["config"] | dict(C=C))[-1]
-        updates[path] = (C - last["rollouts"]) // last["B"]
+    rises = {}
+    updates = {path: C // (run["config"]["B_p"] * run["config"]["n"])
+               for path, (run, C) in used.items()}
     M = min(updates.values())
     for path, m in updates.items():
         if m == M:
@@ -381,7 +390,7 @@ def largest_less_smallest(table):
     """(words, contrast) of the largest n less the smallest."""
     a, b = max(table), min(table)
     c = contrast(table, {a: 1, b: -1})
-    return f"n = {a} minus n = {b}: {points(c)}", c
+    return f"n = {a} less n = {b}: {points(c)}", c
 
 
 def points(c, sign=1):
@@ -537,12 +546,12 @@ def training(cells, field, title="", label="{}"):
     return draw
 
 
-def figure(atlas, name, panels, width=4.6, height=3.7, sharey=False):
+def figure(atlas, name, panels, width=4.6, height=3.7, sharey=False, across=None):
     """Draw panels, three (of four: two) in a row, into NAME.png in atlas.out; returns its name."""
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
-    across = 2 if len(panels) == 4 else min(3, len(panels))
+    across = across or (2 if len(panels) == 4 else min(3, len(panels)))
     down = -(-len(panels) // across)
     height += 0.9 * any(getattr(panel, "below", 0) for panel in panels)
     fig, axes = plt.subplots(down, across, figsize=(width * across, height * down), squeeze=False,
@@ -566,7 +575,7 @@ def analysed(folders, unit="rollouts", lr=None, cells=None, even=False):
     """A sweep as frontier.py has it, from one folder or several with spaces between, at one lr_base
     (None: the one that frontier.py takes), of all cells or of a frozenset of (B_p, n). even: of the
     seeds and up to the budget that all of them have."""
-    cfg = parse([f"--data={ROOT / 'data/arithmetic'}", f"--runs={folders}", f"--unit={unit}"])
+    cfg = parse([f"--runs={folders}", f"--unit={unit}"])
     sweep = frontier.analyse(cfg, "val")
     if lr in (None, sweep["lr"]) and cells is None:
         return sweep
@@ -609,33 +618,38 @@ def view_figure(atlas, view, name, arms, cells=None):
 
 
 def law_of(panel):
-    """(verdict, words) on the law of a panel: agree with a rise, disagree with none or a fall."""
+    """(verdict, words) on the law of a panel: agree with a rise, disagree with none or a fall. The
+    words have its switches of n and the numbers of the paper's fit."""
     gained = max(panel["envelope"]["highest"]) - (panel["base"] or 0)
     law = fit_sigmoid.law_of_panel(panel, panel["cells"], panel["grid"], SMALL * gained)
     falls = law["verdict"] == "flat" or law["reason"].startswith("n* falls")
     verdict = "agree" if law["verdict"] == "law" else "disagree" if falls else "undecided"
-    turns = [f"{s['from']} to {s['to']} at {si(s['C'])}" for s in panel["switches"]]
-    sets = []
-    for at in (panel["near"][0], panel["near"][-1]):
-        sets.append(f"{{{', '.join(str(n) for _, n in at['set'])}}} at {si(at['C'])}")
-    words = (f"verdict {law['verdict']}; the best n changes: {', '.join(turns) or 'never'}; "
-             f"indistinguishable from the best: {', '.join(sets)}")
-    if law["verdict"] == "law" and law["plateau"]["value"]:
-        words += f"; plateau {law['plateau']['value']:.0f}"
+    turns = panel["switches"]
+    said = ", ".join(f"{s['to']} from {si(s['C'])} [{si(s['lo']) if s['lo'] else 'open'}, "
+                     f"{si(s['hi']) if s['hi'] else 'open'}]" for s in turns)
+    if len(turns) > len(panel["ns"]):  # back and forth
+        said = f"{len(turns)} switches back and forth"
+    words = f"fit_sigmoid.py: {law['verdict']}; n* by the curves: {said or 'one n throughout'}"
+    if law["plateau"]["value"]:
+        words += (f"; the paper's law has k = {law['k']['value']:.1f} a decade, plateau "
+                  f"{law['plateau']['value']:.0f}")
     if law["behind"] is not None:
         words += (f"; no n is better than n = {law['constant']} by more than "
-                  f"{100 * law['behind']:.1f} points at any budget (95%)")
+                  f"{100 * law['behind']:.1f} at any budget (95%)")
     return verdict, words
 
 
-def first_crossing(panel, a, b):
-    """Where n = b first overtakes n = a in a panel: as core.curves.overtakes, None where it does
-    not."""
-    cells, x = {c["n"]: c for c in panel["cells"]}, np.log(panel["grid"])
-    if not {a, b} <= set(cells):
-        return None
-    at = crossings(x, cells[b]["Y"] - cells[a]["Y"])
-    return overtakes(cells[a], cells[b], panel["grid"], at[0]) if at else None
+def law_line(ax, records):
+    """Draw the paper's law through the pooled record-breaking points of a panel; the entry of
+    fit_sigmoid.law_of_records, None where there are too few."""
+    law = fit_sigmoid.law_of_records(records)
+    if law is not None:
+        C = np.geomspace(records["C"][0], records["C"][-1])
+        numbers = f"k = {law['fit']['k']:.1f}, plateau {law['fit']['plateau']:.0f}"
+        numbers += ", not determined" * (law["verdict"] != "law")
+        ax.plot(C, 2 ** fit_sigmoid.law_at(law["fit"], C), color="C3", lw=1.5,
+                label=f"the paper's law: {numbers}")
+    return law
 
 
 def law_figure(atlas, task, panel, cells):
@@ -653,9 +667,9 @@ def law_figure(atlas, task, panel, cells):
             ax.fill_between(c["C"], c["lo"], c["hi"], color=shade, alpha=0.07, lw=0)
         ax.plot(panel["records"]["C"], panel["records"]["reward"], "kD", ms=3, mfc="none",
                 label="record-breaking points")
-        over(ax, ylabel="validation avg@4", title=f"{TITLES.get(task, task)}, "
-             f"B_p = {panel['B_p']}, lr_base {config_of(cells)['lr_base']:g}, "
-             f"{len(panel['runs_used'])} runs")
+        cfg = config_of(cells)
+        over(ax, ylabel="validation avg@4", title=f"{titled(cfg)}, B_p = {panel['B_p']}, "
+             f"lr_base {cfg['lr_base']:g}, {len(panel['runs_used'])} runs")
         legend(ax, 2)
 
     def low(ax):
@@ -666,6 +680,7 @@ def law_figure(atlas, task, panel, cells):
         ax.step(env["C"], env["n"], where="post", color="k", lw=2, label="envelope: best n")
         ax.plot(rec["C"], 2.0 ** np.array(rec["log2_n_mean"]), "C1o", ms=4,
                 label="records: running average")
+        law_line(ax, rec)
         ax.set_yscale("log")
         over(ax, ylabel="n", title="n*(C)")
         ax.set_yticks(panel["ns"], panel["ns"])
@@ -678,7 +693,7 @@ def shared_best(panel):
     """(C (G,), the best n (G,)) at the budgets that all n of a panel reached."""
     js, cells, _ = fit_sigmoid.shared_budgets(panel["cells"], panel["grid"])
     if not len(js):
-        raise Missing("budgets that all n of easy share")
+        raise Missing("budgets that all n share")
     ns = np.array([c["n"] for c in cells])
     return panel["grid"][js], ns[np.argmax([c["Y"][js] for c in cells], 0)]
 

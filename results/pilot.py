@@ -27,7 +27,7 @@ entropy and clipping; and that n_c drifts. results/README.md has what sweeps too
 
 Prints one line of JSON and puts it into pilot.json beside the training problems, where sample.py
 finds it; with `all --runs=runs/atlas` it measures what every arm of the studies
-started from, and what two ended with, into pilot.json there, which early.py reads; an arm that the
+started from, and what two ended with, into pilot.json there, which price.py reads; an arm that the
 file has already is not measured again. --model=runs/.../model --train_set=... measures a trained
 model. On a GPU the rollouts are vLLM's where it is installed; weights and gradients are fp32, 8
 bytes a parameter. Needs config.py, core/engine.py, core/problems.py,

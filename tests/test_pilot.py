@@ -1,5 +1,5 @@
 """results/pilot.py: gradient noise on planted truth and on the embedded model; the price of n that
-early.py reads from it."""
+price.py reads from it."""
 import json
 import sys
 from pathlib import Path
@@ -12,7 +12,7 @@ from conftest import run_script
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "results"))
-import early  # noqa: E402
+import price  # noqa: E402
 import pilot  # noqa: E402
 
 
@@ -75,10 +75,10 @@ def test_price_is_the_noise_of_groups(B_p):
             problems = rng.choice(every, B_p, replace=False)
             updates.append(gradient(problems, n, "group").mean(0))
         taken = B_p * n * np.mean(np.square(updates).sum(1))
-        ratios.append(taken / early.price(n, noise["n_c"], B_p / noise["b"]))
+        ratios.append(taken / price.price(n, noise["n_c"], B_p / noise["b"]))
     assert max(ratios) / min(ratios) < 1.06
-    assert min((2, 4, 8, 32), key=lambda n: early.price(n, 9.0)) == 4
-    assert early.price(64, 9.0, 1.0) > 1.8 * early.price(64, 9.0)
+    assert min((2, 4, 8, 32), key=lambda n: price.price(n, 9.0)) == 4
+    assert price.price(64, 9.0, 1.0) > 1.8 * price.price(64, 9.0)
 
 
 def test_delays_are_read():
@@ -87,7 +87,7 @@ def test_delays_are_read():
     C = np.geomspace(1000, 64000, 25)
     delays = np.array([0, 0.5, 1.3, -9.0])
     Y = 1 / (1 + np.exp(-(np.log2(C)[None] - 12 - delays[:, None])))
-    log = early.delays(C, Y, 1)
+    log = price.delays(C, Y, 1)
     assert np.isnan(log[3]) and log[:3] == pytest.approx(delays[:3] - 0.5, abs=0.02)
 
 
