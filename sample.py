@@ -522,6 +522,9 @@ def main(argv):
              f"temperature {cfg['temperature']:g}")
     draw_difficulty(rates, min(s, 40), splits, s_zero, folder / "difficulty.png", title)
     print(f"{title}: mean {sum(rates) / len(rates):.3f}")
+    if not any(rates):
+        print(f"  none was right: does --verifier={cfg['verifier']} read answers as this model "
+              "writes them?")
     drawn = [latest(c, cfg)[1] for c in counts.values()]
     rollouts, all_of_them = sum(drawn), len(problems) * max(s, s_zero)
     if s_zero:

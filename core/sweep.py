@@ -306,6 +306,14 @@ def tell_memory(sweeps, places):
              "tools/memory.py tells how many do, GPUS_PER_RUN=2 takes two")
 
 
+def tell_evaluations(grid):
+    """Says before the runs where their evaluations will be too few for the analysis."""
+    few = [c for c in grid if not 0 < c["eval_every"] <= budget(c) - c["B_p"] * c["n"]]
+    if few:
+        tell(f"--eval_every={few[0]['eval_every']}: a run of C = {few[0]['C']} has two evaluations "
+             "and the page needs three; give a smaller one")
+
+
 def environment(gpus):
     """The environment of a process that sees these GPUs alone; None leaves it as it is."""
     return dict(os.environ, CUDA_VISIBLE_DEVICES=gpus) if gpus is not None else None
@@ -617,6 +625,7 @@ def run(preset, argv):
     todo = unfinished(sweeps)
     begin(preset, sweeps)
     grid = [c for cfg in sweeps for c in cells(cfg)]
+    tell_evaluations(grid)
     begun = sum(progress(run_folder(c))[0] > 0 for c in todo)
     stopped = f" ({begun} from where stopped)" if begun else ""
     less = ", a third or so less by pruning" if pruning() else ""

@@ -373,7 +373,8 @@ def made_up(folder, cfg, update, evaluation=3.0, loading=7.0, steps=5, share=0.5
 
 def test_the_time_left_is_told_once_every_run_has_made_an_update(tmp_path):
     """Each goes on at its own pace; one that waits, of a larger batch, at that of the quickest."""
-    cfg = parse(["--ns=2 8 16", "--bps=10", "--C=1600", "--B_max=0", f"--runs={tmp_path}"])
+    cfg = parse(["--ns=2 8 16", "--bps=10", "--C=1600", "--B_max=0", "--seeds=0",
+                 f"--runs={tmp_path}"])
     large, mid, small = cells(cfg)
     assert sweep.time_left([], [large], 2) is None
     made_up(sweep.run_folder(small), small, update=2.0, evaluation=10.0)  # 20 s for 100 rollouts
@@ -383,6 +384,15 @@ def test_the_time_left_is_told_once_every_run_has_made_an_update(tmp_path):
     assert sweep.time_left([small, mid], [], 2) == pytest.approx(15 * 20)
     assert sweep.time_left([mid], [large], 1) == pytest.approx(40 + 80)
     assert sweep.time_left([mid], [large], 2) == pytest.approx(80)
+
+
+def test_a_page_that_could_not_be_made_is_told_of_before_the_runs(capsys):
+    grid = [dict(parse(["--B_p=8", "--n=8"]), C=1024, eval_every=every) for every in (128, 960)]
+    sweep.tell_evaluations(grid)
+    assert capsys.readouterr().err == ""
+    for every in (0, 961, 16384):
+        sweep.tell_evaluations([*grid, dict(grid[0], eval_every=every)])
+        assert f"--eval_every={every}: " in capsys.readouterr().err
 
 
 def test_a_live_line_shows_the_last_evaluation(tmp_path):
@@ -426,7 +436,7 @@ def test_finished_runs_of_other_code_are_counted(tmp_path, monkeypatch):
 
 
 def test_sweep_json_is_of_the_sweep_that_was_asked_last(tmp_path):
-    words = ["--ns=2 4", "--bps=8 20", "--B_max=48", "--C=1e4", f"--runs={tmp_path}"]
+    words = ["--ns=2 4", "--bps=8 20", "--seeds=0", "--B_max=48", "--C=1e4", f"--runs={tmp_path}"]
     sweep.begin("easy", sweep.arms("easy", words))
     plan = config.read_json(tmp_path / "sweep.json")
     assert plan["config"] == parse(words) and plan["derived"] == config.derive(parse(words))
@@ -539,10 +549,11 @@ def test_a_script_by_hand_has_the_threads_of_a_sweep(tiny, tmp_path, name, words
     assert done.stdout == f"{threads} {policy} false\n", done
 
 
-def test_ctrl_c_while_a_script_imports_is_one_line(tmp_path):
+@pytest.mark.parametrize("name", ["train_grpo.py", "bandit_toy.py"])
+def test_ctrl_c_while_a_script_imports_is_one_line(tmp_path, name):
     (tmp_path / "numpy.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
-    done = run_script("train_grpo.py", env=dict(PYTHONPATH=str(tmp_path)))
-    assert done.code == 130 and done.stderr == f"train_grpo.py: {config.INTERRUPTED}\n", done
+    done = run_script(name, env=dict(PYTHONPATH=str(tmp_path)))
+    assert done.code == 130 and done.stderr == f"{name}: {config.INTERRUPTED}\n", done
 
 
 def test_without_the_affinity_of_linux(tmp_path):
