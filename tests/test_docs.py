@@ -215,7 +215,7 @@ def test_stage_order_is_import_order():
 
 
 def test_the_readme_is_short():
-    assert len(text_of("README.md").splitlines()) <= 150
+    assert len(text_of("README.md").splitlines()) <= 90
 
 
 def test_every_logged_field_is_explained():
@@ -268,9 +268,9 @@ def test_the_findings_have_the_pages_intervals():
     found = text_of("docs/analysis.md").split("\n## What our runs found")[1].split("\n## ")[0]
     before, rest = found.split("<!-- default sweep -->")
     found = before + rest.split("<!-- end of default sweep -->")[1]
-    interval = r"(\d+\.\d+)\s±\s(\d+\.\d+)"
+    interval = r"(\d+\.\d+)\s+±\s+(\d+\.\d+)"
     said, page = re.findall(interval, found), re.findall(interval, text_of("results/README.md"))
-    assert len(said) >= 7 and not set(said) - set(page), set(said) - set(page)
+    assert len(said) >= 8 and not set(said) - set(page), set(said) - set(page)
 
 
 def test_the_paper_switches_at_nearly_constant_updates():
@@ -287,7 +287,7 @@ def test_the_readmes_count_of_rows():
     page = text_of("results/README.md")
     tally = re.search(r"Of (\d+) claims and figures of the paper: (.*?)\. "
                       r"Of (\d+) of our own: (.*?)\.", page)
-    assert tally[0] in re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text_of("README.md"))
+    assert tally[0] in " ".join(text_of("README.md").split())
     rows = told_by_the_page()
     for total, words, ours in ((tally[1], tally[2], False), (tally[3], tally[4], True)):
         some = [verdict for row, (verdict, _) in rows.items() if row.startswith("ours") == ours]
