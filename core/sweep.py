@@ -11,8 +11,7 @@ one. `commands` and `run` write `sweep.json` into a sweep's folder: what was ask
 and `cells`.
 
 Environment: PYTHON, LAUNCH, JOBS, GPUS_PER_RUN, CUDA_VISIBLE_DEVICES, PRUNE, see run_sweep.sh.
-Needs config.py, core/engine.py for the GPUs that are there, and the standard library; only PRUNE=1
-loads the analysis, core/curves.py.
+Needs config.py, core/engine.py for the GPUs that are there, and the standard library.
 """
 import concurrent.futures
 import contextlib
@@ -29,11 +28,15 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from statistics import fmean, linear_regression
 
 import config
-from config import (BadInput, RECIPES, append, cast, complete, derive, entry, finished,
-                    parse, progress, read_json, read_plan, rollouts_after, run_name, save_json)
+from config import (BadInput, RECIPES, append, at_k, cast, complete, derive, entry, experiment,
+                    finished, parse, progress, read_json, read_log, read_plan, rollouts_after,
+                    run_name, save_json)
 from core.engine import visible_gpus
+
+ROOT = Path(__file__).parents[1]
 
 # --------------------------------------------------------------------------------------------------
 # Cells, sweeps, studies
@@ -47,13 +50,9 @@ def cells(cfg):
     def values(key):
         return dict.fromkeys(map(int, cfg[key].split()))  # each once
 
-    grid = []
-    for seed in values("seeds"):
-        for B_p in values("bps"):
-            for n in values("ns"):
-                if not cfg["B_max"] or B_p * n <= cfg["B_max"]:
-                    grid += [dict(cfg, B_p=B_p, n=n, seed=seed, lr_base=lr)
-                             for lr in config.lrs_of(cfg)]
+    grid = [dict(cfg, B_p=B_p, n=n, seed=seed, lr_base=lr) for seed in values("seeds")
+            for B_p in values("bps") for n in values("ns")
+            if not cfg["B_max"] or B_p * n <= cfg["B_max"] for lr in config.lrs_of(cfg)]
     for c in grid:
         config.check(c)
         config.check_run(c)
@@ -68,37 +67,52 @@ def run_folder(c):
     return Path(c["runs"]) / run_name(c)
 
 
+def budget(c):
+    """The rollouts of all updates of a run."""
+    return rollouts_after(derive(c)["M"], c)
+
+
+def save_plan(cfg, own=None, others=()):
+    """Write sweep.json of the sweep `cfg`: dict(config, derived, cells), for the analysis and for
+    `failed`. own: as in config.parse. others: cells that other studies ask for.
+    """
+    plan = [{key: c[key] for key in ("B_p", "n", "seed", "lr_base")} for c in cells(cfg)]
+    plan += [cell for cell in others if cell not in plan]
+    lrs = sorted({cell["lr_base"] for cell in plan})
+    shown = dict(cfg, lrs=" ".join(f"{lr:g}" for lr in lrs)) if others and len(lrs) > 1 else cfg
+    save_json(Path(cfg["runs"]) / "sweep.json",
+              dict(config=shown, derived=derive(cfg, own), cells=plan))
+
+
+def read_config(plan):
+    """The config of a plan with this version's keys."""
+    known = {key: value for key, value in plan["config"].items() if key in config.config}
+    return complete({key: cast(key, value) for key, value in known.items()})
+
+
 def planned(folder):
     """The cells that sweep.json of a sweep's folder asks for; [] without the file."""
     plan = read_plan(folder)
-    known = {key: v for key, v in plan.get("config", {}).items() if key in config.config}
-    cfg = complete({key: cast(key, value) for key, value in known.items()})
-    return cells(dict(cfg, runs=str(folder))) if plan else []
-
-
-def save_plan(cfg, own=None):
-    """Write sweep.json of the sweep `cfg`; own: as in config.parse.
-
-    `cells` is for the analysis, which says what is missing.
-    """
-    keys = ("B_p", "n", "seed", "lr_base")
-    save_json(Path(cfg["runs"]) / "sweep.json", dict(
-        config=cfg, derived=derive(cfg, own),
-        cells=[{key: c[key] for key in keys} for c in cells(cfg)]))
+    return [dict(read_config(plan), runs=str(folder), **cell) for cell in plan.get("cells", ())]
 
 
 def begin(preset, sweeps):
-    """Write sweep.json of each sweep: the analysis is of the sweep that was asked last."""
-    for c in sweeps:
-        path = Path(c["runs"]) / "sweep.json"
-        old = read_json(path) if path.exists() else {}
-        before, plan = old.get("config", {}), dict(c)
-        # studies that share an arm plan for each other
-        if preset not in ("", *RECIPES) and before.get("bps") == c["bps"]:
-            for key in ("ns", "seeds", "lrs"):
-                words = f"{before.get(key, '')} {c[key]}".split()
-                plan[key] = " ".join(dict.fromkeys(words))
-        save_plan(plan)
+    """Write sweep.json of each sweep: what was asked last. Studies that share an arm plan for each
+    other."""
+    for cfg in sweeps:
+        plan = read_plan(cfg["runs"]) if is_study(preset) else {}
+        same = plan and experiment(read_config(plan)) == experiment(cfg)
+        save_plan(cfg, others=plan["cells"] if same else ())
+
+
+def is_study(preset):
+    return preset not in ("", *RECIPES)
+
+
+def read_presets(data):
+    """The studies, and the sweeps of its own, of a data folder: {name: dict(about, arms)}."""
+    path = Path(data) / "presets.json"
+    return read_json(path) if path.exists() else {}
 
 
 def presets(data):
@@ -107,26 +121,14 @@ def presets(data):
     Of data/guru_math, the paper's scale, where the folder has none. An arm is one sweep, a folder
     of its own; studies that name the same arm share its runs.
     """
-    here = Path(__file__).parent.parent
-    for folder in (Path(data), here / data, here / "data/guru_math"):
-        if (folder / "presets.json").exists():
-            known = read_json(folder / "presets.json")
-            return {name: study for name, study in known.items() if name not in RECIPES}
-    raise BadInput("data/guru_math/presets.json: not there")
-
-
-def own_words(recipe, data):
-    """The words of the sweep `recipe` (easy, hard or mixed) in a data folder's presets.json."""
-    path = Path(data) / "presets.json"
-    own = read_json(path).get(recipe) if path.exists() else None
-    return shlex.split(own["arms"][recipe]) if own else [f"--recipe={recipe}"]
+    known = read_presets(data) or read_presets(ROOT / "data/guru_math")
+    return {name: known[name] for name in known if is_study(name)}
 
 
 def sweep_folder(preset, argv):
     """The folder of a preset's sweep, or of its arms: `runs`, or else named by data and model."""
-    words = [f"--recipe={preset}"] if preset in RECIPES else []
-    cfg = parse(words + argv)
-    if preset in ("", *RECIPES) or any(word.startswith("--runs=") for word in argv):
+    cfg = parse([f"--recipe={preset}"] * (preset in RECIPES) + argv)
+    if not is_study(preset) or any(word.startswith("--runs=") for word in argv):
         return cfg["runs"]
     return config.sweep_folder(cfg, "atlas")
 
@@ -136,25 +138,24 @@ def arms(preset, argv):
 
     Words of argv beat those of presets.json, but for what an arm asks about.
     """
-    folder, plain = sweep_folder(preset, argv), parse(argv)
+    plain = parse(argv)
     if config.is_toy(plain):
         raise BadInput(f"--data={plain['data']}: the toy world has a sweep of its own: "
                        "python bandit_toy.py sweep")
     if pruning() and plain["lrs"]:
         raise BadInput(f"--lrs={plain['lrs']}: PRUNE=1 is for one lr_base")
-    if preset in ("", *RECIPES):
-        words = own_words(preset, plain["data"]) if preset else []
+    if not is_study(preset):
+        own = read_presets(plain["data"]).get(preset)  # of the paper's problems the paper's sweep
+        words = shlex.split(own["arms"][preset]) if own else [f"--recipe={preset}"] * bool(preset)
         return [parse(words + argv)]
     known = presets(plain["data"])
     if preset not in known:
-        if preset in presets(config.config["data"]):
-            raise BadInput(f"{preset}: no preset of --data={plain['data']} but of the default one; "
-                           "leave DATA out, its runs name their problems")
-        raise BadInput(f"{preset}: no such preset; {', '.join([*RECIPES, *known])}")
+        raise BadInput(f"{preset}: no such preset of --data={plain['data']}; "
+                       f"{', '.join([*RECIPES, *known])}")
     if pruning():
         raise BadInput("PRUNE=1: for easy, hard and mixed; a study's figures need all its runs")
     splits = Path(plain["data"]) / "splits" / Path(plain["model"]).name
-    sweeps = []
+    folder, sweeps = sweep_folder(preset, argv), []
     for name, text in known[preset]["arms"].items():
         words = shlex.split(text.replace("{splits}", str(splits)))
         asked = ["--model=", "--data="]
@@ -166,11 +167,7 @@ def arms(preset, argv):
 
 
 # --------------------------------------------------------------------------------------------------
-# Commands
-
-def pruning():
-    return os.environ.get("PRUNE") == "1"
-
+# Commands, and the GPUs of each
 
 def python():
     """The interpreter of all stages."""
@@ -212,9 +209,6 @@ def of_other_code(sweeps):
             f"{now}) and are not run again; --tag=NAME starts new ones")
 
 
-# --------------------------------------------------------------------------------------------------
-# GPUs, and who gets which
-
 def check_environment():
     """Raise BadInput where a variable of run_sweep.sh cannot be used on any machine."""
     jobs, each = os.environ.get("JOBS", ""), os.environ.get("GPUS_PER_RUN", "")
@@ -232,9 +226,8 @@ def requirements(argv):
     """What pip is to install for a sweep of these words: vLLM's too, where it will run on GPUs."""
     cfg = parse(argv)
     vllm = cfg["device"] != "cpu" and cfg["engine"] != "hf"
-    if vllm and os.environ.get("GPUS_PER_RUN") != "0" and visible_gpus():
-        return ["requirements.txt", "requirements-vllm.txt"]
-    return ["requirements.txt"]
+    gpus = vllm and os.environ.get("GPUS_PER_RUN") != "0" and visible_gpus()
+    return ["requirements.txt"] + ["requirements-vllm.txt"] * bool(gpus)
 
 
 def slots(sweeps):
@@ -244,30 +237,26 @@ def slots(sweeps):
     fit this machine.
     """
     check_environment()
-    jobs, each = os.environ.get("JOBS"), os.environ.get("GPUS_PER_RUN")
-    cores, per_run = config.cores(), int(each or 1)
-    if per_run == 0:
+    jobs, each = int(os.environ.get("JOBS") or 0), os.environ.get("GPUS_PER_RUN", "")
+    size = int(each or 1)
+    if size == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    gpus = visible_gpus() if per_run else []
-    room = len(gpus) // per_run if per_run else 0
-    if each and per_run and not room:
+    gpus = visible_gpus()
+    room = len(gpus) // max(size, 1)
+    if size and each and not room:
         raise BadInput(f"GPUS_PER_RUN={each}: there are {len(gpus)} GPUs here")
-    if room:
-        # of a process, and a GPU has one; on a CPU engine_name says how many
-        os.environ.setdefault("OMP_NUM_THREADS", str(1 + (cores - 1) // len(gpus)))
-        vllm = any(c["engine"] != "hf" and c["device"] != "cpu" for c in sweeps)
-        # its sleep asserts that nobody else's memory on the GPU grows meanwhile
-        if jobs and int(jobs) > room and (per_run > 1 or vllm):
-            raise BadInput(f"JOBS={jobs}: {len(gpus)} GPUs have room for {room} runs of {per_run}, "
-                           "and vLLM needs a GPU to itself (at one GPU a run --engine=hf shares "
-                           "one; GPUS_PER_RUN=0 takes the cores)")
     if not room:
-        return [None] * int(jobs or cores)
-    out = []
-    for i in range(int(jobs or room)):
-        at = i * per_run % len(gpus)
-        out.append(",".join(gpus[at:at + per_run]))
-    return out
+        return [None] * (jobs or config.cores())
+    # of a process, and a GPU has one; on a CPU each script sets its own
+    os.environ.setdefault("OMP_NUM_THREADS", str(1 + (config.cores() - 1) // len(gpus)))
+    vllm = any(c["engine"] != "hf" and c["device"] != "cpu" for c in sweeps)
+    # its sleep asserts that nobody else's memory on the GPU grows meanwhile
+    if jobs > room and (size > 1 or vllm):
+        raise BadInput(f"JOBS={jobs}: {len(gpus)} GPUs have room for {room} runs of {size}, "
+                       "and vLLM needs a GPU to itself (at one GPU a run --engine=hf shares "
+                       "one; GPUS_PER_RUN=0 takes the cores)")
+    starts = [i * size % len(gpus) for i in range(jobs or room)]
+    return [",".join(gpus[i:i + size]) for i in starts]
 
 
 # Prints how many GPUs torch computes on, and behind a 0 why.
@@ -298,14 +287,6 @@ def check_gpus(sweeps, places):
                        "on the CPU")
 
 
-def tell_memory(sweeps, places):
-    """Says on a node where nobody told GPUS_PER_RUN that nothing here knows what a run takes."""
-    models = {Path(c["model"]).name for c in sweeps if c["device"] != "cpu"}
-    if models and places[0] and not os.environ.get("GPUS_PER_RUN"):
-        tell(f"one GPU a run; whether it holds {', '.join(sorted(models))} is not checked: python "
-             "tools/memory.py tells how many do, GPUS_PER_RUN=2 takes two")
-
-
 def tell_evaluations(grid):
     """Says before the runs where their evaluations will be too few for the analysis."""
     few = [c for c in grid if not 0 < c["eval_every"] <= budget(c) - c["B_p"] * c["n"]]
@@ -321,6 +302,65 @@ def environment(gpus):
 
 # --------------------------------------------------------------------------------------------------
 # What the runs need before they start
+
+# names of splits: by avg@s, by s_zero rollouts, mixtures
+SPLIT = re.compile(r"((?P<band>easy|hard|very_easy|mixed)|extreme|level_easy|level_very_easy"
+                   r"|mix_.*_D(?P<D>\d+)_seed(?P<seed>\d+))_(train|val)\.jsonl")
+
+
+def prepare(preset, argv):
+    """Make what the runs of a preset need and is not there, for each problem file in five steps."""
+    sweeps = arms(preset, argv)
+    places, out = slots(sweeps), sweep_folder(preset, argv)
+    unfinished(sweeps)  # ends here on a bad key or value, with nothing written
+    check_gpus(sweeps, places)
+    # words for prepare.py and sample.py; the seed is that of the runs
+    given = [w for w in argv if not w.startswith(("--seed=", "--data=", "--model=", "--runs="))]
+    for data, model, s_zero, file in needs(sweeps):
+        words = [f"--data={data}", f"--model={model}", *given]
+        # 1. a file of another folder, such as AIME24
+        if not file.exists() and not file.is_relative_to(data):
+            of_another_folder(file)
+        # 2. problems and base model; a task is no part of a run's name, so prepare.py compares it
+        asked = any(w.startswith(("--task=", "--task_args=")) for w in given)
+        if (asked or lacks(data, model, file)) and (data / "prepare.py").exists():
+            call(data / "prepare.py", *words, note=f"problems and base model: {data}/prepare.py")
+        # 3. every problem, which needs no difficulty
+        if file == data / "splits" / Path(model).name / "all_train.jsonl":
+            call("sample.py", *words)
+        # 4. difficulty, and the splits by it
+        has_levels = check_splits(file)
+        # a study measures the levels of its mixtures first of all: what they hold out to validate
+        # on is trained on by none
+        levels = is_study(preset) and s_zero and file.is_relative_to(data / "splits")
+        if file.exists() and (has_levels or not levels):
+            continue
+        kind = SPLIT.fullmatch(file.name)
+        if not kind:
+            raise BadInput(f"{file}: no such file; sample.py makes splits by difficulty, data/"
+                           "guru_math/prepare.py mix mixtures, mix_NAME_D140_seed0_train.jsonl")
+        if not kind["D"] or not has_levels:
+            again = file.exists()
+            print(f"difficulty of the problems for {model}: sample.py", flush=True)
+            if again:
+                print(f"the levels hold out more problems: {file.parent} is written anew, and "
+                      "sweeps on the splits of before cannot go on", flush=True)
+            words = ["--s_zero=0"] * (bool(kind["band"]) and not levels) + words
+            measure_shards(["sample.py", *words], out, places)
+            call("sample.py", *words)
+        # 5. mixtures of the splits
+        if kind["D"] and not file.exists():
+            call(ROOT / "data/guru_math/prepare.py", "mix", f"--data={data}",
+                 f"--model={model}", f"--D={kind['D']}", f"--seed={kind['seed']}")
+        if not file.exists():
+            raise BadInput(f"{file}: no problem of {data} is of that difficulty for {model}; "
+                           "--split=NAME takes another split of those above, --split=all every "
+                           "problem")
+    for cfg in sweeps:
+        if cfg["D"] > (there := len(Path(cfg["train_set"]).read_bytes().splitlines())):
+            raise BadInput(f"--D={cfg['D']}: {cfg['train_set']} has {there} problems; --D=0 takes "
+                           "them all")
+
 
 def needs(sweeps):
     """What the runs need, each once: (data folder, model, s_zero, problem file).
@@ -349,66 +389,12 @@ def call(*words, note=""):
         sys.exit(code if code > 0 else 128 - code)
 
 
-def prepare(preset, argv):
-    """Make what the runs of a preset need and is not there, for each problem file in five steps."""
-    sweeps = arms(preset, argv)
-    places, study = slots(sweeps), preset not in ("", *RECIPES)
-    unfinished(sweeps)  # ends here on a bad key or value, with nothing written
-    check_gpus(sweeps, places)
-    tell_memory(sweeps, places)
-    # words for prepare.py and sample.py; the seed is that of the runs
-    given = [w for w in argv if not w.startswith(("--seed=", "--data=", "--model=", "--runs="))]
-    for data, model, s_zero, file in needs(sweeps):
-        # 1. a file of another folder, such as AIME24, by the prepare.py beside it
-        if not file.exists() and not file.is_relative_to(data):
-            if (file.parent / "prepare.py").exists():
-                call(file.parent / "prepare.py", f"--data={file.parent}")
-            if not file.exists():
-                raise BadInput(f"{file}: no such problem file")
-        # 2. problems and base model; a task is no part of a run's name, so prepare.py compares it
-        asked = any(w.startswith(("--task=", "--task_args=")) for w in given)
-        if (asked or lacks(data, model, file)) and (data / "prepare.py").exists():
-            call(data / "prepare.py", f"--data={data}", f"--model={model}", *given,
-                 note=f"problems and base model: {data}/prepare.py")
-        # 3. what was measured before; the split `all` needs no difficulty
-        if file == data / "splits" / Path(model).name / "all_train.jsonl":
-            call("sample.py", f"--data={data}", f"--model={model}", *given)
-        info = file.parent / "difficulty.json"
-        measured = read_json(info) if info.exists() else {}
-        has_levels, of = bool(measured.get("s_zero")), Path(measured.get("problems", ""))
-        if file.exists() and of.is_file() and not prompts(file) <= prompts(of):
-            raise BadInput(f"{file}: has problems that {of} has not; remove {file.parent} and runs "
-                           "on it, or give another --data")
-        # a study measures the levels of `mix` first of all: what they hold out to validate on is
-        # trained on by none
-        levels = study and s_zero and file.is_relative_to(data / "splits")
-        if file.exists() and (has_levels or not levels):
-            continue
-        # 4. difficulty, and splits by it
-        mixture = re.match(r"mix_.*_D(\d+)_seed(\d+)_", file.name)
-        by_avg = re.match("(easy|hard|very_easy|mixed)_", file.name)
-        if file.name.startswith("mix_") and not mixture:
-            raise BadInput(f"{file}: no such file; a mixture is mix_NAME_D140_seed0_train.jsonl")
-        if not (mixture or by_avg or re.match("(extreme|level_easy|level_very_easy)_", file.name)):
-            raise BadInput(f"{file}: no such file; sample.py makes splits, "
-                           "data/guru_math/prepare.py mix mixtures of them")
-        if not mixture or not has_levels:
-            print(f"difficulty of the problems for {model}: sample.py", flush=True)
-            if file.exists():
-                print(f"the levels hold out more problems: {file.parent} is written anew, and "
-                      "sweeps on the splits of before cannot go on", flush=True)
-            words = ["sample.py", f"--data={data}", f"--model={model}",
-                     *(["--s_zero=0"] if by_avg and not (study and s_zero) else []), *given]
-            measure_shards(words, sweep_folder(preset, argv), places)
-            call(*words)
-        # 5. mixtures of the splits
-        if mixture and not file.exists():
-            call(Path(__file__).parents[1] / "data/guru_math/prepare.py", "mix", f"--data={data}",
-                 f"--model={model}", f"--D={mixture[1]}", f"--seed={mixture[2]}")
-        if not file.exists():
-            raise BadInput(f"{file}: no problem of {data} is of that difficulty for {model}; "
-                           "--split=NAME takes another split of those above, --split=all every "
-                           "problem")
+def of_another_folder(file):
+    """Make a problem file by the prepare.py beside it. Raises BadInput where that is none."""
+    if (file.parent / "prepare.py").exists():
+        call(file.parent / "prepare.py", f"--data={file.parent}")
+    if not file.exists():
+        raise BadInput(f"{file}: no such problem file")
 
 
 def lacks(data, model, file):
@@ -432,6 +418,20 @@ def prompts(path):
     return out
 
 
+def check_splits(file):
+    """Whether the levels by s_zero rollouts are measured where `file` lies.
+
+    Raises BadInput where it holds problems of an earlier problem file.
+    """
+    info = file.parent / "difficulty.json"
+    measured = read_json(info) if info.exists() else {}
+    of = Path(measured.get("problems", ""))
+    if file.exists() and of.is_file() and not prompts(file) <= prompts(of):
+        raise BadInput(f"{file}: has problems that {of} has not; remove {file.parent} and runs "
+                       "on it, or give another --data")
+    return bool(measured.get("s_zero"))
+
+
 def measure_shards(words, out, places):
     """sample.py with a share of the problems on each GPU, where there are several.
 
@@ -441,65 +441,55 @@ def measure_shards(words, out, places):
     if len(gpus) < 2:
         return
     Path(out).mkdir(parents=True, exist_ok=True)
-    files = [Path(out) / f"difficulty.{i}.txt" for i in range(len(gpus))]
-    shards, broken = [], False
+    shards, failed = [], []
     try:
         for i, gpu in enumerate(gpus):
-            with open(files[i], "ab") if i else contextlib.nullcontext(sys.stderr) as file:
-                shards.append(subprocess.Popen(
+            said = Path(out) / f"difficulty.{i}.txt"
+            with open(said, "ab") if i else contextlib.nullcontext(sys.stderr) as file:
+                shards.append((gpu, said, subprocess.Popen(
                     [python(), *words, f"--shard={i}/{len(gpus)}"], env=environment(gpu),
-                    stdin=subprocess.DEVNULL, stdout=file, stderr=file))
-        for gpu, shard, file in zip(gpus, shards, files):
-            if shard.wait():
-                broken = True
-                print(f"FAILED  GPU {gpu}: {last_line(file)}", file=sys.stderr)
+                    stdin=subprocess.DEVNULL, stdout=file, stderr=file)))
+        failed = [(gpu, said) for gpu, said, shard in shards if shard.wait()]
     finally:
-        for shard in shards:
+        for _, _, shard in shards:
             shard.terminate()
-    if broken:
+    for gpu, said in failed:
+        tell(f"FAILED  GPU {gpu}: {last_line(said)}")
+    if failed:
         sys.exit(1)
 
 
 # --------------------------------------------------------------------------------------------------
 # The runs: start, watch, collect
 
+def tail(path, size):
+    """The last `size` bytes of a file, as lines; none where it is not there."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+            return file.read().decode(errors="replace").replace("\r", "\n").split("\n")
+    except OSError:
+        return []
+
+
 def last_line(path):
     """What a process said last; behind torchrun's table, the error of the run itself."""
-    try:
-        text = tail(path, 9000).decode(errors="replace").replace("\r", "\n")
-    except OSError:
-        return ""
-    lines = [line for line in text.split("\n") if line.strip()]
+    lines = [line for line in tail(path, 9000) if line.strip()]
     errors = [line for line in lines if re.match(r"(train_grpo.py|\[rank\d+\]): \S", line)]
     return [*errors[-1:], *lines[-1:], ""][0]
 
 
-def tail(path, size):
-    """The last `size` bytes of a file."""
-    with open(path, "rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - size))
-        return file.read()
-
-
 def last_records(c):
     """The last update and evaluation in a run's log, each None where there is none yet."""
-    step, evaluation = None, None
-    with contextlib.suppress(OSError):
-        for line in reversed(tail(run_folder(c) / "log.jsonl", 2 ** 20).split(b"\n")):
-            with contextlib.suppress(ValueError):
-                r = json.loads(line)
-                if r["type"] == "step":
-                    step = step or r
-                elif r["type"] == "eval" and r.get("set") == "val":
-                    evaluation = evaluation or r
-            if step and evaluation:
-                break
-    return step, evaluation
-
-
-def budget(c):
-    """The rollouts of all updates of a run."""
-    return rollouts_after(derive(c)["M"], c)
+    last = {}
+    for line in reversed(tail(run_folder(c) / "log.jsonl", 2 ** 20)):
+        with contextlib.suppress(ValueError):
+            r = json.loads(line)
+            if r["type"] == "step" or r.get("set") == "val":
+                last.setdefault(r["type"], r)
+        if len(last) == 2:
+            break
+    return last.get("step"), last.get("eval")
 
 
 def live_line(c):
@@ -537,26 +527,39 @@ def time_left(running, waiting, places):
 
 def show(running, waiting, total, places):
     """One live line a run and the time left; on a terminal the next ones are written over them."""
-    end = "\033[K\n" if sys.stdout.isatty() else "\n"
     lines = [f"  {live_line(c)[:110]}" for c in running]
     left, ended = time_left(running, waiting, places), total - len(running) - len(waiting)
-    about = f", about {clock(left)} left" if left else ""
+    about = ""
+    if left:
+        m, s = divmod(int(left), 60)
+        about = f", about {left / 3600:.1f} h left" if m >= 180 else f", about {m}:{s:02} left"
     lines.append(f"  {ended} of {total} runs ended{about}")
-    back = f"\033[{len(lines)}A" if sys.stdout.isatty() else ""
+    end, back = "\n", ""
+    if sys.stdout.isatty():
+        end, back = "\033[K\n", f"\033[{len(lines)}A"
     print(end.join(lines) + end + back, end="", flush=True)
 
 
-def clock(s):
-    """Seconds as minutes:seconds, from three hours on as hours."""
-    return f"{s / 3600:.1f} h" if s >= 3 * 3600 else f"{int(s) // 60}:{int(s) % 60:02d}"
+def start(c, gpus):
+    """The process of a cell's run, whose output goes to out.txt of its folder.
+
+    A session of its own: Ctrl-C must not reach torchrun or srun, which would pass it on. LAUNCH is
+    shell words, so a shell takes the line apart; env sets variables.
+    """
+    folder = run_folder(c)
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "out.txt", "wb") as out:
+        return subprocess.Popen(["bash", "-c", f"exec env {training(c)}"], env=environment(gpus),
+                                stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                                start_new_session=True)
 
 
 def run_all(todo, places, stop):
     """Train the cells `todo`, in this order, one in each place; returns how many failed.
 
-    A run's output is in out.txt of its folder. Once `stop` holds something, all runs are asked to
-    stop by SIGTERM, on which they save a checkpoint, and are waited for: raises KeyboardInterrupt.
-    So too where a run was asked by somebody else, as Slurm asks the steps of a job.
+    Once `stop` holds something, all runs are asked to stop by SIGTERM, on which they save a
+    checkpoint, and are waited for: raises KeyboardInterrupt. So too where a run was asked by
+    somebody else, as Slurm asks the steps of a job.
     """
     free, lock, running, failed, shown = queue.SimpleQueue(), threading.Lock(), {}, 0, time.time()
     for gpus in places:
@@ -564,18 +567,12 @@ def run_all(todo, places, stop):
 
     def train(c):
         """The exit code of a cell's run, None where it did not start."""
-        gpus, folder = free.get(), run_folder(c)
+        gpus = free.get()
         try:
             with lock:  # none starts behind the SIGTERM to all
                 if stop:
                     return None
-                folder.mkdir(parents=True, exist_ok=True)
-                # A session of its own: Ctrl-C must not reach torchrun or srun, which would pass it
-                # on. LAUNCH is shell words, so a shell takes the line apart; env sets variables.
-                with open(folder / "out.txt", "wb") as out:
-                    running[id(c)] = c, subprocess.Popen(
-                        ["bash", "-c", f"exec env {training(c)}"], env=environment(gpus),
-                        stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
+                running[id(c)] = c, start(c, gpus)
             code = running[id(c)][1].wait()
             return code if code >= 0 else 128 - code
         finally:
@@ -616,15 +613,13 @@ def run_all(todo, places, stop):
 
 def run(preset, argv):
     """Train all unfinished runs of a preset, with PRUNE=1 in rungs; 130 where it was stopped."""
-    sweeps, folder = arms(preset, argv), sweep_folder(preset, argv)
+    sweeps, folder, stop = arms(preset, argv), sweep_folder(preset, argv), []
     places = slots(sweeps)
     check_gpus(sweeps, places)
-    stop = []
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        signal.signal(getattr(signal, name), lambda number, _: stop.append(number))
-    todo = unfinished(sweeps)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: stop.append(number))
+    todo, grid = unfinished(sweeps), [c for cfg in sweeps for c in cells(cfg)]
     begin(preset, sweeps)
-    grid = [c for cfg in sweeps for c in cells(cfg)]
     tell_evaluations(grid)
     begun = sum(progress(run_folder(c))[0] > 0 for c in todo)
     stopped = f" ({begun} from where stopped)" if begun else ""
@@ -632,11 +627,9 @@ def run(preset, argv):
     try:
         print(f"sweep {folder}: {len(grid)} runs, {len(todo)} to do{stopped}, "
               f"{sum(map(budget, grid))} rollouts in all{less}, {len(places)} side by side",
-              flush=True)
-        line = of_other_code(sweeps)
-        print(line, end="\n" if line else "", flush=True)
-        rung = iter(lambda: [c for cfg in sweeps for c in next_rung(cfg)], [])
-        for batch in rung if pruning() else [todo]:
+              *filter(None, [of_other_code(sweeps)]), sep="\n", flush=True)
+        rungs = iter(lambda: [c for cfg in sweeps for c in next_rung(cfg)], [])
+        for batch in rungs if pruning() else [todo]:
             # most updates first: small batches take the longest, and none is alone at the end
             if run_all(sorted(batch, key=lambda c: -derive(c)["M"]), places, stop):
                 break
@@ -650,12 +643,11 @@ def run(preset, argv):
 def list_failed(preset, argv):
     """Print the planned runs that have not ended, and what they said last; 1, or 0 without one."""
     lines = []
-    for cfg in arms(preset, argv):
-        for c in planned(cfg["runs"]):
-            at = run_folder(c)
-            if not finished(c, at) and not pruned(c):
-                said = last_line(at / "out.txt")
-                lines.append(f"  {at}  {progress(at)[0]} of {budget(c)} rollouts  {said}".rstrip())
+    for c in (c for cfg in arms(preset, argv) for c in planned(cfg["runs"])):
+        at = run_folder(c)
+        if not finished(c, at) and not pruned(c):
+            said = last_line(at / "out.txt")
+            lines.append(f"  {at}  {progress(at)[0]} of {budget(c)} rollouts  {said}".rstrip())
     if lines:
         print(f"\n{len(lines)} runs failed or are missing; the same command tries them again:")
         print("\n".join(lines))
@@ -665,16 +657,13 @@ def list_failed(preset, argv):
 # --------------------------------------------------------------------------------------------------
 # Pruned sweeps: all cells run to C/8; there, at C/4 and at C/2 a third of those of each B_p ends
 #
-# It is the third whose reward is the lowest even with what their last octave of budget would bring
-# once more: in log C curves flatten, and a larger n rises later. The end record of a run is the
-# whole decision: a call that was killed ranks the same runs again, and a cell that comes later
-# meets at each rung the others as they were there. tests/bench/prune.py: 0.6 to 0.7 of the rollouts
-# for about 0.1 points. Ending only what is worse by more than its error leaves 0.7 to 0.9 of them.
+# It is the third whose reward is the lowest even with what their last octave of budget brought once
+# more: in log C curves flatten, and a larger n rises later. The end record of a run is the whole
+# decision: a call that was killed ranks the same runs again, and a cell that comes later meets at
+# each rung the others as they were there. What it costs and saves: tests/bench/prune.py.
 
-def rungs(cfg):
-    """The budgets at which a pruned sweep ends cells, behind two evaluations or more, and C."""
-    early = [cfg["C"] // part for part in (8, 4, 2)]
-    return [C for C in early if C >= 2 * cfg["eval_every"]] + [cfg["C"]]
+def pruning():
+    return os.environ.get("PRUNE") == "1"
 
 
 def pruned(c):
@@ -682,36 +671,10 @@ def pruned(c):
     return progress(run_folder(c))[1] == "pruned"
 
 
-def upto(runs, C):
-    """The runs as they were at a budget of C rollouts: those with three evaluations to there."""
-    out = []
-    for run in runs:
-        m = run["rollouts"] <= C * (1 + 1e-9)
-        if m.sum() >= 3:
-            keys = ("C", "rollouts", "step", "counts", "reward")
-            cut = {key: run[key][m] for key in keys if run[key] is not None}
-            status = "diverged" if run["status"] == "diverged" and m.all() else "budget"
-            out.append(run | cut | dict(config=run["config"] | dict(C=C), status=status))
-    return out
-
-
-def last_third(runs, C, metric):
-    """The cells of one B_p that end at a budget of C rollouts: {n: why}. runs: of read_runs."""
-    import numpy as np
-
-    from core.curves import cells_of, nearest
-    runs = upto(runs, C)
-    if not runs:
-        return {}
-    grid, found = cells_of(runs, metric)
-    j, half, seen = nearest(grid, C), nearest(grid, C / 2), []
-    for c in found:
-        if c["inside"][j]:
-            brings = c["Y"][j] - c["Y"][max(half, np.flatnonzero(c["inside"])[0])]
-            seen.append((c["Y"][j] + max(0, brings), c["n"], c["Y"][j]))
-    seen.sort(reverse=True)
-    return {n: f"reward {now:.3f}, {hope:.3f} with its last octave once more, of {len(seen)} cells"
-            for hope, n, now in seen[math.ceil(2 * len(seen) / 3):]}
+def rungs(cfg):
+    """The budgets at which a pruned sweep ends cells, behind two evaluations or more, and C."""
+    early = [cfg["C"] // part for part in (8, 4, 2)]
+    return [C for C in early if C >= 2 * cfg["eval_every"]] + [cfg["C"]]
 
 
 def next_rung(cfg):
@@ -728,31 +691,53 @@ def next_rung(cfg):
             return todo
         ended = {run_folder(c) for c in short}  # at a rung before
         live = [c for c in live if run_folder(c) not in ended]
-        here = [c for c in here if run_folder(c) not in ended]
-        if here:
-            end_some(here, C)
+        end_some([c for c in here if run_folder(c) not in ended], C)
 
 
 def end_some(here, C):
     """End a third of the cells that reached the rung C, each B_p by itself."""
-    from core.runs import read_runs
-    cfg, on = here[0], {run_folder(c).name for c in here}
-    try:
-        part = "train" if cfg["metric"] == "train" else cfg["eval_set"]
-        runs = [run for run in read_runs(cfg["runs"], cfg["metric"], part=part)[0]
-                if run["run"] in on]
-    except BadInput as e:
-        return tell(f"rung C = {C}: nothing is pruned ({e})")
-    for B_p in dict.fromkeys(c["B_p"] for c in here):
-        worst = last_third([run for run in runs if run["B_p"] == B_p], C, cfg["metric"])
-        for n, why in worst.items():
-            same = [c for c in here if (c["B_p"], c["n"]) == (B_p, n)]
-            warm = derive(same[0])["M"] >= max(2, cfg["warmup"])
-            beyond = any(progress(run_folder(c))[0] > budget(c) for c in same)
-            if warm and not beyond and not all(map(pruned, same)):
+    by_B_p = {}
+    for c in here:
+        by_B_p.setdefault(c["B_p"], {}).setdefault(c["n"], []).append(c)
+    for B_p, same in by_B_p.items():
+        curves = {n: [point for c in cs for point in curve(c)] for n, cs in same.items()}
+        for n, why in last_third(curves, C).items():
+            warm = derive(same[n][0])["M"] >= max(2, same[n][0]["warmup"])
+            beyond = any(progress(run_folder(c))[0] > budget(c) for c in same[n])
+            if warm and not beyond and not all(map(pruned, same[n])):
                 tell(f"pruned at C = {C}: B_p = {B_p}, n = {n} ({why})")
-                for c in same:
+                for c in same[n]:
                     mark(c)
+
+
+def curve(c):
+    """The evaluations of a cell's run by its log, or of its training: [(rollouts, reward)]."""
+    log, points = run_folder(c) / "log.jsonl", []
+    for r in read_log(log) if log.exists() else []:
+        if c["metric"] == "train" and r["type"] == "step":
+            points.append((r["rollouts"], r["reward"]))
+        elif r["type"] == "eval" and r["set"] == c["eval_set"]:
+            worth = at_k(c["metric"], r["samples"])
+            points.append((r["rollouts"], fmean(worth[right] for right in r["correct"])))
+    return points
+
+
+def last_third(curves, C):
+    """The n of one B_p that end at a budget of C rollouts: {n: why}.
+
+    curves: {n: [(rollouts, reward)]} of all seeds. Reward at C and its rise an octave are those of
+    a line in log C through the last two octaves; an n with fewer than three evaluations to there
+    neither ends nor counts.
+    """
+    seen = []
+    for n, points in curves.items():
+        near = [(math.log2(x / C), y) for x, y in points if C / 4 < x <= C]
+        if len({x for x, _ in near}) >= 2 and sum(x <= C for x, _ in points) >= 3:
+            rise, now = linear_regression(*zip(*near))
+            seen.append((now + max(0, rise), n, now))
+    seen.sort(reverse=True)
+    return {n: f"reward {now:.3f}, {hope:.3f} with its last octave once more, of {len(seen)} cells"
+            for hope, n, now in seen[math.ceil(2 * len(seen) / 3):]}
 
 
 def mark(c):
@@ -772,6 +757,16 @@ def tell(text):
 
 # --------------------------------------------------------------------------------------------------
 
+def commands(preset, argv):
+    """Write the plan and print the commands that are still to do, one a line."""
+    sweeps = arms(preset, argv)
+    todo = unfinished(sweeps)
+    begin(preset, sweeps)  # so that `failed` and the analysis know what was asked
+    if pruning():
+        todo = [c for cfg in sweeps for c in next_rung(cfg)]
+    print("".join(f"{training(c)}\n" for c in todo), end="")
+
+
 def main(argv):
     verb = argv[0] if argv else "--help"
     preset = argv[1] if len(argv) > 1 and not argv[1].startswith("-") else ""
@@ -784,24 +779,14 @@ def main(argv):
         print(sweep_folder(preset, words))
     elif verb == "requirements":
         print(*requirements(words))
-    elif verb == "commands":
-        sweeps = arms(preset, words)
-        todo = unfinished(sweeps)
-        begin(preset, sweeps)  # so that `failed` and the analysis know what was asked
-        if pruning():
-            todo = [c for cfg in sweeps for c in next_rung(cfg)]
-        print("".join(f"{training(c)}\n" for c in todo), end="")
     elif verb == "prepare":
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         prepare(preset, words)
-    elif verb == "run":
-        return run(preset, words)
-    elif verb == "failed":
-        return list_failed(preset, words)
+    elif verb in ("commands", "run", "failed"):
+        return dict(commands=commands, run=run, failed=list_failed)[verb](preset, words)
     else:
-        raise BadInput(f"{verb}: no such verb; requirements, folder, commands, prepare, "
-                       "run or failed")
-    return 0
+        raise BadInput(f"{verb}: no such verb; requirements, folder, commands, prepare, run or "
+                       "failed")
 
 
 if __name__ == "__main__":

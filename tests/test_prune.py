@@ -25,7 +25,8 @@ from conftest import logs, run_sweep, tree  # noqa: E402
 
 def ended(truth, C, ns=(8, 16, 32, 64, 128, 512), draw=3):
     """Which n of planted curves end at C."""
-    return sorted(sweep.last_third(simulated(draw, truth, ns=ns, seeds=2, evals=50), C, "avg@4"))
+    runs = simulated(draw, truth, ns=ns, seeds=2, evals=50)
+    return sorted(sweep.last_third(bench.curves(runs), C))
 
 
 def late(B_p, n, C):
@@ -202,7 +203,7 @@ def test_giving_up_on_a_cell_is_no_evidence_against_it():
         return (0.6 + 0.03 * x - (0.15 if n == 64 else 0)).clip(0.2, 1)
     runs = simulated(5, truth, ns=(2, 8, 64), seeds=2, evals=50)
     cut = [run for run in runs if run["n"] == 8]
-    for run in sweep.upto([run for run in runs if run["n"] != 8], 1e6):
+    for run in bench.upto([run for run in runs if run["n"] != 8], 1e6):
         cut.append(run | dict(status="pruned"))
     grid, cells = cells_of(cut, "avg@4")
     verdict = fit_sigmoid.verdict_of(cells, grid, delta=0.5)

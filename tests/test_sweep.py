@@ -186,7 +186,7 @@ def test_splits_of_another_model_of_the_same_name(tmp_path, tiny):
     ("easy", dict(JOBS="0"), ["JOBS=0"]), ("easy", dict(JOBS="two"), ["JOBS=two"]),
     ("easy --n=x", {}, ["--n=x"]),
     ("easy --threads=1000000", {}, ["--threads=1000000", "cores"]),
-    ("smollm", {}, ["smollm", "leave DATA out"]),
+    ("smollm", {}, ["smollm", "no such preset of --data="]),
     ("easy --lr_bse=1", {}, ["lr_bse", "lr_base"]), ("easy", dict(NS="1 2"), ["n=1"]),
     ("easy", dict(NS="2,4"), ["ns=2,4"]),
     ("easy", dict(C="10", BPS="8"), ["C=10", "one update"]),
@@ -227,6 +227,8 @@ def test_splits_of_other_problems(tiny, tmp_path):
     words = [f"--data={data}", f"--model={data / 'model'}", "--ns=4", "--bps=8"]
     problems.write_text("".join(lines))
     sweep.prepare("easy", words)
+    with pytest.raises(config.BadInput, match=r"--D=999: .*easy_train.jsonl has \d+ problems"):
+        sweep.prepare("easy", [*words, "--D=999"])
     problems.write_text("".join(lines[:9]))
     with pytest.raises(config.BadInput, match="easy_train.jsonl: has problems that .* has not"):
         sweep.prepare("easy", words)
@@ -446,6 +448,19 @@ def test_sweep_json_is_of_the_sweep_that_was_asked_last(tmp_path):
     plan = config.read_json(tmp_path / "sweep.json")
     assert plan["config"]["lr_base"] == 1 and len(plan["cells"]) == 2
     assert sweep.planned(tmp_path) == cells(plan["config"])
+
+
+def test_studies_that_share_an_arm_plan_for_each_other(tmp_path):
+    """Their cells, not all combinations of their n and lr; another experiment's are forgotten."""
+    def ask(*words):
+        sweep.begin("a study", [parse(["--bps=8", "--C=1e4", f"--runs={tmp_path}", *words])])
+        return {(c["n"], c["lr_base"]) for c in sweep.planned(tmp_path)}
+    assert ask("--ns=2 4", "--lrs=1e-4 2e-4") == {(n, lr) for n in (2, 4) for lr in (1e-4, 2e-4)}
+    both = {(n, lr) for n in (2, 4) for lr in (1e-4, 2e-4)} | {(64, 4e-4)}
+    assert ask("--ns=64", "--lr_base=4e-4") == both
+    assert config.lrs_of(config.read_plan(tmp_path)["config"]) == [1e-4, 2e-4, 4e-4]
+    assert ask("--ns=64", "--lr_base=4e-4") == both
+    assert ask("--ns=64", "--lr_base=4e-4", "--D=5") == {(64, 4e-4)}
 
 
 @pytest.mark.parametrize("env, out", [

@@ -26,17 +26,38 @@ from simulate import constant, paper, sigmoids, sweep  # noqa: E402
 CFG = dict(config, C=4_000_000, eval_every=40_000, B_max=0)
 
 
+def curves(runs):
+    """{n: [(rollouts, reward)]} of runs in memory, as core/sweep.py reads them from logs."""
+    out = {}
+    for run in runs:
+        out.setdefault(run["n"], []).extend(zip(run["rollouts"], run["reward"]))
+    return out
+
+
+def upto(runs, C):
+    """The runs as they were at a budget of C rollouts: those with three evaluations to there."""
+    out = []
+    for run in runs:
+        m = run["rollouts"] <= C * (1 + 1e-9)
+        if m.sum() >= 3:
+            keys = ("C", "rollouts", "step", "counts", "reward")
+            cut = {key: run[key][m] for key in keys if run[key] is not None}
+            status = "diverged" if run["status"] == "diverged" and m.all() else "budget"
+            out.append(run | cut | dict(config=run["config"] | dict(C=C), status=status))
+    return out
+
+
 def prune(runs, cfg):
     """What PRUNE=1 leaves of a full grid's runs of one B_p."""
     ended = {}  # n: the budget
     for C in planner.rungs(cfg)[:-1]:
         here = [run for run in runs if run["B_p"] * run["n"] <= C and run["n"] not in ended]
         judged = {run["n"] for run in here if C // (run["B_p"] * run["n"]) >= max(2, cfg["warmup"])}
-        worse = planner.last_third(here, C, cfg["metric"])
+        worse = planner.last_third(curves(here), C)
         ended |= {n: C for n in worse if n in judged}
     return [run for run in runs if run["n"] not in ended] + [
         run | dict(status="pruned") for n, C in ended.items()
-        for run in planner.upto([run for run in runs if run["n"] == n], C)]
+        for run in upto([run for run in runs if run["n"] == n], C)]
 
 
 def tops(runs, budgets, metric):
