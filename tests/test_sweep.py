@@ -263,7 +263,7 @@ def test_studies_are_runs_that_the_trainer_takes(data):
     studies share have the same words but for the grid.
     """
     studies, seen = sweep.presets(data), {}
-    assert len(studies) >= 13 and all(study["about"] for study in studies.values())
+    assert len(studies) >= 12 and all(study["about"] for study in studies.values())
     for name in studies:
         for arm in sweep.arms(name, [f"--data={data}", "--runs=r"]):
             grid = cells(arm)
@@ -307,7 +307,7 @@ def test_one_question_has_one_name_at_both_scales():
              if not re.match("model_|size_|lr_", arm)}
     here = {arm for study in ours.values() for arm in study["arms"]}
     here |= {f"{arm}_{lr}" for arm in ("easy", "hard") for lr in ("half", "double")}  # one arm here
-    assert plain - here == {"rec_easy_selective", "rec_hard_selective", "scale_sqrt",
+    assert plain - here == {"rec_easy_selective", "rec_hard_selective",
                             "cispo_on_policy_easy"}
     for name in papers:
         for arm in sweep.arms(name, ["--data=data/guru_math"]):
