@@ -296,6 +296,15 @@ def test_the_readmes_count_of_rows():
                                  for word in words.split(", ")}
 
 
+@pytest.mark.parametrize("words", [('--ns=8 32 128', "--C=1e6"), ()])
+def test_the_hours_of_the_readmes_sweep(words):
+    """Of its GPU command, and of that without NS and C, by tools/hours.py."""
+    done = run_script("tools/hours.py", "--data=data/guru_math",
+                      "--model=Qwen/Qwen2.5-7B-Instruct", *words)
+    hours = re.search(r"^ +easy .* about ([\d,]+) GPU-hours", done.stdout, re.M)[1]
+    assert re.search(rf"\b{hours} (GPU-)?hours", text_of("README.md")), done.stdout
+
+
 def test_the_default_sweep_printed_what_the_readme_shows(tmp_path):
     """The block of the first screen, line by line, from the committed logs of that sweep."""
     part = text_of("README.md").split("<!-- default sweep")[1].split("<!-- end of default sweep")[0]
