@@ -463,12 +463,14 @@ def test_rates_of_another_measurement_are_not_taken(own, tmp_path, capsys):
     for i, (word, key, there) in enumerate([
             ("--temperature=0.9", "temperature", 0.6), ("--s=3", "s", 4),
             ("--max_new_tokens=11", "max_new_tokens", 12),
+            ("--verifier=math", "verifier", "exact"),
             (f"--problems={some}", "set_hash", rates["set_hash"]),
             (f"--model={other}", "weights", rates["weights"])]):
         out = tmp_path / str(i)
         sample.main([*own.words, "--s_zero=0", word, f"--out={out}"])
         said = capsys.readouterr().out
         assert f"{sample.SHIPPED}: not of this measurement: {key}={there} there, " in said
+        assert "none was right: does --verifier=math read" in said or key != "verifier"
         assert "from" not in sample.header_of(out / "pass_rates.jsonl")
         number = 12 if key == "set_hash" else 16
         assert len(config.read_log(out / "pass_rates.jsonl")) == 1 + number
