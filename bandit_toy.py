@@ -39,9 +39,9 @@ from pathlib import Path
 # matrices are small here; two processes beat two threads
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import config
-from config import BadInput, aside, at_k, derive, entry, parse, save_json  # first: from here on
-import numpy as np                                                         # Ctrl-C is one line
+import config  # first: from here on Ctrl-C is one line
+from config import BadInput, aside, at_k, derive, entry, parse, save_json
+import numpy as np
 from scipy import stats
 
 from core import plots, sweep
@@ -446,18 +446,15 @@ def folder_of(cfg):
 def train_all(cells):
     """Runs the unfinished ones of `cells` (resolved dicts), seeds of one cell side by side."""
     world = make_world(cells[0])  # ends here where there is none
-    todo, groups, calls = [c for c in cells if not config.finished(c, folder_of(c))], {}, []
+    todo, groups = [c for c in cells if not config.finished(c, folder_of(c))], {}
     for c in todo:
         # here, not after the work, a folder that cannot be written ends it
         folder_of(c).mkdir(parents=True, exist_ok=True)
         groups.setdefault((c["B_p"] * c["n"], c["B_p"], c["lr_base"]), []).append(c)
-    for (B, *_), own in sorted(groups.items()):  # small batches take longest
-        side = max(1, 2 ** 17 // B)  # rollouts drawn at once: more needs memory and is no faster
-        calls += [(train, own[i], world, [c["seed"] for c in own[i:i + side]])
-                  for i in range(0, len(own), side)]
     print(f"{cells[0]['runs']}: {len(cells)} runs, {len(todo)} to do", file=sys.stderr)
-    if calls:
-        in_parallel(calls)
+    if todo:  # small batches first: they take longest
+        in_parallel([(train, own[0], world, [c["seed"] for c in own])
+                     for _, own in sorted(groups.items())])
 
 
 def in_parallel(calls):
