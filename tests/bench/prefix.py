@@ -32,6 +32,7 @@ def main(dtype="fp32", rounds=5, B_p=4, ns=(4, 16)):
     model, tokenizer = engine.load_model(cfg["model"], "cpu")
     prompts = sample.encode(problems, tokenizer, cfg["max_prompt_tokens"])[:B_p]
     opt = torch.optim.AdamW(model.parameters(), lr=1e-9, fused=True)
+    learner = train_grpo.Learner(model, opt)
     settings = train_grpo.SHARED_FROM, train_grpo.SHARED_TOKENS
     for n in ns:
         at, ratios = dict(cfg, n=n), []
@@ -44,7 +45,7 @@ def main(dtype="fp32", rounds=5, B_p=4, ns=(4, 16)):
                 train_grpo.SHARED_FROM, train_grpo.SHARED_TOKENS = how
                 batch = dict(prompts=prompts, rollouts=rollouts, rewards=rewards, step=m)
                 start = time.perf_counter()
-                train_grpo.update(model, None, opt, batch, at, 1e-9)
+                train_grpo.update(learner, batch, at)
                 seconds.append(time.perf_counter() - start)
             ratios.append(seconds[1] / seconds[0])
         train_grpo.SHARED_FROM, train_grpo.SHARED_TOKENS = settings
