@@ -56,14 +56,14 @@ def warm_python():
     return str(python)
 
 
-def run_script(name, *words, cwd=ROOT, timeout=300, env=None, preexec_fn=None, cold=False):
+def run_script(name, *words, cwd=ROOT, timeout=300, env=None, preexec_fn=None):
     """Run a script of the repository as its user starts it -> Done(code, stdout, stderr).
 
     A killed script's code is the signal's number, negative. `env` adds to the environment,
-    `preexec_fn` runs in the child. A cold one loads torch itself.
+    `preexec_fn` runs in the child, which then loads torch itself.
     """
     script = [str(ROOT / name)] if str(name).endswith(".py") else ["-m", name]  # as core.sweep is
-    python = sys.executable if cold or preexec_fn else warm_python()
+    python = sys.executable if preexec_fn else warm_python()
     done = subprocess.run([python, *script, *map(str, words)], cwd=cwd,
                           capture_output=True, text=True,
                           timeout=timeout, env={**os.environ, **(env or {})}, preexec_fn=preexec_fn)
@@ -90,6 +90,17 @@ def script():
     repository's root, or cwd=.
     """
     return run_script
+
+
+# In this order the workers take the files, the longest first (`--no-loadscope-reorder`): none is
+# alone at the end
+LONGEST = "train ranks sweep smollm verifier math data vllm node docs".split()
+
+
+def pytest_collection_modifyitems(items):
+    """Put the files of LONGEST first."""
+    place = {f"test_{name}": i for i, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(place)))
 
 
 def load_prepare(name):

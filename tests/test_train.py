@@ -19,7 +19,7 @@ import types
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, run_script
+from conftest import ROOT, run_script, warm_python
 from safetensors.torch import load_file
 from test_engine import full_forward
 
@@ -1001,9 +1001,10 @@ def straight(words, tmp_path_factory):
     return folder / "run"
 
 
-def start(words, folder):
+def start(words, folder, python=None):
     folder.mkdir(exist_ok=True)
-    return subprocess.Popen([sys.executable, str(ROOT / "train_grpo.py"), *words], cwd=folder,
+    return subprocess.Popen([python or warm_python(), str(ROOT / "train_grpo.py"), *words],
+                            cwd=folder,
                             stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, text=True)
 
@@ -1211,7 +1212,7 @@ def test_killed_at_any_moment(words, straight, tmp_path):
 
 def test_second_process_is_refused_and_sigterm_saves(words, straight, tmp_path, monkeypatch):
     log = tmp_path / "run/log.jsonl"
-    child = start(words, tmp_path)
+    child = start(words, tmp_path, python=sys.executable)  # SIGSTOP cannot be passed on
     assert wait_for(child, lambda: lines(log) >= 6)
     child.send_signal(signal.SIGSTOP)  # it holds the folder and cannot finish meanwhile
     before = log.read_bytes()

@@ -162,7 +162,8 @@ def trl_child(model, n, steps, folder, parts=1, attn="sdpa", cache=None, use_cac
         output_dir=folder, max_steps=steps, seed=SEED, shuffle_dataset=False, num_generations=n,
         max_completion_length=MODELS[model]["T"], temperature=0.6, beta=0.0, loss_type="dapo",
         scale_rewards="group", num_iterations=1, learning_rate=config.derive(cfg)["lr"],
-        weight_decay=0.01, max_grad_norm=1.0, lr_scheduler_type="constant_with_warmup", warmup_steps=10, optim=optim,
+        weight_decay=0.01, max_grad_norm=1.0, lr_scheduler_type="constant_with_warmup",
+        warmup_steps=10, optim=optim,
         # B_p n rollouts are generated at once and make one update, in `parts` micro-batches
         per_device_train_batch_size=B_p * n // parts, gradient_accumulation_steps=parts,
         use_cpu=True, bf16=False, fp16=False, gradient_checkpointing=checkpointing,
