@@ -1353,8 +1353,8 @@ def test_a_file_system_without_locks(tiny, tmp_path, monkeypatch, capfd, error, 
 
 
 def test_locks_that_hold_nothing(tiny, tmp_path, monkeypatch):
-    """Some file systems grant every lock: a second process is noticed by what it writes, and its log
-    is left as it is."""
+    """Some file systems grant every lock: a second process is noticed by what it writes, and its
+    log is left as it is."""
     monkeypatch.setattr(train_grpo.fcntl, "flock", lambda *_: None)
     words = [*tiny.words, "--B_p=2", "--n=2", "--C=24", f"--out={tmp_path}"]
     calls, loss, log = [], train_grpo.policy_loss, tmp_path / "log.jsonl"
