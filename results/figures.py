@@ -18,11 +18,12 @@ import config
 import frontier
 from contrasts import SMALL, Missing, best_less, both, change, contrast, denied, judge, shift
 from core.plots import si
+from fit_sigmoid import law_of_records
 from kept import (EARLY, LATE, LRS, START, analysed, by_n, colour, config_of, curves, cut, depth,
                   difficulties, each_of, ends_of, figure, gained, grid_text, largest_less_smallest,
-                  law_figure, law_line, law_of, level, look, means, near, one_cell, over, panel_of,
-                  points, read, says_shift, sees, shift_of, table_of, titled, told, training, use,
-                  view_figure, windows)
+                  law_figure, law_of, level, look, means, n_star_panel, near, one_cell, over,
+                  panel_of, points, read, says_shift, sees, shift_of, table_of, titled, told,
+                  training, use, view_figure, windows)
 
 SHARES = dict(easy=(0.3, 0.6), hard=(0, 0.0625))  # the paper's levels, by avg@16 of the base model
 TERMS = dict(none="none", kl="KL", entropy="entropy", both="both",
@@ -334,38 +335,30 @@ def records(atlas):
 
 def tokens(atlas):
     """Figure 24: n*(C) and the paper's law with C in rollouts and in tokens."""
-    ends, laws, (lr, cells, _, _) = {}, {}, at_one_lr(atlas, "easy")
+    lr, cells, _, _ = at_one_lr(atlas, "easy")
     use(cells)
-    length = [run["steps"][-1]["tokens"] / run["steps"][-1]["rollouts"]
-              for runs in cells.values() for run in runs.values()]
-
-    def in_unit(unit):
-        panel = panel_at(atlas, "easy", lr, unit)
-        ends[unit], records = ends_of(panel), panel["records"]
-
-        def draw(ax):
-            dots = ax.scatter(records["C"], 2.0 ** np.array(records["log2_n_mean"]), s=18,
-                              c=records["reward"], label="records: running average of n")
-            ax.figure.colorbar(dots, ax=ax, label="reward")
-            laws[unit] = law_line(ax, records)
-            over(ax, f"C, {unit}", ylabel="n*", title=f"Easy, C in {unit}", yscale="log")
-            ax.set_yticks(sorted(cells), sorted(cells))
-            ax.minorticks_off()
-            ax.legend(fontsize=9, loc="upper left")
-        return draw
-    name = figure(atlas, "units", [in_unit(unit) for unit in ("rollouts", "tokens")], sharey=True)
+    panels = {unit: panel_at(atlas, "easy", lr, unit) for unit in ("rollouts", "tokens")}
+    ends = {unit: ends_of(panel) for unit, panel in panels.items()}
     same = all(top in near_other and other in near_top for (top, near_top), (other, near_other)
                in zip(ends["rollouts"], ends["tokens"]))
     said = [f"{low[0]} and {high[0]} in {unit}" for unit, (low, high) in ends.items()]
-    fits = [f"{law['fit']['k']:.1f} in {unit}" + " (not determined)" * (law["verdict"] != "law")
-            for unit, law in laws.items() if law]
+    fits = []
+    for unit, panel in panels.items():
+        law = law_of_records(panel["records"])
+        if law is not None:
+            fits.append(f"{law['fit']['k']:.1f} in {unit}"
+                        + " (not determined)" * (law["verdict"] != "law"))
+    length = [run["steps"][-1]["tokens"] / run["steps"][-1]["rollouts"]
+              for runs in cells.values() for run in runs.values()]
     says = (f"best n at the smallest and the largest shared budget: {'; '.join(said)}, "
             f"{'indistinguishable' if same else 'different'}; the law's k a decade: "
             f"{', '.join(fits) or 'too few points'}; a rollout has {min(length):.0f} to "
             f"{max(length):.0f} tokens on average")
     differ = max(length) > 1.1 * min(length)
-    return dict(verdict=("agree" if same else "disagree") if differ else "", figure=name,
-                says=says + ", so that the units could hardly differ" * (not differ))
+    return dict(verdict=("agree" if same else "disagree") if differ else "",
+                says=says + ", so that the units could hardly differ" * (not differ),
+                figure=figure(atlas, "units", [n_star_panel(panel, unit) for unit, panel
+                                               in panels.items()], 5, 4.6, sharey=True))
 
 
 def metrics(atlas, task, first, second):
@@ -591,20 +584,14 @@ def interference(atlas, task):
         atlas, "pass1", f"pass1_{task}", [task], [(B_p, small), (B_p, large)])[0])
 
 
-def at_best_lr(atlas, arm):
-    """An arm at the lr_base that is best for all its n: ({n: {seed: run}}, a title with it)."""
-    every = every_lr(atlas, arm)
-    lr = one_rule(every)
-    return every[lr], f"{titled(config_of(every[lr]))}, lr_base {lr:g}"
-
-
 def models(atlas):
     """Figure 12: the best larger n against the smallest, for other base models; training beside
     validation reward of the largest n, from the middle to the end."""
     found, verdicts, says, panels, tuned = [], [], [], [], True
     for name in atlas.there("models"):
-        cells, title = at_best_lr(atlas, name)
-        title = f"{config_of(cells)['model'].split('/')[-1]}, {title}"
+        lr, cells, _, _ = at_one_lr(atlas, name)
+        cfg = config_of(cells)
+        title = f"{cfg['model'].split('/')[-1]}, {titled(cfg)}, lr_base {lr:g}"
         words, c, own = at_own_lrs(atlas, name, sorted(cells)[1:], min(cells))
         tuned = tuned and own
         found.append(c)
@@ -833,15 +820,14 @@ def ood(atlas):
 
 def algo(atlas, arm):
     """Figure 25: the two n that each panel is about, for PPO and CISPO."""
-    cells, title = at_best_lr(atlas, arm)
+    lr, cells, _, _ = at_one_lr(atlas, arm)
     if len(cells) < 3:
         raise Missing(f"three n of {arm}")
     smallest, *_, second, largest = sorted(cells)
     other, claim = (second, 0) if arm == "ppo_easy" else (smallest, +1)
     (words, c, tuned), move = at_own_lrs(atlas, arm, [largest], other), shift_of(cells)
     verdict = judge(c, claim, gained(cells))
-    says = (f"{words}; at lr_base = {config_of(cells)['lr_base']:g} {told(table_of(cells))}, "
-            f"{says_shift(move)}")
+    says = f"{words}; at lr_base = {lr:g} {told(table_of(cells))}, {says_shift(move)}"
     if arm == "cispo_easy":  # "becomes better as C grows": it comes closer, and it is ahead
         at = {when: {(n, when): t for n, t in table_of(cells, window=when).items()}
               for when in (EARLY, LATE)}
@@ -851,7 +837,8 @@ def algo(atlas, arm):
         nearer = judge(closer, +1, gained(cells))
         verdict = verdict if verdict == nearer else "undecided"
     return dict(verdict=verdict, sees=c["sees"], says=says, tuned=tuned,
-                figure=figure(atlas, arm, [curves(cells, title)]))
+                figure=figure(atlas, arm, [curves(cells, f"{titled(config_of(cells))}, "
+                                                  f"lr_base {lr:g}")]))
 
 
 def baseline(atlas, of):

@@ -24,7 +24,7 @@ from core import sweep
 from core.curves import alike, nearest
 from core.plots import si
 from core.runs import right as metric_of
-from contrasts import SMALL, Missing, bounded, contrast, over_sweeps, shift
+from contrasts import SMALL, Missing, contrast, over_sweeps, shift
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -398,22 +398,6 @@ def points(c, sign=1):
     return f"{sign * 100 * c['gain']:+.1f} ± {100 * c['half']:.1f}"
 
 
-def over_problems(values):
-    """Half of the 90% interval of the mean of (..., P), over the problems alone."""
-    return 1.645 * values.std(-1, ddof=1) / values.shape[-1] ** 0.5
-
-
-def seeds_of_curves(cells):
-    """How a point of a curve scatters from seed to seed, pooled over the curves: (std, df).
-
-    cells: for each the (E, P) of its seeds.
-    """
-    means = [np.array([solved.mean(1) for solved in of_seeds]) for of_seeds in cells]  # (S, E)
-    df = sum(len(m) - 1 for m in means)
-    squares = sum(((m - m.mean(0)) ** 2).sum(0).mean() for m in means)
-    return (squares / max(df, 1)) ** 0.5, df
-
-
 def means(table):
     """The mean of each cell as text."""
     return ", ".join(f"{key} {t.mean():.3f}" for key, t in table.items())
@@ -478,18 +462,17 @@ def over(ax, x="C, rollouts", **labels):
     ax.xaxis.set_minor_formatter(NullFormatter())
 
 
-def curves(cells, title="", metric="avg@4", of="val", label="n = {}", among=(), marks=(),
-           dashed=(), bands=False):
+def curves(cells, title="", metric="avg@4", of="val", label="n = {}", among=(), dashed=()):
     """A panel: reward over C, the mean over seeds of each cell thick, its seeds thin; of one seed
-    with a band, 90% over the problems; with `bands` all cells, 90% over seeds and problems.
+    with a band, 90% over the problems.
 
-    among: the keys of all panels, so that a key has one colour in all of them. marks: budgets to
-    mark. dashed: keys. The base model, at C = 0, has no place on the axis: it is a dotted line.
+    among: the keys of all panels, so that a key has one colour in all of them. dashed: keys. The
+    base model, at C = 0, has no place on the axis: it is a dotted line.
     """
     def draw(ax):
-        base, drawn = [], {}
+        base = []
         for key, runs in cells.items():
-            of_seeds = []
+            shade, of_seeds = colour(key, among or cells), []
             for run in runs.values():
                 if of not in run["evals"]:
                     raise Missing(f"evaluations of {of}")
@@ -498,26 +481,16 @@ def curves(cells, title="", metric="avg@4", of="val", label="n = {}", among=(), 
                 at, solved = e["C"][within], right(e, metric)[within]  # (E,), (E, P)
                 of_seeds.append((at[1:], solved[1:]))
                 base.append(solved[0].mean())
+                ax.plot(at[1:], solved[1:].mean(1), color=shade, lw=0.7, alpha=0.5)
             C = np.array(sorted(set.intersection(*(set(c.tolist()) for c, _ in of_seeds))))
-            drawn[key] = C, [solved[np.isin(c, C)] for c, solved in of_seeds], of_seeds
-        spread, df = seeds_of_curves([solved for _, solved, _ in drawn.values()])
-        for key, (C, solved, of_seeds) in drawn.items():
-            shade, S, each = colour(key, among or cells), len(solved), np.mean(solved, 0)  # (E, P)
-            mean, half = np.mean([y.mean(1) for y in solved], 0), None
-            if not bands:
-                for c, y in of_seeds:
-                    ax.plot(c, y.mean(1), color=shade, lw=0.7, alpha=0.5)
-            if S == 1:
-                half = over_problems(each)
-            elif bands:
-                half = np.array([bounded(p, spread / S ** 0.5, df)["half"] for p in each])
-            if half is not None:
-                ax.fill_between(C, mean - half, mean + half, color=shade, alpha=0.15, lw=0)
-            ax.plot(C, mean, "--" if key in dashed else "-", color=shade, lw=2,
+            each = np.mean([solved[np.isin(c, C)] for c, solved in of_seeds], 0)  # (E, P)
+            if len(of_seeds) == 1:
+                half = 1.645 * each.std(1, ddof=1) / each.shape[1] ** 0.5
+                ax.fill_between(C, each.mean(1) - half, each.mean(1) + half, color=shade,
+                                alpha=0.15, lw=0)
+            ax.plot(C, each.mean(1), "--" if key in dashed else "-", color=shade, lw=2,
                     label=label.format(key))
         ax.axhline(np.mean(base), color="0.3", ls=":", lw=1.2, label="base model")
-        for C in marks:
-            ax.axvline(C, color="0.6", lw=0.8, ls="--")
         over(ax, ylabel=f"validation {metric}", title=title)  # of which set is in the title
         legend(ax, draw.below)
     draw.below = 2 * (len(cells) > 3)
@@ -639,17 +612,32 @@ def law_of(panel):
     return verdict, words
 
 
-def law_line(ax, records):
-    """Draw the paper's law through the pooled record-breaking points of a panel; the entry of
-    fit_sigmoid.law_of_records, None where there are too few."""
-    law = fit_sigmoid.law_of_records(records)
-    if law is not None:
-        C = np.geomspace(records["C"][0], records["C"][-1])
-        numbers = f"k = {law['fit']['k']:.1f}, plateau {law['fit']['plateau']:.0f}"
-        numbers += ", not determined" * (law["verdict"] != "law")
-        ax.plot(C, 2 ** fit_sigmoid.law_at(law["fit"], C), color="C3", lw=1.5,
-                label=f"the paper's law: {numbers}")
-    return law
+def n_star_panel(panel, unit="rollouts"):
+    """A panel of a figure, as the paper's Figure 7: running averages of n over the pooled
+    record-breaking points, coloured by reward, and the paper's law through them; behind them the
+    best n and its equals."""
+    def draw(ax):
+        env, rec, law = panel["envelope"], panel["records"], fit_sigmoid.law_of_records(
+            panel["records"])
+        for i, at in enumerate(panel["near"]):
+            ax.plot([at["C"]] * len(at["set"]), [n for _, n in at["set"]], "s", color="0.8", ms=4,
+                    label=None if i else "indistinguishable from the best (90%)")
+        ax.step(env["C"], env["n"], where="post", color="0.3", lw=1.5, label="best n")
+        dots = ax.scatter(rec["C"], 2.0 ** np.array(rec["log2_n_mean"]), s=22, c=rec["reward"],
+                          zorder=3, label="records: running average of n, by reward")
+        ax.figure.colorbar(dots, ax=ax)
+        if law is not None:
+            C = np.geomspace(rec["C"][0], rec["C"][-1])
+            numbers = f"k = {law['fit']['k']:.1f}, plateau {law['fit']['plateau']:.0f}"
+            numbers += ", not determined" * (law["verdict"] != "law")
+            ax.plot(C, 2 ** fit_sigmoid.law_at(law["fit"], C), color="C3", lw=1.5,
+                    label=f"the paper's law: {numbers}")
+        ax.set_yscale("log")
+        over(ax, f"C, {unit}", ylabel="n", title=f"n*(C), C in {unit}")
+        ax.set_yticks(panel["ns"], panel["ns"])
+        ax.minorticks_off()
+        legend(ax, 1)
+    return draw
 
 
 def law_figure(atlas, task, panel, cells):
@@ -672,21 +660,7 @@ def law_figure(atlas, task, panel, cells):
              f"lr_base {cfg['lr_base']:g}, {len(panel['runs_used'])} runs")
         legend(ax, 2)
 
-    def low(ax):
-        env, rec = panel["envelope"], panel["records"]
-        for i, at in enumerate(panel["near"]):
-            ax.plot([at["C"]] * len(at["set"]), [n for _, n in at["set"]], "s", color="0.7", ms=4,
-                    label=None if i else "indistinguishable from the best (90%)")
-        ax.step(env["C"], env["n"], where="post", color="k", lw=2, label="envelope: best n")
-        ax.plot(rec["C"], 2.0 ** np.array(rec["log2_n_mean"]), "C1o", ms=4,
-                label="records: running average")
-        law_line(ax, rec)
-        ax.set_yscale("log")
-        over(ax, ylabel="n", title="n*(C)")
-        ax.set_yticks(panel["ns"], panel["ns"])
-        ax.minorticks_off()
-        legend(ax, 1)
-    return figure(atlas, f"law_{task}", [top, low], width=5, height=4.6)
+    return figure(atlas, f"law_{task}", [top, n_star_panel(panel)], width=5, height=4.6)
 
 
 def shared_best(panel):

@@ -118,7 +118,7 @@ def real_curves(atlas, name, *arms):
         others = tuple(f"lr_base {lr:g}" for lr in every if lr != rule)
         title = f"{cfg['model'].split('/')[-1]}, {titled(cfg)}"
         title += f", lr_base {rule:g}" * (not others)
-        panels += [curves(cells, f"{title}, with 90% bands", m, label="{}", bands=True,
+        panels += [curves(cells, f"{title}", m, label="{}",
                           dashed=[key for key in cells if key.endswith(others)])
                    for m in ("avg@4", "best@4")]
     C = min(run["budget"] for cells in every.values() for runs in cells.values()

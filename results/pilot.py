@@ -26,12 +26,10 @@ hardly any is right; epochs without replacement, in which the part between probl
 entropy and clipping; and that n_c drifts. results/README.md has what sweeps took.
 
 Prints one line of JSON and puts it into pilot.json beside the training problems, where sample.py
-finds it; with `all --runs=runs/atlas` it measures what every arm of the studies
-started from, and what two ended with, into pilot.json there, which price.py reads; an arm that the
-file has already is not measured again. --model=runs/.../model --train_set=... measures a trained
-model. On a GPU the rollouts are vLLM's where it is installed; weights and gradients are fp32, 8
-bytes a parameter. Needs config.py, core/engine.py, core/problems.py,
-verifier.py, train_grpo.py and torch.
+finds it; with `all --runs=runs/atlas` it measures what every arm of the studies started from, into
+pilot.json there, which price.py reads. --model=runs/.../model --train_set=... measures a trained
+model. On a GPU the rollouts are vLLM's; weights and gradients are fp32, 8 bytes a parameter. Needs
+config.py, core/engine.py, core/problems.py, verifier.py, train_grpo.py and torch.
 """
 import json
 import math
@@ -176,38 +174,18 @@ def measure_all(folder):
     arms = [p for p in folder.iterdir() if p.name[0] != "." and any(p.glob("*/log.jsonl*"))]
     # those that the file has come first: others with the same base model need no measurement
     for arm in sorted(arms, key=lambda p: (p.name not in found, p.name)):
-        runs = {}  # {folder of a run: its config}
-        for path in sorted(arm.glob("*/log.jsonl*")):
-            records = read_log(path)
-            if records:
-                runs[path.parent] = records[0]["config"]
-        if not runs:
+        own = next((log[0]["config"] for path in sorted(arm.glob("*/log.jsonl*"))
+                    if (log := read_log(path))), None)
+        if own is None:
             continue
-        own = next(iter(runs.values())) | dict(seed=0)
-        key = own["model"], own["train_set"], own["D"], own["temperature"]
-        old, with_trained = found.get(arm.name, {}), arm.name in ("easy", "hard")
-        whole = not with_trained or old.get("trained", {}).get("ends")
-        if whole and all(old.get(k, "") == own[k] for k in ("model", "train_set", "D")):
-            seen[key] = {k: v for k, v in old.items() if k != "trained"}  # by an earlier call
+        own = own | dict(seed=0)
+        key, old = tuple(own[k] for k in ("model", "train_set", "D")), found.get(arm.name)
+        if old and key == tuple(old[k] for k in ("model", "train_set", "D")):
+            seen[key] = old  # by an earlier call
             continue
-        seen[key] = seen.get(key) or measure(own)
-        now = found[arm.name] = dict(seen[key])
-        print(f"{arm.name}: n_c {now['n_c']}, n {now['n']}")
-        if with_trained and now["n"]:
-            now["trained"] = measure_trained(runs, now["n"], own["C"])
+        seen[key] = found[arm.name] = seen.get(key) or measure(own)
+        print(f"{arm.name}: n_c {found[arm.name]['n_c']}, n {found[arm.name]['n']}")
         save_json(out, found)
-
-
-def measure_trained(runs, n, C):
-    """How noise grows: that of the models that runs of the tried n nearest to `n` ended with."""
-    n = min((cfg["n"] for cfg in runs.values()), key=lambda other: abs(other - n))
-    ends = []
-    for path, cfg in runs.items():
-        if cfg["n"] == n and (path / "model").is_dir():
-            end = measure(cfg | dict(model=str(path / "model")))
-            ends.append({key: end[key] for key in ("n_c", "n_c_interval")})
-    print(f"  after training at n = {n}: n_c {[end['n_c'] for end in ends]}")
-    return dict(n=n, C=C, ends=ends)
 
 
 def main(argv):
