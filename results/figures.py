@@ -21,7 +21,7 @@ from core.plots import si
 from fit_sigmoid import law_of_records
 from kept import (EARLY, LATE, LRS, START, analysed, by_n, colour, config_of, curves, cut, depth,
                   difficulties, each_of, ends_of, figure, gained, grid_text, largest_less_smallest,
-                  law_figure, law_of, level, look, means, n_star_panel, near, one_cell, over,
+                  law_figure, law_of, level, look, means, n_star_panel, named, near, one_cell, over,
                   panel_of, points, read, says_shift, sees, shift_of, table_of, titled, told,
                   training, use, view_figure, windows)
 
@@ -591,7 +591,7 @@ def models(atlas):
     for name in atlas.there("models"):
         lr, cells, _, _ = at_one_lr(atlas, name)
         cfg = config_of(cells)
-        title = f"{cfg['model'].split('/')[-1]}, {titled(cfg)}, lr_base {lr:g}"
+        title = f"{named(cfg['model'])}, {titled(cfg)}, lr_base {lr:g}"
         words, c, own = at_own_lrs(atlas, name, sorted(cells)[1:], min(cells))
         tuned = tuned and own
         found.append(c)

@@ -259,6 +259,11 @@ def level(name):
     return next((words for split, words in SPLITS.items() if stem.startswith(split)), stem)
 
 
+def named(model):
+    """A model in two words, as on a hub: the last two parts of its path."""
+    return "/".join(Path(model).parts[-2:])
+
+
 def titled(cfg):
     """What a run trains on, and by what where that is not GRPO."""
     return level(cfg["train_set"]) + f", {cfg['algo'].upper()}" * (cfg["algo"] != "grpo")

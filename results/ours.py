@@ -10,7 +10,7 @@ import numpy as np
 from contrasts import Missing, both, contrast, judge
 from core.plots import si
 from figures import at_one_lr, at_own_lrs, every_lr, one_rule, own_lr_gap, rise
-from kept import (START, config_of, curves, figure, gained, grid_text, level, points, sees,
+from kept import (START, config_of, curves, figure, gained, grid_text, level, named, points, sees,
                   table_of, titled)
 
 PAIR = 4, 64  # the n of every level of difficulty
@@ -116,7 +116,7 @@ def real_curves(atlas, name, *arms):
             says[-1] += f"; each at its best lr_base, {own_lr_gap(every)[0]}"
         cells = labelled(every)
         others = tuple(f"lr_base {lr:g}" for lr in every if lr != rule)
-        title = f"{cfg['model'].split('/')[-1]}, {titled(cfg)}"
+        title = f"{named(cfg['model'])}, {titled(cfg)}"
         title += f", lr_base {rule:g}" * (not others)
         panels += [curves(cells, f"{title}", m, label="{}",
                           dashed=[key for key in cells if key.endswith(others)])
