@@ -64,9 +64,10 @@ def level_of(right, drawn, total, names):
     """
     from scipy.stats import betabinom
     chance = dict.fromkeys([*names, ""], 0.0)
-    left = total - drawn
-    for more in range(left + 1):
-        p = betabinom.pmf(more, left, right + 1, drawn - right + 1) if left > 0 else 1.0
+    left = max(0, total - drawn)
+    # one call: scipy's checks cost more than its sums
+    to_come = betabinom.pmf(range(left + 1), left, right + 1, drawn - right + 1)
+    for more, p in enumerate(to_come if left > 0 else [1.0]):
         rate = (right + more) / total
         name = next((name for name in names if LEVELS[name][0] <= rate <= LEVELS[name][1]), "")
         chance[name] += p
@@ -379,7 +380,9 @@ def no_signal(counts, law, n):
     drawn errs: of Easy at n = 4 it is 12%, and of fresh rollouts 21%.
     """
     rates, own = law
-    return float(np.mean([own[kind] @ (rates ** n + (1 - rates) ** n) for kind in counts]))
+    alike = rates ** n + (1 - rates) ** n
+    return float(sum(times * (own[kind] @ alike) for kind, times in Counter(counts).items())
+                 / len(counts))
 
 
 def half_with_signal(counts, law, most=4096):
