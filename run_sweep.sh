@@ -94,7 +94,7 @@ if [ "${DRY_RUN:-}" = 1 ]; then
 fi
 
 # ---- problems, base models, difficulty: prepare.py of the data folder, sample.py -----------------
-"$PY" -m core.sweep prepare "$preset" "${args[@]}"
+"$PY" -m core.prepare "$preset" "${args[@]}"
 
 # ---- the runs: train_grpo.py for every cell ------------------------------------------------------
 # in the background, so that a TERM to this script goes on to it at once, and it stops the runs

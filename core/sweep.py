@@ -4,8 +4,8 @@
     python -m core.sweep run easy                          # does them, and says how far they are
     python -m core.sweep failed easy                       # which planned runs did not end
 
-run_sweep.sh calls it; `prepare` there makes problems and difficulty, `folder` names the sweep's
-folder, `requirements` the files that pip is to install. A sweep is the cells seeds x bps x ns, a
+run_sweep.sh calls it; `folder` names the sweep's folder, `requirements` the files that pip is to
+install; core/prepare.py makes what the runs need before. A sweep is the cells seeds x bps x ns, a
 run each. A study (`presets.json` of the data folder) is several sweeps, its arms, in folders below
 one. `commands` and `run` write `sweep.json` into a sweep's folder: what was asked last, as `config`
 and `cells`.
@@ -105,6 +105,12 @@ def begin(preset, sweeps):
         save_plan(cfg, others=plan["cells"] if same else ())
 
 
+def preset_of(argv):
+    """(preset or "", words) of a command line, where the preset comes first."""
+    named = bool(argv) and not argv[0].startswith("-")
+    return (argv[0], argv[1:]) if named else ("", argv)
+
+
 def is_study(preset):
     return preset not in ("", *RECIPES)
 
@@ -142,8 +148,9 @@ def arms(preset, argv):
     if config.is_toy(plain):
         raise BadInput(f"--data={plain['data']}: the toy world has a sweep of its own: "
                        "python bandit_toy.py sweep")
-    if pruning() and plain["lrs"]:
-        raise BadInput(f"--lrs={plain['lrs']}: PRUNE=1 is for one lr_base")
+    if pruning() and (is_study(preset) or plain["lrs"]):
+        raise BadInput("PRUNE=1: for easy, hard and mixed, at one lr_base; a study's figures need "
+                       "all its runs")
     if not is_study(preset):
         own = read_presets(plain["data"]).get(preset)  # of the paper's problems the paper's sweep
         words = shlex.split(own["arms"][preset]) if own else [f"--recipe={preset}"] * bool(preset)
@@ -152,8 +159,6 @@ def arms(preset, argv):
     if preset not in known:
         raise BadInput(f"{preset}: no such preset of --data={plain['data']}; "
                        f"{', '.join([*RECIPES, *known])}")
-    if pruning():
-        raise BadInput("PRUNE=1: for easy, hard and mixed; a study's figures need all its runs")
     splits = Path(plain["data"]) / "splits" / Path(plain["model"]).name
     folder, sweeps = sweep_folder(preset, argv), []
     for name, text in known[preset]["arms"].items():
@@ -298,165 +303,6 @@ def tell_evaluations(grid):
 def environment(gpus):
     """The environment of a process that sees these GPUs alone; None leaves it as it is."""
     return dict(os.environ, CUDA_VISIBLE_DEVICES=gpus) if gpus is not None else None
-
-
-# --------------------------------------------------------------------------------------------------
-# What the runs need before they start
-
-# names of splits: by avg@s, by s_zero rollouts, mixtures
-SPLIT = re.compile(r"((?P<band>easy|hard|very_easy|mixed)|extreme|level_easy|level_very_easy"
-                   r"|mix_.*_D(?P<D>\d+)_seed(?P<seed>\d+))_(train|val)\.jsonl")
-
-
-def prepare(preset, argv):
-    """Make what the runs of a preset need and is not there, for each problem file in five steps."""
-    sweeps = arms(preset, argv)
-    places, out = slots(sweeps), sweep_folder(preset, argv)
-    unfinished(sweeps)  # ends here on a bad key or value, with nothing written
-    check_gpus(sweeps, places)
-    # words for prepare.py and sample.py; the seed is that of the runs
-    given = [w for w in argv if not w.startswith(("--seed=", "--data=", "--model=", "--runs="))]
-    for data, model, s_zero, file in needs(sweeps):
-        words = [f"--data={data}", f"--model={model}", *given]
-        # 1. a file of another folder, such as AIME24
-        if not file.exists() and not file.is_relative_to(data):
-            of_another_folder(file)
-        # 2. problems and base model; a task is no part of a run's name, so prepare.py compares it
-        asked = any(w.startswith(("--task=", "--task_args=")) for w in given)
-        if (asked or lacks(data, model, file)) and (data / "prepare.py").exists():
-            call(data / "prepare.py", *words, note=f"problems and base model: {data}/prepare.py")
-        # 3. every problem, which needs no difficulty
-        if file == data / "splits" / Path(model).name / "all_train.jsonl":
-            call("sample.py", *words)
-        # 4. difficulty, and the splits by it
-        has_levels = check_splits(file)
-        # a study measures the levels of its mixtures first of all: what they hold out to validate
-        # on is trained on by none
-        levels = is_study(preset) and s_zero and file.is_relative_to(data / "splits")
-        if file.exists() and (has_levels or not levels):
-            continue
-        kind = SPLIT.fullmatch(file.name)
-        if not kind:
-            raise BadInput(f"{file}: no such file; sample.py makes splits by difficulty, data/"
-                           "guru_math/prepare.py mix mixtures, mix_NAME_D140_seed0_train.jsonl")
-        if not kind["D"] or not has_levels:
-            again = file.exists()
-            print(f"difficulty of the problems for {model}: sample.py", flush=True)
-            if again:
-                print(f"the levels hold out more problems: {file.parent} is written anew, and "
-                      "sweeps on the splits of before cannot go on", flush=True)
-            words = ["--s_zero=0"] * (bool(kind["band"]) and not levels) + words
-            measure_shards(["sample.py", *words], out, places)
-            call("sample.py", *words)
-        # 5. mixtures of the splits
-        if kind["D"] and not file.exists():
-            call(ROOT / "data/guru_math/prepare.py", "mix", f"--data={data}",
-                 f"--model={model}", f"--D={kind['D']}", f"--seed={kind['seed']}")
-        if not file.exists():
-            raise BadInput(f"{file}: no problem of {data} is of that difficulty for {model}; "
-                           "--split=NAME takes another split of those above, --split=all every "
-                           "problem")
-    for cfg in sweeps:
-        if cfg["D"] > (there := len(Path(cfg["train_set"]).read_bytes().splitlines())):
-            raise BadInput(f"--D={cfg['D']}: {cfg['train_set']} has {there} problems; --D=0 takes "
-                           "them all")
-
-
-def needs(sweeps):
-    """What the runs need, each once: (data folder, model, s_zero, problem file).
-
-    Raises BadInput where splits belong to another model: they are found by the name of the model's
-    folder, which another may have too.
-    """
-    out = {}
-    for c in sweeps:
-        difficulty = Path(c["data"]) / "splits" / Path(c["model"]).name / "difficulty.json"
-        if difficulty.exists() and Path(c["train_set"]).parent == difficulty.parent:
-            other = read_json(difficulty).get("model") or c["model"]
-            if Path(other).resolve() != Path(c["model"]).resolve():
-                raise BadInput(f"--model={c['model']}: {difficulty} is of {other}; give the folder "
-                               "of one of them another name")
-        for path in (c["train_set"], *config.files(c["val_set"])):
-            out[Path(c["data"]), c["model"], c["s_zero"], Path(path)] = True
-    return list(out)
-
-
-def call(*words, note=""):
-    """Run a script by PYTHON; a failure ends this process with its exit code."""
-    print(note, end="\n" if note else "", flush=True)
-    code = subprocess.run([python(), *map(str, words)]).returncode
-    if code:
-        sys.exit(code if code > 0 else 128 - code)
-
-
-def of_another_folder(file):
-    """Make a problem file by the prepare.py beside it. Raises BadInput where that is none."""
-    if (file.parent / "prepare.py").exists():
-        call(file.parent / "prepare.py", f"--data={file.parent}")
-    if not file.exists():
-        raise BadInput(f"{file}: no such problem file")
-
-
-def lacks(data, model, file):
-    """Whether problems, the base model or the problem file `file` of a data folder are missing.
-
-    A folder with a model of its own says by its prepare.py whether another will do.
-    """
-    defaults = data / "defaults.json"
-    own = read_json(defaults).get("model", "") if defaults.exists() else ""
-    inside = any(Path(m).resolve().is_relative_to(data.resolve()) for m in (own, model) if m)
-    return (not (data / "problems.jsonl").exists() or (inside and not Path(model).is_dir())
-            or (file.parent == data and not file.exists()))
-
-
-def prompts(path):
-    """The prompts of a problem file, as far as they can be read."""
-    out = set()
-    for line in Path(path).read_bytes().splitlines():
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            out.add(json.loads(line)["prompt"])
-    return out
-
-
-def check_splits(file):
-    """Whether the levels by s_zero rollouts are measured where `file` lies.
-
-    Raises BadInput where it holds problems of an earlier problem file.
-    """
-    info = file.parent / "difficulty.json"
-    measured = read_json(info) if info.exists() else {}
-    of = Path(measured.get("problems", ""))
-    if file.exists() and of.is_file() and not prompts(file) <= prompts(of):
-        raise BadInput(f"{file}: has problems that {of} has not; remove {file.parent} and runs "
-                       "on it, or give another --data")
-    return bool(measured.get("s_zero"))
-
-
-def measure_shards(words, out, places):
-    """sample.py with a share of the problems on each GPU, where there are several.
-
-    The first one's bar is seen, the others write to files in `out`.
-    """
-    gpus = [gpu for place in dict.fromkeys(places) if place for gpu in place.split(",")]
-    if len(gpus) < 2:
-        return
-    Path(out).mkdir(parents=True, exist_ok=True)
-    shards, failed = [], []
-    try:
-        for i, gpu in enumerate(gpus):
-            said = Path(out) / f"difficulty.{i}.txt"
-            with open(said, "ab") if i else contextlib.nullcontext(sys.stderr) as file:
-                shards.append((gpu, said, subprocess.Popen(
-                    [python(), *words, f"--shard={i}/{len(gpus)}"], env=environment(gpu),
-                    stdin=subprocess.DEVNULL, stdout=file, stderr=file)))
-        failed = [(gpu, said) for gpu, said, shard in shards if shard.wait()]
-    finally:
-        for _, _, shard in shards:
-            shard.terminate()
-    for gpu, said in failed:
-        tell(f"FAILED  GPU {gpu}: {last_line(said)}")
-    if failed:
-        sys.exit(1)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -769,8 +615,7 @@ def commands(preset, argv):
 
 def main(argv):
     verb = argv[0] if argv else "--help"
-    preset = argv[1] if len(argv) > 1 and not argv[1].startswith("-") else ""
-    words = argv[2:] if preset else argv[1:]
+    preset, words = preset_of(argv[1:])
     if verb.startswith("-") or {"-h", "--help"} & set(words):
         parse(["--help"], __doc__)
     check_environment()
@@ -779,14 +624,10 @@ def main(argv):
         print(sweep_folder(preset, words))
     elif verb == "requirements":
         print(*requirements(words))
-    elif verb == "prepare":
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        prepare(preset, words)
     elif verb in ("commands", "run", "failed"):
         return dict(commands=commands, run=run, failed=list_failed)[verb](preset, words)
     else:
-        raise BadInput(f"{verb}: no such verb; requirements, folder, commands, prepare, run or "
-                       "failed")
+        raise BadInput(f"{verb}: no such verb; requirements, folder, commands, run or failed")
 
 
 if __name__ == "__main__":

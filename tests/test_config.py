@@ -139,7 +139,8 @@ def test_help_lists_every_key_with_its_comment(capsys):
 
 
 @pytest.mark.parametrize("name", ["config", "sample", "evaluate", "train_grpo", "frontier",
-                                  "fit_sigmoid", "core.sweep", "bandit_toy", "prepare"])
+                                  "fit_sigmoid", "core.sweep", "core.prepare", "bandit_toy",
+                                  "prepare"])
 def test_every_script_has_help(capsys, name, prepare):
     module = prepare if name == "prepare" else importlib.import_module(name)
     with pytest.raises(SystemExit) as e:

@@ -857,6 +857,6 @@ def test_all_problems_without_a_difficulty(tmp_path, script):
     splits = tmp_path / "splits/not_there"
     train, val = (ids(splits / f"all_{part}.jsonl") for part in ("train", "val"))
     assert not set(train) & set(val) and {*train, *val} == {str(i) for i in range(60)}
-    done = script("core.sweep", "prepare", "easy", *words, env=dict(PYTHON=sys.executable))
+    done = script("core.prepare", "easy", *words, env=dict(PYTHON=sys.executable))
     assert done.code == 0 and ids(splits / "all_val.jsonl") == val, done.stderr
     refused(script("sample.py", *words, "--n_val=60"), "--n_val=60", "none of the 60")

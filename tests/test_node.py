@@ -119,10 +119,10 @@ def test_ctrl_c_reaches_the_ranks_as_a_request(tiny, tmp_path):
 
 
 @pytest.mark.parametrize("env, names", [
-    (dict(GPUS_PER_RUN="4"), ["sweep.py: GPUS_PER_RUN=4", "3 GPUs"]),
-    (dict(GPUS_PER_RUN="1", CUDA_VISIBLE_DEVICES="-1"), ["sweep.py: GPUS_PER_RUN=1", "0 GPUs"]),
-    (dict(GPUS_PER_RUN="2", JOBS="2"), ["sweep.py: JOBS=2", "1 runs"]),
-    (dict(JOBS="4"), ["sweep.py: JOBS=4", "3 runs", "--engine=hf shares one", "GPUS_PER_RUN=0"]),
+    (dict(GPUS_PER_RUN="4"), ["prepare.py: GPUS_PER_RUN=4", "3 GPUs"]),
+    (dict(GPUS_PER_RUN="1", CUDA_VISIBLE_DEVICES="-1"), ["prepare.py: GPUS_PER_RUN=1", "0 GPUs"]),
+    (dict(GPUS_PER_RUN="2", JOBS="2"), ["prepare.py: JOBS=2", "1 runs"]),
+    (dict(JOBS="4"), ["prepare.py: JOBS=4", "3 runs", "--engine=hf shares one", "GPUS_PER_RUN=0"]),
     (dict(GPUS_PER_RUN="two"), ["sweep.py: GPUS_PER_RUN=two"]),
     (dict(LAUNCH="srun 'two words"), ["sweep.py: LAUNCH=", "two words"]),
     (dict(LAUNCH="cd /tmp && nice"), ["sweep.py: LAUNCH=", "&&"]),
@@ -177,7 +177,7 @@ def test_torch_must_see_the_gpus(tiny, tmp_path, seen, driver, env, words, ends)
     """Else one line, before a problem is measured, instead of a sweep on the CPU. What a run takes
     of a GPU is not known: of cards and MIG slices alike nothing is planned by their memory."""
     node = fake_node(tmp_path / "bin", 8, 80, seen, driver)
-    done = subprocess.run([sys.executable, "-m", "core.sweep", "prepare", "easy", *tiny.words,
+    done = subprocess.run([sys.executable, "-m", "core.prepare", "easy", *tiny.words,
                            "--ns=2 4", "--bps=2", "--C=64", *words],
                           cwd=ROOT, env=node | env, capture_output=True, text=True)
     assert not (ends and done.stdout) and done.stderr.count("\n") == ends, done

@@ -1,4 +1,4 @@
-"""sweep.py: cells, the pool of runs, sweep.json; run_sweep.sh as its user starts it."""
+"""core/sweep.py, core/prepare.py: cells, what runs need, the pool, sweep.json; run_sweep.sh."""
 import json
 import os
 import re
@@ -16,6 +16,7 @@ from conftest import (ROOT, linked, logs, run_script, run_sweep, tree, wait_for,
 import config
 from core import sweep
 from config import check_run, parse
+from core.prepare import needs, prepare
 from core.sweep import cells
 
 
@@ -172,9 +173,9 @@ def test_splits_of_another_model_of_the_same_name(tmp_path, tiny):
     (folder / "difficulty.json").write_text(json.dumps(dict(model="runs/a/model")))
     words = [f"--data={tmp_path / 'data'}"]
     with pytest.raises(config.BadInput, match="is of runs/a/model"):
-        sweep.needs(sweep.arms("easy", [*words, "--model=runs/b/model"]))
-    sweep.needs(sweep.arms("easy", [*words, "--model=runs/a/model/"]))
-    sweep.needs(sweep.arms("easy", [*words, "--model=runs/b/model", f"--train_set={tiny.train}"]))
+        needs(sweep.arms("easy", [*words, "--model=runs/b/model"]))
+    needs(sweep.arms("easy", [*words, "--model=runs/a/model/"]))
+    needs(sweep.arms("easy", [*words, "--model=runs/b/model", f"--train_set={tiny.train}"]))
     with_slash, without = (parse([f"--data={tmp_path / 'data'}{end}"]) for end in ("/", ""))
     assert with_slash["train_set"] == without["train_set"]
 
@@ -226,12 +227,12 @@ def test_splits_of_other_problems(tiny, tmp_path):
         model=str(data / "model"), problems=str(problems))))
     words = [f"--data={data}", f"--model={data / 'model'}", "--ns=4", "--bps=8"]
     problems.write_text("".join(lines))
-    sweep.prepare("easy", words)
+    prepare("easy", words)
     with pytest.raises(config.BadInput, match=r"--D=999: .*easy_train.jsonl has \d+ problems"):
-        sweep.prepare("easy", [*words, "--D=999"])
+        prepare("easy", [*words, "--D=999"])
     problems.write_text("".join(lines[:9]))
     with pytest.raises(config.BadInput, match="easy_train.jsonl: has problems that .* has not"):
-        sweep.prepare("easy", words)
+        prepare("easy", words)
 
 
 def test_a_name_of_the_hub_for_a_folder_with_its_own_model(tmp_path, capfd, monkeypatch):
@@ -241,7 +242,7 @@ def test_a_name_of_the_hub_for_a_folder_with_its_own_model(tmp_path, capfd, monk
     (tmp_path / "problems.jsonl").write_text('{"id": 1, "prompt": "1+1=", "answer": "2"}\n')
     (tmp_path / "defaults.json").write_text(json.dumps(dict(model=str(tmp_path / "base"))))
     with pytest.raises(SystemExit):
-        sweep.prepare("easy", [f"--data={tmp_path}", "--model=a/b", "--ns=4", "--bps=8"])
+        prepare("easy", [f"--data={tmp_path}", "--model=a/b", "--ns=4", "--bps=8"])
     assert "convert it first" in capfd.readouterr().err
 
 
@@ -249,11 +250,11 @@ def test_another_task_is_compared_by_prepare(tiny, tmp_path):
     """A task is not in a run's name, so problems of an earlier one must not be taken for it."""
     (tmp_path / "problems.jsonl").write_text(tiny.train.read_text())
     (tmp_path / "prepare.py").write_text("import sys; sys.exit('was made with task=gcd')")
-    words = ["prepare", "easy", *tiny.words, f"--data={tmp_path}", f"--runs={tmp_path / 'runs'}",
+    words = ["easy", *tiny.words, f"--data={tmp_path}", f"--runs={tmp_path / 'runs'}",
              "--ns=2", "--bps=2", "--C=16"]
     env = {"PYTHON": sys.executable}
-    assert run_script("core.sweep", *words, env=env).code == 0
-    done = run_script("core.sweep", *words, "--task=lcm", env=env)
+    assert run_script("core.prepare", *words, env=env).code == 0
+    done = run_script("core.prepare", *words, "--task=lcm", env=env)
     assert done.code and "was made with task=gcd" in done.stderr, done
 
 

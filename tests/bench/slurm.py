@@ -257,7 +257,7 @@ def main(names):
     for key in [key for key in os.environ if key.startswith("SLURM")]:
         del os.environ[key]
     home = Path(tempfile.mkdtemp(prefix="walks."))
-    shell(f"{sys.executable} -m core.sweep prepare easy --runs={home}/none", PYTHON=sys.executable)
+    shell(f"{sys.executable} -m core.prepare easy --runs={home}/none", PYTHON=sys.executable)
     alone = undisturbed(Walk("alone", home))
     two = undisturbed(Walk("two", home), ranks=2) if not names or "torchrun" in names else {}
     bad = 0
