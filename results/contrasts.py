@@ -205,3 +205,15 @@ def shift(first, second, gained=1 / 3):
         verdict = "disagree" if worst < SMALL * gained and not censored else "undecided"
     return dict(a=a, b=b, loses=loses, gains=gains, sees=max(loses["sees"], gains["sees"]),
                 verdict=verdict, flat=flat, worst=worst, censored=censored)
+
+
+def of_several(shifts):
+    """One verdict of the shifts of several groups, such as of several B_p, that a claim is about:
+    agree if n moves down in none and their contrasts are above 0 on average, by intervals as wide
+    as those of one (groups share problems); disagree if one does."""
+    rises = all(y >= x for c in shifts for x, y in zip(c["a"], c["b"]))
+    clear = all(sum(c[key]["gain"] - c[key]["half"] for c in shifts) > 0
+                for key in ("loses", "gains"))
+    if rises and clear:
+        return "agree"
+    return "disagree" if any(c["verdict"] == "disagree" for c in shifts) else "undecided"

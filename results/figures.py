@@ -16,7 +16,8 @@ from scipy import stats
 
 import config
 import frontier
-from contrasts import SMALL, Missing, best_less, both, change, contrast, denied, judge, shift
+from contrasts import (SMALL, Missing, best_less, both, change, contrast, denied, judge,
+                       of_several, shift)
 from core.plots import si
 from fit_sigmoid import law_of_records
 from kept import (EARLY, LATE, LRS, START, analysed, by_n, colour, config_of, curves, cut, depth,
@@ -468,7 +469,7 @@ def each_B_p(atlas, task):
             found[b] = shift_of(cells)
     if not found:
         raise Missing("three n at one B_p")
-    return dict(verdict=both([c["verdict"] for c in found.values()]), sees=sees(found.values()),
+    return dict(verdict=of_several(found.values()), sees=sees(found.values()),
                 says="; ".join(f"B_p = {b}: {says_shift(c)}" for b, c in found.items())
                 + without_verdict(grouped(grid, lambda b, n: b), "B_p"),
                 figure=figure(atlas, f"B_p_{task}", panels))
@@ -483,7 +484,7 @@ def fixed_B(atlas, task):
             says.append(f"B = {B}: {says_shift(found[-1])}; at the end {told(table_of(cells))}")
     if not found:
         raise Missing("three n at one B_p n")
-    return dict(verdict=both([c["verdict"] for c in found]), sees=sees(found),
+    return dict(verdict=of_several(found), sees=sees(found),
                 says="; ".join(says) + without_verdict(grouped(grid, lambda b, n: b * n), "B"),
                 figure=view_figure(atlas, "fixed_B", f"fixed_B_{task}",
                                    atlas.there("fixed_B", recipe=task), grid)[0])
