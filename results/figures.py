@@ -837,9 +837,16 @@ def algo(atlas, arm):
         says += f". From early to the end n = {largest} gains {points(closer)} on n = {other}"
         nearer = judge(closer, +1, gained(cells))
         verdict = verdict if verdict == nearer else "undecided"
+    cfg = config_of(cells)
+    panels = [curves(cells, f"{titled(cfg)}, lr_base {lr:g}")]
+    for beside in atlas.there("algos", algo=cfg["algo"], recipe=cfg["recipe"]):
+        if beside != arm:  # CISPO on-policy beside that with two updates a batch
+            of = atlas.arm(beside)
+            updates = f"{config_of(of)['updates']} update(s) a batch"
+            panels.append(curves(of, f"{titled(config_of(of))}, {updates}"))
+            says += f"; with {updates} {largest_less_smallest(table_of(of))[0]}"
     return dict(verdict=verdict, sees=c["sees"], says=says, tuned=tuned,
-                figure=figure(atlas, arm, [curves(cells, f"{titled(config_of(cells))}, "
-                                                  f"lr_base {lr:g}")]))
+                figure=figure(atlas, arm, panels))
 
 
 def baseline(atlas, of):
