@@ -147,3 +147,32 @@ def test_both(verdicts, together):
     assert contrasts.both(verdicts) == together
     assert contrasts.denied(contrasts.denied(together)) == together
     assert (contrasts.denied(together) == together) == (together == "undecided")
+
+
+def test_one_seed_chooses_on_half_of_the_problems():
+    """A rise that one seed shows is found, its interval over problems; the best of five equal cells
+    is no better than the best of five others, on average over draws."""
+    rng, p = np.random.default_rng(0), np.random.default_rng(1).uniform(0.2, 0.6, 300)
+
+    def cell(more):
+        return [rng.binomial(4, p + more, (1, 300)) / 4]
+    c = contrasts.shift({4: cell(.3), 16: cell(.2), 64: cell(.1)},
+                        {4: cell(.1), 16: cell(.2), 64: cell(.3)})
+    assert c["verdict"] == "agree" and c["a"] == [4, 4] and c["b"] == [64, 64]
+    assert 0.03 < c["gains"]["half"] < 0.08
+    gaps = []
+    for _ in range(200):
+        table = {i: cell(0)[0] for i in range(5)} | {5: cell(0)[0]}
+        gaps.append(contrasts.best_less(table, list(range(5)), [5])[1]["gain"])
+    assert abs(np.mean(gaps)) < 3 * np.std(gaps) / 200 ** 0.5
+
+
+def test_several_groups_have_one_verdict():
+    """A claim at every B_p: a rise in two and none in the third agrees, a fall in one does not."""
+    def at(a, b, gain):
+        c = dict(gain=gain, half=0.02)
+        return dict(a=[a], b=[b], loses=c, gains=c, verdict="agree" if b > a else "undecided")
+    up, flat = at(4, 16, 0.05), at(4, 4, 0.0)
+    assert contrasts.of_several([up, up, flat]) == "agree"
+    assert contrasts.of_several([up, flat, flat]) == "undecided"
+    assert contrasts.of_several([up, up, at(16, 4, 0.05) | dict(verdict="disagree")]) == "disagree"
