@@ -274,3 +274,34 @@ def test_flat_is_said_with_an_interval():
             used[f"arm/{lr}_{seed}/log"] = one, 4096
     M, deep, most = kept.fewest_updates(used)
     assert (M, bool(deep)) == (64, False) and 0.029 < most < 0.031, most
+
+
+@pytest.mark.parametrize("data", ["data/arithmetic", "data/guru_math"])
+def test_presets_have_the_arms_that_the_figures_ask_for(data):
+    """Names are the same in every presets.json, each with the n, B_p and sets of its figure."""
+    asks = {study: kept.Atlas("", "", [f"--data={data}"]).asks(study)
+            for study in sweep.presets(data)}
+
+    def ns(study, arm):
+        return [int(n) for n in asks[study][arm]["ns"].split()]
+    assert {f"rec_{task}_{term}" for task in ("easy", "hard", "mixed")
+            for term in ("none", "kl", "entropy", "both")} <= set(asks["recipe"])
+    assert {arm.split("_")[2] for arm in asks["recipe"] if arm.startswith("rec_")} <= set(
+        figures.TERMS)
+    assert {"scale_sqrt", "scale_linear", "scale_constant"} <= set(asks["recipe"])
+    assert sum(arm.startswith("lr_") for arm in asks["recipe"]) > 2
+    for task in ("easy", "hard"):
+        assert len(ns("main", task)) > 2
+        assert len(ns("interference", task)) == 2 and asks["interference"][task]["pass_at"]
+        for study in ("joint", "fixed_B"):
+            sizes = [cfg["bps"].split() for cfg in asks[study].values() if cfg["recipe"] == task]
+            assert len(set(sum(sizes, []))) > 2
+    assert {"mix_hard", "mix_dual", "mix_tri"} == set(asks["mix"])
+    assert all(cfg["val_set"].count(",") == 2 for cfg in asks["mix"].values())
+    assert len(ns("extreme", "mix_hard")) > 2 and len(asks["models"]) > 1
+    assert len({cfg["D"] for cfg in asks["size"].values()}) > 1
+    assert "," in asks["ood"]["ood"]["val_set"]
+    assert all(len(ns("algos", arm)) > 2 for arm in ("ppo_easy", "ppo_hard", "cispo_easy"))
+    loss, own = asks["baseline"]["decoupled"]["n_train"], ns("baseline", "decoupled")[0]
+    (other,) = (arm for arm in asks["baseline"] if arm != "decoupled")
+    assert 0 < loss < own and {loss, own} == set(ns("baseline", other))
