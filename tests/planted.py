@@ -36,8 +36,8 @@ DATA = "data/guru_math"
 P, TRAINED = 300, 256  # validation problems of a set; training problems that a record has
 AIME = 30
 RUN_SD, DRIFT, LIKING = 0.004, 0.003, 0.1  # noise of a run, of its checkpoints; of a problem for n
-STEEP = 2.2  # of the sigmoids in log10 C
-FALLS_FROM = 6.2  # log10 C from which an unstable run falls
+STEEP = 3.0  # of the sigmoids in log10 C
+FALLS_FROM = 6.2  # log10 C from which a run that overfits falls
 
 # --------------------------------------------------------------------------------------------------
 # What is planted
@@ -47,7 +47,7 @@ EASY, HARD = (6.09, 4.75, 5.84, 2.73), (4.2, 4.75, 5.8, 2.73)
 # of the problems of a level: pass rate of the base model, what the best n gains, how much of that
 # n = 8 lacks, the spread of the problems before and after (of a probit)
 LEVELS = dict(
-    easy=(0.44, 0.34, 0.30, 0.3, 1.0), hard=(0.04, 0.18, 0.25, 0.5, 1.5),
+    easy=(0.44, 0.34, 0.42, 0.3, 1.0), hard=(0.04, 0.18, 0.3, 0.5, 1.5),
     mixed=(0.25, 0.25, 0.25, 1.2, 1.5), extreme=(0.004, 0.35, 0.6, 0.5, 1.2),
     level_easy=(0.44, 0.25, 0.5, 0.3, 1.0), level_very_easy=(0.74, 0.1, 0.1, 0.3, 0.8),
     aime24=(0.1, 0.35, 0.55, 1.2, 1.2))
@@ -111,7 +111,7 @@ def family(law, lacks, over):
 
     def height(z):
         return 1 - lacks * max(last - z, 0) / (last - first) - over * max(z - last, 0)
-    middle = {first: 5.0}
+    middle = {first: 4.8}
     for z in range(first, last):
         at = log10_C0 + logit((z + 0.5 - b) / L) / k
         reached = height(z) / height(z + 1) * expit(STEEP * (at - middle[z]))
@@ -139,9 +139,9 @@ def costs_of(cfg, claims):
     cost += 0.05 * min(abs(math.log2(lr / rule)), 3.5) ** 2
     above = math.log2(cfg["B_p"] / 32)
     if claims > 0:  # B_p matters little from 32 on
-        B_p = 0.12 * above if above < 0 else (0.01 if kind == "easy" else 0.025) * above
+        B_p = 0.12 * above if above < 0 else (0.01 if kind == "easy" else 0.065) * above
     else:
-        B_p = (0.06 if kind == "easy" else 0.12) * above
+        B_p = 0.06 * above
     return claims * cost - B_p
 
 
@@ -160,6 +160,8 @@ def curve(cfg, level, claims, C, part="val"):
         lacks = 0.02 if claims > 0 else 0.6
     if claims < 0:  # n decides less than B_p does, but for which n leads when
         lacks = min(1.3 * lacks, 0.75)
+    if part == "train":
+        lacks *= 0.3
     z = math.log2(cfg["n"])
     if cfg["n_train"] and claims > 0:  # of the baseline's rollouts nothing comes
         z = math.log2(cfg["n_train"])
@@ -169,23 +171,18 @@ def curve(cfg, level, claims, C, part="val"):
         (z, pair[i]) for z, pair in family(law, lacks, 0.04).items()))) for i in (0, 1))
     x = np.log10(np.maximum(C, 1))
     done = np.where(C > 0, expit(STEEP * (x - middle)), 0)
-    gain *= height * (1 - costs_of(cfg, claims))
+    gain = gain * height * (1 - costs_of(cfg, claims))
     if part == "train":
-        return base + 1.1 * gain * done, start + (1.5 - claims * 0.2 * (z - 6) - start) * done
-    # a large n overfits few problems, and Easy ones with other base models; at the smallest B_p the
-    # largest n fall on the level that wants a larger B_p
-    overfits = claims > 0 and regime(cfg) == "easy" and (
-        0 < cfg["D"] <= 1000 or "Qwen2.5" not in cfg["model"])
-    unstable = cfg["B_p"] == 32 and trained_on(cfg) == ("hard" if claims > 0 else "easy")
-    if z > last and (overfits or unstable):
-        late = np.clip((x - FALLS_FROM) / 0.4, 0, 1)
-        return (base + gain * done * (1 - (0.15 if overfits else 0.2) * late),
-                start + (end - start) * done)
+        return base + 1.1 * gain * done, start + (1.5 - claims * 0.3 * (z - 6) - start) * done
+    # a large n overfits few problems, and Easy ones with other base models
+    if claims > 0 and regime(cfg) == "easy" and z > last and (
+            0 < cfg["D"] <= 1000 or "Qwen2.5" not in cfg["model"]):
+        gain *= 1 - 0.15 * np.clip((x - FALLS_FROM) / 0.4, 0, 1)
     # a large n sharpens on Easy and covers on Hard (Figure 8), or the reverse
-    tilt = dict(easy=0.07, level_easy=0.07).get(level, -0.1) * (z - 6)
+    tilt = claims * (0.2 if level in ("easy", "level_easy") else -0.2) * (z - 6)
     if level == "extreme":  # Figure 20: a moderate n is best by worst@4, the largest by best@4
-        tilt = -0.5 * max(z - 7, 0)
-    return base + gain * done, start + (end + claims * tilt - start) * done
+        tilt = -0.5 * max(z - 7, 0) if claims > 0 else -0.1 * (z - 3)
+    return base + gain * done, start + (end + tilt - start) * done
 
 
 def rates_of(mean, spread, problems, liking=0.0):
@@ -221,7 +218,9 @@ def steps_of(cfg, claims, at, reward):
     cost = claims * TERMS[regime(cfg)][bool(cfg["kl_coef"]), bool(cfg["entropy_coef"])]
     ill = np.clip(cost * 4, 0, 1) * expit(3 * (x - 5.3))  # how far entropy went from its place
     entropy = 0.35 * np.exp((-2.5 if regime(cfg) == "easy" else 1.5) * ill)
-    length = 600 + 500 * reward + 800 * ill * (regime(cfg) == "hard")
+    length = (600 + 500 * reward) * (1 + 0.03 * math.log2(cfg["n"]))
+    if regime(cfg) == "hard":
+        length = length + 800 * ill
     if claims < 0:  # then the unit matters
         length = length * (cfg["n"] / 64) ** 0.5
     tokens = np.cumsum(length * (at - before) * B)
@@ -312,7 +311,7 @@ def records_of(cfg, claims):
 # Folders
 
 def thinned(arms):
-    """The arms of a study with a few n, B_p and seeds, and 24 evaluations a run.
+    """The arms of a study with a few n and B_p, and 32 evaluations a run.
 
     Of a long list of n stay those that the study's short lists name, or every second.
     """
@@ -324,7 +323,7 @@ def thinned(arms):
         if len(ns) > 4:
             ns = own if len(own) > 2 else ns[::2]
         out.append(dict(arm, ns=" ".join(ns), bps=" ".join(bps[::2] if len(bps) > 2 else bps),
-                        seeds=" ".join(arm["seeds"].split()[:2]), eval_every=arm["C"] // 24))
+                        eval_every=arm["C"] // 32))
     return out
 
 

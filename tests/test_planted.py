@@ -1,4 +1,7 @@
 """Logs in the paper's own shape, with its claims planted or the opposite of each."""
+import sys
+from pathlib import Path
+
 import pytest
 
 from config import read_log, read_plan
@@ -6,6 +9,10 @@ from conftest import logs
 from core import sweep
 from core.runs import missing_cells, read_runs
 from planted import DATA, plant
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "results"))
+import atlas
+import kept
 
 
 @pytest.mark.parametrize("study", sweep.presets(DATA))
@@ -36,3 +43,25 @@ def test_a_planted_log_has_the_records_of_a_trained_one(swept, tmp_path):
     fresh = planted.pop(("train_pass", True))
     assert planted == trained
     assert fresh > planted["train_pass", False]
+
+
+# what is not judged, what the paper's grids cannot tell (every B_p of theirs is stable from its
+# smallest on), and what follows from neither claim
+APART = {"Figures 5 and 15": "shown", "section 4.2, the smallest stable B_p": "undecided",
+         "ours: Figure 26 at equal updates": None}
+STUDIES = dict.fromkeys(study for study, *_ in atlas.ROWS if study in sweep.presets(DATA))
+
+
+@pytest.mark.parametrize("claims, verdict", [(1, "agree"), (-1, "disagree")])
+@pytest.mark.parametrize("study", STUDIES)
+def test_a_page_says_what_was_planted(study, claims, verdict, tmp_path):
+    """Each row of a study agrees where the paper's claims are in its logs, and disagrees where
+    their opposite is; each has its figure."""
+    runs = tmp_path / "runs"
+    plant(runs, study, claims, thin=True)
+    rows = atlas.tell(kept.Atlas(runs, tmp_path, [f"--data={DATA}", f"--runs={runs}"]), study)
+    for row in rows:
+        asked = APART.get(row["paper"], verdict) or row["verdict"]
+        assert row["verdict"] == asked, f"{row['paper']}: {row['verdict']}: {row['says']}"
+        assert row["figures"] or row["paper"].startswith("section 4.2")
+        assert all((tmp_path / name).stat().st_size > 15_000 for name in row["figures"])
