@@ -14,18 +14,20 @@ settings and verifier is not drawn again. With several models or problem files, 
 pair has those in a folder of its own, and `out` (default: runs/eval/table) has `table.json` and
 `table.png`: what was gained and forgotten on each set since the first model. A run's settings
 (lengths, temperature, validation problems) are those of its log, of several runs of the first's.
-Needs config.py, verifier.py, core/engine.py, core/problems.py.
+Needs config.py, verifier.py, core/engine.py, core/models.py, core/problems.py,
+core/plots.py.
 """
 import contextlib
 import functools
 import hashlib
 from pathlib import Path
 
-from config import (BadInput, aside, at_k, entry, files, identity, parse, read_json, read_log,
+from config import (BadInput, at_k, entry, files, identity, parse, read_json, read_log,
                     save_json)  # first: from here on Ctrl-C is one line
 import numpy as np
 
-from core import engine
+from core import engine, plots
+from core.models import checkpoint_state, existing, load_model, loading
 from core.problems import encode, read_problems, set_hash
 import verifier
 
@@ -111,7 +113,7 @@ def model_folder(path):
         return str(run / "model")
     for checkpoint in sorted(run.glob("ckpt/step_*"), reverse=True):
         with contextlib.suppress(OSError, ValueError, KeyError):
-            engine.checkpoint_state(checkpoint)
+            checkpoint_state(checkpoint)
             return str(checkpoint)
     raise BadInput(f"--model={path}: the run has neither an exported model nor a checkpoint yet")
 
@@ -170,14 +172,14 @@ def take_over(generator, folder, first):
 
     Raises BadInput where it needs one.
     """
-    model, tokenizer = engine.load_model(folder, "cpu")
+    model, tokenizer = load_model(folder, "cpu")
     stop = engine.stop_ids(model.generation_config.eos_token_id, tokenizer)
     mine = generator.tokenizer
     theirs = set(stop), tokenizer.chat_template, tokenizer.get_vocab()
     if theirs != (set(generator.stop), mine.chat_template, mine.get_vocab()):
         raise BadInput(f"--model={folder}: another tokenizer, template or end of text than "
                        f"{first}; evaluate it by a command of its own")
-    with engine.loading(folder, f"the engine of {first}"):  # weights of other shapes
+    with loading(folder, f"the engine of {first}"):  # weights of other shapes
         generator.load((name, p.detach()) for name, p in model.named_parameters())
 
 
@@ -238,37 +240,28 @@ def label_of(model):
 
 def draw(correct, samples, path, title):
     """Histogram of the pass@1 of the problems, the shares at 0 and at 1 named."""
-    import matplotlib
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
     rate = np.asarray(correct) / samples
     bins = (np.arange(samples + 2) - 0.5) / samples if samples <= 32 else 33
-    fig, ax = plt.subplots(figsize=(8, 4), dpi=150, layout="constrained")
+    fig, [[ax]] = plots.canvas(1, 1, (8, 4))
     ax.hist(rate, bins=bins, color="#0072B2", rwidth=0.9)
     ax.set(xlabel=f"pass@1 of a problem, from {samples} rollouts", ylabel="problems", title=title,
            xlim=(-0.6 / samples, 1 + 0.6 / samples))
     shares = f"never solved {np.mean(rate == 0):.1%}    always solved {np.mean(rate == 1):.1%}"
     ax.text(0.5, 0.95, shares, transform=ax.transAxes, ha="center", va="top")
-    with aside(path) as part:
-        fig.savefig(part)
-    plt.close(fig)
+    plots.write(fig, path)
 
 
 def draw_table(results, k, path, title):
     """avg@k of each set over the models, in the order given, with 90% intervals over problems."""
-    import matplotlib
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
     models, sets = (list(dict.fromkeys(r[key] for r in results)) for key in ("model", "set"))
-    fig, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), dpi=150, layout="constrained",
-                                      sharex=True)
+    fig, [(left, right)] = plots.canvas(1, 2, (11, 4.6), sharex=True)
+    colour = plots.colours(range(len(sets)))
     for i, name in enumerate(sets):
         rows = [r for r in results if r["set"] == name]
-        colour = matplotlib.colormaps["viridis"](0.9 * i / max(1, len(sets) - 1))
         at = np.arange(len(models)) + 0.12 * (i - (len(sets) - 1) / 2) / len(sets)
         for ax, key, error in ((left, f"avg@{k}", "se"), (right, "gain", "gain_se")):
             ax.errorbar(at, [r[key] for r in rows], [1.645 * r[error] for r in rows], fmt="o-",
-                        ms=4, lw=1.4, capsize=2, color=colour,
+                        ms=4, lw=1.4, capsize=2, color=colour[i],
                         label=f"{name} ({len(rows[0]['ids']):,} problems)")
     right.axhline(0, color="0.5", lw=0.8)
     left.set_ylabel(f"avg@{k}")
@@ -277,11 +270,8 @@ def draw_table(results, k, path, title):
         ax.set_xticks(range(len(models)), [label_of(m) for m in models], rotation=20, ha="right",
                       fontsize=8)
     fig.suptitle(title, fontsize=10)
-    fig.legend(*left.get_legend_handles_labels(), loc="outside lower center", fontsize=9,
-               ncols=min(4, len(sets)))
-    with aside(path) as part:
-        fig.savefig(part)
-    plt.close(fig)
+    plots.legend(fig, [left])
+    plots.write(fig, path)
 
 
 def report(r, out, cfg):
@@ -292,9 +282,9 @@ def report(r, out, cfg):
         print(f"  {metric:8s} {r[metric]:.4f} +- {error:.4f} (standard error over problems)")
     if "reward" in r:
         print(f"  reward   {r['reward']:.4f}, the mean; a rollout whose reward is 1 is solved")
-    right = np.asarray(r["correct"])
-    print(f"  never solved {np.mean(right == 0):.1%}, "
-          f"always solved {np.mean(right == r['samples']):.1%}")
+    correct = np.asarray(r["correct"])
+    print(f"  never solved {np.mean(correct == 0):.1%}, "
+          f"always solved {np.mean(correct == r['samples']):.1%}")
     if r["verifier_timeouts"] or r["verifier_errors"]:
         print(f"  graded 0: {r['verifier_timeouts']} verifier timeouts, "
               f"{r['verifier_errors']} verifier errors")
@@ -324,7 +314,7 @@ def report_table(results, cfg):
 def main(argv):
     cfg, models = as_trained(argv)
     verifier.check_name(cfg)
-    folders = [engine.existing(model_folder(model)) for model in models]
+    folders = [existing(model_folder(model)) for model in models]
     sets, name = read_sets(cfg["val_set"]), engine.engine_name(cfg)
     labels = [label_of(folder) for folder in folders]
     for label in labels:

@@ -17,7 +17,8 @@ Writes under DATA/splits/MODEL/
 It ends with what the pass rates say of n before any run: the share of groups without a signal.
 Mixtures of splits and subsets of them: data/guru_math/prepare.py mix.
 
-Needs config.py, verifier.py, core/engine.py, core/problems.py.
+Needs config.py, verifier.py, core/engine.py, core/models.py, core/problems.py,
+core/plots.py.
 """
 import collections
 import concurrent.futures
@@ -28,17 +29,17 @@ import json
 import math
 import os
 import random
-import sys
 from collections import Counter
 from pathlib import Path
 
+from config import (BadInput, append, aside, entry, parse, read_json, read_log,
+                    save_json)  # first: from here on Ctrl-C is one line
 import numpy as np
 
-from core import engine
+from core import engine, models, plots
 from core.problems import (encode, read_problems, set_hash, subset, tokenize,  # noqa: F401
                            write_problems)
 import verifier
-from config import BadInput, append, aside, entry, parse, read_json, read_log, save_json
 
 # The paper's main splits, Easy and Hard, by avg@s, and Very Easy likewise; the levels of its study
 # of mixtures, by avg@s_zero
@@ -55,8 +56,8 @@ SHIPPED = "pass_rates.jsonl.gz"  # beside a model that is passed on together wit
 
 
 @functools.lru_cache(None)
-def level_of(right, drawn, total, names):
-    """The level of a problem with `right` of `drawn` rollouts solved: (name, probability).
+def level_of(correct, drawn, total, names):
+    """The level of a problem with `correct` of `drawn` rollouts solved: (name, probability).
 
     It is that of the count after `total` rollouts. The name is one of `names`, or "" for none of
     these levels. Until `drawn` is `total` the count to come is beta-binomial under a uniform prior
@@ -66,19 +67,19 @@ def level_of(right, drawn, total, names):
     chance = dict.fromkeys([*names, ""], 0.0)
     left = max(0, total - drawn)
     # one call: scipy's checks cost more than its sums
-    to_come = betabinom.pmf(range(left + 1), left, right + 1, drawn - right + 1)
+    to_come = betabinom.pmf(range(left + 1), left, correct + 1, drawn - correct + 1)
     for more, p in enumerate(to_come if left > 0 else [1.0]):
-        rate = (right + more) / total
+        rate = (correct + more) / total
         name = next((name for name in names if LEVELS[name][0] <= rate <= LEVELS[name][1]), "")
         chance[name] += p
     return max(chance.items(), key=lambda item: item[1])
 
 
-def is_open(right, drawn, total, names):
+def is_open(correct, drawn, total, names):
     """Whether a problem needs more rollouts for its level; "none solved" needs all of them."""
     if drawn >= total:
         return False
-    return (right == 0 and "extreme" in names) or level_of(right, drawn, total, names)[1] < SURE
+    return (correct == 0 and "extreme" in names) or level_of(correct, drawn, total, names)[1] < SURE
 
 
 def latest(counts, cfg):
@@ -115,12 +116,12 @@ def header_of(path):
 
 
 def ship(problems, counts, faults, cfg):
-    """Write the counts of `measure` beside the model, {"id", "correct": {samples: right}} a line.
+    """Write the counts of `measure` beside the model, {"id", "correct": {samples: solved}} a line.
 
     The header says of which weights, problems and settings they are. Raises BadInput where the
     model is no folder.
     """
-    path = Path(engine.existing(cfg["model"])) / SHIPPED
+    path = Path(models.existing(cfg["model"])) / SHIPPED
     if not path.parent.is_dir():
         raise BadInput(f"--model={cfg['model']}: pass rates are shipped beside a folder")
     lines = [dict(type="header", **settings(cfg) | dict(weights=folder_hash(path.parent)),
@@ -239,8 +240,8 @@ def measure(problems, prompts, open_engine, cfg, folder):
                       desc=f"{goal} rollouts for {len(todo)} problems") as bar:
                 for batch, rewards, bad in graded(ended, todo, generator.tokenizer, cfg):
                     bad = {key: value for key, value in bad.items() if value}
-                    for p, right in zip(batch, verifier.solved(rewards).sum(1).tolist()):
-                        counts[p["id"]][goal] = state[p["id"]][0] + right
+                    for p, correct in zip(batch, verifier.solved(rewards).sum(1).tolist()):
+                        counts[p["id"]][goal] = state[p["id"]][0] + correct
                         append(file, dict(id=p["id"], of=set_hash([p]), samples=goal,
                                           correct=counts[p["id"]][goal]) | bad)
                         faults = {key: value + bad.get(key, 0) for key, value in faults.items()}
@@ -285,9 +286,9 @@ def make_splits(problems, counts, cfg):
     """
     order = []
     for p in shuffled(problems):
-        right, drawn = latest(counts[p["id"]], cfg)
+        correct, drawn = latest(counts[p["id"]], cfg)
         rate = counts[p["id"]][cfg["s"]] / cfg["s"]
-        order.append(dict(p, pass_rate=rate, samples=drawn, correct=right))
+        order.append(dict(p, pass_rate=rate, samples=drawn, correct=correct))
     groups = {}
     for name, (low, high) in BANDS.items():
         groups[name] = [p for p in order if low <= p["pass_rate"] <= high]
@@ -396,15 +397,8 @@ def half_with_signal(counts, law, most=4096):
     return high
 
 
-def price(n, n_c):
-    """Rollouts to the same progress with groups of n, n_c as results/pilot.py measures it, up to a
-    factor: n + (n_c n + 2) / (n - 1)."""
-    return n + (n_c * n + 2) / (n - 1)
-
-
-def say_signal(splits, counts, cfg, pilot=None):
-    """What pass rates say of n, as lines of text. splits: of make_splits; counts: of `measure`;
-    pilot: of `read_pilot`."""
+def signal_table(splits, counts, cfg):
+    """What pass rates say of n, as lines of text. splits: of make_splits; counts: of `measure`."""
     def row(name, values, form, last=""):
         cells = "".join(f"{'' if x is None else format(x, form):>7s}" for x in values)
         return f"    {name:15s}{cells}   {last}".rstrip()
@@ -424,37 +418,16 @@ def say_signal(splits, counts, cfg, pilot=None):
         half = half_with_signal(kinds, law)
         yield row(name, [no_signal(kinds, law, n) for n in GROUPS], ".0%",
                   f"n = {half}" if half else "n above 4096")
-        n_c = (pilot or {}).get(f"{name}_train.jsonl")
-        if n_c:
-            prices = [price(n, n_c) for n in GROUPS]
-            yield row("  price of n", [p / min(prices) for p in prices], ".2f",
-                      "rollouts for the same progress, by pilot.py")
     yield f"    All problems: exact, hypergeometric, of {s} rollouts each. A split was chosen by"
     yield "    its own counts, so its row is for fresh rollouts, by the spread of pass rates over"
     yield f"    all problems (empirical Bayes); beyond n = {s} it guesses at rates near 0 and 1"
 
 
-def read_pilot(path):
-    """{training file: n_c} of a pilot.json of results/pilot.py. What cannot be used is said and
-    passed over: the price of n is an extra."""
-    try:
-        found = {name: one.get("n_c") for name, one in read_json(path).items()}
-        if all(n_c is None or n_c >= 0 for n_c in found.values()):
-            return found
-    except (BadInput, AttributeError, TypeError):
-        pass
-    print(f"  {path}: not what results/pilot.py writes, so no price of n", file=sys.stderr)
-
-
 def draw_difficulty(rates, samples, splits, s_zero, path, title):
     """Histogram of pass rates (one a problem) with the bands of the splits and their sizes."""
-    import matplotlib
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     def sizes(name):
         return f"{len(splits[name]['train']):,} train + {len(splits[name]['val']):,} val"
-    fig, ax = plt.subplots(figsize=(9, 4.2), dpi=150, layout="constrained")
+    fig, [[ax]] = plots.canvas(1, 1, (9, 4.2))
     for (name, (low, high)), colour in zip(BANDS.items(), ("#0072B2", "#D55E00", "#009E73")):
         ax.axvspan(low - (0.02 if low == 0 else 0), high, color=colour, alpha=0.16, lw=0,
                    label=f"{name.replace('_', ' ')} [{low:g}, {high:g}]: {sizes(name)}")
@@ -465,9 +438,7 @@ def draw_difficulty(rates, samples, splits, s_zero, path, title):
     ax.set(xlabel="pass rate of a problem over the rollouts", ylabel="problems", title=title,
            xlim=(-0.03, 1.03))
     ax.legend(frameon=False)
-    with aside(path) as part:
-        fig.savefig(part)
-    plt.close(fig)
+    plots.write(fig, path)
 
 
 def main(argv):
@@ -481,7 +452,7 @@ def main(argv):
     s, limit = cfg["s"], cfg["max_prompt_tokens"]
     if 0 < cfg["s_zero"] < s:
         raise BadInput(f"--s_zero={cfg['s_zero']}: must be 0 or at least s={s}")
-    name, tokenizer = engine.engine_name(cfg), engine.load_tokenizer(cfg["model"])
+    name, tokenizer = engine.engine_name(cfg), models.load_tokenizer(cfg["model"])
     open_engine = functools.cache(
         lambda: engine.open_engine(name, cfg["model"], cfg, cfg["device"]))
 
@@ -562,9 +533,7 @@ def main(argv):
         model=cfg["model"], problems=cfg["problems"], set_hash=set_hash(problems), sizes=sizes,
         over_long=over_long, rollouts=rollouts, saved=all_of_them - rollouts, **faults,
         temperature=cfg["temperature"], s=s, s_zero=s_zero, levels=cfg["levels"]))
-    pilot = folder / "pilot.json"  # of results/pilot.py
-    for line in say_signal(splits, counts, cfg, read_pilot(pilot) if pilot.exists() else {}):
-        print(line)
+    print("\n".join(signal_table(splits, counts, cfg)))
     print(f"  {folder}/difficulty.png")
 
 

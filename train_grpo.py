@@ -32,8 +32,8 @@ num_generations, veRL: rollout.n). What is my batch size really? B = B_p n compl
 step? One update on such a batch, M = C / B of them. All names: docs/takehome.md.
 
 To change the objective: `advantages` and `policy_loss` below; `update` puts them together. A reward
-of your own: verifier.py. Needs config.py, verifier.py, core/engine.py, sample.py, evaluate.py,
-core/lora.py.
+of your own: verifier.py. Needs config.py, verifier.py, evaluate.py, core/engine.py, core/models.py
+(loading, FSDP2, checkpoints), core/lora.py, core/problems.py.
 """
 import collections
 import contextlib
@@ -41,28 +41,23 @@ import copy
 import dataclasses
 import errno
 import fcntl
-import functools
 import os
 import random
 import shutil
 import signal
 import sys
 import time
-import types
 from pathlib import Path
 
 START = time.time()  # before torch is loaded: the header tells how long that takes
 
 import config
-from core import engine
 import evaluate
-from core import lora
-import sample
 import verifier
 from config import BadInput, append, derive, entry, parse
-
-# torchrun's; a plain run is rank 0 of 1
-RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+from core import engine, lora, models
+from core.models import RANK, WORLD, full_weights, over_ranks, recomputes, through
+from core.problems import encode, read_problems, set_hash, subset
 
 
 # -------------------------------------------------------------------------------------------------
@@ -275,7 +270,7 @@ def shared_prompts(model, ids, prompt_length, T, group):
 SHARED_FROM, SHARED_TOKENS = 8, 0.5
 
 
-def passes(model, flat, cfg):
+def split_rows(model, flat, cfg):
     """The micro-batches of an update: a list of (rows, group), as `responses` takes them.
 
     Prompts are shared where that is faster: on a CPU (a GPU's flash kernel takes no mask), with the
@@ -303,7 +298,7 @@ def passes(model, flat, cfg):
 def in_bf16(device, dtype):
     """The autocast of --dtype. Without its cache, which would hold all weights once more."""
     import torch
-    return torch.autocast(device.type, torch.bfloat16, enabled=engine.is_bf16(dtype, device),
+    return torch.autocast(device.type, torch.bfloat16, enabled=models.is_bf16(dtype, device),
                           cache_enabled=False)
 
 
@@ -338,85 +333,6 @@ def token_values(critic, ids, prompt_length, length, group=None, dtype="auto"):
     with in_bf16(ids.device, dtype):
         hidden, _ = responses(critic, ids, prompt_length, length, group)
         return critic.score(hidden).float().sum(-1)  # (N, 1) -> (N,)
-
-
-# -------------------------------------------------------------------------------------------------
-# Many ranks: torchrun starts one process a GPU, on a CPU too (gloo)
-
-
-def start_ranks(device):
-    """Join torchrun's process group; a plain run has none. Returns the device of this rank."""
-    import torch
-    cuda = torch.cuda.is_available() if device == "auto" else device == "cuda"
-    if cuda and not torch.cuda.is_available():
-        raise BadInput("--device=cuda: torch sees no GPU here")
-    if WORLD > 1:
-        torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
-    if not cuda:
-        return "cpu"
-    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
-    return f"cuda:{torch.cuda.current_device()}"
-
-
-def over_ranks(numbers, op="SUM"):
-    """A list of numbers reduced over the ranks, number by number."""
-    if WORLD == 1:
-        return list(numbers)
-    import torch
-    tensor = torch.tensor(list(numbers), dtype=torch.float64)
-    torch.distributed.all_reduce(tensor, getattr(torch.distributed.ReduceOp, op))
-    return tensor.tolist()
-
-
-def shard(model, device, forward, dtype="auto"):
-    """FSDP2, in place: parameters, gradients and moments in fp32, split over all ranks.
-
-    A GPU computes in --dtype. `forward` is the function that goes through the model in training,
-    token_logps or token_values: FSDP gathers the weights of the embedding and the head around it,
-    and those of a layer around that layer. Those of the embedding and the head stay whole until
-    the backward pass; of a model that has none, such as the reference, they are given up at once.
-    """
-    import torch
-    from torch.distributed.fsdp import (MixedPrecisionPolicy, fully_shard,
-                                        register_fsdp_forward_method)
-    cuda, policy = torch.device(device).type == "cuda", MixedPrecisionPolicy()
-    if cuda and engine.is_bf16(dtype, device):
-        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    mesh = torch.distributed.init_device_mesh("cuda" if cuda else "cpu", (WORLD,))
-    for layer in model.base_model.layers:
-        fully_shard(layer, mesh=mesh, mp_policy=policy)
-    frozen = not any(p.requires_grad for p in model.parameters())
-    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=frozen or None)
-    setattr(model, forward.__name__, types.MethodType(forward, model))
-    register_fsdp_forward_method(model, forward.__name__)
-
-
-def through(function, model):
-    """function(model, ...), with FSDP's hooks around it where the model is sharded for it."""
-    return getattr(model, function.__name__, functools.partial(function, model))
-
-
-def full_weights(model):
-    """(name, whole tensor) of each parameter, tied ones once.
-
-    Every rank must go through all of them, in this order. Adapters are added to what they adapt.
-    """
-    for name, p in lora.merged(model):
-        yield name, p.full_tensor() if hasattr(p, "full_tensor") else p
-
-
-def recomputes(cfg, device):
-    """Whether the layers keep their inputs alone: `activation_checkpointing`, auto = on a GPU."""
-    wanted = cfg["activation_checkpointing"]
-    return wanted == "true" or (wanted == "auto" and str(device).startswith("cuda"))
-
-
-def checkpoint_activations(model):
-    """Keep only the input of each layer for the backward pass, and compute the rest again."""
-    model.gradient_checkpointing_enable(dict(use_reentrant=False))
-    for layer in model.base_model.layers:
-        # of the layer alone: transformers asks it, its dropouts ask themselves and stay off
-        layer.training = True
 
 
 # -------------------------------------------------------------------------------------------------
@@ -518,7 +434,7 @@ def parts_of(model, flat, cfg, real):
     nothing, which is not `real`.
     """
     parts = []
-    for rows, group in passes(model, flat, cfg):
+    for rows, group in split_rows(model, flat, cfg):
         prompt_length, length = flat["prompt_length"][rows], flat["length"][rows]
         ids = flat["ids"][rows, :int((prompt_length + length).max())]
         _, token = places(flat["start"][rows], length)
@@ -623,154 +539,6 @@ def update(learner, batch, cfg):
 
 
 # -------------------------------------------------------------------------------------------------
-# Checkpoints: safetensors files of each rank (torch.distributed.checkpoint), config, tokenizer and
-# a state; nothing is a pickle
-
-
-@contextlib.contextmanager
-def disk_errors(folder):
-    """A disk that fails is an OSError, whatever safetensors, tokenizers and torch make of it."""
-    from torch.distributed.checkpoint.api import CheckpointException
-    try:
-        yield
-    except OSError:
-        raise
-    except (Exception, CheckpointException) as e:  # the latter is no Exception; it holds one a rank
-        cause = next(iter(e.failures.values()))[0] if isinstance(e, CheckpointException) else e
-        reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
-        raise OSError(errno.EIO, reason, str(folder)) from None
-
-
-def write_model(folder, model, tokenizer, dtype):
-    """A transformers folder, written anew by rank 0 from the weights of all ranks.
-
-    dtype: bf16, fp32, or auto: bf16 on a GPU, whatever it computes in.
-    """
-    import torch
-    if dtype == "auto":
-        dtype = "bf16" if model.device.type == "cuda" else "fp32"
-    kind = torch.bfloat16 if dtype == "bf16" else torch.float32
-    weights = {name: weight.to("cpu", kind) for name, weight in full_weights(model) if RANK == 0}
-    if RANK == 0:
-        shutil.rmtree(folder, ignore_errors=True)
-        with disk_errors(folder):
-            model.config.dtype = kind
-            model.save_pretrained(folder, state_dict=weights)
-            tokenizer.save_pretrained(folder)
-
-
-def training_state(trained):
-    """{name: tensor} of what a checkpoint holds; writing into the tensors changes the training.
-
-    trained: [(prefix, model, optimizer), ...]. A weight has its own name behind the prefix, AdamW's
-    numbers "exp_avg.NAME" etc.
-    """
-    import torch
-    tensors = {}
-    for prefix, model, opt in trained:
-        for name, p in model.named_parameters():
-            if not p.requires_grad:  # what adapters adapt: it is that of the base model
-                continue
-            tensors[prefix + name] = p.detach()
-            if not opt.state[p]:  # before the first step
-                opt.state[p] = dict(step=torch.zeros((), device=p.device),
-                                    exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
-            for key, value in opt.state[p].items():
-                tensors[f"{prefix}{key}.{name}"] = value.view(1) if value.ndim == 0 else value
-    return tensors
-
-
-FILE_BYTES = 2**29  # of a rank's part of a checkpoint; the host holds two copies of one file
-
-
-def files_of(tensors):
-    """{name: number of its file, from 1}: files of FILE_BYTES a rank, or of one tensor."""
-    out, number, size = {}, 1, 0
-    for name, tensor in tensors.items():
-        share = tensor.numel() * tensor.element_size() / WORLD
-        if size and size + share > FILE_BYTES:
-            number, size = number + 1, 0
-        out[name], size = number, size + share
-    return out
-
-
-def save_checkpoint(folder, trained, tokenizer, state):
-    """Write ckpt/step_NNNNNNNN aside and rename it; keep the newest two and state["keep"]'s.
-
-    state.json is written last: it marks the folder as whole. Every rank calls this and writes its
-    own shard; the folder must be one that all of them see.
-    """
-    import torch.distributed.checkpoint as dcp
-    part = folder / "ckpt" / "part"
-    if RANK == 0:
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-    over_ranks([0])  # nobody writes before the folder is there
-    with disk_errors(part):
-        tensors = training_state(trained)
-        writer = dcp.HuggingFaceStorageWriter(str(part), fqn_to_index_mapping=files_of(tensors),
-                                              save_distributed=True)
-        dcp.save(tensors, storage_writer=writer, no_dist=WORLD == 1)
-    if RANK == 0:
-        model = trained[0][1]
-        with disk_errors(part):
-            for piece in (model.config, model.generation_config, tokenizer):
-                piece.save_pretrained(part)
-        for file in part.iterdir():
-            with open(file, "rb") as f:
-                os.fsync(f.fileno())
-        sizes = {f.name: f.stat().st_size for f in part.glob("*.safetensors")}
-        config.save_json(part / "state.json", dict(state, files=sizes))
-        target = folder / "ckpt" / f"step_{state['step']:08d}"
-        shutil.rmtree(target, ignore_errors=True)
-        part.rename(target)
-        keep_checkpoints(folder, 2, state["keep"])
-    over_ranks([0])
-
-
-def keep_checkpoints(folder, newest, steps):
-    """Remove a run's checkpoints but for the newest few and those of some steps."""
-    paths = sorted((folder / "ckpt").glob("step_*"), reverse=True)
-    for path in paths[newest:]:
-        if int(path.name.removeprefix("step_")) not in steps:
-            shutil.rmtree(path)
-
-
-def load_checkpoint(folder, trained):
-    """The newest whole checkpoint into models and optimizers, in place; returns its state, or None.
-
-    A torn one is passed over. It may have been written by another number of ranks. Rank 0 chooses.
-    Raises BadInput where it is of another model.
-    """
-    import torch
-    import torch.distributed.checkpoint as dcp
-    tensors, step = training_state(trained), -1
-    for path in sorted((folder / "ckpt").glob("step_*"), reverse=True) if RANK == 0 else ():
-        try:
-            step = engine.checkpoint_state(path)["step"]
-            break
-        except (OSError, ValueError, KeyError) as e:
-            print(f"{path}: not a whole checkpoint ({type(e).__name__}), passed over",
-                  file=sys.stderr)
-    step = int(over_ranks([step], "MAX")[0])
-    if step < 0:
-        return None
-    path = folder / "ckpt" / f"step_{step:08d}"
-    there = dcp.HuggingFaceStorageReader(str(path)).read_metadata().state_dict_metadata
-    for name, tensor in tensors.items():
-        if name not in there or there[name].size != tensor.shape:
-            raise BadInput(f"{path}: holds no {name} of {tuple(tensor.shape)}: of another model or "
-                           "another version of transformers")
-    with torch.no_grad(), disk_errors(path):
-        dcp.load(tensors, storage_reader=dcp.HuggingFaceStorageReader(str(path)),
-                 no_dist=WORLD == 1)
-    for later in sorted((folder / "ckpt").glob("step_*")) if RANK == 0 else ():
-        if later.name > path.name:  # torn: it would count as one of the newest two
-            shutil.rmtree(later)
-    return engine.checkpoint_state(path)
-
-
-# -------------------------------------------------------------------------------------------------
 # The run
 
 
@@ -794,7 +562,7 @@ def memory_left(model, cfg, device, engine_name):
     reference, the engine's copy; not activations, which python tools/memory.py adds up too.
     """
     import torch
-    width = 2 if engine.is_bf16(cfg["dtype"], device) else 4  # of what is frozen and of the copy
+    width = 2 if models.is_bf16(cfg["dtype"], device) else 4  # of what is frozen and of the copy
     copy = width * sum(p.numel() for p in model.parameters())
     trained, frozen = copy / width / WORLD, copy / WORLD if cfg["kl_coef"] else 0
     if cfg["lora_rank"]:  # two factors beside each matrix of the body
@@ -840,7 +608,7 @@ class Run:
         self.cfg, d = cfg, derive(cfg)
         self.B, self.M = d["B"], d["M"]
         self.folder = Path(cfg["out"] or Path(cfg["runs"], d["run"]))
-        self.problems = sample.subset(sample.read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])
+        self.problems = subset(read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])
         self.vals = evaluate.read_sets(cfg["val_set"], first="val")
         if cfg["B_p"] > len(self.problems) and RANK == 0:  # the next epochs begin within a batch
             print(f"--B_p={cfg['B_p']}: the training set holds {len(self.problems)} problems, so a "
@@ -850,8 +618,7 @@ class Run:
                 raise BadInput(f"--val_set={cfg['val_set']}: the {len(val)} problems of {name} "
                                f"cannot be shared among the {WORLD} processes of torchrun")
         every_val = [p for val in self.vals.values() for p in val]
-        self.hashes = dict(train_set_hash=sample.set_hash(self.problems),
-                           val_set_hash=sample.set_hash(every_val))
+        self.hashes = dict(train_set_hash=set_hash(self.problems), val_set_hash=set_hash(every_val))
         self.last_eval, self.stop, self.log = None, [], None
 
     def due(self, m, every):
@@ -904,14 +671,50 @@ class Run:
         append(self.log, record)
         self.log_bytes = os.fstat(self.log.fileno()).st_size
 
-    def restore(self, begun, learner, tokenizer):
+    def load(self, header):
+        """The models of the run: its learner, and the generator that gives its rollouts.
+
+        header: of its log, where it was begun before. Raises BadInput where the engine is another
+        now, and where model or prompts do not fit.
+        """
+        cfg, limit = self.cfg, self.cfg["max_prompt_tokens"]
+        name = self.engine_name = engine.engine_name(cfg)  # before torch is loaded
+        if header and header.get("engine", name) != name:
+            raise BadInput(f"{self.folder}: its rollouts came from {header['engine']}, now they "
+                           f"would come from {name}; say --engine={header['engine']}")
+        base, rank = evaluate.model_folder(cfg["model"]), cfg["lora_rank"]
+        models.check_lengths(base, cfg)
+        device = models.start_ranks(cfg["device"])
+        cuda = device.startswith("cuda")
+        bf16 = cuda and models.is_bf16(cfg["dtype"], device)  # what is frozen
+        if cuda:
+            shapes = models.load_weights("AutoModelForCausalLM", base, "meta")
+            cfg = dict(cfg, gpu_memory=memory_left(shapes, cfg, device, name))
+        model, self.tokenizer = models.load_model(
+            base, "meta" if WORLD > 1 else "cpu" if rank else device)
+        self.prompts = encode(self.problems, self.tokenizer, limit)
+        self.val_prompts = {part: encode(val, self.tokenizer, limit)
+                            for part, val in self.vals.items()}
+        if rank:  # before the engine: in bf16 it leaves it more
+            model = lora.freeze(model, bf16).to(device)
+        apart = WORLD > 1 or recomputes(cfg, device)  # such layers decode without a cache
+        self.generator = engine.open_engine(name, base, cfg, device, model, self.tokenizer, apart)
+        if rank:
+            lora.add(model, rank, cfg["seed"])
+        ref = None
+        if cfg["kl_coef"]:  # a copy that is not trained; of adapters the model, they are turned off
+            ref = model if rank else lora.freeze(copy.deepcopy(model), bf16)
+        critic = models.load_critic(base, str(model.device)) if cfg["algo"] == "ppo" else None
+        self.learner = with_optimizers(model, ref, critic, cfg, device, base)
+
+    def restore(self, begun):
         """The newest checkpoint into the learner and `state`, where the run has one.
 
-        begun: whether its log has a header. Returns whether it starts anew. Raises BadInput where
-        its budget is behind.
+        begun: whether its log has a header. Returns whether the run starts anew. Raises BadInput
+        where its budget is behind.
         """
-        self.trained, self.tokenizer, folder = learner.trained(), tokenizer, self.folder
-        state = load_checkpoint(folder, self.trained) if begun else None
+        folder = self.folder
+        state = models.load_checkpoint(folder, self.learner.trained()) if begun else None
         if state is None and config.progress(folder)[1] == "budget":
             raise BadInput(f"{folder}: finished, and its checkpoints are gone (--keep_last=false): "
                            "a larger C cannot go on from there; --tag=NAME starts anew")
@@ -930,6 +733,8 @@ class Run:
             at = Path(self.cfg["model"])
             self.state["lora"] = dict(model=str(at.resolve() if at.exists() else at),
                                       rank=self.cfg["lora_rank"])
+        if state or WORLD > 1:  # else the generator was opened on these weights
+            self.generator.load(full_weights(self.learner.model))
         return state is None
 
     def cut_back(self, new):
@@ -951,6 +756,26 @@ class Run:
         if new and ckpt.exists():  # all torn, or of a log that is gone
             shutil.rmtree(folder / "ckpt.unused", ignore_errors=True)
             ckpt.rename(folder / "ckpt.unused")
+
+    def begin(self, new, header):
+        """The header of a new run, or what the user of an old one should know. Rank 0 alone."""
+        cfg, step = self.cfg, self.state["step"]
+        if new:
+            self.write(dict(
+                type="header", schema=1, config=cfg, derived=derive(cfg), **self.hashes,
+                engine=self.engine_name, device=str(self.learner.model.device),
+                versions=versions(self.engine_name), commit=config.commit(), ranks=WORLD,
+                loading_s=time.time() - START, time=time.strftime("%Y-%m-%dT%H:%M:%S%z")))
+            self.mark()
+        else:
+            self.warn_of_other_code(header)
+        done = {r["step"] for r in config.read_log(self.folder / "log.jsonl") if r.get("fresh")}
+        for m in self.state["pass"]:
+            if m < step and m not in done:
+                print(f"{self.folder}: --pass_at: update {m} is past, its policy is gone",
+                      file=sys.stderr)
+        print(f"{self.folder}: B_p={cfg['B_p']} n={cfg['n']} M={self.M} C={self.B * self.M} "
+              f"lr={derive(cfg)['lr']:.3g}, from update {step}", file=sys.stderr)
 
     def mark(self):
         """A checkpoint of this state keeps log and samples up to here."""
@@ -994,23 +819,24 @@ class Run:
                 type="train_pass", step=m, rollouts=C, ids=ids, samples=drawn, correct=correct,
                 **evaluate.mean_reward(state["seen_reward"], correct, sum(drawn))))
 
-    def measure_train(self, m, prompts):
+    def measure_train(self, m):
         """pass@1 of every training problem under the policy as it is, by rollouts of its own."""
         s, P = self.cfg["s"], len(self.problems)
         correct, total, faults = self.count_solved(
-            self.problems, prompts, dict(self.cfg, samples=s), (self.cfg["seed"], "train_pass", m))
+            self.problems, self.prompts, dict(self.cfg, samples=s),
+            (self.cfg["seed"], "train_pass", m))
         if RANK == 0:
             self.write(dict(
                 type="train_pass", step=m, rollouts=m * self.B, fresh=True,
                 ids=[p["id"] for p in self.problems], samples=[s] * P, correct=correct,
                 **evaluate.mean_reward(total, correct, s * P), **faults))
 
-    def measure(self, m, prompts):
+    def measure(self, m):
         """What is due after update m: evaluations, pass@1 of the training problems."""
         if self.due(m, self.cfg["eval_every"]):
             self.evaluate(m)
         if m in self.state["pass"]:
-            self.measure_train(m, prompts)
+            self.measure_train(m)
 
     def show(self, m, problem, rollouts, rewards):
         """A few rollouts of the first problem of a batch into samples.jsonl, to look at."""
@@ -1028,7 +854,7 @@ class Run:
         self.saved, self.state["wall_s"] = self.state["step"], time.time() - self.began
         for file in (self.log, self.samples) if RANK == 0 else ():
             os.fsync(file.fileno())
-        save_checkpoint(self.folder, self.trained, self.tokenizer, self.state)
+        models.save_checkpoint(self.folder, self.learner.trained(), self.tokenizer, self.state)
 
 
 def with_optimizers(model, ref, critic, cfg, device, base):
@@ -1037,22 +863,23 @@ def with_optimizers(model, ref, critic, cfg, device, base):
     Models on meta, which are those of several ranks, take the weights at `base`.
     """
     import torch
-    models = [(model, token_logps), (critic, token_values)]
+    every = [(model, token_logps), (critic, token_values)]
     if ref is not model:
-        models.append((ref, token_logps))
-    for m, forward in models:
+        every.append((ref, token_logps))
+    for m, forward in every:
         if m and recomputes(cfg, device):
-            checkpoint_activations(m)
+            models.checkpoint_activations(m)
         if m and WORLD > 1:
-            shard(m, device, forward, cfg["dtype"])
+            models.shard(m, device, forward, cfg["dtype"])
         if m and m.device.type == "meta":
-            engine.fill(m, base, device)
+            models.fill(m, base, device)
 
     def adamw(m):
         return torch.optim.AdamW([p for p in m.parameters() if p.requires_grad], fused=True,
                                  betas=(0.9, 0.999), weight_decay=cfg["weight_decay"])
     learner = Learner(model, adamw(model), ref, critic, critic and adamw(critic))
-    training_state(learner.trained())  # moments before any activations, or they lie in their gaps
+    # moments before any activations, or they lie in their gaps
+    models.training_state(learner.trained())
     return learner
 
 
@@ -1081,83 +908,36 @@ def main(argv):
             run.warn_of_other_code(header)
             print(f"{run.folder}: finished before, nothing to do")
         return 0
-    engine_name = engine.engine_name(cfg)  # ends here where vLLM is asked for and not installed
-    if header and header.get("engine", engine_name) != engine_name:
-        raise BadInput(f"{run.folder}: its rollouts came from {header['engine']}, now they would "
-                       f"come from {engine_name}; say --engine={header['engine']}")
-    base = evaluate.model_folder(cfg["model"])
-    engine.check_lengths(base, cfg)
-
-    # the policy, what generates, the reference of the KL and PPO's critic
-    from tqdm import tqdm
-    device = start_ranks(cfg["device"])
-    rank = cfg["lora_rank"]
-    bf16 = device.startswith("cuda") and engine.is_bf16(cfg["dtype"], device)  # what is frozen
-    if device.startswith("cuda"):
-        shapes = engine.load_weights("AutoModelForCausalLM", base, "meta")
-        cfg = dict(cfg, gpu_memory=memory_left(shapes, cfg, device, engine_name))
-    model, tokenizer = engine.load_model(base, "meta" if WORLD > 1 else "cpu" if rank else device)
-    if rank:  # before the engine: in bf16 it leaves it more
-        model = lora.freeze(model, bf16).to(device)
-    prompts = sample.encode(run.problems, tokenizer, cfg["max_prompt_tokens"])
-    apart = WORLD > 1 or recomputes(cfg, device)  # such layers decode without a cache
-    generator = engine.open_engine(engine_name, base, cfg, device, model, tokenizer, apart)
-    if rank:
-        lora.add(model, rank, cfg["seed"])
-    ref = None
-    if cfg["kl_coef"]:  # a copy that is not trained; of adapters the model, `update` turns them off
-        ref = model if rank else lora.freeze(copy.deepcopy(model), bf16)
-    critic = engine.load_critic(base, str(model.device)) if cfg["algo"] == "ppo" else None
-    learner = with_optimizers(model, ref, critic, cfg, device, base)
-    if WORLD > 1:
-        generator.load(full_weights(model))
-
-    run.generator, generator.quit = generator, run.stop
-    run.val_prompts = {name: sample.encode(val, tokenizer, cfg["max_prompt_tokens"])
-                       for name, val in run.vals.items()}
+    run.load(header)
     if RANK == 0 and not run.log:
         header = run.lock()
-    new = run.restore(over_ranks([header is not None])[0], learner, tokenizer)
-    state, B, M, status = run.state, run.B, run.M, "stopped"
+    new = run.restore(over_ranks([header is not None])[0])
     if RANK == 0:
         run.cut_back(new)
-        if new:
-            run.write(dict(
-                type="header", schema=1, config=run.cfg, derived=derive(cfg), **run.hashes,
-                engine=engine_name, device=str(model.device), versions=versions(engine_name),
-                commit=config.commit(), ranks=WORLD, loading_s=time.time() - START,
-                time=time.strftime("%Y-%m-%dT%H:%M:%S%z")))
-            run.mark()
-        else:
-            run.warn_of_other_code(header)
-        done = {r["step"] for r in config.read_log(run.folder / "log.jsonl") if r.get("fresh")}
-        for m in state["pass"]:
-            if m < state["step"] and m not in done:
-                print(f"{run.folder}: --pass_at: update {m} is past, its policy is gone",
-                      file=sys.stderr)
-        print(f"{run.folder}: B_p={cfg['B_p']} n={cfg['n']} M={M} C={B * M} "
-              f"lr={derive(cfg)['lr']:.3g}, from update {state['step']}", file=sys.stderr)
-    if not new:
-        generator.load(full_weights(model))
+        run.begin(new, header)
+    learner, generator, state, B, M = run.learner, run.generator, run.state, run.B, run.M
+    generator.quit = run.stop
     stop_at_signals(run.stop)
+    from tqdm import tqdm
     mine = range(RANK, cfg["B_p"], WORLD)  # this rank's problems of a batch
     look = "{desc}: {percentage:3.0f}% of {total_fmt} [{elapsed}<{remaining}, {rate_fmt}]{postfix}"
+    status = "stopped"
     with contextlib.suppress(engine.Stopped), tqdm(
             total=B * M, initial=B * state["step"], unit="roll", unit_scale=True,
             mininterval=1, desc=f"Bp{cfg['B_p']} n{cfg['n']} s{cfg['seed']}", disable=RANK > 0,
             bar_format=None if sys.stderr.isatty() else look) as bar:
-        run.measure(state["step"], prompts)  # of the base model, or what a stop left undone
+        run.measure(state["step"])  # of the base model, or what a stop left undone
         for m in range(state["step"] + 1, M + 1):
             # 1. rollouts: n for each of the B_p problems of this batch
             t0 = time.time()
             index = batch_indices(m, cfg["B_p"], len(run.problems), cfg["seed"])
             here = [run.problems[index[j]] for j in mine]
-            asked = [prompts[index[j]] for j in mine]
+            asked = [run.prompts[index[j]] for j in mine]
             seeds = [engine.rollout_seed(cfg["seed"], "train", m, j) for j in mine]
             rollouts = run.together(lambda: generator.generate(asked, cfg["n"], seeds))
 
             # 2. rewards
-            rewards, faults = verifier.grade(here, rollouts, tokenizer, cfg)  # (B_p / ranks, n)
+            rewards, faults = verifier.grade(here, rollouts, run.tokenizer, cfg)  # (B_p / ranks, n)
             solved = verifier.solved(rewards)
             generator.sleep()
 
@@ -1166,11 +946,11 @@ def main(argv):
             warm = min(1.0, m / max(1, cfg["warmup"]))
             lr = derive(cfg)["lr"] * warm
             learner.opt.param_groups[0]["lr"] = lr
-            if critic:
+            if learner.critic:
                 learner.critic_opt.param_groups[0]["lr"] = cfg["critic_lr"] * warm
             batch = dict(prompts=asked, rollouts=rollouts, rewards=rewards, step=m, places=mine)
             fields = update(learner, batch, cfg)
-            generator.load(full_weights(model))
+            generator.load(full_weights(learner.model))
 
             # 4. the log
             t2 = time.time()
@@ -1212,7 +992,7 @@ def main(argv):
             save = run.due(m, cfg["save_every"]) and not bad
             if save or m == M or m in state["keep"]:
                 run.checkpoint()
-            run.measure(m, prompts)
+            run.measure(m)
             bar.update(B)
             val = "" if run.last_eval is None else f" val {run.last_eval:.3f}"
             bar.set_postfix_str(f"reward {reward / B:.3f}{val}", refresh=False)
@@ -1225,18 +1005,19 @@ def main(argv):
     if status == "stopped":
         run.checkpoint()
     if status == "budget":
-        write_model(run.folder / "model.part", model, tokenizer, cfg["model_dtype"])
+        part = run.folder / "model.part"
+        models.write_model(part, learner.model, run.tokenizer, cfg["model_dtype"])
         if RANK == 0:
             shutil.rmtree(run.folder / "model", ignore_errors=True)
-            (run.folder / "model.part").rename(run.folder / "model")
+            part.rename(run.folder / "model")
     if RANK == 0:
         run.write(dict(type="end", status=status, rollouts=state["step"] * B))
         os.fsync(run.log.fileno())
         if status == "budget" and not cfg["keep_last"]:
-            keep_checkpoints(run.folder, 0, state["keep"])
+            models.keep_checkpoints(run.folder, 0, state["keep"])
         val = "" if run.last_eval is None else f", val avg@{cfg['k']} {run.last_eval:.3f}"
         print(f"{run.folder}: {status} after {state['step'] * B} rollouts{val}", file=sys.stderr)
-    if WORLD > 1 and engine_name == "hf":  # vLLM closes its own part of it at exit
+    if WORLD > 1 and run.engine_name == "hf":  # vLLM closes its own part of it at exit
         import torch
         torch.distributed.destroy_process_group()
     return 128 + (run.stop or [signal.SIGTERM])[0] if status == "stopped" else 0

@@ -150,7 +150,7 @@ def library(kind):
     """The Library for one of POOLED: math-verify, or that of data/KIND/reward.py."""
     if kind == "math":
         return Library("math-verify", "math_verify", "pip install -r requirements.txt",
-                       lambda problem: problem["answer"], boxed, math_judge)
+                       lambda problem: problem["answer"], boxed, load_math)
     spec = importlib.util.spec_from_file_location(f"{kind}_reward", ROOT / f"data/{kind}/reward.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -314,7 +314,7 @@ def nursery(kind):
         signal.signal(number, signal.SIG_DFL)  # a timer's ends the process, by the kernel
     signal.pthread_sigmask(signal.SIG_UNBLOCK, TIMERS.values())
     try:
-        judge = library(kind).load()
+        score_of = library(kind).load()
     except ImportError:
         return
     for limit, most in ((resource.RLIMIT_AS, Pool.MEMORY), (resource.RLIMIT_CORE, 0),
@@ -324,12 +324,12 @@ def nursery(kind):
         child = os.fork()
         if child == 0:
             sys.addaudithook(confine)
-            os._exit(grade_lines(requests, replies, judge))
+            os._exit(grade_lines(requests, replies, score_of))
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if code == 0:
             return
         if code != OLD:
-            say(replies, ANY, TIMEOUT if -code in TIMERS.values() else ERROR)
+            reply(replies, ANY, TIMEOUT if -code in TIMERS.values() else ERROR)
 
 
 def confine(event, args):
@@ -349,12 +349,12 @@ def confine(event, args):
         raise PermissionError(f"{event} in a verifier")
 
 
-def say(replies, number, verdict, score=0.0):
+def reply(replies, number, verdict, score=0.0):
     """Write one message, whole: it is far shorter than what a pipe takes at once."""
     os.write(replies, MESSAGE.pack(number, verdict, score))
 
 
-def grade_lines(requests, replies, judge):
+def grade_lines(requests, replies, score_of):
     """The child of a nursery. Returns 0 where there are no more requests, OLD where it is to be
     replaced: sympy's caches grow, and what one answer left in memory must not be missing to the
     next."""
@@ -368,12 +368,12 @@ def grade_lines(requests, replies, judge):
         signal.setitimer(signal.ITIMER_PROF, seconds)
         signal.setitimer(signal.ITIMER_REAL, Pool.CLOCK * seconds)
         try:
-            score, raised = judge(gold, answer)
+            score, raised = score_of(gold, answer)
         except MemoryError:
             score, raised = 0.0, True
         for timer in TIMERS:
             signal.setitimer(timer, 0)
-        say(replies, number, ERROR if raised and not score else SCORE, score)
+        reply(replies, number, ERROR if raised and not score else SCORE, score)
         kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         if kilobytes > Pool.MEMORY / 4 / 1024:
             break
@@ -403,7 +403,7 @@ WARM = [(r"\frac{1}{2}", "0.6"), (r"\sqrt{8}", r"3\sqrt{2}"), ("x^2-1", "(x+1)^2
         ("3+4i", "3-4i")]
 
 
-def math_judge():
+def load_math():
     """`math_equal`, with math-verify mended, and with what sympy imports and the parser builds on
     the way, which no child has to do in the time of an answer. Raises ImportError."""
     from math_verify import grader
@@ -544,9 +544,9 @@ def mend(grader):
     - To it a letter is any real number, so sqrt(1/n) was not 1/sqrt(n).
     """
     def narrow(name, condition):
-        right = getattr(grader, name)
+        theirs = getattr(grader, name)
         setattr(grader, name, lambda gold, answer, *precision:
-                right(gold, answer, *precision) and condition(gold, answer))
+                theirs(gold, answer, *precision) and condition(gold, answer))
     narrow("sympy_numeric_eq", close)
     narrow("sympy_compare_relational", same_relation)
     narrow("sympy_str_eq", lambda gold, _: not (  # the parser makes 1=1 of e^0=1

@@ -1,4 +1,4 @@
-"""core/engine.py: prompts -> rollouts with their log-probs, by transformers or vLLM; loads models.
+"""core/engine.py: prompts -> rollouts with their log-probs, by transformers or vLLM.
 
     model, tokenizer = load_model("data/arithmetic/base")
     engine = open_engine("hf", "data/arithmetic/base", cfg, "auto", model, tokenizer)
@@ -10,8 +10,8 @@
 
 Both engines have these methods and one contract: training takes the engine's token ids, never
 text that was tokenized again. A rollout is a function of the seed of its prompt and its number
-alone, so neither batch sizes nor what else is asked for change it. Needs config.py and
-core/lora.py.
+alone, so neither batch sizes nor what else is asked for change it. Needs config.py,
+core/models.py, core/lora.py.
 """
 import contextlib
 import copy
@@ -24,222 +24,14 @@ import random
 import re
 import subprocess
 import sys
-import traceback
-import warnings
-from pathlib import Path
 
 from config import BadInput
-from core import lora
+from core.models import (RANK, WORLD, check_lengths, cpu_has_bf16, is_bf16, is_checkpoint,
+                         load_model, load_tokenizer, loading, materialize)
 
 
 class Stopped(Exception):
     """The process was asked to stop while it generated; what was drawn so far is given up."""
-
-
-# -------------------------------------------------------------------------------------------------
-# Loading
-
-
-def existing(path):
-    """A transformers folder, checkpoint or hub name, as it is; BadInput for another folder."""
-    folder = Path(path)
-    named = str(path)
-    ours = named.startswith((".", "/", "~", "runs/", "data/"))  # nobody's name on a hub
-    local = folder.exists() or ours or named.count("/") != 1
-    if local and not (folder / "config.json").exists():
-        why = "it has no config.json" if folder.exists() else "it does not exist"
-        raise BadInput(f"--model={path}: no transformers folder ({why})")
-    return path
-
-
-@contextlib.contextmanager
-def loading(path, by="transformers"):
-    """Whatever transformers or vLLM raise over a model, as one line of BadInput.
-
-    They raise OSError, ValueError, safetensors' own errors and more. vLLM's line may say no more
-    than "see above", so its whole traceback goes to stderr where that is a file, such as a run's
-    out.txt.
-    """
-    import huggingface_hub
-    import transformers
-    huggingface_hub.utils.logging.set_verbosity_error()  # or a line for each time it tries again
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    # by torch's checkpoints, in a plain run
-    warnings.filterwarnings("ignore", "torch.distributed is disabled")
-    try:
-        yield transformers
-    except Exception as e:
-        reason = (str(e).strip().splitlines() or [type(e).__name__])[0][:200]
-        if by == "vLLM" and sys.stderr.isatty():
-            reason += "; 2> FILE keeps the whole traceback"
-        elif by == "vLLM":
-            traceback.print_exc()
-        raise BadInput(f"--model={path}: {by} cannot load it ({reason})") from None
-
-
-def load_tokenizer(path):
-    """The tokenizer of a transformers folder or hub name, with a pad token. Raises BadInput."""
-    with loading(existing(path)) as transformers:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(path, padding_side="left")
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    return tokenizer
-
-
-def check_lengths(path, cfg):
-    """Raise BadInput where a prompt and its response may be more than the model has positions."""
-    with loading(existing(path)) as transformers:
-        there = transformers.AutoConfig.from_pretrained(path)
-    positions = getattr(there, "max_position_embeddings", None)
-    if positions and cfg["max_prompt_tokens"] + cfg["max_new_tokens"] > positions:
-        raise BadInput(f"--max_new_tokens={cfg['max_new_tokens']}: with "
-                       f"--max_prompt_tokens={cfg['max_prompt_tokens']} "
-                       f"that is more than the {positions} positions of {path}")
-
-
-def checkpoint_state(path):
-    """state.json of a checkpoint of train_grpo.py whose shards are all there.
-
-    Raises OSError or ValueError where it is torn.
-    """
-    state = json.loads((Path(path) / "state.json").read_text())
-    for name, size in state["files"].items():
-        if (Path(path) / name).stat().st_size != size:
-            raise ValueError(f"{name} is not whole")
-    return state
-
-
-def load_weights(kind, path, device="cpu", **more):
-    """transformers' AutoModelForCausalLM etc. of a folder, hub name or checkpoint, by their name.
-
-    In fp32 and eval mode, on the device; on "meta" it has shapes and no weights, for `fill` to read
-    after it was split over ranks, where the files hold them by name (else it is whole, on the CPU).
-    Raises BadInput.
-    """
-    import torch
-    with loading(existing(path)) as transformers:
-        auto, is_checkpoint = getattr(transformers, kind), (Path(path) / "state.json").exists()
-        adapters = checkpoint_state(path).get("lora") if is_checkpoint else None
-        if adapters:
-            return with_adapters(kind, path, adapters, **more).to(device if device != "meta"
-                                                                  else "cpu")
-        if is_checkpoint or device == "meta":
-            model = on_meta(auto, path, **more)
-            missing = {name for name, _ in model.named_parameters()} - set(stored(path)[1])
-            if missing and is_checkpoint and kind == "AutoModelForCausalLM":
-                raise ValueError(f"it holds no {min(missing)}")
-            if not missing or kind != "AutoModelForCausalLM":  # `fill` makes a critic's head
-                return model if device == "meta" else fill(model, path, device)
-        model = auto.from_pretrained(path, dtype=torch.float32, **more).eval()
-        return model if device == "meta" else model.to(device)
-
-
-def with_adapters(kind, path, adapters, **more):
-    """The model of a checkpoint that holds adapters alone, added to what they adapt; on the CPU.
-
-    adapters: dict of `model`, a folder or hub name, and their `rank`.
-    """
-    model = lora.add(load_weights(kind, adapters["model"], **more), adapters["rank"])
-    read({name: p.detach() for name, p in model.named_parameters() if p.requires_grad}, path)
-    return lora.unload(model)
-
-
-def on_meta(auto, path, **more):
-    """The model of a folder as shapes, without its weights: of the class `auto` of transformers."""
-    import torch
-    import transformers
-    settings = transformers.AutoConfig.from_pretrained(path, **more)
-    with torch.device("meta"):
-        model = auto.from_config(settings, dtype=torch.float32).eval()
-    if model.can_generate():  # of folders without the file it is made from the model's config
-        with contextlib.suppress(OSError):
-            model.generation_config = transformers.GenerationConfig.from_pretrained(path)
-    return model
-
-
-def stored(path):
-    """(folder, {name: what a safetensors file there says of it}) of a transformers folder.
-
-    Or of a checkpoint, or of a hub name, whose files are downloaded where they are not here yet.
-    """
-    import torch.distributed.checkpoint as dcp
-    if not Path(path).exists():
-        import huggingface_hub
-        path = huggingface_hub.snapshot_download(path, allow_patterns=["*.safetensors", "*.json"])
-    reader = dcp.HuggingFaceStorageReader(str(path))
-    return path, reader.read_metadata().state_dict_metadata
-
-
-def materialize(model, device):
-    """Memory on the device for a model on meta, and its buffers; for any other, move it there."""
-    if model.device.type != "meta":
-        return model.to(device)
-    model.to_empty(device=device)
-    model.tie_weights()
-    for module in model.modules():
-        if next(module.buffers(recurse=False), None) is not None:
-            model._init_weights(module)  # such as the frequencies of the positions
-    return model
-
-
-def fill(model, path, device):
-    """The weights at `path` into a model on meta; each rank reads its own shards alone.
-
-    What the files do not hold, the head of a critic, becomes 0.
-    """
-    import torch
-    with loading(path), torch.no_grad():
-        materialize(model, device)
-        folder, there = stored(path)
-        mine = {name: p.detach() for name, p in model.named_parameters()}
-        for name in set(mine) - set(there):
-            mine[name].zero_()
-        read({name: p for name, p in mine.items() if name in there}, folder)
-    return model
-
-
-def read(tensors, folder):
-    """The tensors of these names in a folder's safetensors files into `tensors`, in place."""
-    import torch.distributed.checkpoint as dcp
-    dcp.load(tensors, no_dist=True, storage_reader=dcp.HuggingFaceStorageReader(str(folder)))
-
-
-def load_model(path, device="auto"):
-    """A transformers folder, hub name or checkpoint of a run -> (causal LM, tokenizer).
-
-    The model is in fp32 and eval mode, on the device, "meta" as in `load_weights`. Raises BadInput.
-    """
-    import torch
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise BadInput(f"--device={device}: torch sees no GPU here")
-    tokenizer = load_tokenizer(path)
-    return load_weights("AutoModelForCausalLM", path, device), tokenizer
-
-
-def is_bf16(dtype, device):
-    """Whether --dtype means bf16 on a device, a torch.device or its name: auto does on a GPU."""
-    return dtype == "bf16" or (dtype == "auto" and str(device).startswith("cuda"))
-
-
-def cpu_has_bf16():
-    """Whether PyTorch's matrix products in bf16 have instructions of their own on this CPU."""
-    import torch
-    return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-
-
-def load_critic(path, device):
-    """PPO's critic: the base model with a head of one number, all zeros, for its vocabulary.
-
-    In fp32, eval mode; device as in `load_weights`.
-    """
-    import torch
-    critic = load_weights("AutoModelForTokenClassification", path, device, num_labels=1)
-    for p in critic.score.parameters():
-        torch.nn.init.zeros_(p)
-    return critic
 
 
 # -------------------------------------------------------------------------------------------------
@@ -311,7 +103,7 @@ def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None, apar
     alone = model is None
     if alone:
         check_lengths(path, cfg)
-    if name == "vllm" and not (Path(path) / "state.json").exists():
+    if name == "vllm" and not is_checkpoint(path):
         return VLLMEngine(path, tokenizer or load_tokenizer(path), cfg, alone=alone)
     if alone:
         model, tokenizer = load_model(path, "cpu" if name == "vllm" else device)
@@ -332,11 +124,10 @@ class HFEngine:
 
     def __init__(self, model, tokenizer, cfg, apart=False, device="auto"):
         self.model, self.tokenizer, self.cfg, self.quit = model, tokenizer, cfg, ()
-        first = os.environ.get("RANK", "0") == "0"
         cuda = model.device.type == "cuda" or str(device).startswith("cuda")
-        self.told = not (first and cuda)
+        self.told = not (RANK == 0 and cuda)
         bf16 = is_bf16(cfg["dtype"], "cuda" if cuda else "cpu")
-        if bf16 and first and not cuda and not cpu_has_bf16():
+        if bf16 and RANK == 0 and not cuda and not cpu_has_bf16():
             print("this CPU has no instructions for bf16 (lscpu: avx512_bf16 or amx), so "
                   "--dtype=bf16 is many times slower than fp32", file=sys.stderr)
         self.apart = apart or cuda or bf16
@@ -440,7 +231,7 @@ class VLLMEngine:
                             enable_sleep_mode=not alone)
             bf16 = is_bf16(cfg["dtype"], "cpu" if current_platform.is_cpu() else "cuda")
             more["dtype"] = "bfloat16" if bf16 else "float32"
-            if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+            if WORLD > 1:
                 more["distributed_executor_backend"] = "external_launcher"
             from vllm import LLM
             self.llm = LLM(str(path), load_format=load, seed=0, max_model_len=longest,

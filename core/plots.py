@@ -82,13 +82,18 @@ def legend(fig, axes, cols=4, **more):
                    **(dict(loc="outside lower center") | more))
 
 
-def save(fig, path, front, title):
-    """Write a figure aside and rename it; its title says which runs and what intervals cover."""
+def write(fig, path):
+    """Write a figure aside, rename it, and forget it."""
     import matplotlib.pyplot as plt
+    with aside(path) as part:
+        fig.savefig(part, dpi=110)
+    plt.close(fig)
+
+
+def save(fig, path, front, title):
+    """`write` with a title that says which runs and what intervals cover."""
     runs = ", ".join(f"{len(front[f'runs_{what}'])} {what}" for what in ("used", "dropped"))
     letters = int(11.5 * fig.get_figwidth())  # of a line
     fig.suptitle(wrap(f"{title} (runs: {runs}, {len(front['missing'])} missing)", letters) + "\n"
                  + wrap("Intervals: " + front["covers"], letters), fontsize=10.5)
-    with aside(path) as part:
-        fig.savefig(part, dpi=110)
-    plt.close(fig)
+    write(fig, path)

@@ -25,11 +25,11 @@ What this leaves out: GRPO's division by the group's std, which weighs problems 
 hardly any is right; epochs without replacement, in which the part between problems cancels; KL,
 entropy and clipping; and that n_c drifts. results/README.md has what sweeps took.
 
-Prints one line of JSON and puts it into pilot.json beside the training problems, where sample.py
-finds it; with `all --runs=runs/atlas` it measures what every arm of the studies started from, into
-pilot.json there, which price.py reads. --model=runs/.../model --train_set=... measures a trained
-model. On a GPU the rollouts are vLLM's; weights and gradients are fp32, 8 bytes a parameter. Needs
-config.py, core/engine.py, core/problems.py, verifier.py, train_grpo.py and torch.
+Prints one line of JSON; with `all --runs=runs/atlas` it measures what every arm of the studies
+started from, into pilot.json there, which price.py reads. --model=runs/.../model --train_set=...
+measures a trained model. On a GPU the rollouts are vLLM's; weights and gradients are fp32, 8 bytes
+a parameter. Needs config.py, core/engine.py, core/models.py, core/problems.py, verifier.py,
+train_grpo.py and torch.
 """
 import json
 import math
@@ -43,7 +43,7 @@ from tqdm import tqdm
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from core import engine
+from core import engine, models
 from core.problems import encode, read_problems, subset
 import verifier
 import train_grpo
@@ -140,7 +140,7 @@ def measure(cfg):
     if len(problems) < 3:
         raise BadInput(f"{cfg['train_set']}: {len(problems)} problems (--D={cfg['D']}) "
                        "have no scatter to speak of")
-    tokenizer = engine.load_tokenizer(cfg["model"])
+    tokenizer = models.load_tokenizer(cfg["model"])
     seeds = [engine.rollout_seed(cfg["seed"], "pilot", 0, j) for j in range(len(problems))]
     prompts = encode(problems, tokenizer, cfg["max_prompt_tokens"])
     generator = engine.open_engine(engine.engine_name(cfg), cfg["model"], cfg, cfg["device"])
@@ -148,7 +148,7 @@ def measure(cfg):
     del generator  # it may fill the GPU
     rewards, _ = verifier.grade(problems, rollouts, tokenizer, cfg)  # (P, 2 HALF)
 
-    model = engine.load_model(cfg["model"], cfg["device"])[0]
+    model = models.load_model(cfg["model"], cfg["device"])[0]
     length = rollouts["length"].reshape(len(prompts), -1)  # (P, 2 HALF)
     tokens = rollouts["tokens"].reshape(*length.shape, -1)  # (P, 2 HALF, L)
     halves = []
@@ -193,11 +193,7 @@ def main(argv):
         measure_all(Path(parse(argv[1:], __doc__)["runs"]))
     else:
         cfg = parse(argv, __doc__)
-        found = measure(cfg)
-        print(json.dumps(found))
-        beside = Path(cfg["train_set"]).with_name("pilot.json")  # sample.py shows its price of n
-        known = read_json(beside) if beside.exists() else {}
-        save_json(beside, known | {Path(cfg["train_set"]).name: found})
+        print(json.dumps(measure(cfg)))
 
 
 if __name__ == "__main__":

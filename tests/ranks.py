@@ -28,7 +28,7 @@ CASES = dict(hard=["--recipe=hard"],
 
 
 def main(folder, batch, out):
-    device = train_grpo.start_ranks("cpu")
+    device = train_grpo.models.start_ranks("cpu")
     whole = json.loads(Path(batch).read_text())
     mine = range(RANK, len(whole["prompts"]), WORLD)
     n = len(whole["rewards"][0])
@@ -44,16 +44,16 @@ def main(folder, batch, out):
                      "--micro_tokens=40", "--gamma=0.9", "--lam=0.9"])
         model, _ = engine.load_model(folder, "cpu")
         ref = copy.deepcopy(model).requires_grad_(False) if cfg["kl_coef"] else None
-        critic = engine.load_critic(folder, "cpu") if cfg["algo"] == "ppo" else None
+        critic = train_grpo.models.load_critic(folder, "cpu") if cfg["algo"] == "ppo" else None
         with torch.no_grad():
             for p in model.parameters():  # off the reference
                 p *= 1.02
         for m, function in ((model, train_grpo.token_logps), (ref, train_grpo.token_logps),
                             (critic, train_grpo.token_values)):
             if m and cfg["activation_checkpointing"]:
-                train_grpo.checkpoint_activations(m)
+                train_grpo.models.checkpoint_activations(m)
             if m and WORLD > 1:
-                train_grpo.shard(m, device, function)
+                train_grpo.models.shard(m, device, function)
         opt, critic_opt = [m and torch.optim.SGD(m.parameters(), lr=lr)
                            for m, lr in ((model, 0.5), (critic, 0.1))]
         learner = train_grpo.Learner(model, opt, ref, critic, critic_opt)

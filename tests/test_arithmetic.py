@@ -520,7 +520,7 @@ def test_torn_pass_rates(own, tmp_path, damage):
 
 def test_rates_are_shipped_beside_a_folder(tiny, tmp_path, monkeypatch):
     (tmp_path / "rates").mkdir()
-    monkeypatch.setattr(engine, "existing", lambda path: path)
+    monkeypatch.setattr(sample.models, "existing", lambda path: path)
     with pytest.raises(config.BadInput, match="--model=some/name: .* beside a folder"):
         sample.ship([], {}, {}, config.parse(["--model=some/name"]))
 

@@ -252,11 +252,11 @@ except PermissionError as e:
 
 
 class Naive(verifier.Pool):
-    """A pool whose judge runs answers as Python."""
+    """A pool whose library runs answers as Python."""
 
     def start(self):
-        judge = "lambda: lambda gold, answer: (exec(answer), (1.0, False))[1]"
-        run = f"import verifier; verifier.math_judge = {judge}; verifier.nursery('math')"
+        load = "lambda: lambda gold, answer: (exec(answer), (1.0, False))[1]"
+        run = f"import verifier; verifier.load_math = {load}; verifier.nursery('math')"
         process = subprocess.Popen([PYTHON, "-c", run], cwd=ROOT, bufsize=0, start_new_session=True,
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         process.asked = 0

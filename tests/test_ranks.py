@@ -16,7 +16,7 @@ from conftest import ROOT, run_script, wait_for, warm_python
 from safetensors.torch import load_file
 
 import evaluate
-from core import engine
+from core import models
 from config import read_log
 
 TWO = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--"]
@@ -63,9 +63,9 @@ def updates(tiny, tmp_path_factory):
 def test_two_ranks_give_the_gradients_of_one(updates, tiny, case):
     """The weights move by the gradients (plain gradient descent): alike to 1e-5 of the move, and so
     do the record's fields."""
-    base = {name: 1.02 * p for name, p in engine.load_model(tiny.model)[0].named_parameters()}
+    base = {name: 1.02 * p for name, p in models.load_model(tiny.model)[0].named_parameters()}
     base |= {f"critic.{name}": p
-             for name, p in engine.load_critic(tiny.model, "cpu").named_parameters()}
+             for name, p in models.load_critic(tiny.model, "cpu").named_parameters()}
     names = [name for name in updates[1] if name.startswith(case + ".")
              and not name.endswith("fields")]
     assert len(names) >= 20 and set(updates[1]) == set(updates[2])
@@ -180,7 +180,7 @@ def test_a_checkpoint_of_many_files_reads_back(tiny, alone, tmp_path):
     """
     script = tmp_path / "small.py"
     script.write_text(f"import sys; sys.path.insert(0, {str(ROOT)!r}); import train_grpo\n"
-                      "train_grpo.FILE_BYTES = 4000\n"
+                      "train_grpo.models.FILE_BYTES = 4000\n"
                       "sys.exit(train_grpo.main(sys.argv[1:]))\n")
     torchrun(script, *tiny.words, *WORDS, "--C=64", cwd=tmp_path)
     path = max((tmp_path / "run/ckpt").glob("step_*"))
@@ -189,7 +189,7 @@ def test_a_checkpoint_of_many_files_reads_back(tiny, alone, tmp_path):
     assert set(json.loads((path / "state.json").read_text())["files"]) == {p.name for p in files}
     # one parameter at least is in every file, its own moments or more
     assert max(p.stat().st_size for p in files) < 0.2 * sum(p.stat().st_size for p in files)
-    read, _ = engine.load_model(path)
+    read, _ = models.load_model(path)
     exported = load_file(tmp_path / "run/model/model.safetensors")
     for name, weight in read.named_parameters():
         assert torch.equal(weight, exported[name]), name
@@ -207,20 +207,21 @@ def test_ranks_never_hold_the_whole_model(tiny, tmp_path):
     """Ranks load shards: no weights before they are split, and then those of the file."""
     script = tmp_path / "load.py"
     script.write_text(f"""import sys; sys.path.insert(0, {str(ROOT)!r})
-import torch, train_grpo; from core import engine
-train_grpo.start_ranks("cpu")
-whole, _ = engine.load_model({str(tiny.model)!r}, "cpu")
-critic_whole = engine.load_critic({str(tiny.model)!r}, "cpu")
-model, _ = engine.load_model({str(tiny.model)!r}, "meta")
-critic = engine.load_critic({str(tiny.model)!r}, "meta")
+import torch, train_grpo
+from core import models
+models.start_ranks("cpu")
+whole, _ = models.load_model({str(tiny.model)!r}, "cpu")
+critic_whole = models.load_critic({str(tiny.model)!r}, "cpu")
+model, _ = models.load_model({str(tiny.model)!r}, "meta")
+critic = models.load_critic({str(tiny.model)!r}, "meta")
 ids = torch.arange(2, 22).view(2, 10)
 inputs = ids, torch.tensor([3, 4]), torch.tensor([7, 6])
 for real, m, forward in ((whole, model, train_grpo.token_logps),
                          (critic_whole, critic, train_grpo.token_values)):
     assert all(p.is_meta for p in m.parameters())
-    train_grpo.shard(m, "cpu", forward)
+    models.shard(m, "cpu", forward)
     assert all(p.is_meta for p in m.parameters())
-    engine.fill(m, {str(tiny.model)!r}, "cpu")
+    models.fill(m, {str(tiny.model)!r}, "cpu")
     for (name, want), (same, got) in zip(real.named_parameters(), train_grpo.full_weights(m)):
         assert name == same and torch.equal(want, got), name
     local = sum(p.to_local().numel() for p in m.parameters())

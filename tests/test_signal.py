@@ -1,7 +1,6 @@
-"""sample.py's last lines: the share of groups without a signal, and the price of n."""
+"""sample.py's last lines: the share of groups without a signal."""
 import itertools
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -75,12 +74,10 @@ def test_the_lines(planted):
     problems = [dict(id=str(i), prompt="1", answer="1") for i in range(len(counts))]
     by_id = {str(i): {0: 0, 16: int(c)} for i, c in enumerate(counts)}
     splits = sample.make_splits(problems, by_id, cfg)
-    text = "\n".join(sample.say_signal(splits, by_id, cfg, {"easy_train.jsonl": 5.0}))
+    text = "\n".join(sample.signal_table(splits, by_id, cfg))
     rows = {line[4:19].strip(): line[19:].split() for line in text.splitlines()}
-    # n (n - 1) + 5 n + 2 over n - 1: 34/3, 98/7, 322/15, 1154/31, 4354/63 over the first
-    assert rows["price of n"][:5] == "1.00 1.24 1.89 3.28 6.10".split()
-    easy, names = "easy " + " ".join(rows["easy"]), list(rows)
-    assert easy.endswith("n = 3") and names.index("price of n") == names.index("easy") + 1
+    easy = "easy " + " ".join(rows["easy"])
+    assert easy.endswith("n = 3")
     # of all problems n is exact too: the first at which half of the subsets differ
     n = int(rows["all problems"][-1])
     share = [np.mean([sample.all_alike(int(c), 16, m) for c in counts]) for m in (n - 1, n)]
@@ -91,18 +88,16 @@ def test_the_lines(planted):
 
 
 def test_the_page_shows_what_sample_prints():
-    """The table of docs/takehome.md, from the pass rates and the pilot that are committed; and what
-    the rollouts after the first 16, which chose the split, say of Easy."""
+    """The table of docs/takehome.md, from the pass rates that are committed; and what the rollouts
+    after the first 16, which chose the split, say of Easy."""
     text = (ROOT / "docs/takehome.md").read_text()
     cfg = parse(["--s_zero=128"])
     counts = {r["id"]: {0: 0} | {int(k): c for k, c in r["correct"].items()} for r in
               read_log(ROOT / "data/arithmetic/base/pass_rates.jsonl.gz") if "id" in r}
     problems = [dict(id=name) for name in sorted(counts)]  # as in their file
-    pilot = json.loads((ROOT / "results/atlas/pilot.json").read_text())["easy"]
-    lines = list(sample.say_signal(sample.make_splits(problems, counts, cfg), counts, cfg,
-                                   {"easy_train.jsonl": pilot["n_c"]}))
+    lines = list(sample.signal_table(sample.make_splits(problems, counts, cfg), counts, cfg))
     block = text.split("  Is n too small?")[1].split("```")[0].splitlines()[1:]
-    assert len(block) == 5
+    assert len(block) == 4
     for line in block:
         assert line in lines, line
     alike = []
@@ -114,29 +109,13 @@ def test_the_page_shows_what_sample_prints():
 
 
 def test_sample_ends_with_the_table(tmp_path):
-    """As a user starts it; a pilot.json that cannot be used is passed over with a word."""
+    """As a user starts it."""
     problems = tmp_path / "p.jsonl"
     problems.write_text("".join(json.dumps(dict(id=str(i), prompt=f"{i}+2=", answer=str(i + 2)))
                                 + "\n" for i in range(12)))
     words = (f"--problems={problems}", f"--out={tmp_path / 'out'}", "--s=4", "--s_zero=0",
              "--n_val=1", "--max_new_tokens=4")
-    for torn in ("", '{"easy_train.jsonl": {"n_c"', "[1]", '{"easy_train.jsonl": 5}',
-                 '{"easy_train.jsonl": {"n_c": "x"}}'):
-        if torn:
-            (tmp_path / "out/pilot.json").write_text(torn)
-        done = run_script("sample.py", *words)
-        assert done.code == 0, done.stderr
-        assert done.stdout.count("Is n too small?") == 1 and "price of n" not in done.stdout
-        assert done.stdout.splitlines()[-1].endswith("difficulty.png")
-        assert ("pilot.json: not what results/pilot.py writes" in done.stderr) == bool(torn), torn
-
-
-def test_pilot_leaves_its_price_beside_the_problems(tmp_path, monkeypatch, capsys):
-    sys.path.insert(0, str(ROOT / "results"))
-    import pilot
-    monkeypatch.setattr(pilot, "measure", lambda cfg: dict(n_c=4.0, n=3.4))
-    for name in ("easy", "hard"):
-        pilot.main([f"--train_set={tmp_path / name}_train.jsonl"])
-    assert json.loads(capsys.readouterr().out.splitlines()[0])["n_c"] == 4.0
-    found = json.loads((tmp_path / "pilot.json").read_text())
-    assert set(found) == {"easy_train.jsonl", "hard_train.jsonl"}
+    done = run_script("sample.py", *words)
+    assert done.code == 0, done.stderr
+    assert done.stdout.count("Is n too small?") == 1
+    assert done.stdout.splitlines()[-1].endswith("difficulty.png")

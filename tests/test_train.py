@@ -240,7 +240,7 @@ def step_of(policy, batch, cfg):
 @pytest.fixture(scope="module")
 def critic(tiny):
     """PPO's critic in float64, with a head that is not zero."""
-    critic = in_float64(engine.load_critic(tiny.model, "cpu"))
+    critic = in_float64(train_grpo.models.load_critic(tiny.model, "cpu"))
     with torch.no_grad():
         for p in critic.score.parameters():
             p.copy_(0.3 * torch.randn(p.shape, generator=torch.Generator().manual_seed(4),
@@ -421,7 +421,8 @@ def test_gae_by_hand():
 
 
 def test_critic_begins_at_zero_with_the_base_model(tiny):
-    critic, (model, _) = engine.load_critic(tiny.model, "cpu"), engine.load_model(tiny.model)
+    critic = train_grpo.models.load_critic(tiny.model, "cpu")
+    model, _ = engine.load_model(tiny.model)
     ids, length = torch.tensor([[5, 6, 7, 8]]), torch.tensor([2])
     assert train_grpo.token_values(critic, ids, length, length).tolist() == [0, 0]
     base = dict(model.base_model.named_parameters())
@@ -518,7 +519,7 @@ def test_activation_checkpointing_changes_no_gradient(policy, batch):
     model, ref, _ = policy
     plain, _ = step_of(policy, batch, settings(kl_coef=0.3))
     saving = copy.deepcopy(model)
-    train_grpo.checkpoint_activations(saving)
+    train_grpo.models.checkpoint_activations(saving)
     calls = []
     saving.base_model.layers[0].mlp.register_forward_pre_hook(lambda *_: calls.append(1))
     grad, _ = step_of((saving, ref, None), batch, settings(kl_coef=0.3))
@@ -543,9 +544,9 @@ def test_what_is_frozen_is_in_bf16_where_a_gpu_computes_in_it(tiny, monkeypatch,
     def enough(model, *how):
         seen.append(next(freeze(model, *how).parameters()).dtype)
         raise BadInput("enough")
-    monkeypatch.setattr(train_grpo, "start_ranks", lambda _: device)
+    monkeypatch.setattr(train_grpo.models, "start_ranks", lambda _: device)
     monkeypatch.setattr(train_grpo, "memory_left", lambda *_: 0.3)
-    monkeypatch.setattr(engine, "load_model", lambda path, _: load(path, "cpu"))
+    monkeypatch.setattr(train_grpo.models, "load_model", lambda path, _: load(path, "cpu"))
     monkeypatch.setattr(engine, "open_engine", lambda *_: None)
     monkeypatch.setattr(train_grpo.lora, "freeze", enough)
     for dtype in ("auto", "fp32"):
@@ -564,7 +565,7 @@ def test_shards_compute_in_the_dtype_that_is_asked_for(monkeypatch):
     model = torch.nn.Linear(1, 1)
     model.base_model = types.SimpleNamespace(layers=[])
     for dtype in ("auto", "fp32"):
-        train_grpo.shard(model, "cuda:0", train_grpo.token_logps, dtype)
+        train_grpo.models.shard(model, "cuda:0", train_grpo.token_logps, dtype)
     assert [policy.param_dtype for policy in asked] == [torch.bfloat16, None]
 
 
@@ -579,7 +580,7 @@ def test_the_dtype_of_the_final_model(tiny, tmp_path):
     """fp32 on a CPU, bf16 where it is asked for, and transformers reads both."""
     model, tokenizer = engine.load_model(tiny.model)
     for word, dtype in (("auto", torch.float32), ("bf16", torch.bfloat16)):
-        train_grpo.write_model(tmp_path / word, model, tokenizer, word)
+        train_grpo.models.write_model(tmp_path / word, model, tokenizer, word)
         weights = load_file(tmp_path / word / "model.safetensors")
         assert {w.dtype for w in weights.values()} == {dtype}
         again, _ = engine.load_model(tmp_path / word)
@@ -833,7 +834,7 @@ def test_prompts_are_shared_where_it_pays(grouped, monkeypatch):
     flat, _ = train_grpo.flatten(batch, settings(n=10, B_p=4), "cpu")
 
     def shared(**changes):
-        parts = train_grpo.passes(model, flat, settings(n=10, B_p=4, **changes))
+        parts = train_grpo.split_rows(model, flat, settings(n=10, B_p=4, **changes))
         assert sorted(i for rows, _ in parts for i in rows.tolist()) == list(range(40))
         return parts[0][1] is not None
     assert train_grpo.SHARED_FROM == 8 and shared()
@@ -844,7 +845,7 @@ def test_prompts_are_shared_where_it_pays(grouped, monkeypatch):
     monkeypatch.undo()
     few, _ = train_grpo.flatten(batch, settings(n=10, B_p=4, n_train=7), "cpu")
     monkeypatch.setattr(train_grpo, "SHARED_TOKENS", 0)
-    assert train_grpo.passes(model, few, settings(n=10, B_p=4))[0][1] is None
+    assert train_grpo.split_rows(model, few, settings(n=10, B_p=4))[0][1] is None
     monkeypatch.undo()
     # four rollouts of three tokens: long prompts are shared, short ones are not
     for k, want in ((20, True), (2, False)):
@@ -853,7 +854,7 @@ def test_prompts_are_shared_where_it_pays(grouped, monkeypatch):
         long = dict(prompts=[[5] * k, [6] * k], rollouts=rollouts, step=1,
                     rewards=torch.tensor([[1.0, 0, 0, 1]] * 2))
         four, _ = train_grpo.flatten(long, settings(n=4, B_p=2), "cpu")
-        (_, group), = train_grpo.passes(model, four, settings(n=4, B_p=2))
+        (_, group), = train_grpo.split_rows(model, four, settings(n=4, B_p=2))
         assert (group is not None) == want
     # each prompt goes through the embedding once, and not once a rollout
     seen = []
@@ -1414,7 +1415,7 @@ def test_a_run_goes_on_over_log_probs_that_are_no_numbers(tiny, tmp_path, monkey
     assert all(r["engine_nan"] == 1 and math.isfinite(r["loss"]) for r in steps)
 
 
-@named("name", ["train_grpo.py", "evaluate.py"])
+@named("name", ["train_grpo.py", "evaluate.py", "sample.py"])
 def test_ctrl_c_while_a_script_imports_is_one_line(tmp_path, name):
     """The signal comes while numpy is imported."""
     (tmp_path / "numpy.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")

@@ -817,8 +817,7 @@ def test_an_unknown_verifier(script, tiny, monkeypatch, tmp_path):
     import importlib
     monkeypatch.chdir(tmp_path)
     main, words = importlib.import_module(script).main, [*tiny.words, "--B_p=4", "--n=4", "--C=16"]
-    monkeypatch.setattr("core.engine.load_model", None)
-    monkeypatch.setattr("core.engine.load_tokenizer", None)
+    monkeypatch.setattr("core.models.loading", None)
     with pytest.raises(BadInput,
                        match="--verifier=exactly: expected one of math, exact, .*is exact$"):
         main([*words, "--verifier=exactly"])
@@ -1206,7 +1205,7 @@ class Waiting(verifier.Pool):
     """A pool whose answers are Python, which takes its time."""
 
     def start(self):
-        run = ("import time, verifier; verifier.Pool.CLOCK = 16; verifier.math_judge = lambda: "
+        run = ("import time, verifier; verifier.Pool.CLOCK = 16; verifier.load_math = lambda: "
                "lambda gold, answer: (exec(answer), (1.0, False))[1]; verifier.nursery('math')")
         process = subprocess.Popen([sys.executable, "-c", run], cwd=ROOT, bufsize=0,
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE,

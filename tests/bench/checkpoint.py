@@ -58,12 +58,12 @@ def save(folder, file_bytes):
     import train_grpo
     model, tokenizer = engine.load_model(folder, "cpu")
     trained = [("", model, torch.optim.AdamW(model.parameters()))]
-    state = train_grpo.training_state(trained)
+    state = train_grpo.models.training_state(trained)
     size = sum(t.numel() * t.element_size() for t in state.values())
-    train_grpo.FILE_BYTES = file_bytes
+    train_grpo.models.FILE_BYTES = file_bytes
     with Peak() as peak:
-        train_grpo.save_checkpoint(folder / f"run{file_bytes}", trained, tokenizer,
-                                   dict(step=1, keep=[]))
+        train_grpo.models.save_checkpoint(folder / f"run{file_bytes}", trained, tokenizer,
+                                          dict(step=1, keep=[]))
     return peak.extra / size
 
 
@@ -78,10 +78,10 @@ def load(folder, device):
     import train_grpo
     torch.distributed.init_process_group("gloo")
     with Peak() as peak:
-        model = engine.load_weights("AutoModelForCausalLM", folder, device)
-        train_grpo.shard(model, "cpu", train_grpo.token_logps)
+        model = train_grpo.models.load_weights("AutoModelForCausalLM", folder, device)
+        train_grpo.models.shard(model, "cpu", train_grpo.token_logps)
         if model.device.type == "meta":
-            engine.fill(model, folder, "cpu")
+            train_grpo.models.fill(model, folder, "cpu")
     size = 4 * sum(p.numel() for p in model.parameters())
     ratio = (peak.extra - size / 2) / size
     torch.distributed.destroy_process_group()

@@ -58,7 +58,7 @@ def main(names, length=8192, prompt=192):
         stand_in = type("Tokenizer", (), dict(pad_token_id=0, eos_token_id=1))
         generator = engine.HFEngine(model, stand_in, dict(config, max_new_tokens=length // 16),
                                     apart=True, device=device)
-        train_grpo.checkpoint_activations(model)
+        train_grpo.models.checkpoint_activations(model)
         opt = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True) if shape != "7B" else None
         ids = torch.randint(2, 1000, (2, length), device=device)
         prompt_length = torch.full((2,), prompt, device=device)

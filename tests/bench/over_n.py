@@ -44,7 +44,7 @@ def main(rounds=7, B=1024, ns=(8, 16, 32, 64, 128, 256)):
             rewards, _ = verifier.grade([problems[i] for i in index], rollouts, tokenizer, at)
             batch = dict(prompts=[prompts[i] for i in index], rollouts=rollouts, rewards=rewards,
                          step=m)
-            train_grpo.update(model, None, opt, batch, at, 1e-9)
+            train_grpo.update(train_grpo.Learner(model, opt), batch, at)
             times[n].append((time.perf_counter() - start) / int(rollouts["length"].sum()) * 1e6)
     medians = {n: statistics.median(t[1:]) for n, t in times.items()}
     middle = statistics.median(medians.values())

@@ -1,0 +1,470 @@
+"""core/models.py: models from folders, hubs and checkpoints; over many ranks; saved.
+
+    model, tokenizer = load_model("data/arithmetic/base")   # or a hub's name, or a checkpoint
+    start_ranks("auto"), shard(model, ...), full_weights(model)        # FSDP2
+    save_checkpoint(folder, trained, tokenizer, state), load_checkpoint(folder, trained)
+    write_model(folder, model, tokenizer, "bf16")           # a transformers folder
+
+Nothing is a pickle. Needs config.py and core/lora.py.
+"""
+import contextlib
+import errno
+import functools
+import json
+import os
+import shutil
+import sys
+import traceback
+import types
+import warnings
+from pathlib import Path
+
+from config import BadInput, save_json
+from core import lora
+
+# torchrun's; a plain run is rank 0 of 1
+RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+
+
+# -------------------------------------------------------------------------------------------------
+# Loading
+
+
+def existing(path):
+    """A transformers folder, checkpoint or hub name, as it is; BadInput for another folder."""
+    folder = Path(path)
+    named = str(path)
+    ours = named.startswith((".", "/", "~", "runs/", "data/"))  # nobody's name on a hub
+    local = folder.exists() or ours or named.count("/") != 1
+    if local and not (folder / "config.json").exists():
+        why = "it has no config.json" if folder.exists() else "it does not exist"
+        raise BadInput(f"--model={path}: no transformers folder ({why})")
+    return path
+
+
+@contextlib.contextmanager
+def loading(path, by="transformers"):
+    """Whatever transformers or vLLM raise over a model, as one line of BadInput.
+
+    They raise OSError, ValueError, safetensors' own errors and more. vLLM's line may say no more
+    than "see above", so its whole traceback goes to stderr where that is a file, such as a run's
+    out.txt.
+    """
+    import huggingface_hub
+    import transformers
+    huggingface_hub.utils.logging.set_verbosity_error()  # or a line for each time it tries again
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    # by torch's checkpoints, in a plain run
+    warnings.filterwarnings("ignore", "torch.distributed is disabled")
+    try:
+        yield transformers
+    except Exception as e:
+        reason = (str(e).strip().splitlines() or [type(e).__name__])[0][:200]
+        if by == "vLLM" and sys.stderr.isatty():
+            reason += "; 2> FILE keeps the whole traceback"
+        elif by == "vLLM":
+            traceback.print_exc()
+        raise BadInput(f"--model={path}: {by} cannot load it ({reason})") from None
+
+
+def load_tokenizer(path):
+    """The tokenizer of a transformers folder or hub name, with a pad token. Raises BadInput."""
+    with loading(existing(path)) as transformers:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path, padding_side="left")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def check_lengths(path, cfg):
+    """Raise BadInput where a prompt and its response may be more than the model has positions."""
+    with loading(existing(path)) as transformers:
+        there = transformers.AutoConfig.from_pretrained(path)
+    positions = getattr(there, "max_position_embeddings", None)
+    if positions and cfg["max_prompt_tokens"] + cfg["max_new_tokens"] > positions:
+        raise BadInput(f"--max_new_tokens={cfg['max_new_tokens']}: with "
+                       f"--max_prompt_tokens={cfg['max_prompt_tokens']} "
+                       f"that is more than the {positions} positions of {path}")
+
+
+def is_checkpoint(path):
+    """Whether a folder is a checkpoint of train_grpo.py, whole or torn."""
+    return (Path(path) / "state.json").exists()
+
+
+def checkpoint_state(path):
+    """state.json of a checkpoint of train_grpo.py whose shards are all there.
+
+    Raises OSError or ValueError where it is torn.
+    """
+    state = json.loads((Path(path) / "state.json").read_text())
+    for name, size in state["files"].items():
+        if (Path(path) / name).stat().st_size != size:
+            raise ValueError(f"{name} is not whole")
+    return state
+
+
+def load_weights(kind, path, device="cpu", **more):
+    """The model of a folder, hub name or checkpoint, of transformers' class `kind`.
+
+    It is in fp32 and eval mode, on the device. On "meta" it has shapes and no weights, for `fill`
+    to read once it is split over ranks; where the files do not hold them by name, or are adapters,
+    it is whole and on the CPU instead. Raises BadInput.
+    """
+    import torch
+    with loading(existing(path)) as transformers:
+        auto, meta = getattr(transformers, kind), device == "meta"
+        if is_checkpoint(path):
+            if adapters := checkpoint_state(path).get("lora"):
+                return with_adapters(kind, path, adapters, **more).to("cpu" if meta else device)
+            model = on_meta(auto, path, **more)
+            if missing := not_stored(model, path):
+                raise ValueError(f"it holds no {min(missing)}")
+            return model if meta else fill(model, path, device)
+        if meta:
+            model = on_meta(auto, path, **more)
+            if not not_stored(model, path):
+                return model
+        model = auto.from_pretrained(path, dtype=torch.float32, **more).eval()
+        return model.to("cpu" if meta else device)
+
+
+def with_adapters(kind, path, adapters, **more):
+    """The model of a checkpoint that holds adapters alone, added to what they adapt; on the CPU.
+
+    adapters: dict of `model`, a folder or hub name, and their `rank`.
+    """
+    model = lora.add(load_weights(kind, adapters["model"], **more), adapters["rank"])
+    read({name: p.detach() for name, p in model.named_parameters() if p.requires_grad}, path)
+    return lora.unload(model)
+
+
+def on_meta(auto, path, **more):
+    """The model of a folder as shapes, without its weights: of the class `auto` of transformers."""
+    import torch
+    import transformers
+    settings = transformers.AutoConfig.from_pretrained(path, **more)
+    with torch.device("meta"):
+        model = auto.from_config(settings, dtype=torch.float32).eval()
+    if model.can_generate():  # of folders without the file it is made from the model's config
+        with contextlib.suppress(OSError):
+            model.generation_config = transformers.GenerationConfig.from_pretrained(path)
+    return model
+
+
+def stored(path):
+    """(folder, {name: what a safetensors file there says of it}) of a transformers folder.
+
+    Or of a checkpoint, or of a hub name, whose files are downloaded where they are not here yet.
+    """
+    import torch.distributed.checkpoint as dcp
+    if not Path(path).exists():
+        import huggingface_hub
+        path = huggingface_hub.snapshot_download(path, allow_patterns=["*.safetensors", "*.json"])
+    reader = dcp.HuggingFaceStorageReader(str(path))
+    return path, reader.read_metadata().state_dict_metadata
+
+
+def not_stored(model, path):
+    """The names of the parameters that a folder's files do not hold, but for a critic's head."""
+    names = {name for name, _ in model.named_parameters() if not name.startswith("score.")}
+    return names - set(stored(path)[1])
+
+
+def materialize(model, device):
+    """Memory on the device for a model on meta, and its buffers; for any other, move it there."""
+    if model.device.type != "meta":
+        return model.to(device)
+    model.to_empty(device=device)
+    model.tie_weights()
+    for module in model.modules():
+        if next(module.buffers(recurse=False), None) is not None:
+            model._init_weights(module)  # such as the frequencies of the positions
+    return model
+
+
+def fill(model, path, device):
+    """The weights at `path` into a model on meta; each rank reads its own shards alone.
+
+    What the files do not hold, the head of a critic, becomes 0.
+    """
+    import torch
+    with loading(path), torch.no_grad():
+        materialize(model, device)
+        folder, there = stored(path)
+        mine = {name: p.detach() for name, p in model.named_parameters()}
+        for name in set(mine) - set(there):
+            mine[name].zero_()
+        read({name: p for name, p in mine.items() if name in there}, folder)
+    return model
+
+
+def read(tensors, folder):
+    """The tensors of these names in a folder's safetensors files into `tensors`, in place."""
+    import torch.distributed.checkpoint as dcp
+    dcp.load(tensors, no_dist=True, storage_reader=dcp.HuggingFaceStorageReader(str(folder)))
+
+
+def load_model(path, device="auto"):
+    """A transformers folder, hub name or checkpoint of a run -> (causal LM, tokenizer).
+
+    The model is in fp32 and eval mode, on the device, "meta" as in `load_weights`. Raises BadInput.
+    """
+    import torch
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise BadInput(f"--device={device}: torch sees no GPU here")
+    tokenizer = load_tokenizer(path)
+    return load_weights("AutoModelForCausalLM", path, device), tokenizer
+
+
+def is_bf16(dtype, device):
+    """Whether --dtype means bf16 on a device, a torch.device or its name: auto does on a GPU."""
+    return dtype == "bf16" or (dtype == "auto" and str(device).startswith("cuda"))
+
+
+def cpu_has_bf16():
+    """Whether PyTorch's matrix products in bf16 have instructions of their own on this CPU."""
+    import torch
+    return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+def load_critic(path, device):
+    """PPO's critic: the base model with a head of one number, all zeros, for its vocabulary.
+
+    In fp32, eval mode; device as in `load_weights`.
+    """
+    import torch
+    critic = load_weights("AutoModelForTokenClassification", path, device, num_labels=1)
+    for p in critic.score.parameters():
+        torch.nn.init.zeros_(p)
+    return critic
+
+
+# -------------------------------------------------------------------------------------------------
+# Many ranks: torchrun starts one process a GPU, on a CPU too (gloo)
+
+
+def start_ranks(device):
+    """Join torchrun's process group; a plain run has none. Returns the device of this rank."""
+    import torch
+    cuda = torch.cuda.is_available() if device == "auto" else device == "cuda"
+    if cuda and not torch.cuda.is_available():
+        raise BadInput("--device=cuda: torch sees no GPU here")
+    if WORLD > 1:
+        torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
+    if not cuda:
+        return "cpu"
+    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+    return f"cuda:{torch.cuda.current_device()}"
+
+
+def over_ranks(numbers, op="SUM"):
+    """A list of numbers reduced over the ranks, number by number."""
+    if WORLD == 1:
+        return list(numbers)
+    import torch
+    tensor = torch.tensor(list(numbers), dtype=torch.float64)
+    torch.distributed.all_reduce(tensor, getattr(torch.distributed.ReduceOp, op))
+    return tensor.tolist()
+
+
+def shard(model, device, forward, dtype="auto"):
+    """FSDP2, in place: parameters, gradients and moments in fp32, split over all ranks.
+
+    A GPU computes in --dtype. `forward` is the function that goes through the model in training,
+    token_logps or token_values: FSDP gathers the weights of the embedding and the head around it,
+    and those of a layer around that layer. Those of the embedding and the head stay whole until
+    the backward pass; of a model that has none, such as the reference, they are given up at once.
+    """
+    import torch
+    from torch.distributed.fsdp import (MixedPrecisionPolicy, fully_shard,
+                                        register_fsdp_forward_method)
+    cuda, policy = torch.device(device).type == "cuda", MixedPrecisionPolicy()
+    if cuda and is_bf16(dtype, device):
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    mesh = torch.distributed.init_device_mesh("cuda" if cuda else "cpu", (WORLD,))
+    for layer in model.base_model.layers:
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    frozen = not any(p.requires_grad for p in model.parameters())
+    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=frozen or None)
+    setattr(model, forward.__name__, types.MethodType(forward, model))
+    register_fsdp_forward_method(model, forward.__name__)
+
+
+def through(function, model):
+    """function(model, ...), with FSDP's hooks around it where the model is sharded for it."""
+    return getattr(model, function.__name__, functools.partial(function, model))
+
+
+def full_weights(model):
+    """(name, whole tensor) of each parameter, tied ones once.
+
+    Every rank must go through all of them, in this order. Adapters are added to what they adapt.
+    """
+    for name, p in lora.merged(model):
+        yield name, p.full_tensor() if hasattr(p, "full_tensor") else p
+
+
+def recomputes(cfg, device):
+    """Whether the layers keep their inputs alone: `activation_checkpointing`, auto = on a GPU."""
+    wanted = cfg["activation_checkpointing"]
+    return wanted == "true" or (wanted == "auto" and str(device).startswith("cuda"))
+
+
+def checkpoint_activations(model):
+    """Keep only the input of each layer for the backward pass, and compute the rest again."""
+    model.gradient_checkpointing_enable(dict(use_reentrant=False))
+    for layer in model.base_model.layers:
+        # of the layer alone: transformers asks it, its dropouts ask themselves and stay off
+        layer.training = True
+
+
+# -------------------------------------------------------------------------------------------------
+# Checkpoints: safetensors files of each rank (torch.distributed.checkpoint), config, tokenizer and
+# a state; nothing is a pickle
+
+
+@contextlib.contextmanager
+def disk_errors(folder):
+    """A disk that fails is an OSError, whatever safetensors, tokenizers and torch make of it."""
+    from torch.distributed.checkpoint.api import CheckpointException
+    try:
+        yield
+    except OSError:
+        raise
+    except (Exception, CheckpointException) as e:  # the latter is no Exception; it holds one a rank
+        cause = next(iter(e.failures.values()))[0] if isinstance(e, CheckpointException) else e
+        reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
+        raise OSError(errno.EIO, reason, str(folder)) from None
+
+
+def write_model(folder, model, tokenizer, dtype):
+    """A transformers folder, written anew by rank 0 from the weights of all ranks.
+
+    dtype: bf16, fp32, or auto: bf16 on a GPU, whatever it computes in.
+    """
+    import torch
+    if dtype == "auto":
+        dtype = "bf16" if model.device.type == "cuda" else "fp32"
+    kind = torch.bfloat16 if dtype == "bf16" else torch.float32
+    weights = {name: weight.to("cpu", kind) for name, weight in full_weights(model) if RANK == 0}
+    if RANK == 0:
+        shutil.rmtree(folder, ignore_errors=True)
+        with disk_errors(folder):
+            model.config.dtype = kind
+            model.save_pretrained(folder, state_dict=weights)
+            tokenizer.save_pretrained(folder)
+
+
+def training_state(trained):
+    """{name: tensor} of what a checkpoint holds; writing into the tensors changes the training.
+
+    trained: [(prefix, model, optimizer), ...]. A weight has its own name behind the prefix, AdamW's
+    numbers "exp_avg.NAME" etc.
+    """
+    import torch
+    tensors = {}
+    for prefix, model, opt in trained:
+        for name, p in model.named_parameters():
+            if not p.requires_grad:  # what adapters adapt: it is that of the base model
+                continue
+            tensors[prefix + name] = p.detach()
+            if not opt.state[p]:  # before the first step
+                opt.state[p] = dict(step=torch.zeros((), device=p.device),
+                                    exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
+            for key, value in opt.state[p].items():
+                tensors[f"{prefix}{key}.{name}"] = value.view(1) if value.ndim == 0 else value
+    return tensors
+
+
+FILE_BYTES = 2**29  # of a rank's part of a checkpoint; the host holds two copies of one file
+
+
+def files_of(tensors):
+    """{name: number of its file, from 1}: files of FILE_BYTES a rank, or of one tensor."""
+    out, number, size = {}, 1, 0
+    for name, tensor in tensors.items():
+        share = tensor.numel() * tensor.element_size() / WORLD
+        if size and size + share > FILE_BYTES:
+            number, size = number + 1, 0
+        out[name], size = number, size + share
+    return out
+
+
+def save_checkpoint(folder, trained, tokenizer, state):
+    """Write ckpt/step_NNNNNNNN aside and rename it; keep the newest two and state["keep"]'s.
+
+    state.json is written last: it marks the folder as whole. Every rank calls this and writes its
+    own shard; the folder must be one that all of them see.
+    """
+    import torch.distributed.checkpoint as dcp
+    part = folder / "ckpt" / "part"
+    if RANK == 0:
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+    over_ranks([0])  # nobody writes before the folder is there
+    with disk_errors(part):
+        tensors = training_state(trained)
+        writer = dcp.HuggingFaceStorageWriter(str(part), fqn_to_index_mapping=files_of(tensors),
+                                              save_distributed=True)
+        dcp.save(tensors, storage_writer=writer, no_dist=WORLD == 1)
+    if RANK == 0:
+        model = trained[0][1]
+        with disk_errors(part):
+            for piece in (model.config, model.generation_config, tokenizer):
+                piece.save_pretrained(part)
+        for file in part.iterdir():
+            with open(file, "rb") as f:
+                os.fsync(f.fileno())
+        sizes = {f.name: f.stat().st_size for f in part.glob("*.safetensors")}
+        save_json(part / "state.json", dict(state, files=sizes))
+        target = folder / "ckpt" / f"step_{state['step']:08d}"
+        shutil.rmtree(target, ignore_errors=True)
+        part.rename(target)
+        keep_checkpoints(folder, 2, state["keep"])
+    over_ranks([0])
+
+
+def keep_checkpoints(folder, newest, steps):
+    """Remove a run's checkpoints but for the newest few and those of some steps."""
+    paths = sorted((folder / "ckpt").glob("step_*"), reverse=True)
+    for path in paths[newest:]:
+        if int(path.name.removeprefix("step_")) not in steps:
+            shutil.rmtree(path)
+
+
+def load_checkpoint(folder, trained):
+    """The newest whole checkpoint into models and optimizers, in place; returns its state, or None.
+
+    A torn one is passed over. It may have been written by another number of ranks. Rank 0 chooses.
+    Raises BadInput where it is of another model.
+    """
+    import torch
+    import torch.distributed.checkpoint as dcp
+    tensors, step = training_state(trained), -1
+    for path in sorted((folder / "ckpt").glob("step_*"), reverse=True) if RANK == 0 else ():
+        try:
+            step = checkpoint_state(path)["step"]
+            break
+        except (OSError, ValueError, KeyError) as e:
+            print(f"{path}: not a whole checkpoint ({type(e).__name__}), passed over",
+                  file=sys.stderr)
+    step = int(over_ranks([step], "MAX")[0])
+    if step < 0:
+        return None
+    path = folder / "ckpt" / f"step_{step:08d}"
+    there = dcp.HuggingFaceStorageReader(str(path)).read_metadata().state_dict_metadata
+    for name, tensor in tensors.items():
+        if name not in there or there[name].size != tensor.shape:
+            raise BadInput(f"{path}: holds no {name} of {tuple(tensor.shape)}: of another model or "
+                           "another version of transformers")
+    with torch.no_grad(), disk_errors(path):
+        dcp.load(tensors, storage_reader=dcp.HuggingFaceStorageReader(str(path)),
+                 no_dist=WORLD == 1)
+    for later in sorted((folder / "ckpt").glob("step_*")) if RANK == 0 else ():
+        if later.name > path.name:  # torn: it would count as one of the newest two
+            shutil.rmtree(later)
+    return checkpoint_state(path)
