@@ -19,10 +19,11 @@ import csv
 import math
 from pathlib import Path
 
+from config import (BadInput, aside, command, derive, entry, parse,
+                    save_json)  # first: from here on Ctrl-C is one line
 import numpy as np
 from scipy.optimize import least_squares
 
-from config import BadInput, aside, command, derive, entry, parse, save_json
 from core.curves import (Z, alike, best, cells_of, difference, fair, half_width, nearest,
                          stop_before)
 from core.plots import budget_axis, canvas, legend, log_ticks, many, si, wrap
@@ -323,8 +324,7 @@ def cautions(row, sweep, grid, cells):
                    + ", ".join(str(pair) for pair in sorted(others)[:6]))
     if row["M"] <= sweep["head"]["warmup"]:
         out.append(f"M = {row['M']} updates are all warm-up: the lr given is never reached")
-    panel = dict(envelope=dict(n=[cell["n"]], B_p=[cell["B_p"]], C=[grid[row["j"]]]))
-    edge = grid_edge(panel, cells, sweep["cfg"])
+    edge = grid_edge(cell["B_p"], cell["n"], grid[row["j"]], cells, sweep["cfg"]["B_max"])
     if edge:
         out.append(edge["text"])
     lrs = sorted({c["lr"] for c in cells if (c["B_p"], c["n"]) == (cell["B_p"], cell["n"])})

@@ -31,11 +31,12 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from config import (BadInput, aside, complete, entry, lr_factor, parse,
+                    save_json)  # first: from here on Ctrl-C is one line
 import numpy as np
 from scipy import stats
 from scipy.optimize import least_squares
 
-from config import BadInput, aside, complete, entry, lr_factor, parse, save_json
 from core.curves import alike, best, cells_of, difference, half_width, nearest, panel_of
 from core.plots import (SHADES, budget_axis, canvas, colours, end_labels, legend, log_ticks,
                         many, save, si)
@@ -237,6 +238,11 @@ def with_curves(panel, cells, grid):
     return panel | dict(curves=curves, points=points, base=np.mean(base) if base else None)
 
 
+def last_of(panel):
+    """(B_p, n, C) of the best cell at a panel's largest budget."""
+    return [panel["envelope"][key][-1] for key in ("B_p", "n", "C")]
+
+
 def fixed_Bp(sweep, cfg):
     """A panel for each B_p: n against M (paper, section 4.1)."""
     panels = {}
@@ -244,24 +250,21 @@ def fixed_Bp(sweep, cfg):
         panel = with_curves(panel_of(cs, sweep["grid"]), cs, sweep["grid"])
         panels[f"B_p={B_p}"] = panel | dict(
             records=pooled_records([run for c in cs for run in c["runs"]], cfg["bin"]),
-            edge=grid_edge(panel, cs, cfg),
+            edge=grid_edge(*last_of(panel), cs, cfg["B_max"]),
             runs_dropped=[d for d in sweep["dropped"] if d.get("B_p") == B_p])
     return dict(panels=panels)
 
 
-def grid_edge(panel, cells, cfg):
-    """dict(side, add, text) where the best cell at the largest budget has the smallest or the
-    largest n of its B_p, else None. add: the cell (B_p, n) to run next, None where there is none.
-    """
-    env = panel["envelope"]
-    n, B_p = env["n"][-1], env["B_p"][-1]
+def grid_edge(B_p, n, C, cells, B_max):
+    """dict(side, add, text) where (B_p, n), the best cell at C, has the smallest or the largest n
+    of its B_p, else None. add: the cell (B_p, n) to run next, None where there is none."""
     ns = sorted({c["n"] for c in cells if c["B_p"] == B_p})
     if len(ns) < 2 or n not in (ns[0], ns[-1]):
         return None
     side, more = ("largest", 2 * n) if n == ns[-1] else ("smallest", n // 2)
-    text = (f"n = {n} is the {side} of the grid and the best at C = {si(env['C'][-1])}, so n* may "
-            "lie beyond")
-    if more < 2 or cfg["B_max"] and B_p * more > cfg["B_max"]:
+    text = (f"n = {n} is the {side} of the grid and the best at C = {si(C)}, so n* may lie "
+            "beyond")
+    if more < 2 or B_max and B_p * more > B_max:
         why = "no smaller n exists" if side == "smallest" else "B_max allows no larger n"
         return dict(side=side, add=None, text=f"{text}; {why}")
     return dict(side=side, add=dict(B_p=B_p, n=more), text=f"{text}; add n = {more} next")
@@ -276,7 +279,8 @@ def joint(sweep, cfg):
     starts = [i for i in range(len(pairs)) if not i or pairs[i] != pairs[i - 1]]
     fell = stability(sweep["cells"])
     return dict(panels={"joint": panel | dict(
-        edge=grid_edge(panel, sweep["cells"], cfg), B_star=[b * n for b, n in pairs],
+        edge=grid_edge(*last_of(panel), sweep["cells"], cfg["B_max"]),
+        B_star=[b * n for b, n in pairs],
         segments=[dict(C=env["C"][i], B_p=env["B_p"][i], n=env["n"][i], B=pairs[i][0] * pairs[i][1],
                        reward=env["highest"][i]) for i in starts],
         stability=fell, stable_B_p=smallest_stable(fell))})

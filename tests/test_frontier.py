@@ -437,11 +437,9 @@ def test_the_edges_of_a_grid():
     for ns, n, B_max, side, add in (((2, 4, 8), 8, 0, "largest", 16), ((4, 8), 4, 0, "smallest", 2),
                                     ((2, 4), 4, 128, "largest", None),
                                     ((2, 4), 2, 0, "smallest", None)):
-        panel = dict(envelope=dict(n=[n], B_p=[32], C=[1e6]))
-        edge = frontier.grid_edge(panel, [dict(B_p=32, n=m) for m in ns], dict(B_max=B_max))
+        edge = frontier.grid_edge(32, n, 1e6, [dict(B_p=32, n=m) for m in ns], B_max)
         assert (edge["side"], edge["add"] and edge["add"]["n"]) == (side, add)
-        assert frontier.grid_edge(dict(envelope=dict(n=[n], B_p=[32], C=[1e6])),
-                                  [dict(B_p=32, n=n)], dict(B_max=0)) is None
+        assert frontier.grid_edge(32, n, 1e6, [dict(B_p=32, n=n)], 0) is None
 
 
 def test_full_batches_reach_the_panels_end(tmp_path):
