@@ -102,7 +102,7 @@ def begin(preset, sweeps):
     for cfg in sweeps:
         plan = read_plan(cfg["runs"]) if is_study(preset) else {}
         same = plan and experiment(read_config(plan)) == experiment(cfg)
-        save_plan(cfg, others=plan["cells"] if same else ())
+        save_plan(cfg, others=plan.get("cells", ()) if same else ())
 
 
 def preset_of(argv):
