@@ -37,7 +37,12 @@ Done = namedtuple("Done", "code stdout stderr")
 
 @functools.cache
 def warm_python():
-    """An executable that stands where `python` would, with torch loaded: see tests/warm.py."""
+    """An executable that stands where `python` would, with torch loaded: see tests/warm.py.
+
+    Where there is no pidfd (on a Mac) it is python itself.
+    """
+    if not hasattr(os, "pidfd_open"):
+        return sys.executable
     folder = tempfile.mkdtemp(prefix="warm")
     server = subprocess.Popen([sys.executable, warm.__file__, f"{folder}/socket"],
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
