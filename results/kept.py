@@ -371,11 +371,6 @@ def depth(runs):
     return fewest_updates({run["path"]: (run, run["budget"]) for run in runs})
 
 
-def deep_cells(cells):
-    """Those cells of {key: {seed: run}} that are deep."""
-    return {key: runs for key, runs in cells.items() if depth(runs.values())[1]}
-
-
 def near(table):
     """The n with the highest mean, and all that are indistinguishable from it: (n, [n, ...]).
 
