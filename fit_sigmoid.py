@@ -9,7 +9,11 @@ to run with C/8 to 4 C, the command. Writes `prescription.csv` (the table by avg
 worst@k), `law.json` and `law.png` (`law_VIEW.*` for --view=joint and fixed_B) to `out`, or else to
 `runs`.
 
-The first section fits the paper's law to points n*(C), and needs numpy and scipy alone: copy it.
+From log to page: core/runs.read_runs -> core/curves.cells_of (a cell's reward Y at each budget) ->
+prescribe (the best Y at C, its equals, and a reward fair to print) -> table.
+
+The first section fits the paper's law to points n*(C), and needs numpy and scipy alone: copy it,
+law = fit_law(C, log2_n), law_at(law, C).
 Points of n*(C) are samples of a staircase, as many as one cares to draw, so they do not say how
 sure the law is; the second section asks the runs themselves. The third prescribes: the best cell
 at each budget, and beyond the runs the best cell at the largest. Needs config.py, frontier.py,
@@ -522,6 +526,46 @@ def of_points(cfg, given):
     print(f"figure: {out}/law.png   numbers: {out}/law.json")
 
 
+def tables_of(sweep, cfg, wanted):
+    """{metric: (rows, grid, cells)}: what to run with each budget `wanted`, by the metric asked for
+    and by avg@k, best@k and worst@k."""
+    runs, metrics = [run for c in sweep["every"] for run in c["runs"]], [cfg["metric"]]
+    if runs[0]["counts"] is not None:
+        metrics += [m for m in (f"{kind}@{cfg['k']}" for kind in ("avg", "best", "worst"))
+                    if m not in metrics]
+    grid, tables = sweep["grid"], {}
+    for metric in metrics:
+        cells = sweep["every"] if metric == cfg["metric"] else cells_of(runs, metric)[1]
+        rewards = fair(cells)
+        rows = [prescribe(C, grid, cells, sweep["head"], rewards) for C in sorted(set(wanted))]
+        tables[metric] = [r for r in rows if r], grid, cells
+    return tables
+
+
+def page(sweep, laws, rows, row, cells, unit, missing):
+    """The page as lines of text; `row` of `rows` is the one asked for."""
+    runs, grid = [run for c in sweep["every"] for run in c["runs"]], sweep["grid"]
+    several = len({c["B_p"] for c in cells}) > 1
+    hour = "GPU-h" if any(run["device"].startswith("cuda") for run in runs) else "core-h"
+    yield "Does the best n rise with the budget?"
+    yield from (f"  {panel}: {in_a_sentence(law)}." for panel, law in laws.items())
+    yield ""
+    yield from table(rows, sweep["label"], several, unit, hour)
+    yield f"  intervals: {sweep['covers']}"
+    if len({run["seed"] for run in runs}) == 1 and len(cells) > 1:
+        yield "  with one seed a reward has the luck of the best run in it: about a point too high"
+    if any(r["status"] != "observed" for r in rows):
+        yield (f"  * the best cell at C = {si(grid[-1])}, kept; on planted sweeps that cost "
+               + ", ".join(f"{cost:.1f} points at {f} C" for f, cost in KEPT.items()))
+    yield ""
+    yield (f"C = {si(row['C'])} {unit} ({row['status']}): B_p = {row['B_p']}, n = {row['n']}, "
+           f"M = {row['M']}, lr = {row['lr']:.3g}, recipe {sweep['head']['recipe']}")
+    more = [command(row["run"]), cheapest(row, several, hour),
+            *(f"caution: {text}" for text in cautions(row, sweep, grid, cells)[:2]),
+            what_next(row, hour), say_missing(missing, 4).strip() if missing else ""]
+    yield from (f"  {line}" for line in more if line)
+
+
 def main(argv):
     cfg, given = parse(argv, __doc__), {word.split("=")[0] for word in argv}
     if cfg["points"]:
@@ -529,37 +573,27 @@ def main(argv):
     view = "" if cfg["view"] in ("fixed_Bp", "all") else cfg["view"]
     if view not in ("", "joint", "fixed_B"):
         raise BadInput(f"--view={view}: a law is fitted to fixed_Bp, joint or fixed_B")
-    out = Path(cfg["out"] or folders_of(cfg["runs"])[0])
-    sweep = analyse(cfg)
-    grid, unit = sweep["grid"], cfg["unit"]
+    out, sweep, unit = Path(cfg["out"] or folders_of(cfg["runs"])[0]), analyse(cfg), cfg["unit"]
+    grid, runs = sweep["grid"], [run for c in sweep["every"] for run in c["runs"]]
+
+    # ---- the law of each panel
     panels = dict(joint=joint, fixed_B=fixed_B).get(view, fixed_Bp)(sweep, sweep["cfg"])["panels"]
     laws = {}
     for name, panel in panels.items():
-        runs = [run for run in sweep["runs"] if run["run"] in panel["runs_used"]]
-        panel.setdefault("records", pooled_records(runs, cfg["bin"]))
-        cells = by_B_p(sweep["cells"]).get(panel["B_p"], [])
-        laws[name] = law_of_panel(panel, cells, grid, cfg["delta"])
+        used = [run for run in sweep["runs"] if run["run"] in panel["runs_used"]]
+        panel.setdefault("records", pooled_records(used, cfg["bin"]))
+        of_panel = by_B_p(sweep["cells"]).get(panel["B_p"], [])
+        laws[name] = law_of_panel(panel, of_panel, grid, cfg["delta"])
 
-    # ---- the table by every metric
-    runs, tables, wanted = [run for c in sweep["every"] for run in c["runs"]], {}, []
-    if "--C" in given:
-        wanted = [float(cfg["C"])]
-    wanted += [grid[-1] * f for f in BUDGETS if grid[-1] * f >= grid[0] * (1 - 1e-9)]
-    metrics = [cfg["metric"]]
-    if runs[0]["counts"] is not None:
-        metrics += [m for m in (f"{kind}@{cfg['k']}" for kind in ("avg", "best", "worst"))
-                    if m not in metrics]
-    for metric in metrics:
-        cells = sweep["every"] if metric == cfg["metric"] else cells_of(runs, metric)[1]
-        rewards = fair(cells)
-        rows = [prescribe(C, grid, cells, sweep["head"], rewards) for C in sorted(set(wanted))]
-        tables[metric] = [r for r in rows if r], grid, cells
-    rows, _, cells = tables[cfg["metric"]]
+    # ---- what to run with the sweep's budgets, and with the one asked for
     asked = float(cfg["C"]) if "--C" in given else grid[-1]
+    wanted = [grid[-1] * f for f in BUDGETS if grid[-1] * f >= grid[0] * (1 - 1e-9)]
+    tables = tables_of(sweep, cfg, [asked] + wanted)
+    rows, _, cells = tables[cfg["metric"]]
     row = next((r for r in rows if r["C"] == asked), None)
     if row is None:
         raise BadInput(f"--C={asked:g} {unit}: below one update of the cell that is best there")
-    missing = missing_cells(cfg["runs"], runs, sweep["dropped"])
+
     write_csv(tables, out / "prescription.csv")
     name = out / (f"law_{view}" if view else "law")
     main_panel = max(laws, key=lambda p: (len(panels[p]["switches"]), len(panels[p]["runs_used"])))
@@ -572,27 +606,8 @@ def main(argv):
     figure(panels, laws, stars, axis,
            f"n*(C) for {sweep['label']}, {many(len(runs), 'run')}. Intervals: {sweep['covers']}",
            f"{name}.png")
-
-    # ---- what is printed
-    print("Does the best n rise with the budget?")
-    for panel, law in laws.items():
-        print(f"  {panel}: {in_a_sentence(law)}.")
-    several = len({c["B_p"] for c in cells}) > 1
-    hour = "GPU-h" if any(run["device"].startswith("cuda") for run in runs) else "core-h"
-    print("\n" + "\n".join(table(rows, sweep["label"], several, unit, hour)))
-    print(f"  intervals: {sweep['covers']}")
-    if len({run["seed"] for run in runs}) == 1 and len(cells) > 1:
-        print("  with one seed a reward has the luck of the best run in it: about a point too high")
-    if any(r["status"] != "observed" for r in rows):
-        print(f"  * the best cell at C = {si(grid[-1])}, kept; on planted sweeps that cost "
-              + ", ".join(f"{cost:.1f} points at {f} C" for f, cost in KEPT.items()))
-    print("\n" + "\n".join(line for line in (
-        f"C = {si(row['C'])} {unit} ({row['status']}): B_p = {row['B_p']}, n = {row['n']}, "
-        f"M = {row['M']}, lr = {row['lr']:.3g}, recipe {sweep['head']['recipe']}",
-        f"  {command(row['run'])}", "  " + cheapest(row, several, hour),
-        *(f"  caution: {text}" for text in cautions(row, sweep, grid, cells)[:2]),
-        "  " + what_next(row, hour),
-        say_missing(missing, 4) if missing else "") if line.strip()))
+    missing = missing_cells(cfg["runs"], runs, sweep["dropped"])
+    print("\n".join(page(sweep, laws, rows, row, cells, unit, missing)))
     drawn = ", ".join(sorted(path.stem for path in out.glob("*.png")))
     print(f"\nfigures in {out}: {drawn} (.png)   all metrics: {out}/prescription.csv")
 

@@ -26,6 +26,7 @@ Each view writes `frontier_VIEW.json` and `.png` (fixed_Bp: `frontier.*`) to `ou
 --view=all writes what they say to `report.txt`. Needs config.py, core/runs.py, core/curves.py,
 core/plots.py. Next: fit_sigmoid.py.
 """
+import functools
 import math
 import sys
 from collections import Counter
@@ -743,6 +744,12 @@ def say_best_worst(front):
                f"{si(b['C'])}; indistinguishable from the best: {', '.join(map(str, b['near']))}")
 
 
+@functools.cache
+def range_of_noise(cells):
+    """The 95% quantile of the largest less the smallest of `cells` equal values, in their std."""
+    return stats.studentized_range.ppf(0.95, cells, 1e4)
+
+
 def sensitivity(sweep, cfg):
     """Reward over n at fixed B_p and over B_p at fixed n, at the largest shared budget, with its
     spread, largest less smallest (section 4.2), and the 95% quantile of what noise makes of it."""
@@ -756,7 +763,7 @@ def sensitivity(sweep, cfg):
                 Y = np.array([c["Y"][j] for c in cs])
                 errors = [difference(a, b, np.array([j]))[1:] for a, b in zip(cs, cs[1:])]
                 error = np.mean([math.hypot(*e) for e in errors]) / math.sqrt(2)  # of one cell
-                by_noise = stats.studentized_range.ppf(0.95, len(cs), 1e4) * error
+                by_noise = range_of_noise(len(cs)) * error
                 lines.append({"over": over, fixed: value, "C": sweep["grid"][j], "reward": Y,
                               "x": [c[over] for c in cs], "half": [half_width(c)[j] for c in cs],
                               "spread": float(np.ptp(Y)), "by_noise": float(by_noise)})
@@ -1000,7 +1007,7 @@ VIEWS = dict(
 def say(front):
     """A view as lines of text."""
     yield (f"{front['runs']}, {front['view']}: {len(front['runs_used'])} runs used, "
-           f"{len(front['runs_dropped'])} dropped, {front['label']} over {front['unit']}")
+           f"{len(front['runs_dropped'])} dropped, {front['label']}, budgets in {front['unit']}")
     others = [d for d in front["runs_dropped"] if d.get("other")]
     if others:
         yield (f"  {len(others)} runs in this folder are of another experiment than the sweep,"
