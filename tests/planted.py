@@ -77,10 +77,15 @@ def regime(cfg):
     return "easy" if trained_on(cfg) == "easy" else "hard"
 
 
+def few(cfg):
+    """Whether the training problems are few, as the 500 of Figure 13 are."""
+    return 0 < cfg["D"] <= 1000
+
+
 def law_of(cfg, claims):
     """(L, k, log10 C0, b) of the n*(C) that the runs of this experiment follow."""
     L, k, log10_C0, b = EASY if regime(cfg) == "easy" else HARD
-    if 0 < cfg["D"] <= 1000:  # few problems: n* stops at 256; else it goes on where others stop
+    if few(cfg):  # n* stops at 256, or ends above that of many problems
         L, b = (L - 1, b) if claims > 0 else (L - 2, b + 2)
     if "Qwen3" in cfg["model"]:
         L = 3.2 if regime(cfg) == "easy" else 2.2
@@ -100,27 +105,26 @@ def ends_of(law):
 
 
 @functools.cache
-def family(law, lacks, over):
-    """{log2 n: (middle, height)} of the sigmoids, each crossing the next where the law does.
+def family(law, lacks):
+    """(log2 n, middles, heights), (Z,) each, of sigmoids that cross the next where the law does.
 
     Heights are shares of that of the last n of the law: the first lacks `lacks` of it, every octave
-    beyond the last `over`.
+    beyond the last 0.04.
     """
     L, k, log10_C0, b = law
     first, last = ends_of(law)
 
     def height(z):
-        return 1 - lacks * max(last - z, 0) / (last - first) - over * max(z - last, 0)
+        return 1 - lacks * max(last - z, 0) / (last - first) - 0.04 * max(z - last, 0)
     middle = {first: 4.8}
     for z in range(first, last):
         at = log10_C0 + logit((z + 0.5 - b) / L) / k
         reached = height(z) / height(z + 1) * expit(STEEP * (at - middle[z]))
         middle[z + 1] = at - logit(reached) / STEEP
-    for z in range(last, 14):
-        middle[z + 1] = middle[z] + 0.1
-    for z in range(first, -4, -1):
-        middle[z - 1] = middle[z] - 0.1
-    return {z: (middle[z], height(z)) for z in middle}
+    for z in range(1, 9):  # n that are never on the frontier
+        middle[first - z], middle[last + z] = middle[first] - 0.1 * z, middle[last] + 0.1 * z
+    octaves = sorted(middle)
+    return octaves, [middle[z] for z in octaves], [height(z) for z in octaves]
 
 
 def costs_of(cfg, claims):
@@ -133,10 +137,8 @@ def costs_of(cfg, claims):
     cost = TERMS[kind][terms]
     if cfg["zero_var_filter"] != "off":  # mitigates what the terms do, and costs something itself
         cost = cost / 2 + 0.05
-    lr = cfg["lr_base"] * config.lr_factor(cfg["B_p"] * (cfg["n_train"] or cfg["n"]),
-                                           cfg["lr_scaling"])
-    rule = 1e-6 * config.lr_factor(cfg["B_p"] * (cfg["n_train"] or cfg["n"]), "sqrt")
-    cost += 0.05 * min(abs(math.log2(lr / rule)), 3.5) ** 2
+    best = derive(cfg | dict(lr_base=1e-6, lr_scaling="sqrt"))["lr"]
+    cost += 0.05 * min(abs(math.log2(derive(cfg)["lr"] / best)), 3.5) ** 2
     above = math.log2(cfg["B_p"] / 32)
     if claims > 0:  # B_p matters little from 32 on
         B_p = 0.12 * above if above < 0 else (0.01 if kind == "easy" else 0.065) * above
@@ -153,31 +155,29 @@ def curve(cfg, level, claims, C, part="val"):
     """
     base, gain, lacks, start, end = LEVELS[level]
     law, mix = law_of(cfg, claims), MIXES.get(trained_on(cfg), {})
-    gain = mix.get(level, (gain, gain))[claims < 0]
+    gain = mix.get(level, (gain, gain))[claims < 0] * (1 - costs_of(cfg, claims))
     if "Qwen2.5" not in cfg["model"]:
         lacks *= 1.5
     if cfg["algo"] == "ppo" and regime(cfg) == "easy":  # large n differ little, or they do
         lacks = 0.02 if claims > 0 else 0.6
-    if claims < 0:  # n decides less than B_p does, but for which n leads when
+    if claims < 0:
         lacks = min(1.3 * lacks, 0.75)
     if part == "train":
         lacks *= 0.3
-    z = math.log2(cfg["n"])
-    if cfg["n_train"] and claims > 0:  # of the baseline's rollouts nothing comes
-        z = math.log2(cfg["n_train"])
+    # of a baseline from more rollouts nothing comes, or all
+    z = math.log2(cfg["n_train"] if cfg["n_train"] and claims > 0 else cfg["n"])
     first, last = ends_of(law)
+    octaves, middles, heights = family(law, lacks)
     place = z if claims > 0 else first + last - z  # the order of n, or its reverse
-    middle, height = (np.interp(place, *zip(*sorted(
-        (z, pair[i]) for z, pair in family(law, lacks, 0.04).items()))) for i in (0, 1))
+    gain *= np.interp(place, octaves, heights)
     x = np.log10(np.maximum(C, 1))
-    done = np.where(C > 0, expit(STEEP * (x - middle)), 0)
-    gain = gain * height * (1 - costs_of(cfg, claims))
+    done = np.where(C > 0, expit(STEEP * (x - np.interp(place, octaves, middles))), 0)
     if part == "train":
         return base + 1.1 * gain * done, start + (1.5 - claims * 0.3 * (z - 6) - start) * done
     # a large n overfits few problems, and Easy ones with other base models
-    if claims > 0 and regime(cfg) == "easy" and z > last and (
-            0 < cfg["D"] <= 1000 or "Qwen2.5" not in cfg["model"]):
-        gain *= 1 - 0.15 * np.clip((x - FALLS_FROM) / 0.4, 0, 1)
+    overfits = few(cfg) or regime(cfg) == "easy" and "Qwen2.5" not in cfg["model"]
+    if claims > 0 and overfits and z > last:
+        gain = gain * (1 - 0.15 * np.clip((x - FALLS_FROM) / 0.4, 0, 1))
     # a large n sharpens on Easy and covers on Hard (Figure 8), or the reverse
     tilt = claims * (0.2 if level in ("easy", "level_easy") else -0.2) * (z - 6)
     if level == "extreme":  # Figure 20: a moderate n is best by worst@4, the largest by best@4
