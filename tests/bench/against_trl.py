@@ -247,16 +247,16 @@ def main(model="arithmetic", ns="", pairs="5", best=""):
 def shares(model="smollm", ns="16", updates="8", best='{"parts": 1}'):
     """The mean update of ours, with one thing less at a time, and of TRL: the same batches, of
     which a few hold a group without advantage."""
-    less = {}
     for n in map(int, ns.split()):
+        less = {}
         steps = MODELS[model]["skip"] + int(updates)
         print(f"{model}, n = {n}: CPU seconds an update, the mean of {updates}")
         with tempfile.TemporaryDirectory() as folder:
             for name in ("", "dropping", "prefill", "sharing"):
                 less |= {name: False} if name else {}
                 run = ours(model, n, steps, folder, **less)
-                print(f"  {statistics.mean(run['cpu']):7.2f}  ours, without {', '.join(less)}",
-                      flush=True)
+                print(f"  {statistics.mean(run['cpu']):7.2f}  ours"
+                      f"{', without ' * bool(less)}{', '.join(less)}", flush=True)
             run = trl(model, n, steps, folder, **json.loads(best))
             print(f"  {statistics.mean(run['cpu']):7.2f}  TRL", flush=True)
 
