@@ -90,7 +90,7 @@ def law_flags(C, log2_n, law):
     return flags
 
 
-def judge(C, log2_n, law, n=None):
+def law_verdict(C, log2_n, law, n=None):
     """Do points C, log2_n (E,) carry the law fitted to them? Returns (verdict, reason, flags).
 
     law, flat (one n throughout) or undetermined. A law has four numbers, so it needs three values
@@ -130,7 +130,7 @@ def law_of_points(C, log2_n, n=None):
     C, log2_n = np.asarray(C, float)[order], np.asarray(log2_n, float)[order]
     n = None if n is None else np.asarray(n)[order]
     law = fit_law(C, log2_n)
-    verdict, reason, flags = judge(C, log2_n, law, n)
+    verdict, reason, flags = law_verdict(C, log2_n, law, n)
     return {name: dict(value=float(law[name]) if verdict == "law" else None, lo=None, hi=None)
             for name in NUMBERS} | dict(verdict=verdict, reason=reason, flags=flags, fit=law,
                                         range=[C[0], C[-1]], estimator="points")

@@ -31,9 +31,10 @@ Completions or prompts? B_p counts prompts (veRL: train_batch_size), n the compl
 num_generations, veRL: rollout.n). What is my batch size really? B = B_p n completions. What is a
 step? One update on such a batch, M = C / B of them. All names: docs/takehome.md.
 
-To change the objective: `advantages` and `policy_loss` below; `update` puts them together. A reward
-of your own: verifier.py. Needs config.py, verifier.py, evaluate.py, core/engine.py, core/models.py
-(loading, FSDP2, checkpoints), core/lora.py, core/problems.py.
+To change the objective: `advantages` and `policy_loss` below; `update` puts them together. A key of
+your own: a line of `config` in config.py, with its words in CHOICES there. A reward: verifier.py.
+Needs config.py, verifier.py, evaluate.py, core/engine.py, core/models.py (loading, FSDP2,
+checkpoints), core/lora.py, core/problems.py.
 """
 import collections
 import contextlib

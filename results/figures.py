@@ -23,7 +23,7 @@ from fit_sigmoid import law_of_records
 from kept import (EARLY, LATE, LRS, START, analysed, by_n, colour, config_of, curves, cut, depth,
                   difficulties, each_of, ends_of, figure, gained, grid_text, largest_less_smallest,
                   law_figure, law_of, level, look, means, n_star_panel, named, near, one_cell, over,
-                  panel_of, points, read, says_shift, sees, shift_of, table_of, titled, told,
+                  panel_of, points, read, says_near, says_shift, sees, shift_of, table_of, titled,
                   training, use, view_figure, windows)
 
 SHARES = dict(easy=(0.3, 0.6), hard=(0, 0.0625))  # the paper's levels, by avg@16 of the base model
@@ -370,7 +370,7 @@ def metrics(atlas, task, first, second):
     c = shift(*({n: [t] for n, t in table.items()} for table in tables.values()), gained(cells))
     says = says_shift(c, (f"by {first}", f"by {second}"))
     for metric, table in tables.items():
-        says += f"; {metric}: {told(table)}"
+        says += f"; {metric}: {says_near(table)}"
     names, grid = [task], None
     with contextlib.suppress(Missing):
         grid = grid_of(atlas, "joint", task)
@@ -481,7 +481,8 @@ def fixed_B(atlas, task):
     for B, cells in grouped(grid, lambda b, n: b * n).items():
         if len(cells) > 2:
             found.append(shift_of(cells))
-            says.append(f"B = {B}: {says_shift(found[-1])}; at the end {told(table_of(cells))}")
+            says.append(f"B = {B}: {says_shift(found[-1])}; at the end "
+                        f"{says_near(table_of(cells))}")
     if not found:
         raise Missing("three n at one B_p n")
     return dict(verdict=of_several(found), sees=sees(found),
@@ -599,8 +600,8 @@ def models(atlas):
         verdicts.append(judge(c, +1, gained(cells)))
         learnt, val = later(cells[max(cells)])
         move = f"; {says_shift(shift_of(cells))}" if len(cells) > 2 else ""
-        says.append(f"{title}: {words}; {told(table_of(cells))}{move}; n = {max(cells)} from the "
-                    f"middle to the end: training reward {100 * learnt:+.1f}, validation {val}")
+        says.append(f"{title}: {words}; {says_near(table_of(cells))}{move}; n = {max(cells)} from "
+                    f"the middle to the end: training reward {100 * learnt:+.1f}, validation {val}")
         panels += [curves(cells, title), training(cells, "reward", title, label="n = {}")]
     if not found:
         raise Missing("model_*")
@@ -802,7 +803,7 @@ def extreme(atlas, metric):
     said = ", ".join(f"{words}: {points(c)}" for words, c in found.items())
     verdicts = [judge(c, +1, gained(cells, metric=metric)) for c in found.values()]
     return dict(verdict=both(verdicts), sees=sees(found.values()), figure=figures,
-                says=f"To {si(budget_of(cells))}: {told(table)}; {said}{left}")
+                says=f"To {si(budget_of(cells))}: {says_near(table)}; {said}{left}")
 
 
 def ood(atlas):
@@ -828,7 +829,7 @@ def algo(atlas, arm):
     other, claim = (second, 0) if arm == "ppo_easy" else (smallest, +1)
     (words, c, tuned), move = at_own_lrs(atlas, arm, [largest], other), shift_of(cells)
     verdict = judge(c, claim, gained(cells))
-    says = f"{words}; at lr_base = {lr:g} {told(table_of(cells))}, {says_shift(move)}"
+    says = f"{words}; at lr_base = {lr:g} {says_near(table_of(cells))}, {says_shift(move)}"
     if arm == "cispo_easy":  # "becomes better as C grows": it comes closer, and it is ahead
         at = {when: {(n, when): t for n, t in table_of(cells, window=when).items()}
               for when in (EARLY, LATE)}

@@ -412,7 +412,7 @@ def grid_text(heads, rows):
     return "\n".join(lines)
 
 
-def told(table):
+def says_near(table):
     """`near` in words."""
     top, same = near(table)
     others = [f"{n}" for n in same if n != top]
