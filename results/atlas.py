@@ -274,10 +274,11 @@ def sections(rows, figures):
     """The first rows, each with its numbers and one figure; `figures` is their folder."""
     parts = []
     for r in rows:
-        spent = (f" `{command(r)}`: C = {si(r['C'])}, M = {r['M']}, "
+        says = "\n".join(f"- {line}" for line in re.split(r"; |\. (?=[A-Z])", r["says"]))
+        spent = (f"`{command(r)}`: C = {si(r['C'])}, M = {r['M']}, "
                  f"{many(len(r['seeds']), 'seed')}." if r["runs"] else "")
         spent += "".join(f" [{Path(name).stem}]({figures}{name})" for name in r["figures"][1:])
-        parts.append(f"### {r['paper']}: {r['verdict']}\n\n{r['claim']}\n\n{r['says']}.{spent}\n")
+        parts.append(f"### {r['paper']}: {r['verdict']}\n\n{r['claim']}\n\n{says}\n\n{spent}\n")
         parts += [f"{r['table']}\n"] * bool(r["table"])
         parts += [f"![{r['paper']}]({figures}{r['figures'][0]})\n"] * bool(r["figures"])
     return "\n".join(parts)

@@ -781,8 +781,6 @@ def extreme(atlas, metric):
         raise Missing("three n of mix_hard")
     kept, left = deep_ones({None: every})
     cells, far = kept[None], (atlas.folder / "far_mix_hard").is_dir()
-    figures = figure(atlas, "extreme", [curves(cells, titled(config_of(cells)), m)
-                                        for m in ("best@4", "worst@4", "avg@4")])
     if far:
         far = atlas.arm("far_mix_hard", lr=config_of(cells)["lr_base"])
         cells, left = deep_ones({None: far})[0][None], ""
@@ -802,7 +800,9 @@ def extreme(atlas, metric):
                 found[words] = contrast(table, {end: -1} | {n: 1 / len(inner) for n in inner})
     said = ", ".join(f"{words}: {points(c)}" for words, c in found.items())
     verdicts = [judge(c, +1, gained(cells, metric=metric)) for c in found.values()]
-    return dict(verdict=both(verdicts), sees=sees(found.values()), figure=figures,
+    panels = [curves(cells, titled(config_of(cells)), m) for m in ("best@4", "worst@4", "avg@4")]
+    return dict(verdict=both(verdicts), sees=sees(found.values()),
+                figure=figure(atlas, "extreme", panels),
                 says=f"To {si(budget_of(cells))}: {says_near(table)}; {said}{left}")
 
 
