@@ -53,8 +53,7 @@ config = dict(
     lr_scaling = "sqrt",          # sqrt | linear | constant: how lr follows B / 1024
     warmup = 10,                  # updates of linear warm-up; 0 = none
     weight_decay = 0.01,          # AdamW's; 0 = none
-    lora_rank = 0,                # train adapters of this rank beside frozen weights (lora.py); 0 =
-                                  # off
+    lora_rank = 0,                # train adapters of this rank beside frozen weights; 0 = off
     grad_clip = 1.0,              # largest norm of the gradient; 0 = no clipping
     kl_coef = 0.001,              # of the KL to the base model; 0 = off
     kl_type = "k3",               # k1 | k2 | k3: as a loss k3 pulls like KL(ref || policy), k2 like
@@ -495,15 +494,14 @@ def is_toy(cfg):
 def complete(cfg):
     """The config of a log or of sweep.json with this version's keys, missing ones at their default.
 
-    Of keys that are not in the dict above it keeps bandit_toy.py's, in a run of that alone, and
-    n_schedule of runs from when n could grow within one.
+    Of keys that are not in the dict above it keeps bandit_toy.py's, in a run of that alone.
     """
     recompute = cfg.get("activation_checkpointing")
-    if isinstance(recompute, bool):  # a log of before memory.py: its defaults were nobody's choice
+    if isinstance(recompute, bool):  # an older log: its defaults were nobody's choice
         cfg = {key: value for key, value in cfg.items() if (key, value) != ("gpu_memory", 0.5)}
         cfg["activation_checkpointing"] = cast("activation_checkpointing", recompute)
-    own = {key: value for key, value in cfg.items() if key not in config
-           and (key not in GONE if is_toy(cfg) else key == "n_schedule" and value)}
+    own = {key: value for key, value in cfg.items()
+           if is_toy(cfg) and key not in config and key not in GONE}
     return {key: cfg.get(key, default) for key, default in config.items()} | own
 
 

@@ -84,7 +84,7 @@ def varied(rewards):
 
 
 def policy_loss(algo, logp, logp_old, weight, advantage, eps_low, eps_high):
-    """The policy term of each token, all (N,); w: its importance weight against the engine.
+    """The policy term of each token, all (N,); weight, w: importance against the engine.
 
     With ratio = exp(logp - logp_old) and c(x) = clip(x, 1 - eps_low, 1 + eps_high):
     grpo, ppo: -w min(ratio A, c(ratio) A); cispo: -w sg(c(ratio)) A logp (MiniMax-M1, eq. 4), where

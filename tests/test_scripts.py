@@ -386,3 +386,10 @@ def test_evaluate_names_a_model_that_is_not_there(refused, model):
     """Not the problem file that such a model would have."""
     line = refused("evaluate.py", f"--model={model}")
     assert f"--model={model}: no transformers folder (it does not exist)" in line
+
+
+def test_the_bench_for_gpus_runs_on_a_cpu():
+    """`gpu.py tiny` is all of it that can be seen without a card."""
+    done = run_script("tests/bench/gpu.py", "tiny")
+    assert done.code == 0, done.stderr
+    assert "transformers engine" in done.stdout and "tokens/s" in done.stdout

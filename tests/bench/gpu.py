@@ -55,7 +55,8 @@ def main(names, length=8192, prompt=192):
             model = Qwen2ForCausalLM(Qwen2Config(**SHAPES[shape], max_position_embeddings=length,
                                                  eos_token_id=1, pad_token_id=0))
         # the engine asks a tokenizer for no more
-        stand_in = type("Tokenizer", (), dict(pad_token_id=0, eos_token_id=1))
+        stand_in = type("Tokenizer", (), dict(pad_token_id=0, eos_token_id=1,
+                                               chat_template=None))
         generator = engine.HFEngine(model, stand_in, dict(config, max_new_tokens=length // 16),
                                     apart=True, device=device)
         train_grpo.models.checkpoint_activations(model)
