@@ -324,7 +324,8 @@ def main(argv):
     words = argv[1:] if verb else argv
     cfg = parse(words, __doc__)
     own = ROOT / "results/atlas"
-    folder = Path(cfg["runs"]) if any(word.startswith("--runs=") for word in words) else own
+    others = any(word.startswith(("--runs=", "--data=", "--model=")) for word in words)
+    folder = Path(sweep.sweep_folder(verb, words)) if others else own
     if not folder.is_dir():
         raise BadInput(f"--runs={folder}: no such folder")
     if verb == "keep":

@@ -557,6 +557,8 @@ def interference(atlas, task):
     largest n that the study asks for."""
     asked = sorted(map(int, atlas.asks("interference")[task]["ns"].split()))
     small, large = asked[0], asked[-1]
+    if small == large:
+        raise Missing(f"another n than {small}")
     cells = atlas.arm(task, ns=(small, large))
     C = min(run["budget"] for runs in cells.values() for run in runs.values())
     s = pass_rates(next(iter(cells[small].values())), C)[1]
@@ -592,6 +594,8 @@ def models(atlas):
     found, verdicts, says, panels, tuned = [], [], [], [], True
     for name in atlas.there("models"):
         lr, cells, _, _ = at_one_lr(atlas, name)
+        if len(cells) < 2:
+            raise Missing(f"two n of {name}")
         cfg = config_of(cells)
         title = f"{named(cfg['model'])}, {titled(cfg)}, lr_base {lr:g}"
         words, c, own = at_own_lrs(atlas, name, sorted(cells)[1:], min(cells))
@@ -632,6 +636,8 @@ def size(atlas):
         cells = atlas.arm(name, lr=lr)
         arms[config_of(cells)["D"] or math.inf] = cells
     ns = sorted(set.intersection(*(set(cells) for cells in arms.values())))
+    if len(arms) < 2 or len(ns) < 2:
+        raise Missing("two n at two D")
     deep = [n for n in ns if all(depth(cells[n].values())[1] for cells in arms.values())]
     ns = deep if len(deep) > 2 else ns  # else the row is too shallow
     arms = {D: {n: arms[D][n] for n in ns} for D in sorted(arms)}
@@ -672,6 +678,8 @@ def mixes(atlas):
     """
     arms = cut({mix: atlas.arm(mix) for mix in MIXES})
     ns = sorted(set.intersection(*(set(cells) for cells in arms.values())))
+    if len(ns) < 2:
+        raise Missing("two n that all mixtures have")
     arms = {mix: {n: cells[n] for n in ns} for mix, cells in arms.items()}
     # the first validation file of a run is its set "val", the others have their own names
     first = config.files(config_of(arms["mix_hard"])["val_set"])[0]

@@ -387,8 +387,10 @@ def near(table):
 
 
 def largest_less_smallest(table):
-    """(words, contrast) of the largest n less the smallest."""
+    """(words, contrast) of the largest n less the smallest. Raises Missing for one n."""
     a, b = max(table), min(table)
+    if a == b:
+        raise Missing(f"another n than {a}")
     c = contrast(table, {a: 1, b: -1})
     return f"n = {a} less n = {b}: {points(c)}", c
 

@@ -305,3 +305,13 @@ def test_presets_have_the_arms_that_the_figures_ask_for(data):
     loss, own = asks["baseline"]["decoupled"]["n_train"], ns("baseline", "decoupled")[0]
     (other,) = (arm for arm in asks["baseline"] if arm != "decoupled")
     assert 0 < loss < own and {loss, own} == set(ns("baseline", other))
+
+
+def test_one_n_alone_is_no_comparison(tmp_path):
+    """Every row of runs with one n says what it waits for."""
+    for arm in ("model_narrow", "size_50", "size_800", "ood", "mix_hard", "mix_dual", "mix_tri",
+                "easy", "hard", "ppo_easy"):
+        simulate(tmp_path / "arms" / arm, ns=(64,), seeds=(0,), B_ps=(16,), C=262_144, evals=16,
+                 truth=rising)
+    for row in atlas.tell(kept.Atlas(tmp_path / "arms", tmp_path, ["--ns=64"])):
+        assert row["verdict"] in ("not run", "shown"), row
