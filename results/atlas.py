@@ -170,6 +170,9 @@ def tell(atlas, study=""):
                 verdict = "undecided"
             else:
                 says += ". At one lr for all n, as in the paper"
+        died = sum(run["end"].get("status") == "diverged" for run, _ in USED.values())
+        if died:
+            says += f". {died} of {many(len(USED), 'run')} diverged and count as what they got"
         if len(seeds) == 1:
             says += ". One seed: intervals are over problems alone"
         if verdict == "undecided" and found.get("sees"):
@@ -178,7 +181,8 @@ def tell(atlas, study=""):
         out.append(dict(
             study=name, paper=paper, claim=claim, verdict=verdict, says=says, M=M, seeds=seeds,
             table=found.get("table"), figures=[figures] if isinstance(figures, str) else figures,
-            runs=len(USED), rollouts=sum(C for _, C in USED.values()),
+            runs=len(USED),
+            rollouts=sum(min(C, run["end"]["rollouts"]) for run, C in USED.values()),
             C=min((C for _, C in (used or USED).values()), default=0)))
     return out
 

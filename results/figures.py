@@ -75,7 +75,8 @@ def recipe(atlas, task, sign):
     names = {name: TERMS[name].format(**config_of({0: runs})) for name, runs in cells.items()}
     lines = []
     for name, words in names.items():
-        entropy = np.mean([run["steps"][-1]["entropy"] for run in cells[name].values()])
+        entropy = np.mean([run["steps"][-1]["entropy"] for run in cells[name].values()
+                           if run["steps"]] or [np.nan])
         lines.append((words, f"{table[name].mean():.3f}", f"{entropy:.2f}"))
     asked = ["both"] + [name for name in ("filtered", "selective")
                         if task == "hard" and name in cells]
@@ -110,9 +111,10 @@ def lr_grid(atlas):
     best, low = best_less(table, middle, [first])
     _, high = best_less(table, middle, [last])
     says = (", ".join(f"{lr:g}: {table[lr].mean():.3f}" for lr in cells)
-            + f"; {each_of(best)}, chosen on other seeds, less {first:g} {points(low)}, "
+            + f"; {each_of(best)}, chosen on others, less {first:g} {points(low)}, "
             f"less {last:g} {points(high)}")
-    panel = curves(cells, f"lr_base, B_p = {some['B_p']}, n = {some['n']}", label="{:g}")
+    panel = curves(cells, f"{titled(some)}, lr_base, B_p = {some['B_p']}, n = {some['n']}",
+                   label="{:g}")
     verdicts = [judge(c, +1, gained(cells)) for c in (low, high)]
     return dict(verdict=both(verdicts), sees=sees([low, high]), says=says,
                 figure=figure(atlas, "lr_grid", [panel]))
@@ -128,7 +130,7 @@ def lr_rule(atlas):
     some, table = config_of(cells), table_of(cells)
     found = {rule: contrast(table, {"sqrt": 1, rule: -1}) for rule in ("linear", "constant")}
     less = ", ".join(f"less {rule} {points(c)}" for rule, c in found.items())
-    panel = curves(cells, f"B_p = {some['B_p']}, n = {some['n']}", label="{}")
+    panel = curves(cells, f"{titled(some)}, B_p = {some['B_p']}, n = {some['n']}", label="{}")
     verdicts = [judge(c, +1, gained(cells)) for c in found.values()]
     return dict(verdict=both(verdicts), sees=sees(found.values()),
                 says=f"{means(table)}; sqrt {less}", figure=figure(atlas, "lr_rule", [panel]))
@@ -350,7 +352,7 @@ def tokens(atlas):
             fits.append(f"{law['fit']['k']:.1f} in {unit}"
                         + " (not determined)" * (law["verdict"] != "law"))
     length = [run["steps"][-1]["tokens"] / run["steps"][-1]["rollouts"]
-              for runs in cells.values() for run in runs.values()]
+              for runs in cells.values() for run in runs.values() if run["steps"]]
     says = (f"best n at the smallest and the largest shared budget: {'; '.join(said)}, "
             f"{'indistinguishable' if same else 'different'}; the law's k a decade: "
             f"{', '.join(fits) or 'too few points'}; a rollout has {min(length):.0f} to "
@@ -373,7 +375,7 @@ def metrics(atlas, task, first, second):
         says += f"; {metric}: {says_near(table)}"
     names, grid = [task], None
     with contextlib.suppress(Missing):
-        grid = grid_of(atlas, "joint", task)
+        grid = grid_of(atlas, "joint", task, least_B_p=1)
         names = atlas.there("joint", recipe=task)
     name, front = view_figure(atlas, "best_worst", f"best_worst_{task}", names, grid)
     if grid:
@@ -384,11 +386,11 @@ def metrics(atlas, task, first, second):
     return dict(verdict=c["verdict"], sees=c["sees"], says=says, figure=name)
 
 
-def grid_of(atlas, study, task):
+def grid_of(atlas, study, task, least_B_p=2):
     """{(B_p, n): {seed: run}} of a study's arms of one recipe, at the lr_base that most cells have.
 
-    Of the cells that are deep, the n that two B_p have or more, in order of n, up to the budget
-    that all have.
+    Of the cells that are deep, the n that `least_B_p` B_p have or more, in order of n, up to the
+    budget that all have.
     """
     names, by_lr = atlas.there(study, recipe=task), {}
     for name in names:
@@ -406,7 +408,7 @@ def grid_of(atlas, study, task):
     times = Counter(n for _, n in cells)
     shared = {}
     for b, n in sorted(cells, key=lambda cell: (cell[1], cell[0])):
-        if times[n] > 1:
+        if times[n] >= least_B_p:
             shared[b, n] = cells[b, n]
     return cut({task: shared})[task]
 
@@ -602,10 +604,13 @@ def models(atlas):
         tuned = tuned and own
         found.append(c)
         verdicts.append(judge(c, +1, gained(cells)))
-        learnt, val = later(cells[max(cells)])
-        move = f"; {says_shift(shift_of(cells))}" if len(cells) > 2 else ""
-        says.append(f"{title}: {words}; {says_near(table_of(cells))}{move}; n = {max(cells)} from "
-                    f"the middle to the end: training reward {100 * learnt:+.1f}, validation {val}")
+        says.append(f"{title}: {words}; {says_near(table_of(cells))}")
+        if len(cells) > 2:
+            says[-1] += f"; {says_shift(shift_of(cells))}"
+        with contextlib.suppress(Missing):
+            learnt, val = later(cells[max(cells)])
+            says[-1] += (f"; n = {max(cells)} from the middle to the end: training reward "
+                         f"{100 * learnt:+.1f}, validation {val}")
         panels += [curves(cells, title), training(cells, "reward", title, label="n = {}")]
     if not found:
         raise Missing("model_*")
@@ -621,6 +626,8 @@ def later(runs):
     def reward(run, window):
         lo, hi = window[0] * run["budget"], window[1] * run["budget"]
         return np.mean([r["reward"] for r in run["steps"] if lo < r["rollouts"] <= hi])
+    if any(run["end"]["rollouts"] < LATE[1] * run["budget"] for run in runs):
+        raise Missing("runs that made their budget")
     val = change(*(np.array([look(run, window=w) for run in runs]) for w in (LATE, middle)))
     return np.mean([reward(run, LATE) - reward(run, middle) for run in runs]), points(val)
 
@@ -664,7 +671,7 @@ def size(atlas):
     verdict = judge(c, +1, gained(arms[many]))
     if verdict == "agree" and tops[few] >= tops[many]:  # steeper, but the best n does not move
         verdict = "undecided"
-    panels = [curves(cells, of(D)) for D, cells in arms.items()]
+    panels = [curves(cells, f"{titled(config_of(cells))}, {of(D)}") for D, cells in arms.items()]
     heads = ["", *(f"n = {n}" for n in ns), "indistinguishable from the best",
              "points for each doubling of n"]
     return dict(verdict=verdict, sees=c["sees"], says=says, tuned=False,
@@ -822,7 +829,8 @@ def ood(atlas):
     table = table_of(cells, of=of)
     words, c = largest_less_smallest(table)
     base = table_of(cells, of=of, window=START)[min(cells)].mean()
-    panels = [curves(cells, "in domain"), curves(cells, f"on {of}", of=of)]
+    panels = [curves(cells, f"{titled(config_of(cells))}, in domain"),
+              curves(cells, f"on {of}", of=of)]
     g = gained(cells, of=of)
     return dict(verdict=judge(c, +1, g), sees=c["sees"], figure=figure(atlas, "ood", panels),
                 says=f"on {of}: base model {base:.3f}; at the end n = {means(table)}; {words}")
@@ -864,7 +872,9 @@ def baseline(atlas, of):
     n, runs = next(iter(atlas.arm("decoupled").items()))
     some = next(iter(runs.values()))["config"]
     few = some["n_train"]
-    other = next(name for name in atlas.there("baseline") if name != "decoupled")
+    other = next((name for name in atlas.there("baseline") if name != "decoupled"), None)
+    if other is None:
+        raise Missing("the runs whose loss has all of the baseline's rollouts")
     easy = atlas.arm(other, some["B_p"], [few, n], some["lr_base"])
     cells = {f"(1) {n} in baseline and loss": easy[n], f"(2) {few} in both": easy[few],
              f"(3) {n} in the baseline, {few} in the loss": runs}
@@ -898,4 +908,4 @@ def baseline(atlas, of):
 
 def one_problem(atlas):
     """The appendix's bandit: bandit_toy.py's figure."""
-    return dict(verdict="", says="see docs/toy.md", figure="../bandit/one.png")
+    return dict(verdict="", says="see docs/toy.md", figure="../bandit/one.png" if atlas.own else "")

@@ -112,7 +112,8 @@ def read(path):
     """A run as a dict, None where its log has no header.
 
     config, evals {set: dict(C (E,), counts (E, P), samples)}, steps, passes, budget, end, seconds,
-    path, data (a hash of its training problems), ended (it made its budget, or diverged).
+    path, data (a hash of its training problems), ended (it made its budget, or diverged behind an
+    evaluation after its first update).
     """
     records = read_log(path)
     if not records or records[0].get("type") != "header":
@@ -130,7 +131,9 @@ def read(path):
     return dict(
         path=str(path), config=cfg, evals=evals, steps=steps, passes=of_type["train_pass"], end=end,
         # a run that a larger C continued keeps its first header
-        budget=max(cfg["C"], end["rollouts"]), ended=end.get("status") in ("budget", "diverged"),
+        budget=max(cfg["C"], end["rollouts"]),
+        ended=end.get("status") in ("budget", "diverged") and any(
+            e["C"][-1] > 0 for e in evals.values()),
         data=records[0].get("train_set_hash"), seconds=steps[-1].get("wall_s", 0) if steps else 0)
 
 
@@ -588,6 +591,7 @@ def view_figure(atlas, view, name, arms, cells=None):
     sweep = analysed(folders, cells=cells, even=cells is not None)
     content, draw, _ = frontier.VIEWS[view]
     front = frontier.front_of(sweep, view, content(sweep, sweep["cfg"]), sweep["cfg"])
+    front["missing"] = [] if cells else front["missing"]  # the others are left out, not missing
     draw(front, atlas.out / f"{name}.png")
     return f"{name}.png", front
 
@@ -646,11 +650,11 @@ def law_figure(atlas, task, panel, cells):
     """Curves, frontier and n*(C) of an arm's panel, each run of {n: runs} thin behind its curve;
     returns the file's name."""
     def top(ax):
-        for n, runs in cells.items():
-            for e in (run["evals"]["val"] for run in runs.values()):
+        for n in (n for n in cells if n in panel["ns"]):
+            for e in (run["evals"]["val"] for run in cells[n].values()):
                 ax.plot(e["C"][1:], right(e, "avg@4").mean(1)[1:], lw=0.6, alpha=0.5,
                         color=colour(n, panel["ns"]))
-        for c in panel["curves"]:
+        for c in (c for c in panel["curves"] if c["n"] in cells):
             shade, (M, deep, _) = colour(c["n"], panel["ns"]), depth(cells[c["n"]].values())
             words = f"n = {c['n']}" + f", {M} updates: too few" * (not deep)
             ax.plot(c["C"], c["reward"], color=shade, lw=2, label=words)
