@@ -2,6 +2,7 @@
 import gzip
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -315,3 +316,30 @@ def test_one_n_alone_is_no_comparison(tmp_path):
                  truth=rising)
     for row in atlas.tell(kept.Atlas(tmp_path / "arms", tmp_path, ["--ns=64"])):
         assert row["verdict"] in ("not run", "shown"), row
+
+
+def test_runs_that_cannot_be_compared_leave_the_others(tmp_path):
+    """n = 64 diverged before its first evaluation, n = 8 has another seed: the row waits; without
+    n = 8 it is of the rest. A run that diverged later counts as what it got, and is told."""
+    for ns, seed in (((4, 16, 32, 64), 0), ((8,), 1)):
+        simulate(tmp_path / "arms/easy", ns=ns, seeds=(seed,), B_ps=(16,), C=262_144, evals=16,
+                 truth=rising)
+    for run, share in (("Bp16_n64_*", 0), ("Bp16_n32_*", 0.8)):
+        (path,) = tmp_path.glob(f"arms/easy/{run}/log.jsonl*")
+        open_log = gzip.open if path.suffix == ".gz" else open
+        with open_log(path, "rt") as log:
+            records = [json.loads(line) for line in log]
+        left = [r for r in records[:-1] if r.get("rollouts", 0) <= share * 262_144]
+        end = dict(type="end", status="diverged", rollouts=left[-1].get("rollouts", 0))
+        with open_log(path, "wt") as log:
+            log.writelines(json.dumps(r) + "\n" for r in [*left, end])
+    rows = {r["paper"]: r for r in atlas.tell(kept.Atlas(tmp_path / "arms", tmp_path), "main")}
+    assert "waits for a seed of all" in rows["Figures 1, 6 and 7, Easy"]["says"]
+    for path in tmp_path.glob("arms/easy/Bp16_n8_*"):
+        shutil.rmtree(path)
+    kept.read.cache_clear()
+    kept.analysed.cache_clear()
+    kept.panel_of.cache_clear()
+    rows = {r["paper"]: r for r in atlas.tell(kept.Atlas(tmp_path / "arms", tmp_path), "main")}
+    row = rows["Figures 1, 6 and 7, Easy"]
+    assert "1 of 3 runs diverged" in row["says"] and row["figures"], row
