@@ -19,7 +19,6 @@ import frontier
 from contrasts import (SMALL, Missing, best_less, both, change, contrast, denied, judge,
                        of_several, shift)
 from core.plots import si
-from fit_sigmoid import law_of_records
 from kept import (EARLY, LATE, LRS, START, analysed, by_n, colour, config_of, curves, cut, depth,
                   difficulties, each_of, ends_of, figure, gained, grid_text, largest_less_smallest,
                   law_figure, law_of, level, look, means, n_star_panel, named, near, one_cell, over,
@@ -282,46 +281,37 @@ def own_lr_gap(arms, large=None, small=None):
     return f"n = {large} less n = {small}: {said}", gaps["avg@4"]
 
 
-def at_the_edge(table, name):
-    """Words where the lr_base that is best in a table {(key, lr_base): (S, P)} is the smallest or
-    the largest of three or more, so that the best may lie beyond; else ""."""
-    lrs = [lr for _, lr in table]
-    _, best = max(table, key=lambda key: table[key].mean())
-    if len(lrs) < 3 or best not in (min(lrs), max(lrs)):
-        return ""
-    return f", where {name} has its best, {best:g}, at the edge of those tried"
-
-
 def at_own_lrs(atlas, arm, large, small):
-    """The best of the n in `large` less n = `small` of an arm at the end: (words, contrast, was the
-    lr tuned?).
+    """The best of the n in `large` less n = `small` of an arm at the end: (words, contrast, whether
+    all of them have three lr_base, whether the lr was tuned).
 
-    Each at its best lr_base, chosen on other seeds, where both have three; else at the lr_base of
+    Each at its best lr_base, chosen on other seeds, where they have three; else at the lr_base of
     most runs, which then was not tuned. Nor was it where the n that is behind has its best at the
-    edge of those tried.
+    edge of those tried, so that the best may lie beyond.
     """
     cells = {(n, lr): runs for lr, own in every_lr(atlas, arm).items() for n, runs in own.items()}
     tried = Counter(n for n, _ in cells)
-    tuned = min(tried[n] for n in (*large, small)) > 2
-    if not tuned:
-        lr = config_of(atlas.arm(arm))["lr_base"]
-        cells = {(n, x): runs for (n, x), runs in cells.items() if x == lr}
-    else:
+    ran = min(tried[n] for n in (*large, small)) > 2
+    if ran:
         cells = {(n, lr): runs for (n, lr), runs in cells.items() if n in (*large, small)}
+    else:
+        rule = config_of(atlas.arm(arm))["lr_base"]
+        cells = {(n, lr): runs for (n, lr), runs in cells.items() if lr == rule}
     of_large, of_small = ([key for key in cells if key[0] in ns] for ns in (large, [small]))
     table = table_of(cells)
     best, c = best_less(table, of_large, of_small)
     top = each_of([str(n) for n, _ in best])
-    words = f"n = {top} less n = {small}"
-    if tuned:
-        behind = of_large if c["gain"] < 0 else of_small
-        top_n, _ = max(behind, key=lambda key: table[key].mean())
-        behind = [key for key in behind if key[0] == top_n]
-        edge = at_the_edge({key: table[key] for key in behind}, f"n = {behind[0][0]}")
+    words, edge = f"n = {top} less n = {small}", False
+    if ran:
         words += (f", each at its best lr_base of three (n = {top}: "
-                  f"{each_of([f'{lr:g}' for _, lr in best])}){edge}")
-        tuned = not edge
-    return f"{words}: {points(c)}", c, tuned
+                  f"{each_of([f'{lr:g}' for _, lr in best])})")
+        last = of_large if c["gain"] < 0 else of_small
+        behind, own = max(last, key=lambda key: table[key].mean())
+        lrs = [lr for n, lr in cells if n == behind]
+        edge = own in (min(lrs), max(lrs))
+        if edge:
+            words += f", where n = {behind} has its best, {own:g}, at the edge of those tried"
+    return f"{words}: {points(c)}", c, ran, ran and not edge
 
 
 def records(atlas):
@@ -347,7 +337,7 @@ def tokens(atlas):
     said = [f"{low[0]} and {high[0]} in {unit}" for unit, (low, high) in ends.items()]
     fits = []
     for unit, panel in panels.items():
-        law = law_of_records(panel["records"])
+        law = panel["law"]
         if law is not None:
             fits.append(f"{law['fit']['k']:.1f} in {unit}"
                         + " (not determined)" * (law["verdict"] != "law"))
@@ -392,9 +382,9 @@ def grid_of(atlas, study, task, least_B_p=2):
     Of the cells that are deep, the n that `least_B_p` B_p have or more, in order of n, up to the
     budget that all have.
     """
-    names, by_lr = atlas.there(study, recipe=task), {}
+    names, asks, by_lr = atlas.there(study, recipe=task), atlas.asks(study), {}
     for name in names:
-        asked = [set(map(int, atlas.asks(study)[name][key].split())) for key in ("bps", "ns")]
+        asked = [set(map(int, asks[name][key].split())) for key in ("bps", "ns")]
         for lr, cells in atlas.lrs(name).items():
             by_lr.setdefault(lr, {}).update({(b, n): runs for (b, n), runs in cells.items()
                                              if b in asked[0] and n in asked[1]})
@@ -600,7 +590,7 @@ def models(atlas):
             raise Missing(f"two n of {name}")
         cfg = config_of(cells)
         title = f"{named(cfg['model'])}, {titled(cfg)}, lr_base {lr:g}"
-        words, c, own = at_own_lrs(atlas, name, sorted(cells)[1:], min(cells))
+        words, c, _, own = at_own_lrs(atlas, name, sorted(cells)[1:], min(cells))
         tuned = tuned and own
         found.append(c)
         verdicts.append(judge(c, +1, gained(cells)))
@@ -843,7 +833,7 @@ def algo(atlas, arm):
         raise Missing(f"three n of {arm}")
     smallest, *_, second, largest = sorted(cells)
     other, claim = (second, 0) if arm == "ppo_easy" else (smallest, +1)
-    (words, c, tuned), move = at_own_lrs(atlas, arm, [largest], other), shift_of(cells)
+    (words, c, _, tuned), move = at_own_lrs(atlas, arm, [largest], other), shift_of(cells)
     verdict = judge(c, claim, gained(cells))
     says = f"{words}; at lr_base = {lr:g} {says_near(table_of(cells))}, {says_shift(move)}"
     if arm == "cispo_easy":  # "becomes better as C grows": it comes closer, and it is ahead

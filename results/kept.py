@@ -20,7 +20,7 @@ import config
 import fit_sigmoid
 import frontier
 from config import aside, parse, read_log, save_json
-from core import sweep
+from core import plots, sweep
 from core.curves import alike, nearest
 from core.plots import si
 from core.runs import right as metric_of
@@ -37,7 +37,6 @@ KEPT_STEPS = 64  # step records that a thinned log keeps, each the mean of its s
 EARLY, BEFORE, LATE, START = (0.06, 0.125), (0.5, 0.75), (0.75, 1.0), (-1, 0)
 DEEP = 150    # updates: the paper's frontier goes to a larger n where that has made 155 to 264
 FLAT = 0.01   # a run has flattened where its last quarter is surely no more above the one before
-DPI = 110     # of figures
 
 LRS = "_quarter", "_half", "_double"  # ARM_half is ARM at another lr_base
 SPLITS = dict(  # of sample.py, by how their names begin; mix_hard holds what `extreme` validates
@@ -539,9 +538,7 @@ def figure(atlas, name, panels, width=4.6, height=3.7, sharey=False, across=None
     for ax, panel in zip(axes.flat, panels):
         panel(ax)
     fig.tight_layout()
-    with aside(atlas.out / f"{name}.png") as part:
-        fig.savefig(part, dpi=DPI)
-    plt.close(fig)
+    plots.write(fig, atlas.out / f"{name}.png")
     return f"{name}.png"
 
 
@@ -575,12 +572,13 @@ def shortened(run, C):
 @functools.cache
 def panel_of(folders, unit="rollouts", lr=None):
     """The panel of --view=paper (one B_p, that with most runs) of a sweep, as `analysed`, with its
-    cells and grid."""
+    cells, grid and the law of its records."""
     sweep = analysed(str(folders), unit, lr)
     panels = frontier.paper(sweep, sweep["cfg"])["panels"]
     panel = max(panels.values(), key=lambda panel: len(panel["runs_used"]))
     cells = frontier.by_B_p(sweep["cells"])[panel["B_p"]]
-    return panel | dict(cells=cells, grid=sweep["grid"])
+    return panel | dict(cells=cells, grid=sweep["grid"],
+                        law=fit_sigmoid.law_of_records(panel["records"]))
 
 
 def view_figure(atlas, view, name, arms, cells=None):
@@ -623,8 +621,7 @@ def n_star_panel(panel, unit="rollouts"):
     record-breaking points, coloured by reward, and the paper's law through them; behind them the
     best n and its equals."""
     def draw(ax):
-        env, rec, law = panel["envelope"], panel["records"], fit_sigmoid.law_of_records(
-            panel["records"])
+        env, rec, law = panel["envelope"], panel["records"], panel["law"]
         for i, at in enumerate(panel["near"]):
             ax.plot([at["C"]] * len(at["set"]), [n for _, n in at["set"]], "s", color="0.8", ms=4,
                     label=None if i else "indistinguishable from the best (90%)")

@@ -60,8 +60,7 @@ def by_difficulty(atlas):
                     for metric in ("avg@4", "best@4", "worst@4")}
             found[name] = base, each
             seeds = set.intersection(*(set(runs) for runs in cells.values()))
-            words, own, _ = at_own_lrs(atlas, arm, [large], small)
-            has_own = "each at its best" in words
+            _, own, has_own, _ = at_own_lrs(atlas, arm, [large], small)
             if has_own:
                 tuned.append((base, own))
             lines.append([name, f"{base:.2f}", len(seeds), *map(points, each.values()),

@@ -108,12 +108,17 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: place.get(item.path.stem, len(place)))
 
 
-def load_prepare(name):
-    """data/NAME/prepare.py as a module."""
-    spec = importlib.util.spec_from_file_location("prepare", ROOT / f"data/{name}/prepare.py")
+def load_script(path):
+    """A script as a module, by its path from the root: names such as prepare.py are not unique."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def load_prepare(name):
+    """data/NAME/prepare.py as a module."""
+    return load_script(f"data/{name}/prepare.py")
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 user starts it."""
 import gzip
 import hashlib
-import importlib.util
 import itertools
 import json
 import random
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import config  # conftest.py has put the root on sys.path
+from conftest import load_script
 from core import engine
 import sample
 
@@ -34,10 +34,7 @@ draw pick place move""".split()
 
 @pytest.fixture(scope="module")
 def guru():
-    spec = importlib.util.spec_from_file_location("guru", ROOT / GURU)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(GURU)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@ r"""Mathematics from end to end, as on a GPU node but small: files in the publis
 prepare.py, the difficulty, training on several sets, evaluation of several checkpoints; a model
 that half knows sums and writes them in \boxed{}, graded by math-verify."""
 import contextlib
-import importlib.util
 import io
 import json
 import os
@@ -18,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import ROOT
+from conftest import ROOT, load_prepare
 from math_verify import parse, verify
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -97,14 +96,6 @@ def run(main, *words):
     return said.getvalue()
 
 
-def prepare(name):
-    spec = importlib.util.spec_from_file_location(f"{name}_script",
-                                                  ROOT / "data" / name / "prepare.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def guru_rows(sums):
     """Rows as in train/math__combined_54.4k.parquet."""
     return [dict(data_source="math__merged_deduped_dapo_or1_dataset", ability="math",
@@ -135,9 +126,9 @@ def world(tmp_path_factory):
         f"--data={folder / 'guru'}", f"--model={folder / 'Half-Knows-1B'}",
         "--max_prompt_tokens=40", "--max_new_tokens=16"])
     w.splits = w.data / "splits" / w.model.name
-    run(prepare("aime24").main, f"--data={folder / 'aime24'}", f"--model={w.model}",
+    run(load_prepare("aime24").main, f"--data={folder / 'aime24'}", f"--model={w.model}",
         f"--source={folder / 'aime.parquet'}")
-    run(prepare("guru_math").main, *w.words, f"--source={folder / 'guru.parquet'}",
+    run(load_prepare("guru_math").main, *w.words, f"--source={folder / 'guru.parquet'}",
         f"--against={folder / 'aime24/problems.jsonl'}")
     w.said = run(sample.main, *w.words, *MEASURE)
     return w

@@ -1,7 +1,6 @@
 """tools/memory.py, hours.py: what a run takes of a GPU, against a simulation of our own
 code, and a sweep of hours; what the trainer leaves vLLM, and warns of. No GPU is needed.
 """
-import importlib.util
 import json
 import random
 import subprocess
@@ -11,7 +10,7 @@ import types
 import pytest
 import torch
 import transformers
-from conftest import ROOT
+from conftest import ROOT, load_script
 
 import train_grpo
 from config import BadInput, parse
@@ -34,18 +33,12 @@ def on_meta(shape):
 
 @pytest.fixture(scope="module")
 def simulation():
-    spec = importlib.util.spec_from_file_location("simulation", ROOT / "tests/bench/memory.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("tests/bench/memory.py")
 
 
 @pytest.fixture(scope="module")
 def tail():
-    spec = importlib.util.spec_from_file_location("tail", ROOT / "tests/bench/tail.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("tests/bench/tail.py")
 
 
 @pytest.mark.parametrize("model", memory.SHAPES)
