@@ -111,11 +111,11 @@ ROWS = [
      "are preferable to a larger n.", one_problem),
 
     ("far", "ours: Hard, four times as far", "Beyond the budget of `main` n*(C) goes from n = 4 to "
-     "16 or 64 ([plan](plan.md)).", far, "far_hard"),
+     "16 or 64.", far, "far_hard"),
     ("far", "ours: Easy, four times as far", "The same on Easy.", far, "far_easy"),
     ("far", "ours: Unsolved, four times as far", "On Unsolved n = 64, which leads at a quarter of "
-     "this budget, stays above n = 4 at the better of two lr ([plan](plan.md)).", far,
-     "far_mix_hard", True),
+     "this budget, stays above n = 4 at the better of two lr.", far, "far_mix_hard",
+     True),
     ("levels", "ours: the rise by difficulty", "A large n gains more late on the hardest problems "
      "than on the easiest. (Against the paper, where harder sets prefer a smaller n.)",
      by_difficulty),
@@ -199,7 +199,7 @@ INTRO = """# The paper on a laptop
 The paper's figures on a tiny transformer that adds and subtracts ([the scale](#the-scale)): its
 claims in our words, our verdicts, our numbers. `python results/atlas.py` draws every figure from
 the logs in `results/atlas` and writes this page; `bash run_sweep.sh STUDY` makes the runs of a
-study. Budgets and our own claims were [planned](plan.md) before the runs.
+study. Our own claims were written before the runs (commit 16822a5, results/plan.md).
 
 - *agree*: the 90% interval lies on the claim's side.
 - *disagree*: it excludes an effect on that side of 3% of what training gained (one point where it
