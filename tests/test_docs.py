@@ -16,7 +16,10 @@ from collections import Counter
 import pytest
 from conftest import ROOT, run_script
 
-from config import read_log
+import sample
+import verifier
+from config import CHOICES, cast, config, parse, read_log
+from tools import hours, memory
 
 PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
@@ -218,9 +221,21 @@ def test_the_readme_is_short():
     assert len(text_of("README.md").splitlines()) <= 90
 
 
+def rows_of(page, head):
+    """The rows of a page's table under the heading row `head`, as lists of cells."""
+    table = text_of(page).split(f"\n{head}\n")[1].split("\n\n")[0]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+            for line in table.splitlines()[1:]]
+
+
+def ticked(text):
+    return re.findall(r"`([^`\n]+)`", text)
+
+
 def test_every_logged_field_is_explained():
-    """The fields of committed logs are in the table of docs/log.md."""
-    told = set(re.findall(r"`([^`\n]+)`", FENCE.sub("", text_of("docs/log.md"))))
+    """The fields of committed logs are in the table of docs/log.md; those that it has are code."""
+    told = {field for row in rows_of("docs/log.md", "| record | field | meaning |")
+            for field in ticked(row[1])}
     paths = [path for folder in ("easy/*", "atlas/[ps]*/*")
              for path in (ROOT / "results").glob(f"{folder}/log.jsonl.gz")]
     assert len(paths) > 10
@@ -228,6 +243,65 @@ def test_every_logged_field_is_explained():
         for record in read_log(path):
             fields = {re.sub(r"@\d+$", "@k", field) for field in record}
             assert fields <= told, (path, fields - told)
+    names = "train_grpo.py evaluate.py verifier.py bandit_toy.py data/logs/prepare.py"
+    code = "".join(text_of(name) for name in names.split())
+    for field in told:
+        name = re.escape(field.removesuffix("@k"))
+        assert re.search(rf"\b{name}\s*=[^=]|[\"'{{]{name}[@\"'}}]", code), field
+
+
+@pytest.mark.parametrize("page", [*PAGES, "results/README.md"])
+def test_keys_that_are_named_are_there(page):
+    """`--key` and `--key=value` in a sentence: keys of config.py. `key=value`: its default."""
+    named = ticked(FENCE.sub("", text_of(page)))
+    keys = {re.match(r"--([\w-]+)", text)[1] for text in named if text.startswith("--")}
+    assert keys <= {*config, "help", "key", "shutdown-timeout"}  # the last is torchrun's
+    for text in named:
+        said = re.fullmatch(r"([a-z_]+)=([\w.-]+)", text)
+        assert not said or config[said[1]] == cast(said[1], said[2]), text
+
+
+def test_tables_of_keys():
+    """Views, objectives, verifiers, splits: the tables have the values that the code takes."""
+    names = {name for row in rows_of("docs/analysis.md", "| `--view=` | what |")
+             for name in ticked(row[0])}
+    assert names == set(CHOICES["view"])
+    key = None
+    for cells in rows_of("docs/log.md", "| key | values | what it does |"):
+        names, values = ticked(cells[0]), ticked(cells[1])
+        if names:  # else the row above goes on
+            (key,), seen = names, []
+            assert config[key] == cast(key, values[0]), key
+        seen += values
+        assert set(seen) <= set(CHOICES.get(key, seen)), key
+    told = [ticked(row[0]) for row in rows_of("docs/problems.md", "| `--verifier=` | solved |")]
+    assert [name for (name,) in told] == ["math", "exact", "reasoning_gym"]
+    assert {name for (name,) in told} == set(verifier.REWARDS)
+    said = dict(**{"never": (0, 0), "at most 1 in 16": (0, 1 / 16), "30 to 60%": (0.3, 0.6),
+                   "60 to 90%": (0.6, 0.9)})
+    rows = rows_of("docs/problems.md", "| split | solved | | level | solved |")
+    assert {ticked(row[0])[0]: said[row[1]] for row in rows} == sample.BANDS
+    assert {ticked(row[3])[0]: said[row[4]] for row in rows} == sample.LEVELS
+
+
+def test_the_limits_of_the_math_verifier():
+    """accepts `answer` for `gold`, refuses `answer` for `gold`: each as docs/problems.md says."""
+    rows = rows_of("docs/problems.md", "| limit | example |")
+    said = [(verb, *pair) for row in rows for verb, pairs in re.findall(
+        r"(accepts|refuses) ([^;]+)", row[1]) for pair in re.findall(r"`([^`]+)` for `([^`]+)`",
+                                                                     pairs)]
+    assert len(said) >= 7
+    for verb, answer, gold in said:
+        reward = verifier.REWARDS["math"](dict(answer=f"${gold}$"), rf"\boxed{{{answer}}}",
+                                          parse(["--verifier=math", "--verify_s=20"]))
+        assert reward == (verb == "accepts"), (verb, answer, gold)
+
+
+def test_the_papers_unprinted_numbers_are_explained_once():
+    """Where the switches, the law's numbers and the n of the other models come from."""
+    said = [page for page in [*PAGES, "results/README.md"]
+            for _ in re.findall(r"read\s+off\s+(?:the\s+)?figures", text_of(page))]
+    assert said == ["docs/analysis.md"]
 
 
 # -------------------------------------------------------------------------------------------------
@@ -264,10 +338,9 @@ def test_linked_numbers_are_those_of_the_figure():
 
 
 def test_the_findings_have_the_pages_intervals():
-    """Every a ± b of what our runs found stands on results/README.md too."""
+    """Every a ± b of README and of what our runs found stands on results/README.md too."""
     found = text_of("docs/analysis.md").split("\n## What our runs found")[1].split("\n## ")[0]
-    before, rest = found.split("<!-- default sweep -->")
-    found = before + rest.split("<!-- end of default sweep -->")[1]
+    found += text_of("README.md")
     interval = r"(\d+\.\d+)\s+±\s+(\d+\.\d+)"
     said, page = re.findall(interval, found), re.findall(interval, text_of("results/README.md"))
     assert len(said) >= 8 and not set(said) - set(page), set(said) - set(page)
@@ -305,6 +378,19 @@ def test_the_hours_of_the_readmes_sweep(words):
     assert re.search(rf"\b{hours} (GPU-)?hours", text_of("README.md")), done.stdout
 
 
+def test_the_hours_of_the_docs():
+    """docs/gpu.md: the row of the 7B model, by tools/hours.py, which tests/bench/tail.py agrees
+    with within 10%."""
+    head, *rows = [line.strip("| ").split(" | ") for line in text_of("docs/gpu.md").splitlines()
+                   if re.match(r"\| (\| n = 8 |7B on 4)", line)]
+    (row,) = rows
+    s = memory.sizes(memory.SHAPES["Qwen/Qwen2.5-7B-Instruct"])
+    for n, told in zip(head, row[1:]):
+        B = 32 * int(n.removeprefix("n = "))
+        seconds = hours.generation_s(s, B, 4, 1024) + hours.update_s(s, B, 4)
+        assert int(told) == pytest.approx(1e6 / B * seconds / 3600, rel=0.1), (n, told)
+
+
 def test_the_default_sweep_printed_what_the_readme_shows(tmp_path):
     """The block of the first screen, line by line, from the committed logs of that sweep."""
     part = text_of("README.md").split("<!-- default sweep")[1].split("<!-- end of default sweep")[0]
@@ -315,7 +401,8 @@ def test_the_default_sweep_printed_what_the_readme_shows(tmp_path):
         assert done.code == 0, done.stderr
         said += done.stdout
     said += "".join(path.read_text() for path in tmp_path.glob("report.txt"))
-    for line in block.splitlines():
+    base = re.search(r"the base model has (0\.\d+)", part)[1]
+    for line in [*block.splitlines(), f"base model {base};"]:
         assert line.strip() in said, line
 
 
