@@ -4,7 +4,7 @@
     python tools/hours.py --data=data/guru_math --ns="8 32 128" --C=1e6 --seeds=0   # smaller ones
 
 The hours are of H100 cards of 80 GB, as few a run as tools/memory.py says, by the model of
-docs/gpu.md, "Hours by n": no GPU has confirmed it. tests/bench/tail.py draws what is expected here;
+docs/gpu.md, "Hours": no GPU has confirmed it. tests/bench/tail.py draws what is expected here;
 the two agree within 10%. Not counted: prefill, rewards, loading weights into the engine,
 difficulty, --pass_at. Needs config.py, core/sweep.py and tools/memory.py.
 """
