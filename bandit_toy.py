@@ -10,22 +10,19 @@ One problem: a tabular softmax over K responses, one of them right (paper, appen
 Many problems: a rollout is `deciding` + `idle` decisions among `responses` choices each, right when
 all deciding ones are. A decision has `features` x of length 1, and the policy is softmax(z0 +
 sqrt(overlap) x W + sqrt(1 - overlap) own): z0 are the base model's logits, W is shared by all
-problems, `own` belongs to this decision of this problem. A gradient step moves a decision's own
-logits as far at every overlap, another's by overlap x.x'; AdamW, which knows no scale, moves 32
-shared weights further than one table entry, so compare overlaps at the best lr of each. Validation
-problems are new; they know W alone.
+problems, `own` belongs to this decision of this problem. AdamW moves 32 shared weights further than
+one table entry, so compare overlaps at the best lr of each. Validation problems are new; they know
+W alone.
 
 Rollouts, advantages, token-mean loss, AdamW and its schedule, KL and entropy (here exact) are those
 of train_grpo.py, and so is the log, less times and what only a language model has; its evaluations
 hold `exact` besides, the mean pass@1 without sampling noise. A run is a function of its config: run
 again on such a processor, it writes the same log, whole at the end; an interrupted one starts anew.
 
-Needs config.py, core/sweep.py, core/plots.py and data/bandit/defaults.json, its values; the keys
-that it has alone are TOY below. docs/toy.md says what it found, results/bandit/study.py makes the
-experiments.
+Needs config.py, core/sweep.py, core/plots.py and data/bandit/defaults.json, its values. docs/toy.md
+says what it found, results/bandit/study.py makes the experiments.
 """
 import concurrent.futures
-import contextlib
 import hashlib
 import json
 import math
@@ -42,7 +39,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import config  # first: from here on Ctrl-C is one line
 from config import BadInput, aside, at_k, derive, entry, parse, save_json
 import numpy as np
-from scipy import stats
 
 from core import plots, sweep
 
@@ -55,16 +51,15 @@ TOY = dict(  # keys of this script alone: their values, what they mean
     skill=(0.8, "cosine between the base model's weights and the right ones; 1 = it knows"),
     sharpness=(5.0, "size of the base model's logits; larger: pass rates nearer to 0 and 1"),
     pool=(2048, "training problems there are, D of which are used"),
-    world=(0, "seed of the world: what is right, the base model, all problems"),
-    advantage=("group", "group: (r - mean) / std of the group | undivided: r - mean | "
-                        "true: by sqrt(p (1 - p)) | exact: r - p by that"),
-    clock=(0, "rollouts that count as one update for warm-up and AdamW's beta2; 0 = any update"))
-LR_RULES = dict(constant="lr the same", sqrt="lr x sqrt(n)", linear="lr x n",
-                best="each n at its best lr")
+    world=(0, "seed of the world: what is right, the base model, all problems"))
 
 
 # --------------------------------------------------------------------------------------------------
 # One problem: a tabular softmax, theta (R, K) logits of R independent repetitions, right (K,) bool
+
+LR_RULES = {"lr the same": lambda n: [0.25], "lr x sqrt(n)": lambda n: [0.25 * math.sqrt(n)],
+            "lr x n": lambda n: [0.25 * n], "each n at its best lr": lambda n: [1, 4, 16, 64, 256]}
+
 
 def softmax(theta, axis=-1):
     e = np.exp(theta - theta.max(axis, keepdims=True))
@@ -87,122 +82,72 @@ def sampled_gradient(theta, right, n, rng):
     return won - pi * won.sum(-1, keepdims=True)
 
 
-def start(p, K, R=1):
+def first_logits(p, K, R=1):
     """Logits (R, K) and right (K,): the first response alone is right, with probability p."""
     theta = np.log(np.concatenate([[p], np.full(K - 1, (1 - p) / (K - 1))]))
     return np.tile(theta, (R, 1)), np.arange(K) == 0
 
 
 def ascend(theta, right, n, lr, at, rng):
-    """Suboptimality 1 - p (len(at), R) after the updates `at` of ascent by n rollouts each.
-
-    n = 0: by the exact gradient.
-    """
+    """Suboptimality 1 - p (len(at), R) after the updates `at` of ascent by n rollouts each."""
     theta, out = theta.copy(), []
     for t in range(max(at) + 1):
         if t in at:
             out.append(1 - (softmax(theta) * right).sum(-1))
-        theta += lr * (sampled_gradient(theta, right, n, rng)
-                       if n else exact_gradient(theta, right))
+        theta += lr * sampled_gradient(theta, right, n, rng)
     return np.array(out)
 
 
-def fit_rate(tail, ns, rng, draws=200):
+def fit_rate(tail, ns):
     """A and B of suboptimality = A / (n t) + B / t (paper, appendix "Base case").
 
     tail (N, R): t times suboptimality at one t, for each n of `ns` and repetition. Least squares of
-    the relative errors. Returns dict(A, B), each [value, 90% lo, hi] by drawing the repetitions
-    again, and `off`: the largest relative error of the form over `ns`, which says whether A and B
-    mean anything.
+    the relative errors. Returns dict(A, B), each [value, half width of its 90% interval].
     """
-    X = np.stack([1 / np.array(ns), np.ones(len(ns))], 1)
-
-    def fit(y):  # (N,) means
-        return np.linalg.lstsq(X / y[:, None], np.ones(len(y)), rcond=None)[0]
-    y, (N, R) = tail.mean(1), tail.shape
-    value = fit(y)
-    drawn = rng.integers(0, R, (draws, N, R))
-    means = np.take_along_axis(tail[None], drawn, 2).mean(2)
-    lo, hi = np.percentile([fit(y) for y in means], [5, 95], 0)
-    return dict(A=[value[0], lo[0], hi[0]], B=[value[1], lo[1], hi[1]],
-                off=np.abs(X @ value / y - 1).max())
+    y, X = tail.mean(1), np.stack([1 / np.array(ns), np.ones(len(ns))], 1)
+    weights = np.linalg.pinv(X / y[:, None]) / y  # (2, N): A and B are sums over the means
+    value = weights @ y
+    half = 1.645 * np.sqrt(weights ** 2 @ tail.var(1, ddof=1) / tail.shape[1])
+    return dict(zip("AB", zip(value, half)))
 
 
-def advantages(rewards, kind="group", p=None):
-    """(..., n) rewards -> advantages; p (...), pass rates, for the last two kinds.
-
-    group: (r - mean) / (std + 1e-6), std with ddof 1, those of train_grpo.advantages; undivided: r
-    - mean; true: the same over sqrt(p (1 - p)) + 1e-6; exact: (r - p) over that, which no group has
-    a part in.
-    """
-    A = rewards - (p[..., None] if kind == "exact" else rewards.mean(-1, keepdims=True))
-    if kind == "undivided":
-        return A
-    std = A.std(-1, ddof=1) if kind == "group" else np.sqrt(p * (1 - p))
-    return A / (std[..., None] + 1e-6)
-
-
-def group_weight(n, p):
-    """w_n(p): a GRPO group of n moves the policy by w_n(p) times the gradient of p, in the mean.
-
-    With c of n right it pushes by sqrt(c (n - c)) sqrt((n - 1) / n) / n along grad p / (p (1 - p)),
-    and c is binomial. Constant in p for n = 2 (0.71) and 3 (1.15), and 1 / sqrt(p (1 - p)) for n ->
-    infinity: rare successes weigh more in larger groups.
-    """
-    c = np.arange(n + 1)
-    push = (stats.binom.pmf(c, n, p) * np.sqrt(c * (n - c))).sum()
-    return push * math.sqrt((n - 1) / n) / n / (p * (1 - p))
+def mean_half(x):
+    """[mean, half width of its 95% interval]."""
+    return [x.mean(), 1.96 * x.std() / math.sqrt(len(x))]
 
 
 def one_problem(out, p=0.1, K=8, R=1000, ns=(1, 2, 4, 16, 64), T=2048, C=4096):
-    """The base case in numbers: returns a dict, written to out/one.json, and draws out/one.png."""
-    rng, (theta, right) = np.random.default_rng(0), start(p, K, R)
-    found = dict(p=p, K=K, R=R, T=T, C=C, passes=[], update=[], rates=[], spent=[])
+    """The base case in numbers: returns a dict, written to out/one.json, and draws out/one.png.
+
+    Prints what C rollouts leave of the suboptimality under each rule for the lr.
+    """
+    rng, (theta, right) = np.random.default_rng(0), first_logits(p, K, R)
+    found = dict(p=p, K=K, R=R, T=T, C=C, sampled=[], rates=[], spent={})
     g, pi = exact_gradient(theta[:1], right)[0], softmax(theta[:1])[0]
     # tr Var of one rollout's gradient
     noise = (pi * right * ((np.eye(K) - pi) ** 2).sum(1)).sum() - (g ** 2).sum()
     for n in (1, 2, 4, 8, 16, 32, 64):
-        solved = (rng.binomial(n, p, 20 * R) > 0).mean()
-        half = 1.96 * math.sqrt(solved * (1 - solved) / (20 * R))
-        found["passes"].append(dict(n=n, exact=1 - (1 - p) ** n, sampled=solved, half=half))
+        solved = rng.binomial(n, p, 20 * R) > 0
         G = sampled_gradient(np.tile(theta, (20, 1)), right, n, rng)
-        parts = dict(mean=G @ g / (g @ g), variance_times_n=((G - g) ** 2).sum(1) * n / noise)
-        found["update"].append(dict(n=n, **{key: [x.mean(), 1.96 * x.std() / math.sqrt(len(x))]
-                                            for key, x in parts.items()}))
+        found["sampled"].append(dict(
+            n=n, exact=1 - (1 - p) ** n, solved=mean_half(solved), mean=mean_half(G @ g / (g @ g)),
+            variance_times_n=mean_half(((G - g) ** 2).sum(1) * n / noise)))
     at = sorted({round(2 ** (i / 2)) for i in range(int(2 * math.log2(T)) + 1)})
     for lr in (0.25, 1.0, 4.0):
-        curves = {n: ascend(theta if n else theta[:1], right, n, lr, at, rng) for n in (*ns, 0)}
+        tails = [ascend(theta, right, n, lr, at, rng) for n in ns]
         # at each t: A and B are to be constants
-        fits = [fit_rate(np.stack([t * curves[n][i] for n in ns]), ns, rng)
-                for i, t in enumerate(at)]
-        found["rates"].append(dict(lr=lr, at=at, fits=fits, theory=(K - 1) / (K * lr),
-                                   mean={n: c.mean(1) for n, c in curves.items()}))
-    for scaling, power in zip(LR_RULES, (0, 0.5, 1, None)):  # spent in C / n updates
+        fits = [fit_rate(t * np.stack(tail), ns) for t, tail in zip(at, zip(*tails))]
+        found["rates"].append(dict(lr=lr, at=at, fits=fits, theory=(K - 1) / (K * lr)))
+    for rule, lrs in LR_RULES.items():  # spent in C / n updates
+        left = found["spent"][rule] = {}
         for n in (1, 4, 16, 64, 256):
-            many, lrs = theta, [0.25 * n ** (power or 0)]
-            if power is None:
-                many, lrs = theta[:200], (1, 4, 16, 64, 256)
-            d = min((ascend(many, right, n, lr, [C // n], rng)[0] for lr in lrs), key=np.mean)
-            found["spent"].append(dict(scaling=scaling, n=n, suboptimality=d.mean(),
-                                       half=1.96 * d.std() / math.sqrt(len(d))))
+            tried = [ascend(theta, right, n, lr, [C // n], rng)[0] for lr in lrs(n)]
+            left[n] = mean_half(min(tried, key=np.mean))
+        each = ", ".join(f"{mean:.2g} (n = {n})" for n, (mean, _) in left.items())
+        print(f"one problem, {C} rollouts, {rule}: suboptimality {each}")
     save_json(out / "one.json", found)
     draw_one(found, out / "one.png")
     return found
-
-
-def report_one(found):
-    """Prints the base case in a few lines."""
-    for rate in found["rates"]:
-        for i in (rate["at"].index(32), -1):
-            A, B = ("{:.3g} [{:.3g}, {:.3g}]".format(*rate["fits"][i][key]) for key in "AB")
-            print(f"one problem, lr {rate['lr']}: at t = {rate['at'][i]} A = {A}, B = {B} (90%), "
-                  f"the form is off by {rate['fits'][i]['off']:.1%} at most; the exact gradient's "
-                  f"B tends to {rate['theory']:.3g}")
-    for scaling, rule in LR_RULES.items():
-        rows = [x for x in found["spent"] if x["scaling"] == scaling]
-        each = ", ".join(f"{x['suboptimality']:.2g} (n = {x['n']})" for x in rows)
-        best = min(rows, key=lambda x: x["suboptimality"])["n"]
-        print(f"one problem, {found['C']} rollouts, {rule}: suboptimality {each}; best n = {best}")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -242,6 +187,12 @@ def make_world(cfg):
     seen = np.round(base[:cfg["n_val"]], 2) + 0.0
     digest = hashlib.sha256(seen.tobytes() + answer[:cfg["n_val"]].tobytes()).hexdigest()
     return dict(x=x, base=base, answer=answer, hash=digest[:16])
+
+
+def advantages(rewards):
+    """(..., n) rewards -> (r - mean) / (std + 1e-6), std with ddof 1, as train_grpo.advantages."""
+    A = rewards - rewards.mean(-1, keepdims=True)
+    return A / (A.std(-1, ddof=1, keepdims=True) + 1e-6)
 
 
 def policy(z):
@@ -286,10 +237,7 @@ def group_gradient(pi, choice, A):
 
 
 class Run:
-    """S runs of one cell side by side, one a seed: what they have learned and where they are.
-
-    Copy it to branch them.
-    """
+    """S runs of one cell side by side, one a seed: what they have learned and where they are."""
 
     def __init__(self, cfg, world, seeds):
         V, N, D = cfg["n_val"], len(world["x"]), cfg["D"] or cfg["pool"]
@@ -351,7 +299,7 @@ class Run:
         pi, answer, x = self.probabilities(problems, places, idle=True)
         choice = roll(pi, cfg["n"], self.rollout_rng)
         reward = rewards_of(choice, answer)  # (S, n, B_p)
-        A = advantages(reward.swapaxes(1, 2), cfg["advantage"], pass_rate(pi, answer))
+        A = advantages(reward.swapaxes(1, 2))
         # of the token-mean loss by the logits, (S, B_p, d, K)
         G = group_gradient(pi, choice, A.swapaxes(1, 2)) / -(d["B"] * pi.shape[-1])
         # their exact gradients: k3's is that of KL(ref || policy)
@@ -371,9 +319,8 @@ class Run:
         norm = np.sqrt(sum((g.reshape(S, -1) ** 2).sum(1) for g in grads.values()))
         self.steps += 1
         self.rollouts += d["B"]
-        ticks = d["B"] / cfg["clock"] if cfg["clock"] else 1  # how much of a tick this update is
-        lr = d["lr"] * (min(1.0, self.steps * ticks / cfg["warmup"]) if cfg["warmup"] else 1.0)
-        beta1, beta2 = 0.9, 0.999 ** ticks
+        lr = d["lr"] * (min(1.0, self.steps / cfg["warmup"]) if cfg["warmup"] else 1.0)
+        beta1, beta2 = 0.9, 0.999
         for name, g in grads.items():
             if cfg["grad_clip"]:
                 factor = np.minimum(1, cfg["grad_clip"] / (norm + 1e-6)).astype(np.float32)
@@ -385,9 +332,9 @@ class Run:
             w -= lr / (1 - beta1 ** self.steps) * m / (np.sqrt(v / (1 - beta2 ** self.steps))
                                                        + 1e-8)
             norm[~np.isfinite(w).reshape(S, -1).all(1)] = math.nan  # diverged: train says so
-        right = reward.mean(1)  # (S, B_p)
-        return dict(reward=right.mean(1), frac_all_right=(right == 1).mean(1),
-                    frac_all_wrong=(right == 0).mean(1), grad_norm=norm, lr=np.full(S, lr))
+        rate = reward.mean(1)  # (S, B_p)
+        return dict(reward=rate.mean(1), frac_all_right=(rate == 1).mean(1),
+                    frac_all_wrong=(rate == 0).mean(1), grad_norm=norm, lr=np.full(S, lr))
 
 
 def train(cfg, world, seeds):
@@ -453,12 +400,13 @@ def train_all(cells):
         groups.setdefault((c["B_p"] * c["n"], c["B_p"], c["lr_base"]), []).append(c)
     print(f"{cells[0]['runs']}: {len(cells)} runs, {len(todo)} to do", file=sys.stderr)
     if todo:  # small batches first: they take longest
-        in_parallel([(train, own[0], world, [c["seed"] for c in own])
-                     for _, own in sorted(groups.items())])
+        groups = [groups[key] for key in sorted(groups)]
+        in_parallel(train, [own[0] for own in groups], [world] * len(groups),
+                    [[c["seed"] for c in own] for own in groups])
 
 
-def in_parallel(calls):
-    """Values of calls, tuples (function, arguments...), in a process a core, under one bar."""
+def in_parallel(function, *columns):
+    """list(map(function, *columns)), in a process a core, under a bar."""
     from tqdm import tqdm
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     # signals wait until the processes are there, which never see them
@@ -466,85 +414,57 @@ def in_parallel(calls):
     signal.pthread_sigmask(signal.SIG_BLOCK, stops)
     with concurrent.futures.ProcessPoolExecutor(config.cores()) as pool:
         try:
-            futures = [pool.submit(*call) for call in calls]
+            futures = [pool.submit(function, *row) for row in zip(*columns)]
             signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)
             for future in tqdm(concurrent.futures.as_completed(futures), total=len(futures)):
                 future.result()
+            return [future.result() for future in futures]
         except BaseException:  # what runs is not waited for
             for child in multiprocessing.active_children():
                 child.kill()
             raise
-    return [future.result() for future in futures]
 
 
 # --------------------------------------------------------------------------------------------------
 # Figures
 
-@contextlib.contextmanager
-def figure(path, rows, cols, size):
-    """Axes (rows, cols) to draw on; written aside and renamed at the end."""
-    fig, axes = plots.canvas(rows, cols, size)
-    yield fig, axes
-    with aside(path) as part:
-        fig.savefig(part, dpi=140)
-    from matplotlib import pyplot
-    pyplot.close(fig)
-
-
-def bars(ax, x, y, half, fmt="o-", **style):
-    """A line with error bars."""
-    ax.errorbar(x, y, half, fmt=fmt, ms=4, capsize=2, **style)
-
-
 def draw_one(found, path):
-    """The base case: pass@n, an update's mean and variance, its rate, how to spend C, w_n(p)."""
-    def columns(rows, *keys):
-        return [[x[key] for x in rows] for key in keys]
-
-    with figure(path, 2, 3, (14, 8)) as (fig, ((a, b, c), (e, f, g))):
-        n, exact, sampled, half = columns(found["passes"], "n", "exact", "sampled", "half")
-        a.plot(n, exact, color="0.6", label="1 - (1 - p)$^n$")
-        bars(a, n, sampled, half, ".", label="sampled")
-        b.axhline(1, color="0.6", lw=0.8)
-        for key, label in (("mean", "mean of the update along the gradient, / exact"),
-                           ("variance_times_n", "its variance times n, / that of n = 1")):
-            bars(b, n, *zip(*(x[key] for x in found["update"])), label=label)
-        rate = found["rates"][-1]
-        shade = plots.colours([n for n in rate["mean"] if n])
-        for n, mean in rate["mean"].items():
-            c.plot(rate["at"], np.array(rate["at"]) * mean, color=shade.get(n, "black"),
-                   ls="-" if n else "--", label=f"n = {n}" if n else "exact gradient")
-        for rate, ls in zip(found["rates"], (":", "--", "-")):
-            for name, colour in (("A", "C0"), ("B", "C1")):
-                value, lo, hi = np.array([fit[name] for fit in rate["fits"]]).T
-                e.plot(rate["at"], value, color=colour, ls=ls, label=f"{name}, lr = {rate['lr']}")
-                e.fill_between(rate["at"], np.maximum(lo, 1e-9), hi, color=colour, alpha=0.2, lw=0)
-        for scaling, rule in LR_RULES.items():
-            rows = [x for x in found["spent"] if x["scaling"] == scaling]
-            n, y, half = columns(rows, "n", "suboptimality", "half")
-            bars(f, n, np.maximum(y, 1e-8), half, label=rule)
-        p = np.linspace(0.005, 0.995, 199)
-        for n, colour in plots.colours((2, 3, 8, 64, 512)).items():
-            g.plot(p, [group_weight(n, q) for q in p], color=colour, label=f"n = {n}")
-        g.plot(p, 1 / np.sqrt(p * (1 - p)), color="0.6", ls=":", label="1 / sqrt(p (1 - p))")
-        a.set(xlabel="n", xscale="log", ylabel="pass@n", title=f"pass@n, p = {found['p']}")
-        b.set(xlabel="n", xscale="log", ylim=(0.9, 1.1), title="n changes only the variance")
-        c.set(xlabel="updates t", xscale="log", ylabel="t x suboptimality",
-              title=f"lr = {rate['lr']}: A / n + B while t is small")
-        e.set(xlabel="updates t", xscale="log", yscale="log", ylim=(1e-4, 100), ylabel="A, B",
-              title="A / (n t) + B / t fitted at each t: A is no constant")
-        f.set(xlabel="n", xscale="log", yscale="log", ylim=(5e-9, 2),
-              ylabel="suboptimality (at 1e-8: or less)",
-              title=f"C = {found['C']} rollouts in C / n updates")
-        g.set(xlabel="pass rate p", yscale="log", ylabel="w$_n$(p)",
-              title="GRPO's update is w$_n$(p) grad p, in the mean")
-        for ax in fig.axes:
-            ax.legend(fontsize=8)
-        for ax in (a, b, f):
-            plots.log_ticks(ax.xaxis, (1, 4, 16, 64, 256)[:5 if ax is f else 4])
-        fig.suptitle(f"One problem: tabular softmax over K = {found['K']} responses, one right, at "
-                     f"first with p = {found['p']}; {found['R']} repetitions, bars 95%, A and B "
-                     "90%", fontsize=11)
+    """The base case: pass@n, an update's mean and variance, its rate, how to spend C."""
+    fig, axes = plots.canvas(2, 2, (11, 8))
+    (a, b), (c, d) = axes
+    bars = dict(fmt="o-", ms=4, capsize=2)
+    n, exact = zip(*((x["n"], x["exact"]) for x in found["sampled"]))
+    a.plot(n, exact, "k:", label="1 - (1 - p)$^n$", zorder=3)
+    b.axhline(1, color="0.6", lw=0.8)
+    for ax, key, label in ((a, "solved", "sampled"),
+                           (b, "mean", "mean of the update along the gradient, / exact"),
+                           (b, "variance_times_n", "its variance times n, / that of n = 1")):
+        ax.errorbar(n, *zip(*(x[key] for x in found["sampled"])), label=label, **bars)
+    for rate, ls in zip(found["rates"], (":", "--", "-")):
+        c.axhline(rate["theory"], color="0.6", lw=0.8, ls=ls)
+        for name, colour in (("A", "C0"), ("B", "C1")):
+            value, half = np.array([fit[name] for fit in rate["fits"]]).T
+            c.plot(rate["at"], value, color=colour, ls=ls, label=f"{name}, lr = {rate['lr']}")
+            c.fill_between(rate["at"], np.maximum(value - half, 1e-9), value + half, color=colour,
+                           alpha=0.2, lw=0)
+    for rule, left in found["spent"].items():
+        mean, half = zip(*left.values())
+        d.errorbar(list(left), np.maximum(mean, 1e-8), half, label=rule, **bars)
+    a.set(xlabel="n", xscale="log", ylabel="pass@n", title=f"pass@n, p = {found['p']}")
+    b.set(xlabel="n", xscale="log", ylim=(0.9, 1.1), title="n changes only the variance")
+    c.set(xlabel="updates t", xscale="log", yscale="log", ylim=(1e-4, 100), ylabel="A, B",
+          title="A / (n t) + B / t fitted at each t: A is no constant")
+    d.set(xlabel="n", xscale="log", yscale="log", ylim=(5e-9, 2),
+          ylabel="suboptimality (at 1e-8: or less)",
+          title=f"C = {found['C']} rollouts in C / n updates")
+    for ax in axes.flat:
+        ax.legend(fontsize=8)
+    for ax in (a, b, d):
+        plots.log_ticks(ax.xaxis, (1, 4, 16, 64, 256)[:5 if ax is d else 4])
+    fig.suptitle(f"One problem: tabular softmax over K = {found['K']} responses, one right, at "
+                 f"first with p = {found['p']}\n{found['R']} repetitions, bars 95%, A and B 90%; "
+                 "grey: what the exact gradient's B tends to", fontsize=11)
+    plots.write(fig, path)
 
 
 def draw_many(cells, path):
@@ -556,40 +476,36 @@ def draw_many(cells, path):
             logs.setdefault(c["n"], []).append(log)
     if not logs:  # all diverged
         return
-    with figure(path, 1, 2, (11, 4.8)) as (fig, ((left, right),)):
-        for n, colour in plots.colours(logs).items():
-            runs = [np.array([(r["rollouts"], r["exact"]) for r in log if r["type"] == "eval"][1:])
-                    for log in logs[n]]
-            C = max((run[:, 0] for run in runs), key=len)
-            left.plot(C, np.mean([np.interp(C, *run.T) for run in runs], 0), color=colour, lw=2,
-                      label=f"n = {n}")
-            for run in runs:
-                left.plot(*run.T, color=colour, lw=0.6, alpha=0.4)
-            passes = [[r["exact"] for r in log if r["type"] == "train_pass"] for log in logs[n]]
-            before, after = (np.concatenate([run[at] for run in passes]) for at in (0, -1))
-            share = np.linspace(0, 1, len(after))
-            if n in (min(logs), max(logs)):
-                right.plot(share, np.sort(after), color=colour,
-                           label=f"n = {n}: {np.mean(after < 0.05):.0%} below 0.05, "
-                                 f"{np.mean(after < before - 0.1):.0%} fell by 0.1")
-        right.plot(share, np.sort(before), "--", color="0.5", label="base model")
-        plots.budget_axis(left, C[0], C[-1], "rollouts")
-        left.set(ylabel="validation pass@1, exact", title="new problems: runs, and their mean")
-        right.set(xlabel="training problems, sorted", ylabel="pass@1, exact",
-                  title="training problems at the end")
-        left.legend(fontsize=8), right.legend(fontsize=8)
-        c, (bps, seeds) = cells[0], (" ".join(map(str, sorted({c[key] for c in cells})))
-                                     for key in ("B_p", "seed"))
-        fig.suptitle(f"{len(cells)} runs of {c['runs']}: overlap {c['overlap']}, {c['deciding']} "
-                     f"deciding and {c['idle']} idle decisions, D = {c['D']}, B_p = {bps}, "
-                     f"seeds {seeds}", fontsize=11)
+    fig, ((curves, passes),) = plots.canvas(1, 2, (11, 4.8))
+    for n, colour in plots.colours(logs).items():
+        runs = [np.array([(r["rollouts"], r["exact"]) for r in log if r["type"] == "eval"][1:])
+                for log in logs[n]]
+        C = max((run[:, 0] for run in runs), key=len)
+        curves.plot(C, np.mean([np.interp(C, *run.T) for run in runs], 0), color=colour, lw=2,
+                    label=f"n = {n}")
+        for run in runs:
+            curves.plot(*run.T, color=colour, lw=0.6, alpha=0.4)
+        looks = [[r["exact"] for r in log if r["type"] == "train_pass"] for log in logs[n]]
+        before, after = (np.sort(np.concatenate([run[at] for run in looks])) for at in (0, -1))
+        share = np.linspace(0, 1, len(after))
+        passes.plot(share, after, color=colour,
+                    label=f"n = {n}: {np.mean(after < 0.05):.0%} below 0.05")
+    passes.plot(share, before, "--", color="0.5", label="base model")
+    plots.budget_axis(curves, C[0], C[-1], "rollouts")
+    curves.set(ylabel="validation pass@1, exact", title="new problems: runs, and their mean")
+    passes.set(xlabel="training problems, sorted", ylabel="pass@1, exact",
+               title="training problems at the end")
+    curves.legend(fontsize=8), passes.legend(fontsize=8)
+    c = cells[0]
+    fig.suptitle(f"{len(cells)} runs of {c['runs']}: overlap {c['overlap']}, {c['deciding']} "
+                 f"deciding and {c['idle']} idle decisions, D = {c['D']}", fontsize=11)
+    plots.write(fig, path)
 
 
 # --------------------------------------------------------------------------------------------------
 
 def check_world(cfg):
     """Raise BadInput on values that make no world, and on what this world does not have."""
-    config.choose("advantage", cfg["advantage"], ("group", "undivided", "true", "exact"))
     limits = dict(responses=(2, 256), deciding=(1, 1000), features=(1, 1000), overlap=(0, 1),
                   skill=(0, 1), pool=(1, 10 ** 6), D=(0, cfg["pool"], "problems of the pool"),
                   B_p=(1, cfg["D"] or cfg["pool"], "training problems"))
@@ -614,7 +530,7 @@ def main(argv):
     for c in cells:
         config.check_run(c), check_world(c)
     if verb in ("both", "one"):
-        report_one(one_problem(runs, K=cfg["responses"]))
+        one_problem(runs, K=cfg["responses"])
     if verb != "one":
         train_all(cells)
     if verb in ("both", "sweep"):

@@ -160,7 +160,8 @@ CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k
                unit=("rollouts", "tokens", "gpu_hours"),
                view=("fixed_Bp", "fixed_B", "joint", "lr", "best_worst", "sensitivity", "paper",
                      "slices", "pass1", "compare", "all"))
-GONE = ("n_schedule", "log_to")  # keys of older logs: passed over where they were off
+# keys of older logs: passed over where they were off
+GONE = ("n_schedule", "log_to", "advantage", "clock")
 # The knobs of a training command that change no result, and all keys that are no part of a run's
 # identity: these, the budget, the folders, the other stages'
 RUNNING = """device gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory threads

@@ -91,7 +91,7 @@ def mean_curves(evals):
 def priced_toys():
     """The sweeps of `priced` that are the toy world's."""
     toy = config.read_json(ROOT / "results/bandit/study.json")
-    n_c = {r["words"]: r["n_c"] for r in toy["noise"] if not r["C"]}
+    n_c = {r["words"]: r["n_c"] for r in toy["noise"]}
     out = []
     for name in ("no_idle", "lead", "more_idle"):
         arm = toy["arms"][name]
