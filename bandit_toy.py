@@ -534,7 +534,7 @@ def main(argv):
     if verb != "one":
         train_all(cells)
     if verb in ("both", "sweep"):
-        sweep.save_plan(cfg, own=TOY)
+        sweep.save_plan(cfg)
         draw_many(cells, runs / "many.png")
         print(f"{runs}/many.png; next: python frontier.py --runs={runs} && python fit_sigmoid.py "
               f"--runs={runs}")

@@ -921,7 +921,7 @@ def main(argv):
     stop_at_signals(run.stop)
     from tqdm import tqdm
     mine = range(RANK, cfg["B_p"], WORLD)  # this rank's problems of a batch
-    look = "{desc}: {percentage:3.0f}% of {total_fmt} [{elapsed}<{remaining}, {rate_fmt}]{postfix}"
+    look = "{percentage:3.0f}% of {total_fmt} [{elapsed}<{remaining}, {rate_fmt}]{postfix}"
     status = "stopped"
     with contextlib.suppress(engine.Stopped), tqdm(
             total=B * M, initial=B * state["step"], unit="roll", unit_scale=True,

@@ -4,19 +4,19 @@
 
 run_sweep.sh calls it with the words of the sweep. Every script that makes something is a process of
 its own: prepare.py of a data folder is anybody's, and sample.py gives its GPUs back as it ends.
-Needs config.py and core/sweep.py, the sweep whose runs they are, and the standard library.
+Needs config.py, core/problems.py and core/sweep.py, the sweep whose runs they are.
 """
-import contextlib
-import json
 import re
+import shlex
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from config import BadInput, entry, files, parse, read_json
-from core.sweep import (ROOT, arms, check_gpus, environment, is_study, last_line, preset_of, python,
-                        slots, sweep_folder, tell, unfinished)
+from config import BadInput, RECIPES, entry, files, parse, read_json
+from core.problems import read_problems, subset
+from core.sweep import (ROOT, arms, check_environment, pool, preset_of, python, slots,
+                        sweep_folder, unfinished)
 
 # names of splits: by avg@s, by s_zero rollouts, mixtures
 SPLIT = re.compile(r"((?P<band>easy|hard|very_easy|mixed)|extreme|level_easy|level_very_easy"
@@ -24,57 +24,52 @@ SPLIT = re.compile(r"((?P<band>easy|hard|very_easy|mixed)|extreme|level_easy|lev
 
 
 def prepare(preset, argv):
-    """Make what the runs of a preset need and is not there, for each problem file in five steps."""
+    """Make what the runs of a preset need and is not there, in five steps for each problem file."""
     sweeps = arms(preset, argv)
-    places, out = slots(sweeps), sweep_folder(preset, argv)
     unfinished(sweeps)  # ends here on a bad key or value, with nothing written
-    check_gpus(sweeps, places)
+    places, out = slots(sweeps), Path(sweep_folder(preset, argv))
     # words for prepare.py and sample.py; the seed is that of the runs
     given = [w for w in argv if not w.startswith(("--seed=", "--data=", "--model=", "--runs="))]
     for data, model, s_zero, file in needs(sweeps):
-        words = [f"--data={data}", f"--model={model}", *given]
-        # 1. a file of another folder, such as AIME24
+        words, splits = [f"--data={data}", f"--model={model}", *given], data / "splits"
+        # 1. a file of another folder, such as AIME24, by the prepare.py beside it
         if not file.exists() and not file.is_relative_to(data):
-            of_another_folder(file)
+            if not (file.parent / "prepare.py").exists():
+                raise BadInput(f"{file}: no such problem file")
+            call(file.parent / "prepare.py", f"--data={file.parent}")
         # 2. problems and base model; a task is no part of a run's name, so prepare.py compares it
         asked = any(w.startswith(("--task=", "--task_args=")) for w in given)
         if (asked or lacks(data, model, file)) and (data / "prepare.py").exists():
-            call(data / "prepare.py", *words, note=f"problems and base model: {data}/prepare.py")
+            print(f"problems and base model: {data}/prepare.py", flush=True)
+            call(data / "prepare.py", *words)
         # 3. every problem, which needs no difficulty
-        if file == data / "splits" / Path(model).name / "all_train.jsonl":
+        if file == splits / Path(model).name / "all_train.jsonl":
             call("sample.py", *words)
-        # 4. difficulty, and the splits by it
-        has_levels = check_splits(file)
-        # a study measures the levels of its mixtures first of all: what they hold out to validate
-        # on is trained on by none
-        levels = is_study(preset) and s_zero and file.is_relative_to(data / "splits")
-        if file.exists() and (has_levels or not levels):
-            continue
-        kind = SPLIT.fullmatch(file.name)
-        if not kind:
-            raise BadInput(f"{file}: no such file; sample.py makes splits by difficulty, data/"
-                           "guru_math/prepare.py mix mixtures, mix_NAME_D140_seed0_train.jsonl")
-        if not kind["D"] or not has_levels:
-            again = file.exists()
+        # 4. difficulty, and the splits by it. A study measures the levels of its mixtures first of
+        # all: what they hold out to validate on is trained on by none
+        kind, has_levels = SPLIT.fullmatch(file.name), check_splits(file)
+        wants_levels = (preset not in RECIPES and s_zero and not has_levels
+                        and file.is_relative_to(splits))
+        missing = not file.exists() and not (kind and kind["D"] and has_levels)
+        if kind and (wants_levels or missing):
             print(f"difficulty of the problems for {model}: sample.py", flush=True)
-            if again:
+            if not missing:
                 print(f"the levels hold out more problems: {file.parent} is written anew, and "
                       "sweeps on the splits of before cannot go on", flush=True)
-            words = ["--s_zero=0"] * (bool(kind["band"]) and not levels) + words
-            measure_shards(["sample.py", *words], out, places)
-            call("sample.py", *words)
+            few = ["--s_zero=0"] * (bool(kind["band"]) and not wants_levels)
+            measure([*few, *words], out, places)
         # 5. mixtures of the splits
-        if kind["D"] and not file.exists():
+        if kind and kind["D"] and not file.exists():
             call(ROOT / "data/guru_math/prepare.py", "mix", f"--data={data}",
                  f"--model={model}", f"--D={kind['D']}", f"--seed={kind['seed']}")
         if not file.exists():
-            raise BadInput(f"{file}: no problem of {data} is of that difficulty for {model}; "
-                           "--split=NAME takes another split of those above, --split=all every "
-                           "problem")
+            raise BadInput(f"{file}: " + (
+                f"no problem of {data} is of that difficulty for {model}; --split=NAME takes "
+                "another split of those above, --split=all every problem" if kind else
+                "no such file; sample.py makes splits by difficulty, data/guru_math/prepare.py "
+                "mix mixtures, mix_NAME_D140_seed0_train.jsonl"))
     for cfg in sweeps:
-        if cfg["D"] > (there := len(Path(cfg["train_set"]).read_bytes().splitlines())):
-            raise BadInput(f"--D={cfg['D']}: {cfg['train_set']} has {there} problems; --D=0 takes "
-                           "them all")
+        subset(read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])  # ends on too large a D
 
 
 def needs(sweeps):
@@ -96,20 +91,11 @@ def needs(sweeps):
     return list(out)
 
 
-def call(*words, note=""):
+def call(*words):
     """Run a script by PYTHON; a failure ends this process with its exit code."""
-    print(note, end="\n" if note else "", flush=True)
     code = subprocess.run([python(), *map(str, words)]).returncode
     if code:
         sys.exit(code if code > 0 else 128 - code)
-
-
-def of_another_folder(file):
-    """Make a problem file by the prepare.py beside it. Raises BadInput where that is none."""
-    if (file.parent / "prepare.py").exists():
-        call(file.parent / "prepare.py", f"--data={file.parent}")
-    if not file.exists():
-        raise BadInput(f"{file}: no such problem file")
 
 
 def lacks(data, model, file):
@@ -124,15 +110,6 @@ def lacks(data, model, file):
             or (file.parent == data and not file.exists()))
 
 
-def prompts(path):
-    """The prompts of a problem file, as far as they can be read."""
-    out = set()
-    for line in Path(path).read_bytes().splitlines():
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            out.add(json.loads(line)["prompt"])
-    return out
-
-
 def check_splits(file):
     """Whether the levels by s_zero rollouts are measured where `file` lies.
 
@@ -141,43 +118,35 @@ def check_splits(file):
     info = file.parent / "difficulty.json"
     measured = read_json(info) if info.exists() else {}
     of = Path(measured.get("problems", ""))
-    if file.exists() and of.is_file() and not prompts(file) <= prompts(of):
-        raise BadInput(f"{file}: has problems that {of} has not; remove {file.parent} and runs "
-                       "on it, or give another --data")
+    if file.exists() and of.is_file():
+        there, now = ({p["prompt"] for p in read_problems(path)} for path in (file, of))
+        if not there <= now:
+            raise BadInput(f"{file}: has problems that {of} has not; remove {file.parent} and "
+                           "runs on it, or give another --data")
     return bool(measured.get("s_zero"))
 
 
-def measure_shards(words, out, places):
-    """sample.py with a share of the problems on each GPU, where there are several.
+def measure(words, out, places):
+    """Difficulty and splits by sample.py; of several GPUs each draws for a share of the problems.
 
-    The first one's bar is seen, the others write to files in `out`.
+    What they print goes to files in `out`.
     """
-    gpus = [gpu for place in dict.fromkeys(places) if place for gpu in place.split(",")]
-    if len(gpus) < 2:
-        return
-    Path(out).mkdir(parents=True, exist_ok=True)
-    shards, failed = [], []
-    try:
-        for i, gpu in enumerate(gpus):
-            said = Path(out) / f"difficulty.{i}.txt"
-            with open(said, "ab") if i else contextlib.nullcontext(sys.stderr) as file:
-                shards.append((gpu, said, subprocess.Popen(
-                    [python(), *words, f"--shard={i}/{len(gpus)}"], env=environment(gpu),
-                    stdin=subprocess.DEVNULL, stdout=file, stderr=file)))
-        failed = [(gpu, said) for gpu, said, shard in shards if shard.wait()]
-    finally:
-        for _, _, shard in shards:
-            shard.terminate()
-    for gpu, said in failed:
-        tell(f"FAILED  GPU {gpu}: {last_line(said)}")
-    if failed:
-        sys.exit(1)
+    gpus = list(dict.fromkeys(gpu for place in places for gpu in
+                              place.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu))
+    if len(gpus) > 1:
+        command = shlex.join([python(), "sample.py", *words])
+        jobs = [(f"GPU {gpu}", f"{command} --shard={i}/{len(gpus)}", out / f"difficulty.{i}.txt")
+                for i, gpu in enumerate(gpus)]
+        if pool(jobs, [dict(CUDA_VISIBLE_DEVICES=gpu) for gpu in gpus], []):
+            sys.exit(1)
+    call("sample.py", *words)
 
 
 def main(argv):
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if {"-h", "--help"} & set(argv):
         parse(["--help"], __doc__)
+    check_environment()
     prepare(*preset_of(argv))
 
 

@@ -13,27 +13,22 @@ and `cells`.
 Environment: PYTHON, LAUNCH, JOBS, GPUS_PER_RUN, CUDA_VISIBLE_DEVICES, PRUNE, see run_sweep.sh.
 Needs config.py, core/engine.py for the GPUs that are there, and the standard library.
 """
-import concurrent.futures
 import contextlib
-import json
 import math
 import os
-import queue
 import re
 import shlex
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections import Counter
 from pathlib import Path
 from statistics import fmean, linear_regression
 
 import config
-from config import (BadInput, RECIPES, append, at_k, cast, complete, derive, entry, experiment,
-                    finished, parse, progress, read_json, read_log, read_plan, rollouts_after,
-                    run_name, save_json)
+from config import (BadInput, RECIPES, append, at_k, complete, derive, entry, experiment, finished,
+                    parse, progress, read_json, read_log, read_plan, rollouts_after, run_name,
+                    save_json)
 from core.engine import visible_gpus
 
 ROOT = Path(__file__).parents[1]
@@ -67,52 +62,38 @@ def run_folder(c):
     return Path(c["runs"]) / run_name(c)
 
 
-def budget(c):
+def all_rollouts(c):
     """The rollouts of all updates of a run."""
     return rollouts_after(derive(c)["M"], c)
 
 
-def save_plan(cfg, own=None, others=()):
-    """Write sweep.json of the sweep `cfg`: dict(config, derived, cells), for the analysis and for
-    `failed`. own: as in config.parse. others: cells that other studies ask for.
+def save_plan(cfg, shared=False):
+    """Write sweep.json of a sweep, dict(config, cells), for the analysis and for `failed`.
+
+    shared: studies that have this arm in common plan for each other: cells of the same experiment
+    that were asked before stay.
     """
-    plan = [{key: c[key] for key in ("B_p", "n", "seed", "lr_base")} for c in cells(cfg)]
-    plan += [cell for cell in others if cell not in plan]
-    lrs = sorted({cell["lr_base"] for cell in plan})
-    shown = dict(cfg, lrs=" ".join(f"{lr:g}" for lr in lrs)) if others and len(lrs) > 1 else cfg
-    save_json(Path(cfg["runs"]) / "sweep.json",
-              dict(config=shown, derived=derive(cfg, own), cells=plan))
-
-
-def read_config(plan):
-    """The config of a plan with this version's keys."""
-    known = {key: value for key, value in plan["config"].items() if key in config.config}
-    return complete({key: cast(key, value) for key, value in known.items()})
+    asked = [{key: c[key] for key in ("B_p", "n", "seed", "lr_base")} for c in cells(cfg)]
+    plan = read_plan(cfg["runs"]) if shared else {}
+    if plan and experiment(plan["config"]) == experiment(cfg):
+        asked += [cell for cell in plan.get("cells", ()) if cell not in asked]
+    lrs = sorted({cell["lr_base"] for cell in asked})
+    if len(lrs) > 1:
+        cfg = dict(cfg, lrs=" ".join(map(str, lrs)))
+    save_json(Path(cfg["runs"]) / "sweep.json", dict(config=cfg, cells=asked))
 
 
 def planned(folder):
     """The cells that sweep.json of a sweep's folder asks for; [] without the file."""
     plan = read_plan(folder)
-    return [dict(read_config(plan), runs=str(folder), **cell) for cell in plan.get("cells", ())]
-
-
-def begin(preset, sweeps):
-    """Write sweep.json of each sweep: what was asked last. Studies that share an arm plan for each
-    other."""
-    for cfg in sweeps:
-        plan = read_plan(cfg["runs"]) if is_study(preset) else {}
-        same = plan and experiment(read_config(plan)) == experiment(cfg)
-        save_plan(cfg, others=plan.get("cells", ()) if same else ())
+    return [dict(complete(plan["config"]), runs=str(folder), **cell)
+            for cell in plan.get("cells", ())]
 
 
 def preset_of(argv):
-    """(preset or "", words) of a command line, where the preset comes first."""
+    """(preset, words) of a command line, where the preset comes first; easy without one."""
     named = bool(argv) and not argv[0].startswith("-")
-    return (argv[0], argv[1:]) if named else ("", argv)
-
-
-def is_study(preset):
-    return preset not in ("", *RECIPES)
+    return (argv[0], argv[1:]) if named else (config.config["recipe"], argv)
 
 
 def read_presets(data):
@@ -128,19 +109,19 @@ def presets(data):
     of its own; studies that name the same arm share its runs.
     """
     known = read_presets(data) or read_presets(ROOT / "data/guru_math")
-    return {name: known[name] for name in known if is_study(name)}
+    return {name: known[name] for name in known if name not in RECIPES}
 
 
 def sweep_folder(preset, argv):
     """The folder of a preset's sweep, or of its arms: `runs`, or else named by data and model."""
-    cfg = parse([f"--recipe={preset}"] * (preset in RECIPES) + argv)
-    if not is_study(preset) or any(word.startswith("--runs=") for word in argv):
-        return cfg["runs"]
-    return config.sweep_folder(cfg, "atlas")
+    first = f"--recipe={preset}"
+    if preset not in RECIPES:
+        first = f"--runs={config.sweep_folder(parse(argv), 'atlas')}"
+    return parse([first, *argv])["runs"]
 
 
 def arms(preset, argv):
-    """The sweeps of a preset as resolved dicts, one for each arm; a recipe, or none, is one sweep.
+    """The sweeps of a preset as resolved dicts: a recipe is one sweep, a study one for each arm.
 
     Words of argv beat those of presets.json, but for what an arm asks about.
     """
@@ -148,12 +129,12 @@ def arms(preset, argv):
     if config.is_toy(plain):
         raise BadInput(f"--data={plain['data']}: the toy world has a sweep of its own: "
                        "python bandit_toy.py sweep")
-    if pruning() and (is_study(preset) or plain["lrs"]):
-        raise BadInput("PRUNE=1: for easy, hard and mixed, at one lr_base; a study's figures need "
-                       "all its runs")
-    if not is_study(preset):
+    if pruning() and (preset not in RECIPES or plain["lrs"] or plain["metric"] == "train"):
+        raise BadInput("PRUNE=1: for easy, hard and mixed, at one lr_base, by evaluations; a "
+                       "study's figures need all its runs")
+    if preset in RECIPES:
         own = read_presets(plain["data"]).get(preset)  # of the paper's problems the paper's sweep
-        words = shlex.split(own["arms"][preset]) if own else [f"--recipe={preset}"] * bool(preset)
+        words = shlex.split(own["arms"][preset]) if own else [f"--recipe={preset}"]
         return [parse(words + argv)]
     known = presets(plain["data"])
     if preset not in known:
@@ -173,6 +154,17 @@ def arms(preset, argv):
 
 # --------------------------------------------------------------------------------------------------
 # Commands, and the GPUs of each
+
+def check_environment():
+    """Raise BadInput where a variable of run_sweep.sh cannot be used on any machine."""
+    for name, least, known in (("JOBS", 1, r"|[1-9]\d{0,5}"), ("GPUS_PER_RUN", 0, r"|\d{1,4}")):
+        if not re.fullmatch(known, value := os.environ.get(name, "")):
+            raise BadInput(f"{name}={value}: expected a whole number, {least} or more")
+    launch = os.environ.get("LAUNCH", "")
+    test = ["bash", "-nc", f"words=({launch})"]
+    if "\n" in launch or (launch and subprocess.run(test, stderr=subprocess.DEVNULL).returncode):
+        raise BadInput(f"LAUNCH={launch!r}: not the words of one command")
+
 
 def python():
     """The interpreter of all stages."""
@@ -200,33 +192,6 @@ def unfinished(sweeps):
     return [c for c in grid if not finished(c, run_folder(c)) and not (pruning() and pruned(c))]
 
 
-def of_other_code(sweeps):
-    """One line on finished runs that another commit of this code made, or ""."""
-    now, others = config.commit(), Counter()
-    for c in (c for cfg in sweeps for c in cells(cfg)):
-        if now and finished(c, run_folder(c)):
-            with open(run_folder(c) / "log.jsonl") as log:
-                others[json.loads(log.readline()).get("commit") or now] += 1
-    del others[now]
-    if not others:
-        return ""
-    return (f"{others.total()} finished runs are of other code (commit {', '.join(others)}, now "
-            f"{now}) and are not run again; --tag=NAME starts new ones")
-
-
-def check_environment():
-    """Raise BadInput where a variable of run_sweep.sh cannot be used on any machine."""
-    jobs, each = os.environ.get("JOBS", ""), os.environ.get("GPUS_PER_RUN", "")
-    launch = os.environ.get("LAUNCH", "")
-    if not re.fullmatch(r"|[1-9]\d{0,5}", jobs):
-        raise BadInput(f"JOBS={jobs}: expected a whole number above 0")
-    if not re.fullmatch(r"|0|[1-9]\d{0,3}", each):
-        raise BadInput(f"GPUS_PER_RUN={each}: expected a whole number")
-    test = ["bash", "-nc", f"words=({launch})"]
-    if "\n" in launch or (launch and subprocess.run(test, stderr=subprocess.DEVNULL).returncode):
-        raise BadInput(f"LAUNCH={launch!r}: not the words of one command")
-
-
 def requirements(argv):
     """What pip is to install for a sweep of these words: vLLM's too, where it will run on GPUs."""
     cfg = parse(argv)
@@ -236,12 +201,11 @@ def requirements(argv):
 
 
 def slots(sweeps):
-    """The GPUs of each of the runs side by side: a list of strings, None where a run has none.
+    """The places in which runs go side by side: for each the variables of a run there, a dict.
 
-    Sets the environment that the runs inherit. Raises BadInput where JOBS and GPUS_PER_RUN do not
-    fit this machine.
+    Sets those that all inherit. Raises BadInput where JOBS and GPUS_PER_RUN do not fit this
+    machine, or torch does not see its GPUs.
     """
-    check_environment()
     jobs, each = int(os.environ.get("JOBS") or 0), os.environ.get("GPUS_PER_RUN", "")
     size = int(each or 1)
     if size == 0:
@@ -251,7 +215,7 @@ def slots(sweeps):
     if size and each and not room:
         raise BadInput(f"GPUS_PER_RUN={each}: there are {len(gpus)} GPUs here")
     if not room:
-        return [None] * (jobs or config.cores())
+        return [{}] * (jobs or config.cores())
     # of a process, and a GPU has one; on a CPU each script sets its own
     os.environ.setdefault("OMP_NUM_THREADS", str(1 + (config.cores() - 1) // len(gpus)))
     vllm = any(c["engine"] != "hf" and c["device"] != "cpu" for c in sweeps)
@@ -260,8 +224,10 @@ def slots(sweeps):
         raise BadInput(f"JOBS={jobs}: {len(gpus)} GPUs have room for {room} runs of {size}, "
                        "and vLLM needs a GPU to itself (at one GPU a run --engine=hf shares "
                        "one; GPUS_PER_RUN=0 takes the cores)")
+    if not os.environ.get("LAUNCH") and any(c["device"] != "cpu" for c in sweeps):
+        check_gpus(len(gpus))  # with LAUNCH another torch may be meant
     starts = [i * size % len(gpus) for i in range(jobs or room)]
-    return [",".join(gpus[i:i + size]) for i in starts]
+    return [dict(CUDA_VISIBLE_DEVICES=",".join(gpus[i:i + size])) for i in starts]
 
 
 # Prints how many GPUs torch computes on, and behind a 0 why.
@@ -275,215 +241,139 @@ except Exception as e:
 """
 
 
-def check_gpus(sweeps, places):
-    """Raise BadInput where the torch of PYTHON does not compute on all GPUs of `places`.
+def check_gpus(there):
+    """Raise BadInput where the torch of PYTHON does not compute on all GPUs that are there.
 
-    Every run would go to the CPU, or fail, one by one. With LAUNCH another torch may be meant.
+    Every run would go to the CPU, or fail, one by one.
     """
-    gpus = {gpu for place in places if place for gpu in place.split(",")}
-    if not gpus or os.environ.get("LAUNCH") or all(c["device"] == "cpu" for c in sweeps):
-        return
     done = subprocess.run([python(), "-c", LOOK], capture_output=True, text=True)
     count, _, why = (done.stdout or f"0 {done.stderr[-200:]}").strip().partition(" ")
-    if int(count) < len(gpus):
+    if int(count) < there:
         why = f" ({' '.join(why.split())[:200]})" if why else ""
-        raise BadInput(f"there are {len(gpus)} GPUs here, and the torch of {python()} sees {count}"
+        raise BadInput(f"there are {there} GPUs here, and the torch of {python()} sees {count}"
                        f"{why}: install one that fits the driver, or set GPUS_PER_RUN=0 to run "
                        "on the CPU")
-
-
-def tell_evaluations(grid):
-    """Says before the runs where their evaluations will be too few for the analysis."""
-    few = [c for c in grid if not 0 < c["eval_every"] <= budget(c) - c["B_p"] * c["n"]]
-    if few:
-        tell(f"--eval_every={few[0]['eval_every']}: a run of C = {few[0]['C']} has two evaluations "
-             "and the page needs three; give a smaller one")
-
-
-def environment(gpus):
-    """The environment of a process that sees these GPUs alone; None leaves it as it is."""
-    return dict(os.environ, CUDA_VISIBLE_DEVICES=gpus) if gpus is not None else None
 
 
 # --------------------------------------------------------------------------------------------------
 # The runs: start, watch, collect
 
-def tail(path, size):
-    """The last `size` bytes of a file, as lines; none where it is not there."""
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - size))
-            return file.read().decode(errors="replace").replace("\r", "\n").split("\n")
-    except OSError:
-        return []
-
-
 def last_line(path):
     """What a process said last; behind torchrun's table, the error of the run itself."""
-    lines = [line for line in tail(path, 9000) if line.strip()]
+    lines = []
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 9000))
+        text = file.read().decode(errors="replace").replace("\r", "\n")
+        lines = [line for line in text.split("\n") if line.strip()]
     errors = [line for line in lines if re.match(r"(train_grpo.py|\[rank\d+\]): \S", line)]
     return [*errors[-1:], *lines[-1:], ""][0]
 
 
-def last_records(c):
-    """The last update and evaluation in a run's log, each None where there is none yet."""
-    last = {}
-    for line in reversed(tail(run_folder(c) / "log.jsonl", 2 ** 20)):
-        with contextlib.suppress(ValueError):
-            r = json.loads(line)
-            if r["type"] == "step" or r.get("set") == "val":
-                last.setdefault(r["type"], r)
-        if len(last) == 2:
-            break
-    return last.get("step"), last.get("eval")
-
-
-def live_line(c):
-    """How far a run is, from its log: share of the budget, reward, avg@k of its last evaluation.
-
-    Before its first update it is what the run printed last.
-    """
-    step, evaluation = last_records(c)
-    lr = f"lr_base={c['lr_base']:g} " if c["lrs"] else ""
-    text = f"B_p={c['B_p']} n={c['n']} {lr}seed={c['seed']}  "
-    if not step:
-        return text + (last_line(run_folder(c) / "out.txt") or "starting")
-    text += f"{step['rollouts'] / budget(c):4.0%} of {budget(c)} rollouts  "
-    text += f"reward {step['reward']:.3f}"
-    if evaluation:
-        metric = f"avg@{evaluation['k']}"
-        text += f"  {metric} {evaluation[metric]:.3f}"
-    return text
-
-
-def time_left(running, waiting, places):
-    """Seconds until all end, None until every run that runs has made an update.
-
-    These go on at their own pace. The others, of larger B, take the time of the quickest of them:
-    an upper bound, since a rollout costs less in a larger batch.
-    """
-    steps = [last_records(c)[0] for c in running]
-    if not steps or not all(steps):
-        return None
-    paces = [step["wall_s"] / step["rollouts"] for step in steps]
-    work = [(budget(c) - step["rollouts"]) * pace for c, step, pace in zip(running, steps, paces)]
-    work += [budget(c) * min(paces) for c in waiting]
-    return max(*work, sum(work) / places)
-
-
-def show(running, waiting, total, places):
-    """One live line a run and the time left; on a terminal the next ones are written over them."""
-    lines = [f"  {live_line(c)[:110]}" for c in running]
-    left, ended = time_left(running, waiting, places), total - len(running) - len(waiting)
-    about = ""
-    if left:
-        m, s = divmod(int(left), 60)
-        about = f", about {left / 3600:.1f} h left" if m >= 180 else f", about {m}:{s:02} left"
-    lines.append(f"  {ended} of {total} runs ended{about}")
-    end, back = "\n", ""
-    if sys.stdout.isatty():
-        end, back = "\033[K\n", f"\033[{len(lines)}A"
-    print(end.join(lines) + end + back, end="", flush=True)
-
-
-def start(c, gpus):
-    """The process of a cell's run, whose output goes to out.txt of its folder.
+def start(command, out, place):
+    """The process of shell words, which writes to the file `out`; place: variables of its own.
 
     A session of its own: Ctrl-C must not reach torchrun or srun, which would pass it on. LAUNCH is
     shell words, so a shell takes the line apart; env sets variables.
     """
-    folder = run_folder(c)
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "out.txt", "wb") as out:
-        return subprocess.Popen(["bash", "-c", f"exec env {training(c)}"], env=environment(gpus),
-                                stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with open(out, "wb") as file:
+        return subprocess.Popen(["bash", "-c", f"exec env {command}"], env=os.environ | place,
+                                stdin=subprocess.DEVNULL, stdout=file, stderr=file,
                                 start_new_session=True)
 
 
-def run_all(todo, places, stop):
-    """Train the cells `todo`, in this order, one in each place; returns how many failed.
+def pool(jobs, places, stop):
+    """Run the jobs (name, shell words, output file) in this order, one in each of the places at a
+    time; returns how many failed.
 
-    Once `stop` holds something, all runs are asked to stop by SIGTERM, on which they save a
-    checkpoint, and are waited for: raises KeyboardInterrupt. So too where a run was asked by
-    somebody else, as Slurm asks the steps of a job.
+    Once `stop` holds something none starts any more, and those that run are asked to stop by
+    SIGTERM, on which a run saves a checkpoint, and waited for. So too where one was asked by
+    somebody else, as Slurm asks the steps of a job, and where nobody reads what is printed.
     """
-    free, lock, running, failed, shown = queue.SimpleQueue(), threading.Lock(), {}, 0, time.time()
-    for gpus in places:
-        free.put(gpus)
-
-    def train(c):
-        """The exit code of a cell's run, None where it did not start."""
-        gpus = free.get()
-        try:
-            with lock:  # none starts behind the SIGTERM to all
-                if stop:
-                    return None
-                running[id(c)] = c, start(c, gpus)
-            code = running[id(c)][1].wait()
-            return code if code >= 0 else 128 - code
-        finally:
-            running.pop(id(c), None)
-            free.put(gpus)
-
-    clear, every = ("\033[J", 1) if sys.stdout.isatty() else ("", 60)
-    with concurrent.futures.ThreadPoolExecutor(len(places)) as pool:
-        jobs = {pool.submit(train, c): c for c in todo}
-        try:
-            while jobs:
-                for job in concurrent.futures.wait(jobs, 1, "FIRST_COMPLETED").done:
-                    c, code = jobs.pop(job), job.result()
-                    if code is not None:
-                        how = f"FAILED ({code})" if code else "done"
-                        print(f"{clear}{how}  {last_line(run_folder(c) / 'out.txt')}", flush=True)
-                    failed += bool(code)
-                    if code == 128 + signal.SIGTERM:
-                        stop.append(code)
-                if stop:
-                    raise KeyboardInterrupt
-                if time.time() - shown >= every:
-                    shown, now = time.time(), [c for c, _ in list(running.values())]
-                    show(now, [c for c in jobs.values() if c not in now], len(todo), len(places))
-        except BaseException:
-            with lock:
-                stop.append("")
-                asked = [process for _, process in running.values()]
-                for process in asked:
-                    process.terminate()
-            with contextlib.suppress(OSError):  # who reads our output, a tee, may be gone
-                print(f"\nstopping {len(asked)} runs; the same command goes on from here",
+    waiting, running, failed, shown = list(jobs), {}, 0, time.time()
+    terminal = sys.stdout.isatty()
+    clear, every = ("\033[J", 1) if terminal else ("", 60)
+    try:
+        while (waiting or running) and not stop:
+            for i in range(len(places)):
+                if waiting and i not in running:
+                    name, command, out = waiting.pop(0)
+                    running[i] = name, out, start(command, out, places[i])
+            time.sleep(0.1)
+            for i, (name, out, process) in list(running.items()):
+                if (code := process.poll()) is None:
+                    continue
+                del running[i]
+                code = code if code >= 0 else 128 - code
+                how = f"FAILED ({code})" if code else "done"
+                print(f"{clear}{how}  {last_line(out)}", flush=True)
+                failed += bool(code)
+                if code == 128 + signal.SIGTERM:
+                    stop.append(code)
+            if time.time() - shown >= every:
+                shown = time.time()
+                lines = [f"  {name}  {last_line(out) or 'starting'}"[:112]
+                         for name, out, _ in running.values()]
+                lines.append(f"  {len(jobs) - len(waiting) - len(running)} of {len(jobs)} ended")
+                end, back = ("\033[K\n", f"\033[{len(lines)}A") if terminal else ("\n", "")
+                print(end.join(lines) + end + back, end="", flush=True)  # the next go over them
+    finally:
+        for _, _, process in running.values():
+            process.terminate()
+        with contextlib.suppress(OSError):  # who reads our output, a tee, may be gone
+            print(clear, end="", flush=True)
+            if stop or running:
+                print(f"\nstopping {len(running)} runs; the same command goes on from here",
                       flush=True)
-            raise
-    print(clear, end="", flush=True)
+        for _, _, process in running.values():
+            process.wait()
     return failed
 
 
 def run(preset, argv):
-    """Train all unfinished runs of a preset, with PRUNE=1 in rungs; 130 where it was stopped."""
+    """Train all unfinished runs of a preset, with PRUNE=1 in rungs; exits with 130 if stopped."""
     sweeps, folder, stop = arms(preset, argv), sweep_folder(preset, argv), []
+    todo, grid = unfinished(sweeps), [c for cfg in sweeps for c in cells(cfg)]
     places = slots(sweeps)
-    check_gpus(sweeps, places)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: stop.append(number))
-    todo, grid = unfinished(sweeps), [c for cfg in sweeps for c in cells(cfg)]
-    begin(preset, sweeps)
-    tell_evaluations(grid)
+    for cfg in sweeps:
+        save_plan(cfg, shared=preset not in RECIPES)
+    warn_of_few_evaluations(grid)
     begun = sum(progress(run_folder(c))[0] > 0 for c in todo)
     stopped = f" ({begun} from where stopped)" if begun else ""
-    less = ", a third or so less by pruning" if pruning() else ""
     try:
         print(f"sweep {folder}: {len(grid)} runs, {len(todo)} to do{stopped}, "
-              f"{sum(map(budget, grid))} rollouts in all{less}, {len(places)} side by side",
-              *filter(None, [of_other_code(sweeps)]), sep="\n", flush=True)
-        rungs = iter(lambda: [c for cfg in sweeps for c in next_rung(cfg)], [])
-        for batch in rungs if pruning() else [todo]:
+              f"{sum(map(all_rollouts, grid))} rollouts in all, {len(places)} side by side",
+              flush=True)
+        if len(todo) < len(grid):
+            print("finished runs stay, whatever the code is now; --tag=NAME starts new ones",
+                  flush=True)
+        for batch in iter(lambda: next_rung(sweeps[0]), []) if pruning() else [todo]:
             # most updates first: small batches take the longest, and none is alone at the end
-            if run_all(sorted(batch, key=lambda c: -derive(c)["M"]), places, stop):
+            batch = sorted(batch, key=lambda c: -derive(c)["M"])
+            if pool([(label(c), training(c), run_folder(c) / "out.txt") for c in batch], places,
+                    stop) or stop:
                 break
-    except (KeyboardInterrupt, BrokenPipeError):
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1), os.dup2(null, 2)  # nobody may be reading
-        return 130
+    except BrokenPipeError:
+        stop.append("nobody reads")
+    if stop:
+        os._exit(130)  # without a flush, which fails where nobody reads
     return 0
+
+
+def label(c):
+    """A cell in words, for the live line of its run."""
+    lr = f"lr_base={c['lr_base']:g} " if c["lrs"] else ""
+    return f"B_p={c['B_p']} n={c['n']} {lr}seed={c['seed']}"
+
+
+def warn_of_few_evaluations(grid):
+    """Say before the runs where their evaluations will be too few for the analysis."""
+    few = [c for c in grid if not 0 < c["eval_every"] <= all_rollouts(c) - c["B_p"] * c["n"]]
+    if few:
+        print(f"--eval_every={few[0]['eval_every']}: a run of C = {few[0]['C']} has two "
+              "evaluations and the page needs three; give a smaller one", file=sys.stderr)
 
 
 def list_failed(preset, argv):
@@ -492,8 +382,8 @@ def list_failed(preset, argv):
     for c in (c for cfg in arms(preset, argv) for c in planned(cfg["runs"])):
         at = run_folder(c)
         if not finished(c, at) and not pruned(c):
-            said = last_line(at / "out.txt")
-            lines.append(f"  {at}  {progress(at)[0]} of {budget(c)} rollouts  {said}".rstrip())
+            how_far = f"{progress(at)[0]} of {all_rollouts(c)} rollouts"
+            lines.append(f"  {at}  {how_far}  {last_line(at / 'out.txt')}".rstrip())
     if lines:
         print(f"\n{len(lines)} runs failed or are missing; the same command tries them again:")
         print("\n".join(lines))
@@ -518,9 +408,8 @@ def pruned(c):
 
 
 def rungs(cfg):
-    """The budgets at which a pruned sweep ends cells, behind two evaluations or more, and C."""
-    early = [cfg["C"] // part for part in (8, 4, 2)]
-    return [C for C in early if C >= 2 * cfg["eval_every"]] + [cfg["C"]]
+    """The budgets at which a pruned sweep ends cells, behind two evaluations or more."""
+    return [C for C in (cfg["C"] // part for part in (8, 4, 2)) if C >= 2 * cfg["eval_every"]]
 
 
 def next_rung(cfg):
@@ -529,40 +418,38 @@ def next_rung(cfg):
     for C in rungs(cfg):
         here = [dict(c, C=C) for c in live if c["B_p"] * c["n"] <= C]
         short = [c for c in here if not finished(c, run_folder(c))
-                 and (C == cfg["C"] or progress(run_folder(c))[0] < budget(c))]
+                 and progress(run_folder(c))[0] < all_rollouts(c)]
         todo = [c for c in short if not pruned(c)]
         if todo:
-            tell(f"rung C = {C} of {cfg['C']}: {len(todo)} runs to do")
-        if todo or C == cfg["C"]:
+            print(f"rung C = {C} of {cfg['C']}: {len(todo)} runs to do", file=sys.stderr)
             return todo
         ended = {run_folder(c) for c in short}  # at a rung before
         live = [c for c in live if run_folder(c) not in ended]
         end_some([c for c in here if run_folder(c) not in ended], C)
+    return unfinished([cfg])
 
 
 def end_some(here, C):
     """End a third of the cells that reached the rung C, each B_p by itself."""
-    by_B_p = {}
+    grid = {}
     for c in here:
-        by_B_p.setdefault(c["B_p"], {}).setdefault(c["n"], []).append(c)
-    for B_p, same in by_B_p.items():
-        curves = {n: [point for c in cs for point in curve(c)] for n, cs in same.items()}
+        grid.setdefault(c["B_p"], {}).setdefault(c["n"], []).append(c)
+    for B_p, same in grid.items():
+        curves = {n: [point for c in runs for point in evaluations(c)] for n, runs in same.items()}
         for n, why in last_third(curves, C).items():
             warm = derive(same[n][0])["M"] >= max(2, same[n][0]["warmup"])
-            beyond = any(progress(run_folder(c))[0] > budget(c) for c in same[n])
+            beyond = any(progress(run_folder(c))[0] > all_rollouts(c) for c in same[n])
             if warm and not beyond and not all(map(pruned, same[n])):
-                tell(f"pruned at C = {C}: B_p = {B_p}, n = {n} ({why})")
+                print(f"pruned at C = {C}: B_p = {B_p}, n = {n} ({why})", file=sys.stderr)
                 for c in same[n]:
-                    mark(c)
+                    end_as_pruned(run_folder(c))
 
 
-def curve(c):
-    """The evaluations of a cell's run by its log, or of its training: [(rollouts, reward)]."""
-    log, points = run_folder(c) / "log.jsonl", []
-    for r in read_log(log) if log.exists() else []:
-        if c["metric"] == "train" and r["type"] == "step":
-            points.append((r["rollouts"], r["reward"]))
-        elif r["type"] == "eval" and r["set"] == c["eval_set"]:
+def evaluations(c):
+    """The evaluations of a cell's run by its log: [(rollouts, reward)]."""
+    points = []
+    for r in read_log(run_folder(c) / "log.jsonl"):
+        if r["type"] == "eval" and r["set"] == c["eval_set"]:
             worth = at_k(c["metric"], r["samples"])
             points.append((r["rollouts"], fmean(worth[right] for right in r["correct"])))
     return points
@@ -586,19 +473,13 @@ def last_third(curves, C):
             for hope, n, now in seen[math.ceil(2 * len(seen) / 3):]}
 
 
-def mark(c):
-    """End a cell's run as pruned: one record behind its log. Half a line is cut off before it."""
-    path = run_folder(c) / "log.jsonl"
-    rollouts, status = progress(path.parent)
-    if path.exists() and status not in ("pruned", "diverged"):
-        with open(path, "r+b", buffering=0) as file:
-            file.truncate(path.read_bytes().rfind(b"\n") + 1)
+def end_as_pruned(folder):
+    """One record behind the log of the run in `folder`; half a line of a killed call goes first."""
+    rollouts, status = progress(folder)
+    if status not in ("pruned", "diverged"):
+        with open(folder / "log.jsonl", "r+b", buffering=0) as file:
+            file.truncate(file.read().rfind(b"\n") + 1)
             append(file, dict(type="end", status="pruned", rollouts=rollouts))
-
-
-def tell(text):
-    """Says something on stderr: stdout is for commands."""
-    print(text, file=sys.stderr)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -607,9 +488,9 @@ def commands(preset, argv):
     """Write the plan and print the commands that are still to do, one a line."""
     sweeps = arms(preset, argv)
     todo = unfinished(sweeps)
-    begin(preset, sweeps)  # so that `failed` and the analysis know what was asked
-    if pruning():
-        todo = [c for cfg in sweeps for c in next_rung(cfg)]
+    for cfg in sweeps:  # so that `failed` and the analysis know what was asked
+        save_plan(cfg, shared=preset not in RECIPES)
+    todo = next_rung(sweeps[0]) if pruning() else todo
     print("".join(f"{training(c)}\n" for c in todo), end="")
 
 

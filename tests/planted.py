@@ -345,7 +345,8 @@ def plant(folder, study, claims=1, thin=False):
             run.mkdir(parents=True, exist_ok=True)
             lines = [json.dumps(r) + "\n" for r in records_of(cfg, claims)]
             (run / "log.jsonl").write_text("".join(lines))
-    sweep.begin(study, arms)
+    for arm in arms:
+        sweep.save_plan(arm, shared=True)
     pass_rates = np.random.default_rng(0).beta(0.7, 0.9, 40_000)
     solved = np.random.default_rng(1).binomial(16, pass_rates)
     save_json(Path(folder) / "difficulty.json",

@@ -119,7 +119,7 @@ def test_ctrl_c_reaches_the_ranks_as_a_request(tiny, tmp_path):
 
 
 @pytest.mark.parametrize("env, names", [
-    (dict(GPUS_PER_RUN="4"), ["prepare.py: GPUS_PER_RUN=4", "3 GPUs"]),
+    (dict(GPUS_PER_RUN="4", BPS="4"), ["prepare.py: GPUS_PER_RUN=4", "3 GPUs"]),
     (dict(GPUS_PER_RUN="1", CUDA_VISIBLE_DEVICES="-1"), ["prepare.py: GPUS_PER_RUN=1", "0 GPUs"]),
     (dict(GPUS_PER_RUN="2", JOBS="2"), ["prepare.py: JOBS=2", "1 runs"]),
     (dict(JOBS="4"), ["prepare.py: JOBS=4", "3 runs", "--engine=hf shares one", "GPUS_PER_RUN=0"]),

@@ -69,6 +69,7 @@ def test_a_second_start_trains_nothing(swept, tiny, tmp_path):
     before = {name: content for name, content in tree(out).items() if "/" in name}
     done = run_sweep(tiny, out)
     assert done.returncode == 0 and "0 to do" in done.stdout, done
+    assert "finished runs stay" in done.stdout and "--tag=NAME" in done.stdout, done
     assert "  256*  " in done.stdout, done
     assert {name: content for name, content in tree(out).items() if "/" in name} == before
 
@@ -184,6 +185,7 @@ def test_splits_of_another_model_of_the_same_name(tmp_path, tiny):
     ("medium", {}, ["medium", "easy, hard, mixed"]), ("easy n=4", {}, ["n=4", "--key=value"]),
     ("easy -n", {}, ["-n"]),
     ("main", dict(PRUNE="1", DATA="data/arithmetic"), ["PRUNE=1", "easy, hard and mixed"]),
+    ("easy --metric=train", dict(PRUNE="1"), ["PRUNE=1", "by evaluations"]),
     ("easy", dict(JOBS="0"), ["JOBS=0"]), ("easy", dict(JOBS="two"), ["JOBS=two"]),
     ("easy --n=x", {}, ["--n=x"]),
     ("easy --threads=1000000", {}, ["--threads=1000000", "cores"]),
@@ -228,7 +230,7 @@ def test_splits_of_other_problems(tiny, tmp_path):
     words = [f"--data={data}", f"--model={data / 'model'}", "--ns=4", "--bps=8"]
     problems.write_text("".join(lines))
     prepare("easy", words)
-    with pytest.raises(config.BadInput, match=r"--D=999: .*easy_train.jsonl has \d+ problems"):
+    with pytest.raises(config.BadInput, match=r"--D=999: .* holds only \d+ problems"):
         prepare("easy", [*words, "--D=999"])
     problems.write_text("".join(lines[:9]))
     with pytest.raises(config.BadInput, match="easy_train.jsonl: has problems that .* has not"):
@@ -359,58 +361,25 @@ def test_the_sweeps_help_is_its_head():
 # --------------------------------------------------------------------------------------------------
 # Plans, and how far a sweep is
 
-def made_up(folder, cfg, update, evaluation=3.0, loading=7.0, steps=5, share=0.5, **more):
-    """The log of a run whose updates take `update` seconds each."""
-    d, folder = config.derive(cfg), Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    records = [dict(type="header", config=cfg, derived=d, loading_s=loading, **more)]
-    records.append({"type": "eval", "set": "val", "rollouts": 0, "k": 4, "avg@4": 0.25})
-    for m in range(1, steps + 1):
-        records.append(dict(type="step", step=m, rollouts=m * d["B"], reward=0.5,
-                            gen_s=update * share, train_s=update * (1 - share),
-                            wall_s=evaluation + m * update))
-    if steps >= d["M"]:
-        records.append(dict(type="end", status="budget", rollouts=d["M"] * d["B"]))
-    (folder / "log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
-
-
-def test_the_time_left_is_told_once_every_run_has_made_an_update(tmp_path):
-    """Each goes on at its own pace; one that waits, of a larger batch, at that of the quickest."""
-    cfg = parse(["--ns=2 8 16", "--bps=10", "--C=1600", "--B_max=0", "--seeds=0",
-                 f"--runs={tmp_path}"])
-    large, mid, small = cells(cfg)
-    assert sweep.time_left([], [large], 2) is None
-    made_up(sweep.run_folder(small), small, update=2.0, evaluation=10.0)  # 20 s for 100 rollouts
-    assert sweep.time_left([small, mid], [large], 2) is None
-    made_up(sweep.run_folder(mid), mid, update=4.0, evaluation=0.0, steps=10)  # 40 s for 800
-    assert sweep.time_left([small], [], 2) == pytest.approx(15 * 20)
-    assert sweep.time_left([small, mid], [], 2) == pytest.approx(15 * 20)
-    assert sweep.time_left([mid], [large], 1) == pytest.approx(40 + 80)
-    assert sweep.time_left([mid], [large], 2) == pytest.approx(80)
-
-
 def test_a_page_that_could_not_be_made_is_told_of_before_the_runs(capsys):
     grid = [dict(parse(["--B_p=8", "--n=8"]), C=1024, eval_every=every) for every in (128, 960)]
-    sweep.tell_evaluations(grid)
+    sweep.warn_of_few_evaluations(grid)
     assert capsys.readouterr().err == ""
     for every in (0, 961, 16384):
-        sweep.tell_evaluations([*grid, dict(grid[0], eval_every=every)])
+        sweep.warn_of_few_evaluations([*grid, dict(grid[0], eval_every=every)])
         assert f"--eval_every={every}: " in capsys.readouterr().err
 
 
-def test_a_live_line_shows_the_last_evaluation(tmp_path):
-    c = dict(parse(["--B_p=10", "--n=8", "--C=800", "--B_max=0", f"--runs={tmp_path}"]), seed=3)
-    folder = sweep.run_folder(c)
-    folder.mkdir()
-    assert sweep.live_line(c) == "B_p=10 n=8 seed=3  starting"
-    (folder / "out.txt").write_text("loading\rloading the model\n\n")
-    assert sweep.live_line(c) == "B_p=10 n=8 seed=3  loading the model"
-    made_up(folder, c, update=1.0)
-    so_far = "B_p=10 n=8 seed=3   50% of 800 rollouts  reward 0.500  avg@4 "
-    assert sweep.live_line(c) == f"{so_far}0.250"
-    with open(folder / "log.jsonl", "a") as log:
-        log.write('{"type": "eval", "set": "val", "rollouts": 400, "k": 4, "avg@4": 0.75}\n{"ty')
-    assert sweep.live_line(c) == f"{so_far}0.750"
+def test_the_live_lines_tell_how_far_each_run_is(tmp_path, capfd, monkeypatch):
+    """What it said last, the bar of a run included; on a terminal the next lines go over them."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    jobs = [(name, f"bash -c 'printf \"loading\\r{name} at 50%%\"; sleep 3'", tmp_path / name)
+            for name in ("n=2", "n=4")]
+    assert sweep.pool(jobs, [{}, {}], []) == 0
+    said = capfd.readouterr().out
+    lines = "".join(f"  {name}  {name} at 50%\033[K\n" for name in ("n=2", "n=4"))
+    assert f"{lines}  0 of 2 ended\033[K\n\033[3A" in said, said
+    assert "\033[Jdone  n=2 at 50%\n" in said and said.endswith("\033[J"), said
 
 
 def test_what_a_run_said_last(tmp_path):
@@ -424,28 +393,14 @@ def test_what_a_run_said_last(tmp_path):
     assert sweep.last_line(path) == "train_grpo.py: --n=1: no"
 
 
-def test_finished_runs_of_other_code_are_counted(tmp_path, monkeypatch):
-    """Edit and rerun: the runs of before are skipped, and one line says so."""
-    monkeypatch.setattr(config, "commit", lambda: "new+")
-    cfg = parse(["--ns=2 4 8", "--bps=10", "--C=800", "--B_max=0", f"--runs={tmp_path}"])
-    for c, commit in zip(cells(cfg), ("old", "new+", None)):
-        made_up(sweep.run_folder(c), c, update=1.0, steps=config.derive(c)["M"], commit=commit)
-    line = sweep.of_other_code([cfg])
-    assert line.startswith("1 finished runs are of other code (commit old, now new+)")
-    assert "--tag=NAME" in line and "\n" not in line
-    assert sweep.of_other_code([dict(cfg, tag="mine")]) == ""
-    monkeypatch.setattr(config, "commit", lambda: None)  # outside a repository nothing is known
-    assert sweep.of_other_code([cfg]) == ""
-
-
 def test_sweep_json_is_of_the_sweep_that_was_asked_last(tmp_path):
     words = ["--ns=2 4", "--bps=8 20", "--seeds=0", "--B_max=48", "--C=1e4", f"--runs={tmp_path}"]
-    sweep.begin("easy", sweep.arms("easy", words))
+    sweep.save_plan(*sweep.arms("easy", words))
     plan = config.read_json(tmp_path / "sweep.json")
-    assert plan["config"] == parse(words) and plan["derived"] == config.derive(parse(words))
+    assert plan["config"] == parse(words)
     listed = [(c["B_p"], c["n"], c["seed"]) for c in plan["cells"]]
     assert listed == [(20, 2, 0), (8, 4, 0), (8, 2, 0)]
-    sweep.begin("easy", sweep.arms("easy", [*words, "--lr_base=1", "--ns=2"]))
+    sweep.save_plan(*sweep.arms("easy", [*words, "--lr_base=1", "--ns=2"]))
     plan = config.read_json(tmp_path / "sweep.json")
     assert plan["config"]["lr_base"] == 1 and len(plan["cells"]) == 2
     assert sweep.planned(tmp_path) == cells(plan["config"])
@@ -454,7 +409,8 @@ def test_sweep_json_is_of_the_sweep_that_was_asked_last(tmp_path):
 def test_studies_that_share_an_arm_plan_for_each_other(tmp_path):
     """Their cells, not all combinations of their n and lr; another experiment's are forgotten."""
     def ask(*words):
-        sweep.begin("a study", [parse(["--bps=8", "--C=1e4", f"--runs={tmp_path}", *words])])
+        arm = parse(["--bps=8", "--C=1e4", f"--runs={tmp_path}", *words])
+        sweep.save_plan(arm, shared=True)
         return {(c["n"], c["lr_base"]) for c in sweep.planned(tmp_path)}
     assert ask("--ns=2 4", "--lrs=1e-4 2e-4") == {(n, lr) for n in (2, 4) for lr in (1e-4, 2e-4)}
     both = {(n, lr) for n in (2, 4) for lr in (1e-4, 2e-4)} | {(64, 4e-4)}

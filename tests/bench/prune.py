@@ -50,7 +50,7 @@ def upto(runs, C):
 def prune(runs, cfg):
     """What PRUNE=1 leaves of a full grid's runs of one B_p."""
     ended = {}  # n: the budget
-    for C in planner.rungs(cfg)[:-1]:
+    for C in planner.rungs(cfg):
         here = [run for run in runs if run["B_p"] * run["n"] <= C and run["n"] not in ended]
         judged = {run["n"] for run in here if C // (run["B_p"] * run["n"]) >= max(2, cfg["warmup"])}
         worse = planner.last_third(curves(here), C)
