@@ -162,8 +162,9 @@ def report(found):
         for what, R in lines_of(arm).items():
             gain, half, (a, b) = late_gain(R)
             gains = f", which gains {gain:+.4f} +- {half:.4f}" if a != b else ""
-            print(f"  {what}: n* = {ns[a]} at {si(C[0])}, {ns[b]} at {si(C[-1])} (not told from it: "
-                  f"{', '.join(str(ns[i]) for i in near(R, -1))}){gains}")
+            level = ", ".join(str(ns[i]) for i in near(R, -1))
+            print(f"  {what}: n* = {ns[a]} at {si(C[0])}, {ns[b]} at {si(C[-1])} (not told from "
+                  f"it: {level}){gains}")
             end = R[..., -1].mean(2)  # (L, N)
             if len(end) > 1:
                 print("    " + ", ".join(f"n = {n}: {y:.3f} at lr {arm['lrs'][i]:g}" for n, y, i in
@@ -216,10 +217,9 @@ def draw_study(found, path):
 def main(argv):
     cfg = parse(["--data=data/bandit", "--runs=results/bandit", *argv], __doc__, TOY)
     check_world(cfg)
-    runs = Path(cfg["runs"])
-    found = study(cfg, runs / "study.json")
+    found = study(cfg, Path(cfg["runs"]) / "study.json")
     report(found)
-    draw_study(found, runs / "study.png")
+    draw_study(found, Path(cfg["runs"]) / "study.png")
 
 
 if __name__ == "__main__":
