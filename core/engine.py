@@ -1,7 +1,7 @@
 """core/engine.py: prompts -> rollouts with their log-probs, by transformers or vLLM.
 
     model, tokenizer = load_model("data/arithmetic/base")
-    engine = open_engine("hf", "data/arithmetic/base", cfg, "auto", model, tokenizer)
+    engine = open_engine("hf", "data/arithmetic/base", cfg, model.device, model, tokenizer)
     rollouts = engine.generate(prompts, n, seeds)   # dict of tensors, see `generate`
     engine.stream(prompts, n, seeds)                # the same, some prompts at a time as they end
     engine.load(named_tensors)                      # after each update; the trainer's own weights
@@ -13,21 +13,18 @@ text that was tokenized again. A rollout is a function of the seed of its prompt
 alone, so neither batch sizes nor what else is asked for change it. Needs config.py,
 core/models.py, core/lora.py.
 """
-import contextlib
 import copy
-import gc
 import hashlib
 import importlib.util
 import json
 import os
-import random
 import re
 import subprocess
-import sys
 
 from config import BadInput
-from core.models import (RANK, WORLD, check_lengths, cpu_has_bf16, is_bf16, is_checkpoint,
-                         load_model, load_tokenizer, loading, materialize)
+from core import lora
+from core.models import (WORLD, check_lengths, is_bf16, is_checkpoint, load_model, load_tokenizer,
+                         loading, materialize)
 
 
 class Stopped(Exception):
@@ -69,15 +66,16 @@ def set_threads(cfg):
 def engine_name(cfg):
     """hf or vllm for --engine, without loading either. Every stage asks before it loads torch.
 
-    Raises BadInput.
-    auto is vLLM on a GPU, hf on a CPU, whatever is installed. Nothing falls back: what auto stands
-    for and is not there is an error, a GPU that torch does not see too.
+    auto is vLLM on a GPU, hf on a CPU, whatever is installed. Nothing falls back: BadInput where
+    what auto stands for is not there, or torch does not see a GPU that is there.
     """
     set_threads(cfg)
     import torch
     if cfg["threads"]:  # where torch was loaded before
         torch.set_num_threads(cfg["threads"])
     name, on_gpu = cfg["engine"], cfg["device"] != "cpu" and torch.cuda.is_available()
+    if cfg["device"] == "cuda" and not on_gpu:
+        raise BadInput("--device=cuda: torch sees no GPU here")
     if cfg["device"] == "auto" and not on_gpu and visible_gpus():
         raise BadInput("--device=auto: there are GPUs here and torch sees none: install one that "
                        "fits the driver (nvidia-smi), or --device=cpu")
@@ -107,6 +105,7 @@ def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None, apar
         return VLLMEngine(path, tokenizer or load_tokenizer(path), cfg, alone=alone)
     if alone:
         model, tokenizer = load_model(path, "cpu" if name == "vllm" else device)
+        device = model.device
     if name == "vllm":  # it reads no checkpoint: it takes the weights from memory
         engine = VLLMEngine(path, tokenizer, cfg, "dummy", alone)
         if model.device.type != "meta":
@@ -119,32 +118,19 @@ class HFEngine:
     """transformers. On a CPU in fp32 it decodes with the very weights that are trained.
 
     On a GPU, in bf16, or where these are split over ranks (`apart`), it decodes with a copy in the
-    dtype of the computation, which `load` brings up to date.
+    dtype of the computation, which `load` brings up to date. Of a model on meta the copy lies on
+    `device`, and has no weights before.
     """
 
-    def __init__(self, model, tokenizer, cfg, apart=False, device="auto"):
+    def __init__(self, model, tokenizer, cfg, apart=False, device=None):
         self.model, self.tokenizer, self.cfg, self.quit = model, tokenizer, cfg, ()
-        cuda = model.device.type == "cuda" or str(device).startswith("cuda")
-        self.told = not (RANK == 0 and cuda)
-        bf16 = is_bf16(cfg["dtype"], "cuda" if cuda else "cpu")
-        if bf16 and RANK == 0 and not cuda and not cpu_has_bf16():
-            print("this CPU has no instructions for bf16 (lscpu: avx512_bf16 or amx), so "
-                  "--dtype=bf16 is many times slower than fp32", file=sys.stderr)
-        self.apart = apart or cuda or bf16
+        device = device or model.device
+        bf16 = is_bf16(cfg["dtype"], device)
+        self.apart = apart or bf16 or str(device).startswith("cuda")
         if self.apart:
-            self.model = copy.deepcopy(model).requires_grad_(False)
-            if bf16:  # the parameters alone: the frequencies of the positions, a buffer, stay fp32
-                for p in self.model.parameters():
-                    p.data = p.data.bfloat16()
-            # one on meta gets its weights by `load`
-            materialize(self.model, model.device if device == "auto" else device)
+            self.model = materialize(lora.freeze(copy.deepcopy(model), bf16), device)
 
     def generate(self, prompts, n, seeds, progress=None):
-        if not self.told:
-            print("rollouts by transformers: a batch decodes until its longest response ends; "
-                  "vLLM (requirements-vllm.txt) does not wait and is several times faster",
-                  file=sys.stderr)
-            self.told = True
         return generate(self.model, self.tokenizer, prompts, n, seeds, self.cfg, progress,
                         self.quit)
 
@@ -166,38 +152,6 @@ class HFEngine:
         """Nothing to give back."""
 
 
-def device_here():
-    """The GPU of this process in a list, or none."""
-    import torch
-    return [torch.cuda.current_device()] if torch.cuda.is_available() else []
-
-
-@contextlib.contextmanager
-def untouched():
-    """vLLM in this process leaves it as it was.
-
-    It reseeds every generator, sets environment variables, takes away torch.set_num_threads,
-    changes the precision of matmuls and keeps the garbage collector from all that is there so far.
-    """
-    import numpy as np
-    import torch
-    environment, state, np_state = dict(os.environ), random.getstate(), np.random.get_state()
-    hook, set_threads, threads = sys.excepthook, torch.set_num_threads, torch.get_num_threads()
-    precision = torch.get_float32_matmul_precision()
-    try:
-        with torch.random.fork_rng(device_here()):
-            yield
-    finally:
-        os.environ.clear()
-        os.environ.update(environment)
-        random.setstate(state)
-        np.random.set_state(np_state)
-        sys.excepthook, torch.set_num_threads = hook, set_threads
-        torch.set_num_threads(threads)
-        torch.set_float32_matmul_precision(precision)
-        gc.unfreeze()
-
-
 class VLLMEngine:
     """vLLM 0.32 in this process, one engine a rank, on the model at `path`.
 
@@ -214,7 +168,7 @@ class VLLMEngine:
                                VLLM_LOGGING_LEVEL="ERROR",
                                VLLM_LOGGING_STREAM="ext://sys.stderr").items():
             os.environ.setdefault(key, value)
-        with untouched(), loading(path, "vLLM"):
+        with loading(path, "vLLM"):
             from vllm.platforms import current_platform
             if current_platform.is_cpu():
                 import vllm._custom_ops as ops
@@ -262,7 +216,6 @@ class VLLMEngine:
         No more than twice `gen_batch` wait in vLLM at a time, or a large set would be a million
         requests. Raises Stopped.
         """
-        import torch
         from vllm import SamplingParams
         same = dict(n=n, temperature=self.cfg["temperature"], top_p=self.cfg["top_p"],
                     max_tokens=self.cfg["max_new_tokens"], ignore_eos=True,
@@ -270,14 +223,13 @@ class VLLMEngine:
         core, todo, running = self.llm.llm_engine, list(range(len(prompts)))[::-1], {}
         try:
             while todo or running:
-                with torch.random.fork_rng(device_here()):  # it draws from the global ones too
-                    while todo and core.get_num_unfinished_requests() < 2 * self.cfg["gen_batch"]:
-                        j = todo.pop()
-                        params = SamplingParams(seed=seeds[j] >> 1, **same)  # + i stays in 63 bits
-                        name, = self.llm.enqueue(dict(prompt_token_ids=prompts[j]), params,
-                                                 use_tqdm=False)
-                        running[name.partition("-")[0]] = j  # behind the - stands a random part
-                    requests = core.step()
+                while todo and core.get_num_unfinished_requests() < 2 * self.cfg["gen_batch"]:
+                    j = todo.pop()
+                    params = SamplingParams(seed=seeds[j] >> 1, **same)  # + i stays in 63 bits
+                    name, = self.llm.enqueue(dict(prompt_token_ids=prompts[j]), params,
+                                             use_tqdm=False)
+                    running[name.partition("-")[0]] = j  # behind the - stands a random part
+                requests = core.step()
                 if self.quit:
                     raise Stopped
                 for request in requests:

@@ -32,11 +32,10 @@ RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1
 
 def existing(path):
     """A transformers folder, checkpoint or hub name, as it is; BadInput for another folder."""
-    folder = Path(path)
-    named = str(path)
-    ours = named.startswith((".", "/", "~", "runs/", "data/"))  # nobody's name on a hub
-    local = folder.exists() or ours or named.count("/") != 1
-    if local and not (folder / "config.json").exists():
+    folder, name = Path(path), str(path)
+    # nobody's name on a hub
+    ours = name.startswith((".", "/", "~", "runs/", "data/")) or name.count("/") != 1
+    if (ours or folder.exists()) and not (folder / "config.json").exists():
         why = "it has no config.json" if folder.exists() else "it does not exist"
         raise BadInput(f"--model={path}: no transformers folder ({why})")
     return path
@@ -44,11 +43,9 @@ def existing(path):
 
 @contextlib.contextmanager
 def loading(path, by="transformers"):
-    """Whatever transformers or vLLM raise over a model, as one line of BadInput.
+    """Whatever transformers, vLLM or safetensors raise over a model, as one line of BadInput.
 
-    They raise OSError, ValueError, safetensors' own errors and more. vLLM's line may say no more
-    than "see above", so its whole traceback goes to stderr where that is a file, such as a run's
-    out.txt.
+    The whole traceback of vLLM goes to stderr where that is a file, such as a run's out.txt.
     """
     import huggingface_hub
     import transformers
@@ -59,12 +56,12 @@ def loading(path, by="transformers"):
     warnings.filterwarnings("ignore", "torch.distributed is disabled")
     try:
         yield transformers
+    except BadInput:
+        raise
     except Exception as e:
-        reason = (str(e).strip().splitlines() or [type(e).__name__])[0][:200]
-        if by == "vLLM" and sys.stderr.isatty():
-            reason += "; 2> FILE keeps the whole traceback"
-        elif by == "vLLM":
+        if by == "vLLM" and not sys.stderr.isatty():
             traceback.print_exc()
+        reason = (str(e).strip().splitlines() or [type(e).__name__])[0][:200]
         raise BadInput(f"--model={path}: {by} cannot load it ({reason})") from None
 
 
@@ -114,30 +111,20 @@ def load_weights(kind, path, device="cpu", **more):
     """
     import torch
     with loading(existing(path)) as transformers:
-        auto, meta = getattr(transformers, kind), device == "meta"
-        if is_checkpoint(path):
-            if adapters := checkpoint_state(path).get("lora"):
-                return with_adapters(kind, path, adapters, **more).to("cpu" if meta else device)
+        auto, state = getattr(transformers, kind), {}
+        if is_checkpoint(path):  # raises where it is torn
+            state = checkpoint_state(path)
+        if adapters := state.get("lora"):  # a checkpoint of nothing else
+            model = lora.add(load_weights(kind, adapters["model"], **more), adapters["rank"])
+            read({name: p.detach() for name, p in model.named_parameters() if p.requires_grad},
+                 path)
+            lora.unload(model)
+        else:
             model = on_meta(auto, path, **more)
-            if missing := not_stored(model, path):
-                raise ValueError(f"it holds no {min(missing)}")
-            return model if meta else fill(model, path, device)
-        if meta:
-            model = on_meta(auto, path, **more)
-            if not not_stored(model, path):
-                return model
-        model = auto.from_pretrained(path, dtype=torch.float32, **more).eval()
-        return model.to("cpu" if meta else device)
-
-
-def with_adapters(kind, path, adapters, **more):
-    """The model of a checkpoint that holds adapters alone, added to what they adapt; on the CPU.
-
-    adapters: dict of `model`, a folder or hub name, and their `rank`.
-    """
-    model = lora.add(load_weights(kind, adapters["model"], **more), adapters["rank"])
-    read({name: p.detach() for name, p in model.named_parameters() if p.requires_grad}, path)
-    return lora.unload(model)
+            if holds(path, model):
+                return model if device == "meta" else fill(model, path, device)
+            model = auto.from_pretrained(path, dtype=torch.float32, **more).eval()
+        return model.to("cpu" if device == "meta" else device)
 
 
 def on_meta(auto, path, **more):
@@ -161,15 +148,16 @@ def stored(path):
     import torch.distributed.checkpoint as dcp
     if not Path(path).exists():
         import huggingface_hub
-        path = huggingface_hub.snapshot_download(path, allow_patterns=["*.safetensors", "*.json"])
+        names = ["model*.safetensors", "*.json"]
+        path = huggingface_hub.snapshot_download(path, allow_patterns=names)
     reader = dcp.HuggingFaceStorageReader(str(path))
     return path, reader.read_metadata().state_dict_metadata
 
 
-def not_stored(model, path):
-    """The names of the parameters that a folder's files do not hold, but for a critic's head."""
+def holds(path, model):
+    """Whether files hold all parameters by name, but for a critic's head, and not quantized."""
     names = {name for name, _ in model.named_parameters() if not name.startswith("score.")}
-    return names - set(stored(path)[1])
+    return names <= set(stored(path)[1]) and not hasattr(model.config, "quantization_config")
 
 
 def materialize(model, device):
@@ -189,14 +177,12 @@ def fill(model, path, device):
 
     What the files do not hold, the head of a critic, becomes 0.
     """
-    import torch
-    with loading(path), torch.no_grad():
-        materialize(model, device)
-        folder, there = stored(path)
-        mine = {name: p.detach() for name, p in model.named_parameters()}
-        for name in set(mine) - set(there):
-            mine[name].zero_()
-        read({name: p for name, p in mine.items() if name in there}, folder)
+    materialize(model, device)
+    folder, there = stored(path)
+    mine = {name: p.detach() for name, p in model.named_parameters()}
+    for name in set(mine) - set(there):
+        mine.pop(name).zero_()
+    read(mine, folder)
     return model
 
 
@@ -214,8 +200,6 @@ def load_model(path, device="auto"):
     import torch
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise BadInput(f"--device={device}: torch sees no GPU here")
     tokenizer = load_tokenizer(path)
     return load_weights("AutoModelForCausalLM", path, device), tokenizer
 
@@ -223,12 +207,6 @@ def load_model(path, device="auto"):
 def is_bf16(dtype, device):
     """Whether --dtype means bf16 on a device, a torch.device or its name: auto does on a GPU."""
     return dtype == "bf16" or (dtype == "auto" and str(device).startswith("cuda"))
-
-
-def cpu_has_bf16():
-    """Whether PyTorch's matrix products in bf16 have instructions of their own on this CPU."""
-    import torch
-    return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def load_critic(path, device):
@@ -250,9 +228,7 @@ def load_critic(path, device):
 def start_ranks(device):
     """Join torchrun's process group; a plain run has none. Returns the device of this rank."""
     import torch
-    cuda = torch.cuda.is_available() if device == "auto" else device == "cuda"
-    if cuda and not torch.cuda.is_available():
-        raise BadInput("--device=cuda: torch sees no GPU here")
+    cuda = device != "cpu" and torch.cuda.is_available()
     if WORLD > 1:
         torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
     if not cuda:
@@ -347,9 +323,7 @@ def write_model(folder, model, tokenizer, dtype):
     dtype: bf16, fp32, or auto: bf16 on a GPU, whatever it computes in.
     """
     import torch
-    if dtype == "auto":
-        dtype = "bf16" if model.device.type == "cuda" else "fp32"
-    kind = torch.bfloat16 if dtype == "bf16" else torch.float32
+    kind = torch.bfloat16 if is_bf16(dtype, model.device) else torch.float32
     weights = {name: weight.to("cpu", kind) for name, weight in full_weights(model) if RANK == 0}
     if RANK == 0:
         shutil.rmtree(folder, ignore_errors=True)
@@ -380,18 +354,7 @@ def training_state(trained):
     return tensors
 
 
-FILE_BYTES = 2**29  # of a rank's part of a checkpoint; the host holds two copies of one file
-
-
-def files_of(tensors):
-    """{name: number of its file, from 1}: files of FILE_BYTES a rank, or of one tensor."""
-    out, number, size = {}, 1, 0
-    for name, tensor in tensors.items():
-        share = tensor.numel() * tensor.element_size() / WORLD
-        if size and size + share > FILE_BYTES:
-            number, size = number + 1, 0
-        out[name], size = number, size + share
-    return out
+FILE_BYTES = 2**29  # of a file of a rank's checkpoint; the host holds two copies of one file
 
 
 def save_checkpoint(folder, trained, tokenizer, state):
@@ -406,9 +369,12 @@ def save_checkpoint(folder, trained, tokenizer, state):
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
     over_ranks([0])  # nobody writes before the folder is there
+    tensors, files, size = training_state(trained), {}, 0
+    for name, tensor in tensors.items():
+        files[name] = 1 + int(size // FILE_BYTES)
+        size += tensor.nbytes / WORLD
     with disk_errors(part):
-        tensors = training_state(trained)
-        writer = dcp.HuggingFaceStorageWriter(str(part), fqn_to_index_mapping=files_of(tensors),
+        writer = dcp.HuggingFaceStorageWriter(str(part), fqn_to_index_mapping=files,
                                               save_distributed=True)
         dcp.save(tensors, storage_writer=writer, no_dist=WORLD == 1)
     if RANK == 0:
@@ -440,7 +406,7 @@ def load_checkpoint(folder, trained):
     """The newest whole checkpoint into models and optimizers, in place; returns its state, or None.
 
     A torn one is passed over. It may have been written by another number of ranks. Rank 0 chooses.
-    Raises BadInput where it is of another model.
+    Raises OSError where it cannot be read or is of another model.
     """
     import torch
     import torch.distributed.checkpoint as dcp
@@ -456,11 +422,6 @@ def load_checkpoint(folder, trained):
     if step < 0:
         return None
     path = folder / "ckpt" / f"step_{step:08d}"
-    there = dcp.HuggingFaceStorageReader(str(path)).read_metadata().state_dict_metadata
-    for name, tensor in tensors.items():
-        if name not in there or there[name].size != tensor.shape:
-            raise BadInput(f"{path}: holds no {name} of {tuple(tensor.shape)}: of another model or "
-                           "another version of transformers")
     with torch.no_grad(), disk_errors(path):
         dcp.load(tensors, storage_reader=dcp.HuggingFaceStorageReader(str(path)),
                  no_dist=WORLD == 1)
