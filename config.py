@@ -24,6 +24,8 @@ import time
 import zlib
 from pathlib import Path
 
+# A key's comment is its --help; one that begins with `a | b` or `a | b: ...` names all its values.
+# Where a key stands says whether it is part of a run's identity.
 config = dict(
     # What is trained on what
     model = "Qwen/Qwen2.5-7B-Instruct",  # base model: a hub name or a transformers folder
@@ -69,6 +71,8 @@ config = dict(
     # Rollouts and rewards, in training and evaluation alike
     engine = "auto",              # auto | hf | vllm: what generates; auto = vLLM on a GPU,
                                   # hf (transformers) on a CPU
+    dtype = "auto",               # auto | fp32 | bf16: what is computed in; auto = bf16 on a GPU,
+                                  # fp32 on a CPU. Weights and moments are in fp32 in any case
     verifier = "math",            # math: the last \boxed{} by math-verify | exact: what follows the
                                   # last '#' | reasoning_gym: the problem's own, for problems of
                                   # data/reasoning_gym | one of your own in REWARDS of verifier.py
@@ -83,6 +87,7 @@ config = dict(
     eval_every = 16384,           # rollouts between evaluations; 0 = before and after alone
     k = 4,                        # of avg@k, best@k, worst@k
     samples = 4,                  # rollouts per problem of an evaluation, k or more
+    # From here on no key is part of a run's identity, and above not data, split, C and B_max.
     # Problems from outside (data/NAME/prepare.py); empty = the script's own
     source = "",                  # .parquet or .jsonl file, or OWNER/NAME:FILE of a hub's data set
     revision = "",                # its commit, tag or branch on the hub
@@ -106,14 +111,11 @@ config = dict(
     remeasure = False,            # measure also where pass rates came with the model
     shard = "",                   # i/k: measure every k-th problem from i on, for k processes side
                                   # by side; empty = the rest, and split
-    # Running: where, how often, how much at once. None of these changes a result, but for rounding
+    # Running: where, how often, how much at once; none changes a result, but for rounding
     runs = "",                    # folder of a sweep, a folder a run in it; empty = runs/RECIPE for
                                   # the embedded model, runs/DATA_MODEL_RECIPE for any other
     out = "",                     # this script's output; empty = the run's folder, or `runs`
     device = "auto",              # auto | cpu | cuda
-    dtype = "auto",               # auto | fp32 | bf16: what is computed in; auto = bf16 on a GPU,
-                                  # fp32 on a CPU. Weights and moments are in fp32 in any case.
-                                  # Part of a run's identity, unlike the others here
     threads = 0,                  # CPU threads of a process; 0 = OMP_NUM_THREADS, 1 on a CPU
     gen_batch = 1024,             # rollouts decoded at once
     micro_tokens = 16384,         # tokens of a micro-batch, padding counted, in the update
@@ -151,26 +153,22 @@ config = dict(
 RECIPES = dict(easy=dict(kl_coef=0.001, entropy_coef=0.001),  # paper, Table 1; our coefficients
                hard=dict(kl_coef=0.0, entropy_coef=0.0),
                mixed=dict(kl_coef=0.0, entropy_coef=0.0))  # "on heterogeneous datasets use Hard"
-CHOICES = dict(recipe=tuple(RECIPES), algo=("grpo", "ppo", "cispo"), kl_type=("k1", "k2", "k3"),
-               lr_scaling=("sqrt", "linear", "constant"), device=("auto", "cpu", "cuda"),
-               dtype=("auto", "fp32", "bf16"),
-               zero_var_filter=("off", "policy", "all", "reg"), engine=("auto", "hf", "vllm"),
-               activation_checkpointing=("auto", "true", "false"),
-               model_dtype=("auto", "fp32", "bf16"),
-               unit=("rollouts", "tokens", "gpu_hours"),
-               view=("fixed_Bp", "fixed_B", "joint", "lr", "best_worst", "sensitivity", "paper",
-                     "slices", "pass1", "compare", "all"))
-# keys of older logs: passed over where they were off
-GONE = ("n_schedule", "log_to", "advantage", "clock")
-# The knobs of a training command that change no result, and all keys that are no part of a run's
-# identity: these, the budget, the folders, the other stages'
-RUNNING = """device gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory threads
-             model_dtype save_every keep_last keep_at pass_at s sample_every""".split()
-NOT_IN_NAME = {*RUNNING, *"""C data split B_max source revision question_key answer_key against
-                             keep_near mix
-                             task task_args size problems s_zero levels n_val remeasure shard runs
-                             out ns bps seeds lrs view metric unit eval_set delta bin
-                             points""".split()}
+
+
+def comments():
+    """{key: the comment beside it} of the dict above, the one place where a key is described."""
+    text = Path(__file__).read_text().split("\nconfig = dict(")[1].split("\n)\n")[0]
+    return dict(re.findall(r"^    (\w+) = .*?  # (.*)", re.sub(r"\n {8,}# ", " ", text), re.M))
+
+
+KEYS = list(config)
+# the values that a key may have, where its comment names them all: {key: (word, ...)}
+CHOICES = {key: tuple(named[1].split(" | ")) for key, comment in comments().items()
+           if (named := re.match(r"(\w+(?: \| \w+)+)(?::|$)", comment))}
+# the keys of a training command that change no result
+RUNNING = [*KEYS[KEYS.index("device"):KEYS.index("ns")], "s"]
+NOT_IN_NAME = {"data", "split", "C", "B_max", *KEYS[KEYS.index("source"):]}
+GONE = ("n_schedule", "log_to", "advantage", "clock")  # in older logs of bandit_toy.py
 
 
 class BadInput(ValueError):
@@ -220,19 +218,6 @@ def entry(main):
 # --------------------------------------------------------------------------------------------------
 # The command line
 
-def comments():
-    """{key: the comment beside it} of the dict above, the one place where a key is described."""
-    text, found = Path(__file__).read_text(), {}
-    for line in text.split("config = dict(")[1].split("\n)\n")[0].splitlines():
-        code, _, comment = line.partition("  # ")
-        key = re.match(r"    (\w+) = ", code)
-        if key:
-            found[key[1]] = comment
-        elif line.startswith(" " * 8):  # goes on from the line above
-            found[list(found)[-1]] += " " + line.strip(" #")
-    return found
-
-
 def cast(key, value, keys=config):
     """`value` (a string of the command line, or a JSON value) as the type of keys[key].
 
@@ -245,15 +230,10 @@ def cast(key, value, keys=config):
     try:
         if kind is bool:
             return {"true": True, "false": False}[text.lower()]
-        if kind is str:
-            if isinstance(value, bool) and key in CHOICES:
-                # in logs of when it had no third value, and false was nobody's choice
-                return "true" if value else CHOICES[key][0]
-            if not isinstance(value, str):
-                raise ValueError
-            return value
-        if isinstance(value, bool):
+        if isinstance(value, bool) or (kind is str and not isinstance(value, str)):
             raise ValueError
+        if kind is str:
+            return value
         if kind is int and re.fullmatch(r"[-+]?[\d_]+", text):
             return int(text.replace("_", ""))  # by way of a float, large ones would change
         number = float(text.replace("_", ""))
@@ -307,46 +287,38 @@ def parse(argv, doc="", own=None):
     """
     own = own or {}
     keys = config | {key: default for key, (default, _) in own.items()}
-    given = []
+    if {"-h", "--help"} & set(argv):
+        print(doc.strip(), "\n\nKeys (--key=value), with their values at the paper's scale:")
+        for key, comment in (comments() | {key: about for key, (_, about) in own.items()}).items():
+            print(f"  --{key + '=' + str(keys[key]):40s} {comment}")
+        sys.exit(0)
+    given = {}
     for word in argv:
-        if word in ("-h", "--help"):
-            print(doc.strip(), "\n\nKeys (--key=value), with their values at the paper's scale:")
-            about = comments() | {key: comment for key, (_, comment) in own.items()}
-            for key, comment in about.items():
-                print(f"  --{key + '=' + str(keys[key]):40s} {comment}")
-            sys.exit(0)
         key, eq, value = word.removeprefix("--").partition("=")
         if not word.startswith("--") or not eq:
             raise BadInput(f"{word}: write it as --key=value (--help lists the keys)")
-        if key == "config":
-            flat = {key: v for key, v in read_json(value).items() if v or key not in GONE}
-            # a recipe sets other keys, so within one file it comes first
-            given += sorted(flat.items(), key=lambda item: item[0] != "recipe")
-        else:
-            given.append((key, value))
+        flat = read_json(value) if key == "config" else {key: value}
+        # a recipe sets other keys, so within one file it comes first
+        for key in sorted(flat, key=lambda key: key != "recipe"):
+            set_key(given, key, flat[key], keys=keys)
 
-    cfg, named = dict(keys), {}
-    set_key(cfg, "recipe", cfg["recipe"])
-    for key, value in given:
-        set_key(named, key, value, keys=keys)
-    data = Path(named.get("data", cfg["data"]))
-    model = Path(named.get("model", data))
+    data, folder = Path(given.get("data", keys["data"])), {}
+    inside = Path(given.get("model", data)).resolve().is_relative_to(data.resolve())
     defaults = data / "defaults.json"
-    inside, fixed = model.resolve().is_relative_to(data.resolve()), set(named)
     for key, value in read_json(defaults).items() if defaults.exists() else ():
         # lengths, lr and grid are of the models in there; how answers look, of the problems
-        if inside or (key == "verifier" and "data" in named):
-            set_key(cfg, key, value, f"{defaults}: ", keys)
-            fixed.add(key)
-    set_key(cfg, "recipe", named.get("recipe", cfg["recipe"]))
-    for key, value in given:
-        set_key(cfg, key, value, keys=keys)
+        if inside or (key == "verifier" and "data" in given):
+            set_key(folder, key, value, f"{defaults}: ", keys)
+    cfg = keys | folder
+    set_key(cfg, "recipe", given.get("recipe", cfg["recipe"]))
+    cfg |= given
 
     cfg["data"], cfg["model"] = str(Path(cfg["data"])), cfg["model"].rstrip("/") or cfg["model"]
-    cfg |= fitting_lengths(cfg, fixed)
+    cfg |= fitting_lengths(cfg, folder | given)
     splits, split = Path(cfg["data"]) / "splits" / Path(cfg["model"]).name, cfg["split"]
-    cfg["train_set"] = cfg["train_set"] or str(splits / f"{split or cfg['recipe']}_train.jsonl")
-    cfg["val_set"] = cfg["val_set"] or str(splits / f"{split or cfg['recipe']}_val.jsonl")
+    for key in ("train", "val"):
+        name = f"{split or cfg['recipe']}_{key}.jsonl"
+        cfg[f"{key}_set"] = cfg[f"{key}_set"] or str(splits / name)
     cfg["problems"] = cfg["problems"] or str(Path(cfg["data"]) / "problems.jsonl")
     name = cfg["recipe"] + f"_{split}" * (split not in ("", cfg["recipe"]))
     cfg["runs"] = cfg["runs"] or sweep_folder(cfg, name)
@@ -393,52 +365,48 @@ def check(cfg):
     def need(ok, key, why):
         if not ok:
             raise BadInput(f"--{key}={cfg[key]}: {why}")
-    for key in """B_p k samples size max_prompt_tokens max_new_tokens gen_batch micro_tokens
-                  micro_logits updates s""".split():
-        need(cfg[key] >= 1, key, "must be 1 or more")
-    need(cfg["n_val"] or not is_toy(cfg), "n_val", "must be 1 or more")
-    for key, value in cfg.items():
-        need(not isinstance(value, (int, float)) or value >= 0, key, "must not be negative")
-    for key in "lr_base temperature bin C verify_s verify_bytes".split():
-        need(cfg[key] > 0, key, "must be above 0")
-    for key in ("eps_low", "gamma", "lam", "gpu_memory"):
-        need(cfg[key] <= 1, key, "must be 1 or less")
     need(cfg["n"] >= 2, "n", "a group needs 2 rollouts or more, its advantage is (r - mean) / std")
-    need(0 < cfg["top_p"] <= 1, "top_p", "must lie in (0, 1]")
+    need(cfg["n_val"] or not is_toy(cfg), "n_val", "must be 1 or more")
+    least = dict.fromkeys("""B_p C k samples s size updates max_prompt_tokens max_new_tokens
+                             gen_batch micro_tokens micro_logits verify_bytes""".split(), 1)
+    most = dict(eps_low=1, gamma=1, lam=1, top_p=1, gpu_memory=1, verify_s=3600)
+    for key, value in cfg.items():
+        if isinstance(value, (int, float)):
+            need(value >= least.get(key, 0), key, f"must be {least.get(key, 0)} or more")
+            need(value <= most.get(key, math.inf), key, f"must be {most.get(key)} or less")
+    for key in "lr_base temperature top_p verify_s bin".split():
+        need(cfg[key] > 0, key, "must be above 0")
     need(cfg["top_p"] == 1 or not cfg["tis_cap"], "top_p", "importance weights need the whole "
          "distribution: the engine's log-probs are renormalised below top_p=1 (or set --tis_cap=0)")
     need(cfg["engine"] != "vllm" or cfg["temperature"] <= 2, "temperature",
          "vLLM samples at 2 at most")
-    need(cfg["algo"] != "ppo" or not cfg["n_train"], "n_train",
-         "PPO has a critic and no group baseline to decouple; leave it at 0")
-    need(cfg["algo"] != "ppo" or cfg["zero_var_filter"] == "off", "zero_var_filter",
-         "with PPO's critic a group of equal rewards has advantages too; leave it off")
-    need(cfg["algo"] != "ppo" or not cfg["lora_rank"], "lora_rank",
-         "PPO's critic has no adapters; leave it at 0")
+    if cfg["algo"] == "ppo":
+        need(not cfg["n_train"], "n_train",
+             "PPO has a critic and no group baseline to decouple; leave it at 0")
+        need(cfg["zero_var_filter"] == "off", "zero_var_filter",
+             "with PPO's critic a group of equal rewards has advantages too; leave it off")
+        need(not cfg["lora_rank"], "lora_rank", "PPO's critic has no adapters; leave it at 0")
     need(cfg["n_train"] != 1 and cfg["n_train"] <= cfg["n"], "n_train",
          f"must be 0 or from 2 to n={cfg['n']}")
     need(cfg["k"] <= cfg["samples"], "k",
          f"an evaluation draws only samples={cfg['samples']} rollouts per problem")
-    need(cfg["verify_s"] <= 3600, "verify_s", "must be 3600 or less")
     need(re.fullmatch(r"(avg|best|worst)@[1-9]\d*|train", cfg["metric"]), "metric",
          "expected avg@k, best@k, worst@k or train, as in --metric=best@4")
-    need(set(cfg["levels"].split()) <= set(config["levels"].split()), "levels",
-         f"expected some of {config['levels']}")
     shard = re.fullmatch(r"(\d{1,4})/(\d{1,4})", cfg["shard"])
     need(not cfg["shard"] or (shard and int(shard[1]) < int(shard[2])), "shard",
          "expected i/k with i from 0 to k - 1, as in 0/8")
-    number = r"\d+(\.\d*)?([eE]\d\d?)?"
-    for key in ("keep_at", "pass_at"):
-        need(all(re.fullmatch(number, c) for c in cfg[key].split()), key,
-             'expected budgets with spaces between, as in "1e5 2e5"')
-    need(all(re.fullmatch(r"[^\s:]+(:\d+(\.\d*)?)?", word) for word in cfg["mix"].split()), "mix",
-         'expected splits with their shares, as in "extreme:2 level_easy:1"')
-    for key in ("ns", "bps", "seeds"):
-        need(re.fullmatch(r"\d+( +\d+)*", cfg[key].strip()), key,
-             'expected whole numbers with spaces between, as in "2 4 8"')
-    for word in cfg["lrs"].split():
-        need(re.fullmatch(r"\d*\.?\d+([eE]-?\d\d?)?", word) and float(word), "lrs",
-             'expected values of lr_base with spaces between, as in "1e-4 2e-4"')
+    for keys, word, what in (
+            ("ns bps seeds", r"\d+", 'whole numbers with spaces between, as in "2 4 8"'),
+            ("keep_at pass_at", r"(\d+(\.\d*)?([eE]\d\d?)?)?",
+             'budgets with spaces between, as in "1e5 2e5"'),
+            ("lrs", r"((?=.*[1-9])\d*\.?\d+([eE]-?\d\d?)?)?",
+             'values of lr_base with spaces between, as in "1e-4 2e-4"'),
+            ("levels", config["levels"].replace(" ", "|") + "|", f"some of {config['levels']}"),
+            ("mix", r"([^\s:]+(:\d+(\.\d*)?)?)?",
+             'splits with their shares, as in "extreme:2 level_easy:1"')):
+        for key in keys.split():
+            words = cfg[key].split() or [""]
+            need(all(re.fullmatch(word, w) for w in words), key, f"expected {what}")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -461,9 +429,9 @@ def lr_factor(B, scaling):
     return dict(sqrt=math.sqrt(B / 1024), linear=B / 1024, constant=1.0)[scaling]
 
 
-def rollouts_after(m, cfg):
-    """The rollouts of a run's first m updates."""
-    return m * cfg["B_p"] * cfg["n"]
+def all_rollouts(cfg):
+    """The rollouts of all M updates of a run: C, less what makes no whole update."""
+    return cfg["C"] - cfg["C"] % (cfg["B_p"] * cfg["n"])
 
 
 def updates_at(budgets, cfg):
@@ -471,8 +439,8 @@ def updates_at(budgets, cfg):
 
     What only C itself reaches is the last update's, M.
     """
-    B, M = cfg["B_p"] * cfg["n"], derive(cfg)["M"]
-    return {min(math.ceil(C / B), M) for C in map(float, budgets.split()) if C <= cfg["C"]}
+    B, reached = cfg["B_p"] * cfg["n"], [C for C in map(float, budgets.split()) if C <= cfg["C"]]
+    return {min(math.ceil(C / B), cfg["C"] // B) for C in reached}
 
 
 def check_run(cfg):
@@ -497,10 +465,9 @@ def complete(cfg):
 
     Of keys that are not in the dict above it keeps bandit_toy.py's, in a run of that alone.
     """
-    recompute = cfg.get("activation_checkpointing")
-    if isinstance(recompute, bool):  # an older log: its defaults were nobody's choice
-        cfg = {key: value for key, value in cfg.items() if (key, value) != ("gpu_memory", 0.5)}
-        cfg["activation_checkpointing"] = cast("activation_checkpointing", recompute)
+    if cfg.get("activation_checkpointing") is False:  # an older log, with two defaults of its time
+        cfg = {key: value for key, value in cfg.items()
+               if key not in ("activation_checkpointing", "gpu_memory")}
     own = {key: value for key, value in cfg.items()
            if is_toy(cfg) and key not in config and key not in GONE}
     return {key: cfg.get(key, default) for key, default in config.items()} | own
@@ -539,8 +506,7 @@ def run_name(cfg, own=None):
     do the defaults of `verifier` and the toy world's `n_val`, which were exact and 300 once.
     """
     defaults = dict(config, verifier="exact", n_val=300)
-    for key, (default, _) in (own or {}).items():
-        defaults[key] = default
+    defaults |= {key: default for key, (default, _) in (own or {}).items()}
     off = {key: value for key, value in identity(cfg).items() if value != defaults.get(key)}
     digest = hashlib.sha256(json.dumps(off, sort_keys=True).encode()).hexdigest()[:8]
     return f"Bp{cfg['B_p']}_n{cfg['n']}_seed{cfg['seed']}_{digest}"
@@ -566,11 +532,10 @@ def command(cfg, more=(), python="python", launch="", gpus=1):
         words.append(f"--data={cfg['data']}")
     if parse(words)["model"] != cfg["model"]:  # the data folder's defaults.json may name it
         words.append(f"--model={cfg['model']}")
-    plain, said = parse(words), {"recipe", "B_p", "n", "C", "seed", "out", *more}
-    cfg = complete(cfg)  # of an older log
-    for key in cfg:
-        scientific = key in identity(cfg) or key in RUNNING
-        if scientific and key not in said and cfg[key] != plain.get(key):
+    plain, cfg = parse(words), complete(cfg)  # of an older log
+    said = {"recipe", "B_p", "n", "C", "seed", "out", *more}
+    for key in {**identity(cfg), **dict.fromkeys(RUNNING)}:
+        if key not in said and cfg[key] != plain.get(key):
             words.append(f"--{key}={cfg[key]}")
     words += [f"--{key}={cfg[key]}" for key in ("B_p", "n", "C", *more)]
     script = ["bandit_toy.py", "run"] if is_toy(cfg) else ["train_grpo.py"]
@@ -703,8 +668,7 @@ def progress(folder):
     except BadInput:  # the run that comes to this log says so; a sweep's other runs go on
         records = []
     rollouts = [r.get("rollouts", 0) for r in records if r.get("type") in ("step", "eval")]
-    ended = bool(records) and records[-1].get("type") == "end"
-    return max(rollouts, default=0), records[-1].get("status", "") if ended else ""
+    return max(rollouts, default=0), records[-1].get("status", "") if records else ""
 
 
 def finished(cfg, folder):
@@ -713,8 +677,7 @@ def finished(cfg, folder):
     It diverged, or made all M updates of this budget.
     """
     rollouts, status = progress(folder)
-    budget = rollouts_after(derive(cfg)["M"], cfg)
-    return status == "diverged" or (status == "budget" and rollouts >= budget)
+    return status == "diverged" or (status == "budget" and rollouts >= all_rollouts(cfg))
 
 
 def main(argv):

@@ -20,7 +20,7 @@
 The paper's path is the first section, whole: log -> record-breaking points -> one sigmoid for each
 n -> the highest curve at each C -> n*(C). It needs numpy and scipy alone. Below it the views, each
 a function (sweep, cfg) -> content, one (front, path) that draws it, one (front) -> lines of text
-and a row in VIEWS; its name stands in CHOICES of config.py.
+and a row in VIEWS; its name stands at `view` in config.py.
 
 Each view writes `frontier_VIEW.json` and `.png` (fixed_Bp: `frontier.*`) to `out`, else to `runs`;
 --view=all writes what they say to `report.txt`. Needs config.py, core/runs.py, core/curves.py,

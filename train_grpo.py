@@ -32,7 +32,7 @@ num_generations, veRL: rollout.n). What is my batch size really? B = B_p n compl
 step? One update on such a batch, M = C / B of them. All names: docs/takehome.md.
 
 To change the objective: `advantages` and `policy_loss` below; `update` puts them together. A key of
-your own: a line of `config` in config.py, with its words in CHOICES there. A reward: verifier.py.
+your own: a line of `config` in config.py. A reward: verifier.py.
 Needs config.py, verifier.py, evaluate.py, core/engine.py, core/models.py (loading, FSDP2,
 checkpoints), core/lora.py, core/problems.py.
 """

@@ -26,8 +26,8 @@ from pathlib import Path
 from statistics import fmean, linear_regression
 
 import config
-from config import (BadInput, RECIPES, append, at_k, complete, derive, entry, experiment, finished,
-                    parse, progress, read_json, read_log, read_plan, rollouts_after, run_name,
+from config import (BadInput, RECIPES, all_rollouts, append, at_k, complete, derive, entry,
+                    experiment, finished, parse, progress, read_json, read_log, read_plan, run_name,
                     save_json)
 from core.engine import visible_gpus
 
@@ -60,11 +60,6 @@ def cells(cfg):
 def run_folder(c):
     """The folder of a cell's run."""
     return Path(c["runs"]) / run_name(c)
-
-
-def all_rollouts(c):
-    """The rollouts of all updates of a run."""
-    return rollouts_after(derive(c)["M"], c)
 
 
 def save_plan(cfg, shared=False):

@@ -375,14 +375,26 @@ def test_a_reader_that_has_seen_enough():
     assert done.returncode == 0 and done.stderr == "" and done.stdout.startswith("config.py: ")
 
 
-def test_a_key_that_was_true_or_false_once_reads_old_logs():
-    """activation_checkpointing got a third value: logs and sweep.json of before hold a boolean."""
-    assert C.cast("activation_checkpointing", True) == "true"
-    assert C.cast("activation_checkpointing", False) == "auto"  # the default then as now
-    assert C.cast("activation_checkpointing", "false") == "false"  # of a command line
-    for key in ("model", "tag"):
+def test_an_older_logs_activation_checkpointing_is_the_default():
+    """It was true or false once: the command of such a log names neither it nor vLLM's memory."""
+    log = read_log(next((ROOT / "results/grid_easy").glob("*/log.jsonl.gz")))[0]["config"]
+    assert log["activation_checkpointing"] is False and log["gpu_memory"] == 0.5
+    assert C.complete(log)["activation_checkpointing"] == "auto"
+    words = shlex.split(command(log))
+    assert not any("gpu_memory" in word or "checkpointing" in word for word in words)
+    assert run_name(parse(words[2:])) == run_name(log)
+    for key in ("activation_checkpointing", "tag"):
         with pytest.raises(BadInput, match=f"--{key}=True: expected a str"):
             C.cast(key, True)
+
+
+def test_a_comment_that_begins_with_words_and_bars_names_all_values():
+    assert C.CHOICES["algo"] == ("grpo", "ppo", "cispo")
+    assert C.CHOICES["view"][0] == "fixed_Bp" and C.CHOICES["view"][-1] == "all"  # on two lines
+    assert C.CHOICES["recipe"] == tuple(C.RECIPES)
+    for key in ("split", "verifier", "metric"):  # ... | words of the user's own
+        assert "|" in comments()[key] and key not in C.CHOICES
+    assert all(config[key] in words for key, words in C.CHOICES.items())
 
 
 def test_lengths_that_nobody_gave_are_cut_to_what_the_model_holds(tmp_path):

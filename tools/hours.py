@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from config import BadInput, RECIPES, derive, entry, files, parse, rollouts_after  # noqa: E402
+from config import BadInput, RECIPES, all_rollouts, derive, entry, files, parse  # noqa: E402
 from core.sweep import arms, cells, presets, run_folder  # noqa: E402
 from tools import memory  # noqa: E402
 
@@ -83,7 +83,7 @@ def gpu_hours(cfg, cards={}):
 def price(sweeps):
     """What the runs of sweeps take, each run once, in words."""
     runs = {run_folder(c): c for cfg in sweeps for c in cells(cfg)}.values()
-    rollouts = sum(rollouts_after(derive(c)["M"], c) for c in runs)
+    rollouts = sum(map(all_rollouts, runs))
     hours = [gpu_hours(c) for c in runs]
     words = f"{len(runs)} runs, {rollouts / 1e6:,.{0 if rollouts > 1e7 else 1}f}M rollouts"
     if None in hours:
