@@ -1,4 +1,4 @@
-"""results/kept.py: the runs of labelled arms: read, thinned, compared, in words, drawn.
+"""results/kept.py: the runs of labelled arms: thinned, compared, in words, drawn.
 
 An arm is a folder of runs, ARM/RUN/log.jsonl (.gz where it is thinned); presets.json of the data
 folder names the arms of each study. figures.py is made of what is here. Rewards are means over the
@@ -16,15 +16,15 @@ from pathlib import Path
 
 import numpy as np
 
-import config
 import fit_sigmoid
 import frontier
-from config import aside, parse, read_log, save_json
-from core import plots, sweep
-from core.curves import alike, nearest
-from core.plots import si
-from core.runs import right as metric_of
+from config import aside, parse, read_log, read_plan, save_json
 from contrasts import SMALL, Missing, contrast, over_sweeps, shift
+from core import sweep
+from core.curves import alike
+from core.plots import budget_axis, canvas, colours, legend, si, write
+from core.runs import comparable, ended, read_run
+from core.runs import right as metric_of
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -46,7 +46,7 @@ SPLITS = dict(  # of sample.py, by how their names begin; mix_hard holds what `e
 
 
 # --------------------------------------------------------------------------------------------------
-# Runs
+# Thinned copies
 
 def thin(records):
     """The records of a finished log that the figures need: KEPT_STEPS means of steps, the rest."""
@@ -70,18 +70,18 @@ def keep(source, target):
 
     A copy that goes as far already stays.
     """
-    new, run = 0, None
+    new, cfg = 0, None
     for path in sorted(source.glob("[!.]*/*/log.jsonl")):
         copy = target / path.parent.relative_to(source) / "log.jsonl.gz"
         reached = read_log(copy)[-1].get("rollouts", -1) if copy.exists() else -1
-        found = read(path)
-        if not found or not found["ended"] or found["end"]["rollouts"] <= reached:
-            continue
-        text = "".join(json.dumps(r, separators=(",", ":")) + "\n" for r in thin(read_log(path)))
-        with aside(copy) as part:
-            part.write_bytes(gzip.compress(text.encode(), 9, mtime=0))  # mtime: same log, same file
-        new, run = new + 1, run or found["config"]
-    if run and not (target / "difficulty.json").exists() and (found := difficulties(run)):
+        records = read_log(path)
+        if records and ended(dict(status=records[-1].get("status", ""))) \
+                and records[-1]["rollouts"] > reached:
+            text = "".join(json.dumps(r, separators=(",", ":")) + "\n" for r in thin(records))
+            with aside(copy) as part:
+                part.write_bytes(gzip.compress(text.encode(), 9, mtime=0))  # the same for one log
+            new, cfg = new + 1, cfg or records[0]["config"]
+    if cfg and not (target / "difficulty.json").exists() and (found := difficulties(cfg)):
         save_json(target / "difficulty.json", found)
     # by name, not by run: where an arm's first runs were started by hand its sweep.json came later
     for path in source.glob("[!.]*/sweep.json"):
@@ -106,34 +106,24 @@ def difficulties(cfg):
     return dict(model=cfg["model"], s=cfg["s"], counts=counts)
 
 
-@functools.cache
-def read(path):
-    """A run as a dict, None where its log has no header.
+# --------------------------------------------------------------------------------------------------
+# Runs
 
-    config, evals {set: dict(C (E,), counts (E, P), samples)}, steps, passes, budget, end, seconds,
-    path, data (a hash of its training problems), ended (it made its budget, or diverged behind an
-    evaluation after its first update).
-    """
-    records = read_log(path)
-    if not records or records[0].get("type") != "header":
-        return None
-    of_type = {kind: [r for r in records if r["type"] == kind] for kind in ("step", "train_pass")}
-    evals = {}
-    for r in records:
-        if r["type"] == "eval":
-            one = evals.setdefault(r["set"], dict(C=[], counts=[], samples=r["samples"]))
-            one["C"].append(r["rollouts"])
-            one["counts"].append(r["correct"])
-    for one in evals.values():
-        one.update(C=np.array(one["C"]), counts=np.array(one["counts"]))
-    cfg, end, steps = records[0]["config"], {"rollouts": 0, **records[-1]}, of_type["step"]
-    return dict(
-        path=str(path), config=cfg, evals=evals, steps=steps, passes=of_type["train_pass"], end=end,
-        # a run that a larger C continued keeps its first header
-        budget=max(cfg["C"], end["rollouts"]),
-        ended=end.get("status") in ("budget", "diverged") and any(
-            e["C"][-1] > 0 for e in evals.values()),
-        data=records[0].get("train_set_hash"), seconds=steps[-1].get("wall_s", 0) if steps else 0)
+@functools.cache
+def read(path, part="val", unit="rollouts"):
+    """A run folder as core/runs.read_run has it, with its path and budget; a text where it cannot
+    be used."""
+    run = read_run(Path(path), "avg@4", unit, part)
+    if isinstance(run, str):
+        return run
+    # a run that a larger C continued keeps its first header
+    return run | dict(path=path, budget=max(run["config"]["C"], int(run["rollouts"][-1])))
+
+
+def records(run, kind):
+    """The records of one type of a run's log."""
+    (path,) = Path(run["path"]).glob("log.jsonl*")
+    return [r for r in read_log(path) if r["type"] == kind]
 
 
 def usual(values):
@@ -147,10 +137,9 @@ USED = {}  # what the row at work has used: {a run's path: (run, up to which bud
 
 def use(cells, C=None):
     """Note that the row at work uses the runs of {key: {seed: run}}, up to a budget."""
-    for runs in cells.values():
-        for run in runs.values():
-            before = USED.get(run["path"], (run, 0))[1]
-            USED[run["path"]] = run, max(before, min(C or run["budget"], run["budget"]))
+    for run in flat(cells):
+        before = USED.get(run["path"], (run, 0))[1]
+        USED[run["path"]] = run, max(before, min(C or run["budget"], run["budget"]))
 
 
 class Atlas:
@@ -173,50 +162,40 @@ class Atlas:
         return [name for name, cfg in self.asks(study).items() if (self.folder / name).is_dir()
                 and all(cfg[key] == value for key, value in like.items())]
 
+    def runs(self, name):
+        """The ended runs of an arm that can be compared."""
+        folder = self.folder / name
+        found = [read(str(path.parent)) for path in sorted(folder.glob("*/log.jsonl*"))]
+        runs, dropped = comparable([run for run in found if isinstance(run, dict)
+                                    and ended(run)], [read_plan(folder)])
+        if dropped and name not in TOLD:
+            TOLD.add(name)
+            print(f"{folder}: {len(dropped)} of {len(found)} runs are left out, such as "
+                  f"{dropped[0]['run']}: {dropped[0]['why']}", file=sys.stderr)
+        return runs
+
     def least(self, *names):
         """Seeds that a cell needs: two, where any cell of these arms has two."""
-        runs = [read(path) for name in names for path in self.folder.glob(f"{name}/*/log.jsonl*")]
         seeds = {}
-        for r in runs:
-            if r and r["ended"]:
-                cell = [r["config"][key] for key in ("B_p", "n", "lr_base")]
-                seeds.setdefault(tuple(cell), set()).add(r["config"]["seed"])
+        for run in (run for name in names for run in self.runs(name)):
+            seeds.setdefault((run["B_p"], run["n"], run["lr"]), set()).add(run["seed"])
         return min(2, max(map(len, seeds.values()), default=1))
 
     def lrs(self, name):
         """{lr_base: {(B_p, n): {seed: run}}} of an arm, smallest first; as `cells`."""
-        runs = [read(path) for path in sorted((self.folder / name).glob("*/log.jsonl*"))]
-        lrs = sorted({r["config"]["lr_base"] for r in runs if r and r["ended"]})
-        return {lr: self.cells(name, lr) for lr in lrs}
+        return {lr: self.cells(name, lr) for lr in sorted({r["lr"] for r in self.runs(name)})}
 
     def cells(self, name, lr=None):
-        """{(B_p, n): {seed: run}} of an arm's ended runs at one lr_base (None: that of most runs),
-        cut to their usual budget.
-
-        Left out: runs of another config, of other problems for their seed, of a smaller budget.
-        """
-        runs = [read(path) for path in sorted((self.folder / name).glob("*/log.jsonl*"))]
-        runs = [r for r in runs if r and r["ended"]]
-        lr = lr or usual([r["config"]["lr_base"] for r in runs])
-        runs = [r for r in runs if r["config"]["lr_base"] == lr]
-        experiments = [json.dumps(config.experiment(r["config"])) for r in runs]
-        most = usual(experiments)
-        others = len(experiments) - experiments.count(most)
-        if others and name not in TOLD:  # such as another dtype: not to be compared, nor to be lost
-            TOLD.add(name)
-            print(f"{self.folder / name}: {others} of {len(experiments)} runs have another config "
-                  "than the others, and are left out", file=sys.stderr)
-        runs = [r for r, experiment in zip(runs, experiments) if experiment == most]
-        C = usual([r["budget"] for r in runs])
-        runs = [r | dict(budget=C) for r in runs if r["budget"] >= C]
-        out = {}
-        for seed in {r["config"]["seed"] for r in runs}:
-            of_seed = [r for r in runs if r["config"]["seed"] == seed]
-            data = usual([r["data"] for r in of_seed])
-            for r in of_seed:
-                if r["data"] == data:
-                    out.setdefault((r["config"]["B_p"], r["config"]["n"]), {})[seed] = r
-        return {cell: dict(sorted(out[cell].items())) for cell in sorted(out)}
+        """{(B_p, n): {seed: run}} of an arm's runs at one lr_base (None: that of most runs), cut to
+        their usual budget, without those that end before it."""
+        runs = self.runs(name)
+        lr = lr or usual([run["lr"] for run in runs])
+        runs = [run for run in runs if run["lr"] == lr]
+        C, out = usual([run["budget"] for run in runs]), {}
+        for run in sorted(runs, key=lambda run: (run["B_p"], run["n"], run["seed"])):
+            if run["budget"] >= C:
+                out.setdefault((run["B_p"], run["n"]), {})[run["seed"]] = run | dict(budget=C)
+        return out
 
     def arm(self, name, B_p=None, ns=(), lr=None, least=None):
         """{n: {seed: run}} of an arm's cells with enough seeds, at one B_p (that with most n).
@@ -233,21 +212,26 @@ class Atlas:
         return found
 
 
+def flat(cells):
+    """The runs of {key: {seed: run}}."""
+    return [run for runs in cells.values() for run in runs.values()]
+
+
+def budget_of(cells):
+    """The smallest budget of {key: {seed: run}}."""
+    return min(run["budget"] for run in flat(cells))
+
+
 def cut(arms):
     """{name: {key: {seed: run}}}: the same runs, up to the budget that all of them have."""
-    every = [run for cells in arms.values() for runs in cells.values() for run in runs.values()]
-    C = min(run["budget"] for run in every)
-    out = {}
-    for name, cells in arms.items():
-        out[name] = {}
-        for key, runs in cells.items():
-            out[name][key] = {seed: run | dict(budget=C) for seed, run in runs.items()}
-    return out
+    C = min(map(budget_of, arms.values()))
+    return {name: {key: {seed: run | dict(budget=C) for seed, run in runs.items()}
+                   for key, runs in cells.items()} for name, cells in arms.items()}
 
 
 def config_of(cells):
     """The config of a run of {key: {seed: run}}, the first."""
-    return next(iter(next(iter(cells.values())).values()))["config"]
+    return flat(cells)[0]["config"]
 
 
 def one_cell(atlas, arm):
@@ -261,22 +245,23 @@ def level(name):
     return next((words for split, words in SPLITS.items() if stem.startswith(split)), stem)
 
 
-def named(model):
-    """A model in two words, as on a hub: the last two parts of its path."""
-    return "/".join(Path(model).parts[-2:])
-
-
 def titled(cfg):
-    """What a run trains on, and by what where that is not GRPO."""
-    return level(cfg["train_set"]) + f", {cfg['algo'].upper()}" * (cfg["algo"] != "grpo")
+    """What a run trains on, and by what where that is not GRPO; its B_p."""
+    text = level(cfg["train_set"]) + f", {cfg['algo'].upper()}" * (cfg["algo"] != "grpo")
+    return f"{text}, B_p = {cfg['B_p']}"
 
 
 # --------------------------------------------------------------------------------------------------
 # What is compared, and a comparison in words
 
-def right(evaluation, metric, at=slice(None)):
-    """(E, P): the metric of each problem at the evaluations `at` of one set of a run."""
-    return metric_of(evaluation["counts"][at], metric, evaluation["samples"])
+def of_set(run, name):
+    """A run with its evaluations of another set than its first."""
+    if name == "val":
+        return run
+    found = read(run["path"], name)
+    if isinstance(found, str):
+        raise Missing(f"evaluations of {name}")
+    return found | dict(budget=run["budget"])
 
 
 def look(run, metric="avg@4", of="val", window=LATE):
@@ -284,15 +269,13 @@ def look(run, metric="avg@4", of="val", window=LATE):
 
     Of a run that diverged before it, the last evaluation.
     """
-    if of not in run["evals"]:
-        raise Missing(f"evaluations of {of}")
-    e, C = run["evals"][of], run["budget"]
+    e, C = of_set(run, of), run["budget"]
     at = (e["C"] > window[0] * C) & (e["C"] <= window[1] * C * (1 + 1e-9))
     if not at.any():
-        if run["end"]["status"] != "diverged":
+        if run["status"] != "diverged":
             raise Missing(f"evaluations of {of} in that window")
         at = e["C"] == e["C"][-1]
-    return right(e, metric, at).mean(0).astype(float)
+    return metric_of(e["counts"][at], metric, e["samples"]).mean(0).astype(float)
 
 
 def table_of(cells, value=look, **how):
@@ -303,12 +286,11 @@ def table_of(cells, value=look, **how):
     seeds = sorted(set.intersection(*(set(runs) for runs in cells.values())))
     if not seeds:
         raise Missing(f"a seed of all of {', '.join(map(str, cells))}")
-    C = min(runs[seed]["budget"] for runs in cells.values() for seed in seeds)
-    use({key: {seed: runs[seed] for seed in seeds} for key, runs in cells.items()}, C)
-    out = {}
-    for key, runs in cells.items():
-        out[key] = np.array([value(runs[seed] | dict(budget=C), **how) for seed in seeds])
-    return out
+    cells = cut(dict(all={key: {seed: runs[seed] for seed in seeds}
+                          for key, runs in cells.items()}))["all"]
+    use(cells)
+    return {key: np.array([value(run, **how) for run in runs.values()])
+            for key, runs in cells.items()}
 
 
 def gained(cells, **how):
@@ -323,23 +305,18 @@ def gained(cells, **how):
     return max(t.mean() for t in end.values()) - np.mean([t.mean() for t in start.values()])
 
 
-def windows(sweeps, metric="avg@4"):
-    """The arguments of `shift`, early and late: {n: [(S, P) of each sweep that has this n]}."""
-    cells = {(n, i): runs for i, sweep in enumerate(sweeps) for n, runs in sweep.items()}
-    return [by_n(table_of(cells, metric=metric, window=window), 0) for window in (EARLY, LATE)]
-
-
-def by_n(table, position):
-    """{key: (S, P)} with n at a position of the key -> {n: [(S, P) of each key with this n]}."""
-    out = {n: [] for n in sorted({key[position] for key in table})}
+def by_n(table, n_of):
+    """{key: (S, P)} -> {n: [(S, P) of each key with this n]}; n_of: the n of a key."""
+    out = {n: [] for n in sorted(set(map(n_of, table)))}
     for key, rewards in table.items():
-        out[key[position]].append(rewards)
+        out[n_of(key)].append(rewards)
     return out
 
 
-def shift_of(cells, **how):
-    """`shift` of one sweep over n, {n: {seed: run}}, from early to late."""
-    return shift(*windows([cells], **how), gained(cells, **how))
+def shift_of(cells, n_of=int):
+    """`shift` of {key: {seed: run}} from early to late; as in `by_n`, by default keys are n."""
+    early, late = (by_n(table_of(cells, window=window), n_of) for window in (EARLY, LATE))
+    return shift(early, late, gained(cells))
 
 
 def fewest_updates(used):
@@ -357,7 +334,7 @@ def fewest_updates(used):
     for path, m in updates.items():
         if m == M:
             run = used[path][0] | dict(budget=used[path][1])
-            of_arm = Path(path).parent.parent, *(run["config"][key] for key in ("n", "lr_base"))
+            of_arm = Path(path).parent, *(run["config"][key] for key in ("n", "lr_base"))
             of_cell = rises.setdefault(of_arm, [])
             with contextlib.suppress(Missing):
                 before, last = (look(run, window=w).mean() for w in (BEFORE, LATE))
@@ -368,9 +345,9 @@ def fewest_updates(used):
     return M, M >= DEEP or (rise is not None and rise <= FLAT), rise
 
 
-def depth(runs):
+def depth(cells):
     """`fewest_updates` of whole runs."""
-    return fewest_updates({run["path"]: (run, run["budget"]) for run in runs})
+    return fewest_updates({run["path"]: (run, run["budget"]) for run in flat(cells)})
 
 
 def near(table):
@@ -379,13 +356,8 @@ def near(table):
     At 90%, one by one.
     """
     top = max(table, key=lambda n: table[n].mean())
-    same = [top]
-    for n in table:
-        if n != top:
-            c = contrast(table, {top: 1, n: -1})
-            if c["gain"] <= c["half"]:
-                same.append(n)
-    return top, sorted(same)
+    gaps = {n: contrast(table, {top: 1, n: -1}) for n in table if n != top}
+    return top, sorted([top, *(n for n, c in gaps.items() if c["gain"] <= c["half"])])
 
 
 def largest_less_smallest(table):
@@ -442,165 +414,118 @@ def says_shift(c, names=("early", "at the end")):
     return f"{text} costs at most {100 * max(c['worst'], 0):.1f}"
 
 
-def sees(contrasts):
-    """The effect that each of several contrasts would have shown."""
-    return max(c["sees"] for c in contrasts)
-
-
 # --------------------------------------------------------------------------------------------------
 # Figures. A panel is a function of an axis.
 
-def colour(key, keys):
-    """A colour for one of some keys, from dark to light: numbers by size, words as they come."""
-    import matplotlib
-    keys = list(keys) if isinstance(key, str) else sorted(keys)
-    return matplotlib.colormaps["viridis"](0.95 * keys.index(key) / max(len(keys) - 1, 1))
+def curves(cells, title="", metric="avg@4", of="val", label="n = {}", among=(), unit="rollouts"):
+    """A panel: reward over C, the mean over seeds of each cell thick, its seeds thin.
 
-
-def over(ax, x="C, rollouts", **labels):
-    """Log axis of budgets, labelled at 1, 2 and 5 times powers of ten."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-    ax.set(xscale="log", xlabel=x, **labels)
-    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: si(value)))
-    ax.xaxis.set_minor_formatter(NullFormatter())
-
-
-def curves(cells, title="", metric="avg@4", of="val", label="n = {}", among=(), dashed=()):
-    """A panel: reward over C, the mean over seeds of each cell thick, its seeds thin; of one seed
-    with a band, 90% over the problems.
-
-    among: the keys of all panels, so that a key has one colour in all of them. dashed: keys. The
-    base model, at C = 0, has no place on the axis: it is a dotted line.
+    among: the keys of all panels, so that a key has one colour in all of them. unit: `updates` for
+    M in place of C. The base model, at C = 0, has no place on the axis: it is a dotted line.
     """
     def draw(ax):
-        base = []
+        base, shade = [], shades(among or cells)
         for key, runs in cells.items():
-            shade, of_seeds = colour(key, among or cells), []
+            of_seeds = []
             for run in runs.values():
-                if of not in run["evals"]:
-                    raise Missing(f"evaluations of {of}")
-                e = run["evals"][of]
+                e = of_set(run, of)
                 within = e["C"] <= run["budget"] * (1 + 1e-9)
-                at, solved = e["C"][within], right(e, metric)[within]  # (E,), (E, P)
-                of_seeds.append((at[1:], solved[1:]))
-                base.append(solved[0].mean())
-                ax.plot(at[1:], solved[1:].mean(1), color=shade, lw=0.7, alpha=0.5)
-            C = np.array(sorted(set.intersection(*(set(c.tolist()) for c, _ in of_seeds))))
-            each = np.mean([solved[np.isin(c, C)] for c, solved in of_seeds], 0)  # (E, P)
-            if len(of_seeds) == 1:
-                half = 1.645 * each.std(1, ddof=1) / each.shape[1] ** 0.5
-                ax.fill_between(C, each.mean(1) - half, each.mean(1) + half, color=shade,
-                                alpha=0.15, lw=0)
-            ax.plot(C, each.mean(1), "--" if key in dashed else "-", color=shade, lw=2,
+                x = e["step" if unit == "updates" else "C"][within]
+                y = metric_of(e["counts"][within], metric, e["samples"]).mean(1)
+                of_seeds.append(dict(zip(x[1:], y[1:])))
+                base.append(y[0])
+                ax.plot(x[1:], y[1:], color=shade[key], lw=0.7, alpha=0.5)
+            x = sorted(set.intersection(*map(set, of_seeds)))
+            ax.plot(x, [np.mean([y[at] for y in of_seeds]) for at in x], color=shade[key], lw=2,
                     label=label.format(key))
         ax.axhline(np.mean(base), color="0.3", ls=":", lw=1.2, label="base model")
-        over(ax, ylabel=f"validation {metric}", title=title)  # of which set is in the title
-        legend(ax, draw.below)
-    draw.below = 2 * (len(cells) > 3)
+        ax.set(ylabel=f"validation {metric}", title=title)  # of which set is in the title
+        budget_axis(ax, x[0], x[-1], unit)
     return draw
 
 
-def legend(ax, below=0):
-    """A legend, where it hides least, or in `below` columns below the panel: one of many entries
-    would lie on the curves."""
-    place = dict(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=below) if below else {}
-    ax.legend(fontsize=9, **place)
+def shades(keys):
+    """{key: colour}, numbers in their order, words as they come."""
+    keys = sorted(keys) if isinstance(keys, set) else list(keys)
+    return dict(zip(keys, colours(range(len(keys))).values()))
 
 
 def training(cells, field, title="", label="{}"):
     """A panel: a field of the step records over C, a line a run."""
     def draw(ax):
-        for key, runs in cells.items():
-            for i, run in enumerate(runs.values()):
-                C = [r["rollouts"] for r in run["steps"]]
-                y = [np.nan if r.get(field) is None else r[field] for r in run["steps"]]
-                ax.plot(C, y, color=colour(key, cells), lw=0.9, alpha=0.7,
-                        label=None if i else label.format(key))
-        over(ax, ylabel=field, title=title)
-        legend(ax, draw.below)
-    draw.below = 2 * (len(cells) > 3)
+        for key, shade in shades(cells).items():
+            for run in cells[key].values():
+                steps = records(run, "step")
+                C = [r["rollouts"] for r in steps]
+                y = [np.nan if r.get(field) is None else r[field] for r in steps]
+                ax.plot(C, y, color=shade, lw=0.9, alpha=0.7, label=label.format(key))
+        ax.set(ylabel=field, title=title)
+        budget_axis(ax, C[0], C[-1], "rollouts")
     return draw
 
 
-def figure(atlas, name, panels, width=4.6, height=3.7, sharey=False, across=None):
-    """Draw panels, three (of four: two) in a row, into NAME.png in atlas.out; returns its name."""
-    import matplotlib
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-    across = across or (2 if len(panels) == 4 else min(3, len(panels)))
+def figure(atlas, name, panels, across=3):
+    """Draw panels, `across` in a row, into NAME.png in atlas.out; returns its name."""
+    across = min(across, len(panels))
     down = -(-len(panels) // across)
-    height += 0.9 * any(getattr(panel, "below", 0) for panel in panels)
-    fig, axes = plt.subplots(down, across, figsize=(width * across, height * down), squeeze=False,
-                             sharey=sharey)
+    fig, axes = canvas(down, across, (max(4.8 * across, 6.4), 3.9 * down + 0.5))
     for ax in axes.flat[len(panels):]:
         ax.axis("off")
     for ax, panel in zip(axes.flat, panels):
         panel(ax)
-    fig.tight_layout()
-    plots.write(fig, atlas.out / f"{name}.png")
+    legend(fig, axes.flat[:len(panels)])
+    write(fig, atlas.out / f"{name}.png")
     return f"{name}.png"
 
 
 # --------------------------------------------------------------------------------------------------
 # A sweep through frontier.py and fit_sigmoid.py. All that the rows take from these two is here.
 
-@functools.cache
-def analysed(folders, unit="rollouts", lr=None, cells=None, even=False):
-    """A sweep as frontier.py has it, from one folder or several with spaces between, at one lr_base
-    (None: the one that frontier.py takes), of all cells or of a frozenset of (B_p, n). even: of the
-    seeds and up to the budget that all of them have."""
-    cfg = parse([f"--runs={folders}", f"--unit={unit}"])
-    sweep = frontier.analyse(cfg, "val")
-    if lr in (None, sweep["lr"]) and cells is None:
-        return sweep
-    runs = [run for c in sweep["every"] for run in c["runs"] if run["lr"] == (lr or sweep["lr"])
-            and (cells is None or (run["B_p"], run["n"]) in cells)]
+def analysed(runs, unit="rollouts", even=False):
+    """Runs as frontier.analyse has them. even: the seeds and the budget that all cells have."""
     if even:
         C = min(run["rollouts"][-1] for run in runs)
         runs = [shortened(run, C) for run in frontier.of_shared_seeds(runs)]
-    return frontier.analyse(cfg, "val", runs, sweep["dropped"])
+    if unit != "rollouts":
+        runs = [read(run["path"], "val", unit) for run in runs]
+    folders = dict.fromkeys(str(Path(run["path"]).parent) for run in runs)
+    cfg = parse([f"--runs={' '.join(folders)}", f"--unit={unit}"])
+    return frontier.analyse(cfg, "val", runs)
 
 
 def shortened(run, C):
-    """A run as frontier.py reads it, up to C rollouts."""
-    keep, each = run["rollouts"] <= C, ("C", "rollouts", "step", "counts", "reward")
-    return run | {key: run[key][keep] for key in each if run[key] is not None} | dict(
+    """A run up to C rollouts."""
+    some, each = run["rollouts"] <= C, ("C", "rollouts", "step", "counts", "reward")
+    return run | {key: run[key][some] for key in each} | dict(
         config=run["config"] | dict(C=int(C)))
 
 
-@functools.cache
-def panel_of(folders, unit="rollouts", lr=None):
-    """The panel of --view=paper (one B_p, that with most runs) of a sweep, as `analysed`, with its
-    cells, grid and the law of its records."""
-    sweep = analysed(str(folders), unit, lr)
-    panels = frontier.paper(sweep, sweep["cfg"])["panels"]
-    panel = max(panels.values(), key=lambda panel: len(panel["runs_used"]))
-    cells = frontier.by_B_p(sweep["cells"])[panel["B_p"]]
-    return panel | dict(cells=cells, grid=sweep["grid"],
-                        law=fit_sigmoid.law_of_records(panel["records"]))
-
-
-def view_figure(atlas, view, name, arms, cells=None):
-    """NAME.png: a view of frontier.py over the runs of several arms, of all or of some (B_p, n),
-    these as far as all of them go: (the file's name, what it shows)."""
-    cells = frozenset(cells) if cells else None
-    folders = " ".join(str(atlas.folder / arm) for arm in arms)
-    sweep = analysed(folders, cells=cells, even=cells is not None)
+def view_figure(atlas, view, name, sweep):
+    """NAME.png: a view of frontier.py of a sweep: (the file's name, what it shows)."""
     content, draw, _ = frontier.VIEWS[view]
     front = frontier.front_of(sweep, view, content(sweep, sweep["cfg"]), sweep["cfg"])
-    front["missing"] = [] if cells else front["missing"]  # the others are left out, not missing
+    front["missing"] = []  # a row says itself what it waits for
     draw(front, atlas.out / f"{name}.png")
     return f"{name}.png", front
 
 
-def law_of(panel):
-    """(verdict, words) on the law of a panel: agree with a rise, disagree with none or a fall. The
-    words have its switches of n and the numbers of the paper's fit."""
+def law_of(sweep, panel):
+    """The entry of law.json for the panel of a sweep of one B_p."""
     gained = max(panel["envelope"]["highest"]) - (panel["base"] or 0)
-    law = fit_sigmoid.law_of_panel(panel, panel["cells"], panel["grid"], SMALL * gained)
-    falls = law["verdict"] == "flat" or law["reason"].startswith("n* falls")
-    verdict = "agree" if law["verdict"] == "law" else "disagree" if falls else "undecided"
+    return fit_sigmoid.law_of_panel(panel, sweep["cells"], sweep["grid"], SMALL * gained)
+
+
+def best_at_ends(sweep):
+    """The n indistinguishable from the best at the smallest and the largest budget that all n of a
+    sweep of one B_p share: two lists."""
+    js, cells, _ = fit_sigmoid.shared_budgets(sweep["cells"], sweep["grid"])
+    if not len(js):
+        raise Missing("budgets that all n share")
+    return [[c["n"] for c, same in zip(cells, alike(cells, j)) if same] for j in (js[0], js[-1])]
+
+
+def says_law(panel, law):
+    """A panel's law in words: its verdict, its switches of n, the numbers of the paper's fit."""
     turns = panel["switches"]
     said = ", ".join(f"{s['to']} from {si(s['C'])} [{si(s['lo']) if s['lo'] else 'open'}, "
                      f"{si(s['hi']) if s['hi'] else 'open'}]" for s in turns)
@@ -613,73 +538,4 @@ def law_of(panel):
     if law["behind"] is not None:
         words += (f"; no n is better than n = {law['constant']} by more than "
                   f"{100 * law['behind']:.1f} at any budget (95%)")
-    return verdict, words
-
-
-def n_star_panel(panel, unit="rollouts"):
-    """A panel of a figure, as the paper's Figure 7: running averages of n over the pooled
-    record-breaking points, coloured by reward, and the paper's law through them; behind them the
-    best n and its equals."""
-    def draw(ax):
-        env, rec, law = panel["envelope"], panel["records"], panel["law"]
-        for i, at in enumerate(panel["near"]):
-            ax.plot([at["C"]] * len(at["set"]), [n for _, n in at["set"]], "s", color="0.8", ms=4,
-                    label=None if i else "indistinguishable from the best (90%)")
-        ax.step(env["C"], env["n"], where="post", color="0.3", lw=1.5, label="best n")
-        dots = ax.scatter(rec["C"], 2.0 ** np.array(rec["log2_n_mean"]), s=22, c=rec["reward"],
-                          zorder=3, label="records: running average of n, by reward")
-        ax.figure.colorbar(dots, ax=ax)
-        if law is not None:
-            C = np.geomspace(rec["C"][0], rec["C"][-1])
-            numbers = f"k = {law['fit']['k']:.1f}, plateau {law['fit']['plateau']:.0f}"
-            numbers += ", not determined" * (law["verdict"] != "law")
-            ax.plot(C, 2 ** fit_sigmoid.law_at(law["fit"], C), color="C3", lw=1.5,
-                    label=f"the paper's law: {numbers}")
-        ax.set_yscale("log")
-        over(ax, f"C, {unit}", ylabel="n", title=f"n*(C), C in {unit}")
-        ax.set_yticks(panel["ns"], panel["ns"])
-        ax.minorticks_off()
-        legend(ax, 1)
-    return draw
-
-
-def law_figure(atlas, task, panel, cells):
-    """Curves, frontier and n*(C) of an arm's panel, each run of {n: runs} thin behind its curve;
-    returns the file's name."""
-    def top(ax):
-        for n in (n for n in cells if n in panel["ns"]):
-            for e in (run["evals"]["val"] for run in cells[n].values()):
-                ax.plot(e["C"][1:], right(e, "avg@4").mean(1)[1:], lw=0.6, alpha=0.5,
-                        color=colour(n, panel["ns"]))
-        for c in (c for c in panel["curves"] if c["n"] in cells):
-            shade, (M, deep, _) = colour(c["n"], panel["ns"]), depth(cells[c["n"]].values())
-            words = f"n = {c['n']}" + f", {M} updates: too few" * (not deep)
-            ax.plot(c["C"], c["reward"], color=shade, lw=2, label=words)
-            ax.fill_between(c["C"], c["lo"], c["hi"], color=shade, alpha=0.07, lw=0)
-        ax.plot(panel["records"]["C"], panel["records"]["reward"], "kD", ms=3, mfc="none",
-                label="record-breaking points")
-        cfg = config_of(cells)
-        over(ax, ylabel="validation avg@4", title=f"{titled(cfg)}, B_p = {panel['B_p']}, "
-             f"lr_base {cfg['lr_base']:g}, {len(panel['runs_used'])} runs")
-        legend(ax, 2)
-
-    return figure(atlas, f"law_{task}", [top, n_star_panel(panel)], width=5, height=4.6)
-
-
-def shared_best(panel):
-    """(C (G,), the best n (G,)) at the budgets that all n of a panel reached."""
-    js, cells, _ = fit_sigmoid.shared_budgets(panel["cells"], panel["grid"])
-    if not len(js):
-        raise Missing("budgets that all n share")
-    ns = np.array([c["n"] for c in cells])
-    return panel["grid"][js], ns[np.argmax([c["Y"][js] for c in cells], 0)]
-
-
-def ends_of(panel):
-    """[(best n, [n indistinguishable from it])] at both ends of the budgets that all n share."""
-    C, best = shared_best(panel)
-    out = []
-    for i in (0, -1):
-        same = alike(panel["cells"], nearest(panel["grid"], C[i]))
-        out.append((best[i], [c["n"] for c, ok in zip(panel["cells"], same) if ok]))
-    return out
+    return words

@@ -11,7 +11,8 @@ import numpy as np
 
 import config
 from contrasts import Missing, over_sweeps
-from kept import LRS, ROOT, colour, config_of, depth, figure, grid_text, use
+from core.plots import log_ticks
+from kept import LRS, ROOT, config_of, depth, figure, grid_text, shades, use
 
 
 def price(n, n_c, share=0.0):
@@ -55,8 +56,8 @@ def priced(atlas):
         cells = {}
         for arm in (name, f"joint_{name}"):
             for key, runs in atlas.cells(arm).items():
-                whole = {seed: r for seed, r in runs.items() if r["end"]["status"] == "budget"}
-                if len(whole) > 1 and depth(whole.values())[1]:
+                whole = {seed: r for seed, r in runs.items() if r["status"] == "budget"}
+                if len(whole) > 1 and depth({key: whole})[1]:
                     cells[key] = whole
         seeds = sorted(set.intersection(*(set(runs) for runs in cells.values()))) if cells else []
         if len(cells) < 3 or len(seeds) < 2 or config_of(cells)["algo"] != "grpo":
@@ -64,7 +65,7 @@ def priced(atlas):
         use(cells)
         cfg, evals, prices = config_of(cells), [], []
         for (B_p, n), runs in cells.items():
-            evals.append([runs[seed]["evals"]["val"] for seed in seeds])
+            evals.append([runs[seed] for seed in seeds])
             prices.append(price(n, noise["n_c"], B_p / noise["b"] if noise.get("b") else 0))
         C, Y = mean_curves(evals)
         out.append(dict(name=name, group=(cfg["model"], Path(cfg["train_set"]).name), C=C, Y=Y,
@@ -83,7 +84,7 @@ def mean_curves(evals):
     C = C[C <= min(e["C"][-1] for of_cell in evals for e in of_cell)]
     Y = []
     for of_cell in evals:
-        at_C = [np.interp(C, e["C"], e["counts"].mean(1) / e["samples"]) for e in of_cell]
+        at_C = [np.interp(C, e["C"], e["reward"]) for e in of_cell]
         Y.append(np.mean(at_C, 0))
     return C, np.array(Y)
 
@@ -114,6 +115,7 @@ def over_groups(sweeps, values):
 def price_of_n(atlas):
     """What the n of the lowest price takes over the best other n; the same for one n for all."""
     sweeps, always = priced(atlas), (2, 4, 16)  # the n that every world has
+    shade = shades({b for s in sweeps for b, _ in s["cells"]})
     lines, panels, used = [], [], []
     # log2 of the rollouts that each rule's n takes, over those of the best other n
     behind = {rule: [] for rule in ("price", *always)}
@@ -133,7 +135,7 @@ def price_of_n(atlas):
         i, log = named["price"], logs["price"]
         lines.append([s["name"], f"{s['noise']['n_c']:.1f}", ns[i],
                       f"{2 ** -np.nanmin(others['price']):.2f}"])
-        panels.append(price_panel(s, i, log))
+        panels.append(price_panel(s, i, log, shade))
     found = {rule: over_groups(used, values) for rule, values in behind.items()}
 
     def times(c):
@@ -152,25 +154,21 @@ def price_of_n(atlas):
                 figure=figure(atlas, "price_of_n", panels))
 
 
-def price_panel(s, i, log):
-    """A panel: rollouts to the same reward over n, taken and by the price, both against cell i."""
-    sizes = sorted({b for b, _ in s["cells"]})
-
+def price_panel(s, i, log, shade):
+    """A panel: rollouts to the same reward over n, taken and by the price, both against cell i.
+    shade: {B_p: colour}."""
     def draw(ax):
-        for b in sizes:
+        for b in sorted({b for b, _ in s["cells"]}):
             some = [j for j, cell in enumerate(s["cells"]) if cell[0] == b]
-            n, shade = [s["cells"][j][1] for j in some], colour(b, sizes)
-            ax.plot(n, 2 ** log[some], "o", color=shade, label=f"taken, B_p = {b}")
+            n = [s["cells"][j][1] for j in some]
+            ax.plot(n, 2 ** log[some], "o", color=shade[b], label=f"taken, B_p = {b}")
             for power, style in ((0.5, "-"), (1, ":")):
-                ax.plot(n, (s["price"][some] / s["price"][i]) ** power, style, color=shade, lw=1)
+                ax.plot(n, (s["price"][some] / s["price"][i]) ** power, style, color=shade[b], lw=1)
         ax.plot([], [], "k-", lw=1, label="root of the price, from the base model")
         ax.plot([], [], "k:", lw=1, label="the price")
         ax.set(xscale="log", yscale="log", xlabel="n",
                ylabel="rollouts to the same reward, relative",
                title=f"{s['name']}, n_c = {s['noise']['n_c']:.1f}")
-        ns = sorted({n for _, n in s["cells"]})
-        ax.set_xticks(ns, ns)
-        ax.set_yticks([1, 2, 4, 8, 16], ["1", "2", "4", "8", "16"])
-        ax.minorticks_off()
-        ax.legend(fontsize=9)
+        log_ticks(ax.xaxis, sorted({n for _, n in s["cells"]}))
+        log_ticks(ax.yaxis, [1, 2, 4, 8, 16])
     return draw
