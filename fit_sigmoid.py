@@ -30,10 +30,10 @@ from scipy.optimize import least_squares
 
 from core.curves import (Z, alike, best, cells_of, difference, fair, half_width, nearest,
                          stop_before)
-from core.plots import budget_axis, canvas, legend, log_ticks, many, si, wrap
+from core.plots import budget_axis, canvas, legend, log_ticks, many, si, wrap, write
 from core.runs import folders_of, missing_cells
-from frontier import (analyse, by_B_p, fixed_B, fixed_Bp, grid_edge, joint, pooled_records,
-                      say_missing)
+from frontier import (analyse, by_B_p, draw_n_star, draw_records, fixed_B, fixed_Bp, grid_edge,
+                      joint, pooled_records, say_missing)
 
 # --------------------------------------------------------------------------------------------------
 # The law from points, log2 n* = L / (1 + exp(-k (log10 C - log10 C0))) + b: numpy and scipy alone
@@ -396,38 +396,31 @@ def write_csv(tables, path):
 
 def draw_law(ax, panel, law, rows, unit):
     """n*(C): what ran, the running average of the records, the law where it is one, the rows."""
-    env, records = panel["envelope"], panel.get("records")
-    if panel.get("near"):
-        near = {(a["C"], n) for a in panel["near"] for _, n in a["set"]}
-        ax.plot(*zip(*near), "s", color="0.82", ms=7, label="n indistinguishable from the best")
-        ax.step(env["C"], env["n"], "k", where="post", lw=1.8, zorder=3,
-                label="n*(C), the best of what ran")
+    if "records" in panel:
+        draw_n_star(ax, panel, unit)
+        draw_records(ax, panel["records"])
     else:
-        ax.plot(env["C"], env["n"], "ko", ms=4, label="points")
-    if records and len(records["C"]):
-        ax.plot(records["C"], 2 ** np.array(records["log2_n_mean"]), "DC1", ms=4.5, mfc="none",
-                label="record-breaking points, running average")
-    x = np.geomspace(*panel["range"], 200)
+        ax.plot(panel["envelope"]["C"], panel["envelope"]["n"], "ko", ms=4, label="points")
     if law["fit"]:
-        said = ("law: L {L:.2f}, k {k:.2f}, $\\log_{{10}} C_0$ {log10_C0:.2f}, b {b:.2f}, plateau "
-                "{plateau:.0f}").format(**law["fit"])
-        ax.plot(x, 2 ** law_at(law["fit"], x), color="C3", lw=2, label=f"the paper's {said}")
+        x = np.geomspace(*panel["range"], 200)
+        ax.plot(x, 2 ** law_at(law["fit"], x), color="C3", lw=2, label="the paper's law, fitted")
+        ax.annotate("L {L:.2f}, k {k:.2f}, $\\log_{{10}} C_0$ {log10_C0:.2f}, b {b:.2f}, plateau "
+                    "{plateau:.0f}".format(**law["fit"]), (0.02, 0.95), color="C3", fontsize=9,
+                    xycoords="axes fraction")
     for status, fill in (("observed", "C1"), ("extrapolated", "white")):
         at = [(r["C"], r["n"]) for r in rows if r["status"] == status]
         if at:
             ax.plot(*zip(*at), "*", ms=13, mfc=fill, mec="C1", zorder=4,
                     label=f"prescribed, {status}")
-    ns = sorted({*panel.get("ns", env["n"]), *(r["n"] for r in rows)})
+    ns = sorted({*panel["ns"], *(r["n"] for r in rows)})
     ax.set(yscale="log", ylim=(ns[0] / 2, ns[-1] * 2), ylabel="n*")
     marks = 2.0 ** np.arange(math.floor(math.log2(ns[0])), math.ceil(math.log2(ns[-1])) + 1)
     log_ticks(ax.yaxis, marks if len(marks) < 16 else marks[::4])
     budget_axis(ax, panel["range"][0], max(panel["range"][1], *(r["C"] for r in rows), 1), unit)
-    ax.grid(alpha=0.25)
 
 
 def figure(panels, laws, rows, unit, title, path):
     """law.png: a panel for each B_p."""
-    import matplotlib.pyplot as plt
     cols = min(len(panels), 2)
     lines = -(-len(panels) // cols)
     fig, axes = canvas(lines, cols, (10.7, 2.0 + 4.4 * lines))
@@ -440,9 +433,7 @@ def figure(panels, laws, rows, unit, title, path):
         ax.set_title(f"{name.replace('B_p', '$B_p$')}\n{said}", fontsize=9.5)
     legend(fig, axes.flat, 3)
     fig.suptitle(wrap(title, 120), fontsize=10.5)
-    with aside(path) as part:
-        fig.savefig(part, dpi=110)
-    plt.close(fig)
+    write(fig, path)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -497,7 +488,7 @@ def of_points(cfg, given):
               "plateau {plateau:.0f}".format(**law["fit"]))
     print("intervals: none, points alone do not say how sure they are")
     rows = []
-    for at in [*budgets, C[-1], 4 * C[-1]]:
+    for at in dict.fromkeys([*budgets, C[-1], 4 * C[-1]]):
         wanted = n[-1]
         if law["verdict"] == "law":
             wanted = 2.0 ** round(float(law_at(law["fit"], at)))
@@ -518,7 +509,7 @@ def of_points(cfg, given):
         if known and rows[-1]["M"] and cfg["unit"] == "rollouts":
             print(f"  {command(run)}")
     out = Path(cfg["out"] or Path(cfg["points"]).parent)
-    panel = dict(envelope=dict(C=list(C), n=list(n)), B_p=None, range=[C[0], C[-1]])
+    panel = dict(envelope=dict(C=C, n=n), ns=[n.min(), n.max()], B_p=None, range=[C[0], C[-1]])
     save_json(out / "law.json", dict(law=law | dict(panel="points"), prescriptions=rows,
                                      panels=dict(points=law), unit=cfg["unit"]), indent=None)
     figure(dict(points=panel), dict(points=law), rows, cfg["unit"], f"n*(C) of {about}",

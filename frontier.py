@@ -476,9 +476,9 @@ def draw_curves(ax, panel, colour, label):
 def draw_n_star(ax, panel, unit):
     """n*(C) of a panel below its curves; B_p of the best pair too, where there are several."""
     env = panel["envelope"]
-    near = {(a["C"], n) for a in panel["near"] for _, n in a["set"]}
-    ax.plot(*zip(*near), "s", color="0.6", ms=5, zorder=1,
-            label="n indistinguishable from the best")
+    if near := {(a["C"], n) for a in panel["near"] for _, n in a["set"]}:
+        ax.plot(*zip(*near), "s", color="0.6", ms=5, zorder=1,
+                label="n indistinguishable from the best")
     ax.step(env["C"], env["n"], where="post", color="black", lw=2.2, zorder=3,
             label="n*(M)" if unit == "updates" else "n*(C)")
     ticks = set(panel["ns"])
@@ -496,34 +496,44 @@ def draw_n_star(ax, panel, unit):
     ax.grid(alpha=0.25, axis="y")
 
 
+def draw_records(ax, records):
+    """The points of `pooled_records`, and their running average, to which the paper fits its law.
+    """
+    ax.plot(records["C"], records["n"], "x", color="0.45", ms=4,
+            label="n of a record-breaking point of all runs")
+    ax.plot(records["C"], 2 ** np.array(records["log2_n_mean"]), "DC1", ms=4.5, mfc="none",
+            label="their running average")
+
+
 # --------------------------------------------------------------------------------------------------
 # The paper's way and ours
 
 def paper(sweep, cfg):
-    """The paper's way and ours for each B_p: a panel of `fixed_Bp` with `paper`.
+    """The paper's way and ours for each B_p: a panel of `fixed_Bp` with `paper`, such a panel too.
 
-    paper: points (64 a run at most) with `record`, a mask; curves, [dict(n, C, reward, seen)], the
-    sigmoids where their runs reached, extrapolated behind C = seen, the last record-breaking point;
-    frontier dict(C, n, reward); above, how far it lies above ours, on average over log C.
+    Of the paper's the points are record-breaking and the curves sigmoids, where their runs reached.
+    above: how far its frontier lies above ours, on average over log C.
     """
     panels = fixed_Bp(sweep, cfg)["panels"]
     for panel, cs in zip(panels.values(), by_B_p(sweep["cells"]).values()):
-        runs, env = [run for c in cs for run in c["runs"]], panel["envelope"]
-        points = []
+        runs, env, points = [run for c in cs for run in c["runs"]], panel["envelope"], []
         for run in runs:
             kept = record_breaking(run["reward"], cfg["bin"])
-            points.append(dict(n=run["n"], C=run["C"], reward=run["reward"], record=kept))
+            points.append(dict(n=run["n"], C=run["C"][kept], reward=run["reward"][kept]))
         C = np.array(env["C"])
-        found, curves = n_star(runs, cfg["bin"], C), []
-        for c, Y in zip(cs, found["curves"]):
-            Y[(C < c["reach"][0] / 1.001) | (C > c["reach"][1] * 1.001)] = np.nan  # as its runs
-            last = [p["C"][p["record"]].max() for p in points if p["n"] == c["n"]]
-            curves.append(dict(n=c["n"], C=C[~np.isnan(Y)], reward=Y[~np.isnan(Y)], seen=max(last)))
-        seen = ~np.isnan(found["curves"]).all(0)
-        top = np.where(np.isnan(found["curves"]), -np.inf, found["curves"])[:, seen]
-        gap = (top.max(0) - env["highest"][seen]).mean() if seen.any() else None
-        panel["paper"] = dict(points=points, curves=curves, above=gap, frontier=dict(
-            C=C[seen], n=np.array(found["ns"])[top.argmax(0)], reward=top.max(0)))
+        curves = n_star(runs, cfg["bin"], C)["curves"]
+        for c, Y in zip(cs, curves):
+            Y[(C < c["reach"][0] / 1.001) | (C > c["reach"][1] * 1.001)] = np.nan
+        some = ~np.isnan(curves).all(0)
+        top = np.where(np.isnan(curves), -np.inf, curves)[:, some]
+        highest, n = top.max(0), [panel["ns"][i] for i in top.argmax(0)]
+        panel["paper"] = panel | dict(
+            points=points, switches=[], near=[],
+            curves=[dict(n=c["n"], C=C[~np.isnan(Y)], reward=Y[~np.isnan(Y)])
+                    for c, Y in zip(cs, curves)],
+            envelope=dict(C=C[some], n=n, B_p=[panel["B_p"]] * len(n), highest=highest, lo=highest,
+                          hi=highest),
+            above=(highest - env["highest"][some]).mean() if some.any() else None)
     return dict(panels=panels)
 
 
@@ -533,75 +543,38 @@ def draw_paper(front, path):
     fig, axes = canvas(2 * len(panels), 2, (12.0, 1.6 + 7.4 * len(panels)),
                        height_ratios=[2, 1.25] * len(panels))
     colour = colours({n for p in panels.values() for n in p["ns"]})
-    for (left, right), (low_left, low_right), (name, panel) in zip(axes[::2], axes[1::2],
-                                                                   panels.items()):
-        runs = f"{name.replace('B_p', '$B_p$')}, {many(len(panel['runs_used']), 'run')}"
-        left.set_title(f"The paper's way: {runs}", fontsize=10.5)
-        right.set_title(f"Ours: {runs}", fontsize=10.5)
-        draw_paper_curves(left, panel, colour, front["label"])
-        draw_curves(right, panel, colour, "")
-        draw_n_star(low_right, panel, front["unit"])
-        records = panel["records"]
-        low_left.plot(records["C"], records["n"], "x", color="0.45", ms=4,
-                      label="n of a pooled record-breaking point")
-        dots = low_left.scatter(records["C"], 2 ** np.array(records["log2_n_mean"]), s=26, zorder=3,
-                                c=records["reward"], label="their running average, by reward")
-        fig.colorbar(dots, ax=low_left, pad=0.01, fraction=0.035)
-        low_left.set(yscale="log", ylabel="n*", ylim=low_right.get_ylim())
-        log_ticks(low_left.yaxis, panel["ns"])
-        budget_axis(low_left, *panel["range"], front["unit"])
-        bottom, top = zip(left.get_ylim(), right.get_ylim())
-        lo, hi = panel["range"]
-        for ax in (left, right):  # the same axes, so that the two can be compared
-            ax.set(ylim=(min(bottom), max(top)))
-        for ax in (left, right, low_left, low_right):
-            ax.set_xlim(lo / 1.1, hi * (hi / lo) ** 0.2)
-    legend(fig, axes[:, 0], 2, title="left, the paper's way", loc="outside lower left")
-    legend(fig, axes[:, 1], 1, title="right, ours", loc="outside lower right")
+    for tops, lows, (name, panel) in zip(axes[::2], axes[1::2], panels.items()):
+        for top, low, side, who in zip(tops, lows, (panel["paper"], panel),
+                                       ("The paper's way", "Ours")):
+            draw_curves(top, side, colour, front["label"])
+            draw_n_star(low, side, front["unit"])
+            top.set_title(f"{who}: {name.replace('B_p', '$B_p$')}, "
+                          f"{many(len(panel['runs_used']), 'run')}", fontsize=10.5)
+            lo, hi = panel["range"]
+            for ax in (top, low):
+                ax.set_xlim(lo / 1.1, hi * (hi / lo) ** 0.2)  # for the names
+        tops[0].set_ylabel(f"{front['label']} (dots: records; lines: sigmoids)")
+        draw_records(lows[0], panel["records"])
+        bottom, top = zip(*(ax.get_ylim() for ax in tops))
+        for ax in tops:  # the same axes, so that the two can be compared
+            ax.set_ylim(min(bottom), max(top))
+    legend(fig, axes.flat, 3)
     save(fig, path, front, f"{front['label'].capitalize()}: the paper's Figures 5 to 7 of these "
          "runs, and our reading of them")
-
-
-def draw_paper_curves(ax, panel, colour, label):
-    """Figures 5 and 6: record-breaking points, a sigmoid for each n, the frontier in its colour."""
-    p, ends = panel["paper"], []
-    for q in p["points"]:
-        C, R, kept = (np.array(q[key]) for key in ("C", "reward", "record"))
-        ax.plot(C[~kept & (C > 0)], R[~kept & (C > 0)], ".", color="0.7", ms=3.5, mew=0, zorder=1,
-                label="evaluations that break no record")
-        ax.plot(C[kept & (C > 0)], R[kept & (C > 0)], "o", color=colour[q["n"]], ms=3.6, mew=0,
-                alpha=0.75, zorder=2)
-    for c in p["curves"]:
-        for part, style in ((c["C"] <= c["seen"], "-"), (c["C"] > c["seen"], ":")):
-            ax.plot(c["C"][part], c["reward"][part], style, lw=1.5, color=colour[c["n"]], zorder=3)
-        if len(c["C"]):
-            ends.append((c["C"][-1], c["reward"][-1], f"n = {c['n']}", colour[c["n"]]))
-    ax.plot([], [], "o", color="0.35", ms=3.6, label="record-breaking points, coloured by their n")
-    ax.plot([], [], color="0.35", lw=1.5, label="one sigmoid for each n")
-    ax.plot([], [], ":", color="0.35", lw=1.5, label="beyond its last record: extrapolated")
-    f = p["frontier"]
-    ax.scatter(f["C"], f["reward"], c=[colour[n] for n in f["n"]], s=30, alpha=0.5, zorder=4,
-               label="frontier, coloured by its n")
-    y = np.concatenate([q["reward"][q["C"] > 0] for q in p["points"]])
-    span = np.ptp(y) or 0.01
-    top = y.max() + 0.06 * span  # a sigmoid may run away from its last record, out of the axes
-    end_labels(ax, [(x, min(at, top), *more) for x, at, *more in ends], 1.17 * span)
-    ax.set(ylabel=label, ylim=(y.min() - 0.06 * span, top))
-    budget_axis(ax, *panel["range"])
-    ax.tick_params(labelbottom=False)
 
 
 def say_paper(front):
     """The two readings of each B_p as lines of text: where the n changes."""
     for name, panel in front["panels"].items():
-        f, env = panel["paper"]["frontier"], panel["envelope"]
-        for who, C, n in (("the paper's way", f["C"], f["n"]), ("ours", env["C"], env["n"])):
+        theirs = panel["paper"]
+        for who, env in (("the paper's way", theirs["envelope"]), ("ours", panel["envelope"])):
+            n = env["n"]
             turns = [i for i in range(len(n)) if not i or n[i] != n[i - 1]]
-            path = ", ".join(f"{n[i]} from {si(C[i])}" for i in turns)
+            path = ", ".join(f"{n[i]} from {si(env['C'][i])}" for i in turns)
             yield f"  {name}, {who}: n* = {path or 'none, too few record-breaking points'}"
-        if panel["paper"]["above"] is not None:
-            yield (f"  {name}: the paper's frontier lies {100 * panel['paper']['above']:+.1f} "
-                   "points from ours, on average over log C: maxima of noisy evaluations")
+        if theirs["above"] is not None:
+            yield (f"  {name}: the paper's frontier lies {100 * theirs['above']:+.1f} points from "
+                   "ours, on average over log C: maxima of noisy evaluations")
 
 
 # --------------------------------------------------------------------------------------------------

@@ -320,9 +320,9 @@ def test_the_papers_half_is_the_papers_path(analysed):
     own = [run for run in runs if run["B_p"] == 8]
     C = np.array(panel["envelope"]["C"])
     found = frontier.n_star(own, C=C)
-    assert panel["paper"]["frontier"]["n"][-1] == found["n"][-1]
+    assert panel["paper"]["envelope"]["n"][-1] == found["n"][-1]
     for p, run in zip(panel["paper"]["points"], own):
-        assert p["record"] == frontier.record_breaking(run["reward"], 0.005).tolist()
+        assert p["C"] == run["C"][frontier.record_breaking(run["reward"], 0.005)].tolist()
     assert panel["records"]["n"] == frontier.pooled_records(own, 0.005)["n"].tolist()
     assert 0 < panel["paper"]["above"] < 0.03  # maxima of noisy evaluations
 
@@ -407,7 +407,7 @@ def test_runs_that_break_no_record_have_a_picture_too(tmp_path, capsys):
     simulate(tmp_path, ns=(4, 16), evals=10,
              truth=lambda B_p, n, C: np.where(np.asarray(C) > 0, 0.3, 0.7))
     panel = analyse(tmp_path, view="paper")["panels"]["B_p=32"]
-    assert panel["paper"]["frontier"]["n"] == [] == panel["records"]["n"]
+    assert panel["paper"]["envelope"]["n"] == [] == panel["records"]["n"]
     assert "the paper's way: n* = none, too few record-breaking points" in capsys.readouterr().out
 
 
