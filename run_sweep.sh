@@ -43,16 +43,11 @@ PY=${PYTHON:-.venv/bin/python}
 
 # ---- what is asked: words for every stage --------------------------------------------------------
 args=()
-[ -n "${DATA:-}" ] && args+=(--data="$DATA")
-[ -n "${MODEL:-}" ] && args+=(--model="$MODEL")
-[ -n "${NS:-}" ] && args+=(--ns="$NS")
-[ -n "${BPS:-}" ] && args+=(--bps="$BPS")
-[ -n "${SEEDS:-}" ] && args+=(--seeds="$SEEDS")
-[ -n "${LRS:-}" ] && args+=(--lrs="$LRS")
-[ -n "${C:-}" ] && args+=(--C="$C")
-[ -n "${B_MAX:-}" ] && args+=(--B_max="$B_MAX")
-[ -n "${OUT:-}" ] && args+=(--runs="$OUT")
-[ -n "${TASK:-}" ] && args+=(--task="$TASK")
+for pair in DATA:data MODEL:model NS:ns BPS:bps SEEDS:seeds LRS:lrs C:C B_MAX:B_max OUT:runs \
+            TASK:task; do
+    name=${pair%:*}
+    [ -n "${!name:-}" ] && args+=("--${pair#*:}=${!name}")
+done
 args+=("$@")
 
 if [[ $preset == -h || $preset == --help ]]; then

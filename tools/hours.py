@@ -58,18 +58,17 @@ def update_s(s, rollouts, gpus):
 
 def gpus_of(s, cfg):
     """The fewest cards that hold a run, 0 where 8 do not."""
-    fits = [gpus for gpus in (1, 2, 4, 8) if memory.plan(s, cfg, gpus, CARD)["fits"]]
-    return min(fits, default=0)
+    return next((gpus for gpus in (1, 2, 4, 8) if memory.plan(s, cfg, gpus, CARD)["fits"]), 0)
 
 
-def gpu_hours(cfg, cards={}):
+def gpu_hours(cfg):
     """GPU-hours of a run, its evaluations too; None where the model's sizes are not known, or its
     responses are shorter than those of the model of time."""
     shape = memory.read_shape(cfg["model"])
     if memory.unknown(cfg, shape) or cfg["max_new_tokens"] < MEAN:
         return None
-    s, key = memory.sizes(shape), (cfg["model"], cfg["algo"], cfg["kl_coef"] > 0)
-    gpus = cards.setdefault(key, gpus_of(s, cfg))
+    s = memory.sizes(shape)
+    gpus = gpus_of(s, cfg)
     if not gpus:
         return None
     at, B = derive(cfg), cfg["B_p"] * cfg["n"]

@@ -8,13 +8,12 @@ generation (`generation_bytes`). tests/bench/memory.py simulates the same update
 the two agree within 5%. No GPU has confirmed either, so nothing is refused by them: GPUS_PER_RUN is
 the user's word. Sizes are in bytes, GB are 10^9 of them. Needs config.py and the standard library.
 """
-import json
 import math
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from config import BadInput, entry, parse  # noqa: E402
+from config import BadInput, entry, parse, read_json  # noqa: E402
 
 # Published config.json of the paper's three models and of a smaller one
 SHAPES = {
@@ -199,16 +198,7 @@ def unknown(cfg, shape):
 def read_shape(model):
     """The dict of a model's config.json, of its folder or of SHAPES, or {}."""
     file = Path(model) / "config.json"
-    if file.exists():
-        try:
-            return json.loads(file.read_text())
-        except (OSError, ValueError) as e:
-            raise BadInput(f"{file}: not a readable JSON file ({e})") from None
-    return SHAPES.get(model, {})
-
-
-def gb(size):
-    return f"{size / 1e9:.1f}"
+    return read_json(file) if file.exists() else SHAPES.get(model, {})
 
 
 def main(argv):
@@ -238,8 +228,8 @@ def main(argv):
                 cells.append(f"{at['share']:.2f}, {at['cache']}" if at["fits"] else
                              f"`{way}`" if way else "no")
             at = plan(s, row, gpus, 1e15, engine)
-            print(f"| {Path(cfg['model']).name} | {about} | {gb(at['update'])} | "
-                  f"{gb(sum(at['held'].values()))} | " + " | ".join(cells) + " |")
+            print(f"| {Path(cfg['model']).name} | {about} | {at['update'] / 1e9:.1f} | "
+                  f"{sum(at['held'].values()) / 1e9:.1f} | " + " | ".join(cells) + " |")
 
 
 if __name__ == "__main__":

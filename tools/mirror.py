@@ -4,89 +4,76 @@
     WANDB_MODE=offline python tools/mirror.py runs/easy/RUN --to=wandb    # pip install wandb
 
 Goes on until the log has its end record, or Ctrl-C. A number of a step is train/NAME and one of an
-evaluation SET/NAME, over rollouts; what a resumed run writes again replaces what was there. The
-files lie in the run's folder. W&B gets a run of the folder's name (WANDB_PROJECT: isocompute).
+evaluation SET/NAME, over rollouts. A resumed run has cut its log back: then all is written again,
+in TensorBoard in place of what was there. The files lie in the run's folder. W&B gets a run of the
+folder's name (WANDB_PROJECT: isocompute).
 """
-import importlib.util
 import os
 import sys
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from config import BadInput, choose, entry, read_log  # noqa: E402
+from config import BadInput, entry, read_log  # noqa: E402
 
 
 def scalars(record):
     """The numbers of a record of the log as {name: number}: train/reward, val/avg@4, ..."""
     part = dict(step="train", eval=record.get("set", "val")).get(record["type"])
     axes = ("step", "rollouts", "samples", "k")
-    return {f"{part}/{key}": value for key, value in record.items() if part and key not in axes
-            and isinstance(value, (int, float)) and not isinstance(value, bool)}
+    return {f"{part}/{key}": value for key, value in record.items()
+            if part and key not in axes and isinstance(value, (int, float))}
 
 
-def to_tensorboard(folder):
-    """A function that takes a record, and whether it goes back: then what came later is purged."""
+def to_tensorboard(folder, config):
+    """A function that takes numbers and the rollouts they belong to."""
     from torch.utils.tensorboard import SummaryWriter
     writer = SummaryWriter(str(folder), purge_step=0)
 
-    def write(record, back):
-        nonlocal writer
-        if back:
-            writer = SummaryWriter(str(folder), purge_step=record.get("rollouts", 0))
-        for name, value in scalars(record).items():
-            writer.add_scalar(name, value, record["rollouts"])
+    def write(numbers, rollouts):
+        for name, value in numbers.items():
+            writer.add_scalar(name, value, rollouts)
         writer.flush()
     return write
 
 
-def to_wandb(folder):
+def to_wandb(folder, config):
     """As `to_tensorboard`. With the sweep's name no two runs meet."""
     import wandb
-    name = f"{folder.resolve().parent.name}_{folder.resolve().name}"
-    run = wandb.init(project=os.environ.get("WANDB_PROJECT", "isocompute"), id=name, name=name,
-                     group=folder.resolve().parent.name, dir=str(folder), resume="allow")
-    run.define_metric("rollouts")
+    sweep, run = folder.resolve().parts[-2:]
+    run = wandb.init(project=os.environ.get("WANDB_PROJECT", "isocompute"), group=sweep,
+                     id=f"{sweep}_{run}", name=f"{sweep}_{run}", dir=str(folder), config=config,
+                     allow_val_change=True, resume="allow")
     run.define_metric("*", step_metric="rollouts")
-
-    def write(record, back):
-        if record["type"] == "header":
-            run.config.update(record["config"], allow_val_change=True)
-        elif record["type"] == "end":
-            run.finish()
-        elif scalars(record):
-            run.log(scalars(record) | dict(rollouts=record["rollouts"]))
-    return write
+    return lambda numbers, rollouts: run.log(numbers | dict(rollouts=rollouts))
 
 
-def follow(folder, write, every=5.0):
-    """Hand each record of the log of the run in `folder` to `write`, until its end record."""
+def follow(folder, to, every=5.0):
+    """Hand the numbers of the run in `folder` to the function that `to` makes, until its end."""
     sent = []
     while not sent or sent[-1]["type"] != "end":
         time.sleep(every if sent else 0)
         log = read_log(folder / "log.jsonl")
-        same = 0  # a resumed run has cut its log back: what differs is handed over again
-        while same < min(len(sent), len(log)) and sent[same] == log[same]:
-            same += 1
-        for i in range(same, len(log)):
-            write(log[i], back=i == same < len(sent))
+        if log and (not sent or log[:len(sent)] != sent):
+            sent, write = [], to(folder, log[0].get("config"))
+        for record in log[len(sent):]:
+            if numbers := scalars(record):
+                write(numbers, record["rollouts"])
         sent = log
 
 
 def main(argv):
-    words = [word for word in argv if not word.startswith("--to=")]
-    if {"-h", "--help"} & set(argv) or not argv:
-        print(__doc__.strip())
-        return
-    if len(words) != 1 or len(argv) != 2:
+    if not argv or {"-h", "--help"} & set(argv):
+        return print(__doc__.strip())
+    if len(argv) != 2 or argv[1] not in ("--to=tensorboard", "--to=wandb"):
         raise BadInput(f"{' '.join(argv)}: expected RUN --to=tensorboard or RUN --to=wandb")
-    folder, to = Path(words[0]), next(word for word in argv if word not in words)[5:]
-    choose("to", to, ("tensorboard", "wandb"))
+    folder, name = Path(argv[0]), argv[1].removeprefix("--to=")
     if not (folder / "log.jsonl").exists():
         raise BadInput(f"{folder}: no run, it has no log.jsonl")
-    if importlib.util.find_spec(to) is None:
-        raise BadInput(f"--to={to}: the package is not installed; `pip install {to}`")
-    follow(folder, dict(tensorboard=to_tensorboard, wandb=to_wandb)[to](folder))
+    try:
+        follow(folder, dict(tensorboard=to_tensorboard, wandb=to_wandb)[name])
+    except ImportError as e:
+        raise BadInput(f"--to={name}: `pip install {name}` ({e})") from None
 
 
 if __name__ == "__main__":
