@@ -11,11 +11,10 @@
 Prints a table and writes `eval.json` and `eval.png` to `out` (default: RUN/eval/PROBLEMS, for a
 model that is no run's runs/eval/MODEL/PROBLEMS); an eval.json there of the same weights, problems,
 settings and verifier is not drawn again. With several models or problem files, commas between, each
-pair has those in a folder of its own, and `out` (default: runs/eval/table) has `table.json` and
-`table.png`: what was gained and forgotten on each set since the first model. A run's settings
-(lengths, temperature, validation problems) are those of its log, of several runs of the first's.
-Needs config.py, verifier.py, core/engine.py, core/models.py, core/problems.py,
-core/plots.py.
+pair has those in a folder of its own, and `out` (default: runs/eval/table) has `table.json`: what
+was gained and forgotten on each set since the first model. A run's settings (lengths, temperature,
+validation problems) are those of its log, of several runs of the first's. Needs config.py,
+verifier.py, core/engine.py, core/models.py, core/problems.py, core/plots.py.
 """
 import contextlib
 import functools
@@ -132,17 +131,14 @@ def as_trained(argv):
     Below the words lie the settings of the run that the first of the models in a run's folder
     belongs to; where problem files are not named, they are those of the first model.
     """
-    words = [word for word in argv if not word.startswith("--model=")]
     named = [word.removeprefix("--model=") for word in argv if word.startswith("--model=")]
     models = files(named[-1]) if named else []
-    runs = [run for run in map(run_of, models) if run]
-    settings = []
-    if runs:
-        records = read_log(runs[0] / "log.jsonl")
-        header = next((r for r in records if r.get("type") == "header"), {})
+    run, trained = next(filter(None, map(run_of, models)), None), {}
+    if run:
+        header = next((r for r in read_log(run / "log.jsonl") if r.get("type") == "header"), {})
         trained = identity(header.get("config", {}))
-        settings = [f"--{key}={value}" for key, value in trained.items()]
-    cfg = parse(settings + words + [f"--model={model}" for model in models[:1]], __doc__)
+    words = [*(f"--{key}={value}" for key, value in trained.items()), *argv]
+    cfg = parse(words + [f"--model={model}" for model in models[:1]], __doc__)
     models = models or [cfg["model"]]
     return dict(cfg, model=",".join(models)), models
 
@@ -156,10 +152,8 @@ def made_from(model, problems, cfg, engine_name):
         return None
     keys = ("seed samples temperature top_p max_prompt_tokens max_new_tokens verifier verify_s "
             "verify_bytes").split()
-    there = {}
-    for file in sorted(Path(model).iterdir()):
-        if file.is_file():
-            there[file.name] = [file.stat().st_size, file.stat().st_mtime_ns]
+    there = {file.name: [file.stat().st_size, file.stat().st_mtime_ns]
+             for file in sorted(Path(model).iterdir()) if file.is_file()}
     code = Path(verifier.__file__).read_bytes()  # a reward of your own is in there
     code += b"".join(f.read_bytes() for f in sorted(verifier.ROOT.glob("data/*/reward.py")))
     return dict(model=str(model), files=there, set_hash=set_hash(problems),
@@ -184,19 +178,16 @@ def take_over(generator, folder, first):
 
 
 def evaluate(model, name, problems, open_engine, cfg, out):
-    """A model on the set `name`: its result, also written to the folder `out` with a figure.
+    """A model on the set `name`: its record, which `out`/eval.json holds, beside a figure.
 
-    Taken from there where it is the same. open_engine: gives the engine with the model loaded,
-    called only where there is something to draw.
+    What is there of the same model, problems and settings is not drawn again. open_engine: gives
+    the engine with the model loaded, called only where there is something to draw.
     """
     from tqdm import tqdm
     source = made_from(model, problems, cfg, engine.engine_name(cfg))
     file, k, samples = out / "eval.json", cfg["k"], cfg["samples"]
-    before = read_json(file) if file.exists() else {}
-    if source and before.get("made_from") == source:
-        correct = before["correct"]
-        faults = {key: before[key] for key in ("verifier_timeouts", "verifier_errors")}
-        reward = {"reward": before["reward"]} if "reward" in before else {}
+    record = read_json(file) if file.exists() else {}
+    if source and record.get("made_from") == source:
         print(f"{file}: is there already, nothing drawn")
     else:
         generator = open_engine()
@@ -205,26 +196,26 @@ def evaluate(model, name, problems, open_engine, cfg, out):
                   mininterval=1) as bar:
             correct, total, faults = count_solved(problems, prompts, generator, cfg,
                                                   (cfg["seed"], "evaluate", name), progress=bar)
-        reward = mean_reward(total, correct, len(problems) * samples)
-    stats, ids = summary(correct, samples, k), [p["id"] for p in problems]
-    draw(correct, samples, out / "eval.png", f"{name}: avg@{k} {stats[f'avg@{k}'][0]:.3f}, {model}")
-    save_json(file, dict(config=cfg, model=model, set_hash=set_hash(problems),
-                         samples=samples, made_from=source,
-                         stats={m: dict(mean=mean, se=se) for m, (mean, se) in stats.items()},
-                         **reward, **faults, ids=ids, correct=correct), indent=None)
-    means, errors = ({m: pair[i] for m, pair in stats.items()} for i in (0, 1))
-    return dict(model=model, set=name, samples=samples, **means, **reward, **faults,
-                se=errors[f"avg@{k}"], errors=errors, ids=ids, correct=correct)
+        record = dict(correct=correct, **faults,
+                      **mean_reward(total, correct, len(problems) * samples))
+    stats = {metric: dict(mean=mean, se=error)
+             for metric, (mean, error) in summary(record["correct"], samples, k).items()}
+    record |= dict(config=cfg, model=model, set=name, set_hash=set_hash(problems), samples=samples,
+                   made_from=source, stats=stats, ids=[p["id"] for p in problems])
+    draw(record["correct"], samples, out / "eval.png",
+         f"{name}: avg@{k} {stats[f'avg@{k}']['mean']:.3f}, {model}")
+    save_json(file, record, indent=None)
+    return record
 
 
-def changes(results):
-    """Adds to each result `gain` and `gain_se`: avg@k against the first model on the same set.
+def changes(records):
+    """Adds to each record `gain` and `gain_se`: avg@k against the first model on the same set.
 
     Errors are paired by problem, since what makes a problem hard is common to both, and so are the
     random numbers of its rollouts.
     """
     first = {}
-    for r in results:
+    for r in records:
         base = first.setdefault(r["set"], r)
         gain = (np.array(r["correct"]) - np.array(base["correct"])) / r["samples"]
         r.update(gain=float(gain.mean()), gain_se=0.0)
@@ -251,35 +242,13 @@ def draw(correct, samples, path, title):
     plots.write(fig, path)
 
 
-def draw_table(results, k, path, title):
-    """avg@k of each set over the models, in the order given, with 90% intervals over problems."""
-    models, sets = (list(dict.fromkeys(r[key] for r in results)) for key in ("model", "set"))
-    fig, [(left, right)] = plots.canvas(1, 2, (11, 4.6), sharex=True)
-    colour = plots.colours(range(len(sets)))
-    for i, name in enumerate(sets):
-        rows = [r for r in results if r["set"] == name]
-        at = np.arange(len(models)) + 0.12 * (i - (len(sets) - 1) / 2) / len(sets)
-        for ax, key, error in ((left, f"avg@{k}", "se"), (right, "gain", "gain_se")):
-            ax.errorbar(at, [r[key] for r in rows], [1.645 * r[error] for r in rows], fmt="o-",
-                        ms=4, lw=1.4, capsize=2, color=colour[i],
-                        label=f"{name} ({len(rows[0]['ids']):,} problems)")
-    right.axhline(0, color="0.5", lw=0.8)
-    left.set_ylabel(f"avg@{k}")
-    right.set_ylabel(f"change of avg@{k} since {label_of(models[0])}")
-    for ax in (left, right):
-        ax.set_xticks(range(len(models)), [label_of(m) for m in models], rotation=20, ha="right",
-                      fontsize=8)
-    fig.suptitle(title, fontsize=10)
-    plots.legend(fig, [left])
-    plots.write(fig, path)
-
-
-def report(r, out, cfg):
-    """Print one result."""
+def report(r, out):
+    """Print one record of `evaluate`, which lies in `out`."""
     print(f"{r['model']} on {r['set']}: {len(r['ids'])} problems, {r['samples']} rollouts each "
-          f"at temperature {cfg['temperature']:g}")
-    for metric, error in r["errors"].items():
-        print(f"  {metric:8s} {r[metric]:.4f} +- {error:.4f} (standard error over problems)")
+          f"at temperature {r['config']['temperature']:g}")
+    for metric, stat in r["stats"].items():
+        print(f"  {metric:8s} {stat['mean']:.4f} +- {stat['se']:.4f} "
+              "(standard error over problems)")
     if "reward" in r:
         print(f"  reward   {r['reward']:.4f}, the mean; a rollout whose reward is 1 is solved")
     correct = np.asarray(r["correct"])
@@ -291,24 +260,20 @@ def report(r, out, cfg):
     print(f"  {out}/eval.json, {out}/eval.png")
 
 
-def report_table(results, cfg):
-    """Print all results of several models or sets as a table, and write it with its figure."""
-    k, out = cfg["k"], Path(cfg["out"] or "runs/eval/table")
-    models, sets = (len({r[key] for r in results}) for key in ("model", "set"))
-    width = max(len(label_of(r["model"])) for r in results)
-    print(f"\n{'model':{width}s}  {'set':20s} {f'avg@{k}':>8s} {f'best@{k}':>8s} "
-          f"{f'worst@{k}':>8s}   change of avg@{k}")
-    for r in results:
+def report_table(records, out):
+    """Print the records of several models or sets as a table, and write it to the folder `out`."""
+    metrics = list(records[0]["stats"])
+    width = max(len(name) for name in ["model", *(label_of(r["model"]) for r in records)])
+    heads = " ".join(f"{metric:>8s}" for metric in metrics)
+    print(f"\n{'model':{width}s}  {'set':20s} {heads}   change of {metrics[0]}")
+    for r in records:
         change = f"{r['gain']:+.4f} +- {r['gain_se']:.4f}"
-        if r["model"] == results[0]["model"]:
+        if r["model"] == records[0]["model"]:
             change = ""
-        values = " ".join(f"{r[f'{kind}@{k}']:8.4f}" for kind in ("avg", "best", "worst"))
-        print(f"{label_of(r['model']):{width}s}  {r['set']:20s} {values}   {change}")
-    draw_table(results, k, out / "table.png",
-               f"{models} models on {sets} problem sets, {cfg['samples']} rollouts a problem at "
-               f"temperature {cfg['temperature']:g}; bars: 90% over problems")
-    save_json(out / "table.json", dict(config=cfg, k=k, results=results), indent=None)
-    print(f"  {out}/table.json, {out}/table.png")
+        means = " ".join(f"{stat['mean']:8.4f}" for stat in r["stats"].values())
+        print(f"{label_of(r['model']):{width}s}  {r['set']:20s} {means}   {change}")
+    save_json(out / "table.json", dict(results=records), indent=None)
+    print(f"  {out}/table.json")
 
 
 def main(argv):
@@ -332,23 +297,23 @@ def main(argv):
             opened[:] = folder, engine.open_engine(name, folder, cfg, cfg["device"])
         return opened[1]
 
-    results = []
+    records = []
     for model, folder, label in zip(models, folders, labels):
-        run = run_of(model)
+        run, last = run_of(model), Path(folder).name
         if cfg["out"]:
             home = Path(cfg["out"]) / (label.replace("/", "_") if several else "")
         elif run:  # below the run itself, or below the name of a checkpoint
-            home = run / "eval" / ("" if Path(folder).name == "model" else Path(folder).name)
+            home = run / "eval" / ("" if last == "model" else last)
         else:
-            home = Path("runs/eval") / Path(folder).name
+            home = Path("runs/eval") / last
         for part, problems in sets.items():
             out = home if cfg["out"] and not several else home / part
-            r = evaluate(folder, part, problems, functools.partial(open_engine, folder), cfg, out)
-            results.append(r)
-            report(r, out, cfg)
+            records.append(evaluate(folder, part, problems,
+                                    functools.partial(open_engine, folder), cfg, out))
+            report(records[-1], out)
     if several:
-        changes(results)
-        report_table(results, cfg)
+        changes(records)
+        report_table(records, Path(cfg["out"] or "runs/eval/table"))
 
 
 if __name__ == "__main__":
