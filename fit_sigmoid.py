@@ -124,24 +124,21 @@ def law_verdict(C, log2_n, law, n=None):
 
 
 def law_of_points(C, log2_n, n=None):
-    """Fit and judge the law of points: the entry of law.json. Numbers are dict(value, lo, hi), lo
-    and hi null, all null without a law: points alone do not say how sure they are."""
+    """Fit and judge the law of points, as in `law_verdict`: the entry of law.json.
+
+    Numbers are dict(value, lo, hi), lo and hi null, all null without a law: points alone do not say
+    how sure they are. fit: the law's numbers whatever the verdict, None below five points.
+    """
     order = np.argsort(C, kind="stable")
     C, log2_n = np.asarray(C, float)[order], np.asarray(log2_n, float)[order]
-    n = None if n is None else np.asarray(n)[order]
-    law = fit_law(C, log2_n)
-    verdict, reason, flags = law_verdict(C, log2_n, law, n)
+    law, flags, verdict = None, [], "undetermined"
+    reason = "fewer than 5 record-breaking points, a law with four numbers needs more"
+    if len(C) > 4:
+        law = fit_law(C, log2_n)
+        verdict, reason, flags = law_verdict(C, log2_n, law, n if n is None
+                                             else np.asarray(n)[order])
     return {name: dict(value=float(law[name]) if verdict == "law" else None, lo=None, hi=None)
-            for name in NUMBERS} | dict(verdict=verdict, reason=reason, flags=flags, fit=law,
-                                        range=[C[0], C[-1]], estimator="points")
-
-
-def law_of_records(records):
-    """law_of_points of frontier.pooled_records, through their running average as in the paper; None
-    below five points."""
-    if len(records.get("C", ())) < 5:
-        return None
-    return law_of_points(records["C"], records["log2_n_mean"], n=records["n"])
+            for name in NUMBERS} | dict(verdict=verdict, reason=reason, flags=flags, fit=law)
 
 # --------------------------------------------------------------------------------------------------
 # The verdict on the runs of one B_p
@@ -204,18 +201,17 @@ def verdict_of(cells, grid, delta):
 
 def law_of_panel(panel, cells, grid, delta):
     """The entry of law.json for a panel of frontier.json: the verdict of its runs with the numbers
-    of the paper's fit (`law_of_records`), null where that does not determine them.
+    of the paper's fit, through the running average of its records, null where that does not
+    determine them.
 
     Of several B_p, as in joint and fixed_B, the paper's fit alone.
     """
-    records = law_of_records(panel["records"]) or dict(
-        {name: dict(value=None, lo=None, hi=None) for name in NUMBERS}, verdict="undetermined",
-        reason="fewer than 5 record-breaking points, a law with four numbers needs more",
-        flags=[], fit=None)
+    records = panel["records"]
+    law = law_of_points(records["C"], records["log2_n_mean"], records["n"]) | dict(
+        range=panel["range"], estimator="records")
     if panel["B_p"] is None:
-        return records | dict(range=panel["range"], estimator="records", constant=None, sets=[])
-    return records | dict(range=panel["range"], estimator="records",
-                          records=records["reason"]) | verdict_of(cells, grid, delta)
+        return law | dict(constant=None, sets=[])
+    return law | dict(records=law["reason"]) | verdict_of(cells, grid, delta)
 
 
 SAID = dict(law="n* rises with the budget", flat="one n will do at every budget",
@@ -479,7 +475,8 @@ def of_points(cfg, given):
     of 2, else the last; at most twice the largest n of the points.
     """
     C, n, about = read_points(cfg["points"])
-    law, most = law_of_points(C, np.log2(n)), 2 * n.max()
+    law = law_of_points(C, np.log2(n)) | dict(range=[C[0], C[-1]], estimator="points")
+    most = 2 * n.max()
     known = bool(given & {"--model", "--data", "--config"})
     budgets = [float(cfg["C"])] if "--C" in given else []
     print(f"{cfg['points']}: {about}\n{in_a_sentence(law)}")

@@ -22,6 +22,9 @@ n -> the highest curve at each C -> n*(C). It needs numpy and scipy alone. Below
 a function (sweep, cfg) -> content, one (front, path) that draws it, one (front) -> lines of text
 and a row in VIEWS; its name stands at `view` in config.py.
 
+n* has two readings in the JSON: `envelope`, the n of the highest curve of ours at each budget, and
+`records`, the paper's, through which fit_sigmoid.py puts the law.
+
 Each view writes `frontier_VIEW.json` and `.png` (fixed_Bp: `frontier.*`) to `out`, else to `runs`;
 --view=all writes what they say to `report.txt`. Needs config.py, core/runs.py, core/curves.py,
 core/plots.py. Next: fit_sigmoid.py.

@@ -89,7 +89,8 @@ def values_of(run, metric, grid, checkpoints=math.inf):
     where it is alive, 0 where it diverged before, NaN elsewhere). checkpoints: of `scatter`.
 
     A run that falls at once falls faster than a spline bends, so an evaluation more than JUMP
-    scatters from the spline is taken as it is.
+    scatters from the spline is taken as it is. The scatter, one number, is of whole runs: here
+    alone evaluations after C count.
     """
     seen = run["C"] > 0
     x, (lo, hi) = np.log(run["C"][seen]), reach(run)

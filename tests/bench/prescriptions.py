@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from core import curves  # noqa: E402
 from core.runs import read_runs  # noqa: E402
-from fit_sigmoid import law_at, law_of_records, verdict_of  # noqa: E402
+from fit_sigmoid import law_at, law_of_points, verdict_of  # noqa: E402
 from frontier import n_star, pooled_records  # noqa: E402
 from simulate import constant, draw_run, paper, plain_run, sweep  # noqa: E402
 
@@ -123,13 +123,14 @@ def prescriptions(sweeps):
                          any(truth(*pair, at) >= best - 1e-9 for pair in same)))
         top = cells[curves.best(cells, -1)]
         B_p = top["B_p"]
-        found = law_of_records(pooled_records([r for r in runs if r["B_p"] == B_p], 0.005))
+        found = pooled_records([r for r in runs if r["B_p"] == B_p], 0.005)
+        law = law_of_points(found["C"], found["log2_n_mean"], found["n"])["fit"]
         for factor in (2, 4):
             at = C * factor
             best = max(truth(b, n, at) for b in {b for b, _ in pairs} for n in (*NS, 1024))
             rules = dict(kept=top["n"], root=top["n"] * math.sqrt(factor), M=top["n"] * factor)
-            if found:
-                rules["law"] = 2 ** float(law_at(found["fit"], at))
+            if law:
+                rules["law"] = 2 ** float(law_at(law, at))
             rules = {name: min(max(n, 2), 1024) for name, n in rules.items()}
             beyond.append((factor, *(best - truth(B_p, rules.get(name, top["n"]), at)
                                      for name in ("kept", "root", "M", "law"))))
