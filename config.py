@@ -9,6 +9,7 @@ left to right, where `--config=FILE.json` stands for the keys of a flat JSON fil
 `config` of a log's header. To use a stage elsewhere, copy its file and this one.
 """
 import contextlib
+import datetime  # noqa: F401  numpy imports it in C, where a Ctrl-C would be lost
 import difflib
 import faulthandler
 import gzip
