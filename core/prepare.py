@@ -30,7 +30,9 @@ def prepare(preset, argv):
     places, out = slots(sweeps), Path(sweep_folder(preset, argv))
     # words for prepare.py and sample.py; the seed is that of the runs
     given = [w for w in argv if not w.startswith(("--seed=", "--data=", "--model=", "--runs="))]
-    for data, model, s_zero, file in needs(sweeps):
+    for data, model, s_zero, file in dict.fromkeys(
+            (Path(c["data"]), c["model"], c["s_zero"], Path(file)) for c in sweeps
+            for file in (c["train_set"], *files(c["val_set"]))):
         words, splits = [f"--data={data}", f"--model={model}", *given], data / "splits"
         # 1. a file of another folder, such as AIME24, by the prepare.py beside it
         if not file.exists() and not file.is_relative_to(data):
@@ -47,7 +49,7 @@ def prepare(preset, argv):
             call("sample.py", *words)
         # 4. difficulty, and the splits by it. A study measures the levels of its mixtures first of
         # all: what they hold out to validate on is trained on by none
-        kind, has_levels = SPLIT.fullmatch(file.name), check_splits(file)
+        kind, has_levels = SPLIT.fullmatch(file.name), check_splits(data, model, file)
         wants_levels = (preset not in RECIPES and s_zero and not has_levels
                         and file.is_relative_to(splits))
         missing = not file.exists() and not (kind and kind["D"] and has_levels)
@@ -62,33 +64,15 @@ def prepare(preset, argv):
         if kind and kind["D"] and not file.exists():
             call(ROOT / "data/guru_math/prepare.py", "mix", f"--data={data}",
                  f"--model={model}", f"--D={kind['D']}", f"--seed={kind['seed']}")
+        if not file.exists() and kind:
+            raise BadInput(f"{file}: no problem of {data} is of that difficulty for {model}; "
+                           "--split=NAME takes another split of those above, --split=all every "
+                           "problem")
         if not file.exists():
-            raise BadInput(f"{file}: " + (
-                f"no problem of {data} is of that difficulty for {model}; --split=NAME takes "
-                "another split of those above, --split=all every problem" if kind else
-                "no such file; sample.py makes splits by difficulty, data/guru_math/prepare.py "
-                "mix mixtures, mix_NAME_D140_seed0_train.jsonl"))
+            raise BadInput(f"{file}: no such file; sample.py makes splits by difficulty, data/"
+                           "guru_math/prepare.py mix mixtures, mix_NAME_D140_seed0_train.jsonl")
     for cfg in sweeps:
         subset(read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])  # ends on too large a D
-
-
-def needs(sweeps):
-    """What the runs need, each once: (data folder, model, s_zero, problem file).
-
-    Raises BadInput where splits belong to another model: they are found by the name of the model's
-    folder, which another may have too.
-    """
-    out = {}
-    for c in sweeps:
-        difficulty = Path(c["data"]) / "splits" / Path(c["model"]).name / "difficulty.json"
-        if difficulty.exists() and Path(c["train_set"]).parent == difficulty.parent:
-            other = read_json(difficulty).get("model") or c["model"]
-            if Path(other).resolve() != Path(c["model"]).resolve():
-                raise BadInput(f"--model={c['model']}: {difficulty} is of {other}; give the folder "
-                               "of one of them another name")
-        for path in (c["train_set"], *files(c["val_set"])):
-            out[Path(c["data"]), c["model"], c["s_zero"], Path(path)] = True
-    return list(out)
 
 
 def call(*words):
@@ -110,14 +94,19 @@ def lacks(data, model, file):
             or (file.parent == data and not file.exists()))
 
 
-def check_splits(file):
+def check_splits(data, model, file):
     """Whether the levels by s_zero rollouts are measured where `file` lies.
 
-    Raises BadInput where it holds problems of an earlier problem file.
+    Raises BadInput where it holds problems of an earlier problem file, or where the model's splits
+    are another's: they are found by the name of its folder, which another may have too.
     """
     info = file.parent / "difficulty.json"
     measured = read_json(info) if info.exists() else {}
-    of = Path(measured.get("problems", ""))
+    other, of = measured.get("model") or model, Path(measured.get("problems", ""))
+    own = file.parent == data / "splits" / Path(model).name
+    if own and Path(other).resolve() != Path(model).resolve():
+        raise BadInput(f"--model={model}: {info} is of {other}; give the folder of one of them "
+                       "another name")
     if file.exists() and of.is_file():
         there, now = ({p["prompt"] for p in read_problems(path)} for path in (file, of))
         if not there <= now:

@@ -16,7 +16,7 @@ from conftest import (ROOT, linked, logs, run_script, run_sweep, tree, wait_for,
 import config
 from core import sweep
 from config import check_run, parse
-from core.prepare import needs, prepare
+from core.prepare import check_splits, prepare
 from core.sweep import cells
 
 
@@ -172,11 +172,13 @@ def test_splits_of_another_model_of_the_same_name(tmp_path, tiny):
     folder = tmp_path / "data/splits/model"
     folder.mkdir(parents=True)
     (folder / "difficulty.json").write_text(json.dumps(dict(model="runs/a/model")))
-    words = [f"--data={tmp_path / 'data'}"]
+    (tmp_path / "data/problems.jsonl").write_text(tiny.train.read_text())
+    words, easy = [f"--data={tmp_path / 'data'}"], folder / "easy_train.jsonl"
     with pytest.raises(config.BadInput, match="is of runs/a/model"):
-        needs(sweep.arms("easy", [*words, "--model=runs/b/model"]))
-    needs(sweep.arms("easy", [*words, "--model=runs/a/model/"]))
-    needs(sweep.arms("easy", [*words, "--model=runs/b/model", f"--train_set={tiny.train}"]))
+        prepare("easy", [*words, "--model=runs/b/model"])
+    assert not check_splits(tmp_path / "data", "runs/a/model/", easy)
+    prepare("easy", [*words, "--model=runs/b/model", f"--train_set={tiny.train}",
+                     f"--val_set={tiny.val}"])
     with_slash, without = (parse([f"--data={tmp_path / 'data'}{end}"]) for end in ("/", ""))
     assert with_slash["train_set"] == without["train_set"]
 
