@@ -344,7 +344,7 @@ def test_a_study_runs_from_its_preset(tiny, tmp_path):
     assert sorted(p.name for p in out.iterdir() if p.is_dir() and p.name[0] != ".") == sorted(arms)
     assert len(list(out.glob("rec*/Bp*/log.jsonl"))) == 6
     assert "Figure 3, Easy" in done.stdout and "6 runs, seeds 0, 1" in done.stdout, done.stdout
-    assert (out / "recipe_easy.png").exists(), done.stdout
+    assert (out / "rec_easy.png").exists(), done.stdout
     before = {path: path.read_bytes() for path in out.glob("rec*/Bp*/log.jsonl")}
     again = subprocess.run(line, env=env, capture_output=True, text=True, timeout=300)
     assert again.returncode == 0 and " 0 to do" in again.stdout, again
