@@ -109,7 +109,6 @@ config = dict(
     levels = "extreme level_easy level_very_easy",  # levels to tell; extreme alone costs far less
     n_val = 0,                    # validation problems held out of each split; 0 = 300, but at most
                                   # a quarter of it
-    remeasure = False,            # measure also where pass rates came with the model
     shard = "",                   # i/k: measure every k-th problem from i on, for k processes side
                                   # by side; empty = the rest, and split
     # Running: where, how often, how much at once; none changes a result, but for rounding
@@ -169,7 +168,7 @@ CHOICES = {key: tuple(named[1].split(" | ")) for key, comment in comments().item
 # the keys of a training command that change no result
 RUNNING = [*KEYS[KEYS.index("device"):KEYS.index("ns")], "s"]
 NOT_IN_NAME = {"data", "split", "C", "B_max", *KEYS[KEYS.index("source"):]}
-GONE = ("n_schedule", "log_to", "advantage", "clock")  # in older logs of bandit_toy.py
+GONE = ("n_schedule", "log_to", "remeasure", "advantage", "clock")  # in older logs of bandit_toy.py
 
 
 class BadInput(ValueError):

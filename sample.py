@@ -3,13 +3,12 @@
     python sample.py                                          # data/arithmetic and its base model
     python sample.py --data=data/guru_math --model=Qwen/Qwen3-4B-Instruct-2507 --s_zero=0
     python sample.py --data=data/mine --split=all             # no difficulty: every problem
-    python sample.py ship --model=data/mine/base              # and put its pass rates beside it
 
 Reads a problem file, {"id", "prompt", "answer", ...} a line, and a model.
 Writes under DATA/splits/MODEL/
-- `pass_rates.jsonl`, {"id", "of", "samples", "correct"} a line, appended as measured: a killed
-  measurement goes on where it was; where `pass_rates.jsonl.gz` came with the model and fits, it
-  starts with these counts;
+- `pass_rates.jsonl`, a header and then {"id", "of", "samples", "correct"} a line, appended as
+  measured: a killed measurement goes on where it was. A model may come with such a file in its
+  folder, gzipped: where it is of these weights and settings, the measurement starts with it;
 - the splits {easy,hard,very_easy,mixed}_{train,val}.jsonl by the paper's bands of avg@16 (section
   3, factor 1), and, with s_zero=128, {extreme,level_easy,level_very_easy}, the levels of its study
   of mixtures, by 128 rollouts;
@@ -23,7 +22,6 @@ core/plots.py.
 import collections
 import concurrent.futures
 import functools
-import gzip
 import hashlib
 import json
 import math
@@ -37,8 +35,7 @@ from config import (BadInput, append, aside, entry, parse, read_json, read_log,
 import numpy as np
 
 from core import engine, models, plots
-from core.problems import (encode, read_problems, set_hash, subset, tokenize,  # noqa: F401
-                           write_problems)
+from core.problems import read_problems, set_hash, tokenize, write_problems
 import verifier
 
 # The paper's main splits, Easy and Hard, by avg@s, and Very Easy likewise; the levels of its study
@@ -48,11 +45,28 @@ LEVELS = dict(extreme=(0.0, 0.0), level_easy=(0.3, 0.6), level_very_easy=(0.6, 0
 GROUPS = (4, 8, 16, 32, 64)  # the n of which is said how many groups carry a signal
 N_VAL, FEW = 300, 20  # problems to validate on; a split with fewer to train on is named
 SURE = 0.95  # a level counts as known once it is this probable
-SHIPPED = "pass_rates.jsonl.gz"  # beside a model that is passed on together with its pass rates
 
 
 # -------------------------------------------------------------------------------------------------
 # Difficulty
+
+
+def levels_of(cfg):
+    """The names of the levels that are asked for, a tuple."""
+    return tuple(name for name in LEVELS if cfg["s_zero"] and name in cfg["levels"].split())
+
+
+def with_levels_of(there, problems, cfg):
+    """cfg with the levels of an earlier measurement of these problems too.
+
+    there: its s_zero, levels and set_hash, or {}. What a level holds out stays held out, whatever
+    is asked for later.
+    """
+    if not there.get("s_zero") or there["set_hash"] != set_hash(problems):
+        return cfg
+    names = {*levels_of(there), *levels_of(cfg)}
+    return cfg | dict(s_zero=max(there["s_zero"], cfg["s_zero"]),
+                      levels=" ".join(name for name in LEVELS if name in names))
 
 
 @functools.lru_cache(None)
@@ -88,112 +102,67 @@ def latest(counts, cfg):
     return counts[drawn], drawn
 
 
-def folder_hash(path):
-    """12 hex digits that change with any file of a model folder: weights, tokenizer, template."""
-    files = [f for f in sorted(Path(path).iterdir()) if f.is_file() and f.name != SHIPPED]
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(f"{file.name} {file.stat().st_size}\n".encode())
-        with open(file, "rb") as content:
-            while block := content.read(1 << 20):
-                digest.update(block)
-    return digest.hexdigest()[:12]
+def weights_hash(model):
+    """12 hex digits that change with the weights in a model folder; None for a name of the hub."""
+    digest, files = hashlib.sha256(), sorted(Path(model).glob("*.safetensors"))
+    for path in files:
+        with open(path, "rb") as file:
+            hashlib.file_digest(file, lambda: digest)
+    return digest.hexdigest()[:12] if files else None
 
 
 def settings(cfg):
     """What the counts depend on besides the problems, as a dict."""
     keys = "model s temperature top_p max_new_tokens verifier".split()
-    found = {key: cfg[key] for key in keys}
-    if (Path(cfg["model"]) / SHIPPED).exists():  # hashing a large model takes long: only for this
-        found["weights"] = folder_hash(cfg["model"])
-    return found
+    return {key: cfg[key] for key in keys} | dict(weights=weights_hash(cfg["model"]))
 
 
-def header_of(path):
-    """The header of a file of pass rates, {} where there is none."""
-    records = read_log(path) if path.exists() else []
-    return records[0] if records and records[0].get("type") == "header" else {}
+def differences(header, now):
+    """How a header of pass rates differs from the settings `now`, in words, "" for not at all."""
+    header = dict(weights=now["weights"]) | header  # headers of before did not name the weights
+    return ", ".join(f"{key}={header.get(key)} there, {now[key]} now" for key in now
+                     if header.get(key) != now[key])
 
 
-def ship(problems, counts, faults, cfg):
-    """Write the counts of `measure` beside the model, {"id", "correct": {samples: solved}} a line.
+def take(cfg, folder):
+    """Start pass_rates.jsonl with the counts that came with the model, where there are none yet.
 
-    The header says of which weights, problems and settings they are. Raises BadInput where the
-    model is no folder.
+    Returns their header; {} where none came, or of other settings, which one line then names.
     """
-    path = Path(models.existing(cfg["model"])) / SHIPPED
-    if not path.parent.is_dir():
-        raise BadInput(f"--model={cfg['model']}: pass rates are shipped beside a folder")
-    lines = [dict(type="header", **settings(cfg) | dict(weights=folder_hash(path.parent)),
-                  set_hash=set_hash(problems), s_zero=cfg["s_zero"], levels=cfg["levels"],
-                  **faults)]
-    for p in problems:
-        lines.append(dict(id=p["id"], correct={k: c for k, c in counts[p["id"]].items() if k}))
-    with aside(path) as part:  # mtime=0: the same counts are the same bytes
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        part.write_bytes(gzip.compress(text.encode(), mtime=0))
-    print(f"{path}: the pass rates of {len(problems):,} problems")
+    source, path = Path(cfg["model"]) / "pass_rates.jsonl.gz", folder / "pass_rates.jsonl"
+    if not source.exists():
+        return {}
+    records = read_log(source) or [{}]
+    header = records[0] | dict(model=cfg["model"])  # the folder may have been another
+    if differ := differences(header, settings(cfg)):
+        print(f"{source}: not of this measurement: {differ}")
+        return {}
+    if not path.exists():
+        lines = [r for r in records if r.get("type") != "header"]  # each shard has one
+        with aside(path) as part:
+            part.write_text("".join(json.dumps(r) + "\n" for r in [header, *lines]))
+        print(f"{source}: measured with these weights and settings, and taken from there")
+    return header
 
 
-def take(problems, cfg, folder):
-    """Start pass_rates.jsonl in `folder` with the counts that came with the model, where they fit.
-
-    They fit where weights, problems and settings are equal; otherwise one line says what differs
-    and `measure` has all to do. What was measured here before stays. Raises BadInput where the
-    file is torn.
-    """
-    source, path = Path(cfg["model"]) / SHIPPED, folder / "pass_rates.jsonl"
-    # counts from before rates were shipped do not say of which weights they are
-    if not source.exists() or "weights" in header_of(path):
-        return
-    now = settings(cfg) | dict(set_hash=set_hash(problems))
-    header = header_of(source)
-    differ = [f"{key}={header.get(key)} there, {now[key]} now" for key in now
-              if key != "model" and header.get(key) != now[key]]
-    if header and differ:
-        print(f"{source}: not of this measurement: {', '.join(differ)}")
-        return
-    try:
-        rates = {r["id"]: {int(k): c for k, c in r["correct"].items()}
-                 for r in read_log(source)[1:]}
-        lines = [dict(id=p["id"], of=set_hash([p]), samples=k, correct=c)
-                 for p in problems for k, c in rates[p["id"]].items()]
-        lines.sort(key=lambda r: r["samples"])  # as `measure` comes to them
-        faults = {key: header[key] for key in ("verifier_timeouts", "verifier_errors")}
-        lines[0] |= {key: value for key, value in faults.items() if value}
-        header |= now | {"from": str(source)}
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise BadInput(f"{source}: not whole; get it anew, or measure with "
-                       "--remeasure=true") from None
-    with aside(path) as part:
-        part.write_text("".join(json.dumps(r) + "\n" for r in [header, *lines]))
-    print(f"{source}: measured with these weights, problems and settings, and taken from there "
-          "(--remeasure=true measures anew)")
-
-
-def measured(problems, folder, header):
+def measured(problems, folder, now):
     """What pass_rates*.jsonl of the folder hold: ({id: {samples: solved}}, the verifier's faults).
 
-    Raises BadInput where they were measured with other settings than `header` says.
+    Raises BadInput where they were measured with other settings than `now`.
     """
     counts = {p["id"]: {0: 0} for p in problems}
     of = {p["id"]: set_hash([p]) for p in problems}
     faults = dict(verifier_timeouts=0, verifier_errors=0)
     for path in folder.glob("pass_rates*.jsonl"):
-        records = read_log(path)
-        for i, r in enumerate(records):
-            if i == 0 and r.get("type") != "header":
-                raise BadInput(f"{path}: by an earlier version, which did not say how it measured; "
-                               "give another --out, or remove it")
-            if r.get("type") == "header":
-                differ = [f"{key}={r[key]} there, {header[key]} now"
-                          for key in r if header.get(key, r[key]) != r[key]]
-                if differ and len(records) == 1:  # it failed before its first problem
-                    path.unlink()
-                elif differ:
-                    raise BadInput(f"{path}: measured otherwise: {', '.join(differ)}; "
-                                   "give another --out, or remove it")
-            elif of.get(r["id"]) == r["of"]:  # else it is of another problem that had this id
+        header, *lines = read_log(path) or [now]  # another shard may be about to write its header
+        differ = differences(header, now)
+        if differ and lines:
+            raise BadInput(f"{path}: measured otherwise: {differ}; give another --out, or "
+                           "remove it")
+        if differ:  # it failed before its first problem
+            path.unlink()
+        for r in lines:
+            if of.get(r["id"]) == r["of"]:  # else it is of another problem that had this id
                 counts[r["id"]][r["samples"]] = r["correct"]
                 faults = {key: value + r.get(key, 0) for key, value in faults.items()}
     return counts, faults
@@ -212,20 +181,20 @@ def measure(problems, prompts, open_engine, cfg, folder):
     from tqdm import tqdm
     shard = cfg["shard"] and "." + cfg["shard"].replace("/", "of")
     path = folder / f"pass_rates{shard}.jsonl"
-    header = dict(type="header", **settings(cfg))
+    now, levels = settings(cfg), levels_of(cfg)
     folder.mkdir(parents=True, exist_ok=True)
-    counts, faults = measured(problems, folder, header)
+    counts, faults = measured(problems, folder, now)
     prompts = {p["id"]: ids for p, ids in zip(problems, prompts)}
-    levels = tuple(cfg["levels"].split())
     with open(path, "ab", buffering=0) as file:
         # half a line of a killed measurement
         os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
         if not os.fstat(file.fileno()).st_size:
-            append(file, header)
+            append(file, dict(type="header", **now, set_hash=set_hash(problems),
+                              s_zero=cfg["s_zero"], levels=cfg["levels"]))
         while True:
             state = {p["id"]: latest(counts[p["id"]], cfg) for p in problems}  # (solved, drawn)
             todo = [p for p in problems if state[p["id"]][1] == 0]
-            if not todo and cfg["s_zero"]:
+            if not todo and levels:
                 todo = [p for p in problems if is_open(*state[p["id"]], cfg["s_zero"], levels)]
             if not todo:
                 return counts, faults
@@ -292,10 +261,9 @@ def make_splits(problems, counts, cfg):
     groups = {}
     for name, (low, high) in BANDS.items():
         groups[name] = [p for p in order if low <= p["pass_rate"] <= high]
-    levels = tuple(cfg["levels"].split()) if cfg["s_zero"] else ()
     level = {}
-    for p in order if levels else ():
-        level[p["id"]] = level_of(p["correct"], p["samples"], cfg["s_zero"], levels)[0]
+    for p in order if levels_of(cfg) else ():
+        level[p["id"]] = level_of(p["correct"], p["samples"], cfg["s_zero"], levels_of(cfg))[0]
     for name in LEVELS:
         groups[name] = [p for p in order if level.get(p["id"]) == name]
     vals = {name: group[:val_size(len(group), cfg)] for name, group in groups.items()}
@@ -382,42 +350,22 @@ def no_signal(counts, law, n):
     """
     rates, own = law
     alike = rates ** n + (1 - rates) ** n
-    return float(sum(times * (own[kind] @ alike) for kind, times in Counter(counts).items())
-                 / len(counts))
-
-
-def half_with_signal(counts, law, most=4096):
-    """The smallest n at which half of the groups carry a signal, None above `most`."""
-    low, high = 1, most
-    if no_signal(counts, law, high) > 0.5:
-        return None
-    while high - low > 1:  # the share falls with n
-        middle = (low + high) // 2
-        low, high = (low, middle) if no_signal(counts, law, middle) <= 0.5 else (middle, high)
-    return high
+    return float(np.mean([own[kind] @ alike for kind in counts]))
 
 
 def signal_table(splits, counts, cfg):
     """What pass rates say of n, as lines of text. splits: of make_splits; counts: of `measure`."""
-    def row(name, values, form, last=""):
-        cells = "".join(f"{'' if x is None else format(x, form):>7s}" for x in values)
-        return f"    {name:15s}{cells}   {last}".rstrip()
-    every = [latest(c, cfg) for c in counts.values()]
-    law, s = pass_rate_law(every), cfg["s"]
+    def row(name, values, form):
+        return f"    {name:15s}" + "".join(f"{format(x, form):>7s}" for x in values)
+    law, s = pass_rate_law([latest(c, cfg) for c in counts.values()]), cfg["s"]
     yield "  Is n too small? Groups without a signal (all n rollouts solved, or none):"
-    yield row("n =", GROUPS, "d", "half carry a signal from")
-    first = Counter(c[s] for c in counts.values())
-    exact = {n: sum(m * all_alike(c, s, n) for c, m in first.items()) / len(counts)
-             for n in range(2, s + 1)}
-    half = next((f"n = {n}" for n, share in exact.items() if share <= 0.5), f"n above {s}")
-    yield row("all problems", [exact.get(n) for n in GROUPS], ".0%", half)
+    yield row("n =", GROUPS, "d")
+    yield row("all problems", [np.mean([all_alike(c[s], s, n) for c in counts.values()])
+                               for n in GROUPS if n <= s], ".0%")
     for name, split in splits.items():
-        if not split["train"]:
-            continue
         kinds = [(p["correct"], p["samples"]) for p in split["train"]]
-        half = half_with_signal(kinds, law)
-        yield row(name, [no_signal(kinds, law, n) for n in GROUPS], ".0%",
-                  f"n = {half}" if half else "n above 4096")
+        if kinds:
+            yield row(name, [no_signal(kinds, law, n) for n in GROUPS], ".0%")
     yield f"    All problems: exact, hypergeometric, of {s} rollouts each. A split was chosen by"
     yield "    its own counts, so its row is for fresh rollouts, by the spread of pass rates over"
     yield f"    all problems (empirical Bayes); beyond n = {s} it guesses at rates near 0 and 1"
@@ -441,100 +389,109 @@ def draw_difficulty(rates, samples, splits, s_zero, path, title):
     plots.write(fig, path)
 
 
+def within_limit(problems, tokenizer, cfg):
+    """The problems whose prompts are no longer than max_prompt_tokens, and their token ids.
+
+    prepare.py could leave the others out by one model's tokenizer only. Raises BadInput where none
+    is left.
+    """
+    limit = cfg["max_prompt_tokens"]
+    pairs = [(p, ids) for p, ids in zip(problems, tokenize(problems, tokenizer))
+             if 0 < len(ids) <= limit]
+    if not pairs:
+        raise BadInput(f"--max_prompt_tokens={limit}: no prompt of {cfg['problems']} is as short")
+    if len(pairs) < len(problems):
+        print(f"{cfg['problems']}: {len(problems) - len(pairs)} of {len(problems)} prompts are "
+              f"over --max_prompt_tokens={limit}, left out")
+    return [list(column) for column in zip(*pairs)]
+
+
+def what_is_short(name, splits, cfg):
+    """What a split lacks and how to get it, "" for nothing."""
+    if name in LEVELS and name not in levels_of(cfg):
+        return "not asked for (--s_zero, --levels)"
+    short = []
+    if len(splits[name]["val"]) < cfg["n_val"]:
+        short.append(f"fewer than --n_val={cfg['n_val']} to validate on: measure more problems")
+    if len(splits[name]["train"]) < FEW:
+        most = max(splits, key=lambda name: len(splits[name]["train"]))
+        short.append(f"fewer than {FEW} to train on: --split={most} has more; more problems, or a "
+                     "smaller --n_val, help too")
+    return ", ".join(short)
+
+
+def write_splits(splits, folder):
+    """Write the parts that hold problems and remove those of an earlier measurement that do not."""
+    for name, split in splits.items():
+        for part, problems in split.items():
+            path = folder / f"{name}_{part}.jsonl"
+            if problems:
+                write_problems(path, problems)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def tell(counts, faults, splits, cfg, path):
+    """Print what was measured and the size of each split, and draw it to `path`."""
+    s, s_zero = cfg["s"], cfg["s_zero"]
+    rates = [c[s] / s for c in counts.values()]
+    title = (f"{Path(cfg['model']).name}: {len(rates):,} problems, {s} rollouts each at "
+             f"temperature {cfg['temperature']:g}")
+    draw_difficulty(rates, min(s, 40), splits, s_zero, path, title)
+    print(f"{title}: mean {sum(rates) / len(rates):.3f}")
+    if not any(rates):
+        print(f"  none was right: does --verifier={cfg['verifier']} read answers as this model "
+              "writes them?")
+    if s_zero:
+        drawn = [latest(c, cfg)[1] for c in counts.values()]
+        every = len(drawn) * s_zero
+        print(f"  levels by {s_zero} rollouts: {sum(k > s for k in drawn):,} problems were open "
+              f"after {s}; {sum(drawn):,} rollouts in all instead of {every:,}, "
+              f"{1 - sum(drawn) / every:.0%} saved")
+    if any(faults.values()):
+        print("  graded 0: " + ", ".join(f"{value} {key.replace('_', ' ')}"
+                                         for key, value in faults.items()))
+    for name, split in splits.items():
+        size = f"{len(split['train']):6d} train {len(split['val']):6d} val"
+        print(f"  {name:15s} {size}   {what_is_short(name, splits, cfg)}".rstrip())
+    print("\n".join(signal_table(splits, counts, cfg)))
+    print(f"  {path}")
+
+
 def main(argv):
-    shipping = argv[:1] == ["ship"]
-    cfg = parse(argv[shipping:], __doc__)
+    cfg = parse(argv, __doc__)
     verifier.check_name(cfg)
     folder = Path(cfg["out"] or Path(cfg["data"]) / "splits" / Path(cfg["model"]).name)
     if cfg["split"] == "all":
         return write_all(folder, cfg)
-    problems = read_problems(cfg["problems"])
-    s, limit = cfg["s"], cfg["max_prompt_tokens"]
+    every, s = read_problems(cfg["problems"]), cfg["s"]
     if 0 < cfg["s_zero"] < s:
         raise BadInput(f"--s_zero={cfg['s_zero']}: must be 0 or at least s={s}")
     name, tokenizer = engine.engine_name(cfg), models.load_tokenizer(cfg["model"])
+    problems, prompts = within_limit(every, tokenizer, cfg)
+    report = folder / "difficulty.json"
+    for there in (read_json(report) if report.exists() else {}, take(cfg, folder)):
+        cfg = with_levels_of(there, problems, cfg)
+
     open_engine = functools.cache(
         lambda: engine.open_engine(name, cfg["model"], cfg, cfg["device"]))
-
-    # prompts that are too long are left out; prepare.py could do so by one model's tokenizer only
-    prompts, every = tokenize(problems, tokenizer), len(problems)
-    fits = [0 < len(ids) <= limit for ids in prompts]
-    if not any(fits):
-        raise BadInput(f"--max_prompt_tokens={limit}: no prompt of {cfg['problems']} is as short")
-    over_long = fits.count(False)
-    if over_long:
-        print(f"{cfg['problems']}: {over_long} of {every} prompts are over "
-              f"--max_prompt_tokens={limit}, left out")
-    problems = [p for p, fit in zip(problems, fits) if fit]
-    prompts = [ids for ids, fit in zip(prompts, fits) if fit]
-
-    # counts that came with the model, and levels that are there stay, with what they hold out
-    report, drawn_before = folder / "difficulty.json", folder / "pass_rates.jsonl"
-    if not cfg["remeasure"]:
-        take(problems, cfg, folder)
-    elif "from" in header_of(drawn_before):
-        drawn_before.unlink()
-    for there in (read_json(report) if report.exists() else {}, header_of(drawn_before)):
-        if there.get("s_zero") and there["set_hash"] == set_hash(problems):
-            asked = set(there.get("levels", "").split())
-            if cfg["s_zero"]:
-                asked |= set(cfg["levels"].split())
-            cfg = dict(cfg, s_zero=max(cfg["s_zero"], there["s_zero"]),
-                       levels=" ".join(name for name in LEVELS if name in asked))
     if cfg["shard"]:
         i, k = map(int, cfg["shard"].split("/"))
         measure(problems[i::k], prompts[i::k], open_engine, cfg, folder)
         print(f"{folder}: shard {cfg['shard']} is measured")
         return
-
     counts, faults = measure(problems, prompts, open_engine, cfg, folder)
-    if shipping:
-        ship(problems, counts, faults, cfg)
-    splits, s_zero = make_splits(problems, counts, cfg), cfg["s_zero"]
-    rates = [counts[p["id"]][s] / s for p in problems]
-    title = (f"{Path(cfg['model']).name}: {len(problems):,} problems, {s} rollouts each at "
-             f"temperature {cfg['temperature']:g}")
-    draw_difficulty(rates, min(s, 40), splits, s_zero, folder / "difficulty.png", title)
-    print(f"{title}: mean {sum(rates) / len(rates):.3f}")
-    if not any(rates):
-        print(f"  none was right: does --verifier={cfg['verifier']} read answers as this model "
-              "writes them?")
-    drawn = [latest(c, cfg)[1] for c in counts.values()]
-    rollouts, all_of_them = sum(drawn), len(problems) * max(s, s_zero)
-    if s_zero:
-        second = sum(k > s for k in drawn)
-        print(f"  levels by {s_zero} rollouts: {second:,} problems were open after {s}; "
-              f"{rollouts:,} rollouts in all instead of {all_of_them:,}, "
-              f"{1 - rollouts / all_of_them:.0%} saved")
-    if any(faults.values()):
-        print("  graded 0: " + ", ".join(f"{value} {key.replace('_', ' ')}"
-                                         for key, value in faults.items()))
-    sizes = {}
-    for name, split in splits.items():
-        sizes[name] = {part: len(split[part]) for part in split}
-        note = ""
-        if name in LEVELS and not (s_zero and name in cfg["levels"].split()):
-            note = "   not asked for (--s_zero, --levels)"
-        else:
-            short = [f"fewer than --n_val={cfg['n_val']} to validate on: measure more problems"]
-            short = short if len(split["val"]) < cfg["n_val"] else []
-            if len(split["train"]) < FEW:
-                most = max(splits, key=lambda name: len(splits[name]["train"]))
-                short.append(f"fewer than {FEW} to train on: --split={most} has more; more "
-                             "problems, or a smaller --n_val, help too")
-            note = "   " * bool(short) + ", ".join(short)
-        print(f"  {name:15s} {sizes[name]['train']:6d} train {sizes[name]['val']:6d} val{note}")
-        for part in split:
-            if split[part]:
-                write_problems(folder / f"{name}_{part}.jsonl", split[part])
-            else:  # one of an earlier measurement
-                (folder / f"{name}_{part}.jsonl").unlink(missing_ok=True)
+
+    splits = make_splits(problems, counts, cfg)
+    write_splits(splits, folder)
+    rollouts = sum(latest(c, cfg)[1] for c in counts.values())
+    sizes = {name: {part: len(split[part]) for part in split} for name, split in splits.items()}
     save_json(report, dict(
         model=cfg["model"], problems=cfg["problems"], set_hash=set_hash(problems), sizes=sizes,
-        over_long=over_long, rollouts=rollouts, saved=all_of_them - rollouts, **faults,
-        temperature=cfg["temperature"], s=s, s_zero=s_zero, levels=cfg["levels"]))
-    print("\n".join(signal_table(splits, counts, cfg)))
-    print(f"  {folder}/difficulty.png")
+        over_long=len(every) - len(problems), rollouts=rollouts,
+        saved=len(problems) * max(s, cfg["s_zero"]) - rollouts, **faults,
+        temperature=cfg["temperature"], s=s, s_zero=cfg["s_zero"], levels=cfg["levels"]))
+    tell(counts, faults, splits, cfg, folder / "difficulty.png")
 
 
 if __name__ == "__main__":

@@ -20,12 +20,14 @@ from scipy.stats import binom, binomtest
 
 import config
 from core import engine
+from core.problems import subset
 import sample
 import verifier
 
 # as the embedded defaults.json
 CFG = dict(temperature=0.6, top_p=1.0, max_new_tokens=20, gen_batch=1200, verifier="exact")
 LEVELS = tuple(sample.LEVELS)
+RATES = "pass_rates.jsonl.gz"  # beside a model
 # chance that a test of frequencies fails on right code, for a seed that nobody looked at; the
 # seeds are fixed
 ALPHA = 1e-6
@@ -368,8 +370,8 @@ def copied(base, folder):
 
 def test_the_shipped_model_is_the_one_that_the_results_are_of(world):
     """Its splits train and validate on the problems of the committed runs."""
-    rates = sample.header_of(world.base / sample.SHIPPED)
-    assert rates["weights"] == sample.folder_hash(world.base)
+    rates = config.read_log(world.base / RATES)[0]
+    assert rates["weights"] == sample.weights_hash(world.base)
     assert rates["set_hash"] == sample.set_hash(sample.read_problems(world.problems))
     info = json.loads((world.splits / "difficulty.json").read_text())
     assert (info["s"], info["s_zero"], info["levels"]) == (16, 128, " ".join(LEVELS))
@@ -379,7 +381,7 @@ def test_the_shipped_model_is_the_one_that_the_results_are_of(world):
             header = config.read_log(path)[0]
             for part, D in (("train", 200), ("val", 0)):
                 problems = sample.read_problems(world.splits / f"{recipe}_{part}.jsonl")
-                assert sample.set_hash(sample.subset(problems, D, 0)) == header[f"{part}_set_hash"]
+                assert sample.set_hash(subset(problems, D, 0)) == header[f"{part}_set_hash"]
             seen += 1
     assert seen >= 10
 
@@ -388,28 +390,28 @@ def test_shipped_pass_rates_are_those_that_are_measured(world, base, tmp_path):
     """100 of the problems anew. Kernels of other processors may turn a rollout now and then."""
     cfg = config.parse([])
     model, tokenizer = base
-    rates = {r["id"]: r["correct"] for r in config.read_log(world.base / sample.SHIPPED)[1:]}
+    rates = collections.defaultdict(dict)
+    for r in config.read_log(world.base / RATES)[1:]:
+        rates[r["id"]][r["samples"]] = r["correct"]
     problems = sample.read_problems(world.problems)
     some = [problems[i] for i in np.random.default_rng(0).choice(len(problems), 100, False)]
     generator = engine.open_engine("hf", str(world.base), cfg, "cpu", model, tokenizer)
     prompts = sample.tokenize(some, tokenizer)
     counts, _ = sample.measure(some, prompts, lambda: generator, cfg, tmp_path)
-    same = 0
-    for p in some:
-        same += {str(k): right for k, right in counts[p["id"]].items() if k} == rates[p["id"]]
-    assert same >= 98
+    assert sum(counts[p["id"]] == {0: 0} | rates[p["id"]] for p in some) >= 98
 
 
 @pytest.fixture(scope="module")
 def own(tiny, tmp_path_factory):
-    """A model with its pass rates beside it: .model, .words, .splits, and .said by ship."""
+    """A model with its pass rates beside it, as docs/problems.md says: .model, .words, .splits."""
     folder = tmp_path_factory.mktemp("own")
     model = copied(tiny.model, folder / "model")
     words = [*tiny.words, f"--model={model}", "--s=4", "--n_val=2"]
     splits = folder / "measured"
-    with contextlib.redirect_stdout(io.StringIO()) as said:
-        sample.main(["ship", *words, "--s_zero=8", f"--out={splits}"])
-    return SimpleNamespace(model=model, words=words, splits=splits, said=said.getvalue())
+    with contextlib.redirect_stdout(io.StringIO()):
+        sample.main([*words, "--s_zero=8", f"--out={splits}"])
+    (model / RATES).write_bytes(gzip.compress((splits / "pass_rates.jsonl").read_bytes()))
+    return SimpleNamespace(model=model, words=words, splits=splits)
 
 
 def content(folder):
@@ -420,129 +422,116 @@ def content(folder):
 
 
 def test_rates_that_came_with_a_model_are_taken(own, tmp_path, monkeypatch, capsys):
-    """With the levels that were measured, also where none are asked for; nothing is loaded."""
-    assert f"{own.model / sample.SHIPPED}: the pass rates of 16 problems" in own.said
+    """With the levels that were measured, also where none are asked for; nothing is loaded. From
+    one file or from those of shards; in another folder too."""
     monkeypatch.setattr(engine, "open_engine", None)
     for more in (["--s_zero=8"], ["--s_zero=0"], ["--s_zero=4", "--levels=extreme"]):
         out = tmp_path / more[-1]
         for again in (False, True):
             sample.main([*own.words, *more, f"--out={out}"])
-            line = f"{own.model / sample.SHIPPED}: measured with these weights"
+            line = f"{own.model / RATES}: measured with these weights and settings, and taken"
             assert (line in capsys.readouterr().out) != again
             assert content(out) == content(own.splits)
             info, want = ((folder / "difficulty.json").read_text() for folder in (out, own.splits))
             assert json.loads(info)["s_zero"] == 8 and info == want
-    # shipped from what was taken, they are the same bytes
-    before = (own.model / sample.SHIPPED).read_bytes()
-    sample.main(["ship", *own.words, "--s_zero=8", f"--out={out}"])
-    assert (own.model / sample.SHIPPED).read_bytes() == before
+    moved = copied(own.model, tmp_path / "moved")
+    header, *lines = (own.splits / "pass_rates.jsonl").read_text().splitlines(True)
+    (moved / RATES).write_bytes(gzip.compress("".join(
+        [header, *lines[:9], header, *lines[9:]]).encode()))
+    sample.main([*own.words, f"--model={moved}", "--s_zero=8", f"--out={tmp_path / 'out'}"])
+    assert content(tmp_path / "out") == content(own.splits)
 
 
-def test_counts_that_do_not_say_their_weights_make_way(own, tmp_path, capsys):
-    """A folder of before rates were shipped, whose model may be another of that name."""
-    out = tmp_path / "out"
-    shutil.copytree(own.splits, out)
-    header, *lines = (own.splits / "pass_rates.jsonl").read_text().splitlines()
-    assert "weights" not in json.loads(header)
-    wrong = [json.dumps(json.loads(line) | dict(correct=4)) for line in lines]
-    (out / "pass_rates.jsonl").write_text("".join(line + "\n" for line in [header, *wrong]))
-    sample.main([*own.words, "--s_zero=8", f"--out={out}"])
-    assert content(out) == content(own.splits)
+def test_rates_of_some_of_the_problems(own, tmp_path, capsys):
+    """They need no measurement; one more is measured alone."""
+    problems = Path(own.words[1].split("=")[1]).read_text().splitlines(True)
+    (tmp_path / "some.jsonl").write_text("".join(problems[:12]))
+    out, new = tmp_path / "out", json.loads(problems[0]) | dict(id="new")
+    words = [*own.words, "--s_zero=0", f"--problems={tmp_path / 'some.jsonl'}", f"--out={out}"]
+    sample.main(words)
+    came = config.read_log(own.model / RATES)
+    assert config.read_log(out / "pass_rates.jsonl") == came
+    # the levels were those of other problems
+    assert json.loads((out / "difficulty.json").read_text())["s_zero"] == 0
+    (tmp_path / "some.jsonl").write_text("".join(problems[:12]) + json.dumps(new) + "\n")
+    sample.main(words)
+    (more,) = config.read_log(out / "pass_rates.jsonl")[len(came):]
+    assert (more["id"], more["samples"]) == ("new", 4)
 
 
 def test_rates_of_another_measurement_are_not_taken(own, tmp_path, capsys):
-    """Other settings, problems or weights: one line says which, and all is measured."""
+    """Other settings or weights: one line says which, and all is measured."""
     other = copied(own.model, tmp_path / "other")
-    config_file = json.loads((other / "tokenizer_config.json").read_text())
-    config_file["model_max_length"] += 1
-    (other / "tokenizer_config.json").write_text(json.dumps(config_file))
-    some = tmp_path / "some.jsonl"
-    lines = Path(own.words[1].split("=")[1]).read_text().splitlines()[:12]
-    some.write_text("".join(line + "\n" for line in lines))
-    rates = sample.header_of(own.model / sample.SHIPPED)
+    turned = bytearray((other / "model.safetensors").read_bytes())
+    turned[-1] ^= 1
+    (other / "model.safetensors").write_bytes(turned)
+    rates = config.read_log(own.model / RATES)[0]
     for i, (word, key, there) in enumerate([
             ("--temperature=0.9", "temperature", 0.6), ("--s=3", "s", 4),
             ("--max_new_tokens=11", "max_new_tokens", 12),
             ("--verifier=math", "verifier", "exact"),
-            (f"--problems={some}", "set_hash", rates["set_hash"]),
             (f"--model={other}", "weights", rates["weights"])]):
         out = tmp_path / str(i)
         sample.main([*own.words, "--s_zero=0", word, f"--out={out}"])
         said = capsys.readouterr().out
-        assert f"{sample.SHIPPED}: not of this measurement: {key}={there} there, " in said
+        assert f"{RATES}: not of this measurement: {key}={there} there, " in said
         assert "none was right: does --verifier=math read" in said or key != "verifier"
-        assert "from" not in sample.header_of(out / "pass_rates.jsonl")
-        number = 12 if key == "set_hash" else 16
-        assert len(config.read_log(out / "pass_rates.jsonl")) == 1 + number
+        header, *lines = config.read_log(out / "pass_rates.jsonl")
+        assert (header["s_zero"], len(lines)) == (0, 16)
     # and what was measured for these weights does not count for others
-    sample.main([*own.words, f"--out={tmp_path / 'mine'}"])
-    with pytest.raises(config.BadInput, match="measured otherwise: .*weights=.* there, .* now"):
-        sample.main([*own.words, f"--model={other}", f"--out={tmp_path / 'mine'}"])
+    shutil.copytree(own.splits, tmp_path / "mine")
+    shutil.copy(other / "model.safetensors", own.model.with_name("model.part"))
+    kept = own.model.with_name("kept")
+    (own.model / "model.safetensors").rename(kept)
+    try:
+        own.model.with_name("model.part").rename(own.model / "model.safetensors")
+        with pytest.raises(config.BadInput, match="measured otherwise: weights=.* there, .* now"):
+            sample.main([*own.words, f"--out={tmp_path / 'mine'}"])
+    finally:
+        kept.rename(own.model / "model.safetensors")
 
 
-def test_remeasure(own, tmp_path, monkeypatch, capsys):
-    """Measured although rates came with the model, also where these were taken before, and once."""
-    opened, open_engine = [], engine.open_engine
-
-    def counted(*args):
-        opened.append(args)
-        return open_engine(*args)
-    monkeypatch.setattr(engine, "open_engine", counted)
-    words = [*own.words, "--s_zero=8", f"--out={tmp_path / 'out'}"]
-    for remeasure, from_shipped, times in (
-            ("false", True, 0), ("true", False, 1), ("true", False, 1), ("false", False, 1)):
-        sample.main([*words, f"--remeasure={remeasure}"])
-        assert ("from" in sample.header_of(tmp_path / "out/pass_rates.jsonl")) == from_shipped
-        assert len(opened) == times and content(tmp_path / "out") == content(own.splits)
-
-
-@pytest.mark.parametrize("damage", ["cut", "turn", "block", "lines", "counts", "header"])
-def test_torn_pass_rates(own, tmp_path, damage):
+def test_without_the_file_all_is_measured_anew(own, tmp_path):
+    """To the same counts."""
     model = copied(own.model, tmp_path / "model")
-    path = model / sample.SHIPPED
+    (model / RATES).rename(tmp_path / RATES)
+    sample.main([*own.words, f"--model={model}", "--s_zero=8", f"--out={tmp_path / 'out'}"])
+    assert content(tmp_path / "out") == content(own.splits)
+
+
+@pytest.mark.parametrize("damage", ["cut", "turn", "block", "lines", "header"])
+def test_torn_pass_rates(own, tmp_path, damage, capsys):
+    """Of a gzip file that is not whole nothing is taken; what it lacks is measured."""
+    model = copied(own.model, tmp_path / "model")
+    path = model / RATES
     lines = gzip.decompress(path.read_bytes()).decode().splitlines(True)
+    words = [*own.words, f"--model={model}", "--s_zero=8", f"--out={tmp_path / 'out'}"]
     if damage in ("cut", "turn", "block"):
         torn(path, damage)
-    elif damage == "lines":
-        path.write_bytes(gzip.compress("".join(lines[:-1]).encode()))
-    elif damage == "counts":
-        path.write_bytes(gzip.compress("".join(lines).replace('"correct"', '"right"').encode()))
-    else:
-        path.write_bytes(gzip.compress("".join(lines[1:]).encode()))
-    words = [*own.words, f"--model={model}", f"--out={tmp_path / 'out'}"]
-    with pytest.raises(config.BadInput, match=re.escape(str(path))) as e:
-        sample.main(words)
-    assert "\n" not in str(e.value) and not (tmp_path / "out").exists()
-    if damage in ("lines", "header"):
-        sample.main([*words, "--s_zero=8", "--remeasure=true"])
-        assert content(tmp_path / "out") == content(own.splits)
-
-
-def test_rates_are_shipped_beside_a_folder(tiny, tmp_path, monkeypatch):
-    (tmp_path / "rates").mkdir()
-    monkeypatch.setattr(sample.models, "existing", lambda path: path)
-    with pytest.raises(config.BadInput, match="--model=some/name: .* beside a folder"):
-        sample.ship([], {}, {}, config.parse(["--model=some/name"]))
+        with pytest.raises(config.BadInput, match=re.escape(str(path))) as e:
+            sample.main(words)
+        assert "\n" not in str(e.value) and not (tmp_path / "out").exists()
+        return
+    some = lines[:-1] if damage == "lines" else lines[1:]
+    path.write_bytes(gzip.compress("".join(some).encode()))
+    sample.main(words)
+    assert content(tmp_path / "out") == content(own.splits)
+    assert ("s=None there" in capsys.readouterr().out) == (damage == "header")
 
 
 @pytest.mark.parametrize("how", ["cut", "turn"])
 def test_torn_weights(world, tmp_path, script, how):
-    """prepare.py compares with the hash; who only uses the model says that it cannot be loaded, or
-    that the rates are of others."""
+    """The rates are of others, and weights that cannot be loaded are named."""
     model = copied(world.base, tmp_path / "base")
     torn(model / "model.safetensors", how)
-    problems = shutil.copy(world.problems, tmp_path)
-    words = [f"--data={tmp_path}", f"--problems={problems}"]
-    done = script("data/arithmetic/prepare.py", *words, f"--model={model}")
-    assert done.code == 2 and done.stderr.count("\n") == 1 and f"{model}: " in done.stderr
-    assert sample.SHIPPED in done.stderr and sample.folder_hash(world.base) in done.stderr
+    (tmp_path / "p.jsonl").write_text(world.problems.read_text().splitlines(True)[0])
+    done = script("sample.py", f"--problems={tmp_path / 'p.jsonl'}", f"--model={model}",
+                  f"--out={tmp_path / 'out'}", "--verifier=exact", "--max_prompt_tokens=16",
+                  "--max_new_tokens=24", "--s_zero=0")
+    assert f"{RATES}: not of this measurement: weights=" in done.stdout
+    assert "Traceback" not in done.stderr
     if how == "cut":
-        out = tmp_path / "out"
-        done = script("sample.py", *words, f"--model={model}", f"--out={out}", "--verifier=exact",
-                      "--max_prompt_tokens=16", "--max_new_tokens=24")
-        said = done.stderr.splitlines()
-        assert done.code == 2 and f"--model={model}: " in said[-1]
-        assert "Traceback" not in done.stderr and "weights=" in done.stdout
+        assert done.code == 2 and f"--model={model}: " in done.stderr.splitlines()[-1]
 
 
 def test_prepare_makes_what_is_asked_for(prepare, tmp_path, monkeypatch, capsys):

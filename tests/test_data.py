@@ -18,6 +18,7 @@ import pytest
 import config  # conftest.py has put the root on sys.path
 from conftest import load_script
 from core import engine
+from core.problems import encode
 import sample
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -210,7 +211,7 @@ def test_lengths_are_those_behind_the_chat_template(guru, tmp_path, script, mode
     [p] = sample.read_problems(tmp_path / "out/problems.jsonl")
     assert p["prompt"] == f"{asked[0]} {BOX}"
     tokenizer = engine.load_tokenizer(model)
-    assert [len(ids) for ids in sample.encode([p], tokenizer, limit)] == [limit]
+    assert [len(ids) for ids in encode([p], tokenizer, limit)] == [limit]
     refused(script(GURU, *words, "--model=none"), "--model=", model)  # made with another tokenizer
     shutil.rmtree(tmp_path / "out")
     assert script(GURU, *words, "--model=none").code == 0

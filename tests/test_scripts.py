@@ -150,14 +150,14 @@ def test_a_measurement_that_measured_nothing(tiny, tmp_path):
 def test_another_s_in_a_measured_folder(refused, tiny, tmp_path):
     (tmp_path / "m").mkdir()
     first = json.loads(tiny.train.read_text().splitlines()[0])
-    lines = [json.dumps(r) + "\n" for r in (dict(type="header", s=16),
-                                            dict(id=first["id"], samples=16, correct=3))]
+    header = dict(type="header", **sample.settings(parse(tiny.words)))
+    lines = [json.dumps(r) + "\n" for r in (header, dict(id=first["id"], samples=16, correct=3))]
     (tmp_path / "m/pass_rates.jsonl").write_text("".join(lines))
     assert "measured otherwise: s=16 there, 8 now" in refused("sample.py", *tiny.words, "--out=m",
                                                               "--s=8")
-    (tmp_path / "m/pass_rates.jsonl").write_text(lines[1])  # before there were headers
-    assert "m/pass_rates.jsonl: by an earlier version" in refused("sample.py", *tiny.words,
-        "--out=m")
+    (tmp_path / "m/pass_rates.jsonl").write_text(2 * lines[1])  # which does not say how
+    assert "m/pass_rates.jsonl: measured otherwise: model=None there" in refused(
+        "sample.py", *tiny.words, "--out=m")
     assert "--s_zero=8: must be 0 or at least s=16" in refused("sample.py", *tiny.words, "--out=m",
                                                                "--s_zero=8")
 
@@ -303,8 +303,10 @@ def measured(world, script, tmp_path_factory):
     folder = tmp_path_factory.mktemp("measured")
     some = world.problems.read_text().splitlines()[:48]
     (folder / "some.jsonl").write_text("".join(line + "\n" for line in some))
-    # one problem at a time, so that there is something to interrupt
-    words = [f"--problems={folder / 'some.jsonl'}", "--s_zero=64", "--n_val=2", "--gen_batch=16"]
+    # one problem at a time, so that there is something to interrupt, and a length of which no pass
+    # rates came with the model
+    words = [f"--problems={folder / 'some.jsonl'}", "--s_zero=64", "--n_val=2", "--gen_batch=16",
+             "--max_new_tokens=23"]
     done = script("sample.py", *words, f"--out={folder / 'whole'}")
     assert done.code == 0, done.stderr
     return folder / "whole", words, done

@@ -59,15 +59,6 @@ def test_more_rollouts_of_some_problems_count(planted):
     assert sample.no_signal([(0, 128)], law, 16) > sample.no_signal([(0, 16)], law, 16) + 0.02
 
 
-def test_the_n_at_which_half_of_the_groups_carry_a_signal(planted):
-    _, counts = planted
-    law = sample.pass_rate_law([(int(c), 16) for c in counts])
-    kinds = [(int(c), 16) for c in counts if c <= 1]
-    n = sample.half_with_signal(kinds, law)
-    assert sample.no_signal(kinds, law, n) <= 0.5 < sample.no_signal(kinds, law, n - 1)
-    assert sample.half_with_signal([(0, 10 ** 6)], sample.pass_rate_law([(0, 10 ** 6)])) is None
-
-
 def test_the_lines(planted):
     _, counts = planted
     cfg = parse(["--s=16", "--s_zero=0", "--n_val=10"])
@@ -76,15 +67,12 @@ def test_the_lines(planted):
     splits = sample.make_splits(problems, by_id, cfg)
     text = "\n".join(sample.signal_table(splits, by_id, cfg))
     rows = {line[4:19].strip(): line[19:].split() for line in text.splitlines()}
-    easy = "easy " + " ".join(rows["easy"])
-    assert easy.endswith("n = 3")
-    # of all problems n is exact too: the first at which half of the subsets differ
-    n = int(rows["all problems"][-1])
-    share = [np.mean([sample.all_alike(int(c), 16, m) for c in counts]) for m in (n - 1, n)]
-    assert share[1] <= 0.5 < share[0] and len(rows["all problems"]) == 3 + 3
+    # of all problems exact, and as far as their rollouts go
+    for n, share in zip((4, 8, 16), rows["all problems"], strict=True):
+        assert share == f"{np.mean([sample.all_alike(int(c), 16, n) for c in counts]):.0%}"
     assert "exact, hypergeometric" in text and "extreme" not in text
-    shares = [int(word.strip("%")) for word in easy.split()[1:6]]
-    assert shares == sorted(shares, reverse=True)
+    shares = [int(word.strip("%")) for word in rows["easy"]]
+    assert len(shares) == 5 and shares == sorted(shares, reverse=True)
 
 
 def test_the_page_shows_what_sample_prints():
@@ -92,8 +80,9 @@ def test_the_page_shows_what_sample_prints():
     after the first 16, which chose the split, say of Easy."""
     text = (ROOT / "docs/takehome.md").read_text()
     cfg = parse(["--s_zero=128"])
-    counts = {r["id"]: {0: 0} | {int(k): c for k, c in r["correct"].items()} for r in
-              read_log(ROOT / "data/arithmetic/base/pass_rates.jsonl.gz") if "id" in r}
+    counts = {}
+    for r in read_log(ROOT / "data/arithmetic/base/pass_rates.jsonl.gz")[1:]:
+        counts.setdefault(r["id"], {0: 0})[r["samples"]] = r["correct"]
     problems = [dict(id=name) for name in sorted(counts)]  # as in their file
     lines = list(sample.signal_table(sample.make_splits(problems, counts, cfg), counts, cfg))
     block = text.split("  Is n too small?")[1].split("```")[0].splitlines()[1:]

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from core import engine
+from core.problems import encode
 import sample
 from conftest import ROOT, load_prepare, run_script
 from config import BadInput, parse, read_log
@@ -30,7 +31,7 @@ def loaded(smollm):
     cfg = parse(["--data=data/smollm", "--temperature=0.6"])
     model, tokenizer = engine.load_model(HERE / "base", "cpu")
     problems = sample.read_problems(HERE / "problems.jsonl")[:8]
-    return model, tokenizer, cfg, problems, sample.encode(problems, tokenizer, 64)
+    return model, tokenizer, cfg, problems, encode(problems, tokenizer, 64)
 
 
 def test_the_folder(loaded):
@@ -135,8 +136,8 @@ def test_a_folder_as_source(smollm, tiny, tmp_path):
     tokenizer.chat_template = "other"
     tokenizer.save_pretrained(tmp_path / "theirs")
     (tmp_path / "made").mkdir()  # an empty one is in nobody's way
-    smollm.convert(str(tmp_path / "theirs"), tmp_path / "made", HERE / sample.SHIPPED)
-    assert (tmp_path / "made" / sample.SHIPPED).exists()
+    smollm.convert(str(tmp_path / "theirs"), tmp_path / "made", HERE / "pass_rates.jsonl.gz")
+    assert (tmp_path / "made/pass_rates.jsonl.gz").exists()
     tokenizer = engine.load_tokenizer(tmp_path / "made")
     assert tokenizer.chat_template == smollm.TEMPLATE and tokenizer.eos_token == "<|im_end|>"
     assert not list(tmp_path.glob(".*part*"))

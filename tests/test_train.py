@@ -25,6 +25,7 @@ from test_engine import full_forward
 
 import config
 from core import engine
+from core.problems import encode, subset
 import evaluate
 import sample
 import train_grpo
@@ -902,7 +903,7 @@ def test_subset_is_seeded_and_nested():
     problems = [dict(id=str(i)) for i in range(50)]
 
     def ids(D, seed):
-        return [p["id"] for p in sample.subset(problems, D, seed)]
+        return [p["id"] for p in subset(problems, D, seed)]
     sizes = (1, 5, 20, 49)
     for seed in (0, 1):
         assert [len(ids(D, seed)) for D in sizes] == list(sizes)
@@ -1052,7 +1053,7 @@ def test_a_run_and_its_log(straight):
 def check_passes(log, cfg):
     """The train_pass records of a finished run against its step and eval records; returns them."""
     train = [p["id"]
-             for p in sample.subset(sample.read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])]
+             for p in subset(sample.read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])]
     records, n, B = read_log(log), cfg["n"], cfg["B_p"] * cfg["n"]
     steps, passes = [], []
     for before, r in itertools.pairwise(records):
@@ -1595,7 +1596,7 @@ def test_exported_model_is_the_trained_one(words, straight, world):
     # rollout
     cfg = parse(words)
     problems = sample.read_problems(cfg["val_set"])
-    prompts = sample.encode(problems, tokenizer, 16)
+    prompts = encode(problems, tokenizer, 16)
     last = [r for r in read_log(straight / "log.jsonl") if r["type"] == "eval"][-1]
     assert evaluate.count_solved(problems, prompts, engine.HFEngine(exported, tokenizer, cfg), cfg,
                                  (0, "val", 30))[0] == last["correct"]

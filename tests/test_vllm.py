@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from core import engine
+from core.problems import encode
 import sample
 import verifier
 from config import BadInput, parse, read_log
@@ -39,7 +40,7 @@ def opened(world):
     assert surroundings() == before
     assert type(made) is engine.VLLMEngine
     problems = sample.read_problems(world.splits / "easy_val.jsonl")[:24]
-    return made, model, cfg, problems, sample.encode(problems, tokenizer, cfg["max_prompt_tokens"])
+    return made, model, cfg, problems, encode(problems, tokenizer, cfg["max_prompt_tokens"])
 
 
 def gaps(model, prompts, rollouts, n):

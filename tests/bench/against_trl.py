@@ -127,15 +127,16 @@ def trl_child(model, n, steps, folder, parts=1, attn="sdpa", cache=None, use_cac
 
     import config
     import sample
+    from core.problems import encode, subset
     import verifier
     import train_grpo
     B_p = MODELS[model]["B_p"]
     cfg = config.parse([f"--data={ROOT / 'data' / model}", f"--B_p={B_p}", f"--n={n}",
                         f"--C={B_p * n}"])
     base = str(ROOT / f"data/{model}/base")
-    problems = sample.subset(sample.read_problems(cfg["train_set"]), D, SEED)
+    problems = subset(sample.read_problems(cfg["train_set"]), D, SEED)
     tokenizer = AutoTokenizer.from_pretrained(base, padding_side="left")
-    ids = sample.encode(problems, tokenizer, cfg["max_prompt_tokens"])
+    ids = encode(problems, tokenizer, cfg["max_prompt_tokens"])
     texts = [tokenizer.decode(x) if "begin" in p else p["prompt"] for p, x in zip(problems, ids)]
     assert tokenizer(texts)["input_ids"] == ids, "TRL would read other prompts"
     order = [i for m in range(1, steps + 1) for i in train_grpo.batch_indices(m, B_p, D, SEED)]

@@ -25,12 +25,13 @@ def main(rounds=7, B=1024, ns=(8, 16, 32, 64, 128, 256)):
     import config
     from core import engine
     import sample
+    from core.problems import encode
     import train_grpo
     import verifier
     cfg = config.parse(["--kl_coef=0", "--entropy_coef=0"])
     problems = sample.read_problems(cfg["train_set"])
     model, tokenizer = engine.load_model(cfg["model"], "cpu")
-    prompts = sample.encode(problems, tokenizer, cfg["max_prompt_tokens"])
+    prompts = encode(problems, tokenizer, cfg["max_prompt_tokens"])
     opt = torch.optim.AdamW(model.parameters(), lr=1e-9, fused=True)
     times = {n: [] for n in ns}
     for m in range(rounds + 1):

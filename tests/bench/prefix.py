@@ -26,11 +26,12 @@ def main(dtype="fp32", rounds=5, B_p=4, ns=(4, 16)):
     import config
     from core import engine
     import sample
+    from core.problems import encode
     import train_grpo
     cfg = config.parse(["--data=data/smollm", "--recipe=easy", f"--dtype={dtype}", f"--B_p={B_p}"])
     problems = sample.read_problems(cfg["train_set"])
     model, tokenizer = engine.load_model(cfg["model"], "cpu")
-    prompts = sample.encode(problems, tokenizer, cfg["max_prompt_tokens"])[:B_p]
+    prompts = encode(problems, tokenizer, cfg["max_prompt_tokens"])[:B_p]
     opt = torch.optim.AdamW(model.parameters(), lr=1e-9, fused=True)
     learner = train_grpo.Learner(model, opt)
     settings = train_grpo.SHARED_FROM, train_grpo.SHARED_TOKENS
