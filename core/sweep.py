@@ -199,7 +199,7 @@ def slots(sweeps):
     """The places in which runs go side by side: for each the variables of a run there, a dict.
 
     Sets those that all inherit. Raises BadInput where JOBS and GPUS_PER_RUN do not fit this
-    machine, or torch does not see its GPUs.
+    machine.
     """
     jobs, each = int(os.environ.get("JOBS") or 0), os.environ.get("GPUS_PER_RUN", "")
     size = int(each or 1)
@@ -219,8 +219,6 @@ def slots(sweeps):
         raise BadInput(f"JOBS={jobs}: {len(gpus)} GPUs have room for {room} runs of {size}, "
                        "and vLLM needs a GPU to itself (at one GPU a run --engine=hf shares "
                        "one; GPUS_PER_RUN=0 takes the cores)")
-    if not os.environ.get("LAUNCH") and any(c["device"] != "cpu" for c in sweeps):
-        check_gpus(len(gpus))  # with LAUNCH another torch may be meant
     starts = [i * size % len(gpus) for i in range(jobs or room)]
     return [dict(CUDA_VISIBLE_DEVICES=",".join(gpus[i:i + size])) for i in starts]
 
@@ -236,11 +234,14 @@ except Exception as e:
 """
 
 
-def check_gpus(there):
+def check_gpus(sweeps):
     """Raise BadInput where the torch of PYTHON does not compute on all GPUs that are there.
 
-    Every run would go to the CPU, or fail, one by one.
+    Every run would go to the CPU, or fail, one by one. With LAUNCH another torch may be meant.
     """
+    there = len(visible_gpus())
+    if not there or os.environ.get("LAUNCH") or all(c["device"] == "cpu" for c in sweeps):
+        return
     done = subprocess.run([python(), "-c", LOOK], capture_output=True, text=True)
     count, _, why = (done.stdout or f"0 {done.stderr[-200:]}").strip().partition(" ")
     if int(count) < there:
@@ -330,6 +331,7 @@ def run(preset, argv):
     sweeps, folder, stop = arms(preset, argv), sweep_folder(preset, argv), []
     todo, grid = unfinished(sweeps), [c for cfg in sweeps for c in cells(cfg)]
     places = slots(sweeps)
+    check_gpus(sweeps)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: stop.append(number))
     for cfg in sweeps:
