@@ -155,7 +155,8 @@ def made_from(model, problems, cfg, engine_name):
     there = {file.name: [file.stat().st_size, file.stat().st_mtime_ns]
              for file in sorted(Path(model).iterdir()) if file.is_file()}
     code = Path(verifier.__file__).read_bytes()  # a reward of your own is in there
-    code += b"".join(f.read_bytes() for f in sorted(verifier.ROOT.glob("data/*/reward.py")))
+    code += b"".join((verifier.ROOT / f).read_bytes() for f in verifier.LIBRARIES.values()
+                     if (verifier.ROOT / f).exists())
     return dict(model=str(model), files=there, set_hash=set_hash(problems),
                 engine=engine_name, **{key: cfg[key] for key in keys},
                 code=hashlib.sha256(code).hexdigest())

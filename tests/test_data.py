@@ -290,7 +290,8 @@ def test_aime_in_all_its_forms(tmp_path, script, form, first, last):
 @pytest.fixture
 def clone(tmp_path):
     """A copy of the scripts, so that folders beside them are not those of this repository."""
-    rooms = "config.py verifier.py core/lora.py core/models.py core/problems.py".split()
+    rooms = ("config.py verifier.py core/lora.py core/math_answers.py core/models.py "
+             "core/problems.py").split()
     for name in (*rooms, GURU, AIME):
         (tmp_path / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / "clone" / name)

@@ -14,7 +14,8 @@ import sample
 import verifier
 from conftest import ROOT, load_prepare, run_script
 from config import BadInput, parse
-from test_verifier import cpu
+from test_verifier import Naive, close, cpu
+from verifier import ERROR
 
 named = pytest.mark.parametrize
 SCRIPT, PYTHON = "data/reasoning_gym/prepare.py", sys.executable
@@ -48,8 +49,7 @@ def pool():
     verifier.pool = lambda kind: made
     yield made
     verifier.pool = before
-    made.threads.shutdown(cancel_futures=True)
-    made.end(made.free.get())
+    close(made)
 
 
 def problems(gym, name, count=1, **args):
@@ -58,8 +58,7 @@ def problems(gym, name, count=1, **args):
 
 
 def verdicts(problem, *answers, **changes):
-    entry = verifier.library("reasoning_gym").gold(problem)
-    return verifier.check("reasoning_gym", [(entry, answer) for answer in answers], CFG | changes)
+    return verifier.check("reasoning_gym", [(problem, answer) for answer in answers], CFG | changes)
 
 
 def test_every_task_is_graded_from_its_file(gym, pool):
@@ -72,9 +71,9 @@ def test_every_task_is_graded_from_its_file(gym, pool):
             p = json.loads(json.dumps(p))
             own, *others = verdicts(p, f"<answer>{p['answer']}</answer>", *gym.PROBES)
             free = [probe for probe, verdict in zip(gym.PROBES, others)
-                    if verdict == "right" and not gym.same(probe, p["answer"])]
+                    if verdict == 1 and not gym.same(probe, p["answer"])]
             assert (p["answer"] == gym.NO_ANSWER) == (name in FREE), name
-            assert (own == "right") == (name not in FREE | NOT_JSON), (name, own)
+            assert (own == 1) == (name not in FREE | NOT_JSON), (name, own)
             assert free == CHEAP.get(name, []), (name, p["answer"], others)
             assert bool(gym.gradable([p], CFG)) == (name not in NOT_JSON | {*CHEAP}), name
 
@@ -87,14 +86,14 @@ def test_where_the_answer_stands(gym, pool):
              f"<think>a</think><answer>{a}</answer>", f"{a}.0"]
     wrong = ["", " ", f"<answer>{a}", f"<think>{a}", f"<think><answer>{a}</answer>",
              f"well,\n{a}", "<answer></answer>", f"<answer>0</answer> {a}"]
-    assert verdicts(p, *right) == ["right"] * len(right)
-    assert verdicts(p, *wrong) == ["wrong"] * len(wrong)
+    assert verdicts(p, *right) == [1] * len(right)
+    assert verdicts(p, *wrong) == [0] * len(wrong)
 
 
 def test_partial_credit_is_a_reward_and_no_solution(gym, pool):
     """The library's numbers between 0 and 1 come through as they are, and count as not solved."""
     p, = problems(gym, "countdown")
-    assert verdicts(p, p["answer"], "1 + 1", "?") == ["right", 0.05, 0.01]
+    assert verdicts(p, p["answer"], "1 + 1", "?") == [1, 0.05, 0.01]
     s, = problems(gym, "chain_sum", min_terms=2, max_terms=2)
     part = len(s["answer"]) / len(f"{s['answer']} or so")
     assert verdicts(s, f"{s['answer']} or so") == [part]
@@ -116,9 +115,9 @@ def test_partial_credit_is_a_reward_and_no_solution(gym, pool):
 def test_what_breaks_a_verifier_is_an_error(gym, pool):
     """Its exception, and a score that is none, are errors of reward 0, not of the run."""
     p, = problems(gym, "prime_factorization")
-    assert verdicts(p, "banana", p["answer"]) == ["error", "right"]
+    assert verdicts(p, "banana", p["answer"]) == [ERROR, 1]
     for entry in ("{}", json.dumps(dict(task="no_such", args={}, metadata={}, answer="1"))):
-        assert pool.verify([(entry, "1")], 5) == ["error"]
+        assert pool.verify([(entry, "1")], 5) == [ERROR]
 
 
 @named("task, text", CHEATS)
@@ -126,7 +125,7 @@ def test_wrong_answers_are_not_right(task, text, gym, pool):
     for p in problems(gym, task, 5):
         data = p["reasoning_gym"]["metadata"]
         own, = verdicts(p, f"<answer>{p['answer']}</answer>")
-        assert own == "right"
+        assert own == 1
         target, numbers = data.get("target", 24), data.get("numbers")
         numbers = numbers if isinstance(numbers, list) else []
         k = p["answer"].count(",") + 1
@@ -137,17 +136,16 @@ def test_wrong_answers_are_not_right(task, text, gym, pool):
                              texts=",".join(['"nan"'] * k),
                              escaped=",".join([r'"\u006ean"'] * k))
         verdict, = verdicts(p, f"<answer>{answer}</answer>")
-        assert verdict != "right", (p, answer)
+        assert verdict != 1, (p, answer)
 
 
 def test_half_a_number_is_not_whole(gym, pool):
     """int(49/2) is 24, with the numbers that the problem gives."""
     p, = problems(gym, "puzzle24")
     p["reasoning_gym"]["metadata"]["numbers"] = [1, 2, 7, 7]
-    assert verdicts(p, "<answer>7*7/2*1</answer>")[0] != "right"
+    assert verdicts(p, "<answer>7*7/2*1</answer>")[0] != 1
     p["reasoning_gym"]["metadata"]["numbers"] = [1, 4, 6, 1]
-    assert verdicts(p, "<answer>4 * 6 / (1*1)</answer>", "<answer>(4*6)/1*1</answer>") == [
-        "right", "right"]
+    assert verdicts(p, "<answer>4 * 6 / (1*1)</answer>", "<answer>(4*6)/1*1</answer>") == [1, 1]
 
 
 HOSTILE = ["{open}", "[{open}]", "exec({chars})", "[exec({chars})]", "eval({chars})",
@@ -170,15 +168,15 @@ def test_hostile_answers(gym, pool, tmp_path):
                  string_insertion={}, simple_integration={}, polynomial_multiplication={})
     for name, args in tasks.items():
         p, = problems(gym, name, **args)
-        assert verdicts(p, f"<answer>{p['answer']}</answer>") == ["right"], name
+        assert verdicts(p, f"<answer>{p['answer']}</answer>") == [1], name
         process = pool.free.get()
         pool.free.put(process)
         for answer in answers:
             start = cpu(process.pid)
             verdict, = verdicts(p, f"<answer>{answer}</answer>", verify_s=limit)
-            assert verdict != "right", (name, answer[:40])
+            assert verdict != 1, (name, answer[:40])
             assert cpu(process.pid) - start < limit + 1, (name, answer[:40])
-        assert verdicts(p, f"<answer>{p['answer']}</answer>") == ["right"], name
+        assert verdicts(p, f"<answer>{p['answer']}</answer>") == [1], name
     assert not place.exists()
 
 
@@ -251,30 +249,16 @@ except PermissionError as e:
     assert not (tmp_path / "g").exists()
 
 
-class Naive(verifier.Pool):
-    """A pool whose library runs answers as Python."""
-
-    def start(self):
-        load = "lambda: lambda gold, answer: (exec(answer), (1.0, False))[1]"
-        run = f"import verifier; verifier.load_math = {load}; verifier.nursery('math')"
-        process = subprocess.Popen([PYTHON, "-c", run], cwd=ROOT, bufsize=0, start_new_session=True,
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        process.asked = 0
-        return process
-
-
 def test_the_second_wall_stands_in_the_pool(tmp_path):
     pool, answer = Naive("math", 1), f"import os; os.rmdir({str(tmp_path)!r})"
-    assert pool.verify([("", "1 + 1"), ("", answer), ("", "2 + 2")], 5) == ["right", "error",
-                                                                          "right"]
+    assert pool.verify([("", "1 + 1"), ("", answer), ("", "2 + 2")], 5) == [1, ERROR, 1]
     assert tmp_path.exists()
-    pool.threads.shutdown(cancel_futures=True)
-    pool.end(pool.free.get())
+    close(pool)
 
 
 def test_an_answer_writes_no_file(pool):
     """Nor do the processes, by a limit of the kernel."""
-    assert pool.verify([("{}", "1")], 5) == ["error"]  # it is there, with its limits
+    assert pool.verify([("{}", "1")], 5) == [ERROR]  # it is there, with its limits
     process = pool.free.get()
     try:
         limits = Path(f"/proc/{process.pid}/limits").read_text()

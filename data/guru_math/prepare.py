@@ -42,8 +42,8 @@ and `mixtures.json`. NAME is hard, dual or tri for the paper's (in its words Har
 128, the split `extreme`), else the splits with their shares. For one seed the mixture with a
 smaller D is the beginning of that with a larger one. --D=0 is the largest that the splits allow.
 
-Needs config.py, verifier.py, core/models.py, core/problems.py, pyarrow, huggingface_hub,
-datasketch.
+Needs config.py, verifier.py, core/math_answers.py, core/models.py, core/problems.py, pyarrow,
+huggingface_hub, datasketch.
 """
 import ast
 import contextlib
@@ -66,7 +66,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 import verifier  # noqa: E402
-from core import models  # noqa: E402
+from core import math_answers, models  # noqa: E402
 from core.problems import read_problems, set_hash, tokenize, write_problems  # noqa: E402
 from config import BadInput, aside, config, entry, files, parse, read_json, save_json  # noqa: E402
 
@@ -275,7 +275,7 @@ def gold(answer):
             answer = ast.literal_eval(answer).decode("utf-8", "replace")
     answer = re.sub(r"<<[^<>]*>>", "", answer.rpartition("####")[2])
     tagged = re.findall(r"<answer>(.*?)</answer>", answer, re.DOTALL)
-    answer = (verifier.boxed(answer, len(answer)) or [answer, *tagged][-1]).strip()
+    answer = (math_answers.answer(answer, len(answer)) or [answer, *tagged][-1]).strip()
     for form in (r"(?:(?:so|thus|hence)?,? *the )?(?:final )?answer(?: is)? *:? *([^\n]+?)\.?",
                  r"\*\*(.+)\*\*", r"\\\[(.+)\\\]", r"(\$?[-+]?[\d.,/]+) *\([^\W\d_][^\d()]*\)"):
         found = re.fullmatch(form, answer, re.IGNORECASE)
@@ -562,9 +562,9 @@ def unread_golds(problems, cfg):
         if len(re.findall(r"[^\W\d_]{2,}", plain)) > SOLUTION:
             bad.add(i)
         elif not re.fullmatch(r"-?\d{1,15}", answer):
-            asked[i] = (answer, rf"\boxed{{{answer}}}")
-    verdicts = verifier.check_math(list(asked.values()), cfg)
-    return bad | {i for i, verdict in zip(asked, verdicts) if verdict != "right"}
+            asked[i] = (problems[i], rf"\boxed{{{answer}}}")
+    verdicts = verifier.check("math", asked.values(), cfg)
+    return bad | {i for i, verdict in zip(asked, verdicts) if verdict != 1}
 
 
 def is_made(folder, cfg):

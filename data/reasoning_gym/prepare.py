@@ -133,12 +133,9 @@ def problem_of(one, name, args, number, instruction=INSTRUCTION):
 
 def gradable(problems, cfg):
     """Those that their verifier can grade: its own answer is right, none of PROBES is."""
-    entries = [verifier.library("reasoning_gym").gold(p) for p in problems]
-
     def right(answers):
-        pairs = [(e, f"<answer>{answer}</answer>") for e, answer in zip(entries, answers)]
-        verdicts = verifier.check("reasoning_gym", pairs, cfg)
-        return [verdict == "right" for verdict in verdicts]
+        pairs = [(p, f"<answer>{answer}</answer>") for p, answer in zip(problems, answers)]
+        return [verdict == 1 for verdict in verifier.check("reasoning_gym", pairs, cfg)]
     own = right([p["answer"] for p in problems])
     free = [False] * len(problems)
     for probe in PROBES:

@@ -1,7 +1,7 @@
 """data/reasoning_gym/reward.py: --verifier=reasoning_gym, what verifier.py runs in its processes.
 
 Some of reasoning-gym's verifiers evaluate answers as Python, and some take wrong ones for right:
-`tame` closes what is known of both. Needs config.py, verifier.py.
+`tame` closes what is known of both. Needs config.py, and reasoning-gym once something is graded.
 """
 import ast
 import functools
@@ -11,7 +11,9 @@ import re
 import sys
 
 from config import BadInput
-from verifier import Library
+
+NAME, MODULE = "reasoning-gym", "reasoning_gym"
+INSTALL = "pip install reasoning-gym==0.1.25"
 
 
 def gold(problem):
@@ -47,20 +49,13 @@ def load():
 
 
 def score(gold, answer):
-    """reasoning-gym's score of an answer, from 0 to 1, and whether it gave none: may hang."""
-    try:
-        entry = json.loads(gold)
-        args = json.dumps(entry["args"], sort_keys=True)
-        if entry["task"] == "puzzle24":  # it asks for any four numbers
-            used = sorted(map(int, re.findall(r"\d+", answer)))
-            if used != sorted(entry["metadata"]["numbers"]):
-                return 0.0, False
-        value = float(data_set(entry["task"], args).score_answer(answer, entry))
-    except MemoryError:
-        raise
-    except Exception:
-        return 0.0, True
-    return (value, False) if 0 <= value <= 1 else (0.0, True)  # nan is neither
+    """reasoning-gym's score of an answer, from 0 to 1. May hang or raise."""
+    entry = json.loads(gold)
+    if entry["task"] == "puzzle24":  # it asks for any four numbers
+        if sorted(map(int, re.findall(r"\d+", answer))) != sorted(entry["metadata"]["numbers"]):
+            return 0.0
+    args = json.dumps(entry["args"], sort_keys=True)
+    return data_set(entry["task"], args).score_answer(answer, entry)
 
 
 @functools.lru_cache(8)
@@ -118,7 +113,3 @@ def tame(sympy):
 
 FUNCTIONS = set("""sin cos tan sec csc cot asin acos atan sinh cosh tanh asinh acosh atanh exp log
                    ln sqrt Abs abs pi""".split())
-
-
-LIBRARY = Library("reasoning-gym", "reasoning_gym", "pip install reasoning-gym==0.1.25",
-                  gold, answer, load)

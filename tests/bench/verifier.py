@@ -1,4 +1,4 @@
-"""What processes that can be killed cost: check_math with 2 workers beside math-verify in 2 plain
+"""What processes that can be killed cost: verifier.py with 2 workers beside math-verify in 2 plain
 processes.
 
     OMP_NUM_THREADS=2 python tests/bench/verifier.py [REPETITIONS]
@@ -20,7 +20,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import verifier  # noqa: E402
-from test_verifier import HANGS, PAIRS, close  # noqa: E402
+from core import math_answers  # noqa: E402
+from test_verifier import HANGS, PAIRS, check_math, close  # noqa: E402
 
 CFG, N = dict(verify_s=20.0, verify_bytes=1024), 2000
 
@@ -33,7 +34,7 @@ def other_numbers(text, k):
 def bare_half(pairs, barrier):
     from math_verify import parse, verify
     logging.disable(logging.CRITICAL)
-    for gold, answer in verifier.WARM:
+    for gold, answer in math_answers.WARM:
         verify(parse(rf"\boxed{{{gold}}}"), parse(rf"\boxed{{{answer}}}"))
     barrier.wait()
     for gold, text in pairs:
@@ -58,9 +59,9 @@ def ours(pairs, cfg=CFG):
     pool = verifier.Pool("math", 2)
     verifier.pool = lambda kind: pool
     # until both processes are there
-    verifier.check_math([(str(i), rf"\boxed{{{i}}}") for i in range(20)], cfg)
+    check_math([(str(i), rf"\boxed{{{i}}}") for i in range(20)], cfg)
     start = time.perf_counter()
-    verdicts = verifier.check_math(pairs, cfg)
+    verdicts = check_math(pairs, cfg)
     seconds = time.perf_counter() - start
     close(pool)
     return seconds, verdicts
@@ -73,7 +74,7 @@ if __name__ == "__main__":
     times = []
     for _ in range(int(sys.argv[1]) if len(sys.argv) > 1 else 3):
         times.append((ours(pairs)[0], bare(pairs)))
-        print(f"check_math {len(pairs) / times[-1][0]:6.1f} pairs/s   bare math-verify "
+        print(f"verifier.py {len(pairs) / times[-1][0]:6.1f} pairs/s   bare math-verify "
               f"{len(pairs) / times[-1][1]:6.1f} pairs/s", flush=True)
     ratios = [mine / theirs for mine, theirs in times]
     print(f"{len(pairs)} pairs: time {statistics.median(ratios):.3f} x of bare math-verify's   "
