@@ -10,7 +10,7 @@
 | fixed_B     | B_p n <= B, over M, a panel for each B                        | section 4.2   |
 | joint       | best over (B_p, n), the smallest stable B_p                   | section 4.3   |
 | lr          | n against M by one lr rule, and with the best lr for each n   | ours          |
-| best_worst  | the best n by metric                                          | section 4.1   |
+| best_worst  | n against M by avg@k, best@k and worst@k                      | section 4.1   |
 | sensitivity | reward over n at each B_p and over B_p at each n              | section 4.2   |
 | paper       | the paper's way and ours beside each other                    | Figs 5 to 7   |
 | slices      | reward over n at four budgets                                 | (Chinchilla)  |
@@ -44,7 +44,7 @@ from scipy.optimize import least_squares
 from core.curves import alike, best, cells_of, difference, half_width, nearest, panel_of
 from core.plots import (SHADES, budget_axis, canvas, colours, end_labels, legend, log_ticks,
                         many, save, si)
-from core.runs import ended, folders_of, missing_cells, read_runs
+from core.runs import ended, folders_of, missing_cells, read_runs, right
 
 
 # --------------------------------------------------------------------------------------------------
@@ -372,6 +372,23 @@ def compare(cfg):
     return sweeps[0] | both | dict(label="reward", covers="; ".join(covers)), dict(panels=panels)
 
 
+def best_worst(sweep, cfg):
+    """n*(C) by avg@k, best@k and worst@k, for the three B_p with most n (section 4.1, observation
+    4)."""
+    if sweep["runs"][0]["counts"] is None:
+        raise BadInput(f"--view=best_worst: {cfg['runs']}: needs counts per problem, as evaluations"
+                       " of our trainer have")
+    sizes, panels = by_B_p(sweep["cells"]), {}
+    for B_p in sorted(sorted(sizes, key=lambda B_p: -len(sizes[B_p]))[:3]):
+        for metric in (f"{kind}@{cfg['k']}" for kind in ("avg", "best", "worst")):
+            runs = [run | dict(reward=right(run["counts"], metric, run["samples"]).mean(1))
+                    for c in sizes[B_p] for run in c["runs"]]
+            grid, cells = cells_of(runs, metric)
+            panels[f"{metric}, B_p={B_p}"] = with_curves(panel_of(cells, grid), cells, grid
+                                                         ) | dict(metric=metric)
+    return dict(panels=panels)
+
+
 def pairs_in(near, several):
     """A set of (B_p, n) as text: n alone where there is one B_p."""
     return ", ".join(f"({b}, {n})" if several else str(n) for b, n in near)
@@ -424,8 +441,9 @@ def draw_panels(front, path):
         top.set_title(f"{name.replace('B_p', '$B_p$')}: {many(len(panel['runs_used']), 'run')}, "
                       f"{many(len(panel['seeds']), 'seed')}", fontsize=10)
     legend(fig, axes.flat, 3)
-    what = dict(joint="which (B_p, n) is best", fixed_B="which n is best with $B_p n \\leq B$",
-                compare="several sweeps").get(front["view"], "which n is best")
+    what = dict(joint="which (B_p, n) is best", fixed_B="which n is best with $B_p n \leq B$",
+                compare="several sweeps", best_worst="which n is best by metric"
+                ).get(front["view"], "which n is best")
     over = "updates" if unit == "updates" else "compute"
     save(fig, path, front, f"{front['label'].capitalize()} against {over}: {what}")
 
@@ -464,12 +482,15 @@ def draw_curves(ax, panel, colour, label):
         ax.annotate("base model", (0.99, panel["base"]), xycoords=("axes fraction", "data"),
                     fontsize=9, ha="right", va="bottom", color="0.3")
     end_labels(ax, ends, 1.17 * span)
-    for i, s in enumerate(panel["switches"]):
+    (lo, hi), named = panel["range"], 0.0
+    for s in panel["switches"]:
         ax.axvline(s["C"], color="0.25", lw=0.8, zorder=1, ls="--")
-        ax.annotate(f"{s['from']}→{s['to']} at {si(s['C'])}", (s["C"], 0.02 + 0.16 * (i % 3)),
-                    xycoords=("data", "axes fraction"), rotation=90, fontsize=9, ha="right",
-                    va="bottom", color="0.15", zorder=6,
-                    bbox=dict(fc="white", ec="none", alpha=0.7, pad=0.6))
+        if s["C"] > named * (hi / lo) ** 0.07:  # else its name would stand on the one before
+            named = s["C"]
+            ax.annotate(f"{s['from']}→{s['to']} at {si(named)}", (named, 0.02),
+                        xycoords=("data", "axes fraction"), rotation=90, fontsize=9, ha="right",
+                        va="bottom", color="0.15", zorder=6,
+                        bbox=dict(fc="white", ec="none", alpha=0.7, pad=0.6))
     ax.set(ylabel=label + " (dots: evaluations; lines: smoothed)" * ("curves" in panel),
            ylim=(min(y) - 0.12 * span, max(y) + 0.05 * span))
     budget_axis(ax, *panel["range"])
@@ -671,54 +692,7 @@ def say_lr(front):
 
 
 # --------------------------------------------------------------------------------------------------
-# At one budget: the best n by metric, reward over n and over B_p
-
-def best_worst(sweep, cfg):
-    """The best n at the largest shared budget by metric, avg@k, best@k and worst@k, and B_p
-    (section 4.1, observation 4)."""
-    if sweep["runs"][0]["counts"] is None:
-        raise BadInput(f"--view=best_worst: {cfg['runs']}: needs counts per problem, as evaluations"
-                       " of our trainer have")
-    bars = []
-    for metric in (f"{kind}@{cfg['k']}" for kind in ("avg", "best", "worst")):
-        grid, found = cells_of(sweep["runs"], metric)
-        for B_p, cs in by_B_p(found).items():
-            cs = [c for c in cs if any(run["status"] != "pruned" for run in c["runs"])]
-            j = at_end(cs) if cs else None
-            if j is not None:
-                top = cs[best(cs, j)]
-                bars.append(dict(metric=metric, B_p=B_p, C=grid[j], n=top["n"], reward=top["Y"][j],
-                                 ns=[c["n"] for c in cs], rewards=[c["Y"][j] for c in cs],
-                                 near=[c["n"] for c, same in zip(cs, alike(cs, j)) if same]))
-    return dict(bars=bars)
-
-
-def draw_best_worst(front, path):
-    fig, ((ax,),) = canvas(1, 1, (10.7, 4.6))
-    metrics, sizes = (list(dict.fromkeys(b[key] for b in front["bars"]))
-                      for key in ("metric", "B_p"))
-    for b in front["bars"]:
-        i = metrics.index(b["metric"])
-        x = sizes.index(b["B_p"]) + 0.27 * (i - 1)
-        ax.bar(x, b["n"], width=0.24, color=("0.55", "C0", "C1")[i], label=b["metric"])
-        ax.plot([x] * len(b["near"]), b["near"], "s-k", lw=1.3, ms=4,
-                label="n indistinguishable from the best")
-        ax.annotate(f"n = {b['n']}", (x, b["n"]), (6, 4), textcoords="offset points", fontsize=9)
-    ns = sorted({n for b in front["bars"] for n in b["ns"]}) or [1]
-    ax.set(yscale="log", ylim=(ns[0] / 2, ns[-1] * 2), ylabel="best n",
-           xlabel="$B_p$, at its runs' largest budget")
-    log_ticks(ax.yaxis, ns)
-    first = [b for b in front["bars"] if b["metric"] == metrics[0]]
-    ax.set_xticks(range(len(sizes)), [f"{b['B_p']}\n(C = {si(b['C'])})" for b in first])
-    legend(fig, [ax])
-    save(fig, path, front, "The best n by metric")
-
-
-def say_best_worst(front):
-    for b in front["bars"]:
-        yield (f"  B_p = {b['B_p']:<4} {b['metric']:>8}: n = {b['n']:<4} {b['reward']:.3f} at C = "
-               f"{si(b['C'])}; indistinguishable from the best: {', '.join(map(str, b['near']))}")
-
+# At one budget: reward over n and over B_p
 
 @functools.cache
 def range_of_noise(cells):
@@ -972,7 +946,7 @@ VIEWS = dict(
     fixed_B=(fixed_B, draw_panels, say_panels),
     joint=(joint, draw_panels, say_panels),
     lr=(lr, draw_lr, say_lr),
-    best_worst=(best_worst, draw_best_worst, say_best_worst),
+    best_worst=(best_worst, draw_panels, say_panels),
     sensitivity=(sensitivity, draw_sensitivity, say_sensitivity),
     paper=(paper, draw_paper, say_paper),
     slices=(slices, draw_slices, say_slices),

@@ -301,10 +301,15 @@ def test_fixed_B_trades_n_for_B_p_over_updates(analysed):
 
 
 def test_the_best_n_by_metric_and_at_one_budget(analysed):
-    bars = view_of(analysed, "best_worst")["bars"]
-    assert {(b["metric"], b["B_p"]) for b in bars} == {
-        (f"{kind}@4", B_p) for kind in ("avg", "best", "worst") for B_p in (8, 32)}
-    assert all(32 in b["near"] and 4 not in b["near"] for b in bars)
+    panels = view_of(analysed, "best_worst")["panels"]
+    assert set(panels) == {f"{kind}@4, B_p={B_p}"
+                           for kind in ("avg", "best", "worst") for B_p in (8, 32)}
+    for panel in panels.values():
+        ns = {n for _, n in panel["near"][-1]["set"]}
+        assert 32 in ns and 4 not in ns
+        assert all(max(p["reward"]) < max(q["reward"]) for p, q in zip(
+            panels[f"worst@4, B_p={panel['B_p']}"]["points"],
+            panels[f"best@4, B_p={panel['B_p']}"]["points"]))
     lines = view_of(analysed, "sensitivity")["lines"]
     by_n, by_B_p = ([x["spread"] for x in lines if x["over"] == key] for key in ("n", "B_p"))
     assert len(by_n) == 2 and len(by_B_p) == 5 and min(by_n) > max(by_B_p)
