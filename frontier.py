@@ -441,7 +441,7 @@ def draw_panels(front, path):
         top.set_title(f"{name.replace('B_p', '$B_p$')}: {many(len(panel['runs_used']), 'run')}, "
                       f"{many(len(panel['seeds']), 'seed')}", fontsize=10)
     legend(fig, axes.flat, 3)
-    what = dict(joint="which (B_p, n) is best", fixed_B="which n is best with $B_p n \leq B$",
+    what = dict(joint="which (B_p, n) is best", fixed_B="which n is best with $B_p n \\leq B$",
                 compare="several sweeps", best_worst="which n is best by metric"
                 ).get(front["view"], "which n is best")
     over = "updates" if unit == "updates" else "compute"
