@@ -28,7 +28,7 @@ from figures import (algo, at_every, baseline, by_difficulty, difficulty, extrem
                      interference, joint, lr_control, lr_grid, metrics, mixtures, models,
                      one_problem, ood, recipe, record_breaking, rise, sensitivity, size, stable_B_p,
                      tokens, very_easy)
-from kept import USED, Atlas, fewest_updates, keep, read
+from kept import USED, Atlas, fewest_updates, flat, keep, read
 from price import price_of_n
 
 # --------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def tell(atlas, study=""):
             USED.clear()
         used = USED.copy()
         if "compared" in found:  # the others need not be deep
-            own = {run["path"] for runs in found["compared"].values() for run in runs.values()}
+            own = {run["path"] for run in flat(found["compared"])}
             used = {path: USED[path] for path in USED if path in own}
         M, deep, rises = fewest_updates(used or USED) if USED else (0, True, None)
         deep = deep or not used
@@ -231,34 +231,23 @@ READING = """
 - "Fresh seeds": where a claim was made on seeds 0 to 2, later seeds alone decide its row.
 """
 
-
-def scale_table():
-    """What the embedded world has in place of the paper's, from presets.json."""
-    data = ["--data=data/arithmetic"]
-    cfg, far, extreme = (sweep.arms(study, data)[0] for study in ("main", "far", "extreme"))
-    sizes = sorted({int(b) for arm in sweep.arms("joint", data) for b in arm["bps"].split()})
-    ns = sorted(int(n) for n in cfg["ns"].split())
-    none_right = int(re.search(r"_D(\d+)_", extreme["train_set"])[1])
-    return f"""
+SCALE = """
 ## The scale
 
 | | paper | here |
 |---|---|---|
 | model | Qwen2.5-7B-Instruct and others | 2 layers, 190,000 parameters, trained on slipping texts |
-| problems | Guru-Math, D = 6,000 Easy, 5,000 Hard | \
-sums and differences of 2 to 4 digits, D = {cfg['D']} ({none_right} Unsolved) |
-| B_p | 32 to 1,024 | {cfg['bps']} ({', '.join(map(str, sizes))} in `joint`) |
-| n | 8 to 2,048 | {ns[0]} to {ns[-1]} |
-| budget C | about 4 million | {cfg['C']:,} ({far['C']:,} in `far`) |
-| updates M of a large n | 155 to 264 where its frontier goes to it | \
-{cfg['C'] // int(cfg['bps']) // 64} at n = 64 ({far['C'] // int(far['bps']) // 64:,} in `far`) |
-| C / D, rollouts a problem | about 700 | {cfg['C'] / cfg['D']:.0f} |
+| problems | Guru-Math, D = 6,000 Easy, 5,000 Hard | sums and differences, D = 200 (140 Unsolved) |
+| B_p | 32 to 1,024 | 16 (4, 16, 64 in `joint`) |
+| n | 8 to 2,048 | 2 to 256 |
+| budget C | about 4 million | 262,144 (1,048,576 in `far`) |
+| updates M of a large n | 155 to 264 where it takes over | 256 at n = 64 (1,024 in `far`) |
+| C / D, rollouts a problem | about 700 | 1311 |
 | KL and entropy coefficients | 0.001 | 0.3, the smallest that clearly change something |
 
 The real model of `smollm` has 135 million parameters, B_p = 4, C = 40,960 at most, and D = 1,906
 Hard and 463 Easy sums: C / D is 21 and 88 at most.
 """
-
 
 TRIED = """
 ## Tried, and decided nothing
@@ -325,7 +314,7 @@ def page(rows, folder, figures):
     return "\n".join([INTRO, counted,
                       "## Ten rows\n", sections(first, figures), "## The other rows\n",
                       table_text([r for r in rows if r not in first], figures), READING,
-                      scale_table(), TRIED])
+                      SCALE, TRIED])
 
 
 def main(argv):

@@ -20,8 +20,8 @@ from contrasts import (SMALL, Missing, best_less, both, change, contrast, denied
                        of_several, shift)
 from core.plots import si
 from kept import (EARLY, LATE, LRS, START, analysed, best_at_ends, budget_of, by_n, config_of,
-                  curves, cut, depth, difficulties, each_of, figure, flat, gained, grid_text,
-                  largest_less_smallest, law_of, level, means, near, one_cell, points, read,
+                  curves, cut, depth, difficulties, drawn, each_of, figure, flat, gained, grid_text,
+                  law_of, level, look, means, one_cell, points, read,
                   records, says_law, says_near, says_shift, shift_of, table_of, titled, training,
                   use, view_figure)
 
@@ -70,7 +70,7 @@ def recipe(atlas, start, claim, *pairs):
              for name in atlas.there("recipe") if name.startswith(start)}
     if not set(pairs[0]) <= set(cells):
         raise Missing(" and ".join(start + name for name in pairs[0]))
-    cells = cut(dict(all=cells))["all"]
+    cells = cut(cells)
     table, own = table_of(cells), {name: config_of({0: runs}) for name, runs in cells.items()}
     keys = [key for key in ("kl_coef", "entropy_coef", "zero_var_filter", "lr_base")
             if len({cfg[key] for cfg in own.values()}) > 1]
@@ -205,7 +205,8 @@ def other_lrs(atlas, task):
                             for lr, cells in every.items()})
     if len({n for cells in arms.values() for n in cells}) < 3 or len(arms) < 3:
         raise Missing(f"three n of {task} at three lrs")
-    return cut(arms), left
+    C = min(map(budget_of, arms.values()))
+    return {lr: cut(cells, C) for lr, cells in arms.items()}, left
 
 
 def lr_control(atlas, task):
@@ -227,7 +228,7 @@ def lr_control(atlas, task):
     return dict(verdict=c["verdict"], sees=c["sees"], says=says, figure=name)
 
 
-def own_lr_gap(every, large, small):
+def own_lr_gap(every, large, small, metric="avg@4"):
     """The best of the n in `large` less n = `small` at the end, each at its best of {lr_base: {n:
     runs}}, chosen on other seeds: (words, the contrast, whether the lr was tuned).
 
@@ -236,7 +237,7 @@ def own_lr_gap(every, large, small):
     """
     cells = {(n, lr): runs for lr, own in every.items() for n, runs in own.items()}
     of_large, of_small = ([key for key in cells if key[0] in ns] for ns in (large, [small]))
-    table, times = table_of(cells), Counter(n for n, _ in cells)
+    table, times = table_of(cells, metric=metric), Counter(n for n, _ in cells)
     tried = min(times[n] for n in (*large, small))
     best, c = best_less(table, of_large, of_small)
     top = each_of([str(n) for n, _ in best])
@@ -318,8 +319,8 @@ def metrics(atlas, task, first, second):
                       *(f"{metric}: {says_near(table)}" for metric, table in tables.items())])
     with contextlib.suppress(Missing):
         cells = grid_of(atlas, "joint", task, least_B_p=1)
-    return dict(verdict=c["verdict"], sees=c["sees"], says=says, figure=view_figure(
-        atlas, "best_worst", f"best_worst_{task}", analysed(flat(cells), even=True))[0])
+    return dict(verdict=c["verdict"], sees=c["sees"], says=says,
+                figure=drawn(atlas, "best_worst", f"best_worst_{task}", cells))
 
 
 def grid_of(atlas, study, task, least_B_p=2):
@@ -344,13 +345,13 @@ def grid_of(atlas, study, task, least_B_p=2):
     times = Counter(n for _, n in cells)
     shared = {(b, n): cells[b, n] for b, n in sorted(cells, key=lambda cell: (cell[1], cell[0]))
               if times[n] >= least_B_p}
-    return cut({task: shared})[task]
+    return cut(shared)
 
 
 def sensitivity(atlas, task):
     """Figure 10: points for each doubling of n and of B_p, a plane in both fitted to all cells."""
     cells = grid_of(atlas, "joint", task)
-    table = table_of(cells)
+    table, g = table_of(cells), gained(cells)
     X = np.array([[1, math.log2(b), math.log2(n)] for b, n in table])
     _, to_B_p, to_n = np.linalg.pinv(X)  # least squares: each slope as weights of the cells
 
@@ -359,26 +360,17 @@ def sensitivity(atlas, task):
     of_n, of_B_p = weighted(to_n), weighted(to_B_p)
     # the size of a slope is the slope times its sign
     gap = weighted(np.sign(of_n["gain"]) * to_n - np.sign(of_B_p["gain"]) * to_B_p)
-    g = gained(cells)
     if task == "easy":  # n has the larger effect, and it helps
         verdict = both([judge(gap, +1, g), judge(of_n, +1, g)])
     elif abs(gap["gain"]) + gap["half"] < SMALL * g:  # the effects are alike, and n helps
         verdict = judge(of_n, +1, g)
     else:
         verdict = "disagree" if abs(gap["gain"]) > gap["half"] else "undecided"
-    at_n = []
-    for n in sorted({n for _, n in table}):
-        first, *_, last = sorted(b for b, m in table if m == n)
-        c = contrast(table, {(last, n): 1, (first, n): -1})
-        at_n.append(f"at n = {n} B_p = {last} less {first} {points(c)}")
-    way = "helps" if of_n["gain"] > of_n["half"] else "costs" if -of_n["gain"] > of_n["half"] else \
-        "neither clearly helps nor costs"
     sizes = ", ".join(map(str, sorted({b for b, _ in cells})))
-    says = (f"a larger n {way} here; points for each doubling: of n {points(of_n)}, of B_p "
-            f"{points(of_B_p)}; size of the first less that of the second {points(gap)} "
-            f"({len(cells)} cells, B_p = {sizes}); {', '.join(at_n)}")
-    return dict(verdict=verdict, sees=gap["sees"], says=says, figure=view_figure(
-        atlas, "sensitivity", f"sensitivity_{task}", analysed(flat(cells), even=True))[0])
+    says = (f"points for each doubling: of n {points(of_n)}, of B_p {points(of_B_p)}; size of the "
+            f"first less that of the second {points(gap)} ({len(cells)} cells, B_p = {sizes})")
+    return dict(verdict=verdict, sees=gap["sees"], says=says,
+                figure=drawn(atlas, "sensitivity", f"sensitivity_{task}", cells))
 
 
 def at_every(atlas, view, task):
@@ -394,8 +386,7 @@ def at_every(atlas, view, task):
     says = [f"{name} = {key}: {says_shift(c)}" for key, c in found.items()]
     says += [f"fewer than three n, so no verdict: {few}"] * bool(few)
     return dict(verdict=of_several(found.values()), sees=max(c["sees"] for c in found.values()),
-                says="; ".join(says), figure=view_figure(
-                    atlas, view, f"{view}_{task}", analysed(flat(grid), even=True))[0])
+                says="; ".join(says), figure=drawn(atlas, view, f"{view}_{task}", grid))
 
 
 def stable_B_p(atlas):
@@ -434,8 +425,8 @@ def joint(atlas, task):
         table = table_of(cells, window=window)
         b, n = max(table, key=lambda cell: table[cell].mean())
         on_top.append(f"({b}, {n}) {when}, B = {b * n}")
-    return dict(verdict=c["verdict"], sees=c["sees"], figure=view_figure(
-        atlas, "joint", f"joint_{task}", analysed(flat(cells), even=True))[0],
+    return dict(verdict=c["verdict"], sees=c["sees"],
+                figure=drawn(atlas, "joint", f"joint_{task}", cells),
                 says=f"{says_shift(c)}; best (B_p, n): {', '.join(on_top)}")
 
 
@@ -473,8 +464,24 @@ def interference(atlas, task):
     none, nearly = found
     says = (f"n = {small} less n = {large} at C = {si(C)}, in % of the training problems: "
             f"solved in none of {s} rollouts {points(none)}, in {s - 1} or more {points(nearly)}")
-    return dict(verdict=both(verdicts), sees=none["sees"], says=says, figure=view_figure(
-        atlas, "pass1", f"pass1_{task}", analysed(flat(cells), even=True))[0])
+    return dict(verdict=both(verdicts), sees=none["sees"], says=says,
+                figure=drawn(atlas, "pass1", f"pass1_{task}", cells))
+
+
+def arm_alone(atlas, arm, pick):
+    """An arm for a row of its own: ({n: {seed: run}} at the best lr_base, a title, the contrast of
+    two n and whether its lr was tuned, as in `own_lr_gap`, the row's words). pick: of the sorted n
+    the larger ones and the small one that are compared."""
+    lr, cells, _ = at_one_lr(atlas, arm)
+    if len(cells) < 2:
+        raise Missing(f"two n of {arm}")
+    cfg, (large, small) = config_of(cells), pick(sorted(cells))
+    model = "/".join(cfg["model"].split("/")[-2:])
+    words, c, tuned = own_lr_gap(every_lr(atlas, arm, (*large, small)), large, small)
+    says = f"{words}; at lr_base = {lr:g} {says_near(table_of(cells))}"
+    if len(cells) > 2:
+        says += f"; {says_shift(shift_of(cells))}"
+    return cells, f"{model}, {titled(cfg)}, lr_base {lr:g}", c, tuned, says
 
 
 def models(atlas):
@@ -482,18 +489,11 @@ def models(atlas):
     beside the validation reward."""
     found, verdicts, says, panels, tuned = [], [], [], [], []
     for name in atlas.there("models"):
-        lr, cells, _ = at_one_lr(atlas, name)
-        if len(cells) < 2:
-            raise Missing(f"two n of {name}")
-        cfg = config_of(cells)
-        title = f"{'/'.join(cfg['model'].split('/')[-2:])}, {titled(cfg)}, lr_base {lr:g}"
-        words, c, own = own_lr_gap(every_lr(atlas, name, cells), sorted(cells)[1:], min(cells))
-        tuned.append(own)
+        cells, title, c, own, words = arm_alone(atlas, name, lambda ns: (ns[1:], ns[0]))
         found.append(c)
         verdicts.append(judge(c, +1, gained(cells)))
-        says.append(f"{title}: {words}; {says_near(table_of(cells))}")
-        if len(cells) > 2:
-            says[-1] += f"; {says_shift(shift_of(cells))}"
+        says.append(f"{title.rsplit(',', 1)[0]}: {words}")
+        tuned.append(own)
         panels += [curves(cells, title), training(cells, "reward", title, label="n = {}")]
     if not found:
         raise Missing("model_*")
@@ -507,11 +507,10 @@ def size(atlas):
     shared = set.intersection(*map(set, every.values())) if len(every) > 1 else ()
     if not shared:
         raise Missing("size_* and another D at one lr_base")
-    arms, lr = {}, max(shared, key=lambda lr: sum(len(by_lr[lr]) for by_lr in every.values()))
-    for name in every:
-        cells = atlas.arm(name, lr=lr)
-        arms[config_of(cells)["D"] or math.inf] = cells
-    ns = sorted(set.intersection(*(set(cells) for cells in arms.values())))
+    lr = max(shared, key=lambda lr: sum(len(lrs[lr]) for lrs in every.values()))
+    arms = [atlas.arm(name, lr=lr) for name in every]
+    arms = {config_of(cells)["D"] or math.inf: cells for cells in arms}
+    ns = sorted(set.intersection(*map(set, arms.values())))
     if len(arms) < 2 or len(ns) < 2:
         raise Missing("two n at two D")
     deep = [n for n in ns if all(depth({n: cells[n]})[1] for cells in arms.values())]
@@ -520,31 +519,25 @@ def size(atlas):
     table = table_of({(D, n): runs for D, cells in arms.items() for n, runs in cells.items()})
 
     # least squares of a line in log2 n, as weights of the n
-    x = np.log2(ns) - np.mean(np.log2(ns))
-    slope = dict(zip(ns, x / sum(x * x)))
-
-    def of(D):
-        return "all problems" if D == math.inf else f"D = {D}"
+    slope = dict(zip(ns, np.linalg.pinv([[1, math.log2(n)] for n in ns])[1]))
+    names = {D: "all problems" if D == math.inf else f"D = {D}" for D in arms}
     tops, lines = {}, []
     for D in arms:
-        own = {n: table[D, n] for n in ns}
-        tops[D], same = near(own)
+        tops[D] = max(ns, key=lambda n: table[D, n].mean())
         c = contrast(table, {(D, n): w for n, w in slope.items()})
-        lines.append([of(D), *(f"{t.mean():.3f}" for t in own.values()),
-                      ", ".join(map(str, same)), points(c)])
+        lines.append([names[D], *(f"{table[D, n].mean():.3f}" for n in ns), points(c)])
     few, many = min(arms), max(arms)
     c = contrast(table, {(many, n): w for n, w in slope.items()}
                  | {(few, n): -w for n, w in slope.items()})
-    says = (f"points for each doubling of n, {of(many)} less {of(few)}: {points(c)}; best n "
-            f"{tops[many]} and {tops[few]}")
     verdict = judge(c, +1, gained(arms[many]))
     if verdict == "agree" and tops[few] >= tops[many]:  # steeper, but the best n does not move
         verdict = "undecided"
-    panels = [curves(cells, f"{titled(config_of(cells))}, {of(D)}") for D, cells in arms.items()]
-    heads = ["", *(f"n = {n}" for n in ns), "indistinguishable from the best",
-             "points for each doubling of n"]
-    return dict(verdict=verdict, sees=c["sees"], says=says, tuned=False,
-                table=grid_text(heads, lines), figure=figure(atlas, "size", panels, across=2))
+    panels = [curves(cells, f"{titled(config_of(cells))}, {names[D]}") for D, cells in arms.items()]
+    heads = ["", *(f"n = {n}" for n in ns), "points for each doubling of n"]
+    return dict(verdict=verdict, sees=c["sees"], tuned=False, table=grid_text(heads, lines),
+                figure=figure(atlas, "size", panels, across=2), says="points for each doubling of "
+                f"n, {names[many]} less {names[few]}: {points(c)}; best n {tops[many]} and "
+                f"{tops[few]}")
 
 
 def mixes(atlas):
@@ -552,11 +545,11 @@ def mixes(atlas):
 
     Of the n that all mixtures have, up to the budget that all have.
     """
-    arms = cut({mix: atlas.arm(mix) for mix in MIXES})
-    ns = sorted(set.intersection(*(set(cells) for cells in arms.values())))
+    arms = {mix: atlas.arm(mix) for mix in MIXES}
+    ns, C = sorted(set.intersection(*map(set, arms.values()))), min(map(budget_of, arms.values()))
     if len(ns) < 2:
         raise Missing("two n that all mixtures have")
-    arms = {mix: {n: cells[n] for n in ns} for mix, cells in arms.items()}
+    arms = {mix: cut({n: cells[n] for n in ns}, C) for mix, cells in arms.items()}
     # the first validation file of a run is its set "val", the others have their own names
     first = config.files(config_of(arms["mix_hard"])["val_set"])[0]
     return arms, {name: "val" if name in str(first) else name for name in LEVELS}
@@ -657,42 +650,40 @@ def ood(atlas):
     sets = dict.fromkeys(r["set"] for r in records(flat(cells)[0], "eval"))
     of = next((name for name in sets if name != "val"), "a second set")
     table = table_of(cells, of=of)
-    words, c = largest_less_smallest(table)
-    base = table_of(cells, of=of, window=START)[min(cells)].mean()
+    small, large = min(table), max(table)
+    if small == large:
+        raise Missing(f"another n than {small}")
+    c = contrast(table, {large: 1, small: -1})
+    base = table_of(cells, of=of, window=START)[small].mean()
     panels = [curves(cells, f"{titled(config_of(cells))}, in domain"),
               curves(cells, f"on {of}", of=of)]
     return judged(+1, [c], gained(cells, of=of), figure=figure(atlas, "ood", panels),
-                  says=f"on {of}: base model {base:.3f}; at the end n = {means(table)}; {words}")
+                  says=f"on {of}: base model {base:.3f}; at the end n = {means(table)}; "
+                       f"n = {large} less n = {small}: {points(c)}")
 
 
 def algo(atlas, arm, claim=+1, grows=False):
     """Figure 25: the two n that each panel is about, for PPO and CISPO: the largest less the
     smallest, or (claim 0) less the second largest. grows: and from early to the end it gains on it.
     """
-    lr, cells, _ = at_one_lr(atlas, arm)
-    if len(cells) < 3:
-        raise Missing(f"three n of {arm}")
-    smallest, *_, second, largest = sorted(cells)
-    other, g = second if claim == 0 else smallest, gained(cells)
-    words, c, tuned = own_lr_gap(every_lr(atlas, arm, (largest, other)), [largest], other)
-    verdict = judge(c, claim, g)
-    says = (f"{words}; at lr_base = {lr:g} {says_near(table_of(cells))}, "
-            f"{says_shift(shift_of(cells))}")
+    cells, title, c, tuned, says = arm_alone(
+        atlas, arm, lambda ns: (ns[-1:], ns[0] if claim else ns[-2]))
+    g, (small, *_, large) = gained(cells), sorted(cells)
+    verdict, panels = judge(c, claim, g), [curves(cells, title)]
     if grows:
         at = {(n, when): t for when in (EARLY, LATE)
               for n, t in table_of(cells, window=when).items()}
-        closer = contrast(at, {(largest, LATE): 1, (other, LATE): -1,
-                               (largest, EARLY): -1, (other, EARLY): 1})
-        says += f". From early to the end n = {largest} gains {points(closer)} on n = {other}"
+        closer = contrast(at, {(large, LATE): 1, (small, LATE): -1,
+                               (large, EARLY): -1, (small, EARLY): 1})
+        says += f". From early to the end n = {large} gains {points(closer)} on n = {small}"
         verdict = verdict if verdict == judge(closer, +1, g) else "undecided"
     cfg = config_of(cells)
-    panels = [curves(cells, f"{titled(cfg)}, lr_base {lr:g}")]
     for beside in atlas.there("algos", algo=cfg["algo"], recipe=cfg["recipe"]):
         if beside != arm:  # CISPO on-policy beside that with two updates a batch
             of = atlas.arm(beside)
-            updates = f"{config_of(of)['updates']} update(s) a batch"
-            panels.append(curves(of, f"{titled(config_of(of))}, {updates}"))
-            says += f"; with {updates} {largest_less_smallest(table_of(of))[0]}"
+            title = f"{titled(config_of(of))}, {config_of(of)['updates']} update(s) a batch"
+            panels.append(curves(of, title))
+            says += f"; {title}: {says_near(table_of(of))}"
     return dict(verdict=verdict, sees=c["sees"], says=says, tuned=tuned,
                 figure=figure(atlas, arm, panels))
 
@@ -707,25 +698,22 @@ def baseline(atlas, of):
     if other is None:
         raise Missing("the runs whose loss has all of the baseline's rollouts")
     easy = atlas.arm(other, some["B_p"], [few, n], some["lr_base"])
-    cells = {f"(1) {n} in baseline and loss": easy[n], f"(2) {few} in both": easy[few],
-             f"(3) {n} in the baseline, {few} in the loss": runs}
-    seeds = sorted(set.intersection(*map(set, cells.values())))
-    cells = cut(dict(all={key: {seed: runs[seed] for seed in seeds}
-                          for key, runs in cells.items()}))["all"]
+    cells = cut({f"(1) {n} in baseline and loss": easy[n], f"(2) {few} in both": easy[few],
+                 f"(3) {n} in the baseline, {few} in the loss": runs})
     of_many, of_few, decoupled = cells
-    panels = [curves(cells, f"{titled(some)}, per {unit[:-1]}", label="{}", unit=unit)
-              for unit in ("rollouts", "updates")]
-    name, g = figure(atlas, "baseline", panels), gained({key: cells[key] for key in cells
-                                                          if key != of_few})
-    if of == "updates":  # the small one's budget ends where it has made as many
-        cells[of_few] = {seed: run | dict(budget=run["budget"] * few // n)
-                         for seed, run in cells[of_few].items()}
-    table = {key: table_of({key: runs})[key] for key, runs in cells.items()}
+
+    def at_end(run):  # of equal updates, where the large batch has made as many
+        share = run["n"] / n if of == "updates" else 1
+        return look(run | dict(budget=run["budget"] * share))
+    table = table_of(cells, at_end)
     a = contrast(table, {of_many: 1, decoupled: -1})
     b = contrast(table, {decoupled: 1, of_few: -1})
+    g = gained({key: runs for key, runs in cells.items() if key != of_few})
+    panels = [curves(cells, f"{titled(some)}, per {unit[:-1]}", label="{}", unit=unit)
+              for unit in ("rollouts", "updates")]
     return dict(verdict=both([judge(a, +1, g), judge(b, 0, g)]), sees=max(a["sees"], b["sees"]),
                 says=f"{means(table)}; (1) less (3) {points(a)}, (3) less (2) {points(b)}",
-                compared={}, figure=name)
+                compared={}, figure=figure(atlas, "baseline", panels))
 
 
 def one_problem(atlas):
@@ -736,42 +724,32 @@ def one_problem(atlas):
 # ---- ours
 
 def by_difficulty(atlas, small, large, *arms):
-    """What a large n gains late on a small one, for levels of difficulty, at one lr and where it
-    was tuned for each n."""
+    """What a large n gains late on a small one, each at its best lr, by levels of difficulty: more
+    on the hardest than on the easiest?"""
     lines, found, tuned, g = [], {}, [], 0
     for arm in arms:
-        _, cells, _ = at_one_lr(atlas, arm)
-        if not {small, large} <= set(cells):
-            continue
-        cells, name = {n: cells[n] for n in (small, large)}, level(config_of(cells)["train_set"])
-        g = max(g, gained(cells))
-        base = np.mean([t.mean() for t in table_of(cells, window=START).values()])
-        each = {metric: contrast(table_of(cells, metric=metric), {large: 1, small: -1})
-                for metric in METRICS}
-        found[name] = base, each
         every = every_lr(atlas, arm, (small, large))
-        _, own, _ = own_lr_gap(every, [large], small)
-        several = min(sum(n in own for own in every.values()) for n in (small, large)) > 2
-        tuned += [(base, own)] * several
-        seeds = set.intersection(*map(set, cells.values()))
-        lines.append([name, f"{base:.2f}", len(seeds), *map(points, each.values()),
-                      points(own) if several else "not run"])
+        cells = {(n, lr): runs for lr, own in every.items() for n, runs in own.items()}
+        if not {small, large} <= {n for n, _ in cells} or not depth(cells)[1]:
+            continue
+        start, g = table_of(cells, window=START), max(g, gained(cells))
+        base, name = np.mean(list(start.values())), level(config_of(cells)["train_set"])
+        gaps = [own_lr_gap(every, [large], small, metric)[1] for metric in METRICS]
+        found[name], seeds = (base, gaps), len(next(iter(start.values())))
+        tuned.append(min(Counter(n for n, _ in cells).values()) > 2)
+        lines.append([name, f"{base:.2f}", seeds, *map(points, gaps)])
     if len(found) < 3:
         raise Missing("three levels of difficulty at depth")
-
-    def hardest_less_easiest(levels):  # of (base pass rate, contrast); other problems: independent
-        easiest, hardest = (pick(levels, key=lambda level: level[0])[1] for pick in (max, min))
-        return dict(gain=hardest["gain"] - easiest["gain"],
-                    half=math.hypot(hardest["half"], easiest["half"]),
-                    sees=max(hardest["sees"], easiest["sees"]))
-    asked = [hardest_less_easiest([(base, each["avg@4"]) for base, each in found.values()])]
-    asked += [hardest_less_easiest(tuned)] * (len(tuned) > 1)
-    gaps = ", and of those with a tuned lr ".join(points(c) for c in asked)
+    # of other problems, so independent
+    (_, (easiest, *_)), (_, (hardest, *_)) = (pick(found.values(), key=lambda level: level[0])
+                                              for pick in (max, min))
+    gap = dict(gain=hardest["gain"] - easiest["gain"], sees=max(hardest["sees"], easiest["sees"]),
+               half=math.hypot(hardest["half"], easiest["half"]))
 
     def draw(ax):
         for i, metric in enumerate(METRICS):
             x = [base + 0.006 * i for base, _ in found.values()]
-            each = [c[metric] for _, c in found.values()]
+            each = [gaps[i] for _, gaps in found.values()]
             ax.errorbar(x, [100 * c["gain"] for c in each], [100 * c["half"] for c in each],
                         fmt="o", ms=6, lw=1.2, capsize=3, label=metric)
         for name, (base, _) in found.items():  # the hardest two lie close together
@@ -780,7 +758,8 @@ def by_difficulty(atlas, small, large, *arms):
         ax.axhline(0, color="0.3", lw=0.8)
         ax.set(xlabel="pass rate of the base model on the validation problems",
                ylabel=f"points, n = {large} less n = {small}\nover the last quarter, 90% intervals")
-    heads = ["problems", "base model", "seeds", *each, "avg@4, each n at its own best lr"]
-    return judged(+1, asked, g, table=grid_text(heads, lines), tuned=len(asked) > 1,
+    heads = ["problems", "base model", "seeds", *METRICS]
+    return judged(+1, [gap], g, tuned=all(tuned), table=grid_text(heads, lines),
                   figure=figure(atlas, "by_difficulty", [draw]), says=(
-        f"n = {large} less n = {small} over the last quarter, hardest less easiest: {gaps}"))
+        f"n = {large} less n = {small} over the last quarter, each at its best lr_base, hardest "
+        f"less easiest: {points(gap)}"))

@@ -18,7 +18,7 @@ import numpy as np
 
 import fit_sigmoid
 import frontier
-from config import aside, parse, read_log, read_plan, save_json
+from config import aside, parse, read_log, read_plan
 from contrasts import SMALL, Missing, contrast, over_sweeps, shift
 from core import sweep
 from core.curves import alike
@@ -66,11 +66,9 @@ def thin(records):
 
 
 def keep(source, target):
-    """Thinned copies of the ended runs of source/ARM/ in target/ARM/, and what lies beside them.
-
-    A copy that goes as far already stays.
-    """
-    new, cfg = 0, None
+    """Thinned copies of the ended runs of source/ARM/ in target/ARM/, and their sweep.json. A copy
+    that goes as far already stays."""
+    new = 0
     for path in sorted(source.glob("[!.]*/*/log.jsonl")):
         copy = target / path.parent.relative_to(source) / "log.jsonl.gz"
         reached = read_log(copy)[-1].get("rollouts", -1) if copy.exists() else -1
@@ -80,15 +78,11 @@ def keep(source, target):
             text = "".join(json.dumps(r, separators=(",", ":")) + "\n" for r in thin(records))
             with aside(copy) as part:
                 part.write_bytes(gzip.compress(text.encode(), 9, mtime=0))  # the same for one log
-            new, cfg = new + 1, cfg or records[0]["config"]
-    if cfg and not (target / "difficulty.json").exists() and (found := difficulties(cfg)):
-        save_json(target / "difficulty.json", found)
+            new += 1
     # by name, not by run: where an arm's first runs were started by hand its sweep.json came later
     for path in source.glob("[!.]*/sweep.json"):
         if (target / path.parent.name).is_dir():
             shutil.copy(path, target / path.parent.name / "sweep.json")
-    if (source / "pilot.json").exists():
-        shutil.copy(source / "pilot.json", target / "pilot.json")
     size = sum(p.stat().st_size for p in target.rglob("*.gz"))
     kept = len(list(target.glob("*/*/log.jsonl.gz")))
     print(f"{target}: {new} runs added, {kept} in all, {size / 1e6:.1f} MB")
@@ -222,11 +216,11 @@ def budget_of(cells):
     return min(run["budget"] for run in flat(cells))
 
 
-def cut(arms):
-    """{name: {key: {seed: run}}}: the same runs, up to the budget that all of them have."""
-    C = min(map(budget_of, arms.values()))
-    return {name: {key: {seed: run | dict(budget=C) for seed, run in runs.items()}
-                   for key, runs in cells.items()} for name, cells in arms.items()}
+def cut(cells, C=None):
+    """{key: {seed: run}}: the same runs up to a budget, by default that all of them have."""
+    C = C or budget_of(cells)
+    return {key: {seed: run | dict(budget=C) for seed, run in runs.items()}
+            for key, runs in cells.items()}
 
 
 def config_of(cells):
@@ -286,8 +280,7 @@ def table_of(cells, value=look, **how):
     seeds = sorted(set.intersection(*(set(runs) for runs in cells.values())))
     if not seeds:
         raise Missing(f"a seed of all of {', '.join(map(str, cells))}")
-    cells = cut(dict(all={key: {seed: runs[seed] for seed in seeds}
-                          for key, runs in cells.items()}))["all"]
+    cells = cut({key: {seed: runs[seed] for seed in seeds} for key, runs in cells.items()})
     use(cells)
     return {key: np.array([value(run, **how) for run in runs.values()])
             for key, runs in cells.items()}
@@ -358,15 +351,6 @@ def near(table):
     top = max(table, key=lambda n: table[n].mean())
     gaps = {n: contrast(table, {top: 1, n: -1}) for n in table if n != top}
     return top, sorted([top, *(n for n, c in gaps.items() if c["gain"] <= c["half"])])
-
-
-def largest_less_smallest(table):
-    """(words, contrast) of the largest n less the smallest. Raises Missing for one n."""
-    a, b = max(table), min(table)
-    if a == b:
-        raise Missing(f"another n than {a}")
-    c = contrast(table, {a: 1, b: -1})
-    return f"n = {a} less n = {b}: {points(c)}", c
 
 
 def points(c, sign=1):
@@ -501,12 +485,17 @@ def shortened(run, C):
 
 
 def view_figure(atlas, view, name, sweep):
-    """NAME.png: a view of frontier.py of a sweep: (the file's name, what it shows)."""
+    """NAME.png: a view of frontier.py of a sweep: (its name, what it shows)."""
     content, draw, _ = frontier.VIEWS[view]
     front = frontier.front_of(sweep, view, content(sweep, sweep["cfg"]), sweep["cfg"])
     front["missing"] = []  # a row says itself what it waits for
     draw(front, atlas.out / f"{name}.png")
     return f"{name}.png", front
+
+
+def drawn(atlas, view, name, cells):
+    """`view_figure` of {key: {seed: run}} as far as all of them go: its name."""
+    return view_figure(atlas, view, name, analysed(flat(cells), even=True))[0]
 
 
 def law_of(sweep, panel):

@@ -64,14 +64,12 @@ def flat(model):
     grads = [p.grad.flatten() for p in model.parameters() if p.grad is not None]
     if sum(g.numel() for g in grads) <= SKETCH:
         return torch.cat(grads)
-    out, draw = torch.zeros(SKETCH, device=grads[0].device), torch.Generator().manual_seed(0)
-    signs = (torch.randint(0, 2, (SKETCH,), generator=draw) * 2.0 - 1).to(out.device)
+    device = grads[0].device
+    out, draw = torch.zeros(SKETCH, device=device), torch.Generator(device).manual_seed(0)
     for piece in (piece for g in grads for piece in g.split(SKETCH)):
-        start = int(torch.randint(SKETCH, (), generator=draw))
-        sign = int(torch.randint(0, 2, (), generator=draw)) * 2 - 1
-        piece = sign * piece * signs[:len(piece)]
-        out[start:start + len(piece)] += piece[:SKETCH - start]
-        out[:max(0, start + len(piece) - SKETCH)] += piece[SKETCH - start:]
+        signs = torch.randint(2, piece.shape, generator=draw, device=device) * 2 - 1
+        start = int(torch.randint(SKETCH, (), generator=draw, device=device))
+        out += torch.nn.functional.pad(piece * signs, (0, SKETCH - len(piece))).roll(start)
     return out
 
 
@@ -166,25 +164,21 @@ def measure(cfg):
 
 
 def measure_all(folder):
-    """What every arm of the studies in a folder started from, into its pilot.json."""
+    """What every arm of the studies in a folder started from, into its pilot.json: of several with
+    one base model and problems, and of those that the file has, no second measurement."""
     if not folder.is_dir():
         raise BadInput(f"--runs={folder}: no such folder")
-    out, seen = folder / "pilot.json", {}
+    out = folder / "pilot.json"
     found = read_json(out) if out.exists() else {}
-    arms = [p for p in folder.iterdir() if p.name[0] != "." and any(p.glob("*/log.jsonl*"))]
-    # those that the file has come first: others with the same base model need no measurement
-    for arm in sorted(arms, key=lambda p: (p.name not in found, p.name)):
-        own = next((log[0]["config"] for path in sorted(arm.glob("*/log.jsonl*"))
-                    if (log := read_log(path))), None)
-        if own is None:
+    for path in sorted(folder.glob("[!.]*/*/log.jsonl*")):
+        arm, log = path.parent.parent.name, read_log(path)
+        if arm in found or not log:
             continue
-        own = own | dict(seed=0)
-        key, old = tuple(own[k] for k in ("model", "train_set", "D")), found.get(arm.name)
-        if old and key == tuple(old[k] for k in ("model", "train_set", "D")):
-            seen[key] = old  # by an earlier call
-            continue
-        seen[key] = found[arm.name] = seen.get(key) or measure(own)
-        print(f"{arm.name}: n_c {found[arm.name]['n_c']}, n {found[arm.name]['n']}")
+        own = log[0]["config"] | dict(seed=0)
+        alike = [old for old in found.values()
+                 if all(old[key] == own[key] for key in ("model", "train_set", "D"))]
+        found[arm] = alike[0] if alike else measure(own)
+        print(f"{arm}: n_c {found[arm]['n_c']}, n {found[arm]['n']}")
         save_json(out, found)
 
 
