@@ -72,8 +72,9 @@ config = dict(
     # Rollouts and rewards, in training and evaluation alike
     engine = "auto",              # auto | hf | vllm: what generates; auto = vLLM on a GPU,
                                   # hf (transformers) on a CPU
-    dtype = "auto",               # auto | fp32 | bf16: what is computed in; auto = bf16 on a GPU,
-                                  # fp32 on a CPU. Weights and moments are in fp32 in any case
+    dtype = "auto",               # auto | fp32 | bf16: of what is computed and of the model that a
+                                  # run ends with; auto = bf16 on a GPU, fp32 on a CPU. What is
+                                  # trained and AdamW's moments are in fp32 in any case
     verifier = "math",            # math: the last \boxed{} by math-verify | exact: what follows the
                                   # last '#' | reasoning_gym: the problem's own, for problems of
                                   # data/reasoning_gym | one of your own in REWARDS of verifier.py
@@ -124,8 +125,6 @@ config = dict(
                                   # third more work; auto = on a GPU
     gpu_memory = 0.0,             # share of a GPU's memory that vLLM takes while it generates; 0 =
                                   # what the trainer leaves, 0.9 without one
-    model_dtype = "auto",         # auto | fp32 | bf16: of the model that a run ends with; auto =
-                                  # bf16 on a GPU
     save_every = 65536,           # rollouts between checkpoints, the newest two stay; 0 = at the
                                   # end alone
     keep_last = True,             # keep a finished run's last checkpoints, from which a larger C

@@ -1007,7 +1007,7 @@ def main(argv):
         run.checkpoint()
     if status == "budget":
         part = run.folder / "model.part"
-        models.write_model(part, learner.model, run.tokenizer, cfg["model_dtype"])
+        models.write_model(part, learner.model, run.tokenizer, cfg["dtype"])
         if RANK == 0:
             shutil.rmtree(run.folder / "model", ignore_errors=True)
             part.rename(run.folder / "model")

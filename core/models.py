@@ -320,7 +320,7 @@ def disk_errors(folder):
 def write_model(folder, model, tokenizer, dtype):
     """A transformers folder, written anew by rank 0 from the weights of all ranks.
 
-    dtype: bf16, fp32, or auto: bf16 on a GPU, whatever it computes in.
+    dtype: bf16, fp32, or auto: bf16 on a GPU.
     """
     import torch
     kind = torch.bfloat16 if is_bf16(dtype, model.device) else torch.float32
