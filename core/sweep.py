@@ -259,13 +259,13 @@ def last_line(path):
     lines = []
     with contextlib.suppress(OSError), open(path, "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 9000))
-        text = file.read().decode(errors="replace").replace("\r", "\n")
-        lines = [line for line in text.split("\n") if line.strip()]
+        text = file.read().decode(errors="replace")
+        lines = [line for line in text.splitlines() if line.strip()]  # a bar's too: they end in \r
     errors = [line for line in lines if re.match(r"(train_grpo.py|\[rank\d+\]): \S", line)]
     return [*errors[-1:], *lines[-1:], ""][0]
 
 
-def start(command, out, place):
+def spawn(command, out, place):
     """The process of shell words, which writes to the file `out`; place: variables of its own.
 
     A session of its own: Ctrl-C must not reach torchrun or srun, which would pass it on. LAUNCH is
@@ -291,10 +291,10 @@ def pool(jobs, places, stop):
     clear, every = ("\033[J", 1) if terminal else ("", 60)
     try:
         while (waiting or running) and not stop:
-            for i in range(len(places)):
+            for i, place in enumerate(places):
                 if waiting and i not in running:
                     name, command, out = waiting.pop(0)
-                    running[i] = name, out, start(command, out, places[i])
+                    running[i] = name, out, spawn(command, out, place)
             time.sleep(0.1)
             for i, (name, out, process) in list(running.items()):
                 if (code := process.poll()) is None:
@@ -349,8 +349,8 @@ def run(preset, argv):
         for batch in iter(lambda: next_rung(sweeps[0]), []) if pruning() else [todo]:
             # most updates first: small batches take the longest, and none is alone at the end
             batch = sorted(batch, key=lambda c: -derive(c)["M"])
-            if pool([(label(c), training(c), run_folder(c) / "out.txt") for c in batch], places,
-                    stop) or stop:
+            failed = pool([job(c) for c in batch], places, stop)
+            if failed or stop:
                 break
     except BrokenPipeError:
         stop.append("nobody reads")
@@ -359,10 +359,11 @@ def run(preset, argv):
     return 0
 
 
-def label(c):
-    """A cell in words, for the live line of its run."""
+def job(c):
+    """A cell's run for the pool: (name, shell words, output file)."""
     lr = f"lr_base={c['lr_base']:g} " if c["lrs"] else ""
-    return f"B_p={c['B_p']} n={c['n']} {lr}seed={c['seed']}"
+    name = f"B_p={c['B_p']} n={c['n']} {lr}seed={c['seed']}"
+    return name, training(c), run_folder(c) / "out.txt"
 
 
 def warn_of_few_evaluations(grid):
