@@ -234,8 +234,8 @@ def cast(key, value, keys=config):
         if kind is str:
             return value
         if kind is int and re.fullmatch(r"[-+]?[\d_]+", text):
-            return int(text.replace("_", ""))  # by way of a float, large ones would change
-        number = float(text.replace("_", ""))
+            return int(text)  # by way of a float, large ones would change
+        number = float(text)
         if not math.isfinite(number) or (kind is int and number != int(number)):
             raise ValueError
         return kind(number)
