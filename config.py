@@ -89,7 +89,7 @@ config = dict(
     eval_every = 16384,           # rollouts between evaluations; 0 = before and after alone
     k = 4,                        # of avg@k, best@k, worst@k
     samples = 4,                  # rollouts per problem of an evaluation, k or more
-    # From here on no key is part of a run's identity, and above not data, split, C and B_max.
+    # From here to `points` no key is part of a run's identity, and above not data, split, C, B_max.
     # Problems from outside (data/NAME/prepare.py); empty = the script's own
     source = "",                  # .parquet or .jsonl file, or OWNER/NAME:FILE of a hub's data set
     revision = "",                # its commit, tag or branch on the hub
@@ -166,8 +166,9 @@ CHOICES = {key: tuple(named[1].split(" | ")) for key, comment in comments().item
            if (named := re.match(r"(\w+(?: \| \w+)+)(?::|$)", comment))}
 # the keys of a training command that change no result
 RUNNING = [*KEYS[KEYS.index("device"):KEYS.index("ns")], "s"]
-NOT_IN_NAME = {"data", "split", "C", "B_max", *KEYS[KEYS.index("source"):]}
-GONE = ("n_schedule", "log_to", "remeasure", "advantage", "clock")  # in older logs of bandit_toy.py
+NOT_IN_NAME = {"data", "split", "C", "B_max", *KEYS[KEYS.index("source"):KEYS.index("points") + 1]}
+# of older logs: passed over
+GONE = ("n_schedule", "log_to", "remeasure", "model_dtype", "advantage", "clock")
 
 
 class BadInput(ValueError):
@@ -296,7 +297,9 @@ def parse(argv, doc="", own=None):
         key, eq, value = word.removeprefix("--").partition("=")
         if not word.startswith("--") or not eq:
             raise BadInput(f"{word}: write it as --key=value (--help lists the keys)")
-        flat = read_json(value) if key == "config" else {key: value}
+        flat = {key: value}
+        if key == "config":
+            flat = {key: v for key, v in read_json(value).items() if key not in GONE}
         # a recipe sets other keys, so within one file it comes first
         for key in sorted(flat, key=lambda key: key != "recipe"):
             set_key(given, key, flat[key], keys=keys)

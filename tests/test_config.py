@@ -251,6 +251,9 @@ def test_the_dict_comes_back_through_json_and_through_a_command(tmp_path, world_
     cfg = parse(shlex.split(words.replace("WORLD", str(world_like))))
     (tmp_path / "header.json").write_text(json.dumps(cfg))
     assert parse([f"--config={tmp_path / 'header.json'}"]) == cfg
+    # so is one of an earlier version, whose keys may be gone
+    (tmp_path / "header.json").write_text(json.dumps(dict(cfg, model_dtype="auto")))
+    assert parse([f"--config={tmp_path / 'header.json'}"]) == cfg
     python, script, *line = shlex.split(command(cfg, ("seed", "B_max"), "my python"))
     assert (python, script) == ("my python", "train_grpo.py")
     back = parse(line)
