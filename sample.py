@@ -12,7 +12,8 @@ Writes under DATA/splits/MODEL/
 - the splits {easy,hard,very_easy,mixed}_{train,val}.jsonl by the paper's bands of avg@16 (section
   3, factor 1), and, with s_zero=128, {extreme,level_easy,level_very_easy}, the levels of its study
   of mixtures, by 128 rollouts;
-- `difficulty.png` and `difficulty.json`, the histogram of pass rates with the bands.
+- `difficulty.png`, the histogram of pass rates with the bands, and `difficulty.json`, the splits'
+  sizes and what they are of.
 It ends with what the pass rates say of n before any run: the share of groups without a signal.
 Mixtures of splits and subsets of them: data/guru_math/prepare.py mix.
 
@@ -24,13 +25,12 @@ import concurrent.futures
 import functools
 import hashlib
 import json
-import math
 import os
 import random
 from collections import Counter
 from pathlib import Path
 
-from config import (BadInput, append, aside, entry, parse, read_json, read_log,
+from config import (BadInput, append, aside, at_k, entry, parse, read_json, read_log,
                     save_json)  # first: from here on Ctrl-C is one line
 import numpy as np
 
@@ -152,7 +152,7 @@ def measured(problems, folder, now):
     """
     counts = {p["id"]: {0: 0} for p in problems}
     of = {p["id"]: set_hash([p]) for p in problems}
-    faults = dict(verifier_timeouts=0, verifier_errors=0)
+    faults = Counter(verifier_timeouts=0, verifier_errors=0)
     for path in folder.glob("pass_rates*.jsonl"):
         header, *lines = read_log(path) or [now]  # another shard may be about to write its header
         differ = differences(header, now)
@@ -164,8 +164,17 @@ def measured(problems, folder, now):
         for r in lines:
             if of.get(r["id"]) == r["of"]:  # else it is of another problem that had this id
                 counts[r["id"]][r["samples"]] = r["correct"]
-                faults = {key: value + r.get(key, 0) for key, value in faults.items()}
+                faults.update({key: r.get(key, 0) for key in faults})
     return counts, faults
+
+
+def next_to_draw(problems, counts, cfg):
+    """The problems that need rollouts, of these the ones with the fewest so far; [] at the end."""
+    state = {p["id"]: latest(counts[p["id"]], cfg) for p in problems}  # (solved, drawn)
+    todo = ([p for p in problems if state[p["id"]][1] == 0]
+            or [p for p in problems if is_open(*state[p["id"]], cfg["s_zero"], levels_of(cfg))])
+    fewest = min((state[p["id"]][1] for p in todo), default=0)
+    return [p for p in todo if state[p["id"]][1] == fewest]
 
 
 def measure(problems, prompts, open_engine, cfg, folder):
@@ -180,8 +189,7 @@ def measure(problems, prompts, open_engine, cfg, folder):
     """
     from tqdm import tqdm
     shard = cfg["shard"] and "." + cfg["shard"].replace("/", "of")
-    path = folder / f"pass_rates{shard}.jsonl"
-    now, levels = settings(cfg), levels_of(cfg)
+    path, now = folder / f"pass_rates{shard}.jsonl", settings(cfg)
     folder.mkdir(parents=True, exist_ok=True)
     counts, faults = measured(problems, folder, now)
     prompts = {p["id"]: ids for p, ids in zip(problems, prompts)}
@@ -191,31 +199,24 @@ def measure(problems, prompts, open_engine, cfg, folder):
         if not os.fstat(file.fileno()).st_size:
             append(file, dict(type="header", **now, set_hash=set_hash(problems),
                               s_zero=cfg["s_zero"], levels=cfg["levels"]))
-        while True:
-            state = {p["id"]: latest(counts[p["id"]], cfg) for p in problems}  # (solved, drawn)
-            todo = [p for p in problems if state[p["id"]][1] == 0]
-            if not todo and levels:
-                todo = [p for p in problems if is_open(*state[p["id"]], cfg["s_zero"], levels)]
-            if not todo:
-                return counts, faults
-            drawn = min(state[p["id"]][1] for p in todo)
-            todo = [p for p in todo if state[p["id"]][1] == drawn]
+        while todo := next_to_draw(problems, counts, cfg):
+            drawn = latest(counts[todo[0]["id"]], cfg)[1]
             goal = min(drawn + cfg["s"], cfg["s_zero"]) if drawn else cfg["s"]
             generator = open_engine()
             seeds = [engine.rollout_seed("difficulty", p["id"], goal) for p in todo]
-            asked = [prompts[p["id"]] for p in todo]
-            ended = generator.stream(asked, goal - drawn, seeds)
+            ended = generator.stream([prompts[p["id"]] for p in todo], goal - drawn, seeds)
             with tqdm(total=len(todo), mininterval=1,
                       desc=f"{goal} rollouts for {len(todo)} problems") as bar:
                 for batch, rewards, bad in graded(ended, todo, generator.tokenizer, cfg):
+                    faults.update(bad)
                     bad = {key: value for key, value in bad.items() if value}
-                    for p, correct in zip(batch, verifier.solved(rewards).sum(1).tolist()):
-                        counts[p["id"]][goal] = state[p["id"]][0] + correct
+                    for p, solved in zip(batch, verifier.solved(rewards).sum(1).tolist()):
+                        counts[p["id"]][goal] = counts[p["id"]][drawn] + solved
                         append(file, dict(id=p["id"], of=set_hash([p]), samples=goal,
                                           correct=counts[p["id"]][goal]) | bad)
-                        faults = {key: value + bad.get(key, 0) for key, value in faults.items()}
                         bad = {}  # a batch's faults stand in its first line
                     bar.update(len(batch))
+    return counts, faults
 
 
 def graded(stream, problems, tokenizer, cfg):
@@ -253,28 +254,24 @@ def make_splits(problems, counts, cfg):
     split it validates: whoever trains on one split can be evaluated on every other. `mixed` is half
     Hard, half Easy.
     """
-    order = []
+    levels, groups, order = levels_of(cfg), {}, []
     for p in shuffled(problems):
-        correct, drawn = latest(counts[p["id"]], cfg)
+        solved, drawn = latest(counts[p["id"]], cfg)
         rate = counts[p["id"]][cfg["s"]] / cfg["s"]
-        order.append(dict(p, pass_rate=rate, samples=drawn, correct=correct))
-    groups = {}
+        order.append(dict(p, pass_rate=rate, samples=drawn, correct=solved))
     for name, (low, high) in BANDS.items():
         groups[name] = [p for p in order if low <= p["pass_rate"] <= high]
-    level = {}
-    for p in order if levels_of(cfg) else ():
-        level[p["id"]] = level_of(p["correct"], p["samples"], cfg["s_zero"], levels_of(cfg))[0]
+    level = {p["id"]: level_of(p["correct"], p["samples"], cfg["s_zero"], levels)[0]
+             for p in order if levels}
     for name in LEVELS:
         groups[name] = [p for p in order if level.get(p["id"]) == name]
     vals = {name: group[:val_size(len(group), cfg)] for name, group in groups.items()}
-    held, splits = {p["id"] for val in vals.values() for p in val}, {}
-    for name, group in groups.items():
-        splits[name] = dict(val=vals[name], train=[p for p in group if p["id"] not in held])
-    splits["mixed"] = {}
-    for part in ("val", "train"):
-        pairs = zip(splits["hard"][part], splits["easy"][part])
-        splits["mixed"][part] = [p for pair in pairs for p in pair]
-    splits["mixed"]["val"] = splits["mixed"]["val"][:cfg["n_val"] or N_VAL]
+    held = {p["id"] for val in vals.values() for p in val}
+    splits = {name: dict(val=vals[name], train=[p for p in group if p["id"] not in held])
+              for name, group in groups.items()}
+    splits["mixed"] = {part: [p for pair in zip(splits["hard"][part], splits["easy"][part])
+                              for p in pair] for part in ("val", "train")}
+    del splits["mixed"]["val"][cfg["n_val"] or N_VAL:]
     return splits
 
 
@@ -291,6 +288,17 @@ def val_size(size, cfg):
     return cfg["n_val"] or min(N_VAL, max(size // 4, int(size > 1)))
 
 
+def write_splits(splits, folder):
+    """Write the parts that hold problems and remove those of an earlier measurement that do not."""
+    for name, split in splits.items():
+        for part, problems in split.items():
+            path = folder / f"{name}_{part}.jsonl"
+            if problems:
+                write_problems(path, problems)
+            else:
+                path.unlink(missing_ok=True)
+
+
 def write_all(folder, cfg):
     """The split `all`: every problem of the file, for who measures no difficulty."""
     order = shuffled(read_problems(cfg["problems"]))
@@ -299,9 +307,7 @@ def write_all(folder, cfg):
     if not train:
         raise BadInput(f"--n_val={cfg['n_val']}: none of the {len(order)} problems of "
                        f"{cfg['problems']} is left to train on")
-    for part, some in (("train", train), ("val", val)):
-        if some:
-            write_problems(folder / f"all_{part}.jsonl", some)
+    write_splits(dict(all=dict(train=train, val=val)), folder)
     print(f"  all             {len(train):6d} train {len(val):6d} val of {cfg['problems']}, no "
           "difficulty is measured")
 
@@ -310,47 +316,46 @@ def write_all(folder, cfg):
 # Is n too small? Groups that are all solved, or of which none is, have no advantage
 
 
-def all_alike(correct, drawn, n):
-    """The chance that n of a problem's `drawn` rollouts, `correct` solved, are all alike.
+def all_alike(n, s):
+    """The chance that n of a problem's s rollouts are all alike, for 0..s of them solved: a list.
 
-    Hypergeometric: for problems that were not chosen by these counts, an unbiased estimate of
-    p^n + (1 - p)^n. Raises ValueError where n > drawn: then there is none.
+    Of problems that were not chosen by these counts an unbiased estimate of p^n + (1 - p)^n.
+    Raises BadInput where n > s.
     """
-    if n > drawn:
-        raise ValueError(f"{n} of {drawn} rollouts")
-    return (math.comb(correct, n) + math.comb(drawn - correct, n)) / math.comb(drawn, n)
+    return [1 - best + worst for best, worst in zip(at_k(f"best@{n}", s), at_k(f"worst@{n}", s))]
 
 
-def pass_rate_law(counts, steps=200, rounds=1000):
-    """How pass rates are spread over problems: (rates (G,), {(correct, drawn): weights (G,)}).
+def pass_rate_law(kinds, steps=200, rounds=1000):
+    """How pass rates are spread over problems: (rates (G,), {(solved, drawn): weights (G,)}).
 
-    counts: a (correct, drawn) for each problem. The distribution on a grid of rates with the
+    kinds: the (solved, drawn) of each problem. The distribution on a grid of rates with the
     highest likelihood, by EM (Laird 1978); a problem's own weights are those given its counts.
     Drawing more of some problems because of what was drawn before changes no likelihood.
     """
     rates = np.sin(np.pi / 2 * (np.arange(steps) + 0.5) / steps) ** 2  # dense near 0 and 1
-    kinds = Counter(counts)
-    c, s = np.array(list(kinds), float).T
+    times = Counter(kinds)
+    c, s = np.array(list(times), float).T
     log = c[:, None] * np.log(rates) + (s - c)[:, None] * np.log1p(-rates)  # (kinds, G)
     likelihood = np.exp(log - log.max(1, keepdims=True))
-    times, weight = np.array(list(kinds.values()), float), np.full(steps, 1 / steps)
+    share = np.array(list(times.values())) / times.total()
+    weight = np.full(steps, 1 / steps)
     for _ in range(rounds):
         own = likelihood * weight
         own /= own.sum(1, keepdims=True)
-        weight = times @ own / times.sum()
-    return rates, dict(zip(kinds, own))
+        weight = share @ own
+    return rates, dict(zip(times, own))
 
 
-def no_signal(counts, law, n):
-    """The share of groups of n fresh rollouts without a signal, for problems with these counts.
+def no_signal(kinds, law, n):
+    """The share of groups of n fresh rollouts without a signal, for problems of these kinds.
 
-    counts: [(correct, drawn), ...]; law: of `pass_rate_law` over all problems that were measured.
+    kinds: [(solved, drawn), ...]; law: of `pass_rate_law` over all problems that were measured.
     A split holds problems that were chosen by these very counts, so their share among the rollouts
     drawn errs: of Easy at n = 4 it is 12%, and of fresh rollouts 21%.
     """
     rates, own = law
     alike = rates ** n + (1 - rates) ** n
-    return float(np.mean([own[kind] @ alike for kind in counts]))
+    return float(np.mean([own[kind] @ alike for kind in kinds]))
 
 
 def signal_table(splits, counts, cfg):
@@ -360,8 +365,9 @@ def signal_table(splits, counts, cfg):
     law, s = pass_rate_law([latest(c, cfg) for c in counts.values()]), cfg["s"]
     yield "  Is n too small? Groups without a signal (all n rollouts solved, or none):"
     yield row("n =", GROUPS, "d")
-    yield row("all problems", [np.mean([all_alike(c[s], s, n) for c in counts.values()])
-                               for n in GROUPS if n <= s], ".0%")
+    first = [c[s] for c in counts.values()]
+    yield row("all problems", [np.mean(np.take(all_alike(n, s), first)) for n in GROUPS if n <= s],
+              ".0%")
     for name, split in splits.items():
         kinds = [(p["correct"], p["samples"]) for p in split["train"]]
         if kinds:
@@ -420,17 +426,6 @@ def what_is_short(name, splits, cfg):
     return ", ".join(short)
 
 
-def write_splits(splits, folder):
-    """Write the parts that hold problems and remove those of an earlier measurement that do not."""
-    for name, split in splits.items():
-        for part, problems in split.items():
-            path = folder / f"{name}_{part}.jsonl"
-            if problems:
-                write_problems(path, problems)
-            else:
-                path.unlink(missing_ok=True)
-
-
 def tell(counts, faults, splits, cfg, path):
     """Print what was measured and the size of each split, and draw it to `path`."""
     s, s_zero = cfg["s"], cfg["s_zero"]
@@ -464,11 +459,11 @@ def main(argv):
     folder = Path(cfg["out"] or Path(cfg["data"]) / "splits" / Path(cfg["model"]).name)
     if cfg["split"] == "all":
         return write_all(folder, cfg)
-    every, s = read_problems(cfg["problems"]), cfg["s"]
-    if 0 < cfg["s_zero"] < s:
-        raise BadInput(f"--s_zero={cfg['s_zero']}: must be 0 or at least s={s}")
+    problems = read_problems(cfg["problems"])
+    if 0 < cfg["s_zero"] < cfg["s"]:
+        raise BadInput(f"--s_zero={cfg['s_zero']}: must be 0 or at least s={cfg['s']}")
     name, tokenizer = engine.engine_name(cfg), models.load_tokenizer(cfg["model"])
-    problems, prompts = within_limit(every, tokenizer, cfg)
+    problems, prompts = within_limit(problems, tokenizer, cfg)
     report = folder / "difficulty.json"
     for there in (read_json(report) if report.exists() else {}, take(cfg, folder)):
         cfg = with_levels_of(there, problems, cfg)
@@ -484,13 +479,10 @@ def main(argv):
 
     splits = make_splits(problems, counts, cfg)
     write_splits(splits, folder)
-    rollouts = sum(latest(c, cfg)[1] for c in counts.values())
     sizes = {name: {part: len(split[part]) for part in split} for name, split in splits.items()}
     save_json(report, dict(
-        model=cfg["model"], problems=cfg["problems"], set_hash=set_hash(problems), sizes=sizes,
-        over_long=len(every) - len(problems), rollouts=rollouts,
-        saved=len(problems) * max(s, cfg["s_zero"]) - rollouts, **faults,
-        temperature=cfg["temperature"], s=s, s_zero=cfg["s_zero"], levels=cfg["levels"]))
+        {key: cfg[key] for key in ("model", "problems", "temperature", "s", "s_zero", "levels")},
+        set_hash=set_hash(problems), sizes=sizes))
     tell(counts, faults, splits, cfg, folder / "difficulty.png")
 
 

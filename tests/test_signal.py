@@ -23,16 +23,16 @@ def test_all_alike_is_the_share_of_subsets():
     for drawn, correct, n in ((6, 2, 3), (6, 0, 4), (5, 5, 2), (7, 4, 4), (6, 3, 4)):
         rollouts = [1] * correct + [0] * (drawn - correct)
         alike = [len(set(group)) == 1 for group in itertools.combinations(rollouts, n)]
-        assert sample.all_alike(correct, drawn, n) == pytest.approx(np.mean(alike))
+        assert sample.all_alike(n, drawn)[correct] == pytest.approx(np.mean(alike))
     with pytest.raises(ValueError):
-        sample.all_alike(3, 6, 7)
+        sample.all_alike(7, 6)
 
 
 def test_all_alike_is_unbiased_over_all_problems(planted):
     rates, counts = planted
     for n in (4, 8, 16):
         truth = (rates ** n + (1 - rates) ** n).mean()
-        got = np.mean([sample.all_alike(int(c), 16, n) for c in counts])
+        got = np.take(sample.all_alike(n, 16), counts).mean()
         assert got == pytest.approx(truth, abs=0.012)
 
 
@@ -46,7 +46,7 @@ def test_a_split_chosen_by_its_own_counts(planted, low, high):
     for n in (4, 8, 16, 32):
         truth = (rates[chosen] ** n + (1 - rates[chosen]) ** n).mean()
         assert sample.no_signal(kinds, law, n) == pytest.approx(truth, abs=0.03), n
-    own = np.mean([sample.all_alike(c, 16, 4) for c, _ in kinds])
+    own = np.mean([sample.all_alike(4, 16)[c] for c, _ in kinds])
     fresh = (rates[chosen] ** 4 + (1 - rates[chosen]) ** 4).mean()
     assert abs(own - fresh) > 0.025 > abs(sample.no_signal(kinds, law, 4) - fresh)
 
@@ -69,7 +69,7 @@ def test_the_lines(planted):
     rows = {line[4:19].strip(): line[19:].split() for line in text.splitlines()}
     # of all problems exact, and as far as their rollouts go
     for n, share in zip((4, 8, 16), rows["all problems"], strict=True):
-        assert share == f"{np.mean([sample.all_alike(int(c), 16, n) for c in counts]):.0%}"
+        assert share == f"{np.take(sample.all_alike(n, 16), counts).mean():.0%}"
     assert "exact, hypergeometric" in text and "extreme" not in text
     shares = [int(word.strip("%")) for word in rows["easy"]]
     assert len(shares) == 5 and shares == sorted(shares, reverse=True)
@@ -92,7 +92,7 @@ def test_the_page_shows_what_sample_prints():
     alike = []
     for c in counts.values():
         if 0.3 <= c[16] / 16 <= 0.6 and max(c) > 16:
-            alike.append(sample.all_alike(c[max(c)] - c[16], max(c) - 16, 4))
+            alike.append(sample.all_alike(4, max(c) - 16)[c[max(c)] - c[16]])
     assert (f"the later rollouts of its {len(alike):,} problems say {np.mean(alike):.0%}"
             in " ".join(text.split()))
 
