@@ -19,7 +19,7 @@ import frontier
 from contrasts import (SMALL, Missing, best_less, both, change, contrast, denied, judge,
                        of_several, shift)
 from core.plots import si
-from kept import (EARLY, LATE, LRS, START, analysed, best_at_ends, budget_of, by_n, config_of,
+from kept import (EARLY, LATE, LRS, START, analysed, best_at_ends, budget_of, config_of,
                   curves, cut, depth, difficulties, drawn, each_of, figure, flat, gained, grid_text,
                   law_of, level, look, means, one_cell, points, read,
                   records, says_law, says_near, says_shift, shift_of, table_of, titled, training,
@@ -121,55 +121,53 @@ def with_other_lrs(atlas, task):
 
 
 def every_lr(atlas, task, ns=()):
-    """{lr_base: {n: {seed: run}}} of an arm and of ARM_half, ARM_double, ..., smallest first; of
-    some n."""
+    """{(n, lr_base): {seed: run}} of an arm and of ARM_half, ARM_double, ..., in order; of some n.
+    """
     names, out = with_other_lrs(atlas, task), {}
     least = atlas.least(*names)
     for name in names:
         for lr in atlas.lrs(name):
             with contextlib.suppress(Missing):
-                out.setdefault(lr, {}).update(atlas.arm(name, lr=lr, least=least))
-    out = {lr: {n: out[lr][n] for n in sorted(out[lr]) if n in (ns or out[lr])}
-           for lr in sorted(out)}
-    out = {lr: cells for lr, cells in out.items() if cells}
+                out |= {(n, lr): runs for n, runs in atlas.arm(name, lr=lr, least=least).items()
+                        if not ns or n in ns}
     if not out:
         raise Missing(f"runs of {task}")
-    return out
+    return dict(sorted(out.items()))
 
 
-def best_rule(arms):
-    """The lr_base of {lr_base: {n: {seed: run}}} that is best for all n at the end, of those with
-    most n."""
-    most = max(map(len, arms.values()))
-    arms = {lr: cells for lr, cells in arms.items() if len(cells) == most}
-    if len(arms) == 1:  # nothing to compare
-        return next(iter(arms))
-    table = table_of({(lr, n): runs for lr, cells in arms.items() for n, runs in cells.items()})
-    return max(arms, key=lambda lr: np.mean([table[lr, n].mean() for n in arms[lr]]))
+def n_of(key):
+    """The n of (n, lr_base)."""
+    return key[0]
 
 
-def deep_ones(arms):
-    """Of {lr_base: {n: runs}} the n that are deep enough to compare, in words the others."""
+def deep_ones(cells, n_of=int):
+    """Of {key: {seed: run}} the n that are deep enough to compare, in words the others. n_of: the n
+    of a key, by default keys are n."""
     left = {}
-    for n in sorted({n for cells in arms.values() for n in cells}):
-        M, deep, _ = depth({lr: cells[n] for lr, cells in arms.items() if n in cells})
+    for n in sorted(set(map(n_of, cells))):
+        M, deep, _ = depth({key: runs for key, runs in cells.items() if n_of(key) == n})
         if not deep:
             left[n] = f". n = {n}, {M} updates, is not deep enough to be compared"
-    kept = {lr: {n: runs for n, runs in cells.items() if n not in left}
-            for lr, cells in arms.items()}
-    kept = {lr: cells for lr, cells in kept.items() if cells}
-    if max(map(len, kept.values()), default=0) < 3:  # then the row says that it is too shallow
-        return arms, ""
+    kept = {key: runs for key, runs in cells.items() if n_of(key) not in left}
+    if len(set(map(n_of, kept))) < 3:  # then the row says that it is too shallow
+        return cells, ""
     return kept, "".join(left.values())
 
 
 def at_one_lr(atlas, arm):
-    """An arm at the one lr_base that is best for all n, of the n that are deep enough: (lr_base,
-    {n: {seed: run}}, words on the n left out). An lr_base that fewer n have is not taken."""
-    every = every_lr(atlas, arm)
-    deep = {lr: deep_ones({lr: cells}) for lr, cells in every.items()}
-    lr = best_rule({lr: arms[lr] for lr, (arms, _) in deep.items()})
-    return lr, deep[lr][0][lr], deep[lr][1]
+    """An arm at the one lr_base that is best for all n at the end, of those that most n have:
+    (lr_base, {n: {seed: run}}, the same of the n that are deep enough, words on the others)."""
+    every, whole, deep = every_lr(atlas, arm), {}, {}
+    for (n, lr), runs in every.items():
+        whole.setdefault(lr, {})[n] = runs
+    for lr, cells in whole.items():
+        deep[lr], _ = deep_ones(cells)
+    most = max(map(len, deep.values()))
+    lrs = [lr for lr in sorted(deep) if len(deep[lr]) == most]
+    if len(lrs) > 1:
+        table = table_of({(n, lr): runs for lr in lrs for n, runs in deep[lr].items()})
+        lrs.sort(key=lambda lr: -np.mean([table[n, lr].mean() for n in deep[lr]]))
+    return lrs[0], whole[lrs[0]], *deep_ones(whole[lrs[0]])
 
 
 def rise(atlas, task):
@@ -178,14 +176,13 @@ def rise(atlas, task):
     In our own study, where there are two seeds from 3 on, the verdict is theirs: seeds 0 to 2, on
     which the claim was made, cannot confirm it.
     """
-    lr, cells, left = at_one_lr(atlas, task)
-    every = every_lr(atlas, task)
-    sweep = analysed(flat(every[lr]))
+    lr, whole, cells, left = at_one_lr(atlas, task)
+    sweep = analysed(flat(whole))
     name, front = view_figure(atlas, "paper", f"law_{task}", sweep)
     (panel,) = front["panels"].values()
     c = shift_of(cells)
     words = f"{says_shift(c)}; {says_law(panel, law_of(sweep, panel))}{left}"
-    if len(every) > 1:
+    if len({lr for _, lr in every_lr(atlas, task)}) > 1:
         words = f"At lr_base = {lr:g}: {words}"
     fresh = {n: {seed: run for seed, run in runs.items() if seed > 2} for n, runs in cells.items()}
     some_are_old = any(set(fresh[n]) < set(cells[n]) for n in cells)
@@ -196,48 +193,42 @@ def rise(atlas, task):
 
 
 def other_lrs(atlas, task):
-    """The n of an arm that several lr_base have: {lr_base: {n: {seed: run}}} up to the budget that
-    all have, and words on the n that are not deep enough. An lr_base that one n alone has compares
-    none."""
-    every = {lr: cells for lr, cells in every_lr(atlas, task).items() if len(cells) > 1}
-    times = Counter(n for cells in every.values() for n in cells)
-    arms, left = deep_ones({lr: {n: runs for n, runs in cells.items() if times[n] > 1}
-                            for lr, cells in every.items()})
-    if len({n for cells in arms.values() for n in cells}) < 3 or len(arms) < 3:
+    """The n of an arm that have two lr_base or more: {(n, lr_base): {seed: run}}, and words on the
+    n that are not deep enough. An lr_base that one n alone has compares none."""
+    every = every_lr(atlas, task)
+    for i in (1, 0):
+        times = Counter(key[i] for key in every)
+        every = {key: runs for key, runs in every.items() if times[key[i]] > 1}
+    cells, left = deep_ones(every, n_of) if every else ({}, "")
+    if min(len({key[i] for key in cells}) for i in (0, 1)) < 3:
         raise Missing(f"three n of {task} at three lrs")
-    C = min(map(budget_of, arms.values()))
-    return {lr: cut(cells, C) for lr, cells in arms.items()}, left
+    return cells, left
 
 
 def lr_control(atlas, task):
     """Does n*(C) of an arm rise where every n has the best of several lrs? Also the largest n less
     the smallest, at the end, each at its best."""
-    arms, left = other_lrs(atlas, task)
-    g = gained(arms[best_rule(arms)])
-    cells = {(n, lr): runs for lr, each in arms.items() for n, runs in each.items()}
-    c = shift(*(by_n(table_of(cells, window=window), lambda key: key[0])
-                for window in (EARLY, LATE)), g)
+    cells, left = other_lrs(atlas, task)
+    c, ns = shift_of(cells, n_of), sorted(set(map(n_of, cells)))
     sweep = analysed([run for name in with_other_lrs(atlas, task) for run in atlas.runs(name)])
     name, front = view_figure(atlas, "lr", f"lr_control_{task}", sweep)
-    ns = sorted({n for n, _ in cells})
-    says = (f"{says_shift(c)}; at the end, {own_lr_gap(arms, ns[-1:], ns[0])[0]}; best lr_base of "
-            f"{', '.join(f'{lr:g}' for lr in arms)}: "
+    says = (f"{says_shift(c)}; at the end, {own_lr_gap(cells, ns[-1:], ns[0])[0]}; best lr_base of "
+            f"{', '.join(f'{lr:g}' for lr in sorted({lr for _, lr in cells}))}: "
             + ", ".join(f"n = {row['n']}: {row['best']:g}" for row in front["rows"]) + left)
     if front["slope"] is not None:
         says += f"; the best lr goes with B to the power {front['slope']:.2f} (the rule: 0.5)"
     return dict(verdict=c["verdict"], sees=c["sees"], says=says, figure=name)
 
 
-def own_lr_gap(every, large, small, metric="avg@4"):
-    """The best of the n in `large` less n = `small` at the end, each at its best of {lr_base: {n:
-    runs}}, chosen on other seeds: (words, the contrast, whether the lr was tuned).
+def own_lr_gap(cells, large, small, metric="avg@4"):
+    """The best of the n in `large` less n = `small` at the end, each at its best lr_base of {(n,
+    lr_base): runs}, chosen on other seeds: (words, the contrast, whether the lr was tuned).
 
     Tuned: of three lr_base for each n, where the n that is behind has its best not at the edge of
     them, beyond which a better one may lie.
     """
-    cells = {(n, lr): runs for lr, own in every.items() for n, runs in own.items()}
     of_large, of_small = ([key for key in cells if key[0] in ns] for ns in (large, [small]))
-    table, times = table_of(cells, metric=metric), Counter(n for n, _ in cells)
+    table, times = table_of(cells, metric=metric), Counter(map(n_of, cells))
     tried = min(times[n] for n in (*large, small))
     best, c = best_less(table, of_large, of_small)
     top = each_of([str(n) for n, _ in best])
@@ -257,24 +248,22 @@ def far(atlas, arm, large, above=False):
     """`rise` in an arm where some n have several lr_base: at the end n = `large` less the smallest
     too, each at its best lr_base, and their curves. above: the claim is that it ends above that."""
     found, every = rise(atlas, arm), every_lr(atlas, arm)
-    ns = sorted({n for own in every.values() for n in own})
+    ns = sorted(set(map(n_of, every)))
     words, c, _ = own_lr_gap(every, [large], ns[0])
     found["says"] += f"; at the end, {words}"
     for n in ns[ns.index(large) + 1:]:
         found["says"] += f"; {own_lr_gap(every, [n], large)[0]}"
-    cells = {f"n = {n}, lr_base {lr:g}": every[lr][n] for n in ns for lr in every if n in every[lr]}
-    title = titled(config_of(cells))
-    panels = [curves(cells, title, metric, label="{}") for metric in METRICS[:2]]
+    cells = {f"n = {n}, lr_base {lr:g}": runs for (n, lr), runs in every.items()}
+    panels = [curves(cells, titled(config_of(cells)), metric, label="{}") for metric in METRICS[:2]]
     found["figure"] = [found["figure"], figure(atlas, arm, panels)]
-    return found | (judged(+1, [c], gained(every[best_rule(every)])) if above else {})
+    return found | (judged(+1, [c], gained(every)) if above else {})
 
 
 def record_breaking(atlas):
     """Figures 5 and 15: what record-breaking points add to the frontier."""
-    lr, cells, _ = at_one_lr(atlas, "easy")
+    _, whole, cells, _ = at_one_lr(atlas, "easy")
     use(cells)
-    sweep = analysed(flat(every_lr(atlas, "easy")[lr]))
-    name, front = view_figure(atlas, "paper", "law_easy", sweep)
+    name, front = view_figure(atlas, "paper", "law_easy", analysed(flat(whole)))
     (panel,) = front["panels"].values()
     above = panel["paper"]["above"]
     if above is None:
@@ -286,11 +275,11 @@ def record_breaking(atlas):
 
 def tokens(atlas):
     """Figure 24: n*(C) and the paper's law with C in rollouts and in tokens."""
-    lr, cells, _ = at_one_lr(atlas, "easy")
+    _, whole, cells, _ = at_one_lr(atlas, "easy")
     use(cells)
     panels, sets, fits = {}, [], []
     for unit in ("rollouts", "tokens"):
-        sweep = analysed(flat(every_lr(atlas, "easy")[lr]), unit)
+        sweep = analysed(flat(whole), unit)
         (panel,) = frontier.fixed_Bp(sweep, sweep["cfg"])["panels"].values()
         panels[f"C in {unit}"], law = panel, law_of(sweep, panel)
         sets.append(best_at_ends(sweep))
@@ -312,7 +301,7 @@ def tokens(atlas):
 def metrics(atlas, task, first, second):
     """Figure 8: does the second metric want a larger n than the first? At the B_p with most n; the
     bars are of every B_p."""
-    _, cells, _ = at_one_lr(atlas, task)
+    _, _, cells, _ = at_one_lr(atlas, task)
     tables = {metric: table_of(cells, metric=metric) for metric in (first, second)}
     c = shift(*({n: [t] for n, t in table.items()} for table in tables.values()), gained(cells))
     says = "; ".join([says_shift(c, (f"by {first}", f"by {second}")),
@@ -472,7 +461,7 @@ def arm_alone(atlas, arm, pick):
     """An arm for a row of its own: ({n: {seed: run}} at the best lr_base, a title, the contrast of
     two n and whether its lr was tuned, as in `own_lr_gap`, the row's words). pick: of the sorted n
     the larger ones and the small one that are compared."""
-    lr, cells, _ = at_one_lr(atlas, arm)
+    lr, _, cells, _ = at_one_lr(atlas, arm)
     if len(cells) < 2:
         raise Missing(f"two n of {arm}")
     cfg, (large, small) = config_of(cells), pick(sorted(cells))
@@ -624,13 +613,12 @@ def very_easy(atlas):
 def extreme(atlas, metric):
     """Figure 20: the largest n less the best of the others by best@4; by worst@4 the best between
     less both ends. By the runs of far_mix_hard, where they are there."""
-    cells, left = atlas.arm("mix_hard"), ""
+    cells = atlas.arm("mix_hard")
     if (atlas.folder / "far_mix_hard").is_dir():
         cells = atlas.arm("far_mix_hard", lr=config_of(cells)["lr_base"])
     if len(cells) < 3:
         raise Missing("three n of mix_hard")
-    arms, left = deep_ones({None: cells})
-    cells = arms[None]
+    cells, left = deep_ones(cells)
     table = table_of(cells, metric=metric)
     first, *inner, last = sorted(table)
     pairs = {f"n = {last} less the best smaller n": ([last], [first, *inner])}
@@ -728,15 +716,14 @@ def by_difficulty(atlas, small, large, *arms):
     on the hardest than on the easiest?"""
     lines, found, tuned, g = [], {}, [], 0
     for arm in arms:
-        every = every_lr(atlas, arm, (small, large))
-        cells = {(n, lr): runs for lr, own in every.items() for n, runs in own.items()}
-        if not {small, large} <= {n for n, _ in cells} or not depth(cells)[1]:
+        cells = every_lr(atlas, arm, (small, large))
+        if len(set(map(n_of, cells))) < 2 or not depth(cells)[1]:
             continue
         start, g = table_of(cells, window=START), max(g, gained(cells))
         base, name = np.mean(list(start.values())), level(config_of(cells)["train_set"])
-        gaps = [own_lr_gap(every, [large], small, metric)[1] for metric in METRICS]
+        gaps = [own_lr_gap(cells, [large], small, metric)[1] for metric in METRICS]
         found[name], seeds = (base, gaps), len(next(iter(start.values())))
-        tuned.append(min(Counter(n for n, _ in cells).values()) > 2)
+        tuned.append(min(Counter(map(n_of, cells)).values()) > 2)
         lines.append([name, f"{base:.2f}", seeds, *map(points, gaps)])
     if len(found) < 3:
         raise Missing("three levels of difficulty at depth")

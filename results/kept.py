@@ -401,14 +401,14 @@ def says_shift(c, names=("early", "at the end")):
 # --------------------------------------------------------------------------------------------------
 # Figures. A panel is a function of an axis.
 
-def curves(cells, title="", metric="avg@4", of="val", label="n = {}", among=(), unit="rollouts"):
+def curves(cells, title="", metric="avg@4", of="val", label="n = {}", unit="rollouts"):
     """A panel: reward over C, the mean over seeds of each cell thick, its seeds thin.
 
-    among: the keys of all panels, so that a key has one colour in all of them. unit: `updates` for
-    M in place of C. The base model, at C = 0, has no place on the axis: it is a dotted line.
+    unit: `updates` for M in place of C. The base model, at C = 0, has no place on the axis: it is a
+    dotted line.
     """
     def draw(ax):
-        base, shade = [], shades(among or cells)
+        base, shade = [], shades(cells)
         for key, runs in cells.items():
             of_seeds = []
             for run in runs.values():
@@ -429,8 +429,7 @@ def curves(cells, title="", metric="avg@4", of="val", label="n = {}", among=(), 
 
 
 def shades(keys):
-    """{key: colour}, numbers in their order, words as they come."""
-    keys = sorted(keys) if isinstance(keys, set) else list(keys)
+    """{key: colour}, from dark to bright as the keys come."""
     return dict(zip(keys, colours(range(len(keys))).values()))
 
 

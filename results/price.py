@@ -11,8 +11,8 @@ import numpy as np
 
 import config
 from contrasts import Missing, over_sweeps
-from core.plots import log_ticks
-from kept import LRS, ROOT, config_of, depth, figure, grid_text, shades, use
+from core.plots import colours, log_ticks
+from kept import LRS, ROOT, config_of, depth, figure, grid_text, use
 
 ALWAYS = 2, 4, 16  # one n for all, that every world has
 ALLOWED = math.log2(1.25)
@@ -99,7 +99,7 @@ def priced_toys():
 def price_of_n(atlas):
     """What the n of the lowest price takes over the best other n; the same for one n for all."""
     sweeps = priced(atlas) + (priced_toys() if atlas.own else [])
-    shade = shades({b for s in sweeps for b, _ in s["cells"]})
+    shade = colours({b for s in sweeps for b, _ in s["cells"]})
     lines, panels = [], []
     # {rule: {world: [log2 of the rollouts that its n takes, over those of the best other n]}}
     behind = {rule: {} for rule in ("price", *ALWAYS)}

@@ -148,9 +148,9 @@ def test_the_lr_that_is_best_for_all_n_and_those_that_are_deep(tmp_path):
     here = kept.Atlas(tmp_path / "arms", tmp_path)
     simulate(tmp_path / "arms/easy", ns=(64,), seeds=(0, 1), B_ps=(16,), C=262_144, evals=32,
              words=("--lr_base=8e-4",), truth=rising)  # the first of its lr_base to have run
-    arms, left = figures.other_lrs(here, "easy")
-    assert list(arms) == [1e-4, 2e-4, 4e-4] and list(arms[1e-4]) == [4, 16, 64]
-    assert "n = 256, 64 updates" in left and figures.best_rule(arms) == 2e-4
+    cells, left = figures.other_lrs(here, "easy")
+    assert list(cells) == [(n, lr) for n in (4, 16, 64) for lr in (1e-4, 2e-4, 4e-4)]
+    assert "n = 256, 64 updates" in left and figures.at_one_lr(here, "easy")[0] == 2e-4
     for row in (r for r in atlas.tell(here, "main") if r["paper"] in (
             "Figures 1, 6 and 7, Easy", "ours: the lr control, Easy")):
         assert row["verdict"] != "too shallow" and row["M"] == 256, row
