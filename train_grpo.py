@@ -40,7 +40,6 @@ import collections
 import contextlib
 import copy
 import dataclasses
-import errno
 import fcntl
 import os
 import random
@@ -284,10 +283,8 @@ def split_rows(model, flat, cfg):
     if on_a_cpu and not recomputes(cfg, model.device):
         cut = micro_batches(lengths, cfg["micro_tokens"], problem.tolist())
         rows = [torch.tensor(sorted(part)) for part in cut]  # rows of a prompt in succession
-        group = [torch.unique_consecutive(problem[r], return_inverse=True)[1] for r in rows]
-        # the first row of each prompt in each part
-        first = torch.cat([r[torch.searchsorted(g, torch.arange(int(g[-1]) + 1))]
-                           for r, g in zip(rows, group)])
+        prompts, group = zip(*[problem[r].unique(return_inverse=True) for r in rows])
+        first = torch.searchsorted(problem, torch.cat(prompts))  # a row of each prompt of each part
         shared = int(flat["length"].sum() + flat["prompt_length"][first].sum())
         many = len(lengths) >= SHARED_FROM * len(first)
         if many or shared <= SHARED_TOKENS * sum(lengths):
@@ -348,7 +345,7 @@ def flatten(batch, cfg, device):
     gradient and are left out; the means are over their tokens too, unless zero_var_filter, which
     speaks of groups of equal rewards, says otherwise.
     batch: dict of `prompts` (lists of ids), `rollouts` (engine.generate), `rewards` (P, n), `step`,
-    and where there are more ranks `places`, the numbers of these P problems in the whole batch.
+    and where there are more ranks `numbers`, those of these P problems in the whole batch.
     """
     import torch
     roll, rewards, n = batch["rollouts"], batch["rewards"], batch["rewards"].shape[1]
@@ -356,7 +353,7 @@ def flatten(batch, cfg, device):
     rows = torch.arange(len(rewards) * n)
     if n_train < n:  # decoupled baseline: mean and std from all n, a random n_train in the loss
         rows = []
-        for g, j in enumerate(batch.get("places", range(len(rewards)))):
+        for g, j in enumerate(batch.get("numbers", range(len(rewards)))):
             rng = random.Random(f"n_train {cfg['seed']} {batch['step']} {j}")
             rows += [g * n + i for i in sorted(rng.sample(range(n), n_train))]
         rows = torch.tensor(rows)
@@ -559,39 +556,31 @@ def check(cfg):
 def memory_left(model, cfg, device, engine_name):
     """The share of each GPU that the trainer leaves vLLM; says so where a run will hardly fit.
 
-    Counted are the weights, AdamW's moments and a critic's in fp32, the gradients of an update, the
+    Counted are weights and AdamW's moments in fp32, a critic's too, the gradients of an update, the
     reference, the engine's copy; not activations, which python tools/memory.py adds up too.
     """
     import torch
     width = 2 if models.is_bf16(cfg["dtype"], device) else 4  # of what is frozen and of the copy
-    copy = width * sum(p.numel() for p in model.parameters())
-    trained, frozen = copy / width / WORLD, copy / WORLD if cfg["kl_coef"] else 0
+    P = sum(p.numel() for p in model.parameters())
+    trained, frozen, copy = P / WORLD, width * P / WORLD * bool(cfg["kl_coef"]), width * P
     if cfg["lora_rank"]:  # two factors beside each matrix of the body
         linear = [m for m in model.base_model.modules() if isinstance(m, torch.nn.Linear)]
         trained, frozen = cfg["lora_rank"] * sum(sum(m.weight.shape) for m in linear), copy
-    if cfg["algo"] == "ppo":
-        trained *= 2
+    trained *= 2 if cfg["algo"] == "ppo" else 1
+    held, gradients = 12 * trained + frozen, 4 * trained
+    most = held + max(copy, gradients + copy * (engine_name == "hf"))  # vLLM's sleeps in an update
     card = over_ranks([torch.cuda.get_device_properties(device).total_memory], "MIN")[0]
-    update, generation, share = 16 * trained + frozen, 12 * trained + frozen + copy, 0.0
-    if engine_name == "vllm":  # 5% and 2 GB: what CUDA takes, and gaps; a guess
-        left = 0.95 - (generation - copy + 2e9) / card
-        share = cfg["gpu_memory"] or max(0.1, min(0.9, int(100 * left) / 100))
-    else:
-        update += copy
-    if RANK == 0 and max(update, generation) > card:
-        print(f"memory: of a GPU of {card / 1e9:.0f} GB an update takes more than "
-              f"{update / 1e9:.0f} GB and generation more than {generation / 1e9:.0f} GB, so this "
-              "run will hardly fit (python tools/memory.py)", file=sys.stderr)
-    return share
+    if RANK == 0 and most > card:
+        print(f"memory: this run takes more than {most / 1e9:.0f} GB of a GPU of "
+              f"{card / 1e9:.0f} GB, so it will hardly fit (python tools/memory.py)",
+              file=sys.stderr)
+    # 5% and 2 GB: what CUDA takes, and gaps; a guess
+    return cfg["gpu_memory"] or max(0.1, min(0.9, 0.95 - (held + 2e9) / card))
 
 
-def versions(engine_name):
-    import torch
-    import transformers
-    vllm = sys.modules.get("vllm") if engine_name == "vllm" else None
-    return dict(python=sys.version.split()[0], torch=torch.__version__,
-                transformers=transformers.__version__,
-                **({"vllm": vllm.__version__} if vllm else {}))
+def size(file):
+    """Bytes of an open file."""
+    return os.fstat(file.fileno()).st_size
 
 
 class Run:
@@ -620,69 +609,69 @@ class Run:
                                f"cannot be shared among the {WORLD} processes of torchrun")
         every_val = [p for val in self.vals.values() for p in val]
         self.hashes = dict(train_set_hash=set_hash(self.problems), val_set_hash=set_hash(every_val))
-        self.last_eval, self.stop, self.log = None, [], None
+        self.last_eval, self.stop, self.log, self.header = None, [], None, None
 
     def due(self, m, every):
         """True before the first update, and then once in every `every` rollouts, whatever B is."""
         return m == 0 or bool(every) and m * self.B // every > (m - 1) * self.B // every
 
     def lock(self):
-        """Open the log, locked against a second process; returns its header, or None.
+        """Open the log, locked against a second process, and read its header. Rank 0 alone.
 
-        A file system without locks (some NFS, Lustre, GPFS) is warned of. Raises BadInput that
-        names the keys where it is another experiment's.
+        Raises BadInput that names the keys where it is another experiment's.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / "log.jsonl"
         self.log = open(path, "ab", buffering=0)
         try:
             fcntl.flock(self.log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as e:
-            if e.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                raise BadInput(f"{self.folder}: another process is training in this folder"
-                               ) from None
-            print(f"{self.folder}: cannot be locked here ({e.strerror}); make sure that no other "
-                  "process trains in it", file=sys.stderr)
+        except (BlockingIOError, PermissionError):
+            raise BadInput(f"{self.folder}: another process is training in this folder") from None
+        except OSError:  # a file system without locks: `write` notices a second process
+            pass
         records = config.read_log(path)
-        header = next((r for r in records if r.get("type") == "header"), None)
-        if header:
-            config.check_same(self.folder, header["config"], self.cfg)
+        self.header = next((r for r in records if r.get("type") == "header"), None)
+        if self.header:
+            config.check_same(self.folder, self.header["config"], self.cfg)
             for key, value in self.hashes.items():
-                if header.get(key) != value:
+                if self.header.get(key) != value:
                     raise BadInput(f"{self.folder}: {self.cfg[key.removesuffix('_hash')]} has "
                                    f"changed since this run began ({key})")
-        return header
 
-    def warn_of_other_code(self, header):
+    def warn_of_other_code(self):
         """Say so where the run was begun by other code: an edit is no part of a run's identity."""
-        old, now = header.get("commit"), config.commit()
+        old, now = self.header.get("commit"), config.commit()
         if old and now and (old != now or now.endswith("+")):  # the + of two edits is the same
             old, now = (name.replace("+", " with edits") for name in (old, now))
             print(f"{self.folder}: this run was begun by commit {old}; the code now is {now}. If "
                   "it should not be mixed, --tag=NAME starts a new run", file=sys.stderr)
 
     def write(self, record):
-        """One record to the log. Rank 0 alone.
+        """One record to the log; a checkpoint keeps log and samples up to its update's. Rank 0
+        alone.
 
-        Raises BadInput where another process wrote to it: of the locks of GPFS or Lustre those of
-        one node may not hold on another.
+        Raises BadInput where another process wrote to the log: some NFS, GPFS and Lustre have no
+        locks, or none that hold on another node.
         """
-        if os.fstat(self.log.fileno()).st_size != self.log_bytes:
+        if size(self.log) != self.log_bytes:
             raise BadInput(f"{self.folder}/log.jsonl: another process writes to it, this one ends")
         append(self.log, record)
-        self.log_bytes = os.fstat(self.log.fileno()).st_size
+        self.log_bytes = size(self.log)
+        if record["type"] in ("header", "step"):
+            self.state.update(log_bytes=self.log_bytes, samples_bytes=size(self.samples))
 
-    def load(self, header):
+    def load(self):
         """The models of the run: its learner, and the generator that gives its rollouts.
 
-        header: of its log, where it was begun before. Raises BadInput where the engine is another
-        now, and where model or prompts do not fit.
+        Raises BadInput where its log tells of another engine, and where model or prompts do not
+        fit.
         """
         cfg, limit = self.cfg, self.cfg["max_prompt_tokens"]
         name = self.engine_name = engine.engine_name(cfg)  # before torch is loaded
-        if header and header.get("engine", name) != name:
-            raise BadInput(f"{self.folder}: its rollouts came from {header['engine']}, now they "
-                           f"would come from {name}; say --engine={header['engine']}")
+        before = (self.header or {}).get("engine", name)
+        if before != name:
+            raise BadInput(f"{self.folder}: its rollouts came from {before}, now they would come "
+                           f"from {name}; say --engine={before}")
         base, rank = evaluate.model_folder(cfg["model"]), cfg["lora_rank"]
         models.check_lengths(base, cfg)
         device = models.start_ranks(cfg["device"])
@@ -708,13 +697,12 @@ class Run:
         critic = models.load_critic(base, str(model.device)) if cfg["algo"] == "ppo" else None
         self.learner = with_optimizers(model, ref, critic, cfg, device, base)
 
-    def restore(self, begun):
-        """The newest checkpoint into the learner and `state`, where the run has one.
+    def restore(self):
+        """The newest checkpoint into the learner and `state`, where the run was begun and has one.
 
-        begun: whether its log has a header. Returns whether the run starts anew. Raises BadInput
-        where its budget is behind.
+        Returns whether it starts anew. Raises BadInput where its budget is behind.
         """
-        folder = self.folder
+        folder, begun = self.folder, over_ranks([self.header is not None])[0]
         state = models.load_checkpoint(folder, self.learner.trained()) if begun else None
         if state is None and config.progress(folder)[1] == "budget":
             raise BadInput(f"{folder}: finished, and its checkpoints are gone (--keep_last=false): "
@@ -726,10 +714,15 @@ class Run:
         self.state = state or dict(step=0, tokens=0, skipped=0, bad_in_a_row=0, wall_s=0.0,
                                    log_bytes=0, samples_bytes=0, seen={}, seen_reward=0)
         self.began = time.time() - self.state["wall_s"]
-        # what an earlier start of this run was to keep or to measure, stays
+        # what an earlier start of this run was to keep or to evaluate, stays
         for key in ("keep", "pass"):
             now = config.updates_at(self.cfg[f"{key}_at"], self.cfg)
-            self.state[key] = sorted(now | set(self.state.get(key, ())))
+            before = set(self.state.get(key, ()))
+            self.state[key] = sorted(now | before)
+            for m in sorted(now - before):
+                if key == "pass" and m < self.state["step"] and RANK == 0:
+                    print(f"{folder}: --pass_at: update {m} is past, its policy is gone",
+                          file=sys.stderr)
         if self.cfg["lora_rank"]:  # such a checkpoint holds adapters alone
             at = Path(self.cfg["model"])
             self.state["lora"] = dict(model=str(at.resolve() if at.exists() else at),
@@ -738,51 +731,37 @@ class Run:
             self.generator.load(full_weights(self.learner.model))
         return state is None
 
-    def cut_back(self, new):
-        """Log and samples to where the checkpoint left them: what came after is written anew.
+    def begin(self, new):
+        """The files as the checkpoint left them: what came after is written anew. Rank 0 alone.
 
-        Raises BadInput where the log is shorter. Rank 0 alone.
+        A new run's log gets its header. Raises BadInput where the log is shorter than it was.
         """
-        folder, ckpt = self.folder, self.folder / "ckpt"
+        cfg, folder, state, ckpt = self.cfg, self.folder, self.state, self.folder / "ckpt"
         self.samples = open(folder / "samples.jsonl", "ab", buffering=0)
-        for name, file in (("log", self.log), ("samples", self.samples)):
-            size, there = self.state[f"{name}_bytes"], os.fstat(file.fileno()).st_size
-            if name == "log" and there < size:
-                raise BadInput(f"{folder}/log.jsonl: shorter than it was at the checkpoint of "
-                               f"update {self.state['step']}; bring it back, or remove ckpt/")
-            os.truncate(file.fileno(), min(size, there))
-        self.log_bytes = self.state["log_bytes"]
+        if size(self.log) < state["log_bytes"]:
+            raise BadInput(f"{folder}/log.jsonl: shorter than it was at the checkpoint of update "
+                           f"{state['step']}; bring it back, or remove ckpt/")
+        self.log.truncate(state["log_bytes"])
+        self.samples.truncate(min(state["samples_bytes"], size(self.samples)))
+        self.log_bytes = state["log_bytes"]
         # of a smaller budget: until the end the checkpoint is newer
         shutil.rmtree(folder / "model", ignore_errors=True)
         if new and ckpt.exists():  # all torn, or of a log that is gone
             shutil.rmtree(folder / "ckpt.unused", ignore_errors=True)
             ckpt.rename(folder / "ckpt.unused")
-
-    def begin(self, new, header):
-        """The header of a new run, or what the user of an old one should know. Rank 0 alone."""
-        cfg, step = self.cfg, self.state["step"]
         if new:
+            names = ["torch", "transformers"] + ["vllm"] * (self.engine_name == "vllm")
+            versions = {name: sys.modules[name].__version__ for name in names}
             self.write(dict(
                 type="header", schema=1, config=cfg, derived=derive(cfg), **self.hashes,
                 engine=self.engine_name, device=str(self.learner.model.device),
-                versions=versions(self.engine_name), commit=config.commit(), ranks=WORLD,
-                loading_s=time.time() - START, time=time.strftime("%Y-%m-%dT%H:%M:%S%z")))
-            self.mark()
+                versions=dict(python=sys.version.split()[0], **versions), commit=config.commit(),
+                ranks=WORLD, loading_s=time.time() - START,
+                time=time.strftime("%Y-%m-%dT%H:%M:%S%z")))
         else:
-            self.warn_of_other_code(header)
-        done = {r["step"] for r in config.read_log(self.folder / "log.jsonl") if r.get("fresh")}
-        for m in self.state["pass"]:
-            if m < step and m not in done:
-                print(f"{self.folder}: --pass_at: update {m} is past, its policy is gone",
-                      file=sys.stderr)
-        print(f"{self.folder}: B_p={cfg['B_p']} n={cfg['n']} M={self.M} C={self.B * self.M} "
-              f"lr={derive(cfg)['lr']:.3g}, from update {step}", file=sys.stderr)
-
-    def mark(self):
-        """A checkpoint of this state keeps log and samples up to here."""
-        if RANK == 0:
-            for name, file in (("log", self.log), ("samples", self.samples)):
-                self.state[f"{name}_bytes"] = os.fstat(file.fileno()).st_size
+            self.warn_of_other_code()
+        print(f"{folder}: B_p={cfg['B_p']} n={cfg['n']} M={self.M} C={self.B * self.M} "
+              f"lr={derive(cfg)['lr']:.3g}, from update {state['step']}", file=sys.stderr)
 
     def together(self, draw):
         """draw() on every rank; engine.Stopped on all of them where one was asked to stop."""
@@ -820,7 +799,7 @@ class Run:
                 type="train_pass", step=m, rollouts=C, ids=ids, samples=drawn, correct=correct,
                 **evaluate.mean_reward(state["seen_reward"], correct, sum(drawn))))
 
-    def measure_train(self, m):
+    def evaluate_training(self, m):
         """pass@1 of every training problem under the policy as it is, by rollouts of its own."""
         s, P = self.cfg["s"], len(self.problems)
         correct, total, faults = self.count_solved(
@@ -832,14 +811,14 @@ class Run:
                 ids=[p["id"] for p in self.problems], samples=[s] * P, correct=correct,
                 **evaluate.mean_reward(total, correct, s * P), **faults))
 
-    def measure(self, m):
+    def evaluate_due(self, m):
         """What is due after update m: evaluations, pass@1 of the training problems."""
         if self.due(m, self.cfg["eval_every"]):
             self.evaluate(m)
         if m in self.state["pass"]:
-            self.measure_train(m)
+            self.evaluate_training(m)
 
-    def show(self, m, problem, rollouts, rewards):
+    def write_samples(self, m, problem, rollouts, rewards):
         """A few rollouts of the first problem of a batch into samples.jsonl, to look at."""
         for i in range(min(4, rewards.shape[1])):
             length = int(rollouts["length"][i])
@@ -856,6 +835,28 @@ class Run:
         for file in (self.log, self.samples) if RANK == 0 else ():
             os.fsync(file.fileno())
         models.save_checkpoint(self.folder, self.learner.trained(), self.tokenizer, self.state)
+
+    def end(self, status):
+        """What is left of the run: a model where its budget is spent, and the last record."""
+        rollouts, cfg = self.state["step"] * self.B, self.cfg
+        if status == "stopped":
+            self.checkpoint()
+        if status == "budget":
+            part = self.folder / "model.part"
+            models.write_model(part, self.learner.model, self.tokenizer, cfg["dtype"])
+            if RANK == 0:
+                shutil.rmtree(self.folder / "model", ignore_errors=True)
+                part.rename(self.folder / "model")
+        if RANK == 0:
+            self.write(dict(type="end", status=status, rollouts=rollouts))
+            os.fsync(self.log.fileno())
+            if status == "budget" and not cfg["keep_last"]:
+                models.keep_checkpoints(self.folder, 0, self.state["keep"])
+            val = "" if self.last_eval is None else f", val avg@{cfg['k']} {self.last_eval:.3f}"
+            print(f"{self.folder}: {status} after {rollouts} rollouts{val}", file=sys.stderr)
+        if WORLD > 1 and self.engine_name == "hf":  # vLLM closes its own part of it at exit
+            import torch
+            torch.distributed.destroy_process_group()
 
 
 def with_optimizers(model, ref, critic, cfg, device, base):
@@ -900,22 +901,21 @@ def stop_at_signals(stop):
 def main(argv):
     cfg = parse(argv, __doc__)
     check(cfg)
-    run, header = Run(cfg), None
+    run = Run(cfg)
     # whoever may not go on here, or need not, hears it before a model is loaded
     if RANK == 0 and (run.folder / "log.jsonl").exists():
-        header = run.lock()
+        run.lock()
     if config.finished(cfg, run.folder):
         if RANK == 0:
-            run.warn_of_other_code(header)
+            run.warn_of_other_code()
             print(f"{run.folder}: finished before, nothing to do")
         return 0
-    run.load(header)
+    run.load()
     if RANK == 0 and not run.log:
-        header = run.lock()
-    new = run.restore(over_ranks([header is not None])[0])
+        run.lock()
+    new = run.restore()
     if RANK == 0:
-        run.cut_back(new)
-        run.begin(new, header)
+        run.begin(new)
     learner, generator, state, B, M = run.learner, run.generator, run.state, run.B, run.M
     generator.quit = run.stop
     stop_at_signals(run.stop)
@@ -927,7 +927,7 @@ def main(argv):
             total=B * M, initial=B * state["step"], unit="roll", unit_scale=True,
             mininterval=1, desc=f"Bp{cfg['B_p']} n{cfg['n']} s{cfg['seed']}", disable=RANK > 0,
             bar_format=None if sys.stderr.isatty() else look) as bar:
-        run.measure(state["step"])  # of the base model, or what a stop left undone
+        run.evaluate_due(state["step"])  # of the base model, or what a stop left undone
         for m in range(state["step"] + 1, M + 1):
             # 1. rollouts: n for each of the B_p problems of this batch
             t0 = time.time()
@@ -939,7 +939,8 @@ def main(argv):
 
             # 2. rewards
             rewards, faults = verifier.grade(here, rollouts, run.tokenizer, cfg)  # (B_p / ranks, n)
-            solved = verifier.solved(rewards)
+            correct = [0] * cfg["B_p"]
+            correct[RANK::WORLD] = verifier.solved(rewards).sum(1).tolist()
             generator.sleep()
 
             # 3. advantages, loss, one step of AdamW
@@ -949,19 +950,15 @@ def main(argv):
             learner.opt.param_groups[0]["lr"] = lr
             if learner.critic:
                 learner.critic_opt.param_groups[0]["lr"] = cfg["critic_lr"] * warm
-            batch = dict(prompts=asked, rollouts=rollouts, rewards=rewards, step=m, places=mine)
+            batch = dict(prompts=asked, rollouts=rollouts, rewards=rewards, step=m, numbers=mine)
             fields = update(learner, batch, cfg)
             generator.load(full_weights(learner.model))
 
             # 4. the log
             t2 = time.time()
-            correct = [0] * cfg["B_p"]
-            correct[RANK::WORLD] = solved.sum(1).tolist()
-            (reward, all_right, all_wrong, tokens, stopped, timeouts, errors,
-             *correct) = over_ranks([
-                 rewards.double().sum().item(), solved.all(1).sum().item(),
-                 (~solved).all(1).sum().item(), rollouts["length"].sum().item(),
-                 rollouts["stopped"].sum().item(), *faults.values(), *correct])
+            reward, tokens, stopped, timeouts, errors, *correct = over_ranks([
+                rewards.double().sum().item(), rollouts["length"].sum().item(),
+                rollouts["stopped"].sum().item(), *faults.values(), *correct])
             if run.due(m - 1, cfg["eval_every"]):  # its record is written
                 state.update(seen={}, seen_reward=0)
             for i, c in zip(index, correct):  # a batch over the end of an epoch may visit one twice
@@ -975,16 +972,16 @@ def main(argv):
             state["skipped"] += bad
             state["bad_in_a_row"] = state["bad_in_a_row"] + 1 if bad else 0
             if RANK == 0:
+                if cfg["sample_every"] and m % cfg["sample_every"] == 0:
+                    run.write_samples(m, here[0], rollouts, rewards)
                 run.write(dict(
                     type="step", step=m, rollouts=m * B, tokens=state["tokens"],
                     wall_s=time.time() - run.began, lr=lr, reward=reward / B, **fields,
                     response_len=tokens / B, truncated=1 - stopped / B,
-                    frac_all_right=all_right / cfg["B_p"], frac_all_wrong=all_wrong / cfg["B_p"],
+                    frac_all_right=correct.count(cfg["n"]) / cfg["B_p"],
+                    frac_all_wrong=correct.count(0) / cfg["B_p"],
                     skipped=state["skipped"], verifier_timeouts=int(timeouts),
                     verifier_errors=int(errors), gen_s=t1 - t0, train_s=t2 - t1))
-                if cfg["sample_every"] and m % cfg["sample_every"] == 0:
-                    run.show(m, here[0], rollouts, rewards)
-                run.mark()
 
             # 5. checkpoint, evaluation
             if state["bad_in_a_row"] >= 10:  # the last checkpoint from before them stays
@@ -993,7 +990,7 @@ def main(argv):
             save = run.due(m, cfg["save_every"]) and not bad
             if save or m == M or m in state["keep"]:
                 run.checkpoint()
-            run.measure(m)
+            run.evaluate_due(m)
             bar.update(B)
             val = "" if run.last_eval is None else f" val {run.last_eval:.3f}"
             bar.set_postfix_str(f"reward {reward / B:.3f}{val}", refresh=False)
@@ -1003,24 +1000,7 @@ def main(argv):
                 run.evaluate(M)
             status = "budget"
 
-    if status == "stopped":
-        run.checkpoint()
-    if status == "budget":
-        part = run.folder / "model.part"
-        models.write_model(part, learner.model, run.tokenizer, cfg["dtype"])
-        if RANK == 0:
-            shutil.rmtree(run.folder / "model", ignore_errors=True)
-            part.rename(run.folder / "model")
-    if RANK == 0:
-        run.write(dict(type="end", status=status, rollouts=state["step"] * B))
-        os.fsync(run.log.fileno())
-        if status == "budget" and not cfg["keep_last"]:
-            models.keep_checkpoints(run.folder, 0, state["keep"])
-        val = "" if run.last_eval is None else f", val avg@{cfg['k']} {run.last_eval:.3f}"
-        print(f"{run.folder}: {status} after {state['step'] * B} rollouts{val}", file=sys.stderr)
-    if WORLD > 1 and run.engine_name == "hf":  # vLLM closes its own part of it at exit
-        import torch
-        torch.distributed.destroy_process_group()
+    run.end(status)
     return 128 + (run.stop or [signal.SIGTERM])[0] if status == "stopped" else 0
 
 

@@ -36,7 +36,7 @@ def main(folder, batch, out):
     rollouts = {key: torch.tensor(value)[rows] for key, value in whole["rollouts"].items()}
     part = dict(prompts=[whole["prompts"][j] for j in mine],
                 rewards=torch.tensor(whole["rewards"])[list(mine)], rollouts=rollouts,
-                places=mine, step=1)
+                numbers=mine, step=1)
     moved = {}
     for name, words in CASES.items():
         # micro_tokens so small that one rank has more micro-batches than the other

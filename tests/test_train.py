@@ -1339,8 +1339,8 @@ def test_an_update_at_hand_is_finished_and_saved(traced, tmp_path):
 
 @named("error, refused", [(errno.EWOULDBLOCK, True), (errno.EACCES, True),
                           (errno.ENOLCK, False), (errno.ENOSYS, False), (errno.EOPNOTSUPP, False)])
-def test_a_file_system_without_locks(tiny, tmp_path, monkeypatch, capfd, error, refused):
-    """Some NFS and Lustre: a run goes on, and says so once; another process is an error still."""
+def test_a_file_system_without_locks(tiny, tmp_path, monkeypatch, error, refused):
+    """Some NFS and Lustre: a run goes on; another process is an error still."""
     def flock(*_):
         raise OSError(error, os.strerror(error))
     monkeypatch.setattr(train_grpo.fcntl, "flock", flock)
@@ -1350,8 +1350,6 @@ def test_a_file_system_without_locks(tiny, tmp_path, monkeypatch, capfd, error, 
             train_grpo.main(words)
         return
     assert train_grpo.main(words) == 0 and train_grpo.main([*words, "--C=8"]) == 0
-    told = [line for line in capfd.readouterr().err.splitlines() if "cannot be locked" in line]
-    assert len(told) == 2 and os.strerror(error) in told[0]  # one for each start
 
 
 def test_locks_that_hold_nothing(tiny, tmp_path, monkeypatch):
