@@ -377,7 +377,11 @@ def signal_table(splits, counts, cfg):
     yield f"    all problems (empirical Bayes); beyond n = {s} it guesses at rates near 0 and 1"
 
 
-def draw_difficulty(rates, samples, splits, s_zero, path, title):
+# -------------------------------------------------------------------------------------------------
+# From the problem file to the splits
+
+
+def histogram(rates, samples, splits, s_zero, path, title):
     """Histogram of pass rates (one a problem) with the bands of the splits and their sizes."""
     def sizes(name):
         return f"{len(splits[name]['train']):,} train + {len(splits[name]['val']):,} val"
@@ -432,7 +436,7 @@ def tell(counts, faults, splits, cfg, path):
     rates = [c[s] / s for c in counts.values()]
     title = (f"{Path(cfg['model']).name}: {len(rates):,} problems, {s} rollouts each at "
              f"temperature {cfg['temperature']:g}")
-    draw_difficulty(rates, min(s, 40), splits, s_zero, path, title)
+    histogram(rates, min(s, 40), splits, s_zero, path, title)
     print(f"{title}: mean {sum(rates) / len(rates):.3f}")
     if not any(rates):
         print(f"  none was right: does --verifier={cfg['verifier']} read answers as this model "
