@@ -408,8 +408,6 @@ def load_checkpoint(folder, trained):
     A torn one is passed over. It may have been written by another number of ranks. Rank 0 chooses.
     Raises OSError where it cannot be read or is of another model.
     """
-    import torch
-    import torch.distributed.checkpoint as dcp
     tensors, step = training_state(trained), -1
     for path in sorted((folder / "ckpt").glob("step_*"), reverse=True) if RANK == 0 else ():
         try:
@@ -422,9 +420,8 @@ def load_checkpoint(folder, trained):
     if step < 0:
         return None
     path = folder / "ckpt" / f"step_{step:08d}"
-    with torch.no_grad(), disk_errors(path):
-        dcp.load(tensors, storage_reader=dcp.HuggingFaceStorageReader(str(path)),
-                 no_dist=WORLD == 1)
+    with disk_errors(path):
+        read(tensors, path)
     for later in sorted((folder / "ckpt").glob("step_*")) if RANK == 0 else ():
         if later.name > path.name:  # torn: it would count as one of the newest two
             shutil.rmtree(later)
