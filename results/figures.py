@@ -10,6 +10,7 @@ function's is in atlas.py. Needs config.py, frontier.py, contrasts.py, kept.py.
 import contextlib
 import math
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 from scipy import stats
@@ -20,7 +21,7 @@ from contrasts import (SMALL, Missing, best_less, both, change, contrast, denied
                        of_several, shift)
 from core.plots import si
 from kept import (EARLY, LATE, LRS, START, analysed, best_at_ends, budget_of, config_of,
-                  curves, cut, depth, difficulties, drawn, each_of, figure, flat, gained, grid_text,
+                  curves, cut, depth, drawn, each_of, figure, flat, gained, grid_text,
                   law_of, level, look, means, one_cell, points, read,
                   records, says_law, says_near, says_shift, shift_of, table_of, titled, training,
                   use, view_figure)
@@ -39,15 +40,25 @@ def judged(claim, contrasts, g, **more):
 
 # ---- section 3: the recipe
 
+def solved_at_first(cfg):
+    """(s + 1,): how many problems had c = 0..s of the base model's first s rollouts right, by
+    sample.py's pass rates beside the training problems of a run."""
+    correct = {}  # {problem: right of its first s}
+    for rates in sorted(Path(cfg["train_set"]).parent.glob("pass_rates*.jsonl")):
+        correct |= {r["id"]: r["correct"] for r in config.read_log(rates)
+                    if r.get("samples") == cfg["s"]}
+    return np.bincount(np.array(list(correct.values()), int), minlength=cfg["s"] + 1)
+
+
 def difficulty(atlas):
     """Figure 2: how hard the problems are for the base model."""
-    path = atlas.folder / "difficulty.json"
-    found = config.read_json(path) if path.exists() else None
-    for log in [] if found else sorted(atlas.folder.glob("[!.]*/*/log.jsonl*"))[:1]:
-        found = difficulties(config.read_log(log)[0]["config"])
-    if not found:
+    path, bars = atlas.folder / "difficulty.json", np.zeros(1, int)
+    if path.exists():
+        bars = np.array(config.read_json(path)["counts"])
+    elif logs := sorted(atlas.folder.glob("[!.]*/*/log.jsonl*")):
+        bars = solved_at_first(config.read_log(logs[0])[0]["config"])
+    if not bars.any():
         raise Missing("sample.py's pass rates")
-    bars = np.array(found["counts"])
     s = len(bars) - 1
     rate = np.arange(s + 1) / s
     share = {task: 100 * bars[(rate >= lo) & (rate <= hi)].sum() / bars.sum()

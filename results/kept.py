@@ -88,18 +88,6 @@ def keep(source, target):
     print(f"{target}: {new} runs added, {kept} in all, {size / 1e6:.1f} MB")
 
 
-def difficulties(cfg):
-    """dict(model, s, counts (s + 1,)): how many problems had c = 0..s of the base model's first s
-    rollouts right, by sample.py's pass rates beside a run's problems; None where there are none."""
-    correct = {}  # {problem: right of its first s}
-    for rates in sorted(Path(cfg.get("train_set") or "").parent.glob("pass_rates*.jsonl")):
-        correct |= {r["id"]: r["correct"] for r in read_log(rates) if r.get("samples") == cfg["s"]}
-    if not correct:
-        return None
-    counts = np.bincount(list(correct.values()), minlength=cfg["s"] + 1)
-    return dict(model=cfg["model"], s=cfg["s"], counts=counts)
-
-
 # --------------------------------------------------------------------------------------------------
 # Runs
 
@@ -129,11 +117,10 @@ TOLD = set()  # arms that hold runs which are left out
 USED = {}  # what the row at work has used: {a run's path: (run, up to which budget)}
 
 
-def use(cells, C=None):
-    """Note that the row at work uses the runs of {key: {seed: run}}, up to a budget."""
+def use(cells):
+    """Note that the row at work uses the runs of {key: {seed: run}}."""
     for run in flat(cells):
-        before = USED.get(run["path"], (run, 0))[1]
-        USED[run["path"]] = run, max(before, min(C or run["budget"], run["budget"]))
+        USED[run["path"]] = run, max(run["budget"], USED.get(run["path"], (run, 0))[1])
 
 
 class Atlas:
@@ -343,16 +330,6 @@ def depth(cells):
     return fewest_updates({run["path"]: (run, run["budget"]) for run in flat(cells)})
 
 
-def near(table):
-    """The n with the highest mean, and all that are indistinguishable from it: (n, [n, ...]).
-
-    At 90%, one by one.
-    """
-    top = max(table, key=lambda n: table[n].mean())
-    gaps = {n: contrast(table, {top: 1, n: -1}) for n in table if n != top}
-    return top, sorted([top, *(n for n, c in gaps.items() if c["gain"] <= c["half"])])
-
-
 def points(c, sign=1):
     """A contrast as text, in points: 100 times the reward."""
     return f"{sign * 100 * c['gain']:+.1f} ± {100 * c['half']:.1f}"
@@ -373,9 +350,11 @@ def grid_text(heads, rows):
 
 
 def says_near(table):
-    """`near` in words."""
-    top, same = near(table)
-    others = [f"{n}" for n in same if n != top]
+    """The n with the highest mean, and all that are indistinguishable from it one by one, in words.
+    """
+    top = max(table, key=lambda n: table[n].mean())
+    gaps = {n: contrast(table, {top: 1, n: -1}) for n in sorted(table) if n != top}
+    others = [f"{n}" for n, c in gaps.items() if c["gain"] <= c["half"]]
     text = f"n = {top} is best ({table[top].mean():.3f})"
     return f"{text}, indistinguishable from {', '.join(others)}" if others else text
 
@@ -414,14 +393,14 @@ def curves(cells, title="", metric="avg@4", of="val", label="n = {}", unit="roll
             for run in runs.values():
                 e = of_set(run, of)
                 within = e["C"] <= run["budget"] * (1 + 1e-9)
-                x = e["step" if unit == "updates" else "C"][within]
-                y = metric_of(e["counts"][within], metric, e["samples"]).mean(1)
-                of_seeds.append(dict(zip(x[1:], y[1:])))
-                base.append(y[0])
-                ax.plot(x[1:], y[1:], color=shade[key], lw=0.7, alpha=0.5)
-            x = sorted(set.intersection(*map(set, of_seeds)))
-            ax.plot(x, [np.mean([y[at] for y in of_seeds]) for at in x], color=shade[key], lw=2,
-                    label=label.format(key))
+                x = e["step" if unit == "updates" else "C"][within][1:]
+                start, *y = metric_of(e["counts"][within], metric, e["samples"]).mean(1)
+                of_seeds.append(dict(zip(x, y)))
+                base.append(start)
+                ax.plot(x, y, color=shade[key], lw=0.7, alpha=0.5)
+            shared = sorted(set.intersection(*map(set, of_seeds)))
+            ax.plot(shared, [np.mean([y[at] for y in of_seeds]) for at in shared], lw=2,
+                    color=shade[key], label=label.format(key))
         ax.axhline(np.mean(base), color="0.3", ls=":", lw=1.2, label="base model")
         ax.set(ylabel=f"validation {metric}", title=title)  # of which set is in the title
         budget_axis(ax, x[0], x[-1], unit)
