@@ -10,7 +10,7 @@ Intervals are 90%, over seeds and validation problems (contrasts.py). A verdict 
 `disagree` where the interval decides, else `undecided` with the effect that such runs would show in
 four of five repetitions; `too shallow` where the cell with the fewest updates has made fewer than
 150 and still rises; `shown` where nothing is judged. Needs config.py, frontier.py, core/sweep.py
-and, in this folder, figures.py, ours.py, price.py, kept.py, contrasts.py.
+and, in this folder, figures.py, price.py, arms.py, contrasts.py.
 """
 import re
 import sys
@@ -20,7 +20,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "results")]
 
-from config import BadInput, aside, entry, parse
+from config import BadInput, aside, entry, parse  # first: from here on Ctrl-C is one line
+from arms import USED, Atlas, fewest_updates, flat, keep, read
 from contrasts import Missing
 from core import sweep
 from core.plots import many, si
@@ -28,7 +29,6 @@ from figures import (algo, at_every, baseline, by_difficulty, difficulty, extrem
                      interference, joint, lr_control, lr_grid, metrics, mixtures, models,
                      one_problem, ood, recipe, record_breaking, rise, sensitivity, size, stable_B_p,
                      tokens, very_easy)
-from kept import USED, Atlas, fewest_updates, flat, keep, read
 from price import price_of_n
 
 # --------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ runs, judges the claim, and draws: n, B_p, lr, models and levels are those of th
 dict(verdict, says[, sees, table, figure, tuned, compared]): sees, the effect that such runs would
 show; tuned, False where n are compared at an lr that was not tuned for each; compared, the runs
 that have to be deep. Raises Missing where runs lack. The table that says which claim is which
-function's is in atlas.py. Needs config.py, frontier.py, contrasts.py, kept.py.
+function's is in atlas.py. Needs config.py, frontier.py, contrasts.py, arms.py.
 """
 import contextlib
 import math
@@ -17,14 +17,13 @@ from scipy import stats
 
 import config
 import frontier
+from arms import (EARLY, LATE, LRS, START, analysed, best_at_ends, budget_of, config_of, curves,
+                  cut, depth, drawn, each_of, figure, flat, gained, grid_text, law_of, level, look,
+                  means, one_cell, points, read, records, says_law, says_near, says_shift,
+                  shift_of, table_of, titled, training, use, view_figure)
 from contrasts import (SMALL, Missing, best_less, both, change, contrast, denied, judge,
                        of_several, shift)
 from core.plots import si
-from kept import (EARLY, LATE, LRS, START, analysed, best_at_ends, budget_of, config_of,
-                  curves, cut, depth, drawn, each_of, figure, flat, gained, grid_text,
-                  law_of, level, look, means, one_cell, points, read,
-                  records, says_law, says_near, says_shift, shift_of, table_of, titled, training,
-                  use, view_figure)
 
 SHARES = dict(easy=(0.3, 0.6), hard=(0, 0.0625))  # the paper's levels, by avg@16 of the base model
 MIXES = "mix_hard", "mix_dual", "mix_tri"  # sample.py's, and its levels that they are validated on

@@ -2,7 +2,7 @@
 
 From the gradient noise of the base model, which pilot.py measures: n (1 + B_p / b) + (n_c n + 2) /
 (n - 1) is what n takes of rollouts for one progress, up to a factor. The row of the atlas asks what
-the n of the lowest price really takes. As in figures.py; needs config.py, contrasts.py, kept.py.
+the n of the lowest price really takes. As in figures.py; needs config.py, contrasts.py, arms.py.
 """
 import math
 from pathlib import Path
@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 import config
+from arms import LRS, ROOT, config_of, depth, figure, grid_text, use
 from contrasts import Missing, over_sweeps
 from core.plots import colours, log_ticks
-from kept import LRS, ROOT, config_of, depth, figure, grid_text, use
 
 ALWAYS = 2, 4, 16  # one n for all, that every world has
 ALLOWED = math.log2(1.25)

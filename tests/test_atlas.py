@@ -16,9 +16,9 @@ from simulate import simulate
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "results"))
+import arms
 import atlas
 import figures
-import kept
 
 
 def test_thinned_logs_keep_what_is_counted(tmp_path):
@@ -39,13 +39,13 @@ def test_thinned_logs_keep_what_is_counted(tmp_path):
         folder = tmp_path / "runs/arm" / name
         folder.mkdir(parents=True)
         (folder / "log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in some))
-    kept.keep(tmp_path / "runs", tmp_path / "kept")
+    arms.keep(tmp_path / "runs", tmp_path / "kept")
     assert [p.parent.name for p in tmp_path.glob("kept/*/*/log.jsonl.gz")] == ["a"]
     thin = [json.loads(line) for line in gzip.open(tmp_path / "kept/arm/a/log.jsonl.gz")]
     means = [r for r in thin if r["type"] == "step"]
     assert [r for r in thin if r["type"] == "eval"] == evals
     assert thin[0] == header and thin[-1] == end
-    assert len(means) == kept.KEPT_STEPS and means[-1]["rollouts"] == 8000
+    assert len(means) == arms.KEPT_STEPS and means[-1]["rollouts"] == 8000
     assert all(r["kl"] is None and "loss" not in r for r in means)
     hours = [runs.read_run(tmp_path / name)["hours"] for name in ("runs/arm/a", "kept/arm/a")]
     assert hours[1] == pytest.approx(hours[0], rel=1e-4)
@@ -98,7 +98,7 @@ def test_a_row_of_shallow_runs_is_no_verdict(tmp_path):
         for lr in lrs:
             planted(folder, C, words=(f"--lr_base={lr}",),
                     truth=lambda B_p, n, C: rising(B_p, n, C) - 0.05 * (lr != best) * (C > 0))
-        here = kept.Atlas(folder / "arms", folder, own=True)
+        here = arms.Atlas(folder / "arms", folder, own=True)
         told.append(next(r for r in atlas.tell(here, "models") if r["paper"] == "Figure 12"))
     shallow, untuned, edge, deep = told
     for row in (untuned, edge):
@@ -111,7 +111,7 @@ def test_a_row_of_shallow_runs_is_no_verdict(tmp_path):
     assert shallow["verdict"] == "too shallow" and "makes 32 updates" in shallow["says"]
     assert shallow["says"].endswith("by these: disagree") and deep["verdict"] == "disagree"
     # of anyone's runs the paper's one lr decides, and the row says so
-    elsewhere = kept.Atlas(tmp_path / "1/arms", tmp_path)
+    elsewhere = arms.Atlas(tmp_path / "1/arms", tmp_path)
     row = next(r for r in atlas.tell(elsewhere, "models") if r["paper"] == "Figure 12")
     assert row["verdict"] == "disagree" and row["says"].endswith("as in the paper")
 
@@ -130,7 +130,7 @@ def test_a_row_counts_the_runs_that_it_uses(tmp_path):
     made beyond the budget of all."""
     planted(tmp_path, 262_144)
     planted(tmp_path, 524_288, ns=(4,), seeds=(3,))
-    row = atlas.tell(kept.Atlas(tmp_path / "arms", tmp_path), "models")[0]
+    row = atlas.tell(arms.Atlas(tmp_path / "arms", tmp_path), "models")[0]
     assert (row["runs"], row["seeds"], row["C"]) == (9, [0, 1, 2], 262_144)
     assert row["rollouts"] == 9 * 262_144
 
@@ -145,7 +145,7 @@ def test_the_lr_that_is_best_for_all_n_and_those_that_are_deep(tmp_path):
                  truth=lambda B_p, n, C: rising(B_p, n, C) - loss[lr] * (C > 0))
     simulate(tmp_path / "arms/easy", ns=(16,), seeds=(7,), B_ps=(16,), C=262_144, evals=32,
              truth=rising)  # a cell of one seed where others have two is not there
-    here = kept.Atlas(tmp_path / "arms", tmp_path)
+    here = arms.Atlas(tmp_path / "arms", tmp_path)
     simulate(tmp_path / "arms/easy", ns=(64,), seeds=(0, 1), B_ps=(16,), C=262_144, evals=32,
              words=("--lr_base=8e-4",), truth=rising)  # the first of its lr_base to have run
     cells, left = figures.other_lrs(here, "easy")
@@ -172,7 +172,7 @@ def test_an_n_stays_above_where_it_does_at_the_best_lr_of_both(tmp_path):
     """n = 4 at the better lr_base decides, not at the one that n = 64 has."""
     for half, verdict in ((0.05, "agree"), (0.3, "disagree")):
         crossing_late(tmp_path / f"{half}/far_mix_hard", half)
-        (row,) = atlas.tell(kept.Atlas(tmp_path / f"{half}", tmp_path), "far")
+        (row,) = atlas.tell(arms.Atlas(tmp_path / f"{half}", tmp_path), "far")
         assert "Unsolved" in row["paper"] and row["verdict"] == verdict, row["says"]
 
 
@@ -180,7 +180,7 @@ def test_beyond_the_budget_of_main(tmp_path):
     """A larger n that is ahead late alone: the seeds of that row are all fresh, and half the lr,
     which the smallest n alone has, is what the larger n is held against at the end."""
     crossing_late(tmp_path / "arms/far_hard", 0.05)
-    row = atlas.tell(kept.Atlas(tmp_path / "arms", tmp_path), "far")[0]
+    row = atlas.tell(arms.Atlas(tmp_path / "arms", tmp_path), "far")[0]
     assert row["verdict"] == "agree" and row["runs"] == 8 and row["seeds"] == [3, 4], row
     assert "best n early 4, at the end 64;" in row["says"] and "On all seeds" not in row["says"]
     less = float(re.search(r"\(n = 64: 0.0002\): \+([\d.]+)", row["says"])[1])
@@ -198,7 +198,7 @@ def test_a_grid_is_at_one_lr_and_one_budget(tmp_path):
     plant("easy", 262_144, (16,), 2e-4)
     plant("easy", 262_144, (16,), 4e-4, ns=(2, 4, 16, 64))
     plant("joint_easy", 163_840, (4, 64), 2e-4)
-    here = kept.Atlas(tmp_path / "arms", tmp_path)
+    here = arms.Atlas(tmp_path / "arms", tmp_path)
     for cells, C, lr in ((figures.grid_of(here, "joint", "easy"), 163_840, 2e-4),
                          (here.cells("easy"), 262_144, 4e-4)):
         every = [run for runs in cells.values() for run in runs.values()]
@@ -211,9 +211,9 @@ def test_a_figure_over_B_p_goes_as_far_as_all_its_runs(tmp_path):
     for B_ps, C, seeds in (((16,), 262_144, (0, 1, 2)), ((4, 64), 163_840, (0, 1))):
         simulate(tmp_path / "arms/easy", ns=(4, 16), seeds=seeds, B_ps=B_ps, C=C, evals=C // 16_384,
                  truth=rising)
-    here = kept.Atlas(tmp_path / "arms", tmp_path)
-    sweep = kept.analysed(here.runs("easy"), even=True)
-    _, front = kept.view_figure(here, "sensitivity", "drawn", sweep)
+    here = arms.Atlas(tmp_path / "arms", tmp_path)
+    sweep = arms.analysed(here.runs("easy"), even=True)
+    _, front = arms.view_figure(here, "sensitivity", "drawn", sweep)
     used = front["runs_used"]
     assert front["budget"] == max(run["C"] for run in used) == 163_840 and len(used) == 12
     assert {run["seed"] for run in used} == {0, 1}
@@ -234,7 +234,7 @@ def test_one_run_that_falls_does_not_order_the_stable_B_p(tmp_path, fallen, verd
                              B_ps=(B_p,), C=163_840, evals=10, draw=seed,
                              words=(f"--data={tmp_path}",),
                              truth=falling if falls and B_p == 4 else rising)
-    found = figures.stable_B_p(kept.Atlas(tmp_path / "arms", tmp_path))
+    found = figures.stable_B_p(arms.Atlas(tmp_path / "arms", tmp_path))
     assert found["verdict"] == verdict, found["says"]
     assert f"Easy: {len(fallen)} of 4 with B_p = 4" in found["says"]
     assert "the smallest stable one is 16. Hard: 0 of 4 with B_p = 4" in found["says"]
@@ -248,8 +248,8 @@ def test_the_lr_view_compares_the_seeds_that_all_have(tmp_path):
         simulate(tmp_path / "arms/easy", ns=ns, seeds=(seed,), B_ps=(16,), C=65_536, evals=16,
                  words=(f"--lr_base={lr}",), truth=lambda B_p, n, C: rising(B_p, n, C) + (C > 0)
                  * (0.02 * (lr == 2e-4) - 0.1 * (seed == 2)))
-    here = kept.Atlas(tmp_path / "arms", tmp_path)
-    _, front = kept.view_figure(here, "lr", "lr", kept.analysed(here.runs("easy")))
+    here = arms.Atlas(tmp_path / "arms", tmp_path)
+    _, front = arms.view_figure(here, "lr", "lr", arms.analysed(here.runs("easy")))
     assert [row["best"] for row in front["rows"]] == [2e-4, 2e-4] and front["seeds"] == [0, 1]
     assert all(panel["ns"] == [4, 16] for panel in front["panels"].values())
     assert len(front["runs_used"]) == 8 and "; 2 seeds a cell" in front["covers"]
@@ -264,7 +264,7 @@ def test_flat_is_said_with_an_interval():
                     C=np.arange(512, 4097, 512), counts=counts, samples=100)
     for rises, flat in (((0, 0), True), ((-2, 2), False), ((3, 3), False)):
         used = {str(i): (run(rise), 4096) for i, rise in enumerate(rises)}
-        M, deep, most = kept.fewest_updates(used)
+        M, deep, most = arms.fewest_updates(used)
         assert (M, bool(deep)) == (64, flat), (rises, most)
     # flat at one lr_base is not enough where the other rises
     used = {}
@@ -273,14 +273,14 @@ def test_flat_is_said_with_an_interval():
             one = run(rise)
             one["config"] = one["config"] | dict(lr_base=lr)
             used[f"arm/{lr}_{seed}"] = one, 4096
-    M, deep, most = kept.fewest_updates(used)
+    M, deep, most = arms.fewest_updates(used)
     assert (M, bool(deep)) == (64, False) and 0.029 < most < 0.031, most
 
 
 @pytest.mark.parametrize("data", ["data/arithmetic", "data/guru_math"])
 def test_presets_have_the_arms_that_the_figures_ask_for(data):
     """Names are the same in every presets.json, each with the n, B_p and sets of its figure."""
-    asks = {study: kept.Atlas("", "", [f"--data={data}"]).asks(study)
+    asks = {study: arms.Atlas("", "", [f"--data={data}"]).asks(study)
             for study in sweep.presets(data)}
 
     def ns(study, arm):
@@ -312,7 +312,7 @@ def test_one_n_alone_is_no_comparison(tmp_path):
                 "easy", "hard", "ppo_easy"):
         simulate(tmp_path / "arms" / arm, ns=(64,), seeds=(0,), B_ps=(16,), C=262_144, evals=16,
                  truth=rising)
-    for row in atlas.tell(kept.Atlas(tmp_path / "arms", tmp_path, ["--ns=64"])):
+    for row in atlas.tell(arms.Atlas(tmp_path / "arms", tmp_path, ["--ns=64"])):
         assert row["verdict"] in ("not run", "shown"), row
 
 
@@ -331,12 +331,12 @@ def test_runs_that_cannot_be_compared_leave_the_others(tmp_path):
         end = dict(type="end", status="diverged", rollouts=left[-1].get("rollouts", 0))
         with open_log(path, "wt") as log:
             log.writelines(json.dumps(r) + "\n" for r in [*left, end])
-    rows = {r["paper"]: r for r in atlas.tell(kept.Atlas(tmp_path / "arms", tmp_path), "main")}
+    rows = {r["paper"]: r for r in atlas.tell(arms.Atlas(tmp_path / "arms", tmp_path), "main")}
     assert "waits for a seed of all" in rows["Figures 1, 6 and 7, Easy"]["says"]
     for path in tmp_path.glob("arms/easy/Bp16_n8_*"):
         shutil.rmtree(path)
-    kept.read.cache_clear()
-    rows = {r["paper"]: r for r in atlas.tell(kept.Atlas(tmp_path / "arms", tmp_path), "main")}
+    arms.read.cache_clear()
+    rows = {r["paper"]: r for r in atlas.tell(arms.Atlas(tmp_path / "arms", tmp_path), "main")}
     row = rows["Figures 1, 6 and 7, Easy"]
     assert "1 of 3 runs diverged" in row["says"] and row["figures"], row
     # one lr_base alone: the row of Hard waits, what we ask of several lr_base is not there

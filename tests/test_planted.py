@@ -12,7 +12,7 @@ from planted import DATA, plant
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "results"))
 import atlas
-import kept
+from arms import Atlas
 
 
 @pytest.mark.parametrize("study", sweep.presets(DATA))
@@ -59,7 +59,7 @@ def test_a_page_says_what_was_planted(study, claims, verdict, tmp_path):
     their opposite is; each has its figure."""
     runs = tmp_path / "runs"
     plant(runs, study, claims, thin=True)
-    rows = atlas.tell(kept.Atlas(runs, tmp_path, [f"--data={DATA}", f"--runs={runs}"]), study)
+    rows = atlas.tell(Atlas(runs, tmp_path, [f"--data={DATA}", f"--runs={runs}"]), study)
     for row in rows:
         asked = APART.get(row["paper"], verdict) or row["verdict"]
         assert row["verdict"] == asked, f"{row['paper']}: {row['verdict']}: {row['says']}"

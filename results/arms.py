@@ -1,4 +1,4 @@
-"""results/kept.py: the runs of labelled arms: thinned, compared, in words, drawn.
+"""results/arms.py: the runs of labelled arms: thinned, compared, in words, drawn.
 
 An arm is a folder of runs, ARM/RUN/log.jsonl (.gz where it is thinned); presets.json of the data
 folder names the arms of each study. figures.py is made of what is here. Rewards are means over the
