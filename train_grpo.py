@@ -687,8 +687,7 @@ class Run:
                             for part, val in self.vals.items()}
         if rank:  # before the engine: in bf16 it leaves it more
             model = lora.freeze(model, bf16).to(device)
-        apart = WORLD > 1 or recomputes(cfg, device)  # such layers decode without a cache
-        self.generator = engine.open_engine(name, base, cfg, device, model, self.tokenizer, apart)
+        self.generator = engine.open_engine(name, base, cfg, device, model, self.tokenizer)
         if rank:
             lora.add(model, rank, cfg["seed"])
         ref = None

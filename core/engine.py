@@ -24,7 +24,7 @@ import subprocess
 from config import BadInput
 from core import lora
 from core.models import (WORLD, check_lengths, is_bf16, is_checkpoint, load_model, load_tokenizer,
-                         loading, materialize)
+                         loading, materialize, recomputes)
 
 
 class Stopped(Exception):
@@ -92,7 +92,7 @@ def engine_name(cfg):
     return name
 
 
-def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None, apart=False):
+def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None):
     """HFEngine or VLLMEngine on the model at `path`, or on `model`, which is that model in memory.
 
     Without `model` nothing is trained beside it, and vLLM has the GPU to itself. Where `model` is
@@ -111,22 +111,23 @@ def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None, apar
         if model.device.type != "meta":
             engine.load((name, p.detach()) for name, p in model.named_parameters())
         return engine
-    return HFEngine(model, tokenizer, cfg, apart, device)
+    return HFEngine(model, tokenizer, cfg, device)
 
 
 class HFEngine:
     """transformers. On a CPU in fp32 it decodes with the very weights that are trained.
 
-    On a GPU, in bf16, or where these are split over ranks (`apart`), it decodes with a copy in the
-    dtype of the computation, which `load` brings up to date. Of a model on meta the copy lies on
-    `device`, and has no weights before.
+    On a GPU, in bf16, or where these are split over ranks or computed again (such layers have no
+    cache), it decodes with a copy in the dtype of the computation, which `load` brings up to date.
+    Of a model on meta the copy lies on `device`, and has no weights before.
     """
 
-    def __init__(self, model, tokenizer, cfg, apart=False, device=None):
+    def __init__(self, model, tokenizer, cfg, device=None):
         self.model, self.tokenizer, self.cfg, self.quit = model, tokenizer, cfg, ()
         device = device or model.device
         bf16 = is_bf16(cfg["dtype"], device)
-        self.apart = apart or bf16 or str(device).startswith("cuda")
+        cuda = str(device).startswith("cuda")
+        self.apart = cuda or bf16 or WORLD > 1 or recomputes(cfg, device)
         if self.apart:
             self.model = materialize(lora.freeze(copy.deepcopy(model), bf16), device)
 

@@ -111,9 +111,8 @@ def load_weights(kind, path, device="cpu", **more):
     """
     import torch
     with loading(existing(path)) as transformers:
-        auto, state = getattr(transformers, kind), {}
-        if is_checkpoint(path):  # raises where it is torn
-            state = checkpoint_state(path)
+        auto = getattr(transformers, kind)
+        state = checkpoint_state(path) if is_checkpoint(path) else {}  # raises where it is torn
         if adapters := state.get("lora"):  # a checkpoint of nothing else
             model = lora.add(load_weights(kind, adapters["model"], **more), adapters["rank"])
             read({name: p.detach() for name, p in model.named_parameters() if p.requires_grad},

@@ -55,7 +55,7 @@ def test_merged_off_and_unloaded(tiny):
         assert torch.equal(logps(model, tiny), plain)
     assert torch.equal(logps(model, tiny), with_them)
     assert sum(p.requires_grad for p in model.parameters()) == 28
-    hf = engine.HFEngine(base, None, dict(dtype="auto"), apart=True)
+    hf = engine.HFEngine(base, None, dict(dtype="auto", activation_checkpointing="true"))
     hf.load(train_grpo.full_weights(model))
     assert torch.allclose(logps(hf.model, tiny), with_them, atol=1e-5)
     assert torch.equal(logps(base, tiny), plain)
@@ -112,7 +112,7 @@ def test_with_activation_checkpointing_the_same(tiny, run, tmp_path):
 
 @pytest.mark.parametrize("words, told", [
     (["--lora_rank=4", "--algo=ppo"], "--lora_rank=4: PPO"),
-    (["--lora_rank=-1"], "--lora_rank=-1: must not be negative")])
+    (["--lora_rank=-1"], "--lora_rank=-1: must be 0 or more")])
 def test_what_adapters_cannot_do(tiny, words, told):
     with pytest.raises(train_grpo.BadInput, match=told):
         train_grpo.main([*tiny.words, "--B_p=4", "--n=4", "--C=480", *words])

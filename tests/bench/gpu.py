@@ -57,8 +57,8 @@ def main(names, length=8192, prompt=192):
         # the engine asks a tokenizer for no more
         stand_in = type("Tokenizer", (), dict(pad_token_id=0, eos_token_id=1,
                                                chat_template=None))
-        generator = engine.HFEngine(model, stand_in, dict(config, max_new_tokens=length // 16),
-                                    apart=True, device=device)
+        generator = engine.HFEngine(model, stand_in, dict(
+            config, max_new_tokens=length // 16, activation_checkpointing="true"))
         train_grpo.models.checkpoint_activations(model)
         opt = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True) if shape != "7B" else None
         ids = torch.randint(2, 1000, (2, length), device=device)
