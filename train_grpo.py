@@ -647,12 +647,13 @@ class Run:
                   "it should not be mixed, --tag=NAME starts a new run", file=sys.stderr)
 
     def write(self, record):
-        """One record to the log; a checkpoint keeps log and samples up to its update's. Rank 0
-        alone.
+        """Rank 0 writes a record to the log; a checkpoint keeps the files up to its update's.
 
         Raises BadInput where another process wrote to the log: some NFS, GPFS and Lustre have no
         locks, or none that hold on another node.
         """
+        if RANK > 0:
+            return
         if size(self.log) != self.log_bytes:
             raise BadInput(f"{self.folder}/log.jsonl: another process writes to it, this one ends")
         append(self.log, record)
@@ -789,10 +790,9 @@ class Run:
             record = evaluate.eval_record(val, *counts, cfg, m, C, state["tokens"], name)
             if name == "val":
                 self.last_eval = record[f"avg@{cfg['k']}"]
-            if RANK == 0:
-                self.write(record)
+            self.write(record)
         ids = [p["id"] for p in self.problems if p["id"] in state["seen"]]  # in file order
-        if RANK == 0 and ids:  # before the first update there is none
+        if ids:  # before the first update there is none
             drawn, correct = zip(*[state["seen"][i] for i in ids])
             self.write(dict(
                 type="train_pass", step=m, rollouts=C, ids=ids, samples=drawn, correct=correct,
@@ -804,11 +804,10 @@ class Run:
         correct, total, faults = self.count_solved(
             self.problems, self.prompts, dict(self.cfg, samples=s),
             (self.cfg["seed"], "train_pass", m))
-        if RANK == 0:
-            self.write(dict(
-                type="train_pass", step=m, rollouts=m * self.B, fresh=True,
-                ids=[p["id"] for p in self.problems], samples=[s] * P, correct=correct,
-                **evaluate.mean_reward(total, correct, s * P), **faults))
+        self.write(dict(
+            type="train_pass", step=m, rollouts=m * self.B, fresh=True,
+            ids=[p["id"] for p in self.problems], samples=[s] * P, correct=correct,
+            **evaluate.mean_reward(total, correct, s * P), **faults))
 
     def evaluate_due(self, m):
         """What is due after update m: evaluations, pass@1 of the training problems."""
@@ -970,17 +969,16 @@ def main(argv):
             state["tokens"] += int(tokens)
             state["skipped"] += bad
             state["bad_in_a_row"] = state["bad_in_a_row"] + 1 if bad else 0
-            if RANK == 0:
-                if cfg["sample_every"] and m % cfg["sample_every"] == 0:
-                    run.write_samples(m, here[0], rollouts, rewards)
-                run.write(dict(
-                    type="step", step=m, rollouts=m * B, tokens=state["tokens"],
-                    wall_s=time.time() - run.began, lr=lr, reward=reward / B, **fields,
-                    response_len=tokens / B, truncated=1 - stopped / B,
-                    frac_all_right=correct.count(cfg["n"]) / cfg["B_p"],
-                    frac_all_wrong=correct.count(0) / cfg["B_p"],
-                    skipped=state["skipped"], verifier_timeouts=int(timeouts),
-                    verifier_errors=int(errors), gen_s=t1 - t0, train_s=t2 - t1))
+            if RANK == 0 and cfg["sample_every"] and m % cfg["sample_every"] == 0:
+                run.write_samples(m, here[0], rollouts, rewards)
+            run.write(dict(
+                type="step", step=m, rollouts=m * B, tokens=state["tokens"],
+                wall_s=time.time() - run.began, lr=lr, reward=reward / B, **fields,
+                response_len=tokens / B, truncated=1 - stopped / B,
+                frac_all_right=correct.count(cfg["n"]) / cfg["B_p"],
+                frac_all_wrong=correct.count(0) / cfg["B_p"],
+                skipped=state["skipped"], verifier_timeouts=int(timeouts),
+                verifier_errors=int(errors), gen_s=t1 - t0, train_s=t2 - t1))
 
             # 5. checkpoint, evaluation
             if state["bad_in_a_row"] >= 10:  # the last checkpoint from before them stays
