@@ -402,7 +402,11 @@ def test_the_default_sweep_printed_what_the_readme_shows(tmp_path):
         said += done.stdout
     said += "".join(path.read_text() for path in tmp_path.glob("report.txt"))
     base = re.search(r"the base model has (0\.\d+)", part)[1]
-    for line in [*block.splitlines(), f"base model {base};"]:
+    # what docs/takehome.md explains of the page
+    rows = rows_of("docs/takehome.md", "| the page ([an example](../README.md)) | what it says |")
+    words = [row[0].removesuffix(", GPU-h") for row in rows if not row[0].startswith("a row")]
+    assert len(words) == 7
+    for line in [*block.splitlines(), f"base model {base};", *words]:
         assert line.strip() in said, line
 
 
