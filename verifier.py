@@ -121,10 +121,11 @@ def opens_thinking(tokenizer):
 # Verifiers of libraries: nothing that a model wrote is parsed in this process
 
 # Which of REWARDS they are, and the file that knows the library. Such a file has
-# NAME, MODULE, INSTALL: the library as people know it, as Python does, and what brings it
+# NAME, INSTALL: the library, and what brings it
 # gold(problem): the text to grade by; may raise BadInput
 # answer(text, most): the answer in a response, "" where there is none; longer than `most` as such
-# load(): a function of (gold, answer) that gives a score from 0 to 1; what it raises is an error
+# load(): a function of (gold, answer) that gives a score from 0 to 1; what it raises is an error.
+#     Raises ImportError where the library is not there
 LIBRARIES = dict(math="core/math_answers.py", reasoning_gym="data/reasoning_gym/reward.py")
 TIMEOUT, ERROR = -1.0, -2.0  # verdicts on answers that got no score; as a reward they are 0
 
@@ -138,9 +139,10 @@ def library(kind):
     return module
 
 
-def missing(kind, how):
-    """The BadInput that says how a library is missing, and what brings it."""
-    return BadInput(f"--verifier={kind}: {library(kind).NAME} {how} ({library(kind).INSTALL})")
+def missing(kind):
+    """The BadInput that names a library that is not there, and what brings it."""
+    return BadInput(f"--verifier={kind}: {library(kind).NAME} is not installed, or not whole "
+                    f"({library(kind).INSTALL})")
 
 
 def check(kind, pairs, cfg):
@@ -165,8 +167,6 @@ def check(kind, pairs, cfg):
 @functools.cache
 def pool(kind):
     """The Pool of this process for one of LIBRARIES, a worker for each of its cores, 16 at most."""
-    if importlib.util.find_spec(library(kind).MODULE) is None:
-        raise missing(kind, "is not installed")
     workers = cores() // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     return Pool(kind, min(16, max(1, workers)))
 
@@ -217,7 +217,7 @@ class Pool:
                 unavailable = process.returncode == os.EX_UNAVAILABLE
                 process = self.start()
                 if unavailable:
-                    raise missing(self.kind, "does not start")
+                    raise missing(self.kind)
                 return ERROR
             return verdict if verdict == TIMEOUT or 0 <= verdict <= 1 else ERROR  # nan is none
         finally:

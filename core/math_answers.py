@@ -1,14 +1,18 @@
 r"""core/math_answers.py: --verifier=math, what verifier.py runs in its processes.
 
 math-verify grades. `parsed` says in its terms what it does not read or takes for something else,
-and `mend` puts right what it compares wrongly. Needs math-verify, once something is graded.
+and `mend` puts right what it compares wrongly. Needs sympy, and math-verify once something is
+graded.
 """
 import contextlib
 import functools
 import random
 import re
 
-NAME, MODULE, INSTALL = "math-verify", "math_verify", "pip install -r requirements.txt"
+from sympy import Add, And, Eq, Float, N, Pow, Rational, Set, Symbol, Union, simplify, solve
+from sympy.core.relational import Relational
+
+NAME, INSTALL = "math-verify", "pip install -r requirements.txt"
 
 
 def gold(problem):
@@ -63,16 +67,8 @@ def score(gold, answer):
     if re.fullmatch("[A-J]", wanted) and re.match(r"\(?[A-J][).:]+\s*\S", plain):
         # E: what that choice says; a second choice beside it is a guess
         return re.findall(r"(?<![A-Za-z])\(?([A-J])(?:[).:]|$)", plain) == [wanted]
-    gold, answer = parsed(gold), parsed(answer)
-    settings = dict(allow_set_relation_comp=True, timeout_seconds=None)
-    try:
-        return verify(gold, answer, raise_on_error=True, **settings)
-    except MemoryError:
-        raise
-    except Exception:
-        if not verify(gold, answer, **settings):  # by other readings of the two
-            raise
-        return True
+    return verify(parsed(gold), parsed(answer), allow_set_relation_comp=True, timeout_seconds=None,
+                  raise_on_error=True)
 
 
 def bare(text):
@@ -84,7 +80,6 @@ def bare(text):
 @functools.lru_cache(256)  # all rollouts of a group have one gold answer
 def parsed(text):
     r"""math-verify's readings of what is in a \boxed{}."""
-    from sympy import Add, Symbol
     text = WORDS.get(bare(text).lower(), text)
     for pattern, meant in NOTATION:
         text = re.sub(pattern, meant, text)
@@ -104,19 +99,20 @@ def read(text):
         text = re.sub(r"(?<![A-Za-z\\])i(?![A-Za-z])(\s*\^)?",
                       lambda m: "(I)^" if m[1] else "I", text)
     # first_match: a box that it cannot read is not searched for parts that it can
-    return parse(rf"\boxed{{{text}}}", [LatexExtractionConfig(boxed_match_priority=0)],
-                 parsing_timeout=None, extraction_mode="first_match")
+    readings = parse(rf"\boxed{{{text}}}", [LatexExtractionConfig(boxed_match_priority=0)],
+                     parsing_timeout=None, extraction_mode="first_match")
+    # it makes 1=1 of e^0=1, of which the text alone is left
+    return [reading for reading in readings
+            if not isinstance(reading, Eq) or reading.lhs != reading.rhs]
 
 
 def union(text):
     """[the set where x < 1 or x > 2], which is a set of two relations to math-verify, else []."""
-    from sympy import And, Eq, Union
-    from sympy.core.relational import Relational
     parts = re.split(r"\$?\s*(?:\\text\s*\{\s*or\s*\}|(?<![A-Za-z\\])or(?![A-Za-z])|\\lor\b|\\vee\b"
                      r")\s*\$?", text)
     with contextlib.suppress(Exception):  # what it cannot read or solve
         sides = [read(part)[0] for part in parts] if len(parts) > 1 else []
-        if all(isinstance(side, (Relational, And)) and not isinstance(side, Eq) for side in sides):
+        if all(isinstance(side, (Relational, And)) for side in sides):
             if len({letter for side in sides for letter in side.free_symbols}) == 1:
                 return [Union(*[side.as_set() for side in sides])]
     return []
@@ -141,7 +137,6 @@ NOTATION = [
     (r"^\s*(?:(?:=|\\(?:approx|simeq|therefore|displaystyle|[lL]arge|LARGE|[hH]uge)(?![A-Za-z]))"
      r"\s*)+", ""),                                              # =7
     (r"(?<![.\s])[.\s]+((?:\}\s*)?)$", r"\1"),                   # the full stop after an answer
-    (r"(?<!\s)\s+(?=\})", ""),                                   # { a } ends in a unit to it
     (r"(?<=\d)(?:\\[,;:! ]|~| )(?=\d{3}(?![\d/]))", ""),         # 10\,000
     # two numbers side by side it adds: 2 3 is a list, 2(3) a product, 2\frac{1}{3} alone a sum
     (r"^[\s$]*(\d+(?:\s+\d+)+)[\s$]*$", lambda m: ",".join(m[1].split())),
@@ -161,7 +156,6 @@ NOTATION = [
     # a letter at the end of an answer, which it drops as a unit
     (r"\\(?:math(?:bf|it|sf|bb)|boldsymbol)\s*\{\s*([a-z])\s*\}", r"{\1}"),
     (r"\\(?:text|mathrm|operatorname|text(?:rm|it|bf))\s*\{\s*([eijknpquvwxyz])\s*\}", r"{\1}"),
-    (r"\{\s*\\(?:rm|bf|it)\s+([a-z])\s*\}", r"{\1}"),
     (r"(?<=[\d)}\]])(or|and)(?=[-+\d(\\$]|[A-Za-z](?![A-Za-z]))", r" \1 "),  # x=1orx=2
     (r"\\begin\s*\{cases\}((?:[^&\\]|\\(?!begin|end))*)\\end\s*\{cases\}",
      lambda m: m[1].replace(r"\\", ",")),                        # x=1\\ y=2
@@ -180,7 +174,7 @@ def mend(grader):
       are: 1/2004! was 1/2006!.
     - To it equations are equal that have the same solutions, or the same difference of sides: all
       that hold never, or always, as 0=0 does, and the empty set was each that holds never.
-    - To it a letter is any real number, so sqrt(1/n) was not 1/sqrt(n).
+    - To it letters are any real numbers, so sqrt(1/n) was not 1/sqrt(n).
     """
     def narrow(name, condition):
         theirs = getattr(grader, name)
@@ -188,8 +182,6 @@ def mend(grader):
                 theirs(gold, answer, *precision) and condition(gold, answer))
     narrow("sympy_numeric_eq", close)
     narrow("sympy_compare_relational", same_relation)
-    narrow("sympy_str_eq", lambda gold, _: not (  # the parser makes 1=1 of e^0=1
-        isinstance(gold, grader.Eq) and gold.lhs == gold.rhs))
     narrow("sympy_expr_eq", lambda gold, answer: is_set(gold, answer) and is_set(answer, gold))
     symbolic = grader.sympy_symbolic_eq
     grader.sympy_symbolic_eq = lambda gold, answer: (symbolic(gold, answer)
@@ -199,9 +191,8 @@ def mend(grader):
 def close(gold, answer):
     """Whether two expressions that math-verify rounds to equal ones are equal as `differ` says."""
     from math_verify.grader import get_pct_val
-    from sympy import MatrixBase
-    if isinstance(gold, MatrixBase) or get_pct_val(gold, gold) == get_pct_val(answer, answer):
-        return True  # elements were compared; 9% is 9
+    if get_pct_val(gold, gold) == get_pct_val(answer, answer):
+        return True  # 9% is 9
     try:
         return not differ(gold, answer)
     except Exception:  # what has no value
@@ -214,9 +205,8 @@ def differ(gold, answer, k=0):
     Decimals may differ by 1e-12 of their size; a lone one as far as math-verify lets it from 0.001
     on, below in the seventh digit. Raises where one of them has no value.
     """
-    from sympy import Float, N
     lone, where = isinstance(gold, Float) or isinstance(answer, Float), place(k, gold, answer)
-    gold, answer = gold.doit().subs(where), answer.doit().subs(where)
+    gold, answer = gold.subs(where), answer.subs(where)
     if not gold.has(Float) and not answer.has(Float):
         parts = (gold - answer).evalf(2, maxn=1000).as_real_imag()
         return any(part != 0 and part._prec > 1 for part in parts)  # of prec 1: no digit is sure
@@ -228,21 +218,17 @@ def differ(gold, answer, k=0):
 
 def place(k, *expressions):
     """{letter: a rational number of either sign} for the letters of expressions, the k-th."""
-    from sympy import Rational
     rng = random.Random(k)
     return {letter: Rational(rng.choice((-1, 1)) * rng.randint(1, 999), 10 ** rng.randint(1, 3) + 1)
             for letter in sorted(set().union(*[e.free_symbols for e in expressions]), key=str)}
 
 
 def equal_on_domain(gold, answer):
-    """Whether an answer has the gold's values wherever square roots in the gold are real."""
-    from sympy import Pow
+    """Whether an answer has the gold's values wherever the roots in the gold are real."""
     try:
-        roots = [p for p in gold.atoms(Pow) | answer.atoms(Pow) if not p.exp.is_integer]
-        if (not roots or not gold.free_symbols or gold.free_symbols != answer.free_symbols
-                or any(not p.exp.is_Rational or p.exp.q % 2 for p in roots)):
+        if not gold.free_symbols or gold.free_symbols != answer.free_symbols:
             return False
-        inside = [p.base for p in roots if gold.has(p)]
+        inside = [p.base for p in gold.atoms(Pow) if not p.exp.is_integer]
         places = [k for k in range(32) if all(base.subs(place(k, gold)) >= 0 for base in inside)]
         return len(places) > 3 and not any(differ(gold, answer, k) for k in places)
     except Exception:  # what has no value
@@ -251,14 +237,11 @@ def equal_on_domain(gold, answer):
 
 def same_relation(gold, answer):
     """Whether two relations that math-verify takes for equal say the same of what is unknown."""
-    from sympy import Eq, simplify, solve
-    from sympy.core.relational import Relational
     if not isinstance(gold, Relational):
         return True  # a chain, whose parts were compared
     first, second = simplify(gold.lhs - gold.rhs), simplify(answer.lhs - answer.rhs)
     if not first.free_symbols or not second.free_symbols:  # nothing is: they must be written alike
-        sides, others = ({form(r.lhs), form(r.rhs)} for r in (gold, answer))
-        return sides == others and len(sides) == 2
+        return {str(gold.lhs), str(gold.rhs)} == {str(answer.lhs), str(answer.rhs)}
     # equations without a solution must be multiples of each other
     return (not isinstance(gold, Eq) or not simplify(first / second).free_symbols
             or bool(solve(gold, gold.free_symbols)))
@@ -267,18 +250,8 @@ def same_relation(gold, answer):
 def is_set(relation, other):
     """Whether a relation, if it is one, may stand for the set `other`: it says something of what is
     unknown, and an equation has a solution."""
-    from sympy import Eq, Set, simplify
-    from sympy.core.relational import Relational
     if not isinstance(relation, Relational) or not isinstance(other, Set):
         return True
     if isinstance(relation, Eq):
         return isinstance(relation.rhs, Set) or not other.is_empty
     return bool(simplify(relation.lhs - relation.rhs).free_symbols)
-
-
-def form(expression):
-    """An expression as it is written, but for the order of terms and factors."""
-    parts = [form(arg) for arg in expression.args]
-    if expression.is_Add or expression.is_Mul:
-        parts.sort(key=str)
-    return (expression.func.__name__, *parts) if parts else expression

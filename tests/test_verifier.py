@@ -212,7 +212,7 @@ x=1, x=2 == 1,2
 # inequalities
 x>2 == 2<x != x\geq 2 != x<2
 x\geq 2 == x\ge 2
-1<x<2 == (1,2) != 1<x<3
+1<x<2 == (1,2) == 1<x<\frac{4}{2} != 1<x<3
 x\leq 3 == (-\infty,3]
 (1,2) == 1<x<2
 # equations
@@ -1400,16 +1400,11 @@ def test_memory_is_capped(one):
 
 
 def test_math_verify_is_missing(monkeypatch, tmp_path):
-    """One line that says what to install: where it is not there, and where it is but does not
-    load."""
-    with monkeypatch.context() as m:
-        m.setitem(sys.modules, "math_verify", None)
-        with pytest.raises(BadInput, match="math-verify is not installed .*requirements.txt"):
-            verifier.pool.__wrapped__("math")
+    """One line that says what to install, each time it is asked."""
     (tmp_path / "math_verify.py").write_text("raise ImportError")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     pool = verifier.Pool("math", 1)
     for _ in range(2):
-        with pytest.raises(BadInput, match="math-verify does not start .*requirements.txt"):
+        with pytest.raises(BadInput, match="math-verify is not installed.*requirements.txt"):
             pool.verify([("5", "5")], 1.0)
     close(pool)

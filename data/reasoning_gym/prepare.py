@@ -21,7 +21,6 @@ it, config.py, verifier.py, core/engine.py, core/problems.py.
 """
 import dataclasses
 import difflib
-import importlib.util
 import itertools
 import json
 import os
@@ -47,9 +46,10 @@ STALE = 1000  # draws in a row without a new problem, after which there are no m
 
 def library():
     """{task: (its class, the class of its parameters)}. Raises BadInput where it is missing."""
-    if importlib.util.find_spec("reasoning_gym") is None:
-        raise verifier.missing("reasoning_gym", "is not installed")
-    from reasoning_gym.factory import DATASETS
+    try:
+        from reasoning_gym.factory import DATASETS
+    except ImportError:
+        raise verifier.missing("reasoning_gym") from None
     return {name: classes for name, classes in DATASETS.items() if name != "composite"}
 
 

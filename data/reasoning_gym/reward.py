@@ -12,8 +12,7 @@ import sys
 
 from config import BadInput
 
-NAME, MODULE = "reasoning-gym", "reasoning_gym"
-INSTALL = "pip install reasoning-gym==0.1.25"
+NAME, INSTALL = "reasoning-gym", "pip install reasoning-gym==0.1.25"
 
 
 def gold(problem):
