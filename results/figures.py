@@ -392,12 +392,9 @@ def stable_B_p(atlas):
     """The smallest B_p of which at most one run in ten diverges or falls, by difficulty."""
     found = {}
     for task in ("easy", "hard"):
-        grid, runs = grid_of(atlas, "joint", task), {}
-        for name in atlas.there("joint", recipe=task):  # each to its own end
-            runs |= {key: own for key, own in
-                     atlas.cells(name, flat(grid)[0]["lr"]).items() if key in grid}
-        use(runs)
-        found[task] = frontier.stability(analysed(flat(runs))["cells"])
+        cells = grid_of(atlas, "joint", task)
+        use(cells)
+        found[task] = frontier.stability(analysed(flat(cells))["cells"])  # each to its own end
     shared = set.intersection(*map(set, found.values()))
     found = {task: {b: by_B_p[b] for b in by_B_p if b in shared} for task, by_B_p in found.items()}
     first, second = smallest = [frontier.smallest_stable(by_B_p) for by_B_p in found.values()]
@@ -467,61 +464,58 @@ def interference(atlas, task):
                 figure=drawn(atlas, "pass1", f"pass1_{task}", cells))
 
 
-def arm_alone(atlas, arm, pick):
-    """An arm for a row of its own: ({n: {seed: run}} at the best lr_base, a title, the contrast of
-    two n and whether its lr was tuned, as in `own_lr_gap`, the row's words). pick: of the sorted n
-    the larger ones and the small one that are compared."""
+def arm_alone(atlas, arm, claim, pick):
+    """An arm whose row is about two n: ({n: {seed: run}} at the best lr_base, a title, the row).
+    pick: of the sorted n the larger ones and the small one that are compared, each at its own lr.
+    """
     lr, _, cells, _ = at_one_lr(atlas, arm)
     if len(cells) < 2:
         raise Missing(f"two n of {arm}")
     cfg, (large, small) = config_of(cells), pick(sorted(cells))
-    model = "/".join(cfg["model"].split("/")[-2:])
     words, c, tuned = own_lr_gap(every_lr(atlas, arm, (*large, small)), large, small)
     says = f"{words}; at lr_base = {lr:g} {says_near(table_of(cells))}"
     if len(cells) > 2:
         says += f"; {says_shift(shift_of(cells))}"
-    return cells, f"{model}, {titled(cfg)}, lr_base {lr:g}", c, tuned, says
+    title = f"{'/'.join(cfg['model'].split('/')[-2:])}, {titled(cfg)}, lr_base {lr:g}"
+    return cells, title, judged(claim, [c], gained(cells), says=says, tuned=tuned)
 
 
 def models(atlas):
     """Figure 12: the best larger n against the smallest, for other base models; the training reward
     beside the validation reward."""
-    found, verdicts, says, panels, tuned = [], [], [], [], []
+    rows, panels = {}, []
     for name in atlas.there("models"):
-        cells, title, c, own, words = arm_alone(atlas, name, lambda ns: (ns[1:], ns[0]))
-        found.append(c)
-        verdicts.append(judge(c, +1, gained(cells)))
-        says.append(f"{title.rsplit(',', 1)[0]}: {words}")
-        tuned.append(own)
+        cells, title, rows[title] = arm_alone(atlas, name, +1, lambda ns: (ns[1:], ns[0]))
         panels += [curves(cells, title), training(cells, "reward", title, label="n = {}")]
-    if not found:
+    if not rows:
         raise Missing("model_*")
-    return dict(verdict=both(verdicts), sees=max(c["sees"] for c in found), says=". ".join(says),
-                tuned=all(tuned), figure=figure(atlas, "models", panels, across=2))
+    return dict(verdict=both([row["verdict"] for row in rows.values()]),
+                sees=max(row["sees"] for row in rows.values()),
+                tuned=all(row["tuned"] for row in rows.values()),
+                says=". ".join(f"{title}: {row['says']}" for title, row in rows.items()),
+                figure=figure(atlas, "models", panels, across=2))
 
 
 def size(atlas):
     """Figure 13: points for each doubling of n with many training problems, less that with few."""
-    every = {name: atlas.lrs(name) for name in atlas.there("size")}
-    shared = set.intersection(*map(set, every.values())) if len(every) > 1 else ()
-    if not shared:
-        raise Missing("size_* and another D at one lr_base")
-    lr = max(shared, key=lambda lr: sum(len(lrs[lr]) for lrs in every.values()))
-    arms = [atlas.arm(name, lr=lr) for name in every]
+    names = atlas.there("size")
+    lrs = min(map(atlas.lrs, names), key=len, default={})  # others may have tried more
+    if len(names) < 2 or not lrs:
+        raise Missing("size_* and another D")
+    arms = [atlas.arm(name, lr=next(iter(lrs))) for name in names]
     arms = {config_of(cells)["D"] or math.inf: cells for cells in arms}
     ns = sorted(set.intersection(*map(set, arms.values())))
     if len(arms) < 2 or len(ns) < 2:
         raise Missing("two n at two D")
-    deep = [n for n in ns if all(depth({n: cells[n]})[1] for cells in arms.values())]
-    ns = deep if len(deep) > 2 else ns  # else the row is too shallow
-    arms = {D: {n: arms[D][n] for n in ns} for D in sorted(arms)}
-    table = table_of({(D, n): runs for D, cells in arms.items() for n, runs in cells.items()})
+    cells, left = deep_ones({(D, n): arms[D][n] for D in sorted(arms) for n in ns},
+                            lambda key: key[1])
+    table, ns = table_of(cells), sorted({n for _, n in cells})
 
     # least squares of a line in log2 n, as weights of the n
     slope = dict(zip(ns, np.linalg.pinv([[1, math.log2(n)] for n in ns])[1]))
-    names = {D: "all problems" if D == math.inf else f"D = {D}" for D in arms}
+    names = {D: "all problems" if D == math.inf else f"D = {D}" for D in sorted(arms)}
     tops, lines = {}, []
-    for D in arms:
+    for D in names:
         tops[D] = max(ns, key=lambda n: table[D, n].mean())
         c = contrast(table, {(D, n): w for n, w in slope.items()})
         lines.append([names[D], *(f"{table[D, n].mean():.3f}" for n in ns), points(c)])
@@ -531,12 +525,13 @@ def size(atlas):
     verdict = judge(c, +1, gained(arms[many]))
     if verdict == "agree" and tops[few] >= tops[many]:  # steeper, but the best n does not move
         verdict = "undecided"
-    panels = [curves(cells, f"{titled(config_of(cells))}, {names[D]}") for D, cells in arms.items()]
+    panels = [curves({n: cells[D, n] for n in ns}, f"{titled(config_of(arms[D]))}, {words}")
+              for D, words in names.items()]
     heads = ["", *(f"n = {n}" for n in ns), "points for each doubling of n"]
     return dict(verdict=verdict, sees=c["sees"], tuned=False, table=grid_text(heads, lines),
                 figure=figure(atlas, "size", panels, across=2), says="points for each doubling of "
                 f"n, {names[many]} less {names[few]}: {points(c)}; best n {tops[many]} and "
-                f"{tops[few]}")
+                f"{tops[few]}{left}")
 
 
 def mixes(atlas):
@@ -664,26 +659,26 @@ def algo(atlas, arm, claim=+1, grows=False):
     """Figure 25: the two n that each panel is about, for PPO and CISPO: the largest less the
     smallest, or (claim 0) less the second largest. grows: and from early to the end it gains on it.
     """
-    cells, title, c, tuned, says = arm_alone(
-        atlas, arm, lambda ns: (ns[-1:], ns[0] if claim else ns[-2]))
-    g, (small, *_, large) = gained(cells), sorted(cells)
-    verdict, panels = judge(c, claim, g), [curves(cells, title)]
+    cells, title, row = arm_alone(
+        atlas, arm, claim, lambda ns: (ns[-1:], ns[0] if claim else ns[-2]))
+    panels = [curves(cells, title)]
     if grows:
+        small, *_, large = sorted(cells)
         at = {(n, when): t for when in (EARLY, LATE)
               for n, t in table_of(cells, window=when).items()}
         closer = contrast(at, {(large, LATE): 1, (small, LATE): -1,
                                (large, EARLY): -1, (small, EARLY): 1})
-        says += f". From early to the end n = {large} gains {points(closer)} on n = {small}"
-        verdict = verdict if verdict == judge(closer, +1, g) else "undecided"
+        row["says"] += f". From early to the end n = {large} gains {points(closer)} on n = {small}"
+        if row["verdict"] != judge(closer, +1, gained(cells)):
+            row["verdict"] = "undecided"
     cfg = config_of(cells)
     for beside in atlas.there("algos", algo=cfg["algo"], recipe=cfg["recipe"]):
         if beside != arm:  # CISPO on-policy beside that with two updates a batch
             of = atlas.arm(beside)
             title = f"{titled(config_of(of))}, {config_of(of)['updates']} update(s) a batch"
             panels.append(curves(of, title))
-            says += f"; {title}: {says_near(table_of(of))}"
-    return dict(verdict=verdict, sees=c["sees"], says=says, tuned=tuned,
-                figure=figure(atlas, arm, panels))
+            row["says"] += f"; {title}: {says_near(table_of(of))}"
+    return row | dict(figure=figure(atlas, arm, panels))
 
 
 def baseline(atlas, of):
