@@ -421,12 +421,13 @@ def say_panels(front):
             yield f"  edge: {panel['edge']['text']}"
 
 
-def draw_panels(front, path):
-    """For each panel its curves and frontier, and below them n*(C)."""
+def draw_panels(front, path, cols=3, **more):
+    """For each panel its curves and frontier, and below them n*(C); more: of `canvas`."""
     panels, unit = front["panels"], front["unit"]
-    cols = min(len(panels), 3)
+    cols = min(len(panels), cols)
     rows = -(-len(panels) // cols)
-    fig, axes = canvas(2 * rows, cols, (10.7, 1.3 + 7.2 * rows), height_ratios=[2, 1.15] * rows)
+    fig, axes = canvas(2 * rows, cols, (10.7, 1.3 + 7.2 * rows), height_ratios=[2, 1.15] * rows,
+                       **more)
     for ax in axes.flat[:]:
         ax.set_visible(False)
     colour = colours({n for p in panels.values() for n in p["ns"]})
@@ -435,6 +436,9 @@ def draw_panels(front, path):
         top.set_visible(True), low.set_visible(True)
         draw_curves(top, panel, colour, panel.get("metric") or front["label"])
         draw_n_star(low, panel, unit)
+        if "above" in panel:  # the paper's way
+            draw_records(low, panel["records"])
+            top.set_ylabel(f"{front['label']} (dots: records; lines: sigmoids)")
         lo, hi = panel["range"]
         for ax in (top, low):
             ax.set_xlim(lo / 1.1, hi * (hi / lo) ** (0.16 + 0.06 * (cols - 1)))  # for the names
@@ -442,8 +446,8 @@ def draw_panels(front, path):
                       f"{many(len(panel['seeds']), 'seed')}", fontsize=10)
     legend(fig, axes.flat, 3)
     what = dict(joint="which (B_p, n) is best", fixed_B="which n is best with $B_p n \\leq B$",
-                compare="several sweeps", best_worst="which n is best by metric"
-                ).get(front["view"], "which n is best")
+                compare="several sweeps", best_worst="which n is best by metric",
+                paper="the paper's Figures 5 to 7, and ours").get(front["view"], "which n is best")
     over = "updates" if unit == "updates" else "compute"
     save(fig, path, front, f"{front['label'].capitalize()} against {over}: {what}")
 
@@ -562,29 +566,11 @@ def paper(sweep, cfg):
 
 
 def draw_paper(front, path):
-    """frontier_paper.png: two rows for each B_p, the paper's way on the left, ours on the right."""
-    panels = front["panels"]
-    fig, axes = canvas(2 * len(panels), 2, (12.0, 1.6 + 7.4 * len(panels)),
-                       height_ratios=[2, 1.25] * len(panels))
-    colour = colours({n for p in panels.values() for n in p["ns"]})
-    for tops, lows, (name, panel) in zip(axes[::2], axes[1::2], panels.items()):
-        for top, low, side, who in zip(tops, lows, (panel["paper"], panel),
-                                       ("The paper's way", "Ours")):
-            draw_curves(top, side, colour, front["label"])
-            draw_n_star(low, side, front["unit"])
-            top.set_title(f"{who}: {name.replace('B_p', '$B_p$')}, "
-                          f"{many(len(panel['runs_used']), 'run')}", fontsize=10.5)
-            lo, hi = panel["range"]
-            for ax in (top, low):
-                ax.set_xlim(lo / 1.1, hi * (hi / lo) ** 0.2)  # for the names
-        tops[0].set_ylabel(f"{front['label']} (dots: records; lines: sigmoids)")
-        draw_records(lows[0], panel["records"])
-        bottom, top = zip(*(ax.get_ylim() for ax in tops))
-        for ax in tops:  # the same axes, so that the two can be compared
-            ax.set_ylim(min(bottom), max(top))
-    legend(fig, axes.flat, 3)
-    save(fig, path, front, f"{front['label'].capitalize()}: the paper's Figures 5 to 7 of these "
-         "runs, and our reading of them")
+    """frontier_paper.png: the paper's way on the left, ours on the right, a row for each B_p."""
+    pairs = {}
+    for name, panel in front["panels"].items():
+        pairs |= {f"The paper's way: {name}": panel["paper"], f"Ours: {name}": panel}
+    draw_panels(front | dict(panels=pairs), path, 2, sharey="row")
 
 
 def say_paper(front):
