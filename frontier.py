@@ -739,7 +739,7 @@ def say_sensitivity(front):
 
 def slices(sweep, cfg):
     """Reward over n at the largest budget and 1/2, 1/4, 1/8 of it, for each B_p: a list of
-    dict(B_p, C, n, reward, half, near, each, best), each a seed's value."""
+    dict(B_p, C, n, reward, half, near, best)."""
     grid, out = sweep["grid"], []
     for B_p, cs in by_B_p(sweep["cells"]).items():
         for C in grid[-1] / 2.0 ** np.arange(3, -1, -1):
@@ -748,9 +748,7 @@ def slices(sweep, cfg):
             if len(here) > 1 and C > grid[0]:
                 out.append(dict(B_p=B_p, C=grid[j], n=[c["n"] for c in here], best=best(here, j),
                                 reward=[c["Y"][j] for c in here], near=alike(here, j),
-                                half=[half_width(c)[j] for c in here],
-                                each=[[float(V[j].mean()) for V in c["V"] if not np.isnan(V[j, 0])]
-                                      for c in here]))
+                                half=[half_width(c)[j] for c in here]))
     if not out:
         raise BadInput(f"--view=slices: {cfg['runs']} has one n for each B_p, there is nothing to "
                        "compare")
@@ -772,10 +770,6 @@ def draw_slices(front, path):
             # moved apart a little, so that the intervals of four budgets do not cover each other
             apart = 2 ** (0.07 * (i - (len(lines) - 1) / 2))
             x, R = np.array(s["n"]) * apart, np.array(s["reward"])
-            for place, values in zip(x, s["each"]):
-                if len(values) > 1:
-                    ax.plot([place / 1.035] * len(values), values, "_", color=SHADES[2 * i], ms=7,
-                            label="a seed")
             ax.errorbar(x, R, s["half"], color=SHADES[2 * i], marker="o", ms=4, lw=1.6,
                         capsize=2.5, label=f"C = {si(s['C'])}")
             same = [j for j, ok in enumerate(s["near"]) if ok and j != s["best"]]
