@@ -887,6 +887,7 @@ def draw_pass1(front, path):
     for ax, name in zip(axes[1:], names):
         ax.set(xscale="log", xlabel="rollouts C", title=name)
         budget_axis(ax, *ax.get_xlim())
+        ax.tick_params("x", rotation=45)  # narrow panels
     ns = list(colour)
     some = [ns[i] for i in np.unique(np.linspace(0, len(ns) - 1, 4).round().astype(int))]
     for ax in below[len(some):]:
