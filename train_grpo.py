@@ -183,14 +183,12 @@ def micro_batches(lengths, micro_tokens, group=None):
     as far as they fit. A batch is also cut where that spares a tenth of it, 128 tokens or more, of
     padding: a pass costs more than a few tokens.
     """
-    pieces, of = [], {}  # rows that stay together
+    group, pieces, of = group or range(len(lengths)), [], {}  # a piece: rows that stay together
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        piece = of.get(group[i]) if group else None
+        piece = of.get(group[i])
         if piece is None or (len(piece) + 1) * lengths[piece[0]] > micro_tokens:
-            piece = []
+            piece = of[group[i]] = []
             pieces.append(piece)
-            if group:
-                of[group[i]] = piece
         piece.append(i)
     batches, spared = [], 0
     for piece in pieces:  # in order of their longest row
