@@ -378,14 +378,16 @@ def best_worst(sweep, cfg):
     if sweep["runs"][0]["counts"] is None:
         raise BadInput(f"--view=best_worst: {cfg['runs']}: needs counts per problem, as evaluations"
                        " of our trainer have")
-    sizes, panels = by_B_p(sweep["cells"]), {}
+    sizes, readings, panels = by_B_p(sweep["cells"]), {}, {}
+    for metric in (f"{kind}@{cfg['k']}" for kind in ("avg", "best", "worst")):
+        runs = [run | dict(reward=right(run["counts"], metric, run["samples"]).mean(1))
+                for run in sweep["runs"]]
+        readings[metric] = cells_of(runs, metric)  # of all B_p, whose noise is pooled
     for B_p in sorted(sorted(sizes, key=lambda B_p: -len(sizes[B_p]))[:3]):
-        for metric in (f"{kind}@{cfg['k']}" for kind in ("avg", "best", "worst")):
-            runs = [run | dict(reward=right(run["counts"], metric, run["samples"]).mean(1))
-                    for c in sizes[B_p] for run in c["runs"]]
-            grid, cells = cells_of(runs, metric)
-            panels[f"{metric}, B_p={B_p}"] = with_curves(panel_of(cells, grid), cells, grid
-                                                         ) | dict(metric=metric)
+        for metric, (grid, cells) in readings.items():
+            cs = by_B_p(cells)[B_p]
+            panel = with_curves(panel_of(cs, grid), cs, grid)
+            panels[f"{metric}, B_p={B_p}"] = panel | dict(metric=metric)
     return dict(panels=panels)
 
 

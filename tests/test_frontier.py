@@ -310,6 +310,9 @@ def test_the_best_n_by_metric_and_at_one_budget(analysed):
         assert all(max(p["reward"]) < max(q["reward"]) for p, q in zip(
             panels[f"worst@4, B_p={panel['B_p']}"]["points"],
             panels[f"best@4, B_p={panel['B_p']}"]["points"]))
+    by_avg = json.loads((analysed.folder / "frontier.json").read_text())["panels"]
+    for name, panel in by_avg.items():  # the same runs, so the same intervals
+        assert panels[f"avg@4, {name}"]["envelope"] == panel["envelope"]
     lines = view_of(analysed, "sensitivity")["lines"]
     by_n, by_B_p = ([x["spread"] for x in lines if x["over"] == key] for key in ("n", "B_p"))
     assert len(by_n) == 2 and len(by_B_p) == 5 and min(by_n) > max(by_B_p)
