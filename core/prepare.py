@@ -133,7 +133,8 @@ def measure(words, out, places):
 
 
 def main(argv):
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # the shards, sessions of their own, end too
+        signal.signal(number, signal.default_int_handler)
     if {"-h", "--help"} & set(argv):
         parse(["--help"], __doc__)
     check_environment()

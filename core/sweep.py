@@ -301,7 +301,7 @@ def pool(jobs, places, stop):
                     continue
                 del running[i]
                 code = code if code >= 0 else 128 - code
-                how = f"FAILED ({code})" if code else "done"
+                how = f"FAILED ({code})  {name}:" if code else "done"
                 print(f"{clear}{how}  {last_line(out)}", flush=True)
                 failed += bool(code)
                 if code == 128 + signal.SIGTERM:

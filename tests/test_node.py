@@ -75,7 +75,8 @@ def test_the_gpus_of_the_node(tiny, tmp_path, monkeypatch, env, smi, given):
     env = {key: value for key, value in env.items() if key != "words"}
     done = run_sweep(tiny, tmp_path / "easy", *words, LAUNCH=str(say),
                  PATH=f"{tmp_path}/bin:{os.environ['PATH']}", BPS="6", C="48", **env)
-    assert done.returncode and done.stdout.count("FAILED (1)") == 2, done
+    failed = re.findall(r"FAILED \(1\)  B_p=6 n=(\d)", done.stdout)
+    assert done.returncode and sorted(failed) == ["2", "4"], done
     assert done.stdout.count(" of 48 rollouts") == 2 and "2 runs failed" in done.stdout, done
     assert sorted((tmp_path / "given").read_text().splitlines()) == given
 
@@ -186,6 +187,30 @@ def test_torch_must_see_the_gpus(tiny, tmp_path, seen, driver, env, words, ends)
         said = f"there are 8 GPUs here, and the torch of {node['PYTHON']} sees {seen}"
         assert said in done.stderr
         assert driver in done.stderr and "GPUS_PER_RUN=0" in done.stderr
+
+
+def test_each_gpu_measures_a_share(tiny, tmp_path):
+    """Where the terminal goes away the shares end with prepare.py; the same call goes on."""
+    data, out = tmp_path / "data", tmp_path / "runs"
+    data.mkdir()
+    (data / "problems.jsonl").write_bytes(tiny.train.read_bytes())
+    words = [word for word in tiny.words if not re.match("--(problems|train_set|val_set)=", word)]
+    line = [warm_python(), "-m", "core.prepare", "hard", f"--data={data}", f"--runs={out}", *words,
+            "--s=1000", "--s_zero=0", "--device=cpu"]
+    place = dict(cwd=ROOT, env=fake_node(tmp_path / "bin", 2, 80), text=True)
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **place)
+    said = [out / f"difficulty.{i}.txt" for i in (0, 1)]
+    wait_for(lambda: all(path.exists() and b"1000 rollouts" in path.read_bytes() for path in said))
+    process.send_signal(signal.SIGHUP)
+    text = process.communicate(timeout=60)[0]
+    assert process.returncode == 130 and "stopping 2 runs" in text, text
+    before = tree(data)
+    done = subprocess.run(line, capture_output=True, **place)
+    assert done.returncode == 0 and all(f"shard {i}/2 is measured" in done.stdout for i in (0, 1))
+    for name in (f"splits/model/pass_rates.{i}of2.jsonl" for i in (0, 1)):
+        after = (data / name).read_bytes()
+        assert after.startswith(before[name]) and after.count(b"samples") == 8  # and its header
+    assert (data / "splits/model/hard_train.jsonl").exists()
 
 
 def on_gpus(page):
