@@ -212,7 +212,8 @@ x=1, x=2 == 1,2
 # inequalities
 x>2 == 2<x != x\geq 2 != x<2
 x\geq 2 == x\ge 2
-1<x<2 == (1,2) == 1<x<\frac{4}{2} != 1<x<3
+1<x<2 == (1,2) == 1<x<1+1 != 1<x<3
+a<b<c == a<b<\frac{2c}{2} != a<b<2c
 x\leq 3 == (-\infty,3]
 (1,2) == 1<x<2
 # equations
@@ -458,6 +459,8 @@ x != \sqrt{x^2} != |x|
 \frac{1}{\sqrt{1-v^2/c^2}} != \frac{1}{\sqrt{1-v^2}}
 2\sqrt{x} == \sqrt{4x} != \sqrt{2x}
 x\sqrt{x} == x^{3/2} == \sqrt{x^3}
+\sqrt{x+1+2\sqrt{x}} == \sqrt{x}+1 != \sqrt{x}+1+10^{-40}
+\sqrt{x+i} != \sqrt{x-i}
 # or
 $x \le -2$ or $x \ge 3$ == (-\infty,-2]\cup[3,\infty) == x\ge 3 or x\le -2
 $x \le -2$ or $x \ge 3$ == x \le -2 \text{ or } x \ge 3 == x \leq -2, x \geq 3
