@@ -82,5 +82,5 @@ if __name__ == "__main__":
     mixed = [("7919", rf"\boxed{{{HANGS}+{i}}}") if i % 100 == 50 else pair
              for i, pair in enumerate(pairs)]
     seconds, verdicts = ours(mixed, CFG | dict(verify_s=1.0))
-    print(f"1% that hang: {len(pairs) / seconds:.1f} pairs/s, {verdicts.count(verifier.TIMEOUT)} timeouts "
-          "of 1 s")
+    print(f"1% that hang: {len(pairs) / seconds:.1f} pairs/s, "
+          f"{verdicts.count(verifier.TIMEOUT)} timeouts of 1 s")
