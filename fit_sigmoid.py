@@ -10,9 +10,10 @@ worst@k), `law.json` and `law.png` (`law_VIEW.*` for --view=joint and fixed_B) t
 `runs`.
 
 From log to page: core/runs.read_runs -> core/curves.cells_of (a cell's reward Y at each budget) ->
-prescribe (the best Y at C, its equals, and a reward fair to print) -> table.
+prescribe (the best Y at C, its equals, their half_width) and core/curves.fair (the reward that is
+printed, scored on what did not choose) for C times BUDGETS -> table.
 
-The first section fits the paper's law to points n*(C), and needs numpy and scipy alone: copy it,
+The first section fits the paper's law to points n*(C): copy it with math, numpy and least_squares,
 law = fit_law(C, log2_n), law_at(law, C).
 Points of n*(C) are samples of a staircase, as many as one cares to draw, so they do not say how
 sure the law is; the second section asks the runs themselves. The third prescribes: the best cell

@@ -20,7 +20,8 @@
 The paper's path is the first section, whole: log -> record-breaking points -> one sigmoid for each
 n -> the highest curve at each C -> n*(C). It needs numpy and scipy alone. Below it the views, each
 a function (sweep, cfg) -> content, one (front, path) that draws it, one (front) -> lines of text
-and a row in VIEWS; its name stands at `view` in config.py.
+and a row in VIEWS; a new one's name goes into the list at `view` in config.py. They start from
+sweep["cells"] (fields: core/curves.cells_of), by_B_p and at_end.
 
 n* has two readings in the JSON: `envelope`, the n of the highest curve of ours at each budget, and
 `records`, the paper's, through which fit_sigmoid.py puts the law.

@@ -255,10 +255,10 @@ def held_out(folds):
 
 
 def fair(cells):
-    """The reward of the best cell at each budget without the winner's curse: (G,).
+    """What choosing the best cell brings at each budget, without the winner's curse: (G,).
 
-    Chosen on some runs and problems and scored on others, see `held_out`. With one seed the luck of
-    the run that was chosen stays in it.
+    Chosen on some runs and problems and scored on others, see `held_out`; so some folds may score
+    another cell than `best`. With one seed the luck of the run that was chosen stays in it.
     """
     chose, scored = held_out(folds_of(cells))
     chose = np.where(np.isnan(chose) | np.isnan(scored), -np.inf, chose)
