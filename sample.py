@@ -162,7 +162,8 @@ def measured(problems, folder, now):
         if differ:  # it failed before its first problem
             path.unlink()
         for r in lines:
-            if of.get(r["id"]) == r["of"]:  # else it is of another problem that had this id
+            # else a second header, or of another problem that had this id
+            if of.get(r.get("id"), "") == r.get("of"):
                 counts[r["id"]][r["samples"]] = r["correct"]
                 faults.update({key: r.get(key, 0) for key in faults})
     return counts, faults
@@ -425,8 +426,9 @@ def what_is_short(name, splits, cfg):
         short.append(f"fewer than --n_val={cfg['n_val']} to validate on: measure more problems")
     if len(splits[name]["train"]) < FEW:
         most = max(splits, key=lambda name: len(splits[name]["train"]))
-        short.append(f"fewer than {FEW} to train on: --split={most} has more; more problems, or a "
-                     "smaller --n_val, help too")
+        other = f"--split={most} has most; " if splits[most]["train"] and most != name else ""
+        short.append(f"fewer than {FEW} to train on: {other}more problems, or a smaller --n_val, "
+                     "help")
     return ", ".join(short)
 
 
