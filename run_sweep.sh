@@ -50,7 +50,7 @@ for pair in DATA:data MODEL:model NS:ns BPS:bps SEEDS:seeds LRS:lrs C:C B_MAX:B_
 done
 args+=("$@")
 
-if [[ $preset == -h || $preset == --help ]]; then
+if [[ " $preset $* " =~ " "(-h|--help)" " ]]; then
     sed -n '2,/^set -e/{/^#/!d;s/^# \{0,1\}//p}' "$0"
     echo "What they take, as DATA, MODEL, NS, BPS, SEEDS, LRS and C say (GPU-hours: of H100 cards,"
     echo "by the model of docs/gpu.md, which no GPU has confirmed):"

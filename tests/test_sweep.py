@@ -358,6 +358,9 @@ def test_the_sweeps_help_is_its_head():
     assert done.returncode == 0
     assert not [name for name in names if not re.search(rf"^  (.*  )?{name} +\S", done.stdout,
                                                         re.M)], done.stdout
+    behind = subprocess.run(["bash", str(ROOT / "run_sweep.sh"), "easy", "--C=64", "--help"],
+                            capture_output=True, text=True)
+    assert behind.returncode == 0 and not behind.stderr and "  --C=4000000 " in behind.stdout
 
 
 # --------------------------------------------------------------------------------------------------
