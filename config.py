@@ -167,8 +167,9 @@ CHOICES = {key: tuple(named[1].split(" | ")) for key, comment in comments().item
 # the keys of a training command that change no result
 RUNNING = [*KEYS[KEYS.index("device"):KEYS.index("ns")], "s"]
 NOT_IN_NAME = {"data", "split", "C", "B_max", *KEYS[KEYS.index("source"):KEYS.index("points") + 1]}
-# of older logs: passed over
-GONE = ("n_schedule", "log_to", "remeasure", "model_dtype", "advantage", "clock")
+# of older logs: passed over where they say what is always so now
+GONE = dict(n_schedule="", log_to="", remeasure=False, model_dtype="auto", advantage="group",
+            clock=0)
 
 
 class BadInput(ValueError):
@@ -299,7 +300,7 @@ def parse(argv, doc="", own=None):
             raise BadInput(f"{word}: write it as --key=value (--help lists the keys)")
         flat = {key: value}
         if key == "config":
-            flat = {key: v for key, v in read_json(value).items() if key not in GONE}
+            flat = {key: v for key, v in read_json(value).items() if (key, v) not in GONE.items()}
         # a recipe sets other keys, so within one file it comes first
         for key in sorted(flat, key=lambda key: key != "recipe"):
             set_key(given, key, flat[key], keys=keys)
@@ -471,7 +472,7 @@ def complete(cfg):
         cfg = {key: value for key, value in cfg.items()
                if key not in ("activation_checkpointing", "gpu_memory")}
     own = {key: value for key, value in cfg.items()
-           if is_toy(cfg) and key not in config and key not in GONE}
+           if is_toy(cfg) and key not in config and (key, value) not in GONE.items()}
     return {key: cfg.get(key, default) for key, default in config.items()} | own
 
 

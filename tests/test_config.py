@@ -252,8 +252,12 @@ def test_the_dict_comes_back_through_json_and_through_a_command(tmp_path, world_
     (tmp_path / "header.json").write_text(json.dumps(cfg))
     assert parse([f"--config={tmp_path / 'header.json'}"]) == cfg
     # so is one of an earlier version, whose keys may be gone
-    (tmp_path / "header.json").write_text(json.dumps(dict(cfg, model_dtype="auto")))
+    (tmp_path / "header.json").write_text(json.dumps(dict(cfg, n_schedule="")))
     assert parse([f"--config={tmp_path / 'header.json'}"]) == cfg
+    # but one that asks for what is no more is not run as something else
+    (tmp_path / "header.json").write_text(json.dumps(dict(cfg, n_schedule="2 4")))
+    with pytest.raises(BadInput, match="--n_schedule=2 4: no such key"):
+        parse([f"--config={tmp_path / 'header.json'}"])
     python, script, *line = shlex.split(command(cfg, ("seed", "B_max"), "my python"))
     assert (python, script) == ("my python", "train_grpo.py")
     back = parse(line)
