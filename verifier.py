@@ -164,6 +164,15 @@ def check(kind, pairs, cfg):
     return verdicts
 
 
+def check_math(pairs, cfg):
+    """[(gold, what a model wrote), ...] -> "right", "wrong", "timeout" or "error" for each.
+
+    As --verifier=math grades, for pairs that are not in a problem file; cfg as in `check`.
+    """
+    verdicts = check("math", [(dict(answer=gold), text) for gold, text in pairs], cfg)
+    return [{1.0: "right", 0.0: "wrong", TIMEOUT: "timeout", ERROR: "error"}[v] for v in verdicts]
+
+
 @functools.cache
 def pool(kind):
     """The Pool of this process for one of LIBRARIES, a worker for each of its cores, 16 at most."""

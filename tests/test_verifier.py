@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import config
 import verifier
 from conftest import ROOT
 from config import BadInput
@@ -625,6 +626,14 @@ def test_known_verdicts(one):
     verdicts = check_math([(gold, box(answer)) for gold, answer, _ in pairs], CFG)
     assert not [(*pair, verdict) for pair, verdict in zip(pairs, verdicts)
                 if verdict != pair[2]]
+
+
+def test_pairs_of_ones_own_are_told_in_words(one):
+    """As docs/problems.md asks it, with the flat dict."""
+    pairs = [(r"\frac{1}{2}", box("0.5")), ("1", box("2")), ("1", "no box"), ("1", box("1" * 2000)),
+             ("1", box("10^{10^{10}}"))]
+    said = verifier.check_math(pairs, dict(config.config, verify_s=2.0))
+    assert said[:4] == ["right", "wrong", "wrong", "error"] and said[4] != "right"
 
 
 @pytest.mark.parametrize("kind", LIMITS)
