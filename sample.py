@@ -181,12 +181,12 @@ def next_to_draw(problems, counts, cfg):
 def measure(problems, prompts, open_engine, cfg, folder):
     """Count solved rollouts: s of every problem, then s at a time to s_zero where a level is open.
 
-    prompts: the problems' token ids; open_engine: called where there is something to measure.
-    Returns {id: {samples: solved}} with what stands after each helping, and what the verifier gave
-    up on. Each helping is a line of pass_rates.jsonl as soon as it is there, and what is there or
-    in a shard's file is not measured again. A problem's rollouts depend on its id alone, so the
-    numbers are the same however often the work was cut off. Raises BadInput where it was measured
-    otherwise.
+    Of a shard's problems alone, where cfg names one. prompts: the problems' token ids; open_engine:
+    called where there is something to measure. Returns {id: {samples: solved}} with what stands
+    after each helping, and what the verifier gave up on. Each helping is a line of pass_rates.jsonl
+    as soon as it is there, and what is there or in a shard's file is not measured again. A
+    problem's rollouts depend on its id alone, so the numbers are the same however often the work
+    was cut off. Raises BadInput where it was measured otherwise.
     """
     from tqdm import tqdm
     shard = cfg["shard"] and "." + cfg["shard"].replace("/", "of")
@@ -200,7 +200,8 @@ def measure(problems, prompts, open_engine, cfg, folder):
         if not os.fstat(file.fileno()).st_size:
             append(file, dict(type="header", **now, set_hash=set_hash(problems),
                               s_zero=cfg["s_zero"], levels=cfg["levels"]))
-        while todo := next_to_draw(problems, counts, cfg):
+        i, k = map(int, (cfg["shard"] or "0/1").split("/"))
+        while todo := next_to_draw(problems[i::k], counts, cfg):
             drawn = latest(counts[todo[0]["id"]], cfg)[1]
             goal = min(drawn + cfg["s"], cfg["s_zero"]) if drawn else cfg["s"]
             generator = open_engine()
@@ -476,12 +477,10 @@ def main(argv):
 
     open_engine = functools.cache(
         lambda: engine.open_engine(name, cfg["model"], cfg, cfg["device"]))
+    counts, faults = measure(problems, prompts, open_engine, cfg, folder)
     if cfg["shard"]:
-        i, k = map(int, cfg["shard"].split("/"))
-        measure(problems[i::k], prompts[i::k], open_engine, cfg, folder)
         print(f"{folder}: shard {cfg['shard']} is measured")
         return
-    counts, faults = measure(problems, prompts, open_engine, cfg, folder)
 
     splits = make_splits(problems, counts, cfg)
     write_splits(splits, folder)

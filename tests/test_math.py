@@ -168,6 +168,9 @@ def test_shards_measure_the_same(world, tmp_path, monkeypatch):
         assert not (tmp_path / world.model.name / "difficulty.json").exists()
     before = sorted(p.name for p in (tmp_path / world.model.name).iterdir())
     assert before == ["pass_rates.0of2.jsonl", "pass_rates.1of2.jsonl"]
+    # a header is of all problems: passed on with the model, it says which levels are held out
+    assert {read_log(tmp_path / world.model.name / name)[0]["set_hash"] for name in before} == {
+        json.loads((world.splits / "difficulty.json").read_text())["set_hash"]}
     # nothing is left to measure, so nothing is loaded
     monkeypatch.setattr(engine, "open_engine", None)
     run(sample.main, *words)
