@@ -469,42 +469,44 @@ def read_points(path):
     return C, n, " ".join(about) or f"{len(C)} points"
 
 
-def of_points(cfg, given):
-    """The page of points (C, n): their law, and n at --C, at the largest C and four times that.
+def n_by_points(law, C, n, at):
+    """The n for a budget `at` by points C, n (E,) and their law, and what it is by, in words.
 
-    Inside the points and beyond them n is the law's where the points carry one, rounded to a power
-    of 2, else the last; at most twice the largest n of the points.
+    The law's, rounded to a power of 2, at most twice the largest of the points; without a law the
+    last point's.
     """
+    if law["verdict"] != "law":
+        return n[-1], f"the last point, at C = {si(C[-1])}"
+    wanted, most = 2.0 ** round(float(law_at(law["fit"], at))), 2 * n.max()
+    if wanted > most * (1 + 1e-9):
+        return most, "the law, but twice the largest tried stands"
+    return wanted, "the law"
+
+
+def of_points(cfg, given):
+    """The page of points (C, n): their law, and n at --C, at the largest C and four times that."""
     C, n, about = read_points(cfg["points"])
     law = law_of_points(C, np.log2(n)) | dict(range=[C[0], C[-1]], estimator="points")
-    most = 2 * n.max()
-    known = bool(given & {"--model", "--data", "--config"})
-    budgets = [float(cfg["C"])] if "--C" in given else []
+    known = bool(given & {"--model", "--data", "--config"})  # else the command is of another model
     print(f"{cfg['points']}: {about}\n{in_a_sentence(law)}")
     if law["verdict"] == "law":
         print("log2 n* = {L:.2f} / (1 + exp(-{k:.2f} (log10 C - {log10_C0:.2f}))) + {b:.2f}; "
               "plateau {plateau:.0f}".format(**law["fit"]))
     print("intervals: none, points alone do not say how sure they are")
     rows = []
-    for at in dict.fromkeys([*budgets, C[-1], 4 * C[-1]]):
-        wanted = n[-1]
-        if law["verdict"] == "law":
-            wanted = 2.0 ** round(float(law_at(law["fit"], at)))
-        capped = wanted > most * (1 + 1e-9)
-        m = math.floor(round(float(min(wanted, most)), 6))
+    for at in dict.fromkeys([float(cfg["C"])] * ("--C" in given) + [C[-1], 4 * C[-1]]):
+        wanted, by = n_by_points(law, C, n, at)
         if known and cfg["B_max"]:
-            m = min(m, cfg["B_max"] // cfg["B_p"])
-        status = "observed" if C[0] <= at <= C[-1] else "extrapolated"
-        run = dict(cfg, n=max(m, 2), C=int(at))
-        rows.append(dict(C=at, n=run["n"], B_p=cfg["B_p"], status=status, M=derive(run)["M"]))
-        by = "the law" if law["verdict"] == "law" else f"the last point, at C = {si(C[-1])}"
-        by += ", but twice the largest tried stands" * bool(capped)
-        if not rows[-1]["M"]:
+            wanted = min(wanted, cfg["B_max"] // cfg["B_p"])
+        run = dict(cfg, n=max(int(wanted + 1e-6), 2), C=int(at))
+        M, status = derive(run)["M"], "observed" if C[0] <= at <= C[-1] else "extrapolated"
+        if not M:
             raise BadInput(f"--C={at:g}: below one update of B_p = {cfg['B_p']} problems with "
                            f"n = {run['n']}")
-        print(f"\nC = {si(at)} ({status})\n  B_p = {cfg['B_p']}, n = {run['n']}, "
-              f"M = {rows[-1]['M']}; n from {by}")
-        if known and rows[-1]["M"] and cfg["unit"] == "rollouts":
+        rows.append(dict(C=at, n=run["n"], B_p=cfg["B_p"], status=status, M=M))
+        print(f"\nC = {si(at)} ({status})\n  B_p = {cfg['B_p']}, n = {run['n']}, M = {M}; "
+              f"n from {by}")
+        if known and cfg["unit"] == "rollouts":
             print(f"  {command(run)}")
     out = Path(cfg["out"] or Path(cfg["points"]).parent)
     panel = dict(envelope=dict(C=C, n=n), ns=[n.min(), n.max()], B_p=None, range=[C[0], C[-1]])
