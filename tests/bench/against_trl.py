@@ -263,6 +263,8 @@ def shares(model="smollm", ns="16", updates="8", best='{"parts": 1}'):
 
 
 if __name__ == "__main__":
+    if "--help" in sys.argv:
+        sys.exit(print(__doc__))
     verb, *words = sys.argv[1:] if sys.argv[1:2] in (["trl"], ["ours"], ["shares"]) else [
         "main", *sys.argv[1:]]
     if verb in ("trl", "ours"):

@@ -78,4 +78,6 @@ def main():
 
 
 if __name__ == "__main__":
+    if "--help" in sys.argv:
+        sys.exit(print(__doc__))
     main()

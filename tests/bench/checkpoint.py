@@ -109,6 +109,8 @@ def main():
 
 
 if __name__ == "__main__":
+    if "--help" in sys.argv:
+        sys.exit(print(__doc__))
     if len(sys.argv) > 1:
         place, what, word = sys.argv[1:]
         ratio = save(Path(place), int(word)) if what == "save" else load(Path(place), word)

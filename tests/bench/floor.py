@@ -137,4 +137,6 @@ def main(n=32, steps=16):
 
 
 if __name__ == "__main__":
+    if "--help" in sys.argv:
+        sys.exit(print(__doc__))
     main(*map(int, sys.argv[1:]))

@@ -105,4 +105,6 @@ def main(names, length=8192, prompt=192):
 
 
 if __name__ == "__main__":
+    if "--help" in sys.argv:
+        sys.exit(print(__doc__))
     main(sys.argv[1:] or ["1.5B", "7B"])

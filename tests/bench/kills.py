@@ -74,4 +74,6 @@ def main(kills=20, seed=0):
 
 
 if __name__ == "__main__":
+    if "--help" in sys.argv:
+        sys.exit(print(__doc__))
     sys.exit(main(*map(int, sys.argv[1:])))

@@ -246,4 +246,6 @@ def main(argv):
 
 
 if __name__ == "__main__":
+    if "--help" in sys.argv:
+        sys.exit(print(__doc__))
     main(sys.argv[1:])

@@ -56,4 +56,6 @@ def main(rounds=7, B=1024, ns=(8, 16, 32, 64, 128, 256)):
 
 
 if __name__ == "__main__":
+    if "--help" in sys.argv:
+        sys.exit(print(__doc__))
     main(*map(int, sys.argv[1:]))

@@ -57,4 +57,6 @@ def main(dtype="fp32", rounds=5, B_p=4, ns=(4, 16)):
 
 
 if __name__ == "__main__":
+    if "--help" in sys.argv:
+        sys.exit(print(__doc__))
     main(*sys.argv[1:2], *map(int, sys.argv[2:]))

@@ -102,4 +102,6 @@ def main(n=16, B_p=2):
 
 
 if __name__ == "__main__":
+    if "--help" in sys.argv:
+        sys.exit(print(__doc__))
     main(*map(int, sys.argv[1:]))

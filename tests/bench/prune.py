@@ -118,5 +118,7 @@ def real():
 
 
 if __name__ == "__main__":
+    if "--help" in sys.argv:
+        sys.exit(print(__doc__))
     word = sys.argv[1] if len(sys.argv) > 1 else "30"
     real() if word == "real" else planted(int(word))

@@ -276,4 +276,6 @@ def main(names):
 
 
 if __name__ == "__main__":
+    if "--help" in sys.argv:
+        sys.exit(print(__doc__))
     sys.exit(main(sys.argv[1:]))

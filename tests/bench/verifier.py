@@ -68,6 +68,8 @@ def ours(pairs, cfg=CFG):
 
 
 if __name__ == "__main__":
+    if "--help" in sys.argv:
+        sys.exit(print(__doc__))
     pairs = list(dict.fromkeys((other_numbers(gold, k),
                                 rf"So it is $\boxed{{{other_numbers(answer, k)}}}$.")
                                for k in range(9) for gold, answer, _ in PAIRS))[:N]

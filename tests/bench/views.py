@@ -56,4 +56,6 @@ def main(sizes):
 
 
 if __name__ == "__main__":
+    if "--help" in sys.argv:
+        sys.exit(print(__doc__))
     main([int(word) for word in sys.argv[1:]] or [10, 100, 1000, 3000])
