@@ -424,6 +424,10 @@ def say_panels(front):
             yield f"  edge: {panel['edge']['text']}"
 
 
+# what a panel's dots and lines are: ours, and the paper's, where `drawn` says so
+CURVES, RECORDS = "dots: evaluations; lines: smoothed", "dots: records; lines: sigmoids"
+
+
 def draw_panels(front, path, cols=3, **more):
     """For each panel its curves and frontier, and below them n*(C); more: of `canvas`."""
     panels, unit = front["panels"], front["unit"]
@@ -439,9 +443,8 @@ def draw_panels(front, path, cols=3, **more):
         top.set_visible(True), low.set_visible(True)
         draw_curves(top, panel, colour, panel.get("metric") or front["label"])
         draw_n_star(low, panel, unit)
-        if "above" in panel:  # the paper's way
+        if panel.get("drawn") == RECORDS:
             draw_records(low, panel["records"])
-            top.set_ylabel(f"{front['label']} (dots: records; lines: sigmoids)")
         lo, hi = panel["range"]
         for ax in (top, low):
             ax.set_xlim(lo / 1.1, hi * (hi / lo) ** (0.16 + 0.06 * (cols - 1)))  # for the names
@@ -498,7 +501,7 @@ def draw_curves(ax, panel, colour, label):
                         xycoords=("data", "axes fraction"), rotation=90, fontsize=9, ha="right",
                         va="bottom", color="0.15", zorder=6,
                         bbox=dict(fc="white", ec="none", alpha=0.7, pad=0.6))
-    ax.set(ylabel=label + " (dots: evaluations; lines: smoothed)" * ("curves" in panel),
+    ax.set(ylabel=label + f" ({panel.get('drawn', CURVES)})" * ("curves" in panel),
            ylim=(min(y) - 0.12 * span, max(y) + 0.05 * span))
     budget_axis(ax, *panel["range"])
     ax.tick_params(labelbottom=False)
@@ -559,7 +562,7 @@ def paper(sweep, cfg):
         top = np.where(np.isnan(curves), -np.inf, curves)[:, some]
         highest, n = top.max(0), [panel["ns"][i] for i in top.argmax(0)]
         panel["paper"] = panel | dict(
-            points=points, switches=[], near=[],
+            points=points, switches=[], near=[], drawn=RECORDS,
             curves=[dict(n=c["n"], C=C[~np.isnan(Y)], reward=Y[~np.isnan(Y)])
                     for c, Y in zip(cs, curves)],
             envelope=dict(C=C[some], n=n, B_p=[panel["B_p"]] * len(n), highest=highest, lo=highest,

@@ -310,7 +310,7 @@ def tokens(atlas):
 
 def metrics(atlas, task, first, second):
     """Figure 8: does the second metric want a larger n than the first? At the B_p with most n; the
-    figure has every B_p."""
+    figure has the three with most."""
     _, _, cells, _ = at_one_lr(atlas, task)
     tables = {metric: table_of(cells, metric=metric) for metric in (first, second)}
     c = shift(*({n: [t] for n, t in table.items()} for table in tables.values()), gained(cells))
