@@ -144,7 +144,8 @@ config = dict(
     metric = "avg@4",             # avg@k | best@k | worst@k, k up to `samples`; train = of training
     unit = "rollouts",            # rollouts | tokens | gpu_hours: the unit of C on the axes
     eval_set = "val",             # which evaluations of the logs: val, or the `set` of others
-    delta = 0.01,                 # reward that does not matter: of `flat` and the near-optimal set
+    delta = 0.01,                 # a difference in reward that does not matter
+    epochs = 0.0,                 # analyse only so many passes over the training problems, 0 = all
     bin = 0.005,                  # width of the reward bins of record-breaking points
     points = "",                  # CSV with columns C, n to fit the law to, in place of a sweep
 )

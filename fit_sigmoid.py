@@ -1,40 +1,39 @@
 """fit_sigmoid.py: the law n*(C), whether a sweep shows it, and what to run with a budget.
 
-    python fit_sigmoid.py --runs=runs/easy                    # law and prescription of a sweep
+    python fit_sigmoid.py --runs=runs/easy                    # verdict, law and prescription
     python fit_sigmoid.py --runs=runs/easy --C=2e6            # and for 2 million rollouts
-    python fit_sigmoid.py --points=mine.csv --B_p=32 --C=2e6  # through points of your own (C, n)
+    python fit_sigmoid.py --runs=runs/easy --epochs=1         # within one pass over the problems
+    python fit_sigmoid.py --runs=runs/easy --view=fixed_B --B_max=8192    # at most 8192 an update
+    python fit_sigmoid.py --points=mine.csv --C=2e6           # through points of your own (C, n)
 
-Reads the logs of a sweep or a CSV. Prints one page: whether the best n rises with the budget, what
-to run with C/8 to 4 C, the command. Writes `prescription.csv` (the table by avg@k, best@k and
-worst@k), `law.json` and `law.png` (`law_VIEW.*` for --view=joint and fixed_B) to `out`, or else to
-`runs`.
+Reads frontier.json, or a CSV of points; it reads no logs. If frontier.json is missing, older than
+the logs or made with other keys, frontier.py writes it first. Prints the report: does the best n
+rise with the budget, what to run with C/8 to 4 C, the command. Writes `prescription.csv` (the table
+by avg@k, best@k and worst@k), `law.json` and `law.png` (`law_VIEW.*` for joint and fixed_B) to
+`out`, or else to `runs`.
 
-From log to page: core/runs.read_runs -> core/curves.cells_of (a cell's reward Y at each budget) ->
-prescribe (the best Y at C, its equals, their half_width) and core/curves.fair (the reward that is
-printed, scored on what did not choose) for C times BUDGETS -> table.
-
-The first section fits the paper's law to points n*(C): copy it with math, numpy and least_squares,
-law = fit_law(C, log2_n), law_at(law, C).
-Points of n*(C) are samples of a staircase, as many as one cares to draw, so they do not say how
-sure the law is; the second section asks the runs themselves. The third prescribes: the best cell
-at each budget, and beyond the runs the best cell at the largest. Needs config.py, frontier.py,
-core/runs.py, core/curves.py, core/plots.py.
+The first section fits the paper's law to points n*(C). This file and core/plots.py alone, in an
+empty folder, fit a CSV. Points of n*(C) are samples of a staircase, so they do not say how sure the
+law is. That is the verdict's task: core/stats.verdict_of tests the runs, frontier.json holds it.
 """
+import contextlib
 import csv
+import io
+import json
 import math
+import os
+import sys
 from pathlib import Path
 
-from config import (BadInput, aside, command, derive, entry, parse,
-                    save_json)  # first: from here on Ctrl-C is one line
+try:
+    from config import BadInput, command, derive, entry, parse  # first: Ctrl-C is one line from here
+except ModuleNotFoundError:  # this file was copied alone
+    parse, BadInput = None, ValueError
 import numpy as np
 from scipy.optimize import least_squares
 
-from core.curves import (Z, alike, best, cells_of, difference, fair, half_width, nearest,
-                         stop_before)
-from core.plots import budget_axis, canvas, legend, log_ticks, many, si, wrap, write
-from core.runs import folders_of, missing_cells
-from frontier import (analyse, by_B_p, draw_n_star, draw_records, fixed_B, fixed_Bp, grid_edge,
-                      joint, pooled_records, say_missing)
+from core.plots import (budget_axis, canvas, draw_n_star, draw_records, legend, log_ticks, many, si,
+                        wrap, write)
 
 # --------------------------------------------------------------------------------------------------
 # The law from points, log2 n* = L / (1 + exp(-k (log10 C - log10 C0))) + b: numpy and scipy alone
@@ -44,16 +43,16 @@ K_LAW = (0.5, 50.0)  # bounds of k, per decade; the paper prints 50.00 once, sur
 
 
 def law_at(law, C):
-    """log2 n* that a law's numbers (a dict of L, k, log10_C0, b) give at C (E,): (E,)."""
+    """Return log2 n* at C (E,) by a law's numbers, a dict of L, k, log10_C0, b."""
     z = np.clip(law["k"] * (np.log10(C) - law["log10_C0"]), -60, 60)
     return law["b"] + law["L"] / (1 + np.exp(-z))
 
 
 def fit_law(C, log2_n):
-    """The law through points C (E,), log2 n* (E,): dict(L, k, log10_C0, b, plateau).
+    """Fit the law through points C (E,), log2 n* (E,) by least squares.
 
-    By least squares. plateau = 2^(L + b), at most twice the largest n; C0 within half a decade of
-    the data; L >= 0.
+    Returns dict(L, k, log10_C0, b, plateau). plateau = 2^(L + b) is at most twice the largest n, C0
+    is within half a decade of the data, and L >= 0.
     """
     x, y = np.log10(np.asarray(C, float)), np.asarray(log2_n, float)
     lower = [y.min() - 1, 0.0, math.log(K_LAW[0]), x.min() - 0.5]  # of L + b, L, log k, log10 C0
@@ -76,7 +75,7 @@ def fit_law(C, log2_n):
 
 
 def law_flags(C, log2_n, law):
-    """Names of the law's numbers that ended at a bound of their search: not determined."""
+    """Return the numbers of the law that ended at a bound of their search, so are not determined."""
     x, flags = np.log10(C), []
     for name, value, lo, hi in (("C0", law["log10_C0"], x.min() - 0.5, x.max() + 0.5),
                                 ("k", math.log(law["k"]), *np.log(K_LAW))):
@@ -92,12 +91,12 @@ def law_flags(C, log2_n, law):
 
 
 def law_verdict(C, log2_n, law, n=None):
-    """Do points C, log2_n (E,) carry the law fitted to them? Returns (verdict, reason, flags).
+    """Judge whether points C, log2_n (E,) determine the law fitted to them.
 
-    law, flat (one n throughout) or undetermined. A law has four numbers, so it needs three values
-    of n or more, none of its numbers at a bound, and points on both sides of its bend C0, up to
-    three quarters of the rise at least, or the plateau is a guess. n (E,): the n of each point,
-    where log2_n is a running average of theirs.
+    Returns (verdict, reason, flags); the verdict is law, flat (one n throughout) or undetermined. A
+    law has four numbers, so it needs three values of n, no number at a bound, and points on both
+    sides of its bend C0, up to three quarters of the rise, or its plateau is a guess. n (E,): the n
+    of each point if log2_n is a running average.
     """
     log2_n = np.asarray(log2_n, float)
     n = 2 ** log2_n if n is None else np.asarray(n)
@@ -125,15 +124,16 @@ def law_verdict(C, log2_n, law, n=None):
 
 
 def law_of_points(C, log2_n, n=None):
-    """Fit and judge the law of points, as in `law_verdict`: the entry of law.json.
+    """Fit and judge the law through points C, log2_n (E,): an entry of law.json.
 
-    Numbers are dict(value, lo, hi), lo and hi null, all null without a law: points alone do not say
-    how sure they are. fit: the law's numbers whatever the verdict, None below five points.
+    Each number is dict(value, lo, hi). value is None without a law. lo and hi are None because
+    points alone do not say how sure the law is. fit: the numbers whatever the verdict, None with
+    fewer than five points.
     """
     order = np.argsort(C, kind="stable")
     C, log2_n = np.asarray(C, float)[order], np.asarray(log2_n, float)[order]
     law, flags, verdict = None, [], "undetermined"
-    reason = "fewer than 5 record-breaking points, a law with four numbers needs more"
+    reason = "fewer than 5 points, but a law has four numbers"
     if len(C) > 4:
         law = fit_law(C, log2_n)
         verdict, reason, flags = law_verdict(C, log2_n, law, n if n is None
@@ -142,282 +142,306 @@ def law_of_points(C, log2_n, n=None):
             for name in NUMBERS} | dict(verdict=verdict, reason=reason, flags=flags, fit=law)
 
 # --------------------------------------------------------------------------------------------------
-# The verdict on the runs of one B_p
+# The law of a panel, and the verdict in a sentence
 
-def shared_budgets(cells, grid):
-    """The budgets that all n reached: (their indices, the cells, the n that end early or diverge).
-    Without the latter, as long as two cells are left."""
-    longest = max(c["reach"][1] for c in cells)
-    full = [c for c in cells if c["reach"][1] >= 0.8 * longest and c["inside"].any()
-            and c["inside"][np.flatnonzero(grid >= 0.8 * longest)].any()]
-    left_out = [c["n"] for c in cells if not any(c is other for other in full)]
-    full = full if len(full) > 1 else cells
-    return np.flatnonzero(np.all([c["inside"] for c in full], 0)), full, left_out
+def law_of_panel(panel):
+    """Return the entry of law.json for a panel of frontier.json.
 
-
-def verdict_of(cells, grid, delta):
-    """law, flat or undetermined, with the evidence: dict(verdict, reason, sets, constant, behind).
-
-    law: n* rises. The budgets that all n reached are cut into three parts, evenly in log C. In each
-    the n indistinguishable from the best are found; a law is shown where one part's set lies wholly
-    below a later part's. flat: another n is better than one n by less than `delta` in each part, at
-    the upper end of a one-sided 95% interval (`behind`); told from two seeds on, and where no n is
-    left out. Both can hold; then it is flat, for that n will do.
+    The verdict is that of the runs (core/stats.verdict_of) if the panel has one, as panels of one
+    B_p do. The numbers are the paper's fit through n*(C) of the best fitted curve (section 4.1).
+    by_records: the fit through the running average over pooled record-breaking points (Figure 15).
+    at_fixed_B: B_p*(M) = B / n*(M), the same sigmoid falling (Figure 9).
     """
-    js, full, left_out = shared_budgets(cells, grid)
-    out = dict(verdict="undetermined", sets=[], constant=None, behind=None, left_out=left_out)
-    if len(cells) == 1:
-        return out | dict(reason="one n only, there is nothing to compare")
-    if len(js) < 3 or grid[js[-1]] < 4 * grid[js[0]]:
-        return out | dict(reason="the runs of all n share less than a factor 4 of budgets")
-    parts, ns = np.array_split(js, 3), [c["n"] for c in full]
-    sets = [[n for n, same in zip(ns, alike(full, part)) if same] for part in parts]
-    behind = {}  # what another n is better by, at most, in any part
-    for a in full:
-        ends = [0.0]
-        for part in parts:
-            for b in full:
-                gap, problems, runs = difference(b, a, part) if b is not a else (0, 0, 0)
-                ends.append(gap + math.hypot(Z * problems, a["t"][part].mean() * runs))
-        behind[a["n"]] = max(ends)
-    constant = min(behind, key=behind.get)
-    rises = any(max(a) < min(b) for j, a in enumerate(sets) for b in sets[j + 1:])
-    falls = any(min(a) > max(b) for j, a in enumerate(sets) for b in sets[j + 1:])
-    seeds = min(len(c["runs"]) for c in full)
-    verdict, why = "undetermined", "no rise of n* is shown"
-    if behind[constant] < delta and seeds > 1 and not left_out:
-        verdict, why = "flat", "one n will do" + "; n* does rise" * rises
-    elif rises and not falls:
-        verdict, why = "law", "n* rises"
-    elif falls:
-        why = "n* falls"
-    said = ", ".join(f"{{{', '.join(map(str, s))}}}" for s in sets)
-    return out | dict(
-        verdict=verdict, constant=constant, behind=behind[constant],
-        sets=[dict(C=[grid[part[0]], grid[part[-1]]], ns=s) for part, s in zip(parts, sets)],
-        reason=f"{why}: n indistinguishable from the best in the first, middle and last third of "
-               f"log C: {said}; another n is better than n = {constant} by at most "
-               f"{behind[constant]:.3f} (95%)")
+    records, star = panel["records"], panel["n_star"]
+    law = law_of_points(star["C"], np.log2(star["n"]), star["n"]) if star else law_of_points([], [])
+    by_records = law_of_points(records["C"], records["log2_n_mean"], records["n"])
+    law |= dict(range=panel["range"], estimator="n_star", by_records=by_records, fitted=law["verdict"])
+    if "B" in panel:
+        law["at_fixed_B"] = dict(B=panel["B"], fit=law["fit"] and dict(
+            L=-law["fit"]["L"], k=law["fit"]["k"], log10_C0=law["fit"]["log10_C0"],
+            b=math.log2(panel["B"]) - law["fit"]["b"]))
+    return law | {f"points_{key}": law[key] for key in ("reason",)} | panel.get("verdict", {})
 
 
-def law_of_panel(panel, cells, grid, delta):
-    """The entry of law.json for a panel of frontier.json: the verdict of its runs with the numbers
-    of the paper's fit, through the running average of its records, null where that does not
-    determine them.
-
-    Of several B_p, as in joint and fixed_B, the paper's fit alone.
-    """
-    records = panel["records"]
-    law = law_of_points(records["C"], records["log2_n_mean"], records["n"]) | dict(
-        range=panel["range"], estimator="records")
-    if panel["B_p"] is None:
-        return law | dict(constant=None, sets=[])
-    return law | dict(records=law["reason"]) | verdict_of(cells, grid, delta)
+def window_text(window):
+    return "C = {} to {}".format(*map(si, window))
 
 
-SAID = dict(law="n* rises with the budget", flat="one n will do at every budget",
-            undetermined="inconclusive")
+def points_text(gap, half):
+    """Return a difference of rewards in points, with half of its 90% interval."""
+    return f"{100 * gap:.1f} +- {100 * half:.1f} points"
 
 
-def in_a_sentence(law):
-    """The verdict in one plain sentence with its numbers."""
-    if law.get("behind") is None:
-        return f"{SAID[law['verdict']]}: {law['reason']}"
+def in_a_sentence(law, solved=""):
+    """Return the verdict as text that begins with yes, no, or that it is not known."""
+    if solved:
+        return (f"not known: {solved} was solved in any evaluation of these runs, so no n is better "
+                "than another")
+    if "p" not in law:  # points alone, or several B_p
+        said = dict(law="yes, by these points", flat="no, by these points").get(
+            law["verdict"], "not known from these points")
+        return f"{said}: {law['reason']}"
+    if law["p"] is None:
+        return f"cannot be asked: {law['reason']}"
+    at = f"at lr_base = {law['lr_base']:g}"
     if law["verdict"] == "law":
-        first, last = (", ".join(map(str, law["sets"][i]["ns"])) for i in (0, -1))
+        first, last = (f"n = {', '.join(map(str, law['sets'][i]))} at {window_text(law['windows'][i])}"
+                       for i in (0, -1))
+        text = f"yes, the best n rises (p = {law['p']:.3f}, {at}). Best, or tied with it: {first}; {last}"
         plateau = law["plateau"]["value"]
-        return (f"{SAID['law']}: as good as the best are n = {first} in the first third of log C "
-                f"and {last} in the last" + (f"; plateau {plateau:.0f}" if plateau else ""))
-    text = (f"{SAID[law['verdict']]}: no n is better than n = {law['constant']} by more than "
-            f"{law['behind']:.3f} at any budget (95%)")
-    return text + (f"; n = {', '.join(map(str, law['left_out']))} left out, their runs end early"
-                   if law["left_out"] else "")
+        return text + (f". The fitted law levels off at n = {plateau:.0f}" if plateau else "")
+    if law["verdict"] == "flat":
+        text = (f"it does not matter up to C = {si(law['windows'][-1][1])}: with n = {law['n_flat']} "
+                f"you lose at most {100 * law['regret']:.1f} points at any of these budgets (95%, {at})")
+        return text + (f". But n = {law['rising']} still gains on it at the end"
+                       if law["rising"] else "")
+    text = f"not shown, and not excluded (p = {law['p']:.2f}, 0.05 is needed, {at})"
+    if law["p_falls"] <= 0.05:
+        text = f"no, the best n falls (p = {law['p_falls']:.3f}, {at})"
+    if law["gap"] > 0:
+        text += (f". n = {law['n']} comes closest to one n for all budgets; n = {law['by']} beats it by "
+                 f"{points_text(law['gap'], law['half'])} at {window_text(law['windows'][law['window']])}")
+    else:
+        text += (f". No other n beats n = {law['n']} where a rise would show, but it may lose up to "
+                 f"{100 * law['regret_of_n']:.1f} points to another (95%)")
+    if law["left_out"]:
+        text += f". Not compared, because their runs end early: n = {', '.join(map(str, law['left_out']))}"
+    return text
 
 
 # --------------------------------------------------------------------------------------------------
 # What to run
 
 BUDGETS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4)  # times the sweep's own
-# What keeping the best cell of the largest budget costs beyond it, in points of reward against the
-# best that there is: tests/bench/prescriptions.py, means over planted sweeps
+# What it costs to keep the best cell of the largest budget beyond it, in points of reward below the
+# best cell there: tests/bench/prescriptions.py, means over planted sweeps
 KEPT = {2: 0.8, 4: 1.1}
-COLUMNS = "metric C status B_p n M lr reward lo hi hours same by stop".split()
+COLUMNS = "metric C status B_p n M epochs lr reward lo hi hours same by stop".split()
 
 
-def hours_of(cell):
-    """Hours of training for each rollout, over all ranks; None without gen_s and train_s in the
-    logs. Of a GPU, or on a CPU of a process, which has one core."""
-    each = [run["hours"] / max(run["rollouts"][-1], 1) for run in cell["runs"] if run["hours"]]
-    return float(np.mean(each)) if each else None
+def updates(cell, C):
+    """Return M of a cell with a budget C in the unit of the axis: floor(C / (cost B_p n)), or where
+    its runs ended."""
+    C = min(C, cell["last"] or math.inf)
+    return int(C / cell["cost"] * (1 + 1e-9)) // (cell["B_p"] * cell["n"])
 
 
-def cost_of(cell):
-    """What a rollout of a cell costs in the unit of C."""
-    return float(np.mean([run["per_rollout"] for run in cell["runs"]]))
+def prescribe(rows, C, D=None):
+    """Return what to run with a budget C, from the rows of frontier.json, None if C buys no update.
 
-
-def prescribe(C, grid, cells, head, rewards):
-    """What to run with a budget C: dict(C, status, cell, near, B_p, n, M, lr, reward, lo, hi,
-    hours, same, stop, by), None where C buys no update.
-
-    Inside the budgets that were run: the best cell alive there. Beyond them the best cell of the
-    largest, kept; below them that of the smallest. rewards (G,): of `fair`. same: the (B_p, n) that
-    are indistinguishable from the best, near their cells. stop: of `stop_before`.
+    The row nearest to C with status, M, epochs (passes over D problems) and hours. observed: a run
+    is alive at C. Otherwise the row of the largest smaller budget with runs is kept, and its reward
+    is unknown.
     """
-    alive = [j for j in range(len(grid)) if best(cells, j) is not None]
-    j = min(max(nearest(grid, C), alive[0]), alive[-1])
-    observed = grid[alive[0]] * (1 - 1e-9) <= C <= grid[alive[-1]] * (1 + 1e-9)
-    j = j if best(cells, j) is not None else min(alive, key=lambda i: abs(i - j))
-    cell = cells[best(cells, j)]
-    run = dict(head, B_p=cell["B_p"], n=cell["n"], lr_base=cell["lr"],
-               C=int(C / cost_of(cell) * (1 + 1e-9)))
-    d, hours = derive(run), hours_of(cell)
-    if d["M"] < 1:
+    j = min(range(len(rows)), key=lambda i: abs(math.log(rows[i]["C"] / C)))
+    inside = rows[0]["C"] * (1 - 1e-9) <= C <= rows[-1]["C"] * (1 + 1e-9)
+    row, by = rows[j], "the best cell at this budget"
+    if not (inside and row["observed"]):
+        row = next((r for r in rows[j::-1] if r["observed"]), rows[0])
+        by = f"kept from C = {si(row['C'])}"
+        row = row | dict(reward=None, lo=None, hi=None, stop=None, gains=None,
+                         last=None if C > row["C"] else row["last"])
+    M = updates(row, C)
+    if M < 1:
         return None
-    half = half_width(cell)[j]
-    near = [c for c, ok in zip(cells, alike(cells, j)) if ok]
-    same = sorted({(c["B_p"], c["n"]) for c in near})
-    return dict(
-        C=C, status="observed" if observed else "extrapolated", cell=cell, j=j, run=run, near=near,
-        B_p=cell["B_p"], n=cell["n"], M=d["M"], lr=d["lr"],
-        reward=rewards[j] if observed else None, lo=rewards[j] - half if observed else None,
-        hi=rewards[j] + half if observed else None,
-        hours=None if hours is None else hours * d["M"] * d["B"],
-        same=same if observed else None, stop=stop_before(cells, j) if observed else None,
-        by="the best cell at this budget" if observed else f"kept from C = {si(grid[j])}")
+    row = row | dict(C=C, at=row["C"], status="observed" if row["reward"] is not None
+                     else "extrapolated", M=M, by=by, epochs=D and M * row["B_p"] / D,
+                     hours=row["hours"] and row["hours"] * M * row["B_p"] * row["n"])
+    return row
 
 
-def table(rows, label, several, unit, hour):
-    """The rows of one metric as lines of text."""
-    where = "" if unit == "rollouts" else f"C in {unit}, "
-    yield f"What to run, by {label} ({where}* = beyond the runs):"
-    yield (f"  {'C':>7}  {'B_p':>5} {'n':>5} {'M':>6} {'lr':>8}  {'reward, 90%':<20} {hour:>7}  "
-           f"{'(B_p, n)' if several else 'n'} as good")
+def pairs_text(cells, several, most=6):
+    """Return cells as text: n alone if there is one B_p, at most `most` of them."""
+    pairs = sorted({(c["B_p"], c["n"]) for c in cells})
+    names = [f"({b}, {n})" if several else str(n) for b, n in pairs[:most]]
+    return ", ".join(names) + f" and {len(pairs) - most} more" * (len(pairs) > most)
+
+
+def table(rows, front, hour):
+    """Yield the rows of one metric as lines of text."""
+    unit, several = front["unit"], len({r["B_p"] for row in rows for r in row["by_B_p"]}) > 1
+    budget = "M" if unit == "updates" else f"C in {unit}"
+    yield f"What to run, {budget}; {front['label']} with its 90% interval; * = beyond the runs:"
+    yield (f"  {'C' if unit != 'updates' else '':>7}  {'B_p':>5} {'n':>5} {'M':>6} {'epochs':>6} "
+           f"{'lr':>8}  {'reward':<20} {hour:>7}  tied {'(B_p, n)' if several else 'n'}")
     for r in rows:
-        reward, same = "not run", "not known"
+        reward = tied = "not run"
         if r["reward"] is not None:
             reward = f"{r['reward']:.3f} [{r['lo']:.3f}, {r['hi']:.3f}]"
-            names = [f"({b}, {n})" if several else str(n) for b, n in r["same"]]
-            same = ", ".join(names[:6]) + f" and {len(names) - 6} more" * (len(names) > 6)
+            tied = pairs_text(r["tied"], several)
         star = "*" * (r["status"] != "observed")
         hours = "" if r["hours"] is None else f"{r['hours']:.2g}"
-        yield (f"  {si(r['C']) + star:>7}  {r['B_p']:>5} {r['n']:>5} {r['M']:>6} {r['lr']:>8.2g}  "
-               f"{reward:<20} {hours:>7}  {same}")
+        epochs = "" if not r["epochs"] else f"{r['epochs']:.3g}"
+        yield (f"  {si(r['C']) + star:>7}  {r['B_p']:>5} {r['n']:>5} {r['M']:>6} {epochs:>6} "
+               f"{r['lr']:>8.2g}  {reward:<20} {hours:>7}  {tied}")
 
 
-def cautions(row, sweep, grid, cells):
-    """What may be wrong with a row, the most important first, as lines of text."""
-    cell, out = row["cell"], []
-    if row["stop"]:
-        s, c = row["stop"], cells[row["stop"]["cell"]]
-        M = int(grid[s["j"]] / cost_of(c) * (1 + 1e-9)) // (c["B_p"] * c["n"])
-        out.append(f"more rollouts did not help: B_p = {c['B_p']}, n = {c['n']} at M = {M} "
-                   f"(C = {si(grid[s['j']])}) got {s['reward']:.3f}, by {100 * s['gain']:.1f} "
-                   "points more, on runs or problems that did not choose it; stop there")
-    died = [run for run in cell["runs"] if run["status"] == "diverged"]
-    if died:
-        out.append(f"{len(died)} of {many(len(cell['runs']), 'run')} of this cell diverged, at C = "
-                   f"{', '.join(si(run['C'][-1]) for run in died)}")
-    others = {(run["B_p"], run["n"]) for c in cells for run in c["runs"]
-              if run["status"] == "diverged" and c is not cell}
-    if others:
-        out.append("diverged, so not prescribed behind that: (B_p, n) = "
-                   + ", ".join(str(pair) for pair in sorted(others)[:6]))
-    if row["M"] <= sweep["head"]["warmup"]:
-        out.append(f"M = {row['M']} updates are all warm-up: the lr given is never reached")
-    edge = grid_edge(cell["B_p"], cell["n"], grid[row["j"]], cells, sweep["cfg"]["B_max"])
-    if edge:
-        out.append(edge["text"])
-    lrs = sorted({c["lr"] for c in cells if (c["B_p"], c["n"]) == (cell["B_p"], cell["n"])})
-    if len(lrs) > 1 and cell["lr"] in (lrs[0], lrs[-1]):
-        out.append(f"lr_base = {cell['lr']:g} is at the edge of those tried")
-    return out
+def cautions(row, rows, warmup):
+    """Yield what may be wrong with a row, the most important first, as lines of text."""
+    if stop := row["stop"]:
+        yield (f"stopping earlier was better: B_p = {stop['B_p']}, n = {stop['n']} at M = "
+               f"{updates(stop, stop['C'])} (C = {si(stop['C'])}) got {stop['reward']:.3f}, "
+               f"{100 * stop['gain']:.1f} points more. That is above two standard errors, on runs "
+               "and problems that did not choose it")
+    if row["diverged"]:
+        yield (f"{many(len(row['diverged']), 'run')} of {row['seeds']} of this cell diverged: "
+               + ", ".join(row["diverged"][:3]))
+    if row["M"] <= warmup:
+        yield f"M = {row['M']} updates are all warm-up, so the lr is never reached"
+    if row["edge"] and not row["edge"]["add"]:
+        yield row["edge"]["text"]
 
 
 def what_next(row, hour):
-    """Runs that would make a row's answer surer, and what they cost, as text."""
-    same = row["near"]
-    if len(same) < 2:
-        return ""
-    seeds, gap = max(len(c["runs"]) for c in same), None
-    more, what = 2, "seeds 1 and 2"
-    if seeds > 1:
-        other = min((c for c in same if c is not row["cell"]), key=lambda c: c["Y"][row["j"]])
-        gap, problems, runs = difference(row["cell"], other, np.array([row["j"]]))
-        half = math.hypot(Z * problems, row["cell"]["t"][row["j"]] * runs)
-        more = max(1, math.ceil(seeds * (half / gap) ** 2) - seeds) if gap > half / 10 else 100
-        what = f"about {many(more, 'more seed')}"
-    if more > 20:
-        return "to be surer: nothing cheap, the best are too close to tell apart"
-    names = ", ".join(str(n) for n in sorted({c["n"] for c in same}))
-    hours = [hours_of(c) for c in same]
-    rollouts = more * sum(row["C"] / cost_of(c) for c in same)
-    text = f"to be surer: {what} of n = {names}, {si(rollouts)} rollouts"
-    if None not in hours:
-        took = sum(h * row["C"] / cost_of(c) * more for h, c in zip(hours, same))
-        text += f", {took:.2g} {hour}"
-    return text
+    """Return the runs that would make a row's answer surer, and what they cost, as text."""
+    parts, tied = [], row["tied"]
+    if row["edge"] and row["edge"]["add"]:
+        parts.append(f"n = {row['edge']['add']['n']}, because {row['edge']['text'].split(';')[0]}")
+    if len(tied) > 1 and row["reward"] is not None:
+        seeds, other = max(c["seeds"] for c in tied), max(tied, key=lambda c: c["gap"])
+        more = 2 if seeds == 1 else 100
+        if seeds > 1 and other["gap"] > other["half"] / 10:
+            more = max(1, math.ceil(seeds * (other["half"] / other["gap"]) ** 2) - seeds)
+        if more > 20:
+            parts.append("more seeds would not tell the tied n apart, they differ by "
+                         f"{points_text(other['gap'], other['half'])} at most")
+        else:
+            rollouts = more * sum(row["C"] / c["cost"] for c in tied)
+            hours = [c["hours"] and c["hours"] * row["C"] / c["cost"] * more for c in tied]
+            took = f", {sum(hours):.2g} {hour}" if None not in hours else ""
+            parts.append(f"{many(more, 'more seed')} of n = "
+                         f"{', '.join(str(n) for n in sorted({c['n'] for c in tied}))} "
+                         f"({si(rollouts)} rollouts{took})")
+    return f"to be surer: {'; '.join(parts)}" if parts else ""
 
 
-def cheapest(row, several, hour):
-    """Of the cells as good as a row's the cheapest in hours and the smallest B_p, as text."""
-    cells, out = row["near"], []
-    hours = {id(c): hours_of(c) for c in cells}
-    if len(cells) > 1 and None not in hours.values():
-        c = min(cells, key=lambda c: hours[id(c)] * row["C"] / cost_of(c))
-        out.append(f"cheapest B_p = {c['B_p']}, n = {c['n']} "
-                   f"({hours[id(c)] * row['C'] / cost_of(c):.2g} {hour})")
-    if several and len(cells) > 1:
-        c = min(cells, key=lambda c: (c["B_p"], -c["Y"][row["j"]]))
-        out.append(f"smallest B_p = {c['B_p']} (n = {c['n']})")
-    return f"of those as good: {'; '.join(out)}" if out else ""
+def improves(gains, k):
+    """Return whether the same problems are solved more surely, or more problems, as text."""
+    text = (f"what improves since the base model: best@{k} {100 * gains['best']:+.1f} points, "
+            f"worst@{k} {100 * gains['worst']:+.1f}")
+    if gains["more"] > gains["half"]:
+        return f"{text}: mostly the same problems more surely (sharpening)"
+    if gains["more"] < -gains["half"]:
+        return f"{text}: mostly more problems solved (coverage)"
+    return f"{text}: both alike, within the error"
+
+
+def command_of(cell, row, front):
+    """Return the command that runs a cell with the budget of a row."""
+    C = row["M"] * row["B_p"] * row["n"]
+    if cell is not row:
+        C = updates(cell, row["C"]) * cell["B_p"] * cell["n"]
+    elif front["unit"] == "rollouts" and row["last"] is None:
+        C = int(row["C"] * (1 + 1e-9))
+    run = front["config"] | dict(B_p=cell["B_p"], n=cell["n"], lr_base=cell["lr_base"], C=int(C))
+    elsewhere = [] if run["runs"] == parse([f"--recipe={run['recipe']}", f"--data={run['data']}"])[
+        "runs"] else ["runs"]
+    return command(run, elsewhere)
+
+
+def already_there(row, front):
+    """Return the names of the runs of a row's cell that have spent its budget."""
+    return [r["run"] for r in front["runs_used"] if (r["B_p"], r["n"], r["lr"]) == (
+        row["B_p"], row["n"], row["lr_base"]) and r["status"] == "budget"
+            and r["C"] >= row["C"] * (1 - 0.01) and row["status"] == "observed"]
+
+
+def advice(row, front, hour):
+    """Yield what to do with the budget of a row, as lines of text."""
+    several = len(row["by_B_p"]) > 1
+    if front["source"]:
+        yield f"(the runs are {front['source']}'s, so there is no command)"
+    else:
+        yield command_of(row, row, front)
+        there = already_there(row, front)
+        if there and front["unit"] == "rollouts":
+            yield f"the sweep has run this: {Path(front['runs'], there[0], 'model')}"
+    tied = row["tied"]
+    if len(tied) > 1 and all(c["hours"] for c in tied) and row["reward"] is not None:
+        cheap = min(tied, key=lambda c: c["hours"] / c["cost"])
+        yield (f"cheapest of the tied: B_p = {cheap['B_p']}, n = {cheap['n']} "
+               f"({cheap['hours'] / cheap['cost'] * row['C']:.2g} {hour})")
+    close = [c for c in row["by_B_p"] if c["gap"] < front["delta"]]
+    if several and close and row["reward"] is not None:
+        small = min(close, key=lambda c: c["B_p"])
+        if small["B_p"] != row["B_p"]:
+            yield (f"smallest B_p that loses less than {front['delta']:g}: B_p = {small['B_p']} with "
+                   f"n = {small['n']}, M = {updates(small, row['C'])}, lr = {small['lr']:.3g}, "
+                   f"{points_text(small['gap'], small['half'])} below")
+            if not front["source"]:
+                yield command_of(small, row, front)
+        else:
+            yield f"no smaller B_p loses less than {front['delta']:g}"
+    if row.get("gains"):
+        yield improves(row["gains"], front["k"])
 
 
 def write_csv(tables, path):
-    """prescription.csv: the rows of every metric, {metric: (rows, grid, cells)}."""
-    with aside(path) as part, open(part, "w", newline="") as file:
+    """Write prescription.csv: {metric: prescribed rows}."""
+    part = f"{path}.{os.getpid()}"
+    with open(part, "w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n", extrasaction="ignore")
         writer.writeheader()
-        for metric, (rows, grid, cells) in tables.items():
+        for metric, rows in tables.items():
             for row in rows:
                 short = {key: f"{x:.5g}" for key, x in row.items() if isinstance(x, float)}
-                whole = row["C"] > 1000
+                tied = row["tied"] if row["reward"] is not None else ()
+                pairs = sorted({(c["B_p"], c["n"]) for c in tied})
                 writer.writerow(row | short | dict(
-                    metric=metric, C=round(row["C"]) if whole else f"{row['C']:.5g}",
-                    same=" ".join(f"{b}x{n}" for b, n in row["same"] or ()),
-                    stop=f"{grid[row['stop']['j']]:.5g}" if row["stop"] else ""))
+                    metric=metric, C=round(row["C"]) if row["C"] > 1000 else f"{row['C']:.5g}",
+                    same=" ".join(f"{b}x{n}" for b, n in pairs),
+                    stop=f"{row['stop']['C']:.5g}" if row["stop"] else ""))
+    os.replace(part, path)
+
+
+def write_json(path, value):
+    """Write JSON to a temporary file and rename it."""
+    part = f"{path}.{os.getpid()}"
+    Path(part).write_text(json.dumps(value, default=lambda x: x.item() if hasattr(x, "item")
+                                     else list(x)))
+    os.replace(part, path)
 
 
 # --------------------------------------------------------------------------------------------------
 # The figure
 
 def draw_law(ax, panel, law, rows, unit):
-    """n*(C): what ran, the running average of the records, the law where it is one, the rows."""
-    if "records" in panel:
+    """Draw n*(C): the points of the best fitted curve coloured by reward, the law if the points
+    determine it, what ran, what is prescribed."""
+    if "near" in panel:
         draw_n_star(ax, panel, unit)
-        draw_records(ax, panel["records"])
-    else:
+    if star := panel.get("n_star"):
+        shown = ax.scatter(star["C"], star["n"], c=star["reward"], s=22, cmap="viridis", zorder=4,
+                           label="n* of the best fitted curve, coloured by its reward")
+        ax.figure.colorbar(shown, ax=ax, pad=0.01).set_label("reward", fontsize=9)
+    elif "records" not in panel:
         ax.plot(panel["envelope"]["C"], panel["envelope"]["n"], "ko", ms=4, label="points")
-    if law["fit"]:
+    if law["fit"] and law.get("fitted", law["verdict"]) == "law":
         x = np.geomspace(*panel["range"], 200)
-        ax.plot(x, 2 ** law_at(law["fit"], x), color="C3", lw=2, label="the paper's law, fitted")
+        ax.plot(x, 2 ** law_at(law["fit"], x), color="C3", lw=2, zorder=5, label="the paper's law, fitted")
         ax.annotate("L {L:.2f}, k {k:.2f}, $\\log_{{10}} C_0$ {log10_C0:.2f}, b {b:.2f}, plateau "
                     "{plateau:.0f}".format(**law["fit"]), (0.02, 0.95), color="C3", fontsize=9,
                     xycoords="axes fraction")
+        if "B" in panel:
+            ax.plot(x, panel["B"] / 2 ** law_at(law["fit"], x), color="C0", lw=2, ls="--",
+                    label="$B_p^* = B / n^*$")
     for status, fill in (("observed", "C1"), ("extrapolated", "white")):
         at = [(r["C"], r["n"]) for r in rows if r["status"] == status]
         if at:
-            ax.plot(*zip(*at), "*", ms=13, mfc=fill, mec="C1", zorder=4,
+            ax.plot(*zip(*at), "*", ms=13, mfc=fill, mec="C1", zorder=6,
                     label=f"prescribed, {status}")
     ns = sorted({*panel["ns"], *(r["n"] for r in rows)})
-    ax.set(yscale="log", ylim=(ns[0] / 2, ns[-1] * 2), ylabel="n*")
-    marks = 2.0 ** np.arange(math.floor(math.log2(ns[0])), math.ceil(math.log2(ns[-1])) + 1)
+    low, high = ns[0], ns[-1]
+    if "B" in panel and panel.get("n_star"):
+        low, high = min(low, *panel["n_star"]["B_p"]), max(high, *panel["n_star"]["B_p"])
+    ax.set(yscale="log", ylim=(low / 2, high * 2), ylabel="n*")
+    marks = 2.0 ** np.arange(math.floor(math.log2(low)), math.ceil(math.log2(high)) + 1)
     log_ticks(ax.yaxis, marks if len(marks) < 16 else marks[::4])
     budget_axis(ax, panel["range"][0], max(panel["range"][1], *(r["C"] for r in rows), 1), unit)
 
 
 def figure(panels, laws, rows, unit, title, path):
-    """law.png: a panel for each B_p."""
+    """Draw law.png: a panel for each B_p."""
     cols = min(len(panels), 2)
     lines = -(-len(panels) // cols)
     fig, axes = canvas(lines, cols, (10.7, 2.0 + 4.4 * lines))
@@ -426,19 +450,21 @@ def figure(panels, laws, rows, unit, title, path):
     for ax, (name, panel) in zip(axes.flat, panels.items()):
         mine = [r for r in rows if panel["B_p"] in (None, r["B_p"])]
         draw_law(ax, panel, laws[name], mine, unit)
-        said = wrap(in_a_sentence(laws[name]), 112 // cols)
-        ax.set_title(f"{name.replace('B_p', '$B_p$')}\n{said}", fontsize=9.5)
+        said = wrap(in_a_sentence(laws[name], panel.get("solved", "")), 112 // cols)
+        ax.set_title(f"{name.replace('B_p', '$B_p$')}: {said}", fontsize=9.5)
     legend(fig, axes.flat, 3)
     fig.suptitle(wrap(title, 120), fontsize=10.5)
     write(fig, path)
 
 
 # --------------------------------------------------------------------------------------------------
-# The page
+# Points of your own
 
 def read_points(path):
-    """A CSV with columns C and n -> (C (E,), n (E,), what they are). Lines that begin with # say
-    that. Raises BadInput that names the file, its columns, or the line."""
+    """Read a CSV with columns C and n: (C (E,), n (E,), a description from its lines with #).
+
+    Raises BadInput that names the file, its columns, or the line.
+    """
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
             lines = file.read().splitlines()
@@ -470,10 +496,10 @@ def read_points(path):
 
 
 def n_by_points(law, C, n, at):
-    """The n for a budget `at` by points C, n (E,) and their law, and what it is by, in words.
+    """Return the n for a budget `at` by points C, n (E,) and their law, and a text that says why.
 
-    The law's, rounded to a power of 2, at most twice the largest of the points; without a law the
-    last point's.
+    It is the law's n, rounded to a power of 2 and at most twice the largest point. Without a law
+    it is the n of the last point.
     """
     if law["verdict"] != "law":
         return n[-1], f"the last point, at C = {si(C[-1])}"
@@ -483,125 +509,141 @@ def n_by_points(law, C, n, at):
     return wanted, "the law"
 
 
-def of_points(cfg, given):
-    """The page of points (C, n): their law, and n at --C, at the largest C and four times that."""
-    C, n, about = read_points(cfg["points"])
+def of_points(path, at=None, out="", cfg=None):
+    """Print the law through the points of a CSV, and its n at `at`, at the largest C and four times
+    that; write law.json and law.png.
+
+    cfg: the config of a run, for B_p, M and the command. None: unknown.
+    """
+    C, n, about = read_points(path)
     law = law_of_points(C, np.log2(n)) | dict(range=[C[0], C[-1]], estimator="points")
-    known = bool(given & {"--model", "--data", "--config"})  # else the command is of another model
-    print(f"{cfg['points']}: {about}\n{in_a_sentence(law)}")
+    print(f"{path}: {about}\nDoes the best n rise with the budget? {in_a_sentence(law)}")
     if law["verdict"] == "law":
         print("log2 n* = {L:.2f} / (1 + exp(-{k:.2f} (log10 C - {log10_C0:.2f}))) + {b:.2f}; "
               "plateau {plateau:.0f}".format(**law["fit"]))
-    print("intervals: none, points alone do not say how sure they are")
+    print("intervals: none, because points alone do not say how sure they are")
     rows = []
-    for at in dict.fromkeys([float(cfg["C"])] * ("--C" in given) + [C[-1], 4 * C[-1]]):
-        wanted, by = n_by_points(law, C, n, at)
-        if known and cfg["B_max"]:
-            wanted = min(wanted, cfg["B_max"] // cfg["B_p"])
-        run = dict(cfg, n=max(int(wanted + 1e-6), 2), C=int(at))
-        M, status = derive(run)["M"], "observed" if C[0] <= at <= C[-1] else "extrapolated"
-        if not M:
-            raise BadInput(f"--C={at:g}: below one update of B_p = {cfg['B_p']} problems with "
-                           f"n = {run['n']}")
-        rows.append(dict(C=at, n=run["n"], B_p=cfg["B_p"], status=status, M=M))
-        print(f"\nC = {si(at)} ({status})\n  B_p = {cfg['B_p']}, n = {run['n']}, M = {M}; "
-              f"n from {by}")
-        if known and cfg["unit"] == "rollouts":
-            print(f"  {command(run)}")
-    out = Path(cfg["out"] or Path(cfg["points"]).parent)
+    for budget in dict.fromkeys([float(at)] * (at is not None) + [C[-1], 4 * C[-1]]):
+        wanted, by = n_by_points(law, C, n, budget)
+        status = "observed" if C[0] <= budget <= C[-1] else "extrapolated"
+        row = dict(C=budget, n=max(int(wanted + 1e-6), 2), status=status)
+        print(f"\nC = {si(budget)} ({status}): n = {row['n']}, {by}")
+        if cfg:
+            if cfg["B_max"]:
+                row["n"] = min(row["n"], max(cfg["B_max"] // cfg["B_p"], 2))
+            run = cfg | dict(n=row["n"], C=int(budget))
+            row |= dict(B_p=cfg["B_p"], M=derive(run)["M"])
+            if not row["M"]:
+                raise BadInput(f"--C={budget:g}: below one update of B_p = {cfg['B_p']} problems "
+                               f"with n = {row['n']}")
+            print(f"  B_p = {row['B_p']}, n = {row['n']}, M = {row['M']}\n  {command(run)}")
+        rows.append(row)
+    out = Path(out or Path(path).parent)
     panel = dict(envelope=dict(C=C, n=n), ns=[n.min(), n.max()], B_p=None, range=[C[0], C[-1]])
-    save_json(out / "law.json", dict(law=law | dict(panel="points"), prescriptions=rows,
-                                     panels=dict(points=law), unit=cfg["unit"]), indent=None)
-    figure(dict(points=panel), dict(points=law), rows, cfg["unit"], f"n*(C) of {about}",
+    write_json(out / "law.json", dict(law=law | dict(panel="points"), prescriptions=rows,
+                                      panels=dict(points=law), unit="rollouts"))
+    figure(dict(points=panel), dict(points=law), rows, "rollouts", f"n*(C) of {about}",
            out / "law.png")
     print(f"figure: {out}/law.png   numbers: {out}/law.json")
 
 
-def tables_of(sweep, cfg, wanted):
-    """{metric: (rows, grid, cells)}: what to run with each budget `wanted`, by the metric asked for
-    and by avg@k, best@k and worst@k."""
-    runs, metrics = [run for c in sweep["every"] for run in c["runs"]], [cfg["metric"]]
-    if runs[0]["counts"] is not None:
-        metrics += [m for m in (f"{kind}@{cfg['k']}" for kind in ("avg", "best", "worst"))
-                    if m not in metrics]
-    grid, tables = sweep["grid"], {}
-    for metric in metrics:
-        cells = sweep["every"] if metric == cfg["metric"] else cells_of(runs, metric)[1]
-        rewards = fair(cells)
-        rows = [prescribe(C, grid, cells, sweep["head"], rewards) for C in sorted(set(wanted))]
-        tables[metric] = [r for r in rows if r], grid, cells
-    return tables
+# --------------------------------------------------------------------------------------------------
+# The report
+
+def load_front(cfg, argv, view):
+    """Return frontier.json of a sweep, made by frontier.py first if it is missing, older than a log
+    or made with other keys."""
+    import frontier
+    from core.runs import folders_of
+    folders = folders_of(cfg["runs"])
+    path = Path(cfg["out"] or folders[0]) / f"frontier{view and '_'}{view}.json"
+    logs = [log for folder in folders for log in (*folder.glob("*/log.jsonl*"),
+                                                  *folder.glob("sweep.json"))]
+    front = json.loads(path.read_text()) if path.exists() else {}
+    cfg = cfg | dict(B_limit=cfg["B_max"] if any(w.startswith("--B_max=") for w in argv) else 0)
+    if front.get("schema") != frontier.SCHEMA or any(
+            front.get(key) != cfg[key] for key in frontier.ASKED) or any(
+            log.stat().st_mtime > path.stat().st_mtime for log in logs):
+        with contextlib.redirect_stdout(io.StringIO()):
+            frontier.main([w for w in argv if not w.startswith(("--view=", "--C="))]
+                          + [f"--view={view or 'fixed_Bp'}"])
+        front = json.loads(path.read_text())
+    return front
 
 
-def page(sweep, laws, rows, row, cells, unit, missing):
-    """The page as lines of text; `row` of `rows` is the one asked for."""
-    runs, grid = [run for c in sweep["every"] for run in c["runs"]], sweep["grid"]
-    several = len({c["B_p"] for c in cells}) > 1
-    hour = "GPU-h" if any(run["device"].startswith("cuda") for run in runs) else "core-h"
+def report(front, laws, rows, row):
+    """Yield the report as lines of text; `row` of `rows` is the one asked for."""
+    hour = "GPU-h" if front["device"].startswith("cuda") else "core-h"
     yield "Does the best n rise with the budget?"
-    yield from (f"  {panel}: {in_a_sentence(law)}." for panel, law in laws.items())
+    for name, law in laws.items():
+        text = f"{name.replace('=', ' = ')}: {in_a_sentence(law, front['panels'][name].get('solved', ''))}."
+        yield from ("  " + line for line in wrap(text, 116).split("\n"))
     yield ""
-    yield from table(rows, sweep["label"], several, unit, hour)
-    yield f"  intervals: {sweep['covers']}"
-    if len({run["seed"] for run in runs}) == 1 and len(cells) > 1:
+    yield from table(rows, front, hour)
+    yield f"  interval: {front['covers']}"
+    if len({r["seed"] for r in front["runs_used"]}) == 1 and len(front["runs_used"]) > 1:
         yield "  with one seed a reward has the luck of the best run in it: about a point too high"
     if any(r["status"] != "observed" for r in rows):
-        yield (f"  * the best cell at C = {si(grid[-1])}, kept; on planted sweeps that cost "
+        yield ("  * the best cell of the last budget with runs is kept; on planted sweeps that cost "
                + ", ".join(f"{cost:.1f} points at {f} C" for f, cost in KEPT.items()))
+    if any(panel.get("solved") for panel in front["panels"].values()):
+        return
     yield ""
-    yield (f"C = {si(row['C'])} {unit} ({row['status']}): B_p = {row['B_p']}, n = {row['n']}, "
-           f"M = {row['M']}, lr = {row['lr']:.3g}, recipe {sweep['head']['recipe']}")
-    more = [command(row["run"]), cheapest(row, several, hour),
-            *(f"caution: {text}" for text in cautions(row, sweep, grid, cells)[:2]),
-            what_next(row, hour), say_missing(missing, 4).strip() if missing else ""]
-    yield from (f"  {line}" for line in more if line)
+    yield (f"C = {si(row['C'])} {front['unit']} ({row['status']}): B_p = {row['B_p']}, "
+           f"n = {row['n']}, M = {row['M']}, lr = {row['lr']:.3g}, recipe {front['config']['recipe']}")
+    yield from (f"  {line}" for line in advice(row, front, hour))
+    yield from (f"  caution: {text}" for text in
+                list(cautions(row, rows, front["config"]["warmup"]))[:2])
+    if text := what_next(row, hour):
+        yield f"  {text}"
+    if front["missing"]:
+        from frontier import say_missing
+        yield say_missing(front["missing"], 4)
 
 
 def main(argv):
     cfg, given = parse(argv, __doc__), {word.split("=")[0] for word in argv}
     if cfg["points"]:
-        return of_points(cfg, given)
+        known = given & {"--model", "--data", "--config"}  # else the command is another model's
+        return of_points(cfg["points"], cfg["C"] if "--C" in given else None, cfg["out"],
+                         cfg if known and cfg["unit"] == "rollouts" else None)
     view = "" if cfg["view"] in ("fixed_Bp", "all") else cfg["view"]
     if view not in ("", "joint", "fixed_B"):
         raise BadInput(f"--view={view}: a law is fitted to fixed_Bp, joint or fixed_B")
-    out, sweep, unit = Path(cfg["out"] or folders_of(cfg["runs"])[0]), analyse(cfg), cfg["unit"]
-    grid, runs = sweep["grid"], [run for c in sweep["every"] for run in c["runs"]]
+    front = load_front(cfg, argv, view)
+    from core.runs import folders_of
+    out, panels = Path(cfg["out"] or folders_of(cfg["runs"])[0]), front["panels"]
+    laws = {name: law_of_panel(panel) for name, panel in panels.items()}
 
-    # ---- the law of each panel
-    panels = dict(joint=joint, fixed_B=fixed_B).get(view, fixed_Bp)(sweep, sweep["cfg"])["panels"]
-    laws = {}
-    for name, panel in panels.items():
-        used = [run for run in sweep["runs"] if run["run"] in panel["runs_used"]]
-        panel.setdefault("records", pooled_records(used, cfg["bin"]))
-        of_panel = by_B_p(sweep["cells"]).get(panel["B_p"], [])
-        laws[name] = law_of_panel(panel, of_panel, grid, cfg["delta"])
-
-    # ---- what to run with the sweep's budgets, and with the one asked for
-    asked = float(cfg["C"]) if "--C" in given else grid[-1]
-    wanted = [grid[-1] * f for f in BUDGETS if grid[-1] * f >= grid[0] * (1 - 1e-9)]
-    tables = tables_of(sweep, cfg, [asked] + wanted)
-    rows, _, cells = tables[cfg["metric"]]
+    # the tables: by metric, or of fixed_B by B; the first is the one that is printed
+    low, high = (pick(r["C"] for rows in front["rows"].values() for r in rows) for pick in (min, max))
+    asked = float(cfg["C"]) if "--C" in given else high
+    budgets = sorted({asked, *(high * f for f in BUDGETS if high * f >= low * (1 - 1e-9))})
+    tables = {name: [r for r in (prescribe(rows, C, front["D"]) for C in budgets) if r]
+              for name, rows in front["rows"].items()}
+    rows = tables[max(tables, key=lambda B: int(B[2:])) if view == "fixed_B" else front["metric"]]
     row = next((r for r in rows if r["C"] == asked), None)
     if row is None:
-        raise BadInput(f"--C={asked:g} {unit}: below one update of the cell that is best there")
-
-    write_csv(tables, out / "prescription.csv")
+        raise BadInput(f"--C={asked:g} {front['unit']}: below one update of the cell that is best "
+                       "there")
+    write_csv(tables, out / f"prescription{view and '_'}{view}.csv")
     name = out / (f"law_{view}" if view else "law")
     main_panel = max(laws, key=lambda p: (len(panels[p]["switches"]), len(panels[p]["runs_used"])))
-    save_json(f"{name}.json", dict(
-        law=laws[main_panel] | dict(panel=main_panel), panels=laws, unit=unit, label=sweep["label"],
-        covers=sweep["covers"], prescriptions=[
-            {key: r[key] for key in "C status B_p n M lr reward lo hi hours same by".split()}
-            for r in rows]), indent=None)
-    stars, axis = ([], "updates") if view == "fixed_B" else (rows, unit)
-    figure(panels, laws, stars, axis,
-           f"n*(C) for {sweep['label']}, {many(len(runs), 'run')}. Intervals: {sweep['covers']}",
-           f"{name}.png")
-    missing = missing_cells(cfg["runs"], runs, sweep["dropped"])
-    print("\n".join(page(sweep, laws, rows, row, cells, unit, missing)))
+    write_json(f"{name}.json", dict(
+        law=laws[main_panel] | dict(panel=main_panel), panels=laws, unit=front["unit"],
+        label=front["label"], covers=front["covers"], prescriptions=[
+            {key: r[key] for key in "C status B_p n M epochs lr reward lo hi hours by".split()}
+            | dict(same=sorted({(c["B_p"], c["n"]) for c in r["tied"]})) for r in rows]))
+    figure(panels, laws, [] if view == "fixed_B" else rows, front["unit"],
+           f"Best n against compute, {front['label']}", f"{name}.png")
+    print("\n".join(report(front, laws, rows, row)))
     drawn = ", ".join(sorted(path.stem for path in out.glob("*.png")))
     print(f"\nfigures in {out}: {drawn} (.png)   all metrics: {out}/prescription.csv")
 
 
 if __name__ == "__main__":
-    entry(main)
+    if parse:
+        entry(main)
+    else:  # without config.py: --points, --C and --out
+        words = dict(word.lstrip("-").split("=", 1) for word in sys.argv[1:] if "=" in word)
+        of_points(words["points"], words.get("C"), words.get("out", ""))

@@ -21,13 +21,13 @@ The paper's path is the first section, whole: log -> record-breaking points -> o
 n -> the highest curve at each C -> n*(C). It needs numpy and scipy alone. Below it the views, each
 a function (sweep, cfg) -> content, one (front, path) that draws it, one (front) -> lines of text
 and a row in VIEWS; a new one's name goes into the list at `view` in config.py. They start from
-sweep["cells"] (fields: core/curves.cells_of), by_B_p and at_end.
+sweep["cells"] (a list of core/stats.Cell), by_B_p and at_end.
 
 n* has two readings in the JSON: `envelope`, the n of the highest curve of ours at each budget, and
 `records`, the paper's, through which fit_sigmoid.py puts the law.
 
 Each view writes `frontier_VIEW.json` and `.png` (fixed_Bp: `frontier.*`) to `out`, else to `runs`;
---view=all writes what they say to `report.txt`. Needs config.py, core/runs.py, core/curves.py,
+--view=all writes what they say to `report.txt`. Needs config.py, core/runs.py, core/stats.py,
 core/plots.py. Next: fit_sigmoid.py.
 """
 import functools
@@ -42,10 +42,12 @@ import numpy as np
 from scipy import stats
 from scipy.optimize import least_squares
 
-from core.curves import alike, best, cells_of, difference, half_width, nearest, panel_of
-from core.plots import (SHADES, budget_axis, canvas, colours, end_labels, legend, log_ticks,
-                        many, save, si)
-from core.runs import ended, folders_of, missing_cells, read_runs, right
+from core.stats import (RUN_SD, Z, best, cells_of, ci_half_width, difference, gap_between,
+                        heldout_reward, nearest, panel_of, per_problem, stop_before,
+                        tied_with_best, verdict_of)
+from core.plots import (SHADES, budget_axis, canvas, colours, draw_n_star, draw_records,
+                        end_labels, legend, log_ticks, many, save, si)
+from core.runs import ended, folders_of, missing_cells, problems_trained_on, read_runs
 
 
 # --------------------------------------------------------------------------------------------------
@@ -107,21 +109,21 @@ def pooled_records(runs, width):
 
 
 def n_star(runs, width=0.005, C=None):
-    """n*(C) of the runs of one B_p, the paper's way.
+    """Return n*(C) the paper's way: at each budget the n of the highest curve.
 
-    Returns dict(C (G,), ns (N,), curves (N, G), n (G,)): at each budget the n of the highest curve.
-    C: the budgets, by default those that every n has reached to those that any has.
+    dict(C (G,), cells: (B_p, n) of each curve, curves (N, G), n, B_p, reward (G,)). C: the budgets,
+    by default from those that every cell has reached to those that any has.
     """
-    ns = sorted({run["n"] for run in runs})
+    cells = sorted({(run["B_p"], run["n"]) for run in runs})
     if C is None:
         C = np.geomspace(max(run["C"][run["C"] > 0][0] for run in runs),
                          max(run["C"][-1] for run in runs), 81)
-    curves = np.full((len(ns), len(C)), np.nan)
-    for i, n in enumerate(ns):
-        # 1. the record-breaking points of each run with this n, all seeds together
+    curves = np.full((len(cells), len(C)), np.nan)
+    for i, cell in enumerate(cells):
+        # 1. the record-breaking points of each run of this cell, all seeds together
         points = []
         for run in runs:
-            if run["n"] == n:
+            if (run["B_p"], run["n"]) == cell:
                 keep = record_breaking(run["reward"], width) & (run["C"] > 0)
                 points += zip(run["C"][keep], run["reward"][keep])
         if len({x for x, _ in points}) < 2:  # nothing to put a curve through
@@ -130,80 +132,90 @@ def n_star(runs, width=0.005, C=None):
         x, y = np.array(sorted(points)).T
         curves[i] = sigmoid(np.log10(C), *fit_curve(x, y))
     # 3. the highest curve at each budget, and 4. its n
-    top = np.argmax(np.where(np.isnan(curves), -np.inf, curves), axis=0)
-    return dict(C=C, ns=ns, curves=curves, n=np.array(ns)[top])
+    heights = np.where(np.isnan(curves), -np.inf, curves)
+    B_p, n = np.array(cells)[heights.argmax(0)].T
+    return dict(C=C, cells=cells, curves=curves, n=n, B_p=B_p, reward=heights.max(0))
 
 # --------------------------------------------------------------------------------------------------
 # A sweep
 
 def analyse(cfg, part="", runs=None, dropped=()):
-    """A sweep's folder, or its runs -> dict(runs, dropped, grid, every, cells, lr, label, head,
-    covers, cfg), from which every view starts.
+    """Read a sweep's folder, or take its runs, and return what every view starts from.
 
-    every: the cells at all lr_base; cells: those at `lr`, of the lr_base with most runs that of the
-    best cell at the largest budget, as if the sweep had no other. head: the longest run's config.
+    dict(runs, dropped, grid, every, cells, lr, law_cells, label, head, covers, cfg). every: the
+    cells at all lr_base. cells: for each (B_p, n) the one whose lr_base is best at the largest
+    budget. law_cells: those at `lr`, the lr_base of the best cell among the lr_base that most cells
+    share. head: the longest run's config.
     """
     part = part or ("train" if cfg["metric"] == "train" else cfg["eval_set"])
     if runs is None:
-        runs, dropped = read_runs(cfg["runs"], cfg["metric"], cfg["unit"], part, cfg["tag"])
+        runs, dropped = read_runs(cfg["runs"], cfg["metric"], cfg["unit"], part, cfg["tag"],
+                                  cfg["epochs"])
     grid, every = cells_of(runs, cfg["metric"])
-    count = Counter(run["lr"] for run in runs)
-    whole = [c for c in every if count[c["lr"]] == max(count.values())]
-    lr = whole[best(whole, -1) or 0]["lr"]
-    cells = [c for c in every if c["lr"] == lr]
+    count = Counter(c.lr for c in every)
+    whole = [c for c in every if count[c.lr] == max(count.values())]
+    lr = whole[best(whole, -1) or 0].lr
+    cells = []
+    for pair in dict.fromkeys((c.B_p, c.n) for c in every):
+        of_pair = [c for c in every if (c.B_p, c.n) == pair]
+        cells.append(of_pair[best(of_pair, -1) or 0])
     head = complete(max((run["config"] for run in runs), key=lambda c: c.get("C", 0)))
     label = "training reward"
     if part != "train":
         label = f"{'validation' if part == 'val' else part} {cfg['metric']}"
-    return dict(runs=[run for c in cells for run in c["runs"]], dropped=dropped, grid=grid,
-                every=every, cells=cells, lr=lr, label=label, head=head, covers=covers(every),
-                cfg=cfg | dict(head=head, B_max=head["B_max"]))
+    return dict(runs=[run for c in cells for run in c.runs], dropped=dropped, grid=grid,
+                every=every, cells=cells, lr=lr, law_cells=[c for c in every if c.lr == lr],
+                label=label, head=head, covers=covers(every),
+                cfg=dict(B_limit=0) | cfg | dict(head=head, B_max=cfg.get("B_limit")
+                                                 or head["B_max"]))
 
 
 def covers(cells):
-    """What the intervals of a sweep cover, in words."""
-    runs = [run for c in cells for run in c["runs"]]
+    """Return what the intervals of a sweep cover, as text."""
+    runs = [run for c in cells for run in c.runs]
     seeds = Counter((run["B_p"], run["n"], run["lr"]) for run in runs).values()
-    text = "90%, for one run more of the same command, and for other problems of the kind"
+    text = "90%: one more run of the same command, and other problems of the kind"
     if any(run["counts"] is None for run in runs):
-        text = "90%, for one run more of the same command; the log has no counts per problem"
+        text = ("90%: one more run of the same command, and other problems of the kind (binomial, "
+                "because the log has no counts)")
     if any(run["biased"] for run in runs):
         text += "; the source's estimate of this metric is biased, as its log says"
     if max(seeds) > 1:
-        many = " to ".join(map(str, sorted({min(seeds), max(seeds)})))
-        return f"{text}; {many} seeds a cell, their variance pooled over cells"
-    return (f"{text}; one seed: runs are taken to differ by {cells[0]['run_sd'][-1]:.3f}, "
-            "a stated 0.015 and the scatter of checkpoints")
+        return f"{text}; {' to '.join(map(str, sorted({min(seeds), max(seeds)})))} seeds a cell"
+    return f"{text}; one seed, so runs are assumed to differ by {RUN_SD}"
 
 
 def notes_of(sweep):
-    """What a reader must know of the runs, as lines of text."""
-    every = [run for c in sweep["every"] for run in c["runs"]]
-    lrs, notes = sorted({c["lr"] for c in sweep["every"]}), []
+    """Return what a reader must know of the runs, as lines of text."""
+    every = [run for c in sweep["every"] for run in c.runs]
+    lrs, notes = sorted({c.lr for c in sweep["every"]}), []
     if len(lrs) > 1:
-        notes.append(f"figures are at lr_base = {sweep['lr']:g}, that of the best cell, of "
-                     f"{', '.join(f'{x:g}' for x in lrs)}; --view=lr compares them")
+        notes.append(f"each n is shown at its best lr_base of {', '.join(f'{x:g}' for x in lrs)}; "
+                     f"the verdict is at lr_base = {sweep['lr']:g}; --view=lr compares them")
     for run in every:
         if not ended(run):
             notes.append(f"unfinished {run['run']}: used up to its last evaluation")
-        if run["status"] == "diverged":
-            notes.append(f"diverged {run['run']} at C = {si(run['C'][-1])}")
-        if run["status"] == "pruned":
-            notes.append(f"pruned {run['run']} at C = {si(run['C'][-1])}")
-    most = max(len(c["runs"]) for c in sweep["every"])
+        if run["status"] in ("diverged", "pruned"):
+            notes.append(f"{run['status']} {run['run']} at C = {si(run['C'][-1])}")
+    most = max(len(c.runs) for c in sweep["every"])
     for c in sweep["every"]:
-        if len(c["runs"]) < most:
-            notes.append(f"B_p={c['B_p']} n={c['n']} lr_base={c['lr']:g}: {len(c['runs'])} of "
-                         f"{most} seeds")
+        if len(c.runs) < most:
+            notes.append(f"B_p={c.B_p} n={c.n} lr_base={c.lr:g}: {len(c.runs)} of {most} seeds")
     return notes
 
 
+# what frontier.json depends on besides the logs
+SCHEMA = 2
+ASKED = "runs metric unit bin delta eval_set tag epochs B_limit k".split()
+
+
 def front_of(sweep, view, content, cfg):
-    """All that a view's JSON holds, of which its figure is drawn and its text written."""
-    every = [run for c in sweep["every"] for run in c["runs"]]
-    runs = content.pop("runs", sweep["runs"])  # lr shows others
-    return {key: cfg[key] for key in "runs metric unit bin delta eval_set".split()} | dict(
-        view=view, label=sweep["label"], config=sweep["head"], covers=sweep["covers"],
+    """Return all that a view's JSON holds. Its figure and its text are made from that alone."""
+    every = [run for c in sweep["every"] for run in c.runs]
+    runs = content.pop("runs", every)  # the view lr uses fewer
+    return {key: cfg[key] for key in ASKED} | dict(
+        schema=SCHEMA, view=view, source=next((r["source"] for r in every if r["source"]), ""),
+        device=every[0]["device"], D=problems_trained_on(every[0]), label=sweep["label"], config=sweep["head"], covers=sweep["covers"],
         notes=notes_of(sweep), budget=sweep["grid"][-1],
         missing=[] if view == "compare" else missing_cells(cfg["runs"], every, sweep["dropped"]),
         runs_dropped=sweep["dropped"], runs_unfinished=[r["run"] for r in runs if not ended(r)],
@@ -213,14 +225,110 @@ def front_of(sweep, view, content, cfg):
 
 
 def by_B_p(cells):
-    """{B_p: its cells}, the smallest first."""
-    return {B_p: [c for c in cells if c["B_p"] == B_p] for B_p in sorted({c["B_p"] for c in cells})}
+    """Return {B_p: its cells}, the smallest B_p first."""
+    return {B_p: [c for c in cells if c.B_p == B_p] for B_p in sorted({c.B_p for c in cells})}
 
 
 def at_end(cells):
-    """The largest budget at which all of these cells are alive, as an index, or None."""
-    ok = np.flatnonzero(np.all([c["inside"] for c in cells], 0))
+    """Return the index of the largest budget at which all of these cells are alive, or None."""
+    ok = np.flatnonzero(np.all([c.alive for c in cells], 0))
     return int(ok[-1]) if len(ok) else None
+
+
+# --------------------------------------------------------------------------------------------------
+# What to run: a row for each budget
+
+def hours_of(cell):
+    """Return hours of training for each rollout, over all ranks, or None if the logs lack gen_s or
+    train_s. On a CPU an hour is that of a process, which has one core."""
+    each = [run["hours"] / max(run["rollouts"][-1], 1) for run in cell.runs if run["hours"]]
+    return float(np.mean(each)) if each else None
+
+
+def cost_of(cell):
+    """Return what a rollout of a cell costs in the unit of C."""
+    return float(np.mean([run["per_rollout"] for run in cell.runs]))
+
+
+def of_cell(cell, grid, j):
+    """Return a cell at budget j in numbers: dict(B_p, n, lr_base, lr, seeds, cost and hours of a
+    rollout, last: the budget at which its runs ended if that is before j, else None)."""
+    last = None if cell.alive[j] else float(cell.reach[1])
+    head = complete(cell.runs[0]["config"])
+    lr = cell.lr * lr_factor(cell.B_p * (head["n_train"] or cell.n), head["lr_scaling"])
+    return dict(B_p=cell.B_p, n=cell.n, lr_base=cell.lr, lr=lr, seeds=len(cell.runs), last=last,
+                cost=cost_of(cell), hours=hours_of(cell))
+
+
+def rows_of(cells, grid, B_max=0):
+    """Return what to run with each budget of the grid: a list of dicts that JSON can hold.
+
+    A row is the best cell (`of_cell`) with C; observed, whether any run is alive at C; reward, lo,
+    hi; tied, the cells that cannot be told from the best, that one first, each with its gap and
+    half; by_B_p, the best cell of each B_p, likewise; stop, an earlier stop that is better
+    (stats.stop_before); edge (`grid_edge`); diverged, the runs of this cell that did.
+    """
+    rewards, out = heldout_reward(cells), []
+    for j, C in enumerate(grid):
+        if best(cells, j) is None:
+            continue
+        cell = cells[best(cells, j)]
+
+        def below(c):  # how far a cell is below the best, with half of the 90% interval
+            gap, half = gap_between(cell, c, j) if c is not cell else (0.0, 0.0)
+            return of_cell(c, grid, j) | dict(gap=gap, half=half)
+        tied = [c for c, same in zip(cells, tied_with_best(cells, j)) if same]
+        sizes = [cs[best(cs, j)] for cs in by_B_p(cells).values() if best(cs, j) is not None]
+        half, stop = ci_half_width(cell, j), stop_before(cells, j)
+        out.append(of_cell(cell, grid, j) | dict(
+            C=float(C), observed=any(bool(c.alive[j]) for c in cells), reward=float(rewards[j]),
+            lo=max(float(rewards[j]) - half, 0.0), hi=min(float(rewards[j]) + half, 1.0),
+            tied=[below(c) for c in sorted(tied, key=lambda c: c is not cell)],
+            by_B_p=[below(c) for c in sizes],
+            stop=stop and of_cell(cells[stop["cell"]], grid, stop["j"]) | dict(
+                C=float(grid[stop["j"]]), reward=stop["reward"], gain=stop["gain"]),
+            edge=grid_edge(cell.B_p, cell.n, C, cells, B_max),
+            diverged=[run["run"] for run in cell.runs if run["status"] == "diverged"]))
+    return out
+
+
+def tables_of(sweep, cfg):
+    """Return {metric: rows}: what to run by the metric asked for and by avg@k, best@k, worst@k."""
+    runs, metrics = [run for c in sweep["every"] for run in c.runs], [cfg["metric"]]
+    if runs[0]["counts"] is not None:
+        metrics += [m for m in (f"{kind}@{cfg['k']}" for kind in ("avg", "best", "worst"))
+                    if m not in metrics]
+    cells = {m: sweep["every"] if m == cfg["metric"] else cells_of(runs, m)[1] for m in metrics}
+    tables = {m: rows_of(cells[m], sweep["grid"], cfg["B_max"]) for m in metrics}
+    for row in tables[cfg["metric"]]:
+        row["gains"] = gains_of(row, sweep["grid"], cells, cfg)
+    return tables
+
+
+def gains_of(row, grid, cells, cfg):
+    """Return what a row's cell has gained since the base model by best@k and worst@k, or None.
+
+    dict(best, worst, more, half): more = worst - best, half of its 90% interval. The same problems
+    solved more surely raise worst@k (sharpening), more problems solved raise best@k (coverage;
+    paper, section 4.1).
+    """
+    names = f"best@{cfg['k']}", f"worst@{cfg['k']}"
+    if not set(names) <= set(cells):
+        return None
+    j, each, errors = nearest(grid, row["C"]), [], []
+    for metric in names:
+        c = next(c for c in cells[metric]
+                 if (c.B_p, c.n, c.lr) == (row["B_p"], row["n"], row["lr_base"]))
+        base = [per_problem(run, metric)[0] for x in cells[metric] for run in x.runs
+                if run["C"][0] == 0]
+        if not base:
+            return None
+        each.append(c.per_problem[j] - np.mean(base, 0))
+        errors.append(ci_half_width(c, j))
+    more = each[1] - each[0]
+    half = math.hypot(Z * more.std(ddof=1) / math.sqrt(len(more)), *errors) if len(more) > 1 else 1
+    return dict(best=float(each[0].mean()), worst=float(each[1].mean()), more=float(more.mean()),
+                half=half)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -231,64 +339,79 @@ def with_curves(panel, cells, grid):
     base model's reward."""
     curves, points = [], []
     for c in cells:
-        ok, half = c["inside"], half_width(c)[c["inside"]]
-        curves.append(dict(n=c["n"], B_p=c["B_p"], seeds=[run["seed"] for run in c["runs"]],
-                           C=grid[ok], reward=c["Y"][ok], lo=c["Y"][ok] - half,
-                           hi=c["Y"][ok] + half))
-        for run in c["runs"]:
+        ok = np.flatnonzero(c.alive)
+        half = np.array([ci_half_width(c, j) for j in ok])
+        curves.append(dict(n=c.n, B_p=c.B_p, lr=c.lr, seeds=[run["seed"] for run in c.runs],
+                           C=grid[ok], reward=c.mean[ok], lo=np.maximum(c.mean[ok] - half, 0),
+                           hi=np.minimum(c.mean[ok] + half, 1)))
+        for run in c.runs:
             some = np.unique(np.linspace(0, len(run["C"]) - 1, 64).round().astype(int))
-            points.append(dict(n=c["n"], seed=run["seed"], C=run["C"][some],
+            points.append(dict(n=c.n, seed=run["seed"], C=run["C"][some],
                                reward=np.round(run["reward"][some], 5)))
     base = [p["reward"][0] for p in points if p["C"][0] == 0]
     return panel | dict(curves=curves, points=points, base=np.mean(base) if base else None)
 
 
-def last_of(panel):
-    """(B_p, n, C) of the best cell at a panel's largest budget."""
-    return [panel["envelope"][key][-1] for key in ("B_p", "n", "C")]
-
-
 def fixed_Bp(sweep, cfg):
     """A panel for each B_p: n against M (paper, section 4.1)."""
-    panels = {}
-    for B_p, cs in by_B_p(sweep["cells"]).items():
-        panel = with_curves(panel_of(cs, sweep["grid"]), cs, sweep["grid"])
+    panels, of_law = {}, by_B_p(sweep["law_cells"])
+    for B_p, cs in by_B_p(sweep["every"]).items():
+        drawn = [c for c in sweep["cells"] if c.B_p == B_p]
+        panel = with_curves(panel_of(cs, sweep["grid"]), drawn, sweep["grid"])
+        runs = [run for c in cs for run in c.runs]
+        verdict = verdict_of(of_law.get(B_p, []), sweep["grid"], cfg["delta"])
         panels[f"B_p={B_p}"] = panel | dict(
-            records=pooled_records([run for c in cs for run in c["runs"]], cfg["bin"]),
-            edge=grid_edge(*last_of(panel), cs, cfg["B_max"]),
+            records=pooled_records(runs, cfg["bin"]), n_star=paper_n_star(drawn, cfg["bin"]),
+            verdict=verdict | dict(lr_base=sweep["lr"]), solved=solved(runs),
             runs_dropped=[d for d in sweep["dropped"] if d.get("B_p") == B_p])
-    return dict(panels=panels)
+    return dict(panels=panels, rows=tables_of(sweep, cfg))
+
+
+def solved(runs):
+    """Return "nothing" or "everything" if no evaluation of these runs has another reward."""
+    low, high = (pick(pick(run["reward"]) for run in runs) for pick in (min, max))
+    return "nothing" if high <= 0 else "everything" if low >= 1 else ""
+
+
+def paper_n_star(cells, width):
+    """Return the reading of section 4.1 for some cells: dict(C, n, B_p, reward) of `n_star`, None
+    if no curve can be fitted."""
+    found = n_star([run for c in cells for run in c.runs], width)
+    if np.isneginf(found["reward"]).any():
+        return None
+    return {key: found[key] for key in ("C", "n", "B_p", "reward")}
 
 
 def grid_edge(B_p, n, C, cells, B_max):
-    """dict(side, add, text) where (B_p, n), the best cell at C, has the smallest or the largest n
-    of its B_p, else None. add: the cell (B_p, n) to run next, None where there is none."""
-    ns = sorted({c["n"] for c in cells if c["B_p"] == B_p})
+    """Return dict(side, add, text) if n is the smallest or the largest run at the B_p of the best
+    cell at C, else None. add: the cell (B_p, n) to run next, or None if there is none."""
+    ns = sorted({c.n for c in cells if c.B_p == B_p})
     if len(ns) < 2 or n not in (ns[0], ns[-1]):
         return None
     side, more = ("largest", 2 * n) if n == ns[-1] else ("smallest", n // 2)
-    text = (f"n = {n} is the {side} of the grid and the best at C = {si(C)}, so n* may lie "
-            "beyond")
+    text = (f"n = {n} is the {side} n run at B_p = {B_p} and the best at C = {si(C)}, so the best "
+            "n may lie beyond")
     if more < 2 or B_max and B_p * more > B_max:
         why = "no smaller n exists" if side == "smallest" else "B_max allows no larger n"
         return dict(side=side, add=None, text=f"{text}; {why}")
-    return dict(side=side, add=dict(B_p=B_p, n=more), text=f"{text}; add n = {more} next")
+    return dict(side=side, add=dict(B_p=B_p, n=more), text=f"{text}; add n = {more}")
 
 
 def joint(sweep, cfg):
     """One panel, best over (B_p, n) at each budget, with the pair, B*(C), and the smallest stable
     B_p (section 4.3)."""
-    panel = panel_of(sweep["cells"], sweep["grid"])
+    panel = panel_of(sweep["every"], sweep["grid"])
     env = panel["envelope"]
     pairs = list(zip(env["B_p"], env["n"]))
     starts = [i for i in range(len(pairs)) if not i or pairs[i] != pairs[i - 1]]
-    fell = stability(sweep["cells"])
+    fell = stability(sweep["every"])
     return dict(panels={"joint": panel | dict(
-        edge=grid_edge(*last_of(panel), sweep["cells"], cfg["B_max"]),
+        records=pooled_records([run for c in sweep["every"] for run in c.runs], cfg["bin"]),
+        n_star=paper_n_star(sweep["cells"], cfg["bin"]),
         B_star=[b * n for b, n in pairs],
         segments=[dict(C=env["C"][i], B_p=env["B_p"][i], n=env["n"][i], B=pairs[i][0] * pairs[i][1],
                        reward=env["highest"][i]) for i in starts],
-        stability=fell, stable_B_p=smallest_stable(fell))})
+        stability=fell, stable_B_p=smallest_stable(fell))}, rows=tables_of(sweep, cfg))
 
 
 def falls(run, V, checkpoints):
@@ -311,8 +434,8 @@ def stability(cells):
     """{B_p: (runs that diverged or fell, runs)}, the smallest B_p first."""
     out = {}
     for B_p, cs in by_B_p(cells).items():
-        fallen = [falls(run, V, c["checkpoints"]) for c in cs
-                  for run, V in zip(c["runs"], c["V"])]
+        fallen = [falls(run, V[c.alive], c.noise.checkpoints) for c in cs
+                  for run, V in zip(c.runs, c.values)]
         out[B_p] = sum(fallen), len(fallen)
     return out
 
@@ -323,33 +446,36 @@ def smallest_stable(by_size):
 
 
 def fixed_B(sweep, cfg):
-    """A panel for each B with two cells or more of B_p n = B: the best with B_p n <= B after M
-    updates (section 4.2).
+    """A panel for each B: the best (B_p, n) with B_p n <= B after M updates (section 4.2).
 
-    Budgets are updates here. n*(M) is fitted; at a full batch B_p*(M) = B / n*(M) is the same law.
+    The B are B_max if the command line gives it, else those that two cells or more have as
+    B_p n, the three with most cells. Budgets are updates here. n*(M) and B_p*(M) are fitted.
     """
     by_updates = [run | dict(C=run["step"], per_rollout=1 / (run["B_p"] * run["n"]))
                   for run in sweep["runs"]]
     grid, cells = cells_of(by_updates, cfg["metric"])
-    full = Counter(c["B_p"] * c["n"] for c in cells)
+    full = Counter(c.B_p * c.n for c in cells)
     most = sorted((B for B in full if full[B] > 1), key=lambda B: -full[B])[:3]
+    if cfg["B_limit"]:
+        most = [cfg["B_limit"]] if min(full) <= cfg["B_limit"] else []
     if not most:
-        raise BadInput(f"--view=fixed_B: {cfg['runs']} has no two cells with one B = B_p n, so "
-                       "there is nothing to trade")
-    panels = {}
+        raise BadInput(f"--view=fixed_B: {cfg['runs']} has no two cells with the same B = B_p n"
+                       f"{' below B_max' * bool(cfg['B_limit'])}, so there is nothing to trade")
+    panels, tables = {}, {}
     for B in sorted(most):
-        # smaller batches make more updates of a budget; the question ends where full batches do
-        end = max(c["reach"][1] for c in cells if c["B_p"] * c["n"] == B) * (1 + 1e-9)
-        some = np.flatnonzero(grid <= end)
-        cs = [shorter(c, some) for c in cells if c["B_p"] * c["n"] <= B and c["reach"][0] <= end]
-        panels[f"B={B}"] = panel_of(cs, grid[some]) | dict(B=B)
-    return dict(panels=panels, unit="updates", budget=max(p["range"][1] for p in panels.values()))
-
-
-def shorter(c, some):
-    """A cell at some of its budgets alone, indices of its grid."""
-    out = c | {key: c[key][some] for key in "inside Y se seeds run_sd t".split()}
-    return out | dict(V=c["V"][:, some], halves=c["halves"][..., some])
+        cs = [c for c in cells if c.B_p * c.n <= B]
+        # smaller batches make more updates of a budget; the question ends with the full batches
+        largest = [c for c in cs if c.B_p * c.n == max(c.B_p * c.n for c in cs)]
+        end = max(c.reach[1] for c in largest) * (1 + 1e-9)
+        panel = panel_of([c for c in cs if c.reach[0] <= end], grid, end)
+        records = pooled_records([run for c in largest for run in c.runs], cfg["bin"])
+        name = f"B={B}"
+        panels[name] = panel | dict(
+            B=B, records=records, n_star=paper_n_star(largest, cfg["bin"]), of_batch=[
+                dict(n=c.n, B_p=c.B_p, C=grid[c.alive], reward=c.mean[c.alive]) for c in largest])
+        tables[name] = [row for row in rows_of(cs, grid, B) if row["C"] <= end]
+    return dict(panels=panels, rows=tables, unit="updates",
+                budget=max(p["range"][1] for p in panels.values()))
 
 
 def compare(cfg):
@@ -362,8 +488,8 @@ def compare(cfg):
         part = next((r for r in rest if "@" not in r), "")
         sweep = analyse(dict(cfg, runs=folder, metric=metric), part)
         B_p, cs = max(by_B_p(sweep["cells"]).items(), key=lambda item: len(item[1]))
-        panels[f"{word}, B_p={B_p}"] = with_curves(panel_of(cs, sweep["grid"]), cs, sweep["grid"]
-                                                   ) | dict(metric=sweep["label"])
+        panel = with_curves(panel_of(cs, sweep["grid"]), cs, sweep["grid"])
+        panels[f"{word}, B_p={B_p}"] = panel | dict(metric=sweep["label"])
         sweeps.append(sweep)
     if len(panels) < 2:
         raise BadInput(f'--runs={cfg["runs"]}: --view=compare wants two sweeps, with a space '
@@ -381,9 +507,8 @@ def best_worst(sweep, cfg):
                        " of our trainer have")
     sizes, readings, panels = by_B_p(sweep["cells"]), {}, {}
     for metric in (f"{kind}@{cfg['k']}" for kind in ("avg", "best", "worst")):
-        runs = [run | dict(reward=right(run["counts"], metric, run["samples"]).mean(1))
-                for run in sweep["runs"]]
-        readings[metric] = cells_of(runs, metric)  # of all B_p, whose noise is pooled
+        runs = [run | dict(reward=per_problem(run, metric).mean(1)) for run in sweep["runs"]]
+        readings[metric] = cells_of(runs, metric)  # noise is pooled across B_p
     for B_p in sorted(sorted(sizes, key=lambda B_p: -len(sizes[B_p]))[:3]):
         for metric, (grid, cells) in readings.items():
             cs = by_B_p(cells)[B_p]
@@ -418,10 +543,8 @@ def say_panels(front):
                    f"{panel['stable_B_p'] or 'none'}")
         base = "" if panel.get("base") is None else f"; base model {panel['base']:.3f}"
         yield (f"  at C = {si(env['C'][-1])}: n = {env['n'][-1]}, {env['reward'][-1]:.3f} "
-               f"[{env['lo'][-1]:.3f}, {env['hi'][-1]:.3f}]{base}; indistinguishable from the best:"
-               f" {pairs_in(panel['near'][-1]['set'], several)}")
-        if panel.get("edge"):
-            yield f"  edge: {panel['edge']['text']}"
+               f"[{env['lo'][-1]:.3f}, {env['hi'][-1]:.3f}]{base}; tied with the best: "
+               f"{pairs_in(panel['near'][-1]['set'], several)}")
 
 
 # what a panel's dots and lines are: ours, and the paper's, where `drawn` says so
@@ -469,8 +592,8 @@ def draw_curves(ax, panel, colour, label):
         seen = np.array(p["C"]) > 0
         ax.plot(np.array(p["C"])[seen], np.array(p["reward"])[seen], ".", color=colour[p["n"]],
                 ms=5, alpha=0.4, mew=0, zorder=2)
-    for i, c in enumerate(panel.get("curves", ())):
-        ax.plot(c["C"], c["reward"], color=colour[c["n"]], lw=1.6, ls=("-", (0, (5, 1)))[i % 2])
+    for c in panel.get("curves", ()):
+        ax.plot(c["C"], c["reward"], color=colour[c["n"]], lw=1.6)
         if len(c["C"]):
             ends.append((c["C"][-1], c["reward"][-1], f"n = {c['n']}", colour[c["n"]]))
     ax.fill_between(env["C"], env["lo"], env["hi"], color="0.86", lw=0, zorder=0,
@@ -507,38 +630,6 @@ def draw_curves(ax, panel, colour, label):
     ax.tick_params(labelbottom=False)
 
 
-def draw_n_star(ax, panel, unit):
-    """n*(C) of a panel below its curves; B_p of the best pair too, where there are several."""
-    env = panel["envelope"]
-    if near := {(a["C"], n) for a in panel["near"] for _, n in a["set"]}:
-        ax.plot(*zip(*near), "s", color="0.6", ms=5, zorder=1,
-                label="n indistinguishable from the best")
-    ax.step(env["C"], env["n"], where="post", color="black", lw=2.2, zorder=3,
-            label="n*(M)" if unit == "updates" else "n*(C)")
-    ticks = set(panel["ns"])
-    if panel["B_p"] is None:
-        ax.step(env["C"], env["B_p"], where="post", color="C3", lw=1.6, ls="-.", zorder=2,
-                label="$B_p$ of the best pair")
-        ticks |= {min(env["B_p"]), max(env["B_p"])}
-    for s in panel["switches"]:
-        if s["lo"] and s["hi"]:
-            ax.axvspan(s["lo"], s["hi"], color="C0", alpha=0.13, lw=0, zorder=0,
-                       label="90% interval of a switch (two: darker)")
-    ax.set(yscale="log", ylabel="n*", ylim=(min(ticks) / 1.5, max(ticks) * 1.5))
-    budget_axis(ax, *panel["range"], unit)
-    log_ticks(ax.yaxis, sorted(ticks))
-    ax.grid(alpha=0.25, axis="y")
-
-
-def draw_records(ax, records):
-    """The points of `pooled_records`, and their running average, to which the paper fits its law.
-    """
-    ax.plot(records["C"], records["n"], "x", color="0.45", ms=4,
-            label="n of a record-breaking point of all runs")
-    ax.plot(records["C"], 2 ** np.array(records["log2_n_mean"]), "DC1", ms=4.5, mfc="none",
-            label="their running average")
-
-
 # --------------------------------------------------------------------------------------------------
 # The paper's way and ours
 
@@ -550,20 +641,20 @@ def paper(sweep, cfg):
     """
     panels = fixed_Bp(sweep, cfg)["panels"]
     for panel, cs in zip(panels.values(), by_B_p(sweep["cells"]).values()):
-        runs, env, points = [run for c in cs for run in c["runs"]], panel["envelope"], []
+        runs, env, points = [run for c in cs for run in c.runs], panel["envelope"], []
         for run in runs:
             kept = record_breaking(run["reward"], cfg["bin"])
             points.append(dict(n=run["n"], C=run["C"][kept], reward=run["reward"][kept]))
         C = np.array(env["C"])
         curves = n_star(runs, cfg["bin"], C)["curves"]
         for c, Y in zip(cs, curves):
-            Y[(C < c["reach"][0] / 1.001) | (C > c["reach"][1] * 1.001)] = np.nan
+            Y[(C < c.reach[0] / 1.001) | (C > c.reach[1] * 1.001)] = np.nan
         some = ~np.isnan(curves).all(0)
         top = np.where(np.isnan(curves), -np.inf, curves)[:, some]
         highest, n = top.max(0), [panel["ns"][i] for i in top.argmax(0)]
         panel["paper"] = panel | dict(
             points=points, switches=[], near=[], drawn=RECORDS,
-            curves=[dict(n=c["n"], C=C[~np.isnan(Y)], reward=Y[~np.isnan(Y)])
+            curves=[dict(n=c.n, C=C[~np.isnan(Y)], reward=Y[~np.isnan(Y)])
                     for c, Y in zip(cs, curves)],
             envelope=dict(C=C[some], n=n, B_p=[panel["B_p"]] * len(n), highest=highest, lo=highest,
                           hi=highest),
@@ -596,46 +687,35 @@ def say_paper(front):
 # --------------------------------------------------------------------------------------------------
 # The learning rate as a dimension: n*(C) by one rule for all n, and with each n at its best lr
 
-def of_shared_seeds(runs):
-    """The runs of the seeds that all cells (B_p, n, lr) have, or all runs where there are none: of
-    cells with other seeds one can look better for its seeds alone."""
-    seeds = {}
-    for run in runs:
-        seeds.setdefault((run["B_p"], run["n"], run["lr"]), set()).add(run["seed"])
-    shared = set.intersection(*seeds.values())
-    return [run for run in runs if run["seed"] in shared] if shared else runs
-
-
 def lr(sweep, cfg):
     """n*(C) at the one lr_base of the best cell, and with the best one for each n; and how the best
     lr follows B = B_p n, at the largest shared budget of each n.
 
-    Of one B_p, that with most cells, of its n those with several lr_base, one at a single lr_base
-    compares none, and of the seeds that all these cells have. slope: of log(best lr) over log B,
+    Of one B_p, that with most cells, and of its n those with several lr_base. slope: of log(best lr) over log B,
     0.5 by the square root rule.
     """
     B_p, cells = max(by_B_p(sweep["every"]).items(), key=lambda item: len(item[1]))
-    tried = Counter(c["n"] for c in cells)
+    tried = Counter(c.n for c in cells)
     if max(tried.values()) < 2:
         raise BadInput(f"--view=lr: {cfg['runs']} has one lr_base; run several, as in "
                        f"--lrs=\"{sweep['lr'] / 2:g} {sweep['lr']:g} {2 * sweep['lr']:g}\"")
-    runs = of_shared_seeds([run for c in cells if tried[c["n"]] > 1 for run in c["runs"]])
+    runs = [run for c in cells if tried[c.n] > 1 for run in c.runs]
     (grid, cells), rows = cells_of(runs, cfg["metric"]), []
-    rule = cells[best(cells, at_end(cells) if at_end(cells) is not None else -1) or 0]["lr"]
-    for n in sorted({c["n"] for c in cells}):
-        cs = [c for c in cells if c["n"] == n]
+    rule = cells[best(cells, at_end(cells) if at_end(cells) is not None else -1) or 0].lr
+    for n in sorted({c.n for c in cells}):
+        cs = [c for c in cells if c.n == n]
         j = at_end(cs)
         if j is not None:
             i = best(cs, j)
-            rows.append(dict(n=n, C=grid[j], lrs=[c["lr"] for c in cs],
-                             rewards=[c["Y"][j] for c in cs], best=cs[i]["lr"],
-                             near=[c["lr"] for c, same in zip(cs, alike(cs, j)) if same],
+            rows.append(dict(n=n, C=grid[j], lrs=[c.lr for c in cs],
+                             rewards=[c.mean[j] for c in cs], best=cs[i].lr,
+                             near=[c.lr for c, tied in zip(cs, tied_with_best(cs, j)) if tied],
                              edge=i in (0, len(cs) - 1)))
     slope = None
     if len(rows) > 1:
         used = [r["best"] * lr_factor(B_p * r["n"], sweep["head"]["lr_scaling"]) for r in rows]
         slope = float(np.polyfit(np.log([r["n"] for r in rows]), np.log(used), 1)[0])
-    panels = {f"lr_base = {rule:g} for all n": [c for c in cells if c["lr"] == rule],
+    panels = {f"lr_base = {rule:g} for all n": [c for c in cells if c.lr == rule],
               "the best lr_base for each n": cells}
     return dict(panels={name: panel_of(cs, grid) for name, cs in panels.items()}, B_p=B_p,
                 rule=rule, rows=rows, slope=slope, runs=runs, covers=covers(cells),
@@ -658,7 +738,7 @@ def draw_lr(front, path):
         used = lr_factor(B_p * r["n"], scaling)
         for lrs, style in ((r["lrs"], dict(marker="o", color="0.8", ms=5, ls="", label="tried")),
                            (r["near"], dict(marker="o", color="0.4", ms=5, lw=1.2,
-                                            label="indistinguishable from the best")),
+                                            label="tied with the best")),
                            ([r["best"]], dict(marker="D", color="C3", ms=8, ls="",
                                               label="the best"))):
             axes[1].plot([r["n"]] * len(lrs), np.array(lrs) * used, **style)
@@ -677,7 +757,7 @@ def say_lr(front):
     for r in front["rows"]:
         edge = ", at the edge of those tried" if r["edge"] else ""
         yield (f"  n = {r['n']:<4} best lr_base {r['best']:g}{edge}, at C = {si(r['C'])}; "
-               f"indistinguishable: {', '.join(f'{x:g}' for x in r['near'])}")
+               f"tied: {', '.join(f'{x:g}' for x in r['near'])}")
     if front["slope"] is not None:
         yield (f"  log(best lr) over log B has slope {front['slope']:.2f}; 0.5 is the square root "
                "rule")
@@ -688,27 +768,28 @@ def say_lr(front):
 
 @functools.cache
 def range_of_noise(cells):
-    """The 95% quantile of the largest less the smallest of `cells` equal values, in their std."""
+    """Return the 95% quantile of the range of `cells` equal values, in their standard deviation."""
     return stats.studentized_range.ppf(0.95, cells, 1e4)
 
 
 def sensitivity(sweep, cfg):
-    """Reward over n at fixed B_p and over B_p at fixed n, at the largest shared budget, with its
-    spread, largest less smallest (section 4.2), and the 95% quantile of what noise makes of it."""
+    """Reward over n at fixed B_p and over B_p at fixed n, at the largest shared budget (section
+    4.2), with its range and the 95% quantile of the range that noise alone would make."""
     lines = []
     for over, fixed in (("n", "B_p"), ("B_p", "n")):
-        for value in sorted({c[fixed] for c in sweep["cells"]}):
-            cs = [c for c in sweep["cells"] if c[fixed] == value]
-            cs.sort(key=lambda c: c[over])
+        for value in sorted({getattr(c, fixed) for c in sweep["cells"]}):
+            cs = [c for c in sweep["cells"] if getattr(c, fixed) == value]
+            cs.sort(key=lambda c: getattr(c, over))
             j = at_end(cs) if len(cs) > 1 else None
             if j is not None:
-                Y = np.array([c["Y"][j] for c in cs])
-                errors = [difference(a, b, np.array([j]))[1:] for a, b in zip(cs, cs[1:])]
+                means = np.array([c.mean[j] for c in cs])
+                errors = [difference(a, b, j)[1:] for a, b in zip(cs, cs[1:])]
                 error = np.mean([math.hypot(*e) for e in errors]) / math.sqrt(2)  # of one cell
                 by_noise = range_of_noise(len(cs)) * error
-                lines.append({"over": over, fixed: value, "C": sweep["grid"][j], "reward": Y,
-                              "x": [c[over] for c in cs], "half": [half_width(c)[j] for c in cs],
-                              "spread": float(np.ptp(Y)), "by_noise": float(by_noise)})
+                lines.append({"over": over, fixed: value, "C": sweep["grid"][j], "reward": means,
+                              "x": [getattr(c, over) for c in cs],
+                              "half": [ci_half_width(c, j) for c in cs],
+                              "spread": float(np.ptp(means)), "by_noise": float(by_noise)})
     if not lines:
         raise BadInput(f"--view=sensitivity: {cfg['runs']} has one cell for each n and each B_p, "
                        "there is nothing to vary")
@@ -750,11 +831,11 @@ def slices(sweep, cfg):
     for B_p, cs in by_B_p(sweep["cells"]).items():
         for C in grid[-1] / 2.0 ** np.arange(3, -1, -1):
             j = nearest(grid, C)
-            here = [c for c in cs if c["inside"][j]]
+            here = [c for c in cs if c.alive[j]]
             if len(here) > 1 and C > grid[0]:
-                out.append(dict(B_p=B_p, C=grid[j], n=[c["n"] for c in here], best=best(here, j),
-                                reward=[c["Y"][j] for c in here], near=alike(here, j),
-                                half=[half_width(c)[j] for c in here]))
+                out.append(dict(B_p=B_p, C=grid[j], n=[c.n for c in here], best=best(here, j),
+                                reward=[c.mean[j] for c in here], near=tied_with_best(here, j),
+                                half=[ci_half_width(c, j) for c in here]))
     if not out:
         raise BadInput(f"--view=slices: {cfg['runs']} has one n for each B_p, there is nothing to "
                        "compare")
@@ -780,7 +861,7 @@ def draw_slices(front, path):
                         capsize=2.5, label=f"C = {si(s['C'])}")
             same = [j for j, ok in enumerate(s["near"]) if ok and j != s["best"]]
             ax.plot(x[same], R[same], "o", ms=10, mfc="none", mec=SHADES[2 * i],
-                    label="indistinguishable from the best")
+                    label="tied with the best")
             ax.plot(x[s["best"]], R[s["best"]], "*", ms=12, color=SHADES[2 * i], zorder=5,
                     label="the best n of the budget")
         ax.set_xscale("log", base=2)
@@ -797,7 +878,7 @@ def say_slices(front):
     for s in front["slices"]:
         near = [n for n, ok in zip(s["n"], s["near"]) if ok]
         yield (f"  B_p = {s['B_p']:<4} C = {si(s['C']):>6}: n = {s['n'][s['best']]:<4} "
-               f"{s['reward'][s['best']]:.3f}; indistinguishable from the best: "
+               f"{s['reward'][s['best']]:.3f}; tied with the best: "
                f"{', '.join(map(str, near))}")
 
 
@@ -978,6 +1059,7 @@ def written(sweep, view, content, cfg):
 
 def main(argv):
     cfg = parse(argv, __doc__)
+    cfg["B_limit"] = cfg["B_max"] if any(word.startswith("--B_max=") for word in argv) else 0
     if cfg["view"] == "compare":
         sweep, content = compare(cfg)
         first = cfg["runs"].split()[0].split(":")[0]

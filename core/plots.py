@@ -1,11 +1,10 @@
 """core/plots.py: what the figures share: colours, numbers in words, axes of budgets, saving.
 
-Needs config.py and matplotlib, which is imported where a figure is made.
+Matplotlib is imported only when a figure is drawn, so that planning and --help do without.
 """
 import math
+import os
 import textwrap
-
-from config import aside
 
 AXIS = dict(rollouts="rollouts C = $B_p\\,n\\,M$", tokens="training tokens C",
             gpu_hours="GPU-hours of training C", updates="updates M")
@@ -82,11 +81,44 @@ def legend(fig, axes, cols=4, **more):
                    **(dict(loc="outside lower center") | more))
 
 
+def draw_n_star(ax, panel, unit):
+    """n*(C) of a panel below its curves; B_p of the best pair too, where there are several."""
+    env = panel["envelope"]
+    if near := {(a["C"], n) for a in panel["near"] for _, n in a["set"]}:
+        ax.plot(*zip(*near), "s", color="0.6", ms=5, zorder=1,
+                label="n tied with the best")
+    ax.step(env["C"], env["n"], where="post", color="black", lw=2.2, zorder=3,
+            label="n*(M)" if unit == "updates" else "n*(C)")
+    ticks = set(panel["ns"])
+    if panel["B_p"] is None:
+        ax.step(env["C"], env["B_p"], where="post", color="C3", lw=1.6, ls="-.", zorder=2,
+                label="$B_p$ of the best pair")
+        ticks |= {min(env["B_p"]), max(env["B_p"])}
+    for s in panel["switches"]:
+        if s["why"] == "crossing":  # an end that the data leave open goes to the edge
+            ax.axvspan(s["lo"] or panel["range"][0], s["hi"] or panel["range"][1], color="C0",
+                       alpha=0.13, lw=0, zorder=0, label="90% interval of a switch (two: darker)")
+    ax.set(yscale="log", ylabel="n*", ylim=(min(ticks) / 1.5, max(ticks) * 1.5))
+    budget_axis(ax, *panel["range"], unit)
+    log_ticks(ax.yaxis, sorted(ticks))
+    ax.grid(alpha=0.25, axis="y")
+
+
+def draw_records(ax, records):
+    """The points of `pooled_records`, and their running average, to which the paper fits its law.
+    """
+    ax.plot(records["C"], records["n"], "x", color="0.45", ms=4,
+            label="n of a record-breaking point of all runs")
+    ax.plot(records["C"], [2 ** y for y in records["log2_n_mean"]], "DC1", ms=4.5, mfc="none",
+            label="their running average")
+
+
 def write(fig, path):
-    """Write a figure aside, rename it, and forget it."""
+    """Write a figure to a temporary file, rename it, and close the figure."""
     import matplotlib.pyplot as plt
-    with aside(path) as part:
-        fig.savefig(part, dpi=110)
+    part = f"{path}.{os.getpid()}.png"
+    fig.savefig(part, dpi=110)
+    os.replace(part, path)
     plt.close(fig)
 
 

@@ -258,16 +258,49 @@ def folders_of(text):
     return [Path(word) for word in words]
 
 
-def read_runs(folder, metric="avg@4", unit="rollouts", part="val", tag=""):
-    """All runs of a sweep that can be compared: (runs, dropped), dropped a list of dict(run, why).
+def first_epochs(run, epochs):
+    """Return a run up to the update after which it has used each training problem `epochs` times.
 
-    folder: as in `folders_of`. tag: runs of this tag, in place of the one that sweep.json asks for.
-    Unfinished runs count up to their last evaluation. Raises BadInput where nothing can be used.
+    Returns why not, a str, if the log does not say how many problems it trains on, or if fewer than
+    three evaluations are left.
+    """
+    D = problems_trained_on(run)
+    if not D:
+        return "its log names no D and its training problems are not here, so epochs are unknown"
+    keep = run["step"] * run["B_p"] <= epochs * D
+    if keep.all():
+        return run
+    if keep.sum() < 3:
+        return f"too few evaluations within {epochs:g} epochs of D = {D}: {keep.sum()}"
+    short = {key: run[key][keep] for key in ("C", "rollouts", "step", "reward")}
+    counts = None if run["counts"] is None else run["counts"][keep]
+    return run | short | dict(counts=counts, status="budget")
+
+
+def problems_trained_on(run):
+    """Return how many training problems a run uses: its D, or all lines of its problem file. None
+    if D is 0 and the file is not here."""
+    cfg = run["config"]
+    path = Path(cfg.get("train_set") or "/")
+    if cfg.get("D") or not path.is_file():
+        return cfg.get("D") or None
+    with open(path, "rb") as file:
+        return sum(1 for _ in file)
+
+
+def read_runs(folder, metric="avg@4", unit="rollouts", part="val", tag="", epochs=0):
+    """Return the runs of a sweep that can be compared: (runs, dropped: a list of dict(run, why)).
+
+    folder: as in `folders_of`. tag: runs of this tag instead of the one in sweep.json. epochs: only
+    the first passes over the training problems, 0 = all. Unfinished runs count up to their last
+    evaluation. Raises BadInput if no run can be used.
     """
     found, dropped, folders = [], [], folders_of(folder)
     for path in (path for each in folders for path in sorted(each.iterdir())):
         if (path / "log.jsonl").exists() or (path / "log.jsonl.gz").exists():
             run = read_run(path, metric, unit, part)
+            if epochs and not isinstance(run, str):
+                run = first_epochs(run, epochs)
             if isinstance(run, str):
                 dropped.append(dict(run=path.name, why=run))
             else:

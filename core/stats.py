@@ -1,0 +1,674 @@
+"""core/stats.py: every statistic of the analysis. What the model of a cell gets at a budget, how
+sure that is, which cells are tied with the best, and whether the best n rises with the budget.
+
+    grid, cells = cells_of(runs, "avg@4")            # runs: from core/runs.py
+    j = nearest(grid, 1e5)
+    cells[best(cells, j)], tied_with_best(cells, j)  # the best (B_p, n, lr_base) and its ties
+
+A cell is one (B_p, n, lr_base) with all its seeds. Its value at C is what its model at C gets: a
+smoothing spline in log C through its own evaluations up to C, read at the last of them and
+interpolated to the next. The value is not monotone: a run that falls is worth what it fell to. A
+cell is alive at C if one of its runs is, within one evaluation. Beyond its end a cell that did not
+diverge keeps its last value, because the budget is a limit: B_p n M <= C.
+
+The noise model is reward = cell + seed + run + problem. Runs with the same seed share their
+training problems and their order, so a difference of cells is paired by seed. All runs share the
+validation problems, so it is paired by problem as well. The reward of one cell keeps the full
+variance. Two sections follow the order of use: curves and cells, then the test for a law.
+"""
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+from scipy.linalg import solveh_banded
+
+from core.runs import right
+
+SMOOTH = 0.3    # the spline's penalty on curvature over ln C; from 0.03 to 3 nothing changes
+JUMP = 3        # an evaluation this many scatters off the spline is taken as it is
+RUN_SD = 0.015  # prior: how far a run lies from its cell and seed (the median of our sweeps),
+RUN_DF = 3      # and how many degrees of freedom that prior is worth
+GRID = 81       # budgets at which curves are compared, evenly spaced in log C
+Z = 1.645       # 90% intervals
+
+
+# --------------------------------------------------------------------------------------------------
+# One run
+
+def last_value(x, smooth=SMOOTH):
+    """Return the smoothing spline's value at its last point as weights of the data: x (E,) -> (E,).
+
+    The natural cubic spline minimises sum of squares + smooth * integral of f''^2 (Reinsch 1967):
+    f = y - smooth Q g, where (R + smooth Q'Q) g = Q'y has five diagonals. The smoother is
+    symmetric, so its last row is its result for y = (0, ..., 0, 1). With fewer than three points
+    it is the last point.
+    """
+    w = np.zeros(len(x))
+    w[-1] = 1
+    if len(x) < 3:
+        return w
+    h = np.diff(x)
+    q = np.array([1 / h[:-1], -1 / h[:-1] - 1 / h[1:], 1 / h[1:]])  # (3, E - 2), columns of Q
+    band = np.zeros((3, len(x) - 2))  # upper diagonals of R + smooth Q'Q
+    band[2] = (h[:-1] + h[1:]) / 3 + smooth * (q ** 2).sum(0)
+    band[1, 1:] = h[1:-1] / 6 + smooth * (q[1, :-1] * q[0, 1:] + q[2, :-1] * q[1, 1:])
+    band[0, 2:] = smooth * q[2, :-2] * q[0, 2:]
+    g = solveh_banded(band, np.append(np.zeros(len(x) - 3), q[2, -1]))
+    for i in range(3):
+        w[i:i + len(g)] -= smooth * q[i] * g
+    return w
+
+
+def reach(run):
+    """Return the range of C that a run covers: (first evaluation of training, last evaluation).
+
+    Evaluations come after whole updates of B = B_p n rollouts. One that is due at `eval_every`
+    comes up to B late, and M = floor(C / B) leaves up to B of the budget unspent. Both ends are
+    widened by that much and no more. Otherwise the n whose B happens to divide best would be alone
+    on the frontier at either end.
+    """
+    B, x, cfg = run["B_p"] * run["n"], run["rollouts"], run["config"]
+    first, last = (i for i in np.flatnonzero(run["C"] > 0)[[0, -1]])
+    due, budget, lo, hi = cfg.get("eval_every", 0), cfg.get("C", 0), x[first], x[last]
+    if due <= lo < due + B:
+        lo = max(due, min(B, lo))
+    if run["status"] == "budget" and hi <= budget < hi + B:
+        hi = budget
+    return run["C"][first] * lo / max(x[first], 1), run["C"][last] * hi / max(x[last], 1)
+
+
+def per_problem(run, metric):
+    """Return the metric of each problem at each evaluation (E, P), or (E, 1) without counts."""
+    if run["counts"] is None:
+        return run["reward"][:, None]
+    return right(run["counts"], metric, run["samples"])
+
+
+def scatter(runs, metric):
+    """Return the standard deviation of an evaluation around its run's curve.
+
+    It is the median of second differences over the later half of the evaluations. A trend cancels
+    in them, and a run that collapses hardly counts. The noise of the rollouts is included.
+    """
+    bends = np.concatenate([np.diff(per_problem(run, metric)[len(run["C"]) // 2:].mean(1), 2)
+                            for run in runs])
+    return 1.4826 * float(np.median(np.abs(bends))) / math.sqrt(6) if len(bends) else 0.0
+
+
+def values_of(run, metric, grid, checkpoints=math.inf):
+    """Return what a run's model gets at each budget, and whether the run is alive there.
+
+    Returns (values (G, P), or (G, 1) without counts; state (G,): 1 alive, 0 diverged before, NaN
+    elsewhere). checkpoints: from `scatter`.
+
+    A run that collapses falls faster than a spline bends, so an evaluation more than JUMP scatters
+    from the spline is taken as it is. Only the scatter, one number, uses evaluations after C.
+    """
+    seen = run["C"] > 0
+    x, (lo, hi) = np.log(run["C"][seen]), reach(run)
+    data = per_problem(run, metric)[seen]
+    R = data.mean(1)
+    # smooth the evaluations up to each one in turn, and interpolate linearly between these values
+    place = np.interp(np.log(grid), x, np.arange(len(x)))
+    rows, at = np.zeros((len(grid), len(x)), np.float32), np.floor(place).astype(int)
+    for i in np.unique([at, np.minimum(at + 1, len(x) - 1)]):
+        w = last_value(x[:i + 1])
+        if abs(w @ R[:i + 1] - R[i]) > JUMP * checkpoints:
+            w = np.eye(i + 1)[i]
+        rows[:, :i + 1] += np.maximum(1 - np.abs(place - i), 0)[:, None] * w  # its share, (G, 1)
+    slack = 0.0  # a run is alive up to one evaluation beyond its last
+    if run["status"] not in ("diverged", "pruned") and len(x) > 1:
+        slack = float(np.median(np.diff(run["C"][seen])))
+    state = np.where((grid >= lo * (1 - 1e-9)) & (grid <= (hi + slack) * (1 + 1e-9)), 1, np.nan)
+    if run["status"] == "diverged":
+        state[grid > hi * (1 + 1e-9)] = 0
+    return rows @ data.astype(np.float32), state
+
+
+# --------------------------------------------------------------------------------------------------
+# Cells and their noise
+
+@dataclass
+class Noise:
+    """How runs vary around their cells, for all cells of a sweep together.
+
+    run_var (G,): variance of a run beyond its cell and seed. df (G,): its degrees of freedom, with
+    the prior's. seed_ratio: variance of a seed over that of a run. cov (G, N, N): covariance of the
+    cells' means in units of run_var, NaN for a cell that has no run there. rollouts (G,): the part
+    of a run's variance that is the noise of its evaluation rollouts, times the number of problems;
+    the scatter over problems contains it too. checkpoints: from `scatter`.
+    """
+    run_var: np.ndarray
+    df: np.ndarray
+    seed_ratio: float
+    cov: np.ndarray
+    rollouts: np.ndarray
+    checkpoints: float
+
+
+@dataclass
+class Cell:
+    """One (B_p, n, lr_base) with its runs, on a grid of G budgets.
+
+    index: its place in the list of `cells_of`, and so in Noise.cov. values (S, G, P): what each run
+    gets on each problem, NaN outside the run. died (S, G): the run diverged before. alive (G,):
+    whether a run is alive. per_problem (G, P), mean (G,): the cell's estimate over seeds, NaN
+    where the cell has none. reach: the budgets (lo, hi) that its runs cover.
+    """
+    B_p: int
+    n: int
+    lr: float
+    runs: list
+    index: int
+    values: np.ndarray
+    died: np.ndarray
+    alive: np.ndarray
+    reach: tuple
+    per_problem: np.ndarray = None
+    mean: np.ndarray = None
+    noise: Noise = None
+
+
+def cells_of(runs, metric):
+    """Return (grid (G,), [Cell, ...]) for runs of core/runs.py, in order of (B_p, n, lr)."""
+    ends = [reach(run) for run in runs]
+    low, high = min(lo for lo, _ in ends), max(hi for _, hi in ends)
+    grid = np.geomspace(low, high, GRID)
+    # the report's budgets, exactly
+    grid = np.unique([low, *grid[1:-1], *(high / 2 ** i for i in range(4) if high / 2 ** i > low)])
+    groups = {}
+    for run in sorted(runs, key=lambda run: (run["B_p"], run["n"], run["lr"], run["seed"])):
+        groups.setdefault((run["B_p"], run["n"], run["lr"]), []).append(run)
+    cells, checkpoints = [], scatter(runs, metric)
+    for (B_p, n, lr), same in groups.items():
+        values, state = map(np.array, zip(*(values_of(run, metric, grid, checkpoints)
+                                            for run in same)))
+        alive = (state == 1).any(0)
+        values[np.isnan(state)] = np.nan
+        survivors = np.array([run["status"] != "diverged" for run in same])
+        if alive.any() and survivors.any():
+            end = np.flatnonzero((state[survivors] == 1).any(0))[-1]
+            last = survivors & (state[:, end] == 1)
+            values[last, end + 1:] = values[last, end:end + 1]  # it keeps what it has
+            values[:, :alive.argmax()] = np.nan
+        else:
+            values[:, ~alive] = np.nan
+        cells.append(Cell(B_p, n, lr, same, len(cells), values, state == 0, alive,
+                          (min(reach(r)[0] for r in same), max(reach(r)[1] for r in same))))
+    add_estimates(cells, len(grid), checkpoints)
+    return grid, cells
+
+
+def design(cell, seed):
+    """Return the columns (R, K) of a linear model cell + seed of R runs, one for each cell first.
+
+    cell, seed (R,). The seeds are left out if they are not crossed with the cells, because then
+    they would take up differences of cells.
+    """
+    cells = np.unique(cell)
+    X = (np.asarray(cell)[:, None] == cells).astype(float)
+    both = np.hstack([X, np.asarray(seed)[:, None] == np.unique(seed)])
+    crossed = np.linalg.matrix_rank(both) == len(cells) + len(np.unique(seed)) - 1
+    return both if crossed else X
+
+
+def residuals(X, A):
+    """Return (what the columns X (R, K) leave of A (R, ...), degrees of freedom)."""
+    flat = A.reshape(len(A), -1)
+    rest = flat - X @ (np.linalg.pinv(X) @ flat)
+    return rest.reshape(A.shape), len(A) - np.linalg.matrix_rank(X)
+
+
+def add_estimates(cells, G, checkpoints):
+    """Set per_problem, mean and noise of each cell, see `Cell` and `Noise`."""
+    values = np.concatenate([c.values for c in cells])  # (R, G, P)
+    died = np.concatenate([c.died for c in cells])
+    cell = np.concatenate([[c.index] * len(c.runs) for c in cells])
+    seed = np.array([run["seed"] for c in cells for run in c.runs])
+    P, N = values.shape[2], len(cells)
+    usable = ~np.isnan(values[..., 0]) & ~died  # a run that diverged is no measure of the noise
+    patterns, which = np.unique(usable, axis=1, return_inverse=True)
+    parts = [(np.flatnonzero(rows), np.flatnonzero(which.ravel() == i))
+             for i, rows in enumerate(patterns.T) if rows.any()]
+
+    # how runs scatter within their cells, and what is left of it without the seeds
+    run_sum, df, rollouts, within, within_df = np.zeros(G), np.zeros(G), np.zeros(G), 0.0, 0
+    for rows, js in parts:
+        A = values[rows][:, js].astype(float)
+        rest, of_cells = residuals((cell[rows, None] == np.unique(cell[rows])).astype(float),
+                                   A.mean(2))
+        within, within_df = within + (rest ** 2).sum(), within_df + of_cells * len(js)
+        rest, df[js] = residuals(design(cell[rows], seed[rows]), A)
+        run_sum[js] = (rest.mean(2) ** 2).sum(0)
+        if df[js[0]] and P > 1:
+            each = rest - rest.mean(2, keepdims=True)
+            rollouts[js] = (each ** 2).sum((0, 2)) / df[js] / (P - 1)
+    run_var = (RUN_DF * RUN_SD ** 2 + run_sum) / (RUN_DF + df)
+    of_seed = within / within_df - run_sum.sum() / df.sum() if df.any() else 0.0
+    ratio = max(of_seed, 0.0) / run_var.mean()
+
+    # generalised least squares for the means of the cells: a seed that two cells share cancels in
+    # their difference, and a seed that only one of them has still counts
+    cov = np.full((G, N, N), np.nan)
+    estimate = np.full((N, G, P), np.nan, np.float32)
+    for rows, js in parts:
+        some, at = np.unique(cell[rows], return_inverse=True)
+        X = np.eye(len(some))[at]  # (R, N)
+        seeds = (seed[rows, None] == np.unique(seed[rows])).astype(float)
+        shrink = ratio / (1 + ratio * seeds.sum(0))
+        weights = X.T - ((X.T @ seeds) * shrink) @ seeds.T  # X' V^-1, V = 1 + ratio * seeds seeds'
+        H = np.linalg.inv(weights @ X)
+        cov[np.ix_(js, some, some)] = H
+        estimate[np.ix_(some, js)] = np.einsum("nr,rgp->ngp", H @ weights, values[rows][:, js])
+    noise = Noise(run_var, RUN_DF + df, ratio, cov, rollouts, checkpoints)
+    for c in cells:
+        c.per_problem, c.noise = estimate[c.index], noise
+        if c.died.any():  # its mean is that of all its runs, of the dead ones what they got
+            there = ~np.isnan(c.values[..., 0])
+            share = ((c.died & there).sum(0) / np.maximum(there.sum(0), 1))[:, None]  # (G, 1)
+            dead = over_runs(np.where((c.died & there)[..., None], c.values, np.nan))
+            c.per_problem = np.where(share > 0, (1 - share) * c.per_problem + share * dead,
+                                     c.per_problem)
+        c.mean = c.per_problem.mean(1).astype(float)
+
+
+def over_runs(a):
+    """Return the mean over the first axis without NaN; NaN if all are NaN."""
+    there = ~np.isnan(a)
+    mean = np.where(there, a, 0).sum(0) / np.maximum(there.sum(0), 1)
+    return np.where(there.any(0), mean, np.nan)
+
+
+def nearest(grid, C):
+    """Return the index of the budget of grid (G,) nearest to C."""
+    return int(np.abs(np.log(grid / C)).argmin())
+
+
+def level_error(c, j):
+    """Return the standard error over problems of a cell's mean at budget j.
+
+    Without counts the pass rates of the problems are unknown. Then the error is that of problems
+    that are solved always or never, which no other pass rates exceed.
+    """
+    each = c.per_problem[j]
+    if len(each) > 1:
+        return float(each.std(ddof=1)) / math.sqrt(len(each))
+    problems = c.runs[0]["task"][3] if "task" in c.runs[0] else None
+    return math.sqrt(max(c.mean[j] * (1 - c.mean[j]), 0) / problems) if problems else 0.0
+
+
+def ci_half_width(c, j):
+    """Return half of the 90% interval of a cell's reward at budget j.
+
+    It is the wider of two: what another run of the cell gets on these problems, and what these
+    runs get on other problems of the kind.
+    """
+    var, noise = c.noise.run_var[j], c.noise
+    of_mean = var * noise.cov[j, c.index, c.index]
+    t = stats.t.ppf(0.95, noise.df[j])
+    other_run = t * math.sqrt(var * (1 + noise.seed_ratio) + of_mean)
+    return max(other_run, math.hypot(Z * level_error(c, j), t * math.sqrt(of_mean)))
+
+
+def difference(a, b, j):
+    """Return cell a minus cell b at budget j: (gap, standard error over problems, over runs).
+
+    Paired by problem, and by seed wherever the cells share seeds.
+    """
+    gap, cov = a.per_problem[j] - b.per_problem[j], a.noise.cov[j]
+    h = cov[a.index, a.index] + cov[b.index, b.index] - 2 * cov[a.index, b.index]
+    problems = gap.var(ddof=1) - a.noise.rollouts[j] * h if len(gap) > 1 else 0.0
+    runs = math.sqrt(a.noise.run_var[j] * max(h, 0))
+    return float(gap.mean()), math.sqrt(max(problems, 0) / len(gap)), runs
+
+
+def gap_between(a, b, j):
+    """Return cell a minus cell b at budget j: (gap, half of its 90% interval)."""
+    gap, problems, runs = difference(a, b, j)
+    return gap, math.hypot(Z * problems, stats.t.ppf(0.95, a.noise.df[j]) * runs)
+
+
+def best(cells, j):
+    """Return the index of the cell with the highest mean at budget j, None if no cell has one."""
+    means = np.array([c.mean[j] for c in cells])
+    return None if np.isnan(means).all() else int(np.nanargmax(means))
+
+
+def tied_with_best(cells, j):
+    """Return which cells cannot be told apart from the best at budget j: mask (N,).
+
+    A cell is out if it is below the best by more than its error, at 90% for all comparisons
+    together (Sidak; the set of Hsu's multiple comparisons with the best).
+    """
+    top = best(cells, j)
+    there = [i for i, c in enumerate(cells) if not np.isnan(c.mean[j])]
+    level, out = 0.9 ** (1 / max(len(there) - 1, 1)), np.zeros(len(cells), bool)
+    t, z = stats.t.ppf(level, cells[top].noise.df[j]), stats.norm.ppf(level)
+    for i in there:
+        gap, problems, runs = difference(cells[top], cells[i], j)
+        out[i] = i == top or gap <= math.hypot(z * problems, t * runs) + 1e-12
+    return out
+
+
+def folds_of(cells):
+    """Return means by cell, seed and half of the problems (N, S, H, G), and which runs died.
+
+    H = 1 without counts. NaN where a cell has no run of a seed.
+    """
+    seeds = sorted({run["seed"] for c in cells for run in c.runs})
+    S, G, P = len(seeds), len(cells[0].mean), cells[0].values.shape[2]
+    H = min(P, 2)
+    out, died = np.full((len(cells), S, H, G), np.nan), np.zeros((len(cells), S, G), bool)
+    for i, c in enumerate(cells):
+        for run, values, dead in zip(c.runs, c.values, c.died):
+            s = seeds.index(run["seed"])
+            out[i, s] = [values[:, h::H].mean(1) for h in range(H)]
+            died[i, s] = dead
+    return out, died
+
+
+def held_out(cells):
+    """Return what chooses and what it is scored on, for each fold: (chosen (N, F, G), scored
+    (N, F, G)).
+
+    A fold is one seed on one half of the problems. The choice sees the other seeds on the other
+    half. With one seed the choice sees that seed on the other half. A run that diverged takes part
+    in the choice but scores nothing, because the report names it in words.
+    """
+    folds, died = folds_of(cells)
+    N, S, H, G = folds.shape
+    chose, scored = [], []
+    for s in range(S):
+        rest = np.delete(folds, s, 1) if S > 1 else folds
+        for h in range(H):
+            chose.append(np.array([over_runs(rest[i, :, (h + 1) % H]) for i in range(N)]))
+            scored.append(np.where(died[:, s], np.nan, folds[:, s, h]))
+    return np.array(chose).swapaxes(0, 1), np.array(scored).swapaxes(0, 1)
+
+
+def heldout_reward(cells):
+    """Return what choosing the best cell gains at each budget, without the winner's curse: (G,).
+
+    The cell is chosen on some runs and problems and scored on others (`held_out`), so a fold may
+    score another cell than `best`. With one seed the luck of the chosen run remains in it.
+    """
+    chose, scored = held_out(cells)
+    chose = np.where(np.isnan(chose) | np.isnan(scored), -np.inf, chose)
+    pick = chose.argmax(0)  # (F, G)
+    got = np.take_along_axis(scored, pick[None], 0)[0]
+    plain = np.array([c.mean for c in cells])
+    top = np.where(np.isnan(plain), -np.inf, plain).max(0)
+    got = over_runs(np.where(np.isneginf(chose.max(0)), np.nan, got))
+    return np.where(np.isnan(got), top, got)
+
+
+def stop_before(cells, j):
+    """Return an earlier stop that beats the best cell at budget j: dict(cell, j, reward, gain),
+    None if more rollouts did no harm.
+
+    The stop, a cell and a budget, is chosen and scored on different runs and problems. It counts
+    if it is above the best at j by two standard errors, of problems and of checkpoints.
+    """
+    top = best(cells, j)
+    if top is None or j == 0:
+        return None
+    means = np.array([c.mean[:j] for c in cells])
+    if np.isnan(means).all():
+        return None
+    i, at = np.unravel_index(np.nanargmax(means), means.shape)
+    chose, scored = (a[..., :j + 1] for a in held_out(cells))
+    F = chose.shape[1]
+    chose = np.where(np.isnan(chose) | np.isnan(scored), -np.inf, chose)[..., :j]
+    flat = chose.transpose(1, 0, 2).reshape(F, -1).argmax(1)  # (F,)
+    got = np.array([[scored[p // j, f, p % j], scored[top, f, j]] for f, p in enumerate(flat)])
+    if np.isnan(got).any(1).all():
+        return None
+    stop, end = np.nanmean(got[~np.isnan(got).any(1)], 0)
+    a, b = cells[i], cells[top]
+    gap = a.per_problem[at] - b.per_problem[j]
+    problems = gap.std(ddof=1) / math.sqrt(len(gap)) if len(gap) > 1 else 0.0
+    # two checkpoints of one run share that run's luck
+    sd = b.noise.checkpoints if i == top else math.sqrt(b.noise.run_var[j])
+    if stop - end <= 2 * math.hypot(problems, sd * math.sqrt(2 / len(b.runs))):
+        return None
+    return dict(cell=int(i), j=int(at), reward=float(stop), gain=float(stop - end))
+
+
+# --------------------------------------------------------------------------------------------------
+# The frontier of some cells
+
+def crossings(x, ahead):
+    """Return where a difference of two curves (G,) on x (G,) turns positive, interpolated in x.
+
+    NaN marks budgets at which one of the curves is undefined.
+    """
+    a, b = ahead[:-1], ahead[1:]
+    at = np.flatnonzero((a <= 0) & (b > 0))  # NaN compares false
+    return [float(x[i] - a[i] * (x[i + 1] - x[i]) / (b[i] - a[i])) for i in at]
+
+
+def where_zero(x, gap, half, at):
+    """Return the interval (lo, hi) around `at` in which gap (G,), rising through zero, is within
+    `half` (G,) of zero; None for an end that the data leave open."""
+    below = np.flatnonzero((x <= at) & (gap < -half))
+    above = np.flatnonzero((x >= at) & (gap > half))
+    return (float(x[below[-1]]) if len(below) else None,
+            float(x[above[0]]) if len(above) else None)
+
+
+def overtakes(a, b, grid, at):
+    """Return where cell b overtakes cell a, at log C = at: dict(C, from, to, M, reward, lo, hi)."""
+    js = np.flatnonzero(~np.isnan(a.mean + b.mean))
+    gaps, halves = np.array([gap_between(b, a, j) for j in js]).T
+    lo, hi = where_zero(np.log(grid[js]), gaps, halves, at)
+    cost = np.mean([run["per_rollout"] for run in b.runs])
+    return {"C": math.exp(at), "from": a.n, "to": b.n, "M": math.exp(at) / cost / (b.B_p * b.n),
+            "reward": float(b.mean[nearest(grid, math.exp(at))]),
+            "lo": lo and math.exp(lo), "hi": hi and math.exp(hi)}
+
+
+def panel_of(cells, grid, end=math.inf):
+    """Return one panel of frontier.json: the frontier of cells, its switches of n and its ties.
+
+    envelope: at each budget the best (B_p, n, lr), its value `highest`, the held-out `reward` that
+    the report prints, and the interval lo, hi. near: at every fourth budget the (B_p, n) that are
+    tied with the best. why, of a switch: "crossing"; "begins" if the new n has no runs before;
+    "ends" if the old n has none after. A crossing counts as a switch if either n is better than
+    the other by more than its error somewhere, on its side of the crossing. end: the last budget.
+    """
+    means = np.array([c.mean for c in cells])  # (N, G)
+    some = np.flatnonzero(~np.isnan(means).all(0) & (grid <= end))
+    top = np.where(np.isnan(means), -np.inf, means).argmax(0)
+    shown, x, turns, near = heldout_reward(cells), np.log(grid), [], []
+    half = np.array([ci_half_width(cells[top[j]], j) for j in some])
+    for i, j in zip(some[:-1], some[1:]):
+        a, b = cells[top[i]], cells[top[j]]
+        if a.n == b.n:
+            continue
+        at = crossings(x[[i, j]], (b.mean - a.mean)[[i, j]])
+        why = "crossing" if at else "begins" if np.isnan(b.mean[i]) else "ends"
+        turn = overtakes(a, b, grid, at[0] if at else x[j]) | dict(why=why)
+        if why != "crossing":
+            turn.update(lo=None, hi=None)
+        if why != "crossing" or turn["lo"] or turn["hi"]:
+            turns.append(turn)
+    for j in sorted({*some[::4], some[-1]}):
+        near.append(dict(C=grid[j], set=[(c.B_p, c.n) for c, tied in
+                                         zip(cells, tied_with_best(cells, j)) if tied]))
+    sizes = {c.B_p for c in cells}
+    runs = [run for c in cells for run in c.runs]
+    return dict(
+        ns=sorted({c.n for c in cells}), range=[grid[some[0]], grid[some[-1]]],
+        B_p=sizes.pop() if len(sizes) == 1 else None, switches=turns, near=near,
+        runs_used=[run["run"] for run in runs], seeds=sorted({run["seed"] for run in runs}),
+        envelope=dict(C=grid[some], highest=means[top[some], some], reward=shown[some],
+                      lo=np.maximum(shown[some] - half, 0), hi=np.minimum(shown[some] + half, 1),
+                      **{key: [getattr(cells[top[j]], key) for j in some]
+                         for key in ("n", "B_p", "lr")}))
+
+
+# --------------------------------------------------------------------------------------------------
+# Does the best n rise with the budget? A test from the runs themselves
+
+TIE = 2        # standard errors below which a smaller reward may be a tie (Hansen 2005)
+DRAWS = 4000   # of the null distribution
+ALPHA = 0.05   # a law needs a p below this
+
+
+def windows_of(cells, grid):
+    """Cut the budgets that all n reached into octaves of log C, two to six.
+
+    Returns dict(A (R, W, P): what each run gets in each window; n, seed (R,); C: the windows;
+    left_out: the n whose runs end early or diverge), or None if the runs share less than a factor
+    of 4 of budgets. The n that are left out stay only if fewer than two others remain.
+    """
+    longest = max(c.reach[1] for c in cells)
+    full = [c for c in cells if c.alive.any()
+            and c.reach[1] >= 0.8 * longest and c.alive[grid >= 0.8 * longest].any()]
+    left_out = sorted({c.n for c in cells} - {c.n for c in full})
+    full = full if len(full) > 1 else cells
+    js = np.flatnonzero(np.all([c.alive for c in full], 0))
+    if len(full) < 2 or len(js) < 3 or grid[js[-1]] < 4 * grid[js[0]]:
+        return None
+    W = min(max(round(math.log2(grid[js[-1]] / grid[js[0]])), 2), 6)
+    parts, A, ns, seeds = np.array_split(js, W), [], [], []
+    for c in full:
+        for run, values in zip(c.runs, c.values):
+            of_windows = np.array([values[part].mean(0) for part in parts])
+            if not np.isnan(of_windows).any():
+                A.append(of_windows)
+                ns.append(c.n)
+                seeds.append(run["seed"])
+    if set(ns) != {c.n for c in full}:
+        return None
+    return dict(A=np.array(A, float), n=np.array(ns), seed=np.array(seeds), left_out=left_out,
+                C=[[float(grid[part[0]]), float(grid[part[-1]])] for part in parts])
+
+
+def window_estimates(A, n, seed):
+    """Return what each n gets in each window and how sure that is, from A (R, W, P), n, seed (R,).
+
+    dict(n (N,), mean (N W,): window by window for each n in turn; runs, problems (N W, N W):
+    covariances; df). The noise of the rollouts is in the scatter of runs and in that of problems,
+    so it is subtracted once.
+    """
+    (R, W, P), ns = A.shape, np.unique(n)
+    X, N = design(n, seed), len(ns)
+    G = np.linalg.pinv(X)
+    H, each = (G @ G.T)[:N, :N], np.einsum("nr,rwp->nwp", G[:N], A)
+    rest, df = residuals(X, A)
+    m = rest.mean(2)  # (R, W)
+    prior = RUN_SD ** 2 * (0.5 + 0.5 * np.eye(W))  # the windows of a run share half of its luck
+    runs = np.kron(H, (RUN_DF * prior + m.T @ m) / (RUN_DF + df))
+    problems = np.cov(each.reshape(N * W, P)) / P if P > 1 else 0 * runs
+    if df and P > 1:
+        e = rest - m[..., None]
+        problems = problems - np.kron(H, np.einsum("rwp,rvp->wv", e, e) / df / (P - 1) / P)
+    return dict(n=ns, mean=each.mean(2).ravel(), runs=runs, problems=problems, df=RUN_DF + df, W=W)
+
+
+def errors_of(D, e):
+    """Return the variances over runs and over problems of contrasts D (K, N W) of
+    `window_estimates`: two arrays (K,)."""
+    runs, problems = (np.einsum("ka,ab,kb->k", D, e[key], D) for key in ("runs", "problems"))
+    return runs, np.maximum(problems, -0.8 * runs)  # a difference of estimates can be negative
+
+
+def law_test(e):
+    """Test whether the best n rises: the null hypothesis is that one n is best in every window.
+
+    e: from `window_estimates`. The null falls if every n is beaten, by a smaller n in an early
+    window or by a larger one in a late window. The middle window is both, so a falling n* does not
+    pass. Returns dict(p, n, by, window, gap, error): n comes closest to one n for all; `by` beats
+    it in `window` by gap +- error (standard error). p: how often a sweep with a constant best n
+    looks as much like a rise.
+    """
+    ns, W, y = e["n"], e["W"], e["mean"]
+    N = len(ns)
+    # contrasts: n number i is beaten by number a in window w
+    K = [(i, a, w) for i in range(N) for a in range(N) for w in range(W)
+         if (a < i and w <= W // 2) or (a > i and w >= W // 2)]
+    beaten_n, other, base = np.array([(i, a * W + w, i * W + w) for i, a, w in K]).T
+    D = np.eye(N * W)[other] - np.eye(N * W)[base]
+    of_runs, rest = errors_of(D, e)
+    se = np.sqrt(of_runs + rest)
+    T = D @ y / se
+    worst = np.array([T[beaten_n == i].max() for i in range(N)])
+    closest = int(worst.argmin())
+    k = np.flatnonzero(beaten_n == closest)[T[beaten_n == closest].argmax()]
+    out = dict(p=1.0, n=int(ns[closest]), by=int(ns[K[k][1]]), window=int(K[k][2]),
+               gap=float(D[k] @ y), error=float(se[k]))
+    if worst.min() <= 0:
+        return out
+    rng = np.random.default_rng(0)  # the same p for the same logs
+    val, vec = np.linalg.eigh(e["runs"] + e["problems"])
+    noise = (rng.standard_normal((DRAWS, N * W)) * np.sqrt(np.maximum(val, 0))) @ vec.T
+    u = rng.chisquare(e["df"], (DRAWS, 1)) / e["df"]  # the variance of runs is an estimate too
+    scale, p = np.sqrt(np.maximum(u * of_runs + rest, 0.2 * u * of_runs)), 0.0
+    for i in range(N):
+        # the sweep if number i were best throughout: those that may be tied with it are tied
+        null, mine = y.copy(), (beaten_n == i) & (T > -TIE)
+        null[other[mine]] = y[base[mine]]
+        t = (D @ null + noise @ D.T) / scale
+        least = np.min([t[:, beaten_n == h].max(1) for h in range(N)], 0)
+        p = max(p, float((least >= worst.min()).mean()))
+    return out | dict(p=p)
+
+
+def verdict_of(cells, grid, delta):
+    """Judge whether n* rises with the budget, for the cells of one B_p and one lr_base.
+
+    Returns dict(verdict, reason, p, p_falls, n, by, window, gap, error, regret, sets, left_out,
+    windows). law: n* rises, by `law_test` at ALPHA. flat: another n is better than `n_flat` by
+    less than delta in every window (the upper end of a one-sided 95% interval, `regret`), from two
+    seeds on and if no n is left out. If both hold the verdict is flat, because that n will do.
+    undetermined: neither. sets: the n tied with the best in each window. rising: at the largest
+    budgets another n still gains on `n_flat`, so flat holds only up to C.
+    """
+    w = windows_of(cells, grid) if len({c.n for c in cells}) > 1 else None
+    if w is None:
+        why = ("there is one n only" if len({c.n for c in cells}) == 1 else
+               "the runs of all n share less than a factor of 4 of budgets")
+        return dict(verdict="undetermined", reason=why, p=None, sets=[], regret=None, left_out=[])
+    e = window_estimates(w["A"], w["n"], w["seed"])
+    rise = law_test(e)
+    fall = law_test(e | dict(n=-e["n"][::-1], mean=flip(e["mean"], e), **{
+        key: flip(flip(e[key], e).T, e).T for key in ("runs", "problems")}))
+    y, W, N = e["mean"].reshape(-1, e["W"]), e["W"], len(e["n"])
+    t = stats.t.ppf(0.95, e["df"])
+
+    def gap_of(a, b, at, before=None):  # (gap of two n, half of its 90% interval)
+        D = np.zeros((1, N * W))
+        D[0, a * W + at], D[0, b * W + at] = 1, -1
+        if before is not None:  # what the gap gained since an earlier window
+            D[0, a * W + before], D[0, b * W + before] = -1, 1
+        runs, rest = (float(v[0]) for v in errors_of(D, e))
+        return float(D[0] @ e["mean"]), math.sqrt(max(t * t * runs + Z * Z * rest, 0))
+    regret = [max(0.0, *(sum(gap_of(b, a, at)) for b in range(N) if b != a for at in range(W)))
+              for a in range(N)]
+    flat = int(np.argmin(regret))
+    sets = []
+    for at in range(W):
+        top = int(y[:, at].argmax())
+        sets.append([int(e["n"][i]) for i in range(N)
+                     if i == top or gap_of(top, i, at)[0] <= gap_of(top, i, at)[1]])
+    seeds = min(len({*w["seed"][w["n"] == n]}) for n in e["n"])
+    gains = {int(e["n"][b]): gap_of(b, flat, W - 1, W - 2) for b in range(N) if b != flat}
+    rising = max(gains, key=lambda n: gains[n][0] - gains[n][1])
+    verdict = "undetermined"
+    if regret[flat] < delta and seeds > 1 and not w["left_out"]:
+        verdict = "flat"
+    elif rise["p"] <= ALPHA < fall["p"]:
+        verdict = "law"
+    closest, by = (int(np.flatnonzero(e["n"] == rise[key])[0]) for key in ("n", "by"))
+    return rise | dict(
+        half=gap_of(by, closest, rise["window"])[1], regret_of_n=regret[closest],
+        verdict=verdict, p_falls=fall["p"], n_flat=int(e["n"][flat]), regret=regret[flat],
+        rising=rising if gains[rising][0] > gains[rising][1] else None,
+        sets=sets, windows=w["C"], left_out=w["left_out"], seeds=seeds, reason="")
+
+
+def flip(a, e):
+    """Reverse the order of n in the first axis (N W, ...) of an array of `window_estimates`."""
+    return a.reshape(len(e["n"]), e["W"], *a.shape[1:])[::-1].reshape(a.shape)
