@@ -24,7 +24,7 @@ import numpy as np
 import fit_sigmoid
 import frontier
 from config import BadInput, append, derive, finite, parse
-from core.curves import cells_of
+from core.stats import cells_of
 
 EASY = (6.09, 4.75, 5.84, 2.73)  # L, k, log10 C0, b of the paper's law on Easy at B_p = 32
 
@@ -133,15 +133,18 @@ def draw_run(rng, truth, B_p, n, C, evals, difficulty, samples=4, run_sd=0.0, dr
 
 
 def sweep(draw, truth, ns=(8, 32, 128, 512, 2048), B_p=32, seeds=3, C=4_000_000, evals=100, P=300,
-          samples=4, run_sd=0.006, drift=0.004, inter=0.3):
-    """A sweep in memory, as core.runs.read_runs returns it."""
+          samples=4, run_sd=0.006, drift=0.004, inter=0.3, seed_sd=0.0):
+    """Return a sweep in memory, as core.runs.read_runs does. seed_sd: how far a seed moves the whole
+    curve of all its runs."""
     rng = np.random.default_rng(draw)
     difficulty, runs = rng.standard_normal(P) * 1.5, []
+    of_seed = seed_sd * rng.standard_normal(seeds)
     for n in ns:
         liking = rng.standard_normal(P) * inter
         for seed in range(seeds):
-            at, counts = draw_run(rng, truth, B_p, n, C, evals, difficulty, samples, run_sd, drift,
-                                  inter, liking)
+            at, counts = draw_run(
+                rng, lambda *cell: truth(*cell) + of_seed[seed] * (cell[2] > 0), B_p, n, C, evals,
+                difficulty, samples, run_sd, drift, inter, liking)
             runs.append(plain_run(n, seed, at * B_p * n, counts.mean(1) / samples,
                                   counts.astype(np.uint8), samples, B_p=B_p,
                                   config=dict(eval_every=C // evals, C=C)))

@@ -1,0 +1,73 @@
+"""How often the report says that n* rises, on planted sweeps whose n* is known.
+
+    python tests/bench/law.py 60     # sweeps a row; about 25 minutes on one core
+
+Worlds without a rise (one best n at the edge or in the middle, two n that tie, all n equal, all n
+equal at one end of C only) give the rate of false laws. The paper's law and one twice as steep give
+the power. Noise: `kept` is that of the committed logs, with most of it shared by the runs of a
+seed; `stated` is the prior, none of it shared. `set`: how often the tied n at C hold the best one.
+"""
+import math
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (1, 2)]
+
+import numpy as np
+
+from core.stats import cells_of, tied_with_best, verdict_of
+from simulate import beside, constant, law, paper, sweep
+
+NS = (8, 32, 128, 512, 2048)
+NOISE = dict(kept=dict(run_sd=0.0066, drift=0.004, seed_sd=0.010),
+             stated=dict(run_sd=0.015, drift=0.009))
+
+
+def tied_pair(B_p, n, C):
+    """n = 32 and n = 128 are equally good at every budget."""
+    return beside(64 if n in (32, 128) else n, C, np.full(np.shape(C), 6.0), 2)
+
+
+def late_ceiling(B_p, n, C):
+    """n = 8 is the best early, and all n are equal at the end."""
+    fade = np.clip((6.6 - np.log10(np.maximum(C, 1))) / 1.0, 0, 1)
+    return beside(n, C, np.full(np.shape(C), 3.0), 0) - 0.06 * fade * math.log2(n / 8) / 8 * (
+        np.asarray(C) > 0)
+
+
+WORLDS = {"n = 8 is best": constant(8, 2), "n = 128 is best": constant(128, 2),
+          "n = 2048 is best": constant(2048, 2), "32 and 128 tie": tied_pair,
+          "all n equal": constant(size=0), "all equal late": late_ceiling,
+          "the paper's law": paper(1), "twice as steep": paper(2)}
+
+
+def best_n(truth, C):
+    """The n with the highest planted reward at C; all n that reach it."""
+    y = {n: float(truth(32, n, np.array(C, float))) for n in NS}
+    return {n for n in NS if y[n] >= max(y.values()) - 1e-9}
+
+
+def main(sweeps, verdict):
+    for noise, sds in NOISE.items():
+        for name, truth in WORLDS.items():
+            text = []
+            for seeds in (1, 2, 3, 5):
+                said, held, size = [], 0, 0
+                for draw in range(sweeps):
+                    grid, cells = cells_of(sweep(draw, truth, ns=NS, seeds=seeds, evals=60, **sds),
+                                           "avg@4")
+                    said.append(verdict(cells, grid))
+                    tied = {c.n for c, same in zip(cells, tied_with_best(cells, -1)) if same}
+                    held += min(best_n(truth, grid[-1])) in tied
+                    size += len(tied)
+                text.append(f"{100 * said.count('law') / sweeps:.0f} ({100 * held / sweeps:.0f}, "
+                            f"{size / sweeps:.1f})")
+            print(f"{noise:7} {name:18} law % (set %, its size) with 1, 2, 3, 5 seeds: "
+                  + "; ".join(text), flush=True)
+
+
+if __name__ == "__main__":
+    if "--help" in sys.argv:
+        sys.exit(print(__doc__))
+    counts = [int(word) for word in sys.argv[1:] if word.isdigit()]
+    main(counts[0] if counts else 60, lambda cells, grid: verdict_of(cells, grid, 0.01)["verdict"])
