@@ -26,7 +26,7 @@ import sys
 from pathlib import Path
 
 try:
-    from config import BadInput, command, derive, entry, parse  # first: Ctrl-C is one line from here
+    from config import BadInput, command, derive, entry, parse  # first: then Ctrl-C is one line
 except ModuleNotFoundError:  # this file was copied alone
     parse, BadInput = None, ValueError
 import numpy as np
@@ -75,7 +75,7 @@ def fit_law(C, log2_n):
 
 
 def law_flags(C, log2_n, law):
-    """Return the numbers of the law that ended at a bound of their search, so are not determined."""
+    """Return which numbers of the law ended at a bound of their search: not determined."""
     x, flags = np.log10(C), []
     for name, value, lo, hi in (("C0", law["log10_C0"], x.min() - 0.5, x.max() + 0.5),
                                 ("k", math.log(law["k"]), *np.log(K_LAW))):
@@ -147,24 +147,20 @@ def law_of_points(C, log2_n, n=None):
 def law_of_panel(panel):
     """Return the entry of law.json for a panel of frontier.json.
 
-    The verdict is that of the runs (core/stats.verdict_of) if the panel has one, as panels of one
-    B_p do. The numbers are the paper's fit through n*(C) of the best fitted curve (section 4.1).
-    by_records: the fit through the running average over pooled record-breaking points (Figure 15).
-    at_fixed_B: B_p*(M) = B / n*(M), the same sigmoid falling (Figure 9).
+    The numbers are the paper's fit through n*(C) of the best fitted curve (section 4.1). The
+    verdict is that of the runs (core/stats.verdict_of) for a panel of one B_p, else that of the
+    fit, which `fitted` holds in any case. by_records: the fit through the running average over
+    pooled record-breaking points (Figure 15). at_fixed_B: that of B_p*(M) = B / n*(M) (Figure 9).
     """
     records, star = panel["records"], panel["n_star"]
     law = law_of_points(star["C"], np.log2(star["n"]), star["n"]) if star else law_of_points([], [])
-    by_records = law_of_points(records["C"], records["log2_n_mean"], records["n"])
-    law |= dict(range=panel["range"], estimator="n_star", by_records=by_records, fitted=law["verdict"])
-    if "B" in panel:
-        law["at_fixed_B"] = dict(B=panel["B"], fit=law["fit"] and dict(
-            L=-law["fit"]["L"], k=law["fit"]["k"], log10_C0=law["fit"]["log10_C0"],
-            b=math.log2(panel["B"]) - law["fit"]["b"]))
-    return law | {f"points_{key}": law[key] for key in ("reason",)} | panel.get("verdict", {})
-
-
-def window_text(window):
-    return "C = {} to {}".format(*map(si, window))
+    law |= dict(range=panel["range"], estimator="n_star", fitted=law["verdict"], by_records=(
+        law_of_points(records["C"], records["log2_n_mean"], records["n"])))
+    if "B" in panel and law["fit"]:
+        fit = law["fit"]
+        law["at_fixed_B"] = fit | dict(L=-fit["L"], b=math.log2(panel["B"]) - fit["b"],
+                                       plateau=panel["B"] / fit["plateau"])
+    return law | panel.get("verdict", {})
 
 
 def points_text(gap, half):
@@ -175,37 +171,38 @@ def points_text(gap, half):
 def in_a_sentence(law, solved=""):
     """Return the verdict as text that begins with yes, no, or that it is not known."""
     if solved:
-        return (f"not known: {solved} was solved in any evaluation of these runs, so no n is better "
-                "than another")
+        return f"not known: {solved} was solved in every evaluation, so no n is better than another"
     if "p" not in law:  # points alone, or several B_p
-        said = dict(law="yes, by these points", flat="no, by these points").get(
-            law["verdict"], "not known from these points")
-        return f"{said}: {law['reason']}"
+        said = dict(law="yes, by the fit", flat="no, by the fit")
+        return f"{said.get(law['verdict'], 'not known from the fit')}: {law['reason']}"
     if law["p"] is None:
         return f"cannot be asked: {law['reason']}"
-    at = f"at lr_base = {law['lr_base']:g}"
+    at, windows = f"at lr_base = {law['lr_base']:g}", ["C = {} to {}".format(*map(si, window))
+                                                      for window in law["windows"]]
     if law["verdict"] == "law":
-        first, last = (f"n = {', '.join(map(str, law['sets'][i]))} at {window_text(law['windows'][i])}"
+        first, last = (f"n = {', '.join(map(str, law['sets'][i]))} at {windows[i]}"
                        for i in (0, -1))
-        text = f"yes, the best n rises (p = {law['p']:.3f}, {at}). Best, or tied with it: {first}; {last}"
         plateau = law["plateau"]["value"]
-        return text + (f". The fitted law levels off at n = {plateau:.0f}" if plateau else "")
+        return (f"yes, the best n rises (p = {law['p']:.3f}, {at}). Best or tied with the best: "
+                f"{first}; {last}"
+                + (f". The fitted law levels off at n = {plateau:.0f}" if plateau else ""))
     if law["verdict"] == "flat":
-        text = (f"it does not matter up to C = {si(law['windows'][-1][1])}: with n = {law['n_flat']} "
-                f"you lose at most {100 * law['regret']:.1f} points at any of these budgets (95%, {at})")
-        return text + (f". But n = {law['rising']} still gains on it at the end"
-                       if law["rising"] else "")
-    text = f"not shown, and not excluded (p = {law['p']:.2f}, 0.05 is needed, {at})"
+        return (f"n hardly matters up to C = {si(law['windows'][-1][1])}: with n = {law['n_flat']} "
+                f"you lose at most {100 * law['regret']:.1f} points at any budget (95%, {at})"
+                + (f". But n = {law['rising']} seems to gain on it at the end, so more rollouts "
+                   "may change this" if law["rising"] else ""))
+    text = f"not shown and not excluded (p = {law['p']:.2f}, 0.05 is needed, {at})"
     if law["p_falls"] <= 0.05:
         text = f"no, the best n falls (p = {law['p_falls']:.3f}, {at})"
     if law["gap"] > 0:
-        text += (f". n = {law['n']} comes closest to one n for all budgets; n = {law['by']} beats it by "
-                 f"{points_text(law['gap'], law['half'])} at {window_text(law['windows'][law['window']])}")
+        text += (f". n = {law['n']} comes closest to one n for all budgets; n = {law['by']} beats "
+                 f"it by {points_text(law['gap'], law['half'])} at {windows[law['window']]}")
     else:
-        text += (f". No other n beats n = {law['n']} where a rise would show, but it may lose up to "
+        text += (f". No n beats n = {law['n']} where a rise would show, but it may lose up to "
                  f"{100 * law['regret_of_n']:.1f} points to another (95%)")
     if law["left_out"]:
-        text += f". Not compared, because their runs end early: n = {', '.join(map(str, law['left_out']))}"
+        out = ", ".join(map(str, law["left_out"]))
+        text += f". Left out, because their runs end early: n = {out}"
     return text
 
 
@@ -276,7 +273,7 @@ def table(rows, front, hour):
                f"{r['lr']:>8.2g}  {reward:<20} {hours:>7}  {tied}")
 
 
-def cautions(row, rows, warmup):
+def cautions(row, warmup):
     """Yield what may be wrong with a row, the most important first, as lines of text."""
     if stop := row["stop"]:
         yield (f"stopping earlier was better: B_p = {stop['B_p']}, n = {stop['n']} at M = "
@@ -359,15 +356,16 @@ def advice(row, front, hour):
     tied = row["tied"]
     if len(tied) > 1 and all(c["hours"] for c in tied) and row["reward"] is not None:
         cheap = min(tied, key=lambda c: c["hours"] / c["cost"])
-        yield (f"cheapest of the tied: B_p = {cheap['B_p']}, n = {cheap['n']} "
-               f"({cheap['hours'] / cheap['cost'] * row['C']:.2g} {hour})")
+        if cheap is not tied[0]:
+            yield (f"cheapest of the tied: B_p = {cheap['B_p']}, n = {cheap['n']} "
+                   f"({cheap['hours'] / cheap['cost'] * row['C']:.2g} {hour})")
     close = [c for c in row["by_B_p"] if c["gap"] < front["delta"]]
     if several and close and row["reward"] is not None:
         small = min(close, key=lambda c: c["B_p"])
         if small["B_p"] != row["B_p"]:
-            yield (f"smallest B_p that loses less than {front['delta']:g}: B_p = {small['B_p']} with "
-                   f"n = {small['n']}, M = {updates(small, row['C'])}, lr = {small['lr']:.3g}, "
-                   f"{points_text(small['gap'], small['half'])} below")
+            yield (f"smallest B_p that loses less than {front['delta']:g}: B_p = {small['B_p']} "
+                   f"with n = {small['n']}, M = {updates(small, row['C'])}, lr = "
+                   f"{small['lr']:.3g}, {points_text(small['gap'], small['half'])} below")
             if not front["source"]:
                 yield command_of(small, row, front)
         else:
@@ -418,7 +416,8 @@ def draw_law(ax, panel, law, rows, unit):
         ax.plot(panel["envelope"]["C"], panel["envelope"]["n"], "ko", ms=4, label="points")
     if law["fit"] and law.get("fitted", law["verdict"]) == "law":
         x = np.geomspace(*panel["range"], 200)
-        ax.plot(x, 2 ** law_at(law["fit"], x), color="C3", lw=2, zorder=5, label="the paper's law, fitted")
+        ax.plot(x, 2 ** law_at(law["fit"], x), color="C3", lw=2, zorder=5,
+                label="the paper's law, fitted")
         ax.annotate("L {L:.2f}, k {k:.2f}, $\\log_{{10}} C_0$ {log10_C0:.2f}, b {b:.2f}, plateau "
                     "{plateau:.0f}".format(**law["fit"]), (0.02, 0.95), color="C3", fontsize=9,
                     xycoords="axes fraction")
@@ -448,7 +447,7 @@ def figure(panels, laws, rows, unit, title, path):
     for ax in axes.flat[len(panels):]:
         ax.set_visible(False)
     for ax, (name, panel) in zip(axes.flat, panels.items()):
-        mine = [r for r in rows if panel["B_p"] in (None, r["B_p"])]
+        mine = [r for r in rows if panel["B_p"] is None or panel["B_p"] == r["B_p"]]
         draw_law(ax, panel, laws[name], mine, unit)
         said = wrap(in_a_sentence(laws[name], panel.get("solved", "")), 112 // cols)
         ax.set_title(f"{name.replace('B_p', '$B_p$')}: {said}", fontsize=9.5)
@@ -509,11 +508,12 @@ def n_by_points(law, C, n, at):
     return wanted, "the law"
 
 
-def of_points(path, at=None, out="", cfg=None):
+def of_points(path, at=None, out="", cfg=None, known=False):
     """Print the law through the points of a CSV, and its n at `at`, at the largest C and four times
     that; write law.json and law.png.
 
-    cfg: the config of a run, for B_p, M and the command. None: unknown.
+    cfg: the config of a run, for B_p and M, or None. known: it names the model and the problems of
+    the points, so print the command too.
     """
     C, n, about = read_points(path)
     law = law_of_points(C, np.log2(n)) | dict(range=[C[0], C[-1]], estimator="points")
@@ -523,20 +523,23 @@ def of_points(path, at=None, out="", cfg=None):
               "plateau {plateau:.0f}".format(**law["fit"]))
     print("intervals: none, because points alone do not say how sure they are")
     rows = []
-    for budget in dict.fromkeys([float(at)] * (at is not None) + [C[-1], 4 * C[-1]]):
+    asked = [] if at is None else [float(at)]
+    for budget in dict.fromkeys([*asked, C[-1], 4 * C[-1]]):
         wanted, by = n_by_points(law, C, n, budget)
         status = "observed" if C[0] <= budget <= C[-1] else "extrapolated"
         row = dict(C=budget, n=max(int(wanted + 1e-6), 2), status=status)
         print(f"\nC = {si(budget)} ({status}): n = {row['n']}, {by}")
         if cfg:
-            if cfg["B_max"]:
+            if known and cfg["B_max"]:
                 row["n"] = min(row["n"], max(cfg["B_max"] // cfg["B_p"], 2))
             run = cfg | dict(n=row["n"], C=int(budget))
             row |= dict(B_p=cfg["B_p"], M=derive(run)["M"])
             if not row["M"]:
                 raise BadInput(f"--C={budget:g}: below one update of B_p = {cfg['B_p']} problems "
                                f"with n = {row['n']}")
-            print(f"  B_p = {row['B_p']}, n = {row['n']}, M = {row['M']}\n  {command(run)}")
+            print(f"  B_p = {row['B_p']}, n = {row['n']}, M = {row['M']}")
+            if known:
+                print(f"  {command(run)}")
         rows.append(row)
     out = Path(out or Path(path).parent)
     panel = dict(envelope=dict(C=C, n=n), ns=[n.min(), n.max()], B_p=None, range=[C[0], C[-1]])
@@ -571,42 +574,51 @@ def load_front(cfg, argv, view):
     return front
 
 
+def lines_of(text):
+    """Yield a text as indented lines that fit a terminal of 120 columns."""
+    yield from ("  " + line for line in wrap(text, 116).split("\n"))
+
+
+def say_missing(missing, most=4):
+    """Return the planned cells without a finished run as text, the first `most` by name."""
+    cells = [f"B_p={m['B_p']} n={m['n']} seed={m['seed']} ({m['why']})" for m in missing[:most]]
+    more = ", ..." * (len(missing) > most)
+    return f"missing {len(missing)}: {'; '.join(cells)}{more}" if missing else ""
+
+
 def report(front, laws, rows, row):
     """Yield the report as lines of text; `row` of `rows` is the one asked for."""
     hour = "GPU-h" if front["device"].startswith("cuda") else "core-h"
     yield "Does the best n rise with the budget?"
     for name, law in laws.items():
-        text = f"{name.replace('=', ' = ')}: {in_a_sentence(law, front['panels'][name].get('solved', ''))}."
-        yield from ("  " + line for line in wrap(text, 116).split("\n"))
+        said = in_a_sentence(law, front["panels"][name].get("solved", ""))
+        yield from lines_of(f"{name.replace('=', ' = ')}: {said}.")
     yield ""
     yield from table(rows, front, hour)
     yield f"  interval: {front['covers']}"
     if len({r["seed"] for r in front["runs_used"]}) == 1 and len(front["runs_used"]) > 1:
         yield "  with one seed a reward has the luck of the best run in it: about a point too high"
     if any(r["status"] != "observed" for r in rows):
-        yield ("  * the best cell of the last budget with runs is kept; on planted sweeps that cost "
+        yield ("  * the best cell of the last budget with runs, kept; on planted sweeps that cost "
                + ", ".join(f"{cost:.1f} points at {f} C" for f, cost in KEPT.items()))
     if any(panel.get("solved") for panel in front["panels"].values()):
         return
     yield ""
     yield (f"C = {si(row['C'])} {front['unit']} ({row['status']}): B_p = {row['B_p']}, "
-           f"n = {row['n']}, M = {row['M']}, lr = {row['lr']:.3g}, recipe {front['config']['recipe']}")
+           f"n = {row['n']}, M = {row['M']}, lr = {row['lr']:.3g}, recipe "
+           f"{front['config']['recipe']}")
     yield from (f"  {line}" for line in advice(row, front, hour))
-    yield from (f"  caution: {text}" for text in
-                list(cautions(row, rows, front["config"]["warmup"]))[:2])
-    if text := what_next(row, hour):
-        yield f"  {text}"
-    if front["missing"]:
-        from frontier import say_missing
-        yield say_missing(front["missing"], 4)
+    texts = [f"caution: {text}" for text in cautions(row, front["config"]["warmup"])][:2]
+    texts += [text for text in (what_next(row, hour), say_missing(front["missing"])) if text]
+    for text in texts:
+        yield from lines_of(text)
 
 
 def main(argv):
     cfg, given = parse(argv, __doc__), {word.split("=")[0] for word in argv}
     if cfg["points"]:
-        known = given & {"--model", "--data", "--config"}  # else the command is another model's
-        return of_points(cfg["points"], cfg["C"] if "--C" in given else None, cfg["out"],
-                         cfg if known and cfg["unit"] == "rollouts" else None)
+        known = bool(given & {"--model", "--data", "--config"}) and cfg["unit"] == "rollouts"
+        return of_points(cfg["points"], cfg["C"] if "--C" in given else None, cfg["out"], cfg, known)
     view = "" if cfg["view"] in ("fixed_Bp", "all") else cfg["view"]
     if view not in ("", "joint", "fixed_B"):
         raise BadInput(f"--view={view}: a law is fitted to fixed_Bp, joint or fixed_B")
@@ -616,7 +628,8 @@ def main(argv):
     laws = {name: law_of_panel(panel) for name, panel in panels.items()}
 
     # the tables: by metric, or of fixed_B by B; the first is the one that is printed
-    low, high = (pick(r["C"] for rows in front["rows"].values() for r in rows) for pick in (min, max))
+    every = [r["C"] for rows in front["rows"].values() for r in rows]
+    low, high = min(every), max(every)
     asked = float(cfg["C"]) if "--C" in given else high
     budgets = sorted({asked, *(high * f for f in BUDGETS if high * f >= low * (1 - 1e-9))})
     tables = {name: [r for r in (prescribe(rows, C, front["D"]) for C in budgets) if r]
@@ -646,4 +659,8 @@ if __name__ == "__main__":
         entry(main)
     else:  # without config.py: --points, --C and --out
         words = dict(word.lstrip("-").split("=", 1) for word in sys.argv[1:] if "=" in word)
-        of_points(words["points"], words.get("C"), words.get("out", ""))
+        try:
+            of_points(words.get("points", "(none given)"), words.get("C"), words.get("out", ""))
+        except BadInput as e:
+            print(f"fit_sigmoid.py: {e}", file=sys.stderr)
+            sys.exit(2)

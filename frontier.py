@@ -176,8 +176,7 @@ def covers(cells):
     seeds = Counter((run["B_p"], run["n"], run["lr"]) for run in runs).values()
     text = "90%: one more run of the same command, and other problems of the kind"
     if any(run["counts"] is None for run in runs):
-        text = ("90%: one more run of the same command, and other problems of the kind (binomial, "
-                "because the log has no counts)")
+        text += " (binomial: the log has no counts per problem)"
     if any(run["biased"] for run in runs):
         text += "; the source's estimate of this metric is biased, as its log says"
     if max(seeds) > 1:
@@ -214,8 +213,9 @@ def front_of(sweep, view, content, cfg):
     every = [run for c in sweep["every"] for run in c.runs]
     runs = content.pop("runs", every)  # the view lr uses fewer
     return {key: cfg[key] for key in ASKED} | dict(
-        schema=SCHEMA, view=view, source=next((r["source"] for r in every if r["source"]), ""),
-        device=every[0]["device"], D=problems_trained_on(every[0]), label=sweep["label"], config=sweep["head"], covers=sweep["covers"],
+        schema=SCHEMA, view=view, label=sweep["label"], config=sweep["head"],
+        source=next((r["source"] for r in every if r["source"]), ""), device=every[0]["device"],
+        D=problems_trained_on(every[0]), covers=sweep["covers"],
         notes=notes_of(sweep), budget=sweep["grid"][-1],
         missing=[] if view == "compare" else missing_cells(cfg["runs"], every, sweep["dropped"]),
         runs_dropped=sweep["dropped"], runs_unfinished=[r["run"] for r in runs if not ended(r)],
@@ -527,7 +527,7 @@ def say_panels(front):
     for name, panel in front["panels"].items():
         env, several = panel["envelope"], panel["B_p"] is None
         yield f"\n{name}:"
-        for s in panel["switches"]:
+        for s in (s for s in panel["switches"] if s["clear"]):
             lo, hi = ("open" if s[end] is None else si(s[end]) for end in ("lo", "hi"))
             note = {"begins": "its runs begin here", "ends": "the other's runs end"}.get(
                 s["why"], f"{lo} to {hi}, 90%")
@@ -535,6 +535,9 @@ def say_panels(front):
                    f"{si(s['M'])}, reward {s['reward']:.3f}")
         if not panel["switches"]:
             yield f"  n = {env['n'][0]} is the best at every budget"
+        if unclear := [s for s in panel["switches"] if not s["clear"]]:
+            yield (f"  {many(len(unclear), 'more change')} of the best n, to "
+                   f"{', '.join(map(str, sorted({s['to'] for s in unclear})))}, within the error")
         for s in panel.get("segments", ()):
             yield (f"  from C = {si(s['C'])}: B_p = {s['B_p']}, n = {s['n']}, B = {s['B']}, "
                    f"{s['reward']:.3f}")
@@ -618,7 +621,7 @@ def draw_curves(ax, panel, colour, label):
     (lo, hi), named = panel["range"], 0.0
     for s in panel["switches"]:
         ax.axvline(s["C"], color="0.25", lw=0.8, zorder=1, ls="--")
-        if s["C"] > named * (hi / lo) ** 0.07:  # else its name would stand on the one before
+        if s["clear"] and s["C"] > named * (hi / lo) ** 0.07:  # else it would cover the last name
             named = s["C"]
             ax.annotate(f"{s['from']}→{s['to']} at {si(named)}", (named, 0.02),
                         xycoords=("data", "axes fraction"), rotation=90, fontsize=9, ha="right",
@@ -691,7 +694,8 @@ def lr(sweep, cfg):
     """n*(C) at the one lr_base of the best cell, and with the best one for each n; and how the best
     lr follows B = B_p n, at the largest shared budget of each n.
 
-    Of one B_p, that with most cells, and of its n those with several lr_base. slope: of log(best lr) over log B,
+    Of one B_p, that with most cells, and of its n those with several lr_base. slope: of log(best
+    lr) over log B,
     0.5 by the square root rule.
     """
     B_p, cells = max(by_B_p(sweep["every"]).items(), key=lambda item: len(item[1]))
@@ -1035,15 +1039,11 @@ def say(front):
             yield f"  dropped {d['run']}: {d['why']}"
     yield from (f"  {note}" for note in front["notes"])
     if front["missing"]:
-        yield say_missing(front["missing"])
+        cells = [f"B_p={m['B_p']} n={m['n']} seed={m['seed']} ({m['why']})"
+                 for m in front["missing"][:100]]
+        yield f"  missing {len(front['missing'])}: {'; '.join(cells)}"
     yield from VIEWS.get(front["view"], VIEWS["fixed_Bp"])[2](front)
     yield f"\nintervals: {front['covers']}"
-
-
-def say_missing(missing, most=100):
-    """Planned cells without a finished run, the first `most` of them by name."""
-    cells = [f"B_p={m['B_p']} n={m['n']} seed={m['seed']} ({m['why']})" for m in missing[:most]]
-    return f"  missing {len(missing)}: {'; '.join(cells)}" + ", ..." * (len(missing) > most)
 
 
 def written(sweep, view, content, cfg):

@@ -95,7 +95,7 @@ def draw_n_star(ax, panel, unit):
                 label="$B_p$ of the best pair")
         ticks |= {min(env["B_p"]), max(env["B_p"])}
     for s in panel["switches"]:
-        if s["why"] == "crossing":  # an end that the data leave open goes to the edge
+        if s["why"] == "crossing" and s["clear"]:  # an end that is open goes to the edge
             ax.axvspan(s["lo"] or panel["range"][0], s["hi"] or panel["range"][1], color="C0",
                        alpha=0.13, lw=0, zorder=0, label="90% interval of a switch (two: darker)")
     ax.set(yscale="log", ylabel="n*", ylim=(min(ticks) / 1.5, max(ticks) * 1.5))
@@ -117,15 +117,19 @@ def write(fig, path):
     """Write a figure to a temporary file, rename it, and close the figure."""
     import matplotlib.pyplot as plt
     part = f"{path}.{os.getpid()}.png"
-    fig.savefig(part, dpi=110)
+    fig.savefig(part, dpi=110, bbox_inches="tight", pad_inches=0.08)
     os.replace(part, path)
     plt.close(fig)
 
 
 def save(fig, path, front, title):
-    """`write` with a title that says which runs and what intervals cover."""
-    runs = ", ".join(f"{len(front[f'runs_{what}'])} {what}" for what in ("used", "dropped"))
-    letters = int(11.5 * fig.get_figwidth())  # of a line
-    fig.suptitle(wrap(f"{title} (runs: {runs}, {len(front['missing'])} missing)", letters) + "\n"
-                 + wrap("Intervals: " + front["covers"], letters), fontsize=10.5)
+    """Write a figure with its title on top and, in small type below, the runs it is made of and
+    what its intervals cover."""
+    seeds = len({run["seed"] for run in front["runs_used"]})
+    text = f"{many(len(front['runs_used']), 'run')}, {many(seeds, 'seed')}"
+    text += "".join(f", {len(front[key])} {name}" for key, name in (
+        ("runs_dropped", "dropped"), ("missing", "missing")) if front[key])
+    fig.suptitle(wrap(title, int(9 * fig.get_figwidth())), fontsize=12)
+    fig.text(0.5, -0.01, wrap(f"{text}. Intervals: {front['covers']}.", int(16 * fig.get_figwidth())),
+             fontsize=8, color="0.35", ha="center", va="top")
     write(fig, path)

@@ -1,9 +1,11 @@
-"""fit_sigmoid.py: the law through points, the verdict on a sweep, what to run, the page."""
+"""fit_sigmoid.py: the law through points, the verdict in words, what to run, the report."""
 import csv
 import json
 import math
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +17,7 @@ import fit_sigmoid as fit
 import simulate as sim
 from config import config, derive, parse, read_json
 from conftest import run_script
-from core.curves import cells_of
-from simulate import (analysed_sweep, bad, edit, page_of, paper, simulate, sweep,
-                      table_of, without_counts)
+from simulate import analysed_sweep, bad, edit, page_of, simulate, table_of, without_counts
 
 ROOT = Path(__file__).resolve().parent.parent
 PAPER = {"easy": (6.09, 4.75, 5.84, 2.73), "hard": (4.47, 7.23, 5.84, 2.79),
@@ -113,70 +113,52 @@ def test_the_sentence_quotes_the_running_mean_that_was_fitted():
     assert f"from {first} to {last}" in got["reason"] and f"from {n[-1]} at" not in got["reason"]
 
 
-def test_the_first_section_needs_numpy_and_scipy_alone():
-    """It is there to be copied: it must run without the rest of this repository."""
-    source = (ROOT / "fit_sigmoid.py").read_text()
-    alone = source.split("# The verdict on the runs")[0]
-    assert "def law_of_points" in alone and "def verdict_of" not in alone
-    alone = "import math\nimport numpy as np\nfrom scipy.optimize import least_squares\n" + (
-        alone.split("# The law from points")[1].split("\n", 1)[1])
-    code = alone + ("\nC = np.geomspace(1e5, 1e7, 40)\n"
-                    "law = dict(L=6.09, k=4.75, log10_C0=5.84, b=2.73)\n"
-                    "print(law_of_points(C, law_at(law, C))['verdict'])")
-    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True)
-    assert done.stdout.strip() == "law", done
+def test_this_file_and_core_plots_alone_fit_a_csv(tmp_path):
+    """They are there to be copied, without the rest of this repository."""
+    (tmp_path / "core").mkdir()
+    for name in ("fit_sigmoid.py", "core/plots.py"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    C = np.geomspace(1e5, 1e7, 40)
+    points_of(tmp_path, C, 2 ** sim.law(C, PAPER["easy"]))
+    done = subprocess.run([sys.executable, "fit_sigmoid.py", "--points=points.csv", "--C=1e6"],
+                          cwd=tmp_path, capture_output=True, text=True,
+                          env=os.environ | dict(PYTHONPATH=""))
+    assert done.returncode == 0 and "L = " not in done.stderr, done
+    assert "yes, by the fit" in done.stdout and "plateau 45" in done.stdout
+    assert read_json(tmp_path / "law.json")["law"]["k"]["value"] == pytest.approx(4.75, rel=.02)
+    assert (tmp_path / "law.png").stat().st_size > 15_000
+    done = subprocess.run([sys.executable, "fit_sigmoid.py", "--points=none.csv"], cwd=tmp_path,
+                          capture_output=True, text=True, env=os.environ | dict(PYTHONPATH=""))
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "none.csv" in done.stderr
 
 
 # --------------------------------------------------------------------------------------------------
-# The verdict
+# The verdict as a sentence
 
-def verdict(runs, delta=0.01):
-    grid, cells = cells_of(runs, "avg@4")
-    return fit.verdict_of(cells, grid, delta)
-
-
-def steep(B_p, n, C):
-    """n = 8 is the best early, 128 late, by many points."""
-    x = np.log10(np.maximum(C, 1) / 4e5)
-    return 0.5 + (C > 0) * 0.1 * x * np.log2(n / 32) / 2
+WINDOWS = [[1e4, 2e4], [2e4, 4e4], [4e4, 8e4]]
+EVIDENCE = dict(p=.3, p_falls=.9, lr_base=2e-4, n=16, by=64, window=2, gap=.08, half=.033,
+                n_flat=16, regret=.08, regret_of_n=.1, rising=None, left_out=[], windows=WINDOWS,
+                sets=[[4, 16], [16], [64]], plateau=dict(value=None), reason="")
 
 
-def test_three_verdicts_on_planted_sweeps():
-    quiet = dict(ns=(8, 32, 128), seeds=3, evals=40, run_sd=.002, drift=.001, inter=0.0)
-    rises = verdict(sweep(1, steep, **quiet))
-    assert rises["verdict"] == "law" and rises["sets"][0]["ns"] == [8]
-    assert rises["sets"][-1]["ns"] == [128] and rises["reason"].startswith("n* rises")
-    flat = verdict(sweep(1, sim.constant(32), **quiet), delta=0.02)
-    assert flat["verdict"] == "flat" and flat["constant"] == 32 and flat["behind"] < 0.02
-    falls = verdict(sweep(1, lambda B_p, n, C: steep(B_p, 1024 // n, C), **quiet))
-    assert falls["verdict"] == "undetermined" and falls["reason"].startswith("n* falls")
-    noisy = verdict(sweep(1, paper(0.5), ns=(8, 32), seeds=3, evals=40, run_sd=.03))
-    assert noisy["verdict"] == "undetermined"
-
-
-def test_flat_takes_two_seeds_and_every_n():
-    quiet = dict(ns=(8, 32, 128), evals=40, run_sd=.002, drift=.001, inter=0.0)
-    assert verdict(sweep(1, sim.constant(32), seeds=1, **quiet), delta=.5)["verdict"] != "flat"
-    runs = sweep(1, sim.constant(32), seeds=2, **quiet)
-    assert verdict(runs, delta=.5)["verdict"] == "flat"
-    for run in (run for run in runs if run["n"] == 128):
-        run.update({key: run[key][:15] for key in ("C", "rollouts", "step", "counts", "reward")},
-                   status="diverged")
-    early = verdict(runs, delta=.5)
-    assert early["verdict"] == "undetermined" and early["left_out"] == [128]
-
-
-def test_one_n_and_few_shared_budgets_are_undetermined():
-    assert "one n only" in verdict(sweep(1, paper(), ns=(8,), evals=20))["reason"]
-    runs = sweep(1, paper(), ns=(8, 32), evals=20)
-    for run in runs:
-        keep = (run["C"] < 1e6) if run["n"] == 8 else (run["C"] > 9e5) | (run["C"] == 0)
-        run.update({key: run[key][keep] for key in ("C", "rollouts", "step", "counts", "reward")})
-    assert "share less than a factor 4" in verdict(runs)["reason"]
+@pytest.mark.parametrize("change, says", [
+    (dict(verdict="undetermined"), r"^not shown and not excluded \(p = 0.30.*n = 16 comes closest to "
+     r"one n for all budgets; n = 64 beats it by 8.0 \+- 3.3 points at C = 40k to 80k"),
+    (dict(verdict="law", p=.01), r"^yes, the best n rises \(p = 0.010, at lr_base = 0.0002\).*"
+     r"n = 4, 16 at C = 10k to 20k; n = 64 at C = 40k to 80k"),
+    (dict(verdict="flat", regret=.008), r"^n hardly matters up to C = 80k: with n = 16 you lose at "
+     r"most 0.8 points"),
+    (dict(verdict="flat", rising=64), "But n = 64 seems to gain on it at the end"),
+    (dict(verdict="undetermined", p=1.0, p_falls=.01), r"^no, the best n falls \(p = 0.010"),
+    (dict(verdict="undetermined", gap=-.01), "No n beats n = 16 .* lose up to 10.0 points"),
+    (dict(verdict="undetermined", left_out=[128]), "their runs end early: n = 128$"),
+    (dict(verdict="undetermined", p=None, reason="there is one n only"), "^cannot be asked: there")])
+def test_each_verdict_is_a_sentence_that_cannot_be_misread(change, says):
+    assert re.search(says, fit.in_a_sentence(EVIDENCE | change)), fit.in_a_sentence(EVIDENCE | change)
 
 
 # --------------------------------------------------------------------------------------------------
-# The page of a sweep
+# The report of a sweep
 
 @pytest.fixture(scope="module")
 def analysed(tmp_path_factory):
@@ -186,7 +168,7 @@ def analysed(tmp_path_factory):
 def test_the_table_has_every_budget_and_metric(analysed):
     with open(analysed.folder / "prescription.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ("metric C status B_p n M lr reward lo hi hours same by stop".split())
+    assert list(rows[0]) == fit.COLUMNS
     for metric in ("avg@4", "best@4", "worst@4"):
         own = [row for row in rows if row["metric"] == metric]
         budgets = [float(row["C"]) for row in own]
@@ -211,7 +193,7 @@ def test_beyond_the_runs_the_choice_at_C_is_kept(analysed):
     for row in rows[-2:]:
         assert row["status"] == "extrapolated" and row["by"] == "kept from C = 2M"
         assert (row["B_p"], row["n"]) == (at_C["B_p"], at_C["n"])
-    assert re.search(r"4M\*.* not run .* not known", analysed.page)
+    assert re.search(r"4M\*.* not run .* not run", analysed.page)
 
 
 def test_what_is_prescribed_is_planted(analysed):
@@ -233,7 +215,7 @@ def test_the_command_can_be_pasted_and_is_that_of_the_budget(analysed):
 
 def test_law_json(analysed):
     law = analysed.laws["law"]
-    assert {*fit.NUMBERS, "verdict", "reason", "flags", "sets", "panel"} <= set(law)
+    assert {*fit.NUMBERS, "verdict", "reason", "flags", "sets", "panel", "p", "lr_base"} <= set(law)
     assert set(analysed.laws["panels"]) == {"B_p=8", "B_p=32"}
     assert {"value", "lo", "hi"} == set(law["plateau"])
     assert [p["C"] for p in analysed.laws["prescriptions"]][0] == pytest.approx(250e3)
@@ -243,22 +225,25 @@ def test_the_page_of_one_B_p_is_25_lines_at_most(tmp_path):
     simulate(tmp_path, ns=(4, 16, 64), evals=30)
     page = page_of(tmp_path)
     assert len(page.splitlines()) <= 25 and "one seed" in page
-    assert "to be surer: seeds 1 and 2" in page and "of those as good: cheapest" in page
+    assert re.search("to be surer: .*2 more seeds of n = .* rollouts, .* core-h",
+                     " ".join(page.split()))
+    assert "what improves since the base model: best@4 +" in page
 
 
 def test_laws_of_the_other_views(analysed, tmp_path):
     for view in ("joint", "fixed_B"):
         page_of(analysed.folder, f"--view={view}", f"--out={tmp_path}")
         law = read_json(tmp_path / f"law_{view}.json")
-        assert law["unit"] == "rollouts" and law["law"]["verdict"] in fit.SAID
+        assert law["unit"] == dict(joint="rollouts", fixed_B="updates")[view]
+        assert law["law"]["verdict"] in ("law", "flat", "undetermined")
         assert (tmp_path / f"law_{view}.png").stat().st_size > 15_000
     assert "a law is fitted to" in bad(fit, f"--runs={analysed.folder}", "--view=pass1")
 
 
 def test_the_edge_of_the_grid_is_named(tmp_path):
     simulate(tmp_path, ns=(4, 8), evals=30, truth=lambda B_p, n, C: 0.3 + 0.01 * n * (C > 0))
-    assert "n = 8 is the largest of the grid" in page_of(tmp_path) and "add n = 16" in page_of(
-        tmp_path)
+    page = " ".join(page_of(tmp_path).split())
+    assert "to be surer: n = 16, because n = 8 is the largest n run at B_p = 32" in page
 
 
 def test_what_diverged_is_not_prescribed_and_the_page_says_so(tmp_path):
@@ -296,8 +281,8 @@ def test_a_falling_sweep_is_offered_its_stop(tmp_path):
     simulate(tmp_path, ns=(4, 8), seeds=(0, 1, 2), evals=30, truth=lambda B_p, n, C: np.where(
         C < 1e6, 0.3 + 0.15 * np.minimum(C / 5e5, 1), 0.2))
     B_p, n, M, C, got, gain = re.search(
-        r"more rollouts did not help: B_p = (\d+), n = (\d+) at M = (\d+) \(C = ([\d.]+)k\) got "
-        r"([\d.]+), by ([\d.]+) points", page_of(tmp_path)).groups()
+        r"stopping earlier was better: B_p = (\d+), n = (\d+) at M = (\d+) \(C = ([\d.]+)k\) got "
+        r"([\d.]+), ([\d.]+) points more", " ".join(page_of(tmp_path).split())).groups()
     row = next(r for r in table_of(tmp_path) if r["C"] == "2000000")
     assert float(row["stop"]) == pytest.approx(1e3 * float(C), rel=0.01)
     assert int(M) == pytest.approx(float(row["stop"]) / (int(B_p) * int(n)), abs=1)
@@ -318,10 +303,12 @@ def test_logs_without_counts_or_times(tmp_path):
 def test_other_units_and_budgets_that_buy_nothing(analysed, tmp_path):
     page = page_of(analysed.folder, "--unit=tokens", f"--out={tmp_path}")
     assert "C in tokens" in page and "C = 200M tokens" in page
+    assert "the sweep has run this" not in page
     page_of(analysed.folder, "--unit=gpu_hours", f"--out={tmp_path}")
     rows = table_of(tmp_path)
-    assert all(int(row["M"]) > 0 and float(row["hours"]) == pytest.approx(float(row["C"]), rel=.05)
-               for row in rows if row["status"] == "observed")
+    for row in rows:
+        if row["status"] == "observed":  # a cell that ended earlier costs less than the budget
+            assert int(row["M"]) > 0 and float(row["hours"]) <= 1.05 * float(row["C"])
     assert "below one update" in bad(fit, f"--runs={analysed.folder}", "--C=20",
                                      f"--out={tmp_path}")
 
@@ -394,12 +381,72 @@ def test_points_of_a_spreadsheet(tmp_path, capsys):
     file = tmp_path / "p.csv"
     file.write_bytes("\ufeffC, n\r\n# mine\r\n".encode() + b"".join(
         b"%d, 8\r\n" % C for C in (1e4, 2e4, 4e4, 8e4, 2e5)))
-    assert "one n will do" in say_points(capsys, file, tmp_path)
+    assert "no, by the fit: n = 8 at every budget" in say_points(capsys, file, tmp_path)
 
 
 def test_as_its_user_starts_it(tmp_path):
     done = run_script("fit_sigmoid.py", f"--runs={tmp_path / 'none'}")
     assert done.code == 2 and "no such folder" in done.stderr and done.stderr.count("\n") == 1
     done = run_script("fit_sigmoid.py", f"--runs={ROOT / 'results/easy'}", f"--out={tmp_path}")
-    assert done.code == 0 and "What to run, by validation avg@4" in done.stdout
-    assert {p.name for p in tmp_path.iterdir()} == {"law.json", "law.png", "prescription.csv"}
+    assert done.code == 0 and "What to run, C in rollouts; validation avg@4" in done.stdout
+    assert {p.name for p in tmp_path.iterdir()} == {
+        "law.json", "law.png", "prescription.csv", "frontier.json", "frontier.png"}
+
+
+def test_frontier_json_is_made_anew_if_a_log_or_a_key_has_changed(tmp_path):
+    logs = simulate(tmp_path, ns=(4, 16), evals=20)
+    first = page_of(tmp_path)
+    made = (tmp_path / "frontier.json").stat().st_mtime_ns
+    assert page_of(tmp_path) == first and (tmp_path / "frontier.json").stat().st_mtime_ns == made
+    worst = page_of(tmp_path, "--metric=worst@4")
+    assert "validation worst@4" in worst
+    edit(logs[32, 16, 0], sim.ends_at(1_000_000))
+    assert "unfinished" not in first and page_of(tmp_path) != first
+
+
+def test_nothing_solved_gets_no_advice(tmp_path):
+    for solved, reward in (("nothing", 0.0), ("everything", 1.0)):
+        for log in simulate(tmp_path / solved, ns=(4, 16), seeds=(0, 1), evals=20).values():
+            edit(log, lambda r: r | {"correct": [int(4 * reward)] * 300, "avg@4": reward}
+                 if r["type"] == "eval" else r)
+        page = page_of(tmp_path / solved)
+        assert f"{solved} was solved in every evaluation" in page and "python" not in page
+
+
+def test_no_reward_in_a_gap_where_nothing_was_evaluated(tmp_path):
+    """n = 4 ends at 40k, n = 16 is first evaluated at 1M."""
+    logs = simulate(tmp_path, ns=(4, 16), evals=100)
+    edit(logs[32, 4, 0], sim.ends_at(80_000))
+    edit(logs[32, 16, 0], lambda r: r if r["type"] != "eval" or not 0 < r["rollouts"] < 1e6 else None)
+    page_of(tmp_path)
+    for row in table_of(tmp_path):
+        if 1e5 < float(row["C"]) < 9e5:
+            assert row["status"] == "extrapolated" and row["reward"] == ""
+
+
+def test_imported_logs_get_no_command(tmp_path):
+    for log in simulate(tmp_path, ns=(4, 16), evals=20).values():
+        edit(log, lambda r: r | dict(source="trl") if r["type"] == "header" else r)
+    page = page_of(tmp_path)
+    assert "the runs are trl's, so there is no command" in page and "python train" not in page
+
+
+def test_the_smallest_B_p_that_loses_little_comes_with_its_command(tmp_path):
+    def planted(B_p, n, C):
+        return 0.3 + (C > 0) * (0.2 - 0.06 * (B_p == 8) - 0.004 * (B_p == 16)) + 0 * C
+    simulate(tmp_path, ns=(4, 16), B_ps=(8, 16, 64), seeds=(0, 1), evals=20, truth=planted)
+    page = page_of(tmp_path)
+    if "smallest B_p that loses less than 0.01: B_p = 16" not in page:  # B_p = 16 may be the best
+        assert "B_p = 16, n" in page and "no smaller B_p loses less than 0.01" in page
+    assert "loses less than 0.01: B_p = 8" not in page
+
+
+def test_the_plateau_is_that_of_the_best_fitted_curve():
+    """Section 4.1 reads n* off the best fitted curve. The pooled records are the other reading."""
+    import frontier
+    runs = sim.sweep(5, sim.paper(2), ns=(8, 16, 32, 64, 128, 256, 512, 1024), seeds=1, evals=100,
+                     run_sd=.002, drift=.001)
+    star = frontier.n_star(runs)
+    law = fit.law_of_points(star["C"], np.log2(star["n"]), star["n"])
+    assert law["verdict"] == "law"
+    assert law["plateau"]["value"] == pytest.approx(2 ** sum(sim.EASY[::3]), rel=.25)

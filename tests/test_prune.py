@@ -11,7 +11,7 @@ import pytest
 import fit_sigmoid
 from config import append, progress, read_log
 from core import sweep
-from core.curves import cells_of
+from core.stats import cells_of
 from core.runs import missing_cells, read_runs
 from core.sweep import rungs
 from simulate import constant, paper, simulate

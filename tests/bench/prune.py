@@ -5,7 +5,7 @@
 
 The rule of core/sweep.py in memory: planted curves as in tests/simulate.py, B_p = 32, 4 million
 rollouts a run. At eight budgets from C/8 to C the n on top is read off the full and the pruned
-sweep, as core/curves.py does, and both are worth what the planted curve says of them. Regret is the
+sweep, as core/stats.py does, and both are worth what the planted curve says of them. Regret is the
 difference, in points of reward; cost the share of the full grid's rollouts; lost the share of
 sweeps in which a cell that is best somewhere behind its end was ended.
 """
@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from config import config  # noqa: E402
 from core import sweep as planner  # noqa: E402
-from core.curves import best, cells_of, nearest  # noqa: E402
+from core.stats import best, cells_of, nearest  # noqa: E402
 from core.runs import read_runs  # noqa: E402
 from simulate import constant, paper, sigmoids, sweep  # noqa: E402
 

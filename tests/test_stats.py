@@ -1,0 +1,294 @@
+"""core/stats.py on planted sweeps: the value of a cell at a budget, its errors, ties, the law test."""
+import math
+
+import numpy as np
+import pytest
+from scipy.interpolate import make_smoothing_spline
+
+from core import stats
+from core.stats import (SMOOTH, best, cells_of, ci_half_width, difference, heldout_reward, last_value,
+                        nearest, tied_with_best, verdict_of)
+from simulate import constant, paper, plain_run, sweep
+
+FALL = [.10, .20, .28, .34, .38, .41, .43, .44, .445, .45, .45, .45, .30, .20, .12, .11]
+SLOW = [.10, .14, .18, .22, .25, .28, .30, .32, .335, .345, .355, .365, .37, .375, .38, .38]
+
+
+def counted(rng, n, seed, rewards, C=9600, P=300, **more):
+    """A run with counts of 4 samples on P problems, whose means are about `rewards`."""
+    counts = rng.binomial(4, np.array(rewards)[:, None], (len(rewards), P)).astype(np.uint8)
+    budgets = np.linspace(0, C, len(rewards))
+    return plain_run(n, seed, budgets, counts.mean(1) / 4, counts, 4, B_p=8, **more)
+
+
+def falling(seeds=(0, 1, 2)):
+    rng = np.random.default_rng(0)
+    return [counted(rng, n, s, y) for n, y in ((4, FALL), (8, SLOW)) for s in seeds]
+
+
+@pytest.mark.parametrize("E", [1, 2, 3, 4, 5, 9, 40])
+def test_the_last_value_is_that_of_the_smoothing_spline(E):
+    rng = np.random.default_rng(E)
+    x = np.sort(rng.uniform(0, 5, E))
+    w, y = last_value(x), rng.standard_normal(E)
+    assert w.sum() == pytest.approx(1) and w @ (2 * x + 1) == pytest.approx(2 * x[-1] + 1)
+    if E > 4:
+        assert w @ y == pytest.approx(make_smoothing_spline(x, y, lam=SMOOTH)(x[-1]))
+    if E < 3:
+        assert w @ y == y[-1]
+
+
+def test_a_value_at_C_knows_nothing_of_what_came_later():
+    run = sweep(1, paper(), ns=(32,), seeds=1)[0]
+    grid = run["C"][[20, 40, 60]]
+    before, _ = stats.values_of(run, "avg@4", grid)
+    later = run | dict(counts=np.where(np.arange(len(run["C"]))[:, None] > 61, 0, run["counts"]))
+    after, _ = stats.values_of(later, "avg@4", grid)
+    assert (before == after).all() and before.shape == (3, 300)
+    # but for the scatter of checkpoints, a number of the whole sweep, so too with the jumps
+    for checkpoints in (0.002, 0.01):
+        values = [stats.values_of(r, "avg@4", grid, checkpoints)[0] for r in (run, later)]
+        assert (values[0] == values[1]).all()
+
+
+@pytest.mark.parametrize("metric, end", [("avg@4", .11), ("best@4", 1 - .89 ** 4),
+                                         ("worst@4", .11 ** 4)])
+def test_a_run_that_falls_is_worth_what_it_fell_to(metric, end):
+    """By every metric, also where it falls at once, which no spline does."""
+    grid, cells = cells_of(falling(), metric)
+    assert cells[0].mean[-1] == pytest.approx(end, abs=0.03)
+    peak = dict(zip(("avg@4", "best@4", "worst@4"), (.45, 1 - .55 ** 4, .45 ** 4)))[metric]
+    assert np.nanmax(cells[0].mean) == pytest.approx(peak, abs=0.04)
+
+
+def test_the_stop_of_a_falling_run_is_offered_and_none_to_steady_runs():
+    grid, cells = cells_of(falling(), "avg@4")
+    assert cells[best(cells, -1)].n == 8
+    stop = stats.stop_before(cells, len(grid) - 1)
+    assert cells[stop["cell"]].n == 4 and stop["reward"] == pytest.approx(.45, abs=.03)
+    assert 9600 / 2 <= grid[stop["j"]] <= 9600 * 11 / 15 and stop["gain"] > .05
+    for draw in range(20):
+        grid, cells = cells_of(sweep(draw, paper(), ns=(8, 32, 128), seeds=1 + draw % 3, evals=30,
+                                     run_sd=.015, drift=.009), "avg@4")
+        assert stats.stop_before(cells, len(grid) - 1) is None
+
+
+def test_what_diverged_does_not_compete_and_what_ended_keeps_its_last_value():
+    """The budget is a limit: a run that ended early has not lost what it reached."""
+    rng = np.random.default_rng(0)
+    dead = [counted(rng, 4, s, FALL[:12], 6600, status="diverged") for s in (0, 1)]
+    short = [counted(rng, 16, s, FALL[:12], 6600) for s in (0, 1)]
+    grid, cells = cells_of([*dead, *short, *(counted(rng, 8, s, SLOW) for s in (0, 1))], "avg@4")
+    four, eight, sixteen = cells
+    assert np.isnan(four.mean[-1]) and not four.alive[-1]
+    assert sixteen.mean[-1] == sixteen.mean[sixteen.alive][-1] and not sixteen.alive[-1]
+    for c in (four, sixteen):
+        assert c.mean[nearest(grid, 6000)] > eight.mean[nearest(grid, 6000)]
+    assert cells[best(cells, -1)] is sixteen
+    assert tied_with_best(cells, -1).tolist() == [False, False, True]
+
+
+def test_a_diverged_seed_next_to_living_ones_counts_as_what_it_got():
+    rng = np.random.default_rng(0)
+    dead = counted(rng, 8, 2, [*SLOW[:5], .05], 3000, status="diverged")
+    grid, (c,) = cells_of([counted(rng, 8, 0, SLOW), counted(rng, 8, 1, SLOW), dead], "avg@4")
+    assert c.alive.all() and c.mean[-1] == pytest.approx((.38 + .38 + .05) / 3, abs=.02)
+    grid, (c,) = cells_of([counted(rng, 8, 0, SLOW), dead | dict(status="stopped")], "avg@4")
+    assert c.mean[-1] == pytest.approx(.38, abs=.03)  # a run that was stopped does not count
+
+
+def test_a_diverged_seed_does_not_widen_the_intervals_of_other_cells():
+    rng = np.random.default_rng(1)
+    runs = [counted(rng, n, s, [.6 + .02 * (n == 4)] * 16) for n in (4, 16, 64) for s in (0, 1, 2)]
+    _, cells = cells_of(runs, "avg@4")
+    dead = [run for run in runs if (run["n"], run["seed"]) != (16, 2)]
+    dead.append(counted(rng, 16, 2, [.6] * 5 + [.05], 3000, status="diverged"))
+    _, after = cells_of(dead, "avg@4")
+    assert ci_half_width(after[0], -1) < 1.3 * ci_half_width(cells[0], -1)
+    assert heldout_reward(after)[-1] == pytest.approx(.61, abs=.03)
+
+
+def test_what_a_seed_does_to_all_of_its_runs_cancels_in_differences():
+    """Seeds that lie 5 points apart do not hide a difference of 3 points, nor count as its error."""
+    rng, seen = np.random.default_rng(2), [(4, 0), (4, 1), (4, 2), (16, 0), (16, 1), (16, 2)]
+    for pairs in (seen, seen[:-1]):  # also if a cell lacks a seed
+        runs = [counted(rng, n, s, [.5 + .05 * s + .03 * (n == 16)] * 16) for n, s in pairs]
+        _, (a, b) = cells_of(runs, "avg@4")
+        gap, problems, of_runs = difference(b, a, -1)
+        assert gap == pytest.approx(.03, abs=.012) and of_runs < .02
+        assert ci_half_width(a, -1) > 3 * of_runs  # one cell's reward keeps the full variance
+        assert a.noise.seed_ratio > 2
+
+
+def test_seeds_that_only_one_cell_has_still_count():
+    rng = np.random.default_rng(3)
+    runs = [counted(rng, n, s, [.5] * 16) for n, seeds in ((4, (0, 1)), (16, (2, 3)))
+            for s in seeds]
+    _, (a, b) = cells_of(runs, "avg@4")
+    assert np.isfinite(difference(a, b, -1)).all() and np.isfinite(ci_half_width(b, -1))
+
+
+def test_the_heldout_reward_of_equal_cells_is_not_the_highest_of_them():
+    """Three seeds: five cells of one truth, in 30 sweeps. The highest curve is a point too high."""
+    off, plain = [], []
+    for draw in range(30):
+        grid, cells = cells_of(sweep(draw, constant(size=0), evals=20, run_sd=.015, drift=.009),
+                               "avg@4")
+        true = constant(size=0)(32, 8, grid[-1])
+        off.append(heldout_reward(cells)[-1] - true)
+        plain.append(max(c.mean[-1] for c in cells) - true)
+    assert np.mean(plain) > 0.007 and abs(np.mean(off)) < np.mean(plain) / 2
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_sets_hold_the_best_and_intervals_the_truth(seeds):
+    held, inside = [], []
+    for draw in range(40):
+        truth = paper(1)
+        grid, cells = cells_of(sweep(draw, truth, seeds=seeds, evals=20, run_sd=.015, drift=.009),
+                               "avg@4")
+        true = [truth(32, c.n, grid[-1]) for c in cells]
+        held.append(tied_with_best(cells, -1)[int(np.argmax(true))])
+        inside += [abs(c.mean[-1] - want) < ci_half_width(c, -1) for c, want in zip(cells, true)]
+    assert np.mean(held) >= 0.9 and 0.84 <= np.mean(inside)
+
+
+@pytest.mark.parametrize("noise", [dict(run_sd=.015, drift=.009),
+                                   dict(run_sd=.0066, drift=.004, seed_sd=.01)])
+def test_cells_of_one_truth_are_tied(noise):
+    """Nine in ten of five equal cells are in the set; with half the error two in three would be."""
+    held = []
+    for draw in range(25):
+        _, cells = cells_of(sweep(draw, constant(size=0), seeds=3, evals=20, **noise), "avg@4")
+        held.append(tied_with_best(cells, -1))
+    assert 0.85 < np.mean(held) < 0.995
+
+
+def test_errors_of_runs_come_from_the_seeds_or_are_stated():
+    _, alone = cells_of(sweep(0, constant(size=0), seeds=1, evals=40, run_sd=.03, drift=0), "avg@4")
+    _, cells = cells_of(sweep(0, constant(size=0), seeds=3, evals=40, run_sd=.03, drift=0), "avg@4")
+    assert alone[0].noise.run_var[-1] == pytest.approx(stats.RUN_SD ** 2)
+    assert 0.015 < math.sqrt(cells[0].noise.run_var[-1]) < 0.06
+    assert (alone[0].noise.df[-1], cells[0].noise.df[-1]) == (3, 3 + 8)
+
+
+def test_logs_without_counts_take_the_noise_of_problems_as_binomial():
+    C = np.arange(0, 41) * 1000
+    runs = [plain_run(n, s, C, .3 + n / 1000 + .001 * s + C * 0, task=("", 4, 0, 30))
+            for n in (8, 32) for s in (0, 1)]
+    grid, cells = cells_of(runs, "avg@4")
+    assert cells[0].values.shape[2] == 1
+    assert cells[1].mean[-1] == pytest.approx(.3325) == heldout_reward(cells)[-1]
+    assert ci_half_width(cells[1], -1) >= 1.645 * math.sqrt(.3325 * .6675 / 30)
+
+
+def test_the_grid_has_the_budgets_of_the_page():
+    grid, cells = cells_of(sweep(0, paper(), ns=(8, 32), evals=40), "avg@4")
+    for share in (1, 2, 4, 8):
+        assert np.isclose(grid, 4e6 / share).any()
+    assert grid[0] == pytest.approx(1e5) and len(grid) <= stats.GRID + 4
+
+
+def test_both_ends_of_a_run_are_widened_by_one_update():
+    """A due evaluation comes up to B late, and M = floor(C / B) leaves up to B unspent."""
+    cfg = dict(eval_every=1000, C=10_000)
+    run = plain_run(4, 0, [0, 1024, 4096, 9984], [.1, .2, .3, .4], config=cfg)
+    assert stats.reach(run) == (1000, 10_000)
+    assert stats.reach(run | dict(status="diverged")) == (1000, 9984)
+
+
+def test_crossings_and_where_the_difference_may_be_zero():
+    x = np.linspace(0, 1, 11)
+    assert stats.crossings(x, x - 0.25) == pytest.approx([0.25])
+    assert stats.crossings(x, np.where(x < .5, np.nan, x)) == []
+    assert stats.where_zero(x, x - 0.5, np.full(11, 0.15), 0.5) == pytest.approx((0.3, 0.7))
+    assert stats.where_zero(x, x - 0.5, np.full(11, 9), 0.5) == (None, None)
+
+
+# --------------------------------------------------------------------------------------------------
+# Does the best n rise?
+
+def verdict(runs, delta=0.01):
+    grid, cells = cells_of(runs, "avg@4")
+    return verdict_of(cells, grid, delta)
+
+
+def steep(B_p, n, C):
+    """n = 8 is the best early, 128 late, by many points."""
+    x = np.log10(np.maximum(C, 1) / 4e5)
+    return 0.5 + (C > 0) * 0.1 * x * np.log2(n / 32) / 2
+
+
+QUIET = dict(ns=(8, 32, 128), seeds=3, evals=40, run_sd=.002, drift=.001, inter=0.0)
+
+
+def test_three_verdicts_on_planted_sweeps():
+    rises = verdict(sweep(1, steep, **QUIET))
+    assert rises["verdict"] == "law" and rises["p"] < 0.01 < rises["p_falls"]
+    assert rises["sets"][0] == [8] and rises["sets"][-1] == [128]
+    flat = verdict(sweep(1, constant(32), **QUIET), delta=0.03)
+    assert flat["verdict"] == "flat" and flat["n_flat"] == 32 and flat["regret"] < 0.03
+    falls = verdict(sweep(1, lambda B_p, n, C: steep(B_p, 1024 // n, C), **QUIET))
+    assert falls["verdict"] == "undetermined" and falls["p_falls"] < 0.01 and falls["p"] > 0.5
+    noisy = verdict(sweep(1, paper(0.5), ns=(8, 32), seeds=3, evals=40, run_sd=.03))
+    assert noisy["verdict"] == "undetermined"
+
+
+def test_seeds_that_share_their_luck_do_not_hide_a_law():
+    """Two seeds 8 points apart: unpaired, no difference of cells would be seen."""
+    found = verdict(sweep(4, steep, **QUIET | dict(seeds=2, run_sd=.004, seed_sd=.05)))
+    assert found["verdict"] == "law"
+
+
+def test_an_n_that_still_gains_is_named_under_a_flat_verdict():
+    """n = 32 catches up with n = 8 in the last octave, and would pass it beyond C."""
+    def level(B_p, n, C):
+        rise = np.clip(np.log2(np.maximum(C, 1) / 1e6) / 2, 0, 1)  # over the last two octaves
+        return 0.5 + (C > 0) * (n == 32) * (0.025 * rise - 0.02)
+    quiet = QUIET | dict(ns=(8, 32), run_sd=.001, drift=.0)
+    found = verdict(sweep(1, level, **quiet), delta=0.03)
+    assert found["verdict"] == "flat" and found["n_flat"] == 8 and found["rising"] == 32
+    assert verdict(sweep(1, constant(size=0), **quiet), delta=0.03)["rising"] is None
+
+
+def test_flat_needs_two_seeds_and_every_n():
+    quiet = QUIET | dict(seeds=1)
+    assert verdict(sweep(1, constant(32), **quiet), delta=.5)["verdict"] != "flat"
+    runs = sweep(1, constant(32), **quiet | dict(seeds=2))
+    assert verdict(runs, delta=.5)["verdict"] == "flat"
+    for run in (run for run in runs if run["n"] == 128):
+        run.update({key: run[key][:15] for key in ("C", "rollouts", "step", "counts", "reward")},
+                   status="diverged")
+    early = verdict(runs, delta=.5)
+    assert early["verdict"] == "undetermined" and early["left_out"] == [128]
+
+
+def test_one_n_and_few_shared_budgets_are_undetermined():
+    assert "one n only" in verdict(sweep(1, paper(), ns=(8,), evals=20))["reason"]
+    runs = sweep(1, paper(), ns=(8, 32), evals=20)
+    for run in runs:
+        keep = (run["C"] < 1e6) if run["n"] == 8 else (run["C"] > 9e5) | (run["C"] == 0)
+        run.update({key: run[key][keep] for key in ("C", "rollouts", "step", "counts", "reward")})
+    assert "less than a factor of 4" in verdict(runs)["reason"]
+
+
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_no_law_where_one_n_is_best_throughout(seeds):
+    """At most 5% false laws: one in 20 sweeps of either world passes, three would not be luck."""
+    for truth in (constant(128, 2), constant(size=0)):
+        laws = [verdict(sweep(draw, truth, ns=(8, 32, 128, 512), seeds=seeds, evals=20, run_sd=.0066,
+                              drift=.004, seed_sd=.01))["verdict"] == "law" for draw in range(20)]
+        assert sum(laws) <= 2
+
+
+def test_seeds_that_cover_different_budgets_have_a_verdict():
+    """One seed of n = 32 ends at C / 2, the other one begins there."""
+    runs = sweep(1, paper(), ns=(8, 32), seeds=2, evals=40)
+    for run in runs:
+        if run["n"] == 32:
+            keep = (run["C"] <= 2e6) if run["seed"] else (run["C"] > 1.9e6) | (run["C"] == 0)
+            run.update({k: run[k][keep] for k in ("C", "rollouts", "step", "counts", "reward")})
+    grid, cells = cells_of(runs, "avg@4")
+    assert np.isfinite([difference(cells[0], cells[1], j)
+                        for j in np.flatnonzero(cells[1].alive)]).all()
+    assert verdict(runs)["verdict"] in ("law", "flat", "undetermined")
