@@ -120,7 +120,9 @@ def law_verdict(C, log2_n, law, n=None):
     if first > 0.5:
         reason = f"the points begin past the bend, with {start}: the start of the rise is not seen"
         return "undetermined", reason, ["b not seen"]
-    return "law", f"n* rises from {start} to {end}, and bends inside the data", []
+    low, high = 2 ** law_at(law, np.array([C[0], C[-1]]))
+    return "law", (f"n* rises from {low:.3g} at C = {si(C[0])} to {high:.3g} at C = {si(C[-1])}, "
+                   "and bends inside the data"), []
 
 
 def law_of_points(C, log2_n, n=None):
@@ -174,7 +176,8 @@ def in_a_sentence(law, solved=""):
         return f"not known: {solved} was solved in every evaluation, so no n is better than another"
     if "p" not in law:  # points alone, or several B_p
         said = dict(law="yes, by the fit", flat="no, by the fit")
-        return f"{said.get(law['verdict'], 'not known from the fit')}: {law['reason']}"
+        text = f"{said.get(law['verdict'], 'not known from the fit')}: {law['reason']}"
+        return text.replace(" C = ", " M = ") if "at_fixed_B" in law else text
     if law["p"] is None:
         return f"cannot be asked: {law['reason']}"
     at, windows = f"at lr_base = {law['lr_base']:g}", ["C = {} to {}".format(*map(si, window))
@@ -285,7 +288,7 @@ def cautions(row, warmup):
                + ", ".join(row["diverged"][:3]))
     if row["M"] <= warmup:
         yield f"M = {row['M']} updates are all warm-up, so the lr is never reached"
-    if row["edge"] and not row["edge"]["add"]:
+    if row["edge"] and not row["edge"]["add"] and "B_max" in row["edge"]["text"]:
         yield row["edge"]["text"]
 
 
@@ -337,10 +340,12 @@ def command_of(cell, row, front):
 
 
 def already_there(row, front):
-    """Return the names of the runs of a row's cell that have spent its budget."""
-    return [r["run"] for r in front["runs_used"] if (r["B_p"], r["n"], r["lr"]) == (
-        row["B_p"], row["n"], row["lr_base"]) and r["status"] == "budget"
-            and r["C"] >= row["C"] * (1 - 0.01) and row["status"] == "observed"]
+    """Return the names of the runs of a row's cell that have spent its whole budget."""
+    cell = row["B_p"], row["n"], row["lr_base"]
+    return [r["run"] for r in front["runs_used"]
+            if (r["B_p"], r["n"], r["lr"]) == cell and r["status"] == "budget"
+            and front["unit"] == "rollouts" and row["C"] <= r["C"] + row["B_p"] * row["n"]
+            and r["C"] <= row["C"]]
 
 
 def advice(row, front, hour):
@@ -350,9 +355,9 @@ def advice(row, front, hour):
         yield f"(the runs are {front['source']}'s, so there is no command)"
     else:
         yield command_of(row, row, front)
-        there = already_there(row, front)
-        if there and front["unit"] == "rollouts":
-            yield f"the sweep has run this: {Path(front['runs'], there[0], 'model')}"
+        for model in [Path(front["runs"], run, "model") for run in already_there(row, front)][:1]:
+            yield (f"the sweep has run this{', see' if model.is_dir() else ', without a model, in'} "
+                   f"{model if model.is_dir() else model.parent}")
     tied = row["tied"]
     if len(tied) > 1 and all(c["hours"] for c in tied) and row["reward"] is not None:
         cheap = min(tied, key=lambda c: c["hours"] / c["cost"])
@@ -618,7 +623,8 @@ def main(argv):
     cfg, given = parse(argv, __doc__), {word.split("=")[0] for word in argv}
     if cfg["points"]:
         known = bool(given & {"--model", "--data", "--config"}) and cfg["unit"] == "rollouts"
-        return of_points(cfg["points"], cfg["C"] if "--C" in given else None, cfg["out"], cfg, known)
+        at = cfg["C"] if "--C" in given else None
+        return of_points(cfg["points"], at, cfg["out"], cfg, known)
     view = "" if cfg["view"] in ("fixed_Bp", "all") else cfg["view"]
     if view not in ("", "joint", "fixed_B"):
         raise BadInput(f"--view={view}: a law is fitted to fixed_Bp, joint or fixed_B")
@@ -639,7 +645,8 @@ def main(argv):
     if row is None:
         raise BadInput(f"--C={asked:g} {front['unit']}: below one update of the cell that is best "
                        "there")
-    write_csv(tables, out / f"prescription{view and '_'}{view}.csv")
+    table_file = out / f"prescription{view and '_'}{view}.csv"
+    write_csv(tables, table_file)
     name = out / (f"law_{view}" if view else "law")
     main_panel = max(laws, key=lambda p: (len(panels[p]["switches"]), len(panels[p]["runs_used"])))
     write_json(f"{name}.json", dict(
@@ -651,7 +658,7 @@ def main(argv):
            f"Best n against compute, {front['label']}", f"{name}.png")
     print("\n".join(report(front, laws, rows, row)))
     drawn = ", ".join(sorted(path.stem for path in out.glob("*.png")))
-    print(f"\nfigures in {out}: {drawn} (.png)   all metrics: {out}/prescription.csv")
+    print(f"\nfigures in {out}: {drawn} (.png)   all tables: {table_file}")
 
 
 if __name__ == "__main__":

@@ -404,14 +404,15 @@ def joint(sweep, cfg):
     env = panel["envelope"]
     pairs = list(zip(env["B_p"], env["n"]))
     starts = [i for i in range(len(pairs)) if not i or pairs[i] != pairs[i - 1]]
-    fell = stability(sweep["every"])
+    fell, tables = stability(sweep["every"]), tables_of(sweep, cfg)
+    short = [c["B_p"] for c in tables[cfg["metric"]][-1]["by_B_p"] if c["gap"] > cfg["delta"]]
     return dict(panels={"joint": panel | dict(
         records=pooled_records([run for c in sweep["every"] for run in c.runs], cfg["bin"]),
         n_star=paper_n_star(sweep["cells"], cfg["bin"]),
         B_star=[b * n for b, n in pairs],
         segments=[dict(C=env["C"][i], B_p=env["B_p"][i], n=env["n"][i], B=pairs[i][0] * pairs[i][1],
                        reward=env["highest"][i]) for i in starts],
-        stability=fell, stable_B_p=smallest_stable(fell))}, rows=tables_of(sweep, cfg))
+        stability=fell, stable_B_p=smallest_stable(fell, short))}, rows=tables)
 
 
 def falls(run, V, checkpoints):
@@ -440,9 +441,11 @@ def stability(cells):
     return out
 
 
-def smallest_stable(by_size):
-    """The smallest B_p of `stability` of which at most one run in ten fell, None without one."""
-    return min((b for b, (bad, runs) in by_size.items() if bad <= runs / 10), default=None)
+def smallest_stable(by_size, short=()):
+    """Return the smallest B_p of `stability` of which at most one run in ten fell, or None. short:
+    the B_p that lose more than delta at the end, because their optimisation is incomplete."""
+    return min((b for b, (bad, runs) in by_size.items() if bad <= runs / 10 and b not in short),
+               default=None)
 
 
 def fixed_B(sweep, cfg):
@@ -542,8 +545,8 @@ def say_panels(front):
             yield (f"  from C = {si(s['C'])}: B_p = {s['B_p']}, n = {s['n']}, B = {s['B']}, "
                    f"{s['reward']:.3f}")
         if "stable_B_p" in panel:
-            yield ("  smallest B_p of which at most one run in ten diverged or fell: "
-                   f"{panel['stable_B_p'] or 'none'}")
+            yield (f"  smallest stable B_p: {panel['stable_B_p'] or 'none'} (at most one run in ten "
+                   f"diverged or fell, and its best n loses at most {front['delta']:g})")
         base = "" if panel.get("base") is None else f"; base model {panel['base']:.3f}"
         yield (f"  at C = {si(env['C'][-1])}: n = {env['n'][-1]}, {env['reward'][-1]:.3f} "
                f"[{env['lo'][-1]:.3f}, {env['hi'][-1]:.3f}]{base}; tied with the best: "

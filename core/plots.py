@@ -130,6 +130,6 @@ def save(fig, path, front, title):
     text += "".join(f", {len(front[key])} {name}" for key, name in (
         ("runs_dropped", "dropped"), ("missing", "missing")) if front[key])
     fig.suptitle(wrap(title, int(9 * fig.get_figwidth())), fontsize=12)
-    fig.text(0.5, -0.01, wrap(f"{text}. Intervals: {front['covers']}.", int(16 * fig.get_figwidth())),
-             fontsize=8, color="0.35", ha="center", va="top")
+    small = wrap(f"{text}. Intervals: {front['covers']}.", int(16 * fig.get_figwidth()))
+    fig.text(0.5, -0.01, small, fontsize=8, color="0.35", ha="center", va="top")
     write(fig, path)

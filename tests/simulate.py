@@ -134,8 +134,8 @@ def draw_run(rng, truth, B_p, n, C, evals, difficulty, samples=4, run_sd=0.0, dr
 
 def sweep(draw, truth, ns=(8, 32, 128, 512, 2048), B_p=32, seeds=3, C=4_000_000, evals=100, P=300,
           samples=4, run_sd=0.006, drift=0.004, inter=0.3, seed_sd=0.0):
-    """Return a sweep in memory, as core.runs.read_runs does. seed_sd: how far a seed moves the whole
-    curve of all its runs."""
+    """Return a sweep in memory, as core.runs.read_runs does. seed_sd: how far a seed moves all of
+    its runs."""
     rng = np.random.default_rng(draw)
     difficulty, runs = rng.standard_normal(P) * 1.5, []
     of_seed = seed_sd * rng.standard_normal(seeds)

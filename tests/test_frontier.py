@@ -331,7 +331,7 @@ def test_a_metric_is_the_same_asked_for_or_in_the_table_of_all(analysed, tmp_pat
 
 
 def test_more_gpu_hours_never_prescribe_a_lower_reward(tmp_path):
-    """A small n takes more hours for a rollout. Past the end of its runs a cell keeps its reward."""
+    """A small n takes more hours for a rollout. Beyond its runs a cell keeps its reward."""
     logs = simulate(tmp_path, ns=(8, 32, 128, 512), seeds=(0, 1), evals=40, C=4_000_000,
                     truth=sim.paper(2), run_sd=.006)
     for (_, n, _), log in logs.items():

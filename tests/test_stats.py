@@ -1,4 +1,4 @@
-"""core/stats.py on planted sweeps: the value of a cell at a budget, its errors, ties, the law test."""
+"""core/stats.py on planted sweeps: a cell's value at a budget, its errors, ties, the law test."""
 import math
 
 import numpy as np
@@ -6,8 +6,8 @@ import pytest
 from scipy.interpolate import make_smoothing_spline
 
 from core import stats
-from core.stats import (SMOOTH, best, cells_of, ci_half_width, difference, heldout_reward, last_value,
-                        nearest, tied_with_best, verdict_of)
+from core.stats import (SMOOTH, best, cells_of, ci_half_width, difference, heldout_reward,
+                        last_value, nearest, tied_with_best, verdict_of)
 from simulate import constant, paper, plain_run, sweep
 
 FALL = [.10, .20, .28, .34, .38, .41, .43, .44, .445, .45, .45, .45, .30, .20, .12, .11]
@@ -109,7 +109,7 @@ def test_a_diverged_seed_does_not_widen_the_intervals_of_other_cells():
 
 
 def test_what_a_seed_does_to_all_of_its_runs_cancels_in_differences():
-    """Seeds that lie 5 points apart do not hide a difference of 3 points, nor count as its error."""
+    """Seeds that lie 5 points apart neither hide a difference of 3 points nor widen its error."""
     rng, seen = np.random.default_rng(2), [(4, 0), (4, 1), (4, 2), (16, 0), (16, 1), (16, 2)]
     for pairs in (seen, seen[:-1]):  # also if a cell lacks a seed
         runs = [counted(rng, n, s, [.5 + .05 * s + .03 * (n == 16)] * 16) for n, s in pairs]
@@ -276,8 +276,9 @@ def test_one_n_and_few_shared_budgets_are_undetermined():
 def test_no_law_where_one_n_is_best_throughout(seeds):
     """At most 5% false laws: one in 20 sweeps of either world passes, three would not be luck."""
     for truth in (constant(128, 2), constant(size=0)):
-        laws = [verdict(sweep(draw, truth, ns=(8, 32, 128, 512), seeds=seeds, evals=20, run_sd=.0066,
-                              drift=.004, seed_sd=.01))["verdict"] == "law" for draw in range(20)]
+        laws = [verdict(sweep(draw, truth, ns=(8, 32, 128, 512), seeds=seeds, evals=20,
+                              run_sd=.0066, drift=.004, seed_sd=.01))["verdict"] == "law"
+                for draw in range(20)]
         assert sum(laws) <= 2
 
 
