@@ -23,12 +23,10 @@ a function (sweep, cfg) -> content, one (front, path) that draws it, one (front)
 and a row in VIEWS; a new one's name goes into the list at `view` in config.py. They start from
 sweep["cells"] (a list of core/stats.Cell), by_B_p and at_end.
 
-n* has two readings in the JSON: `envelope`, the n of the highest curve of ours at each budget, and
-`records`, the paper's, through which fit_sigmoid.py puts the law.
-
-Each view writes `frontier_VIEW.json` and `.png` (fixed_Bp: `frontier.*`) to `out`, else to `runs`;
---view=all writes what they say to `report.txt`. Needs config.py, core/runs.py, core/stats.py,
-core/plots.py. Next: fit_sigmoid.py.
+Each view writes `frontier_VIEW.json` and `.png` (fixed_Bp: `frontier.*`) to `out`, or else to
+`runs`; --view=all writes their texts to `report.txt`. docs/log.md has the fields of frontier.json,
+from which fit_sigmoid.py makes the report. n* has three readings there: `envelope`, the n of our
+highest curve at each budget; `n_star`, the paper's (section 4.1); `records`, that of Figure 15.
 """
 import functools
 import math
