@@ -48,6 +48,8 @@ for pair in DATA:data MODEL:model NS:ns BPS:bps SEEDS:seeds LRS:lrs C:C B_MAX:B_
     name=${pair%:*}
     [ -n "${!name:-}" ] && args+=("--${pair#*:}=${!name}")
 done
+# the embedded model takes the CPU (defaults.json) unless GPUs are asked for
+[[ $preset = env || ${GPUS_PER_RUN:-0} != 0 ]] && args+=(--device=auto)
 args+=("$@")
 
 if [[ " $preset $* " =~ " "(-h|--help)" " ]]; then

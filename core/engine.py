@@ -77,8 +77,8 @@ def engine_name(cfg):
     if cfg["device"] == "cuda" and not on_gpu:
         raise BadInput("--device=cuda: torch sees no GPU here")
     if cfg["device"] == "auto" and not on_gpu and visible_gpus():
-        raise BadInput("--device=auto: there are GPUs here and torch sees none: install one that "
-                       "fits the driver (nvidia-smi), or --device=cpu")
+        raise BadInput("--device=auto: there are GPUs here and torch sees none: `python core/"
+                       "probe.py` prints the reason, --device=cpu runs on the CPU")
     if name == "auto":
         name = "vllm" if on_gpu else "hf"
     if name == "vllm" and importlib.util.find_spec("vllm") is None:

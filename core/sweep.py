@@ -14,6 +14,7 @@ Environment: PYTHON, LAUNCH, JOBS, GPUS_PER_RUN, CUDA_VISIBLE_DEVICES, PRUNE, se
 Needs config.py, core/engine.py for the GPUs that are there, and the standard library.
 """
 import contextlib
+import json
 import math
 import os
 import re
@@ -103,8 +104,33 @@ def presets(data):
     Of data/guru_math, the paper's scale, where the folder has none. An arm is one sweep, a folder
     of its own; studies that name the same arm share its runs.
     """
-    known = read_presets(data) or read_presets(ROOT / "data/guru_math")
-    return {name: known[name] for name in known if name not in RECIPES}
+    for folder in (data, ROOT / "data/guru_math"):
+        studies = {name: study for name, study in read_presets(folder).items()
+                   if name not in RECIPES}
+        if studies:
+            break
+    return studies
+
+
+def recipe_words(preset, data):
+    """The command-line words of presets.json for a recipe's sweep of a data folder; else []."""
+    own = read_presets(data).get(preset) if preset in RECIPES else None
+    return shlex.split(own["arms"][preset]) if own else []
+
+
+def within_split(cfg, words, argv):
+    """`cfg` with D = 0, all problems, if its split holds fewer than the D of presets.json.
+
+    That D is of the model for which the preset was made: for any other it is an upper bound. A D
+    of the command line (argv) stays as it is.
+    """
+    path = Path(cfg["train_set"])
+    ours = any(word.startswith("--D=") for word in words)
+    if not ours or any(word.startswith("--D=") for word in argv) or not path.exists():
+        return cfg
+    with open(path, "rb") as file:
+        size = sum(bool(line.strip()) for line in file)
+    return cfg if cfg["D"] <= size else dict(cfg, D=0)
 
 
 def sweep_folder(preset, argv):
@@ -128,9 +154,8 @@ def arms(preset, argv):
         raise BadInput("PRUNE=1: for easy, hard and mixed, at one lr_base, by evaluations; a "
                        "study's figures need all its runs")
     if preset in RECIPES:
-        own = read_presets(plain["data"]).get(preset)  # of the paper's problems the paper's sweep
-        words = shlex.split(own["arms"][preset]) if own else [f"--recipe={preset}"]
-        return [parse(words + argv)]
+        words = recipe_words(preset, plain["data"])
+        return [within_split(parse([f"--recipe={preset}", *words, *argv]), words, argv)]
     known = presets(plain["data"])
     if preset not in known:
         raise BadInput(f"{preset}: no such preset of --data={plain['data']}; "
@@ -143,7 +168,8 @@ def arms(preset, argv):
         if any(word.startswith("--n_train=") for word in words):
             asked.append("--ns=")
         kept = [word for word in words if word.startswith(tuple(asked))]
-        sweeps.append(dict(parse(words + argv + kept), runs=str(Path(folder) / name)))
+        cfg = within_split(parse(words + argv + kept), words, argv)
+        sweeps.append(dict(cfg, runs=str(Path(folder) / name)))
     return sweeps
 
 
@@ -188,11 +214,15 @@ def unfinished(sweeps):
 
 
 def requirements(argv):
-    """What pip is to install for a sweep of these words: vLLM's too, where it will run on GPUs."""
+    """The files that pip installs for a sweep of these words.
+
+    vLLM's is one of them if the runs will be on GPUs: those of this machine or, with --engine=vllm,
+    those of another one that this is the login node of.
+    """
     cfg = parse(argv)
-    vllm = cfg["device"] != "cpu" and cfg["engine"] != "hf"
-    gpus = vllm and os.environ.get("GPUS_PER_RUN") != "0" and visible_gpus()
-    return ["requirements.txt"] + ["requirements-vllm.txt"] * bool(gpus)
+    gpus = cfg["device"] != "cpu" and os.environ.get("GPUS_PER_RUN") != "0"
+    vllm = cfg["engine"] == "vllm" or (cfg["engine"] == "auto" and visible_gpus())
+    return ["requirements.txt"] + ["requirements-vllm.txt"] * bool(gpus and vllm)
 
 
 def slots(sweeps):
@@ -202,7 +232,7 @@ def slots(sweeps):
     machine.
     """
     jobs, each = int(os.environ.get("JOBS") or 0), os.environ.get("GPUS_PER_RUN", "")
-    size = int(each or 1)
+    size = int(each or any(c["device"] != "cpu" for c in sweeps))
     if size == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     gpus = visible_gpus()
@@ -223,32 +253,33 @@ def slots(sweeps):
     return [dict(CUDA_VISIBLE_DEVICES=",".join(gpus[i:i + size])) for i in starts]
 
 
-# Prints how many GPUs torch computes on, and behind a 0 why.
-LOOK = """
-import torch
-try:
-    torch.ones(1, device="cuda").sum().item()
-    print(torch.cuda.device_count())
-except Exception as e:
-    print(0, str(e).strip().splitlines()[0])
-"""
-
-
 def check_gpus(sweeps):
-    """Raise BadInput where the torch of PYTHON does not compute on all GPUs that are there.
+    """Raise BadInput if the runs cannot start on this machine, before anything is measured.
 
-    Every run would go to the CPU, or fail, one by one. With LAUNCH another torch may be meant.
+    Without this check every run would fail, or go to the CPU, one by one. With LAUNCH the runs may
+    start on another machine or in a container, so nothing is checked.
     """
-    there = len(visible_gpus())
-    if not there or os.environ.get("LAUNCH") or all(c["device"] == "cpu" for c in sweeps):
+    there, on_gpu = len(visible_gpus()), [c for c in sweeps if c["device"] != "cpu"]
+    if os.environ.get("LAUNCH") or not on_gpu:
         return
-    done = subprocess.run([python(), "-c", LOOK], capture_output=True, text=True)
-    count, _, why = (done.stdout or f"0 {done.stderr[-200:]}").strip().partition(" ")
-    if int(count) < there:
-        why = f" ({' '.join(why.split())[:200]})" if why else ""
-        raise BadInput(f"there are {there} GPUs here, and the torch of {python()} sees {count}"
-                       f"{why}: install one that fits the driver, or set GPUS_PER_RUN=0 to run "
-                       "on the CPU")
+    if not there:
+        model = next((c["model"] for c in on_gpu if not Path(c["model"]).exists()), None)
+        if model and os.environ.get("GPUS_PER_RUN") != "0":
+            raise BadInput(f"--model={model}: there is no GPU here, and on a CPU such a model takes "
+                           "weeks. MODEL=FOLDER takes a small one, GPUS_PER_RUN=0 the CPU all the "
+                           "same, DRY_RUN=1 plans for another machine")
+        return
+    kernel = ["triton"] * any(c["engine"] != "hf" for c in on_gpu)
+    done = subprocess.run([python(), str(ROOT / "core/probe.py"), *kernel], capture_output=True,
+                          text=True)
+    try:
+        seen = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError):  # torch is not installed, or died in native code
+        seen = dict(gpus=0, why=" ".join(done.stderr.split())[-200:])
+    if seen["gpus"] < there:
+        raise BadInput(f"there are {there} GPUs here, and the torch of {python()} can use "
+                       f"{seen['gpus']}: {seen['why'] or 'it sees no more'}. GPUS_PER_RUN=0 runs on "
+                       "the CPU" + ", --engine=hf without Triton" * ("Triton" in seen["why"]))
 
 
 # --------------------------------------------------------------------------------------------------
