@@ -105,6 +105,7 @@ config = dict(
                                   # empty = the paper's three
     # Difficulty (sample.py)
     problems = "",                # problem file to measure; empty = problems.jsonl of `data`
+    measure = 0,                  # problems of that file to measure, drawn at random; 0 = all
     s = 16,                       # rollouts per problem behind avg@s, here and in --pass_at
     s_zero = 128,                 # rollouts behind the levels of the mixtures; 0 = no levels
     levels = "extreme level_easy level_very_easy",  # levels to tell; extreme alone costs far less

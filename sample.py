@@ -467,6 +467,8 @@ def main(argv):
     if cfg["split"] == "all":
         return write_all(folder, cfg)
     problems = read_problems(cfg["problems"])
+    if cfg["measure"]:  # a larger `measure` goes on with the counts of a smaller one
+        problems = shuffled(problems)[:cfg["measure"]]
     if 0 < cfg["s_zero"] < cfg["s"]:
         raise BadInput(f"--s_zero={cfg['s_zero']}: must be 0 or at least s={cfg['s']}")
     name, tokenizer = engine.engine_name(cfg), models.load_tokenizer(cfg["model"])

@@ -202,6 +202,18 @@ def micro_batches(lengths, micro_tokens, group=None):
     return batches
 
 
+def deal(lengths, ranks):
+    """Rows dealt to the ranks by length: a list of row indices for each rank, longest first.
+
+    All ranks go through their micro-batches in step, so they should meet rows of one length at one
+    time: the longest `ranks` rows go to one rank each, then the next, in alternating order.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    turns = [order[k:k + ranks][::-1 if k // ranks % 2 else 1]
+             for k in range(0, len(order), ranks)]
+    return [[turn[r] for turn in turns if r < len(turn)] for r in range(ranks)]
+
+
 def places(start, length):
     """length[i] consecutive positions from start[i] in each row i, as (row, position), both (N,).
 
@@ -555,7 +567,7 @@ def memory_left(model, cfg, device, engine_name):
     """The share of each GPU that the trainer leaves vLLM; says so where a run will hardly fit.
 
     Counted are weights and AdamW's moments in fp32, a critic's too, the gradients of an update, the
-    reference, the engine's copy; not activations, which python tools/memory.py adds up too.
+    reference, the engine's copy; not activations, which python -m core.cost adds up too.
     """
     import torch
     width = 2 if models.is_bf16(cfg["dtype"], device) else 4  # of what is frozen and of the copy
@@ -570,7 +582,7 @@ def memory_left(model, cfg, device, engine_name):
     card = over_ranks([torch.cuda.get_device_properties(device).total_memory], "MIN")[0]
     if RANK == 0 and most > card:
         print(f"memory: this run takes more than {most / 1e9:.0f} GB of a GPU of "
-              f"{card / 1e9:.0f} GB, so it will hardly fit (python tools/memory.py)",
+              f"{card / 1e9:.0f} GB, so it will hardly fit (python -m core.cost)",
               file=sys.stderr)
     # 5% and 2 GB: what CUDA takes, and gaps; a guess
     return cfg["gpu_memory"] or max(0.1, min(0.9, 0.95 - (held + 2e9) / card))

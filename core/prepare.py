@@ -16,7 +16,7 @@ from pathlib import Path
 from config import BadInput, RECIPES, entry, files, parse, read_json
 from core.problems import read_problems, subset
 from core.sweep import (ROOT, arms, check_environment, check_gpus, pool, preset_of, python,
-                        recipe_words, slots, sweep_folder, unfinished)
+                        recipe_words, say_price, slots, sweep_folder, unfinished)
 
 # names of splits: by avg@s, by s_zero rollouts, mixtures
 SPLIT = re.compile(r"((?P<band>easy|hard|very_easy|mixed)|extreme|level_easy|level_very_easy"
@@ -29,6 +29,7 @@ def prepare(preset, argv):
     unfinished(sweeps)  # ends here on a bad key or value, with nothing written
     places, out = slots(sweeps), Path(sweep_folder(preset, argv))
     check_gpus(sweeps)
+    say_price(preset, argv, sweeps)
     # words for prepare.py and sample.py; the seed is that of the runs
     given = [w for w in [*recipe_words(preset, sweeps[0]["data"]), *argv]
              if not w.startswith(("--seed=", "--data=", "--model=", "--runs="))]

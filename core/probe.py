@@ -32,9 +32,9 @@ def count_gpus():
         torch.ones(1, device="cuda").sum().item()
         return torch.cuda.device_count(), ""
     except Exception as e:
-        needs = DRIVERS.get(built.split(".")[0])
-        driver = f"; CUDA {built} needs an NVIDIA driver of the {needs} series or newer" * bool(needs)
-        return 0, first_line(e) + driver
+        series = DRIVERS.get(built.split(".")[0], "latest")
+        return 0, (f"{first_line(e)}; CUDA {built} needs an NVIDIA driver of the {series} series or "
+                   "newer")
 
 
 def add_one(x):

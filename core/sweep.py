@@ -3,6 +3,7 @@
     python -m core.sweep commands easy --ns="2 4" --bps=8  # the commands that are still to do
     python -m core.sweep run easy                          # does them, and says how far they are
     python -m core.sweep failed easy                       # which planned runs did not end
+    python -m core.sweep price --data=data/guru_math       # what all sweeps and studies cost
 
 run_sweep.sh calls it; `folder` names the sweep's folder, `requirements` the files that pip is to
 install; core/prepare.py makes what the runs need before. A sweep is the cells seeds x bps x ns, a
@@ -30,6 +31,7 @@ import config
 from config import (BadInput, RECIPES, all_rollouts, append, at_k, complete, derive, entry,
                     experiment, finished, parse, progress, read_json, read_log, read_plan, run_name,
                     save_json)
+from core import cost
 from core.engine import visible_gpus
 
 ROOT = Path(__file__).parents[1]
@@ -263,11 +265,13 @@ def check_gpus(sweeps):
     if os.environ.get("LAUNCH") or not on_gpu:
         return
     if not there:
-        model = next((c["model"] for c in on_gpu if not Path(c["model"]).exists()), None)
+        hub = re.compile(r"(?!runs/|data/)[\w-][\w.-]*/[\w.-]+")  # OWNER/NAME, not a folder
+        model = next((c["model"] for c in on_gpu
+                      if hub.fullmatch(c["model"]) and not Path(c["model"]).exists()), None)
         if model and os.environ.get("GPUS_PER_RUN") != "0":
-            raise BadInput(f"--model={model}: there is no GPU here, and on a CPU such a model takes "
-                           "weeks. MODEL=FOLDER takes a small one, GPUS_PER_RUN=0 the CPU all the "
-                           "same, DRY_RUN=1 plans for another machine")
+            raise BadInput(f"--model={model}: there is no GPU here, and on a CPU such a model "
+                           "takes weeks. MODEL=FOLDER takes a small model, GPUS_PER_RUN=0 the CPU "
+                           "all the same, DRY_RUN=1 plans for another machine")
         return
     kernel = ["triton"] * any(c["engine"] != "hf" for c in on_gpu)
     done = subprocess.run([python(), str(ROOT / "core/probe.py"), *kernel], capture_output=True,
@@ -278,8 +282,93 @@ def check_gpus(sweeps):
         seen = dict(gpus=0, why=" ".join(done.stderr.split())[-200:])
     if seen["gpus"] < there:
         raise BadInput(f"there are {there} GPUs here, and the torch of {python()} can use "
-                       f"{seen['gpus']}: {seen['why'] or 'it sees no more'}. GPUS_PER_RUN=0 runs on "
-                       "the CPU" + ", --engine=hf without Triton" * ("Triton" in seen["why"]))
+                       f"{seen['gpus']}: {seen['why'] or 'it sees no more'}. GPUS_PER_RUN=0 runs "
+                       "on the CPU" + ", --engine=hf without Triton" * ("Triton" in seen["why"]))
+
+
+# --------------------------------------------------------------------------------------------------
+# What it costs, by core/cost.py
+
+def to_measure(sweeps):
+    """How many problems sample.py will measure before the runs: 0 if the splits are there, None if
+    nobody knows yet how many there are. The levels of a study take more than is counted here."""
+    total = {}
+    for c in sweeps:
+        if Path(c["train_set"]).exists() or Path(c["train_set"]).name == "all_train.jsonl":
+            continue
+        file, limit = Path(c["problems"]), c["measure"]
+        if file.exists():
+            with open(file, "rb") as lines:
+                count = sum(bool(line.strip()) for line in lines)
+            limit = min(limit or count, count)
+        total[c["model"], c["problems"]] = limit or None
+    return None if None in total.values() else sum(total.values())
+
+
+def measured_rate(folder):
+    """(runs, factor): how the GPU-hours of runs in a folder compare with their estimate.
+
+    (0, 1.0) without the log of a run on a GPU.
+    """
+    hours = []
+    for path in Path(folder).glob("**/log.jsonl"):
+        with contextlib.suppress(BadInput, KeyError):  # a log that cannot be read is told elsewhere
+            hours.append(cost.measured(read_log(path)))
+    hours = [pair for pair in hours if pair]
+    return len(hours), sum(a for a, _ in hours) / sum(b for _, b in hours) if hours else 1.0
+
+
+def price(preset, argv):
+    """What the runs of a preset take, each run once, as text."""
+    sweeps = arms(preset, argv)
+    runs = list({run_folder(c): c for cfg in sweeps for c in cells(cfg)}.values())
+    rollouts, problems = sum(map(all_rollouts, runs)), to_measure(sweeps)
+    words = f"{len(runs)} runs, {rollouts / 1e6:,.{0 if rollouts > 1e7 else 1}f}M rollouts"
+    known, factor = measured_rate(sweep_folder(preset, argv))
+    told, first = [], []
+    for card in ["H100"] if known else cost.CARDS:
+        hours = [cost.gpu_hours(c, card) for c in runs]
+        if None in hours or all(c["device"] == "cpu" for c in runs):
+            continue
+        before = cost.difficulty_hours(sweeps[0], problems or 0, card) if preset in RECIPES else 0
+        first.append(f"{before * factor:.2g}")
+        total = float(f"{(sum(hours) + before) * factor:.2g}")
+        total = f"{total:,.{0 if total >= 10 else 1}f}"
+        told.append(total if known else f"{total} (of {card})")
+    if not told:
+        return words
+    words += f", about {' or '.join(told)} GPU-hours"
+    if known:
+        words += f" by the log of {known} runs that are there ({factor:.2g} of the estimate)"
+    if preset in RECIPES and problems:
+        words += f", of them {' or '.join(first)} for the difficulty of {problems:,} problems"
+    if preset in RECIPES and problems is None:
+        words += ", without the difficulty: the problems are not there yet"
+    gigabytes = cost.disk_bytes(cost.sizes(cost.read_shape(runs[0]["model"])), runs) / 1e9
+    return f"{words}; {gigabytes:,.0f} GB of disk"
+
+
+def say_price(preset, argv, sweeps, file=sys.stdout):
+    """Print what a sweep on GPUs takes, before it starts."""
+    if any(c["device"] != "cpu" for c in sweeps) and (
+            visible_gpus() or not Path(sweeps[0]["model"]).exists()):
+        print(f"{preset}: {price(preset, argv)}", file=file, flush=True)
+
+
+def prices(argv):
+    """Print what every sweep and every study takes."""
+    cfg = parse(argv)
+    for name in RECIPES:
+        try:
+            print(f"  {name:13s} {price(name, argv)}")
+        except BadInput as e:
+            raise BadInput(f"{name}: {e}") from None
+    print("Studies, each one or more sweeps; what two have in common is made once:")
+    for name, study in presets(cfg["data"]).items():
+        told = price(name, argv)
+        if "minutes" in study:
+            told += f", {study['minutes']} minutes on 2 cores"
+        print(f"  {name:13s} {study['about']}\n{'':15s} {told}")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -520,6 +609,7 @@ def commands(preset, argv):
     for cfg in sweeps:  # so that `failed` and the analysis know what was asked
         save_plan(cfg, shared=preset not in RECIPES)
     todo = next_rung(sweeps[0]) if pruning() else todo
+    say_price(preset, argv, sweeps, sys.stderr)
     print("".join(f"{training(c)}\n" for c in todo), end="")
 
 
@@ -534,10 +624,13 @@ def main(argv):
         print(sweep_folder(preset, words))
     elif verb == "requirements":
         print(*requirements(words))
+    elif verb == "price":
+        prices(words)
     elif verb in ("commands", "run", "failed"):
         return dict(commands=commands, run=run, failed=list_failed)[verb](preset, words)
     else:
-        raise BadInput(f"{verb}: no such verb; requirements, folder, commands, run or failed")
+        raise BadInput(f"{verb}: no such verb; requirements, folder, price, commands, run or "
+                       "failed")
 
 
 if __name__ == "__main__":
