@@ -1,4 +1,5 @@
-"""Two gloo ranks on a CPU, through the FSDP2 and checkpoint code of a GPU node, against one."""
+"""Two and four gloo ranks on a CPU, through the FSDP2 and checkpoint code of a GPU node, against
+one."""
 import json
 import os
 import random
@@ -19,16 +20,17 @@ import evaluate
 from core import models
 from config import read_log
 
-TWO = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--"]
+TWO, FOUR = (["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}", "--"]
+             for ranks in (2, 4))
 
 
-def torchrun(script, *words, cwd=ROOT):
-    """Both ranks to their end. Where gloo dies in native code or cannot connect (about once in a
+def torchrun(script, *words, cwd=ROOT, ranks=TWO):
+    """All ranks to their end. Where gloo dies in native code or cannot connect (about once in a
     thousand starts) the same command goes on from the checkpoint: pytest tells where it was.
     """
     for _ in range(3):
-        done = subprocess.run([warm_python(), *TWO, str(ROOT / script), *map(str, words)], cwd=cwd,
-                              capture_output=True, text=True, timeout=300,
+        line = [warm_python(), *ranks, str(ROOT / script), *map(str, words)]
+        done = subprocess.run(line, cwd=cwd, capture_output=True, text=True, timeout=300,
                               env=os.environ | dict(PYTHON_EXEC=warm_python()))
         if not done.returncode or not re.search("Fatal Python error|connectFullMesh", done.stderr):
             break
@@ -56,28 +58,30 @@ def updates(tiny, tmp_path_factory):
     done = run_script("tests/ranks.py", *words, folder / "1.safetensors")
     assert done.code == 0, done.stderr
     torchrun("tests/ranks.py", *words, folder / "2.safetensors")
-    return {ranks: load_file(folder / f"{ranks}.safetensors") for ranks in (1, 2)}
+    torchrun("tests/ranks.py", *words, folder / "4.safetensors", ranks=FOUR)
+    return {ranks: load_file(folder / f"{ranks}.safetensors") for ranks in (1, 2, 4)}
 
 
-@pytest.mark.parametrize("case", ["hard", "grpo", "n_train", "cispo", "ppo"])
-def test_two_ranks_give_the_gradients_of_one(updates, tiny, case):
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("case", ["hard", "few", "grpo", "n_train", "cispo", "ppo"])
+def test_ranks_give_the_gradients_of_one(updates, tiny, case, ranks):
     """The weights move by the gradients (plain gradient descent): alike to 1e-5 of the move, and so
-    do the record's fields."""
+    do the record's fields. Rollouts are dealt to the ranks by length."""
     base = {name: 1.02 * p for name, p in models.load_model(tiny.model)[0].named_parameters()}
     base |= {f"critic.{name}": p
              for name, p in models.load_critic(tiny.model, "cpu").named_parameters()}
     names = [name for name in updates[1] if name.startswith(case + ".")
              and not name.endswith("fields")]
-    assert len(names) >= 20 and set(updates[1]) == set(updates[2])
+    assert len(names) >= 20 and set(updates[1]) == set(updates[ranks])
     for part in ({n for n in names if "critic" not in n}, {n for n in names if "critic" in n}):
         one, two, begun = [torch.cat([w[n if w is not base
                                         else n.removeprefix(case + ".")].detach().flatten()
                                         for n in sorted(part)])
-                           if part else torch.ones(1) for w in (updates[1], updates[2], base)]
+                           if part else torch.ones(1) for w in (updates[1], updates[ranks], base)]
         assert (two - one).norm() <= 1e-5 * (one - begun).norm() if part else True
         assert not part or (one - begun).norm() > 0.01
-    assert torch.allclose(updates[1][f"{case}.fields"], updates[2][f"{case}.fields"], rtol=1e-4,
-                          atol=1e-6)
+    assert torch.allclose(updates[1][f"{case}.fields"], updates[ranks][f"{case}.fields"],
+                          rtol=1e-4, atol=1e-6)
 
 
 WORDS = ["--B_p=4", "--n=4", "--C=480", "--eval_every=80", "--save_every=48", "--lr_base=2e-3",
@@ -136,6 +140,11 @@ def test_two_ranks_stop_and_one_goes_on_and_back(tiny, alone, tmp_path):
     one, two = [load_file(run / "model/model.safetensors") for run in (alone, tmp_path / "run")]
     assert all(torch.allclose(one[name], two[name], rtol=1e-3, atol=1e-4) for name in one)
     assert set(one) == set(two)
+
+
+def test_four_ranks_write_the_log_of_one(tiny, alone, tmp_path):
+    torchrun("train_grpo.py", *tiny.words, *WORDS, cwd=tmp_path, ranks=FOUR)
+    same_training(alone, tmp_path / "run")
 
 
 def ranks_of(child):
