@@ -476,8 +476,8 @@ def parts_of(model, flat, cfg, real):
     """The micro-batches of an update: a list of (token, inputs, group, real).
 
     token: which of the N response tokens these are; inputs: ids (not yet on the model's device),
-    prompt_length, length; group as in `responses`. All ranks must call FSDP equally often: one with fewer parts repeats its last for
-    nothing, which is not `real`.
+    prompt_length, length; group as in `responses`. All ranks must call FSDP equally often: one with
+    fewer parts repeats its last for nothing, which is not `real`.
     """
     parts = []
     for rows, group in split_rows(model, flat, cfg):
@@ -596,6 +596,9 @@ def check(cfg):
     if cfg["lora_rank"] and WORLD > 1:
         raise BadInput(f"--lora_rank={cfg['lora_rank']}: adapters train on one GPU, not on the "
                        f"{WORLD} processes of torchrun")
+    if WORLD % cfg["tensor_parallel"]:
+        raise BadInput(f"--tensor_parallel={cfg['tensor_parallel']}: the {WORLD} processes of "
+                       "torchrun cannot be cut into groups of that size")
     if cfg["B_p"] % WORLD:
         nearest = max(WORLD, round(cfg["B_p"] / WORLD) * WORLD)
         raise BadInput(f"--B_p={cfg['B_p']}: the {WORLD} processes of torchrun cannot share its "

@@ -298,8 +298,55 @@ def test_vllm_on_two_ranks(world, tmp_path):
     assert read_log(tmp_path / "log.jsonl")[0]["engine"] == "vllm"
 
 
+@pytest.fixture(scope="module")
+def two_heads(tiny, tmp_path_factory):
+    """The words of a run by vLLM with a random model whose heads two ranks can share."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+    model, tokenizer = models.load_model(tiny.model)
+    path = tmp_path_factory.mktemp("two_heads")
+    made = LlamaForCausalLM(LlamaConfig(**model.config.to_dict() | dict(
+        hidden_size=64, head_dim=32, intermediate_size=64, num_key_value_heads=2)))
+    made.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return [*tiny.words, f"--model={path}", "--engine=vllm", "--device=cpu", "--B_p=4", "--n=4",
+            "--lr_base=2e-2", "--warmup=0", "--samples=4", "--eval_every=16"]
+
+
+def test_tensor_parallel_generation(two_heads, tmp_path):
+    """Four ranks, two engines of two ranks each: the log of one rank. Every rollout is that of its
+    seed, and the engine has the trainer's weights after every update."""
+    if torch.cuda.is_available():
+        pytest.skip("four ranks would want four GPUs; tests/test_gpu.py has a test for two")
+    done = run_script("train_grpo.py", *two_heads, "--C=48", f"--out={tmp_path / 'one'}")
+    assert done.code == 0, done.stderr
+    torchrun("train_grpo.py", *two_heads, "--C=48", "--tensor_parallel=2",
+             f"--out={tmp_path / 'four'}", ranks=FOUR)
+    same_training(tmp_path / "one", tmp_path / "four")
+    steps = [r for r in read_log(tmp_path / "four/log.jsonl") if r["type"] == "step"]
+    assert len(steps) == 3 and all(0 < r["tis_mean"] < 1e-4 for r in steps)
+    assert steps[-1]["kl"] > 1e-3  # the weights did move
+
+
+def test_ranks_of_one_engine_leave_together(two_heads, tmp_path):
+    """One of two ranks is asked to stop while both generate: neither waits for the other."""
+    if torch.cuda.is_available():
+        pytest.skip("two ranks would want two GPUs")
+    log = tmp_path / "run/log.jsonl"
+    words = [*two_heads, "--C=160000", "--tensor_parallel=2", "--max_new_tokens=40"]
+    child = subprocess.Popen([sys.executable, *TWO, str(ROOT / "train_grpo.py"), *words,
+                              f"--out={log.parent}"], text=True, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT,
+                             env=os.environ | dict(PYTHON_EXEC=warm_python()))
+    wait_for(lambda: child.poll() is not None
+             or (log.exists() and log.read_bytes().count(b'"step", "step"') >= 2))
+    os.kill(ranks_of(child)[1], signal.SIGTERM)
+    told, _ = child.communicate(timeout=120)
+    assert read_log(log)[-1]["status"] == "stopped", told[-3000:]
+
+
 @pytest.mark.parametrize("word, told",
-                         [("--B_p=3", "--B_p=3: the 2 processes"),
+                         [("--tensor_parallel=3", "--tensor_parallel=3: the 2 processes"),
+                          ("--B_p=3", "--B_p=3: the 2 processes"),
                           ("--val_set=one.jsonl", "--val_set=one.jsonl: the 1 problems of val"),
                           ("--device=cuda", "--device=cuda: torch sees no GPU")])
 def test_what_ranks_cannot_do(tiny, tmp_path, word, told):
