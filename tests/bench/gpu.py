@@ -21,6 +21,7 @@ from core import cost  # noqa: E402
 SHAPES = {"tiny": dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2,
                        num_attention_heads=2, num_key_value_heads=1, vocab_size=1000,
                        tie_word_embeddings=True),
+          "0.5B": cost.SHAPES["Qwen/Qwen2.5-0.5B-Instruct"],
           "1.5B": cost.SHAPES["Qwen/Qwen2.5-1.5B-Instruct"],
           "7B": cost.SHAPES["Qwen/Qwen2.5-7B-Instruct"]}
 PEAK = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense bf16, FLOP/s
