@@ -120,8 +120,8 @@ config = dict(
     device = "auto",              # auto | cpu | cuda
     threads = 0,                  # CPU threads of a process; 0 = OMP_NUM_THREADS, 1 on a CPU
     gen_batch = 1024,             # rollouts decoded at once
-    tensor_parallel = 1,          # ranks that share one vLLM engine, each with a part of each layer:
-                                  # a divisor of the model's heads; not run on a GPU yet; 1 = none
+    tensor_parallel = 1,          # ranks that share one vLLM engine, a part of each layer on each:
+                                  # divides the model's heads; not run on a GPU yet; 1 = none
     micro_tokens = 16384,         # tokens of a micro-batch, padding counted, in the update
     micro_logits = 134_217_728,   # logits (tokens x vocabulary) at once in an update, 4 to 12 bytes
     activation_checkpointing = "auto",  # auto | true | false: keep each layer's input alone, a

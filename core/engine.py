@@ -104,7 +104,7 @@ def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None):
     if name == "vllm" and not is_checkpoint(path):
         # several ranks give the engine the weights of the run anyway, and need not all read them
         load = "dummy" if WORLD > 1 and not alone else "auto"
-        return VLLMEngine(path, tokenizer or load_tokenizer(path), cfg, load, alone)
+        return VLLMEngine(path, tokenizer or load_tokenizer(path), cfg, load, alone=alone)
     if alone:
         model, tokenizer = load_model(path, "cpu" if name == "vllm" else device)
         device = model.device

@@ -33,8 +33,8 @@ def count_gpus():
         return torch.cuda.device_count(), ""
     except Exception as e:
         series = DRIVERS.get(built.split(".")[0], "latest")
-        return 0, (f"{first_line(e)}; CUDA {built} needs an NVIDIA driver of the {series} series or "
-                   "newer")
+        return 0, (f"{first_line(e)}; CUDA {built} needs an NVIDIA driver of the {series} series "
+                   "or newer")
 
 
 def add_one(x):

@@ -53,7 +53,8 @@ def main(words):
         words = words[words.index("--") + 1:]
     if words[:2] in (["-m", "pip"], ["-m", "pytest"]):  # of tests/run.sh
         return
-    if words[0] == "-c" or words[:2] in (["-m", "core.sweep"], ["-m", "core.cost"]) or words[0] in RUN:
+    plans = words[0] == "-m" and words[1] in ("core.sweep", "core.cost")
+    if words[0] == "-c" or plans or words[0] in RUN:
         os.execv(sys.executable, [sys.executable, *words, *RUN.get(words[0], [])])
     check_words(words[0], words[1:])
 

@@ -1,5 +1,5 @@
-"""What only a GPU can show; skipped without one. The check before a sweep, the engines' log-probs in
-bf16, the memory of the head, a run; with two GPUs, an engine that both share."""
+"""What only a GPU can show; skipped without one. The check before a sweep, the engines' log-probs
+in bf16, the memory of the head, a run; with two GPUs, an engine that both share."""
 import gc
 import json
 import os

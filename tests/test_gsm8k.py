@@ -13,21 +13,21 @@ from core import cost, sweep
 from core.problems import read_problems
 
 TRAIN = [
-    ("Natalia sold clips to 48 of her friends in April, and half as many in May. How many clips did "
-     "Natalia sell altogether in April and May?",
-     "Natalia sold 48/2 = <<48/2=24>>24 clips in May.\nIn all 48+24 = <<48+24=72>>72.\n#### 72"),
+    ("A shop sold 48 lamps in April, and half as many in May. How many lamps did it sell in both "
+     "months together?",
+     "In May it sold 48/2 = <<48/2=24>>24 lamps.\nIn all 48+24 = <<48+24=72>>72.\n#### 72"),
     ("A farm has 617 hens and each lays two eggs. How many eggs are there?",
      "617 * 2 = <<617*2=1234>>1,234 eggs\n#### 1,234"),
     ("It was 3 degrees and fell by 8 degrees in the night. What is the temperature in the morning?",
      "3 - 8 = <<3-8=-5>>-5\n#### -5"),
     ("A baker sells 3 loaves for 2.50 dollars each. How many dollars does the baker get for them?",
      "3 * 2.5 = <<3*2.5=7.5>>7.5\n#### 7.5"),
-    ("Janet has 16 eggs every day and eats three. She sells the others at $2 each. What does she "
-     "make per day?", "(16 - 3) * 2 = 26\n#### 26")]
-TEST = [("Janet has 16 eggs every day and eats three. She sells the others at $2 each. What does "
-         "she make per day?", "(16 - 3) * 2 = 26\n#### 26"),
-        ("A robe takes 2 bolts of blue fiber and half that much white fiber. How many bolts in "
-         "total does it take?", "2/2 = 1 and 2 + 1 = 3\n#### 3")]
+    ("Mia gets 16 apples every day and eats three. She sells the others at $2 each. What does she "
+     "earn per day?", "(16 - 3) * 2 = 26\n#### 26")]
+TEST = [("Mia gets 16 apples every day and eats three. She sells the others at $2 each. What does "
+         "she earn per day?", "(16 - 3) * 2 = 26\n#### 26"),
+        ("A scarf takes 2 balls of red wool and half as much white wool. How many balls of wool "
+         "does it take?", "2/2 = 1 and 2 + 1 = 3\n#### 3")]
 
 
 def write_parquet(path, rows):

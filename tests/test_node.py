@@ -195,7 +195,7 @@ def test_torch_must_see_the_gpus(tiny, tmp_path, seen, driver, env, words, ends)
 @pytest.mark.parametrize("tools, says", [
     (["gcc"], ""), ([], "a C compiler (install gcc)"), (["clang"], "")])
 def test_what_triton_needs_of_the_machine(tmp_path, monkeypatch, tools, says):
-    """The compiler and Python.h, by name; a driver that is too old, with the one that CUDA needs."""
+    """The compiler and Python.h, by name."""
     for name in tools:
         executable(tmp_path / "bin" / name, "exit 0")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin")
@@ -212,7 +212,8 @@ def test_what_triton_needs_of_the_machine(tmp_path, monkeypatch, tools, says):
 def test_the_probe_names_the_driver(monkeypatch, capsys):
     """torch's own error, and the series of drivers that its CUDA needs; a kernel that fails."""
     def too_old(*_, **__):
-        raise RuntimeError("The NVIDIA driver on your system is too old (found version 12040).\nMore")
+        raise RuntimeError("The NVIDIA driver on your system is too old (found version 12040).\n"
+                           "More")
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch, "ones", too_old)
     probe.main(["triton"])

@@ -68,7 +68,7 @@ def in_report(runs, C):
 
 
 def least_paired(rng, seeds, noise, C, draws):
-    """The differences seen in 90% and 95% of the draws: a difference moves the interval as it is."""
+    """The differences seen in 90% and 95% of the draws; a difference only moves the interval."""
     missing = [paired_error(draw_sweep(rng, seeds, *noise, 0.0, C), C) for _ in range(draws)]
     return np.quantile(missing, [0.9, 0.95])
 

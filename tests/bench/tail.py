@@ -89,8 +89,8 @@ def main():
     for name in MODELS:
         cfg, gpus, most = run_of(name)
         s, mean = cost.sizes(cost.SHAPES[name]), cost.mean_length(cfg)
-        print(f"\n{name} on {gpus} GPUs, B_p = {B_p}, C = 1M, {mean:.0f} tokens, {cost.CUT:.1%} cut "
-              f"off at {most}")
+        print(f"\n{name} on {gpus} GPUs, B_p = {B_p}, C = 1M, {mean:.0f} tokens, {cost.CUT:.1%} "
+              f"cut off at {most}")
         print("     n  update  generation  its share  hours of the run")
         for n in (8, 32, 128, 512):
             took = generation(name, n, B_p, rng)
