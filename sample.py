@@ -3,6 +3,7 @@
     python sample.py                                          # data/arithmetic and its base model
     python sample.py --data=data/guru_math --model=Qwen/Qwen3-4B-Instruct-2507 --s_zero=0
     python sample.py --data=data/mine --split=all             # no difficulty: every problem
+    python sample.py --data=data/mine --measure=3000          # of 3,000 problems drawn at random
 
 Reads a problem file, {"id", "prompt", "answer", ...} a line, and a model.
 Writes under DATA/splits/MODEL/

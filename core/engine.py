@@ -233,8 +233,8 @@ class VLLMEngine:
             yield [j], self.tensors(outs)
 
     def own(self, prompts, n, seeds):
-        """As `queue`; ranks that share an engine all ask for the prompts of all of them, in one
-        order, and each keeps its own."""
+        """As `queue`. Ranks that share an engine must give it the same requests in the same order:
+        each asks for the prompts of all of them and yields its own."""
         parts = together(self.group, list(zip(prompts, seeds)))
         first = 0 if self.group is None else sum(
             len(part) for part in parts[:self.group.rank()])

@@ -318,17 +318,22 @@ def measured_rate(folder):
     return len(hours), sum(a for a, _ in hours) / sum(b for _, b in hours) if hours else 1.0
 
 
+DEEP = 150  # updates: the paper's larger n come up after 155 to 264
+
+
 def price(preset, argv):
-    """What the runs of a preset take, each run once, as text."""
+    """What the runs of a preset take, each run once, as text, and which are too shallow."""
     sweeps = arms(preset, argv)
     runs = list({run_folder(c): c for cfg in sweeps for c in cells(cfg)}.values())
     rollouts, problems = sum(map(all_rollouts, runs)), to_measure(sweeps)
     words = f"{len(runs)} runs, {rollouts / 1e6:,.{0 if rollouts > 1e7 else 1}f}M rollouts"
+    if all(c["device"] == "cpu" for c in runs):
+        return words
     known, factor = measured_rate(sweep_folder(preset, argv))
     told, first = [], []
     for card in ["H100"] if known else cost.CARDS:
         hours = [cost.gpu_hours(c, card) for c in runs]
-        if None in hours or all(c["device"] == "cpu" for c in runs):
+        if None in hours:
             continue
         before = cost.difficulty_hours(sweeps[0], problems or 0, card) if preset in RECIPES else 0
         first.append(f"{before * factor:.2g}")
@@ -345,7 +350,12 @@ def price(preset, argv):
     if preset in RECIPES and problems is None:
         words += ", without the difficulty: the problems are not there yet"
     gigabytes = cost.disk_bytes(cost.sizes(cost.read_shape(runs[0]["model"])), runs) / 1e9
-    return f"{words}; {gigabytes:,.0f} GB of disk"
+    words += f"; {gigabytes:,.0f} GB of disk"
+    shallow = {c["n"]: derive(c)["M"] for c in runs if derive(c)["M"] < DEEP}
+    if shallow and preset in RECIPES:
+        told = ", ".join(f"n = {n} ({shallow[n]})" for n in sorted(shallow))
+        words += f"; too shallow to show a late gain, fewer than {DEEP} updates: {told}"
+    return words
 
 
 def say_price(preset, argv, sweeps, file=sys.stdout):

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # tests/gpu_report.sh: fill results/gpu.md in on a machine with a GPU, in about half an hour:
 #   bash tests/gpu_report.sh
-# Versions, the check before a sweep, tests/test_gpu.py, speed and memory of an update, and ten
-# updates of two of the evening's cells beside what core/cost.py expects of them. MODEL= takes
-# another model. What a step prints goes to runs/gpu_report/; a step that fails is reported as such.
+# It reports versions, the check before a sweep, tests/test_gpu.py, and the speed and memory of an
+# update. Then it makes ten updates of two cells of the evening and compares their times with
+# core/cost.py. MODEL= takes another model. The output of each step is in runs/gpu_report/; if a
+# step fails, the page says so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=runs/gpu_report

@@ -102,6 +102,7 @@ def test_more_of_anything_takes_more():
     assert total(8) < total(4) < total(2) < total(1)
     assert total() < total(activation_checkpointing="false")
     assert total(kl_coef=0) < total() < total(algo="ppo")
+    assert total() + 3e9 < total(n=16384)  # what an update holds of 524,288 rollouts
     assert total() < total(micro_tokens=65536) and total() < total(micro_logits=2**29)
 
 

@@ -100,7 +100,7 @@ def test_a_measurement_of_some_problems(world, tmp_path):
     assert set(ids[0]) != set(first), "the first problems of a file may be of one kind"
 
 
-@pytest.mark.parametrize("preset", ["easy", "hard"])
+@pytest.mark.parametrize("preset", ["easy", "hard", "mixed"])
 def test_the_evening(preset):
     """Deep enough for the larger n, on a 24 GB card, on less than 40 GB of disk with 12 GB for the
     environment, in less than ten hours of an H100."""
@@ -127,6 +127,12 @@ def test_the_price_is_told_before_the_evening(tmp_path):
     assert re.fullmatch(r"easy: 6 runs, 0\.5M rollouts, about [\d.]+ \(of RTX 4090\) or [\d.]+ "
                         r"\(of H100\) GPU-hours, of them [\d.]+ or [\d.]+ for the difficulty of "
                         r"4,000 problems; \d+ GB of disk\n", done.stderr), done.stderr
+
+
+def test_cells_that_are_too_shallow_are_named():
+    words = ["--data=data/gsm8k", "--C=38400"]
+    assert sweep.price("easy", words).endswith("fewer than 150 updates: n = 64 (75)")
+    assert "shallow" not in sweep.price("easy", words[:1])
 
 
 def test_the_words_of_the_preset_reach_every_script(made, tiny, tmp_path, monkeypatch):
@@ -163,3 +169,19 @@ def test_the_simulation_of_the_evening():
     more = bench.least_paired(rng, 4, noise, C, draws=60)[0]
     assert more < at_90  # seeds help
     assert bench.in_report(bench.draw_sweep(rng, 3, *noise, 0.15, C), C)
+
+
+def test_what_the_docs_say_of_the_evening():
+    """docs/gpu.md: its hours are those of the price, its visible differences the simulation's."""
+    page = " ".join((ROOT / "docs/gpu.md").read_text().split())
+    told = sweep.price("easy", ["--data=data/gsm8k"])
+    card, h100 = re.search(r"about (\d+) \(of RTX 4090\) or ([\d.]+) \(of H100\)", told).groups()
+    assert f"**{h100} hours on an H100, {card} on a 24 GB RTX 4090**" in page
+    bench = load_script("tests/bench/evening.py")
+    C = bench.PRESET["C"]
+    for seeds, said in ((2, r"of (\d\.\d) to (\d\.\d) points of avg@4 in nine of ten"),
+                        (4, r"lowers that to (\d\.\d) to (\d\.\d)")):
+        rng = np.random.default_rng([C, seeds])
+        seen = [100 * bench.least_paired(rng, seeds, noise, C, 400)[0]
+                for noise in bench.NOISE.values()]
+        assert list(map(float, re.search(said, page).groups())) == pytest.approx(seen, abs=0.15)

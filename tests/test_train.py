@@ -1080,6 +1080,16 @@ def check_passes(log, cfg):
     return passes
 
 
+def test_the_ids_of_an_update_stay_on_the_host(tiny):
+    """A GPU gets those of a micro-batch: of all rows at the longest length they are gigabytes."""
+    batch = dict(prompts=[[5, 6], [7]], rewards=torch.tensor([[1.0, 0.0], [0.0, 1.0]]), step=1,
+                 rollouts=dict(tokens=torch.full((4, 9), 3), logps=torch.zeros(4, 9),
+                               length=torch.tensor([9, 2, 1, 4])))
+    flat, _, real = train_grpo.flatten(batch, parse(["--n=2", "--B_p=2"]), "meta")
+    assert real and flat.pop("ids").device.type == "cpu"
+    assert {tensor.device.type for tensor in flat.values()} == {"meta"}
+
+
 def test_rows_are_dealt_by_length():
     """Each row to one rank; the k-th rows of all ranks are next to each other by length, and no
     rank gets the longest of each."""
