@@ -541,6 +541,8 @@ def command(cfg, more=(), python="python", launch="", gpus=1):
         words.append(f"--model={cfg['model']}")
     plain, cfg = parse(words), complete(cfg)  # of an older log
     said = {"recipe", "B_p", "n", "C", "seed", "out", *more}
+    if cfg["device"] == "auto":  # of an older log: here the data folder's device will do
+        said.add("device")
     for key in {**identity(cfg), **dict.fromkeys(RUNNING)}:
         if key not in said and cfg[key] != plain.get(key):
             words.append(f"--{key}={cfg[key]}")

@@ -203,7 +203,11 @@ def training(c):
     if c["lora_rank"] and gpus > 1:
         raise BadInput(f"--lora_rank={c['lora_rank']}: adapters train on one GPU, not on those of "
                        f"GPUS_PER_RUN={gpus}")
-    return config.command(dict(c, out=str(run_folder(c))), ("seed", "B_max", "out"), python(),
+    more = ["seed", "B_max", "out"]
+    if c["device"] == "auto" and parse([f"--data={c['data']}", f"--model={c['model']}"])[
+            "device"] == "cpu":  # GPUs are asked for a model that would take the CPU
+        more.insert(0, "device")
+    return config.command(dict(c, out=str(run_folder(c))), more, python(),
                           os.environ.get("LAUNCH", ""), gpus)
 
 
