@@ -105,6 +105,7 @@ config = dict(
                                   # empty = the paper's three
     # Difficulty (sample.py)
     problems = "",                # problem file to measure; empty = problems.jsonl of `data`
+    measure = 0,                  # problems of that file to measure, drawn at random; 0 = all
     s = 16,                       # rollouts per problem behind avg@s, here and in --pass_at
     s_zero = 128,                 # rollouts behind the levels of the mixtures; 0 = no levels
     levels = "extreme level_easy level_very_easy",  # levels to tell; extreme alone costs far less
@@ -119,12 +120,14 @@ config = dict(
     device = "auto",              # auto | cpu | cuda
     threads = 0,                  # CPU threads of a process; 0 = OMP_NUM_THREADS, 1 on a CPU
     gen_batch = 1024,             # rollouts decoded at once
+    tensor_parallel = 1,          # ranks that share one vLLM engine, a part of each layer on each:
+                                  # divides the model's heads; not run on a GPU yet; 1 = none
     micro_tokens = 16384,         # tokens of a micro-batch, padding counted, in the update
     micro_logits = 134_217_728,   # logits (tokens x vocabulary) at once in an update, 4 to 12 bytes
     activation_checkpointing = "auto",  # auto | true | false: keep each layer's input alone, a
                                   # third more work; auto = on a GPU
     gpu_memory = 0.0,             # share of a GPU's memory that vLLM takes while it generates; 0 =
-                                  # what the trainer leaves, 0.9 without one
+                                  # what the trainer leaves; without one what is free, up to 0.9
     save_every = 65536,           # rollouts between checkpoints, the newest two stay; 0 = at the
                                   # end alone
     keep_last = True,             # keep a finished run's last checkpoints, from which a larger C
@@ -372,7 +375,8 @@ def check(cfg):
     need(cfg["n"] >= 2, "n", "a group needs 2 rollouts or more, its advantage is (r - mean) / std")
     need(cfg["n_val"] or not is_toy(cfg), "n_val", "must be 1 or more")
     least = dict.fromkeys("""B_p C k samples s size updates max_prompt_tokens max_new_tokens
-                             gen_batch micro_tokens micro_logits verify_bytes""".split(), 1)
+                             gen_batch tensor_parallel micro_tokens micro_logits
+                             verify_bytes""".split(), 1)
     most = dict(eps_low=1, gamma=1, lam=1, top_p=1, gpu_memory=1, verify_s=3600)
     for key, value in cfg.items():
         if isinstance(value, (int, float)):
@@ -538,6 +542,8 @@ def command(cfg, more=(), python="python", launch="", gpus=1):
         words.append(f"--model={cfg['model']}")
     plain, cfg = parse(words), complete(cfg)  # of an older log
     said = {"recipe", "B_p", "n", "C", "seed", "out", *more}
+    if cfg["device"] == "auto":  # of an older log: here the data folder's device will do
+        said.add("device")
     for key in {**identity(cfg), **dict.fromkeys(RUNNING)}:
         if key not in said and cfg[key] != plain.get(key):
             words.append(f"--{key}={cfg[key]}")

@@ -26,7 +26,7 @@
 #   DRY_RUN 1 = print the commands, write the plan and do nothing else; with PRUNE=1 those of the
 #             next rung, after ending what is to end before it
 #   PRUNE   1 = end a third of the cells at C/8, at C/4 and at C/2: core/sweep.py, "Pruned sweeps"
-#   GPUS_PER_RUN  GPUs of a run, its own (default 1; 0 = the CPU; python tools/memory.py tells how
+#   GPUS_PER_RUN  GPUs of a run, its own (default 1; 0 = the CPU; python -m core.cost prints how
 #                 many hold a model); from 2 on torchrun starts it
 #   LAUNCH        words before a training command: "apptainer exec --nv image.sif", "A=1 nice"; srun
 #                 does not pass SIGTERM on, see docs/gpu.md
@@ -48,13 +48,15 @@ for pair in DATA:data MODEL:model NS:ns BPS:bps SEEDS:seeds LRS:lrs C:C B_MAX:B_
     name=${pair%:*}
     [ -n "${!name:-}" ] && args+=("--${pair#*:}=${!name}")
 done
+# the embedded model takes the CPU (defaults.json) unless GPUs are asked for
+[[ $preset = env || ${GPUS_PER_RUN:-0} != 0 ]] && args+=(--device=auto)
 args+=("$@")
 
 if [[ " $preset $* " =~ " "(-h|--help)" " ]]; then
     sed -n '2,/^set -e/{/^#/!d;s/^# \{0,1\}//p}' "$0"
-    echo "What they take, as DATA, MODEL, NS, BPS, SEEDS, LRS and C say (GPU-hours: of H100 cards,"
-    echo "by the model of docs/gpu.md, which no GPU has confirmed):"
-    exec "$PY" tools/hours.py "${args[@]}"
+    echo "What they take, as DATA, MODEL, NS, BPS, SEEDS, LRS and C say. GPU-hours are those of"
+    echo "core/cost.py, which no GPU has confirmed, or scaled to the runs that are in the folder:"
+    exec "$PY" -m core.sweep price "${args[@]}"
 fi
 
 # ---- environment: .venv, made again when its requirements change; with vLLM where there are GPUs

@@ -3,6 +3,7 @@
     python sample.py                                          # data/arithmetic and its base model
     python sample.py --data=data/guru_math --model=Qwen/Qwen3-4B-Instruct-2507 --s_zero=0
     python sample.py --data=data/mine --split=all             # no difficulty: every problem
+    python sample.py --data=data/mine --measure=3000          # of 3,000 problems drawn at random
 
 Reads a problem file, {"id", "prompt", "answer", ...} a line, and a model.
 Writes under DATA/splits/MODEL/
@@ -467,6 +468,8 @@ def main(argv):
     if cfg["split"] == "all":
         return write_all(folder, cfg)
     problems = read_problems(cfg["problems"])
+    if cfg["measure"]:  # a larger `measure` goes on with the counts of a smaller one
+        problems = shuffled(problems)[:cfg["measure"]]
     if 0 < cfg["s_zero"] < cfg["s"]:
         raise BadInput(f"--s_zero={cfg['s_zero']}: must be 0 or at least s={cfg['s']}")
     name, tokenizer = engine.engine_name(cfg), models.load_tokenizer(cfg["model"])

@@ -202,6 +202,18 @@ def micro_batches(lengths, micro_tokens, group=None):
     return batches
 
 
+def deal(lengths, ranks):
+    """Rows dealt to the ranks by length: a list of row indices for each rank, longest first.
+
+    All ranks go through their micro-batches in step, so they should meet rows of one length at one
+    time: the longest `ranks` rows go to one rank each, then the next, in alternating order.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    turns = [order[k:k + ranks][::-1 if k // ranks % 2 else 1]
+             for k in range(0, len(order), ranks)]
+    return [[turn[r] for turn in turns if r < len(turn)] for r in range(ranks)]
+
+
 def places(start, length):
     """length[i] consecutive positions from start[i] in each row i, as (row, position), both (N,).
 
@@ -335,39 +347,76 @@ def token_values(critic, ids, prompt_length, length, group=None, dtype="auto"):
 # One update
 
 
-def flatten(batch, cfg, device):
-    """The rollouts that the loss needs as tensors: (R, ...) a rollout, (N,) a response token.
+def gather(part):
+    """The batch of all ranks on every rank, with the problems in the order of their numbers.
 
-    And over how many tokens the policy term is a mean, KL and entropy are, and the record's fields.
-    Where there is neither KL nor entropy term nor critic, rows whose advantage is 0 have no
-    gradient and are left out; the means are over their tokens too, unless zero_var_filter, which
-    speaks of groups of equal rewards, says otherwise.
-    batch: dict of `prompts` (lists of ids), `rollouts` (engine.generate), `rewards` (P, n), `step`,
-    and where there are more ranks `numbers`, those of these P problems in the whole batch.
+    part: dict of a rank's `numbers`, `prompts`, `rewards` (P, n), `length` (P n,), and `tokens` and
+    `logps` of all its response tokens (N,), row by row. Returns the same for the whole batch.
     """
     import torch
-    roll, rewards, n = batch["rollouts"], batch["rewards"], batch["rewards"].shape[1]
+    if WORLD == 1:
+        return part
+    parts, n = [None] * WORLD, part["rewards"].shape[1]
+    torch.distributed.all_gather_object(parts, part)
+    groups = {}
+    for one in parts:
+        size = one["length"].view(-1, n).sum(1).tolist()  # tokens of each problem
+        columns = zip(one["prompts"], one["rewards"], one["length"].split(n),
+                      one["tokens"].split(size), one["logps"].split(size))
+        groups |= dict(zip(one["numbers"], columns))
+    prompts, *tensors = zip(*[groups[j] for j in sorted(groups)])
+    rewards, *flat = tensors
+    return dict(zip(("length", "tokens", "logps"), map(torch.cat, flat)),
+                numbers=sorted(groups), prompts=prompts, rewards=torch.stack(rewards))
+
+
+def flatten(batch, cfg, device):
+    """The rollouts of which this rank computes the loss: (R, ...) per rollout, (N,) per token.
+
+    Returns (tensors, counts, real). The tensors are on `device` but for `ids`, which goes there in
+    micro-batches. counts: over how many tokens of the whole batch the policy term is a mean, KL and
+    entropy are, and the record's fields. real: False if this rank has no such rollout and gets one
+    only to keep the others company, since FSDP needs a pass of every rank.
+    If there is neither KL nor entropy term nor critic, rows whose advantage is 0 have no gradient
+    and are left out; the means are over their tokens too, unless zero_var_filter, which speaks of
+    groups of equal rewards, says otherwise.
+    batch: dict of `prompts` (lists of ids), `rollouts` (engine.generate), `rewards` (P, n), `step`,
+    and with several ranks `numbers`, those of these P problems in the whole batch. A rank generates
+    and grades whole problems; for the loss all rollouts are dealt to the ranks by length.
+    """
+    import torch
+    roll, n = batch["rollouts"], batch["rewards"].shape[1]
+    inside = places(torch.zeros_like(roll["length"]), roll["length"])
+    batch = gather(dict(numbers=batch.get("numbers", range(len(batch["rewards"]))),
+                        prompts=batch["prompts"], rewards=batch["rewards"], length=roll["length"],
+                        tokens=roll["tokens"][inside], logps=roll["logps"][inside])
+                   ) | dict(step=batch["step"])
+    rewards, lengths = batch["rewards"], batch["length"]
     A, n_train = advantages(rewards).flatten(), cfg["n_train"] or n  # (P n,)
     rows = torch.arange(len(rewards) * n)
     if n_train < n:  # decoupled baseline: mean and std from all n, a random n_train in the loss
         rows = []
-        for g, j in enumerate(batch.get("numbers", range(len(rewards)))):
+        for g, j in enumerate(batch["numbers"]):
             rng = random.Random(f"n_train {cfg['seed']} {batch['step']} {j}")
             rows += [g * n + i for i in sorted(rng.sample(range(n), n_train))]
         rows = torch.tensor(rows)
     mixed = varied(rewards).repeat_interleave(n)  # (P n,) False in groups of equal rewards
-    every = int(roll["length"][rows].sum())
-    only_mixed = int((roll["length"][rows] * mixed[rows]).sum())
+    every, only_mixed = int(lengths[rows].sum()), int((lengths[rows] * mixed[rows]).sum())
     policy_filtered = cfg["zero_var_filter"] in ("policy", "all")
     reg_filtered = cfg["zero_var_filter"] in ("reg", "all")
     counts = [only_mixed if filtered else every for filtered in (policy_filtered, reg_filtered)]
     counts.append(every)
     if not (cfg["kl_coef"] or cfg["entropy_coef"] or cfg["algo"] == "ppo"):
         moving = rows[A[rows] != 0]
-        counts[2] = int(roll["length"][moving].sum())
-        rows = moving if len(moving) else rows[:1]  # one row, so that FSDP has a pass
+        counts[2] = int(lengths[moving].sum())
+    else:
+        moving = rows
+    mine = moving[sorted(deal(lengths[moving].tolist(), WORLD)[RANK])]
+    real = len(mine) > 0
+    rows = mine if real else rows[:1]
 
-    length, problem = roll["length"][rows], rows // n  # (R,)
+    length, problem = lengths[rows], rows // n  # (R,)
+    _, token = places((lengths.cumsum(0) - lengths)[rows], length)  # (N,) of all of the batch's
     prompt_length = torch.tensor([len(p) for p in batch["prompts"]])[problem]
     row, t = places(torch.zeros_like(length), length)  # (N,): which rollout, which of its tokens
     # prompt then response in one tensor, padded behind
@@ -376,15 +425,16 @@ def flatten(batch, cfg, device):
                                               batch_first=True)
     width = min(prompts.shape[1], ids.shape[1])
     ids[:, :width] = prompts[problem, :width]
-    ids[row, prompt_length[row] + t] = roll["tokens"][rows][row, t]
+    ids[row, prompt_length[row] + t] = batch["tokens"][token]
     in_mixed = mixed[rows][row]  # (N,)
     everywhere = torch.ones_like(in_mixed)
-    flat = dict(ids=ids, prompt_length=prompt_length, length=length, problem=problem,
+    flat = dict(prompt_length=prompt_length, length=length, problem=problem,
                 start=length.cumsum(0) - length, reward=rewards.flatten()[rows],
-                logp_engine=roll["logps"][rows][row, t], advantage=A[rows][row],
+                logp_engine=batch["logps"][token], advantage=A[rows][row],
                 in_policy=in_mixed if policy_filtered else everywhere,
                 in_reg=in_mixed if reg_filtered else everywhere)
-    return {name: tensor.to(device) for name, tensor in flat.items()}, counts
+    flat = {name: tensor.to(device) for name, tensor in flat.items()}
+    return flat | dict(ids=ids), counts, real
 
 
 @dataclasses.dataclass
@@ -425,14 +475,14 @@ def optimizer_step(trained, grad_clip):
 def parts_of(model, flat, cfg, real):
     """The micro-batches of an update: a list of (token, inputs, group, real).
 
-    token: which of the N response tokens these are; inputs: ids, prompt_length, length; group as in
-    `responses`. All ranks must call FSDP equally often: one with fewer parts repeats its last for
-    nothing, which is not `real`.
+    token: which of the N response tokens these are; inputs: ids (not yet on the model's device),
+    prompt_length, length; group as in `responses`. All ranks must call FSDP equally often: one with
+    fewer parts repeats its last for nothing, which is not `real`.
     """
     parts = []
     for rows, group in split_rows(model, flat, cfg):
         prompt_length, length = flat["prompt_length"][rows], flat["length"][rows]
-        ids = flat["ids"][rows, :int((prompt_length + length).max())]
+        ids = flat["ids"][rows.cpu(), :int((prompt_length + length).max())]
         _, token = places(flat["start"][rows], length)
         parts.append((token, (ids, prompt_length, length), group, real))
     missing = int(over_ranks([len(parts)], "MAX")[0] - len(parts))
@@ -447,7 +497,8 @@ def critic_targets(learner, flat, parts, N, cfg):
     import torch
     value = torch.empty_like(flat["logp_engine"])
     with torch.no_grad():
-        for token, inputs, group, _ in parts:
+        for token, (ids, *inputs), group, _ in parts:
+            inputs = ids.to(value.device), *inputs
             found = through(token_values, learner.critic)(*inputs, group, cfg["dtype"])
             value[token] = found.to(value.dtype)
     length = flat["length"]
@@ -464,15 +515,15 @@ def critic_targets(learner, flat, parts, N, cfg):
 def update(learner, batch, cfg):
     """Gradient of the whole batch in micro-batches, clip, one step of AdamW; `updates` times.
 
-    `batch` as in `flatten`. The denominators are counted over the batches of all ranks before they
-    are cut, so neither micro_tokens nor the number of ranks changes the result. Returns the
+    `batch` as in `flatten`. The denominators are those of the whole batch, before it is dealt and
+    cut, so neither micro_tokens nor the number of ranks changes the result. Returns the
     record's fields, means over tokens; grad_norm is not finite where a step was skipped.
     """
     import torch
     model, ref, critic = learner.model, learner.ref, learner.critic
-    flat, counts = flatten(batch, cfg, model.device)
-    N_policy, N_reg, N = [max(1, x) for x in over_ranks(counts)]
-    parts = parts_of(model, flat, cfg, real=counts[2] > 0)
+    flat, counts, real = flatten(batch, cfg, model.device)
+    N_policy, N_reg, N = [max(1, x) for x in counts]
+    parts = parts_of(model, flat, cfg, real)
     logp_engine, A = flat["logp_engine"], flat["advantage"]  # (N,)
     in_policy, in_reg, known = flat["in_policy"], flat["in_reg"], logp_engine.isfinite()
     if critic:
@@ -482,8 +533,8 @@ def update(learner, batch, cfg):
     chunks, zero = (cfg["temperature"], cfg["micro_logits"]), torch.zeros((), device=model.device)
     sums, norms = collections.Counter(), []  # over this rank's tokens and all steps
     for first in [True] + [False] * (cfg["updates"] - 1):
-        for token, inputs, group, real in parts:
-            how = group, cfg["dtype"]
+        for token, (ids, *inputs), group, real in parts:
+            inputs, how = (ids.to(model.device), *inputs), (group, cfg["dtype"])
             logp, entropy = through(token_logps, model)(*inputs, *chunks, *how)  # (N of it,)
             if first:  # the policy that the rollouts came from: the ratio is 1 in this pass
                 logp_old[token] = logp.detach().to(logp_old.dtype)
@@ -545,6 +596,9 @@ def check(cfg):
     if cfg["lora_rank"] and WORLD > 1:
         raise BadInput(f"--lora_rank={cfg['lora_rank']}: adapters train on one GPU, not on the "
                        f"{WORLD} processes of torchrun")
+    if WORLD % cfg["tensor_parallel"]:
+        raise BadInput(f"--tensor_parallel={cfg['tensor_parallel']}: the {WORLD} processes of "
+                       "torchrun cannot be cut into groups of that size")
     if cfg["B_p"] % WORLD:
         nearest = max(WORLD, round(cfg["B_p"] / WORLD) * WORLD)
         raise BadInput(f"--B_p={cfg['B_p']}: the {WORLD} processes of torchrun cannot share its "
@@ -555,7 +609,7 @@ def memory_left(model, cfg, device, engine_name):
     """The share of each GPU that the trainer leaves vLLM; says so where a run will hardly fit.
 
     Counted are weights and AdamW's moments in fp32, a critic's too, the gradients of an update, the
-    reference, the engine's copy; not activations, which python tools/memory.py adds up too.
+    reference, the engine's copy; not activations, which python -m core.cost adds up too.
     """
     import torch
     width = 2 if models.is_bf16(cfg["dtype"], device) else 4  # of what is frozen and of the copy
@@ -570,7 +624,7 @@ def memory_left(model, cfg, device, engine_name):
     card = over_ranks([torch.cuda.get_device_properties(device).total_memory], "MIN")[0]
     if RANK == 0 and most > card:
         print(f"memory: this run takes more than {most / 1e9:.0f} GB of a GPU of "
-              f"{card / 1e9:.0f} GB, so it will hardly fit (python tools/memory.py)",
+              f"{card / 1e9:.0f} GB, so it will hardly fit (python -m core.cost)",
               file=sys.stderr)
     # 5% and 2 GB: what CUDA takes, and gaps; a guess
     return cfg["gpu_memory"] or max(0.1, min(0.9, 0.95 - (held + 2e9) / card))

@@ -23,8 +23,8 @@ import subprocess
 
 from config import BadInput
 from core import lora
-from core.models import (WORLD, check_lengths, is_bf16, is_checkpoint, load_model, load_tokenizer,
-                         loading, materialize, recomputes)
+from core.models import (RANK, WORLD, check_lengths, is_bf16, is_checkpoint, load_model,
+                         load_tokenizer, loading, materialize, recomputes)
 
 
 class Stopped(Exception):
@@ -77,8 +77,8 @@ def engine_name(cfg):
     if cfg["device"] == "cuda" and not on_gpu:
         raise BadInput("--device=cuda: torch sees no GPU here")
     if cfg["device"] == "auto" and not on_gpu and visible_gpus():
-        raise BadInput("--device=auto: there are GPUs here and torch sees none: install one that "
-                       "fits the driver (nvidia-smi), or --device=cpu")
+        raise BadInput("--device=auto: there are GPUs here and torch sees none: `python core/"
+                       "probe.py` prints the reason, --device=cpu runs on the CPU")
     if name == "auto":
         name = "vllm" if on_gpu else "hf"
     if name == "vllm" and importlib.util.find_spec("vllm") is None:
@@ -102,7 +102,9 @@ def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None):
     if alone:
         check_lengths(path, cfg)
     if name == "vllm" and not is_checkpoint(path):
-        return VLLMEngine(path, tokenizer or load_tokenizer(path), cfg, alone=alone)
+        # several ranks give the engine the weights of the run anyway, and need not all read them
+        load = "dummy" if WORLD > 1 and not alone else "auto"
+        return VLLMEngine(path, tokenizer or load_tokenizer(path), cfg, load, alone=alone)
     if alone:
         model, tokenizer = load_model(path, "cpu" if name == "vllm" else device)
         device = model.device
@@ -153,8 +155,17 @@ class HFEngine:
         """Nothing to give back."""
 
 
+def free_share():
+    """The share of this GPU's memory that vLLM may take with no trainer beside it: 0.9, or less if
+    others hold some, such as the desktop of a 24 GB card. vLLM refuses more than is free."""
+    import torch
+    free, total = torch.cuda.mem_get_info()
+    return min(0.9, int(100 * free / total - 1) / 100)
+
+
 class VLLMEngine:
-    """vLLM 0.32 in this process, one engine a rank, on the model at `path`.
+    """vLLM 0.32 in this process, on the model at `path`: an engine for each rank, or for every
+    `tensor_parallel` ranks in succession one engine with a part of each layer on every GPU.
 
     load="dummy" where the weights come by `load` only; alone: no trainer shares the GPU, so it is
     never asked to sleep. A rollout is a function of its seed, but not to the last bit of its batch:
@@ -173,7 +184,11 @@ class VLLMEngine:
             from vllm.platforms import current_platform
             if current_platform.is_cpu():
                 import vllm._custom_ops as ops
+                from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicator
 
+                # ranks would meet in shared memory of one name for all runs on a machine; the
+                # other way is gloo
+                CpuCommunicator._all_group_ranks_share_shm_group_name = lambda _: False
                 # its packed copies of the linear layers would go stale with the first `load`
                 ops._supports_onednn = False
                 current_platform.simple_compile_backend = "eager"  # else the sampler asks for g++
@@ -182,12 +197,18 @@ class VLLMEngine:
                             block_size=32, enable_chunked_prefill=False,
                             max_num_batched_tokens=max(4096, longest))
             else:
-                more = dict(gpu_memory_utilization=cfg["gpu_memory"] or 0.9,
+                more = dict(gpu_memory_utilization=cfg["gpu_memory"] or free_share(),
                             enable_sleep_mode=not alone)
             bf16 = is_bf16(cfg["dtype"], "cpu" if current_platform.is_cpu() else "cuda")
             more["dtype"] = "bfloat16" if bf16 else "float32"
+            self.group = None  # of the ranks that share this engine
             if WORLD > 1:
-                more["distributed_executor_backend"] = "external_launcher"
+                size = cfg["tensor_parallel"]
+                more.update(distributed_executor_backend="external_launcher",
+                            tensor_parallel_size=size)
+                self.group = own_group(size) if size > 1 else None
+            # up to 512 rollouts at once run as a CUDA graph, more of them kernel by kernel (vLLM
+            # captures more on Blackwell alone); what that costs at gen_batch=1024 is not measured
             from vllm import LLM
             self.llm = LLM(str(path), load_format=load, seed=0, max_model_len=longest,
                            max_num_seqs=cfg["gen_batch"], enable_prefix_caching=True,
@@ -200,7 +221,7 @@ class VLLMEngine:
         """As `generate` below; rollout i of prompt j has a generator of its own, of the seed
         seeds[j] // 2 + i."""
         ended = {}
-        for j, outs in self.queue(prompts, n, seeds):
+        for j, outs in self.own(prompts, n, seeds):
             ended[j] = outs
             if progress is not None:
                 progress.update(n)
@@ -208,10 +229,21 @@ class VLLMEngine:
 
     def stream(self, prompts, n, seeds):
         """Yields ([j], the rollouts of prompt j) in the order in which prompts end."""
-        for j, outs in self.queue(prompts, n, seeds):
+        for j, outs in self.own(prompts, n, seeds):
             yield [j], self.tensors(outs)
 
-    def queue(self, prompts, n, seeds):
+    def own(self, prompts, n, seeds):
+        """As `queue`. Ranks that share an engine must give it the same requests in the same order:
+        each asks for the prompts of all of them and yields its own."""
+        parts = together(self.group, list(zip(prompts, seeds)))
+        first = 0 if self.group is None else sum(
+            len(part) for part in parts[:self.group.rank()])
+        pairs = [pair for part in parts for pair in part]
+        for j, outs in self.queue(*(list(zip(*pairs)) or ([], [])), n):
+            if first <= j < first + len(prompts):
+                yield j - first, outs
+
+    def queue(self, prompts, seeds, n):
         """Yields (j, vLLM's n outputs for prompt j): where a rollout ends, the next one begins.
 
         No more than twice `gen_batch` wait in vLLM at a time, or a large set would be a million
@@ -222,6 +254,7 @@ class VLLMEngine:
                     max_tokens=self.cfg["max_new_tokens"], ignore_eos=True,
                     stop_token_ids=self.stop, logprobs=0, flat_logprobs=True, detokenize=False)
         core, todo, running = self.llm.llm_engine, list(range(len(prompts)))[::-1], {}
+        steps = 0
         try:
             while todo or running:
                 while todo and core.get_num_unfinished_requests() < 2 * self.cfg["gen_batch"]:
@@ -230,8 +263,14 @@ class VLLMEngine:
                     name, = self.llm.enqueue(dict(prompt_token_ids=prompts[j]), params,
                                              use_tqdm=False)
                     running[name.partition("-")[0]] = j  # behind the - stands a random part
-                requests = core.step()
-                if self.quit:
+                requests, steps = core.step(), steps + 1
+                # ranks that share an engine go on or leave together; they ask each other now and
+                # then, since asking takes a while
+                if self.group is None:
+                    asked = self.quit
+                else:
+                    asked = steps % 16 == 0 and any(together(self.group, bool(self.quit)))
+                if asked:
                     raise Stopped
                 for request in requests:
                     if request.finished:
@@ -268,6 +307,25 @@ class VLLMEngine:
         if self.can_sleep:
             self.llm.sleep(level=2)
             self.asleep = True
+
+
+def own_group(size):
+    """The torch.distributed group, for objects on the host, of the `size` ranks in succession that
+    this rank is one of. Every rank must call it."""
+    import torch.distributed as dist
+    groups = [dist.new_group(range(first, first + size), backend="gloo")
+              for first in range(0, WORLD, size)]
+    return groups[RANK // size]
+
+
+def together(group, value):
+    """[the `value` of each rank of a group]; of no group [value]."""
+    if group is None:
+        return [value]
+    import torch.distributed as dist
+    values = [None] * group.size()
+    dist.all_gather_object(values, value, group=group)
+    return values
 
 
 def stop_ids(ids, tokenizer):

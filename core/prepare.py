@@ -16,7 +16,7 @@ from pathlib import Path
 from config import BadInput, RECIPES, entry, files, parse, read_json
 from core.problems import read_problems, subset
 from core.sweep import (ROOT, arms, check_environment, check_gpus, pool, preset_of, python,
-                        slots, sweep_folder, unfinished)
+                        recipe_words, say_price, slots, sweep_folder, unfinished)
 
 # names of splits: by avg@s, by s_zero rollouts, mixtures
 SPLIT = re.compile(r"((?P<band>easy|hard|very_easy|mixed)|extreme|level_easy|level_very_easy"
@@ -29,8 +29,10 @@ def prepare(preset, argv):
     unfinished(sweeps)  # ends here on a bad key or value, with nothing written
     places, out = slots(sweeps), Path(sweep_folder(preset, argv))
     check_gpus(sweeps)
+    say_price(preset, argv, sweeps)
     # words for prepare.py and sample.py; the seed is that of the runs
-    given = [w for w in argv if not w.startswith(("--seed=", "--data=", "--model=", "--runs="))]
+    given = [w for w in [*recipe_words(preset, sweeps[0]["data"]), *argv]
+             if not w.startswith(("--seed=", "--data=", "--model=", "--runs="))]
     for data, model, s_zero, file in dict.fromkeys(
             (Path(c["data"]), c["model"], c["s_zero"], Path(file)) for c in sweeps
             for file in (c["train_set"], *files(c["val_set"]))):
@@ -72,8 +74,12 @@ def prepare(preset, argv):
         if not file.exists():
             raise BadInput(f"{file}: no such file; sample.py makes splits by difficulty, data/"
                            "guru_math/prepare.py mix mixtures, mix_NAME_D140_seed0_train.jsonl")
-    for cfg in sweeps:
-        subset(read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])  # ends on too large a D
+    for before, cfg in zip(sweeps, arms(preset, argv)):  # now that the splits are there
+        problems = read_problems(cfg["train_set"])
+        if before["D"] and not cfg["D"]:
+            print(f"{cfg['train_set']}: the sweep trains on all {len(problems)} problems; the D = "
+                  f"{before['D']} of presets.json was meant for another model", flush=True)
+        subset(problems, cfg["D"], cfg["seed"])  # ends on too large a D of the command line
 
 
 def call(*words):

@@ -3,6 +3,7 @@
     python -m core.sweep commands easy --ns="2 4" --bps=8  # the commands that are still to do
     python -m core.sweep run easy                          # does them, and says how far they are
     python -m core.sweep failed easy                       # which planned runs did not end
+    python -m core.sweep price --data=data/guru_math       # what all sweeps and studies cost
 
 run_sweep.sh calls it; `folder` names the sweep's folder, `requirements` the files that pip is to
 install; core/prepare.py makes what the runs need before. A sweep is the cells seeds x bps x ns, a
@@ -14,6 +15,7 @@ Environment: PYTHON, LAUNCH, JOBS, GPUS_PER_RUN, CUDA_VISIBLE_DEVICES, PRUNE, se
 Needs config.py, core/engine.py for the GPUs that are there, and the standard library.
 """
 import contextlib
+import json
 import math
 import os
 import re
@@ -29,6 +31,7 @@ import config
 from config import (BadInput, RECIPES, all_rollouts, append, at_k, complete, derive, entry,
                     experiment, finished, parse, progress, read_json, read_log, read_plan, run_name,
                     save_json)
+from core import cost
 from core.engine import visible_gpus
 
 ROOT = Path(__file__).parents[1]
@@ -103,8 +106,33 @@ def presets(data):
     Of data/guru_math, the paper's scale, where the folder has none. An arm is one sweep, a folder
     of its own; studies that name the same arm share its runs.
     """
-    known = read_presets(data) or read_presets(ROOT / "data/guru_math")
-    return {name: known[name] for name in known if name not in RECIPES}
+    for folder in (data, ROOT / "data/guru_math"):
+        studies = {name: study for name, study in read_presets(folder).items()
+                   if name not in RECIPES}
+        if studies:
+            break
+    return studies
+
+
+def recipe_words(preset, data):
+    """The command-line words of presets.json for a recipe's sweep of a data folder; else []."""
+    own = read_presets(data).get(preset) if preset in RECIPES else None
+    return shlex.split(own["arms"][preset]) if own else []
+
+
+def within_split(cfg, words, argv):
+    """`cfg` with D = 0, all problems, if its split holds fewer than the D of presets.json.
+
+    That D is of the model for which the preset was made: for any other it is an upper bound. A D
+    of the command line (argv) stays as it is.
+    """
+    path = Path(cfg["train_set"])
+    ours = any(word.startswith("--D=") for word in words)
+    if not ours or any(word.startswith("--D=") for word in argv) or not path.exists():
+        return cfg
+    with open(path, "rb") as file:
+        size = sum(bool(line.strip()) for line in file)
+    return cfg if cfg["D"] <= size else dict(cfg, D=0)
 
 
 def sweep_folder(preset, argv):
@@ -128,9 +156,8 @@ def arms(preset, argv):
         raise BadInput("PRUNE=1: for easy, hard and mixed, at one lr_base, by evaluations; a "
                        "study's figures need all its runs")
     if preset in RECIPES:
-        own = read_presets(plain["data"]).get(preset)  # of the paper's problems the paper's sweep
-        words = shlex.split(own["arms"][preset]) if own else [f"--recipe={preset}"]
-        return [parse(words + argv)]
+        words = recipe_words(preset, plain["data"])
+        return [within_split(parse([f"--recipe={preset}", *words, *argv]), words, argv)]
     known = presets(plain["data"])
     if preset not in known:
         raise BadInput(f"{preset}: no such preset of --data={plain['data']}; "
@@ -143,7 +170,8 @@ def arms(preset, argv):
         if any(word.startswith("--n_train=") for word in words):
             asked.append("--ns=")
         kept = [word for word in words if word.startswith(tuple(asked))]
-        sweeps.append(dict(parse(words + argv + kept), runs=str(Path(folder) / name)))
+        cfg = within_split(parse(words + argv + kept), words, argv)
+        sweeps.append(dict(cfg, runs=str(Path(folder) / name)))
     return sweeps
 
 
@@ -175,7 +203,11 @@ def training(c):
     if c["lora_rank"] and gpus > 1:
         raise BadInput(f"--lora_rank={c['lora_rank']}: adapters train on one GPU, not on those of "
                        f"GPUS_PER_RUN={gpus}")
-    return config.command(dict(c, out=str(run_folder(c))), ("seed", "B_max", "out"), python(),
+    more = ["seed", "B_max", "out"]
+    if c["device"] == "auto" and parse([f"--data={c['data']}", f"--model={c['model']}"])[
+            "device"] == "cpu":  # GPUs are asked for a model that would take the CPU
+        more.insert(0, "device")
+    return config.command(dict(c, out=str(run_folder(c))), more, python(),
                           os.environ.get("LAUNCH", ""), gpus)
 
 
@@ -188,11 +220,15 @@ def unfinished(sweeps):
 
 
 def requirements(argv):
-    """What pip is to install for a sweep of these words: vLLM's too, where it will run on GPUs."""
+    """The files that pip installs for a sweep of these words.
+
+    vLLM's is one of them if the runs will be on GPUs: those of this machine or, with --engine=vllm,
+    those of another one that this is the login node of.
+    """
     cfg = parse(argv)
-    vllm = cfg["device"] != "cpu" and cfg["engine"] != "hf"
-    gpus = vllm and os.environ.get("GPUS_PER_RUN") != "0" and visible_gpus()
-    return ["requirements.txt"] + ["requirements-vllm.txt"] * bool(gpus)
+    gpus = cfg["device"] != "cpu" and os.environ.get("GPUS_PER_RUN") != "0"
+    vllm = cfg["engine"] == "vllm" or (cfg["engine"] == "auto" and visible_gpus())
+    return ["requirements.txt"] + ["requirements-vllm.txt"] * bool(gpus and vllm)
 
 
 def slots(sweeps):
@@ -202,7 +238,7 @@ def slots(sweeps):
     machine.
     """
     jobs, each = int(os.environ.get("JOBS") or 0), os.environ.get("GPUS_PER_RUN", "")
-    size = int(each or 1)
+    size = int(each or any(c["device"] != "cpu" for c in sweeps))
     if size == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     gpus = visible_gpus()
@@ -223,32 +259,130 @@ def slots(sweeps):
     return [dict(CUDA_VISIBLE_DEVICES=",".join(gpus[i:i + size])) for i in starts]
 
 
-# Prints how many GPUs torch computes on, and behind a 0 why.
-LOOK = """
-import torch
-try:
-    torch.ones(1, device="cuda").sum().item()
-    print(torch.cuda.device_count())
-except Exception as e:
-    print(0, str(e).strip().splitlines()[0])
-"""
-
-
 def check_gpus(sweeps):
-    """Raise BadInput where the torch of PYTHON does not compute on all GPUs that are there.
+    """Raise BadInput if the runs cannot start on this machine, before anything is measured.
 
-    Every run would go to the CPU, or fail, one by one. With LAUNCH another torch may be meant.
+    Without this check every run would fail, or go to the CPU, one by one. With LAUNCH the runs may
+    start on another machine or in a container, so nothing is checked.
     """
-    there = len(visible_gpus())
-    if not there or os.environ.get("LAUNCH") or all(c["device"] == "cpu" for c in sweeps):
+    there, on_gpu = len(visible_gpus()), [c for c in sweeps if c["device"] != "cpu"]
+    if os.environ.get("LAUNCH") or not on_gpu:
         return
-    done = subprocess.run([python(), "-c", LOOK], capture_output=True, text=True)
-    count, _, why = (done.stdout or f"0 {done.stderr[-200:]}").strip().partition(" ")
-    if int(count) < there:
-        why = f" ({' '.join(why.split())[:200]})" if why else ""
-        raise BadInput(f"there are {there} GPUs here, and the torch of {python()} sees {count}"
-                       f"{why}: install one that fits the driver, or set GPUS_PER_RUN=0 to run "
-                       "on the CPU")
+    if not there:
+        hub = re.compile(r"(?!runs/|data/)[\w-][\w.-]*/[\w.-]+")  # OWNER/NAME, not a folder
+        model = next((c["model"] for c in on_gpu
+                      if hub.fullmatch(c["model"]) and not Path(c["model"]).exists()), None)
+        if model and os.environ.get("GPUS_PER_RUN") != "0":
+            raise BadInput(f"--model={model}: there is no GPU here, and on a CPU such a model "
+                           "takes weeks. MODEL=FOLDER takes a small model, GPUS_PER_RUN=0 the CPU "
+                           "all the same, DRY_RUN=1 plans for another machine")
+        return
+    kernel = ["triton"] * any(c["engine"] != "hf" for c in on_gpu)
+    done = subprocess.run([python(), str(ROOT / "core/probe.py"), *kernel], capture_output=True,
+                          text=True)
+    try:
+        seen = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError):  # torch is not installed, or died in native code
+        seen = dict(gpus=0, why=" ".join(done.stderr.split())[-200:])
+    if seen["gpus"] < there:
+        raise BadInput(f"there are {there} GPUs here, and the torch of {python()} can use "
+                       f"{seen['gpus']}: {seen['why'] or 'it sees no more'}. GPUS_PER_RUN=0 runs "
+                       "on the CPU" + ", --engine=hf without Triton" * ("Triton" in seen["why"]))
+
+
+# --------------------------------------------------------------------------------------------------
+# What it costs, by core/cost.py
+
+def to_measure(sweeps):
+    """How many problems sample.py will measure before the runs: 0 if the splits are there, None if
+    nobody knows yet how many there are. The levels of a study take more than is counted here."""
+    total = {}
+    for c in sweeps:
+        if Path(c["train_set"]).exists() or Path(c["train_set"]).name == "all_train.jsonl":
+            continue
+        file, limit = Path(c["problems"]), c["measure"]
+        if file.exists():
+            with open(file, "rb") as lines:
+                count = sum(bool(line.strip()) for line in lines)
+            limit = min(limit or count, count)
+        total[c["model"], c["problems"]] = limit or None
+    return None if None in total.values() else sum(total.values())
+
+
+def measured_rate(folder):
+    """(runs, factor): how the GPU-hours of runs in a folder compare with their estimate.
+
+    (0, 1.0) without the log of a run on a GPU.
+    """
+    hours = []
+    for path in Path(folder).glob("**/log.jsonl"):
+        with contextlib.suppress(BadInput, KeyError):  # a log that cannot be read is told elsewhere
+            hours.append(cost.measured(read_log(path)))
+    hours = [pair for pair in hours if pair]
+    return len(hours), sum(a for a, _ in hours) / sum(b for _, b in hours) if hours else 1.0
+
+
+DEEP = 150  # updates: the paper's larger n come up after 155 to 264
+
+
+def price(preset, argv):
+    """What the runs of a preset take, each run once, as text, and which are too shallow."""
+    sweeps = arms(preset, argv)
+    runs = list({run_folder(c): c for cfg in sweeps for c in cells(cfg)}.values())
+    rollouts, problems = sum(map(all_rollouts, runs)), to_measure(sweeps)
+    words = f"{len(runs)} runs, {rollouts / 1e6:,.{0 if rollouts > 1e7 else 1}f}M rollouts"
+    if all(c["device"] == "cpu" for c in runs):
+        return words
+    known, factor = measured_rate(sweep_folder(preset, argv))
+    told, first = [], []
+    for card in ["H100"] if known else cost.CARDS:
+        hours = [cost.gpu_hours(c, card) for c in runs]
+        if None in hours:
+            continue
+        before = cost.difficulty_hours(sweeps[0], problems or 0, card) if preset in RECIPES else 0
+        first.append(f"{before * factor:.2g}")
+        total = float(f"{(sum(hours) + before) * factor:.2g}")
+        total = f"{total:,.{0 if total >= 10 else 1}f}"
+        told.append(total if known else f"{total} (of {card})")
+    if not told:
+        return words
+    words += f", about {' or '.join(told)} GPU-hours"
+    if known:
+        words += f" by the log of {known} runs that are there ({factor:.2g} of the estimate)"
+    if preset in RECIPES and problems:
+        words += f", of them {' or '.join(first)} for the difficulty of {problems:,} problems"
+    if preset in RECIPES and problems is None:
+        words += ", without the difficulty: the problems are not there yet"
+    gigabytes = cost.disk_bytes(cost.sizes(cost.read_shape(runs[0]["model"])), runs) / 1e9
+    words += f"; {gigabytes:,.0f} GB of disk"
+    shallow = {c["n"]: derive(c)["M"] for c in runs if derive(c)["M"] < DEEP}
+    if shallow and preset in RECIPES:
+        told = ", ".join(f"n = {n} ({shallow[n]})" for n in sorted(shallow))
+        words += f"; too shallow to show a late gain, fewer than {DEEP} updates: {told}"
+    return words
+
+
+def say_price(preset, argv, sweeps, file=sys.stdout):
+    """Print what a sweep on GPUs takes, before it starts."""
+    if any(c["device"] != "cpu" for c in sweeps) and (
+            visible_gpus() or not Path(sweeps[0]["model"]).exists()):
+        print(f"{preset}: {price(preset, argv)}", file=file, flush=True)
+
+
+def prices(argv):
+    """Print what every sweep and every study takes."""
+    cfg = parse(argv)
+    for name in RECIPES:
+        try:
+            print(f"  {name:13s} {price(name, argv)}")
+        except BadInput as e:
+            raise BadInput(f"{name}: {e}") from None
+    print("Studies, each one or more sweeps; what two have in common is made once:")
+    for name, study in presets(cfg["data"]).items():
+        told = price(name, argv)
+        if "minutes" in study:
+            told += f", {study['minutes']} minutes on 2 cores"
+        print(f"  {name:13s} {study['about']}\n{'':15s} {told}")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -489,6 +623,7 @@ def commands(preset, argv):
     for cfg in sweeps:  # so that `failed` and the analysis know what was asked
         save_plan(cfg, shared=preset not in RECIPES)
     todo = next_rung(sweeps[0]) if pruning() else todo
+    say_price(preset, argv, sweeps, sys.stderr)
     print("".join(f"{training(c)}\n" for c in todo), end="")
 
 
@@ -503,10 +638,13 @@ def main(argv):
         print(sweep_folder(preset, words))
     elif verb == "requirements":
         print(*requirements(words))
+    elif verb == "price":
+        prices(words)
     elif verb in ("commands", "run", "failed"):
         return dict(commands=commands, run=run, failed=list_failed)[verb](preset, words)
     else:
-        raise BadInput(f"{verb}: no such verb; requirements, folder, commands, run or failed")
+        raise BadInput(f"{verb}: no such verb; requirements, folder, price, commands, run or "
+                       "failed")
 
 
 if __name__ == "__main__":

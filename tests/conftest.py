@@ -199,8 +199,8 @@ def executable(path, text):
 def fake_node(folder, cards, gigabytes, seen=None, driver=""):
     """A machine with `cards` GPUs of so many GB, for what only plans: the variables to start with.
 
-    Its nvidia-smi lists them. Its `python` is this one, but asked what torch computes on it says
-    `seen` of them (default: all), with the words of `driver` behind.
+    Its nvidia-smi lists them. Its `python` is this one, but for core/probe.py, which it answers
+    itself: torch can use `seen` of them (default: all), and the reason is `driver`.
     """
     mib = int(gigabytes * 1e9) >> 20
     lines = "".join(f"GPU {i}: NVIDIA Fake {gigabytes}GB (UUID: GPU-{i})\n" for i in range(cards))
@@ -211,8 +211,9 @@ case "$*" in
     *) echo "what is $*?" >&2; exit 9 ;;
 esac
 """)
+    answer = dict(gpus=cards if seen is None else seen, why=driver)
     python = executable(folder / "python", f"""
-case "$2" in *cuda.device_count*) echo '{cards if seen is None else seen} {driver}'; exit ;; esac
+case "$1" in *core/probe.py) echo '{json.dumps(answer)}'; exit ;; esac
 exec '{sys.executable}' "$@"
 """)
     free = {key: value for key, value in os.environ.items() if key not in """NS BPS C B_MAX SEEDS

@@ -13,8 +13,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-RUN = {"config.py": [], "tools/memory.py": [], "frontier.py": [],
-       "fit_sigmoid.py": []}
+RUN = {"config.py": [], "frontier.py": [], "fit_sigmoid.py": []}
 # their keys are all in config.py, so that values that no run can have are refused here too
 PLAIN = ("train_grpo.py", "sample.py", "evaluate.py", "results/pilot.py")
 
@@ -54,7 +53,8 @@ def main(words):
         words = words[words.index("--") + 1:]
     if words[:2] in (["-m", "pip"], ["-m", "pytest"]):  # of tests/run.sh
         return
-    if words[0] == "-c" or words[:2] == ["-m", "core.sweep"] or words[0] in RUN:
+    plans = words[0] == "-m" and words[1] in ("core.sweep", "core.cost")
+    if words[0] == "-c" or plans or words[0] in RUN:
         os.execv(sys.executable, [sys.executable, *words, *RUN.get(words[0], [])])
     check_words(words[0], words[1:])
 

@@ -89,6 +89,7 @@ def opened(monkeypatch):
     """opened(alone, lengths=..., slots=..., **config) -> a VLLMEngine on the stand-in, with the
     settings of a GPU."""
     import vllm.platforms
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (80 * 10**9, 80 * 10**9))
     tokenizer = SimpleNamespace(pad_token_id=0, eos_token_id=1, chat_template=None,
                                 batch_decode=lambda ids, **_: [str(row) for row in ids])
 
@@ -102,14 +103,19 @@ def opened(monkeypatch):
     return make
 
 
-def test_the_settings_of_a_gpu(opened):
+def test_the_settings_of_a_gpu(opened, monkeypatch):
     """Beside a trainer the share that it leaves, which the trainer puts into its config,
-    given back during an update; 0.9 where nothing else is."""
+    given back during an update; without one what is free of the card, at most 0.9."""
     beside, alone = opened(False, gpu_memory=0.43).llm.settings, opened(True).llm.settings
     assert beside["gpu_memory_utilization"] == 0.43 and beside["enable_sleep_mode"]
     assert alone["gpu_memory_utilization"] == 0.9 and not alone["enable_sleep_mode"]
     assert beside["dtype"] == "bfloat16" and beside["logprobs_mode"] == "processed_logprobs"
     assert opened(True, gpu_memory=0.3).llm.settings["gpu_memory_utilization"] == 0.3
+    # a desktop holds a part of a card of 24 GB: vLLM raises if less is free than it is to take
+    for free, share in ((20.3e9, 0.83), (23.9e9, 0.9), (0.5e9, 0.01)):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (int(free), int(24e9)))
+        given = opened(True).llm.settings["gpu_memory_utilization"]
+        assert given == share and given * 24e9 < free
     # whoever opens it without a model of its own has no trainer
     assert opened(True).can_sleep is False
 
@@ -123,6 +129,18 @@ def test_who_is_alone_on_the_gpu(monkeypatch, tiny, given):
     model = engine.load_model(tiny.model) if given else (None, None)
     engine.open_engine("vllm", str(tiny.model), cfg, "cpu", *model)
     assert asked == dict(alone=not given)
+
+
+@pytest.mark.parametrize("ranks, given, load", [(1, True, "auto"), (4, True, "dummy"),
+                                                (4, False, "auto")])
+def test_who_reads_the_checkpoint(monkeypatch, tiny, ranks, given, load):
+    """Of several ranks none: the engine gets the run's weights before its first rollout."""
+    asked = []
+    monkeypatch.setattr(engine, "VLLMEngine", lambda *words, alone: asked.append(words[3]))
+    monkeypatch.setattr(engine, "WORLD", ranks)
+    model = engine.load_model(tiny.model) if given else (None, None)
+    engine.open_engine("vllm", str(tiny.model), parse(tiny.words), "cpu", *model)
+    assert asked == [load]
 
 
 def test_the_order_around_an_update(opened):

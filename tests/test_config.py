@@ -21,7 +21,8 @@ from config import (BadInput, append, aside, check_run, command, comments, confi
 # other stages' keys
 FREE = set("""C B_max data source revision question_key answer_key against keep_near mix problems s
               s_zero split
-              levels n_val shard runs out device gen_batch micro_tokens micro_logits
+              levels n_val shard runs out device gen_batch measure tensor_parallel
+              micro_tokens micro_logits
               activation_checkpointing gpu_memory threads save_every keep_last keep_at
               pass_at sample_every task task_args size ns bps seeds lrs view metric unit
               eval_set delta bin points""".split())

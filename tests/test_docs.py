@@ -19,7 +19,7 @@ from conftest import ROOT, run_script
 import sample
 import verifier
 from config import CHOICES, cast, config, parse, read_log
-from tools import hours, memory
+from core import cost
 
 PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
@@ -371,23 +371,24 @@ def test_the_readmes_count_of_rows():
 
 @pytest.mark.parametrize("words", [('--ns=8 32 128', "--C=1e6"), ()])
 def test_the_hours_of_the_readmes_sweep(words):
-    """Of its GPU command, and of that without NS and C, by tools/hours.py."""
-    done = run_script("tools/hours.py", "--data=data/guru_math",
+    """Of its GPU command, and of that without NS and C, by core/cost.py."""
+    done = run_script("core.sweep", "price", "--data=data/guru_math",
                       "--model=Qwen/Qwen2.5-7B-Instruct", *words)
-    hours = re.search(r"^ +easy .* about ([\d,]+) GPU-hours", done.stdout, re.M)[1]
+    hours = re.search(r"^ +easy .* about ([\d,]+) \(of H100\)", done.stdout, re.M)[1]
     assert re.search(rf"\b{hours} (GPU-)?hours", text_of("README.md")), done.stdout
 
 
 def test_the_hours_of_the_docs():
-    """docs/gpu.md: the row of the 7B model, by tools/hours.py, which tests/bench/tail.py agrees
+    """docs/gpu.md: the row of the 7B model, by core/cost.py, which tests/bench/tail.py agrees
     with within 10%."""
     head, *rows = [line.strip("| ").split(" | ") for line in text_of("docs/gpu.md").splitlines()
                    if re.match(r"\| (\| n = 8 |7B on 4)", line)]
     (row,) = rows
-    s = memory.sizes(memory.SHAPES["Qwen/Qwen2.5-7B-Instruct"])
+    name = "Qwen/Qwen2.5-7B-Instruct"
+    s, cfg = cost.sizes(cost.SHAPES[name]), parse([f"--model={name}"])
     for n, told in zip(head, row[1:]):
         B = 32 * int(n.removeprefix("n = "))
-        seconds = hours.generation_s(s, B, 4, 1024) + hours.update_s(s, B, 4)
+        seconds = (cost.generation_s(s, cfg, B, 4) + cost.update_s(s, cfg, B, 4) + cost.UPDATE_S)
         assert int(told) == pytest.approx(1e6 / B * seconds / 3600, rel=0.1), (n, told)
 
 

@@ -263,8 +263,8 @@ def test_a_gpu_that_torch_does_not_see(tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for words in ([], ["--engine=hf"]):
-        with pytest.raises(BadInput, match="--device=auto: there are GPUs .* torch sees none"):
-            engine.engine_name(parse(words))
+        with pytest.raises(BadInput, match="--device=auto: there are GPUs .* core/probe.py"):
+            engine.engine_name(parse(["--device=auto", *words]))
     assert engine.engine_name(parse(["--device=cpu"])) == "hf"
     with pytest.raises(BadInput, match="--device=cuda: torch sees no GPU here"):
         engine.engine_name(parse(["--device=cuda"]))

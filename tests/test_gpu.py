@@ -1,9 +1,14 @@
-"""What only a GPU can show; passed over where there is none. The engines' log-probs in bf16, the
-memory of the head, a run."""
+"""What only a GPU can show; skipped without one. The check before a sweep, the engines' log-probs
+in bf16, the memory of the head, a run; with two GPUs, an engine that both share."""
 import gc
+import json
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
+from conftest import ROOT
 
 from core import engine
 from core.problems import encode
@@ -65,7 +70,7 @@ def test_bf16_log_probs_of_trainer_and_engine(world):
     out = hf.generate(prompts, 8, list(range(16)))
     rewards, _ = verifier.grade(problems, out, tokenizer, cfg)
     batch = dict(prompts=prompts, rollouts=out, rewards=rewards, step=1)
-    flat, _ = train_grpo.flatten(batch, dict(cfg, n=8, kl_coef=1.0), "cuda")
+    flat, *_ = train_grpo.flatten(batch, dict(cfg, n=8, kl_coef=1.0), "cuda")
     with torch.no_grad():
         logp = train_grpo.token_logps(model, flat["ids"], flat["prompt_length"], flat["length"],
                                       cfg["temperature"])[0]
@@ -100,8 +105,8 @@ def test_chunks_of_the_head_save_memory():
 def test_a_run(world, script, tmp_path, name):
     """Five updates with the engine in bf16; its weights follow, or the importance weights would
     tell."""
-    done = script("train_grpo.py", f"--engine={name}", "--B_p=8", "--n=8", "--C=320",
-                  "--lr_base=2e-3", "--warmup=0", "--gpu_memory=0.3",
+    done = script("train_grpo.py", f"--engine={name}", "--device=cuda", "--B_p=8", "--n=8",
+                  "--C=320", "--lr_base=2e-3", "--warmup=0", "--gpu_memory=0.3",
                   f"--out={tmp_path}", timeout=900)
     assert done.code == 0, done.stderr
     log = read_log(tmp_path / "log.jsonl")
@@ -109,3 +114,38 @@ def test_a_run(world, script, tmp_path, name):
     assert log[0]["device"].startswith("cuda") and log[0]["engine"] == name
     assert len(steps) == 5 and all(r["tis_mean"] < 0.1 for r in steps)
     assert log[-1]["status"] == "budget"
+
+
+def test_the_check_before_a_sweep():
+    """All GPUs compute, and Triton compiles: what vLLM needs of driver, compiler and headers."""
+    done = subprocess.run([sys.executable, "core/probe.py", "triton"], cwd=ROOT,
+                          capture_output=True, text=True)
+    assert json.loads(done.stdout) == dict(gpus=torch.cuda.device_count(), why=""), done.stderr
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU here")
+def test_tensor_parallel_generation(tiny, tmp_path):
+    """Two ranks with an engine each, and with one engine for both: log-probs close to the trainer's
+    after every update, and in the first update nearly the same number of tokens. A token may tip
+    where two are equally likely to the last bit of bf16."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+    small, tokenizer = engine.load_model(tiny.model, "cpu")
+    LlamaForCausalLM(LlamaConfig(**small.config.to_dict() | dict(
+        hidden_size=128, head_dim=64, intermediate_size=128, num_key_value_heads=2,
+        num_attention_heads=2))).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    first = []
+    for size in (1, 2):
+        out = tmp_path / f"tensor_parallel{size}"
+        done = subprocess.run(
+            [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2",
+             "--", str(ROOT / "train_grpo.py"), *tiny.words, f"--model={tmp_path / 'model'}",
+             "--engine=vllm", "--device=cuda", "--gpu_memory=0.3", "--B_p=8", "--n=8", "--C=320",
+             "--lr_base=2e-3", "--warmup=0", f"--tensor_parallel={size}", f"--out={out}"],
+            capture_output=True, text=True, timeout=900, env=dict(os.environ))
+        assert done.returncode == 0, done.stderr[-9000:]
+        log = read_log(out / "log.jsonl")
+        steps = [r for r in log if r["type"] == "step"]
+        assert log[-1]["status"] == "budget" and all(r["tis_mean"] < 0.1 for r in steps)
+        first.append(steps[0]["tokens"])
+    assert first[0] == pytest.approx(first[1], rel=0.02)

@@ -2,6 +2,7 @@
 
 Of a GPU only its id is needed, so this runs on a CPU.
 """
+import json
 import os
 import re
 import shlex
@@ -10,12 +11,13 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from conftest import (ROOT, executable, fake_node, linked, logs, run_sweep, tree, wait_for,
                       warm_python)
 
 import config
 from config import read_log
-from core import sweep
+from core import prepare, probe, sweep
 
 
 def test_a_run_has_its_gpu_to_itself(tiny, tmp_path):
@@ -146,7 +148,8 @@ def test_refused_before_anything_is_written(tiny, tmp_path, env, names):
 @pytest.mark.parametrize("cards, env, words, want", [
     (2, {}, [], True), (0, {}, [], False), (2, dict(CUDA_VISIBLE_DEVICES=""), [], False),
     (2, dict(GPUS_PER_RUN="0"), [], False), (2, {}, ["--engine=hf"], False),
-    (2, {}, ["--device=cpu"], False)])
+    (2, {}, ["--device=cpu"], False),
+    (0, {}, ["--engine=vllm"], True)])  # a login node
 def test_vllm_is_installed_where_there_are_gpus(tmp_path, cards, env, words, want):
     """run_sweep.sh env in a clone, with a python whose pip writes down what it was given."""
     clone, given = linked(tmp_path / "clone"), tmp_path / "given"
@@ -184,9 +187,122 @@ def test_torch_must_see_the_gpus(tiny, tmp_path, seen, driver, env, words, ends)
     assert not (ends and done.stdout) and done.stderr.count("\n") == ends, done
     assert done.returncode == (2 if ends else 0), done
     if ends:
-        said = f"there are 8 GPUs here, and the torch of {node['PYTHON']} sees {seen}"
+        said = f"there are 8 GPUs here, and the torch of {node['PYTHON']} can use {seen}"
         assert said in done.stderr
         assert driver in done.stderr and "GPUS_PER_RUN=0" in done.stderr
+
+
+@pytest.mark.parametrize("tools, says", [
+    (["gcc"], ""), ([], "a C compiler (install gcc)"), (["clang"], "")])
+def test_what_triton_needs_of_the_machine(tmp_path, monkeypatch, tools, says):
+    """The compiler and Python.h, by name."""
+    for name in tools:
+        executable(tmp_path / "bin" / name, "exit 0")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin")
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(probe.sysconfig, "get_paths", lambda scheme: dict(include=str(tmp_path)))
+    headers = f"{tmp_path}/Python.h (install python3."
+    assert [words for words in probe.missing_tools() if not words.startswith(headers)] == (
+        [says] if says else [])
+    assert any(words.startswith(headers) for words in probe.missing_tools())
+    (tmp_path / "Python.h").touch()
+    assert probe.missing_tools() == [says] * bool(says)
+
+
+def test_the_probe_names_the_driver(monkeypatch, capsys):
+    """torch's own error, and the series of drivers that its CUDA needs; a kernel that fails."""
+    def too_old(*_, **__):
+        raise RuntimeError("The NVIDIA driver on your system is too old (found version 12040).\n"
+                           "More")
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch, "ones", too_old)
+    probe.main(["triton"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["gpus"] == 0 and "found version 12040" in told["why"] and "More" not in told["why"]
+    assert "CUDA 13.0 needs an NVIDIA driver of the 580 series or newer" in told["why"]
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert "a build for CPUs" in probe.count_gpus()[1]
+    monkeypatch.setattr(probe, "count_gpus", lambda: (2, ""))
+    monkeypatch.setattr(probe, "compile_kernel", too_old)
+    for lacks, says in ((["a C compiler (install gcc)", "Python.h"],
+                         "Triton needs a C compiler (install gcc) and Python.h"),
+                        ([], "Triton fails: The NVIDIA driver")):
+        monkeypatch.setattr(probe, "missing_tools", lambda: lacks)
+        probe.main(["triton"])
+        told = json.loads(capsys.readouterr().out)
+        assert told["gpus"] == 0 and told["why"].startswith(says)
+    probe.main([])  # --engine=hf needs no Triton
+    assert json.loads(capsys.readouterr().out) == dict(gpus=2, why="")
+
+
+def test_the_kernel_of_the_probe(tmp_path):
+    """Triton's interpreter runs it on a CPU, where Triton is installed."""
+    pytest.importorskip("triton")
+    line = "from core import probe; probe.compile_kernel('cpu')"
+    done = subprocess.run([sys.executable, "-c", line], cwd=ROOT, capture_output=True, text=True,
+                          env=os.environ | dict(TRITON_INTERPRET="1"))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("asked, given", [({}, ["", ""]), (dict(GPUS_PER_RUN="1"), ["0", "1"])])
+def test_the_embedded_model_takes_the_cpu(tmp_path, world, asked, given):
+    """On a machine with GPUs too, without vLLM, unless GPUS_PER_RUN is set."""
+    node = fake_node(tmp_path / "bin", 2, 80) | asked
+    say = executable(tmp_path / "bin/say",
+                     f'echo "$CUDA_VISIBLE_DEVICES|$*" >> "{tmp_path}/given"; exit 1')
+    # tee: a run that fails is no failure of this test
+    subprocess.run(["bash", "run_sweep.sh", "easy"], cwd=ROOT, capture_output=True,
+                   env=node | dict(LAUNCH=str(say), NS="4 16", SEEDS="0", OUT=str(tmp_path / "o"),
+                                   JOBS="2"))
+    lines = [line.split("|") for line in (tmp_path / "given").read_text().splitlines()]
+    assert sorted(gpu for gpu, _ in lines) == given
+    assert all(("--device=auto" in words) == bool(asked) for _, words in lines)
+    env = node | dict(PYTHON="")
+    files = subprocess.run([sys.executable, "-m", "core.sweep", "requirements",
+                            *["--device=auto"] * bool(asked)], cwd=ROOT, env=env,
+                           capture_output=True, text=True).stdout.split()
+    assert ("requirements-vllm.txt" in files) == bool(asked)
+
+
+@pytest.mark.parametrize("env, ends", [({}, True), (dict(GPUS_PER_RUN="0"), False),
+                                       (dict(LAUNCH="nice"), False)])
+def test_a_model_of_the_hub_without_a_gpu(tiny, tmp_path, monkeypatch, env, ends):
+    """DATA=data/mine without MODEL: one line, not a 7B model on the CPU."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    for key, value in env.items():
+        monkeypatch.setenv(key, value)
+    data = tmp_path / "mine"
+    data.mkdir()
+    (data / "problems.jsonl").write_bytes(tiny.train.read_bytes())
+    sweeps = sweep.arms("easy", [f"--data={data}"])
+    if ends:
+        line = "--model=Qwen/Qwen2.5-7B-Instruct: there is no GPU here"
+        with pytest.raises(config.BadInput, match=line):
+            sweep.check_gpus(sweeps)
+    else:
+        sweep.check_gpus(sweeps)
+    sweep.check_gpus(sweep.arms("easy", [f"--data={data}", f"--model={tiny.model}"]))
+
+
+def test_a_presets_D_is_an_upper_bound(tiny, tmp_path, capsys, monkeypatch):
+    """Splits of another model hold fewer problems: the sweep takes all of them and says so. A D of
+    the command line stays, and is refused."""
+    monkeypatch.setenv("PYTHON", sys.executable)
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "problems.jsonl").write_bytes(tiny.train.read_bytes())
+    arm = "--recipe=easy --D=6000 --ns=2 --bps=2 --C=16"
+    (data / "presets.json").write_text(json.dumps(dict(easy=dict(about="", arms=dict(easy=arm)))))
+    words = [f"--data={data}", f"--model={tiny.model}", "--split=all", "--max_prompt_tokens=16",
+             "--max_new_tokens=12", f"--runs={tmp_path / 'runs'}"]
+    assert sweep.arms("easy", words)[0]["D"] == 6000  # before the splits are made
+    prepare.prepare("easy", words)
+    assert "trains on all 12 problems; the D = 6000 of presets.json" in capsys.readouterr().out
+    (cell,) = sweep.cells(sweep.arms("easy", words)[0])
+    assert cell["D"] == 0 and "--D=" not in sweep.training(cell)
+    with pytest.raises(config.BadInput, match="--D=7000: the training set holds only 12 problems"):
+        prepare.prepare("easy", [*words, "--D=7000"])
+    assert sweep.arms("easy", [*words, "--D=5"])[0]["D"] == 5
 
 
 def test_each_gpu_measures_a_share(tiny, tmp_path):
@@ -195,9 +311,11 @@ def test_each_gpu_measures_a_share(tiny, tmp_path):
     data.mkdir()
     (data / "problems.jsonl").write_bytes(tiny.train.read_bytes())
     words = [word for word in tiny.words if not re.match("--(problems|train_set|val_set)=", word)]
+    # GPUS_PER_RUN: these runs go to the CPU, and the shares must be those of GPUs
     line = [warm_python(), "-m", "core.prepare", "hard", f"--data={data}", f"--runs={out}", *words,
             "--s=1000", "--s_zero=0", "--device=cpu"]
-    place = dict(cwd=ROOT, env=fake_node(tmp_path / "bin", 2, 80), text=True)
+    node = fake_node(tmp_path / "bin", 2, 80) | dict(GPUS_PER_RUN="1")
+    place = dict(cwd=ROOT, env=node, text=True)
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **place)
     said = [out / f"difficulty.{i}.txt" for i in (0, 1)]
     wait_for(lambda: all(path.exists() and b"1000 rollouts" in path.read_bytes() for path in said))

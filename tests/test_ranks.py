@@ -1,4 +1,5 @@
-"""Two gloo ranks on a CPU, through the FSDP2 and checkpoint code of a GPU node, against one."""
+"""Two and four gloo ranks on a CPU, through the FSDP2 and checkpoint code of a GPU node, against
+one."""
 import json
 import os
 import random
@@ -19,16 +20,17 @@ import evaluate
 from core import models
 from config import read_log
 
-TWO = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--"]
+TWO, FOUR = (["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}", "--"]
+             for ranks in (2, 4))
 
 
-def torchrun(script, *words, cwd=ROOT):
-    """Both ranks to their end. Where gloo dies in native code or cannot connect (about once in a
+def torchrun(script, *words, cwd=ROOT, ranks=TWO):
+    """All ranks to their end. Where gloo dies in native code or cannot connect (about once in a
     thousand starts) the same command goes on from the checkpoint: pytest tells where it was.
     """
     for _ in range(3):
-        done = subprocess.run([warm_python(), *TWO, str(ROOT / script), *map(str, words)], cwd=cwd,
-                              capture_output=True, text=True, timeout=300,
+        line = [warm_python(), *ranks, str(ROOT / script), *map(str, words)]
+        done = subprocess.run(line, cwd=cwd, capture_output=True, text=True, timeout=300,
                               env=os.environ | dict(PYTHON_EXEC=warm_python()))
         if not done.returncode or not re.search("Fatal Python error|connectFullMesh", done.stderr):
             break
@@ -56,28 +58,30 @@ def updates(tiny, tmp_path_factory):
     done = run_script("tests/ranks.py", *words, folder / "1.safetensors")
     assert done.code == 0, done.stderr
     torchrun("tests/ranks.py", *words, folder / "2.safetensors")
-    return {ranks: load_file(folder / f"{ranks}.safetensors") for ranks in (1, 2)}
+    torchrun("tests/ranks.py", *words, folder / "4.safetensors", ranks=FOUR)
+    return {ranks: load_file(folder / f"{ranks}.safetensors") for ranks in (1, 2, 4)}
 
 
-@pytest.mark.parametrize("case", ["hard", "grpo", "n_train", "cispo", "ppo"])
-def test_two_ranks_give_the_gradients_of_one(updates, tiny, case):
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("case", ["hard", "few", "grpo", "n_train", "cispo", "ppo"])
+def test_ranks_give_the_gradients_of_one(updates, tiny, case, ranks):
     """The weights move by the gradients (plain gradient descent): alike to 1e-5 of the move, and so
-    do the record's fields."""
+    do the record's fields. Rollouts are dealt to the ranks by length."""
     base = {name: 1.02 * p for name, p in models.load_model(tiny.model)[0].named_parameters()}
     base |= {f"critic.{name}": p
              for name, p in models.load_critic(tiny.model, "cpu").named_parameters()}
     names = [name for name in updates[1] if name.startswith(case + ".")
              and not name.endswith("fields")]
-    assert len(names) >= 20 and set(updates[1]) == set(updates[2])
+    assert len(names) >= 20 and set(updates[1]) == set(updates[ranks])
     for part in ({n for n in names if "critic" not in n}, {n for n in names if "critic" in n}):
         one, two, begun = [torch.cat([w[n if w is not base
                                         else n.removeprefix(case + ".")].detach().flatten()
                                         for n in sorted(part)])
-                           if part else torch.ones(1) for w in (updates[1], updates[2], base)]
+                           if part else torch.ones(1) for w in (updates[1], updates[ranks], base)]
         assert (two - one).norm() <= 1e-5 * (one - begun).norm() if part else True
         assert not part or (one - begun).norm() > 0.01
-    assert torch.allclose(updates[1][f"{case}.fields"], updates[2][f"{case}.fields"], rtol=1e-4,
-                          atol=1e-6)
+    assert torch.allclose(updates[1][f"{case}.fields"], updates[ranks][f"{case}.fields"],
+                          rtol=1e-4, atol=1e-6)
 
 
 WORDS = ["--B_p=4", "--n=4", "--C=480", "--eval_every=80", "--save_every=48", "--lr_base=2e-3",
@@ -136,6 +140,11 @@ def test_two_ranks_stop_and_one_goes_on_and_back(tiny, alone, tmp_path):
     one, two = [load_file(run / "model/model.safetensors") for run in (alone, tmp_path / "run")]
     assert all(torch.allclose(one[name], two[name], rtol=1e-3, atol=1e-4) for name in one)
     assert set(one) == set(two)
+
+
+def test_four_ranks_write_the_log_of_one(tiny, alone, tmp_path):
+    torchrun("train_grpo.py", *tiny.words, *WORDS, cwd=tmp_path, ranks=FOUR)
+    same_training(alone, tmp_path / "run")
 
 
 def ranks_of(child):
@@ -289,8 +298,55 @@ def test_vllm_on_two_ranks(world, tmp_path):
     assert read_log(tmp_path / "log.jsonl")[0]["engine"] == "vllm"
 
 
+@pytest.fixture(scope="module")
+def two_heads(tiny, tmp_path_factory):
+    """The words of a run by vLLM with a random model whose heads two ranks can share."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+    model, tokenizer = models.load_model(tiny.model)
+    path = tmp_path_factory.mktemp("two_heads")
+    made = LlamaForCausalLM(LlamaConfig(**model.config.to_dict() | dict(
+        hidden_size=64, head_dim=32, intermediate_size=64, num_key_value_heads=2)))
+    made.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return [*tiny.words, f"--model={path}", "--engine=vllm", "--device=cpu", "--B_p=4", "--n=4",
+            "--lr_base=2e-2", "--warmup=0", "--samples=4", "--eval_every=16"]
+
+
+def test_tensor_parallel_generation(two_heads, tmp_path):
+    """Four ranks, two engines of two ranks each: the log of one rank. Every rollout is that of its
+    seed, and the engine has the trainer's weights after every update."""
+    if torch.cuda.is_available():
+        pytest.skip("four ranks would want four GPUs; tests/test_gpu.py has a test for two")
+    done = run_script("train_grpo.py", *two_heads, "--C=48", f"--out={tmp_path / 'one'}")
+    assert done.code == 0, done.stderr
+    torchrun("train_grpo.py", *two_heads, "--C=48", "--tensor_parallel=2",
+             f"--out={tmp_path / 'four'}", ranks=FOUR)
+    same_training(tmp_path / "one", tmp_path / "four")
+    steps = [r for r in read_log(tmp_path / "four/log.jsonl") if r["type"] == "step"]
+    assert len(steps) == 3 and all(0 < r["tis_mean"] < 1e-4 for r in steps)
+    assert steps[-1]["kl"] > 1e-3  # the weights did move
+
+
+def test_ranks_of_one_engine_leave_together(two_heads, tmp_path):
+    """One of two ranks is asked to stop while both generate: neither waits for the other."""
+    if torch.cuda.is_available():
+        pytest.skip("two ranks would want two GPUs")
+    log = tmp_path / "run/log.jsonl"
+    words = [*two_heads, "--C=160000", "--tensor_parallel=2", "--max_new_tokens=40"]
+    child = subprocess.Popen([sys.executable, *TWO, str(ROOT / "train_grpo.py"), *words,
+                              f"--out={log.parent}"], text=True, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT,
+                             env=os.environ | dict(PYTHON_EXEC=warm_python()))
+    wait_for(lambda: child.poll() is not None
+             or (log.exists() and log.read_bytes().count(b'"step", "step"') >= 2))
+    os.kill(ranks_of(child)[1], signal.SIGTERM)
+    told, _ = child.communicate(timeout=120)
+    assert read_log(log)[-1]["status"] == "stopped", told[-3000:]
+
+
 @pytest.mark.parametrize("word, told",
-                         [("--B_p=3", "--B_p=3: the 2 processes"),
+                         [("--tensor_parallel=3", "--tensor_parallel=3: the 2 processes"),
+                          ("--B_p=3", "--B_p=3: the 2 processes"),
                           ("--val_set=one.jsonl", "--val_set=one.jsonl: the 1 problems of val"),
                           ("--device=cuda", "--device=cuda: torch sees no GPU")])
 def test_what_ranks_cannot_do(tiny, tmp_path, word, told):

@@ -242,6 +242,7 @@ def test_splits_of_other_problems(tiny, tmp_path):
 def test_a_name_of_the_hub_for_a_folder_with_its_own_model(tmp_path, capfd, monkeypatch):
     """Its prepare.py says what to do first, also where the problems are there already."""
     monkeypatch.setenv("PYTHON", sys.executable)
+    monkeypatch.setenv("GPUS_PER_RUN", "0")
     (tmp_path / "prepare.py").write_text("import sys; sys.exit('convert it first')")
     (tmp_path / "problems.jsonl").write_text('{"id": 1, "prompt": "1+1=", "answer": "2"}\n')
     (tmp_path / "defaults.json").write_text(json.dumps(dict(model=str(tmp_path / "base"))))

@@ -814,7 +814,7 @@ def test_shared_prompts_change_no_gradient(grouped, case, monkeypatch):
 def test_shared_prompts_are_those_of_full_forwards(grouped, monkeypatch):
     """Log-probs and entropies, token by token, of prompts of different lengths."""
     (model, *_), batch = grouped
-    flat, _ = train_grpo.flatten(batch, settings(n=10, B_p=4), "cpu")
+    flat, *_ = train_grpo.flatten(batch, settings(n=10, B_p=4), "cpu")
     logp, entropy = train_grpo.token_logps(model, flat["ids"], flat["prompt_length"],
                                            flat["length"], 0.6, group=flat["problem"])
     done = 0
@@ -832,7 +832,7 @@ def test_prompts_are_shared_where_it_pays(grouped, monkeypatch):
     the tokens; on a CPU, in one piece, all kept."""
     (model, *_), batch = grouped
     monkeypatch.setattr(train_grpo, "SHARED_TOKENS", 0)
-    flat, _ = train_grpo.flatten(batch, settings(n=10, B_p=4), "cpu")
+    flat, *_ = train_grpo.flatten(batch, settings(n=10, B_p=4), "cpu")
 
     def shared(**changes):
         parts = train_grpo.split_rows(model, flat, settings(n=10, B_p=4, **changes))
@@ -844,7 +844,7 @@ def test_prompts_are_shared_where_it_pays(grouped, monkeypatch):
     monkeypatch.setattr(train_grpo, "WORLD", 2)
     assert not shared()
     monkeypatch.undo()
-    few, _ = train_grpo.flatten(batch, settings(n=10, B_p=4, n_train=7), "cpu")
+    few, *_ = train_grpo.flatten(batch, settings(n=10, B_p=4, n_train=7), "cpu")
     monkeypatch.setattr(train_grpo, "SHARED_TOKENS", 0)
     assert train_grpo.split_rows(model, few, settings(n=10, B_p=4))[0][1] is None
     monkeypatch.undo()
@@ -854,7 +854,7 @@ def test_prompts_are_shared_where_it_pays(grouped, monkeypatch):
         rollouts = dict(tokens=tokens, length=length, logps=torch.zeros(8, 3))
         long = dict(prompts=[[5] * k, [6] * k], rollouts=rollouts, step=1,
                     rewards=torch.tensor([[1.0, 0, 0, 1]] * 2))
-        four, _ = train_grpo.flatten(long, settings(n=4, B_p=2), "cpu")
+        four, *_ = train_grpo.flatten(long, settings(n=4, B_p=2), "cpu")
         (_, group), = train_grpo.split_rows(model, four, settings(n=4, B_p=2))
         assert (group is not None) == want
     # each prompt goes through the embedding once, and not once a rollout
@@ -1078,6 +1078,33 @@ def check_passes(log, cfg):
                                                for r in records if r["type"] == "eval"][1:]
     assert sum(sum(r["samples"]) for r in passes) == records[-1]["rollouts"]
     return passes
+
+
+def test_the_ids_of_an_update_stay_on_the_host(tiny):
+    """A GPU gets those of a micro-batch: of all rows at the longest length they are gigabytes."""
+    batch = dict(prompts=[[5, 6], [7]], rewards=torch.tensor([[1.0, 0.0], [0.0, 1.0]]), step=1,
+                 rollouts=dict(tokens=torch.full((4, 9), 3), logps=torch.zeros(4, 9),
+                               length=torch.tensor([9, 2, 1, 4])))
+    flat, _, real = train_grpo.flatten(batch, parse(["--n=2", "--B_p=2"]), "meta")
+    assert real and flat.pop("ids").device.type == "cpu"
+    assert {tensor.device.type for tensor in flat.values()} == {"meta"}
+
+
+def test_rows_are_dealt_by_length():
+    """Each row to one rank; the k-th rows of all ranks are next to each other by length, and no
+    rank gets the longest of each."""
+    rng = random.Random(0)
+    for count in (0, 1, 3, 4, 64, 67):
+        lengths = [rng.randrange(1, 1000) for _ in range(count)]
+        shares = train_grpo.deal(lengths, 4)
+        assert sorted(i for share in shares for i in share) == list(range(count))
+        assert max(map(len, shares)) - min(map(len, shares)) <= 1
+        ordered = sorted(lengths, reverse=True)
+        for share in shares:
+            for k, i in enumerate(share):
+                assert lengths[i] in ordered[4 * k:4 * k + 4]
+    assert train_grpo.deal([9, 8, 7, 6, 5, 4], 2) == [[0, 3, 4], [1, 2, 5]]
+    assert train_grpo.deal([5, 5, 9], 1) == [[2, 0, 1]]
 
 
 def test_counts_of_the_training_problems(words, straight, tiny, tmp_path, monkeypatch):
@@ -1634,7 +1661,7 @@ def test_an_advantage_of_equal_rewards_is_trained_on(policy, batch, monkeypatch)
     even = dict(batch, rewards=torch.tensor([[1.0] * 3] * 2 + [[0.0] * 3] * 3))
     assert step_of(policy, even, cfg)[0].norm() == 0
     monkeypatch.setattr(train_grpo, "advantages", lambda rewards: rewards - 0.25)
-    flat, counts = train_grpo.flatten(even, cfg, "cpu")
+    flat, counts, _ = train_grpo.flatten(even, cfg, "cpu")
     assert len(flat["length"]) == 15 and set(flat["advantage"].tolist()) == {0.75, -0.25}
     assert counts == [flat["length"].sum()] * 3
     grad, fields = step_of(policy, even, cfg)
@@ -1642,7 +1669,7 @@ def test_an_advantage_of_equal_rewards_is_trained_on(policy, batch, monkeypatch)
     # some rows of a group alone; the denominator stays that of the whole batch
     monkeypatch.setattr(train_grpo, "advantages",
                         lambda rewards: (rewards > 2) + torch.tensor([1.0, 0, 0]))
-    flat, counts = train_grpo.flatten(even, cfg, "cpu")
+    flat, counts, _ = train_grpo.flatten(even, cfg, "cpu")
     assert flat["problem"].tolist() == [0, 1, 2, 3, 4]
     assert counts[0] == even["rollouts"]["length"].sum() and counts[2] == flat["length"].sum()
 

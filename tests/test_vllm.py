@@ -246,12 +246,12 @@ def test_wanted_and_not_installed(monkeypatch, gpu, word, says):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     if not says:
-        assert engine.engine_name(parse([word])) == "hf"
+        assert engine.engine_name(parse(["--device=auto", word])) == "hf"
         return
     with pytest.raises(BadInput, match=says):
-        engine.engine_name(parse([word]))
+        engine.engine_name(parse(["--device=auto", word]))
 
 
 def test_auto_takes_transformers_without_a_gpu():
     if not torch.cuda.is_available():
-        assert engine.engine_name(parse([])) == "hf"
+        assert engine.engine_name(parse(["--device=auto"])) == "hf"

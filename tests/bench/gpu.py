@@ -16,24 +16,25 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-from tools import memory  # noqa: E402
+from core import cost  # noqa: E402
 
 SHAPES = {"tiny": dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2,
                        num_attention_heads=2, num_key_value_heads=1, vocab_size=1000,
                        tie_word_embeddings=True),
-          "1.5B": memory.SHAPES["Qwen/Qwen2.5-1.5B-Instruct"],
-          "7B": memory.SHAPES["Qwen/Qwen2.5-7B-Instruct"]}
+          "0.5B": cost.SHAPES["Qwen/Qwen2.5-0.5B-Instruct"],
+          "1.5B": cost.SHAPES["Qwen/Qwen2.5-1.5B-Instruct"],
+          "7B": cost.SHAPES["Qwen/Qwen2.5-7B-Instruct"]}
 PEAK = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense bf16, FLOP/s
 
 
 def expected(shape, ids, chunk, has_moments):
-    """Bytes of this update by tools/memory.py, the engine's copy and what is there included."""
+    """Bytes of this update by core/cost.py, the engine's copy and what is there included."""
     from config import parse
     rows, length = ids.shape
     cfg = parse(["--model=none/none", "--kl_coef=0", f"--micro_tokens={rows * length}",
                  f"--micro_logits={chunk}", "--max_prompt_tokens=1", f"--max_new_tokens={length}"])
-    s = memory.sizes(shape)
-    parts = memory.update_bytes(s, cfg, 1)
+    s = cost.sizes(shape)
+    parts = cost.update_bytes(s, cfg, 1)
     return sum(parts.values()) + 2 * s["P"] - (0 if has_moments else parts["AdamW"])
 
 
@@ -95,7 +96,7 @@ def main(names, length=8192, prompt=192):
                 most = f"{torch.cuda.max_memory_allocated() / 1e9:.1f} GB at most"
             print(f"  {shape}, micro_logits={chunk:.0e}: update {step:.3f} s, "
                   f"{ids.numel() / step:,.0f} tokens/s, MFU {flops / step / peak:.1%}, {most} "
-                  f"(memory.py: {expected(SHAPES[shape], ids, chunk, bool(opt)) / 1e9:.1f})")
+                  f"(core/cost.py: {expected(SHAPES[shape], ids, chunk, bool(opt)) / 1e9:.1f})")
         del opt, model
         start = time.perf_counter()
         out = generator.generate([[5] * prompt] * 8, 32, list(range(8)))

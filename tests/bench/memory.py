@@ -1,6 +1,6 @@
 """The memory of an update on one GPU, simulated: our own code on tensors that have shapes alone.
 
-    python tests/bench/memory.py    # the table: tools/memory.py beside the simulation; an hour
+    python tests/bench/memory.py    # the table: core/cost.py beside the simulation; an hour
     python tests/bench/memory.py Qwen/Qwen2.5-7B-Instruct ranks=4 kl=1    # a case, by phases
 
 It runs `shard`, `token_logps`, `token_values` and `training_state` of train_grpo.py under torch's
@@ -94,7 +94,7 @@ def simulate(shape, ranks=1, kl=True, ppo=False, recompute=True, micro_tokens=16
              prompt=150, micro_logits=2**27, lora_rank=0):
     """Bytes of one GPU of `ranks`: dict(state, peak, tops).
 
-    shape: a name of memory.SHAPES, or the dict of a config.json. `state` is what lies there between
+    shape: a name of cost.SHAPES, or the dict of a config.json. `state` is what lies there between
     updates, without gradients; tops: the peak of each phase. One process simulates one number of
     ranks, that of WORLD_SIZE.
     """
@@ -104,11 +104,11 @@ def simulate(shape, ranks=1, kl=True, ppo=False, recompute=True, micro_tokens=16
     from torch.distributed import fsdp
 
     from core import lora
-    from tools import memory
+    from core import cost
     import train_grpo
     assert train_grpo.WORLD == ranks
     transformers.AttentionInterface.register("shapes", flash())
-    config = dict(memory.SHAPES[shape] if isinstance(shape, str) else shape)
+    config = dict(cost.SHAPES[shape] if isinstance(shape, str) else shape)
     config = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
     if ranks > 1:
         from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -202,22 +202,22 @@ def case(name, **settings):
 
 
 def ours(name, ranks=1, kl=True, ppo=False, recompute=True, length=1024, prompt=150, **knobs):
-    """The same update by tools/memory.py. It counts prompts as responses, so no `prompt`."""
-    from tools import memory
+    """The same update by core/cost.py. It counts prompts as responses, so no `prompt`."""
+    from core import cost
     from config import parse
     cfg = parse([f"--model={name}", f"--kl_coef={0.001 * kl}", f"--max_new_tokens={length - 1}",
                  f"--algo={'ppo' if ppo else 'grpo'}", "--max_prompt_tokens=1",
                  f"--activation_checkpointing={'true' if recompute else 'false'}",
                  *(f"--{key}={value}" for key, value in knobs.items())])
-    return sum(memory.update_bytes(memory.sizes(memory.SHAPES[name]), cfg, ranks).values())
+    return sum(cost.update_bytes(cost.sizes(cost.SHAPES[name]), cfg, ranks).values())
 
 
 def table():
     """Every model, number of GPUs and objective: the simulation, memory.py, the difference."""
-    from tools import memory
-    print("| model | GPUs | objective | simulated, GB | memory.py | difference |")
+    from core import cost
+    print("| model | GPUs | objective | simulated, GB | core/cost.py | difference |")
     print("|---|---|---|---|---|---|")
-    for name in memory.SHAPES:
+    for name in cost.SHAPES:
         for ranks in (1, 2, 4, 8):
             for words, more in (("KL", {}), ("no KL", dict(kl=False)), ("PPO, KL", dict(ppo=True)),
                                 ("PPO, no KL", dict(kl=False, ppo=True)),
@@ -239,7 +239,7 @@ def main(argv):
     start = time.time()
     out = case(argv[0], **settings)
     print(f"{argv[0]} {settings}: {out['state'] / GB:.1f} GB between updates, "
-          f"{out['peak'] / GB:.1f} GB at most, memory.py {ours(argv[0], **settings) / GB:.1f} "
+          f"{out['peak'] / GB:.1f} GB at most, core/cost.py {ours(argv[0], **settings) / GB:.1f} "
           f"({time.time() - start:.0f} s)")
     for phase, top in out["tops"].items():
         print(f"  {phase:16s} {top / GB:.1f}")

@@ -1,77 +1,116 @@
-"""What the longest rollouts cost: hours of a run by n, and difficulty by calls against one queue.
+"""What the longest rollouts cost: hours of a run by n, ranks that wait for each other, difficulty.
 
-    python tests/bench/tail.py          # 10 seconds; simulated, nothing here comes from a GPU
+    python tests/bench/tail.py          # a minute; simulated, nothing here comes from a GPU
 
-A step of decoding reads the weights once and the cache of every rollout that is still going, so
-it takes w + c (tokens in the cache) seconds, and the last few rollouts of an update cost as much a
-step as hundreds. Lengths are lognormal with a few that run to max_new_tokens. Updates are counted
-by their FLOPs. Not counted: prefill, rewards, evaluations, loading weights into the engine.
+A step of decoding reads the weights once and the cache of every rollout that is still going, and
+takes the CPU's work on each of them, so the last few rollouts of an update cost as much per step as
+hundreds. The assumptions are those of core/cost.py, which computes what is expected; here every
+length is drawn. Not counted: prefill, evaluations.
 """
 import heapq
+import math
 import random
+import sys
+from pathlib import Path
 
-# name: parameters, bytes of cache a token, GPUs of a run, mean length of a response
-MODELS = {"Qwen2.5-7B": (7.6e9, 57344, 4, 650), "Qwen2.5-1.5B": (1.54e9, 28672, 1, 600)}
-BANDWIDTH, FLOPS = 2.6e12, 400e12  # of a GPU: bytes/s that decoding gets; FLOP/s of an update
-OVERHEAD = 2e-3                    # seconds of a step beside the reading of memory
-PROMPT, LONGEST, CUT = 150, 8192, 0.005  # tokens; share of rollouts that run to the longest
-SLOTS = 1024                       # rollouts at once, gen_batch
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from config import parse  # noqa: E402
+from core import cost  # noqa: E402
+from train_grpo import deal  # noqa: E402
 
-
-def lengths(count, mean, cut, rng):
-    """Response lengths in tokens: lognormal of sigma 0.5, `cut` of them cut off."""
-    body = [min(LONGEST, max(1, round(rng.lognormvariate(0, 0.5) * mean / 1.133)))
-            for _ in range(count)]
-    return [LONGEST if rng.random() < cut else length for length in body]
+# GPUs of a run, longest response
+MODELS = {"Qwen/Qwen2.5-7B-Instruct": (4, 8192), "Qwen/Qwen2.5-1.5B-Instruct": (1, 8192),
+          "Qwen/Qwen2.5-0.5B-Instruct": (1, 768)}
 
 
-def decoding(queue, model):
-    """Seconds until all rollouts of `queue` (lengths) are done, SLOTS at once, on one GPU."""
-    parameters, per_token, _, _ = MODELS[model]
-    w, c = OVERHEAD + 2 * parameters / BANDWIDTH, per_token / BANDWIDTH
+def run_of(name):
+    """(config, GPUs, longest response) of a model's runs."""
+    gpus, most = MODELS[name]
+    return parse([f"--model={name}", f"--max_new_tokens={most}"]), gpus, most
+
+
+def lengths(count, mean, most, rng):
+    """Response lengths in tokens: lognormal, a share `cost.CUT` of them cut off at `most`."""
+    start = math.log(mean) - cost.SIGMA**2 / 2
+    body = [min(most, max(1, round(rng.lognormvariate(start, cost.SIGMA)))) for _ in range(count)]
+    return [most if rng.random() < cost.CUT else length for length in body]
+
+
+def decoding(queue, name, card="H100"):
+    """Seconds until all rollouts of `queue` (lengths) are done, gen_batch at once, on one GPU."""
+    s, bandwidth = cost.sizes(cost.SHAPES[name]), cost.CARDS[card][1]
+    slots, per_token = run_of(name)[0]["gen_batch"], 4 * s["kv"] * s["layers"] / bandwidth
+    weights = cost.STEP_S + 2 * s["P"] / bandwidth
     todo, live, step, cached, seconds = list(queue)[::-1], [], 0, 0, 0.0
     while todo or live:
-        while todo and len(live) < SLOTS:
+        while todo and len(live) < slots:
             length = todo.pop()
             heapq.heappush(live, (step + length, length))
-            cached += PROMPT
+            cached += cost.PROMPT
         k, r = live[0][0] - step, len(live)  # k steps until the next rollout ends
-        seconds += k * w + c * (cached * k + r * k * (k - 1) / 2)
+        seconds += k * (weights + r * cost.ROLLOUT_S)
+        seconds += per_token * (cached * k + r * k * (k - 1) / 2)
         step, cached = step + k, cached + r * k
         while live and live[0][0] == step:
-            cached -= PROMPT + heapq.heappop(live)[1]
+            cached -= cost.PROMPT + heapq.heappop(live)[1]
     return seconds
 
 
-def update(model, n, B_p, rng, draws=20):
-    """(seconds of generation, of the update) of one update with B_p n rollouts."""
-    parameters, _, gpus, mean = MODELS[model]
-    # the slowest GPU
-    total = sum(max(decoding(lengths(B_p * n // gpus, mean, CUT, rng), model) for _ in range(gpus))
-                for _ in range(draws))
-    # 8: forward, backward, and forward again for the activations
-    return total / draws, 8 * parameters * B_p * n * (PROMPT + mean) / gpus / FLOPS
+def generation(name, n, B_p, rng, draws=20):
+    """Seconds of generation of one update with B_p n rollouts: those of the slowest GPU."""
+    cfg, gpus, most = run_of(name)
+    return sum(max(decoding(lengths(B_p * n // gpus, cost.mean_length(cfg), most, rng), name)
+                   for _ in range(gpus)) for _ in range(draws)) / draws
+
+
+def waiting(n, ranks, rng, B_p=32, micro_tokens=16384, draws=20):
+    """Tokens that an update's micro-batches take, over their even share, as (problems, dealt).
+
+    Every rank goes through as many micro-batches as the one with the most, and each takes as long
+    as its largest. `problems`: a rank has whole problems, one after the other. `dealt`: `deal`.
+    """
+    from train_grpo import micro_batches
+    cfg, _, most = run_of("Qwen/Qwen2.5-7B-Instruct")
+    took, even = [0.0, 0.0], 0
+    for _ in range(draws):
+        drawn = [cost.PROMPT + k for k in lengths(B_p * n, cost.mean_length(cfg), most, rng)]
+        even += sum(drawn) / ranks
+        whole = [[i for i in range(B_p * n) if i // n % ranks == r] for r in range(ranks)]
+        for j, shares in enumerate((whole, deal(drawn, ranks))):
+            parts = [[max(drawn[share[i]] for i in part) * len(part) for part in
+                      micro_batches([drawn[i] for i in share], micro_tokens)] for share in shares]
+            took[j] += sum(max(p[k] if k < len(p) else 0 for p in parts)
+                           for k in range(max(map(len, parts))))
+    return [x / even for x in took]
 
 
 def main():
     rng, C, B_p = random.Random(0), 1_000_000, 32
-    for model, (_, _, gpus, mean) in MODELS.items():
-        print(f"\n{model} on {gpus} GPUs, B_p = {B_p}, C = 1M, {mean} tokens, {CUT:.1%} cut off")
+    for name in MODELS:
+        cfg, gpus, most = run_of(name)
+        s, mean = cost.sizes(cost.SHAPES[name]), cost.mean_length(cfg)
+        print(f"\n{name} on {gpus} GPUs, B_p = {B_p}, C = 1M, {mean:.0f} tokens, {cost.CUT:.1%} "
+              f"cut off at {most}")
         print("     n  update  generation  its share  hours of the run")
-        rows = {n: update(model, n, B_p, rng) for n in (8, 32, 128, 512)}
-        for n, (generation, train) in rows.items():
-            hours = C // (B_p * n) * (generation + train) / 3600
-            print(f"{n:6d} {generation + train:6.0f}s {generation:10.0f}s "
-                  f"{generation / (generation + train):9.0%} {hours:12.1f} h")
+        for n in (8, 32, 128, 512):
+            took = generation(name, n, B_p, rng)
+            update = took + cost.update_s(s, cfg, B_p * n, gpus) + cost.UPDATE_S
+            print(f"{n:6d} {update:6.0f}s {took:10.0f}s {took / update:9.0%} "
+                  f"{C // (B_p * n) * update / 3600:12.1f} h")
+    print("\nTokens of an update over an even share: ranks with whole problems, rollouts dealt")
+    for ranks in (2, 4, 8):
+        told = (waiting(n, ranks, rng) for n in (8, 32, 128))
+        print(f"  {ranks} GPUs, n = 8, 32, 128: "
+              + ", ".join(f"{a:.2f} -> {b:.2f}" for a, b in told))
     print("\ndifficulty, 16 rollouts of each problem on one GPU: hours for 6,784 problems")
-    for model, (_, _, _, mean) in MODELS.items():
-        for cut in (0.002, 0.01, 0.03):
-            drawn = lengths(6784 * 16, mean, cut, rng)
-            calls = sum(decoding(drawn[i:i + SLOTS], model) for i in range(0, len(drawn), SLOTS))
-            one = decoding(drawn, model)
-            print(f"  {model:13s} {cut:.1%} cut off: {calls / 3600:.2f} in calls of 64 problems, "
-                  f"{one / 3600:.2f} in one queue, {calls / one:.1f} times")
+    for name in MODELS:
+        cfg, _, most = run_of(name)
+        drawn = lengths(6784 * 16, cost.mean_length(cfg), most, rng)
+        calls = sum(decoding(drawn[i:i + 1024], name) for i in range(0, len(drawn), 1024))
+        one = decoding(drawn, name)
+        print(f"  {name}: {calls / 3600:.2f} in calls of 64 problems, {one / 3600:.2f} in one "
+              f"queue, {calls / one:.1f} times")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(print(__doc__)) if "--help" in sys.argv else main()

@@ -1,8 +1,9 @@
-"""tools/memory.py, hours.py: what a run takes of a GPU, against a simulation of our own
-code, and a sweep of hours; what the trainer leaves vLLM, and warns of. No GPU is needed.
+"""core/cost.py: what a run takes of a GPU, against a simulation of our own code; the hours of a
+sweep, estimated and scaled to a log; what the trainer leaves vLLM, and warns of. No GPU is needed.
 """
 import json
 import random
+import re
 import subprocess
 import sys
 import types
@@ -14,7 +15,7 @@ from conftest import ROOT, load_script
 
 import train_grpo
 from config import BadInput, parse
-from tools import hours, memory
+from core import cost, sweep
 
 QWEN = "Qwen/Qwen2.5-7B-Instruct"
 FOUR = "Qwen/Qwen3-4B-Instruct-2507"
@@ -41,11 +42,11 @@ def tail():
     return load_script("tests/bench/tail.py")
 
 
-@pytest.mark.parametrize("model", memory.SHAPES)
+@pytest.mark.parametrize("model", cost.SHAPES)
 def test_sizes_are_those_of_transformers(model):
     """Every parameter of the model that transformers makes of the published numbers."""
-    made = on_meta(memory.SHAPES[model])
-    s = memory.sizes(made.config.to_dict())
+    made = on_meta(cost.SHAPES[model])
+    s = cost.sizes(made.config.to_dict())
     assert s["P"] == pytest.approx(sum(p.numel() for p in made.parameters()), rel=1e-4)
     body = made.base_model
     assert s["body"] == pytest.approx(sum(p.numel() for p in body.parameters()), rel=1e-4)
@@ -62,85 +63,80 @@ def test_sizes_are_those_of_transformers(model):
 def test_the_sum_is_that_of_a_simulated_update(simulation, model, ranks, kl, ppo, recompute):
     """Three layers as wide as a 7B or 4B model's, through `shard` and `token_logps` on tensors that
     have shapes alone: within 5%. The whole models: python tests/bench/memory.py."""
-    shape = memory.SHAPES[model] | dict(num_hidden_layers=3)
+    shape = cost.SHAPES[model] | dict(num_hidden_layers=3)
     seen = simulation.case(shape, ranks=ranks, kl=kl, ppo=ppo, recompute=recompute)
     cfg = cfg_of(model, f"--kl_coef={0.001 * kl}", f"--algo={'ppo' if ppo else 'grpo'}",
                  "--max_prompt_tokens=100", "--max_new_tokens=900",
                  f"--activation_checkpointing={'true' if recompute else 'false'}")
-    s = memory.sizes(shape)
-    assert sum(memory.update_bytes(s, cfg, ranks).values()) == pytest.approx(seen["peak"], rel=0.05)
-    trainer = memory.generation_bytes(s, cfg, ranks, "vllm")[0]["trainer"]
+    s = cost.sizes(shape)
+    assert sum(cost.update_bytes(s, cfg, ranks).values()) == pytest.approx(seen["peak"], rel=0.05)
+    trainer = cost.generation_bytes(s, cfg, ranks, "vllm")[0]["trainer"]
     assert trainer == pytest.approx(seen["state"], rel=0.01)
 
 
 def test_the_sum_with_adapters(simulation):
     pytest.importorskip("peft", reason="pip install -r requirements-lora.txt")
-    shape = memory.SHAPES[QWEN] | dict(num_hidden_layers=3)
+    shape = cost.SHAPES[QWEN] | dict(num_hidden_layers=3)
     seen = simulation.case(shape, lora_rank=32)
     cfg = cfg_of(QWEN, "--lora_rank=32", "--max_prompt_tokens=100", "--max_new_tokens=900")
-    s = memory.sizes(shape)
-    assert sum(memory.update_bytes(s, cfg, 1).values()) == pytest.approx(seen["peak"], rel=0.05)
-    assert memory.generation_bytes(s, cfg, 1, "vllm")[0]["trainer"] == pytest.approx(seen["state"],
+    s = cost.sizes(shape)
+    assert sum(cost.update_bytes(s, cfg, 1).values()) == pytest.approx(seen["peak"], rel=0.05)
+    assert cost.generation_bytes(s, cfg, 1, "vllm")[0]["trainer"] == pytest.approx(seen["state"],
                                                                                      rel=0.01)
 
 
 def test_a_frozen_model_gives_its_embedding_up(simulation):
     """The reference's embedding and head are whole in its own pass alone: the backward pass has
     the policy's and no more."""
-    shape = memory.SHAPES[QWEN] | dict(num_hidden_layers=1)
+    shape = cost.SHAPES[QWEN] | dict(num_hidden_layers=1)
     with_ref, without = [simulation.case(shape, ranks=4, kl=kl, micro_tokens=1024)
                          for kl in (True, False)]
-    s = memory.sizes(shape)
+    s = cost.sizes(shape)
     more = with_ref["tops"]["backward"] - without["tops"]["backward"]
     assert more == pytest.approx(2 * s["P"] / 4, rel=0.05)  # its own shard
 
 
 def test_more_of_anything_takes_more():
-    s, cfg = memory.sizes(memory.SHAPES[QWEN]), cfg_of(QWEN)
-    total = lambda gpus=4, **more: sum(memory.update_bytes(s, dict(cfg, **more), gpus).values())
+    s, cfg = cost.sizes(cost.SHAPES[QWEN]), cfg_of(QWEN)
+    total = lambda gpus=4, **more: sum(cost.update_bytes(s, dict(cfg, **more), gpus).values())
     assert total(8) < total(4) < total(2) < total(1)
     assert total() < total(activation_checkpointing="false")
     assert total(kl_coef=0) < total() < total(algo="ppo")
+    assert total() + 3e9 < total(n=16384)  # what an update holds of 524,288 rollouts
     assert total() < total(micro_tokens=65536) and total() < total(micro_logits=2**29)
 
 
 @pytest.mark.parametrize("model, gpus, card, words, fits", [
-    (QWEN, 1, 80, [], "no"), (QWEN, 2, 141, [], True), (QWEN, 4, 80, [], True),
-    (QWEN, 4, 80, ["--activation_checkpointing=false"], "`--activation_checkpointing=true`"),
-    (QWEN, 4, 80, ["--micro_tokens=131072"], "--micro_tokens="),
-    (QWEN, 4, 80, ["--gpu_memory=0.9"], "`--gpu_memory=0`"),
-    (QWEN, 1, 48, ["--B_p=1"], "no"), (QWEN, 1, 80, ["--lora_rank=32"], True),
-    (FOUR, 4, 40, [], "`--gen_batch=256`"), (FOUR, 1, 48, ["--lora_rank=32"], True),
-    # of the cache alone too little
-    (FOUR, 1, 32, ["--lora_rank=32"], "no"),
+    (QWEN, 1, 80, [], False), (QWEN, 2, 141, [], True), (QWEN, 4, 80, [], True),
+    (QWEN, 4, 80, ["--activation_checkpointing=false"], False),
+    (QWEN, 4, 80, ["--micro_tokens=131072"], False), (QWEN, 4, 80, ["--gpu_memory=0.9"], False),
+    (QWEN, 1, 80, ["--lora_rank=32"], True), (FOUR, 4, 40, [], False),
+    (FOUR, 4, 40, ["--gen_batch=256"], True), (FOUR, 1, 48, ["--lora_rank=32"], True),
+    (FOUR, 1, 32, ["--lora_rank=32"], False),  # the cache is too small
     ("Qwen/Qwen2.5-1.5B-Instruct", 1, 80, [], True),
-    ("Qwen/Qwen2.5-1.5B-Instruct", 1, 24, [], "no"),
-    ("meta-llama/Llama-3.1-8B-Instruct", 4, 80, ["--algo=ppo"], "no"),
+    ("Qwen/Qwen2.5-1.5B-Instruct", 1, 24, [], False),
+    ("Qwen/Qwen2.5-0.5B-Instruct", 1, 24, [], True),
+    ("meta-llama/Llama-3.1-8B-Instruct", 4, 80, ["--algo=ppo"], False),
 ])
-def test_what_fits_or_the_knobs_with_which_it_does(capsys, model, gpus, card, words, fits):
-    """The cell of the table; with the knobs that it names a run fits."""
-    def cell(*words):
-        memory.main([f"--model={model}", f"--cards={card}", f"--gpus={gpus}", *words])
-        return capsys.readouterr().out.splitlines()[-1].split("|")[-2].strip()
-    said = cell(*words)
-    if fits is not True:
-        assert fits in said
-        if fits == "no":
-            return
-        said = cell(*words, *said.strip("`").split())
-    share, cache = said.split(", ")
-    assert 0.2 < float(share) <= 0.9 and int(cache) >= memory.AT_ONCE
+def test_what_fits(capsys, model, gpus, card, words, fits):
+    """The cell of the table: vLLM's share of the card and the responses in its cache, or no."""
+    cost.main([f"--model={model}", f"--cards={card}", f"--gpus={gpus}", *words])
+    said = capsys.readouterr().out.splitlines()[-1].split("|")[-2].strip()
+    assert (said != "no") == fits
+    if fits:
+        share, cache = said.split(", ")
+        assert 0.2 < float(share) <= 0.9 and int(cache) >= cost.AT_ONCE
 
 
 def test_a_kind_of_model_that_is_not_known(tmp_path):
-    for shape in ({}, dict(n_embd=768), memory.SHAPES[QWEN] | dict(num_experts=8)):
-        assert memory.sizes(shape) is None
+    for shape in ({}, dict(n_embd=768), cost.SHAPES[QWEN] | dict(num_experts=8)):
+        assert cost.sizes(shape) is None
     for words in (["--model=a/model"], [f"--model={QWEN}", "--dtype=fp32"]):
         with pytest.raises(BadInput, match=words[-1]):
-            memory.main(words)
+            cost.main(words)
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(BadInput, match="config.json"):
-        memory.read_shape(tmp_path)
+        cost.read_shape(tmp_path)
 
 
 @pytest.mark.parametrize("model, gpus, words, needs", [
@@ -148,9 +144,9 @@ def test_a_kind_of_model_that_is_not_known(tmp_path):
     (QWEN, 1, ["--lora_rank=32"], 32), (FOUR, 2, ["--kl_coef=0"], 33),
     (FOUR, 1, ["--engine=hf"], 81)])
 def test_the_share_that_the_trainer_leaves(monkeypatch, capsys, model, gpus, words, needs):
-    """Of a card with room for what lies there: what tools/memory.py says, within a hundredth. Below
+    """Of a card with room for what lies there: what core/cost.py says, within a hundredth. Below
     the state of an update and of generation it is warned of, and nothing is refused."""
-    cfg, shape = cfg_of(model, *words), memory.SHAPES[model]
+    cfg, shape = cfg_of(model, *words), cost.SHAPES[model]
     name = "hf" if cfg["engine"] == "hf" else "vllm"
     monkeypatch.setattr(train_grpo, "WORLD", gpus)
     monkeypatch.setattr(train_grpo, "over_ranks", lambda numbers, op: numbers)
@@ -161,7 +157,7 @@ def test_the_share_that_the_trainer_leaves(monkeypatch, capsys, model, gpus, wor
         share = train_grpo.memory_left(on_meta(shape), cfg | more, "cuda:0", name)
         return share, capsys.readouterr().err
     share, said = left(160)
-    plan = memory.plan(memory.sizes(shape), cfg, gpus, 160e9, name)
+    plan = cost.plan(cost.sizes(shape), cfg, gpus, 160e9, name)
     assert not said
     assert not left(needs + 1)[1]
     said = left(needs - 1)[1]
@@ -172,19 +168,19 @@ def test_the_share_that_the_trainer_leaves(monkeypatch, capsys, model, gpus, wor
 
 
 def test_the_table_of_the_docs(tmp_path):
-    """docs/gpu.md: on how many GPUs of each size a run fits, by what memory.py prints."""
-    run = [sys.executable, "tools/memory.py"]
+    """docs/gpu.md: on how many GPUs of each size a run fits, by what core/cost.py prints."""
+    run = [sys.executable, "-m", "core.cost"]
     done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.count("\n") == 2 + 4 * 5
+    assert done.returncode == 0 and done.stdout.count("\n") == 2 + 5 * 5
     head, _, *rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines()]
     page, cards = (ROOT / "docs/gpu.md").read_text(), head[4:]
-    for i in range(0, 20, 5):
+    for i in range(0, 25, 5):
         *plain, lora = rows[i:i + 5]
         fewest = [next((row[1] for row in plain if row[j][0].isdigit()), "none")
                   for j in range(4, 8)]
         one = next(card for card, cell in zip(cards, lora[4:]) if cell[0].isdigit())
         assert f"| {lora[0]} | {' | '.join(fewest)} | {one} |" in page
-    (tmp_path / "config.json").write_text(json.dumps(memory.SHAPES[QWEN]))
+    (tmp_path / "config.json").write_text(json.dumps(cost.SHAPES[QWEN]))
     one = subprocess.run([*run, f"--model={tmp_path}", "--cards=80", "--gpus=4"], cwd=ROOT,
                          capture_output=True, text=True)
     assert one.returncode == 0 and one.stdout.count("\n") == 3
@@ -198,31 +194,75 @@ def test_the_table_of_the_docs(tmp_path):
     assert float(hf[3]) > float(usual[3]) + 15 and "0.00, " in hf[5]
 
 
-@pytest.mark.parametrize("n, B_p", [(8, 32), (32, 32), (128, 32)])
-def test_expected_hours_are_those_of_drawn_lengths(tail, n, B_p):
-    """tools/hours.py against tests/bench/tail.py, which draws every response; only a GPU could say
+@pytest.mark.parametrize("model, n, B_p", [("7B", 8, 32), ("7B", 32, 32), ("7B", 128, 32),
+                                           ("0.5B", 4, 8), ("0.5B", 64, 8)])
+def test_expected_hours_are_those_of_drawn_lengths(tail, model, n, B_p):
+    """core/cost.py against tests/bench/tail.py, which draws every response; only a GPU could say
     whether both are right.
     """
-    s, rollouts = memory.sizes(memory.SHAPES[QWEN]), B_p * n
-    drawn, update = tail.update("Qwen2.5-7B", n, B_p, random.Random(0), draws=30)
-    assert hours.generation_s(s, rollouts, 4, tail.SLOTS) == pytest.approx(drawn, rel=0.1)
-    assert hours.update_s(s, rollouts, 4) == pytest.approx(update, rel=0.01)
+    name = f"Qwen/Qwen2.5-{model}-Instruct"
+    cfg, gpus, most = tail.run_of(name)
+    s, rollouts = cost.sizes(cost.SHAPES[name]), B_p * n
+    drawn = tail.generation(name, n, B_p, random.Random(0), draws=30)
+    assert cost.generation_s(s, cfg, rollouts, gpus) == pytest.approx(drawn, rel=0.1)
+
+
+def test_what_adds_to_the_hours():
+    """The reference, evaluations, problems to measure, longer responses, rollouts in flight."""
+    name = "Qwen/Qwen2.5-0.5B-Instruct"
+    s = cost.sizes(cost.SHAPES[name])
+    cfg = cfg_of(name, "--n=32", "--C=1e6", "--max_new_tokens=768")
+    more = lambda **keys: cost.gpu_hours(dict(cfg, **keys)) / cost.gpu_hours(cfg)
+    assert cost.update_s(s, cfg, 64, 1) == pytest.approx(
+        1.25 * cost.update_s(s, dict(cfg, kl_coef=0), 64, 1))  # 10 FLOPs and 8
+    assert more(eval_every=4096) > 1.01 and more(max_new_tokens=2048) > 1.5
+    assert more(n=4) > more(n=8) > 1
+    # 16 times the rollouts in flight: the CPU's work on each is the larger part
+    small, large = (cost.generation_s(s, cfg, n, 1) for n in (64, 1024))
+    assert large - small > 960 * cost.mean_length(cfg) * cost.ROLLOUT_S
+    assert cost.difficulty_hours(cfg, 2000) == pytest.approx(2 * cost.difficulty_hours(cfg, 1000),
+                                                             rel=0.1)
+    assert cost.gpu_hours(cfg, "RTX 4090") > cost.gpu_hours(cfg)
+    # six finished models, and three checkpoints of the run that goes on
+    assert cost.disk_bytes(s, [dict(cfg, keep_last=False)] * 6) == 48 * s["P"]
 
 
 def test_what_a_sweep_takes(tmp_path, capsys):
     """Rollouts of the cells, shared runs once; hours of the cards that hold a run, in proportion to
-    C; none for a model or responses that the model of time is not of.
+    C; none for a model whose sizes are not known.
     """
     words = ["--data=data/guru_math", "--ns=8 32", "--C=1e6", "--seeds=0"]
-    assert not hours.main(words)
+    sweep.prices(words)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[:5] == ["easy", "2", "runs,", "2.0M", "rollouts,"], lines[0]
     at = lines.index(next(line for line in lines if line.startswith("  fixed_B ")))
     assert lines[at + 1].split()[:2] == ["27", "runs,"], lines[at + 1]  # of 28 one is above B_max
     one = cfg_of(QWEN, "--n=32", "--C=1e6")
-    four = hours.gpu_hours(dict(one, C=4_000_000))
-    assert four == pytest.approx(4 * hours.gpu_hours(one), rel=0.02)
-    assert hours.gpu_hours(one) < hours.gpu_hours(dict(one, n=8))
-    assert hours.gpus_of(memory.sizes(memory.SHAPES[QWEN]), one) == 4
-    assert hours.gpu_hours(cfg_of(QWEN, "--max_new_tokens=24")) is None
-    assert hours.gpu_hours(cfg_of("a/b")) is None
+    four = cost.gpu_hours(dict(one, C=4_000_000))
+    assert four == pytest.approx(4 * cost.gpu_hours(one), rel=0.02)
+    assert cost.gpu_hours(one) < cost.gpu_hours(dict(one, n=8))
+    assert cost.gpus_of(cost.sizes(cost.SHAPES[QWEN]), one) == 4
+    assert cost.gpu_hours(cfg_of("a/b")) is None
+    sweep.prices(["--data=data/arithmetic"])
+    assert "GPU-hours" not in capsys.readouterr().out  # its runs are on the CPU
+
+
+def test_a_log_replaces_the_estimate(tmp_path):
+    """Half the updates of one run, at twice the estimated time: the sweep costs twice as much."""
+    words = ["--data=data/gsm8k", f"--runs={tmp_path}"]
+    estimate = sweep.price("easy", words)
+    cell = sweep.cells(sweep.arms("easy", words)[0])[0]
+    half = dict(cell, C=cell["C"] // 2)
+    wall_s = 2 * 3600 * cost.gpu_hours(half)
+    records = [dict(type="header", config=cell, device="cuda:0", ranks=1),
+               dict(type="step", rollouts=half["C"], wall_s=wall_s)]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    told = sweep.price("easy", words)
+    assert "by the log of 1 runs that are there (2 of the estimate)" in told
+    before = float(re.search(r"or ([\d.]+) \(of H100\)", estimate)[1])
+    after = float(re.search(r"about ([\d.]+) GPU-hours", told)[1])
+    assert after == pytest.approx(2 * before, rel=0.06)  # both are rounded
+    records[0]["device"] = "cpu"
+    (tmp_path / "run/log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    assert sweep.price("easy", words) == estimate

@@ -1,0 +1,305 @@
+"""core/cost.py: what a run takes of GPUs: memory, hours, disk. Every assumption is in one table.
+
+    python -m core.cost                                          # memory of five models, four cards
+    python -m core.cost --model=Qwen/Qwen2.5-7B-Instruct --cards=80 --gpus="1 2 4 8" --algo=ppo
+    bash run_sweep.sh --help                                     # hours of every sweep and study
+
+Memory adds up the tensors of an update and of generation; tests/bench/memory.py simulates the same
+updates tensor by tensor, and the two agree within 5%. Hours are those of decoding step by step and
+of an update's FLOPs; tests/bench/tail.py draws every response instead, and the two agree within
+10%. No GPU has confirmed either. So nothing is refused by them, and once a sweep's folder holds the
+log of a run on a GPU, the hours are scaled to it. Sizes are in bytes, 1 GB is 10^9 of them.
+"""
+import functools
+import math
+from pathlib import Path
+
+from config import BadInput, complete, derive, entry, files, parse, read_json
+
+# ---- the assumptions -----------------------------------------------------------------------------
+# Of each card: its bytes, bytes/s that decoding reads, FLOP/s of an update of a wide model
+CARDS = {"RTX 4090": (24e9, 0.8e12, 100e12), "H100": (80e9, 2.6e12, 500e12)}
+NARROW = 896              # an update of a model of width d gets d / (d + NARROW) of those FLOP/s
+STEP_S, ROLLOUT_S = 2e-3, 18e-6  # a step of decoding, and each rollout in flight: the CPU's work
+UPDATE_S = 2.0            # of an update: the engine's sleep, waking and weights, grading, the log
+PROMPT, MEAN, SIGMA = 150, 650, 0.5  # tokens; responses are lognormal, their mean is MEAN, or
+SHORT = 1 / 3             # this share of max_new_tokens if that is less
+CUT = 0.005               # share of the responses that run to max_new_tokens
+N_VAL = 300               # problems of a validation set, if n_val does not say
+# Of a card nobody can use it all: the CUDA context, NCCL's buffers, vLLM's CUDA graphs, and what
+# the allocator leaves between blocks
+SPARED, SPARED_SHARE = 2e9, 0.05
+AT_ONCE = 8               # responses of full length that vLLM's cache must hold, or it is too slow
+
+# Published config.json of the paper's three models and of two smaller ones
+QWEN2 = dict(model_type="qwen2", vocab_size=151936, tie_word_embeddings=True)
+SHAPES = {
+    "Qwen/Qwen2.5-0.5B-Instruct": QWEN2 | dict(
+        hidden_size=896, intermediate_size=4864, num_hidden_layers=24, num_attention_heads=14,
+        num_key_value_heads=2),
+    "Qwen/Qwen2.5-1.5B-Instruct": QWEN2 | dict(
+        hidden_size=1536, intermediate_size=8960, num_hidden_layers=28, num_attention_heads=12,
+        num_key_value_heads=2),
+    "Qwen/Qwen3-4B-Instruct-2507": dict(
+        model_type="qwen3", vocab_size=151936, hidden_size=2560, intermediate_size=9728,
+        num_hidden_layers=36, num_attention_heads=32, num_key_value_heads=8, head_dim=128,
+        tie_word_embeddings=True),
+    "Qwen/Qwen2.5-7B-Instruct": QWEN2 | dict(
+        vocab_size=152064, hidden_size=3584, intermediate_size=18944, num_hidden_layers=28,
+        num_attention_heads=28, num_key_value_heads=4, tie_word_embeddings=False),
+    "meta-llama/Llama-3.1-8B-Instruct": dict(
+        model_type="llama", vocab_size=128256, hidden_size=4096, intermediate_size=14336,
+        num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8,
+        tie_word_embeddings=False),
+}
+
+
+def read_shape(model):
+    """The dict of a model's config.json, of its folder or of SHAPES, or {}."""
+    file = Path(model) / "config.json"
+    return read_json(file) if file.exists() else SHAPES.get(model, {})
+
+
+def sizes(shape):
+    """The numbers of a decoder-only model from the dict of its config.json; None for another kind.
+
+    P, body: all parameters, those without a head; root: embedding and head, which FSDP gathers
+    together; layer: of one layer; d, ff, q, kv: widths of the residual, the MLP, the queries, keys;
+    normed: of the queries and keys if these are normalised; sides: an adapter's of rank 1.
+    """
+    try:
+        d, ff, L = (shape[key] for key in ("hidden_size", "intermediate_size", "num_hidden_layers"))
+        heads, V = shape["num_attention_heads"], shape["vocab_size"]
+    except KeyError:
+        return None
+    if any("expert" in key and value for key, value in shape.items()):
+        return None
+    width = shape.get("head_dim") or d // heads
+    q, kv = heads * width, (shape.get("num_key_value_heads") or heads) * width
+    layer = 2 * d * q + 2 * d * kv + 3 * d * ff + 2 * d
+    sides = 2 * (d + q) + 2 * (d + kv) + 3 * (d + ff)  # of its matrices: an adapter's rank times it
+    head = 0 if shape.get("tie_word_embeddings") else V * d
+    body = V * d + L * layer
+    return dict(P=body + head, body=body, root=V * d + head, layer=layer, layers=L, d=d, ff=ff, q=q,
+                kv=kv, V=V, sides=L * sides,
+                normed=(q + kv) * shape.get("model_type", "").startswith("qwen3"))
+
+
+# ---- memory --------------------------------------------------------------------------------------
+
+def recomputes(cfg):
+    """Whether an update computes activations again; on a GPU auto is true."""
+    return cfg["activation_checkpointing"] != "false"
+
+
+def update_bytes(s, cfg, gpus):
+    """Bytes of each of `gpus` GPUs in an update, by what takes them, a dict; the sum is the peak.
+
+    Parameters, gradients and AdamW's moments are in fp32 and split over the GPUs, the reference in
+    bf16 too. `batch` is what an update holds of every response token: log-probs, weights,
+    advantage. `activations` is all that comes and goes within a micro-batch, logits and gathered
+    weights too: of the points at which that may be largest, the largest.
+    """
+    P, d, ff, L, split = s["P"], s["d"], s["ff"], s["layers"], gpus > 1
+    recompute = recomputes(cfg)
+    adapters = cfg["lora_rank"] * s["sides"]
+    T = max(cfg["micro_tokens"], cfg["max_prompt_tokens"] + cfg["max_new_tokens"])
+    N = T  # of response tokens: all, in the worst case
+    # The residual stream is in bf16 under FSDP. On one GPU autocast leaves it in fp32, and every
+    # linear layer makes its own bf16 copy of its input and its weights.
+    bf16 = bool(split or adapters)  # the weights beside adapters are in bf16
+    residual = 2 if bf16 else 4
+    # of the inputs of each matrix, for its adapter; of q, k, v, gate and up
+    copies = 14 if adapters else 0 if split else 10
+    layer = T * (16 * d + copies * d + 6 * s["q"] + 4 * s["kv"] + 4 * s["normed"] + 8 * ff)
+    weights = 0 if bf16 else 2 * s["layer"]
+    kept = L * T * residual * d if recompute else L * (layer + weights)
+    # FSDP gathers a layer, and the next, and keeps embedding and head whole until the end
+    gathered, whole = (6 * s["layer"], 2 * s["root"]) if split else (weights, 0)
+    chunk = min(cfg["micro_logits"], N * s["V"])
+    head = 0 if adapters else 2 * s["V"] * d  # the gradient of the head
+    peaks = dict(
+        forward=kept + whole + gathered + 8 * T * ff,
+        logits=kept + whole + 12 * chunk,
+        reference=bool(cfg["kl_coef"]) * (kept + 2 * whole + 12 * chunk),
+        backward_logits=kept + whole + 24 * chunk + head * (2 if split else 4),
+        backward=kept + whole + 2 * gathered + layer * recompute + 4 * T * ff + head * split,
+        end=4 * whole)  # the gradients of embedding and head beside them, in bf16 and in fp32
+    moving = adapters or P
+    out = dict(weights=4 * moving / gpus, gradients=4 * moving / gpus, AdamW=8 * moving / gpus,
+               frozen=2 * P * bool(adapters),
+               reference=2 * P / gpus * bool(cfg["kl_coef"] and not adapters),
+               critic=16 * s["body"] / gpus if cfg["algo"] == "ppo" else 0,
+               batch=40 * cfg["B_p"] * cfg["n"] * mean_length(cfg) / gpus)
+    return out | dict(activations=max(peaks.values()))
+
+
+def generation_bytes(s, cfg, gpus, engine):
+    """Bytes of each GPU while rollouts are generated, a dict, and of a response of full length.
+
+    `trainer`: weights, moments, reference and critic, whose gradients are gone by then. `engine`:
+    its bf16 copy of all weights and, of vLLM, what its passes take (read in its source: logits of
+    `gen_batch` rollouts, in fp32 and as log-probs; 1 GB beside).
+    """
+    if cfg["lora_rank"]:
+        trainer = 2 * s["P"] + 12 * cfg["lora_rank"] * s["sides"]
+    else:
+        trainer = (14 if cfg["kl_coef"] else 12) * s["P"] / gpus
+    trainer += 12 * s["body"] / gpus if cfg["algo"] == "ppo" else 0
+    copy = 2 * s["P"]
+    if engine == "vllm":
+        copy += 1e9 + 12 * cfg["gen_batch"] * s["V"]
+    longest = cfg["max_prompt_tokens"] + cfg["max_new_tokens"]
+    return dict(trainer=trainer, engine=copy), 4 * s["kv"] * s["layers"] * longest
+
+
+def plan(s, cfg, gpus, card, engine="vllm"):
+    """How a run fits on `gpus` cards of `card` bytes each: a dict.
+
+    update: bytes; held: those of generation without a cache, by part; share: of the card for vLLM;
+    cache: responses of full length at once; fits: whether it does.
+    """
+    usable, parts = card * (1 - SPARED_SHARE) - SPARED, update_bytes(s, cfg, gpus)
+    if engine == "hf":  # its copy stays
+        parts["engine"] = 2 * s["P"]
+    held, response = generation_bytes(s, cfg, gpus, engine)
+    room, share = usable - held["trainer"], 0.0
+    if engine == "vllm":
+        share = cfg["gpu_memory"] or max(0.0, math.floor(100 * min(0.9, room / card)) / 100)
+        room = share * card
+    cache = max(0, int((room - held["engine"]) / response))
+    fits = (sum(parts.values()) <= usable and cache >= min(AT_ONCE, cfg["gen_batch"])
+            and held["trainer"] + room <= usable + 1e7)
+    return dict(update=sum(parts.values()), held=held, share=share, cache=cache, fits=fits)
+
+
+def disk_bytes(s, runs):
+    """Bytes of disk that the runs of a sweep take one after the other, at most.
+
+    A checkpoint is 12 bytes a parameter. While a run goes on its newest two are there and one is
+    being written; a finished run leaves its model, and two checkpoints if `keep_last`.
+    """
+    finished = sum(2 + 24 * bool(c["keep_last"]) for c in runs)
+    return (36 + finished) * s["P"]
+
+
+# ---- hours ---------------------------------------------------------------------------------------
+
+def mean_length(cfg):
+    """Tokens of the mean response that is not cut off."""
+    return min(MEAN, SHORT * cfg["max_new_tokens"])
+
+
+@functools.cache
+def longest_of(count, mean, most):
+    """The expected length of the longest of `count` responses, in tokens, with `most` the limit."""
+    step, start = max(1, most // 512), math.log(mean) - SIGMA**2 / 2
+    total = 0.0
+    for t in range(step // 2, most, step):  # E[max] = sum over t of P(max > t)
+        below = 0.5 + 0.5 * math.erf((math.log(max(t, 0.5)) - start) / SIGMA / math.sqrt(2))
+        total += step * (1 - ((1 - CUT) * below) ** count)
+    return total
+
+
+def generation_s(s, cfg, rollouts, gpus, card="H100"):
+    """Seconds in which `gpus` cards generate `rollouts` responses, gen_batch at once on each.
+
+    A step of decoding reads the weights once, and the cache of each response that still goes on;
+    the CPU's work on each of those is not hidden behind the GPU's.
+    """
+    mean, most, bandwidth = mean_length(cfg), cfg["max_new_tokens"], CARDS[card][1]
+    tokens = (1 - CUT) * mean + CUT * most
+    square = (1 - CUT) * mean**2 * math.exp(SIGMA**2) + CUT * most**2
+    each = rollouts / gpus
+    steps = tokens * max(0.0, each / cfg["gen_batch"] - 1) + longest_of(
+        math.ceil(rollouts), mean, most)
+    cache = 4 * s["kv"] * s["layers"]  # bytes of a token
+    return (steps * (STEP_S + 2 * s["P"] / bandwidth) + each * tokens * ROLLOUT_S
+            + each * cache / bandwidth * (PROMPT * tokens + square / 2))
+
+
+def update_s(s, cfg, rollouts, gpus, card="H100"):
+    """Seconds of an update: 6 FLOPs a parameter and token forward and backward, 2 to compute
+    activations again, 2 for the reference; a critic takes as much as the policy."""
+    steps = cfg["updates"] * (6 + 2 * recomputes(cfg)) * (2 if cfg["algo"] == "ppo" else 1)
+    flops = (steps + 2 * bool(cfg["kl_coef"])) * s["P"] * rollouts * (PROMPT + mean_length(cfg))
+    return flops / gpus / (CARDS[card][2] * s["d"] / (s["d"] + NARROW))
+
+
+def gpus_of(s, cfg, card="H100"):
+    """The fewest cards that hold a run, 0 if 8 do not."""
+    return next((gpus for gpus in (1, 2, 4, 8) if plan(s, cfg, gpus, CARDS[card][0])["fits"]), 0)
+
+
+def gpu_hours(cfg, card="H100"):
+    """GPU-hours of a run with its evaluations; None if its model is unknown or does not fit."""
+    shape = read_shape(cfg["model"])
+    s = None if unknown(cfg, shape) else sizes(shape)
+    gpus = gpus_of(s, cfg, card) if s else 0
+    if not gpus:
+        return None
+    at, B = derive(cfg), cfg["B_p"] * cfg["n"]
+    tested = (cfg["n_val"] or N_VAL) * len(files(cfg["val_set"])) * cfg["samples"]
+    evaluations = 1 + cfg["C"] // max(cfg["eval_every"] or cfg["C"], B)
+    seconds = at["M"] * (UPDATE_S + generation_s(s, cfg, B, gpus, card)
+                         + update_s(s, cfg, B, gpus, card))
+    seconds += evaluations * generation_s(s, cfg, tested, gpus, card)
+    return seconds * gpus / 3600
+
+
+def difficulty_hours(cfg, problems, card="H100"):
+    """GPU-hours in which sample.py draws `s` rollouts of each of so many problems."""
+    return generation_s(sizes(read_shape(cfg["model"])), cfg, problems * cfg["s"], 1, card) / 3600
+
+
+def measured(records):
+    """(GPU-hours of a run by its log, GPU-hours that are estimated for it); None if it has none.
+
+    records: of a log.jsonl; its run must have been on GPUs.
+    """
+    steps = [r for r in records if r["type"] == "step"]
+    if not steps or not str(records[0].get("device")).startswith("cuda"):
+        return None
+    estimate = gpu_hours(complete(records[0]["config"]) | dict(C=steps[-1]["rollouts"]))
+    return estimate and (steps[-1]["wall_s"] * records[0].get("ranks", 1) / 3600, estimate)
+
+
+# ---- the table of memory -------------------------------------------------------------------------
+
+def unknown(cfg, shape):
+    """Why what a run takes of a GPU is not known, in a line; "" if it is."""
+    if cfg["dtype"] == "fp32":  # all of the above is of bf16
+        return "--dtype=fp32: these sums are of bf16"
+    return "" if sizes(shape) else (f"--model={cfg['model']}: no sizes of this model are known: "
+                                    "give the folder of a decoder-only model's config.json")
+
+
+def main(argv):
+    own = dict(cards=("24 48 80 141", "sizes of a GPU, in GB, to try"),
+               gpus=("1 2 4 8", "GPUs of a run to try"))
+    # a model of its own takes the paper's scale, not the data folder's
+    named = [word for word in argv if word.startswith(("--model=", "--config="))]
+    for i, model in enumerate([None] if named else SHAPES):
+        cfg = parse(argv if named else [f"--model={model}", *argv], __doc__, own)
+        names = [f"{float(c):g} GB" for c in cfg["cards"].split()]
+        if i == 0:
+            print("| model | GPUs | an update | generation | " + " | ".join(names) + " |")
+            print("|---|---|---|---|" + "---|" * len(names))
+        shape = read_shape(cfg["model"])
+        if why := unknown(cfg, shape):
+            raise BadInput(why)
+        s = sizes(shape)
+        rows = [(cfg, gpus, gpus) for gpus in map(int, cfg["gpus"].split())]
+        if not named:
+            rows.append((dict(cfg, lora_rank=32), 1, "1, LoRA 32"))
+        engine = "hf" if cfg["engine"] == "hf" else "vllm"  # a GPU's
+        for row, gpus, about in rows:
+            plans = [plan(s, row, gpus, float(c) * 1e9, engine) for c in cfg["cards"].split()]
+            cells = [f"{at['share']:.2f}, {at['cache']}" if at["fits"] else "no" for at in plans]
+            at = plan(s, row, gpus, 1e15, engine)
+            print(f"| {Path(cfg['model']).name} | {about} | {at['update'] / 1e9:.1f} | "
+                  f"{sum(at['held'].values()) / 1e9:.1f} | " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    entry(main)

@@ -1,0 +1,86 @@
+"""core/probe.py: whether torch computes on the GPUs here and Triton compiles, as a line of JSON.
+
+    python core/probe.py          # {"gpus": 2, "why": ""}; `why` names what is missing
+    python core/probe.py triton   # compiles a Triton kernel too: vLLM's sampler is made of such
+
+core/sweep.py starts it by PYTHON before the first problem is measured. Triton reads the source of a
+kernel from a file, so this is a script and not a string. It imports nothing of this project.
+"""
+import json
+import os
+import shutil
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+DRIVERS = {"12": "525", "13": "580"}  # the oldest NVIDIA driver series of each CUDA version
+
+
+def first_line(error):
+    """The first line of another library's error, short enough for a message of one line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+
+
+def count_gpus():
+    """(GPUs that torch computes on, why there are none or "")."""
+    import torch
+    built = torch.version.cuda
+    if built is None:
+        return 0, f"torch {torch.__version__} is a build for CPUs; pip install -r requirements.txt"
+    try:
+        torch.ones(1, device="cuda").sum().item()
+        return torch.cuda.device_count(), ""
+    except Exception as e:
+        series = DRIVERS.get(built.split(".")[0], "latest")
+        return 0, (f"{first_line(e)}; CUDA {built} needs an NVIDIA driver of the {series} series "
+                   "or newer")
+
+
+def add_one(x):
+    """The kernel: add 1 to the first 16 numbers at x."""
+    i = tl.arange(0, 16)
+    tl.store(x + i, tl.load(x + i) + 1)
+
+
+def compile_kernel(device="cuda"):
+    """Compile `add_one` and run it on `device`. Raises what Triton or the C compiler raise."""
+    global tl
+    import torch
+    import triton
+    import triton.language as tl
+    # A cache of its own: kernels compiled earlier would hide that the compiler is gone
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["TRITON_CACHE_DIR"] = cache
+        x = torch.zeros(16, device=device)
+        triton.jit(add_one)[(1,)](x)
+        if x.sum().item() != 16:
+            raise RuntimeError("a compiled kernel computes wrong numbers")
+
+
+def missing_tools():
+    """What Triton needs of the machine and does not find: a list of words."""
+    scheme = sysconfig.get_default_scheme().replace("posix_local", "posix_prefix")
+    header = Path(sysconfig.get_paths(scheme)["include"], "Python.h")
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    missing = []
+    if not any(map(shutil.which, [os.environ.get("CC", "gcc"), "gcc", "clang"])):
+        missing.append("a C compiler (install gcc)")
+    if not header.exists():
+        missing.append(f"{header} (install python{version}-dev, or a Python that has it)")
+    return missing
+
+
+def main(words):
+    gpus, why = count_gpus()
+    if gpus and "triton" in words:
+        try:
+            compile_kernel()
+        except Exception as e:
+            lacks = " and ".join(missing_tools())
+            gpus, why = 0, f"Triton needs {lacks}" if lacks else f"Triton fails: {first_line(e)}"
+    print(json.dumps(dict(gpus=gpus, why=why)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

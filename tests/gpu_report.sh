@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# tests/gpu_report.sh: fill results/gpu.md in on a machine with a GPU, in about half an hour:
+#   bash tests/gpu_report.sh
+# It reports versions, the check before a sweep, tests/test_gpu.py, and the speed and memory of an
+# update. Then it makes ten updates of two cells of the evening and compares their times with
+# core/cost.py. MODEL= takes another model. The output of each step is in runs/gpu_report/; if a
+# step fails, the page says so.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=runs/gpu_report
+mkdir -p "$out"
+bash run_sweep.sh env
+py=${PYTHON:-.venv/bin/python}
+model=${MODEL:-Qwen/Qwen2.5-0.5B-Instruct}
+step() {  # what a step is called, then its command; the last line of its output is kept
+    echo "$1"
+    "${@:2}" > "$out/$1.txt" 2>&1 || echo "FAILED ($?)" >> "$out/$1.txt"
+    tail -n 1 "$out/$1.txt"
+}
+step probe "$py" core/probe.py triton
+"$py" -c "import pytest" 2> /dev/null || "$py" -m pip install --quiet -r requirements-test.txt
+step tests "$py" -m pytest -q tests/test_gpu.py
+step speed "$py" tests/bench/gpu.py 0.5B 1.5B
+step problems "$py" data/gsm8k/prepare.py --model="$model"
+# every problem, so that no difficulty has to be measured
+words=(--data=data/gsm8k --model="$model" --split=all --runs="$out")
+step split "$py" sample.py "${words[@]}"
+for n in 4 64; do
+    line=$(NS=$n SEEDS=0 C=$((10 * 8 * n)) DRY_RUN=1 bash run_sweep.sh easy "${words[@]}" \
+        --eval_every=0 2> /dev/null)
+    rm -rf "$out/n$n"
+    step "n$n" bash -c "exec env $line --out=$out/n$n"
+done
+"$py" tests/gpu_report.py "$out"

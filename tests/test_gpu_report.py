@@ -1,0 +1,58 @@
+"""tests/gpu_report.sh and .py: the form of results/gpu.md, filled in from logs and steps."""
+import os
+import re
+import subprocess
+import sys
+
+from conftest import ROOT, executable, load_script, logs
+
+report = load_script("tests/gpu_report.py")
+
+
+def test_the_form_is_the_committed_page(tmp_path):
+    """As long as nobody has filled it in: no number that nobody measured."""
+    page = (ROOT / "results/gpu.md").read_text()
+    if "| not run |" in page.split("driver", 1)[1].split("\n")[0]:
+        assert page == report.page(tmp_path / "none")
+
+
+def test_one_command_fills_the_page_in(swept, tmp_path):
+    """The script itself, with a `python` that answers for the GPU and gives real logs for the two
+    cells; a step that fails stands in the page, with its code."""
+    (log,) = [swept[0] / run / "log.jsonl" for run in logs(swept[0]) if "_n4_" in run]
+    called = tmp_path / "called"
+    python = executable(tmp_path / "python", f"""
+echo "$*" >> '{called}'
+case "$*" in
+    core/probe.py*) echo '{{"gpus": 1, "why": ""}}' ;;
+    "-m pytest"*) echo '1 failed, 6 passed in 60.00s'; exit 1 ;;
+    tests/bench/gpu.py*) echo 'NVIDIA Card, torch 2'; echo '  0.5B: update 1.0 s' ;;
+    data/gsm8k/prepare.py*|sample.py*) echo made ;;
+    train_grpo.py*) for word; do case "$word" in --out=*) out=${{word#--out=}} ;; esac; done
+        mkdir -p "$out"; cp '{log}' "$out/log.jsonl" ;;
+    tests/gpu_report.py*) exec '{sys.executable}' "$@" '{tmp_path}/page.md' ;;
+    *) exec '{sys.executable}' "$@" ;;
+esac
+""")
+    clone = tmp_path / "clone"
+    clone.mkdir()
+    for path in ROOT.iterdir():
+        if path.name not in (".git", ".venv", "runs"):
+            (clone / path.name).symlink_to(path)
+    env = {key: value for key, value in os.environ.items() if key not in ("NS", "C", "MODEL")}
+    done = subprocess.run(["bash", "tests/gpu_report.sh"], cwd=clone, capture_output=True,
+                          text=True, env=env | dict(PYTHON=str(python)))
+    assert done.returncode == 0, done
+    page = (tmp_path / "page.md").read_text()
+    assert '| {"gpus": 1, "why": ""} |' in page and "FAILED (1)" in page and "0.5B: update" in page
+    for what in report.CELLS.values():
+        assert f"| {what} | measured | expected |" in page
+    rows = re.findall(r"^\| (tokens generated per second|seconds of an update, all in all) \| "
+                      r"([\d.,]+) \| ([\d.,]+) \|$", page, re.M)
+    assert len(rows) == 4 and "not run" not in page
+    trained = [line for line in called.read_text().splitlines() if line.startswith("train_grpo")]
+    assert len(trained) == 2
+    for line, n in zip(trained, (4, 64)):  # ten updates of the evening's cell
+        words = dict(word.split("=", 1) for word in line.split()[1:])
+        assert int(words["--n"]) == n and int(words["--C"]) == 10 * 8 * n
+        assert words["--max_new_tokens"] == "768" and words["--out"] == f"runs/gpu_report/n{n}"

@@ -1,0 +1,187 @@
+"""data/gsm8k: problem files from parquet files of the data set's format, the evening's preset, the
+simulation behind it."""
+import json
+import re
+
+import numpy as np
+import pytest
+from conftest import ROOT, load_prepare, load_script, run_script
+
+import config
+from config import BadInput, read_json
+from core import cost, sweep
+from core.problems import read_problems
+
+TRAIN = [
+    ("A shop sold 48 lamps in April, and half as many in May. How many lamps did it sell in both "
+     "months together?",
+     "In May it sold 48/2 = <<48/2=24>>24 lamps.\nIn all 48+24 = <<48+24=72>>72.\n#### 72"),
+    ("A farm has 617 hens and each lays two eggs. How many eggs are there?",
+     "617 * 2 = <<617*2=1234>>1,234 eggs\n#### 1,234"),
+    ("It was 3 degrees and fell by 8 degrees in the night. What is the temperature in the morning?",
+     "3 - 8 = <<3-8=-5>>-5\n#### -5"),
+    ("A baker sells 3 loaves for 2.50 dollars each. How many dollars does the baker get for them?",
+     "3 * 2.5 = <<3*2.5=7.5>>7.5\n#### 7.5"),
+    ("Mia gets 16 apples every day and eats three. She sells the others at $2 each. What does she "
+     "earn per day?", "(16 - 3) * 2 = 26\n#### 26")]
+TEST = [("Mia gets 16 apples every day and eats three. She sells the others at $2 each. What does "
+         "she earn per day?", "(16 - 3) * 2 = 26\n#### 26"),
+        ("A scarf takes 2 balls of red wool and half as much white wool. How many balls of wool "
+         "does it take?", "2/2 = 1 and 2 + 1 = 3\n#### 3")]
+
+
+def write_parquet(path, rows):
+    """A file as the hub has it: columns question and answer."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    path.parent.mkdir(parents=True)
+    questions, answers = zip(*rows)
+    pq.write_table(pa.table(dict(question=list(questions), answer=list(answers))), path)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A data folder made from files that somebody put there by hand: (its path, what was said)."""
+    data = tmp_path_factory.mktemp("gsm8k")
+    write_parquet(data / "main/train-00000-of-00001.parquet", TRAIN)
+    write_parquet(data / "test/main/test-00000-of-00001.parquet", TEST)
+    done = run_script("data/gsm8k/prepare.py", f"--data={data}", "--model=none")
+    assert done.code == 0, done.stderr
+    return data, done.stdout
+
+
+def test_problems_from_the_data_sets_files(made):
+    """The number after #### is the answer, commas and signs included; what is like a test problem
+    is left out of the training problems."""
+    data, told = made
+    train, test = (read_problems(data / name) for name in ("problems.jsonl", "test/problems.jsonl"))
+    assert [p["answer"] for p in train] == ["72", "1,234", "-5", "7.5"]
+    assert [p["answer"] for p in test] == ["26", "3"]
+    assert all(p["prompt"].endswith("within \\boxed{}.") for p in train + test)
+    assert [p["id"] for p in train] == [f"gsm8k-{i:05d}" for i in range(4)]
+    assert test[0]["id"] == "gsm8k-test-00000" and "1 against" in told
+    manifest = read_json(data / "manifest.json")
+    assert manifest["counts"]["against"] == 1 and manifest["counts"]["kept"] == 4
+    again = run_script("data/gsm8k/prepare.py", f"--data={data}", "--model=none")
+    assert again.code == 0 and again.stdout.count("is there already") == 2
+
+
+def test_the_verifier_reads_these_answers(made):
+    """1,234 and 1234 are one answer to a math problem, and 1.234 is another."""
+    import verifier
+    cfg = config.parse(["--verifier=math"])
+    problem = next(p for p in read_problems(made[0] / "problems.jsonl") if p["answer"] == "1,234")
+    graded = [(problem, rf"So it is \boxed{{{answer}}}.") for answer in ("1234", "1,234", "1.234")]
+    assert list(verifier.check("math", graded, cfg)) == [1, 1, 0]
+
+
+def test_without_a_network_it_names_the_files(tmp_path, monkeypatch):
+    """One line: which file of which data set, at which revision, into which folder."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(BadInput, match="main/test-00000-of-00001.parquet of the data set "
+                                       f"openai/gsm8k at revision e53f0.* into {tmp_path}/test"):
+        load_prepare("gsm8k").main([f"--data={tmp_path}", "--model=none"])
+
+
+def test_a_measurement_of_some_problems(world, tmp_path):
+    """--measure for any data folder: so many problems, drawn at random; more of them go on with
+    the counts that are there."""
+    words = [f"--problems={world.problems}", "--s_zero=0", "--s=4", "--n_val=2",
+             f"--out={tmp_path}", "--max_new_tokens=23"]
+    ids = []
+    for count in (12, 20):
+        done = run_script("sample.py", *words, f"--measure={count}")
+        assert done.code == 0, done.stderr
+        lines = [r for r in config.read_log(tmp_path / "pass_rates.jsonl") if "id" in r]
+        ids.append([r["id"] for r in lines])
+        assert len(set(ids[-1])) == len(lines) == count
+    assert ids[1][:12] == ids[0]
+    first = [p["id"] for p in read_problems(world.problems)[:12]]
+    assert set(ids[0]) != set(first), "the first problems of a file may be of one kind"
+
+
+@pytest.mark.parametrize("preset", ["easy", "hard", "mixed"])
+def test_the_evening(preset):
+    """Deep enough for the larger n, on a 24 GB card, on less than 40 GB of disk with 12 GB for the
+    environment, in less than ten hours of an H100."""
+    (arm,) = sweep.arms(preset, ["--data=data/gsm8k"])
+    grid = sweep.cells(arm)
+    assert {c["n"] for c in grid} == {4, 16, 64} and {c["seed"] for c in grid} == {0, 1}
+    assert arm["model"] == "Qwen/Qwen2.5-0.5B-Instruct" and arm["recipe"] == preset
+    assert min(config.derive(c)["M"] for c in grid) >= 150
+    s = cost.sizes(cost.SHAPES[arm["model"]])
+    assert all(cost.plan(s, c, 1, 24e9)["fits"] for c in grid)
+    assert cost.disk_bytes(s, grid) < 28e9
+    assert sum(cost.gpu_hours(c) for c in grid) < 10
+    (large,) = sweep.arms(preset, ["--data=data/gsm8k", "--model=Qwen/Qwen2.5-1.5B-Instruct"])
+    assert large["max_new_tokens"] == 768 and large["ns"] == "4 16 64"
+    s = cost.sizes(cost.SHAPES[large["model"]])
+    assert all(cost.plan(s, c, 1, 80e9)["fits"] for c in sweep.cells(large))
+
+
+def test_the_price_is_told_before_the_evening(tmp_path):
+    """DRY_RUN=1 prints it to stderr, so that stdout holds commands alone."""
+    done = run_script("core.sweep", "commands", "easy", "--data=data/gsm8k",
+                      f"--runs={tmp_path}")
+    assert done.code == 0 and all("train_grpo.py" in line for line in done.stdout.splitlines())
+    assert re.fullmatch(r"easy: 6 runs, 0\.5M rollouts, about [\d.]+ \(of RTX 4090\) or [\d.]+ "
+                        r"\(of H100\) GPU-hours, of them [\d.]+ or [\d.]+ for the difficulty of "
+                        r"4,000 problems; \d+ GB of disk\n", done.stderr), done.stderr
+
+
+def test_cells_that_are_too_shallow_are_named():
+    words = ["--data=data/gsm8k", "--C=38400"]
+    assert sweep.price("easy", words).endswith("fewer than 150 updates: n = 64 (75)")
+    assert "shallow" not in sweep.price("easy", words[:1])
+
+
+def test_the_words_of_the_preset_reach_every_script(made, tiny, tmp_path, monkeypatch):
+    """prepare.py and sample.py get them too: lengths and `measure` are those of the runs."""
+    import shutil
+    from core import prepare
+    data = tmp_path / "gsm8k"
+    shutil.copytree(made[0], data)
+    preset = read_json(ROOT / "data/gsm8k/presets.json")
+    (data / "presets.json").write_text(json.dumps(preset))
+    called = []
+    monkeypatch.setattr(prepare, "measure", lambda words, out, places: called.append(words))
+    words = [f"--data={data}", f"--model={tiny.model}", f"--runs={tmp_path / 'runs'}"]
+    with pytest.raises(BadInput, match="easy_train.jsonl: no problem"):  # nothing was measured
+        prepare.prepare("easy", words)
+    asked = config.parse([w for w in called[0]])
+    assert (asked["measure"], asked["max_new_tokens"], asked["n_val"]) == (4000, 768, 300)
+    asked = config.parse([*called[0], "--measure=5"])
+    assert asked["measure"] == 5
+
+
+def test_the_simulation_of_the_evening():
+    """What it calls visible in 90% of the draws is seen in about 90% of others, and no difference
+    is seen in few."""
+    bench = load_script("tests/bench/evening.py")
+    C, rng = bench.PRESET["C"], np.random.default_rng(0)
+    noise = bench.NOISE["small"]
+    at_90, at_95 = bench.least_paired(rng, 2, noise, C, draws=60)
+    assert 0.01 < at_90 < at_95 < 0.1
+    for gain, low, high in ((at_90, 0.75, 1.0), (0.0, 0.0, 0.2)):
+        seen = np.mean([bench.paired_error(bench.draw_sweep(rng, 2, *noise, gain, C), C) < 0
+                        for _ in range(40)])
+        assert low <= seen <= high, (gain, seen)
+    more = bench.least_paired(rng, 4, noise, C, draws=60)[0]
+    assert more < at_90  # seeds help
+    assert bench.in_report(bench.draw_sweep(rng, 3, *noise, 0.15, C), C)
+
+
+def test_what_the_docs_say_of_the_evening():
+    """docs/gpu.md: its hours are those of the price, its visible differences the simulation's."""
+    page = " ".join((ROOT / "docs/gpu.md").read_text().split())
+    told = sweep.price("easy", ["--data=data/gsm8k"])
+    card, h100 = re.search(r"about (\d+) \(of RTX 4090\) or ([\d.]+) \(of H100\)", told).groups()
+    assert f"**{h100} hours on an H100, {card} on a 24 GB RTX 4090**" in page
+    bench = load_script("tests/bench/evening.py")
+    C = bench.PRESET["C"]
+    for seeds, said in ((2, r"of (\d\.\d) to (\d\.\d) points of avg@4 in nine of ten"),
+                        (4, r"lowers that to (\d\.\d) to (\d\.\d)")):
+        rng = np.random.default_rng([C, seeds])
+        seen = [100 * bench.least_paired(rng, seeds, noise, C, 400)[0]
+                for noise in bench.NOISE.values()]
+        assert list(map(float, re.search(said, page).groups())) == pytest.approx(seen, abs=0.15)
