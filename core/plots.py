@@ -2,6 +2,7 @@
 
 Needs config.py and matplotlib, which is imported where a figure is made.
 """
+import logging
 import math
 import textwrap
 
@@ -42,6 +43,8 @@ def colours(ns):
 def canvas(rows, cols, size, **more):
     """(figure, axes (rows, cols)) of a size in inches, without a window."""
     import matplotlib
+    # a home that cannot be written to costs matplotlib its cache, and a second a figure: no news
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
     return plt.subplots(rows, cols, figsize=size, layout="constrained", squeeze=False, **more)

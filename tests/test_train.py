@@ -956,15 +956,6 @@ TIMES = {"time", "wall_s", "gen_s", "train_s", "loading_s", "commit"}
 B, C = 16, 480
 
 
-@pytest.fixture(autouse=True)
-def signals():
-    """A run in this process sets its own handlers."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
-
-
 def clean(folder, drop=()):
     """The records of a run without times. `drop`: the keys of config and derived that may differ
     too."""
