@@ -52,7 +52,7 @@ def warm_python():
     if not hasattr(os, "pidfd_open"):
         return sys.executable
     folder = tempfile.mkdtemp(prefix="warm")
-    # matplotlib's cache in a home that cannot be written to would be a folder that each fork removes
+    # if HOME cannot be written to, matplotlib makes itself a folder, which every fork would remove
     server = subprocess.Popen([sys.executable, warm.__file__, f"{folder}/socket"],
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                               env=os.environ | dict(MPLCONFIGDIR=folder))
@@ -153,6 +153,9 @@ def world():
             if not made.exists():
                 done = run_script(name)
                 assert done.code == 0, done.stderr
+    for name in ("easy", "hard", "very_easy"):
+        count = (w.splits / f"{name}_val.jsonl").read_bytes().count(b"\n")
+        assert count >= 24, f"{name}_val.jsonl has {count} problems; tests take up to 24 of them"
     return w
 
 

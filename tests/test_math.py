@@ -125,6 +125,36 @@ def guru_rows(sums):
                  for i, s in enumerate(sums)]
 
 
+def check_model(folder):
+    """Its pass rates are those of RATES, to the last digits of fp32."""
+    model, tokenizer = engine.load_model(folder, "cpu")
+    prompts = sample.tokenize([dict(prompt=f"{question(*s[:3])} {INSTRUCTION}") for s in SUMS],
+                              tokenizer)
+    for i, prompt in enumerate(prompts):
+        rate = RATES[i % len(RATES)]
+        for text, share in ((str(SUMS[i][3]), 2 / 3), (HALVES[i], 1 / 3)):
+            ids = [prompt + tokenizer(rf"\boxed{{{text}}}<|end|>")["input_ids"]]
+            with torch.no_grad():
+                logits = model(input_ids=torch.tensor(ids)).logits[0, len(prompt) - 1:-1]
+            p = torch.softmax(logits.double() / TEMPERATURE, -1)[range(4), ids[0][len(prompt):]]
+            assert p.tolist() == pytest.approx([1, rate * share, 1, 1], rel=1e-4), (
+                f"the model writes {text} for {SUMS[i][:3]} with probabilities {p.tolist()}")
+
+
+def check_splits(w):
+    """The measured rates are within sampling error of RATES, and each split has room."""
+    answers = {p["id"]: int(p["answer"]) for p in sample.read_problems(w.data / "problems.jsonl")}
+    first = {r["id"]: r["correct"] for r in read_log(w.splits / "pass_rates.jsonl")
+             if r.get("samples") == 16}
+    rate = np.array([RATES[(answers[name] - SUMS[0][3]) % len(RATES)] for name in first])
+    z = (np.array([*first.values()]) - 16 * rate) / (16 * rate * (1 - rate)) ** 0.5
+    assert abs(z.mean()) < 4 / len(z) ** 0.5 and 0.5 < z.std() < 1.5, (
+        f"the measured pass rates are not those of the model: z = {z.mean():.2f} +- {z.std():.2f}")
+    for name in ("easy", "hard", "very_easy"):
+        count = len(sample.read_problems(w.splits / f"{name}_train.jsonl"))
+        assert count >= 5, f"the split {name} has {count} problems to train on; tests need 5"
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     """A data folder made by prepare.py from a parquet, AIME24's beside it, the model, its measured
@@ -132,6 +162,7 @@ def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("real")
     sums, aime = SUMS, SUMS[::12]
     make_model(folder / "Half-Knows-1B")
+    check_model(folder / "Half-Knows-1B")
     pq.write_table(pa.Table.from_pylist(guru_rows(sums + sums[:3])), folder / "guru.parquet")
     pq.write_table(pa.Table.from_pylist([dict(id=60 + i, problem=question(*s[:3]),
                                               solution="by heart", answer=f"{s[3]:03d}", url="",
@@ -147,25 +178,11 @@ def world(tmp_path_factory):
     run(load_prepare("guru_math").main, *w.words, f"--source={folder / 'guru.parquet'}",
         f"--against={folder / 'aime24/problems.jsonl'}")
     w.said = run(sample.main, *w.words, *MEASURE)
+    check_splits(w)
     return w
 
 
 MEASURE = ["--n_val=8", "--s_zero=64", "--gen_batch=1024"]
-
-
-def test_the_model_knows_what_it_should(world):
-    """To the last digits of fp32, on every processor: splits do not hang on its rounding."""
-    model, tokenizer = engine.load_model(world.model, "cpu")
-    prompts = sample.tokenize([dict(prompt=f"{question(*s[:3])} {INSTRUCTION}")
-                               for s in world.sums], tokenizer)
-    for i, (prompt, (_, _, _, value)) in enumerate(zip(prompts, world.sums)):
-        rate = RATES[i % len(RATES)]
-        for text, share in ((str(value), 2 / 3), (HALVES[i], 1 / 3)):
-            ids = [prompt + tokenizer(rf"\boxed{{{text}}}<|end|>")["input_ids"]]
-            with torch.no_grad():
-                logits = model(input_ids=torch.tensor(ids)).logits[0, len(prompt) - 1:-1]
-            p = torch.softmax(logits.double() / TEMPERATURE, -1)[range(4), ids[0][len(prompt):]]
-            assert p.tolist() == pytest.approx([1, rate * share, 1, 1], rel=1e-4), (i, text)
 
 
 def test_from_a_parquet_to_splits(world):
@@ -178,14 +195,6 @@ def test_from_a_parquet_to_splits(world):
     first = [r["correct"] / 16 for r in lines if r["samples"] == 16]
     # the verifier tells right from wrong
     assert min(first) == 0 and max(first) > 0.8 and 0.1 < np.mean(first) < 0.8
-    # and finds the rates that were planted, and from them splits that have room
-    planted = np.array([RATES[(int(p["answer"]) - 3) % len(RATES)] for p in problems])
-    of = {r["id"]: r["correct"] for r in lines if r["samples"] == 16}
-    z = (np.array([of[p["id"]] for p in problems]) - 16 * planted) / (
-        16 * planted * (1 - planted)) ** 0.5
-    assert abs(z.mean()) < 4 / len(z) ** 0.5 and 0.5 < z.std() < 1.5
-    for name in ("easy", "hard", "very_easy"):
-        assert len(sample.read_problems(world.splits / f"{name}_train.jsonl")) >= 5
     drawn = {r["id"]: r["samples"] for r in lines}  # the last line of each
     spent, every = sum(drawn.values()), 64 * len(problems)
     assert spent < every
