@@ -61,8 +61,9 @@ def question(a, op, b):
 
 
 def make_model(folder):
-    r"""A tiny Llama that answers sum i right with probability RATES[i] at TEMPERATURE, else with the
-    next sum's value, and every third time as a fraction.
+    r"""Write a tiny Llama that solves sum i with probability RATES[i] at TEMPERATURE.
+
+    Else it writes the value of the next sum. Every third answer is a fraction.
 
     Its weights are set, not trained: a trained model is a function of the last bit of its training,
     so on another processor it has other splits. A token is its kind, one number, beside a constant.
