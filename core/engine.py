@@ -193,8 +193,8 @@ class VLLMEngine:
             self.llm = LLM(str(path), load_format=load, seed=0, max_model_len=longest,
                            max_num_seqs=cfg["gen_batch"], enable_prefix_caching=True,
                            logprobs_mode="processed_logprobs", use_tqdm_on_load=False, **more)
-        # vLLM's CPU build adds its libraries there, for worker processes that it does not have here.
-        # The linker cuts their paths at a blank and complains in every process that we start.
+        # vLLM's CPU build adds its libraries there, for worker processes, and here it has none. The
+        # linker cuts their paths at a blank and complains in every process that we start.
         os.environ["LD_PRELOAD"] = preload
         settings = self.llm.model_config.try_get_generation_config()
         self.stop = stop_ids(settings.get("eos_token_id"), tokenizer)
