@@ -1280,7 +1280,7 @@ def test_stopped(work, make_pool, monkeypatch):
     start = time.monotonic()
     assert pool.verify([("7919", HANGS if work else "7919")], 0.5) == [ERROR]
     assert pool.verify([("5", "5" + " " * 10 ** 6), ("5", "6")], 20) == [1, 0]
-    assert time.monotonic() - start < 20 and process.returncode == -signal.SIGKILL
+    assert time.monotonic() - start < 100 and process.returncode == -signal.SIGKILL
 
 
 def test_a_full_pipe_of_a_stopped_process(make_pool, monkeypatch):
