@@ -42,9 +42,9 @@ def colours(ns):
 
 def canvas(rows, cols, size, **more):
     """(figure, axes (rows, cols)) of a size in inches, without a window."""
-    import matplotlib
-    # a home that cannot be written to costs matplotlib its cache, and a second a figure: no news
+    # without a HOME that it can write to, matplotlib only starts a second later: no warning for that
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    import matplotlib
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
     return plt.subplots(rows, cols, figsize=size, layout="constrained", squeeze=False, **more)
