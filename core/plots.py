@@ -42,7 +42,7 @@ def colours(ns):
 
 def canvas(rows, cols, size, **more):
     """(figure, axes (rows, cols)) of a size in inches, without a window."""
-    # without a HOME that it can write to, matplotlib only starts a second later: no warning for that
+    # if HOME cannot be written to, matplotlib only starts a second later: not worth a warning
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     import matplotlib
     matplotlib.use("Agg")
