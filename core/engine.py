@@ -13,6 +13,7 @@ text that was tokenized again. A rollout is a function of the seed of its prompt
 alone, so neither batch sizes nor what else is asked for change it. Needs config.py,
 core/models.py, core/lora.py.
 """
+import contextlib
 import copy
 import hashlib
 import importlib.util
@@ -20,6 +21,7 @@ import json
 import os
 import re
 import subprocess
+import tempfile
 
 from config import BadInput
 from core import lora
@@ -169,6 +171,11 @@ class VLLMEngine:
                                VLLM_LOGGING_LEVEL="ERROR",
                                VLLM_LOGGING_STREAM="ext://sys.stderr").items():
             os.environ.setdefault(key, value)
+        cache = os.path.expanduser("~/.cache/vllm")
+        with contextlib.suppress(OSError):
+            os.makedirs(cache, exist_ok=True)
+        if not os.access(cache, os.W_OK):  # else it prints a traceback for each file that it keeps
+            os.environ.setdefault("VLLM_CACHE_ROOT", tempfile.mkdtemp(prefix="vllm"))
         with loading(path, "vLLM"):
             from vllm.platforms import current_platform
             if current_platform.is_cpu():
