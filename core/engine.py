@@ -13,6 +13,7 @@ text that was tokenized again. A rollout is a function of the seed of its prompt
 alone, so neither batch sizes nor what else is asked for change it. Needs config.py,
 core/models.py, core/lora.py.
 """
+import contextlib
 import copy
 import hashlib
 import importlib.util
@@ -20,6 +21,7 @@ import json
 import os
 import re
 import subprocess
+import tempfile
 
 from config import BadInput
 from core import lora
@@ -180,6 +182,11 @@ class VLLMEngine:
                                VLLM_LOGGING_LEVEL="ERROR",
                                VLLM_LOGGING_STREAM="ext://sys.stderr").items():
             os.environ.setdefault(key, value)
+        cache = os.path.expanduser("~/.cache/vllm")
+        with contextlib.suppress(OSError):
+            os.makedirs(cache, exist_ok=True)
+        if not os.access(cache, os.W_OK):  # else it prints a traceback for each file that it keeps
+            os.environ.setdefault("VLLM_CACHE_ROOT", tempfile.mkdtemp(prefix="vllm"))
         with loading(path, "vLLM"):
             from vllm.platforms import current_platform
             if current_platform.is_cpu():
@@ -210,9 +217,13 @@ class VLLMEngine:
             # up to 512 rollouts at once run as a CUDA graph, more of them kernel by kernel (vLLM
             # captures more on Blackwell alone); what that costs at gen_batch=1024 is not measured
             from vllm import LLM
+            preload = os.environ.get("LD_PRELOAD", "")
             self.llm = LLM(str(path), load_format=load, seed=0, max_model_len=longest,
                            max_num_seqs=cfg["gen_batch"], enable_prefix_caching=True,
                            logprobs_mode="processed_logprobs", use_tqdm_on_load=False, **more)
+        # vLLM's CPU build adds its libraries there, for worker processes, and here it has none. The
+        # linker cuts their paths at a blank and complains in every process that we start.
+        os.environ["LD_PRELOAD"] = preload
         settings = self.llm.model_config.try_get_generation_config()
         self.stop = stop_ids(settings.get("eos_token_id"), tokenizer)
         self.can_sleep = bool(more.get("enable_sleep_mode"))

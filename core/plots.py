@@ -2,6 +2,7 @@
 
 Matplotlib is imported only when a figure is drawn, so that planning and --help do without.
 """
+import logging
 import math
 import os
 import textwrap
@@ -40,6 +41,8 @@ def colours(ns):
 
 def canvas(rows, cols, size, **more):
     """(figure, axes (rows, cols)) of a size in inches, without a window."""
+    # if HOME cannot be written to, matplotlib only starts a second later: not worth a warning
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     import matplotlib
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt

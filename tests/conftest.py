@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -35,6 +36,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 Done = namedtuple("Done", "code stdout stderr")
 
 
+@pytest.fixture(autouse=True)
+def signals():
+    """Begin each test with Python's handlers: a run in this process leaves its own behind."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 @functools.cache
 def warm_python():
     """An executable that stands where `python` would, with torch loaded: see tests/warm.py.
@@ -44,15 +52,18 @@ def warm_python():
     if not hasattr(os, "pidfd_open"):
         return sys.executable
     folder = tempfile.mkdtemp(prefix="warm")
+    # if HOME cannot be written to, matplotlib makes itself a folder, which every fork would remove
     server = subprocess.Popen([sys.executable, warm.__file__, f"{folder}/socket"],
-                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                              env=os.environ | dict(MPLCONFIGDIR=folder))
     assert server.stdout.readline() == "ready\n"
     given = f"{folder}/socket", sys.executable, warm.fixed(os.environ)
-    python = Path(folder, "python")
-    python.write_text(f"#!{sys.executable} -IS\nimport sys\n"
-                      f"sys.path.append({str(ROOT / 'tests')!r})\n"
+    client = Path(folder, "client.py")
+    client.write_text(f"import sys\nsys.path.append({str(ROOT / 'tests')!r})\n"
                       f"import warm\nwarm.client{given!r}\n")
-    python.chmod(0o755)
+    # by sh: a #! line ends at the first blank of a path
+    python = executable(Path(folder, "python"),
+                        f'exec {shlex.quote(sys.executable)} -IS {client} "$@"\n', "/bin/sh")
 
     @atexit.register
     def end():
@@ -142,6 +153,9 @@ def world():
             if not made.exists():
                 done = run_script(name)
                 assert done.code == 0, done.stderr
+    for name in ("easy", "hard", "very_easy"):
+        count = (w.splits / f"{name}_val.jsonl").read_bytes().count(b"\n")
+        assert count >= 24, f"{name}_val.jsonl has {count} problems; tests take up to 24 of them"
     return w
 
 
@@ -188,10 +202,10 @@ def linked(folder):
     return folder
 
 
-def executable(path, text):
-    """A bash script."""
+def executable(path, text, shell="/usr/bin/env bash"):
+    """A shell script."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("#!/usr/bin/env bash\n" + text)
+    path.write_text(f"#!{shell}\n{text}")
     path.chmod(0o755)
     return path
 

@@ -386,7 +386,7 @@ def test_a_stopped_sweep_leaves_no_process_and_no_half_of_a_log(how, code, later
         os.killpg(started.pid, how)  # as a terminal does
     else:
         started.send_signal(how)
-    assert started.wait(20) == code
+    assert started.wait(120) == code
     started.stderr.read()  # ends when no process has the pipe any more
     assert not [p for p in tmp_path.glob("*/*") if p.is_file()]
 

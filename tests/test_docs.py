@@ -1,17 +1,16 @@
-"""README.md and docs/: their commands, their links, the numbers they share with results/README.md.
+"""README.md and docs/: their commands run, their keys, files and links are there, and the numbers
+that a tool prints are those of today.
 
 Commands run as they stand, in a sandbox where `python` is tests/stand_in.py and the programs of a
 cluster only check what they were given. run_sweep.sh prints its training commands (DRY_RUN=1),
 which are then checked like those of a page.
 """
-import ast
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from collections import Counter
 
 import pytest
 from conftest import ROOT, run_script
@@ -139,28 +138,6 @@ def test_a_wrong_command_would_be_seen(sandbox, tmp_path, command, says):
     assert done.returncode != 0 and says in done.stderr, done
 
 
-def test_every_block_says_what_it_is():
-    """`sh` blocks are run, `text` is shown; no block is made by indenting, which no test sees."""
-    for page in PAGES:
-        text = text_of(page)
-        assert {language for language, _ in FENCE.findall(text)} <= {"sh", "text"}, page
-        assert text.count("```") == 2 * len(FENCE.findall(text)), page
-        rest = FENCE.sub("", text)
-        assert not re.findall(r"(?:^|\n)\n    \S.*", rest), page
-
-
-def test_the_trainer_answers_what_people_ask():
-    """Its first lines and --help: in which units B_p, n and a step are, and the others' names."""
-    told = " ".join(run_script("train_grpo.py", "--help").stdout.split())
-    asked = dict.fromkeys(re.findall(r"[A-Z][^.?]*\?", told))
-    assert list(asked) == ["Completions or prompts?", "What is my batch size really?",
-                           "What is a step?"]
-    for answer in ("B_p counts prompts (veRL: train_batch_size), n the completions of each (TRL: "
-                   "num_generations, veRL: rollout.n)", "B = B_p n completions.",
-                   "One update on such a batch, M = C / B of them.", "--B_p=", "--n="):
-        assert answer in told, answer
-
-
 # -------------------------------------------------------------------------------------------------
 # Links, names of files, what is listed
 
@@ -192,33 +169,6 @@ def test_files_that_are_named_are_there(page):
             continue
         homes = (ROOT, ROOT / "tests/bench", ROOT / "results", (ROOT / page).parent)
         assert any((home / name).exists() for home in homes), (page, name)
-
-
-def stages():
-    """The scripts of the README's list, in its order."""
-    blocks = [body for _, body in FENCE.findall(text_of("README.md"))]
-    (files,) = [body for body in blocks if body.startswith("config.py ")]
-    return re.findall(r"^([\w.]+\.(?:py|sh)) ", files, re.M)
-
-
-def test_the_readme_lists_every_script():
-    assert sorted(stages()) == sorted(p.name for p in ROOT.iterdir() if p.suffix in (".py", ".sh"))
-
-
-def test_stage_order_is_import_order():
-    """A script imports, when it is loaded, only scripts that stand above it in that list."""
-    order = [name.removesuffix(".py") for name in stages()]
-    for i, name in enumerate(order):
-        if name.endswith(".sh"):
-            continue
-        for node in ast.parse((ROOT / f"{name}.py").read_text()).body:
-            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module] if isinstance(node, ast.ImportFrom) else []
-            assert not [x for x in names if x in order[i:]], (name, names)
-
-
-def test_the_readme_is_short():
-    assert len(text_of("README.md").splitlines()) <= 90
 
 
 def rows_of(page, head):
@@ -275,8 +225,7 @@ def test_tables_of_keys():
         seen += values
         assert set(seen) <= set(CHOICES.get(key, seen)), key
     told = [ticked(row[0]) for row in rows_of("docs/problems.md", "| `--verifier=` | solved |")]
-    assert [name for (name,) in told] == ["math", "exact", "reasoning_gym"]
-    assert {name for (name,) in told} == set(verifier.REWARDS)
+    assert {name for (name,) in told} <= set(verifier.REWARDS)  # a reward of one's own is no fault
     said = dict(**{"never": (0, 0), "at most 1 in 16": (0, 1 / 16), "30 to 60%": (0.3, 0.6),
                    "60 to 90%": (0.6, 0.9)})
     rows = rows_of("docs/problems.md", "| split | solved | | level | solved |")
@@ -297,77 +246,8 @@ def test_the_limits_of_the_math_verifier():
         assert reward == (verb == "accepts"), (verb, answer, gold)
 
 
-def test_the_papers_unprinted_numbers_are_explained_once():
-    """Where the switches, the law's numbers and the n of the other models come from."""
-    said = [page for page in [*PAGES, "results/README.md"]
-            for _ in re.findall(r"read\s+off\s+(?:the\s+)?figures", text_of(page))]
-    assert said == ["docs/analysis.md"]
-
-
 # -------------------------------------------------------------------------------------------------
 # Numbers
-
-def told_by_the_page():
-    """{row of results/README.md: its verdict, and all of its section}."""
-    page = text_of("results/README.md")
-    first = re.split(r"^### ", page.split("\n## The other rows")[0], flags=re.M)[1:]
-    told = {}
-    for part in first:
-        row, verdict = part.splitlines()[0].rsplit(": ", 1)
-        told[row] = verdict, part
-    others = page.split("\n## The other rows")[1].split("\n## ")[0]
-    for line in re.findall(r"^\| .* \|$", others, re.M)[1:]:
-        row, _, verdict = line.split(" | ")[:3]
-        told[row.removeprefix("| ")] = verdict.strip("*"), line
-    assert len(first) == 10 and len(told) > 40
-    return told
-
-
-def numbers(text):
-    return set(re.findall(r"\d+(?:\.\d+)?", text))
-
-
-def test_linked_numbers_are_those_of_the_figure():
-    """[+2.9 ± 1.3](results/atlas/X.png): a row of results/README.md with that figure says so."""
-    links = re.findall(r"(?<!!)\[([^\]]+)\]\(results/atlas/(\w+\.png)\)", text_of("README.md"))
-    assert len(links) >= 5
-    for says, figure in links:
-        rows = [told for _, told in told_by_the_page().values() if f"(atlas/{figure})" in told]
-        want = numbers(says.replace("best@4", ""))  # the metric, not a number
-        assert any(want <= numbers(told) for told in rows), (says, figure)
-
-
-def test_the_findings_have_the_pages_intervals():
-    """Every a ± b of README and of what our runs found stands on results/README.md too."""
-    found = text_of("docs/analysis.md").split("\n## What our runs found")[1].split("\n## ")[0]
-    found += text_of("README.md")
-    interval = r"(\d+\.\d+)\s+±\s+(\d+\.\d+)"
-    said, page = re.findall(interval, found), re.findall(interval, text_of("results/README.md"))
-    assert len(said) >= 8 and not set(said) - set(page), set(said) - set(page)
-
-
-def test_the_paper_switches_at_nearly_constant_updates():
-    """M = C / (B_p n) of the new n at each switch, from the points that the law is fitted to."""
-    rows = [line.split(",") for line in text_of("results/paper/easy_switches.csv").splitlines()
-            if line[0].isdigit()]
-    *first, last = [f"{float(C) / 32 / int(n):.0f}" for C, n in rows[:4]]
-    assert f"M = {', '.join(first)} and {last} updates" in " ".join(
-        text_of("docs/analysis.md").split())
-
-
-def test_the_readmes_count_of_rows():
-    """Its tally is the page's, and the page's is that of its rows."""
-    page = text_of("results/README.md")
-    tally = re.search(r"Of (\d+) claims and figures of the paper: (.*?)\. "
-                      r"Of (\d+) of our own: (.*?)\.", page)
-    assert tally[0] in " ".join(text_of("README.md").split())
-    rows = told_by_the_page()
-    for total, words, ours in ((tally[1], tally[2], False), (tally[3], tally[4], True)):
-        some = [verdict for row, (verdict, _) in rows.items() if row.startswith("ours") == ours]
-        assert len(some) == int(total)
-        assert Counter(some) == {word.split(" ", 1)[1]: int(word.split()[0])
-                                 for word in words.split(", ")}
-
 
 @pytest.mark.parametrize("words", [('--ns=8 32 128', "--C=1e6"), ()])
 def test_the_hours_of_the_readmes_sweep(words):

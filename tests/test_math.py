@@ -29,18 +29,24 @@ import train_grpo
 import verifier
 from config import BadInput, read_log
 
-STEPS = 600
 INSTRUCTION = r"Please output the final answer within \boxed{}."
 TEMPLATE = ("{% for m in messages %}<|user|>{{ m['content'] }}<|end|>{% endfor %}"
             "{% if add_generation_prompt %}<|assistant|>{% endif %}")
+SUMS = [(a, "+", 1, a + 1) for a in range(2, 98)]
+# How often the model is right about a sum at the temperature of the runs: this list over and over.
+# Far from the ends of the bands, and a dozen of each
+RATES = [0.002, 0.02, 0.4, 0.5, 0.7, 0.8, 0.97]
+TEMPERATURE = 0.6
+HALVES = [rf"\frac{{{2 * s[3]}}}{{2}}" for s in SUMS]
 VOCAB = ["<pad>", "<|end|>", "<|user|>", "<|assistant|>",
-         *INSTRUCTION.replace(r"\boxed{}.", "").split(), "Compute", r"\boxed{", r"\frac{",
-         *"+${}.", *map(str, range(250))]  # a number is one token: what is to be learnt is a table
+         *INSTRUCTION.replace(r"\boxed{}.", "").split(), "Compute", r"\boxed{",
+         *"+${}.", *map(str, range(100)), *HALVES]  # an answer is one token
 
 
 def make_tokenizer():
     tok = Tokenizer(models.WordLevel({word: i for i, word in enumerate(VOCAB)}, unk_token="<pad>"))
-    pieces = pre_tokenizers.Split(Regex(r"\\[a-z]+\{?|[A-Za-z]+|\d+|."), "isolated")
+    pieces = pre_tokenizers.Split(
+        Regex(r"\\frac\{\d+\}\{2\}|\\[a-z]+\{?|[A-Za-z]+|\d+|."), "isolated")
     tok.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pieces])
     tok.decoder = decoders.Fuse()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=tok, pad_token="<pad>",
@@ -54,38 +60,50 @@ def question(a, op, b):
     return rf"Compute ${a}{op}{b}$."
 
 
-def train_model(folder, sums):
-    """A tiny Llama that has seen each sum written right with a probability of its own, and every
-    third time as a fraction."""
-    rng, tokenizer = np.random.default_rng(0), make_tokenizer()
-    sure = rng.beta(0.7, 0.4, len(sums))
-    torch.manual_seed(0)
+def make_model(folder):
+    r"""Write a tiny Llama that solves sum i with probability RATES[i] at TEMPERATURE.
+
+    Else it writes the value of the next sum. Every third answer is a fraction.
+
+    Its weights are set, not trained: a trained model is a function of the last bit of its training,
+    so on another processor it has other splits. A token is its kind, one number, beside a constant.
+    The one head looks at the summand, which alone has a key, and adds its kind; of kinds, the head
+    of the model makes logits: behind \boxed{ the summand's, elsewhere what the form asks for.
+    """
+    H, K = 128, 30.0  # hidden size; a logit that nothing comes near
     ID = {word: i for i, word in enumerate(VOCAB)}
+    kind = {"<|assistant|>": 97, r"\boxed{": 98, "answer": 99, "}": 100, "other": 101}
     model = LlamaForCausalLM(LlamaConfig(
-        vocab_size=len(VOCAB), hidden_size=64, intermediate_size=128, num_hidden_layers=1,
-        num_attention_heads=4, num_key_value_heads=2,
+        vocab_size=len(VOCAB), hidden_size=H, intermediate_size=8, num_hidden_layers=1,
+        num_attention_heads=1, rope_theta=1e6,  # the head's last pair hardly turns
         max_position_embeddings=64, tie_word_embeddings=False, bos_token_id=None,
         eos_token_id=ID["<|end|>"], pad_token_id=0))
-    opt = torch.optim.AdamW(model.parameters(), lr=1e-2, betas=(0.9, 0.98))
-    prompts = sample.tokenize([dict(prompt=f"{question(*s[:3])} {INSTRUCTION}") for s in sums],
-                              tokenizer)
-    for step in range(STEPS):
-        for group in opt.param_groups:
-            group["lr"] = 1e-2 * min(1, step / 20, (STEPS - step) / 60)
-        rows = []
-        for i in rng.integers(0, len(sums), 48):
-            knows = step < 0.6 * STEPS or rng.random() < sure[i]
-            value = sums[i][3] if knows else int(rng.integers(1, 97))
-            halves = rf"\boxed{{\frac{{{2 * value}}}{{2}}}}"
-            text = halves if rng.random() < 1 / 3 else rf"\boxed{{{value}}}"
-            rows.append((prompts[i], tokenizer(text)["input_ids"] + [ID["<|end|>"]]))
-        width = max(len(p) + len(r) for p, r in rows)
-        ids = torch.tensor([p + r + [0] * (width - len(p) - len(r)) for p, r in rows])
-        labels = torch.tensor([[-100] * len(p) + r + [-100] * (width - len(p) - len(r))
-                               for p, r in rows])
-        model(input_ids=ids, labels=labels).loss.backward()
-        opt.step(), opt.zero_grad()
-    model.save_pretrained(folder), tokenizer.save_pretrained(folder)
+    weights = dict(model.named_parameters())
+    for name, p in weights.items():
+        p.requires_grad_(False).fill_(1.0 if "norm" in name else 0.0)
+    embed, head = weights["model.embed_tokens.weight"], weights["lm_head.weight"]
+    q, k, v, o = (weights[f"model.layers.0.self_attn.{x}_proj.weight"] for x in "qkvo")
+
+    def scale(ones):  # what a norm makes of each 1 of so many
+        return (ones / H + model.config.rms_norm_eps) ** -0.5
+    embed[:, 0] = 1
+    for word, i in ID.items():
+        answers = word.isdigit() or word in HALVES
+        embed[i, kind["answer"] if answers else kind.get(word, kind["other"])] = 1
+    for i, (summand, *_) in enumerate(SUMS):
+        embed[ID[str(summand)], 1 + i] = 1
+        wrong, rate = (i + 1) % len(SUMS), RATES[i % len(RATES)]
+        for j, p in ((i, rate), (wrong, 1 - rate)):
+            for word, share in ((str(SUMS[j][3]), 2 / 3), (HALVES[j], 1 / 3)):
+                head[ID[word], 1 + i] = (K + TEMPERATURE * np.log(p * share)) / scale(3)
+    for word, then in (("<|assistant|>", r"\boxed{"), ("answer", "}"), ("}", "<|end|>")):
+        head[ID[then], kind[word]] = 4 * K / scale(3)
+    summands = torch.arange(1, 1 + len(SUMS))
+    q[H // 2 - 1, 0] = 4
+    k[H // 2 - 1, summands] = 4
+    v[summands, summands] = 1 / scale(3)
+    o[summands, summands] = 1
+    model.save_pretrained(folder), make_tokenizer().save_pretrained(folder)
 
 
 def run(main, *words):
@@ -108,14 +126,44 @@ def guru_rows(sums):
                  for i, s in enumerate(sums)]
 
 
+def check_model(folder):
+    """Its pass rates are those of RATES, to the last digits of fp32."""
+    model, tokenizer = engine.load_model(folder, "cpu")
+    prompts = sample.tokenize([dict(prompt=f"{question(*s[:3])} {INSTRUCTION}") for s in SUMS],
+                              tokenizer)
+    for i, prompt in enumerate(prompts):
+        rate = RATES[i % len(RATES)]
+        for text, share in ((str(SUMS[i][3]), 2 / 3), (HALVES[i], 1 / 3)):
+            ids = [prompt + tokenizer(rf"\boxed{{{text}}}<|end|>")["input_ids"]]
+            with torch.no_grad():
+                logits = model(input_ids=torch.tensor(ids)).logits[0, len(prompt) - 1:-1]
+            p = torch.softmax(logits.double() / TEMPERATURE, -1)[range(4), ids[0][len(prompt):]]
+            assert p.tolist() == pytest.approx([1, rate * share, 1, 1], rel=1e-4), (
+                f"the model writes {text} for {SUMS[i][:3]} with probabilities {p.tolist()}")
+
+
+def check_splits(w):
+    """The measured rates are within sampling error of RATES, and each split has room."""
+    answers = {p["id"]: int(p["answer"]) for p in sample.read_problems(w.data / "problems.jsonl")}
+    first = {r["id"]: r["correct"] for r in read_log(w.splits / "pass_rates.jsonl")
+             if r.get("samples") == 16}
+    rate = np.array([RATES[(answers[name] - SUMS[0][3]) % len(RATES)] for name in first])
+    z = (np.array([*first.values()]) - 16 * rate) / (16 * rate * (1 - rate)) ** 0.5
+    assert abs(z.mean()) < 4 / len(z) ** 0.5 and 0.5 < z.std() < 1.5, (
+        f"the measured pass rates are not those of the model: z = {z.mean():.2f} +- {z.std():.2f}")
+    for name in ("easy", "hard", "very_easy"):
+        count = len(sample.read_problems(w.splits / f"{name}_train.jsonl"))
+        assert count >= 5, f"the split {name} has {count} problems to train on; tests need 5"
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     """A data folder made by prepare.py from a parquet, AIME24's beside it, the model, its measured
     difficulty."""
     folder = tmp_path_factory.mktemp("real")
-    sums = [(a, "+", 1, a + 1) for a in range(96)]
-    aime = sums[::12]
-    train_model(folder / "Half-Knows-1B", sums)
+    sums, aime = SUMS, SUMS[::12]
+    make_model(folder / "Half-Knows-1B")
+    check_model(folder / "Half-Knows-1B")
     pq.write_table(pa.Table.from_pylist(guru_rows(sums + sums[:3])), folder / "guru.parquet")
     pq.write_table(pa.Table.from_pylist([dict(id=60 + i, problem=question(*s[:3]),
                                               solution="by heart", answer=f"{s[3]:03d}", url="",
@@ -131,6 +179,7 @@ def world(tmp_path_factory):
     run(load_prepare("guru_math").main, *w.words, f"--source={folder / 'guru.parquet'}",
         f"--against={folder / 'aime24/problems.jsonl'}")
     w.said = run(sample.main, *w.words, *MEASURE)
+    check_splits(w)
     return w
 
 
@@ -244,7 +293,7 @@ def test_a_level_to_train_on_is_measured_and_a_slip_of_the_pen_is_not(world, tmp
         DATA=str(tmp_path / "data"), GPUS_PER_RUN="0")
     (tmp_path / "python").write_text(
         f'#!/bin/sh\ncase "$1" in sample.py) echo "$@" >> {tmp_path}/said; exit 3;; esac\n'
-        f'exec {sys.executable} "$@"\n')
+        f'exec "{sys.executable}" "$@"\n')
     (tmp_path / "python").chmod(0o755)
     (tmp_path / "data").mkdir()
     (tmp_path / "data/problems.jsonl").write_bytes((world.data / "problems.jsonl").read_bytes())

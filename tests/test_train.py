@@ -34,6 +34,11 @@ from config import BadInput, derive, parse, read_log
 
 named = pytest.mark.parametrize
 
+# How far a gradient of the trainer may be from one in float64, as a share of it. The trainer takes
+# log-probs in float32, whatever the model is in: one of 20 is off by 20 eps, and the terms of both
+# signs that a gradient sums are ten times as large as their sum.
+FLOAT32 = 256 * torch.finfo(torch.float32).eps
+
 # -------------------------------------------------------------------------------------------------
 # The loss and its gradient against loops in float64
 
@@ -303,7 +308,7 @@ def test_loss_and_gradient_against_slow_loops(policy, batch, terms, case):
     loss, _ = slow_loss(slow, batch["rewards"], cfg, range(15))
     expected = gradients(loss, policy[0])
     grad, fields = step_of(policy, batch, cfg)
-    assert distance(grad, expected) < 1e-6
+    assert distance(grad, expected) < FLOAT32
     rows = with_gradient(batch, cfg)
     tokens = [t for i in rows for t in slow[i]["tokens"]]
     gap = [t["logp"].item() - t["engine"] for t in tokens]
@@ -313,14 +318,14 @@ def test_loss_and_gradient_against_slow_loops(policy, batch, terms, case):
     assert 0.1 < capped < 0.9 or not cfg["tis_cap"]
     d = [t["logp"].item() - t["ref"] for t in tokens]
     k3 = sum(math.exp(-x) + x - 1 for x in d) / N  # the log's kl, whatever the loss has
-    assert fields["loss"] == pytest.approx(loss.item(), rel=1e-6, abs=1e-6)
-    assert fields["grad_norm"] == pytest.approx(expected.norm().item(), rel=1e-6)
-    assert fields["entropy"] == pytest.approx(sum(t["entropy"].item() for t in tokens) / N,
-                                              rel=1e-6)
-    assert fields["kl"] == pytest.approx(k3, rel=1e-6)
-    assert fields["tis_mean"] == pytest.approx(sum(map(abs, gap)) / N, rel=1e-6)
+    assert fields["loss"] == pytest.approx(loss.item(), rel=FLOAT32, abs=FLOAT32)
+    assert fields["grad_norm"] == pytest.approx(expected.norm().item(), rel=FLOAT32)
+    entropy = sum(t["entropy"].item() for t in tokens) / N
+    assert fields["entropy"] == pytest.approx(entropy, rel=FLOAT32)
+    assert fields["kl"] == pytest.approx(k3, rel=FLOAT32)
+    assert fields["tis_mean"] == pytest.approx(sum(map(abs, gap)) / N, rel=FLOAT32)
     assert fields["tis_capped"] == pytest.approx(capped if cfg["tis_cap"] else 0)
-    assert fields["ess"] == pytest.approx(sum(w) ** 2 / (N * sum(x * x for x in w)), rel=1e-6)
+    assert fields["ess"] == pytest.approx(sum(w) ** 2 / (N * sum(x * x for x in w)), rel=FLOAT32)
     assert fields["clip_frac"] == 0  # on-policy
 
 
@@ -363,15 +368,15 @@ def test_second_update_on_a_batch_is_clipped(policy, batch, terms, case):
     g1 = gradients(second, there)
     moved = copy.deepcopy(model)
     fields = train_grpo.update(learner(moved, lr, ref), batch, cfg)
-    # the log-probs of the first pass are kept in float32, and kernels round them differently
-    assert distance(weights(there) - weights(moved), lr * g1) < 2e-6
+    assert distance(weights(there) - weights(moved), lr * g1) < FLOAT32
     ratio = [math.exp(a["logp"].item() - b["logp"].item()) for i in with_gradient(batch, cfg)
              for a, b in zip(after[i]["tokens"], before[i]["tokens"])]
     outside = sum(r < 1 - cfg["eps_low"] or r > 1 + cfg["eps_high"] for r in ratio) / len(ratio)
     assert 0.05 < outside < 0.95, "some tokens must be clipped and some not"
     # mean over both steps, none in the first
     assert fields["clip_frac"] == pytest.approx(outside / 2)
-    assert fields["loss"] == pytest.approx((first.item() + second.item()) / 2, rel=1e-5)
+    assert fields["loss"] == pytest.approx((first.item() + second.item()) / 2,
+                                           rel=FLOAT32)
 
 
 PPO = [dict(), dict(gamma=0.9, lam=0.8), dict(value_clip=0.2),
@@ -393,10 +398,11 @@ def test_ppo_against_slow_loops(policy, batch, terms, critic, case):
     loss_1, error_1 = slow_loss(after, batch["rewards"], cfg, range(15), old=before)
     moved, critic_moved = copy.deepcopy(model), copy.deepcopy(critic)
     fields = train_grpo.update(learner(moved, lr, ref, critic_moved, critic_lr), batch, cfg)
-    assert distance(weights(there) - weights(moved), lr * gradients(loss_1, there)) < 1e-6
+    assert distance(weights(there) - weights(moved), lr * gradients(loss_1, there)) < FLOAT32
     assert distance(weights(critic_there) - weights(critic_moved),
-                    critic_lr * gradients(error_1, critic_there)) < 1e-6
-    assert fields["value_loss"] == pytest.approx((error.item() + error_1.item()) / 2, rel=1e-6)
+                    critic_lr * gradients(error_1, critic_there)) < FLOAT32
+    assert fields["value_loss"] == pytest.approx((error.item() + error_1.item()) / 2,
+                                                 rel=FLOAT32)
     if case.get("value_clip") == 0.2:  # the clip must act, on some values and not on all
         far = [abs(a["value"].item() - b["value"].item()) > 0.2 for i, j in zip(after, before)
                for a, b in zip(i["tokens"], j["tokens"])]
@@ -608,7 +614,7 @@ def test_decoupled_baseline(policy, batch, terms):
             mixed = [i for i in rows if not flat[i // 3]]
             expected = sum(sum(sums[i] for i in some) / sum(len(slow[i]["tokens"]) for i in some)
                            for sums, some in zip(alone, (mixed, rows)))
-            if distance(grad, expected) < 1e-6:
+            if distance(grad, expected) < FLOAT32:
                 matches.append(choice)
         assert len(matches) == 1
         assert torch.equal(grad, step_of(policy, dict(batch, step=step), cfg)[0])
@@ -630,7 +636,7 @@ def test_micro_batches_change_nothing(policy, batch, changes):
                    for part in cut)
         other, record = step_of(policy, batch, dict(cfg, micro_tokens=micro_tokens))
         assert distance(other, grad) < 1e-6
-        assert record == pytest.approx(fields, rel=1e-5)
+        assert record == pytest.approx(fields, rel=FLOAT32)
 
 
 @named("spread", [1, 3, 10, 100])
@@ -808,7 +814,7 @@ def test_shared_prompts_change_no_gradient(grouped, case, monkeypatch):
     assert not called and plain.norm() > 0.01
     assert distance(shared, plain) < 1e-7
     assert fields == pytest.approx(expected, rel=1e-6)
-    assert distance(shared32, plain) < max(1e-5, 2 * distance(plain32, plain))
+    assert distance(shared32, plain) < max(FLOAT32, 2 * distance(plain32, plain))
 
 
 def test_shared_prompts_are_those_of_full_forwards(grouped, monkeypatch):
@@ -954,15 +960,6 @@ def test_summary_against_all_subsets():
 # the commit moves while this code is worked on
 TIMES = {"time", "wall_s", "gen_s", "train_s", "loading_s", "commit"}
 B, C = 16, 480
-
-
-@pytest.fixture(autouse=True)
-def signals():
-    """A run in this process sets its own handlers."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
 
 
 def clean(folder, drop=()):
@@ -1149,11 +1146,13 @@ def test_evaluations_that_fall_due(tiny, tmp_path):
 
 def test_memory_knobs_change_no_run(words, straight, tmp_path, monkeypatch):
     """Activation checkpointing, chunks of the head, other batches of rollouts and sequences: the
-    same log, last bits aside."""
+    same log, last bits aside. Of 12 updates, because after many more a last bit tips a token."""
     monkeypatch.chdir(tmp_path)
     assert train_grpo.main([*words, "--activation_checkpointing=true", "--micro_logits=500",
-                            "--gen_batch=7", "--micro_tokens=50"]) == 0
-    for one, two in zip(clean(straight)[1:], clean(tmp_path / "run")[1:], strict=True):
+                            "--gen_batch=7", "--micro_tokens=50", f"--C={12 * B}"]) == 0
+    header, *records, end = clean(tmp_path / "run")
+    assert [r["step"] for r in records if r["type"] == "step"] == list(range(1, 13))
+    for one, two in zip(clean(straight)[1:], records):
         for key in one:
             assert two[key] == (pytest.approx(one[key], rel=1e-3, abs=1e-4)
                                 if isinstance(one[key], float) else one[key]), (key, one, two)
@@ -1418,7 +1417,7 @@ def test_log_probs_of_the_engine_that_are_no_numbers(policy, batch, bad):
     for i, t in where:
         torn["rollouts"]["logps"][i, t] = bad
     got, torn_fields = step_of(policy, torn, cfg)
-    assert distance(got, want) < 1e-6
+    assert distance(got, want) < FLOAT32
     assert (fields.pop("engine_nan"), torn_fields.pop("engine_nan")) == (0, 3)
     N = sum(lengths)
     assert torn_fields.pop("tis_mean") == pytest.approx(fields.pop("tis_mean") * N / (N - 3))

@@ -1280,7 +1280,7 @@ def test_stopped(work, make_pool, monkeypatch):
     start = time.monotonic()
     assert pool.verify([("7919", HANGS if work else "7919")], 0.5) == [ERROR]
     assert pool.verify([("5", "5" + " " * 10 ** 6), ("5", "6")], 20) == [1, 0]
-    assert time.monotonic() - start < 20 and process.returncode == -signal.SIGKILL
+    assert time.monotonic() - start < 100 and process.returncode == -signal.SIGKILL
 
 
 def test_a_full_pipe_of_a_stopped_process(make_pool, monkeypatch):
@@ -1373,14 +1373,21 @@ print('busy', flush=True)"""
                        and state != "Z"])
 
 
-def test_ctrl_c(make_pool):
+def test_ctrl_c(make_pool, monkeypatch):
     """It ends the wait, not the pool."""
-    pool = make_pool(1)
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+    pool, asked = make_pool(1), []
+    exchange = pool.exchange
+
+    def interrupted(*given):
+        asked.append(given)
+        if len(asked) == 2:  # one answer is graded, 18 wait
+            os.kill(os.getpid(), signal.SIGINT)
+        return exchange(*given)
+    monkeypatch.setattr(pool, "exchange", interrupted)
     with pytest.raises(KeyboardInterrupt):
         pool.verify([("7919", HANGS + "1" * i) for i in range(20)], 1.0)
     assert pool.verify([("5", "5"), ("5", "6")], 20) == [1, 0]
+    assert len(asked) < 20, "answers that nobody waits for are not graded"
 
 
 def test_children_are_replaced():

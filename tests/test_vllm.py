@@ -27,7 +27,8 @@ def surroundings():
     """What the trainer relies on and vLLM could change. Nothing draws from global generators."""
     return [torch.get_num_threads(), torch.get_default_dtype(),
             torch.get_float32_matmul_precision(), os.sched_getaffinity(0),
-            signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)]
+            signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT),
+            os.environ.get("LD_PRELOAD", "")]
 
 
 @pytest.fixture(scope="module")
