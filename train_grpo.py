@@ -87,10 +87,10 @@ def policy_loss(algo, logp, logp_old, weight, advantage, eps_low, eps_high):
 
     With ratio = exp(logp - logp_old) and c(x) = clip(x, 1 - eps_low, 1 + eps_high):
     grpo, ppo: -w min(ratio A, c(ratio) A); cispo: -w sg(c(ratio)) A logp (MiniMax-M1, eq. 4), where
-    no token loses its gradient.
+    no token loses its gradient. A token whose advantage is 0 gives 0, even if exp() overflows.
     """
     import torch
-    ratio = (logp - logp_old).exp()
+    ratio = (logp - logp_old).where(advantage != 0, 0.0).exp()
     clipped = ratio.clamp(1 - eps_low, 1 + eps_high)
     if algo == "cispo":
         return -weight * clipped.detach() * advantage * logp
@@ -277,8 +277,7 @@ def split_rows(model, flat, cfg):
     """
     import torch
     lengths, problem = (flat["prompt_length"] + flat["length"]).tolist(), flat["problem"]
-    on_a_cpu = model.device.type == "cpu" and WORLD == 1
-    if on_a_cpu and not recomputes(cfg, model.device):
+    if can_share_prompts(model, cfg):
         cut = micro_batches(lengths, cfg["micro_tokens"], problem.tolist())
         rows = [torch.tensor(sorted(part)) for part in cut]  # rows of a prompt in succession
         prompts, group = zip(*[problem[r].unique(return_inverse=True) for r in rows])
@@ -289,6 +288,15 @@ def split_rows(model, flat, cfg):
             return list(zip(rows, group))
     cut = micro_batches(lengths, cfg["micro_tokens"])
     return [(torch.tensor(part, device=model.device), None) for part in cut]
+
+
+def can_share_prompts(model, cfg):
+    """Return whether an update may run each prompt once: see `split_rows`.
+
+    Not with linear attention, whose cache of a prompt has no gradient.
+    """
+    return (model.device.type == "cpu" and WORLD == 1 and not recomputes(cfg, model.device)
+            and not models.has_linear_attention(model))
 
 
 def in_bf16(device, dtype):
@@ -308,10 +316,9 @@ def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**
     """
     import torch
     from torch.utils.checkpoint import checkpoint
-    head = model.get_output_embeddings()
 
     def logps(hidden, token):
-        logp = torch.log_softmax(head(hidden).float() / temperature, -1)  # (N, V)
+        logp = torch.log_softmax(models.logits_of(model, hidden).float() / temperature, -1)
         entropy = -(logp.exp() * logp).sum(-1)
         return logp[torch.arange(len(token), device=token.device), token], entropy
     with in_bf16(ids.device, dtype):
@@ -328,7 +335,41 @@ def token_values(critic, ids, prompt_length, length, group=None, dtype="auto"):
     """The critic's value before each response token, (N,); arguments as in `responses`."""
     with in_bf16(ids.device, dtype):
         hidden, _ = responses(critic, ids, prompt_length, length, group)
-        return critic.score(hidden).float().sum(-1)  # (N, 1) -> (N,)
+        return models.value_head(critic)(hidden).float().sum(-1)  # (N, 1) -> (N,)
+
+
+def check_log_probs(model, prompt, cfg):
+    """Raise BadInput unless the log-probs of an update are those of the model's own logits.
+
+    One pass over the token ids of one prompt, of which all but the first count as the response.
+    Every rank calls it with the same prompt.
+    """
+    import torch
+    device = model.device
+    ids = torch.tensor([(prompt if len(prompt) > 1 else prompt * 2)[:64]], device=device)
+    one = torch.ones(1, dtype=torch.long, device=device)
+    inputs = ids, one, one * (ids.shape[1] - 1), cfg["temperature"], cfg["micro_logits"]
+    groups = [None] + [one - 1] * can_share_prompts(model, cfg)
+    try:
+        with torch.no_grad():
+            with in_bf16(device, cfg["dtype"]):
+                logits = model(input_ids=ids, use_cache=False).logits[0, :-1]
+            own = torch.log_softmax(logits.float() / cfg["temperature"], -1)
+            own = own.gather(-1, ids[0, 1:, None])[:, 0]
+            logps = [through(token_logps, model)(*inputs, group, cfg["dtype"])[0]
+                     for group in groups]
+        gap = max((logp - own).abs().mean().item() for logp in logps)
+    except Exception as e:  # a kind of model that nobody tried: whatever it raises
+        reason = (str(e).strip().splitlines() or [""])[0][:200]
+        raise BadInput(f"--model={cfg['model']}: models of kind {model.config.model_type} cannot be "
+                       f"trained here ({type(e).__name__}: {reason})") from None
+    finally:
+        if WORLD > 1:
+            model.reshard()  # a pass without a backward pass leaves the embedding whole
+    if not gap < (0.1 if models.is_bf16(cfg["dtype"], device) else 1e-3):
+        raise BadInput(f"--model={cfg['model']}: log-probs of the trainer differ from the model's "
+                       f"own logits by {gap:.2g} on average, so models of kind "
+                       f"{model.config.model_type} cannot be trained here")
 
 
 # -------------------------------------------------------------------------------------------------
@@ -694,6 +735,7 @@ class Run:
             ref = model if rank else lora.freeze(copy.deepcopy(model), bf16)
         critic = models.load_critic(base, str(model.device)) if cfg["algo"] == "ppo" else None
         self.learner = with_optimizers(model, ref, critic, cfg, device, base)
+        check_log_probs(self.learner.model, self.prompts[0], cfg)
 
     def restore(self):
         """The newest checkpoint into the learner and `state`, where the run was begun and has one.

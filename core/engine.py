@@ -16,6 +16,7 @@ core/models.py, core/lora.py.
 import copy
 import hashlib
 import importlib.util
+import inspect
 import json
 import os
 import re
@@ -24,7 +25,7 @@ import subprocess
 from config import BadInput
 from core import lora
 from core.models import (WORLD, check_lengths, is_bf16, is_checkpoint, load_model, load_tokenizer,
-                         loading, materialize, recomputes)
+                         loading, materialize, recomputes, stored_buffers)
 
 
 class Stopped(Exception):
@@ -124,6 +125,10 @@ class HFEngine:
 
     def __init__(self, model, tokenizer, cfg, device=None):
         self.model, self.tokenizer, self.cfg, self.quit = model, tokenizer, cfg, ()
+        if "past_key_values" not in inspect.signature(model.forward).parameters:
+            raise BadInput(f"--model={model.name_or_path}: --engine=hf decodes with a cache of keys "
+                           f"and values, which models of kind {model.config.model_type} do not "
+                           "take; --engine=vllm may run it")
         device = device or model.device
         bf16 = is_bf16(cfg["dtype"], device)
         cuda = str(device).startswith("cuda")
@@ -143,9 +148,9 @@ class HFEngine:
             yield js, self.generate([prompts[j] for j in js], n, [seeds[j] for j in js])
 
     def load(self, weights):
-        """Take over (name, tensor) pairs, those of all parameters."""
+        """Take over (name, tensor) pairs, those of all parameters and stored buffers."""
         if self.apart:
-            mine = dict(self.model.named_parameters())
+            mine = dict(self.model.named_parameters()) | stored_buffers(self.model)
             for name, weight in weights:
                 mine[name].copy_(weight)
 
@@ -404,7 +409,7 @@ def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
                        position_ids=position, past_key_values=cache,
                        logits_to_keep=last).logits[:, -1]
         logits = logits.repeat_interleave(r, 0)  # (R, V)
-        cache.batch_repeat_interleave(r)
+        cache.reorder_cache(torch.arange(len(ids), device=ids.device).repeat_interleave(r))
         mask, position = mask.repeat_interleave(r, 0), position[:, -1:].repeat_interleave(r, 0)
         row = torch.arange(R, device=u.device)  # which rollout a row of the cache belongs to
         for t in range(T):
@@ -421,7 +426,7 @@ def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
                 break
             if left <= 0.75 * len(row):  # copying the cache pays once a quarter of it is done
                 keep = alive.nonzero()[:, 0]
-                cache.batch_select_indices(keep)
+                cache.reorder_cache(keep)  # unlike batch_select_indices, of linear attention too
                 row, token, mask, position = row[keep], token[keep], mask[keep], position[keep]
             mask, position = torch.cat([mask, mask.new_ones(len(row), 1)], 1), position + 1
             logits = model(input_ids=token[:, None], attention_mask=mask if padded else None,
