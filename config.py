@@ -3,10 +3,12 @@
     python config.py --help                         # every key, its value, what it means
     python config.py --data=data/arithmetic --n=16  # the resolved dict and what follows from it
 
-Layers, later beats earlier: the dict below (the paper's scale), `defaults.json` of the data folder
-(for models that live in that folder; its verifier for all), the recipe, then the command line from
-left to right, where `--config=FILE.json` stands for the keys of a flat JSON file, such as the
-`config` of a log's header. To use a stage elsewhere, copy its file and this one.
+Layers, later beats earlier: the dict below (the paper's scale); `defaults.json` of the data folder,
+if the model lives in it; the recipe; then the command line from left to right, where
+`--config=FILE.json` stands for the keys of a flat JSON file, such as the `config` of a log's header.
+A model that lives in another folder brings lr, lengths, grid and budget (OF_MODEL) of the
+defaults.json there, and of the data folder's only the verifier counts. To use a stage elsewhere,
+copy its file and this one.
 """
 import contextlib
 import datetime  # noqa: F401  numpy imports it in C, where a Ctrl-C would be lost
@@ -148,6 +150,10 @@ config = dict(
     bin = 0.005,                  # width of the reward bins of record-breaking points
     points = "",                  # CSV with columns C, n to fit the law to, in place of a sweep
 )
+
+# what the defaults.json beside a model says of the model, whatever problems it is trained on
+OF_MODEL = ("C B_max lr_base critic_lr max_prompt_tokens max_new_tokens micro_tokens gen_batch "
+            "eval_every save_every ns bps seeds").split()
 
 RECIPES = dict(easy=dict(kl_coef=0.001, entropy_coef=0.001),  # paper, Table 1; our coefficients
                hard=dict(kl_coef=0.0, entropy_coef=0.0),
@@ -305,13 +311,7 @@ def parse(argv, doc="", own=None):
         for key in sorted(flat, key=lambda key: key != "recipe"):
             set_key(given, key, flat[key], keys=keys)
 
-    data, folder = Path(given.get("data", keys["data"])), {}
-    inside = Path(given.get("model", data)).resolve().is_relative_to(data.resolve())
-    defaults = data / "defaults.json"
-    for key, value in read_json(defaults).items() if defaults.exists() else ():
-        # lengths, lr and grid are of the models in there; how answers look, of the problems
-        if inside or (key == "verifier" and "data" in given):
-            set_key(folder, key, value, f"{defaults}: ", keys)
+    folder = folder_defaults(given, keys)
     cfg = keys | folder
     set_key(cfg, "recipe", given.get("recipe", cfg["recipe"]))
     cfg |= given
@@ -327,6 +327,25 @@ def parse(argv, doc="", own=None):
     cfg["runs"] = cfg["runs"] or sweep_folder(cfg, name)
     check(cfg)
     return cfg
+
+
+def folder_defaults(given, keys):
+    """Return what defaults.json says for the model and data of `given`, the command line's keys.
+
+    The data folder's file gives all of its keys to a model in that folder, and only the verifier
+    to any other model, which brings the OF_MODEL keys of the file in its own parent folder.
+    """
+    data = Path(given.get("data", keys["data"]))
+    model, folder = Path(given.get("model", data)), {}
+    sources = [(data, keys)]
+    if not model.resolve().is_relative_to(data.resolve()):
+        sources = [(model.parent, OF_MODEL), (data, ["verifier"] * ("data" in given))]
+    for place, wanted in sources:
+        file = place / "defaults.json"
+        for key, value in read_json(file).items() if file.exists() else ():
+            if key in wanted or key not in keys:
+                set_key(folder, key, value, f"{file}: ", keys)
+    return folder
 
 
 def fitting_lengths(cfg, fixed):
@@ -646,11 +665,40 @@ def read_plan(folder):
     return plan
 
 
-def cores():
-    """How many cores this process may use."""
+def cores(root=Path("/sys/fs/cgroup"), groups=Path("/proc/self/cgroup")):
+    """Return how many cores this process may use, 1 or more.
+
+    The CPU quota of a container counts (docker --cpus, Kubernetes limits): half a CPU is 1 core,
+    one and a half is 1. Arguments: where Linux mounts control groups and lists our own.
+    """
+    count = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):  # not on macOS
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        count = len(os.sched_getaffinity(0))
+    lines = groups.read_text().splitlines() if groups.exists() else []
+    for line in lines:
+        _, kinds, path = line.split(":", 2)
+        if kinds and "cpu" not in kinds.split(","):
+            continue
+        # version 2 names no kind; a container may see its own group at the root
+        for mount in {root / kinds, root / "cpu"} if kinds else {root, root / "unified"}:
+            group = mount / path.lstrip("/")
+            for place in (group, *group.parents):
+                if place.is_relative_to(mount):
+                    count = min(count, cpu_quota(place, count))
+    return max(1, int(count))
+
+
+def cpu_quota(group, otherwise):
+    """Return the CPUs that a control group folder (version 1 or 2) grants, a float."""
+    try:
+        if (group / "cpu.max").exists():
+            quota, period = (group / "cpu.max").read_text().split()
+        else:
+            quota, period = ((group / f"cpu.cfs_{name}_us").read_text()
+                             for name in ("quota", "period"))
+        return int(quota) / int(period) if int(quota) > 0 else otherwise
+    except (OSError, ValueError):  # no such file, or "max"
+        return otherwise
 
 
 def commit():

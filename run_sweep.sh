@@ -54,7 +54,9 @@ if [[ " $preset $* " =~ " "(-h|--help)" " ]]; then
     sed -n '2,/^set -e/{/^#/!d;s/^# \{0,1\}//p}' "$0"
     echo "What they take, as DATA, MODEL, NS, BPS, SEEDS, LRS and C say (GPU-hours: of H100 cards,"
     echo "by the model of docs/gpu.md, which no GPU has confirmed):"
-    exec "$PY" tools/hours.py "${args[@]}"
+    words=()
+    for word in "${args[@]}"; do [[ $word =~ ^(-h|--help)$ ]] || words+=("$word"); done
+    exec "$PY" tools/hours.py "${words[@]}"
 fi
 
 # ---- environment: .venv, made again when its requirements change; with vLLM where there are GPUs

@@ -486,7 +486,8 @@ def main(argv):
     write_splits(splits, folder)
     sizes = {name: {part: len(split[part]) for part in split} for name, split in splits.items()}
     save_json(report, dict(
-        {key: cfg[key] for key in ("model", "problems", "temperature", "s", "s_zero", "levels")},
+        {key: cfg[key] for key in ("model", "problems", "verifier", "temperature", "s", "s_zero",
+                                   "levels")},
         set_hash=set_hash(problems), sizes=sizes))
     tell(counts, faults, splits, cfg, folder / "difficulty.png")
 
