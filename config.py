@@ -4,8 +4,8 @@
     python config.py --data=data/arithmetic --n=16  # the resolved dict and what follows from it
 
 Layers, later beats earlier: the dict below (the paper's scale); `defaults.json` of the data folder,
-if the model lives in it; the recipe; then the command line from left to right, where
-`--config=FILE.json` stands for the keys of a flat JSON file, such as the `config` of a log's header.
+if the model lives in it; the recipe; then the command line from left to right, in which
+`--config=FILE.json` stands for the keys of a flat JSON file, such as the `config` of a log header.
 A model that lives in another folder brings lr, lengths, grid and budget (OF_MODEL) of the
 defaults.json there, and of the data folder's only the verifier counts. To use a stage elsewhere,
 copy its file and this one.

@@ -361,8 +361,8 @@ def check_log_probs(model, prompt, cfg):
         gap = max((logp - own).abs().mean().item() for logp in logps)
     except Exception as e:  # a kind of model that nobody tried: whatever it raises
         reason = (str(e).strip().splitlines() or [""])[0][:200]
-        raise BadInput(f"--model={cfg['model']}: models of kind {model.config.model_type} cannot be "
-                       f"trained here ({type(e).__name__}: {reason})") from None
+        raise BadInput(f"--model={cfg['model']}: models of kind {model.config.model_type} cannot "
+                       f"be trained here ({type(e).__name__}: {reason})") from None
     finally:
         if WORLD > 1:
             model.reshard()  # a pass without a backward pass leaves the embedding whole
@@ -648,7 +648,7 @@ class Run:
                                f"cannot be shared among the {WORLD} processes of torchrun")
         every_val = [p for val in self.vals.values() for p in val]
         self.hashes = dict(train_set_hash=set_hash(self.problems), val_set_hash=set_hash(every_val))
-        self.last_eval, self.stop, self.log, self.header = None, [], None, None
+        self.last_eval, self.stop, self.log, self.header = "", [], None, None
 
     def due(self, m, every):
         """True before the first update, and then once in every `every` rollouts, whatever B is."""
@@ -829,7 +829,10 @@ class Run:
             counts = self.count_solved(val, self.val_prompts[name], cfg, key)
             record = evaluate.eval_record(val, *counts, cfg, m, C, state["tokens"], name)
             if name == "val":
-                self.last_eval = record[f"avg@{cfg['k']}"]
+                metric = f"avg@{cfg['k']}"
+                self.last_eval = f", val {metric} {record[metric]:.3f}"
+                if "reward" in record:  # avg@k counts rewards of 1, this averages all
+                    self.last_eval += f", val reward {record['reward']:.3f}"
             self.write(record)
         ids = [p["id"] for p in self.problems if p["id"] in state["seen"]]  # in file order
         if ids:  # before the first update there is none
@@ -890,8 +893,8 @@ class Run:
             os.fsync(self.log.fileno())
             if status == "budget" and not cfg["keep_last"]:
                 models.keep_checkpoints(self.folder, 0, self.state["keep"])
-            val = "" if self.last_eval is None else f", val avg@{cfg['k']} {self.last_eval:.3f}"
-            print(f"{self.folder}: {status} after {rollouts} rollouts{val}", file=sys.stderr)
+            print(f"{self.folder}: {status} after {rollouts} rollouts{self.last_eval}",
+                  file=sys.stderr)
         if WORLD > 1 and self.engine_name == "hf":  # vLLM closes its own part of it at exit
             import torch
             torch.distributed.destroy_process_group()
@@ -1029,8 +1032,7 @@ def main(argv):
                 run.checkpoint()
             run.evaluate_due(m)
             bar.update(B)
-            val = "" if run.last_eval is None else f" val {run.last_eval:.3f}"
-            bar.set_postfix_str(f"reward {reward / B:.3f}{val}", refresh=False)
+            bar.set_postfix_str(f"training reward {reward / B:.3f}{run.last_eval}", refresh=False)
         else:
             # after the last checkpoint, which a larger C goes on from: there this one is not due
             if not run.due(M, cfg["eval_every"]):

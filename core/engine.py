@@ -126,9 +126,9 @@ class HFEngine:
     def __init__(self, model, tokenizer, cfg, device=None):
         self.model, self.tokenizer, self.cfg, self.quit = model, tokenizer, cfg, ()
         if "past_key_values" not in inspect.signature(model.forward).parameters:
-            raise BadInput(f"--model={model.name_or_path}: --engine=hf decodes with a cache of keys "
-                           f"and values, which models of kind {model.config.model_type} do not "
-                           "take; --engine=vllm may run it")
+            raise BadInput(f"--model={model.name_or_path}: models of kind "
+                           f"{model.config.model_type} take no cache of keys and values, with "
+                           "which --engine=hf decodes; --engine=vllm may run it")
         device = device or model.device
         bf16 = is_bf16(cfg["dtype"], device)
         cuda = str(device).startswith("cuda")

@@ -374,7 +374,10 @@ def run(preset, argv):
               f"{sum(map(all_rollouts, grid))} rollouts in all, {len(places)} side by side",
               flush=True)
         print(settings_of(sweeps[0]), flush=True)
-        warn_of_mixed_commits(grid)
+        if len(todo) < len(grid):
+            print("finished runs stay; --tag=NAME starts new ones", flush=True)
+        if todo:
+            warn_of_mixed_commits(grid)
         for batch in iter(lambda: next_rung(sweeps[0]), []) if pruning() else [todo]:
             # most updates first: small batches take the longest, and none is alone at the end
             batch = sorted(batch, key=lambda c: -derive(c)["M"])
@@ -404,8 +407,8 @@ def warn_of_mixed_commits(grid):
     if now and begun and (begun | {now} != {now} or now.endswith("+")):
         shown = ", ".join(sorted(begun)).replace("+", " with edits")
         print(f"runs of this sweep were begun by commit {shown}; the code now is "
-              f"{now.replace('+', ' with edits')}. Finished runs stay as they are; if the two "
-              "should not be mixed, --tag=NAME starts new runs", file=sys.stderr)
+              f"{now.replace('+', ' with edits')}. If they should not be mixed, --tag=NAME starts "
+              "new runs", file=sys.stderr, flush=True)
 
 
 def job(c):

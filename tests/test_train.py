@@ -440,6 +440,18 @@ def test_on_policy_cispo_has_the_gradient_of_grpo(policy, batch):
     assert distance(grpo, cispo) > 1e-3
 
 
+@named("algo", ["grpo", "ppo", "cispo"])
+def test_a_ratio_that_overflows_is_0_without_an_advantage(algo):
+    """inf * 0 is nan, in the loss and in its gradient; the other token is as ever."""
+    logp = torch.tensor([200.0, 0.1], requires_grad=True)
+    old, A = torch.tensor([0.0, 0.0]), torch.tensor([0.0, 1.0])
+    loss = train_grpo.policy_loss(algo, logp, old, torch.ones(2), A, 0.2, 0.2)
+    loss.sum().backward()
+    alone = torch.tensor([0.1], requires_grad=True)
+    train_grpo.policy_loss(algo, alone, old[1:], torch.ones(1), A[1:], 0.2, 0.2).sum().backward()
+    assert loss[0] == 0 and logp.grad.tolist() == [0, alone.grad.item()] != [0, 0]
+
+
 def test_definitions_of_trl():
     """TRL 1.16's per-token losses, as its documentation gives them, in the settings in which they
     are ours.
