@@ -358,7 +358,7 @@ def test_the_sweeps_help_is_its_head():
     assert done.returncode == 0
     assert not [name for name in names if not re.search(rf"^  (.*  )?{name} +\S", done.stdout,
                                                         re.M)], done.stdout
-    behind = subprocess.run(["bash", str(ROOT / "run_sweep.sh"), "easy", "--C=64", "--help"],
+    behind = subprocess.run(["bash", str(ROOT / "run_sweep.sh"), "easy", "--C=6144", "--help"],
                             capture_output=True, text=True)
     assert behind.returncode == 0 and not behind.stderr
     assert re.search(r"^  easy +6 runs, 0.0M rollouts", behind.stdout, re.M), behind.stdout
