@@ -14,107 +14,21 @@ settings and verifier is not drawn again. With several models or problem files, 
 pair has those in a folder of its own, and `out` (default: runs/eval/table) has `table.json`: what
 was gained and forgotten on each set since the first model. A run's settings (lengths, temperature,
 validation problems) are those of its log, of several runs of the first's. Needs config.py,
-verifier.py, core/engine.py, core/models.py, core/problems.py, core/plots.py.
+verifier.py and core/.
 """
-import contextlib
 import functools
 import hashlib
 from pathlib import Path
 
-from config import (BadInput, at_k, entry, files, identity, parse, read_json, read_log,
+from config import (BadInput, entry, files, identity, parse, read_json, read_log,
                     save_json)  # first: from here on Ctrl-C is one line
 import numpy as np
 
 from core import engine, plots
-from core.models import checkpoint_state, existing, load_model, loading
-from core.problems import encode, read_problems, set_hash
+from core.evaluation import count_solved, mean_reward, read_sets, summary
+from core.models import existing, load_model, loading, model_folder
+from core.problems import encode, set_hash
 import verifier
-
-
-def summary(correct, samples, k):
-    """{"avg@k": (mean, standard error), ...} over problems; best@k and worst@k are unbiased.
-
-    correct: how many of `samples` rollouts of each problem were solved. The error is the spread
-    over problems divided by sqrt(P): it covers the choice of problems and the noise of the rollouts
-    together, and not the seed of training.
-    """
-    stats = {}
-    for kind in ("avg", "best", "worst"):
-        values = np.array(at_k(f"{kind}@{k}", samples))[correct]  # (P,)
-        error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else float("nan")
-        stats[f"{kind}@{k}"] = float(values.mean()), float(error)
-    return stats
-
-
-def read_sets(paths, first=""):
-    """Problem files, commas between -> {name: problems}.
-
-    The name is the file's, or for a problems.jsonl the folder's; that of the first is `first` where
-    this is given. Raises BadInput where two have one name.
-    """
-    sets = {}
-    for path in files(paths):
-        name = Path(path).stem
-        if name == "problems":
-            name = Path(path).resolve().parent.name
-        if first and not sets:
-            name = first
-        if name in sets:
-            raise BadInput(f"--val_set={paths}: two sets are called {name}; "
-                           "copy one to a file of another name")
-        sets[name] = read_problems(path)
-    if not sets:
-        raise BadInput(f"--val_set={paths}: names no problem file")
-    return sets
-
-
-def count_solved(problems, prompts, generator, cfg, key, rows=None, progress=None):
-    """Draw cfg["samples"] rollouts of each problem, or of those in `rows`, and grade them.
-
-    Returns how many were solved of each, a list in order; the sum of all rewards; and the
-    verifier's faults, as from `grade`. `key` names the evaluation, such as (seed, "val", step);
-    problem j of it has its own noise, whatever `rows` are.
-    """
-    rows = range(len(problems)) if rows is None else rows
-    seeds = [engine.rollout_seed(*key, j) for j in rows]
-    rollouts = generator.generate([prompts[j] for j in rows], cfg["samples"], seeds, progress)
-    asked = [problems[j] for j in rows]
-    rewards, faults = verifier.grade(asked, rollouts, generator.tokenizer, cfg)
-    return verifier.solved(rewards).sum(1).tolist(), rewards.double().sum().item(), faults
-
-
-def mean_reward(total, correct, rollouts):
-    """{"reward": the mean} where some of the rewards lie between 0 and 1, else nothing.
-
-    Where all are 0 or 1, their sum `total` is the number of solved rollouts.
-    """
-    return {} if total == sum(correct) else dict(reward=total / rollouts)
-
-
-def eval_record(problems, correct, total, faults, cfg, step, rollouts, tokens, name="val"):
-    """An evaluation's record in the log; arguments as from `count_solved`."""
-    stats, samples = summary(correct, cfg["samples"], cfg["k"]), cfg["samples"]
-    return dict(type="eval", step=step, rollouts=rollouts, tokens=tokens, set=name, k=cfg["k"],
-                **{metric: mean for metric, (mean, _) in stats.items()}, samples=samples,
-                **mean_reward(total, correct, samples * len(problems)),
-                set_hash=set_hash(problems), correct=correct, **faults)
-
-
-def model_folder(path):
-    """A run's folder -> its exported model, or its newest whole checkpoint.
-
-    Any other path or hub name -> itself. Raises BadInput for a run that has neither yet.
-    """
-    run = Path(path)
-    if (run / "config.json").exists() or not (run / "log.jsonl").exists():
-        return path  # as given: without its ./ a folder could be taken for a hub name
-    if (run / "model" / "config.json").exists():
-        return str(run / "model")
-    for checkpoint in sorted(run.glob("ckpt/step_*"), reverse=True):
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            checkpoint_state(checkpoint)
-            return str(checkpoint)
-    raise BadInput(f"--model={path}: the run has neither an exported model nor a checkpoint yet")
 
 
 def run_of(path):

@@ -33,8 +33,7 @@ step? One update on such a batch, M = C / B of them. All names: docs/takehome.md
 
 To change the objective: `advantages` and `policy_loss` below; `update` puts them together. A key of
 your own: a line of `config` in config.py. A reward: verifier.py.
-Needs config.py, verifier.py, evaluate.py, core/engine.py, core/models.py (loading, FSDP2,
-checkpoints), core/lora.py, core/problems.py.
+Needs config.py, verifier.py and core/.
 """
 import collections
 import contextlib
@@ -52,10 +51,9 @@ from pathlib import Path
 START = time.time()  # before torch is loaded: the header tells how long that takes
 
 import config
-import evaluate
 import verifier
 from config import BadInput, append, derive, entry, parse
-from core import engine, lora, models
+from core import engine, evaluation, lora, models
 from core.models import RANK, WORLD, full_weights, over_ranks, recomputes, through
 from core.problems import encode, read_problems, set_hash, subset
 
@@ -638,7 +636,7 @@ class Run:
         self.B, self.M = d["B"], d["M"]
         self.folder = Path(cfg["out"] or Path(cfg["runs"], d["run"]))
         self.problems = subset(read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])
-        self.vals = evaluate.read_sets(cfg["val_set"], first="val")
+        self.vals = evaluation.read_sets(cfg["val_set"], first="val")
         if cfg["B_p"] > len(self.problems) and RANK == 0:  # the next epochs begin within a batch
             print(f"--B_p={cfg['B_p']}: the training set holds {len(self.problems)} problems, so a "
                   "batch has some of them several times", file=sys.stderr)
@@ -712,7 +710,7 @@ class Run:
         if before != name:
             raise BadInput(f"{self.folder}: its rollouts came from {before}, now they would come "
                            f"from {name}; say --engine={before}")
-        base, rank = evaluate.model_folder(cfg["model"]), cfg["lora_rank"]
+        base, rank = models.model_folder(cfg["model"]), cfg["lora_rank"]
         models.check_lengths(base, cfg)
         device = models.start_ranks(cfg["device"])
         cuda = device.startswith("cuda")
@@ -813,9 +811,9 @@ class Run:
         return drawn
 
     def count_solved(self, problems, prompts, cfg, key):
-        """As evaluate.count_solved, over all ranks: each draws and grades its share."""
+        """As evaluation.count_solved, over all ranks: each draws and grades its share."""
         mine, correct = range(RANK, len(problems), WORLD), [0] * len(problems)
-        correct[RANK::WORLD], total, faults = self.together(lambda: evaluate.count_solved(
+        correct[RANK::WORLD], total, faults = self.together(lambda: evaluation.count_solved(
             problems, prompts, self.generator, cfg, key, mine))
         *correct, total, timeouts, errors = over_ranks([*correct, total, *faults.values()])
         faults = dict(verifier_timeouts=int(timeouts), verifier_errors=int(errors))
@@ -827,7 +825,7 @@ class Run:
         for name, val in self.vals.items():
             key = (cfg["seed"], "val", m) if name == "val" else (cfg["seed"], "val", name, m)
             counts = self.count_solved(val, self.val_prompts[name], cfg, key)
-            record = evaluate.eval_record(val, *counts, cfg, m, C, state["tokens"], name)
+            record = evaluation.eval_record(val, *counts, cfg, m, C, state["tokens"], name)
             if name == "val":
                 metric = f"avg@{cfg['k']}"
                 self.last_eval = f", val {metric} {record[metric]:.3f}"
@@ -839,7 +837,7 @@ class Run:
             drawn, correct = zip(*[state["seen"][i] for i in ids])
             self.write(dict(
                 type="train_pass", step=m, rollouts=C, ids=ids, samples=drawn, correct=correct,
-                **evaluate.mean_reward(state["seen_reward"], correct, sum(drawn))))
+                **evaluation.mean_reward(state["seen_reward"], correct, sum(drawn))))
 
     def evaluate_training(self, m):
         """pass@1 of every training problem under the policy as it is, by rollouts of its own."""
@@ -850,7 +848,7 @@ class Run:
         self.write(dict(
             type="train_pass", step=m, rollouts=m * self.B, fresh=True,
             ids=[p["id"] for p in self.problems], samples=[s] * P, correct=correct,
-            **evaluate.mean_reward(total, correct, s * P), **faults))
+            **evaluation.mean_reward(total, correct, s * P), **faults))
 
     def evaluate_due(self, m):
         """What is due after update m: evaluations, pass@1 of the training problems."""

@@ -102,6 +102,23 @@ def checkpoint_state(path):
     return state
 
 
+def model_folder(path):
+    """A run's folder -> its exported model, or its newest whole checkpoint.
+
+    Any other path or hub name -> itself. Raises BadInput for a run that has neither yet.
+    """
+    run = Path(path)
+    if (run / "config.json").exists() or not (run / "log.jsonl").exists():
+        return path  # as given: without its ./ a folder could be taken for a hub name
+    if (run / "model" / "config.json").exists():
+        return str(run / "model")
+    for checkpoint in sorted(run.glob("ckpt/step_*"), reverse=True):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            checkpoint_state(checkpoint)
+            return str(checkpoint)
+    raise BadInput(f"--model={path}: the run has neither an exported model nor a checkpoint yet")
+
+
 def load_weights(kind, path, device="cpu", **more):
     """The model of a folder, hub name or checkpoint, of transformers' class `kind`.
 

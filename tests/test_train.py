@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 from test_engine import full_forward
 
 import config
-from core import engine
+from core import engine, evaluation
 from core.problems import encode, subset
 import evaluate
 import sample
@@ -949,13 +949,13 @@ def test_summary_against_all_subsets():
             draws = list(itertools.combinations([1] * c + [0] * (samples - c), k))
             best.append(sum(any(d) for d in draws) / len(draws))
             worst.append(sum(all(d) for d in draws) / len(draws))
-        stats = evaluate.summary(correct, samples, k)
+        stats = evaluation.summary(correct, samples, k)
         for metric, values in (("avg", [c / samples for c in correct]), ("best", best),
                                ("worst", worst)):
             mean, error = stats[f"{metric}@{k}"]
             assert mean == pytest.approx(np.mean(values))
             assert error == pytest.approx(np.std(values, ddof=1) / math.sqrt(6))
-    mean, error = evaluate.summary([3], 5, 2)["avg@2"]
+    mean, error = evaluation.summary([3], 5, 2)["avg@2"]
     assert mean == 0.6 and math.isnan(error)  # one problem has no spread
 
 
@@ -1608,7 +1608,8 @@ def test_exported_model_is_the_trained_one(words, straight, world):
     problems = sample.read_problems(cfg["val_set"])
     prompts = encode(problems, tokenizer, 16)
     last = [r for r in read_log(straight / "log.jsonl") if r["type"] == "eval"][-1]
-    assert evaluate.count_solved(problems, prompts, engine.HFEngine(exported, tokenizer, cfg), cfg,
+    generator = engine.HFEngine(exported, tokenizer, cfg)
+    assert evaluation.count_solved(problems, prompts, generator, cfg,
                                  (0, "val", 30))[0] == last["correct"]
 
 
@@ -1618,7 +1619,7 @@ def test_evaluate_takes_the_run_folder(script, straight, tmp_path):
     assert done.code == 0, done.stderr
     result = json.loads((tmp_path / "eval.json").read_text())
     assert result["model"] == str(straight / "model") and len(result["correct"]) == 8
-    for metric, (mean, _) in evaluate.summary(result["correct"], 4, 2).items():
+    for metric, (mean, _) in evaluation.summary(result["correct"], 4, 2).items():
         assert result["stats"][metric]["mean"] == pytest.approx(mean)
         assert f"{metric:8s} {mean:.4f}" in done.stdout
     assert (tmp_path / "eval.png").stat().st_size > 1000
@@ -1626,13 +1627,14 @@ def test_evaluate_takes_the_run_folder(script, straight, tmp_path):
 
 def test_evaluate_takes_the_newest_checkpoint(straight, tmp_path):
     run = unfinished(straight, tmp_path)
-    assert evaluate.model_folder(run) == str(run / "model")
+    assert train_grpo.models.model_folder(run) == str(run / "model")
     shutil.rmtree(run / "model")
-    assert evaluate.model_folder(run) == str(run / "ckpt/step_00000030")
+    assert train_grpo.models.model_folder(run) == str(run / "ckpt/step_00000030")
     shutil.rmtree(run / "ckpt")
     with pytest.raises(BadInput, match="neither an exported model nor a checkpoint"):
-        evaluate.model_folder(run)
-    assert evaluate.model_folder("Qwen/Qwen2.5-7B-Instruct") == "Qwen/Qwen2.5-7B-Instruct"
+        train_grpo.models.model_folder(run)
+    name = "Qwen/Qwen2.5-7B-Instruct"
+    assert train_grpo.models.model_folder(name) == name
 
 
 # -------------------------------------------------------------------------------------------------
