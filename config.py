@@ -1,4 +1,4 @@
-"""config.py: the flat dict that every script shares, its command line, and the JSONL log.
+"""config.py: the flat dict that every script shares, its command line, what follows from it.
 
     python config.py --help                         # every key, its value, what it means
     python config.py --data=data/arithmetic --n=16  # the resolved dict and what follows from it
@@ -14,7 +14,6 @@ import contextlib
 import datetime  # noqa: F401  numpy imports it in C, where a Ctrl-C would be lost
 import difflib
 import faulthandler
-import gzip
 import hashlib
 import json
 import math
@@ -24,7 +23,6 @@ import shlex
 import subprocess
 import sys
 import time
-import zlib
 from pathlib import Path
 
 # A key's comment is its --help; one that begins with `a | b` or `a | b: ...` names all its values.
@@ -569,21 +567,7 @@ def command(cfg, more=(), python="python", launch="", gpus=1):
 
 
 # --------------------------------------------------------------------------------------------------
-# Files and logs
-
-@contextlib.contextmanager
-def aside(path):
-    """Yields a name beside `path` to write to, which becomes `path` in one step, or nothing."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # with the suffix, which savefig looks at
-    part = path.with_name(f".{os.getpid()}.part.{path.name}")
-    try:
-        yield part
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-
+# Metrics, machine, code
 
 def at_k(metric, samples):
     """avg@k, best@k or worst@k of a problem with c right of s = `samples` rollouts, for c = 0..s.
@@ -600,69 +584,6 @@ def at_k(metric, samples):
     if kind == "avg":
         return [c / samples for c in range(samples + 1)]
     return share if kind == "worst" else [1 - x for x in reversed(share)]
-
-
-def finite(value):
-    """`value` with numbers that JSON does not have (nan, inf) as None, numpy's as plain ones."""
-    if isinstance(value, dict):
-        return {str(k): finite(v) for k, v in value.items()}
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, (list, tuple)):
-        return [finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def save_json(path, value, indent=1):
-    """Write one JSON file aside and rename it."""
-    with aside(path) as part:
-        part.write_text(json.dumps(finite(value), indent=indent) + "\n")
-
-
-def append(file, record):
-    """Append one record to an open log (a binary file without buffer): one line, one write.
-
-    A write that fails half way (a full disk) is taken back, so that the log never ends in half a
-    line of ours.
-    """
-    line, start = json.dumps(finite(record)).encode() + b"\n", file.seek(0, os.SEEK_END)
-    try:
-        while line:
-            line = line[file.write(line):]
-    except OSError:
-        file.truncate(start)
-        raise
-
-
-def read_log(path):
-    """The records of a log.jsonl or .jsonl.gz as a list of dicts.
-
-    A torn last line (a killed run) is passed over; a broken line before it raises BadInput with
-    file and line number.
-    """
-    raw = Path(path).read_bytes()
-    try:
-        lines = (gzip.decompress(raw) if str(path).endswith(".gz") else raw).split(b"\n")
-    except (OSError, EOFError, zlib.error) as e:
-        raise BadInput(f"{path}: not a readable gzip file ({e})") from None
-    records = []
-    for i, line in enumerate(lines):
-        try:
-            if line.strip():
-                records.append(json.loads(line))
-        except ValueError:
-            if i < len(lines) - 1:
-                raise BadInput(f"{path}:{i + 1}: not a line of JSON") from None
-    return [r for r in records if isinstance(r, dict)]
-
-
-def read_plan(folder):
-    """sweep.json of a sweep's folder (the sweep that was asked last), {} without one."""
-    path = Path(folder) / "sweep.json"
-    plan = read_json(path) if path.exists() else {}
-    if plan and not isinstance(plan.get("config"), dict):
-        raise BadInput(f"{path}: expected the sweep's flat dict under `config`")
-    return plan
 
 
 def cores(root=Path("/sys/fs/cgroup"), groups=Path("/proc/self/cgroup")):
@@ -711,24 +632,15 @@ def commit():
         return None
 
 
-def progress(folder):
-    """How far the run in `folder` is: (rollouts in its log, the end record's status or "")."""
-    path = Path(folder) / "log.jsonl"
-    try:
-        records = read_log(path) if path.exists() else []
-    except BadInput:  # the run that comes to this log says so; a sweep's other runs go on
-        records = []
-    rollouts = [r.get("rollouts", 0) for r in records if r.get("type") in ("step", "eval")]
-    return max(rollouts, default=0), records[-1].get("status", "") if records else ""
+MOVED = "aside finite save_json append read_log read_plan progress finished".split()
 
 
-def finished(cfg, folder):
-    """True where the run in `folder` ended for good; a pruned one may go on.
-
-    It diverged, or made all M updates of this budget.
-    """
-    rollouts, status = progress(folder)
-    return status == "diverged" or (status == "budget" and rollouts >= all_rollouts(cfg))
+def __getattr__(name):
+    """Find names that core/log.py has now, for files that still import them from here."""
+    if name in MOVED:
+        from core import log
+        return getattr(log, name)
+    raise AttributeError(f"module 'config' has no attribute {name!r}")
 
 
 def main(argv):

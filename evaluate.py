@@ -20,12 +20,12 @@ import functools
 import hashlib
 from pathlib import Path
 
-from config import (BadInput, entry, files, identity, parse, read_json, read_log,
-                    save_json)  # first: from here on Ctrl-C is one line
+from config import BadInput, entry, files, identity, parse, read_json  # first: Ctrl-C is one line
 import numpy as np
 
 from core import engine, plots
 from core.evaluation import count_solved, mean_reward, read_sets, summary
+from core.log import read_log, save_json
 from core.models import existing, load_model, loading, model_folder
 from core.problems import encode, set_hash
 import verifier

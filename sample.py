@@ -30,11 +30,11 @@ import random
 from collections import Counter
 from pathlib import Path
 
-from config import (BadInput, append, aside, at_k, entry, parse, read_json, read_log,
-                    save_json)  # first: from here on Ctrl-C is one line
+from config import BadInput, at_k, entry, parse, read_json  # first: from here on Ctrl-C is one line
 import numpy as np
 
 from core import engine, models, plots
+from core.log import append, aside, read_log, save_json
 from core.problems import read_problems, set_hash, tokenize, write_problems
 import verifier
 

@@ -52,8 +52,9 @@ START = time.time()  # before torch is loaded: the header tells how long that ta
 
 import config
 import verifier
-from config import BadInput, append, derive, entry, parse
+from config import BadInput, derive, entry, parse
 from core import engine, evaluation, lora, models
+from core.log import append, finished, progress, read_log
 from core.models import RANK, WORLD, full_weights, over_ranks, recomputes, through
 from core.problems import encode, read_problems, set_hash, subset
 
@@ -666,7 +667,7 @@ class Run:
             raise BadInput(f"{self.folder}: another process is training in this folder") from None
         except OSError:  # a file system without locks: `write` notices a second process
             pass
-        records = config.read_log(path)
+        records = read_log(path)
         self.header = next((r for r in records if r.get("type") == "header"), None)
         if self.header:
             config.check_same(self.folder, self.header["config"], self.cfg)
@@ -742,7 +743,7 @@ class Run:
         """
         folder, begun = self.folder, over_ranks([self.header is not None])[0]
         state = models.load_checkpoint(folder, self.learner.trained()) if begun else None
-        if state is None and config.progress(folder)[1] == "budget":
+        if state is None and progress(folder)[1] == "budget":
             raise BadInput(f"{folder}: finished, and its checkpoints are gone (--keep_last=false): "
                            "a larger C cannot go on from there; --tag=NAME starts anew")
         if state and state["step"] > self.M:
@@ -944,7 +945,7 @@ def main(argv):
     # whoever may not go on here, or need not, hears it before a model is loaded
     if RANK == 0 and (run.folder / "log.jsonl").exists():
         run.lock()
-    if config.finished(cfg, run.folder):
+    if finished(cfg, run.folder):
         if RANK == 0:
             run.warn_of_other_code()
             print(f"{run.folder}: finished before, nothing to do")

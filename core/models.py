@@ -19,8 +19,9 @@ import types
 import warnings
 from pathlib import Path
 
-from config import BadInput, save_json
+from config import BadInput
 from core import lora
+from core.log import save_json
 
 # torchrun's; a plain run is rank 0 of 1
 RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))

@@ -5,7 +5,7 @@ Needs config.py and matplotlib, which is imported where a figure is made.
 import math
 import textwrap
 
-from config import aside
+from core.log import aside
 
 AXIS = dict(rollouts="rollouts C = $B_p\\,n\\,M$", tokens="training tokens C",
             gpu_hours="GPU-hours of training C", updates="updates M")

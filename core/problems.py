@@ -10,7 +10,8 @@ import random
 import sys
 from pathlib import Path
 
-from config import BadInput, aside
+from config import BadInput
+from core.log import aside
 
 # The day of chat templates that print it (Llama 3, Granite): a run that goes on tomorrow needs the
 # prompts of today. It is the one that Llama 3 falls back to

@@ -27,10 +27,10 @@ from pathlib import Path
 from statistics import fmean, linear_regression
 
 import config
-from config import (BadInput, RECIPES, all_rollouts, append, at_k, complete, derive, entry,
-                    experiment, finished, parse, progress, read_json, read_log, read_plan, run_name,
-                    save_json)
+from config import (BadInput, RECIPES, all_rollouts, at_k, complete, derive, entry, experiment,
+                    parse, read_json, run_name)
 from core.engine import visible_gpus
+from core.log import append, finished, progress, read_log, read_plan, save_json
 import verifier
 
 ROOT = Path(__file__).parents[1]
