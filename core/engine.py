@@ -10,8 +10,7 @@
 
 Both engines have these methods and one contract: training takes the engine's token ids, never
 text that was tokenized again. A rollout is a function of the seed of its prompt and its number
-alone, so neither batch sizes nor what else is asked for change it. Needs config.py,
-core/models.py, core/lora.py.
+alone, so neither batch sizes nor what else is asked for change it.
 """
 import copy
 import hashlib
@@ -19,11 +18,10 @@ import importlib.util
 import inspect
 import json
 import os
-import re
-import subprocess
 
 from config import BadInput
 from core import lora
+from core.machine import visible_gpus
 from core.models import (WORLD, check_lengths, is_bf16, is_checkpoint, load_model, load_tokenizer,
                          loading, materialize, recomputes, stored_buffers)
 
@@ -34,19 +32,6 @@ class Stopped(Exception):
 
 # -------------------------------------------------------------------------------------------------
 # The engines
-
-
-def visible_gpus():
-    """The ids of CUDA_VISIBLE_DEVICES where it is set, else those that nvidia-smi lists."""
-    text = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if text is not None:
-        ids = re.split(r"[,\s]+", text.strip(", "))
-        return [] if ids[0] in ("", "-1", "NoDevFiles") else ids  # how CUDA and Slurm write none
-    try:
-        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return re.findall(r"^GPU (\d+):", done.stdout, re.M)
 
 
 def set_threads(cfg):

@@ -11,7 +11,7 @@ one. `commands` and `run` write `sweep.json` into a sweep's folder: what was ask
 and `cells`.
 
 Environment: PYTHON, LAUNCH, JOBS, GPUS_PER_RUN, CUDA_VISIBLE_DEVICES, PRUNE, see run_sweep.sh.
-Needs config.py, core/engine.py for the GPUs that are there, and the standard library.
+Planning needs the standard library only.
 """
 import contextlib
 import difflib
@@ -29,8 +29,8 @@ from statistics import fmean, linear_regression
 import config
 from config import (BadInput, RECIPES, all_rollouts, at_k, complete, derive, entry, experiment,
                     parse, read_json, run_name)
-from core.engine import visible_gpus
 from core.log import append, finished, progress, read_log, read_plan, save_json
+from core.machine import visible_gpus
 import verifier
 
 ROOT = Path(__file__).parents[1]
