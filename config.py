@@ -26,7 +26,7 @@ import time
 from pathlib import Path
 
 # A key's comment is its --help; one that begins with `a | b` or `a | b: ...` names all its values.
-# Where a key stands says whether it is part of a run's identity.
+# Each key makes a run another run unless the lists below the dict name it.
 config = dict(
     # What is trained on what
     model = "Qwen/Qwen2.5-7B-Instruct",  # base model: a hub name or a transformers folder
@@ -89,7 +89,6 @@ config = dict(
     eval_every = 16384,           # rollouts between evaluations; 0 = before and after alone
     k = 4,                        # of avg@k, best@k, worst@k
     samples = 4,                  # rollouts per problem of an evaluation, k or more
-    # From here to `points` no key is part of a run's identity, and above not data, split, C, B_max.
     # Problems from outside (data/NAME/prepare.py); empty = the script's own
     source = "",                  # .parquet or .jsonl file, or OWNER/NAME:FILE of a hub's data set
     revision = "",                # its commit, tag or branch on the hub
@@ -164,16 +163,19 @@ def comments():
     return dict(re.findall(r"^    (\w+) = .*?  # (.*)", re.sub(r"\n {8,}# ", " ", text), re.M))
 
 
-KEYS = list(config)
 # the values that a key may have, where its comment names them all: {key: (word, ...)}
 CHOICES = {key: tuple(named[1].split(" | ")) for key, comment in comments().items()
            if (named := re.match(r"(\w+(?: \| \w+)+)(?::|$)", comment))}
-# the keys of a training command that change no result
-RUNNING = [*KEYS[KEYS.index("device"):KEYS.index("ns")], "s"]
-NOT_IN_NAME = {"data", "split", "C", "B_max", *KEYS[KEYS.index("source"):KEYS.index("points") + 1]}
-# of older logs: passed over where they say what is always so now
-GONE = dict(n_schedule="", log_to="", remeasure=False, model_dtype="auto", advantage="group",
-            clock=0)
+# Keys that are no part of a run's identity. Any other key, a new one too, is part of it: two values
+# are two runs in two folders.
+RUNNING = """device threads gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory
+             save_every keep_last keep_at pass_at sample_every s""".split()  # of a training command
+OF_OTHER_STAGES = """source revision question_key answer_key against keep_near task task_args size
+    mix problems s_zero levels n_val shard runs out
+    ns bps seeds lrs view metric unit eval_set delta bin points""".split()
+FREE = {*RUNNING, *OF_OTHER_STAGES,
+        "data", "split",   # the problems count by the files that they name
+        "C", "B_max"}      # a larger budget continues a run
 
 
 class BadInput(ValueError):
@@ -304,7 +306,7 @@ def parse(argv, doc="", own=None):
             raise BadInput(f"{word}: write it as --key=value (--help lists the keys)")
         flat = {key: value}
         if key == "config":
-            flat = {key: v for key, v in read_json(value).items() if (key, v) not in GONE.items()}
+            flat = read_json(value)
         # a recipe sets other keys, so within one file it comes first
         for key in sorted(flat, key=lambda key: key != "recipe"):
             set_key(given, key, flat[key], keys=keys)
@@ -488,17 +490,16 @@ def complete(cfg):
     if cfg.get("activation_checkpointing") is False:  # an older log, with two defaults of its time
         cfg = {key: value for key, value in cfg.items()
                if key not in ("activation_checkpointing", "gpu_memory")}
-    own = {key: value for key, value in cfg.items()
-           if is_toy(cfg) and key not in config and (key, value) not in GONE.items()}
+    own = {key: value for key, value in cfg.items() if is_toy(cfg) and key not in config}
     return {key: cfg.get(key, default) for key, default in config.items()} | own
 
 
 def identity(cfg):
-    """The part of the dict that makes a run this experiment and no other.
+    """Return the part of the dict that makes a run this experiment and no other.
 
-    All keys but the budget, the knobs and those of a critic or a verifier that is not used.
+    These are all keys but FREE ones and those of a critic or a verifier that is not used.
     """
-    out = {key: value for key, value in complete(cfg).items() if key not in NOT_IN_NAME}
+    out = {key: value for key, value in complete(cfg).items() if key not in FREE}
     if is_toy(cfg):  # which draws its validation problems itself
         out["n_val"] = cfg["n_val"]
     unused = [] if out["algo"] == "ppo" else ["gamma", "lam", "critic_lr", "value_clip"]

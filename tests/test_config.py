@@ -27,6 +27,20 @@ FREE = set("""C B_max data source revision question_key answer_key against keep_
               eval_set delta bin points""".split())
 
 
+def test_a_new_key_is_part_of_a_runs_identity_wherever_it_stands(monkeypatch):
+    """Unless a list says otherwise: of two experiments the second would find the first's folder."""
+    for place in ("device", "ns", "points", "C"):
+        keys = {}
+        for key, value in config.items():
+            keys |= {"mine": 0.5} if key == place else {}
+            keys[key] = value
+        monkeypatch.setattr(C, "config", keys)
+        cfg = dict(keys)
+        assert "mine" in identity(cfg) and C.run_name(cfg) != C.run_name(dict(cfg, mine=1.0))
+        assert C.run_name(cfg) == C.run_name(dict(config))  # an addition renames no old run
+    assert C.FREE == FREE <= set(config)
+
+
 # --------------------------------------------------------------------------------------------------
 # config.py: layers and types
 
@@ -251,10 +265,7 @@ def test_the_dict_comes_back_through_json_and_through_a_command(tmp_path, world_
     cfg = parse(shlex.split(words.replace("WORLD", str(world_like))))
     (tmp_path / "header.json").write_text(json.dumps(cfg))
     assert parse([f"--config={tmp_path / 'header.json'}"]) == cfg
-    # so is one of an earlier version, whose keys may be gone
-    (tmp_path / "header.json").write_text(json.dumps(dict(cfg, n_schedule="")))
-    assert parse([f"--config={tmp_path / 'header.json'}"]) == cfg
-    # but one that asks for what is no more is not run as something else
+    # one that asks for what is no more is not run as something else
     (tmp_path / "header.json").write_text(json.dumps(dict(cfg, n_schedule="2 4")))
     with pytest.raises(BadInput, match="--n_schedule=2 4: no such key"):
         parse([f"--config={tmp_path / 'header.json'}"])
