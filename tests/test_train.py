@@ -576,7 +576,7 @@ def test_shards_compute_in_the_dtype_that_is_asked_for(monkeypatch):
     monkeypatch.setattr(fsdp, "fully_shard", lambda *_, mp_policy, **__: asked.append(mp_policy))
     monkeypatch.setattr(fsdp, "register_fsdp_forward_method", lambda *_: None)
     model = torch.nn.Linear(1, 1)
-    model.base_model = types.SimpleNamespace(layers=[])
+    monkeypatch.setattr(train_grpo.models, "blocks", lambda _: [])
     for dtype in ("auto", "fp32"):
         train_grpo.models.shard(model, "cuda:0", train_grpo.token_logps, dtype)
     assert [policy.param_dtype for policy in asked] == [torch.bfloat16, None]
