@@ -1,18 +1,19 @@
-"""config.py: the flat dict that every script shares, its command line, and the JSONL log.
+"""config.py: the flat dict that every script shares, its command line, what follows from it.
 
     python config.py --help                         # every key, its value, what it means
     python config.py --data=data/arithmetic --n=16  # the resolved dict and what follows from it
 
-Layers, later beats earlier: the dict below (the paper's scale), `defaults.json` of the data folder
-(for models that live in that folder; its verifier for all), the recipe, then the command line from
-left to right, where `--config=FILE.json` stands for the keys of a flat JSON file, such as the
-`config` of a log's header. To use a stage elsewhere, copy its file and this one.
+Layers, later beats earlier: the dict below (the paper's scale); `defaults.json` of the data folder,
+if the model lives in it; the recipe; then the command line from left to right, in which
+`--config=FILE.json` stands for the keys of a flat JSON file, such as the `config` of a log header.
+A model that lives in another folder brings lr, lengths, grid and budget (OF_MODEL) of the
+defaults.json there, and of the data folder's only the verifier counts. To use a stage elsewhere,
+copy its file and this one.
 """
 import contextlib
 import datetime  # noqa: F401  numpy imports it in C, where a Ctrl-C would be lost
 import difflib
 import faulthandler
-import gzip
 import hashlib
 import json
 import math
@@ -22,11 +23,10 @@ import shlex
 import subprocess
 import sys
 import time
-import zlib
 from pathlib import Path
 
 # A key's comment is its --help; one that begins with `a | b` or `a | b: ...` names all its values.
-# Where a key stands says whether it is part of a run's identity.
+# Each key makes a run another run unless the lists below the dict name it.
 config = dict(
     # What is trained on what
     model = "Qwen/Qwen2.5-7B-Instruct",  # base model: a hub name or a transformers folder
@@ -89,7 +89,6 @@ config = dict(
     eval_every = 16384,           # rollouts between evaluations; 0 = before and after alone
     k = 4,                        # of avg@k, best@k, worst@k
     samples = 4,                  # rollouts per problem of an evaluation, k or more
-    # From here to `points` no key is part of a run's identity, and above not data, split, C, B_max.
     # Problems from outside (data/NAME/prepare.py); empty = the script's own
     source = "",                  # .parquet or .jsonl file, or OWNER/NAME:FILE of a hub's data set
     revision = "",                # its commit, tag or branch on the hub
@@ -153,6 +152,10 @@ config = dict(
     points = "",                  # CSV with columns C, n to fit the law to, in place of a sweep
 )
 
+# what the defaults.json beside a model says of the model, whatever problems it is trained on
+OF_MODEL = ("C B_max lr_base critic_lr max_prompt_tokens max_new_tokens micro_tokens gen_batch "
+            "eval_every save_every ns bps seeds").split()
+
 RECIPES = dict(easy=dict(kl_coef=0.001, entropy_coef=0.001),  # paper, Table 1; our coefficients
                hard=dict(kl_coef=0.0, entropy_coef=0.0),
                mixed=dict(kl_coef=0.0, entropy_coef=0.0))  # "on heterogeneous datasets use Hard"
@@ -164,16 +167,19 @@ def comments():
     return dict(re.findall(r"^    (\w+) = .*?  # (.*)", re.sub(r"\n {8,}# ", " ", text), re.M))
 
 
-KEYS = list(config)
 # the values that a key may have, where its comment names them all: {key: (word, ...)}
 CHOICES = {key: tuple(named[1].split(" | ")) for key, comment in comments().items()
            if (named := re.match(r"(\w+(?: \| \w+)+)(?::|$)", comment))}
-# the keys of a training command that change no result
-RUNNING = [*KEYS[KEYS.index("device"):KEYS.index("ns")], "s"]
-NOT_IN_NAME = {"data", "split", "C", "B_max", *KEYS[KEYS.index("source"):KEYS.index("points") + 1]}
-# of older logs: passed over where they say what is always so now
-GONE = dict(n_schedule="", log_to="", remeasure=False, model_dtype="auto", advantage="group",
-            clock=0)
+# Keys that are no part of a run's identity. Any other key, a new one too, is part of it: two values
+# are two runs in two folders.
+RUNNING = """device threads gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory
+             save_every keep_last keep_at pass_at sample_every s""".split()  # of a training command
+OF_OTHER_STAGES = """source revision question_key answer_key against keep_near task task_args size
+    mix problems s_zero levels n_val shard runs out
+    ns bps seeds lrs view metric unit eval_set delta bin points""".split()
+FREE = {*RUNNING, *OF_OTHER_STAGES,
+        "data", "split",   # the problems count by the files that they name
+        "C", "B_max"}      # a larger budget continues a run
 
 
 class BadInput(ValueError):
@@ -304,18 +310,12 @@ def parse(argv, doc="", own=None):
             raise BadInput(f"{word}: write it as --key=value (--help lists the keys)")
         flat = {key: value}
         if key == "config":
-            flat = {key: v for key, v in read_json(value).items() if (key, v) not in GONE.items()}
+            flat = read_json(value)
         # a recipe sets other keys, so within one file it comes first
         for key in sorted(flat, key=lambda key: key != "recipe"):
             set_key(given, key, flat[key], keys=keys)
 
-    data, folder = Path(given.get("data", keys["data"])), {}
-    inside = Path(given.get("model", data)).resolve().is_relative_to(data.resolve())
-    defaults = data / "defaults.json"
-    for key, value in read_json(defaults).items() if defaults.exists() else ():
-        # lengths, lr and grid are of the models in there; how answers look, of the problems
-        if inside or (key == "verifier" and "data" in given):
-            set_key(folder, key, value, f"{defaults}: ", keys)
+    folder = folder_defaults(given, keys)
     cfg = keys | folder
     set_key(cfg, "recipe", given.get("recipe", cfg["recipe"]))
     cfg |= given
@@ -331,6 +331,25 @@ def parse(argv, doc="", own=None):
     cfg["runs"] = cfg["runs"] or sweep_folder(cfg, name)
     check(cfg)
     return cfg
+
+
+def folder_defaults(given, keys):
+    """Return what defaults.json says for the model and data of `given`, the command line's keys.
+
+    The data folder's file gives all of its keys to a model in that folder, and only the verifier
+    to any other model, which brings the OF_MODEL keys of the file in its own parent folder.
+    """
+    data = Path(given.get("data", keys["data"]))
+    model, folder = Path(given.get("model", data)), {}
+    sources = [(data, keys)]
+    if not model.resolve().is_relative_to(data.resolve()):
+        sources = [(model.parent, OF_MODEL), (data, ["verifier"] * ("data" in given))]
+    for place, wanted in sources:
+        file = place / "defaults.json"
+        for key, value in read_json(file).items() if file.exists() else ():
+            if key in wanted or key not in keys:
+                set_key(folder, key, value, f"{file}: ", keys)
+    return folder
 
 
 def fitting_lengths(cfg, fixed):
@@ -476,17 +495,16 @@ def complete(cfg):
     if cfg.get("activation_checkpointing") is False:  # an older log, with two defaults of its time
         cfg = {key: value for key, value in cfg.items()
                if key not in ("activation_checkpointing", "gpu_memory")}
-    own = {key: value for key, value in cfg.items()
-           if is_toy(cfg) and key not in config and (key, value) not in GONE.items()}
+    own = {key: value for key, value in cfg.items() if is_toy(cfg) and key not in config}
     return {key: cfg.get(key, default) for key, default in config.items()} | own
 
 
 def identity(cfg):
-    """The part of the dict that makes a run this experiment and no other.
+    """Return the part of the dict that makes a run this experiment and no other.
 
-    All keys but the budget, the knobs and those of a critic or a verifier that is not used.
+    These are all keys but FREE ones and those of a critic or a verifier that is not used.
     """
-    out = {key: value for key, value in complete(cfg).items() if key not in NOT_IN_NAME}
+    out = {key: value for key, value in complete(cfg).items() if key not in FREE}
     if is_toy(cfg):  # which draws its validation problems itself
         out["n_val"] = cfg["n_val"]
     unused = [] if out["algo"] == "ppo" else ["gamma", "lam", "critic_lr", "value_clip"]
@@ -557,21 +575,7 @@ def command(cfg, more=(), python="python", launch="", gpus=1):
 
 
 # --------------------------------------------------------------------------------------------------
-# Files and logs
-
-@contextlib.contextmanager
-def aside(path):
-    """Yields a name beside `path` to write to, which becomes `path` in one step, or nothing."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # with the suffix, which savefig looks at
-    part = path.with_name(f".{os.getpid()}.part.{path.name}")
-    try:
-        yield part
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-
+# Metrics, machine, code
 
 def at_k(metric, samples):
     """avg@k, best@k or worst@k of a problem with c right of s = `samples` rollouts, for c = 0..s.
@@ -590,74 +594,40 @@ def at_k(metric, samples):
     return share if kind == "worst" else [1 - x for x in reversed(share)]
 
 
-def finite(value):
-    """`value` with numbers that JSON does not have (nan, inf) as None, numpy's as plain ones."""
-    if isinstance(value, dict):
-        return {str(k): finite(v) for k, v in value.items()}
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, (list, tuple)):
-        return [finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def cores(root=Path("/sys/fs/cgroup"), groups=Path("/proc/self/cgroup")):
+    """Return how many cores this process may use, 1 or more.
 
-
-def save_json(path, value, indent=1):
-    """Write one JSON file aside and rename it."""
-    with aside(path) as part:
-        part.write_text(json.dumps(finite(value), indent=indent) + "\n")
-
-
-def append(file, record):
-    """Append one record to an open log (a binary file without buffer): one line, one write.
-
-    A write that fails half way (a full disk) is taken back, so that the log never ends in half a
-    line of ours.
+    The CPU quota of a container counts (docker --cpus, Kubernetes limits): half a CPU is 1 core,
+    one and a half is 1. Arguments: where Linux mounts control groups and lists our own.
     """
-    line, start = json.dumps(finite(record)).encode() + b"\n", file.seek(0, os.SEEK_END)
-    try:
-        while line:
-            line = line[file.write(line):]
-    except OSError:
-        file.truncate(start)
-        raise
-
-
-def read_log(path):
-    """The records of a log.jsonl or .jsonl.gz as a list of dicts.
-
-    A torn last line (a killed run) is passed over; a broken line before it raises BadInput with
-    file and line number.
-    """
-    raw = Path(path).read_bytes()
-    try:
-        lines = (gzip.decompress(raw) if str(path).endswith(".gz") else raw).split(b"\n")
-    except (OSError, EOFError, zlib.error) as e:
-        raise BadInput(f"{path}: not a readable gzip file ({e})") from None
-    records = []
-    for i, line in enumerate(lines):
-        try:
-            if line.strip():
-                records.append(json.loads(line))
-        except ValueError:
-            if i < len(lines) - 1:
-                raise BadInput(f"{path}:{i + 1}: not a line of JSON") from None
-    return [r for r in records if isinstance(r, dict)]
-
-
-def read_plan(folder):
-    """sweep.json of a sweep's folder (the sweep that was asked last), {} without one."""
-    path = Path(folder) / "sweep.json"
-    plan = read_json(path) if path.exists() else {}
-    if plan and not isinstance(plan.get("config"), dict):
-        raise BadInput(f"{path}: expected the sweep's flat dict under `config`")
-    return plan
-
-
-def cores():
-    """How many cores this process may use."""
+    count = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):  # not on macOS
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        count = len(os.sched_getaffinity(0))
+    lines = groups.read_text().splitlines() if groups.exists() else []
+    for line in lines:
+        _, kinds, path = line.split(":", 2)
+        if kinds and "cpu" not in kinds.split(","):
+            continue
+        # version 2 names no kind; a container may see its own group at the root
+        for mount in {root / kinds, root / "cpu"} if kinds else {root, root / "unified"}:
+            group = mount / path.lstrip("/")
+            for place in (group, *group.parents):
+                if place.is_relative_to(mount):
+                    count = min(count, cpu_quota(place, count))
+    return max(1, int(count))
+
+
+def cpu_quota(group, otherwise):
+    """Return the CPUs that a control group folder (version 1 or 2) grants, a float."""
+    try:
+        if (group / "cpu.max").exists():
+            quota, period = (group / "cpu.max").read_text().split()
+        else:
+            quota, period = ((group / f"cpu.cfs_{name}_us").read_text()
+                             for name in ("quota", "period"))
+        return int(quota) / int(period) if int(quota) > 0 else otherwise
+    except (OSError, ValueError):  # no such file, or "max"
+        return otherwise
 
 
 def commit():
@@ -670,24 +640,15 @@ def commit():
         return None
 
 
-def progress(folder):
-    """How far the run in `folder` is: (rollouts in its log, the end record's status or "")."""
-    path = Path(folder) / "log.jsonl"
-    try:
-        records = read_log(path) if path.exists() else []
-    except BadInput:  # the run that comes to this log says so; a sweep's other runs go on
-        records = []
-    rollouts = [r.get("rollouts", 0) for r in records if r.get("type") in ("step", "eval")]
-    return max(rollouts, default=0), records[-1].get("status", "") if records else ""
+MOVED = "aside finite save_json append read_log read_plan progress finished".split()
 
 
-def finished(cfg, folder):
-    """True where the run in `folder` ended for good; a pruned one may go on.
-
-    It diverged, or made all M updates of this budget.
-    """
-    rollouts, status = progress(folder)
-    return status == "diverged" or (status == "budget" and rollouts >= all_rollouts(cfg))
+def __getattr__(name):
+    """Find names that core/log.py has now, for files that still import them from here."""
+    if name in MOVED:
+        from core import log
+        return getattr(log, name)
+    raise AttributeError(f"module 'config' has no attribute {name!r}")
 
 
 def main(argv):

@@ -9,112 +9,25 @@
         --val_set=$S/easy_val.jsonl,$S/hard_val.jsonl
 
 Prints a table and writes `eval.json` and `eval.png` to `out` (default: RUN/eval/PROBLEMS, for a
-model that is no run's runs/eval/MODEL/PROBLEMS); an eval.json there of the same weights, problems,
-settings and verifier is not drawn again. With several models or problem files, commas between, each
-pair has those in a folder of its own, and `out` (default: runs/eval/table) has `table.json`: what
-was gained and forgotten on each set since the first model. A run's settings (lengths, temperature,
-validation problems) are those of its log, of several runs of the first's. Needs config.py,
-verifier.py, core/engine.py, core/models.py, core/problems.py, core/plots.py.
+model that is no run's runs/eval/MODEL/PROBLEMS). With several models or problem files, commas
+between, each pair has those in a folder of its own, and `out` (default: runs/eval/table) has
+`table.json`: what was gained and forgotten on each set since the first model. A run's settings
+(lengths, temperature, validation problems) are those of its log, of several runs of the first's.
+Needs config.py, verifier.py and core/.
 """
-import contextlib
-import functools
-import hashlib
+import subprocess
+import sys
 from pathlib import Path
 
-from config import (BadInput, at_k, entry, files, identity, parse, read_json, read_log,
-                    save_json)  # first: from here on Ctrl-C is one line
+from config import BadInput, entry, files, identity, parse, read_json  # first: Ctrl-C is one line
 import numpy as np
 
 from core import engine, plots
-from core.models import checkpoint_state, existing, load_model, loading
-from core.problems import encode, read_problems, set_hash
+from core.evaluation import count_solved, mean_reward, read_sets, summary
+from core.log import read_log, save_json
+from core.models import existing, model_folder
+from core.problems import encode, set_hash
 import verifier
-
-
-def summary(correct, samples, k):
-    """{"avg@k": (mean, standard error), ...} over problems; best@k and worst@k are unbiased.
-
-    correct: how many of `samples` rollouts of each problem were solved. The error is the spread
-    over problems divided by sqrt(P): it covers the choice of problems and the noise of the rollouts
-    together, and not the seed of training.
-    """
-    stats = {}
-    for kind in ("avg", "best", "worst"):
-        values = np.array(at_k(f"{kind}@{k}", samples))[correct]  # (P,)
-        error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else float("nan")
-        stats[f"{kind}@{k}"] = float(values.mean()), float(error)
-    return stats
-
-
-def read_sets(paths, first=""):
-    """Problem files, commas between -> {name: problems}.
-
-    The name is the file's, or for a problems.jsonl the folder's; that of the first is `first` where
-    this is given. Raises BadInput where two have one name.
-    """
-    sets = {}
-    for path in files(paths):
-        name = Path(path).stem
-        if name == "problems":
-            name = Path(path).resolve().parent.name
-        if first and not sets:
-            name = first
-        if name in sets:
-            raise BadInput(f"--val_set={paths}: two sets are called {name}; "
-                           "copy one to a file of another name")
-        sets[name] = read_problems(path)
-    if not sets:
-        raise BadInput(f"--val_set={paths}: names no problem file")
-    return sets
-
-
-def count_solved(problems, prompts, generator, cfg, key, rows=None, progress=None):
-    """Draw cfg["samples"] rollouts of each problem, or of those in `rows`, and grade them.
-
-    Returns how many were solved of each, a list in order; the sum of all rewards; and the
-    verifier's faults, as from `grade`. `key` names the evaluation, such as (seed, "val", step);
-    problem j of it has its own noise, whatever `rows` are.
-    """
-    rows = range(len(problems)) if rows is None else rows
-    seeds = [engine.rollout_seed(*key, j) for j in rows]
-    rollouts = generator.generate([prompts[j] for j in rows], cfg["samples"], seeds, progress)
-    asked = [problems[j] for j in rows]
-    rewards, faults = verifier.grade(asked, rollouts, generator.tokenizer, cfg)
-    return verifier.solved(rewards).sum(1).tolist(), rewards.double().sum().item(), faults
-
-
-def mean_reward(total, correct, rollouts):
-    """{"reward": the mean} where some of the rewards lie between 0 and 1, else nothing.
-
-    Where all are 0 or 1, their sum `total` is the number of solved rollouts.
-    """
-    return {} if total == sum(correct) else dict(reward=total / rollouts)
-
-
-def eval_record(problems, correct, total, faults, cfg, step, rollouts, tokens, name="val"):
-    """An evaluation's record in the log; arguments as from `count_solved`."""
-    stats, samples = summary(correct, cfg["samples"], cfg["k"]), cfg["samples"]
-    return dict(type="eval", step=step, rollouts=rollouts, tokens=tokens, set=name, k=cfg["k"],
-                **{metric: mean for metric, (mean, _) in stats.items()}, samples=samples,
-                **mean_reward(total, correct, samples * len(problems)),
-                set_hash=set_hash(problems), correct=correct, **faults)
-
-
-def model_folder(path):
-    """A run's folder -> its exported model, or its newest whole checkpoint.
-
-    Any other path or hub name -> itself. Raises BadInput for a run that has neither yet.
-    """
-    run = Path(path)
-    if (run / "config.json").exists() or not (run / "log.jsonl").exists():
-        return path  # as given: without its ./ a folder could be taken for a hub name
-    if (run / "model" / "config.json").exists():
-        return str(run / "model")
-    for checkpoint in sorted(run.glob("ckpt/step_*"), reverse=True):
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            checkpoint_state(checkpoint)
-            return str(checkpoint)
-    raise BadInput(f"--model={path}: the run has neither an exported model nor a checkpoint yet")
 
 
 def run_of(path):
@@ -143,69 +56,26 @@ def as_trained(argv):
     return dict(cfg, model=",".join(models)), models
 
 
-def made_from(model, problems, cfg, engine_name):
-    """What the counts of an evaluation depend on, as JSON: the same is not drawn again.
+def evaluate(name, problems, generator, cfg, out):
+    """Draw and grade rollouts of the set `name`; write `out`/eval.json and eval.png.
 
-    None for a model that is no folder, whose weights may change.
-    """
-    if not Path(model).is_dir():
-        return None
-    keys = ("seed samples temperature top_p max_prompt_tokens max_new_tokens verifier verify_s "
-            "verify_bytes").split()
-    there = {file.name: [file.stat().st_size, file.stat().st_mtime_ns]
-             for file in sorted(Path(model).iterdir()) if file.is_file()}
-    code = Path(verifier.__file__).read_bytes()  # a reward of your own is in there
-    code += b"".join((verifier.ROOT / f).read_bytes() for f in verifier.LIBRARIES.values()
-                     if (verifier.ROOT / f).exists())
-    return dict(model=str(model), files=there, set_hash=set_hash(problems),
-                engine=engine_name, **{key: cfg[key] for key in keys},
-                code=hashlib.sha256(code).hexdigest())
-
-
-def take_over(generator, folder, first):
-    """A vLLM engine gets the weights of `folder`: a second engine would find no memory.
-
-    Raises BadInput where it needs one.
-    """
-    model, tokenizer = load_model(folder, "cpu")
-    stop = engine.stop_ids(model.generation_config.eos_token_id, tokenizer)
-    mine = generator.tokenizer
-    theirs = set(stop), tokenizer.chat_template, tokenizer.get_vocab()
-    if theirs != (set(generator.stop), mine.chat_template, mine.get_vocab()):
-        raise BadInput(f"--model={folder}: another tokenizer, template or end of text than "
-                       f"{first}; evaluate it by a command of its own")
-    with loading(folder, f"the engine of {first}"):  # weights of other shapes
-        generator.load((name, p.detach()) for name, p in model.named_parameters())
-
-
-def evaluate(model, name, problems, open_engine, cfg, out):
-    """A model on the set `name`: its record, which `out`/eval.json holds, beside a figure.
-
-    What is there of the same model, problems and settings is not drawn again. open_engine: gives
-    the engine with the model loaded, called only where there is something to draw.
+    Returns what eval.json holds, a dict.
     """
     from tqdm import tqdm
-    source = made_from(model, problems, cfg, engine.engine_name(cfg))
-    file, k, samples = out / "eval.json", cfg["k"], cfg["samples"]
-    record = read_json(file) if file.exists() else {}
-    if source and record.get("made_from") == source:
-        print(f"{file}: is there already, nothing drawn")
-    else:
-        generator = open_engine()
-        prompts = encode(problems, generator.tokenizer, cfg["max_prompt_tokens"])
-        with tqdm(total=len(problems) * samples, desc=f"evaluate {name}", unit="rollout",
-                  mininterval=1) as bar:
-            correct, total, faults = count_solved(problems, prompts, generator, cfg,
-                                                  (cfg["seed"], "evaluate", name), progress=bar)
-        record = dict(correct=correct, **faults,
-                      **mean_reward(total, correct, len(problems) * samples))
+    k, samples = cfg["k"], cfg["samples"]
+    prompts = encode(problems, generator.tokenizer, cfg["max_prompt_tokens"])
+    with tqdm(total=len(problems) * samples, desc=f"evaluate {name}", unit="rollout",
+              mininterval=1) as bar:
+        correct, total, faults = count_solved(problems, prompts, generator, cfg,
+                                              (cfg["seed"], "evaluate", name), progress=bar)
     stats = {metric: dict(mean=mean, se=error)
-             for metric, (mean, error) in summary(record["correct"], samples, k).items()}
-    record |= dict(config=cfg, model=model, set=name, set_hash=set_hash(problems), samples=samples,
-                   made_from=source, stats=stats, ids=[p["id"] for p in problems])
-    draw(record["correct"], samples, out / "eval.png",
-         f"{name}: avg@{k} {stats[f'avg@{k}']['mean']:.3f}, {model}")
-    save_json(file, record, indent=None)
+             for metric, (mean, error) in summary(correct, samples, k).items()}
+    draw(correct, samples, out / "eval.png",
+         f"{name}: avg@{k} {stats[f'avg@{k}']['mean']:.3f}, {cfg['model']}")
+    record = dict(config=cfg, model=cfg["model"], set=name, set_hash=set_hash(problems),
+                  samples=samples, correct=correct, stats=stats, ids=[p["id"] for p in problems],
+                  **faults, **mean_reward(total, correct, len(problems) * samples))
+    save_json(out / "eval.json", record, indent=None)
     return record
 
 
@@ -277,41 +147,43 @@ def report_table(records, out):
     print(f"  {out}/table.json")
 
 
+def evaluate_apart(cfg, folder, out):
+    """Evaluate one of several models in a process of its own, which gives its GPU memory back."""
+    words = [f"--{key}={value}" for key, value in (cfg | dict(model=folder, out=out)).items()]
+    code = subprocess.run([sys.executable, __file__, *words]).returncode
+    if code:
+        sys.exit(code if code > 0 else 128 - code)
+
+
 def main(argv):
     cfg, models = as_trained(argv)
     verifier.check_name(cfg)
     folders = [existing(model_folder(model)) for model in models]
-    sets, name = read_sets(cfg["val_set"]), engine.engine_name(cfg)
+    sets, engine_name = read_sets(cfg["val_set"]), engine.engine_name(cfg)
     labels = [label_of(folder) for folder in folders]
     for label in labels:
         if labels.count(label) > 1:
             raise BadInput(f"--model={cfg['model']}: two models are called {label}")
-    several = len(models) * len(sets) > 1
-    opened = []  # the folder whose weights are loaded, and its engine
-
-    def open_engine(folder):
-        if opened and opened[0] != folder and name == "vllm":
-            take_over(opened[1], folder, opened[0])
-            opened[0] = folder
-        elif not opened or opened[0] != folder:
-            opened.clear()  # frees the model before
-            opened[:] = folder, engine.open_engine(name, folder, cfg, cfg["device"])
-        return opened[1]
-
-    records = []
+    several, records = len(models) * len(sets) > 1, []
     for model, folder, label in zip(models, folders, labels):
         run, last = run_of(model), Path(folder).name
         if cfg["out"]:
-            home = Path(cfg["out"]) / (label.replace("/", "_") if several else "")
+            home = Path(cfg["out"]) / (label.replace("/", "_") if len(models) > 1 else "")
         elif run:  # below the run itself, or below the name of a checkpoint
             home = run / "eval" / ("" if last == "model" else last)
         else:
             home = Path("runs/eval") / last
+        outs = {part: home if cfg["out"] and not several else home / part for part in sets}
+        if len(models) > 1:
+            evaluate_apart(cfg, folder, home if len(sets) > 1 else home / next(iter(sets)))
+            records += [read_json(out / "eval.json") for out in outs.values()]
+            continue
+        generator = engine.open_engine(engine_name, folder, cfg, cfg["device"])
         for part, problems in sets.items():
-            out = home if cfg["out"] and not several else home / part
-            records.append(evaluate(folder, part, problems,
-                                    functools.partial(open_engine, folder), cfg, out))
-            report(records[-1], out)
+            records.append(evaluate(part, problems, generator, dict(cfg, model=str(folder)),
+                                    outs[part]))
+            report(records[-1], outs[part])
+    # each of several models has a process of its own, which prints its sets; the table is ours
     if several:
         changes(records)
         report_table(records, Path(cfg["out"] or "runs/eval/table"))

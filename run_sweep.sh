@@ -56,7 +56,9 @@ if [[ " $preset $* " =~ " "(-h|--help)" " ]]; then
     sed -n '2,/^set -e/{/^#/!d;s/^# \{0,1\}//p}' "$0"
     echo "What they take, as DATA, MODEL, NS, BPS, SEEDS, LRS and C say. GPU-hours are those of"
     echo "core/cost.py, which no GPU has confirmed, or scaled to the runs that are in the folder:"
-    exec "$PY" -m core.sweep price "${args[@]}"
+    words=()
+    for word in "${args[@]}"; do [[ $word =~ ^(-h|--help)$ ]] || words+=("$word"); done
+    exec "$PY" -m core.sweep price "${words[@]}"
 fi
 
 # ---- environment: .venv, made again when its requirements change; with vLLM where there are GPUs

@@ -31,11 +31,11 @@ import random
 from collections import Counter
 from pathlib import Path
 
-from config import (BadInput, append, aside, at_k, entry, parse, read_json, read_log,
-                    save_json)  # first: from here on Ctrl-C is one line
+from config import BadInput, at_k, entry, parse, read_json  # first: from here on Ctrl-C is one line
 import numpy as np
 
 from core import engine, models, plots
+from core.log import append, aside, read_log, save_json
 from core.problems import read_problems, set_hash, tokenize, write_problems
 import verifier
 
@@ -489,7 +489,8 @@ def main(argv):
     write_splits(splits, folder)
     sizes = {name: {part: len(split[part]) for part in split} for name, split in splits.items()}
     save_json(report, dict(
-        {key: cfg[key] for key in ("model", "problems", "temperature", "s", "s_zero", "levels")},
+        {key: cfg[key] for key in ("model", "problems", "verifier", "temperature", "s", "s_zero",
+                                   "levels")},
         set_hash=set_hash(problems), sizes=sizes))
     tell(counts, faults, splits, cfg, folder / "difficulty.png")
 

@@ -33,8 +33,7 @@ step? One update on such a batch, M = C / B of them. All names: docs/takehome.md
 
 To change the objective: `advantages` and `policy_loss` below; `update` puts them together. A key of
 your own: a line of `config` in config.py. A reward: verifier.py.
-Needs config.py, verifier.py, evaluate.py, core/engine.py, core/models.py (loading, FSDP2,
-checkpoints), core/lora.py, core/problems.py.
+Needs config.py, verifier.py and core/.
 """
 import collections
 import contextlib
@@ -52,10 +51,10 @@ from pathlib import Path
 START = time.time()  # before torch is loaded: the header tells how long that takes
 
 import config
-import evaluate
 import verifier
-from config import BadInput, append, derive, entry, parse
-from core import engine, lora, models
+from config import BadInput, derive, entry, parse
+from core import engine, evaluation, lora, models
+from core.log import append, finished, progress, read_log
 from core.models import RANK, WORLD, full_weights, over_ranks, recomputes, through
 from core.problems import encode, read_problems, set_hash, subset
 
@@ -87,10 +86,10 @@ def policy_loss(algo, logp, logp_old, weight, advantage, eps_low, eps_high):
 
     With ratio = exp(logp - logp_old) and c(x) = clip(x, 1 - eps_low, 1 + eps_high):
     grpo, ppo: -w min(ratio A, c(ratio) A); cispo: -w sg(c(ratio)) A logp (MiniMax-M1, eq. 4), where
-    no token loses its gradient.
+    no token loses its gradient. A token whose advantage is 0 gives 0, even if exp() overflows.
     """
     import torch
-    ratio = (logp - logp_old).exp()
+    ratio = (logp - logp_old).where(advantage != 0, 0.0).exp()
     clipped = ratio.clamp(1 - eps_low, 1 + eps_high)
     if algo == "cispo":
         return -weight * clipped.detach() * advantage * logp
@@ -289,8 +288,7 @@ def split_rows(model, flat, cfg):
     """
     import torch
     lengths, problem = (flat["prompt_length"] + flat["length"]).tolist(), flat["problem"]
-    on_a_cpu = model.device.type == "cpu" and WORLD == 1
-    if on_a_cpu and not recomputes(cfg, model.device):
+    if can_share_prompts(model, cfg):
         cut = micro_batches(lengths, cfg["micro_tokens"], problem.tolist())
         rows = [torch.tensor(sorted(part)) for part in cut]  # rows of a prompt in succession
         prompts, group = zip(*[problem[r].unique(return_inverse=True) for r in rows])
@@ -301,6 +299,15 @@ def split_rows(model, flat, cfg):
             return list(zip(rows, group))
     cut = micro_batches(lengths, cfg["micro_tokens"])
     return [(torch.tensor(part, device=model.device), None) for part in cut]
+
+
+def can_share_prompts(model, cfg):
+    """Return whether an update may run each prompt once: see `split_rows`.
+
+    Not with linear attention, whose cache of a prompt has no gradient.
+    """
+    return (model.device.type == "cpu" and WORLD == 1 and not recomputes(cfg, model.device)
+            and not models.has_linear_attention(model))
 
 
 def in_bf16(device, dtype):
@@ -320,10 +327,9 @@ def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**
     """
     import torch
     from torch.utils.checkpoint import checkpoint
-    head = model.get_output_embeddings()
 
     def logps(hidden, token):
-        logp = torch.log_softmax(head(hidden).float() / temperature, -1)  # (N, V)
+        logp = torch.log_softmax(models.logits_of(model, hidden).float() / temperature, -1)
         entropy = -(logp.exp() * logp).sum(-1)
         return logp[torch.arange(len(token), device=token.device), token], entropy
     with in_bf16(ids.device, dtype):
@@ -340,7 +346,41 @@ def token_values(critic, ids, prompt_length, length, group=None, dtype="auto"):
     """The critic's value before each response token, (N,); arguments as in `responses`."""
     with in_bf16(ids.device, dtype):
         hidden, _ = responses(critic, ids, prompt_length, length, group)
-        return critic.score(hidden).float().sum(-1)  # (N, 1) -> (N,)
+        return models.value_head(critic)(hidden).float().sum(-1)  # (N, 1) -> (N,)
+
+
+def check_log_probs(model, prompt, cfg):
+    """Raise BadInput unless the log-probs of an update are those of the model's own logits.
+
+    One pass over the token ids of one prompt, of which all but the first count as the response.
+    Every rank calls it with the same prompt.
+    """
+    import torch
+    device = model.device
+    ids = torch.tensor([(prompt if len(prompt) > 1 else prompt * 2)[:64]], device=device)
+    one = torch.ones(1, dtype=torch.long, device=device)
+    inputs = ids, one, one * (ids.shape[1] - 1), cfg["temperature"], cfg["micro_logits"]
+    groups = [None] + [one - 1] * can_share_prompts(model, cfg)
+    try:
+        with torch.no_grad():
+            with in_bf16(device, cfg["dtype"]):
+                logits = model(input_ids=ids, use_cache=False).logits[0, :-1]
+            own = torch.log_softmax(logits.float() / cfg["temperature"], -1)
+            own = own.gather(-1, ids[0, 1:, None])[:, 0]
+            logps = [through(token_logps, model)(*inputs, group, cfg["dtype"])[0]
+                     for group in groups]
+        gap = max((logp - own).abs().mean().item() for logp in logps)
+    except Exception as e:  # a kind of model that nobody tried: whatever it raises
+        reason = (str(e).strip().splitlines() or [""])[0][:200]
+        raise BadInput(f"--model={cfg['model']}: models of kind {model.config.model_type} cannot "
+                       f"be trained here ({type(e).__name__}: {reason})") from None
+    finally:
+        if WORLD > 1:
+            model.reshard()  # a pass without a backward pass leaves the embedding whole
+    if not gap < (0.1 if models.is_bf16(cfg["dtype"], device) else 1e-3):
+        raise BadInput(f"--model={cfg['model']}: log-probs of the trainer differ from the model's "
+                       f"own logits by {gap:.2g} on average, so models of kind "
+                       f"{model.config.model_type} cannot be trained here")
 
 
 # -------------------------------------------------------------------------------------------------
@@ -651,7 +691,7 @@ class Run:
         self.B, self.M = d["B"], d["M"]
         self.folder = Path(cfg["out"] or Path(cfg["runs"], d["run"]))
         self.problems = subset(read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])
-        self.vals = evaluate.read_sets(cfg["val_set"], first="val")
+        self.vals = evaluation.read_sets(cfg["val_set"], first="val")
         if cfg["B_p"] > len(self.problems) and RANK == 0:  # the next epochs begin within a batch
             print(f"--B_p={cfg['B_p']}: the training set holds {len(self.problems)} problems, so a "
                   "batch has some of them several times", file=sys.stderr)
@@ -661,7 +701,7 @@ class Run:
                                f"cannot be shared among the {WORLD} processes of torchrun")
         every_val = [p for val in self.vals.values() for p in val]
         self.hashes = dict(train_set_hash=set_hash(self.problems), val_set_hash=set_hash(every_val))
-        self.last_eval, self.stop, self.log, self.header = None, [], None, None
+        self.last_eval, self.stop, self.log, self.header = "", [], None, None
 
     def due(self, m, every):
         """True before the first update, and then once in every `every` rollouts, whatever B is."""
@@ -681,7 +721,7 @@ class Run:
             raise BadInput(f"{self.folder}: another process is training in this folder") from None
         except OSError:  # a file system without locks: `write` notices a second process
             pass
-        records = config.read_log(path)
+        records = read_log(path)
         self.header = next((r for r in records if r.get("type") == "header"), None)
         if self.header:
             config.check_same(self.folder, self.header["config"], self.cfg)
@@ -725,7 +765,7 @@ class Run:
         if before != name:
             raise BadInput(f"{self.folder}: its rollouts came from {before}, now they would come "
                            f"from {name}; say --engine={before}")
-        base, rank = evaluate.model_folder(cfg["model"]), cfg["lora_rank"]
+        base, rank = models.model_folder(cfg["model"]), cfg["lora_rank"]
         models.check_lengths(base, cfg)
         device = models.start_ranks(cfg["device"])
         cuda = device.startswith("cuda")
@@ -748,6 +788,7 @@ class Run:
             ref = model if rank else lora.freeze(copy.deepcopy(model), bf16)
         critic = models.load_critic(base, str(model.device)) if cfg["algo"] == "ppo" else None
         self.learner = with_optimizers(model, ref, critic, cfg, device, base)
+        check_log_probs(self.learner.model, self.prompts[0], cfg)
 
     def restore(self):
         """The newest checkpoint into the learner and `state`, where the run was begun and has one.
@@ -756,7 +797,7 @@ class Run:
         """
         folder, begun = self.folder, over_ranks([self.header is not None])[0]
         state = models.load_checkpoint(folder, self.learner.trained()) if begun else None
-        if state is None and config.progress(folder)[1] == "budget":
+        if state is None and progress(folder)[1] == "budget":
             raise BadInput(f"{folder}: finished, and its checkpoints are gone (--keep_last=false): "
                            "a larger C cannot go on from there; --tag=NAME starts anew")
         if state and state["step"] > self.M:
@@ -825,9 +866,9 @@ class Run:
         return drawn
 
     def count_solved(self, problems, prompts, cfg, key):
-        """As evaluate.count_solved, over all ranks: each draws and grades its share."""
+        """As evaluation.count_solved, over all ranks: each draws and grades its share."""
         mine, correct = range(RANK, len(problems), WORLD), [0] * len(problems)
-        correct[RANK::WORLD], total, faults = self.together(lambda: evaluate.count_solved(
+        correct[RANK::WORLD], total, faults = self.together(lambda: evaluation.count_solved(
             problems, prompts, self.generator, cfg, key, mine))
         *correct, total, timeouts, errors = over_ranks([*correct, total, *faults.values()])
         faults = dict(verifier_timeouts=int(timeouts), verifier_errors=int(errors))
@@ -839,16 +880,19 @@ class Run:
         for name, val in self.vals.items():
             key = (cfg["seed"], "val", m) if name == "val" else (cfg["seed"], "val", name, m)
             counts = self.count_solved(val, self.val_prompts[name], cfg, key)
-            record = evaluate.eval_record(val, *counts, cfg, m, C, state["tokens"], name)
+            record = evaluation.eval_record(val, *counts, cfg, m, C, state["tokens"], name)
             if name == "val":
-                self.last_eval = record[f"avg@{cfg['k']}"]
+                metric = f"avg@{cfg['k']}"
+                self.last_eval = f", val {metric} {record[metric]:.3f}"
+                if "reward" in record:  # avg@k counts rewards of 1, this averages all
+                    self.last_eval += f", val reward {record['reward']:.3f}"
             self.write(record)
         ids = [p["id"] for p in self.problems if p["id"] in state["seen"]]  # in file order
         if ids:  # before the first update there is none
             drawn, correct = zip(*[state["seen"][i] for i in ids])
             self.write(dict(
                 type="train_pass", step=m, rollouts=C, ids=ids, samples=drawn, correct=correct,
-                **evaluate.mean_reward(state["seen_reward"], correct, sum(drawn))))
+                **evaluation.mean_reward(state["seen_reward"], correct, sum(drawn))))
 
     def evaluate_training(self, m):
         """pass@1 of every training problem under the policy as it is, by rollouts of its own."""
@@ -859,7 +903,7 @@ class Run:
         self.write(dict(
             type="train_pass", step=m, rollouts=m * self.B, fresh=True,
             ids=[p["id"] for p in self.problems], samples=[s] * P, correct=correct,
-            **evaluate.mean_reward(total, correct, s * P), **faults))
+            **evaluation.mean_reward(total, correct, s * P), **faults))
 
     def evaluate_due(self, m):
         """What is due after update m: evaluations, pass@1 of the training problems."""
@@ -902,8 +946,8 @@ class Run:
             os.fsync(self.log.fileno())
             if status == "budget" and not cfg["keep_last"]:
                 models.keep_checkpoints(self.folder, 0, self.state["keep"])
-            val = "" if self.last_eval is None else f", val avg@{cfg['k']} {self.last_eval:.3f}"
-            print(f"{self.folder}: {status} after {rollouts} rollouts{val}", file=sys.stderr)
+            print(f"{self.folder}: {status} after {rollouts} rollouts{self.last_eval}",
+                  file=sys.stderr)
         if WORLD > 1 and self.engine_name == "hf":  # vLLM closes its own part of it at exit
             import torch
             torch.distributed.destroy_process_group()
@@ -955,7 +999,7 @@ def main(argv):
     # whoever may not go on here, or need not, hears it before a model is loaded
     if RANK == 0 and (run.folder / "log.jsonl").exists():
         run.lock()
-    if config.finished(cfg, run.folder):
+    if finished(cfg, run.folder):
         if RANK == 0:
             run.warn_of_other_code()
             print(f"{run.folder}: finished before, nothing to do")
@@ -1041,8 +1085,7 @@ def main(argv):
                 run.checkpoint()
             run.evaluate_due(m)
             bar.update(B)
-            val = "" if run.last_eval is None else f" val {run.last_eval:.3f}"
-            bar.set_postfix_str(f"reward {reward / B:.3f}{val}", refresh=False)
+            bar.set_postfix_str(f"training reward {reward / B:.3f}{run.last_eval}", refresh=False)
         else:
             # after the last checkpoint, which a larger C goes on from: there this one is not due
             if not run.due(M, cfg["eval_every"]):

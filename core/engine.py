@@ -10,13 +10,13 @@
 
 Both engines have these methods and one contract: training takes the engine's token ids, never
 text that was tokenized again. A rollout is a function of the seed of its prompt and its number
-alone, so neither batch sizes nor what else is asked for change it. Needs config.py,
-core/models.py, core/lora.py.
+alone, so neither batch sizes nor what else is asked for change it.
 """
 import contextlib
 import copy
 import hashlib
 import importlib.util
+import inspect
 import json
 import os
 import re
@@ -25,8 +25,9 @@ import tempfile
 
 from config import BadInput
 from core import lora
+from core.machine import visible_gpus
 from core.models import (RANK, WORLD, check_lengths, is_bf16, is_checkpoint, load_model,
-                         load_tokenizer, loading, materialize, recomputes)
+                         load_tokenizer, loading, materialize, recomputes, stored_buffers)
 
 
 class Stopped(Exception):
@@ -35,19 +36,6 @@ class Stopped(Exception):
 
 # -------------------------------------------------------------------------------------------------
 # The engines
-
-
-def visible_gpus():
-    """The ids of CUDA_VISIBLE_DEVICES where it is set, else those that nvidia-smi lists."""
-    text = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if text is not None:
-        ids = re.split(r"[,\s]+", text.strip(", "))
-        return [] if ids[0] in ("", "-1", "NoDevFiles") else ids  # how CUDA and Slurm write none
-    try:
-        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return re.findall(r"^GPU (\d+):", done.stdout, re.M)
 
 
 def set_threads(cfg):
@@ -128,6 +116,10 @@ class HFEngine:
 
     def __init__(self, model, tokenizer, cfg, device=None):
         self.model, self.tokenizer, self.cfg, self.quit = model, tokenizer, cfg, ()
+        if "past_key_values" not in inspect.signature(model.forward).parameters:
+            raise BadInput(f"--model={model.name_or_path}: models of kind "
+                           f"{model.config.model_type} take no cache of keys and values, with "
+                           "which --engine=hf decodes; --engine=vllm may run it")
         device = device or model.device
         bf16 = is_bf16(cfg["dtype"], device)
         cuda = str(device).startswith("cuda")
@@ -147,9 +139,9 @@ class HFEngine:
             yield js, self.generate([prompts[j] for j in js], n, [seeds[j] for j in js])
 
     def load(self, weights):
-        """Take over (name, tensor) pairs, those of all parameters."""
+        """Take over (name, tensor) pairs, those of all parameters and stored buffers."""
         if self.apart:
-            mine = dict(self.model.named_parameters())
+            mine = dict(self.model.named_parameters()) | stored_buffers(self.model)
             for name, weight in weights:
                 mine[name].copy_(weight)
 
@@ -473,7 +465,7 @@ def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
                        position_ids=position, past_key_values=cache,
                        logits_to_keep=last).logits[:, -1]
         logits = logits.repeat_interleave(r, 0)  # (R, V)
-        cache.batch_repeat_interleave(r)
+        cache.reorder_cache(torch.arange(len(ids), device=ids.device).repeat_interleave(r))
         mask, position = mask.repeat_interleave(r, 0), position[:, -1:].repeat_interleave(r, 0)
         row = torch.arange(R, device=u.device)  # which rollout a row of the cache belongs to
         for t in range(T):
@@ -490,7 +482,7 @@ def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
                 break
             if left <= 0.75 * len(row):  # copying the cache pays once a quarter of it is done
                 keep = alive.nonzero()[:, 0]
-                cache.batch_select_indices(keep)
+                cache.reorder_cache(keep)  # unlike batch_select_indices, of linear attention too
                 row, token, mask, position = row[keep], token[keep], mask[keep], position[keep]
             mask, position = torch.cat([mask, mask.new_ones(len(row), 1)], 1), position + 1
             logits = model(input_ids=token[:, None], attention_mask=mask if padded else None,

@@ -19,8 +19,9 @@ import types
 import warnings
 from pathlib import Path
 
-from config import BadInput, save_json
+from config import BadInput
 from core import lora
+from core.log import save_json
 
 # torchrun's; a plain run is rank 0 of 1
 RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
@@ -102,6 +103,23 @@ def checkpoint_state(path):
     return state
 
 
+def model_folder(path):
+    """A run's folder -> its exported model, or its newest whole checkpoint.
+
+    Any other path or hub name -> itself. Raises BadInput for a run that has neither yet.
+    """
+    run = Path(path)
+    if (run / "config.json").exists() or not (run / "log.jsonl").exists():
+        return path  # as given: without its ./ a folder could be taken for a hub name
+    if (run / "model" / "config.json").exists():
+        return str(run / "model")
+    for checkpoint in sorted(run.glob("ckpt/step_*"), reverse=True):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            checkpoint_state(checkpoint)
+            return str(checkpoint)
+    raise BadInput(f"--model={path}: the run has neither an exported model nor a checkpoint yet")
+
+
 def load_weights(kind, path, device="cpu", **more):
     """The model of a folder, hub name or checkpoint, of transformers' class `kind`.
 
@@ -121,7 +139,10 @@ def load_weights(kind, path, device="cpu", **more):
         else:
             model = on_meta(auto, path, **more)
             if holds(path, model):
-                return model if device == "meta" else fill(model, path, device)
+                if device == "meta":
+                    return model
+                if not unset_buffers(materialize(model, device)):
+                    return fill(model, path, device)
             model = auto.from_pretrained(path, dtype=torch.float32, **more).eval()
         return model.to("cpu" if device == "meta" else device)
 
@@ -154,8 +175,9 @@ def stored(path):
 
 
 def holds(path, model):
-    """Whether files hold all parameters by name, but for a critic's head, and not quantized."""
-    names = {name for name, _ in model.named_parameters() if not name.startswith("score.")}
+    """Return whether the files hold all parameters by name, unquantized, a critic's head aside."""
+    names = {name for name in dict(model.named_parameters()) | stored_buffers(model)
+             if not name.startswith(("score.", "classifier."))}
     return names <= set(stored(path)[1]) and not hasattr(model.config, "quantization_config")
 
 
@@ -165,20 +187,43 @@ def materialize(model, device):
         return model.to(device)
     model.to_empty(device=device)
     model.tie_weights()
+    for buffer in model.buffers():
+        if buffer.is_floating_point():
+            buffer.fill_(float("nan"))  # until `unset_buffers` every one should have its values
     for module in model.modules():
         if next(module.buffers(recurse=False), None) is not None:
             model._init_weights(module)  # such as the frequencies of the positions
     return model
 
 
-def fill(model, path, device):
-    """The weights at `path` into a model on meta; each rank reads its own shards alone.
+def unset_buffers(model):
+    """Return the buffers of a materialized model that nothing gives values to.
 
-    What the files do not hold, the head of a critic, becomes 0.
+    Falcon-H1 makes one when it is constructed, and transformers' `_init_weights` does not know it.
     """
-    materialize(model, device)
+    return [name for name, buffer in model.named_buffers()
+            if name not in stored_buffers(model) and buffer.is_floating_point()
+            and buffer.isnan().any()]
+
+
+def stored_buffers(model):
+    """Return {name: buffer} of those that files hold, such as the routing bias of DeepSeek V3."""
+    return {f"{prefix}.{name}".lstrip("."): buffer for prefix, module in model.named_modules()
+            for name, buffer in module.named_buffers(recurse=False)
+            if name not in module._non_persistent_buffers_set}
+
+
+def fill(model, path, device):
+    """Read the weights at `path` into a model on meta; each rank reads its own shards only.
+
+    What the files do not hold, the head of a critic, becomes 0. Raises BadInput if a buffer has
+    no values.
+    """
+    if names := unset_buffers(materialize(model, device)):
+        raise BadInput(f"--model={path}: models of kind {model.config.model_type} cannot be split "
+                       f"over processes: nothing sets {names[0]}; take one process")
     folder, there = stored(path)
-    mine = {name: p.detach() for name, p in model.named_parameters()}
+    mine = {name: p.detach() for name, p in model.named_parameters()} | stored_buffers(model)
     for name in set(mine) - set(there):
         mine.pop(name).zero_()
     read(mine, folder)
@@ -209,15 +254,70 @@ def is_bf16(dtype, device):
 
 
 def load_critic(path, device):
-    """PPO's critic: the base model with a head of one number, all zeros, for its vocabulary.
+    """Return PPO's critic: the base model with a value head of zeros in place of its vocabulary.
 
-    In fp32, eval mode; device as in `load_weights`.
+    It is in fp32 and eval mode; device as in `load_weights`. Raises BadInput if transformers has
+    no such class for this kind of model.
     """
     import torch
     critic = load_weights("AutoModelForTokenClassification", path, device, num_labels=1)
-    for p in critic.score.parameters():
+    for p in value_head(critic).parameters():
         torch.nn.init.zeros_(p)
     return critic
+
+
+def value_head(critic):
+    """Return the layer of a critic that gives its values. transformers has two names for it."""
+    return critic.score if hasattr(critic, "score") else critic.classifier
+
+
+# -------------------------------------------------------------------------------------------------
+# Logits: what comes after the last layer
+
+
+class BodyOutput(tuple):
+    """What the body of a model returns, as (last hidden state,); its other fields are None."""
+    last_hidden_state = property(lambda self: self[0])
+
+    def __getattr__(self, name):
+        return None
+
+
+def logits_of(model, hidden):
+    """Return the logits (N, V) that a causal LM computes from its last hidden states (N, d).
+
+    The output embedding alone is not enough: Gemma 2 caps its logits, Granite and Cohere scale
+    them. So this runs the model's own forward, in which the body returns `hidden`.
+    """
+    output = BodyOutput((hidden[None],))
+    # OPT calls its decoder directly; what BERT's descendants call `decoder` is their embedding
+    bodies = {model.base_model, model.get_decoder()} - {model, model.get_output_embeddings()}
+    for body in bodies:
+        body.forward = lambda *args, **kwargs: output
+    try:
+        return model.forward().logits[0]
+    finally:
+        for body in bodies:
+            del body.forward
+
+
+def has_linear_attention(model):
+    """Return whether some layers keep a recurrent state instead of keys and values."""
+    from transformers import DynamicCache
+    return any(hasattr(layer, "recurrent_states") for layer in
+               DynamicCache(config=model.config).layers)
+
+
+def blocks(model):
+    """Return the list of a transformer's layers, which GPT-2 calls `h` and others `layers`."""
+    import torch
+    size = model.config.get_text_config().num_hidden_layers
+    for module in model.base_model.modules():
+        if isinstance(module, torch.nn.ModuleList) and len(module) == size:
+            return module
+    raise BadInput(f"--model={model.name_or_path}: no list of its {size} layers to split or to "
+                   f"recompute (kind {model.config.model_type}); take one process and "
+                   "--activation_checkpointing=false")
 
 
 # -------------------------------------------------------------------------------------------------
@@ -261,7 +361,7 @@ def shard(model, device, forward, dtype="auto"):
     if cuda and is_bf16(dtype, device):
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     mesh = torch.distributed.init_device_mesh("cuda" if cuda else "cpu", (WORLD,))
-    for layer in model.base_model.layers:
+    for layer in blocks(model):
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     frozen = not any(p.requires_grad for p in model.parameters())
     fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=frozen or None)
@@ -275,12 +375,13 @@ def through(function, model):
 
 
 def full_weights(model):
-    """(name, whole tensor) of each parameter, tied ones once.
+    """Yield (name, whole tensor) of each parameter, tied ones once, and of the stored buffers.
 
     Every rank must go through all of them, in this order. Adapters are added to what they adapt.
     """
     for name, p in lora.merged(model):
         yield name, p.full_tensor() if hasattr(p, "full_tensor") else p
+    yield from stored_buffers(model).items()
 
 
 def recomputes(cfg, device):
@@ -292,7 +393,7 @@ def recomputes(cfg, device):
 def checkpoint_activations(model):
     """Keep only the input of each layer for the backward pass, and compute the rest again."""
     model.gradient_checkpointing_enable(dict(use_reentrant=False))
-    for layer in model.base_model.layers:
+    for layer in blocks(model):
         # of the layer alone: transformers asks it, its dropouts ask themselves and stay off
         layer.training = True
 
@@ -326,10 +427,26 @@ def write_model(folder, model, tokenizer, dtype):
     weights = {name: weight.to("cpu", kind) for name, weight in full_weights(model) if RANK == 0}
     if RANK == 0:
         shutil.rmtree(folder, ignore_errors=True)
-        with disk_errors(folder):
+        with disk_errors(folder), unchecked_generation_config(model, folder):
             model.config.dtype = kind
             model.save_pretrained(folder, state_dict=weights)
             tokenizer.save_pretrained(folder)
+
+
+@contextlib.contextmanager
+def unchecked_generation_config(model, folder):
+    """Write the model's generation config into the folder as it is, whatever is saved meanwhile.
+
+    transformers loads some settings that it refuses to save, such as the temperature without
+    do_sample of Llama 2. They are the base model's, and the trained model keeps them.
+    """
+    given = model.generation_config
+    model.generation_config = type(given)()
+    try:
+        yield
+    finally:
+        model.generation_config = given
+    given.to_json_file(Path(folder) / "generation_config.json", keys_to_pop=["compile_config"])
 
 
 def training_state(trained):
@@ -350,6 +467,8 @@ def training_state(trained):
                                     exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
             for key, value in opt.state[p].items():
                 tensors[f"{prefix}{key}.{name}"] = value.view(1) if value.ndim == 0 else value
+        if not lora.layers(model):
+            tensors |= {prefix + name: b for name, b in stored_buffers(model).items()}
     return tensors
 
 
@@ -378,8 +497,8 @@ def save_checkpoint(folder, trained, tokenizer, state):
         dcp.save(tensors, storage_writer=writer, no_dist=WORLD == 1)
     if RANK == 0:
         model = trained[0][1]
-        with disk_errors(part):
-            for piece in (model.config, model.generation_config, tokenizer):
+        with disk_errors(part), unchecked_generation_config(model, part):
+            for piece in (model.config, tokenizer):
                 piece.save_pretrained(part)
         for file in part.iterdir():
             with open(file, "rb") as f:

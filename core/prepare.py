@@ -15,8 +15,8 @@ from pathlib import Path
 
 from config import BadInput, RECIPES, entry, files, parse, read_json
 from core.problems import read_problems, subset
-from core.sweep import (ROOT, arms, check_environment, check_gpus, pool, preset_of, python,
-                        recipe_words, say_price, slots, sweep_folder, unfinished)
+from core.sweep import (ROOT, arms, check_environment, check_gpus, handle_signals, pool, preset_of,
+                        python, recipe_words, say_price, slots, sweep_folder, unfinished)
 
 # names of splits: by avg@s, by s_zero rollouts, mixtures
 SPLIT = re.compile(r"((?P<band>easy|hard|very_easy|mixed)|extreme|level_easy|level_very_easy"
@@ -33,8 +33,8 @@ def prepare(preset, argv):
     # words for prepare.py and sample.py; the seed is that of the runs
     given = [w for w in [*recipe_words(preset, sweeps[0]["data"]), *argv]
              if not w.startswith(("--seed=", "--data=", "--model=", "--runs="))]
-    for data, model, s_zero, file in dict.fromkeys(
-            (Path(c["data"]), c["model"], c["s_zero"], Path(file)) for c in sweeps
+    for data, model, s_zero, verifier, file in dict.fromkeys(
+            (Path(c["data"]), c["model"], c["s_zero"], c["verifier"], Path(file)) for c in sweeps
             for file in (c["train_set"], *files(c["val_set"]))):
         words, splits = [f"--data={data}", f"--model={model}", *given], data / "splits"
         # 1. a file of another folder, such as AIME24, by the prepare.py beside it
@@ -52,7 +52,7 @@ def prepare(preset, argv):
             call("sample.py", *words)
         # 4. difficulty, and the splits by it. A study measures the levels of its mixtures first of
         # all: what they hold out to validate on is trained on by none
-        kind, has_levels = SPLIT.fullmatch(file.name), check_splits(data, model, file)
+        kind, has_levels = SPLIT.fullmatch(file.name), check_splits(data, model, file, verifier)
         wants_levels = (preset not in RECIPES and s_zero and not has_levels
                         and file.is_relative_to(splits))
         missing = not file.exists() and not (kind and kind["D"] and has_levels)
@@ -75,11 +75,14 @@ def prepare(preset, argv):
             raise BadInput(f"{file}: no such file; sample.py makes splits by difficulty, data/"
                            "guru_math/prepare.py mix mixtures, mix_NAME_D140_seed0_train.jsonl")
     for before, cfg in zip(sweeps, arms(preset, argv)):  # now that the splits are there
-        problems = read_problems(cfg["train_set"])
+        every = read_problems(cfg["train_set"])
         if before["D"] and not cfg["D"]:
-            print(f"{cfg['train_set']}: the sweep trains on all {len(problems)} problems; the D = "
+            print(f"{cfg['train_set']}: the sweep trains on all {len(every)} problems; the D = "
                   f"{before['D']} of presets.json was meant for another model", flush=True)
-        subset(problems, cfg["D"], cfg["seed"])  # ends on too large a D of the command line
+        used = subset(every, cfg["D"], cfg["seed"])  # ends on too large a D of the command line
+        if len(used) < len(every):
+            print(f"training on {len(used)} of the {len(every)} problems of {cfg['train_set']} "
+                  f"(--D={cfg['D']}; 0 = all)", flush=True)
 
 
 def call(*words):
@@ -101,11 +104,11 @@ def lacks(data, model, file):
             or (file.parent == data and not file.exists()))
 
 
-def check_splits(data, model, file):
-    """Whether the levels by s_zero rollouts are measured where `file` lies.
+def check_splits(data, model, file, verifier):
+    """Return whether the levels by s_zero rollouts are measured in the folder of `file`.
 
-    Raises BadInput where it holds problems of an earlier problem file, or where the model's splits
-    are another's: they are found by the name of its folder, which another may have too.
+    Raises BadInput if it holds problems of an earlier problem file, if another verifier measured
+    it, or if the splits are another model's: they are found by the name of the model's folder.
     """
     info = file.parent / "difficulty.json"
     measured = read_json(info) if info.exists() else {}
@@ -114,6 +117,10 @@ def check_splits(data, model, file):
     if own and Path(other).resolve() != Path(model).resolve():
         raise BadInput(f"--model={model}: {info} is of {other}; give the folder of one of them "
                        "another name")
+    by = measured.get("verifier", verifier)
+    if own and by != verifier and SPLIT.fullmatch(file.name):
+        raise BadInput(f"--verifier={verifier}: {info} was measured with {by}, and its splits may "
+                       f"not fit; remove {file.parent} to measure again, or give --verifier={by}")
     if file.exists() and of.is_file():
         there, now = ({p["prompt"] for p in read_problems(path)} for path in (file, of))
         if not there <= now:
@@ -139,8 +146,8 @@ def measure(words, out, places):
 
 
 def main(argv):
-    for number in (signal.SIGTERM, signal.SIGHUP):  # the shards, sessions of their own, end too
-        signal.signal(number, signal.default_int_handler)
+    # the shards, sessions of their own, end too
+    handle_signals((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler)
     if {"-h", "--help"} & set(argv):
         parse(["--help"], __doc__)
     check_environment()

@@ -2,12 +2,20 @@
 
 Needs config.py alone.
 """
+import datetime
 import hashlib
 import json
+import os
 import random
+import sys
 from pathlib import Path
 
-from config import BadInput, aside
+from config import BadInput
+from core.log import aside
+
+# The day of chat templates that print it (Llama 3, Granite): a run that goes on tomorrow needs the
+# prompts of today. It is the one that Llama 3 falls back to
+DATE = datetime.datetime(2024, 7, 26)
 
 
 def read_problems(path):
@@ -80,21 +88,39 @@ def subset(problems, D, seed):
 
 
 def tokenize(problems, tokenizer):
-    """Prompts as token ids, a list of lists.
+    """Return the prompts as token ids, a list of lists; a line says if the vocabulary lacks text.
 
-    A tokenizer with a chat template gets the prompt as one user turn. A problem's `begin` comes
-    last, as if the model had written it.
+    A tokenizer with a chat template gets the prompt as one user turn; a template that prints the
+    date prints DATE. A problem's `begin` comes last, as if the model had written it.
     """
     if not tokenizer.chat_template:
         texts = [p["prompt"] + p.get("begin", "") for p in problems]
-        return tokenizer(texts, add_special_tokens=True)["input_ids"]
+        bare = tokenizer(texts, add_special_tokens=False)["input_ids"]
+        full = tokenizer(texts, add_special_tokens=True)["input_ids"]
+        prompts = [without_end(ids, text) for ids, text in zip(full, bare)]
+        warn_of_unknown(problems, prompts, tokenizer)
+        return prompts
     texts = []
     for p in problems:
         turn = [dict(role="user", content=p["prompt"])]
-        texts.append(tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
-                     + p.get("begin", ""))
+        texts.append(tokenizer.apply_chat_template(
+            turn, tokenize=False, add_generation_prompt=True, strftime_now=DATE.strftime)
+            + p.get("begin", ""))
     # a template writes its own special tokens
-    return tokenizer(texts, add_special_tokens=False)["input_ids"]
+    prompts = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    warn_of_unknown(problems, prompts, tokenizer)
+    return prompts
+
+
+def without_end(ids, text):
+    """Return token ids up to the end of `text`, the ids of the same text without special tokens.
+
+    Some tokenizers put the end of the text after every text; no answer follows that.
+    """
+    for start in range(len(ids) - len(text) + 1):
+        if ids[start:start + len(text)] == text:
+            return ids[:start + len(text)]
+    return ids
 
 
 def encode(problems, tokenizer, max_prompt_tokens):
@@ -105,3 +131,17 @@ def encode(problems, tokenizer, max_prompt_tokens):
             raise BadInput(f"problem {p['id']}: its prompt has {len(ids)} tokens, "
                            f"--max_prompt_tokens={max_prompt_tokens}")
     return prompts
+
+
+def warn_of_unknown(problems, prompts, tokenizer):
+    """Print a line if the tokenizer has no token for a part of some prompts."""
+    named = tokenizer.unk_token
+    if tokenizer.is_fast and not named:  # a character vocabulary may know it under another name
+        named = getattr(tokenizer.backend_tokenizer.model, "unk_token", None)
+    unknown = tokenizer.convert_tokens_to_ids(named) if named else None
+    bad = [(p, ids) for p, ids in zip(problems, prompts) if unknown in ids]
+    if bad and os.environ.get("RANK", "0") == "0":
+        p, ids = bad[0]
+        print(f"{len(bad)} of {len(problems)} prompts have text that the model's vocabulary does "
+              f"not hold, such as problem {p['id']}, which it reads as "
+              f"{tokenizer.decode(ids)[:60]!r}", file=sys.stderr)

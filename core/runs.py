@@ -254,7 +254,8 @@ def folders_of(text):
     for word in words:
         if not Path(word).is_dir():
             raise BadInput(f"--runs={word}: no such folder; run a sweep first, as in "
-                           "`bash run_sweep.sh easy`, or name another folder")
+                           "`bash run_sweep.sh easy`, or name another folder (a blank starts the "
+                           "next folder, so give one whose path has none)")
     return [Path(word) for word in words]
 
 

@@ -12,9 +12,10 @@ one. `commands` and `run` write `sweep.json` into a sweep's folder: what was ask
 and `cells`.
 
 Environment: PYTHON, LAUNCH, JOBS, GPUS_PER_RUN, CUDA_VISIBLE_DEVICES, PRUNE, see run_sweep.sh.
-Needs config.py, core/engine.py for the GPUs that are there, and the standard library.
+Planning needs the standard library only.
 """
 import contextlib
+import difflib
 import json
 import math
 import os
@@ -28,11 +29,12 @@ from pathlib import Path
 from statistics import fmean, linear_regression
 
 import config
-from config import (BadInput, RECIPES, all_rollouts, append, at_k, complete, derive, entry,
-                    experiment, finished, parse, progress, read_json, read_log, read_plan, run_name,
-                    save_json)
+from config import (BadInput, RECIPES, all_rollouts, at_k, complete, derive, entry, experiment,
+                    parse, read_json, run_name)
 from core import cost
-from core.engine import visible_gpus
+from core.log import append, finished, progress, read_log, read_plan, save_json
+from core.machine import visible_gpus
+import verifier
 
 ROOT = Path(__file__).parents[1]
 
@@ -189,6 +191,25 @@ def check_environment():
         raise BadInput(f"LAUNCH={launch!r}: not the words of one command")
 
 
+# the variables that run_sweep.sh and this file read
+VARIABLES = ("NS BPS SEEDS LRS C B_MAX MODEL DATA OUT TASK DRY_RUN PRUNE JOBS GPUS_PER_RUN LAUNCH "
+             "PYTHON").split()
+
+
+def warn_of_misspelt_variables():
+    """Print a line for each environment variable that differs a little from one that is read."""
+    def plain(name):
+        return name.upper().replace("_", "").rstrip("S")
+
+    known = {plain(name): name for name in VARIABLES}
+    for name in sorted(set(os.environ) - set(VARIABLES)):
+        near = [plain(name)] if len(name) < 6 else difflib.get_close_matches(
+            plain(name), known, 1, 0.85)
+        if near and near[0] in known:
+            print(f"{name}={os.environ[name]}: run_sweep.sh does not read it; is "
+                  f"{known[near[0]]} meant?", file=sys.stderr)
+
+
 def python():
     """The interpreter of all stages."""
     return os.environ.get("PYTHON") or ".venv/bin/python"
@@ -212,7 +233,9 @@ def training(c):
 
 
 def unfinished(sweeps):
-    """The runs of the sweeps that are still to do."""
+    """Return the runs of the sweeps that are still to do. Raises BadInput if one cannot start."""
+    for cfg in sweeps:
+        verifier.check_name(cfg)
     grid = [c for cfg in sweeps for c in cells(cfg)]
     for c in grid:
         training(c)  # nothing is printed or started where one of them cannot be
@@ -460,14 +483,21 @@ def pool(jobs, places, stop):
     return failed
 
 
+def handle_signals(numbers, handler):
+    """Set a handler for some signals, but keep an ignored SIGHUP ignored: nohup asks for that."""
+    for number in numbers:
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
 def run(preset, argv):
     """Train all unfinished runs of a preset, with PRUNE=1 in rungs; exits with 130 if stopped."""
     sweeps, folder, stop = arms(preset, argv), sweep_folder(preset, argv), []
     todo, grid = unfinished(sweeps), [c for cfg in sweeps for c in cells(cfg)]
     places = slots(sweeps)
     check_gpus(sweeps)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: stop.append(number))
+    handle_signals((signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+                   lambda number, _: stop.append(number))
     for cfg in sweeps:
         save_plan(cfg, shared=preset not in RECIPES)
     warn_of_few_evaluations(grid)
@@ -477,9 +507,11 @@ def run(preset, argv):
         print(f"sweep {folder}: {len(grid)} runs, {len(todo)} to do{stopped}, "
               f"{sum(map(all_rollouts, grid))} rollouts in all, {len(places)} side by side",
               flush=True)
+        print(settings_of(sweeps[0]), flush=True)
         if len(todo) < len(grid):
-            print("finished runs stay, whatever the code is now; --tag=NAME starts new ones",
-                  flush=True)
+            print("finished runs stay; --tag=NAME starts new ones", flush=True)
+        if todo:
+            warn_of_mixed_commits(grid)
         for batch in iter(lambda: next_rung(sweeps[0]), []) if pruning() else [todo]:
             # most updates first: small batches take the longest, and none is alone at the end
             batch = sorted(batch, key=lambda c: -derive(c)["M"])
@@ -491,6 +523,26 @@ def run(preset, argv):
     if stop:
         os._exit(130)  # without a flush, which fails where nobody reads
     return 0
+
+
+def settings_of(cfg):
+    """Return a line with the settings of a sweep that depend most on the model and its problems."""
+    shown = " ".join(f"{key}={cfg[key]:g}" for key in ("lr_base", "C", "D", "max_new_tokens"))
+    paper = all(cfg[key] == config.config[key] for key in ("lr_base", "C"))
+    return shown + ", the paper's scale for a model of 7B (config.py)" * paper
+
+
+def warn_of_mixed_commits(grid):
+    """Warn once if runs of the sweep were begun by other code than this, or by edited code."""
+    headers = (next(iter(read_log(log)), {}) for log in
+               (run_folder(c) / "log.jsonl" for c in grid) if log.exists())
+    begun = {header.get("commit") for header in headers} - {None}
+    now = config.commit()
+    if now and begun and (begun | {now} != {now} or now.endswith("+")):
+        shown = ", ".join(sorted(begun)).replace("+", " with edits")
+        print(f"runs of this sweep were begun by commit {shown}; the code now is "
+              f"{now.replace('+', ' with edits')}. If they should not be mixed, --tag=NAME starts "
+              "new runs", file=sys.stderr, flush=True)
 
 
 def job(c):
@@ -634,6 +686,7 @@ def main(argv):
         parse(["--help"], __doc__)
     check_environment()
     if verb == "folder":
+        warn_of_misspelt_variables()
         arms(preset, words)  # ends here on a preset that is none
         print(sweep_folder(preset, words))
     elif verb == "requirements":

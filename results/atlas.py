@@ -25,11 +25,11 @@ from arms import USED, Atlas, fewest_updates, flat, keep, read
 from contrasts import Missing
 from core import sweep
 from core.plots import many, si
-from figures import (algo, at_every, baseline, by_difficulty, difficulty, extreme, far, forgetting,
-                     interference, joint, lr_control, lr_grid, metrics, mixtures, models,
-                     one_problem, ood, recipe, record_breaking, rise, sensitivity, size, stable_B_p,
-                     tokens, very_easy)
-from price import price_of_n
+from figures import (algo, any_B_p, at_every, baseline, batch, beyond, by_difficulty, difficulty,
+                     explodes, extreme, far, forgetting, interference, joint, lr_control, lr_grid,
+                     metrics, mixtures, models, not_monotonic, one_problem, ood, overfits, plateau,
+                     recipe, record_breaking, rise, sensitivity, size, stable_B_p, tokens, tokens_k,
+                     very_easy)
 
 # --------------------------------------------------------------------------------------------------
 # The table: (study, where in the paper, its claim in our words, function, its arguments)
@@ -44,6 +44,8 @@ ROWS = [
      ("selective", "none")),
     ("recipe", "section 3, mixed", "On a mixed set training is steadiest without either (judged by "
      "the reward).", recipe, "rec_mixed_", -1, ("both", "none")),
+    ("recipe", "section 3, response length", "On Hard KL and entropy terms make the responses "
+     "explode in length.", explodes, "rec_hard_both", "rec_hard_none"),
     ("recipe", "Figure 4, left", "One base lr is best, a smaller and a larger one are worse.",
      lr_grid),
     ("recipe", "Figure 4, right; Table 1", "At a large batch lr ~ sqrt(B) beats a constant and a "
@@ -51,16 +53,21 @@ ROWS = [
     ("main", "Figures 1, 6 and 7, Easy", "At one B_p n*(C) rises with C as a sigmoid, and "
      "saturates (n = 8 to 512).", rise, "easy"),
     ("main", "Figures 6 and 7, Hard", "The same on Hard (8 to 128).", rise, "hard"),
+    ("main", "section 4.1, the plateau", "The best n at high C is smaller on Hard than on Easy.",
+     plateau, "easy", "hard"),
+    ("main", "section 4.1, saturation", "Beyond the plateau a larger n (2,048) does not extend the "
+     "frontier.", beyond, "easy"),
     ("main", "ours: the lr control, Easy", "n*(C) rises when every n has its own best lr.",
      lr_control, "easy"),
     ("main", "ours: the lr control, Hard", "The same on Hard.", lr_control, "hard"),
     ("main", "Figures 5 and 15", "Record-breaking points of noisy runs, and a monotone fit to "
      "them, stand for the frontier.", record_breaking),
-    ("main", "Figure 8, Easy", "On Easy worst@4 wants a larger n than best@4.",
+    ("joint", "Figure 8, Easy", "On Easy worst@4 wants a larger n than best@4.",
      metrics, "easy", "best@4", "worst@4"),
-    ("main", "Figure 8, Hard", "On Hard best@4 wants a larger n than worst@4.",
+    ("joint", "Figure 8, Hard", "On Hard best@4 wants a larger n than worst@4.",
      metrics, "hard", "worst@4", "best@4"),
     ("main", "Figure 24", "The unit, rollouts or tokens, makes no difference to n*(C).", tokens),
+    ("main", "Figure 24, k", "The law's k is smaller in tokens than in rollouts.", tokens_k),
     ("joint", "Figure 10, Easy", "A larger n helps, and B_p matters less than n (9.2 and 1.9 "
      "points from end to end).", sensitivity, "easy"),
     ("joint", "Figure 10, Hard", "A larger n and a larger B_p help about equally (3.1 and 2.2 "
@@ -73,9 +80,14 @@ ROWS = [
      "problems first, many rollouts later.", at_every, "fixed_B", "easy"),
     ("fixed_B", "Figures 9 and 19, Hard", "The same on Hard, noisier.", at_every,
      "fixed_B", "hard"),
+    ("fixed_B", "section 4.2, Hard", "At a fixed batch n*(M) is not monotonic on Hard: B_p rises at "
+     "intermediate M.", not_monotonic, "hard"),
     ("joint", "Figures 21 and 22, Easy", "Best over (B_p, n) jointly, n*(C) rises likewise.",
      joint, "easy"),
     ("joint", "Figures 21 and 22, Hard", "The same on Hard.", joint, "hard"),
+    ("joint", "section 4.3, B, Easy", "The best total batch B = B_p n rises with C.", batch,
+     "easy"),
+    ("joint", "section 4.3, B_p, Easy", "One B_p will do at every budget.", any_B_p, "easy"),
     ("joint", "section 4.2, the smallest stable B_p", "It is larger on Hard than on Easy.",
      stable_B_p),
     ("interference", "Figures 11 and 27, Easy", "At matched n M a larger n leaves fewer training "
@@ -83,6 +95,8 @@ ROWS = [
     ("interference", "Figures 11 and 27, Hard", "At matched n M a larger n leaves fewer training "
      "problems unsolved (coverage); small n sharpens a subset.", interference, "hard"),
     ("models", "Figure 12", "With other base models a larger n is better at high C too.", models),
+    ("models", "section 5.1, overfitting", "With other base models on Easy the training reward of "
+     "the largest n rises while its validation reward falls.", overfits),
     ("size", "Figure 13", "With fewer training problems (500, not 6,000) the best n is smaller; "
      "the largest n overfits.", size),
     ("mix", "Figure 14, crossover", "Whatever the mixture, the larger n is better at high C on "
@@ -128,13 +142,8 @@ ROWS = [
      "noise ([pilot.py](pilot.py)), takes less than 1.25 times the rollouts of any other cell to "
      "the same reward.", price_of_n)]
 
-# the rows that matter most, in the order in which the page shows them
-FIRST = ("Figures 1, 6 and 7, Easy", "ours: Unsolved, four times as far",
-         "ours: the rise by difficulty", "Figure 20, best@4", "Figure 20, worst@4",
-         "Figures 11 and 27, Hard", "Figure 3, Hard", "Figure 10, Easy", "Figure 26",
-         "Figure 14, forgetting")
+PICTURES = "Figures 1, 6 and 7, Easy", "ours: Unsolved, four times as far"  # on the page
 
-COMMANDS = dict(toy="python bandit_toy.py one", difficulty="python sample.py")  # else run_sweep.sh
 ORDER = "agree", "disagree", "undecided", "too shallow", "shown", "not run"
 
 
@@ -189,30 +198,27 @@ def tell(atlas, study=""):
     return asked or out
 
 
-def command(r):
-    return COMMANDS.get(r["study"], "bash run_sweep.sh " + r["study"])
-
-
 # --------------------------------------------------------------------------------------------------
 # The page
 
 INTRO = """# The paper on a laptop
 
 The paper's figures on a tiny transformer that adds and subtracts ([the scale](#the-scale)): its
-claims in our words, our verdicts, our numbers. `python results/atlas.py` draws every figure from
-the logs in `results/atlas` and writes this page; `bash run_sweep.sh STUDY` makes the runs of a
-study. Our own claims were written before the runs (commit 16822a5, results/plan.md).
+claims in our words, our verdicts, one number each. `python results/atlas.py` draws every figure
+from the logs in `results/atlas` and writes this page and [atlas.json](atlas.json), which has all
+other numbers. `bash run_sweep.sh STUDY` makes the runs of a study. Our own claims were written
+before the runs (commit 16822a5, results/plan.md).
 
-- *agree*: the 90% interval lies on the claim's side.
-- *disagree*: it excludes an effect on that side of 3% of what training gained (one point where it
-  gained 33); "no difference" means within twice that.
-- *undecided*: neither. So is a row that compares n at an lr that was not tuned for each.
-- *too shallow*: the cell with the fewest updates has made fewer than 150 and may still rise by more
-  than a point a quarter. The paper's frontier goes to a larger n after 155 to 264.
-- *shown*: numbers without a verdict.
+- *confirmed*: the 90% interval is on the claim's side.
+- *contradicted*: it excludes an effect on that side of 3% of what training gained (one point if it
+  gained 33). "No difference" means within twice that.
+- *underpowered*: neither. The row says how many seeds would decide it. A row that compares n at an
+  lr that was not tuned for each n, or at fewer than 150 updates, is underpowered too. The paper's
+  frontier goes to a larger n after 155 to 264 updates.
+- *shown*: a figure without a claim.
 
-Very Easy, Easy, Hard and Unsolved problems are solved by the base model in 60 to 90% of its tries,
-in 30 to 60%, at most once in 16, and in none of 128.
+The base model solves Very Easy problems in 60 to 90% of its tries, Easy ones in 30 to 60%, Hard
+ones at most once in 16, and Unsolved ones never in 128.
 """
 
 READING = """
@@ -221,14 +227,15 @@ READING = """
 - Differences are in points, 100 times the reward, of means over the last quarter of the budget C
   that all runs of a row have; "early" is 1/16 to 1/8 of it. The ± is half of a 90% interval over
   seeds and validation problems. Of so many intervals one in ten misses the truth.
-- M: updates of the cell that made the fewest.
-- "Best n early 4, at the end 16/4/4": for each of three seeds the n that is best on the other two.
-  "The latter less the former": the n chosen for the end less that chosen early, on the seed itself.
-  "Keeping n = 4 costs at most": the upper end of what another n is better. Where the smallest n
-  leads throughout, a rise below it would not show: *undecided*.
-- lr = lr_base sqrt(B / 1024), lr_base = 2e-4 where no other is named. "Each at its best lr_base":
-  for each seed the one that is best on the other seeds.
-- "Fresh seeds": where a claim was made on seeds 0 to 2, later seeds alone decide its row.
+- A rise of n* is tested by `core/stats.verdict_of`. The number is the n that comes closest to one n
+  for all budgets, and by how much another n beats it where a rise would show.
+- A best n is chosen on some seeds and problems and scored on others.
+- lr = lr_base sqrt(B / 1024), lr_base = 2e-4 if no other is named. If a claim was made on seeds 0
+  to 2, later seeds decide its row.
+- "Would need X seeds": the interval shrinks with the root of the seeds, and the effect stays as it
+  is. Seeds do not shrink the part of the validation problems.
+- The paper does not print B_p of its PPO, CISPO, mixture and Unsolved runs, nor the set of its
+  baseline ablation. data/guru_math/presets.json assumes B_p = 32 and Easy.
 """
 
 SCALE = """
@@ -267,54 +274,37 @@ Easy and Hard, n = 16 of Very Easy, third seeds of `joint`, `mix`, `models`, `al
 """
 
 
-def sections(rows, figures):
-    """The first rows, each with its numbers and one figure; `figures` is their folder."""
-    parts = []
-    for r in rows:
-        says = "\n".join(f"- {line}" for line in re.split(r"; |\. (?=[A-Z])", r["says"]))
-        spent = (f"`{command(r)}`: C = {si(r['C'])}, M = {r['M']}, "
-                 f"{many(len(r['seeds']), 'seed')}." if r["runs"] else "")
-        spent += "".join(f" [{Path(name).stem}]({figures}{name})" for name in r["figures"][1:])
-        parts.append(f"### {r['paper']}: {r['verdict']}\n\n{r['claim']}\n\n{says}\n\n{spent}\n")
-        parts += [f"{r['table']}\n"] * bool(r["table"])
-        parts += [f"![{r['paper']}]({figures}{r['figures'][0]})\n"] * bool(r["figures"])
-    return "\n".join(parts)
-
-
 def table_text(rows, figures):
-    """The other rows, a line each."""
-    lines = ["| row | claim | verdict | our runs | study, C, M, seeds | figures |",
-             "|---|---|---|---|---|---|"]
+    """Return rows as a table in Markdown, a line each."""
+    lines = ["| row | claim | verdict | number | figures |", "|---|---|---|---|---|"]
     for r in rows:
-        spent = f"`{r['study']}`"
-        if r["runs"]:
-            spent += f", {si(r['C'])}, {r['M']}, {len(r['seeds'])}"
         links = " ".join(f"[{Path(name).stem}]({figures}{name})" for name in r["figures"])
-        lines.append(f"| {r['paper']} | {r['claim']} | **{r['verdict']}** | {r['says']} | {spent} "
-                     f"| {links} |")
+        verdict = f"**{r['verdict']}**" + f": {r['wants']}" * bool(r["wants"])
+        number = r["number"] or r["says"]
+        lines.append(f"| {r['paper']} | {r['claim']} | {verdict} | {number} | {links} |")
     return "\n".join(lines)
 
 
 def tally(rows):
-    """How many rows of each verdict: "9 agree, 5 disagree, ..."."""
+    """Return how many rows have each verdict as text: "9 confirmed, 5 contradicted, ..."."""
     count = Counter(r["verdict"] for r in rows)
     return ", ".join(f"{count[verdict]} {verdict}" for verdict in ORDER if count[verdict])
 
 
 def page(rows, folder, figures):
-    """The text of README.md."""
+    """Return the text of README.md."""
     ours = [r for r in rows if r["paper"].startswith("ours")]
-    first = [next(r for r in rows if r["paper"] == name) for name in FIRST]
     found = [read(str(path.parent)) for path in folder.glob("[!.]*/*/log.jsonl*")]
     hours = sum(run["hours"] or 0 for run in found if isinstance(run, dict))
     theirs = [r for r in rows if r not in ours]
     counted = (f"Of {len(theirs)} claims and figures of the paper: {tally(theirs)}. Of {len(ours)} "
                f"of our own: {tally(ours)}. {len(found)} runs, {hours:.0f} hours of training on "
                "one core.\n")
-    return "\n".join([INTRO, counted,
-                      "## Ten rows\n", sections(first, figures), "## The other rows\n",
-                      table_text([r for r in rows if r not in first], figures), READING,
-                      SCALE, TRIED])
+    shown = [f"![{r['paper']}]({figures}{r['figures'][0]})\n" for r in rows
+             if r["paper"] in PICTURES]
+    return "\n".join([INTRO, counted, "## The paper's claims\n", table_text(theirs, figures),
+                      "\n## Our own\n", table_text(ours, figures), "", *shown, READING, SCALE,
+                      TRIED])
 
 
 def main(argv):
@@ -339,14 +329,18 @@ def main(argv):
     rows = tell(Atlas(folder, out, words, at_home), verb)
     for r in rows:
         says = "\n    ".join([r["says"], *(r["table"] or "").splitlines()])
-        print(f"{r['paper']}: {r['verdict']}\n  claim: {r['claim']}\n    {says}\n"
+        wants = f", {r['wants']}" * bool(r["wants"])
+        number = f"    {r['number']}\n" * bool(r["number"])
+        print(f"{r['paper']}: {r['verdict']}{wants}\n  claim: {r['claim']}\n{number}    {says}\n"
               f"  {many(r['runs'], 'run')}, seeds {', '.join(map(str, r['seeds']))}, "
               f"{si(r['rollouts'])} rollouts"
               + "".join(f"; figure: {out / name}" for name in r["figures"]))
     if not verb and at_home:
-        here = not cfg["out"]  # then the page lies above its figures
-        with aside((ROOT / "results" if here else out) / "README.md") as part:
+        here = not cfg["out"]  # then the page is above its figures
+        place = ROOT / "results" if here else out
+        with aside(place / "README.md") as part:
             part.write_text(page(rows, folder, "atlas/" if here else ""))
+        save_json(place / "atlas.json", rows, indent=1)
 
 
 if __name__ == "__main__":

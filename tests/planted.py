@@ -200,7 +200,7 @@ def problems_of(name, size):
 # What a log says of it
 
 def sets_of(cfg):
-    """{name in the log: (file, level)} of a run's validation sets, as evaluate.read_sets names
+    """{name in the log: (file, level)} of a run's validation sets, as evaluation.read_sets names
     them."""
     out = {}
     for path in map(Path, config.files(cfg["val_set"])):

@@ -28,6 +28,20 @@ FREE = set("""C B_max data source revision question_key answer_key against keep_
               eval_set delta bin points""".split())
 
 
+def test_a_new_key_is_part_of_a_runs_identity_wherever_it_stands(monkeypatch):
+    """Unless a list says otherwise: of two experiments the second would find the first's folder."""
+    for place in ("device", "ns", "points", "C"):
+        keys = {}
+        for key, value in config.items():
+            keys |= {"mine": 0.5} if key == place else {}
+            keys[key] = value
+        monkeypatch.setattr(C, "config", keys)
+        cfg = dict(keys)
+        assert "mine" in identity(cfg) and C.run_name(cfg) != C.run_name(dict(cfg, mine=1.0))
+        assert C.run_name(cfg) == C.run_name(dict(config))  # an addition renames no old run
+    assert C.FREE == FREE <= set(config)
+
+
 # --------------------------------------------------------------------------------------------------
 # config.py: layers and types
 
@@ -252,10 +266,7 @@ def test_the_dict_comes_back_through_json_and_through_a_command(tmp_path, world_
     cfg = parse(shlex.split(words.replace("WORLD", str(world_like))))
     (tmp_path / "header.json").write_text(json.dumps(cfg))
     assert parse([f"--config={tmp_path / 'header.json'}"]) == cfg
-    # so is one of an earlier version, whose keys may be gone
-    (tmp_path / "header.json").write_text(json.dumps(dict(cfg, n_schedule="")))
-    assert parse([f"--config={tmp_path / 'header.json'}"]) == cfg
-    # but one that asks for what is no more is not run as something else
+    # one that asks for what is no more is not run as something else
     (tmp_path / "header.json").write_text(json.dumps(dict(cfg, n_schedule="2 4")))
     with pytest.raises(BadInput, match="--n_schedule=2 4: no such key"):
         parse([f"--config={tmp_path / 'header.json'}"])
@@ -432,3 +443,41 @@ def test_a_split_is_chosen_by_its_name(tmp_path):
     assert very["train_set"].endswith("splits/M/very_easy_train.jsonl")
     assert very["val_set"].endswith("splits/M/very_easy_val.jsonl")
     assert very["runs"] == plain["runs"] + "_very_easy" and very["recipe"] == "easy"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("quota, most", [("100000", 1), ("50000", 1), ("150000", 1), ("max", 999),
+                                         ("-1", 999), ("250000", 2), ("5000000", 999)])
+@pytest.mark.parametrize("where", ["", "box", "box/inner"])
+def test_the_cpu_quota_of_a_container_counts(tmp_path, version, quota, most, where):
+    """At the root, as inside a container, in our own group, and in the group above it."""
+    (tmp_path / "groups").write_text(["5:cpu,cpuacct:/box/inner\n3:memory:/elsewhere\n",
+                                      "0::/box/inner\n"][version - 1])
+    group = tmp_path / ["cpu,cpuacct", ""][version - 1] / where
+    group.mkdir(parents=True, exist_ok=True)
+    if version == 2:
+        (group / "cpu.max").write_text(f"{quota} 100000\n")
+    else:
+        (group / "cpu.cfs_quota_us").write_text(quota.replace("max", "-1"))
+        (group / "cpu.cfs_period_us").write_text("100000")
+    free = C.cores(tmp_path / "none", tmp_path / "none")
+    assert C.cores(tmp_path, tmp_path / "groups") == min(most, free)
+
+
+def test_a_model_brings_its_lr_and_grid_to_other_problems(tmp_path):
+    """Not the paper's scale, nor D and the validation size of the problems it was made for."""
+    home = C.read_json(ROOT / "data/arithmetic/defaults.json")
+    cfg = parse(["--model=data/arithmetic/base", f"--data={tmp_path}"])
+    assert all(cfg[key] == home[key] for key in ("lr_base", "C", "ns", "bps", "max_new_tokens"))
+    plain = parse([f"--data={tmp_path}", "--model=some/model"])
+    same = [key for key in ("D", "n_val", "verifier") if cfg[key] == plain[key]]
+    assert same == ["D", "n_val", "verifier"] and plain["lr_base"] == config["lr_base"]
+    # what the data folder says beats none of it but the verifier
+    (tmp_path / "defaults.json").write_text('{"verifier": "exact", "lr_base": 5, "D": 7}')
+    again = parse(["--model=data/arithmetic/base", f"--data={tmp_path}"])
+    assert (again["verifier"], again["lr_base"], again["D"]) == ("exact", home["lr_base"], 0)
+    inside = parse([f"--data={tmp_path}", f"--model={tmp_path}/base"])
+    assert (inside["lr_base"], inside["D"]) == (5, 7)
+    # and the command that a sweep prints is the same run
+    words = command(dict(again, n=4, C=64), ("seed",)).split()[2:]
+    assert C.run_name(parse(words)) == C.run_name(dict(again, n=4, C=64))

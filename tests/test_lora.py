@@ -7,9 +7,7 @@ from safetensors.torch import load_file
 
 pytest.importorskip("peft", reason="pip install -r requirements-lora.txt")
 
-from core import engine
-import evaluate
-from core import lora
+from core import engine, lora, models
 import train_grpo
 from config import read_log
 
@@ -86,7 +84,7 @@ def test_a_run_learns_and_its_checkpoint_is_small(tiny, run):
     assert all(torch.allclose(exported[name], read[name], atol=1e-6) for name in base)
     assert not torch.allclose(base["model.layers.0.mlp.up_proj.weight"],
                               read["model.layers.0.mlp.up_proj.weight"], atol=1e-4)
-    assert evaluate.model_folder(run) == str(run / "model")
+    assert models.model_folder(run) == str(run / "model")
 
 
 def test_a_run_that_goes_on_writes_the_same_log(tiny, run, tmp_path):

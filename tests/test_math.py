@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -446,34 +445,6 @@ def test_evaluate_several_models_on_several_sets(trained, world, tmp_path):
     run(evaluate.main, f"--model={checkpoint}", f"--val_set={sets[2]}", "--samples=8",
         f"--out={tmp_path / 'one'}")
     assert json.loads((tmp_path / "one/eval.json").read_text())["correct"] == table[3]["correct"]
-
-
-def test_an_evaluation_goes_on_where_it_was_cut_off(trained, world, tmp_path, monkeypatch):
-    """What is there of the same weights, problems and settings is not drawn again; whatever
-    differs, is."""
-    out, _, sets = trained
-    words = [f"--model={world.model},{out}", f"--val_set={sets[1]},{sets[2]}", f"--out={tmp_path}"]
-    opened, open_engine = [], engine.open_engine
-    monkeypatch.setattr(engine, "open_engine", lambda *args, **more: opened.append(args[1])
-                        or open_engine(*args, **more))
-    run(evaluate.main, *words)
-    whole, last = (tmp_path / "table.json").read_bytes(), tmp_path / "one_model/aime24/eval.json"
-    assert opened == [str(world.model), str(out / "model")]
-    last.unlink(), (tmp_path / "table.json").unlink()
-    said = run(evaluate.main, *words)
-    assert opened[2:] == [str(out / "model")] and said.count("nothing drawn") == 3
-    assert (tmp_path / "table.json").read_bytes() == whole
-    for word in ("--samples=5", "--temperature=0.9", "--seed=3"):
-        run(evaluate.main, *words, word)
-        assert len(opened) == 5 and opened.clear() is None and opened.extend("abc") is None
-    reward = tmp_path / "verifier.py"  # a reward of one's own
-    reward.write_text(Path(verifier.__file__).read_text() + "\n")
-    monkeypatch.setattr(verifier, "__file__", str(reward))
-    run(evaluate.main, *words, "--seed=3")
-    assert len(opened) == 5
-    (tmp_path / "Half-Knows-1B/aime24/eval.json").write_text("{")
-    with pytest.raises(BadInput, match="eval.json: not a readable JSON file"):
-        run(evaluate.main, *words)
 
 
 @pytest.mark.parametrize("words, line", [

@@ -16,7 +16,6 @@ import torch
 from conftest import ROOT, run_script, wait_for, warm_python
 from safetensors.torch import load_file
 
-import evaluate
 from core import models
 from config import read_log
 
@@ -278,7 +277,7 @@ def test_a_lost_shard_is_a_torn_checkpoint(tiny, alone, tmp_path):
     files = dict(state["files"], **{"shard-00002.safetensors": 10})
     (newest / "state.json").write_text(json.dumps(dict(state, files=files)))
     shutil.rmtree(tmp_path / "run/model")
-    assert evaluate.model_folder(tmp_path / "run") == str(older)
+    assert models.model_folder(tmp_path / "run") == str(older)
     done = run_script("train_grpo.py", *tiny.words, *WORDS, "--C=496", cwd=tmp_path)
     assert done.code == 0 and f"from update {int(older.name[5:])}" in done.stderr, done.stderr
     assert sorted(p.name for p in (tmp_path / "run/ckpt").iterdir()) == ["step_00000030",

@@ -176,7 +176,7 @@ def test_splits_of_another_model_of_the_same_name(tmp_path, tiny):
     words, easy = [f"--data={tmp_path / 'data'}"], folder / "easy_train.jsonl"
     with pytest.raises(config.BadInput, match="is of runs/a/model"):
         prepare("easy", [*words, "--model=runs/b/model"])
-    assert not check_splits(tmp_path / "data", "runs/a/model/", easy)
+    assert not check_splits(tmp_path / "data", "runs/a/model/", easy, "exact")
     prepare("easy", [*words, "--model=runs/b/model", f"--train_set={tiny.train}",
                      f"--val_set={tiny.val}"])
     with_slash, without = (parse([f"--data={tmp_path / 'data'}{end}"]) for end in ("/", ""))
@@ -359,9 +359,79 @@ def test_the_sweeps_help_is_its_head():
     assert done.returncode == 0
     assert not [name for name in names if not re.search(rf"^  (.*  )?{name} +\S", done.stdout,
                                                         re.M)], done.stdout
-    behind = subprocess.run(["bash", str(ROOT / "run_sweep.sh"), "easy", "--C=64", "--help"],
+    behind = subprocess.run(["bash", str(ROOT / "run_sweep.sh"), "easy", "--C=6144", "--help"],
                             capture_output=True, text=True)
-    assert behind.returncode == 0 and not behind.stderr and "  --C=4000000 " in behind.stdout
+    assert behind.returncode == 0 and not behind.stderr
+    assert re.search(r"^  easy +6 runs, 0.0M rollouts", behind.stdout, re.M), behind.stdout
+
+
+def test_variables_that_are_nearly_those_of_a_sweep_are_named(monkeypatch, capsys):
+    for name in ("SEED", "BP", "N", "LR", "B_P", "MODELS", "GPU_PER_RUN", "DRYRUN"):
+        monkeypatch.setenv(name, "3")
+    monkeypatch.setenv("NS", "4")
+    for name in ("S", "NAME", "PYTHONPATH", "C_INCLUDE_PATH", "OUTPUT", "LESS", "CC"):
+        monkeypatch.setenv(name, "3")
+    sweep.warn_of_misspelt_variables()
+    meant = dict(re.findall(r"^(\w+)=3: .* is (\w+) meant", capsys.readouterr().err, re.M))
+    assert meant == dict(SEED="SEEDS", BP="BPS", N="NS", LR="LRS", B_P="BPS", MODELS="MODEL",
+                         GPU_PER_RUN="GPUS_PER_RUN", DRYRUN="DRY_RUN")
+
+
+def test_a_dry_run_names_what_it_will_not_do(tiny, tmp_path):
+    done = run_sweep(tiny, tmp_path / "a", "--verifier=exakt", DRY_RUN="1", SEED="1")
+    assert done.returncode == 2 and not done.stdout and not list(tmp_path.iterdir())
+    spelling, verifier = done.stderr.splitlines()
+    assert "SEEDS" in spelling and "exakt" in verifier and "nearest is exact" in verifier
+
+
+def test_splits_that_another_verifier_measured_are_refused(tmp_path):
+    folder = tmp_path / "splits/base"
+    folder.mkdir(parents=True)
+    (folder / "difficulty.json").write_text(json.dumps(dict(model="m/base", verifier="math")))
+    with pytest.raises(config.BadInput, match="exact: .*measured with math.* remove .*splits/base"):
+        check_splits(tmp_path, "m/base", folder / "easy_train.jsonl", "exact")
+    check_splits(tmp_path, "m/base", folder / "easy_train.jsonl", "math")
+    check_splits(tmp_path, "m/base", folder / "all_train.jsonl", "exact")  # nothing is measured
+
+
+def test_commits_that_mix_are_named_once(tmp_path, monkeypatch, capsys):
+    grid = cells(parse(["--ns=2 4", "--bps=2", "--seeds=0 1", "--C=64", f"--runs={tmp_path}"]))
+    for c in grid[:3]:
+        sweep.run_folder(c).mkdir()
+        (sweep.run_folder(c) / "log.jsonl").write_text('{"type": "header", "commit": "aaaa"}\n')
+    for now, said in (("aaaa", ""), ("bbbb", "aaaa; the code now is bbbb"), (None, ""),
+                      ("aaaa+", "aaaa; the code now is aaaa with edits")):
+        monkeypatch.setattr(config, "commit", lambda: now)
+        sweep.warn_of_mixed_commits(grid)
+        err = capsys.readouterr().err
+        assert said in err and err.count("\n") == bool(said), err
+
+
+def test_nohup_keeps_its_word(monkeypatch):
+    kept = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM)}
+    try:
+        for ignored in (True, False):
+            signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+            sweep.handle_signals((signal.SIGHUP, signal.SIGTERM), print)
+            assert signal.getsignal(signal.SIGHUP) == (signal.SIG_IGN if ignored else print)
+            assert signal.getsignal(signal.SIGTERM) == print
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+
+
+def test_checkouts_have_lf_on_every_machine(tmp_path):
+    """A clone as Git for Windows makes it, which bash in WSL is to run."""
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-c", "core.autocrlf=true"]
+    repo = tmp_path / "repo"
+    repo.mkdir()
+    for name in (".gitattributes", "run_sweep.sh", "config.py"):
+        shutil.copy(ROOT / name, repo)
+    for words in ("init -q", "add -A", "commit -q -m t"):
+        subprocess.run([*git, *words.split()], cwd=repo, check=True, capture_output=True)
+    subprocess.run([*git, "clone", "-q", repo, tmp_path / "clone"], check=True)
+    for name in ("run_sweep.sh", "config.py"):
+        assert (tmp_path / "clone" / name).read_bytes() == (ROOT / name).read_bytes()
 
 
 # --------------------------------------------------------------------------------------------------

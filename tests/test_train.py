@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 from test_engine import full_forward
 
 import config
-from core import engine
+from core import engine, evaluation
 from core.problems import encode, subset
 import evaluate
 import sample
@@ -446,6 +446,18 @@ def test_on_policy_cispo_has_the_gradient_of_grpo(policy, batch):
     assert distance(grpo, cispo) > 1e-3
 
 
+@named("algo", ["grpo", "ppo", "cispo"])
+def test_a_ratio_that_overflows_is_0_without_an_advantage(algo):
+    """inf * 0 is nan, in the loss and in its gradient; the other token is as ever."""
+    logp = torch.tensor([200.0, 0.1], requires_grad=True)
+    old, A = torch.tensor([0.0, 0.0]), torch.tensor([0.0, 1.0])
+    loss = train_grpo.policy_loss(algo, logp, old, torch.ones(2), A, 0.2, 0.2)
+    loss.sum().backward()
+    alone = torch.tensor([0.1], requires_grad=True)
+    train_grpo.policy_loss(algo, alone, old[1:], torch.ones(1), A[1:], 0.2, 0.2).sum().backward()
+    assert loss[0] == 0 and logp.grad.tolist() == [0, alone.grad.item()] != [0, 0]
+
+
 def test_definitions_of_trl():
     """TRL 1.16's per-token losses, as its documentation gives them, in the settings in which they
     are ours.
@@ -570,7 +582,7 @@ def test_shards_compute_in_the_dtype_that_is_asked_for(monkeypatch):
     monkeypatch.setattr(fsdp, "fully_shard", lambda *_, mp_policy, **__: asked.append(mp_policy))
     monkeypatch.setattr(fsdp, "register_fsdp_forward_method", lambda *_: None)
     model = torch.nn.Linear(1, 1)
-    model.base_model = types.SimpleNamespace(layers=[])
+    monkeypatch.setattr(train_grpo.models, "blocks", lambda _: [])
     for dtype in ("auto", "fp32"):
         train_grpo.models.shard(model, "cuda:0", train_grpo.token_logps, dtype)
     assert [policy.param_dtype for policy in asked] == [torch.bfloat16, None]
@@ -943,13 +955,13 @@ def test_summary_against_all_subsets():
             draws = list(itertools.combinations([1] * c + [0] * (samples - c), k))
             best.append(sum(any(d) for d in draws) / len(draws))
             worst.append(sum(all(d) for d in draws) / len(draws))
-        stats = evaluate.summary(correct, samples, k)
+        stats = evaluation.summary(correct, samples, k)
         for metric, values in (("avg", [c / samples for c in correct]), ("best", best),
                                ("worst", worst)):
             mean, error = stats[f"{metric}@{k}"]
             assert mean == pytest.approx(np.mean(values))
             assert error == pytest.approx(np.std(values, ddof=1) / math.sqrt(6))
-    mean, error = evaluate.summary([3], 5, 2)["avg@2"]
+    mean, error = evaluation.summary([3], 5, 2)["avg@2"]
     assert mean == 0.6 and math.isnan(error)  # one problem has no spread
 
 
@@ -1622,7 +1634,8 @@ def test_exported_model_is_the_trained_one(words, straight, world):
     problems = sample.read_problems(cfg["val_set"])
     prompts = encode(problems, tokenizer, 16)
     last = [r for r in read_log(straight / "log.jsonl") if r["type"] == "eval"][-1]
-    assert evaluate.count_solved(problems, prompts, engine.HFEngine(exported, tokenizer, cfg), cfg,
+    generator = engine.HFEngine(exported, tokenizer, cfg)
+    assert evaluation.count_solved(problems, prompts, generator, cfg,
                                  (0, "val", 30))[0] == last["correct"]
 
 
@@ -1632,7 +1645,7 @@ def test_evaluate_takes_the_run_folder(script, straight, tmp_path):
     assert done.code == 0, done.stderr
     result = json.loads((tmp_path / "eval.json").read_text())
     assert result["model"] == str(straight / "model") and len(result["correct"]) == 8
-    for metric, (mean, _) in evaluate.summary(result["correct"], 4, 2).items():
+    for metric, (mean, _) in evaluation.summary(result["correct"], 4, 2).items():
         assert result["stats"][metric]["mean"] == pytest.approx(mean)
         assert f"{metric:8s} {mean:.4f}" in done.stdout
     assert (tmp_path / "eval.png").stat().st_size > 1000
@@ -1640,13 +1653,14 @@ def test_evaluate_takes_the_run_folder(script, straight, tmp_path):
 
 def test_evaluate_takes_the_newest_checkpoint(straight, tmp_path):
     run = unfinished(straight, tmp_path)
-    assert evaluate.model_folder(run) == str(run / "model")
+    assert train_grpo.models.model_folder(run) == str(run / "model")
     shutil.rmtree(run / "model")
-    assert evaluate.model_folder(run) == str(run / "ckpt/step_00000030")
+    assert train_grpo.models.model_folder(run) == str(run / "ckpt/step_00000030")
     shutil.rmtree(run / "ckpt")
     with pytest.raises(BadInput, match="neither an exported model nor a checkpoint"):
-        evaluate.model_folder(run)
-    assert evaluate.model_folder("Qwen/Qwen2.5-7B-Instruct") == "Qwen/Qwen2.5-7B-Instruct"
+        train_grpo.models.model_folder(run)
+    name = "Qwen/Qwen2.5-7B-Instruct"
+    assert train_grpo.models.model_folder(name) == name
 
 
 # -------------------------------------------------------------------------------------------------
@@ -1708,11 +1722,10 @@ def test_fractional_rewards_are_carried(tiny, tmp_path, monkeypatch):
     for r in evals:
         assert r["correct"] == [4 * p["id"].endswith("0") for p in val]
         assert r["avg@4"] == sum(r["correct"]) / 32 < r["reward"] < 1
-    # evaluate.py says both, also where it draws nothing anew
-    for _ in range(2):
-        evaluate.main([f"--model={tmp_path / 'run'}", f"--out={tmp_path / 'eval'}"])
-        result = json.loads((tmp_path / "eval/eval.json").read_text())
-        assert result["correct"] == evals[0]["correct"] and 0 < result["reward"] < 1
+    # evaluate.py says both
+    evaluate.main([f"--model={tmp_path / 'run'}", f"--out={tmp_path / 'eval'}"])
+    result = json.loads((tmp_path / "eval/eval.json").read_text())
+    assert result["correct"] == evals[0]["correct"] and 0 < result["reward"] < 1
     # and so does the difficulty
     sample.main([*tiny.words, "--verifier=fractions", "--s=4", "--s_zero=0", "--n_val=2",
                  f"--out={tmp_path / 'rates'}"])

@@ -11,9 +11,7 @@ import pytest
 import torch
 
 from core import engine
-from core.models import write_model
 from core.problems import encode
-import evaluate
 import sample
 import verifier
 from config import BadInput, parse, read_log
@@ -86,25 +84,6 @@ def test_log_probs_before_and_after_a_weight_update(opened):
     again = vllm.generate(prompts, 4, seeds)
     assert torch.equal(again["tokens"], first["tokens"])
     assert torch.equal(again["length"], first["length"])
-
-
-def test_evaluate_gives_the_engine_another_models_weights(opened, world, tmp_path):
-    """It goes on with those of the same tokenizer and shapes; another is named, with the first."""
-    vllm, model, _, _, prompts = opened
-    moved = copy.deepcopy(model)
-    with torch.no_grad():
-        for p in moved.parameters():
-            p *= 1.1
-    write_model(tmp_path / "moved", moved, vllm.tokenizer, "fp32")
-    evaluate.take_over(vllm, tmp_path / "moved", world.base)
-    rollouts = vllm.generate(prompts, 2, list(range(24)))
-    assert gaps(moved, prompts, rollouts, 2).max() < 1e-4 < gaps(model, prompts, rollouts, 2).mean()
-    evaluate.take_over(vllm, world.base, tmp_path / "moved")
-    tokenizer = copy.deepcopy(vllm.tokenizer)
-    tokenizer.chat_template = "{{ messages[0].content }}"
-    write_model(tmp_path / "chat", moved, tokenizer, "fp32")
-    with pytest.raises(BadInput, match="chat: another tokenizer, template or end of text than"):
-        evaluate.take_over(vllm, tmp_path / "chat", world.base)
 
 
 def test_rollouts_depend_on_their_seed_alone(opened):

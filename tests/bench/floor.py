@@ -77,12 +77,11 @@ class Floor:
 
 
 def main(n=32, steps=16):
-    import evaluate
-    from core import engine
+    from core import engine, evaluation as shared
     import train_grpo
     last = {}
     whole, floors, logging, evaluation = [], [], [0.0], []
-    generate, append, count_solved = engine.generate, train_grpo.append, evaluate.count_solved
+    generate, append, count_solved = engine.generate, train_grpo.append, shared.count_solved
 
     def generate_and_keep(model, tokenizer, prompts, *args):
         last.update(model=model, prompts=prompts,
@@ -116,7 +115,7 @@ def main(n=32, steps=16):
             last["end"] = time.perf_counter()
 
     engine.generate, train_grpo.append = generate_and_keep, append_and_compare
-    evaluate.count_solved = timed_evaluation
+    shared.count_solved = timed_evaluation
     words = ["--B_p=32", f"--n={n}", f"--C={32 * n * steps}", "--kl_coef=0", "--entropy_coef=0",
              "--eval_every=1000000000", "--sample_every=1", "--save_every=0"]
     with tempfile.TemporaryDirectory() as out:

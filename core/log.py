@@ -1,0 +1,113 @@
+"""core/log.py: a run's log.jsonl, a sweep's plan, and files that are written in one step.
+
+    append(file, record)        # one line of an open log
+    read_log(path)              # its records; a torn last line is passed over
+    progress(folder)            # how far a run is
+    finished(cfg, folder)       # whether it ended for good
+"""
+import contextlib
+import gzip
+import json
+import math
+import os
+import zlib
+from pathlib import Path
+
+from config import BadInput, all_rollouts, read_json
+
+
+@contextlib.contextmanager
+def aside(path):
+    """Yield a name next to `path` to write to; it replaces `path` in one step, or not at all."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # with the suffix, which savefig looks at
+    part = path.with_name(f".{os.getpid()}.part.{path.name}")
+    try:
+        yield part
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def finite(value):
+    """Return `value` with None for numbers that JSON lacks (nan, inf), and no numpy types."""
+    if isinstance(value, dict):
+        return {str(k): finite(v) for k, v in value.items()}
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def save_json(path, value, indent=1):
+    """Write a JSON file in one step."""
+    with aside(path) as part:
+        part.write_text(json.dumps(finite(value), indent=indent) + "\n")
+
+
+def append(file, record):
+    """Append one record to an open log (a binary file without buffer): one line, one write.
+
+    A write that fails half way (a full disk) is taken back, so that the log never ends in half a
+    line of ours.
+    """
+    line, start = json.dumps(finite(record)).encode() + b"\n", file.seek(0, os.SEEK_END)
+    try:
+        while line:
+            line = line[file.write(line):]
+    except OSError:
+        file.truncate(start)
+        raise
+
+
+def read_log(path):
+    """Return the records of a log.jsonl or .jsonl.gz as a list of dicts.
+
+    A torn last line (a killed run) is skipped. A broken line before it raises BadInput with file
+    and line number.
+    """
+    raw = Path(path).read_bytes()
+    try:
+        lines = (gzip.decompress(raw) if str(path).endswith(".gz") else raw).split(b"\n")
+    except (OSError, EOFError, zlib.error) as e:
+        raise BadInput(f"{path}: not a readable gzip file ({e})") from None
+    records = []
+    for i, line in enumerate(lines):
+        try:
+            if line.strip():
+                records.append(json.loads(line))
+        except ValueError:
+            if i < len(lines) - 1:
+                raise BadInput(f"{path}:{i + 1}: not a line of JSON") from None
+    return [r for r in records if isinstance(r, dict)]
+
+
+def read_plan(folder):
+    """Return sweep.json of a sweep's folder, the sweep that was asked for last; {} without one."""
+    path = Path(folder) / "sweep.json"
+    plan = read_json(path) if path.exists() else {}
+    if plan and not isinstance(plan.get("config"), dict):
+        raise BadInput(f"{path}: expected the sweep's flat dict under `config`")
+    return plan
+
+
+def progress(folder):
+    """Return (rollouts in the log of the run in `folder`, the end record's status or "")."""
+    path = Path(folder) / "log.jsonl"
+    try:
+        records = read_log(path) if path.exists() else []
+    except BadInput:  # the run that comes to this log says so; a sweep's other runs go on
+        records = []
+    rollouts = [r.get("rollouts", 0) for r in records if r.get("type") in ("step", "eval")]
+    return max(rollouts, default=0), records[-1].get("status", "") if records else ""
+
+
+def finished(cfg, folder):
+    """Return whether the run in `folder` diverged or made all M updates of its budget.
+
+    A pruned run may go on.
+    """
+    rollouts, status = progress(folder)
+    return status == "diverged" or (status == "budget" and rollouts >= all_rollouts(cfg))

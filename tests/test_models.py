@@ -1,0 +1,215 @@
+"""core/models.py: families of models whose heads, layers, caches or files are not Llama's."""
+import json
+import types
+
+import pytest
+import torch
+import transformers
+from conftest import ROOT  # noqa: F401  the repository on sys.path
+
+import train_grpo
+from config import BadInput, parse
+from core import engine, models
+from core.problems import DATE, tokenize
+
+SIZES = dict(vocab_size=24, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+             num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
+             pad_token_id=0, bos_token_id=1, eos_token_id=2)
+FAMILIES = dict(
+    Llama={}, Gemma2=dict(head_dim=8, final_logit_softcapping=2.0, query_pre_attn_scalar=8),
+    Granite=dict(logits_scaling=8.0), Cohere=dict(logit_scale=0.25),
+    OPT=dict(ffn_dim=64, word_embed_proj_dim=32),
+    GPT2=dict(n_embd=32, n_layer=2, n_head=4, n_positions=64), GPTNeoX={},
+    Qwen3Next=dict(
+        head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
+        shared_expert_intermediate_size=32, linear_num_key_heads=2, linear_num_value_heads=4,
+        linear_key_head_dim=8, linear_value_head_dim=8,
+        layer_types=["linear_attention", "full_attention"]),
+    FalconH1=dict(mamba_d_ssm=32, mamba_n_heads=4, mamba_d_head=8, mamba_n_groups=1,
+                  mamba_d_state=8),
+    DeepseekV3=dict(num_key_value_heads=4, q_lora_rank=8, kv_lora_rank=8, qk_rope_head_dim=4,
+                    qk_nope_head_dim=4, v_head_dim=8, n_routed_experts=4, num_experts_per_tok=2,
+                    n_group=1, topk_group=1, moe_intermediate_size=32, first_k_dense_replace=1),
+    Mamba=dict(state_size=8), Bert={})
+
+
+def tiny_model(family, **changes):
+    """A causal LM of one family with random weights, large enough to have opinions."""
+    end = dict(GPT2="LMHeadModel", Bert="LMHeadModel").get(family, "ForCausalLM")
+    settings = getattr(transformers, f"{family}Config")(**SIZES | FAMILIES[family] | changes)
+    torch.manual_seed(0)
+    model = getattr(transformers, family + end)(settings).eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(8 if p.ndim > 1 else 1)
+    return model
+
+
+def tiny_tokenizer(**more):
+    """A tokenizer of 24 words, w0 to w18 among them, without a chat template."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    words = ["<pad>", "<s>", "</s>", "<unk>", "<u>", *(f"w{i}" for i in range(19))]
+    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>",
+        pad_token="<pad>", **more)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Train a model for two updates: a function of (model, words) -> the records of its log."""
+    def train(model, *words, generation=None):
+        folder, problems = tmp_path / "base", tmp_path / "problems.jsonl"
+        model.save_pretrained(folder)
+        tiny_tokenizer().save_pretrained(folder)
+        if generation:
+            (folder / "generation_config.json").write_text(json.dumps(generation))
+        problems.write_text('{"id": 1, "prompt": "w1 w2 w3", "answer": "w3"}\n'
+                            '{"id": 2, "prompt": "w3", "answer": "w4"}\n')
+        out = tmp_path / "run"
+        code = train_grpo.main([
+            f"--model={folder}", f"--train_set={problems}", f"--val_set={problems}",
+            f"--out={out}", "--verifier=exact", "--max_prompt_tokens=8", "--max_new_tokens=8",
+            "--B_p=2", "--n=4", "--C=16", "--temperature=1", "--eval_every=0", *words])
+        assert code == 0
+        return [json.loads(line) for line in open(out / "log.jsonl")]
+    return train
+
+
+def batch_of(rows=2, length=9, prompt=3):
+    torch.manual_seed(1)
+    ids = torch.randint(3, 24, (rows, length))
+    return ids, torch.full((rows,), prompt), torch.full((rows,), length - prompt)
+
+
+@pytest.mark.parametrize("micro_logits", [2 ** 27, 24 * 5])
+@pytest.mark.parametrize("family", ["Llama", "Gemma2", "Granite", "Cohere", "OPT", "Qwen3Next"])
+def test_log_probs_are_those_of_the_models_own_logits(family, micro_logits):
+    """Values, entropies and gradients, in one piece and in chunks, against autograd."""
+    model, (ids, start, length), T = tiny_model(family), batch_of(), 0.7
+    logp = torch.log_softmax(model(input_ids=ids).logits[:, 2:-1] / T, -1)
+    own = logp.gather(-1, ids[:, 3:, None])[..., 0].flatten()
+    entropy = -(logp.exp() * logp).sum(-1).flatten()
+    weight = torch.linspace(-1, 2, len(own))
+    (own @ weight + 0.3 * entropy.sum()).backward()
+    wanted = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    got, got_entropy = train_grpo.token_logps(model, ids, start, length, T, micro_logits)
+    (got @ weight + 0.3 * got_entropy.sum()).backward()
+    assert torch.allclose(got, own, atol=1e-5) and torch.allclose(got_entropy, entropy, atol=1e-5)
+    for name, gradient in wanted.items():
+        near = dict(model.named_parameters())[name].grad
+        assert (near - gradient).norm() <= 1e-4 * gradient.norm() + 1e-6, name
+
+
+@pytest.mark.parametrize("family", ["Gemma2", "Granite", "Cohere"])
+def test_the_output_embedding_alone_is_not_enough(family):
+    """The model computes something else than its head: the test above would be empty otherwise."""
+    model, (ids, _, _) = tiny_model(family), batch_of()
+    with torch.no_grad():
+        bare = model.get_output_embeddings()(model.base_model(input_ids=ids).last_hidden_state)
+        assert (bare - model(input_ids=ids).logits).abs().max() > 0.1
+
+
+def test_a_model_whose_log_probs_would_be_others_is_refused():
+    cfg = parse(["--device=cpu"])
+    train_grpo.check_log_probs(tiny_model("Granite"), [5, 6, 7, 8], cfg)
+    train_grpo.check_log_probs(tiny_model("Llama"), [5], cfg)
+    with pytest.raises(BadInput, match="own logits by .* kind bert cannot be trained"):
+        train_grpo.check_log_probs(tiny_model("Bert"), [5, 6, 7, 8], cfg)  # it looks ahead
+    broken = tiny_model("Llama")
+    del broken.model.norm
+    with pytest.raises(BadInput, match="kind llama cannot be trained here .*norm"):
+        train_grpo.check_log_probs(broken, [5, 6, 7, 8], cfg)
+
+
+@pytest.mark.parametrize("family, words", [
+    ("Granite", []), ("Gemma2", ["--recipe=easy"]), ("Qwen3Next", []), ("FalconH1", []),
+    ("Qwen3Next", ["--activation_checkpointing=true"]),
+    ("GPT2", ["--algo=ppo", "--activation_checkpointing=true"]), ("GPTNeoX", ["--algo=ppo"])])
+def test_families_train_on_what_their_engine_samples(run, family, words):
+    steps = [r for r in run(tiny_model(family), *words) if r["type"] == "step"]
+    assert len(steps) == 2 and max(r["tis_mean"] for r in steps) < 1e-5
+
+
+def test_a_model_without_a_cache_of_keys_is_refused():
+    with pytest.raises(BadInput, match="kind mamba take no cache"):
+        engine.HFEngine(tiny_model("Mamba"), None, parse(["--device=cpu"]))
+
+
+def test_settings_of_generation_that_transformers_does_not_save_are_kept(run, tmp_path):
+    given = dict(temperature=0.9, top_p=0.6, length_penalty=2.0, eos_token_id=[2, 7])
+    with pytest.raises(ValueError):
+        transformers.GenerationConfig(**given).save_pretrained(tmp_path)
+    run(tiny_model("Llama"), generation=given)
+    for folder in (*(tmp_path / "run/ckpt").glob("step_*"), tmp_path / "run/model"):
+        saved = json.loads((folder / "generation_config.json").read_text())
+        assert {key: saved.get(key) for key in given} == given
+        loaded, _ = models.load_model(folder, "cpu")
+        assert loaded.generation_config.temperature == 0.9
+
+
+def test_buffers_that_files_hold_are_read_and_written(run, tmp_path):
+    """The routing bias of DeepSeek V3 is no parameter, and its model is another without it."""
+    model, name = tiny_model("DeepseekV3"), "model.layers.1.mlp.gate.e_score_correction_bias"
+    model.get_buffer(name).copy_(torch.tensor([0.0, 1, 2, 3]))
+    steps = [r for r in run(model) if r["type"] == "step"]
+    assert max(r["tis_mean"] for r in steps) < 1e-5
+    for folder in (tmp_path / "base", *(tmp_path / "run/ckpt").glob("*"), tmp_path / "run/model"):
+        loaded, _ = models.load_model(folder, "cpu")
+        assert loaded.get_buffer(name).tolist() == [0, 1, 2, 3], folder
+    copy = engine.HFEngine(model, None, dict(parse(["--device=cpu"]), dtype="bf16")).model
+    copy.get_buffer(name).zero_()
+    mine = types.SimpleNamespace(apart=True, model=copy)
+    engine.HFEngine.load(mine, models.full_weights(model))
+    assert copy.get_buffer(name).tolist() == [0, 1, 2, 3]
+
+
+def test_buffers_that_nothing_sets_are_not_left_to_chance(tmp_path):
+    tiny_model("FalconH1").save_pretrained(tmp_path)
+    ours = models.load_weights("AutoModelForCausalLM", tmp_path)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    for (name, a), b in zip(ours.named_buffers(), theirs.buffers()):
+        assert torch.equal(a, b), name
+    shapes = models.load_weights("AutoModelForCausalLM", tmp_path, "meta")
+    with pytest.raises(BadInput, match="falcon_h1 cannot be split .*mup_vector"):
+        models.fill(shapes, tmp_path, "cpu")
+
+
+# -------------------------------------------------------------------------------------------------
+# Tokenizers
+
+PROBLEMS = [dict(id="1", prompt="w1 w2", answer="w3"),
+            dict(id="2", prompt="w1", answer="w3", begin=" w4")]
+
+
+@pytest.mark.parametrize("form, before", [("$A </s>", []), ("<s> $A </s>", [1]), ("<s> $A", [1]),
+                                          ("<s> $A </s> </s>", [1]), ("$A", [])])
+def test_no_prompt_ends_with_the_end_of_a_text(form, before):
+    from tokenizers.processors import TemplateProcessing
+    tokenizer = tiny_tokenizer()
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=form, special_tokens=[("<s>", 1), ("</s>", 2)])
+    assert tokenize(PROBLEMS, tokenizer) == [[*before, 6, 7], [*before, 6, 9]]
+
+
+def test_a_template_that_prints_the_date_prints_one_day():
+    """A Friday in July: on other days a template that asks the clock gives other words."""
+    tokenizer = tiny_tokenizer(chat_template=(
+        "<u> w{{ strftime_now('%m') | int }} w{{ strftime_now('%w') }} "
+        "{{ messages[0]['content'] }}"))
+    assert (DATE.month, DATE.isoweekday()) == (7, 5)
+    assert tokenize(PROBLEMS[:1], tokenizer) == [[4, 5 + 7, 5 + 5, 6, 7]]
+
+
+def test_text_outside_the_vocabulary_is_named(capsys):
+    tokenize(PROBLEMS, tiny_tokenizer())
+    assert capsys.readouterr().err == ""
+    strange = [*PROBLEMS, dict(id="odd", prompt="w1 é", answer="w3")]
+    tokenize(strange, tiny_tokenizer())
+    line, = capsys.readouterr().err.splitlines()
+    assert line.startswith("1 of 3 prompts") and "problem odd" in line and "<unk>" in line
+    embedded = models.load_tokenizer("data/arithmetic/base")  # its file names no unknown token
+    tokenize([dict(id="odd", prompt="1+é=", answer="2")], embedded)
+    assert "1+<pad>=" in capsys.readouterr().err
