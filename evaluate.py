@@ -21,11 +21,11 @@ import functools
 import hashlib
 from pathlib import Path
 
-from config import (BadInput, at_k, entry, files, identity, parse, read_json, read_log,
-                    save_json)  # first: from here on Ctrl-C is one line
+from config import (BadInput, at_k, choose, entry, files, identity, parse, read_json,
+                    read_log, save_json)  # first: from here on Ctrl-C is one line
 import numpy as np
 
-from core import engine, plots
+from core import engine, plots, sandbox
 from core.models import checkpoint_state, existing, load_model, loading
 from core.problems import encode, read_problems, set_hash
 import verifier
@@ -155,8 +155,8 @@ def made_from(model, problems, cfg, engine_name):
     there = {file.name: [file.stat().st_size, file.stat().st_mtime_ns]
              for file in sorted(Path(model).iterdir()) if file.is_file()}
     code = Path(verifier.__file__).read_bytes()  # a reward of your own is in there
-    code += b"".join((verifier.ROOT / f).read_bytes() for f in verifier.LIBRARIES.values()
-                     if (verifier.ROOT / f).exists())
+    code += b"".join((sandbox.ROOT / f).read_bytes() for f in sandbox.LIBRARIES.values()
+                     if (sandbox.ROOT / f).exists())
     return dict(model=str(model), files=there, set_hash=set_hash(problems),
                 engine=engine_name, **{key: cfg[key] for key in keys},
                 code=hashlib.sha256(code).hexdigest())
@@ -279,7 +279,7 @@ def report_table(records, out):
 
 def main(argv):
     cfg, models = as_trained(argv)
-    verifier.check_name(cfg)
+    choose("verifier", cfg["verifier"], verifier.REWARDS)
     folders = [existing(model_folder(model)) for model in models]
     sets, name = read_sets(cfg["val_set"]), engine.engine_name(cfg)
     labels = [label_of(folder) for folder in folders]

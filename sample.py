@@ -30,7 +30,7 @@ import random
 from collections import Counter
 from pathlib import Path
 
-from config import (BadInput, append, aside, at_k, entry, parse, read_json, read_log,
+from config import (BadInput, append, aside, at_k, choose, entry, parse, read_json, read_log,
                     save_json)  # first: from here on Ctrl-C is one line
 import numpy as np
 
@@ -462,7 +462,7 @@ def tell(counts, faults, splits, cfg, path):
 
 def main(argv):
     cfg = parse(argv, __doc__)
-    verifier.check_name(cfg)
+    choose("verifier", cfg["verifier"], verifier.REWARDS)
     folder = Path(cfg["out"] or Path(cfg["data"]) / "splits" / Path(cfg["model"]).name)
     if cfg["split"] == "all":
         return write_all(folder, cfg)

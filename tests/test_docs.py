@@ -276,7 +276,7 @@ def test_tables_of_keys():
         assert set(seen) <= set(CHOICES.get(key, seen)), key
     told = [ticked(row[0]) for row in rows_of("docs/problems.md", "| `--verifier=` | solved |")]
     assert [name for (name,) in told] == ["math", "exact", "reasoning_gym"]
-    assert {name for (name,) in told} == set(verifier.REWARDS)
+    assert {name for (name,) in told} <= set(verifier.REWARDS)
     said = dict(**{"never": (0, 0), "at most 1 in 16": (0, 1 / 16), "30 to 60%": (0.3, 0.6),
                    "60 to 90%": (0.6, 0.9)})
     rows = rows_of("docs/problems.md", "| split | solved | | level | solved |")

@@ -18,8 +18,8 @@ import config
 import verifier
 from conftest import ROOT
 from config import BadInput
-from core import math_answers
-from verifier import ERROR, TIMEOUT
+from core import math_answers, sandbox
+from core.sandbox import ERROR, TIMEOUT
 
 # Pairs with known verdicts: gold, then == an answer that is right, != one that is not. Most were
 # written before the verifier saw
@@ -519,8 +519,8 @@ CFG = dict(verify_s=20.0, verify_bytes=1024)
 
 
 def check_math(pairs, cfg):
-    """verifier.check of [(gold, what the model wrote), ...]."""
-    return verifier.check("math", [(dict(answer=gold), text) for gold, text in pairs], cfg)
+    """sandbox.check of [(gold, what the model wrote), ...]."""
+    return sandbox.check("math", [(dict(answer=gold), text) for gold, text in pairs], cfg)
 
 
 def box(answer):
@@ -578,27 +578,27 @@ def close(pool):
 
 @pytest.fixture(scope="module")
 def kept():
-    pool = verifier.Pool("math", 1)
+    pool = sandbox.Pool("math", 1)
     yield pool
     close(pool)
 
 
 @pytest.fixture
 def one(kept, monkeypatch):
-    """A Pool of one process that tests share, in the place of verifier.pool."""
-    monkeypatch.setattr(verifier, "pool", lambda kind: kept)
+    """A Pool of one process that tests share, in the place of sandbox.pool."""
+    monkeypatch.setattr(sandbox, "pool", lambda kind: kept)
     return kept
 
 
 @pytest.fixture
 def make_pool(monkeypatch):
-    """make_pool(workers): a warm Pool in the place of verifier.pool."""
+    """make_pool(workers): a warm Pool in the place of sandbox.pool."""
     pools = []
 
     def make(workers):
-        pool = verifier.Pool("math", workers)
+        pool = sandbox.Pool("math", workers)
         pools.append(pool)
-        monkeypatch.setattr(verifier, "pool", lambda kind: pool)
+        monkeypatch.setattr(sandbox, "pool", lambda kind: pool)
         warm = check_math([(str(i), box(i)) for i in range(20 * workers)], CFG)
         assert set(warm) == {1}
         return pool
@@ -607,7 +607,7 @@ def make_pool(monkeypatch):
         close(pool)
 
 
-def nurseries(pool):
+def servers(pool):
     """The processes of an idle pool."""
     all_of_them = [pool.free.get(timeout=20) for _ in range(pool.threads._max_workers)]
     for process in all_of_them:
@@ -839,9 +839,9 @@ def test_an_unknown_verifier(script, tiny, monkeypatch, tmp_path):
                        match="--verifier=exactly: expected one of math, exact, .*is exact$"):
         main([*words, "--verifier=exactly"])
     assert not any(tmp_path.iterdir())
-    verifier.check_name(dict(verifier="math"))
+    config.choose("verifier", "math", verifier.REWARDS)
     monkeypatch.setitem(verifier.REWARDS, "exactly", verifier.exact)
-    verifier.check_name(dict(verifier="exactly"))
+    config.choose("verifier", "exactly", verifier.REWARDS)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -1124,7 +1124,7 @@ def test_hostile_answers(make_pool, monkeypatch):
     hostile = attacks()
     names = [words[:2] for words in hostile]
     assert len(GENERATORS) >= 20 and len(hostile) >= 200
-    before = {process.pid for process in nurseries(pool)}
+    before = {process.pid for process in servers(pool)}
     took, peak, done = {}, {}, threading.Event()
     exchange = pool.exchange
 
@@ -1160,9 +1160,9 @@ def test_hostile_answers(make_pool, monkeypatch):
                 and seconds > LIMIT + SLACK]
     assert max(took.values()) > LIMIT / 2
     assert {0, TIMEOUT, ERROR} <= set(verdicts)
-    assert {process.pid for process in nurseries(pool)} == before
+    assert {process.pid for process in servers(pool)} == before
     assert all(len(children(pid)) == 1 for pid in before)
-    assert len(peak) > 4 and max(peak.values()) <= verifier.Pool.MEMORY
+    assert len(peak) > 4 and max(peak.values()) <= sandbox.Pool.MEMORY
     assert memory("self", "VmRSS:") - rss < 64 * 2 ** 20
 
     long = [(gold, text) for gold, text in hostile if len(text.encode(errors="replace")) > 1024
@@ -1190,14 +1190,14 @@ def busy(pool):
     return thread, verdicts
 
 
-@pytest.mark.parametrize("who", ["child", "nursery", "both"])
+@pytest.mark.parametrize("who", ["child", "server", "both"])
 def test_killed_while_it_had_nothing_to_do(who, make_pool):
-    """The next verdicts are right; where the nursery is gone, one answer may be an error on the
+    """The next verdicts are right; where the server is gone, one answer may be an error on the
     way."""
     pool = make_pool(1)
-    (process,) = nurseries(pool)
+    (process,) = servers(pool)
     (child,) = children(process.pid)
-    for pid in dict(child=[child], nursery=[process.pid], both=[process.pid, child])[who]:
+    for pid in dict(child=[child], server=[process.pid], both=[process.pid, child])[who]:
         os.kill(pid, signal.SIGKILL)
     until(lambda: child not in children(process.pid))
     time.sleep(0.2)
@@ -1210,7 +1210,7 @@ def test_killed_while_it_had_nothing_to_do(who, make_pool):
 def test_a_limit_is_over_with_its_answer(one):
     """A process that has answered in time is not ended while it waits."""
     assert one.verify([("5", "5")], 0.5) == [1]
-    (process,) = nurseries(one)
+    (process,) = servers(one)
     before = children(process.pid)
     time.sleep(1)
     assert children(process.pid) == before
@@ -1218,16 +1218,16 @@ def test_a_limit_is_over_with_its_answer(one):
 
 PYTHON = """
 import types, verifier
-verifier.Pool.CLOCK = 16
+sandbox.Pool.CLOCK = 16
 def score(gold, answer):
     names = {}
     exec(answer, names)
     return names.get("score", 1)
-verifier.library = lambda kind: types.SimpleNamespace(load=lambda: score)
-verifier.nursery("math")"""
+sandbox.library = lambda kind: types.SimpleNamespace(load=lambda: score)
+sandbox.serve("math")"""
 
 
-class Naive(verifier.Pool):
+class Naive(sandbox.Pool):
     """A pool whose library runs answers as Python, which may set `score`."""
 
     def start(self):
@@ -1246,16 +1246,16 @@ def test_the_limit_is_of_the_cpu():
     close(pool)
 
 
-@pytest.mark.parametrize("who", ["child", "nursery", "both"])
+@pytest.mark.parametrize("who", ["child", "server", "both"])
 def test_killed_at_work(who, make_pool):
     """The answer it worked on is an error at once, long before its limit, the next verdicts are
     right, and nothing of it stays."""
     pool = make_pool(1)
     fds = len(os.listdir("/proc/self/fd"))
-    (process,) = nurseries(pool)
+    (process,) = servers(pool)
     (child,) = children(process.pid)
     thread, verdicts = busy(pool)
-    for pid in dict(child=[child], nursery=[process.pid], both=[child, process.pid])[who]:
+    for pid in dict(child=[child], server=[process.pid], both=[child, process.pid])[who]:
         os.kill(pid, signal.SIGKILL)
     thread.join(20)
     assert verdicts == [ERROR]
@@ -1269,10 +1269,10 @@ def test_killed_at_work(who, make_pool):
 def test_stopped(work, make_pool, monkeypatch):
     """Where the kernel's timer cannot end it, or nobody is there to say so, the pool does, GRACE
     after the limit."""
-    monkeypatch.setattr(verifier.Pool, "GRACE", 0.5)
-    monkeypatch.setattr(verifier.Pool, "CLOCK", 2)
+    monkeypatch.setattr(sandbox.Pool, "GRACE", 0.5)
+    monkeypatch.setattr(sandbox.Pool, "CLOCK", 2)
     pool = make_pool(1)
-    (process,) = nurseries(pool)
+    (process,) = servers(pool)
     (child,) = children(process.pid)
     os.kill(process.pid, signal.SIGSTOP)
     if not work:
@@ -1285,10 +1285,10 @@ def test_stopped(work, make_pool, monkeypatch):
 
 def test_a_full_pipe_of_a_stopped_process(make_pool, monkeypatch):
     """An answer larger than a pipe does not hold us where nobody reads it."""
-    monkeypatch.setattr(verifier.Pool, "GRACE", 0.5)
-    monkeypatch.setattr(verifier.Pool, "CLOCK", 2)
+    monkeypatch.setattr(sandbox.Pool, "GRACE", 0.5)
+    monkeypatch.setattr(sandbox.Pool, "CLOCK", 2)
     pool = make_pool(1)
-    (process,) = nurseries(pool)
+    (process,) = servers(pool)
     for pid in [process.pid, *children(process.pid)]:
         os.kill(pid, signal.SIGSTOP)
     assert pool.verify([("5", "5" * 10 ** 6)], 0.5) == [ERROR]
@@ -1296,7 +1296,7 @@ def test_a_full_pipe_of_a_stopped_process(make_pool, monkeypatch):
 
 
 def test_killing_at_random(make_pool):
-    """Children and nurseries killed all the time: a verdict is the true one or a fault, never that
+    """Children and servers killed all the time: a verdict is the true one or a fault, never that
     of another answer."""
     pool, over = make_pool(2), threading.Event()
     rng = random.Random(0)
@@ -1309,7 +1309,7 @@ def test_killing_at_random(make_pool):
             victims = [pid for pid in alive if (pid in sessions) == (rng.random() < 0.05)]
             if victims:
                 os.kill(rng.choice(victims), signal.SIGKILL)
-    started, start = nurseries(pool), pool.start
+    started, start = servers(pool), pool.start
 
     def noted():
         started.append(start())
@@ -1334,9 +1334,9 @@ def test_killing_at_random(make_pool):
 
 PARENT = """
 import os, signal, sys, threading, time
-import verifier
+from core import sandbox
 {before}
-pool = verifier.Pool("math", 2)
+pool = sandbox.Pool("math", 2)
 print(*pool.verify([("5", "5"), ("5", "6"), ("7919", "{hangs}")], 1.0), sep="\\n", flush=True)
 {after}
 """
@@ -1402,7 +1402,7 @@ def test_memory_is_capped(one):
     """A child can map MEMORY and no more, nor leave a core; where that was not enough, the answer
     is an error."""
     assert one.verify([("5", "5")], 20) == [1]  # it is there, with its limits
-    (process,) = nurseries(one)
+    (process,) = servers(one)
     for pid in [process.pid, *children(process.pid)]:
         limits = {line[:26].strip(): line[26:].split()[0] for line in open(f"/proc/{pid}/limits")}
         assert (limits["Max address space"], limits["Max core file size"]) == (str(2 ** 30), "0")
@@ -1415,7 +1415,7 @@ def test_math_verify_is_missing(monkeypatch, tmp_path):
     """One line that says what to install, each time it is asked."""
     (tmp_path / "math_verify.py").write_text("raise ImportError")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    pool = verifier.Pool("math", 1)
+    pool = sandbox.Pool("math", 1)
     for _ in range(2):
         with pytest.raises(BadInput, match="math-verify is not installed.*requirements.txt"):
             pool.verify([("5", "5")], 1.0)
