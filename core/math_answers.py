@@ -47,7 +47,7 @@ def answer(text, most=1024):
 # Text -> the LaTeX that math-verify reads
 
 CHARACTERS = {i: chr(i - 0xfee0) for i in range(0xff01, 0xff5f)} | str.maketrans({  # full-width
-    **dict(zip("−–—⁄∕÷、。′’⟨⟩\u3000\xa0\u2009\u202f", "---///,.''()    ")), "″": "''",
+    **dict(zip("−–—⁄∕÷、。′’º⟨⟩\u3000\xa0\u2009\u202f", "---///,.''°()    ")), "″": "''",
     **dict.fromkeys("\u200b\u200c\u200d\ufeff\u2060€£¥", ""),
     **{character: rf"\{name} " for character, name in zip(
         "×·⋅∙±∓≤⩽≥⩾≠≈≡∞∅∪∩∈∉∖⊂⊆∨∧→∑∏∫∠⌊⌋⌈⌉παβγδεθλμρστφωΔΩ", """times cdot cdot cdot pm mp le le ge
@@ -63,7 +63,7 @@ NAMES = ("alpha|beta|gamma|delta|epsilon|theta|lambda|sigma|phi|omega|pi|arc(?:s
 BLANK = r"(?:\s|~|\\[,;:! ])"
 POWER = r"(?:\s*\^\s*(?:\d|\{\s*-?\d+\s*\}))?"
 UNIT = rf"\\text\s*\{{(?!\s*(?:and|or|if|for)\b)[^{{}}]*\}}{POWER}"  # \text{ m}, \text{apples}
-LONG = (r"(?:(?:square|sq|cubic|cu)\.?\s+)?(?:[kcm]m|[km]g|m[lL]|ft|in|lbs?|oz|mi|mph|hrs?|min|sec"
+LONG = (r"(?:(?:square|sq|cubic|cu)\.?\s+)?(?:[kcm]m|[km]g|m[lL]|m/s|km/h|ft|in|lbs?|oz|mi|mph|hrs?|min|sec"
         rf"|feet|foot|inch|mile|hour|day|week|month|year|dollar|people|[a-z]{{4,}}s){POWER}"
         r"(?:\s*(?:/|per)\s*[a-z]+)?")  # units in plain text
 AND, OR = (rf"\$?\s*(?:\\text\s*\{{\s*{word}\s*\}}|(?<![A-Za-z\\]){word}(?![A-Za-z]))\s*\$?"
@@ -127,12 +127,14 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     (r"(?<![A-Za-z\\])log(2|10)(?=\()", r"\\log_{\1}", "log2(5)"),
     (rf"(?<![A-Za-z\\])({NAMES})(?![A-Za-z])", r"\\\1 ", "pi, ln(x), which are not products"),
     (r"(?<![A-Za-z\\])(sin|cos|tan|ln)(?=[xyz](?![A-Za-z]))", r"\\\1 ", "sinx"),
+    (r"\\(?:cdot|times)\s*(?=\\(?:log|ln|sin|cos|tan|cot|sec|csc|arc))", " ",
+     "\\log_2 3 \\cdot \\log_3 2 is not a logarithm of a product"),
     (r"\\exp\s*\(([^()]*(?:\([^()]*\)[^()]*)*)\)", r"e^{\1}", "exp(2(x+1))"),
     (r"(?<![A-Za-z\\])abs\(([^()|]*)\)", r"|\1|", "abs(x)"),
     (r"\*\*", "^", "x**2"), (r"\^\s*(-\s*(?:\d+|[A-Za-z]))", r"^{\1}", "x^-1"),
     (r"\^\s*\(([^()]*(?:\([^()]*\)[^()]*)*)\)", r"^{\1}", "e^(2(x+1))"),
     (r"<=", r"\\le ", "x<=5"), (r">=", r"\\ge ", "x>=5"), (r"\s!=\s", r"\\ne ", "x != 5"),
-    (r"\+\s*/?\s*-(?=\s*(?:\d|\\sqrt))", r"\\pm ", "1 +- sqrt(2)"),
+    (r"\+\s*/\s*-|\+-(?=\s*\\sqrt)", r"\\pm ", "1 +- sqrt(2)"),
     (r"(?<![A-Za-z\\])oo(?![A-Za-z])|\\text\s*\{\s*infinity\s*\}", r"\\infty ", "infinity"),
     (r"(?<=[\])])\s*U\s*(?=[\[(])", r"\\cup ", "(1,2) U (3,4)"),
     (rf"^[\s$]*\]([^][(),]+),([^][(),]+)\[{END}", r"(\1,\2)", "]2,3[, an open interval"),
@@ -169,7 +171,7 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     (r"\\text\s*\{([^\w{}\\]*)\}", r"\1", r"3\text{:}30"),
     (rf"(?<=[\w)}}\]!%|°]){BLANK}*{UNIT}(?:\s*(?:/|\\cdot|\\times)?{BLANK}*{UNIT})*"
      r"(?=[\s$]*(?:$|[,;)\]]|(?:\\text\s*\{\s*)?(?:and|or)\b))", "", r"5\text{ cm}"),
-    (rf"(?<=[\d)}}]){BLANK}+{LONG}{END}", "", "5 cm, 5 apples; 5cm is a product"),
+    (rf"(?:(?<=[\d)}}])|(?<=\\pi)){BLANK}+{LONG}{END}", "", "5 cm, 5 apples; 5cm is a product"),
     # Several answers
     (r"(?<=[\d)}\]])(or|and)(?=[-+\d(\\$]|[A-Za-z](?![A-Za-z]))", r" \1 ", "x=1orx=2"),
     (r"\\begin\s*\{cases\}((?:[^&\\]|\\(?!begin|end))*)\\end\s*\{cases\}",
