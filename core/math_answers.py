@@ -106,7 +106,7 @@ def pairs(m):
 # (pattern, replacement, reason), applied in this order
 NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     # One way to write each thing
-    (r"\\\\(?=[A-Za-z%$])(?!.*(?:\\begin|&))", r"\\", r"\\frac, escaped twice"),
+    (r"\\\\(?=[A-Za-z%$])(?!.*(?:\\end|&))", r"\\", r"\\frac, escaped twice"),
     (r"&(lt|gt);", lambda m: {"lt": "<", "gt": ">"}[m[1]], "x &lt; 3, from a web page"),
     (r"[⁰¹²³⁴-⁹⁺⁻ⁿ]+", lambda m: f"^{{{m[0].translate(SMALL)}}}", "x²"),
     (r"[₀-₉]+", lambda m: f"_{{{m[0].translate(SMALL)}}}", "x₁"),

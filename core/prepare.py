@@ -63,15 +63,15 @@ def prepare(preset, argv):
             measure([*few, *words], out, places)
         # 5. mixtures of the splits
         if kind and kind["D"] and not file.exists():
-            call(ROOT / "data/guru_math/prepare.py", "mix", f"--data={data}",
+            call("sample.py", "mix", f"--data={data}",
                  f"--model={model}", f"--D={kind['D']}", f"--seed={kind['seed']}")
         if not file.exists() and kind:
             raise BadInput(f"{file}: no problem of {data} is of that difficulty for {model}; "
                            "--split=NAME takes another split of those above, --split=all every "
                            "problem")
         if not file.exists():
-            raise BadInput(f"{file}: no such file; sample.py makes splits by difficulty, data/"
-                           "guru_math/prepare.py mix mixtures, mix_NAME_D140_seed0_train.jsonl")
+            raise BadInput(f"{file}: no such file; sample.py makes splits by difficulty, "
+                           "sample.py mix makes mixtures, mix_NAME_D140_seed0_train.jsonl")
     for cfg in sweeps:
         subset(read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])  # ends on too large a D
 

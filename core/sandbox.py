@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # gold(problem)     the text to grade by; may raise BadInput
 # answer(text, most)  the answer in a response, "" if there is none; an answer of more than `most`
 #                   characters comes back longer than `most`
-# load()            return score(gold, answer), a function to [0, 1]. If score raises, the verdict is
+# load()            return score(gold, answer), a function to [0, 1]; if it raises, the verdict is
 #                   ERROR. load raises ImportError if the library is missing
 LIBRARIES = dict(math="core/math_answers.py", reasoning_gym="data/reasoning_gym/reward.py")
 TIMEOUT, ERROR = -1.0, -2.0  # verdicts on answers that got no score; their reward is 0

@@ -484,6 +484,362 @@ E == \textbf{(E)}\ 12 == E. something == E) 5 != D: x != A) E) != (E)(A)
 D == (D) == D. == \textbf{(D) } 12 == \text{(D)}\ 5 != E: A polygenic risk score != (A), (D)
 D != A or D != D) or E) != A) D != D: or A
 """
+# What answers and golds look like beside LaTeX as papers print it. A heading names the kind
+KINDS = r"""
+# unit-letter
+3+2m != 5 == 2m+3
+5-5c != 0
+$-9.8 t$ != -9.8 == -9.8t
+3ab != 3 == 3ba
+2h != 2
+4+3g != 7
+7l != 7
+6o != 6
+x+2s != x+2
+2^{m} != 2
+5cm != 5
+2ft != 2
+4hs != 4
+4st != 4
+\frac{1}{2}gt != \frac{1}{2}
+\frac{1}{2}gt^2 == \frac{gt^2}{2}
+\frac{3}{4}d != 3/4 == 0.75d
+(a+b)c != a+b == ac+bc
+\sqrt{2} s != \sqrt{2}
+2bc != 2
+2\pi h != 2\pi
+a+b+c != a+b
+12 == 12 cm == 12cm == 12 m
+12 \text{ cm} == 12
+12 cm == 12
+5\mathrm{~cm} == 5
+30 \text{ mph} == 30
+30 mph == 30
+5 feet == 5
+8 hours == 8
+5 == 5 square units == 5 \text{ square units} == 5\text{ cm}^2
+5\text{ cm}, 7\text{ cm} == 5,7 != 5 != 7
+9.8 \text{ m/s}^2 == 9.8
+3\times 10^{8} \mathrm{~m} / \mathrm{s} == 3e8
+3\times 10^{8} == 3\times 10^{8} \mathrm{~m} / \mathrm{s}
+3 apples == 3
+180-4x != 180
+4n != 4
+4+5c != 9
+2-3d != -1
+6-h != 6-1
+2xt != 2x
+v+at != v+a
+x+2ab != x+2
+8cm != 8
+-16t^2+64t != -16t^2+64
+2l+2w == 2w+2l
+20+0.1m == 0.1m+20 != 20.1
+20 + 0.1 m != 20.1
+\frac{a}{b} c != \frac{a}{b}
+\frac{1}{2} m != \frac{1}{2}
+m != 1
+2^m != 2
+x^{2} s != x^2
+3 \sqrt{5} g != 3\sqrt5
+16 \mathrm{~s} == 16
+16 == 16 s != 16s != 16x != 16 \cdot x
+7 == 7 \text{ units} == 7 units
+\$7 == 7 dollars
+24\pi == 24\pi \text{ cm}^3 == 24\pi cm^3
+10\% == 10 percent
+75\% == 75 \text{ percent}
+45 == 45 km/h
+45 \text{ km/h} == 45
+2\text{ hours } 30\text{ minutes} != 2
+# plain
+\frac{\pi}{4} == pi/4 != pi/3
+2\pi r == 2*pi*r
+\ln x == ln(x)
+7*sin(pi*x/5)+1 == 7\sin\left(\frac{\pi x}{5}\right)+1
+\frac{x}{2} == x/2
+2*sqrt(2)/3 == \frac{2\sqrt{2}}{3}
+\cos x == cos(x) == cosx
+\tan^2 x == tan^2(x) == tan(x)**2
+e^{-x^2/2} == exp(-x^2/2) == e^(-x^2/2)
+e^{2x} == e^(2*x)
+\log_2 5 == log_2(5) == log2(5)
+\arctan 2 == arctan(2) == atan(2)
+\arcsin\frac13 == asin(1/3)
+|x| == abs(x)
+x^2+1 == x**2+1
+(x+1)^2 == (x+1)**2
+x^{-1} == x^-1
+\frac{1}{x} == x^(-1)
+2^{10} == 2**10
+\frac{n(n+1)}{2} == n*(n+1)/2
+\sqrt{x} == sqrt(x)
+\sqrt{x^2+1} == sqrt(x^2+1)
+\sqrt[3]{2} == 2^(1/3)
+\theta == theta
+2\alpha+\beta == 2alpha+beta
+x \le 5 == x <= 5
+x \ge 5 == x >= 5
+(-\infty,2] == (-infinity, 2] == (-inf, 2] == (-oo, 2]
+(-\infty,2]\cup[3,\infty) == (-infinity,2] U [3,infinity)
+1\pm\sqrt{2} == 1+-sqrt(2) == 1 +/- sqrt(2)
+\frac{1}{2}\ln 3 == ln(3)/2
+\sin 2x == sin2x == sin(2x)
+\pi != p*i == pi
+2\pi == 2pi
+\pi r^2 == pi*r^2 == pi r^2
+i != pi
+e^{x}\cos x == e^x cos(x) == exp(x)*cos(x)
+\frac{3\pi}{4} == 3pi/4 == (3*pi)/4 != 3*pi/5
+\sqrt{\pi} == sqrt(pi)
+\frac{\sqrt{3}}{2} == sqrt(3)/2
+\frac{\ln 2}{\ln 3} == ln(2)/ln(3) != ln(3)/ln(2)
+\ln(x+1) == ln(x+1) != ln(x)+1
+\log x == log(x)
+-\cos(2x)+C == -cos(2x)+C
+\frac{1}{3}x^3+C == x^3/3+C
+\frac{1}{1+e^{-x}} == 1/(1+e^(-x)) == 1/(1+exp(-x))
+\arctan x == arctan(x)
+\tan^{-1} x == \arctan x
+\sin^{-1}\frac12 == \frac{\pi}{6}
+\sinh x == sinh(x)
+(\frac{\pi}{2},\pi) == (pi/2, pi)
+\{-\sqrt{2},\sqrt{2}\} == {-sqrt(2), sqrt(2)}
+\frac{1}{\sqrt{2\pi}}e^{-x^2/2} == (1/sqrt(2*pi))*exp(-x^2/2)
+2\cos\theta == 2*cos(theta)
+3e^{2t} == 3*e^(2*t) == 3e^(2t)
+\gamma == gamma
+x^2y == x**2*y
+x_1+x_2 != x1+x2
+a^{n+1} == a^(n+1) != a^n+1
+\frac{x+1}{x-1} == (x+1)/(x-1)
+\frac{x+1}{2x} == (x+1)/(2x)
+\log_{10} 5 == log10(5)
+# comma
+0.5 == 0{,}5
+12{,}5 == 12.5 != 125
+1{,}234 == 1234 != 1.234
+3{,}14 == 3.14 != 314
+1{,}000{,}000 == 1000000
+1{,}000{,}5 != 10005
+0{,}125 == \frac18
+12{,}345 == 12345
+2{,}50 == 2.5
+x=0{,}25 == 0.25
+(0{,}5; 1{,}5) == (0.5, 1.5)
+3{,}5 != 3,5
+1{,}5 == \frac32
+-2{,}75 == -2.75
+12{,}50 == 12.5
+10{,}000{,}000 == 10^7
+2{,}345{,}678 == 2345678
+3{,}75\% == 3.75\%
+0{,}5x+1 == 0.5x+1
+100{,}5 != 1005
+1.5 == 1{,}5 != 15
+12{,}345.67 == 12345.67
+1,234 != 1.234
+# unicode
+[2,\infty) == [2,∞)
+x^2+1 == x²+1
+90 == 90°
+(1,2) == （1，2）
+2\pi == 2π
+x \le 5 == x ≤ 5
+\sqrt{17} == √17 == √{17} != √1
+\sqrt{x+1} == √(x+1)
+3\sqrt{2} == 3√2
+\frac{\sqrt{3}}{2} == √3/2
+7 != √17
+\sqrt[3]{5} == ∛5
+\frac{1}{2} == ½
+2\frac{1}{2} == 2½
+x^{10} == x¹⁰
+x^{-1} == x⁻¹
+a_1+a_2 == a₁+a₂
+2\times 10^{5} == 2×10⁵
+2\times 10^{-5} == 2 × 10⁻⁵
+-3 == −3 == –3
+\frac{6}{2} == 6÷2
+x\ne 2 == x ≠ 2
+\pm 2 == ±2
+\emptyset == ∅
+\mathbb{R} == ℝ
+(1,2)\cup(3,4) == (1,2)∪(3,4)
+\theta == θ
+x\in(0,1) == x∈(0,1)
+\{1,2\} == ｛1，2｝
+x=1, y=2 == x＝1，y＝2
+50\% == 50％
+(-∞,3) == (-\infty,3)
+x≥2 == x\ge 2
+3√5 == 3\sqrt{5}
+√2+√3 == \sqrt2+\sqrt3
+\frac{-1+\sqrt{5}}{2} == (−1+√5)/2 != (−1−√5)/2
+\frac{3}{4} == ¾
+x^3-2x == x³−2x != x²−2x
+120^\circ == 120º
+\angle ABC = 60^\circ == 60°
+2\sqrt[3]{4} == 2∛4
+\frac{\pi^2}{6} == π²/6
+\alpha+\beta == α+β
+\{1,2,3\} == {1，2，3}
+[0,1) == ［0，1）
+(3,4) == （3，4）
+12 == １２
+x∈ℝ == x\in\mathbb{R}
+A∪B == A\cup B
+10^{-3} == 10⁻³
+5\cdot 10^{4} == 5·10⁴
+\frac{1}{3} == ⅓
+x\to 0 == x→0
+# degrees
+\sin 30 != \sin 30^\circ
+\frac{\sqrt{3}}{2} == \cos 30^\circ
+54^\circ == 54
+\frac12 == \sin 30^\circ == \sin 30° == \sin(30^\circ) == \sin(30^{\circ}) != \sin 30
+1 == \tan 45^{\circ}
+\sin 30^\circ == \frac12 != \sin 30
+2\sin 40^\circ == 2\cos 50^\circ != 2\sin 40
+60^\circ == \frac{\pi}{3}
+\frac{\pi}{3} == 60^\circ != 60
+60 != \frac{\pi}{3}
+30^\circ != 60^\circ
+30^\circ 15' == 30.25^\circ != 30^\circ 20'
+25^\circ C == 25
+25^\circ\text{C} == 25^{\circ}\mathrm{C}
+90^\circ == 90 degrees == 90\text{ degrees}
+\frac{180}{7}^\circ == \frac{180}{7}
+\frac{180}{7} == \left(\frac{180}{7}\right)^\circ
+\sin\frac{180}{7}^\circ == \sin\frac{\pi}{7}
+x^\circ == x
+\tan x^\circ != \tan x
+\angle A=30^\circ == 30^\circ
+\cos 60^\circ == 0.5
+\tan 60 != \tan 60^\circ
+\sqrt{3} == \tan 60^\circ == \tan(60°) == tan(60°) != \tan 60
+\frac{1}{2} == \sin\left(30^{\circ}\right)
+\frac{1}{4} == \sin 30^\circ \cos 60^\circ == \sin 30^\circ\cdot\cos 60^\circ
+\frac{\sqrt2}{2} == \sin 45 \text{ degrees}
+\cos 20^\circ == \sin 70^\circ != \cos 20
+10\sin 35^\circ == 10\sin 35^{\circ} != 10\sin 35
+\frac{1}{\sin 10^\circ} == \csc 10^\circ
+\frac{5}{\sin 40^\circ} != 7.7786
+36^\circ, 72^\circ == 36, 72 == 72^\circ, 36^\circ
+15^\circ == 15
+15 == 15^\circ
+100^\circ != 10^\circ
+2\pi == 360^\circ != 180^\circ
+37^\circ C == 37^\circ != 38^\circ C
+# closed-form
+1 == \log_2 3 \cdot \log_3 2 != \log_2 3 \cdot \log_3 4 == \sqrt[3]{2+\sqrt{5}}+\sqrt[3]{2-\sqrt{5}}
+1 != 1+10^{-400} == \sin^2 20^\circ+\cos^2 20^\circ == \sin^2 1 + \cos^2 1 == e^{i\pi}+2
+1 != 0.9999999
+-\frac{1}{2} == \cos\frac{2\pi}{7}+\cos\frac{4\pi}{7}+\cos\frac{6\pi}{7}
+2 == \log_2 3 \cdot \log_3 4 == \log_3 9 == \sqrt[3]{7+5\sqrt{2}}+\sqrt[3]{7-5\sqrt{2}}
+2 != \sqrt{2+\sqrt{2+\sqrt{2}}}
+\frac{1}{8} == \cos 20^\circ\cos 40^\circ\cos 80^\circ
+\frac{1}{8} == \cos\frac{\pi}{9}\cos\frac{2\pi}{9}\cos\frac{4\pi}{9}
+2-\sqrt{3} == \tan 15^\circ
+4 == \sqrt{6+4\sqrt{2}}+\sqrt{6-4\sqrt{2}}
+\frac{\sqrt5-1}{4} == \sin 18^\circ != \sin 19^\circ
+3 == 2^{\log_2 3} == \log_2 3\cdot\log_3 4\cdot\log_4 8
+\frac{\pi}{4} == \arctan\frac12+\arctan\frac13 != \arctan\frac12+\arctan\frac14
+7 == 2\log_2 8 + 1
+\frac{\pi}{6} == \arcsin\frac12
+\log_2 6 == 1+\log_2 3 != \log_2 3
+\frac{1}{2} == \cos\frac{\pi}{5}-\cos\frac{2\pi}{5}
+\frac{3}{2} == \sin^4\frac{\pi}{8}+\sin^4\frac{3\pi}{8}+\sin^4\frac{5\pi}{8}+\sin^4\frac{7\pi}{8}
+\sqrt{7} == \tan\frac{\pi}{7}\tan\frac{2\pi}{7}\tan\frac{3\pi}{7}
+\sqrt{6} != \tan\frac{\pi}{7}\tan\frac{2\pi}{7}\tan\frac{3\pi}{7}
+\frac{\pi^2}{6} == \sum_{n=1}^{\infty}\frac{1}{n^2} != \sum_{n=1}^{100}\frac{1}{n^2}
+e == \sum_{n=0}^{\infty}\frac{1}{n!}
+5 == |3+4i|
+\pi != \frac{355}{113}
+# choice
+I == \text{I} == (I) == \textbf{(I)} == I. != H != \text{J} != 1 == (I) 42 == I: the last one
+I != A: the first one == i != (H), (I)
+H != I == \text{H}
+C == \textbf{(C)}
+E == \mathrm{E}
+D == d
+J == \text{J} == (J)
+A == \boxed{A}
+B == (b) == \mathbf{B}
+G == \text{G.}
+F == \text{(F)} != \text{False}
+T != \text{True}
+# truth
+True == true == TRUE == \text{true} != False
+\text{True} == true
+False == false
+Yes == \textbf{Yes} != No == yes.
+no == No
+\text{even} != neve
+\text{false} == False
+\text{False} == FALSE
+YES == yes
+\text{No} == no
+No != Yes
+true != ture
+\text{true} != 1
+\text{Even} == even
+\text{neither} == Neither != \text{both}
+\text{Monday} == monday
+# notation
+12 == 12^{\text{th}} == 12th == 12^{th} != 12^{t} != 12^{13}
+3 == 3^{\text{rd}}
+21 == 21st
+12^{\text{th}} == 12 != 13^{\text{th}}
+p=5,q=2 \text{ and } p=7,q=2 == p=5,q=2;p=7,q=2 == p=7,q=2;p=5,q=2 != p=5,q=2 != p=5,q=7;p=2,q=2
+(5,2), (7,2) == (5,2) \text{ and } (7,2)
+\prod_{k=1}^{n} k == n! != (n+1)!
+n! == \prod_{k=1}^{n} k != (n-1)!
+\frac{n(n+1)}{2} == \sum_{k=1}^{n} k
+\sum_{k=1}^{n} k == \frac{n(n+1)}{2} != \frac{n(n-1)}{2}
+1 \pm \sqrt{19} == 1+\sqrt{19}, 1-\sqrt{19}
+2 \lor 3 == 2,3 != 2
+x=2 \lor x=3 == 2,3
+x=1 \vee x=-1 == x=\pm 1
+2 ∨ 3 == 3,2
+2,3 == 2; 3
+\binom{n}{k} == {n \choose k}
+\frac{1}{2} == {1 \over 2} == \frac12. != 0.5x
+]2,3[ == (2,3)
+x>1 \text{ and } x<3 == (1,3)
+\tan x == \operatorname{tg} x
+\lg 2 == \log_{10} 2
+x<3 == x &lt; 3
+-1 == \text{-1}
+5^{\text{th}} == 5
+5 == 5\text{th} != -5
+2 == 2^{\text{nd}} == 2nd
+101 == 101^{\text{st}}
+x=1,y=2 \text{ or } x=3,y=4 == x=1,y=2; x=3,y=4 == (1,2),(3,4) != (1,2),(4,3) != x=1,y=4; x=3,y=2
+(1,2);(3,4) == (1,2),(3,4)
+2n! == 2\prod_{k=1}^{n} k
+x=2 \text{ or } x=3 == x=2 \lor x=3
+x>3 \lor x<1 == (-\infty,1)\cup(3,\infty) != x<1 \text{ and } x>3
+x<1 \text{ or } x>3 != x<1 \text{ and } x>3
+1<x \land x<3 == (1,3)
+1<x \text{ and } x<3 == 1<x<3
+x=1 \text{ and } x=2 == 1,2
+1 \text{ and } 2 == 1 ∧ 2
+np.float64(0.5) == 0.5 != 0.6
+np.int64(7) == 7
+(2,3) == ]2,3[
+x<2 != x>2
+1 != 1\text{ or }2 == 3+-2
+50 == 50^{\circ}\mathrm{F}
+abc != 6
+2x == 2 x
+6! == 720
+m/s != m
+\frac{m}{s} == m/s
+10 \text{ m/s} == 10 m/s == 10
+A != A \text{ and } B
+9.8 \text{ m/s}^2 == 9.8 m/s^2
+"""
 
 
 def table(text):
@@ -496,7 +852,7 @@ def table(text):
     return pairs
 
 
-PAIRS = table(AGREEMENT)
+PAIRS = table(AGREEMENT + KINDS)
 
 # Where math-verify's verdict is not a mathematician's, as docs/problems.md lists them: (gold,
 # answer, the mathematician's)
@@ -1217,7 +1573,8 @@ def test_a_limit_is_over_with_its_answer(one):
 
 
 PYTHON = """
-import types, verifier
+import types
+from core import sandbox
 sandbox.Pool.CLOCK = 16
 def score(gold, answer):
     names = {}
