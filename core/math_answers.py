@@ -305,18 +305,19 @@ def inequalities(text, readings):
 
 
 def mend(grader):
-    """Put right what math-verify compares wrongly, for the rest of this process.
+    """Correct comparisons of math-verify, for the rest of this process.
 
-    - To it what differs by less than 1e-15, or as decimals by 5e-7, is equal, however small both
-      are: 1/2004! was 1/2006!.
-    - To it equations are equal that have the same solutions, or the same difference of sides: all
-      that hold never, or always, as 0=0 does, and the empty set was each that holds never.
-    - To it letters are any real numbers, so sqrt(1/n) was not 1/sqrt(n).
+    - It takes values for equal that differ by less than 1e-15, or decimals by 5e-7, however small
+      both are: 1/2004! and 1/2006!.
+    - It takes equations for equal that have the same solutions or the same difference of sides. So
+      all equations that always hold (0=0) or never hold are equal to it, and to the empty set.
+    - It simplifies constants instead of computing them, and misses log_2 3 log_3 2 = 1.
+    - Its letters are any real numbers, so sqrt(1/n) is not 1/sqrt(n) to it.
     """
     def narrow(name, condition):
-        theirs = getattr(grader, name)
+        original = getattr(grader, name)
         setattr(grader, name, lambda gold, answer, *precision:
-                theirs(gold, answer, *precision) and condition(gold, answer))
+                original(gold, answer, *precision) and condition(gold, answer))
     narrow("sympy_numeric_eq", close)
     narrow("sympy_compare_relational", same_relation)
     narrow("sympy_expr_eq", lambda gold, answer: is_set(gold, answer) and is_set(answer, gold))
@@ -327,56 +328,58 @@ def mend(grader):
             with contextlib.suppress(Exception):  # something without a value
                 return not differ(gold, answer)
         return (symbolic(gold, answer) or equal_on_domain(gold, answer)
-                or gold.has(Product) != answer.has(Product)
+                or (gold.has(Product) or answer.has(Product))
                 and symbolic(gold.doit(), answer.doit()))
     grader.sympy_symbolic_eq = equal
 
 
-def is_constant(expression):
-    """Return whether an expression is an exact number, such as cos(2 pi / 7)."""
-    return isinstance(expression, Expr) and not expression.free_symbols and not expression.has(Float)
+def is_constant(value):
+    """Return whether a value is an exact number, such as cos(2 pi / 7)."""
+    return isinstance(value, Expr) and not value.free_symbols and not value.has(Float)
 
 
 def close(gold, answer):
-    """Whether two expressions that math-verify rounds to equal ones are equal as `differ` says."""
+    """Return whether two values that math-verify rounds to equal ones are equal to `differ`."""
     from math_verify.grader import get_pct_val
     if get_pct_val(gold, gold) == get_pct_val(answer, answer):
         return True  # 9% is 9
     try:
         return not differ(gold, answer)
-    except Exception:  # what has no value
+    except Exception:  # something without a value
         return True
 
 
 def differ(gold, answer, k=0):
-    """Whether two expressions differ at their k-th `place`, to as many digits as it takes.
+    """Return whether two values differ at their k-th `place`, to as many digits as it takes.
 
-    Decimals may differ by 1e-12 of their size; a lone one as far as math-verify lets it from 0.001
-    on, below in the seventh digit. Raises where one of them has no value.
+    Decimals may differ by 1e-12 of their size. If only one side is a decimal, math-verify's own
+    rounding holds from 0.001 on, and six digits count below. Raise if a side has no value.
     """
     lone, where = isinstance(gold, Float) or isinstance(answer, Float), place(k, gold, answer)
-    # doit: the digits of a sum that is not done cost seconds
+    # doit first: the digits of an unevaluated sum cost seconds
     gold, answer = gold.doit().subs(where), answer.doit().subs(where)
     if not gold.has(Float) and not answer.has(Float):
-        parts = (gold - answer).evalf(2, maxn=1000).as_real_imag()
-        if not all(part.is_finite for part in parts):
-            raise ValueError("infinite")
-        return any(part != 0 and part._prec > 1 for part in parts)  # of prec 1: no digit is sure
+        for part in (gold - answer).evalf(2, maxn=1000).as_real_imag():
+            if part != 0 and part.is_finite and part._prec > 1:  # at least one digit is sure
+                return True
+            if not abs(part) < 1e-100:  # infinite, or not computed to enough digits
+                raise ValueError(part)
+        return False
     gold, answer = N(gold), N(answer)
     if lone and abs(gold) >= 0.001:
         return False
     return bool(abs(gold - answer) > (5e-7 if lone else 1e-12) * max(abs(gold), abs(answer)))
 
 
-def place(k, *expressions):
-    """{letter: a rational number of either sign} for the letters of expressions, the k-th."""
+def place(k, *values):
+    """Return a rational number of either sign for each letter in `values`, the k-th choice."""
     rng = random.Random(k)
     return {letter: Rational(rng.choice((-1, 1)) * rng.randint(1, 999), 10 ** rng.randint(1, 3) + 1)
-            for letter in sorted(set().union(*[e.free_symbols for e in expressions]), key=str)}
+            for letter in sorted(set().union(*[value.free_symbols for value in values]), key=str)}
 
 
 def equal_on_domain(gold, answer):
-    """Whether an answer has the gold's values wherever the roots in the gold are real."""
+    """Return whether an answer has the gold's values wherever the roots in the gold are real."""
     roots = [power.base for power in gold.atoms(Pow) if not power.exp.is_integer]
     if not roots or not gold.free_symbols or gold.free_symbols != answer.free_symbols:
         return False
@@ -387,16 +390,16 @@ def equal_on_domain(gold, answer):
     try:
         places = [k for k in range(32) if real(k)]
         return len(places) > 3 and not any(differ(gold, answer, k) for k in places)
-    except Exception:  # what has no value
+    except Exception:  # something without a value
         return False
 
 
 def same_relation(gold, answer):
-    """Whether two relations that math-verify takes for equal say the same of what is unknown."""
+    """Return whether two relations that math-verify takes for equal restrict unknowns equally."""
     if not isinstance(gold, Relational):
         return True  # a chain, whose parts were compared
     first, second = simplify(gold.lhs - gold.rhs), simplify(answer.lhs - answer.rhs)
-    if not first.free_symbols or not second.free_symbols:  # nothing is: they must be written alike
+    if not first.free_symbols or not second.free_symbols:  # without unknowns: compare as text
         return {str(gold.lhs), str(gold.rhs)} == {str(answer.lhs), str(answer.rhs)}
     # equations without a solution must be multiples of each other
     return (not isinstance(gold, Eq) or not simplify(first / second).free_symbols
@@ -404,8 +407,10 @@ def same_relation(gold, answer):
 
 
 def is_set(relation, other):
-    """Whether a relation, if it is one, may stand for the set `other`: it says something of what is
-    unknown, and an equation has a solution."""
+    """Return whether `relation` may stand for the set `other`, or one of them is something else.
+
+    The relation must restrict an unknown, and an equation must have a solution.
+    """
     if not isinstance(relation, Relational) or not isinstance(other, Set):
         return True
     if isinstance(relation, Eq):
