@@ -126,9 +126,11 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     (r"(?<![A-Za-z\\])a(sin|cos|tan)(?=\()", r"\\arc\1 ", "atan(2)"),
     (r"(?<![A-Za-z\\])log(2|10)(?=\()", r"\\log_{\1}", "log2(5)"),
     (rf"(?<![A-Za-z\\])({NAMES})(?![A-Za-z])", r"\\\1 ", "pi, ln(x), which are not products"),
-    (r"(?<![A-Za-z\\])(sin|cos|tan|ln)(?=[xyz](?![A-Za-z]))", r"\\\1 ", "sinx"),
+    (r"(?<![A-Za-z\\])(sin|cos|tan|ln)([xyz])(?![A-Za-z^])", r"\\\1(\2)", "sinx"),
+    (r"(\\(?:ln|log|sin|cos|tan)\s*)(\d+|[a-z])(?=\s*/\s*\\(?:ln|log|sin|cos|tan))", r"\1(\2)",
+     r"\ln 7/\ln 3 is not \ln(7/\ln 3)"),
     (r"\\(?:cdot|times)\s*(?=\\(?:log|ln|sin|cos|tan|cot|sec|csc|arc))", " ",
-     "\\log_2 3 \\cdot \\log_3 2 is not a logarithm of a product"),
+     r"\log_2 3\cdot\log_3 2 is not \log_2(3\cdot\log_3 2)"),
     (r"\\exp\s*\(([^()]*(?:\([^()]*\)[^()]*)*)\)", r"e^{\1}", "exp(2(x+1))"),
     (r"(?<![A-Za-z\\])abs\(([^()|]*)\)", r"|\1|", "abs(x)"),
     (r"\*\*", "^", "x**2"), (r"\^\s*(-\s*(?:\d+|[A-Za-z]))", r"^{\1}", "x^-1"),
@@ -179,6 +181,7 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     (r"^.+$", pairs, "pairs of assignments")]]
 
 
+@functools.lru_cache(256)
 def normalize(text):
     """Return a text in the notation that math-verify reads, with ° for degrees."""
     text = text.translate(CHARACTERS)
@@ -222,16 +225,18 @@ def score(gold, answer):
     if not answer:
         values = [reading for reading in parsed(gold) if not isinstance(reading, str)]
         return not re.search(r"[\\^_{}=<>&]", wanted) or (values and verify(values, values, **how))
-    if wanted == plain:
+    if wanted == plain or (re.fullmatch("[A-Za-z ]{3,}", wanted)
+                           and wanted.casefold() == plain.casefold()):
         return True
     # math-verify makes products of words, so that ABC would equal CBA
     if wanted.lower() not in WORDS and re.fullmatch(
             r"[A-Z]{3,}|[A-Z][a-z]{3,}|(?i:yes|no|true|false|even|odd|none)", wanted):
         return wanted.casefold() == "".join(plain.split()).casefold()
-    if re.fullmatch(r"[A-J]", wanted) and re.match(r"\(?[A-J](?:[).:]|$)", plain):
+    choice = re.match(r"\(?([A-J])(?:\)?$|[).:]+[\s\\~]+\S)", wanted)
+    if choice and re.match(r"\(?[A-J](?:[).:]|$)", plain):
         # a choice, perhaps followed by its text; two choices are a guess
-        return re.findall(r"(?<![A-Za-z])\(?([A-J])(?:[).:]|$)", plain) == [wanted]
-    if not re.search("[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", wanted)):
+        return re.findall(r"(?<![A-Za-z])\(?([A-J])(?:[).:]|$)", plain) == [choice[1]]
+    if not re.search("[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", normalize(gold))):
         # after a number that stands for itself a letter can only be a unit
         answer = re.sub(rf"(?<=[\d}}])(?:{BLANK}*{LONG}|{BLANK}+[A-Za-z]){END}", "", answer)
     return verify(parsed(gold), parsed(answer), **how)

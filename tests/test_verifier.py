@@ -1,9 +1,11 @@
 """The verifier: right on pairs with known verdicts, and not to be hung, killed, filled or misled by
 what a model writes."""
+import functools
 import inspect
 import itertools
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -839,6 +841,77 @@ m/s != m
 10 \text{ m/s} == 10 m/s == 10
 A != A \text{ and } B
 9.8 \text{ m/s}^2 == 9.8 m/s^2
+# mixed
+\sin 30 != 30
+\frac{a}{b} == a/b
+2^{\frac{1}{3}} == \sqrt[3]{2}
+f(x)=2x != f(x)=2x+1
+(−1,2) == (-1,2)
+x \in [1,2] == 1≤x≤2 != 1≤x<2
+10:30 == 10:30 \text{ a.m.}
+5 != five apples
+2 == 2.0 \times 10^0
+4 == \sqrt{16} != ±4
+-1 == i²
+1000 == 1 000
+\frac{1}{2},\frac{1}{3} == ½, ⅓
+x>0, y>0 == x＞0，y＞0
+a != \alpha
+\alpha != a
+3\frac{1}{2} == 3½ != 3·½
+2^{10} == 2¹⁰ != 210
+x_1 == x₁
+x_{12} == x₁₂
+16\pi == 16π cm² == 16π \text{ cm}^2
+12 == 12 cm²
+\{(1,2),(3,4)\} == (1,2),(3,4)
+(2,-1,3) == x=2,y=-1,z=3
+x+y=3 == y = 3 - x
+\frac{d}{2} != \frac{1}{2}
+a^2+b^2+c^2 != a^2+b^2
+mc^2 != m == E=mc^2
+vt != v
+2.5 \times 10^{3} m != 2500
+5 km == 5
+0.8 g != 0.8
+0.8 \, \text{g} == 0.8
+0.8 \, \mathrm{g} == 0.8 g
+\frac{2}{3} h != \frac23
+120 \text{ s} == 120 s
+40 \, \Omega != 40
+y = 3x + b == y=3x+b
+y=mx+b != y=mx
+k(k+1)s != k(k+1)
+\sqrt{gh} != \sqrt{g} == sqrt(g*h)
+\cot x == cot(x)
+\frac{\ln x}{x} == ln(x)/x == lnx/x
+xe^x == x*exp(x) == x*e**x
+\sin^2\theta == sin(theta)^2
+\sqrt{2}/2 == sqrt(2)/2
+-\infty == -infinity
+(0,\pi) == (0, pi) != (0, 3.14)
+2k\pi == 2*k*pi
+\frac{5\pi}{6} == 150° == 5*pi/6
+\log_3 7 == log_3(7) == log(7)/log(3) == \ln 7/\ln 3
+e^{-1} == 1/e == exp(-1)
+n^2+n == n**2 + n
+30\% == 30 pct
+II == \text{II} != I
+\text{I and II} == I and II != I and III
+\text{(B)} == (B) x=2
+(B) == B != C
+\textbf{(D)}\ 12 == D != C
+C. 12 == C != B
+2{,}5\text{ kg} == 2.5
+\text{Infinitely many} == infinitely many
+T == \text{T}
+\text{undefined} == undefined
+n\cdot n! == n*n!
+n! == \Gamma(n+1)
+\frac{(2n)!}{2^n n!} == \prod_{k=1}^{n}(2k-1)
+A:B != A != B
+(A)(B) != A
+12 \text{ m} != 12x
 """
 
 
@@ -1777,3 +1850,46 @@ def test_math_verify_is_missing(monkeypatch, tmp_path):
         with pytest.raises(BadInput, match="math-verify is not installed.*requirements.txt"):
             pool.verify([("5", "5")], 1.0)
     close(pool)
+
+
+def test_three_files_grade_elsewhere(tmp_path):
+    """verifier.py, core/sandbox.py and core/math_answers.py grade a pair in an empty folder."""
+    for name in ("verifier.py", "core/sandbox.py", "core/math_answers.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    run = functools.partial(subprocess.run, capture_output=True, text=True, cwd=tmp_path.parent)
+    for text, verdict in ((box("0.5"), "right"), (box("0.6"), "wrong"), ("0.5", "wrong")):
+        done = run([sys.executable, tmp_path / "verifier.py", r"\frac{1}{2}", text])
+        assert (done.stdout, done.returncode) == (f"{verdict}\n", 0), done
+    code = (f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport verifier\n"
+            "print(*verifier.check_math([('2', '\\\\boxed{1+1}'), ('2', '\\\\boxed{3}')]))\n"
+            "print('config' in sys.modules)")
+    done = run([sys.executable, "-c", code], env={**os.environ, "PYTHONSAFEPATH": "1"})
+    assert done.stdout.split() == ["right", "wrong", "False"], done
+    assert run([sys.executable, tmp_path / "verifier.py"]).returncode == 1
+
+
+def test_a_new_entry_of_rewards_is_all_that_a_reward_needs(tmp_path):
+    """A copy of the code with one more function and entry: the name works, no other file knows it.
+    """
+    for name in ("config.py", "core/sandbox.py", "core/math_answers.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    text = (ROOT / "verifier.py").read_text().replace("exact=exact,", "exact=exact, mine=mine,")
+    mine = "\ndef mine(problem, text, cfg):\n    return 0.25 * ('#' in text)\n\n\nREWARDS ="
+    (tmp_path / "verifier.py").write_text(text.replace("\nREWARDS =", mine, 1))
+    code = ("import config, verifier\ncfg = config.parse(['--verifier=mine'])\n"
+            "config.choose('verifier', cfg['verifier'], verifier.REWARDS)\n"
+            "print(verifier.REWARDS[cfg['verifier']]({}, '# 1', cfg))")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                          cwd=tmp_path)
+    assert done.stdout == "0.25\n", done
+
+
+def test_a_gold_is_asked_for_its_value(one):
+    """An empty answer asks whether any answer could equal the gold, other than the same text."""
+    values = [r"\frac{5}{4}", "x^2=-4", r"\begin{pmatrix}x\\y\end{pmatrix}", "no solution", "B",
+              r"\text{even}", "(1,2]", "1e+23", r"5.88\%", r"\infty", r"54^\circ", "3:30"]
+    none = [r"\frac{1}{2", r"\frac{1}{0}", r"\left(1,2", r"\sqrt{", "x^{2", r"\frac{a}"]
+    assert one.verify([(gold, "") for gold in values], 20) == [1] * len(values)
+    assert 1 not in one.verify([(gold, "") for gold in none], 20)
