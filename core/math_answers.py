@@ -11,8 +11,8 @@ import random
 import re
 import unicodedata
 
-from sympy import (Add, And, Eq, Expr, Float, Intersection, N, Pow, Product, Rational, Set, Symbol, Union,
-                   simplify, solve)
+from sympy import (Add, And, Eq, Expr, Float, Intersection, N, Pow, Product, Rational, Set, Symbol,
+                   Union, simplify, solve)
 from sympy.core.relational import Relational
 
 NAME, INSTALL = "math-verify", "pip install -r requirements.txt"
@@ -63,8 +63,8 @@ NAMES = ("alpha|beta|gamma|delta|epsilon|theta|lambda|sigma|phi|omega|pi|arc(?:s
 BLANK = r"(?:\s|~|\\[,;:! ])"
 POWER = r"(?:\s*\^\s*(?:\d|\{\s*-?\d+\s*\}))?"
 UNIT = rf"\\text\s*\{{(?!\s*(?:and|or|if|for)\b)[^{{}}]*\}}{POWER}"  # \text{ m}, \text{apples}
-LONG = (r"(?:(?:square|sq|cubic|cu)\.?\s+)?(?:[kcm]m|[km]g|m[lL]|m/s|km/h|ft|in|lbs?|oz|mi|mph|hrs?|min|sec"
-        rf"|feet|foot|inch|mile|hour|day|week|month|year|dollar|people|[a-z]{{4,}}s){POWER}"
+LONG = (r"(?:(?:square|sq|cubic|cu)\.?\s+)?(?:[kcm]m|[km]g|m[lL]|m/s|km/h|ft|in|lbs?|oz|mi|mph"
+        rf"|hrs?|min|sec|feet|foot|inch|mile|hour|day|week|month|year|dollar|people|[a-z]{{4,}}s){POWER}"
         r"(?:\s*(?:/|per)\s*[a-z]+)?")  # units in plain text
 AND, OR = (rf"\$?\s*(?:\\text\s*\{{\s*{word}\s*\}}|(?<![A-Za-z\\]){word}(?![A-Za-z]))\s*\$?"
            for word in ("and", "or"))

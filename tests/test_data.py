@@ -176,7 +176,8 @@ def test_what_stays_of_the_published_file(made):
         assert p["prompt"] == f"{q.strip()} {BOX}" and p["source"] == "math__dapo"
         assert p["answer"] == ("34" if a == '["34"]' else "18" if "####" in a else a)
     said = done.stderr.splitlines()  # what was left out unread, and its first
-    assert [line.rpartition("the first: ")[2] for line in said] == ["31", "34", "40", r"'\\frac{1}{2'"]
+    first = [line.rpartition("the first: ")[2] for line in said]
+    assert first == ["31", "34", "40", r"'\\frac{1}{2'"]
     assert "3 rows without" in said[0] and "1 golds are left out" in said[3]
 
 
@@ -459,18 +460,22 @@ DIFFERENT = [("x+1", "x-1"), ("2^{n+1}", "2^n+1"), ("10²", "102"), ("1 23", "12
              ("points (12, 345)", "points (12, 346)"), ("3*4", "3/4"), (r"\\[x=4\\]", r"\\[x=5\\]")]
 
 
+def spelled(text):
+    return duplicates.compact(duplicates.normalize(text))
+
+
 def test_one_thing_has_one_spelling():
     for a, b in SAME:
-        assert duplicates.compact(duplicates.normalize(a)) == duplicates.compact(duplicates.normalize(b)), (a, b)
+        assert spelled(a) == spelled(b), (a, b)
     for a, b in DIFFERENT:
-        assert duplicates.compact(duplicates.normalize(a)) != duplicates.compact(duplicates.normalize(b)), (a, b)
+        assert spelled(a) != spelled(b), (a, b)
 
 
 def slow_twins(questions, foreign):
     """The same by comparing all with all."""
     def features(q):
         words = duplicates.normalize(q)
-        return (duplicates.compact(words), {tuple(words[i:i + 3]) for i in range(max(1, len(words) - 2))},
+        return (spelled(q), {tuple(words[i:i + 3]) for i in range(max(1, len(words) - 2))},
                 [w for w in words if w in duplicates.MARKS or w[0].isdigit()])
 
     def close(a, b):
@@ -886,7 +891,8 @@ KEPT = [
     (r"So $\boxed12$.", "12"), (r"$x = \boxed{1}$ and $x = \boxed{-2}$.", None),
     (r"First \boxed{3}, and then \boxed{\frac{1}{2}}.", None),
     (r"It is \boxed{\boxed{5}}.", "5"),
-    (1e23, "10^{23}"), (-6e25, r"-6\times 10^{25}"), (3e-36, r"3\times 10^{-36}"), (-1e30, "-10^{30}"),
+    (1e23, "10^{23}"), (-6e25, r"-6\times 10^{25}"), (3e-36, r"3\times 10^{-36}"),
+    (-1e30, "-10^{30}"),
     (7.0, "7"), (0.5, "0.5"), (6.02e23, r"6.02\times 10^{23}"), (2.0 ** 52, "4503599627370496"),
     (10 ** 23, str(10 ** 23)), (float("nan"), None),
     ("np.float64(0.5)", "0.5"), ("np.int64(34)", "34"), ("array([34])", "34"),
@@ -930,8 +936,8 @@ LEAKS = [(r"\overline{z_1}", r"\overline{z}_1"), (r"x_{12}", "x_12"), (r"\bar{z}
 
 
 def test_a_leak_is_found_wherever_its_braces_are():
-    text = ("Let ${0}$ and the conjugate of ${0}$ be given. Find the value of ${0}+2{0}$ when ${0}$ "
-            "is a root, and ${0}^2$ is not.")
+    text = ("Let ${0}$ and the conjugate of ${0}$ be given. Find the value of ${0}+2{0}$ when "
+            "${0}$ is a root, and ${0}^2$ is not.")
     for a, b in LEAKS:
         test, train = (text.replace("{0}", form) for form in (a, b))
         assert duplicates.twins([train], [test]) == [("against", 0)], (a, b)
@@ -942,8 +948,8 @@ def test_a_leak_is_found_wherever_its_braces_are():
 
 def test_words_that_number_a_thing_make_another_problem():
     text = ("A gardener writes down the coefficients of a polynomial of the {} degree that are not "
-            "zero, takes the derivative, writes down those of it and so on until a constant is left. "
-            "What is the smallest number of different numbers on the list?")
+            "zero, takes the derivative, writes down those of it and so on until a constant is "
+            "left. What is the smallest number of different numbers on the list?")
     names = ["tenth", "eighth", "10th", "twelfth", "third", "8th", "second", "hundredth"]
     found = duplicates.twins([text.format(name) for name in names], [])
     assert found == [None] * len(names)

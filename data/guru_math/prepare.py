@@ -200,7 +200,8 @@ def written_out(value):
     """
     if not isinstance(value, str):
         return value
-    value = re.sub(r"(?<!\w)(?:np|numpy)\.(?!array)\w+\(([^()]*)\)", r"\1", value)  # np.float64(0.5)
+    # np.float64(0.5)
+    value = re.sub(r"(?<!\w)(?:np|numpy)\.(?!array)\w+\(([^()]*)\)", r"\1", value)
     array = re.fullmatch(r"\s*(?:np\.|numpy\.)?array\((\[.*?\])(?:,\s*dtype=\S+)?\)\s*", value,
                          re.DOTALL)
     text = array[1] if array else value

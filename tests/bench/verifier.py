@@ -1,5 +1,5 @@
-"""What processes that can be killed cost: verifier.py with 2 workers beside math-verify in 2 plain
-processes.
+"""What processes that can be killed cost: core/sandbox.py with 2 workers against math-verify in 2
+plain processes.
 
     OMP_NUM_THREADS=2 python tests/bench/verifier.py [REPETITIONS]
 
