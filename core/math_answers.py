@@ -64,8 +64,8 @@ BLANK = r"(?:\s|~|\\[,;:! ])"
 POWER = r"(?:\s*\^\s*(?:\d|\{\s*-?\d+\s*\}))?"
 UNIT = rf"\\text\s*\{{(?!\s*(?:and|or|if|for)\b)[^{{}}]*\}}{POWER}"  # \text{ m}, \text{apples}
 LONG = (r"(?:(?:square|sq|cubic|cu)\.?\s+)?(?:[kcm]m|[km]g|m[lL]|m/s|km/h|ft|in|lbs?|oz|mi|mph"
-        rf"|hrs?|min|sec|feet|foot|inch|mile|hour|day|week|month|year|dollar|people|[a-z]{{4,}}s){POWER}"
-        r"(?:\s*(?:/|per)\s*[a-z]+)?")  # units in plain text
+        rf"|hrs?|min|sec|feet|foot|inch|mile|hour|day|week|month|year|dollar|people"
+        rf"|[a-z]{{4,}}s){POWER}(?:\s*(?:/|per)\s*[a-z]+)?")  # units in plain text
 AND, OR = (rf"\$?\s*(?:\\text\s*\{{\s*{word}\s*\}}|(?<![A-Za-z\\]){word}(?![A-Za-z]))\s*\$?"
            for word in ("and", "or"))
 END = r"[\s$]*$"
