@@ -11,7 +11,6 @@ defaults.json there, and of the data folder's only the verifier counts. To use a
 copy its file and this one.
 """
 import contextlib
-import datetime  # noqa: F401  numpy imports it in C, where a Ctrl-C would be lost
 import difflib
 import faulthandler
 import hashlib

@@ -19,7 +19,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from config import BadInput, entry, files, identity, parse, read_json  # first: Ctrl-C is one line
+from config import (BadInput, choose, entry, files, identity, parse,
+                    read_json)  # first: from here on Ctrl-C is one line
 import numpy as np
 
 from core import engine, plots
@@ -157,7 +158,7 @@ def evaluate_apart(cfg, folder, out):
 
 def main(argv):
     cfg, models = as_trained(argv)
-    verifier.check_name(cfg)
+    choose("verifier", cfg["verifier"], verifier.REWARDS)
     folders = [existing(model_folder(model)) for model in models]
     sets, engine_name = read_sets(cfg["val_set"]), engine.engine_name(cfg)
     labels = [label_of(folder) for folder in folders]

@@ -4,6 +4,8 @@
     python sample.py --data=data/guru_math --model=Qwen/Qwen3-4B-Instruct-2507 --s_zero=0
     python sample.py --data=data/mine --split=all             # no difficulty: every problem
     python sample.py --data=data/mine --measure=3000          # of 3,000 problems drawn at random
+    python sample.py mix --data=data/guru_math --D=5000       # mixtures of splits, the paper's
+    python sample.py mix --data=data/guru_math --D=500 --mix="hard:1 easy:3"  # or your own
 
 Reads a problem file, {"id", "prompt", "answer", ...} a line, and a model.
 Writes under DATA/splits/MODEL/
@@ -16,7 +18,11 @@ Writes under DATA/splits/MODEL/
 - `difficulty.png`, the histogram of pass rates with the bands, and `difficulty.json`, the splits'
   sizes and what they are of.
 It ends with what the pass rates say of n before any run: the share of groups without a signal.
-Mixtures of splits and subsets of them: data/guru_math/prepare.py mix.
+
+`mix` reads the splits and writes mix_{NAME}_D{D}_seed{SEED}_train.jsonl next to them, and
+`mixtures.json`. NAME is hard, dual or tri for the paper's mixtures, else the splits with their
+shares. With one seed a smaller D is a prefix of a larger one; --D=0 is the largest that the splits
+allow.
 
 Needs config.py, verifier.py, core/engine.py, core/models.py, core/problems.py,
 core/plots.py.
@@ -29,9 +35,11 @@ import json
 import os
 import random
 from collections import Counter
+from fractions import Fraction
 from pathlib import Path
 
-from config import BadInput, at_k, entry, parse, read_json  # first: from here on Ctrl-C is one line
+from config import (BadInput, at_k, choose, entry, parse,
+                    read_json)  # first: from here on Ctrl-C is one line
 import numpy as np
 
 from core import engine, models, plots
@@ -253,9 +261,9 @@ def make_splits(problems, counts, cfg):
     """Problems with their counts -> {split name: {"train": [...], "val": [...]}}.
 
     Bands go by avg@s, levels by avg@s_zero. The validation problems of a split are its first ones
-    (`val_size`) in one random order of all problems. No split trains on one of them, whichever
-    split it validates: whoever trains on one split can be evaluated on every other. `mixed` is half
-    Hard, half Easy.
+    (`val_size`) in one random order of all problems. No split trains on any of their prompts, even
+    under another id, so a model that trains on one split can be evaluated on every other. `mixed`
+    is half Hard, half Easy.
     """
     levels, groups, order = levels_of(cfg), {}, []
     for p in shuffled(problems):
@@ -269,13 +277,21 @@ def make_splits(problems, counts, cfg):
     for name in LEVELS:
         groups[name] = [p for p in order if level.get(p["id"]) == name]
     vals = {name: group[:val_size(len(group), cfg)] for name, group in groups.items()}
-    held = {p["id"] for val in vals.values() for p in val}
-    splits = {name: dict(val=vals[name], train=[p for p in group if p["id"] not in held])
+    held = [p for val in vals.values() for p in val]
+    splits = {name: dict(val=vals[name], train=without(group, held))
               for name, group in groups.items()}
     splits["mixed"] = {part: [p for pair in zip(splits["hard"][part], splits["easy"][part])
                               for p in pair] for part in ("val", "train")}
     del splits["mixed"]["val"][cfg["n_val"] or N_VAL:]
     return splits
+
+
+def without(problems, held):
+    """Return the problems whose prompt is not that of a `held` problem, whatever their ids."""
+    def asked(p):
+        return " ".join((p["prompt"] + p.get("begin", "")).split())
+    prompts = {asked(p) for p in held}
+    return [p for p in problems if asked(p) not in prompts]
 
 
 def shuffled(problems):
@@ -306,7 +322,7 @@ def write_all(folder, cfg):
     """The split `all`: every problem of the file, for who measures no difficulty."""
     order = shuffled(read_problems(cfg["problems"]))
     val = order[:val_size(len(order), cfg)]
-    train = order[len(val):]
+    train = without(order, val)
     if not train:
         raise BadInput(f"--n_val={cfg['n_val']}: none of the {len(order)} problems of "
                        f"{cfg['problems']} is left to train on")
@@ -378,6 +394,123 @@ def signal_table(splits, counts, cfg):
     yield f"    All problems: exact, hypergeometric, of {s} rollouts each. A split was chosen by"
     yield "    its own counts, so its row is for fresh rollouts, by the spread of pass rates over"
     yield f"    all problems (empirical Bayes); beyond n = {s} it guesses at rates near 0 and 1"
+
+
+# -------------------------------------------------------------------------------------------------
+# Mixtures of splits
+
+# The paper's study of mixtures, with its order and shares. Its Hard, never solved in 128 rollouts,
+# is the split `extreme`
+MIXTURES = dict(hard="extreme:1", dual="extreme:1 level_easy:1",
+                tri="extreme:2 level_easy:1 level_very_easy:1")
+
+
+def places(shares, D):
+    """Return which split fills each of D places, for {split: share}.
+
+    Every prefix has the shares to within one problem, by the quota method of Balinski and Young
+    (1975): among the splits below their share, take the greatest share / (count + 1). Taking the
+    greatest deficit instead can be off by more than one with five splits or more.
+    """
+    total, count, order = sum(shares.values()), dict.fromkeys(shares, 0), []
+    for i in range(1, D + 1):
+        below = [name for name in shares if count[name] * total < shares[name] * i]
+        order.append(max(below, key=lambda name: shares[name] / (count[name] + 1)))
+        count[order[-1]] += 1
+    return order
+
+
+def mixture(splits, shares, D, seed):
+    """Return D problems of `splits` ({name: problems}) in these shares, and the count per split.
+
+    D = 0 takes as many as there are. With one seed a smaller D is a prefix of a larger one: each
+    split is shuffled once, and each place takes its next problem. Raise BadInput if D is too large.
+    """
+    queues, picked = {}, {}
+    for name in shares:
+        rng = random.Random(f"mix {seed} {name}")
+        queues[name] = iter(rng.sample(splits[name], len(splits[name])))
+    order = places(shares, D or sum(map(len, splits.values())))
+    for name in order:
+        # splits overlap: `hard` contains `extreme`
+        problem = next((p for p in queues[name] if p["id"] not in picked), None)
+        if problem is None:
+            if D:
+                raise BadInput(f"--D={D}: needs {order.count(name)} problems of {name}, which has "
+                               f"{len(splits[name])}; the largest D of this mixture is "
+                               f"{len(picked)}")
+            break
+        picked[problem["id"]] = (name, problem)
+    names = [name for name, _ in picked.values()]
+    return [p for _, p in picked.values()], {name: names.count(name) for name in shares}
+
+
+def read_shares(mix):
+    """Parse "extreme:2 easy:1" into {"extreme": Fraction(2), "easy": Fraction(1)}."""
+    shares = {}
+    for word in sorted(mix.split()):  # the order of the words must not matter
+        name, _, share = word.partition(":")
+        if name in shares:
+            raise BadInput(f"--mix={mix}: names {name} twice")
+        shares[name] = Fraction(share or 1)
+        if not shares[name]:
+            raise BadInput(f"--mix={mix}: the share of {name} must be above 0")
+    return shares
+
+
+def title_of(shares):
+    """Return the paper's name of a mixture, else its splits with their shares."""
+    for title, mix in MIXTURES.items():
+        if read_shares(mix) == shares:
+            return title
+    return "_".join(f"{name}{float(share):g}" for name, share in shares.items())
+
+
+def main_mix(argv):
+    """Write the mixtures that are asked for, with `mixtures.json` beside them."""
+    cfg = parse(argv, __doc__)
+    folder = Path(cfg["data"]) / "splits" / Path(cfg["model"]).name
+    there = sorted(p.name.removesuffix("_train.jsonl") for p in folder.glob("[!.]*_train.jsonl"))
+    there = [name for name in there if not name.startswith("mix_")]
+    if not there:
+        raise BadInput(f"{folder}: has no splits; measure them first: python sample.py "
+                       f"--data={cfg['data']} --model={cfg['model']}")
+    held = {}  # the file of each validation problem, by id and by prompt
+    for path in sorted(folder.glob("[!.]*_val.jsonl")):
+        for p in read_problems(path):
+            held |= {p["id"]: path, p["prompt"]: path}
+    record, made, cache = folder / "mixtures.json", {}, {}
+    old = read_json(record) if record.exists() else {}
+    # make all before the first is written: all three or none
+    for mix in [cfg["mix"]] if cfg["mix"].split() else MIXTURES.values():
+        shares = read_shares(mix)
+        for name in shares:
+            if name not in there:
+                levels = name == "extreme" or name.startswith("level_")
+                raise BadInput(f"--mix={mix}: no {name}_train.jsonl in {folder}; there are "
+                               f"{', '.join(there)}"
+                               + " (levels need --s_zero=128 in sample.py)" * levels)
+            cache[name] = cache.get(name) or read_problems(folder / f"{name}_train.jsonl")
+        splits = {name: cache[name] for name in shares}
+        problems, counts = mixture(splits, shares, cfg["D"], cfg["seed"])
+        for p in problems:
+            where = held.get(p["id"]) or held.get(p["prompt"])
+            if where:
+                raise BadInput(f"{folder}: problem {p['id']} of --mix={mix} is in {where.name} "
+                               "too; measure the splits again")
+        D, hashed = len(problems), set_hash(problems)
+        path = folder / f"mix_{title_of(shares)}_D{D}_seed{cfg['seed']}_train.jsonl"
+        if path.exists() and set_hash(read_problems(path)) != hashed:
+            raise BadInput(f"{path}: exists with other problems, from other splits; remove it "
+                           "first")
+        parts = {name: float(share) for name, share in shares.items()}
+        made[path] = problems, dict(D=D, seed=cfg["seed"], shares=parts, counts=counts,
+                                    set_hash=hashed)
+    for path, (problems, said) in made.items():
+        write_problems(path, problems)
+        print(f"{path}: {', '.join(f'{n} {name}' for name, n in said['counts'].items())}")
+        old[path.name.removesuffix("_train.jsonl")] = said
+    save_json(record, old)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -462,8 +595,10 @@ def tell(counts, faults, splits, cfg, path):
 
 
 def main(argv):
+    if argv[:1] == ["mix"]:
+        return main_mix(argv[1:])
     cfg = parse(argv, __doc__)
-    verifier.check_name(cfg)
+    choose("verifier", cfg["verifier"], verifier.REWARDS)
     folder = Path(cfg["out"] or Path(cfg["data"]) / "splits" / Path(cfg["model"]).name)
     if cfg["split"] == "all":
         return write_all(folder, cfg)

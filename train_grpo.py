@@ -52,7 +52,7 @@ START = time.time()  # before torch is loaded: the header tells how long that ta
 
 import config
 import verifier
-from config import BadInput, derive, entry, parse
+from config import BadInput, choose, derive, entry, parse
 from core import engine, evaluation, lora, models
 from core.log import append, finished, progress, read_log
 from core.models import RANK, WORLD, full_weights, over_ranks, recomputes, through
@@ -632,7 +632,7 @@ def update(learner, batch, cfg):
 def check(cfg):
     """Raise BadInput where this is no run, or none that so many ranks can share."""
     config.check_run(cfg)
-    verifier.check_name(cfg)
+    choose("verifier", cfg["verifier"], verifier.REWARDS)
     if cfg["lora_rank"] and WORLD > 1:
         raise BadInput(f"--lora_rank={cfg['lora_rank']}: adapters train on one GPU, not on the "
                        f"{WORLD} processes of torchrun")

@@ -19,8 +19,6 @@ import importlib.util
 import inspect
 import json
 import os
-import re
-import subprocess
 import tempfile
 
 from config import BadInput

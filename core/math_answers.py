@@ -1,30 +1,34 @@
-r"""core/math_answers.py: --verifier=math, what verifier.py runs in its processes.
+r"""core/math_answers.py: --verifier=math, the code that core/sandbox.py runs in its workers.
 
-math-verify grades. `parsed` says in its terms what it does not read or takes for something else,
-and `mend` puts right what it compares wrongly. Needs sympy, and math-verify once something is
-graded.
+math-verify grades. It was written for LaTeX as papers print it, so both texts are first put into
+that form: `normalize` applies NOTATION, a table of replacements with a reason for each row. `score`
+adds rules for words and choices. `mend` corrects comparisons in which math-verify accepts wrong
+answers or refuses right ones. docs/problems.md lists the limits that remain.
 """
 import contextlib
 import functools
 import random
 import re
+import unicodedata
 
-from sympy import Add, And, Eq, Float, N, Pow, Rational, Set, Symbol, Union, simplify, solve
+from sympy import (Add, And, Eq, Expr, Float, Intersection, N, Pow, Product, Rational, Set, Symbol,
+                   Union, simplify, solve)
 from sympy.core.relational import Relational
 
 NAME, INSTALL = "math-verify", "pip install -r requirements.txt"
 
 
 def gold(problem):
-    """What an answer is compared with."""
+    """Return the text that answers are compared with."""
     return problem["answer"]
 
 
 def answer(text, most=1024):
-    r"""What the last \boxed{...} of a response holds, after any thinking; linear in len(text).
+    r"""Return the content of the last \boxed{...} of a response, after any thinking.
 
-    "" where there is no box, where it is not closed or stands in a block of thinking. Reads on from
-    that box for `most` characters; what is longer comes back cut at one more, still open.
+    Return "" if there is no box, if the box is not closed or if it is inside a thinking block.
+    Read `most` characters of the box; a longer answer comes back cut to most + 1 characters. Takes
+    time linear in len(text).
     """
     text, start, depth = text.rpartition("</think>")[2], None, 1
     for start in re.finditer(r"\\boxed\s*\{", text):
@@ -32,22 +36,177 @@ def answer(text, most=1024):
     if start is None or "<think>" in text:
         return ""
     inside = text[start.end():start.end() + most + 1]
-    for brace in re.finditer(r"\\.|[{}]", inside, re.DOTALL):  # \{ and \} are no braces
+    for brace in re.finditer(r"\\.|[{}]", inside, re.DOTALL):  # \{ and \} do not nest
         depth += {"{": 1, "}": -1}.get(brace[0], 0)
         if depth == 0:
             return inside[:brace.start()].strip()
     return inside if len(inside) > most else ""
 
 
+# -------------------------------------------------------------------------------------------------
+# Text -> the LaTeX that math-verify reads
+
+CHARACTERS = {i: chr(i - 0xfee0) for i in range(0xff01, 0xff5f)} | str.maketrans({  # full-width
+    **dict(zip("−–—⁄∕÷、。′’º⟨⟩\u3000\xa0\u2009\u202f", "---///,.''°()    ")), "″": "''",
+    **dict.fromkeys("\u200b\u200c\u200d\ufeff\u2060€£¥", ""),
+    **{character: rf"\{name} " for character, name in zip(
+        "×·⋅∙±∓≤⩽≥⩾≠≈≡∞∅∪∩∈∉∖⊂⊆∨∧→∑∏∫∠⌊⌋⌈⌉παβγδεθλμρστφωΔΩ", """times cdot cdot cdot pm mp le le ge
+        ge ne approx equiv infty emptyset cup cap in notin setminus subset subseteq lor land to sum
+        prod int angle lfloor rfloor lceil rceil pi alpha beta gamma delta epsilon theta lambda mu
+        rho sigma tau phi omega Delta Omega""".split())},
+    **{letter: rf"\mathbb{{{plain}}}" for letter, plain in zip("ℝℤℕℚℂ", "RZNQC")},
+    **{one: r"\frac{%s}{%s}" % tuple(unicodedata.normalize("NFKC", one).split("⁄"))
+       for one in "¼½¾⅐⅑⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}})
+SMALL = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ₀₁₂₃₄₅₆₇₈₉", "0123456789+-n0123456789")
+NAMES = ("alpha|beta|gamma|delta|epsilon|theta|lambda|sigma|phi|omega|pi|arc(?:sin|cos|tan)"
+         r"|(?:sin|cos|tan)h?|cot|csc|sec(?=\s*\()|exp|ln|log")
+BLANK = r"(?:\s|~|\\[,;:! ])"
+POWER = r"(?:\s*\^\s*(?:\d|\{\s*-?\d+\s*\}))?"
+UNIT = rf"\\text\s*\{{(?!\s*(?:and|or|if|for)\b)[^{{}}]*\}}{POWER}"  # \text{ m}, \text{apples}
+LONG = (r"(?:(?:square|sq|cubic|cu)\.?\s+)?(?:[kcm]m|[km]g|m[lL]|m/s|km/h|ft|in|lbs?|oz|mi|mph"
+        rf"|hrs?|min|sec|feet|foot|inch|mile|hour|day|week|month|year|dollar|people"
+        rf"|[a-z]{{4,}}s){POWER}(?:\s*(?:/|per)\s*[a-z]+)?")  # units in plain text
+AND, OR = (rf"\$?\s*(?:\\text\s*\{{\s*{word}\s*\}}|(?<![A-Za-z\\]){word}(?![A-Za-z]))\s*\$?"
+           for word in ("and", "or"))
+END = r"[\s$]*$"
+
+
+def commas(m):
+    """1{,}234 is 1234, but 12{,}5 is 12.5 and 0{,}125 is 0.125."""
+    first, *groups = m[0].split("{,}")
+    if all(len(digits) == 3 for digits in groups) and len(first) < 4 and first[0] != "0":
+        return first + "".join(groups)
+    return f"{first}.{groups[0]}" if len(groups) == 1 else m[0]
+
+
+def periodic(m):
+    r"""0.1\overline{6} is (016 - 01) / 90."""
+    digits, nines = f"0{m[1]}{m[2]}", "9" * len(m[3]) + "0" * len(m[2])
+    return rf"\frac{{{digits}{m[3]}-{digits}}}{{{nines}}}"
+
+
+def mixed(m):
+    r"""2\frac{1}{3} is a sum, 2\frac{4}{3} a product."""
+    whole, over, under = [int(number) for number in m.groups() if number]
+    over = whole * under + over if over < under else whole * over
+    return rf"\frac{{{over}}}{{{under}}}"
+
+
+def arc(m):
+    """30° 15' is 108900/3600 degrees."""
+    return rf"\frac{{{3600 * int(m[1]) + 60 * int(m[2]) + int(m[3] or 0)}}}{{3600}}°"
+
+
+def pairs(m):
+    r"""p=1,q=2 \text{ and } p=3,q=4 is two pairs, p=1,q=2;p=3,q=4, and not a list of four."""
+    parts = re.split(f"{AND}|{OR}", m[0])
+    return ";".join(parts) if all("=" in part and "," in part for part in parts) else m[0]
+
+
+# (pattern, replacement, reason), applied in this order
+NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
+    # One way to write each thing
+    (r"\\\\(?=[A-Za-z%$])(?!.*(?:\\end|&))", r"\\", r"\\frac, escaped twice"),
+    (r"&(lt|gt);", lambda m: {"lt": "<", "gt": ">"}[m[1]], "x &lt; 3, from a web page"),
+    (r"[⁰¹²³⁴-⁹⁺⁻ⁿ]+", lambda m: f"^{{{m[0].translate(SMALL)}}}", "x²"),
+    (r"[₀-₉]+", lambda m: f"_{{{m[0].translate(SMALL)}}}", "x₁"),
+    (r"(?<!\w)(?:np|numpy)\.\w+\(([^()]*)\)", r"\1", "np.float64(0.5)"),
+    (r"\\(?:math(?:bf|it|sf)|boldsymbol|bm)\s*\{\s*([A-Za-z])\s*\}|\\mathbb\s*\{\s*([a-z])\s*\}",
+     r"{\1\2}", "a letter in other type"),
+    (r"\\(?:mathrm|text(?:rm|bf|it|sf|normal)|math(?:bf|it|sf)|mbox|operatorname\*?)(?=\s*\{)",
+     r"\\text", "one command for text"),
+    (r"\\text\s*\{\s*([eijknpquvwxyz])\s*\}", r"{\1}", "a letter; what is left may be a unit"),
+    (rf"\\text\s*\{{\s*({NAMES}|lg|tg|ctg)\s*\}}", r"\\\1 ", "a function in upright type"),
+    (r"\\lg(?![a-z])", r"\\log_{10}", "base ten"), (r"\\tg(?![a-z])", r"\\tan ", "tangent"),
+    (r"\\ctg(?![a-z])", r"\\cot ", "cotangent"),
+    (r"(?:√|(?<![\\A-Za-z])sqrt)\s*(?=[({[])", r"\\sqrt", "√(x+1)"),
+    (r"(?:√|(?<![\\A-Za-z])sqrt)\s*(\d+(?:\.\d+)?|[A-Za-z]|\\[a-z]+)", r"\\sqrt{\1}", "√17"),
+    (r"∛\s*(?:([\dA-Za-z]+)|(?=[({]))", lambda m: r"\sqrt[3]" + (f"{{{m[1]}}}" if m[1] else ""),
+     "∛5"),
+    (r"(?<![A-Za-z\\])a(sin|cos|tan)(?=\()", r"\\arc\1 ", "atan(2)"),
+    (r"(?<![A-Za-z\\])log(2|10)(?=\()", r"\\log_{\1}", "log2(5)"),
+    (rf"(?<![A-Za-z\\])({NAMES})(?![A-Za-z])", r"\\\1 ", "pi, ln(x), which are not products"),
+    (r"(?<![A-Za-z\\])(sin|cos|tan|ln)([xyz])(?![A-Za-z^])", r"\\\1(\2)", "sinx"),
+    (r"(\\(?:ln|log|sin|cos|tan)\s*)(\d+|[a-z])(?=\s*/\s*\\(?:ln|log|sin|cos|tan))", r"\1(\2)",
+     r"\ln 7/\ln 3 is not \ln(7/\ln 3)"),
+    (r"\\(?:cdot|times)\s*(?=\\(?:log|ln|sin|cos|tan|cot|sec|csc|arc))", " ",
+     r"\log_2 3\cdot\log_3 2 is not \log_2(3\cdot\log_3 2)"),
+    (r"\\exp\s*\(([^()]*(?:\([^()]*\)[^()]*)*)\)", r"e^{\1}", "exp(2(x+1))"),
+    (r"(?<![A-Za-z\\])abs\(([^()|]*)\)", r"|\1|", "abs(x)"),
+    (r"\*\*", "^", "x**2"), (r"\^\s*(-\s*(?:\d+|[A-Za-z]))", r"^{\1}", "x^-1"),
+    (r"\^\s*\(([^()]*(?:\([^()]*\)[^()]*)*)\)", r"^{\1}", "e^(2(x+1))"),
+    (r"<=", r"\\le ", "x<=5"), (r">=", r"\\ge ", "x>=5"), (r"\s!=\s", r"\\ne ", "x != 5"),
+    (r"\+\s*/\s*-|\+-(?=\s*\\sqrt)", r"\\pm ", "1 +- sqrt(2)"),
+    (r"(?<![A-Za-z\\])oo(?![A-Za-z])|\\text\s*\{\s*infinity\s*\}", r"\\infty ", "infinity"),
+    (r"(?<=[\])])\s*U\s*(?=[\[(])", r"\\cup ", "(1,2) U (3,4)"),
+    (rf"^[\s$]*\]([^][(),]+),([^][(),]+)\[{END}", r"(\1,\2)", "]2,3[, an open interval"),
+    (r"\\(?:lor|vee)(?![a-z])", " or ", r"x=1 \lor x=2"),
+    (r"\\(?:land|wedge)(?![a-z])", " and ", r"x>1 \land x<2"),
+    (r"\\varnothing", r"\\emptyset ", "a name that math-verify lacks"),
+    (r"\\langle", "(", "a vector"), (r"\\rangle", ")", "a vector"),
+    (r"^\s*(?:(?:=|\\(?:approx|simeq|therefore|displaystyle|[lL]arge|LARGE|[hH]uge)(?![A-Za-z]))"
+     r"\s*)+", "", "=7"),
+    (r"(?<![.\s])[.\s]+((?:\}\s*)?)$", r"\1", "the full stop after an answer"),
+    # Numbers
+    (r"(?<![\d.,}])\d+(?:\{,\}\d+)+(?![\d.])", commas, "separated thousands, or decimals"),
+    (rf"(?<=\d){BLANK}(?=\d{{3}}(?![\d/]))", "", r"10\,000"),
+    (rf"^[\s$]*(\d+(?:\s+\d+)+){END}", lambda m: ",".join(m[1].split()), "2 3 is a list, not 5"),
+    (r"(?<![\w^.\\}])(?<!\d,)(\d+)\s*\\[dtc]?frac\s*(?:\{\s*(\d+)\s*\}|(\d))\s*"
+     r"(?:\{\s*(\d+)\s*\}|(\d))", mixed, r"2\frac{1}{3}"),
+    (rf"(?<![\w^.\\}}])(?<!\d,)(\d+){BLANK}+(\d+)\s*/\s*(\d+)(?![\w.])", mixed, "2 1/3"),
+    (r"(?<![\w^.\\}])(\d+)\s*(?=(?:\\left\s*)?\(|\\[dt]?binom)", r"\1*", "2(3) is not 5"),
+    (r"\)\s*(?=(?:\\left\s*)?\()", ")*", "(2)(3) is not 5"),
+    (r"(?<![\w\\^.])(\d+\.\d*|\.\d+|\d+(?=[eE]\d))[eE]([-+]?\d+)(?![\w.])",
+     r"\1\\times 10^{\2}", "3.3e12"),
+    (r"(?<=[\d.])\s*x\s*(?=10\s*\^)", r"\\times ", "3.3 x 10^12"),
+    (r"(?<!\d)(\d*)\.(\d*)\\(?:overline|bar)\s*\{(\d+)\}", periodic, r"0.1\overline{6}"),
+    (r"\\sqrt\s*(\[\d+\])?\s*\(([^()]*(?:\([^()]*\)[^()]*)*)\)", r"\\sqrt\1{\2}", r"\sqrt(2)"),
+    (rf"^[\s$]*(\d+)\s*(?:\^\s*\{{\s*\\text\s*\{{\s*(?:st|nd|rd|th)\s*\}}\s*\}}|(?:\^\s*)?\\text"
+     rf"\s*\{{\s*(?:st|nd|rd|th)\s*\}}|\^\s*\{{(?:st|nd|rd|th)\}}|(?<=1)st|(?<=2)nd|(?<=3)rd"
+     rf"|(?<=[04-9])th|(?<=1[1-3])th){END}", r"\1", "12th"),
+    # Angles and units
+    (r"\^\s*(?:\\circ(?![a-z])|\{\s*\\circ\s*\})|\\degrees?(?![a-z])|\\text\s*\{\s*deg(?:rees?)?\s*"
+     r"\}|(?<=\d)\s*deg(?:rees?)?(?![A-Za-z])|\^\s*\{\s*°\s*\}", "°", "one mark for degrees"),
+    (r"(\d+)\s*°\s*(\d+)\s*'(?:\s*(\d+)\s*(?:''|\"))?", arc, "30° 15'"),
+    (rf"(?:\\text\s*\{{\s*)?°\s*(?:\\text\s*\{{\s*)?[CF]\s*\}}?{END}", "", "25°C"),
+    (r"\\text\s*\{\s*per\s?cent\s*\}", r"\\%", "25 percent"),
+    (r"\\text\s*\{([^\w{}\\]*)\}", r"\1", r"3\text{:}30"),
+    (rf"(?<=[\w)}}\]!%|°]){BLANK}*{UNIT}(?:\s*(?:/|\\cdot|\\times)?{BLANK}*{UNIT})*"
+     r"(?=[\s$]*(?:$|[,;)\]]|(?:\\text\s*\{\s*)?(?:and|or)\b))", "", r"5\text{ cm}"),
+    (rf"(?:(?<=[\d)}}])|(?<=\\pi)){BLANK}+{LONG}{END}", "", "5 cm, 5 apples; 5cm is a product"),
+    # Several answers
+    (r"(?<=[\d)}\]])(or|and)(?=[-+\d(\\$]|[A-Za-z](?![A-Za-z]))", r" \1 ", "x=1orx=2"),
+    (r"\\begin\s*\{cases\}((?:[^&\\]|\\(?!begin|end))*)\\end\s*\{cases\}",
+     lambda m: m[1].replace(r"\\", ","), r"x=1\\ y=2"),
+    (r"^.+$", pairs, "pairs of assignments")]]
+
+
+@functools.lru_cache(256)
+def normalize(text):
+    """Return a text in the notation that math-verify reads, with ° for degrees."""
+    text = text.translate(CHARACTERS)
+    for pattern, meant in NOTATION:
+        text = pattern.sub(meant, text)
+    return text
+
+
+# -------------------------------------------------------------------------------------------------
+# Verdicts
+
 WARM = [(r"\frac{1}{2}", "0.6"), (r"\sqrt{8}", r"3\sqrt{2}"), ("x^2-1", "(x+1)^2"),
         (r"\sin x", r"\cos x"), ("x=5", "y=5"), ("x>2", "x<2"), (r"[1,2]\cup[2,3]", "[1,2]"),
         (r"\begin{pmatrix}1&2\end{pmatrix}", r"\begin{pmatrix}1&x\end{pmatrix}"),
         ("3+4i", "3-4i")]
+WORDS = {word: str(number) for number, word in enumerate("""zero one two three four five six seven
+         eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen
+         twenty""".split())}
 
 
 def load():
-    """`score`, with math-verify mended, and with what sympy imports and the parser builds on the
-    way, which no child has to do in the time of an answer. Raises ImportError."""
+    """Return `score`, warmed up so that no child pays for imports and parser tables.
+
+    Raise ImportError if math-verify is missing.
+    """
     from math_verify import grader
     mend(grader)
     for gold, answer in WARM:
@@ -56,176 +215,176 @@ def load():
 
 
 def score(gold, answer):
-    r"""Whether math-verify takes `answer` for `gold`, both as in \boxed{}. May hang or raise."""
+    r"""Return whether `answer` equals `gold`, both as in \boxed{}. May hang or raise.
+
+    An empty answer asks about the gold: return whether it has a value that answers can equal.
+    """
     from math_verify import verify
-    if gold.strip() == answer.strip():
+    how = dict(allow_set_relation_comp=True, timeout_seconds=None, raise_on_error=True)
+    wanted, plain = bare(gold), bare(answer)
+    if not answer:
+        values = [reading for reading in parsed(gold) if not isinstance(reading, str)]
+        return not re.search(r"[\\^_{}=<>&]", wanted) or (values and verify(values, values, **how))
+    if wanted == plain or (re.fullmatch("[A-Za-z ]{3,}", wanted)
+                           and wanted.casefold() == plain.casefold()):
         return True
-    plain, wanted = bare(answer), "".join(bare(gold).split())
-    # an order or a word, of which math-verify makes a product: ABC is CBA to it
-    if re.fullmatch("[A-Z]{3,}", wanted):
-        return wanted == "".join(plain.split())
-    if re.fullmatch("[A-J]", wanted) and re.match(r"\(?[A-J][).:]+\s*\S", plain):
-        # E: what that choice says; a second choice beside it is a guess
-        return re.findall(r"(?<![A-Za-z])\(?([A-J])(?:[).:]|$)", plain) == [wanted]
-    return verify(parsed(gold), parsed(answer), allow_set_relation_comp=True, timeout_seconds=None,
-                  raise_on_error=True)
+    # math-verify makes products of words, so that ABC would equal CBA
+    if wanted.lower() not in WORDS and re.fullmatch(
+            r"[A-Z]{3,}|[A-Z][a-z]{3,}|(?i:yes|no|true|false|even|odd|none)", wanted):
+        return wanted.casefold() == "".join(plain.split()).casefold()
+    choice = re.match(r"\(?([A-J])(?:\)?$|[).:]+[\s\\~]+\S)", wanted)
+    if choice and re.match(r"\(?[A-J](?:[).:]|$)", plain):
+        # a choice, perhaps followed by its text; two choices are a guess
+        return re.findall(r"(?<![A-Za-z])\(?([A-J])(?:[).:]|$)", plain) == [choice[1]]
+    if not re.search("[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", normalize(gold))):
+        # after a number that stands for itself a letter can only be a unit
+        answer = re.sub(rf"(?<=[\d}}])(?:{BLANK}*{LONG}|{BLANK}+[A-Za-z]){END}", "", answer)
+    return verify(parsed(gold), parsed(answer), **how)
 
 
 def bare(text):
-    r"""An answer without \text{} and the like, dollars and a full stop."""
+    r"""Return an answer without \text{} and the like, dollars and the full stop at the end."""
     text = re.sub(r"\\(?:text|math)(?:rm|bf|it)?\s*\{([^{}]*)\}", r"\1", text)
     return re.sub(r"\$|\.?\s*$", "", text).strip()
 
 
-@functools.lru_cache(256)  # all rollouts of a group have one gold answer
+@functools.lru_cache(256)  # all rollouts of a group share their gold
 def parsed(text):
-    r"""math-verify's readings of what is in a \boxed{}."""
-    text = WORDS.get(bare(text).lower(), text)
-    for pattern, meant in NOTATION:
-        text = re.sub(pattern, meant, text)
-    # 2e-3 is read as both 0.002 and 2e - 3
+    r"""Return math-verify's readings of the content of a \boxed{}: sympy objects and texts."""
+    text = normalize(WORDS.get(bare(text).lower(), text))
+    # 2e-3 can be 0.002 or 2e - 3
     power = re.sub(r"(?<![\w\\^.])(\d+)[eE]([-+]\d+)(?![\w.])", r"\1\\times 10^{\2}", text)
-    readings = (read(power) if power != text else []) + read(text) + union(text)
-    # a lone letter is compared by its name; as a sum it is compared by what it is: x and 2x/2
+    texts = [power, text] if power != text else [text]
+    if "°" in text:  # a number, or an angle; inside of a sine only an angle
+        angle = re.sub(r"(\d+(?:\.\d+)?|[A-Za-z]|\([^()]*\)|\\[dt]?frac\s*\{[^{}]*\}\s*\{[^{}]*\})"
+                       r"(\\right\)|\))?\s*°", r"(\1\\cdot\\frac{\\pi}{180})\2", text)
+        has_function = re.search(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])", text)
+        texts = [t.replace("°", "") for t in ([angle] if has_function else [text, angle])]
+    readings = [reading for t in texts for reading in read(t)]
+    readings = inequalities(text, readings)
+    # a lone letter is compared by its name; as a sum it is compared by value: x and 2x/2
     return readings + [Add(reading, 0, evaluate=False) for reading in readings
                        if isinstance(reading, Symbol)]
 
 
 def read(text):
-    r"""math-verify's reading of LaTeX, and the text."""
-    from math_verify import LatexExtractionConfig, parse
-    # where it counts nothing, i is what math-verify calls I; and it takes I^2 for I
+    """Return [math-verify's reading of LaTeX, if it has one, and the text]."""
+    from latex2sympy2_extended.latex2sympy2 import NormalizationConfig, normalize_latex
+    from math_verify.parser import parse_latex_cached
+    # i is imaginary unless it counts something; math-verify calls it I, and takes I^2 for I
     if not re.search(r"_\s*\{?\s*i|(?<![A-Za-z\\])i\s*=", text):
         text = re.sub(r"(?<![A-Za-z\\])i(?![A-Za-z])(\s*\^)?",
                       lambda m: "(I)^" if m[1] else "I", text)
-    # first_match: a box that it cannot read is not searched for parts that it can
-    readings = parse(rf"\boxed{{{text}}}", [LatexExtractionConfig(boxed_match_priority=0)],
-                     parsing_timeout=None, extraction_mode="first_match")
-    # it makes 1=1 of e^0=1, of which the text alone is left
-    return [reading for reading in readings
-            if not isinstance(reading, Eq) or reading.lhs != reading.rhs]
+    # its units are off: it drops any letter at the end, so that 3+2m would be 5
+    text = normalize_latex(text, NormalizationConfig(
+        basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="last"))
+    try:
+        value = parse_latex_cached(text)
+    except Exception:  # antlr's and sympy's own
+        return [text]
+    if re.search(r"\\sqrt\[\d*[13579]\]", text) and hasattr(value, "replace"):  # the real root
+        value = value.replace(
+            lambda e: isinstance(e, Pow) and e.exp.is_Rational and e.exp.q > 1 and e.exp.q % 2
+            and e.base.is_negative, lambda e: (-1) ** e.exp.p * (-e.base) ** e.exp)
+    # it makes 1=1 of e^0=1, which leaves only the text to compare
+    return [text] if isinstance(value, Eq) and value.lhs == value.rhs else [value, text]
 
 
-def union(text):
-    """[the set where x < 1 or x > 2], which is a set of two relations to math-verify, else []."""
-    parts = re.split(r"\$?\s*(?:\\text\s*\{\s*or\s*\}|(?<![A-Za-z\\])or(?![A-Za-z])|\\lor\b|\\vee\b"
-                     r")\s*\$?", text)
-    with contextlib.suppress(Exception):  # what it cannot read or solve
-        sides = [read(part)[0] for part in parts] if len(parts) > 1 else []
-        if all(isinstance(side, (Relational, And)) for side in sides):
-            if len({letter for side in sides for letter in side.free_symbols}) == 1:
-                return [Union(*[side.as_set() for side in sides])]
-    return []
+def inequalities(text, readings):
+    """Add the set that inequalities in one letter describe: x < 1 or x > 2; x > 1 and x < 2.
 
-
-def periodic(m):
-    r"""0.1\overline{6} = (016 - 01) / 90"""
-    digits, nines = f"0{m[1]}{m[2]}", "9" * len(m[3]) + "0" * len(m[2])
-    return rf"\frac{{{digits}{m[3]}-{digits}}}{{{nines}}}"
-
-
-def mixed(m):
-    r"""2\frac{1}{3} is a sum, 2\frac{4}{3} a product."""
-    whole, over, under = [int(group) for group in m.groups() if group]
-    over = whole * under + over if over < under else whole * over
-    return rf"\frac{{{over}}}{{{under}}}"
-
-
-# Notation that math-verify does not read, or reads as something else, in terms that it does.
-# Each pattern is linear in the text
-NOTATION = [
-    (r"^\s*(?:(?:=|\\(?:approx|simeq|therefore|displaystyle|[lL]arge|LARGE|[hH]uge)(?![A-Za-z]))"
-     r"\s*)+", ""),                                              # =7
-    (r"(?<![.\s])[.\s]+((?:\}\s*)?)$", r"\1"),                   # the full stop after an answer
-    (r"(?<=\d)(?:\\[,;:! ]|~| )(?=\d{3}(?![\d/]))", ""),         # 10\,000
-    # two numbers side by side it adds: 2 3 is a list, 2(3) a product, 2\frac{1}{3} alone a sum
-    (r"^[\s$]*(\d+(?:\s+\d+)+)[\s$]*$", lambda m: ",".join(m[1].split())),
-    (r"(?<![\w^.\\}])(?<!\d,)(\d+)\s*\\[dtc]?frac\s*(?:\{\s*(\d+)\s*\}|(\d))\s*"
-     r"(?:\{\s*(\d+)\s*\}|(\d))", mixed),
-    (r"(?<![\w^.\\}])(?<!\d,)(\d+)(?:\s|\\[,;:! ]|~)+(\d+)\s*/\s*(\d+)(?![\w.])", mixed),
-    (r"(?<![\w^.\\}])(\d+)\s*(?=(?:\\left\s*)?\(|\\[dt]?binom)", r"\1*"),
-    (r"\)\s*(?=(?:\\left\s*)?\()", ")*"),
-    # 3.3e12, 3.3 x 10^12
-    (r"(?<![\w\\^.])(\d+\.\d*|\.\d+|\d+(?=[eE]\d))[eE]([-+]?\d+)(?![\w.])",
-     r"\1\\times 10^{\2}"),
-    (r"(?<=[\d.])\s*x\s*(?=10\s*\^)", r"\\times "),
-    (r"(?<!\d)(\d*)\.(\d*)\\(?:overline|bar)\s*\{(\d+)\}", periodic),
-    (r"\\sqrt\[(\d*[13579])\]\{\s*-\s*(\d+)\}", r"((-1)\\sqrt[\1]{\2})"),  # the real root
-    (r"\\sqrt\s*(\[\d+\])?\s*\(([^()]*(?:\([^()]*\)[^()]*)*)\)", r"\\sqrt\1{\2}"),
-    (r"\\text\s*\{([^\w{}\\]*)\}", r"\1"),                       # 3\text{:}30
-    # a letter at the end of an answer, which it drops as a unit
-    (r"\\(?:math(?:bf|it|sf|bb)|boldsymbol)\s*\{\s*([a-z])\s*\}", r"{\1}"),
-    (r"\\(?:text|mathrm|operatorname|text(?:rm|it|bf))\s*\{\s*([eijknpquvwxyz])\s*\}", r"{\1}"),
-    (r"(?<=[\d)}\]])(or|and)(?=[-+\d(\\$]|[A-Za-z](?![A-Za-z]))", r" \1 "),  # x=1orx=2
-    (r"\\begin\s*\{cases\}((?:[^&\\]|\\(?!begin|end))*)\\end\s*\{cases\}",
-     lambda m: m[1].replace(r"\\", ",")),                        # x=1\\ y=2
-    (r"\\text\s*\{\s*infinity\s*\}", r"\\infty"), (r"\\varnothing", r"\\emptyset"),
-    (r"\\langle", "("), (r"\\rangle", ")")
-]
-NUMERALS = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen
-              fifteen sixteen seventeen eighteen nineteen twenty""".split()
-WORDS = {word: str(number) for number, word in enumerate(NUMERALS)}
+    math-verify reads both as a set of two relations. With "and", this set replaces that reading:
+    else "and" would equal "or".
+    """
+    for word, join in ((OR, Union), (AND, Intersection)):
+        parts = re.split(word, text)
+        with contextlib.suppress(Exception):  # a part that cannot be read or solved
+            sides = [read(part)[0] for part in parts] if len(parts) > 1 else []
+            if all(isinstance(side, (Relational, And)) for side in sides) and len(
+                    {letter for side in sides for letter in side.free_symbols}) == 1:
+                if join is Union:
+                    return [*readings, Union(*[side.as_set() for side in sides])]
+                if not any(isinstance(side, Eq) for side in sides):
+                    return [Intersection(*[side.as_set() for side in sides])]
+    return readings
 
 
 def mend(grader):
-    """Put right what math-verify compares wrongly, for the rest of this process.
+    """Correct comparisons of math-verify, for the rest of this process.
 
-    - To it what differs by less than 1e-15, or as decimals by 5e-7, is equal, however small both
-      are: 1/2004! was 1/2006!.
-    - To it equations are equal that have the same solutions, or the same difference of sides: all
-      that hold never, or always, as 0=0 does, and the empty set was each that holds never.
-    - To it letters are any real numbers, so sqrt(1/n) was not 1/sqrt(n).
+    - It takes values for equal that differ by less than 1e-15, or decimals by 5e-7, however small
+      both are: 1/2004! and 1/2006!.
+    - It takes equations for equal that have the same solutions or the same difference of sides. So
+      all equations that always hold (0=0) or never hold are equal to it, and to the empty set.
+    - It simplifies constants instead of computing them, and misses log_2 3 log_3 2 = 1.
+    - Its letters are any real numbers, so sqrt(1/n) is not 1/sqrt(n) to it.
     """
     def narrow(name, condition):
-        theirs = getattr(grader, name)
+        original = getattr(grader, name)
         setattr(grader, name, lambda gold, answer, *precision:
-                theirs(gold, answer, *precision) and condition(gold, answer))
+                original(gold, answer, *precision) and condition(gold, answer))
     narrow("sympy_numeric_eq", close)
     narrow("sympy_compare_relational", same_relation)
     narrow("sympy_expr_eq", lambda gold, answer: is_set(gold, answer) and is_set(answer, gold))
     symbolic = grader.sympy_symbolic_eq
-    grader.sympy_symbolic_eq = lambda gold, answer: (symbolic(gold, answer)
-                                                     or equal_on_domain(gold, answer))
+
+    def equal(gold, answer):
+        if is_constant(gold) and is_constant(answer):
+            with contextlib.suppress(Exception):  # something without a value
+                return not differ(gold, answer)
+        return (symbolic(gold, answer) or equal_on_domain(gold, answer)
+                or (gold.has(Product) or answer.has(Product))
+                and symbolic(gold.doit(), answer.doit()))
+    grader.sympy_symbolic_eq = equal
+
+
+def is_constant(value):
+    """Return whether a value is an exact number, such as cos(2 pi / 7)."""
+    return isinstance(value, Expr) and not value.free_symbols and not value.has(Float)
 
 
 def close(gold, answer):
-    """Whether two expressions that math-verify rounds to equal ones are equal as `differ` says."""
+    """Return whether two values that math-verify rounds to equal ones are equal to `differ`."""
     from math_verify.grader import get_pct_val
     if get_pct_val(gold, gold) == get_pct_val(answer, answer):
         return True  # 9% is 9
     try:
         return not differ(gold, answer)
-    except Exception:  # what has no value
+    except Exception:  # something without a value
         return True
 
 
 def differ(gold, answer, k=0):
-    """Whether two expressions differ at their k-th `place`, to as many digits as it takes.
+    """Return whether two values differ at their k-th `place`, to as many digits as it takes.
 
-    Decimals may differ by 1e-12 of their size; a lone one as far as math-verify lets it from 0.001
-    on, below in the seventh digit. Raises where one of them has no value.
+    Decimals may differ by 1e-12 of their size. If only one side is a decimal, math-verify's own
+    rounding holds from 0.001 on, and six digits count below. Raise if a side has no value.
     """
     lone, where = isinstance(gold, Float) or isinstance(answer, Float), place(k, gold, answer)
-    # doit: the digits of a sum that is not done cost seconds
+    # doit first: the digits of an unevaluated sum cost seconds
     gold, answer = gold.doit().subs(where), answer.doit().subs(where)
     if not gold.has(Float) and not answer.has(Float):
-        parts = (gold - answer).evalf(2, maxn=1000).as_real_imag()
-        return any(part != 0 and part._prec > 1 for part in parts)  # of prec 1: no digit is sure
+        for part in (gold - answer).evalf(2, maxn=1000).as_real_imag():
+            if part != 0 and part.is_finite and part._prec > 1:  # at least one digit is sure
+                return True
+            if not abs(part) < 1e-100:  # infinite, or not computed to enough digits
+                raise ValueError(part)
+        return False
     gold, answer = N(gold), N(answer)
     if lone and abs(gold) >= 0.001:
         return False
     return bool(abs(gold - answer) > (5e-7 if lone else 1e-12) * max(abs(gold), abs(answer)))
 
 
-def place(k, *expressions):
-    """{letter: a rational number of either sign} for the letters of expressions, the k-th."""
+def place(k, *values):
+    """Return a rational number of either sign for each letter in `values`, the k-th choice."""
     rng = random.Random(k)
     return {letter: Rational(rng.choice((-1, 1)) * rng.randint(1, 999), 10 ** rng.randint(1, 3) + 1)
-            for letter in sorted(set().union(*[e.free_symbols for e in expressions]), key=str)}
+            for letter in sorted(set().union(*[value.free_symbols for value in values]), key=str)}
 
 
 def equal_on_domain(gold, answer):
-    """Whether an answer has the gold's values wherever the roots in the gold are real."""
+    """Return whether an answer has the gold's values wherever the roots in the gold are real."""
     roots = [power.base for power in gold.atoms(Pow) if not power.exp.is_integer]
     if not roots or not gold.free_symbols or gold.free_symbols != answer.free_symbols:
         return False
@@ -236,16 +395,16 @@ def equal_on_domain(gold, answer):
     try:
         places = [k for k in range(32) if real(k)]
         return len(places) > 3 and not any(differ(gold, answer, k) for k in places)
-    except Exception:  # what has no value
+    except Exception:  # something without a value
         return False
 
 
 def same_relation(gold, answer):
-    """Whether two relations that math-verify takes for equal say the same of what is unknown."""
+    """Return whether two relations that math-verify takes for equal restrict unknowns equally."""
     if not isinstance(gold, Relational):
         return True  # a chain, whose parts were compared
     first, second = simplify(gold.lhs - gold.rhs), simplify(answer.lhs - answer.rhs)
-    if not first.free_symbols or not second.free_symbols:  # nothing is: they must be written alike
+    if not first.free_symbols or not second.free_symbols:  # without unknowns: compare as text
         return {str(gold.lhs), str(gold.rhs)} == {str(answer.lhs), str(answer.rhs)}
     # equations without a solution must be multiples of each other
     return (not isinstance(gold, Eq) or not simplify(first / second).free_symbols
@@ -253,8 +412,10 @@ def same_relation(gold, answer):
 
 
 def is_set(relation, other):
-    """Whether a relation, if it is one, may stand for the set `other`: it says something of what is
-    unknown, and an equation has a solution."""
+    """Return whether `relation` may stand for the set `other`, or one of them is something else.
+
+    The relation must restrict an unknown, and an equation must have a solution.
+    """
     if not isinstance(relation, Relational) or not isinstance(other, Set):
         return True
     if isinstance(relation, Eq):

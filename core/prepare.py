@@ -15,7 +15,7 @@ from pathlib import Path
 
 from config import BadInput, RECIPES, entry, files, parse, read_json
 from core.problems import read_problems, subset
-from core.sweep import (ROOT, arms, check_environment, check_gpus, handle_signals, pool, preset_of,
+from core.sweep import (arms, check_environment, check_gpus, handle_signals, pool, preset_of,
                         python, recipe_words, say_price, slots, sweep_folder, unfinished)
 
 # names of splits: by avg@s, by s_zero rollouts, mixtures
@@ -65,15 +65,15 @@ def prepare(preset, argv):
             measure([*few, *words], out, places)
         # 5. mixtures of the splits
         if kind and kind["D"] and not file.exists():
-            call(ROOT / "data/guru_math/prepare.py", "mix", f"--data={data}",
+            call("sample.py", "mix", f"--data={data}",
                  f"--model={model}", f"--D={kind['D']}", f"--seed={kind['seed']}")
         if not file.exists() and kind:
             raise BadInput(f"{file}: no problem of {data} is of that difficulty for {model}; "
                            "--split=NAME takes another split of those above, --split=all every "
                            "problem")
         if not file.exists():
-            raise BadInput(f"{file}: no such file; sample.py makes splits by difficulty, data/"
-                           "guru_math/prepare.py mix mixtures, mix_NAME_D140_seed0_train.jsonl")
+            raise BadInput(f"{file}: no such file; sample.py makes splits by difficulty, "
+                           "sample.py mix makes mixtures, mix_NAME_D140_seed0_train.jsonl")
     for before, cfg in zip(sweeps, arms(preset, argv)):  # now that the splits are there
         every = read_problems(cfg["train_set"])
         if before["D"] and not cfg["D"]:

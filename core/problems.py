@@ -1,7 +1,4 @@
-"""core/problems.py: problem files, {"id", "prompt", "answer", ...} a line, and their tokens.
-
-Needs config.py alone.
-"""
+"""core/problems.py: problem files, {"id", "prompt", "answer", ...} per line, and their tokens."""
 import datetime
 import hashlib
 import json
@@ -19,24 +16,24 @@ DATE = datetime.datetime(2024, 7, 26)
 
 
 def read_problems(path):
-    """A problem file -> a list of dicts with a unique "id", "prompt" and "answer", strings.
+    """Read a problem file as a list of dicts with string fields "id" (unique), "prompt", "answer".
 
-    Other fields are kept. A string "begin" begins the answer for the model. Raises BadInput that
-    names the file and the line.
+    Other fields are kept. An optional string "begin" is the beginning of the model's answer. Raise
+    BadInput that names the file and the line.
     """
     try:
-        lines = Path(path).read_bytes().split(b"\n")  # U+2028 and U+0085 are text
+        lines = Path(path).read_bytes().split(b"\n")  # splitlines would also split at U+2028
     except OSError as e:
         make = "" if "/splits/" not in str(path) else (
             "; `bash run_sweep.sh easy` makes the splits, or prepare.py of the data folder and "
             "then sample.py")
-        raise BadInput(f"{path}: no readable problem file ({e.strerror}){make}") from None
+        raise BadInput(f"{path}: cannot read this problem file ({e.strerror}){make}") from None
     problems, where = [], {}
     for i, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            problem = json.loads(line)  # of bytes: UTF-8 in every locale, with a BOM or without
+            problem = json.loads(line)  # bytes: UTF-8 in every locale, with or without a BOM
             if not isinstance(problem, dict):
                 raise ValueError
         except (ValueError, RecursionError) as e:
@@ -49,37 +46,37 @@ def read_problems(path):
             if isinstance(value, (list, dict)):  # chat turns
                 raise BadInput(f"{path}:{i}: {field} is not text; data/guru_math/prepare.py "
                                f"--source={path} reads chat turns")
-            # half a surrogate pair, which JSON can write, is no text that a tokenizer takes
+            # JSON can write half of a surrogate pair, which tokenizers refuse
             problem[field] = str(value).encode(errors="replace").decode()
         if not isinstance(problem.get("begin", ""), str):
             raise BadInput(f"{path}:{i}: begin={problem['begin']!r}: expected a string")
         if problem["id"] in where:
-            raise BadInput(f"{path}:{i}: id {problem['id']} is that of line "
-                           f"{where[problem['id']]} too")
+            raise BadInput(f"{path}:{i}: id {problem['id']} is already used in line "
+                           f"{where[problem['id']]}")
         where[problem["id"]] = i
         problems.append(problem)
     if not problems:
-        raise BadInput(f"{path}: holds no problem")
+        raise BadInput(f"{path}: contains no problem")
     return problems
 
 
 def write_problems(path, problems):
-    """Write a problem file aside and rename it."""
+    """Write a problem file under another name, then rename it."""
     with aside(path) as part:
         part.write_text("".join(json.dumps(p) + "\n" for p in problems))
 
 
 def set_hash(problems):
-    """12 hex digits that change with any id, prompt, answer or begin, or with their order."""
+    """Return 12 hex digits that change with any id, prompt, answer or begin, and with the order."""
     lines = [json.dumps([p["id"], p["prompt"], p["answer"], *filter(None, [p.get("begin")])])
              for p in problems]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 
 
 def subset(problems, D, seed):
-    """D problems by a seeded shuffle, 0 = all; for one seed the smaller D lies inside the larger.
+    """Return D problems by a seeded shuffle, or all for D = 0.
 
-    Raises BadInput if D is too large.
+    With one seed, a smaller D is a subset of a larger one. Raise BadInput if D is too large.
     """
     if D > len(problems):
         raise BadInput(f"--D={D}: the training set holds only {len(problems)} problems")
@@ -124,7 +121,7 @@ def without_end(ids, text):
 
 
 def encode(problems, tokenizer, max_prompt_tokens):
-    """As `tokenize`; raises BadInput that names the first problem whose prompt is too long."""
+    """Tokenize, and raise BadInput that names the first problem whose prompt is too long."""
     prompts = tokenize(problems, tokenizer)
     for p, ids in zip(problems, prompts):
         if not ids or len(ids) > max_prompt_tokens:

@@ -235,7 +235,7 @@ def training(c):
 def unfinished(sweeps):
     """Return the runs of the sweeps that are still to do. Raises BadInput if one cannot start."""
     for cfg in sweeps:
-        verifier.check_name(cfg)
+        config.choose("verifier", cfg["verifier"], verifier.REWARDS)
     grid = [c for cfg in sweeps for c in cells(cfg)]
     for c in grid:
         training(c)  # nothing is printed or started where one of them cannot be

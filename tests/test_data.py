@@ -17,7 +17,7 @@ import pytest
 
 import config  # conftest.py has put the root on sys.path
 from conftest import load_script
-from core import engine
+from core import duplicates, engine
 from core.problems import encode
 import sample
 
@@ -176,8 +176,9 @@ def test_what_stays_of_the_published_file(made):
         assert p["prompt"] == f"{q.strip()} {BOX}" and p["source"] == "math__dapo"
         assert p["answer"] == ("34" if a == '["34"]' else "18" if "####" in a else a)
     said = done.stderr.splitlines()  # what was left out unread, and its first
-    assert [line.rpartition("the first: ")[2] for line in said] == ["31", "40", r"'\\frac{1}{2'"]
-    assert "3 rows without" in said[0] and "1 answers are left out" in said[2]
+    first = [line.rpartition("the first: ")[2] for line in said]
+    assert first == ["31", "34", "40", r"'\\frac{1}{2'"]
+    assert "3 rows without" in said[0] and "1 golds are left out" in said[3]
 
 
 def test_manifest_counts_and_hashes(made, model):
@@ -290,8 +291,8 @@ def test_aime_in_all_its_forms(tmp_path, script, form, first, last):
 @pytest.fixture
 def clone(tmp_path):
     """A copy of the scripts, so that folders beside them are not those of this repository."""
-    rooms = ("config.py verifier.py core/lora.py core/math_answers.py core/models.py "
-             "core/problems.py").split()
+    rooms = ("config.py core/duplicates.py core/lora.py core/math_answers.py core/models.py "
+             "core/problems.py core/sandbox.py").split()
     for name in (*rooms, GURU, AIME):
         (tmp_path / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / "clone" / name)
@@ -459,19 +460,23 @@ DIFFERENT = [("x+1", "x-1"), ("2^{n+1}", "2^n+1"), ("10²", "102"), ("1 23", "12
              ("points (12, 345)", "points (12, 346)"), ("3*4", "3/4"), (r"\\[x=4\\]", r"\\[x=5\\]")]
 
 
-def test_one_thing_has_one_spelling(guru):
+def spelled(text):
+    return duplicates.compact(duplicates.normalize(text))
+
+
+def test_one_thing_has_one_spelling():
     for a, b in SAME:
-        assert guru.compact(guru.normalize(a)) == guru.compact(guru.normalize(b)), (a, b)
+        assert spelled(a) == spelled(b), (a, b)
     for a, b in DIFFERENT:
-        assert guru.compact(guru.normalize(a)) != guru.compact(guru.normalize(b)), (a, b)
+        assert spelled(a) != spelled(b), (a, b)
 
 
-def slow_twins(guru, questions, foreign):
+def slow_twins(questions, foreign):
     """The same by comparing all with all."""
     def features(q):
-        words = guru.normalize(q)
-        return (guru.compact(words), {tuple(words[i:i + 3]) for i in range(max(1, len(words) - 2))},
-                [w for w in words if w in guru.MARKS or w[0].isdigit()])
+        words = duplicates.normalize(q)
+        return (spelled(q), {tuple(words[i:i + 3]) for i in range(max(1, len(words) - 2))},
+                [w for w in words if w in duplicates.MARKS or w[0].isdigit()])
 
     def close(a, b):
         return 5 * len(a[1] & b[1]) >= 4 * len(a[1] | b[1])
@@ -490,7 +495,7 @@ def slow_twins(guru, questions, foreign):
     return found
 
 
-def test_near_duplicates_are_those_of_the_slow_way(guru):
+def test_near_duplicates_are_those_of_the_slow_way():
     """Texts of 12 to 60 words with none to four changes, so that many pairs lie at either side of
     0.8."""
     rng, questions = random.Random(5), []
@@ -501,11 +506,11 @@ def test_near_duplicates_are_those_of_the_slow_way(guru):
         for _ in range(rng.randrange(5)):
             words[rng.randrange(len(words))] = rng.choice([*WORDS, "3", "4", "+", "sin"])
         questions.append(" ".join(words) + rng.choice(["?", ".", "  ?"]))
-    found = guru.twins(questions, foreign)
-    assert found == slow_twins(guru, questions, foreign)
+    found = duplicates.twins(questions, foreign)
+    assert found == slow_twins(questions, foreign)
     assert min(Counter(twin and twin[0] for twin in found)[why]
                for why in (None, "against", "exact", "near")) >= 10
-    assert guru.twins(questions, foreign) == found
+    assert duplicates.twins(questions, foreign) == found
 
 
 # --------------------------------------------------------------------------------------------------
@@ -533,7 +538,7 @@ def splits(tmp_path):
 @pytest.fixture
 def mix(script, splits):
     def run(*words):
-        return script(GURU, "mix", f"--data={splits.parent.parent}", "--model=org/M", *words)
+        return script("sample.py", "mix", f"--data={splits.parent.parent}", "--model=org/M", *words)
     return run
 
 
@@ -564,7 +569,7 @@ def test_mixtures_of_the_paper(splits, mix):
         "mix_hard1_level_easy0.5_D20_seed3"}
 
 
-def test_smaller_is_the_beginning_of_larger(guru, splits, mix):
+def test_smaller_is_the_beginning_of_larger(splits, mix):
     """As a user asks for it at two sizes, and for all sizes and several seeds by the function;
     another seed is another mixture."""
     for D in (10, 80):
@@ -573,17 +578,17 @@ def test_smaller_is_the_beginning_of_larger(guru, splits, mix):
         small, large = (ids(splits / f"mix_{name}_D{D}_seed0_train.jsonl") for D in (10, 80))
         assert large[:10] == small
     pools = {name: sample.read_problems(splits / f"{name}_train.jsonl") for name in SIZES}
-    for text, seed in itertools.product([*guru.MIXTURES.values(),
+    for text, seed in itertools.product([*sample.MIXTURES.values(),
                                          "hard:3 level_easy:1 extreme:0.5"], (0, 1, 7)):
-        shares = guru.read_shares(text)
-        full = [p["id"] for p in guru.mixture(pools, shares, 60, seed)[0]]
-        assert all([p["id"] for p in guru.mixture(pools, shares, D, seed)[0]] == full[:D]
+        shares = sample.read_shares(text)
+        full = [p["id"] for p in sample.mixture(pools, shares, 60, seed)[0]]
+        assert all([p["id"] for p in sample.mixture(pools, shares, D, seed)[0]] == full[:D]
                    for D in range(1, 60))
         assert len(set(full)) == 60  # none twice, though `hard` holds `extreme`
-        assert set(full) != {p["id"] for p in guru.mixture(pools, shares, 60, seed + 1)[0]}
+        assert set(full) != {p["id"] for p in sample.mixture(pools, shares, 60, seed + 1)[0]}
 
 
-def test_shares_hold_at_every_size(guru):
+def test_shares_hold_at_every_size():
     """The simple rule, the greatest deficit first, fails this."""
     rng = random.Random(0)
     mixes = [[3, 55, 1, 55, 1]] + [[rng.randint(1, 60) for _ in range(rng.randint(2, 8))]
@@ -591,7 +596,7 @@ def test_shares_hold_at_every_size(guru):
     for mix in mixes:
         shares = {str(j): Fraction(share) for j, share in enumerate(mix)}
         count, total = Counter(), sum(shares.values())
-        for i, name in enumerate(guru.places(shares, 300), 1):
+        for i, name in enumerate(sample.places(shares, 300), 1):
             count[name] += 1
             assert all(abs(count[j] - shares[j] * i / total) < 1 for j in shares)
 
@@ -644,7 +649,7 @@ def test_a_mixture_is_not_replaced_by_one_of_other_splits(splits, mix):
 def test_mixtures_of_the_embedded_world(world, tmp_path, script):
     """Its splits, in a copy: no mixture is left in the folder that other tests read."""
     shutil.copytree(world.splits, tmp_path / "splits/base", ignore=shutil.ignore_patterns("mix*"))
-    done = script("data/guru_math/prepare.py", "mix", f"--data={tmp_path}",
+    done = script("sample.py", "mix", f"--data={tmp_path}",
                   f"--model={world.base}", "--D=100", "--mix=easy:1 hard:1")
     assert done.code == 0, done.stderr
     assert len(set(ids(tmp_path / "splits/base/mix_easy1_hard1_D100_seed0_train.jsonl"))) == 100
@@ -695,13 +700,13 @@ def test_test_problems_inside_an_instruction_are_found(guru, tmp_path, capsys, n
         assert all(sentence(i) in p["prompt"] for i, p in enumerate(problems))
 
 
-def test_a_short_test_problem_is_found_as_a_sentence_of_its_own(guru):
+def test_a_short_test_problem_is_found_as_a_sentence_of_its_own():
     short = ["What is $2+2$?", "Let $x=7$. Find $x^2$."]
     inside = ["Work with care.\n\nWhat is $2+2$? Say it in words.",
               "Let $x=7$. Find $x^2$. Be brief.", "Question: What is 2+2?"]
     beside = ["What is $2+2+5$?", "What is $2+2-1$ in binary?", "Let $x=7$. Find $x^2+x$."]
-    assert [found and found[0] for found in guru.twins(inside, short)] == ["against"] * 3
-    assert guru.twins(beside, short) == [None] * 3
+    assert [found and found[0] for found in duplicates.twins(inside, short)] == ["against"] * 3
+    assert duplicates.twins(beside, short) == [None] * 3
 
 
 @pytest.mark.parametrize("name, boxes", [("dapo", 1), ("gsm8k", 1), ("math", 1), ("qwen", 1),
@@ -714,7 +719,7 @@ def test_a_prompt_asks_for_one_form_of_the_answer(guru, tmp_path, capsys, name, 
     assert not any(form in p["prompt"] for form in ("####", "<answer>", "Answer:"))
     kept = name in ("math", "qwen")
     assert p["prompt"] == row["question"] if kept else p["prompt"].endswith(BOX)
-    assert changed == dict(turns=0, form=int(not kept))
+    assert changed == dict(turns=0, form=int(not kept), escaped=0)
 
 
 def test_a_box_of_the_question_is_no_form(guru):
@@ -747,7 +752,7 @@ def test_golds_that_no_answer_matches_are_left_out_and_counted(guru, tmp_path, c
     problems, counts, _, said = rows_made(guru, tmp_path, capsys, rows)
     assert [p["answer"] for p in problems] == ["34", r"\frac{1}{2}"]
     assert counts["gold_unread"] == 2 and "2 gold unread" in said
-    assert "2 answers are left out: the verifier does not take them for right" in said
+    assert "2 golds are left out: the verifier cannot read them" in said
 
 
 TURNS = [([dict(role="system", content="You teach."), dict(role="user", content="2+3?")],
@@ -859,3 +864,125 @@ def test_all_problems_without_a_difficulty(tmp_path, script):
     done = script("core.prepare", "easy", *words, env=dict(PYTHON=sys.executable))
     assert done.code == 0 and ids(splits / "all_val.jsonl") == val, done.stderr
     refused(script("sample.py", *words, "--n_val=60"), "--n_val=60", "none of the 60")
+
+
+# --------------------------------------------------------------------------------------------------
+# Golds that an answer can match, leaks in other LaTeX, prompts that occur twice
+
+# gold in the file: (an answer that must be right, one that must be wrong), or None: it is left out
+REPAIRED = {
+    r"\\left[-1, \\frac{\\sqrt{2}}{2}\\right]": (r"[-1,\frac{\sqrt{2}}{2}]", "[-1,1]"),
+    r"5.88\\%": (r"5.88\%", r"6\%"),
+    r"\\frac{1}{2} \\text{ or } \\frac{1}{6}": (r"\frac12,\frac16", r"\frac12"),
+    r"\\sqrt{3}\\pi": (r"\sqrt{3}\pi", r"\sqrt{2}\pi"),
+    r"\\{1, 2\\}": (r"\{2,1\}", r"\{1,3\}"),
+    r"x \\in (-\\infty, 2)": (r"(-\infty,2)", r"(2,\infty)"),
+    r"\\begin{pmatrix} 2 & 4 \\\\ 1 & 2 \\end{pmatrix}":
+        (r"\begin{pmatrix}2&4\\1&2\end{pmatrix}", r"\begin{pmatrix}2&1\\4&2\end{pmatrix}"),
+    r"\begin{pmatrix} 2 & 4 \\ 1 & 2 \end{pmatrix}":
+        (r"\begin{pmatrix}2&4\\1&2\end{pmatrix}", r"\begin{pmatrix}2&1\\4&2\end{pmatrix}"),
+    r"\begin{pmatrix}x\\y\end{pmatrix}":
+        (r"\begin{pmatrix}x\\y\end{pmatrix}", r"\begin{pmatrix}y\\x\end{pmatrix}"),
+    r"\frac{1}{2} \\text{ or } 3": ("0.5, 3", "3"),
+    r"\\frac{1}{2": None, r"\frac{1}{0}": None, r"\left(1,2": None, r"x^{": None}
+# (a solution's boxes, golds as numbers of JSON or numpy, choices): gold in the file -> as kept
+KEPT = [
+    (r"So $x=\boxed 9$.", "9"), (r"So it is $\boxed{7}$. We could also see \boxed{7}.", "7"),
+    (r"So $\boxed12$.", "12"), (r"$x = \boxed{1}$ and $x = \boxed{-2}$.", None),
+    (r"First \boxed{3}, and then \boxed{\frac{1}{2}}.", None),
+    (r"It is \boxed{\boxed{5}}.", "5"),
+    (1e23, "10^{23}"), (-6e25, r"-6\times 10^{25}"), (3e-36, r"3\times 10^{-36}"),
+    (-1e30, "-10^{30}"),
+    (7.0, "7"), (0.5, "0.5"), (6.02e23, r"6.02\times 10^{23}"), (2.0 ** 52, "4503599627370496"),
+    (10 ** 23, str(10 ** 23)), (float("nan"), None),
+    ("np.float64(0.5)", "0.5"), ("np.int64(34)", "34"), ("array([34])", "34"),
+    ("array(['34'], dtype=object)", "34"), ("array([1, 2])", None), ("np.array([0.5])", "0.5"),
+    ("[np.str_('34')]", "34"), ("numpy.float32(0.25)", "0.25"),
+    (r"B. 1-\mathrm{i}", "B"), (r"\text{(C) } 12", "C"), ("(D)", "(D)"), ("C: 3 apples", "C"),
+    ("E. five", "E. five")]  # the question lists A to D
+
+
+def verdicts(pairs):
+    import verifier
+    return verifier.check_math([(gold, rf"\boxed{{{answer}}}") for gold, answer in pairs],
+                               dict(verify_s=10.0, verify_bytes=1024))
+
+
+def test_golds_with_doubled_backslashes_are_repaired_or_left_out(guru, tmp_path, capsys):
+    rows = [dict(problem=sentence(i), answer=gold) for i, gold in enumerate(REPAIRED)]
+    problems, counts, changed, said = rows_made(guru, tmp_path, capsys, rows)
+    assert counts["gold_unread"] == 4 and changed["escaped"] == 8
+    assert "8 golds had doubled backslashes" in said and "4 gold unread" in said
+    wanted = [answers for answers in REPAIRED.values() if answers]
+    right, wrong = ([(p["answer"], answers[k]) for p, answers in zip(problems, wanted)]
+                    for k in (0, 1))
+    assert len(problems) == len(wanted)
+    assert verdicts(right) == ["right"] * len(right) and "right" not in verdicts(wrong)
+
+
+def test_golds_of_solutions_numbers_and_choices(guru, tmp_path, capsys):
+    rows = [dict(problem=f"{sentence(i)} A. 1 (B) 2 (C) 3 D: 4", answer=gold)
+            for i, (gold, _) in enumerate(KEPT)]
+    problems, counts, _, said = rows_made(guru, tmp_path, capsys, rows)
+    assert [p["answer"] for p in problems] == [kept for _, kept in KEPT if kept is not None]
+    assert counts["several_answers"] == 3 and "3 rows with several answers" in said
+    assert counts["empty"] == 1
+    assert guru.choice("B. 1-i", "Which number?") == "B. 1-i"
+
+
+LEAKS = [(r"\overline{z_1}", r"\overline{z}_1"), (r"x_{12}", "x_12"), (r"\bar{z}", r"\overline z"),
+         (r"{\left(a_{n+1}\right)}^{2}", r"\left(a_{n+1}\right)^{2}"), (r"\sqrt{2}", r"\sqrt 2"),
+         (r"\frac{z_1}{w}", r"\frac {z_1} w"), (r"\mathbf{v}_{i}", r"\mathbf{v_i}")]
+
+
+def test_a_leak_is_found_wherever_its_braces_are():
+    text = ("Let ${0}$ and the conjugate of ${0}$ be given. Find the value of ${0}+2{0}$ when "
+            "${0}$ is a root, and ${0}^2$ is not.")
+    for a, b in LEAKS:
+        test, train = (text.replace("{0}", form) for form in (a, b))
+        assert duplicates.twins([train], [test]) == [("against", 0)], (a, b)
+        assert duplicates.twins([test], [train]) == [("against", 0)], (a, b)
+    other = "Let $z$ be given, with a modulus of two. Find all values of its square root, if any."
+    assert duplicates.twins([other], [text.replace("{0}", LEAKS[0][0])]) == [None]
+
+
+def test_words_that_number_a_thing_make_another_problem():
+    text = ("A gardener writes down the coefficients of a polynomial of the {} degree that are not "
+            "zero, takes the derivative, writes down those of it and so on until a constant is "
+            "left. What is the smallest number of different numbers on the list?")
+    names = ["tenth", "eighth", "10th", "twelfth", "third", "8th", "second", "hundredth"]
+    found = duplicates.twins([text.format(name) for name in names], [])
+    assert found == [None] * len(names)
+    for a, b in (("two", "five"), ("five", "seven"), ("half", "double"), ("twenty", "thirty")):
+        pair = [text.format("tenth").replace("constant", f"{word} constants") for word in (a, b)]
+        assert duplicates.twins(pair, []) == [None, None]
+
+
+def test_equal_golds_in_other_notation_are_no_conflict(guru, tmp_path, capsys):
+    golds = [("2/5", r"\frac{2}{5}", 0), ("0.5", r"\frac12", 0), ("x=3", "3", 0),
+             (r"\text{Yes}", "yes", 0), ("1,2", "2,1", 0), (r"2\sqrt{2}", r"\sqrt 8", 0),
+             ("2/5", r"\frac{3}{5}", 1), ("7", "8", 1), (r"\text{Yes}", "no", 1)]
+    for first, second, conflicts in golds:
+        rows = [dict(problem=sentence(1), answer=gold) for gold in (first, second)]
+        _, counts, _, said = rows_made(guru, tmp_path, capsys, rows)
+        assert (counts["exact"], counts["conflicts"]) == (1, conflicts), (first, second)
+        assert ("1 of these duplicates had another answer" in said) == bool(conflicts)
+
+
+@pytest.mark.parametrize("all_problems", [True, False])
+def test_a_prompt_under_two_ids_is_not_in_both_parts(tmp_path, all_problems):
+    """In a file that holds every problem twice, no split trains on a validation prompt."""
+    cfg = config.parse(["--model=m", f"--problems={tmp_path / 'p.jsonl'}", "--s_zero=0"])
+    problems = [dict(id=f"{i}-{k}", prompt=f"{i} + 1 ={' ' * k}", answer=str(i + 1))
+                for i in range(60) for k in (0, 1)]
+    write_jsonl(tmp_path / "p.jsonl", problems)
+    if all_problems:
+        sample.write_all(tmp_path, cfg)
+        splits = {"all": {part: lines(tmp_path / f"all_{part}.jsonl") for part in ("train", "val")}}
+    else:
+        counts = {p["id"]: {0: 0, cfg["s"]: 3 * i % (cfg["s"] + 1)} for i, p in enumerate(problems)}
+        splits = sample.make_splits(problems, counts, cfg)
+    prompts = {part: {p["prompt"].strip() for split in splits.values() for p in split[part]}
+               for part in ("train", "val")}
+    assert len(prompts["train"]) > 20 and len(prompts["val"]) > 8
+    assert not prompts["train"] & prompts["val"]

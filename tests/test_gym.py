@@ -12,10 +12,11 @@ import torch
 from core import engine
 import sample
 import verifier
+from core import sandbox
 from conftest import ROOT, load_prepare, run_script
 from config import BadInput, parse
 from test_verifier import Naive, close, cpu
-from verifier import ERROR
+from core.sandbox import ERROR
 
 named = pytest.mark.parametrize
 SCRIPT, PYTHON = "data/reasoning_gym/prepare.py", sys.executable
@@ -44,11 +45,11 @@ def gym():
 
 @pytest.fixture(scope="module")
 def pool():
-    """One process for all tests of this file, in the place of verifier.pool."""
-    made, before = verifier.Pool("reasoning_gym", 1), verifier.pool
-    verifier.pool = lambda kind: made
+    """One process for all tests of this file, in the place of sandbox.pool."""
+    made, before = sandbox.Pool("reasoning_gym", 1), sandbox.pool
+    sandbox.pool = lambda kind: made
     yield made
-    verifier.pool = before
+    sandbox.pool = before
     close(made)
 
 
@@ -58,7 +59,7 @@ def problems(gym, name, count=1, **args):
 
 
 def verdicts(problem, *answers, **changes):
-    return verifier.check("reasoning_gym", [(problem, answer) for answer in answers], CFG | changes)
+    return sandbox.check("reasoning_gym", [(problem, answer) for answer in answers], CFG | changes)
 
 
 def test_every_task_is_graded_from_its_file(gym, pool):
@@ -201,9 +202,10 @@ def test_formulas_are_no_python(tmp_path):
     texts = [smuggled(f"exec('open(%r,chr(119))' % {str(place)!r})"), "x.diff(x)", "x . diff(x)",
              "x.\ndiff(x)", "é", "２", "sympify(1)", "__import__(1)", "x[0]", "'1'", "x:=1"]
     run = """
-import json, sys, sympy, verifier
+import json, sys, sympy
+from core import sandbox
 before = sympy.parse_expr
-verifier.library("reasoning_gym").load()
+sandbox.library("reasoning_gym").load()
 if sys.argv[1] == "untamed":
     sympy.parse_expr = before
 for text in json.loads(sys.argv[2]):
@@ -233,10 +235,11 @@ def test_code_that_came_through_changes_nothing(code, tmp_path):
     (tmp_path / "d").mkdir()
     (tmp_path / "f").write_text("here")
     run = f"""
-import os, sys, verifier
+import os, sys
+from core import sandbox
 p = sys.argv[1] + "/"
 assert open(p + "f").read() == "here"
-sys.addaudithook(verifier.confine)
+sys.addaudithook(sandbox.confine)
 assert open(p + "f").read() == "here" and os.listdir(p)
 try:
     {code}
@@ -269,7 +272,7 @@ def test_an_answer_writes_no_file(pool):
 
 def test_a_problem_without_its_entry():
     with pytest.raises(BadInput, match="problem p7: has no field reasoning_gym"):
-        verifier.library("reasoning_gym").gold(dict(id="p7", prompt="?", answer="1"))
+        sandbox.library("reasoning_gym").gold(dict(id="p7", prompt="?", answer="1"))
 
 
 # -------------------------------------------------------------------------------------------------

@@ -26,9 +26,10 @@ LEVELS = tuple(sample.LEVELS)
 # Bad input: one line, exit code 2, nothing written or lost
 
 PROBLEM_FILES = {  # what is in the file, and what the line must name
-    "missing.jsonl": (None, "missing.jsonl: no readable problem file (No such file or directory)"),
-    "empty.jsonl": ("", "empty.jsonl: holds no problem"),
-    "blank.jsonl": ("\n  \n", "blank.jsonl: holds no problem"),
+    "missing.jsonl": (None, "missing.jsonl: cannot read this problem file (No such file or "
+                            "directory)"),
+    "empty.jsonl": ("", "empty.jsonl: contains no problem"),
+    "blank.jsonl": ("\n  \n", "blank.jsonl: contains no problem"),
     "nojson.jsonl": ('{"id": 1, "prompt": "1+1=", "answer": 2}\nid,prompt\n',
                      "nojson.jsonl:2: not a JSON object"),
     "list.jsonl": ('[1, 2]\n', "list.jsonl:1: not a JSON object"),
@@ -36,7 +37,7 @@ PROBLEM_FILES = {  # what is in the file, and what the line must name
                    "torn.jsonl:3: not a JSON object"),
     "twice.jsonl": ('{"id": 1, "prompt": "1+1=", "answer": 2}\n\n{"id": "1", "prompt": "1+2=", '
                     '"answer": 3}\n',
-                    "twice.jsonl:3: id 1 is that of line 1"),
+                    "twice.jsonl:3: id 1 is already used in line 1"),
     "noanswer.jsonl": ('{"id": 1, "prompt": "1+1="}\n',
                        "noanswer.jsonl:1: the problem has no answer"),
     "nullanswer.jsonl": ('{"id": 1, "prompt": "1+1=", "answer": null}\n',

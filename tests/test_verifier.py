@@ -1,9 +1,11 @@
 """The verifier: right on pairs with known verdicts, and not to be hung, killed, filled or misled by
 what a model writes."""
+import functools
 import inspect
 import itertools
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,8 +20,8 @@ import config
 import verifier
 from conftest import ROOT
 from config import BadInput
-from core import math_answers
-from verifier import ERROR, TIMEOUT
+from core import math_answers, sandbox
+from core.sandbox import ERROR, TIMEOUT
 
 # Pairs with known verdicts: gold, then == an answer that is right, != one that is not. Most were
 # written before the verifier saw
@@ -484,6 +486,433 @@ E == \textbf{(E)}\ 12 == E. something == E) 5 != D: x != A) E) != (E)(A)
 D == (D) == D. == \textbf{(D) } 12 == \text{(D)}\ 5 != E: A polygenic risk score != (A), (D)
 D != A or D != D) or E) != A) D != D: or A
 """
+# What answers and golds look like beside LaTeX as papers print it. A heading names the kind
+KINDS = r"""
+# unit-letter
+3+2m != 5 == 2m+3
+5-5c != 0
+$-9.8 t$ != -9.8 == -9.8t
+3ab != 3 == 3ba
+2h != 2
+4+3g != 7
+7l != 7
+6o != 6
+x+2s != x+2
+2^{m} != 2
+5cm != 5
+2ft != 2
+4hs != 4
+4st != 4
+\frac{1}{2}gt != \frac{1}{2}
+\frac{1}{2}gt^2 == \frac{gt^2}{2}
+\frac{3}{4}d != 3/4 == 0.75d
+(a+b)c != a+b == ac+bc
+\sqrt{2} s != \sqrt{2}
+2bc != 2
+2\pi h != 2\pi
+a+b+c != a+b
+12 == 12 cm == 12cm == 12 m
+12 \text{ cm} == 12
+12 cm == 12
+5\mathrm{~cm} == 5
+30 \text{ mph} == 30
+30 mph == 30
+5 feet == 5
+8 hours == 8
+5 == 5 square units == 5 \text{ square units} == 5\text{ cm}^2
+5\text{ cm}, 7\text{ cm} == 5,7 != 5 != 7
+9.8 \text{ m/s}^2 == 9.8
+3\times 10^{8} \mathrm{~m} / \mathrm{s} == 3e8
+3\times 10^{8} == 3\times 10^{8} \mathrm{~m} / \mathrm{s}
+3 apples == 3
+180-4x != 180
+4n != 4
+4+5c != 9
+2-3d != -1
+6-h != 6-1
+2xt != 2x
+v+at != v+a
+x+2ab != x+2
+8cm != 8
+-16t^2+64t != -16t^2+64
+2l+2w == 2w+2l
+20+0.1m == 0.1m+20 != 20.1
+20 + 0.1 m != 20.1
+\frac{a}{b} c != \frac{a}{b}
+\frac{1}{2} m != \frac{1}{2}
+m != 1
+2^m != 2
+x^{2} s != x^2
+3 \sqrt{5} g != 3\sqrt5
+16 \mathrm{~s} == 16
+16 == 16 s != 16s != 16x != 16 \cdot x
+7 == 7 \text{ units} == 7 units
+\$7 == 7 dollars
+24\pi == 24\pi \text{ cm}^3 == 24\pi cm^3
+10\% == 10 percent
+75\% == 75 \text{ percent}
+45 == 45 km/h
+45 \text{ km/h} == 45
+2\text{ hours } 30\text{ minutes} != 2
+# plain
+\frac{\pi}{4} == pi/4 != pi/3
+2\pi r == 2*pi*r
+\ln x == ln(x)
+7*sin(pi*x/5)+1 == 7\sin\left(\frac{\pi x}{5}\right)+1
+\frac{x}{2} == x/2
+2*sqrt(2)/3 == \frac{2\sqrt{2}}{3}
+\cos x == cos(x) == cosx
+\tan^2 x == tan^2(x) == tan(x)**2
+e^{-x^2/2} == exp(-x^2/2) == e^(-x^2/2)
+e^{2x} == e^(2*x)
+\log_2 5 == log_2(5) == log2(5)
+\arctan 2 == arctan(2) == atan(2)
+\arcsin\frac13 == asin(1/3)
+|x| == abs(x)
+x^2+1 == x**2+1
+(x+1)^2 == (x+1)**2
+x^{-1} == x^-1
+\frac{1}{x} == x^(-1)
+2^{10} == 2**10
+\frac{n(n+1)}{2} == n*(n+1)/2
+\sqrt{x} == sqrt(x)
+\sqrt{x^2+1} == sqrt(x^2+1)
+\sqrt[3]{2} == 2^(1/3)
+\theta == theta
+2\alpha+\beta == 2alpha+beta
+x \le 5 == x <= 5
+x \ge 5 == x >= 5
+(-\infty,2] == (-infinity, 2] == (-inf, 2] == (-oo, 2]
+(-\infty,2]\cup[3,\infty) == (-infinity,2] U [3,infinity)
+1\pm\sqrt{2} == 1+-sqrt(2) == 1 +/- sqrt(2)
+\frac{1}{2}\ln 3 == ln(3)/2
+\sin 2x == sin2x == sin(2x)
+\pi != p*i == pi
+2\pi == 2pi
+\pi r^2 == pi*r^2 == pi r^2
+i != pi
+e^{x}\cos x == e^x cos(x) == exp(x)*cos(x)
+\frac{3\pi}{4} == 3pi/4 == (3*pi)/4 != 3*pi/5
+\sqrt{\pi} == sqrt(pi)
+\frac{\sqrt{3}}{2} == sqrt(3)/2
+\frac{\ln 2}{\ln 3} == ln(2)/ln(3) != ln(3)/ln(2)
+\ln(x+1) == ln(x+1) != ln(x)+1
+\log x == log(x)
+-\cos(2x)+C == -cos(2x)+C
+\frac{1}{3}x^3+C == x^3/3+C
+\frac{1}{1+e^{-x}} == 1/(1+e^(-x)) == 1/(1+exp(-x))
+\arctan x == arctan(x)
+\tan^{-1} x == \arctan x
+\sin^{-1}\frac12 == \frac{\pi}{6}
+\sinh x == sinh(x)
+(\frac{\pi}{2},\pi) == (pi/2, pi)
+\{-\sqrt{2},\sqrt{2}\} == {-sqrt(2), sqrt(2)}
+\frac{1}{\sqrt{2\pi}}e^{-x^2/2} == (1/sqrt(2*pi))*exp(-x^2/2)
+2\cos\theta == 2*cos(theta)
+3e^{2t} == 3*e^(2*t) == 3e^(2t)
+\gamma == gamma
+x^2y == x**2*y
+x_1+x_2 != x1+x2
+a^{n+1} == a^(n+1) != a^n+1
+\frac{x+1}{x-1} == (x+1)/(x-1)
+\frac{x+1}{2x} == (x+1)/(2x)
+\log_{10} 5 == log10(5)
+# comma
+0.5 == 0{,}5
+12{,}5 == 12.5 != 125
+1{,}234 == 1234 != 1.234
+3{,}14 == 3.14 != 314
+1{,}000{,}000 == 1000000
+1{,}000{,}5 != 10005
+0{,}125 == \frac18
+12{,}345 == 12345
+2{,}50 == 2.5
+x=0{,}25 == 0.25
+(0{,}5; 1{,}5) == (0.5, 1.5)
+3{,}5 != 3,5
+1{,}5 == \frac32
+-2{,}75 == -2.75
+12{,}50 == 12.5
+10{,}000{,}000 == 10^7
+2{,}345{,}678 == 2345678
+3{,}75\% == 3.75\%
+0{,}5x+1 == 0.5x+1
+100{,}5 != 1005
+1.5 == 1{,}5 != 15
+12{,}345.67 == 12345.67
+1,234 != 1.234
+# unicode
+[2,\infty) == [2,∞)
+x^2+1 == x²+1
+90 == 90°
+(1,2) == （1，2）
+2\pi == 2π
+x \le 5 == x ≤ 5
+\sqrt{17} == √17 == √{17} != √1
+\sqrt{x+1} == √(x+1)
+3\sqrt{2} == 3√2
+\frac{\sqrt{3}}{2} == √3/2
+7 != √17
+\sqrt[3]{5} == ∛5
+\frac{1}{2} == ½
+2\frac{1}{2} == 2½
+x^{10} == x¹⁰
+x^{-1} == x⁻¹
+a_1+a_2 == a₁+a₂
+2\times 10^{5} == 2×10⁵
+2\times 10^{-5} == 2 × 10⁻⁵
+-3 == −3 == –3
+\frac{6}{2} == 6÷2
+x\ne 2 == x ≠ 2
+\pm 2 == ±2
+\emptyset == ∅
+\mathbb{R} == ℝ
+(1,2)\cup(3,4) == (1,2)∪(3,4)
+\theta == θ
+x\in(0,1) == x∈(0,1)
+\{1,2\} == ｛1，2｝
+x=1, y=2 == x＝1，y＝2
+50\% == 50％
+(-∞,3) == (-\infty,3)
+x≥2 == x\ge 2
+3√5 == 3\sqrt{5}
+√2+√3 == \sqrt2+\sqrt3
+\frac{-1+\sqrt{5}}{2} == (−1+√5)/2 != (−1−√5)/2
+\frac{3}{4} == ¾
+x^3-2x == x³−2x != x²−2x
+120^\circ == 120º
+\angle ABC = 60^\circ == 60°
+2\sqrt[3]{4} == 2∛4
+\frac{\pi^2}{6} == π²/6
+\alpha+\beta == α+β
+\{1,2,3\} == {1，2，3}
+[0,1) == ［0，1）
+(3,4) == （3，4）
+12 == １２
+x∈ℝ == x\in\mathbb{R}
+A∪B == A\cup B
+10^{-3} == 10⁻³
+5\cdot 10^{4} == 5·10⁴
+\frac{1}{3} == ⅓
+x\to 0 == x→0
+# degrees
+\sin 30 != \sin 30^\circ
+\frac{\sqrt{3}}{2} == \cos 30^\circ
+54^\circ == 54
+\frac12 == \sin 30^\circ == \sin 30° == \sin(30^\circ) == \sin(30^{\circ}) != \sin 30
+1 == \tan 45^{\circ}
+\sin 30^\circ == \frac12 != \sin 30
+2\sin 40^\circ == 2\cos 50^\circ != 2\sin 40
+60^\circ == \frac{\pi}{3}
+\frac{\pi}{3} == 60^\circ != 60
+60 != \frac{\pi}{3}
+30^\circ != 60^\circ
+30^\circ 15' == 30.25^\circ != 30^\circ 20'
+25^\circ C == 25
+25^\circ\text{C} == 25^{\circ}\mathrm{C}
+90^\circ == 90 degrees == 90\text{ degrees}
+\frac{180}{7}^\circ == \frac{180}{7}
+\frac{180}{7} == \left(\frac{180}{7}\right)^\circ
+\sin\frac{180}{7}^\circ == \sin\frac{\pi}{7}
+x^\circ == x
+\tan x^\circ != \tan x
+\angle A=30^\circ == 30^\circ
+\cos 60^\circ == 0.5
+\tan 60 != \tan 60^\circ
+\sqrt{3} == \tan 60^\circ == \tan(60°) == tan(60°) != \tan 60
+\frac{1}{2} == \sin\left(30^{\circ}\right)
+\frac{1}{4} == \sin 30^\circ \cos 60^\circ == \sin 30^\circ\cdot\cos 60^\circ
+\frac{\sqrt2}{2} == \sin 45 \text{ degrees}
+\cos 20^\circ == \sin 70^\circ != \cos 20
+10\sin 35^\circ == 10\sin 35^{\circ} != 10\sin 35
+\frac{1}{\sin 10^\circ} == \csc 10^\circ
+\frac{5}{\sin 40^\circ} != 7.7786
+36^\circ, 72^\circ == 36, 72 == 72^\circ, 36^\circ
+15^\circ == 15
+15 == 15^\circ
+100^\circ != 10^\circ
+2\pi == 360^\circ != 180^\circ
+37^\circ C == 37^\circ != 38^\circ C
+# closed-form
+1 == \log_2 3 \cdot \log_3 2 != \log_2 3 \cdot \log_3 4 == \sqrt[3]{2+\sqrt{5}}+\sqrt[3]{2-\sqrt{5}}
+1 != 1+10^{-400} == \sin^2 20^\circ+\cos^2 20^\circ == \sin^2 1 + \cos^2 1 == e^{i\pi}+2
+1 != 0.9999999
+-\frac{1}{2} == \cos\frac{2\pi}{7}+\cos\frac{4\pi}{7}+\cos\frac{6\pi}{7}
+2 == \log_2 3 \cdot \log_3 4 == \log_3 9 == \sqrt[3]{7+5\sqrt{2}}+\sqrt[3]{7-5\sqrt{2}}
+2 != \sqrt{2+\sqrt{2+\sqrt{2}}}
+\frac{1}{8} == \cos 20^\circ\cos 40^\circ\cos 80^\circ
+\frac{1}{8} == \cos\frac{\pi}{9}\cos\frac{2\pi}{9}\cos\frac{4\pi}{9}
+2-\sqrt{3} == \tan 15^\circ
+4 == \sqrt{6+4\sqrt{2}}+\sqrt{6-4\sqrt{2}}
+\frac{\sqrt5-1}{4} == \sin 18^\circ != \sin 19^\circ
+3 == 2^{\log_2 3} == \log_2 3\cdot\log_3 4\cdot\log_4 8
+\frac{\pi}{4} == \arctan\frac12+\arctan\frac13 != \arctan\frac12+\arctan\frac14
+7 == 2\log_2 8 + 1
+\frac{\pi}{6} == \arcsin\frac12
+\log_2 6 == 1+\log_2 3 != \log_2 3
+\frac{1}{2} == \cos\frac{\pi}{5}-\cos\frac{2\pi}{5}
+\frac{3}{2} == \sin^4\frac{\pi}{8}+\sin^4\frac{3\pi}{8}+\sin^4\frac{5\pi}{8}+\sin^4\frac{7\pi}{8}
+\sqrt{7} == \tan\frac{\pi}{7}\tan\frac{2\pi}{7}\tan\frac{3\pi}{7}
+\sqrt{6} != \tan\frac{\pi}{7}\tan\frac{2\pi}{7}\tan\frac{3\pi}{7}
+\frac{\pi^2}{6} == \sum_{n=1}^{\infty}\frac{1}{n^2} != \sum_{n=1}^{100}\frac{1}{n^2}
+e == \sum_{n=0}^{\infty}\frac{1}{n!}
+5 == |3+4i|
+\pi != \frac{355}{113}
+# choice
+I == \text{I} == (I) == \textbf{(I)} == I. != H != \text{J} != 1 == (I) 42 == I: the last one
+I != A: the first one == i != (H), (I)
+H != I == \text{H}
+C == \textbf{(C)}
+E == \mathrm{E}
+D == d
+J == \text{J} == (J)
+A == \boxed{A}
+B == (b) == \mathbf{B}
+G == \text{G.}
+F == \text{(F)} != \text{False}
+T != \text{True}
+# truth
+True == true == TRUE == \text{true} != False
+\text{True} == true
+False == false
+Yes == \textbf{Yes} != No == yes.
+no == No
+\text{even} != neve
+\text{false} == False
+\text{False} == FALSE
+YES == yes
+\text{No} == no
+No != Yes
+true != ture
+\text{true} != 1
+\text{Even} == even
+\text{neither} == Neither != \text{both}
+\text{Monday} == monday
+# notation
+12 == 12^{\text{th}} == 12th == 12^{th} != 12^{t} != 12^{13}
+3 == 3^{\text{rd}}
+21 == 21st
+12^{\text{th}} == 12 != 13^{\text{th}}
+p=5,q=2 \text{ and } p=7,q=2 == p=5,q=2;p=7,q=2 == p=7,q=2;p=5,q=2 != p=5,q=2 != p=5,q=7;p=2,q=2
+(5,2), (7,2) == (5,2) \text{ and } (7,2)
+\prod_{k=1}^{n} k == n! != (n+1)!
+n! == \prod_{k=1}^{n} k != (n-1)!
+\frac{n(n+1)}{2} == \sum_{k=1}^{n} k
+\sum_{k=1}^{n} k == \frac{n(n+1)}{2} != \frac{n(n-1)}{2}
+1 \pm \sqrt{19} == 1+\sqrt{19}, 1-\sqrt{19}
+2 \lor 3 == 2,3 != 2
+x=2 \lor x=3 == 2,3
+x=1 \vee x=-1 == x=\pm 1
+2 ∨ 3 == 3,2
+2,3 == 2; 3
+\binom{n}{k} == {n \choose k}
+\frac{1}{2} == {1 \over 2} == \frac12. != 0.5x
+]2,3[ == (2,3)
+x>1 \text{ and } x<3 == (1,3)
+\tan x == \operatorname{tg} x
+\lg 2 == \log_{10} 2
+x<3 == x &lt; 3
+-1 == \text{-1}
+5^{\text{th}} == 5
+5 == 5\text{th} != -5
+2 == 2^{\text{nd}} == 2nd
+101 == 101^{\text{st}}
+x=1,y=2 \text{ or } x=3,y=4 == x=1,y=2; x=3,y=4 == (1,2),(3,4) != (1,2),(4,3) != x=1,y=4; x=3,y=2
+(1,2);(3,4) == (1,2),(3,4)
+2n! == 2\prod_{k=1}^{n} k
+x=2 \text{ or } x=3 == x=2 \lor x=3
+x>3 \lor x<1 == (-\infty,1)\cup(3,\infty) != x<1 \text{ and } x>3
+x<1 \text{ or } x>3 != x<1 \text{ and } x>3
+1<x \land x<3 == (1,3)
+1<x \text{ and } x<3 == 1<x<3
+x=1 \text{ and } x=2 == 1,2
+1 \text{ and } 2 == 1 ∧ 2
+np.float64(0.5) == 0.5 != 0.6
+np.int64(7) == 7
+(2,3) == ]2,3[
+x<2 != x>2
+1 != 1\text{ or }2 == 3+-2
+50 == 50^{\circ}\mathrm{F}
+abc != 6
+2x == 2 x
+6! == 720
+m/s != m
+\frac{m}{s} == m/s
+10 \text{ m/s} == 10 m/s == 10
+A != A \text{ and } B
+9.8 \text{ m/s}^2 == 9.8 m/s^2
+# mixed
+\sin 30 != 30
+\frac{a}{b} == a/b
+2^{\frac{1}{3}} == \sqrt[3]{2}
+f(x)=2x != f(x)=2x+1
+(−1,2) == (-1,2)
+x \in [1,2] == 1≤x≤2 != 1≤x<2
+10:30 == 10:30 \text{ a.m.}
+5 != five apples
+2 == 2.0 \times 10^0
+4 == \sqrt{16} != ±4
+-1 == i²
+1000 == 1 000
+\frac{1}{2},\frac{1}{3} == ½, ⅓
+x>0, y>0 == x＞0，y＞0
+a != \alpha
+\alpha != a
+3\frac{1}{2} == 3½ != 3·½
+2^{10} == 2¹⁰ != 210
+x_1 == x₁
+x_{12} == x₁₂
+16\pi == 16π cm² == 16π \text{ cm}^2
+12 == 12 cm²
+\{(1,2),(3,4)\} == (1,2),(3,4)
+(2,-1,3) == x=2,y=-1,z=3
+x+y=3 == y = 3 - x
+\frac{d}{2} != \frac{1}{2}
+a^2+b^2+c^2 != a^2+b^2
+mc^2 != m == E=mc^2
+vt != v
+2.5 \times 10^{3} m != 2500
+5 km == 5
+0.8 g != 0.8
+0.8 \, \text{g} == 0.8
+0.8 \, \mathrm{g} == 0.8 g
+\frac{2}{3} h != \frac23
+120 \text{ s} == 120 s
+40 \, \Omega != 40
+y = 3x + b == y=3x+b
+y=mx+b != y=mx
+k(k+1)s != k(k+1)
+\sqrt{gh} != \sqrt{g} == sqrt(g*h)
+\cot x == cot(x)
+\frac{\ln x}{x} == ln(x)/x == lnx/x
+xe^x == x*exp(x) == x*e**x
+\sin^2\theta == sin(theta)^2
+\sqrt{2}/2 == sqrt(2)/2
+-\infty == -infinity
+(0,\pi) == (0, pi) != (0, 3.14)
+2k\pi == 2*k*pi
+\frac{5\pi}{6} == 150° == 5*pi/6
+\log_3 7 == log_3(7) == log(7)/log(3) == \ln 7/\ln 3
+e^{-1} == 1/e == exp(-1)
+n^2+n == n**2 + n
+30\% == 30 pct
+II == \text{II} != I
+\text{I and II} == I and II != I and III
+\text{(B)} == (B) x=2
+(B) == B != C
+\textbf{(D)}\ 12 == D != C
+C. 12 == C != B
+2{,}5\text{ kg} == 2.5
+\text{Infinitely many} == infinitely many
+T == \text{T}
+\text{undefined} == undefined
+n\cdot n! == n*n!
+n! == \Gamma(n+1)
+\frac{(2n)!}{2^n n!} == \prod_{k=1}^{n}(2k-1)
+A:B != A != B
+(A)(B) != A
+12 \text{ m} != 12x
+"""
 
 
 def table(text):
@@ -496,7 +925,7 @@ def table(text):
     return pairs
 
 
-PAIRS = table(AGREEMENT)
+PAIRS = table(AGREEMENT + KINDS)
 
 # Where math-verify's verdict is not a mathematician's, as docs/problems.md lists them: (gold,
 # answer, the mathematician's)
@@ -519,8 +948,8 @@ CFG = dict(verify_s=20.0, verify_bytes=1024)
 
 
 def check_math(pairs, cfg):
-    """verifier.check of [(gold, what the model wrote), ...]."""
-    return verifier.check("math", [(dict(answer=gold), text) for gold, text in pairs], cfg)
+    """sandbox.check of [(gold, what the model wrote), ...]."""
+    return sandbox.check("math", [(dict(answer=gold), text) for gold, text in pairs], cfg)
 
 
 def box(answer):
@@ -578,27 +1007,27 @@ def close(pool):
 
 @pytest.fixture(scope="module")
 def kept():
-    pool = verifier.Pool("math", 1)
+    pool = sandbox.Pool("math", 1)
     yield pool
     close(pool)
 
 
 @pytest.fixture
 def one(kept, monkeypatch):
-    """A Pool of one process that tests share, in the place of verifier.pool."""
-    monkeypatch.setattr(verifier, "pool", lambda kind: kept)
+    """A Pool of one process that tests share, in the place of sandbox.pool."""
+    monkeypatch.setattr(sandbox, "pool", lambda kind: kept)
     return kept
 
 
 @pytest.fixture
 def make_pool(monkeypatch):
-    """make_pool(workers): a warm Pool in the place of verifier.pool."""
+    """make_pool(workers): a warm Pool in the place of sandbox.pool."""
     pools = []
 
     def make(workers):
-        pool = verifier.Pool("math", workers)
+        pool = sandbox.Pool("math", workers)
         pools.append(pool)
-        monkeypatch.setattr(verifier, "pool", lambda kind: pool)
+        monkeypatch.setattr(sandbox, "pool", lambda kind: pool)
         warm = check_math([(str(i), box(i)) for i in range(20 * workers)], CFG)
         assert set(warm) == {1}
         return pool
@@ -607,7 +1036,7 @@ def make_pool(monkeypatch):
         close(pool)
 
 
-def nurseries(pool):
+def servers(pool):
     """The processes of an idle pool."""
     all_of_them = [pool.free.get(timeout=20) for _ in range(pool.threads._max_workers)]
     for process in all_of_them:
@@ -839,9 +1268,9 @@ def test_an_unknown_verifier(script, tiny, monkeypatch, tmp_path):
                        match="--verifier=exactly: expected one of math, exact, .*is exact$"):
         main([*words, "--verifier=exactly"])
     assert not any(tmp_path.iterdir())
-    verifier.check_name(dict(verifier="math"))
+    config.choose("verifier", "math", verifier.REWARDS)
     monkeypatch.setitem(verifier.REWARDS, "exactly", verifier.exact)
-    verifier.check_name(dict(verifier="exactly"))
+    config.choose("verifier", "exactly", verifier.REWARDS)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -1124,7 +1553,7 @@ def test_hostile_answers(make_pool, monkeypatch):
     hostile = attacks()
     names = [words[:2] for words in hostile]
     assert len(GENERATORS) >= 20 and len(hostile) >= 200
-    before = {process.pid for process in nurseries(pool)}
+    before = {process.pid for process in servers(pool)}
     took, peak, done = {}, {}, threading.Event()
     exchange = pool.exchange
 
@@ -1160,9 +1589,9 @@ def test_hostile_answers(make_pool, monkeypatch):
                 and seconds > LIMIT + SLACK]
     assert max(took.values()) > LIMIT / 2
     assert {0, TIMEOUT, ERROR} <= set(verdicts)
-    assert {process.pid for process in nurseries(pool)} == before
+    assert {process.pid for process in servers(pool)} == before
     assert all(len(children(pid)) == 1 for pid in before)
-    assert len(peak) > 4 and max(peak.values()) <= verifier.Pool.MEMORY
+    assert len(peak) > 4 and max(peak.values()) <= sandbox.Pool.MEMORY
     assert memory("self", "VmRSS:") - rss < 64 * 2 ** 20
 
     long = [(gold, text) for gold, text in hostile if len(text.encode(errors="replace")) > 1024
@@ -1190,14 +1619,14 @@ def busy(pool):
     return thread, verdicts
 
 
-@pytest.mark.parametrize("who", ["child", "nursery", "both"])
+@pytest.mark.parametrize("who", ["child", "server", "both"])
 def test_killed_while_it_had_nothing_to_do(who, make_pool):
-    """The next verdicts are right; where the nursery is gone, one answer may be an error on the
+    """The next verdicts are right; where the server is gone, one answer may be an error on the
     way."""
     pool = make_pool(1)
-    (process,) = nurseries(pool)
+    (process,) = servers(pool)
     (child,) = children(process.pid)
-    for pid in dict(child=[child], nursery=[process.pid], both=[process.pid, child])[who]:
+    for pid in dict(child=[child], server=[process.pid], both=[process.pid, child])[who]:
         os.kill(pid, signal.SIGKILL)
     until(lambda: child not in children(process.pid))
     time.sleep(0.2)
@@ -1210,24 +1639,25 @@ def test_killed_while_it_had_nothing_to_do(who, make_pool):
 def test_a_limit_is_over_with_its_answer(one):
     """A process that has answered in time is not ended while it waits."""
     assert one.verify([("5", "5")], 0.5) == [1]
-    (process,) = nurseries(one)
+    (process,) = servers(one)
     before = children(process.pid)
     time.sleep(1)
     assert children(process.pid) == before
 
 
 PYTHON = """
-import types, verifier
-verifier.Pool.CLOCK = 16
+import types
+from core import sandbox
+sandbox.Pool.CLOCK = 16
 def score(gold, answer):
     names = {}
     exec(answer, names)
     return names.get("score", 1)
-verifier.library = lambda kind: types.SimpleNamespace(load=lambda: score)
-verifier.nursery("math")"""
+sandbox.library = lambda kind: types.SimpleNamespace(load=lambda: score)
+sandbox.serve("math")"""
 
 
-class Naive(verifier.Pool):
+class Naive(sandbox.Pool):
     """A pool whose library runs answers as Python, which may set `score`."""
 
     def start(self):
@@ -1246,16 +1676,16 @@ def test_the_limit_is_of_the_cpu():
     close(pool)
 
 
-@pytest.mark.parametrize("who", ["child", "nursery", "both"])
+@pytest.mark.parametrize("who", ["child", "server", "both"])
 def test_killed_at_work(who, make_pool):
     """The answer it worked on is an error at once, long before its limit, the next verdicts are
     right, and nothing of it stays."""
     pool = make_pool(1)
     fds = len(os.listdir("/proc/self/fd"))
-    (process,) = nurseries(pool)
+    (process,) = servers(pool)
     (child,) = children(process.pid)
     thread, verdicts = busy(pool)
-    for pid in dict(child=[child], nursery=[process.pid], both=[child, process.pid])[who]:
+    for pid in dict(child=[child], server=[process.pid], both=[child, process.pid])[who]:
         os.kill(pid, signal.SIGKILL)
     thread.join(20)
     assert verdicts == [ERROR]
@@ -1269,10 +1699,10 @@ def test_killed_at_work(who, make_pool):
 def test_stopped(work, make_pool, monkeypatch):
     """Where the kernel's timer cannot end it, or nobody is there to say so, the pool does, GRACE
     after the limit."""
-    monkeypatch.setattr(verifier.Pool, "GRACE", 0.5)
-    monkeypatch.setattr(verifier.Pool, "CLOCK", 2)
+    monkeypatch.setattr(sandbox.Pool, "GRACE", 0.5)
+    monkeypatch.setattr(sandbox.Pool, "CLOCK", 2)
     pool = make_pool(1)
-    (process,) = nurseries(pool)
+    (process,) = servers(pool)
     (child,) = children(process.pid)
     os.kill(process.pid, signal.SIGSTOP)
     if not work:
@@ -1285,10 +1715,10 @@ def test_stopped(work, make_pool, monkeypatch):
 
 def test_a_full_pipe_of_a_stopped_process(make_pool, monkeypatch):
     """An answer larger than a pipe does not hold us where nobody reads it."""
-    monkeypatch.setattr(verifier.Pool, "GRACE", 0.5)
-    monkeypatch.setattr(verifier.Pool, "CLOCK", 2)
+    monkeypatch.setattr(sandbox.Pool, "GRACE", 0.5)
+    monkeypatch.setattr(sandbox.Pool, "CLOCK", 2)
     pool = make_pool(1)
-    (process,) = nurseries(pool)
+    (process,) = servers(pool)
     for pid in [process.pid, *children(process.pid)]:
         os.kill(pid, signal.SIGSTOP)
     assert pool.verify([("5", "5" * 10 ** 6)], 0.5) == [ERROR]
@@ -1296,7 +1726,7 @@ def test_a_full_pipe_of_a_stopped_process(make_pool, monkeypatch):
 
 
 def test_killing_at_random(make_pool):
-    """Children and nurseries killed all the time: a verdict is the true one or a fault, never that
+    """Children and servers killed all the time: a verdict is the true one or a fault, never that
     of another answer."""
     pool, over = make_pool(2), threading.Event()
     rng = random.Random(0)
@@ -1309,7 +1739,7 @@ def test_killing_at_random(make_pool):
             victims = [pid for pid in alive if (pid in sessions) == (rng.random() < 0.05)]
             if victims:
                 os.kill(rng.choice(victims), signal.SIGKILL)
-    started, start = nurseries(pool), pool.start
+    started, start = servers(pool), pool.start
 
     def noted():
         started.append(start())
@@ -1334,9 +1764,9 @@ def test_killing_at_random(make_pool):
 
 PARENT = """
 import os, signal, sys, threading, time
-import verifier
+from core import sandbox
 {before}
-pool = verifier.Pool("math", 2)
+pool = sandbox.Pool("math", 2)
 print(*pool.verify([("5", "5"), ("5", "6"), ("7919", "{hangs}")], 1.0), sep="\\n", flush=True)
 {after}
 """
@@ -1409,7 +1839,7 @@ def test_memory_is_capped(one):
     """A child can map MEMORY and no more, nor leave a core; where that was not enough, the answer
     is an error."""
     assert one.verify([("5", "5")], 20) == [1]  # it is there, with its limits
-    (process,) = nurseries(one)
+    (process,) = servers(one)
     for pid in [process.pid, *children(process.pid)]:
         limits = {line[:26].strip(): line[26:].split()[0] for line in open(f"/proc/{pid}/limits")}
         assert (limits["Max address space"], limits["Max core file size"]) == (str(2 ** 30), "0")
@@ -1422,8 +1852,51 @@ def test_math_verify_is_missing(monkeypatch, tmp_path):
     """One line that says what to install, each time it is asked."""
     (tmp_path / "math_verify.py").write_text("raise ImportError")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    pool = verifier.Pool("math", 1)
+    pool = sandbox.Pool("math", 1)
     for _ in range(2):
         with pytest.raises(BadInput, match="math-verify is not installed.*requirements.txt"):
             pool.verify([("5", "5")], 1.0)
     close(pool)
+
+
+def test_three_files_grade_elsewhere(tmp_path):
+    """verifier.py, core/sandbox.py and core/math_answers.py grade a pair in an empty folder."""
+    for name in ("verifier.py", "core/sandbox.py", "core/math_answers.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    run = functools.partial(subprocess.run, capture_output=True, text=True, cwd=tmp_path.parent)
+    for text, verdict in ((box("0.5"), "right"), (box("0.6"), "wrong"), ("0.5", "wrong")):
+        done = run([sys.executable, tmp_path / "verifier.py", r"\frac{1}{2}", text])
+        assert (done.stdout, done.returncode) == (f"{verdict}\n", 0), done
+    code = (f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport verifier\n"
+            "print(*verifier.check_math([('2', '\\\\boxed{1+1}'), ('2', '\\\\boxed{3}')]))\n"
+            "print('config' in sys.modules)")
+    done = run([sys.executable, "-c", code], env={**os.environ, "PYTHONSAFEPATH": "1"})
+    assert done.stdout.split() == ["right", "wrong", "False"], done
+    assert run([sys.executable, tmp_path / "verifier.py"]).returncode == 1
+
+
+def test_a_new_entry_of_rewards_is_all_that_a_reward_needs(tmp_path):
+    """A copy of the code with one more function and entry: the name works, no other file knows it.
+    """
+    for name in ("config.py", "core/sandbox.py", "core/math_answers.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    text = (ROOT / "verifier.py").read_text().replace("exact=exact,", "exact=exact, mine=mine,")
+    mine = "\ndef mine(problem, text, cfg):\n    return 0.25 * ('#' in text)\n\n\nREWARDS ="
+    (tmp_path / "verifier.py").write_text(text.replace("\nREWARDS =", mine, 1))
+    code = ("import config, verifier\ncfg = config.parse(['--verifier=mine'])\n"
+            "config.choose('verifier', cfg['verifier'], verifier.REWARDS)\n"
+            "print(verifier.REWARDS[cfg['verifier']]({}, '# 1', cfg))")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                          cwd=tmp_path)
+    assert done.stdout == "0.25\n", done
+
+
+def test_a_gold_is_asked_for_its_value(one):
+    """An empty answer asks whether any answer could equal the gold, other than the same text."""
+    values = [r"\frac{5}{4}", "x^2=-4", r"\begin{pmatrix}x\\y\end{pmatrix}", "no solution", "B",
+              r"\text{even}", "(1,2]", "1e+23", r"5.88\%", r"\infty", r"54^\circ", "3:30"]
+    none = [r"\frac{1}{2", r"\frac{1}{0}", r"\left(1,2", r"\sqrt{", "x^{2", r"\frac{a}"]
+    assert one.verify([(gold, "") for gold in values], 20) == [1] * len(values)
+    assert 1 not in one.verify([(gold, "") for gold in none], 20)

@@ -3,11 +3,12 @@
     python data/aime24/prepare.py
     python data/aime24/prepare.py --source=Maxwell-Jia/AIME_2024:aime_2024_problems.parquet
     python data/aime24/prepare.py \\
-        --source=LLM360/guru-RL-92k:online_eval/math__aime_repeated_8x_240.parquet  # each one once
+        --source=LLM360/guru-RL-92k:online_eval/math__aime_repeated_8x_240.parquet  # drops copies
     python evaluate.py --model=MODEL --val_set=data/aime24/problems.jsonl
 
-To evaluate on, and to keep out of what is trained on. All of it is data/guru_math/prepare.py with
-another source: what is read, written and left out is described there.
+Use it to evaluate, and to remove these problems from training sets. This is
+data/guru_math/prepare.py with another source; its docstring describes what is read, written and
+left out.
 """
 import importlib.util
 import os

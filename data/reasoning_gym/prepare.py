@@ -33,7 +33,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 from core.problems import set_hash, write_problems
-import verifier
+from core import sandbox
 from config import BadInput, entry, parse, read_json, save_json
 
 INSTRUCTION = "\n\nGive your final answer between <answer> and </answer>."
@@ -49,7 +49,7 @@ def library():
     try:
         from reasoning_gym.factory import DATASETS
     except ImportError:
-        raise verifier.missing("reasoning_gym") from None
+        raise sandbox.missing("reasoning_gym") from None
     return {name: classes for name, classes in DATASETS.items() if name != "composite"}
 
 
@@ -135,7 +135,7 @@ def gradable(problems, cfg):
     """Those that their verifier can grade: its own answer is right, none of PROBES is."""
     def right(answers):
         pairs = [(p, f"<answer>{answer}</answer>") for p, answer in zip(problems, answers)]
-        return [verdict == 1 for verdict in verifier.check("reasoning_gym", pairs, cfg)]
+        return [verdict == 1 for verdict in sandbox.check("reasoning_gym", pairs, cfg)]
     own = right([p["answer"] for p in problems])
     free = [False] * len(problems)
     for probe in PROBES:

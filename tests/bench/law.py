@@ -16,7 +16,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (1, 2)]
 import numpy as np
 
 from core.stats import cells_of, tied_with_best, verdict_of
-from simulate import beside, constant, law, paper, sweep
+from simulate import beside, constant, paper, sweep
 
 NS = (8, 32, 128, 512, 2048)
 NOISE = dict(kept=dict(run_sd=0.0066, drift=0.004, seed_sd=0.010),

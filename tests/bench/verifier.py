@@ -1,5 +1,5 @@
-"""What processes that can be killed cost: verifier.py with 2 workers beside math-verify in 2 plain
-processes.
+"""What processes that can be killed cost: core/sandbox.py with 2 workers against math-verify in 2
+plain processes.
 
     OMP_NUM_THREADS=2 python tests/bench/verifier.py [REPETITIONS]
 
@@ -19,8 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-import verifier  # noqa: E402
-from core import math_answers  # noqa: E402
+from core import math_answers, sandbox  # noqa: E402
 from test_verifier import HANGS, PAIRS, check_math, close  # noqa: E402
 
 CFG, N = dict(verify_s=20.0, verify_bytes=1024), 2000
@@ -56,8 +55,8 @@ def bare(pairs):
 
 
 def ours(pairs, cfg=CFG):
-    pool = verifier.Pool("math", 2)
-    verifier.pool = lambda kind: pool
+    pool = sandbox.Pool("math", 2)
+    sandbox.pool = lambda kind: pool
     # until both processes are there
     check_math([(str(i), rf"\boxed{{{i}}}") for i in range(20)], cfg)
     start = time.perf_counter()
@@ -85,4 +84,4 @@ if __name__ == "__main__":
              for i, pair in enumerate(pairs)]
     seconds, verdicts = ours(mixed, CFG | dict(verify_s=1.0))
     print(f"1% that hang: {len(pairs) / seconds:.1f} pairs/s, "
-          f"{verdicts.count(verifier.TIMEOUT)} timeouts of 1 s")
+          f"{verdicts.count(sandbox.TIMEOUT)} timeouts of 1 s")

@@ -1,0 +1,245 @@
+"""core/sandbox.py: grade answers in processes that can be killed.
+
+What a model writes is hostile input. math-verify and the verifiers of reasoning-gym can be made to
+loop forever, to fill the memory or to crash. So no answer is parsed in the process that trains:
+`check` sends it to a worker with a limit on CPU time and memory. Python inside a worker can neither
+write a file nor start a program (`confine`). This stops accidents and tricks of a model under RL;
+it is not a security boundary against a determined attacker.
+"""
+import concurrent.futures
+import contextlib
+import functools
+import importlib.util
+import json
+import os
+import queue
+import signal
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+try:
+    from config import BadInput, cores
+except ImportError:  # verifier.py and core/ were copied without config.py
+    BadInput = ValueError
+
+    def cores():
+        return os.cpu_count() or 1
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Each library's verifier is one file with these names:
+# NAME, INSTALL     the library, and the command that installs it
+# gold(problem)     the text to grade by; may raise BadInput
+# answer(text, most)  the answer in a response, "" if there is none; an answer of more than `most`
+#                   characters comes back longer than `most`
+# load()            return score(gold, answer), a function to [0, 1]; if it raises, the verdict is
+#                   ERROR. load raises ImportError if the library is missing
+LIBRARIES = dict(math="core/math_answers.py", reasoning_gym="data/reasoning_gym/reward.py")
+TIMEOUT, ERROR = -1.0, -2.0  # verdicts on answers that got no score; their reward is 0
+
+
+@functools.cache
+def library(kind):
+    """Return the module of one of LIBRARIES. Importing it does not load the library yet."""
+    spec = importlib.util.spec_from_file_location(f"{kind}_library", ROOT / LIBRARIES[kind])
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def missing(kind):
+    """Return the BadInput for a library that cannot be imported; it names the install command."""
+    return BadInput(f"--verifier={kind}: {library(kind).NAME} is not installed or incomplete "
+                    f"({library(kind).INSTALL})")
+
+
+def check(kind, pairs, cfg):
+    """Grade [(problem, text that a model wrote), ...] with one of LIBRARIES.
+
+    Return a verdict for each pair: a score from 0 to 1, TIMEOUT or ERROR. A text without an answer
+    scores 0, an answer that is too long is an ERROR.
+    cfg: verify_s (CPU seconds per answer), verify_bytes (longest answer that is read).
+    """
+    verdicts, asked = [0.0] * len(pairs), {}
+    for i, (problem, text) in enumerate(pairs):
+        answer = library(kind).answer(text, cfg["verify_bytes"])
+        if len(answer.encode(errors="replace")) > cfg["verify_bytes"]:
+            verdicts[i] = ERROR
+        elif answer:
+            asked[i] = library(kind).gold(problem), answer
+    if asked:
+        for i, verdict in zip(asked, pool(kind).verify(asked.values(), cfg["verify_s"])):
+            verdicts[i] = verdict
+    return verdicts
+
+
+@functools.cache
+def pool(kind):
+    """Return this process's Pool for one of LIBRARIES: one worker per core, at most 16."""
+    workers = cores() // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    return Pool(kind, min(16, max(1, workers)))
+
+
+class Pool:
+    """A verifier in processes that can be killed, so that `verify` always returns in time.
+
+    A worker is two processes: a fork server that has loaded the library, and its child, which
+    grades. The child sets kernel timers for each answer. They end it even inside sympy's C code,
+    where a Python signal handler would never run. The fork server reports that and forks the next
+    child within milliseconds. A child has a memory limit and cannot change files (`confine`). Only
+    the fork server talks to us, in messages of a fixed size, so a child that was taken over cannot
+    make this process run code or wait.
+    """
+    MEMORY = 2 ** 30  # bytes of address space
+    CLOCK = 20        # wall-clock limit of an answer, in multiples of its CPU limit: a busy machine
+    GRACE = 120       # seconds after the wall-clock limit before we kill a silent worker; they
+                      # include loading the library
+
+    def __init__(self, kind, workers):
+        self.kind, self.free = kind, queue.SimpleQueue()
+        self.threads = concurrent.futures.ThreadPoolExecutor(workers)
+        for process in [self.start() for _ in range(workers)]:  # all start at the same time
+            self.free.put(process)
+
+    def start(self):
+        """Start a fork server. It ends when our end of its pipe is closed."""
+        code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from core import sandbox; "
+        return subprocess.Popen(
+            [sys.executable, "-c", f"{code}sandbox.serve({self.kind!r})"], cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": "0"},  # or a set's order might decide a verdict
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
+            # Ctrl-C must not reach it, and one signal must reach it and its child
+            start_new_session=True)
+
+    def verify(self, pairs, seconds):
+        """Return a verdict for each (gold, answer). Equal pairs are graded once."""
+        distinct = list(dict.fromkeys(pairs))
+        verdicts = self.threads.map(lambda pair: self.ask(*pair, seconds), distinct)
+        verdict = dict(zip(distinct, verdicts))
+        return [verdict[pair] for pair in pairs]
+
+    def ask(self, gold, answer, seconds):
+        """Return the verdict on one answer, from the next free worker."""
+        process = self.free.get()
+        try:
+            verdict = self.exchange(process, seconds, gold, answer)
+            if verdict is None:
+                self.end(process)
+                unavailable = process.returncode == os.EX_UNAVAILABLE
+                process = self.start()
+                if unavailable:
+                    raise missing(self.kind)
+                return ERROR
+            # NaN fails both comparisons
+            return verdict if verdict == TIMEOUT or 0 <= verdict <= 1 else ERROR
+        finally:
+            self.free.put(process)
+
+    def exchange(self, process, seconds, gold, answer):
+        """Return a worker's verdict, or None if the worker died or had to be killed."""
+        request = json.dumps([seconds, gold, answer]).encode() + b"\n"
+        late = threading.Timer(self.CLOCK * seconds + self.GRACE,
+                               os.killpg, [process.pid, signal.SIGKILL])
+        late.daemon = True
+        late.start()
+        try:
+            while request:
+                request = request[process.stdin.write(request):]
+            reply = process.stdout.read(MESSAGE.size)  # the worker writes a message in one call
+        except BrokenPipeError:
+            return None
+        finally:
+            late.cancel()
+        return MESSAGE.unpack(reply)[0] if len(reply) == MESSAGE.size else None
+
+    def end(self, process):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(), process.stdin.close(), process.stdout.close()
+
+
+MESSAGE = struct.Struct("d?")  # a verdict, and whether the child has grown
+TIMERS = {signal.ITIMER_PROF: signal.SIGPROF, signal.ITIMER_REAL: signal.SIGALRM}  # CPU, clock
+
+
+def serve(kind):
+    """Run the fork server of a Pool: read [seconds, gold, answer] lines, write a MESSAGE for each.
+
+    Its child grades. A new child replaces one that died or has grown: memory that one answer left
+    behind must not be missing for the next.
+    """
+    import logging
+    import multiprocessing
+    import resource
+    logging.disable(logging.CRITICAL)
+    requests, replies = open(os.dup(0), "rb"), open(os.dup(1), "wb", 0)
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):  # a library's output must not be read as a message
+        os.dup2(null, stream)
+    for number in (signal.SIGCHLD, *TIMERS.values()):  # our parent may have ignored them
+        signal.signal(number, signal.SIG_DFL)  # the kernel ends the process when a timer fires
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, TIMERS.values())
+    try:
+        score = library(kind).load()
+    except ImportError:
+        os._exit(os.EX_UNAVAILABLE)  # at once: a slow exit would close the pipe before the code
+    for limit, most in ((resource.RLIMIT_AS, Pool.MEMORY), (resource.RLIMIT_CORE, 0),
+                        (resource.RLIMIT_FSIZE, 0)):
+        resource.setrlimit(limit, (most, most))
+    forks, child = multiprocessing.get_context("fork"), None
+    for line in requests:
+        if child is None or not child.is_alive():  # it may have been killed while idle
+            ours, its = forks.Pipe()
+            child = forks.Process(target=grade_lines, daemon=True,
+                                  args=(score, its, [ours, requests, replies]))
+            child.start()
+            its.close()
+        try:
+            ours.send_bytes(line)
+            message = ours.recv_bytes(MESSAGE.size)
+        except (EOFError, OSError):
+            child.join()
+            timeout = -child.exitcode in TIMERS.values()
+            message = MESSAGE.pack(TIMEOUT if timeout else ERROR, False)
+        replies.write(message)
+        if MESSAGE.unpack(message)[1]:
+            child.kill(), child.join()
+
+
+def grade_lines(score, server, others):
+    """Run the child of a fork server: send it a MESSAGE for each line that it sends."""
+    import resource
+    for other in others:  # the server's ends; a copy here would hide that the server died
+        other.close()
+    sys.addaudithook(confine)
+    while True:
+        seconds, gold, answer = json.loads(server.recv_bytes())
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        signal.setitimer(signal.ITIMER_REAL, Pool.CLOCK * seconds)
+        try:
+            verdict = float(score(gold, answer))
+        except Exception:
+            verdict = ERROR
+        for timer in TIMERS:
+            signal.setitimer(timer, 0)
+        kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        server.send_bytes(MESSAGE.pack(verdict, kilobytes > Pool.MEMORY / 4 / 1024))
+
+
+def confine(event, args):
+    """Audit hook: refuse to start programs, open sockets or change files.
+
+    It covers the calls that Python reports, so it is a second wall only. The first is that answers
+    never run as code, which `tame` in data/reasoning_gym/reward.py ensures.
+    """
+    if event == "open":
+        refused = args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    else:
+        refused = (event.startswith(("os.", "shutil.", "subprocess.", "pty.", "socket.", "ctypes.",
+                                     "sqlite3.", "resource.", "signal."))
+                   and event not in ("os.listdir", "os.scandir"))  # an import needs these
+    if refused:
+        raise PermissionError(f"{event} in a verifier")
