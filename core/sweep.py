@@ -494,13 +494,13 @@ def run(preset, argv):
     """Train all unfinished runs of a preset, with PRUNE=1 in rungs; exits with 130 if stopped."""
     sweeps, folder, stop = arms(preset, argv), sweep_folder(preset, argv), []
     todo, grid = unfinished(sweeps), [c for cfg in sweeps for c in cells(cfg)]
+    check_evaluations(grid)
     places = slots(sweeps)
     check_gpus(sweeps)
     handle_signals((signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
                    lambda number, _: stop.append(number))
     for cfg in sweeps:
         save_plan(cfg, shared=preset not in RECIPES)
-    warn_of_few_evaluations(grid)
     begun = sum(progress(run_folder(c))[0] > 0 for c in todo)
     stopped = f" ({begun} from where stopped)" if begun else ""
     try:
@@ -552,12 +552,18 @@ def job(c):
     return name, training(c), run_folder(c) / "out.txt"
 
 
-def warn_of_few_evaluations(grid):
-    """Say before the runs where their evaluations will be too few for the analysis."""
-    few = [c for c in grid if not 0 < c["eval_every"] <= all_rollouts(c) - c["B_p"] * c["n"]]
-    if few:
-        print(f"--eval_every={few[0]['eval_every']}: a run of C = {few[0]['C']} has two "
-              "evaluations and the page needs three; give a smaller one", file=sys.stderr)
+def check_evaluations(grid):
+    """Raise BadInput if a run would have fewer than the three evaluations that the analysis needs.
+
+    0 is the user's word for none, so it gets a warning only.
+    """
+    for c in grid:
+        if c["eval_every"] > all_rollouts(c) - c["B_p"] * c["n"]:
+            raise BadInput(f"--eval_every={c['eval_every']}: a run of B_p = {c['B_p']}, n = {c['n']}"
+                           f", C = {c['C']} would have two evaluations, but the analysis needs "
+                           "three; give a smaller one")
+    if any(c["eval_every"] == 0 for c in grid):
+        print("--eval_every=0: runs without evaluations have no report", file=sys.stderr)
 
 
 def list_failed(preset, argv):
@@ -672,8 +678,15 @@ def commands(preset, argv):
     """Write the plan and print the commands that are still to do, one a line."""
     sweeps = arms(preset, argv)
     todo = unfinished(sweeps)
+    check_evaluations([c for cfg in sweeps for c in cells(cfg)])
     for cfg in sweeps:  # so that `failed` and the analysis know what was asked
-        save_plan(cfg, shared=preset not in RECIPES)
+        plan, folder = read_plan(cfg["runs"]), Path(cfg["runs"])
+        if plan and experiment(plan["config"]) != experiment(cfg) and any(
+                folder.glob("*/log.jsonl*")):
+            print(f"{folder}/sweep.json is kept: it is the plan of the runs that are there, which "
+                  "are of another experiment. Another OUT= or --tag= plans this one", file=sys.stderr)
+        else:
+            save_plan(cfg, shared=preset not in RECIPES)
     todo = next_rung(sweeps[0]) if pruning() else todo
     say_price(preset, argv, sweeps, sys.stderr)
     print("".join(f"{training(c)}\n" for c in todo), end="")

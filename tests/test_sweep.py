@@ -15,7 +15,7 @@ from conftest import (ROOT, linked, logs, run_script, run_sweep, tree, wait_for,
 
 import config
 from core import sweep
-from config import check_run, parse
+from config import BadInput, check_run, parse
 from core.prepare import check_splits, prepare
 from core.sweep import cells
 
@@ -437,13 +437,24 @@ def test_checkouts_have_lf_on_every_machine(tmp_path):
 # --------------------------------------------------------------------------------------------------
 # Plans, and how far a sweep is
 
-def test_a_page_that_could_not_be_made_is_told_of_before_the_runs(capsys):
+def test_a_report_that_could_not_be_made_is_refused_before_the_runs(capsys):
     grid = [dict(parse(["--B_p=8", "--n=8"]), C=1024, eval_every=every) for every in (128, 960)]
-    sweep.warn_of_few_evaluations(grid)
+    sweep.check_evaluations(grid)
     assert capsys.readouterr().err == ""
-    for every in (0, 961, 16384):
-        sweep.warn_of_few_evaluations([*grid, dict(grid[0], eval_every=every)])
-        assert f"--eval_every={every}: " in capsys.readouterr().err
+    for every in (961, 16384):
+        with pytest.raises(BadInput, match=f"--eval_every={every}: .* needs three"):
+            sweep.check_evaluations([*grid, dict(grid[0], eval_every=every)])
+    sweep.check_evaluations([dict(grid[0], eval_every=0)])
+    assert "--eval_every=0: " in capsys.readouterr().err
+
+
+def test_a_dry_run_of_another_experiment_keeps_the_plan_of_runs_that_are_there(swept, tiny,
+                                                                               tmp_path):
+    out = shutil.copytree(swept[0], tmp_path / "easy")
+    plan = (out / "sweep.json").read_bytes()
+    done = run_sweep(tiny, out, "--kl_coef=0.5", DRY_RUN="1")
+    assert done.returncode == 0 and "sweep.json is kept" in done.stderr, done
+    assert (out / "sweep.json").read_bytes() == plan
 
 
 def test_the_live_lines_tell_how_far_each_run_is(tmp_path, capfd, monkeypatch):
