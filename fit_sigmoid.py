@@ -356,8 +356,8 @@ def advice(row, front, hour):
     else:
         yield command_of(row, row, front)
         for model in [Path(front["runs"], run, "model") for run in already_there(row, front)][:1]:
-            yield (f"the sweep has run this{', see' if model.is_dir() else ', without a model, in'} "
-                   f"{model if model.is_dir() else model.parent}")
+            kept = f"its model is {model}" if model.is_dir() else f"log in {model.parent}"
+            yield f"the sweep has run this: {kept}"
     tied = row["tied"]
     if len(tied) > 1 and all(c["hours"] for c in tied) and row["reward"] is not None:
         cheap = min(tied, key=lambda c: c["hours"] / c["cost"])

@@ -354,12 +354,15 @@ def fixed_Bp(sweep, cfg):
     """A panel for each B_p: n against M (paper, section 4.1)."""
     panels, of_law = {}, by_B_p(sweep["law_cells"])
     for B_p, cs in by_B_p(sweep["every"]).items():
-        drawn = [c for c in sweep["cells"] if c.B_p == B_p]
-        panel = with_curves(panel_of(cs, sweep["grid"]), drawn, sweep["grid"])
+        panel = panel_of(cs, sweep["grid"])
+        on_top = set(zip(panel["envelope"]["n"], panel["envelope"]["lr"]))
+        best_lr = [c for c in cs if c in sweep["cells"]]
+        drawn = [c for c in cs if c in best_lr or (c.n, c.lr) in on_top]
+        panel = with_curves(panel, drawn, sweep["grid"])
         runs = [run for c in cs for run in c.runs]
         verdict = verdict_of(of_law.get(B_p, []), sweep["grid"], cfg["delta"])
         panels[f"B_p={B_p}"] = panel | dict(
-            records=pooled_records(runs, cfg["bin"]), n_star=paper_n_star(drawn, cfg["bin"]),
+            records=pooled_records(runs, cfg["bin"]), n_star=paper_n_star(best_lr, cfg["bin"]),
             verdict=verdict | dict(lr_base=sweep["lr"]), solved=solved(runs),
             runs_dropped=[d for d in sweep["dropped"] if d.get("B_p") == B_p])
     return dict(panels=panels, rows=tables_of(sweep, cfg))
@@ -543,8 +546,8 @@ def say_panels(front):
             yield (f"  from C = {si(s['C'])}: B_p = {s['B_p']}, n = {s['n']}, B = {s['B']}, "
                    f"{s['reward']:.3f}")
         if "stable_B_p" in panel:
-            yield (f"  smallest stable B_p: {panel['stable_B_p'] or 'none'} (at most one run in ten "
-                   f"diverged or fell, and its best n loses at most {front['delta']:g})")
+            yield (f"  smallest stable B_p: {panel['stable_B_p'] or 'none'} (at most one run in "
+                   f"ten diverged or fell, and its best n loses at most {front['delta']:g})")
         base = "" if panel.get("base") is None else f"; base model {panel['base']:.3f}"
         yield (f"  at C = {si(env['C'][-1])}: n = {env['n'][-1]}, {env['reward'][-1]:.3f} "
                f"[{env['lo'][-1]:.3f}, {env['hi'][-1]:.3f}]{base}; tied with the best: "
@@ -599,7 +602,9 @@ def draw_curves(ax, panel, colour, label):
     for c in panel.get("curves", ()):
         ax.plot(c["C"], c["reward"], color=colour[c["n"]], lw=1.6)
         if len(c["C"]):
-            ends.append((c["C"][-1], c["reward"][-1], f"n = {c['n']}", colour[c["n"]]))
+            lrs = {other["lr"] for other in panel["curves"] if other["n"] == c["n"]}
+            name = f"n = {c['n']}" + f", lr_base {c['lr']:g}" * (len(lrs) > 1)
+            ends.append((c["C"][-1], c["reward"][-1], name, colour[c["n"]]))
     ax.fill_between(env["C"], env["lo"], env["hi"], color="0.86", lw=0, zorder=0,
                     label="90% interval of the frontier")
     pairs = list(zip(env["B_p"], env["n"]))
@@ -658,7 +663,7 @@ def paper(sweep, cfg):
         highest, n = top.max(0), [panel["ns"][i] for i in top.argmax(0)]
         panel["paper"] = panel | dict(
             points=points, switches=[], near=[], drawn=RECORDS,
-            curves=[dict(n=c.n, C=C[~np.isnan(Y)], reward=Y[~np.isnan(Y)])
+            curves=[dict(n=c.n, lr=c.lr, C=C[~np.isnan(Y)], reward=Y[~np.isnan(Y)])
                     for c, Y in zip(cs, curves)],
             envelope=dict(C=C[some], n=n, B_p=[panel["B_p"]] * len(n), highest=highest, lo=highest,
                           hi=highest),

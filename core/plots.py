@@ -134,5 +134,8 @@ def save(fig, path, front, title):
         ("runs_dropped", "dropped"), ("missing", "missing")) if front[key])
     fig.suptitle(wrap(title, int(9 * fig.get_figwidth())), fontsize=12)
     small = wrap(f"{text}. Intervals: {front['covers']}.", int(16 * fig.get_figwidth()))
-    fig.text(0.5, -0.01, small, fontsize=8, color="0.35", ha="center", va="top")
+    if fig.legends:  # one layout for both, so that they cannot overlap
+        fig.legends[0].set_title(small, prop=dict(size=8))
+    else:
+        fig.supxlabel(small, fontsize=8, color="0.35")
     write(fig, path)

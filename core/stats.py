@@ -148,7 +148,7 @@ class Noise:
     checkpoints: float
 
 
-@dataclass
+@dataclass(eq=False)
 class Cell:
     """One (B_p, n, lr_base) with its runs, on a grid of G budgets.
 

@@ -559,9 +559,9 @@ def check_evaluations(grid):
     """
     for c in grid:
         if c["eval_every"] > all_rollouts(c) - c["B_p"] * c["n"]:
-            raise BadInput(f"--eval_every={c['eval_every']}: a run of B_p = {c['B_p']}, n = {c['n']}"
-                           f", C = {c['C']} would have two evaluations, but the analysis needs "
-                           "three; give a smaller one")
+            raise BadInput(f"--eval_every={c['eval_every']}: a run of B_p = {c['B_p']}, n = "
+                           f"{c['n']}, C = {c['C']} would have two evaluations, but the analysis "
+                           "needs three; give a smaller one")
     if any(c["eval_every"] == 0 for c in grid):
         print("--eval_every=0: runs without evaluations have no report", file=sys.stderr)
 
@@ -683,8 +683,8 @@ def commands(preset, argv):
         plan, folder = read_plan(cfg["runs"]), Path(cfg["runs"])
         if plan and experiment(plan["config"]) != experiment(cfg) and any(
                 folder.glob("*/log.jsonl*")):
-            print(f"{folder}/sweep.json is kept: it is the plan of the runs that are there, which "
-                  "are of another experiment. Another OUT= or --tag= plans this one", file=sys.stderr)
+            print(f"{folder}/sweep.json is kept: it is the plan of the runs that are there, of "
+                  "another experiment. Another OUT= or --tag= plans this one", file=sys.stderr)
         else:
             save_plan(cfg, shared=preset not in RECIPES)
     todo = next_rung(sweeps[0]) if pruning() else todo
