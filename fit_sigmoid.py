@@ -547,6 +547,7 @@ def of_points(path, at=None, out="", cfg=None, known=False):
                 print(f"  {command(run)}")
         rows.append(row)
     out = Path(out or Path(path).parent)
+    out.mkdir(parents=True, exist_ok=True)
     panel = dict(envelope=dict(C=C, n=n), ns=[n.min(), n.max()], B_p=None, range=[C[0], C[-1]])
     write_json(out / "law.json", dict(law=law | dict(panel="points"), prescriptions=rows,
                                       panels=dict(points=law), unit="rollouts"))
