@@ -3,8 +3,7 @@
 An arm is a folder of runs, ARM/RUN/log.jsonl (.gz where it is thinned); presets.json of the data
 folder names the arms of each study. figures.py is made of what is here. Rewards are means over the
 evaluations in a window of C, by default the last quarter of the budget. Intervals are 90%, over
-seeds and validation problems, of one seed over the problems alone (contrasts.py). Needs config.py,
-core/, frontier.py, fit_sigmoid.py.
+seeds and validation problems, with one seed over the problems only (core/stats.py).
 """
 import contextlib
 import functools
@@ -19,12 +18,11 @@ import numpy as np
 import fit_sigmoid
 import frontier
 from config import aside, parse, read_log, read_plan
-from contrasts import SMALL, Missing, contrast, over_sweeps, shift
 from core import sweep
-from core.curves import alike
 from core.plots import budget_axis, canvas, colours, legend, si, write
 from core.runs import comparable, ended, read_run
 from core.runs import right as metric_of
+from core.stats import Missing, bounded, contrast, shift
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -321,8 +319,14 @@ def fewest_updates(used):
                 of_cell.append(last - before)
     rise = None
     if min(map(len, rises.values())) > 1:
-        rise = max(c["gain"] + c["half"] for c in map(over_sweeps, rises.values()))
+        rise = max(c["gain"] + c["half"] for c in map(over_seeds, rises.values()))
     return M, M >= DEEP or (rise is not None and rise <= FLAT), rise
+
+
+def over_seeds(values):
+    """Return the mean of one number per seed, see `bounded`."""
+    error = np.std(values, ddof=1) / len(values) ** 0.5
+    return bounded(np.array([np.mean(values)]), error, len(values) - 1)
 
 
 def depth(cells):
@@ -443,23 +447,13 @@ def figure(atlas, name, panels, across=3):
 # --------------------------------------------------------------------------------------------------
 # A sweep through frontier.py and fit_sigmoid.py. All that the rows take from these two is here.
 
-def analysed(runs, unit="rollouts", even=False):
-    """Runs as frontier.analyse has them. even: the seeds and the budget that all cells have."""
-    if even:
-        C = min(run["rollouts"][-1] for run in runs)
-        runs = [shortened(run, C) for run in frontier.of_shared_seeds(runs)]
+def analysed(runs, unit="rollouts"):
+    """Return runs as frontier.analyse does."""
     if unit != "rollouts":
         runs = [read(run["path"], "val", unit) for run in runs]
     folders = dict.fromkeys(str(Path(run["path"]).parent) for run in runs)
     cfg = parse([f"--runs={' '.join(folders)}", f"--unit={unit}"])
     return frontier.analyse(cfg, "val", runs)
-
-
-def shortened(run, C):
-    """A run up to C rollouts."""
-    some, each = run["rollouts"] <= C, ("C", "rollouts", "step", "counts", "reward")
-    return run | {key: run[key][some] for key in each} | dict(
-        config=run["config"] | dict(C=int(C)))
 
 
 def view_figure(atlas, view, name, sweep):
@@ -472,27 +466,12 @@ def view_figure(atlas, view, name, sweep):
 
 
 def drawn(atlas, view, name, cells):
-    """`view_figure` of {key: {seed: run}} as far as all of them go: its name."""
-    return view_figure(atlas, view, name, analysed(flat(cells), even=True))[0]
-
-
-def law_of(sweep, panel):
-    """The entry of law.json for the panel of a sweep of one B_p."""
-    gained = max(panel["envelope"]["highest"]) - (panel["base"] or 0)
-    return fit_sigmoid.law_of_panel(panel, sweep["cells"], sweep["grid"], SMALL * gained)
-
-
-def best_at_ends(sweep):
-    """The n indistinguishable from the best at the smallest and the largest budget that all n of a
-    sweep of one B_p share: two lists."""
-    js, cells, _ = fit_sigmoid.shared_budgets(sweep["cells"], sweep["grid"])
-    if not len(js):
-        raise Missing("budgets that all n share")
-    return [[c["n"] for c, same in zip(cells, alike(cells, j)) if same] for j in (js[0], js[-1])]
+    """Return the name of `view_figure` of {key: {seed: run}}."""
+    return view_figure(atlas, view, name, analysed(flat(cells)))[0]
 
 
 def says_law(panel, law):
-    """A panel's law in words: its verdict, its switches of n, the numbers of the paper's fit."""
+    """Return a panel's law as text: its verdict, its switches of n, the numbers of the fit."""
     turns = panel["switches"]
     said = ", ".join(f"{s['to']} from {si(s['C'])} [{si(s['lo']) if s['lo'] else 'open'}, "
                      f"{si(s['hi']) if s['hi'] else 'open'}]" for s in turns)
@@ -502,7 +481,7 @@ def says_law(panel, law):
     if law["plateau"]["value"]:
         words += (f"; the paper's law has k = {law['k']['value']:.1f} a decade, plateau "
                   f"{law['plateau']['value']:.0f}")
-    if law["behind"] is not None:
-        words += (f"; no n is better than n = {law['constant']} by more than "
-                  f"{100 * law['behind']:.1f} at any budget (95%)")
+    if law["regret"] is not None:
+        words += (f"; no n is better than n = {law['n_flat']} by more than "
+                  f"{100 * law['regret']:.1f} at any budget (95%)")
     return words

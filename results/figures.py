@@ -5,7 +5,7 @@ runs, judges the claim, and draws: n, B_p, lr, models and levels are those of th
 dict(verdict, says[, sees, table, figure, tuned, compared]): sees, the effect that such runs would
 show; tuned, False where n are compared at an lr that was not tuned for each; compared, the runs
 that have to be deep. Raises Missing where runs lack. The table that says which claim is which
-function's is in atlas.py. Needs config.py, frontier.py, contrasts.py, arms.py.
+function's is in atlas.py.
 """
 import contextlib
 import math
@@ -17,13 +17,14 @@ from scipy import stats
 
 import config
 import frontier
-from arms import (EARLY, LATE, LRS, START, analysed, best_at_ends, budget_of, config_of, curves,
-                  cut, depth, drawn, each_of, figure, flat, gained, grid_text, law_of, level, look,
-                  means, one_cell, points, read, records, says_law, says_near, says_shift,
+from arms import (EARLY, LATE, LRS, START, analysed, budget_of, config_of, curves,
+                  cut, depth, drawn, each_of, figure, flat, gained, grid_text, level, look, means,
+                  one_cell, points, read, records, says_law, says_near, says_shift,
                   shift_of, table_of, titled, training, use, view_figure)
-from contrasts import (SMALL, Missing, best_less, both, change, contrast, denied, judge,
-                       of_several, shift)
 from core.plots import si
+from core.stats import (SMALL, Missing, best_less, both, change, contrast, denied, judge,
+                        of_several, shift)
+from fit_sigmoid import law_of_panel
 
 SHARES = dict(easy=(0.3, 0.6), hard=(0, 0.0625))  # the paper's levels, by avg@16 of the base model
 MIXES = "mix_hard", "mix_dual", "mix_tri"  # sample.py's, and its levels that they are validated on
@@ -191,7 +192,7 @@ def rise(atlas, task):
     name, front = view_figure(atlas, "paper", f"law_{task}", sweep)
     (panel,) = front["panels"].values()
     c = shift_of(cells)
-    words = f"{says_shift(c)}; {says_law(panel, law_of(sweep, panel))}{left}"
+    words = f"{says_shift(c)}; {says_law(panel, law_of_panel(panel))}{left}"
     if len({lr for _, lr in every_lr(atlas, task)}) > 1:
         words = f"At lr_base = {lr:g}: {words}"
     fresh = {n: {seed: run for seed, run in runs.items() if seed > 2} for n, runs in cells.items()}
@@ -291,8 +292,10 @@ def tokens(atlas):
     for unit in ("rollouts", "tokens"):
         sweep = analysed(flat(whole), unit)
         (panel,) = frontier.fixed_Bp(sweep, sweep["cfg"])["panels"].values()
-        panels[f"C in {unit}"], law = panel, law_of(sweep, panel)
-        sets.append(best_at_ends(sweep))
+        panels[f"C in {unit}"], law = panel, law_of_panel(panel)
+        if not law["sets"]:
+            raise Missing("budgets that all n share")
+        sets.append([law["sets"][0], law["sets"][-1]])
         k = law["k"]["value"]
         fits.append(f"{'not determined' if k is None else f'{k:.1f}'} in {unit}")
     same = all(set(a) & set(b) for a, b in zip(*sets))

@@ -120,7 +120,7 @@ def test_every_study_has_rows_or_is_told_what_draws_it(tmp_path, capsys):
     for study in sweep.presets("data/arithmetic"):
         assert not atlas.main([study, f"--runs={tmp_path}"])
         said = capsys.readouterr().out
-        assert ("--view=all" if study == "grid" else "not run") in said, said
+        assert ("--view=all" if study in ("grid", "wide") else "not run") in said, said
     with pytest.raises(BadInput, match="nonsense: no such study; keep, difficulty"):
         atlas.main(["nonsense"])
 
@@ -204,19 +204,6 @@ def test_a_grid_is_at_one_lr_and_one_budget(tmp_path):
         every = [run for runs in cells.values() for run in runs.values()]
         assert {(run["budget"], run["config"]["lr_base"]) for run in every} == {(C, lr)}
     assert len(figures.grid_of(here, "joint", "easy")) == 8 and len(here.cells("easy")) == 4
-
-
-def test_a_figure_over_B_p_goes_as_far_as_all_its_runs(tmp_path):
-    """One B_p with a larger budget and a seed more: neither is shown."""
-    for B_ps, C, seeds in (((16,), 262_144, (0, 1, 2)), ((4, 64), 163_840, (0, 1))):
-        simulate(tmp_path / "arms/easy", ns=(4, 16), seeds=seeds, B_ps=B_ps, C=C, evals=C // 16_384,
-                 truth=rising)
-    here = arms.Atlas(tmp_path / "arms", tmp_path)
-    sweep = arms.analysed(here.runs("easy"), even=True)
-    _, front = arms.view_figure(here, "sensitivity", "drawn", sweep)
-    used = front["runs_used"]
-    assert front["budget"] == max(run["C"] for run in used) == 163_840 and len(used) == 12
-    assert {run["seed"] for run in used} == {0, 1}
 
 
 @pytest.mark.parametrize("fallen, verdict", [((1,), "undecided"), ((0, 1, 2, 3), "disagree")])
