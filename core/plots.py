@@ -113,19 +113,26 @@ def draw_records(ax, records):
             label="their running average")
 
 
-def write(fig, path):
-    """Write a figure to a temporary file, rename it, and close the figure."""
+def write(fig, path, small=""):
+    """Write a figure to a temporary file, rename it, and close the figure. small: text in small
+    type below it."""
     import matplotlib.pyplot as plt
     part = f"{path}.{os.getpid()}.png"
+    small = wrap(small, int(15 * fig.get_figwidth()))
+    if small and fig.legends:  # as its title, because text beside it would cover it
+        fig.legends[0].set_title(small, prop=dict(size=8))
+        fig.legends[0].set_frame_on(False)
+    elif small:
+        fig.supxlabel(small, fontsize=8)
     fig.savefig(part, dpi=110)
     os.replace(part, path)
     plt.close(fig)
 
 
 def save(fig, path, front, title):
-    """`write` with a title that says which runs and what intervals cover."""
+    """`write` with a title, front["title"] if it has one, and in small type below the figure which
+    runs it shows and what its intervals cover."""
     runs = ", ".join(f"{len(front[f'runs_{what}'])} {what}" for what in ("used", "dropped"))
-    letters = int(11.5 * fig.get_figwidth())  # of a line
-    fig.suptitle(wrap(f"{title} (runs: {runs}, {len(front['missing'])} missing)", letters) + "\n"
-                 + wrap("Intervals: " + front["covers"], letters), fontsize=10.5)
-    write(fig, path)
+    small = f"runs: {runs}, {len(front['missing'])} missing; intervals: {front['covers']}"
+    fig.suptitle(wrap(front.get("title") or title, int(9 * fig.get_figwidth())), fontsize=12)
+    write(fig, path, small)

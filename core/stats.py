@@ -771,9 +771,9 @@ def judge(c, claim=+1, gained=1 / 3):
     """Return what a contrast says of a claim: "is larger" (+1), "is smaller" (-1) or "makes no
     difference" (0).
 
-    gained: what training gained, which sets the scale. agree: the whole interval is on the claim's
-    side. disagree: it excludes an effect of SMALL x gained on that side. For 0: the interval is
-    within ALIKE x gained of 0, or entirely beyond it. undecided: neither.
+    gained: what training gained, which sets the scale. confirmed: the whole interval is on the claim's
+    side. contradicted: it excludes an effect of SMALL x gained on that side. For 0: the interval is
+    within ALIKE x gained of 0, or entirely beyond it. underpowered: neither.
     """
     lo, hi = c["gain"] - c["half"], c["gain"] + c["half"]
     small, alike = SMALL * gained, ALIKE * gained
@@ -783,20 +783,20 @@ def judge(c, claim=+1, gained=1 / 3):
         agree, disagree = lo > 0, hi < small
     else:
         agree, disagree = hi < 0, lo > -small
-    return "agree" if agree else "disagree" if disagree else "undecided"
+    return "confirmed" if agree else "contradicted" if disagree else "underpowered"
 
 
 def denied(verdict):
     """Return the verdict on the opposite of a claim."""
-    return dict(agree="disagree", disagree="agree").get(verdict, verdict)
+    return dict(confirmed="contradicted", contradicted="confirmed").get(verdict, verdict)
 
 
 def both(verdicts):
-    """Return the verdict on a claim that needs several parts: agree if all do, disagree if one
-    does."""
-    if set(verdicts) == {"agree"}:
-        return "agree"
-    return "disagree" if "disagree" in verdicts else "undecided"
+    """Return the verdict on a claim that needs several parts: confirmed if all are, contradicted if
+    one is."""
+    if set(verdicts) == {"confirmed"}:
+        return "confirmed"
+    return "contradicted" if "contradicted" in verdicts else "underpowered"
 
 
 def best_lr(tables, chosen):
@@ -842,7 +842,7 @@ def shift(first, second, gained=1 / 3):
       loses, gains: what the n in b lose on those in a in the first condition, and gain in the second
       flat, worst: `constant_n` of the two conditions
       censored: flat is the smallest n run, so a rise below it would not show
-      verdict: agree if loses and gains are above 0 and b >= a in every fold; disagree if they are
+      verdict: confirmed if loses and gains are above 0 and b >= a in every fold; contradicted if they
         and b <= a, or if one n, not censored, costs less than SMALL x gained in both conditions
       sees: the effect that such runs would show
     """
@@ -864,11 +864,11 @@ def shift(first, second, gained=1 / 3):
     censored = flat == ns[0] and flat > 2  # below n = 2 there is no group, so no rise to miss
     clear = loses["gain"] > loses["half"] and gains["gain"] > gains["half"]
     if clear and all(y >= x for x, y in zip(a, b)):
-        verdict = "agree"
+        verdict = "confirmed"
     elif clear and all(y <= x for x, y in zip(a, b)):
-        verdict = "disagree"
+        verdict = "contradicted"
     else:
-        verdict = "disagree" if worst < SMALL * gained and not censored else "undecided"
+        verdict = "contradicted" if worst < SMALL * gained and not censored else "underpowered"
     return dict(a=a, b=b, loses=loses, gains=gains, sees=max(loses["sees"], gains["sees"]),
                 verdict=verdict, flat=flat, worst=worst, censored=censored)
 
@@ -876,12 +876,12 @@ def shift(first, second, gained=1 / 3):
 def of_several(shifts):
     """Return one verdict of the shifts of several groups, such as of several B_p.
 
-    agree: the n moves down in none, and the contrasts are above 0 on average, with intervals as
-    wide as those of one group because groups share problems. disagree: one of them disagrees.
+    confirmed: the n moves down in none, and the contrasts are above 0 on average, with intervals as
+    wide as those of one group because groups share problems. contradicted: one of them is.
     """
     rises = all(y >= x for c in shifts for x, y in zip(c["a"], c["b"]))
     clear = all(sum(c[key]["gain"] - c[key]["half"] for c in shifts) > 0
                 for key in ("loses", "gains"))
     if rises and clear:
-        return "agree"
-    return "disagree" if any(c["verdict"] == "disagree" for c in shifts) else "undecided"
+        return "confirmed"
+    return "contradicted" if any(c["verdict"] == "contradicted" for c in shifts) else "underpowered"

@@ -6,12 +6,12 @@
 
 `bash run_sweep.sh STUDY` makes the runs of a study and ends with the second command. ROWS, below,
 is the table: where in the paper, its claim in our words, the function that draws and judges it.
-Intervals are 90%, over seeds and validation problems (core/stats.py). A verdict is `agree` or
-`disagree` where the interval decides, else `undecided` with the effect that such runs would show in
-four of five repetitions; `too shallow` where the cell with the fewest updates has made fewer than
-150 and still rises; `shown` where nothing is judged.
+Intervals are 90%, over seeds and validation problems (core/stats.py). A verdict is `confirmed` or
+`contradicted` if the interval decides, else `underpowered` with the seeds that would decide it, and
+`shown` if nothing is judged. Cells with fewer than 150 updates are drawn and not judged.
 """
-import re
+import json
+import math
 import sys
 from collections import Counter
 from pathlib import Path
@@ -19,15 +19,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "results")]
 
-from config import BadInput, aside, entry, parse  # first: from here on Ctrl-C is one line
-from arms import USED, Atlas, fewest_updates, flat, keep, read
+from config import BadInput, aside, entry, parse, save_json  # first: Ctrl-C is one line from here
+from arms import DEEP, USED, Atlas, flat, keep, read, updates
 from core import sweep
 from core.plots import many, si
 from core.stats import Missing
-from figures import (algo, at_every, baseline, by_difficulty, difficulty, extreme, far, forgetting,
-                     interference, joint, lr_control, lr_grid, metrics, mixtures, models,
-                     one_problem, ood, recipe, record_breaking, rise, sensitivity, size, stable_B_p,
-                     tokens, very_easy)
+from figures import (algo, any_B_p, at_every, baseline, batch, beyond, by_difficulty, difficulty,
+                     explodes, extreme, far, forgetting, interference, joint, lr_control, lr_grid,
+                     metrics, mixtures, models, not_monotonic, one_problem, ood, overfits, plateau,
+                     recipe, record_breaking, rise, sensitivity, size, stable_B_p, tokens, tokens_k,
+                     very_easy)
 
 # --------------------------------------------------------------------------------------------------
 # The table: (study, where in the paper, its claim in our words, function, its arguments)
@@ -42,6 +43,8 @@ ROWS = [
      ("selective", "none")),
     ("recipe", "section 3, mixed", "On a mixed set training is steadiest without either (judged by "
      "the reward).", recipe, "rec_mixed_", -1, ("both", "none")),
+    ("recipe", "section 3, response length", "On Hard KL and entropy terms make the responses "
+     "explode in length.", explodes, "rec_hard_both", "rec_hard_none"),
     ("recipe", "Figure 4, left", "One base lr is best, a smaller and a larger one are worse.",
      lr_grid),
     ("recipe", "Figure 4, right; Table 1", "At a large batch lr ~ sqrt(B) beats a constant and a "
@@ -49,16 +52,21 @@ ROWS = [
     ("main", "Figures 1, 6 and 7, Easy", "At one B_p n*(C) rises with C as a sigmoid, and "
      "saturates (n = 8 to 512).", rise, "easy"),
     ("main", "Figures 6 and 7, Hard", "The same on Hard (8 to 128).", rise, "hard"),
+    ("main", "section 4.1, the plateau", "The best n at high C is smaller on Hard than on Easy.",
+     plateau, "easy", "hard"),
+    ("main", "section 4.1, saturation", "Beyond the plateau a larger n (2,048) does not extend the "
+     "frontier.", beyond, "easy"),
     ("main", "ours: the lr control, Easy", "n*(C) rises when every n has its own best lr.",
      lr_control, "easy"),
     ("main", "ours: the lr control, Hard", "The same on Hard.", lr_control, "hard"),
     ("main", "Figures 5 and 15", "Record-breaking points of noisy runs, and a monotone fit to "
      "them, stand for the frontier.", record_breaking),
-    ("main", "Figure 8, Easy", "On Easy worst@4 wants a larger n than best@4.",
+    ("joint", "Figure 8, Easy", "On Easy worst@4 wants a larger n than best@4.",
      metrics, "easy", "best@4", "worst@4"),
-    ("main", "Figure 8, Hard", "On Hard best@4 wants a larger n than worst@4.",
+    ("joint", "Figure 8, Hard", "On Hard best@4 wants a larger n than worst@4.",
      metrics, "hard", "worst@4", "best@4"),
     ("main", "Figure 24", "The unit, rollouts or tokens, makes no difference to n*(C).", tokens),
+    ("main", "Figure 24, k", "The law's k is smaller in tokens than in rollouts.", tokens_k),
     ("joint", "Figure 10, Easy", "A larger n helps, and B_p matters less than n (9.2 and 1.9 "
      "points from end to end).", sensitivity, "easy"),
     ("joint", "Figure 10, Hard", "A larger n and a larger B_p help about equally (3.1 and 2.2 "
@@ -71,9 +79,14 @@ ROWS = [
      "problems first, many rollouts later.", at_every, "fixed_B", "easy"),
     ("fixed_B", "Figures 9 and 19, Hard", "The same on Hard, noisier.", at_every,
      "fixed_B", "hard"),
+    ("fixed_B", "section 4.2, Hard", "At a fixed batch n*(M) is not monotonic on Hard: B_p rises at "
+     "intermediate M.", not_monotonic, "hard"),
     ("joint", "Figures 21 and 22, Easy", "Best over (B_p, n) jointly, n*(C) rises likewise.",
      joint, "easy"),
     ("joint", "Figures 21 and 22, Hard", "The same on Hard.", joint, "hard"),
+    ("joint", "section 4.3, B, Easy", "The best total batch B = B_p n rises with C.", batch,
+     "easy"),
+    ("joint", "section 4.3, B_p, Easy", "One B_p will do at every budget.", any_B_p, "easy"),
     ("joint", "section 4.2, the smallest stable B_p", "It is larger on Hard than on Easy.",
      stable_B_p),
     ("interference", "Figures 11 and 27, Easy", "At matched n M a larger n leaves fewer training "
@@ -81,6 +94,8 @@ ROWS = [
     ("interference", "Figures 11 and 27, Hard", "At matched n M a larger n leaves fewer training "
      "problems unsolved (coverage); small n sharpens a subset.", interference, "hard"),
     ("models", "Figure 12", "With other base models a larger n is better at high C too.", models),
+    ("models", "section 5.1, overfitting", "With other base models on Easy the training reward of "
+     "the largest n keeps rising where its validation reward saturates or falls.", overfits),
     ("size", "Figure 13", "With fewer training problems (500, not 6,000) the best n is smaller; "
      "the largest n overfits.", size),
     ("mix", "Figure 14, crossover", "Whatever the mixture, the larger n is better at high C on "
@@ -123,18 +138,13 @@ ROWS = [
      "sums.", far, "smollm_hard", 64),
     ("smollm", "ours: a real model, Easy", "The same on Easy sums.", far, "smollm_easy", 64)]
 
-# the rows that matter most, in the order in which the page shows them
-FIRST = ("Figures 1, 6 and 7, Easy", "ours: Unsolved, four times as far",
-         "ours: the rise by difficulty", "Figure 20, best@4", "Figure 20, worst@4",
-         "Figures 11 and 27, Hard", "Figure 3, Hard", "Figure 10, Easy", "Figure 26",
-         "Figure 14, forgetting")
+PICTURES = "Figures 1, 6 and 7, Easy", "ours: Unsolved, four times as far"  # on the page
 
-COMMANDS = dict(toy="python bandit_toy.py one", difficulty="python sample.py")  # else run_sweep.sh
-ORDER = "agree", "disagree", "undecided", "too shallow", "shown", "not run"
+ORDER = "confirmed", "contradicted", "underpowered", "shown", "not run"
 
 
 def tell(atlas, study=""):
-    """The rows (of one study) as dicts, in order; a row whose runs are not there says so."""
+    """Return the rows (of one study) as dicts, in order; a row whose runs are missing says so."""
     out, known = [], {"difficulty", "toy", *sweep.presets(parse(atlas.words)["data"])}
     for name, paper, claim, function, *words in ROWS:
         if name not in known or study not in ("", name):
@@ -143,36 +153,37 @@ def tell(atlas, study=""):
         try:
             found = function(atlas, *words)
         except (Missing, BadInput) as e:
-            found = dict(verdict="not run", says=f"waits for {e}")
+            found = dict(verdict="not run", number="", says=f"waits for {e}")
             USED.clear()
         used = USED.copy()
         if "compared" in found:  # the others need not be deep
             own = {run["path"] for run in flat(found["compared"])}
             used = {path: USED[path] for path in USED if path in own}
-        M, deep, rises = fewest_updates(used or USED) if USED else (0, True, None)
-        deep = deep or not used
+        M = min((updates(run, C) for run, C in (used or USED).values()), default=0)
         verdict, says = found["verdict"] or "shown", found["says"]
         seeds = sorted({run["config"]["seed"] for run, _ in USED.values()})
-        if verdict in ORDER[:3] and not deep:
-            how = "" if rises is None else f" and may rise by {100 * rises:.1f} a quarter"
-            says += f". Too shallow: the largest batch makes {M} updates{how}; by these: {verdict}"
-            verdict = "too shallow"
+        wants = ""
+        if verdict in ORDER[:3] and used and M < DEEP:
+            wants = f"the largest batch makes {M} updates, {DEEP} are needed"
+            says += f". By these runs: {verdict}"
         elif verdict in ORDER[:2] and not found.get("tuned", True):
             if atlas.own:
-                says += f". The lr was not tuned for each n; by these runs alone: {verdict}"
-                verdict = "undecided"
+                wants = "would need the lr tuned for each n"
+                says += f". By these runs, at an lr that was not tuned for each n: {verdict}"
             else:
                 says += ". At one lr for all n, as in the paper"
+        elif verdict == "underpowered":
+            wants = needed(found.get("times"), len(seeds))
+        verdict = "underpowered" if wants else verdict
         died = sum(run["status"] == "diverged" for run, _ in USED.values())
         if died:
             says += f". {died} of {many(len(USED), 'run')} diverged and count as what they got"
         if len(seeds) == 1:
-            says += ". One seed: intervals are over problems alone"
-        if verdict == "undecided" and found.get("sees"):
-            says += f". An effect below {100 * found['sees']:.1f} points would often be missed"
+            says += ". One seed: intervals are over problems only"
         figures = found.get("figure") or []
         out.append(dict(
-            study=name, paper=paper, claim=claim, verdict=verdict, says=says, M=M, seeds=seeds,
+            study=name, paper=paper, claim=claim, verdict=verdict, wants=wants,
+            number=found["number"], says=says, M=M, seeds=seeds,
             table=found.get("table"), figures=[figures] if isinstance(figures, str) else figures,
             runs=len(USED),
             rollouts=int(sum(min(C, run["rollouts"][-1]) for run, C in USED.values())),
@@ -184,8 +195,12 @@ def tell(atlas, study=""):
     return asked or out
 
 
-def command(r):
-    return COMMANDS.get(r["study"], "bash run_sweep.sh " + r["study"])
+def needed(times, seeds):
+    """Return how many seeds would decide a row, as text. times: as many as its `seeds`."""
+    if times is None or not math.isfinite(times):
+        return "would need other runs"
+    X = max(math.ceil(times * seeds), seeds + 1)
+    return f"would need {X} seeds" if X <= 100 else "would need more than 100 seeds"
 
 
 # --------------------------------------------------------------------------------------------------
@@ -194,20 +209,21 @@ def command(r):
 INTRO = """# The paper on a laptop
 
 The paper's figures on a tiny transformer that adds and subtracts ([the scale](#the-scale)): its
-claims in our words, our verdicts, our numbers. `python results/atlas.py` draws every figure from
-the logs in `results/atlas` and writes this page; `bash run_sweep.sh STUDY` makes the runs of a
-study. Our own claims were written before the runs (commit 16822a5, results/plan.md).
+claims in our words, our verdicts, one number each. `python results/atlas.py` draws every figure
+from the logs in `results/atlas` and writes this page and [atlas.json](atlas.json), which has all
+other numbers. `bash run_sweep.sh STUDY` makes the runs of a study. Our own claims were written
+before the runs (commit 16822a5, results/plan.md).
 
-- *agree*: the 90% interval lies on the claim's side.
-- *disagree*: it excludes an effect on that side of 3% of what training gained (one point where it
-  gained 33); "no difference" means within twice that.
-- *undecided*: neither. So is a row that compares n at an lr that was not tuned for each.
-- *too shallow*: the cell with the fewest updates has made fewer than 150 and may still rise by more
-  than a point a quarter. The paper's frontier goes to a larger n after 155 to 264.
-- *shown*: numbers without a verdict.
+- *confirmed*: the 90% interval is on the claim's side.
+- *contradicted*: it excludes an effect on that side of 3% of what training gained (one point if it
+  gained 33). "No difference" means within twice that.
+- *underpowered*: neither. The row says how many seeds would decide it. A row that compares n at an
+  lr that was not tuned for each n, or at fewer than 150 updates, is underpowered too. The paper's
+  frontier goes to a larger n after 155 to 264 updates.
+- *shown*: a figure without a claim.
 
-Very Easy, Easy, Hard and Unsolved problems are solved by the base model in 60 to 90% of its tries,
-in 30 to 60%, at most once in 16, and in none of 128.
+The base model solves Very Easy problems in 60 to 90% of its tries, Easy ones in 30 to 60%, Hard
+ones at most once in 16, and Unsolved ones never in 128.
 """
 
 READING = """
@@ -216,14 +232,15 @@ READING = """
 - Differences are in points, 100 times the reward, of means over the last quarter of the budget C
   that all runs of a row have; "early" is 1/16 to 1/8 of it. The ± is half of a 90% interval over
   seeds and validation problems. Of so many intervals one in ten misses the truth.
-- M: updates of the cell that made the fewest.
-- "Best n early 4, at the end 16/4/4": for each of three seeds the n that is best on the other two.
-  "The latter less the former": the n chosen for the end less that chosen early, on the seed itself.
-  "Keeping n = 4 costs at most": the upper end of what another n is better. Where the smallest n
-  leads throughout, a rise below it would not show: *undecided*.
-- lr = lr_base sqrt(B / 1024), lr_base = 2e-4 where no other is named. "Each at its best lr_base":
-  for each seed the one that is best on the other seeds.
-- "Fresh seeds": where a claim was made on seeds 0 to 2, later seeds alone decide its row.
+- A rise of n* is tested by `core/stats.verdict_of`. The number is the n that comes closest to one n
+  for all budgets, and by how much another n beats it where a rise would show.
+- A best n is chosen on some seeds and problems and scored on others.
+- lr = lr_base sqrt(B / 1024), lr_base = 2e-4 if no other is named. If a claim was made on seeds 0
+  to 2, later seeds decide its row.
+- "Would need X seeds": the interval shrinks with the root of the seeds, and the effect stays as it
+  is. Seeds do not shrink the part of the validation problems.
+- The paper does not print B_p of its PPO, CISPO, mixture and Unsolved runs, nor the set of its
+  baseline ablation. data/guru_math/presets.json assumes B_p = 32 and Easy.
 """
 
 SCALE = """
@@ -265,54 +282,37 @@ to 1.05), so the forecast cannot be told from "always 4". It is undefined if not
 """
 
 
-def sections(rows, figures):
-    """The first rows, each with its numbers and one figure; `figures` is their folder."""
-    parts = []
-    for r in rows:
-        says = "\n".join(f"- {line}" for line in re.split(r"; |\. (?=[A-Z])", r["says"]))
-        spent = (f"`{command(r)}`: C = {si(r['C'])}, M = {r['M']}, "
-                 f"{many(len(r['seeds']), 'seed')}." if r["runs"] else "")
-        spent += "".join(f" [{Path(name).stem}]({figures}{name})" for name in r["figures"][1:])
-        parts.append(f"### {r['paper']}: {r['verdict']}\n\n{r['claim']}\n\n{says}\n\n{spent}\n")
-        parts += [f"{r['table']}\n"] * bool(r["table"])
-        parts += [f"![{r['paper']}]({figures}{r['figures'][0]})\n"] * bool(r["figures"])
-    return "\n".join(parts)
-
-
 def table_text(rows, figures):
-    """The other rows, a line each."""
-    lines = ["| row | claim | verdict | our runs | study, C, M, seeds | figures |",
-             "|---|---|---|---|---|---|"]
+    """Return rows as a table in Markdown, a line each."""
+    lines = ["| row | claim | verdict | number | figures |", "|---|---|---|---|---|"]
     for r in rows:
-        spent = f"`{r['study']}`"
-        if r["runs"]:
-            spent += f", {si(r['C'])}, {r['M']}, {len(r['seeds'])}"
         links = " ".join(f"[{Path(name).stem}]({figures}{name})" for name in r["figures"])
-        lines.append(f"| {r['paper']} | {r['claim']} | **{r['verdict']}** | {r['says']} | {spent} "
-                     f"| {links} |")
+        verdict = f"**{r['verdict']}**" + f": {r['wants']}" * bool(r["wants"])
+        number = r["number"] or r["says"]
+        lines.append(f"| {r['paper']} | {r['claim']} | {verdict} | {number} | {links} |")
     return "\n".join(lines)
 
 
 def tally(rows):
-    """How many rows of each verdict: "9 agree, 5 disagree, ..."."""
+    """Return how many rows have each verdict as text: "9 confirmed, 5 contradicted, ..."."""
     count = Counter(r["verdict"] for r in rows)
     return ", ".join(f"{count[verdict]} {verdict}" for verdict in ORDER if count[verdict])
 
 
 def page(rows, folder, figures):
-    """The text of README.md."""
+    """Return the text of README.md."""
     ours = [r for r in rows if r["paper"].startswith("ours")]
-    first = [next(r for r in rows if r["paper"] == name) for name in FIRST]
     found = [read(str(path.parent)) for path in folder.glob("[!.]*/*/log.jsonl*")]
     hours = sum(run["hours"] or 0 for run in found if isinstance(run, dict))
     theirs = [r for r in rows if r not in ours]
     counted = (f"Of {len(theirs)} claims and figures of the paper: {tally(theirs)}. Of {len(ours)} "
                f"of our own: {tally(ours)}. {len(found)} runs, {hours:.0f} hours of training on "
                "one core.\n")
-    return "\n".join([INTRO, counted,
-                      "## Ten rows\n", sections(first, figures), "## The other rows\n",
-                      table_text([r for r in rows if r not in first], figures), READING,
-                      SCALE, TRIED])
+    shown = [f"![{r['paper']}]({figures}{r['figures'][0]})\n" for r in rows
+             if r["paper"] in PICTURES]
+    return "\n".join([INTRO, counted, "## The paper's claims\n", table_text(theirs, figures),
+                      "\n## Our own\n", table_text(ours, figures), "", *shown, READING, SCALE,
+                      TRIED])
 
 
 def main(argv):
@@ -337,14 +337,18 @@ def main(argv):
     rows = tell(Atlas(folder, out, words, at_home), verb)
     for r in rows:
         says = "\n    ".join([r["says"], *(r["table"] or "").splitlines()])
-        print(f"{r['paper']}: {r['verdict']}\n  claim: {r['claim']}\n    {says}\n"
+        wants = f", {r['wants']}" * bool(r["wants"])
+        number = f"    {r['number']}\n" * bool(r["number"])
+        print(f"{r['paper']}: {r['verdict']}{wants}\n  claim: {r['claim']}\n{number}    {says}\n"
               f"  {many(r['runs'], 'run')}, seeds {', '.join(map(str, r['seeds']))}, "
               f"{si(r['rollouts'])} rollouts"
               + "".join(f"; figure: {out / name}" for name in r["figures"]))
     if not verb and at_home:
-        here = not cfg["out"]  # then the page lies above its figures
-        with aside((ROOT / "results" if here else out) / "README.md") as part:
+        here = not cfg["out"]  # then the page is above its figures
+        place = ROOT / "results" if here else out
+        with aside(place / "README.md") as part:
             part.write_text(page(rows, folder, "atlas/" if here else ""))
+        save_json(place / "atlas.json", rows, indent=1)
 
 
 if __name__ == "__main__":

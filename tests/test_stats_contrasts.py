@@ -6,17 +6,17 @@ from core import stats
 
 CASES = {  # {n: (early mean, late mean)}; of 100 studies, how many may say agree and disagree
     "all alike": ({2: (0.5, 0.6), 8: (0.5, 0.6), 32: (0.5, 0.6), 128: (0.5, 0.6)},
-                  dict(agree=(0, 3))),
+                  dict(confirmed=(0, 3))),
     "n* rises": ({2: (0.58, 0.6), 8: (0.53, 0.62), 32: (0.5, 0.7), 128: (0.4, 0.6)},
-                 dict(agree=(90, 100), disagree=(0, 0))),
+                 dict(confirmed=(90, 100), contradicted=(0, 0))),
     "alike early, 32 late": ({2: (0.5, 0.6), 8: (0.5, 0.6), 32: (0.5, 0.65)},
-                             dict(agree=(0, 15), disagree=(0, 3))),
+                             dict(confirmed=(0, 15), contradicted=(0, 3))),
     "the largest n at both ends: censored": ({2: (0.5, 0.6), 8: (0.5, 0.6), 32: (0.55, 0.65)},
-                                             dict(agree=(0, 2), disagree=(0, 2))),
+                                             dict(confirmed=(0, 2), contradicted=(0, 2))),
     "8 throughout": ({2: (0.4, 0.5), 8: (0.55, 0.65), 32: (0.45, 0.5)},
-                     dict(agree=(0, 2), disagree=(85, 100))),
+                     dict(confirmed=(0, 2), contradicted=(85, 100))),
     "n* falls": ({2: (0.4, 0.7), 8: (0.5, 0.6), 32: (0.55, 0.5)},
-                 dict(agree=(0, 0), disagree=(90, 100)))}
+                 dict(confirmed=(0, 0), contradicted=(90, 100)))}
 
 
 def planted(rng, means, S=3, P=300, spread=0.01):
@@ -98,8 +98,8 @@ def test_the_smallest_n_throughout_is_censored():
     four = stats.shift(*conditions(np.random.default_rng(0), means))
     small = dict(zip((2, 8, 32), means.values()))
     two = stats.shift(*conditions(np.random.default_rng(0), small))
-    assert four["censored"] and four["verdict"] == "undecided"
-    assert not two["censored"] and two["verdict"] == "disagree"
+    assert four["censored"] and four["verdict"] == "underpowered"
+    assert not two["censored"] and two["verdict"] == "contradicted"
 
 
 def test_a_shift_wants_three_n():
@@ -115,15 +115,15 @@ def test_an_lr_that_suits_one_n_is_no_rise():
     one = conditions(np.random.default_rng(2), rises, 0.002)
     other = conditions(np.random.default_rng(3), level, 0.002)
     two = [{n: a[n] + b[n] for n in a} for a, b in zip(one, other)]
-    assert stats.shift(*one)["verdict"] == "agree"
-    assert stats.shift(*two)["verdict"] != "agree"
+    assert stats.shift(*one)["verdict"] == "confirmed"
+    assert stats.shift(*two)["verdict"] != "confirmed"
 
 
 @pytest.mark.parametrize("gain, half, claim, verdict", [
-    (0.05, 0.02, +1, "agree"), (-0.05, 0.02, +1, "disagree"), (0.01, 0.02, +1, "undecided"),
-    (0.001, 0.005, +1, "disagree"), (-0.05, 0.02, -1, "agree"), (0.05, 0.02, -1, "disagree"),
-    (-0.01, 0.02, -1, "undecided"), (-0.001, 0.005, -1, "disagree"), (0.001, 0.01, 0, "agree"),
-    (0.05, 0.02, 0, "disagree"), (0.01, 0.03, 0, "undecided")])
+    (0.05, 0.02, +1, "confirmed"), (-0.05, 0.02, +1, "contradicted"), (0.01, 0.02, +1, "underpowered"),
+    (0.001, 0.005, +1, "contradicted"), (-0.05, 0.02, -1, "confirmed"), (0.05, 0.02, -1, "contradicted"),
+    (-0.01, 0.02, -1, "underpowered"), (-0.001, 0.005, -1, "contradicted"), (0.001, 0.01, 0, "confirmed"),
+    (0.05, 0.02, 0, "contradicted"), (0.01, 0.03, 0, "underpowered")])
 def test_verdicts(gain, half, claim, verdict):
     assert stats.judge(dict(gain=gain, half=half), claim) == verdict
 
@@ -131,18 +131,18 @@ def test_verdicts(gain, half, claim, verdict):
 def test_margins_follow_what_training_gained():
     """An effect of 0.6 points is nothing where training gained 33, and a lot where it gained 1."""
     small = dict(gain=0.002, half=0.004)
-    assert stats.judge(small, +1) == "disagree" and stats.judge(small, 0) == "agree"
-    assert {stats.judge(small, claim, gained=0.01) for claim in (+1, 0)} == {"undecided"}
+    assert stats.judge(small, +1) == "contradicted" and stats.judge(small, 0) == "confirmed"
+    assert {stats.judge(small, claim, gained=0.01) for claim in (+1, 0)} == {"underpowered"}
 
 
 @pytest.mark.parametrize("verdicts, together", [
-    (["agree", "agree"], "agree"), (["agree", "disagree", "undecided"], "disagree"),
-    (["agree", "undecided"], "undecided")])
+    (["confirmed", "confirmed"], "confirmed"), (["confirmed", "contradicted", "underpowered"], "contradicted"),
+    (["confirmed", "underpowered"], "underpowered")])
 def test_both(verdicts, together):
     """A claim with several parts holds if all do, not if one does not; denying swaps the two."""
     assert stats.both(verdicts) == together
     assert stats.denied(stats.denied(together)) == together
-    assert (stats.denied(together) == together) == (together == "undecided")
+    assert (stats.denied(together) == together) == (together == "underpowered")
 
 
 def test_one_seed_chooses_on_half_of_the_problems():
@@ -154,7 +154,7 @@ def test_one_seed_chooses_on_half_of_the_problems():
         return [rng.binomial(4, p + more, (1, 300)) / 4]
     c = stats.shift({4: cell(.3), 16: cell(.2), 64: cell(.1)},
                         {4: cell(.1), 16: cell(.2), 64: cell(.3)})
-    assert c["verdict"] == "agree" and c["a"] == [4, 4] and c["b"] == [64, 64]
+    assert c["verdict"] == "confirmed" and c["a"] == [4, 4] and c["b"] == [64, 64]
     assert 0.03 < c["gains"]["half"] < 0.08
     gaps = []
     for _ in range(200):
@@ -167,8 +167,8 @@ def test_several_groups_have_one_verdict():
     """A claim at every B_p: a rise in two and none in the third agrees, a fall in one does not."""
     def at(a, b, gain):
         c = dict(gain=gain, half=0.02)
-        return dict(a=[a], b=[b], loses=c, gains=c, verdict="agree" if b > a else "undecided")
+        return dict(a=[a], b=[b], loses=c, gains=c, verdict="confirmed" if b > a else "underpowered")
     up, flat = at(4, 16, 0.05), at(4, 4, 0.0)
-    assert stats.of_several([up, up, flat]) == "agree"
-    assert stats.of_several([up, flat, flat]) == "undecided"
-    assert stats.of_several([up, up, at(16, 4, 0.05) | dict(verdict="disagree")]) == "disagree"
+    assert stats.of_several([up, up, flat]) == "confirmed"
+    assert stats.of_several([up, flat, flat]) == "underpowered"
+    assert stats.of_several([up, up, at(16, 4, 0.05) | dict(verdict="contradicted")]) == "contradicted"
