@@ -771,9 +771,9 @@ def judge(c, claim=+1, gained=1 / 3):
     """Return what a contrast says of a claim: "is larger" (+1), "is smaller" (-1) or "makes no
     difference" (0).
 
-    gained: what training gained, which sets the scale. confirmed: the whole interval is on the claim's
-    side. contradicted: it excludes an effect of SMALL x gained on that side. For 0: the interval is
-    within ALIKE x gained of 0, or entirely beyond it. underpowered: neither.
+    gained: what training gained, which sets the scale. confirmed: the whole interval is on the
+    claim's side. contradicted: it excludes an effect of SMALL x gained on that side. For 0: the
+    interval is within ALIKE x gained of 0, or entirely beyond it. underpowered: neither.
     """
     lo, hi = c["gain"] - c["half"], c["gain"] + c["half"]
     small, alike = SMALL * gained, ALIKE * gained
@@ -839,11 +839,12 @@ def shift(first, second, gained=1 / 3):
     In each of the `folds` the best n of each condition is chosen, each n at its best lr. gained: as
     in `judge`. Raises Missing with fewer than three n. Returns dict
       a, b: the n chosen in the first and in the second condition, one per fold
-      loses, gains: what the n in b lose on those in a in the first condition, and gain in the second
+      loses, gains: what the n in b lose on those in a in the first condition, and gain in the
+        second
       flat, worst: `constant_n` of the two conditions
       censored: flat is the smallest n run, so a rise below it would not show
-      verdict: confirmed if loses and gains are above 0 and b >= a in every fold; contradicted if they
-        and b <= a, or if one n, not censored, costs less than SMALL x gained in both conditions
+      verdict: confirmed if loses and gains are above 0 and b >= a in every fold; contradicted if
+        they are and b <= a, or if one n, not censored, costs less than SMALL x gained in both conditions
       sees: the effect that such runs would show
     """
     ns = sorted(first)

@@ -9,7 +9,6 @@ import contextlib
 import functools
 import gzip
 import json
-import math
 import shutil
 import sys
 from pathlib import Path
@@ -373,12 +372,6 @@ def number_of_rise(v):
             f"{100 * v['gap']:+.1f} ± {100 * v['half']:.1f}")
 
 
-def seeds_for(half, needed, seeds):
-    """Return how many seeds shrink half of an interval to `needed`, as it shrinks with their root.
-    """
-    return math.ceil(seeds * (half / max(needed, 1e-9)) ** 2)
-
-
 def points(c, sign=1):
     """A contrast as text, in points: 100 times the reward."""
     return f"{sign * 100 * c['gain']:+.1f} ± {100 * c['half']:.1f}"
@@ -495,8 +488,9 @@ def figure(atlas, name, panels, title, across=3, note=""):
         ax.title.set_fontsize(10)
         if across > 2:
             ax.tick_params("x", rotation=45)
-    legend(fig, axes.flat[:len(panels)])
-    fig.suptitle(wrap(title.replace("B_p", "$B_p$").replace("$$", "$"), int(9 * fig.get_figwidth())), fontsize=12)
+    legend(fig, axes.flat[:len(panels)], across + 1)
+    title = title.replace("$B_p$", "B_p").replace("B_p", "$B_p$")
+    fig.suptitle(wrap(title, int(9 * fig.get_figwidth())), fontsize=12)
     write(fig, atlas.out / f"{name}.png", "; ".join(filter(None, [runs_text(), note])))
     return f"{name}.png"
 

@@ -10,7 +10,6 @@ Intervals are 90%, over seeds and validation problems (core/stats.py). A verdict
 `contradicted` if the interval decides, else `underpowered` with the seeds that would decide it, and
 `shown` if nothing is judged. Cells with fewer than 150 updates are drawn and not judged.
 """
-import json
 import math
 import sys
 from collections import Counter
@@ -44,7 +43,7 @@ ROWS = [
     ("recipe", "section 3, mixed", "On a mixed set training is steadiest without either (judged by "
      "the reward).", recipe, "rec_mixed_", -1, ("both", "none")),
     ("recipe", "section 3, response length", "On Hard KL and entropy terms make the responses "
-     "explode in length.", explodes, "rec_hard_both", "rec_hard_none"),
+     "explode in length (by a quarter or more).", explodes, "rec_hard_both", "rec_hard_none"),
     ("recipe", "Figure 4, left", "One base lr is best, a smaller and a larger one are worse.",
      lr_grid),
     ("recipe", "Figure 4, right; Table 1", "At a large batch lr ~ sqrt(B) beats a constant and a "
@@ -79,8 +78,8 @@ ROWS = [
      "problems first, many rollouts later.", at_every, "fixed_B", "easy"),
     ("fixed_B", "Figures 9 and 19, Hard", "The same on Hard, noisier.", at_every,
      "fixed_B", "hard"),
-    ("fixed_B", "section 4.2, Hard", "At a fixed batch n*(M) is not monotonic on Hard: B_p rises at "
-     "intermediate M.", not_monotonic, "hard"),
+    ("fixed_B", "section 4.2, Hard", "At a fixed batch n*(M) is not monotonic on Hard: B_p rises "
+     "at intermediate M.", not_monotonic, "hard"),
     ("joint", "Figures 21 and 22, Easy", "Best over (B_p, n) jointly, n*(C) rises likewise.",
      joint, "easy"),
     ("joint", "Figures 21 and 22, Hard", "The same on Hard.", joint, "hard"),
@@ -173,7 +172,9 @@ def tell(atlas, study=""):
             else:
                 says += ". At one lr for all n, as in the paper"
         elif verdict == "underpowered":
-            wants = needed(found.get("times"), len(seeds))
+            cells = Counter((Path(path).parent, run["B_p"], run["n"], run["lr"])
+                            for path, (run, _) in (used or USED).items())
+            wants = found.get("wants") or needed(found.get("times"), min(cells.values()))
         verdict = "underpowered" if wants else verdict
         died = sum(run["status"] == "diverged" for run, _ in USED.values())
         if died:
@@ -197,8 +198,6 @@ def tell(atlas, study=""):
 
 def needed(times, seeds):
     """Return how many seeds would decide a row, as text. times: as many as its `seeds`."""
-    if times is None or not math.isfinite(times):
-        return "would need other runs"
     X = max(math.ceil(times * seeds), seeds + 1)
     return f"would need {X} seeds" if X <= 100 else "would need more than 100 seeds"
 

@@ -17,20 +17,21 @@ from scipy import stats
 
 import config
 import frontier
-from arms import (EARLY, LATE, LRS, MIDDLE, START, analysed, budget_of, by_n, config_of, curves, cut,
+from arms import (EARLY, LATE, LRS, MIDDLE, START, analysed, budget_of, config_of, curves, cut,
                   deep_ones, drawn, each_of, figure, flat, gained, grid_text, law_verdict, level,
-                  look, means, number_of_rise, one_cell, points, read, records, rises_in, says_near,
-                  says_rise, says_shift, seeds_for, shades, shift_of, table_of, titled, training, use,
+                  look, means, number_of_rise, one_cell, points, read, records, rises_in,
+                  says_near, says_rise, says_shift, shift_of, table_of, titled, training, use,
                   view_figure)
 from core.plots import budget_axis, colours, draw_records, end_labels, log_ticks, si
 from core.stats import (ALIKE, SMALL, Missing, best_less, both, change, contrast, denied, judge,
                         of_several, shift)
-from fit_sigmoid import draw_law, law_at, law_of_panel, law_of_points
+from fit_sigmoid import draw_law, law_at, law_of_panel
 
 SHARES = dict(easy=(0.3, 0.6), hard=(0, 0.0625))  # the paper's levels, by avg@16 of the base model
 MIXES = "mix_hard", "mix_dual", "mix_tri"  # sample.py's, and its levels that they are validated on
 LEVELS = "extreme_val", "level_easy_val", "level_very_easy_val"
 METRICS = "avg@4", "best@4", "worst@4"
+EXPLODES = 1.25  # times as long: a response length that explodes
 
 
 def judged(claim, contrasts, g, **more):
@@ -52,18 +53,31 @@ def times_of(contrasts, claim, g):
     return max(times)
 
 
-def of_shift(c, g, names=("early", "at the end"), **more):
-    """Return a row of a `shift`; g is for `judge`."""
-    times = max((c[key]["half"] / max(c[key]["gain"], SMALL * g)) ** 2 for key in ("loses", "gains"))
-    return dict(verdict=c["verdict"], times=times,
-                number=f"the best n {names[1]} less that {names[0]}: {points(c['gains'])} {names[1]}"
-                ) | more
+def least_sure(found, claim, g):
+    """Return the contrast of {words: contrast} that is the least sure, as text."""
+    words = max(found, key=lambda words: times_of([found[words]], claim, g))
+    return f"{words}: {points(found[words])}"
+
+
+def of_shift(c, g, names=("early", "at the end"), what="n", **more):
+    """Return a row of a `shift` of the best `what`; g is for `judge`. Its number is what the second
+    best gains, or the contrast that keeps the row undecided."""
+    times = {key: (c[key]["half"] / max(c[key]["gain"], SMALL * g)) ** 2
+             for key in ("loses", "gains")}
+    key = "gains" if c["verdict"] == "confirmed" else max(times, key=times.get)
+    when, sign = (names[1], 1) if key == "gains" else (names[0], -1)
+    number = f"{when}, the {what} best {names[1]} less that best {names[0]}: {points(c[key], sign)}"
+    wants = f"would need an {what} below {c['flat']}"
+    return dict(verdict=c["verdict"], times=times[key], number=number,
+                wants=wants if c["censored"] and c["worst"] < SMALL * g else "") | more
 
 
 def of_rise(v, ns, g, **more):
     """Return a row of a `verdict_of` over the n of `ns`."""
     times = (v["half"] / max(v["gap"], SMALL * g)) ** 2
-    return dict(verdict=law_verdict(v, ns), times=times, number=number_of_rise(v)) | more
+    wants = f"would need an n below {v['n_flat']}" if v["verdict"] == "flat" else ""
+    return dict(verdict=law_verdict(v, ns), times=times, wants=wants, number=number_of_rise(v)
+                ) | more
 
 
 # ---- section 3: the recipe
@@ -130,8 +144,9 @@ def recipe(atlas, start, claim, *pairs):
     of = own[pairs[0][0]]
     what = "Rules for the lr" if start == "scale_" else "KL and entropy terms"
     said = [f"{words} {points(c)}" for words, c in found.items()]
-    return judged(claim, found.values(), gained(cells), says="; ".join([means(table), *said]),
-                  number=said[0], figure=figure(atlas, start.strip("_"), panels,
+    g = gained(cells)
+    return judged(claim, found.values(), g, says="; ".join([means(table), *said]),
+                  number=least_sure(found, claim, g), figure=figure(atlas, start.strip("_"), panels,
                                                 f"{what}, {titled(of)}, n = {of['n']}"),
                   table=grid_text(["arm", *keys, "avg@4", "token entropy at the end"], lines))
 
@@ -170,7 +185,8 @@ def at_end(run, field):
 
 
 def explodes(atlas, one, other):
-    """Section 3: is the response of one arm longer at the end than that of another, in octaves?"""
+    """Section 3: is the response of one arm longer at the end than that of another, by EXPLODES or
+    more?"""
     cells = cut({name: one_cell(atlas, name) for name in (one, other)})
     lengths = table_of(cells, at_end, field="response_len")
     c = contrast({name: np.log2(t) for name, t in lengths.items()}, {one: 1, other: -1})
@@ -179,7 +195,8 @@ def explodes(atlas, one, other):
         ("response_len", "response length, tokens"), ("entropy", "token entropy, nats"))]
     ratio, less, more = (2 ** x for x in (c["gain"], c["gain"] - c["half"], c["gain"] + c["half"]))
     said = ", ".join(f"{name} {t.mean():.0f} tokens" for name, t in lengths.items())
-    return judged(+1, [c], 1, says=f"{said} over the last quarter",
+    beyond_it = c | dict(gain=c["gain"] - math.log2(EXPLODES))
+    return judged(+1, [beyond_it], 1, says=f"{said} over the last quarter",
                   number=f"{ratio:.2f} times as long ({less:.2f} to {more:.2f})",
                   figure=figure(atlas, "length_" + one, panels,
                                 f"Response length with KL and entropy terms, {titled(of)}"))
@@ -246,7 +263,10 @@ def rise(atlas, task):
     if atlas.own and some_are_old and all(len(runs) > 1 for runs in fresh.values()):
         (v,) = rises_in({task: fresh}).values()
         words = f"On fresh seeds, which decide: {says_rise(v)}. On all seeds: {words}"
-    return of_rise(v, cells, gained(cells), says=words, compared=cells, figure=name)
+    row = of_rise(v, cells, gained(cells), says=words, compared=cells, figure=name)
+    if law["fitted"] == "law":
+        row["number"] += f"; plateau {law['fit']['plateau']:.0f}"
+    return row
 
 
 def says_plateau(law):
@@ -265,9 +285,11 @@ def law_panel(panel, law, unit):
     bare = {key: value for key, value in panel.items() if key != "near"}
 
     def draw(ax):
-        draw_law(ax, bare, law | dict(fitted="law"), [], unit)
+        star = panel["n_star"] or dict(n=[0])
+        rises = star["n"][-1] > star["n"][0]
+        draw_law(ax, bare, law | dict(fitted="law") if rises else law, [], unit)
         if law["fitted"] != "law":
-            ax.set_title("the points do not determine the fit")
+            ax.set_title("the points do not determine the fit" if rises else "n* does not rise")
     return draw
 
 
@@ -283,10 +305,12 @@ def law_figure(atlas, name, cells):
         lo, hi = panel["range"]
         budget_axis(ax, lo, hi, "rollouts")
         ax.tick_params(labelbottom=True)
+        for band in ax.collections:  # a fitted curve has no interval
+            band.set_label("")
         ax.set(xlim=(lo / 1.1, hi * (hi / lo) ** 0.22), ylabel=sweep["label"])
     return figure(atlas, name, [draw_frontier, law_panel(panel, law, "rollouts")],
-                  f"Best n against compute, {titled(config_of(cells))}", note="dots: record-breaking"
-                  " points; thin lines: a sigmoid for each n; thick: their frontier"), law
+                  f"Best n against compute, {titled(config_of(cells))}", note="dots: record-"
+                  "breaking points; thin lines: a sigmoid for each n; thick: their frontier"), law
 
 
 def beyond(atlas, task):
@@ -330,8 +354,8 @@ def plateau(atlas, first, second):
                   number=f"{c['gain']:+.1f} ± {c['half']:.1f} octaves, {second.title()} less "
                   f"{first.title()}",
                   says=f"best n over the last quarter, mean over seeds: {high:.3g} on "
-                  f"{first.title()}, {low:.3g} on {second.title()}; plateaus of the law by the best "
-                  f"fitted curve: {' and '.join(plateaus)}")
+                  f"{first.title()}, {low:.3g} on {second.title()}; plateaus of the law by the "
+                  f"best fitted curve: {' and '.join(plateaus)}")
 
 
 def other_lrs(atlas, task):
@@ -491,6 +515,10 @@ def tokens_k(atlas):
     seeds = sorted(set.intersection(*(set(runs) for runs in whole.values())))
     if len(seeds) < 2:
         raise Missing("a second seed of all n")
+    length = [read(run["path"], "val", "tokens")["per_rollout"] for run in flat(cells)]
+    if max(length) < 1.1 * min(length):
+        said = f"every rollout has {min(length):.0f} to {max(length):.0f} tokens"
+        return dict(verdict="", number=said, says=said, figure="units.png")
     use({n: {seed: whole[n][seed] for seed in seeds} for n in whole})
     k = []
     for unit in ("rollouts", "tokens"):
@@ -498,11 +526,8 @@ def tokens_k(atlas):
         if None in stars:
             raise Missing("points for a fit per seed")
         k.append(np.log2([[fit["k"]] for fit in stars]))
-    length = [read(run["path"], "val", "tokens")["per_rollout"] for run in flat(cells)]
     c = change(k[1], k[0])
     ratio, less, more = (2 ** x for x in (c["gain"], c["gain"] - c["half"], c["gain"] + c["half"]))
-    if max(length) < 1.1 * min(length):
-        raise Missing("responses whose length differs between runs")
     return judged(-1, [c], 1, figure="units.png", compared={},
                   number=f"k in tokens is {ratio:.2f} times ({less:.2f} to {more:.2f}) that in "
                   "rollouts",
@@ -610,7 +635,8 @@ def sensitivity(atlas, task):
         verdict = "contradicted" if abs(gap["gain"]) > gap["half"] else "underpowered"
     sizes = ", ".join(map(str, sorted({b for b, _ in cells})))
     says = (f"points for each doubling: of n {points(of_n)}, of B_p {points(of_B_p)}; size of the "
-            f"first less that of the second {points(gap)} ({len(cells)} cells, B_p = {sizes}){left}")
+            f"first less that of the second {points(gap)} ({len(cells)} cells, B_p = {sizes})"
+            + left)
     sweep = analysed(flat(whole))
     lines = frontier.sensitivity(sweep, sweep["cfg"])["lines"]
 
@@ -667,8 +693,8 @@ def mean_shift(shifts):
 
 
 def groups_of(cells, group):
-    """Return ({group: {n: {seed: run}}} of {(B_p, n): {seed: run}}, the groups with fewer than three
-    n). group: of (B_p, n)."""
+    """Return ({group: {n: {seed: run}}} of {(B_p, n): {seed: run}}, the groups with fewer than
+    three n). group: of (B_p, n)."""
     groups = {}
     for (b, n), runs in cells.items():
         groups.setdefault(group(b, n), {})[n] = runs
@@ -738,8 +764,8 @@ def not_monotonic(atlas, task):
         rows.append("confirmed" if all(moves) else "contradicted" if one_way else "underpowered")
     both_ways = rows.count("confirmed")
     key, v = next(iter(found.items()))
-    return dict(verdict=most(rows), number=f"n* rises and falls at {both_ways} of {len(rows)} B; p = "
-                f"{v['p']:.3f} for a rise and {v['p_falls']:.3f} for a fall at B = {key}",
+    return dict(verdict=most(rows), number=f"n* rises and falls at {both_ways} of {len(rows)} B; "
+                f"p = {v['p']:.3f} for a rise and {v['p_falls']:.3f} for a fall at B = {key}",
                 times=max((v["half"] / max(v["gap"], 1e-9)) ** 2 for v in found.values()),
                 says="; ".join(f"B = {key}: {says_rise(v)}" for key, v in found.items()) + left,
                 compared=cells, figure=f"fixed_B_{task}.png")
@@ -768,6 +794,7 @@ def stable_B_p(atlas):
         if p < 0.1:
             verdict = "confirmed" if second > first else "contradicted"
     return dict(verdict=verdict, compared={}, says="Runs that diverged or fell: " + ". ".join(said),
+                wants=f"would need a B_p below {min(shared)}",
                 number=" and ".join(f"{stable or 'none'} on {task.title()}"
                                     for task, stable in zip(found, smallest)))
 
@@ -801,10 +828,11 @@ def joint(atlas, task):
                title="the frontier, labelled ($B_p$, n)")
         budget_axis(ax, *panel["range"], "rollouts")
     said = ", ".join(f"({b}, {n}) from {si(C)}" for C, (b, n) in pairs)
-    return of_shift(c, g, compared=cells, says=f"{says_shift(c)}; {says_plateau(law)}; best (B_p, n)"
-                    f", the smallest B_p of those tied: {said}{left}", figure=figure(
-                        atlas, f"joint_{task}", [draw_frontier, law_panel(panel, law, "rollouts")],
-                        f"Best ($B_p$, n) against compute, {task.title()}"))
+    says = (f"{says_shift(c)}; {says_plateau(law)}; best (B_p, n), the smallest B_p of those tied: "
+            f"{said}{left}")
+    panels = [draw_frontier, law_panel(panel, law, "rollouts")]
+    return of_shift(c, g, compared=cells, says=says, figure=figure(
+        atlas, f"joint_{task}", panels, f"Best ($B_p$, n) against compute, {task.title()}"))
 
 
 def pairs_of(panel):
@@ -823,9 +851,9 @@ def batch(atlas, task):
     """Section 4.3: does the total batch B = B_p n of the best cell rise with C?"""
     _, cells, left = grid_parts(atlas, "joint", task)
     c = shift_of(cells, lambda cell: cell[0] * cell[1])
-    row = of_shift(c, gained(cells), compared=cells, figure=f"joint_{task}.png")
     text = says_shift(c).replace("best n", "best B").replace("n = ", "B = ")
-    return row | dict(says=text + left, number=row["number"].replace("best n", "best B"))
+    return of_shift(c, gained(cells), what="B", compared=cells, figure=f"joint_{task}.png",
+                    says=text + left)
 
 
 def any_B_p(atlas, task):
@@ -835,7 +863,7 @@ def any_B_p(atlas, task):
     moves = c["verdict"] == "confirmed" or c["verdict"] == "contradicted" and c["a"] != c["b"]
     verdict = ("confirmed" if c["worst"] < ALIKE * g else "contradicted" if moves
                else "underpowered")
-    return of_shift(c, g) | dict(
+    return of_shift(c, g, wants="") | dict(
         verdict=verdict, compared=cells, figure=f"joint_{task}.png",
         number=f"B_p = {c['flat']} throughout loses at most {100 * max(c['worst'], 0):.1f}",
         says=says_shift(c).replace("best n", "best B_p").replace("n = ", "B_p = ") + left)
@@ -927,6 +955,8 @@ def overfits(atlas):
     rows, g = {}, 0
     for name in atlas.there("models", recipe="easy"):
         cells = at_one_lr(atlas, name)[1]
+        if len(cells) < 2:
+            continue
         n = max(cells)
         some = {n: cells[n]}
         now, before = (table_of(some, window=window)[n] for window in (LATE, MIDDLE))
@@ -936,7 +966,7 @@ def overfits(atlas):
         g = max(g, gained(some))
         rows[f"{Path(config_of(cells)['model']).name}, n = {n}"] = found
     if not rows:
-        raise Missing("other models on Easy")
+        raise Missing("two n of other models on Easy")
     verdicts = [both([judge(up, +1, g), denied(judge(down, +1, g))]) for up, down in rows.values()]
     said = [f"{name}: training {points(up)}, validation {points(down)}"
             for name, (up, down) in rows.items()]
@@ -990,8 +1020,8 @@ def size(atlas):
                 table=grid_text(heads, lines), number="points for each doubling of n, "
                 f"{names[many]} less {names[few]}: {points(c)}", figure=figure(
                     atlas, "size", panels, "The number of training problems D, "
-                    f"{titled(config_of(arms[many]))}", across=2), says="points for each doubling of "
-                f"n, {names[many]} less {names[few]}: {points(c)}; best n {tops[many]} and "
+                    f"{titled(config_of(arms[many]))}", across=2), says="points for each doubling "
+                f"of n, {names[many]} less {names[few]}: {points(c)}; best n {tops[many]} and "
                 f"{tops[few]}{left}")
 
 
@@ -1117,7 +1147,8 @@ def ood(atlas):
     c = contrast(table, {large: 1, small: -1})
     base = table_of(cells, of=of, window=START)[small].mean()
     panels = [curves(cells, "in domain"), curves(cells, f"on {of}", of=of)]
-    return judged(+1, [c], gained(cells, of=of), number=f"n = {large} less n = {small}: {points(c)}",
+    return judged(+1, [c], gained(cells, of=of),
+                  number=f"n = {large} less n = {small}: {points(c)}",
                   figure=figure(atlas, "ood", panels,
                                 f"Another set of problems, {titled(config_of(cells))}"),
                   says=f"on {of}: base model {base:.3f}; at the end n = {means(table)}; "
@@ -1185,7 +1216,8 @@ def baseline(atlas, of):
 
 def one_problem(atlas):
     """The appendix's bandit: bandit_toy.py's figure."""
-    return dict(verdict="", says="see docs/toy.md", number="see docs/toy.md", figure="../bandit/one.png" if atlas.own else "")
+    return dict(verdict="", says="see docs/toy.md", number="see docs/toy.md",
+                figure="../bandit/one.png" if atlas.own else "")
 
 
 # ---- ours
@@ -1227,6 +1259,6 @@ def by_difficulty(atlas, small, large, *arms):
     heads = ["problems", "base model", "seeds", *METRICS]
     return judged(+1, [gap], g, tuned=all(tuned), table=grid_text(heads, lines),
                   number=f"hardest less easiest: {points(gap)}",
-                  figure=figure(atlas, "by_difficulty", [draw], "What a large n gains late, by level"), says=(
+                  figure=figure(atlas, "by_difficulty", [draw], "What a large n gains late"), says=(
         f"n = {large} less n = {small} over the last quarter, each at its best lr_base, hardest "
         f"less easiest: {points(gap)}"))

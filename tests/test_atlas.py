@@ -212,7 +212,21 @@ def test_a_grid_is_at_one_lr_and_one_budget(tmp_path):
     assert len(here.cells("easy")) == 4
 
 
-@pytest.mark.parametrize("fallen, verdict", [((1,), "underpowered"), ((0, 1, 2, 3), "contradicted")])
+@pytest.mark.parametrize("late, verdict", [(4, "confirmed"), (64, "contradicted")])
+def test_a_best_n_that_rises_and_falls_at_a_fixed_batch(tmp_path, late, verdict):
+    """n = 4 leads early and n = 64 in the middle; late n = 4 leads again, or n = 64 stays."""
+    def leads(B_p, n, C):
+        best = np.where(C < 12_000, 4, np.where(C < 60_000, 64, late))
+        return rising(B_p, 4, C) + 0.1 * ((n == best) & (C > 0))
+    for arm, B_ps in (("hard", (16,)), ("joint_hard", (4, 64))):
+        simulate(tmp_path / "arms" / arm, ns=(4, 16, 64), seeds=(0, 1), B_ps=B_ps, C=163_840,
+                 evals=32, truth=leads, words=(f"--data={tmp_path}",))
+    found = figures.not_monotonic(arms.Atlas(tmp_path / "arms", tmp_path), "hard")
+    assert found["verdict"] == verdict, found["says"]
+
+
+@pytest.mark.parametrize("fallen, verdict", [((1,), "underpowered"),
+                                             ((0, 1, 2, 3), "contradicted")])
 def test_one_run_that_falls_does_not_order_the_stable_B_p(tmp_path, fallen, verdict):
     """Of four runs of Easy at B_p = 4 one or all lose half of their reward, of Hard none."""
     def falling(B_p, n, C):
