@@ -39,7 +39,7 @@ ROWS = [
      recipe, "rec_easy_", +1, ("both", "none"), ("small", "none")),
     ("recipe", "Figure 3, Hard", "On Hard both terms destabilise training, with the filter too; "
      "none is best.", recipe, "rec_hard_", -1, ("both", "none"), ("filtered", "none"),
-     ("selective", "none")),
+     ("selective", "none"), ("policy", "none")),
     ("recipe", "section 3, mixed", "On a mixed set training is steadiest without either (judged by "
      "the reward).", recipe, "rec_mixed_", -1, ("both", "none")),
     ("recipe", "section 3, response length", "On Hard KL and entropy terms make the responses "
@@ -51,6 +51,10 @@ ROWS = [
     ("main", "Figures 1, 6 and 7, Easy", "At one B_p n*(C) rises with C as a sigmoid, and "
      "saturates (n = 8 to 512).", rise, "easy"),
     ("main", "Figures 6 and 7, Hard", "The same on Hard (8 to 128).", rise, "hard"),
+    ("robust", "section 3, robust, Easy", "n*(C) rises on Easy without KL and entropy terms too.",
+     rise, "easy_none"),
+    ("robust", "section 3, robust, Hard", "n*(C) rises on Hard with both terms too.", rise,
+     "hard_both"),
     ("main", "section 4.1, the plateau", "The best n at high C is smaller on Hard than on Easy.",
      plateau, "easy", "hard"),
     ("main", "section 4.1, saturation", "Beyond the plateau a larger n (2,048) does not extend the "

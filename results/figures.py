@@ -517,7 +517,7 @@ def tokens_k(atlas):
         raise Missing("a second seed of all n")
     length = [read(run["path"], "val", "tokens")["per_rollout"] for run in flat(cells)]
     if max(length) < 1.1 * min(length):
-        said = f"every rollout has {min(length):.0f} to {max(length):.0f} tokens"
+        said = f"rollouts have about {np.mean(length):.0f} tokens at every n"
         return dict(verdict="", number=said, says=said, figure="units.png")
     use({n: {seed: whole[n][seed] for seed in seeds} for n in whole})
     k = []
