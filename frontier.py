@@ -992,7 +992,7 @@ def draw_pass1(front, path):
     for ax, n in zip(below, some):
         same = [r["moments"] for r in front["passes"] if r["n"] == n]
         for j, shade in zip(np.unique(np.linspace(0, len(same[0]) - 1, 4).round().astype(int)),
-                            SHADES[::2]):
+                            ("0.75", "0.5", "0.25", "black")):  # the colours above are those of n
             at = same[0][j]["C"]
             each = [min(moments, key=lambda m: abs(m["C"] - at))["share"] for moments in same]
             ax.stairs(np.mean(each, 0), (np.arange(k + 2) - 0.5) / k, color=shade, lw=1.4,

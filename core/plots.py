@@ -116,26 +116,28 @@ def draw_records(ax, records):
             label="their running average")
 
 
-def write(fig, path):
-    """Write a figure to a temporary file, rename it, and close the figure."""
+def write(fig, path, small=""):
+    """Write a figure to a temporary file, rename it, and close the figure. small: text in small
+    type below it."""
     import matplotlib.pyplot as plt
     part = f"{path}.{os.getpid()}.png"
-    fig.savefig(part, dpi=110, bbox_inches="tight", pad_inches=0.08)
+    small = wrap(small, int(16 * fig.get_figwidth()))
+    if small and fig.legends:  # as its title, because text next to it would cover it
+        fig.legends[0].set_title(small, prop=dict(size=8))
+        fig.legends[0].set_frame_on(False)
+    elif small:
+        fig.supxlabel(small, fontsize=8)
+    fig.savefig(part, dpi=110)
     os.replace(part, path)
     plt.close(fig)
 
 
 def save(fig, path, front, title):
-    """Write a figure with its title on top and, in small type below, the runs it is made of and
-    what its intervals cover."""
+    """`write` with a title, front["title"] if it has one, and in small type below the figure which
+    runs it shows and what its intervals cover."""
     seeds = len({run["seed"] for run in front["runs_used"]})
     text = f"{many(len(front['runs_used']), 'run')}, {many(seeds, 'seed')}"
     text += "".join(f", {len(front[key])} {name}" for key, name in (
         ("runs_dropped", "dropped"), ("missing", "missing")) if front[key])
-    fig.suptitle(wrap(title, int(9 * fig.get_figwidth())), fontsize=12)
-    small = wrap(f"{text}. Intervals: {front['covers']}.", int(16 * fig.get_figwidth()))
-    if fig.legends:  # one layout for both, so that they cannot overlap
-        fig.legends[0].set_title(small, prop=dict(size=8))
-    else:
-        fig.supxlabel(small, fontsize=8, color="0.35")
-    write(fig, path)
+    fig.suptitle(wrap(front.get("title") or title, int(9 * fig.get_figwidth())), fontsize=12)
+    write(fig, path, f"{text}. Intervals: {front['covers']}.")

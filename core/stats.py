@@ -14,7 +14,8 @@ diverge keeps its last value, because the budget is a limit: B_p n M <= C.
 The noise model is reward = cell + seed + run + problem. Runs with the same seed share their
 training problems and their order, so a difference of cells is paired by seed. All runs share the
 validation problems, so it is paired by problem as well. The reward of one cell keeps the full
-variance. Two sections follow the order of use: curves and cells, then the test for a law.
+variance. The sections follow the order of use: runs, cells, the frontier, the test for a law, and
+contrasts of labelled arms, from which results/ judges claims.
 """
 import math
 from dataclasses import dataclass
@@ -286,6 +287,11 @@ def nearest(grid, C):
     return int(np.abs(np.log(grid / C)).argmin())
 
 
+def half_width(problems, runs, df):
+    """Return half of a 90% interval from the standard errors over problems and over runs (df)."""
+    return math.hypot(Z * problems, stats.t.ppf(0.95, df) * runs)
+
+
 def level_error(c, j):
     """Return the standard error over problems of a cell's mean at budget j.
 
@@ -307,9 +313,9 @@ def ci_half_width(c, j):
     """
     var, noise = c.noise.run_var[j], c.noise
     of_mean = var * noise.cov[j, c.index, c.index]
-    t = stats.t.ppf(0.95, noise.df[j])
-    other_run = t * math.sqrt(var * (1 + noise.seed_ratio) + of_mean)
-    return max(other_run, math.hypot(Z * level_error(c, j), t * math.sqrt(of_mean)))
+    other_run = math.sqrt(var * (1 + noise.seed_ratio) + of_mean)
+    return max(half_width(0, other_run, noise.df[j]),
+               half_width(level_error(c, j), math.sqrt(of_mean), noise.df[j]))
 
 
 def difference(a, b, j):
@@ -327,7 +333,7 @@ def difference(a, b, j):
 def gap_between(a, b, j):
     """Return cell a minus cell b at budget j: (gap, half of its 90% interval)."""
     gap, problems, runs = difference(a, b, j)
-    return gap, math.hypot(Z * problems, stats.t.ppf(0.95, a.noise.df[j]) * runs)
+    return gap, half_width(problems, runs, a.noise.df[j])
 
 
 def best(cells, j):
@@ -352,6 +358,22 @@ def tied_with_best(cells, j):
     return out
 
 
+def folds(S, H):
+    """Return where a choice is made and where it is scored: a list of pairs of masks (S, H), over S
+    seeds and H halves of the problems.
+
+    A fold is scored on one seed and one half. The choice sees the other seeds on the other half.
+    With one seed the choice sees that seed on the other half.
+    """
+    out = []
+    for s in range(S):
+        for h in range(H):
+            seeds, halves = np.arange(S) == s, np.arange(H) == h
+            others = ~seeds if S > 1 else seeds, ~halves if H > 1 else halves
+            out.append((np.outer(*others), np.outer(seeds, halves)))
+    return out
+
+
 def folds_of(cells):
     """Return means by cell, seed and half of the problems (N, S, H, G), and which runs died.
 
@@ -360,7 +382,7 @@ def folds_of(cells):
     seeds = sorted({run["seed"] for c in cells for run in c.runs})
     S, G, P = len(seeds), len(cells[0].mean), cells[0].values.shape[2]
     H = min(P, 2)
-    out, died = np.full((len(cells), S, H, G), np.nan), np.zeros((len(cells), S, G), bool)
+    out, died = np.full((len(cells), S, H, G), np.nan), np.zeros((len(cells), S, H, G), bool)
     for i, c in enumerate(cells):
         for run, values, dead in zip(c.runs, c.values, c.died):
             s = seeds.index(run["seed"])
@@ -370,22 +392,18 @@ def folds_of(cells):
 
 
 def held_out(cells):
-    """Return what chooses and what it is scored on, for each fold: (chosen (N, F, G), scored
-    (N, F, G)).
+    """Return what chooses and what it is scored on, for each of the `folds`: (chosen (N, F, G),
+    scored (N, F, G)).
 
-    A fold is one seed on one half of the problems. The choice sees the other seeds on the other
-    half. With one seed the choice sees that seed on the other half. A run that diverged takes part
-    in the choice but scores nothing, because the report names it in words.
+    A run that diverged takes part in the choice but scores nothing, because the report names it in
+    words.
     """
-    folds, died = folds_of(cells)
-    N, S, H, G = folds.shape
-    chose, scored = [], []
-    for s in range(S):
-        rest = np.delete(folds, s, 1) if S > 1 else folds
-        for h in range(H):
-            chose.append(np.array([over_runs(rest[i, :, (h + 1) % H]) for i in range(N)]))
-            scored.append(np.where(died[:, s], np.nan, folds[:, s, h]))
-    return np.array(chose).swapaxes(0, 1), np.array(scored).swapaxes(0, 1)
+    means, died = folds_of(cells)
+    some = folds(*means.shape[1:3])
+    chose = [[over_runs(of_cell[chosen]) for chosen, _ in some] for of_cell in means]
+    alive = np.where(died, np.nan, means)
+    return np.array(chose), np.array([[of_cell[scored][0] for _, scored in some]
+                                      for of_cell in alive])
 
 
 def heldout_reward(cells):
@@ -674,3 +692,199 @@ def verdict_of(cells, grid, delta):
 def flip(a, e):
     """Reverse the order of n in the first axis (N W, ...) of an array of `window_estimates`."""
     return a.reshape(len(e["n"]), e["W"], *a.shape[1:])[::-1].reshape(a.shape)
+
+
+# --------------------------------------------------------------------------------------------------
+# Contrasts of labelled arms, and what they say of a claim
+#
+# Tables are {key: (S, P)}: what a cell gets in a window of C, for S seeds and P problems. All cells
+# of a table share their seeds and their problems.
+
+SMALL = 0.03  # a difference that does not matter, as a share of what training gained
+ALIKE = 0.06  # a claim of "no difference" allows this share: 2 points if training gained 33
+
+
+class Missing(Exception):
+    """Runs that a comparison needs are missing; the message names them."""
+
+
+def seed_noise(table):
+    """Return how a run of {key: (S, P)} varies beyond its cell and its seed: (sd, df)."""
+    means = np.array([t.mean(1) for t in table.values()])  # (cells, S)
+    cell, seed = np.indices(means.shape)
+    rest, df = residuals(design(cell.ravel(), seed.ravel()), means.ravel())
+    return math.sqrt((rest ** 2).sum() / max(df, 1)), df
+
+
+def bounded(each, error, df):
+    """Return the mean of one value per problem (P,) with its noise: dict(gain, half, sees).
+
+    error: its standard error over seeds, with df degrees of freedom. half: half of the 90%
+    interval. sees: the effect that such runs would show in four of five repetitions.
+    """
+    problems = each.std(ddof=1) / math.sqrt(len(each)) if len(each) > 1 else 0.0
+    half = half_width(problems, error, max(df, 1))
+    return dict(gain=each.mean(), half=half, sees=half + 0.84 * math.hypot(error, problems))
+
+
+def contrast(table, weights, noise=None):
+    """Return the sum of weights[key] * cell key of {key: (S, P)}, see `bounded`. Weights sum to 0.
+
+    noise: `seed_noise` of a larger table of the same kind, which has more degrees of freedom.
+    """
+    spread, df = noise or seed_noise(table)
+    S = len(next(iter(table.values())))
+    each = sum(w * table[key].mean(0) for key, w in weights.items())  # (P,)
+    return bounded(each, spread * math.sqrt(sum(w * w for w in weights.values()) / S), df)
+
+
+def fold_masks(S, P):
+    """Return `folds` as masks (S, P) over problems."""
+    H = min(P, 2)
+    return [(chosen[:, np.arange(P) % H], scored[:, np.arange(P) % H])
+            for chosen, scored in folds(S, H)]
+
+
+def best_in(table, chosen):
+    """Return the key of {key: (S, P)} with the highest mean where a mask is set."""
+    return max(table, key=lambda key: table[key][chosen].mean())
+
+
+def best_less(table, among, others):
+    """Return the best of the keys `among` minus the best of `others`: (the former in each fold,
+    `bounded`). Both are chosen and scored on different runs and problems (`folds`)."""
+    spread, df = seed_noise(table)
+    values, best = np.empty(table[among[0]].shape), []
+    for chosen, scored in fold_masks(*values.shape):
+        a, b = (best_in({key: table[key] for key in keys}, chosen) for keys in (among, others))
+        best.append(a)
+        values[scored] = (table[a] - table[b])[scored]
+    return best, bounded(values.mean(0), spread * math.sqrt(2 / len(values)), df)
+
+
+def change(now, before):
+    """Return the mean of now (S, P) minus before (S, P), the same runs earlier, see `bounded`."""
+    d = (now - before).mean(1)  # one difference per seed, so S - 1 degrees of freedom
+    error = d.std(ddof=1) / math.sqrt(len(d)) if len(d) > 1 else 0.0
+    return bounded((now - before).mean(0), error, len(d) - 1)
+
+
+def judge(c, claim=+1, gained=1 / 3):
+    """Return what a contrast says of a claim: "is larger" (+1), "is smaller" (-1) or "makes no
+    difference" (0).
+
+    gained: what training gained, which sets the scale. confirmed: the whole interval is on the
+    claim's side. contradicted: it excludes an effect of SMALL x gained on that side. For 0: the
+    interval is within ALIKE x gained of 0, or entirely beyond it. underpowered: neither.
+    """
+    lo, hi = c["gain"] - c["half"], c["gain"] + c["half"]
+    small, alike = SMALL * gained, ALIKE * gained
+    if claim == 0:
+        agree, disagree = -alike < lo and hi < alike, lo > alike or hi < -alike
+    elif claim > 0:
+        agree, disagree = lo > 0, hi < small
+    else:
+        agree, disagree = hi < 0, lo > -small
+    return "confirmed" if agree else "contradicted" if disagree else "underpowered"
+
+
+def denied(verdict):
+    """Return the verdict on the opposite of a claim."""
+    return dict(confirmed="contradicted", contradicted="confirmed").get(verdict, verdict)
+
+
+def both(verdicts):
+    """Return the verdict on a claim that needs several parts: confirmed if all are, contradicted if
+    one is."""
+    if set(verdicts) == {"confirmed"}:
+        return "confirmed"
+    return "contradicted" if "contradicted" in verdicts else "underpowered"
+
+
+def best_lr(tables, chosen):
+    """Return the one of an n's tables [(S, P) for each lr] that is best where a mask is set."""
+    return tables[best_in(dict(enumerate(tables)), chosen)]
+
+
+def best_n(condition, chosen):
+    """Return the n of {n: [(S, P) for each lr]} that is best where a mask is set, each n at its
+    best lr there."""
+    return best_in({n: best_lr(condition[n], chosen) for n in sorted(condition)}, chosen)
+
+
+def constant_n(conditions, noises):
+    """Return the n that could serve in all conditions, and the most that another n gains on it in
+    any of them, at the upper end of the interval: (n, gain).
+
+    Each n is at its best lr. The largest n is no candidate, because a constant largest n would not
+    exclude a rise.
+    """
+    ns = sorted(conditions[0])
+    costs = {}
+    for n in ns[:-1]:
+        ends = []
+        for condition, noise in zip(conditions, noises):
+            everywhere = np.ones_like(condition[n][0], bool)
+            pair = {m: best_lr(condition[m], everywhere) for m in ns}
+            for other in set(ns) - {n}:
+                c = contrast(pair, {other: 1, n: -1}, noise)
+                ends.append(c["gain"] + c["half"])
+        costs[n] = max(ends)
+    n = min(costs, key=costs.get)
+    return n, costs[n]
+
+
+def shift(first, second, gained=1 / 3):
+    """Return whether the best n moves up from one condition to another, both {n: [(S, P) for each
+    lr]} of the same runs.
+
+    In each of the `folds` the best n of each condition is chosen, each n at its best lr. gained: as
+    in `judge`. Raises Missing with fewer than three n. Returns dict
+      a, b: the n chosen in the first and in the second condition, one per fold
+      loses, gains: what the n in b lose on those in a in the first condition, and gain in the
+        second
+      flat, worst: `constant_n` of the two conditions
+      censored: flat is the smallest n run, so a rise below it would not show
+      verdict: confirmed if loses and gains are above 0 and b >= a in every fold; contradicted if
+        they are and b <= a, or if one n, not censored, costs less than SMALL x gained in both conditions
+      sees: the effect that such runs would show
+    """
+    ns = sorted(first)
+    if len(ns) < 3:
+        raise Missing("three n or more")
+    noises = [seed_noise({(n, i): t for n in ns for i, t in enumerate(condition[n])})
+              for condition in (first, second)]
+    shape = first[ns[0]][0].shape  # (S, P)
+    a, b, lost, won = [], [], np.empty(shape), np.empty(shape)
+    for chosen, scored in fold_masks(*shape):
+        a.append(best_n(first, chosen))
+        b.append(best_n(second, chosen))
+        lost[scored] = (best_lr(first[a[-1]], chosen) - best_lr(first[b[-1]], chosen))[scored]
+        won[scored] = (best_lr(second[b[-1]], chosen) - best_lr(second[a[-1]], chosen))[scored]
+    loses, gains = (bounded(each.mean(0), spread * math.sqrt(2 / len(each)), df)
+                    for each, (spread, df) in zip((lost, won), noises))
+    flat, worst = constant_n((first, second), noises)
+    censored = flat == ns[0] and flat > 2  # below n = 2 there is no group, so no rise to miss
+    clear = loses["gain"] > loses["half"] and gains["gain"] > gains["half"]
+    if clear and all(y >= x for x, y in zip(a, b)):
+        verdict = "confirmed"
+    elif clear and all(y <= x for x, y in zip(a, b)):
+        verdict = "contradicted"
+    else:
+        verdict = "contradicted" if worst < SMALL * gained and not censored else "underpowered"
+    return dict(a=a, b=b, loses=loses, gains=gains, sees=max(loses["sees"], gains["sees"]),
+                verdict=verdict, flat=flat, worst=worst, censored=censored)
+
+
+def of_several(shifts):
+    """Return one verdict of the shifts of several groups, such as of several B_p.
+
+    confirmed: the n moves down in none, and the contrasts are above 0 on average, with intervals as
+    wide as those of one group because groups share problems. contradicted: one of them is.
+    """
+    rises = all(y >= x for c in shifts for x, y in zip(c["a"], c["b"]))
+    clear = all(sum(c[key]["gain"] - c[key]["half"] for c in shifts) > 0
+                for key in ("loses", "gains"))
+    if rises and clear:
+        return "confirmed"
+    return "contradicted" if any(c["verdict"] == "contradicted" for c in shifts) else "underpowered"

@@ -3,8 +3,7 @@
 An arm is a folder of runs, ARM/RUN/log.jsonl (.gz where it is thinned); presets.json of the data
 folder names the arms of each study. figures.py is made of what is here. Rewards are means over the
 evaluations in a window of C, by default the last quarter of the budget. Intervals are 90%, over
-seeds and validation problems, of one seed over the problems alone (contrasts.py). Needs config.py,
-core/, frontier.py, fit_sigmoid.py.
+seeds and validation problems, with one seed over the problems only (core/stats.py).
 """
 import contextlib
 import functools
@@ -16,15 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-import fit_sigmoid
 import frontier
 from config import aside, parse, read_log, read_plan
-from contrasts import SMALL, Missing, contrast, over_sweeps, shift
 from core import sweep
-from core.curves import alike
-from core.plots import budget_axis, canvas, colours, legend, si, write
+from core.plots import budget_axis, canvas, colours, legend, many, si, wrap, write
 from core.runs import comparable, ended, read_run
 from core.runs import right as metric_of
+from core.stats import ALPHA, SMALL, Missing, cells_of, contrast, shift, verdict_of
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -34,9 +31,10 @@ AVERAGED = ("reward entropy kl grad_norm response_len frac_all_right frac_all_wr
             "gen_s train_s").split()
 KEPT_STEPS = 64  # step records that a thinned log keeps, each the mean of its stretch
 # windows of a run's budget C
-EARLY, BEFORE, LATE, START = (0.06, 0.125), (0.5, 0.75), (0.75, 1.0), (-1, 0)
-DEEP = 150    # updates: the paper's frontier goes to a larger n where that has made 155 to 264
-FLAT = 0.01   # a run has flattened where its last quarter is surely no more above the one before
+EARLY, MIDDLE, LATE, START = (0.06, 0.125), (0.3, 0.5), (0.75, 1.0), (-1, 0)
+# A cell with fewer updates is drawn and not judged: the paper's frontier goes to a larger n after
+# 155 to 264 updates of it
+DEEP = 150
 
 LRS = "_quarter", "_half", "_double"  # ARM_half is ARM at another lr_base
 SPLITS = dict(  # of sample.py, by how their names begin; mix_hard holds what `extreme` validates
@@ -299,35 +297,79 @@ def shift_of(cells, n_of=int):
     return shift(early, late, gained(cells))
 
 
-def fewest_updates(used):
-    """Of {path: (run, C)} the cell with the fewest updates at its budget: (M, whether it is deep,
-    how much its reward rises in the last quarter of the budget over the quarter before, at most).
+def updates(run, C=None):
+    """Return the updates M that a run makes with a budget C, by default its own."""
+    return int((C or run["budget"]) // (run["config"]["B_p"] * run["config"]["n"]))
 
-    Deep: DEEP updates, or flat, with a rise of at most FLAT at the upper end of its interval, which
-    is over seeds; where several cells have made so few, say of two lr_base, each of them is flat.
-    The rise is None where a cell has one seed.
+
+def deep_ones(cells, name="n = {}"):
+    """Return ({key: {seed: run}} of the cells with DEEP updates or more, a sentence about the
+    others). If fewer than two are, all stay, and the row says that it is too shallow."""
+    M = {key: updates(flat({key: runs})[0]) for key, runs in cells.items()}
+    kept = {key: runs for key, runs in cells.items() if M[key] >= DEEP}
+    if len(kept) < 2 or len(kept) == len(cells):
+        return cells, ""
+    left = ", ".join(name.format(key) for key in cells if key not in kept)
+    return kept, f". Drawn but not judged, because they make fewer than {DEEP} updates: {left}"
+
+
+# --------------------------------------------------------------------------------------------------
+# Does the best n rise? core.stats.verdict_of, as the verdict of a row
+
+def shortened(run, C):
+    """Return a run up to C rollouts."""
+    some, each = run["C"] <= C * (1 + 1e-9), ("C", "rollouts", "step", "counts", "reward")
+    return run | {key: run[key][some] for key in each} | dict(
+        config=run["config"] | dict(C=min(int(C), run["config"]["C"])))
+
+
+def rises_in(groups):
+    """Return {key: `verdict_of`} of groups {key: {n: {seed: run}}} of one lr_base each.
+
+    The groups share their budget and their noise. flat: no n is better than one n by SMALL times
+    what training gained.
     """
-    rises = {}
-    updates = {path: C // (run["config"]["B_p"] * run["config"]["n"])
-               for path, (run, C) in used.items()}
-    M = min(updates.values())
-    for path, m in updates.items():
-        if m == M:
-            run = used[path][0] | dict(budget=used[path][1])
-            of_arm = Path(path).parent, *(run["config"][key] for key in ("n", "lr_base"))
-            of_cell = rises.setdefault(of_arm, [])
-            with contextlib.suppress(Missing):
-                before, last = (look(run, window=w).mean() for w in (BEFORE, LATE))
-                of_cell.append(last - before)
-    rise = None
-    if min(map(len, rises.values())) > 1:
-        rise = max(c["gain"] + c["half"] for c in map(over_sweeps, rises.values()))
-    return M, M >= DEEP or (rise is not None and rise <= FLAT), rise
+    cells = {(key, n): runs for key, group in groups.items() for n, runs in group.items()}
+    use(cut(cells))
+    runs = [shortened(run, budget_of(cells)) for run in flat(cells)]
+    grid, every = cells_of(runs, "avg@4")
+    out = {}
+    for key, group in groups.items():
+        paths = {run["path"] for run in flat(group)}
+        mine = [c for c in every if {run["path"] for run in c.runs} <= paths]
+        out[key] = verdict_of(mine, grid, SMALL * gained(group))
+        if out[key]["p"] is None:
+            raise Missing("more, because " + out[key]["reason"])
+    return out
 
 
-def depth(cells):
-    """`fewest_updates` of whole runs."""
-    return fewest_updates({run["path"]: (run, run["budget"]) for run in flat(cells)})
+def law_verdict(v, ns):
+    """Return the verdict on "n* rises" of a `verdict_of` over the n of `ns`.
+
+    contradicted: n* falls, or one n will do at every budget. If that is the smallest n run, a rise
+    below it would not show.
+    """
+    if min(v["p"], v["p_falls"]) <= ALPHA < max(v["p"], v["p_falls"]):
+        return "confirmed" if v["p"] <= ALPHA else "contradicted"
+    censored = v["n_flat"] == min(ns) and min(ns) > 2
+    return "contradicted" if v["verdict"] == "flat" and not censored else "underpowered"
+
+
+def says_rise(v):
+    """Return a `verdict_of` as text: its p, the n tied with the best at both ends, what one n for
+    all budgets loses."""
+    first, last = (", ".join(map(str, v["sets"][i])) for i in (0, -1))
+    return (f"p = {v['p']:.3f} for a rise, {v['p_falls']:.3f} for a fall; best n {first} from "
+            f"C = {si(v['windows'][0][0])}, {last} to {si(v['windows'][-1][1])}; n = {v['n_flat']} "
+            f"throughout loses at most {100 * max(v['regret'], 0):.1f}")
+
+
+def number_of_rise(v):
+    """Return the number of a row about a rise: how far the n that comes closest to one n for all
+    budgets is beaten."""
+    lo, hi = map(si, v["windows"][v["window"]])
+    return (f"n = {v['by']} less n = {v['n']} at C = {lo} to {hi}: "
+            f"{100 * v['gap']:+.1f} ± {100 * v['half']:.1f}")
 
 
 def points(c, sign=1):
@@ -360,8 +402,8 @@ def says_near(table):
 
 
 def each_of(chosen):
-    """What was chosen for each seed: "2" where it is the same for all, else "8/2/8"."""
-    return "/".join(f"{x}" for x in (chosen[:1] if len(set(chosen)) == 1 else chosen))
+    """Return what was chosen in the folds as text, the most frequent first: "8", or "8 or 2"."""
+    return " or ".join(map(str, sorted(set(chosen), key=lambda x: (-chosen.count(x), str(x)))))
 
 
 def says_shift(c, names=("early", "at the end")):
@@ -380,14 +422,16 @@ def says_shift(c, names=("early", "at the end")):
 # --------------------------------------------------------------------------------------------------
 # Figures. A panel is a function of an axis.
 
-def curves(cells, title="", metric="avg@4", of="val", label="n = {}", unit="rollouts"):
-    """A panel: reward over C, the mean over seeds of each cell thick, its seeds thin.
+def curves(cells, title="", metric="avg@4", of="val", label="n = {}", unit="rollouts", shade=None):
+    """Return a panel: reward over C, the mean over seeds of each cell thick, its seeds thin.
 
-    unit: `updates` for M in place of C. The base model, at C = 0, has no place on the axis: it is a
-    dotted line.
+    unit: `updates` for M in place of C. shade: {key: colour}, if several panels share it. The base
+    model, at C = 0, has no place on the axis, so it is a dotted line.
     """
+    shade = shade or shades(cells)
+
     def draw(ax):
-        base, shade = [], shades(cells)
+        base = []
         for key, runs in cells.items():
             of_seeds = []
             for run in runs.values():
@@ -412,42 +456,59 @@ def shades(keys):
     return dict(zip(keys, colours(range(len(keys))).values()))
 
 
-def training(cells, field, title="", label="{}"):
-    """A panel: a field of the step records over C, a line a run."""
+def training(cells, field, title="", label="{}", name="", shade=None):
+    """Return a panel: a field of the step records over C, a line per run. name: of the axis."""
+    shade = shade or shades(cells)
+
     def draw(ax):
-        for key, shade in shades(cells).items():
+        for key in cells:
             for run in cells[key].values():
                 steps = records(run, "step")
                 C = [r["rollouts"] for r in steps]
                 y = [np.nan if r.get(field) is None else r[field] for r in steps]
-                ax.plot(C, y, color=shade, lw=0.9, alpha=0.7, label=label.format(key))
-        ax.set(ylabel=field, title=title)
+                ax.plot(C, y, color=shade[key], lw=0.9, alpha=0.7, label=label.format(key))
+        ax.set(ylabel=name or field, title=title)
         budget_axis(ax, C[0], C[-1], "rollouts")
     return draw
 
 
-def figure(atlas, name, panels, across=3):
-    """Draw panels, `across` in a row, into NAME.png in atlas.out; returns its name."""
+def figure(atlas, name, panels, title, across=3, note=""):
+    """Draw panels, `across` in a row, into NAME.png in atlas.out, and return that name.
+
+    title: what is shown and on which problems. Below the figure, in small type: the runs that the
+    row has used so far, and a note.
+    """
     across = min(across, len(panels))
     down = -(-len(panels) // across)
-    fig, axes = canvas(down, across, (max(4.8 * across, 6.4), 3.9 * down + 0.5))
+    fig, axes = canvas(down, across, (max(4.8 * across, 6.4), 3.9 * down + 0.9))
     for ax in axes.flat[len(panels):]:
         ax.axis("off")
     for ax, panel in zip(axes.flat, panels):
         panel(ax)
-    legend(fig, axes.flat[:len(panels)])
-    write(fig, atlas.out / f"{name}.png")
+        ax.title.set_fontsize(10)
+        if across > 2:
+            ax.tick_params("x", rotation=45)
+    legend(fig, axes.flat[:len(panels)], across + 1)
+    title = title.replace("$B_p$", "B_p").replace("B_p", "$B_p$")
+    fig.suptitle(wrap(title, int(9 * fig.get_figwidth())), fontsize=12)
+    write(fig, atlas.out / f"{name}.png", "; ".join(filter(None, [runs_text(), note])))
     return f"{name}.png"
 
 
-# --------------------------------------------------------------------------------------------------
-# A sweep through frontier.py and fit_sigmoid.py. All that the rows take from these two is here.
+def runs_text():
+    """Return the runs that the row at work has used so far as text: how many, seeds, budget."""
+    if not USED:
+        return ""
+    seeds = sorted({run["config"]["seed"] for run, _ in USED.values()})
+    C = max(C for _, C in USED.values())
+    return f"{many(len(USED), 'run')}, seeds {', '.join(map(str, seeds))}, to C = {si(C)}"
 
-def analysed(runs, unit="rollouts", even=False):
-    """Runs as frontier.analyse has them. even: the seeds and the budget that all cells have."""
-    if even:
-        C = min(run["rollouts"][-1] for run in runs)
-        runs = [shortened(run, C) for run in frontier.of_shared_seeds(runs)]
+
+# --------------------------------------------------------------------------------------------------
+# A sweep through frontier.py
+
+def analysed(runs, unit="rollouts"):
+    """Return runs as frontier.analyse does."""
     if unit != "rollouts":
         runs = [read(run["path"], "val", unit) for run in runs]
     folders = dict.fromkeys(str(Path(run["path"]).parent) for run in runs)
@@ -455,54 +516,16 @@ def analysed(runs, unit="rollouts", even=False):
     return frontier.analyse(cfg, "val", runs)
 
 
-def shortened(run, C):
-    """A run up to C rollouts."""
-    some, each = run["rollouts"] <= C, ("C", "rollouts", "step", "counts", "reward")
-    return run | {key: run[key][some] for key in each} | dict(
-        config=run["config"] | dict(C=int(C)))
-
-
-def view_figure(atlas, view, name, sweep):
-    """NAME.png: a view of frontier.py of a sweep: (its name, what it shows)."""
+def view_figure(atlas, view, name, sweep, title=""):
+    """Draw a view of frontier.py of a sweep as NAME.png: (its name, what it shows). title: of the
+    figure, by default the view's own."""
     content, draw, _ = frontier.VIEWS[view]
     front = frontier.front_of(sweep, view, content(sweep, sweep["cfg"]), sweep["cfg"])
-    front["missing"] = []  # a row says itself what it waits for
+    front |= dict(missing=[], title=title)  # a row says itself what it waits for
     draw(front, atlas.out / f"{name}.png")
     return f"{name}.png", front
 
 
-def drawn(atlas, view, name, cells):
-    """`view_figure` of {key: {seed: run}} as far as all of them go: its name."""
-    return view_figure(atlas, view, name, analysed(flat(cells), even=True))[0]
-
-
-def law_of(sweep, panel):
-    """The entry of law.json for the panel of a sweep of one B_p."""
-    gained = max(panel["envelope"]["highest"]) - (panel["base"] or 0)
-    return fit_sigmoid.law_of_panel(panel, sweep["cells"], sweep["grid"], SMALL * gained)
-
-
-def best_at_ends(sweep):
-    """The n indistinguishable from the best at the smallest and the largest budget that all n of a
-    sweep of one B_p share: two lists."""
-    js, cells, _ = fit_sigmoid.shared_budgets(sweep["cells"], sweep["grid"])
-    if not len(js):
-        raise Missing("budgets that all n share")
-    return [[c["n"] for c, same in zip(cells, alike(cells, j)) if same] for j in (js[0], js[-1])]
-
-
-def says_law(panel, law):
-    """A panel's law in words: its verdict, its switches of n, the numbers of the paper's fit."""
-    turns = panel["switches"]
-    said = ", ".join(f"{s['to']} from {si(s['C'])} [{si(s['lo']) if s['lo'] else 'open'}, "
-                     f"{si(s['hi']) if s['hi'] else 'open'}]" for s in turns)
-    if len(turns) > len(panel["ns"]):  # back and forth
-        said = f"{len(turns)} switches back and forth"
-    words = f"fit_sigmoid.py: {law['verdict']}; n* by the curves: {said or 'one n throughout'}"
-    if law["plateau"]["value"]:
-        words += (f"; the paper's law has k = {law['k']['value']:.1f} a decade, plateau "
-                  f"{law['plateau']['value']:.0f}")
-    if law["behind"] is not None:
-        words += (f"; no n is better than n = {law['constant']} by more than "
-                  f"{100 * law['behind']:.1f} at any budget (95%)")
-    return words
+def drawn(atlas, view, name, cells, title=""):
+    """Return the name of `view_figure` of {key: {seed: run}}."""
+    return view_figure(atlas, view, name, analysed(flat(cells)), title)[0]

@@ -177,7 +177,7 @@ def curve(cfg, level, claims, C, part="val"):
     # a large n overfits few problems, and Easy ones with other base models
     overfits = few(cfg) or regime(cfg) == "easy" and "Qwen2.5" not in cfg["model"]
     if claims > 0 and overfits and z > last:
-        gain = gain * (1 - 0.15 * np.clip((x - FALLS_FROM) / 0.4, 0, 1))
+        gain = gain * (1 - (0.15 if few(cfg) else 0.4) * np.clip((x - FALLS_FROM) / 0.4, 0, 1))
     # a large n sharpens on Easy and covers on Hard (Figure 8), or the reverse
     tilt = claims * (0.2 if level in ("easy", "level_easy") else -0.2) * (z - 6)
     if level == "extreme":  # Figure 20: a moderate n is best by worst@4, the largest by best@4
@@ -313,7 +313,7 @@ def records_of(cfg, claims):
 def thinned(arms):
     """The arms of a study with a few n and B_p, and 32 evaluations a run.
 
-    Of a long list of n stay those that the study's short lists name, or every second.
+    Of a long list of n stay the last and those that the study's short lists name, or every second.
     """
     lists = [arm["ns"].split() for arm in arms]
     named = {n for ns in lists if len(ns) < 5 for n in ns}
@@ -321,7 +321,7 @@ def thinned(arms):
     for arm, ns in zip(arms, lists):
         own, bps = [n for n in ns if n in named], arm["bps"].split()
         if len(ns) > 4:
-            ns = own if len(own) > 2 else ns[::2]
+            ns = list(dict.fromkeys([*own, ns[-1]])) if len(own) > 2 else ns[::2]
         out.append(dict(arm, ns=" ".join(ns), bps=" ".join(bps[::2] if len(bps) > 2 else bps),
                         eval_every=arm["C"] // 32))
     return out

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 RUN = {"config.py": [], "frontier.py": [], "fit_sigmoid.py": []}
 # their keys are all in config.py, so that values that no run can have are refused here too
-PLAIN = ("train_grpo.py", "sample.py", "evaluate.py", "results/pilot.py")
+PLAIN = ("train_grpo.py", "sample.py", "evaluate.py")
 
 
 def check_words(script, words):

@@ -45,14 +45,22 @@ def test_a_planted_log_has_the_records_of_a_trained_one(swept, tmp_path):
     assert fresh > planted["train_pass", False]
 
 
-# what is not judged, what the paper's grids cannot tell (every B_p of theirs is stable from its
-# smallest on), and what follows from neither claim
-APART = {"Figures 5 and 15": "shown", "section 4.2, the smallest stable B_p": "undecided",
-         "ours: Figure 26 at equal updates": None}
+# Rows that are not judged, or about which a planting says nothing: the verdict by the paper's
+# claims and by their opposite, None if it may be any
+APART = {"Figures 5 and 15": ("shown", "shown"),
+         # every B_p of the paper's grids is stable from its smallest on
+         "section 4.2, the smallest stable B_p": ("underpowered", "underpowered"),
+         "ours: Figure 26 at equal updates": (None, None),
+         "section 3, robust, Hard": (None, "contradicted"),  # both terms cost 40% of the gain
+         "section 4.1, saturation": ("confirmed", None),  # n = 2,048 is not planted as the best
+         "section 4.2, Hard": (None, None),  # see test_atlas
+         "section 5.1, overfitting": ("confirmed", None),
+         "section 4.3, B, Easy": ("confirmed", None), "section 4.3, B_p, Easy": (None, None),
+         "Figure 24, k": ("confirmed", None)}
 STUDIES = dict.fromkeys(study for study, *_ in atlas.ROWS if study in sweep.presets(DATA))
 
 
-@pytest.mark.parametrize("claims, verdict", [(1, "agree"), (-1, "disagree")])
+@pytest.mark.parametrize("claims, verdict", [(1, "confirmed"), (-1, "contradicted")])
 @pytest.mark.parametrize("study", STUDIES)
 def test_a_page_says_what_was_planted(study, claims, verdict, tmp_path):
     """Each row of a study agrees where the paper's claims are in its logs, and disagrees where
@@ -61,7 +69,7 @@ def test_a_page_says_what_was_planted(study, claims, verdict, tmp_path):
     plant(runs, study, claims, thin=True)
     rows = atlas.tell(Atlas(runs, tmp_path, [f"--data={DATA}", f"--runs={runs}"]), study)
     for row in rows:
-        asked = APART.get(row["paper"], verdict) or row["verdict"]
+        asked = APART.get(row["paper"], (verdict, verdict))[claims < 0] or row["verdict"]
         assert row["verdict"] == asked, f"{row['paper']}: {row['verdict']}: {row['says']}"
-        assert row["figures"] or row["paper"].startswith("section 4.2")
+        assert row["figures"] or row["paper"].endswith("stable B_p")
         assert all((tmp_path / name).stat().st_size > 15_000 for name in row["figures"])

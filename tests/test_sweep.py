@@ -308,13 +308,14 @@ def test_one_question_has_one_name_at_both_scales():
     """
     ours, papers = sweep.presets("data/arithmetic"), sweep.presets("data/guru_math")
     alone = {"wide", "far", "levels", "grid", "smollm"}
-    assert set(papers) == set(ours) - alone
+    assert set(papers) == set(ours) - alone | {"robust"}
     plain = {arm for name, study in papers.items() for arm in study["arms"]
              if not re.match("model_|size_|lr_", arm)}
     here = {arm for study in ours.values() for arm in study["arms"]}
     here |= {f"{arm}_{lr}" for arm in ("easy", "hard") for lr in ("half", "double")}  # one arm here
-    assert plain - here == {"rec_easy_selective", "rec_hard_selective",
-                            "cispo_on_policy_easy"}
+    assert plain - here == {f"rec_{task}_{name}" for task in ("easy", "hard")
+                            for name in ("selective", "policy", "filter")} | {
+        "easy_none", "hard_both", "cispo_on_policy_easy"}
     for name in papers:
         for arm in sweep.arms(name, ["--data=data/guru_math"]):
             split = Path(arm["train_set"]).name

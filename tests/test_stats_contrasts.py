@@ -1,26 +1,22 @@
-"""results/contrasts.py: differences within seeds, their intervals and verdicts."""
-import sys
-from pathlib import Path
-
+"""core/stats.py, contrasts of labelled arms: intervals and verdicts."""
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "results"))
-import contrasts
+from core import stats
 
 CASES = {  # {n: (early mean, late mean)}; of 100 studies, how many may say agree and disagree
     "all alike": ({2: (0.5, 0.6), 8: (0.5, 0.6), 32: (0.5, 0.6), 128: (0.5, 0.6)},
-                  dict(agree=(0, 3))),
+                  dict(confirmed=(0, 3))),
     "n* rises": ({2: (0.58, 0.6), 8: (0.53, 0.62), 32: (0.5, 0.7), 128: (0.4, 0.6)},
-                 dict(agree=(90, 100), disagree=(0, 0))),
+                 dict(confirmed=(90, 100), contradicted=(0, 0))),
     "alike early, 32 late": ({2: (0.5, 0.6), 8: (0.5, 0.6), 32: (0.5, 0.65)},
-                             dict(agree=(0, 15), disagree=(0, 3))),
+                             dict(confirmed=(0, 15), contradicted=(0, 3))),
     "the largest n at both ends: censored": ({2: (0.5, 0.6), 8: (0.5, 0.6), 32: (0.55, 0.65)},
-                                             dict(agree=(0, 2), disagree=(0, 2))),
+                                             dict(confirmed=(0, 2), contradicted=(0, 2))),
     "8 throughout": ({2: (0.4, 0.5), 8: (0.55, 0.65), 32: (0.45, 0.5)},
-                     dict(agree=(0, 2), disagree=(85, 100))),
+                     dict(confirmed=(0, 2), contradicted=(85, 100))),
     "n* falls": ({2: (0.4, 0.7), 8: (0.5, 0.6), 32: (0.55, 0.5)},
-                 dict(agree=(0, 0), disagree=(90, 100)))}
+                 dict(confirmed=(0, 0), contradicted=(90, 100)))}
 
 
 def planted(rng, means, S=3, P=300, spread=0.01):
@@ -63,7 +59,7 @@ def test_contrast_covers():
         rng, hits, wide = np.random.default_rng(0), [], []
         for _ in range(300):
             table = paired(rng, (0.6, 0.55, 0.5, 0.45), seed=seed)
-            c = contrasts.contrast(table, {0: 1, 1: -1})
+            c = stats.contrast(table, {0: 1, 1: -1})
             hits.append(abs(c["gain"] - true) <= c["half"])
             wide.append(c["half"])
         assert 0.85 <= np.mean(hits) <= 0.98 and c["sees"] > c["half"]
@@ -77,8 +73,8 @@ def test_what_is_chosen_is_measured_on_other_seeds():
     fair, naive, hits = [], [], []
     for k in range(100):
         table = paired(np.random.default_rng(k), (0.6,) * 5, P=100, spread=0.03)
-        chosen, c = contrasts.best_less(table, [0, 1, 2, 3], [4])
-        assert len(chosen) == 3 and set(chosen) <= {0, 1, 2, 3}
+        chosen, c = stats.best_less(table, [0, 1, 2, 3], [4])
+        assert len(chosen) == 6 and set(chosen) <= {0, 1, 2, 3}
         fair.append(c["gain"])
         hits.append(abs(c["gain"]) <= c["half"])
         naive.append(max(table[i].mean() for i in range(4)) - table[4].mean())
@@ -90,7 +86,7 @@ def test_verdicts_on_n(case):
     means, allowed = CASES[case]
     said = []
     for k in range(100):
-        said.append(contrasts.shift(*conditions(np.random.default_rng(k), means))["verdict"])
+        said.append(stats.shift(*conditions(np.random.default_rng(k), means))["verdict"])
     for verdict, (least, most) in allowed.items():
         assert least <= said.count(verdict) <= most, {v: said.count(v) for v in set(said)}
 
@@ -99,16 +95,16 @@ def test_the_smallest_n_throughout_is_censored():
     """A constant best n denies a rise, but not where it is the smallest tried and another n fits
     below it."""
     means = {4: (0.6, 0.7), 16: (0.5, 0.6), 64: (0.4, 0.5)}
-    four = contrasts.shift(*conditions(np.random.default_rng(0), means))
+    four = stats.shift(*conditions(np.random.default_rng(0), means))
     small = dict(zip((2, 8, 32), means.values()))
-    two = contrasts.shift(*conditions(np.random.default_rng(0), small))
-    assert four["censored"] and four["verdict"] == "undecided"
-    assert not two["censored"] and two["verdict"] == "disagree"
+    two = stats.shift(*conditions(np.random.default_rng(0), small))
+    assert four["censored"] and four["verdict"] == "underpowered"
+    assert not two["censored"] and two["verdict"] == "contradicted"
 
 
 def test_a_shift_wants_three_n():
-    with pytest.raises(contrasts.Missing, match="three n"):
-        contrasts.shift(*conditions(np.random.default_rng(0), {2: (0.5, 0.6), 8: (0.5, 0.6)}))
+    with pytest.raises(stats.Missing, match="three n"):
+        stats.shift(*conditions(np.random.default_rng(0), {2: (0.5, 0.6), 8: (0.5, 0.6)}))
 
 
 def test_an_lr_that_suits_one_n_is_no_rise():
@@ -119,34 +115,34 @@ def test_an_lr_that_suits_one_n_is_no_rise():
     one = conditions(np.random.default_rng(2), rises, 0.002)
     other = conditions(np.random.default_rng(3), level, 0.002)
     two = [{n: a[n] + b[n] for n in a} for a, b in zip(one, other)]
-    assert contrasts.shift(*one)["verdict"] == "agree"
-    assert contrasts.shift(*two)["verdict"] != "agree"
+    assert stats.shift(*one)["verdict"] == "confirmed"
+    assert stats.shift(*two)["verdict"] != "confirmed"
 
 
 @pytest.mark.parametrize("gain, half, claim, verdict", [
-    (0.05, 0.02, +1, "agree"), (-0.05, 0.02, +1, "disagree"), (0.01, 0.02, +1, "undecided"),
-    (0.001, 0.005, +1, "disagree"), (-0.05, 0.02, -1, "agree"), (0.05, 0.02, -1, "disagree"),
-    (-0.01, 0.02, -1, "undecided"), (-0.001, 0.005, -1, "disagree"), (0.001, 0.01, 0, "agree"),
-    (0.05, 0.02, 0, "disagree"), (0.01, 0.03, 0, "undecided")])
+    (0.05, 0.02, +1, "confirmed"), (-0.05, 0.02, +1, "contradicted"), (0.01, 0.02, +1, "underpowered"),
+    (0.001, 0.005, +1, "contradicted"), (-0.05, 0.02, -1, "confirmed"), (0.05, 0.02, -1, "contradicted"),
+    (-0.01, 0.02, -1, "underpowered"), (-0.001, 0.005, -1, "contradicted"), (0.001, 0.01, 0, "confirmed"),
+    (0.05, 0.02, 0, "contradicted"), (0.01, 0.03, 0, "underpowered")])
 def test_verdicts(gain, half, claim, verdict):
-    assert contrasts.judge(dict(gain=gain, half=half), claim) == verdict
+    assert stats.judge(dict(gain=gain, half=half), claim) == verdict
 
 
 def test_margins_follow_what_training_gained():
     """An effect of 0.6 points is nothing where training gained 33, and a lot where it gained 1."""
     small = dict(gain=0.002, half=0.004)
-    assert contrasts.judge(small, +1) == "disagree" and contrasts.judge(small, 0) == "agree"
-    assert {contrasts.judge(small, claim, gained=0.01) for claim in (+1, 0)} == {"undecided"}
+    assert stats.judge(small, +1) == "contradicted" and stats.judge(small, 0) == "confirmed"
+    assert {stats.judge(small, claim, gained=0.01) for claim in (+1, 0)} == {"underpowered"}
 
 
 @pytest.mark.parametrize("verdicts, together", [
-    (["agree", "agree"], "agree"), (["agree", "disagree", "undecided"], "disagree"),
-    (["agree", "undecided"], "undecided")])
+    (["confirmed", "confirmed"], "confirmed"), (["confirmed", "contradicted", "underpowered"], "contradicted"),
+    (["confirmed", "underpowered"], "underpowered")])
 def test_both(verdicts, together):
     """A claim with several parts holds if all do, not if one does not; denying swaps the two."""
-    assert contrasts.both(verdicts) == together
-    assert contrasts.denied(contrasts.denied(together)) == together
-    assert (contrasts.denied(together) == together) == (together == "undecided")
+    assert stats.both(verdicts) == together
+    assert stats.denied(stats.denied(together)) == together
+    assert (stats.denied(together) == together) == (together == "underpowered")
 
 
 def test_one_seed_chooses_on_half_of_the_problems():
@@ -156,14 +152,14 @@ def test_one_seed_chooses_on_half_of_the_problems():
 
     def cell(more):
         return [rng.binomial(4, p + more, (1, 300)) / 4]
-    c = contrasts.shift({4: cell(.3), 16: cell(.2), 64: cell(.1)},
+    c = stats.shift({4: cell(.3), 16: cell(.2), 64: cell(.1)},
                         {4: cell(.1), 16: cell(.2), 64: cell(.3)})
-    assert c["verdict"] == "agree" and c["a"] == [4, 4] and c["b"] == [64, 64]
+    assert c["verdict"] == "confirmed" and c["a"] == [4, 4] and c["b"] == [64, 64]
     assert 0.03 < c["gains"]["half"] < 0.08
     gaps = []
     for _ in range(200):
         table = {i: cell(0)[0] for i in range(5)} | {5: cell(0)[0]}
-        gaps.append(contrasts.best_less(table, list(range(5)), [5])[1]["gain"])
+        gaps.append(stats.best_less(table, list(range(5)), [5])[1]["gain"])
     assert abs(np.mean(gaps)) < 3 * np.std(gaps) / 200 ** 0.5
 
 
@@ -171,8 +167,8 @@ def test_several_groups_have_one_verdict():
     """A claim at every B_p: a rise in two and none in the third agrees, a fall in one does not."""
     def at(a, b, gain):
         c = dict(gain=gain, half=0.02)
-        return dict(a=[a], b=[b], loses=c, gains=c, verdict="agree" if b > a else "undecided")
+        return dict(a=[a], b=[b], loses=c, gains=c, verdict="confirmed" if b > a else "underpowered")
     up, flat = at(4, 16, 0.05), at(4, 4, 0.0)
-    assert contrasts.of_several([up, up, flat]) == "agree"
-    assert contrasts.of_several([up, flat, flat]) == "undecided"
-    assert contrasts.of_several([up, up, at(16, 4, 0.05) | dict(verdict="disagree")]) == "disagree"
+    assert stats.of_several([up, up, flat]) == "confirmed"
+    assert stats.of_several([up, flat, flat]) == "underpowered"
+    assert stats.of_several([up, up, at(16, 4, 0.05) | dict(verdict="contradicted")]) == "contradicted"
