@@ -32,7 +32,7 @@ except ModuleNotFoundError:  # this file was copied alone
 import numpy as np
 from scipy.optimize import least_squares
 
-from core.plots import (budget_axis, canvas, draw_n_star, draw_records, legend, log_ticks, many, si,
+from core.plots import (budget_axis, canvas, draw_n_star, legend, log_ticks, many, si,
                         wrap, write)
 
 # --------------------------------------------------------------------------------------------------

@@ -572,7 +572,7 @@ def window_estimates(A, n, seed):
     covariances; df). The noise of the rollouts is in the scatter of runs and in that of problems,
     so it is subtracted once.
     """
-    (R, W, P), ns = A.shape, np.unique(n)
+    (_, W, P), ns = A.shape, np.unique(n)
     X, N = design(n, seed), len(ns)
     G = np.linalg.pinv(X)
     H, each = (G @ G.T)[:N, :N], np.einsum("nr,rwp->nwp", G[:N], A)

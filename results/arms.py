@@ -5,7 +5,6 @@ folder names the arms of each study. figures.py is made of what is here. Rewards
 evaluations in a window of C, by default the last quarter of the budget. Intervals are 90%, over
 seeds and validation problems, with one seed over the problems only (core/stats.py).
 """
-import contextlib
 import functools
 import gzip
 import json
