@@ -308,19 +308,17 @@ def test_the_papers_unprinted_numbers_are_explained_once():
 # Numbers
 
 def told_by_the_page():
-    """{row of results/README.md: its verdict, and all of its section}."""
-    page = text_of("results/README.md")
-    first = re.split(r"^### ", page.split("\n## The other rows")[0], flags=re.M)[1:]
+    """{row of results/README.md: its verdict, all that results/atlas.json has of it}."""
     told = {}
-    for part in first:
-        row, verdict = part.splitlines()[0].rsplit(": ", 1)
-        told[row] = verdict, part
-    others = page.split("\n## The other rows")[1].split("\n## ")[0]
-    for line in re.findall(r"^\| .* \|$", others, re.M)[1:]:
-        row, _, verdict = line.split(" | ")[:3]
-        told[row.removeprefix("| ")] = verdict.strip("*"), line
-    assert len(first) == 10 and len(told) > 40
-    return told
+    for line in re.findall(r"^\| .* \|$", text_of("results/README.md"), re.M):
+        cells = line.strip("| ").split(" | ")
+        if len(cells) > 3 and cells[2].startswith("**"):
+            told[cells[0]] = cells[2].split("**")[1]
+    rows = {row["paper"]: row for row in json.loads(text_of("results/atlas.json"))}
+    assert len(told) > 40 and set(told) == set(rows)
+    return {row: (verdict, " ".join([rows[row]["number"], rows[row]["says"],
+                                     rows[row]["table"] or "", *rows[row]["figures"]]))
+            for row, verdict in told.items()}
 
 
 def numbers(text):
@@ -328,21 +326,23 @@ def numbers(text):
 
 
 def test_linked_numbers_are_those_of_the_figure():
-    """[+2.9 ± 1.3](results/atlas/X.png): a row of results/README.md with that figure says so."""
+    """[+2.9 ± 1.3](results/atlas/X.png): a row of results/atlas.json with that figure says so."""
     links = re.findall(r"(?<!!)\[([^\]]+)\]\(results/atlas/(\w+\.png)\)", text_of("README.md"))
     assert len(links) >= 5
     for says, figure in links:
-        rows = [told for _, told in told_by_the_page().values() if f"(atlas/{figure})" in told]
+        rows = [told for _, told in told_by_the_page().values() if figure in told]
         want = numbers(says.replace("best@4", ""))  # the metric, not a number
         assert any(want <= numbers(told) for told in rows), (says, figure)
 
 
 def test_the_findings_have_the_pages_intervals():
-    """Every a ± b of README and of what our runs found stands on results/README.md too."""
+    """Every a ± b of README and of what our runs found is in results/README.md or atlas.json."""
     found = text_of("docs/analysis.md").split("\n## What our runs found")[1].split("\n## ")[0]
     found += text_of("README.md")
     interval = r"(\d+\.\d+)\s+±\s+(\d+\.\d+)"
-    said, page = re.findall(interval, found), re.findall(interval, text_of("results/README.md"))
+    said, page = re.findall(interval, found), re.findall(
+        interval, text_of("results/README.md") + " ".join(
+            told for _, told in told_by_the_page().values()))
     assert len(said) >= 8 and not set(said) - set(page), set(said) - set(page)
 
 
