@@ -175,7 +175,7 @@ RUNNING = """device threads gen_batch micro_tokens micro_logits activation_check
              save_every keep_last keep_at pass_at sample_every s""".split()  # of a training command
 OF_OTHER_STAGES = """source revision question_key answer_key against keep_near task task_args size
     mix problems s_zero levels n_val shard runs out
-    ns bps seeds lrs view metric unit eval_set delta bin points""".split()
+    ns bps seeds lrs view metric unit eval_set delta epochs bin points""".split()
 FREE = {*RUNNING, *OF_OTHER_STAGES,
         "data", "split",   # the problems count by the files that they name
         "C", "B_max"}      # a larger budget continues a run

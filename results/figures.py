@@ -425,8 +425,8 @@ def far(atlas, arm, large, above=False):
     found["figure"] = [found["figure"], figure(atlas, arm, panels, f"Reward against compute, "
                                                f"{titled(config_of(cells))}")]
     if above:
-        found |= judged(+1, [c], gained(every), number=words)
-    return found
+        found |= judged(+1, [c], gained(every))
+    return found | dict(number=words)
 
 
 def record_breaking(atlas):
@@ -816,11 +816,12 @@ def joint(atlas, task):
         for i in range(len(env["C"]) - 1):
             ax.plot(env["C"][i:i + 2], env["highest"][i:i + 2], color=shade[env["n"][i]], lw=4,
                     solid_capstyle="butt")
-        for C, pair in pairs:
+        for i, (C, pair) in enumerate(pairs):
             y = float(np.interp(C, env["C"], env["highest"]))
             ax.plot(C, y, "o", color=shade[pair[1]], mec="black", ms=6, zorder=4)
-            ax.annotate(f"({pair[0]}, {pair[1]})", (C, y), (-4, 7), textcoords="offset points",
-                        ha="left" if C < panel["range"][0] * 1.5 else "right", fontsize=9)
+            at = dict(xytext=(5, -11), ha="left") if i % 2 == 0 else dict(xytext=(-4, 7), ha="right")
+            ax.annotate(f"({pair[0]}, {pair[1]})", (C, y), textcoords="offset points", fontsize=9,
+                        **at)
         for n in panel["ns"]:
             ax.plot([], [], color=shade[n], lw=4, label=f"n = {n}")
         low = min(env["highest"])

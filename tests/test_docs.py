@@ -6,6 +6,7 @@ cluster only check what they were given. run_sweep.sh prints its training comman
 which are then checked like those of a page.
 """
 import os
+import json
 import re
 import shlex
 import shutil
@@ -248,6 +249,45 @@ def test_the_limits_of_the_math_verifier():
 
 # -------------------------------------------------------------------------------------------------
 # Numbers
+
+def told_by_the_page():
+    """{row of results/README.md: its verdict, all that results/atlas.json has of it}."""
+    told = {}
+    for line in re.findall(r"^\| .* \|$", text_of("results/README.md"), re.M):
+        cells = line.strip("| ").split(" | ")
+        if len(cells) > 3 and cells[2].startswith("**"):
+            told[cells[0]] = cells[2].split("**")[1]
+    rows = {row["paper"]: row for row in json.loads(text_of("results/atlas.json"))}
+    assert len(told) > 40 and set(told) == set(rows)
+    return {row: (verdict, " ".join([rows[row]["number"], rows[row]["says"],
+                                     rows[row]["table"] or "", *rows[row]["figures"]]))
+            for row, verdict in told.items()}
+
+
+def numbers(text):
+    return set(re.findall(r"\d+(?:\.\d+)?", text))
+
+
+def test_linked_numbers_are_those_of_the_figure():
+    """[+2.9 ± 1.3](results/atlas/X.png): a row of results/atlas.json with that figure says so."""
+    links = re.findall(r"(?<!!)\[([^\]]+)\]\(results/atlas/(\w+\.png)\)", text_of("README.md"))
+    assert len(links) >= 5
+    for says, figure in links:
+        rows = [told for _, told in told_by_the_page().values() if figure in told]
+        want = numbers(says.replace("best@4", ""))  # the metric, not a number
+        assert any(want <= numbers(told) for told in rows), (says, figure)
+
+
+def test_the_findings_have_the_pages_intervals():
+    """Every a ± b of README and of what our runs found is in results/README.md or atlas.json."""
+    found = text_of("docs/analysis.md").split("\n## What our runs found")[1].split("\n## ")[0]
+    found += text_of("README.md")
+    interval = r"(\d+\.\d+)\s+±\s+(\d+\.\d+)"
+    said, page = re.findall(interval, found), re.findall(
+        interval, text_of("results/README.md") + " ".join(
+            told for _, told in told_by_the_page().values()))
+    assert len(said) >= 8 and not set(said) - set(page), set(said) - set(page)
+
 
 @pytest.mark.parametrize("words", [('--ns=8 32 128', "--C=1e6"), ()])
 def test_the_hours_of_the_readmes_sweep(words):

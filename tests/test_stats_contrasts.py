@@ -119,11 +119,13 @@ def test_an_lr_that_suits_one_n_is_no_rise():
     assert stats.shift(*two)["verdict"] != "confirmed"
 
 
+YES, NO, OPEN = "confirmed", "contradicted", "underpowered"
+
+
 @pytest.mark.parametrize("gain, half, claim, verdict", [
-    (0.05, 0.02, +1, "confirmed"), (-0.05, 0.02, +1, "contradicted"), (0.01, 0.02, +1, "underpowered"),
-    (0.001, 0.005, +1, "contradicted"), (-0.05, 0.02, -1, "confirmed"), (0.05, 0.02, -1, "contradicted"),
-    (-0.01, 0.02, -1, "underpowered"), (-0.001, 0.005, -1, "contradicted"), (0.001, 0.01, 0, "confirmed"),
-    (0.05, 0.02, 0, "contradicted"), (0.01, 0.03, 0, "underpowered")])
+    (0.05, 0.02, +1, YES), (-0.05, 0.02, +1, NO), (0.01, 0.02, +1, OPEN), (0.001, 0.005, +1, NO),
+    (-0.05, 0.02, -1, YES), (0.05, 0.02, -1, NO), (-0.01, 0.02, -1, OPEN), (-0.001, 0.005, -1, NO),
+    (0.001, 0.01, 0, YES), (0.05, 0.02, 0, NO), (0.01, 0.03, 0, OPEN)])
 def test_verdicts(gain, half, claim, verdict):
     assert stats.judge(dict(gain=gain, half=half), claim) == verdict
 
@@ -136,8 +138,7 @@ def test_margins_follow_what_training_gained():
 
 
 @pytest.mark.parametrize("verdicts, together", [
-    (["confirmed", "confirmed"], "confirmed"), (["confirmed", "contradicted", "underpowered"], "contradicted"),
-    (["confirmed", "underpowered"], "underpowered")])
+    ([YES, YES], YES), ([YES, NO, OPEN], NO), ([YES, OPEN], OPEN)])
 def test_both(verdicts, together):
     """A claim with several parts holds if all do, not if one does not; denying swaps the two."""
     assert stats.both(verdicts) == together
@@ -167,8 +168,8 @@ def test_several_groups_have_one_verdict():
     """A claim at every B_p: a rise in two and none in the third agrees, a fall in one does not."""
     def at(a, b, gain):
         c = dict(gain=gain, half=0.02)
-        return dict(a=[a], b=[b], loses=c, gains=c, verdict="confirmed" if b > a else "underpowered")
+        return dict(a=[a], b=[b], loses=c, gains=c, verdict=YES if b > a else OPEN)
     up, flat = at(4, 16, 0.05), at(4, 4, 0.0)
     assert stats.of_several([up, up, flat]) == "confirmed"
     assert stats.of_several([up, flat, flat]) == "underpowered"
-    assert stats.of_several([up, up, at(16, 4, 0.05) | dict(verdict="contradicted")]) == "contradicted"
+    assert stats.of_several([up, up, at(16, 4, 0.05) | dict(verdict=NO)]) == NO
