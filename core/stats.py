@@ -23,7 +23,7 @@ import numpy as np
 from scipy import stats
 from scipy.linalg import solveh_banded
 
-from core.runs import right
+from core.runs import over_distinct, right
 
 SMOOTH = 0.3    # the spline's penalty on curvature over ln C; from 0.03 to 3 nothing changes
 JUMP = 3        # an evaluation this many scatters off the spline is taken as it is
@@ -80,10 +80,11 @@ def reach(run):
 
 
 def per_problem(run, metric):
-    """Return the metric of each problem at each evaluation (E, P), or (E, 1) without counts."""
+    """Return the metric of each distinct problem at each evaluation (E, P), or (E, 1) without
+    counts."""
     if run["counts"] is None:
         return run["reward"][:, None]
-    return right(run["counts"], metric, run["samples"])
+    return over_distinct(right(run["counts"], metric, run["samples"]), run.get("copies"))
 
 
 def scatter(runs, metric):

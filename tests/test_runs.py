@@ -303,6 +303,13 @@ def test_missing_and_unfinished_cells_are_named(copied, capsys):
     assert "sweep.json" in bad(frontier, f"--runs={folder}")
 
 
+def test_copies_are_read_and_hold_for_runs_whose_log_does_not_say_so(copied):
+    folder, logs = copied
+    copies = [i % 60 for i in range(300)]
+    edit(logs[4], lambda r: r | dict(copies=copies) if r["type"] == "eval" else r)
+    assert all(run["copies"] == copies for run in read_runs(folder)[0])
+
+
 def test_folders_without_a_run_to_analyse(made, tmp_path):
     assert "no run to analyse" in bad(frontier, f"--runs={tmp_path}")
     assert "name the folder above" in bad(frontier, f"--runs={made.logs[32, 4, 0].parent}")
