@@ -73,7 +73,8 @@ def evaluate(name, problems, generator, cfg, out):
              for metric, (mean, error) in summary(correct, samples, k, copies(problems)).items()}
     record = dict(config=cfg, model=cfg["model"], set=name, set_hash=set_hash(problems),
                   samples=samples, correct=correct, stats=stats, ids=[p["id"] for p in problems],
-                  copies=copies(problems), **faults, **mean_reward(total, correct, len(problems) * samples))
+                  copies=copies(problems), **faults,
+                  **mean_reward(total, correct, len(problems) * samples))
     save_json(out / "eval.json", record, indent=None)  # makes the folder
     draw(correct, samples, out / "eval.png",
          f"{name}: avg@{k} {stats[f'avg@{k}']['mean']:.3f}, {cfg['model']}")

@@ -99,7 +99,8 @@ def training_rewards(steps, cfg, unit, spent):
 
 def metrics_in(records):
     """The metrics of the evaluations of a log, as text, for an error that names what there is."""
-    found = {key for r in records if r.get("type") == "eval" for key in r if "@" in key}
+    found = {key for r in records if r.get("type") == "eval" for key in r
+             if "@" in key or key == "reward"}
     return ", ".join(sorted(found)) or "none"
 
 
@@ -123,9 +124,11 @@ def read_evals(evals, metric):
         except (TypeError, ValueError):
             return f"its counts of solved rollouts are not numbers from 0 to samples = {samples}"
         counts = counts.astype(np.uint8 if samples < 256 else np.int32)
+    if metric == "reward" and counts is not None:  # not logged if all rewards are 0 or 1
+        evals = [dict(reward=solved.mean() / samples) | r for solved, r in zip(counts, evals)]
     try:
         reward = (np.array([r[metric] for r in evals], float) if counts is None
-                  else right(counts, metric, samples).mean(1))
+                  or metric == "reward" else right(counts, metric, samples).mean(1))
     except BadInput:  # k above the samples: all runs have as few
         raise
     except (KeyError, TypeError, ValueError):
@@ -170,6 +173,9 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
                 x = spent(r, r.get("step", 0))
                 if x is not None and ("correct" in r or r.get(metric) is not None):
                     evals[x] = r  # equal C (a log written by hand): the later record counts
+    if metric == "reward" and evals and not any("reward" in r for r in evals.values()):
+        return ("its rewards are all 0 or 1, so no evaluation has a mean reward of its own "
+                f"(--metric: this log has {metrics_in(records)})")
     if len(evals) < 3:
         text = f"too few evaluations of {part} with {unit} and {metric} or counts: {len(evals)}"
         text += ", 3 are needed"

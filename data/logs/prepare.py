@@ -5,8 +5,9 @@
     python data/logs/prepare.py --source=wandb --problems=300 --samples=4 chart.csv  # or a history
     python frontier.py --runs=runs/imported --metric=avg@4
 
-  --out=runs/imported    the sweep's folder; a run folder in it for each run. A later checkpoint or a
-                         longer log takes the place of its own beginning; nothing else is replaced
+  --out=runs/imported    the sweep's folder; a run folder in it for each run. A later checkpoint, or
+                         a longer log, takes the place of its own beginning. Nothing else is
+                         replaced
   --problems=300         validation problems: no trainer logs their number, and the noise of an
                          evaluation follows from it
   --samples=4            rollouts per validation problem, where the metric's name does not say so
