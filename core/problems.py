@@ -74,12 +74,12 @@ def set_hash(problems):
 
 
 def copies(problems):
-    """Return for each problem the place of the first one with its prompt: a list of ints.
+    """Return for each problem the place of the first one with its prompt and begin: a list of ints.
 
     A set for evaluation may hold each problem several times (AIME x 16).
     """
-    first = {}
-    return [first.setdefault(" ".join(p["prompt"].split()), i) for i, p in enumerate(problems)]
+    first, texts = {}, [" ".join((p["prompt"] + p.get("begin", "")).split()) for p in problems]
+    return [first.setdefault(text, i) for i, text in enumerate(texts)]
 
 
 def subset(problems, D, seed):

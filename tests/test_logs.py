@@ -351,12 +351,14 @@ def test_a_csv_of_two_starts_follows_the_later_one(script, tmp_path, clock, wove
     assert "goes back from step 110 to 65: the run was started again" in done.stdout
 
 
-def test_a_history_whose_own_step_goes_back(script, tmp_path):
-    """veRL's step is W&B's _step: after a rewind the clock tells the starts apart."""
+@pytest.mark.parametrize("clock", [True, False])
+def test_a_history_whose_own_step_goes_back(script, tmp_path, clock):
+    """veRL's step is W&B's _step: the clock tells two starts apart, without it the file's order."""
     rows, other = verl_rows(8, 4), verl_rows(8, 4, seed=1)
-    table = [{"_step": m, "_timestamp": 1.7e9 + i, **row} for i, (m, row) in
+    table = [{"_step": m, **(dict(_timestamp=1.7e9 + i) if clock else {}), **row} for i, (m, row) in
              enumerate([*rows.items(), *((m, other[m]) for m in range(5, 8))])]
-    table.sort(key=lambda row: row["_step"])
+    if clock:
+        table.sort(key=lambda row: row["_step"])
     path = write_csv(tmp_path / "h.csv", list(dict.fromkeys(key for row in table for key in row)),
                      table)
     done = script("data/logs/prepare.py", "--source=wandb", "--B_p=8", "--n=4", f"--problems={P}",

@@ -970,6 +970,7 @@ def test_copies_of_a_problem_err_together():
                 enumerate(["a b", "c", "a  b ", "d", "c", "a b"])]
     same = copies(problems)
     assert same == [0, 1, 0, 3, 1, 0]
+    assert copies([problems[0], problems[0] | dict(begin="so")]) == [0, 1]
     correct = [4, 2, 3, 0, 1, 4]
     mean, error = evaluation.summary(correct, 4, 2, same)["avg@2"]
     assert mean == pytest.approx(np.mean(correct) / 4)

@@ -215,7 +215,8 @@ def read_wandb(path):
                        "ungrouped")
     rows = [numbers(dict(zip(header, line))) for line in lines if line]
     # in the order in which they were logged, so that by_step sees where a run was started again
-    clock = next((name for name in CLOCKS if all(name in row for row in rows)), None)
+    clock = next((name for name in CLOCKS
+                  if name != step and all(name in row for row in rows)), None)
     for row in sorted(rows, key=lambda row: row[clock]) if clock else rows:
         m = row.pop(step, None)
         if m is None:  # what is logged beside training, such as TRL's profile, has no step of it
