@@ -142,7 +142,8 @@ config = dict(
     lrs = "",                     # values of lr_base in a sweep, as in "1e-4 2e-4"; empty = lr_base
     view = "fixed_Bp",            # fixed_Bp | fixed_B | joint | lr | best_worst | sensitivity |
                                   # paper | slices | pass1 | compare | all
-    metric = "avg@4",             # avg@k | best@k | worst@k, k up to `samples`; train = of training
+    metric = "avg@4",             # avg@k | best@k | worst@k, k up to `samples`; reward = mean of
+                                  # a fractional reward; train = of training
     unit = "rollouts",            # rollouts | tokens | gpu_hours: the unit of C on the axes
     eval_set = "val",             # which evaluations of the logs: val, or the `set` of others
     delta = 0.01,                 # a difference in reward that does not matter
@@ -416,8 +417,8 @@ def check(cfg):
          f"must be 0 or from 2 to n={cfg['n']}")
     need(cfg["k"] <= cfg["samples"], "k",
          f"an evaluation draws only samples={cfg['samples']} rollouts per problem")
-    need(re.fullmatch(r"(avg|best|worst)@[1-9]\d*|train", cfg["metric"]), "metric",
-         "expected avg@k, best@k, worst@k or train, as in --metric=best@4")
+    need(re.fullmatch(r"(avg|best|worst)@[1-9]\d*|reward|train", cfg["metric"]), "metric",
+         "expected avg@k, best@k, worst@k, reward or train, as in --metric=best@4")
     shard = re.fullmatch(r"(\d{1,4})/(\d{1,4})", cfg["shard"])
     need(not cfg["shard"] or (shard and int(shard[1]) < int(shard[2])), "shard",
          "expected i/k with i from 0 to k - 1, as in 0/8")

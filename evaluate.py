@@ -24,10 +24,10 @@ from config import (BadInput, choose, entry, files, identity, parse,
 import numpy as np
 
 from core import engine, plots
-from core.evaluation import count_solved, mean_reward, read_sets, summary
+from core.evaluation import count_solved, error_of_mean, mean_reward, read_sets, summary
 from core.log import read_log, save_json
 from core.models import existing, model_folder
-from core.problems import encode, set_hash
+from core.problems import copies, encode, set_hash
 import verifier
 
 
@@ -70,13 +70,14 @@ def evaluate(name, problems, generator, cfg, out):
         correct, total, faults = count_solved(problems, prompts, generator, cfg,
                                               (cfg["seed"], "evaluate", name), progress=bar)
     stats = {metric: dict(mean=mean, se=error)
-             for metric, (mean, error) in summary(correct, samples, k).items()}
-    draw(correct, samples, out / "eval.png",
-         f"{name}: avg@{k} {stats[f'avg@{k}']['mean']:.3f}, {cfg['model']}")
+             for metric, (mean, error) in summary(correct, samples, k, copies(problems)).items()}
     record = dict(config=cfg, model=cfg["model"], set=name, set_hash=set_hash(problems),
                   samples=samples, correct=correct, stats=stats, ids=[p["id"] for p in problems],
-                  **faults, **mean_reward(total, correct, len(problems) * samples))
-    save_json(out / "eval.json", record, indent=None)
+                  copies=copies(problems), **faults,
+                  **mean_reward(total, correct, len(problems) * samples))
+    save_json(out / "eval.json", record, indent=None)  # makes the folder
+    draw(correct, samples, out / "eval.png",
+         f"{name}: avg@{k} {stats[f'avg@{k}']['mean']:.3f}, {cfg['model']}")
     return record
 
 
@@ -91,8 +92,8 @@ def changes(records):
         base = first.setdefault(r["set"], r)
         gain = (np.array(r["correct"]) - np.array(base["correct"])) / r["samples"]
         r.update(gain=float(gain.mean()), gain_se=0.0)
-        if len(gain) > 1 and r is not base:
-            r["gain_se"] = float(gain.std(ddof=1) / np.sqrt(len(gain)))
+        if len(set(r["copies"])) > 1 and r is not base:
+            r["gain_se"] = error_of_mean(gain, r["copies"])
 
 
 def label_of(model):
@@ -114,13 +115,24 @@ def draw(correct, samples, path, title):
     plots.write(fig, path)
 
 
+def repeats(r):
+    """Return whether the set of a record of `evaluate` holds a problem several times."""
+    return len(set(r["copies"])) < len(r["copies"])
+
+
+def problems_in(r):
+    """Return how many problems the set of a record of `evaluate` holds, as text."""
+    distinct = f", of which {len(set(r['copies']))} are distinct" if repeats(r) else ""
+    return f"{len(r['ids'])} problems{distinct}"
+
+
 def report(r, out):
     """Print one record of `evaluate`, which lies in `out`."""
-    print(f"{r['model']} on {r['set']}: {len(r['ids'])} problems, {r['samples']} rollouts each "
+    print(f"{r['model']} on {r['set']}: {problems_in(r)}, {r['samples']} rollouts each "
           f"at temperature {r['config']['temperature']:g}")
     for metric, stat in r["stats"].items():
         print(f"  {metric:8s} {stat['mean']:.4f} +- {stat['se']:.4f} "
-              "(standard error over problems)")
+              f"(standard error over {'distinct ' * repeats(r)}problems)")
     if "reward" in r:
         print(f"  reward   {r['reward']:.4f}, the mean; a rollout whose reward is 1 is solved")
     correct = np.asarray(r["correct"])
@@ -144,6 +156,8 @@ def report_table(records, out):
             change = ""
         means = " ".join(f"{stat['mean']:8.4f}" for stat in r["stats"].values())
         print(f"{label_of(r['model']):{width}s}  {r['set']:20s} {means}   {change}")
+    for name, r in {r["set"]: r for r in records if repeats(r)}.items():
+        print(f"  {name}: {problems_in(r)}; errors are over distinct problems")
     save_json(out / "table.json", dict(results=records), indent=None)
     print(f"  {out}/table.json")
 

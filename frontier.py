@@ -173,8 +173,8 @@ def covers(cells):
     runs = [run for c in cells for run in c.runs]
     seeds = Counter((run["B_p"], run["n"], run["lr"]) for run in runs).values()
     text = "90%: one more run of the same command, and other problems of the kind"
-    if any(run["counts"] is None for run in runs):
-        text += " (binomial: the log has no counts per problem)"
+    if cells[0].values.shape[2] == 1:
+        text += " (binomial: the log has the mean alone, not each problem's reward)"
     if any(run["biased"] for run in runs):
         text += "; the source's estimate of this metric is biased, as its log says"
     if max(seeds) > 1:
@@ -488,8 +488,9 @@ def compare(cfg):
     panels, sweeps = {}, []
     for word in cfg["runs"].split():
         folder, *rest = word.split(":")
-        metric = next((r for r in rest if "@" in r), cfg["metric"])
-        part = next((r for r in rest if "@" not in r), "")
+        metrics = [r for r in rest if "@" in r or r == "reward"]
+        metric = next(iter(metrics), cfg["metric"])
+        part = next((r for r in rest if r not in metrics), "")
         sweep = analyse(dict(cfg, runs=folder, metric=metric), part)
         B_p, cs = max(by_B_p(sweep["cells"]).items(), key=lambda item: len(item[1]))
         panel = with_curves(panel_of(cs, sweep["grid"]), cs, sweep["grid"])

@@ -10,7 +10,8 @@ import numpy as np
 import verifier
 from config import BadInput, at_k, files
 from core import engine
-from core.problems import read_problems, set_hash
+from core.problems import copies, read_problems, set_hash
+from core.runs import over_distinct
 
 
 def read_sets(paths, first=""):
@@ -58,25 +59,36 @@ def mean_reward(total, correct, rollouts):
     return {} if total == sum(correct) else dict(reward=total / rollouts)
 
 
-def summary(correct, samples, k):
+def error_of_mean(values, same=None):
+    """Return the standard error over problems of the mean of values (P,); NaN for one problem.
+
+    same: of core.problems.copies. Copies of a problem are one problem.
+    """
+    each = over_distinct(np.asarray(values), same)
+    return float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else float("nan")
+
+
+def summary(correct, samples, k, same=None):
     """{"avg@k": (mean, standard error), ...} over problems; best@k and worst@k are unbiased.
 
     correct: how many of `samples` rollouts of each problem were solved. The error is the spread
-    over problems divided by sqrt(P): it covers the choice of problems and the noise of the rollouts
-    together, and not the seed of training.
+    over distinct problems (`same`: of core.problems.copies) divided by the root of their number: it
+    covers the choice of problems and the noise of the rollouts together, and not the seed of
+    training.
     """
     stats = {}
     for kind in ("avg", "best", "worst"):
         values = np.array(at_k(f"{kind}@{k}", samples))[correct]  # (P,)
-        error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else float("nan")
-        stats[f"{kind}@{k}"] = float(values.mean()), float(error)
+        stats[f"{kind}@{k}"] = float(values.mean()), error_of_mean(values, same)
     return stats
 
 
 def eval_record(problems, correct, total, faults, cfg, step, rollouts, tokens, name="val"):
     """An evaluation's record in the log; arguments as from `count_solved`."""
     stats, samples = summary(correct, cfg["samples"], cfg["k"]), cfg["samples"]
+    same = copies(problems)
+    repeated = dict(copies=same) if len(set(same)) < len(same) else {}
     return dict(type="eval", step=step, rollouts=rollouts, tokens=tokens, set=name, k=cfg["k"],
                 **{metric: mean for metric, (mean, _) in stats.items()}, samples=samples,
                 **mean_reward(total, correct, samples * len(problems)),
-                set_hash=set_hash(problems), correct=correct, **faults)
+                set_hash=set_hash(problems), correct=correct, **repeated, **faults)

@@ -73,6 +73,15 @@ def set_hash(problems):
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 
 
+def copies(problems):
+    """Return for each problem the place of the first one with its prompt and begin: a list of ints.
+
+    A set for evaluation may hold each problem several times (AIME x 16).
+    """
+    first, texts = {}, [" ".join((p["prompt"] + p.get("begin", "")).split()) for p in problems]
+    return [first.setdefault(text, i) for i, text in enumerate(texts)]
+
+
 def subset(problems, D, seed):
     """Return D problems by a seeded shuffle, or all for D = 0.
 

@@ -56,6 +56,20 @@ def right(counts, metric, samples):
     return np.array(at_k(metric, samples), np.float32)[counts]
 
 
+def over_distinct(values, copies):
+    """Return what each distinct problem adds to the mean of values (..., P): (..., distinct).
+
+    copies (P,): of core.problems.copies, None if no problem is a copy. Copies of a problem err
+    together, so errors are those of distinct problems. The mean over them is that over P, and with
+    equal numbers of copies each is the mean of its copies.
+    """
+    if not copies:
+        return values
+    first, which = np.unique(copies, return_inverse=True)
+    mean, each = values.mean(-1, keepdims=True), np.eye(len(first), dtype=np.float32)[which]
+    return mean + (values - mean) @ each * (len(first) / len(which))
+
+
 def training_rewards(steps, cfg, unit, spent):
     """The training reward as evaluations, {C: record}: one for the updates between two evaluations.
 
@@ -85,7 +99,8 @@ def training_rewards(steps, cfg, unit, spent):
 
 def metrics_in(records):
     """The metrics of the evaluations of a log, as text, for an error that names what there is."""
-    found = {key for r in records if r.get("type") == "eval" for key in r if "@" in key}
+    found = {key for r in records if r.get("type") == "eval" for key in r
+             if "@" in key or key == "reward"}
     return ", ".join(sorted(found)) or "none"
 
 
@@ -109,9 +124,11 @@ def read_evals(evals, metric):
         except (TypeError, ValueError):
             return f"its counts of solved rollouts are not numbers from 0 to samples = {samples}"
         counts = counts.astype(np.uint8 if samples < 256 else np.int32)
+    if metric == "reward" and counts is not None:  # not logged if all rewards are 0 or 1
+        evals = [dict(reward=solved.mean() / samples) | r for solved, r in zip(counts, evals)]
     try:
         reward = (np.array([r[metric] for r in evals], float) if counts is None
-                  else right(counts, metric, samples).mean(1))
+                  or metric == "reward" else right(counts, metric, samples).mean(1))
     except BadInput:  # k above the samples: all runs have as few
         raise
     except (KeyError, TypeError, ValueError):
@@ -126,8 +143,9 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
 
     lr: its lr_base. C (E,) in `unit`, strictly rising; rollouts, step (E,). counts (E, P): solved
     rollouts of `samples` for each problem, None where the log has none; then reward (E,) is the
-    stored field. part: the `set` of the evaluations, or
-    "train" for the reward of the updates. status: that of the end record, "" without one.
+    stored field. copies: of core.problems.copies, None if no problem is there twice. part: the
+    `set` of the evaluations, or "train" for the reward of the updates. status: that of the end
+    record, "" without one.
     """
     names = (folder / "log.jsonl", folder / "log.jsonl.gz")
     try:
@@ -155,6 +173,9 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
                 x = spent(r, r.get("step", 0))
                 if x is not None and ("correct" in r or r.get(metric) is not None):
                     evals[x] = r  # equal C (a log written by hand): the later record counts
+    if metric == "reward" and evals and not any("reward" in r for r in evals.values()):
+        return ("its rewards are all 0 or 1, so no evaluation has a mean reward of its own "
+                f"(--metric: this log has {metrics_in(records)})")
     if len(evals) < 3:
         text = f"too few evaluations of {part} with {unit} and {metric} or counts: {len(evals)}"
         text += ", 3 are needed"
@@ -179,6 +200,7 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
         lr=cfg.get("lr_base", CONFIG["lr_base"]), task=task, data=header.get("train_set_hash"),
         C=np.array(C, float), rollouts=rollouts, step=step,
         counts=counts, reward=reward, samples=samples, passes=passes,
+        copies=next((r["copies"] for r in evals if r.get("copies")), None),
         status=end[-1].get("status", "") if end else "",
         hours=max(hours.values()) if hours and timed(steps) else None,
         device=str(header.get("device", "")),
@@ -326,7 +348,9 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val", tag="", epoch
         if any((folders[0] / name).exists() for name in ("log.jsonl", "log.jsonl.gz")):
             first = f"; it is one run itself: name the folder above, --runs={folders[0].parent}"
         raise BadInput(f"--runs={folder}: no run to analyse{first}")
+    copies = next((run["copies"] for run in runs if run["copies"]), None)
     for run in runs:  # one that a larger C continued keeps its first header
+        run["copies"] = copies  # all have the same problems, and an older log does not say so
         B = run["B_p"] * run["n"]
         for C in (plan["config"].get("C", -1) for plan in plans if plan):
             if run["rollouts"][-1] <= C < run["rollouts"][-1] + B:

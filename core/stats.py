@@ -24,7 +24,7 @@ import numpy as np
 from scipy import stats
 from scipy.linalg import solveh_banded
 
-from core.runs import right
+from core.runs import over_distinct, right
 
 SMOOTH = 0.3    # the spline's penalty on curvature over ln C; from 0.03 to 3 nothing changes
 JUMP = 3        # an evaluation this many scatters off the spline is taken as it is
@@ -81,10 +81,11 @@ def reach(run):
 
 
 def per_problem(run, metric):
-    """Return the metric of each problem at each evaluation (E, P), or (E, 1) without counts."""
-    if run["counts"] is None:
+    """Return the metric of each distinct problem at each evaluation (E, P), or (E, 1) if the log
+    has only the mean."""
+    if run["counts"] is None or metric == "reward":
         return run["reward"][:, None]
-    return right(run["counts"], metric, run["samples"])
+    return over_distinct(right(run["counts"], metric, run["samples"]), run.get("copies"))
 
 
 def scatter(runs, metric):
@@ -295,13 +296,14 @@ def half_width(problems, runs, df):
 def level_error(c, j):
     """Return the standard error over problems of a cell's mean at budget j.
 
-    Without counts the pass rates of the problems are unknown. Then the error is that of problems
-    that are solved always or never, which no other pass rates exceed.
+    If only the mean is known, the error is that of problems whose rewards are 0 or 1, which no
+    others exceed.
     """
-    each = c.per_problem[j]
+    each, run = c.per_problem[j], c.runs[0]
     if len(each) > 1:
         return float(each.std(ddof=1)) / math.sqrt(len(each))
-    problems = c.runs[0]["task"][3] if "task" in c.runs[0] else None
+    *_, counted, stated = run.get("task", (0, 0))
+    problems = len(set(run.get("copies") or ())) or counted or stated
     return math.sqrt(max(c.mean[j] * (1 - c.mean[j]), 0) / problems) if problems else 0.0
 
 

@@ -640,8 +640,10 @@ def evaluations(c):
     points = []
     for r in read_log(run_folder(c) / "log.jsonl"):
         if r["type"] == "eval" and r["set"] == c["eval_set"]:
-            worth = at_k(c["metric"], r["samples"])
-            points.append((r["rollouts"], fmean(worth[right] for right in r["correct"])))
+            reward = c["metric"] == "reward"  # not logged if all rewards are 0 or 1
+            worth = at_k("avg@1" if reward else c["metric"], r["samples"])
+            mean = fmean(worth[right] for right in r["correct"])
+            points.append((r["rollouts"], r.get("reward", mean) if reward else mean))
     return points
 
 

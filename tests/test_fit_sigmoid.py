@@ -297,7 +297,7 @@ def test_logs_without_counts_or_times(tmp_path):
         edit(log, without_counts)
         edit(log, lambda r: {key: v for key, v in r.items() if key not in ("gen_s", "train_s")})
     page = page_of(tmp_path)
-    assert "no counts per problem" in page and "nan" not in page
+    assert "has the mean alone" in page and "nan" not in page
     assert {row["hours"] for row in table_of(tmp_path)} == {""}
     assert table_of(tmp_path, "best@4") == []
 

@@ -329,6 +329,46 @@ def test_verl_that_was_started_again(script, tmp_path):
     assert not any(word in said for word in ("again", "twice", "missing"))
 
 
+@pytest.mark.parametrize("clock, woven", [("Wall time", False), ("Wall time", True),
+                                          ("_timestamp", True), ("_step", True), ("", False)])
+def test_a_csv_of_two_starts_follows_the_later_one(script, tmp_path, clock, woven):
+    """From the step at which the later start begins, its rows count and none of the first start,
+    also if the file is sorted by step; without a clock the file's order tells the starts apart."""
+    first = {10 * m: 0.2 + 0.02 * m for m in range(12)}
+    later = {65 + 10 * m: 0.1 + 0.01 * m for m in range(6)}
+    lines = [(i, *row) for i, row in enumerate([*first.items(), *later.items()])]
+    lines = [("", *row[1:]) if not clock else row for row in lines]
+    if woven:
+        lines.sort(key=lambda row: row[1])
+    step = "train/global_step" if clock.startswith("_") else "Step"
+    path = write_csv(tmp_path / "Bp8_n8_seed1.csv", [clock or "Name", step, "Value"],
+                     [dict(zip((clock or "Name", step, "Value"), row)) for row in lines])
+    done = script("data/logs/prepare.py", "--source=wandb", "--metric_column=Value", "--problems=30",
+                  "--samples=4", f"--out={tmp_path / 'out'}", path)
+    assert done.code == 0, done.stderr
+    kept = {m: y for m, y in first.items() if m < 65} | later
+    assert {m: r["avg@4"] for m, r in records(tmp_path / "out").eval.items()} == kept
+    assert "goes back from step 110 to 65: the run was started again" in done.stdout
+
+
+@pytest.mark.parametrize("clock", [True, False])
+def test_a_history_whose_own_step_goes_back(script, tmp_path, clock):
+    """veRL's step is W&B's _step: the clock tells two starts apart, without it the file's order."""
+    rows, other = verl_rows(8, 4), verl_rows(8, 4, seed=1)
+    table = [{"_step": m, **(dict(_timestamp=1.7e9 + i) if clock else {}), **row} for i, (m, row) in
+             enumerate([*rows.items(), *((m, other[m]) for m in range(5, 8))])]
+    if clock:
+        table.sort(key=lambda row: row["_step"])
+    path = write_csv(tmp_path / "h.csv", list(dict.fromkeys(key for row in table for key in row)),
+                     table)
+    done = script("data/logs/prepare.py", "--source=wandb", "--B_p=8", "--n=4", f"--problems={P}",
+                  f"--out={tmp_path / 'out'}", path)
+    assert done.code == 0 and "goes back from step 12 to 5" in done.stdout, done
+    run, metric = records(tmp_path / "out"), f"val-core/openai/gsm8k/reward/mean@{N}"
+    assert sorted(run.step) == list(range(1, 8)) and sorted(run.eval) == [0, 3, 6]
+    assert run.eval[3]["avg@4"] == rows[3][metric] and run.eval[6]["avg@4"] == other[6][metric]
+
+
 def test_steps_that_are_missing_are_said(script, tmp_path):
     rows = verl_rows(8, 4)
 
@@ -539,6 +579,42 @@ def test_two_checkpoints_of_one_run_are_one_run(script, tmp_path):
     refused(script("data/logs/prepare.py", *words, f"--out={tmp_path / 'no'}", other, paths[2]),
             "--seed=", "parts of one run belong into one file")
     assert not (tmp_path / "no").exists()
+
+
+def test_a_later_checkpoint_takes_the_place_of_an_earlier_one(script, tmp_path):
+    """Imported in two calls, two checkpoints of one run are one run too, in either order. The first
+    is of the warm-up, so it does not tell lr_base and its folder has another name."""
+    state = json.loads((TRL / "Bp4_n4/trainer_state.json").read_text())
+    words = ["--source=trl", "--B_p=4", "--n=4", "--problems=15", "--samples=4"]
+    paths = []
+    for k in (1, 6, 12):
+        paths.append(tmp_path / f"checkpoint-{k}/trainer_state.json")
+        paths[-1].parent.mkdir()
+        history = [e for e in state["log_history"] if e["step"] <= k]
+        paths[-1].write_text(json.dumps(dict(log_history=history)))
+    for name, order, said in (("up", paths, "replaces"), ("down", paths[::-1], "left out")):
+        out = tmp_path / name
+        for i, path in enumerate(order):
+            done = script("data/logs/prepare.py", *words, f"--out={out}", path)
+            assert done.code == 0, done.stderr
+            assert not i or [said] == [word for word in ("replaces", "left out") if word in
+                                       done.stdout], done.stdout
+        assert sorted(records(out).eval) == [0, 3, 6, 9, 12]
+    # one run is not two seeds
+    done = script("data/logs/prepare.py", *words, f"--out={tmp_path / 'up'}", "--seed=5", paths[1])
+    assert done.code == 0 and "left out" in done.stdout, done
+    assert len(list((tmp_path / "up").iterdir())) == 1
+
+
+def test_runs_that_never_solve_anything_stay_two_seeds(script, tmp_path):
+    """Evaluations that are 0 throughout are equal, whatever the seed."""
+    for seed in (1, 2):
+        path = write_csv(tmp_path / f"Bp8_n8_seed{seed}.csv", ["Step", "Value"],
+                         [dict(Step=m, Value=0) for m in range(0, 50, 10)])
+        done = script("data/logs/prepare.py", "--source=wandb", "--metric_column=Value",
+                      "--problems=30", "--samples=4", f"--out={tmp_path / 'out'}", path)
+        assert done.code == 0, done.stderr
+    assert len(list((tmp_path / "out").iterdir())) == 2
 
 
 def test_trl_that_logs_every_third_step(script, tmp_path):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fit_sigmoid
-from config import append, progress, read_log
+from config import append, config as CONFIG, progress, read_log
 from core import sweep
 from core.stats import cells_of
 from core.runs import missing_cells, read_runs
@@ -42,6 +42,19 @@ def test_rungs():
     assert rungs(cfg) == [125_000, 250_000, 500_000]
     assert rungs(dict(cfg, eval_every=100_000)) == [250_000, 500_000]
     assert rungs(dict(cfg, eval_every=10 ** 6)) == []
+
+
+@pytest.mark.parametrize("metric, rewards", [("avg@2", [.25, .75]), ("best@2", [.5, 1]),
+                                             ("reward", [.25, .8])])
+def test_cells_are_ended_by_the_metric_asked_for(tmp_path, metric, rewards):
+    """The mean of fractional rewards is not logged where all are 0 or 1."""
+    cell = dict(CONFIG, runs=str(tmp_path), metric=metric, B_p=8, n=4)
+    log = sweep.run_folder(cell) / "log.jsonl"
+    log.parent.mkdir()
+    evals = [dict(type="eval", set="val", rollouts=0, samples=2, correct=[0, 1]),
+             dict(type="eval", set="val", rollouts=32, samples=2, correct=[1, 2], reward=.8)]
+    log.write_text("".join(json.dumps(r) + "\n" for r in evals))
+    assert sweep.evaluations(cell) == list(zip([0, 32], rewards))
 
 
 def test_what_the_last_octave_would_bring_once_more_counts():

@@ -141,6 +141,37 @@ def test_the_error_names_the_metrics_that_a_log_has(copied):
     assert [run["n"] for run in read_runs(folder, "avg@1")[0]] == [4, 16, 32]
 
 
+def test_the_mean_reward_of_a_fractional_verifier(copied, made):
+    """The logged field, and the share of solved rollouts where all rewards of an evaluation were 0
+    or 1. Its error is at most that of rewards of 0 and 1."""
+    folder, logs = copied
+    line = bad(frontier, f"--runs={folder}", "--metric=reward")
+    assert "all 0 or 1" in line and "this log has avg@4" in line, line
+
+    def fractional(r):
+        solved = r["type"] == "eval" and np.mean(r["correct"]) / 4
+        return r | dict(reward=0.5 + solved / 2) if solved and r["step"] else r
+    for log in logs.values():
+        edit(log, fractional)
+    runs, dropped = read_runs(folder, "reward")
+    assert not dropped
+    for run, old in zip(runs, made.runs):
+        assert run["reward"][0] == pytest.approx(old["reward"][0])
+        assert run["reward"][1:] == pytest.approx(0.5 + old["reward"][1:] / 2)
+    front = sim.analyse(folder, "--metric=reward")
+    assert front["label"] == "validation reward" and "has the mean alone" in front["covers"]
+    row = front["rows"]["reward"][-1]
+    assert row["reward"] == pytest.approx(max(run["reward"][-1] for run in runs), abs=0.02)
+    half = (row["hi"] - row["lo"]) / 2
+    assert half > 1.6 * math.sqrt(row["reward"] * (1 - row["reward"]) / 300)
+    assert "validation reward with its 90% interval" in sim.page_of(folder, "--metric=reward")
+    sim.page_of(folder, "--view=all", "--metric=reward", main=frontier.main)
+    edit(logs[4], without_counts)
+    assert "this log has avg@4, reward)" in read_run(logs[4].parent, "avg@8")
+    # the first evaluation has neither the field nor counts
+    assert len(read_run(logs[4].parent, "reward")["C"]) == len(runs[0]["C"]) - 1
+
+
 def test_logs_without_counts_use_the_stored_field(made, copied):
     folder, logs = copied
     for log in logs.values():
@@ -303,6 +334,13 @@ def test_missing_and_unfinished_cells_are_named(copied, capsys):
     assert "sweep.json" in bad(frontier, f"--runs={folder}")
 
 
+def test_copies_are_read_and_hold_for_runs_whose_log_does_not_say_so(copied):
+    folder, logs = copied
+    copies = [i % 60 for i in range(300)]
+    edit(logs[4], lambda r: r | dict(copies=copies) if r["type"] == "eval" else r)
+    assert all(run["copies"] == copies for run in read_runs(folder)[0])
+
+
 def test_folders_without_a_run_to_analyse(made, tmp_path):
     assert "no run to analyse" in bad(frontier, f"--runs={tmp_path}")
     assert "name the folder above" in bad(frontier, f"--runs={made.logs[32, 4, 0].parent}")
@@ -396,7 +434,7 @@ def test_the_training_reward_is_that_of_the_policy_before_the_update(tmp_path):
         assert run["counts"] is None
         assert run["C"][0] < 2 ** 17 / 16 < 0.85 * 2 ** 17 < run["C"][-1] < 2 ** 17
     front = sim.analyse(tmp_path, "--metric=train")
-    assert front["label"] == "training reward" and "no counts per problem" in front["covers"]
+    assert front["label"] == "training reward" and "has the mean alone" in front["covers"]
     # as with evaluations, no n stands alone at the end because its B divides the budget better
     ends = [c["C"][-1] for c in front["panels"]["B_p=32"]["curves"]]
     assert ends[0] == ends[1] and front["panels"]["B_p=32"]["envelope"]["n"][-1] == 32

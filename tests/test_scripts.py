@@ -291,6 +291,38 @@ def test_evaluate_a_run_as_it_was_trained(trained, world, script):
     assert (folder / "eval/easy_val/eval.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_evaluate_a_set_that_holds_each_problem_several_times(script, tmp_path):
+    """The error is that of the distinct problems, not that of the rows, and the report says how
+    many are distinct."""
+    rows = [dict(id=f"{i}-{k}", prompt=f"{20 + 7 * i}+{3 + 5 * i}=", answer=str(23 + 12 * i))
+            for k in range(16) for i in range(10)]
+    path = tmp_path / "aime.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = script("evaluate.py", "--model=data/arithmetic/base", f"--val_set={path}", "--samples=4",
+                  "--k=4", "--temperature=1", f"--out={tmp_path / 'new/folder'}")
+    assert done.code == 0, done.stderr
+    assert "160 problems, of which 10 are distinct, 4 rollouts each" in done.stdout
+    result = json.loads((tmp_path / "new/folder/eval.json").read_text())
+    means = np.array(result["correct"]).reshape(16, 10).mean(0) / 4  # of each distinct problem
+    assert means.std() > 0 and result["stats"]["avg@4"] == dict(
+        mean=pytest.approx(means.mean()), se=pytest.approx(means.std(ddof=1) / math.sqrt(10)))
+
+
+def test_a_change_on_repeated_problems_has_the_error_of_distinct_ones(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    counts = [rng.integers(0, 5, 6) for _ in range(2)]
+    records = [dict(model=f"m{i}", set="aime", samples=4, correct=[*c] * 8, copies=[*range(6)] * 8,
+                    ids=[*range(48)], stats={"avg@4": dict(mean=0.5, se=0.1)})
+               for i, c in enumerate(counts)]
+    evaluate.changes(records)
+    gain = (counts[1] - counts[0]) / 4
+    assert records[1]["gain_se"] == pytest.approx(gain.std(ddof=1) / math.sqrt(6))
+    for r in records:  # JSON takes no numpy numbers
+        r["correct"] = [int(c) for c in r["correct"]]
+    evaluate.report_table(records, tmp_path)
+    assert "aime: 48 problems, of which 6 are distinct; errors" in capsys.readouterr().out
+
+
 def test_evaluate_of_no_run_writes_below_runs(tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     evaluate.main(list(tiny.words))

@@ -182,6 +182,24 @@ def test_logs_without_counts_take_the_noise_of_problems_as_binomial():
     assert ci_half_width(cells[1], -1) >= 1.645 * math.sqrt(.3325 * .6675 / 30)
 
 
+def test_copies_of_a_problem_are_one_problem():
+    """Each of 30 problems 16 times: intervals, ties and held-out halves are those of 30 problems
+    with 64 samples each."""
+    rng = np.random.default_rng(0)
+    once = [counted(rng, n, s, np.linspace(.2, .4 + n / 100, 9), P=30) for n in (4, 8)
+            for s in (0, 1)]
+    plain = cells_of(once, "avg@4")[1]
+    for order in (np.tile(np.arange(30), 16), np.repeat(np.arange(30), 16)):
+        first = [int(np.argmax(order == i)) for i in order]
+        many = [run | dict(counts=run["counts"][:, order], copies=first) for run in once]
+        cells = cells_of(many, "avg@4")[1]
+        assert cells[0].values.shape[2] == 30
+        assert ci_half_width(cells[1], -1) == pytest.approx(ci_half_width(plain[1], -1), rel=1e-4)
+        assert difference(*cells, -1) == pytest.approx(difference(*plain, -1), abs=1e-5)
+    apart = cells_of([run | dict(copies=None) for run in many], "avg@4")[1]
+    assert stats.level_error(apart[1], -1) < 0.3 * stats.level_error(plain[1], -1)
+
+
 def test_the_grid_has_the_budgets_of_the_page():
     grid, cells = cells_of(sweep(0, paper(), ns=(8, 32), evals=40), "avg@4")
     for share in (1, 2, 4, 8):

@@ -25,7 +25,7 @@ from test_engine import full_forward
 
 import config
 from core import engine, evaluation
-from core.problems import encode, subset
+from core.problems import copies, encode, subset
 import evaluate
 import sample
 import train_grpo
@@ -963,6 +963,25 @@ def test_summary_against_all_subsets():
             assert error == pytest.approx(np.std(values, ddof=1) / math.sqrt(6))
     mean, error = evaluation.summary([3], 5, 2)["avg@2"]
     assert mean == 0.6 and math.isnan(error)  # one problem has no spread
+
+
+def test_copies_of_a_problem_err_together():
+    problems = [dict(id=str(i), prompt=text, answer="1") for i, text in
+                enumerate(["a b", "c", "a  b ", "d", "c", "a b"])]
+    same = copies(problems)
+    assert same == [0, 1, 0, 3, 1, 0]
+    assert copies([problems[0], problems[0] | dict(begin="so")]) == [0, 1]
+    correct = [4, 2, 3, 0, 1, 4]
+    mean, error = evaluation.summary(correct, 4, 2, same)["avg@2"]
+    assert mean == pytest.approx(np.mean(correct) / 4)
+    # the mean's error if whole problems are drawn: of sums of deviations, each over its copies
+    off = np.array(correct) / 4 - mean
+    sums = np.array([off[[0, 2, 5]].sum(), off[[1, 4]].sum(), off[3]])
+    assert error == pytest.approx(math.sqrt(3 / 2 * (sums ** 2).sum()) / 6)
+    cfg = dict(samples=4, k=2)
+    record = evaluation.eval_record(problems, correct, sum(correct), {}, cfg, 0, 0, 0)
+    assert record["copies"] == same
+    assert "copies" not in evaluation.eval_record(problems[:2], [1, 2], 3, {}, cfg, 0, 0, 0)
 
 
 # -------------------------------------------------------------------------------------------------

@@ -5,7 +5,9 @@
     python data/logs/prepare.py --source=wandb --problems=300 --samples=4 chart.csv  # or a history
     python frontier.py --runs=runs/imported --metric=avg@4
 
-  --out=runs/imported    the sweep's folder; a run folder in it for each run, none is overwritten
+  --out=runs/imported    the sweep's folder; a run folder in it for each run. A later checkpoint, or
+                         a longer log, takes the place of its own beginning. Nothing else is
+                         replaced
   --problems=300         validation problems: no trainer logs their number, and the noise of an
                          evaluation follows from it
   --samples=4            rollouts per validation problem, where the metric's name does not say so
@@ -68,6 +70,8 @@ LENGTH = ("response_length/mean", "completions/mean_length", "train/completions/
 LR = ("actor/lr", "learning_rate", "train/learning_rate")
 # transformers numbers its updates in a column of its own: W&B's _step counts calls of log() there
 STEP = ("train/global_step", "_step", "Step", "training/global_step", "global_step")
+# what rises from row to row even if a run is started again; without it the file's order counts
+CLOCKS = ("Wall time", "_timestamp", "_step")
 REFILL = ("groups were filtered and sampled anew (algorithm.filter_groups): how many rollouts that "
           "took is not logged")
 # its best@N and worst@N: drawn with replacement from the N samples, some twice, so best@N comes out
@@ -209,9 +213,11 @@ def read_wandb(path):
     if chart and any(name.startswith("Group: ") for name in header):
         raise BadInput(f"{path}: a grouped chart, its curves are means of several runs; export it "
                        "ungrouped")
-    order = "_step" if "_step" in header else step  # in which they were logged
-    for row in sorted((numbers(dict(zip(header, line))) for line in lines),
-                      key=lambda row: row.get(order, 0)):
+    rows = [numbers(dict(zip(header, line))) for line in lines if line]
+    # in the order in which they were logged, so that by_step sees where a run was started again
+    clock = next((name for name in CLOCKS
+                  if name != step and all(name in row for row in rows)), None)
+    for row in sorted(rows, key=lambda row: row[clock]) if clock else rows:
         m = row.pop(step, None)
         if m is None:  # what is logged beside training, such as TRL's profile, has no step of it
             continue
@@ -443,22 +449,55 @@ def convert(run, options, given):
     return [header, *log, dict(type="end", status="budget", rollouts=cfg["C"])]
 
 
+def begins(short, long):
+    """Return whether the log `short` is the beginning of the log `long` of the same run.
+
+    A checkpoint from the warm-up does not tell lr_base yet, so what counts are the keys it knows.
+    The seed may be a user's guess: training rewards that vary are never those of another seed.
+    """
+    ours, theirs = short[0], long[0]
+    varied = len({r["reward"] for r in short if "reward" in r}) > 2
+    keys = {"B_p", "n", "seed", *ours["known"]} - ({"seed"} if varied else set())
+    return (all(ours["config"][key] == theirs["config"][key] for key in keys)
+            and ours["source"] == theirs["source"]
+            and short[1:-1] == long[1:len(short) - 1])
+
+
 def write(runs, out):
-    """Write {name: records} as run folders of `out`: all aside first, none is overwritten."""
+    """Write {name: records} as run folders of `out`, all aside first.
+
+    A log that goes on takes the place of its own beginning, such as an earlier checkpoint's, and a
+    beginning of a log that is there is left out. Nothing else is overwritten. Returns the runs that
+    were written.
+    """
     out.mkdir(parents=True, exist_ok=True)
+    there = {path.parent: read_log(path) for path in out.glob("*/log.jsonl")}
+    there = {folder: log for folder, log in there.items() if "source" in log[0]}
+    new, outgrown = dict(runs), []
+    for name, records in runs.items():
+        for folder, log in there.items():
+            if begins(records, log):
+                print(f"{records[0]['source_file']}: the same run as {folder}, which goes at least "
+                      "as far; left out")
+                new.pop(name, None)
+            elif begins(log, records):
+                print(f"{records[0]['source_file']}: the same run as {folder}, which it goes on "
+                      "from and replaces")
+                outgrown.append(folder)
+            elif folder.name == name:
+                raise BadInput(f"{records[0]['source_file']}: {folder / 'log.jsonl'} is there and "
+                               "another one; give --seed= if that is another seed, else --out=")
     with tempfile.TemporaryDirectory(dir=out, prefix=".part.") as part:
-        for name, records in runs.items():
-            part_log, log = Path(part) / name / "log.jsonl", out / name / "log.jsonl"
-            part_log.parent.mkdir()
-            with open(part_log, "wb", buffering=0) as file:
+        for name, records in new.items():
+            (Path(part) / name).mkdir()
+            with open(Path(part) / name / "log.jsonl", "wb", buffering=0) as file:
                 for record in records:
                     append(file, record)
-            if log.exists() and log.read_bytes() != part_log.read_bytes():
-                raise BadInput(f"{records[0]['source_file']}: {log} is there and another one; give "
-                               "--seed= if that is another seed, else --out=")
-        for name in runs:
-            if not (out / name).exists():
-                os.rename(Path(part) / name, out / name)
+        for i, folder in enumerate(outgrown):
+            os.rename(folder, Path(part) / f"outgrown{i}")
+        for name in new:
+            os.rename(Path(part) / name, out / name)
+    return {name: records for name, records in runs.items() if name in new}
 
 
 def read_words(argv):
@@ -500,13 +539,14 @@ def main(argv):
         except BadInput as e:
             raise BadInput(f"{run['files'][0]}: {e}") from None
         runs[name] = records
-    write(runs, Path(options["out"]))
-    for name, (header, *log) in runs.items():
+    written = write(runs, Path(options["out"]))
+    for name, (header, *log) in written.items():
         cfg, evals = header["config"], sum(r["type"] == "eval" for r in log)
         print(f"{Path(options['out']) / name}: {header['source_file']}, B_p={cfg['B_p']} "
               f"n={cfg['n']} seed={cfg['seed']}, {cfg['C']} rollouts, {evals} evaluations")
         if header["biased"]:
             print(f"  biased, veRL draws with replacement: {', '.join(header['biased'])}")
+    cfg = next(iter(runs.values()))[0]["config"]
     print("evaluations have no counts per problem: their noise is taken as binomial, over "
           f"{options['problems']} problems x {cfg['samples']} samples\n"
           f"next: python frontier.py --runs={options['out']} --metric=avg@{cfg['k']}")
