@@ -37,7 +37,8 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import config  # first: from here on Ctrl-C is one line
-from config import BadInput, aside, at_k, derive, entry, parse, save_json
+from config import BadInput, at_k, derive, entry, parse
+from core.log import aside, finished, finite, read_log, save_json
 import numpy as np
 
 from core import plots, sweep
@@ -378,7 +379,7 @@ def train(cfg, world, seeds):
                 log.append(dict(type="end", status="budget", rollouts=run.rollouts))
     for own, log in zip(owns, logs):
         with aside(folder_of(own) / "log.jsonl") as part:
-            part.write_text("".join(json.dumps(config.finite(r)) + "\n" for r in log))
+            part.write_text("".join(json.dumps(finite(r)) + "\n" for r in log))
 
 
 def folder_of(cfg):
@@ -388,7 +389,7 @@ def folder_of(cfg):
 def train_all(cells):
     """Runs the unfinished ones of `cells` (resolved dicts), seeds of one cell side by side."""
     world = make_world(cells[0])  # ends here where there is none
-    todo, groups = [c for c in cells if not config.finished(c, folder_of(c))], {}
+    todo, groups = [c for c in cells if not finished(c, folder_of(c))], {}
     for c in todo:
         # here, not after the work, a folder that cannot be written ends it
         folder_of(c).mkdir(parents=True, exist_ok=True)
@@ -464,7 +465,7 @@ def draw_many(cells, path):
     """A sweep: validation reward over C, and the training problems' pass rates at the end."""
     logs = {}
     for c in cells:
-        log = config.read_log(folder_of(c) / "log.jsonl")
+        log = read_log(folder_of(c) / "log.jsonl")
         if log[-1]["status"] == "budget":
             logs.setdefault(c["n"], []).append(log)
     if not logs:  # all diverged

@@ -640,17 +640,6 @@ def commit():
         return None
 
 
-MOVED = "aside finite save_json append read_log read_plan progress finished".split()
-
-
-def __getattr__(name):
-    """Find names that core/log.py has now, for files that still import them from here."""
-    if name in MOVED:
-        from core import log
-        return getattr(log, name)
-    raise AttributeError(f"module 'config' has no attribute {name!r}")
-
-
 def main(argv):
     cfg = parse(argv, __doc__)
     print(json.dumps(dict(config=cfg, derived=derive(cfg)), indent=1))

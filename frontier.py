@@ -34,8 +34,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from config import (BadInput, aside, complete, entry, lr_factor, parse,
-                    save_json)  # first: from here on Ctrl-C is one line
+from config import BadInput, complete, entry, lr_factor, parse  # first: Ctrl-C is one line
+from core.log import aside, save_json
 import numpy as np
 from scipy import stats
 from scipy.optimize import least_squares

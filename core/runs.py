@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from config import BadInput, at_k, complete, experiment, lrs_of, read_log, read_plan
+from config import BadInput, at_k, complete, experiment, lrs_of
+from core.log import read_log, read_plan
 from config import config as CONFIG
 
 

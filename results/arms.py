@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 import frontier
-from config import aside, parse, read_log, read_plan
+from config import parse
+from core.log import aside, read_log, read_plan
 from core import sweep
 from core.plots import budget_axis, canvas, colours, legend, many, si, wrap, write
 from core.runs import comparable, ended, read_run

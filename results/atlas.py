@@ -18,7 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "results")]
 
-from config import BadInput, aside, entry, parse, save_json  # first: Ctrl-C is one line from here
+from config import BadInput, entry, parse  # first: Ctrl-C is one line from here
+from core.log import aside, save_json
 from arms import DEEP, USED, Atlas, flat, keep, read, updates
 from core import sweep
 from core.plots import many, si

@@ -16,6 +16,7 @@ import numpy as np
 from scipy import stats
 
 import config
+from core.log import read_log
 import frontier
 from arms import (EARLY, LATE, LRS, MIDDLE, START, analysed, budget_of, config_of, curves, cut,
                   deep_ones, drawn, each_of, figure, flat, gained, grid_text, law_verdict, level,
@@ -87,7 +88,7 @@ def solved_at_first(cfg):
     sample.py's pass rates beside the training problems of a run."""
     correct = {}  # {problem: right of its first s}
     for rates in sorted(Path(cfg["train_set"]).parent.glob("pass_rates*.jsonl")):
-        correct |= {r["id"]: r["correct"] for r in config.read_log(rates)
+        correct |= {r["id"]: r["correct"] for r in read_log(rates)
                     if r.get("samples") == cfg["s"]}
     return np.bincount(np.array(list(correct.values()), int), minlength=cfg["s"] + 1)
 
@@ -98,7 +99,7 @@ def difficulty(atlas):
     if path.exists():
         bars = np.array(config.read_json(path)["counts"])
     elif logs := sorted(atlas.folder.glob("[!.]*/*/log.jsonl*")):
-        bars = solved_at_first(config.read_log(logs[0])[0]["config"])
+        bars = solved_at_first(read_log(logs[0])[0]["config"])
     if not bars.any():
         raise Missing("sample.py's pass rates")
     s = len(bars) - 1

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import warm  # noqa: E402
-from config import read_log  # noqa: E402
+from core.log import read_log  # noqa: E402
 
 # One thread and passive waiting, here and in every script that a test starts: exact repetition
 # needs one number of threads

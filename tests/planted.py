@@ -27,7 +27,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import config
-from config import derive, finished, parse, save_json, updates_at
+from config import derive, parse, updates_at
+from core.log import finished, save_json
 from core import sweep
 from core.runs import right
 from simulate import evaluated_at, wander

@@ -23,7 +23,8 @@ import numpy as np
 
 import fit_sigmoid
 import frontier
-from config import BadInput, append, derive, finite, parse
+from config import BadInput, derive, parse
+from core.log import append, finite
 from core.stats import cells_of
 
 EASY = (6.09, 4.75, 5.84, 2.73)  # L, k, log10 C0, b of the paper's law on Easy at B_p = 32

@@ -19,6 +19,7 @@ import torch
 from scipy.stats import binom, binomtest
 
 import config
+from core.log import read_log
 from core import engine
 from core.problems import subset
 import sample
@@ -302,7 +303,7 @@ def test_splits_from_planted_counts():
 @pytest.mark.parametrize("size, val", [(1, 0), (2, 1), (7, 1), (55, 13), (1200, 300), (5000, 300)])
 def test_validation_takes_at_most_a_quarter(size, val):
     """Unless --n_val says how much."""
-    problems = [dict(id=str(i), prompt="p", answer="1") for i in range(size)]
+    problems = [dict(id=str(i), prompt=f"p{i}", answer="1") for i in range(size)]
     counts = {p["id"]: {0: 0, 16: 8} for p in problems}
     for n_val, want in ((0, val), (2, min(2, size))):
         cfg = dict(s=16, s_zero=0, n_val=n_val, levels="")
@@ -370,7 +371,7 @@ def copied(base, folder):
 
 def test_the_shipped_model_is_the_one_that_the_results_are_of(world):
     """Its splits train and validate on the problems of the committed runs."""
-    rates = config.read_log(world.base / RATES)[0]
+    rates = read_log(world.base / RATES)[0]
     assert rates["weights"] == sample.weights_hash(world.base)
     assert rates["set_hash"] == sample.set_hash(sample.read_problems(world.problems))
     info = json.loads((world.splits / "difficulty.json").read_text())
@@ -378,7 +379,7 @@ def test_the_shipped_model_is_the_one_that_the_results_are_of(world):
     seen = 0
     for recipe in ("easy", "hard"):
         for path in (world.root / "results/atlas" / recipe).glob("*_seed0_*/log.jsonl.gz"):
-            header = config.read_log(path)[0]
+            header = read_log(path)[0]
             for part, D in (("train", 200), ("val", 0)):
                 problems = sample.read_problems(world.splits / f"{recipe}_{part}.jsonl")
                 assert sample.set_hash(subset(problems, D, 0)) == header[f"{part}_set_hash"]
@@ -391,7 +392,7 @@ def test_shipped_pass_rates_are_those_that_are_measured(world, base, tmp_path):
     cfg = config.parse([])
     model, tokenizer = base
     rates = collections.defaultdict(dict)
-    for r in config.read_log(world.base / RATES)[1:]:
+    for r in read_log(world.base / RATES)[1:]:
         rates[r["id"]][r["samples"]] = r["correct"]
     problems = sample.read_problems(world.problems)
     some = [problems[i] for i in np.random.default_rng(0).choice(len(problems), 100, False)]
@@ -453,13 +454,13 @@ def test_rates_of_some_of_the_problems(own, tmp_path, capsys):
     out, new = tmp_path / "out", json.loads(problems[0]) | dict(id="new")
     words = [*own.words, "--s_zero=0", f"--problems={tmp_path / 'some.jsonl'}", f"--out={out}"]
     sample.main(words)
-    came = config.read_log(own.model / RATES)
-    assert config.read_log(out / "pass_rates.jsonl") == came
+    came = read_log(own.model / RATES)
+    assert read_log(out / "pass_rates.jsonl") == came
     # the levels were those of other problems
     assert json.loads((out / "difficulty.json").read_text())["s_zero"] == 0
     (tmp_path / "some.jsonl").write_text("".join(problems[:12]) + json.dumps(new) + "\n")
     sample.main(words)
-    (more,) = config.read_log(out / "pass_rates.jsonl")[len(came):]
+    (more,) = read_log(out / "pass_rates.jsonl")[len(came):]
     assert (more["id"], more["samples"]) == ("new", 4)
 
 
@@ -469,7 +470,7 @@ def test_rates_of_another_measurement_are_not_taken(own, tmp_path, capsys):
     turned = bytearray((other / "model.safetensors").read_bytes())
     turned[-1] ^= 1
     (other / "model.safetensors").write_bytes(turned)
-    rates = config.read_log(own.model / RATES)[0]
+    rates = read_log(own.model / RATES)[0]
     for i, (word, key, there) in enumerate([
             ("--temperature=0.9", "temperature", 0.6), ("--s=3", "s", 4),
             ("--max_new_tokens=11", "max_new_tokens", 12),
@@ -480,7 +481,7 @@ def test_rates_of_another_measurement_are_not_taken(own, tmp_path, capsys):
         said = capsys.readouterr().out
         assert f"{RATES}: not of this measurement: {key}={there} there, " in said
         assert "none was right: does --verifier=math read" in said or key != "verifier"
-        header, *lines = config.read_log(out / "pass_rates.jsonl")
+        header, *lines = read_log(out / "pass_rates.jsonl")
         assert (header["s_zero"], len(lines)) == (0, 16)
     # and what was measured for these weights does not count for others
     shutil.copytree(own.splits, tmp_path / "mine")

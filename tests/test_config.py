@@ -14,8 +14,9 @@ import pytest
 from conftest import ROOT, tree
 
 import config as C
-from config import (BadInput, append, aside, check_run, command, comments, config, derive,
-                    identity, parse, read_log, run_name)
+from config import (BadInput, check_run, command, comments, config, derive, identity, parse,
+                    run_name)
+from core.log import append, aside, read_log
 
 # What may change without making another experiment: the budget, folders, memory and speed, the
 # other stages' keys
@@ -25,7 +26,7 @@ FREE = set("""C B_max data source revision question_key answer_key against keep_
               micro_tokens micro_logits
               activation_checkpointing gpu_memory threads save_every keep_last keep_at
               pass_at sample_every task task_args size ns bps seeds lrs view metric unit
-              eval_set delta bin points""".split())
+              eval_set delta epochs bin points""".split())
 
 
 def test_a_new_key_is_part_of_a_runs_identity_wherever_it_stands(monkeypatch):

@@ -291,8 +291,8 @@ def test_aime_in_all_its_forms(tmp_path, script, form, first, last):
 @pytest.fixture
 def clone(tmp_path):
     """A copy of the scripts, so that folders beside them are not those of this repository."""
-    rooms = ("config.py core/duplicates.py core/lora.py core/math_answers.py core/models.py "
-             "core/problems.py core/sandbox.py").split()
+    rooms = ("config.py core/duplicates.py core/log.py core/lora.py core/math_answers.py "
+             "core/models.py core/problems.py core/sandbox.py").split()
     for name in (*rooms, GURU, AIME):
         (tmp_path / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / "clone" / name)
@@ -861,7 +861,8 @@ def test_all_problems_without_a_difficulty(tmp_path, script):
     splits = tmp_path / "splits/not_there"
     train, val = (ids(splits / f"all_{part}.jsonl") for part in ("train", "val"))
     assert not set(train) & set(val) and {*train, *val} == {str(i) for i in range(60)}
-    done = script("core.prepare", "easy", *words, env=dict(PYTHON=sys.executable))
+    done = script("core.prepare", "easy", *words,
+                  env=dict(PYTHON=sys.executable, GPUS_PER_RUN="0"))
     assert done.code == 0 and ids(splits / "all_val.jsonl") == val, done.stderr
     refused(script("sample.py", *words, "--n_val=60"), "--n_val=60", "none of the 60")
 

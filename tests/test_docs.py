@@ -18,7 +18,8 @@ from conftest import ROOT, run_script
 
 import sample
 import verifier
-from config import CHOICES, cast, config, parse, read_log
+from config import CHOICES, cast, config, parse
+from core.log import read_log
 from core import cost
 
 PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/*.md"))]

@@ -15,7 +15,8 @@ from core.problems import encode
 import sample
 import verifier
 import train_grpo
-from config import parse, read_log
+from config import parse
+from core.log import read_log
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 

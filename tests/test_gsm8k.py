@@ -8,6 +8,7 @@ import pytest
 from conftest import ROOT, load_prepare, load_script, run_script
 
 import config
+from core.log import read_log
 from config import BadInput, read_json
 from core import cost, sweep
 from core.problems import read_problems
@@ -63,7 +64,7 @@ def test_problems_from_the_data_sets_files(made):
     manifest = read_json(data / "manifest.json")
     assert manifest["counts"]["against"] == 1 and manifest["counts"]["kept"] == 4
     again = run_script("data/gsm8k/prepare.py", f"--data={data}", "--model=none")
-    assert again.code == 0 and again.stdout.count("is there already") == 2
+    assert again.code == 0 and again.stdout.count("exists already") == 2
 
 
 def test_the_verifier_reads_these_answers(made):
@@ -92,7 +93,7 @@ def test_a_measurement_of_some_problems(world, tmp_path):
     for count in (12, 20):
         done = run_script("sample.py", *words, f"--measure={count}")
         assert done.code == 0, done.stderr
-        lines = [r for r in config.read_log(tmp_path / "pass_rates.jsonl") if "id" in r]
+        lines = [r for r in read_log(tmp_path / "pass_rates.jsonl") if "id" in r]
         ids.append([r["id"] for r in lines])
         assert len(set(ids[-1])) == len(lines) == count
     assert ids[1][:12] == ids[0]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import config  # conftest.py has put the root on sys.path
+from core.log import read_log
 
 TRL = Path(__file__).resolve().parent / "logs/trl"
 # validation problems and samples of each, updates, updates between evaluations
@@ -20,7 +21,7 @@ def records(folder):
     """The one log in `folder`'s run folders as .folder, .header, .step, .eval ({step: record}),
     .end."""
     [path] = Path(folder).glob("*/log.jsonl")
-    log = config.read_log(path)
+    log = read_log(path)
     return SimpleNamespace(folder=path.parent, header=log[0], end=log[-1], **{
         kind: {r["step"]: r for r in log if r["type"] == kind} for kind in ("step", "eval")})
 
@@ -149,7 +150,7 @@ def test_verl(script, tmp_path):
                              "worst@4") == 2
     assert f"binomial, over {P} problems x {N} samples" in done.stdout
 
-    logs_of = {log[0]["config"]["n"]: log for log in map(config.read_log, out.glob("*/log.jsonl"))}
+    logs_of = {log[0]["config"]["n"]: log for log in map(read_log, out.glob("*/log.jsonl"))}
     assert sorted(logs_of) == [4, 16]
     for n, (header, *log) in logs_of.items():
         cfg, rows = header["config"], verl_rows(8, n)
@@ -458,7 +459,7 @@ def test_trl(script, tmp_path):
     done = script("data/logs/prepare.py", *words, TRL / "Bp4_n4", TRL / "Bp4_n8/trainer_state.json")
     assert done.code == 0, done.stderr
     runs = {log[0]["config"]["n"]: log
-            for log in map(config.read_log, (tmp_path / "out").glob("*/log.jsonl"))}
+            for log in map(read_log, (tmp_path / "out").glob("*/log.jsonl"))}
     assert sorted(runs) == [4, 8]
     for n, (header, *log) in runs.items():
         history = json.loads((TRL / f"Bp4_n{n}/trainer_state.json").read_text())["log_history"]
@@ -697,7 +698,7 @@ def test_wandb_charts(script, tmp_path):
     done = script("data/logs/prepare.py", *words, f"--out={tmp_path / 'out'}", *charts)
     assert done.code == 0, done.stderr
     logs = {log[0]["config"]["n"]: log
-            for log in map(config.read_log, (tmp_path / "out").glob("*/log.jsonl"))}
+            for log in map(read_log, (tmp_path / "out").glob("*/log.jsonl"))}
     assert sorted(logs) == [4, 16]
     for n, (header, *log) in logs.items():
         rows, cfg = runs[f"qwen - Bp8_n{n}_seed2"], header["config"]

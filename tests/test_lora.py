@@ -9,7 +9,7 @@ pytest.importorskip("peft", reason="pip install -r requirements-lora.txt")
 
 from core import engine, lora, models
 import train_grpo
-from config import read_log
+from core.log import read_log
 
 WORDS = ["--B_p=4", "--n=4", "--C=96", "--eval_every=80", "--save_every=48", "--lr_base=2e-2",
          "--kl_coef=0.1", "--warmup=0", "--device=cpu", "--lora_rank=4"]

@@ -26,7 +26,8 @@ from core import engine, runs
 import sample
 import train_grpo
 import verifier
-from config import BadInput, read_log
+from config import BadInput
+from core.log import read_log
 
 INSTRUCTION = r"Please output the final answer within \boxed{}."
 TEMPLATE = ("{% for m in messages %}<|user|>{{ m['content'] }}<|end|>{% endfor %}"

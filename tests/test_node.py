@@ -16,7 +16,7 @@ from conftest import (ROOT, executable, fake_node, linked, logs, run_sweep, tree
                       warm_python)
 
 import config
-from config import read_log
+from core.log import read_log
 from core import prepare, probe, sweep
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from config import read_log, read_plan
+from core.log import read_log, read_plan
 from conftest import logs
 from core import sweep
 from core.runs import missing_cells, read_runs

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import fit_sigmoid
-from config import append, config as CONFIG, progress, read_log
+from config import config as CONFIG
+from core.log import append, progress, read_log
 from core import sweep
-from core.stats import cells_of
+from core.stats import cells_of, verdict_of
 from core.runs import missing_cells, read_runs
 from core.sweep import rungs
 from simulate import constant, paper, simulate
@@ -219,9 +219,9 @@ def test_giving_up_on_a_cell_is_no_evidence_against_it():
     for run in bench.upto([run for run in runs if run["n"] != 8], 1e6):
         cut.append(run | dict(status="pruned"))
     grid, cells = cells_of(cut, "avg@4")
-    verdict = fit_sigmoid.verdict_of(cells, grid, delta=0.5)
+    verdict = verdict_of(cells, grid, delta=0.5)
     assert verdict["verdict"] == "undetermined" and verdict["left_out"] == [2, 64]
-    assert all(part["ns"] == [2, 8] for part in verdict["sets"]) and verdict["sets"]
+    assert all(tied == [2, 8] for tied in verdict["sets"]) and verdict["sets"]
 
 
 def test_over_ten_sweeps_two_thirds_of_the_rollouts_and_a_fifth_of_a_point():

@@ -17,7 +17,7 @@ from conftest import ROOT, run_script, wait_for, warm_python
 from safetensors.torch import load_file
 
 from core import models
-from config import read_log
+from core.log import read_log
 
 TWO, FOUR = (["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}", "--"]
              for ranks in (2, 4))

@@ -12,7 +12,8 @@ import pytest
 
 import frontier
 import simulate as sim
-from config import BadInput, at_k, config, finite, run_name
+from config import BadInput, at_k, config, run_name
+from core.log import finite
 from core.runs import missing_cells, read_run, read_runs, right
 from simulate import bad, edit, ends_at, simulate, without_counts
 

@@ -16,7 +16,8 @@ import config as C
 import evaluate
 import sample
 import train_grpo
-from config import derive, parse, read_log, run_name
+from config import derive, parse, run_name
+from core.log import read_log
 from conftest import ROOT, run_script, tree, wait_for
 
 LEVELS = tuple(sample.LEVELS)

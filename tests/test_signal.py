@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import sample
-from config import parse, read_log
+from config import parse
+from core.log import read_log
 from conftest import ROOT, run_script
 
 
@@ -62,7 +63,7 @@ def test_more_rollouts_of_some_problems_count(planted):
 def test_the_lines(planted):
     _, counts = planted
     cfg = parse(["--s=16", "--s_zero=0", "--n_val=10"])
-    problems = [dict(id=str(i), prompt="1", answer="1") for i in range(len(counts))]
+    problems = [dict(id=str(i), prompt=f"{i}", answer="1") for i in range(len(counts))]
     by_id = {str(i): {0: 0, 16: int(c)} for i, c in enumerate(counts)}
     splits = sample.make_splits(problems, by_id, cfg)
     text = "\n".join(sample.signal_table(splits, by_id, cfg))

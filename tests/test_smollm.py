@@ -10,7 +10,8 @@ from core import engine
 from core.problems import encode
 import sample
 from conftest import ROOT, load_prepare, run_script
-from config import BadInput, parse, read_log
+from config import BadInput, parse
+from core.log import read_log
 
 HERE = ROOT / "data/smollm"
 

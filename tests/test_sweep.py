@@ -14,6 +14,7 @@ from conftest import (ROOT, linked, logs, run_script, run_sweep, tree, wait_for,
                       warm_python)
 
 import config
+from core.log import read_plan
 from core import sweep
 from config import BadInput, check_run, parse
 from core.prepare import check_splits, prepare
@@ -37,7 +38,7 @@ def test_cells_of_a_sweep_over_learning_rates(tmp_path):
     alone = cells(parse(["--ns=2", "--bps=8", "--lr_base=2e-4"]))[0]
     assert config.run_name(cells(cfg)[3]) == config.run_name(alone)
     sweep.save_plan(cfg)
-    assert [c["lr_base"] for c in config.read_plan(tmp_path)["cells"]] == [1e-4, 2e-4] * 2
+    assert [c["lr_base"] for c in read_plan(tmp_path)["cells"]] == [1e-4, 2e-4] * 2
 
 
 # --------------------------------------------------------------------------------------------------
@@ -503,7 +504,7 @@ def test_studies_that_share_an_arm_plan_for_each_other(tmp_path):
     assert ask("--ns=2 4", "--lrs=1e-4 2e-4") == {(n, lr) for n in (2, 4) for lr in (1e-4, 2e-4)}
     both = {(n, lr) for n in (2, 4) for lr in (1e-4, 2e-4)} | {(64, 4e-4)}
     assert ask("--ns=64", "--lr_base=4e-4") == both
-    assert config.lrs_of(config.read_plan(tmp_path)["config"]) == [1e-4, 2e-4, 4e-4]
+    assert config.lrs_of(read_plan(tmp_path)["config"]) == [1e-4, 2e-4, 4e-4]
     assert ask("--ns=64", "--lr_base=4e-4") == both
     assert ask("--ns=64", "--lr_base=4e-4", "--D=5") == {(64, 4e-4)}
 
@@ -567,7 +568,7 @@ def test_after_an_array_what_was_asked_is_known(tiny, tmp_path):
     analysis."""
     out = tmp_path / "easy"
     lines = run_sweep(tiny, out, DRY_RUN="1", NS="2 4 8").stdout.splitlines()
-    assert len(lines) == 3 and len(config.read_plan(out)["cells"]) == 3
+    assert len(lines) == 3 and len(read_plan(out)["cells"]) == 3
     subprocess.run(lines[2], shell=True, cwd=ROOT, check=True, capture_output=True)
     ran, = logs(out)
     failed = run_script("core.sweep", "failed", "easy", f"--runs={out}")

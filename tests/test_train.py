@@ -30,7 +30,8 @@ import evaluate
 import sample
 import train_grpo
 import verifier
-from config import BadInput, derive, parse, read_log
+from config import BadInput, derive, parse
+from core.log import read_log
 
 named = pytest.mark.parametrize
 

@@ -14,7 +14,8 @@ from core import engine
 from core.problems import encode
 import sample
 import verifier
-from config import BadInput, parse, read_log
+from config import BadInput, parse
+from core.log import read_log
 
 # the build for CPUs has another name; tests/test_gpu.py is for that of GPUs
 OF_GPUS = torch.cuda.is_available() or any(importlib.metadata.distributions(name="vllm"))

@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from config import BadInput, entry, read_log  # noqa: E402
+from config import BadInput, entry  # noqa: E402
+from core.log import read_log  # noqa: E402
 
 
 def scalars(record):

@@ -42,7 +42,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
-from config import BadInput, aside, config, entry, files, parse, read_json, save_json  # noqa: E402
+from config import BadInput, config, entry, files, parse, read_json  # noqa: E402
+from core.log import aside, save_json  # noqa: E402
 from core import math_answers, models, sandbox  # noqa: E402
 from core.duplicates import compact, normalize, twins  # noqa: E402
 from core.problems import read_problems, set_hash, tokenize, write_problems  # noqa: E402

@@ -53,8 +53,8 @@ from pathlib import Path
 import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
-from config import (BadInput, append, check, config, derive, entry, read_json,  # noqa: E402
-                    read_log, set_key)
+from config import BadInput, check, config, derive, entry, read_json, set_key  # noqa: E402
+from core.log import append, read_log  # noqa: E402
 
 OPTIONS = dict(source="", out="runs/imported", problems="", metric_column="", reward_column="")
 ROLLOUT, ACTOR = "actor_rollout_ref.rollout.", "actor_rollout_ref.actor."

@@ -34,7 +34,8 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 from core.problems import set_hash, write_problems
 from core import sandbox
-from config import BadInput, entry, parse, read_json, save_json
+from config import BadInput, entry, parse, read_json
+from core.log import save_json
 
 INSTRUCTION = "\n\nGive your final answer between <answer> and </answer>."
 NO_ANSWER = "(any that fits)"  # of tasks whose verifier knows no single answer

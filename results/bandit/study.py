@@ -21,7 +21,8 @@ import numpy as np
 from scipy import stats
 
 import config
-from config import BadInput, derive, entry, parse, save_json
+from config import BadInput, derive, entry, parse
+from core.log import save_json
 from core import plots
 from core.plots import si
 

@@ -7,9 +7,9 @@ Each draw is a sweep with n = 4, 16, 64: late rewards by problem, with the evalu
 noise, problems of differing difficulty, and two further noises as in the logs that are kept under
 results/. Runs of one cell scatter by 0.014 to 0.03 (runs of one seed share most of that: they have
 the order of problems in common); what is left of a run's own is 0.006 to 0.01. Two verdicts are
-asked for the difference n = 64 minus n = 4 at the end: that of differences taken seed by seed
-(results/contrasts.py), and that of the report, which compares cells without pairing seeds
-(core/curves.py). A difference is seen if its 90% interval excludes 0. Printed is the smallest true
+asked for the difference n = 64 minus n = 4 at the end: that over the last quarter
+(core/stats.contrast), and that of the report at C (core/stats.tied_with_best). Both are paired by
+seed and problem. A difference is seen if its 90% interval excludes 0. Printed is the smallest true
 difference that is seen in 90% and in 95% of all draws, in points of avg@4. Hours: core/cost.py.
 """
 import sys
@@ -22,8 +22,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import simulate  # noqa: E402
 from config import BadInput, entry, parse  # noqa: E402
 from core import cost, sweep  # noqa: E402
-from core.curves import alike, cells_of, nearest  # noqa: E402
-from results.contrasts import contrast  # noqa: E402
+from core.stats import cells_of, contrast, nearest, tied_with_best  # noqa: E402
 
 NOISE = dict(small=(0.014, 0.006), large=(0.03, 0.010))  # within a cell, without the seed's share
 PRESET = sweep.arms("easy", [f"--data={ROOT / 'data/gsm8k'}"])[0]
@@ -64,7 +63,7 @@ def paired_error(runs, C):
 def in_report(runs, C):
     """Whether the report says at C that n = 4 is worse than the best."""
     grid, cells = cells_of(runs, "avg@4")
-    return not alike(cells, nearest(grid, C))[[c["n"] for c in cells].index(4)]
+    return not tied_with_best(cells, nearest(grid, C))[[c.n for c in cells].index(4)]
 
 
 def least_paired(rng, seeds, noise, C, draws):

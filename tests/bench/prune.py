@@ -63,7 +63,7 @@ def prune(runs, cfg):
 def tops(runs, budgets, metric):
     """The n on top at each budget."""
     grid, cells = cells_of(runs, metric)
-    return [cells[best(cells, nearest(grid, C))]["n"] for C in budgets]
+    return [cells[best(cells, nearest(grid, C))].n for C in budgets]
 
 
 def compare(full, cfg, truth):

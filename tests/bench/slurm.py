@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-from config import read_log  # noqa: E402
+from core.log import read_log  # noqa: E402
 
 CONF = """
 ClusterName=two
