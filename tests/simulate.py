@@ -139,7 +139,7 @@ def sweep(draw, truth, ns=(8, 32, 128, 512, 2048), B_p=32, seeds=3, C=4_000_000,
     its runs."""
     rng = np.random.default_rng(draw)
     difficulty, runs = rng.standard_normal(P) * 1.5, []
-    of_seed = seed_sd * rng.standard_normal(seeds)
+    of_seed = seed_sd * rng.standard_normal(seeds) if seed_sd else np.zeros(seeds)
     for n in ns:
         liking = rng.standard_normal(P) * inter
         for seed in range(seeds):

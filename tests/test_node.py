@@ -88,7 +88,7 @@ def test_two_gpus_a_run_is_torchrun(tiny, tmp_path):
     launch = "NOTE='two  words' nice"  # variables too
     # a login node
     done = run_sweep(tiny, out, DRY_RUN="1", GPUS_PER_RUN="2", LAUNCH=launch,
-                     CUDA_VISIBLE_DEVICES="", C="16")
+                     CUDA_VISIBLE_DEVICES="", C="32")
     lines = done.stdout.splitlines()
     assert done.returncode == 0 and len(lines) == 2 and set(tree(out)) == {"sweep.json"}, done
     assert "CUDA_VISIBLE" not in done.stdout, done

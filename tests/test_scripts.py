@@ -105,7 +105,7 @@ def test_a_batch_may_hold_the_problems_several_times(script, tiny, tmp_path):
     done = script("train_grpo.py", *tiny.words, "--D=1", "--B_p=8", "--n=4", "--C=64",
                   "--temperature=1", f"--out={tmp_path / 'run'}", "--eval_every=64")
     assert done.code == 0 and "--B_p=8: the training set holds 1 problems" in done.stderr, done
-    records = C.read_log(tmp_path / "run/log.jsonl")
+    records = read_log(tmp_path / "run/log.jsonl")
     [seen] = [r for r in records if r["type"] == "train_pass"]
     assert (len(seen["ids"]), seen["samples"]) == (1, [64])
     assert train_grpo.batch_indices(2, 5, 3, 0) == [

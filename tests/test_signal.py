@@ -84,7 +84,7 @@ def test_the_page_shows_what_sample_prints():
     counts = {}
     for r in read_log(ROOT / "data/arithmetic/base/pass_rates.jsonl.gz")[1:]:
         counts.setdefault(r["id"], {0: 0})[r["samples"]] = r["correct"]
-    problems = [dict(id=name) for name in sorted(counts)]  # as in their file
+    problems = [dict(id=name, prompt=name) for name in sorted(counts)]  # as in their file
     lines = list(sample.signal_table(sample.make_splits(problems, counts, cfg), counts, cfg))
     block = text.split("  Is n too small?")[1].split("```")[0].splitlines()[1:]
     assert len(block) == 4
