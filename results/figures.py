@@ -819,9 +819,9 @@ def joint(atlas, task):
         for i, (C, pair) in enumerate(pairs):
             y = float(np.interp(C, env["C"], env["highest"]))
             ax.plot(C, y, "o", color=shade[pair[1]], mec="black", ms=6, zorder=4)
-            at = dict(xytext=(5, -11), ha="left") if i % 2 == 0 else dict(xytext=(-4, 7), ha="right")
-            ax.annotate(f"({pair[0]}, {pair[1]})", (C, y), textcoords="offset points", fontsize=9,
-                        **at)
+            x, up, ha = ((5, -11, "left"), (-4, 7, "right"))[i % 2]  # neighbours on two sides
+            ax.annotate(f"({pair[0]}, {pair[1]})", (C, y), (x, up), ha=ha, fontsize=9,
+                        textcoords="offset points")
         for n in panel["ns"]:
             ax.plot([], [], color=shade[n], lw=4, label=f"n = {n}")
         low = min(env["highest"])
@@ -1160,9 +1160,9 @@ def algo(atlas, arm, claim=+1, grows=False):
     """Figure 25: the two n that each panel is about, for PPO and CISPO: the largest less the
     smallest, or (claim 0) less the second largest. grows: and from early to the end it gains on it.
     """
-    cells, title, row = arm_alone(
+    cells, _, row = arm_alone(
         atlas, arm, claim, lambda ns: (ns[-1:], ns[0] if claim else ns[-2]))
-    panels = [curves(cells, title)]
+    panels = [curves(cells, f"{config_of(cells)['updates']} update(s) a batch")]
     if grows:
         small, *_, large = sorted(cells)
         at = {(n, when): t for when in (EARLY, LATE)
@@ -1177,7 +1177,7 @@ def algo(atlas, arm, claim=+1, grows=False):
     for beside in atlas.there("algos", algo=cfg["algo"], recipe=cfg["recipe"]):
         if beside != arm:  # CISPO on-policy beside that with two updates a batch
             of = atlas.arm(beside)
-            title = f"{titled(config_of(of))}, {config_of(of)['updates']} update(s) a batch"
+            title = f"{config_of(of)['updates']} update(s) a batch"
             panels.append(curves(of, title))
             row["says"] += f"; {title}: {says_near(table_of(of))}"
     return row | dict(figure=figure(atlas, arm, panels, f"{cfg['algo'].upper()}, "
