@@ -5,6 +5,7 @@ cluster only check what they were given. run_sweep.sh prints its training comman
 which are then checked like those of a page.
 """
 import ast
+import json
 import os
 import re
 import shlex
