@@ -389,7 +389,8 @@ def lr_control(atlas, task):
 
 def own_lr_gap(cells, large, small, metric="avg@4"):
     """The best of the n in `large` less n = `small` at the end, each at its best lr_base of {(n,
-    lr_base): runs}, chosen on other seeds: (words, the contrast, whether the lr was tuned).
+    lr_base): runs}, chosen on other seeds: (words, the contrast, whether the lr was tuned, fewer
+    words).
 
     Tuned: of three lr_base for each n, where the n that is behind has its best not at the edge of
     them, beyond which a better one may lie.
@@ -408,7 +409,8 @@ def own_lr_gap(cells, large, small, metric="avg@4"):
         edge = own in (min(lrs), max(lrs))
         if edge:
             words += f", where n = {behind} has its best, {own:g}, at the edge of {len(lrs)} tried"
-    return f"{words}: {points(c)}", c, tried > 2 and not edge
+    short = f"n = {top} less n = {small}: {points(c)}"
+    return f"{words}: {points(c)}", c, tried > 2 and not edge, short
 
 
 def far(atlas, arm, large, above=False):
@@ -416,8 +418,8 @@ def far(atlas, arm, large, above=False):
     too, each at its best lr_base, and their curves. above: the claim is that it ends above that."""
     found, every = rise(atlas, arm), every_lr(atlas, arm)
     ns = sorted(set(map(n_of, every)))
-    words, c, _ = own_lr_gap(every, [large], ns[0])
-    found["says"] += f"; at the end, {words}"
+    words, c, _, short = own_lr_gap(every, [large], ns[0])
+    found["says"] = f"{found['number']}; {found['says']}; at the end, {words}"
     for n in ns[ns.index(large) + 1:]:
         found["says"] += f"; {own_lr_gap(every, [n], large)[0]}"
     cells = {f"n = {n}, lr_base {lr:g}": runs for (n, lr), runs in every.items()}
@@ -426,7 +428,7 @@ def far(atlas, arm, large, above=False):
                                                f"{titled(config_of(cells))}")]
     if above:
         found |= judged(+1, [c], gained(every))
-    return found | dict(number=words)
+    return found | dict(number=f"{short} at the end, each at its best lr_base")
 
 
 def record_breaking(atlas):
@@ -919,12 +921,12 @@ def arm_alone(atlas, arm, claim, pick):
     if len(cells) < 2:
         raise Missing(f"two n of {arm}")
     cfg, (large, small) = config_of(cells), pick(sorted(cells))
-    words, c, tuned = own_lr_gap(every_lr(atlas, arm, (*large, small)), large, small)
+    words, c, tuned, short = own_lr_gap(every_lr(atlas, arm, (*large, small)), large, small)
     says = f"{words}; at lr_base = {lr:g} {says_near(table_of(cells))}"
     if len(cells) > 2:
         says += f"; {says_shift(shift_of(cells))}"
     title = f"{Path(cfg['model']).name}, {level(cfg['train_set'])}"
-    return cells, title, judged(claim, [c], gained(cells), says=says, tuned=tuned, number=words)
+    return cells, title, judged(claim, [c], gained(cells), says=says, tuned=tuned, number=short)
 
 
 def models(atlas):
