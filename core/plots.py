@@ -50,10 +50,14 @@ def canvas(rows, cols, size, **more):
 
 
 def budget_axis(ax, low, high, unit=""):
-    """A log axis of budgets, its ticks written 10k, 20k, 50k: three a decade if decades are few."""
+    """Make a log axis of budgets with ticks such as 10k, 20k, 50k: three a decade, two or one, by
+    how many decades there are for the width."""
     from matplotlib.ticker import LogLocator
     ax.set_xscale("log")
-    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 2000 else (1,)))
+    inches = ax.figure.get_figwidth() / ax.get_subplotspec().get_gridspec().ncols
+    decades = math.log10(high / low) * 4.8 / inches
+    ax.xaxis.set_major_locator(LogLocator(
+        subs=(1, 2, 5) if decades < 2 else (1, 3) if decades < 3.3 else (1,)))
     ax.xaxis.set_major_formatter(lambda C, _: si(C))
     ax.minorticks_off()
     if unit:

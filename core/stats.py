@@ -848,7 +848,7 @@ def shift(first, second, gained=1 / 3):
       flat, worst: `constant_n` of the two conditions
       censored: flat is the smallest n run, so a rise below it would not show
       verdict: confirmed if loses and gains are above 0 and b >= a in every fold; contradicted if
-        they are and b <= a, or if one n, not censored, costs less than SMALL x gained in both conditions
+        they are and b <= a, or if one n, not censored, costs less than SMALL x gained in both
       sees: the effect that such runs would show
     """
     ns = sorted(first)

@@ -486,8 +486,6 @@ def figure(atlas, name, panels, title, across=3, note=""):
     for ax, panel in zip(axes.flat, panels):
         panel(ax)
         ax.title.set_fontsize(10)
-        if across > 2:
-            ax.tick_params("x", rotation=45)
     legend(fig, axes.flat[:len(panels)], across + 1)
     title = title.replace("$B_p$", "B_p").replace("B_p", "$B_p$")
     fig.suptitle(wrap(title, int(9 * fig.get_figwidth())), fontsize=12)

@@ -390,7 +390,8 @@ def lr_control(atlas, task):
 
 def own_lr_gap(cells, large, small, metric="avg@4"):
     """The best of the n in `large` less n = `small` at the end, each at its best lr_base of {(n,
-    lr_base): runs}, chosen on other seeds: (words, the contrast, whether the lr was tuned).
+    lr_base): runs}, chosen on other seeds: (words, the contrast, whether the lr was tuned, fewer
+    words).
 
     Tuned: of three lr_base for each n, where the n that is behind has its best not at the edge of
     them, beyond which a better one may lie.
@@ -409,7 +410,8 @@ def own_lr_gap(cells, large, small, metric="avg@4"):
         edge = own in (min(lrs), max(lrs))
         if edge:
             words += f", where n = {behind} has its best, {own:g}, at the edge of {len(lrs)} tried"
-    return f"{words}: {points(c)}", c, tried > 2 and not edge
+    short = f"n = {top} less n = {small}: {points(c)}"
+    return f"{words}: {points(c)}", c, tried > 2 and not edge, short
 
 
 def far(atlas, arm, large, above=False):
@@ -417,8 +419,8 @@ def far(atlas, arm, large, above=False):
     too, each at its best lr_base, and their curves. above: the claim is that it ends above that."""
     found, every = rise(atlas, arm), every_lr(atlas, arm)
     ns = sorted(set(map(n_of, every)))
-    words, c, _ = own_lr_gap(every, [large], ns[0])
-    found["says"] += f"; at the end, {words}"
+    words, c, _, short = own_lr_gap(every, [large], ns[0])
+    found["says"] = f"{found['number']}; {found['says']}; at the end, {words}"
     for n in ns[ns.index(large) + 1:]:
         found["says"] += f"; {own_lr_gap(every, [n], large)[0]}"
     cells = {f"n = {n}, lr_base {lr:g}": runs for (n, lr), runs in every.items()}
@@ -427,7 +429,7 @@ def far(atlas, arm, large, above=False):
                                                f"{titled(config_of(cells))}")]
     if above:
         found |= judged(+1, [c], gained(every))
-    return found | dict(number=words)
+    return found | dict(number=f"{short} at the end, each at its best lr_base")
 
 
 def record_breaking(atlas):
@@ -820,9 +822,9 @@ def joint(atlas, task):
         for i, (C, pair) in enumerate(pairs):
             y = float(np.interp(C, env["C"], env["highest"]))
             ax.plot(C, y, "o", color=shade[pair[1]], mec="black", ms=6, zorder=4)
-            at = dict(xytext=(5, -11), ha="left") if i % 2 == 0 else dict(xytext=(-4, 7), ha="right")
-            ax.annotate(f"({pair[0]}, {pair[1]})", (C, y), textcoords="offset points", fontsize=9,
-                        **at)
+            x, up, ha = ((5, -11, "left"), (-4, 7, "right"))[i % 2]  # neighbours on two sides
+            ax.annotate(f"({pair[0]}, {pair[1]})", (C, y), (x, up), ha=ha, fontsize=9,
+                        textcoords="offset points")
         for n in panel["ns"]:
             ax.plot([], [], color=shade[n], lw=4, label=f"n = {n}")
         low = min(env["highest"])
@@ -920,12 +922,12 @@ def arm_alone(atlas, arm, claim, pick):
     if len(cells) < 2:
         raise Missing(f"two n of {arm}")
     cfg, (large, small) = config_of(cells), pick(sorted(cells))
-    words, c, tuned = own_lr_gap(every_lr(atlas, arm, (*large, small)), large, small)
+    words, c, tuned, short = own_lr_gap(every_lr(atlas, arm, (*large, small)), large, small)
     says = f"{words}; at lr_base = {lr:g} {says_near(table_of(cells))}"
     if len(cells) > 2:
         says += f"; {says_shift(shift_of(cells))}"
     title = f"{Path(cfg['model']).name}, {level(cfg['train_set'])}"
-    return cells, title, judged(claim, [c], gained(cells), says=says, tuned=tuned, number=words)
+    return cells, title, judged(claim, [c], gained(cells), says=says, tuned=tuned, number=short)
 
 
 def models(atlas):
@@ -1161,9 +1163,9 @@ def algo(atlas, arm, claim=+1, grows=False):
     """Figure 25: the two n that each panel is about, for PPO and CISPO: the largest less the
     smallest, or (claim 0) less the second largest. grows: and from early to the end it gains on it.
     """
-    cells, title, row = arm_alone(
+    cells, _, row = arm_alone(
         atlas, arm, claim, lambda ns: (ns[-1:], ns[0] if claim else ns[-2]))
-    panels = [curves(cells, title)]
+    panels = [curves(cells, f"{config_of(cells)['updates']} update(s) a batch")]
     if grows:
         small, *_, large = sorted(cells)
         at = {(n, when): t for when in (EARLY, LATE)
@@ -1178,7 +1180,7 @@ def algo(atlas, arm, claim=+1, grows=False):
     for beside in atlas.there("algos", algo=cfg["algo"], recipe=cfg["recipe"]):
         if beside != arm:  # CISPO on-policy beside that with two updates a batch
             of = atlas.arm(beside)
-            title = f"{titled(config_of(of))}, {config_of(of)['updates']} update(s) a batch"
+            title = f"{config_of(of)['updates']} update(s) a batch"
             panels.append(curves(of, title))
             row["says"] += f"; {title}: {says_near(table_of(of))}"
     return row | dict(figure=figure(atlas, arm, panels, f"{cfg['algo'].upper()}, "

@@ -5,8 +5,8 @@ Commands run as they stand, in a sandbox where `python` is tests/stand_in.py and
 cluster only check what they were given. run_sweep.sh prints its training commands (DRY_RUN=1),
 which are then checked like those of a page.
 """
-import os
 import json
+import os
 import re
 import shlex
 import shutil
