@@ -173,7 +173,9 @@ def points_text(gap, half):
 def in_a_sentence(law, solved=""):
     """Return the verdict as text that begins with yes, no, or that it is not known."""
     if solved:
-        return f"not known: {solved} was solved in every evaluation, so no n is better than another"
+        when = "any" if solved == "nothing" else "every"
+        return (f"not known: {solved} was solved in {when} evaluation of these runs, so no n is "
+                "better than another")
     if "p" not in law:  # points alone, or several B_p
         said = dict(law="yes, by the fit", flat="no, by the fit")
         text = f"{said.get(law['verdict'], 'not known from the fit')}: {law['reason']}"
@@ -588,8 +590,7 @@ def lines_of(text):
 def say_missing(missing, most=4):
     """Return the planned cells without a finished run as text, the first `most` by name."""
     cells = [f"B_p={m['B_p']} n={m['n']} seed={m['seed']} ({m['why']})" for m in missing[:most]]
-    more = ", ..." * (len(missing) > most)
-    return f"missing {len(missing)}: {'; '.join(cells)}{more}" if missing else ""
+    return f"missing {len(missing)}: {'; '.join(cells)}" + ", ..." * (len(missing) > most)
 
 
 def report(front, laws, rows, row):
@@ -607,17 +608,18 @@ def report(front, laws, rows, row):
     if any(r["status"] != "observed" for r in rows):
         yield ("  * the best cell of the last budget with runs, kept; on planted sweeps that cost "
                + ", ".join(f"{cost:.1f} points at {f} C" for f, cost in KEPT.items()))
+    missing = list(lines_of(say_missing(front["missing"]))) if front["missing"] else []
     if any(panel.get("solved") for panel in front["panels"].values()):
-        return
+        return (yield from missing)
     yield ""
     yield (f"C = {si(row['C'])} {front['unit']} ({row['status']}): B_p = {row['B_p']}, "
            f"n = {row['n']}, M = {row['M']}, lr = {row['lr']:.3g}, recipe "
            f"{front['config']['recipe']}")
     yield from (f"  {line}" for line in advice(row, front, hour))
     texts = [f"caution: {text}" for text in cautions(row, front["config"]["warmup"])][:2]
-    texts += [text for text in (what_next(row, hour), say_missing(front["missing"])) if text]
-    for text in texts:
+    for text in filter(None, (*texts, what_next(row, hour))):
         yield from lines_of(text)
+    yield from missing
 
 
 def main(argv):

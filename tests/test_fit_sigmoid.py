@@ -412,7 +412,7 @@ def test_nothing_solved_gets_no_advice(tmp_path):
             edit(log, lambda r: r | {"correct": [int(4 * reward)] * 300, "avg@4": reward}
                  if r["type"] == "eval" else r)
         page = page_of(tmp_path / solved)
-        assert f"{solved} was solved in every evaluation" in page and "python" not in page
+        assert f"not known: {solved} was solved in " in page and "python" not in page
 
 
 def test_no_reward_in_a_gap_where_nothing_was_evaluated(tmp_path):
