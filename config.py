@@ -173,7 +173,8 @@ CHOICES = {key: tuple(named[1].split(" | ")) for key, comment in comments().item
 # Keys that are no part of a run's identity. Any other key, a new one too, is part of it: two values
 # are two runs in two folders.
 RUNNING = """device threads tensor_parallel gen_batch micro_tokens micro_logits
-             activation_checkpointing gpu_memory save_every keep_last keep_at pass_at sample_every s""".split()  # of a training command
+             activation_checkpointing gpu_memory save_every keep_last keep_at pass_at
+             sample_every s""".split()  # of a training command
 OF_OTHER_STAGES = """source revision question_key answer_key against keep_near task task_args size
     mix problems measure s_zero levels n_val shard runs out
     ns bps seeds lrs view metric unit eval_set delta epochs bin points""".split()

@@ -1002,7 +1002,9 @@ def main(argv):
     if finished(cfg, run.folder):
         if RANK == 0:
             run.warn_of_other_code()
-            print(f"{run.folder}: finished before, nothing to do")
+            model = run.folder / "model"
+            where = f"; its model is {model}" if model.is_dir() else ""
+            print(f"{run.folder}: finished before, nothing to do{where}")
         return 0
     run.load()
     if RANK == 0 and not run.log:

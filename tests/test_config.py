@@ -284,7 +284,8 @@ def test_the_dict_comes_back_through_json_and_through_a_command(tmp_path, world_
     "--top_p=1.1",
     "--top_p=0.9", "--n_train=1", "--n_train=17", "--k=5", "--k=9 --samples=8", "--samples=0",
     "--verify_s=1e7",
-    "--metric=pass@4", "--metric=avg@0", "--metric=rewards", "--ns=2,4", "--seeds=", "--bps=x", "--lrs=1e-4,2e-4",
+    "--metric=pass@4", "--metric=avg@0", "--metric=rewards", "--ns=2,4", "--seeds=", "--bps=x",
+     "--lrs=1e-4,2e-4",
     "--lrs=0", "--kl_coef=-1", "--grad_clip=-1", "--bin=0",
     "--recipe=hrad", "--engine=none", "--lr_scaling=squared"])
 def test_impossible_values_name_the_key(words):
