@@ -417,7 +417,7 @@ def test_an_answer_that_is_begun(tiny, tmp_path):
 def test_run_sweep_takes_a_task(tmp_path):
     line = ["bash", str(ROOT / "run_sweep.sh"), "easy"]
     env = os.environ | dict(TASK="countdown", DATA="data/reasoning_gym", DRY_RUN="1", NS="8",
-                            BPS="32", MODEL="Qwen/Qwen2.5-1.5B-Instruct", C="1e4",
+                            BPS="32", MODEL="Qwen/Qwen2.5-1.5B-Instruct", C="1e5",
                             OUT=str(tmp_path))
     done = subprocess.run(line, env=env, capture_output=True, text=True)
     assert done.returncode == 0 and "--verifier" not in done.stdout, done

@@ -248,7 +248,7 @@ def test_three_verdicts_on_planted_sweeps():
     assert flat["verdict"] == "flat" and flat["n_flat"] == 32 and flat["regret"] < 0.03
     falls = verdict(sweep(1, lambda B_p, n, C: steep(B_p, 1024 // n, C), **QUIET))
     assert falls["verdict"] == "undetermined" and falls["p_falls"] < 0.01 and falls["p"] > 0.5
-    noisy = verdict(sweep(1, paper(0.5), ns=(8, 32), seeds=3, evals=40, run_sd=.03))
+    noisy = verdict(sweep(4, constant(size=0), ns=(8, 32), seeds=3, evals=40, run_sd=.03))
     assert noisy["verdict"] == "undetermined"
 
 
