@@ -1,43 +1,38 @@
-"""data/logs/prepare.py: logs of veRL, TRL and W&B as run folders that frontier.py reads.
+"""data/logs/prepare.py: logs of veRL, TRL, W&B and TensorBoard as run folders for frontier.py.
 
     python data/logs/prepare.py --source=verl --problems=300 logs/*.jsonl  # logger=["file"]
     python data/logs/prepare.py --source=trl --problems=300 --samples=4 --B_p=8 --n=8 checkpoint-500
     python data/logs/prepare.py --source=wandb --problems=300 --samples=4 chart.csv  # or a history
     python frontier.py --runs=runs/imported --metric=avg@4
 
-  --out=runs/imported    the sweep's folder; a run folder in it for each run. A later checkpoint, or
-                         a longer log, takes the place of its own beginning. Nothing else is
-                         replaced
-  --problems=300         validation problems: no trainer logs their number, and the noise of an
-                         evaluation follows from it
-  --samples=4            rollouts per validation problem, where the metric's name does not say so
-                         (veRL's mean@N does)
-  --metric_column=NAME   the mean validation reward, 0 to 1, where it is not recognised or there are
-                         several
+  --out=runs/imported    the sweep's folder. A later checkpoint, or a longer log, replaces its own
+                         beginning there; nothing else is replaced
+  --problems=300         validation problems, from which the noise of an evaluation follows; no
+                         trainer logs their number
+  --samples=4            rollouts per validation problem, unless the metric is veRL's mean@N
+  --metric_column=NAME   the mean validation reward, 0 to 1, if it is not recognised or not unique
   --reward_column=NAME   the mean training reward, likewise
   --B_p=32 --n=16 --seed=1 --k=4 --lr_scaling=sqrt ...
                          any key of config.py, for all runs of this call
 
-B_p and n are those of the command line, else of the run's config, else of its name or path (as in
+B_p and n come from the command line, else from the run's config, else from its name or path (as in
 Bp32_n16_seed1).
-- veRL: the config is LOG.yaml, LOG.json, config.yaml, config.json or .hydra/config.yaml beside
-  LOG.jsonl, hydra's file or the dict that veRL prints at its start. A log's own token counts must
-  agree with B_p n.
+- veRL: the config is LOG.yaml, LOG.json, config.yaml, config.json or .hydra/config.yaml next to
+  LOG.jsonl, as hydra writes it or as veRL prints it. The log's token counts must agree with B_p n.
 - TRL: trainer_state.json holds neither, and training_args.bin is a pickle, which is never opened.
-  B_p is what is generated for a step of the optimizer: per_device_train_batch_size
-  gradient_accumulation_steps processes / (num_generations num_iterations).
-- W&B: columns B_p, n, seed, samples of a history (run.history().to_csv()). A chart's export holds
-  one metric of many runs: give all its files in one call, runs are put together by name. Exports
-  are sampled, so the curve of a long run may have gaps.
+  B_p = per_device_train_batch_size gradient_accumulation_steps processes / (num_generations
+  num_iterations).
+- W&B, TensorBoard: B_p, n, seed and samples may be columns of a history (run.history().to_csv()).
+  A chart's export holds one metric of many runs: give all its files in one call, and runs are put
+  together by name. W&B samples its exports, so the curve of a long run may have gaps. If a run was
+  started again, the later start counts from its first step on.
 
-What no log says stands at config.py's value; `known` in the header lists the rest. lr_base is the
-logged lr where that is constant after warm-up, with lr_scaling=constant; a sweep whose lr follows
-sqrt(B_p n) needs --lr_scaling=sqrt, so that its runs share one lr_base. `tokens` are response
-tokens, left out where steps are missing. An evaluation is a mean, without counts per problem.
-veRL's best@N and worst@N draw from the N samples with replacement and are biased: see `biased`
-there.
-
-Needs config.py and PyYAML.
+Keys that no log tells keep config.py's value; `known` in the header lists the others. lr_base is
+the logged lr if that is constant after warm-up, with lr_scaling=constant. If your lr follows
+sqrt(B_p n), give --lr_scaling=sqrt, so that the runs of a sweep share one lr_base. `tokens` are
+response tokens, left out if steps are missing. An evaluation is a mean without counts per problem.
+veRL draws best@N and worst@N with replacement, so they are biased; `biased` in the header lists
+them.
 """
 import contextlib
 import csv
