@@ -531,7 +531,7 @@ def panel_of(cells, grid, end=math.inf):
 # --------------------------------------------------------------------------------------------------
 # Does the best n rise with the budget? A test from the runs themselves
 
-LAW_SD = 0.015  # the prior RUN_SD of this test: with 0.010 up to 15% of its laws are false
+LAW_SD = 0.015  # the prior of this test: with 0.010 it tells up to 15% false laws
 TIE = 2        # standard errors below which a smaller reward may be a tie (Hansen 2005)
 DRAWS = 4000   # of the null distribution
 ALPHA = 0.05   # a law needs a p below this
