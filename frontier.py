@@ -41,7 +41,7 @@ from scipy import stats
 from scipy.optimize import least_squares
 
 from core.stats import (RUN_SD, Z, best, cells_of, ci_half_width, difference, gap_between,
-                        heldout_reward, nearest, panel_of, per_problem, stop_before,
+                        held_out, heldout_reward, nearest, panel_of, per_problem, stop_before,
                         tied_with_best, verdict_of)
 from core.plots import (SHADES, budget_axis, canvas, colours, draw_n_star, draw_records,
                         end_labels, legend, log_ticks, many, save, si)
@@ -266,7 +266,8 @@ def rows_of(cells, grid, B_max=0):
     half; by_B_p, the best cell of each B_p, likewise; stop, an earlier stop that is better
     (stats.stop_before); edge (`grid_edge`); diverged, the runs of this cell that did.
     """
-    rewards, out = heldout_reward(cells), []
+    held, out = held_out(cells), []  # once for all budgets
+    rewards = heldout_reward(cells, held)
     for j, C in enumerate(grid):
         if best(cells, j) is None:
             continue
@@ -277,7 +278,7 @@ def rows_of(cells, grid, B_max=0):
             return of_cell(c, grid, j) | dict(gap=gap, half=half)
         tied = [c for c, same in zip(cells, tied_with_best(cells, j)) if same]
         sizes = [cs[best(cs, j)] for cs in by_B_p(cells).values() if best(cs, j) is not None]
-        half, stop = ci_half_width(cell, j), stop_before(cells, j)
+        half, stop = ci_half_width(cell, j), stop_before(cells, j, held)
         out.append(of_cell(cell, grid, j) | dict(
             C=float(C), observed=any(bool(c.alive[j]) for c in cells), reward=float(rewards[j]),
             lo=max(float(rewards[j]) - half, 0.0), hi=min(float(rewards[j]) + half, 1.0),

@@ -408,13 +408,14 @@ def held_out(cells):
                                       for of_cell in alive])
 
 
-def heldout_reward(cells):
+def heldout_reward(cells, held=None):
     """Return what choosing the best cell gains at each budget, without the winner's curse: (G,).
 
     The cell is chosen on some runs and problems and scored on others (`held_out`), so a fold may
-    score another cell than `best`. With one seed the luck of the chosen run remains in it.
+    score another cell than `best`. With one seed the luck of the chosen run remains in it. held: of
+    `held_out`, if it is there already.
     """
-    chose, scored = held_out(cells)
+    chose, scored = held or held_out(cells)
     chose = np.where(np.isnan(chose) | np.isnan(scored), -np.inf, chose)
     pick = chose.argmax(0)  # (F, G)
     got = np.take_along_axis(scored, pick[None], 0)[0]
@@ -424,12 +425,13 @@ def heldout_reward(cells):
     return np.where(np.isnan(got), top, got)
 
 
-def stop_before(cells, j):
+def stop_before(cells, j, held=None):
     """Return an earlier stop that beats the best cell at budget j: dict(cell, j, reward, gain),
     None if more rollouts did no harm.
 
     The stop, a cell and a budget, is chosen and scored on different runs and problems. It counts
-    if it is above the best at j by two standard errors, of problems and of checkpoints.
+    if it is above the best at j by two standard errors, of problems and of checkpoints. held: of
+    `held_out`, if it is there already.
     """
     top = best(cells, j)
     if top is None or j == 0:
@@ -438,7 +440,7 @@ def stop_before(cells, j):
     if np.isnan(means).all():
         return None
     i, at = np.unravel_index(np.nanargmax(means), means.shape)
-    chose, scored = (a[..., :j + 1] for a in held_out(cells))
+    chose, scored = (a[..., :j + 1] for a in held or held_out(cells))
     F = chose.shape[1]
     chose = np.where(np.isnan(chose) | np.isnan(scored), -np.inf, chose)[..., :j]
     flat = chose.transpose(1, 0, 2).reshape(F, -1).argmax(1)  # (F,)

@@ -344,8 +344,8 @@ def test_a_csv_of_two_starts_follows_the_later_one(script, tmp_path, clock, wove
     step = "train/global_step" if clock.startswith("_") else "Step"
     path = write_csv(tmp_path / "Bp8_n8_seed1.csv", [clock or "Name", step, "Value"],
                      [dict(zip((clock or "Name", step, "Value"), row)) for row in lines])
-    done = script("data/logs/prepare.py", "--source=wandb", "--metric_column=Value", "--problems=30",
-                  "--samples=4", f"--out={tmp_path / 'out'}", path)
+    done = script("data/logs/prepare.py", "--source=wandb", "--metric_column=Value",
+                  "--problems=30", "--samples=4", f"--out={tmp_path / 'out'}", path)
     assert done.code == 0, done.stderr
     kept = {m: y for m, y in first.items() if m < 65} | later
     assert {m: r["avg@4"] for m, r in records(tmp_path / "out").eval.items()} == kept
