@@ -517,7 +517,7 @@ def analysed(runs, unit="rollouts"):
 def view_figure(atlas, view, name, sweep, title=""):
     """Draw a view of frontier.py of a sweep as NAME.png: (its name, what it shows). title: of the
     figure, by default the view's own."""
-    content, draw, _ = frontier.VIEWS[view]
+    content, draw, _ = frontier.views()[view]
     front = frontier.front_of(sweep, view, content(sweep, sweep["cfg"]), sweep["cfg"])
     front |= dict(missing=[], title=title)  # a row says itself what it waits for
     draw(front, atlas.out / f"{name}.png")

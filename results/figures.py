@@ -27,6 +27,7 @@ from core.plots import budget_axis, colours, draw_records, end_labels, log_ticks
 from core.stats import (ALIKE, SMALL, Missing, best_less, both, change, contrast, denied, judge,
                         of_several, shift)
 from fit_sigmoid import draw_law, law_at, law_of_panel
+from tools import views
 
 SHARES = dict(easy=(0.3, 0.6), hard=(0, 0.0625))  # the paper's levels, by avg@16 of the base model
 MIXES = "mix_hard", "mix_dual", "mix_tri"  # sample.py's, and its levels that they are validated on
@@ -641,7 +642,7 @@ def sensitivity(atlas, task):
             f"first less that of the second {points(gap)} ({len(cells)} cells, B_p = {sizes})"
             + left)
     sweep = analysed(flat(whole))
-    lines = frontier.sensitivity(sweep, sweep["cfg"])["lines"]
+    lines = views.sensitivity(sweep, sweep["cfg"])["lines"]
 
     def draw_over(over, fixed):
         def draw(ax):

@@ -15,6 +15,7 @@ import simulate as sim
 
 from config import config
 from simulate import analyse, bad, edit, ends_at, simulate
+from tools import views
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -243,7 +244,7 @@ def view_of(analysed, view):
 
 def test_every_view_is_drawn_and_told(analysed):
     drawn = {path.stem for path in analysed.folder.glob("frontier*.png")}
-    want = {f"frontier_{view}" for view in frontier.VIEWS} - {"frontier_lr", "frontier_fixed_Bp"}
+    want = {f"frontier_{view}" for view in frontier.views()} - {"frontier_lr", "frontier_fixed_Bp"}
     assert want | {"frontier"} <= drawn | {"frontier_fixed_B"}
     assert "not drawn: --view=lr" in analysed.report
     assert not re.search(r"\b(nan|inf|None)\b", analysed.report)
@@ -387,11 +388,11 @@ def test_pass_rates_of_the_training_problems(analysed):
 
 def test_thin_and_polarisation_worked_examples():
     # 2 of 4 right, two drawn: none 1/6, one 4/6, both 1/6
-    assert frontier.thin([4, 3], [2, 3], 2) == pytest.approx([1 / 12, 4 / 12, 7 / 12])
-    assert frontier.thin([1], [1], 2).sum() == 0
-    assert frontier.polarisation([4, 4], [0, 4]) == 1
-    assert frontier.polarisation([10 ** 6] * 2, [5 * 10 ** 5] * 2) == pytest.approx(0, abs=1e-5)
-    assert math.isnan(frontier.polarisation([4], [4]))
+    assert views.thin([4, 3], [2, 3], 2) == pytest.approx([1 / 12, 4 / 12, 7 / 12])
+    assert views.thin([1], [1], 2).sum() == 0
+    assert views.polarisation([4, 4], [0, 4]) == 1
+    assert views.polarisation([10 ** 6] * 2, [5 * 10 ** 5] * 2) == pytest.approx(0, abs=1e-5)
+    assert math.isnan(views.polarisation([4], [4]))
 
 
 def test_the_lr_view_finds_the_planted_lr(tmp_path):

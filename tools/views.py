@@ -1,0 +1,409 @@
+"""tools/views.py: pictures of a sweep that no later stage needs: `frontier.py --view=NAME`.
+
+| view        | what                                                          | paper         |
+| lr          | n against M by one lr rule, and with the best lr for each n   | ours          |
+| best_worst  | n against M by avg@k, best@k and worst@k                      | section 4.1   |
+| sensitivity | reward over n at each B_p and over B_p at each n              | section 4.2   |
+| slices      | reward over n at four budgets                                 | (Chinchilla)  |
+| pass1       | pass rates of the training problems at matched n M            | section 5.1   |
+| compare     | several sweeps, or folder:train, folder:SET, folder:best@4    | Figs 12 to 25 |
+
+Each is a row of MORE, of the same form as the rows of frontier.VIEWS.
+"""
+import functools
+import math
+from collections import Counter
+
+import numpy as np
+from scipy import stats
+
+from config import BadInput, lr_factor
+from core.plots import SHADES, budget_axis, canvas, colours, legend, log_ticks, save, si
+from core.stats import (best, cells_of, ci_half_width, difference, nearest, panel_of, per_problem,
+                        tied_with_best)
+from frontier import analyse, by_B_p, covers, draw_panels, say_panels, with_curves
+
+
+def at_end(cells):
+    """Return the index of the largest budget at which all of these cells are alive, or None."""
+    ok = np.flatnonzero(np.all([c.alive for c in cells], 0))
+    return int(ok[-1]) if len(ok) else None
+
+
+# --------------------------------------------------------------------------------------------------
+# The learning rate as a dimension: n*(C) by one rule for all n, and with each n at its best lr
+
+def lr(sweep, cfg):
+    """n*(C) at the one lr_base of the best cell, and with the best one for each n; and how the best
+    lr follows B = B_p n, at the largest shared budget of each n.
+
+    Of one B_p, that with most cells, and of its n those with several lr_base. slope: of log(best
+    lr) over log B,
+    0.5 by the square root rule.
+    """
+    B_p, cells = max(by_B_p(sweep["every"]).items(), key=lambda item: len(item[1]))
+    tried = Counter(c.n for c in cells)
+    if max(tried.values()) < 2:
+        raise BadInput(f"--view=lr: {cfg['runs']} has one lr_base; run several, as in "
+                       f"--lrs=\"{sweep['lr'] / 2:g} {sweep['lr']:g} {2 * sweep['lr']:g}\"")
+    runs = [run for c in cells if tried[c.n] > 1 for run in c.runs]
+    (grid, cells), rows = cells_of(runs, cfg["metric"]), []
+    rule = cells[best(cells, at_end(cells) if at_end(cells) is not None else -1) or 0].lr
+    for n in sorted({c.n for c in cells}):
+        cs = [c for c in cells if c.n == n]
+        j = at_end(cs)
+        if j is not None:
+            i = best(cs, j)
+            rows.append(dict(n=n, C=grid[j], lrs=[c.lr for c in cs],
+                             rewards=[c.mean[j] for c in cs], best=cs[i].lr,
+                             near=[c.lr for c, tied in zip(cs, tied_with_best(cs, j)) if tied],
+                             edge=i in (0, len(cs) - 1)))
+    slope = None
+    if len(rows) > 1:
+        used = [r["best"] * lr_factor(B_p * r["n"], sweep["head"]["lr_scaling"]) for r in rows]
+        slope = float(np.polyfit(np.log([r["n"] for r in rows]), np.log(used), 1)[0])
+    panels = {f"lr_base = {rule:g} for all n": [c for c in cells if c.lr == rule],
+              "the best lr_base for each n": cells}
+    return dict(panels={name: panel_of(cs, grid) for name, cs in panels.items()}, B_p=B_p,
+                rule=rule, rows=rows, slope=slope, runs=runs, covers=covers(cells),
+                seeds=sorted({run["seed"] for run in runs}))
+
+
+def draw_lr(front, path):
+    fig, (axes,) = canvas(1, 2, (10.7, 4.8))
+    for (name, panel), style in zip(front["panels"].items(), (("0.45", "--", 3.2),
+                                                              ("black", "-", 1.8))):
+        color, ls, lw = style
+        axes[0].step(panel["envelope"]["C"], panel["envelope"]["n"], where="post", color=color,
+                     ls=ls, lw=lw, label=name)
+    ns = sorted({n for panel in front["panels"].values() for n in panel["ns"]})
+    axes[0].set(yscale="log", ylabel="n*(C)", title="n*(C), two readings")
+    log_ticks(axes[0].yaxis, ns)
+    budget_axis(axes[0], *panel["range"], front["unit"])
+    B_p, scaling = front["B_p"], front["config"]["lr_scaling"]
+    for r in front["rows"]:
+        used = lr_factor(B_p * r["n"], scaling)
+        for lrs, style in ((r["lrs"], dict(marker="o", color="0.8", ms=5, ls="", label="tried")),
+                           (r["near"], dict(marker="o", color="0.4", ms=5, lw=1.2,
+                                            label="tied with the best")),
+                           ([r["best"]], dict(marker="D", color="C3", ms=8, ls="",
+                                              label="the best"))):
+            axes[1].plot([r["n"]] * len(lrs), np.array(lrs) * used, **style)
+    x = np.geomspace(ns[0], ns[-1], 50)
+    axes[1].plot(x, [front["rule"] * lr_factor(B_p * n, scaling) for n in x], "--", color="0.3",
+                 lw=1, label=f"the rule ({scaling}) at lr_base = {front['rule']:g}")
+    axes[1].set(xscale="log", yscale="log", xlabel=f"n, at $B_p$ = {B_p}", ylabel="lr",
+                title="the best lr at the largest shared budget")
+    log_ticks(axes[1].xaxis, ns)
+    legend(fig, axes, 3)
+    save(fig, path, front, "n*(C) by one lr rule and with the best lr for each n")
+
+
+def say_lr(front):
+    yield from say_panels(front)
+    for r in front["rows"]:
+        edge = ", at the edge of those tried" if r["edge"] else ""
+        yield (f"  n = {r['n']:<4} best lr_base {r['best']:g}{edge}, at C = {si(r['C'])}; "
+               f"tied: {', '.join(f'{x:g}' for x in r['near'])}")
+    if front["slope"] is not None:
+        yield (f"  log(best lr) over log B has slope {front['slope']:.2f}; 0.5 is the square root "
+               "rule")
+
+
+# --------------------------------------------------------------------------------------------------
+# n*(C) by metric
+
+def best_worst(sweep, cfg):
+    """n*(C) by avg@k, best@k and worst@k, for the three B_p with most n (section 4.1, observation
+    4)."""
+    if sweep["runs"][0]["counts"] is None:
+        raise BadInput(f"--view=best_worst: {cfg['runs']}: needs counts per problem, as evaluations"
+                       " of our trainer have")
+    sizes, readings, panels = by_B_p(sweep["cells"]), {}, {}
+    for metric in (f"{kind}@{cfg['k']}" for kind in ("avg", "best", "worst")):
+        runs = [run | dict(reward=per_problem(run, metric).mean(1)) for run in sweep["runs"]]
+        readings[metric] = cells_of(runs, metric)  # noise is pooled across B_p
+    for B_p in sorted(sorted(sizes, key=lambda B_p: -len(sizes[B_p]))[:3]):
+        for metric, (grid, cells) in readings.items():
+            cs = by_B_p(cells)[B_p]
+            panel = with_curves(panel_of(cs, grid), cs, grid)
+            panels[f"{metric}, B_p={B_p}"] = panel | dict(metric=metric)
+    return dict(panels=panels)
+
+
+# --------------------------------------------------------------------------------------------------
+# At one budget: reward over n and over B_p
+
+@functools.cache
+def range_of_noise(cells):
+    """Return the 95% quantile of the range of `cells` equal values, in their standard deviation."""
+    return stats.studentized_range.ppf(0.95, cells, 1e4)
+
+
+def sensitivity(sweep, cfg):
+    """Reward over n at fixed B_p and over B_p at fixed n, at the largest shared budget (section
+    4.2), with its range and the 95% quantile of the range that noise alone would make."""
+    lines = []
+    for over, fixed in (("n", "B_p"), ("B_p", "n")):
+        for value in sorted({getattr(c, fixed) for c in sweep["cells"]}):
+            cs = [c for c in sweep["cells"] if getattr(c, fixed) == value]
+            cs.sort(key=lambda c: getattr(c, over))
+            j = at_end(cs) if len(cs) > 1 else None
+            if j is not None:
+                means = np.array([c.mean[j] for c in cs])
+                errors = [difference(a, b, j)[1:] for a, b in zip(cs, cs[1:])]
+                error = np.mean([math.hypot(*e) for e in errors]) / math.sqrt(2)  # of one cell
+                by_noise = range_of_noise(len(cs)) * error
+                lines.append({"over": over, fixed: value, "C": sweep["grid"][j], "reward": means,
+                              "x": [getattr(c, over) for c in cs],
+                              "half": [ci_half_width(c, j) for c in cs],
+                              "spread": float(np.ptp(means)), "by_noise": float(by_noise)})
+    if not lines:
+        raise BadInput(f"--view=sensitivity: {cfg['runs']} has one cell for each n and each B_p, "
+                       "there is nothing to vary")
+    return dict(lines=lines)
+
+
+def draw_sensitivity(front, path):
+    fig, (axes,) = canvas(1, 2, (10.7, 5.2), sharey=True)
+    for ax, over, fixed in zip(axes, ("n", "B_p"), ("B_p", "n")):
+        lines = [line for line in front["lines"] if line["over"] == over]
+        colour = colours([line[fixed] for line in lines])
+        for line in lines:
+            label = (f"{fixed} = {line[fixed]}: spread {100 * line['spread']:.1f} points, noise "
+                     f"alone {100 * line['by_noise']:.1f}")
+            ax.errorbar(line["x"], line["reward"], line["half"], color=colour[line[fixed]],
+                        marker="o", ms=4, capsize=2, lw=1.4, label=label.replace("B_p", "$B_p$"))
+        ax.set_xscale("log", base=2)
+        log_ticks(ax.xaxis, sorted({x for line in lines for x in line["x"]}))
+        ax.set(xlabel=over.replace("B_p", "$B_p$"),
+               ylabel=f"{front['label']}, largest budget" if over == "n" else "")
+        if lines:
+            ax.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.13))
+    save(fig, path, front, "How much the reward varies with n at fixed $B_p$, and with $B_p$ at "
+         "fixed n")
+
+
+def say_sensitivity(front):
+    for line in front["lines"]:
+        fixed = "B_p" if line["over"] == "n" else "n"
+        yield (f"  over {line['over']} at {fixed} = {line[fixed]}: spread "
+               f"{100 * line['spread']:.1f} points (noise alone makes up to "
+               f"{100 * line['by_noise']:.1f}, 95%), C = {si(line['C'])}")
+
+
+def slices(sweep, cfg):
+    """Reward over n at the largest budget and 1/2, 1/4, 1/8 of it, for each B_p: a list of
+    dict(B_p, C, n, reward, half, near, best)."""
+    grid, out = sweep["grid"], []
+    for B_p, cs in by_B_p(sweep["cells"]).items():
+        for C in grid[-1] / 2.0 ** np.arange(3, -1, -1):
+            j = nearest(grid, C)
+            here = [c for c in cs if c.alive[j]]
+            if len(here) > 1 and C > grid[0]:
+                out.append(dict(B_p=B_p, C=grid[j], n=[c.n for c in here], best=best(here, j),
+                                reward=[c.mean[j] for c in here], near=tied_with_best(here, j),
+                                half=[ci_half_width(c, j) for c in here]))
+    if not out:
+        raise BadInput(f"--view=slices: {cfg['runs']} has one n for each B_p, there is nothing to "
+                       "compare")
+    return dict(slices=out)
+
+
+def draw_slices(front, path):
+    """Iso-compute slices, as Hoffmann et al. 2022 (Figure 3) draw them, of reward."""
+    sizes = sorted({s["B_p"] for s in front["slices"]})
+    cols = min(len(sizes), 3)
+    rows = -(-len(sizes) // cols)
+    fig, axes = canvas(rows, cols, (max(8.0, 4.6 * cols), 1.6 + 4.4 * rows), sharey=True)
+    for ax in axes.flat[len(sizes):]:
+        ax.set_visible(False)
+    for ax, B_p in zip(axes.flat, sizes):
+        lines = [s for s in front["slices"] if s["B_p"] == B_p]
+        ns = sorted({n for s in lines for n in s["n"]})
+        for i, s in enumerate(lines):
+            # moved apart a little, so that the intervals of four budgets do not cover each other
+            apart = 2 ** (0.07 * (i - (len(lines) - 1) / 2))
+            x, R = np.array(s["n"]) * apart, np.array(s["reward"])
+            ax.errorbar(x, R, s["half"], color=SHADES[2 * i], marker="o", ms=4, lw=1.6,
+                        capsize=2.5, label=f"C = {si(s['C'])}")
+            same = [j for j, ok in enumerate(s["near"]) if ok and j != s["best"]]
+            ax.plot(x[same], R[same], "o", ms=10, mfc="none", mec=SHADES[2 * i],
+                    label="tied with the best")
+            ax.plot(x[s["best"]], R[s["best"]], "*", ms=12, color=SHADES[2 * i], zorder=5,
+                    label="the best n of the budget")
+        ax.set_xscale("log", base=2)
+        log_ticks(ax.xaxis, ns)
+        ax.set(xlabel="rollouts per problem n", title=f"$B_p$ = {B_p}",
+               xlim=(ns[0] / 1.35, ns[-1] * 1.35))
+        ax.grid(alpha=0.25)
+    axes[0, 0].set_ylabel(front["label"])
+    legend(fig, axes.flat)
+    save(fig, path, front, f"Iso-compute slices: {front['label']} over n")
+
+
+def say_slices(front):
+    for s in front["slices"]:
+        near = [n for n, ok in zip(s["n"], s["near"]) if ok]
+        yield (f"  B_p = {s['B_p']:<4} C = {si(s['C']):>6}: n = {s['n'][s['best']]:<4} "
+               f"{s['reward'][s['best']]:.3f}; tied with the best: "
+               f"{', '.join(map(str, near))}")
+
+
+# --------------------------------------------------------------------------------------------------
+# Pass rates of the training problems
+
+def thin(samples, correct, k):
+    """Pass rates as if each problem had k rollouts: samples, correct (P,) -> (k + 1,), the share of
+    problems with c = 0..k solved.
+
+    Runs differ in n, so in rollouts per problem, and the share at 0 falls with them; k drawn
+    without replacement makes them equal, exactly and without drawing: the hypergeometric mean.
+    Problems with fewer than k are left out.
+    """
+    comb, out = math.comb, np.zeros(k + 1)
+    tally = Counter((s, c) for s, c in zip(samples, correct) if s >= k)
+    for (s, c), m in tally.items():
+        out += m * np.array([comb(c, j) * comb(s - c, k - j) / comb(s, k) for j in range(k + 1)])
+    return out / max(sum(tally.values()), 1)
+
+
+def polarisation(samples, correct):
+    """1 - E[p (1 - p)] / (mean p (1 - mean p)) over problems, from unbiased estimates of p (1 - p):
+    0 where all problems have one pass rate, 1 where each is always or never solved.
+
+    samples, correct (P,). NaN where the mean is 0 or 1.
+    """
+    s, c = np.asarray(samples, float), np.asarray(correct, float)
+    s, c = s[s > 1], c[s > 1]
+    mean = (c / s).mean() if len(s) else math.nan
+    if not 0 < mean < 1:
+        return math.nan
+    return 1 - (c * (s - c) / (s * (s - 1))).mean() / (mean * (1 - mean))
+
+
+def pass1(sweep, cfg):
+    """Pass rates of the training problems, from the rollouts of training, for all n of one B_p at
+    matched n M (section 5.1).
+
+    The B_p is the one with most n. A record covers the updates between two evaluations, or, where
+    all runs have such records (--pass_at), it is of the policy at one update.
+    """
+    runs = [run for run in sweep["runs"] if run["passes"]]
+    fresh = all(any(r.get("fresh") and r["rollouts"] for r in run["passes"]) for run in runs)
+    runs = [dict(run, passes=[r for r in run["passes"] if bool(r.get("fresh")) == fresh])
+            for run in runs]
+    if len(runs) < 2:
+        raise BadInput(f"--view=pass1: {cfg['runs']}: needs two runs or more with train_pass "
+                       f"records, {len(runs)} have any")
+    ns = {}
+    for run in runs:
+        ns.setdefault(run["B_p"], set()).add(run["n"])
+    B_p = max(ns, key=lambda b: len(ns[b]))
+    runs = [run for run in runs if run["B_p"] == B_p]
+    few = min(np.quantile(run["passes"][-1]["samples"], 0.1) for run in runs)
+    k, end = int(min(16, max(2, few))), min(run["passes"][-1]["rollouts"] for run in runs)
+    out = []
+    for run in runs:
+        moments = []
+        for r in run["passes"]:
+            share = thin(r["samples"], r["correct"], k)
+            moments.append(dict(C=r["rollouts"], problems=len(r["ids"]), zero=share[0],
+                                one=share[-1], share=share,
+                                polarisation=polarisation(r["samples"], r["correct"])))
+        at = min(moments, key=lambda m: abs(m["C"] - end))
+        out.append(dict(run=run["run"], n=run["n"], seed=run["seed"], matched=at, moments=moments))
+    return dict(B_p=B_p, k=k, nM=end / B_p, fresh=fresh, passes=out, covers="none")
+
+
+def draw_pass1(front, path):
+    """Figures 11 and 27: pass rates at matched n M, their ends and polarisation over time; below,
+    for up to four n, the whole of them at up to four budgets."""
+    k, colour = front["k"], colours({r["n"] for r in front["passes"]})
+    fig, (axes, below) = canvas(2, 4, (10.7, 7.4), width_ratios=[1.6, 1, 1, 1])
+    wide = 0.8 / k / len(colour)
+    for i, n in enumerate(colour):
+        same = [r for r in front["passes"] if r["n"] == n]
+        style = dict(color=colour[n], label=f"n = {n}")
+        share = np.mean([r["matched"]["share"] for r in same], 0)
+        x = np.arange(k + 1) / k + (i - (len(colour) - 1) / 2) * wide
+        axes[0].bar(x, share, width=wide, **style)
+        for ax, key in zip(axes[1:], ("zero", "one", "polarisation")):
+            for r in same:
+                later = [m for m in r["moments"] if m["C"]]
+                ax.plot([m["C"] for m in later], [m[key] for m in later], ".-", lw=1.4, ms=4,
+                        **style)
+                for m in r["moments"]:
+                    if not m["C"]:  # C = 0 has no place on a logarithmic axis
+                        ax.axhline(m[key], color="0.6", lw=1, ls=":", label="before training")
+    axes[0].set(xlabel=f"solved of {k}, as a share", ylabel="share of the training problems",
+                title=f"at n M = {si(front['nM'])}")
+    names = f"share with 0 of {k} solved", f"share with {k} of {k} solved", "polarisation"
+    for ax, name in zip(axes[1:], names):
+        ax.set(xscale="log", xlabel="rollouts C", title=name)
+        budget_axis(ax, *ax.get_xlim())
+        ax.tick_params("x", rotation=45)  # narrow panels
+    ns = list(colour)
+    some = [ns[i] for i in np.unique(np.linspace(0, len(ns) - 1, 4).round().astype(int))]
+    for ax in below[len(some):]:
+        ax.set_visible(False)
+    for ax, n in zip(below, some):
+        same = [r["moments"] for r in front["passes"] if r["n"] == n]
+        for j, shade in zip(np.unique(np.linspace(0, len(same[0]) - 1, 4).round().astype(int)),
+                            ("0.75", "0.5", "0.25", "black")):  # the colours above are those of n
+            at = same[0][j]["C"]
+            each = [min(moments, key=lambda m: abs(m["C"] - at))["share"] for moments in same]
+            ax.stairs(np.mean(each, 0), (np.arange(k + 2) - 0.5) / k, color=shade, lw=1.4,
+                      label=f"C = {si(at)}")
+        ax.set(xlabel=f"solved of {k}, as a share", title=f"n = {n}, over time", yscale="log")
+        ax.legend(fontsize=8)
+    below[0].set_ylabel("share of the training problems")
+    for ax in (*axes, *below):
+        ax.title.set_fontsize(10)
+    legend(fig, axes, 6)
+    source = "rollouts of their own" if front["fresh"] else "the rollouts of training"
+    title = f"pass@1 of the training problems, $B_p$ = {front['B_p']}, from {source}"
+    save(fig, path, front, title)
+
+
+def say_pass1(front):
+    for r in front["passes"]:
+        m = r["matched"]
+        yield (f"  n = {r['n']:<4} seed {r['seed']}: at C = {si(m['C'])} {m['problems']} problems, "
+               f"none of {front['k']} solved {m['zero']:.3f}, all {m['one']:.3f}, polarisation "
+               f"{m['polarisation']:.3f}")
+
+
+# --------------------------------------------------------------------------------------------------
+# Several sweeps
+
+def compare(cfg):
+    """The same frontier for several sweeps side by side: --runs="A B:train C:SET C:best@4", each
+    analysed on its own."""
+    panels, sweeps = {}, []
+    for word in cfg["runs"].split():
+        folder, *rest = word.split(":")
+        metrics = [r for r in rest if "@" in r or r == "reward"]
+        metric = next(iter(metrics), cfg["metric"])
+        part = next((r for r in rest if r not in metrics), "")
+        sweep = analyse(dict(cfg, runs=folder, metric=metric), part)
+        B_p, cs = max(by_B_p(sweep["cells"]).items(), key=lambda item: len(item[1]))
+        panel = with_curves(panel_of(cs, sweep["grid"]), cs, sweep["grid"])
+        panels[f"{word}, B_p={B_p}"] = panel | dict(metric=sweep["label"])
+        sweeps.append(sweep)
+    if len(panels) < 2:
+        raise BadInput(f'--runs={cfg["runs"]}: --view=compare wants two sweeps, with a space '
+                       'between, as in --runs="A B"')
+    covers = dict.fromkeys(part for s in sweeps for part in s["covers"].split("; "))
+    both = {key: [x for s in sweeps for x in s[key]] for key in ("runs", "dropped", "every")}
+    return sweeps[0] | both | dict(label="reward", covers="; ".join(covers)), dict(panels=panels)
+
+
+# name: (sweep, cfg) -> content of its JSON; (front, path) draws it; (front) -> lines of text
+MORE = dict(
+    lr=(lr, draw_lr, say_lr),
+    best_worst=(best_worst, draw_panels, say_panels),
+    sensitivity=(sensitivity, draw_sensitivity, say_sensitivity),
+    slices=(slices, draw_slices, say_slices),
+    pass1=(pass1, draw_pass1, say_pass1),
+)
