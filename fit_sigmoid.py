@@ -6,15 +6,15 @@
     python fit_sigmoid.py --runs=runs/easy --view=fixed_B --B_max=8192    # at most 8192 an update
     python fit_sigmoid.py --points=mine.csv --C=2e6           # through points of your own (C, n)
 
-Reads frontier.json, or a CSV of points; it reads no logs. If frontier.json is missing, older than
-the logs or made with other keys, frontier.py writes it first. Prints the report: does the best n
-rise with the budget, what to run with C/8 to 4 C, the command. Writes `prescription.csv` (the table
-by avg@k, best@k and worst@k), `law.json` and `law.png` (`law_VIEW.*` for joint and fixed_B) to
-`out`, or else to `runs`.
+Reads frontier.json, or a CSV of points, and no logs. If frontier.json is missing, older than the
+logs or made with other keys, frontier.py writes it first. Prints the report: whether the best n
+rises with the budget, what to run with C/8 to 4 C, and the command. Writes `prescription.csv` (the
+table by avg@k, best@k and worst@k), `law.json` and `law.png` (`law_VIEW.*` for joint and fixed_B)
+to `out`, or to `runs` if `out` is empty.
 
-The first section fits the paper's law to points n*(C). This file and core/plots.py alone, in an
-empty folder, fit a CSV. Points of n*(C) are samples of a staircase, so they do not say how sure the
-law is. That is the verdict's task: core/stats.verdict_of tests the runs, frontier.json holds it.
+The first section fits the paper's law to points n*(C). To fit a CSV, this file and core/plots.py
+are enough. Points n*(C) are samples of a staircase, so they do not show how sure the law is. The
+verdict does: core/stats.verdict_of tests the runs, and frontier.json holds the result.
 """
 import contextlib
 import csv
@@ -32,32 +32,32 @@ except ModuleNotFoundError:  # this file was copied alone
 import numpy as np
 from scipy.optimize import least_squares
 
-from core.plots import (budget_axis, canvas, draw_n_star, legend, log_ticks, many, si,
-                        wrap, write)
+from core.plots import (budget_axis, canvas, draw_n_star, format_si, legend, log_ticks,
+                        missing_text, pairs_text, plural, wrap, write)
 
 # --------------------------------------------------------------------------------------------------
-# The law from points, log2 n* = L / (1 + exp(-k (log10 C - log10 C0))) + b: numpy and scipy alone
+# The law log2 n* = L / (1 + exp(-k (log10 C - log10 C0))) + b, from points (C, n*)
 
 NUMBERS = ("L", "k", "log10_C0", "b", "plateau")
-K_LAW = (0.5, 50.0)  # bounds of k, per decade; the paper prints 50.00 once, surely a search's end
+K_LAW = (0.5, 50.0)  # bounds of k, per decade; the paper prints 50.00 once, so its bound is 50 too
 
 
 def law_at(law, C):
-    """Return log2 n* at C (E,) by a law's numbers, a dict of L, k, log10_C0, b."""
+    """Return log2 n* at C (E,) by a law, a dict of L, k, log10_C0 and b."""
     z = np.clip(law["k"] * (np.log10(C) - law["log10_C0"]), -60, 60)
     return law["b"] + law["L"] / (1 + np.exp(-z))
 
 
 def fit_law(C, log2_n):
-    """Fit the law through points C (E,), log2 n* (E,) by least squares.
+    """Fit the law to points C (E,), log2 n* (E,) by least squares.
 
-    Returns dict(L, k, log10_C0, b, plateau). plateau = 2^(L + b) is at most twice the largest n, C0
-    is within half a decade of the data, and L >= 0.
+    Returns dict(L, k, log10_C0, b, plateau) with plateau = 2^(L + b). The plateau is at most twice
+    the largest n, C0 is within half a decade of the data, and L >= 0.
     """
     x, y = np.log10(np.asarray(C, float)), np.asarray(log2_n, float)
     lower = [y.min() - 1, 0.0, math.log(K_LAW[0]), x.min() - 0.5]  # of L + b, L, log k, log10 C0
     upper = [y.max() + 1, 40.0, math.log(K_LAW[1]), x.max() + 0.5]
-    # where to start: for each (k, C0) of a grid the best line in g, the rise from 0 to 1
+    # the start: for each (k, C0) of a grid, fit a line in g, which rises from 0 to 1; take the best
     v, u = (a.ravel() for a in np.meshgrid(np.linspace(lower[2], upper[2], 25),
                                            np.linspace(lower[3], upper[3], 31)))
     g = 1 / (1 + np.exp(-np.clip(np.exp(v)[:, None] * (x - u[:, None]), -60, 60)))  # (S, E)
@@ -66,7 +66,7 @@ def fit_law(C, log2_n):
     top = np.clip(y.mean() + L * (1 - g.mean(1)), lower[0], upper[0])
     best = ((top[:, None] - L[:, None] * (1 - g) - y) ** 2).sum(1).argmin()
 
-    def miss(p):  # the whole law around that start
+    def miss(p):  # the errors of the law
         z = np.clip(np.exp(p[2]) * (x - p[3]), -60, 60)
         return p[0] - p[1] / (1 + np.exp(z)) - y
     start = np.clip([top[best], L[best], v[best], u[best]], lower, upper)
@@ -75,7 +75,8 @@ def fit_law(C, log2_n):
 
 
 def law_flags(C, log2_n, law):
-    """Return which numbers of the law ended at a bound of their search: not determined."""
+    """Return the numbers of the law that ended at a bound of their search, as a list of texts. The
+    data do not determine them."""
     x, flags = np.log10(C), []
     for name, value, lo, hi in (("C0", law["log10_C0"], x.min() - 0.5, x.max() + 0.5),
                                 ("k", math.log(law["k"]), *np.log(K_LAW))):
@@ -94,9 +95,9 @@ def law_verdict(C, log2_n, law, n=None):
     """Judge whether points C, log2_n (E,) determine the law fitted to them.
 
     Returns (verdict, reason, flags); the verdict is law, flat (one n throughout) or undetermined. A
-    law has four numbers, so it needs three values of n, no number at a bound, and points on both
-    sides of its bend C0, up to three quarters of the rise, or its plateau is a guess. n (E,): the n
-    of each point if log2_n is a running average.
+    law has four numbers, so it needs three values of n and no number at a bound. Its points must
+    lie on both sides of the bend C0 and reach three quarters of the rise, because otherwise the
+    plateau is a guess. n (E,): the n of each point if log2_n is a running average.
     """
     log2_n = np.asarray(log2_n, float)
     n = 2 ** log2_n if n is None else np.asarray(n)
@@ -104,32 +105,32 @@ def law_verdict(C, log2_n, law, n=None):
     if levels == 1:
         return "flat", f"n = {n[0]:.0f} at every budget", []
     flags = law_flags(C, log2_n, law)
-    first, last = (law_at(law | dict(L=1.0, b=0.0), np.array([C[i]]))[0] for i in (0, -1))
-    start, end = (f"{2 ** log2_n[i]:.3g} at C = {C[i]:,.0f}" for i in (0, -1))  # what was fitted
+    first, last = law_at(law | dict(L=1.0, b=0.0), np.array([C[0], C[-1]]))  # 0 to 1 of the rise
+    start, end = (f"{2 ** log2_n[i]:.3g} at C = {C[i]:,.0f}" for i in (0, -1))
     if law["L"] * (last - first) < 0.5:
         reason = f"the trend of n* with C is below half an octave up, from {start} to {end}"
         return "undetermined", reason, flags
     if levels < 3:
-        reason = f"only {levels} values of n on the frontier, a law with four numbers needs 3"
+        reason = f"n* has only {levels} values, but a law with four numbers needs 3"
         return "undetermined", reason, flags
     if flags:
         return "undetermined", "the data do not determine it: " + ", ".join(flags), flags
     if last < 0.75:
-        reason = f"the points end before the bend, with {end}: the plateau is not seen"
+        reason = f"the points end before the bend, with {end}, so the plateau is not seen"
         return "undetermined", reason, ["no plateau seen"]
     if first > 0.5:
-        reason = f"the points begin past the bend, with {start}: the start of the rise is not seen"
+        reason = f"the points begin after the bend, with {start}, so the start is not seen"
         return "undetermined", reason, ["b not seen"]
     low, high = 2 ** law_at(law, np.array([C[0], C[-1]]))
-    return "law", (f"n* rises from {low:.3g} at C = {si(C[0])} to {high:.3g} at C = {si(C[-1])}, "
-                   "and bends inside the data"), []
+    return "law", (f"n* rises from {low:.3g} at C = {format_si(C[0])} to {high:.3g} at "
+                   f"C = {format_si(C[-1])}, and bends inside the data"), []
 
 
 def law_of_points(C, log2_n, n=None):
-    """Fit and judge the law through points C, log2_n (E,): an entry of law.json.
+    """Fit and judge the law through points C, log2_n (E,), and return an entry of law.json.
 
-    Each number is dict(value, lo, hi). value is None without a law. lo and hi are None because
-    points alone do not say how sure the law is. fit: the numbers whatever the verdict, None with
+    Each number is dict(value, lo, hi). value is None unless the verdict is law. lo and hi are None,
+    because points do not show how sure they are. fit: the fitted numbers for any verdict, None with
     fewer than five points.
     """
     order = np.argsort(C, kind="stable")
@@ -138,21 +139,22 @@ def law_of_points(C, log2_n, n=None):
     reason = "fewer than 5 points, but a law has four numbers"
     if len(C) > 4:
         law = fit_law(C, log2_n)
-        verdict, reason, flags = law_verdict(C, log2_n, law, n if n is None
-                                             else np.asarray(n)[order])
+        n = n if n is None else np.asarray(n)[order]
+        verdict, reason, flags = law_verdict(C, log2_n, law, n)
     return {name: dict(value=float(law[name]) if verdict == "law" else None, lo=None, hi=None)
             for name in NUMBERS} | dict(verdict=verdict, reason=reason, flags=flags, fit=law)
 
 # --------------------------------------------------------------------------------------------------
-# The law of a panel, and the verdict in a sentence
+# The law of a panel, and the verdict as text
 
 def law_of_panel(panel):
     """Return the entry of law.json for a panel of frontier.json.
 
-    The numbers are the paper's fit through n*(C) of the best fitted curve (section 4.1). The
-    verdict is that of the runs (core/stats.verdict_of) for a panel of one B_p, else that of the
-    fit, which `fitted` holds in any case. by_records: the fit through the running average over
-    pooled record-breaking points (Figure 15). at_fixed_B: that of B_p*(M) = B / n*(M) (Figure 9).
+    The numbers are the paper's fit through n*(C) of the best fitted curve (section 4.1). For a
+    panel of one B_p the verdict is the test of the runs (core/stats.verdict_of), else it is the
+    fit's. `fitted` is the fit's verdict in both cases. by_records: the fit through the running
+    average over pooled record-breaking points (Figure 15). at_fixed_B: the law of B_p*(M) = B /
+    n*(M) (Figure 9).
     """
     records, star = panel["records"], panel["n_star"]
     law = law_of_points(star["C"], np.log2(star["n"]), star["n"]) if star else law_of_points([], [])
@@ -170,20 +172,23 @@ def points_text(gap, half):
     return f"{100 * gap:.1f} +- {100 * half:.1f} points"
 
 
-def in_a_sentence(law, solved=""):
-    """Return the verdict as text that begins with yes, no, or that it is not known."""
+def verdict_text(law, solved=""):
+    """Return the verdict as text that begins with yes, no, undecided or not known.
+
+    solved: "nothing" or "everything" if that was solved in every evaluation, see frontier.py.
+    """
     if solved:
         when = "any" if solved == "nothing" else "every"
         return (f"not known: {solved} was solved in {when} evaluation of these runs, so no n is "
                 "better than another")
-    if "p" not in law:  # points alone, or several B_p
-        said = dict(law="yes, by the fit", flat="no, by the fit")
-        text = f"{said.get(law['verdict'], 'not known from the fit')}: {law['reason']}"
+    if "p" not in law:  # no test of the runs: the law is of a CSV, or of several B_p
+        answers = dict(law="yes, by the fit", flat="no, by the fit")
+        text = f"{answers.get(law['verdict'], 'not known from the fit')}: {law['reason']}"
         return text.replace(" C = ", " M = ") if "at_fixed_B" in law else text
     if law["p"] is None:
-        return f"cannot be asked: {law['reason']}"
-    at, windows = f"at lr_base = {law['lr_base']:g}", ["C = {} to {}".format(*map(si, window))
-                                                      for window in law["windows"]]
+        return f"cannot be tested: {law['reason']}"
+    at = f"at lr_base = {law['lr_base']:g}"
+    windows = ["C = {} to {}".format(*map(format_si, window)) for window in law["windows"]]
     if law["verdict"] == "law":
         first, last = (f"n = {', '.join(map(str, law['sets'][i]))} at {windows[i]}"
                        for i in (0, -1))
@@ -192,110 +197,110 @@ def in_a_sentence(law, solved=""):
                 f"{first}; {last}"
                 + (f". The fitted law levels off at n = {plateau:.0f}" if plateau else ""))
     if law["verdict"] == "flat":
-        return (f"n hardly matters up to C = {si(law['windows'][-1][1])}: with n = {law['n_flat']} "
-                f"you lose at most {100 * law['regret']:.1f} points at any budget (95%, {at})"
+        return (f"n hardly matters up to C = {format_si(law['windows'][-1][1])}: with "
+                f"n = {law['n_flat']} you lose at most {100 * law['regret']:.1f} points at any "
+                f"budget (95%, {at})"
                 + (f". But n = {law['rising']} seems to gain on it at the end, so more rollouts "
                    "may change this" if law["rising"] else ""))
-    text = f"not shown and not excluded (p = {law['p']:.2f}, 0.05 is needed, {at})"
+    text = ("undecided: a rise is neither shown nor excluded "
+            f"(p = {law['p']:.2f}, 0.05 is needed, {at})")
     if law["p_falls"] <= 0.05:
         text = f"no, the best n falls (p = {law['p_falls']:.3f}, {at})"
     if law["gap"] > 0:
-        text += (f". n = {law['n']} comes closest to one n for all budgets; n = {law['by']} beats "
-                 f"it by {points_text(law['gap'], law['half'])} at {windows[law['window']]}")
+        text += (f". Of all n, n = {law['n']} comes closest to serving every budget, but "
+                 f"n = {law['by']} beats it by {points_text(law['gap'], law['half'])} at "
+                 f"{windows[law['window']]}")
     else:
-        text += (f". No n beats n = {law['n']} where a rise would show, but it may lose up to "
-                 f"{100 * law['regret_of_n']:.1f} points to another (95%)")
+        text += (f". No n beats n = {law['n']} where a rise would show, but another n may be up to "
+                 f"{100 * law['regret_of_n']:.1f} points better (95%)")
     if law["left_out"]:
-        out = ", ".join(map(str, law["left_out"]))
-        text += f". Left out, because their runs end early: n = {out}"
+        text += (". Left out, because their runs end early: n = "
+                 + ", ".join(map(str, law["left_out"])))
     return text
 
 
 # --------------------------------------------------------------------------------------------------
 # What to run
 
-BUDGETS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4)  # times the sweep's own
-# What it costs to keep the best cell of the largest budget beyond it, in points of reward below the
-# best cell there: tests/bench/prescriptions.py, means over planted sweeps
+BUDGETS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4)  # as multiples of the sweep's largest budget
+# {f: how many points the best cell of the largest budget C is below the best cell at f C}: means
+# over simulated sweeps (tests/bench/prescriptions.py)
 KEPT = {2: 0.8, 4: 1.1}
 COLUMNS = "metric C status B_p n M epochs lr reward lo hi hours same by stop".split()
 
 
-def updates(cell, C):
-    """Return M of a cell with a budget C in the unit of the axis: floor(C / (cost B_p n)), or where
-    its runs ended."""
+def updates_for(cell, C):
+    """Return the updates M that a cell makes with a budget C, in the unit of the axis.
+
+    M = floor(C / (cost B_p n)). If the cell's runs ended before C, M is where they ended.
+    """
     C = min(C, cell["last"] or math.inf)
     return int(C / cell["cost"] * (1 + 1e-9)) // (cell["B_p"] * cell["n"])
 
 
 def prescribe(rows, C, D=None):
-    """Return what to run with a budget C, from the rows of frontier.json, None if C buys no update.
+    """Return what to run with a budget C, from the rows of frontier.json, or None if C buys no
+    update.
 
-    The row nearest to C with status, M, epochs (passes over D problems) and hours. observed: a run
-    is alive at C. Otherwise the row of the largest smaller budget with runs is kept, and its reward
-    is unknown.
+    The result is the row nearest to C with status, M, epochs (passes over D problems) and hours.
+    Its status is observed if a run is alive at C. Otherwise it is extrapolated: the row of the
+    largest smaller budget that has runs, without a reward.
     """
     j = min(range(len(rows)), key=lambda i: abs(math.log(rows[i]["C"] / C)))
     inside = rows[0]["C"] * (1 - 1e-9) <= C <= rows[-1]["C"] * (1 + 1e-9)
     row, by = rows[j], "the best cell at this budget"
     if not (inside and row["observed"]):
         row = next((r for r in rows[j::-1] if r["observed"]), rows[0])
-        by = f"kept from C = {si(row['C'])}"
+        by = f"kept from C = {format_si(row['C'])}"
         row = row | dict(reward=None, lo=None, hi=None, stop=None, gains=None,
                          last=None if C > row["C"] else row["last"])
-    M = updates(row, C)
+    M = updates_for(row, C)
     if M < 1:
         return None
-    row = row | dict(C=C, at=row["C"], status="observed" if row["reward"] is not None
-                     else "extrapolated", M=M, by=by, epochs=D and M * row["B_p"] / D,
-                     hours=row["hours"] and row["hours"] * M * row["B_p"] * row["n"])
-    return row
+    status = "extrapolated" if row["reward"] is None else "observed"
+    return row | dict(C=C, status=status, M=M, by=by, epochs=D and M * row["B_p"] / D,
+                      hours=row["hours"] and row["hours"] * M * row["B_p"] * row["n"])
 
 
-def pairs_text(cells, several, most=6):
-    """Return cells as text: n alone if there is one B_p, at most `most` of them."""
-    pairs = sorted({(c["B_p"], c["n"]) for c in cells})
-    names = [f"({b}, {n})" if several else str(n) for b, n in pairs[:most]]
-    return ", ".join(names) + f" and {len(pairs) - most} more" * (len(pairs) > most)
-
-
-def table(rows, front, hour):
-    """Yield the rows of one metric as lines of text."""
+def table_lines(rows, front, hour):
+    """Yield the table of one metric as lines of text."""
     unit, several = front["unit"], len({r["B_p"] for row in rows for r in row["by_B_p"]}) > 1
-    budget = "M" if unit == "updates" else f"C in {unit}"
-    yield f"What to run, {budget}; {front['label']} with its 90% interval; * = beyond the runs:"
+    budget = "M updates" if unit == "updates" else f"C {unit}"
+    yield (f"What to run with {budget}; reward = {front['label']} [90% interval]; "
+           "* = no run reached this budget:")
     yield (f"  {'C' if unit != 'updates' else '':>7}  {'B_p':>5} {'n':>5} {'M':>6} {'epochs':>6} "
            f"{'lr':>8}  {'reward':<20} {hour:>7}  tied {'(B_p, n)' if several else 'n'}")
     for r in rows:
         reward = tied = "not run"
         if r["reward"] is not None:
             reward = f"{r['reward']:.3f} [{r['lo']:.3f}, {r['hi']:.3f}]"
-            tied = pairs_text(r["tied"], several)
+            tied = pairs_text([(c["B_p"], c["n"]) for c in r["tied"]], several)
         star = "*" * (r["status"] != "observed")
         hours = "" if r["hours"] is None else f"{r['hours']:.2g}"
         epochs = "" if not r["epochs"] else f"{r['epochs']:.3g}"
-        yield (f"  {si(r['C']) + star:>7}  {r['B_p']:>5} {r['n']:>5} {r['M']:>6} {epochs:>6} "
-               f"{r['lr']:>8.2g}  {reward:<20} {hours:>7}  {tied}")
+        yield (f"  {format_si(r['C']) + star:>7}  {r['B_p']:>5} {r['n']:>5} {r['M']:>6} "
+               f"{epochs:>6} {r['lr']:>8.2g}  {reward:<20} {hours:>7}  {tied}")
 
 
 def cautions(row, warmup):
-    """Yield what may be wrong with a row, the most important first, as lines of text."""
+    """Yield what may be wrong with a row as text, the most important first."""
     if stop := row["stop"]:
         yield (f"stopping earlier was better: B_p = {stop['B_p']}, n = {stop['n']} at M = "
-               f"{updates(stop, stop['C'])} (C = {si(stop['C'])}) got {stop['reward']:.3f}, "
-               f"{100 * stop['gain']:.1f} points more. That is above two standard errors, on runs "
-               "and problems that did not choose it")
+               f"{updates_for(stop, stop['C'])} (C = {format_si(stop['C'])}) got "
+               f"{stop['reward']:.3f}, {100 * stop['gain']:.1f} points more. That is more than two "
+               "standard errors, on runs and problems that did not choose the stop")
     if row["diverged"]:
-        yield (f"{many(len(row['diverged']), 'run')} of {row['seeds']} of this cell diverged: "
+        yield (f"{plural(len(row['diverged']), 'run')} of {row['seeds']} of this cell diverged: "
                + ", ".join(row["diverged"][:3]))
     if row["M"] <= warmup:
-        yield f"M = {row['M']} updates are all warm-up, so the lr is never reached"
+        yield f"the M = {row['M']} updates are all warm-up, so the lr is never reached"
     if row["edge"] and not row["edge"]["add"] and "B_max" in row["edge"]["text"]:
         yield row["edge"]["text"]
 
 
-def what_next(row, hour):
-    """Return the runs that would make a row's answer surer, and what they cost, as text."""
+def next_runs_text(row, hour):
+    """Return the runs that would make a row's answer surer, with their cost, as text. "" if there
+    are none."""
     parts, tied = [], row["tied"]
     if row["edge"] and row["edge"]["add"]:
         parts.append(f"n = {row['edge']['add']['n']}, because {row['edge']['text'].split(';')[0]}")
@@ -305,43 +310,42 @@ def what_next(row, hour):
         if seeds > 1 and other["gap"] > other["half"] / 10:
             more = max(1, math.ceil(seeds * (other["half"] / other["gap"]) ** 2) - seeds)
         if more > 20:
-            parts.append("more seeds would not tell the tied n apart, they differ by "
-                         f"{points_text(other['gap'], other['half'])} at most")
+            parts.append("more seeds would not separate the tied n, which differ by at most "
+                         f"{points_text(other['gap'], other['half'])}")
         else:
             rollouts = more * sum(row["C"] / c["cost"] for c in tied)
             hours = [c["hours"] and c["hours"] * row["C"] / c["cost"] * more for c in tied]
             took = f", {sum(hours):.2g} {hour}" if None not in hours else ""
-            parts.append(f"{many(more, 'more seed')} of n = "
+            parts.append(f"{plural(more, 'more seed')} of n = "
                          f"{', '.join(str(n) for n in sorted({c['n'] for c in tied}))} "
-                         f"({si(rollouts)} rollouts{took})")
+                         f"({format_si(rollouts)} rollouts{took})")
     return f"to be surer: {'; '.join(parts)}" if parts else ""
 
 
-def improves(gains, k):
-    """Return whether the same problems are solved more surely, or more problems, as text."""
+def improvement_text(gains, k):
+    """Return as text whether training solved the same problems more surely, or more problems."""
     text = (f"what improves since the base model: best@{k} {100 * gains['best']:+.1f} points, "
             f"worst@{k} {100 * gains['worst']:+.1f}")
     if gains["more"] > gains["half"]:
         return f"{text}: mostly the same problems more surely (sharpening)"
     if gains["more"] < -gains["half"]:
         return f"{text}: mostly more problems solved (coverage)"
-    return f"{text}: both alike, within the error"
+    return f"{text}: no difference beyond the error"
 
 
-def command_of(cell, row, front):
+def command_for(cell, row, front):
     """Return the command that runs a cell with the budget of a row."""
     C = row["M"] * row["B_p"] * row["n"]
     if cell is not row:
-        C = updates(cell, row["C"]) * cell["B_p"] * cell["n"]
+        C = updates_for(cell, row["C"]) * cell["B_p"] * cell["n"]
     elif front["unit"] == "rollouts" and row["last"] is None:
         C = int(row["C"] * (1 + 1e-9))
     run = front["config"] | dict(B_p=cell["B_p"], n=cell["n"], lr_base=cell["lr_base"], C=int(C))
-    elsewhere = [] if run["runs"] == parse([f"--recipe={run['recipe']}", f"--data={run['data']}"])[
-        "runs"] else ["runs"]
-    return command(run, elsewhere)
+    default = parse([f"--recipe={run['recipe']}", f"--data={run['data']}"])["runs"]
+    return command(run, [] if run["runs"] == default else ["runs"])
 
 
-def already_there(row, front):
+def finished_runs(row, front):
     """Return the names of the runs of a row's cell that have spent its whole budget."""
     cell = row["B_p"], row["n"], row["lr_base"]
     return [r["run"] for r in front["runs_used"]
@@ -350,15 +354,17 @@ def already_there(row, front):
             and r["C"] <= row["C"]]
 
 
-def advice(row, front, hour):
+def advice_lines(row, front, hour):
     """Yield what to do with the budget of a row, as lines of text."""
     several = len(row["by_B_p"]) > 1
     if front["source"]:
         yield f"(the runs are {front['source']}'s, so there is no command)"
     else:
-        yield command_of(row, row, front)
-        for model in [Path(front["runs"], run, "model") for run in already_there(row, front)][:1]:
-            kept = f"its model is {model}" if model.is_dir() else f"log in {model.parent}"
+        yield command_for(row, row, front)
+        for run in finished_runs(row, front)[:1]:
+            folder = Path(front["runs"], run)
+            kept = f"its model is {folder / 'model'}" if (folder / "model").is_dir() else (
+                f"its log is in {folder}")
             yield f"the sweep has run this: {kept}"
     tied = row["tied"]
     if len(tied) > 1 and all(c["hours"] for c in tied) and row["reward"] is not None:
@@ -371,48 +377,52 @@ def advice(row, front, hour):
         small = min(close, key=lambda c: c["B_p"])
         if small["B_p"] != row["B_p"]:
             yield (f"smallest B_p that loses less than {front['delta']:g}: B_p = {small['B_p']} "
-                   f"with n = {small['n']}, M = {updates(small, row['C'])}, lr = "
+                   f"with n = {small['n']}, M = {updates_for(small, row['C'])}, lr = "
                    f"{small['lr']:.3g}, {points_text(small['gap'], small['half'])} below")
             if not front["source"]:
-                yield command_of(small, row, front)
+                yield command_for(small, row, front)
         else:
             yield f"no smaller B_p loses less than {front['delta']:g}"
     if row.get("gains"):
-        yield improves(row["gains"], front["k"])
+        yield improvement_text(row["gains"], front["k"])
 
 
-def write_csv(tables, path):
-    """Write prescription.csv: {metric: prescribed rows}."""
+def replace_file(path, text):
+    """Write a text to a temporary file and rename it, so that no reader sees half a file."""
     part = f"{path}.{os.getpid()}"
-    with open(part, "w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n", extrasaction="ignore")
-        writer.writeheader()
-        for metric, rows in tables.items():
-            for row in rows:
-                short = {key: f"{x:.5g}" for key, x in row.items() if isinstance(x, float)}
-                tied = row["tied"] if row["reward"] is not None else ()
-                pairs = sorted({(c["B_p"], c["n"]) for c in tied})
-                writer.writerow(row | short | dict(
-                    metric=metric, C=round(row["C"]) if row["C"] > 1000 else f"{row['C']:.5g}",
-                    same=" ".join(f"{b}x{n}" for b, n in pairs),
-                    stop=f"{row['stop']['C']:.5g}" if row["stop"] else ""))
+    Path(part).write_text(text)
     os.replace(part, path)
 
 
 def write_json(path, value):
-    """Write JSON to a temporary file and rename it."""
-    part = f"{path}.{os.getpid()}"
-    Path(part).write_text(json.dumps(value, default=lambda x: x.item() if hasattr(x, "item")
-                                     else list(x)))
-    os.replace(part, path)
+    """Write a value as JSON. Numpy numbers become numbers and numpy arrays become lists."""
+    replace_file(path, json.dumps(value, default=lambda x: x.item() if hasattr(x, "item")
+                                  else list(x)))
+
+
+def write_csv(path, tables):
+    """Write prescription.csv from {metric: prescribed rows}."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, COLUMNS, lineterminator="\n", extrasaction="ignore")
+    writer.writeheader()
+    for metric, rows in tables.items():
+        for row in rows:
+            short = {key: f"{x:.5g}" for key, x in row.items() if isinstance(x, float)}
+            tied = row["tied"] if row["reward"] is not None else ()
+            pairs = sorted({(c["B_p"], c["n"]) for c in tied})
+            writer.writerow(row | short | dict(
+                metric=metric, C=round(row["C"]) if row["C"] > 1000 else f"{row['C']:.5g}",
+                same=" ".join(f"{b}x{n}" for b, n in pairs),
+                stop=f"{row['stop']['C']:.5g}" if row["stop"] else ""))
+    replace_file(path, file.getvalue())
 
 
 # --------------------------------------------------------------------------------------------------
 # The figure
 
 def draw_law(ax, panel, law, rows, unit):
-    """Draw n*(C): the points of the best fitted curve coloured by reward, the law if the points
-    determine it, what ran, what is prescribed."""
+    """Draw n*(C) of one panel: points coloured by reward, the law if the points determine it, the n
+    that are tied with the best, and the prescribed rows."""
     if "near" in panel:
         draw_n_star(ax, panel, unit)
     if star := panel.get("n_star"):
@@ -447,7 +457,7 @@ def draw_law(ax, panel, law, rows, unit):
 
 
 def figure(panels, laws, rows, unit, title, path):
-    """Draw law.png: a panel for each B_p."""
+    """Draw law.png with a panel for each B_p."""
     cols = min(len(panels), 2)
     lines = -(-len(panels) // cols)
     fig, axes = canvas(lines, cols, (10.7, 2.0 + 4.4 * lines))
@@ -456,7 +466,7 @@ def figure(panels, laws, rows, unit, title, path):
     for ax, (name, panel) in zip(axes.flat, panels.items()):
         mine = [r for r in rows if panel["B_p"] is None or panel["B_p"] == r["B_p"]]
         draw_law(ax, panel, laws[name], mine, unit)
-        said = wrap(in_a_sentence(laws[name], panel.get("solved", "")), 112 // cols)
+        said = wrap(verdict_text(laws[name], panel.get("solved", "")), 112 // cols)
         ax.set_title(f"{name.replace('B_p', '$B_p$')}: {said}", fontsize=9.5)
     legend(fig, axes.flat, 3)
     fig.suptitle(wrap(title, 120), fontsize=10.5)
@@ -464,12 +474,12 @@ def figure(panels, laws, rows, unit, title, path):
 
 
 # --------------------------------------------------------------------------------------------------
-# Points of your own
+# Points (C, n) from a CSV
 
 def read_points(path):
     """Read a CSV with columns C and n: (C (E,), n (E,), a description from its lines with #).
 
-    Raises BadInput that names the file, its columns, or the line.
+    Raises BadInput that names the file and its columns or the line.
     """
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
@@ -482,8 +492,8 @@ def read_points(path):
     except (OSError, UnicodeDecodeError, csv.Error) as e:
         raise BadInput(f"--points={path}: not a readable CSV file ({e})") from None
     if rows and not {"C", "n"} <= set(header):
-        found = ", ".join(map(str, header))
-        raise BadInput(f"--points={path}: expected the columns C and n, found {found}")
+        raise BadInput(f"--points={path}: its columns are {', '.join(map(str, header))}; expected "
+                       "C and n")
     points = []
     for line, row in rows:
         try:
@@ -491,40 +501,41 @@ def read_points(path):
         except (TypeError, ValueError):
             C = n = math.nan
         if not (0 < C < math.inf and 1 <= n < math.inf):
-            raise BadInput(f"--points={path}: line {line}: expected C above 0 and n from 1, not "
-                           f"C={row['C']}, n={row['n']}")
+            raise BadInput(f"--points={path}: line {line} has C={row['C']}, n={row['n']}; expected "
+                           "C above 0 and n of 1 or more")
         points.append((C, n))
     C, n = np.array(sorted(points)).T if points else (np.zeros(0), np.zeros(0))
     if len(np.unique(C)) < 5:
-        raise BadInput(f"--points={path}: {len(np.unique(C))} different budgets C, a law with four "
-                       "numbers needs 5 or more")
+        raise BadInput(f"--points={path}: it has {len(np.unique(C))} different budgets C, but a "
+                       "law with four numbers needs 5 or more")
     return C, n, " ".join(about) or f"{len(C)} points"
 
 
-def n_by_points(law, C, n, at):
-    """Return the n for a budget `at` by points C, n (E,) and their law, and a text that says why.
+def n_from_points(law, C, n, at):
+    """Return the n for a budget `at` and a text that gives its source, from points C, n (E,) and
+    their law.
 
-    It is the law's n, rounded to a power of 2 and at most twice the largest point. Without a law
+    The n is the law's, rounded to a power of 2, and at most twice the largest point. Without a law
     it is the n of the last point.
     """
     if law["verdict"] != "law":
-        return n[-1], f"the last point, at C = {si(C[-1])}"
+        return n[-1], f"the last point, at C = {format_si(C[-1])}"
     wanted, most = 2.0 ** round(float(law_at(law["fit"], at))), 2 * n.max()
     if wanted > most * (1 + 1e-9):
-        return most, "the law, but twice the largest tried stands"
+        return most, "twice the largest n of the points, where the law goes higher"
     return wanted, "the law"
 
 
-def of_points(path, at=None, out="", cfg=None, known=False):
-    """Print the law through the points of a CSV, and its n at `at`, at the largest C and four times
-    that; write law.json and law.png.
+def report_points(path, at=None, out="", cfg=None, known=False):
+    """Print the law through the points of a CSV, and its n at `at`, at the largest C and at four
+    times the largest C. Write law.json and law.png.
 
-    cfg: the config of a run, for B_p and M, or None. known: it names the model and the problems of
-    the points, so print the command too.
+    cfg: the config of a run, for B_p and M, or None. known: cfg names the model and the problems of
+    the points, so the command is printed too.
     """
     C, n, about = read_points(path)
     law = law_of_points(C, np.log2(n)) | dict(range=[C[0], C[-1]], estimator="points")
-    print(f"{path}: {about}\nDoes the best n rise with the budget? {in_a_sentence(law)}")
+    print(f"{path}: {about}\nDoes the best n rise with the budget? {verdict_text(law)}")
     if law["verdict"] == "law":
         print("log2 n* = {L:.2f} / (1 + exp(-{k:.2f} (log10 C - {log10_C0:.2f}))) + {b:.2f}; "
               "plateau {plateau:.0f}".format(**law["fit"]))
@@ -532,18 +543,18 @@ def of_points(path, at=None, out="", cfg=None, known=False):
     rows = []
     asked = [] if at is None else [float(at)]
     for budget in dict.fromkeys([*asked, C[-1], 4 * C[-1]]):
-        wanted, by = n_by_points(law, C, n, budget)
+        wanted, by = n_from_points(law, C, n, budget)
         status = "observed" if C[0] <= budget <= C[-1] else "extrapolated"
         row = dict(C=budget, n=max(int(wanted + 1e-6), 2), status=status)
-        print(f"\nC = {si(budget)} ({status}): n = {row['n']}, {by}")
+        print(f"\nC = {format_si(budget)} ({status}): n = {row['n']}, {by}")
         if cfg:
             if known and cfg["B_max"]:
                 row["n"] = min(row["n"], max(cfg["B_max"] // cfg["B_p"], 2))
             run = cfg | dict(n=row["n"], C=int(budget))
             row |= dict(B_p=cfg["B_p"], M=derive(run)["M"])
             if not row["M"]:
-                raise BadInput(f"--C={budget:g}: below one update of B_p = {cfg['B_p']} problems "
-                               f"with n = {row['n']}")
+                raise BadInput(f"--C={budget:g} is below one update of B_p = {cfg['B_p']} problems "
+                               f"with n = {row['n']}; give a larger C")
             print(f"  B_p = {row['B_p']}, n = {row['n']}, M = {row['M']}")
             if known:
                 print(f"  {command(run)}")
@@ -562,8 +573,8 @@ def of_points(path, at=None, out="", cfg=None, known=False):
 # The report
 
 def load_front(cfg, argv, view):
-    """Return frontier.json of a sweep, made by frontier.py first if it is missing, older than a log
-    or made with other keys."""
+    """Return frontier.json of a sweep. frontier.py makes it first if it is missing, older than a
+    log, or made with other keys."""
     import frontier
     from core.runs import folders_of
     folders = folders_of(cfg["runs"])
@@ -571,7 +582,7 @@ def load_front(cfg, argv, view):
     logs = [log for folder in folders for log in (*folder.glob("*/log.jsonl*"),
                                                   *folder.glob("sweep.json"))]
     front = json.loads(path.read_text()) if path.exists() else {}
-    cfg = cfg | dict(B_limit=cfg["B_max"] if any(w.startswith("--B_max=") for w in argv) else 0)
+    cfg = frontier.with_limit(cfg, argv)
     if front.get("schema") != frontier.SCHEMA or any(
             front.get(key) != cfg[key] for key in frontier.ASKED) or any(
             log.stat().st_mtime > path.stat().st_mtime for log in logs):
@@ -582,44 +593,44 @@ def load_front(cfg, argv, view):
     return front
 
 
-def lines_of(text):
+def wrapped_lines(text):
     """Yield a text as indented lines that fit a terminal of 120 columns."""
     yield from ("  " + line for line in wrap(text, 116).split("\n"))
 
 
-def say_missing(missing, most=4):
-    """Return the planned cells without a finished run as text, the first `most` by name."""
-    cells = [f"B_p={m['B_p']} n={m['n']} seed={m['seed']} ({m['why']})" for m in missing[:most]]
-    return f"missing {len(missing)}: {'; '.join(cells)}" + ", ..." * (len(missing) > most)
-
-
-def report(front, laws, rows, row):
-    """Yield the report as lines of text; `row` of `rows` is the one asked for."""
+def report_lines(front, laws, rows, row):
+    """Yield the report as lines of text. `row` is the one of `rows` that was asked for."""
     hour = "GPU-h" if front["device"].startswith("cuda") else "core-h"
     yield "Does the best n rise with the budget?"
     for name, law in laws.items():
-        said = in_a_sentence(law, front["panels"][name].get("solved", ""))
-        yield from lines_of(f"{name.replace('=', ' = ')}: {said}.")
+        said = verdict_text(law, front["panels"][name].get("solved", ""))
+        yield from wrapped_lines(f"{name.replace('=', ' = ')}: {said}.")
     yield ""
-    yield from table(rows, front, hour)
+    yield from table_lines(rows, front, hour)
     yield f"  interval: {front['covers']}"
     if len({r["seed"] for r in front["runs_used"]}) == 1 and len(front["runs_used"]) > 1:
-        yield "  with one seed a reward has the luck of the best run in it: about a point too high"
+        yield ("  with one seed a reward includes the luck of the best run, so it is about one "
+               "point too high")
     if any(r["status"] != "observed" for r in rows):
-        yield ("  * the best cell of the last budget with runs, kept; on planted sweeps that cost "
-               + ", ".join(f"{cost:.1f} points at {f} C" for f, cost in KEPT.items()))
-    missing = list(lines_of(say_missing(front["missing"]))) if front["missing"] else []
-    if any(panel.get("solved") for panel in front["panels"].values()):
-        return (yield from missing)
+        yield ("  * the best cell of the last budget with runs; on simulated sweeps it was "
+               + ", ".join(f"{cost:.1f} points below the best at {f} C"
+                           for f, cost in KEPT.items()))
+    if not any(panel.get("solved") for panel in front["panels"].values()):
+        yield from row_lines(row, front, hour)
+    if front["missing"]:
+        yield from wrapped_lines(missing_text(front["missing"], 4))
+
+
+def row_lines(row, front, hour):
+    """Yield what the report prints about the budget that was asked for, as lines of text."""
     yield ""
-    yield (f"C = {si(row['C'])} {front['unit']} ({row['status']}): B_p = {row['B_p']}, "
+    yield (f"C = {format_si(row['C'])} {front['unit']} ({row['status']}): B_p = {row['B_p']}, "
            f"n = {row['n']}, M = {row['M']}, lr = {row['lr']:.3g}, recipe "
            f"{front['config']['recipe']}")
-    yield from (f"  {line}" for line in advice(row, front, hour))
+    yield from (f"  {line}" for line in advice_lines(row, front, hour))
     texts = [f"caution: {text}" for text in cautions(row, front["config"]["warmup"])][:2]
-    for text in filter(None, (*texts, what_next(row, hour))):
-        yield from lines_of(text)
-    yield from missing
+    for text in filter(None, (*texts, next_runs_text(row, hour))):
+        yield from wrapped_lines(text)
 
 
 def main(argv):
@@ -627,16 +638,16 @@ def main(argv):
     if cfg["points"]:
         known = bool(given & {"--model", "--data", "--config"}) and cfg["unit"] == "rollouts"
         at = cfg["C"] if "--C" in given else None
-        return of_points(cfg["points"], at, cfg["out"], cfg, known)
+        return report_points(cfg["points"], at, cfg["out"], cfg, known)
     view = "" if cfg["view"] in ("fixed_Bp", "all") else cfg["view"]
     if view not in ("", "joint", "fixed_B"):
-        raise BadInput(f"--view={view}: a law is fitted to fixed_Bp, joint or fixed_B")
+        raise BadInput(f"--view={view} has no law; choose fixed_Bp, joint or fixed_B")
     front = load_front(cfg, argv, view)
     from core.runs import folders_of
     out, panels = Path(cfg["out"] or folders_of(cfg["runs"])[0]), front["panels"]
     laws = {name: law_of_panel(panel) for name, panel in panels.items()}
 
-    # the tables: by metric, or of fixed_B by B; the first is the one that is printed
+    # one table for each metric, or for each B if the view is fixed_B
     every = [r["C"] for rows in front["rows"].values() for r in rows]
     low, high = min(every), max(every)
     asked = float(cfg["C"]) if "--C" in given else high
@@ -646,10 +657,10 @@ def main(argv):
     rows = tables[max(tables, key=lambda B: int(B[2:])) if view == "fixed_B" else front["metric"]]
     row = next((r for r in rows if r["C"] == asked), None)
     if row is None:
-        raise BadInput(f"--C={asked:g} {front['unit']}: below one update of the cell that is best "
-                       "there")
+        raise BadInput(f"--C={asked:g} {front['unit']} is below one update of the best cell; give "
+                       "a larger C")
     table_file = out / f"prescription{view and '_'}{view}.csv"
-    write_csv(tables, table_file)
+    write_csv(table_file, tables)
     name = out / (f"law_{view}" if view else "law")
     main_panel = max(laws, key=lambda p: (len(panels[p]["switches"]), len(panels[p]["runs_used"])))
     write_json(f"{name}.json", dict(
@@ -659,7 +670,7 @@ def main(argv):
             | dict(same=sorted({(c["B_p"], c["n"]) for c in r["tied"]})) for r in rows]))
     figure(panels, laws, [] if view == "fixed_B" else rows, front["unit"],
            f"Best n against compute, {front['label']}", f"{name}.png")
-    print("\n".join(report(front, laws, rows, row)))
+    print("\n".join(report_lines(front, laws, rows, row)))
     drawn = ", ".join(sorted(path.stem for path in out.glob("*.png")))
     print(f"\nfigures in {out}: {drawn} (.png)   all tables: {table_file}")
 
@@ -670,7 +681,7 @@ if __name__ == "__main__":
     else:  # without config.py: --points, --C and --out
         words = dict(word.lstrip("-").split("=", 1) for word in sys.argv[1:] if "=" in word)
         try:
-            of_points(words.get("points", "(none given)"), words.get("C"), words.get("out", ""))
+            report_points(words.get("points", "(none)"), words.get("C"), words.get("out", ""))
         except BadInput as e:
             print(f"fit_sigmoid.py: {e}", file=sys.stderr)
             sys.exit(2)

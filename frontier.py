@@ -38,8 +38,8 @@ from scipy.optimize import least_squares
 from core.stats import (RUN_SD, Z, best, cells_of, ci_half_width, gap_between, held_out,
                         heldout_reward, nearest, panel_of, per_problem, stop_before,
                         tied_with_best, verdict_of)
-from core.plots import (budget_axis, canvas, colours, draw_n_star, draw_records, end_labels, legend,
-                        many, save, si)
+from core.plots import (budget_axis, canvas, colours, draw_n_star, draw_records, end_labels,
+                        format_si, legend, missing_text, pairs_text, plural, save)
 from core.runs import ended, folders_of, missing_cells, problems_trained_on, read_runs
 
 
@@ -167,13 +167,13 @@ def covers(cells):
     """Return what the intervals of a sweep cover, as text."""
     runs = [run for c in cells for run in c.runs]
     seeds = Counter((run["B_p"], run["n"], run["lr"]) for run in runs).values()
-    text = "90%: one more run of the same command, and other problems of the kind"
+    text = "90%, for one more run of the same command and for other problems of the kind"
     if cells[0].values.shape[2] == 1:
-        text += " (binomial: the log has the mean alone, not each problem's reward)"
+        text += " (binomial, because the log has only the mean over problems)"
     if any(run["biased"] for run in runs):
         text += "; the source's estimate of this metric is biased, as its log says"
     if max(seeds) > 1:
-        return f"{text}; {' to '.join(map(str, sorted({min(seeds), max(seeds)})))} seeds a cell"
+        return f"{text}; {' to '.join(map(str, sorted({min(seeds), max(seeds)})))} seeds per cell"
     return f"{text}; one seed, so runs are assumed to differ by {RUN_SD}"
 
 
@@ -188,7 +188,7 @@ def notes_of(sweep):
         if not ended(run):
             notes.append(f"unfinished {run['run']}: used up to its last evaluation")
         if run["status"] in ("diverged", "pruned"):
-            notes.append(f"{run['status']} {run['run']} at C = {si(run['C'][-1])}")
+            notes.append(f"{run['status']} {run['run']} at C = {format_si(run['C'][-1])}")
     most = max(len(c.runs) for c in sweep["every"])
     for c in sweep["every"]:
         if len(c.runs) < most:
@@ -199,6 +199,12 @@ def notes_of(sweep):
 # what frontier.json depends on besides the logs
 SCHEMA = 2
 ASKED = "runs metric unit bin delta eval_set tag epochs B_limit k".split()
+
+
+def with_limit(cfg, argv):
+    """Return a config with B_limit: B_max if the command line gives it, else 0."""
+    given = any(word.startswith("--B_max=") for word in argv)
+    return cfg | dict(B_limit=cfg["B_max"] if given else 0)
 
 
 def front_of(sweep, view, content, cfg):
@@ -222,6 +228,11 @@ def by_B_p(cells):
     return {B_p: [c for c in cells if c.B_p == B_p] for B_p in sorted({c.B_p for c in cells})}
 
 
+def starts_of_pieces(values):
+    """Return the indices at which a list of values begins or changes."""
+    return [i for i in range(len(values)) if not i or values[i] != values[i - 1]]
+
+
 # --------------------------------------------------------------------------------------------------
 # What to run: a row for each budget
 
@@ -237,7 +248,7 @@ def cost_of(cell):
     return float(np.mean([run["per_rollout"] for run in cell.runs]))
 
 
-def of_cell(cell, grid, j):
+def of_cell(cell, j):
     """Return a cell at budget j in numbers: dict(B_p, n, lr_base, lr, seeds, cost and hours of a
     rollout, last: the budget at which its runs ended if that is before j, else None)."""
     last = None if cell.alive[j] else float(cell.reach[1])
@@ -258,22 +269,23 @@ def rows_of(cells, grid, B_max=0):
     held, out = held_out(cells), []  # once for all budgets
     rewards = heldout_reward(cells, held)
     for j, C in enumerate(grid):
-        if best(cells, j) is None:
+        top = best(cells, j)
+        if top is None:
             continue
-        cell = cells[best(cells, j)]
+        cell = cells[top]
 
-        def below(c):  # how far a cell is below the best, with half of the 90% interval
+        def below(c):  # a cell with its distance below the best and half of the 90% interval
             gap, half = gap_between(cell, c, j) if c is not cell else (0.0, 0.0)
-            return of_cell(c, grid, j) | dict(gap=gap, half=half)
-        tied = [c for c, same in zip(cells, tied_with_best(cells, j)) if same]
-        sizes = [cs[best(cs, j)] for cs in by_B_p(cells).values() if best(cs, j) is not None]
+            return of_cell(c, j) | dict(gap=gap, half=half)
+        tied = [c for c, is_tied in zip(cells, tied_with_best(cells, j)) if is_tied]
+        of_sizes = [cs[best(cs, j)] for cs in by_B_p(cells).values() if best(cs, j) is not None]
         half, stop = ci_half_width(cell, j), stop_before(cells, j, held)
-        out.append(of_cell(cell, grid, j) | dict(
+        out.append(of_cell(cell, j) | dict(
             C=float(C), observed=any(bool(c.alive[j]) for c in cells), reward=float(rewards[j]),
             lo=max(float(rewards[j]) - half, 0.0), hi=min(float(rewards[j]) + half, 1.0),
             tied=[below(c) for c in sorted(tied, key=lambda c: c is not cell)],
-            by_B_p=[below(c) for c in sizes],
-            stop=stop and of_cell(cells[stop["cell"]], grid, stop["j"]) | dict(
+            by_B_p=[below(c) for c in of_sizes],
+            stop=stop and of_cell(cells[stop["cell"]], stop["j"]) | dict(
                 C=float(grid[stop["j"]]), reward=stop["reward"], gain=stop["gain"]),
             edge=grid_edge(cell.B_p, cell.n, C, cells, B_max),
             diverged=[run["run"] for run in cell.runs if run["status"] == "diverged"]))
@@ -353,15 +365,15 @@ def fixed_Bp(sweep, cfg):
         verdict = verdict_of(of_law.get(B_p, []), sweep["grid"], cfg["delta"])
         panels[f"B_p={B_p}"] = panel | dict(
             records=pooled_records(runs, cfg["bin"]), n_star=paper_n_star(best_lr, cfg["bin"]),
-            verdict=verdict | dict(lr_base=sweep["lr"]), solved=solved(runs),
+            verdict=verdict | dict(lr_base=sweep["lr"]), solved=solved_throughout(runs),
             runs_dropped=[d for d in sweep["dropped"] if d.get("B_p") == B_p])
     return dict(panels=panels, rows=tables_of(sweep, cfg))
 
 
-def solved(runs):
-    """Return "nothing" or "everything" if no evaluation of these runs has another reward."""
-    low, high = (pick(pick(run["reward"]) for run in runs) for pick in (min, max))
-    return "nothing" if high <= 0 else "everything" if low >= 1 else ""
+def solved_throughout(runs):
+    """Return "nothing" or "everything" if that was solved in every evaluation, else ""."""
+    rewards = np.concatenate([run["reward"] for run in runs])
+    return "nothing" if rewards.max() <= 0 else "everything" if rewards.min() >= 1 else ""
 
 
 def paper_n_star(cells, width):
@@ -380,8 +392,8 @@ def grid_edge(B_p, n, C, cells, B_max):
     if len(ns) < 2 or n not in (ns[0], ns[-1]):
         return None
     side, more = ("largest", 2 * n) if n == ns[-1] else ("smallest", n // 2)
-    text = (f"n = {n} is the {side} n run at B_p = {B_p} and the best at C = {si(C)}, so the best "
-            "n may lie beyond")
+    text = (f"n = {n} is the {side} n run at B_p = {B_p} and the best at C = {format_si(C)}, so a "
+            f"{'larger' if side == 'largest' else 'smaller'} n may be better")
     if more < 2 or B_max and B_p * more > B_max:
         why = "no smaller n exists" if side == "smallest" else "B_max allows no larger n"
         return dict(side=side, add=None, text=f"{text}; {why}")
@@ -394,7 +406,6 @@ def joint(sweep, cfg):
     panel = panel_of(sweep["every"], sweep["grid"])
     env = panel["envelope"]
     pairs = list(zip(env["B_p"], env["n"]))
-    starts = [i for i in range(len(pairs)) if not i or pairs[i] != pairs[i - 1]]
     fell, tables = stability(sweep["every"]), tables_of(sweep, cfg)
     short = [c["B_p"] for c in tables[cfg["metric"]][-1]["by_B_p"] if c["gap"] > cfg["delta"]]
     return dict(panels={"joint": panel | dict(
@@ -402,22 +413,24 @@ def joint(sweep, cfg):
         n_star=paper_n_star(sweep["cells"], cfg["bin"]),
         B_star=[b * n for b, n in pairs],
         segments=[dict(C=env["C"][i], B_p=env["B_p"][i], n=env["n"][i], B=pairs[i][0] * pairs[i][1],
-                       reward=env["highest"][i]) for i in starts],
+                       reward=env["highest"][i]) for i in starts_of_pieces(pairs)],
         stability=fell, stable_B_p=smallest_stable(fell, short))}, rows=tables)
 
 
-def falls(run, V, checkpoints):
-    """Whether a run diverged, or ends below its best by two standard errors: V (G, P) its values.
+def collapsed(run, values, checkpoints):
+    """Return whether a run diverged, or ends below its best by two standard errors.
 
-    The best is chosen on half of the problems and the fall measured on the others, both ways. The
-    error is of problems and of two checkpoints.
+    values (G, P): the run's smoothed reward on each problem at each budget. The best is chosen on
+    half of the problems and the fall is measured on the other half, both ways. The error is that of
+    problems and of two checkpoints.
     """
-    V = V[~np.isnan(V[:, 0])]
-    if run["status"] == "diverged" or len(V) < 3 or V.shape[1] < 4:
+    values = values[~np.isnan(values[:, 0])]
+    if run["status"] == "diverged" or len(values) < 3 or values.shape[1] < 4:
         return run["status"] == "diverged"
-    fall = np.zeros(V.shape[1])
+    fall = np.zeros(values.shape[1])
     for half in (0, 1):
-        fall[1 - half::2] = (V[V[:, half::2].mean(1).argmax()] - V[-1])[1 - half::2]
+        peak = values[:, half::2].mean(1).argmax()
+        fall[1 - half::2] = (values[peak] - values[-1])[1 - half::2]
     error = math.hypot(fall.std(ddof=1) / math.sqrt(len(fall)), checkpoints * math.sqrt(2))
     return bool(fall.mean() > 2 * error)
 
@@ -426,8 +439,8 @@ def stability(cells):
     """{B_p: (runs that diverged or fell, runs)}, the smallest B_p first."""
     out = {}
     for B_p, cs in by_B_p(cells).items():
-        fallen = [falls(run, V[c.alive], c.noise.checkpoints) for c in cs
-                  for run, V in zip(c.runs, c.values)]
+        fallen = [collapsed(run, values[c.alive], c.noise.checkpoints) for c in cs
+                  for run, values in zip(c.runs, c.values)]
         out[B_p] = sum(fallen), len(fallen)
     return out
 
@@ -472,37 +485,32 @@ def fixed_B(sweep, cfg):
                 budget=max(p["range"][1] for p in panels.values()))
 
 
-def pairs_in(near, several):
-    """A set of (B_p, n) as text: n alone where there is one B_p."""
-    return ", ".join(f"({b}, {n})" if several else str(n) for b, n in near)
-
-
-def say_panels(front):
+def describe_panels(front):
     """Panels as lines of text: switches, the end of the frontier, what the grid leaves open."""
     for name, panel in front["panels"].items():
         env, several = panel["envelope"], panel["B_p"] is None
         yield f"\n{name}:"
         for s in (s for s in panel["switches"] if s["clear"]):
-            lo, hi = ("open" if s[end] is None else si(s[end]) for end in ("lo", "hi"))
+            lo, hi = ("open" if s[end] is None else format_si(s[end]) for end in ("lo", "hi"))
             note = {"begins": "its runs begin here", "ends": "the other's runs end"}.get(
                 s["why"], f"{lo} to {hi}, 90%")
-            yield (f"  C = {si(s['C'])} ({note}): n = {s['from']} -> {s['to']} at M = "
-                   f"{si(s['M'])}, reward {s['reward']:.3f}")
+            yield (f"  C = {format_si(s['C'])} ({note}): n = {s['from']} -> {s['to']} at M = "
+                   f"{format_si(s['M'])}, reward {s['reward']:.3f}")
         if not panel["switches"]:
             yield f"  n = {env['n'][0]} is the best at every budget"
         if unclear := [s for s in panel["switches"] if not s["clear"]]:
-            yield (f"  {many(len(unclear), 'more change')} of the best n, to "
+            yield (f"  {plural(len(unclear), 'more change')} of the best n, to "
                    f"{', '.join(map(str, sorted({s['to'] for s in unclear})))}, within the error")
         for s in panel.get("segments", ()):
-            yield (f"  from C = {si(s['C'])}: B_p = {s['B_p']}, n = {s['n']}, B = {s['B']}, "
+            yield (f"  from C = {format_si(s['C'])}: B_p = {s['B_p']}, n = {s['n']}, B = {s['B']}, "
                    f"{s['reward']:.3f}")
         if "stable_B_p" in panel:
             yield (f"  smallest stable B_p: {panel['stable_B_p'] or 'none'} (at most one run in "
                    f"ten diverged or fell, and its best n loses at most {front['delta']:g})")
         base = "" if panel.get("base") is None else f"; base model {panel['base']:.3f}"
-        yield (f"  at C = {si(env['C'][-1])}: n = {env['n'][-1]}, {env['reward'][-1]:.3f} "
+        yield (f"  at C = {format_si(env['C'][-1])}: n = {env['n'][-1]}, {env['reward'][-1]:.3f} "
                f"[{env['lo'][-1]:.3f}, {env['hi'][-1]:.3f}]{base}; tied with the best: "
-               f"{pairs_in(panel['near'][-1]['set'], several)}")
+               f"{pairs_text(panel['near'][-1]['set'], several)}")
 
 
 # what a panel's dots and lines are: ours, and the paper's, where `drawn` says so
@@ -529,8 +537,8 @@ def draw_panels(front, path, cols=3, **more):
         lo, hi = panel["range"]
         for ax in (top, low):
             ax.set_xlim(lo / 1.1, hi * (hi / lo) ** (0.16 + 0.06 * (cols - 1)))  # for the names
-        top.set_title(f"{name.replace('B_p', '$B_p$')}: {many(len(panel['runs_used']), 'run')}, "
-                      f"{many(len(panel['seeds']), 'seed')}", fontsize=10)
+        top.set_title(f"{name.replace('B_p', '$B_p$')}: {plural(len(panel['runs_used']), 'run')}, "
+                      f"{plural(len(panel['seeds']), 'seed')}", fontsize=10)
     legend(fig, axes.flat, 3)
     what = dict(joint="which (B_p, n) is best", fixed_B="which n is best with $B_p n \\leq B$",
                 compare="several sweeps", best_worst="which n is best by metric",
@@ -559,7 +567,7 @@ def draw_curves(ax, panel, colour, label):
     ax.fill_between(env["C"], env["lo"], env["hi"], color="0.86", lw=0, zorder=0,
                     label="90% interval of the frontier")
     pairs = list(zip(env["B_p"], env["n"]))
-    starts = [i for i in range(len(pairs)) if not i or pairs[i] != pairs[i - 1]]
+    starts = starts_of_pieces(pairs)
     for i, end in zip(starts, [*starts[1:], len(pairs) - 1]):
         n, some = pairs[i][1], slice(i, end + 1)  # to the next piece, so that there is no gap
         ax.plot(env["C"][some], env["highest"][some], color="k", lw=6.5, zorder=3,
@@ -580,7 +588,7 @@ def draw_curves(ax, panel, colour, label):
         ax.axvline(s["C"], color="0.25", lw=0.8, zorder=1, ls="--")
         if s["clear"] and s["C"] > named * (hi / lo) ** 0.07:  # else it would cover the last name
             named = s["C"]
-            ax.annotate(f"{s['from']}→{s['to']} at {si(named)}", (named, 0.02),
+            ax.annotate(f"{s['from']}→{s['to']} at {format_si(named)}", (named, 0.02),
                         xycoords=("data", "axes fraction"), rotation=90, fontsize=9, ha="right",
                         va="bottom", color="0.15", zorder=6,
                         bbox=dict(fc="white", ec="none", alpha=0.7, pad=0.6))
@@ -630,14 +638,13 @@ def draw_paper(front, path):
     draw_panels(front | dict(panels=pairs), path, 2, sharey="row")
 
 
-def say_paper(front):
+def describe_paper(front):
     """The two readings of each B_p as lines of text: where the n changes."""
     for name, panel in front["panels"].items():
         theirs = panel["paper"]
         for who, env in (("the paper's way", theirs["envelope"]), ("ours", panel["envelope"])):
-            n = env["n"]
-            turns = [i for i in range(len(n)) if not i or n[i] != n[i - 1]]
-            path = ", ".join(f"{n[i]} from {si(env['C'][i])}" for i in turns)
+            path = ", ".join(f"{env['n'][i]} from {format_si(env['C'][i])}"
+                             for i in starts_of_pieces(env["n"]))
             yield f"  {name}, {who}: n* = {path or 'none, too few record-breaking points'}"
         if theirs["above"] is not None:
             yield (f"  {name}: the paper's frontier lies {100 * theirs['above']:+.1f} points from "
@@ -649,10 +656,10 @@ def say_paper(front):
 
 # name: (sweep, cfg) -> content of its JSON; (front, path) draws it; (front) -> lines of text
 VIEWS = dict(
-    fixed_Bp=(fixed_Bp, draw_panels, say_panels),
-    fixed_B=(fixed_B, draw_panels, say_panels),
-    joint=(joint, draw_panels, say_panels),
-    paper=(paper, draw_paper, say_paper),
+    fixed_Bp=(fixed_Bp, draw_panels, describe_panels),
+    fixed_B=(fixed_B, draw_panels, describe_panels),
+    joint=(joint, draw_panels, describe_panels),
+    paper=(paper, draw_paper, describe_paper),
 )
 
 
@@ -662,7 +669,7 @@ def views():
     return VIEWS | MORE
 
 
-def say(front):
+def describe(front):
     """A view as lines of text."""
     yield (f"{front['runs']}, {front['view']}: {len(front['runs_used'])} runs used, "
            f"{len(front['runs_dropped'])} dropped, {front['label']}, budgets in {front['unit']}")
@@ -675,14 +682,12 @@ def say(front):
             yield f"  dropped {d['run']}: {d['why']}"
     yield from (f"  {note}" for note in front["notes"])
     if front["missing"]:
-        cells = [f"B_p={m['B_p']} n={m['n']} seed={m['seed']} ({m['why']})"
-                 for m in front["missing"][:100]]
-        yield f"  missing {len(front['missing'])}: {'; '.join(cells)}"
+        yield f"  {missing_text(front['missing'], 100)}"
     yield from views().get(front["view"], VIEWS["fixed_Bp"])[2](front)
     yield f"\nintervals: {front['covers']}"
 
 
-def written(sweep, view, content, cfg):
+def write_view(sweep, view, content, cfg):
     """Write frontier.json and its figure (frontier_VIEW for another view than fixed_Bp); returns
     what is in them as text."""
     front = front_of(sweep, view, content, cfg)
@@ -690,22 +695,21 @@ def written(sweep, view, content, cfg):
         "frontier" if view == "fixed_Bp" else f"frontier_{view}")
     save_json(f"{name}.json", front, indent=None)
     views().get(view, VIEWS["fixed_Bp"])[1](front, f"{name}.png")
-    return "\n".join(say(front)) + f"\nfigure: {name}.png   numbers: {name}.json\n"
+    return "\n".join(describe(front)) + f"\nfigure: {name}.png   numbers: {name}.json\n"
 
 
 def main(argv):
-    cfg = parse(argv, __doc__)
-    cfg["B_limit"] = cfg["B_max"] if any(word.startswith("--B_max=") for word in argv) else 0
+    cfg = with_limit(parse(argv, __doc__), argv)
     if cfg["view"] == "compare":
         from tools.views import compare
         sweep, content = compare(cfg)
         first = cfg["runs"].split()[0].split(":")[0]
-        return print(written(sweep, "compare", content, cfg | dict(
+        return print(write_view(sweep, "compare", content, cfg | dict(
             runs=first, out=cfg["out"] or first)))
     sweep, text = analyse(cfg), []
     for name in views() if cfg["view"] == "all" else [cfg["view"]]:
         try:
-            text.append(written(sweep, name, views()[name][0](sweep, sweep["cfg"]), cfg))
+            text.append(write_view(sweep, name, views()[name][0](sweep, sweep["cfg"]), cfg))
         except BadInput as e:
             if cfg["view"] != "all":
                 raise

@@ -651,8 +651,8 @@ def verdict_of(cells, grid, delta):
     """
     w = windows_of(cells, grid) if len({c.n for c in cells}) > 1 else None
     if w is None:
-        why = ("there is one n only" if len({c.n for c in cells}) == 1 else
-               "the runs of all n share less than a factor of 4 of budgets")
+        why = ("the runs have only one n" if len({c.n for c in cells}) == 1 else
+               "the budgets that all n reached span less than a factor of 4")
         return dict(verdict="undetermined", reason=why, p=None, sets=[], regret=None, left_out=[])
     e = window_estimates(w["A"], w["n"], w["seed"])
     rise = law_test(e)

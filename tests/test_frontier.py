@@ -227,7 +227,7 @@ def test_neighbouring_n_differ_in_colour():
 def test_si_rounds_and_carries():
     for x, text in ((1.27e6, "1.27M"), (999_960, "1M"), (32_768, "32.8k"), (512.0, "512"),
                     (4e9, "4G"), (0.25, "0.25")):
-        assert frontier.si(x) == text
+        assert frontier.format_si(x) == text
 
 
 # --------------------------------------------------------------------------------------------------
@@ -287,8 +287,8 @@ def test_the_smallest_stable_B_p_leaves_out_those_that_fall():
     fall = [.1, .3, .45, .45, .3, .1]
     V = np.array([np.repeat(r, 300) + rng.normal(0, .02, 300) for r in fall])
     run = dict(status="budget")
-    assert frontier.falls(run, V, 0.01) and not frontier.falls(run, V[:4], 0.01)
-    assert frontier.falls(dict(status="diverged"), V[:4], 0.01)
+    assert frontier.collapsed(run, V, 0.01) and not frontier.collapsed(run, V[:4], 0.01)
+    assert frontier.collapsed(dict(status="diverged"), V[:4], 0.01)
     assert frontier.smallest_stable({8: (2, 3), 16: (0, 3), 32: (0, 3)}) == 16
     assert frontier.smallest_stable({8: (2, 3)}) is None
 

@@ -160,7 +160,7 @@ def test_the_mean_reward_of_a_fractional_verifier(copied, made):
         assert run["reward"][0] == pytest.approx(old["reward"][0])
         assert run["reward"][1:] == pytest.approx(0.5 + old["reward"][1:] / 2)
     front = sim.analyse(folder, "--metric=reward")
-    assert front["label"] == "validation reward" and "has the mean alone" in front["covers"]
+    assert front["label"] == "validation reward" and "has only the mean" in front["covers"]
     row = front["rows"]["reward"][-1]
     assert row["reward"] == pytest.approx(max(run["reward"][-1] for run in runs), abs=0.02)
     half = (row["hi"] - row["lo"]) / 2
@@ -247,7 +247,7 @@ def test_the_sweep_that_was_asked_is_analysed_and_not_that_with_most_runs(tmp_pa
     # keys that only one of the two uses (verify_s, not with verifier=exact) are not mixed up
     why = "another config than the sweep's: lr_base=1e-06 for 3e-06, verifier=math for exact"
     assert {d["why"] for d in front["runs_dropped"]} == {why}
-    others = [line for line in frontier.say(front) if any(name in line for name in first)]
+    others = [line for line in frontier.describe(front) if any(name in line for name in first)]
     assert len(others) == 1 and "6 runs in this folder are of another experiment" in others[0]
     # nothing of the asked sweep can be read yet: the first sweep does not answer for it
     for name in mine:
@@ -435,7 +435,7 @@ def test_the_training_reward_is_that_of_the_policy_before_the_update(tmp_path):
         assert run["counts"] is None
         assert run["C"][0] < 2 ** 17 / 16 < 0.85 * 2 ** 17 < run["C"][-1] < 2 ** 17
     front = sim.analyse(tmp_path, "--metric=train")
-    assert front["label"] == "training reward" and "has the mean alone" in front["covers"]
+    assert front["label"] == "training reward" and "has only the mean" in front["covers"]
     # as with evaluations, no n stands alone at the end because its B divides the budget better
     ends = [c["C"][-1] for c in front["panels"]["B_p=32"]["curves"]]
     assert ends[0] == ends[1] and front["panels"]["B_p=32"]["envelope"]["n"][-1] == 32

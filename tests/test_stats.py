@@ -282,7 +282,7 @@ def test_flat_needs_two_seeds_and_every_n():
 
 
 def test_one_n_and_few_shared_budgets_are_undetermined():
-    assert "one n only" in verdict(sweep(1, paper(), ns=(8,), evals=20))["reason"]
+    assert "only one n" in verdict(sweep(1, paper(), ns=(8,), evals=20))["reason"]
     runs = sweep(1, paper(), ns=(8, 32), evals=20)
     for run in runs:
         keep = (run["C"] < 1e6) if run["n"] == 8 else (run["C"] > 9e5) | (run["C"] == 0)

@@ -18,10 +18,10 @@ import numpy as np
 from scipy import stats
 
 from config import BadInput, lr_factor
-from core.plots import SHADES, budget_axis, canvas, colours, legend, log_ticks, save, si
+from core.plots import SHADES, budget_axis, canvas, colours, legend, log_ticks, save, format_si
 from core.stats import (best, cells_of, ci_half_width, difference, nearest, panel_of, per_problem,
                         tied_with_best)
-from frontier import analyse, by_B_p, covers, draw_panels, say_panels, with_curves
+from frontier import analyse, by_B_p, covers, draw_panels, describe_panels, with_curves
 
 
 def at_end(cells):
@@ -99,11 +99,11 @@ def draw_lr(front, path):
     save(fig, path, front, "n*(C) by one lr rule and with the best lr for each n")
 
 
-def say_lr(front):
-    yield from say_panels(front)
+def describe_lr(front):
+    yield from describe_panels(front)
     for r in front["rows"]:
         edge = ", at the edge of those tried" if r["edge"] else ""
-        yield (f"  n = {r['n']:<4} best lr_base {r['best']:g}{edge}, at C = {si(r['C'])}; "
+        yield (f"  n = {r['n']:<4} best lr_base {r['best']:g}{edge}, at C = {format_si(r['C'])}; "
                f"tied: {', '.join(f'{x:g}' for x in r['near'])}")
     if front["slope"] is not None:
         yield (f"  log(best lr) over log B has slope {front['slope']:.2f}; 0.5 is the square root "
@@ -184,12 +184,12 @@ def draw_sensitivity(front, path):
          "fixed n")
 
 
-def say_sensitivity(front):
+def describe_sensitivity(front):
     for line in front["lines"]:
         fixed = "B_p" if line["over"] == "n" else "n"
         yield (f"  over {line['over']} at {fixed} = {line[fixed]}: spread "
                f"{100 * line['spread']:.1f} points (noise alone makes up to "
-               f"{100 * line['by_noise']:.1f}, 95%), C = {si(line['C'])}")
+               f"{100 * line['by_noise']:.1f}, 95%), C = {format_si(line['C'])}")
 
 
 def slices(sweep, cfg):
@@ -226,7 +226,7 @@ def draw_slices(front, path):
             apart = 2 ** (0.07 * (i - (len(lines) - 1) / 2))
             x, R = np.array(s["n"]) * apart, np.array(s["reward"])
             ax.errorbar(x, R, s["half"], color=SHADES[2 * i], marker="o", ms=4, lw=1.6,
-                        capsize=2.5, label=f"C = {si(s['C'])}")
+                        capsize=2.5, label=f"C = {format_si(s['C'])}")
             same = [j for j, ok in enumerate(s["near"]) if ok and j != s["best"]]
             ax.plot(x[same], R[same], "o", ms=10, mfc="none", mec=SHADES[2 * i],
                     label="tied with the best")
@@ -242,10 +242,10 @@ def draw_slices(front, path):
     save(fig, path, front, f"Iso-compute slices: {front['label']} over n")
 
 
-def say_slices(front):
+def describe_slices(front):
     for s in front["slices"]:
         near = [n for n, ok in zip(s["n"], s["near"]) if ok]
-        yield (f"  B_p = {s['B_p']:<4} C = {si(s['C']):>6}: n = {s['n'][s['best']]:<4} "
+        yield (f"  B_p = {s['B_p']:<4} C = {format_si(s['C']):>6}: n = {s['n'][s['best']]:<4} "
                f"{s['reward'][s['best']]:.3f}; tied with the best: "
                f"{', '.join(map(str, near))}")
 
@@ -337,7 +337,7 @@ def draw_pass1(front, path):
                     if not m["C"]:  # C = 0 has no place on a logarithmic axis
                         ax.axhline(m[key], color="0.6", lw=1, ls=":", label="before training")
     axes[0].set(xlabel=f"solved of {k}, as a share", ylabel="share of the training problems",
-                title=f"at n M = {si(front['nM'])}")
+                title=f"at n M = {format_si(front['nM'])}")
     names = f"share with 0 of {k} solved", f"share with {k} of {k} solved", "polarisation"
     for ax, name in zip(axes[1:], names):
         ax.set(xscale="log", xlabel="rollouts C", title=name)
@@ -354,7 +354,7 @@ def draw_pass1(front, path):
             at = same[0][j]["C"]
             each = [min(moments, key=lambda m: abs(m["C"] - at))["share"] for moments in same]
             ax.stairs(np.mean(each, 0), (np.arange(k + 2) - 0.5) / k, color=shade, lw=1.4,
-                      label=f"C = {si(at)}")
+                      label=f"C = {format_si(at)}")
         ax.set(xlabel=f"solved of {k}, as a share", title=f"n = {n}, over time", yscale="log")
         ax.legend(fontsize=8)
     below[0].set_ylabel("share of the training problems")
@@ -366,12 +366,12 @@ def draw_pass1(front, path):
     save(fig, path, front, title)
 
 
-def say_pass1(front):
+def describe_pass1(front):
     for r in front["passes"]:
         m = r["matched"]
-        yield (f"  n = {r['n']:<4} seed {r['seed']}: at C = {si(m['C'])} {m['problems']} problems, "
-               f"none of {front['k']} solved {m['zero']:.3f}, all {m['one']:.3f}, polarisation "
-               f"{m['polarisation']:.3f}")
+        yield (f"  n = {r['n']:<4} seed {r['seed']}: at C = {format_si(m['C'])} {m['problems']} "
+               f"problems, share with none of {front['k']} solved {m['zero']:.3f}, with all "
+               f"{m['one']:.3f}, polarisation {m['polarisation']:.3f}")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -401,9 +401,9 @@ def compare(cfg):
 
 # name: (sweep, cfg) -> content of its JSON; (front, path) draws it; (front) -> lines of text
 MORE = dict(
-    lr=(lr, draw_lr, say_lr),
-    best_worst=(best_worst, draw_panels, say_panels),
-    sensitivity=(sensitivity, draw_sensitivity, say_sensitivity),
-    slices=(slices, draw_slices, say_slices),
-    pass1=(pass1, draw_pass1, say_pass1),
+    lr=(lr, draw_lr, describe_lr),
+    best_worst=(best_worst, draw_panels, describe_panels),
+    sensitivity=(sensitivity, draw_sensitivity, describe_sensitivity),
+    slices=(slices, draw_slices, describe_slices),
+    pass1=(pass1, draw_pass1, describe_pass1),
 )
