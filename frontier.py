@@ -30,7 +30,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from config import BadInput, complete, entry, lr_factor, parse  # first: Ctrl-C is one line
+from config import BadInput, complete, entry, lr_factor, parse  # first, so that Ctrl-C is one line
 from core.log import aside, save_json
 import numpy as np
 from scipy.optimize import least_squares
@@ -47,31 +47,31 @@ from core.runs import ended, folders_of, missing_cells, problems_trained_on, rea
 # The paper's path (section 4, "Data analysis workflow")
 
 def record_breaking(reward, width):
-    """(E,) rewards of a run in order of C -> mask (E,) of the points above all points before them.
+    """Return which rewards (E,) of a run, in order of C, are above all earlier ones: mask (E,).
 
-    Rewards are compared in bins of `width`, the paper's thinning of noisy runs; the first counts.
-    Example: .501 .504 .512 .508 .516 in bins of .005 -> True False True False True.
+    Rewards are compared in bins of `width`, as the paper thins noisy runs. If two fall in one bin,
+    the first counts. Example: .501 .504 .512 .508 .516 in bins of .005 -> mask 1 0 1 0 1.
     """
     bins = np.floor(np.asarray(reward) / width + 1e-9)  # 0.57 / 0.005 is 113.99999999999999
     return bins > np.concatenate([[-np.inf], np.maximum.accumulate(bins)[:-1]])
 
 
 def sigmoid(x, low, rise, k, x0):
-    """The paper's curve: reward over x = log10 C, from `low` to `low + rise`, steepest at x0."""
+    """Return the paper's curve over x = log10 C: from `low` to `low + rise`, steepest at x0."""
     return low + rise / (1 + np.exp(-np.clip(k * (x - x0), -60, 60)))
 
 
-def fit_curve(C, reward, top=1.0):
-    """The sigmoid through points C (E,) > 0, reward (E,), by least squares: (low, rise, k, x0).
+def fit_curve(C, reward):
+    """Fit the sigmoid to points C (E,) > 0, reward (E,) by least squares: (low, rise, k, x0).
 
-    It rises or is flat, up to `top` at most; it bends within half a decade of the data.
+    The curve is flat or rises, to at most 1, and its bend is within half a decade of the data.
     """
     x = np.log10(C)
 
-    def curve(p):  # p: the height it ends at in place of the rise, so that a bound can hold it
+    def curve(p):  # p has the final height instead of the rise, so that a bound can limit it
         return p[0], max(p[1] - p[0], 0.0), p[2], p[3]
     lower = np.array([-1.0, 0.0, 0.5, x.min() - 0.5])
-    upper = np.array([top, top, 50.0, x.max() + 0.5])
+    upper = np.array([1.0, 1.0, 50.0, x.max() + 0.5])
     start = np.clip([reward.min(), max(reward.max(), reward.min() + 1e-3), 3.0, x.mean()], lower,
                     upper)
     return np.array(curve(least_squares(lambda p: sigmoid(x, *curve(p)) - reward, start,
@@ -79,22 +79,23 @@ def fit_curve(C, reward, top=1.0):
 
 
 def running_mean(values, window=5):
-    """Means over `window` neighbours, fewer at the ends: (E,) -> (E,)."""
+    """Return means over `window` neighbours, over fewer at the ends: (E,) -> (E,)."""
     half = window // 2
     return np.array([np.mean(values[max(i - half, 0):i + half + 1]) for i in range(len(values))])
 
 
 def pooled_records(runs, width):
-    """The record-breaking points of all runs taken together: dict(C, n, reward, log2_n_mean), (E,).
+    """Return the record-breaking points of all runs pooled: dict(C, n, reward, log2_n_mean), each
+    (E,).
 
-    log2_n_mean is their running average of log2 n, to which the paper fits its law. The base model
-    at C = 0 only sets the mark to beat.
+    log2_n_mean is the running average of log2 n, to which the paper fits its law. The base model at
+    C = 0 sets a reward to beat but is not a point.
     """
     points = []
     for run in runs:
         keep = record_breaking(run["reward"], width)
         points += [(C, -reward, run["n"]) for C, reward in zip(run["C"][keep], run["reward"][keep])]
-    points = np.array(sorted(points), float).reshape(-1, 3)  # at equal C the highest first
+    points = np.array(sorted(points), float).reshape(-1, 3)  # if C is equal, the highest first
     C, reward, n = points[:, 0], -points[:, 1], points[:, 2].astype(int)
     keep = record_breaking(reward, width) & (C > 0)
     C, reward, n = C[keep], reward[keep], n[keep]
@@ -102,10 +103,11 @@ def pooled_records(runs, width):
 
 
 def n_star(runs, width=0.005, C=None):
-    """Return n*(C) the paper's way: at each budget the n of the highest curve.
+    """Return n*(C) as the paper finds it: at each budget the n of the highest curve.
 
-    dict(C (G,), cells: (B_p, n) of each curve, curves (N, G), n, B_p, reward (G,)). C: the budgets,
-    by default from those that every cell has reached to those that any has.
+    dict(C (G,), cells: the (B_p, n) of each curve, curves (N, G), n, B_p, reward (G,)). C: the
+    budgets. They begin by default where every run has been evaluated, and end at the longest run's
+    end.
     """
     cells = sorted({(run["B_p"], run["n"]) for run in runs})
     if C is None:
@@ -113,18 +115,18 @@ def n_star(runs, width=0.005, C=None):
                          max(run["C"][-1] for run in runs), 81)
     curves = np.full((len(cells), len(C)), np.nan)
     for i, cell in enumerate(cells):
-        # 1. the record-breaking points of each run of this cell, all seeds together
+        # 1. pool the record-breaking points of all seeds of this cell
         points = []
         for run in runs:
             if (run["B_p"], run["n"]) == cell:
                 keep = record_breaking(run["reward"], width) & (run["C"] > 0)
                 points += zip(run["C"][keep], run["reward"][keep])
-        if len({x for x, _ in points}) < 2:  # nothing to put a curve through
+        if len({x for x, _ in points}) < 2:  # too few points for a curve
             continue
-        # 2. one sigmoid through them
+        # 2. fit one sigmoid
         x, y = np.array(sorted(points)).T
         curves[i] = sigmoid(np.log10(C), *fit_curve(x, y))
-    # 3. the highest curve at each budget, and 4. its n
+    # 3. find the highest curve at each budget, and 4. its n
     heights = np.where(np.isnan(curves), -np.inf, curves)
     B_p, n = np.array(cells)[heights.argmax(0)].T
     return dict(C=C, cells=cells, curves=curves, n=n, B_p=B_p, reward=heights.max(0))
@@ -133,12 +135,12 @@ def n_star(runs, width=0.005, C=None):
 # A sweep
 
 def analyse(cfg, part="", runs=None, dropped=()):
-    """Read a sweep's folder, or take its runs, and return what every view starts from.
+    """Read the runs of a sweep's folder, or take `runs`, and return what every view starts from.
 
     dict(runs, dropped, grid, every, cells, lr, law_cells, label, head, covers, cfg). every: the
-    cells at all lr_base. cells: for each (B_p, n) the one whose lr_base is best at the largest
-    budget. law_cells: those at `lr`, the lr_base of the best cell among the lr_base that most cells
-    share. head: the longest run's config.
+    cells at all lr_base. cells: for each (B_p, n) the cell whose lr_base is best at the largest
+    budget. lr: among the lr_base that most cells share, that of the best cell. law_cells: the cells
+    at lr. head: the config of the longest run.
     """
     part = part or ("train" if cfg["metric"] == "train" else cfg["eval_set"])
     if runs is None:
@@ -171,7 +173,7 @@ def covers(cells):
     if cells[0].values.shape[2] == 1:
         text += " (binomial, because the log has only the mean over problems)"
     if any(run["biased"] for run in runs):
-        text += "; the source's estimate of this metric is biased, as its log says"
+        text += "; the source's estimate of this metric is biased"
     if max(seeds) > 1:
         return f"{text}; {' to '.join(map(str, sorted({min(seeds), max(seeds)})))} seeds per cell"
     return f"{text}; one seed, so runs are assumed to differ by {RUN_SD}"
@@ -196,7 +198,7 @@ def notes_of(sweep):
     return notes
 
 
-# what frontier.json depends on besides the logs
+# What frontier.json depends on besides the logs
 SCHEMA = 2
 ASKED = "runs metric unit bin delta eval_set tag epochs B_limit k".split()
 
@@ -208,9 +210,10 @@ def with_limit(cfg, argv):
 
 
 def front_of(sweep, view, content, cfg):
-    """Return all that a view's JSON holds. Its figure and its text are made from that alone."""
+    """Return all that a view's JSON holds. The figure and the text of the view are made only from
+    it."""
     every = [run for c in sweep["every"] for run in c.runs]
-    runs = content.pop("runs", every)  # the view lr uses fewer
+    runs = content.pop("runs", every)  # the view lr uses only some
     return {key: cfg[key] for key in ASKED} | dict(
         schema=SCHEMA, view=view, label=sweep["label"], config=sweep["head"],
         source=next((r["source"] for r in every if r["source"]), ""), device=every[0]["device"],
@@ -237,20 +240,23 @@ def starts_of_pieces(values):
 # What to run: a row for each budget
 
 def hours_of(cell):
-    """Return hours of training for each rollout, over all ranks, or None if the logs lack gen_s or
-    train_s. On a CPU an hour is that of a process, which has one core."""
+    """Return the hours of training per rollout, summed over ranks, or None if the logs lack gen_s
+    or train_s. On a CPU they are hours of one core."""
     each = [run["hours"] / max(run["rollouts"][-1], 1) for run in cell.runs if run["hours"]]
     return float(np.mean(each)) if each else None
 
 
 def cost_of(cell):
-    """Return what a rollout of a cell costs in the unit of C."""
+    """Return the mean cost of a rollout of a cell in the unit of C."""
     return float(np.mean([run["per_rollout"] for run in cell.runs]))
 
 
 def of_cell(cell, j):
-    """Return a cell at budget j in numbers: dict(B_p, n, lr_base, lr, seeds, cost and hours of a
-    rollout, last: the budget at which its runs ended if that is before j, else None)."""
+    """Return a cell at budget j as numbers that JSON can hold.
+
+    dict(B_p, n, lr_base, lr, seeds, cost and hours of a rollout, last). last: the budget at which
+    the cell's runs ended if that is before j, else None.
+    """
     last = None if cell.alive[j] else float(cell.reach[1])
     head = complete(cell.runs[0]["config"])
     lr = cell.lr * lr_factor(cell.B_p * (head["n_train"] or cell.n), head["lr_scaling"])
@@ -261,12 +267,15 @@ def of_cell(cell, j):
 def rows_of(cells, grid, B_max=0):
     """Return what to run with each budget of the grid: a list of dicts that JSON can hold.
 
-    A row is the best cell (`of_cell`) with C; observed, whether any run is alive at C; reward, lo,
-    hi; tied, the cells that cannot be told from the best, that one first, each with its gap and
-    half; by_B_p, the best cell of each B_p, likewise; stop, an earlier stop that is better
-    (stats.stop_before); edge (`grid_edge`); diverged, the runs of this cell that did.
+    A row is the best cell (`of_cell`) with C, reward, lo, hi and
+      observed  whether any run is alive at C
+      tied      the cells that are tied with the best, the best first, each with gap and half
+      by_B_p    the best cell of each B_p, each with gap and half
+      stop      an earlier stop that is better (stats.stop_before), or None
+      edge      see `grid_edge`
+      diverged  the runs of this cell that diverged
     """
-    held, out = held_out(cells), []  # once for all budgets
+    held, out = held_out(cells), []
     rewards = heldout_reward(cells, held)
     for j, C in enumerate(grid):
         top = best(cells, j)
@@ -306,11 +315,12 @@ def tables_of(sweep, cfg):
 
 
 def gains_of(row, grid, cells, cfg):
-    """Return what a row's cell has gained since the base model by best@k and worst@k, or None.
+    """Return what the cell of a row gained since the base model by best@k and worst@k, or None if
+    the logs lack one.
 
-    dict(best, worst, more, half): more = worst - best, half of its 90% interval. The same problems
-    solved more surely raise worst@k (sharpening), more problems solved raise best@k (coverage;
-    paper, section 4.1).
+    dict(best, worst, more, half). more = worst - best; half: half of its 90% interval. worst@k
+    rises if the same problems are solved more surely (sharpening), best@k if more problems are
+    solved (coverage; paper, section 4.1).
     """
     names = f"best@{cfg['k']}", f"worst@{cfg['k']}"
     if not set(names) <= set(cells):
@@ -332,11 +342,11 @@ def gains_of(row, grid, cells, cfg):
 
 
 # --------------------------------------------------------------------------------------------------
-# Panels: n against M (fixed_Bp), the joint best, B_p n <= B, several sweeps
+# Panels: n against M (fixed_Bp), the best (B_p, n) (joint), n against B_p (fixed_B)
 
 def with_curves(panel, cells, grid):
-    """A panel with a curve for each cell, its evaluations as points (64 a run at most) and the
-    base model's reward."""
+    """Return a panel with a curve for each cell, its evaluations as points (at most 64 per run) and
+    the base model's reward."""
     curves, points = [], []
     for c in cells:
         ok = np.flatnonzero(c.alive)
@@ -345,15 +355,15 @@ def with_curves(panel, cells, grid):
                            C=grid[ok], reward=c.mean[ok], lo=np.maximum(c.mean[ok] - half, 0),
                            hi=np.minimum(c.mean[ok] + half, 1)))
         for run in c.runs:
-            some = np.unique(np.linspace(0, len(run["C"]) - 1, 64).round().astype(int))
-            points.append(dict(n=c.n, seed=run["seed"], C=run["C"][some],
-                               reward=np.round(run["reward"][some], 5)))
+            kept = np.unique(np.linspace(0, len(run["C"]) - 1, 64).round().astype(int))
+            points.append(dict(n=c.n, seed=run["seed"], C=run["C"][kept],
+                               reward=np.round(run["reward"][kept], 5)))
     base = [p["reward"][0] for p in points if p["C"][0] == 0]
     return panel | dict(curves=curves, points=points, base=np.mean(base) if base else None)
 
 
 def fixed_Bp(sweep, cfg):
-    """A panel for each B_p: n against M (paper, section 4.1)."""
+    """Make a panel for each B_p: n against M (paper, section 4.1)."""
     panels, of_law = {}, by_B_p(sweep["law_cells"])
     for B_p, cs in by_B_p(sweep["every"]).items():
         panel = panel_of(cs, sweep["grid"])
@@ -377,8 +387,8 @@ def solved_throughout(runs):
 
 
 def paper_n_star(cells, width):
-    """Return the reading of section 4.1 for some cells: dict(C, n, B_p, reward) of `n_star`, None
-    if no curve can be fitted."""
+    """Return the paper's n*(C) of some cells, dict(C, n, B_p, reward) of `n_star`, or None if no
+    curve can be fitted."""
     found = n_star([run for c in cells for run in c.runs], width)
     if np.isneginf(found["reward"]).any():
         return None
@@ -387,7 +397,10 @@ def paper_n_star(cells, width):
 
 def grid_edge(B_p, n, C, cells, B_max):
     """Return dict(side, add, text) if n is the smallest or the largest run at the B_p of the best
-    cell at C, else None. add: the cell (B_p, n) to run next, or None if there is none."""
+    cell at C, else None.
+
+    add: the cell (B_p, n) to run next, or None if there is none.
+    """
     ns = sorted({c.n for c in cells if c.B_p == B_p})
     if len(ns) < 2 or n not in (ns[0], ns[-1]):
         return None
@@ -401,7 +414,7 @@ def grid_edge(B_p, n, C, cells, B_max):
 
 
 def joint(sweep, cfg):
-    """One panel, best over (B_p, n) at each budget, with the pair, B*(C), and the smallest stable
+    """Make one panel with the best (B_p, n) at each budget, B*(C) = B_p n, and the smallest stable
     B_p (section 4.3)."""
     panel = panel_of(sweep["every"], sweep["grid"])
     env = panel["envelope"]
@@ -436,7 +449,7 @@ def collapsed(run, values, checkpoints):
 
 
 def stability(cells):
-    """{B_p: (runs that diverged or fell, runs)}, the smallest B_p first."""
+    """Return {B_p: (runs that diverged or collapsed, runs)}, the smallest B_p first."""
     out = {}
     for B_p, cs in by_B_p(cells).items():
         fallen = [collapsed(run, values[c.alive], c.noise.checkpoints) for c in cs
@@ -446,54 +459,59 @@ def stability(cells):
 
 
 def smallest_stable(by_size, short=()):
-    """Return the smallest B_p of `stability` of which at most one run in ten fell, or None. short:
-    the B_p that lose more than delta at the end, because their optimisation is incomplete."""
+    """Return the smallest B_p of `stability` at which at most one run in ten diverged or collapsed,
+    or None.
+
+    short: the B_p to leave out, because they lose more than delta at the end.
+    """
     return min((b for b, (bad, runs) in by_size.items() if bad <= runs / 10 and b not in short),
                default=None)
 
 
 def fixed_B(sweep, cfg):
-    """A panel for each B: the best (B_p, n) with B_p n <= B after M updates (section 4.2).
+    """Make a panel for each B: the best (B_p, n) with B_p n <= B after M updates (section 4.2).
 
-    The B are B_max if the command line gives it, else those that two cells or more have as
-    B_p n, the three with most cells. Budgets are updates here. n*(M) and B_p*(M) are fitted.
+    Budgets are updates here, and fit_sigmoid.py fits n*(M) and B_p*(M). B is B_max if the command
+    line gives it. Otherwise the panels are of the three B that most cells have as B_p n, each with
+    two cells or more.
     """
     by_updates = [run | dict(C=run["step"], per_rollout=1 / (run["B_p"] * run["n"]))
                   for run in sweep["runs"]]
     grid, cells = cells_of(by_updates, cfg["metric"])
-    full = Counter(c.B_p * c.n for c in cells)
-    most = sorted((B for B in full if full[B] > 1), key=lambda B: -full[B])[:3]
+    count = Counter(c.B_p * c.n for c in cells)
+    limits = sorted((B for B in count if count[B] > 1), key=lambda B: -count[B])[:3]
     if cfg["B_limit"]:
-        most = [cfg["B_limit"]] if min(full) <= cfg["B_limit"] else []
-    if not most:
+        limits = [cfg["B_limit"]] if min(count) <= cfg["B_limit"] else []
+    if not limits:
         raise BadInput(f"--view=fixed_B: {cfg['runs']} has no two cells with the same B = B_p n"
-                       f"{' below B_max' * bool(cfg['B_limit'])}, so there is nothing to trade")
+                       f"{' below B_max' * bool(cfg['B_limit'])}; run several B_p at one B")
     panels, tables = {}, {}
-    for B in sorted(most):
+    for B in sorted(limits):
         cs = [c for c in cells if c.B_p * c.n <= B]
-        # smaller batches make more updates of a budget; the question ends with the full batches
+        # smaller batches make more updates with a budget, so the panel ends where full batches end
         largest = [c for c in cs if c.B_p * c.n == max(c.B_p * c.n for c in cs)]
         end = max(c.reach[1] for c in largest) * (1 + 1e-9)
         panel = panel_of([c for c in cs if c.reach[0] <= end], grid, end)
         records = pooled_records([run for c in largest for run in c.runs], cfg["bin"])
-        name = f"B={B}"
-        panels[name] = panel | dict(
+        panels[f"B={B}"] = panel | dict(
             B=B, records=records, n_star=paper_n_star(largest, cfg["bin"]), of_batch=[
                 dict(n=c.n, B_p=c.B_p, C=grid[c.alive], reward=c.mean[c.alive]) for c in largest])
-        tables[name] = [row for row in rows_of(cs, grid, B) if row["C"] <= end]
+        tables[f"B={B}"] = [row for row in rows_of(cs, grid, B) if row["C"] <= end]
     return dict(panels=panels, rows=tables, unit="updates",
                 budget=max(p["range"][1] for p in panels.values()))
 
 
 def describe_panels(front):
-    """Panels as lines of text: switches, the end of the frontier, what the grid leaves open."""
+    """Yield panels as lines of text: switches, the end of the frontier, and the cells tied there.
+    """
     for name, panel in front["panels"].items():
         env, several = panel["envelope"], panel["B_p"] is None
         yield f"\n{name}:"
         for s in (s for s in panel["switches"] if s["clear"]):
             lo, hi = ("open" if s[end] is None else format_si(s[end]) for end in ("lo", "hi"))
-            note = {"begins": "its runs begin here", "ends": "the other's runs end"}.get(
-                s["why"], f"{lo} to {hi}, 90%")
+            note = {"begins": f"the runs of n = {s['to']} begin here",
+                    "ends": f"the runs of n = {s['from']} end here"}.get(
+                        s["why"], f"{lo} to {hi}, 90%")
             yield (f"  C = {format_si(s['C'])} ({note}): n = {s['from']} -> {s['to']} at M = "
                    f"{format_si(s['M'])}, reward {s['reward']:.3f}")
         if not panel["switches"]:
@@ -506,19 +524,20 @@ def describe_panels(front):
                    f"{s['reward']:.3f}")
         if "stable_B_p" in panel:
             yield (f"  smallest stable B_p: {panel['stable_B_p'] or 'none'} (at most one run in "
-                   f"ten diverged or fell, and its best n loses at most {front['delta']:g})")
+                   f"ten diverged or collapsed, and its best n loses at most {front['delta']:g})")
         base = "" if panel.get("base") is None else f"; base model {panel['base']:.3f}"
         yield (f"  at C = {format_si(env['C'][-1])}: n = {env['n'][-1]}, {env['reward'][-1]:.3f} "
                f"[{env['lo'][-1]:.3f}, {env['hi'][-1]:.3f}]{base}; tied with the best: "
                f"{pairs_text(panel['near'][-1]['set'], several)}")
 
 
-# what a panel's dots and lines are: ours, and the paper's, where `drawn` says so
+# What the dots and lines of a panel are: ours by default, the paper's if its `drawn` is RECORDS
 CURVES, RECORDS = "dots: evaluations; lines: smoothed", "dots: records; lines: sigmoids"
 
 
 def draw_panels(front, path, cols=3, **more):
-    """For each panel its curves and frontier, and below them n*(C); more: of `canvas`."""
+    """Draw for each panel its curves and frontier, and below them n*(C). more: options of `canvas`.
+    """
     panels, unit = front["panels"], front["unit"]
     cols = min(len(panels), cols)
     rows = -(-len(panels) // cols)
@@ -536,19 +555,21 @@ def draw_panels(front, path, cols=3, **more):
             draw_records(low, panel["records"])
         lo, hi = panel["range"]
         for ax in (top, low):
-            ax.set_xlim(lo / 1.1, hi * (hi / lo) ** (0.16 + 0.06 * (cols - 1)))  # for the names
+            # space on the right for the names of the lines
+            ax.set_xlim(lo / 1.1, hi * (hi / lo) ** (0.16 + 0.06 * (cols - 1)))
         top.set_title(f"{name.replace('B_p', '$B_p$')}: {plural(len(panel['runs_used']), 'run')}, "
                       f"{plural(len(panel['seeds']), 'seed')}", fontsize=10)
     legend(fig, axes.flat, 3)
-    what = dict(joint="which (B_p, n) is best", fixed_B="which n is best with $B_p n \\leq B$",
+    question = dict(joint="which (B_p, n) is best", fixed_B="which n is best with $B_p n \\leq B$",
                 compare="several sweeps", best_worst="which n is best by metric",
                 paper="the paper's Figures 5 to 7, and ours").get(front["view"], "which n is best")
     over = "updates" if unit == "updates" else "compute"
-    save(fig, path, front, f"{front['label'].capitalize()} against {over}: {what}")
+    save(fig, path, front, f"{front['label'].capitalize()} against {over}: {question}")
 
 
 def draw_curves(ax, panel, colour, label):
-    """The curves of a panel, the frontier over them and where it changes hands."""
+    """Draw the curves of a panel, the frontier over them, and the budgets at which its n changes.
+    """
     env = panel["envelope"]
     y = [r for p in panel.get("points", ()) for C, r in zip(p["C"], p["reward"]) if C > 0]
     y = [*(y or env["highest"]), *env["lo"], *env["hi"]]
@@ -569,11 +590,10 @@ def draw_curves(ax, panel, colour, label):
     pairs = list(zip(env["B_p"], env["n"]))
     starts = starts_of_pieces(pairs)
     for i, end in zip(starts, [*starts[1:], len(pairs) - 1]):
-        n, some = pairs[i][1], slice(i, end + 1)  # to the next piece, so that there is no gap
-        ax.plot(env["C"][some], env["highest"][some], color="k", lw=6.5, zorder=3,
-                solid_capstyle="butt")
-        ax.plot(env["C"][some], env["highest"][some], color=colour[n], lw=4.5, zorder=4,
-                solid_capstyle="butt")
+        n, piece = pairs[i][1], slice(i, end + 1)  # up to the next piece, so that there is no gap
+        for shade, width, zorder in (("k", 6.5, 3), (colour[n], 4.5, 4)):
+            ax.plot(env["C"][piece], env["highest"][piece], color=shade, lw=width, zorder=zorder,
+                    solid_capstyle="butt")
         if "curves" not in panel:
             text = str(pairs[i]).replace(" ", "") if panel["B_p"] is None else f"n = {n}"
             ends.append((env["C"][end], env["highest"][end], text, colour[n]))
@@ -586,7 +606,7 @@ def draw_curves(ax, panel, colour, label):
     (lo, hi), named = panel["range"], 0.0
     for s in panel["switches"]:
         ax.axvline(s["C"], color="0.25", lw=0.8, zorder=1, ls="--")
-        if s["clear"] and s["C"] > named * (hi / lo) ** 0.07:  # else it would cover the last name
+        if s["clear"] and s["C"] > named * (hi / lo) ** 0.07:  # so that no label covers another
             named = s["C"]
             ax.annotate(f"{s['from']}→{s['to']} at {format_si(named)}", (named, 0.02),
                         xycoords=("data", "axes fraction"), rotation=90, fontsize=9, ha="right",
@@ -599,13 +619,14 @@ def draw_curves(ax, panel, colour, label):
 
 
 # --------------------------------------------------------------------------------------------------
-# The paper's way and ours
+# The paper's curves next to ours
 
 def paper(sweep, cfg):
-    """The paper's way and ours for each B_p: a panel of `fixed_Bp` with `paper`, such a panel too.
+    """Make the panels of `fixed_Bp`, each with `paper`: a panel of the paper's curves for the same
+    runs.
 
-    Of the paper's the points are record-breaking and the curves sigmoids, where their runs reached.
-    above: how far its frontier lies above ours, on average over log C.
+    Its points are record-breaking and its curves are sigmoids, within the budgets that their runs
+    cover. above: how far its frontier is above ours, on average over log C.
     """
     panels = fixed_Bp(sweep, cfg)["panels"]
     for panel, cs in zip(panels.values(), by_B_p(sweep["cells"]).values()):
@@ -617,21 +638,21 @@ def paper(sweep, cfg):
         curves = n_star(runs, cfg["bin"], C)["curves"]
         for c, Y in zip(cs, curves):
             Y[(C < c.reach[0] / 1.001) | (C > c.reach[1] * 1.001)] = np.nan
-        some = ~np.isnan(curves).all(0)
-        top = np.where(np.isnan(curves), -np.inf, curves)[:, some]
+        defined = ~np.isnan(curves).all(0)
+        top = np.where(np.isnan(curves), -np.inf, curves)[:, defined]
         highest, n = top.max(0), [panel["ns"][i] for i in top.argmax(0)]
         panel["paper"] = panel | dict(
             points=points, switches=[], near=[], drawn=RECORDS,
             curves=[dict(n=c.n, lr=c.lr, C=C[~np.isnan(Y)], reward=Y[~np.isnan(Y)])
                     for c, Y in zip(cs, curves)],
-            envelope=dict(C=C[some], n=n, B_p=[panel["B_p"]] * len(n), highest=highest, lo=highest,
-                          hi=highest),
-            above=(highest - env["highest"][some]).mean() if some.any() else None)
+            envelope=dict(C=C[defined], n=n, B_p=[panel["B_p"]] * len(n), highest=highest,
+                          lo=highest, hi=highest),
+            above=(highest - env["highest"][defined]).mean() if defined.any() else None)
     return dict(panels=panels)
 
 
 def draw_paper(front, path):
-    """frontier_paper.png: the paper's way on the left, ours on the right, a row for each B_p."""
+    """Draw the paper's curves on the left and ours on the right, a row for each B_p."""
     pairs = {}
     for name, panel in front["panels"].items():
         pairs |= {f"The paper's way: {name}": panel["paper"], f"Ours: {name}": panel}
@@ -639,7 +660,7 @@ def draw_paper(front, path):
 
 
 def describe_paper(front):
-    """The two readings of each B_p as lines of text: where the n changes."""
+    """Yield both readings of each B_p as lines of text: the budgets at which n* changes."""
     for name, panel in front["panels"].items():
         theirs = panel["paper"]
         for who, env in (("the paper's way", theirs["envelope"]), ("ours", panel["envelope"])):
@@ -647,8 +668,8 @@ def describe_paper(front):
                              for i in starts_of_pieces(env["n"]))
             yield f"  {name}, {who}: n* = {path or 'none, too few record-breaking points'}"
         if theirs["above"] is not None:
-            yield (f"  {name}: the paper's frontier lies {100 * theirs['above']:+.1f} points from "
-                   "ours, on average over log C: maxima of noisy evaluations")
+            yield (f"  {name}: the paper's frontier is {100 * theirs['above']:+.1f} points from "
+                   "ours on average over log C, because it consists of maxima of noisy evaluations")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -664,19 +685,20 @@ VIEWS = dict(
 
 
 def views():
-    """Return VIEWS and those of tools/views.py, which imports this file."""
+    """Return VIEWS with the views of tools/views.py, imported here because tools/views.py imports
+    this file."""
     from tools.views import MORE
     return VIEWS | MORE
 
 
 def describe(front):
-    """A view as lines of text."""
+    """Yield a view as lines of text."""
     yield (f"{front['runs']}, {front['view']}: {len(front['runs_used'])} runs used, "
            f"{len(front['runs_dropped'])} dropped, {front['label']}, budgets in {front['unit']}")
     others = [d for d in front["runs_dropped"] if d.get("other")]
     if others:
-        yield (f"  {len(others)} runs in this folder are of another experiment than the sweep,"
-               f" such as {others[0]['run']}: {others[0]['why']}")
+        yield (f"  {len(others)} runs in this folder are of another experiment than the sweep, "
+               f"such as {others[0]['run']}: {others[0]['why']}")
     for d in front["runs_dropped"]:
         if not d.get("other"):
             yield f"  dropped {d['run']}: {d['why']}"
@@ -688,8 +710,8 @@ def describe(front):
 
 
 def write_view(sweep, view, content, cfg):
-    """Write frontier.json and its figure (frontier_VIEW for another view than fixed_Bp); returns
-    what is in them as text."""
+    """Write frontier.json and its figure (frontier_VIEW for a view other than fixed_Bp), and return
+    them as text."""
     front = front_of(sweep, view, content, cfg)
     name = Path(cfg["out"] or folders_of(cfg["runs"])[0]) / (
         "frontier" if view == "fixed_Bp" else f"frontier_{view}")
@@ -719,7 +741,7 @@ def main(argv):
     report = Path(cfg["out"] or folders_of(cfg["runs"])[0]) / "report.txt"
     with aside(report) as part:
         part.write_text("\n".join(text))
-    print(f"every figure is in {report.parent}, what they show in {report}", file=sys.stderr)
+    print(f"the figures are in {report.parent}, their numbers as text in {report}", file=sys.stderr)
 
 
 if __name__ == "__main__":

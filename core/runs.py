@@ -3,9 +3,9 @@
     from core.runs import read_runs
     runs, dropped = read_runs("runs/easy", metric="avg@4")
 
-Reads `log.jsonl` or `log.jsonl.gz` in every subfolder of a folder, and `sweep.json` there if there
-is one. A run is a plain dict of numpy arrays, see `read_run`; what cannot be compared is dropped,
-with the reason. Needs config.py and numpy.
+Reads `log.jsonl` or `log.jsonl.gz` in every subfolder of a folder, and `sweep.json` in the folder
+if there is one. A run is a dict of numbers and numpy arrays, see `read_run`. Runs that cannot be
+compared are dropped, each with a reason.
 """
 import math
 from collections import Counter
@@ -14,55 +14,64 @@ from pathlib import Path
 import numpy as np
 
 from config import BadInput, at_k, complete, experiment, lrs_of
-from core.log import read_log, read_plan
 from config import config as CONFIG
+from core.log import read_log, read_plan
 
 
-def timed(steps):
-    """Whether every record of an update has the seconds of its parts, gen_s and train_s."""
-    return all(r.get(key) is not None for r in steps for key in ("gen_s", "train_s"))
+LOGS = "log.jsonl", "log.jsonl.gz"
+
+
+def is_number(x):
+    """Return whether x is a finite number."""
+    return isinstance(x, (int, float)) and math.isfinite(x)
+
+
+def has_times(steps):
+    """Return whether the record of every update has gen_s and train_s."""
+    return all(is_number(r.get(key)) for r in steps for key in ("gen_s", "train_s"))
 
 
 def gpu_hours(steps, ranks):
-    """{step: hours up to it, of all ranks}: of training where the steps are `timed`, else by the
-    clock, evaluations and all; {} without either. A record stands for the updates since the one
-    before: of those a thinned log has means. Raises BadInput where a time is no number."""
-    keys, hours, total, before = ("gen_s", "train_s"), {0: 0.0}, 0.0, 0
-    keys = keys if timed(steps) else ("wall_s",)
+    """Return {step: hours of all ranks up to it}, or {} if the log lacks them.
+
+    They are hours of training if the steps have times (`has_times`), else of the clock, with
+    evaluations. A thinned log has means, so a record counts for all updates since the one before.
+    """
+    hours, total, before, timed = {0: 0.0}, 0.0, 0, has_times(steps)
     for r in steps:
-        times = [r.get(key) for key in keys]
-        if None in times:
+        if timed:
+            total += (r["gen_s"] + r["train_s"]) * (r["step"] - before)
+        elif is_number(r.get("wall_s")):
+            total = r["wall_s"]
+        else:
             return {}
-        for key, x in zip(keys, times):
-            if not isinstance(x, (int, float)) or not math.isfinite(x):
-                raise BadInput(f"its {key} at step {r['step']} is not a number")
-        total = times[0] if keys == ("wall_s",) else total + sum(times) * (r["step"] - before)
         hours[r["step"]], before = total * ranks / 3600, r["step"]
     return hours
 
 
-def spender(unit, hours):
-    """A function (record, step) -> what had been spent then in `unit`, None where unknown.
+def spending_in(unit, hours):
+    """Return a function (record, step) -> what was spent by then in `unit`, None if unknown.
 
-    hours: of `gpu_hours`.
+    hours: from `gpu_hours`.
     """
     def spent(record, step):
         x = dict(updates=step, gpu_hours=hours.get(step)).get(unit, record.get(unit))
-        return x if isinstance(x, (int, float)) and math.isfinite(x) else None
+        return x if is_number(x) else None
     return spent
 
 
-def right(counts, metric, samples):
-    """Solved rollouts of `samples` (any shape) -> the metric of each problem (same shape)."""
+def metric_per_problem(counts, metric, samples):
+    """Return the metric of each problem from its solved rollouts, counts of `samples`: any shape ->
+    the same shape."""
     return np.array(at_k(metric, samples), np.float32)[counts]
 
 
 def over_distinct(values, copies):
     """Return what each distinct problem adds to the mean of values (..., P): (..., distinct).
 
-    copies (P,): of core.problems.copies, None if no problem is a copy. Copies of a problem err
-    together, so errors are those of distinct problems. The mean over them is that over P, and with
-    equal numbers of copies each is the mean of its copies.
+    copies (P,): from core.problems.copies, None if no problem is a copy. Copies of a problem have
+    the same errors, so errors are computed over distinct problems. The mean over distinct problems
+    equals the mean over P. If all have the same number of copies, each is the mean of its copies.
     """
     if not copies:
         return values
@@ -72,15 +81,16 @@ def over_distinct(values, copies):
 
 
 def training_rewards(steps, cfg, unit, spent):
-    """The training reward as evaluations, {C: record}: one for the updates between two evaluations.
+    """Return the training reward as evaluations, {C: record}: one for the updates between two
+    evaluations.
 
-    Their rollouts come from the policy before each update, so the spending before it counts.
+    The rollouts come from the policy before each update, so C is what was spent before the update.
     """
     width, windows = max(cfg.get("eval_every", 1), cfg["B_p"] * cfg["n"]), {}
     before = dict(step=0, rollouts=0, tokens=0)
     for r in steps:
         x = spent(before, before["step"])
-        if isinstance(r.get("reward"), (int, float)) and x is not None:
+        if is_number(r.get("reward")) and x is not None:
             done = before.get("rollouts", 0)
             point = x, r["reward"], before["step"], done, r.get("rollouts", 0)
             windows.setdefault(done // width, []).append(point)
@@ -90,67 +100,64 @@ def training_rewards(steps, cfg, unit, spent):
         if window[-1][-1] < (i + 0.5) * width:  # the run ended in the first half of this window
             continue
         x, reward, step, rollouts, _ = (float(np.mean(v)) for v in zip(*window))
-        if not rollouts:  # the base model's update alone: a rollout's cost is that of the whole run
+        if not rollouts:  # only the first update, so take the cost of a rollout from the whole run
             x, rollouts = spent(before, before["step"]), before["rollouts"]
-        middle = (i + 0.5) * width  # the same for every B
+        middle = (i + 0.5) * width  # at the same C for every B
         x = middle if unit == "rollouts" else x * middle / rollouts
         evals[x] = dict(train=reward, step=step, rollouts=middle)
     return evals
 
 
 def metrics_in(records):
-    """The metrics of the evaluations of a log, as text, for an error that names what there is."""
-    found = {key for r in records if r.get("type") == "eval" for key in r
+    """Return the metrics in the evaluations of a log as text, for error messages."""
+    names = {key for r in records if r.get("type") == "eval" for key in r
              if "@" in key or key == "reward"}
-    return ", ".join(sorted(found)) or "none"
+    return ", ".join(sorted(names)) or "none"
 
 
 def read_evals(evals, metric):
-    """Evaluations in order of C -> (counts (E, P) or None, samples, reward (E,)), or a text that
-    says why they cannot be used."""
+    """Return (counts (E, P) or None, samples, reward (E,)) of evaluations in order of C, or a text
+    that gives the reason why they cannot be used."""
+    samples, counts = evals[0].get("samples"), None
     try:
         tasks = {(r.get("set_hash"), r.get("samples"), len(r.get("correct", ())), r.get("problems"))
                  for r in evals}
-    except TypeError:
-        return "an evaluation whose `correct`, `samples` or `problems` is not of the log's format"
-    if len(tasks) > 1:
-        return "its evaluations differ in problem file or samples"
-    samples, counts = evals[0].get("samples"), None
-    if "correct" in evals[0]:
-        try:
+        if len(tasks) > 1:
+            return "its evaluations differ in problem file or samples"
+        if "correct" in evals[0]:
             counts = np.array([r["correct"] for r in evals])
             if (counts.dtype.kind not in "iu" or counts.ndim != 2 or counts.min() < 0
                     or counts.max() > samples):
                 raise ValueError
-        except (TypeError, ValueError):
-            return f"its counts of solved rollouts are not numbers from 0 to samples = {samples}"
-        counts = counts.astype(np.uint8 if samples < 256 else np.int32)
-    if metric == "reward" and counts is not None:  # not logged if all rewards are 0 or 1
+            counts = counts.astype(np.uint8 if samples < 256 else np.int32)
+    except (TypeError, ValueError):
+        return f"its `correct` are not counts of solved rollouts from 0 to `samples` = {samples}"
+    if counts is not None and metric != "reward":
+        return counts, samples, metric_per_problem(counts, metric, samples).mean(1)
+    if counts is not None:  # the trainer logs no reward if all rewards are 0 or 1
         evals = [dict(reward=solved.mean() / samples) | r for solved, r in zip(counts, evals)]
-    try:
-        reward = (np.array([r[metric] for r in evals], float) if counts is None
-                  or metric == "reward" else right(counts, metric, samples).mean(1))
-    except BadInput:  # k above the samples: all runs have as few
-        raise
-    except (KeyError, TypeError, ValueError):
-        reward = np.array([math.nan])
-    if not (np.isfinite(reward).all() and reward.min() >= 0 and reward.max() <= 1):
-        return f"its {metric} is not a number from 0 to 1 somewhere"
+    reward = np.array([r[metric] if is_number(r.get(metric)) else math.nan for r in evals], float)
+    if not ((reward >= 0) & (reward <= 1)).all():  # NaN compares false
+        return f"its {metric} is not a number from 0 to 1 in every evaluation"
     return counts, samples, reward
 
 
 def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
-    """One run folder -> dict(run, config, B_p, n, lr, seed, C, reward, ...), or why not, a str.
+    """Read one run folder: dict(run, config, B_p, n, lr, seed, C, reward, ...), or a str with the
+    reason why it cannot be used.
 
-    lr: its lr_base. C (E,) in `unit`, strictly rising; rollouts, step (E,). counts (E, P): solved
-    rollouts of `samples` for each problem, None where the log has none; then reward (E,) is the
-    stored field. copies: of core.problems.copies, None if no problem is there twice. part: the
-    `set` of the evaluations, or "train" for the reward of the updates. status: that of the end
-    record, "" without one.
+      lr            its lr_base
+      C             (E,) in `unit`, strictly rising; rollouts, step (E,) at the same evaluations
+      counts        (E, P) solved rollouts of `samples` for each problem, None if the log lacks them
+      reward        (E,) the metric, from counts if there are any, else the logged field
+      copies        from core.problems.copies, None if every problem is there once
+      status        from the end record, "" without one
+      per_rollout   the cost of a rollout in `unit`
+
+    part: the `set` of the evaluations, or "train" for the reward of the updates.
     """
-    names = (folder / "log.jsonl", folder / "log.jsonl.gz")
     try:
-        records = read_log(next(path for path in names if path.exists()))
+        records = read_log(next(folder / name for name in LOGS if (folder / name).exists()))
     except BadInput as e:
         return str(e)
     headers = [r for r in records
@@ -161,11 +168,8 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
     if not all(isinstance(cfg.get(key), int) and cfg[key] > 0 for key in ("B_p", "n")):
         return "its header names no B_p and n"
     steps = [r for r in records if r.get("type") == "step" and isinstance(r.get("step"), int)]
-    try:
-        hours = gpu_hours(steps, header.get("ranks", 1))
-    except BadInput as e:
-        return str(e)
-    spent, evals = spender(unit, hours), {}
+    hours = gpu_hours(steps, header.get("ranks", 1))
+    spent, evals = spending_in(unit, hours), {}
     if part == "train":
         evals, metric = training_rewards(steps, cfg, unit, spent), "train"
     else:
@@ -173,21 +177,21 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
             if r.get("type") == "eval" and r.get("set", "val") == part:
                 x = spent(r, r.get("step", 0))
                 if x is not None and ("correct" in r or r.get(metric) is not None):
-                    evals[x] = r  # equal C (a log written by hand): the later record counts
+                    evals[x] = r  # if two have the same C, the later one counts
     if metric == "reward" and evals and not any("reward" in r for r in evals.values()):
-        return ("its rewards are all 0 or 1, so no evaluation has a mean reward of its own "
+        return ("its rewards are all 0 or 1, so no evaluation has the field reward "
                 f"(--metric: this log has {metrics_in(records)})")
     if len(evals) < 3:
-        text = f"too few evaluations of {part} with {unit} and {metric} or counts: {len(evals)}"
-        text += ", 3 are needed"
-        there = f" (--metric: this log has {metrics_in(records)})"
-        return text + ("" if part == "train" else there)
+        text = (f"too few evaluations of {part} with {unit} and {metric} or counts: {len(evals)}, "
+                "3 are needed")
+        names = f" (--metric: this log has {metrics_in(records)})"
+        return text if part == "train" else text + names
     C = sorted(evals)
     evals = [evals[c] for c in C]
-    found = read_evals(evals, metric)
-    if isinstance(found, str):
-        return found
-    counts, samples, reward = found
+    values = read_evals(evals, metric)
+    if isinstance(values, str):
+        return values
+    counts, samples, reward = values
     passes = [r for r in records if r.get("type") == "train_pass" and r.get("samples")
               and (r.get("rollouts") or r.get("fresh"))
               and len(r["samples"]) == len(r.get("ids", ())) == len(r.get("correct", ()))]
@@ -203,23 +207,24 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
         counts=counts, reward=reward, samples=samples, passes=passes,
         copies=next((r["copies"] for r in evals if r.get("copies")), None),
         status=end[-1].get("status", "") if end else "",
-        hours=max(hours.values()) if hours and timed(steps) else None,
+        hours=max(hours.values()) if hours and has_times(steps) else None,
         device=str(header.get("device", "")),
         per_rollout=1.0 if unit == "rollouts" else C[-1] / max(rollouts[-1], 1),
         biased=metric in header.get("biased", ()), source=header.get("source", ""))
 
 
-def science(cfg):
-    """What all runs of one sweep have in common, in a form that can be compared."""
+def experiment_key(cfg):
+    """Return what all runs of one sweep have in common, as a tuple that can be compared."""
     return tuple((key, str(value)) for key, value in sorted(experiment(cfg).items()))
 
 
 def comparable(runs, plans):
-    """(runs of one experiment on the same problems, dropped: a list of dict(run, why, B_p, ...)).
+    """Split runs into those of one experiment on the same problems, and the dropped: a list of
+    dict(run, why, B_p, ...).
 
-    The experiment is that of sweep.json, the sweep that was asked, also where it has no run yet;
-    without the file that of most runs. plans: that of each folder, the first one's counts, and the
-    lr_base of all. Of two runs of one cell and seed the longer stays.
+    The experiment is the one in sweep.json, even if it has no run yet. Without sweep.json it is the
+    one of most runs. plans: the sweep.json of each folder. The first one sets the experiment, and
+    all of them set the lr_base. If two runs share a cell and a seed, the longer one is kept.
     """
     dropped, keep, plan = [], list(runs), plans[0]
 
@@ -230,24 +235,23 @@ def comparable(runs, plans):
                 keep.remove(run)
                 dropped.append(dict(run=run["run"], why=why, B_p=run["B_p"], **more))
 
-    present = Counter(science(run["config"]) for run in keep)
-    usual, whose = science(plan["config"]) if plan else None, "the sweep's"
-    if usual is None and present:
-        usual, whose = present.most_common(1)[0][0], "most runs'"
-
+    usual, whose = experiment_key(plan["config"]) if plan else None, "the sweep's"
+    if usual is None and keep:
+        count = Counter(experiment_key(run["config"]) for run in keep)
+        usual, whose = count.most_common(1)[0][0], "most runs'"
     lrs = [lr for p in plans if p for lr in lrs_of(complete(p["config"]))]
     lrs = lrs if plan else {run["lr"] for run in keep}
 
-    def another(run):
-        own = science(run["config"])
-        if own == usual and run["lr"] in lrs:
+    def differs(run):
+        key = experiment_key(run["config"])
+        if key == usual and run["lr"] in lrs:
             return ""
-        wanted = dict(usual)  # it lacks the keys that this experiment does not use
-        differ = [f"{key}={a} for {wanted[key]}" for key, a in own if a != wanted.get(key, a)]
+        wanted = dict(usual)  # without the keys that the usual experiment does not use
+        changes = [f"{name}={x} for {wanted[name]}" for name, x in key if x != wanted.get(name, x)]
         if run["lr"] not in lrs:
-            differ.insert(0, f"lr_base={run['lr']:g} for {' or '.join(f'{x:g}' for x in lrs)}")
-        return f"another config than {whose}: {', '.join(differ)}"
-    drop(another, other=True)
+            changes.insert(0, f"lr_base={run['lr']:g} for {' or '.join(f'{x:g}' for x in lrs)}")
+        return f"another config than {whose}: {', '.join(changes)}"
+    drop(differs, other=True)
     if keep:
         task = Counter(run["task"] for run in keep).most_common(1)[0][0]
         drop(lambda run: "" if run["task"] == task else
@@ -264,33 +268,33 @@ def comparable(runs, plans):
 
     def shorter(run):
         other = longest[run["B_p"], run["n"], run["lr"], run["seed"]]
-        same = f"the same B_p, n and seed as {other}, which goes at least as far"
-        return "" if other == run["run"] else same
+        why = f"the same B_p, n and seed as {other}, which is at least as long"
+        return "" if other == run["run"] else why
     drop(shorter)
     return keep, dropped
 
 
 def folders_of(text):
-    """The folders of `runs`: one, or several with spaces between. Raises BadInput where one is not
-    there."""
+    """Return the folders that `runs` names, one or several with spaces between them. Raises
+    BadInput if one does not exist."""
     words = [str(text)] if Path(text).is_dir() else str(text).split()
     for word in words:
         if not Path(word).is_dir():
             raise BadInput(f"--runs={word}: no such folder; run a sweep first, as in "
-                           "`bash run_sweep.sh easy`, or name another folder (a blank starts the "
-                           "next folder, so give one whose path has none)")
+                           "`bash run_sweep.sh easy`, or name another folder (spaces separate "
+                           "folders, so a path must not have one)")
     return [Path(word) for word in words]
 
 
 def first_epochs(run, epochs):
     """Return a run up to the update after which it has used each training problem `epochs` times.
 
-    Returns why not, a str, if the log does not say how many problems it trains on, or if fewer than
+    Returns a str with the reason if the number of training problems is unknown, or if fewer than
     three evaluations are left.
     """
     D = problems_trained_on(run)
     if not D:
-        return "its log names no D and its training problems are not here, so epochs are unknown"
+        return "its log has no D and its training problems are not here, so epochs are unknown"
     keep = run["step"] * run["B_p"] <= epochs * D
     if keep.all():
         return run
@@ -302,8 +306,8 @@ def first_epochs(run, epochs):
 
 
 def problems_trained_on(run):
-    """Return how many training problems a run uses: its D, or all lines of its problem file. None
-    if D is 0 and the file is not here."""
+    """Return the number of training problems of a run: D, or the lines of its problem file if D is
+    0. None if that file is missing."""
     cfg = run["config"]
     path = Path(cfg.get("train_set") or "/")
     if cfg.get("D") or not path.is_file():
@@ -315,43 +319,37 @@ def problems_trained_on(run):
 def read_runs(folder, metric="avg@4", unit="rollouts", part="val", tag="", epochs=0):
     """Return the runs of a sweep that can be compared: (runs, dropped: a list of dict(run, why)).
 
-    folder: as in `folders_of`. tag: runs of this tag instead of the one in sweep.json. epochs: only
-    the first passes over the training problems, 0 = all. Unfinished runs count up to their last
-    evaluation. Raises BadInput if no run can be used.
+    folder: as in `folders_of`. tag: take the runs with this tag instead of the tag in sweep.json.
+    epochs: take only the first passes over the training problems, 0 = all. Unfinished runs count up
+    to their last evaluation. Raises BadInput if no run can be used.
     """
-    found, dropped, folders = [], [], folders_of(folder)
+    runs, dropped, folders = [], [], folders_of(folder)
     for path in (path for each in folders for path in sorted(each.iterdir())):
-        if (path / "log.jsonl").exists() or (path / "log.jsonl.gz").exists():
+        if any((path / name).exists() for name in LOGS):
             run = read_run(path, metric, unit, part)
             if epochs and not isinstance(run, str):
                 run = first_epochs(run, epochs)
             if isinstance(run, str):
                 dropped.append(dict(run=path.name, why=run))
             else:
-                found.append(run)
+                runs.append(run)
     plans = [read_plan(each) for each in folders]
     if tag:
-        other = [run for run in found if run["config"].get("tag", "") != tag]
-        if len(other) == len(found):
+        others = [run for run in runs if run["config"].get("tag", "") != tag]
+        if len(others) == len(runs):
             raise BadInput(f"--tag={tag}: no run in {folder} has this tag")
         dropped += [dict(run=run["run"], why=f"another tag than {tag}", B_p=run["B_p"], other=True)
-                    for run in other]
-        found = [run for run in found if run["config"].get("tag", "") == tag]
+                    for run in others]
+        runs = [run for run in runs if run["config"].get("tag", "") == tag]
         plans = [plan and dict(plan, config=plan["config"] | dict(tag=tag)) for plan in plans]
-    runs, others = comparable(found, plans)
-    dropped += others
+    runs, not_comparable = comparable(runs, plans)
+    dropped += not_comparable
     if not runs:
-        others = sum("other" in d for d in dropped)
-        if others:
-            raise BadInput(f"--runs={folder}: no run of the sweep that its sweep.json asks for can "
-                           f"be read yet; {others} runs there are of another experiment")
-        first = f"; {dropped[0]['run']}: {dropped[0]['why']}" if dropped else ""
-        if any((folders[0] / name).exists() for name in ("log.jsonl", "log.jsonl.gz")):
-            first = f"; it is one run itself: name the folder above, --runs={folders[0].parent}"
-        raise BadInput(f"--runs={folder}: no run to analyse{first}")
+        raise BadInput(f"--runs={folder}: {why_no_runs(folders[0], dropped)}")
     copies = next((run["copies"] for run in runs if run["copies"]), None)
-    for run in runs:  # one that a larger C continued keeps its first header
-        run["copies"] = copies  # all have the same problems, and an older log does not say so
+    for run in runs:
+        run["copies"] = copies  # all runs have the same problems, but older logs lack the field
+        # a run that a larger C continued has the smaller C in its header
         B = run["B_p"] * run["n"]
         for C in (plan["config"].get("C", -1) for plan in plans if plan):
             if run["rollouts"][-1] <= C < run["rollouts"][-1] + B:
@@ -359,17 +357,29 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val", tag="", epoch
     return sorted(runs, key=lambda run: (run["B_p"], run["n"], run["lr"], run["seed"])), dropped
 
 
+def why_no_runs(folder, dropped):
+    """Return the reason why a folder has no run to analyse, as text."""
+    others = sum("other" in d for d in dropped)
+    if others:
+        return ("no run of the sweep in sweep.json can be read yet; "
+                f"{others} runs in this folder are of another experiment")
+    if any((folder / name).exists() for name in LOGS):
+        return f"no run to analyse; this is one run, so name its parent, --runs={folder.parent}"
+    return "no run to analyse" + (f"; {dropped[0]['run']}: {dropped[0]['why']}" if dropped else "")
+
+
 def ended(run):
-    """True where the run will not go on: a run that was stopped can be resumed."""
+    """Return whether a run is over. A run that was stopped can be resumed."""
     return run["status"] not in ("", "stopped")
 
 
 def missing_cells(folder, runs, dropped):
-    """The planned cells of sweep.json without a finished run: a list of dict(B_p, n, seed, why)."""
+    """Return the cells planned in sweep.json without a finished run: a list of dict(B_p, n, lr,
+    seed, why)."""
     have = {(run["B_p"], run["n"], run["lr"], run["seed"]): run for run in runs}
     tag, out = runs[0]["config"].get("tag", "") if runs else "", []
     plans = [plan for plan in map(read_plan, folders_of(folder))
-             if plan and plan["config"].get("tag", "") == tag]  # not that of other runs than --tag
+             if plan and plan["config"].get("tag", "") == tag]
     for plan, cell in ((plan, cell) for plan in plans for cell in plan.get("cells", ())):
         lr = cell.get("lr_base", plan["config"].get("lr_base"))
         run = have.get((cell["B_p"], cell["n"], lr, cell["seed"]))

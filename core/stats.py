@@ -24,7 +24,7 @@ import numpy as np
 from scipy import stats
 from scipy.linalg import solveh_banded
 
-from core.runs import over_distinct, right
+from core.runs import metric_per_problem, over_distinct
 
 SMOOTH = 0.3    # the spline's penalty on curvature over ln C; from 0.03 to 3 nothing changes
 JUMP = 3        # an evaluation this many scatters off the spline is taken as it is
@@ -85,7 +85,8 @@ def per_problem(run, metric):
     has only the mean."""
     if run["counts"] is None or metric == "reward":
         return run["reward"][:, None]
-    return over_distinct(right(run["counts"], metric, run["samples"]), run.get("copies"))
+    return over_distinct(metric_per_problem(run["counts"], metric, run["samples"]),
+                         run.get("copies"))
 
 
 def scatter(runs, metric):

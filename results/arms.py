@@ -19,8 +19,7 @@ from config import parse
 from core.log import aside, read_log, read_plan
 from core import sweep
 from core.plots import budget_axis, canvas, colours, format_si, legend, plural, wrap, write
-from core.runs import comparable, ended, read_run
-from core.runs import right as metric_of
+from core.runs import comparable, ended, metric_per_problem, read_run
 from core.stats import ALPHA, SMALL, Missing, cells_of, contrast, shift, verdict_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -254,7 +253,7 @@ def look(run, metric="avg@4", of="val", window=LATE):
         if run["status"] != "diverged":
             raise Missing(f"evaluations of {of} in that window")
         at = e["C"] == e["C"][-1]
-    return metric_of(e["counts"][at], metric, e["samples"]).mean(0).astype(float)
+    return metric_per_problem(e["counts"][at], metric, e["samples"]).mean(0).astype(float)
 
 
 def table_of(cells, value=look, **how):
@@ -438,7 +437,7 @@ def curves(cells, title="", metric="avg@4", of="val", label="n = {}", unit="roll
                 e = of_set(run, of)
                 within = e["C"] <= run["budget"] * (1 + 1e-9)
                 x = e["step" if unit == "updates" else "C"][within][1:]
-                start, *y = metric_of(e["counts"][within], metric, e["samples"]).mean(1)
+                start, *y = metric_per_problem(e["counts"][within], metric, e["samples"]).mean(1)
                 of_seeds.append(dict(zip(x, y)))
                 base.append(start)
                 ax.plot(x, y, color=shade[key], lw=0.7, alpha=0.5)

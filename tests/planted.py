@@ -30,7 +30,7 @@ import config
 from config import derive, parse, updates_at
 from core.log import finished, save_json
 from core import sweep
-from core.runs import right
+from core.runs import metric_per_problem
 from simulate import evaluated_at, wander
 
 DATA = "data/guru_math"
@@ -264,7 +264,7 @@ def records_of(cfg, claims):
         liking = LIKING * np.random.default_rng(crc(path, n)).standard_normal(size)
         counts = rng.binomial(samples, rates_of(
             mean + moved * min(1, 3 * mean[0]), spread, problems_of(path, size), liking))
-        metrics = {metric: right(counts, metric, samples).mean(1, dtype=float).tolist()
+        metrics = {metric: metric_per_problem(counts, metric, samples).mean(1, dtype=float).tolist()
                    for metric in (f"avg@{k}", f"best@{k}", f"worst@{k}")}
         for i, (m, row) in enumerate(zip(evals, counts.tolist())):
             evals[m].append(dict(

@@ -417,7 +417,7 @@ def test_several_sweeps_side_by_side(analysed, tmp_path):
     front = json.loads((tmp_path / "frontier_compare.json").read_text())
     assert [p["metric"] for p in front["panels"].values()] == [
         "validation avg@4", "training reward", "validation best@4"]
-    assert "wants two sweeps" in bad(frontier, f"--runs={analysed.folder}", "--view=compare")
+    assert "needs two or more" in bad(frontier, f"--runs={analysed.folder}", "--view=compare")
 
 
 def test_budgets_that_do_not_overlap_and_other_units(tmp_path):
@@ -444,14 +444,14 @@ def test_views_that_have_nothing_to_compare_say_so(tmp_path):
     simulate(tmp_path / "a", ns=(8, 16), evals=10)
     simulate(tmp_path / "b", ns=(8,), evals=10)
     for folder, view, says in (("a", "fixed_B", "no two cells with the same B"),
-                               ("a", "pass1", "two runs or more with train_pass records"),
-                               ("a", "lr", "has one lr_base; run several"),
-                               ("b", "sensitivity", "nothing to vary"),
-                               ("b", "slices", "one n for each B_p")):
+                               ("a", "pass1", "0 runs in"),
+                               ("a", "lr", "has only one lr_base; run several"),
+                               ("b", "sensitivity", "no B_p with several n"),
+                               ("b", "slices", "only one n for each B_p")):
         assert says in bad(frontier, f"--runs={tmp_path / folder}", f"--view={view}"), view
     for log in (tmp_path / "a").glob("*/log.jsonl"):
         edit(log, sim.without_counts)
-    assert "needs counts" in bad(frontier, f"--runs={tmp_path / 'a'}", "--view=best_worst")
+    assert "lack `correct`" in bad(frontier, f"--runs={tmp_path / 'a'}", "--view=best_worst")
 
 
 def test_runs_that_break_no_record_have_a_picture_too(tmp_path, capsys):

@@ -31,20 +31,19 @@ def at_end(cells):
 
 
 # --------------------------------------------------------------------------------------------------
-# The learning rate as a dimension: n*(C) by one rule for all n, and with each n at its best lr
+# n*(C) by one lr rule for all n, and with the best lr for each n
 
 def lr(sweep, cfg):
-    """n*(C) at the one lr_base of the best cell, and with the best one for each n; and how the best
-    lr follows B = B_p n, at the largest shared budget of each n.
+    """Compare n*(C) at one lr_base for all n with n*(C) at the best lr_base for each n.
 
-    Of one B_p, that with most cells, and of its n those with several lr_base. slope: of log(best
-    lr) over log B,
-    0.5 by the square root rule.
+    It takes the B_p with most cells, and the n that ran at several lr_base. rule: the lr_base of
+    the best cell. rows: for each n its best lr_base at the largest budget that all its cells
+    reached. slope: that of log(best lr) over log B, 0.5 by the square root rule.
     """
     B_p, cells = max(by_B_p(sweep["every"]).items(), key=lambda item: len(item[1]))
     tried = Counter(c.n for c in cells)
     if max(tried.values()) < 2:
-        raise BadInput(f"--view=lr: {cfg['runs']} has one lr_base; run several, as in "
+        raise BadInput(f"--view=lr: {cfg['runs']} has only one lr_base; run several, as in "
                        f"--lrs=\"{sweep['lr'] / 2:g} {sweep['lr']:g} {2 * sweep['lr']:g}\"")
     runs = [run for c in cells if tried[c.n] > 1 for run in c.runs]
     (grid, cells), rows = cells_of(runs, cfg["metric"]), []
@@ -70,6 +69,7 @@ def lr(sweep, cfg):
 
 
 def draw_lr(front, path):
+    """Draw n*(C) in both readings, and the best lr for each n."""
     fig, (axes,) = canvas(1, 2, (10.7, 4.8))
     for (name, panel), style in zip(front["panels"].items(), (("0.45", "--", 3.2),
                                                               ("black", "-", 1.8))):
@@ -100,29 +100,30 @@ def draw_lr(front, path):
 
 
 def describe_lr(front):
+    """Yield the panels and the best lr of each n as lines of text."""
     yield from describe_panels(front)
     for r in front["rows"]:
-        edge = ", at the edge of those tried" if r["edge"] else ""
+        edge = ", the smallest or the largest tried" if r["edge"] else ""
         yield (f"  n = {r['n']:<4} best lr_base {r['best']:g}{edge}, at C = {format_si(r['C'])}; "
                f"tied: {', '.join(f'{x:g}' for x in r['near'])}")
     if front["slope"] is not None:
-        yield (f"  log(best lr) over log B has slope {front['slope']:.2f}; 0.5 is the square root "
-               "rule")
+        yield (f"  log(best lr) over log B has slope {front['slope']:.2f}; the square root rule "
+               "has 0.5")
 
 
 # --------------------------------------------------------------------------------------------------
 # n*(C) by metric
 
 def best_worst(sweep, cfg):
-    """n*(C) by avg@k, best@k and worst@k, for the three B_p with most n (section 4.1, observation
-    4)."""
+    """Make a panel of n*(C) by avg@k, best@k and worst@k for each of the three B_p with most n
+    (section 4.1, observation 4)."""
     if sweep["runs"][0]["counts"] is None:
-        raise BadInput(f"--view=best_worst: {cfg['runs']}: needs counts per problem, as evaluations"
-                       " of our trainer have")
+        raise BadInput(f"--view=best_worst: the logs in {cfg['runs']} lack `correct`, the solved "
+                       "rollouts of each problem, which train_grpo.py writes")
     sizes, readings, panels = by_B_p(sweep["cells"]), {}, {}
     for metric in (f"{kind}@{cfg['k']}" for kind in ("avg", "best", "worst")):
         runs = [run | dict(reward=per_problem(run, metric).mean(1)) for run in sweep["runs"]]
-        readings[metric] = cells_of(runs, metric)  # noise is pooled across B_p
+        readings[metric] = cells_of(runs, metric)  # all B_p, because noise is pooled across them
     for B_p in sorted(sorted(sizes, key=lambda B_p: -len(sizes[B_p]))[:3]):
         for metric, (grid, cells) in readings.items():
             cs = by_B_p(cells)[B_p]
@@ -136,13 +137,18 @@ def best_worst(sweep, cfg):
 
 @functools.cache
 def range_of_noise(cells):
-    """Return the 95% quantile of the range of `cells` equal values, in their standard deviation."""
+    """Return the 95% quantile of the range of `cells` equal values, in units of their standard
+    deviation."""
     return stats.studentized_range.ppf(0.95, cells, 1e4)
 
 
 def sensitivity(sweep, cfg):
-    """Reward over n at fixed B_p and over B_p at fixed n, at the largest shared budget (section
-    4.2), with its range and the 95% quantile of the range that noise alone would make."""
+    """Return the reward over n at fixed B_p and over B_p at fixed n, at the largest shared budget
+    (section 4.2).
+
+    spread: the range of the rewards. by_noise: the 95% quantile of the range if all cells were
+    equal.
+    """
     lines = []
     for over, fixed in (("n", "B_p"), ("B_p", "n")):
         for value in sorted({getattr(c, fixed) for c in sweep["cells"]}):
@@ -152,26 +158,27 @@ def sensitivity(sweep, cfg):
             if j is not None:
                 means = np.array([c.mean[j] for c in cs])
                 errors = [difference(a, b, j)[1:] for a, b in zip(cs, cs[1:])]
-                error = np.mean([math.hypot(*e) for e in errors]) / math.sqrt(2)  # of one cell
+                error = np.mean([math.hypot(*e) for e in errors]) / math.sqrt(2)  # per cell
                 by_noise = range_of_noise(len(cs)) * error
                 lines.append({"over": over, fixed: value, "C": sweep["grid"][j], "reward": means,
                               "x": [getattr(c, over) for c in cs],
                               "half": [ci_half_width(c, j) for c in cs],
                               "spread": float(np.ptp(means)), "by_noise": float(by_noise)})
     if not lines:
-        raise BadInput(f"--view=sensitivity: {cfg['runs']} has one cell for each n and each B_p, "
-                       "there is nothing to vary")
+        raise BadInput(f"--view=sensitivity: {cfg['runs']} has no B_p with several n and no n with "
+                       "several B_p; run more cells")
     return dict(lines=lines)
 
 
 def draw_sensitivity(front, path):
+    """Draw the reward over n on the left and over B_p on the right."""
     fig, (axes,) = canvas(1, 2, (10.7, 5.2), sharey=True)
     for ax, over, fixed in zip(axes, ("n", "B_p"), ("B_p", "n")):
         lines = [line for line in front["lines"] if line["over"] == over]
         colour = colours([line[fixed] for line in lines])
         for line in lines:
-            label = (f"{fixed} = {line[fixed]}: spread {100 * line['spread']:.1f} points, noise "
-                     f"alone {100 * line['by_noise']:.1f}")
+            label = (f"{fixed} = {line[fixed]}: spread {100 * line['spread']:.1f} points, by noise "
+                     f"{100 * line['by_noise']:.1f}")
             ax.errorbar(line["x"], line["reward"], line["half"], color=colour[line[fixed]],
                         marker="o", ms=4, capsize=2, lw=1.4, label=label.replace("B_p", "$B_p$"))
         ax.set_xscale("log", base=2)
@@ -185,33 +192,35 @@ def draw_sensitivity(front, path):
 
 
 def describe_sensitivity(front):
+    """Yield the spread of each line, next to the spread of noise, as lines of text."""
     for line in front["lines"]:
         fixed = "B_p" if line["over"] == "n" else "n"
         yield (f"  over {line['over']} at {fixed} = {line[fixed]}: spread "
-               f"{100 * line['spread']:.1f} points (noise alone makes up to "
+               f"{100 * line['spread']:.1f} points (noise makes up to "
                f"{100 * line['by_noise']:.1f}, 95%), C = {format_si(line['C'])}")
 
 
 def slices(sweep, cfg):
-    """Reward over n at the largest budget and 1/2, 1/4, 1/8 of it, for each B_p: a list of
-    dict(B_p, C, n, reward, half, near, best)."""
+    """Return the reward over n at the largest budget and at 1/2, 1/4 and 1/8 of it, for each B_p.
+
+    A slice is dict(B_p, C, n, reward, half, near, best). near: which n are tied with the best.
+    """
     grid, out = sweep["grid"], []
     for B_p, cs in by_B_p(sweep["cells"]).items():
         for C in grid[-1] / 2.0 ** np.arange(3, -1, -1):
             j = nearest(grid, C)
-            here = [c for c in cs if c.alive[j]]
-            if len(here) > 1 and C > grid[0]:
-                out.append(dict(B_p=B_p, C=grid[j], n=[c.n for c in here], best=best(here, j),
-                                reward=[c.mean[j] for c in here], near=tied_with_best(here, j),
-                                half=[ci_half_width(c, j) for c in here]))
+            alive = [c for c in cs if c.alive[j]]
+            if len(alive) > 1 and C > grid[0]:
+                out.append(dict(B_p=B_p, C=grid[j], n=[c.n for c in alive], best=best(alive, j),
+                                reward=[c.mean[j] for c in alive], near=tied_with_best(alive, j),
+                                half=[ci_half_width(c, j) for c in alive]))
     if not out:
-        raise BadInput(f"--view=slices: {cfg['runs']} has one n for each B_p, there is nothing to "
-                       "compare")
+        raise BadInput(f"--view=slices: {cfg['runs']} has only one n for each B_p; run several")
     return dict(slices=out)
 
 
 def draw_slices(front, path):
-    """Iso-compute slices, as Hoffmann et al. 2022 (Figure 3) draw them, of reward."""
+    """Draw slices at constant compute, as Hoffmann et al. 2022 (Figure 3), but of the reward."""
     sizes = sorted({s["B_p"] for s in front["slices"]})
     cols = min(len(sizes), 3)
     rows = -(-len(sizes) // cols)
@@ -222,13 +231,13 @@ def draw_slices(front, path):
         lines = [s for s in front["slices"] if s["B_p"] == B_p]
         ns = sorted({n for s in lines for n in s["n"]})
         for i, s in enumerate(lines):
-            # moved apart a little, so that the intervals of four budgets do not cover each other
-            apart = 2 ** (0.07 * (i - (len(lines) - 1) / 2))
-            x, R = np.array(s["n"]) * apart, np.array(s["reward"])
+            # a small shift, so that the intervals of four budgets do not cover each other
+            shift = 2 ** (0.07 * (i - (len(lines) - 1) / 2))
+            x, R = np.array(s["n"]) * shift, np.array(s["reward"])
             ax.errorbar(x, R, s["half"], color=SHADES[2 * i], marker="o", ms=4, lw=1.6,
                         capsize=2.5, label=f"C = {format_si(s['C'])}")
-            same = [j for j, ok in enumerate(s["near"]) if ok and j != s["best"]]
-            ax.plot(x[same], R[same], "o", ms=10, mfc="none", mec=SHADES[2 * i],
+            tied = [j for j, ok in enumerate(s["near"]) if ok and j != s["best"]]
+            ax.plot(x[tied], R[tied], "o", ms=10, mfc="none", mec=SHADES[2 * i],
                     label="tied with the best")
             ax.plot(x[s["best"]], R[s["best"]], "*", ms=12, color=SHADES[2 * i], zorder=5,
                     label="the best n of the budget")
@@ -243,23 +252,25 @@ def draw_slices(front, path):
 
 
 def describe_slices(front):
+    """Yield the best n of each slice and the n tied with it as lines of text."""
     for s in front["slices"]:
-        near = [n for n, ok in zip(s["n"], s["near"]) if ok]
+        tied = [n for n, ok in zip(s["n"], s["near"]) if ok]
         yield (f"  B_p = {s['B_p']:<4} C = {format_si(s['C']):>6}: n = {s['n'][s['best']]:<4} "
                f"{s['reward'][s['best']]:.3f}; tied with the best: "
-               f"{', '.join(map(str, near))}")
+               f"{', '.join(map(str, tied))}")
 
 
 # --------------------------------------------------------------------------------------------------
 # Pass rates of the training problems
 
 def thin(samples, correct, k):
-    """Pass rates as if each problem had k rollouts: samples, correct (P,) -> (k + 1,), the share of
-    problems with c = 0..k solved.
+    """Return pass rates as if each problem had k rollouts: samples, correct (P,) -> (k + 1,), the
+    share of problems with c = 0..k solved.
 
-    Runs differ in n, so in rollouts per problem, and the share at 0 falls with them; k drawn
-    without replacement makes them equal, exactly and without drawing: the hypergeometric mean.
-    Problems with fewer than k are left out.
+    Runs with another n have another number of rollouts per problem, and the share at 0 falls with
+    that number. Drawing k rollouts without replacement makes runs comparable. The mean over all
+    such draws is hypergeometric, so no random numbers are needed. Problems with fewer than k
+    rollouts are left out.
     """
     comb, out = math.comb, np.zeros(k + 1)
     tally = Counter((s, c) for s, c in zip(samples, correct) if s >= k)
@@ -269,10 +280,11 @@ def thin(samples, correct, k):
 
 
 def polarisation(samples, correct):
-    """1 - E[p (1 - p)] / (mean p (1 - mean p)) over problems, from unbiased estimates of p (1 - p):
-    0 where all problems have one pass rate, 1 where each is always or never solved.
+    """Return 1 - E[p (1 - p)] / (mean p (1 - mean p)) over problems, with p (1 - p) estimated
+    without bias.
 
-    samples, correct (P,). NaN where the mean is 0 or 1.
+    samples, correct (P,). The result is 0 if all problems have the same pass rate, 1 if each is
+    always or never solved, and NaN if the mean is 0 or 1.
     """
     s, c = np.asarray(samples, float), np.asarray(correct, float)
     s, c = s[s > 1], c[s > 1]
@@ -283,26 +295,27 @@ def polarisation(samples, correct):
 
 
 def pass1(sweep, cfg):
-    """Pass rates of the training problems, from the rollouts of training, for all n of one B_p at
-    matched n M (section 5.1).
+    """Return pass rates of the training problems for all n of one B_p, at matched n M (section
+    5.1).
 
-    The B_p is the one with most n. A record covers the updates between two evaluations, or, where
-    all runs have such records (--pass_at), it is of the policy at one update.
+    The B_p is the one with most n. A record holds the rollouts of the updates between two
+    evaluations. If every run has records of the policy at one update (--pass_at), only those are
+    used.
     """
     runs = [run for run in sweep["runs"] if run["passes"]]
     fresh = all(any(r.get("fresh") and r["rollouts"] for r in run["passes"]) for run in runs)
     runs = [dict(run, passes=[r for r in run["passes"] if bool(r.get("fresh")) == fresh])
             for run in runs]
     if len(runs) < 2:
-        raise BadInput(f"--view=pass1: {cfg['runs']}: needs two runs or more with train_pass "
-                       f"records, {len(runs)} have any")
+        raise BadInput(f"--view=pass1: {len(runs)} runs in {cfg['runs']} have train_pass records; "
+                       "expected two or more")
     ns = {}
     for run in runs:
         ns.setdefault(run["B_p"], set()).add(run["n"])
     B_p = max(ns, key=lambda b: len(ns[b]))
     runs = [run for run in runs if run["B_p"] == B_p]
-    few = min(np.quantile(run["passes"][-1]["samples"], 0.1) for run in runs)
-    k, end = int(min(16, max(2, few))), min(run["passes"][-1]["rollouts"] for run in runs)
+    fewest = min(np.quantile(run["passes"][-1]["samples"], 0.1) for run in runs)
+    k, end = int(min(16, max(2, fewest))), min(run["passes"][-1]["rollouts"] for run in runs)
     out = []
     for run in runs:
         moments = []
@@ -316,25 +329,30 @@ def pass1(sweep, cfg):
     return dict(B_p=B_p, k=k, nM=end / B_p, fresh=fresh, passes=out, covers="none")
 
 
+def four_of(count):
+    """Return up to four indices spread evenly over `count` items."""
+    return np.unique(np.linspace(0, count - 1, 4).round().astype(int))
+
+
 def draw_pass1(front, path):
-    """Figures 11 and 27: pass rates at matched n M, their ends and polarisation over time; below,
-    for up to four n, the whole of them at up to four budgets."""
+    """Draw Figures 11 and 27: pass rates at matched n M, and their two ends and the polarisation
+    over time. The lower row has the whole distribution for up to four n at up to four budgets."""
     k, colour = front["k"], colours({r["n"] for r in front["passes"]})
     fig, (axes, below) = canvas(2, 4, (10.7, 7.4), width_ratios=[1.6, 1, 1, 1])
     wide = 0.8 / k / len(colour)
     for i, n in enumerate(colour):
-        same = [r for r in front["passes"] if r["n"] == n]
+        seeds = [r for r in front["passes"] if r["n"] == n]
         style = dict(color=colour[n], label=f"n = {n}")
-        share = np.mean([r["matched"]["share"] for r in same], 0)
+        share = np.mean([r["matched"]["share"] for r in seeds], 0)
         x = np.arange(k + 1) / k + (i - (len(colour) - 1) / 2) * wide
         axes[0].bar(x, share, width=wide, **style)
         for ax, key in zip(axes[1:], ("zero", "one", "polarisation")):
-            for r in same:
+            for r in seeds:
                 later = [m for m in r["moments"] if m["C"]]
                 ax.plot([m["C"] for m in later], [m[key] for m in later], ".-", lw=1.4, ms=4,
                         **style)
                 for m in r["moments"]:
-                    if not m["C"]:  # C = 0 has no place on a logarithmic axis
+                    if not m["C"]:  # a logarithmic axis has no C = 0
                         ax.axhline(m[key], color="0.6", lw=1, ls=":", label="before training")
     axes[0].set(xlabel=f"solved of {k}, as a share", ylabel="share of the training problems",
                 title=f"at n M = {format_si(front['nM'])}")
@@ -344,15 +362,14 @@ def draw_pass1(front, path):
         budget_axis(ax, *ax.get_xlim())
         ax.tick_params("x", rotation=45)  # narrow panels
     ns = list(colour)
-    some = [ns[i] for i in np.unique(np.linspace(0, len(ns) - 1, 4).round().astype(int))]
-    for ax in below[len(some):]:
+    shown = [ns[i] for i in four_of(len(ns))]
+    for ax in below[len(shown):]:
         ax.set_visible(False)
-    for ax, n in zip(below, some):
-        same = [r["moments"] for r in front["passes"] if r["n"] == n]
-        for j, shade in zip(np.unique(np.linspace(0, len(same[0]) - 1, 4).round().astype(int)),
-                            ("0.75", "0.5", "0.25", "black")):  # the colours above are those of n
-            at = same[0][j]["C"]
-            each = [min(moments, key=lambda m: abs(m["C"] - at))["share"] for moments in same]
+    for ax, n in zip(below, shown):
+        seeds = [r["moments"] for r in front["passes"] if r["n"] == n]
+        for j, shade in zip(four_of(len(seeds[0])), ("0.75", "0.5", "0.25", "black")):
+            at = seeds[0][j]["C"]
+            each = [min(moments, key=lambda m: abs(m["C"] - at))["share"] for moments in seeds]
             ax.stairs(np.mean(each, 0), (np.arange(k + 2) - 0.5) / k, color=shade, lw=1.4,
                       label=f"C = {format_si(at)}")
         ax.set(xlabel=f"solved of {k}, as a share", title=f"n = {n}, over time", yscale="log")
@@ -361,12 +378,13 @@ def draw_pass1(front, path):
     for ax in (*axes, *below):
         ax.title.set_fontsize(10)
     legend(fig, axes, 6)
-    source = "rollouts of their own" if front["fresh"] else "the rollouts of training"
+    source = "fresh rollouts" if front["fresh"] else "the rollouts of training"
     title = f"pass@1 of the training problems, $B_p$ = {front['B_p']}, from {source}"
     save(fig, path, front, title)
 
 
 def describe_pass1(front):
+    """Yield the pass rates of each run at the matched budget as lines of text."""
     for r in front["passes"]:
         m = r["matched"]
         yield (f"  n = {r['n']:<4} seed {r['seed']}: at C = {format_si(m['C'])} {m['problems']} "
@@ -378,8 +396,8 @@ def describe_pass1(front):
 # Several sweeps
 
 def compare(cfg):
-    """The same frontier for several sweeps side by side: --runs="A B:train C:SET C:best@4", each
-    analysed on its own."""
+    """Return several sweeps side by side, each analysed by itself: --runs="A B:train C:SET
+    C:best@4"."""
     panels, sweeps = {}, []
     for word in cfg["runs"].split():
         folder, *rest = word.split(":")
@@ -392,8 +410,8 @@ def compare(cfg):
         panels[f"{word}, B_p={B_p}"] = panel | dict(metric=sweep["label"])
         sweeps.append(sweep)
     if len(panels) < 2:
-        raise BadInput(f'--runs={cfg["runs"]}: --view=compare wants two sweeps, with a space '
-                       'between, as in --runs="A B"')
+        raise BadInput(f'--runs={cfg["runs"]} is one sweep, but --view=compare needs two or more, '
+                       'as in --runs="A B"')
     covers = dict.fromkeys(part for s in sweeps for part in s["covers"].split("; "))
     both = {key: [x for s in sweeps for x in s[key]] for key in ("runs", "dropped", "every")}
     return sweeps[0] | both | dict(label="reward", covers="; ".join(covers)), dict(panels=panels)
