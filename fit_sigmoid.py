@@ -612,9 +612,9 @@ def report_lines(front, laws, rows, row):
         yield ("  with one seed a reward includes the luck of the best run, so it is about one "
                "point too high")
     if any(r["status"] != "observed" for r in rows):
-        yield ("  * the best cell of the last budget with runs; on simulated sweeps it was "
-               + ", ".join(f"{cost:.1f} points below the best at {f} C"
-                           for f, cost in KEPT.items()))
+        losses = ", ".join(f"{loss:.1f} at {f} C" for f, loss in KEPT.items())
+        yield ("  * the best cell of the last budget with runs; points that it was below the best on "
+               f"simulated sweeps: {losses}")
     if not any(panel.get("solved") for panel in front["panels"].values()):
         yield from row_lines(row, front, hour)
     if front["missing"]:

@@ -1,6 +1,7 @@
-"""core/plots.py: what the figures share: colours, numbers in words, axes of budgets, saving.
+"""core/plots.py: what the figures share: colours, numbers as text, axes of budgets, saving.
 
-Matplotlib is imported only when a figure is drawn, so that planning and --help do without.
+Matplotlib is imported only when a figure is drawn, so that planning and --help work without it.
+fit_sigmoid.py needs no other file than this one to fit a CSV.
 """
 import logging
 import math
@@ -9,12 +10,12 @@ import textwrap
 
 AXIS = dict(rollouts="rollouts C = $B_p\\,n\\,M$", tokens="training tokens C",
             gpu_hours="GPU-hours of training C", updates="updates M")
-# dark to bright, neighbours that differ on a projector and to the colour-blind
+# From dark to bright. Neighbours differ on a projector and to the colour-blind
 SHADES = "#1b1f6b #2f7fd1 #17a39a #74b72e #c9a400 #f07f1a #d62f3a #9b1b8f #6b4a2b #7f7f7f".split()
 
 
 def format_si(x):
-    """1270000 -> 1.27M: three digits and a suffix, up to 1e13."""
+    """Return a number as text with three digits and a suffix, up to 1e13: 1270000 -> 1.27M."""
     if abs(x) >= 1e13:
         return f"{x:.3g}"
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -24,12 +25,12 @@ def format_si(x):
 
 
 def plural(k, noun):
-    """1 run, 2 runs."""
+    """Return a count with its noun: 1 run, 2 runs."""
     return f"{k} {noun}" + "s" * (k != 1)
 
 
 def pairs_text(pairs, several, most=6):
-    """Return pairs (B_p, n) as text, at most `most` of them, or only n unless there are several
+    """Return pairs (B_p, n) as text, at most `most` of them: only the n unless there are several
     B_p."""
     pairs = sorted({tuple(pair) for pair in pairs})
     names = [f"({b}, {n})" if several else str(n) for b, n in pairs[:most]]
@@ -37,25 +38,27 @@ def pairs_text(pairs, several, most=6):
 
 
 def missing_text(missing, most):
-    """Return the planned runs that did not finish as text, the first `most` with their reason."""
+    """Return the planned runs that did not finish as text, the first `most` of them with the
+    reason."""
     cells = [f"B_p={m['B_p']} n={m['n']} seed={m['seed']} ({m['why']})" for m in missing[:most]]
     return f"missing {len(missing)}: {'; '.join(cells)}" + ", ..." * (len(missing) > most)
 
 
 def wrap(text, width):
+    """Return a text in lines of at most `width` characters."""
     return "\n".join(textwrap.wrap(text, width))
 
 
 def colours(ns):
-    """{n: colour} in order of n."""
+    """Return {n: colour} in order of n."""
     ns = sorted(ns)
     return {n: SHADES[i * (len(SHADES) - 3) // max(len(ns) - 1, 1) if len(ns) < 8 else
                       i % len(SHADES)] for i, n in enumerate(ns)}
 
 
 def canvas(rows, cols, size, **more):
-    """(figure, axes (rows, cols)) of a size in inches, without a window."""
-    # if HOME cannot be written to, matplotlib only starts a second later: not worth a warning
+    """Return (figure, axes (rows, cols)) of a size in inches, without a window."""
+    # if HOME is read-only, matplotlib warns that it starts a second later
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     import matplotlib
     matplotlib.use("Agg")
@@ -64,8 +67,8 @@ def canvas(rows, cols, size, **more):
 
 
 def budget_axis(ax, low, high, unit=""):
-    """Make a log axis of budgets with ticks such as 10k, 20k, 50k: three a decade, two or one, by
-    how many decades there are for the width."""
+    """Make a log axis of budgets with ticks such as 10k, 20k, 50k: one, two or three per decade, as
+    the width allows."""
     from matplotlib.ticker import LogLocator
     ax.set_xscale("log")
     inches = ax.figure.get_figwidth() / ax.get_subplotspec().get_gridspec().ncols
@@ -79,13 +82,14 @@ def budget_axis(ax, low, high, unit=""):
 
 
 def log_ticks(axis, values):
-    """Ticks of a log axis at these values alone, as they are written."""
+    """Set the ticks of a log axis to these values, written as plain numbers."""
     axis.set_ticks(values, [f"{v:g}" for v in values])
     axis.axes.minorticks_off()
 
 
 def end_labels(ax, ends, height):
-    """Names of lines behind their right ends, moved apart: ends [(x, y, text, colour)]."""
+    """Write the names of lines to the right of their ends, and spread them so that none overlap:
+    ends [(x, y, text, colour)]."""
     at, ends = math.inf, [end for end in ends if math.isfinite(end[1])]
     for x, y, text, colour in sorted(ends, key=lambda end: -end[1]):
         at = min(y, at - 0.045 * height)
@@ -95,7 +99,7 @@ def end_labels(ax, ends, height):
 
 
 def legend(fig, axes, cols=4, **more):
-    """One legend for all axes, below them; equal names count once."""
+    """Draw one legend for all axes below them. Equal names count once."""
     named = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels())}
     if named:
         fig.legend(named.values(), named.keys(), fontsize=9, ncols=min(cols, len(named)),
@@ -103,7 +107,8 @@ def legend(fig, axes, cols=4, **more):
 
 
 def draw_n_star(ax, panel, unit):
-    """n*(C) of a panel below its curves; B_p of the best pair too, where there are several."""
+    """Draw n*(C) of a panel, the n tied with it, and B_p of the best pair if there are several B_p.
+    """
     env = panel["envelope"]
     if near := {(a["C"], n) for a in panel["near"] for _, n in a["set"]}:
         ax.plot(*zip(*near), "s", color="0.6", ms=5, zorder=1,
@@ -116,7 +121,7 @@ def draw_n_star(ax, panel, unit):
                 label="$B_p$ of the best pair")
         ticks |= {min(env["B_p"]), max(env["B_p"])}
     for s in panel["switches"]:
-        if s["why"] == "crossing" and s["clear"]:  # an end that is open goes to the edge
+        if s["why"] == "crossing" and s["clear"]:  # an open interval extends to the edge
             ax.axvspan(s["lo"] or panel["range"][0], s["hi"] or panel["range"][1], color="C0",
                        alpha=0.13, lw=0, zorder=0, label="90% interval of a switch (two: darker)")
     ax.set(yscale="log", ylabel="n*", ylim=(min(ticks) / 1.5, max(ticks) * 1.5))
@@ -126,8 +131,8 @@ def draw_n_star(ax, panel, unit):
 
 
 def draw_records(ax, records):
-    """The points of `pooled_records`, and their running average, to which the paper fits its law.
-    """
+    """Draw the points of `pooled_records`, and their running average, to which the paper fits its
+    law."""
     ax.plot(records["C"], records["n"], "x", color="0.45", ms=4,
             label="n of a record-breaking point of all runs")
     ax.plot(records["C"], [2 ** y for y in records["log2_n_mean"]], "DC1", ms=4.5, mfc="none",
@@ -136,7 +141,7 @@ def draw_records(ax, records):
 
 def write(fig, path, small=""):
     """Write a figure to a temporary file, rename it, and close the figure. small: text in small
-    type below it."""
+    type below the figure."""
     import matplotlib.pyplot as plt
     part = f"{path}.{os.getpid()}.png"
     small = wrap(small, int(16 * fig.get_figwidth()))
@@ -151,8 +156,8 @@ def write(fig, path, small=""):
 
 
 def save(fig, path, front, title):
-    """`write` with a title, front["title"] if it has one, and in small type below the figure which
-    runs it shows and what its intervals cover."""
+    """Write a figure with a title, front["title"] if it has one. Small type below it names the runs
+    shown and what the intervals cover."""
     seeds = len({run["seed"] for run in front["runs_used"]})
     text = f"{plural(len(front['runs_used']), 'run')}, {plural(seeds, 'seed')}"
     text += "".join(f", {len(front[key])} {name}" for key, name in (

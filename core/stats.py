@@ -1,15 +1,15 @@
-"""core/stats.py: every statistic of the analysis. What the model of a cell gets at a budget, how
-sure that is, which cells are tied with the best, and whether the best n rises with the budget.
+"""core/stats.py: every statistic of the analysis. The reward of a cell's model at a budget, its
+interval, the cells tied with the best, and a test of whether the best n rises with the budget.
 
     grid, cells = cells_of(runs, "avg@4")            # runs: from core/runs.py
     j = nearest(grid, 1e5)
     cells[best(cells, j)], tied_with_best(cells, j)  # the best (B_p, n, lr_base) and its ties
 
-A cell is one (B_p, n, lr_base) with all its seeds. Its value at C is what its model at C gets: a
-smoothing spline in log C through its own evaluations up to C, read at the last of them and
-interpolated to the next. The value is not monotone: a run that falls is worth what it fell to. A
-cell is alive at C if one of its runs is, within one evaluation. Beyond its end a cell that did not
-diverge keeps its last value, because the budget is a limit: B_p n M <= C.
+A cell is one (B_p, n, lr_base) with all its seeds. Its value at C is the reward of its model at C:
+a smoothing spline in log C through the evaluations up to C, read at the last one and interpolated
+to the next. The value is not monotone: if a run falls, its value falls. A cell is alive at C if one
+of its runs is, within one evaluation. Beyond its end a cell that did not diverge keeps its last
+value, because the budget is a limit: B_p n M <= C.
 
 The noise model is reward = cell + seed + run + problem. Runs with the same seed share their
 training problems and their order, so a difference of cells is paired by seed. All runs share the
@@ -27,9 +27,9 @@ from scipy.linalg import solveh_banded
 from core.runs import metric_per_problem, over_distinct
 
 SMOOTH = 0.3    # the spline's penalty on curvature over ln C; from 0.03 to 3 nothing changes
-JUMP = 3        # an evaluation this many scatters off the spline is taken as it is
-# prior: how far a run lies from its cell and seed, and how many degrees of freedom that is worth.
-# Our sweeps have 0.002 to 0.034, median 0.009; a little more makes one-seed intervals hold 90%
+JUMP = 3        # an evaluation this many standard deviations off the spline is not smoothed
+# The prior of the noise of runs: its standard deviation, and its worth in degrees of freedom. Our
+# sweeps have 0.002 to 0.034, median 0.009; with 0.012 one-seed intervals hold the truth in 90%
 RUN_SD, RUN_DF = 0.012, 3
 GRID = 81       # budgets at which curves are compared, evenly spaced in log C
 Z = 1.645       # 90% intervals
@@ -41,10 +41,10 @@ Z = 1.645       # 90% intervals
 def last_value(x, smooth=SMOOTH):
     """Return the smoothing spline's value at its last point as weights of the data: x (E,) -> (E,).
 
-    The natural cubic spline minimises sum of squares + smooth * integral of f''^2 (Reinsch 1967):
-    f = y - smooth Q g, where (R + smooth Q'Q) g = Q'y has five diagonals. The smoother is
-    symmetric, so its last row is its result for y = (0, ..., 0, 1). With fewer than three points
-    it is the last point.
+    The natural cubic spline minimises sum of squares + smooth * integral of f''^2 (Reinsch 1967).
+    Its solution is f = y - smooth Q g, where (R + smooth Q'Q) g = Q'y has five diagonals. The
+    smoother is symmetric, so its last row is its result for y = (0, ..., 0, 1). With fewer than
+    three points the value is the last point.
     """
     w = np.zeros(len(x))
     w[-1] = 1
@@ -65,10 +65,10 @@ def last_value(x, smooth=SMOOTH):
 def reach(run):
     """Return the range of C that a run covers: (first evaluation of training, last evaluation).
 
-    Evaluations come after whole updates of B = B_p n rollouts. One that is due at `eval_every`
+    Evaluations come after whole updates of B = B_p n rollouts. An evaluation due at `eval_every`
     comes up to B late, and M = floor(C / B) leaves up to B of the budget unspent. Both ends are
-    widened by that much and no more. Otherwise the n whose B happens to divide best would be alone
-    on the frontier at either end.
+    widened by exactly that much, because otherwise the n whose B divides best would have no
+    competitor at either end of the frontier.
     """
     B, x, cfg = run["B_p"] * run["n"], run["rollouts"], run["config"]
     first, last = (i for i in np.flatnonzero(run["C"] > 0)[[0, -1]])
@@ -89,11 +89,12 @@ def per_problem(run, metric):
                          run.get("copies"))
 
 
-def scatter(runs, metric):
+def checkpoint_sd(runs, metric):
     """Return the standard deviation of an evaluation around its run's curve.
 
     It is the median of second differences over the later half of the evaluations. A trend cancels
-    in them, and a run that collapses hardly counts. The noise of the rollouts is included.
+    in second differences, and the median ignores a run that collapses. The noise of the rollouts is
+    included.
     """
     bends = np.concatenate([np.diff(per_problem(run, metric)[len(run["C"]) // 2:].mean(1), 2)
                             for run in runs])
@@ -101,27 +102,27 @@ def scatter(runs, metric):
 
 
 def values_of(run, metric, grid, checkpoints=math.inf):
-    """Return what a run's model gets at each budget, and whether the run is alive there.
+    """Return the reward of a run's model at each budget, and whether the run is alive there.
 
     Returns (values (G, P), or (G, 1) without counts; state (G,): 1 alive, 0 diverged before, NaN
-    elsewhere). checkpoints: from `scatter`.
+    elsewhere). checkpoints: from `checkpoint_sd`.
 
-    A run that collapses falls faster than a spline bends, so an evaluation more than JUMP scatters
-    from the spline is taken as it is. Only the scatter, one number, uses evaluations after C.
+    A run that collapses falls faster than a spline bends, so an evaluation more than JUMP standard
+    deviations from the spline is not smoothed. Nothing else uses evaluations after C.
     """
     seen = run["C"] > 0
     x, (lo, hi) = np.log(run["C"][seen]), reach(run)
     data = per_problem(run, metric)[seen]
     R = data.mean(1)
-    # smooth the evaluations up to each one in turn, and interpolate linearly between these values
+    # smooth up to each evaluation in turn, and interpolate linearly between the smoothed values
     place = np.interp(np.log(grid), x, np.arange(len(x)))
     rows, at = np.zeros((len(grid), len(x)), np.float32), np.floor(place).astype(int)
     for i in np.unique([at, np.minimum(at + 1, len(x) - 1)]):
         w = last_value(x[:i + 1])
         if abs(w @ R[:i + 1] - R[i]) > JUMP * checkpoints:
             w = np.eye(i + 1)[i]
-        rows[:, :i + 1] += np.maximum(1 - np.abs(place - i), 0)[:, None] * w  # its share, (G, 1)
-    slack = 0.0  # a run is alive up to one evaluation beyond its last
+        rows[:, :i + 1] += np.maximum(1 - np.abs(place - i), 0)[:, None] * w
+    slack = 0.0  # a run counts as alive up to one evaluation after its last
     if run["status"] not in ("diverged", "pruned") and len(x) > 1:
         slack = float(np.median(np.diff(run["C"][seen])))
     state = np.where((grid >= lo * (1 - 1e-9)) & (grid <= (hi + slack) * (1 + 1e-9)), 1, np.nan)
@@ -135,13 +136,16 @@ def values_of(run, metric, grid, checkpoints=math.inf):
 
 @dataclass
 class Noise:
-    """How runs vary around their cells, for all cells of a sweep together.
+    """The variation of runs around their cells, for all cells of a sweep together.
 
-    run_var (G,): variance of a run beyond its cell and seed. df (G,): its degrees of freedom, with
-    the prior's. seed_ratio: variance of a seed over that of a run. cov (G, N, N): covariance of the
-    cells' means in units of run_var, NaN for a cell that has no run there. rollouts (G,): the part
-    of a run's variance that is the noise of its evaluation rollouts, times the number of problems;
-    the scatter over problems contains it too. checkpoints: from `scatter`.
+      run_var      (G,) variance of a run beyond its cell and seed
+      df           (G,) its degrees of freedom, with the prior's
+      seed_ratio   variance of a seed divided by that of a run
+      cov          (G, N, N) covariance of the cells' means in units of run_var, NaN for a cell
+                   without a run there
+      rollouts     (G,) the part of run_var that is the noise of evaluation rollouts, times the
+                   number of problems; the variance over problems contains it too
+      checkpoints  from `checkpoint_sd`
     """
     run_var: np.ndarray
     df: np.ndarray
@@ -155,10 +159,13 @@ class Noise:
 class Cell:
     """One (B_p, n, lr_base) with its runs, on a grid of G budgets.
 
-    index: its place in the list of `cells_of`, and so in Noise.cov. values (S, G, P): what each run
-    gets on each problem, NaN outside the run. died (S, G): the run diverged before. alive (G,):
-    whether a run is alive. per_problem (G, P), mean (G,): the cell's estimate over seeds, NaN
-    where the cell has none. reach: the budgets (lo, hi) that its runs cover.
+      index        its place in the list of `cells_of`, and so in Noise.cov
+      values       (S, G, P) reward of each run on each problem, NaN outside the run
+      died         (S, G) whether the run diverged before
+      alive        (G,) whether a run is alive
+      reach        the budgets (lo, hi) that its runs cover
+      per_problem  (G, P) the estimate over seeds, NaN if no run has a value
+      mean         (G,) its mean over problems
     """
     B_p: int
     n: int
@@ -179,36 +186,37 @@ def cells_of(runs, metric):
     ends = [reach(run) for run in runs]
     low, high = min(lo for lo, _ in ends), max(hi for _, hi in ends)
     grid = np.geomspace(low, high, GRID)
-    # the report's budgets, exactly
+    # with the exact budgets of the report
     grid = np.unique([low, *grid[1:-1], *(high / 2 ** i for i in range(4) if high / 2 ** i > low)])
     groups = {}
     for run in sorted(runs, key=lambda run: (run["B_p"], run["n"], run["lr"], run["seed"])):
         groups.setdefault((run["B_p"], run["n"], run["lr"]), []).append(run)
-    cells, checkpoints = [], scatter(runs, metric)
-    for (B_p, n, lr), same in groups.items():
+    cells, checkpoints = [], checkpoint_sd(runs, metric)
+    for (B_p, n, lr), of_cell in groups.items():
         values, state = map(np.array, zip(*(values_of(run, metric, grid, checkpoints)
-                                            for run in same)))
+                                            for run in of_cell)))
         alive = (state == 1).any(0)
         values[np.isnan(state)] = np.nan
-        survivors = np.array([run["status"] != "diverged" for run in same])
+        survivors = np.array([run["status"] != "diverged" for run in of_cell])
         if alive.any() and survivors.any():
             end = np.flatnonzero((state[survivors] == 1).any(0))[-1]
             last = survivors & (state[:, end] == 1)
-            values[last, end + 1:] = values[last, end:end + 1]  # it keeps what it has
+            values[last, end + 1:] = values[last, end:end + 1]  # keep the last value
             values[:, :alive.argmax()] = np.nan
         else:
             values[:, ~alive] = np.nan
-        cells.append(Cell(B_p, n, lr, same, len(cells), values, state == 0, alive,
-                          (min(reach(r)[0] for r in same), max(reach(r)[1] for r in same))))
+        lows, highs = zip(*(reach(run) for run in of_cell))
+        cells.append(Cell(B_p, n, lr, of_cell, len(cells), values, state == 0, alive,
+                          (min(lows), max(highs))))
     add_estimates(cells, len(grid), checkpoints)
     return grid, cells
 
 
 def design(cell, seed):
-    """Return the columns (R, K) of a linear model cell + seed of R runs, one for each cell first.
+    """Return the columns (R, K) of a linear model cell + seed of R runs, the cells' columns first.
 
-    cell, seed (R,). The seeds are left out if they are not crossed with the cells, because then
-    they would take up differences of cells.
+    cell, seed (R,). If the seeds are not crossed with the cells they are left out, because they
+    would absorb differences of cells.
     """
     cells = np.unique(cell)
     X = (np.asarray(cell)[:, None] == cells).astype(float)
@@ -218,10 +226,22 @@ def design(cell, seed):
 
 
 def residuals(X, A):
-    """Return (what the columns X (R, K) leave of A (R, ...), degrees of freedom)."""
+    """Return the residuals of A (R, ...) after a fit to the columns X (R, K), and the degrees of
+    freedom."""
     flat = A.reshape(len(A), -1)
     rest = flat - X @ (np.linalg.pinv(X) @ flat)
     return rest.reshape(A.shape), len(A) - np.linalg.matrix_rank(X)
+
+
+def split_noise(X, A):
+    """Split the residuals of A (R, W, P) after a fit to X (R, K) into those of runs and of
+    problems.
+
+    Returns (runs (R, W), problems (R, W, P), degrees of freedom).
+    """
+    rest, df = residuals(X, A)
+    runs = rest.mean(2)
+    return runs, rest - runs[..., None], df
 
 
 def add_estimates(cells, G, checkpoints):
@@ -231,57 +251,56 @@ def add_estimates(cells, G, checkpoints):
     cell = np.concatenate([[c.index] * len(c.runs) for c in cells])
     seed = np.array([run["seed"] for c in cells for run in c.runs])
     P, N = values.shape[2], len(cells)
-    usable = ~np.isnan(values[..., 0]) & ~died  # a run that diverged is no measure of the noise
+    usable = ~np.isnan(values[..., 0]) & ~died  # divergence is not noise
     patterns, which = np.unique(usable, axis=1, return_inverse=True)
     parts = [(np.flatnonzero(rows), np.flatnonzero(which.ravel() == i))
              for i, rows in enumerate(patterns.T) if rows.any()]
 
-    # how runs scatter within their cells, and what is left of it without the seeds
+    # the variance of runs within their cells, and what is left of it without the seeds
     run_sum, df, rollouts, within, within_df = np.zeros(G), np.zeros(G), np.zeros(G), 0.0, 0
     for rows, js in parts:
         A = values[rows][:, js].astype(float)
         rest, of_cells = residuals((cell[rows, None] == np.unique(cell[rows])).astype(float),
                                    A.mean(2))
         within, within_df = within + (rest ** 2).sum(), within_df + of_cells * len(js)
-        rest, df[js] = residuals(design(cell[rows], seed[rows]), A)
-        run_sum[js] = (rest.mean(2) ** 2).sum(0)
+        of_runs, of_problems, df[js] = split_noise(design(cell[rows], seed[rows]), A)
+        run_sum[js] = (of_runs ** 2).sum(0)
         if df[js[0]] and P > 1:
-            each = rest - rest.mean(2, keepdims=True)
-            rollouts[js] = (each ** 2).sum((0, 2)) / df[js] / (P - 1)
+            rollouts[js] = (of_problems ** 2).sum((0, 2)) / df[js] / (P - 1)
     run_var = (RUN_DF * RUN_SD ** 2 + run_sum) / (RUN_DF + df)
     of_seed = within / within_df - run_sum.sum() / df.sum() if df.any() else 0.0
     ratio = max(of_seed, 0.0) / run_var.mean()
 
-    # generalised least squares for the means of the cells: a seed that two cells share cancels in
+    # Generalised least squares for the means of the cells: a seed that two cells share cancels in
     # their difference, and a seed that only one of them has still counts
     cov = np.full((G, N, N), np.nan)
     estimate = np.full((N, G, P), np.nan, np.float32)
     for rows, js in parts:
-        some, at = np.unique(cell[rows], return_inverse=True)
-        X = np.eye(len(some))[at]  # (R, N)
+        index, at = np.unique(cell[rows], return_inverse=True)
+        X = np.eye(len(index))[at]  # (R, N)
         seeds = (seed[rows, None] == np.unique(seed[rows])).astype(float)
         shrink = ratio / (1 + ratio * seeds.sum(0))
         weights = X.T - ((X.T @ seeds) * shrink) @ seeds.T  # X' V^-1, V = 1 + ratio * seeds seeds'
         H = np.linalg.inv(weights @ X)
-        cov[np.ix_(js, some, some)] = H
-        estimate[np.ix_(some, js)] = np.einsum("nr,rgp->ngp", H @ weights, values[rows][:, js])
+        cov[np.ix_(js, index, index)] = H
+        estimate[np.ix_(index, js)] = np.einsum("nr,rgp->ngp", H @ weights, values[rows][:, js])
     noise = Noise(run_var, RUN_DF + df, ratio, cov, rollouts, checkpoints)
     for c in cells:
         c.per_problem, c.noise = estimate[c.index], noise
-        if c.died.any():  # its mean is that of all its runs, of the dead ones what they got
-            there = ~np.isnan(c.values[..., 0])
-            share = ((c.died & there).sum(0) / np.maximum(there.sum(0), 1))[:, None]  # (G, 1)
-            dead = over_runs(np.where((c.died & there)[..., None], c.values, np.nan))
+        if c.died.any():  # diverged runs count with their last reward
+            defined = ~np.isnan(c.values[..., 0])
+            share = ((c.died & defined).sum(0) / np.maximum(defined.sum(0), 1))[:, None]  # (G, 1)
+            dead = mean_over_runs(np.where((c.died & defined)[..., None], c.values, np.nan))
             c.per_problem = np.where(share > 0, (1 - share) * c.per_problem + share * dead,
                                      c.per_problem)
         c.mean = c.per_problem.mean(1).astype(float)
 
 
-def over_runs(a):
-    """Return the mean over the first axis without NaN; NaN if all are NaN."""
-    there = ~np.isnan(a)
-    mean = np.where(there, a, 0).sum(0) / np.maximum(there.sum(0), 1)
-    return np.where(there.any(0), mean, np.nan)
+def mean_over_runs(a):
+    """Return the mean over the first axis without NaN, or NaN if all are NaN."""
+    defined = ~np.isnan(a)
+    mean = np.where(defined, a, 0).sum(0) / np.maximum(defined.sum(0), 1)
+    return np.where(defined.any(0), mean, np.nan)
 
 
 def nearest(grid, C):
@@ -289,7 +308,7 @@ def nearest(grid, C):
     return int(np.abs(np.log(grid / C)).argmin())
 
 
-def half_width(problems, runs, df):
+def combined_half_width(problems, runs, df):
     """Return half of a 90% interval from the standard errors over problems and over runs (df)."""
     return math.hypot(Z * problems, stats.t.ppf(0.95, df) * runs)
 
@@ -297,8 +316,8 @@ def half_width(problems, runs, df):
 def level_error(c, j):
     """Return the standard error over problems of a cell's mean at budget j.
 
-    If only the mean is known, the error is that of problems whose rewards are 0 or 1, which no
-    others exceed.
+    If only the mean is known, it is the error of problems whose rewards are 0 or 1, which is the
+    largest possible.
     """
     each, run = c.per_problem[j], c.runs[0]
     if len(each) > 1:
@@ -311,20 +330,20 @@ def level_error(c, j):
 def ci_half_width(c, j):
     """Return half of the 90% interval of a cell's reward at budget j.
 
-    It is the wider of two: what another run of the cell gets on these problems, and what these
-    runs get on other problems of the kind.
+    The interval is the wider of two: the reward of another run of the cell on these problems, and
+    the reward of these runs on other problems of the kind.
     """
     var, noise = c.noise.run_var[j], c.noise
     of_mean = var * noise.cov[j, c.index, c.index]
     other_run = math.sqrt(var * (1 + noise.seed_ratio) + of_mean)
-    return max(half_width(0, other_run, noise.df[j]),
-               half_width(level_error(c, j), math.sqrt(of_mean), noise.df[j]))
+    return max(combined_half_width(0, other_run, noise.df[j]),
+               combined_half_width(level_error(c, j), math.sqrt(of_mean), noise.df[j]))
 
 
 def difference(a, b, j):
     """Return cell a minus cell b at budget j: (gap, standard error over problems, over runs).
 
-    Paired by problem, and by seed wherever the cells share seeds.
+    The difference is paired by problem, and by each seed that both cells have.
     """
     gap, cov = a.per_problem[j] - b.per_problem[j], a.noise.cov[j]
     h = cov[a.index, a.index] + cov[b.index, b.index] - 2 * cov[a.index, b.index]
@@ -336,37 +355,38 @@ def difference(a, b, j):
 def gap_between(a, b, j):
     """Return cell a minus cell b at budget j: (gap, half of its 90% interval)."""
     gap, problems, runs = difference(a, b, j)
-    return gap, half_width(problems, runs, a.noise.df[j])
+    return gap, combined_half_width(problems, runs, a.noise.df[j])
 
 
 def best(cells, j):
-    """Return the index of the cell with the highest mean at budget j, None if no cell has one."""
+    """Return the index of the cell with the highest mean at budget j, or None if no cell has one.
+    """
     means = np.array([c.mean[j] for c in cells])
     return None if np.isnan(means).all() else int(np.nanargmax(means))
 
 
 def tied_with_best(cells, j):
-    """Return which cells cannot be told apart from the best at budget j: mask (N,).
+    """Return which cells cannot be distinguished from the best at budget j: mask (N,).
 
-    A cell is out if it is below the best by more than its error, at 90% for all comparisons
+    A cell is not tied if it is below the best by more than its error, at 90% for all comparisons
     together (Sidak; the set of Hsu's multiple comparisons with the best).
     """
     top = best(cells, j)
-    there = [i for i, c in enumerate(cells) if not np.isnan(c.mean[j])]
-    level, out = 0.9 ** (1 / max(len(there) - 1, 1)), np.zeros(len(cells), bool)
+    defined = [i for i, c in enumerate(cells) if not np.isnan(c.mean[j])]
+    level, out = 0.9 ** (1 / max(len(defined) - 1, 1)), np.zeros(len(cells), bool)
     t, z = stats.t.ppf(level, cells[top].noise.df[j]), stats.norm.ppf(level)
-    for i in there:
+    for i in defined:
         gap, problems, runs = difference(cells[top], cells[i], j)
         out[i] = i == top or gap <= math.hypot(z * problems, t * runs) + 1e-12
     return out
 
 
 def folds(S, H):
-    """Return where a choice is made and where it is scored: a list of pairs of masks (S, H), over S
-    seeds and H halves of the problems.
+    """Return the folds of a held-out choice: a list of (chosen, scored), masks (S, H) over S seeds
+    and H halves of the problems.
 
-    A fold is scored on one seed and one half. The choice sees the other seeds on the other half.
-    With one seed the choice sees that seed on the other half.
+    A fold is scored on one seed and one half. The choice uses the other seeds on the other half.
+    With one seed, the choice uses that seed on the other half.
     """
     out = []
     for s in range(S):
@@ -378,9 +398,9 @@ def folds(S, H):
 
 
 def folds_of(cells):
-    """Return means by cell, seed and half of the problems (N, S, H, G), and which runs died.
+    """Return means by cell, seed and half of the problems (N, S, H, G), and the runs that died.
 
-    H = 1 without counts. NaN where a cell has no run of a seed.
+    H = 1 without counts. A mean is NaN if the cell has no run of that seed.
     """
     seeds = sorted({run["seed"] for c in cells for run in c.runs})
     S, G, P = len(seeds), len(cells[0].mean), cells[0].values.shape[2]
@@ -395,44 +415,42 @@ def folds_of(cells):
 
 
 def held_out(cells):
-    """Return what chooses and what it is scored on, for each of the `folds`: (chosen (N, F, G),
-    scored (N, F, G)).
+    """Return the rewards that choose and the rewards that score, in each of the `folds`: two arrays
+    (N, F, G).
 
-    A run that diverged takes part in the choice but scores nothing, because the report names it in
-    words.
+    A run that diverged takes part in the choice but not in the score, because the report names it.
     """
     means, died = folds_of(cells)
-    some = folds(*means.shape[1:3])
-    chose = [[over_runs(of_cell[chosen]) for chosen, _ in some] for of_cell in means]
+    masks = folds(*means.shape[1:3])
+    choice = [[mean_over_runs(of_cell[chosen]) for chosen, _ in masks] for of_cell in means]
     alive = np.where(died, np.nan, means)
-    return np.array(chose), np.array([[of_cell[scored][0] for _, scored in some]
-                                      for of_cell in alive])
+    return np.array(choice), np.array([[of_cell[scored][0] for _, scored in masks]
+                                       for of_cell in alive])
 
 
 def heldout_reward(cells, held=None):
-    """Return what choosing the best cell gains at each budget, without the winner's curse: (G,).
+    """Return the reward of the best cell at each budget, without the winner's curse: (G,).
 
     The cell is chosen on some runs and problems and scored on others (`held_out`), so a fold may
-    score another cell than `best`. With one seed the luck of the chosen run remains in it. held: of
-    `held_out`, if it is there already.
+    score another cell than `best`. With one seed the luck of the chosen run remains. held: from
+    `held_out`, to compute it only once.
     """
-    chose, scored = held or held_out(cells)
-    chose = np.where(np.isnan(chose) | np.isnan(scored), -np.inf, chose)
-    pick = chose.argmax(0)  # (F, G)
-    got = np.take_along_axis(scored, pick[None], 0)[0]
-    plain = np.array([c.mean for c in cells])
-    top = np.where(np.isnan(plain), -np.inf, plain).max(0)
-    got = over_runs(np.where(np.isneginf(chose.max(0)), np.nan, got))
-    return np.where(np.isnan(got), top, got)
+    choice, scored = held or held_out(cells)
+    choice = np.where(np.isnan(choice) | np.isnan(scored), -np.inf, choice)
+    rewards = np.take_along_axis(scored, choice.argmax(0)[None], 0)[0]  # (F, G)
+    rewards = mean_over_runs(np.where(np.isneginf(choice.max(0)), np.nan, rewards))
+    means = np.array([c.mean for c in cells])
+    highest = np.where(np.isnan(means), -np.inf, means).max(0)
+    return np.where(np.isnan(rewards), highest, rewards)
 
 
 def stop_before(cells, j, held=None):
-    """Return an earlier stop that beats the best cell at budget j: dict(cell, j, reward, gain),
+    """Return an earlier stop that beats the best cell at budget j, dict(cell, j, reward, gain), or
     None if more rollouts did no harm.
 
-    The stop, a cell and a budget, is chosen and scored on different runs and problems. It counts
-    if it is above the best at j by two standard errors, of problems and of checkpoints. held: of
-    `held_out`, if it is there already.
+    The stop, a cell and a budget, is chosen and scored on different runs and problems. It counts if
+    it is above the best at j by two standard errors, over problems and checkpoints. held: from
+    `held_out`, to compute it only once.
     """
     top = best(cells, j)
     if top is None or j == 0:
@@ -441,18 +459,19 @@ def stop_before(cells, j, held=None):
     if np.isnan(means).all():
         return None
     i, at = np.unravel_index(np.nanargmax(means), means.shape)
-    chose, scored = (a[..., :j + 1] for a in held or held_out(cells))
-    F = chose.shape[1]
-    chose = np.where(np.isnan(chose) | np.isnan(scored), -np.inf, chose)[..., :j]
-    flat = chose.transpose(1, 0, 2).reshape(F, -1).argmax(1)  # (F,)
-    got = np.array([[scored[p // j, f, p % j], scored[top, f, j]] for f, p in enumerate(flat)])
-    if np.isnan(got).any(1).all():
+    choice, scored = (a[..., :j + 1] for a in held or held_out(cells))
+    F = choice.shape[1]
+    choice = np.where(np.isnan(choice) | np.isnan(scored), -np.inf, choice)[..., :j]
+    flat = choice.transpose(1, 0, 2).reshape(F, -1).argmax(1)  # (F,)
+    rewards = np.array([[scored[p // j, f, p % j], scored[top, f, j]] for f, p in enumerate(flat)])
+    rewards = rewards[~np.isnan(rewards).any(1)]  # folds in which both the stop and the end exist
+    if not len(rewards):
         return None
-    stop, end = np.nanmean(got[~np.isnan(got).any(1)], 0)
+    stop, end = rewards.mean(0)
     a, b = cells[i], cells[top]
     gap = a.per_problem[at] - b.per_problem[j]
     problems = gap.std(ddof=1) / math.sqrt(len(gap)) if len(gap) > 1 else 0.0
-    # two checkpoints of one run share that run's luck
+    # two checkpoints of one run share the noise of that run
     sd = b.noise.checkpoints if i == top else math.sqrt(b.noise.run_var[j])
     if stop - end <= 2 * math.hypot(problems, sd * math.sqrt(2 / len(b.runs))):
         return None
@@ -474,7 +493,7 @@ def crossings(x, ahead):
 
 def where_zero(x, gap, half, at):
     """Return the interval (lo, hi) around `at` in which gap (G,), rising through zero, is within
-    `half` (G,) of zero; None for an end that the data leave open."""
+    `half` (G,) of zero. An end is None if the data leave it open."""
     below = np.flatnonzero((x <= at) & (gap < -half))
     above = np.flatnonzero((x >= at) & (gap > half))
     return (float(x[below[-1]]) if len(below) else None,
@@ -482,7 +501,8 @@ def where_zero(x, gap, half, at):
 
 
 def overtakes(a, b, grid, at):
-    """Return where cell b overtakes cell a, at log C = at: dict(C, from, to, M, reward, lo, hi)."""
+    """Return the switch from cell a to cell b at log C = at: dict(C, from, to, M, reward, lo, hi).
+    """
     js = np.flatnonzero(~np.isnan(a.mean + b.mean))
     gaps, halves = np.array([gap_between(b, a, j) for j in js]).T
     lo, hi = where_zero(np.log(grid[js]), gaps, halves, at)
@@ -495,18 +515,21 @@ def overtakes(a, b, grid, at):
 def panel_of(cells, grid, end=math.inf):
     """Return one panel of frontier.json: the frontier of cells, its switches of n and its ties.
 
-    envelope: at each budget the best (B_p, n, lr), its value `highest`, the held-out `reward` that
-    the report prints, and the interval lo, hi. near: at every fourth budget the (B_p, n) that are
-    tied with the best. why, of a switch: "crossing"; "begins" if the new n has no runs before;
-    "ends" if the old n has none after. clear, of a crossing: either n is better than the other by
-    more than its error somewhere on its side of it. end: the last budget.
+      envelope  at each budget the best (B_p, n, lr), its value `highest`, the held-out `reward`
+                that the report prints, and its interval lo, hi
+      near      at every fourth budget the (B_p, n) that are tied with the best
+      switches  of the best n. why: "crossing"; "begins" if the new n has no runs before; "ends" if
+                the old n has none after. clear: one of the two n is better by more than its error
+                somewhere on its side of the crossing
+
+    end: the last budget.
     """
     means = np.array([c.mean for c in cells])  # (N, G)
-    some = np.flatnonzero(~np.isnan(means).all(0) & (grid <= end))
+    js = np.flatnonzero(~np.isnan(means).all(0) & (grid <= end))
     top = np.where(np.isnan(means), -np.inf, means).argmax(0)
     shown, x, turns, near = heldout_reward(cells), np.log(grid), [], []
-    half = np.array([ci_half_width(cells[top[j]], j) for j in some])
-    for i, j in zip(some[:-1], some[1:]):
+    half = np.array([ci_half_width(cells[top[j]], j) for j in js])
+    for i, j in zip(js[:-1], js[1:]):
         a, b = cells[top[i]], cells[top[j]]
         if a.n == b.n:
             continue
@@ -516,36 +539,36 @@ def panel_of(cells, grid, end=math.inf):
         if why != "crossing":
             turn.update(lo=None, hi=None)
         turns.append(turn | dict(clear=bool(why != "crossing" or turn["lo"] or turn["hi"])))
-    for j in sorted({*some[::4], some[-1]}):
+    for j in sorted({*js[::4], js[-1]}):
         near.append(dict(C=grid[j], set=[(c.B_p, c.n) for c, tied in
                                          zip(cells, tied_with_best(cells, j)) if tied]))
     sizes = {c.B_p for c in cells}
     runs = [run for c in cells for run in c.runs]
     return dict(
-        ns=sorted({c.n for c in cells}), range=[grid[some[0]], grid[some[-1]]],
+        ns=sorted({c.n for c in cells}), range=[grid[js[0]], grid[js[-1]]],
         B_p=sizes.pop() if len(sizes) == 1 else None, switches=turns, near=near,
         runs_used=[run["run"] for run in runs], seeds=sorted({run["seed"] for run in runs}),
-        envelope=dict(C=grid[some], highest=means[top[some], some], reward=shown[some],
-                      lo=np.maximum(shown[some] - half, 0), hi=np.minimum(shown[some] + half, 1),
-                      **{key: [getattr(cells[top[j]], key) for j in some]
+        envelope=dict(C=grid[js], highest=means[top[js], js], reward=shown[js],
+                      lo=np.maximum(shown[js] - half, 0), hi=np.minimum(shown[js] + half, 1),
+                      **{key: [getattr(cells[top[j]], key) for j in js]
                          for key in ("n", "B_p", "lr")}))
 
 
 # --------------------------------------------------------------------------------------------------
 # Does the best n rise with the budget? A test from the runs themselves
 
-LAW_SD = 0.015  # the prior of this test: with 0.010 it tells up to 15% false laws
-TIE = 2        # standard errors below which a smaller reward may be a tie (Hansen 2005)
-DRAWS = 4000   # of the null distribution
-ALPHA = 0.05   # a law needs a p below this
+LAW_SD = 0.015  # the prior of this test: with 0.010 up to 15% of sweeps would be false laws
+TIE = 2         # within so many standard errors a smaller reward may be a tie (Hansen 2005)
+DRAWS = 4000    # samples of the null distribution
+ALPHA = 0.05    # a law needs a p below this
 
 
 def windows_of(cells, grid):
     """Cut the budgets that all n reached into octaves of log C, two to six.
 
-    Returns dict(A (R, W, P): what each run gets in each window; n, seed (R,); C: the windows;
-    left_out: the n whose runs end early or diverge), or None if the runs share less than a factor
-    of 4 of budgets. The n that are left out stay only if fewer than two others remain.
+    Returns dict(A (R, W, P): reward of each run in each window; n, seed (R,); C: the windows;
+    left_out: the n whose runs end early or diverge), or None if the budgets span less than a factor
+    of 4. No n is left out if fewer than two others would remain.
     """
     longest = max(c.reach[1] for c in cells)
     full = [c for c in cells if c.alive.any()
@@ -571,23 +594,21 @@ def windows_of(cells, grid):
 
 
 def window_estimates(A, n, seed):
-    """Return what each n gets in each window and how sure that is, from A (R, W, P), n, seed (R,).
+    """Return the reward of each n in each window with its errors, from A (R, W, P), n, seed (R,).
 
     dict(n (N,), mean (N W,): window by window for each n in turn; runs, problems (N W, N W):
-    covariances; df). The noise of the rollouts is in the scatter of runs and in that of problems,
-    so it is subtracted once.
+    covariances; df). Both the variance of runs and that of problems contain the noise of the
+    rollouts, so it is subtracted once.
     """
     (_, W, P), ns = A.shape, np.unique(n)
     X, N = design(n, seed), len(ns)
     G = np.linalg.pinv(X)
     H, each = (G @ G.T)[:N, :N], np.einsum("nr,rwp->nwp", G[:N], A)
-    rest, df = residuals(X, A)
-    m = rest.mean(2)  # (R, W)
-    prior = LAW_SD ** 2 * (0.5 + 0.5 * np.eye(W))  # the windows of a run share half of its luck
-    runs = np.kron(H, (RUN_DF * prior + m.T @ m) / (RUN_DF + df))
+    of_runs, e, df = split_noise(X, A)
+    prior = LAW_SD ** 2 * (0.5 + 0.5 * np.eye(W))  # half of a run's variance is in all its windows
+    runs = np.kron(H, (RUN_DF * prior + of_runs.T @ of_runs) / (RUN_DF + df))
     problems = np.cov(each.reshape(N * W, P)) / P if P > 1 else 0 * runs
     if df and P > 1:
-        e = rest - m[..., None]
         problems = problems - np.kron(H, np.einsum("rwp,rvp->wv", e, e) / df / (P - 1) / P)
     return dict(n=ns, mean=each.mean(2).ravel(), runs=runs, problems=problems, df=RUN_DF + df, W=W)
 
@@ -596,21 +617,22 @@ def errors_of(D, e):
     """Return the variances over runs and over problems of contrasts D (K, N W) of
     `window_estimates`: two arrays (K,)."""
     runs, problems = (np.einsum("ka,ab,kb->k", D, e[key], D) for key in ("runs", "problems"))
-    return runs, np.maximum(problems, -0.8 * runs)  # a difference of estimates can be negative
+    # the variance over problems is a difference of two estimates, so it can be negative
+    return runs, np.maximum(problems, -0.8 * runs)
 
 
 def law_test(e):
-    """Test whether the best n rises: the null hypothesis is that one n is best in every window.
+    """Test whether the best n rises. The null hypothesis is that one n is best in every window.
 
-    e: from `window_estimates`. The null falls if every n is beaten, by a smaller n in an early
-    window or by a larger one in a late window. The middle window is both, so a falling n* does not
-    pass. Returns dict(p, n, by, window, gap, error): n comes closest to one n for all; `by` beats
-    it in `window` by gap +- error (standard error). p: how often a sweep with a constant best n
-    looks as much like a rise.
+    e: from `window_estimates`. The null hypothesis is rejected if every n is beaten, by a smaller n
+    in an early window or by a larger one in a late window. The middle window counts as both, so a
+    falling n* is not a rise. Returns dict(p, n, by, window, gap, error): n comes closest to one n
+    for all windows, and `by` beats it in `window` by gap +- error (standard error). p is how often
+    a sweep with a constant best n looks as much like a rise.
     """
     ns, W, y = e["n"], e["W"], e["mean"]
     N = len(ns)
-    # contrasts: n number i is beaten by number a in window w
+    # contrasts: the i-th n is beaten by the a-th n in window w
     K = [(i, a, w) for i in range(N) for a in range(N) for w in range(W)
          if (a < i and w <= W // 2) or (a > i and w >= W // 2)]
     beaten_n, other, base = np.array([(i, a * W + w, i * W + w) for i, a, w in K]).T
@@ -625,13 +647,13 @@ def law_test(e):
                gap=float(D[k] @ y), error=float(se[k]))
     if worst.min() <= 0:
         return out
-    rng = np.random.default_rng(0)  # the same p for the same logs
+    rng = np.random.default_rng(0)  # so that the same logs have the same p
     val, vec = np.linalg.eigh(e["runs"] + e["problems"])
     noise = (rng.standard_normal((DRAWS, N * W)) * np.sqrt(np.maximum(val, 0))) @ vec.T
-    u = rng.chisquare(e["df"], (DRAWS, 1)) / e["df"]  # the variance of runs is an estimate too
+    u = rng.chisquare(e["df"], (DRAWS, 1)) / e["df"]  # because the variance of runs is an estimate
     scale, p = np.sqrt(np.maximum(u * of_runs + rest, 0.2 * u * of_runs)), 0.0
     for i in range(N):
-        # the sweep if number i were best throughout: those that may be tied with it are tied
+        # the sweep if the i-th n were always best: values that may be tied with it become equal
         null, mine = y.copy(), (beaten_n == i) & (T > -TIE)
         null[other[mine]] = y[base[mine]]
         t = (D @ null + noise @ D.T) / scale
@@ -644,11 +666,15 @@ def verdict_of(cells, grid, delta):
     """Judge whether n* rises with the budget, for the cells of one B_p and one lr_base.
 
     Returns dict(verdict, reason, p, p_falls, n, by, window, gap, error, regret, sets, left_out,
-    windows). law: n* rises, by `law_test` at ALPHA. flat: another n is better than `n_flat` by
-    less than delta in every window (the upper end of a one-sided 95% interval, `regret`), from two
-    seeds on and if no n is left out. If both hold the verdict is flat, because that n will do.
-    undetermined: neither. sets: the n tied with the best in each window. rising: at the largest
-    budgets another n still gains on `n_flat`, so flat holds only up to C.
+    windows). The verdict is
+      law           if n* rises, by `law_test` at ALPHA
+      flat          if no n is better than `n_flat` by delta or more in any window (`regret` is the
+                    upper end of a one-sided 95% interval). It needs two seeds and no n left out. If
+                    both hold the verdict is flat, because `n_flat` is good enough
+      undetermined  otherwise
+
+    sets: the n tied with the best in each window. rising: an n that still gains on `n_flat` at the
+    largest budgets, so that flat holds only up to C.
     """
     w = windows_of(cells, grid) if len({c.n for c in cells}) > 1 else None
     if w is None:
@@ -665,7 +691,7 @@ def verdict_of(cells, grid, delta):
     def gap_of(a, b, at, before=None):  # (gap of two n, half of its 90% interval)
         D = np.zeros((1, N * W))
         D[0, a * W + at], D[0, b * W + at] = 1, -1
-        if before is not None:  # what the gap gained since an earlier window
+        if before is not None:  # minus the gap in an earlier window
             D[0, a * W + before], D[0, b * W + before] = -1, 1
         runs, rest = (float(v[0]) for v in errors_of(D, e))
         return float(D[0] @ e["mean"]), math.sqrt(max(t * t * runs + Z * Z * rest, 0))
@@ -689,7 +715,7 @@ def verdict_of(cells, grid, delta):
     return rise | dict(
         half=gap_of(by, closest, rise["window"])[1], regret_of_n=regret[closest],
         verdict=verdict, p_falls=fall["p"], n_flat=int(e["n"][flat]), regret=regret[flat],
-        # a hint, not a test: twice as lenient as an interval
+        # a hint, not a test, so half an interval is enough
         rising=rising if gains[rising][0] > gains[rising][1] / 2 else None,
         sets=sets, windows=w["C"], left_out=w["left_out"], seeds=seeds, reason="")
 
@@ -700,21 +726,22 @@ def flip(a, e):
 
 
 # --------------------------------------------------------------------------------------------------
-# Contrasts of labelled arms, and what they say of a claim
+# Contrasts of labelled arms, and verdicts on claims
 #
-# Tables are {key: (S, P)}: what a cell gets in a window of C, for S seeds and P problems. All cells
-# of a table share their seeds and their problems.
+# A table is {key: (S, P)}: the rewards of cells in a window of C, for S seeds and P problems. All
+# cells of a table share their seeds and their problems.
 
-SMALL = 0.03  # a difference that does not matter, as a share of what training gained
-ALIKE = 0.06  # a claim of "no difference" allows this share: 2 points if training gained 33
+SMALL = 0.03  # a difference that does not matter, as a share of training's gain
+ALIKE = 0.06  # the share that a claim of "no difference" allows: 2 points if training gained 33
 
 
 class Missing(Exception):
-    """Runs that a comparison needs are missing; the message names them."""
+    """A comparison lacks runs; the message names them."""
 
 
 def seed_noise(table):
-    """Return how a run of {key: (S, P)} varies beyond its cell and its seed: (sd, df)."""
+    """Return the noise of a run of {key: (S, P)} beyond its cell and its seed: (standard deviation,
+    df)."""
     means = np.array([t.mean(1) for t in table.values()])  # (cells, S)
     cell, seed = np.indices(means.shape)
     rest, df = residuals(design(cell.ravel(), seed.ravel()), means.ravel())
@@ -728,12 +755,13 @@ def bounded(each, error, df):
     interval. sees: the effect that such runs would show in four of five repetitions.
     """
     problems = each.std(ddof=1) / math.sqrt(len(each)) if len(each) > 1 else 0.0
-    half = half_width(problems, error, max(df, 1))
+    half = combined_half_width(problems, error, max(df, 1))
     return dict(gain=each.mean(), half=half, sees=half + 0.84 * math.hypot(error, problems))
 
 
 def contrast(table, weights, noise=None):
-    """Return the sum of weights[key] * cell key of {key: (S, P)}, see `bounded`. Weights sum to 0.
+    """Return the sum of weights[key] * cell key of {key: (S, P)}, see `bounded`. The weights sum to
+    0.
 
     noise: `seed_noise` of a larger table of the same kind, which has more degrees of freedom.
     """
@@ -751,20 +779,23 @@ def fold_masks(S, P):
 
 
 def best_in(table, chosen):
-    """Return the key of {key: (S, P)} with the highest mean where a mask is set."""
+    """Return the key of {key: (S, P)} with the highest mean within a mask."""
     return max(table, key=lambda key: table[key][chosen].mean())
 
 
 def best_less(table, among, others):
     """Return the best of the keys `among` minus the best of `others`: (the former in each fold,
-    `bounded`). Both are chosen and scored on different runs and problems (`folds`)."""
+    `bounded`).
+
+    Both are chosen and scored on different runs and problems (`folds`).
+    """
     spread, df = seed_noise(table)
-    values, best = np.empty(table[among[0]].shape), []
+    values, winners = np.empty(table[among[0]].shape), []
     for chosen, scored in fold_masks(*values.shape):
         a, b = (best_in({key: table[key] for key in keys}, chosen) for keys in (among, others))
-        best.append(a)
+        winners.append(a)
         values[scored] = (table[a] - table[b])[scored]
-    return best, bounded(values.mean(0), spread * math.sqrt(2 / len(values)), df)
+    return winners, bounded(values.mean(0), spread * math.sqrt(2 / len(values)), df)
 
 
 def change(now, before):
@@ -775,12 +806,12 @@ def change(now, before):
 
 
 def judge(c, claim=+1, gained=1 / 3):
-    """Return what a contrast says of a claim: "is larger" (+1), "is smaller" (-1) or "makes no
+    """Return the verdict of a contrast on a claim: "is larger" (+1), "is smaller" (-1) or "makes no
     difference" (0).
 
-    gained: what training gained, which sets the scale. confirmed: the whole interval is on the
-    claim's side. contradicted: it excludes an effect of SMALL x gained on that side. For 0: the
-    interval is within ALIKE x gained of 0, or entirely beyond it. underpowered: neither.
+    gained: the gain of training, which sets the scale. confirmed: the whole interval is on the
+    claim's side. contradicted: it excludes an effect of SMALL x gained on that side. For claim 0:
+    the interval is within ALIKE x gained of 0, or entirely beyond it. underpowered: neither.
     """
     lo, hi = c["gain"] - c["half"], c["gain"] + c["half"]
     small, alike = SMALL * gained, ALIKE * gained
@@ -799,21 +830,20 @@ def denied(verdict):
 
 
 def both(verdicts):
-    """Return the verdict on a claim that needs several parts: confirmed if all are, contradicted if
-    one is."""
+    """Return the verdict on a claim with several parts: confirmed if all are, contradicted if one
+    is."""
     if set(verdicts) == {"confirmed"}:
         return "confirmed"
     return "contradicted" if "contradicted" in verdicts else "underpowered"
 
 
 def best_lr(tables, chosen):
-    """Return the one of an n's tables [(S, P) for each lr] that is best where a mask is set."""
+    """Return the best within a mask of an n's tables [(S, P) for each lr]."""
     return tables[best_in(dict(enumerate(tables)), chosen)]
 
 
 def best_n(condition, chosen):
-    """Return the n of {n: [(S, P) for each lr]} that is best where a mask is set, each n at its
-    best lr there."""
+    """Return the best n of {n: [(S, P) for each lr]} within a mask, each n at its best lr there."""
     return best_in({n: best_lr(condition[n], chosen) for n in sorted(condition)}, chosen)
 
 
@@ -846,8 +876,8 @@ def shift(first, second, gained=1 / 3):
     In each of the `folds` the best n of each condition is chosen, each n at its best lr. gained: as
     in `judge`. Raises Missing with fewer than three n. Returns dict
       a, b: the n chosen in the first and in the second condition, one per fold
-      loses, gains: what the n in b lose on those in a in the first condition, and gain in the
-        second
+      loses, gains: the loss of the n in b against those in a in the first condition, and their gain
+        in the second
       flat, worst: `constant_n` of the two conditions
       censored: flat is the smallest n run, so a rise below it would not show
       verdict: confirmed if loses and gains are above 0 and b >= a in every fold; contradicted if
@@ -869,7 +899,7 @@ def shift(first, second, gained=1 / 3):
     loses, gains = (bounded(each.mean(0), spread * math.sqrt(2 / len(each)), df)
                     for each, (spread, df) in zip((lost, won), noises))
     flat, worst = constant_n((first, second), noises)
-    censored = flat == ns[0] and flat > 2  # below n = 2 there is no group, so no rise to miss
+    censored = flat == ns[0] and flat > 2  # n = 2 is the smallest group, so no n is below it
     clear = loses["gain"] > loses["half"] and gains["gain"] > gains["half"]
     if clear and all(y >= x for x, y in zip(a, b)):
         verdict = "confirmed"
@@ -882,10 +912,11 @@ def shift(first, second, gained=1 / 3):
 
 
 def of_several(shifts):
-    """Return one verdict of the shifts of several groups, such as of several B_p.
+    """Return one verdict on the shifts of several groups, such as several B_p.
 
-    confirmed: the n moves down in none, and the contrasts are above 0 on average, with intervals as
-    wide as those of one group because groups share problems. contradicted: one of them is.
+    confirmed: the n moves down in no group, and the contrasts are above 0 on average, with
+    intervals as wide as those of one group because groups share problems. contradicted: one of them
+    is.
     """
     rises = all(y >= x for c in shifts for x, y in zip(c["a"], c["b"]))
     clear = all(sum(c[key]["gain"] - c[key]["half"] for c in shifts) > 0
