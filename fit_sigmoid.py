@@ -12,8 +12,8 @@ rises with the budget, what to run with C/8 to 4 C, and the command. Writes `pre
 table by avg@k, best@k and worst@k), `law.json` and `law.png` (`law_VIEW.*` for joint and fixed_B)
 to `out`, or to `runs` if `out` is empty.
 
-The first section fits the paper's law to points n*(C). To fit a CSV, this file and core/plots.py
-are enough. Points n*(C) are samples of a staircase, so they do not show how sure the law is. The
+The first section fits the paper's law to points n*(C). This file and core/plots.py are enough
+to fit a CSV. Points n*(C) are samples of a staircase, so they do not show how sure the law is. The
 verdict does: core/stats.verdict_of tests the runs, and frontier.json holds the result.
 """
 import contextlib
@@ -27,7 +27,7 @@ from pathlib import Path
 
 try:
     from config import BadInput, command, derive, entry, parse  # first: then Ctrl-C is one line
-except ModuleNotFoundError:  # this file was copied alone
+except ModuleNotFoundError:  # this file was copied without the rest
     parse, BadInput = None, ValueError
 import numpy as np
 from scipy.optimize import least_squares
@@ -181,7 +181,7 @@ def verdict_text(law, solved=""):
         when = "any" if solved == "nothing" else "every"
         return (f"not known: {solved} was solved in {when} evaluation of these runs, so no n is "
                 "better than another")
-    if "p" not in law:  # no test of the runs: the law is of a CSV, or of several B_p
+    if "p" not in law:  # the runs were not tested: these are points of a CSV, or several B_p
         answers = dict(law="yes, by the fit", flat="no, by the fit")
         text = f"{answers.get(law['verdict'], 'not known from the fit')}: {law['reason']}"
         return text.replace(" C = ", " M = ") if "at_fixed_B" in law else text
@@ -263,7 +263,7 @@ def prescribe(rows, C, D=None):
 
 
 def table_lines(rows, front, hour):
-    """Yield the table of one metric as lines of text."""
+    """Yield a metric's table as lines of text."""
     unit, several = front["unit"], len({r["B_p"] for row in rows for r in row["by_B_p"]}) > 1
     budget = "M updates" if unit == "updates" else f"C {unit}"
     yield (f"What to run with {budget}; reward = {front['label']} [90% interval]; "
@@ -612,9 +612,9 @@ def report_lines(front, laws, rows, row):
         yield ("  with one seed a reward includes the luck of the best run, so it is about one "
                "point too high")
     if any(r["status"] != "observed" for r in rows):
-        losses = ", ".join(f"{loss:.1f} at {f} C" for f, loss in KEPT.items())
-        yield ("  * the best cell of the last budget with runs; points that it was below the best on "
-               f"simulated sweeps: {losses}")
+        losses = " and ".join(f"{loss:.1f} points at {f} C" for f, loss in KEPT.items())
+        yield ("  * the best cell of the last budget with runs; on simulated sweeps this choice lost "
+               + losses)
     if not any(panel.get("solved") for panel in front["panels"].values()):
         yield from row_lines(row, front, hour)
     if front["missing"]:

@@ -22,8 +22,8 @@ function (front) -> lines of text, and a row of VIEWS. A new one also needs its 
 Each view writes `frontier_VIEW.json` and `.png` (fixed_Bp: `frontier.*`) to `out`, or to `runs` if
 `out` is empty. --view=all writes their texts to `report.txt`. docs/log.md lists the fields of
 frontier.json, from which fit_sigmoid.py makes its report. It holds n* in three readings: `envelope`
-is the n of our highest curve at each budget, `n_star` the paper's (section 4.1), and `records` that
-of Figure 15.
+is the n of our highest curve at each budget, `n_star` is the paper's (section 4.1), and `records` is
+the n of Figure 15.
 """
 import math
 import sys
@@ -139,8 +139,8 @@ def analyse(cfg, part="", runs=None, dropped=()):
 
     dict(runs, dropped, grid, every, cells, lr, law_cells, label, head, covers, cfg). every: the
     cells at all lr_base. cells: for each (B_p, n) the cell whose lr_base is best at the largest
-    budget. lr: among the lr_base that most cells share, that of the best cell. law_cells: the cells
-    at lr. head: the config of the longest run.
+    budget. lr: the lr_base of the best cell, among the lr_base that most cells share. law_cells:
+    the cells at lr. head: the config of the longest run.
     """
     part = part or ("train" if cfg["metric"] == "train" else cfg["eval_set"])
     if runs is None:
@@ -434,8 +434,8 @@ def collapsed(run, values, checkpoints):
     """Return whether a run diverged, or ends below its best by two standard errors.
 
     values (G, P): the run's smoothed reward on each problem at each budget. The best is chosen on
-    half of the problems and the fall is measured on the other half, both ways. The error is that of
-    problems and of two checkpoints.
+    half of the problems and the fall is measured on the other half, both ways. The error is over
+    problems and two checkpoints.
     """
     values = values[~np.isnan(values[:, 0])]
     if run["status"] == "diverged" or len(values) < 3 or values.shape[1] < 4:
@@ -488,7 +488,7 @@ def fixed_B(sweep, cfg):
     panels, tables = {}, {}
     for B in sorted(limits):
         cs = [c for c in cells if c.B_p * c.n <= B]
-        # smaller batches make more updates with a budget, so the panel ends where full batches end
+        # smaller batches make more updates, but the panel ends with the last update of full batches
         largest = [c for c in cs if c.B_p * c.n == max(c.B_p * c.n for c in cs)]
         end = max(c.reach[1] for c in largest) * (1 + 1e-9)
         panel = panel_of([c for c in cs if c.reach[0] <= end], grid, end)
@@ -590,7 +590,7 @@ def draw_curves(ax, panel, colour, label):
     pairs = list(zip(env["B_p"], env["n"]))
     starts = starts_of_pieces(pairs)
     for i, end in zip(starts, [*starts[1:], len(pairs) - 1]):
-        n, piece = pairs[i][1], slice(i, end + 1)  # up to the next piece, so that there is no gap
+        n, piece = pairs[i][1], slice(i, end + 1)  # up to the next piece, to leave no gap
         for shade, width, zorder in (("k", 6.5, 3), (colour[n], 4.5, 4)):
             ax.plot(env["C"][piece], env["highest"][piece], color=shade, lw=width, zorder=zorder,
                     solid_capstyle="butt")
