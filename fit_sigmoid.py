@@ -613,8 +613,8 @@ def report_lines(front, laws, rows, row):
                "point too high")
     if any(r["status"] != "observed" for r in rows):
         losses = " and ".join(f"{loss:.1f} points at {f} C" for f, loss in KEPT.items())
-        yield ("  * the best cell of the last budget with runs; on simulated sweeps this choice lost "
-               + losses)
+        yield ("  * the best cell of the last budget with runs; on simulated sweeps this choice "
+               f"lost {losses}")
     if not any(panel.get("solved") for panel in front["panels"].values()):
         yield from row_lines(row, front, hour)
     if front["missing"]:

@@ -22,8 +22,8 @@ function (front) -> lines of text, and a row of VIEWS. A new one also needs its 
 Each view writes `frontier_VIEW.json` and `.png` (fixed_Bp: `frontier.*`) to `out`, or to `runs` if
 `out` is empty. --view=all writes their texts to `report.txt`. docs/log.md lists the fields of
 frontier.json, from which fit_sigmoid.py makes its report. It holds n* in three readings: `envelope`
-is the n of our highest curve at each budget, `n_star` is the paper's (section 4.1), and `records` is
-the n of Figure 15.
+is the n of our highest curve at each budget, `n_star` is the paper's (section 4.1), and `records`
+is the n of Figure 15.
 """
 import math
 import sys

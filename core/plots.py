@@ -1,6 +1,6 @@
-"""core/plots.py: what the figures share: colours, numbers as text, axes of budgets, saving.
+"""core/plots.py: the common parts of all figures: colours, numbers as text, axes of budgets, saving.
 
-Matplotlib is imported only when a figure is drawn, so that planning and --help work without it.
+Matplotlib is imported only when a figure is drawn, so that planning and --help do not need it.
 fit_sigmoid.py needs no other file than this one to fit a CSV.
 """
 import logging

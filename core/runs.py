@@ -84,7 +84,7 @@ def training_rewards(steps, cfg, unit, spent):
     """Return the training reward as evaluations, {C: record}: one for the updates between two
     evaluations.
 
-    The rollouts come from the policy before each update, so C is what was spent before the update.
+    The rollouts come from the policy before each update, so C is the spending before the update.
     """
     width, windows = max(cfg.get("eval_every", 1), cfg["B_p"] * cfg["n"]), {}
     before = dict(step=0, rollouts=0, tokens=0)
@@ -151,7 +151,7 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
       counts        (E, P) solved rollouts of `samples` for each problem, None if the log lacks them
       reward        (E,) the metric, from counts if there are any, else the logged field
       copies        from core.problems.copies, None if every problem is there once
-      status        from the end record, "" without one
+      status        from the end record, "" if there is none
       per_rollout   the cost of a rollout in `unit`
 
     part: the `set` of the evaluations, or "train" for the reward of the updates.
@@ -219,12 +219,12 @@ def experiment_key(cfg):
 
 
 def comparable(runs, plans):
-    """Split runs into those of one experiment on the same problems, and the dropped: a list of
+    """Split runs into one experiment on the same problems, and the dropped runs: a list of
     dict(run, why, B_p, ...).
 
     The experiment is the one in sweep.json, even if it has no run yet. Without sweep.json it is the
-    one of most runs. plans: the sweep.json of each folder. The first one sets the experiment, and
-    all of them set the lr_base. If two runs share a cell and a seed, the longer one is kept.
+    one of most runs. plans: the sweep.json of each folder. The first plan sets the experiment, and
+    all plans set the lr_base. If two runs share a cell and a seed, the longer one is kept.
     """
     dropped, keep, plan = [], list(runs), plans[0]
 

@@ -140,7 +140,7 @@ class Noise:
 
       run_var      (G,) variance of a run beyond its cell and seed
       df           (G,) its degrees of freedom, with the prior's
-      seed_ratio   variance of a seed divided by that of a run
+      seed_ratio   variance of a seed divided by run_var
       cov          (G, N, N) covariance of the cells' means in units of run_var, NaN for a cell
                    without a run there
       rollouts     (G,) the part of run_var that is the noise of evaluation rollouts, times the
@@ -234,8 +234,7 @@ def residuals(X, A):
 
 
 def split_noise(X, A):
-    """Split the residuals of A (R, W, P) after a fit to X (R, K) into those of runs and of
-    problems.
+    """Split the residuals of A (R, W, P) after a fit to X (R, K) into runs and problems.
 
     Returns (runs (R, W), problems (R, W, P), degrees of freedom).
     """
@@ -256,7 +255,7 @@ def add_estimates(cells, G, checkpoints):
     parts = [(np.flatnonzero(rows), np.flatnonzero(which.ravel() == i))
              for i, rows in enumerate(patterns.T) if rows.any()]
 
-    # the variance of runs within their cells, and what is left of it without the seeds
+    # the variance of runs within their cells, and the same without the variance of seeds
     run_sum, df, rollouts, within, within_df = np.zeros(G), np.zeros(G), np.zeros(G), 0.0, 0
     for rows, js in parts:
         A = values[rows][:, js].astype(float)
@@ -272,7 +271,7 @@ def add_estimates(cells, G, checkpoints):
     ratio = max(of_seed, 0.0) / run_var.mean()
 
     # Generalised least squares for the means of the cells: a seed that two cells share cancels in
-    # their difference, and a seed that only one of them has still counts
+    # their difference, and a seed that only one cell has still counts
     cov = np.full((G, N, N), np.nan)
     estimate = np.full((N, G, P), np.nan, np.float32)
     for rows, js in parts:
@@ -597,8 +596,7 @@ def window_estimates(A, n, seed):
     """Return the reward of each n in each window with its errors, from A (R, W, P), n, seed (R,).
 
     dict(n (N,), mean (N W,): window by window for each n in turn; runs, problems (N W, N W):
-    covariances; df). Both the variance of runs and that of problems contain the noise of the
-    rollouts, so it is subtracted once.
+    covariances; df). Both variances contain the noise of the rollouts, so it is subtracted once.
     """
     (_, W, P), ns = A.shape, np.unique(n)
     X, N = design(n, seed), len(ns)
@@ -851,7 +849,7 @@ def constant_n(conditions, noises):
     """Return the n that could serve in all conditions, and the most that another n gains on it in
     any of them, at the upper end of the interval: (n, gain).
 
-    Each n is at its best lr. The largest n is no candidate, because a constant largest n would not
+    Each n is at its best lr. The largest n is excluded, because a constant largest n would not
     exclude a rise.
     """
     ns = sorted(conditions[0])

@@ -8,7 +8,7 @@
 | pass1       | pass rates of the training problems at matched n M            | section 5.1   |
 | compare     | several sweeps, or folder:train, folder:SET, folder:best@4    | Figs 12 to 25 |
 
-Each is a row of MORE, of the same form as the rows of frontier.VIEWS.
+Each is a row of MORE, which has the same columns as frontier.VIEWS.
 """
 import functools
 import math
@@ -25,7 +25,7 @@ from frontier import analyse, by_B_p, covers, draw_panels, describe_panels, with
 
 
 def at_end(cells):
-    """Return the index of the largest budget at which all of these cells are alive, or None."""
+    """Return the index of the largest budget at which all cells are alive, or None."""
     ok = np.flatnonzero(np.all([c.alive for c in cells], 0))
     return int(ok[-1]) if len(ok) else None
 
@@ -38,7 +38,7 @@ def lr(sweep, cfg):
 
     It takes the B_p with most cells, and the n that ran at several lr_base. rule: the lr_base of
     the best cell. rows: for each n its best lr_base at the largest budget that all its cells
-    reached. slope: that of log(best lr) over log B, 0.5 by the square root rule.
+    reached. slope: of log(best lr) over log B; the square root rule has 0.5.
     """
     B_p, cells = max(by_B_p(sweep["every"]).items(), key=lambda item: len(item[1]))
     tried = Counter(c.n for c in cells)
@@ -396,7 +396,7 @@ def describe_pass1(front):
 # Several sweeps
 
 def compare(cfg):
-    """Return several sweeps side by side, each analysed by itself: --runs="A B:train C:SET
+    """Return several sweeps side by side, each analysed separately: --runs="A B:train C:SET
     C:best@4"."""
     panels, sweeps = {}, []
     for word in cfg["runs"].split():
