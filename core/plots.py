@@ -1,4 +1,4 @@
-"""core/plots.py: the common parts of all figures: colours, numbers as text, axes of budgets, saving.
+"""core/plots.py: what all figures use: colours, numbers as text, axes of budgets, saving.
 
 Matplotlib is imported only when a figure is drawn, so that planning and --help do not need it.
 fit_sigmoid.py needs no other file than this one to fit a CSV.

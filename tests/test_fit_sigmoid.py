@@ -1,4 +1,4 @@
-"""fit_sigmoid.py: the law through points, the verdict in words, what to run, the report."""
+"""fit_sigmoid.py: the law through points, the verdict as text, what to run, the report."""
 import csv
 import json
 import math
@@ -37,7 +37,7 @@ def test_printed_laws_come_back_from_their_points(name):
     assert got["verdict"] == "law" and got["flags"] == []
     for key, want in dict(L=L, k=k, log10_C0=log10_C0, b=b).items():
         assert got[key]["value"] == pytest.approx(want, rel=0.01), key
-        assert got[key]["lo"] is None  # points alone do not say how sure they are
+        assert got[key]["lo"] is None  # points do not show how sure they are
     assert got["plateau"]["value"] == pytest.approx(2 ** (L + b), rel=0.01)
 
 
@@ -69,7 +69,7 @@ def test_a_law_seen_through_a_grid_of_powers_of_two():
 
 @pytest.mark.parametrize("octaves", [0.0, 1.0])
 @pytest.mark.parametrize("numbers,C,why", [
-    # cut before the bend; begins past it; the paper's bound
+    # the points end before the bend; they begin after it; k is above its bound
     (PAPER["easy"], np.geomspace(1e5, 10 ** 5.75, 30), "n\\*|plateau|bend"),
     (PAPER["easy"], np.geomspace(10 ** 6.1, 1e8, 30), "C0|bend|values of n|k at"),
     ((3.97, 500.0, 6.13, 3.04), np.geomspace(1e5, 1e7, 40), "k at its upper bound 50|values of n")])
@@ -81,7 +81,7 @@ def test_points_that_do_not_determine_a_law_give_none(numbers, C, why, octaves):
     assert re.search(why, got["reason"]), got["reason"]
 
 
-def test_the_papers_k_of_50_is_named_as_unseen():
+def test_a_k_of_50_as_the_paper_prints_is_not_determined():
     C = np.geomspace(10 ** 5.1, 10 ** 7.1, 40)
     got = fit.law_of_points(C, sim.law(C, (3.97, 50.0, 6.13, 3.04)))
     assert got["verdict"] == "undetermined" and got["k"]["value"] is None
@@ -100,7 +100,7 @@ def test_verdicts_on_points_without_a_law(path, verdict, why):
 
 
 def test_the_sentence_quotes_the_fitted_law():
-    """Raw n goes from 4 down to 2 where its running mean rises: "n* rises, 4 to 2" was nonsense."""
+    """The n of the points fall from 4 to 2 but their running mean rises, as the law does."""
     C = np.geomspace(2e3, 3e4, 14)
     n = np.array([4, 2, 2, 2, 2, 2, 8, 8, 16, 16, 16, 16, 16, 2])
     y = np.array([np.mean(np.log2(n)[max(i - 2, 0):i + 3]) for i in range(14)])
@@ -108,14 +108,14 @@ def test_the_sentence_quotes_the_fitted_law():
     low, high = (2 ** float(fit.law_at(got["fit"], C[i])) for i in (0, -1))
     assert got["verdict"] == "law" and low < high
     assert f"rises from {low:.3g} at C = 2k to {high:.3g} at C = 30k" in got["reason"], got
-    # without a law it quotes the running mean, which falls
+    # without a law the text quotes the running mean, which falls
     got = fit.law_of_points(C, y[::-1], n=n[::-1])
     first, last = (f"{2 ** y[i]:.3g} at C = {C[::-1][i]:,.0f}" for i in (-1, 0))
     assert f"from {first} to {last}" in got["reason"] and f"from {n[-1]} at" not in got["reason"]
 
 
-def test_this_file_and_core_plots_alone_fit_a_csv(tmp_path):
-    """They are there to be copied, without the rest of this repository."""
+def test_fit_sigmoid_and_core_plots_are_enough_to_fit_a_csv(tmp_path):
+    """A user may copy these two files without the rest of the repository."""
     (tmp_path / "core").mkdir()
     for name in ("fit_sigmoid.py", "core/plots.py"):
         shutil.copy(ROOT / name, tmp_path / name)
@@ -134,7 +134,7 @@ def test_this_file_and_core_plots_alone_fit_a_csv(tmp_path):
 
 
 # --------------------------------------------------------------------------------------------------
-# The verdict as a sentence
+# The verdict as text
 
 WINDOWS = [[1e4, 2e4], [2e4, 4e4], [4e4, 8e4]]
 EVIDENCE = dict(p=.3, p_falls=.9, lr_base=2e-4, n=16, by=64, window=2, gap=.08, half=.033,
@@ -154,8 +154,9 @@ EVIDENCE = dict(p=.3, p_falls=.9, lr_base=2e-4, n=16, by=64, window=2, gap=.08, 
     (dict(verdict="undetermined", p=1.0, p_falls=.01), r"^no, the best n falls \(p = 0.010"),
     (dict(verdict="undetermined", gap=-.01), "No n beats n = 16 .* be up to 10.0 points better"),
     (dict(verdict="undetermined", left_out=[128]), "their runs end early: n = 128$"),
-    (dict(verdict="undetermined", p=None, reason="the runs have only one n"), "^cannot be tested: ")])
-def test_each_verdict_is_a_sentence_that_cannot_be_misread(change, says):
+    (dict(verdict="undetermined", p=None, reason="the runs have only one n"),
+     "^cannot be tested: ")])
+def test_the_text_of_each_verdict(change, says):
     text = fit.verdict_text(EVIDENCE | change)
     assert re.search(says, text), text
 
@@ -190,7 +191,7 @@ def test_the_table_has_every_budget_and_metric(analysed):
     assert not re.search(r"\b(nan|inf|None)\b", text)
 
 
-def test_beyond_the_runs_the_choice_at_C_is_kept(analysed):
+def test_beyond_the_runs_the_best_cell_at_C_is_kept(analysed):
     rows = table_of(analysed.folder)
     at_C = next(row for row in rows if row["C"] == "2000000")
     for row in rows[-2:]:
@@ -199,7 +200,7 @@ def test_beyond_the_runs_the_choice_at_C_is_kept(analysed):
     assert re.search(r"4M\*.* not run .* not run", analysed.page)
 
 
-def test_what_is_prescribed_is_planted(analysed):
+def test_the_prescription_is_close_to_the_planted_best(analysed):
     """The truth of simulate.py rises to n = 32; C is 2 million."""
     for row in table_of(analysed.folder):
         if row["status"] == "observed":
@@ -208,7 +209,7 @@ def test_what_is_prescribed_is_planted(analysed):
             assert float(row["lo"]) < got < float(row["hi"])
 
 
-def test_the_command_can_be_pasted_and_is_that_of_the_budget(analysed):
+def test_the_printed_command_runs_the_prescribed_cell(analysed):
     line = next(line for line in analysed.page.splitlines() if "python train_grpo.py" in line)
     cfg = parse(shlex.split(line)[2:])
     row = next(row for row in table_of(analysed.folder) if row["C"] == "300000")
@@ -224,7 +225,7 @@ def test_law_json(analysed):
     assert [p["C"] for p in analysed.laws["prescriptions"]][0] == pytest.approx(250e3)
 
 
-def test_the_page_of_one_B_p_is_25_lines_at_most(tmp_path):
+def test_the_report_of_one_B_p_has_at_most_25_lines(tmp_path):
     simulate(tmp_path, ns=(4, 16, 64), evals=30)
     page = page_of(tmp_path)
     assert len(page.splitlines()) <= 25 and "one seed" in page
@@ -249,7 +250,7 @@ def test_the_edge_of_the_grid_is_named(tmp_path):
     assert "to be surer: n = 16, because n = 8 is the largest n run at B_p = 32" in page
 
 
-def test_what_diverged_is_not_prescribed_and_the_page_says_so(tmp_path):
+def test_a_diverged_cell_is_not_prescribed_and_the_report_names_it(tmp_path):
     logs = simulate(tmp_path, ns=(4, 16), evals=40, seeds=(0, 1),
                     truth=lambda B_p, n, C: 0.3 + (0.3 if n == 16 else 0.1) * (C > 0))
     for (_, n, _), log in logs.items():
@@ -261,9 +262,9 @@ def test_what_diverged_is_not_prescribed_and_the_page_says_so(tmp_path):
     assert "diverged" in page and rows[4e6]["n"] == "4"
 
 
-def test_one_early_divergence_does_not_choose_the_lr_of_the_page(tmp_path):
-    """A run dies at C/4, the largest budget that all share. Twice the lr is better until there and
-    worse at C, where the page is asked."""
+def test_an_early_divergence_does_not_change_the_lr_at_C(tmp_path):
+    """One run diverges at C/4, the largest budget that all runs share. Up to C/4 the larger lr
+    is better, but at C it is worse."""
     for lr, late in ((1e-6, 0.2), (2e-6, 0.05)):
         logs = simulate(tmp_path, ns=(4, 16), evals=40, words=(f"--lr_base={lr}",),
                         truth=lambda B_p, n, C: 0.3 + (C > 0) * np.where(
@@ -274,13 +275,13 @@ def test_one_early_divergence_does_not_choose_the_lr_of_the_page(tmp_path):
     (tmp_path / "sweep.json").write_text(json.dumps(dict(config=plan, cells=[])))
     page_of(tmp_path)
     rows = {row["C"]: row for row in table_of(tmp_path)}
-    for C, lr in (("2000000", 1e-6), ("500000", 2e-6)):  # each budget has the lr that is best there
+    for C, lr in (("2000000", 1e-6), ("500000", 2e-6)):  # each budget has its own best lr
         assert rows[C]["n"] == "4"
         assert float(rows[C]["lr"]) == pytest.approx(lr * math.sqrt(128 / 1024), rel=1e-4), C
 
 
-def test_a_falling_sweep_is_offered_its_stop(tmp_path):
-    """Both n are at 0.45 from a quarter of the budget to a half, and at 0.2 in the end."""
+def test_an_earlier_stop_is_named_if_the_runs_fall(tmp_path):
+    """Both n have 0.45 between a quarter and half of the budget, and 0.2 at its end."""
     simulate(tmp_path, ns=(4, 8), seeds=(0, 1, 2), evals=30, truth=lambda B_p, n, C: np.where(
         C < 1e6, 0.3 + 0.15 * np.minimum(C / 5e5, 1), 0.2))
     B_p, n, M, C, got, gain = re.search(
@@ -303,14 +304,14 @@ def test_logs_without_counts_or_times(tmp_path):
     assert table_of(tmp_path, "best@4") == []
 
 
-def test_other_units_and_budgets_that_buy_nothing(analysed, tmp_path):
+def test_other_units_and_a_budget_below_one_update(analysed, tmp_path):
     page = page_of(analysed.folder, "--unit=tokens", f"--out={tmp_path}")
     assert "What to run with C tokens" in page and "C = 200M tokens" in page
     assert "the sweep has run this" not in page
     page_of(analysed.folder, "--unit=gpu_hours", f"--out={tmp_path}")
     rows = table_of(tmp_path)
     for row in rows:
-        if row["status"] == "observed":  # a cell that ended earlier costs less than the budget
+        if row["status"] == "observed":  # less than C if the cell ended before C
             assert int(row["M"]) > 0 and float(row["hours"]) <= 1.05 * float(row["C"])
     assert "below one update" in bad(fit, f"--runs={analysed.folder}", "--C=20",
                                      f"--out={tmp_path}")
@@ -322,7 +323,7 @@ def test_warm_up_is_named(tmp_path):
 
 
 # --------------------------------------------------------------------------------------------------
-# Points of one's own
+# Points (C, n) from a CSV
 
 def points_of(tmp_path, C, n, about=""):
     file = tmp_path / "points.csv"
@@ -344,12 +345,12 @@ def test_points_and_a_budget_make_a_command(tmp_path, capsys):
     assert f"--B_p=16 --n={want} --C=1000000" in said and "read off a figure" in said
     law = read_json(tmp_path / "law.json")
     assert law["law"]["verdict"] == "law" and law["law"]["k"]["value"] == pytest.approx(4.75, .02)
-    assert "python" not in say_points(capsys, file, tmp_path)  # no model, no command
+    assert "python" not in say_points(capsys, file, tmp_path)  # no command without a model
 
 
 @pytest.mark.parametrize("largest", [300, 512, 7516216427])
 def test_no_n_above_twice_the_largest_point(tmp_path, capsys, largest):
-    """Without a law the last point stands, and no power of two near it."""
+    """Without a law the n is the last point's, not a power of two near it."""
     C = np.geomspace(1e3, 1e5, 12) * largest
     file = points_of(tmp_path, C, np.geomspace(largest / 60, largest, 12))
     said = say_points(capsys, file, tmp_path, f"--C={40 * C[-1]:g}")
@@ -357,8 +358,8 @@ def test_no_n_above_twice_the_largest_point(tmp_path, capsys, largest):
     assert len(ns) == 3 and ns == pytest.approx([largest] * 3, rel=1e-5)
 
 
-def test_a_law_beyond_its_points_ends_at_twice_the_largest(tmp_path, capsys):
-    """Its plateau, 760, lies below twice the largest n, 814; as a power of two it is 1024."""
+def test_the_law_prescribes_at_most_twice_the_largest_point(tmp_path, capsys):
+    """The plateau, 760, is below twice the largest n, 814, but as a power of two it is 1024."""
     C = np.geomspace(10 ** 5.5, 10 ** 6.847, 40)
     n = 2 ** sim.law(C, (4.5, 4.0, 6.5, 5.07))
     assert 400 < n[-1] < 410
@@ -380,23 +381,24 @@ def test_bad_points_are_named(tmp_path, text, says):
 
 
 def test_points_of_a_spreadsheet(tmp_path, capsys):
-    """A byte order mark, blanks behind commas, CRLF and comments."""
+    """With a byte order mark, spaces after commas, CRLF and comments."""
     file = tmp_path / "p.csv"
     file.write_bytes("\ufeffC, n\r\n# mine\r\n".encode() + b"".join(
         b"%d, 8\r\n" % C for C in (1e4, 2e4, 4e4, 8e4, 2e5)))
     assert "no, by the fit: n = 8 at every budget" in say_points(capsys, file, tmp_path)
 
 
-def test_as_its_user_starts_it(tmp_path):
+def test_the_script_as_a_user_starts_it(tmp_path):
     done = run_script("fit_sigmoid.py", f"--runs={tmp_path / 'none'}")
     assert done.code == 2 and "no such folder" in done.stderr and done.stderr.count("\n") == 1
     done = run_script("fit_sigmoid.py", f"--runs={ROOT / 'results/easy'}", f"--out={tmp_path}")
-    assert done.code == 0 and "What to run with C rollouts; reward = validation avg@4" in done.stdout
+    assert done.code == 0
+    assert "What to run with C rollouts; reward = validation avg@4" in done.stdout
     assert {p.name for p in tmp_path.iterdir()} == {
         "law.json", "law.png", "prescription.csv", "frontier.json", "frontier.png"}
 
 
-def test_frontier_json_is_made_anew_if_a_log_or_a_key_has_changed(tmp_path):
+def test_frontier_json_is_made_again_if_a_log_or_a_key_changes(tmp_path):
     logs = simulate(tmp_path, ns=(4, 16), evals=20)
     first = page_of(tmp_path)
     made = (tmp_path / "frontier.json").stat().st_mtime_ns
@@ -416,8 +418,8 @@ def test_nothing_solved_gets_no_advice(tmp_path):
         assert f"not known: {solved} was solved in " in page and "python" not in page
 
 
-def test_no_reward_in_a_gap_where_nothing_was_evaluated(tmp_path):
-    """n = 4 ends at 40k, n = 16 is first evaluated at 1M."""
+def test_no_reward_at_a_budget_without_evaluations(tmp_path):
+    """n = 4 ends at 80k, and n = 16 is first evaluated at 1M."""
     logs = simulate(tmp_path, ns=(4, 16), evals=100)
     edit(logs[32, 4, 0], sim.ends_at(80_000))
     edit(logs[32, 16, 0], lambda r: None if r["type"] == "eval" and 0 < r["rollouts"] < 1e6 else r)
@@ -439,13 +441,13 @@ def test_the_smallest_B_p_that_loses_little_comes_with_its_command(tmp_path):
         return 0.3 + (C > 0) * (0.2 - 0.06 * (B_p == 8) - 0.004 * (B_p == 16)) + 0 * C
     simulate(tmp_path, ns=(4, 16), B_ps=(8, 16, 64), seeds=(0, 1), evals=20, truth=planted)
     page = page_of(tmp_path)
-    if "smallest B_p that loses less than 0.01: B_p = 16" not in page:  # B_p = 16 may be the best
+    if "smallest B_p that loses less than 0.01: B_p = 16" not in page:  # B_p = 16 is the best
         assert "B_p = 16, n" in page and "no smaller B_p loses less than 0.01" in page
     assert "loses less than 0.01: B_p = 8" not in page
 
 
-def test_the_plateau_is_that_of_the_best_fitted_curve():
-    """Section 4.1 reads n* off the best fitted curve. The pooled records are the other reading."""
+def test_the_plateau_of_the_best_fitted_curve():
+    """Section 4.1 takes n* from the best fitted curve, Figure 15 from the pooled records."""
     import frontier
     runs = sim.sweep(5, sim.paper(2), ns=(8, 16, 32, 64, 128, 256, 512, 1024), seeds=1, evals=100,
                      run_sd=.002, drift=.001)

@@ -1,4 +1,4 @@
-"""frontier.py: the paper's path and every view on planted truth, the figure, bad input."""
+"""frontier.py and tools/views.py: the paper's path and every view on planted sweeps."""
 import json
 import math
 import re
@@ -20,19 +20,6 @@ from tools import views
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def shell(*words, cwd=ROOT):
-    return subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True,
-                          cwd=cwd)
-
-
-def refused(*words, cwd=ROOT):
-    """A script that must end with exit code 2 and one line: that line."""
-    done = shell(*words, cwd=cwd)
-    assert done.returncode == 2, done
-    assert done.stdout == "" and done.stderr.count("\n") == 1, done
-    return done.stderr
-
-
 # --------------------------------------------------------------------------------------------------
 # The paper's path
 
@@ -48,7 +35,7 @@ def test_record_breaking_against_a_slow_loop():
     rng = np.random.default_rng(0)
     example = frontier.record_breaking([.501, .504, .512, .508, .516], .005)
     assert example.tolist() == [True, False, True, False, True]
-    # each exactly on the edge of a bin of its own
+    # rewards exactly on the edges of bins
     assert frontier.record_breaking(np.arange(201) / 200, .005).all()
     for _ in range(50):
         reward = rng.integers(0, 1201, 40) / 1200
@@ -58,7 +45,7 @@ def test_record_breaking_against_a_slow_loop():
 def test_pooled_records_against_a_slow_loop():
     rng = np.random.default_rng(1)
     runs, points = [], []
-    for n in (2, 4, 8, 16, 4):  # n = 4 has two seeds; budgets coincide
+    for n in (2, 4, 8, 16, 4):  # n = 4 has two seeds; some budgets are equal
         C = np.sort(rng.choice(12, 9, replace=False)) * 100.0
         reward = np.round(C / 3000 + 0.1 * rng.random(9), 3)
         runs.append(sim.plain_run(n, len(runs), C, reward))
@@ -68,7 +55,7 @@ def test_pooled_records_against_a_slow_loop():
     for c, r, n in sorted(points, key=lambda p: (p[0], -p[1], p[2])):
         if math.floor(round(r / .005, 6)) > best:
             best = math.floor(round(r / .005, 6))
-            want += [(c, r, n)] if c > 0 else []  # the base model only sets the mark to beat
+            want += [(c, r, n)] if c > 0 else []  # the base model is not a point
     got = frontier.pooled_records(runs, .005)
     assert list(zip(got["C"], got["reward"], got["n"])) == want
     assert len(want) > 5 and len({n for _, _, n in want}) > 2
@@ -90,7 +77,7 @@ def test_the_fitted_sigmoid_rises_whatever_the_data():
     rng, C = np.random.default_rng(0), np.geomspace(1e3, 1e6, 25)
     x = np.linspace(2, 7, 500)
     for i in range(20):
-        # at i = 0 a run that only declines
+        # the first run only declines
         R = rng.random(25) if i else np.linspace(0.9, 0.1, 25)
         low, rise, k, x0 = frontier.fit_curve(C, R)
         y = frontier.sigmoid(x, low, rise, k, x0)
@@ -99,7 +86,7 @@ def test_the_fitted_sigmoid_rises_whatever_the_data():
         if not i:
             assert np.ptp(y[(x > 3) & (x < 6)]) < 1e-3 and y.mean() == pytest.approx(0.5, abs=0.01)
     assert np.isfinite(frontier.fit_curve(np.array([1e4, 2e4]), np.array([.3, .4]))).all()
-    # points that only steepen, which say nothing of where they will end
+    # points that only steepen do not determine the final height
     low, rise, _, _ = frontier.fit_curve(C, 0.2 + 0.7 * np.linspace(0, 1, 25) ** 3)
     assert 0.9 < low + rise <= 1 + 1e-9
 
@@ -124,21 +111,21 @@ def test_the_sigmoid_is_the_best_that_many_starts_find():
 @pytest.mark.parametrize("truth,ns", [(sim.paper(2), (8, 32, 128, 512)),
                                       (sim.sigmoids, (8, 64, 512))])
 def test_n_star_of_the_paper_is_the_planted_one(truth, ns):
-    """But for neighbours near the crossings, where the two are equal."""
+    """Near a crossing two neighbours are equal, so either may be found there."""
     runs = sim.sweep(3, truth, ns=ns, seeds=3, evals=60)
     found = frontier.n_star(runs)
     assert found["cells"] == [(32, n) for n in ns] and found["curves"].shape == (len(ns), 81)
     assert found["n"].tolist() == [ns[i] for i in found["curves"].argmax(0)]
     want = np.array([truth(32, n, found["C"]) for n in ns])
     best = np.array(ns)[want.argmax(0)]
-    same = found["n"] == best
+    right = found["n"] == best
     crossings = [sim.crossing(truth, 32, a, b) for a, b in zip(ns, ns[1:])]
     crossings = np.array([C for C in crossings if C])
-    for C, got, n in zip(found["C"][~same], found["n"][~same], best[~same]):
+    for C, got, n in zip(found["C"][~right], found["n"][~right], best[~right]):
         assert abs(ns.index(got) - ns.index(n)) == 1, (C, got, n)
         assert abs(np.log(crossings / C)).min() < math.log(2), (C, got, n)
-    assert same.mean() > 0.75 and len(set(best)) > 2
-    # at budgets of one's own, and where a run has no record above the base model
+    assert right.mean() > 0.75 and len(set(best)) > 2
+    # at given budgets, and with a run that has no record above the base model
     some = frontier.n_star(runs, C=np.array([1e5, 1e6]))
     assert some["curves"].shape == (len(ns), 2)
     flat = [sim.plain_run(2, 0, [0, 1e4, 2e4, 4e6], [.5] * 4), *runs]
@@ -146,27 +133,21 @@ def test_n_star_of_the_paper_is_the_planted_one(truth, ns):
 
 
 def test_no_torch_and_no_matplotlib_on_import():
-    rooms = "frontier, fit_sigmoid, core.stats, core.runs"
-    done = shell("-c", f"import {rooms}, sys; print([m for m in ('torch', 'transformers', "
-                 "'matplotlib', 'pandas') if m in sys.modules])")
+    modules = "frontier, fit_sigmoid, tools.views, core.stats, core.runs"
+    code = (f"import {modules}, sys; print([m for m in ('torch', 'transformers', 'matplotlib', "
+            "'pandas') if m in sys.modules])")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.strip() == "[]", done
 
 
 # --------------------------------------------------------------------------------------------------
-# Logs as they come
+# Bad input
 
-def test_bad_input_is_one_line(tmp_path):
-    assert "no such folder" in refused("frontier.py", f"--runs={tmp_path / 'none'}")
-    assert "no run to analyse" in bad(frontier, f"--runs={tmp_path}")
-    assert "nearest is best_worst" in refused("frontier.py", "--view=best_wurst")
-    left = [f for name in ("*.png", "frontier*.json", ".*part*") for f in tmp_path.rglob(name)]
-    assert not left
-
-
-def test_the_first_word_of_help(tmp_path):
-    """Without --runs, where nothing was run yet."""
-    line = refused(ROOT / "frontier.py", cwd=tmp_path)
+def test_without_runs_the_error_names_the_first_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = bad(frontier)
     assert config["runs"] in line and "run a sweep first" in line and "run_sweep.sh" in line
+    assert "nearest is best_worst" in bad(frontier, "--view=best_wurst")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -186,7 +167,7 @@ def test_tokens_are_read_and_switches_have_the_same_M(tmp_path):
 # The figure
 
 def legend_of(monkeypatch, front):
-    """The legend of frontier.figure, and the names at the ends of its lines."""
+    """Draw the panels; return the legend and the names at the ends of the lines."""
     import matplotlib.pyplot as plt
     found = {}
 
@@ -202,7 +183,7 @@ def legend_of(monkeypatch, front):
 def test_at_most_nine_entries_in_the_legend_however_many_n(tmp_path, monkeypatch):
     ns = (2, 4, 8, 16, 32, 64, 128, 256, 512)
     logs = simulate(tmp_path, ns=ns, B_ps=(8, 32), evals=16)
-    for cell, log in logs.items():  # so that a best so far is carried on too
+    for cell, log in logs.items():  # so that curves of different lengths are drawn
         if cell[1] > 16:
             edit(log, ends_at(1e6))
     for view in ("fixed_Bp", "joint", "fixed_B"):
@@ -211,7 +192,7 @@ def test_at_most_nine_entries_in_the_legend_however_many_n(tmp_path, monkeypatch
         assert len(set(found["legend"])) == len(found["legend"])
         monkeypatch.undo()
     found = legend_of(monkeypatch, analyse(tmp_path))
-    # lines carry their n themselves
+    # each line is labelled with its n
     for n in ns:
         assert found["names"].count(f"n = {n}") == 2, n
 
@@ -242,7 +223,7 @@ def view_of(analysed, view):
     return json.loads((analysed.folder / f"frontier_{view}.json").read_text())
 
 
-def test_every_view_is_drawn_and_told(analysed):
+def test_every_view_is_drawn_and_described(analysed):
     drawn = {path.stem for path in analysed.folder.glob("frontier*.png")}
     want = {f"frontier_{view}" for view in frontier.views()} - {"frontier_lr", "frontier_fixed_Bp"}
     assert want | {"frontier"} <= drawn | {"frontier_fixed_B"}
@@ -313,7 +294,7 @@ def test_the_best_n_by_metric_and_at_one_budget(analysed):
             panels[f"worst@4, B_p={panel['B_p']}"]["points"],
             panels[f"best@4, B_p={panel['B_p']}"]["points"]))
     by_avg = json.loads((analysed.folder / "frontier.json").read_text())["panels"]
-    for name, panel in by_avg.items():  # the same runs, so the same intervals
+    for name, panel in by_avg.items():
         assert panels[f"avg@4, {name}"]["envelope"] == panel["envelope"]
     lines = view_of(analysed, "sensitivity")["lines"]
     by_n, by_B_p = ([x["spread"] for x in lines if x["over"] == key] for key in ("n", "B_p"))
@@ -324,19 +305,19 @@ def test_the_best_n_by_metric_and_at_one_budget(analysed):
     assert all(s["near"][s["best"]] for s in slices) and slices[3]["n"][slices[3]["best"]] == 32
 
 
-def test_a_metric_is_the_same_asked_for_or_in_the_table_of_all(analysed, tmp_path):
-    """The scatter of checkpoints that decides what is smoothed is that of the metric itself."""
+def test_rows_of_a_metric_do_not_depend_on_the_metric_of_the_report(analysed, tmp_path):
+    """Smoothing depends on checkpoint_sd, which is computed for each metric."""
     front = analyse(analysed.folder, "--metric=worst@4", f"--out={tmp_path}", folder=tmp_path)
     for mine, theirs in zip(front["rows"]["worst@4"], analysed.front["rows"]["worst@4"]):
         assert {k: mine[k] for k in theirs} == theirs
 
 
 def test_more_gpu_hours_never_prescribe_a_lower_reward(tmp_path):
-    """A small n takes more hours for a rollout. Beyond its runs a cell keeps its reward."""
+    """A small n takes more hours per rollout. Beyond its runs a cell keeps its reward."""
     logs = simulate(tmp_path, ns=(8, 32, 128, 512), seeds=(0, 1), evals=40, C=4_000_000,
                     truth=sim.paper(2), run_sd=.006)
     for (_, n, _), log in logs.items():
-        slow = 4 * (512 / n) ** .4  # seconds for each 1,000 rollouts
+        slow = 4 * (512 / n) ** .4  # seconds per 1,000 rollouts
         edit(log, lambda r: r | dict(gen_s=slow * 32 * n / 1000, train_s=0.0)
              if r["type"] == "step" else r)
     front = analyse(tmp_path, "--unit=gpu_hours")
@@ -357,7 +338,7 @@ def test_epochs_cut_every_run_at_the_same_passes(tmp_path):
         frontier, f"--runs={tmp_path}", "--epochs=0.01")
 
 
-def test_fixed_B_honours_a_limit_of_the_command_line(analysed, tmp_path):
+def test_B_max_on_the_command_line_limits_fixed_B(analysed, tmp_path):
     front = analyse(analysed.folder, "--B_max=512", f"--out={tmp_path}", view="fixed_B",
                     folder=tmp_path)
     assert set(front["panels"]) == {"B=512"} == set(front["rows"])
@@ -365,7 +346,7 @@ def test_fixed_B_honours_a_limit_of_the_command_line(analysed, tmp_path):
         assert row["B_p"] * row["n"] <= 512
 
 
-def test_the_papers_half_is_the_papers_path(analysed):
+def test_the_view_paper_equals_the_papers_path(analysed):
     runs, _ = frontier.read_runs(analysed.folder)
     panel = view_of(analysed, "paper")["panels"]["B_p=8"]
     own = [run for run in runs if run["B_p"] == 8]
@@ -375,7 +356,7 @@ def test_the_papers_half_is_the_papers_path(analysed):
     for p, run in zip(panel["paper"]["points"], own):
         assert p["C"] == run["C"][frontier.record_breaking(run["reward"], 0.005)].tolist()
     assert panel["records"]["n"] == frontier.pooled_records(own, 0.005)["n"].tolist()
-    assert 0 < panel["paper"]["above"] < 0.03  # maxima of noisy evaluations
+    assert 0 < panel["paper"]["above"] < 0.03  # because its points are maxima of noisy evaluations
 
 
 def test_pass_rates_of_the_training_problems(analysed):
@@ -387,7 +368,7 @@ def test_pass_rates_of_the_training_problems(analysed):
 
 
 def test_thin_and_polarisation_worked_examples():
-    # 2 of 4 right, two drawn: none 1/6, one 4/6, both 1/6
+    # 2 of 4 solved, two drawn: none solved 1/6, one 4/6, both 1/6
     assert views.thin([4, 3], [2, 3], 2) == pytest.approx([1 / 12, 4 / 12, 7 / 12])
     assert views.thin([1], [1], 2).sum() == 0
     assert views.polarisation([4, 4], [0, 4]) == 1
@@ -430,7 +411,7 @@ def test_budgets_that_do_not_overlap_and_other_units(tmp_path):
         assert "fixed_Bp" in (tmp_path / "out/report.txt").read_text()
 
 
-def test_what_is_missing_diverged_or_pruned_is_noted(tmp_path):
+def test_missing_diverged_and_pruned_runs_are_noted(tmp_path):
     logs = simulate(tmp_path, ns=(4, 8, 16), seeds=(0, 1), evals=20, unfinished=[(32, 8, 1)])
     edit(logs[32, 4, 0], ends_at(600_000, "diverged"))
     edit(logs[32, 16, 0], ends_at(600_000, "pruned"))
@@ -440,22 +421,22 @@ def test_what_is_missing_diverged_or_pruned_is_noted(tmp_path):
     assert "unfinished Bp32_n8_seed1" in notes and "n=16 lr_base=1e-06: 1 of 2 seeds" in notes
 
 
-def test_views_that_have_nothing_to_compare_say_so(tmp_path):
+def test_views_without_their_data_are_refused(tmp_path):
     simulate(tmp_path / "a", ns=(8, 16), evals=10)
     simulate(tmp_path / "b", ns=(8,), evals=10)
-    for folder, view, says in (("a", "fixed_B", "no two cells with the same B"),
-                               ("a", "pass1", "0 runs in"),
-                               ("a", "lr", "has only one lr_base; run several"),
-                               ("b", "sensitivity", "no B_p with several n"),
-                               ("b", "slices", "only one n for each B_p")):
-        assert says in bad(frontier, f"--runs={tmp_path / folder}", f"--view={view}"), view
+    for folder, view, why in (("a", "fixed_B", "no two cells with the same B"),
+                              ("a", "pass1", "0 runs in"),
+                              ("a", "lr", "has only one lr_base; run several"),
+                              ("b", "sensitivity", "no B_p with several n"),
+                              ("b", "slices", "only one n for each B_p")):
+        assert why in bad(frontier, f"--runs={tmp_path / folder}", f"--view={view}"), view
     for log in (tmp_path / "a").glob("*/log.jsonl"):
         edit(log, sim.without_counts)
     assert "lack `correct`" in bad(frontier, f"--runs={tmp_path / 'a'}", "--view=best_worst")
 
 
-def test_runs_that_break_no_record_have_a_picture_too(tmp_path, capsys):
-    """Every evaluation of training lies below the base model's."""
+def test_runs_without_record_breaking_points_are_drawn(tmp_path, capsys):
+    """Every evaluation of training is below the base model's."""
     simulate(tmp_path, ns=(4, 16), evals=10,
              truth=lambda B_p, n, C: np.where(np.asarray(C) > 0, 0.3, 0.7))
     panel = analyse(tmp_path, view="paper")["panels"]["B_p=32"]
@@ -463,9 +444,8 @@ def test_runs_that_break_no_record_have_a_picture_too(tmp_path, capsys):
     assert "the paper's way: n* = none, too few record-breaking points" in capsys.readouterr().out
 
 
-def test_measured_pass_rates_come_before_those_of_training(tmp_path):
-    """Where every run has records of the policy at one update (--pass_at), pass1 is of these, from
-    before training on."""
+def test_fresh_pass_rates_replace_those_of_training(tmp_path):
+    """If every run has records of the policy at one update (--pass_at), pass1 uses only them."""
     logs = simulate(tmp_path, ns=(8, 16), evals=10)
     sim.add_passes(logs)
     for i, log in enumerate(logs.values()):
@@ -475,7 +455,7 @@ def test_measured_pass_rates_come_before_those_of_training(tmp_path):
                     type="train_pass", step=C // 512, rollouts=C, fresh=True, samples=[16] * 60,
                     ids=[f"p{j}" for j in range(60)], correct=[right * (j % 2) for j in range(60)]
                 )) + "\n")
-        if i == 0:  # one run has none
+        if i == 0:  # the other run has no such records yet
             front = analyse(tmp_path, view="pass1")
             assert not front["fresh"] and all(len(r["moments"]) == 3 for r in front["passes"])
     front = analyse(tmp_path, view="pass1")
@@ -494,14 +474,14 @@ def test_the_edges_of_a_grid():
         edge = frontier.grid_edge(32, n, 1e6, cells(*ns), B_max)
         assert (edge["side"], edge["add"] and edge["add"]["n"]) == (side, add)
         assert frontier.grid_edge(32, n, 1e6, cells(n), 0) is None
-    # the largest of one B_p is not called the largest of the grid
+    # the text names the B_p, because n = 8 is not the largest n of the grid
     edge = frontier.grid_edge(128, 8, 1e6, cells(4, 8, B_p=128) + cells(4, 8, 16), 0)
     assert "n = 8 is the largest n run at B_p = 128" in edge["text"]
 
 
-def test_full_batches_reach_the_panels_end(tmp_path):
-    """results/grid_easy at B = 64 ends after 512 updates, where full batches do: the smaller ones,
-    which go on, are no switch there."""
+def test_the_panel_of_fixed_B_ends_with_the_full_batches(tmp_path):
+    """In results/grid_easy full batches of B = 64 end after 512 updates. Smaller batches make
+    more, but they do not count as a switch there."""
     front = analyse(ROOT / "results/grid_easy", f"--out={tmp_path}", view="fixed_B",
                     folder=tmp_path)
     panel = front["panels"]["B=64"]

@@ -1,4 +1,4 @@
-"""core/runs.py: logs as they come, from our trainer and other hands, to runs that compare."""
+"""core/runs.py: logs of our trainer and of others -> runs that can be compared."""
 import gzip
 import itertools
 import json
@@ -20,7 +20,7 @@ from simulate import bad, edit, ends_at, simulate, without_counts
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Runs of n = 4, 16, 32 with 9 evaluations, that no test changes: .folder, .logs, .runs."""
+    """Runs of n = 4, 16, 32 with 9 evaluations, not to be changed: .folder, .logs, .runs."""
     folder = tmp_path_factory.mktemp("made") / "sweep"
     logs = simulate(folder, ns=(4, 16, 32), evals=8)
     return SimpleNamespace(folder=folder, logs=logs, runs=read_runs(folder)[0])
@@ -28,21 +28,21 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def copied(made, tmp_path):
-    """A copy of `made` to change: (folder, {n: log})."""
+    """A copy of `made` that a test may change: (folder, {n: log})."""
     folder = tmp_path / "sweep"
     shutil.copytree(made.folder, folder)
     return folder, {n: folder / log.parent.name / "log.jsonl" for (_, n, _), log in
                     made.logs.items()}
 
 
-def same(a, b):
+def equal(a, b):
     return len(a) == len(b) and all(
         x["run"] == y["run"] and (x["C"] == y["C"]).all() and (x["counts"] == y["counts"]).all()
         for x, y in zip(a, b))
 
 
-def asks(folder, log, **plan):
-    """sweep.json that asks for the experiment of a log."""
+def plan_for(folder, log, **plan):
+    """Write a sweep.json that plans the experiment of a log."""
     cfg = json.loads(log.read_text().splitlines()[0])["config"]
     (folder / "sweep.json").write_text(json.dumps(dict(config=cfg) | plan))
 
@@ -71,27 +71,27 @@ def test_k_above_samples_is_refused(made):
 
 
 # --------------------------------------------------------------------------------------------------
-# Logs as they come
+# Reading
 
 def test_gz_torn_lines_and_unknown_records(made, copied):
     folder, logs = copied
     for log in logs.values():
         (folder / log.parent.name / "log.jsonl.gz").write_bytes(gzip.compress(log.read_bytes()))
         log.unlink()
-    assert same(read_runs(folder)[0], made.runs)
+    assert equal(read_runs(folder)[0], made.runs)
     shutil.rmtree(folder)
     shutil.copytree(made.folder, folder)
     with open(logs[4], "a") as file:
         file.write('{"type": "dream", "rollouts": 5}\n')
         file.write('{"type": "eval", "set": "ood", "rollouts": 1, "correct": [1]}\n')
         file.write('{"type": "eval", "roll')
-    assert same(read_runs(folder)[0], made.runs)
+    assert equal(read_runs(folder)[0], made.runs)
     head = json.loads(logs[16].read_text().split("\n")[0])
-    head["config"]["C"] = 3_000_000  # a run that goes on with a larger budget writes it once more
+    head["config"]["C"] = 3_000_000  # a run continued with a larger C writes a second header
     with open(logs[16], "a") as file:
         file.write(json.dumps(head) + "\n")
     assert [run["config"]["C"] for run in read_runs(folder)[0]] == [2e6, 3e6, 2e6]
-    # a log that is broken inside is left out and named, the others are analysed
+    # a log with a broken line is dropped and named, and the others are analysed
     lines = logs[4].read_text().split("\n")
     logs[4].write_text("\n".join([*lines[:3], lines[3][:20], *lines[4:]]))
     runs, (drop,) = read_runs(folder)
@@ -99,7 +99,7 @@ def test_gz_torn_lines_and_unknown_records(made, copied):
     assert [run["n"] for run in runs] == [16, 32]
 
 
-def test_folders_that_are_no_runs(copied):
+def test_folders_that_are_not_runs(copied):
     folder, logs = copied
     for name, text in (("a", "[1]\n"), ("c", ""),
                        ("b", '{"type": "header", "config": {"B_p": 0, "n": 8}}\n'),
@@ -132,7 +132,7 @@ def test_another_set_of_evaluations(copied):
 
 
 def test_the_error_names_the_metrics_that_a_log_has(copied):
-    """Another trainer's logs have avg@1; the default asks for avg@4."""
+    """The default metric is avg@4, but another trainer's logs have avg@1."""
     folder, logs = copied
     for log in logs.values():
         edit(log, lambda r: {"avg@1" if key == "avg@4" else key: value
@@ -143,8 +143,8 @@ def test_the_error_names_the_metrics_that_a_log_has(copied):
 
 
 def test_the_mean_reward_of_a_fractional_verifier(copied, made):
-    """The logged field, and the share of solved rollouts where all rewards of an evaluation were 0
-    or 1. Its error is at most that of rewards of 0 and 1."""
+    """The reward is the logged field, or the share of solved rollouts if an evaluation lacks it.
+    Its error is at most the error of rewards of 0 and 1."""
     folder, logs = copied
     line = bad(frontier, f"--runs={folder}", "--metric=reward")
     assert "all 0 or 1" in line and "this log has avg@4" in line, line
@@ -177,7 +177,7 @@ def test_logs_without_counts_use_the_stored_field(made, copied):
     folder, logs = copied
     for log in logs.values():
         edit(log, lambda r: {key: v for key, v in r.items() if key != "correct"})
-    # nothing says of how many rollouts the field is the mean
+    # without the number of rollouts behind the field too
     for log in logs.values():
         edit(log, without_counts)
     runs, _ = read_runs(folder)
@@ -191,7 +191,7 @@ def test_logs_without_counts_use_the_stored_field(made, copied):
 
 
 # --------------------------------------------------------------------------------------------------
-# What does not compare
+# Runs that cannot be compared
 
 def header(**changes):
     def change(r):
@@ -222,7 +222,7 @@ def test_runs_that_cannot_be_compared_are_dropped_with_the_reason(tmp_path):
         spoil((32, 32, 0), evals(True, correct=[9] * 300)): "not counts of solved rollouts",
         spoil((32, 32, 1), evals(True, set_hash="x")): "differ in problem file",
         spoil((32, 8, 2), other_problems): "other training problems"}
-    edit(logs[32, 16, 1], header(seed=2))  # of two runs of one cell the longer stays
+    edit(logs[32, 16, 1], header(seed=2))  # now two runs share a cell and a seed
     edit(logs[32, 16, 2], ends_at(1.9e6))
     why[logs[32, 16, 2].parent.name] = "the same B_p, n and seed as " + logs[32, 16, 1].parent.name
     runs, dropped = read_runs(tmp_path)
@@ -233,23 +233,23 @@ def test_runs_that_cannot_be_compared_are_dropped_with_the_reason(tmp_path):
     assert {r["run"] for r in runs} == {log.parent.name for log in logs.values()} - set(got)
 
 
-def test_the_sweep_that_was_asked_is_analysed_and_not_that_with_most_runs(tmp_path):
-    """A second sweep in one folder: its two runs are the answer, not the six of the first."""
+def test_the_sweep_of_sweep_json_is_analysed_even_if_another_has_more_runs(tmp_path):
+    """A folder with two sweeps: the two runs of the second are used, not the six of the first."""
     def sweep(ns, seeds, *words):
         logs = simulate(tmp_path, ns=ns, seeds=seeds, evals=8, words=words)
         return [log.parent.name for log in logs.values()]
     first = sweep((4, 8, 16), (0, 1))
     mine = sweep((4, 32), (0,), "--lr_base=3e-6", "--verifier=exact")
-    asks(tmp_path, tmp_path / mine[0] / "log.jsonl")
+    plan_for(tmp_path, tmp_path / mine[0] / "log.jsonl")
     front = sim.analyse(tmp_path)
     assert sorted(r["run"] for r in front["runs_used"]) == sorted(mine)
     assert {d["run"] for d in front["runs_dropped"]} == set(first)
-    # keys that only one of the two uses (verify_s, not with verifier=exact) are not mixed up
+    # keys that only one of the two sweeps uses (verify_s) are not in the text
     why = "another config than the sweep's: lr_base=1e-06 for 3e-06, verifier=math for exact"
     assert {d["why"] for d in front["runs_dropped"]} == {why}
     others = [line for line in frontier.describe(front) if any(name in line for name in first)]
     assert len(others) == 1 and "6 runs in this folder are of another experiment" in others[0]
-    # nothing of the asked sweep can be read yet: the first sweep does not answer for it
+    # if no run of the second sweep can be read, the first sweep does not replace it
     for name in mine:
         shutil.rmtree(tmp_path / name)
     line = bad(frontier, f"--runs={tmp_path}")
@@ -265,7 +265,7 @@ def test_the_sweep_that_was_asked_is_analysed_and_not_that_with_most_runs(tmp_pa
     (dict(samples=[4]), "samples"), (dict(samples="4"), "counts|samples"),
     (dict(samples=0), "counts|samples"), (dict(rollouts="many"), "too few evaluations"),
     (dict(rollouts=-5), "too few evaluations")])
-def test_a_run_with_nonsense_in_it_is_dropped_and_named(copied, change, why):
+def test_a_run_with_invalid_counts_is_dropped_and_named(copied, change, why):
     folder, logs = copied
     edit(logs[4], evals(**change))
     runs, (drop,) = read_runs(folder)
@@ -274,7 +274,7 @@ def test_a_run_with_nonsense_in_it_is_dropped_and_named(copied, change, why):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1.5, -0.1, "high"])
-def test_rewards_that_are_no_rewards_in_logs_without_counts(copied, value):
+def test_invalid_rewards_in_logs_without_counts(copied, value):
     folder, logs = copied
     for log in logs.values():
         edit(log, without_counts)
@@ -287,9 +287,9 @@ def test_rewards_that_are_no_rewards_in_logs_without_counts(copied, value):
 
 
 def test_a_tag_picks_its_runs(tmp_path):
-    """Tagged runs beside those that sweep.json asks for: found by --tag, and by it alone."""
+    """--tag selects tagged runs; without it only the runs of sweep.json are used."""
     logs = simulate(tmp_path, ns=(4, 16), evals=8)
-    asks(tmp_path, logs[32, 4, 0], cells=[dict(B_p=32, n=n, seed=0) for n in (4, 16)])
+    plan_for(tmp_path, logs[32, 4, 0], cells=[dict(B_p=32, n=n, seed=0) for n in (4, 16)])
     simulate(tmp_path, ns=(4, 64), evals=8, words=("--tag=mine",))
     assert {run["n"] for run in read_runs(tmp_path)[0]} == {4, 16}
     runs, dropped = read_runs(tmp_path, tag="mine")
@@ -301,11 +301,11 @@ def test_a_tag_picks_its_runs(tmp_path):
 
 
 def test_a_sweep_in_several_folders(tmp_path):
-    """A seed each, as two machines made them; the plan of the first folder says the experiment."""
+    """Two machines ran one seed each. The plan of the first folder sets the experiment."""
     for seed in (0, 1):
         logs = simulate(tmp_path / f"{seed}", ns=(4, 16), evals=8, seeds=(seed,),
                         words=("--data=d", "--runs=r"))
-        asks(tmp_path / f"{seed}", logs[32, 4, seed],
+        plan_for(tmp_path / f"{seed}", logs[32, 4, seed],
              cells=[dict(B_p=b, n=n, seed=s) for b, n, s in logs])
     both = f"{tmp_path}/0 {tmp_path}/1"
     runs, dropped = read_runs(both)
@@ -322,7 +322,7 @@ def test_missing_and_unfinished_cells_are_named(copied, capsys):
     folder, logs = copied
     edit(logs[16], lambda r: None if r["type"] == "end" else r)
     shutil.rmtree(logs[32].parent)
-    asks(folder, logs[4], cells=[dict(B_p=32, n=n, seed=0) for n in (4, 64, 16)])
+    plan_for(folder, logs[4], cells=[dict(B_p=32, n=n, seed=0) for n in (4, 64, 16)])
     front = sim.analyse(folder)
     assert [(m["n"], m["why"]) for m in front["missing"]] == [(64, "no log"), (16, "unfinished")]
     missing = "missing 2: B_p=32 n=64 seed=0 (no log); B_p=32 n=16 seed=0 (unfinished)"
@@ -335,7 +335,7 @@ def test_missing_and_unfinished_cells_are_named(copied, capsys):
     assert "sweep.json" in bad(frontier, f"--runs={folder}")
 
 
-def test_copies_are_read_and_hold_for_runs_whose_log_does_not_say_so(copied):
+def test_copies_in_one_log_hold_for_all_runs(copied):
     folder, logs = copied
     copies = [i % 60 for i in range(300)]
     edit(logs[4], lambda r: r | dict(copies=copies) if r["type"] == "eval" else r)
@@ -358,29 +358,29 @@ def test_every_run_is_named_as_the_trainer_names_it(made):
 # --------------------------------------------------------------------------------------------------
 # Units, hours and the training reward
 
-def test_gpu_hours_count_training_alone(copied):
+def test_gpu_hours_count_only_training(copied):
     folder, logs = copied
     runs, _ = read_runs(folder, unit="gpu_hours")
-    for run in runs:  # 3.6 s an update, as simulate writes it
+    for run in runs:  # simulate writes 3.6 s per update
         assert run["C"] == pytest.approx(run["step"] / 1000)
         assert run["rollouts"] == pytest.approx(run["step"] * 32 * run["n"])
     edit(logs[4], lambda r: dict(r, ranks=4) if r["type"] == "header" else r)
     four = read_run(logs[4].parent, unit="gpu_hours")
     assert four["C"] == pytest.approx(four["step"] * 4 / 1000)
-    # of a thinned log each record stands for the updates since the one before
+    # a record of a thinned log counts for all updates since the one before
     whole = read_run(logs[32].parent)["hours"]
     assert whole == pytest.approx(2_000_000 // 1024 * 3.6 / 3600)
     edit(logs[32], lambda r: None if r["type"] == "step" and r["step"] < 1000 else r)
     assert read_run(logs[32].parent)["hours"] == pytest.approx(whole)
 
-    # without the parts' times the wall clock, and without that the run is left out
+    # without gen_s and train_s the wall clock counts, and without it the run is dropped
     def wall_clock(r):
         r = {key: value for key, value in r.items() if key != "gen_s"}
         return r | (dict(wall_s=7.2 * r["step"]) if r["type"] == "step" else {})
     edit(logs[16], wall_clock)
     wall = read_run(logs[16].parent, unit="gpu_hours")
     assert wall["C"] == pytest.approx(wall["step"] * 7.2 / 3600)
-    assert wall["hours"] is None  # evaluations are in it: no hours of training
+    assert wall["hours"] is None  # because the wall clock includes evaluations
     edit(logs[16], lambda r: {k: v for k, v in r.items() if k != "wall_s"})
     why = read_run(logs[16].parent, unit="gpu_hours")
     assert "too few evaluations of val with gpu_hours" in why
@@ -395,8 +395,8 @@ def test_tokens_and_updates(made):
 
 
 def with_steps(logs):
-    """Give each run a step record for every update, with a reward that rises with C, and none of
-    the old ones."""
+    """Replace the step records of each run by one for every update, with a reward that rises with
+    C."""
     for (B_p, n, _), log in logs.items():
         records = [r for r in map(json.loads, log.read_text().splitlines()) if r["type"] != "step"]
         B, C = B_p * n, records[0]["config"]["C"]
@@ -413,11 +413,10 @@ def test_the_training_reward_is_that_of_the_policy_before_the_update(tmp_path):
     with_steps(logs)
     runs, dropped = read_runs(tmp_path, "train", part="train")
     assert [r["n"] for r in runs] == [4, 32] and dropped == []
-    # one point between two evaluations, for any B
+    # one point between two evaluations for every B
     assert runs[0]["C"] == pytest.approx(runs[1]["C"]) and len(runs[0]["C"]) == 16
     for run in runs:
-        # linear in C, so that an average over updates lies on the line too, but for the half update
-        # that each comes late
+        # linear in C, so that the mean over updates is on the line too, shifted by half an update
         late = 0.3 * run["n"] * 32 / 2 / 2 ** 17
         want = 0.2 + 0.3 * run["C"] / 2 ** 17 + 0.01 * (run["n"] == 32) - late
         assert run["reward"] == pytest.approx(want, abs=1e-9)
@@ -425,10 +424,10 @@ def test_the_training_reward_is_that_of_the_policy_before_the_update(tmp_path):
         assert run["C"][0] < 2 ** 17 / 16 < 0.85 * 2 ** 17 < run["C"][-1] < 2 ** 17
     front = sim.analyse(tmp_path, "--metric=train")
     assert front["label"] == "training reward" and "has only the mean" in front["covers"]
-    # as with evaluations, no n stands alone at the end because its B divides the budget better
+    # as with evaluations, all n end at the same C although their B divide it differently
     ends = [c["C"][-1] for c in front["panels"]["B_p=32"]["curves"]]
     assert ends[0] == ends[1] and front["panels"]["B_p=32"]["envelope"]["n"][-1] == 32
-    # a quarter of the way from one evaluation to the next: no reward beyond its end
+    # the run ends a quarter of the way to the next evaluation: no reward after its end
     end = 2 ** 16 + 2048
     edit(logs[32, 4, 0], ends_at(end, "diverged"))
     assert read_run(logs[32, 4, 0].parent, "train", part="train")["C"][-1] <= end

@@ -15,7 +15,7 @@ SLOW = [.10, .14, .18, .22, .25, .28, .30, .32, .335, .345, .355, .365, .37, .37
 
 
 def counted(rng, n, seed, rewards, C=9600, P=300, **more):
-    """A run with counts of 4 samples on P problems, whose means are about `rewards`."""
+    """Make a run with counts of 4 samples on P problems, whose means are about `rewards`."""
     counts = rng.binomial(4, np.array(rewards)[:, None], (len(rewards), P)).astype(np.uint8)
     budgets = np.linspace(0, C, len(rewards))
     return plain_run(n, seed, budgets, counts.mean(1) / 4, counts, 4, B_p=8, **more)
@@ -27,7 +27,7 @@ def falling(seeds=(0, 1, 2)):
 
 
 @pytest.mark.parametrize("E", [1, 2, 3, 4, 5, 9, 40])
-def test_the_last_value_is_that_of_the_smoothing_spline(E):
+def test_last_value_equals_the_smoothing_spline(E):
     rng = np.random.default_rng(E)
     x = np.sort(rng.uniform(0, 5, E))
     w, y = last_value(x), rng.standard_normal(E)
@@ -38,14 +38,14 @@ def test_the_last_value_is_that_of_the_smoothing_spline(E):
         assert w @ y == y[-1]
 
 
-def test_a_value_at_C_knows_nothing_of_what_came_later():
+def test_a_value_at_C_does_not_depend_on_later_evaluations():
     run = sweep(1, paper(), ns=(32,), seeds=1)[0]
     grid = run["C"][[20, 40, 60]]
     before, _ = stats.values_of(run, "avg@4", grid)
     later = run | dict(counts=np.where(np.arange(len(run["C"]))[:, None] > 61, 0, run["counts"]))
     after, _ = stats.values_of(later, "avg@4", grid)
     assert (before == after).all() and before.shape == (3, 300)
-    # but for the scatter of checkpoints, a number of the whole sweep, so too with the jumps
+    # the same with jumps; only checkpoint_sd, one number per sweep, uses later evaluations
     for checkpoints in (0.002, 0.01):
         values = [stats.values_of(r, "avg@4", grid, checkpoints)[0] for r in (run, later)]
         assert (values[0] == values[1]).all()
@@ -53,15 +53,15 @@ def test_a_value_at_C_knows_nothing_of_what_came_later():
 
 @pytest.mark.parametrize("metric, end", [("avg@4", .11), ("best@4", 1 - .89 ** 4),
                                          ("worst@4", .11 ** 4)])
-def test_a_run_that_falls_is_worth_what_it_fell_to(metric, end):
-    """By every metric, also where it falls at once, which no spline does."""
+def test_the_value_of_a_run_falls_with_the_run(metric, end):
+    """By every metric, even if the run falls faster than a spline bends."""
     grid, cells = cells_of(falling(), metric)
     assert cells[0].mean[-1] == pytest.approx(end, abs=0.03)
     peak = dict(zip(("avg@4", "best@4", "worst@4"), (.45, 1 - .55 ** 4, .45 ** 4)))[metric]
     assert np.nanmax(cells[0].mean) == pytest.approx(peak, abs=0.04)
 
 
-def test_the_stop_of_a_falling_run_is_offered_and_none_to_steady_runs():
+def test_falling_runs_have_an_earlier_stop_and_steady_runs_have_none():
     grid, cells = cells_of(falling(), "avg@4")
     assert cells[best(cells, -1)].n == 8
     stop = stats.stop_before(cells, len(grid) - 1)
@@ -73,8 +73,8 @@ def test_the_stop_of_a_falling_run_is_offered_and_none_to_steady_runs():
         assert stats.stop_before(cells, len(grid) - 1) is None
 
 
-def test_what_diverged_does_not_compete_and_what_ended_keeps_its_last_value():
-    """The budget is a limit: a run that ended early has not lost what it reached."""
+def test_a_diverged_cell_has_no_value_and_an_ended_cell_keeps_its_last():
+    """The budget is a limit, so a run that ended early keeps its reward."""
     rng = np.random.default_rng(0)
     dead = [counted(rng, 4, s, FALL[:12], 6600, status="diverged") for s in (0, 1)]
     short = [counted(rng, 16, s, FALL[:12], 6600) for s in (0, 1)]
@@ -88,13 +88,13 @@ def test_what_diverged_does_not_compete_and_what_ended_keeps_its_last_value():
     assert tied_with_best(cells, -1).tolist() == [False, False, True]
 
 
-def test_a_diverged_seed_next_to_living_ones_counts_as_what_it_got():
+def test_a_diverged_seed_counts_with_its_last_reward():
     rng = np.random.default_rng(0)
     dead = counted(rng, 8, 2, [*SLOW[:5], .05], 3000, status="diverged")
     grid, (c,) = cells_of([counted(rng, 8, 0, SLOW), counted(rng, 8, 1, SLOW), dead], "avg@4")
     assert c.alive.all() and c.mean[-1] == pytest.approx((.38 + .38 + .05) / 3, abs=.02)
     grid, (c,) = cells_of([counted(rng, 8, 0, SLOW), dead | dict(status="stopped")], "avg@4")
-    assert c.mean[-1] == pytest.approx(.38, abs=.03)  # a run that was stopped does not count
+    assert c.mean[-1] == pytest.approx(.38, abs=.03)  # a stopped run does not count
 
 
 def test_a_diverged_seed_does_not_widen_the_intervals_of_other_cells():
@@ -108,10 +108,10 @@ def test_a_diverged_seed_does_not_widen_the_intervals_of_other_cells():
     assert heldout_reward(after)[-1] == pytest.approx(.61, abs=.03)
 
 
-def test_what_a_seed_does_to_all_of_its_runs_cancels_in_differences():
-    """Seeds that lie 5 points apart neither hide a difference of 3 points nor widen its error."""
+def test_the_effect_of_a_seed_cancels_in_differences():
+    """Seeds that are 5 points apart do not hide a difference of 3 points or widen its error."""
     rng, seen = np.random.default_rng(2), [(4, 0), (4, 1), (4, 2), (16, 0), (16, 1), (16, 2)]
-    for pairs in (seen, seen[:-1]):  # also if a cell lacks a seed
+    for pairs in (seen, seen[:-1]):  # also if one cell lacks a seed
         runs = [counted(rng, n, s, [.5 + .05 * s + .03 * (n == 16)] * 16) for n, s in pairs]
         _, (a, b) = cells_of(runs, "avg@4")
         gap, problems, of_runs = difference(b, a, -1)
@@ -129,7 +129,7 @@ def test_seeds_that_only_one_cell_has_still_count():
 
 
 def test_the_heldout_reward_of_equal_cells_is_not_the_highest_of_them():
-    """Three seeds: five cells of one truth, in 30 sweeps. The highest curve is a point too high."""
+    """In 30 sweeps of five equal cells with three seeds the highest curve is a point too high."""
     off, plain = [], []
     for draw in range(30):
         grid, cells = cells_of(sweep(draw, constant(size=0), evals=20, run_sd=.015, drift=.009),
@@ -156,7 +156,7 @@ def test_sets_hold_the_best_and_intervals_the_truth(seeds):
 @pytest.mark.parametrize("noise", [dict(run_sd=.015, drift=.009),
                                    dict(run_sd=.0066, drift=.004, seed_sd=.01)])
 def test_cells_of_one_truth_are_tied(noise):
-    """Nine in ten of five equal cells are in the set; with half the error two in three would be."""
+    """90% of equal cells are tied with the best; with half the error only two thirds would be."""
     held = []
     for draw in range(25):
         _, cells = cells_of(sweep(draw, constant(size=0), seeds=3, evals=20, **noise), "avg@4")
@@ -164,7 +164,7 @@ def test_cells_of_one_truth_are_tied(noise):
     assert 0.85 < np.mean(held) < 0.995
 
 
-def test_errors_of_runs_come_from_the_seeds_or_are_stated():
+def test_run_noise_comes_from_the_seeds_or_from_the_prior():
     _, alone = cells_of(sweep(0, constant(size=0), seeds=1, evals=40, run_sd=.03, drift=0), "avg@4")
     _, cells = cells_of(sweep(0, constant(size=0), seeds=3, evals=40, run_sd=.03, drift=0), "avg@4")
     assert alone[0].noise.run_var[-1] == pytest.approx(stats.RUN_SD ** 2)
@@ -183,7 +183,7 @@ def test_logs_without_counts_take_the_noise_of_problems_as_binomial():
 
 
 def test_copies_of_a_problem_are_one_problem():
-    """Each of 30 problems 16 times: intervals, ties and held-out halves are those of 30 problems
+    """Thirty problems, each 16 times, have the intervals, ties and held-out halves of 30 problems
     with 64 samples each."""
     rng = np.random.default_rng(0)
     once = [counted(rng, n, s, np.linspace(.2, .4 + n / 100, 9), P=30) for n in (4, 8)
@@ -200,7 +200,7 @@ def test_copies_of_a_problem_are_one_problem():
     assert stats.level_error(apart[1], -1) < 0.3 * stats.level_error(plain[1], -1)
 
 
-def test_the_grid_has_the_budgets_of_the_page():
+def test_the_grid_has_the_budgets_of_the_report():
     grid, cells = cells_of(sweep(0, paper(), ns=(8, 32), evals=40), "avg@4")
     for share in (1, 2, 4, 8):
         assert np.isclose(grid, 4e6 / share).any()
@@ -208,7 +208,7 @@ def test_the_grid_has_the_budgets_of_the_page():
 
 
 def test_both_ends_of_a_run_are_widened_by_one_update():
-    """A due evaluation comes up to B late, and M = floor(C / B) leaves up to B unspent."""
+    """An evaluation comes up to B late, and M = floor(C / B) leaves up to B unspent."""
     cfg = dict(eval_every=1000, C=10_000)
     run = plain_run(4, 0, [0, 1024, 4096, 9984], [.1, .2, .3, .4], config=cfg)
     assert stats.reach(run) == (1000, 10_000)
@@ -232,7 +232,7 @@ def verdict(runs, delta=0.01):
 
 
 def steep(B_p, n, C):
-    """n = 8 is the best early, 128 late, by many points."""
+    """Return a reward by which n = 8 is clearly the best early, and n = 128 late."""
     x = np.log10(np.maximum(C, 1) / 4e5)
     return 0.5 + (C > 0) * 0.1 * x * np.log2(n / 32) / 2
 
@@ -252,14 +252,14 @@ def test_three_verdicts_on_planted_sweeps():
     assert noisy["verdict"] == "undetermined"
 
 
-def test_seeds_that_share_their_luck_do_not_hide_a_law():
-    """Two seeds 8 points apart: unpaired, no difference of cells would be seen."""
+def test_the_effect_of_a_seed_does_not_hide_a_law():
+    """Two seeds are 8 points apart, so unpaired no difference of cells would be significant."""
     found = verdict(sweep(4, steep, **QUIET | dict(seeds=2, run_sd=.004, seed_sd=.05)))
     assert found["verdict"] == "law"
 
 
 def test_an_n_that_still_gains_is_named_under_a_flat_verdict():
-    """n = 32 catches up with n = 8 in the last octave, and would pass it beyond C."""
+    """n = 32 catches up with n = 8 in the last octave, and would overtake it after C."""
     def level(B_p, n, C):
         rise = np.clip(np.log2(np.maximum(C, 1) / 1e6) / 2, 0, 1)  # over the last two octaves
         return 0.5 + (C > 0) * (n == 32) * (0.025 * rise - 0.02)
@@ -291,8 +291,8 @@ def test_one_n_and_few_shared_budgets_are_undetermined():
 
 
 @pytest.mark.parametrize("seeds", [2, 3])
-def test_no_law_where_one_n_is_best_throughout(seeds):
-    """At most 5% false laws: one in 20 sweeps of either world passes, three would not be luck."""
+def test_no_law_if_one_n_is_always_best(seeds):
+    """At most 5% of sweeps are false laws; with 20 sweeps two may be chance, three are not."""
     for truth in (constant(128, 2), constant(size=0)):
         laws = [verdict(sweep(draw, truth, ns=(8, 32, 128, 512), seeds=seeds, evals=20,
                               run_sd=.0066, drift=.004, seed_sd=.01))["verdict"] == "law"
@@ -301,7 +301,7 @@ def test_no_law_where_one_n_is_best_throughout(seeds):
 
 
 def test_seeds_that_cover_different_budgets_have_a_verdict():
-    """One seed of n = 32 ends at C / 2, the other one begins there."""
+    """One seed of n = 32 ends at C / 2, and the other one begins there."""
     runs = sweep(1, paper(), ns=(8, 32), seeds=2, evals=40)
     for run in runs:
         if run["n"] == 32:

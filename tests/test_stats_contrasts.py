@@ -4,7 +4,7 @@ import pytest
 
 from core import stats
 
-CASES = {  # {n: (early mean, late mean)}; of 100 studies, how many may say agree and disagree
+CASES = {  # {n: (early mean, late mean)}; how many of 100 studies may have each verdict
     "all alike": ({2: (0.5, 0.6), 8: (0.5, 0.6), 32: (0.5, 0.6), 128: (0.5, 0.6)},
                   dict(confirmed=(0, 3))),
     "n* rises": ({2: (0.58, 0.6), 8: (0.53, 0.62), 32: (0.5, 0.7), 128: (0.4, 0.6)},
@@ -20,8 +20,8 @@ CASES = {  # {n: (early mean, late mean)}; of 100 studies, how many may say agre
 
 
 def planted(rng, means, S=3, P=300, spread=0.01):
-    """A table (S, P) for each mean: problems' pass rates lie around it, the same problems in all;
-    a seed moves a run by `spread`."""
+    """Make a table (S, P) for each mean: pass rates of the same P problems around the mean. A run
+    of a seed differs by `spread`."""
     skill = rng.normal(0, 1, P)
     out = []
     for mean in means:
@@ -32,13 +32,13 @@ def planted(rng, means, S=3, P=300, spread=0.01):
 
 
 def paired(rng, means, S=3, P=300, spread=0.01, seed=0.015):
-    """`planted` as {0: (S, P), 1: ...}, with what the runs of one seed have in common added."""
+    """Return `planted` as {0: (S, P), 1: ...}, plus an effect that all runs of a seed share."""
     common = rng.normal(0, seed, (S, 1))
     return {i: t + common for i, t in enumerate(planted(rng, means, S, P, spread))}
 
 
 def conditions(rng, means, spread=0.006):
-    """{n: (early mean, late mean)} -> the two arguments of `shift`, one lr."""
+    """Make the two arguments of `shift` with one lr from {n: (early mean, late mean)}."""
     out = []
     for t in (0, 1):
         table = paired(rng, [m[t] for m in means.values()], spread=spread)
@@ -47,8 +47,8 @@ def conditions(rng, means, spread=0.006):
 
 
 def test_contrast_covers():
-    """90% intervals of a difference hold the true one in 85 to 98% of 300 studies of four cells,
-    and what seeds have in common does not widen them."""
+    """90% intervals of a difference hold the truth in 85 to 98% of 300 studies of four cells, and
+    the effect of a seed does not widen them."""
     differences = []
     for k in range(5):
         one, other = planted(np.random.default_rng(k), (0.6, 0.55), S=200, P=2000, spread=0)
@@ -67,9 +67,9 @@ def test_contrast_covers():
     assert halves[0] < 0.04 and halves[0.05] < 1.05 * halves[0]
 
 
-def test_what_is_chosen_is_measured_on_other_seeds():
-    """Of five arms that are alike the best less another: nothing on average, where the one that is
-    best on all seeds lies above."""
+def test_the_choice_is_scored_on_other_seeds():
+    """The best of four equal arms minus a fifth is 0 on average, but the arm chosen and scored on
+    the same seeds is above 0."""
     fair, naive, hits = [], [], []
     for k in range(100):
         table = paired(np.random.default_rng(k), (0.6,) * 5, P=100, spread=0.03)
@@ -92,8 +92,8 @@ def test_verdicts_on_n(case):
 
 
 def test_the_smallest_n_throughout_is_censored():
-    """A constant best n denies a rise, but not where it is the smallest tried and another n fits
-    below it."""
+    """A constant best n contradicts a rise, unless it is the smallest n run and a smaller n exists.
+    """
     means = {4: (0.6, 0.7), 16: (0.5, 0.6), 64: (0.4, 0.5)}
     four = stats.shift(*conditions(np.random.default_rng(0), means))
     small = dict(zip((2, 8, 32), means.values()))
@@ -102,14 +102,14 @@ def test_the_smallest_n_throughout_is_censored():
     assert not two["censored"] and two["verdict"] == "contradicted"
 
 
-def test_a_shift_wants_three_n():
+def test_a_shift_needs_three_n():
     with pytest.raises(stats.Missing, match="three n"):
         stats.shift(*conditions(np.random.default_rng(0), {2: (0.5, 0.6), 8: (0.5, 0.6)}))
 
 
-def test_an_lr_that_suits_one_n_is_no_rise():
-    """n = 4 falls behind n = 64 at one lr and is level with it at another: a rise at the first,
-    none with the lr control."""
+def test_an_lr_that_suits_one_n_does_not_make_a_rise():
+    """At one lr n = 64 overtakes n = 4, but at another lr n = 4 is as good. So n* rises at the
+    first lr, and does not rise if each n has its best lr."""
     rises = {4: (0.6, 0.6), 16: (0.5, 0.6), 64: (0.5, 0.66)}
     level = {4: (0.6, 0.67), 16: (0.5, 0.6), 64: (0.5, 0.6)}
     one = conditions(np.random.default_rng(2), rises, 0.002)
@@ -131,7 +131,7 @@ def test_verdicts(gain, half, claim, verdict):
 
 
 def test_margins_follow_what_training_gained():
-    """An effect of 0.6 points is nothing where training gained 33, and a lot where it gained 1."""
+    """An effect of 0.6 points is small if training gained 33 points, and large if it gained 1."""
     small = dict(gain=0.002, half=0.004)
     assert stats.judge(small, +1) == "contradicted" and stats.judge(small, 0) == "confirmed"
     assert {stats.judge(small, claim, gained=0.01) for claim in (+1, 0)} == {"underpowered"}
@@ -140,15 +140,15 @@ def test_margins_follow_what_training_gained():
 @pytest.mark.parametrize("verdicts, together", [
     ([YES, YES], YES), ([YES, NO, OPEN], NO), ([YES, OPEN], OPEN)])
 def test_both(verdicts, together):
-    """A claim with several parts holds if all do, not if one does not; denying swaps the two."""
+    """A claim with several parts is confirmed if all parts are, contradicted if one is."""
     assert stats.both(verdicts) == together
     assert stats.denied(stats.denied(together)) == together
     assert (stats.denied(together) == together) == (together == "underpowered")
 
 
 def test_one_seed_chooses_on_half_of_the_problems():
-    """A rise that one seed shows is found, its interval over problems; the best of five equal cells
-    is no better than the best of five others, on average over draws."""
+    """One seed is enough to find a rise, with an interval over problems. The best of five equal
+    cells is not better than a sixth on average."""
     rng, p = np.random.default_rng(0), np.random.default_rng(1).uniform(0.2, 0.6, 300)
 
     def cell(more):
@@ -165,7 +165,7 @@ def test_one_seed_chooses_on_half_of_the_problems():
 
 
 def test_several_groups_have_one_verdict():
-    """A claim at every B_p: a rise in two and none in the third agrees, a fall in one does not."""
+    """A rise at two B_p and none at the third confirms a claim; a fall at one contradicts it."""
     def at(a, b, gain):
         c = dict(gain=gain, half=0.02)
         return dict(a=[a], b=[b], loses=c, gains=c, verdict=YES if b > a else OPEN)

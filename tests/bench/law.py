@@ -1,11 +1,12 @@
-"""How often the report says that n* rises, on planted sweeps whose n* is known.
+"""How often the verdict is a law, on planted sweeps whose n* is known.
 
     python tests/bench/law.py 60     # sweeps a row; about 25 minutes on one core
 
-Worlds without a rise (one best n at the edge or in the middle, two n that tie, all n equal, all n
-equal at one end of C only) give the rate of false laws. The paper's law and one twice as steep give
-the power. Noise: `kept` is that of the committed logs, with most of it shared by the runs of a
-seed; `stated` is the prior, none of it shared. `set`: how often the tied n at C hold the best one.
+Worlds without a rise give the rate of false laws: one best n at the edge or in the middle, two tied
+n, all n equal, or all n equal only at one end of C. The paper's law and one twice as steep give the
+power. The noise `kept` is the noise of the committed logs, most of which the runs of a seed share.
+The noise `stated` is the prior, and no part of it is shared. `set`: how often the n tied at C
+include the best one.
 """
 import math
 import sys
@@ -24,12 +25,12 @@ NOISE = dict(kept=dict(run_sd=0.0066, drift=0.004, seed_sd=0.010),
 
 
 def tied_pair(B_p, n, C):
-    """n = 32 and n = 128 are equally good at every budget."""
+    """Return a reward by which n = 32 and n = 128 are equally good at every budget."""
     return beside(64 if n in (32, 128) else n, C, np.full(np.shape(C), 6.0), 2)
 
 
 def late_ceiling(B_p, n, C):
-    """n = 8 is the best early, and all n are equal at the end."""
+    """Return a reward by which n = 8 is the best early and all n are equal at the end."""
     fade = np.clip((6.6 - np.log10(np.maximum(C, 1))) / 1.0, 0, 1)
     return beside(n, C, np.full(np.shape(C), 3.0), 0) - 0.06 * fade * math.log2(n / 8) / 8 * (
         np.asarray(C) > 0)
@@ -42,7 +43,7 @@ WORLDS = {"n = 8 is best": constant(8, 2), "n = 128 is best": constant(128, 2),
 
 
 def best_n(truth, C):
-    """The n with the highest planted reward at C; all n that reach it."""
+    """Return the set of n with the highest planted reward at C."""
     y = {n: float(truth(32, n, np.array(C, float))) for n in NS}
     return {n for n in NS if y[n] >= max(y.values()) - 1e-9}
 

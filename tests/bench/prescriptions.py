@@ -1,15 +1,16 @@
-"""Is what the report prescribes true, and would one get what it says? Planted sweeps, and our logs.
+"""Are the prescriptions and their rewards right? On planted sweeps, and on our logs.
 
     python tests/bench/prescriptions.py          # 200 planted sweeps, then our own logs
     python tests/bench/prescriptions.py 50       # fewer sweeps
 
-Planted: curves whose n*(C) follows the paper's law, or has one best n, or none, or that fall again;
-1 or 3 seeds, 1 or 3 B_p, runs that end early or diverge, 50 or 300 problems. Runs differ by 0.015
-(low 0.006, high 0.03), checkpoints by 0.009. For the cell prescribed at C, C/2 and C/4 it prints:
-regret against the best cell, next to that of the mean of the last three evaluations and of the
-paper's highest sigmoid; printed reward minus true reward; how often the interval holds the true
-mean and a new run, and the tied set the best cell. Beyond the runs: keeping the cell, and three
-rules for n. Our logs: choose on all seeds but one, and ask that one.
+Planted: n*(C) follows the paper's law, or one n is always best, or all n are equal, or the curves
+fall again; 1 or 3 seeds, 1 or 3 B_p, runs that end early or diverge, 50 or 300 problems. Runs
+differ by 0.015 (low 0.006, high 0.03), checkpoints by 0.009. It prints for the cell prescribed at
+C, C/2 and C/4: the regret against the best cell, next to the regret of two other choices, the mean
+of the last three evaluations and the paper's highest sigmoid; printed reward minus true reward; how
+often the interval holds the true mean and a new run; and how often the tied set holds the best
+cell. Beyond the runs it compares four rules for n: keep the cell, and three others. Our logs:
+choose on all seeds but one, and compare with the run of the other seed.
 """
 import math
 import sys
@@ -30,7 +31,10 @@ NOISE = dict(low=(0.006, 0.004), real=(0.015, 0.009), high=(0.03, 0.009))
 
 
 def planted(draw):
-    """One sweep: (runs, truth (B_p, n, C) -> reward, seeds, what was drawn)."""
+    """Make one sweep: (runs, truth (B_p, n, C) -> reward, seeds, again).
+
+    again (B_p, n, C): the reward of one more run on the same problems.
+    """
     rng = np.random.default_rng(draw)
     kind = rng.choice(["law", "law", "one n", "equal", "falls"])
     size, sd, drift = rng.choice([0.5, 1, 2]), *NOISE[rng.choice(list(NOISE))]
@@ -40,7 +44,7 @@ def planted(draw):
     loss, peak = rng.choice([0.003, 0.012]), rng.uniform(100, 500)
 
     def truth(B_p, n, C):
-        # the larger B_p the later, and B_p = 64 the best; `falls`: 1 to 3 points an octave of M
+        # B_p = 64 is the best; a curve of `falls` loses 2 points per octave of M after its peak
         y = of_n(B_p, n, C) - loss * (math.log2(B_p) - 6) ** 2 * (np.asarray(C) > 0)
         if kind == "falls":
             y = y - 0.02 * np.maximum(0, np.log2(np.maximum(C, 1) / (B_p * n) / peak))
@@ -74,7 +78,7 @@ def planted(draw):
         return np.where(np.asarray(at) > dead.get((B_p, n), math.inf), 0.05, truth(B_p, n, at))
 
     def again(B_p, n, at):
-        """What one run more gets on the same problems."""
+        """Return the reward of one more run on the same problems."""
         counts = draw_run(rng, alive, B_p, n, int(at), 1, difficulty, 64, sd, drift, 0.3,
                           likings[n])[1]
         return counts[-1].mean() / 64
@@ -87,7 +91,7 @@ def reached(c, j, at):
 
 
 def last_three(runs, at):
-    """The baseline: the cell with the highest mean of the last three evaluations up to C."""
+    """Return the baseline: the cell with the highest mean of the last three evaluations up to C."""
     cells = {}
     for run in runs:
         seen = (run["C"] > 0) & (run["C"] <= at)
@@ -97,7 +101,7 @@ def last_three(runs, at):
 
 
 def highest_sigmoid(runs, at):
-    """The paper's way: the highest of all sigmoids through record-breaking points."""
+    """Return the paper's choice: the highest sigmoid through record-breaking points."""
     tops = []
     for B_p in {run["B_p"] for run in runs}:
         found = n_star([run for run in runs if run["B_p"] == B_p], C=np.array([at]))
@@ -113,7 +117,7 @@ def prescriptions(sweeps):
         grid, cells = stats.cells_of(runs, "avg@4")
         if grid[-1] < 0.9 * C:
             continue
-        fair, pairs = stats.heldout_reward(cells), sorted({(c.B_p, c.n) for c in cells})
+        shown, pairs = stats.heldout_reward(cells), sorted({(c.B_p, c.n) for c in cells})
         for at in grid[-1] / np.array([1, 2, 4]):
             j = stats.nearest(grid, at)
             c = cells[stats.best(cells, j)]
@@ -123,8 +127,8 @@ def prescriptions(sweeps):
             same = [(x.B_p, x.n) for x, ok in zip(cells, stats.tied_with_best(cells, j)) if ok]
             three = last_three(runs, at) or (c.B_p, c.n)
             rows.append((seeds, best - got, best - truth(*three, at),
-                         best - truth(*highest_sigmoid(runs, at), at), fair[j] - got,
-                         c.mean[j] - got, abs(fair[j] - got) < half, abs(fair[j] - new) < half,
+                         best - truth(*highest_sigmoid(runs, at), at), shown[j] - got,
+                         c.mean[j] - got, abs(shown[j] - got) < half, abs(shown[j] - new) < half,
                          any(truth(*pair, at) >= best - 1e-9 for pair in same)))
         top = cells[stats.best(cells, -1)]
         B_p = top.B_p
@@ -140,9 +144,9 @@ def prescriptions(sweeps):
             beyond.append((factor, *(best - truth(B_p, rules.get(name, top.n), at)
                                      for name in ("kept", "root", "M", "law"))))
     a = np.array(rows, float)
-    for seeds in sorted(set(a[:, 0].astype(int))):  # a few sweeps may all have as many
+    for seeds in sorted(set(a[:, 0].astype(int))):  # with few sweeps all may have the same number
         r = 100 * a[a[:, 0] == seeds][:, 1:]
-        err = 1.645 * r[:, :3].std(0) / math.sqrt(len(r) / 3)  # a sweep's three rows as one
+        err = 1.645 * r[:, :3].std(0) / math.sqrt(len(r) / 3)  # a sweep's three rows count as one
         print(f"{seeds} seed(s), {len(r)} rows: regret {r[:, 0].mean():.2f} ± {err[0]:.2f} (worst "
               f"{r[:, 0].max():.1f}), last three {r[:, 1].mean():.2f}, paper's sigmoids "
               f"{r[:, 2].mean():.2f}; printed less true {r[:, 3].mean():+.2f} (the highest curve "
@@ -156,30 +160,30 @@ def prescriptions(sweeps):
 
 
 def held_out():
-    """Our logs: prescribed on all seeds but one at C, C/2 and C/4; what that seed's run got."""
+    """Prescribe from our logs on all seeds but one at C, C/2 and C/4; compare with that seed."""
     inside, off, ones = [], [], []
     for folder in sorted((ROOT / "results/atlas").iterdir()):
         if not folder.is_dir():
             continue
         try:
             runs, _ = read_runs(folder)
-        except ValueError:  # arms of other sets or without ended runs
+        except ValueError:  # no run that can be used
             continue
         for seed in sorted({run["seed"] for run in runs}):
             rest = [run for run in runs if run["seed"] != seed]
             if len({run["n"] for run in rest}) < 2:
                 continue
             grid, cells = stats.cells_of(rest, "avg@4")
-            fair = stats.heldout_reward(cells)
+            shown = stats.heldout_reward(cells)
             for at in grid[-1] / np.array([1, 2, 4]):
                 j = stats.nearest(grid, at)
                 i = stats.best(cells, j)
-                own = None if i is None else next(
-                    (run for run in runs if run["seed"] == seed and run["C"][-1] > 0.98 * at
-                     and all(run[key] == getattr(cells[i], key) for key in ("B_p", "n", "lr"))), None)
+                own = None if i is None else next((
+                    run for run in runs if run["seed"] == seed and run["C"][-1] > 0.98 * at and all(
+                        run[key] == getattr(cells[i], key) for key in ("B_p", "n", "lr"))), None)
                 if own:
                     V, _ = stats.values_of(own, "avg@4", np.array([at]), cells[i].noise.checkpoints)
-                    off.append(fair[j] - V.mean())
+                    off.append(shown[j] - V.mean())
                     inside.append(abs(off[-1]) < stats.ci_half_width(cells[i], j))
                     ones.append(len({run["seed"] for run in rest}) == 1)
     inside, off, ones = np.array(inside), 100 * np.array(off), np.array(ones)

@@ -1,13 +1,13 @@
-"""What PRUNE=1 costs and saves, on planted sweeps and on real runs. Not part of the suite.
+"""What PRUNE=1 saves and loses, on planted sweeps and on real runs. Not part of the suite.
 
     python tests/bench/prune.py        # 30 sweeps of each kind, a minute
-    python tests/bench/prune.py real   # the committed grids, pruned afterwards
+    python tests/bench/prune.py real   # the committed grids, pruned in memory
 
-The rule of core/sweep.py in memory: planted curves as in tests/simulate.py, B_p = 32, 4 million
-rollouts a run. At eight budgets from C/8 to C the n on top is read off the full and the pruned
-sweep, as core/stats.py does, and both are worth what the planted curve says of them. Regret is the
-difference, in points of reward; cost the share of the full grid's rollouts; lost the share of
-sweeps in which a cell that is best somewhere behind its end was ended.
+Applies the rule of core/sweep.py in memory to planted curves of tests/simulate.py, with B_p = 32
+and 4 million rollouts per run. At eight budgets from C/8 to C core/stats.py finds the best n of the
+full and of the pruned sweep, and the planted curve gives the reward of both. Regret is the
+difference in points, cost the share of the full grid's rollouts, and lost the share of sweeps that
+ended a cell which would be the best at a later budget.
 """
 import sys
 from pathlib import Path
@@ -27,7 +27,7 @@ CFG = dict(config, C=4_000_000, eval_every=40_000, B_max=0)
 
 
 def curves(runs):
-    """{n: [(rollouts, reward)]} of runs in memory, as core/sweep.py reads them from logs."""
+    """Return {n: [(rollouts, reward)]} of runs, as core/sweep.py reads them from logs."""
     out = {}
     for run in runs:
         out.setdefault(run["n"], []).extend(zip(run["rollouts"], run["reward"]))
@@ -35,7 +35,7 @@ def curves(runs):
 
 
 def upto(runs, C):
-    """The runs as they were at a budget of C rollouts: those with three evaluations to there."""
+    """Return the runs cut at C rollouts, if three evaluations are left."""
     out = []
     for run in runs:
         m = run["rollouts"] <= C * (1 + 1e-9)
@@ -48,12 +48,13 @@ def upto(runs, C):
 
 
 def prune(runs, cfg):
-    """What PRUNE=1 leaves of a full grid's runs of one B_p."""
-    ended = {}  # n: the budget
+    """Return the runs that PRUNE=1 would leave of a full grid of one B_p."""
+    ended = {}  # {n: the budget at which it was ended}
     for C in planner.rungs(cfg):
-        here = [run for run in runs if run["B_p"] * run["n"] <= C and run["n"] not in ended]
-        judged = {run["n"] for run in here if C // (run["B_p"] * run["n"]) >= max(2, cfg["warmup"])}
-        worse = planner.last_third(curves(here), C)
+        alive = [run for run in runs if run["B_p"] * run["n"] <= C and run["n"] not in ended]
+        judged = {run["n"] for run in alive
+                  if C // (run["B_p"] * run["n"]) >= max(2, cfg["warmup"])}
+        worse = planner.last_third(curves(alive), C)
         ended |= {n: C for n in worse if n in judged}
     return [run for run in runs if run["n"] not in ended] + [
         run | dict(status="pruned") for n, C in ended.items()
@@ -61,14 +62,16 @@ def prune(runs, cfg):
 
 
 def tops(runs, budgets, metric):
-    """The n on top at each budget."""
+    """Return the best n at each budget."""
     grid, cells = cells_of(runs, metric)
     return [cells[best(cells, nearest(grid, C))].n for C in budgets]
 
 
 def compare(full, cfg, truth):
-    """dict(cost, regret, end, worst, lost) of one sweep; truth(B_p, n, C): the planted reward, or
-    what the full grid says."""
+    """Return dict(cost, regret, end, worst, lost) of one sweep.
+
+    truth(B_p, n, C): the planted reward, or the estimate from the full grid.
+    """
     cut, B_p = prune(full, cfg), full[0]["B_p"]
     budgets = np.geomspace(cfg["C"] / 8, cfg["C"], 8)
     loss = [100 * (truth(B_p, a, np.array([C]))[0] - truth(B_p, b, np.array([C]))[0])
@@ -103,14 +106,14 @@ def planted(sweeps):
 
 
 def real():
-    print(f"{'against what the full grid says':38} cost   regret     at C    worst   lost")
+    print(f"{'against the full grid':38} cost   regret     at C    worst   lost")
     for name in ("grid_easy", "grid_hard", "atlas/wide_easy", "atlas/wide_hard"):
         runs, _ = read_runs(ROOT / "results" / name)
         for B_p in sorted({run["B_p"] for run in runs}):
             here = [run for run in runs if run["B_p"] == B_p]
             cfg = {key: here[0]["config"].get(key, config[key]) for key in config}
             grid, cells = cells_of(here, cfg["metric"])
-            curve = {c["n"]: np.where(np.isnan(c["Y"]), -1, c["Y"]) for c in cells}
+            curve = {c.n: np.where(np.isnan(c.mean), -1, c.mean) for c in cells}
 
             def truth(_, n, C):
                 return np.interp(np.log(C), np.log(grid), curve[n])

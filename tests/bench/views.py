@@ -1,12 +1,12 @@
-"""From logs to figures and page at the scale of a node: seconds, memory, and how they grow.
+"""Seconds and memory from logs to figures and report, and how they grow with the number of runs.
 
-    python tests/bench/views.py            # 10, 100, 1,000 and 3,000 runs, all views and the page
+    python tests/bench/views.py            # 10, 100, 1,000 and 3,000 runs, all views and the report
     python tests/bench/views.py 252        # other numbers of runs, of the same kind
 
 Planted runs of the paper's Easy grid, B_p = 32 to 1,024 and n = 8 to 2,048 up to B = 65,536, with
-61 evaluations on 128 problems: 39 pairs (of 10 runs: 10 of them), then more seeds. CPU seconds of
-frontier.py --view=all and of fit_sigmoid.py in processes of their own, and the exponent of the
-growth over runs.
+61 evaluations on 128 problems. There are 39 pairs (B_p, n); more runs are more seeds. Prints the
+CPU seconds of frontier.py --view=all and of fit_sigmoid.py, each in its own process, and the
+exponent of the growth over runs.
 """
 import math
 import resource
@@ -23,7 +23,7 @@ PAIRS = [(2 ** i, 2 ** j) for i in range(5, 11) for j in range(3, 12) if 2 ** (i
 
 
 def plant(folder, runs):
-    """So many runs: the pairs (B_p, n), or the first of them, each with as many seeds."""
+    """Make this many runs of the pairs (B_p, n), with equal numbers of seeds."""
     for i, (B_p, n) in enumerate(PAIRS[:runs]):
         seeds = range(runs // len(PAIRS) + (i < runs % len(PAIRS)))
         simulate(folder, ns=[n], B_ps=(B_p,), seeds=seeds, C=4_000_000, evals=61, P=128,
@@ -31,7 +31,7 @@ def plant(folder, runs):
 
 
 def cpu_of(*words):
-    """CPU seconds of a script with these words."""
+    """Return the CPU seconds of a script with these words."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, *words], cwd=ROOT, check=True, capture_output=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
