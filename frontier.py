@@ -220,7 +220,7 @@ def front_of(sweep, view, content, cfg):
         D=problems_trained_on(every[0]), covers=sweep["covers"],
         notes=notes_of(sweep), budget=sweep["grid"][-1],
         missing=[] if view == "compare" else missing_cells(cfg["runs"], every, sweep["dropped"]),
-        runs_dropped=sweep["dropped"], runs_unfinished=[r["run"] for r in runs if not ended(r)],
+        runs_dropped=sweep["dropped"],
         runs_used=[{key: run[key] for key in ("run", "B_p", "n", "lr", "seed", "status")}
                    | dict(evals=len(run["C"]), C=run["C"][-1], first=run["reward"][0],
                           last=run["reward"][-1]) for run in runs]) | content
@@ -239,29 +239,20 @@ def starts_of_pieces(values):
 # --------------------------------------------------------------------------------------------------
 # What to run: a row for each budget
 
-def hours_of(cell):
-    """Return the hours of training per rollout, summed over ranks, or None if the logs lack gen_s
-    or train_s. On a CPU they are hours of one core."""
-    each = [run["hours"] / max(run["rollouts"][-1], 1) for run in cell.runs if run["hours"]]
-    return float(np.mean(each)) if each else None
-
-
-def cost_of(cell):
-    """Return the mean cost of a rollout of a cell in the unit of C."""
-    return float(np.mean([run["per_rollout"] for run in cell.runs]))
-
-
 def of_cell(cell, j):
-    """Return a cell at budget j as numbers that JSON can hold.
+    """Return a cell at budget j as a dict of numbers that JSON can hold.
 
-    dict(B_p, n, lr_base, lr, seeds, cost and hours of a rollout, last). last: the budget at which
-    the cell's runs ended if that is before j, else None.
+    last: the budget at which the cell's runs ended if that is before j, else None. cost: of a
+    rollout in the unit of C. hours: of training per rollout, summed over ranks, or None if the logs
+    lack gen_s or train_s. On a CPU they are hours of one core.
     """
-    last = None if cell.alive[j] else float(cell.reach[1])
     head = complete(cell.runs[0]["config"])
-    lr = cell.lr * lr_factor(cell.B_p * (head["n_train"] or cell.n), head["lr_scaling"])
-    return dict(B_p=cell.B_p, n=cell.n, lr_base=cell.lr, lr=lr, seeds=len(cell.runs), last=last,
-                cost=cost_of(cell), hours=hours_of(cell))
+    hours = [run["hours"] / max(run["rollouts"][-1], 1) for run in cell.runs if run["hours"]]
+    return dict(B_p=cell.B_p, n=cell.n, lr_base=cell.lr, seeds=len(cell.runs),
+                lr=cell.lr * lr_factor(cell.B_p * (head["n_train"] or cell.n), head["lr_scaling"]),
+                last=None if cell.alive[j] else float(cell.reach[1]),
+                cost=float(np.mean([run["per_rollout"] for run in cell.runs])),
+                hours=float(np.mean(hours)) if hours else None)
 
 
 def rows_of(cells, grid, B_max=0):
@@ -375,8 +366,7 @@ def fixed_Bp(sweep, cfg):
         verdict = verdict_of(of_law.get(B_p, []), sweep["grid"], cfg["delta"])
         panels[f"B_p={B_p}"] = panel | dict(
             records=pooled_records(runs, cfg["bin"]), n_star=paper_n_star(best_lr, cfg["bin"]),
-            verdict=verdict | dict(lr_base=sweep["lr"]), solved=solved_throughout(runs),
-            runs_dropped=[d for d in sweep["dropped"] if d.get("B_p") == B_p])
+            verdict=verdict | dict(lr_base=sweep["lr"]), solved=solved_throughout(runs))
     return dict(panels=panels, rows=tables_of(sweep, cfg))
 
 
@@ -396,7 +386,7 @@ def paper_n_star(cells, width):
 
 
 def grid_edge(B_p, n, C, cells, B_max):
-    """Return dict(side, add, text) if n is the smallest or the largest run at the B_p of the best
+    """Return dict(add, text) if n is the smallest or the largest run at the B_p of the best
     cell at C, else None.
 
     add: the cell (B_p, n) to run next, or None if there is none.
@@ -409,12 +399,12 @@ def grid_edge(B_p, n, C, cells, B_max):
             f"{'larger' if side == 'largest' else 'smaller'} n may be better")
     if more < 2 or B_max and B_p * more > B_max:
         why = "no smaller n exists" if side == "smallest" else "B_max allows no larger n"
-        return dict(side=side, add=None, text=f"{text}; {why}")
-    return dict(side=side, add=dict(B_p=B_p, n=more), text=f"{text}; add n = {more}")
+        return dict(add=None, text=f"{text}; {why}")
+    return dict(add=dict(B_p=B_p, n=more), text=f"{text}; add n = {more}")
 
 
 def joint(sweep, cfg):
-    """Make one panel with the best (B_p, n) at each budget, B*(C) = B_p n, and the smallest stable
+    """Make one panel with the best (B_p, n) at each budget, and the smallest stable
     B_p (section 4.3)."""
     panel = panel_of(sweep["every"], sweep["grid"])
     env = panel["envelope"]
@@ -424,7 +414,6 @@ def joint(sweep, cfg):
     return dict(panels={"joint": panel | dict(
         records=pooled_records([run for c in sweep["every"] for run in c.runs], cfg["bin"]),
         n_star=paper_n_star(sweep["cells"], cfg["bin"]),
-        B_star=[b * n for b, n in pairs],
         segments=[dict(C=env["C"][i], B_p=env["B_p"][i], n=env["n"][i], B=pairs[i][0] * pairs[i][1],
                        reward=env["highest"][i]) for i in starts_of_pieces(pairs)],
         stability=fell, stable_B_p=smallest_stable(fell, short))}, rows=tables)

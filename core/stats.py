@@ -480,16 +480,6 @@ def stop_before(cells, j, held=None):
 # --------------------------------------------------------------------------------------------------
 # The frontier of some cells
 
-def crossings(x, ahead):
-    """Return where a difference of two curves (G,) on x (G,) turns positive, interpolated in x.
-
-    NaN marks budgets at which one of the curves is undefined.
-    """
-    a, b = ahead[:-1], ahead[1:]
-    at = np.flatnonzero((a <= 0) & (b > 0))  # NaN compares false
-    return [float(x[i] - a[i] * (x[i + 1] - x[i]) / (b[i] - a[i])) for i in at]
-
-
 def where_zero(x, gap, half, at):
     """Return the interval (lo, hi) around `at` in which gap (G,), rising through zero, is within
     `half` (G,) of zero. An end is None if the data leave it open."""
@@ -532,9 +522,12 @@ def panel_of(cells, grid, end=math.inf):
         a, b = cells[top[i]], cells[top[j]]
         if a.n == b.n:
             continue
-        at = crossings(x[[i, j]], (b.mean - a.mean)[[i, j]])
-        why = "crossing" if at else "begins" if np.isnan(b.mean[i]) else "ends"
-        turn = overtakes(a, b, grid, at[0] if at else x[j]) | dict(why=why)
+        before, after = (b.mean - a.mean)[[i, j]]
+        if before <= 0 < after:  # false if one of the cells has no value
+            why, at = "crossing", float(x[i] - before * (x[j] - x[i]) / (after - before))
+        else:
+            why, at = "begins" if np.isnan(b.mean[i]) else "ends", x[j]
+        turn = overtakes(a, b, grid, at) | dict(why=why)
         if why != "crossing":
             turn.update(lo=None, hi=None)
         turns.append(turn | dict(clear=bool(why != "crossing" or turn["lo"] or turn["hi"])))

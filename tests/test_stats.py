@@ -215,10 +215,8 @@ def test_both_ends_of_a_run_are_widened_by_one_update():
     assert stats.reach(run | dict(status="diverged")) == (1000, 9984)
 
 
-def test_crossings_and_where_the_difference_may_be_zero():
+def test_where_the_difference_may_be_zero():
     x = np.linspace(0, 1, 11)
-    assert stats.crossings(x, x - 0.25) == pytest.approx([0.25])
-    assert stats.crossings(x, np.where(x < .5, np.nan, x)) == []
     assert stats.where_zero(x, x - 0.5, np.full(11, 0.15), 0.5) == pytest.approx((0.3, 0.7))
     assert stats.where_zero(x, x - 0.5, np.full(11, 9), 0.5) == (None, None)
 
