@@ -26,7 +26,7 @@ import numpy as np
 from core import engine, plots
 from core.evaluation import count_solved, error_of_mean, mean_reward, read_sets, summary
 from core.log import read_log, save_json
-from core.models import existing, model_folder
+from core.models import check_model_path, model_folder
 from core.problems import copies, encode, set_hash
 import verifier
 
@@ -173,7 +173,7 @@ def evaluate_apart(cfg, folder, out):
 def main(argv):
     cfg, models = as_trained(argv)
     choose("verifier", cfg["verifier"], verifier.REWARDS)
-    folders = [existing(model_folder(model)) for model in models]
+    folders = [check_model_path(model_folder(model)) for model in models]
     sets, engine_name = read_sets(cfg["val_set"]), engine.engine_name(cfg)
     labels = [label_of(folder) for folder in folders]
     for label in labels:

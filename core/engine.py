@@ -25,7 +25,7 @@ from config import BadInput
 from core import lora
 from core.machine import visible_gpus
 from core.models import (RANK, WORLD, check_lengths, is_bf16, is_checkpoint, load_model,
-                         load_tokenizer, loading, materialize, recomputes, stored_buffers)
+                         load_errors, load_tokenizer, materialize, recomputes, stored_buffers)
 
 
 class Stopped(Exception):
@@ -177,7 +177,7 @@ class VLLMEngine:
             os.makedirs(cache, exist_ok=True)
         if not os.access(cache, os.W_OK):  # else it prints a traceback for each file that it keeps
             os.environ.setdefault("VLLM_CACHE_ROOT", tempfile.mkdtemp(prefix="vllm"))
-        with loading(path, "vLLM"):
+        with load_errors(path, "vLLM"):
             from vllm.platforms import current_platform
             if current_platform.is_cpu():
                 import vllm._custom_ops as ops

@@ -23,7 +23,7 @@ def freeze(model, bf16):
     return model
 
 
-def add(model, rank, seed=0):
+def add_adapters(model, rank, seed=0):
     """Adapters into a model, in place: B is 0, so it computes what it did. Raises BadInput."""
     import torch
     try:
@@ -41,7 +41,7 @@ def add(model, rank, seed=0):
     return model.eval()
 
 
-def layers(model):
+def adapter_layers(model):
     """{name: peft's layer} of the layers that have adapters; {} without any."""
     if not hasattr(model, "peft_config"):
         return {}
@@ -50,9 +50,9 @@ def layers(model):
 
 
 @contextlib.contextmanager
-def off(model):
+def adapters_off(model):
     """The model as it is without its adapters."""
-    here = layers(model).values()
+    here = adapter_layers(model).values()
     try:
         for layer in here:
             layer.enable_adapters(False)
@@ -62,9 +62,9 @@ def off(model):
             layer.enable_adapters(True)
 
 
-def merged(model):
+def merged_weights(model):
     """(name, tensor) of each parameter of the plain model, the adapters added in fp32."""
-    here = layers(model)
+    here = adapter_layers(model)
     for name, p in model.named_parameters():
         at, _, last = name.rpartition(".base_layer.")
         if at:
@@ -74,10 +74,10 @@ def merged(model):
             yield name, p.detach()
 
 
-def unload(model):
+def merge_adapters(model):
     """Add the adapters to the weights and take them out, in place."""
-    weights = {name: p.clone() for name, p in merged(model)}
-    for name, layer in layers(model).items():
+    weights = {name: p.clone() for name, p in merged_weights(model)}
+    for name, layer in adapter_layers(model).items():
         model.set_submodule(name, layer.get_base_layer())
     del model.peft_config
     for name, p in model.named_parameters():

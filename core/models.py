@@ -31,7 +31,7 @@ RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1
 # Loading
 
 
-def existing(path):
+def check_model_path(path):
     """A transformers folder, checkpoint or hub name, as it is; BadInput for another folder."""
     folder, name = Path(path), str(path)
     # nobody's name on a hub
@@ -43,7 +43,7 @@ def existing(path):
 
 
 @contextlib.contextmanager
-def loading(path, by="transformers"):
+def load_errors(path, by="transformers"):
     """Whatever transformers, vLLM or safetensors raise over a model, as one line of BadInput.
 
     The whole traceback of vLLM goes to stderr where that is a file, such as a run's out.txt.
@@ -68,7 +68,7 @@ def loading(path, by="transformers"):
 
 def load_tokenizer(path):
     """The tokenizer of a transformers folder or hub name, with a pad token. Raises BadInput."""
-    with loading(existing(path)) as transformers:
+    with load_errors(check_model_path(path)) as transformers:
         tokenizer = transformers.AutoTokenizer.from_pretrained(path, padding_side="left")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -77,7 +77,7 @@ def load_tokenizer(path):
 
 def check_lengths(path, cfg):
     """Raise BadInput where a prompt and its response may be more than the model has positions."""
-    with loading(existing(path)) as transformers:
+    with load_errors(check_model_path(path)) as transformers:
         there = transformers.AutoConfig.from_pretrained(path)
     positions = getattr(there, "max_position_embeddings", None)
     if positions and cfg["max_prompt_tokens"] + cfg["max_new_tokens"] > positions:
@@ -128,21 +128,21 @@ def load_weights(kind, path, device="cpu", **more):
     it is whole and on the CPU instead. Raises BadInput.
     """
     import torch
-    with loading(existing(path)) as transformers:
+    with load_errors(check_model_path(path)) as transformers:
         auto = getattr(transformers, kind)
         state = checkpoint_state(path) if is_checkpoint(path) else {}  # raises where it is torn
         if adapters := state.get("lora"):  # a checkpoint of nothing else
-            model = lora.add(load_weights(kind, adapters["model"], **more), adapters["rank"])
-            read({name: p.detach() for name, p in model.named_parameters() if p.requires_grad},
+            model = lora.add_adapters(load_weights(kind, adapters["model"], **more), adapters["rank"])
+            read_tensors({name: p.detach() for name, p in model.named_parameters() if p.requires_grad},
                  path)
-            lora.unload(model)
+            lora.merge_adapters(model)
         else:
             model = on_meta(auto, path, **more)
-            if holds(path, model):
+            if has_all_weights(path, model):
                 if device == "meta":
                     return model
                 if not unset_buffers(materialize(model, device)):
-                    return fill(model, path, device)
+                    return load_shards(model, path, device)
             model = auto.from_pretrained(path, dtype=torch.float32, **more).eval()
         return model.to("cpu" if device == "meta" else device)
 
@@ -160,7 +160,7 @@ def on_meta(auto, path, **more):
     return model
 
 
-def stored(path):
+def stored_tensors(path):
     """(folder, {name: what a safetensors file there says of it}) of a transformers folder.
 
     Or of a checkpoint, or of a hub name, whose files are downloaded where they are not here yet.
@@ -174,11 +174,11 @@ def stored(path):
     return path, reader.read_metadata().state_dict_metadata
 
 
-def holds(path, model):
+def has_all_weights(path, model):
     """Return whether the files hold all parameters by name, unquantized, a critic's head aside."""
     names = {name for name in dict(model.named_parameters()) | stored_buffers(model)
              if not name.startswith(("score.", "classifier."))}
-    return names <= set(stored(path)[1]) and not hasattr(model.config, "quantization_config")
+    return names <= set(stored_tensors(path)[1]) and not hasattr(model.config, "quantization_config")
 
 
 def materialize(model, device):
@@ -213,7 +213,7 @@ def stored_buffers(model):
             if name not in module._non_persistent_buffers_set}
 
 
-def fill(model, path, device):
+def load_shards(model, path, device):
     """Read the weights at `path` into a model on meta; each rank reads its own shards only.
 
     What the files do not hold, the head of a critic, becomes 0. Raises BadInput if a buffer has
@@ -222,15 +222,15 @@ def fill(model, path, device):
     if names := unset_buffers(materialize(model, device)):
         raise BadInput(f"--model={path}: models of kind {model.config.model_type} cannot be split "
                        f"over processes: nothing sets {names[0]}; take one process")
-    folder, there = stored(path)
+    folder, there = stored_tensors(path)
     mine = {name: p.detach() for name, p in model.named_parameters()} | stored_buffers(model)
     for name in set(mine) - set(there):
         mine.pop(name).zero_()
-    read(mine, folder)
+    read_tensors(mine, folder)
     return model
 
 
-def read(tensors, folder):
+def read_tensors(tensors, folder):
     """The tensors of these names in a folder's safetensors files into `tensors`, in place."""
     import torch.distributed.checkpoint as dcp
     dcp.load(tensors, no_dist=True, storage_reader=dcp.HuggingFaceStorageReader(str(folder)))
@@ -308,7 +308,7 @@ def has_linear_attention(model):
                DynamicCache(config=model.config).layers)
 
 
-def blocks(model):
+def layer_list(model):
     """Return the list of a transformer's layers, which GPT-2 calls `h` and others `layers`."""
     import torch
     size = model.config.get_text_config().num_hidden_layers
@@ -336,7 +336,7 @@ def start_ranks(device):
     return f"cuda:{torch.cuda.current_device()}"
 
 
-def over_ranks(numbers, op="SUM"):
+def all_reduce(numbers, op="SUM"):
     """A list of numbers reduced over the ranks, number by number."""
     if WORLD == 1:
         return list(numbers)
@@ -346,7 +346,7 @@ def over_ranks(numbers, op="SUM"):
     return tensor.tolist()
 
 
-def shard(model, device, forward, dtype="auto"):
+def shard_model(model, device, forward, dtype="auto"):
     """FSDP2, in place: parameters, gradients and moments in fp32, split over all ranks.
 
     A GPU computes in --dtype. `forward` is the function that goes through the model in training,
@@ -361,7 +361,7 @@ def shard(model, device, forward, dtype="auto"):
     if cuda and is_bf16(dtype, device):
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     mesh = torch.distributed.init_device_mesh("cuda" if cuda else "cpu", (WORLD,))
-    for layer in blocks(model):
+    for layer in layer_list(model):
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     frozen = not any(p.requires_grad for p in model.parameters())
     fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=frozen or None)
@@ -369,7 +369,7 @@ def shard(model, device, forward, dtype="auto"):
     register_fsdp_forward_method(model, forward.__name__)
 
 
-def through(function, model):
+def call_sharded(function, model):
     """function(model, ...), with FSDP's hooks around it where the model is sharded for it."""
     return getattr(model, function.__name__, functools.partial(function, model))
 
@@ -379,7 +379,7 @@ def full_weights(model):
 
     Every rank must go through all of them, in this order. Adapters are added to what they adapt.
     """
-    for name, p in lora.merged(model):
+    for name, p in lora.merged_weights(model):
         yield name, p.full_tensor() if hasattr(p, "full_tensor") else p
     yield from stored_buffers(model).items()
 
@@ -393,7 +393,7 @@ def recomputes(cfg, device):
 def checkpoint_activations(model):
     """Keep only the input of each layer for the backward pass, and compute the rest again."""
     model.gradient_checkpointing_enable(dict(use_reentrant=False))
-    for layer in blocks(model):
+    for layer in layer_list(model):
         # of the layer alone: transformers asks it, its dropouts ask themselves and stay off
         layer.training = True
 
@@ -467,7 +467,7 @@ def training_state(trained):
                                     exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
             for key, value in opt.state[p].items():
                 tensors[f"{prefix}{key}.{name}"] = value.view(1) if value.ndim == 0 else value
-        if not lora.layers(model):
+        if not lora.adapter_layers(model):
             tensors |= {prefix + name: b for name, b in stored_buffers(model).items()}
     return tensors
 
@@ -486,7 +486,7 @@ def save_checkpoint(folder, trained, tokenizer, state):
     if RANK == 0:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
-    over_ranks([0])  # nobody writes before the folder is there
+    all_reduce([0])  # nobody writes before the folder is there
     tensors, files, size = training_state(trained), {}, 0
     for name, tensor in tensors.items():
         files[name] = 1 + int(size // FILE_BYTES)
@@ -509,7 +509,7 @@ def save_checkpoint(folder, trained, tokenizer, state):
         shutil.rmtree(target, ignore_errors=True)
         part.rename(target)
         keep_checkpoints(folder, 2, state["keep"])
-    over_ranks([0])
+    all_reduce([0])
 
 
 def keep_checkpoints(folder, newest, steps):
@@ -534,12 +534,12 @@ def load_checkpoint(folder, trained):
         except (OSError, ValueError, KeyError) as e:
             print(f"{path}: not a whole checkpoint ({type(e).__name__}), passed over",
                   file=sys.stderr)
-    step = int(over_ranks([step], "MAX")[0])
+    step = int(all_reduce([step], "MAX")[0])
     if step < 0:
         return None
     path = folder / "ckpt" / f"step_{step:08d}"
     with disk_errors(path):
-        read(tensors, path)
+        read_tensors(tensors, path)
     for later in sorted((folder / "ckpt").glob("step_*")) if RANK == 0 else ():
         if later.name > path.name:  # torn: it would count as one of the newest two
             shutil.rmtree(later)

@@ -55,7 +55,7 @@ def main(folder, batch, out):
             if m and cfg["activation_checkpointing"]:
                 train_grpo.models.checkpoint_activations(m)
             if m and WORLD > 1:
-                train_grpo.models.shard(m, device, function)
+                train_grpo.models.shard_model(m, device, function)
         opt, critic_opt = [m and torch.optim.SGD(m.parameters(), lr=lr)
                            for m, lr in ((model, 0.5), (critic, 0.1))]
         learner = train_grpo.Learner(model, opt, ref, critic, critic_opt)

@@ -149,12 +149,12 @@ def test_the_share_that_the_trainer_leaves(monkeypatch, capsys, model, gpus, wor
     cfg, shape = cfg_of(model, *words), cost.SHAPES[model]
     name = "hf" if cfg["engine"] == "hf" else "vllm"
     monkeypatch.setattr(train_grpo, "WORLD", gpus)
-    monkeypatch.setattr(train_grpo, "over_ranks", lambda numbers, op: numbers)
+    monkeypatch.setattr(train_grpo, "all_reduce", lambda numbers, op: numbers)
 
     def left(gigabytes, **more):
         card = types.SimpleNamespace(total_memory=gigabytes * 1e9)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
-        share = train_grpo.memory_left(on_meta(shape), cfg | more, "cuda:0", name)
+        share = train_grpo.engine_memory_share(on_meta(shape), cfg | more, "cuda:0", name)
         return share, capsys.readouterr().err
     share, said = left(160)
     plan = cost.plan(cost.sizes(shape), cfg, gpus, 160e9, name)

@@ -63,7 +63,7 @@ def test_trainer_logps_are_those_of_the_engine(hf):
     prompt_length = torch.tensor([len(hf[2][i // 8]) for i in range(48)])
     ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(s) for s in sequences], batch_first=True)
     logp, entropy = train_grpo.token_logps(hf[0], ids, prompt_length, out["length"], 0.6)
-    row, _ = train_grpo.places(prompt_length, out["length"])
+    row, _ = train_grpo.token_positions(prompt_length, out["length"])
     assert torch.allclose(logp,
                           torch.cat([out["logps"][i, :k]
                                      for i, k in enumerate(out["length"].tolist())]), atol=1e-5)

@@ -71,7 +71,7 @@ def test_bf16_log_probs_of_trainer_and_engine(world):
     out = hf.generate(prompts, 8, list(range(16)))
     rewards, _ = verifier.grade(problems, out, tokenizer, cfg)
     batch = dict(prompts=prompts, rollouts=out, rewards=rewards, step=1)
-    flat, *_ = train_grpo.flatten(batch, dict(cfg, n=8, kl_coef=1.0), "cuda")
+    flat, *_ = train_grpo.pack_batch(batch, dict(cfg, n=8, kl_coef=1.0), "cuda")
     with torch.no_grad():
         logp = train_grpo.token_logps(model, flat["ids"], flat["prompt_length"], flat["length"],
                                       cfg["temperature"])[0]

@@ -24,7 +24,7 @@ def logps(model, tiny):
 
 def moved(tiny):
     """A model with adapters whose B is not 0."""
-    model = lora.add(lora.freeze(engine.load_model(tiny.model, "cpu")[0], False), 4)
+    model = lora.add_adapters(lora.freeze(engine.load_model(tiny.model, "cpu")[0], False), 4)
     torch.manual_seed(1)
     for name, p in model.named_parameters():
         if "lora_B" in name:
@@ -35,7 +35,7 @@ def moved(tiny):
 def test_adapters_begin_at_the_base_model_and_are_all_that_is_trained(tiny):
     base, _ = engine.load_model(tiny.model, "cpu")
     plain, names = logps(base, tiny), [name for name, _ in base.named_parameters()]
-    model = lora.add(lora.freeze(copy.deepcopy(base), False), 4)
+    model = lora.add_adapters(lora.freeze(copy.deepcopy(base), False), 4)
     assert torch.equal(logps(model, tiny), plain)
     trained = [name for name, p in model.named_parameters() if p.requires_grad]
     # A and B of q, k, v, o, gate, up, down in each of two layers; not the head
@@ -49,7 +49,7 @@ def test_merged_off_and_unloaded(tiny):
     model = moved(tiny)
     plain, with_them = logps(base, tiny), logps(model, tiny)
     assert (with_them - plain).abs().max() > 0.1
-    with lora.off(model):
+    with lora.adapters_off(model):
         assert torch.equal(logps(model, tiny), plain)
     assert torch.equal(logps(model, tiny), with_them)
     assert sum(p.requires_grad for p in model.parameters()) == 28
@@ -57,7 +57,7 @@ def test_merged_off_and_unloaded(tiny):
     hf.load(train_grpo.full_weights(model))
     assert torch.allclose(logps(hf.model, tiny), with_them, atol=1e-5)
     assert torch.equal(logps(base, tiny), plain)
-    lora.unload(model)
+    lora.merge_adapters(model)
     assert torch.allclose(logps(model, tiny), with_them, atol=1e-5)
     assert [n for n, _ in model.named_parameters()] == [n for n, _ in base.named_parameters()]
 

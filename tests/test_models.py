@@ -174,7 +174,7 @@ def test_buffers_that_nothing_sets_are_not_left_to_chance(tmp_path):
         assert torch.equal(a, b), name
     shapes = models.load_weights("AutoModelForCausalLM", tmp_path, "meta")
     with pytest.raises(BadInput, match="falcon_h1 cannot be split .*mup_vector"):
-        models.fill(shapes, tmp_path, "cpu")
+        models.load_shards(shapes, tmp_path, "cpu")
 
 
 # -------------------------------------------------------------------------------------------------

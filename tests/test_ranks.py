@@ -227,15 +227,15 @@ inputs = ids, torch.tensor([3, 4]), torch.tensor([7, 6])
 for real, m, forward in ((whole, model, train_grpo.token_logps),
                          (critic_whole, critic, train_grpo.token_values)):
     assert all(p.is_meta for p in m.parameters())
-    models.shard(m, "cpu", forward)
+    models.shard_model(m, "cpu", forward)
     assert all(p.is_meta for p in m.parameters())
-    models.fill(m, {str(tiny.model)!r}, "cpu")
+    models.load_shards(m, {str(tiny.model)!r}, "cpu")
     for (name, want), (same, got) in zip(real.named_parameters(), train_grpo.full_weights(m)):
         assert name == same and torch.equal(want, got), name
     local = sum(p.to_local().numel() for p in m.parameters())
     assert local < 0.6 * sum(p.numel() for p in real.parameters())
     more = (0.6,) if real is whole else ()
-    want, got = forward(real, *inputs, *more), train_grpo.through(forward, m)(*inputs, *more)
+    want, got = forward(real, *inputs, *more), train_grpo.call_sharded(forward, m)(*inputs, *more)
     for a, b in zip(want, got):
         assert torch.allclose(a, b, atol=1e-6)
 """)

@@ -284,7 +284,7 @@ def test_equal_fractions_have_no_advantage():
     groups = [torch.full((1, n), r) for n in range(2, 513) for r in (0.1, 0.3, 0.7, 0.9)]
     assert any(group.std() > 0 for group in groups)
     assert not any(train_grpo.advantages(group).any() for group in groups)
-    assert train_grpo.varied(torch.tensor([[0.7, 0.7, 0.7], [0.7, 0.7, 0.1]])).tolist() == [
+    assert train_grpo.mixed_groups(torch.tensor([[0.7, 0.7, 0.7], [0.7, 0.7, 0.1]])).tolist() == [
         False, True]
 
 
@@ -565,7 +565,7 @@ def test_what_is_frozen_is_in_bf16_where_a_gpu_computes_in_it(tiny, monkeypatch,
         seen.append(next(freeze(model, *how).parameters()).dtype)
         raise BadInput("enough")
     monkeypatch.setattr(train_grpo.models, "start_ranks", lambda _: device)
-    monkeypatch.setattr(train_grpo, "memory_left", lambda *_: 0.3)
+    monkeypatch.setattr(train_grpo, "engine_memory_share", lambda *_: 0.3)
     monkeypatch.setattr(train_grpo.models, "load_model", lambda path, _: load(path, "cpu"))
     monkeypatch.setattr(engine, "open_engine", lambda *_: None)
     monkeypatch.setattr(train_grpo.lora, "freeze", enough)
@@ -583,16 +583,16 @@ def test_shards_compute_in_the_dtype_that_is_asked_for(monkeypatch):
     monkeypatch.setattr(fsdp, "fully_shard", lambda *_, mp_policy, **__: asked.append(mp_policy))
     monkeypatch.setattr(fsdp, "register_fsdp_forward_method", lambda *_: None)
     model = torch.nn.Linear(1, 1)
-    monkeypatch.setattr(train_grpo.models, "blocks", lambda _: [])
+    monkeypatch.setattr(train_grpo.models, "layer_list", lambda _: [])
     for dtype in ("auto", "fp32"):
-        train_grpo.models.shard(model, "cuda:0", train_grpo.token_logps, dtype)
+        train_grpo.models.shard_model(model, "cuda:0", train_grpo.token_logps, dtype)
     assert [policy.param_dtype for policy in asked] == [torch.bfloat16, None]
 
 
 def test_moments_are_there_before_the_first_update(policy):
     """Made in its middle they would lie among activations, whose memory the engine gets back."""
     model, ref, _ = policy
-    opt = train_grpo.with_optimizers(model, ref, None, settings(), "cpu", "").opt
+    opt = train_grpo.build_learner(model, ref, None, settings(), "cpu", "").opt
     assert all(set(opt.state[p]) == {"step", "exp_avg", "exp_avg_sq"} for p in model.parameters())
 
 
@@ -813,8 +813,8 @@ def test_shared_prompts_change_no_gradient(grouped, case, monkeypatch):
     """Equal to the plain way in float64; in fp32 no further from that than the plain way itself."""
     models, batch = grouped
     cfg = {**settings(n=10, B_p=4, micro_tokens=10**6), **case}
-    called, share = [], train_grpo.shared_prompts
-    monkeypatch.setattr(train_grpo, "shared_prompts", lambda *a: called.append(1) or share(*a))
+    called, share = [], train_grpo.shared_prompt_states
+    monkeypatch.setattr(train_grpo, "shared_prompt_states", lambda *a: called.append(1) or share(*a))
     monkeypatch.setattr(train_grpo, "SHARED_FROM", 2)
     shared, fields = gradient_of(models, batch, cfg)
     shared32, _ = gradient_of(models, batch, cfg, torch.float32)
@@ -833,7 +833,7 @@ def test_shared_prompts_change_no_gradient(grouped, case, monkeypatch):
 def test_shared_prompts_are_those_of_full_forwards(grouped, monkeypatch):
     """Log-probs and entropies, token by token, of prompts of different lengths."""
     (model, *_), batch = grouped
-    flat, *_ = train_grpo.flatten(batch, settings(n=10, B_p=4), "cpu")
+    flat, *_ = train_grpo.pack_batch(batch, settings(n=10, B_p=4), "cpu")
     logp, entropy = train_grpo.token_logps(model, flat["ids"], flat["prompt_length"],
                                            flat["length"], 0.6, group=flat["problem"])
     done = 0
@@ -851,7 +851,7 @@ def test_prompts_are_shared_where_it_pays(grouped, monkeypatch):
     the tokens; on a CPU, in one piece, all kept."""
     (model, *_), batch = grouped
     monkeypatch.setattr(train_grpo, "SHARED_TOKENS", 0)
-    flat, *_ = train_grpo.flatten(batch, settings(n=10, B_p=4), "cpu")
+    flat, *_ = train_grpo.pack_batch(batch, settings(n=10, B_p=4), "cpu")
 
     def shared(**changes):
         parts = train_grpo.split_rows(model, flat, settings(n=10, B_p=4, **changes))
@@ -863,7 +863,7 @@ def test_prompts_are_shared_where_it_pays(grouped, monkeypatch):
     monkeypatch.setattr(train_grpo, "WORLD", 2)
     assert not shared()
     monkeypatch.undo()
-    few, *_ = train_grpo.flatten(batch, settings(n=10, B_p=4, n_train=7), "cpu")
+    few, *_ = train_grpo.pack_batch(batch, settings(n=10, B_p=4, n_train=7), "cpu")
     monkeypatch.setattr(train_grpo, "SHARED_TOKENS", 0)
     assert train_grpo.split_rows(model, few, settings(n=10, B_p=4))[0][1] is None
     monkeypatch.undo()
@@ -873,7 +873,7 @@ def test_prompts_are_shared_where_it_pays(grouped, monkeypatch):
         rollouts = dict(tokens=tokens, length=length, logps=torch.zeros(8, 3))
         long = dict(prompts=[[5] * k, [6] * k], rollouts=rollouts, step=1,
                     rewards=torch.tensor([[1.0, 0, 0, 1]] * 2))
-        four, *_ = train_grpo.flatten(long, settings(n=4, B_p=2), "cpu")
+        four, *_ = train_grpo.pack_batch(long, settings(n=4, B_p=2), "cpu")
         (_, group), = train_grpo.split_rows(model, four, settings(n=4, B_p=2))
         assert (group is not None) == want
     # each prompt goes through the embedding once, and not once a rollout
@@ -1114,7 +1114,7 @@ def test_the_ids_of_an_update_stay_on_the_host(tiny):
     batch = dict(prompts=[[5, 6], [7]], rewards=torch.tensor([[1.0, 0.0], [0.0, 1.0]]), step=1,
                  rollouts=dict(tokens=torch.full((4, 9), 3), logps=torch.zeros(4, 9),
                                length=torch.tensor([9, 2, 1, 4])))
-    flat, _, real = train_grpo.flatten(batch, parse(["--n=2", "--B_p=2"]), "meta")
+    flat, _, real = train_grpo.pack_batch(batch, parse(["--n=2", "--B_p=2"]), "meta")
     assert real and flat.pop("ids").device.type == "cpu"
     assert {tensor.device.type for tensor in flat.values()} == {"meta"}
 
@@ -1125,15 +1125,15 @@ def test_rows_are_dealt_by_length():
     rng = random.Random(0)
     for count in (0, 1, 3, 4, 64, 67):
         lengths = [rng.randrange(1, 1000) for _ in range(count)]
-        shares = train_grpo.deal(lengths, 4)
+        shares = train_grpo.deal_rows(lengths, 4)
         assert sorted(i for share in shares for i in share) == list(range(count))
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
         ordered = sorted(lengths, reverse=True)
         for share in shares:
             for k, i in enumerate(share):
                 assert lengths[i] in ordered[4 * k:4 * k + 4]
-    assert train_grpo.deal([9, 8, 7, 6, 5, 4], 2) == [[0, 3, 4], [1, 2, 5]]
-    assert train_grpo.deal([5, 5, 9], 1) == [[2, 0, 1]]
+    assert train_grpo.deal_rows([9, 8, 7, 6, 5, 4], 2) == [[0, 3, 4], [1, 2, 5]]
+    assert train_grpo.deal_rows([5, 5, 9], 1) == [[2, 0, 1]]
 
 
 def test_counts_of_the_training_problems(words, straight, tiny, tmp_path, monkeypatch):
@@ -1694,7 +1694,7 @@ def test_an_advantage_of_equal_rewards_is_trained_on(policy, batch, monkeypatch)
     even = dict(batch, rewards=torch.tensor([[1.0] * 3] * 2 + [[0.0] * 3] * 3))
     assert step_of(policy, even, cfg)[0].norm() == 0
     monkeypatch.setattr(train_grpo, "advantages", lambda rewards: rewards - 0.25)
-    flat, counts, _ = train_grpo.flatten(even, cfg, "cpu")
+    flat, counts, _ = train_grpo.pack_batch(even, cfg, "cpu")
     assert len(flat["length"]) == 15 and set(flat["advantage"].tolist()) == {0.75, -0.25}
     assert counts == [flat["length"].sum()] * 3
     grad, fields = step_of(policy, even, cfg)
@@ -1702,7 +1702,7 @@ def test_an_advantage_of_equal_rewards_is_trained_on(policy, batch, monkeypatch)
     # some rows of a group alone; the denominator stays that of the whole batch
     monkeypatch.setattr(train_grpo, "advantages",
                         lambda rewards: (rewards > 2) + torch.tensor([1.0, 0, 0]))
-    flat, counts, _ = train_grpo.flatten(even, cfg, "cpu")
+    flat, counts, _ = train_grpo.pack_batch(even, cfg, "cpu")
     assert flat["problem"].tolist() == [0, 1, 2, 3, 4]
     assert counts[0] == even["rollouts"]["length"].sum() and counts[2] == flat["length"].sum()
 

@@ -79,9 +79,9 @@ def load(folder, device):
     torch.distributed.init_process_group("gloo")
     with Peak() as peak:
         model = train_grpo.models.load_weights("AutoModelForCausalLM", folder, device)
-        train_grpo.models.shard(model, "cpu", train_grpo.token_logps)
+        train_grpo.models.shard_model(model, "cpu", train_grpo.token_logps)
         if model.device.type == "meta":
-            train_grpo.models.fill(model, folder, "cpu")
+            train_grpo.models.load_shards(model, folder, "cpu")
     size = 4 * sum(p.numel() for p in model.parameters())
     ratio = (peak.extra - size / 2) / size
     torch.distributed.destroy_process_group()

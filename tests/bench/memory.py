@@ -138,7 +138,7 @@ def simulate(shape, ranks=1, kl=True, ppo=False, recompute=True, micro_tokens=16
     with FakeTensorMode(allow_non_fake_inputs=True), live:
         # which tokens are those of responses: fake tensors have no values to tell
         row, place = torch.zeros(N, dtype=torch.long), torch.zeros(N, dtype=torch.long)
-        train_grpo.places = lambda start, length: (row, place)
+        train_grpo.token_positions = lambda start, length: (row, place)
         inputs = (torch.zeros(rows, length, dtype=torch.long), torch.zeros(rows), torch.zeros(rows))
 
         def build(auto, frozen=False):
@@ -146,8 +146,8 @@ def simulate(shape, ranks=1, kl=True, ppo=False, recompute=True, micro_tokens=16
             model = auto.from_config(config, dtype=dtype, attn_implementation="shapes")
             return model.eval().requires_grad_(not frozen)
 
-        def through(function, model):
-            out = train_grpo.through(function, model)
+        def call_sharded(function, model):
+            out = train_grpo.call_sharded(function, model)
             more = () if function is train_grpo.token_values else (0.6, micro_logits)
             return out(*inputs, *more)
 
@@ -155,7 +155,7 @@ def simulate(shape, ranks=1, kl=True, ppo=False, recompute=True, micro_tokens=16
         if lora_rank:
             # tensors without values cannot be moved; these are where and what they shall be
             torch.nn.Module.to = lambda module, *_, **__: module
-            lora.add(model, lora_rank)
+            lora.add_adapters(model, lora_rank)
             kl = False
         ref = build(transformers.AutoModelForCausalLM, frozen=True) if kl else None
         critic = None
@@ -164,27 +164,27 @@ def simulate(shape, ranks=1, kl=True, ppo=False, recompute=True, micro_tokens=16
             critic = build(transformers.AutoModelForTokenClassification)
         settings = dict(train_grpo.config.config,
                         activation_checkpointing="true" if recompute else "false")
-        trained = train_grpo.with_optimizers(model, ref, critic, settings, "cpu", "").trained()
+        trained = train_grpo.build_learner(model, ref, critic, settings, "cpu", "").trained()
         live.tops, live.phase, state = {}, "between updates", live.now
         for _ in range(2):  # in the second one the gradients of the first are there
             if critic:
                 live.phase = "values before"
                 with torch.no_grad():
-                    through(train_grpo.token_values, critic)
+                    call_sharded(train_grpo.token_values, critic)
             live.phase = "forward"
-            logp, entropy = through(train_grpo.token_logps, model)
+            logp, entropy = call_sharded(train_grpo.token_logps, model)
             loss = logp.sum() - 0.001 * entropy.sum()
             if ref:
                 live.phase = "reference"
                 with torch.no_grad():
-                    theirs, _ = through(train_grpo.token_logps, ref)
+                    theirs, _ = call_sharded(train_grpo.token_logps, ref)
                 loss = loss + (logp - theirs).sum()
             live.phase = "backward"
             loss.backward()
             del loss, logp, entropy
             if critic:
                 live.phase = "critic"
-                through(train_grpo.token_values, critic).sum().backward()
+                call_sharded(train_grpo.token_values, critic).sum().backward()
         live.phase = "optimizer"
         for _, m, _ in trained:
             torch.nn.utils.clip_grad_norm_(m.parameters(), 1.0)

@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from config import parse  # noqa: E402
 from core import cost  # noqa: E402
-from train_grpo import deal  # noqa: E402
+from train_grpo import deal_rows  # noqa: E402
 
 # GPUs of a run, longest response
 MODELS = {"Qwen/Qwen2.5-7B-Instruct": (4, 8192), "Qwen/Qwen2.5-1.5B-Instruct": (1, 8192),
@@ -67,7 +67,7 @@ def waiting(n, ranks, rng, B_p=32, micro_tokens=16384, draws=20):
     """Tokens that an update's micro-batches take, over their even share, as (problems, dealt).
 
     Every rank goes through as many micro-batches as the one with the most, and each takes as long
-    as its largest. `problems`: a rank has whole problems, one after the other. `dealt`: `deal`.
+    as its largest. `problems`: a rank has whole problems, one after the other. `dealt`: `deal_rows`.
     """
     from train_grpo import micro_batches
     cfg, _, most = run_of("Qwen/Qwen2.5-7B-Instruct")
@@ -76,7 +76,7 @@ def waiting(n, ranks, rng, B_p=32, micro_tokens=16384, draws=20):
         drawn = [cost.PROMPT + k for k in lengths(B_p * n, cost.mean_length(cfg), most, rng)]
         even += sum(drawn) / ranks
         whole = [[i for i in range(B_p * n) if i // n % ranks == r] for r in range(ranks)]
-        for j, shares in enumerate((whole, deal(drawn, ranks))):
+        for j, shares in enumerate((whole, deal_rows(drawn, ranks))):
             parts = [[max(drawn[share[i]] for i in part) * len(part) for part in
                       micro_batches([drawn[i] for i in share], micro_tokens)] for share in shares]
             took[j] += sum(max(p[k] if k < len(p) else 0 for p in parts)
