@@ -20,8 +20,8 @@ and CISPO next to GRPO. What differs or is our choice:
 - The loss is a mean over tokens, and the std in A has ddof 1. The paper does not print kl_coef,
   entropy_coef, tis_cap, eps_low, eps_high, the KL estimator (k3 here) or PPO's keys (docs/log.md).
 - Each of the `updates` optimizer steps uses the whole batch, so B and its lr mean the same for any
-  value. With one step the ratio is 1, nothing is clipped and CISPO has GRPO's gradient: compare the
-  two at updates=2 or more.
+  value. If it is one, the ratio is 1, nothing is clipped and CISPO has GRPO's gradient, so compare
+  the two at updates=2 or more.
 - PPO's KL is a term of the loss, as in GRPO, and not of the reward. Its critic starts from the base
   model with a head of zeros.
 - The trainer computes log-probs without dropout, in bf16 on a GPU (weights, gradients and AdamW in
@@ -30,10 +30,10 @@ and CISPO next to GRPO. What differs or is our choice:
 
 Completions or prompts? B_p counts prompts (veRL: train_batch_size), n the completions of each (TRL:
 num_generations, veRL: rollout.n). The batch size is B = B_p n completions. A step is one update on
-such a batch, and there are M = C / B of them. All names: docs/takehome.md.
+such a batch; a run makes M = C / B. All names: docs/takehome.md.
 
-To change the objective, edit `advantages` and `policy_loss` below; `update` puts them together. To
-add a key, add a line to `config` in config.py. To add a reward, edit verifier.py.
+The objective is in `advantages` and `policy_loss` below; `update` puts them together. A new key is
+a line of `config` in config.py; a new reward is a function in verifier.py.
 Needs config.py, verifier.py and core/.
 """
 import collections
@@ -67,8 +67,8 @@ from core.problems import encode, read_problems, set_hash, subset
 def advantages(rewards):
     """Group-normalise rewards (B_p, n) into advantages (B_p, n): (r - mean) / (std + 1e-6).
 
-    As in section 2 of the paper; the std has ddof 1. A group of equal rewards gets zeros. If one of
-    two rollouts is solved, they get +-0.7071. Rows whose advantage is 0 cost nothing (see
+    As in section 2 of the paper; the std has ddof 1. A group of equal rewards gets zeros; a
+    group of two with one solved gets +-0.7071. Rows whose advantage is 0 cost nothing (see
     `pack_batch`).
     """
     mean, std = rewards.mean(1, keepdim=True), rewards.std(1, keepdim=True)
@@ -184,11 +184,10 @@ def micro_batches(lengths, micro_tokens, group=None):
     """Cut rows into micro-batches of rows x longest <= micro_tokens; return lists of row indices.
 
     The longest rows come first, and a micro-batch has one row at least. `group` is the problem's
-    number of each row: rows of a problem stay together if they fit. A batch is also cut if that
-    saves at least a tenth of it, and 128 tokens or more, of padding; less would not pay for another
-    pass.
+    number of each row: rows of a problem share a micro-batch if they fit. A batch is also
+    cut if that saves 10% and 128 tokens of padding; less would not pay for another pass.
     """
-    group, pieces, newest = group or range(len(lengths)), [], {}  # a piece stays in one batch
+    group, pieces, newest = group or range(len(lengths)), [], {}  # a piece is never split
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         piece = newest.get(group[i])
         if piece is None or (len(piece) + 1) * lengths[piece[0]] > micro_tokens:
@@ -236,7 +235,7 @@ def response_states(model, ids, prompt_length, length, group=None):
     ids (R, L): prompt then response, padded at the end. A causal model does not look there, so no
     mask is needed. The state that predicts a token is at the position before it: for prompt [5, 6]
     and response [7, 8] these are positions 1 and 2. With `group` (R,), the number of each row's
-    prompt in the batch, each prompt is computed once; rows of one prompt must be consecutive.
+    prompt in the batch, each prompt is computed once; its rows must be consecutive.
     """
     row, position = token_positions(prompt_length, length)
     if group is None:
@@ -422,7 +421,7 @@ def loss_rows(batch, cfg):
     record's fields are means. mixed (P n,): False in groups of equal rewards.
     Without KL term, entropy term and critic, rows whose advantage is 0 have no gradient and are
     left out. Their tokens still count in the means of the loss, unless zero_var_filter excludes
-    their groups, which are those of equal rewards.
+    the groups of equal rewards.
     """
     import torch
     rewards, lengths = batch["rewards"], batch["length"]
@@ -450,7 +449,7 @@ def pack_batch(batch, cfg, device):
     micro-batches. counts: see `loss_rows`. real is False if this rank has no row and takes one as a
     dummy, because FSDP needs a pass from every rank.
     batch: dict of `prompts` (lists of ids), `rollouts` (engine.generate), `rewards` (P, n), `step`,
-    and with several ranks `numbers`, the numbers of these P problems in the whole batch. A rank
+    and with several ranks `numbers`, which place the P problems in the whole batch. A rank
     generates and grades whole problems, but for the loss all rollouts are dealt by length.
     """
     import torch
@@ -566,8 +565,8 @@ def critic_targets(learner, flat, parts, N, cfg):
 def update(learner, batch, cfg):
     """Make `updates` steps of AdamW on the gradient of the whole batch; return the record's fields.
 
-    batch: as in `pack_batch`. The denominators are those of the whole batch, before it is dealt to
-    ranks and cut into micro-batches, so neither the ranks nor micro_tokens change the result. The
+    batch: as in `pack_batch`. The denominators count the whole batch, before it is dealt to ranks
+    and cut into micro-batches, so neither the ranks nor micro_tokens change the result. The
     fields are means over tokens; grad_norm is nan if a step was skipped.
     """
     import torch
@@ -657,13 +656,13 @@ def check_config(cfg):
 
 
 def engine_memory_share(model, cfg, device, engine_name):
-    """Return the share of each GPU that vLLM may use; warn if the run will hardly fit.
+    """Return the share of each GPU that vLLM may use; warn if the run may not fit.
 
-    This counts weights, gradients and AdamW's moments in fp32, those of a critic too, the reference
-    and the engine's copy. It leaves out activations, which `python -m core.cost` includes.
+    This counts weights, gradients and AdamW's moments in fp32 (a critic's too), the reference and
+    the engine's copy. It leaves out activations, which `python -m core.cost` includes.
     """
     import torch
-    width = 2 if models.is_bf16(cfg["dtype"], device) else 4  # bytes of frozen weights, of the copy
+    width = 2 if models.is_bf16(cfg["dtype"], device) else 4  # bytes of a frozen weight
     P = sum(p.numel() for p in model.parameters())
     trained, frozen, copy = P / WORLD, width * P / WORLD * bool(cfg["kl_coef"]), width * P
     if cfg["lora_rank"]:  # each matrix of the body gets two factors
@@ -675,9 +674,9 @@ def engine_memory_share(model, cfg, device, engine_name):
     card = all_reduce([torch.cuda.get_device_properties(device).total_memory], "MIN")[0]
     if RANK == 0 and peak > card:
         print(f"memory: this run takes more than {peak / 1e9:.0f} GB of a GPU of "
-              f"{card / 1e9:.0f} GB, so it will hardly fit (python -m core.cost)",
+              f"{card / 1e9:.0f} GB, so it may not fit (python -m core.cost)",
               file=sys.stderr)
-    # 5% and 2 GB are a guess of what CUDA and fragmentation take
+    # 5% and 2 GB are a guess for CUDA and fragmentation
     return cfg["gpu_memory"] or max(0.1, min(0.9, 0.95 - (held + 2e9) / card))
 
 
@@ -689,11 +688,12 @@ def file_size(file):
 class Run:
     """A run's problems, its folder with log, samples and checkpoints, and its progress.
 
-    `state` is what a checkpoint stores next to weights and moments: step (updates made), tokens,
+    `state` is stored in a checkpoint next to weights and moments: step (updates made), tokens,
     skipped, bad_in_a_row, wall_s, the length of log and samples after this update's record, and
     which checkpoints to keep. It also has `seen`, {id: [rollouts, how many solved]} since the last
-    evaluation, and the sum of their rewards. What is measured after an update is written after its
-    checkpoint, so a resumed run measures first. `stop` holds the signals that asked it to stop.
+    evaluation, and the sum of their rewards. An evaluation after an update is logged after its
+    checkpoint, so a resumed run evaluates first. `stop` holds the signals that asked the run to
+    stop.
     """
 
     def __init__(self, cfg):
@@ -843,7 +843,7 @@ class Run:
         self.samples.truncate(min(state["samples_bytes"], file_size(self.samples)))
         # the model of a smaller budget is now older than the checkpoint
         shutil.rmtree(folder / "model", ignore_errors=True)
-        if new and ckpt.exists():  # all of them are torn, or their log is gone
+        if new and ckpt.exists():  # every one is torn, or their log is gone
             shutil.rmtree(folder / "ckpt.unused", ignore_errors=True)
             ckpt.rename(folder / "ckpt.unused")
         if new:
@@ -861,7 +861,7 @@ class Run:
               f"lr={derive(cfg)['lr']:.3g}, from update {state['step']}", file=sys.stderr)
 
     def on_all_ranks(self, draw):
-        """Return draw() of this rank; raise Stopped on every rank if any of them is to stop."""
+        """Return draw() of this rank; raise Stopped everywhere if any rank is to stop."""
         drawn = None
         with contextlib.suppress(engine.Stopped):
             drawn = draw()
@@ -970,7 +970,7 @@ class Run:
                 models.keep_checkpoints(self.folder, 0, self.state["keep"])
             print(f"{self.folder}: {status} after {rollouts} rollouts{self.last_eval}",
                   file=sys.stderr)
-        if WORLD > 1 and self.engine_name == "hf":  # vLLM closes its part of it at exit
+        if WORLD > 1 and self.engine_name == "hf":  # vLLM closes its group at exit
             import torch
             torch.distributed.destroy_process_group()
 
@@ -1058,7 +1058,7 @@ def main(argv):
     mine = range(RANK, cfg["B_p"], WORLD)  # this rank's problems of a batch
     status = "stopped"
     with contextlib.suppress(engine.Stopped), progress_bar(run) as bar:
-        run.evaluate_due(state["step"])  # the base model, or what a stop prevented
+        run.evaluate_due(state["step"])  # of the base model, or those that a stop prevented
         for m in range(state["step"] + 1, M + 1):
             # 1. rollouts: n for each of the B_p problems of this batch
             t0 = time.time()

@@ -157,11 +157,11 @@ def test_the_share_that_the_trainer_leaves(monkeypatch, capsys, model, gpus, wor
         share = train_grpo.engine_memory_share(on_meta(shape), cfg | more, "cuda:0", name)
         return share, capsys.readouterr().err
     share, said = left(160)
-    plan = cost.plan(cost.sizes(shape), cfg, gpus, 160e9, name)
+    plan = cost.memory_plan(cost.sizes(shape), cfg, gpus, 160e9, name)
     assert not said
     assert not left(needs + 1)[1]
     said = left(needs - 1)[1]
-    assert "hardly fit" in said and said.count("\n") == 1
+    assert "may not fit" in said and said.count("\n") == 1
     if name == "vllm":
         assert share == pytest.approx(plan["share"], abs=0.011)
         assert left(10)[0] == 0.1 and left(160, gpu_memory=0.4)[0] == 0.4
@@ -241,7 +241,7 @@ def test_what_a_sweep_takes(tmp_path, capsys):
     four = cost.gpu_hours(dict(one, C=4_000_000))
     assert four == pytest.approx(4 * cost.gpu_hours(one), rel=0.02)
     assert cost.gpu_hours(one) < cost.gpu_hours(dict(one, n=8))
-    assert cost.gpus_of(cost.sizes(cost.SHAPES[QWEN]), one) == 4
+    assert cost.fewest_gpus(cost.sizes(cost.SHAPES[QWEN]), one) == 4
     assert cost.gpu_hours(cfg_of("a/b")) is None
     sweep.prices(["--data=data/arithmetic"])
     of_embedded_model = capsys.readouterr().out.split("\n  smollm ")[0]

@@ -450,7 +450,7 @@ def test_evaluate_several_models_on_several_sets(trained, world, tmp_path):
 
 @pytest.mark.parametrize("words, line", [
     ("--val_set={a},{a},{a}", "two sets are called easy_val"),
-    ("--val_set=,", "names no problem file"),
+    ("--val_set=,", "expected a problem file"),
     ("--model={m},{m}", "two models are called Half-Knows-1B")])
 def test_bad_words_of_several(world, words, line):
     words = words.format(a=world.splits / "easy_val.jsonl", m=world.model)

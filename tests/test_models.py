@@ -161,7 +161,7 @@ def test_buffers_that_files_hold_are_read_and_written(run, tmp_path):
         assert loaded.get_buffer(name).tolist() == [0, 1, 2, 3], folder
     copy = engine.HFEngine(model, None, dict(parse(["--device=cpu"]), dtype="bf16")).model
     copy.get_buffer(name).zero_()
-    mine = types.SimpleNamespace(apart=True, model=copy)
+    mine = types.SimpleNamespace(is_copy=True, model=copy)
     engine.HFEngine.load(mine, models.full_weights(model))
     assert copy.get_buffer(name).tolist() == [0, 1, 2, 3]
 

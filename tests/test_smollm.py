@@ -153,7 +153,7 @@ def test_bad_sources(smollm, tiny, monkeypatch, tmp_path):
         smollm.load(str(tmp_path / "model.gguf"))
     with pytest.raises(BadInput, match="none.gguf: no such file"):
         smollm.load(str(tmp_path / "none.gguf"))
-    with pytest.raises(BadInput, match="no transformers folder"):
+    with pytest.raises(BadInput, match="not a transformers folder"):
         smollm.load(str(tmp_path))
     with pytest.raises(BadInput, match="^--source=.*model.gguf: transformers cannot load it"):
         smollm.convert(str(tmp_path / "model.gguf"), tmp_path / "made")
