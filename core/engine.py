@@ -274,8 +274,8 @@ class VLLMEngine:
                                              use_tqdm=False)
                     running[name.partition("-")[0]] = j  # the part after - is random
                 requests, steps = core.step(), steps + 1
-                # ranks that share an engine must stop together; they compare notes every 16 steps
-                # only, because that takes a while
+                # ranks that share an engine must stop together; they share `quit` every 16 steps
+                # only, because that takes time
                 if self.group is None:
                     stop = self.quit
                 else:
