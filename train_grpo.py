@@ -745,7 +745,7 @@ class Run:
     def warn_of_other_code(self):
         """Warn if other code began the run, because an edit does not change a run's identity."""
         old, now = self.header.get("commit"), config.commit()
-        if old and now and (old != now or now.endswith("+")):  # the + of two edits is the same
+        if old and now and (old != now or now.endswith("+")):  # a + cannot show which edits
             old, now = (name.replace("+", " with edits") for name in (old, now))
             print(f"{self.folder}: this run was begun by commit {old}; the code now is {now}. If "
                   "it should not be mixed, --tag=NAME starts a new run", file=sys.stderr)
@@ -1058,7 +1058,7 @@ def main(argv):
     mine = range(RANK, cfg["B_p"], WORLD)  # this rank's problems of a batch
     status = "stopped"
     with contextlib.suppress(engine.Stopped), progress_bar(run) as bar:
-        run.evaluate_due(state["step"])  # of the base model, or those that a stop prevented
+        run.evaluate_due(state["step"])  # the base model's, or those a stop prevented
         for m in range(state["step"] + 1, M + 1):
             # 1. rollouts: n for each of the B_p problems of this batch
             t0 = time.time()

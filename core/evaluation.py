@@ -40,7 +40,7 @@ def count_solved(problems, prompts, generator, cfg, key, rows=None, progress=Non
 
     Returns how many were solved of each, a list in order; the sum of all rewards; and the
     verifier's faults, as `grade` does. `key` names the evaluation, such as (seed, "val", step).
-    Problem j has its own noise, whatever `rows` is.
+    Problem j has the same noise for any `rows`.
     """
     rows = range(len(problems)) if rows is None else rows
     seeds = [engine.rollout_seed(*key, j) for j in rows]

@@ -78,7 +78,7 @@ def make_model(folder):
     kind = {"<|assistant|>": 97, r"\boxed{": 98, "answer": 99, "}": 100, "other": 101}
     model = LlamaForCausalLM(LlamaConfig(
         vocab_size=len(VOCAB), hidden_size=H, intermediate_size=8, num_hidden_layers=1,
-        num_attention_heads=1, rope_theta=1e6,  # the head's last pair hardly turns
+        num_attention_heads=1, rope_theta=1e6,  # so that rotary angles are near 0
         max_position_embeddings=64, tie_word_embeddings=False, bos_token_id=None,
         eos_token_id=ID["<|end|>"], pad_token_id=0))
     weights = dict(model.named_parameters())
