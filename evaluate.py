@@ -8,11 +8,12 @@
     python evaluate.py --model=data/arithmetic/base,$R/ckpt/step_00000512,$R \
         --val_set=$S/easy_val.jsonl,$S/hard_val.jsonl
 
-Prints a table and writes `eval.json` and `eval.png` to `out` (default: RUN/eval/PROBLEMS, for a
-model that is no run's runs/eval/MODEL/PROBLEMS). With several models or problem files, commas
-between, each pair has those in a folder of its own, and `out` (default: runs/eval/table) has
-`table.json`: what was gained and forgotten on each set since the first model. A run's settings
-(lengths, temperature, validation problems) are those of its log, of several runs of the first's.
+Prints a table and writes `eval.json` and `eval.png` to `out` (default: RUN/eval/PROBLEMS, or
+runs/eval/MODEL/PROBLEMS if the model is not in a run's folder). With several models or problem
+files, separated by commas, each pair has its own folder, and `out` (default: runs/eval/table) gets
+`table.json`: what each model gained or forgot on each set since the first model. The settings of a
+run (lengths, temperature, validation problems) come from its log; with several runs, from the
+first.
 Needs config.py, verifier.py and core/.
 """
 import subprocess
@@ -20,34 +21,34 @@ import sys
 from pathlib import Path
 
 from config import (BadInput, choose, entry, files, identity, parse,
-                    read_json)  # first: from here on Ctrl-C is one line
+                    read_json)  # first, because it makes Ctrl-C one line from here on
 import numpy as np
 
 from core import engine, plots
 from core.evaluation import count_solved, error_of_mean, mean_reward, read_sets, summary
 from core.log import read_log, save_json
-from core.models import existing, model_folder
+from core.models import check_model_path, model_folder
 from core.problems import copies, encode, set_hash
 import verifier
 
 
-def run_of(path):
-    """The folder of the run that a model is in (itself, its model, a checkpoint), or None."""
+def find_run(path):
+    """Return the run's folder that `path` is, or that holds it as model or checkpoint, or None."""
     for folder in (Path(path), *list(Path(path).parents)[:2]):
         if (folder / "log.jsonl").exists():
             return folder
     return None
 
 
-def as_trained(argv):
-    """Command-line words -> (the resolved dict, the models in --model=).
+def parse_like_run(argv):
+    """Return (the resolved dict, the models in --model=) of command-line words.
 
-    Below the words lie the settings of the run that the first of the models in a run's folder
-    belongs to; where problem files are not named, they are those of the first model.
+    If a model is in a run's folder, the settings of that run (the first, if there are several)
+    apply unless a word overrides them. Problem files that no word names come from the first model.
     """
     named = [word.removeprefix("--model=") for word in argv if word.startswith("--model=")]
     models = files(named[-1]) if named else []
-    run, trained = next(filter(None, map(run_of, models)), None), {}
+    run, trained = next(filter(None, map(find_run, models)), None), {}
     if run:
         header = next((r for r in read_log(run / "log.jsonl") if r.get("type") == "header"), {})
         trained = identity(header.get("config", {}))
@@ -60,7 +61,7 @@ def as_trained(argv):
 def evaluate(name, problems, generator, cfg, out):
     """Draw and grade rollouts of the set `name`; write `out`/eval.json and eval.png.
 
-    Returns what eval.json holds, a dict.
+    Returns the dict that eval.json holds.
     """
     from tqdm import tqdm
     k, samples = cfg["k"], cfg["samples"]
@@ -76,16 +77,16 @@ def evaluate(name, problems, generator, cfg, out):
                   copies=copies(problems), **faults,
                   **mean_reward(total, correct, len(problems) * samples))
     save_json(out / "eval.json", record, indent=None)  # makes the folder
-    draw(correct, samples, out / "eval.png",
+    draw_histogram(correct, samples, out / "eval.png",
          f"{name}: avg@{k} {stats[f'avg@{k}']['mean']:.3f}, {cfg['model']}")
     return record
 
 
-def changes(records):
-    """Adds to each record `gain` and `gain_se`: avg@k against the first model on the same set.
+def add_gains(records):
+    """Add `gain` and `gain_se` to each record: avg@k minus that of the first model on the same set.
 
-    Errors are paired by problem, since what makes a problem hard is common to both, and so are the
-    random numbers of its rollouts.
+    Errors are paired by problem, because both models share how hard a problem is and the random
+    numbers of its rollouts.
     """
     first = {}
     for r in records:
@@ -97,13 +98,13 @@ def changes(records):
 
 
 def label_of(model):
-    """What a model is called in a table: its folder, with its run's where it is in one."""
-    path, run = Path(model), run_of(model)
+    """Return a model's name for a table: its folder, and before it the name of its run, if any."""
+    path, run = Path(model), find_run(model)
     return path.name if run in (None, path) else f"{run.name}/{path.name}"
 
 
-def draw(correct, samples, path, title):
-    """Histogram of the pass@1 of the problems, the shares at 0 and at 1 named."""
+def draw_histogram(correct, samples, path, title):
+    """Draw a histogram of the problems' pass@1, with the shares at 0 and at 1 as text."""
     rate = np.asarray(correct) / samples
     bins = (np.arange(samples + 2) - 0.5) / samples if samples <= 32 else 33
     fig, [[ax]] = plots.canvas(1, 1, (8, 4))
@@ -115,24 +116,24 @@ def draw(correct, samples, path, title):
     plots.write(fig, path)
 
 
-def repeats(r):
+def has_copies(r):
     """Return whether the set of a record of `evaluate` holds a problem several times."""
     return len(set(r["copies"])) < len(r["copies"])
 
 
-def problems_in(r):
-    """Return how many problems the set of a record of `evaluate` holds, as text."""
-    distinct = f", of which {len(set(r['copies']))} are distinct" if repeats(r) else ""
+def problem_count(r):
+    """Return the number of problems in the set of a record of `evaluate`, as text."""
+    distinct = f" ({len(set(r['copies']))} of them distinct)" if has_copies(r) else ""
     return f"{len(r['ids'])} problems{distinct}"
 
 
-def report(r, out):
-    """Print one record of `evaluate`, which lies in `out`."""
-    print(f"{r['model']} on {r['set']}: {problems_in(r)}, {r['samples']} rollouts each "
+def print_report(r, out):
+    """Print one record of `evaluate`; its files are in `out`."""
+    print(f"{r['model']} on {r['set']}: {problem_count(r)}, {r['samples']} rollouts each "
           f"at temperature {r['config']['temperature']:g}")
     for metric, stat in r["stats"].items():
         print(f"  {metric:8s} {stat['mean']:.4f} +- {stat['se']:.4f} "
-              f"(standard error over {'distinct ' * repeats(r)}problems)")
+              f"(standard error over {'distinct ' * has_copies(r)}problems)")
     if "reward" in r:
         print(f"  reward   {r['reward']:.4f}, the mean; a rollout whose reward is 1 is solved")
     correct = np.asarray(r["correct"])
@@ -144,8 +145,8 @@ def report(r, out):
     print(f"  {out}/eval.json, {out}/eval.png")
 
 
-def report_table(records, out):
-    """Print the records of several models or sets as a table, and write it to the folder `out`."""
+def print_table(records, out):
+    """Print a table of several models or sets and write it to `out`/table.json."""
     metrics = list(records[0]["stats"])
     width = max(len(name) for name in ["model", *(label_of(r["model"]) for r in records)])
     heads = " ".join(f"{metric:>8s}" for metric in metrics)
@@ -156,14 +157,14 @@ def report_table(records, out):
             change = ""
         means = " ".join(f"{stat['mean']:8.4f}" for stat in r["stats"].values())
         print(f"{label_of(r['model']):{width}s}  {r['set']:20s} {means}   {change}")
-    for name, r in {r["set"]: r for r in records if repeats(r)}.items():
-        print(f"  {name}: {problems_in(r)}; errors are over distinct problems")
+    for name, r in {r["set"]: r for r in records if has_copies(r)}.items():
+        print(f"  {name}: {problem_count(r)}; errors are over distinct problems")
     save_json(out / "table.json", dict(results=records), indent=None)
     print(f"  {out}/table.json")
 
 
-def evaluate_apart(cfg, folder, out):
-    """Evaluate one of several models in a process of its own, which gives its GPU memory back."""
+def evaluate_in_subprocess(cfg, folder, out):
+    """Evaluate one of several models in another process, whose end frees its GPU memory."""
     words = [f"--{key}={value}" for key, value in (cfg | dict(model=folder, out=out)).items()]
     code = subprocess.run([sys.executable, __file__, *words]).returncode
     if code:
@@ -171,37 +172,38 @@ def evaluate_apart(cfg, folder, out):
 
 
 def main(argv):
-    cfg, models = as_trained(argv)
+    cfg, models = parse_like_run(argv)
     choose("verifier", cfg["verifier"], verifier.REWARDS)
-    folders = [existing(model_folder(model)) for model in models]
+    folders = [check_model_path(model_folder(model)) for model in models]
     sets, engine_name = read_sets(cfg["val_set"]), engine.engine_name(cfg)
     labels = [label_of(folder) for folder in folders]
     for label in labels:
         if labels.count(label) > 1:
-            raise BadInput(f"--model={cfg['model']}: two models are called {label}")
+            raise BadInput(f"--model={cfg['model']}: two models are called {label}; rename one "
+                           "folder")
     several, records = len(models) * len(sets) > 1, []
     for model, folder, label in zip(models, folders, labels):
-        run, last = run_of(model), Path(folder).name
+        run, last = find_run(model), Path(folder).name
         if cfg["out"]:
             home = Path(cfg["out"]) / (label.replace("/", "_") if len(models) > 1 else "")
-        elif run:  # below the run itself, or below the name of a checkpoint
+        elif run:  # a checkpoint gets a subfolder of the run's eval/
             home = run / "eval" / ("" if last == "model" else last)
         else:
             home = Path("runs/eval") / last
         outs = {part: home if cfg["out"] and not several else home / part for part in sets}
         if len(models) > 1:
-            evaluate_apart(cfg, folder, home if len(sets) > 1 else home / next(iter(sets)))
+            evaluate_in_subprocess(cfg, folder, home if len(sets) > 1 else home / next(iter(sets)))
             records += [read_json(out / "eval.json") for out in outs.values()]
             continue
         generator = engine.open_engine(engine_name, folder, cfg, cfg["device"])
         for part, problems in sets.items():
             records.append(evaluate(part, problems, generator, dict(cfg, model=str(folder)),
                                     outs[part]))
-            report(records[-1], outs[part])
-    # each of several models has a process of its own, which prints its sets; the table is ours
+            print_report(records[-1], outs[part])
+    # the process of each model has printed its sets; this one prints the table
     if several:
-        changes(records)
-        report_table(records, Path(cfg["out"] or "runs/eval/table"))
+        add_gains(records)
+        print_table(records, Path(cfg["out"] or "runs/eval/table"))
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from collections import Counter
 from pathlib import Path
 
 from config import BadInput, complete, entry, lr_factor, parse  # first, so that Ctrl-C is one line
-from core.log import aside, save_json
+from core.log import atomic_write, save_json
 import numpy as np
 from scipy.optimize import least_squares
 
@@ -728,7 +728,7 @@ def main(argv):
     if cfg["view"] != "all":
         return print("\n".join(text))
     report = Path(cfg["out"] or folders_of(cfg["runs"])[0]) / "report.txt"
-    with aside(report) as part:
+    with atomic_write(report) as part:
         part.write_text("\n".join(text))
     print(f"the figures are in {report.parent}, their numbers as text in {report}", file=sys.stderr)
 

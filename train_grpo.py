@@ -1,4 +1,4 @@
-"""train_grpo.py: one run of RL, C = B_p n M rollouts -> runs/SWEEP/RUN/{log.jsonl, ckpt/, model/}.
+"""train_grpo.py: train a model by RL on C = B_p n M rollouts -> runs/SWEEP/RUN/{log.jsonl, ...}.
 
     python train_grpo.py --B_p=8 --n=16 --C=32768       # the embedded model, a minute or two
     python train_grpo.py --model=Qwen/Qwen2.5-7B-Instruct --train_set=easy.jsonl \
@@ -6,33 +6,34 @@
     torchrun --nproc_per_node=8 -- train_grpo.py --model=...  # FSDP2 over 8 GPUs; --nnodes: more
     python train_grpo.py --config=header.json --seed=1  # another run's header, another seed
 
-The same command again goes on where the run was stopped or killed, and does nothing if it is
-finished; a larger --C continues it. Edited code under the same command would find the old run: give
-it a --tag. Every draw comes from (seed, step, problem, i), so with the transformers engine a
-resumed run writes what an uninterrupted one would have written; on another number of ranks too, but
-for rounding. Beside the log stands samples.jsonl, rollouts to look at.
+The run's folder also gets samples.jsonl (rollouts to read), ckpt/ and, at the end, model/.
+The same command again resumes a run that was stopped or killed, and does nothing if it is finished.
+A larger --C continues it. An edit of the code does not make another run: give it a --tag.
+Every random draw depends on (seed, step, problem, i) only. So with the transformers engine a
+resumed run writes the log of an uninterrupted one. On another number of ranks it differs by
+rounding only.
 
 As in the paper: groups of n rollouts, A = (r - mean) / std, AdamW with 10 warm-up updates and
 lr = lr_base sqrt(B / 1024), KL and entropy terms on Easy and none on Hard, temperature 0.6,
-importance weights against the engine's log-probs, on-policy (one optimizer step a batch), PPO
-and CISPO beside GRPO. What differs or is our choice:
-- the loss is a mean over tokens, the std of A has ddof 1; kl_coef, entropy_coef, tis_cap, eps_low,
-  eps_high, the k3 estimator of the KL, PPO's keys: the paper does not print these (docs/log.md);
-- `updates` optimizer steps go over the whole batch each, not over parts of it, so B and its lr mean
-  the same at any value; with one step the ratio is 1, nothing is clipped, and CISPO has GRPO's
-  gradient: compare the two at updates=2 or more;
-- PPO's KL is a term of the loss, as GRPO's, and not of the reward; its critic starts from the base
-  model with a head of zeros;
-- the trainer computes log-probs in bf16 on a GPU (weights, gradients and AdamW in fp32), in fp32 on
-  a CPU (`dtype`), without dropout;
-- problems come in seeded epochs without replacement; a batch may span two.
+importance weights against the engine's log-probs, on-policy (one optimizer step per batch), PPO
+and CISPO next to GRPO. What differs or is our choice:
+- The loss is a mean over tokens, and the std in A has ddof 1. The paper does not print kl_coef,
+  entropy_coef, tis_cap, eps_low, eps_high, the KL estimator (k3 here) or PPO's keys (docs/log.md).
+- Each of the `updates` optimizer steps uses the whole batch, so B and its lr mean the same for any
+  value. If it is one, the ratio is 1, nothing is clipped and CISPO has GRPO's gradient, so compare
+  the two at updates=2 or more.
+- PPO's KL is a term of the loss, as in GRPO, and not of the reward. Its critic starts from the base
+  model with a head of zeros.
+- The trainer computes log-probs without dropout, in bf16 on a GPU (weights, gradients and AdamW in
+  fp32) and in fp32 on a CPU (`dtype`).
+- Problems come in seeded epochs without replacement. A batch may span two epochs.
 
 Completions or prompts? B_p counts prompts (veRL: train_batch_size), n the completions of each (TRL:
-num_generations, veRL: rollout.n). What is my batch size really? B = B_p n completions. What is a
-step? One update on such a batch, M = C / B of them. All names: docs/takehome.md.
+num_generations, veRL: rollout.n). The batch size is B = B_p n completions. A step is one update on
+such a batch; a run makes M = C / B. All names: docs/takehome.md.
 
-To change the objective: `advantages` and `policy_loss` below; `update` puts them together. A key of
-your own: a line of `config` in config.py. A reward: verifier.py.
+The objective is in `advantages` and `policy_loss` below; `update` puts them together. A new key is
+a line of `config` in config.py; a new reward is a function in verifier.py.
 Needs config.py, verifier.py and core/.
 """
 import collections
@@ -48,14 +49,14 @@ import sys
 import time
 from pathlib import Path
 
-START = time.time()  # before torch is loaded: the header tells how long that takes
+START = time.time()  # before torch is imported, because the header logs how long loading takes
 
 import config
 import verifier
 from config import BadInput, choose, derive, entry, parse
 from core import engine, evaluation, lora, models
 from core.log import append, finished, progress, read_log
-from core.models import RANK, WORLD, full_weights, over_ranks, recomputes, through
+from core.models import RANK, WORLD, all_reduce, call_sharded, full_weights, recomputes
 from core.problems import encode, read_problems, set_hash, subset
 
 
@@ -64,29 +65,32 @@ from core.problems import encode, read_problems, set_hash, subset
 
 
 def advantages(rewards):
-    """Group-normalised advantages, (B_p, n) -> (B_p, n): (r - mean) / (std + 1e-6), ddof 1.
+    """Group-normalise rewards (B_p, n) into advantages (B_p, n): (r - mean) / (std + 1e-6).
 
-    The paper's section 2. A group of equal rewards gets zeros. Two rollouts, one solved: +-0.7071;
-    the weight of a problem grows with n. Rows whose advantage is 0 cost nothing (see `flatten`).
+    As in section 2 of the paper; the std has ddof 1. A group of equal rewards gets zeros; a
+    group of two with one solved gets +-0.7071. Rows whose advantage is 0 cost nothing (see
+    `pack_batch`).
     """
     mean, std = rewards.mean(1, keepdim=True), rewards.std(1, keepdim=True)
-    return (rewards - mean) / (std + 1e-6) * varied(rewards)[:, None]
+    return (rewards - mean) / (std + 1e-6) * mixed_groups(rewards)[:, None]
 
 
-def varied(rewards):
-    """Which groups have rewards that differ, (B_p, n) -> (B_p,) bool.
+def mixed_groups(rewards):
+    """Return which groups (B_p, n) have rewards that differ, as (B_p,) bool.
 
-    Their std does not tell: of n times 0.7 it is not 0 in fp32.
+    The std cannot show it: in fp32 the std of n equal rewards of 0.7 is not always 0.
     """
     return (rewards != rewards[:, :1]).any(1)
 
 
 def policy_loss(algo, logp, logp_old, weight, advantage, eps_low, eps_high):
-    """The policy term of each token, all (N,); weight, w: importance against the engine.
+    """Return the policy term of each token. All tensors are (N,).
 
-    With ratio = exp(logp - logp_old) and c(x) = clip(x, 1 - eps_low, 1 + eps_high):
-    grpo, ppo: -w min(ratio A, c(ratio) A); cispo: -w sg(c(ratio)) A logp (MiniMax-M1, eq. 4), where
-    no token loses its gradient. A token whose advantage is 0 gives 0, even if exp() overflows.
+    weight, called w here, is the importance weight against the engine. With
+    ratio = exp(logp - logp_old) and c(x) = clip(x, 1 - eps_low, 1 + eps_high):
+    grpo, ppo: -w min(ratio A, c(ratio) A)
+    cispo: -w sg(c(ratio)) A logp (MiniMax-M1, eq. 4), in which every token keeps its gradient.
+    A token whose advantage is 0 gives 0, even if exp() overflows.
     """
     import torch
     ratio = (logp - logp_old).where(advantage != 0, 0.0).exp()
@@ -97,10 +101,10 @@ def policy_loss(algo, logp, logp_old, weight, advantage, eps_low, eps_high):
 
 
 def importance_weights(logp, logp_engine, cap):
-    """Truncated importance weights, detached: min(exp(logp - logp_engine), cap) a token, all (N,).
+    """Return truncated importance weights min(exp(logp - logp_engine), cap), detached, all (N,).
 
-    The engine samples with other rounding than the trainer computes. 1 where cap is 0, and for a
-    token whose logp_engine is no number (engines return such now and then).
+    They are needed because the engine rounds differently from the trainer. The weight is 1 if cap
+    is 0, and for a token whose logp_engine is NaN or infinite, which engines sometimes return.
     """
     import torch
     logp = logp.detach()
@@ -110,10 +114,10 @@ def importance_weights(logp, logp_engine, cap):
 
 
 def kl_term(kind, logp, logp_ref):
-    """An estimator of KL(policy || ref) from each token, (N,), with d = logp - logp_ref.
+    """Estimate KL(policy || ref) from each token, (N,), with d = logp - logp_ref.
 
-    k1 = d, k2 = d^2 / 2, k3 = exp(-d) + d - 1. The mean of k1 and of k3 over the policy's tokens is
-    KL(policy || ref). As a loss, where no gradient goes through the choice of the tokens, k3 has
+    k1 = d, k2 = d^2 / 2, k3 = exp(-d) + d - 1. Averaged over tokens of the policy, k1 and k3 give
+    KL(policy || ref). As a loss, no gradient flows through the sampling of the tokens. Then k3 has
     the gradient of KL(ref || policy), k2 that of KL(policy || ref), and k1 none in expectation.
     """
     d = logp - logp_ref
@@ -123,46 +127,47 @@ def kl_term(kind, logp, logp_ref):
 
 
 def gae(values, rewards, lengths, gamma, lam):
-    """Generalised advantage estimates (Schulman et al. 2016, eq. 16), for PPO.
+    """Return generalised advantage estimates (R, T) for PPO (Schulman et al. 2016, eq. 16).
 
-    The reward comes with the last token of a response. values (R, T): the critic's before each
-    token, padding behind ignored; rewards (R,); lengths (R,). Returns (R, T), padding 0:
-    A_t = delta_t + gamma lam A_{t+1}, delta_t = r_t + gamma V_{t+1} - V_t, V = 0 after the end. At
-    gamma = lam = 1: A_t = r - V_t. Worked: values [0.5, 0.2], reward 1, gamma = lam = 0.5:
-    delta = [0.5 * 0.2 - 0.5, 1 - 0.2] = [-0.4, 0.8], A = [-0.2, 0.8].
+    values (R, T): the critic's value before each token; padding after the end is ignored.
+    rewards (R,): given at the last token of each response. lengths (R,).
+    A_t = delta_t + gamma lam A_{t+1} with delta_t = r_t + gamma V_{t+1} - V_t, and V = 0 after the
+    end. At gamma = lam = 1 this is A_t = r - V_t. Padding gets 0.
+    Example: values [0.5, 0.2], reward 1 and gamma = lam = 0.5 give
+    delta = [0.5 * 0.2 - 0.5, 1 - 0.2] = [-0.4, 0.8] and A = [-0.2, 0.8].
     """
     import torch
     T = values.shape[1]
     inside = torch.arange(T, device=values.device) < lengths[:, None]
     last = torch.arange(T, device=values.device) == lengths[:, None] - 1
     values = values * inside
-    following = torch.cat([values[:, 1:], torch.zeros_like(values[:, :1])], 1)
-    delta = (rewards[:, None] * last + gamma * following - values) * inside
-    A, ahead = torch.zeros_like(values), torch.zeros_like(rewards)
-    for t in reversed(range(T)):  # beyond the end delta is 0, so what is ahead of the last token is
-        A[:, t] = ahead = delta[:, t] + gamma * lam * ahead
+    next_values = torch.cat([values[:, 1:], torch.zeros_like(values[:, :1])], 1)
+    delta = (rewards[:, None] * last + gamma * next_values - values) * inside
+    A, next_A = torch.zeros_like(values), torch.zeros_like(rewards)
+    for t in reversed(range(T)):  # delta is 0 in the padding, so next_A is 0 at the last token
+        A[:, t] = next_A = delta[:, t] + gamma * lam * next_A
     return A
 
 
 def value_loss(value, value_old, target, clip):
-    """The critic's term of each token (N,): half the squared error.
+    """Return the critic's term of each token, (N,): half its squared error.
 
-    Or half that of the value kept within `clip` of the old one where it is larger (as in veRL);
-    clip = 0: no clipping.
+    If clip > 0, the error of the value clipped to value_old +- clip replaces it if that is larger,
+    as in veRL.
     """
     import torch
     error = (value - target).square()
     if clip:
-        near = value_old + (value - value_old).clamp(-clip, clip)
-        error = torch.maximum(error, (near - target).square())
+        clipped = value_old + (value - value_old).clamp(-clip, clip)
+        error = torch.maximum(error, (clipped - target).square())
     return error / 2
 
 
 def batch_indices(step, B_p, D, seed):
-    """Which of D problems are in the batch of `step` (1, 2, ...): B_p indices.
+    """Return which of D problems are in the batch of `step` (1, 2, ...): B_p indices.
 
-    They come from the seeded order of each epoch. A function of its arguments alone: there is no
-    cursor to save. D=3, B_p=2: steps 1 and 2 see one epoch and the first of the next.
+    Each epoch has its own seeded order. The result depends on the arguments only, so a checkpoint
+    needs no cursor. With D=3 and B_p=2, steps 1 and 2 take one epoch and the first of the next.
     """
     visits = range((step - 1) * B_p, step * B_p)
     order = {}
@@ -176,36 +181,36 @@ def batch_indices(step, B_p, D, seed):
 
 
 def micro_batches(lengths, micro_tokens, group=None):
-    """Row indices cut into micro-batches, longest first: rows x longest <= micro_tokens each.
+    """Cut rows into micro-batches of rows x longest <= micro_tokens; return lists of row indices.
 
-    One row at least. With `group`, a problem's number for each row, rows of a problem stay together
-    as far as they fit. A batch is also cut where that spares a tenth of it, 128 tokens or more, of
-    padding: a pass costs more than a few tokens.
+    The longest rows come first, and a micro-batch has one row at least. `group` is the problem's
+    number of each row: rows of a problem share a micro-batch if they fit. A batch is also
+    cut if that saves 10% and 128 tokens of padding; less would not pay for another pass.
     """
-    group, pieces, of = group or range(len(lengths)), [], {}  # a piece: rows that stay together
+    group, pieces, newest = group or range(len(lengths)), [], {}  # a piece is never split
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        piece = of.get(group[i])
+        piece = newest.get(group[i])
         if piece is None or (len(piece) + 1) * lengths[piece[0]] > micro_tokens:
-            piece = of[group[i]] = []
+            piece = newest[group[i]] = []
             pieces.append(piece)
         piece.append(i)
-    batches, spared = [], 0
+    batches, padding = [], 0
     for piece in pieces:  # in order of their longest row
         widest = lengths[batches[-1][0]] if batches else 0
         size = (len(batches[-1]) + len(piece)) * widest if batches else 0
-        spared += len(piece) * (widest - lengths[piece[0]])
-        if not batches or size > micro_tokens or spared >= max(128, 0.1 * size):
+        padding += len(piece) * (widest - lengths[piece[0]])
+        if not batches or size > micro_tokens or padding >= max(128, 0.1 * size):
             batches.append([])
-            spared = 0
+            padding = 0
         batches[-1] += piece
     return batches
 
 
-def deal(lengths, ranks):
-    """Rows dealt to the ranks by length: a list of row indices for each rank, longest first.
+def deal_rows(lengths, ranks):
+    """Deal rows to ranks by length; return a list of row indices for each rank, longest first.
 
-    All ranks go through their micro-batches in step, so they should meet rows of one length at one
-    time: the longest `ranks` rows go to one rank each, then the next, in alternating order.
+    All ranks process their micro-batches in lockstep, so rows of similar length should meet. The
+    longest `ranks` rows go to one rank each, then the next ones, in alternating order.
     """
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     turns = [order[k:k + ranks][::-1 if k // ranks % 2 else 1]
@@ -213,8 +218,8 @@ def deal(lengths, ranks):
     return [[turn[r] for turn in turns if r < len(turn)] for r in range(ranks)]
 
 
-def places(start, length):
-    """length[i] consecutive positions from start[i] in each row i, as (row, position), both (N,).
+def token_positions(start, length):
+    """Return (row, position), both (N,), of length[i] consecutive positions from start[i] in row i.
 
     start [2, 1], length [1, 2] -> row [0, 1, 1], position [2, 1, 2].
     """
@@ -224,94 +229,93 @@ def places(start, length):
     return row, torch.arange(len(row), device=length.device) - before + start[row]
 
 
-def responses(model, ids, prompt_length, length, group=None):
-    """The last hidden states that predict the response tokens, (N, d), and these tokens, (N,).
+def response_states(model, ids, prompt_length, length, group=None):
+    """Return the last hidden states that predict the response tokens, (N, d), and the tokens, (N,).
 
-    ids (R, L): prompt then response, padded behind, where a causal model does not look, so no mask
-    is needed. The state that predicts a token is at the position before it: prompt [5, 6], response
-    [7, 8] takes the states at positions 1 and 2. With `group`, (R,) the number of the row's prompt
-    among those of the batch, rows of a prompt in succession, each prompt is gone through once.
+    ids (R, L): prompt then response, padded at the end. A causal model does not look there, so no
+    mask is needed. The state that predicts a token is at the position before it: for prompt [5, 6]
+    and response [7, 8] these are positions 1 and 2. With `group` (R,), the number of each row's
+    prompt in the batch, each prompt is computed once; its rows must be consecutive.
     """
-    row, place = places(prompt_length, length)
+    row, position = token_positions(prompt_length, length)
     if group is None:
-        # the last token of a row predicts nothing
+        # drop the last token of a row: it predicts nothing
         hidden = model.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
-        state = place - 1
+        state = position - 1
     else:
-        hidden = shared_prompts(model, ids, prompt_length, int(length.max()), group)
-        state = place - prompt_length[row]
-    return hidden.flatten(0, 1).index_select(0, row * hidden.shape[1] + state), ids[row, place]
+        hidden = shared_prompt_states(model, ids, prompt_length, int(length.max()), group)
+        state = position - prompt_length[row]
+    states = hidden.flatten(0, 1).index_select(0, row * hidden.shape[1] + state)
+    return states, ids[row, position]
 
 
-def shared_prompts(model, ids, prompt_length, T, group):
-    """Hidden states (R, T, d) that predict the first T response tokens, each prompt run once.
+def shared_prompt_states(model, ids, prompt_length, T, group):
+    """Return hidden states (R, T, d) that predict the first T response tokens; run prompts once.
 
-    The keys and values of a prompt are repeated for its rows, with gradient: of n rows n - 1 need
-    not compute it again, forward or backward. Arguments as in `responses`.
+    The keys and values of a prompt are repeated for its n rows, with gradient, which saves n - 1 of
+    n passes over it, forward and backward. Arguments as in `response_states`.
     """
     import torch
     from transformers import DynamicCache
     R, device = len(ids), ids.device
     first = torch.searchsorted(group, torch.arange(int(group[-1]) + 1, device=device))  # (G,)
-    # prompts end in one column, (G, P), so that their responses begin in the next
+    # pad prompts on the left, (G, P), so that all responses begin in the same column
     start = prompt_length[first, None]
     column = torch.arange(int(start.max()), device=device) - (start.max() - start)
     mask, position = (column >= 0).long(), column.clamp(min=0)
     padded = not bool(mask.all())  # without padding, attention needs no mask and is faster
     cache = DynamicCache(config=model.config)
-    hidden = model.base_model(input_ids=ids[first].gather(1, position), position_ids=position,
-                              attention_mask=mask if padded else None, past_key_values=cache,
-                              use_cache=True).last_hidden_state[group, -1:]  # (R, 1, d)
+    last = model.base_model(input_ids=ids[first].gather(1, position), position_ids=position,
+                            attention_mask=mask if padded else None, past_key_values=cache,
+                            use_cache=True).last_hidden_state[group, -1:]  # (R, 1, d)
     if T == 1:
-        return hidden
+        return last
     cache.batch_select_indices(group)
     position = prompt_length[:, None] + torch.arange(T - 1, device=device)
-    tokens = ids.gather(1, position.clamp(max=ids.shape[1] - 1))  # what is behind a row's end: any
+    tokens = ids.gather(1, position.clamp(max=ids.shape[1] - 1))  # any token after a row's end
     mask = torch.cat([mask[group], mask.new_ones(R, T - 1)], 1)
-    more = model.base_model(input_ids=tokens, position_ids=position,
+    rest = model.base_model(input_ids=tokens, position_ids=position,
                             attention_mask=mask if padded else None, past_key_values=cache,
                             use_cache=True).last_hidden_state
-    return torch.cat([hidden, more], 1)
+    return torch.cat([last, rest], 1)
 
 
-# To go through a prompt once is faster than n times from so many rollouts on, or where it leaves no
-# more than such a share of the tokens to compute
+# Share prompts if a prompt has SHARED_FROM rollouts or more, or if sharing leaves at most this part
+# of the tokens to compute
 SHARED_FROM, SHARED_TOKENS = 8, 0.5
 
 
 def split_rows(model, flat, cfg):
-    """The micro-batches of an update: a list of (rows, group), as `responses` takes them.
+    """Return the micro-batches of an update: a list of (rows, group) for `response_states`.
 
-    Prompts are shared where that is faster: on a CPU (a GPU's flash kernel takes no mask), with the
-    model in one piece, all activations kept, and many rows a prompt or prompts as long as responses
-    (see SHARED_FROM).
+    Prompts are shared if that is possible and faster (SHARED_FROM, SHARED_TOKENS).
     """
     import torch
     lengths, problem = (flat["prompt_length"] + flat["length"]).tolist(), flat["problem"]
     if can_share_prompts(model, cfg):
         cut = micro_batches(lengths, cfg["micro_tokens"], problem.tolist())
-        rows = [torch.tensor(sorted(part)) for part in cut]  # rows of a prompt in succession
+        rows = [torch.tensor(sorted(part)) for part in cut]  # rows of a prompt are consecutive
         prompts, group = zip(*[problem[r].unique(return_inverse=True) for r in rows])
         first = torch.searchsorted(problem, torch.cat(prompts))  # a row of each prompt of each part
         shared = int(flat["length"].sum() + flat["prompt_length"][first].sum())
-        many = len(lengths) >= SHARED_FROM * len(first)
-        if many or shared <= SHARED_TOKENS * sum(lengths):
+        if len(lengths) >= SHARED_FROM * len(first) or shared <= SHARED_TOKENS * sum(lengths):
             return list(zip(rows, group))
     cut = micro_batches(lengths, cfg["micro_tokens"])
     return [(torch.tensor(part, device=model.device), None) for part in cut]
 
 
 def can_share_prompts(model, cfg):
-    """Return whether an update may run each prompt once: see `split_rows`.
+    """Return whether an update may compute each prompt once for all of its rollouts.
 
-    Not with linear attention, whose cache of a prompt has no gradient.
+    Only on a CPU, because a GPU's flash kernel takes no mask; only if the model is in one piece and
+    keeps its activations; and not with linear attention, whose prompt cache has no gradient.
     """
     return (model.device.type == "cpu" and WORLD == 1 and not recomputes(cfg, model.device)
             and not models.has_linear_attention(model))
 
 
-def in_bf16(device, dtype):
-    """The autocast of --dtype. Without its cache, which would hold all weights once more."""
+def autocast(device, dtype):
+    """Return the autocast context of --dtype, without its cache, which would copy all weights."""
     import torch
     return torch.autocast(device.type, torch.bfloat16, enabled=models.is_bf16(dtype, device),
                           cache_enabled=False)
@@ -319,11 +323,11 @@ def in_bf16(device, dtype):
 
 def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**27, group=None,
                 dtype="auto"):
-    """Log-probs and entropies of the response tokens at `temperature`, (N,) each, row by row.
+    """Return log-probs and entropies of the response tokens at `temperature`, (N,) each.
 
-    Arguments as in `responses`. No more than `micro_logits` logits (tokens x vocabulary) exist at
-    once: larger batches go through head, softmax and entropy in chunks, whose logits the backward
-    pass computes again.
+    Arguments as in `response_states`. At most `micro_logits` logits (tokens x vocabulary) exist at
+    a time. Larger batches go through head, softmax and entropy in chunks, and the backward pass
+    recomputes the logits of each chunk.
     """
     import torch
     from torch.utils.checkpoint import checkpoint
@@ -332,8 +336,8 @@ def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**
         logp = torch.log_softmax(models.logits_of(model, hidden).float() / temperature, -1)
         entropy = -(logp.exp() * logp).sum(-1)
         return logp[torch.arange(len(token), device=token.device), token], entropy
-    with in_bf16(ids.device, dtype):
-        hidden, token = responses(model, ids, prompt_length, length, group)
+    with autocast(ids.device, dtype):
+        hidden, token = response_states(model, ids, prompt_length, length, group)
         size = max(1, micro_logits // model.config.vocab_size)
         if len(token) <= size:
             return logps(hidden, token)
@@ -343,17 +347,17 @@ def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**
 
 
 def token_values(critic, ids, prompt_length, length, group=None, dtype="auto"):
-    """The critic's value before each response token, (N,); arguments as in `responses`."""
-    with in_bf16(ids.device, dtype):
-        hidden, _ = responses(critic, ids, prompt_length, length, group)
+    """Return the critic's value before each response token, (N,); see `response_states`."""
+    with autocast(ids.device, dtype):
+        hidden, _ = response_states(critic, ids, prompt_length, length, group)
         return models.value_head(critic)(hidden).float().sum(-1)  # (N, 1) -> (N,)
 
 
 def check_log_probs(model, prompt, cfg):
-    """Raise BadInput unless the log-probs of an update are those of the model's own logits.
+    """Raise BadInput unless `token_logps` agrees with the logits of the model's own forward pass.
 
-    One pass over the token ids of one prompt, of which all but the first count as the response.
-    Every rank calls it with the same prompt.
+    One pass over one prompt; all of its tokens but the first count as the response. Every rank must
+    call it with the same prompt.
     """
     import torch
     device = model.device
@@ -363,20 +367,20 @@ def check_log_probs(model, prompt, cfg):
     groups = [None] + [one - 1] * can_share_prompts(model, cfg)
     try:
         with torch.no_grad():
-            with in_bf16(device, cfg["dtype"]):
+            with autocast(device, cfg["dtype"]):
                 logits = model(input_ids=ids, use_cache=False).logits[0, :-1]
-            own = torch.log_softmax(logits.float() / cfg["temperature"], -1)
-            own = own.gather(-1, ids[0, 1:, None])[:, 0]
-            logps = [through(token_logps, model)(*inputs, group, cfg["dtype"])[0]
+            expected = torch.log_softmax(logits.float() / cfg["temperature"], -1)
+            expected = expected.gather(-1, ids[0, 1:, None])[:, 0]
+            logps = [call_sharded(token_logps, model)(*inputs, group, cfg["dtype"])[0]
                      for group in groups]
-        gap = max((logp - own).abs().mean().item() for logp in logps)
-    except Exception as e:  # a kind of model that nobody tried: whatever it raises
+        gap = max((logp - expected).abs().mean().item() for logp in logps)
+    except Exception as e:  # an untested kind of model may raise anything
         reason = (str(e).strip().splitlines() or [""])[0][:200]
         raise BadInput(f"--model={cfg['model']}: models of kind {model.config.model_type} cannot "
                        f"be trained here ({type(e).__name__}: {reason})") from None
     finally:
         if WORLD > 1:
-            model.reshard()  # a pass without a backward pass leaves the embedding whole
+            model.reshard()  # a forward pass without a backward pass keeps the embedding gathered
     if not gap < (0.1 if models.is_bf16(cfg["dtype"], device) else 1e-3):
         raise BadInput(f"--model={cfg['model']}: log-probs of the trainer differ from the model's "
                        f"own logits by {gap:.2g} on average, so models of kind "
@@ -387,11 +391,11 @@ def check_log_probs(model, prompt, cfg):
 # One update
 
 
-def gather(part):
-    """The batch of all ranks on every rank, with the problems in the order of their numbers.
+def gather_batch(part):
+    """Return the batch of all ranks, on every rank, with problems in the order of their numbers.
 
-    part: dict of a rank's `numbers`, `prompts`, `rewards` (P, n), `length` (P n,), and `tokens` and
-    `logps` of all its response tokens (N,), row by row. Returns the same for the whole batch.
+    part: a rank's `numbers`, `prompts`, `rewards` (P, n), `length` (P n,), and `tokens` and `logps`
+    of all its response tokens (N,), row by row. The result has the same keys for the whole batch.
     """
     import torch
     if WORLD == 1:
@@ -410,56 +414,62 @@ def gather(part):
                 numbers=sorted(groups), prompts=prompts, rewards=torch.stack(rewards))
 
 
-def flatten(batch, cfg, device):
-    """The rollouts of which this rank computes the loss: (R, ...) per rollout, (N,) per token.
+def loss_rows(batch, cfg):
+    """Choose the rows of the whole batch (P n,) that the loss uses; return (rows, counts, mixed).
 
-    Returns (tensors, counts, real). The tensors are on `device` but for `ids`, which goes there in
-    micro-batches. counts: over how many tokens of the whole batch the policy term is a mean, KL and
-    entropy are, and the record's fields. real: False if this rank has no such rollout and gets one
-    only to keep the others company, since FSDP needs a pass of every rank.
-    If there is neither KL nor entropy term nor critic, rows whose advantage is 0 have no gradient
-    and are left out; the means are over their tokens too, unless zero_var_filter, which speaks of
-    groups of equal rewards, says otherwise.
-    batch: dict of `prompts` (lists of ids), `rollouts` (engine.generate), `rewards` (P, n), `step`,
-    and with several ranks `numbers`, those of these P problems in the whole batch. A rank generates
-    and grades whole problems; for the loss all rollouts are dealt to the ranks by length.
+    counts: the number of tokens over which the policy term, the KL and entropy terms, and the
+    record's fields are means. mixed (P n,): False in groups of equal rewards.
+    Without KL term, entropy term and critic, rows whose advantage is 0 have no gradient and are
+    left out. Their tokens still count in the means of the loss, unless zero_var_filter excludes
+    the groups of equal rewards.
     """
     import torch
-    roll, n = batch["rollouts"], batch["rewards"].shape[1]
-    inside = places(torch.zeros_like(roll["length"]), roll["length"])
-    batch = gather(dict(numbers=batch.get("numbers", range(len(batch["rewards"]))),
-                        prompts=batch["prompts"], rewards=batch["rewards"], length=roll["length"],
-                        tokens=roll["tokens"][inside], logps=roll["logps"][inside])
-                   ) | dict(step=batch["step"])
     rewards, lengths = batch["rewards"], batch["length"]
-    A, n_train = advantages(rewards).flatten(), cfg["n_train"] or n  # (P n,)
-    rows = torch.arange(len(rewards) * n)
+    n = rewards.shape[1]
+    rows, n_train = torch.arange(len(rewards) * n), cfg["n_train"] or n
     if n_train < n:  # decoupled baseline: mean and std from all n, a random n_train in the loss
         rows = []
         for g, j in enumerate(batch["numbers"]):
             rng = random.Random(f"n_train {cfg['seed']} {batch['step']} {j}")
             rows += [g * n + i for i in sorted(rng.sample(range(n), n_train))]
         rows = torch.tensor(rows)
-    mixed = varied(rewards).repeat_interleave(n)  # (P n,) False in groups of equal rewards
+    mixed = mixed_groups(rewards).repeat_interleave(n)
     every, only_mixed = int(lengths[rows].sum()), int((lengths[rows] * mixed[rows]).sum())
-    policy_filtered = cfg["zero_var_filter"] in ("policy", "all")
-    reg_filtered = cfg["zero_var_filter"] in ("reg", "all")
-    counts = [only_mixed if filtered else every for filtered in (policy_filtered, reg_filtered)]
-    counts.append(every)
+    counts = [only_mixed if cfg["zero_var_filter"] in filters else every
+              for filters in (("policy", "all"), ("reg", "all"))]
     if not (cfg["kl_coef"] or cfg["entropy_coef"] or cfg["algo"] == "ppo"):
-        moving = rows[A[rows] != 0]
-        counts[2] = int(lengths[moving].sum())
-    else:
-        moving = rows
-    mine = moving[sorted(deal(lengths[moving].tolist(), WORLD)[RANK])]
+        rows = rows[batch["advantages"][rows] != 0]
+    return rows, [*counts, int(lengths[rows].sum())], mixed
+
+
+def pack_batch(batch, cfg, device):
+    """Pack the rollouts whose loss this rank computes: (R, ...) per rollout, (N,) per token.
+
+    Returns (tensors, counts, real). The tensors are on `device`, except `ids`, which goes there in
+    micro-batches. counts: see `loss_rows`. real is False if this rank has no row and takes one as a
+    dummy, because FSDP needs a pass from every rank.
+    batch: dict of `prompts` (lists of ids), `rollouts` (engine.generate), `rewards` (P, n), `step`,
+    and with several ranks `numbers`, which place the P problems in the whole batch. A rank
+    generates and grades whole problems, but for the loss all rollouts are dealt by length.
+    """
+    import torch
+    roll, n = batch["rollouts"], batch["rewards"].shape[1]
+    inside = token_positions(torch.zeros_like(roll["length"]), roll["length"])
+    numbers, step = batch.get("numbers", range(len(batch["rewards"]))), batch["step"]
+    batch = gather_batch(dict(numbers=numbers, prompts=batch["prompts"], rewards=batch["rewards"],
+                              length=roll["length"], tokens=roll["tokens"][inside],
+                              logps=roll["logps"][inside]))
+    A, lengths = advantages(batch["rewards"]).flatten(), batch["length"]  # (P n,)
+    rows, counts, mixed = loss_rows(batch | dict(step=step, advantages=A), cfg)
+    mine = rows[sorted(deal_rows(lengths[rows].tolist(), WORLD)[RANK])]
     real = len(mine) > 0
-    rows = mine if real else rows[:1]
+    rows = mine if real else torch.zeros(1, dtype=torch.long)
 
     length, problem = lengths[rows], rows // n  # (R,)
-    _, token = places((lengths.cumsum(0) - lengths)[rows], length)  # (N,) of all of the batch's
+    _, token = token_positions((lengths.cumsum(0) - lengths)[rows], length)  # (N,) of all tokens
     prompt_length = torch.tensor([len(p) for p in batch["prompts"]])[problem]
-    row, t = places(torch.zeros_like(length), length)  # (N,): which rollout, which of its tokens
-    # prompt then response in one tensor, padded behind
+    row, t = token_positions(torch.zeros_like(length), length)  # (N,): rollout, token in rollout
+    # prompt then response in one tensor, padded at the end
     ids = torch.zeros(len(rows), int((prompt_length + length).max()), dtype=torch.long)
     prompts = torch.nn.utils.rnn.pad_sequence([torch.tensor(p) for p in batch["prompts"]],
                                               batch_first=True)
@@ -467,36 +477,36 @@ def flatten(batch, cfg, device):
     ids[:, :width] = prompts[problem, :width]
     ids[row, prompt_length[row] + t] = batch["tokens"][token]
     in_mixed = mixed[rows][row]  # (N,)
-    everywhere = torch.ones_like(in_mixed)
+    every = torch.ones_like(in_mixed)
     flat = dict(prompt_length=prompt_length, length=length, problem=problem,
-                start=length.cumsum(0) - length, reward=rewards.flatten()[rows],
+                start=length.cumsum(0) - length, reward=batch["rewards"].flatten()[rows],
                 logp_engine=batch["logps"][token], advantage=A[rows][row],
-                in_policy=in_mixed if policy_filtered else everywhere,
-                in_reg=in_mixed if reg_filtered else everywhere)
+                in_policy=in_mixed if cfg["zero_var_filter"] in ("policy", "all") else every,
+                in_reg=in_mixed if cfg["zero_var_filter"] in ("reg", "all") else every)
     flat = {name: tensor.to(device) for name, tensor in flat.items()}
     return flat | dict(ids=ids), counts, real
 
 
 @dataclasses.dataclass
 class Learner:
-    """What an update works on."""
+    """The models that an update trains or reads, with their optimizers."""
     model: object
     opt: object               # AdamW of the policy; its lr is set before each update
-    ref: object = None        # of the KL
-    critic: object = None     # of PPO
+    ref: object = None        # the reference of the KL
+    critic: object = None     # PPO's
     critic_opt: object = None
 
     def trained(self):
-        """[(prefix in a checkpoint, model, optimizer), ...]"""
-        own = [("", self.model, self.opt)]
-        return own + [("critic.", self.critic, self.critic_opt)] * bool(self.critic)
+        """Return [(prefix in a checkpoint, model, optimizer), ...]."""
+        policy = [("", self.model, self.opt)]
+        return policy + [("critic.", self.critic, self.critic_opt)] * bool(self.critic)
 
 
 def optimizer_step(trained, grad_clip):
-    """Clip the gradients, one step of each optimizer, forget the gradients.
+    """Clip the gradients, make one step of each optimizer and clear the gradients.
 
     trained: [(prefix, model, optimizer), ...]. Returns the norm of the first model's gradient
-    before clipping; where any norm is not finite, nothing moves and it is nan.
+    before clipping. If any norm is not finite, no step is made and the result is nan.
     """
     import torch
     norms = []
@@ -512,58 +522,58 @@ def optimizer_step(trained, grad_clip):
     return norms[0] if good else float("nan")
 
 
-def parts_of(model, flat, cfg, real):
-    """The micro-batches of an update: a list of (token, inputs, group, real).
+def update_parts(model, flat, cfg, real):
+    """Return the micro-batches of an update, a list of (token, inputs, group, real).
 
-    token: which of the N response tokens these are; inputs: ids (not yet on the model's device),
-    prompt_length, length; group as in `responses`. All ranks must call FSDP equally often: one with
-    fewer parts repeats its last for nothing, which is not `real`.
+    token: indices of its response tokens among the N of this rank. inputs: ids (not yet on the
+    model's device), prompt_length, length. group: as in `response_states`. All ranks must call FSDP
+    equally often, so a rank with fewer parts repeats its last one with real=False.
     """
     parts = []
     for rows, group in split_rows(model, flat, cfg):
         prompt_length, length = flat["prompt_length"][rows], flat["length"][rows]
         ids = flat["ids"][rows.cpu(), :int((prompt_length + length).max())]
-        _, token = places(flat["start"][rows], length)
+        _, token = token_positions(flat["start"][rows], length)
         parts.append((token, (ids, prompt_length, length), group, real))
-    missing = int(over_ranks([len(parts)], "MAX")[0] - len(parts))
+    missing = int(all_reduce([len(parts)], "MAX")[0] - len(parts))
     return parts + [(*parts[-1][:3], False)] * missing
 
 
 def critic_targets(learner, flat, parts, N, cfg):
-    """PPO's (advantages, values, targets of the values) of each token, (N of this rank,).
+    """Return PPO's advantages, values and targets of the values for this rank's tokens, (N,) each.
 
-    The advantages are whitened over the tokens of all ranks, N of them.
+    The advantages are whitened over the tokens of all ranks; N is their number.
     """
     import torch
     value = torch.empty_like(flat["logp_engine"])
     with torch.no_grad():
         for token, (ids, *inputs), group, _ in parts:
             inputs = ids.to(value.device), *inputs
-            found = through(token_values, learner.critic)(*inputs, group, cfg["dtype"])
-            value[token] = found.to(value.dtype)
+            part = call_sharded(token_values, learner.critic)(*inputs, group, cfg["dtype"])
+            value[token] = part.to(value.dtype)
     length = flat["length"]
-    row, t = places(torch.zeros_like(length), length)
+    row, t = token_positions(torch.zeros_like(length), length)
     padded = value.new_zeros(len(length), int(length.max()))
     padded[row, t] = value
     A = gae(padded, flat["reward"].to(padded.dtype), length, cfg["gamma"], cfg["lam"])[row, t]
     target = A + value
-    mean = over_ranks([A.double().sum().item()])[0] / N
-    squares = over_ranks([(A - mean).double().square().sum().item()])[0]
+    mean = all_reduce([A.double().sum().item()])[0] / N
+    squares = all_reduce([(A - mean).double().square().sum().item()])[0]
     return (A - mean) / ((squares / max(1, N - 1)) ** 0.5 + 1e-8), value, target
 
 
 def update(learner, batch, cfg):
-    """Gradient of the whole batch in micro-batches, clip, one step of AdamW; `updates` times.
+    """Make `updates` steps of AdamW on the gradient of the whole batch; return the record's fields.
 
-    `batch` as in `flatten`. The denominators are those of the whole batch, before it is dealt and
-    cut, so neither micro_tokens nor the number of ranks changes the result. Returns the
-    record's fields, means over tokens; grad_norm is not finite where a step was skipped.
+    batch: as in `pack_batch`. The denominators count the whole batch, before it is dealt to ranks
+    and cut into micro-batches, so neither the ranks nor micro_tokens change the result. The
+    fields are means over tokens; grad_norm is nan if a step was skipped.
     """
     import torch
     model, ref, critic = learner.model, learner.ref, learner.critic
-    flat, counts, real = flatten(batch, cfg, model.device)
+    flat, counts, real = pack_batch(batch, cfg, model.device)
     N_policy, N_reg, N = [max(1, x) for x in counts]
-    parts = parts_of(model, flat, cfg, real)
+    parts = update_parts(model, flat, cfg, real)
     logp_engine, A = flat["logp_engine"], flat["advantage"]  # (N,)
     in_policy, in_reg, known = flat["in_policy"], flat["in_reg"], logp_engine.isfinite()
     if critic:
@@ -575,15 +585,15 @@ def update(learner, batch, cfg):
     for first in [True] + [False] * (cfg["updates"] - 1):
         for token, (ids, *inputs), group, real in parts:
             inputs, how = (ids.to(model.device), *inputs), (group, cfg["dtype"])
-            logp, entropy = through(token_logps, model)(*inputs, *chunks, *how)  # (N of it,)
-            if first:  # the policy that the rollouts came from: the ratio is 1 in this pass
+            logp, entropy = call_sharded(token_logps, model)(*inputs, *chunks, *how)
+            if first:  # this is the policy that made the rollouts, so the ratio is 1 in this pass
                 logp_old[token] = logp.detach().to(logp_old.dtype)
                 w = importance_weights(logp, logp_engine[token], cfg["tis_cap"])
                 weight[token] = w.to(weight.dtype)
                 if ref:
-                    with torch.no_grad(), lora.off(ref):
-                        theirs, _ = through(token_logps, ref)(*inputs, *chunks, *how)
-                    logp_ref[token] = theirs.to(logp_ref.dtype)
+                    with torch.no_grad(), lora.adapters_off(ref):
+                        ref_part, _ = call_sharded(token_logps, ref)(*inputs, *chunks, *how)
+                    logp_ref[token] = ref_part.to(logp_ref.dtype)
             w = weight[token]
             terms = policy_loss(cfg["algo"], logp, logp_old[token], w, A[token],
                                 cfg["eps_low"], cfg["eps_high"])
@@ -593,10 +603,10 @@ def update(learner, batch, cfg):
                 loss = loss + cfg["kl_coef"] * kl.sum() / N_reg
             if cfg["entropy_coef"]:
                 loss = loss - cfg["entropy_coef"] * (entropy * in_reg[token]).sum() / N_reg
-            (loss * (WORLD * real)).backward()  # FSDP takes the mean over ranks, the loss is a sum
+            (loss * (WORLD * real)).backward()  # x WORLD: the loss is a sum, FSDP averages ranks
             error = zero
             if critic:
-                value = through(token_values, critic)(*inputs, *how)
+                value = call_sharded(token_values, critic)(*inputs, *how)
                 error = value_loss(value, value_old[token], target[token], cfg["value_clip"])
                 error = error.sum() / N
                 (error * (WORLD * real)).backward()
@@ -612,13 +622,13 @@ def update(learner, batch, cfg):
                         w2=w.square().sum(), clipped=outside.sum()).items():
                     sums[name] += x.double() * real
         norms.append(optimizer_step(learner.trained(), cfg["grad_clip"]))
-    s = dict(zip(sums, over_ranks(x.item() for x in sums.values())))
+    s = dict(zip(sums, all_reduce(x.item() for x in sums.values())))
     steps, seen = cfg["updates"], N * cfg["updates"]
     fields = dict(loss=s["loss"] / steps, entropy=s["entropy"] / seen,
                   kl=s["kl"] / seen if ref else None, grad_norm=sum(norms) / len(norms),
                   tis_mean=s["gap"] / max(1, seen - s["unknown"]), tis_capped=s["capped"] / seen,
                   engine_nan=int(s["unknown"] / steps),
-                  ess=s["w"] ** 2 / (seen * s["w2"]) if s["w2"] else 0.0,  # share of all weights
+                  ess=s["w"] ** 2 / (seen * s["w2"]) if s["w2"] else 0.0,  # effective / all tokens
                   clip_frac=s["clipped"] / seen)
     if critic:
         fields["value_loss"] = s["value_loss"] / steps
@@ -629,8 +639,8 @@ def update(learner, batch, cfg):
 # The run
 
 
-def check(cfg):
-    """Raise BadInput where this is no run, or none that so many ranks can share."""
+def check_config(cfg):
+    """Raise BadInput if the config is invalid or the processes of torchrun cannot share the run."""
     config.check_run(cfg)
     choose("verifier", cfg["verifier"], verifier.REWARDS)
     if cfg["lora_rank"] and WORLD > 1:
@@ -645,54 +655,55 @@ def check(cfg):
                        f"problems evenly; the nearest B_p is {nearest}")
 
 
-def memory_left(model, cfg, device, engine_name):
-    """The share of each GPU that the trainer leaves vLLM; says so where a run will hardly fit.
+def engine_memory_share(model, cfg, device, engine_name):
+    """Return the share of each GPU that vLLM may use; warn if the run may not fit.
 
-    Counted are weights and AdamW's moments in fp32, a critic's too, the gradients of an update, the
-    reference, the engine's copy; not activations, which python -m core.cost adds up too.
+    This counts weights, gradients and AdamW's moments in fp32 (a critic's too), the reference and
+    the engine's copy. It leaves out activations, which `python -m core.cost` includes.
     """
     import torch
-    width = 2 if models.is_bf16(cfg["dtype"], device) else 4  # of what is frozen and of the copy
+    width = 2 if models.is_bf16(cfg["dtype"], device) else 4  # bytes of a frozen weight
     P = sum(p.numel() for p in model.parameters())
     trained, frozen, copy = P / WORLD, width * P / WORLD * bool(cfg["kl_coef"]), width * P
-    if cfg["lora_rank"]:  # two factors beside each matrix of the body
+    if cfg["lora_rank"]:  # each matrix of the body gets two factors
         linear = [m for m in model.base_model.modules() if isinstance(m, torch.nn.Linear)]
         trained, frozen = cfg["lora_rank"] * sum(sum(m.weight.shape) for m in linear), copy
     trained *= 2 if cfg["algo"] == "ppo" else 1
     held, gradients = 12 * trained + frozen, 4 * trained
-    most = held + max(copy, gradients + copy * (engine_name == "hf"))  # vLLM's sleeps in an update
-    card = over_ranks([torch.cuda.get_device_properties(device).total_memory], "MIN")[0]
-    if RANK == 0 and most > card:
-        print(f"memory: this run takes more than {most / 1e9:.0f} GB of a GPU of "
-              f"{card / 1e9:.0f} GB, so it will hardly fit (python -m core.cost)",
+    peak = held + max(copy, gradients + copy * (engine_name == "hf"))  # vLLM sleeps in an update
+    card = all_reduce([torch.cuda.get_device_properties(device).total_memory], "MIN")[0]
+    if RANK == 0 and peak > card:
+        print(f"memory: this run takes more than {peak / 1e9:.0f} GB of a GPU of "
+              f"{card / 1e9:.0f} GB, so it may not fit (python -m core.cost)",
               file=sys.stderr)
-    # 5% and 2 GB: what CUDA takes, and gaps; a guess
+    # 5% and 2 GB are a guess for CUDA and fragmentation
     return cfg["gpu_memory"] or max(0.1, min(0.9, 0.95 - (held + 2e9) / card))
 
 
-def size(file):
-    """Bytes of an open file."""
+def file_size(file):
+    """Return the bytes of an open file."""
     return os.fstat(file.fileno()).st_size
 
 
 class Run:
-    """A run's problems, its folder with log, samples and checkpoints, and how far it is.
+    """A run's problems, its folder with log, samples and checkpoints, and its progress.
 
-    `state` is what a checkpoint keeps beside weights and moments: step (updates made), tokens,
-    skipped, bad_in_a_row, wall_s, the length of log and samples behind this update's record, which
-    checkpoints to keep, and since the last evaluation `seen`, {id: [rollouts, how many solved]},
-    with the sum of their rewards. What is measured after an update comes behind its checkpoint, so
-    whoever goes on from one measures first. `stop` holds a signal once there was one.
+    `state` is stored in a checkpoint next to weights and moments: step (updates made), tokens,
+    skipped, bad_in_a_row, wall_s, the length of log and samples after this update's record, and
+    which checkpoints to keep. It also has `seen`, {id: [rollouts, how many solved]} since the last
+    evaluation, and the sum of their rewards. An evaluation after an update is logged after its
+    checkpoint, so a resumed run evaluates first. `stop` holds the signals that asked the run to
+    stop.
     """
 
     def __init__(self, cfg):
-        """Read the problems. Raises BadInput where there are too few."""
+        """Read the problems. Raise BadInput if there are too few."""
         self.cfg, d = cfg, derive(cfg)
         self.B, self.M = d["B"], d["M"]
         self.folder = Path(cfg["out"] or Path(cfg["runs"], d["run"]))
         self.problems = subset(read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])
         self.vals = evaluation.read_sets(cfg["val_set"], first="val")
-        if cfg["B_p"] > len(self.problems) and RANK == 0:  # the next epochs begin within a batch
+        if cfg["B_p"] > len(self.problems) and RANK == 0:  # a batch then spans several epochs
             print(f"--B_p={cfg['B_p']}: the training set holds {len(self.problems)} problems, so a "
                   "batch has some of them several times", file=sys.stderr)
         for name, val in self.vals.items():
@@ -704,13 +715,13 @@ class Run:
         self.last_eval, self.stop, self.log, self.header = "", [], None, None
 
     def due(self, m, every):
-        """True before the first update, and then once in every `every` rollouts, whatever B is."""
+        """Return whether update m is 0 or reaches the next multiple of `every` rollouts."""
         return m == 0 or bool(every) and m * self.B // every > (m - 1) * self.B // every
 
-    def lock(self):
-        """Open the log, locked against a second process, and read its header. Rank 0 alone.
+    def open_log(self):
+        """Open the log, lock it against a second process and read its header; rank 0 only.
 
-        Raises BadInput that names the keys where it is another experiment's.
+        Raises BadInput, naming the keys, if the log belongs to another experiment.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / "log.jsonl"
@@ -719,8 +730,9 @@ class Run:
             fcntl.flock(self.log, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             raise BadInput(f"{self.folder}: another process is training in this folder") from None
-        except OSError:  # a file system without locks: `write` notices a second process
-            pass
+        except OSError as e:
+            print(f"{path}: cannot be locked ({e.strerror}); start no second process in this "
+                  "folder", file=sys.stderr)
         records = read_log(path)
         self.header = next((r for r in records if r.get("type") == "header"), None)
         if self.header:
@@ -731,115 +743,107 @@ class Run:
                                    f"changed since this run began ({key})")
 
     def warn_of_other_code(self):
-        """Say so where the run was begun by other code: an edit is no part of a run's identity."""
+        """Warn if other code began the run, because an edit does not change a run's identity."""
         old, now = self.header.get("commit"), config.commit()
-        if old and now and (old != now or now.endswith("+")):  # the + of two edits is the same
+        if old and now and (old != now or now.endswith("+")):  # a + cannot show which edits
             old, now = (name.replace("+", " with edits") for name in (old, now))
             print(f"{self.folder}: this run was begun by commit {old}; the code now is {now}. If "
                   "it should not be mixed, --tag=NAME starts a new run", file=sys.stderr)
 
     def write(self, record):
-        """Rank 0 writes a record to the log; a checkpoint keeps the files up to its update's.
-
-        Raises BadInput where another process wrote to the log: some NFS, GPFS and Lustre have no
-        locks, or none that hold on another node.
-        """
+        """Append a record to the log; rank 0 only. Note how long the files are after an update."""
         if RANK > 0:
             return
-        if size(self.log) != self.log_bytes:
-            raise BadInput(f"{self.folder}/log.jsonl: another process writes to it, this one ends")
         append(self.log, record)
-        self.log_bytes = size(self.log)
         if record["type"] in ("header", "step"):
-            self.state.update(log_bytes=self.log_bytes, samples_bytes=size(self.samples))
+            self.state.update(log_bytes=file_size(self.log), samples_bytes=file_size(self.samples))
 
-    def load(self):
-        """The models of the run: its learner, and the generator that gives its rollouts.
+    def load_models(self):
+        """Load the learner's models and open the generator, which makes the rollouts.
 
-        Raises BadInput where its log tells of another engine, and where model or prompts do not
-        fit.
+        Raises BadInput if the log names another engine, or if model and prompts do not fit.
         """
         cfg, limit = self.cfg, self.cfg["max_prompt_tokens"]
-        name = self.engine_name = engine.engine_name(cfg)  # before torch is loaded
+        name = self.engine_name = engine.engine_name(cfg)  # before torch is imported
         before = (self.header or {}).get("engine", name)
         if before != name:
             raise BadInput(f"{self.folder}: its rollouts came from {before}, now they would come "
-                           f"from {name}; say --engine={before}")
+                           f"from {name}; use --engine={before}")
         base, rank = models.model_folder(cfg["model"]), cfg["lora_rank"]
         models.check_lengths(base, cfg)
         device = models.start_ranks(cfg["device"])
         cuda = device.startswith("cuda")
-        bf16 = cuda and models.is_bf16(cfg["dtype"], device)  # what is frozen
+        bf16 = cuda and models.is_bf16(cfg["dtype"], device)  # of frozen weights
         if cuda:
             shapes = models.load_weights("AutoModelForCausalLM", base, "meta")
-            cfg = dict(cfg, gpu_memory=memory_left(shapes, cfg, device, name))
+            cfg = dict(cfg, gpu_memory=engine_memory_share(shapes, cfg, device, name))
         model, self.tokenizer = models.load_model(
             base, "meta" if WORLD > 1 else "cpu" if rank else device)
         self.prompts = encode(self.problems, self.tokenizer, limit)
         self.val_prompts = {part: encode(val, self.tokenizer, limit)
                             for part, val in self.vals.items()}
-        if rank:  # before the engine: in bf16 it leaves it more
+        if rank:  # before the engine opens, because bf16 weights leave it more memory
             model = lora.freeze(model, bf16).to(device)
         self.generator = engine.open_engine(name, base, cfg, device, model, self.tokenizer)
         if rank:
-            lora.add(model, rank, cfg["seed"])
+            lora.add_adapters(model, rank, cfg["seed"])
         ref = None
-        if cfg["kl_coef"]:  # a copy that is not trained; of adapters the model, they are turned off
+        if cfg["kl_coef"]:  # a frozen copy; with adapters, the model itself with its adapters off
             ref = model if rank else lora.freeze(copy.deepcopy(model), bf16)
         critic = models.load_critic(base, str(model.device)) if cfg["algo"] == "ppo" else None
-        self.learner = with_optimizers(model, ref, critic, cfg, device, base)
+        self.learner = build_learner(model, ref, critic, cfg, device, base)
         check_log_probs(self.learner.model, self.prompts[0], cfg)
 
-    def restore(self):
-        """The newest checkpoint into the learner and `state`, where the run was begun and has one.
+    def restore_checkpoint(self):
+        """Load the newest checkpoint, if the run has one, into learner and `state`.
 
-        Returns whether it starts anew. Raises BadInput where its budget is behind.
+        Returns whether the run starts from the beginning. Raises BadInput if the checkpoint is
+        beyond the budget.
         """
-        folder, begun = self.folder, over_ranks([self.header is not None])[0]
+        folder, begun = self.folder, all_reduce([self.header is not None])[0]
         state = models.load_checkpoint(folder, self.learner.trained()) if begun else None
         if state is None and progress(folder)[1] == "budget":
-            raise BadInput(f"{folder}: finished, and its checkpoints are gone (--keep_last=false): "
-                           "a larger C cannot go on from there; --tag=NAME starts anew")
+            raise BadInput(f"{folder}: finished, and its checkpoints are gone (--keep_last=false), "
+                           "so a larger C cannot continue it; --tag=NAME starts a new run")
         if state and state["step"] > self.M:
-            raise BadInput(f"--C={self.cfg['C']}: {folder} is further already, at "
-                           f"{state['step'] * self.B} rollouts")
+            raise BadInput(f"--C={self.cfg['C']}: {folder} already has {state['step'] * self.B} "
+                           "rollouts; the budget must be as large or larger")
         self.saved = state and state["step"]
         self.state = state or dict(step=0, tokens=0, skipped=0, bad_in_a_row=0, wall_s=0.0,
                                    log_bytes=0, samples_bytes=0, seen={}, seen_reward=0)
         self.began = time.time() - self.state["wall_s"]
-        # what an earlier start of this run was to keep or to evaluate, stays
+        # keep the checkpoints and evaluations that earlier launches asked for
         for key in ("keep", "pass"):
             now = config.updates_at(self.cfg[f"{key}_at"], self.cfg)
             before = set(self.state.get(key, ()))
             self.state[key] = sorted(now | before)
             for m in sorted(now - before):
                 if key == "pass" and m < self.state["step"] and RANK == 0:
-                    print(f"{folder}: --pass_at: update {m} is past, its policy is gone",
-                          file=sys.stderr)
-        if self.cfg["lora_rank"]:  # such a checkpoint holds adapters alone
-            at = Path(self.cfg["model"])
-            self.state["lora"] = dict(model=str(at.resolve() if at.exists() else at),
+                    print(f"{folder}: --pass_at: update {m} is past and its policy is gone, so it "
+                          "is not evaluated", file=sys.stderr)
+        if self.cfg["lora_rank"]:  # such a checkpoint holds the adapters only
+            base = Path(self.cfg["model"])
+            self.state["lora"] = dict(model=str(base.resolve() if base.exists() else base),
                                       rank=self.cfg["lora_rank"])
-        if state or WORLD > 1:  # else the generator was opened on these weights
+        if state or WORLD > 1:  # otherwise the generator was opened on these very weights
             self.generator.load(full_weights(self.learner.model))
         return state is None
 
-    def begin(self, new):
-        """The files as the checkpoint left them: what came after is written anew. Rank 0 alone.
+    def begin_log(self, new):
+        """Cut log and samples back to the checkpoint; give a new log its header. Rank 0 only.
 
-        A new run's log gets its header. Raises BadInput where the log is shorter than it was.
+        Raises BadInput if the log is shorter than it was at the checkpoint.
         """
         cfg, folder, state, ckpt = self.cfg, self.folder, self.state, self.folder / "ckpt"
         self.samples = open(folder / "samples.jsonl", "ab", buffering=0)
-        if size(self.log) < state["log_bytes"]:
+        if file_size(self.log) < state["log_bytes"]:
             raise BadInput(f"{folder}/log.jsonl: shorter than it was at the checkpoint of update "
                            f"{state['step']}; bring it back, or remove ckpt/")
         self.log.truncate(state["log_bytes"])
-        self.samples.truncate(min(state["samples_bytes"], size(self.samples)))
-        self.log_bytes = state["log_bytes"]
-        # of a smaller budget: until the end the checkpoint is newer
+        self.samples.truncate(min(state["samples_bytes"], file_size(self.samples)))
+        # the model of a smaller budget is now older than the checkpoint
         shutil.rmtree(folder / "model", ignore_errors=True)
-        if new and ckpt.exists():  # all torn, or of a log that is gone
+        if new and ckpt.exists():  # every one is torn, or their log is gone
             shutil.rmtree(folder / "ckpt.unused", ignore_errors=True)
             ckpt.rename(folder / "ckpt.unused")
         if new:
@@ -856,26 +860,26 @@ class Run:
         print(f"{folder}: B_p={cfg['B_p']} n={cfg['n']} M={self.M} C={self.B * self.M} "
               f"lr={derive(cfg)['lr']:.3g}, from update {state['step']}", file=sys.stderr)
 
-    def together(self, draw):
-        """draw() on every rank; engine.Stopped on all of them where one was asked to stop."""
+    def on_all_ranks(self, draw):
+        """Return draw() of this rank; raise Stopped everywhere if any rank is to stop."""
         drawn = None
         with contextlib.suppress(engine.Stopped):
             drawn = draw()
-        if over_ranks([len(self.stop)], "MAX")[0]:
+        if all_reduce([len(self.stop)], "MAX")[0]:
             raise engine.Stopped
         return drawn
 
     def count_solved(self, problems, prompts, cfg, key):
-        """As evaluation.count_solved, over all ranks: each draws and grades its share."""
+        """Do what evaluation.count_solved does, each rank on its share of the problems."""
         mine, correct = range(RANK, len(problems), WORLD), [0] * len(problems)
-        correct[RANK::WORLD], total, faults = self.together(lambda: evaluation.count_solved(
+        correct[RANK::WORLD], total, faults = self.on_all_ranks(lambda: evaluation.count_solved(
             problems, prompts, self.generator, cfg, key, mine))
-        *correct, total, timeouts, errors = over_ranks([*correct, total, *faults.values()])
+        *correct, total, timeouts, errors = all_reduce([*correct, total, *faults.values()])
         faults = dict(verifier_timeouts=int(timeouts), verifier_errors=int(errors))
         return [int(c) for c in correct], total, faults
 
     def evaluate(self, m):
-        """avg@k and the like on every validation set, and what training saw since the last time."""
+        """Log avg@k and the like on every validation set, and the training rollouts since then."""
         cfg, state, C = self.cfg, self.state, m * self.B
         for name, val in self.vals.items():
             key = (cfg["seed"], "val", m) if name == "val" else (cfg["seed"], "val", name, m)
@@ -884,18 +888,18 @@ class Run:
             if name == "val":
                 metric = f"avg@{cfg['k']}"
                 self.last_eval = f", val {metric} {record[metric]:.3f}"
-                if "reward" in record:  # avg@k counts rewards of 1, this averages all
+                if "reward" in record:  # avg@k counts rewards of 1, this is the mean of all
                     self.last_eval += f", val reward {record['reward']:.3f}"
             self.write(record)
         ids = [p["id"] for p in self.problems if p["id"] in state["seen"]]  # in file order
-        if ids:  # before the first update there is none
+        if ids:  # none before the first update
             drawn, correct = zip(*[state["seen"][i] for i in ids])
             self.write(dict(
                 type="train_pass", step=m, rollouts=C, ids=ids, samples=drawn, correct=correct,
                 **evaluation.mean_reward(state["seen_reward"], correct, sum(drawn))))
 
     def evaluate_training(self, m):
-        """pass@1 of every training problem under the policy as it is, by rollouts of its own."""
+        """Log pass@1 of every training problem under the current policy, from new rollouts."""
         s, P = self.cfg["s"], len(self.problems)
         correct, total, faults = self.count_solved(
             self.problems, self.prompts, dict(self.cfg, samples=s),
@@ -906,14 +910,32 @@ class Run:
             **evaluation.mean_reward(total, correct, s * P), **faults))
 
     def evaluate_due(self, m):
-        """What is due after update m: evaluations, pass@1 of the training problems."""
+        """Make the evaluations that are due after update m."""
         if self.due(m, self.cfg["eval_every"]):
             self.evaluate(m)
         if m in self.state["pass"]:
             self.evaluate_training(m)
 
+    def count_update(self, m, index, correct, reward, tokens, bad):
+        """Add update m to `state`: the solved rollouts of each of its problems, and its sums."""
+        state, n = self.state, self.cfg["n"]
+        if self.due(m - 1, self.cfg["eval_every"]):  # the evaluation after m - 1 has logged these
+            state.update(seen={}, seen_reward=0)
+        for i, c in zip(index, correct):  # a batch that spans two epochs may have a problem twice
+            counts = state["seen"].setdefault(self.problems[i]["id"], [0, 0])
+            counts[0] += n
+            counts[1] += int(c)
+        state["step"] = m
+        state["seen_reward"] += reward
+        state["tokens"] += int(tokens)
+        state["skipped"] += bad
+        state["bad_in_a_row"] = state["bad_in_a_row"] + 1 if bad else 0
+
     def write_samples(self, m, problem, rollouts, rewards):
-        """A few rollouts of the first problem of a batch into samples.jsonl, to look at."""
+        """Write a few rollouts of the first problem of a batch to samples.jsonl, to be read."""
+        every = self.cfg["sample_every"]
+        if RANK > 0 or not every or m % every:
+            return
         for i in range(min(4, rewards.shape[1])):
             length = int(rollouts["length"][i])
             text = self.tokenizer.decode(rollouts["tokens"][i, :length].tolist())
@@ -922,7 +944,7 @@ class Run:
                 length=length, finish="stop" if rollouts["stopped"][i] else "length", text=text))
 
     def checkpoint(self):
-        """All that a later start needs, as of after update state["step"]; nothing twice."""
+        """Save the run as of update state["step"], unless that checkpoint is already there."""
         if self.saved == self.state["step"]:
             return
         self.saved, self.state["wall_s"] = self.state["step"], time.time() - self.began
@@ -930,8 +952,8 @@ class Run:
             os.fsync(file.fileno())
         models.save_checkpoint(self.folder, self.learner.trained(), self.tokenizer, self.state)
 
-    def end(self, status):
-        """What is left of the run: a model where its budget is spent, and the last record."""
+    def finish(self, status):
+        """Write the last record, and the model if the budget is spent."""
         rollouts, cfg = self.state["step"] * self.B, self.cfg
         if status == "stopped":
             self.checkpoint()
@@ -948,41 +970,41 @@ class Run:
                 models.keep_checkpoints(self.folder, 0, self.state["keep"])
             print(f"{self.folder}: {status} after {rollouts} rollouts{self.last_eval}",
                   file=sys.stderr)
-        if WORLD > 1 and self.engine_name == "hf":  # vLLM closes its own part of it at exit
+        if WORLD > 1 and self.engine_name == "hf":  # vLLM closes its group at exit
             import torch
             torch.distributed.destroy_process_group()
 
 
-def with_optimizers(model, ref, critic, cfg, device, base):
-    """The Learner of a run, its models sharded over the ranks.
+def build_learner(model, ref, critic, cfg, device, base):
+    """Return the Learner of a run, with its models sharded over the ranks.
 
-    Models on meta, which are those of several ranks, take the weights at `base`.
+    With several ranks the models are on the meta device; they take the weights at `base`.
     """
     import torch
-    every = [(model, token_logps), (critic, token_values)]
+    passes = [(model, token_logps), (critic, token_values)]
     if ref is not model:
-        every.append((ref, token_logps))
-    for m, forward in every:
+        passes.append((ref, token_logps))
+    for m, forward in passes:
         if m and recomputes(cfg, device):
             models.checkpoint_activations(m)
         if m and WORLD > 1:
-            models.shard(m, device, forward, cfg["dtype"])
+            models.shard_model(m, device, forward, cfg["dtype"])
         if m and m.device.type == "meta":
-            models.fill(m, base, device)
+            models.load_shards(m, base, device)
 
     def adamw(m):
         return torch.optim.AdamW([p for p in m.parameters() if p.requires_grad], fused=True,
                                  betas=(0.9, 0.999), weight_decay=cfg["weight_decay"])
     learner = Learner(model, adamw(model), ref, critic, critic and adamw(critic))
-    # moments before any activations, or they lie in their gaps
+    # allocate the moments before any activations; later they would fragment the GPU's memory
     models.training_state(learner.trained())
     return learner
 
 
 def stop_at_signals(stop):
-    """SIGTERM and Ctrl-C go into `stop`: rollouts at hand are given up, an update is finished.
+    """Append SIGTERM and Ctrl-C to `stop`: the run drops its rollouts or finishes its update.
 
-    A second Ctrl-C ends the process at once; a later start goes on from the last checkpoint.
+    A second Ctrl-C ends the process at once. The next start resumes from the last checkpoint.
     """
     def handle(number, _):
         if number == signal.SIGINT and stop:
@@ -992,83 +1014,85 @@ def stop_at_signals(stop):
         signal.signal(number, handle)
 
 
-def main(argv):
-    cfg = parse(argv, __doc__)
-    check(cfg)
+def open_run(cfg):
+    """Return the Run, loaded and ready for its next update, or None if it is finished already."""
     run = Run(cfg)
-    # whoever may not go on here, or need not, hears it before a model is loaded
+    # what refuses or skips a run comes before its model is loaded
     if RANK == 0 and (run.folder / "log.jsonl").exists():
-        run.lock()
+        run.open_log()
     if finished(cfg, run.folder):
         if RANK == 0:
             run.warn_of_other_code()
             model = run.folder / "model"
             where = f"; its model is {model}" if model.is_dir() else ""
             print(f"{run.folder}: finished before, nothing to do{where}")
-        return 0
-    run.load()
+        return None
+    run.load_models()
     if RANK == 0 and not run.log:
-        run.lock()
-    new = run.restore()
+        run.open_log()
+    new = run.restore_checkpoint()
     if RANK == 0:
-        run.begin(new)
+        run.begin_log(new)
+    return run
+
+
+def progress_bar(run):
+    """Return tqdm's bar over the rollouts of a run; in a file it prints plain lines."""
+    from tqdm import tqdm
+    cfg, plain = run.cfg, "{percentage:3.0f}% of {total_fmt} [{elapsed}<{remaining}, {rate_fmt}]"
+    return tqdm(total=run.B * run.M, initial=run.B * run.state["step"], unit="roll",
+                unit_scale=True, mininterval=1, disable=RANK > 0,
+                desc=f"Bp{cfg['B_p']} n{cfg['n']} s{cfg['seed']}",
+                bar_format=None if sys.stderr.isatty() else plain + "{postfix}")
+
+
+def main(argv):
+    cfg = parse(argv, __doc__)
+    check_config(cfg)
+    run = open_run(cfg)
+    if run is None:
+        return 0
     learner, generator, state, B, M = run.learner, run.generator, run.state, run.B, run.M
     generator.quit = run.stop
     stop_at_signals(run.stop)
-    from tqdm import tqdm
     mine = range(RANK, cfg["B_p"], WORLD)  # this rank's problems of a batch
-    look = "{percentage:3.0f}% of {total_fmt} [{elapsed}<{remaining}, {rate_fmt}]{postfix}"
     status = "stopped"
-    with contextlib.suppress(engine.Stopped), tqdm(
-            total=B * M, initial=B * state["step"], unit="roll", unit_scale=True,
-            mininterval=1, desc=f"Bp{cfg['B_p']} n{cfg['n']} s{cfg['seed']}", disable=RANK > 0,
-            bar_format=None if sys.stderr.isatty() else look) as bar:
-        run.evaluate_due(state["step"])  # of the base model, or what a stop left undone
+    with contextlib.suppress(engine.Stopped), progress_bar(run) as bar:
+        run.evaluate_due(state["step"])  # the base model's, or those a stop prevented
         for m in range(state["step"] + 1, M + 1):
             # 1. rollouts: n for each of the B_p problems of this batch
             t0 = time.time()
             index = batch_indices(m, cfg["B_p"], len(run.problems), cfg["seed"])
-            here = [run.problems[index[j]] for j in mine]
-            asked = [run.prompts[index[j]] for j in mine]
+            problems = [run.problems[index[j]] for j in mine]
+            prompts = [run.prompts[index[j]] for j in mine]
             seeds = [engine.rollout_seed(cfg["seed"], "train", m, j) for j in mine]
-            rollouts = run.together(lambda: generator.generate(asked, cfg["n"], seeds))
+            rollouts = run.on_all_ranks(lambda: generator.generate(prompts, cfg["n"], seeds))
 
-            # 2. rewards
-            rewards, faults = verifier.grade(here, rollouts, run.tokenizer, cfg)  # (B_p / ranks, n)
+            # 2. rewards (B_p / ranks, n)
+            rewards, faults = verifier.grade(problems, rollouts, run.tokenizer, cfg)
             correct = [0] * cfg["B_p"]
             correct[RANK::WORLD] = verifier.solved(rewards).sum(1).tolist()
             generator.sleep()
 
             # 3. advantages, loss, one step of AdamW
             t1 = time.time()
-            warm = min(1.0, m / max(1, cfg["warmup"]))
-            lr = derive(cfg)["lr"] * warm
+            warmup = min(1.0, m / max(1, cfg["warmup"]))
+            lr = derive(cfg)["lr"] * warmup
             learner.opt.param_groups[0]["lr"] = lr
             if learner.critic:
-                learner.critic_opt.param_groups[0]["lr"] = cfg["critic_lr"] * warm
-            batch = dict(prompts=asked, rollouts=rollouts, rewards=rewards, step=m, numbers=mine)
+                learner.critic_opt.param_groups[0]["lr"] = cfg["critic_lr"] * warmup
+            batch = dict(prompts=prompts, rollouts=rollouts, rewards=rewards, step=m, numbers=mine)
             fields = update(learner, batch, cfg)
             generator.load(full_weights(learner.model))
 
             # 4. the log
             t2 = time.time()
-            reward, tokens, stopped, timeouts, errors, *correct = over_ranks([
+            reward, tokens, stopped, timeouts, errors, *correct = all_reduce([
                 rewards.double().sum().item(), rollouts["length"].sum().item(),
                 rollouts["stopped"].sum().item(), *faults.values(), *correct])
-            if run.due(m - 1, cfg["eval_every"]):  # its record is written
-                state.update(seen={}, seen_reward=0)
-            for i, c in zip(index, correct):  # a batch over the end of an epoch may visit one twice
-                counts = state["seen"].setdefault(run.problems[i]["id"], [0, 0])
-                counts[0] += cfg["n"]
-                counts[1] += int(c)
             bad = not fields["grad_norm"] < float("inf")
-            state["step"] = m
-            state["seen_reward"] += reward
-            state["tokens"] += int(tokens)
-            state["skipped"] += bad
-            state["bad_in_a_row"] = state["bad_in_a_row"] + 1 if bad else 0
-            if RANK == 0 and cfg["sample_every"] and m % cfg["sample_every"] == 0:
-                run.write_samples(m, here[0], rollouts, rewards)
+            run.count_update(m, index, correct, reward, tokens, bad)
+            run.write_samples(m, problems[0], rollouts, rewards)
             run.write(dict(
                 type="step", step=m, rollouts=m * B, tokens=state["tokens"],
                 wall_s=time.time() - run.began, lr=lr, reward=reward / B, **fields,
@@ -1079,7 +1103,7 @@ def main(argv):
                 verifier_errors=int(errors), gen_s=t1 - t0, train_s=t2 - t1))
 
             # 5. checkpoint, evaluation
-            if state["bad_in_a_row"] >= 10:  # the last checkpoint from before them stays
+            if state["bad_in_a_row"] >= 10:  # keep the last checkpoint, which is from before them
                 status = "diverged"
                 break
             save = run.due(m, cfg["save_every"]) and not bad
@@ -1089,12 +1113,12 @@ def main(argv):
             bar.update(B)
             bar.set_postfix_str(f"training reward {reward / B:.3f}{run.last_eval}", refresh=False)
         else:
-            # after the last checkpoint, which a larger C goes on from: there this one is not due
+            # evaluate after the last checkpoint, because a larger C would not evaluate here
             if not run.due(M, cfg["eval_every"]):
                 run.evaluate(M)
             status = "budget"
 
-    run.end(status)
+    run.finish(status)
     return 128 + (run.stop or [signal.SIGTERM])[0] if status == "stopped" else 0
 
 

@@ -1,14 +1,14 @@
-"""core/cost.py: what a run takes of GPUs: memory, hours, disk. Every assumption is in one table.
+"""core/cost.py: estimate the GPU memory, hours and disk of a run, from one table of assumptions.
 
     python -m core.cost                                          # memory of five models, four cards
     python -m core.cost --model=Qwen/Qwen2.5-7B-Instruct --cards=80 --gpus="1 2 4 8" --algo=ppo
     bash run_sweep.sh --help                                     # hours of every sweep and study
 
-Memory adds up the tensors of an update and of generation; tests/bench/memory.py simulates the same
-updates tensor by tensor, and the two agree within 5%. Hours are those of decoding step by step and
-of an update's FLOPs; tests/bench/tail.py draws every response instead, and the two agree within
-10%. No GPU has confirmed either. So nothing is refused by them, and once a sweep's folder holds the
-log of a run on a GPU, the hours are scaled to it. Sizes are in bytes, 1 GB is 10^9 of them.
+Memory is the sum of the tensors of an update and of generation. tests/bench/memory.py simulates the
+same updates tensor by tensor, and the two agree within 5%. Hours come from the steps of decoding
+and the FLOPs of an update. tests/bench/tail.py draws every response instead, and the two agree
+within 10%. No GPU has confirmed either, so they never refuse a run. Once a sweep's folder holds the
+log of a run on a GPU, its hours scale the estimate. Sizes are in bytes; 1 GB is 10^9 of them.
 """
 import functools
 import math
@@ -17,21 +17,21 @@ from pathlib import Path
 from config import BadInput, complete, derive, entry, files, parse, read_json
 
 # ---- the assumptions -----------------------------------------------------------------------------
-# Of each card: its bytes, bytes/s that decoding reads, FLOP/s of an update of a wide model
+# For each card: bytes of memory, bytes/s that decoding reads, FLOP/s in an update of a wide model
 CARDS = {"RTX 4090": (24e9, 0.8e12, 100e12), "H100": (80e9, 2.6e12, 500e12)}
-NARROW = 896              # an update of a model of width d gets d / (d + NARROW) of those FLOP/s
-STEP_S, ROLLOUT_S = 2e-3, 18e-6  # a step of decoding, and each rollout in flight: the CPU's work
-UPDATE_S = 2.0            # of an update: the engine's sleep, waking and weights, grading, the log
-PROMPT, MEAN, SIGMA = 150, 650, 0.5  # tokens; responses are lognormal, their mean is MEAN, or
-SHORT = 1 / 3             # this share of max_new_tokens if that is less
+NARROW = 896              # a model of width d reaches d / (d + NARROW) of those FLOP/s in an update
+STEP_S, ROLLOUT_S = 2e-3, 18e-6  # CPU seconds of a step of decoding, and of each rollout in it
+UPDATE_S = 2.0            # other seconds of an update: engine sleep and wake-up, grading, the log
+PROMPT, MEAN, SIGMA = 150, 650, 0.5  # tokens; responses are lognormal with mean MEAN, or with
+SHORT = 1 / 3             # this share of max_new_tokens as mean if that is less
 CUT = 0.005               # share of the responses that run to max_new_tokens
-N_VAL = 300               # problems of a validation set, if n_val does not say
-# Of a card nobody can use it all: the CUDA context, NCCL's buffers, vLLM's CUDA graphs, and what
-# the allocator leaves between blocks
+N_VAL = 300               # problems of a validation set, if n_val = 0
+# Memory of a card that is not available: the CUDA context, NCCL's buffers, vLLM's CUDA graphs, and
+# the allocator's gaps
 SPARED, SPARED_SHARE = 2e9, 0.05
-AT_ONCE = 8               # responses of full length that vLLM's cache must hold, or it is too slow
+AT_ONCE = 8               # responses of full length that vLLM's cache must hold to be fast enough
 
-# Published config.json of the paper's three models and of two smaller ones
+# The published config.json of the paper's three models and two smaller ones
 QWEN2 = dict(model_type="qwen2", vocab_size=151936, tie_word_embeddings=True)
 SHAPES = {
     "Qwen/Qwen2.5-0.5B-Instruct": QWEN2 | dict(
@@ -55,17 +55,18 @@ SHAPES = {
 
 
 def read_shape(model):
-    """The dict of a model's config.json, of its folder or of SHAPES, or {}."""
+    """Return the dict of a model's config.json, from its folder or from SHAPES, or {}."""
     file = Path(model) / "config.json"
     return read_json(file) if file.exists() else SHAPES.get(model, {})
 
 
 def sizes(shape):
-    """The numbers of a decoder-only model from the dict of its config.json; None for another kind.
+    """Return the sizes of a decoder-only model from its config.json's dict; None for another kind.
 
-    P, body: all parameters, those without a head; root: embedding and head, which FSDP gathers
-    together; layer: of one layer; d, ff, q, kv: widths of the residual, the MLP, the queries, keys;
-    normed: of the queries and keys if these are normalised; sides: an adapter's of rank 1.
+    P, body: all parameters, and those without the head. root: embedding and head, which FSDP
+    gathers together. layer: parameters of one layer. d, ff, q, kv: widths of the residual, the MLP,
+    the queries and the keys. normed: q + kv if queries and keys are normalised. sides: parameters
+    of an adapter of rank 1.
     """
     try:
         d, ff, L = (shape[key] for key in ("hidden_size", "intermediate_size", "num_hidden_layers"))
@@ -77,7 +78,7 @@ def sizes(shape):
     width = shape.get("head_dim") or d // heads
     q, kv = heads * width, (shape.get("num_key_value_heads") or heads) * width
     layer = 2 * d * q + 2 * d * kv + 3 * d * ff + 2 * d
-    sides = 2 * (d + q) + 2 * (d + kv) + 3 * (d + ff)  # of its matrices: an adapter's rank times it
+    sides = 2 * (d + q) + 2 * (d + kv) + 3 * (d + ff)  # rows + columns of the layer's matrices
     head = 0 if shape.get("tie_word_embeddings") else V * d
     body = V * d + L * layer
     return dict(P=body + head, body=body, root=V * d + head, layer=layer, layers=L, d=d, ff=ff, q=q,
@@ -88,28 +89,28 @@ def sizes(shape):
 # ---- memory --------------------------------------------------------------------------------------
 
 def recomputes(cfg):
-    """Whether an update computes activations again; on a GPU auto is true."""
+    """Return whether an update recomputes activations; on a GPU auto is true."""
     return cfg["activation_checkpointing"] != "false"
 
 
 def update_bytes(s, cfg, gpus):
-    """Bytes of each of `gpus` GPUs in an update, by what takes them, a dict; the sum is the peak.
+    """Return what an update takes on each of `gpus` GPUs, {part: bytes}; the sum is the peak.
 
-    Parameters, gradients and AdamW's moments are in fp32 and split over the GPUs, the reference in
-    bf16 too. `batch` is what an update holds of every response token: log-probs, weights,
-    advantage. `activations` is all that comes and goes within a micro-batch, logits and gathered
-    weights too: of the points at which that may be largest, the largest.
+    Parameters, gradients and AdamW's moments are in fp32, the reference is in bf16, and all are
+    split over the GPUs. `batch` is what an update keeps of every response token: log-probs,
+    weights, advantage. `activations` is all that comes and goes within a micro-batch, with logits
+    and gathered weights, at the point where it is largest.
     """
     P, d, ff, L, split = s["P"], s["d"], s["ff"], s["layers"], gpus > 1
     recompute = recomputes(cfg)
     adapters = cfg["lora_rank"] * s["sides"]
     T = max(cfg["micro_tokens"], cfg["max_prompt_tokens"] + cfg["max_new_tokens"])
-    N = T  # of response tokens: all, in the worst case
+    N = T  # the worst case: all tokens are response tokens
     # The residual stream is in bf16 under FSDP. On one GPU autocast leaves it in fp32, and every
     # linear layer makes its own bf16 copy of its input and its weights.
-    bf16 = bool(split or adapters)  # the weights beside adapters are in bf16
+    bf16 = bool(split or adapters)  # weights under adapters are in bf16
     residual = 2 if bf16 else 4
-    # of the inputs of each matrix, for its adapter; of q, k, v, gate and up
+    # each adapter copies the input of its matrix; autocast copies those of q, k, v, gate and up
     copies = 14 if adapters else 0 if split else 10
     layer = T * (16 * d + copies * d + 6 * s["q"] + 4 * s["kv"] + 4 * s["normed"] + 8 * ff)
     weights = 0 if bf16 else 2 * s["layer"]
@@ -124,7 +125,7 @@ def update_bytes(s, cfg, gpus):
         reference=bool(cfg["kl_coef"]) * (kept + 2 * whole + 12 * chunk),
         backward_logits=kept + whole + 24 * chunk + head * (2 if split else 4),
         backward=kept + whole + 2 * gathered + layer * recompute + 4 * T * ff + head * split,
-        end=4 * whole)  # the gradients of embedding and head beside them, in bf16 and in fp32
+        end=4 * whole)  # embedding and head with their gradients in bf16 and in fp32
     moving = adapters or P
     out = dict(weights=4 * moving / gpus, gradients=4 * moving / gpus, AdamW=8 * moving / gpus,
                frozen=2 * P * bool(adapters),
@@ -135,11 +136,11 @@ def update_bytes(s, cfg, gpus):
 
 
 def generation_bytes(s, cfg, gpus, engine):
-    """Bytes of each GPU while rollouts are generated, a dict, and of a response of full length.
+    """Return what generation takes on a GPU, {part: bytes}, and the bytes of a longest response.
 
-    `trainer`: weights, moments, reference and critic, whose gradients are gone by then. `engine`:
-    its bf16 copy of all weights and, of vLLM, what its passes take (read in its source: logits of
-    `gen_batch` rollouts, in fp32 and as log-probs; 1 GB beside).
+    `trainer`: weights, moments, reference and critic; the gradients are freed by then. `engine`:
+    its bf16 copy of all weights and, for vLLM, what its passes take (from its source: logits of
+    `gen_batch` rollouts, in fp32 and as log-probs, plus 1 GB).
     """
     if cfg["lora_rank"]:
         trainer = 2 * s["P"] + 12 * cfg["lora_rank"] * s["sides"]
@@ -153,14 +154,14 @@ def generation_bytes(s, cfg, gpus, engine):
     return dict(trainer=trainer, engine=copy), 4 * s["kv"] * s["layers"] * longest
 
 
-def plan(s, cfg, gpus, card, engine="vllm"):
-    """How a run fits on `gpus` cards of `card` bytes each: a dict.
+def memory_plan(s, cfg, gpus, card, engine="vllm"):
+    """Return how a run fits on `gpus` cards of `card` bytes each, as a dict.
 
-    update: bytes; held: those of generation without a cache, by part; share: of the card for vLLM;
-    cache: responses of full length at once; fits: whether it does.
+    update: bytes. held: bytes of generation without a cache, by part. share: vLLM's share of the
+    card. cache: responses of full length that fit at once. fits: whether the run does.
     """
     usable, parts = card * (1 - SPARED_SHARE) - SPARED, update_bytes(s, cfg, gpus)
-    if engine == "hf":  # its copy stays
+    if engine == "hf":  # its copy stays in memory during the update
         parts["engine"] = 2 * s["P"]
     held, response = generation_bytes(s, cfg, gpus, engine)
     room, share = usable - held["trainer"], 0.0
@@ -174,10 +175,10 @@ def plan(s, cfg, gpus, card, engine="vllm"):
 
 
 def disk_bytes(s, runs):
-    """Bytes of disk that the runs of a sweep take one after the other, at most.
+    """Return the most bytes of disk that the runs of a sweep take, one run after the other.
 
-    A checkpoint is 12 bytes a parameter. While a run goes on its newest two are there and one is
-    being written; a finished run leaves its model, and two checkpoints if `keep_last`.
+    A checkpoint is 12 bytes per parameter. A run has its newest two checkpoints and one being
+    written. A finished run leaves its model, and two checkpoints if `keep_last`.
     """
     finished = sum(2 + 24 * bool(c["keep_last"]) for c in runs)
     return (36 + finished) * s["P"]
@@ -186,13 +187,13 @@ def disk_bytes(s, runs):
 # ---- hours ---------------------------------------------------------------------------------------
 
 def mean_length(cfg):
-    """Tokens of the mean response that is not cut off."""
+    """Return the mean tokens of a response that is not cut off."""
     return min(MEAN, SHORT * cfg["max_new_tokens"])
 
 
 @functools.cache
-def longest_of(count, mean, most):
-    """The expected length of the longest of `count` responses, in tokens, with `most` the limit."""
+def expected_longest(count, mean, most):
+    """Return the expected tokens of the longest of `count` responses; `most` is the limit."""
     step, start = max(1, most // 512), math.log(mean) - SIGMA**2 / 2
     total = 0.0
     for t in range(step // 2, most, step):  # E[max] = sum over t of P(max > t)
@@ -202,16 +203,16 @@ def longest_of(count, mean, most):
 
 
 def generation_s(s, cfg, rollouts, gpus, card="H100"):
-    """Seconds in which `gpus` cards generate `rollouts` responses, gen_batch at once on each.
+    """Return the seconds in which `gpus` cards generate `rollouts`, gen_batch at once on each.
 
-    A step of decoding reads the weights once, and the cache of each response that still goes on;
-    the CPU's work on each of those is not hidden behind the GPU's.
+    A step of decoding reads the weights once, and the cache of each unfinished response. The CPU's
+    work on each of these adds to it.
     """
     mean, most, bandwidth = mean_length(cfg), cfg["max_new_tokens"], CARDS[card][1]
     tokens = (1 - CUT) * mean + CUT * most
     square = (1 - CUT) * mean**2 * math.exp(SIGMA**2) + CUT * most**2
     each = rollouts / gpus
-    steps = tokens * max(0.0, each / cfg["gen_batch"] - 1) + longest_of(
+    steps = tokens * max(0.0, each / cfg["gen_batch"] - 1) + expected_longest(
         math.ceil(rollouts), mean, most)
     cache = 4 * s["kv"] * s["layers"]  # bytes of a token
     return (steps * (STEP_S + 2 * s["P"] / bandwidth) + each * tokens * ROLLOUT_S
@@ -219,23 +220,27 @@ def generation_s(s, cfg, rollouts, gpus, card="H100"):
 
 
 def update_s(s, cfg, rollouts, gpus, card="H100"):
-    """Seconds of an update: 6 FLOPs a parameter and token forward and backward, 2 to compute
-    activations again, 2 for the reference; a critic takes as much as the policy."""
+    """Return the seconds of an update.
+
+    It takes 6 FLOPs per parameter and token forward and backward, 2 to recompute activations and 2
+    for the reference. A critic takes as much as the policy.
+    """
     steps = cfg["updates"] * (6 + 2 * recomputes(cfg)) * (2 if cfg["algo"] == "ppo" else 1)
     flops = (steps + 2 * bool(cfg["kl_coef"])) * s["P"] * rollouts * (PROMPT + mean_length(cfg))
     return flops / gpus / (CARDS[card][2] * s["d"] / (s["d"] + NARROW))
 
 
-def gpus_of(s, cfg, card="H100"):
-    """The fewest cards that hold a run, 0 if 8 do not."""
-    return next((gpus for gpus in (1, 2, 4, 8) if plan(s, cfg, gpus, CARDS[card][0])["fits"]), 0)
+def fewest_gpus(s, cfg, card="H100"):
+    """Return the fewest cards that hold a run, or 0 if 8 do not."""
+    memory = CARDS[card][0]
+    return next((k for k in (1, 2, 4, 8) if memory_plan(s, cfg, k, memory)["fits"]), 0)
 
 
 def gpu_hours(cfg, card="H100"):
-    """GPU-hours of a run with its evaluations; None if its model is unknown or does not fit."""
+    """Return the GPU-hours of a run and its evaluations; None if unknown or if it does not fit."""
     shape = read_shape(cfg["model"])
-    s = None if unknown(cfg, shape) else sizes(shape)
-    gpus = gpus_of(s, cfg, card) if s else 0
+    s = None if why_unknown(cfg, shape) else sizes(shape)
+    gpus = fewest_gpus(s, cfg, card) if s else 0
     if not gpus:
         return None
     at, B = derive(cfg), cfg["B_p"] * cfg["n"]
@@ -248,14 +253,14 @@ def gpu_hours(cfg, card="H100"):
 
 
 def difficulty_hours(cfg, problems, card="H100"):
-    """GPU-hours in which sample.py draws `s` rollouts of each of so many problems."""
+    """Return the GPU-hours in which sample.py draws `s` rollouts of each of `problems` problems."""
     return generation_s(sizes(read_shape(cfg["model"])), cfg, problems * cfg["s"], 1, card) / 3600
 
 
-def measured(records):
-    """(GPU-hours of a run by its log, GPU-hours that are estimated for it); None if it has none.
+def measured_hours(records):
+    """Return (GPU-hours of a run by its log, GPU-hours estimated for it), or None.
 
-    records: of a log.jsonl; its run must have been on GPUs.
+    records: of a log.jsonl. The result is None unless the run was on GPUs and its model is known.
     """
     steps = [r for r in records if r["type"] == "step"]
     if not steps or not str(records[0].get("device")).startswith("cuda"):
@@ -266,18 +271,18 @@ def measured(records):
 
 # ---- the table of memory -------------------------------------------------------------------------
 
-def unknown(cfg, shape):
-    """Why what a run takes of a GPU is not known, in a line; "" if it is."""
-    if cfg["dtype"] == "fp32":  # all of the above is of bf16
-        return "--dtype=fp32: these sums are of bf16"
-    return "" if sizes(shape) else (f"--model={cfg['model']}: no sizes of this model are known: "
-                                    "give the folder of a decoder-only model's config.json")
+def why_unknown(cfg, shape):
+    """Return why the memory of a run is not known, as one line; "" if it is known."""
+    if cfg["dtype"] == "fp32":
+        return "--dtype=fp32: these estimates are for bf16"
+    return "" if sizes(shape) else (f"--model={cfg['model']}: the sizes of this model are unknown; "
+                                    "give a folder with a decoder-only model's config.json")
 
 
 def main(argv):
     own = dict(cards=("24 48 80 141", "sizes of a GPU, in GB, to try"),
                gpus=("1 2 4 8", "GPUs of a run to try"))
-    # a model of its own takes the paper's scale, not the data folder's
+    # a named model gets the paper's scale, not the data folder's
     named = [word for word in argv if word.startswith(("--model=", "--config="))]
     for i, model in enumerate([None] if named else SHAPES):
         cfg = parse(argv if named else [f"--model={model}", *argv], __doc__, own)
@@ -286,17 +291,18 @@ def main(argv):
             print("| model | GPUs | an update | generation | " + " | ".join(names) + " |")
             print("|---|---|---|---|" + "---|" * len(names))
         shape = read_shape(cfg["model"])
-        if why := unknown(cfg, shape):
+        if why := why_unknown(cfg, shape):
             raise BadInput(why)
         s = sizes(shape)
         rows = [(cfg, gpus, gpus) for gpus in map(int, cfg["gpus"].split())]
         if not named:
             rows.append((dict(cfg, lora_rank=32), 1, "1, LoRA 32"))
-        engine = "hf" if cfg["engine"] == "hf" else "vllm"  # a GPU's
+        engine = "hf" if cfg["engine"] == "hf" else "vllm"  # on a GPU, auto is vllm
         for row, gpus, about in rows:
-            plans = [plan(s, row, gpus, float(c) * 1e9, engine) for c in cfg["cards"].split()]
+            plans = [memory_plan(s, row, gpus, float(c) * 1e9, engine)
+                     for c in cfg["cards"].split()]
             cells = [f"{at['share']:.2f}, {at['cache']}" if at["fits"] else "no" for at in plans]
-            at = plan(s, row, gpus, 1e15, engine)
+            at = memory_plan(s, row, gpus, 1e15, engine)
             print(f"| {Path(cfg['model']).name} | {about} | {at['update'] / 1e9:.1f} | "
                   f"{sum(at['held'].values()) / 1e9:.1f} | " + " | ".join(cells) + " |")
 

@@ -1,16 +1,16 @@
-"""core/engine.py: prompts -> rollouts with their log-probs, by transformers or vLLM.
+"""core/engine.py: generate rollouts and their log-probs from prompts, by transformers or vLLM.
 
     model, tokenizer = load_model("data/arithmetic/base")
     engine = open_engine("hf", "data/arithmetic/base", cfg, model.device, model, tokenizer)
     rollouts = engine.generate(prompts, n, seeds)   # dict of tensors, see `generate`
-    engine.stream(prompts, n, seeds)                # the same, some prompts at a time as they end
-    engine.load(named_tensors)                      # after each update; the trainer's own weights
-    engine.sleep()                                  # gives a GPU's memory back until the next load
-    engine.quit = asked                             # once this list holds something: Stopped
+    engine.stream(prompts, n, seeds)                # the same, in parts, as prompts finish
+    engine.load(named_tensors)                      # the trainer's weights after each update
+    engine.sleep()                                  # frees a GPU's memory until the next load
+    engine.quit = signals                           # a list; once it is not empty: Stopped
 
-Both engines have these methods and one contract: training takes the engine's token ids, never
-text that was tokenized again. A rollout is a function of the seed of its prompt and its number
-alone, so neither batch sizes nor what else is asked for change it.
+Both engines have these methods and one contract: training uses the engine's token ids, never text
+that was tokenized again. A rollout depends only on the seed of its prompt and its own number, so
+neither the batch size nor the other requests change it.
 """
 import contextlib
 import copy
@@ -25,11 +25,11 @@ from config import BadInput
 from core import lora
 from core.machine import visible_gpus
 from core.models import (RANK, WORLD, check_lengths, is_bf16, is_checkpoint, load_model,
-                         load_tokenizer, loading, materialize, recomputes, stored_buffers)
+                         load_errors, load_tokenizer, materialize, recomputes, stored_buffers)
 
 
 class Stopped(Exception):
-    """The process was asked to stop while it generated; what was drawn so far is given up."""
+    """The process was asked to stop during generation; the rollouts of this call are dropped."""
 
 
 # -------------------------------------------------------------------------------------------------
@@ -37,11 +37,11 @@ class Stopped(Exception):
 
 
 def set_threads(cfg):
-    """The threads of a process, before it loads torch: one on a CPU, and none spins while it waits.
+    """Set the threads of a process before it imports torch: one on a CPU; waiting threads sleep.
 
-    Two runs side by side beat two threads in one; with two threads two starts of one command differ
-    in the last bits; threads that spin make every neighbour many times slower. OMP_NUM_THREADS,
-    OMP_WAIT_POLICY and --threads say otherwise.
+    Two runs next to each other beat two threads in one. With two threads, two starts of one command
+    differ in the last bits. Threads that spin make every other process many times slower.
+    OMP_NUM_THREADS, OMP_WAIT_POLICY and --threads override this.
     """
     if cfg["threads"]:
         os.environ["OMP_NUM_THREADS"] = str(cfg["threads"])
@@ -52,14 +52,14 @@ def set_threads(cfg):
 
 
 def engine_name(cfg):
-    """hf or vllm for --engine, without loading either. Every stage asks before it loads torch.
+    """Return hf or vllm for --engine without loading either; to be called before torch is imported.
 
-    auto is vLLM on a GPU, hf on a CPU, whatever is installed. Nothing falls back: BadInput where
-    what auto stands for is not there, or torch does not see a GPU that is there.
+    auto is vLLM on a GPU and hf on a CPU, and never falls back to the other: BadInput if the
+    engine is not installed, or if torch does not see a GPU of this machine.
     """
     set_threads(cfg)
     import torch
-    if cfg["threads"]:  # where torch was loaded before
+    if cfg["threads"]:  # in case torch was imported earlier
         torch.set_num_threads(cfg["threads"])
     name, on_gpu = cfg["engine"], cfg["device"] != "cpu" and torch.cuda.is_available()
     if cfg["device"] == "cuda" and not on_gpu:
@@ -71,32 +71,32 @@ def engine_name(cfg):
         name = "vllm" if on_gpu else "hf"
     if name == "vllm" and importlib.util.find_spec("vllm") is None:
         instead = "" if cfg["engine"] == "vllm" else (
-            "; --engine=hf takes transformers, which is several times slower")
+            "; --engine=hf uses transformers, which is several times slower")
         raise BadInput(f"--engine={cfg['engine']}: vLLM is not installed "
                        f"(pip install -r requirements-vllm.txt){instead}")
     if name == "vllm" and cfg["temperature"] > 2:
-        raise BadInput(f"--temperature={cfg['temperature']}: vLLM samples at 2 at most "
-                       "(or --engine=hf)")
+        raise BadInput(f"--temperature={cfg['temperature']}: vLLM samples at 2 at most; lower it "
+                       "or use --engine=hf")
     return name
 
 
 def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None):
-    """HFEngine or VLLMEngine on the model at `path`, or on `model`, which is that model in memory.
+    """Return an HFEngine or VLLMEngine on the model at `path`, or on `model`, its copy in memory.
 
-    Without `model` nothing is trained beside it, and vLLM has the GPU to itself. Where `model` is
+    Without `model` nothing is trained in this process, and vLLM gets the whole GPU. If `model` is
     on meta, the engine may have no weights before its first `load`. Raises BadInput.
     """
     alone = model is None
     if alone:
         check_lengths(path, cfg)
     if name == "vllm" and not is_checkpoint(path):
-        # several ranks give the engine the weights of the run anyway, and need not all read them
+        # several ranks give the engine the run's weights anyway, so it need not read them
         load = "dummy" if WORLD > 1 and not alone else "auto"
         return VLLMEngine(path, tokenizer or load_tokenizer(path), cfg, load, alone=alone)
     if alone:
         model, tokenizer = load_model(path, "cpu" if name == "vllm" else device)
         device = model.device
-    if name == "vllm":  # it reads no checkpoint: it takes the weights from memory
+    if name == "vllm":  # it cannot read a checkpoint, so it gets the weights from memory
         engine = VLLMEngine(path, tokenizer, cfg, "dummy", alone)
         if model.device.type != "meta":
             engine.load((name, p.detach()) for name, p in model.named_parameters())
@@ -105,24 +105,25 @@ def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None):
 
 
 class HFEngine:
-    """transformers. On a CPU in fp32 it decodes with the very weights that are trained.
+    """The transformers engine. On a CPU in fp32 it decodes with the very weights that are trained.
 
-    On a GPU, in bf16, or where these are split over ranks or computed again (such layers have no
-    cache), it decodes with a copy in the dtype of the computation, which `load` brings up to date.
-    Of a model on meta the copy lies on `device`, and has no weights before.
+    It decodes with a copy, which `load` updates, if the dtype differs (a GPU, bf16), or if the
+    trained weights are split over ranks or their layers recompute activations (such layers have no
+    cache). If `model` is on the meta device, the copy is on `device` and has no weights until
+    `load`.
     """
 
     def __init__(self, model, tokenizer, cfg, device=None):
         self.model, self.tokenizer, self.cfg, self.quit = model, tokenizer, cfg, ()
         if "past_key_values" not in inspect.signature(model.forward).parameters:
             raise BadInput(f"--model={model.name_or_path}: models of kind "
-                           f"{model.config.model_type} take no cache of keys and values, with "
-                           "which --engine=hf decodes; --engine=vllm may run it")
+                           f"{model.config.model_type} take no cache of keys and values, which "
+                           "--engine=hf needs to decode; --engine=vllm may run it")
         device = device or model.device
         bf16 = is_bf16(cfg["dtype"], device)
         cuda = str(device).startswith("cuda")
-        self.apart = cuda or bf16 or WORLD > 1 or recomputes(cfg, device)
-        if self.apart:
+        self.is_copy = cuda or bf16 or WORLD > 1 or recomputes(cfg, device)
+        if self.is_copy:
             self.model = materialize(lora.freeze(copy.deepcopy(model), bf16), device)
 
     def generate(self, prompts, n, seeds, progress=None):
@@ -130,44 +131,47 @@ class HFEngine:
                         self.quit)
 
     def stream(self, prompts, n, seeds):
-        """Yields (j, ...), rollouts of these prompts: as many as are decoded at once."""
+        """Yield (indices of prompts, their rollouts), as many prompts as are decoded at once."""
         per_call = max(1, self.cfg["gen_batch"] // n)
         for first in range(0, len(prompts), per_call):
             js = range(len(prompts))[first:first + per_call]
             yield js, self.generate([prompts[j] for j in js], n, [seeds[j] for j in js])
 
     def load(self, weights):
-        """Take over (name, tensor) pairs, those of all parameters and stored buffers."""
-        if self.apart:
-            mine = dict(self.model.named_parameters()) | stored_buffers(self.model)
+        """Copy the (name, tensor) pairs of all parameters and stored buffers into the model."""
+        if self.is_copy:
+            targets = dict(self.model.named_parameters()) | stored_buffers(self.model)
             for name, weight in weights:
-                mine[name].copy_(weight)
+                targets[name].copy_(weight)
 
     def sleep(self):
-        """Nothing to give back."""
+        """Do nothing: there is no memory to free."""
 
 
-def free_share():
-    """The share of this GPU's memory that vLLM may take with no trainer beside it: 0.9, or less if
-    others hold some, such as the desktop of a 24 GB card. vLLM refuses more than is free."""
+def free_memory_share():
+    """Return the share of this GPU's memory that vLLM may use if no trainer shares the GPU.
+
+    It is 0.9, or less if other processes hold some, such as the desktop of a 24 GB card, because
+    vLLM refuses to take more than is free.
+    """
     import torch
     free, total = torch.cuda.mem_get_info()
     return min(0.9, int(100 * free / total - 1) / 100)
 
 
 class VLLMEngine:
-    """vLLM 0.32 in this process, on the model at `path`: an engine for each rank, or for every
-    `tensor_parallel` ranks in succession one engine with a part of each layer on every GPU.
+    """vLLM 0.32 in this process, on the model at `path`.
 
-    load="dummy" where the weights come by `load` only; alone: no trainer shares the GPU, so it is
-    never asked to sleep. A rollout is a function of its seed, but not to the last bit of its batch:
-    a resumed run goes on with other rounding.
+    Every rank has an engine, or every `tensor_parallel` consecutive ranks share one, with a part of
+    each layer on every GPU. load="dummy" if the weights come only by `load`. alone: no trainer
+    shares the GPU, so the engine is never asked to sleep. A rollout depends on its seed, but its
+    last bits depend on its batch, so a resumed run differs by rounding.
     """
 
     def __init__(self, path, tokenizer, cfg, load="auto", alone=False):
         self.tokenizer, self.cfg, self.asleep, self.quit = tokenizer, cfg, False, ()
         longest = cfg["max_prompt_tokens"] + cfg["max_new_tokens"]
-        # read by vLLM when it is imported
+        # vLLM reads these when it is imported
         for key, value in dict(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_NO_USAGE_STATS="1",
                                VLLM_LOGGING_LEVEL="ERROR",
                                VLLM_LOGGING_STREAM="ext://sys.stderr").items():
@@ -175,83 +179,88 @@ class VLLMEngine:
         cache = os.path.expanduser("~/.cache/vllm")
         with contextlib.suppress(OSError):
             os.makedirs(cache, exist_ok=True)
-        if not os.access(cache, os.W_OK):  # else it prints a traceback for each file that it keeps
+        if not os.access(cache, os.W_OK):  # or it prints a traceback for each file it caches
             os.environ.setdefault("VLLM_CACHE_ROOT", tempfile.mkdtemp(prefix="vllm"))
-        with loading(path, "vLLM"):
+        with load_errors(path, "vLLM"):
             from vllm.platforms import current_platform
             if current_platform.is_cpu():
                 import vllm._custom_ops as ops
                 from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicator
 
-                # ranks would meet in shared memory of one name for all runs on a machine; the
-                # other way is gloo
+                # ranks use gloo, because the name of their shared memory would be the same for all
+                # runs on a machine
                 CpuCommunicator._all_group_ranks_share_shm_group_name = lambda _: False
-                # its packed copies of the linear layers would go stale with the first `load`
+                # oneDNN's packed copies of the linear layers would be stale after the first `load`
                 ops._supports_onednn = False
-                current_platform.simple_compile_backend = "eager"  # else the sampler asks for g++
-                # a prompt in chunks would rewind its generator, which one on the CPU cannot
+                current_platform.simple_compile_backend = "eager"  # or the sampler needs g++
+                # chunked prompts rewind their random generator, which a CPU's cannot do
                 more = dict(enforce_eager=True, kv_cache_memory_bytes=2 ** 28,
                             block_size=32, enable_chunked_prefill=False,
                             max_num_batched_tokens=max(4096, longest))
             else:
-                more = dict(gpu_memory_utilization=cfg["gpu_memory"] or free_share(),
+                more = dict(gpu_memory_utilization=cfg["gpu_memory"] or free_memory_share(),
                             enable_sleep_mode=not alone)
             bf16 = is_bf16(cfg["dtype"], "cpu" if current_platform.is_cpu() else "cuda")
             more["dtype"] = "bfloat16" if bf16 else "float32"
-            self.group = None  # of the ranks that share this engine
+            self.group = None  # the process group of the ranks that share this engine
             if WORLD > 1:
                 size = cfg["tensor_parallel"]
                 more.update(distributed_executor_backend="external_launcher",
                             tensor_parallel_size=size)
-                self.group = own_group(size) if size > 1 else None
-            # up to 512 rollouts at once run as a CUDA graph, more of them kernel by kernel (vLLM
-            # captures more on Blackwell alone); what that costs at gen_batch=1024 is not measured
+                self.group = new_engine_group(size) if size > 1 else None
+            # up to 512 rollouts at once run as a CUDA graph, larger batches kernel by kernel (only
+            # on Blackwell does vLLM capture more); the cost at gen_batch=1024 is not measured
             from vllm import LLM
             preload = os.environ.get("LD_PRELOAD", "")
             self.llm = LLM(str(path), load_format=load, seed=0, max_model_len=longest,
                            max_num_seqs=cfg["gen_batch"], enable_prefix_caching=True,
                            logprobs_mode="processed_logprobs", use_tqdm_on_load=False, **more)
-        # vLLM's CPU build adds its libraries there, for worker processes, and here it has none. The
-        # linker cuts their paths at a blank and complains in every process that we start.
+        # vLLM's CPU build adds its libraries to LD_PRELOAD for worker processes, but here it has
+        # none. The linker splits the paths at spaces and complains in every process we start.
         os.environ["LD_PRELOAD"] = preload
         settings = self.llm.model_config.try_get_generation_config()
         self.stop = stop_ids(settings.get("eos_token_id"), tokenizer)
         self.can_sleep = bool(more.get("enable_sleep_mode"))
 
     def generate(self, prompts, n, seeds, progress=None):
-        """As `generate` below; rollout i of prompt j has a generator of its own, of the seed
-        seeds[j] // 2 + i."""
-        ended = {}
-        for j, outs in self.own(prompts, n, seeds):
-            ended[j] = outs
+        """Generate rollouts as the function `generate` does.
+
+        Rollout i of prompt j has its own generator, seeded with seeds[j] // 2 + i.
+        """
+        outputs = {}
+        for j, outs in self.run_prompts(prompts, n, seeds):
+            outputs[j] = outs
             if progress is not None:
                 progress.update(n)
-        return self.tensors([out for j in range(len(prompts)) for out in ended[j]])
+        return self.to_tensors([out for j in range(len(prompts)) for out in outputs[j]])
 
     def stream(self, prompts, n, seeds):
-        """Yields ([j], the rollouts of prompt j) in the order in which prompts end."""
-        for j, outs in self.own(prompts, n, seeds):
-            yield [j], self.tensors(outs)
+        """Yield ([j], the rollouts of prompt j) in the order in which the prompts finish."""
+        for j, outs in self.run_prompts(prompts, n, seeds):
+            yield [j], self.to_tensors(outs)
 
-    def own(self, prompts, n, seeds):
-        """As `queue`. Ranks that share an engine must give it the same requests in the same order:
-        each asks for the prompts of all of them and yields its own."""
-        parts = together(self.group, list(zip(prompts, seeds)))
+    def run_prompts(self, prompts, n, seeds):
+        """Yield (j, vLLM's n outputs for prompt j) of this rank's prompts.
+
+        Ranks that share an engine must give it the same requests in the same order, so each
+        requests the prompts of all of them.
+        """
+        parts = gather_group(self.group, list(zip(prompts, seeds)))
         first = 0 if self.group is None else sum(
             len(part) for part in parts[:self.group.rank()])
         pairs = [pair for part in parts for pair in part]
-        for j, outs in self.queue(*(list(zip(*pairs)) or ([], [])), n):
+        for j, outs in self.run_requests(*(list(zip(*pairs)) or ([], [])), n):
             if first <= j < first + len(prompts):
                 yield j - first, outs
 
-    def queue(self, prompts, seeds, n):
-        """Yields (j, vLLM's n outputs for prompt j): where a rollout ends, the next one begins.
+    def run_requests(self, prompts, seeds, n):
+        """Yield (j, vLLM's n outputs for prompt j); when a rollout ends, vLLM begins the next one.
 
-        No more than twice `gen_batch` wait in vLLM at a time, or a large set would be a million
-        requests. Raises Stopped.
+        vLLM holds at most twice `gen_batch` requests, because a large set has a million. Raises
+        Stopped.
         """
         from vllm import SamplingParams
-        same = dict(n=n, temperature=self.cfg["temperature"], top_p=self.cfg["top_p"],
+        sampling = dict(n=n, temperature=self.cfg["temperature"], top_p=self.cfg["top_p"],
                     max_tokens=self.cfg["max_new_tokens"], ignore_eos=True,
                     stop_token_ids=self.stop, logprobs=0, flat_logprobs=True, detokenize=False)
         core, todo, running = self.llm.llm_engine, list(range(len(prompts)))[::-1], {}
@@ -260,27 +269,27 @@ class VLLMEngine:
             while todo or running:
                 while todo and core.get_num_unfinished_requests() < 2 * self.cfg["gen_batch"]:
                     j = todo.pop()
-                    params = SamplingParams(seed=seeds[j] >> 1, **same)  # + i stays in 63 bits
+                    params = SamplingParams(seed=seeds[j] >> 1, **sampling)  # + i fits 63 bits
                     name, = self.llm.enqueue(dict(prompt_token_ids=prompts[j]), params,
                                              use_tqdm=False)
-                    running[name.partition("-")[0]] = j  # behind the - stands a random part
+                    running[name.partition("-")[0]] = j  # the part after - is random
                 requests, steps = core.step(), steps + 1
-                # ranks that share an engine go on or leave together; they ask each other now and
-                # then, since asking takes a while
+                # ranks that share an engine must stop together; they share `quit` every 16 steps
+                # only, because that takes time
                 if self.group is None:
-                    asked = self.quit
+                    stop = self.quit
                 else:
-                    asked = steps % 16 == 0 and any(together(self.group, bool(self.quit)))
-                if asked:
+                    stop = steps % 16 == 0 and any(gather_group(self.group, bool(self.quit)))
+                if stop:
                     raise Stopped
                 for request in requests:
                     if request.finished:
                         yield running.pop(request.request_id), request.outputs
         finally:
-            core.abort_request(list(running))  # none, but where this ends early
+            core.abort_request(list(running))  # not empty if this ends early
 
-    def tensors(self, outs):
-        """vLLM's outputs as the tensors of `generate` below."""
+    def to_tensors(self, outs):
+        """Return vLLM's outputs as the tensors that `generate` below returns."""
         import torch
         length = torch.tensor([len(out.token_ids) for out in outs])
         shape = len(outs), int(length.max())
@@ -292,7 +301,7 @@ class VLLMEngine:
         return dict(tokens=tokens, logps=logps, length=length, stopped=stopped)
 
     def load(self, weights):
-        """Take over (name, tensor) pairs, those of all parameters; forget what the old computed."""
+        """Load (name, tensor) pairs of all parameters; clear the cache of the old ones."""
         if self.asleep:
             self.llm.wake_up(tags=["weights"])
         missed, = self.llm.apply_model(
@@ -304,23 +313,25 @@ class VLLMEngine:
         self.llm.reset_prefix_cache()
 
     def sleep(self):
-        """Give the GPU memory of weights and cache back; `load` wakes."""
+        """Free the GPU memory of weights and cache; `load` allocates it again."""
         if self.can_sleep:
             self.llm.sleep(level=2)
             self.asleep = True
 
 
-def own_group(size):
-    """The torch.distributed group, for objects on the host, of the `size` ranks in succession that
-    this rank is one of. Every rank must call it."""
+def new_engine_group(size):
+    """Return the gloo process group of the `size` consecutive ranks that include this rank.
+
+    Every rank must call it.
+    """
     import torch.distributed as dist
     groups = [dist.new_group(range(first, first + size), backend="gloo")
               for first in range(0, WORLD, size)]
     return groups[RANK // size]
 
 
-def together(group, value):
-    """[the `value` of each rank of a group]; of no group [value]."""
+def gather_group(group, value):
+    """Return [the `value` of each rank of a group], or [value] if group is None."""
     if group is None:
         return [value]
     import torch.distributed as dist
@@ -330,34 +341,34 @@ def together(group, value):
 
 
 def stop_ids(ids, tokenizer):
-    """The token ids that end a response, sorted: whichever of a model's files names them.
+    """Return the token ids that end a response, sorted, from every file that names one.
 
-    ids: the generation config's eos_token_id, one, several or None. To these come the tokenizer's
-    and the token that its chat template puts behind an answer: config.json often keeps the end of
-    the base model, at which no turn ends.
+    ids: the generation config's eos_token_id: one, several or None. The tokenizer's end token and
+    the token that its chat template puts after an answer are added, because config.json often has
+    only the base model's end, which no chat turn reaches.
     """
     named = ids if isinstance(ids, list) else [ids]
     return sorted({*named, tokenizer.eos_token_id, end_of_turn(tokenizer)} - {None})
 
 
 def end_of_turn(tokenizer):
-    """The id of the token that the chat template puts behind an answer; None without one."""
+    """Return the id of the token that the chat template puts after an answer, or None."""
     if not tokenizer.chat_template:
         return None
     turns = [dict(role="user", content="Question"), dict(role="assistant", content="Answer")]
     try:
         text = tokenizer.apply_chat_template(turns, tokenize=False)
-    except Exception:  # templates are programs; this one has no word for such turns
+    except Exception:  # templates are programs, and this one rejects such turns
         return None
-    behind = text.rpartition("Answer")[2].strip()
+    after = text.rpartition("Answer")[2].strip()
     ends = {token.content: i for i, token in tokenizer.added_tokens_decoder.items()}
-    return ends.get(max(filter(behind.startswith, ends), key=len, default=None))
+    return ends.get(max(filter(after.startswith, ends), key=len, default=None))
 
 
 def rollout_seed(*key):
-    """A 63-bit seed from what names a group of rollouts, such as (seed, "train", step, j).
+    """Return a 63-bit seed from the name of a group of rollouts, such as (seed, "train", step, j).
 
-    No two stages share their noise.
+    Different stages get different noise.
     """
     digest = hashlib.sha256(json.dumps(key).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
@@ -368,48 +379,48 @@ def rollout_seed(*key):
 
 
 def sample_tokens(logits, u, temperature, top_p):
-    """Inverse-CDF sampling: logits (R, V), uniforms u (R,) in (0, 1] -> ids (R,), log-probs (R,).
+    """Sample by inverse CDF: logits (R, V), uniforms u (R,) in (0, 1] -> ids (R,), log-probs (R,).
 
-    One uniform a token makes a rollout a function of its own numbers alone, whatever it is batched
-    with. The log-probs are those of the distribution that was sampled, at this temperature and
-    renormalised over the nucleus if top_p < 1.
+    One uniform per token makes a rollout depend on its own numbers only, not on its batch. The
+    log-probs are those of the sampling distribution: at this temperature, and renormalised over the
+    nucleus if top_p < 1.
     """
     import torch
     logp = torch.log_softmax(logits.float() / temperature, -1)
     if top_p < 1:
         ordered, order = logp.sort(-1, descending=True)
         before = ordered.exp().cumsum(-1) - ordered.exp()  # mass before the token
-        outside = before >= top_p  # the first one always stays
+        outside = before >= top_p  # never true of the likeliest token
         logp = logp.masked_fill(outside.scatter(-1, order, outside), -torch.inf)
         logp = torch.log_softmax(logp, -1)
     cdf = logp.exp().cumsum(-1)
-    # u times the last value, not u: in fp32 the sum over a large vocabulary is not 1
+    # scale u by the last value, because in fp32 the sum over a large vocabulary is not exactly 1
     tokens = (cdf < u[:, None] * cdf[:, -1:]).sum(-1)
     return tokens, logp.gather(-1, tokens[:, None])[:, 0]
 
 
 def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None, quit=()):
-    """The transformers engine: n rollouts for each prompt.
+    """Generate n rollouts for each prompt with transformers.
 
-    prompts: P lists of token ids; seeds: P ints, rollout i of prompt j uses row i of the uniforms
-    of seeds[j], so the result depends neither on `gen_batch` nor on what else is in the call.
+    prompts: P lists of token ids. seeds: P ints; rollout i of prompt j uses row i of the uniforms
+    of seeds[j], so the result depends neither on `gen_batch` nor on the other prompts of the call.
     cfg: temperature, top_p, max_new_tokens, gen_batch.
-    Returns a dict of CPU tensors, prompt-major, so that a reshape to (P, n) gives the groups (T =
-    longest response):
-        tokens (P n, T) int64, the stop token included and padded behind; logps (P n, T) float32;
-        length (P n,) tokens of a response; stopped (P n,) bool, False where it was cut off.
-    Raises Stopped once the list `quit` holds something.
+    Returns a dict of CPU tensors. The n rollouts of a prompt are consecutive rows, so a reshape to
+    (P, n) gives the groups (T = longest response):
+        tokens (P n, T) int64, with the stop token, padded at the end; logps (P n, T) float32;
+        length (P n,) tokens of a response; stopped (P n,) bool, False if it was cut off.
+    Raises Stopped once the list `quit` is not empty.
     """
     import torch
     T, pad, P = cfg["max_new_tokens"], tokenizer.pad_token_id, len(prompts)
     stop = torch.tensor(stop_ids(model.generation_config.eos_token_id, tokenizer),
                         device=model.device)
-    rows = min(n, cfg["gen_batch"])           # rollouts of a prompt that are decoded together
-    per_call = max(1, cfg["gen_batch"] // n)  # prompts that are decoded together
+    rows = min(n, cfg["gen_batch"])           # rollouts of a prompt decoded at once
+    per_call = max(1, cfg["gen_batch"] // n)  # prompts decoded at once
     tokens, logps = torch.full((P, n, T), pad), torch.zeros(P, n, T)
     length = torch.zeros(P, n, dtype=torch.long)
     stopped = torch.zeros(P, n, dtype=torch.bool)
-    order = sorted(range(P), key=lambda j: -len(prompts[j]))  # alike lengths together: less padding
+    order = sorted(range(P), key=lambda j: -len(prompts[j]))  # similar lengths: less padding
     for first in range(0, P, per_call):
         js = order[first:first + per_call]
         # uniforms in (0, 1], (J, n, T)
@@ -430,7 +441,7 @@ def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None, quit=()):
 
 
 def left_padded(prompts, pad, device):
-    """Lists of ids -> (ids, mask), (J, L) each, padded in front; the mask is 0 in the padding."""
+    """Pad lists of ids on the left -> (ids, mask), (J, L) each; the mask is 0 in the padding."""
     import torch
     width = max(map(len, prompts))
     ids = torch.tensor([[pad] * (width - len(p)) + p for p in prompts], device=device)
@@ -453,11 +464,11 @@ def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
     cache = DynamicCache(config=model.config)
     padded = not bool(mask.all())  # without padding, attention needs no mask and is faster
     position = (mask.cumsum(-1) - 1).clamp(min=0)
-    bf16 = model.dtype == torch.bfloat16  # its buffers are in fp32 all the same
-    # inference mode spares what no_grad still does for autograd; the tensors that are returned were
-    # made outside of it, so the update may use them
+    bf16 = model.dtype == torch.bfloat16  # the buffers stay in fp32
+    # inference mode is faster than no_grad; the returned tensors are made outside the block, so the
+    # update may use them
     with torch.inference_mode(), torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
-        # the last position by its index: for a slice torch copies frozen weights once a prompt
+        # give the last position by its index: with a slice, torch copies frozen weights per prompt
         last = torch.tensor([ids.shape[1] - 1], device=ids.device)
         logits = model(input_ids=ids, attention_mask=mask if padded else None,
                        position_ids=position, past_key_values=cache,
@@ -478,9 +489,9 @@ def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
             left = int(alive.sum())
             if left == 0 or t == T - 1:
                 break
-            if left <= 0.75 * len(row):  # copying the cache pays once a quarter of it is done
+            if left <= 0.75 * len(row):  # copying the cache pays once a quarter of it has ended
                 keep = alive.nonzero()[:, 0]
-                cache.reorder_cache(keep)  # unlike batch_select_indices, of linear attention too
+                cache.reorder_cache(keep)  # batch_select_indices lacks linear attention
                 row, token, mask, position = row[keep], token[keep], mask[keep], position[keep]
             mask, position = torch.cat([mask, mask.new_ones(len(row), 1)], 1), position + 1
             logits = model(input_ids=token[:, None], attention_mask=mask if padded else None,

@@ -1,6 +1,6 @@
-"""core/evaluation.py: problem sets, rollouts counted on them, and the record of an evaluation.
+"""core/evaluation.py: problem sets, how many rollouts solve them, and the record of an evaluation.
 
-What evaluate.py and the trainer share: both draw `samples` rollouts of each problem and log how
+evaluate.py and the trainer share this: both draw `samples` rollouts of each problem and log how
 many were solved.
 """
 from pathlib import Path
@@ -15,10 +15,10 @@ from core.runs import over_distinct
 
 
 def read_sets(paths, first=""):
-    """Problem files, commas between -> {name: problems}.
+    """Read problem files, separated by commas -> {name: problems}.
 
-    The name is the file's, or for a problems.jsonl the folder's; that of the first is `first` where
-    this is given. Raises BadInput where two have one name.
+    The name is the file's, or the folder's for a problems.jsonl. `first`, if given, is the name of
+    the first set. Raises BadInput if two sets have the same name.
     """
     sets = {}
     for path in files(paths):
@@ -28,11 +28,10 @@ def read_sets(paths, first=""):
         if first and not sets:
             name = first
         if name in sets:
-            raise BadInput(f"--val_set={paths}: two sets are called {name}; "
-                           "copy one to a file of another name")
+            raise BadInput(f"--val_set={paths}: two sets are called {name}; rename one file")
         sets[name] = read_problems(path)
     if not sets:
-        raise BadInput(f"--val_set={paths}: names no problem file")
+        raise BadInput(f"--val_set={paths}: expected a problem file")
     return sets
 
 
@@ -40,21 +39,21 @@ def count_solved(problems, prompts, generator, cfg, key, rows=None, progress=Non
     """Draw cfg["samples"] rollouts of each problem, or of those in `rows`, and grade them.
 
     Returns how many were solved of each, a list in order; the sum of all rewards; and the
-    verifier's faults, as from `grade`. `key` names the evaluation, such as (seed, "val", step);
-    problem j of it has its own noise, whatever `rows` are.
+    verifier's faults, as `grade` does. `key` names the evaluation, such as (seed, "val", step).
+    Problem j has the same noise for any `rows`.
     """
     rows = range(len(problems)) if rows is None else rows
     seeds = [engine.rollout_seed(*key, j) for j in rows]
     rollouts = generator.generate([prompts[j] for j in rows], cfg["samples"], seeds, progress)
-    asked = [problems[j] for j in rows]
-    rewards, faults = verifier.grade(asked, rollouts, generator.tokenizer, cfg)
+    graded = [problems[j] for j in rows]
+    rewards, faults = verifier.grade(graded, rollouts, generator.tokenizer, cfg)
     return verifier.solved(rewards).sum(1).tolist(), rewards.double().sum().item(), faults
 
 
 def mean_reward(total, correct, rollouts):
-    """{"reward": the mean} where some of the rewards lie between 0 and 1, else nothing.
+    """Return {"reward": the mean} if some rewards are between 0 and 1, else {}.
 
-    Where all are 0 or 1, their sum `total` is the number of solved rollouts.
+    If all are 0 or 1, their sum `total` is the number of solved rollouts.
     """
     return {} if total == sum(correct) else dict(reward=total / rollouts)
 
@@ -62,18 +61,18 @@ def mean_reward(total, correct, rollouts):
 def error_of_mean(values, same=None):
     """Return the standard error over problems of the mean of values (P,); NaN for one problem.
 
-    same: of core.problems.copies. Copies of a problem are one problem.
+    same: from core.problems.copies. Copies of a problem count as one problem.
     """
     each = over_distinct(np.asarray(values), same)
     return float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else float("nan")
 
 
 def summary(correct, samples, k, same=None):
-    """{"avg@k": (mean, standard error), ...} over problems; best@k and worst@k are unbiased.
+    """Return {"avg@k": (mean, standard error), ...} over problems; best@k and worst@k are unbiased.
 
-    correct: how many of `samples` rollouts of each problem were solved. The error is the spread
-    over distinct problems (`same`: of core.problems.copies) divided by the root of their number: it
-    covers the choice of problems and the noise of the rollouts together, and not the seed of
+    correct: how many of `samples` rollouts of each problem were solved. The error is the standard
+    deviation over distinct problems (`same`: from core.problems.copies) over the root of their
+    number. It covers the choice of problems and the noise of the rollouts, but not the seed of
     training.
     """
     stats = {}
@@ -84,7 +83,7 @@ def summary(correct, samples, k, same=None):
 
 
 def eval_record(problems, correct, total, faults, cfg, step, rollouts, tokens, name="val"):
-    """An evaluation's record in the log; arguments as from `count_solved`."""
+    """Return the log's record of an evaluation; arguments as from `count_solved`."""
     stats, samples = summary(correct, cfg["samples"], cfg["k"]), cfg["samples"]
     same = copies(problems)
     repeated = dict(copies=same) if len(set(same)) < len(same) else {}

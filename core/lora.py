@@ -1,30 +1,31 @@
-"""core/lora.py: low-rank adapters by peft, where the optimizer state does not fit (`lora_rank`).
+"""core/lora.py: low-rank adapters by peft, if the optimizer state does not fit (`lora_rank`).
 
     python train_grpo.py --model=Qwen/Qwen2.5-7B-Instruct --lora_rank=32 --lr_base=1e-5 ...
 
-W + (32 / rank) B A in every linear layer of the body: A and B are trained, in fp32, W is frozen, in
-bf16 where a GPU computes in it (Hu et al. 2021). The engine and the final model get the sum; the
-reference of the KL is the model with its adapters off, and takes no memory. It is not in the paper,
-wants a larger lr (about ten times), and trains on one GPU. Needs peft (requirements-lora.txt).
+Every linear layer of the body computes W + (32 / rank) B A. A and B are trained in fp32. W is
+frozen, in bf16 if a GPU computes in bf16 (Hu et al. 2021). The engine and the final model get the
+sum. The reference of the KL is the model with its adapters off, so it takes no memory. The paper
+does not use adapters; they need an lr about ten times larger, and train on one GPU only. Needs peft
+(requirements-lora.txt).
 """
 import contextlib
 
 from config import BadInput
 
-ALPHA = 32  # peft's scale is ALPHA / rank: one lr does for all ranks
+ALPHA = 32  # peft scales by ALPHA / rank, so that one lr fits all ranks
 
 
 def freeze(model, bf16):
-    """A model whose weights are not trained, in place and where it lies; in bf16 where asked."""
+    """Freeze a model's weights in place, in bf16 if `bf16`."""
     model.requires_grad_(False)
     if bf16:
-        for p in model.parameters():  # not its buffers, the frequencies of the positions
+        for p in model.parameters():  # not its buffers, which hold rotary frequencies
             p.data = p.data.bfloat16()
     return model
 
 
-def add(model, rank, seed=0):
-    """Adapters into a model, in place: B is 0, so it computes what it did. Raises BadInput."""
+def add_adapters(model, rank, seed=0):
+    """Add adapters to a model, in place. B is 0, so its outputs do not change. Raises BadInput."""
     import torch
     try:
         from peft import LoraConfig, inject_adapter_in_model
@@ -41,8 +42,8 @@ def add(model, rank, seed=0):
     return model.eval()
 
 
-def layers(model):
-    """{name: peft's layer} of the layers that have adapters; {} without any."""
+def adapter_layers(model):
+    """Return {name: peft's layer} of the layers that have adapters; {} if there are none."""
     if not hasattr(model, "peft_config"):
         return {}
     from peft.tuners.lora import LoraLayer
@@ -50,34 +51,34 @@ def layers(model):
 
 
 @contextlib.contextmanager
-def off(model):
-    """The model as it is without its adapters."""
-    here = layers(model).values()
+def adapters_off(model):
+    """Switch the adapters of a model off inside the `with` block."""
+    layers = adapter_layers(model).values()
     try:
-        for layer in here:
+        for layer in layers:
             layer.enable_adapters(False)
         yield model
     finally:
-        for layer in here:
+        for layer in layers:
             layer.enable_adapters(True)
 
 
-def merged(model):
-    """(name, tensor) of each parameter of the plain model, the adapters added in fp32."""
-    here = layers(model)
+def merged_weights(model):
+    """Yield (name, tensor) of each parameter of the plain model, with adapters added in fp32."""
+    layers = adapter_layers(model)
     for name, p in model.named_parameters():
-        at, _, last = name.rpartition(".base_layer.")
-        if at:
-            delta = here[at].get_delta_weight("default") if last == "weight" else 0
-            yield f"{at}.{last}", p.detach().float() + delta
+        layer, _, last = name.rpartition(".base_layer.")
+        if layer:
+            delta = layers[layer].get_delta_weight("default") if last == "weight" else 0
+            yield f"{layer}.{last}", p.detach().float() + delta
         elif ".lora_" not in name:
             yield name, p.detach()
 
 
-def unload(model):
-    """Add the adapters to the weights and take them out, in place."""
-    weights = {name: p.clone() for name, p in merged(model)}
-    for name, layer in layers(model).items():
+def merge_adapters(model):
+    """Add the adapters to the weights and remove them, in place."""
+    weights = {name: p.clone() for name, p in merged_weights(model)}
+    for name, layer in adapter_layers(model).items():
         model.set_submodule(name, layer.get_base_layer())
     del model.peft_config
     for name, p in model.named_parameters():

@@ -1,4 +1,4 @@
-"""core/machine.py: the GPUs of this machine, found without loading torch."""
+"""core/machine.py: find the GPUs of this machine without importing torch."""
 import os
 import re
 import subprocess

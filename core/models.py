@@ -1,11 +1,11 @@
-"""core/models.py: models from folders, hubs and checkpoints; over many ranks; saved.
+"""core/models.py: load models from folders, hubs and checkpoints; shard them over ranks; save them.
 
     model, tokenizer = load_model("data/arithmetic/base")   # or a hub's name, or a checkpoint
-    start_ranks("auto"), shard(model, ...), full_weights(model)        # FSDP2
+    start_ranks("auto"), shard_model(model, ...), full_weights(model)  # FSDP2
     save_checkpoint(folder, trained, tokenizer, state), load_checkpoint(folder, trained)
     write_model(folder, model, tokenizer, "bf16")           # a transformers folder
 
-Nothing is a pickle. Needs config.py and core/lora.py.
+No file is a pickle.
 """
 import contextlib
 import errno
@@ -23,7 +23,7 @@ from config import BadInput
 from core import lora
 from core.log import save_json
 
-# torchrun's; a plain run is rank 0 of 1
+# set by torchrun; a plain run is rank 0 of 1
 RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
@@ -31,29 +31,28 @@ RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1
 # Loading
 
 
-def existing(path):
-    """A transformers folder, checkpoint or hub name, as it is; BadInput for another folder."""
+def check_model_path(path):
+    """Return a transformers folder, checkpoint or hub name as it is; BadInput for other folders."""
     folder, name = Path(path), str(path)
-    # nobody's name on a hub
-    ours = name.startswith((".", "/", "~", "runs/", "data/")) or name.count("/") != 1
-    if (ours or folder.exists()) and not (folder / "config.json").exists():
+    local = name.startswith((".", "/", "~", "runs/", "data/")) or name.count("/") != 1
+    if (local or folder.exists()) and not (folder / "config.json").exists():
         why = "it has no config.json" if folder.exists() else "it does not exist"
-        raise BadInput(f"--model={path}: no transformers folder ({why})")
+        raise BadInput(f"--model={path}: not a transformers folder ({why})")
     return path
 
 
 @contextlib.contextmanager
-def loading(path, by="transformers"):
-    """Whatever transformers, vLLM or safetensors raise over a model, as one line of BadInput.
+def load_errors(path, by="transformers"):
+    """Turn what transformers, vLLM or safetensors raise about a model into one line of BadInput.
 
-    The whole traceback of vLLM goes to stderr where that is a file, such as a run's out.txt.
+    If stderr is a file, such as a run's out.txt, vLLM's whole traceback goes there too.
     """
     import huggingface_hub
     import transformers
-    huggingface_hub.utils.logging.set_verbosity_error()  # or a line for each time it tries again
+    huggingface_hub.utils.logging.set_verbosity_error()  # it prints a line for every retry
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    # by torch's checkpoints, in a plain run
+    # torch's checkpoints warn of this in a plain run
     warnings.filterwarnings("ignore", "torch.distributed is disabled")
     try:
         yield transformers
@@ -67,8 +66,8 @@ def loading(path, by="transformers"):
 
 
 def load_tokenizer(path):
-    """The tokenizer of a transformers folder or hub name, with a pad token. Raises BadInput."""
-    with loading(existing(path)) as transformers:
+    """Load the tokenizer of a folder or hub name and give it a pad token. Raises BadInput."""
+    with load_errors(check_model_path(path)) as transformers:
         tokenizer = transformers.AutoTokenizer.from_pretrained(path, padding_side="left")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -76,10 +75,10 @@ def load_tokenizer(path):
 
 
 def check_lengths(path, cfg):
-    """Raise BadInput where a prompt and its response may be more than the model has positions."""
-    with loading(existing(path)) as transformers:
-        there = transformers.AutoConfig.from_pretrained(path)
-    positions = getattr(there, "max_position_embeddings", None)
+    """Raise BadInput if a prompt and its response may be longer than the model has positions."""
+    with load_errors(check_model_path(path)) as transformers:
+        model_config = transformers.AutoConfig.from_pretrained(path)
+    positions = getattr(model_config, "max_position_embeddings", None)
     if positions and cfg["max_prompt_tokens"] + cfg["max_new_tokens"] > positions:
         raise BadInput(f"--max_new_tokens={cfg['max_new_tokens']}: with "
                        f"--max_prompt_tokens={cfg['max_prompt_tokens']} "
@@ -87,14 +86,14 @@ def check_lengths(path, cfg):
 
 
 def is_checkpoint(path):
-    """Whether a folder is a checkpoint of train_grpo.py, whole or torn."""
+    """Return whether a folder is a checkpoint of train_grpo.py, whole or torn."""
     return (Path(path) / "state.json").exists()
 
 
 def checkpoint_state(path):
-    """state.json of a checkpoint of train_grpo.py whose shards are all there.
+    """Return state.json of a checkpoint of train_grpo.py whose shards are all there.
 
-    Raises OSError or ValueError where it is torn.
+    Raises OSError or ValueError if it is torn.
     """
     state = json.loads((Path(path) / "state.json").read_text())
     for name, size in state["files"].items():
@@ -104,9 +103,9 @@ def checkpoint_state(path):
 
 
 def model_folder(path):
-    """A run's folder -> its exported model, or its newest whole checkpoint.
+    """Return the exported model of a run's folder, or its newest whole checkpoint.
 
-    Any other path or hub name -> itself. Raises BadInput for a run that has neither yet.
+    Any other path or hub name is returned unchanged. Raises BadInput if a run has neither yet.
     """
     run = Path(path)
     if (run / "config.json").exists() or not (run / "log.jsonl").exists():
@@ -121,49 +120,50 @@ def model_folder(path):
 
 
 def load_weights(kind, path, device="cpu", **more):
-    """The model of a folder, hub name or checkpoint, of transformers' class `kind`.
+    """Load the model of a folder, hub name or checkpoint as transformers' class `kind`.
 
-    It is in fp32 and eval mode, on the device. On "meta" it has shapes and no weights, for `fill`
-    to read once it is split over ranks; where the files do not hold them by name, or are adapters,
-    it is whole and on the CPU instead. Raises BadInput.
+    It is in fp32 and eval mode, on `device`. On "meta" it has shapes but no weights, which
+    `load_shards` reads once the model is split over ranks. If the files do not hold the weights by
+    name, or hold adapters, it is loaded whole on the CPU instead. Raises BadInput.
     """
     import torch
-    with loading(existing(path)) as transformers:
+    with load_errors(check_model_path(path)) as transformers:
         auto = getattr(transformers, kind)
-        state = checkpoint_state(path) if is_checkpoint(path) else {}  # raises where it is torn
-        if adapters := state.get("lora"):  # a checkpoint of nothing else
-            model = lora.add(load_weights(kind, adapters["model"], **more), adapters["rank"])
-            read({name: p.detach() for name, p in model.named_parameters() if p.requires_grad},
-                 path)
-            lora.unload(model)
+        state = checkpoint_state(path) if is_checkpoint(path) else {}  # raises if it is torn
+        if adapters := state.get("lora"):  # the checkpoint holds adapters only
+            base = load_weights(kind, adapters["model"], **more)
+            model = lora.add_adapters(base, adapters["rank"])
+            read_tensors({name: p.detach() for name, p in model.named_parameters()
+                          if p.requires_grad}, path)
+            lora.merge_adapters(model)
         else:
             model = on_meta(auto, path, **more)
-            if holds(path, model):
+            if has_all_weights(path, model):
                 if device == "meta":
                     return model
                 if not unset_buffers(materialize(model, device)):
-                    return fill(model, path, device)
+                    return load_shards(model, path, device)
             model = auto.from_pretrained(path, dtype=torch.float32, **more).eval()
         return model.to("cpu" if device == "meta" else device)
 
 
 def on_meta(auto, path, **more):
-    """The model of a folder as shapes, without its weights: of the class `auto` of transformers."""
+    """Return the model of a folder on "meta", without weights; `auto` is transformers' class."""
     import torch
     import transformers
     settings = transformers.AutoConfig.from_pretrained(path, **more)
     with torch.device("meta"):
         model = auto.from_config(settings, dtype=torch.float32).eval()
-    if model.can_generate():  # of folders without the file it is made from the model's config
+    if model.can_generate():  # without the file, transformers makes it from the model's config
         with contextlib.suppress(OSError):
             model.generation_config = transformers.GenerationConfig.from_pretrained(path)
     return model
 
 
-def stored(path):
-    """(folder, {name: what a safetensors file there says of it}) of a transformers folder.
+def stored_tensors(path):
+    """Return (folder, {name: metadata}) of the tensors in safetensors files.
 
-    Or of a checkpoint, or of a hub name, whose files are downloaded where they are not here yet.
+    `path` is a transformers folder, a checkpoint or a hub name, whose files are downloaded first.
     """
     import torch.distributed.checkpoint as dcp
     if not Path(path).exists():
@@ -174,32 +174,33 @@ def stored(path):
     return path, reader.read_metadata().state_dict_metadata
 
 
-def holds(path, model):
-    """Return whether the files hold all parameters by name, unquantized, a critic's head aside."""
+def has_all_weights(path, model):
+    """Return whether the files hold all parameters, unquantized; a critic's head may be missing."""
     names = {name for name in dict(model.named_parameters()) | stored_buffers(model)
              if not name.startswith(("score.", "classifier."))}
-    return names <= set(stored(path)[1]) and not hasattr(model.config, "quantization_config")
+    quantized = hasattr(model.config, "quantization_config")
+    return names <= set(stored_tensors(path)[1]) and not quantized
 
 
 def materialize(model, device):
-    """Memory on the device for a model on meta, and its buffers; for any other, move it there."""
+    """Move a model to the device; a model on meta gets memory there, and its buffers."""
     if model.device.type != "meta":
         return model.to(device)
     model.to_empty(device=device)
     model.tie_weights()
     for buffer in model.buffers():
         if buffer.is_floating_point():
-            buffer.fill_(float("nan"))  # until `unset_buffers` every one should have its values
+            buffer.fill_(float("nan"))  # `unset_buffers` finds those that stay NaN
     for module in model.modules():
         if next(module.buffers(recurse=False), None) is not None:
-            model._init_weights(module)  # such as the frequencies of the positions
+            model._init_weights(module)  # sets buffers such as rotary frequencies
     return model
 
 
 def unset_buffers(model):
-    """Return the buffers of a materialized model that nothing gives values to.
+    """Return the buffers of a materialized model that nothing has set.
 
-    Falcon-H1 makes one when it is constructed, and transformers' `_init_weights` does not know it.
+    For example, Falcon-H1 sets one in its constructor and transformers' `_init_weights` does not.
     """
     return [name for name, buffer in model.named_buffers()
             if name not in stored_buffers(model) and buffer.is_floating_point()
@@ -207,39 +208,39 @@ def unset_buffers(model):
 
 
 def stored_buffers(model):
-    """Return {name: buffer} of those that files hold, such as the routing bias of DeepSeek V3."""
+    """Return {name: buffer} of the buffers that files hold, such as DeepSeek V3's routing bias."""
     return {f"{prefix}.{name}".lstrip("."): buffer for prefix, module in model.named_modules()
             for name, buffer in module.named_buffers(recurse=False)
             if name not in module._non_persistent_buffers_set}
 
 
-def fill(model, path, device):
-    """Read the weights at `path` into a model on meta; each rank reads its own shards only.
+def load_shards(model, path, device):
+    """Read the weights at `path` into a model on meta; each rank reads only its own shards.
 
-    What the files do not hold, the head of a critic, becomes 0. Raises BadInput if a buffer has
-    no values.
+    Weights that the files lack (the head of a critic) become 0. Raises BadInput if nothing sets a
+    buffer.
     """
     if names := unset_buffers(materialize(model, device)):
         raise BadInput(f"--model={path}: models of kind {model.config.model_type} cannot be split "
-                       f"over processes: nothing sets {names[0]}; take one process")
-    folder, there = stored(path)
-    mine = {name: p.detach() for name, p in model.named_parameters()} | stored_buffers(model)
-    for name in set(mine) - set(there):
-        mine.pop(name).zero_()
-    read(mine, folder)
+                       f"over processes: nothing sets {names[0]}; use one process")
+    folder, stored = stored_tensors(path)
+    tensors = {name: p.detach() for name, p in model.named_parameters()} | stored_buffers(model)
+    for name in set(tensors) - set(stored):
+        tensors.pop(name).zero_()
+    read_tensors(tensors, folder)
     return model
 
 
-def read(tensors, folder):
-    """The tensors of these names in a folder's safetensors files into `tensors`, in place."""
+def read_tensors(tensors, folder):
+    """Read the tensors of these names from a folder's safetensors files into `tensors` in place."""
     import torch.distributed.checkpoint as dcp
     dcp.load(tensors, no_dist=True, storage_reader=dcp.HuggingFaceStorageReader(str(folder)))
 
 
 def load_model(path, device="auto"):
-    """A transformers folder, hub name or checkpoint of a run -> (causal LM, tokenizer).
+    """Load (causal LM, tokenizer) from a transformers folder, hub name or checkpoint of a run.
 
-    The model is in fp32 and eval mode, on the device, "meta" as in `load_weights`. Raises BadInput.
+    The model is in fp32 and eval mode, on `device`; "meta" as in `load_weights`. Raises BadInput.
     """
     import torch
     if device == "auto":
@@ -249,7 +250,7 @@ def load_model(path, device="auto"):
 
 
 def is_bf16(dtype, device):
-    """Whether --dtype means bf16 on a device, a torch.device or its name: auto does on a GPU."""
+    """Return whether --dtype means bf16 on a device (torch.device or name); auto does on a GPU."""
     return dtype == "bf16" or (dtype == "auto" and str(device).startswith("cuda"))
 
 
@@ -267,16 +268,16 @@ def load_critic(path, device):
 
 
 def value_head(critic):
-    """Return the layer of a critic that gives its values. transformers has two names for it."""
+    """Return the layer of a critic that computes its values; transformers has two names for it."""
     return critic.score if hasattr(critic, "score") else critic.classifier
 
 
 # -------------------------------------------------------------------------------------------------
-# Logits: what comes after the last layer
+# Logits: from the last hidden state to the vocabulary
 
 
 class BodyOutput(tuple):
-    """What the body of a model returns, as (last hidden state,); its other fields are None."""
+    """The output of a model's body, as (last hidden state,); its other fields are None."""
     last_hidden_state = property(lambda self: self[0])
 
     def __getattr__(self, name):
@@ -286,11 +287,11 @@ class BodyOutput(tuple):
 def logits_of(model, hidden):
     """Return the logits (N, V) that a causal LM computes from its last hidden states (N, d).
 
-    The output embedding alone is not enough: Gemma 2 caps its logits, Granite and Cohere scale
-    them. So this runs the model's own forward, in which the body returns `hidden`.
+    The output embedding is not enough: Gemma 2 caps its logits, Granite and Cohere scale them. So
+    this runs the model's own forward, with a body that returns `hidden`.
     """
     output = BodyOutput((hidden[None],))
-    # OPT calls its decoder directly; what BERT's descendants call `decoder` is their embedding
+    # OPT calls its decoder directly; models like BERT call their output embedding `decoder`
     bodies = {model.base_model, model.get_decoder()} - {model, model.get_output_embeddings()}
     for body in bodies:
         body.forward = lambda *args, **kwargs: output
@@ -308,7 +309,7 @@ def has_linear_attention(model):
                DynamicCache(config=model.config).layers)
 
 
-def blocks(model):
+def layer_list(model):
     """Return the list of a transformer's layers, which GPT-2 calls `h` and others `layers`."""
     import torch
     size = model.config.get_text_config().num_hidden_layers
@@ -316,7 +317,7 @@ def blocks(model):
         if isinstance(module, torch.nn.ModuleList) and len(module) == size:
             return module
     raise BadInput(f"--model={model.name_or_path}: no list of its {size} layers to split or to "
-                   f"recompute (kind {model.config.model_type}); take one process and "
+                   f"recompute (kind {model.config.model_type}); use one process and "
                    "--activation_checkpointing=false")
 
 
@@ -325,7 +326,7 @@ def blocks(model):
 
 
 def start_ranks(device):
-    """Join torchrun's process group; a plain run has none. Returns the device of this rank."""
+    """Join torchrun's process group, if there is one; return the device of this rank."""
     import torch
     cuda = device != "cpu" and torch.cuda.is_available()
     if WORLD > 1:
@@ -336,8 +337,8 @@ def start_ranks(device):
     return f"cuda:{torch.cuda.current_device()}"
 
 
-def over_ranks(numbers, op="SUM"):
-    """A list of numbers reduced over the ranks, number by number."""
+def all_reduce(numbers, op="SUM"):
+    """Reduce a list of numbers over the ranks, number by number."""
     if WORLD == 1:
         return list(numbers)
     import torch
@@ -346,13 +347,13 @@ def over_ranks(numbers, op="SUM"):
     return tensor.tolist()
 
 
-def shard(model, device, forward, dtype="auto"):
-    """FSDP2, in place: parameters, gradients and moments in fp32, split over all ranks.
+def shard_model(model, device, forward, dtype="auto"):
+    """Shard a model over all ranks with FSDP2, in place: parameters, gradients and moments in fp32.
 
-    A GPU computes in --dtype. `forward` is the function that goes through the model in training,
-    token_logps or token_values: FSDP gathers the weights of the embedding and the head around it,
-    and those of a layer around that layer. Those of the embedding and the head stay whole until
-    the backward pass; of a model that has none, such as the reference, they are given up at once.
+    A GPU computes in --dtype. `forward` is the function that runs the model in training
+    (token_logps or token_values): FSDP gathers embedding and head around it, and each layer around
+    that layer. Embedding and head stay gathered until the backward pass. A frozen model, such as
+    the reference, has no backward pass and frees them at once.
     """
     import torch
     from torch.distributed.fsdp import (MixedPrecisionPolicy, fully_shard,
@@ -361,7 +362,7 @@ def shard(model, device, forward, dtype="auto"):
     if cuda and is_bf16(dtype, device):
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     mesh = torch.distributed.init_device_mesh("cuda" if cuda else "cpu", (WORLD,))
-    for layer in blocks(model):
+    for layer in layer_list(model):
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     frozen = not any(p.requires_grad for p in model.parameters())
     fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=frozen or None)
@@ -369,23 +370,23 @@ def shard(model, device, forward, dtype="auto"):
     register_fsdp_forward_method(model, forward.__name__)
 
 
-def through(function, model):
-    """function(model, ...), with FSDP's hooks around it where the model is sharded for it."""
+def call_sharded(function, model):
+    """Return function(model, ...), with FSDP's hooks around it if the model is sharded for it."""
     return getattr(model, function.__name__, functools.partial(function, model))
 
 
 def full_weights(model):
     """Yield (name, whole tensor) of each parameter, tied ones once, and of the stored buffers.
 
-    Every rank must go through all of them, in this order. Adapters are added to what they adapt.
+    Every rank must go through all of them, in this order. Adapters are merged into their weights.
     """
-    for name, p in lora.merged(model):
+    for name, p in lora.merged_weights(model):
         yield name, p.full_tensor() if hasattr(p, "full_tensor") else p
     yield from stored_buffers(model).items()
 
 
 def recomputes(cfg, device):
-    """Whether the layers keep their inputs alone: `activation_checkpointing`, auto = on a GPU."""
+    """Return whether layers keep only their inputs: `activation_checkpointing`, auto = on a GPU."""
     wanted = cfg["activation_checkpointing"]
     return wanted == "true" or (wanted == "auto" and str(device).startswith("cuda"))
 
@@ -393,34 +394,34 @@ def recomputes(cfg, device):
 def checkpoint_activations(model):
     """Keep only the input of each layer for the backward pass, and compute the rest again."""
     model.gradient_checkpointing_enable(dict(use_reentrant=False))
-    for layer in blocks(model):
-        # of the layer alone: transformers asks it, its dropouts ask themselves and stay off
+    for layer in layer_list(model):
+        # transformers checkpoints a layer in training mode only; its dropouts stay in eval mode
         layer.training = True
 
 
 # -------------------------------------------------------------------------------------------------
 # Checkpoints: safetensors files of each rank (torch.distributed.checkpoint), config, tokenizer and
-# a state; nothing is a pickle
+# state.json
 
 
 @contextlib.contextmanager
 def disk_errors(folder):
-    """A disk that fails is an OSError, whatever safetensors, tokenizers and torch make of it."""
+    """Raise disk failures as OSError, also if safetensors, tokenizers or torch raise others."""
     from torch.distributed.checkpoint.api import CheckpointException
     try:
         yield
     except OSError:
         raise
-    except (Exception, CheckpointException) as e:  # the latter is no Exception; it holds one a rank
+    except (Exception, CheckpointException) as e:  # the latter does not derive from Exception
         cause = next(iter(e.failures.values()))[0] if isinstance(e, CheckpointException) else e
         reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
         raise OSError(errno.EIO, reason, str(folder)) from None
 
 
 def write_model(folder, model, tokenizer, dtype):
-    """A transformers folder, written anew by rank 0 from the weights of all ranks.
+    """Write a transformers folder from the weights of all ranks, on rank 0, replacing an older one.
 
-    dtype: bf16, fp32, or auto: bf16 on a GPU.
+    dtype: bf16, fp32, or auto, which is bf16 on a GPU.
     """
     import torch
     kind = torch.bfloat16 if is_bf16(dtype, model.device) else torch.float32
@@ -435,10 +436,10 @@ def write_model(folder, model, tokenizer, dtype):
 
 @contextlib.contextmanager
 def unchecked_generation_config(model, folder):
-    """Write the model's generation config into the folder as it is, whatever is saved meanwhile.
+    """Write the model's generation config into the folder unchecked, after the `with` block.
 
-    transformers loads some settings that it refuses to save, such as the temperature without
-    do_sample of Llama 2. They are the base model's, and the trained model keeps them.
+    transformers loads some settings that it refuses to save, such as Llama 2's temperature without
+    do_sample. They belong to the base model, and the trained model keeps them.
     """
     given = model.generation_config
     model.generation_config = type(given)()
@@ -450,16 +451,16 @@ def unchecked_generation_config(model, folder):
 
 
 def training_state(trained):
-    """{name: tensor} of what a checkpoint holds; writing into the tensors changes the training.
+    """Return {name: tensor} of what a checkpoint holds; writing to them changes the training.
 
-    trained: [(prefix, model, optimizer), ...]. A weight has its own name behind the prefix, AdamW's
-    numbers "exp_avg.NAME" etc.
+    trained: [(prefix, model, optimizer), ...]. A weight is called prefix + its name, and AdamW's
+    numbers prefix + "exp_avg.NAME" and the like.
     """
     import torch
     tensors = {}
     for prefix, model, opt in trained:
         for name, p in model.named_parameters():
-            if not p.requires_grad:  # what adapters adapt: it is that of the base model
+            if not p.requires_grad:  # frozen below adapters, so it is the base model's
                 continue
             tensors[prefix + name] = p.detach()
             if not opt.state[p]:  # before the first step
@@ -467,26 +468,27 @@ def training_state(trained):
                                     exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
             for key, value in opt.state[p].items():
                 tensors[f"{prefix}{key}.{name}"] = value.view(1) if value.ndim == 0 else value
-        if not lora.layers(model):
+        if not lora.adapter_layers(model):
             tensors |= {prefix + name: b for name, b in stored_buffers(model).items()}
     return tensors
 
 
-FILE_BYTES = 2**29  # of a file of a rank's checkpoint; the host holds two copies of one file
+FILE_BYTES = 2**29  # size of a checkpoint file; the host holds two copies of one file at a time
 
 
 def save_checkpoint(folder, trained, tokenizer, state):
-    """Write ckpt/step_NNNNNNNN aside and rename it; keep the newest two and state["keep"]'s.
+    """Write ckpt/step_NNNNNNNN in one step; keep the newest two and those in state["keep"].
 
-    state.json is written last: it marks the folder as whole. Every rank calls this and writes its
-    own shard; the folder must be one that all of them see.
+    The folder is written under another name and then renamed; its state.json is written last and
+    marks it as whole. Every rank calls this and writes its own shard, so all of them must see the
+    folder.
     """
     import torch.distributed.checkpoint as dcp
     part = folder / "ckpt" / "part"
     if RANK == 0:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
-    over_ranks([0])  # nobody writes before the folder is there
+    all_reduce([0])  # a barrier: no rank writes before the folder exists
     tensors, files, size = training_state(trained), {}, 0
     for name, tensor in tensors.items():
         files[name] = 1 + int(size // FILE_BYTES)
@@ -509,11 +511,11 @@ def save_checkpoint(folder, trained, tokenizer, state):
         shutil.rmtree(target, ignore_errors=True)
         part.rename(target)
         keep_checkpoints(folder, 2, state["keep"])
-    over_ranks([0])
+    all_reduce([0])
 
 
 def keep_checkpoints(folder, newest, steps):
-    """Remove a run's checkpoints but for the newest few and those of some steps."""
+    """Remove a run's checkpoints, except the `newest` few and the updates in `steps`."""
     paths = sorted((folder / "ckpt").glob("step_*"), reverse=True)
     for path in paths[newest:]:
         if int(path.name.removeprefix("step_")) not in steps:
@@ -521,10 +523,10 @@ def keep_checkpoints(folder, newest, steps):
 
 
 def load_checkpoint(folder, trained):
-    """The newest whole checkpoint into models and optimizers, in place; returns its state, or None.
+    """Load the newest whole checkpoint into models and optimizers, in place; return its state.
 
-    A torn one is passed over. It may have been written by another number of ranks. Rank 0 chooses.
-    Raises OSError where it cannot be read or is of another model.
+    Returns None if there is none. Torn checkpoints are skipped. Another number of ranks may have
+    written it. Rank 0 chooses. Raises OSError if it cannot be read or belongs to another model.
     """
     tensors, step = training_state(trained), -1
     for path in sorted((folder / "ckpt").glob("step_*"), reverse=True) if RANK == 0 else ():
@@ -532,15 +534,14 @@ def load_checkpoint(folder, trained):
             step = checkpoint_state(path)["step"]
             break
         except (OSError, ValueError, KeyError) as e:
-            print(f"{path}: not a whole checkpoint ({type(e).__name__}), passed over",
-                  file=sys.stderr)
-    step = int(over_ranks([step], "MAX")[0])
+            print(f"{path}: not a whole checkpoint ({type(e).__name__}), skipped", file=sys.stderr)
+    step = int(all_reduce([step], "MAX")[0])
     if step < 0:
         return None
     path = folder / "ckpt" / f"step_{step:08d}"
     with disk_errors(path):
-        read(tensors, path)
+        read_tensors(tensors, path)
     for later in sorted((folder / "ckpt").glob("step_*")) if RANK == 0 else ():
-        if later.name > path.name:  # torn: it would count as one of the newest two
+        if later.name > path.name:  # it is torn and would count as one of the newest two
             shutil.rmtree(later)
     return checkpoint_state(path)

@@ -1,10 +1,10 @@
-"""core/probe.py: whether torch computes on the GPUs here and Triton compiles, as a line of JSON.
+"""core/probe.py: test whether torch and Triton work on the GPUs here; print one line of JSON.
 
     python core/probe.py          # {"gpus": 2, "why": ""}; `why` names what is missing
-    python core/probe.py triton   # compiles a Triton kernel too: vLLM's sampler is made of such
+    python core/probe.py triton   # compiles a Triton kernel too, because vLLM's sampler needs it
 
-core/sweep.py starts it by PYTHON before the first problem is measured. Triton reads the source of a
-kernel from a file, so this is a script and not a string. It imports nothing of this project.
+core/sweep.py starts it with PYTHON before the first problem is measured. Triton reads the source of
+a kernel from a file, so this is a script and not a string. It imports nothing of this project.
 """
 import json
 import os
@@ -14,16 +14,16 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-DRIVERS = {"12": "525", "13": "580"}  # the oldest NVIDIA driver series of each CUDA version
+DRIVERS = {"12": "525", "13": "580"}  # the oldest NVIDIA driver series for each CUDA version
 
 
 def first_line(error):
-    """The first line of another library's error, short enough for a message of one line."""
+    """Return the first line of another library's error, short enough for a one-line message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
 
 
 def count_gpus():
-    """(GPUs that torch computes on, why there are none or "")."""
+    """Return (how many GPUs torch can compute on, the reason if there are none, else "")."""
     import torch
     built = torch.version.cuda
     if built is None:
@@ -38,18 +38,18 @@ def count_gpus():
 
 
 def add_one(x):
-    """The kernel: add 1 to the first 16 numbers at x."""
+    """Add 1 to the first 16 numbers at x; this is the kernel."""
     i = tl.arange(0, 16)
     tl.store(x + i, tl.load(x + i) + 1)
 
 
 def compile_kernel(device="cuda"):
-    """Compile `add_one` and run it on `device`. Raises what Triton or the C compiler raise."""
+    """Compile `add_one` and run it on `device`. Raises what Triton or the C compiler raises."""
     global tl
     import torch
     import triton
     import triton.language as tl
-    # A cache of its own: kernels compiled earlier would hide that the compiler is gone
+    # use a new cache, because kernels compiled earlier would hide that the compiler is gone
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TRITON_CACHE_DIR"] = cache
         x = torch.zeros(16, device=device)
@@ -59,7 +59,7 @@ def compile_kernel(device="cuda"):
 
 
 def missing_tools():
-    """What Triton needs of the machine and does not find: a list of words."""
+    """Return what Triton needs on this machine and does not find, a list of phrases."""
     scheme = sysconfig.get_default_scheme().replace("posix_local", "posix_prefix")
     header = Path(sysconfig.get_paths(scheme)["include"], "Python.h")
     version = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -340,7 +340,7 @@ def measured_rate(folder):
     hours = []
     for path in Path(folder).glob("**/log.jsonl"):
         with contextlib.suppress(BadInput, KeyError):  # a log that cannot be read is told elsewhere
-            hours.append(cost.measured(read_log(path)))
+            hours.append(cost.measured_hours(read_log(path)))
     hours = [pair for pair in hours if pair]
     return len(hours), sum(a for a, _ in hours) / sum(b for _, b in hours) if hours else 1.0
 

@@ -16,7 +16,7 @@ import numpy as np
 
 import frontier
 from config import parse
-from core.log import aside, read_log, read_plan
+from core.log import atomic_write, read_log, read_plan
 from core import sweep
 from core.plots import budget_axis, canvas, colours, format_si, legend, plural, wrap, write
 from core.runs import comparable, ended, metric_per_problem, read_run
@@ -73,7 +73,7 @@ def keep(source, target):
         if records and ended(dict(status=records[-1].get("status", ""))) \
                 and records[-1]["rollouts"] > reached:
             text = "".join(json.dumps(r, separators=(",", ":")) + "\n" for r in thin(records))
-            with aside(copy) as part:
+            with atomic_write(copy) as part:
                 part.write_bytes(gzip.compress(text.encode(), 9, mtime=0))  # the same for one log
             new += 1
     # by name, not by run: where an arm's first runs were started by hand its sweep.json came later

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "results")]
 
 from config import BadInput, entry, parse  # first: Ctrl-C is one line from here
-from core.log import aside, save_json
+from core.log import atomic_write, save_json
 from arms import DEEP, USED, Atlas, flat, keep, read, updates
 from core import sweep
 from core.plots import format_si, plural
@@ -350,7 +350,7 @@ def main(argv):
     if not verb and at_home:
         here = not cfg["out"]  # then the page is above its figures
         place = ROOT / "results" if here else out
-        with aside(place / "README.md") as part:
+        with atomic_write(place / "README.md") as part:
             part.write_text(page(rows, folder, "atlas/" if here else ""))
         save_json(place / "atlas.json", rows, indent=1)
 

@@ -1,4 +1,5 @@
-"""tests/gpu_report.py: write results/gpu.md from what tests/gpu_report.sh left in a folder.
+"""tests/gpu_report.py: write results/gpu.md from the files that tests/gpu_report.sh left in a
+folder.
 
     python tests/gpu_report.py runs/gpu_report      # filled in
     python tests/gpu_report.py none                 # the form, with nothing filled in
@@ -28,7 +29,7 @@ CELLS = {"n4": "n = 4, B_p = 8", "n64": "n = 64, B_p = 8"}
 
 
 def output_of(*command):
-    """What a command prints, as one line; "not found" if it is not there."""
+    """Return what a command prints, as one line; "not found" if the command is missing."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
@@ -37,7 +38,7 @@ def output_of(*command):
 
 
 def version(name):
-    """The version of an installed package, or "not installed"."""
+    """Return the version of an installed package, or "not installed"."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -45,7 +46,7 @@ def version(name):
 
 
 def machine():
-    """[(what, value)] of this machine and its packages."""
+    """Return [(name, value)] of this machine and its packages."""
     card = output_of("nvidia-smi", "--query-gpu=name,memory.total,driver_version",
                      "--format=csv,noheader")
     compiler = shutil.which("gcc") or shutil.which("clang") or "not found"
@@ -57,7 +58,8 @@ def machine():
 
 
 def measured(log):
-    """{what: (measured, expected by core/cost.py)} of a run's log, medians after two updates."""
+    """Return {name: (measured, expected by core/cost.py)} of a run's log, medians after two
+    updates."""
     header, *records = read_log(log)
     cfg, steps = complete(header["config"]), [r for r in records if r["type"] == "step"]
     late, B = steps[2:] or steps, cfg["B_p"] * cfg["n"]
@@ -70,13 +72,13 @@ def measured(log):
         expected = dict(gen=cost.generation_s(s, cfg, B, 1), train=cost.update_s(s, cfg, B, 1))
         expected["all"] = sum(expected.values()) + cost.UPDATE_S
     number = lambda x: f"{x:,.2f}" if x < 10 else f"{x:,.0f}"
-    told = lambda key: number(expected[key]) if key in expected else "not known"
+    time_of = lambda key: number(expected[key]) if key in expected else "not known"
     rate = lambda key: number(B * cost.mean_length(cfg) / expected[key]) if s else "not known"
     return {
         "seconds of an update, all in all": (number(median["gen_s"] + median["train_s"]),
-                                             told("all")),
-        "of it generation and grading, s": (number(median["gen_s"]), told("gen")),
-        "of it the update itself, s": (number(median["train_s"]), told("train")),
+                                             time_of("all")),
+        "of it generation and grading, s": (number(median["gen_s"]), time_of("gen")),
+        "of it the update itself, s": (number(median["train_s"]), time_of("train")),
         "tokens generated per second": (number(tokens / median["gen_s"]), rate("gen")),
         "tokens trained on per second": (number(tokens / median["train_s"]), rate("train")),
         "tokens of a response": (number(median["response_len"]), number(cost.mean_length(cfg))),
@@ -84,13 +86,13 @@ def measured(log):
 
 
 def last_line(path):
-    """The last line of a step's output; "not run" if there is none."""
+    """Return the last line of a step's output; "not run" if there is none."""
     lines = path.read_text().split("\n") if path.exists() else []
     return next((line.strip() for line in reversed(lines) if line.strip()), "not run")
 
 
 def page(folder):
-    """The text of results/gpu.md."""
+    """Return the text of results/gpu.md."""
     rows = machine() if folder.exists() else [(what, "not run") for what, _ in machine()]
     steps = dict(probe="`core/probe.py triton`, the check before a sweep",
                  tests="`tests/test_gpu.py`")

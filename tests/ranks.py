@@ -1,7 +1,8 @@
-"""One update of every objective on as many ranks as torchrun starts: the full weights after it, for
-test_ranks.py.
+"""Make one update of every objective on the ranks of torchrun and save the weights after it.
 
     torchrun --nproc_per_node=2 -- tests/ranks.py MODEL_FOLDER BATCH.json OUT.safetensors
+
+tests/test_ranks.py starts it.
 """
 import copy
 import json
@@ -17,9 +18,9 @@ import train_grpo
 from config import parse
 from train_grpo import RANK, WORLD
 
-# nothing but the policy term: a rank whose groups are all flat has nothing to do
+# the policy term only: a rank whose groups all have equal rewards has nothing to do
 CASES = dict(hard=["--recipe=hard"],
-             # one problem with a signal and two of its rollouts: four ranks have too few rows
+             # two rollouts of one problem are in the loss, which is too few rows for four ranks
              few=["--recipe=hard", "--n_train=2"],
              grpo=["--kl_coef=0.3", "--entropy_coef=0.2", "--zero_var_filter=policy",
                    "--updates=2"],
@@ -48,14 +49,14 @@ def main(folder, batch, out):
         ref = copy.deepcopy(model).requires_grad_(False) if cfg["kl_coef"] else None
         critic = train_grpo.models.load_critic(folder, "cpu") if cfg["algo"] == "ppo" else None
         with torch.no_grad():
-            for p in model.parameters():  # off the reference
+            for p in model.parameters():  # differ from the reference
                 p *= 1.02
         for m, function in ((model, train_grpo.token_logps), (ref, train_grpo.token_logps),
                             (critic, train_grpo.token_values)):
             if m and cfg["activation_checkpointing"]:
                 train_grpo.models.checkpoint_activations(m)
             if m and WORLD > 1:
-                train_grpo.models.shard(m, device, function)
+                train_grpo.models.shard_model(m, device, function)
         opt, critic_opt = [m and torch.optim.SGD(m.parameters(), lr=lr)
                            for m, lr in ((model, 0.5), (critic, 0.1))]
         learner = train_grpo.Learner(model, opt, ref, critic, critic_opt)

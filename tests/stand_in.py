@@ -1,11 +1,11 @@
-"""stand_in.py: what `python` is for the commands of README and docs, in test_docs.py's sandbox.
+"""stand_in.py: replace `python` for the commands of README and docs, in test_docs.py's sandbox.
 
-    .venv/bin/python train_grpo.py --B_p=8 --n=4      # the words of the command line of a page
+    .venv/bin/python train_grpo.py --B_p=8 --n=4      # the command line of a page
 
-The planning and the analysis are run as they stand, with few draws of the noise. Of everything else
-(training, downloads, minutes of work) only the words are checked, by the script's own command line:
-behind them goes a key that does not exist, and that one must be the first that the script refuses.
-Every call is noted in the file CALLS.
+Planning and analysis run for real, with few draws of the noise. For everything else (training,
+downloads, minutes of work) only the words are checked, by the script's own command line: a key that
+does not exist is appended, and the script must refuse that key first. Every call is appended to the
+file CALLS.
 """
 import importlib.util
 import os
@@ -14,12 +14,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RUN = {"config.py": [], "frontier.py": [], "fit_sigmoid.py": []}
-# their keys are all in config.py, so that values that no run can have are refused here too
+# all of their keys are in config.py, so impossible values are refused here too
 PLAIN = ("train_grpo.py", "sample.py", "evaluate.py")
 
 
 def check_words(script, words):
-    """Raise SystemExit with one line where `script` is not there or does not take `words`."""
+    """Raise SystemExit with one line if `script` is missing or does not take `words`."""
     path = ROOT / script
     if not path.exists():
         sys.exit(f"{script}: no such file")
@@ -51,7 +51,7 @@ def main(words):
             file.write(" ".join(words).replace("\n", " ") + "\n")
     if words[:2] == ["-m", "torch.distributed.run"]:
         words = words[words.index("--") + 1:]
-    if words[:2] in (["-m", "pip"], ["-m", "pytest"]):  # of tests/run.sh
+    if words[:2] in (["-m", "pip"], ["-m", "pytest"]):  # from tests/run.sh
         return
     plans = words[0] == "-m" and words[1] in ("core.sweep", "core.cost")
     if words[0] == "-c" or plans or words[0] in RUN:

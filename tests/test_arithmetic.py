@@ -563,7 +563,7 @@ def test_prepare_makes_what_is_asked_for(prepare, tmp_path, monkeypatch, capsys)
         monkeypatch.setattr(prepare, "MODELS", dict(base=(32, 3)))
         prepare.main(["remake", *words])
         assert "narrow_remade: of another shape" in capsys.readouterr().out
-        with pytest.raises(config.BadInput, match="--model=.*none: no transformers folder"):
+        with pytest.raises(config.BadInput, match="--model=.*none: not a transformers folder"):
             prepare.main(["remake", f"--model={tmp_path / 'none'}"])
         torn(tmp_path / "narrow/model.safetensors", "cut")
         with pytest.raises(config.BadInput, match="narrow/model.safetensors: not readable"):

@@ -1,5 +1,6 @@
-"""core/cost.py: what a run takes of a GPU, against a simulation of our own code; the hours of a
-sweep, estimated and scaled to a log; what the trainer leaves vLLM, and warns of. No GPU is needed.
+"""Test core/cost.py against a simulation of our own code, and the trainer's memory warning.
+
+Also the hours of a sweep, estimated and scaled to a log. No GPU is needed.
 """
 import json
 import random
@@ -44,7 +45,7 @@ def tail():
 
 @pytest.mark.parametrize("model", cost.SHAPES)
 def test_sizes_are_those_of_transformers(model):
-    """Every parameter of the model that transformers makes of the published numbers."""
+    """Count every parameter of the model that transformers builds from the published numbers."""
     made = on_meta(cost.SHAPES[model])
     s = cost.sizes(made.config.to_dict())
     assert s["P"] == pytest.approx(sum(p.numel() for p in made.parameters()), rel=1e-4)
@@ -61,8 +62,10 @@ def test_sizes_are_those_of_transformers(model):
     (QWEN, 1, True, False, True), (QWEN, 4, True, False, True), (QWEN, 4, False, True, True),
     (FOUR, 4, False, False, False)])
 def test_the_sum_is_that_of_a_simulated_update(simulation, model, ranks, kl, ppo, recompute):
-    """Three layers as wide as a 7B or 4B model's, through `shard` and `token_logps` on tensors that
-    have shapes alone: within 5%. The whole models: python tests/bench/memory.py."""
+    """Simulate three layers as wide as a 7B or 4B model's on tensors without data: within 5%.
+
+    They go through `shard_model` and `token_logps`. For whole models: python tests/bench/memory.py.
+    """
     shape = cost.SHAPES[model] | dict(num_hidden_layers=3)
     seen = simulation.case(shape, ranks=ranks, kl=kl, ppo=ppo, recompute=recompute)
     cfg = cfg_of(model, f"--kl_coef={0.001 * kl}", f"--algo={'ppo' if ppo else 'grpo'}",
@@ -86,14 +89,13 @@ def test_the_sum_with_adapters(simulation):
 
 
 def test_a_frozen_model_gives_its_embedding_up(simulation):
-    """The reference's embedding and head are whole in its own pass alone: the backward pass has
-    the policy's and no more."""
+    """The reference's embedding and head are gathered in its own forward pass only."""
     shape = cost.SHAPES[QWEN] | dict(num_hidden_layers=1)
     with_ref, without = [simulation.case(shape, ranks=4, kl=kl, micro_tokens=1024)
                          for kl in (True, False)]
     s = cost.sizes(shape)
     more = with_ref["tops"]["backward"] - without["tops"]["backward"]
-    assert more == pytest.approx(2 * s["P"] / 4, rel=0.05)  # its own shard
+    assert more == pytest.approx(2 * s["P"] / 4, rel=0.05)  # the reference's shard
 
 
 def test_more_of_anything_takes_more():
@@ -102,7 +104,7 @@ def test_more_of_anything_takes_more():
     assert total(8) < total(4) < total(2) < total(1)
     assert total() < total(activation_checkpointing="false")
     assert total(kl_coef=0) < total() < total(algo="ppo")
-    assert total() + 3e9 < total(n=16384)  # what an update holds of 524,288 rollouts
+    assert total() + 3e9 < total(n=16384)  # an update keeps something of each of 524,288 rollouts
     assert total() < total(micro_tokens=65536) and total() < total(micro_logits=2**29)
 
 
@@ -119,12 +121,12 @@ def test_more_of_anything_takes_more():
     ("meta-llama/Llama-3.1-8B-Instruct", 4, 80, ["--algo=ppo"], False),
 ])
 def test_what_fits(capsys, model, gpus, card, words, fits):
-    """The cell of the table: vLLM's share of the card and the responses in its cache, or no."""
+    """A cell of the table has vLLM's share of the card and the responses in its cache, or "no"."""
     cost.main([f"--model={model}", f"--cards={card}", f"--gpus={gpus}", *words])
-    said = capsys.readouterr().out.splitlines()[-1].split("|")[-2].strip()
-    assert (said != "no") == fits
+    cell = capsys.readouterr().out.splitlines()[-1].split("|")[-2].strip()
+    assert (cell != "no") == fits
     if fits:
-        share, cache = said.split(", ")
+        share, cache = cell.split(", ")
         assert 0.2 < float(share) <= 0.9 and int(cache) >= cost.AT_ONCE
 
 
@@ -144,31 +146,33 @@ def test_a_kind_of_model_that_is_not_known(tmp_path):
     (QWEN, 1, ["--lora_rank=32"], 32), (FOUR, 2, ["--kl_coef=0"], 33),
     (FOUR, 1, ["--engine=hf"], 81)])
 def test_the_share_that_the_trainer_leaves(monkeypatch, capsys, model, gpus, words, needs):
-    """Of a card with room for what lies there: what core/cost.py says, within a hundredth. Below
-    the state of an update and of generation it is warned of, and nothing is refused."""
+    """On a card with enough memory it is core/cost.py's share, within a hundredth.
+
+    If the state of an update or of generation exceeds the card, there is a warning and no error.
+    """
     cfg, shape = cfg_of(model, *words), cost.SHAPES[model]
     name = "hf" if cfg["engine"] == "hf" else "vllm"
     monkeypatch.setattr(train_grpo, "WORLD", gpus)
-    monkeypatch.setattr(train_grpo, "over_ranks", lambda numbers, op: numbers)
+    monkeypatch.setattr(train_grpo, "all_reduce", lambda numbers, op: numbers)
 
     def left(gigabytes, **more):
         card = types.SimpleNamespace(total_memory=gigabytes * 1e9)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
-        share = train_grpo.memory_left(on_meta(shape), cfg | more, "cuda:0", name)
+        share = train_grpo.engine_memory_share(on_meta(shape), cfg | more, "cuda:0", name)
         return share, capsys.readouterr().err
-    share, said = left(160)
-    plan = cost.plan(cost.sizes(shape), cfg, gpus, 160e9, name)
-    assert not said
+    share, warning = left(160)
+    plan = cost.memory_plan(cost.sizes(shape), cfg, gpus, 160e9, name)
+    assert not warning
     assert not left(needs + 1)[1]
-    said = left(needs - 1)[1]
-    assert "hardly fit" in said and said.count("\n") == 1
+    warning = left(needs - 1)[1]
+    assert "may not fit" in warning and warning.count("\n") == 1
     if name == "vllm":
         assert share == pytest.approx(plan["share"], abs=0.011)
         assert left(10)[0] == 0.1 and left(160, gpu_memory=0.4)[0] == 0.4
 
 
 def test_the_table_of_the_docs(tmp_path):
-    """docs/gpu.md: on how many GPUs of each size a run fits, by what core/cost.py prints."""
+    """docs/gpu.md says on how many GPUs of each size a run fits, as core/cost.py prints it."""
     run = [sys.executable, "-m", "core.cost"]
     done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.count("\n") == 2 + 5 * 5
@@ -184,7 +188,7 @@ def test_the_table_of_the_docs(tmp_path):
     one = subprocess.run([*run, f"--model={tmp_path}", "--cards=80", "--gpus=4"], cwd=ROOT,
                          capture_output=True, text=True)
     assert one.returncode == 0 and one.stdout.count("\n") == 3
-    # its own checkpointing and engine count
+    # checkpointing and engine of the command line count
     words = [f"--model={QWEN}", "--gpus=4", "--cards=80"]
     rows = [subprocess.run([*run, *words, *more], cwd=ROOT, text=True,
                            capture_output=True).stdout.splitlines()[-1].split("|")
@@ -197,8 +201,9 @@ def test_the_table_of_the_docs(tmp_path):
 @pytest.mark.parametrize("model, n, B_p", [("7B", 8, 32), ("7B", 32, 32), ("7B", 128, 32),
                                            ("0.5B", 4, 8), ("0.5B", 64, 8)])
 def test_expected_hours_are_those_of_drawn_lengths(tail, model, n, B_p):
-    """core/cost.py against tests/bench/tail.py, which draws every response; only a GPU could say
-    whether both are right.
+    """core/cost.py agrees with tests/bench/tail.py, which draws every response.
+
+    Only a GPU could show whether both are right.
     """
     name = f"Qwen/Qwen2.5-{model}-Instruct"
     cfg, gpus, most = tail.run_of(name)
@@ -208,7 +213,8 @@ def test_expected_hours_are_those_of_drawn_lengths(tail, model, n, B_p):
 
 
 def test_what_adds_to_the_hours():
-    """The reference, evaluations, problems to measure, longer responses, rollouts in flight."""
+    """The reference, evaluations, problems to measure, longer responses and rollouts in flight do.
+    """
     name = "Qwen/Qwen2.5-0.5B-Instruct"
     s = cost.sizes(cost.SHAPES[name])
     cfg = cfg_of(name, "--n=32", "--C=1e6", "--max_new_tokens=768")
@@ -217,19 +223,21 @@ def test_what_adds_to_the_hours():
         1.25 * cost.update_s(s, dict(cfg, kl_coef=0), 64, 1))  # 10 FLOPs and 8
     assert more(eval_every=4096) > 1.01 and more(max_new_tokens=2048) > 1.5
     assert more(n=4) > more(n=8) > 1
-    # 16 times the rollouts in flight: the CPU's work on each is the larger part
+    # with 16 times the rollouts in flight, most of the time is the CPU's work on each
     small, large = (cost.generation_s(s, cfg, n, 1) for n in (64, 1024))
     assert large - small > 960 * cost.mean_length(cfg) * cost.ROLLOUT_S
     assert cost.difficulty_hours(cfg, 2000) == pytest.approx(2 * cost.difficulty_hours(cfg, 1000),
                                                              rel=0.1)
     assert cost.gpu_hours(cfg, "RTX 4090") > cost.gpu_hours(cfg)
-    # six finished models, and three checkpoints of the run that goes on
+    # six finished models, and three checkpoints of the current run
     assert cost.disk_bytes(s, [dict(cfg, keep_last=False)] * 6) == 48 * s["P"]
 
 
 def test_what_a_sweep_takes(tmp_path, capsys):
-    """Rollouts of the cells, shared runs once; hours of the cards that hold a run, in proportion to
-    C; none for a model whose sizes are not known.
+    """The table has the rollouts of the cells, with shared runs once, and the hours of fitting
+    cards.
+
+    Hours are in proportion to C. A model of unknown size has none.
     """
     words = ["--data=data/guru_math", "--ns=8 32", "--C=1e6", "--seeds=0"]
     sweep.prices(words)
@@ -241,7 +249,7 @@ def test_what_a_sweep_takes(tmp_path, capsys):
     four = cost.gpu_hours(dict(one, C=4_000_000))
     assert four == pytest.approx(4 * cost.gpu_hours(one), rel=0.02)
     assert cost.gpu_hours(one) < cost.gpu_hours(dict(one, n=8))
-    assert cost.gpus_of(cost.sizes(cost.SHAPES[QWEN]), one) == 4
+    assert cost.fewest_gpus(cost.sizes(cost.SHAPES[QWEN]), one) == 4
     assert cost.gpu_hours(cfg_of("a/b")) is None
     sweep.prices(["--data=data/arithmetic"])
     of_embedded_model = capsys.readouterr().out.split("\n  smollm ")[0]
@@ -249,7 +257,7 @@ def test_what_a_sweep_takes(tmp_path, capsys):
 
 
 def test_a_log_replaces_the_estimate(tmp_path):
-    """Half the updates of one run, at twice the estimated time: the sweep costs twice as much."""
+    """If half the updates of a run took twice the estimated time, the sweep costs twice as much."""
     words = ["--data=data/gsm8k", f"--runs={tmp_path}"]
     estimate = sweep.price("easy", words)
     cell = sweep.cells(sweep.arms("easy", words)[0])[0]
@@ -259,10 +267,10 @@ def test_a_log_replaces_the_estimate(tmp_path):
                dict(type="step", rollouts=half["C"], wall_s=wall_s)]
     (tmp_path / "run").mkdir()
     (tmp_path / "run/log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
-    told = sweep.price("easy", words)
-    assert "by the log of 1 runs that are there (2 of the estimate)" in told
+    scaled = sweep.price("easy", words)
+    assert "by the log of 1 runs that are there (2 of the estimate)" in scaled
     before = float(re.search(r"or ([\d.]+) \(of H100\)", estimate)[1])
-    after = float(re.search(r"about ([\d.]+) GPU-hours", told)[1])
+    after = float(re.search(r"about ([\d.]+) GPU-hours", scaled)[1])
     assert after == pytest.approx(2 * before, rel=0.06)  # both are rounded
     records[0]["device"] = "cpu"
     (tmp_path / "run/log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))

@@ -1,4 +1,4 @@
-"""The transformers engine against full forwards: log-probs, ends, seeds, the distribution."""
+"""Test the transformers engine against full forwards: log-probs, ends, seeds, distribution."""
 import copy
 import math
 import os
@@ -15,13 +15,14 @@ from config import BadInput, parse
 
 named = pytest.mark.parametrize
 
-# several, as chat models have; enough that a random model both stops and is cut off
+# several ends, as chat models have; with these a random model both stops and is cut off
 STOPS = [1, 5, 11, 20, 33, 40]
 
 
 @pytest.fixture(scope="module")
 def hf(tiny):
-    """(model, tokenizer, prompts of different lengths) with STOPS as the ends of a response."""
+    """Make (model, tokenizer, prompts of different lengths) with STOPS as the ends of a response.
+    """
     model, tokenizer = engine.load_model(tiny.model)
     model.generation_config.eos_token_id = STOPS
     rng = random.Random(5)
@@ -39,8 +40,7 @@ def same_rollouts(a, b):
 
 
 def full_forward(model, prompt, response, temperature):
-    """(tokens, vocabulary) log-probs at each response position, from one forward without cache or
-    padding."""
+    """Return (tokens, vocabulary) log-probs at each response position, from one plain forward."""
     with torch.no_grad():
         logits = model(input_ids=torch.tensor([prompt + response]),
                        use_cache=False).logits[0].double()
@@ -63,7 +63,7 @@ def test_trainer_logps_are_those_of_the_engine(hf):
     prompt_length = torch.tensor([len(hf[2][i // 8]) for i in range(48)])
     ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(s) for s in sequences], batch_first=True)
     logp, entropy = train_grpo.token_logps(hf[0], ids, prompt_length, out["length"], 0.6)
-    row, _ = train_grpo.places(prompt_length, out["length"])
+    row, _ = train_grpo.token_positions(prompt_length, out["length"])
     assert torch.allclose(logp,
                           torch.cat([out["logps"][i, :k]
                                      for i, k in enumerate(out["length"].tolist())]), atol=1e-5)
@@ -99,8 +99,11 @@ TURNS = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }} [end] {% end
     ("a template without an end", [1], "{{ messages[0]['content'] }}", [1]),
     ("a template for users alone", [1], "{{ raise_exception('no') }}", [1])])
 def test_every_file_that_names_an_end_counts(hf, named_by, config_says, template, want):
-    """What generation_config.json, the tokenizer and the chat template name: one of them is often
-    the base model's, at which no turn ends, and every response would be cut off."""
+    """An end may be named by generation_config.json, the tokenizer or the chat template.
+
+    One of them often names the base model's end, which no chat turn reaches, so every response
+    would be cut off.
+    """
     tokenizer = copy.deepcopy(hf[1])
     end = "7" if want == "[end]" else "[end]"  # a token that the model draws now and then
     tokenizer.add_special_tokens(dict(additional_special_tokens=[end]))
@@ -126,8 +129,10 @@ def test_rollouts_do_not_depend_on_gen_batch(hf):
 
 
 def test_the_output_layer_is_not_copied_for_each_prompt(hf):
-    """Torch multiplies a slice by frozen weights with a copy of these a row: of 64 prompts and
-    a tokenizer of 49,000 tokens that was 3.6 GB, and most of the time of an evaluation."""
+    """Given a slice, torch multiplies by frozen weights with a copy of them per row.
+
+    For 64 prompts and 49,000 tokens that was 3.6 GB and most of the time of an evaluation.
+    """
     from torch.profiler import ProfilerActivity, profile
     frozen = copy.deepcopy(hf[0]).requires_grad_(False)
     V, H = frozen.lm_head.weight.shape
@@ -139,18 +144,18 @@ def test_the_output_layer_is_not_copied_for_each_prompt(hf):
     assert not [shape for name, shape in shapes if name == "aten::bmm" and shape[1:] == [H, V]]
 
 
-def test_a_rollout_depends_on_its_seed_and_number_alone(hf):
+def test_a_rollout_depends_on_its_seed_and_number_only(hf):
     prompts, whole = hf[2], draw(hf)
 
     def rows(out, index):
         T = int(out["length"][index].max())
         return {key: value[index][:, :T] if value.dim() == 2 else value[index]
                 for key, value in out.items()}
-    for n in (3, 20):  # rollout i of a prompt stays rollout i, whatever n is
+    for n in (3, 20):  # rollout i of a prompt does not depend on n
         out, m = draw(hf, n=n), min(n, 8)
         assert same_rollouts(rows(out, [j * n + i for j in range(6) for i in range(m)]),
                              rows(whole, [j * 8 + i for j in range(6) for i in range(m)]))
-    for j in (0, 2, 5):  # alone, and in another order
+    for j in (0, 2, 5):  # nor on the other prompts and their order
         assert same_rollouts(draw(hf, prompts=[prompts[j]], seeds=[j]),
                              rows(whole, list(range(8 * j, 8 * j + 8))))
     backwards = draw(hf, prompts=prompts[::-1], seeds=range(5, -1, -1))
@@ -162,8 +167,10 @@ def test_a_rollout_depends_on_its_seed_and_number_alone(hf):
 
 
 def too_far(tokens, logp):
-    """p-value of a chi-square test that `tokens` come from exp(logp); those expected fewer than 5
-    times are one class."""
+    """Return the p-value of a chi-square test that `tokens` come from exp(logp).
+
+    Tokens expected fewer than 5 times form one class.
+    """
     expected, seen = len(tokens) * logp.exp(), torch.bincount(tokens, minlength=len(logp)).double()
     rare = expected < 5
     expected, seen = [torch.cat([x[~rare], x[rare].sum()[None]]) for x in (expected, seen)]
@@ -174,9 +181,11 @@ def too_far(tokens, logp):
 
 @named("temperature", [0.6, 1.4])
 def test_sampling_follows_the_distribution(hf, temperature):
-    """First token, and second token given the most frequent first one. A right sampler fails with
-    one seed in 2,500 (four tests at 1e-4; the seed is fixed), and the same test tells the other
-    temperature apart."""
+    """Test the first token, and the second after the most frequent first one.
+
+    A right sampler fails with one seed in 2,500 (four tests at 1e-4; the seed is fixed). The same
+    test rejects another temperature.
+    """
     prompt, N = hf[2][0], 20000
     tokens = draw(hf, n=N, seeds=[0], prompts=[prompt], max_new_tokens=2, temperature=temperature,
                   gen_batch=N)["tokens"]
@@ -191,8 +200,10 @@ def test_sampling_follows_the_distribution(hf, temperature):
 
 
 def test_top_p(hf):
-    """The smallest set of the likeliest tokens with mass top_p, renormalised, and no other. One
-    seed in 10,000 fails."""
+    """Only the smallest set of likeliest tokens with mass top_p is sampled, renormalised.
+
+    A right sampler fails with one seed in 10,000.
+    """
     prompt, N, top_p = hf[2][0], 20000, 0.7
     out = draw(hf, n=N, seeds=[0], prompts=[prompt], max_new_tokens=1, top_p=top_p, gen_batch=N)
     p, nucleus, mass = full_forward(hf[0], prompt, [], 0.6)[0].exp().tolist(), [], 0.0
@@ -213,15 +224,18 @@ def test_ends_of_the_inverse_cdf():
 
     def token(u, top_p=1.0):
         return engine.sample_tokens(logits, torch.tensor([u]), 1.0, top_p)[0].item()
-    # no u may pick a token without mass: not the smallest, nor 1 itself, nor where the nucleus ends
+    # no u may pick a token without mass: not the smallest, not 1, not at the end of the nucleus
     assert [token(u) for u in (2**-24, 0.49, 0.51, 0.79, 0.81, 1.0)] == [1, 1, 2, 2, 3, 3]
     assert [token(u, 0.6) for u in (2**-24, 0.62, 0.63, 1.0)] == [1, 1, 2, 2]
     assert [token(u, 0.3) for u in (2**-24, 1.0)] == [1, 1]
 
 
 def test_bf16_on_a_cpu(hf):
-    """The engine decodes with a copy in bf16 that `load` brings up to date, the trainer computes in
-    bf16 with weights in fp32, and the two differ by rounding; auto is fp32 and the model itself."""
+    """With bf16, the engine decodes with a copy that `load` updates, and the trainer keeps fp32
+    weights.
+
+    The two differ by rounding. auto is fp32 and decodes with the model itself.
+    """
     model, tokenizer, prompts = hf
     cfg = {**parse(["--max_new_tokens=12", "--gen_batch=1000"]), "dtype": "bf16"}
     generator, moved = engine.HFEngine(model, tokenizer, cfg), copy.deepcopy(model)
@@ -237,15 +251,15 @@ def test_bf16_on_a_cpu(hf):
     prompt_length = torch.tensor([len(prompts[i // 8]) for i in range(48)])
     ids = torch.nn.utils.rnn.pad_sequence(sequences, batch_first=True)
     inside = torch.arange(out["logps"].shape[1]) < out["length"][:, None]
-    theirs, gaps = out["logps"][inside], {}
+    sampled, gaps = out["logps"][inside], {}
     for dtype in ("fp32", "bf16", "auto"):
         logp, _ = train_grpo.token_logps(moved, ids, prompt_length, out["length"], 0.6, dtype=dtype)
         assert logp.dtype == torch.float32
-        gaps[dtype] = (logp - theirs).abs().mean().item()
+        gaps[dtype] = (logp - sampled).abs().mean().item()
     assert gaps["auto"] == gaps["fp32"] != gaps["bf16"]
     assert 0 < gaps["bf16"] < 0.05 and 0 < gaps["fp32"] < 0.05, gaps
     stale, _ = train_grpo.token_logps(model, ids, prompt_length, out["length"], 0.6)
-    assert (stale - theirs).abs().mean() > 5 * gaps["bf16"]
+    assert (stale - sampled).abs().mean() > 5 * gaps["bf16"]
 
 
 def test_which_dtype():
@@ -257,7 +271,7 @@ def test_which_dtype():
 
 
 def test_a_gpu_that_torch_does_not_see(tmp_path, monkeypatch):
-    """A driver that torch does not fit: no engine goes on on the CPU unless that is asked for."""
+    """If torch does not fit the driver, no engine silently uses the CPU."""
     fake_node(tmp_path, 2, 80)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

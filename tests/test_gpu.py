@@ -1,5 +1,8 @@
-"""What only a GPU can show; skipped without one. The check before a sweep, the engines' log-probs
-in bf16, the memory of the head, a run; with two GPUs, an engine that both share."""
+"""Test what only a GPU can show; skipped without one.
+
+The check before a sweep, the engines' log-probs in bf16, the memory of the head, a run, and with
+two GPUs an engine that both share.
+"""
 import gc
 import json
 import os
@@ -23,17 +26,17 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU he
 
 @pytest.fixture(autouse=True)
 def given_back():
-    """What a test held is given back before the next one starts a process on the GPU."""
+    """Free what a test held before the next test starts a process on the GPU."""
     yield
     gc.collect()
     torch.cuda.empty_cache()
 
 
 def test_vllm_sleeps_and_wakes_with_the_same_tokens(world):
-    """First of all: generate, sleep, load, generate. The same weights give the same tokens, other
-    weights other ones; while it sleeps the memory is there for an update.
+    """Generate, sleep, load, generate: the same weights give the same tokens, other weights do not.
 
-    A token may tip where two are equally likely to the last bit of bf16, so 99% must be the same.
+    While vLLM sleeps its memory is free for an update. A token may tip if two are equally likely to
+    the last bit of bf16, so 99% must be the same.
     """
     cfg = parse([f"--model={world.base}", "--engine=vllm", "--gpu_memory=0.3"])
     model, tokenizer = engine.load_model(world.base, "cuda")
@@ -59,7 +62,7 @@ def test_vllm_sleeps_and_wakes_with_the_same_tokens(world):
 
 
 def test_bf16_log_probs_of_trainer_and_engine(world):
-    """Both compute in bf16 and in other orders: close on average, and close to fp32 on the CPU."""
+    """Both compute in bf16 in a different order: close on average, and close to fp32 on the CPU."""
     cfg = parse([f"--model={world.base}", "--engine=hf"])
     model, tokenizer = engine.load_model(world.base, "cuda")
     problems = sample.read_problems(world.splits / "easy_val.jsonl")[:16]
@@ -71,7 +74,7 @@ def test_bf16_log_probs_of_trainer_and_engine(world):
     out = hf.generate(prompts, 8, list(range(16)))
     rewards, _ = verifier.grade(problems, out, tokenizer, cfg)
     batch = dict(prompts=prompts, rollouts=out, rewards=rewards, step=1)
-    flat, *_ = train_grpo.flatten(batch, dict(cfg, n=8, kl_coef=1.0), "cuda")
+    flat, *_ = train_grpo.pack_batch(batch, dict(cfg, n=8, kl_coef=1.0), "cuda")
     with torch.no_grad():
         logp = train_grpo.token_logps(model, flat["ids"], flat["prompt_length"], flat["length"],
                                       cfg["temperature"])[0]
@@ -104,8 +107,8 @@ def test_chunks_of_the_head_save_memory():
 
 @pytest.mark.parametrize("name", ["hf", "vllm"])
 def test_a_run(world, script, tmp_path, name):
-    """Five updates with the engine in bf16; its weights follow, or the importance weights would
-    tell."""
+    """Make five updates with the engine in bf16; stale weights would show in the importance
+    weights."""
     done = script("train_grpo.py", f"--engine={name}", "--device=cuda", "--B_p=8", "--n=8",
                   "--C=320", "--lr_base=2e-3", "--warmup=0", "--gpu_memory=0.3",
                   f"--out={tmp_path}", timeout=900)
@@ -118,7 +121,7 @@ def test_a_run(world, script, tmp_path, name):
 
 
 def test_the_check_before_a_sweep():
-    """All GPUs compute, and Triton compiles: what vLLM needs of driver, compiler and headers."""
+    """All GPUs compute and Triton compiles, which vLLM needs."""
     done = subprocess.run([sys.executable, "core/probe.py", "triton"], cwd=ROOT,
                           capture_output=True, text=True)
     assert json.loads(done.stdout) == dict(gpus=torch.cuda.device_count(), why=""), done.stderr
@@ -126,9 +129,11 @@ def test_the_check_before_a_sweep():
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU here")
 def test_tensor_parallel_generation(tiny, tmp_path):
-    """Two ranks with an engine each, and with one engine for both: log-probs close to the trainer's
-    after every update, and in the first update nearly the same number of tokens. A token may tip
-    where two are equally likely to the last bit of bf16."""
+    """Two ranks with an engine each, and with one engine for both, train alike.
+
+    Log-probs are close to the trainer's after every update, and the first update has nearly the
+    same number of tokens. A token may tip if two are equally likely to the last bit of bf16.
+    """
     from transformers import LlamaConfig, LlamaForCausalLM
     small, tokenizer = engine.load_model(tiny.model, "cpu")
     LlamaForCausalLM(LlamaConfig(**small.config.to_dict() | dict(

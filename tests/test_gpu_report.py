@@ -1,4 +1,4 @@
-"""tests/gpu_report.sh and .py: the form of results/gpu.md, filled in from logs and steps."""
+"""Test tests/gpu_report.sh and .py: the form of results/gpu.md, filled in from logs and steps."""
 import os
 import re
 import subprocess
@@ -10,15 +10,18 @@ report = load_script("tests/gpu_report.py")
 
 
 def test_the_form_is_the_committed_page(tmp_path):
-    """As long as nobody has filled it in: no number that nobody measured."""
+    """As long as nobody has filled it in, the page holds no numbers."""
     page = (ROOT / "results/gpu.md").read_text()
     if "| not run |" in page.split("driver", 1)[1].split("\n")[0]:
         assert page == report.page(tmp_path / "none")
 
 
 def test_one_command_fills_the_page_in(swept, tmp_path):
-    """The script itself, with a `python` that answers for the GPU and gives real logs for the two
-    cells; a step that fails stands in the page, with its code."""
+    """Run the script with a `python` that answers for the GPU and copies real logs for the two
+    cells.
+
+    A step that fails is on the page, with its exit code.
+    """
     (log,) = [swept[0] / run / "log.jsonl" for run in logs(swept[0]) if "_n4_" in run]
     called = tmp_path / "called"
     python = executable(tmp_path / "python", f"""
@@ -45,8 +48,8 @@ esac
     assert done.returncode == 0, done
     page = (tmp_path / "page.md").read_text()
     assert '| {"gpus": 1, "why": ""} |' in page and "FAILED (1)" in page and "0.5B: update" in page
-    for what in report.CELLS.values():
-        assert f"| {what} | measured | expected |" in page
+    for cell in report.CELLS.values():
+        assert f"| {cell} | measured | expected |" in page
     rows = re.findall(r"^\| (tokens generated per second|seconds of an update, all in all) \| "
                       r"([\d.,]+) \| ([\d.,]+) \|$", page, re.M)
     assert len(rows) == 4 and "not run" not in page

@@ -1,4 +1,5 @@
-"""lora.py: adapters in training, in the engine's copy, in checkpoints and in the final model."""
+"""Test core/lora.py: adapters in training, in the engine's copy, in checkpoints, in the final
+model."""
 import copy
 
 import pytest
@@ -23,8 +24,8 @@ def logps(model, tiny):
 
 
 def moved(tiny):
-    """A model with adapters whose B is not 0."""
-    model = lora.add(lora.freeze(engine.load_model(tiny.model, "cpu")[0], False), 4)
+    """Return a model with adapters whose B is not 0."""
+    model = lora.add_adapters(lora.freeze(engine.load_model(tiny.model, "cpu")[0], False), 4)
     torch.manual_seed(1)
     for name, p in model.named_parameters():
         if "lora_B" in name:
@@ -32,10 +33,10 @@ def moved(tiny):
     return model
 
 
-def test_adapters_begin_at_the_base_model_and_are_all_that_is_trained(tiny):
+def test_only_adapters_are_trained_and_they_begin_at_the_base_model(tiny):
     base, _ = engine.load_model(tiny.model, "cpu")
     plain, names = logps(base, tiny), [name for name, _ in base.named_parameters()]
-    model = lora.add(lora.freeze(copy.deepcopy(base), False), 4)
+    model = lora.add_adapters(lora.freeze(copy.deepcopy(base), False), 4)
     assert torch.equal(logps(model, tiny), plain)
     trained = [name for name, p in model.named_parameters() if p.requires_grad]
     # A and B of q, k, v, o, gate, up, down in each of two layers; not the head
@@ -43,22 +44,23 @@ def test_adapters_begin_at_the_base_model_and_are_all_that_is_trained(tiny):
     assert [name for name, _ in train_grpo.full_weights(model)] == names
 
 
-def test_merged_off_and_unloaded(tiny):
-    """What the engine gets computes what the adapters do; the reference is the model without."""
+def test_adapters_merged_switched_off_and_removed(tiny):
+    """The engine's merged weights compute what the adapters do; with adapters off it is the base
+    model."""
     base, _ = engine.load_model(tiny.model, "cpu")
     model = moved(tiny)
-    plain, with_them = logps(base, tiny), logps(model, tiny)
-    assert (with_them - plain).abs().max() > 0.1
-    with lora.off(model):
+    plain, adapted = logps(base, tiny), logps(model, tiny)
+    assert (adapted - plain).abs().max() > 0.1
+    with lora.adapters_off(model):
         assert torch.equal(logps(model, tiny), plain)
-    assert torch.equal(logps(model, tiny), with_them)
+    assert torch.equal(logps(model, tiny), adapted)
     assert sum(p.requires_grad for p in model.parameters()) == 28
     hf = engine.HFEngine(base, None, dict(dtype="auto", activation_checkpointing="true"))
     hf.load(train_grpo.full_weights(model))
-    assert torch.allclose(logps(hf.model, tiny), with_them, atol=1e-5)
+    assert torch.allclose(logps(hf.model, tiny), adapted, atol=1e-5)
     assert torch.equal(logps(base, tiny), plain)
-    lora.unload(model)
-    assert torch.allclose(logps(model, tiny), with_them, atol=1e-5)
+    lora.merge_adapters(model)
+    assert torch.allclose(logps(model, tiny), adapted, atol=1e-5)
     assert [n for n, _ in model.named_parameters()] == [n for n, _ in base.named_parameters()]
 
 
@@ -87,7 +89,7 @@ def test_a_run_learns_and_its_checkpoint_is_small(tiny, run):
     assert models.model_folder(run) == str(run / "model")
 
 
-def test_a_run_that_goes_on_writes_the_same_log(tiny, run, tmp_path):
+def test_a_resumed_run_writes_the_same_log(tiny, run, tmp_path):
     words = [*tiny.words, *WORDS, f"--out={tmp_path / 'run'}"]
     assert train_grpo.main([*words, "--C=48"]) == 0
     assert train_grpo.main(words) == 0
@@ -97,8 +99,8 @@ def test_a_run_that_goes_on_writes_the_same_log(tiny, run, tmp_path):
     assert one == two
 
 
-def test_with_activation_checkpointing_the_same(tiny, run, tmp_path):
-    """The layers are computed again with the adapters on, after the reference had them off."""
+def test_activation_checkpointing_changes_nothing(tiny, run, tmp_path):
+    """Layers are recomputed with their adapters on, although the reference had them off."""
     assert train_grpo.main([*tiny.words, *WORDS, "--activation_checkpointing=true",
                             f"--out={tmp_path / 'run'}"]) == 0
     one, two = [[r for r in read_log(at / "log.jsonl") if r["type"] == "step"]
@@ -108,11 +110,11 @@ def test_with_activation_checkpointing_the_same(tiny, run, tmp_path):
             assert b[key] == pytest.approx(a[key], rel=1e-3, abs=1e-5), key
 
 
-@pytest.mark.parametrize("words, told", [
+@pytest.mark.parametrize("words, message", [
     (["--lora_rank=4", "--algo=ppo"], "--lora_rank=4: PPO"),
     (["--lora_rank=-1"], "--lora_rank=-1: must be 0 or more")])
-def test_what_adapters_cannot_do(tiny, words, told):
-    with pytest.raises(train_grpo.BadInput, match=told):
+def test_refused_with_adapters(tiny, words, message):
+    with pytest.raises(train_grpo.BadInput, match=message):
         train_grpo.main([*tiny.words, "--B_p=4", "--n=4", "--C=480", *words])
 
 

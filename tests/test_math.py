@@ -1,6 +1,9 @@
-r"""Mathematics from end to end, as on a GPU node but small: files in the published formats,
-prepare.py, the difficulty, training on several sets, evaluation of several checkpoints; a model
-that half knows sums and writes them in \boxed{}, graded by math-verify."""
+r"""Test mathematics from end to end, as on a GPU node but small.
+
+Files in the published formats go through prepare.py, the difficulty, training on several sets and
+evaluation of several checkpoints. The model half knows sums and writes them in \boxed{}; math-
+verify grades it.
+"""
 import contextlib
 import io
 import json
@@ -25,7 +28,6 @@ import evaluate
 from core import engine, runs
 import sample
 import train_grpo
-import verifier
 from config import BadInput
 from core.log import read_log
 
@@ -33,8 +35,8 @@ INSTRUCTION = r"Please output the final answer within \boxed{}."
 TEMPLATE = ("{% for m in messages %}<|user|>{{ m['content'] }}<|end|>{% endfor %}"
             "{% if add_generation_prompt %}<|assistant|>{% endif %}")
 SUMS = [(a, "+", 1, a + 1) for a in range(2, 98)]
-# How often the model is right about a sum at the temperature of the runs: this list over and over.
-# Far from the ends of the bands, and a dozen of each
+# The model's pass rates on the sums at the temperature of the runs, this list over and over. They
+# are far from the ends of the bands, with a dozen sums in each
 RATES = [0.002, 0.02, 0.4, 0.5, 0.7, 0.8, 0.97]
 TEMPERATURE = 0.6
 HALVES = [rf"\frac{{{2 * s[3]}}}{{2}}" for s in SUMS]
@@ -63,19 +65,20 @@ def question(a, op, b):
 def make_model(folder):
     r"""Write a tiny Llama that solves sum i with probability RATES[i] at TEMPERATURE.
 
-    Else it writes the value of the next sum. Every third answer is a fraction.
+    Otherwise it writes the value of the next sum. Every third answer is a fraction.
 
-    Its weights are set, not trained: a trained model is a function of the last bit of its training,
-    so on another processor it has other splits. A token is its kind, one number, beside a constant.
-    The one head looks at the summand, which alone has a key, and adds its kind; of kinds, the head
-    of the model makes logits: behind \boxed{ the summand's, elsewhere what the form asks for.
+    Its weights are set and not trained, because a trained model depends on the last bit of its
+    training, and on another processor its splits would differ. A token embeds its kind, as one
+    number, and a constant. The only head attends to the summand, because no other token has a key,
+    and adds the summand's kind. The output layer turns kinds into logits: after \boxed{ the
+    summand's, elsewhere those of the next token of the form.
     """
-    H, K = 128, 30.0  # hidden size; a logit that nothing comes near
+    H, K = 128, 30.0  # hidden size; a logit far above all others
     ID = {word: i for i, word in enumerate(VOCAB)}
     kind = {"<|assistant|>": 97, r"\boxed{": 98, "answer": 99, "}": 100, "other": 101}
     model = LlamaForCausalLM(LlamaConfig(
         vocab_size=len(VOCAB), hidden_size=H, intermediate_size=8, num_hidden_layers=1,
-        num_attention_heads=1, rope_theta=1e6,  # the head's last pair hardly turns
+        num_attention_heads=1, rope_theta=1e6,  # so that rotary angles are near 0
         max_position_embeddings=64, tie_word_embeddings=False, bos_token_id=None,
         eos_token_id=ID["<|end|>"], pad_token_id=0))
     weights = dict(model.named_parameters())
@@ -84,7 +87,7 @@ def make_model(folder):
     embed, head = weights["model.embed_tokens.weight"], weights["lm_head.weight"]
     q, k, v, o = (weights[f"model.layers.0.self_attn.{x}_proj.weight"] for x in "qkvo")
 
-    def scale(ones):  # what a norm makes of each 1 of so many
+    def scale(ones):  # the norm turns each of so many 1s into this
         return (ones / H + model.config.rms_norm_eps) ** -0.5
     embed[:, 0] = 1
     for word, i in ID.items():
@@ -107,15 +110,14 @@ def make_model(folder):
 
 
 def run(main, *words):
-    """What a script prints when its main is called in this process, where torch is loaded
-    already."""
+    """Return what a script prints; its main is called in this process, where torch is imported."""
     with contextlib.redirect_stdout(io.StringIO()) as said:
         assert not main([str(word) for word in words])
     return said.getvalue()
 
 
 def guru_rows(sums):
-    """Rows as in train/math__combined_54.4k.parquet."""
+    """Return rows as in train/math__combined_54.4k.parquet."""
     return [dict(data_source="math__merged_deduped_dapo_or1_dataset", ability="math",
                  apply_chat_template=True,
                  prompt=[dict(content=f"{question(*s[:3])} {INSTRUCTION}", role="user")],
@@ -127,7 +129,7 @@ def guru_rows(sums):
 
 
 def check_model(folder):
-    """Its pass rates are those of RATES, to the last digits of fp32."""
+    """Check that its pass rates are those of RATES, to the last digits of fp32."""
     model, tokenizer = engine.load_model(folder, "cpu")
     prompts = sample.tokenize([dict(prompt=f"{question(*s[:3])} {INSTRUCTION}") for s in SUMS],
                               tokenizer)
@@ -143,7 +145,8 @@ def check_model(folder):
 
 
 def check_splits(w):
-    """The measured rates are within sampling error of RATES, and each split has room."""
+    """Check that the measured rates are within sampling error of RATES and that no split is too
+    small."""
     answers = {p["id"]: int(p["answer"]) for p in sample.read_problems(w.data / "problems.jsonl")}
     first = {r["id"]: r["correct"] for r in read_log(w.splits / "pass_rates.jsonl")
              if r.get("samples") == 16}
@@ -158,8 +161,7 @@ def check_splits(w):
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """A data folder made by prepare.py from a parquet, AIME24's beside it, the model, its measured
-    difficulty."""
+    """Make a data folder with prepare.py from a parquet, AIME24's, the model and its difficulty."""
     folder = tmp_path_factory.mktemp("real")
     sums, aime = SUMS, SUMS[::12]
     make_model(folder / "Half-Knows-1B")
@@ -188,13 +190,13 @@ MEASURE = ["--n_val=8", "--s_zero=64", "--gen_batch=1024"]
 
 def test_from_a_parquet_to_splits(world):
     problems = sample.read_problems(world.data / "problems.jsonl")
-    # without the three duplicates and those of AIME24
+    # the three duplicates and the problems of AIME24 are removed
     assert len(problems) == len(world.sums) - len(world.aime)
     assert len(sample.read_problems(world.folder / "aime24/problems.jsonl")) == len(world.aime)
     header, *lines = read_log(world.splits / "pass_rates.jsonl")
     assert header["verifier"] == "math" and {r["id"] for r in lines} == {p["id"] for p in problems}
     first = [r["correct"] / 16 for r in lines if r["samples"] == 16]
-    # the verifier tells right from wrong
+    # the verifier finds right and wrong answers
     assert min(first) == 0 and max(first) > 0.8 and 0.1 < np.mean(first) < 0.8
     drawn = {r["id"]: r["samples"] for r in lines}  # the last line of each
     spent, every = sum(drawn.values()), 64 * len(problems)
@@ -217,21 +219,21 @@ def test_shards_measure_the_same(world, tmp_path, monkeypatch):
         assert not (tmp_path / world.model.name / "difficulty.json").exists()
     before = sorted(p.name for p in (tmp_path / world.model.name).iterdir())
     assert before == ["pass_rates.0of2.jsonl", "pass_rates.1of2.jsonl"]
-    # a header is of all problems: passed on with the model, it says which levels are held out
+    # a header covers all problems, so that a reader can see which levels are held out
     assert {read_log(tmp_path / world.model.name / name)[0]["set_hash"] for name in before} == {
         json.loads((world.splits / "difficulty.json").read_text())["set_hash"]}
-    # nothing is left to measure, so nothing is loaded
+    # everything is measured, so no model is loaded
     monkeypatch.setattr(engine, "open_engine", None)
     run(sample.main, *words)
     for path in world.splits.glob("*.jsonl"):
         if not path.name.startswith("pass_rates"):
             again = tmp_path / world.model.name / path.name
             assert again.read_bytes() == path.read_bytes(), path.name
-    # nothing was measured by the last: its own file has no more than its header
+    # the last call measured nothing, so its file has only a header
     assert len(read_log(tmp_path / world.model.name / "pass_rates.jsonl")) == 1
 
 
-def test_measured_otherwise_is_refused(world):
+def test_pass_rates_of_other_settings_are_refused(world):
     before = {p: p.read_bytes() for p in world.splits.iterdir()}
     for word in ("--temperature=0.9", "--verifier=exact", "--max_new_tokens=17"):
         key, value = word.removeprefix("--").split("=")
@@ -242,7 +244,7 @@ def test_measured_otherwise_is_refused(world):
 
 @pytest.fixture
 def copied(world, tmp_path):
-    """The measured folder again, to be measured further: (folder, words)."""
+    """Copy the measured folder, to measure further: (folder, words)."""
     out = shutil.copytree(world.splits, tmp_path / world.model.name)
     return out, [*world.words, "--n_val=8", "--gen_batch=1024", f"--out={out}"]
 
@@ -253,8 +255,10 @@ def files_of(folder):
 
 
 def test_levels_that_were_measured_stay(copied):
-    """A sweep asks for no levels, or another start for fewer of them or by fewer rollouts: what
-    they hold out is trained on by none."""
+    """A later call may ask for no levels, for fewer levels or for fewer rollouts.
+
+    The problems that the levels hold out must not become training problems.
+    """
     out, words = copied
     before = files_of(out)
     for more in (["--s_zero=0"], ["--s_zero=32"], ["--s_zero=64", "--levels=extreme"]):
@@ -263,8 +267,7 @@ def test_levels_that_were_measured_stay(copied):
 
 
 def test_levels_by_fewer_rollouts_than_there_are(copied):
-    """Where the first measurement never came to its splits: counts up to the s_zero of now
-    alone."""
+    """If the first measurement made no splits, only counts up to the current s_zero are used."""
     out, words = copied
     (out / "difficulty.json").unlink()
     run(sample.main, *words, "--s_zero=32")
@@ -278,16 +281,18 @@ def test_levels_by_fewer_rollouts_than_there_are(copied):
 def test_other_problems_with_the_ids_of_old_ones_are_measured(copied, world, tmp_path):
     out, words = copied
     lines = [json.loads(line) for line in (world.data / "problems.jsonl").read_text().splitlines()]
-    lines[0]["answer"] = "1000"  # never right now
+    lines[0]["answer"] = "1000"  # no response is right
     (tmp_path / "changed.jsonl").write_text("".join(json.dumps(p) + "\n" for p in lines[:6]))
     run(sample.main, *words, "--s_zero=0", f"--problems={tmp_path / 'changed.jsonl'}")
     new = read_log(out / "pass_rates.jsonl")[len(read_log(world.splits / "pass_rates.jsonl")):]
     assert [(r["id"], r["samples"], r["correct"]) for r in new] == [(lines[0]["id"], 16, 0)]
 
 
-def test_a_level_to_train_on_is_measured_and_a_slip_of_the_pen_is_not(world, tmp_path):
-    """run_sweep.sh where train_set is not there: a level needs the second pass, a mixture or a
-    misspelt name measures nothing."""
+def test_a_level_to_train_on_is_measured_and_a_misspelt_name_is_not(world, tmp_path):
+    """If train_set is missing, run_sweep.sh makes the second pass for a level only.
+
+    A mixture or a misspelt name measures nothing.
+    """
     env = {k: v for k, v in os.environ.items() if k not in ("NS", "BPS", "C")} | dict(
         OUT=str(tmp_path / "sweep"), PYTHON=str(tmp_path / "python"), MODEL=str(world.model),
         DATA=str(tmp_path / "data"), GPUS_PER_RUN="0")
@@ -310,8 +315,7 @@ def test_a_level_to_train_on_is_measured_and_a_slip_of_the_pen_is_not(world, tmp
 
 @pytest.fixture(scope="module")
 def trained(world, script):
-    """A short run on the easy split that is evaluated on three sets, and the checkpoints it
-    kept."""
+    """Make a short run on the easy split, evaluated on three sets, that keeps one checkpoint."""
     out = world.folder / "runs/one"
     sets = [world.splits / "easy_val.jsonl", world.splits / "very_easy_val.jsonl",
             world.folder / "aime24/problems.jsonl"]
@@ -340,14 +344,13 @@ def test_a_run_logs_every_set(trained, world):
     assert all(r["verifier_timeouts"] == r["verifier_errors"] == 0
                for r in records if r["type"] == "step")
     assert evals[-3]["avg@4"] > 0 and len({json.dumps(r["correct"]) for r in evals}) > 3
-    # the readers take the set they are asked for
+    # the reader returns the set in `part`
     assert runs.read_run(out, part="aime24")["counts"].shape[1] == len(world.aime)
     assert runs.read_run(out)["counts"].shape[1] == len(sample.read_problems(sets[0]))
 
 
 def test_rewards_are_those_of_bare_math_verify(trained):
-    """The texts that a run wrote down, graded again by parse and verify as a user of that library
-    calls them."""
+    """Grade the texts in samples.jsonl again with parse and verify, as users of math-verify do."""
     out, _, _ = trained
     texts = [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
     for r in texts:
@@ -356,7 +359,7 @@ def test_rewards_are_those_of_bare_math_verify(trained):
                                               parse(text[text.rindex(r"\boxed{"):]))
         assert r["reward"] == float(right), r
     rewards = [r["reward"] for r in texts]
-    # not all as the answer is written
+    # some answers are right in another form
     assert 0.1 < np.mean(rewards) < 0.95 and any(r["reward"] and r"\frac" in r["text"]
                                                  for r in texts)
 
@@ -368,20 +371,21 @@ def test_pass_rates_of_the_training_set_at_chosen_budgets(trained, world):
     ids = [p["id"] for p in sample.read_problems(world.data / "problems.jsonl")]
     assert [r["rollouts"] for r in fresh] == [0, 320]
     assert all(r["ids"] == ids and set(r["samples"]) == {12} for r in fresh)
-    # before training they are pass rates of the base model: close to what the difficulty stage
-    # counted
+    # before training they are the base model's, close to what the difficulty stage counted
     base = {r["id"]: r["correct"] / 16
             for r in read_log(world.splits / "pass_rates.jsonl") if r.get("samples") == 16}
     rate = np.array(fresh[0]["correct"]) / 12
     assert np.corrcoef(rate, [base[i] for i in ids])[0, 1] > 0.8
     assert abs(rate.mean() - np.mean(list(base.values()))) < 0.05
-    # and what the rollouts of training say is there beside them
+    # the records of the training rollouts are there too
     assert [r["rollouts"] for r in records if not r.get("fresh")] == [320, 640]
 
 
 def test_budgets_that_no_update_ends_at(world, tmp_path, capsys):
-    """C itself is the last update's; a larger C goes on, and says which of the new budgets are
-    past."""
+    """Each budget maps to the first update that reaches it, and C to the last update.
+
+    A run that continues to a larger C reports budgets that are already past.
+    """
     words = [*world.words, f"--train_set={world.data / 'problems.jsonl'}",
              f"--val_set={world.splits / 'easy_val.jsonl'}", "--B_p=4", "--n=4",
              "--s=4", "--save_every=0", f"--out={tmp_path / 'run'}"]
@@ -391,28 +395,7 @@ def test_budgets_that_no_update_ends_at(world, tmp_path, capsys):
         assert [r["step"] for r in read_log(tmp_path / "run/log.jsonl") if r.get("fresh")] == steps
         assert "is past" not in capsys.readouterr().err
     assert train_grpo.main([*words, "--C=128", "--pass_at=80"]) == 0
-    assert "--pass_at: update 5 is past, its policy is gone" in capsys.readouterr().err
-
-
-def test_a_killed_run_goes_on_with_all_its_sets(trained, script, tmp_path):
-    out, words, _ = trained
-    whole = [r for r in read_log(out / "log.jsonl")]
-    words = [w for w in words if not w.startswith("--out")] + [f"--out={tmp_path / 'run'}",
-                                                               "--save_every=128"]
-    process = subprocess.Popen([sys.executable, "train_grpo.py", *words], cwd=ROOT,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        from test_scripts import wait_for
-        wait_for(lambda: (tmp_path / "run/ckpt/step_00000006/state.json").exists()
-                 or process.poll() is not None)
-    finally:
-        process.kill()
-        process.wait()
-    assert script("train_grpo.py", *words).code == 0
-    times = {"wall_s", "gen_s", "train_s", "time", "loading_s", "config"}
-    again = read_log(tmp_path / "run/log.jsonl")
-    assert [{k: v for k, v in r.items() if k not in times} for r in again[1:]] == \
-           [{k: v for k, v in r.items() if k not in times} for r in whole[1:]]
+    assert "--pass_at: update 5 is past and its policy is gone" in capsys.readouterr().err
 
 
 def test_evaluate_several_models_on_several_sets(trained, world, tmp_path):
@@ -442,7 +425,7 @@ def test_evaluate_several_models_on_several_sets(trained, world, tmp_path):
         one = json.loads(path.read_text())
         assert one == {key: v for key, v in r.items() if key not in ("gain", "gain_se")}
         assert one["config"]["temperature"] == 0.6 and one["config"]["max_new_tokens"] == 16
-    # alone, a set's numbers are the same
+    # a set evaluated separately gives the same numbers
     run(evaluate.main, f"--model={checkpoint}", f"--val_set={sets[2]}", "--samples=8",
         f"--out={tmp_path / 'one'}")
     assert json.loads((tmp_path / "one/eval.json").read_text())["correct"] == table[3]["correct"]
@@ -450,7 +433,7 @@ def test_evaluate_several_models_on_several_sets(trained, world, tmp_path):
 
 @pytest.mark.parametrize("words, line", [
     ("--val_set={a},{a},{a}", "two sets are called easy_val"),
-    ("--val_set=,", "names no problem file"),
+    ("--val_set=,", "expected a problem file"),
     ("--model={m},{m}", "two models are called Half-Knows-1B")])
 def test_bad_words_of_several(world, words, line):
     words = words.format(a=world.splits / "easy_val.jsonl", m=world.model)
@@ -462,9 +445,11 @@ def test_bad_words_of_several(world, words, line):
     assert not (world.folder / "new").exists()
 
 
-def test_the_sweep_on_a_model_and_problems_of_ones_own(world, tmp_path):
-    """run_sweep.sh with DATA= and MODEL= from a file to a prescription. With --device=cpu it takes
-    no notice of the GPUs that CUDA_VISIBLE_DEVICES names."""
+def test_the_sweep_on_a_users_model_and_problems(world, tmp_path):
+    """Run run_sweep.sh with DATA= and MODEL= from a file to a prescription.
+
+    --device=cpu ignores the GPUs in CUDA_VISIBLE_DEVICES.
+    """
     data = tmp_path / "data"
     data.mkdir()
     for name in ("guru_math", "aime24"):

@@ -1,4 +1,5 @@
-"""core/models.py: families of models whose heads, layers, caches or files are not Llama's."""
+"""Test core/models.py on families of models whose heads, layers, caches or files are not Llama's.
+"""
 import json
 import types
 
@@ -34,7 +35,7 @@ FAMILIES = dict(
 
 
 def tiny_model(family, **changes):
-    """A causal LM of one family with random weights, large enough to have opinions."""
+    """Return a causal LM of one family with random weights, large enough to have a preference."""
     end = dict(GPT2="LMHeadModel", Bert="LMHeadModel").get(family, "ForCausalLM")
     settings = getattr(transformers, f"{family}Config")(**SIZES | FAMILIES[family] | changes)
     torch.manual_seed(0)
@@ -46,7 +47,7 @@ def tiny_model(family, **changes):
 
 
 def tiny_tokenizer(**more):
-    """A tokenizer of 24 words, w0 to w18 among them, without a chat template."""
+    """Return a tokenizer of 24 words, with w0 to w18 among them, without a chat template."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     words = ["<pad>", "<s>", "</s>", "<unk>", "<u>", *(f"w{i}" for i in range(19))]
     tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="<unk>"))
@@ -58,7 +59,8 @@ def tiny_tokenizer(**more):
 
 @pytest.fixture
 def run(tmp_path):
-    """Train a model for two updates: a function of (model, words) -> the records of its log."""
+    """Return a function that trains a model for two updates: (model, words) -> the records of its
+    log."""
     def train(model, *words, generation=None):
         folder, problems = tmp_path / "base", tmp_path / "problems.jsonl"
         model.save_pretrained(folder)
@@ -86,38 +88,39 @@ def batch_of(rows=2, length=9, prompt=3):
 @pytest.mark.parametrize("micro_logits", [2 ** 27, 24 * 5])
 @pytest.mark.parametrize("family", ["Llama", "Gemma2", "Granite", "Cohere", "OPT", "Qwen3Next"])
 def test_log_probs_are_those_of_the_models_own_logits(family, micro_logits):
-    """Values, entropies and gradients, in one piece and in chunks, against autograd."""
+    """Compare values, entropies and gradients, whole and in chunks, with autograd on the logits."""
     model, (ids, start, length), T = tiny_model(family), batch_of(), 0.7
     logp = torch.log_softmax(model(input_ids=ids).logits[:, 2:-1] / T, -1)
-    own = logp.gather(-1, ids[:, 3:, None])[..., 0].flatten()
+    expected = logp.gather(-1, ids[:, 3:, None])[..., 0].flatten()
     entropy = -(logp.exp() * logp).sum(-1).flatten()
-    weight = torch.linspace(-1, 2, len(own))
-    (own @ weight + 0.3 * entropy.sum()).backward()
+    weight = torch.linspace(-1, 2, len(expected))
+    (expected @ weight + 0.3 * entropy.sum()).backward()
     wanted = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad()
     got, got_entropy = train_grpo.token_logps(model, ids, start, length, T, micro_logits)
     (got @ weight + 0.3 * got_entropy.sum()).backward()
-    assert torch.allclose(got, own, atol=1e-5) and torch.allclose(got_entropy, entropy, atol=1e-5)
+    assert torch.allclose(got, expected, atol=1e-5)
+    assert torch.allclose(got_entropy, entropy, atol=1e-5)
     for name, gradient in wanted.items():
-        near = dict(model.named_parameters())[name].grad
-        assert (near - gradient).norm() <= 1e-4 * gradient.norm() + 1e-6, name
+        got_gradient = dict(model.named_parameters())[name].grad
+        assert (got_gradient - gradient).norm() <= 1e-4 * gradient.norm() + 1e-6, name
 
 
 @pytest.mark.parametrize("family", ["Gemma2", "Granite", "Cohere"])
-def test_the_output_embedding_alone_is_not_enough(family):
-    """The model computes something else than its head: the test above would be empty otherwise."""
+def test_the_output_embedding_is_not_enough(family):
+    """The model computes more than its head, or the test above would show nothing."""
     model, (ids, _, _) = tiny_model(family), batch_of()
     with torch.no_grad():
         bare = model.get_output_embeddings()(model.base_model(input_ids=ids).last_hidden_state)
         assert (bare - model(input_ids=ids).logits).abs().max() > 0.1
 
 
-def test_a_model_whose_log_probs_would_be_others_is_refused():
+def test_a_model_whose_log_probs_differ_is_refused():
     cfg = parse(["--device=cpu"])
     train_grpo.check_log_probs(tiny_model("Granite"), [5, 6, 7, 8], cfg)
     train_grpo.check_log_probs(tiny_model("Llama"), [5], cfg)
     with pytest.raises(BadInput, match="own logits by .* kind bert cannot be trained"):
-        train_grpo.check_log_probs(tiny_model("Bert"), [5, 6, 7, 8], cfg)  # it looks ahead
+        train_grpo.check_log_probs(tiny_model("Bert"), [5, 6, 7, 8], cfg)  # it is not causal
     broken = tiny_model("Llama")
     del broken.model.norm
     with pytest.raises(BadInput, match="kind llama cannot be trained here .*norm"):
@@ -151,7 +154,7 @@ def test_settings_of_generation_that_transformers_does_not_save_are_kept(run, tm
 
 
 def test_buffers_that_files_hold_are_read_and_written(run, tmp_path):
-    """The routing bias of DeepSeek V3 is no parameter, and its model is another without it."""
+    """The routing bias of DeepSeek V3 is not a parameter, but its model depends on it."""
     model, name = tiny_model("DeepseekV3"), "model.layers.1.mlp.gate.e_score_correction_bias"
     model.get_buffer(name).copy_(torch.tensor([0.0, 1, 2, 3]))
     steps = [r for r in run(model) if r["type"] == "step"]
@@ -161,20 +164,20 @@ def test_buffers_that_files_hold_are_read_and_written(run, tmp_path):
         assert loaded.get_buffer(name).tolist() == [0, 1, 2, 3], folder
     copy = engine.HFEngine(model, None, dict(parse(["--device=cpu"]), dtype="bf16")).model
     copy.get_buffer(name).zero_()
-    mine = types.SimpleNamespace(apart=True, model=copy)
-    engine.HFEngine.load(mine, models.full_weights(model))
+    holder = types.SimpleNamespace(is_copy=True, model=copy)
+    engine.HFEngine.load(holder, models.full_weights(model))
     assert copy.get_buffer(name).tolist() == [0, 1, 2, 3]
 
 
-def test_buffers_that_nothing_sets_are_not_left_to_chance(tmp_path):
+def test_a_buffer_that_nothing_sets_is_noticed(tmp_path):
     tiny_model("FalconH1").save_pretrained(tmp_path)
     ours = models.load_weights("AutoModelForCausalLM", tmp_path)
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
-    for (name, a), b in zip(ours.named_buffers(), theirs.buffers()):
+    expected = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    for (name, a), b in zip(ours.named_buffers(), expected.buffers()):
         assert torch.equal(a, b), name
     shapes = models.load_weights("AutoModelForCausalLM", tmp_path, "meta")
     with pytest.raises(BadInput, match="falcon_h1 cannot be split .*mup_vector"):
-        models.fill(shapes, tmp_path, "cpu")
+        models.load_shards(shapes, tmp_path, "cpu")
 
 
 # -------------------------------------------------------------------------------------------------
@@ -195,7 +198,7 @@ def test_no_prompt_ends_with_the_end_of_a_text(form, before):
 
 
 def test_a_template_that_prints_the_date_prints_one_day():
-    """A Friday in July: on other days a template that asks the clock gives other words."""
+    """The date is a Friday in July; on other days a template that reads the clock would differ."""
     tokenizer = tiny_tokenizer(chat_template=(
         "<u> w{{ strftime_now('%m') | int }} w{{ strftime_now('%w') }} "
         "{{ messages[0]['content'] }}"))

@@ -1,6 +1,6 @@
-"""run_sweep.sh on a node: who gets which GPU, torchrun, LAUNCH.
+"""Test run_sweep.sh on a node: which run gets which GPU, torchrun, LAUNCH.
 
-Of a GPU only its id is needed, so this runs on a CPU.
+Only the ids of GPUs matter, so this runs on a CPU.
 """
 import json
 import os
@@ -21,9 +21,8 @@ from core import prepare, probe, sweep
 
 
 def test_a_run_has_its_gpu_to_itself(tiny, tmp_path):
-    """Three runs, two at a time, through a launcher that writes down what it was given, when it
-    began and when it ended.
-    """
+    """Make three runs, two at a time, through a launcher that notes its words, its start and its
+    end."""
     noted = tmp_path / "noted"
     launcher = executable(tmp_path / "a folder/launch", f'''
         echo "start $CUDA_VISIBLE_DEVICES|$1|${{*: -1}}" >> '{noted}'
@@ -57,16 +56,13 @@ def test_a_run_has_its_gpu_to_itself(tiny, tmp_path):
      ["GPU-a,GPU-b", "GPU-c,GPU-d"]),
     (dict(), 3, ["0", "1"]),
     (dict(GPUS_PER_RUN="3"), 3, ["0,1,2", "0,1,2"]),
-    (dict(), 0, ["unset", "unset"]),  # as it is where there are no GPUs
+    (dict(), 0, ["unset", "unset"]),  # a machine without GPUs
     (dict(CUDA_VISIBLE_DEVICES="-1"), 3, ["-1", "-1"]),
     (dict(GPUS_PER_RUN="0"), 3, ["", ""]),
     (dict(CUDA_VISIBLE_DEVICES="7", JOBS="2", words="--engine=hf"), 0, ["7", "7"]),
 ])
 def test_the_gpus_of_the_node(tiny, tmp_path, monkeypatch, env, smi, given):
-    """Which GPUs the two runs get, from the variable or from nvidia-smi.
-
-    They only say so and fail.
-    """
+    """The two runs get GPUs from the variable or from nvidia-smi; they print them and fail."""
     lines = "".join(f"echo 'GPU {i}: NVIDIA H100 80GB HBM3 (UUID: GPU-{i})'\necho '  MIG 1g.10gb "
                     f"Device 0: (UUID: MIG-{i})'\n" for i in range(smi))
     executable(tmp_path / "bin/nvidia-smi", lines or "echo 'NVIDIA-SMI has failed'; exit 9\n")
@@ -85,7 +81,7 @@ def test_the_gpus_of_the_node(tiny, tmp_path, monkeypatch, env, smi, given):
 
 def test_two_gpus_a_run_is_torchrun(tiny, tmp_path):
     out = tmp_path / "a sweep"
-    launch = "NOTE='two  words' nice"  # variables too
+    launch = "NOTE='two  words' nice"  # LAUNCH may set variables
     # a login node
     done = run_sweep(tiny, out, DRY_RUN="1", GPUS_PER_RUN="2", LAUNCH=launch,
                      CUDA_VISIBLE_DEVICES="", C="32")
@@ -108,7 +104,7 @@ def test_two_gpus_a_run_is_torchrun(tiny, tmp_path):
 
 
 def test_ctrl_c_reaches_the_ranks_as_a_request(tiny, tmp_path):
-    """torchrun would pass Ctrl-C on to its processes, which would leave without a checkpoint."""
+    """torchrun would pass Ctrl-C on to its ranks, which would end without a checkpoint."""
     process = run_sweep(tiny, tmp_path, "--eval_every=1", "--samples=64", "--device=cpu",
                     GPUS_PER_RUN="2", CUDA_VISIBLE_DEVICES="0,1", NS="2", start=True)
     found = lambda: [p for p in tmp_path.glob("Bp*/log.jsonl")
@@ -134,7 +130,7 @@ def test_ctrl_c_reaches_the_ranks_as_a_request(tiny, tmp_path):
 ])
 def test_refused_before_anything_is_written(tiny, tmp_path, env, names):
     env = dict(CUDA_VISIBLE_DEVICES="5,6,7") | env
-    # a dry run is for another machine
+    # a dry run plans for another machine, so the GPUs here do not matter
     for dry in ["", "1"][:1 if "GPUs" in names[-1] or "JOBS" in names[0] else 2]:
         done = run_sweep(tiny, tmp_path / "out", DRY_RUN=dry, **env)
         assert done.returncode == 2 and done.stderr.count("\n") == 1, done
@@ -143,15 +139,15 @@ def test_refused_before_anything_is_written(tiny, tmp_path, env, names):
 
 
 # --------------------------------------------------------------------------------------------------
-# Where nvidia-smi lists GPUs: what is installed, what is asked of torch, which run gets what
+# Machines with GPUs: what is installed, what torch must see, which run gets which GPU
 
 @pytest.mark.parametrize("cards, env, words, want", [
     (2, {}, [], True), (0, {}, [], False), (2, dict(CUDA_VISIBLE_DEVICES=""), [], False),
     (2, dict(GPUS_PER_RUN="0"), [], False), (2, {}, ["--engine=hf"], False),
     (2, {}, ["--device=cpu"], False),
     (0, {}, ["--engine=vllm"], True)])  # a login node
-def test_vllm_is_installed_where_there_are_gpus(tmp_path, cards, env, words, want):
-    """run_sweep.sh env in a clone, with a python whose pip writes down what it was given."""
+def test_vllm_is_installed_on_a_machine_with_gpus(tmp_path, cards, env, words, want):
+    """Run `run_sweep.sh env` in a clone, with a python whose pip notes its words."""
     clone, given = linked(tmp_path / "clone"), tmp_path / "given"
     node = fake_node(tmp_path / "bin", cards, 80) | env
     del node["PYTHON"]
@@ -161,12 +157,12 @@ if [ "$2" = pip ]; then exit; fi
 exec '{sys.executable}' "$@"
 """)
     line = ["bash", "run_sweep.sh", "env", *words]
-    for again in (False, True):  # the second time nothing is to be done
+    for again in (False, True):  # the second call has nothing to install
         done = subprocess.run(line, cwd=clone, env=node, capture_output=True, text=True)
         assert done.returncode == 0 and bool(done.stdout) != again, done
     (pip,) = given.read_text().splitlines()
     assert " -r requirements.txt" in pip and (" -r requirements-vllm.txt" in pip) == want
-    # where GPUs come or go nothing is made twice
+    # nothing is installed twice if GPUs come or go
     subprocess.run([*line[:3], "--device=cpu"], cwd=clone, env=node, check=True)
     subprocess.run(line, cwd=clone, env=node, check=True)
     assert len(given.read_text().splitlines()) <= 2
@@ -178,8 +174,11 @@ exec '{sys.executable}' "$@"
     (0, "", dict(GPUS_PER_RUN="0"), [], False), (0, "", {}, ["--device=cpu"], False),
     (2, "", dict(CUDA_VISIBLE_DEVICES="3,5"), [], False)])
 def test_torch_must_see_the_gpus(tiny, tmp_path, seen, driver, env, words, ends):
-    """Else one line, before a problem is measured, instead of a sweep on the CPU. What a run takes
-    of a GPU is not known: of cards and MIG slices alike nothing is planned by their memory."""
+    """If it does not, one line says so before a problem is measured, instead of a sweep on the CPU.
+
+    How much memory a run takes is not known, so it does not matter how large a card or MIG slice
+    is.
+    """
     node = fake_node(tmp_path / "bin", 8, 80, seen, driver)
     done = subprocess.run([sys.executable, "-m", "core.prepare", "easy", *tiny.words,
                            "--ns=2 4", "--bps=2", "--C=64", *words],
@@ -187,15 +186,15 @@ def test_torch_must_see_the_gpus(tiny, tmp_path, seen, driver, env, words, ends)
     assert not (ends and done.stdout) and done.stderr.count("\n") == ends, done
     assert done.returncode == (2 if ends else 0), done
     if ends:
-        said = f"there are 8 GPUs here, and the torch of {node['PYTHON']} can use {seen}"
-        assert said in done.stderr
+        message = f"there are 8 GPUs here, and the torch of {node['PYTHON']} can use {seen}"
+        assert message in done.stderr
         assert driver in done.stderr and "GPUS_PER_RUN=0" in done.stderr
 
 
-@pytest.mark.parametrize("tools, says", [
+@pytest.mark.parametrize("tools, missing", [
     (["gcc"], ""), ([], "a C compiler (install gcc)"), (["clang"], "")])
-def test_what_triton_needs_of_the_machine(tmp_path, monkeypatch, tools, says):
-    """The compiler and Python.h, by name."""
+def test_what_triton_needs_of_the_machine(tmp_path, monkeypatch, tools, missing):
+    """A missing compiler or Python.h is named."""
     for name in tools:
         executable(tmp_path / "bin" / name, "exit 0")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin")
@@ -203,40 +202,41 @@ def test_what_triton_needs_of_the_machine(tmp_path, monkeypatch, tools, says):
     monkeypatch.setattr(probe.sysconfig, "get_paths", lambda scheme: dict(include=str(tmp_path)))
     headers = f"{tmp_path}/Python.h (install python3."
     assert [words for words in probe.missing_tools() if not words.startswith(headers)] == (
-        [says] if says else [])
+        [missing] if missing else [])
     assert any(words.startswith(headers) for words in probe.missing_tools())
     (tmp_path / "Python.h").touch()
-    assert probe.missing_tools() == [says] * bool(says)
+    assert probe.missing_tools() == [missing] * bool(missing)
 
 
 def test_the_probe_names_the_driver(monkeypatch, capsys):
-    """torch's own error, and the series of drivers that its CUDA needs; a kernel that fails."""
+    """It prints torch's own error and the drivers that its CUDA needs, and a kernel that fails."""
     def too_old(*_, **__):
         raise RuntimeError("The NVIDIA driver on your system is too old (found version 12040).\n"
                            "More")
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch, "ones", too_old)
     probe.main(["triton"])
-    told = json.loads(capsys.readouterr().out)
-    assert told["gpus"] == 0 and "found version 12040" in told["why"] and "More" not in told["why"]
-    assert "CUDA 13.0 needs an NVIDIA driver of the 580 series or newer" in told["why"]
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["gpus"] == 0 and "found version 12040" in answer["why"]
+    assert "More" not in answer["why"]
+    assert "CUDA 13.0 needs an NVIDIA driver of the 580 series or newer" in answer["why"]
     monkeypatch.setattr(torch.version, "cuda", None)
     assert "a build for CPUs" in probe.count_gpus()[1]
     monkeypatch.setattr(probe, "count_gpus", lambda: (2, ""))
     monkeypatch.setattr(probe, "compile_kernel", too_old)
-    for lacks, says in ((["a C compiler (install gcc)", "Python.h"],
-                         "Triton needs a C compiler (install gcc) and Python.h"),
-                        ([], "Triton fails: The NVIDIA driver")):
-        monkeypatch.setattr(probe, "missing_tools", lambda: lacks)
+    for missing, why in ((["a C compiler (install gcc)", "Python.h"],
+                          "Triton needs a C compiler (install gcc) and Python.h"),
+                         ([], "Triton fails: The NVIDIA driver")):
+        monkeypatch.setattr(probe, "missing_tools", lambda: missing)
         probe.main(["triton"])
-        told = json.loads(capsys.readouterr().out)
-        assert told["gpus"] == 0 and told["why"].startswith(says)
+        answer = json.loads(capsys.readouterr().out)
+        assert answer["gpus"] == 0 and answer["why"].startswith(why)
     probe.main([])  # --engine=hf needs no Triton
     assert json.loads(capsys.readouterr().out) == dict(gpus=2, why="")
 
 
 def test_the_kernel_of_the_probe(tmp_path):
-    """Triton's interpreter runs it on a CPU, where Triton is installed."""
+    """If Triton is installed, its interpreter runs the kernel on a CPU."""
     pytest.importorskip("triton")
     line = "from core import probe; probe.compile_kernel('cpu')"
     done = subprocess.run([sys.executable, "-c", line], cwd=ROOT, capture_output=True, text=True,
@@ -244,30 +244,30 @@ def test_the_kernel_of_the_probe(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("asked, given", [({}, ["", ""]), (dict(GPUS_PER_RUN="1"), ["0", "1"])])
-def test_the_embedded_model_takes_the_cpu(tmp_path, world, asked, given):
-    """On a machine with GPUs too, without vLLM, unless GPUS_PER_RUN is set."""
-    node = fake_node(tmp_path / "bin", 2, 80) | asked
+@pytest.mark.parametrize("env, given", [({}, ["", ""]), (dict(GPUS_PER_RUN="1"), ["0", "1"])])
+def test_the_embedded_model_takes_the_cpu(tmp_path, world, env, given):
+    """Also on a machine with GPUs, and without vLLM, unless GPUS_PER_RUN is set."""
+    node = fake_node(tmp_path / "bin", 2, 80) | env
     say = executable(tmp_path / "bin/say",
                      f'echo "$CUDA_VISIBLE_DEVICES|$*" >> "{tmp_path}/given"; exit 1')
-    # tee: a run that fails is no failure of this test
+    # the runs fail, and so does the sweep
     subprocess.run(["bash", "run_sweep.sh", "easy"], cwd=ROOT, capture_output=True,
                    env=node | dict(LAUNCH=str(say), NS="4 16", SEEDS="0", OUT=str(tmp_path / "o"),
                                    JOBS="2"))
     lines = [line.split("|") for line in (tmp_path / "given").read_text().splitlines()]
     assert sorted(gpu for gpu, _ in lines) == given
-    assert all(("--device=auto" in words) == bool(asked) for _, words in lines)
-    env = node | dict(PYTHON="")
+    assert all(("--device=auto" in words) == bool(env) for _, words in lines)
     files = subprocess.run([sys.executable, "-m", "core.sweep", "requirements",
-                            *["--device=auto"] * bool(asked)], cwd=ROOT, env=env,
-                           capture_output=True, text=True).stdout.split()
-    assert ("requirements-vllm.txt" in files) == bool(asked)
+                            *["--device=auto"] * bool(env)], cwd=ROOT, capture_output=True,
+                           env=node | dict(PYTHON=""), text=True).stdout.split()
+    assert ("requirements-vllm.txt" in files) == bool(env)
 
 
 @pytest.mark.parametrize("env, ends", [({}, True), (dict(GPUS_PER_RUN="0"), False),
                                        (dict(LAUNCH="nice"), False)])
 def test_a_model_of_the_hub_without_a_gpu(tiny, tmp_path, monkeypatch, env, ends):
-    """DATA=data/mine without MODEL: one line, not a 7B model on the CPU."""
+    """DATA=data/mine without MODEL ends with one line, because a 7B model is too slow on the CPU.
+    """
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     for key, value in env.items():
         monkeypatch.setenv(key, value)
@@ -285,8 +285,10 @@ def test_a_model_of_the_hub_without_a_gpu(tiny, tmp_path, monkeypatch, env, ends
 
 
 def test_a_presets_D_is_an_upper_bound(tiny, tmp_path, capsys, monkeypatch):
-    """Splits of another model hold fewer problems: the sweep takes all of them and says so. A D of
-    the command line stays, and is refused."""
+    """If another model's splits hold fewer problems, the sweep takes all of them and says so.
+
+    A larger D on the command line is an error.
+    """
     monkeypatch.setenv("PYTHON", sys.executable)
     data = tmp_path / "data"
     data.mkdir()
@@ -306,19 +308,19 @@ def test_a_presets_D_is_an_upper_bound(tiny, tmp_path, capsys, monkeypatch):
 
 
 def test_each_gpu_measures_a_share(tiny, tmp_path):
-    """Where the terminal goes away the shares end with prepare.py; the same call goes on."""
+    """If the terminal closes, the shares end with prepare.py; the same command resumes them."""
     data, out = tmp_path / "data", tmp_path / "runs"
     data.mkdir()
     (data / "problems.jsonl").write_bytes(tiny.train.read_bytes())
     words = [word for word in tiny.words if not re.match("--(problems|train_set|val_set)=", word)]
-    # GPUS_PER_RUN: these runs go to the CPU, and the shares must be those of GPUs
+    # GPUS_PER_RUN=1, because runs with --device=cpu would not be split over GPUs
     line = [warm_python(), "-m", "core.prepare", "hard", f"--data={data}", f"--runs={out}", *words,
             "--s=1000", "--s_zero=0", "--device=cpu"]
     node = fake_node(tmp_path / "bin", 2, 80) | dict(GPUS_PER_RUN="1")
     place = dict(cwd=ROOT, env=node, text=True)
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **place)
-    said = [out / f"difficulty.{i}.txt" for i in (0, 1)]
-    wait_for(lambda: all(path.exists() and b"1000 rollouts" in path.read_bytes() for path in said))
+    files = [out / f"difficulty.{i}.txt" for i in (0, 1)]
+    wait_for(lambda: all(path.exists() and b"1000 rollouts" in path.read_bytes() for path in files))
     process.send_signal(signal.SIGHUP)
     text = process.communicate(timeout=300)[0]
     assert process.returncode == 130 and re.search("stopping [12] runs", text), text
@@ -332,7 +334,7 @@ def test_each_gpu_measures_a_share(tiny, tmp_path):
 
 
 def on_gpus(page):
-    """The sweeps of a page that need GPUs, as (variables, preset, words)."""
+    """Return the sweeps of a page that need GPUs, as (variables, preset, words)."""
     found = re.findall(r"^((?:\w+=(?:\"[^\"]*\"|\S+) )+)bash run_sweep.sh (\w+)(.*)$",
                        (ROOT / page).read_text(), re.M)
     return [(dict(word.split("=", 1) for word in shlex.split(env)), preset, shlex.split(words))
@@ -340,21 +342,24 @@ def on_gpus(page):
 
 
 def test_the_sweeps_of_the_pages_are_deep():
-    """Every cell of a command for a node makes 150 updates or more: the paper's larger n come up
-    behind 155 to 264.
+    """Every cell of a command for a node makes 150 updates or more.
+
+    The paper's larger n win only after 155 to 264.
     """
     for page in ("README.md", "docs/gpu.md"):
         for env, preset, _ in on_gpus(page):
-            asked = [(key, env.get(key.upper())) for key in ("data", "model", "ns", "C", "bps")]
-            arms = sweep.arms(preset, [f"--{key}={value}" for key, value in asked if value])
+            keys = [(key, env.get(key.upper())) for key in ("data", "model", "ns", "C", "bps")]
+            arms = sweep.arms(preset, [f"--{key}={value}" for key, value in keys if value])
             if preset in config.RECIPES:
                 assert min(config.derive(c)["M"] for c in sweep.cells(arms[0])) >= 150, (page, env)
 
 
 @pytest.mark.parametrize("cards", [1, 4, 8])
 def test_the_commands_of_the_pages_on_a_node(tmp_path, cards):
-    """README's sweep and that of docs/gpu.md: the GPUs of each run side by side, or one line that
-    says why there is none. Runs say what they were given, and fail."""
+    """README's sweep and docs/gpu.md's give each run its GPUs, or say in one line why they cannot.
+
+    The runs note what they were given, and fail.
+    """
     commands = [*on_gpus("README.md"), *on_gpus("docs/gpu.md")]
     assert len(commands) >= 2
     say = executable(tmp_path / "bin/say", f"""
@@ -370,13 +375,13 @@ echo "$CUDA_VISIBLE_DEVICES|$*" >> "{tmp_path}/given"; exit 1""")
         given = []
         if (tmp_path / "given").exists():
             given = [line.split("|") for line in (tmp_path / "given").read_text().splitlines()]
-        size = int(env["GPUS_PER_RUN"])  # the user's word: no sweep knows what a run takes
+        size = int(env["GPUS_PER_RUN"])
         if size > cards:
             assert done.returncode == 2 and not given and f"there are {cards} GPUs" in done.stderr
             continue
         each = [gpus.split(",") for gpus, _ in given]
-        asked = re.search(r"nproc_per_node=(\d+)", given[0][1])
-        assert (int(asked[1]) if asked else 1) == size and all(len(g) == size for g in each)
-        # each run on GPUs of its own, as many at once as there is room for
+        ranks = re.search(r"nproc_per_node=(\d+)", given[0][1])
+        assert (int(ranks[1]) if ranks else 1) == size and all(len(g) == size for g in each)
+        # runs share no GPU, and as many run at once as there are GPUs for
         assert len(each) == len(env["NS"].split()), done
         assert len({gpu for gpus in each for gpu in gpus}) == cards // size * size, done

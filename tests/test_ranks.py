@@ -1,5 +1,4 @@
-"""Two and four gloo ranks on a CPU, through the FSDP2 and checkpoint code of a GPU node, against
-one."""
+"""Compare two and four gloo ranks on a CPU with one, through the FSDP2 code of a GPU node."""
 import json
 import os
 import random
@@ -24,8 +23,10 @@ TWO, FOUR = (["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node=
 
 
 def torchrun(script, *words, cwd=ROOT, ranks=TWO):
-    """All ranks to their end. Where gloo dies in native code or cannot connect (about once in a
-    thousand starts) the same command goes on from the checkpoint: pytest tells where it was.
+    """Run all ranks to their end.
+
+    If gloo dies in native code or cannot connect (about once in a thousand starts), the same
+    command runs again, from the checkpoint, and a warning shows where it died.
     """
     for _ in range(3):
         line = [warm_python(), *ranks, str(ROOT / script), *map(str, words)]
@@ -40,8 +41,10 @@ def torchrun(script, *words, cwd=ROOT, ranks=TWO):
 
 @pytest.fixture(scope="module")
 def updates(tiny, tmp_path_factory):
-    """{ranks: the weights after tests/ranks.py}, from a batch of four groups of four, one all
-    right, one all wrong."""
+    """Return {ranks: the weights after tests/ranks.py}.
+
+    The batch has four groups of four; one is all right and one all wrong.
+    """
     folder, rng = tmp_path_factory.mktemp("updates"), random.Random(7)
     prompts = [[rng.randrange(2, 52) for _ in range(k)] for k in (3, 9, 5, 7)]
     lengths = [8, 1, 4, 2, 6, 1, 3, 6, 5, 1, 2, 8, 4, 6, 1, 7]
@@ -49,7 +52,7 @@ def updates(tiny, tmp_path_factory):
                     length=lengths,
                     logps=[[-rng.uniform(1, 6) for _ in range(8)] for _ in lengths],
                     stopped=[True] * 16)
-    # flat groups all on rank 1
+    # the groups of equal rewards are all on rank 1
     rewards = [[1.0, 0.0, 0.0, 1.0], [0.0] * 4, [0.0, 1.0, 0.0, 0.0], [1.0] * 4]
     (folder / "batch.json").write_text(json.dumps(dict(prompts=prompts, rollouts=rollouts,
                                                        rewards=rewards)))
@@ -64,8 +67,10 @@ def updates(tiny, tmp_path_factory):
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("case", ["hard", "few", "grpo", "n_train", "cispo", "ppo"])
 def test_ranks_give_the_gradients_of_one(updates, tiny, case, ranks):
-    """The weights move by the gradients (plain gradient descent): alike to 1e-5 of the move, and so
-    do the record's fields. Rollouts are dealt to the ranks by length."""
+    """Plain gradient descent moves the weights by the gradients, alike to 1e-5 of the move.
+
+    The record's fields agree too. Rollouts are dealt to the ranks by length.
+    """
     base = {name: 1.02 * p for name, p in models.load_model(tiny.model)[0].named_parameters()}
     base |= {f"critic.{name}": p
              for name, p in models.load_critic(tiny.model, "cpu").named_parameters()}
@@ -90,7 +95,7 @@ WORDS = ["--B_p=4", "--n=4", "--C=480", "--eval_every=80", "--save_every=48", "-
 
 @pytest.fixture(scope="module")
 def alone(tiny, tmp_path_factory):
-    """A run of 30 updates on one rank: its folder."""
+    """Return the folder of a run of 30 updates on one rank."""
     folder = tmp_path_factory.mktemp("alone")
     done = run_script("train_grpo.py", *tiny.words, *WORDS, cwd=folder)
     assert done.code == 0, done.stderr
@@ -98,7 +103,7 @@ def alone(tiny, tmp_path_factory):
 
 
 def same_training(a, b):
-    """Two logs of one training, the last bits of sums aside."""
+    """Check that two logs agree, except for the last bits of sums."""
     for one, two in zip(*[[r for r in read_log(run / "log.jsonl") if r["type"] != "header"]
                           for run in (a, b)], strict=True):
         for key in set(one) - {"wall_s", "gen_s", "train_s"}:
@@ -107,7 +112,7 @@ def same_training(a, b):
 
 
 def two_ranks(tiny, folder, updates, python=None):
-    """A run on two ranks that has made some updates, or ended before: (its torchrun, its log)."""
+    """Start a run on two ranks and wait for some updates or its end: (its torchrun, its log)."""
     log = folder / "run/log.jsonl"
     child = subprocess.Popen([sys.executable, *TWO, str(ROOT / "train_grpo.py"), *tiny.words,
                               *WORDS], cwd=folder, stdout=subprocess.PIPE,
@@ -118,14 +123,16 @@ def two_ranks(tiny, folder, updates, python=None):
     return child, log
 
 
-def test_two_ranks_stop_and_one_goes_on_and_back(tiny, alone, tmp_path):
-    """Two ranks until SIGTERM, one rank further on, two to the end: the log of one rank that was
-    never stopped."""
+def test_two_ranks_stop_one_continues_and_two_finish(tiny, alone, tmp_path):
+    """Stop one of two ranks, continue on one rank and finish on two.
+
+    The other rank stops at the same update, and the log is that of a run that never stopped.
+    """
     child, log = two_ranks(tiny, tmp_path, updates=5)
-    child.send_signal(signal.SIGTERM)
-    told, _ = child.communicate(timeout=120)
+    os.kill(ranks_of(child)[1], signal.SIGTERM)
+    output, _ = child.communicate(timeout=120)
     last = read_log(log)[-1]
-    assert last["type"] == "end" and last["status"] == "stopped", told[-3000:]
+    assert last["type"] == "end" and last["status"] == "stopped", output[-3000:]
     begun = last["rollouts"] // 16
     assert 5 <= begun < 25
     files = [p.name for p in (tmp_path / f"run/ckpt/step_{begun:08d}").glob("*.safetensors")]
@@ -135,7 +142,7 @@ def test_two_ranks_stop_and_one_goes_on_and_back(tiny, alone, tmp_path):
     assert done.code == 0 and f"from update {begun}" in done.stderr, done.stderr
     torchrun("train_grpo.py", *tiny.words, *WORDS, cwd=tmp_path)
     same_training(alone, tmp_path / "run")
-    # the exported model, gathered from two ranks
+    # the exported model is gathered from two ranks
     one, two = [load_file(run / "model/model.safetensors") for run in (alone, tmp_path / "run")]
     assert all(torch.allclose(one[name], two[name], rtol=1e-3, atol=1e-4) for name in one)
     assert set(one) == set(two)
@@ -147,44 +154,33 @@ def test_four_ranks_write_the_log_of_one(tiny, alone, tmp_path):
 
 
 def ranks_of(child):
-    """{rank: pid} of the processes that torchrun has started."""
+    """Return {rank: pid} of the processes that torchrun has started."""
     ranks = {}
     for pid in Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split():
-        found = re.search(rb"\0RANK=(\d)\0", Path(f"/proc/{pid}/environ").read_bytes())
-        if found:
-            ranks[int(found[1])] = int(pid)
+        rank = re.search(rb"\0RANK=(\d)\0", Path(f"/proc/{pid}/environ").read_bytes())
+        if rank:
+            ranks[int(rank[1])] = int(pid)
     return ranks
 
 
 def test_a_rank_that_crashes(tiny, alone, tmp_path):
-    """A crash in native code ends both ranks, says where our code was, and costs no more than the
-    updates since the last checkpoint."""
+    """A crash in native code ends both ranks and prints where our code was.
+
+    The next start resumes from the last checkpoint.
+    """
     child, _ = two_ranks(tiny, tmp_path, updates=8, python=sys.executable)
     os.kill(ranks_of(child)[0], signal.SIGSEGV)
-    told, _ = child.communicate(timeout=120)
-    assert child.returncode and "Fatal Python error: Segmentation fault" in told, told[-3000:]
+    output, _ = child.communicate(timeout=120)
+    assert child.returncode and "Fatal Python error: Segmentation fault" in output, output[-3000:]
     done = torchrun("train_grpo.py", *tiny.words, *WORDS, cwd=tmp_path)
     assert re.search("from update [1-9]", done.stderr), done.stderr[-3000:]
     same_training(alone, tmp_path / "run")
 
 
-def test_one_rank_alone_is_asked_to_stop(tiny, alone, tmp_path):
-    """The other one leaves with it, in the same place, wherever each of them is; and goes on to the
-    log of a run that was never stopped."""
-    child, log = two_ranks(tiny, tmp_path, updates=3)
-    os.kill(ranks_of(child)[1], signal.SIGTERM)
-    told, _ = child.communicate(timeout=120)
-    last = read_log(log)[-1]
-    assert last["type"] == "end" and last["status"] == "stopped", told[-3000:]
-    saved = last["rollouts"] // 16
-    assert (tmp_path / f"run/ckpt/step_{saved:08d}/state.json").exists()
-    torchrun("train_grpo.py", *tiny.words, *WORDS, cwd=tmp_path)
-    same_training(alone, tmp_path / "run")
-
-
 def test_a_checkpoint_of_many_files_reads_back(tiny, alone, tmp_path):
-    """Two ranks write files of 4 kB: what one process reads of them is what was trained, and one
-    rank goes on from weights and moments as two would have. The host never holds more than a file.
+    """Two ranks write files of 4 kB, because the host must not hold more than one file.
+
+    One process reads the trained weights from them, and one rank can continue the run.
     """
     script = tmp_path / "small.py"
     script.write_text(f"import sys; sys.path.insert(0, {str(ROOT)!r}); import train_grpo\n"
@@ -195,7 +191,7 @@ def test_a_checkpoint_of_many_files_reads_back(tiny, alone, tmp_path):
     files = list(path.glob("*.safetensors"))
     assert len(files) >= 20 and len({p.name.split("-")[1] for p in files}) == 2, files
     assert set(json.loads((path / "state.json").read_text())["files"]) == {p.name for p in files}
-    # one parameter at least is in every file, its own moments or more
+    # a file holds one tensor or more
     assert max(p.stat().st_size for p in files) < 0.2 * sum(p.stat().st_size for p in files)
     read, _ = models.load_model(path)
     exported = load_file(tmp_path / "run/model/model.safetensors")
@@ -212,7 +208,7 @@ def test_a_checkpoint_of_many_files_reads_back(tiny, alone, tmp_path):
 
 
 def test_ranks_never_hold_the_whole_model(tiny, tmp_path):
-    """Ranks load shards: no weights before they are split, and then those of the file."""
+    """Ranks have no weights before the model is split, and then the shards of the file."""
     script = tmp_path / "load.py"
     script.write_text(f"""import sys; sys.path.insert(0, {str(ROOT)!r})
 import torch, train_grpo
@@ -227,15 +223,15 @@ inputs = ids, torch.tensor([3, 4]), torch.tensor([7, 6])
 for real, m, forward in ((whole, model, train_grpo.token_logps),
                          (critic_whole, critic, train_grpo.token_values)):
     assert all(p.is_meta for p in m.parameters())
-    models.shard(m, "cpu", forward)
+    models.shard_model(m, "cpu", forward)
     assert all(p.is_meta for p in m.parameters())
-    models.fill(m, {str(tiny.model)!r}, "cpu")
+    models.load_shards(m, {str(tiny.model)!r}, "cpu")
     for (name, want), (same, got) in zip(real.named_parameters(), train_grpo.full_weights(m)):
         assert name == same and torch.equal(want, got), name
     local = sum(p.to_local().numel() for p in m.parameters())
     assert local < 0.6 * sum(p.numel() for p in real.parameters())
     more = (0.6,) if real is whole else ()
-    want, got = forward(real, *inputs, *more), train_grpo.through(forward, m)(*inputs, *more)
+    want, got = forward(real, *inputs, *more), train_grpo.call_sharded(forward, m)(*inputs, *more)
     for a, b in zip(want, got):
         assert torch.allclose(a, b, atol=1e-6)
 """)
@@ -243,11 +239,11 @@ for real, m, forward in ((whole, model, train_grpo.token_logps),
 
 
 def test_ranks_count_each_problem_once(world, tmp_path):
-    """train_pass and every validation set on two ranks are those of one: whose rollouts were right,
-    whichever rank drew them."""
+    """train_pass and the evaluations of two ranks are those of one, whichever rank drew a rollout.
+    """
     for name, count in (("easy", 7), ("very_easy", 5)):
-        some = (world.splits / f"{name}_val.jsonl").read_text().splitlines(True)[:count]
-        (tmp_path / f"{name}.jsonl").write_text("".join(some))
+        first = (world.splits / f"{name}_val.jsonl").read_text().splitlines(True)[:count]
+        (tmp_path / f"{name}.jsonl").write_text("".join(first))
     words = ["--B_p=4", "--n=4", "--D=12", "--C=80", "--eval_every=48", "--samples=4",
              "--device=cpu", "--pass_at=0 20 80", "--s=5",
              f"--val_set={tmp_path / 'easy.jsonl'},{tmp_path / 'very_easy.jsonl'}"]
@@ -262,15 +258,17 @@ def test_ranks_count_each_problem_once(world, tmp_path):
     assert [r["rollouts"] for r in passes] == [48, 80]
     assert [sum(r["samples"]) for r in passes] == [48, 32]
     assert [(r["rollouts"], sum(r["samples"])) for r in fresh] == [(0, 60), (32, 60), (80, 60)]
-    assert len({c for r in passes for c in r["correct"]}) > 2  # some are right, not all alike
+    assert len({c for r in passes for c in r["correct"]}) > 2
     evals = [r for r in two if r["type"] == "eval"]
     expected = [(c, *of) for c in (0, 48, 80) for of in (("val", 7), ("very_easy", 5))]
     assert [(r["rollouts"], r["set"], len(r["correct"])) for r in evals] == expected
 
 
 def test_a_lost_shard_is_a_torn_checkpoint(tiny, alone, tmp_path):
-    """The files of both ranks are in state.json: without one of them the checkpoint is passed over,
-    also by evaluate.py."""
+    """state.json lists the files of both ranks; if one is missing, the checkpoint is skipped.
+
+    evaluate.py skips it too.
+    """
     shutil.copytree(alone, tmp_path / "run")
     older, newest = sorted((tmp_path / "run/ckpt").glob("step_*"))
     state = json.loads((newest / "state.json").read_text())
@@ -285,9 +283,9 @@ def test_a_lost_shard_is_a_torn_checkpoint(tiny, alone, tmp_path):
 
 
 def test_vllm_on_two_ranks(world, tmp_path):
-    """An engine a rank, each with the whole weights after every update, and a clean end."""
+    """Each rank's engine has the whole weights after every update, and the run ends cleanly."""
     if torch.cuda.is_available():
-        pytest.skip("two ranks would want two GPUs")
+        pytest.skip("two ranks would need two GPUs")
     done = torchrun("train_grpo.py", "--engine=vllm", "--B_p=4", "--n=8", "--C=96",
                     "--lr_base=2e-2", "--warmup=0", f"--out={tmp_path}")
     steps = [r for r in read_log(tmp_path / "log.jsonl") if r["type"] == "step"]
@@ -299,7 +297,7 @@ def test_vllm_on_two_ranks(world, tmp_path):
 
 @pytest.fixture(scope="module")
 def two_heads(tiny, tmp_path_factory):
-    """The words of a run by vLLM with a random model whose heads two ranks can share."""
+    """Return the words of a run by vLLM, with a random model whose heads two ranks can share."""
     from transformers import LlamaConfig, LlamaForCausalLM
     model, tokenizer = models.load_model(tiny.model)
     path = tmp_path_factory.mktemp("two_heads")
@@ -312,10 +310,13 @@ def two_heads(tiny, tmp_path_factory):
 
 
 def test_tensor_parallel_generation(two_heads, tmp_path):
-    """Four ranks, two engines of two ranks each: the log of one rank. Every rollout is that of its
-    seed, and the engine has the trainer's weights after every update."""
+    """Four ranks with two engines of two ranks each write the log of one rank.
+
+    So every rollout is that of its seed, and the engine has the trainer's weights after every
+    update.
+    """
     if torch.cuda.is_available():
-        pytest.skip("four ranks would want four GPUs; tests/test_gpu.py has a test for two")
+        pytest.skip("four ranks would need four GPUs; tests/test_gpu.py has a test for two")
     done = run_script("train_grpo.py", *two_heads, "--C=48", f"--out={tmp_path / 'one'}")
     assert done.code == 0, done.stderr
     torchrun("train_grpo.py", *two_heads, "--C=48", "--tensor_parallel=2",
@@ -326,10 +327,10 @@ def test_tensor_parallel_generation(two_heads, tmp_path):
     assert steps[-1]["kl"] > 1e-3  # the weights did move
 
 
-def test_ranks_of_one_engine_leave_together(two_heads, tmp_path):
-    """One of two ranks is asked to stop while both generate: neither waits for the other."""
+def test_ranks_of_one_engine_stop_together(two_heads, tmp_path):
+    """One of two ranks gets a signal while both generate; neither may wait for the other."""
     if torch.cuda.is_available():
-        pytest.skip("two ranks would want two GPUs")
+        pytest.skip("two ranks would need two GPUs")
     log = tmp_path / "run/log.jsonl"
     words = [*two_heads, "--C=160000", "--tensor_parallel=2", "--max_new_tokens=40"]
     child = subprocess.Popen([sys.executable, *TWO, str(ROOT / "train_grpo.py"), *words,
@@ -339,16 +340,16 @@ def test_ranks_of_one_engine_leave_together(two_heads, tmp_path):
     wait_for(lambda: child.poll() is not None
              or (log.exists() and log.read_bytes().count(b'"step", "step"') >= 2))
     os.kill(ranks_of(child)[1], signal.SIGTERM)
-    told, _ = child.communicate(timeout=120)
-    assert read_log(log)[-1]["status"] == "stopped", told[-3000:]
+    output, _ = child.communicate(timeout=120)
+    assert read_log(log)[-1]["status"] == "stopped", output[-3000:]
 
 
-@pytest.mark.parametrize("word, told",
+@pytest.mark.parametrize("word, message",
                          [("--tensor_parallel=3", "--tensor_parallel=3: the 2 processes"),
                           ("--B_p=3", "--B_p=3: the 2 processes"),
                           ("--val_set=one.jsonl", "--val_set=one.jsonl: the 1 problems of val"),
                           ("--device=cuda", "--device=cuda: torch sees no GPU")])
-def test_what_ranks_cannot_do(tiny, tmp_path, word, told):
+def test_refused_on_several_ranks(tiny, tmp_path, word, message):
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     (tmp_path / "one.jsonl").write_text(tiny.val.read_text().splitlines(True)[0])
@@ -357,5 +358,5 @@ def test_what_ranks_cannot_do(tiny, tmp_path, word, told):
                           capture_output=True, text=True,
                           env=os.environ | dict(PYTHON_EXEC=warm_python()))
     ours = [line for line in done.stderr.splitlines() if line.startswith("train_grpo.py")]
-    assert done.returncode != 0 and len(ours) == 1 and told in ours[0], done.stderr
+    assert done.returncode != 0 and len(ours) == 1 and message in ours[0], done.stderr
     assert not (tmp_path / "runs").exists()

@@ -212,7 +212,7 @@ def test_a_model_folder_that_is_none(refused, script, tiny, tmp_path):
     for name, model in [("train_grpo.py", "none/of/it"), ("sample.py", "empty"),
                         ("evaluate.py", "./missing/one")]:
         words = RUN if name == "train_grpo.py" else []
-        assert f" --model={model}: no transformers folder" in refused(name, *tiny.words, *words,
+        assert f" --model={model}: not a transformers folder" in refused(name, *tiny.words, *words,
             f"--model={model}")
     # torn weights, in a process of its own: transformers may write what it likes, to wherever it
     # likes
@@ -302,7 +302,7 @@ def test_evaluate_a_set_that_holds_each_problem_several_times(script, tmp_path):
     done = script("evaluate.py", "--model=data/arithmetic/base", f"--val_set={path}", "--samples=4",
                   "--k=4", "--temperature=1", f"--out={tmp_path / 'new/folder'}")
     assert done.code == 0, done.stderr
-    assert "160 problems, of which 10 are distinct, 4 rollouts each" in done.stdout
+    assert "160 problems (10 of them distinct), 4 rollouts each" in done.stdout
     result = json.loads((tmp_path / "new/folder/eval.json").read_text())
     means = np.array(result["correct"]).reshape(16, 10).mean(0) / 4  # of each distinct problem
     assert means.std() > 0 and result["stats"]["avg@4"] == dict(
@@ -315,13 +315,13 @@ def test_a_change_on_repeated_problems_has_the_error_of_distinct_ones(tmp_path, 
     records = [dict(model=f"m{i}", set="aime", samples=4, correct=[*c] * 8, copies=[*range(6)] * 8,
                     ids=[*range(48)], stats={"avg@4": dict(mean=0.5, se=0.1)})
                for i, c in enumerate(counts)]
-    evaluate.changes(records)
+    evaluate.add_gains(records)
     gain = (counts[1] - counts[0]) / 4
     assert records[1]["gain_se"] == pytest.approx(gain.std(ddof=1) / math.sqrt(6))
     for r in records:  # JSON takes no numpy numbers
         r["correct"] = [int(c) for c in r["correct"]]
-    evaluate.report_table(records, tmp_path)
-    assert "aime: 48 problems, of which 6 are distinct; errors" in capsys.readouterr().out
+    evaluate.print_table(records, tmp_path)
+    assert "aime: 48 problems (6 of them distinct); errors" in capsys.readouterr().out
 
 
 def test_evaluate_of_no_run_writes_below_runs(tiny, tmp_path, monkeypatch):
@@ -421,7 +421,7 @@ def test_a_measurement_may_be_torn_anywhere(measured, tmp_path, monkeypatch, sha
 def test_evaluate_names_a_model_that_is_not_there(refused, model):
     """Not the problem file that such a model would have."""
     line = refused("evaluate.py", f"--model={model}")
-    assert f"--model={model}: no transformers folder (it does not exist)" in line
+    assert f"--model={model}: not a transformers folder (it does not exist)" in line
 
 
 def test_the_bench_for_gpus_runs_on_a_cpu():

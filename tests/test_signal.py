@@ -1,4 +1,4 @@
-"""sample.py's last lines: the share of groups without a signal."""
+"""Test sample.py's last lines: the share of groups without a signal."""
 import itertools
 import json
 
@@ -13,14 +13,14 @@ from conftest import ROOT, run_script
 
 @pytest.fixture(scope="module")
 def planted():
-    """Problems with known pass rates: (rates (P,), counts of 16 rollouts (P,))."""
+    """Make problems with known pass rates: (rates (P,), counts of 16 rollouts (P,))."""
     rng = np.random.default_rng(3)
     rates = rng.beta(0.6, 1.0, 6000)
     return rates, rng.binomial(16, rates)
 
 
 def test_all_alike_is_the_share_of_subsets():
-    """Every subset of n of a problem's rollouts, counted one by one."""
+    """Count every subset of n of a problem's rollouts, one by one."""
     for drawn, correct, n in ((6, 2, 3), (6, 0, 4), (5, 5, 2), (7, 4, 4), (6, 3, 4)):
         rollouts = [1] * correct + [0] * (drawn - correct)
         alike = [len(set(group)) == 1 for group in itertools.combinations(rollouts, n)]
@@ -39,7 +39,7 @@ def test_all_alike_is_unbiased_over_all_problems(planted):
 
 @pytest.mark.parametrize("low, high", [(0.3, 0.6), (0.0, 0.0625), (0.6, 0.9)])
 def test_a_split_chosen_by_its_own_counts(planted, low, high):
-    """Fresh rollouts of the chosen problems: the counts that chose them would err by a lot."""
+    """Compare with new rollouts of the chosen problems; the counts that chose them are far off."""
     rates, counts = planted
     law = sample.pass_rate_law([(int(c), 16) for c in counts])
     chosen = (counts / 16 >= low) & (counts / 16 <= high)
@@ -47,13 +47,13 @@ def test_a_split_chosen_by_its_own_counts(planted, low, high):
     for n in (4, 8, 16, 32):
         truth = (rates[chosen] ** n + (1 - rates[chosen]) ** n).mean()
         assert sample.no_signal(kinds, law, n) == pytest.approx(truth, abs=0.03), n
-    own = np.mean([sample.all_alike(4, 16)[c] for c, _ in kinds])
+    biased = np.mean([sample.all_alike(4, 16)[c] for c, _ in kinds])
     fresh = (rates[chosen] ** 4 + (1 - rates[chosen]) ** 4).mean()
-    assert abs(own - fresh) > 0.025 > abs(sample.no_signal(kinds, law, 4) - fresh)
+    assert abs(biased - fresh) > 0.025 > abs(sample.no_signal(kinds, law, 4) - fresh)
 
 
 def test_more_rollouts_of_some_problems_count(planted):
-    """Never solved in 128 tries is surer than in 16, and the share says so."""
+    """A problem that is unsolved in 128 rollouts is more surely without a signal than one in 16."""
     _, counts = planted
     every = [(int(c), 16) for c in counts] + [(0, 128)] * 300
     law = sample.pass_rate_law(every)
@@ -68,7 +68,7 @@ def test_the_lines(planted):
     splits = sample.make_splits(problems, by_id, cfg)
     text = "\n".join(sample.signal_table(splits, by_id, cfg))
     rows = {line[4:19].strip(): line[19:].split() for line in text.splitlines()}
-    # of all problems exact, and as far as their rollouts go
+    # for all problems it is exact, up to as many rollouts as they have
     for n, share in zip((4, 8, 16), rows["all problems"], strict=True):
         assert share == f"{np.take(sample.all_alike(n, 16), counts).mean():.0%}"
     assert "exact, hypergeometric" in text and "extreme" not in text
@@ -77,8 +77,10 @@ def test_the_lines(planted):
 
 
 def test_the_page_shows_what_sample_prints():
-    """The table of docs/takehome.md, from the pass rates that are committed; and what the rollouts
-    after the first 16, which chose the split, say of Easy."""
+    """docs/takehome.md has the table of the committed pass rates.
+
+    It also says what Easy's rollouts after the first 16, which chose the split, show.
+    """
     text = (ROOT / "docs/takehome.md").read_text()
     cfg = parse(["--s_zero=128"])
     counts = {}
@@ -99,7 +101,7 @@ def test_the_page_shows_what_sample_prints():
 
 
 def test_sample_ends_with_the_table(tmp_path):
-    """As a user starts it."""
+    """Run sample.py as a user does."""
     problems = tmp_path / "p.jsonl"
     problems.write_text("".join(json.dumps(dict(id=str(i), prompt=f"{i}+2=", answer=str(i + 2)))
                                 + "\n" for i in range(12)))

@@ -1,4 +1,4 @@
-"""data/smollm: the real model as prepare.py makes it, a few updates of it, vLLM on it."""
+"""Test data/smollm: the real model that prepare.py makes, a few updates of it, and vLLM on it."""
 import json
 import shutil
 
@@ -18,7 +18,7 @@ HERE = ROOT / "data/smollm"
 
 @pytest.fixture(scope="module")
 def smollm():
-    """data/smollm/prepare.py as a module; folder and problems are made where they are missing."""
+    """Return data/smollm/prepare.py as a module; make folder and problems if they are missing."""
     with filelock.FileLock(HERE / ".lock"):
         if not (HERE / "base/config.json").exists() or not (HERE / "problems.jsonl").exists():
             done = run_script("data/smollm/prepare.py", timeout=600)
@@ -28,7 +28,7 @@ def smollm():
 
 @pytest.fixture(scope="module")
 def loaded(smollm):
-    """(model, tokenizer, config dict, eight problems, their prompts)."""
+    """Return (model, tokenizer, config dict, eight problems, their prompts)."""
     cfg = parse(["--data=data/smollm", "--temperature=0.6"])
     model, tokenizer = engine.load_model(HERE / "base", "cpu")
     problems = sample.read_problems(HERE / "problems.jsonl")[:8]
@@ -36,8 +36,10 @@ def loaded(smollm):
 
 
 def test_the_folder(loaded):
-    """Plain fp32 weights with one matrix for both ends, <|im_end|> as end and padding, no system
-    turn, digits that are tokens, an answer that is begun."""
+    """The folder has plain fp32 weights with tied embeddings and <|im_end|> as end and padding.
+
+    There is no system turn, each digit is a token, and the answer's beginning is given.
+    """
     model, tokenizer, cfg, problems, prompts = loaded
     assert cfg["model"] == "data/smollm/base" and cfg["verifier"] == "reasoning_gym"
     assert sum(p.numel() for p in model.parameters()) == 134_515_008
@@ -53,7 +55,7 @@ def test_the_folder(loaded):
 
 
 def test_it_is_the_model_of_the_package(loaded):
-    """It knows what a model of its size knows."""
+    """It knows the capital of France."""
     model, tokenizer, *_ = loaded
     turns = sample.tokenize([dict(prompt="What is the capital of France?",
                                  begin="The capital of France is")], tokenizer)
@@ -63,7 +65,7 @@ def test_it_is_the_model_of_the_package(loaded):
 
 
 def test_problems(smollm):
-    """Sums of MIX, each once whatever its order, by the seed, validation apart."""
+    """Sums of MIX: each occurs once in any order, in training or validation."""
     train, val = (sample.read_problems(HERE / f"{name}.jsonl") for name in ("problems", "val"))
     sums = [tuple(sorted(p["begin"].removesuffix(" =").split(" + "))) for p in train + val]
     assert len(set(sums)) == len(sums) > 4000
@@ -72,7 +74,7 @@ def test_problems(smollm):
 
 
 def test_pass_rates_come_with_it(smollm, tmp_path):
-    """They are of these weights, problems and settings, so nothing is measured."""
+    """The shipped pass rates fit these weights, problems and settings, so nothing is measured."""
     done = run_script("sample.py", "--data=data/smollm", f"--out={tmp_path}", timeout=300)
     assert done.code == 0 and "and taken from there" in done.stdout, done
     splits = {name: sample.read_problems(tmp_path / f"{name}_train.jsonl")
@@ -82,8 +84,11 @@ def test_pass_rates_come_with_it(smollm, tmp_path):
 
 
 def test_a_few_updates(smollm, tmp_path):
-    """The real thing from its own command: in bf16 where the CPU has it, evaluated before and after
-    alone, no checkpoint left, nothing about GPUs; a larger C has nothing to go on from."""
+    """Train the real model by its own command, in bf16 if the CPU supports it.
+
+    It is evaluated before and after only, leaves no checkpoint and prints nothing about GPUs; a
+    larger C cannot continue it.
+    """
     val = sample.read_problems(HERE / "val.jsonl")[:4]
     sample.write_problems(tmp_path / "val.jsonl", val)
     bf16 = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
@@ -97,7 +102,7 @@ def test_a_few_updates(smollm, tmp_path):
     steps = [r for r in records if r["type"] == "step"]
     assert [r["rollouts"] for r in records if r["type"] == "eval"] == [0, 24]
     assert len(steps) == 3 and records[-1]["status"] == "budget"
-    # in bf16 engine and trainer round otherwise, and the weights see it
+    # in bf16 engine and trainer round differently, which the importance weights show
     assert all(0.8 < r["ess"] < 1.0001 and (r["tis_mean"] > 1e-4) == bf16 for r in steps), steps
     assert all(abs(r["tis_mean"]) < 0.2 for r in steps), steps
     assert all(0 < r["grad_norm"] < 1000 and r["response_len"] <= 6 for r in steps), steps
@@ -110,7 +115,7 @@ def test_a_few_updates(smollm, tmp_path):
 
 
 def test_vllm_on_the_real_model(loaded):
-    """vLLM's CPU build on the folder: its log-probs are those of transformers."""
+    """vLLM's CPU build has the log-probs of transformers."""
     model, tokenizer, cfg, _, prompts = loaded
     vllm = engine.open_engine("vllm", str(HERE / "base"), cfg | dict(gen_batch=64), "cpu")
     rollouts = vllm.generate(prompts, 2, list(range(0, 160, 20)))
@@ -130,14 +135,15 @@ def test_vllm_on_the_real_model(loaded):
 
 
 def test_a_folder_as_source(smollm, tiny, tmp_path):
-    """--source: any model in transformers format, with our template and ends, and no half of it."""
-    shutil.copytree(tiny.model, tmp_path / "theirs")
-    tokenizer = engine.load_tokenizer(tmp_path / "theirs")
+    """--source takes any model in transformers format; it gets our template and ends, in one step.
+    """
+    shutil.copytree(tiny.model, tmp_path / "source")
+    tokenizer = engine.load_tokenizer(tmp_path / "source")
     tokenizer.add_special_tokens(dict(additional_special_tokens=["<|im_end|>"]))
     tokenizer.chat_template = "other"
-    tokenizer.save_pretrained(tmp_path / "theirs")
-    (tmp_path / "made").mkdir()  # an empty one is in nobody's way
-    smollm.convert(str(tmp_path / "theirs"), tmp_path / "made", HERE / "pass_rates.jsonl.gz")
+    tokenizer.save_pretrained(tmp_path / "source")
+    (tmp_path / "made").mkdir()  # an empty folder may be replaced
+    smollm.convert(str(tmp_path / "source"), tmp_path / "made", HERE / "pass_rates.jsonl.gz")
     assert (tmp_path / "made/pass_rates.jsonl.gz").exists()
     tokenizer = engine.load_tokenizer(tmp_path / "made")
     assert tokenizer.chat_template == smollm.TEMPLATE and tokenizer.eos_token == "<|im_end|>"
@@ -153,7 +159,7 @@ def test_bad_sources(smollm, tiny, monkeypatch, tmp_path):
         smollm.load(str(tmp_path / "model.gguf"))
     with pytest.raises(BadInput, match="none.gguf: no such file"):
         smollm.load(str(tmp_path / "none.gguf"))
-    with pytest.raises(BadInput, match="no transformers folder"):
+    with pytest.raises(BadInput, match="not a transformers folder"):
         smollm.load(str(tmp_path))
     with pytest.raises(BadInput, match="^--source=.*model.gguf: transformers cannot load it"):
         smollm.convert(str(tmp_path / "model.gguf"), tmp_path / "made")

@@ -1,5 +1,5 @@
-"""The trainer and what it stands on: mathematics against slow loops, the engine against full
-forwards, killed runs."""
+"""Test the trainer: its mathematics against slow loops, its runs, and resume after a stop or a
+kill."""
 import copy
 import errno
 import functools
@@ -45,7 +45,7 @@ FLOAT32 = 256 * torch.finfo(torch.float32).eps
 
 
 def slow_advantages(groups):
-    """[[r, ...], ...] -> the same shape, in Python floats: (r - mean) / (std + 1e-6), ddof 1."""
+    """Return (r - mean) / (std + 1e-6), ddof 1, for [[r, ...], ...], in Python floats."""
     result = []
     for group in groups:
         mean = sum(group) / len(group)
@@ -55,7 +55,7 @@ def slow_advantages(groups):
 
 
 def slow_log_softmax(logits, temperature):
-    """Log-probs of one position, a list of scalars; a loop over the vocabulary."""
+    """Return the log-probs of one position as a list of scalars, by a loop over the vocabulary."""
     z = [x / temperature for x in logits]
     top = max(x.item() for x in z)
     total = sum((x - top).exp() for x in z)
@@ -63,11 +63,12 @@ def slow_log_softmax(logits, temperature):
 
 
 def slow_terms(model, ref, batch, cfg, critic=None):
-    """One rollout, one token at a time, without padding, in float64: what a loss of this batch is
-    made of.
+    """Return what a loss of this batch is made of, rollout by rollout and token by token, in
+    float64.
 
-    A list of rollouts, each a dict with `group` and `tokens`, a list of dicts: logp and entropy
-    (with gradient), ref (float), engine (float), value (with gradient; 0 without a critic).
+    The result is a list of rollouts, each a dict with `group` and `tokens`. `tokens` is a list of
+    dicts: logp and entropy (with gradient), ref and engine (floats), value (with gradient; 0
+    without a critic). There is no padding.
     """
     roll, n, terms = batch["rollouts"], cfg["n"], []
     for i, length in enumerate(roll["length"].tolist()):
@@ -90,7 +91,7 @@ def slow_terms(model, ref, batch, cfg, critic=None):
 
 
 def slow_gae(values, reward, gamma, lam):
-    """A_t as the sum over k of (gamma lam)^k delta_{t+k}, the definition."""
+    """Return A_t as the sum over k of (gamma lam)^k delta_{t+k}, which is the definition."""
     ahead = [*values[1:], 0.0]
     delta = [gamma * ahead[t] - values[t] + (reward if t == len(values) - 1 else 0.0)
              for t in range(len(values))]
@@ -99,9 +100,11 @@ def slow_gae(values, reward, gamma, lam):
 
 
 def slow_loss(terms, rewards, cfg, rows, old=None, only=("policy", "reg")):
-    """(loss of the policy, loss of the critic) over `rows` of the rollouts: token means, groups
-    without variance left out of what zero_var_filter says. old: the terms of the policy and critic
-    that made the rollouts; default: these very ones."""
+    """Return (loss of the policy, loss of the critic) over `rows` of the rollouts, as token means.
+
+    Groups of equal rewards leave the terms that zero_var_filter names. old: the terms of the policy
+    and critic that made the rollouts; by default these are `terms`.
+    """
     old = old or terms
     flat = [len(set(group)) == 1 for group in rewards.tolist()]
     in_policy = [i for i in rows
@@ -169,8 +172,7 @@ def distance(a, b):
 
 
 def in_float64(model):
-    """The model in float64 throughout: transformers' norms go through float32, which is worth 1e-6
-    in a gradient."""
+    """Return the model in float64; transformers' norms would use float32, which costs 1e-6."""
     def forward(self, x):
         return self.weight * x * torch.rsqrt(x.square().mean(-1, keepdim=True)
                                              + self.variance_epsilon)
@@ -182,7 +184,7 @@ def in_float64(model):
 
 @pytest.fixture(scope="module")
 def policy(tiny):
-    """(policy, reference, tokenizer): the tiny model and the same with other weights, both in
+    """Make (policy, reference, tokenizer): the tiny model with two sets of weights, both in
     float64."""
     ref, tokenizer = engine.load_model(tiny.model)
     ref = in_float64(ref).requires_grad_(False)
@@ -196,9 +198,11 @@ def policy(tiny):
 
 @pytest.fixture(scope="module")
 def batch(policy):
-    """Five groups of three: mixed, all wrong, all right, mixed twice. Prompts of 3 to 9 tokens,
-    responses of 1 to 6, some cut off; the engine's log-probs are the policy's with noise, so that
-    the cap of 2 acts on some tokens."""
+    """Make five groups of three: mixed, all wrong, all right, mixed twice.
+
+    Prompts have 3 to 9 tokens and responses 1 to 6; some responses are cut off. The engine's log-
+    probs are the policy's with noise, so that the cap of 2 acts on some tokens.
+    """
     model, _, _ = policy
     rng = random.Random(2)
     prompts = [[rng.randrange(2, 52) for _ in range(k)] for k in (3, 9, 5, 7, 4)]
@@ -224,20 +228,23 @@ def batch(policy):
 
 
 def settings(**changes):
-    """The flat dict of these tests: no clipping, everything else at its default or as given."""
+    """Return a config for these tests: no gradient clipping, `changes`, and defaults for the rest.
+    """
     return {**parse(["--n=3", "--B_p=5", "--grad_clip=0"]), **changes}
 
 
 def learner(model, lr, ref, critic=None, critic_lr=0.0):
-    """What `update` takes, with plain SGD."""
+    """Return the Learner that `update` takes, with plain SGD."""
     def sgd(m, lr):
         return m and torch.optim.SGD(m.parameters(), lr=lr)
     return train_grpo.Learner(model, sgd(model, lr), ref, critic, sgd(critic, critic_lr))
 
 
 def step_of(policy, batch, cfg):
-    """The gradient of one update, read off the weights after a step of plain SGD with lr 1, and the
-    record's fields."""
+    """Return the gradient of one update and the record's fields.
+
+    The gradient is the change of the weights in a step of plain SGD with lr 1.
+    """
     model, ref, _ = policy
     moved = copy.deepcopy(model)
     fields = train_grpo.update(learner(moved, 1.0, ref), batch, cfg)
@@ -246,7 +253,7 @@ def step_of(policy, batch, cfg):
 
 @pytest.fixture(scope="module")
 def critic(tiny):
-    """PPO's critic in float64, with a head that is not zero."""
+    """Make PPO's critic in float64, with a head that is not zero."""
     critic = in_float64(train_grpo.models.load_critic(tiny.model, "cpu"))
     with torch.no_grad():
         for p in critic.score.parameters():
@@ -257,7 +264,7 @@ def critic(tiny):
 
 @pytest.fixture(scope="module")
 def terms(policy, batch, critic):
-    """slow_terms, computed once for each temperature."""
+    """Return slow_terms as a function of the temperature, cached."""
     return functools.cache(lambda temperature: slow_terms(*policy[:2], batch,
                                                           settings(temperature=temperature),
                                                           critic))
@@ -279,12 +286,12 @@ def test_advantages_against_a_slow_loop():
 
 
 def test_equal_fractions_have_no_advantage():
-    # a user's own reward may be a fraction: in fp32 the mean of n times 0.7 may not be 0.7, nor
-    # their std 0
+    # rewards may be fractions, and in fp32 the mean of n rewards of 0.7 may not be 0.7, nor their
+    # std 0
     groups = [torch.full((1, n), r) for n in range(2, 513) for r in (0.1, 0.3, 0.7, 0.9)]
     assert any(group.std() > 0 for group in groups)
     assert not any(train_grpo.advantages(group).any() for group in groups)
-    assert train_grpo.varied(torch.tensor([[0.7, 0.7, 0.7], [0.7, 0.7, 0.1]])).tolist() == [
+    assert train_grpo.mixed_groups(torch.tensor([[0.7, 0.7, 0.7], [0.7, 0.7, 0.1]])).tolist() == [
         False, True]
 
 
@@ -295,7 +302,9 @@ CASES = [dict(kl_coef=0.0, entropy_coef=0.0, tis_cap=0.0), dict(kl_coef=0.0, ent
          dict(kl_type="k2", kl_coef=0.3)]
 CASES += [dict(kl_coef=0.3, entropy_coef=0.2, zero_var_filter=f) for f in ("policy", "all", "reg")]
 CASES += [dict(algo="cispo", kl_coef=0.0, entropy_coef=0.0),
-          dict(algo="cispo", kl_coef=0.3, zero_var_filter="all")]
+          dict(algo="cispo", kl_coef=0.3, zero_var_filter="all"),
+          # one token's logits at a time, and seven
+          *[dict(kl_coef=0.3, entropy_coef=0.2, micro_logits=k) for k in (1, 367)]]
 
 
 def name_of(case):
@@ -315,7 +324,7 @@ def test_loss_and_gradient_against_slow_loops(policy, batch, terms, case):
     gap = [t["logp"].item() - t["engine"] for t in tokens]
     w, N = [min(math.exp(g), cfg["tis_cap"]) if cfg["tis_cap"] else 1.0 for g in gap], len(tokens)
     capped = sum(x == cfg["tis_cap"] for x in w) / N
-    # the cap must act on some tokens and not on all
+    # the cap must act on some tokens but not on all
     assert 0.1 < capped < 0.9 or not cfg["tis_cap"]
     d = [t["logp"].item() - t["ref"] for t in tokens]
     k3 = sum(math.exp(-x) + x - 1 for x in d) / N  # the log's kl, whatever the loss has
@@ -331,14 +340,13 @@ def test_loss_and_gradient_against_slow_loops(policy, batch, terms, case):
 
 
 def with_gradient(batch, cfg):
-    """Rows that the trainer works on: without KL and entropy, those of groups whose rewards
-    differ."""
+    """Return the rows that have a gradient: without KL and entropy, only those of mixed groups."""
     every = cfg["kl_coef"] or cfg["entropy_coef"] or cfg["algo"] == "ppo"
     return [i for i in range(15) if every or len(set(batch["rewards"][i // 3].tolist())) > 1]
 
 
 def shifted(model, gradient, lr):
-    """A copy of the model after a step of plain gradient descent along a flat gradient."""
+    """Return a copy of the model after a step of plain gradient descent along a flat gradient."""
     moved, done = copy.deepcopy(model), 0
     with torch.no_grad():
         for p in moved.parameters():
@@ -356,8 +364,7 @@ OFF_POLICY = [dict(kl_coef=0.0, entropy_coef=0.0),
 
 @named("case", OFF_POLICY, ids=name_of)
 def test_second_update_on_a_batch_is_clipped(policy, batch, terms, case):
-    """Two steps on one batch: the second sees ratios off 1, and its gradient is that of the slow
-    loss there."""
+    """In the second of two steps the ratios are off 1; the gradient is that of the slow loss."""
     model, ref, _ = policy
     cfg, lr = settings(**case, updates=2), 0.02
     before = terms(cfg["temperature"])
@@ -374,20 +381,19 @@ def test_second_update_on_a_batch_is_clipped(policy, batch, terms, case):
              for a, b in zip(after[i]["tokens"], before[i]["tokens"])]
     outside = sum(r < 1 - cfg["eps_low"] or r > 1 + cfg["eps_high"] for r in ratio) / len(ratio)
     assert 0.05 < outside < 0.95, "some tokens must be clipped and some not"
-    # mean over both steps, none in the first
+    # the mean of both steps; nothing is clipped in the first
     assert fields["clip_frac"] == pytest.approx(outside / 2)
     assert fields["loss"] == pytest.approx((first.item() + second.item()) / 2,
                                            rel=FLOAT32)
 
 
-PPO = [dict(), dict(gamma=0.9, lam=0.8), dict(value_clip=0.2),
+PPO = [dict(), dict(gamma=0.9, lam=0.8), dict(value_clip=0.2), dict(micro_logits=367),
        dict(value_clip=0.0, kl_coef=0.0, entropy_coef=0.0)]
 
 
 @named("case", PPO, ids=lambda case: name_of(case) or "default")
 def test_ppo_against_slow_loops(policy, batch, terms, critic, case):
-    """Two steps on one batch of the policy and of the critic, each along the gradient of its slow
-    loss."""
+    """Two steps on one batch move policy and critic along the gradients of their slow losses."""
     model, ref, _ = policy
     cfg = {**settings(algo="ppo", updates=2), **case}
     before = terms(cfg["temperature"])
@@ -404,25 +410,23 @@ def test_ppo_against_slow_loops(policy, batch, terms, critic, case):
                     critic_lr * gradients(error_1, critic_there)) < FLOAT32
     assert fields["value_loss"] == pytest.approx((error.item() + error_1.item()) / 2,
                                                  rel=FLOAT32)
-    if case.get("value_clip") == 0.2:  # the clip must act, on some values and not on all
+    if case.get("value_clip") == 0.2:  # the clip must act on some values but not on all
         far = [abs(a["value"].item() - b["value"].item()) > 0.2 for i, j in zip(after, before)
                for a, b in zip(i["tokens"], j["tokens"])]
         assert 0.05 < sum(far) / len(far) < 0.95
 
 
 def test_gae_by_hand():
-    """Three tokens, values 0.5, 0.2, 0.4, reward 1 at the end, gamma = 0.5, lambda = 0.5; and a
-    response of one token.
+    """Rewards come at the end of a response, and padding (7.0) must not matter.
 
-    delta = [0.5 * 0.2 - 0.5, 0.5 * 0.4 - 0.2, 1 - 0.4] = [-0.4, 0, 0.6]; A_2 = 0.6, A_1 = 0 + 0.25
-    * 0.6 = 0.15, A_0 = -0.4 + 0.25 * 0.15 = -0.3625. One token, value 0.3, reward 0: A = -0.3,
-    whatever stands in the padding.
+    With gamma = lambda = 0.5, delta = [0.5 * 0.2 - 0.5, 0.5 * 0.4 - 0.2, 1 - 0.4] = [-0.4, 0, 0.6],
+    so A_2 = 0.6, A_1 = 0 + 0.25 * 0.6 = 0.15 and A_0 = -0.4 + 0.25 * 0.15 = -0.3625.
     """
     values = torch.tensor([[0.5, 0.2, 0.4], [0.3, 7.0, 7.0]], dtype=torch.float64)
     A = train_grpo.gae(values, torch.tensor([1.0, 0.0], dtype=torch.float64), torch.tensor([3, 1]),
                        0.5, 0.5)
     assert A.flatten().tolist() == pytest.approx([-0.3625, 0.15, 0.6, -0.3, 0, 0])
-    # gamma = lambda = 1: what is still to come, less the value
+    # gamma = lambda = 1: the reward still to come minus the value
     A = train_grpo.gae(values, torch.tensor([1.0, 0.0], dtype=torch.float64), torch.tensor([3, 1]),
                        1.0, 1.0)
     assert A.flatten().tolist() == pytest.approx([0.5, 0.8, 0.6, -0.3, 0, 0])
@@ -438,8 +442,7 @@ def test_critic_begins_at_zero_with_the_base_model(tiny):
 
 
 def test_on_policy_cispo_has_the_gradient_of_grpo(policy, batch):
-    """At ratio 1 the two agree, which is why a comparison of them needs updates > 1; there they
-    differ."""
+    """The two agree at ratio 1 and differ with a second update."""
     grpo, cispo = [step_of(policy, batch, settings(algo=algo))[0] for algo in ("grpo", "cispo")]
     assert distance(grpo, cispo) < 1e-6
     grpo, cispo = [step_of(policy, batch, settings(algo=algo, updates=2))[0]
@@ -449,65 +452,18 @@ def test_on_policy_cispo_has_the_gradient_of_grpo(policy, batch):
 
 @named("algo", ["grpo", "ppo", "cispo"])
 def test_a_ratio_that_overflows_is_0_without_an_advantage(algo):
-    """inf * 0 is nan, in the loss and in its gradient; the other token is as ever."""
+    """inf * 0 is nan, which must reach neither the loss nor the gradient of the other token."""
     logp = torch.tensor([200.0, 0.1], requires_grad=True)
     old, A = torch.tensor([0.0, 0.0]), torch.tensor([0.0, 1.0])
     loss = train_grpo.policy_loss(algo, logp, old, torch.ones(2), A, 0.2, 0.2)
     loss.sum().backward()
-    alone = torch.tensor([0.1], requires_grad=True)
-    train_grpo.policy_loss(algo, alone, old[1:], torch.ones(1), A[1:], 0.2, 0.2).sum().backward()
-    assert loss[0] == 0 and logp.grad.tolist() == [0, alone.grad.item()] != [0, 0]
-
-
-def test_definitions_of_trl():
-    """TRL 1.16's per-token losses, as its documentation gives them, in the settings in which they
-    are ours.
-
-    GRPO: -min(r A, clip(r, 1 - epsilon, 1 + epsilon_high) A), the same symbols; loss_type="dapo"
-    (sum over tokens divided by the tokens of the batch), scale_rewards="group" with its 1e-4 beside
-    the std in place of our 1e-6. CISPO: -sg(min(r, epsilon_high)) A logp: TRL's epsilon_high is the
-    bound itself and there is none below, so ours is that at eps_low=1, eps_high=epsilon_high - 1.
-    KL: exp(ref - logp) - (ref - logp) - 1, our k3. `tests/bench/trl_loss.py` runs TRL itself on one
-    batch beside this trainer.
-    """
-    noise = torch.Generator().manual_seed(0)
-    logp, old, ref, A = torch.randn(4, 400, generator=noise, dtype=torch.float64).unbind()
-    logp.requires_grad_()
-    ratio, one = (logp - old).exp(), torch.ones(400, dtype=torch.float64)
-    grpo = -torch.min(ratio * A, torch.clamp(ratio, 1 - 0.2, 1 + 0.28) * A)
-    cispo = -torch.clamp(ratio, max=5.0).detach() * A * logp
-    kl = torch.exp(ref - logp) - (ref - logp) - 1
-    pairs = ((grpo, train_grpo.policy_loss("grpo", logp, old, one, A, 0.2, 0.28)),
-             (kl, train_grpo.kl_term("k3", logp, ref)),
-             (cispo, train_grpo.policy_loss("cispo", logp, old, one, A, 1.0, 4.0)))
-    for theirs, ours in pairs:
-        assert torch.allclose(ours, theirs, rtol=1e-12)
-        g_theirs, g_ours = [torch.autograd.grad(x.mean(), logp, retain_graph=True)[0]
-                            for x in (theirs, ours)]
-        assert torch.allclose(g_ours, g_theirs, rtol=1e-12, atol=1e-15)
-    assert (ratio > 5).any() and (ratio > 1.28).any() and (ratio < 0.8).any()
-
-
-@named("algo", ["grpo", "ppo"])
-def test_chunks_of_the_head_change_nothing(policy, batch, critic, algo):
-    """One logit at a time, seven tokens at a time, all at once."""
-    def run(micro_logits):
-        model, ref, _ = policy
-        moved, v = copy.deepcopy(model), copy.deepcopy(critic) if algo == "ppo" else None
-        cfg = settings(algo=algo, kl_coef=0.3, entropy_coef=0.2, updates=2,
-                       micro_logits=micro_logits)
-        fields = train_grpo.update(learner(moved, 0.3, ref, v, 0.02), batch, cfg)
-        return weights(model) - weights(moved), fields
-    whole, fields = run(10**9)
-    for micro_logits in (1, 7 * policy[0].config.vocab_size + 3):
-        grad, record = run(micro_logits)
-        assert distance(grad, whole) < 1e-9
-        assert record == pytest.approx(fields)
+    other = torch.tensor([0.1], requires_grad=True)
+    train_grpo.policy_loss(algo, other, old[1:], torch.ones(1), A[1:], 0.2, 0.2).sum().backward()
+    assert loss[0] == 0 and logp.grad.tolist() == [0, other.grad.item()] != [0, 0]
 
 
 def test_chunks_bound_the_logits(tiny):
-    """In a forward and backward pass no tensor is larger than micro_logits, but for weights and
-    hidden states; without chunks one is."""
+    """Only weights and hidden states exceed micro_logits; without chunks, logits do too."""
     from torch.utils._python_dispatch import TorchDispatchMode
     model, _ = engine.load_model(tiny.model)
     vocabulary, seen = 3000, []
@@ -530,7 +486,7 @@ def test_chunks_bound_the_logits(tiny):
         return max(seen)
     weight = vocabulary * 32
     assert largest(480, 40 * vocabulary) <= max(40 * vocabulary, weight)
-    # twice the tokens, the same
+    # the bound is the same for twice the tokens
     assert largest(960, 40 * vocabulary) <= max(40 * vocabulary, weight)
     assert largest(480, 10**9) == 480 * vocabulary and largest(960, 10**9) == 960 * vocabulary
 
@@ -557,47 +513,47 @@ def test_activation_checkpointing_is_on_on_a_gpu():
 
 @named("words", [["--kl_coef=0.1"], ["--lora_rank=4", "--kl_coef=0"]])
 @named("device", ["cpu", "cuda:0"])
-def test_what_is_frozen_is_in_bf16_where_a_gpu_computes_in_it(tiny, monkeypatch, words, device):
-    """The reference, and the weights beside adapters; on a CPU they stay in fp32."""
+def test_frozen_weights_are_in_bf16_on_a_gpu(tiny, monkeypatch, words, device):
+    """This is true of the reference and of weights under adapters; on a CPU they stay in fp32."""
     seen, load, freeze = [], engine.load_model, train_grpo.lora.freeze
 
-    def enough(model, *how):
+    def note_dtype(model, *how):
         seen.append(next(freeze(model, *how).parameters()).dtype)
-        raise BadInput("enough")
+        raise BadInput("noted")
     monkeypatch.setattr(train_grpo.models, "start_ranks", lambda _: device)
-    monkeypatch.setattr(train_grpo, "memory_left", lambda *_: 0.3)
+    monkeypatch.setattr(train_grpo, "engine_memory_share", lambda *_: 0.3)
     monkeypatch.setattr(train_grpo.models, "load_model", lambda path, _: load(path, "cpu"))
     monkeypatch.setattr(engine, "open_engine", lambda *_: None)
-    monkeypatch.setattr(train_grpo.lora, "freeze", enough)
+    monkeypatch.setattr(train_grpo.lora, "freeze", note_dtype)
     for dtype in ("auto", "fp32"):
-        with pytest.raises(BadInput, match="enough"):
+        with pytest.raises(BadInput, match="noted"):
             train_grpo.main([*tiny.words, *words, f"--dtype={dtype}", "--device=cpu", "--B_p=4",
                              "--n=4", "--C=480"])
     assert seen == [torch.bfloat16 if device == "cuda:0" else torch.float32, torch.float32]
 
 
-def test_shards_compute_in_the_dtype_that_is_asked_for(monkeypatch):
+def test_shards_compute_in_the_dtype_of_the_config(monkeypatch):
     from torch.distributed import fsdp
-    asked = []
+    policies = []
     monkeypatch.setattr(torch.distributed, "init_device_mesh", lambda *_: None)
-    monkeypatch.setattr(fsdp, "fully_shard", lambda *_, mp_policy, **__: asked.append(mp_policy))
+    monkeypatch.setattr(fsdp, "fully_shard", lambda *_, mp_policy, **__: policies.append(mp_policy))
     monkeypatch.setattr(fsdp, "register_fsdp_forward_method", lambda *_: None)
     model = torch.nn.Linear(1, 1)
-    monkeypatch.setattr(train_grpo.models, "blocks", lambda _: [])
+    monkeypatch.setattr(train_grpo.models, "layer_list", lambda _: [])
     for dtype in ("auto", "fp32"):
-        train_grpo.models.shard(model, "cuda:0", train_grpo.token_logps, dtype)
-    assert [policy.param_dtype for policy in asked] == [torch.bfloat16, None]
+        train_grpo.models.shard_model(model, "cuda:0", train_grpo.token_logps, dtype)
+    assert [policy.param_dtype for policy in policies] == [torch.bfloat16, None]
 
 
 def test_moments_are_there_before_the_first_update(policy):
-    """Made in its middle they would lie among activations, whose memory the engine gets back."""
+    """Allocated during an update, they would fragment the memory that the engine gets back."""
     model, ref, _ = policy
-    opt = train_grpo.with_optimizers(model, ref, None, settings(), "cpu", "").opt
+    opt = train_grpo.build_learner(model, ref, None, settings(), "cpu", "").opt
     assert all(set(opt.state[p]) == {"step", "exp_avg", "exp_avg_sq"} for p in model.parameters())
 
 
 def test_the_dtype_of_the_final_model(tiny, tmp_path):
-    """fp32 on a CPU, bf16 where it is asked for, and transformers reads both."""
+    """It is fp32 on a CPU and bf16 if --dtype says so, and transformers reads both."""
     model, tokenizer = engine.load_model(tiny.model)
     for word, dtype in (("auto", torch.float32), ("bf16", torch.bfloat16)):
         train_grpo.models.write_model(tmp_path / word, model, tokenizer, word)
@@ -609,15 +565,17 @@ def test_the_dtype_of_the_final_model(tiny, tmp_path):
 
 
 def test_decoupled_baseline(policy, batch, terms):
-    """n_train=2 of n=3: the loss is that of exactly one choice of two rollouts a group, with
-    advantages from all three."""
+    """With n_train=2 of n=3 the loss uses two rollouts of each group, with advantages from all
+    three.
+
+    Of all choices of two, exactly one must give the gradient.
+    """
     cfg = settings(kl_coef=0.3, entropy_coef=0.2, zero_var_filter="policy", n_train=2)
     slow = terms(cfg["temperature"])
     flat = [len(set(group)) == 1 for group in batch["rewards"].tolist()]
-    alone = [[gradients(slow_loss(slow, batch["rewards"], dict(cfg, zero_var_filter="off"), [i],
-                                  only=[part])[0], policy[0])
-              # token sums
-              * len(slow[i]["tokens"]) for i in range(15)] for part in ("policy", "reg")]
+    row_sums = [[gradients(slow_loss(slow, batch["rewards"], dict(cfg, zero_var_filter="off"), [i],
+                                     only=[part])[0], policy[0]) * len(slow[i]["tokens"])
+                 for i in range(15)] for part in ("policy", "reg")]
     chosen = []
     for step in range(1, 7):
         grad, _ = step_of(policy, dict(batch, step=step), cfg)
@@ -625,14 +583,14 @@ def test_decoupled_baseline(policy, batch, terms):
         for choice in itertools.product(itertools.combinations(range(3), 2), repeat=5):
             rows = [3 * g + i for g, two in enumerate(choice) for i in two]
             mixed = [i for i in rows if not flat[i // 3]]
-            expected = sum(sum(sums[i] for i in some) / sum(len(slow[i]["tokens"]) for i in some)
-                           for sums, some in zip(alone, (mixed, rows)))
+            expected = sum(sum(sums[i] for i in part) / sum(len(slow[i]["tokens"]) for i in part)
+                           for sums, part in zip(row_sums, (mixed, rows)))
             if distance(grad, expected) < FLOAT32:
                 matches.append(choice)
         assert len(matches) == 1
         assert torch.equal(grad, step_of(policy, dict(batch, step=step), cfg)[0])
         chosen.append(matches[0])
-    assert len(set(chosen)) > 3, "the choice must be drawn anew in every step"
+    assert len(set(chosen)) > 3, "every step must draw another choice"
 
 
 @named("changes", [dict(), dict(n_train=2, zero_var_filter="all")], ids=["plain", "n_train"])
@@ -654,7 +612,8 @@ def test_micro_batches_change_nothing(policy, batch, changes):
 
 @named("spread", [1, 3, 10, 100])
 def test_padding_is_under_a_tenth(spread):
-    """Of every micro-batch that is worth a cut, whatever the lengths: alike, or far apart."""
+    """True of every micro-batch large enough to be cut, whether lengths are similar or far apart.
+    """
     rng = random.Random(spread)
     lengths = [int(40 * spread ** rng.random()) + 1 for _ in range(500)]
     cut = train_grpo.micro_batches(lengths, 16384)
@@ -666,18 +625,17 @@ def test_padding_is_under_a_tenth(spread):
 
 
 def test_no_cut_for_a_few_tokens():
-    """A pass costs more than padding below 128 tokens: such a batch stays in one piece."""
+    """A pass costs more than 128 tokens of padding, so such a batch stays in one piece."""
     assert train_grpo.micro_batches([30] * 8 + [20] * 12, 2048) == [list(range(20))]
     assert train_grpo.micro_batches([30] * 8 + [20] * 13, 2048) == [list(range(20)), [20]]
-    # a tenth of a large batch is more than that
+    # a tenth of a large batch is more than 128
     assert len(train_grpo.micro_batches([100] * 90 + [80] * 49, 16384)) == 1
 
 
 @named("zero_var_filter, reg",
        [("off", 0.2), ("policy", 0.2), ("all", 0.2), ("reg", 0.2), ("off", 0.0), ("policy", 0.0)])
 def test_batch_without_variance(policy, batch, zero_var_filter, reg):
-    """All right or all wrong: no policy gradient; KL and entropy stay, unless the filter takes them
-    too."""
+    """Equal rewards give no policy gradient; KL and entropy have one unless they are filtered."""
     cfg = settings(kl_coef=reg, entropy_coef=reg, zero_var_filter=zero_var_filter)
     even = dict(batch, rewards=torch.tensor([[1.0] * 3] * 2 + [[0.0] * 3] * 3))
     grad, fields = step_of(policy, even, cfg)
@@ -686,13 +644,13 @@ def test_batch_without_variance(policy, batch, zero_var_filter, reg):
 
 
 def test_groups_without_variance_cost_nothing(policy, batch, monkeypatch):
-    """Without KL and entropy they are no part of any forward pass, and the gradient is the same."""
+    """Without KL and entropy they are in no forward pass, and the gradient is the same."""
     cfg, seen, forward = settings(kl_coef=0.0, entropy_coef=0.0), [], train_grpo.token_logps
     monkeypatch.setattr(train_grpo, "token_logps",
                         lambda model, ids, *args: (seen.append(len(ids)),
                                                    forward(model, ids, *args))[1])
     small, _ = step_of(policy, batch, cfg)
-    assert sum(seen) == 2 * 9  # three of the five groups, by policy and reference
+    assert sum(seen) == 2 * 9  # three of the five groups, for policy and reference
     monkeypatch.undo()
     whole, _ = step_of(policy, batch, dict(cfg, kl_coef=1e-15))
     assert distance(small, whole) < 1e-6
@@ -719,14 +677,16 @@ def test_update_that_is_not_finite_changes_nothing(policy, batch):
     assert not math.isfinite(fields["grad_norm"])
     assert torch.equal(weights(moved), weights(model)) and not opt.state
     assert all(p.grad is None for p in moved.parameters())
-    # importance weights that are all 0 are no number to divide by
+    # the weights are all 0, and dividing by them would give nan
     far = dict(batch, rollouts=dict(batch["rollouts"], logps=batch["rollouts"]["logps"] + 2000))
     assert train_grpo.update(works_on, far, settings())["ess"] == 0
 
 
 def test_gradients_of_the_kl_terms():
-    """Exact enumeration over 7 tokens: in expectation k3 has the gradient of KL(ref || policy), k2
-    that of KL(policy || ref), k1 none; the values of k1 and k3 are KL(policy || ref)."""
+    """Enumerate 7 tokens: in expectation k3 has the gradient of KL(ref || policy), k1 has none.
+
+    k2 has the gradient of KL(policy || ref), and the values of k1 and k3 are KL(policy || ref).
+    """
     noise = torch.Generator().manual_seed(0)
     theta = torch.randn(7, generator=noise, dtype=torch.float64, requires_grad=True)
     ref = torch.log_softmax(torch.randn(7, generator=noise, dtype=torch.float64), 0)
@@ -746,15 +706,17 @@ def test_gradients_of_the_kl_terms():
 
 
 # -------------------------------------------------------------------------------------------------
-# A prompt that is gone through once for all of its rollouts
+# Prompts that are computed once for all of their rollouts
 
 
 @pytest.fixture(scope="module")
 def grouped():
-    """(Qwen2 with grouped queries and biases in float64, reference, critic), and a batch for it.
+    """Make (Qwen2 with grouped queries and biases in float64, reference, critic), and a batch for
+    it.
 
-    Four problems of ten rollouts, one prompt with the padding token in it, where transformers gives
-    the embedding no gradient, and one of a single token; one group whose rewards are all equal.
+    The batch has four problems of ten rollouts. One prompt contains the padding token, for which
+    transformers gives the embedding no gradient. One prompt is a single token. One group has equal
+    rewards.
     """
     from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForTokenClassification
     shape = Qwen2Config(vocab_size=52, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
@@ -772,7 +734,7 @@ def grouped():
     prompts = [[rng.randrange(2, 52) for _ in range(k)] for k in (7, 11, 4, 1)]
     prompts[1][3] = prompts[1][9] = 0
     length = torch.tensor([rng.randrange(1, 9) for _ in range(40)])
-    length[30:] = 1  # of one problem no response has a second token
+    length[30:] = 1  # no response of the last problem has a second token
     tokens = torch.tensor([[rng.randrange(2, 52) for _ in range(8)] for _ in range(40)])
     logps = -1 - 3 * torch.rand(40, 8, generator=noise, dtype=torch.float64)
     rewards = torch.tensor([[rng.randrange(2) for _ in range(10)] for _ in range(4)]).double()
@@ -782,7 +744,8 @@ def grouped():
 
 
 def gradient_of(models, batch, cfg, kind=torch.float64):
-    """The gradients of policy and critic in one update, in float64, and the record's fields."""
+    """Return the gradients of policy and critic in one update, in float64, and the record's fields.
+    """
     model, ref, critic = [copy.deepcopy(m).to(kind) for m in models]
     rollouts = dict(batch["rollouts"], logps=batch["rollouts"]["logps"].to(kind))
     batch = dict(batch, rollouts=rollouts, rewards=batch["rewards"].to(kind))
@@ -810,11 +773,12 @@ SHARED = [dict(kl_coef=0.3, entropy_coef=0.2), dict(kl_coef=0.0, entropy_coef=0.
 
 @named("case", SHARED, ids=name_of)
 def test_shared_prompts_change_no_gradient(grouped, case, monkeypatch):
-    """Equal to the plain way in float64; in fp32 no further from that than the plain way itself."""
+    """Shared or not, the gradient is the same in float64, and as precise in fp32."""
     models, batch = grouped
     cfg = {**settings(n=10, B_p=4, micro_tokens=10**6), **case}
-    called, share = [], train_grpo.shared_prompts
-    monkeypatch.setattr(train_grpo, "shared_prompts", lambda *a: called.append(1) or share(*a))
+    called, share = [], train_grpo.shared_prompt_states
+    monkeypatch.setattr(train_grpo, "shared_prompt_states",
+                        lambda *a: called.append(1) or share(*a))
     monkeypatch.setattr(train_grpo, "SHARED_FROM", 2)
     shared, fields = gradient_of(models, batch, cfg)
     shared32, _ = gradient_of(models, batch, cfg, torch.float32)
@@ -831,9 +795,9 @@ def test_shared_prompts_change_no_gradient(grouped, case, monkeypatch):
 
 
 def test_shared_prompts_are_those_of_full_forwards(grouped, monkeypatch):
-    """Log-probs and entropies, token by token, of prompts of different lengths."""
+    """Compare log-probs and entropies, token by token, for prompts of different lengths."""
     (model, *_), batch = grouped
-    flat, *_ = train_grpo.flatten(batch, settings(n=10, B_p=4), "cpu")
+    flat, *_ = train_grpo.pack_batch(batch, settings(n=10, B_p=4), "cpu")
     logp, entropy = train_grpo.token_logps(model, flat["ids"], flat["prompt_length"],
                                            flat["length"], 0.6, group=flat["problem"])
     done = 0
@@ -846,24 +810,27 @@ def test_shared_prompts_are_those_of_full_forwards(grouped, monkeypatch):
         done += k
 
 
-def test_prompts_are_shared_where_it_pays(grouped, monkeypatch):
-    """From SHARED_FROM rollouts a prompt in a micro-batch, or where that leaves SHARED_TOKENS of
-    the tokens; on a CPU, in one piece, all kept."""
+def test_when_prompts_are_shared(grouped, monkeypatch):
+    """It takes SHARED_FROM rollouts per prompt, or only SHARED_TOKENS of the tokens left to
+    compute.
+
+    It also takes a CPU, a model in one piece and stored activations.
+    """
     (model, *_), batch = grouped
     monkeypatch.setattr(train_grpo, "SHARED_TOKENS", 0)
-    flat, *_ = train_grpo.flatten(batch, settings(n=10, B_p=4), "cpu")
+    flat, *_ = train_grpo.pack_batch(batch, settings(n=10, B_p=4), "cpu")
 
     def shared(**changes):
         parts = train_grpo.split_rows(model, flat, settings(n=10, B_p=4, **changes))
         assert sorted(i for rows, _ in parts for i in rows.tolist()) == list(range(40))
         return parts[0][1] is not None
     assert train_grpo.SHARED_FROM == 8 and shared()
-    assert not shared(micro_tokens=60)  # three or four rows a batch
+    assert not shared(micro_tokens=60)  # three or four rows in a micro-batch
     assert not shared(activation_checkpointing="true")
     monkeypatch.setattr(train_grpo, "WORLD", 2)
     assert not shared()
     monkeypatch.undo()
-    few, *_ = train_grpo.flatten(batch, settings(n=10, B_p=4, n_train=7), "cpu")
+    few, *_ = train_grpo.pack_batch(batch, settings(n=10, B_p=4, n_train=7), "cpu")
     monkeypatch.setattr(train_grpo, "SHARED_TOKENS", 0)
     assert train_grpo.split_rows(model, few, settings(n=10, B_p=4))[0][1] is None
     monkeypatch.undo()
@@ -873,16 +840,16 @@ def test_prompts_are_shared_where_it_pays(grouped, monkeypatch):
         rollouts = dict(tokens=tokens, length=length, logps=torch.zeros(8, 3))
         long = dict(prompts=[[5] * k, [6] * k], rollouts=rollouts, step=1,
                     rewards=torch.tensor([[1.0, 0, 0, 1]] * 2))
-        four, *_ = train_grpo.flatten(long, settings(n=4, B_p=2), "cpu")
+        four, *_ = train_grpo.pack_batch(long, settings(n=4, B_p=2), "cpu")
         (_, group), = train_grpo.split_rows(model, four, settings(n=4, B_p=2))
         assert (group is not None) == want
-    # each prompt goes through the embedding once, and not once a rollout
+    # each prompt goes through the embedding once, not once per rollout
     seen = []
     embedding = model.get_input_embeddings()
     embedding.register_forward_hook(lambda m, ids, out: seen.append(ids[0].numel()))
     train_grpo.token_logps(model, flat["ids"], flat["prompt_length"], flat["length"], 0.6,
                            group=flat["problem"])
-    assert seen == [4 * 11, 40 * 7]  # four prompts, then the responses less their last tokens
+    assert seen == [4 * 11, 40 * 7]  # four prompts, then the responses without their last tokens
 
 
 @named("micro_tokens", [1, 200, 1000, 10**6])
@@ -912,9 +879,8 @@ def test_lr_rules():
     assert lr("--B_p=256", "--n=16") == pytest.approx(2e-6)
     assert lr("--B_p=256", "--n=16", "--lr_scaling=linear") == pytest.approx(4e-6)
     assert lr("--B_p=256", "--n=16", "--lr_scaling=constant") == 1e-6
-    # B is that of the rollouts in the loss
+    # the rule's B counts the rollouts in the loss, and the budget counts all
     assert lr("--B_p=64", "--n=256", "--n_train=64") == pytest.approx(2e-6)
-    # the budget counts all
     assert derive(parse(["--B_p=64", "--n=256", "--n_train=64", "--C=100000"]))["M"] == 6
 
 
@@ -966,7 +932,7 @@ def test_summary_against_all_subsets():
     assert mean == 0.6 and math.isnan(error)  # one problem has no spread
 
 
-def test_copies_of_a_problem_err_together():
+def test_copies_of_a_problem_count_as_one_in_the_error():
     problems = [dict(id=str(i), prompt=text, answer="1") for i, text in
                 enumerate(["a b", "c", "a  b ", "d", "c", "a b"])]
     same = copies(problems)
@@ -975,7 +941,7 @@ def test_copies_of_a_problem_err_together():
     correct = [4, 2, 3, 0, 1, 4]
     mean, error = evaluation.summary(correct, 4, 2, same)["avg@2"]
     assert mean == pytest.approx(np.mean(correct) / 4)
-    # the mean's error if whole problems are drawn: of sums of deviations, each over its copies
+    # the error if whole problems are drawn: each sums the deviations of its copies
     off = np.array(correct) / 4 - mean
     sums = np.array([off[[0, 2, 5]].sum(), off[[1, 4]].sum(), off[3]])
     assert error == pytest.approx(math.sqrt(3 / 2 * (sums ** 2).sum()) / 6)
@@ -986,17 +952,16 @@ def test_copies_of_a_problem_err_together():
 
 
 # -------------------------------------------------------------------------------------------------
-# Runs: each writes ./run from a folder of its own, so that the logs of all can be compared word by
-# word
+# Runs: each writes ./run in another working folder, so that their logs can be compared exactly
 
-# the commit moves while this code is worked on
+# the commit changes while someone edits this code
 TIMES = {"time", "wall_s", "gen_s", "train_s", "loading_s", "commit"}
 B, C = 16, 480
 
 
 def clean(folder, drop=()):
-    """The records of a run without times. `drop`: the keys of config and derived that may differ
-    too."""
+    """Return the records of a run without times, and without the keys `drop` of config and derived.
+    """
     records = [{k: v for k, v in r.items() if k not in TIMES}
                for r in read_log(folder / "log.jsonl")]
     for part in ("config", "derived"):
@@ -1010,8 +975,10 @@ def lines(log):
 
 @pytest.fixture(scope="module")
 def words(world, tmp_path_factory):
-    """The command line of a short run on Easy: 30 updates of 4 x 4, checkpoints every third,
-    evaluations every fourth."""
+    """Return the command line of a short run on Easy: 30 updates of 4 x 4 rollouts.
+
+    It saves every third update and evaluates every fourth.
+    """
     val = tmp_path_factory.mktemp("val") / "val.jsonl"
     val.write_text("".join((world.splits / "easy_val.jsonl").read_text().splitlines(True)[:8]))
     return [f"--model={world.base}", f"--train_set={world.splits / 'easy_train.jsonl'}",
@@ -1024,8 +991,7 @@ def words(world, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def straight(words, tmp_path_factory):
-    """The folder of an uninterrupted run, which every other is compared with; do not write into
-    it."""
+    """Return the folder of an uninterrupted run, to compare others with. Do not write to it."""
     folder = tmp_path_factory.mktemp("straight")
     done = run_script("train_grpo.py", *words, cwd=folder)
     assert done.code == 0, done.stderr
@@ -1041,7 +1007,7 @@ def start(words, folder, python=None):
 
 
 def wait_for(child, ready, seconds=120):
-    """Wait until ready() or the child's end; True if it became ready."""
+    """Wait until ready() is true or the child ends; return whether it became ready."""
     end = time.time() + seconds
     while time.time() < end:
         if ready():
@@ -1053,8 +1019,8 @@ def wait_for(child, ready, seconds=120):
 
 
 def unfinished(straight, folder, cut=1):
-    """A copy of the finished run as a kill would have left it: without the last `cut` lines of its
-    log."""
+    """Copy the finished run as a kill would have left it, without the last `cut` lines of its log.
+    """
     shutil.copytree(straight, folder / "run")
     log = folder / "run/log.jsonl"
     log.write_bytes(b"".join(log.read_bytes().splitlines(True)[:-cut]))
@@ -1076,11 +1042,13 @@ def test_a_run_and_its_log(straight):
     assert [b - a for a, b in itertools.pairwise(tokens)] == pytest.approx(drawn)
     assert len({r["reward"] for r in steps}) > 4 and sum(r["kl"] for r in steps) > 0
     assert all(len(r["correct"]) == 8 and r["avg@4"] == sum(r["correct"]) / 32 for r in evals)
+    # with rewards of 0 and 1 a mean reward would only repeat avg@k
+    assert not any("reward" in r for r in records if r["type"] in ("eval", "train_pass"))
     assert end == dict(type="end", status="budget", rollouts=C)
 
 
 def check_passes(log, cfg):
-    """The train_pass records of a finished run against its step and eval records; returns them."""
+    """Check the train_pass records of a finished run against its other records; return them."""
     train = [p["id"]
              for p in subset(sample.read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])]
     records, n, B = read_log(log), cfg["n"], cfg["B_p"] * cfg["n"]
@@ -1095,9 +1063,9 @@ def check_passes(log, cfg):
             batches = [train_grpo.batch_indices(m["step"], cfg["B_p"], len(train), cfg["seed"])
                        for m in window]
             visits = [sum(batch.count(i) for batch in batches) for i in range(len(train))]
-            # so each is there once, in file order
+            # each visited problem is listed once, in file order
             assert r["ids"] == [id_ for id_, v in zip(train, visits) if v]
-            # all n of a group, also where fewer are in the loss
+            # all n of a group count, also if fewer are in the loss
             assert r["samples"] == [n * v for v in visits if v]
             assert all(isinstance(c, int) and 0 <= c <= s
                        for c, s in zip(r["correct"], r["samples"], strict=True))
@@ -1110,41 +1078,44 @@ def check_passes(log, cfg):
 
 
 def test_the_ids_of_an_update_stay_on_the_host(tiny):
-    """A GPU gets those of a micro-batch: of all rows at the longest length they are gigabytes."""
+    """A GPU gets the ids of one micro-batch, because all rows at the longest length take gigabytes.
+    """
     batch = dict(prompts=[[5, 6], [7]], rewards=torch.tensor([[1.0, 0.0], [0.0, 1.0]]), step=1,
                  rollouts=dict(tokens=torch.full((4, 9), 3), logps=torch.zeros(4, 9),
                                length=torch.tensor([9, 2, 1, 4])))
-    flat, _, real = train_grpo.flatten(batch, parse(["--n=2", "--B_p=2"]), "meta")
+    flat, _, real = train_grpo.pack_batch(batch, parse(["--n=2", "--B_p=2"]), "meta")
     assert real and flat.pop("ids").device.type == "cpu"
     assert {tensor.device.type for tensor in flat.values()} == {"meta"}
 
 
 def test_rows_are_dealt_by_length():
-    """Each row to one rank; the k-th rows of all ranks are next to each other by length, and no
-    rank gets the longest of each."""
+    """Each row goes to one rank, and the k-th rows of all ranks are neighbours in length.
+
+    No rank gets the longest row of every turn.
+    """
     rng = random.Random(0)
     for count in (0, 1, 3, 4, 64, 67):
         lengths = [rng.randrange(1, 1000) for _ in range(count)]
-        shares = train_grpo.deal(lengths, 4)
+        shares = train_grpo.deal_rows(lengths, 4)
         assert sorted(i for share in shares for i in share) == list(range(count))
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
         ordered = sorted(lengths, reverse=True)
         for share in shares:
             for k, i in enumerate(share):
                 assert lengths[i] in ordered[4 * k:4 * k + 4]
-    assert train_grpo.deal([9, 8, 7, 6, 5, 4], 2) == [[0, 3, 4], [1, 2, 5]]
-    assert train_grpo.deal([5, 5, 9], 1) == [[2, 0, 1]]
+    assert train_grpo.deal_rows([9, 8, 7, 6, 5, 4], 2) == [[0, 3, 4], [1, 2, 5]]
+    assert train_grpo.deal_rows([5, 5, 9], 1) == [[2, 0, 1]]
 
 
 def test_counts_of_the_training_problems(words, straight, tiny, tmp_path, monkeypatch):
-    """train_pass: between two evaluations each visited problem's rollouts, and how many were
-    right."""
+    """train_pass counts the rollouts of each problem since the last evaluation, and the solved
+    ones."""
     passes = check_passes(straight / "log.jsonl", parse(words))
     assert len(passes) == 8 and 0 < sum(sum(r["correct"]) for r in passes) < C
-    # over the end of an epoch, a problem comes twice between two evaluations
+    # where an epoch ends, a problem may come twice between two evaluations
     assert max(max(r["samples"]) for r in passes) == 8
-    # which problem was right: D is 16, a window an epoch and two steps, the end an evaluation of
-    # its own; fewer in the loss
+    # rewards by id show which problem was solved. D is 16 and a window is an epoch and two steps;
+    # the end gets another evaluation, and fewer rollouts are in the loss
     monkeypatch.setitem(verifier.REWARDS, "exact",
                         lambda problem, text, cfg: float(int(problem["id"][-1]) % 2))
     line = [*tiny.words, "--B_p=4", "--n=4", "--n_train=2", "--C=240", "--eval_every=96",
@@ -1156,19 +1127,8 @@ def test_counts_of_the_training_problems(words, straight, tiny, tmp_path, monkey
                for id_, s, c in zip(r["ids"], r["samples"], r["correct"]))
 
 
-@named("rule, n_train", [("sqrt", 0), ("sqrt", 2), ("linear", 4), ("constant", 4)])
-def test_lr_in_the_log(tiny, tmp_path, rule, n_train):
-    train_grpo.main([*tiny.words, "--B_p=2", "--n=8", "--C=80", f"--n_train={n_train}",
-                     f"--lr_scaling={rule}",
-                     "--lr_base=1e-3", "--warmup=3", f"--out={tmp_path}"])
-    x = 2 * (n_train or 8) / 1024
-    lr = 1e-3 * dict(sqrt=x ** 0.5, linear=x, constant=1)[rule]
-    steps = [r for r in read_log(tmp_path / "log.jsonl") if r["type"] == "step"]
-    assert [r["lr"] for r in steps] == pytest.approx([lr / 3, lr * 2 / 3, lr, lr, lr])
-
-
 def test_evaluations_that_fall_due(tiny, tmp_path):
-    """Once in every eval_every rollouts, whatever B is, at 0 and at the end, there once too."""
+    """One evaluation per eval_every rollouts, for any B, and one at 0 and at the end."""
     for C, due in ((80, [0, 48, 80]), (96, [0, 48, 80, 96])):
         train_grpo.main([*tiny.words, "--B_p=2", "--n=8", f"--C={C}", "--eval_every=40",
                          f"--out={tmp_path / str(C)}"])
@@ -1177,8 +1137,10 @@ def test_evaluations_that_fall_due(tiny, tmp_path):
 
 
 def test_memory_knobs_change_no_run(words, straight, tmp_path, monkeypatch):
-    """Activation checkpointing, chunks of the head, other batches of rollouts and sequences: the
-    same log, last bits aside. Of 12 updates, because after many more a last bit tips a token."""
+    """Activation checkpointing, chunks of the head and other batch sizes change only the last bits.
+
+    The run has 12 updates, because after many more a last bit tips a token.
+    """
     monkeypatch.chdir(tmp_path)
     assert train_grpo.main([*words, "--activation_checkpointing=true", "--micro_logits=500",
                             "--gen_batch=7", "--micro_tokens=50", f"--C={12 * B}"]) == 0
@@ -1191,8 +1153,8 @@ def test_memory_knobs_change_no_run(words, straight, tmp_path, monkeypatch):
 
 
 def test_samples_are_written_and_cut_back(words, straight, tmp_path, monkeypatch):
-    """samples.jsonl: four rollouts of a problem every sample_every updates, each once, also after a
-    kill."""
+    """samples.jsonl gets four rollouts of a problem every sample_every updates, also after a kill.
+    """
     from transformers import AutoTokenizer
     records = read_log(straight / "samples.jsonl")
     assert [r["step"] for r in records] == [m for m in (10, 20, 30) for _ in range(4)]
@@ -1203,7 +1165,7 @@ def test_samples_are_written_and_cut_back(words, straight, tmp_path, monkeypatch
     tokenizer = AutoTokenizer.from_pretrained(straight / "model")
     assert all(len(tokenizer(r["text"])["input_ids"]) == r["length"] for r in records)
     run = unfinished(straight, tmp_path, cut=4)
-    # back to update 27: the lines of update 30 are not yet written
+    # resume from update 27, after which the lines of update 30 must be cut
     shutil.rmtree(max((run / "ckpt").glob("step_*")))
     monkeypatch.chdir(tmp_path)
     assert train_grpo.main(words) == 0
@@ -1214,34 +1176,36 @@ def test_checkpoints_of_chosen_budgets_are_kept(tiny, tmp_path):
     train_grpo.main([*tiny.words, "--B_p=2", "--n=4", "--C=160", "--save_every=16",
                      "--keep_at=20 6e1", f"--out={tmp_path}"])
     kept = [int(p.name[5:]) for p in sorted((tmp_path / "ckpt").iterdir())]
-    # 24 and 64 rollouts are the first to reach 20 and 60; the newest two
+    # 24 and 64 rollouts are the first to reach 20 and 60; 18 and 20 are the newest two
     assert kept == [3, 8, 18, 20]
 
 
 def test_the_last_checkpoint_may_go(tiny, tmp_path):
-    """keep_last=false: of a finished run the model stays, and the checkpoints of keep_at; without
-    one a larger C is refused and the log stays. eval_every=0: before and after alone."""
+    """keep_last=false leaves the model and the checkpoints of keep_at.
+
+    Without any of these a larger C is refused and the log does not change. eval_every=0 evaluates
+    at the start and at the end only.
+    """
     words = [*tiny.words, "--B_p=2", "--n=4", "--keep_last=false", "--eval_every=0"]
     out = tmp_path / "kept"
     train_grpo.main([*words, "--C=64", "--save_every=16", "--keep_at=20", f"--out={out}"])
     assert [p.name for p in (out / "ckpt").iterdir()] == ["step_00000003"]
     assert (out / "model/config.json").exists()
-    train_grpo.main([*words, "--C=96", f"--out={out}"])  # goes on from update 3
+    train_grpo.main([*words, "--C=96", f"--out={out}"])  # continues from update 3
     evals = [r["rollouts"] for r in read_log(out / "log.jsonl") if r["type"] == "eval"]
     assert evals == [0, 96]
     out = tmp_path / "gone"
     train_grpo.main([*words, "--C=64", f"--out={out}"])
     before = (out / "log.jsonl").read_bytes()
     assert not list((out / "ckpt").iterdir())
-    train_grpo.main([*words, "--C=64", f"--out={out}"])  # finished, nothing to do
+    train_grpo.main([*words, "--C=64", f"--out={out}"])  # already finished
     with pytest.raises(BadInput, match="gone: finished, and its checkpoints are gone"):
         train_grpo.main([*words, "--C=96", f"--out={out}"])
     assert (out / "log.jsonl").read_bytes() == before
 
 
 def test_killed_at_any_moment(words, straight, tmp_path):
-    """SIGKILL as soon as there is a log, at random moments, and while a checkpoint is written; then
-    the run to its end."""
+    """SIGKILL at the log's first line, at random moments and during a checkpoint; then resume."""
     log, part, rng = tmp_path / "run/log.jsonl", tmp_path / "run/ckpt/part", random.Random()
 
     def kill(ready, pause=0.0):
@@ -1257,7 +1221,7 @@ def test_killed_at_any_moment(words, straight, tmp_path):
     for _ in range(2):
         goal = lines(log) + rng.randrange(1, 5)
         killed.append(kill(lambda: lines(log) >= goal, rng.uniform(0, 0.05)))
-    # the checkpoint may just be complete when the signal arrives: then once more
+    # if the checkpoint is complete when the signal arrives, try again
     for _ in range(4):
         shutil.rmtree(part, ignore_errors=True)
         killed.append(kill(part.exists))
@@ -1272,9 +1236,9 @@ def test_killed_at_any_moment(words, straight, tmp_path):
 
 def test_second_process_is_refused_and_sigterm_saves(words, straight, tmp_path, monkeypatch):
     log = tmp_path / "run/log.jsonl"
-    child = start(words, tmp_path, python=sys.executable)  # SIGSTOP cannot be passed on
+    child = start(words, tmp_path, python=sys.executable)  # the fork server would get the SIGSTOP
     assert wait_for(child, lambda: lines(log) >= 6)
-    child.send_signal(signal.SIGSTOP)  # it holds the folder and cannot finish meanwhile
+    child.send_signal(signal.SIGSTOP)  # it keeps its lock and cannot finish
     before = log.read_bytes()
     try:
         second = run_script("train_grpo.py", *words, cwd=tmp_path)
@@ -1288,28 +1252,31 @@ def test_second_process_is_refused_and_sigterm_saves(words, straight, tmp_path, 
     assert child.returncode == 143
     end = read_log(log)[-1]
     assert end["type"] == "end" and end["status"] == "stopped" and 0 < end["rollouts"] < C
-    # the update in work was dropped, the one before it saved: nothing else is lost
+    # the unfinished update was dropped and the one before it saved
     assert (tmp_path / f"run/ckpt/step_{end['rollouts'] // B:08d}/state.json").exists()
     monkeypatch.chdir(tmp_path)
     assert train_grpo.main(words) == 0
     assert clean(tmp_path / "run") == clean(straight)
 
 
-# What the run was at when the signal came: (the function that was called, the record that it was
-# for, how many updates are saved). Update 6 of 10; evaluations after 4 and 8, and at the end.
-STOPPED_AT = {"the first evaluation": ("decode", "eval", 0, 0),
-              "the first rollouts": ("decode", "step", 1, 0),
-              "rollouts": ("decode", "step", 6, 5),
-              "an evaluation": ("decode", "eval", 4, 4),
-              "pass@1 of the training problems": ("decode", "train_pass", 8, 8),
-              "the last evaluation": ("decode", "eval", 10, 10)}
+# When a signal comes in a run of 10 updates that evaluates after 4 and 8 and at the end: during this
+# function, for this record, with so many updates saved after it; and the signal
+STOPPED_AT = {"the first evaluation": ("decode", "eval", 0, 0, signal.SIGTERM),
+              "the first rollouts": ("decode", "step", 1, 0, signal.SIGINT),
+              "rollouts": ("decode", "step", 6, 5, signal.SIGTERM),
+              "an update": ("policy_loss", "step", 6, 6, signal.SIGTERM),
+              "an evaluation": ("decode", "eval", 4, 4, signal.SIGINT),
+              "pass@1 of the training problems": ("decode", "train_pass", 8, 8, signal.SIGTERM),
+              "the last evaluation": ("decode", "eval", 10, 10, signal.SIGINT)}
 
 
 @pytest.fixture(scope="module")
 def traced(tiny, tmp_path_factory):
-    """stop_at(folder, k, *signals) -> the code of ten updates in folder/run, with SIGTERM or these
-    at the k-th call of decode or policy_loss; None: a run to its end in a folder of its own, and
-    all calls of it, each with how many lines the log had."""
+    """Make (stop_at, the folder of a whole run, its calls of decode and policy_loss).
+
+    stop_at(folder, k, *signals) runs ten updates in folder/run, with these signals at call k, and
+    returns (exit code, calls). A call is (name, how many lines the log had).
+    """
     words = [*tiny.words, "--B_p=4", "--n=4", "--C=160", "--micro_tokens=60", "--eval_every=64",
              "--save_every=48", "--pass_at=0 64 128", "--s=2", "--samples=4", "--gen_batch=16",
              "--lr_base=2e-3", "--out=run", "--sample_every=3"]
@@ -1320,7 +1287,7 @@ def traced(tiny, tmp_path_factory):
         def counted(function):
             def call(*given, **named):
                 calls.append((function.__name__, lines(folder / "run/log.jsonl")))
-                for number in signals or [signal.SIGTERM] if len(calls) - 1 == k else ():
+                for number in signals if len(calls) - 1 == k else ():
                     os.kill(os.getpid(), number)
                 return function(*given, **named)
             return call
@@ -1335,19 +1302,27 @@ def traced(tiny, tmp_path_factory):
     return stop_at, whole / "run", calls
 
 
-@named("at", STOPPED_AT)
-def test_sigterm_drops_the_update_and_keeps_the_one_before(traced, tmp_path, at):
-    """Whatever the run is at, it ends before the next call, and goes on to the log of one that was
-    never stopped."""
-    stop_at, whole, calls = traced
-    function, record, step, saved = STOPPED_AT[at]
+def calls_for(traced, at):
+    """Return the numbers of the calls whose result is the record of STOPPED_AT[at]."""
+    _, whole, calls = traced
+    function, record, step, *_ = STOPPED_AT[at]
     records = read_log(whole / "log.jsonl")
-    # the calls whose result is the next line of the log; of several the second, in the middle
-    of = [k for k, (name, line) in enumerate(calls) if name == function
-          and (records[line]["type"], records[line]["step"]) == (record, step)]
-    k = of[len(of) // 2]
-    code, made = stop_at(tmp_path, k)
-    assert code == 143 and len(made) == k + 1, "nothing more is drawn or computed"
+    return [k for k, (name, line) in enumerate(calls) if name == function
+            and (records[line]["type"], records[line]["step"]) == (record, step)]
+
+
+@named("at", STOPPED_AT)
+def test_a_signal_drops_rollouts_and_finishes_an_update(traced, tmp_path, at):
+    """The run then saves, ends and later continues to the log of a run that was never stopped."""
+    stop_at, whole, _ = traced
+    function, *_, saved, number = STOPPED_AT[at]
+    numbers = calls_for(traced, at)
+    k = numbers[len(numbers) // 2]
+    code, made = stop_at(tmp_path, k, number)
+    assert code == 128 + number
+    # the rest of the update is computed, and the next rollouts end at their first token
+    rest = [] if function == "decode" else [function] * (numbers[-1] - k) + ["decode"]
+    assert [name for name, _ in made[k + 1:]] == rest
     end = read_log(tmp_path / "run/log.jsonl")[-1]
     assert end == dict(type="end", status="stopped", rollouts=16 * saved)
     assert (tmp_path / f"run/ckpt/step_{saved:08d}/state.json").exists()
@@ -1356,49 +1331,19 @@ def test_sigterm_drops_the_update_and_keeps_the_one_before(traced, tmp_path, at)
     assert (tmp_path / "run/samples.jsonl").read_bytes() == (whole / "samples.jsonl").read_bytes()
 
 
-@named("at", ["the first evaluation", "rollouts", "an update", "an evaluation"])
-def test_the_first_ctrl_c_stops_a_run_as_sigterm_does_the_second_at_once(traced, tmp_path, at):
-    stop_at, whole, calls = traced
-    places = STOPPED_AT | {"an update": ("policy_loss", "step", 6, 6)}
-    function, record, step, saved = places[at]
-    records = read_log(whole / "log.jsonl")
-    k = [k for k, (name, line) in enumerate(calls) if name == function
-         and (records[line]["type"], records[line]["step"]) == (record, step)][0]
-    for name in ("once", "twice"):
-        (tmp_path / name).mkdir()
-    assert stop_at(tmp_path / "once", k, signal.SIGINT)[0] == 130
-    assert read_log(tmp_path / "once/run/log.jsonl")[-1] == dict(type="end", status="stopped",
-                                                                 rollouts=16 * saved)
-    assert (tmp_path / f"once/run/ckpt/step_{saved:08d}/state.json").exists()
+@named("at", ["rollouts", "an update"])
+def test_the_second_ctrl_c_ends_a_run_at_once(traced, tmp_path, at):
+    stop_at, whole, _ = traced
     with pytest.raises(KeyboardInterrupt):
-        stop_at(tmp_path / "twice", k, signal.SIGINT, signal.SIGINT)
-    assert read_log(tmp_path / "twice/run/log.jsonl")[-1]["type"] != "end"
-    for name in ("once", "twice"):
-        assert stop_at(tmp_path / name)[0] == 0
-        assert clean(tmp_path / name / "run") == clean(whole)
-
-
-def test_an_update_at_hand_is_finished_and_saved(traced, tmp_path):
-    """SIGTERM between its micro-batches: it is logged, saved, and nothing more is drawn."""
-    stop_at, whole, calls = traced
-    records = read_log(whole / "log.jsonl")
-    of = [k for k, (name, line) in enumerate(calls) if name == "policy_loss"
-          and records[line]["step"] == 6]
-    assert len(of) >= 2
-    code, made = stop_at(tmp_path, of[1])
-    drawn = [name for name, _ in made[of[-1] + 1:]]
-    assert code == 143 and drawn == ["decode"], "asked for, and given up at its first token"
-    end = read_log(tmp_path / "run/log.jsonl")[-1]
-    assert end == dict(type="end", status="stopped", rollouts=16 * 6)
-    assert (tmp_path / "run/ckpt/step_00000006/state.json").exists()
+        stop_at(tmp_path, calls_for(traced, at)[0], signal.SIGINT, signal.SIGINT)
+    assert read_log(tmp_path / "run/log.jsonl")[-1]["type"] != "end"
     assert stop_at(tmp_path)[0] == 0
     assert clean(tmp_path / "run") == clean(whole)
 
 
-@named("error, refused", [(errno.EWOULDBLOCK, True), (errno.EACCES, True),
-                          (errno.ENOLCK, False), (errno.ENOSYS, False), (errno.EOPNOTSUPP, False)])
-def test_a_file_system_without_locks(tiny, tmp_path, monkeypatch, error, refused):
-    """Some NFS and Lustre: a run goes on; another process is an error still."""
+@named("error, refused", [(errno.EACCES, True), (errno.ENOLCK, False)])
+def test_a_file_system_without_locks(tiny, tmp_path, monkeypatch, capfd, error, refused):
+    """If a file system cannot lock (some NFS), the run warns. A lock that is held is an error."""
     def flock(*_):
         raise OSError(error, os.strerror(error))
     monkeypatch.setattr(train_grpo.fcntl, "flock", flock)
@@ -1408,34 +1353,12 @@ def test_a_file_system_without_locks(tiny, tmp_path, monkeypatch, error, refused
             train_grpo.main(words)
         return
     assert train_grpo.main(words) == 0 and train_grpo.main([*words, "--C=8"]) == 0
+    assert capfd.readouterr().err.count("log.jsonl: cannot be locked (No locks available)") == 2
 
 
-def test_locks_that_hold_nothing(tiny, tmp_path, monkeypatch):
-    """Some file systems grant every lock: a second process is noticed by what it writes, and its
-    log is left as it is."""
-    monkeypatch.setattr(train_grpo.fcntl, "flock", lambda *_: None)
-    words = [*tiny.words, "--B_p=2", "--n=2", "--C=24", f"--out={tmp_path}"]
-    calls, loss, log = [], train_grpo.policy_loss, tmp_path / "log.jsonl"
-
-    def counted(*given):
-        calls.append(1)
-        if len(calls) == 3:
-            with open(log, "ab") as other:
-                other.write(b'{"type": "step", "step": 99}\n')
-        return loss(*given)
-    monkeypatch.setattr(train_grpo, "policy_loss", counted)
-    with pytest.raises(BadInput, match="log.jsonl: another process writes to it"):
-        train_grpo.main(words)
-    assert read_log(log)[-1] == dict(type="step", step=99)
-    assert len([r for r in read_log(log) if r["type"] == "step"]) == 3
-    # started alone, it goes on from its checkpoint, here from the beginning
-    assert train_grpo.main(words) == 0
-    assert [r["step"] for r in read_log(log) if r["type"] == "step"] == [1, 2, 3, 4, 5, 6]
-
-
-@named("bad", [math.nan, math.inf, -math.inf])
-def test_log_probs_of_the_engine_that_are_no_numbers(policy, batch, bad):
-    """Their tokens have weight 1, are counted, and leave the mean difference to the others."""
+def test_log_probs_of_the_engine_that_are_not_finite(policy, batch):
+    """Tokens with NaN or infinite log-probs get weight 1, are counted, and leave the mean
+    difference."""
     model, ref, _ = policy
     cfg, lengths = settings(kl_coef=0.1), batch["rollouts"]["length"].tolist()
     where, plain = [(0, 0), (5, 0), (7, 2)], copy.deepcopy(batch)
@@ -1446,7 +1369,7 @@ def test_log_probs_of_the_engine_that_are_no_numbers(policy, batch, bad):
         plain["rollouts"]["logps"][i, t] = exact[t, response[t]]  # the weight is exp(0)
     want, fields = step_of(policy, plain, cfg)
     torn = copy.deepcopy(plain)
-    for i, t in where:
+    for (i, t), bad in zip(where, (math.nan, math.inf, -math.inf)):
         torn["rollouts"]["logps"][i, t] = bad
     got, torn_fields = step_of(policy, torn, cfg)
     assert distance(got, want) < FLOAT32
@@ -1454,22 +1377,6 @@ def test_log_probs_of_the_engine_that_are_no_numbers(policy, batch, bad):
     N = sum(lengths)
     assert torn_fields.pop("tis_mean") == pytest.approx(fields.pop("tis_mean") * N / (N - 3))
     assert torn_fields == pytest.approx(fields, rel=1e-6)
-
-
-def test_a_run_goes_on_over_log_probs_that_are_no_numbers(tiny, tmp_path, monkeypatch):
-    real = engine.HFEngine.generate
-
-    def generate(self, *given, **named):
-        out = real(self, *given, **named)
-        out["logps"][0, 0] = math.nan
-        return out
-    monkeypatch.setattr(engine.HFEngine, "generate", generate)
-    words = [*tiny.words, "--B_p=4", "--n=4", "--C=192", "--kl_coef=0.001", "--eval_every=0"]
-    assert train_grpo.main([*words, f"--out={tmp_path}"]) == 0
-    log = read_log(tmp_path / "log.jsonl")
-    steps = [r for r in log if r["type"] == "step"]
-    assert len(steps) == 12 and log[-1]["status"] == "budget" and steps[-1]["skipped"] == 0
-    assert all(r["engine_nan"] == 1 and math.isfinite(r["loss"]) for r in steps)
 
 
 @named("name", ["train_grpo.py", "evaluate.py", "sample.py"])
@@ -1482,7 +1389,7 @@ def test_ctrl_c_while_a_script_imports_is_one_line(tmp_path, name):
 
 
 @named("file", ["*.safetensors", "state.json", "no weights", "all of both"])
-def test_torn_checkpoint_is_passed_over(words, straight, tmp_path, monkeypatch, capfd, file):
+def test_torn_checkpoint_is_skipped(words, straight, tmp_path, monkeypatch, capfd, file):
     run = unfinished(straight, tmp_path, cut=4)
     older, newest = sorted((run / "ckpt").glob("step_*"))
     if file == "no weights":
@@ -1492,9 +1399,9 @@ def test_torn_checkpoint_is_passed_over(words, straight, tmp_path, monkeypatch, 
         os.truncate(path, path.stat().st_size // 2)
     monkeypatch.chdir(tmp_path)
     assert train_grpo.main(words) == 0
-    told = capfd.readouterr().err
-    assert f"{newest.name}: not a whole checkpoint" in told
-    assert f"from update {0 if file == 'all of both' else int(older.name[5:])}" in told
+    printed = capfd.readouterr().err
+    assert f"{newest.name}: not a whole checkpoint" in printed
+    assert f"from update {0 if file == 'all of both' else int(older.name[5:])}" in printed
     assert clean(run) == clean(straight)
     assert [json.loads((run / f"ckpt/step_{m:08d}/state.json").read_text())["step"]
             for m in (27, 30)] == [27, 30]
@@ -1516,7 +1423,7 @@ def test_checkpoints_of_a_lost_log_are_not_used(words, straight, tmp_path, monke
     run = unfinished(straight, tmp_path)
     (run / "log.jsonl").unlink()
     monkeypatch.chdir(tmp_path)
-    # killed before its first checkpoint, it would go on from the old ones
+    # if it were killed before its first checkpoint, it would resume from the old ones
     shorter = [*words, "--C=32", "--save_every=0"]
     assert train_grpo.main(shorter) == 0
     assert [p.name for p in (run / "ckpt").iterdir()] == ["step_00000002"]
@@ -1525,10 +1432,9 @@ def test_checkpoints_of_a_lost_log_are_not_used(words, straight, tmp_path, monke
 
 @pytest.fixture(scope="module")
 def shorter(words, tmp_path_factory):
-    """A finished run of C=352, 22 updates: its last evaluation is one that a longer run does not
-    have."""
+    """Return a finished run of 22 updates, whose last evaluation is not one of a longer run's."""
     folder = tmp_path_factory.mktemp("shorter")
-    # a budget that is no multiple of B is cut down
+    # a budget is cut down to a multiple of B
     done = run_script("train_grpo.py", *words, "--C=359", cwd=folder)
     assert done.code == 0, done.stderr
     assert [r["rollouts"] for r in clean(folder / "run") if r["type"] == "eval"][-2:] == [320, 352]
@@ -1561,7 +1467,7 @@ def test_finished_run_is_not_run_again(words, straight):
     done = subprocess.run([sys.executable, "-c", code, *words], cwd=straight.parent,
                           capture_output=True, text=True,
                           env={**os.environ, "PYTHONPATH": str(ROOT)})
-    # known before torch is loaded
+    # it must be known before torch is imported
     assert done.returncode == 0 and "finished before" in done.stdout, done
     assert (straight / "log.jsonl").read_bytes() == before
 
@@ -1584,7 +1490,7 @@ def test_other_experiment_in_the_folder_is_refused(words, straight, tmp_path, mo
 
 
 def limit(size):
-    """For preexec_fn: a disk on which no file grows beyond `size` bytes."""
+    """Return a preexec_fn that stops files from growing beyond `size` bytes, like a full disk."""
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
@@ -1617,7 +1523,7 @@ def test_checkpoint_that_cannot_be_written(words, straight, tmp_path, monkeypatc
     assert clean(tmp_path / "run") == clean(straight)
 
 
-def test_run_that_diverges_says_so(tiny, tmp_path, capfd):
+def test_a_run_that_diverges_ends(tiny, tmp_path, capfd):
     line = [*tiny.words, "--B_p=2", "--n=4", "--C=800", "--lr_base=1e30", f"--out={tmp_path}"]
     assert train_grpo.main(line) == 0
     records = read_log(tmp_path / "log.jsonl")
@@ -1629,13 +1535,13 @@ def test_run_that_diverges_says_so(tiny, tmp_path, capfd):
     assert all(bad[-10:]) and steps[-1]["skipped"] >= 10
     assert not (tmp_path / "model").exists()
     before = (tmp_path / "log.jsonl").read_bytes()
-    # for good, at any budget
+    # it is not started again
     assert train_grpo.main(line) == 0 and "finished before" in capfd.readouterr().out
     assert (tmp_path / "log.jsonl").read_bytes() == before
 
 
 # -------------------------------------------------------------------------------------------------
-# What a run leaves
+# The model of a run
 
 def test_exported_model_is_the_trained_one(words, straight, world):
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -1648,8 +1554,7 @@ def test_exported_model_is_the_trained_one(words, straight, world):
                            0.6)
     assert torch.equal(full_forward(exported, prompt, response, 0.6), trained)
     assert (trained - untrained).abs().max() > 0.01
-    # and the checkpoint is what was trained: it repeats the last evaluation of the log, rollout by
-    # rollout
+    # the model repeats the last evaluation of the log, rollout by rollout
     cfg = parse(words)
     problems = sample.read_problems(cfg["val_set"])
     prompts = encode(problems, tokenizer, 16)
@@ -1684,38 +1589,37 @@ def test_evaluate_takes_the_newest_checkpoint(straight, tmp_path):
 
 
 # -------------------------------------------------------------------------------------------------
-# What a newcomer changes: the advantage, the reward, code under a run that is there
+# What a newcomer changes: the advantage, the reward, the code of a run
 
 
 def test_an_advantage_of_equal_rewards_is_trained_on(policy, batch, monkeypatch):
-    """Without KL, entropy and critic, rows leave the loss by their advantage, not by their
-    reward."""
+    """Without KL, entropy and critic, a row is dropped for its advantage and not for its reward."""
     cfg = settings(kl_coef=0.0, entropy_coef=0.0)
     even = dict(batch, rewards=torch.tensor([[1.0] * 3] * 2 + [[0.0] * 3] * 3))
     assert step_of(policy, even, cfg)[0].norm() == 0
     monkeypatch.setattr(train_grpo, "advantages", lambda rewards: rewards - 0.25)
-    flat, counts, _ = train_grpo.flatten(even, cfg, "cpu")
+    flat, counts, _ = train_grpo.pack_batch(even, cfg, "cpu")
     assert len(flat["length"]) == 15 and set(flat["advantage"].tolist()) == {0.75, -0.25}
     assert counts == [flat["length"].sum()] * 3
     grad, fields = step_of(policy, even, cfg)
     assert grad.norm() > 0.01 and fields["entropy"] > 0
-    # some rows of a group alone; the denominator stays that of the whole batch
+    # only one row of each group has an advantage; the denominator is still the whole batch
     monkeypatch.setattr(train_grpo, "advantages",
                         lambda rewards: (rewards > 2) + torch.tensor([1.0, 0, 0]))
-    flat, counts, _ = train_grpo.flatten(even, cfg, "cpu")
+    flat, counts, _ = train_grpo.pack_batch(even, cfg, "cpu")
     assert flat["problem"].tolist() == [0, 1, 2, 3, 4]
     assert counts[0] == even["rollouts"]["length"].sum() and counts[2] == flat["length"].sum()
 
 
 def fractions(problem, text, cfg):
-    """0.1 for a text of an even length, but 1 or 0.5 for problems whose number ends in 0 or 1."""
+    """Return 0.1 for a text of even length; 1 or 0.5 for problems whose number ends in 0 or 1."""
     if problem["id"][-1] in "01":
         return 1.0 - 0.5 * int(problem["id"][-1])
     return 0.1 * (len(text) % 2 == 0)
 
 
 def test_fractional_rewards_are_carried(tiny, tmp_path, monkeypatch):
-    """Trained on as they are; counts are of rollouts whose reward is 1, the mean stands beside."""
+    """They are trained on as they are; counts are of rewards of 1, and the mean is logged too."""
     monkeypatch.setitem(verifier.REWARDS, "fractions", fractions)
     words = [*tiny.words, "--verifier=fractions", "--B_p=4", "--n=4", "--C=96", "--eval_every=32",
              "--pass_at=96", "--s=4", f"--out={tmp_path / 'run'}", "--kl_coef=0",
@@ -1734,7 +1638,7 @@ def test_fractional_rewards_are_carried(tiny, tmp_path, monkeypatch):
     for a, b, r in zip([0, *[p["step"] for p in window]], [p["step"] for p in window], window):
         mean = sum(s["reward"] for s in steps[a:b]) / (b - a)
         assert r["reward"] == pytest.approx(mean) and r["rollouts"] == 16 * b
-    for r in steps:  # a group counts as right where all of it is solved, as wrong where none is
+    for r in steps:  # a group is all right if all of it is solved, all wrong if none is
         batch = [problems[i]["id"] for i in train_grpo.batch_indices(r["step"], 4, 16, 0)]
         assert r["frac_all_right"] == sum(solved[i] for i in batch) / 4
         assert r["frac_all_wrong"] == 1 - r["frac_all_right"]
@@ -1742,25 +1646,19 @@ def test_fractional_rewards_are_carried(tiny, tmp_path, monkeypatch):
     for r in evals:
         assert r["correct"] == [4 * p["id"].endswith("0") for p in val]
         assert r["avg@4"] == sum(r["correct"]) / 32 < r["reward"] < 1
-    # evaluate.py says both
+    # evaluate.py reports both
     evaluate.main([f"--model={tmp_path / 'run'}", f"--out={tmp_path / 'eval'}"])
     result = json.loads((tmp_path / "eval/eval.json").read_text())
     assert result["correct"] == evals[0]["correct"] and 0 < result["reward"] < 1
-    # and so does the difficulty
+    # and so does sample.py
     sample.main([*tiny.words, "--verifier=fractions", "--s=4", "--s_zero=0", "--n_val=2",
                  f"--out={tmp_path / 'rates'}"])
     rates = read_log(tmp_path / "rates/pass_rates.jsonl")[1:]
     assert {r["id"]: r["correct"] for r in rates} == {i: 4 * yes for i, yes in solved.items()}
 
 
-def test_rewards_of_0_and_1_leave_no_mean_in_the_records(straight):
-    """It would only repeat avg@k, and logs stay what they are."""
-    records = clean(straight)
-    assert not any("reward" in r for r in records if r["type"] in ("eval", "train_pass"))
-
-
 def test_a_checkpoint_keeps_the_sum_of_rewards(tiny, tmp_path, monkeypatch):
-    """A run that was stopped between two evaluations writes the means of one that was not."""
+    """A run that was stopped between two evaluations logs the same means as one that was not."""
     monkeypatch.setitem(verifier.REWARDS, "fractions", fractions)
     words = [*tiny.words, "--verifier=fractions", "--B_p=4", "--n=4", "--eval_every=64"]
     for name, budgets in (("straight", (128,)), ("in two", (32, 128))):
@@ -1772,7 +1670,8 @@ def test_a_checkpoint_keeps_the_sum_of_rewards(tiny, tmp_path, monkeypatch):
 
 
 def test_a_run_of_other_code_is_named(words, straight, tmp_path, monkeypatch, capfd):
-    """Skipped or continued, it says whose code began it; --tag=NAME is a run of its own."""
+    """A run that other code began says so if it is skipped or continued; --tag starts another run.
+    """
     code = ["a"]
     monkeypatch.setattr(config, "commit", lambda: code[0])
     monkeypatch.chdir(tmp_path)
@@ -1784,23 +1683,23 @@ def test_a_run_of_other_code_is_named(words, straight, tmp_path, monkeypatch, ca
         line = json.dumps(dict(json.loads(header), commit=commit))
         log.write_text(line.ljust(len(header)) + "\n" + rest)  # the checkpoint knows its length
 
-    def told(*more):
+    def warning(*more):
         assert train_grpo.main([*words, *more]) == 0
         lines = [line for line in capfd.readouterr().err.splitlines() if "--tag=NAME" in line]
         assert len(lines) <= 1
         return lines[0] if lines else ""
     begun_by("a")
-    assert told() == ""  # finished by this very code
+    assert warning() == ""  # finished by the same code
     code[0] = "b"
-    assert told().startswith("run: this run was begun by commit a; the code now is b. ")
-    assert "commit a; the code now is b. " in told(f"--C={C + B}")  # continued
+    assert warning().startswith("run: this run was begun by commit a; the code now is b. ")
+    assert "commit a; the code now is b. " in warning(f"--C={C + B}")  # continued
     code[0] = "a+"
-    assert "commit a; the code now is a with edits. " in told(f"--C={C + B}")
+    assert "commit a; the code now is a with edits. " in warning(f"--C={C + B}")
     begun_by("a+")
     # the edits of one commit may differ
-    assert "commit a with edits; the code now is a with edits. " in told(f"--C={C + B}")
-    code[0] = None  # no repository
-    assert told(f"--C={C + B}") == ""
+    assert "commit a with edits; the code now is a with edits. " in warning(f"--C={C + B}")
+    code[0] = None  # not a git repository
+    assert warning(f"--C={C + B}") == ""
     with pytest.raises(BadInput, match="tag= there, mine now"):
         train_grpo.main([*words, "--tag=mine"])
     names = {config.run_name(parse([*words, f"--tag={tag}"])) for tag in ("", "mine", "other")}

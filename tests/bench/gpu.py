@@ -1,13 +1,12 @@
-"""What only a GPU can show: model FLOPs utilisation of an update, its memory with and without
-chunks of the head, tokens/s.
+"""Measure on a GPU: model FLOPs utilisation and memory of an update, tokens/s of generation.
 
     python tests/bench/gpu.py              # Qwen2.5 1.5B and 7B shapes, 8,192 tokens; minutes
-    python tests/bench/gpu.py tiny         # a shape that a CPU can do, to see that the script runs
+    python tests/bench/gpu.py tiny         # a shape for a CPU, to check that the script runs
 
-MFU counts 6 FLOPs a parameter and token (the head for response tokens, no embedding) and 6 layers x
-width x length for causal attention, forward and backward, without what activation checkpointing
-computes again, over the peak of the GPU in dense bf16. Weights are random: no download. The 7B
-shape makes no optimizer step, whose moments do not fit beside it on one GPU.
+MFU counts 6 FLOPs per parameter and token (the head for response tokens, no embedding) and 6 layers
+x width x length for causal attention, forward and backward, over the GPU's peak in dense bf16. It
+leaves out what activation checkpointing recomputes. Weights are random, so nothing is downloaded.
+The 7B shape makes no optimizer step, because its moments do not fit on one GPU.
 """
 import statistics
 import sys
@@ -28,7 +27,7 @@ PEAK = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense bf16, FLOP/s
 
 
 def expected(shape, ids, chunk, has_moments):
-    """Bytes of this update by core/cost.py, the engine's copy and what is there included."""
+    """Return core/cost.py's bytes of this update, with the engine's copy."""
     from config import parse
     rows, length = ids.shape
     cfg = parse(["--model=none/none", "--kl_coef=0", f"--micro_tokens={rows * length}",
@@ -55,7 +54,7 @@ def main(names, length=8192, prompt=192):
         with torch.device(device):
             model = Qwen2ForCausalLM(Qwen2Config(**SHAPES[shape], max_position_embeddings=length,
                                                  eos_token_id=1, pad_token_id=0))
-        # the engine asks a tokenizer for no more
+        # the engine needs no more of a tokenizer
         stand_in = type("Tokenizer", (), dict(pad_token_id=0, eos_token_id=1,
                                                chat_template=None))
         generator = engine.HFEngine(model, stand_in, dict(

@@ -1,11 +1,11 @@
-"""kill -9 at 20 random moments, and the log is that of a run that was left alone.
+"""Kill -9 runs at 20 random moments and check that their logs are those of an undisturbed run.
 
     python tests/bench/kills.py            # 20 kills; five minutes
     python tests/bench/kills.py 5 7        # 5 kills, seed 7 of the moments
 
-A run of data/arithmetic (made by `bash run_sweep.sh easy`) is started again after every kill; a run
-that comes to its end is compared with the reference, times aside, and another begins. Prints each
-kill with what it left behind. Exits with 1 where a log differs.
+A run of data/arithmetic (made by `bash run_sweep.sh easy`) is started again after every kill. A run
+that ends is compared with the reference, except for times, and another one begins. Prints each kill
+with what it left. Exits with 1 if a log differs.
 """
 import json
 import os
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WORDS = ["--B_p=4", "--n=8", "--C=640", "--eval_every=160", "--save_every=96", "--samples=4",
          "--lr_base=2e-3", "--sample_every=3"]
 ENV = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
-ASIDE = ("wall_s", "gen_s", "train_s", "time", "loading_s", "commit")
+TIMES = ("wall_s", "gen_s", "train_s", "time", "loading_s", "commit")
 
 
 def start(folder):
@@ -29,11 +29,10 @@ def start(folder):
 
 
 def records(folder):
-    """What must be the same: the log without its times and folders, and the rollouts that were
-    written down."""
+    """Return what must be equal: the log without times and folders, and samples.jsonl."""
     log = [json.loads(line) for line in open(folder / "log.jsonl")]
     log[0]["config"].pop("out")
-    records = [{k: v for k, v in r.items() if k not in ASIDE} for r in log]
+    records = [{k: v for k, v in r.items() if k not in TIMES} for r in log]
     return records, (folder / "samples.jsonl").read_bytes()
 
 

@@ -1,15 +1,15 @@
-"""The memory of an update on one GPU, simulated: our own code on tensors that have shapes alone.
+"""Simulate the GPU memory of an update: our own code on tensors that have shapes but no data.
 
-    python tests/bench/memory.py    # the table: core/cost.py beside the simulation; an hour
-    python tests/bench/memory.py Qwen/Qwen2.5-7B-Instruct ranks=4 kl=1    # a case, by phases
+    python tests/bench/memory.py    # the table: core/cost.py next to the simulation; an hour
+    python tests/bench/memory.py Qwen/Qwen2.5-7B-Instruct ranks=4 kl=1    # one case, by phases
 
-It runs `shard`, `token_logps`, `token_values` and `training_state` of train_grpo.py under torch's
-FakeTensorMode with its fake process group, and counts the bytes of every storage from the operation
-that makes it to its end, over two micro-batches and the clipping of their gradients.
-What it puts in place of a GPU's own: a CPU's autocast with bf16 for CUDA's, and for flash attention
-a function that keeps what FlashAttention 2 keeps (q, k, v, the output, one number a row) and takes
-what its backward pass takes (dq in fp32, dk and dv a head). It leaves out the CUDA context, NCCL's
-buffers, vLLM's CUDA graphs and the gaps of the allocator. No number here is measured on a GPU.
+It runs `shard_model`, `token_logps`, `token_values` and `training_state` of train_grpo.py under
+torch's FakeTensorMode with its fake process group. It counts the bytes of every storage while it
+exists, over two micro-batches and the clipping of their gradients. Two things replace a GPU's own:
+a CPU's autocast with bf16, and for flash attention a function that keeps what FlashAttention 2
+keeps (q, k, v, the output, one number per row) and takes what its backward pass takes (dq in fp32,
+dk and dv per head). The CUDA context, NCCL's buffers, vLLM's CUDA graphs and the allocator's gaps
+are left out. No number here was measured on a GPU.
 """
 import functools
 import json
@@ -26,7 +26,8 @@ GB = 1e9
 
 
 def live_bytes():
-    """A dispatch mode that follows storages: .now and .peak in bytes, .tops {.phase: peak}."""
+    """Return a dispatch mode that follows storages: .now and .peak in bytes, .tops {phase: peak}.
+    """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
@@ -37,7 +38,7 @@ def live_bytes():
             self.now, self.size, self.ends, self.tops, self.phase = 0, {}, {}, {}, "load"
 
         def see(self, storage):
-            """Count a storage that is new, or has been resized (FSDP frees its weights so)."""
+            """Count a storage that is new or resized; FSDP frees its weights by resizing."""
             key, size = storage._cdata, storage.nbytes()
             if key not in self.size:
                 self.ends[key] = weakref.ref(storage, lambda _: self.end(key))
@@ -64,7 +65,7 @@ def live_bytes():
 
 
 def flash():
-    """Attention with the memory of FlashAttention 2 and no numbers."""
+    """Return an attention function with the memory of FlashAttention 2 and without numbers."""
     import torch
 
     class Flash(torch.autograd.Function):
@@ -84,32 +85,16 @@ def flash():
             return out
 
     def attend(module, q, k, v, mask, **_):
-        assert mask is None  # flash attention takes none
+        assert mask is None  # flash attention takes no mask
         out = Flash.apply(*(x.bfloat16() for x in (q, k, v)))
         return out.transpose(1, 2).contiguous(), None
     return attend
 
 
-def simulate(shape, ranks=1, kl=True, ppo=False, recompute=True, micro_tokens=16384, length=1024,
-             prompt=150, micro_logits=2**27, lora_rank=0):
-    """Bytes of one GPU of `ranks`: dict(state, peak, tops).
-
-    shape: a name of cost.SHAPES, or the dict of a config.json. `state` is what lies there between
-    updates, without gradients; tops: the peak of each phase. One process simulates one number of
-    ranks, that of WORLD_SIZE.
-    """
+def act_as_gpu(ranks, live):
+    """Patch torch in this process: sharding and autocast as on a GPU, and `live` sees resizes."""
     import torch
-    import transformers
-    from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed import fsdp
-
-    from core import lora
-    from core import cost
-    import train_grpo
-    assert train_grpo.WORLD == ranks
-    transformers.AttentionInterface.register("shapes", flash())
-    config = dict(cost.SHAPES[shape] if isinstance(shape, str) else shape)
-    config = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
     if ranks > 1:
         from torch.testing._internal.distributed.fake_pg import FakeStore
         if not torch.distributed.is_initialized():
@@ -117,28 +102,46 @@ def simulate(shape, ranks=1, kl=True, ppo=False, recompute=True, micro_tokens=16
                                                  world_size=ranks)
         mesh = torch.distributed.init_device_mesh("cpu", (ranks,))
         torch.distributed.init_device_mesh = lambda *_, **__: mesh
-    # as on a GPU
     fsdp.MixedPrecisionPolicy = functools.partial(
         fsdp.MixedPrecisionPolicy, param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    plain = torch.autocast
+    plain, resize = torch.autocast, torch.UntypedStorage.resize_
 
     def autocast(device, dtype=None, enabled=True, **more):
         return plain(device, dtype=dtype, enabled=enabled or dtype is torch.bfloat16, **more)
-    torch.autocast = autocast
-    live, resize = live_bytes(), torch.UntypedStorage.resize_
 
     def resized(storage, size):
         resize(storage, size)
         if storage._cdata in live.size:
             live.see(storage)
-    torch.UntypedStorage.resize_ = resized
+    torch.autocast, torch.UntypedStorage.resize_ = autocast, resized
 
+
+def simulate(shape, ranks=1, kl=True, ppo=False, recompute=True, micro_tokens=16384, length=1024,
+             prompt=150, micro_logits=2**27, lora_rank=0):
+    """Return the bytes of one GPU of `ranks`: dict(state, peak, tops).
+
+    shape: a name of cost.SHAPES, or the dict of a config.json. state: bytes between updates,
+    without gradients. tops: the peak of each phase. A process can simulate only the number of ranks
+    in its WORLD_SIZE.
+    """
+    import torch
+    import transformers
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from core import cost, lora
+    import train_grpo
+    assert train_grpo.WORLD == ranks
+    transformers.AttentionInterface.register("shapes", flash())
+    config = dict(cost.SHAPES[shape] if isinstance(shape, str) else shape)
+    config = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
+    live = live_bytes()
+    act_as_gpu(ranks, live)
     rows = max(1, micro_tokens // length)
     N = rows * (length - prompt)
     with FakeTensorMode(allow_non_fake_inputs=True), live:
-        # which tokens are those of responses: fake tensors have no values to tell
+        # fake tensors have no values that could give the positions of the response tokens
         row, place = torch.zeros(N, dtype=torch.long), torch.zeros(N, dtype=torch.long)
-        train_grpo.places = lambda start, length: (row, place)
+        train_grpo.token_positions = lambda start, length: (row, place)
         inputs = (torch.zeros(rows, length, dtype=torch.long), torch.zeros(rows), torch.zeros(rows))
 
         def build(auto, frozen=False):
@@ -146,16 +149,16 @@ def simulate(shape, ranks=1, kl=True, ppo=False, recompute=True, micro_tokens=16
             model = auto.from_config(config, dtype=dtype, attn_implementation="shapes")
             return model.eval().requires_grad_(not frozen)
 
-        def through(function, model):
-            out = train_grpo.through(function, model)
+        def call_sharded(function, model):
+            out = train_grpo.call_sharded(function, model)
             more = () if function is train_grpo.token_values else (0.6, micro_logits)
             return out(*inputs, *more)
 
         model = build(transformers.AutoModelForCausalLM, frozen=lora_rank > 0)
         if lora_rank:
-            # tensors without values cannot be moved; these are where and what they shall be
+            # tensors without values cannot be moved, and these need not be
             torch.nn.Module.to = lambda module, *_, **__: module
-            lora.add(model, lora_rank)
+            lora.add_adapters(model, lora_rank)
             kl = False
         ref = build(transformers.AutoModelForCausalLM, frozen=True) if kl else None
         critic = None
@@ -164,27 +167,27 @@ def simulate(shape, ranks=1, kl=True, ppo=False, recompute=True, micro_tokens=16
             critic = build(transformers.AutoModelForTokenClassification)
         settings = dict(train_grpo.config.config,
                         activation_checkpointing="true" if recompute else "false")
-        trained = train_grpo.with_optimizers(model, ref, critic, settings, "cpu", "").trained()
+        trained = train_grpo.build_learner(model, ref, critic, settings, "cpu", "").trained()
         live.tops, live.phase, state = {}, "between updates", live.now
-        for _ in range(2):  # in the second one the gradients of the first are there
+        for _ in range(2):  # the second micro-batch meets the gradients of the first
             if critic:
                 live.phase = "values before"
                 with torch.no_grad():
-                    through(train_grpo.token_values, critic)
+                    call_sharded(train_grpo.token_values, critic)
             live.phase = "forward"
-            logp, entropy = through(train_grpo.token_logps, model)
+            logp, entropy = call_sharded(train_grpo.token_logps, model)
             loss = logp.sum() - 0.001 * entropy.sum()
             if ref:
                 live.phase = "reference"
                 with torch.no_grad():
-                    theirs, _ = through(train_grpo.token_logps, ref)
-                loss = loss + (logp - theirs).sum()
+                    logp_ref, _ = call_sharded(train_grpo.token_logps, ref)
+                loss = loss + (logp - logp_ref).sum()
             live.phase = "backward"
             loss.backward()
             del loss, logp, entropy
             if critic:
                 live.phase = "critic"
-                through(train_grpo.token_values, critic).sum().backward()
+                call_sharded(train_grpo.token_values, critic).sum().backward()
         live.phase = "optimizer"
         for _, m, _ in trained:
             torch.nn.utils.clip_grad_norm_(m.parameters(), 1.0)
@@ -192,7 +195,7 @@ def simulate(shape, ranks=1, kl=True, ppo=False, recompute=True, micro_tokens=16
 
 
 def case(name, **settings):
-    """`simulate` in a process of its own."""
+    """Run `simulate` in another process."""
     env = dict(os.environ, WORLD_SIZE=str(settings.get("ranks", 1)), RANK="0", OMP_NUM_THREADS="1")
     done = subprocess.run([sys.executable, __file__, "one", json.dumps([name, settings])], env=env,
                           capture_output=True, text=True)
@@ -202,7 +205,7 @@ def case(name, **settings):
 
 
 def ours(name, ranks=1, kl=True, ppo=False, recompute=True, length=1024, prompt=150, **knobs):
-    """The same update by core/cost.py. It counts prompts as responses, so no `prompt`."""
+    """Return core/cost.py's bytes of the same update, which count prompts as responses."""
     from core import cost
     from config import parse
     cfg = parse([f"--model={name}", f"--kl_coef={0.001 * kl}", f"--max_new_tokens={length - 1}",
@@ -213,7 +216,8 @@ def ours(name, ranks=1, kl=True, ppo=False, recompute=True, length=1024, prompt=
 
 
 def table():
-    """Every model, number of GPUs and objective: the simulation, memory.py, the difference."""
+    """Print every model, number of GPUs and objective: the simulation, core/cost.py, the
+    difference."""
     from core import cost
     print("| model | GPUs | objective | simulated, GB | core/cost.py | difference |")
     print("|---|---|---|---|---|---|")
@@ -224,9 +228,9 @@ def table():
                                 ("KL, all activations", dict(recompute=False)),
                                 ("LoRA 32", dict(lora_rank=32)))[:6 if ranks == 1 else 5]:
                 seen = case(name, ranks=ranks, **more)["peak"]
-                said = ours(name, ranks=ranks, **more)
+                estimate = ours(name, ranks=ranks, **more)
                 print(f"| {name.split('/')[1]} | {ranks} | {words} | {seen / GB:.1f} | "
-                      f"{said / GB:.1f} | {said / seen - 1:+.1%} |", flush=True)
+                      f"{estimate / GB:.1f} | {estimate / seen - 1:+.1%} |", flush=True)
 
 
 def main(argv):

@@ -1,9 +1,9 @@
-"""The cost of a training step over n at a fixed number of rollouts, B_p n = 1,024.
+"""Compare the cost of a training step over n, at a fixed number of rollouts B_p n = 1,024.
 
     python tests/bench/over_n.py          # n = 8 to 256, 7 rounds; two minutes
 
 Rollouts, rewards and update of data/arithmetic (problems and base model by `bash run_sweep.sh
-easy`), one step of every n in turn, over the same problems. Prints the median of each n and its
+easy`): one step of every n in turn, over the same problems. Prints the median of each n and its
 ratio to the median over all n.
 """
 import os

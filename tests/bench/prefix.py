@@ -1,11 +1,11 @@
-"""What it spares an update to compute each prompt once for all its rollouts.
+"""Measure what an update saves if it computes each prompt once for all its rollouts.
 
     python tests/bench/prefix.py          # n = 4 and 16, fp32, 5 rounds; ten minutes
-    python tests/bench/prefix.py bf16     # on a CPU that has it
+    python tests/bench/prefix.py bf16     # on a CPU that supports it
 
 SmolLM2-135M-Instruct on its sums (data/smollm: `python data/smollm/prepare.py` and `python
-sample.py --data=data/smollm` first), B_p = 4, one thread: a training update with prompts shared
-and one without, in turn, over the same rollouts. Prints the median of the ratios of each pair.
+sample.py --data=data/smollm` first), B_p = 4, one thread. An update with shared prompts and one
+without run in turn on the same rollouts. Prints the median of the ratios of each pair.
 """
 import os
 import statistics

@@ -1,12 +1,13 @@
-"""What share of a real model's CPU its matrix products take, and how near they are to torch.mm.
+"""Measure what share of a real model's CPU time its matrix products take, compared with torch.mm.
 
     python tests/bench/products.py        # n = 16; three minutes
     python tests/bench/products.py 64
 
-SmolLM2-135M-Instruct on its sums (`python data/smollm/prepare.py` first), B_p = 2, fp32, a thread:
-rollouts, and an update with its KL. Beside each product stands torch.mm on operands of the same
-shapes and strides, in turn on so many that no cache holds them, as in a pass through the model.
-All seconds are of the CPU. Prints a line for each shape that takes 2% or more, and the sums.
+SmolLM2-135M-Instruct on its sums (`python data/smollm/prepare.py` first), B_p = 2, fp32, one
+thread: rollouts, and an update with its KL. Each product is compared with torch.mm on operands of
+the same shapes and strides, on so many in turn that no cache holds them, as in a pass through the
+model. All seconds are CPU seconds. Prints a line for each shape that takes 2% or more, and the
+sums.
 """
 import collections
 import copy
@@ -25,7 +26,7 @@ CACHE = 3e8  # bytes that no cache holds
 
 
 def seconds(work, rounds):
-    """The median CPU seconds of a call, after one that does not count."""
+    """Return the median CPU seconds of a call, after one call to warm up."""
     work()
     found = []
     for _ in range(rounds):
@@ -36,7 +37,8 @@ def seconds(work, rounds):
 
 
 def products(work):
-    """What each kind of product takes in work(): {(shape, strides, shape, strides): [seconds]}."""
+    """Return the seconds of each kind of product in work(): {(shape, strides, shape, strides):
+    [...]}."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
     found = collections.defaultdict(list)
@@ -57,8 +59,8 @@ def products(work):
     return found
 
 
-def alone(a, a_stride, b, b_stride):
-    """The seconds of torch.mm on operands like these."""
+def mm_seconds(a, a_stride, b, b_stride):
+    """Return the seconds of torch.mm on operands like these."""
     import torch
 
     def operand(shape, stride):  # a matrix as it lies, or transposed
@@ -89,13 +91,13 @@ def main(n=16, B_p=2):
                        ("update", lambda: train_grpo.update(learner, batch, cfg))):
         whole, here, there, flops = seconds(work, 5), 0, 0, 0
         for (a, a_stride, b, b_stride), taken in products(work).items():
-            of_one, calls = alone(a, a_stride, b, b_stride), len(taken)
+            of_one, calls = mm_seconds(a, a_stride, b, b_stride), len(taken)
             here, there = here + sum(taken), there + calls * of_one
             flops += calls * 2 * a[0] * a[1] * b[1]
             if sum(taken) > 0.02 * whole:
                 one = 2e-9 * a[0] * a[1] * b[1]
                 print(f"  {sum(taken) / whole:4.0%} {calls:4d} of {tuple(a)} {tuple(b)}: "
-                      f"{calls * one / sum(taken):5.0f} GFLOP/s, alone {one / of_one:5.0f}")
+                      f"{calls * one / sum(taken):5.0f} GFLOP/s, torch.mm {one / of_one:5.0f}")
         print(f"{name}, n = {n}: {whole:.2f} s, {here / whole:.0%} in matrix products, "
               f"{flops / here / 1e9:.0f} GFLOP/s; torch.mm {flops / there / 1e9:.0f}, "
               f"so {there / here:.2f} of it")

@@ -1,5 +1,4 @@
-"""How long the analysis scripts take to start, beside a bare interpreter and one that imports
-torch.
+"""Compare the start-up time of scripts with that of a bare interpreter and of `import torch`.
 
     python tests/bench/start_up.py
 

@@ -1,11 +1,11 @@
-"""What the longest rollouts cost: hours of a run by n, ranks that wait for each other, difficulty.
+"""Simulate what the longest rollouts cost: hours of a run by n, waiting ranks, difficulty.
 
-    python tests/bench/tail.py          # a minute; simulated, nothing here comes from a GPU
+    python tests/bench/tail.py          # a minute; nothing here is measured on a GPU
 
-A step of decoding reads the weights once and the cache of every rollout that is still going, and
-takes the CPU's work on each of them, so the last few rollouts of an update cost as much per step as
-hundreds. The assumptions are those of core/cost.py, which computes what is expected; here every
-length is drawn. Not counted: prefill, evaluations.
+A step of decoding reads the weights once and the cache of every unfinished rollout, and takes the
+CPU's work on each of them. So the last few rollouts of an update cost as much per step as hundreds.
+The assumptions are those of core/cost.py, which computes expectations; here every length is drawn.
+Prefill and evaluations are not counted.
 """
 import heapq
 import math
@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from config import parse  # noqa: E402
 from core import cost  # noqa: E402
-from train_grpo import deal  # noqa: E402
+from train_grpo import deal_rows  # noqa: E402
 
 # GPUs of a run, longest response
 MODELS = {"Qwen/Qwen2.5-7B-Instruct": (4, 8192), "Qwen/Qwen2.5-1.5B-Instruct": (1, 8192),
@@ -24,20 +24,21 @@ MODELS = {"Qwen/Qwen2.5-7B-Instruct": (4, 8192), "Qwen/Qwen2.5-1.5B-Instruct": (
 
 
 def run_of(name):
-    """(config, GPUs, longest response) of a model's runs."""
+    """Return (config, GPUs, longest response) of a model's runs."""
     gpus, most = MODELS[name]
     return parse([f"--model={name}", f"--max_new_tokens={most}"]), gpus, most
 
 
 def lengths(count, mean, most, rng):
-    """Response lengths in tokens: lognormal, a share `cost.CUT` of them cut off at `most`."""
+    """Draw response lengths in tokens: lognormal, and a share `cost.CUT` of them cut off at `most`.
+    """
     start = math.log(mean) - cost.SIGMA**2 / 2
     body = [min(most, max(1, round(rng.lognormvariate(start, cost.SIGMA)))) for _ in range(count)]
     return [most if rng.random() < cost.CUT else length for length in body]
 
 
 def decoding(queue, name, card="H100"):
-    """Seconds until all rollouts of `queue` (lengths) are done, gen_batch at once, on one GPU."""
+    """Return the seconds in which one GPU decodes `queue` (lengths), gen_batch rollouts at once."""
     s, bandwidth = cost.sizes(cost.SHAPES[name]), cost.CARDS[card][1]
     slots, per_token = run_of(name)[0]["gen_batch"], 4 * s["kv"] * s["layers"] / bandwidth
     weights = cost.STEP_S + 2 * s["P"] / bandwidth
@@ -57,17 +58,18 @@ def decoding(queue, name, card="H100"):
 
 
 def generation(name, n, B_p, rng, draws=20):
-    """Seconds of generation of one update with B_p n rollouts: those of the slowest GPU."""
+    """Return the seconds of generation of one update with B_p n rollouts, on the slowest GPU."""
     cfg, gpus, most = run_of(name)
     return sum(max(decoding(lengths(B_p * n // gpus, cost.mean_length(cfg), most, rng), name)
                    for _ in range(gpus)) for _ in range(draws)) / draws
 
 
 def waiting(n, ranks, rng, B_p=32, micro_tokens=16384, draws=20):
-    """Tokens that an update's micro-batches take, over their even share, as (problems, dealt).
+    """Return the tokens that an update's micro-batches take, over their even share: (problems,
+    dealt).
 
-    Every rank goes through as many micro-batches as the one with the most, and each takes as long
-    as its largest. `problems`: a rank has whole problems, one after the other. `dealt`: `deal`.
+    Every rank makes as many micro-batches as the rank with the most, and each takes as long as the
+    largest one of all ranks. `problems`: a rank has whole problems, in order. `dealt`: `deal_rows`.
     """
     from train_grpo import micro_batches
     cfg, _, most = run_of("Qwen/Qwen2.5-7B-Instruct")
@@ -76,7 +78,7 @@ def waiting(n, ranks, rng, B_p=32, micro_tokens=16384, draws=20):
         drawn = [cost.PROMPT + k for k in lengths(B_p * n, cost.mean_length(cfg), most, rng)]
         even += sum(drawn) / ranks
         whole = [[i for i in range(B_p * n) if i // n % ranks == r] for r in range(ranks)]
-        for j, shares in enumerate((whole, deal(drawn, ranks))):
+        for j, shares in enumerate((whole, deal_rows(drawn, ranks))):
             parts = [[max(drawn[share[i]] for i in part) * len(part) for part in
                       micro_batches([drawn[i] for i in share], micro_tokens)] for share in shares]
             took[j] += sum(max(p[k] if k < len(p) else 0 for p in parts)
@@ -99,9 +101,9 @@ def main():
                   f"{C // (B_p * n) * update / 3600:12.1f} h")
     print("\nTokens of an update over an even share: ranks with whole problems, rollouts dealt")
     for ranks in (2, 4, 8):
-        told = (waiting(n, ranks, rng) for n in (8, 32, 128))
+        pairs = (waiting(n, ranks, rng) for n in (8, 32, 128))
         print(f"  {ranks} GPUs, n = 8, 32, 128: "
-              + ", ".join(f"{a:.2f} -> {b:.2f}" for a, b in told))
+              + ", ".join(f"{a:.2f} -> {b:.2f}" for a, b in pairs))
     print("\ndifficulty, 16 rollouts of each problem on one GPU: hours for 6,784 problems")
     for name in MODELS:
         cfg, _, most = run_of(name)

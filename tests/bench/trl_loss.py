@@ -1,27 +1,27 @@
-"""One fixed batch through the real loss of TRL's GRPOTrainer and through ours.
+"""Compute one fixed batch with the real loss of TRL's GRPOTrainer and with ours.
 
     python -m venv trl && trl/bin/pip install -r requirements.txt trl==1.16.0
     trl/bin/python tests/bench/trl_loss.py  # needs data/arithmetic/base (`bash run_sweep.sh easy`)
 
-Three groups of four responses, 1 to 12 tokens long; the old policy and the reference have other
-weights than the policy, so no ratio is 1. TRL prepares the batch itself
+The batch has three groups of four responses, 1 to 12 tokens long. The old policy and the reference
+have other weights than the policy, so no ratio is 1. TRL prepares the batch itself
 (_generate_and_score_completions: padding, old and reference log-probs, importance weights) and
-takes it in two micro-batches. Prints for each case the loss, the share of tokens whose ratio lies
-outside the clip range, and the largest differences of the loss, relative to it, and of the
-gradient, to its largest entry.
+takes it in two micro-batches. Prints for each case the loss, the share of tokens whose ratio is
+outside the clip range, and the largest differences: of the loss, relative to it, and of the
+gradient, relative to its largest entry.
 
-The definitions of TRL 1.16 and ours are the same where
-- its loss_type is "dapo" or "cispo" (the sum over all tokens of the batch by their number, our
-  token mean), its importance_sampling_level "token", its delta None;
+The definitions of TRL 1.16 and ours agree if
+- its loss_type is "dapo" or "cispo" (the sum over all tokens of the batch over their number, our
+  token mean), its importance_sampling_level is "token" and its delta is None;
 - use_bias_correction_kl=False; by default it multiplies its k3 term by the ratio, and the gradient
   flows through that too;
 - for cispo its epsilon_high, a bound on the ratio itself, is our 1 + eps_high, and our eps_low is
-  1: it has no lower bound;
+  1, because it has no lower bound;
 - vllm_importance_sampling_mode="token_truncate" (default sequence_mask) and clip_max is our
-  tis_cap: a weight of the policy term alone, min(exp(logp_old - logp_engine), cap), from the
-  policy that generated and not from the one being updated;
-- the advantages are the same numbers: its std has 1e-4 added, ours 1e-6. The first line is that
-  difference; both get ours.
+  tis_cap: a weight of the policy term only, min(exp(logp_old - logp_engine), cap), from the policy
+  that generated and not from the one that is updated;
+- the advantages are the same numbers. Its std has 1e-4 added and ours 1e-6; the first line shows
+  that difference, and both sides get ours.
 """
 import copy
 import logging
@@ -46,7 +46,7 @@ BASE, TEMPERATURE, CAP = str(ROOT / "data/arithmetic/base"), 0.6, 1.1
 
 
 def batch():
-    """Three groups of four: prompts, responses (lists of ids) and rewards (3, 4)."""
+    """Return three groups of four: prompts, responses (lists of ids) and rewards (3, 4)."""
     g = torch.Generator().manual_seed(0)
     prompts = [torch.randint(2, 52, (k,), generator=g).tolist() for k in (5, 9, 7)]
     responses = [torch.randint(2, 52, (k,), generator=g).tolist()
@@ -56,15 +56,14 @@ def batch():
 
 
 def weights(model, seed, size):
-    """The model's weights with relative noise of this size."""
+    """Return the model's weights with relative noise of this size."""
     g = torch.Generator().manual_seed(seed)
     return {k: v + size * v.std() * torch.randn(v.shape, generator=g)
             for k, v in model.state_dict().items()}
 
 
 def inputs(prompts, responses):
-    """The arguments of token_logps but the model: ids padded behind, lengths of prompts and
-    responses, temperature."""
+    """Return the arguments of token_logps after the model: padded ids, two lengths, temperature."""
     rows = [prompts[i // 4] + response for i, response in enumerate(responses)]
     ids = torch.tensor([row + [0] * (max(map(len, rows)) - len(row)) for row in rows])
     prompt_length, length = (torch.tensor([len(x) for x in part]) for part in (prompts, responses))
@@ -72,14 +71,14 @@ def inputs(prompts, responses):
 
 
 def gradient(model):
-    """All gradients in one tensor; the model's own are cleared."""
+    """Return all gradients in one tensor and clear them."""
     g = torch.cat([p.grad.flatten() for p in model.parameters()])
     model.zero_grad()
     return g
 
 
 def ours(model, old, new, engine, algo, eps_low, eps_high, beta, tis):
-    """Loss, gradient and the share of ratios outside the range."""
+    """Return loss, gradient and the share of ratios outside the clip range."""
     prompts, responses, rewards = batch()
     args = inputs(prompts, responses)
     with torch.no_grad():
@@ -99,7 +98,7 @@ def ours(model, old, new, engine, algo, eps_low, eps_high, beta, tis):
 
 
 def theirs(model, old, new, engine, tis, **settings):
-    """Loss, gradient and TRL's own advantages."""
+    """Return loss, gradient and TRL's advantages."""
     prompts, responses, rewards = batch()
     tokenizer = AutoTokenizer.from_pretrained(BASE, padding_side="left")
 
@@ -119,8 +118,8 @@ def theirs(model, old, new, engine, tis, **settings):
             model, reward_funcs=lambda **_: rewards.flatten().tolist(), args=args,
             rollout_func=rollout, processing_class=tokenizer,
             train_dataset=Dataset.from_list([dict(prompt=f"{j}") for j in range(3)]))
-    # what vLLM would have generated is what `rollout` returns: TRL then computes old log-probs and
-    # importance weights
+    # TRL takes the rollouts from `rollout` as vLLM's, and computes old log-probs and importance
+    # weights
     trainer.use_vllm, trainer._last_loaded_step = True, 0
     trainer.current_gradient_accumulation_steps = 2
     model.load_state_dict(old)
@@ -141,12 +140,12 @@ def main():
     logging.disable(logging.WARNING)
     disable_progress_bar()
     base = AutoModelForCausalLM.from_pretrained(BASE, dtype=torch.float32)
-    old, new, behind = (weights(base, seed, size)
+    old, new, other = (weights(base, seed, size)
                         for seed, size in ((1, 0.03), (2, 0.03), (3, 0.02)))
     prompts, responses, rewards = batch()
-    # the engine's log-probs are off the old policy's: as of other, nearby weights
+    # the engine's log-probs differ from the old policy's, as if from other, nearby weights
     engine_model = copy.deepcopy(base)
-    engine_model.load_state_dict({k: old[k] + behind[k] - v for k, v in base.state_dict().items()})
+    engine_model.load_state_dict({k: old[k] + other[k] - v for k, v in base.state_dict().items()})
     with torch.no_grad():
         logp = token_logps(engine_model, *inputs(prompts, responses))[0]
     engine = [x.tolist() for x in logp.split([len(r) for r in responses])]
@@ -161,7 +160,7 @@ def main():
              "grpo 0.2/0.2, importance weights": (dict(grpo, tis=True), dapo),
              "cispo, ratio at most 1.2": (cispo, theirs_cispo),
              "cispo at most 1.2, importance weights": (dict(cispo, tis=True), theirs_cispo),
-             # not the same, to show by how much
+             # these differ, to show by how much
              "differs: use_bias_correction_kl=True": (dict(grpo, beta=0.1), dict(dapo, beta=0.1)),
              "differs: our cispo with eps_low 0.2": (dict(cispo, eps_low=0.2), theirs_cispo)}
     print(f"{'case':44s} {'loss':>10s} {'outside':>8s} {'d loss':>9s} {'d grad':>9s}")
