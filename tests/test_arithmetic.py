@@ -430,7 +430,7 @@ def test_rates_that_came_with_a_model_are_taken(own, tmp_path, monkeypatch, caps
         out = tmp_path / more[-1]
         for again in (False, True):
             sample.main([*own.words, *more, f"--out={out}"])
-            line = f"{own.model / RATES}: measured with these weights and settings, and taken"
+            line = f"{own.model / RATES}: used, measured with these weights and settings"
             assert (line in capsys.readouterr().out) != again
             assert content(out) == content(own.splits)
             info, want = ((folder / "difficulty.json").read_text() for folder in (out, own.splits))
@@ -479,8 +479,8 @@ def test_rates_of_another_measurement_are_not_taken(own, tmp_path, capsys):
         out = tmp_path / str(i)
         sample.main([*own.words, "--s_zero=0", word, f"--out={out}"])
         said = capsys.readouterr().out
-        assert f"{RATES}: not of this measurement: {key}={there} there, " in said
-        assert "none was right: does --verifier=math read" in said or key != "verifier"
+        assert f"{RATES}: not used, measured with other settings: {key}={there}, now " in said
+        assert "no rollout is solved: does --verifier=math read" in said or key != "verifier"
         header, *lines = read_log(out / "pass_rates.jsonl")
         assert (header["s_zero"], len(lines)) == (0, 16)
     # and what was measured for these weights does not count for others
@@ -490,7 +490,7 @@ def test_rates_of_another_measurement_are_not_taken(own, tmp_path, capsys):
     (own.model / "model.safetensors").rename(kept)
     try:
         own.model.with_name("model.part").rename(own.model / "model.safetensors")
-        with pytest.raises(config.BadInput, match="measured otherwise: weights=.* there, .* now"):
+        with pytest.raises(config.BadInput, match="with other settings: weights=.*, now "):
             sample.main([*own.words, f"--out={tmp_path / 'mine'}"])
     finally:
         kept.rename(own.model / "model.safetensors")
@@ -521,7 +521,7 @@ def test_torn_pass_rates(own, tmp_path, damage, capsys):
     path.write_bytes(gzip.compress("".join(some).encode()))
     sample.main(words)
     assert content(tmp_path / "out") == content(own.splits)
-    assert ("s=None there" in capsys.readouterr().out) == (damage == "header")
+    assert ("s=None, now" in capsys.readouterr().out) == (damage == "header")
 
 
 @pytest.mark.parametrize("how", ["cut", "turn"])
@@ -533,7 +533,7 @@ def test_torn_weights(world, tmp_path, script, how):
     done = script("sample.py", f"--problems={tmp_path / 'p.jsonl'}", f"--model={model}",
                   f"--out={tmp_path / 'out'}", "--verifier=exact", "--max_prompt_tokens=16",
                   "--max_new_tokens=24", "--s_zero=0")
-    assert f"{RATES}: not of this measurement: weights=" in done.stdout
+    assert f"{RATES}: not used, measured with other settings: weights=" in done.stdout
     assert "Traceback" not in done.stderr
     if how == "cut":
         assert done.code == 2 and f"--model={model}: " in done.stderr.splitlines()[-1]

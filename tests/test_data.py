@@ -596,7 +596,7 @@ def test_shares_hold_at_every_size():
     for mix in mixes:
         shares = {str(j): Fraction(share) for j, share in enumerate(mix)}
         count, total = Counter(), sum(shares.values())
-        for i, name in enumerate(sample.places(shares, 300), 1):
+        for i, name in enumerate(sample.split_order(shares, 300), 1):
             count[name] += 1
             assert all(abs(count[j] - shares[j] * i / total) < 1 for j in shares)
 

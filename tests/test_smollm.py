@@ -74,7 +74,7 @@ def test_problems(smollm):
 def test_pass_rates_come_with_it(smollm, tmp_path):
     """They are of these weights, problems and settings, so nothing is measured."""
     done = run_script("sample.py", "--data=data/smollm", f"--out={tmp_path}", timeout=300)
-    assert done.code == 0 and "and taken from there" in done.stdout, done
+    assert done.code == 0 and "used, measured with these" in done.stdout, done
     splits = {name: sample.read_problems(tmp_path / f"{name}_train.jsonl")
               for name in ("easy", "hard")}
     assert len(splits["easy"]) > 400 and len(splits["hard"]) > 1500
