@@ -7,7 +7,7 @@ import random
 import sys
 from pathlib import Path
 
-from config import BadInput
+from config import BadInput, read_json
 from core.log import aside
 
 # The day of chat templates that print it (Llama 3, Granite): a run that goes on tomorrow needs the
@@ -60,8 +60,27 @@ def read_problems(path):
     return problems
 
 
+def is_made(folder, cfg, keys):
+    """Return whether problems.jsonl of a data folder exists.
+
+    Raise BadInput if the settings `keys` in its manifest.json differ from cfg.
+    """
+    out, manifest = folder / "problems.jsonl", folder / "manifest.json"
+    if not out.exists():
+        return False
+    if not manifest.exists():
+        raise BadInput(f"{out}: exists, and another program made it (there is no manifest.json); "
+                       "remove it, or give another --data")
+    made_with = read_json(manifest).get("settings", {})
+    for key in keys:
+        if made_with.get(key) != cfg[key]:
+            raise BadInput(f"--{key}={cfg[key]}: {out} was made with {key}={made_with.get(key)}; "
+                           "remove it with its splits and runs, or give another --data")
+    return True
+
+
 def write_problems(path, problems):
-    """Write a problem file under another name, then rename it."""
+    """Write a problem file in one step."""
     with aside(path) as part:
         part.write_text("".join(json.dumps(p) + "\n" for p in problems))
 

@@ -9,7 +9,7 @@ it is not a security boundary against a determined attacker.
 import concurrent.futures
 import contextlib
 import functools
-import importlib.util
+import importlib
 import json
 import os
 import queue
@@ -30,24 +30,21 @@ except ImportError:  # verifier.py and core/ were copied without config.py
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Each library's verifier is one file with these names:
+# Each library's verifier is one module with these names:
 # NAME, INSTALL     the library, and the command that installs it
 # gold(problem)     the text to grade by; may raise BadInput
 # answer(text, most)  the answer in a response, "" if there is none; an answer of more than `most`
 #                   characters comes back longer than `most`
 # load()            return score(gold, answer), a function to [0, 1]; if it raises, the verdict is
 #                   ERROR. load raises ImportError if the library is missing
-LIBRARIES = dict(math="core/math_answers.py", reasoning_gym="data/reasoning_gym/reward.py")
+LIBRARIES = dict(math="core.math_answers", reasoning_gym="core.gym_answers")
 TIMEOUT, ERROR = -1.0, -2.0  # verdicts on answers that got no score; their reward is 0
 
 
 @functools.cache
 def library(kind):
     """Return the module of one of LIBRARIES. Importing it does not load the library yet."""
-    spec = importlib.util.spec_from_file_location(f"{kind}_library", ROOT / LIBRARIES[kind])
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return importlib.import_module(LIBRARIES[kind])
 
 
 def missing(kind):
@@ -233,7 +230,7 @@ def confine(event, args):
     """Audit hook: refuse to start programs, open sockets or change files.
 
     It covers the calls that Python reports, so it is a second wall only. The first is that answers
-    never run as code, which `tame` in data/reasoning_gym/reward.py ensures.
+    never run as code, which `tame` in core/gym_answers.py ensures.
     """
     if event == "open":
         refused = args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)

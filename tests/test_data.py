@@ -17,7 +17,7 @@ import pytest
 
 import config  # conftest.py has put the root on sys.path
 from conftest import load_script
-from core import duplicates, engine
+from core import duplicates, engine, questions
 from core.problems import encode
 import sample
 
@@ -175,10 +175,9 @@ def test_what_stays_of_the_published_file(made):
     for p, (q, a, _) in zip(problems, [row for row in ROWS if not row[2]]):
         assert p["prompt"] == f"{q.strip()} {BOX}" and p["source"] == "math__dapo"
         assert p["answer"] == ("34" if a == '["34"]' else "18" if "####" in a else a)
-    said = done.stderr.splitlines()  # what was left out unread, and its first
-    first = [line.rpartition("the first: ")[2] for line in said]
-    assert first == ["31", "34", "40", r"'\\frac{1}{2'"]
-    assert "3 rows without" in said[0] and "1 golds are left out" in said[3]
+    for part in ("3 empty", "1 several answers", "1 other form", "1 gold unread", "1 over long",
+                 "3 against", "2 exact", "2 near; 2 of these duplicates had another answer"):
+        assert part in done.stdout, done.stdout
 
 
 def test_manifest_counts_and_hashes(made, model):
@@ -187,8 +186,6 @@ def test_manifest_counts_and_hashes(made, model):
     fates = Counter(row[2] or "kept" for row in ROWS)
     assert manifest["counts"] == dict(fates, rows=43, conflicts=2, not_text=0)
     assert manifest["source_sha256"] == hashlib.sha256((data / FILE).read_bytes()).hexdigest()
-    made = (data / "problems.jsonl").read_bytes()
-    assert manifest["problems_sha256"] == hashlib.sha256(made).hexdigest()
     assert manifest["set_hash"] == sample.set_hash(sample.read_problems(data / "problems.jsonl"))
     assert manifest["settings"]["source"] == f"LLM360/guru-RL-92k:train/{FILE}"
     assert manifest["file"] == FILE
@@ -196,7 +193,7 @@ def test_manifest_counts_and_hashes(made, model):
     assert manifest["revision_resolved"] is None
     assert (manifest["question_column"],
             manifest["answer_column"]) == ("prompt", "reward_model.ground_truth")
-    assert manifest["lengths_by"] == str(model)
+    assert manifest["settings"]["model"] == str(model)
 
 
 def test_lengths_are_those_behind_the_chat_template(guru, tmp_path, script, model):
@@ -217,7 +214,7 @@ def test_lengths_are_those_behind_the_chat_template(guru, tmp_path, script, mode
     shutil.rmtree(tmp_path / "out")
     assert script(GURU, *words, "--model=none").code == 0
     manifest = config.read_json(tmp_path / "out/manifest.json")
-    assert manifest["counts"]["kept"] == 2 and manifest["lengths_by"] is None
+    assert manifest["counts"]["kept"] == 2
 
 
 def test_again_does_nothing_and_other_settings_are_refused(made, script):
@@ -270,11 +267,8 @@ def write_aime(path, form):
     return path
 
 
-@pytest.mark.parametrize("form, first, last",
-                         [("H4", "aime24-60", "aime24-89"),
-                          ("Maxwell-Jia", "aime24-2024-I-1", "aime24-2024-II-15"),
-                          ("guru", "aime24-00000", "aime24-00232")])
-def test_aime_in_all_its_forms(tmp_path, script, form, first, last):
+@pytest.mark.parametrize("form, last", [("H4", 29), ("Maxwell-Jia", 29), ("guru", 232)])
+def test_aime_in_all_its_forms(tmp_path, script, form, last):
     source = write_aime(tmp_path / "aime.parquet", form)
     done = script(AIME, f"--data={tmp_path / 'out'}", f"--source={source}", "--model=none")
     assert done.code == 0 and not done.stderr, done.stderr
@@ -282,7 +276,7 @@ def test_aime_in_all_its_forms(tmp_path, script, form, first, last):
     assert [p["prompt"] for p in problems] == [f"{q} {BOX}" for q, _ in TEST]
     assert [p["answer"] for p in problems] == [str(int(a)) if form == "Maxwell-Jia" else a
                                                for _, a in TEST]
-    assert (problems[0]["id"], problems[-1]["id"]) == (first, last)
+    assert (problems[0]["id"], problems[-1]["id"]) == ("aime24-00000", f"aime24-{last:05d}")
     counts = config.read_json(tmp_path / "out/manifest.json")["counts"]
     assert (counts["rows"], counts["exact"],
             counts["kept"]) == ((240, 210, 30) if form == "guru" else (30, 0, 30))
@@ -292,7 +286,7 @@ def test_aime_in_all_its_forms(tmp_path, script, form, first, last):
 def clone(tmp_path):
     """A copy of the scripts, so that folders beside them are not those of this repository."""
     rooms = ("config.py core/duplicates.py core/log.py core/lora.py core/math_answers.py "
-             "core/models.py core/problems.py core/sandbox.py").split()
+             "core/models.py core/problems.py core/questions.py core/sandbox.py").split()
     for name in (*rooms, GURU, AIME):
         (tmp_path / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / "clone" / name)
@@ -376,7 +370,7 @@ def test_any_two_named_columns(tmp_path, script):
         assert [(p["prompt"], p["answer"]) for p in problems] == [(f"{asked[i]} {BOX}", answer)
                                                                   for i, answer in expected]
         assert config.read_json(out / "manifest.json")["counts"]["empty"] == 1
-        assert "1 rows" in done.stderr
+        assert "1 empty" in done.stdout
 
 
 def bad_source(tmp_path, kind):
@@ -722,12 +716,12 @@ def test_a_prompt_asks_for_one_form_of_the_answer(guru, tmp_path, capsys, name, 
     assert changed == dict(turns=0, form=int(not kept), escaped=0)
 
 
-def test_a_box_of_the_question_is_no_form(guru):
+def test_a_box_of_the_question_is_no_form():
     fill = r"Which digit makes $\boxed{\phantom{0}}5 = 3 \cdot 15$ true?"
-    assert guru.forms(fill) == (fill, f"{fill} {BOX}")
+    assert questions.question_and_prompt(fill) == (fill, f"{fill} {BOX}")
     # nothing of the question goes with an instruction
-    assert guru.forms('Add 3 and 4 and write the result after "####".')[1] == ""
-    assert guru.forms("#### Problem 3\nFind $x$.")[1] == f"#### Problem 3\nFind $x$. {BOX}"
+    assert questions.question_and_prompt('Add 3 and 4 and write the result after "####".')[1] == ""
+    assert questions.question_and_prompt("#### Problem 3\nFind $x$.")[1] == f"#### Problem 3\nFind $x$. {BOX}"
 
 
 GOLDS = {"So 9 * 2 = $<<9*2=18>>18.\n#### 18": "18", "3+31=34\n#### 34": "34",
@@ -739,9 +733,9 @@ GOLDS = {"So 9 * 2 = $<<9*2=18>>18.\n#### 18": "18", "3+31=34\n#### 34": "34",
          "(1, 2]": "(1, 2]", "no solution": "no solution", r"x^{2}-1": r"x^{2}-1"}
 
 
-def test_golds_are_read_in_all_their_forms(guru):
-    assert {gold: guru.answers(gold)[0] for gold in GOLDS} == GOLDS
-    assert guru.answers(b"34") == ["34"] and guru.answers([3.0, ""]) == ["3"]
+def test_golds_are_read_in_all_their_forms():
+    assert {gold: questions.golds(gold)[0] for gold in GOLDS} == GOLDS
+    assert questions.golds(b"34") == ["34"] and questions.golds([3.0, ""]) == ["3"]
 
 
 def test_golds_that_no_answer_matches_are_left_out_and_counted(guru, tmp_path, capsys):
@@ -752,7 +746,6 @@ def test_golds_that_no_answer_matches_are_left_out_and_counted(guru, tmp_path, c
     problems, counts, _, said = rows_made(guru, tmp_path, capsys, rows)
     assert [p["answer"] for p in problems] == ["34", r"\frac{1}{2}"]
     assert counts["gold_unread"] == 2 and "2 gold unread" in said
-    assert "2 golds are left out: the verifier cannot read them" in said
 
 
 TURNS = [([dict(role="system", content="You teach."), dict(role="user", content="2+3?")],
@@ -786,7 +779,7 @@ def test_what_is_no_text_is_counted_as_that(guru, tmp_path, capsys, prompt):
         rows = [dict(prompt=[prompt], answer="5"), rows[1]]
     problems, counts, _, said = rows_made(guru, tmp_path, capsys, rows, *words)
     assert [p["prompt"] for p in problems] == [f"2+3? {BOX}"]
-    assert counts["not_text"] == 1 and "1 rows in which prompt or answer is not text" in said
+    assert counts["not_text"] == 1 and "1 not text" in said
 
 
 def test_columns_that_belong_to_the_question(guru, tmp_path, capsys):
@@ -926,9 +919,9 @@ def test_golds_of_solutions_numbers_and_choices(guru, tmp_path, capsys):
             for i, (gold, _) in enumerate(KEPT)]
     problems, counts, _, said = rows_made(guru, tmp_path, capsys, rows)
     assert [p["answer"] for p in problems] == [kept for _, kept in KEPT if kept is not None]
-    assert counts["several_answers"] == 3 and "3 rows with several answers" in said
+    assert counts["several_answers"] == 3 and "3 several answers" in said
     assert counts["empty"] == 1
-    assert guru.choice("B. 1-i", "Which number?") == "B. 1-i"
+    assert questions.choice_letter("B. 1-i", "Which number?") == "B. 1-i"
 
 
 LEAKS = [(r"\overline{z_1}", r"\overline{z}_1"), (r"x_{12}", "x_12"), (r"\bar{z}", r"\overline z"),

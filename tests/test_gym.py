@@ -13,6 +13,7 @@ from core import engine
 import sample
 import verifier
 from core import sandbox
+from core import gym_problems as gym
 from conftest import ROOT, load_prepare, run_script
 from config import BadInput, parse
 from test_verifier import Naive, close, cpu
@@ -39,7 +40,8 @@ CHEATS = [("countdown", "0j*({sum})-{target}j*1j"), ("countdown", "(x-x)*({sum})
 
 
 @pytest.fixture(scope="module")
-def gym():
+def script():
+    """Return data/reasoning_gym/prepare.py as a module."""
     return load_prepare("reasoning_gym")
 
 
@@ -53,8 +55,8 @@ def pool():
     close(made)
 
 
-def problems(gym, name, count=1, **args):
-    return [gym.problem_of(one, name, args, i)
+def problems(name, count=1, **args):
+    return [gym.problem_from(one, name, args, i)
             for i, one in enumerate(gym.draw(name, args, count, 0))]
 
 
@@ -62,25 +64,25 @@ def verdicts(problem, *answers, **changes):
     return sandbox.check("reasoning_gym", [(problem, answer) for answer in answers], CFG | changes)
 
 
-def test_every_task_is_graded_from_its_file(gym, pool):
+def test_every_task_is_graded_from_its_file(pool):
     """Written as JSON and read again: its own answer is right and what is no answer is not, but for
     the tasks that are named above."""
-    names = sorted(gym.library())
+    names = sorted(gym.tasks())
     assert len(names) == 105
     for name in names:
-        for p in problems(gym, name, 2):
+        for p in problems(name, 2):
             p = json.loads(json.dumps(p))
             own, *others = verdicts(p, f"<answer>{p['answer']}</answer>", *gym.PROBES)
             free = [probe for probe, verdict in zip(gym.PROBES, others)
-                    if verdict == 1 and not gym.same(probe, p["answer"])]
+                    if verdict == 1 and not gym.equal(probe, p["answer"])]
             assert (p["answer"] == gym.NO_ANSWER) == (name in FREE), name
             assert (own == 1) == (name not in FREE | NOT_JSON), (name, own)
             assert free == CHEAP.get(name, []), (name, p["answer"], others)
             assert bool(gym.gradable([p], CFG)) == (name not in NOT_JSON | {*CHEAP}), name
 
 
-def test_where_the_answer_stands(gym, pool):
-    p, = problems(gym, "chain_sum", min_terms=2, max_terms=2)
+def test_where_the_answer_stands(pool):
+    p, = problems("chain_sum", min_terms=2, max_terms=2)
     a = p["answer"]
     right = [f"<answer>{a}</answer>", f"<answer>0</answer> no, <answer> {a} </answer>.", f" {a}",
              f"\n{a}\nThe answer is 1", f"<think>5</think>{a}",
@@ -91,11 +93,11 @@ def test_where_the_answer_stands(gym, pool):
     assert verdicts(p, *wrong) == [0] * len(wrong)
 
 
-def test_partial_credit_is_a_reward_and_no_solution(gym, pool):
+def test_partial_credit_is_a_reward_and_no_solution(pool):
     """The library's numbers between 0 and 1 come through as they are, and count as not solved."""
-    p, = problems(gym, "countdown")
+    p, = problems("countdown")
     assert verdicts(p, p["answer"], "1 + 1", "?") == [1, 0.05, 0.01]
-    s, = problems(gym, "chain_sum", min_terms=2, max_terms=2)
+    s, = problems("chain_sum", min_terms=2, max_terms=2)
     part = len(s["answer"]) / len(f"{s['answer']} or so")
     assert verdicts(s, f"{s['answer']} or so") == [part]
     assert verifier.reasoning_gym_reward(s, f"{s['answer']} or so", CFG) == part
@@ -113,17 +115,17 @@ def test_partial_credit_is_a_reward_and_no_solution(gym, pool):
     assert faults == dict(verifier_timeouts=0, verifier_errors=1)
 
 
-def test_what_breaks_a_verifier_is_an_error(gym, pool):
+def test_what_breaks_a_verifier_is_an_error(pool):
     """Its exception, and a score that is none, are errors of reward 0, not of the run."""
-    p, = problems(gym, "prime_factorization")
+    p, = problems("prime_factorization")
     assert verdicts(p, "banana", p["answer"]) == [ERROR, 1]
     for entry in ("{}", json.dumps(dict(task="no_such", args={}, metadata={}, answer="1"))):
         assert pool.verify([(entry, "1")], 5) == [ERROR]
 
 
 @named("task, text", CHEATS)
-def test_wrong_answers_are_not_right(task, text, gym, pool):
-    for p in problems(gym, task, 5):
+def test_wrong_answers_are_not_right(task, text, pool):
+    for p in problems(task, 5):
         data = p["reasoning_gym"]["metadata"]
         own, = verdicts(p, f"<answer>{p['answer']}</answer>")
         assert own == 1
@@ -140,9 +142,9 @@ def test_wrong_answers_are_not_right(task, text, gym, pool):
         assert verdict != 1, (p, answer)
 
 
-def test_half_a_number_is_not_whole(gym, pool):
+def test_half_a_number_is_not_whole(pool):
     """int(49/2) is 24, with the numbers that the problem gives."""
-    p, = problems(gym, "puzzle24")
+    p, = problems("puzzle24")
     p["reasoning_gym"]["metadata"]["numbers"] = [1, 2, 7, 7]
     assert verdicts(p, "<answer>7*7/2*1</answer>")[0] != 1
     p["reasoning_gym"]["metadata"]["numbers"] = [1, 4, 6, 1]
@@ -157,7 +159,7 @@ HOSTILE = ["{open}", "[{open}]", "exec({chars})", "[exec({chars})]", "eval({char
            "\x00", "\ud800", "'" * 1000, "1/0", "log(0)", "oo - oo", "import os", "exit()", "quit"]
 
 
-def test_hostile_answers(gym, pool, tmp_path):
+def test_hostile_answers(pool, tmp_path):
     """None runs as Python, none is right or holds the pool for longer than its limit, and the next
     honest answer is graded as ever. These tasks evaluate what they are given."""
     place, limit = tmp_path / "pwned", 1.0
@@ -168,7 +170,7 @@ def test_hostile_answers(gym, pool, tmp_path):
     tasks = dict(countdown={}, puzzle24={}, spiral_matrix={}, binary_matrix={}, n_queens={},
                  string_insertion={}, simple_integration={}, polynomial_multiplication={})
     for name, args in tasks.items():
-        p, = problems(gym, name, **args)
+        p, = problems(name, **args)
         assert verdicts(p, f"<answer>{p['answer']}</answer>") == [1], name
         process = pool.free.get()
         pool.free.put(process)
@@ -309,9 +311,9 @@ def test_prepare(tmp_path):
     assert done.code == 0 and len(other - {p["prompt"] for p in both}) > 30
 
 
-def test_a_task_that_has_few_problems(gym, pool, tmp_path, capsys):
+def test_a_task_that_has_few_problems(script, pool, tmp_path, capsys):
     """What there is, each once, and it says so."""
-    gym.main([f"--data={tmp_path}", "--task=gcd", "--size=500", "--n_val=5",
+    script.main([f"--data={tmp_path}", "--task=gcd", "--size=500", "--n_val=5",
               '--task_args={"max_value": 6, "max_numbers": 2}'])
     made = sample.read_problems(tmp_path / "problems.jsonl")
     assert len(made) < 100 and f"{len(made) + 5} of 505 problems" in capsys.readouterr().err
@@ -329,7 +331,7 @@ def test_shares_make_up_the_size(tmp_path):
 
 @named("words, says", [
     (["--task=countdwn"], "--task=countdwn: .* the nearest is countdown"),
-    ([], "--task=: names no task"),
+    ([], "--task=: expected a task"),
     (["--task=composite"], "no such task"),
     (["--task=gcd:0"], "--task=gcd:0: .* share above 0"),
     (["--task=gcd:1e99999999"], "--task=gcd:1e99999999: .* share above 0"),
@@ -344,40 +346,39 @@ def test_shares_make_up_the_size(tmp_path):
     (["--task=chain_sum", '--task_args={"min_terms": 0}'], "min_terms must be positive"),
     (["--task=chain_sum", '--task_args={"min_terms": "two"}'], "reasoning-gym refuses"),
     (["--task=game_of_life_halting"], "its verifier grades none of 25 problems"),
-    (["--task=gcd lcm gcd"], "gcd stands there twice"),
-    (["--task=gcd:1 lcm:1000"], "the share of gcd in --size=20 is no problem at all"),
+    (["--task=gcd lcm gcd"], "names gcd twice"),
+    (["--task=gcd:1 lcm:1000"], "the share of gcd in --size=20 is less than one problem"),
     (["--task=rearc"], "its verifier grades none of 25 problems"),
     (["--task=gcd", '--task_args={"max_value": 2, "max_numbers": 2}'], "there are only"),
     (["--size=0"], "--size=0: must be 1 or more")], ids=str)
-def test_bad_input_is_one_line(words, says, gym, pool, tmp_path):
+def test_bad_input_is_one_line(words, says, script, pool, tmp_path):
     with pytest.raises(BadInput, match=says) as e:
-        gym.main([f"--data={tmp_path / 'x'}", "--n_val=5", "--size=20", *words])
+        script.main([f"--data={tmp_path / 'x'}", "--n_val=5", "--size=20", *words])
     assert "\n" not in str(e.value) and not (tmp_path / "x").exists()
 
 
-def test_a_manifest_that_is_none(gym, tmp_path):
+def test_a_manifest_that_is_none(script, tmp_path):
     (tmp_path / "problems.jsonl").write_text("")
-    for text, says in (("[" * 10**5, "not a readable JSON file"), ('{"settings": [1]}', "settings"),
-                       ("{}", "settings"), ('{"settings": {}}', "another --data")):
+    for text, says in (("[" * 10**5, "not a readable JSON file"), ("{}", "another --data")):
         (tmp_path / "manifest.json").write_text(text)
         with pytest.raises(BadInput, match=says):
-            gym.main([f"--data={tmp_path}", "--task=gcd"])
+            script.main([f"--data={tmp_path}", "--task=gcd"])
 
 
-def test_the_library_is_missing(gym, monkeypatch):
+def test_the_library_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "reasoning_gym.factory", None)
     with pytest.raises(BadInput, match="reasoning-gym is not installed.*pip install"):
-        gym.library()
+        gym.tasks()
 
 
-def test_tasks_are_listed(gym, capsys):
-    gym.main(["tasks"])
+def test_tasks_are_listed(script, capsys):
+    script.main(["tasks"])
     assert "countdown" in capsys.readouterr().out.split()
-    gym.main(["tasks", "chain_sum"])
+    script.main(["tasks", "chain_sum"])
     out = capsys.readouterr().out
     assert "min_terms = 2" in out and "seed" not in out
     with pytest.raises(BadInput, match="the nearest is chain_sum"):
-        gym.main(["tasks", "chainsum"])
+        script.main(["tasks", "chainsum"])
 
 
 # -------------------------------------------------------------------------------------------------
