@@ -27,7 +27,7 @@ def tasks():
     try:
         from reasoning_gym.factory import DATASETS
     except ImportError:
-        raise sandbox.missing("reasoning_gym") from None
+        raise sandbox.missing_library("reasoning_gym") from None
     return {name: classes for name, classes in DATASETS.items() if name != "composite"}
 
 

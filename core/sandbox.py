@@ -22,7 +22,7 @@ from pathlib import Path
 
 try:
     from config import BadInput, cores
-except ImportError:  # verifier.py and core/ were copied without config.py
+except ImportError:  # someone copied verifier.py and core/ without config.py
     BadInput = ValueError
 
     def cores():
@@ -32,13 +32,13 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Each library's verifier is one module with these names:
 # NAME, INSTALL     the library, and the command that installs it
-# gold(problem)     the text to grade by; may raise BadInput
-# answer(text, most)  the answer in a response, "" if there is none; an answer of more than `most`
-#                   characters comes back longer than `most`
-# load()            return score(gold, answer), a function to [0, 1]; if it raises, the verdict is
+# gold(problem)     returns the text to grade by; may raise BadInput
+# answer(text, most)  returns the answer in a response, or ""; of an answer with more than `most`
+#                   characters at least `most` + 1
+# load()            returns score(gold, answer), a function to [0, 1]; if it raises, the verdict is
 #                   ERROR. load raises ImportError if the library is missing
 LIBRARIES = dict(math="core.math_answers", reasoning_gym="core.gym_answers")
-TIMEOUT, ERROR = -1.0, -2.0  # verdicts on answers that got no score; their reward is 0
+TIMEOUT, ERROR = -1.0, -2.0  # verdicts on answers without a score; their reward is 0
 
 
 @functools.cache
@@ -47,7 +47,7 @@ def library(kind):
     return importlib.import_module(LIBRARIES[kind])
 
 
-def missing(kind):
+def missing_library(kind):
     """Return the BadInput for a library that cannot be imported; it names the install command."""
     return BadInput(f"--verifier={kind}: {library(kind).NAME} is not installed or incomplete "
                     f"({library(kind).INSTALL})")
@@ -57,8 +57,8 @@ def check(kind, pairs, cfg):
     """Grade [(problem, text that a model wrote), ...] with one of LIBRARIES.
 
     Return a verdict for each pair: a score from 0 to 1, TIMEOUT or ERROR. A text without an answer
-    scores 0, an answer that is too long is an ERROR.
-    cfg: verify_s (CPU seconds per answer), verify_bytes (longest answer that is read).
+    scores 0, an answer that is too long is an ERROR. cfg: a dict of verify_s (CPU seconds per
+    answer) and verify_bytes (longest answer that is read).
     """
     verdicts, asked = [0.0] * len(pairs), {}
     for i, (problem, text) in enumerate(pairs):
@@ -128,7 +128,7 @@ class Pool:
                 unavailable = process.returncode == os.EX_UNAVAILABLE
                 process = self.start()
                 if unavailable:
-                    raise missing(self.kind)
+                    raise missing_library(self.kind)
                 return ERROR
             # NaN fails both comparisons
             return verdict if verdict == TIMEOUT or 0 <= verdict <= 1 else ERROR

@@ -555,14 +555,14 @@ def test_prepare_makes_what_is_asked_for(prepare, tmp_path, monkeypatch, capsys)
         assert "parameters in" in capsys.readouterr().out
         assert engine.load_model(tmp_path / "narrow")[0].config.hidden_size == 64
         prepare.main(words)
-        assert "is there already" in capsys.readouterr().out
+        assert "exists already" in capsys.readouterr().out
         prepare.main(["remake", *words])
-        assert "narrow_remade: came out the same" in capsys.readouterr().out
+        assert "narrow_remade: equals" in capsys.readouterr().out
         prepare.main(["remake", *words, "--seed=1"])
-        assert "narrow_remade: came out otherwise" in capsys.readouterr().out
+        assert "narrow_remade: differs" in capsys.readouterr().out
         monkeypatch.setattr(prepare, "MODELS", dict(base=(32, 3)))
         prepare.main(["remake", *words])
-        assert "narrow_remade: of another shape" in capsys.readouterr().out
+        assert "narrow_remade: has other shapes" in capsys.readouterr().out
         with pytest.raises(config.BadInput, match="--model=.*none: no transformers folder"):
             prepare.main(["remake", f"--model={tmp_path / 'none'}"])
         torn(tmp_path / "narrow/model.safetensors", "cut")
