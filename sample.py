@@ -64,7 +64,7 @@ def requested_levels(cfg):
 
 
 def add_earlier_levels(cfg, earlier, problems):
-    """Return cfg with the levels of an earlier measurement of these problems added.
+    """Return cfg with the levels that an earlier measurement of these problems requested.
 
     earlier: its s_zero, levels and set_hash, or {}. The validation problems of a level are never
     trained on, even if a later call does not request that level.
@@ -80,8 +80,8 @@ def add_earlier_levels(cfg, earlier, problems):
 def level_of(correct, drawn, total, names):
     """Return the most probable level after `total` rollouts, and its probability.
 
-    correct: how many of the `drawn` rollouts so far are solved. The level is one of `names`, or ""
-    for none of them. The remaining count is beta-binomial under a uniform prior of the pass rate.
+    correct: how many of the `drawn` rollouts are solved. The level is one of `names`, or "". The
+    number that will be solved is beta-binomial under a uniform prior of the pass rate.
     """
     from scipy.stats import betabinom
     chance = dict.fromkeys([*names, ""], 0.0)
@@ -118,7 +118,7 @@ def weights_hash(model):
 
 
 def settings(cfg):
-    """Return what the counts depend on besides the problems, a dict."""
+    """Return the settings that change the counts, a dict."""
     keys = "model s temperature top_p max_new_tokens verifier".split()
     return {key: cfg[key] for key in keys} | dict(weights=weights_hash(cfg["model"]))
 
@@ -302,7 +302,7 @@ def shuffled(problems):
 def val_size(size, cfg):
     """Return how many of the `size` problems of a split are held out for validation.
 
-    By default 300, but at most a quarter, and at least one of two or more problems.
+    By default it is 300, but at most a quarter, and at least one if there are two problems.
     """
     return cfg["n_val"] or min(N_VAL, max(size // 4, int(size > 1)))
 
@@ -522,7 +522,7 @@ def within_limit(problems, tokenizer, cfg):
 
 
 def shortage(name, splits, cfg):
-    """Return what a split lacks and what to do about it, or ""."""
+    """Return a line about a split with too few problems and what to do about it, or ""."""
     if name in LEVELS and name not in requested_levels(cfg):
         return "not requested (--s_zero, --levels)"
     lines = []
@@ -537,7 +537,7 @@ def shortage(name, splits, cfg):
 
 
 def report(counts, faults, splits, cfg, path):
-    """Print what was measured and the size of each split, and draw it to `path`."""
+    """Print the pass rates and the size of each split, and draw a histogram to `path`."""
     s, s_zero = cfg["s"], cfg["s_zero"]
     rates = [c[s] / s for c in counts.values()]
     title = (f"{Path(cfg['model']).name}: {len(rates):,} problems, {s} rollouts each at "

@@ -49,9 +49,9 @@ images figure table""".split())
 # The source: a name -> a file -> rows
 
 def fetch(source, revision, folder):
-    """Return the path of --source, and the commit that a revision of the hub was resolved to.
+    """Return the path of --source and, for a download, the commit of `revision`.
 
-    Raise BadInput that names the download command.
+    If it cannot be downloaded, raise BadInput with the command that does.
     """
     if Path(source).is_file():
         return Path(source), None
@@ -101,8 +101,8 @@ def leaves(name, kind):
 def read_rows(path, choose):
     """Return the rows of a .parquet, .jsonl or .jsonl.gz file as dicts.
 
-    choose: a function from the names of all columns to those to read. Raise BadInput that names
-    the file, and the line of JSONL.
+    choose: a function that gets the names of all columns and returns the ones to read. Raise
+    BadInput with the file and the line if it cannot be read.
     """
     if path.suffix == ".parquet":
         import pyarrow.parquet as pq
@@ -163,7 +163,7 @@ def value_at(row, name):
 def parse_list(value):
     """Return the list in a text such as '["34"]' or "array([1, 2])", else the value itself.
 
-    "[1, 2]" stays a text, since it is an interval.
+    "[1, 2]" is returned as it is, since it is an interval.
     """
     if not isinstance(value, str):
         return value
@@ -280,7 +280,7 @@ def unescape(gold):
     return gold if r"\begin" in gold else re.sub(r"\\\\(?=[A-Za-z%${}|])", r"\\", gold)
 
 
-# Sentences that ask for a form of the answer, such as those of veRL, DAPO, Qwen and TRL
+# Sentences on the form of the answer, as in data sets of veRL, DAPO, Qwen and TRL
 BOX = re.compile(r"\\f?boxed\b(?:\{[^{}]*\})?")
 OTHER = re.compile(r"####(?:[ :]*[\d.,]+)?|<answer>(?:.*</answer>)?|</answer>|\\?\$Answer\b"
                    r"|\banswer: *[\[<{(]|^answer:$"
@@ -333,7 +333,7 @@ def make_problems(rows, columns, name):
     """Turn rows into problems; return them, {why: rows left out} and {why: rows changed}.
 
     columns: (question, answer); a question may be several columns, separated by commas. The id of a
-    problem is its row's number, which does not depend on what is left out.
+    problem is the number of its row.
     """
     problems, left_out, changed = [], dict.fromkeys(LEFT_OUT, 0), dict.fromkeys(CHANGED, 0)
     for i, row in enumerate(rows):
@@ -391,7 +391,7 @@ def repair_golds(problems, cfg):
 def drop_duplicates(problems, foreign, cfg):
     """Return the problems without duplicates and leaks, and counts of those that are dropped.
 
-    conflicts: duplicates whose answer differs in value from that of the problem that stays.
+    conflicts: duplicates whose answer differs in value from the kept problem's.
     """
     questions, theirs = ([question_and_prompt(p["prompt"])[0] for p in group]
                          for group in (problems, foreign))

@@ -1,6 +1,6 @@
 """core/sandbox.py: grade answers in processes that can be killed.
 
-What a model writes is hostile input. math-verify and the verifiers of reasoning-gym can be made to
+A model's text is hostile input. math-verify and the verifiers of reasoning-gym can be made to
 loop forever, to fill the memory or to crash. So no answer is parsed in the process that trains:
 `check` sends it to a worker with a limit on CPU time and memory. Python inside a worker can neither
 write a file nor start a program (`confine`). This stops accidents and tricks of a model under RL;
@@ -165,8 +165,8 @@ TIMERS = {signal.ITIMER_PROF: signal.SIGPROF, signal.ITIMER_REAL: signal.SIGALRM
 def serve(kind):
     """Run the fork server of a Pool: read [seconds, gold, answer] lines, write a MESSAGE for each.
 
-    Its child grades. A new child replaces one that died or has grown: memory that one answer left
-    behind must not be missing for the next.
+    Its child grades. A new child replaces one that died, or that has grown, so that each answer can
+    use all of the memory.
     """
     import logging
     import multiprocessing

@@ -30,7 +30,7 @@ def run(script, tmp_path):
 
 @pytest.fixture
 def read(run, tmp_path):
-    """read(source, *words, out=FOLDER) -> its one run, and what was printed."""
+    """read(source, *words, out=FOLDER) -> its only run, and the printed text."""
     def read(source, *words, out="out"):
         done = run(source, *words, out=out)
         assert done.code == 0, done.stderr
@@ -241,7 +241,7 @@ def test_verl_validation_reward_outside_of_0_to_1_is_refused(run, tmp_path):
 
 
 def test_verl_log_of_a_run_that_was_started_again(read, tmp_path):
-    """The later start counts from its first step on, and a line says so."""
+    """The later start counts from its first step on, and a line is printed."""
     rows, other = verl_rows(8, 4), verl_rows(8, 4, seed=1)
 
     def read_pairs(name, *pairs):

@@ -378,7 +378,7 @@ def test_an_unknown_verifier(script, tiny, monkeypatch, tmp_path):
 # -------------------------------------------------------------------------------------------------
 # Hostile answers
 
-# what the code among them would write, if it ran
+# the file that the code in these answers would create
 PLACE = os.path.join(tempfile.gettempdir(), f"isocompute-{os.getpid()}")
 
 # (left, middle, right, numbers of repetitions): left * n + middle + right * n
@@ -401,8 +401,8 @@ PIECES = [r"{", r"}", r"(", r")", r"[", r"]", r"\{", r"\}", r"\left(", r"\right)
           r"\begin{pmatrix}", r"\end{pmatrix}", r"\frac{", r"\sqrt[", "|", "$", r"\left.", "&",
           r"\\", "^", "_", "1", "a", " ", "{}", "\\", r"\boxed{", r"\frac", "1+", "1,", "é", "\n",
           "\t", "1 and ", "=", "((", "-", "!", "$1$ and ", "$ $,", r"\(1\),", r"\[1\] or ",
-          " [1] ,", "answer: ", "answer is final answer is ", "final answer is $", r"\frac{1}{1}", "1.1.1",
-          ", and or", "1=", r"$\boxed{1}$,", r"\text{and}", "%", "percent", "infinf", " sqrt", "^(",
+          " [1] ,", "answer: ", "answer is final answer is ", "final answer is $", r"\frac{1}{1}",
+          "1.1.1", ", and or", "1=", r"$\boxed{1}$,", r"\text{and}", "%", "percent", "infinf", " sqrt", "^(",
           "sqrt(", r"\pm 1", "{0}", "{gold}", "%s%s%n", "${7*7}", "{{7*7}}", "\\g<0>", "%(gold)s"]
 
 # a text that grows with n
@@ -469,7 +469,7 @@ PROTOCOL = ['"]\n[1, 9, "7", "7"]', "\n\n\n", '\n[0, 3.0, "1", "1"]\n', '", "7"]
 GOLDS = ["7919", r"\frac{7919}{7907}", "x^2+7919x", r"\{7919,7907\}", "[7907,7919]",
          r"\begin{pmatrix}7919&1\\0&1\end{pmatrix}", r"\sqrt{7919}", "x=7919", "(7919,7907,1)",
          "x>7919"]
-LIMIT, SLACK = 0.5, 1.0  # CPU seconds of an answer, and those of the next process
+LIMIT, SLACK = 0.5, 1.0  # CPU seconds of an answer, and of starting the next process
 
 
 def join(separator, n, form):
@@ -675,8 +675,8 @@ def test_a_full_pipe_of_a_stopped_process(make_pool, monkeypatch):
 
 
 def test_killing_at_random(make_pool):
-    """While children and servers are killed, a verdict is right or a fault, never that of another
-    answer."""
+    """While children and servers are killed, a verdict is right or a fault, and never belongs to
+    another answer."""
     pool, over = make_pool(2), threading.Event()
     rng = random.Random(0)
 

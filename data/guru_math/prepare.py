@@ -11,8 +11,7 @@ the hub at --revision. A file of that name in the data folder is used instead of
 into the data folder, by default that of this script
 - `problems.jsonl`, {"id", "prompt", "answer"} per line; the prompt is the question and a sentence
   that asks for \boxed{};
-- `manifest.json`, written before it: where the rows came from, how many were left out and why,
-  hashes.
+- `manifest.json`: the source, how many rows were left out and why, hashes.
 
 A cell may hold text, bytes, chat turns (the last user turn counts) or parts of a message.
 --question_key may name several columns, separated by commas. Only the part of an answer that can be
@@ -24,7 +23,7 @@ Left out and counted, in this order: rows without question or answer, or that ar
 with several answers, such as several different boxes; rows in which the sentence on the form of the
 answer also holds part of the question; golds that the verifier cannot read; prompts over
 --max_prompt_tokens after the chat template of --model; problems that contain one of --against;
-duplicates, of which the first stays (core/duplicates.py has the rules; --keep_near=true keeps near
+duplicates of an earlier problem (core/duplicates.py has the rules; --keep_near=true keeps near
 duplicates). So training, validation (split off by sample.py) and AIME24 share no problem.
 """
 import os
