@@ -52,7 +52,6 @@ LENGTH = ("response_length/mean", "completions/mean_length", "train/completions/
 LR = ("actor/lr", "learning_rate", "train/learning_rate")
 # transformers counts updates in global_step; its _step in W&B counts calls of log()
 STEP = ("train/global_step", "_step", "Step", "training/global_step", "global_step")
-CLOCKS = ("Wall time", "_timestamp", "_step")  # rise even if a run is started again
 
 
 def numbers(row):
@@ -166,12 +165,9 @@ def read_csv(path):
     if is_chart and any(name.startswith("Group: ") for name in metrics):
         raise BadInput(f"{path}: a grouped chart, whose curves are means over runs; export it "
                        "ungrouped")
-    table = [numbers(dict(zip(header, line))) for line in lines if line]
-    # rows that are sorted by step would hide that a run was started again
-    clock = next((name for name in CLOCKS
-                  if name != step and all(name in row for row in table)), None)
     runs = {}
-    for row in sorted(table, key=lambda row: row[clock]) if clock else table:
+    for line in lines:
+        row = numbers(dict(zip(header, line)))
         m = row.pop(step, None)
         if m is None:  # not logged at an update: TRL's profiling
             continue
@@ -418,10 +414,9 @@ def main(argv):
     write(logs, out)
     for name, (_, (header, *log)) in logs.items():
         cfg, evals = header["config"], sum(r["type"] == "eval" for r in log)
+        biased = f", biased {', '.join(header['biased'])}" if header["biased"] else ""
         print(f"{out / name}: {header['source_file']}, B_p={cfg['B_p']} n={cfg['n']} "
-              f"seed={cfg['seed']}, {cfg['C']} rollouts, {evals} evaluations")
-        if header["biased"]:
-            print(f"  biased, veRL draws with replacement: {', '.join(header['biased'])}")
+              f"seed={cfg['seed']}, {cfg['C']} rollouts, {evals} evaluations{biased}")
     print("evaluations have no counts per problem: their noise is taken as binomial, over "
           f"{options['problems']} problems x {cfg['samples']} samples\n"
           f"next: python frontier.py --runs={out} --metric=avg@{cfg['k']}")
