@@ -475,10 +475,10 @@ def main_mix(argv):
                                     set_hash=hashed)
     record = folder / "mixtures.json"
     entries = read_json(record) if record.exists() else {}
-    for path, (problems, entry) in made.items():
+    for path, (problems, facts) in made.items():
         write_problems(path, problems)
-        print(f"{path}: {', '.join(f'{n} {name}' for name, n in entry['counts'].items())}")
-        entries[path.name.removesuffix("_train.jsonl")] = entry
+        print(f"{path}: {', '.join(f'{n} {name}' for name, n in facts['counts'].items())}")
+        entries[path.name.removesuffix("_train.jsonl")] = facts
     save_json(record, entries)
 
 

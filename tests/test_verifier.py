@@ -395,7 +395,7 @@ NESTED = [(left, "1", right, (25, 3000)) for left, right in [
     (r"\boxed{", "79", "}", (2, 50, 2000)), (r"\text{\boxed{", "79", "}}", (2, 50, 2000)),
     (r"\fbox{", "79", "}", (2, 50, 2000))]
 
-# repeated 1, 150 and 1,000 times, and up to 60 KB and 2 MB; most of them are unbalanced, or aim at
+# repeated 1, 150 and 1,000 times, to 60 KB and to a megabyte; most of them are unbalanced, or aim at
 # math-verify's regular expressions
 PIECES = [r"{", r"}", r"(", r")", r"[", r"]", r"\{", r"\}", r"\left(", r"\right)", r"\[", r"{}}{",
           r"\begin{pmatrix}", r"\end{pmatrix}", r"\frac{", r"\sqrt[", "|", "$", r"\left.", "&",
@@ -486,18 +486,18 @@ def matrices():
 
 
 def attacks():
-    """Return half of the hostile answers, since a hang costs its limit."""
+    """Return a third of the hostile answers, since a hang costs its limit."""
     texts = [left * n + middle + right * n for left, middle, right, sizes in NESTED for n in sizes]
     for piece in PIECES:
         texts += ["12" + piece, piece * 150, (piece + " ") * 1000 + "\\"]
-        texts += ["3" + piece * (size // len(piece.encode())) for size in (60_000, 2_000_000)]
+        texts += ["3" + piece * (60_000 // len(piece.encode())), "3" + piece * 700_000]
     texts += [text(n) for text, sizes in GROWING for n in sizes]
     texts += CODE.replace("{p}", PLACE).replace("\n", "|").split("|")
     texts += [form.format(text) for text in CALCULUS.replace("\n", "|").split("|")
               for form in ("{0}", "5+{0}-{0}")]
     texts += [*SERIES, *CHARACTERS, *matrices(), "=".join(["x"] * 999)]
     texts += [form for text in PROTOCOL for form in ("\n" + text, text * 500 + "+")]
-    return list(dict.fromkeys(texts))[::2]
+    return list(dict.fromkeys(texts))[::3]
 
 
 def test_hostile_answers(make_pool, monkeypatch):
@@ -506,7 +506,7 @@ def test_hostile_answers(make_pool, monkeypatch):
     pool = make_pool(2)
     hostile = [(random.Random(i).choice(GOLDS), rf"\boxed{{{answer}}}")
                for i, answer in enumerate(attacks())]
-    assert len(hostile) > 300
+    assert len(hostile) > 200
     before = {process.pid for process in servers(pool)}
     took, peak, done = {}, {}, threading.Event()
     exchange = pool.exchange
@@ -535,7 +535,7 @@ def test_hostile_answers(make_pool, monkeypatch):
             kept += [verdict == right for verdict, (*_, right) in zip(graded, honest)]
     finally:
         done.set(), watcher.join()
-    assert all(kept) and len(kept) > 100
+    assert all(kept) and len(kept) > 80
     assert not [pair for pair, verdict in zip(hostile, verdicts) if verdict == 1]
     assert not [(words, seconds) for words, seconds in took.items() if words[0] == LIMIT
                 and seconds > LIMIT + SLACK]
