@@ -1,4 +1,4 @@
-r"""verifier.py: text that a model wrote -> its reward, a number from 0 to 1.
+r"""verifier.py: turn text that a model wrote into a reward, a number from 0 to 1.
 
 To add a reward, write one function here and one entry in REWARDS. `--verifier=NAME` then uses it in
 every script; the name is part of a run's identity.
@@ -8,10 +8,10 @@ every script; the name is part of a run's identity.
 
     REWARDS = dict(math=math_reward, exact=exact, short=short)
 
-- Training uses any number from 0 to 1 as it is. Anything else ends the run with one line.
+- Training uses the rewards unchanged. A reward that is not a number from 0 to 1 ends the run.
 - A rollout counts as solved only if its reward is 1. `correct`, avg@k, best@k, worst@k and pass
-  rates count solved rollouts. If rewards lie between 0 and 1, the log also has their mean `reward`.
-- If the chat template itself opens a thinking block, `text` begins with its <think>.
+  rates count solved rollouts. If some rewards lie between 0 and 1, the log also has their mean.
+- If the chat template opens a thinking block, `text` begins with its <think>.
 
     python verifier.py '\frac{1}{2}' 'It is \boxed{0.5}.'    # grade one pair: right
 
@@ -24,24 +24,24 @@ import sys
 from core.sandbox import ERROR, LIBRARIES, TIMEOUT, BadInput, check
 
 # -------------------------------------------------------------------------------------------------
-# Rewards: functions of a problem (a dict with "id", "prompt", "answer"), the text and the flat dict
+# Rewards: functions of a problem (a dict with "id", "prompt", "answer"), a text and the flat dict
 
 
 def exact(problem, text, cfg):
-    """Return 1.0 if the text after the last '#', stripped, is the problem's answer, else 0.0."""
+    """Return 1.0 if the text after the last '#' is the problem's answer, else 0.0."""
     return float("#" in text and text.rpartition("#")[2].strip() == problem["answer"].strip())
 
 
 def math_reward(problem, text, cfg):
-    r"""Return 1.0 if math-verify takes the last \boxed{} for the problem's answer, else 0.0.
+    r"""Return 1.0 if math-verify finds the last \boxed{} equal to the problem's answer, else 0.0.
 
-    Use it inside a reward of your own. It grades one text; `grade` sends whole batches.
+    A reward of yours can call it. It grades one text; `grade` sends whole batches.
     """
     return max(0.0, *check("math", [(problem, text)], cfg))
 
 
 def reasoning_gym_reward(problem, text, cfg):
-    """Return the score of the problem's own verifier in reasoning-gym, often a fraction."""
+    """Return the score of the problem's verifier in reasoning-gym, often a fraction."""
     return max(0.0, *check("reasoning_gym", [(problem, text)], cfg))
 
 
@@ -55,12 +55,12 @@ REWARDS = dict(math=math_reward, exact=exact, reasoning_gym=reasoning_gym_reward
 def grade(problems, rollouts, tokenizer, cfg):
     """Grade n rollouts for each of P problems, in the order of engine.generate.
 
-    Return a (P, n) float32 tensor, and how many rollouts got reward 0 because a library's verifier
-    failed: {"verifier_timeouts", "verifier_errors"} (an answer that is too long is an error).
-    Raise BadInput that names verifier and problem if a reward is not a number from 0 to 1.
+    Return the rewards, a (P, n) float32 tensor, and {"verifier_timeouts", "verifier_errors"}: how
+    many rollouts got reward 0 because a library's verifier failed. An answer that is too long is an
+    error. Raise BadInput if a reward is not a number from 0 to 1.
     """
     import torch
-    # one row at a time: a list of the whole padded matrix would take 8 times its memory
+    # row by row, since a list of the whole padded matrix takes 8 times its memory
     rows = zip(rollouts["tokens"], rollouts["length"].tolist())
     texts = tokenizer.batch_decode([ids[:k].tolist() for ids, k in rows], skip_special_tokens=True)
     if opens_thinking(tokenizer):
@@ -68,7 +68,7 @@ def grade(problems, rollouts, tokenizer, cfg):
     n = len(texts) // len(problems)
     pairs = [(problems[i // n], text) for i, text in enumerate(texts)]  # prompt-major
     if cfg["verifier"] in LIBRARIES:
-        verdicts = check(cfg["verifier"], pairs, cfg)  # all at once, over the workers of the pool
+        verdicts = check(cfg["verifier"], pairs, cfg)  # all at once, over all workers
     else:
         reward, verdicts = REWARDS[cfg["verifier"]], []
         for problem, text in pairs:
@@ -83,23 +83,23 @@ def grade(problems, rollouts, tokenizer, cfg):
 
 
 def solved(rewards):
-    """Return which rollouts are solved, i.e. have reward 1. (P, n) -> (P, n) bool."""
+    """Return which rollouts have reward 1, a bool tensor of the same shape."""
     return rewards == 1
 
 
 def opens_thinking(tokenizer):
-    """Return whether the chat template itself writes the <think> that a response continues."""
+    """Return whether the chat template writes the <think> that a response continues."""
     if not tokenizer.chat_template or "<think>" not in tokenizer.chat_template:
         return False
-    turn = tokenizer.apply_chat_template([dict(role="user", content="?")], tokenize=False,
+    prompt = tokenizer.apply_chat_template([dict(role="user", content="?")], tokenize=False,
                                          add_generation_prompt=True)
-    return turn.rfind("<think>") > turn.rfind("</think>")
+    return prompt.rfind("<think>") > prompt.rfind("</think>")
 
 
 def check_math(pairs, cfg=dict(verify_s=3.0, verify_bytes=1024)):
     """Grade [(gold, text that a model wrote), ...] as --verifier=math does.
 
-    Return "right", "wrong", "timeout" or "error" for each pair. cfg: as in core.sandbox.check.
+    Return "right", "wrong", "timeout" or "error" for each pair. cfg: see core.sandbox.check.
     """
     verdicts = check("math", [(dict(answer=gold), text) for gold, text in pairs], cfg)
     return [{1.0: "right", 0.0: "wrong", TIMEOUT: "timeout", ERROR: "error"}[v] for v in verdicts]

@@ -1,11 +1,11 @@
-"""core/duplicates.py: which problems of a file are duplicates, or leaks of a test set.
+"""core/duplicates.py: find problems that are duplicates, or leaks of a test set.
 
 - Exact duplicates read the same once case, blanks, punctuation and LaTeX spelling are normalized.
 - Near duplicates share 80% of their runs of three words and symbols and have the same numbers,
   signs and functions. Two problems that differ in a number, a + or a sine are two problems.
-- A leak contains 80% of the runs of a test problem, whatever surrounds them, because a leak costs
-  more than a lost problem. A short test problem counts only as a whole sentence.
-- Runs that occur in more than half of a file's questions are an instruction and are ignored.
+- A leak contains 80% of the runs of a test problem, in any context, because a leak costs more than
+  a lost problem. A short test problem must be contained as a whole sentence.
+- Runs in more than half of a file's questions belong to an instruction and are ignored.
 """
 import functools
 import re
@@ -15,7 +15,7 @@ from collections import Counter
 LETTERS = str.maketrans({
     "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "×": r"\times ", "·": r"\cdot ", "π": r"\pi ",
     "√": r"\sqrt ", "°": r"^\circ ", "−": "-", "–": "-", "—": " ", "⁄": "/", "’": "'", "‘": "'"})
-# One way to write each thing, in this order; the text is in lower case
+# Replacements that leave one spelling of each thing, in this order; the text is in lower case
 SPELLINGS = [(re.compile(pattern), new) for pattern, new in (
     (r"\\\\(\[-?[\d.]+ *[a-z]{2}\])?", " "),         # line breaks
     (r"\\!", ""),                                    # a negative space
@@ -30,7 +30,7 @@ SPELLINGS = [(re.compile(pattern), new) for pattern, new in (
     (r"(?<!\\)\{\s*(\d+(?:\.\d+)?|[a-z])\s*\}", r" \1 "),  # x^{2}; but 2^{n+1} is not 2^n+1
     (r"(?<=[a-z]{2})-(?=[a-z]{2})", " "))]           # two-digit
 WORD = re.compile(r"\d*\.?\d+|(?<=\d):(?=\d)|[^\W\d_]+|_|[^\w\s.,;:?\"“”`\\&]")
-# Numbers and these words make a different problem of a text that is otherwise the same
+# Two texts that differ in a number or in one of these words are different problems
 MARKS = set("""+ - < > le ge sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln lg
 exp gcd lcm floor ceil lfloor lceil max min maximum minimum largest smallest greatest least even
 odd half twice double triple""".split())
@@ -40,11 +40,11 @@ third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth 
 sixteenth seventeenth eighteenth nineteenth twentieth""".split())}
 NUMBERS |= {word: word for word in """first thirty forty fifty sixty seventy eighty ninety hundred
 hundredth thousand million""".split()}
-# One changed word changes three runs of three. In a question of 40 words the Jaccard index is then
-# 35 / 41 = 0.85, with two changed words 32 / 44 = 0.73. So 0.8 drops a retouched sentence or an
-# added hint, and keeps another question of the same kind.
+# One changed word changes three runs of three words. In a question of 40 words the Jaccard index is
+# then 35 / 41 = 0.85, and 32 / 44 = 0.73 if two words differ. So 0.8 drops a retouched sentence or
+# an added hint, and keeps another question of the same kind.
 RUN, NEAR = 3, 0.8
-# A test problem of fewer runs than LONG can occur in another problem by chance
+# A test problem with fewer than LONG runs can occur in another problem by chance
 LONG, CLAUSES = 10, re.compile(r"(?<=[.!?:])\s+|\n+")
 BANDS, ROWS = 25, 5  # LSH finds a pair at 0.8 with probability 1 - (1 - 0.8^5)^25 = 0.99995
 
@@ -81,10 +81,9 @@ def marks(words):
 
 @functools.lru_cache(1000)
 def runs(words, usual=frozenset()):
-    """Return the set of all runs of three words of a tuple, without the `usual` ones if any remain.
-    """
-    every = {" ".join(words[i:i + RUN]) for i in range(max(1, len(words) - RUN + 1))}
-    return every - usual or every
+    """Return the set of runs of three words, without `usual` ones unless only these remain."""
+    all_runs = {" ".join(words[i:i + RUN]) for i in range(max(1, len(words) - RUN + 1))}
+    return all_runs - usual or all_runs
 
 
 @functools.lru_cache(1000)
@@ -98,11 +97,11 @@ def marked_runs(words, usual):
 
 
 def usual_runs(texts):
-    """Return the runs in more than half of four or more texts: an instruction around them all."""
+    """Return the runs in more than half of four or more texts. They belong to an instruction."""
     texts = list(dict.fromkeys(texts))
-    some = texts[::len(texts) // 1000 + 1]
-    counts = Counter(run for words in some for run in runs(words))
-    return frozenset(run for run, n in counts.items() if len(some) > 3 and 2 * n > len(some))
+    sample = texts[::len(texts) // 1000 + 1]
+    counts = Counter(run for words in sample for run in runs(words))
+    return frozenset(run for run, n in counts.items() if len(sample) > 3 and 2 * n > len(sample))
 
 
 def jaccard(a, b):
@@ -112,7 +111,7 @@ def jaccard(a, b):
 
 def leak_finder(foreign):
     """Return a function of a question: the index of the first foreign question in it, or None."""
-    # index every foreign question by each of its runs: they are few, so the shares are exact
+    # index every foreign question by each of its runs; they are few, so the shares are exact
     by_run, sizes, keys, short = {}, [], {}, {}
     others = [without_braces(question) for question in foreign]
     usual = usual_runs(others)
@@ -134,7 +133,7 @@ def leak_finder(foreign):
             whole = len(mine) + sizes[j] - common[j] if sizes[j] < LONG else sizes[j]
             if common[j] / whole >= NEAR:
                 return j
-        if short:  # "What is 2 + 2?" is part of many questions, so it must be whole sentences
+        if short:  # "What is 2 + 2?" is part of many questions, so compare whole sentences
             pieces = [without_braces(piece) for piece in CLAUSES.split(question)]
             for i in range(len(pieces)):
                 for k in range(i + 1, len(pieces) + 1):
@@ -146,11 +145,11 @@ def leak_finder(foreign):
 
 
 def twins(questions, foreign, near=True):
-    """Return for each question None if it stays, else (why, i).
+    """Return for each question None if it is kept, else (reason, i).
 
-    why: "against" if it contains foreign[i], "exact" or "near" if it duplicates questions[i].
-    Questions are compared only with those that stay, so no two of these are duplicates, and every
-    question that goes has a twin that stays. near: whether to look for near duplicates.
+    reason: "against" if it contains foreign[i], "exact" or "near" if it duplicates questions[i].
+    Questions are compared only with kept ones. So no two kept questions are duplicates, and every
+    dropped duplicate has a kept twin. near: whether to look for near duplicates.
     """
     from datasketch import MinHash, MinHashLSH
     from tqdm import tqdm
@@ -158,7 +157,7 @@ def twins(questions, foreign, near=True):
     usual = usual_runs(texts)
     hashes = MinHash.generator((marked_runs(words, usual) for words in texts),
                                num_perm=BANDS * ROWS, seed=1)
-    lsh, exact, found = MinHashLSH(num_perm=BANDS * ROWS, params=(BANDS, ROWS)), {}, []
+    lsh, exact, results = MinHashLSH(num_perm=BANDS * ROWS, params=(BANDS, ROWS)), {}, []
 
     def twin(words, m):
         if compact(words) in exact:
@@ -170,8 +169,8 @@ def twins(questions, foreign, near=True):
     bar = tqdm(hashes, "duplicates", len(texts), mininterval=1, disable=None)
     for i, (words, m) in enumerate(zip(texts, bar)):
         j = leak(questions[i])
-        found.append(("against", j) if j is not None else twin(words, m))
-        if found[-1] is None:
+        results.append(("against", j) if j is not None else twin(words, m))
+        if results[-1] is None:
             exact[compact(words)] = i
             lsh.insert(i, m)
-    return found
+    return results

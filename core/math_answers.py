@@ -1,9 +1,9 @@
 r"""core/math_answers.py: --verifier=math, the code that core/sandbox.py runs in its workers.
 
-math-verify grades. It was written for LaTeX as papers print it, so both texts are first put into
-that form: `normalize` applies NOTATION, a table of replacements with a reason for each row. `score`
-adds rules for words and choices. `mend` corrects comparisons in which math-verify accepts wrong
-answers or refuses right ones. docs/problems.md lists the limits that remain.
+math-verify grades. It reads LaTeX as papers print it, so both texts are first put into that form:
+`normalize` applies NOTATION, a table of replacements with a reason for each row. `score` adds rules
+for words and choices. `mend` corrects comparisons in which math-verify accepts wrong answers or
+refuses right ones. docs/problems.md lists the limits that remain.
 """
 import contextlib
 import functools
@@ -26,9 +26,9 @@ def gold(problem):
 def answer(text, most=1024):
     r"""Return the content of the last \boxed{...} of a response, after any thinking.
 
-    Return "" if there is no box, if the box is not closed or if it is inside a thinking block.
-    Read `most` characters of the box; a longer answer comes back cut to most + 1 characters. Takes
-    time linear in len(text).
+    Return "" if there is no box, if the box is not closed or if it is inside a thinking block. If
+    the answer is longer than `most` characters, return its first most + 1. The time is linear in
+    len(text).
     """
     text, start, depth = text.rpartition("</think>")[2], None, 1
     for start in re.finditer(r"\\boxed\s*\{", text):
@@ -111,11 +111,9 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     (r"[⁰¹²³⁴-⁹⁺⁻ⁿ]+", lambda m: f"^{{{m[0].translate(SMALL)}}}", "x²"),
     (r"[₀-₉]+", lambda m: f"_{{{m[0].translate(SMALL)}}}", "x₁"),
     (r"(?<!\w)(?:np|numpy)\.\w+\(([^()]*)\)", r"\1", "np.float64(0.5)"),
-    (r"\\(?:math(?:bf|it|sf)|boldsymbol|bm)\s*\{\s*([A-Za-z])\s*\}|\\mathbb\s*\{\s*([a-z])\s*\}",
-     r"{\1\2}", "a letter in other type"),
     (r"\\(?:mathrm|text(?:rm|bf|it|sf|normal)|math(?:bf|it|sf)|mbox|operatorname\*?)(?=\s*\{)",
      r"\\text", "one command for text"),
-    (r"\\text\s*\{\s*([eijknpquvwxyz])\s*\}", r"{\1}", "a letter; what is left may be a unit"),
+    (r"\\text\s*\{\s*([eijknpquvwxyz])\s*\}", r"{\1}", "a letter; any other text may be a unit"),
     (rf"\\text\s*\{{\s*({NAMES}|lg|tg|ctg)\s*\}}", r"\\\1 ", "a function in upright type"),
     (r"\\lg(?![a-z])", r"\\log_{10}", "base ten"), (r"\\tg(?![a-z])", r"\\tan ", "tangent"),
     (r"\\ctg(?![a-z])", r"\\cot ", "cotangent"),
@@ -131,11 +129,9 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
      r"\ln 7/\ln 3 is not \ln(7/\ln 3)"),
     (r"\\(?:cdot|times)\s*(?=\\(?:log|ln|sin|cos|tan|cot|sec|csc|arc))", " ",
      r"\log_2 3\cdot\log_3 2 is not \log_2(3\cdot\log_3 2)"),
-    (r"\\exp\s*\(([^()]*(?:\([^()]*\)[^()]*)*)\)", r"e^{\1}", "exp(2(x+1))"),
     (r"(?<![A-Za-z\\])abs\(([^()|]*)\)", r"|\1|", "abs(x)"),
     (r"\*\*", "^", "x**2"), (r"\^\s*(-\s*(?:\d+|[A-Za-z]))", r"^{\1}", "x^-1"),
-    (r"\^\s*\(([^()]*(?:\([^()]*\)[^()]*)*)\)", r"^{\1}", "e^(2(x+1))"),
-    (r"<=", r"\\le ", "x<=5"), (r">=", r"\\ge ", "x>=5"), (r"\s!=\s", r"\\ne ", "x != 5"),
+    (r"\s!=\s", r"\\ne ", "x != 5"),
     (r"\+\s*/\s*-|\+-(?=\s*\\sqrt)", r"\\pm ", "1 +- sqrt(2)"),
     (r"(?<![A-Za-z\\])oo(?![A-Za-z])|\\text\s*\{\s*infinity\s*\}", r"\\infty ", "infinity"),
     (r"(?<=[\])])\s*U\s*(?=[\[(])", r"\\cup ", "(1,2) U (3,4)"),
@@ -169,8 +165,6 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
      r"\}|(?<=\d)\s*deg(?:rees?)?(?![A-Za-z])|\^\s*\{\s*°\s*\}", "°", "one mark for degrees"),
     (r"(\d+)\s*°\s*(\d+)\s*'(?:\s*(\d+)\s*(?:''|\"))?", arc, "30° 15'"),
     (rf"(?:\\text\s*\{{\s*)?°\s*(?:\\text\s*\{{\s*)?[CF]\s*\}}?{END}", "", "25°C"),
-    (r"\\text\s*\{\s*per\s?cent\s*\}", r"\\%", "25 percent"),
-    (r"\\text\s*\{([^\w{}\\]*)\}", r"\1", r"3\text{:}30"),
     (rf"(?<=[\w)}}\]!%|°]){BLANK}*{UNIT}(?:\s*(?:/|\\cdot|\\times)?{BLANK}*{UNIT})*"
      r"(?=[\s$]*(?:$|[,;)\]]|(?:\\text\s*\{\s*)?(?:and|or)\b))", "", r"5\text{ cm}"),
     (rf"(?:(?<=[\d)}}])|(?<=\\pi)){BLANK}+{LONG}{END}", "", "5 cm, 5 apples; 5cm is a product"),
@@ -217,7 +211,7 @@ def load():
 def score(gold, answer):
     r"""Return whether `answer` equals `gold`, both as in \boxed{}. May hang or raise.
 
-    An empty answer asks about the gold: return whether it has a value that answers can equal.
+    If the answer is empty, return whether the gold has a value that an answer can equal.
     """
     from math_verify import verify
     how = dict(allow_set_relation_comp=True, timeout_seconds=None, raise_on_error=True)
@@ -228,16 +222,16 @@ def score(gold, answer):
     if wanted == plain or (re.fullmatch("[A-Za-z ]{3,}", wanted)
                            and wanted.casefold() == plain.casefold()):
         return True
-    # math-verify makes products of words, so that ABC would equal CBA
+    # math-verify reads a word as a product, so ABC would equal CBA
     if wanted.lower() not in WORDS and re.fullmatch(
             r"[A-Z]{3,}|[A-Z][a-z]{3,}|(?i:yes|no|true|false|even|odd|none)", wanted):
         return wanted.casefold() == "".join(plain.split()).casefold()
     choice = re.match(r"\(?([A-J])(?:\)?$|[).:]+[\s\\~]+\S)", wanted)
     if choice and re.match(r"\(?[A-J](?:[).:]|$)", plain):
-        # a choice, perhaps followed by its text; two choices are a guess
+        # one choice, perhaps followed by its text; two choices are a guess
         return re.findall(r"(?<![A-Za-z])\(?([A-J])(?:[).:]|$)", plain) == [choice[1]]
     if not re.search("[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", normalize(gold))):
-        # after a number that stands for itself a letter can only be a unit
+        # the gold is a number, so a letter after a number can only be a unit
         answer = re.sub(rf"(?<=[\d}}])(?:{BLANK}*{LONG}|{BLANK}+[A-Za-z]){END}", "", answer)
     return verify(parsed(gold), parsed(answer), **how)
 
@@ -255,14 +249,14 @@ def parsed(text):
     # 2e-3 can be 0.002 or 2e - 3
     power = re.sub(r"(?<![\w\\^.])(\d+)[eE]([-+]\d+)(?![\w.])", r"\1\\times 10^{\2}", text)
     texts = [power, text] if power != text else [text]
-    if "°" in text:  # a number, or an angle; inside of a sine only an angle
+    if "°" in text:  # a number or an angle; inside a sine only an angle
         angle = re.sub(r"(\d+(?:\.\d+)?|[A-Za-z]|\([^()]*\)|\\[dt]?frac\s*\{[^{}]*\}\s*\{[^{}]*\})"
                        r"(\\right\)|\))?\s*°", r"(\1\\cdot\\frac{\\pi}{180})\2", text)
         has_function = re.search(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])", text)
         texts = [t.replace("°", "") for t in ([angle] if has_function else [text, angle])]
     readings = [reading for t in texts for reading in read(t)]
     readings = inequalities(text, readings)
-    # a lone letter is compared by its name; as a sum it is compared by value: x and 2x/2
+    # math-verify compares a single letter by name, and a sum by value, as x and 2x/2 need
     return readings + [Add(reading, 0, evaluate=False) for reading in readings
                        if isinstance(reading, Symbol)]
 
@@ -271,30 +265,30 @@ def read(text):
     """Return [math-verify's reading of LaTeX, if it has one, and the text]."""
     from latex2sympy2_extended.latex2sympy2 import NormalizationConfig, normalize_latex
     from math_verify.parser import parse_latex_cached
-    # i is imaginary unless it counts something; math-verify calls it I, and takes I^2 for I
+    # i is imaginary unless it is an index; math-verify calls it I and reads I^2 as I
     if not re.search(r"_\s*\{?\s*i|(?<![A-Za-z\\])i\s*=", text):
         text = re.sub(r"(?<![A-Za-z\\])i(?![A-Za-z])(\s*\^)?",
                       lambda m: "(I)^" if m[1] else "I", text)
-    # its units are off: it drops any letter at the end, so that 3+2m would be 5
+    # units=False: it would drop any letter at the end, so that 3+2m would be 5
     text = normalize_latex(text, NormalizationConfig(
         basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="last"))
     try:
         value = parse_latex_cached(text)
-    except Exception:  # antlr's and sympy's own
+    except Exception:  # errors of antlr and sympy
         return [text]
     if re.search(r"\\sqrt\[\d*[13579]\]", text) and hasattr(value, "replace"):  # the real root
         value = value.replace(
             lambda e: isinstance(e, Pow) and e.exp.is_Rational and e.exp.q > 1 and e.exp.q % 2
             and e.base.is_negative, lambda e: (-1) ** e.exp.p * (-e.base) ** e.exp)
-    # it makes 1=1 of e^0=1, which leaves only the text to compare
+    # it reads e^0=1 as 1=1, so only the text can be compared
     return [text] if isinstance(value, Eq) and value.lhs == value.rhs else [value, text]
 
 
 def inequalities(text, readings):
-    """Add the set that inequalities in one letter describe: x < 1 or x > 2; x > 1 and x < 2.
+    """Add the set of numbers that inequalities in one letter describe, such as x < 1 or x > 2.
 
-    math-verify reads both as a set of two relations. With "and", this set replaces that reading:
-    else "and" would equal "or".
+    math-verify reads "and" and "or" alike, as a set of two relations. With "and", our set replaces
+    that reading, so that "and" does not equal "or".
     """
     for word, join in ((OR, Union), (AND, Intersection)):
         parts = re.split(word, text)
@@ -312,12 +306,12 @@ def inequalities(text, readings):
 def mend(grader):
     """Correct comparisons of math-verify, for the rest of this process.
 
-    - It takes values for equal that differ by less than 1e-15, or decimals by 5e-7, however small
-      both are: 1/2004! and 1/2006!.
-    - It takes equations for equal that have the same solutions or the same difference of sides. So
-      all equations that always hold (0=0) or never hold are equal to it, and to the empty set.
+    - It accepts values that differ by less than 1e-15, or decimals by 5e-7, however small both are:
+      1/2004! and 1/2006!.
+    - It accepts equations with the same solutions or the same difference of sides. So all equations
+      that always hold (0=0) are equal, and all that never hold equal the empty set.
     - It simplifies constants instead of computing them, and misses log_2 3 log_3 2 = 1.
-    - Its letters are any real numbers, so sqrt(1/n) is not 1/sqrt(n) to it.
+    - It reads a letter as any real number, so sqrt(1/n) does not equal 1/sqrt(n).
     """
     def narrow(name, condition):
         original = getattr(grader, name)
@@ -344,7 +338,7 @@ def is_constant(value):
 
 
 def close(gold, answer):
-    """Return whether two values that math-verify rounds to equal ones are equal to `differ`."""
+    """Return whether two values that math-verify accepts are equal by `differ`, too."""
     from math_verify.grader import get_pct_val
     if get_pct_val(gold, gold) == get_pct_val(answer, answer):
         return True  # 9% is 9
@@ -357,15 +351,15 @@ def close(gold, answer):
 def differ(gold, answer, k=0):
     """Return whether two values differ at their k-th `place`, to as many digits as it takes.
 
-    Decimals may differ by 1e-12 of their size. If only one side is a decimal, math-verify's own
-    rounding holds from 0.001 on, and six digits count below. Raise if a side has no value.
+    Decimals may differ by 1e-12 of their size. If only one side is a decimal, its digits decide:
+    those that math-verify keeps, or six below 0.001. Raise if a side has no value.
     """
     lone, where = isinstance(gold, Float) or isinstance(answer, Float), place(k, gold, answer)
     # doit first: the digits of an unevaluated sum cost seconds
     gold, answer = gold.doit().subs(where), answer.doit().subs(where)
     if not gold.has(Float) and not answer.has(Float):
         for part in (gold - answer).evalf(2, maxn=1000).as_real_imag():
-            if part != 0 and part.is_finite and part._prec > 1:  # at least one digit is sure
+            if part != 0 and part.is_finite and part._prec > 1:  # at least one digit is certain
                 return True
             if not abs(part) < 1e-100:  # infinite, or not computed to enough digits
                 raise ValueError(part)
@@ -400,7 +394,7 @@ def equal_on_domain(gold, answer):
 
 
 def same_relation(gold, answer):
-    """Return whether two relations that math-verify takes for equal restrict unknowns equally."""
+    """Return whether two relations that math-verify accepts restrict unknowns equally."""
     if not isinstance(gold, Relational):
         return True  # a chain, whose parts were compared
     first, second = simplify(gold.lhs - gold.rhs), simplify(answer.lhs - answer.rhs)
@@ -412,9 +406,10 @@ def same_relation(gold, answer):
 
 
 def is_set(relation, other):
-    """Return whether `relation` may stand for the set `other`, or one of them is something else.
+    """Return whether `relation` may equal the set `other`.
 
-    The relation must restrict an unknown, and an equation must have a solution.
+    It may if it restricts an unknown and, as an equation, has a solution. Return True if the two
+    are not a relation and a set.
     """
     if not isinstance(relation, Relational) or not isinstance(other, Set):
         return True

@@ -7,19 +7,19 @@ import random
 import sys
 from pathlib import Path
 
-from config import BadInput
+from config import BadInput, read_json
 from core.log import atomic_write
 
-# The day of chat templates that print it (Llama 3, Granite): a run that goes on tomorrow needs the
-# prompts of today. It is the one that Llama 3 falls back to
+# The date for chat templates that print one (Llama 3, Granite), so that a run that is resumed
+# tomorrow has the same prompts. Llama 3's template uses this date if none is given
 DATE = datetime.datetime(2024, 7, 26)
 
 
 def read_problems(path):
     """Read a problem file as a list of dicts with string fields "id" (unique), "prompt", "answer".
 
-    Other fields are kept. An optional string "begin" is the beginning of the model's answer. Raise
-    BadInput that names the file and the line.
+    Other fields are kept. An optional string "begin" starts the model's answer. Raise BadInput with
+    the file and the line if a line is not a problem.
     """
     try:
         lines = Path(path).read_bytes().split(b"\n")  # splitlines would also split at U+2028
@@ -28,7 +28,7 @@ def read_problems(path):
             "; `bash run_sweep.sh easy` makes the splits, or prepare.py of the data folder and "
             "then sample.py")
         raise BadInput(f"{path}: cannot read this problem file ({e.strerror}){make}") from None
-    problems, where = [], {}
+    problems, line_of = [], {}
     for i, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -46,18 +46,37 @@ def read_problems(path):
             if isinstance(value, (list, dict)):  # chat turns
                 raise BadInput(f"{path}:{i}: {field} is not text; data/guru_math/prepare.py "
                                f"--source={path} reads chat turns")
-            # JSON can write half of a surrogate pair, which tokenizers refuse
+            # JSON can encode half of a surrogate pair, which tokenizers refuse
             problem[field] = str(value).encode(errors="replace").decode()
         if not isinstance(problem.get("begin", ""), str):
             raise BadInput(f"{path}:{i}: begin={problem['begin']!r}: expected a string")
-        if problem["id"] in where:
+        if problem["id"] in line_of:
             raise BadInput(f"{path}:{i}: id {problem['id']} is already used in line "
-                           f"{where[problem['id']]}")
-        where[problem["id"]] = i
+                           f"{line_of[problem['id']]}")
+        line_of[problem["id"]] = i
         problems.append(problem)
     if not problems:
         raise BadInput(f"{path}: contains no problem")
     return problems
+
+
+def is_made(folder, cfg, keys):
+    """Return whether problems.jsonl of a data folder exists.
+
+    Raise BadInput if the settings `keys` in its manifest.json differ from cfg.
+    """
+    out, manifest = folder / "problems.jsonl", folder / "manifest.json"
+    if not out.exists():
+        return False
+    if not manifest.exists():
+        raise BadInput(f"{out}: exists, and another program made it (there is no manifest.json); "
+                       "remove it, or give another --data")
+    made_with = read_json(manifest).get("settings", {})
+    for key in keys:
+        if made_with.get(key) != cfg[key]:
+            raise BadInput(f"--{key}={cfg[key]}: {out} was made with {key}={made_with.get(key)}; "
+                           "remove it with its splits and runs, or give another --data")
+    return True
 
 
 def write_problems(path, problems):
@@ -74,16 +93,16 @@ def set_hash(problems):
 
 
 def copies(problems):
-    """Return for each problem the place of the first one with its prompt and begin: a list of ints.
+    """Return for each problem the index of the first one with the same prompt and begin.
 
-    A set for evaluation may hold each problem several times (AIME x 16).
+    An evaluation set may repeat its problems (AIME x 16).
     """
     first, texts = {}, [" ".join((p["prompt"] + p.get("begin", "")).split()) for p in problems]
     return [first.setdefault(text, i) for i, text in enumerate(texts)]
 
 
 def subset(problems, D, seed):
-    """Return D problems by a seeded shuffle, or all for D = 0.
+    """Return D problems, chosen by a seeded shuffle, in file order; all of them for D = 0.
 
     With one seed, a smaller D is a subset of a larger one. Raise BadInput if D is too large.
     """
@@ -94,10 +113,11 @@ def subset(problems, D, seed):
 
 
 def tokenize(problems, tokenizer):
-    """Return the prompts as token ids, a list of lists; a line says if the vocabulary lacks text.
+    """Return the prompts as token ids, a list of lists.
 
-    A tokenizer with a chat template gets the prompt as one user turn; a template that prints the
-    date prints DATE. A problem's `begin` comes last, as if the model had written it.
+    If the tokenizer has a chat template, a prompt is one user turn; a template that prints the date
+    prints DATE. A problem's `begin` follows, as if the model had written it. Print a line if the
+    vocabulary lacks a part of a prompt.
     """
     if not tokenizer.chat_template:
         texts = [p["prompt"] + p.get("begin", "") for p in problems]
@@ -121,7 +141,7 @@ def tokenize(problems, tokenizer):
 def without_end(ids, text):
     """Return token ids up to the end of `text`, the ids of the same text without special tokens.
 
-    Some tokenizers put the end of the text after every text; no answer follows that.
+    Some tokenizers append an end-of-text token, after which a model writes no answer.
     """
     for start in range(len(ids) - len(text) + 1):
         if ids[start:start + len(text)] == text:
@@ -130,11 +150,11 @@ def without_end(ids, text):
 
 
 def encode(problems, tokenizer, max_prompt_tokens):
-    """Tokenize, and raise BadInput that names the first problem whose prompt is too long."""
+    """Return the prompts as token ids. Raise BadInput if one is longer than max_prompt_tokens."""
     prompts = tokenize(problems, tokenizer)
     for p, ids in zip(problems, prompts):
         if not ids or len(ids) > max_prompt_tokens:
-            raise BadInput(f"problem {p['id']}: its prompt has {len(ids)} tokens, "
+            raise BadInput(f"problem {p['id']}: its prompt has {len(ids)} tokens; expected 1 to "
                            f"--max_prompt_tokens={max_prompt_tokens}")
     return prompts
 
@@ -142,12 +162,12 @@ def encode(problems, tokenizer, max_prompt_tokens):
 def warn_of_unknown(problems, prompts, tokenizer):
     """Print a line if the tokenizer has no token for a part of some prompts."""
     named = tokenizer.unk_token
-    if tokenizer.is_fast and not named:  # a character vocabulary may know it under another name
+    if tokenizer.is_fast and not named:  # a character vocabulary may have it only in its model
         named = getattr(tokenizer.backend_tokenizer.model, "unk_token", None)
     unknown = tokenizer.convert_tokens_to_ids(named) if named else None
     bad = [(p, ids) for p, ids in zip(problems, prompts) if unknown in ids]
     if bad and os.environ.get("RANK", "0") == "0":
         p, ids = bad[0]
-        print(f"{len(bad)} of {len(problems)} prompts have text that the model's vocabulary does "
-              f"not hold, such as problem {p['id']}, which it reads as "
+        print(f"{len(bad)} of {len(problems)} prompts have text that is not in the model's "
+              f"vocabulary, such as problem {p['id']}, which the model reads as "
               f"{tokenizer.decode(ids)[:60]!r}", file=sys.stderr)

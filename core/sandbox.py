@@ -1,6 +1,6 @@
 """core/sandbox.py: grade answers in processes that can be killed.
 
-What a model writes is hostile input. math-verify and the verifiers of reasoning-gym can be made to
+A model's text is hostile input. math-verify and the verifiers of reasoning-gym can be made to
 loop forever, to fill the memory or to crash. So no answer is parsed in the process that trains:
 `check` sends it to a worker with a limit on CPU time and memory. Python inside a worker can neither
 write a file nor start a program (`confine`). This stops accidents and tricks of a model under RL;
@@ -9,7 +9,7 @@ it is not a security boundary against a determined attacker.
 import concurrent.futures
 import contextlib
 import functools
-import importlib.util
+import importlib
 import json
 import os
 import queue
@@ -22,7 +22,7 @@ from pathlib import Path
 
 try:
     from config import BadInput, cores
-except ImportError:  # verifier.py and core/ were copied without config.py
+except ImportError:  # someone copied verifier.py and core/ without config.py
     BadInput = ValueError
 
     def cores():
@@ -30,27 +30,24 @@ except ImportError:  # verifier.py and core/ were copied without config.py
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Each library's verifier is one file with these names:
+# Each library's verifier is one module with these names:
 # NAME, INSTALL     the library, and the command that installs it
-# gold(problem)     the text to grade by; may raise BadInput
-# answer(text, most)  the answer in a response, "" if there is none; an answer of more than `most`
-#                   characters comes back longer than `most`
-# load()            return score(gold, answer), a function to [0, 1]; if it raises, the verdict is
+# gold(problem)     returns the text to grade by; may raise BadInput
+# answer(text, most)  returns the answer in a response, or ""; of an answer with more than `most`
+#                   characters at least `most` + 1
+# load()            returns score(gold, answer), a function to [0, 1]; if it raises, the verdict is
 #                   ERROR. load raises ImportError if the library is missing
-LIBRARIES = dict(math="core/math_answers.py", reasoning_gym="data/reasoning_gym/reward.py")
-TIMEOUT, ERROR = -1.0, -2.0  # verdicts on answers that got no score; their reward is 0
+LIBRARIES = dict(math="core.math_answers", reasoning_gym="core.gym_answers")
+TIMEOUT, ERROR = -1.0, -2.0  # verdicts on answers without a score; their reward is 0
 
 
 @functools.cache
 def library(kind):
     """Return the module of one of LIBRARIES. Importing it does not load the library yet."""
-    spec = importlib.util.spec_from_file_location(f"{kind}_library", ROOT / LIBRARIES[kind])
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return importlib.import_module(LIBRARIES[kind])
 
 
-def missing(kind):
+def missing_library(kind):
     """Return the BadInput for a library that cannot be imported; it names the install command."""
     return BadInput(f"--verifier={kind}: {library(kind).NAME} is not installed or incomplete "
                     f"({library(kind).INSTALL})")
@@ -60,8 +57,8 @@ def check(kind, pairs, cfg):
     """Grade [(problem, text that a model wrote), ...] with one of LIBRARIES.
 
     Return a verdict for each pair: a score from 0 to 1, TIMEOUT or ERROR. A text without an answer
-    scores 0, an answer that is too long is an ERROR.
-    cfg: verify_s (CPU seconds per answer), verify_bytes (longest answer that is read).
+    scores 0, an answer that is too long is an ERROR. cfg: a dict of verify_s (CPU seconds per
+    answer) and verify_bytes (longest answer that is read).
     """
     verdicts, asked = [0.0] * len(pairs), {}
     for i, (problem, text) in enumerate(pairs):
@@ -131,7 +128,7 @@ class Pool:
                 unavailable = process.returncode == os.EX_UNAVAILABLE
                 process = self.start()
                 if unavailable:
-                    raise missing(self.kind)
+                    raise missing_library(self.kind)
                 return ERROR
             # NaN fails both comparisons
             return verdict if verdict == TIMEOUT or 0 <= verdict <= 1 else ERROR
@@ -168,8 +165,8 @@ TIMERS = {signal.ITIMER_PROF: signal.SIGPROF, signal.ITIMER_REAL: signal.SIGALRM
 def serve(kind):
     """Run the fork server of a Pool: read [seconds, gold, answer] lines, write a MESSAGE for each.
 
-    Its child grades. A new child replaces one that died or has grown: memory that one answer left
-    behind must not be missing for the next.
+    Its child grades. A new child replaces one that died, or that has grown, so that each answer can
+    use all of the memory.
     """
     import logging
     import multiprocessing
@@ -233,7 +230,7 @@ def confine(event, args):
     """Audit hook: refuse to start programs, open sockets or change files.
 
     It covers the calls that Python reports, so it is a second wall only. The first is that answers
-    never run as code, which `tame` in data/reasoning_gym/reward.py ensures.
+    never run as code, which `tame` in core/gym_answers.py ensures.
     """
     if event == "open":
         refused = args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)

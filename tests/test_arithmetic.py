@@ -1,4 +1,4 @@
-"""data/arithmetic: problems, texts, the base model and its pass rates, what decides its reward."""
+"""data/arithmetic: problems, texts, the base model, and how sample.py measures difficulty."""
 import collections
 import contextlib
 import gzip
@@ -28,9 +28,8 @@ import verifier
 # as the embedded defaults.json
 CFG = dict(temperature=0.6, top_p=1.0, max_new_tokens=20, gen_batch=1200, verifier="exact")
 LEVELS = tuple(sample.LEVELS)
-RATES = "pass_rates.jsonl.gz"  # beside a model
-# chance that a test of frequencies fails on right code, for a seed that nobody looked at; the
-# seeds are fixed
+RATES = "pass_rates.jsonl.gz"  # in a model's folder
+# probability that a test of frequencies fails on right code; the seeds are fixed
 ALPHA = 1e-6
 
 
@@ -45,7 +44,7 @@ def very_easy(world):
 
 
 def texts(prepare, N, K, skills, seed=0):
-    """N texts of K columns -> op, a, b, prompts, responses, the texts as tokens without padding."""
+    """Return op, a, b, prompts and responses of N texts of K columns, as tokens without padding."""
     rng = np.random.default_rng(seed)
     op, a, b = prepare.make_operands(rng, N, K)
     prompt, response = prepare.make_texts(rng, op, a, b, skills)
@@ -55,14 +54,14 @@ def texts(prepare, N, K, skills, seed=0):
 
 
 def columns(response):
-    """The totals of a response with steps, lowest column first, and the digits of its answer."""
+    """Return the totals of a response, lowest column first, and the digits of its answer."""
     text = "".join(response).removesuffix("<eos>")
     steps, answer = text.split("#")
     return [int(t) for t in re.findall(r"[a-p]{2}(\d\d)", steps)], answer
 
 
 def continued(base, problems, prefixes, n, seed, **more):
-    """n rollouts of each prompt + prefix -> which are right, (P, n), and the texts with prefix."""
+    """Continue each prompt + prefix n times; return which are right, (P, n), and the texts."""
     model, tokenizer = base
     ids = tokenizer([p["prompt"] + prefix for p, prefix in zip(problems, prefixes)])["input_ids"]
     seeds = [engine.rollout_seed(seed, j) for j in range(len(ids))]
@@ -132,15 +131,15 @@ def test_texts_slip_at_the_stated_rates(prepare):
             seen[cell] += 1
             right[cell] += total == truth
             wrong.update([(total - truth) % 20] if total != truth else [])
-            carry = int(total >= 10) if op == 0 else int(total < 10)  # as written: a slip goes on
-        if totals:  # the answer is read off the totals
+            carry = int(total >= 10) if op == 0 else int(total < 10)  # a slip carries over
+        if totals:  # the answer follows from the totals
             digits = "".join(str(t % 10) for t in totals[::-1])
             assert answer == str(int(("1" if op == 0 and carry else "") + digits))
     assert binomtest(direct, N, prepare.DIRECT).pvalue > ALPHA
-    # all 400 skills at once, Bonferroni: the one that fits least
+    # the worst of all 400 skills, with Bonferroni's correction
     low, high = binom.cdf(right, seen, skills), binom.sf(right - 1, seen, skills)
     assert (2 * np.minimum(low, high)).min() > ALPHA / skills.size and seen.min() > 20
-    # 19 wrong totals, all alike
+    # the 19 wrong totals are equally frequent
     assert set(wrong) == set(range(1, 20))
     total = sum(wrong.values())
     assert min(binomtest(c, total, 1 / 19).pvalue for c in wrong.values()) > ALPHA / 19
@@ -155,7 +154,7 @@ def test_idle_letters_are_uniform(prepare):
 
 
 def test_the_tokenizer_gives_the_texts_back(prepare, base):
-    """Trained texts are token ids: what transformers loads must read and write the same ids."""
+    """Training texts are token ids, so the tokenizer must read and write the same ids."""
     half = np.full((2, 10, 10, 2), 0.5)
     for tokenizer in (prepare.make_tokenizer(), base[1]):
         assert (tokenizer.pad_token_id, tokenizer.eos_token_id) == (prepare.PAD, prepare.EOS)
@@ -182,21 +181,21 @@ def test_training_is_deterministic(prepare):
 
 
 def test_steps_matter(base, very_easy):
-    """Cut the steps out, so that the answer comes at once, and the accuracy falls far."""
+    """If the model must answer without steps, its accuracy falls far."""
     with_steps, written = continued(base, very_easy, [""] * 300, 4, "steps")
     at_once, _ = continued(base, very_easy, ["#"] * 300, 4, "steps")
     difference = with_steps.mean(1) - at_once.mean(1)
     error = difference.std(ddof=1) / np.sqrt(300)
     seen = with_steps.mean(), at_once.mean(), error
     assert with_steps.mean() > 0.6 and difference.mean() - 4 * error > 0.4, seen
-    # nearly all responses have steps: it is them that training sees
+    # nearly all responses have steps, so training works on steps
     assert np.mean([bool(re.match(r"[a-p]{2}\d\d", text)) for text in written.flat]) > 0.9
 
 
 @pytest.mark.parametrize("columns_kept", [1, 4])
 def test_idle_text_does_not_matter(base, very_easy, columns_kept):
-    """Right responses are cut behind their first column or '#', their letters replaced, the model
-    goes on."""
+    """Right responses are cut after their first column or '#', other letters take the place of
+    theirs, and the model continues."""
     right, written = continued(base, very_easy, [""] * 300, 2, "idle")
     problems, prefixes = [], []
     for p, ok, text in zip(very_easy, right.flat[::2], written.flat[::2]):
@@ -215,14 +214,14 @@ def test_idle_text_does_not_matter(base, very_easy, columns_kept):
     seen = kept.mean(), replaced.mean(), error
     assert error < 0.02 and abs(difference.mean()) < 4 * error + 0.005, seen
     if columns_kept == 4:
-        # the totals do matter: one digit off, and the answer that is read off them is wrong
+        # the totals do matter: if one digit is changed, the answer is wrong
         off = [text[:3] + str((int(text[3]) + 1) % 10) + text[4:] for text in prefixes]
         assert continued(base, problems, off, 2, "off")[0].mean() < 0.03
-        # and the letters are no copy of anything: what the model writes is spread over all of them
+        # the model copies its letters from nowhere: it uses all of them equally
         counts = collections.Counter(c for text in written.flat for c in text if c.isalpha())
         assert set(counts) == set("abcdefghijklmnop")
         assert max(counts.values()) < 2 * min(counts.values())
-        assert kept.mean() > 0.97  # with the right totals before it, the answer is read off
+        assert kept.mean() > 0.97  # after the right totals the answer is right
 
 
 # --------------------------------------------------------------------------------------------------
@@ -253,14 +252,13 @@ def test_pass_rates_cover_everything(world):
     assert len(rates) == len(sample.read_problems(world.problems))
     counts = np.histogram(list(rates.values()), bins=np.linspace(0, 1, 9))[0]
     assert counts.min() >= 200 and 0 in rates.values() and 1 in rates.values(), counts
-    # where none was right in 16, all from 0 to 1 in 16 is Hard: 300 with none right in 128 need
-    # enough of them
+    # `extreme` needs enough problems with none right in 16
     assert np.mean(np.array(list(rates.values())) == 0) * len(rates) > 600
 
 
 def test_splits_from_planted_counts():
-    """Every count from 0 to 16; of those with none right in 16, every fifth none in 128; of those
-    with 8, every third 64 of 128."""
+    """Counts are 0 to 16 of 16. Every fifth problem with 0 has 0 of 128, every third with 8 has 64.
+    """
     problems, counts = [dict(id=str(i), prompt=str(i), answer=str(i)) for i in range(3400)], {}
     for i in range(3400):
         counts[str(i)] = {0: 0, 16: i % 17}
@@ -292,8 +290,7 @@ def test_splits_from_planted_counts():
         assert np.mean(kinds) == 0.5 and len(kinds) > 0
     train, val = (set().union(*(ids[name, part] for name in splits)) for part in ("train", "val"))
     assert not train & val
-    # order and membership are those of the problems, whatever else was measured; without the
-    # second pass there are no levels
+    # the splits depend only on the problems and counts; with s_zero=0 there are no levels
     assert sample.make_splits(problems, counts, cfg) == splits
     without = sample.make_splits(problems, counts, cfg | dict(s_zero=0))
     assert not any(without[name][part] for name in sample.LEVELS for part in ("train", "val"))
@@ -302,7 +299,7 @@ def test_splits_from_planted_counts():
 
 @pytest.mark.parametrize("size, val", [(1, 0), (2, 1), (7, 1), (55, 13), (1200, 300), (5000, 300)])
 def test_validation_takes_at_most_a_quarter(size, val):
-    """Unless --n_val says how much."""
+    """Unless --n_val gives a number."""
     problems = [dict(id=str(i), prompt=f"p{i}", answer="1") for i in range(size)]
     counts = {p["id"]: {0: 0, 16: 8} for p in problems}
     for n_val, want in ((0, val), (2, min(2, size))):
@@ -312,7 +309,7 @@ def test_validation_takes_at_most_a_quarter(size, val):
 
 
 def test_a_level_is_open_until_it_is_known():
-    """The predicted level against simulation; a second pass that stops early against all 128."""
+    """level_of agrees with a simulation, and stopping early with the level after all 128."""
     seen = [(0, 16), (5, 16), (8, 16), (10, 16), (16, 16), (3, 32), (40, 64), (0, 112)]
     for right, drawn in seen:
         rng = np.random.default_rng(right * 1000 + drawn)
@@ -326,17 +323,17 @@ def test_a_level_is_open_until_it_is_known():
         assert share[name] == max(share.values()), (right, drawn)
         assert p == pytest.approx(share[name], abs=0.005), (right, drawn)
     is_open = sample.is_open
-    for drawn, total in [(16, 128), (112, 128), (1008, 1024)]:  # "none right" is no guess
+    for drawn, total in [(16, 128), (112, 128), (1008, 1024)]:  # `extreme` is never guessed
         assert is_open(0, drawn, total, LEVELS)
     assert not is_open(0, 128, 128, LEVELS) and not is_open(1, 64, 128, LEVELS)
     assert is_open(5, 16, 128, LEVELS)
-    # extreme alone: whoever has one right is out
+    # only `extreme`: a problem with one right is closed
     for drawn, right in itertools.product((16, 64), (1, 5, 16)):
         assert not is_open(right, drawn, 128, ("extreme",))
     assert is_open(0, 16, 128, ("extreme",)) and not is_open(0, 128, 128, ("extreme",))
     rng, spent, same, zeros = np.random.default_rng(0), 0, 0, 0
     for _ in range(2000):
-        # many at none, many at all, the rest anywhere
+        # many pass rates near 0 and 1, the rest anywhere
         draws = rng.random(128) < rng.choice([0.0, rng.beta(0.5, 0.5)])
         drawn = 16
         while sample.is_open(int(draws[:drawn].sum()), drawn, 128, LEVELS):
@@ -344,7 +341,7 @@ def test_a_level_is_open_until_it_is_known():
         level, truth = (sample.level_of(int(draws[:k].sum()), k, 128, LEVELS)[0]
                         for k in (drawn, 128))
         spent, same, zeros = spent + drawn, same + (level == truth), zeros + (truth == "extreme")
-        assert (level == "extreme") == (not draws.any())  # never wrong about none right
+        assert (level == "extreme") == (not draws.any())  # `extreme` is never wrong
     assert same / 2000 > 0.97 and spent < 0.8 * 2000 * 128 and zeros > 500, (same, spent)
 
 
@@ -352,7 +349,7 @@ def test_a_level_is_open_until_it_is_known():
 # The shipped base model and its pass rates
 
 def torn(path, how):
-    """Damage a file: cut it, turn a byte in its middle, or (gzip) the type of its first block."""
+    """Damage a file: cut it, change a byte in its middle, or the type of gzip's first block."""
     content = bytearray(path.read_bytes())
     if how == "cut":
         del content[2 * len(content) // 3:]
@@ -364,13 +361,13 @@ def torn(path, how):
 
 
 def copied(base, folder):
-    """The shipped base model in another folder, writable."""
+    """Copy a model to another folder; return the folder."""
     shutil.copytree(base, folder)
     return folder
 
 
 def test_the_shipped_model_is_the_one_that_the_results_are_of(world):
-    """Its splits train and validate on the problems of the committed runs."""
+    """The committed runs trained and validated on its splits."""
     rates = read_log(world.base / RATES)[0]
     assert rates["weights"] == sample.weights_hash(world.base)
     assert rates["set_hash"] == sample.set_hash(sample.read_problems(world.problems))
@@ -388,7 +385,7 @@ def test_the_shipped_model_is_the_one_that_the_results_are_of(world):
 
 
 def test_shipped_pass_rates_are_those_that_are_measured(world, base, tmp_path):
-    """100 of the problems anew. Kernels of other processors may turn a rollout now and then."""
+    """100 problems are measured again. Kernels of other processors may change a few rollouts."""
     cfg = config.parse([])
     model, tokenizer = base
     rates = collections.defaultdict(dict)
@@ -404,7 +401,7 @@ def test_shipped_pass_rates_are_those_that_are_measured(world, base, tmp_path):
 
 @pytest.fixture(scope="module")
 def own(tiny, tmp_path_factory):
-    """A model with its pass rates beside it, as docs/problems.md says: .model, .words, .splits."""
+    """A model with pass rates in its folder, as in docs/problems.md: .model, .words, .splits."""
     folder = tmp_path_factory.mktemp("own")
     model = copied(tiny.model, folder / "model")
     words = [*tiny.words, f"--model={model}", "--s=4", "--n_val=2"]
@@ -416,21 +413,21 @@ def own(tiny, tmp_path_factory):
 
 
 def content(folder):
-    """{name: bytes} of a folder's splits, and the counts of its pass rates."""
+    """Return {name: bytes} of a folder's splits, and the lines of its pass rates."""
     files = {p.name: p.read_bytes() for p in folder.iterdir() if p.suffix == ".jsonl"}
     files["pass_rates.jsonl"] = files["pass_rates.jsonl"].split(b"\n")[1:]  # less the header
     return files
 
 
-def test_rates_that_came_with_a_model_are_taken(own, tmp_path, monkeypatch, capsys):
-    """With the levels that were measured, also where none are asked for; nothing is loaded. From
-    one file or from those of shards; in another folder too."""
+def test_shipped_rates_are_used(own, tmp_path, monkeypatch, capsys):
+    """Their levels are used even if none are requested, and no model is loaded. The model's folder
+    may have moved, and the file may be joined from shards."""
     monkeypatch.setattr(engine, "open_engine", None)
     for more in (["--s_zero=8"], ["--s_zero=0"], ["--s_zero=4", "--levels=extreme"]):
         out = tmp_path / more[-1]
         for again in (False, True):
             sample.main([*own.words, *more, f"--out={out}"])
-            line = f"{own.model / RATES}: measured with these weights and settings, and taken"
+            line = f"{own.model / RATES}: used, measured with these weights and settings"
             assert (line in capsys.readouterr().out) != again
             assert content(out) == content(own.splits)
             info, want = ((folder / "difficulty.json").read_text() for folder in (out, own.splits))
@@ -443,12 +440,12 @@ def test_rates_that_came_with_a_model_are_taken(own, tmp_path, monkeypatch, caps
         sample.main([*own.words, f"--model={moved}", "--s_zero=8", f"--out={tmp_path / 'out'}"])
         assert content(tmp_path / "out") == content(own.splits) | dict.fromkeys(
             ["pass_rates.jsonl"] * again, content(tmp_path / "out")["pass_rates.jsonl"])
-        rates = tmp_path / "out/pass_rates.jsonl"  # as of two processes that began at once
+        rates = tmp_path / "out/pass_rates.jsonl"  # two processes that started at once
         rates.write_text(rates.read_text().split("\n")[0] + "\n" + rates.read_text())
 
 
-def test_rates_of_some_of_the_problems(own, tmp_path, capsys):
-    """They need no measurement; one more is measured alone."""
+def test_shipped_rates_of_some_of_the_problems(own, tmp_path, capsys):
+    """Only a problem without shipped rates is measured."""
     problems = Path(own.words[1].split("=")[1]).read_text().splitlines(True)
     (tmp_path / "some.jsonl").write_text("".join(problems[:12]))
     out, new = tmp_path / "out", json.loads(problems[0]) | dict(id="new")
@@ -456,7 +453,7 @@ def test_rates_of_some_of_the_problems(own, tmp_path, capsys):
     sample.main(words)
     came = read_log(own.model / RATES)
     assert read_log(out / "pass_rates.jsonl") == came
-    # the levels were those of other problems
+    # the levels belong to another set of problems
     assert json.loads((out / "difficulty.json").read_text())["s_zero"] == 0
     (tmp_path / "some.jsonl").write_text("".join(problems[:12]) + json.dumps(new) + "\n")
     sample.main(words)
@@ -464,8 +461,8 @@ def test_rates_of_some_of_the_problems(own, tmp_path, capsys):
     assert (more["id"], more["samples"]) == ("new", 4)
 
 
-def test_rates_of_another_measurement_are_not_taken(own, tmp_path, capsys):
-    """Other settings or weights: one line says which, and all is measured."""
+def test_rates_of_another_measurement_are_not_used(own, tmp_path, capsys):
+    """If settings or weights differ, one line names them and every problem is measured."""
     other = copied(own.model, tmp_path / "other")
     turned = bytearray((other / "model.safetensors").read_bytes())
     turned[-1] ^= 1
@@ -479,25 +476,24 @@ def test_rates_of_another_measurement_are_not_taken(own, tmp_path, capsys):
         out = tmp_path / str(i)
         sample.main([*own.words, "--s_zero=0", word, f"--out={out}"])
         said = capsys.readouterr().out
-        assert f"{RATES}: not of this measurement: {key}={there} there, " in said
-        assert "none was right: does --verifier=math read" in said or key != "verifier"
+        assert f"{RATES}: not used, measured with other settings: {key}={there}, now " in said
+        assert "no rollout is solved: does --verifier=math read" in said or key != "verifier"
         header, *lines = read_log(out / "pass_rates.jsonl")
         assert (header["s_zero"], len(lines)) == (0, 16)
-    # and what was measured for these weights does not count for others
+    # counts of these weights do not count for others
     shutil.copytree(own.splits, tmp_path / "mine")
     shutil.copy(other / "model.safetensors", own.model.with_name("model.part"))
     kept = own.model.with_name("kept")
     (own.model / "model.safetensors").rename(kept)
     try:
         own.model.with_name("model.part").rename(own.model / "model.safetensors")
-        with pytest.raises(config.BadInput, match="measured otherwise: weights=.* there, .* now"):
+        with pytest.raises(config.BadInput, match="with other settings: weights=.*, now "):
             sample.main([*own.words, f"--out={tmp_path / 'mine'}"])
     finally:
         kept.rename(own.model / "model.safetensors")
 
 
-def test_without_the_file_all_is_measured_anew(own, tmp_path):
-    """To the same counts."""
+def test_without_shipped_rates_the_measured_counts_are_equal(own, tmp_path):
     model = copied(own.model, tmp_path / "model")
     (model / RATES).rename(tmp_path / RATES)
     sample.main([*own.words, f"--model={model}", "--s_zero=8", f"--out={tmp_path / 'out'}"])
@@ -506,7 +502,7 @@ def test_without_the_file_all_is_measured_anew(own, tmp_path):
 
 @pytest.mark.parametrize("damage", ["cut", "turn", "block", "lines", "header"])
 def test_torn_pass_rates(own, tmp_path, damage, capsys):
-    """Of a gzip file that is not whole nothing is taken; what it lacks is measured."""
+    """A damaged gzip file is refused; missing lines are measured."""
     model = copied(own.model, tmp_path / "model")
     path = model / RATES
     lines = gzip.decompress(path.read_bytes()).decode().splitlines(True)
@@ -521,26 +517,26 @@ def test_torn_pass_rates(own, tmp_path, damage, capsys):
     path.write_bytes(gzip.compress("".join(some).encode()))
     sample.main(words)
     assert content(tmp_path / "out") == content(own.splits)
-    assert ("s=None there" in capsys.readouterr().out) == (damage == "header")
+    assert ("s=None, now" in capsys.readouterr().out) == (damage == "header")
 
 
 @pytest.mark.parametrize("how", ["cut", "turn"])
 def test_torn_weights(world, tmp_path, script, how):
-    """The rates are of others, and weights that cannot be loaded are named."""
+    """Their hash differs, so the rates are not used; weights that cannot be loaded are named."""
     model = copied(world.base, tmp_path / "base")
     torn(model / "model.safetensors", how)
     (tmp_path / "p.jsonl").write_text(world.problems.read_text().splitlines(True)[0])
     done = script("sample.py", f"--problems={tmp_path / 'p.jsonl'}", f"--model={model}",
                   f"--out={tmp_path / 'out'}", "--verifier=exact", "--max_prompt_tokens=16",
                   "--max_new_tokens=24", "--s_zero=0")
-    assert f"{RATES}: not of this measurement: weights=" in done.stdout
+    assert f"{RATES}: not used, measured with other settings: weights=" in done.stdout
     assert "Traceback" not in done.stderr
     if how == "cut":
         assert done.code == 2 and f"--model={model}: " in done.stderr.splitlines()[-1]
 
 
-def test_prepare_makes_what_is_asked_for(prepare, tmp_path, monkeypatch, capsys):
-    """Problems always, a model where it is not there and belongs to the data, `remake` a second."""
+def test_prepare(prepare, tmp_path, monkeypatch, capsys):
+    """It writes the problems, a missing model inside the data folder, and with `remake` another."""
     monkeypatch.setattr(prepare, "MODELS", dict(base=(32, 3), narrow=(64, 2)))
     monkeypatch.setattr(os, "environ", dict(os.environ))
     monkeypatch.setattr(prepare, "POOL", 50)
@@ -555,14 +551,14 @@ def test_prepare_makes_what_is_asked_for(prepare, tmp_path, monkeypatch, capsys)
         assert "parameters in" in capsys.readouterr().out
         assert engine.load_model(tmp_path / "narrow")[0].config.hidden_size == 64
         prepare.main(words)
-        assert "is there already" in capsys.readouterr().out
+        assert "exists already" in capsys.readouterr().out
         prepare.main(["remake", *words])
-        assert "narrow_remade: came out the same" in capsys.readouterr().out
+        assert "narrow_remade: equals" in capsys.readouterr().out
         prepare.main(["remake", *words, "--seed=1"])
-        assert "narrow_remade: came out otherwise" in capsys.readouterr().out
+        assert "narrow_remade: differs" in capsys.readouterr().out
         monkeypatch.setattr(prepare, "MODELS", dict(base=(32, 3)))
         prepare.main(["remake", *words])
-        assert "narrow_remade: of another shape" in capsys.readouterr().out
+        assert "narrow_remade: has other shapes" in capsys.readouterr().out
         with pytest.raises(config.BadInput, match="--model=.*none: not a transformers folder"):
             prepare.main(["remake", f"--model={tmp_path / 'none'}"])
         torn(tmp_path / "narrow/model.safetensors", "cut")
@@ -572,9 +568,9 @@ def test_prepare_makes_what_is_asked_for(prepare, tmp_path, monkeypatch, capsys)
         torch.set_num_threads(threads)
 
 
-def test_kernels_are_chosen_for_the_training_of_base_models_alone(world):
-    """AVX2's also where there is AVX-512, by which the base model is the same on both; whatever
-    else runs takes what the processor has."""
+def test_kernels_are_chosen_only_for_training_base_models(world):
+    """Base models are trained with AVX2 even if there is AVX-512, so that both give one model. All
+    other code uses the processor's kernels."""
     env = {k: v for k, v in os.environ.items() if k != "ATEN_CPU_CAPABILITY"}
     tell = "torch.ones(9).exp(); print(torch.backends.cpu.get_cpu_capability())"
 

@@ -1,5 +1,4 @@
-"""data/guru_math and data/aime24: files in the formats that are published, each script run as a
-user starts it."""
+"""Data sets in their published formats, made into problem files; duplicates; mixtures of splits."""
 import gzip
 import hashlib
 import itertools
@@ -17,7 +16,7 @@ import pytest
 
 import config  # conftest.py has put the root on sys.path
 from conftest import load_script
-from core import duplicates, engine
+from core import duplicates, engine, questions
 from core.problems import encode
 import sample
 
@@ -25,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 GURU, AIME = "data/guru_math/prepare.py", "data/aime24/prepare.py"
 BOX = r"Please output the final answer within \boxed{}."
 FILE = "math__combined_54.4k.parquet"
-OFFLINE = dict(HF_HUB_OFFLINE="1")  # without it the hub's client tries for a while
+OFFLINE = dict(HF_HUB_OFFLINE="1")  # else the hub's client retries for a while
 WORDS = """triangle circle point line angle number integer digit prime factor sum product ratio
 square cube root area volume set element function value sequence term graph vertex edge path coin
 card player game turn box ball colour row column table bus train road town river bridge boat
@@ -40,7 +39,7 @@ def guru():
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A folder with a tokenizer alone: one token a byte, and a chat template that adds 12."""
+    """A folder with only a tokenizer: one token per byte, and a chat template that adds 12."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, PreTrainedTokenizerFast
     folder = tmp_path_factory.mktemp("bytes")
@@ -58,12 +57,12 @@ def model(tmp_path_factory):
 
 
 def sentence(seed, n=40):
-    """A question of n words, like no other."""
+    """Return a question of n random words, one for each seed."""
     return " ".join(random.Random(f"q{seed}").choices(WORDS, k=n)) + "?"
 
 
 def refused(done, *words):
-    """Bad input: exit code 2 and one line, which has these words in it."""
+    """Assert that a script ended with code 2 and one line that contains these words."""
     assert done.code == 2, done.stdout + done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert all(str(word) in done.stderr for word in words), done.stderr
@@ -80,10 +79,10 @@ def write_jsonl(path, rows):
 
 
 # --------------------------------------------------------------------------------------------------
-# Files as they are published
+# Published files
 
 def verl_row(i, question, answer, source="math__dapo"):
-    """A row of Guru's math file, in veRL's format."""
+    """Return a row of Guru's math file, in veRL's format."""
     return dict(data_source=source,
                 prompt=[dict(content=f"{question} {BOX}" if question else "", role="user")],
                 ability="math", apply_chat_template=True,
@@ -124,7 +123,7 @@ LONG = (r"Let $f(x)=\sin x$ be given on the real line, and let a point move on i
         r"speed of $12$ units for each unit of time, from the origin to the right. After what time "
         r"is it for the first time at a height of $\frac{1}{2}$ above the line?")
 RESPELLED = LONG.replace(r"\frac{1}{2}", r"\dfrac12").replace("$", "")
-# name: (question, answer, what becomes of it: "" = it stays). In file order, after 20 plain rows
+# {name: (question, answer, why it is left out, or "")}, in the order of the file
 PLANTED = dict(
     original=(LONG, "3", ""),
     respelled=(RESPELLED.replace(" be given", "\n BE  given"), "3", "exact"),
@@ -155,7 +154,7 @@ ROWS = [(sentence(i), str(i), "") for i in range(20)] + list(PLANTED.values())
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, script, model):
-    """The Guru script on a file of 40 rows that lies in its data folder."""
+    """Run the Guru script on a file of 43 rows in its data folder; return (folder, words, Done)."""
     data = tmp_path_factory.mktemp("guru")
     write_verl(data / FILE, [row[:2] for row in ROWS])
     test = write_jsonl(data / "aime/problems.jsonl",
@@ -166,7 +165,7 @@ def made(tmp_path_factory, script, model):
     return data, words, done
 
 
-def test_what_stays_of_the_published_file(made):
+def test_rows_that_are_kept(made):
     data, _, done = made
     problems = sample.read_problems(data / "problems.jsonl")
     assert len(ROWS) == 43
@@ -175,10 +174,9 @@ def test_what_stays_of_the_published_file(made):
     for p, (q, a, _) in zip(problems, [row for row in ROWS if not row[2]]):
         assert p["prompt"] == f"{q.strip()} {BOX}" and p["source"] == "math__dapo"
         assert p["answer"] == ("34" if a == '["34"]' else "18" if "####" in a else a)
-    said = done.stderr.splitlines()  # what was left out unread, and its first
-    first = [line.rpartition("the first: ")[2] for line in said]
-    assert first == ["31", "34", "40", r"'\\frac{1}{2'"]
-    assert "3 rows without" in said[0] and "1 golds are left out" in said[3]
+    for part in ("3 empty", "1 several answers", "1 other form", "1 gold unread", "1 over long",
+                 "3 against", "2 exact", "2 near; 2 of these duplicates had another answer"):
+        assert part in done.stdout, done.stdout
 
 
 def test_manifest_counts_and_hashes(made, model):
@@ -187,8 +185,6 @@ def test_manifest_counts_and_hashes(made, model):
     fates = Counter(row[2] or "kept" for row in ROWS)
     assert manifest["counts"] == dict(fates, rows=43, conflicts=2, not_text=0)
     assert manifest["source_sha256"] == hashlib.sha256((data / FILE).read_bytes()).hexdigest()
-    made = (data / "problems.jsonl").read_bytes()
-    assert manifest["problems_sha256"] == hashlib.sha256(made).hexdigest()
     assert manifest["set_hash"] == sample.set_hash(sample.read_problems(data / "problems.jsonl"))
     assert manifest["settings"]["source"] == f"LLM360/guru-RL-92k:train/{FILE}"
     assert manifest["file"] == FILE
@@ -196,12 +192,12 @@ def test_manifest_counts_and_hashes(made, model):
     assert manifest["revision_resolved"] is None
     assert (manifest["question_column"],
             manifest["answer_column"]) == ("prompt", "reward_model.ground_truth")
-    assert manifest["lengths_by"] == str(model)
+    assert manifest["settings"]["model"] == str(model)
 
 
-def test_lengths_are_those_behind_the_chat_template(guru, tmp_path, script, model):
-    """One token a byte: a prompt of exactly the limit stays, one byte more is over-long; without
-    the template's 12 both would fit."""
+def test_lengths_include_the_chat_template(guru, tmp_path, script, model):
+    """A prompt of exactly the limit is kept, one with a byte more is not. Without the 12 tokens of
+    the template both would fit."""
     limit = 200
     asked = ["".join(random.Random(i).choices("abcdefgh ", k=limit - 12 - len(BOX) - 2 + i)) + "x"
              for i in (0, 1)]
@@ -217,10 +213,10 @@ def test_lengths_are_those_behind_the_chat_template(guru, tmp_path, script, mode
     shutil.rmtree(tmp_path / "out")
     assert script(GURU, *words, "--model=none").code == 0
     manifest = config.read_json(tmp_path / "out/manifest.json")
-    assert manifest["counts"]["kept"] == 2 and manifest["lengths_by"] is None
+    assert manifest["counts"]["kept"] == 2
 
 
-def test_again_does_nothing_and_other_settings_are_refused(made, script):
+def test_a_second_run_does_nothing_and_other_settings_are_refused(made, script):
     data, words, _ = made
     before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in data.glob("*.json*")}
     done = script(GURU, *words, env=OFFLINE)
@@ -233,8 +229,8 @@ def test_again_does_nothing_and_other_settings_are_refused(made, script):
     assert before == {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in data.glob("*.json*")}
 
 
-def test_a_killed_prepare_is_made_again(tmp_path, script):
-    """problems.jsonl is the last to get its name; bytes in a parquet are text."""
+def test_a_killed_prepare_can_be_repeated(tmp_path, script):
+    """problems.jsonl is written last. Bytes in a parquet file are text."""
     rows = [dict(question=sentence(i).encode(), answer=str(i).encode()) for i in range(3)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "bytes.parquet")
     words = [f"--data={tmp_path / 'out'}", f"--source={tmp_path / 'bytes.parquet'}",
@@ -247,7 +243,7 @@ def test_a_killed_prepare_is_made_again(tmp_path, script):
     assert script(GURU, *words).code == 0 and (tmp_path / "out/problems.jsonl").read_bytes() == want
 
 
-def test_problems_of_another_hand_are_not_touched(tmp_path, script):
+def test_a_problem_file_of_another_program_is_not_touched(tmp_path, script):
     mine = write_jsonl(tmp_path / "problems.jsonl", [dict(id=1, prompt="1+1", answer="2")])
     refused(script(GURU, f"--data={tmp_path}", "--model=none"), mine, "manifest.json")
     assert lines(mine) == [dict(id=1, prompt="1+1", answer="2")]
@@ -270,11 +266,8 @@ def write_aime(path, form):
     return path
 
 
-@pytest.mark.parametrize("form, first, last",
-                         [("H4", "aime24-60", "aime24-89"),
-                          ("Maxwell-Jia", "aime24-2024-I-1", "aime24-2024-II-15"),
-                          ("guru", "aime24-00000", "aime24-00232")])
-def test_aime_in_all_its_forms(tmp_path, script, form, first, last):
+@pytest.mark.parametrize("form, last", [("H4", 29), ("Maxwell-Jia", 29), ("guru", 232)])
+def test_aime_in_three_formats(tmp_path, script, form, last):
     source = write_aime(tmp_path / "aime.parquet", form)
     done = script(AIME, f"--data={tmp_path / 'out'}", f"--source={source}", "--model=none")
     assert done.code == 0 and not done.stderr, done.stderr
@@ -282,7 +275,7 @@ def test_aime_in_all_its_forms(tmp_path, script, form, first, last):
     assert [p["prompt"] for p in problems] == [f"{q} {BOX}" for q, _ in TEST]
     assert [p["answer"] for p in problems] == [str(int(a)) if form == "Maxwell-Jia" else a
                                                for _, a in TEST]
-    assert (problems[0]["id"], problems[-1]["id"]) == (first, last)
+    assert (problems[0]["id"], problems[-1]["id"]) == ("aime24-00000", f"aime24-{last:05d}")
     counts = config.read_json(tmp_path / "out/manifest.json")["counts"]
     assert (counts["rows"], counts["exact"],
             counts["kept"]) == ((240, 210, 30) if form == "guru" else (30, 0, 30))
@@ -290,25 +283,25 @@ def test_aime_in_all_its_forms(tmp_path, script, form, first, last):
 
 @pytest.fixture
 def clone(tmp_path):
-    """A copy of the scripts, so that folders beside them are not those of this repository."""
+    """A copy of the scripts with empty data folders."""
     rooms = ("config.py core/duplicates.py core/log.py core/lora.py core/math_answers.py "
-             "core/models.py core/problems.py core/sandbox.py").split()
+             "core/models.py core/problems.py core/questions.py core/sandbox.py").split()
     for name in (*rooms, GURU, AIME):
         (tmp_path / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / "clone" / name)
     return tmp_path / "clone"
 
 
-def test_aime_is_made_first_and_both_write_beside_themselves(clone, script):
-    """Without --data and --against, from another folder, with AIME where `hf download --local-dir`
-    puts it."""
+def test_aime_is_made_first_and_both_write_into_their_folders(clone, script):
+    """Without --data and --against, from another working directory. AIME's file is in the place to
+    which `hf download --local-dir` writes it."""
     write_verl(clone / "data/guru_math" / FILE, [(sentence(1), "1"), TEST[0]])
     write_aime(clone / "data/aime24/data/train-00000-of-00001.parquet", "H4")
     done = script(clone / GURU, "--model=none", "--max_prompt_tokens=20", cwd=clone / "data",
                   env=OFFLINE)
     assert done.code == 0 and not done.stderr, done.stderr
     settings = config.read_json(clone / "data/aime24/manifest.json")["settings"]
-    # all 30, whatever this call leaves out
+    # all 30, without the limit of this call
     assert settings["max_prompt_tokens"] == 1024 and settings["model"] == ""
     assert len(sample.read_problems(clone / "data/aime24/problems.jsonl")) == 30
     [only] = sample.read_problems(clone / "data/guru_math/problems.jsonl")
@@ -318,13 +311,13 @@ def test_aime_is_made_first_and_both_write_beside_themselves(clone, script):
     assert "nothing to do" in script(clone / AIME, "--model=none", cwd=clone, env=OFFLINE).stdout
 
 
-def test_without_network_it_says_what_to_download(clone, tmp_path, script):
+def test_without_network_the_download_command_is_named(clone, tmp_path, script):
     env = dict(OFFLINE, HF_HOME=str(tmp_path / "hub"))
     refused(script(clone / GURU, "--model=none", cwd=clone, env=env),
             "hf download LLM360/guru-RL-92k train/math__combined_54.4k.parquet",
             "--repo-type=dataset --revision=2e2790a962a3c099bfb5ea61389cbf98a5ea439b "
             "--local-dir=data/guru_math")
-    # the next thing that is missing
+    # then the other missing file
     write_verl(clone / "data/guru_math" / FILE, [(sentence(1), "1")])
     refused(script(clone / GURU, "--model=none", cwd=clone, env=env),
             "hf download HuggingFaceH4/aime_2024 data/train-00000-of-00001.parquet",
@@ -337,8 +330,8 @@ def test_without_network_it_says_what_to_download(clone, tmp_path, script):
     assert not list(clone.rglob("*.json*"))
 
 
-def test_the_commit_behind_a_branch_is_recorded(clone, tmp_path, script):
-    """What the hub's client has in its cache stands for what it downloads."""
+def test_the_commit_of_a_branch_is_recorded(clone, tmp_path, script):
+    """The cache of the hub's client takes the place of a download."""
     commit, cache = "a" * 40, tmp_path / "hub/hub/datasets--some--set"
     write_jsonl(cache / f"snapshots/{commit}/deep/rows.jsonl",
                 [dict(question=sentence(1), answer=1)])
@@ -353,12 +346,12 @@ def test_the_commit_behind_a_branch_is_recorded(clone, tmp_path, script):
 
 
 def test_any_two_named_columns(tmp_path, script):
-    """JSONL, packed, with a dotted key; and a parquet with a dot in a column's name and whole
-    floats, as pandas writes integers."""
+    """Gzipped JSONL with a dotted key, and a parquet file with a dot in a column's name and floats
+    without fraction, as pandas writes integers."""
     asked = [sentence(i) for i in range(3)]
     rows = [dict(q=dict(text=f"  {asked[0]} {BOX}\n"), sol=dict(final=[7])), dict(q=None),
             dict(q=dict(text=asked[2]), sol=dict(final=" ½ "), other=1)]
-    # half a pair, which becomes a "?"
+    # half of a surrogate pair, which becomes "?"
     rows.insert(1, dict(q=dict(text=asked[1].replace("?", "\ud800")), sol=dict(final=0)))
     with gzip.open(tmp_path / "mine.jsonl.gz", "wt") as file:
         file.write("\n".join(map(json.dumps, rows)) + "\n\n")
@@ -376,11 +369,11 @@ def test_any_two_named_columns(tmp_path, script):
         assert [(p["prompt"], p["answer"]) for p in problems] == [(f"{asked[i]} {BOX}", answer)
                                                                   for i, answer in expected]
         assert config.read_json(out / "manifest.json")["counts"]["empty"] == 1
-        assert "1 rows" in done.stderr
+        assert "1 empty" in done.stdout
 
 
 def bad_source(tmp_path, kind):
-    """-> the words of the command line, and what the line must name beside the file."""
+    """Return the words of the command line, and the parts of the error line."""
     source, words, named, good = tmp_path / "x.jsonl", [], [], dict(question="1+1?", answer="2")
     if kind == "corrupt":
         source = tmp_path / "x.parquet"
@@ -438,7 +431,7 @@ def test_a_missing_test_file_is_named(tmp_path, script):
     assert not (tmp_path / "out").exists()
 
 
-def test_help_of_both(script):
+def test_help(script):
     for name in (GURU, AIME):
         done = script(name, "--help")
         assert done.code == 0 and done.stdout.startswith(name) and "--question_key=" in done.stdout
@@ -464,7 +457,7 @@ def spelled(text):
     return duplicates.compact(duplicates.normalize(text))
 
 
-def test_one_thing_has_one_spelling():
+def test_normalization_of_spellings():
     for a, b in SAME:
         assert spelled(a) == spelled(b), (a, b)
     for a, b in DIFFERENT:
@@ -472,7 +465,7 @@ def test_one_thing_has_one_spelling():
 
 
 def slow_twins(questions, foreign):
-    """The same by comparing all with all."""
+    """Return what duplicates.twins returns, by comparing all pairs."""
     def features(q):
         words = duplicates.normalize(q)
         return (spelled(q), {tuple(words[i:i + 3]) for i in range(max(1, len(words) - 2))},
@@ -495,9 +488,8 @@ def slow_twins(questions, foreign):
     return found
 
 
-def test_near_duplicates_are_those_of_the_slow_way():
-    """Texts of 12 to 60 words with none to four changes, so that many pairs lie at either side of
-    0.8."""
+def test_near_duplicates_equal_those_of_the_slow_way():
+    """Texts of 12 to 60 words with up to four changes, so that many pairs are close to 0.8."""
     rng, questions = random.Random(5), []
     foreign = [sentence(f"f{i}", 30) for i in range(10)]
     bases = foreign + [sentence(f"b{i}", n) for i, n in enumerate([12, 20, 30, 40, 60] * 4)]
@@ -521,7 +513,7 @@ SIZES = dict(extreme=90, level_easy=50, level_very_easy=40, hard=120)
 
 @pytest.fixture
 def splits(tmp_path):
-    """A data folder with splits as sample.py writes them; `hard` holds all of `extreme`."""
+    """A data folder with splits as sample.py writes them; `hard` contains all of `extreme`."""
     folder = tmp_path / "data/splits/M"
     problems = {name: [dict(id=f"{'hard' if name == 'extreme' else name}-{i}",
                             prompt=f"{name} {i}", answer="1", pass_rate=0.0, samples=128,
@@ -560,18 +552,18 @@ def test_mixtures_of_the_paper(splits, mix):
         assert entry["counts"] == origin
     assert mix("--D=8", "--seed=3", "--mix=hard").code == 0
     assert mix("--D=20", "--seed=3", "--mix=level_easy:0.5 hard").code == 0
-    # in another order it is the same
+    # the same mixture with its splits in another order
     assert mix("--D=60", "--seed=3", "--mix=level_easy:1 extreme:1").code == 0
-    # the paper's Hard only, which is there
+    # the paper's Hard only, which exists
     assert mix("--D=60", "--seed=3", "--mix=extreme").code == 0
     assert set(config.read_json(splits / "mixtures.json")) == {
         "mix_hard_D60_seed3", "mix_dual_D60_seed3", "mix_tri_D60_seed3", "mix_hard1_D8_seed3",
         "mix_hard1_level_easy0.5_D20_seed3"}
 
 
-def test_smaller_is_the_beginning_of_larger(splits, mix):
-    """As a user asks for it at two sizes, and for all sizes and several seeds by the function;
-    another seed is another mixture."""
+def test_a_smaller_mixture_is_a_prefix_of_a_larger_one(splits, mix):
+    """At two sizes of the script, and at all sizes for several seeds of the function. Another seed
+    gives another mixture."""
     for D in (10, 80):
         assert mix(f"--D={D}").code == 0
     for name in ("hard", "dual", "tri"):
@@ -584,19 +576,19 @@ def test_smaller_is_the_beginning_of_larger(splits, mix):
         full = [p["id"] for p in sample.mixture(pools, shares, 60, seed)[0]]
         assert all([p["id"] for p in sample.mixture(pools, shares, D, seed)[0]] == full[:D]
                    for D in range(1, 60))
-        assert len(set(full)) == 60  # none twice, though `hard` holds `extreme`
+        assert len(set(full)) == 60  # none twice, although `hard` contains `extreme`
         assert set(full) != {p["id"] for p in sample.mixture(pools, shares, 60, seed + 1)[0]}
 
 
 def test_shares_hold_at_every_size():
-    """The simple rule, the greatest deficit first, fails this."""
+    """The simple rule, the greatest deficit first, fails here."""
     rng = random.Random(0)
     mixes = [[3, 55, 1, 55, 1]] + [[rng.randint(1, 60) for _ in range(rng.randint(2, 8))]
                                    for _ in range(40)]
     for mix in mixes:
         shares = {str(j): Fraction(share) for j, share in enumerate(mix)}
         count, total = Counter(), sum(shares.values())
-        for i, name in enumerate(sample.places(shares, 300), 1):
+        for i, name in enumerate(sample.split_order(shares, 300), 1):
             count[name] += 1
             assert all(abs(count[j] - shares[j] * i / total) < 1 for j in shares)
 
@@ -607,7 +599,7 @@ def test_largest_size_and_too_large_a_size(splits, mix):
     assert {"mix_hard_D90_seed0_train.jsonl", "mix_dual_D101_seed0_train.jsonl"} <= largest
     assert len(largest) == 3
     [tri] = [int(name.split("_D")[1].split("_")[0]) for name in largest if "tri" in name]
-    assert 160 <= tri <= 163  # a quarter of it are the 40 of level_very_easy
+    assert 160 <= tri <= 163  # its quarter of level_very_easy has 40 problems
     before = {p: p.read_bytes() for p in splits.iterdir()}
     refused(mix(f"--D={tri + 1}", "--mix=extreme:2 level_easy:1 level_very_easy:1"), "needs 41",
             "level_very_easy", "has 40", f"is {tri}")
@@ -629,13 +621,13 @@ def test_no_validation_problem_is_mixed_in(splits, mix, field):
     assert not list(splits.glob("mix*")) and mix("--mix=extreme", "--D=5").code == 0
 
 
-def test_what_a_killed_writer_left_is_no_split(splits, mix):
+def test_files_of_a_killed_writer_are_not_splits(splits, mix):
     (splits / ".77.part.easy_val.jsonl").write_text('{"id": 1')
     (splits / ".77.part.new_train.jsonl").write_text('{"id": 1')
     assert mix("--mix=hard", "--D=4").code == 0
 
 
-def test_a_mixture_is_not_replaced_by_one_of_other_splits(splits, mix):
+def test_a_mixture_of_other_splits_is_not_replaced(splits, mix):
     assert mix("--mix=hard:1 level_easy:3", "--D=8").code == 0
     path = splits / "mix_hard1_level_easy3_D8_seed0_train.jsonl"
     before = path.read_bytes()
@@ -647,7 +639,7 @@ def test_a_mixture_is_not_replaced_by_one_of_other_splits(splits, mix):
 
 
 def test_mixtures_of_the_embedded_world(world, tmp_path, script):
-    """Its splits, in a copy: no mixture is left in the folder that other tests read."""
+    """In a copy of its splits, because other tests read the original folder."""
     shutil.copytree(world.splits, tmp_path / "splits/base", ignore=shutil.ignore_patterns("mix*"))
     done = script("sample.py", "mix", f"--data={tmp_path}",
                   f"--model={world.base}", "--D=100", "--mix=easy:1 hard:1")
@@ -656,18 +648,18 @@ def test_mixtures_of_the_embedded_world(world, tmp_path, script):
 
 
 # --------------------------------------------------------------------------------------------------
-# Others' data: forms of answers, golds, chat turns, columns, in the shapes that these files have
+# Forms of answers, golds, chat turns and columns in published data sets
 
 def rows_made(guru, tmp_path, capsys, rows, *words, against="none"):
-    """prepare.py on rows in a JSONL file -> (problems, counts, changed, what it said)."""
+    """Run prepare.py on rows; return (problems, counts, changed, the printed text)."""
     source = write_jsonl(tmp_path / "in.jsonl", rows)
     shutil.rmtree(tmp_path / "out", ignore_errors=True)
     guru.main([f"--data={tmp_path / 'out'}", f"--source={source}", "--model=none",
                f"--against={against}", *words])
     manifest = config.read_json(tmp_path / "out/manifest.json")
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     return (sample.read_problems(tmp_path / "out/problems.jsonl"), manifest["counts"],
-            manifest["changed"], said.out + said.err)
+            manifest["changed"], printed.out + printed.err)
 
 
 DAPO = ("Solve the following math problem step by step. The last line of your response should be "
@@ -685,8 +677,8 @@ WRAPPED = dict(dapo=DAPO, gsm8k=GSM8K, math=MATH, qwen=QWEN, r1=R1,
 
 @pytest.mark.parametrize("name", WRAPPED)
 def test_test_problems_inside_an_instruction_are_found(guru, tmp_path, capsys, name):
-    """All 30 of them, and no others in the same instruction; also where the instruction stands
-    around the test problems."""
+    """All 30 are found, and no other problem with the same instruction; also if the test problems
+    have the instruction."""
     before, after = WRAPPED[name]
     wrapped = [dict(question=before + q + after, answer=a) for q, a in TEST]
     others = [dict(question=before + sentence(i) + after, answer="1") for i in range(5)]
@@ -722,12 +714,13 @@ def test_a_prompt_asks_for_one_form_of_the_answer(guru, tmp_path, capsys, name, 
     assert changed == dict(turns=0, form=int(not kept), escaped=0)
 
 
-def test_a_box_of_the_question_is_no_form(guru):
+def test_a_box_in_the_question_is_kept():
     fill = r"Which digit makes $\boxed{\phantom{0}}5 = 3 \cdot 15$ true?"
-    assert guru.forms(fill) == (fill, f"{fill} {BOX}")
+    assert questions.question_and_prompt(fill) == (fill, f"{fill} {BOX}")
     # nothing of the question goes with an instruction
-    assert guru.forms('Add 3 and 4 and write the result after "####".')[1] == ""
-    assert guru.forms("#### Problem 3\nFind $x$.")[1] == f"#### Problem 3\nFind $x$. {BOX}"
+    assert questions.question_and_prompt('Add 3 and 4 and write the result after "####".')[1] == ""
+    heading = "#### Problem 3\nFind $x$."
+    assert questions.question_and_prompt(heading)[1] == f"{heading} {BOX}"
 
 
 GOLDS = {"So 9 * 2 = $<<9*2=18>>18.\n#### 18": "18", "3+31=34\n#### 34": "34",
@@ -739,9 +732,9 @@ GOLDS = {"So 9 * 2 = $<<9*2=18>>18.\n#### 18": "18", "3+31=34\n#### 34": "34",
          "(1, 2]": "(1, 2]", "no solution": "no solution", r"x^{2}-1": r"x^{2}-1"}
 
 
-def test_golds_are_read_in_all_their_forms(guru):
-    assert {gold: guru.answers(gold)[0] for gold in GOLDS} == GOLDS
-    assert guru.answers(b"34") == ["34"] and guru.answers([3.0, ""]) == ["3"]
+def test_golds():
+    assert {gold: questions.golds(gold)[0] for gold in GOLDS} == GOLDS
+    assert questions.golds(b"34") == ["34"] and questions.golds([3.0, ""]) == ["3"]
 
 
 def test_golds_that_no_answer_matches_are_left_out_and_counted(guru, tmp_path, capsys):
@@ -749,10 +742,9 @@ def test_golds_that_no_answer_matches_are_left_out_and_counted(guru, tmp_path, c
                 "week there are seventeen of them on the table.")
     rows = [dict(question=sentence(i), answer=a) for i, a in enumerate(
         [r"\frac{2 k n}{n+k-1}-2 \frac{k!n!}{(k+n-1)!", solution, "34", r"\frac{1}{2}"])]
-    problems, counts, _, said = rows_made(guru, tmp_path, capsys, rows)
+    problems, counts, _, printed = rows_made(guru, tmp_path, capsys, rows)
     assert [p["answer"] for p in problems] == ["34", r"\frac{1}{2}"]
-    assert counts["gold_unread"] == 2 and "2 gold unread" in said
-    assert "2 golds are left out: the verifier cannot read them" in said
+    assert counts["gold_unread"] == 2 and "2 gold unread" in printed
 
 
 TURNS = [([dict(role="system", content="You teach."), dict(role="user", content="2+3?")],
@@ -771,34 +763,34 @@ TURNS = [([dict(role="system", content="You teach."), dict(role="user", content=
 
 @pytest.mark.parametrize("prompt, question, earlier", TURNS)
 def test_the_last_question_of_chat_turns(guru, tmp_path, capsys, prompt, question, earlier):
-    [p], _, changed, said = rows_made(guru, tmp_path, capsys, [dict(prompt=prompt, answer="5")])
+    [p], _, changed, printed = rows_made(guru, tmp_path, capsys, [dict(prompt=prompt, answer="5")])
     assert p["prompt"] == f"{question} {BOX}" and changed["turns"] == earlier
-    assert ("turns before the last question" in said) == bool(earlier)
+    assert ("turns before the last question" in printed) == bool(earlier)
 
 
 @pytest.mark.parametrize("prompt", [
     [dict(role="user", content=[dict(type="image", image="x.png"), dict(type="text", text="?")])],
     [dict(role="assistant", content="5")], dict(a=1), [1, 2]])
-def test_what_is_no_text_is_counted_as_that(guru, tmp_path, capsys, prompt):
+def test_cells_without_text_are_counted(guru, tmp_path, capsys, prompt):
     rows = [dict(prompt=prompt, answer="5"), dict(prompt="2+3?", answer="5")]
     words = ["--question_key=prompt", "--answer_key=answer"]
     if isinstance(prompt, dict):  # a column of fields
         rows = [dict(prompt=[prompt], answer="5"), rows[1]]
-    problems, counts, _, said = rows_made(guru, tmp_path, capsys, rows, *words)
+    problems, counts, _, printed = rows_made(guru, tmp_path, capsys, rows, *words)
     assert [p["prompt"] for p in problems] == [f"2+3? {BOX}"]
-    assert counts["not_text"] == 1 and "1 rows in which prompt or answer is not text" in said
+    assert counts["not_text"] == 1 and "1 not text" in printed
 
 
 def test_columns_that_belong_to_the_question(guru, tmp_path, capsys):
     row = dict(body="Seven red marbles lie in a bowl.", question="How many?", answer="7", level="1")
-    [p], _, _, said = rows_made(guru, tmp_path, capsys, [row])
-    assert p["prompt"] == f"How many? {BOX}" and "--question_key=body,question" in said
-    assert "level" not in said
-    [p], _, _, said = rows_made(guru, tmp_path, capsys, [row], "--question_key=body,question")
-    assert p["prompt"] == f"{row['body']}\nHow many? {BOX}" and "not read" not in said
+    [p], _, _, printed = rows_made(guru, tmp_path, capsys, [row])
+    assert p["prompt"] == f"How many? {BOX}" and "--question_key=body,question" in printed
+    assert "level" not in printed
+    [p], _, _, printed = rows_made(guru, tmp_path, capsys, [row], "--question_key=body,question")
+    assert p["prompt"] == f"{row['body']}\nHow many? {BOX}" and "not read" not in printed
 
 
-def test_near_duplicates_are_kept_on_demand(guru, tmp_path, capsys):
+def test_keep_near(guru, tmp_path, capsys):
     rows = [dict(question=q, answer="3") for q in (LONG, LONG.replace("speed", "velocity"),
                                                    RESPELLED)]
     for word, near, kept in (("--keep_near=false", 1, 1), ("--keep_near=true", 0, 2)):
@@ -822,8 +814,7 @@ SHAPES = dict(  # file: (columns of a row, prompt, answer)
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_the_shapes_of_known_files(guru, tmp_path, name):
-    """As parquet, the columns picked by themselves."""
+def test_columns_of_known_data_sets(guru, tmp_path, name):
     row, prompt, answer = SHAPES[name]
     pq.write_table(pa.Table.from_pylist([row]), tmp_path / "in.parquet")
     guru.main([f"--data={tmp_path / 'out'}", f"--source={tmp_path / 'in.parquet'}", "--model=none",
@@ -833,7 +824,7 @@ def test_the_shapes_of_known_files(guru, tmp_path, name):
 
 
 def test_a_problem_file_is_utf8_in_every_locale(tmp_path, script):
-    """U+2028, U+0085, a BOM and CRLF are text or the end of a line, never the end of a problem."""
+    """U+2028 and U+0085 are text; a BOM and CRLF are read."""
     raw = ('\ufeff{"id": 1, "prompt": "3\u00d73\u2028or\u0085not?", "answer": "9"}\r\n'
            '\r\n{"id": 2, "prompt": "2+2?", "answer": 4}\r\n').encode()
     (tmp_path / "p.jsonl").write_bytes(raw)
@@ -851,8 +842,8 @@ def test_a_problem_file_is_utf8_in_every_locale(tmp_path, script):
             sample.read_problems(tmp_path / "p.jsonl")
 
 
-def test_all_problems_without_a_difficulty(tmp_path, script):
-    """--split=all: no model is loaded, a quarter validates, and what is held out stays that."""
+def test_split_all(tmp_path, script):
+    """No model is loaded, a quarter is held out, and a second call holds out the same problems."""
     write_jsonl(tmp_path / "problems.jsonl",
                 [dict(id=i, prompt=f"{i}+1=", answer=str(i + 1)) for i in range(60)])
     words = [f"--data={tmp_path}", "--model=org/not_there", "--split=all"]
@@ -870,7 +861,7 @@ def test_all_problems_without_a_difficulty(tmp_path, script):
 # --------------------------------------------------------------------------------------------------
 # Golds that an answer can match, leaks in other LaTeX, prompts that occur twice
 
-# gold in the file: (an answer that must be right, one that must be wrong), or None: it is left out
+# {gold in the file: (a right answer, a wrong answer), or None if it is left out}
 REPAIRED = {
     r"\\left[-1, \\frac{\\sqrt{2}}{2}\\right]": (r"[-1,\frac{\sqrt{2}}{2}]", "[-1,1]"),
     r"5.88\\%": (r"5.88\%", r"6\%"),
@@ -886,7 +877,7 @@ REPAIRED = {
         (r"\begin{pmatrix}x\\y\end{pmatrix}", r"\begin{pmatrix}y\\x\end{pmatrix}"),
     r"\frac{1}{2} \\text{ or } 3": ("0.5, 3", "3"),
     r"\\frac{1}{2": None, r"\frac{1}{0}": None, r"\left(1,2": None, r"x^{": None}
-# (a solution's boxes, golds as numbers of JSON or numpy, choices): gold in the file -> as kept
+# (gold in the file, gold that is kept): boxes of solutions, numbers of JSON and numpy, choices
 KEPT = [
     (r"So $x=\boxed 9$.", "9"), (r"So it is $\boxed{7}$. We could also see \boxed{7}.", "7"),
     (r"So $\boxed12$.", "12"), (r"$x = \boxed{1}$ and $x = \boxed{-2}$.", None),
@@ -911,9 +902,9 @@ def verdicts(pairs):
 
 def test_golds_with_doubled_backslashes_are_repaired_or_left_out(guru, tmp_path, capsys):
     rows = [dict(problem=sentence(i), answer=gold) for i, gold in enumerate(REPAIRED)]
-    problems, counts, changed, said = rows_made(guru, tmp_path, capsys, rows)
+    problems, counts, changed, printed = rows_made(guru, tmp_path, capsys, rows)
     assert counts["gold_unread"] == 4 and changed["escaped"] == 8
-    assert "8 golds had doubled backslashes" in said and "4 gold unread" in said
+    assert "8 golds had doubled backslashes" in printed and "4 gold unread" in printed
     wanted = [answers for answers in REPAIRED.values() if answers]
     right, wrong = ([(p["answer"], answers[k]) for p, answers in zip(problems, wanted)]
                     for k in (0, 1))
@@ -924,11 +915,11 @@ def test_golds_with_doubled_backslashes_are_repaired_or_left_out(guru, tmp_path,
 def test_golds_of_solutions_numbers_and_choices(guru, tmp_path, capsys):
     rows = [dict(problem=f"{sentence(i)} A. 1 (B) 2 (C) 3 D: 4", answer=gold)
             for i, (gold, _) in enumerate(KEPT)]
-    problems, counts, _, said = rows_made(guru, tmp_path, capsys, rows)
+    problems, counts, _, printed = rows_made(guru, tmp_path, capsys, rows)
     assert [p["answer"] for p in problems] == [kept for _, kept in KEPT if kept is not None]
-    assert counts["several_answers"] == 3 and "3 rows with several answers" in said
+    assert counts["several_answers"] == 3 and "3 several answers" in printed
     assert counts["empty"] == 1
-    assert guru.choice("B. 1-i", "Which number?") == "B. 1-i"
+    assert questions.choice_letter("B. 1-i", "Which number?") == "B. 1-i"
 
 
 LEAKS = [(r"\overline{z_1}", r"\overline{z}_1"), (r"x_{12}", "x_12"), (r"\bar{z}", r"\overline z"),
@@ -936,7 +927,7 @@ LEAKS = [(r"\overline{z_1}", r"\overline{z}_1"), (r"x_{12}", "x_12"), (r"\bar{z}
          (r"\frac{z_1}{w}", r"\frac {z_1} w"), (r"\mathbf{v}_{i}", r"\mathbf{v_i}")]
 
 
-def test_a_leak_is_found_wherever_its_braces_are():
+def test_a_leak_is_found_with_other_braces():
     text = ("Let ${0}$ and the conjugate of ${0}$ be given. Find the value of ${0}+2{0}$ when "
             "${0}$ is a root, and ${0}^2$ is not.")
     for a, b in LEAKS:
@@ -947,7 +938,7 @@ def test_a_leak_is_found_wherever_its_braces_are():
     assert duplicates.twins([other], [text.replace("{0}", LEAKS[0][0])]) == [None]
 
 
-def test_words_that_number_a_thing_make_another_problem():
+def test_a_number_word_makes_another_problem():
     text = ("A gardener writes down the coefficients of a polynomial of the {} degree that are not "
             "zero, takes the derivative, writes down those of it and so on until a constant is "
             "left. What is the smallest number of different numbers on the list?")
@@ -959,20 +950,20 @@ def test_words_that_number_a_thing_make_another_problem():
         assert duplicates.twins(pair, []) == [None, None]
 
 
-def test_equal_golds_in_other_notation_are_no_conflict(guru, tmp_path, capsys):
+def test_equal_golds_in_other_notation_do_not_conflict(guru, tmp_path, capsys):
     golds = [("2/5", r"\frac{2}{5}", 0), ("0.5", r"\frac12", 0), ("x=3", "3", 0),
              (r"\text{Yes}", "yes", 0), ("1,2", "2,1", 0), (r"2\sqrt{2}", r"\sqrt 8", 0),
              ("2/5", r"\frac{3}{5}", 1), ("7", "8", 1), (r"\text{Yes}", "no", 1)]
     for first, second, conflicts in golds:
         rows = [dict(problem=sentence(1), answer=gold) for gold in (first, second)]
-        _, counts, _, said = rows_made(guru, tmp_path, capsys, rows)
+        _, counts, _, printed = rows_made(guru, tmp_path, capsys, rows)
         assert (counts["exact"], counts["conflicts"]) == (1, conflicts), (first, second)
-        assert ("1 of these duplicates had another answer" in said) == bool(conflicts)
+        assert ("1 of these duplicates had another answer" in printed) == bool(conflicts)
 
 
 @pytest.mark.parametrize("all_problems", [True, False])
 def test_a_prompt_under_two_ids_is_not_in_both_parts(tmp_path, all_problems):
-    """In a file that holds every problem twice, no split trains on a validation prompt."""
+    """If a file has every problem twice, no split trains on a validation prompt."""
     cfg = config.parse(["--model=m", f"--problems={tmp_path / 'p.jsonl'}", "--s_zero=0"])
     problems = [dict(id=f"{i}-{k}", prompt=f"{i} + 1 ={' ' * k}", answer=str(i + 1))
                 for i in range(60) for k in (0, 1)]

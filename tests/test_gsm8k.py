@@ -1,5 +1,4 @@
-"""data/gsm8k: problem files from parquet files of the data set's format, the evening's preset, the
-simulation behind it."""
+"""data/gsm8k: problem files from parquet files, the preset for one evening, and its simulation."""
 import json
 import re
 
@@ -32,7 +31,7 @@ TEST = [("Mia gets 16 apples every day and eats three. She sells the others at $
 
 
 def write_parquet(path, rows):
-    """A file as the hub has it: columns question and answer."""
+    """Write a file as on the hub, with columns question and answer."""
     import pyarrow as pa
     import pyarrow.parquet as pq
     path.parent.mkdir(parents=True)
@@ -42,7 +41,7 @@ def write_parquet(path, rows):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A data folder made from files that somebody put there by hand: (its path, what was said)."""
+    """Make a data folder from files that were put there by hand; return (folder, printed text)."""
     data = tmp_path_factory.mktemp("gsm8k")
     write_parquet(data / "main/train-00000-of-00001.parquet", TRAIN)
     write_parquet(data / "test/main/test-00000-of-00001.parquet", TEST)
@@ -51,16 +50,16 @@ def made(tmp_path_factory):
     return data, done.stdout
 
 
-def test_problems_from_the_data_sets_files(made):
-    """The number after #### is the answer, commas and signs included; what is like a test problem
-    is left out of the training problems."""
-    data, told = made
+def test_problems(made):
+    """The number after #### is the answer, with commas and signs. A training problem that equals a
+    test problem is left out."""
+    data, printed = made
     train, test = (read_problems(data / name) for name in ("problems.jsonl", "test/problems.jsonl"))
     assert [p["answer"] for p in train] == ["72", "1,234", "-5", "7.5"]
     assert [p["answer"] for p in test] == ["26", "3"]
     assert all(p["prompt"].endswith("within \\boxed{}.") for p in train + test)
     assert [p["id"] for p in train] == [f"gsm8k-{i:05d}" for i in range(4)]
-    assert test[0]["id"] == "gsm8k-test-00000" and "1 against" in told
+    assert test[0]["id"] == "gsm8k-test-00000" and "1 against" in printed
     manifest = read_json(data / "manifest.json")
     assert manifest["counts"]["against"] == 1 and manifest["counts"]["kept"] == 4
     again = run_script("data/gsm8k/prepare.py", f"--data={data}", "--model=none")
@@ -68,7 +67,7 @@ def test_problems_from_the_data_sets_files(made):
 
 
 def test_the_verifier_reads_these_answers(made):
-    """1,234 and 1234 are one answer to a math problem, and 1.234 is another."""
+    """1,234 equals 1234 and not 1.234."""
     import verifier
     cfg = config.parse(["--verifier=math"])
     problem = next(p for p in read_problems(made[0] / "problems.jsonl") if p["answer"] == "1,234")
@@ -77,7 +76,7 @@ def test_the_verifier_reads_these_answers(made):
 
 
 def test_without_a_network_it_names_the_files(tmp_path, monkeypatch):
-    """One line: which file of which data set, at which revision, into which folder."""
+    """One line has the file, the data set, the revision and the folder."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(BadInput, match="main/test-00000-of-00001.parquet of the data set "
                                        f"openai/gsm8k at revision e53f0.* into {tmp_path}/test"):
@@ -85,8 +84,7 @@ def test_without_a_network_it_names_the_files(tmp_path, monkeypatch):
 
 
 def test_a_measurement_of_some_problems(world, tmp_path):
-    """--measure for any data folder: so many problems, drawn at random; more of them go on with
-    the counts that are there."""
+    """--measure draws problems at random. A larger number adds to the counts of a smaller one."""
     words = [f"--problems={world.problems}", "--s_zero=0", "--s=4", "--n_val=2",
              f"--out={tmp_path}", "--max_new_tokens=23"]
     ids = []
@@ -103,8 +101,8 @@ def test_a_measurement_of_some_problems(world, tmp_path):
 
 @pytest.mark.parametrize("preset", ["easy", "hard", "mixed"])
 def test_the_evening(preset):
-    """Deep enough for the larger n, on a 24 GB card, on less than 40 GB of disk with 12 GB for the
-    environment, in less than ten hours of an H100."""
+    """The larger n gets 150 updates; a run fits a 24 GB card; all runs fit 28 GB of disk and ten
+    hours of an H100."""
     (arm,) = sweep.arms(preset, ["--data=data/gsm8k"])
     grid = sweep.cells(arm)
     assert {c["n"] for c in grid} == {4, 16, 64} and {c["seed"] for c in grid} == {0, 1}
@@ -120,8 +118,8 @@ def test_the_evening(preset):
     assert all(cost.memory_plan(s, c, 1, 80e9)["fits"] for c in sweep.cells(large))
 
 
-def test_the_price_is_told_before_the_evening(tmp_path):
-    """DRY_RUN=1 prints it to stderr, so that stdout holds commands alone."""
+def test_the_price_is_printed_before_the_evening(tmp_path):
+    """It goes to stderr, so that stdout has only commands."""
     done = run_script("core.sweep", "commands", "easy", "--data=data/gsm8k",
                       f"--runs={tmp_path}")
     assert done.code == 0 and all("train_grpo.py" in line for line in done.stdout.splitlines())
@@ -137,7 +135,7 @@ def test_cells_that_are_too_shallow_are_named():
 
 
 def test_the_words_of_the_preset_reach_every_script(made, tiny, tmp_path, monkeypatch):
-    """prepare.py and sample.py get them too: lengths and `measure` are those of the runs."""
+    """prepare.py and sample.py get the lengths and `measure` of the preset."""
     import shutil
     from core import prepare
     data = tmp_path / "gsm8k"
@@ -156,8 +154,8 @@ def test_the_words_of_the_preset_reach_every_script(made, tiny, tmp_path, monkey
 
 
 def test_the_simulation_of_the_evening():
-    """What it calls visible in 90% of the draws is seen in about 90% of others, and no difference
-    is seen in few."""
+    """A difference that it calls visible in 90% of draws is seen in about 90% of other draws, and a
+    difference of 0 in few."""
     bench = load_script("tests/bench/evening.py")
     C, rng = bench.PRESET["C"], np.random.default_rng(0)
     noise = bench.NOISE["small"]
@@ -172,11 +170,11 @@ def test_the_simulation_of_the_evening():
     assert bench.in_report(bench.draw_sweep(rng, 3, *noise, 0.15, C), C)
 
 
-def test_what_the_docs_say_of_the_evening():
-    """docs/gpu.md: its hours are those of the price, its visible differences the simulation's."""
+def test_numbers_of_the_evening_in_the_docs():
+    """docs/gpu.md has the hours of the price and the visible differences of the simulation."""
     page = " ".join((ROOT / "docs/gpu.md").read_text().split())
-    told = sweep.price("easy", ["--data=data/gsm8k"])
-    card, h100 = re.search(r"about (\d+) \(of RTX 4090\) or ([\d.]+) \(of H100\)", told).groups()
+    price = sweep.price("easy", ["--data=data/gsm8k"])
+    card, h100 = re.search(r"about (\d+) \(of RTX 4090\) or ([\d.]+) \(of H100\)", price).groups()
     assert f"**{h100} hours on an H100, {card} on a 24 GB RTX 4090**" in page
     bench = load_script("tests/bench/evening.py")
     C = bench.PRESET["C"]

@@ -13,6 +13,7 @@ from core import engine
 import sample
 import verifier
 from core import sandbox
+from core import gym_problems as gym
 from conftest import ROOT, load_prepare, run_script
 from config import BadInput, parse
 from test_verifier import Naive, close, cpu
@@ -22,14 +23,13 @@ named = pytest.mark.parametrize
 SCRIPT, PYTHON = "data/reasoning_gym/prepare.py", sys.executable
 CFG = dict(verify_s=10.0, verify_bytes=65536, verifier="reasoning_gym")
 
-# What the library's 105 tasks are like at 0.1.25: graded by metadata alone, without an answer of
-# their own; not graded once their metadata were JSON; graded right whatever the answer
+# The library's 105 tasks at 0.1.25: graded only by metadata, without an answer in the problem; not
+# graded after their metadata were written as JSON; tasks that accept these wrong answers
 FREE = {"boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"}
 NOT_JSON = {"arc_agi", "rearc"}
 CHEAP = {"game_of_life_halting": ["?", "0", "nan"], "coin_flip": ["0"]}
 
-# Wrong answers that the library takes for right, by what the problem says: the number of what it
-# lists, its target, its numbers
+# Wrong answers that the library accepts. Names in braces are made from the problem, below
 CHEATS = [("countdown", "0j*({sum})-{target}j*1j"), ("countdown", "(x-x)*({sum})+({xs})/x"),
           ("puzzle24", "4*6*1*1"), ("puzzle24", "7*7/2*1"), ("puzzle24", "2*2*2*3"),
           ("puzzle24", "0j*({sum})-24j*1j"),
@@ -39,22 +39,23 @@ CHEATS = [("countdown", "0j*({sum})-{target}j*1j"), ("countdown", "(x-x)*({sum})
 
 
 @pytest.fixture(scope="module")
-def gym():
+def script():
+    """Return data/reasoning_gym/prepare.py as a module."""
     return load_prepare("reasoning_gym")
 
 
 @pytest.fixture(scope="module")
 def pool():
-    """One process for all tests of this file, in the place of sandbox.pool."""
-    made, before = sandbox.Pool("reasoning_gym", 1), sandbox.pool
-    sandbox.pool = lambda kind: made
-    yield made
+    """Replace sandbox.pool by a Pool of one process that all tests of this file share."""
+    shared, before = sandbox.Pool("reasoning_gym", 1), sandbox.pool
+    sandbox.pool = lambda kind: shared
+    yield shared
     sandbox.pool = before
-    close(made)
+    close(shared)
 
 
-def problems(gym, name, count=1, **args):
-    return [gym.problem_of(one, name, args, i)
+def problems(name, count=1, **args):
+    return [gym.problem_from(one, name, args, i)
             for i, one in enumerate(gym.draw(name, args, count, 0))]
 
 
@@ -62,25 +63,25 @@ def verdicts(problem, *answers, **changes):
     return sandbox.check("reasoning_gym", [(problem, answer) for answer in answers], CFG | changes)
 
 
-def test_every_task_is_graded_from_its_file(gym, pool):
-    """Written as JSON and read again: its own answer is right and what is no answer is not, but for
+def test_every_task_is_graded_from_its_file(pool):
+    """After a round trip through JSON, a task's answer is right and wrong ones are not, except for
     the tasks that are named above."""
-    names = sorted(gym.library())
+    names = sorted(gym.tasks())
     assert len(names) == 105
     for name in names:
-        for p in problems(gym, name, 2):
+        for p in problems(name, 2):
             p = json.loads(json.dumps(p))
             own, *others = verdicts(p, f"<answer>{p['answer']}</answer>", *gym.PROBES)
             free = [probe for probe, verdict in zip(gym.PROBES, others)
-                    if verdict == 1 and not gym.same(probe, p["answer"])]
+                    if verdict == 1 and not gym.equal(probe, p["answer"])]
             assert (p["answer"] == gym.NO_ANSWER) == (name in FREE), name
             assert (own == 1) == (name not in FREE | NOT_JSON), (name, own)
             assert free == CHEAP.get(name, []), (name, p["answer"], others)
             assert bool(gym.gradable([p], CFG)) == (name not in NOT_JSON | {*CHEAP}), name
 
 
-def test_where_the_answer_stands(gym, pool):
-    p, = problems(gym, "chain_sum", min_terms=2, max_terms=2)
+def test_the_answer_in_a_response(pool):
+    p, = problems("chain_sum", min_terms=2, max_terms=2)
     a = p["answer"]
     right = [f"<answer>{a}</answer>", f"<answer>0</answer> no, <answer> {a} </answer>.", f" {a}",
              f"\n{a}\nThe answer is 1", f"<think>5</think>{a}",
@@ -91,17 +92,16 @@ def test_where_the_answer_stands(gym, pool):
     assert verdicts(p, *wrong) == [0] * len(wrong)
 
 
-def test_partial_credit_is_a_reward_and_no_solution(gym, pool):
-    """The library's numbers between 0 and 1 come through as they are, and count as not solved."""
-    p, = problems(gym, "countdown")
+def test_partial_credit_is_a_reward_but_not_solved(pool):
+    p, = problems("countdown")
     assert verdicts(p, p["answer"], "1 + 1", "?") == [1, 0.05, 0.01]
-    s, = problems(gym, "chain_sum", min_terms=2, max_terms=2)
+    s, = problems("chain_sum", min_terms=2, max_terms=2)
     part = len(s["answer"]) / len(f"{s['answer']} or so")
     assert verdicts(s, f"{s['answer']} or so") == [part]
     assert verifier.reasoning_gym_reward(s, f"{s['answer']} or so", CFG) == part
     assert verifier.reasoning_gym_reward(s, s["answer"], CFG) == 1
 
-    class Texts:  # stands for a tokenizer, which `grade` asks for texts alone
+    class Texts:  # a tokenizer as far as `grade` uses it
         chat_template = None
 
         def batch_decode(self, rows, skip_special_tokens):
@@ -113,17 +113,17 @@ def test_partial_credit_is_a_reward_and_no_solution(gym, pool):
     assert faults == dict(verifier_timeouts=0, verifier_errors=1)
 
 
-def test_what_breaks_a_verifier_is_an_error(gym, pool):
-    """Its exception, and a score that is none, are errors of reward 0, not of the run."""
-    p, = problems(gym, "prime_factorization")
+def test_a_verifier_that_fails_gives_an_error(pool):
+    """An exception of the library gives the verdict ERROR and does not end the run."""
+    p, = problems("prime_factorization")
     assert verdicts(p, "banana", p["answer"]) == [ERROR, 1]
     for entry in ("{}", json.dumps(dict(task="no_such", args={}, metadata={}, answer="1"))):
         assert pool.verify([(entry, "1")], 5) == [ERROR]
 
 
 @named("task, text", CHEATS)
-def test_wrong_answers_are_not_right(task, text, gym, pool):
-    for p in problems(gym, task, 5):
+def test_wrong_answers_are_not_right(task, text, pool):
+    for p in problems(task, 5):
         data = p["reasoning_gym"]["metadata"]
         own, = verdicts(p, f"<answer>{p['answer']}</answer>")
         assert own == 1
@@ -131,7 +131,7 @@ def test_wrong_answers_are_not_right(task, text, gym, pool):
         numbers = numbers if isinstance(numbers, list) else []
         k = p["answer"].count(",") + 1
         if numbers and sorted(numbers) == sorted(map(int, re.findall(r"\d+", text))):
-            continue  # then it may be right
+            continue  # the answer may be right
         answer = text.format(sum="+".join(map(str, numbers)), target=target,
                              xs="+".join("x" * min(target, 300)), nans=",".join(["NaN"] * k),
                              texts=",".join(['"nan"'] * k),
@@ -140,9 +140,9 @@ def test_wrong_answers_are_not_right(task, text, gym, pool):
         assert verdict != 1, (p, answer)
 
 
-def test_half_a_number_is_not_whole(gym, pool):
-    """int(49/2) is 24, with the numbers that the problem gives."""
-    p, = problems(gym, "puzzle24")
+def test_a_fraction_is_not_rounded(pool):
+    """int(49/2) is 24, with the numbers of the problem."""
+    p, = problems("puzzle24")
     p["reasoning_gym"]["metadata"]["numbers"] = [1, 2, 7, 7]
     assert verdicts(p, "<answer>7*7/2*1</answer>")[0] != 1
     p["reasoning_gym"]["metadata"]["numbers"] = [1, 4, 6, 1]
@@ -157,9 +157,9 @@ HOSTILE = ["{open}", "[{open}]", "exec({chars})", "[exec({chars})]", "eval({char
            "\x00", "\ud800", "'" * 1000, "1/0", "log(0)", "oo - oo", "import os", "exit()", "quit"]
 
 
-def test_hostile_answers(gym, pool, tmp_path):
-    """None runs as Python, none is right or holds the pool for longer than its limit, and the next
-    honest answer is graded as ever. These tasks evaluate what they are given."""
+def test_hostile_answers(pool, tmp_path):
+    """The verifiers of these tasks evaluate answers. None runs as Python, is right or takes longer
+    than its limit, and the next honest answer is graded."""
     place, limit = tmp_path / "pwned", 1.0
     open_ = f"open('{place}', 'w')"
     chars = "+".join(f"chr({ord(c)})" for c in open_)
@@ -168,7 +168,7 @@ def test_hostile_answers(gym, pool, tmp_path):
     tasks = dict(countdown={}, puzzle24={}, spiral_matrix={}, binary_matrix={}, n_queens={},
                  string_insertion={}, simple_integration={}, polynomial_multiplication={})
     for name, args in tasks.items():
-        p, = problems(gym, name, **args)
+        p, = problems(name, **args)
         assert verdicts(p, f"<answer>{p['answer']}</answer>") == [1], name
         process = pool.free.get()
         pool.free.put(process)
@@ -182,13 +182,16 @@ def test_hostile_answers(gym, pool, tmp_path):
 
 
 def wide(text):
-    """Text in fullwidth letters, which Python takes for the plain ones."""
+    """Return a text in fullwidth letters, which Python reads as ASCII letters."""
     return "".join(chr(ord(c) + 0xFEE0) for c in text)
 
 
 def smuggled(code):
-    """A formula without quotes, dots before ASCII letters or known words, that runs code where it
-    is evaluated: its string is made of the names of symbols, by bytes.fromhex."""
+    """Return a formula that runs code if Python evaluates it.
+
+    It has no quotes, no dots before ASCII letters and no known words. Its string is made from the
+    names of symbols by bytes.fromhex.
+    """
     name, digits = wide("name"), re.findall(r"\d+[a-f]?|[a-f]", code.encode().hex())
     text = "(" + "+".join(f"é{part}.{name}" for part in digits) + ")"
     text += f".{wide('replace')}(é.{name},x.{name}.{wide('strip')}(x.{name}))"
@@ -196,8 +199,8 @@ def smuggled(code):
     return f"x.{wide('diff')}({made})"
 
 
-def test_formulas_are_no_python(tmp_path):
-    """The first wall: what is no formula of numbers, letters and functions is not evaluated."""
+def test_only_formulas_are_evaluated(tmp_path):
+    """The first wall: `tame` refuses all but formulas of numbers, letters and functions."""
     place = tmp_path / "pwned"
     texts = [smuggled(f"exec('open(%r,chr(119))' % {str(place)!r})"), "x.diff(x)", "x . diff(x)",
              "x.\ndiff(x)", "é", "２", "sympify(1)", "__import__(1)", "x[0]", "'1'", "x:=1"]
@@ -221,7 +224,7 @@ for text in json.loads(sys.argv[2]):
                               cwd=ROOT, capture_output=True, text=True)
         refused = done.stdout.count("refused")
         assert done.returncode == 0 and refused == (len(texts) if how == "tamed" else 0), done
-        assert place.exists() == (how == "untamed")  # else the text is no attack
+        assert place.exists() == (how == "untamed")  # the text does attack
 
 
 @named("code", ["os.rmdir(p + 'd')", "os.remove(p + 'f')", "os.system('true')", "os.fork()",
@@ -230,8 +233,8 @@ for text in json.loads(sys.argv[2]):
                 "__import__('subprocess').run(['true'])", "__import__('shutil').rmtree(p)",
                 "__import__('socket').socket()", "__import__('ctypes').CDLL(None)",
                 "__import__('sqlite3').connect(p + 'g')"])
-def test_code_that_came_through_changes_nothing(code, tmp_path):
-    """The second wall, where an answer came to run as Python."""
+def test_confine(code, tmp_path):
+    """The second wall: an answer that runs as Python can change nothing."""
     (tmp_path / "d").mkdir()
     (tmp_path / "f").write_text("here")
     run = f"""
@@ -252,16 +255,15 @@ except PermissionError as e:
     assert not (tmp_path / "g").exists()
 
 
-def test_the_second_wall_stands_in_the_pool(tmp_path):
+def test_confine_is_active_in_the_pool(tmp_path):
     pool, answer = Naive("math", 1), f"import os; os.rmdir({str(tmp_path)!r})"
     assert pool.verify([("", "1 + 1"), ("", answer), ("", "2 + 2")], 5) == [1, ERROR, 1]
     assert tmp_path.exists()
     close(pool)
 
 
-def test_an_answer_writes_no_file(pool):
-    """Nor do the processes, by a limit of the kernel."""
-    assert pool.verify([("{}", "1")], 5) == [ERROR]  # it is there, with its limits
+def test_the_kernel_limits_file_sizes_to_0(pool):
+    assert pool.verify([("{}", "1")], 5) == [ERROR]  # the process has started
     process = pool.free.get()
     try:
         limits = Path(f"/proc/{process.pid}/limits").read_text()
@@ -270,7 +272,7 @@ def test_an_answer_writes_no_file(pool):
     assert re.search(r"Max file size +0 +0 ", limits)
 
 
-def test_a_problem_without_its_entry():
+def test_a_problem_without_the_field_is_refused():
     with pytest.raises(BadInput, match="problem p7: has no field reasoning_gym"):
         sandbox.library("reasoning_gym").gold(dict(id="p7", prompt="?", answer="1"))
 
@@ -284,8 +286,8 @@ def prepare(*words):
 
 
 def test_prepare(tmp_path):
-    """Distinct problems, validation apart, by shares, a function of the seed; once made, it stays.
-    """
+    """Problems are distinct, follow the shares and depend only on the seed. A second call does
+    nothing."""
     words = ["--task=chain_sum:2 gcd:1", '--task_args=[{"max_terms": 3}, {"max_numbers": 2}]',
              "--size=40"]
     for folder in ("a", "b"):
@@ -309,16 +311,16 @@ def test_prepare(tmp_path):
     assert done.code == 0 and len(other - {p["prompt"] for p in both}) > 30
 
 
-def test_a_task_that_has_few_problems(gym, pool, tmp_path, capsys):
-    """What there is, each once, and it says so."""
-    gym.main([f"--data={tmp_path}", "--task=gcd", "--size=500", "--n_val=5",
+def test_a_task_that_has_few_problems(script, pool, tmp_path, capsys):
+    """Each is written once, and a line gives the number."""
+    script.main([f"--data={tmp_path}", "--task=gcd", "--size=500", "--n_val=5",
               '--task_args={"max_value": 6, "max_numbers": 2}'])
     made = sample.read_problems(tmp_path / "problems.jsonl")
     assert len(made) < 100 and f"{len(made) + 5} of 505 problems" in capsys.readouterr().err
 
 
 def test_shares_make_up_the_size(tmp_path):
-    """Also where each share alone would be rounded away from it, and where two parts meet."""
+    """Also if rounding each share would miss the size, and if two parts have equal problems."""
     done = prepare(f"--data={tmp_path / 'a'}", "--task=countdown gcd lcm", "--size=20")
     assert done.code == 0 and "20 problems, and 5 in val.jsonl" in done.stdout, done
     args = '--task_args=[{"max_numbers": 2, "max_value": 9}, {"max_numbers": 2, "max_value": 10}]'
@@ -329,7 +331,7 @@ def test_shares_make_up_the_size(tmp_path):
 
 @named("words, says", [
     (["--task=countdwn"], "--task=countdwn: .* the nearest is countdown"),
-    ([], "--task=: names no task"),
+    ([], "--task=: expected a task"),
     (["--task=composite"], "no such task"),
     (["--task=gcd:0"], "--task=gcd:0: .* share above 0"),
     (["--task=gcd:1e99999999"], "--task=gcd:1e99999999: .* share above 0"),
@@ -344,48 +346,47 @@ def test_shares_make_up_the_size(tmp_path):
     (["--task=chain_sum", '--task_args={"min_terms": 0}'], "min_terms must be positive"),
     (["--task=chain_sum", '--task_args={"min_terms": "two"}'], "reasoning-gym refuses"),
     (["--task=game_of_life_halting"], "its verifier grades none of 25 problems"),
-    (["--task=gcd lcm gcd"], "gcd stands there twice"),
-    (["--task=gcd:1 lcm:1000"], "the share of gcd in --size=20 is no problem at all"),
+    (["--task=gcd lcm gcd"], "names gcd twice"),
+    (["--task=gcd:1 lcm:1000"], "the share of gcd in --size=20 is less than one problem"),
     (["--task=rearc"], "its verifier grades none of 25 problems"),
     (["--task=gcd", '--task_args={"max_value": 2, "max_numbers": 2}'], "there are only"),
     (["--size=0"], "--size=0: must be 1 or more")], ids=str)
-def test_bad_input_is_one_line(words, says, gym, pool, tmp_path):
+def test_bad_input_is_one_line(words, says, script, pool, tmp_path):
     with pytest.raises(BadInput, match=says) as e:
-        gym.main([f"--data={tmp_path / 'x'}", "--n_val=5", "--size=20", *words])
+        script.main([f"--data={tmp_path / 'x'}", "--n_val=5", "--size=20", *words])
     assert "\n" not in str(e.value) and not (tmp_path / "x").exists()
 
 
-def test_a_manifest_that_is_none(gym, tmp_path):
+def test_a_broken_manifest_is_refused(script, tmp_path):
     (tmp_path / "problems.jsonl").write_text("")
-    for text, says in (("[" * 10**5, "not a readable JSON file"), ('{"settings": [1]}', "settings"),
-                       ("{}", "settings"), ('{"settings": {}}', "another --data")):
+    for text, says in (("[" * 10**5, "not a readable JSON file"), ("{}", "another --data")):
         (tmp_path / "manifest.json").write_text(text)
         with pytest.raises(BadInput, match=says):
-            gym.main([f"--data={tmp_path}", "--task=gcd"])
+            script.main([f"--data={tmp_path}", "--task=gcd"])
 
 
-def test_the_library_is_missing(gym, monkeypatch):
+def test_the_library_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "reasoning_gym.factory", None)
     with pytest.raises(BadInput, match="reasoning-gym is not installed.*pip install"):
-        gym.library()
+        gym.tasks()
 
 
-def test_tasks_are_listed(gym, capsys):
-    gym.main(["tasks"])
+def test_tasks_are_listed(script, capsys):
+    script.main(["tasks"])
     assert "countdown" in capsys.readouterr().out.split()
-    gym.main(["tasks", "chain_sum"])
+    script.main(["tasks", "chain_sum"])
     out = capsys.readouterr().out
     assert "min_terms = 2" in out and "seed" not in out
     with pytest.raises(BadInput, match="the nearest is chain_sum"):
-        gym.main(["tasks", "chainsum"])
+        script.main(["tasks", "chainsum"])
 
 
 # -------------------------------------------------------------------------------------------------
-# What the other stages see of it
+# Other stages
 
 
-def test_the_folder_says_which_verifier():
-    """For any model, where the folder is named; no lengths or lr for one that is not in there."""
+def test_the_data_folder_sets_the_verifier():
+    """It does for any model. Lengths and lr are used only for a model inside the folder."""
     other = ["--model=Qwen/Qwen2.5-1.5B-Instruct"]
     cfg = parse(["--data=data/reasoning_gym", *other])
     assert (cfg["verifier"], cfg["max_new_tokens"]) == ("reasoning_gym", 8192)
@@ -395,8 +396,8 @@ def test_the_folder_says_which_verifier():
     assert parse(["--data=data/reasoning_gym", *other, "--verifier=exact"])["verifier"] == "exact"
 
 
-def test_an_answer_that_is_begun(tiny, tmp_path):
-    """`begin` stands behind the prompt, is part of a problem's hash, and must be text."""
+def test_begin(tiny, tmp_path):
+    """It follows the prompt, is part of a problem's hash and must be a string."""
     tokenizer = engine.load_tokenizer(tiny.model)
     plain = sample.read_problems(tiny.train)[:2]
     begun = [dict(p, begin="12") for p in plain]
@@ -414,7 +415,7 @@ def test_an_answer_that_is_begun(tiny, tmp_path):
         sample.read_problems(tmp_path / "p.jsonl")
 
 
-def test_run_sweep_takes_a_task(tmp_path):
+def test_run_sweep_passes_a_task_on(tmp_path):
     line = ["bash", str(ROOT / "run_sweep.sh"), "easy"]
     env = os.environ | dict(TASK="countdown", DATA="data/reasoning_gym", DRY_RUN="1", NS="8",
                             BPS="32", MODEL="Qwen/Qwen2.5-1.5B-Instruct", C="1e5",

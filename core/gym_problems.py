@@ -1,0 +1,120 @@
+"""core/gym_problems.py: draw problems of reasoning-gym and write those that its verifiers grade.
+
+    for one in draw("countdown", {}, 100, seed=0):
+        problem = problem_from(one, "countdown", {}, number)
+"""
+import json
+import random
+
+from config import BadInput
+from core import sandbox
+from core.log import save_json
+from core.problems import set_hash, write_problems
+
+INSTRUCTION = "\n\nGive your final answer between <answer> and </answer>."
+NO_ANSWER = "(any that fits)"  # for tasks whose verifier has no single answer
+SETTINGS = "task task_args size n_val seed".split()
+VERSION = "0.1.25"
+PROBES = ["?", "0", "nan"]  # wrong answers; "0" is right for every coin_flip of version 0.1.25
+STALE = 1000  # after so many draws in a row without a new problem, the task has no more
+
+
+def tasks():
+    """Return {task: (its class, the class of its parameters)}.
+
+    Raise BadInput if reasoning-gym is missing.
+    """
+    try:
+        from reasoning_gym.factory import DATASETS
+    except ImportError:
+        raise sandbox.missing_library("reasoning_gym") from None
+    return {name: classes for name, classes in DATASETS.items() if name != "composite"}
+
+
+def draw(name, args, count, seed, keep=lambda entry: True):
+    """Return `count` distinct entries of one task of reasoning-gym, fewer if it has no more.
+
+    keep: a function that returns whether to use an entry. Raise BadInput with the library's message
+    if it refuses the parameters.
+    """
+    import reasoning_gym
+    from tqdm import tqdm
+    entries, stale = {}, 0
+    # most tasks make problem i from seed + i, so neighbouring seeds would share problems
+    rng = random.Random(f"{seed} {name} {json.dumps(args, sort_keys=True)}")
+
+    def stream():
+        while count:  # in parts: some tasks refuse a large size, or keep all of it in memory
+            yield from reasoning_gym.create_dataset(name, **args, size=min(count, 1000),
+                                                    seed=rng.getrandbits(31))
+    try:
+        with tqdm(total=count, desc=name, unit="problem", mininterval=1, delay=2) as bar:
+            for one in stream():
+                new = one["question"] not in entries and keep(one)
+                stale = 0 if new else stale + 1
+                if new:
+                    entries[one["question"]] = one
+                    bar.update()
+                if len(entries) == count or stale == STALE:
+                    break
+    except Exception as e:
+        reason = " ".join(str(e).split()) or type(e).__name__
+        raise BadInput(f"--task={name} --task_args={json.dumps(args)}: reasoning-gym refuses "
+                       f"these parameters ({reason[:200]})") from None
+    return list(entries.values())
+
+
+def problem_from(one, name, args, number, instruction=INSTRUCTION):
+    """Return a problem for an entry of reasoning-gym, a dict.
+
+    Raise TypeError or ValueError if its metadata cannot be written as JSON.
+    """
+    grading = dict(task=name, args=args, metadata=json.loads(json.dumps(one["metadata"])))
+    answer = one["answer"]
+    if not isinstance(answer, str) or not answer.strip():
+        grading["answer"], answer = one["answer"], NO_ANSWER
+    return dict(id=f"{name}-{number:05d}", prompt=one["question"] + instruction, answer=answer,
+                reasoning_gym=grading)
+
+
+def gradable(problems, cfg):
+    """Return the problems whose own answer scores 1 and whose wrong PROBES score less."""
+    def right(answers):
+        pairs = [(p, f"<answer>{answer}</answer>") for p, answer in zip(problems, answers)]
+        return [verdict == 1 for verdict in sandbox.check("reasoning_gym", pairs, cfg)]
+    is_solvable = right([p["answer"] for p in problems])
+    accepts_all = [False] * len(problems)
+    for probe in PROBES:
+        for i, is_right in enumerate(right([probe] * len(problems))):
+            accepts_all[i] |= is_right and not equal(probe, problems[i]["answer"])
+    return [p for p, good, bad in zip(problems, is_solvable, accepts_all)
+            if not bad and (good or p["answer"] == NO_ANSWER)]
+
+
+def equal(one, other):
+    """Return whether two answers are equal as texts or as numbers."""
+    if one.strip() == other.strip():
+        return True
+    try:
+        return float(one) == float(other)
+    except ValueError:
+        return False
+
+
+def write(folder, problems, cfg, **facts):
+    """Write n_val of the problems, drawn at random, to val.jsonl and the rest to problems.jsonl.
+
+    problems.jsonl is written last, after manifest.json with the settings and `facts`.
+    """
+    order = random.Random(f"val {cfg['seed']}").sample(problems, len(problems))
+    if len(order) <= cfg["n_val"]:
+        raise BadInput(f"--n_val={cfg['n_val']}: there are only {len(order)} problems of --task="
+                       f"{cfg['task']}; give a smaller --n_val")
+    kept = {p["id"] for p in order[cfg["n_val"]:]}
+    train = [p for p in problems if p["id"] in kept]
+    write_problems(folder / "val.jsonl", order[:cfg["n_val"]])
+    save_json(folder / "manifest.json", dict(
+        settings={key: cfg[key] for key in SETTINGS}, version=VERSION, problems=len(train),
+        set_hash=set_hash(train), **facts))
+    write_problems(folder / "problems.jsonl", train)
+    print(f"{folder}/problems.jsonl: {len(train):,} problems, and {cfg['n_val']} in val.jsonl")

@@ -1,0 +1,497 @@
+r"""core/questions.py: turn a data set of questions and answers into a problem file.
+
+prepare.py of data/guru_math, data/aime24 and data/gsm8k call `prepare` with their own source; the
+docstring of data/guru_math/prepare.py describes what is read, written and left out. The steps are
+fetch -> read_rows -> make_problems -> repair_golds -> lengths -> drop_duplicates.
+"""
+import ast
+import contextlib
+import gzip
+import hashlib
+import json
+import math
+import os
+import re
+import sys
+from pathlib import Path
+
+from config import BadInput, config, files, parse
+from core import math_answers, models, sandbox
+from core.duplicates import compact, normalize, twins
+from core.log import atomic_write, save_json
+from core.problems import is_made, read_problems, set_hash, tokenize, write_problems
+
+ROOT = Path(__file__).resolve().parent.parent
+INSTRUCTION = r"Please output the final answer within \boxed{}."
+# The first pair of columns that a file has holds question and answer
+COLUMNS = (("prompt", "reward_model.ground_truth"), ("question", "answer"), ("problem", "answer"),
+           ("Problem", "Answer"), ("prompt", "answer"), ("problem", "solution"))
+# what --against needs if the file is missing; data/aime24/prepare.py
+AIME24 = dict(name="aime24", source="HuggingFaceH4/aime_2024:data/train-00000-of-00001.parquet",
+              revision="2fe88a2f1091d5048c0f36abc874fb997b3dd99a", columns=COLUMNS)
+# the settings that decide the content of problems.jsonl
+SETTINGS = """source revision question_key answer_key against model max_prompt_tokens
+              keep_near""".split()
+# why rows are left out, in this order
+LEFT_OUT = "empty not_text several_answers other_form gold_unread".split()
+# messages about rows that are changed
+CHANGED = dict(
+    turns="rows have turns before the last question, a system's or others: only it is used",
+    form="prompts asked for another form of the answer; now they ask only for \\boxed{}",
+    escaped="golds had doubled backslashes, which are now single")
+SOLUTION = 15  # an answer of more words is a solution
+# columns with these names may belong to the question
+CONTEXT = set("""body context passage background premise story input choices options system image
+images figure table""".split())
+
+
+# --------------------------------------------------------------------------------------------------
+# The source: a name -> a file -> rows
+
+def fetch(source, revision, folder):
+    """Return the path of --source and, for a download, the commit of `revision`.
+
+    If it cannot be downloaded, raise BadInput with the command that does.
+    """
+    if Path(source).is_file():
+        return Path(source), None
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+:[^:]+", source):
+        raise BadInput(f"--source={source}: no such file, and not OWNER/NAME:FILE of a data set on "
+                       "the hub")
+    name, file = source.split(":")
+    # a file that was downloaded by hand, or by the command below
+    for path in (folder / Path(file).name, folder / file):
+        if path.is_file():
+            return path, None
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.utils import logging
+    logging.set_verbosity_error()  # else it prints ten lines about retries
+    try:
+        path = Path(hf_hub_download(name, file, repo_type="dataset", revision=revision))
+    except Exception as e:  # OSError, ValueError, errors of httpx and the hub
+        raise BadInput(f"--source={source}: cannot download it ({reason(e)}); get {file} of the "
+                       f"data set {name} at revision {revision} into {folder}: hf download {name} "
+                       f"{file} --repo-type=dataset --revision={revision} "
+                       f"--local-dir={folder}") from None
+    _, at, below = str(path).partition("/snapshots/")  # the cache has a folder per commit
+    return path, Path(below).parts[0] if at else None
+
+
+def reason(error):
+    """Return the first line of a library's error, cut to fit one line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:150]
+
+
+def leaves(name, kind):
+    """Return a column's name, or the dotted names of the fields of a struct or dict.
+
+    kind: an arrow type, or a value of the column.
+    """
+    fields = []
+    if isinstance(kind, dict):
+        fields = kind.items()
+    elif str(kind).startswith("struct<"):
+        fields = [(f.name, f.type) for f in kind]
+    out = []
+    for key, value in fields:
+        out += leaves(f"{name}.{key}", value)
+    return out or [name]
+
+
+def read_rows(path, choose):
+    """Return the rows of a .parquet, .jsonl or .jsonl.gz file as dicts.
+
+    choose: a function that gets the names of all columns and returns the ones to read. Raise
+    BadInput with the file and the line if it cannot be read.
+    """
+    if path.suffix == ".parquet":
+        import pyarrow.parquet as pq
+        try:
+            with pq.ParquetFile(path) as file:
+                names = []
+                for field in file.schema_arrow:
+                    names += leaves(field.name, field.type)
+                return file.read(choose(names)).to_pylist()
+        except BadInput:
+            raise
+        except Exception as e:  # OSError, ValueError and errors of arrow
+            raise BadInput(f"{path}: not a readable parquet file ({reason(e)})") from None
+    if not path.name.endswith((".jsonl", ".jsonl.gz")):
+        raise BadInput(f"{path}: expected a .parquet, .jsonl or .jsonl.gz file")
+    rows, i = [], 0
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            for i, line in enumerate(file, 1):
+                if line.strip():
+                    rows.append(json.loads(line))
+                    if not isinstance(rows[-1], dict):
+                        raise ValueError
+    except ValueError:
+        raise BadInput(f"{path}:{i}: not a JSON object") from None
+    except (OSError, EOFError) as e:
+        raise BadInput(f"{path}: not a readable file ({e})") from None
+    names = {}  # a dict, since a set would lose their order
+    for row in rows:
+        for key, value in row.items():
+            names |= dict.fromkeys(leaves(key, value))
+    choose(list(names))
+    return rows
+
+
+def pick_columns(names, pairs, path):
+    """Return the first pair (question, answer) that is among a file's columns `names`.
+
+    A question may be several columns, separated by commas. Raise BadInput that lists the columns.
+    """
+    for pair in pairs:
+        if {*pair[0].split(","), pair[1]} <= set(names):
+            return pair
+    missing = " or ".join(key for key in dict.fromkeys([*pairs[0][0].split(","), pairs[0][1]])
+                          if key not in names)
+    raise BadInput(f"{path}: no column {missing}; there are {', '.join(names) or 'none'} "
+                   "(--question_key, --answer_key)")
+
+
+def value_at(row, name):
+    """Return the value of a row at a dotted name, or None."""
+    if name in row:
+        return row[name]
+    key, _, rest = name.partition(".")
+    return value_at(row[key], rest) if rest and isinstance(row.get(key), dict) else None
+
+
+def parse_list(value):
+    """Return the list in a text such as '["34"]' or "array([1, 2])", else the value itself.
+
+    "[1, 2]" is returned as it is, since it is an interval.
+    """
+    if not isinstance(value, str):
+        return value
+    # np.float64(0.5)
+    value = re.sub(r"(?<!\w)(?:np|numpy)\.(?!array)\w+\(([^()]*)\)", r"\1", value)
+    array = re.fullmatch(r"\s*(?:np\.|numpy\.)?array\((\[.*?\])(?:,\s*dtype=\S+)?\)\s*", value,
+                         re.DOTALL)
+    text = array[1] if array else value
+    if array or re.match(r"\s*\[\s*[\"'{]", text):
+        for read in (json.loads, ast.literal_eval):
+            with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+                inside = read(text.strip())
+                if array or all(isinstance(x, (str, dict)) for x in inside):
+                    return inside
+    return value
+
+
+def chat_turns(value):
+    """Return [(role, content), ...] for a cell of chat messages, else []."""
+    value = parse_list(value)
+    messages = [value] if isinstance(value, dict) else value if isinstance(value, list) else []
+    turns = []
+    for m in messages:
+        role = (m.get("role") or m.get("from")) if isinstance(m, dict) else None
+        if role:
+            role = "user" if role.lower() in ("user", "human") else role
+            turns.append((role, m.get("content") or m.get("value")))
+    return turns
+
+
+def as_text(value):
+    """Return a cell as text: the last question of chat messages, decoded bytes, "" for None.
+
+    Raise ValueError if it is something else, such as an image.
+    """
+    value, turns = parse_list(value), chat_turns(value)
+    asked = [content for role, content in turns if role == "user"]
+    if asked:
+        return as_text(asked[-1])
+    if isinstance(value, (dict, list)) and value:  # parts of a message
+        parts = [part.get("text") if isinstance(part, dict) else part
+                 for part in ([value] if isinstance(value, dict) else value)]
+        if turns or not all(isinstance(part, str) for part in parts):
+            raise ValueError
+        value = "\n".join(parts)
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    if isinstance(value, float):
+        value = decimal(value)
+    value = "" if value is None or value == [] else str(value)
+    # JSON can encode half of a surrogate pair, which tokenizers refuse
+    return value.encode("utf-8", "replace").decode().strip()
+
+
+def decimal(value):
+    r"""Return a float as text: 7 for 7.0, 10^{23} for 1e23, whose last digits are noise."""
+    if math.isnan(value):
+        return ""
+    if value.is_integer() and abs(value) < 2 ** 53:
+        return str(int(value))
+    mantissa, e, power = repr(value).partition("e")
+    times = "" if mantissa == "1" else "-" if mantissa == "-1" else rf"{mantissa}\times "
+    return f"{times}10^{{{int(power)}}}" if e else mantissa
+
+
+def golds_in(answer):
+    r"""Return the golds in an answer's text, a list of texts.
+
+    It is ["18"] for "9 * 2 = <<9*2=18>>18.\n#### 18", "So it is \boxed{18}.",
+    "<answer>18</answer>", "The answer is 18.", "b'18'" and "18 (apples)". Different boxes are
+    several golds.
+    """
+    if re.fullmatch(r"b(['\"]).*\1", answer, re.DOTALL):
+        with contextlib.suppress(ValueError, SyntaxError):
+            answer = ast.literal_eval(answer).decode("utf-8", "replace")
+    answer = re.sub(r"<<[^<>]*>>", "", answer.rpartition("####")[2])
+    answer = re.sub(r"\\boxed\s*(-?\w+(?:\.\d+)?)", r"\\boxed{\1}", answer)  # \boxed 9
+    boxed = [math_answers.answer(r"\boxed" + piece, len(piece))
+             for piece in answer.split(r"\boxed")[1:]]
+    if any(boxed):
+        return list(dict.fromkeys(filter(None, boxed)))
+    tagged = re.findall(r"<answer>(.*?)</answer>", answer, re.DOTALL)
+    answer = [answer, *tagged][-1].strip()
+    for form in (r"(?:(?:so|thus|hence)?,? *the )?(?:final )?answer(?: is)? *:? *([^\n]+?)\.?",
+                 r"\*\*(.+)\*\*", r"\\\[(.+)\\\]", r"'(.*)'",
+                 r"(\$?[-+]?[\d.,/]+) *\([^\W\d_][^\d()]*\)"):
+        found = re.fullmatch(form, answer, re.IGNORECASE)
+        answer = found[1] if found else answer
+    return [answer] if answer else []
+
+
+def golds(value):
+    """Return the golds in a cell: a text, a number, a list, or a list as text such as '["34"]'."""
+    value = parse_list(value)
+    values = value if isinstance(value, list) else [value]
+    return [gold for v in values for gold in golds_in(as_text(v))]
+
+
+def choice_letter(gold, prompt):
+    r"""Return C for a gold such as "(C) 12" if the question lists choices, else the gold."""
+    label = re.match(r"\(?([A-J])[).:]+\s*\S", math_answers.bare(gold))
+    listed = set(re.findall(r"(?<![A-Za-z])\(?([A-J])[).:]", prompt))
+    return label[1] if label and {label[1], "A"} <= listed else gold
+
+
+def unescape(gold):
+    r"""Return a gold with \frac for \\frac. Data that was escaped twice has the latter."""
+    runs = re.findall(r"\\+", gold)
+    if not re.search(r"\\\\[A-Za-z%${}|]", gold):
+        return gold
+    if all(len(run) % 2 == 0 for run in runs):
+        return re.sub(r"\\\\", r"\\", gold)
+    # else \\ may be the end of a row
+    return gold if r"\begin" in gold else re.sub(r"\\\\(?=[A-Za-z%${}|])", r"\\", gold)
+
+
+# Sentences on the form of the answer, as in data sets of veRL, DAPO, Qwen and TRL
+BOX = re.compile(r"\\f?boxed\b(?:\{[^{}]*\})?")
+OTHER = re.compile(r"####(?:[ :]*[\d.,]+)?|<answer>(?:.*</answer>)?|</answer>|\\?\$Answer\b"
+                   r"|\banswer: *[\[<{(]|^answer:$"
+                   r"|[\"“'`*]+(?:the )?(?:final )?answer\b[^\"”'`*]*[\"”'`*]+",
+                   re.IGNORECASE)
+ASKS = re.compile(r"\b(answer|result|response|solution|final|output|conclusion|put your)",
+                  re.IGNORECASE)
+SENTENCES = re.compile(r"((?<=[.!?])\s+|\s*\n\s*)")
+
+
+def question_and_prompt(prompt):
+    r"""Return a prompt without sentences on the form of the answer, and with one for \boxed{}.
+
+    For the second, sentences that ask for another form are dropped, and INSTRUCTION is added unless
+    a sentence asks for the box already. It is "" if a dropped sentence also has a number or a
+    formula, which may be part of the question.
+    """
+    prompt = prompt.strip().removesuffix(INSTRUCTION).strip()
+    pieces, question, shown = [*SENTENCES.split(prompt), ""], "", ""
+    has_box = is_mixed = False
+    for sentence, gap in zip(pieces[::2], pieces[1::2]):
+        box = ASKS.search(sentence) and BOX.search(sentence)
+        other = not box and not sentence.startswith("#### ") and OTHER.search(sentence)
+        only_form = not re.search(r"[\d\\$=]", OTHER.sub("", BOX.sub("", sentence)))
+        has_box = has_box or bool(box)
+        is_mixed = is_mixed or bool(other and not only_form)
+        question += "" if only_form and (box or other) else sentence + gap
+        shown += "" if other else sentence + gap
+    shown = shown.strip() + ("" if has_box else f" {INSTRUCTION}")
+    return question.strip() or prompt, "" if is_mixed else shown
+
+
+# --------------------------------------------------------------------------------------------------
+# From rows to problems
+
+def lengths(problems, model):
+    """Return the number of tokens of each prompt, chat template included."""
+    from tqdm import tqdm
+    try:
+        tokenizer = models.load_tokenizer(model)
+    except BadInput as e:
+        raise BadInput(f"{e}; --model=none measures no lengths") from None
+    out, starts = [], range(0, len(problems), 1000)
+    for i in tqdm(starts, "prompt lengths, in thousands", mininterval=1, disable=None):
+        out += [len(ids) for ids in tokenize(problems[i:i + 1000], tokenizer)]
+    return out
+
+
+def make_problems(rows, columns, name):
+    """Turn rows into problems; return them, {why: rows left out} and {why: rows changed}.
+
+    columns: (question, answer); a question may be several columns, separated by commas. The id of a
+    problem is the number of its row.
+    """
+    problems, left_out, changed = [], dict.fromkeys(LEFT_OUT, 0), dict.fromkeys(CHANGED, 0)
+    for i, row in enumerate(rows):
+        cells = [value_at(row, key) for key in columns[0].split(",")]
+        try:
+            given = "\n".join(filter(None, map(as_text, cells)))
+            answers = golds(value_at(row, columns[1]))
+        except ValueError:
+            left_out["not_text"] += 1
+            continue
+        question, prompt = question_and_prompt(given)
+        reason = ("empty" if not question or not answers else
+                  "several_answers" if len(answers) > 1 else "other_form" if not prompt else "")
+        if reason:
+            left_out[reason] += 1
+            continue
+        problem = dict(id=f"{name}-{i:05d}", prompt=prompt,
+                       answer=choice_letter(answers[0], question))
+        later_turns = [role for cell in cells for role, _ in chat_turns(cell)[1:]]
+        changed["turns"] += "user" in later_turns
+        changed["form"] += not " ".join(prompt.split()).startswith(" ".join(given.split()))
+        source = row.get("data_source") or row.get("source")
+        if isinstance(source, str):
+            problem["source"] = as_text(source)
+        problems.append(problem)
+    return problems, left_out, changed
+
+
+def repair_golds(problems, cfg):
+    """Return the problems whose gold has a value, and how many golds were repaired.
+
+    Golds with doubled backslashes are repaired. The verifier must find a value in a gold: equality
+    as text would not show that an answer in other words can match it. A text of more than SOLUTION
+    words is a solution, which no answer repeats.
+    """
+    asked, kept, repairs = {}, [], 0
+    for p in problems:
+        if not re.fullmatch(r"-?\d{1,15}", p["answer"]):
+            asked[p["id"]] = [(unescape(p["answer"]), ""), (p["answer"], "")]
+    pairs = [pair for both in asked.values() for pair in both]
+    verdicts = iter(sandbox.pool("math").verify(pairs, cfg["verify_s"]) if pairs else ())
+    for p in problems:
+        if p["id"] in asked:
+            can_repair, can_read = next(verdicts) == 1, next(verdicts) == 1
+            words = re.findall(r"[^\W\d_]{2,}", re.sub(r"\\[A-Za-z]+", " ", p["answer"]))
+            if len(words) > SOLUTION or not (can_repair or can_read):
+                continue
+            if can_repair:
+                repairs += unescape(p["answer"]) != p["answer"]
+                p = dict(p, answer=unescape(p["answer"]))
+        kept.append(p)
+    return kept, repairs
+
+
+def drop_duplicates(problems, foreign, cfg):
+    """Return the problems without duplicates and leaks, and counts of those that are dropped.
+
+    conflicts: duplicates whose answer differs in value from the kept problem's.
+    """
+    questions, theirs = ([question_and_prompt(p["prompt"])[0] for p in group]
+                         for group in (problems, foreign))
+    kept, differ, counts = [], [], dict(against=0, exact=0, near=0)
+    for p, twin in zip(problems, twins(questions, theirs, not cfg["keep_near"])):
+        if not twin:
+            kept.append(p)
+            continue
+        reason, i = twin
+        counts[reason] += 1
+        pair = p["answer"], problems[i]["answer"]
+        if reason != "against" and compact(normalize(pair[0])) != compact(normalize(pair[1])):
+            differ.append(pair)
+    counts["conflicts"] = len(differ)
+    if cfg["verifier"] == "math":  # 2/5 and \frac{2}{5} are one answer
+        one_way, other_way = (
+            sandbox.check("math", [(dict(answer=gold), rf"\boxed{{{answer}}}")
+                                   for gold, answer in pairs], cfg)
+            for pairs in (differ, [pair[::-1] for pair in differ]))
+        counts["conflicts"] -= sum(1 in verdicts for verdicts in zip(one_way, other_way))
+    return kept, counts
+
+
+# --------------------------------------------------------------------------------------------------
+# The script of a data folder
+
+def read_against(cfg):
+    """Return the problems of the --against files. If AIME24's default file is missing, make it."""
+    problems = []
+    for path in files(cfg["against"]):
+        if path == config["against"]:  # from any working directory
+            path = ROOT / path
+            if not path.exists():
+                # without a limit on lengths: a test problem that is left out could not be found
+                prepare([f"--data={os.path.relpath(path.parent)}", "--against=none",
+                         "--model=none"], AIME24, __doc__)
+        problems += read_problems(path)
+    return problems
+
+
+def prepare(argv, own, doc):
+    """Run prepare.py of a data folder: write problems.jsonl and manifest.json.
+
+    argv: its command line, `--data=` included. own: the defaults of the folder, a dict of name,
+    source, revision and columns. doc: its docstring.
+    """
+    cfg = parse(argv, doc)
+    folder = Path(cfg["data"])
+    out = folder / "problems.jsonl"
+    cfg["revision"] = cfg["revision"] or ("main" if cfg["source"] else own["revision"])
+    cfg["source"] = cfg["source"] or own["source"]
+    if is_made(folder, cfg, SETTINGS):
+        print(f"{out}: exists already, nothing to do")
+        return
+    path, commit = fetch(cfg["source"], cfg["revision"], folder)
+    pairs = [(cfg["question_key"] or q, cfg["answer_key"] or a) for q, a in own["columns"]]
+    columns = []
+
+    def choose(names):
+        columns[:] = pick_columns(names, pairs, path)
+        used = [*columns[0].split(","), columns[1]]
+        context = [key for key in names
+                   if key not in used and CONTEXT & set(key.lower().split("."))]
+        if context:
+            print(f"{path}: {', '.join(context)}: not read; to make them part of the question: "
+                  f"--question_key={','.join([*context, columns[0]])}", file=sys.stderr)
+        return used + [key for key in ("data_source", "source") if key in names and key not in used]
+    rows, foreign = read_rows(path, choose), read_against(cfg)
+    problems, counts, changed = make_problems(rows, columns, own["name"])
+    counts |= dict(over_long=0)
+    if cfg["verifier"] == "math":
+        readable, changed["escaped"] = repair_golds(problems, cfg)
+        counts["gold_unread"] = len(problems) - len(readable)
+        problems = readable
+    if cfg["model"]:
+        limit = cfg["max_prompt_tokens"]
+        fits = [length <= limit for length in lengths(problems, cfg["model"])]
+        counts["over_long"] = len(fits) - sum(fits)
+        problems = [p for p, fit in zip(problems, fits) if fit]
+    problems, duplicates = drop_duplicates(problems, foreign, cfg)
+    counts |= duplicates
+    left_out = ", ".join(f"{n} {reason.replace('_', ' ')}" for reason, n in counts.items()
+                         if n and reason != "conflicts")
+    if counts["conflicts"]:
+        left_out += f"; {counts['conflicts']} of these duplicates had another answer"
+    if not problems:
+        raise BadInput(f"{path}: no problem is left of {len(rows)} rows "
+                       f"({left_out or 'the file is empty'})")
+    for reason, note in CHANGED.items():
+        if changed[reason]:
+            print(f"{path}: {changed[reason]} {note}", file=sys.stderr)
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    with atomic_write(out) as part:  # renamed after the manifest is written, so it comes last
+        write_problems(part, problems)
+        save_json(folder / "manifest.json", dict(
+            settings={key: cfg[key] for key in SETTINGS}, file=path.name, source_sha256=digest,
+            revision_resolved=commit, question_column=columns[0], answer_column=columns[1],
+            counts=dict(counts, rows=len(rows), kept=len(problems)), changed=changed,
+            against_set_hash=set_hash(foreign) if foreign else None, set_hash=set_hash(problems)))
+    print(f"{out}: {len(problems):,} problems of {len(rows):,} rows"
+          + (f" (left out: {left_out})" if left_out else "")
+          + ("" if cfg["model"] else "; prompt lengths not measured"))
