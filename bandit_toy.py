@@ -38,7 +38,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import config  # first: from here on Ctrl-C is one line
 from config import BadInput, at_k, derive, entry, parse
-from core.log import aside, finished, finite, read_log, save_json
+from core.log import atomic_write, finished, finite, read_log, save_json
 import numpy as np
 
 from core import plots, sweep
@@ -378,7 +378,7 @@ def train(cfg, world, seeds):
             if m == d["M"]:
                 log.append(dict(type="end", status="budget", rollouts=run.rollouts))
     for own, log in zip(owns, logs):
-        with aside(folder_of(own) / "log.jsonl") as part:
+        with atomic_write(folder_of(own) / "log.jsonl") as part:
             part.write_text("".join(json.dumps(finite(r)) + "\n" for r in log))
 
 

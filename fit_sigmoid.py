@@ -32,7 +32,7 @@ except ModuleNotFoundError:  # this file was copied alone
 import numpy as np
 from scipy.optimize import least_squares
 
-from core.plots import (budget_axis, canvas, draw_n_star, legend, log_ticks, many, si,
+from core.plots import (budget_axis, canvas, draw_n_star, format_si, legend, log_ticks, plural,
                         wrap, write)
 
 # --------------------------------------------------------------------------------------------------
@@ -121,8 +121,8 @@ def law_verdict(C, log2_n, law, n=None):
         reason = f"the points begin past the bend, with {start}: the start of the rise is not seen"
         return "undetermined", reason, ["b not seen"]
     low, high = 2 ** law_at(law, np.array([C[0], C[-1]]))
-    return "law", (f"n* rises from {low:.3g} at C = {si(C[0])} to {high:.3g} at C = {si(C[-1])}, "
-                   "and bends inside the data"), []
+    return "law", (f"n* rises from {low:.3g} at C = {format_si(C[0])} to {high:.3g} at "
+                   f"C = {format_si(C[-1])}, and bends inside the data"), []
 
 
 def law_of_points(C, log2_n, n=None):
@@ -182,8 +182,8 @@ def in_a_sentence(law, solved=""):
         return text.replace(" C = ", " M = ") if "at_fixed_B" in law else text
     if law["p"] is None:
         return f"cannot be asked: {law['reason']}"
-    at, windows = f"at lr_base = {law['lr_base']:g}", ["C = {} to {}".format(*map(si, window))
-                                                      for window in law["windows"]]
+    at = f"at lr_base = {law['lr_base']:g}"
+    windows = ["C = {} to {}".format(*map(format_si, window)) for window in law["windows"]]
     if law["verdict"] == "law":
         first, last = (f"n = {', '.join(map(str, law['sets'][i]))} at {windows[i]}"
                        for i in (0, -1))
@@ -192,8 +192,9 @@ def in_a_sentence(law, solved=""):
                 f"{first}; {last}"
                 + (f". The fitted law levels off at n = {plateau:.0f}" if plateau else ""))
     if law["verdict"] == "flat":
-        return (f"n hardly matters up to C = {si(law['windows'][-1][1])}: with n = {law['n_flat']} "
-                f"you lose at most {100 * law['regret']:.1f} points at any budget (95%, {at})"
+        return (f"n hardly matters up to C = {format_si(law['windows'][-1][1])}: with "
+                f"n = {law['n_flat']} you lose at most {100 * law['regret']:.1f} points at "
+                f"any budget (95%, {at})"
                 + (f". But n = {law['rising']} seems to gain on it at the end, so more rollouts "
                    "may change this" if law["rising"] else ""))
     text = f"not shown and not excluded (p = {law['p']:.2f}, 0.05 is needed, {at})"
@@ -240,7 +241,7 @@ def prescribe(rows, C, D=None):
     row, by = rows[j], "the best cell at this budget"
     if not (inside and row["observed"]):
         row = next((r for r in rows[j::-1] if r["observed"]), rows[0])
-        by = f"kept from C = {si(row['C'])}"
+        by = f"kept from C = {format_si(row['C'])}"
         row = row | dict(reward=None, lo=None, hi=None, stop=None, gains=None,
                          last=None if C > row["C"] else row["last"])
     M = updates(row, C)
@@ -274,19 +275,19 @@ def table(rows, front, hour):
         star = "*" * (r["status"] != "observed")
         hours = "" if r["hours"] is None else f"{r['hours']:.2g}"
         epochs = "" if not r["epochs"] else f"{r['epochs']:.3g}"
-        yield (f"  {si(r['C']) + star:>7}  {r['B_p']:>5} {r['n']:>5} {r['M']:>6} {epochs:>6} "
-               f"{r['lr']:>8.2g}  {reward:<20} {hours:>7}  {tied}")
+        yield (f"  {format_si(r['C']) + star:>7}  {r['B_p']:>5} {r['n']:>5} {r['M']:>6} "
+               f"{epochs:>6} {r['lr']:>8.2g}  {reward:<20} {hours:>7}  {tied}")
 
 
 def cautions(row, warmup):
     """Yield what may be wrong with a row, the most important first, as lines of text."""
     if stop := row["stop"]:
         yield (f"stopping earlier was better: B_p = {stop['B_p']}, n = {stop['n']} at M = "
-               f"{updates(stop, stop['C'])} (C = {si(stop['C'])}) got {stop['reward']:.3f}, "
+               f"{updates(stop, stop['C'])} (C = {format_si(stop['C'])}) got {stop['reward']:.3f}, "
                f"{100 * stop['gain']:.1f} points more. That is above two standard errors, on runs "
                "and problems that did not choose it")
     if row["diverged"]:
-        yield (f"{many(len(row['diverged']), 'run')} of {row['seeds']} of this cell diverged: "
+        yield (f"{plural(len(row['diverged']), 'run')} of {row['seeds']} of this cell diverged: "
                + ", ".join(row["diverged"][:3]))
     if row["M"] <= warmup:
         yield f"M = {row['M']} updates are all warm-up, so the lr is never reached"
@@ -311,9 +312,9 @@ def what_next(row, hour):
             rollouts = more * sum(row["C"] / c["cost"] for c in tied)
             hours = [c["hours"] and c["hours"] * row["C"] / c["cost"] * more for c in tied]
             took = f", {sum(hours):.2g} {hour}" if None not in hours else ""
-            parts.append(f"{many(more, 'more seed')} of n = "
+            parts.append(f"{plural(more, 'more seed')} of n = "
                          f"{', '.join(str(n) for n in sorted({c['n'] for c in tied}))} "
-                         f"({si(rollouts)} rollouts{took})")
+                         f"({format_si(rollouts)} rollouts{took})")
     return f"to be surer: {'; '.join(parts)}" if parts else ""
 
 
@@ -508,7 +509,7 @@ def n_by_points(law, C, n, at):
     it is the n of the last point.
     """
     if law["verdict"] != "law":
-        return n[-1], f"the last point, at C = {si(C[-1])}"
+        return n[-1], f"the last point, at C = {format_si(C[-1])}"
     wanted, most = 2.0 ** round(float(law_at(law["fit"], at))), 2 * n.max()
     if wanted > most * (1 + 1e-9):
         return most, "the law, but twice the largest tried stands"
@@ -535,7 +536,7 @@ def of_points(path, at=None, out="", cfg=None, known=False):
         wanted, by = n_by_points(law, C, n, budget)
         status = "observed" if C[0] <= budget <= C[-1] else "extrapolated"
         row = dict(C=budget, n=max(int(wanted + 1e-6), 2), status=status)
-        print(f"\nC = {si(budget)} ({status}): n = {row['n']}, {by}")
+        print(f"\nC = {format_si(budget)} ({status}): n = {row['n']}, {by}")
         if cfg:
             if known and cfg["B_max"]:
                 row["n"] = min(row["n"], max(cfg["B_max"] // cfg["B_p"], 2))
@@ -612,7 +613,7 @@ def report(front, laws, rows, row):
     if any(panel.get("solved") for panel in front["panels"].values()):
         return (yield from missing)
     yield ""
-    yield (f"C = {si(row['C'])} {front['unit']} ({row['status']}): B_p = {row['B_p']}, "
+    yield (f"C = {format_si(row['C'])} {front['unit']} ({row['status']}): B_p = {row['B_p']}, "
            f"n = {row['n']}, M = {row['M']}, lr = {row['lr']:.3g}, recipe "
            f"{front['config']['recipe']}")
     yield from (f"  {line}" for line in advice(row, front, hour))

@@ -35,7 +35,7 @@ from collections import Counter
 from pathlib import Path
 
 from config import BadInput, complete, entry, lr_factor, parse  # first: Ctrl-C is one line
-from core.log import aside, save_json
+from core.log import atomic_write, save_json
 import numpy as np
 from scipy import stats
 from scipy.optimize import least_squares
@@ -44,7 +44,7 @@ from core.stats import (RUN_SD, Z, best, cells_of, ci_half_width, difference, ga
                         held_out, heldout_reward, nearest, panel_of, per_problem, stop_before,
                         tied_with_best, verdict_of)
 from core.plots import (SHADES, budget_axis, canvas, colours, draw_n_star, draw_records,
-                        end_labels, legend, log_ticks, many, save, si)
+                        end_labels, format_si, legend, log_ticks, plural, save)
 from core.runs import ended, folders_of, missing_cells, problems_trained_on, read_runs
 
 
@@ -193,7 +193,7 @@ def notes_of(sweep):
         if not ended(run):
             notes.append(f"unfinished {run['run']}: used up to its last evaluation")
         if run["status"] in ("diverged", "pruned"):
-            notes.append(f"{run['status']} {run['run']} at C = {si(run['C'][-1])}")
+            notes.append(f"{run['status']} {run['run']} at C = {format_si(run['C'][-1])}")
     most = max(len(c.runs) for c in sweep["every"])
     for c in sweep["every"]:
         if len(c.runs) < most:
@@ -391,8 +391,8 @@ def grid_edge(B_p, n, C, cells, B_max):
     if len(ns) < 2 or n not in (ns[0], ns[-1]):
         return None
     side, more = ("largest", 2 * n) if n == ns[-1] else ("smallest", n // 2)
-    text = (f"n = {n} is the {side} n run at B_p = {B_p} and the best at C = {si(C)}, so the best "
-            "n may lie beyond")
+    text = (f"n = {n} is the {side} n run at B_p = {B_p} and the best at C = {format_si(C)}, so "
+            "the best n may lie beyond")
     if more < 2 or B_max and B_p * more > B_max:
         why = "no smaller n exists" if side == "smallest" else "B_max allows no larger n"
         return dict(side=side, add=None, text=f"{text}; {why}")
@@ -534,24 +534,24 @@ def say_panels(front):
         env, several = panel["envelope"], panel["B_p"] is None
         yield f"\n{name}:"
         for s in (s for s in panel["switches"] if s["clear"]):
-            lo, hi = ("open" if s[end] is None else si(s[end]) for end in ("lo", "hi"))
+            lo, hi = ("open" if s[end] is None else format_si(s[end]) for end in ("lo", "hi"))
             note = {"begins": "its runs begin here", "ends": "the other's runs end"}.get(
                 s["why"], f"{lo} to {hi}, 90%")
-            yield (f"  C = {si(s['C'])} ({note}): n = {s['from']} -> {s['to']} at M = "
-                   f"{si(s['M'])}, reward {s['reward']:.3f}")
+            yield (f"  C = {format_si(s['C'])} ({note}): n = {s['from']} -> {s['to']} at M = "
+                   f"{format_si(s['M'])}, reward {s['reward']:.3f}")
         if not panel["switches"]:
             yield f"  n = {env['n'][0]} is the best at every budget"
         if unclear := [s for s in panel["switches"] if not s["clear"]]:
-            yield (f"  {many(len(unclear), 'more change')} of the best n, to "
+            yield (f"  {plural(len(unclear), 'more change')} of the best n, to "
                    f"{', '.join(map(str, sorted({s['to'] for s in unclear})))}, within the error")
         for s in panel.get("segments", ()):
-            yield (f"  from C = {si(s['C'])}: B_p = {s['B_p']}, n = {s['n']}, B = {s['B']}, "
+            yield (f"  from C = {format_si(s['C'])}: B_p = {s['B_p']}, n = {s['n']}, B = {s['B']}, "
                    f"{s['reward']:.3f}")
         if "stable_B_p" in panel:
             yield (f"  smallest stable B_p: {panel['stable_B_p'] or 'none'} (at most one run in "
                    f"ten diverged or fell, and its best n loses at most {front['delta']:g})")
         base = "" if panel.get("base") is None else f"; base model {panel['base']:.3f}"
-        yield (f"  at C = {si(env['C'][-1])}: n = {env['n'][-1]}, {env['reward'][-1]:.3f} "
+        yield (f"  at C = {format_si(env['C'][-1])}: n = {env['n'][-1]}, {env['reward'][-1]:.3f} "
                f"[{env['lo'][-1]:.3f}, {env['hi'][-1]:.3f}]{base}; tied with the best: "
                f"{pairs_in(panel['near'][-1]['set'], several)}")
 
@@ -580,8 +580,8 @@ def draw_panels(front, path, cols=3, **more):
         lo, hi = panel["range"]
         for ax in (top, low):
             ax.set_xlim(lo / 1.1, hi * (hi / lo) ** (0.16 + 0.06 * (cols - 1)))  # for the names
-        top.set_title(f"{name.replace('B_p', '$B_p$')}: {many(len(panel['runs_used']), 'run')}, "
-                      f"{many(len(panel['seeds']), 'seed')}", fontsize=10)
+        top.set_title(f"{name.replace('B_p', '$B_p$')}: {plural(len(panel['runs_used']), 'run')}, "
+                      f"{plural(len(panel['seeds']), 'seed')}", fontsize=10)
     legend(fig, axes.flat, 3)
     what = dict(joint="which (B_p, n) is best", fixed_B="which n is best with $B_p n \\leq B$",
                 compare="several sweeps", best_worst="which n is best by metric",
@@ -631,7 +631,7 @@ def draw_curves(ax, panel, colour, label):
         ax.axvline(s["C"], color="0.25", lw=0.8, zorder=1, ls="--")
         if s["clear"] and s["C"] > named * (hi / lo) ** 0.07:  # else it would cover the last name
             named = s["C"]
-            ax.annotate(f"{s['from']}→{s['to']} at {si(named)}", (named, 0.02),
+            ax.annotate(f"{s['from']}→{s['to']} at {format_si(named)}", (named, 0.02),
                         xycoords=("data", "axes fraction"), rotation=90, fontsize=9, ha="right",
                         va="bottom", color="0.15", zorder=6,
                         bbox=dict(fc="white", ec="none", alpha=0.7, pad=0.6))
@@ -688,7 +688,7 @@ def say_paper(front):
         for who, env in (("the paper's way", theirs["envelope"]), ("ours", panel["envelope"])):
             n = env["n"]
             turns = [i for i in range(len(n)) if not i or n[i] != n[i - 1]]
-            path = ", ".join(f"{n[i]} from {si(env['C'][i])}" for i in turns)
+            path = ", ".join(f"{n[i]} from {format_si(env['C'][i])}" for i in turns)
             yield f"  {name}, {who}: n* = {path or 'none, too few record-breaking points'}"
         if theirs["above"] is not None:
             yield (f"  {name}: the paper's frontier lies {100 * theirs['above']:+.1f} points from "
@@ -768,7 +768,7 @@ def say_lr(front):
     yield from say_panels(front)
     for r in front["rows"]:
         edge = ", at the edge of those tried" if r["edge"] else ""
-        yield (f"  n = {r['n']:<4} best lr_base {r['best']:g}{edge}, at C = {si(r['C'])}; "
+        yield (f"  n = {r['n']:<4} best lr_base {r['best']:g}{edge}, at C = {format_si(r['C'])}; "
                f"tied: {', '.join(f'{x:g}' for x in r['near'])}")
     if front["slope"] is not None:
         yield (f"  log(best lr) over log B has slope {front['slope']:.2f}; 0.5 is the square root "
@@ -833,7 +833,7 @@ def say_sensitivity(front):
         fixed = "B_p" if line["over"] == "n" else "n"
         yield (f"  over {line['over']} at {fixed} = {line[fixed]}: spread "
                f"{100 * line['spread']:.1f} points (noise alone makes up to "
-               f"{100 * line['by_noise']:.1f}, 95%), C = {si(line['C'])}")
+               f"{100 * line['by_noise']:.1f}, 95%), C = {format_si(line['C'])}")
 
 
 def slices(sweep, cfg):
@@ -870,7 +870,7 @@ def draw_slices(front, path):
             apart = 2 ** (0.07 * (i - (len(lines) - 1) / 2))
             x, R = np.array(s["n"]) * apart, np.array(s["reward"])
             ax.errorbar(x, R, s["half"], color=SHADES[2 * i], marker="o", ms=4, lw=1.6,
-                        capsize=2.5, label=f"C = {si(s['C'])}")
+                        capsize=2.5, label=f"C = {format_si(s['C'])}")
             same = [j for j, ok in enumerate(s["near"]) if ok and j != s["best"]]
             ax.plot(x[same], R[same], "o", ms=10, mfc="none", mec=SHADES[2 * i],
                     label="tied with the best")
@@ -889,7 +889,7 @@ def draw_slices(front, path):
 def say_slices(front):
     for s in front["slices"]:
         near = [n for n, ok in zip(s["n"], s["near"]) if ok]
-        yield (f"  B_p = {s['B_p']:<4} C = {si(s['C']):>6}: n = {s['n'][s['best']]:<4} "
+        yield (f"  B_p = {s['B_p']:<4} C = {format_si(s['C']):>6}: n = {s['n'][s['best']]:<4} "
                f"{s['reward'][s['best']]:.3f}; tied with the best: "
                f"{', '.join(map(str, near))}")
 
@@ -981,7 +981,7 @@ def draw_pass1(front, path):
                     if not m["C"]:  # C = 0 has no place on a logarithmic axis
                         ax.axhline(m[key], color="0.6", lw=1, ls=":", label="before training")
     axes[0].set(xlabel=f"solved of {k}, as a share", ylabel="share of the training problems",
-                title=f"at n M = {si(front['nM'])}")
+                title=f"at n M = {format_si(front['nM'])}")
     names = f"share with 0 of {k} solved", f"share with {k} of {k} solved", "polarisation"
     for ax, name in zip(axes[1:], names):
         ax.set(xscale="log", xlabel="rollouts C", title=name)
@@ -998,7 +998,7 @@ def draw_pass1(front, path):
             at = same[0][j]["C"]
             each = [min(moments, key=lambda m: abs(m["C"] - at))["share"] for moments in same]
             ax.stairs(np.mean(each, 0), (np.arange(k + 2) - 0.5) / k, color=shade, lw=1.4,
-                      label=f"C = {si(at)}")
+                      label=f"C = {format_si(at)}")
         ax.set(xlabel=f"solved of {k}, as a share", title=f"n = {n}, over time", yscale="log")
         ax.legend(fontsize=8)
     below[0].set_ylabel("share of the training problems")
@@ -1013,9 +1013,9 @@ def draw_pass1(front, path):
 def say_pass1(front):
     for r in front["passes"]:
         m = r["matched"]
-        yield (f"  n = {r['n']:<4} seed {r['seed']}: at C = {si(m['C'])} {m['problems']} problems, "
-               f"none of {front['k']} solved {m['zero']:.3f}, all {m['one']:.3f}, polarisation "
-               f"{m['polarisation']:.3f}")
+        yield (f"  n = {r['n']:<4} seed {r['seed']}: at C = {format_si(m['C'])} "
+               f"{m['problems']} problems, none of {front['k']} solved {m['zero']:.3f}, "
+               f"all {m['one']:.3f}, polarisation {m['polarisation']:.3f}")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -1084,7 +1084,7 @@ def main(argv):
     if cfg["view"] != "all":
         return print("\n".join(text))
     report = Path(cfg["out"] or folders_of(cfg["runs"])[0]) / "report.txt"
-    with aside(report) as part:
+    with atomic_write(report) as part:
         part.write_text("\n".join(text))
     print(f"every figure is in {report.parent}, what they show in {report}", file=sys.stderr)
 

@@ -43,7 +43,7 @@ from config import (BadInput, at_k, choose, entry, parse,
 import numpy as np
 
 from core import engine, models, plots
-from core.log import append, aside, read_log, save_json
+from core.log import append, atomic_write, read_log, save_json
 from core.problems import read_problems, set_hash, tokenize, write_problems
 import verifier
 
@@ -148,7 +148,7 @@ def take(cfg, folder):
         return {}
     if not path.exists():
         lines = [r for r in records if r.get("type") != "header"]  # each shard has one
-        with aside(path) as part:
+        with atomic_write(path) as part:
             part.write_text("".join(json.dumps(r) + "\n" for r in [header, *lines]))
         print(f"{source}: measured with these weights and settings, and taken from there")
     return header

@@ -17,7 +17,7 @@ from config import BadInput, all_rollouts, read_json
 
 
 @contextlib.contextmanager
-def aside(path):
+def atomic_write(path):
     """Yield a name next to `path` to write to; it replaces `path` in one step, or not at all."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ def finite(value):
 
 def save_json(path, value, indent=1):
     """Write a JSON file in one step."""
-    with aside(path) as part:
+    with atomic_write(path) as part:
         part.write_text(json.dumps(finite(value), indent=indent) + "\n")
 
 

@@ -13,7 +13,7 @@ AXIS = dict(rollouts="rollouts C = $B_p\\,n\\,M$", tokens="training tokens C",
 SHADES = "#1b1f6b #2f7fd1 #17a39a #74b72e #c9a400 #f07f1a #d62f3a #9b1b8f #6b4a2b #7f7f7f".split()
 
 
-def si(x):
+def format_si(x):
     """1270000 -> 1.27M: three digits and a suffix, up to 1e13."""
     if abs(x) >= 1e13:
         return f"{x:.3g}"
@@ -23,7 +23,7 @@ def si(x):
     return f"{x:.3g}"
 
 
-def many(k, what):
+def plural(k, what):
     """1 run, 2 runs."""
     return f"{k} {what}" + "s" * (k != 1)
 
@@ -58,7 +58,7 @@ def budget_axis(ax, low, high, unit=""):
     decades = math.log10(high / low) * 4.8 / inches
     ax.xaxis.set_major_locator(LogLocator(
         subs=(1, 2, 5) if decades < 2 else (1, 3) if decades < 3.3 else (1,)))
-    ax.xaxis.set_major_formatter(lambda C, _: si(C))
+    ax.xaxis.set_major_formatter(lambda C, _: format_si(C))
     ax.minorticks_off()
     if unit:
         ax.set_xlabel(AXIS[unit])
@@ -140,7 +140,7 @@ def save(fig, path, front, title):
     """`write` with a title, front["title"] if it has one, and in small type below the figure which
     runs it shows and what its intervals cover."""
     seeds = len({run["seed"] for run in front["runs_used"]})
-    text = f"{many(len(front['runs_used']), 'run')}, {many(seeds, 'seed')}"
+    text = f"{plural(len(front['runs_used']), 'run')}, {plural(seeds, 'seed')}"
     text += "".join(f", {len(front[key])} {name}" for key, name in (
         ("runs_dropped", "dropped"), ("missing", "missing")) if front[key])
     fig.suptitle(wrap(front.get("title") or title, int(9 * fig.get_figwidth())), fontsize=12)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from config import BadInput
-from core.log import aside
+from core.log import atomic_write
 
 # The day of chat templates that print it (Llama 3, Granite): a run that goes on tomorrow needs the
 # prompts of today. It is the one that Llama 3 falls back to
@@ -62,7 +62,7 @@ def read_problems(path):
 
 def write_problems(path, problems):
     """Write a problem file under another name, then rename it."""
-    with aside(path) as part:
+    with atomic_write(path) as part:
         part.write_text("".join(json.dumps(p) + "\n" for p in problems))
 
 

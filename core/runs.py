@@ -209,7 +209,7 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
         biased=metric in header.get("biased", ()), source=header.get("source", ""))
 
 
-def science(cfg):
+def experiment_key(cfg):
     """What all runs of one sweep have in common, in a form that can be compared."""
     return tuple((key, str(value)) for key, value in sorted(experiment(cfg).items()))
 
@@ -230,8 +230,8 @@ def comparable(runs, plans):
                 keep.remove(run)
                 dropped.append(dict(run=run["run"], why=why, B_p=run["B_p"], **more))
 
-    present = Counter(science(run["config"]) for run in keep)
-    usual, whose = science(plan["config"]) if plan else None, "the sweep's"
+    present = Counter(experiment_key(run["config"]) for run in keep)
+    usual, whose = experiment_key(plan["config"]) if plan else None, "the sweep's"
     if usual is None and present:
         usual, whose = present.most_common(1)[0][0], "most runs'"
 
@@ -239,7 +239,7 @@ def comparable(runs, plans):
     lrs = lrs if plan else {run["lr"] for run in keep}
 
     def another(run):
-        own = science(run["config"])
+        own = experiment_key(run["config"])
         if own == usual and run["lr"] in lrs:
             return ""
         wanted = dict(usual)  # it lacks the keys that this experiment does not use

@@ -16,9 +16,9 @@ import numpy as np
 
 import frontier
 from config import parse
-from core.log import aside, read_log, read_plan
+from core.log import atomic_write, read_log, read_plan
 from core import sweep
-from core.plots import budget_axis, canvas, colours, legend, many, si, wrap, write
+from core.plots import budget_axis, canvas, colours, format_si, legend, plural, wrap, write
 from core.runs import comparable, ended, read_run
 from core.runs import right as metric_of
 from core.stats import ALPHA, SMALL, Missing, cells_of, contrast, shift, verdict_of
@@ -74,7 +74,7 @@ def keep(source, target):
         if records and ended(dict(status=records[-1].get("status", ""))) \
                 and records[-1]["rollouts"] > reached:
             text = "".join(json.dumps(r, separators=(",", ":")) + "\n" for r in thin(records))
-            with aside(copy) as part:
+            with atomic_write(copy) as part:
                 part.write_bytes(gzip.compress(text.encode(), 9, mtime=0))  # the same for one log
             new += 1
     # by name, not by run: where an arm's first runs were started by hand its sweep.json came later
@@ -360,14 +360,14 @@ def says_rise(v):
     all budgets loses."""
     first, last = (", ".join(map(str, v["sets"][i])) for i in (0, -1))
     return (f"p = {v['p']:.3f} for a rise, {v['p_falls']:.3f} for a fall; best n {first} from "
-            f"C = {si(v['windows'][0][0])}, {last} to {si(v['windows'][-1][1])}; n = {v['n_flat']} "
-            f"throughout loses at most {100 * max(v['regret'], 0):.1f}")
+            f"C = {format_si(v['windows'][0][0])}, {last} to {format_si(v['windows'][-1][1])}; "
+            f"n = {v['n_flat']} throughout loses at most {100 * max(v['regret'], 0):.1f}")
 
 
 def number_of_rise(v):
     """Return the number of a row about a rise: how far the n that comes closest to one n for all
     budgets is beaten."""
-    lo, hi = map(si, v["windows"][v["window"]])
+    lo, hi = map(format_si, v["windows"][v["window"]])
     return (f"n = {v['by']} less n = {v['n']} at C = {lo} to {hi}: "
             f"{100 * v['gap']:+.1f} ± {100 * v['half']:.1f}")
 
@@ -499,7 +499,7 @@ def runs_text():
         return ""
     seeds = sorted({run["config"]["seed"] for run, _ in USED.values()})
     C = max(C for _, C in USED.values())
-    return f"{many(len(USED), 'run')}, seeds {', '.join(map(str, seeds))}, to C = {si(C)}"
+    return f"{plural(len(USED), 'run')}, seeds {', '.join(map(str, seeds))}, to C = {format_si(C)}"
 
 
 # --------------------------------------------------------------------------------------------------

@@ -19,10 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "results")]
 
 from config import BadInput, entry, parse  # first: Ctrl-C is one line from here
-from core.log import aside, save_json
+from core.log import atomic_write, save_json
 from arms import DEEP, USED, Atlas, flat, keep, read, updates
 from core import sweep
-from core.plots import many, si
+from core.plots import format_si, plural
 from core.stats import Missing
 from figures import (algo, any_B_p, at_every, baseline, batch, beyond, by_difficulty, difficulty,
                      explodes, extreme, far, forgetting, interference, joint, lr_control, lr_grid,
@@ -183,7 +183,7 @@ def tell(atlas, study=""):
         verdict = "underpowered" if wants else verdict
         died = sum(run["status"] == "diverged" for run, _ in USED.values())
         if died:
-            says += f". {died} of {many(len(USED), 'run')} diverged and count as what they got"
+            says += f". {died} of {plural(len(USED), 'run')} diverged and count as what they got"
         if len(seeds) == 1:
             says += ". One seed: intervals are over problems only"
         figures = found.get("figure") or []
@@ -344,13 +344,13 @@ def main(argv):
         wants = f", {r['wants']}" * bool(r["wants"])
         number = f"    {r['number']}\n" * bool(r["number"])
         print(f"{r['paper']}: {r['verdict']}{wants}\n  claim: {r['claim']}\n{number}    {says}\n"
-              f"  {many(r['runs'], 'run')}, seeds {', '.join(map(str, r['seeds']))}, "
-              f"{si(r['rollouts'])} rollouts"
+              f"  {plural(r['runs'], 'run')}, seeds {', '.join(map(str, r['seeds']))}, "
+              f"{format_si(r['rollouts'])} rollouts"
               + "".join(f"; figure: {out / name}" for name in r["figures"]))
     if not verb and at_home:
         here = not cfg["out"]  # then the page is above its figures
         place = ROOT / "results" if here else out
-        with aside(place / "README.md") as part:
+        with atomic_write(place / "README.md") as part:
             part.write_text(page(rows, folder, "atlas/" if here else ""))
         save_json(place / "atlas.json", rows, indent=1)
 

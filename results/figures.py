@@ -23,7 +23,7 @@ from arms import (EARLY, LATE, LRS, MIDDLE, START, analysed, budget_of, config_o
                   look, means, number_of_rise, one_cell, points, read, records, rises_in,
                   says_near, says_rise, says_shift, shift_of, table_of, titled, training, use,
                   view_figure)
-from core.plots import budget_axis, colours, draw_records, end_labels, log_ticks, si
+from core.plots import budget_axis, colours, draw_records, end_labels, format_si, log_ticks
 from core.stats import (ALIKE, SMALL, Missing, best_less, both, change, contrast, denied, judge,
                         of_several, shift)
 from fit_sigmoid import draw_law, law_at, law_of_panel
@@ -831,7 +831,7 @@ def joint(atlas, task):
         ax.set(ylabel=sweep["label"], ylim=(low - 0.03 * (max(env["highest"]) - low), None),
                title="the frontier, labelled ($B_p$, n)")
         budget_axis(ax, *panel["range"], "rollouts")
-    said = ", ".join(f"({b}, {n}) from {si(C)}" for C, (b, n) in pairs)
+    said = ", ".join(f"({b}, {n}) from {format_si(C)}" for C, (b, n) in pairs)
     says = (f"{says_shift(c)}; {says_plateau(law)}; best (B_p, n), the smallest B_p of those tied: "
             f"{said}{left}")
     panels = [draw_frontier, law_panel(panel, law, "rollouts")]
@@ -906,7 +906,7 @@ def interference(atlas, task):
         verdicts.append(judge(found[-1], +1, moved))
         times.append(times_of(found[-1:], +1, moved))
     none, nearly = found
-    says = (f"n = {small} less n = {large} at C = {si(C)}, in % of the training problems: "
+    says = (f"n = {small} less n = {large} at C = {format_si(C)}, in % of the training problems: "
             f"solved in none of {s} rollouts {points(none)}, in {s - 1} or more {points(nearly)}")
     return dict(verdict=both(verdicts), times=max(times), says=says,
                 number=f"solved in none of {s}, n = {small} less n = {large}: {points(none)}",
@@ -1089,7 +1089,8 @@ def forgetting(atlas):
             then, start = (np.mean(list(table_of(arms[mix], of=sets[name], window=w).values()), 0)
                            for w in (window, START))
             found[mix].append(change(then, start))
-        lines.append([level(mix), si(window[1] * budget_of(arms[mix])), *map(points, found[mix])])
+        lines.append([level(mix), format_si(window[1] * budget_of(arms[mix])),
+                      *map(points, found[mix])])
     mended = one_mix_less_another(arms, sets["level_easy_val"], "mix_dual", "mix_hard")
     g = gained(arms["mix_dual"], of=sets["level_easy_val"])
     said = ", ".join(f"{level(name)} {points(c)}" for name, c in zip(LEVELS[1:], found["mix_hard"]))
@@ -1136,7 +1137,7 @@ def extreme(atlas, metric):
     return judged(+1, found.values(), gained(cells, metric=metric),
                   figure=figure(atlas, "extreme", panels, "Trained on Unsolved, by metric"),
                   number="; ".join(f"{words}: {points(c)}" for words, c in found.items()),
-                  says=f"To {si(budget_of(cells))}: {says_near(table)}; {said}{left}")
+                  says=f"To {format_si(budget_of(cells))}: {says_near(table)}; {said}{left}")
 
 
 def ood(atlas):

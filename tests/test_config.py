@@ -16,7 +16,7 @@ from conftest import ROOT, tree
 import config as C
 from config import (BadInput, check_run, command, comments, config, derive, identity, parse,
                     run_name)
-from core.log import append, aside, read_log
+from core.log import append, atomic_write, read_log
 
 # What may change without making another experiment: the budget, folders, memory and speed, the
 # other stages' keys
@@ -364,13 +364,13 @@ def test_append_writes_whole_lines_or_nothing(tmp_path):
     assert path.read_bytes() == before + b'{"c": 1}\n'
 
 
-def test_aside_is_all_or_nothing(tmp_path):
+def test_atomic_write_is_all_or_nothing(tmp_path):
     path = tmp_path / "new" / "result.png"
-    with aside(path) as part:
+    with atomic_write(path) as part:
         part.write_text("old")
         assert part.suffix == ".png" and not path.exists()
     with pytest.raises(KeyError):
-        with aside(path) as part:
+        with atomic_write(path) as part:
             part.write_text("half of the new")
             raise KeyError
     assert tree(tmp_path) == {"new": None, "new/result.png": b"old"}

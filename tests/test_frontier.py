@@ -223,10 +223,10 @@ def test_neighbouring_n_differ_in_colour():
         assert N > 8 or len(set(shades)) == N
 
 
-def test_si_rounds_and_carries():
+def test_format_si_rounds_and_carries():
     for x, text in ((1.27e6, "1.27M"), (999_960, "1M"), (32_768, "32.8k"), (512.0, "512"),
                     (4e9, "4G"), (0.25, "0.25")):
-        assert frontier.si(x) == text
+        assert frontier.format_si(x) == text
 
 
 # --------------------------------------------------------------------------------------------------

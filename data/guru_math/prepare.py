@@ -43,7 +43,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 from config import BadInput, config, entry, files, parse, read_json  # noqa: E402
-from core.log import aside, save_json  # noqa: E402
+from core.log import atomic_write, save_json  # noqa: E402
 from core import math_answers, models, sandbox  # noqa: E402
 from core.duplicates import compact, normalize, twins  # noqa: E402
 from core.problems import read_problems, set_hash, tokenize, write_problems  # noqa: E402
@@ -541,7 +541,7 @@ def main(argv, own=GURU, doc=__doc__):
         if notes.get(why):
             note = note.format(columns=" or ".join(columns))
             print(f"{path}: {len(notes[why])} {note}; the first: {notes[why][0]}", file=sys.stderr)
-    with aside(out) as part:  # renamed after the manifest is written, so it comes last
+    with atomic_write(out) as part:  # renamed after the manifest is written, so it comes last
         write_problems(part, kept)
         save_json(folder / "manifest.json", dict(
             settings={key: cfg[key] for key in SETTINGS}, file=path.name,

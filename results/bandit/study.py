@@ -24,7 +24,7 @@ import config
 from config import BadInput, derive, entry, parse
 from core.log import save_json
 from core import plots
-from core.plots import si
+from core.plots import format_si
 
 # experiment: (what it asks, words of its own, learning rates as multiples of lr_base)
 STUDY = dict(
@@ -164,8 +164,8 @@ def report(found):
             gain, half, (a, b) = late_gain(R)
             gains = f", which gains {gain:+.4f} +- {half:.4f}" if a != b else ""
             level = ", ".join(str(ns[i]) for i in near(R, -1))
-            print(f"  {what}: n* = {ns[a]} at {si(C[0])}, {ns[b]} at {si(C[-1])} (not told from "
-                  f"it: {level}){gains}")
+            print(f"  {what}: n* = {ns[a]} at {format_si(C[0])}, {ns[b]} at {format_si(C[-1])} "
+                  f"(tied with it: {level}){gains}")
             end = R[..., -1].mean(2)  # (L, N)
             if len(end) > 1:
                 print("    " + ", ".join(f"n = {n}: {y:.3f} at lr {arm['lrs'][i]:g}" for n, y, i in
