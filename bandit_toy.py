@@ -41,7 +41,7 @@ from config import BadInput, at_k, derive, entry, parse
 from core.log import atomic_write, finished, finite, read_log, save_json
 import numpy as np
 
-from core import plots, sweep
+from core import machine, plots, sweep
 
 TOY = dict(  # keys of this script alone: their values, what they mean
     overlap=(1.0, "share of the logits from weights common to all problems; 0 = tabular"),
@@ -346,7 +346,7 @@ def train(cfg, world, seeds):
     owns = [dict(cfg, seed=seed) for seed in seeds]
     logs = [[dict(type="header", schema=1, config=own, derived=derive(own, TOY),
                   val_set_hash=world["hash"], engine="bandit_toy", versions=versions,
-                  commit=config.commit(), ranks=1, device="cpu",
+                  commit=machine.commit(), ranks=1, device="cpu",
                   time=time.strftime("%Y-%m-%dT%H:%M:%S%z"))] for own in owns]
     every = cfg["eval_every"] or math.inf  # 0: at the start and the end alone
     for m in range(d["M"] + 1):
@@ -408,7 +408,7 @@ def in_parallel(function, *columns):
     # signals wait until the processes are there, which never see them
     stops = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, stops)
-    with concurrent.futures.ProcessPoolExecutor(config.cores()) as pool:
+    with concurrent.futures.ProcessPoolExecutor(machine.cores()) as pool:
         try:
             futures = [pool.submit(function, *row) for row in zip(*columns)]
             signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)

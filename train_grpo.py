@@ -53,7 +53,7 @@ START = time.time()  # before torch is loaded: the header tells how long that ta
 import config
 import verifier
 from config import BadInput, choose, derive, entry, parse
-from core import engine, evaluation, lora, models
+from core import engine, evaluation, lora, machine, models
 from core.log import append, finished, progress, read_log
 from core.models import RANK, WORLD, full_weights, over_ranks, recomputes, through
 from core.problems import encode, read_problems, set_hash, subset
@@ -732,7 +732,7 @@ class Run:
 
     def warn_of_other_code(self):
         """Say so where the run was begun by other code: an edit is no part of a run's identity."""
-        old, now = self.header.get("commit"), config.commit()
+        old, now = self.header.get("commit"), machine.commit()
         if old and now and (old != now or now.endswith("+")):  # the + of two edits is the same
             old, now = (name.replace("+", " with edits") for name in (old, now))
             print(f"{self.folder}: this run was begun by commit {old}; the code now is {now}. If "
@@ -848,7 +848,7 @@ class Run:
             self.write(dict(
                 type="header", schema=1, config=cfg, derived=derive(cfg), **self.hashes,
                 engine=self.engine_name, device=str(self.learner.model.device),
-                versions=dict(python=sys.version.split()[0], **versions), commit=config.commit(),
+                versions=dict(python=sys.version.split()[0], **versions), commit=machine.commit(),
                 ranks=WORLD, loading_s=time.time() - START,
                 time=time.strftime("%Y-%m-%dT%H:%M:%S%z")))
         else:

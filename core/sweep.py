@@ -31,9 +31,8 @@ from statistics import fmean, linear_regression
 import config
 from config import (BadInput, RECIPES, all_rollouts, at_k, complete, derive, entry, experiment,
                     parse, read_json, run_name)
-from core import cost
+from core import cost, machine
 from core.log import append, finished, progress, read_log, read_plan, save_json
-from core.machine import visible_gpus
 import verifier
 
 ROOT = Path(__file__).parents[1]
@@ -250,7 +249,7 @@ def requirements(argv):
     """
     cfg = parse(argv)
     gpus = cfg["device"] != "cpu" and os.environ.get("GPUS_PER_RUN") != "0"
-    vllm = cfg["engine"] == "vllm" or (cfg["engine"] == "auto" and visible_gpus())
+    vllm = cfg["engine"] == "vllm" or (cfg["engine"] == "auto" and machine.visible_gpus())
     return ["requirements.txt"] + ["requirements-vllm.txt"] * bool(gpus and vllm)
 
 
@@ -264,14 +263,14 @@ def slots(sweeps):
     size = int(each or any(c["device"] != "cpu" for c in sweeps))
     if size == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    gpus = visible_gpus()
+    gpus = machine.visible_gpus()
     room = len(gpus) // max(size, 1)
     if size and each and not room:
         raise BadInput(f"GPUS_PER_RUN={each}: there are {len(gpus)} GPUs here")
     if not room:
-        return [{}] * (jobs or config.cores())
+        return [{}] * (jobs or machine.cores())
     # of a process, and a GPU has one; on a CPU each script sets its own
-    os.environ.setdefault("OMP_NUM_THREADS", str(1 + (config.cores() - 1) // len(gpus)))
+    os.environ.setdefault("OMP_NUM_THREADS", str(1 + (machine.cores() - 1) // len(gpus)))
     vllm = any(c["engine"] != "hf" and c["device"] != "cpu" for c in sweeps)
     # its sleep asserts that nobody else's memory on the GPU grows meanwhile
     if jobs > room and (size > 1 or vllm):
@@ -288,7 +287,7 @@ def check_gpus(sweeps):
     Without this check every run would fail, or go to the CPU, one by one. With LAUNCH the runs may
     start on another machine or in a container, so nothing is checked.
     """
-    there, on_gpu = len(visible_gpus()), [c for c in sweeps if c["device"] != "cpu"]
+    there, on_gpu = len(machine.visible_gpus()), [c for c in sweeps if c["device"] != "cpu"]
     if os.environ.get("LAUNCH") or not on_gpu:
         return
     if not there:
@@ -388,7 +387,7 @@ def price(preset, argv):
 def say_price(preset, argv, sweeps, file=sys.stdout):
     """Print what a sweep on GPUs takes, before it starts."""
     if any(c["device"] != "cpu" for c in sweeps) and (
-            visible_gpus() or not Path(sweeps[0]["model"]).exists()):
+            machine.visible_gpus() or not Path(sweeps[0]["model"]).exists()):
         print(f"{preset}: {price(preset, argv)}", file=file, flush=True)
 
 
@@ -537,7 +536,7 @@ def warn_of_mixed_commits(grid):
     headers = (next(iter(read_log(log)), {}) for log in
                (run_folder(c) / "log.jsonl" for c in grid) if log.exists())
     begun = {header.get("commit") for header in headers} - {None}
-    now = config.commit()
+    now = machine.commit()
     if now and begun and (begun | {now} != {now} or now.endswith("+")):
         shown = ", ".join(sorted(begun)).replace("+", " with edits")
         print(f"runs of this sweep were begun by commit {shown}; the code now is "

@@ -15,7 +15,7 @@ from conftest import (ROOT, linked, logs, run_script, run_sweep, tree, wait_for,
 
 import config
 from core.log import read_plan
-from core import sweep
+from core import machine, sweep
 from config import BadInput, check_run, parse
 from core.prepare import check_splits, prepare
 from core.sweep import cells
@@ -403,7 +403,7 @@ def test_commits_that_mix_are_named_once(tmp_path, monkeypatch, capsys):
         (sweep.run_folder(c) / "log.jsonl").write_text('{"type": "header", "commit": "aaaa"}\n')
     for now, said in (("aaaa", ""), ("bbbb", "aaaa; the code now is bbbb"), (None, ""),
                       ("aaaa+", "aaaa; the code now is aaaa with edits")):
-        monkeypatch.setattr(config, "commit", lambda: now)
+        monkeypatch.setattr(machine, "commit", lambda: now)
         sweep.warn_of_mixed_commits(grid)
         err = capsys.readouterr().err
         assert said in err and err.count("\n") == bool(said), err
