@@ -121,19 +121,19 @@ def test_the_evening(preset):
 
 
 def test_the_price_is_told_before_the_evening(tmp_path):
-    """DRY_RUN=1 prints it to stderr, so that stdout holds commands alone."""
+    """DRY_RUN=1 prints it to stderr, so that stdout holds only commands."""
     done = run_script("core.sweep", "commands", "easy", "--data=data/gsm8k",
                       f"--runs={tmp_path}")
     assert done.code == 0 and all("train_grpo.py" in line for line in done.stdout.splitlines())
     assert re.fullmatch(r"easy: 6 runs, 0\.5M rollouts, about [\d.]+ \(of RTX 4090\) or [\d.]+ "
-                        r"\(of H100\) GPU-hours, of them [\d.]+ or [\d.]+ for the difficulty of "
+                        r"\(of H100\) GPU-hours, [\d.]+ or [\d.]+ of them to measure "
                         r"4,000 problems; \d+ GB of disk\n", done.stderr), done.stderr
 
 
-def test_cells_that_are_too_shallow_are_named():
+def test_cells_with_too_few_updates_are_named():
     words = ["--data=data/gsm8k", "--C=38400"]
     assert sweep.price("easy", words).endswith("fewer than 150 updates: n = 64 (75)")
-    assert "shallow" not in sweep.price("easy", words[:1])
+    assert "too short" not in sweep.price("easy", words[:1])
 
 
 def test_the_words_of_the_preset_reach_every_script(made, tiny, tmp_path, monkeypatch):

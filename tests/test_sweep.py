@@ -48,7 +48,7 @@ def test_sweep_from_nothing_to_a_prescription(swept):
     out, text = swept
     assert len(logs(out)) == 2
     assert all(r[-1] == dict(type="end", status="budget", rollouts=64) for r in logs(out).values())
-    head = r"^sweep .*: 2 runs, 2 to do, 128 rollouts in all, \d+ side by side$"
+    head = r"^sweep .*: 2 runs, 2 to do, 128 rollouts in all, \d+ runs at a time$"
     assert re.search(head, text, re.M)
     # the verdict, what to train for this budget unless the random model solved nothing, the table
     assert "\n  B_p = 2: " in text and "intervals: 90%" in (out / "report.txt").read_text()
@@ -70,7 +70,7 @@ def test_a_second_start_trains_nothing(swept, tiny, tmp_path):
     before = {name: content for name, content in tree(out).items() if "/" in name}
     done = run_sweep(tiny, out)
     assert done.returncode == 0 and "0 to do" in done.stdout, done
-    assert "finished runs stay" in done.stdout and "--tag=NAME" in done.stdout, done
+    assert "finished runs are not repeated" in done.stdout and "--tag=NAME" in done.stdout, done
     assert "  256*  " in done.stdout, done
     assert {name: content for name, content in tree(out).items() if "/" in name} == before
 
@@ -144,7 +144,7 @@ def test_ctrl_c_stops_everything_and_the_same_command_goes_on(swept, tiny, tmp_p
     # to an end that is near: the budget is no part of a run's name
     C = (max(r[-1]["rollouts"] for r in stopped.values()) // 8 + 4) * 8
     done = run_sweep(tiny, out, C=str(C))
-    assert done.returncode == 0 and "2 to do (2 from where stopped)," in done.stdout, done
+    assert done.returncode == 0 and "2 to do (2 continue where they stopped)," in done.stdout, done
     for run, records in logs(out).items():
         steps = [r for r in records if r["type"] == "step"]
         assert [r["step"] for r in steps] == list(range(1, C // records[0]["derived"]["B"] + 1))
@@ -467,8 +467,8 @@ def test_the_live_lines_tell_how_far_each_run_is(tmp_path, capfd, monkeypatch):
     assert sweep.pool(jobs, [{}, {}], []) == 0
     said = capfd.readouterr().out
     lines = "".join(f"  {name}  {name} at 50%\033[K\n" for name in ("n=2", "n=4"))
-    assert f"{lines}  0 of 2 ended\033[K\n\033[3A" in said, said
-    assert "\033[Jdone  n=2 at 50%\n" in said and said.endswith("\033[J"), said
+    assert f"{lines}  0 of 2 ended, 0 waiting; " in said and "\033[K\n\033[3A" in said, said
+    assert "\033[Jdone  n=2:  n=2 at 50%\n" in said and said.endswith("\033[J"), said
 
 
 def test_what_a_run_said_last(tmp_path):
@@ -557,7 +557,7 @@ def test_a_run_that_is_asked_to_stop_by_somebody_else_stops_the_sweep(swept, tin
               if "train_grpo.py" in line and line.endswith(f"--out={out}/{run}")]
     os.kill(int(pid), signal.SIGTERM)
     text = process.communicate(timeout=300)[0]
-    assert process.returncode == 130 and "the same command goes on" in text, text
+    assert process.returncode == 130 and "the same command continues" in text, text
     last = {name: records[-1] for name, records in logs(out).items()}
     assert last.pop(run)["status"] == "stopped"
     assert all(r == dict(type="end", status="budget", rollouts=64) for r in last.values())
