@@ -946,7 +946,8 @@ class Run:
             os.fsync(self.log.fileno())
             if status == "budget" and not cfg["keep_last"]:
                 models.keep_checkpoints(self.folder, 0, self.state["keep"])
-            print(f"{self.folder}: {status} after {rollouts} rollouts{self.last_eval}",
+            ended = "budget used" if status == "budget" else status
+            print(f"{self.folder}: {ended} after {rollouts} rollouts{self.last_eval}",
                   file=sys.stderr)
         if WORLD > 1 and self.engine_name == "hf":  # vLLM closes its own part of it at exit
             import torch

@@ -98,6 +98,20 @@ def planned(folder):
             for cell in plan.get("cells", ())]
 
 
+def planned_before(cfg):
+    """Return what sets runs in a sweep's folder apart from `cfg`, if the analysis leaves them out.
+
+    "another experiment", or their lr_base; "" if there are no such runs.
+    """
+    plan = read_plan(cfg["runs"])
+    if not plan or not any(Path(cfg["runs"]).glob("*/log.jsonl*")):
+        return ""
+    if experiment(plan["config"]) != experiment(cfg):
+        return "another experiment"
+    lrs = set(config.lrs_of(complete(plan["config"]))) - set(config.lrs_of(cfg))
+    return f"lr_base={' '.join(map(str, sorted(lrs)))}" if lrs else ""
+
+
 def preset_of(argv):
     """Return (preset, other words) of a command line; the default preset is easy."""
     named = bool(argv) and not argv[0].startswith("-")
@@ -512,9 +526,9 @@ def run(preset, argv):
     handle_signals((signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
                    lambda number, _: stop.append(number))
     for cfg in sweeps:
-        if holds_another_experiment(cfg):
-            print(f"{cfg['runs']}: holds runs of another experiment too. They are kept, but the "
-                  "analysis leaves them out; OUT=FOLDER keeps two sweeps apart", file=sys.stderr)
+        if (other := planned_before(cfg)) and preset in RECIPES:
+            print(f"{cfg['runs']} also has runs of {other}. They are kept, but the analysis leaves "
+                  "them out. OUT=FOLDER gives this sweep its own folder", file=sys.stderr)
         save_plan(cfg, shared=preset not in RECIPES)
     begun = sum(progress(run_folder(c))[0] > 0 for c in todo)
     stopped = f" ({begun} continue where they stopped)" if begun else ""
@@ -702,20 +716,13 @@ def end_as_pruned(folder):
 
 # --------------------------------------------------------------------------------------------------
 
-def holds_another_experiment(cfg):
-    """Return whether the folder of a sweep holds runs that were planned as another experiment."""
-    plan = read_plan(cfg["runs"])
-    return bool(plan and experiment(plan["config"]) != experiment(cfg)
-                and any(Path(cfg["runs"]).glob("*/log.jsonl*")))
-
-
 def commands(preset, argv):
     """Write the plan and print the commands that are still to run, one per line."""
     sweeps = arms(preset, argv)
     todo = unfinished(sweeps)
     check_evaluations([c for cfg in sweeps for c in cells(cfg)])
     for cfg in sweeps:  # `failed` and the analysis need the plan
-        if holds_another_experiment(cfg):
+        if planned_before(cfg) == "another experiment":
             print(f"{cfg['runs']}/sweep.json is kept: it plans runs of another experiment that are "
                   "in this folder. Give OUT=FOLDER to plan these runs as well", file=sys.stderr)
         else:

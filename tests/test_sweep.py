@@ -27,6 +27,7 @@ def test_cells_of_a_sweep():
     # large B first; 8 x 64 is above 256
     assert got == [(seed, *cell) for seed in (0, 1) for cell in [(32, 4), (32, 2), (8, 4), (8, 2)]]
     assert all(c | dict(B_p=cfg["B_p"], n=cfg["n"], seed=cfg["seed"]) == cfg for c in cells(cfg))
+    assert sweep.cells_above_B_max([cfg]).endswith("--B_max=256: 8 x 64, 32 x 64")
 
 
 def test_cells_of_a_sweep_over_learning_rates(tmp_path):
@@ -457,6 +458,13 @@ def test_a_dry_run_of_another_experiment_keeps_the_plan_of_runs_that_are_there(s
     done = run_sweep(tiny, out, "--kl_coef=0.5", DRY_RUN="1")
     assert done.returncode == 0 and "sweep.json is kept" in done.stderr, done
     assert (out / "sweep.json").read_bytes() == plan
+
+
+def test_runs_that_the_analysis_leaves_out_are_named_before_the_sweep(swept):
+    cfg = dict(read_plan(swept[0])["config"], runs=str(swept[0]))
+    for change, named in (({}, ""), (dict(lr_base=0.5), "lr_base=1e-06"),
+                          (dict(lrs="1e-6 0.5"), ""), (dict(kl_coef=0.5), "another experiment")):
+        assert sweep.planned_before(dict(cfg, **change)) == named
 
 
 def test_the_live_lines_tell_how_far_each_run_is(tmp_path, capfd, monkeypatch):
