@@ -74,7 +74,7 @@ if [ "${DRY_RUN:-}" != 1 ]; then
         if ! whole; then  # missing, or an installation that was stopped
             rm -f .venv/*.done
             python3 -m venv .venv && whole ||
-                { echo "run_sweep.sh: .venv is incomplete; rm -r .venv, then try again" >&2; exit 2; }
+                { echo "run_sweep.sh: .venv is incomplete; rm -r .venv and retry" >&2; exit 2; }
         fi
         if ! cat $files | cmp -s - "${made%.txt}.done"; then
             echo "making .venv and installing $files (a few minutes, once)"
