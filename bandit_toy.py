@@ -515,7 +515,7 @@ def check_world(cfg):
 def main(argv):
     verb = argv[0] if argv and not argv[0].startswith("-") else "both"
     if verb not in ("both", "one", "run", "sweep"):
-        raise BadInput(f"{verb}: no such verb; one, run or sweep, or none for one and sweep")
+        raise BadInput(f"{verb}: no such verb; expected one, run or sweep, or none for one and sweep")
     if not Path("data/bandit/defaults.json").exists():
         raise BadInput("data/bandit/defaults.json: not here; start this in the folder that holds "
                        "data/")

@@ -216,8 +216,8 @@ def entry(main):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as e:
-        what = f"{e.strerror or e}: {e.filename or 'while writing'}"
-        code, message = 1, f"{what}; run the same command again to continue"
+        what = f"{e.filename or 'cannot write'}: {e.strerror or e}"
+        code, message = 1, f"{what}; fix this, then run the same command again to continue"
     except KeyboardInterrupt:
         code, message = 130, INTERRUPTED
     # rank 0 prints for all ranks. torchrun then stops the others; one that still runs after 3 s has

@@ -26,6 +26,9 @@ SPLIT = re.compile(r"((?P<band>easy|hard|very_easy|mixed)|extreme|level_easy|lev
 def prepare(preset, argv):
     """Make what the runs of a preset need and is not there, in five steps for each problem file."""
     sweeps = arms(preset, argv)
+    if not Path(sweeps[0]["data"]).is_dir():
+        raise BadInput(f"--data={sweeps[0]['data']}: no such folder; docs/problems.md says how to "
+                       "make one of your own problems")
     unfinished(sweeps)  # ends here on a bad key or value, with nothing written
     places, out = slots(sweeps), Path(sweep_folder(preset, argv))
     check_gpus(sweeps)

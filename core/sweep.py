@@ -54,8 +54,8 @@ def cells(cfg):
         config.check(c)
         config.check_run(c)
     if not grid:
-        raise BadInput(f"--B_max={cfg['B_max']}: no cell of --bps={cfg['bps']!r} and "
-                       f"--ns={cfg['ns']!r} has B_p n within it")
+        raise BadInput(f"--B_max={cfg['B_max']}: B_p n is above it for all of --bps={cfg['bps']!r} "
+                       f"and --ns={cfg['ns']!r}; raise it, or give smaller values")
     return sorted(grid, key=lambda c: (c["seed"], -c["B_p"] * c["n"]))
 
 
