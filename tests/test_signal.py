@@ -94,7 +94,7 @@ def test_the_page_shows_what_sample_prints():
     for c in counts.values():
         if 0.3 <= c[16] / 16 <= 0.6 and max(c) > 16:
             alike.append(sample.all_alike(4, max(c) - 16)[c[max(c)] - c[16]])
-    assert (f"the later rollouts of its {len(alike):,} problems say {np.mean(alike):.0%}"
+    assert (f"later rollouts of its {len(alike):,} problems give {np.mean(alike):.0%}"
             in " ".join(text.split()))
 
 
