@@ -1,11 +1,10 @@
-"""stand_in.py: what `python` is for the commands of README and docs, in test_docs.py's sandbox.
+"""stand_in.py: replaces `python` for the commands of README and docs in test_docs.py's sandbox.
 
-    .venv/bin/python train_grpo.py --B_p=8 --n=4      # the words of the command line of a page
+    .venv/bin/python train_grpo.py --B_p=8 --n=4      # a command of a page
 
-The planning and the analysis are run as they stand, with few draws of the noise. Of everything else
-(training, downloads, minutes of work) only the words are checked, by the script's own command line:
-behind them goes a key that does not exist, and that one must be the first that the script refuses.
-Every call is noted in the file CALLS.
+Planning and analysis run unchanged. For scripts that train, download or take minutes, only the
+words are checked, by the script's own command line: a key that does not exist is appended, and it
+must be the first error of the script. Every call is appended to the file CALLS.
 """
 import importlib.util
 import os
@@ -14,12 +13,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RUN = {"config.py": [], "frontier.py": [], "fit_sigmoid.py": []}
-# their keys are all in config.py, so that values that no run can have are refused here too
+# all keys of these are in config.py, so impossible values are checked as well
 PLAIN = ("train_grpo.py", "sample.py", "evaluate.py")
 
 
 def check_words(script, words):
-    """Raise SystemExit with one line where `script` is not there or does not take `words`."""
+    """Raise SystemExit with one line if `script` does not exist or does not accept `words`."""
     path = ROOT / script
     if not path.exists():
         sys.exit(f"{script}: no such file")
@@ -42,7 +41,7 @@ def check_words(script, words):
         if "no_such_key" not in str(e):
             sys.exit(f"{script}: {e}")
     else:
-        sys.exit(f"{script}: takes a key that does not exist")
+        sys.exit(f"{script}: accepts a key that does not exist")
 
 
 def main(words):
