@@ -86,7 +86,7 @@ def main(argv):
     cfg = parse(argv, __doc__, dict(draws=(400, "sweeps to draw for each row")))
     if cfg["draws"] < 20:
         raise BadInput(f"--draws={cfg['draws']}: expected 20 or more")
-    print("smallest detected difference, n = 64 minus n = 4, in points of avg@4, by noise (small, large)\n"
+    print("smallest detected difference n = 64 minus n = 4, points of avg@4, noise (small, large)\n"
           "        C  M(64)  seeds   GPU-hours (4090, H100)   seed by seed: 90%        95%   "
           "  the report: 90%")
     for C in (38400, 76800, 153600):
