@@ -105,8 +105,8 @@ def opened(monkeypatch):
 
 
 def test_the_settings_of_a_gpu(opened, monkeypatch):
-    """With a trainer, vLLM takes the share that the trainer leaves (in its config) and frees it
-    during an update. Without one it takes what is free, at most 0.9.
+    """If a trainer runs, vLLM takes the share that the trainer leaves (in its config) and frees it
+    during an update. If not, it takes the free memory, at most 0.9.
     """
     beside, alone = opened(False, gpu_memory=0.43).llm.settings, opened(True).llm.settings
     assert beside["gpu_memory_utilization"] == 0.43 and beside["enable_sleep_mode"]
@@ -118,7 +118,7 @@ def test_the_settings_of_a_gpu(opened, monkeypatch):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (int(free), int(24e9)))
         given = opened(True).llm.settings["gpu_memory_utilization"]
         assert given == share and given * 24e9 < free
-    # without a model of its own there is no trainer
+    # an engine that loads its model itself runs without a trainer
     assert opened(True).can_sleep is False
 
 

@@ -139,9 +139,7 @@ def test_a_prompt_over_the_limit(refused, tiny):
 
 
 def test_a_measurement_that_measured_nothing(tiny, tmp_path):
-    """A file with only a header, left by a command that failed before its first problem, is no
-    obstacle.
-    """
+    """A file with only a header is overwritten: a command failed before its first problem."""
     (tmp_path / "m").mkdir()
     (tmp_path / "m/pass_rates.jsonl").write_text(json.dumps(dict(type="header", s=16)) + "\n")
     done = run_script("sample.py", *tiny.words, f"--out={tmp_path / 'm'}", "--s=8")

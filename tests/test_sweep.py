@@ -298,28 +298,6 @@ def test_the_plain_command_on_guru_is_the_papers_main_sweep():
     assert sweep.arms("easy", ["--data=data/mine"])[0]["D"] == 0
 
 
-def test_one_question_has_one_name_at_both_scales():
-    """The paper's studies have the same names in both folders, and so do their arms, except names
-    with a number, lr or model. D is given for all arms that train on Guru's own splits.
-    """
-    ours, papers = sweep.presets("data/arithmetic"), sweep.presets("data/guru_math")
-    only_ours = {"wide", "far", "levels", "grid", "smollm"}
-    assert set(papers) == set(ours) - only_ours | {"robust"}
-    plain = {arm for name, study in papers.items() for arm in study["arms"]
-             if not re.match("model_|size_|lr_", arm)}
-    here = {arm for study in ours.values() for arm in study["arms"]}
-    here |= {f"{arm}_{lr}" for arm in ("easy", "hard") for lr in ("half", "double")}  # one arm here
-    assert plain - here == {f"rec_{task}_{name}" for task in ("easy", "hard")
-                            for name in ("selective", "policy", "filter")} | {
-        "easy_none", "hard_both", "cispo_on_policy_easy"}
-    for name in papers:
-        for arm in sweep.arms(name, ["--data=data/guru_math"]):
-            split = Path(arm["train_set"]).name
-            own = split in ("easy_train.jsonl", "hard_train.jsonl")
-            if own and not Path(arm["runs"]).name.startswith("model_"):
-                assert arm["D"] in (500, dict(easy=6000, hard=5000)[arm["recipe"]]), arm["runs"]
-
-
 def test_a_study_runs_from_its_preset(tiny, tmp_path):
     """run_sweep.sh with a study: each arm has its folder, the table is printed, and a second call
     trains nothing.
@@ -415,20 +393,6 @@ def test_nohup_still_works(monkeypatch):
     finally:
         for number, handler in kept.items():
             signal.signal(number, handler)
-
-
-def test_checkouts_have_lf_on_every_machine(tmp_path):
-    """Bash in WSL must run a clone that Git for Windows made."""
-    git = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-c", "core.autocrlf=true"]
-    repo = tmp_path / "repo"
-    repo.mkdir()
-    for name in (".gitattributes", "run_sweep.sh", "config.py"):
-        shutil.copy(ROOT / name, repo)
-    for words in ("init -q", "add -A", "commit -q -m t"):
-        subprocess.run([*git, *words.split()], cwd=repo, check=True, capture_output=True)
-    subprocess.run([*git, "clone", "-q", repo, tmp_path / "clone"], check=True)
-    for name in ("run_sweep.sh", "config.py"):
-        assert (tmp_path / "clone" / name).read_bytes() == (ROOT / name).read_bytes()
 
 
 # --------------------------------------------------------------------------------------------------
