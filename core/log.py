@@ -1,9 +1,9 @@
 """core/log.py: a run's log.jsonl, a sweep's plan, and files that are written in one step.
 
-    append(file, record)        # one line of an open log
-    read_log(path)              # its records; a torn last line is passed over
+    append(file, record)        # add one line to an open log
+    read_log(path)              # its records; a torn last line is skipped
     progress(folder)            # how far a run is
-    finished(cfg, folder)       # whether it ended for good
+    finished(cfg, folder)       # whether it has ended for good
 """
 import contextlib
 import gzip
@@ -21,7 +21,7 @@ def atomic_write(path):
     """Yield a name next to `path` to write to; it replaces `path` in one step, or not at all."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # with the suffix, which savefig looks at
+    # keep the suffix, from which savefig derives the format
     part = path.with_name(f".{os.getpid()}.part.{path.name}")
     try:
         yield part
@@ -31,7 +31,7 @@ def atomic_write(path):
 
 
 def finite(value):
-    """Return `value` with None for numbers that JSON lacks (nan, inf), and no numpy types."""
+    """Return `value` for JSON: None for nan and inf, lists and numbers for numpy types."""
     if isinstance(value, dict):
         return {str(k): finite(v) for k, v in value.items()}
     if hasattr(value, "tolist"):
@@ -42,7 +42,7 @@ def finite(value):
 
 
 def save_json(path, value, indent=1):
-    """Write a JSON file in one step."""
+    """Write a JSON file in one step, so that it is never torn."""
     with atomic_write(path) as part:
         part.write_text(json.dumps(finite(value), indent=indent) + "\n")
 
@@ -50,8 +50,7 @@ def save_json(path, value, indent=1):
 def append(file, record):
     """Append one record to an open log (a binary file without buffer): one line, one write.
 
-    A write that fails half way (a full disk) is taken back, so that the log never ends in half a
-    line of ours.
+    If the write fails halfway (a full disk), the half line is removed again.
     """
     line, start = json.dumps(finite(record)).encode() + b"\n", file.seek(0, os.SEEK_END)
     try:
@@ -65,8 +64,8 @@ def append(file, record):
 def read_log(path):
     """Return the records of a log.jsonl or .jsonl.gz as a list of dicts.
 
-    A torn last line (a killed run) is skipped. A broken line before it raises BadInput with file
-    and line number.
+    A torn last line (a killed run) is skipped. Any other broken line raises BadInput with file and
+    line number.
     """
     raw = Path(path).read_bytes()
     try:
@@ -85,7 +84,7 @@ def read_log(path):
 
 
 def read_plan(folder):
-    """Return sweep.json of a sweep's folder, the sweep that was asked for last; {} without one."""
+    """Return a sweep's sweep.json, which holds the last plan started; {} if there is none."""
     path = Path(folder) / "sweep.json"
     plan = read_json(path) if path.exists() else {}
     if plan and not isinstance(plan.get("config"), dict):
@@ -98,7 +97,7 @@ def progress(folder):
     path = Path(folder) / "log.jsonl"
     try:
         records = read_log(path) if path.exists() else []
-    except BadInput:  # the run that comes to this log says so; a sweep's other runs go on
+    except BadInput:  # train_grpo.py will report this log; the other runs of the sweep continue
         records = []
     rollouts = [r.get("rollouts", 0) for r in records if r.get("type") in ("step", "eval")]
     return max(rollouts, default=0), records[-1].get("status", "") if records else ""
@@ -107,7 +106,7 @@ def progress(folder):
 def finished(cfg, folder):
     """Return whether the run in `folder` diverged or made all M updates of its budget.
 
-    A pruned run may go on.
+    A pruned run is not finished: it may be continued.
     """
     rollouts, status = progress(folder)
     return status == "diverged" or (status == "budget" and rollouts >= all_rollouts(cfg))
