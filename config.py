@@ -36,7 +36,7 @@ config = dict(
                                   # problems of this difficulty; all = every problem, without
                                   # measuring difficulty; empty = the recipe's split
     train_set = "",               # problem file to train on; empty = that of `split`
-    val_set = "",                 # to evaluate on, or several files with commas; empty = likewise
+    val_set = "",                 # file to evaluate on, or several with commas; empty = as train_set
     D = 0,                        # training problems to use; a larger D includes those of a smaller
                                   # one; 0 = all
     seed = 0,                     # seed for the choice and order of problems and for every rollout
@@ -63,8 +63,8 @@ config = dict(
     kl_type = "k3",               # k1 | k2 | k3: KL estimator; as a loss, k3 has the gradient of
                                   # KL(ref || policy), k2 of KL(policy || ref), k1 none
     entropy_coef = 0.001,         # weight of the entropy bonus per token; 0 = off
-    zero_var_filter = "off",      # off | policy | all | reg: the loss terms from which groups with
-                                  # equal rewards are removed
+    zero_var_filter = "off",      # off | policy | all | reg: remove groups with equal rewards from no
+                                  # loss term, the policy term, all terms, or KL and entropy
     tis_cap = 2.0,                # cap of a token's truncated importance weight; 0 = no weights
     gamma = 1.0,                  # ppo: discount per token
     lam = 1.0,                    # ppo: lambda of GAE
@@ -118,11 +118,11 @@ config = dict(
     runs = "",                    # folder of a sweep, with one folder per run; empty = runs/RECIPE
                                   # for the embedded model, else runs/DATA_MODEL_RECIPE
     out = "",                     # this script's output; empty = the run's folder, or `runs`
-    device = "auto",              # auto | cpu | cuda
+    device = "auto",              # auto | cpu | cuda: auto = a GPU if there is one
     threads = 0,                  # CPU threads of a process; 0 = OMP_NUM_THREADS, or 1 on a CPU
     gen_batch = 1024,             # rollouts generated at a time
     tensor_parallel = 1,          # ranks that share one vLLM engine, each with a part of every
-                                  # layer; divides the model's heads; not run on a GPU yet; 1 = off
+                                  # layer; divides the model's heads; 1 = off; not run on a GPU yet
     micro_tokens = 16384,         # tokens per micro-batch of an update, padding included
     micro_logits = 134_217_728,   # logits (tokens x vocabulary) in memory, of 4 to 12 bytes each
     activation_checkpointing = "auto",  # auto | true | false: store only each layer's input, for a
@@ -138,16 +138,16 @@ config = dict(
                                   # s rollouts, "0 1e5"
     sample_every = 10,            # updates between the rollouts written to samples.jsonl; 0 = none
     # The sweep and its analysis
-    ns = "8 16 32 64 128 256 512",  # values of n; on GPUs the smallest takes longest (docs/gpu.md)
-    bps = "32",                   # values of B_p
-    seeds = "0",                  # seeds
-    lrs = "",                     # values of lr_base, "1e-4 2e-4"; empty = only lr_base
+    ns = "8 16 32 64 128 256 512",  # values of n in a sweep; on GPUs small n are slow (docs/gpu.md)
+    bps = "32",                   # values of B_p in a sweep
+    seeds = "0",                  # values of seed in a sweep
+    lrs = "",                     # values of lr_base in a sweep, "1e-4 2e-4"; empty = only lr_base
     view = "fixed_Bp",            # fixed_Bp | fixed_B | joint | lr | best_worst | sensitivity |
                                   # paper | slices | pass1 | compare | all
     metric = "avg@4",             # avg@k, best@k or worst@k with k up to `samples`; reward = mean
                                   # of a fractional reward; train = reward of the training batches
     unit = "rollouts",            # rollouts | tokens | gpu_hours: the unit of C in figures
-    eval_set = "val",             # which evaluations to analyse: val, or the `set` of another
+    eval_set = "val",             # evaluations to analyse: val, or the `set` that a log names
     delta = 0.01,                 # a difference in reward that is too small to matter
     epochs = 0.0,                 # analyse only these passes over the training problems; 0 = all
     bin = 0.005,                  # width of the reward bins of record-breaking points
