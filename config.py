@@ -36,7 +36,7 @@ config = dict(
                                   # problems of this difficulty; all = every problem, without
                                   # measuring difficulty; empty = the recipe's split
     train_set = "",               # problem file to train on; empty = that of `split`
-    val_set = "",                 # file to evaluate on, or several with commas; empty = as train_set
+    val_set = "",                 # file to evaluate on, or several with commas; empty = likewise
     D = 0,                        # training problems to use; a larger D includes those of a smaller
                                   # one; 0 = all
     seed = 0,                     # seed for the choice and order of problems and for every rollout
@@ -63,7 +63,7 @@ config = dict(
     kl_type = "k3",               # k1 | k2 | k3: KL estimator; as a loss, k3 has the gradient of
                                   # KL(ref || policy), k2 of KL(policy || ref), k1 none
     entropy_coef = 0.001,         # weight of the entropy bonus per token; 0 = off
-    zero_var_filter = "off",      # off | policy | all | reg: remove groups with equal rewards from no
+    zero_var_filter = "off",      # off | policy | all | reg: drop groups with equal rewards from no
                                   # loss term, the policy term, all terms, or KL and entropy
     tis_cap = 2.0,                # cap of a token's truncated importance weight; 0 = no weights
     gamma = 1.0,                  # ppo: discount per token
