@@ -1,26 +1,27 @@
-"""bandit_toy.py: RL without a language model: one problem in theory, many that share weights.
+"""bandit_toy.py: RL without a language model, on one problem or on many that share weights.
 
     python bandit_toy.py                               # both, a minute or two, in runs/bandit
     python bandit_toy.py one                           # one problem: runs/bandit/one.{json,png}
-    python bandit_toy.py sweep --overlap=0.5 --idle=0  # many problems: the grid ns x bps x seeds;
-    python frontier.py --runs=runs/bandit --view=all   # its analysis is that of any sweep
-    python bandit_toy.py run --B_p=16 --n=64 --C=1e6 --seed=3    # one run of it
+    python bandit_toy.py sweep --overlap=0.5 --idle=0  # many problems: the grid ns x bps x seeds
+    python frontier.py --runs=runs/bandit --view=all   # analyse it like any sweep
+    python bandit_toy.py run --B_p=16 --n=64 --C=1e6 --seed=3    # one run of the sweep
 
-One problem: a tabular softmax over K responses, one of them right (paper, appendix "Base case").
-Many problems: a rollout is `deciding` + `idle` decisions among `responses` choices each, right when
-all deciding ones are. A decision has `features` x of length 1, and the policy is softmax(z0 +
-sqrt(overlap) x W + sqrt(1 - overlap) own): z0 are the base model's logits, W is shared by all
-problems, `own` belongs to this decision of this problem. AdamW moves 32 shared weights further than
-one table entry, so compare overlaps at the best lr of each. Validation problems are new; they know
-W alone.
+One problem: a tabular softmax over K responses, one of which is right (paper, appendix "Base
+case"). Many problems: a rollout is `deciding` + `idle` decisions with `responses` choices each. It
+is right if all deciding ones are. A decision has `features` x of length 1. The policy is softmax(z0
++ sqrt(overlap) x W + sqrt(1 - overlap) own). z0 are the base model's logits, all problems share W,
+and each decision of each problem has its `own`. AdamW moves 32 shared weights further than one
+table entry, so compare overlaps at the best lr of each. Only W affects validation problems, because
+they are new.
 
-Rollouts, advantages, token-mean loss, AdamW and its schedule, KL and entropy (here exact) are those
-of train_grpo.py, and so is the log, less times and what only a language model has; its evaluations
-hold `exact` besides, the mean pass@1 without sampling noise. A run is a function of its config: run
-again on such a processor, it writes the same log, whole at the end; an interrupted one starts anew.
+Rollouts, advantages, token-mean loss, AdamW and its schedule are as in train_grpo.py; KL and
+entropy are exact. The log has the same fields except times and what only a language model has.
+Evaluations also log `exact`, the mean pass@1 without sampling noise. A run writes its log at the
+end, and an interrupted run starts again. On one kind of processor the same config gives the same
+log.
 
-Needs config.py, core/sweep.py, core/plots.py and data/bandit/defaults.json, its values. docs/toy.md
-says what it found, results/bandit/study.py makes the experiments.
+data/bandit/defaults.json has the default values, results/bandit/study.py the experiments and
+docs/toy.md their results.
 """
 import concurrent.futures
 import hashlib
@@ -33,17 +34,17 @@ import sys
 import time
 from pathlib import Path
 
-# matrices are small here; two processes beat two threads
+# matrices are small, so two processes are faster than two threads
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import config  # first: from here on Ctrl-C is one line
+import config  # first, so that Ctrl-C during the other imports prints one line
 from config import BadInput, at_k, derive, entry, parse
 from core.log import atomic_write, finished, finite, read_log, save_json
 import numpy as np
 
-from core import plots, sweep
+from core import machine, plots, sweep
 
-TOY = dict(  # keys of this script alone: their values, what they mean
+TOY = dict(  # keys that only this script has: (default, meaning)
     overlap=(1.0, "share of the logits from weights common to all problems; 0 = tabular"),
     responses=(8, "choices of a decision"),
     deciding=(3, "decisions of a rollout that all must be right for its reward"),
@@ -64,7 +65,7 @@ def softmax(theta, axis=-1):
 
 
 def exact_gradient(theta, right):
-    """Gradient of the pass rate p, the sum of pi over the right responses: (R, K) -> (R, K).
+    """Return the gradient of the pass rate p, the sum of pi over right responses: (R, K) -> (R, K).
 
     dp / dtheta_a = pi_a (right_a - p).
     """
@@ -73,20 +74,20 @@ def exact_gradient(theta, right):
 
 
 def sampled_gradient(theta, right, n, rng):
-    """Its unbiased estimate, the mean of r grad log pi over n rollouts, no baseline, n >= 1."""
+    """Return the unbiased estimate from n >= 1 rollouts: the mean of r grad log pi, no baseline."""
     pi = softmax(np.asarray(theta, float))
-    won = rng.multinomial(n, pi) * right / n  # (R, K): draws of each right response, of n
+    won = rng.multinomial(n, pi) * right / n  # (R, K): share of the n draws, right responses only
     return won - pi * won.sum(-1, keepdims=True)
 
 
 def first_logits(p, K, R=1):
-    """Logits (R, K) and right (K,): the first response alone is right, with probability p."""
+    """Return logits (R, K) and right (K,): only the first response is right, with probability p."""
     theta = np.log(np.concatenate([[p], np.full(K - 1, (1 - p) / (K - 1))]))
     return np.tile(theta, (R, 1)), np.arange(K) == 0
 
 
 def ascend(theta, right, n, lr, at, rng):
-    """Suboptimality 1 - p (len(at), R) after the updates `at` of ascent by n rollouts each."""
+    """Return 1 - p, (len(at), R), after each of the updates `at` of ascent with n rollouts."""
     theta, out = theta.copy(), []
     for t in range(max(at) + 1):
         if t in at:
@@ -96,27 +97,27 @@ def ascend(theta, right, n, lr, at, rng):
 
 
 def fit_rate(tail, ns):
-    """A and B of suboptimality = A / (n t) + B / t (paper, appendix "Base case").
+    """Fit suboptimality = A / (n t) + B / t (paper, appendix "Base case") at one t.
 
-    tail (N, R): t times suboptimality at one t, for each n of `ns` and repetition. Least squares of
-    the relative errors. Returns dict(A, B), each (value, half width of its 90% interval).
+    tail (N, R): t times the suboptimality, for each n of `ns` and each repetition. It minimises the
+    squares of relative errors. Return dict(A, B), each (value, half width of its 90% interval).
     """
     y, X = tail.mean(1), np.stack([1 / np.array(ns), np.ones(len(ns))], 1)
-    weights = np.linalg.pinv(X / y[:, None]) / y  # (2, N) of the means in A and in B
+    weights = np.linalg.pinv(X / y[:, None]) / y  # (2, N): A and B are weighted sums of the means
     value = weights @ y
     half = 1.645 * np.sqrt(weights ** 2 @ tail.var(1, ddof=1) / tail.shape[1])
     return dict(zip("AB", zip(value, half)))
 
 
 def mean_half(x):
-    """[mean, half width of its 95% interval]."""
+    """Return [mean, half width of its 95% interval]."""
     return [x.mean(), 1.96 * x.std() / math.sqrt(len(x))]
 
 
 def one_problem(out, p=0.1, K=8, R=1000, ns=(1, 2, 4, 16, 64), T=2048, C=4096):
-    """The base case in numbers: returns a dict, written to out/one.json, and draws out/one.png.
+    """Simulate the base case: write the returned dict to out/one.json and draw out/one.png.
 
-    Prints what C rollouts leave of the suboptimality under each rule for the lr.
+    Print the suboptimality after C rollouts for each n and each rule for the lr.
     """
     rng, (theta, right) = np.random.default_rng(0), first_logits(p, K, R)
     found = dict(p=p, K=K, R=R, T=T, C=C, sampled=[], rates=[], spent={})
@@ -132,7 +133,7 @@ def one_problem(out, p=0.1, K=8, R=1000, ns=(1, 2, 4, 16, 64), T=2048, C=4096):
     at = sorted({round(2 ** (i / 2)) for i in range(int(2 * math.log2(T)) + 1)})
     for lr in (0.25, 1.0, 4.0):
         tails = [ascend(theta, right, n, lr, at, rng) for n in ns]
-        # at each t: A and B are to be constants
+        # fitted at each t: in theory A and B do not depend on it
         fits = [fit_rate(t * np.stack(tail), ns) for t, tail in zip(at, zip(*tails))]
         found["rates"].append(dict(lr=lr, at=at, fits=fits, theory=(K - 1) / (K * lr)))
     for rule, power in {"lr the same": 0, "lr x sqrt(n)": 0.5, "lr x n": 1}.items():
@@ -151,12 +152,12 @@ def one_problem(out, p=0.1, K=8, R=1000, ns=(1, 2, 4, 16, 64), T=2048, C=4096):
 # probabilities are (K, S, P, d)
 
 def make_world(cfg):
-    """The problems, of validation first: dict(x, base, answer, hash).
+    """Return the problems, validation first: dict(x, base, answer, hash).
 
-    x (P, d, F) features of length 1, base (P, d, K) logits, answer (P, deciding). What is right is
-    the largest logit of a random linear teacher; the base model's weights have cosine `skill` to
-    the teacher's. recipe: easy keeps problems of base pass rate 0.3 to 0.6, hard up to 0.0625,
-    mixed all. Raises BadInput where there are hardly any.
+    x (P, d, F) features of length 1, base (P, d, K) logits, answer (P, deciding). The right answer
+    has the largest logit of a random linear teacher; the base model's weights have cosine `skill`
+    with the teacher's. Recipe easy keeps problems with a base pass rate of 0.3 to 0.6, hard up to
+    0.0625, mixed all. Raise BadInput if such problems are too rare.
     """
     rng = np.random.default_rng([cfg["world"], 1])
     F, K, d, P = cfg["features"], cfg["responses"], cfg["deciding"], cfg["n_val"] + cfg["pool"]
@@ -170,7 +171,7 @@ def make_world(cfg):
     kept = []
     while sum(map(len, kept)) < P:
         if len(kept) == 200:
-            raise BadInput(f"--recipe={cfg['recipe']}: hardly a problem of this world has such a "
+            raise BadInput(f"--recipe={cfg['recipe']}: too few problems of this world have such a "
                            "pass rate; change skill, sharpness or deciding")
         x = unit(rng.standard_normal((4096, d, F), np.float32))
         p = pass_rate(policy((x @ W0)[None]), (x @ teacher).argmax(-1)[None])[0]
@@ -179,30 +180,30 @@ def make_world(cfg):
     answer = (x @ teacher).argmax(-1)
     x = np.concatenate([x, unit(rng.standard_normal((P, cfg["idle"], F), np.float32))], 1)
     base = x @ W0
-    # what a processor rounds otherwise is the same file
+    # rounded, so that the hash is the same on every processor
     seen = np.round(base[:cfg["n_val"]], 2) + 0.0
     digest = hashlib.sha256(seen.tobytes() + answer[:cfg["n_val"]].tobytes()).hexdigest()
     return dict(x=x, base=base, answer=answer, hash=digest[:16])
 
 
 def advantages(rewards):
-    """(..., n) rewards -> (r - mean) / (std + 1e-6), std with ddof 1, as train_grpo.advantages."""
+    """Return (r - mean) / (std + 1e-6), std with ddof 1, as train_grpo.advantages. (..., n)."""
     A = rewards - rewards.mean(-1, keepdims=True)
     return A / (A.std(-1, ddof=1, keepdims=True) + 1e-6)
 
 
 def policy(z):
-    """Probabilities (K, S, P, d) from logits (S, P, d, K): sums over K run over long rows."""
+    """Return probabilities (K, S, P, d) from logits (S, P, d, K); sums over a first K are fast."""
     return softmax(np.ascontiguousarray(np.moveaxis(z, -1, 0)), 0)
 
 
 def pass_rate(pi, answer):
-    """(S, P), the chance that all deciding decisions are right; answer (S, P, deciding)."""
+    """Return (S, P), the chance that all deciding decisions are right; answer (S, P, deciding)."""
     return np.take_along_axis(pi[..., :answer.shape[-1]], answer[None], 0)[0].prod(-1)
 
 
 def roll(pi, n, rngs):
-    """n rollouts of each problem, every seed from its own generator: choices (S, n, P, d), uint8"""
+    """Draw n rollouts of each problem, with one generator per seed: choices (S, n, P, d), uint8."""
     K, S, P, d = pi.shape
     u = np.empty((S, n, P, d), np.float32)
     for s in range(S):
@@ -215,15 +216,18 @@ def roll(pi, n, rngs):
 
 
 def rewards_of(choice, answer):
-    """1 where all deciding decisions are right: (S, n, P, d), (S, P, deciding) -> (S, n, P).
+    """Return 1 if all deciding decisions are right, else 0: (S, n, P, d) -> (S, n, P).
 
-    In float64: AdamW would blow up what rounding leaves of a sum of advantages that is 0.
+    In float64: advantages that should sum to 0 would leave a rounding error, which AdamW amplifies.
     """
     return (choice[..., :answer.shape[-1]] == answer[:, None]).all(-1).astype(float)
 
 
 def group_gradient(pi, choice, A):
-    """Sum over the n rollouts of A grad log pi by the logits: A (S, n, P) -> (S, P, d, K)."""
+    """Return the sum over n rollouts of A times the gradient of log pi by the logits.
+
+    A (S, n, P) -> (S, P, d, K).
+    """
     K, S, P, d = pi.shape
     cell = choice * np.int64(S * P * d) + np.arange(S * P * d).reshape(S, 1, P, d)
     sums = np.bincount(cell.ravel(), np.broadcast_to(A[..., None], choice.shape).ravel(),
@@ -233,7 +237,7 @@ def group_gradient(pi, choice, A):
 
 
 class Run:
-    """S runs of one cell side by side, one a seed: what they have learned and where they are."""
+    """S runs of one cell at a time, one per seed: their weights and their place in the epochs."""
 
     def __init__(self, cfg, world, seeds):
         V, N, D = cfg["n_val"], len(world["x"]), cfg["D"] or cfg["pool"]
@@ -247,14 +251,14 @@ class Run:
         S, (_, d, F), K = len(seeds), world["x"].shape, cfg["responses"]
         self.rows = np.arange(S)[:, None]
         self.val = np.tile(np.arange(V), (S, 1))
-        # W, shared, and own, a table: a weight, AdamW's first and its second moment
+        # the shared W and the table `own`, each as (weight, AdamW's first and second moment)
         shapes = dict(W=(S, F, K), own=(S, D, d, K))
         self.share = {name: np.float32(math.sqrt(x)) for name, x in
                       (("W", cfg["overlap"]), ("own", 1 - cfg["overlap"])) if x}
         self.weights = {name: np.zeros((3, *shapes[name]), np.float32) for name in self.share}
 
     def batch(self, B_p):
-        """Which of its D problems each seed visits next, (S, B_p): epochs without replacement."""
+        """Return the next B_p problems of each seed, (S, B_p), in epochs without replacement."""
         while self.queue.shape[1] < B_p:
             epoch = [rng.permutation(self.problems.shape[1]) for rng in self.order_rng]
             self.queue = np.concatenate([self.queue, np.stack(epoch)], 1)
@@ -262,9 +266,10 @@ class Run:
         return now
 
     def probabilities(self, problems, places=None, idle=False):
-        """pi (K, S, P, d), answers and features of problems (S, P) of the world.
+        """Return pi (K, S, P, d), answers and features of problems (S, P) of the world.
 
-        places: theirs in the table, if there. idle decisions matter only where they are drawn.
+        places: rows of the problems in `own`; validation problems have none. idle: with the idle
+        decisions, which only rollouts need.
         """
         answer = self.world["answer"][problems]
         cut = slice(None if idle else answer.shape[-1])
@@ -277,28 +282,25 @@ class Run:
         return policy(z), answer, x
 
     def validation(self):
-        """Exact pass@1 of the validation problems, (S, n_val)."""
+        """Return the exact pass@1 of the validation problems, (S, n_val)."""
         return pass_rate(*self.probabilities(self.val)[:2])
 
     def training(self):
-        """Exact pass@1 of the D training problems, (S, D)."""
+        """Return the exact pass@1 of the D training problems, (S, D)."""
         places = np.arange(self.problems.shape[1])[None]
         return pass_rate(*self.probabilities(self.problems, places)[:2])
 
     def update(self, cfg, d):
-        """One update of GRPO at the settings of cfg, d = derive(cfg).
-
-        Returns the step record's fields, each (S,).
-        """
+        """Make one GRPO update, d = derive(cfg). Return the fields of a step record, each (S,)."""
         S, places = len(self.rows), self.batch(cfg["B_p"])
         problems = self.problems[self.rows, places]
         pi, answer, x = self.probabilities(problems, places, idle=True)
         choice = roll(pi, cfg["n"], self.rollout_rng)
         reward = rewards_of(choice, answer)  # (S, n, B_p)
         A = advantages(reward.swapaxes(1, 2))
-        # of the token-mean loss by the logits, (S, B_p, d, K)
+        # gradient of the token-mean loss by the logits, (S, B_p, d, K)
         G = group_gradient(pi, choice, A.swapaxes(1, 2)) / -(d["B"] * pi.shape[-1])
-        # their exact gradients: k3's is that of KL(ref || policy)
+        # exact gradients of the KL term (k3: of KL(ref || policy)) and of the entropy bonus
         if cfg["kl_coef"] or cfg["entropy_coef"]:
             ref, p = softmax(self.world["base"][problems]), np.moveaxis(pi, 0, -1)
             logp = np.log(p + 1e-30)
@@ -327,17 +329,14 @@ class Run:
             w *= 1 - lr * cfg["weight_decay"]
             w -= lr / (1 - beta1 ** self.steps) * m / (np.sqrt(v / (1 - beta2 ** self.steps))
                                                        + 1e-8)
-            norm[~np.isfinite(w).reshape(S, -1).all(1)] = math.nan  # diverged: train says so
+            norm[~np.isfinite(w).reshape(S, -1).all(1)] = math.nan  # diverged; `train` ends the run
         rate = reward.mean(1)  # (S, B_p)
         return dict(reward=rate.mean(1), frac_all_right=(rate == 1).mean(1),
                     frac_all_wrong=(rate == 0).mean(1), grad_norm=norm, lr=np.full(S, lr))
 
 
 def train(cfg, world, seeds):
-    """One cell for several seeds: writes their run folders, each log aside and renamed.
-
-    The draws of a seed do not depend on the others.
-    """
+    """Train one cell for several seeds and write their logs. Draws of a seed are its own."""
     d, run, k, samples = derive(cfg), Run(cfg, world, seeds), cfg["k"], cfg["samples"]
     passes = config.updates_at(cfg["pass_at"], cfg) | {0, d["M"]}
     values = {metric: np.array(at_k(metric, samples))
@@ -346,9 +345,9 @@ def train(cfg, world, seeds):
     owns = [dict(cfg, seed=seed) for seed in seeds]
     logs = [[dict(type="header", schema=1, config=own, derived=derive(own, TOY),
                   val_set_hash=world["hash"], engine="bandit_toy", versions=versions,
-                  commit=config.commit(), ranks=1, device="cpu",
+                  commit=machine.commit(), ranks=1, device="cpu",
                   time=time.strftime("%Y-%m-%dT%H:%M:%S%z"))] for own in owns]
-    every = cfg["eval_every"] or math.inf  # 0: at the start and the end alone
+    every = cfg["eval_every"] or math.inf  # 0: only at the start and at the end
     for m in range(d["M"] + 1):
         fields = run.update(cfg, d) if m else {}
         at = dict(step=m, rollouts=run.rollouts)
@@ -357,7 +356,7 @@ def train(cfg, world, seeds):
         look = run.validation().astype(float) if m in (0, d["M"]) or window else None
         train_look = run.training().astype(float) if m in passes else None
         for s, (seed, log) in enumerate(zip(seeds, logs)):
-            if log[-1]["type"] == "end":  # it diverged
+            if log[-1]["type"] == "end":  # diverged
                 continue
             if m:
                 log.append(dict(type="step", **spent, **{key: x[s] for key, x in fields.items()}))
@@ -387,35 +386,35 @@ def folder_of(cfg):
 
 
 def train_all(cells):
-    """Runs the unfinished ones of `cells` (resolved dicts), seeds of one cell side by side."""
-    world = make_world(cells[0])  # ends here where there is none
+    """Train the unfinished ones of `cells` (resolved dicts), the seeds of a cell together."""
+    world = make_world(cells[0])
     todo, groups = [c for c in cells if not finished(c, folder_of(c))], {}
     for c in todo:
-        # here, not after the work, a folder that cannot be written ends it
+        # made before the work, so that a folder that cannot be written is an error at once
         folder_of(c).mkdir(parents=True, exist_ok=True)
         groups.setdefault((c["B_p"] * c["n"], c["B_p"], c["lr_base"]), []).append(c)
     print(f"{cells[0]['runs']}: {len(cells)} runs, {len(todo)} to do", file=sys.stderr)
-    if todo:  # small batches first: they take longest
+    if todo:  # small batches first, because they take longest
         groups = [groups[key] for key in sorted(groups)]
         in_parallel(train, [own[0] for own in groups], [world] * len(groups),
                     [[c["seed"] for c in own] for own in groups])
 
 
 def in_parallel(function, *columns):
-    """list(map(function, *columns)), in a process a core, under a bar."""
+    """Return list(map(function, *columns)), with one process per core and a progress bar."""
     from tqdm import tqdm
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    # signals wait until the processes are there, which never see them
+    # blocked until the workers have started, so that the workers never get these signals
     stops = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, stops)
-    with concurrent.futures.ProcessPoolExecutor(config.cores()) as pool:
+    with concurrent.futures.ProcessPoolExecutor(machine.cores()) as pool:
         try:
             futures = [pool.submit(function, *row) for row in zip(*columns)]
             signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)
             for future in tqdm(concurrent.futures.as_completed(futures), total=len(futures)):
                 future.result()
             return [future.result() for future in futures]
-        except BaseException:  # what runs is not waited for
+        except BaseException:  # do not wait for running work
             for child in multiprocessing.active_children():
                 child.kill()
             raise
@@ -425,7 +424,7 @@ def in_parallel(function, *columns):
 # Figures
 
 def draw_one(found, path):
-    """The base case: pass@n, an update's mean and variance, its rate, how to spend C."""
+    """Draw the base case: pass@n, mean and variance of an update, A and B, how to spend C."""
     fig, axes = plots.canvas(2, 2, (11, 8))
     (a, b), (c, d) = axes
     bars = dict(fmt="o-", ms=4, capsize=2)
@@ -448,7 +447,7 @@ def draw_one(found, path):
     a.set(xlabel="n", xscale="log", ylabel="pass@n", title=f"pass@n, p = {found['p']}")
     b.set(xlabel="n", xscale="log", ylim=(0.9, 1.1), title="n changes only the variance")
     c.set(xlabel="updates t", xscale="log", yscale="log", ylim=(1e-4, 100), ylabel="A, B",
-          title="A / (n t) + B / t fitted at each t: A is no constant")
+          title="A / (n t) + B / t fitted at each t: A is not constant")
     d.set(xlabel="n", xscale="log", yscale="log", ylabel="suboptimality",
           title=f"C = {found['C']} rollouts in C / n updates")
     for ax in axes.flat:
@@ -462,7 +461,7 @@ def draw_one(found, path):
 
 
 def draw_many(cells, path):
-    """A sweep: validation reward over C, and the training problems' pass rates at the end."""
+    """Draw a sweep: validation reward over C, and final pass rates of the training problems."""
     logs = {}
     for c in cells:
         log = read_log(folder_of(c) / "log.jsonl")
@@ -499,7 +498,7 @@ def draw_many(cells, path):
 # --------------------------------------------------------------------------------------------------
 
 def check_world(cfg):
-    """Raise BadInput on values that make no world, and on what this world does not have."""
+    """Raise BadInput if a value is out of range or asks for something the toy does not have."""
     limits = dict(responses=(2, 256), deciding=(1, 1000), features=(1, 1000), overlap=(0, 1),
                   skill=(0, 1), pool=(1, 10 ** 6), D=(0, cfg["pool"], "problems of the pool"),
                   B_p=(1, cfg["D"] or cfg["pool"], "training problems"))
@@ -509,15 +508,15 @@ def check_world(cfg):
     for key, value in dict(algo="grpo", updates=1, n_train=0, zero_var_filter="off", top_p=1.0,
                            temperature=1.0, kl_type="k3", out="").items():
         if cfg.get(key, value) != value:
-            raise BadInput(f"--{key}={cfg[key]}: the toy world has only {value or 'none'}")
+            raise BadInput(f"--{key}={cfg[key]}: the toy has only {key}={value or 'none'}")
 
 
 def main(argv):
     verb = argv[0] if argv and not argv[0].startswith("-") else "both"
     if verb not in ("both", "one", "run", "sweep"):
-        raise BadInput(f"{verb}: no such verb; one, run or sweep, or none for one and sweep")
+        raise BadInput(f"{verb}: no such verb; expected one, run or sweep, or no verb for both")
     if not Path("data/bandit/defaults.json").exists():
-        raise BadInput("data/bandit/defaults.json: not here; start this in the folder that holds "
+        raise BadInput("data/bandit/defaults.json: not found; run this in the folder that has "
                        "data/")
     cfg = parse(["--data=data/bandit", *[word for word in argv if word != verb]], __doc__, TOY)
     cells, runs = [cfg] if verb == "run" else sweep.cells(cfg), Path(cfg["runs"])

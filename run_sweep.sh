@@ -1,78 +1,80 @@
 #!/usr/bin/env bash
-# run_sweep.sh: from a fresh clone to a prescription.
+# run_sweep.sh: from a fresh clone to an answer: which n to train with, at each budget.
 #
 #   bash run_sweep.sh easy                   # everything, from the environment to the answer
-#   bash run_sweep.sh hard --lr_base=1e-3    # any --key=value of config.py goes on to every stage
+#   bash run_sweep.sh hard --lr_base=1e-3    # any --key=value of config.py, for every stage
 #   MODEL=Qwen/Qwen2.5-7B-Instruct DATA=data/mine NS="8 32 128" BPS=32 C=1e6 bash run_sweep.sh easy
 #   DRY_RUN=1 bash run_sweep.sh easy | xargs -d '\n' -n 1 -P 8 bash -c    # the training commands
 #   PRUNE=1 bash run_sweep.sh easy           # two thirds of the rollouts: the worst cells end early
 #   bash run_sweep.sh env                    # only the environment
 #
-# Presets: easy, hard, mixed (the recipe and the split of problems), and the studies of the paper,
-# each one or more sweeps ("arms") in folders below runs/atlas, shared where two studies have an arm
-# in common. --help lists them with what they take. The same command goes on where it was stopped;
-# finished runs are skipped on the `end` record of their log. More NS, BPS or SEEDS add cells to a
-# finished sweep, a larger C continues its runs. With DATA=data/guru_math easy and hard are the
-# paper's main sweeps: B_p = 32, n = 8 to 2,048 and to 512, C = 4M, 6,000 and 5,000 problems.
+# Presets are easy, hard and mixed, each a recipe with its split of problems, and the studies of the
+# paper, which --help lists with their cost. A study is one or more sweeps ("arms") in folders below
+# runs/atlas; two studies with the same arm share its runs.
 #
-# Environment variables, empty = what config.py and the data folder's defaults.json say:
+# Ctrl-C stops; the same command continues where it stopped. Finished runs are not repeated. More
+# NS, BPS or SEEDS add runs to a finished sweep, and a larger C continues its runs. With
+# DATA=data/guru_math, easy and hard are the paper's main sweeps: B_p = 32, n = 8 to 2,048 on easy
+# and 8 to 512 on hard, C = 4M, on 6,000 and 5,000 problems.
+#
+# Environment variables; empty = the value of config.py or of the data folder's defaults.json:
 #   NS      values of n, "2 4 8"              MODEL   base model: hub name or transformers folder
 #   BPS     values of B_p, "8 32"             DATA    data folder (default data/arithmetic)
-#   SEEDS   seeds, "0 1 2"                    OUT     its folder (default: config.py, `runs`)
-#   LRS     values of lr_base, "1e-4 2e-4"
-#   C       rollouts a run                    JOBS    runs side by side (default: one a GPU or core)
-#   B_MAX   largest B_p n of a cell           PYTHON  an interpreter with the requirements (.venv)
-#   TASK    of reasoning-gym, with DATA=data/reasoning_gym: which problems prepare.py makes
-#   DRY_RUN 1 = print the commands, write the plan and do nothing else; with PRUNE=1 those of the
-#             next rung, after ending what is to end before it
-#   PRUNE   1 = end a third of the cells at C/8, at C/4 and at C/2: core/sweep.py, "Pruned sweeps"
-#   GPUS_PER_RUN  GPUs of a run, its own (default 1; 0 = the CPU; python -m core.cost prints how
-#                 many hold a model); from 2 on torchrun starts it
-#   LAUNCH        words before a training command: "apptainer exec --nv image.sif", "A=1 nice"; srun
-#                 does not pass SIGTERM on, see docs/gpu.md
-# Small models: GPUS_PER_RUN=0 runs one on each core. vLLM needs a GPU to itself; with --engine=hf a
-# JOBS above the number of GPUs shares them. The GPUs are those of CUDA_VISIBLE_DEVICES where it is
-# set, else those that nvidia-smi lists.
+#   SEEDS   seeds, "0 1 2"                    OUT     folder of the sweep (default: `runs` in
+#   LRS     values of lr_base, "1e-4 2e-4"            config.py)
+#   C       rollouts per run                  JOBS    runs at a time (default: one per GPU or core)
+#   B_MAX   largest B_p n of a run            PYTHON  interpreter with the requirements (.venv)
+#   TASK    with DATA=data/reasoning_gym: the task whose problems prepare.py makes
+#   DRY_RUN 1 = only write the plan and print the commands; with PRUNE=1 those of the next rung,
+#             after ending the worst cells of the rungs before it
+#   PRUNE   1 = end a third of the cells at C/8, at C/4 and at C/2; core/sweep.py, "Pruned sweeps"
+#   GPUS_PER_RUN  GPUs for each run (default 1; 0 = the CPU); torchrun starts a run on 2 or more.
+#                 python -m core.cost prints how many a model needs
+#   LAUNCH        words before each training command: "apptainer exec --nv image.sif", "A=1 nice";
+#                 srun does not pass SIGTERM on, see docs/gpu.md
+# GPUS_PER_RUN=0 trains small models, one on each core. vLLM needs a GPU to itself; with
+# --engine=hf, a JOBS above the number of GPUs shares them. The GPUs are those in
+# CUDA_VISIBLE_DEVICES if it is set, else those that nvidia-smi lists.
 set -euo pipefail
 cd "$(dirname "$0")"
 [ -f core/sweep.py ] || cd "$SLURM_SUBMIT_DIR"  # sbatch starts a copy of this file
 preset=${1:---help}
 [ $# -gt 0 ] && shift
 PY=${PYTHON:-.venv/bin/python}
-"$PY" -c "" 2> /dev/null || PY=python3  # planning needs the standard library alone
+"$PY" -c "" 2> /dev/null || PY=python3  # planning needs only the standard library
 
-# ---- what is asked: words for every stage --------------------------------------------------------
+# ---- the words of every stage -------------------------------------------------------------------
 args=()
 for pair in DATA:data MODEL:model NS:ns BPS:bps SEEDS:seeds LRS:lrs C:C B_MAX:B_max OUT:runs \
             TASK:task; do
     name=${pair%:*}
     [ -n "${!name:-}" ] && args+=("--${pair#*:}=${!name}")
 done
-# the embedded model takes the CPU (defaults.json) unless GPUs are asked for
+# the embedded model uses the CPU (defaults.json) unless the user asks for GPUs
 [[ $preset = env || ${GPUS_PER_RUN:-0} != 0 ]] && args+=(--device=auto)
 args+=("$@")
 
 if [[ " $preset $* " =~ " "(-h|--help)" " ]]; then
     sed -n '2,/^set -e/{/^#/!d;s/^# \{0,1\}//p}' "$0"
-    echo "What they take, as DATA, MODEL, NS, BPS, SEEDS, LRS and C say. GPU-hours are those of"
-    echo "core/cost.py, which no GPU has confirmed, or scaled to the runs that are in the folder:"
+    echo "Cost with the DATA, MODEL, NS, BPS, SEEDS, LRS and C given. GPU-hours are simulated"
+    echo "(core/cost.py); if the sweep's folder has runs on a GPU, they are scaled to those runs:"
     words=()
     for word in "${args[@]}"; do [[ $word =~ ^(-h|--help)$ ]] || words+=("$word"); done
     exec "$PY" -m core.sweep price "${words[@]}"
 fi
 
-# ---- environment: .venv, made again when its requirements change; with vLLM where there are GPUs
+# ---- environment: .venv, updated when its requirements change; with vLLM if there are GPUs ------
 if [ "${DRY_RUN:-}" != 1 ]; then
     if [ -z "${PYTHON:-}" ]; then
         "$PY" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-            { echo "run_sweep.sh: $PY is older than 3.11 (an old .venv: rm -r .venv)" >&2; exit 2; }
+            { echo "run_sweep.sh: $PY is older than 3.11; remove an old .venv" >&2; exit 2; }
         files=$("$PY" -m core.sweep requirements "${args[@]}")
         made=.venv/${files##* }
         whole() { .venv/bin/python -m pip --version > /dev/null 2>&1; }
-        if ! whole; then  # not there, or half made
+        if ! whole; then  # missing, or an installation that was stopped
             rm -f .venv/*.done
             python3 -m venv .venv && whole ||
-                { echo "run_sweep.sh: .venv is not whole; rm -r .venv and try again" >&2; exit 2; }
+                { echo "run_sweep.sh: .venv is incomplete; rm -r .venv and retry" >&2; exit 2; }
         fi
         if ! cat $files | cmp -s - "${made%.txt}.done"; then
             echo "making .venv and installing $files (a few minutes, once)"
@@ -85,7 +87,7 @@ if [ "${DRY_RUN:-}" != 1 ]; then
 fi
 [ "$preset" = env ] && exit 0
 
-# ---- the commands alone --------------------------------------------------------------------------
+# ---- only the commands ---------------------------------------------------------------------------
 runs=$("$PY" -m core.sweep folder "$preset" "${args[@]}")
 args+=(--runs="$runs")
 if [ "${DRY_RUN:-}" = 1 ]; then
@@ -96,7 +98,7 @@ fi
 "$PY" -m core.prepare "$preset" "${args[@]}"
 
 # ---- the runs: train_grpo.py for every cell ------------------------------------------------------
-# in the background, so that a TERM to this script goes on to it at once, and it stops the runs
+# in the background, so that the trap can pass SIGTERM on at once; it then stops the runs
 trap 'kill -TERM "$sweep" 2> /dev/null || true' INT TERM HUP
 code=0
 "$PY" -m core.sweep run "$preset" "${args[@]}" & sweep=$!
@@ -108,6 +110,7 @@ trap - INT TERM HUP
 # ---- the analysis --------------------------------------------------------------------------------
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 analysis=0
+echo "all runs have ended; analysing them (half a minute)"
 case $preset in
     easy|hard|mixed)
         # --view=all draws every figure
@@ -115,5 +118,5 @@ case $preset in
             "$PY" fit_sigmoid.py --recipe="$preset" "${args[@]}" || analysis=$? ;;
     *) "$PY" results/atlas.py "$preset" "${args[@]}" || analysis=$? ;;
 esac
-"$PY" -m core.sweep failed "$preset" "${args[@]}"  # lists them and ends here, where there are any
+"$PY" -m core.sweep failed "$preset" "${args[@]}"  # if there are any, lists them and exits
 exit $analysis

@@ -54,7 +54,7 @@ START = time.time()  # before torch is imported, because the header logs how lon
 import config
 import verifier
 from config import BadInput, choose, derive, entry, parse
-from core import engine, evaluation, lora, models
+from core import engine, evaluation, lora, machine, models
 from core.log import append, finished, progress, read_log
 from core.models import RANK, WORLD, all_reduce, call_sharded, full_weights, recomputes
 from core.problems import encode, read_problems, set_hash, subset
@@ -744,7 +744,7 @@ class Run:
 
     def warn_of_other_code(self):
         """Warn if other code began the run, because an edit does not change a run's identity."""
-        old, now = self.header.get("commit"), config.commit()
+        old, now = self.header.get("commit"), machine.commit()
         if old and now and (old != now or now.endswith("+")):  # a + cannot show which edits
             old, now = (name.replace("+", " with edits") for name in (old, now))
             print(f"{self.folder}: this run was begun by commit {old}; the code now is {now}. If "
@@ -852,7 +852,7 @@ class Run:
             self.write(dict(
                 type="header", schema=1, config=cfg, derived=derive(cfg), **self.hashes,
                 engine=self.engine_name, device=str(self.learner.model.device),
-                versions=dict(python=sys.version.split()[0], **versions), commit=config.commit(),
+                versions=dict(python=sys.version.split()[0], **versions), commit=machine.commit(),
                 ranks=WORLD, loading_s=time.time() - START,
                 time=time.strftime("%Y-%m-%dT%H:%M:%S%z")))
         else:
@@ -968,7 +968,8 @@ class Run:
             os.fsync(self.log.fileno())
             if status == "budget" and not cfg["keep_last"]:
                 models.keep_checkpoints(self.folder, 0, self.state["keep"])
-            print(f"{self.folder}: {status} after {rollouts} rollouts{self.last_eval}",
+            ended = "budget used" if status == "budget" else status
+            print(f"{self.folder}: {ended} after {rollouts} rollouts{self.last_eval}",
                   file=sys.stderr)
         if WORLD > 1 and self.engine_name == "hf":  # vLLM closes its group at exit
             import torch

@@ -25,7 +25,10 @@ SPLIT = re.compile(r"((?P<band>easy|hard|very_easy|mixed)|extreme|level_easy|lev
 def prepare(preset, argv):
     """Make what the runs of a preset need, in five steps for each problem file."""
     sweeps = arms(preset, argv)
-    unfinished(sweeps)  # raises BadInput on a bad key or value before anything is written
+    if not Path(sweeps[0]["data"]).is_dir():
+        raise BadInput(f"--data={sweeps[0]['data']}: no such folder; docs/problems.md says how to "
+                       "make one of your own problems")
+    unfinished(sweeps)  # ends here on a bad key or value, with nothing written
     places, out = slots(sweeps), Path(sweep_folder(preset, argv))
     check_gpus(sweeps)
     say_price(preset, argv, sweeps)

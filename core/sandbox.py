@@ -21,12 +21,10 @@ import threading
 from pathlib import Path
 
 try:
-    from config import BadInput, cores
-except ImportError:  # someone copied verifier.py and core/ without config.py
+    from config import BadInput
+except ImportError:  # verifier.py and core/ were copied without config.py
     BadInput = ValueError
-
-    def cores():
-        return os.cpu_count() or 1
+from core.machine import cores
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -1,18 +1,19 @@
-"""core/sweep.py: which runs a sweep has, in which order and where they run, which are ended early.
+"""core/sweep.py: plan the runs of a sweep, start them, watch them, and end the worst ones early.
 
-    python -m core.sweep commands easy --ns="2 4" --bps=8  # the commands that are still to do
-    python -m core.sweep run easy                          # does them, and says how far they are
-    python -m core.sweep failed easy                       # which planned runs did not end
-    python -m core.sweep price --data=data/guru_math       # what all sweeps and studies cost
+    python -m core.sweep commands easy --ns="2 4" --bps=8  # print the commands still to run
+    python -m core.sweep run easy                          # run them and print the progress
+    python -m core.sweep failed easy                       # list planned runs that did not end
+    python -m core.sweep price --data=data/guru_math       # print what sweeps and studies cost
 
-run_sweep.sh calls it; `folder` names the sweep's folder, `requirements` the files that pip is to
-install; core/prepare.py makes what the runs need before. A sweep is the cells seeds x bps x ns, a
-run each. A study (`presets.json` of the data folder) is several sweeps, its arms, in folders below
-one. `commands` and `run` write `sweep.json` into a sweep's folder: what was asked last, as `config`
-and `cells`.
+run_sweep.sh calls these, and also `folder` (print the sweep's folder) and `requirements` (print the
+files that pip installs). core/prepare.py makes what the runs need.
+
+A sweep has one run for each cell of seeds x bps x ns. A study (presets.json of the data folder) is
+several sweeps, its arms, each in a folder below the study's. `commands` and `run` write sweep.json
+into a sweep's folder: `config` and `cells` of the latest request.
 
 Environment: PYTHON, LAUNCH, JOBS, GPUS_PER_RUN, CUDA_VISIBLE_DEVICES, PRUNE, see run_sweep.sh.
-Planning needs the standard library only.
+Planning needs only the standard library.
 """
 import contextlib
 import difflib
@@ -31,9 +32,8 @@ from statistics import fmean, linear_regression
 import config
 from config import (BadInput, RECIPES, all_rollouts, at_k, complete, derive, entry, experiment,
                     parse, read_json, run_name)
-from core import cost
+from core import cost, machine
 from core.log import append, finished, progress, read_log, read_plan, save_json
-from core.machine import visible_gpus
 import verifier
 
 ROOT = Path(__file__).parents[1]
@@ -42,36 +42,44 @@ ROOT = Path(__file__).parents[1]
 # Cells, sweeps, studies
 
 def cells(cfg):
-    """The runs of a sweep over seeds, bps, ns, lrs with B_p n <= B_max: a list of resolved dicts.
+    """Return the runs of a sweep, seeds x bps x ns x lrs with B_p n <= B_max, as resolved dicts.
 
-    Large B first: those runs are the quickest per rollout, so a sweep shows early whether its large
-    batches hold. Raises BadInput where there is none, or where one is no run.
+    Large B comes first. These runs take the least time per rollout, so a sweep shows early whether
+    its largest batches fit into memory. Raise BadInput if no cell is left or one cannot be a run.
     """
-    def values(key):
-        return dict.fromkeys(map(int, cfg[key].split()))  # each once
-
-    grid = [dict(cfg, B_p=B_p, n=n, seed=seed, lr_base=lr) for seed in values("seeds")
-            for B_p in values("bps") for n in values("ns")
+    grid = [dict(cfg, B_p=B_p, n=n, seed=seed, lr_base=lr) for seed in distinct(cfg["seeds"])
+            for B_p in distinct(cfg["bps"]) for n in distinct(cfg["ns"])
             if not cfg["B_max"] or B_p * n <= cfg["B_max"] for lr in config.lrs_of(cfg)]
     for c in grid:
         config.check(c)
         config.check_run(c)
     if not grid:
-        raise BadInput(f"--B_max={cfg['B_max']}: no cell of --bps={cfg['bps']!r} and "
-                       f"--ns={cfg['ns']!r} has B_p n within it")
+        raise BadInput(f"--B_max={cfg['B_max']}: B_p n is above it for all of --bps={cfg['bps']!r} "
+                       f"and --ns={cfg['ns']!r}; raise it, or give smaller values")
     return sorted(grid, key=lambda c: (c["seed"], -c["B_p"] * c["n"]))
 
 
+def distinct(text):
+    """Return the whole numbers in a text, each once, in order."""
+    return dict.fromkeys(map(int, text.split()))
+
+
+def cells_above_B_max(sweeps):
+    """Return a line that names the (B_p, n) that `cells` leaves out, or "" if there are none."""
+    out = dict.fromkeys(f"{B_p} x {n}" for cfg in sweeps for B_p in distinct(cfg["bps"])
+                        for n in distinct(cfg["ns"]) if 0 < cfg["B_max"] < B_p * n)
+    line = f"not run, because B_p x n is above --B_max={sweeps[0]['B_max']}: {', '.join(out)}"
+    return line if out else ""
+
+
 def run_folder(c):
-    """The folder of a cell's run."""
     return Path(c["runs"]) / run_name(c)
 
 
 def save_plan(cfg, shared=False):
     """Write sweep.json of a sweep, dict(config, cells), for the analysis and for `failed`.
 
-    shared: studies that have this arm in common plan for each other: cells of the same experiment
-    that were asked before stay.
+    shared: several studies may share this arm, so earlier cells of the same experiment are kept.
     """
     asked = [{key: c[key] for key in ("B_p", "n", "seed", "lr_base")} for c in cells(cfg)]
     plan = read_plan(cfg["runs"]) if shared else {}
@@ -84,29 +92,43 @@ def save_plan(cfg, shared=False):
 
 
 def planned(folder):
-    """The cells that sweep.json of a sweep's folder asks for; [] without the file."""
+    """Return the cells in sweep.json of a sweep's folder; [] without the file."""
     plan = read_plan(folder)
     return [dict(complete(plan["config"]), runs=str(folder), **cell)
             for cell in plan.get("cells", ())]
 
 
+def planned_before(cfg):
+    """Return what sets runs in a sweep's folder apart from `cfg`, if the analysis leaves them out.
+
+    "another experiment", or their lr_base; "" if there are no such runs.
+    """
+    plan = read_plan(cfg["runs"])
+    if not plan or not any(Path(cfg["runs"]).glob("*/log.jsonl*")):
+        return ""
+    if experiment(plan["config"]) != experiment(cfg):
+        return "another experiment"
+    lrs = set(config.lrs_of(complete(plan["config"]))) - set(config.lrs_of(cfg))
+    return f"lr_base={' '.join(map(str, sorted(lrs)))}" if lrs else ""
+
+
 def preset_of(argv):
-    """(preset, words) of a command line, where the preset comes first; easy without one."""
+    """Return (preset, other words) of a command line; the default preset is easy."""
     named = bool(argv) and not argv[0].startswith("-")
     return (argv[0], argv[1:]) if named else (config.config["recipe"], argv)
 
 
 def read_presets(data):
-    """The studies, and the sweeps of its own, of a data folder: {name: dict(about, arms)}."""
+    """Return presets.json of a data folder, {study or recipe: dict(about, arms)}; {} without it."""
     path = Path(data) / "presets.json"
     return read_json(path) if path.exists() else {}
 
 
 def presets(data):
-    """{study: dict(about, minutes, arms)} of a data folder; arms: {name: command-line words}.
+    """Return the studies of a data folder, {name: dict(about, minutes, arms)}.
 
-    Of data/guru_math, the paper's scale, where the folder has none. An arm is one sweep, a folder
-    of its own; studies that name the same arm share its runs.
+    arms: {name: command-line words}. An arm is one sweep in its own folder; studies that name the
+    same arm share its runs. A folder without studies gets those of data/guru_math, the paper's.
     """
     for folder in (data, ROOT / "data/guru_math"):
         studies = {name: study for name, study in read_presets(folder).items()
@@ -117,16 +139,16 @@ def presets(data):
 
 
 def recipe_words(preset, data):
-    """The command-line words of presets.json for a recipe's sweep of a data folder; else []."""
+    """Return the command-line words that presets.json of a data folder gives a recipe's sweep."""
     own = read_presets(data).get(preset) if preset in RECIPES else None
     return shlex.split(own["arms"][preset]) if own else []
 
 
 def within_split(cfg, words, argv):
-    """`cfg` with D = 0, all problems, if its split holds fewer than the D of presets.json.
+    """Return `cfg`, with D = 0 (all problems) if its split has fewer than the D of presets.json.
 
-    That D is of the model for which the preset was made: for any other it is an upper bound. A D
-    of the command line (argv) stays as it is.
+    That D was chosen for one model; for any other it is an upper bound. A D on the command line
+    (argv) is kept.
     """
     path = Path(cfg["train_set"])
     ours = any(word.startswith("--D=") for word in words)
@@ -138,7 +160,7 @@ def within_split(cfg, words, argv):
 
 
 def sweep_folder(preset, argv):
-    """The folder of a preset's sweep, or of its arms: `runs`, or else named by data and model."""
+    """Return the folder of a recipe's sweep, or the one that holds a study's arms."""
     first = f"--recipe={preset}"
     if preset not in RECIPES:
         first = f"--runs={config.sweep_folder(parse(argv), 'atlas')}"
@@ -146,23 +168,23 @@ def sweep_folder(preset, argv):
 
 
 def arms(preset, argv):
-    """The sweeps of a preset as resolved dicts: a recipe is one sweep, a study one for each arm.
+    """Return the sweeps of a preset as resolved dicts: one for a recipe, one per arm for a study.
 
-    Words of argv beat those of presets.json, but for what an arm asks about.
+    argv overrides presets.json, except the keys that an arm compares.
     """
     plain = parse(argv)
     if config.is_toy(plain):
-        raise BadInput(f"--data={plain['data']}: the toy world has a sweep of its own: "
-                       "python bandit_toy.py sweep")
+        raise BadInput(f"--data={plain['data']}: run_sweep.sh trains language models; for the "
+                       "toy run python bandit_toy.py sweep")
     if pruning() and (preset not in RECIPES or plain["lrs"] or plain["metric"] == "train"):
-        raise BadInput("PRUNE=1: for easy, hard and mixed, at one lr_base, by evaluations; a "
-                       "study's figures need all its runs")
+        raise BadInput("PRUNE=1: works only for easy, hard and mixed, with one lr_base and a "
+                       "metric by evaluations; a study's figures need all runs")
     if preset in RECIPES:
         words = recipe_words(preset, plain["data"])
         return [within_split(parse([f"--recipe={preset}", *words, *argv]), words, argv)]
     known = presets(plain["data"])
     if preset not in known:
-        raise BadInput(f"{preset}: no such preset of --data={plain['data']}; "
+        raise BadInput(f"{preset}: no such preset of --data={plain['data']}; expected one of "
                        f"{', '.join([*RECIPES, *known])}")
     splits = Path(plain["data"]) / "splits" / Path(plain["model"]).name
     folder, sweeps = sweep_folder(preset, argv), []
@@ -181,14 +203,14 @@ def arms(preset, argv):
 # Commands, and the GPUs of each
 
 def check_environment():
-    """Raise BadInput where a variable of run_sweep.sh cannot be used on any machine."""
+    """Raise BadInput if JOBS, GPUS_PER_RUN or LAUNCH is invalid on any machine."""
     for name, least, known in (("JOBS", 1, r"|[1-9]\d{0,5}"), ("GPUS_PER_RUN", 0, r"|\d{1,4}")):
         if not re.fullmatch(known, value := os.environ.get(name, "")):
             raise BadInput(f"{name}={value}: expected a whole number, {least} or more")
     launch = os.environ.get("LAUNCH", "")
     test = ["bash", "-nc", f"words=({launch})"]
     if "\n" in launch or (launch and subprocess.run(test, stderr=subprocess.DEVNULL).returncode):
-        raise BadInput(f"LAUNCH={launch!r}: not the words of one command")
+        raise BadInput(f"LAUNCH={launch!r}: expected the words of one command, such as nice -n 5")
 
 
 # the variables that run_sweep.sh and this file read
@@ -197,7 +219,7 @@ VARIABLES = ("NS BPS SEEDS LRS C B_MAX MODEL DATA OUT TASK DRY_RUN PRUNE JOBS GP
 
 
 def warn_of_misspelt_variables():
-    """Print a line for each environment variable that differs a little from one that is read."""
+    """Print a line for each environment variable whose name nearly matches one of VARIABLES."""
     def plain(name):
         return name.upper().replace("_", "").rstrip("S")
 
@@ -206,78 +228,78 @@ def warn_of_misspelt_variables():
         near = [plain(name)] if len(name) < 6 else difflib.get_close_matches(
             plain(name), known, 1, 0.85)
         if near and near[0] in known:
-            print(f"{name}={os.environ[name]}: run_sweep.sh does not read it; is "
+            print(f"{name}={os.environ[name]}: run_sweep.sh does not read this variable; is "
                   f"{known[near[0]]} meant?", file=sys.stderr)
 
 
 def python():
-    """The interpreter of all stages."""
+    """Return the interpreter for all stages."""
     return os.environ.get("PYTHON") or ".venv/bin/python"
 
 
 def training(c):
-    """The command of a cell, as PYTHON, LAUNCH and GPUS_PER_RUN of the environment have it."""
+    """Return the training command of a cell, with PYTHON, LAUNCH and GPUS_PER_RUN applied."""
     gpus = int(os.environ.get("GPUS_PER_RUN") or "1")
     if c["B_p"] % max(1, gpus):
-        raise BadInput(f"--bps={c['bps']}: the processes of GPUS_PER_RUN={gpus} cannot share "
-                       f"B_p={c['B_p']} problems evenly")
+        raise BadInput(f"--bps={c['bps']}: GPUS_PER_RUN={gpus} processes cannot share "
+                       f"B_p={c['B_p']} problems evenly; give multiples of {gpus}")
     if c["lora_rank"] and gpus > 1:
-        raise BadInput(f"--lora_rank={c['lora_rank']}: adapters train on one GPU, not on those of "
-                       f"GPUS_PER_RUN={gpus}")
+        raise BadInput(f"--lora_rank={c['lora_rank']}: LoRA trains on one GPU only; give "
+                       f"GPUS_PER_RUN=1, not {gpus}")
     more = ["seed", "B_max", "out"]
     if c["device"] == "auto" and parse([f"--data={c['data']}", f"--model={c['model']}"])[
-            "device"] == "cpu":  # GPUs are asked for a model that would take the CPU
+            "device"] == "cpu":  # the data folder says cpu, but the user asked for GPUs
         more.insert(0, "device")
     return config.command(dict(c, out=str(run_folder(c))), more, python(),
                           os.environ.get("LAUNCH", ""), gpus)
 
 
 def unfinished(sweeps):
-    """Return the runs of the sweeps that are still to do. Raises BadInput if one cannot start."""
+    """Return the runs of the sweeps that are still to do. Raise BadInput if one cannot start."""
     for cfg in sweeps:
         config.choose("verifier", cfg["verifier"], verifier.REWARDS)
     grid = [c for cfg in sweeps for c in cells(cfg)]
     for c in grid:
-        training(c)  # nothing is printed or started where one of them cannot be
+        training(c)  # raises BadInput before anything is printed or started
     return [c for c in grid if not finished(c, run_folder(c)) and not (pruning() and pruned(c))]
 
 
 def requirements(argv):
-    """The files that pip installs for a sweep of these words.
+    """Return the requirement files that pip installs for a sweep.
 
-    vLLM's is one of them if the runs will be on GPUs: those of this machine or, with --engine=vllm,
-    those of another one that this is the login node of.
+    vLLM's is included if this machine has GPUs, or with --engine=vllm, for a login node without.
     """
     cfg = parse(argv)
     gpus = cfg["device"] != "cpu" and os.environ.get("GPUS_PER_RUN") != "0"
-    vllm = cfg["engine"] == "vllm" or (cfg["engine"] == "auto" and visible_gpus())
+    vllm = cfg["engine"] == "vllm" or (cfg["engine"] == "auto" and machine.visible_gpus())
     return ["requirements.txt"] + ["requirements-vllm.txt"] * bool(gpus and vllm)
 
 
 def slots(sweeps):
-    """The places in which runs go side by side: for each the variables of a run there, a dict.
+    """Return the environment variables of each place for a run; as many runs go at a time.
 
-    Sets those that all inherit. Raises BadInput where JOBS and GPUS_PER_RUN do not fit this
-    machine.
+    Sets the variables that all runs inherit. Raise BadInput if JOBS and GPUS_PER_RUN do not fit
+    this machine.
     """
     jobs, each = int(os.environ.get("JOBS") or 0), os.environ.get("GPUS_PER_RUN", "")
     size = int(each or any(c["device"] != "cpu" for c in sweeps))
     if size == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    gpus = visible_gpus()
+    gpus = machine.visible_gpus()
     room = len(gpus) // max(size, 1)
     if size and each and not room:
-        raise BadInput(f"GPUS_PER_RUN={each}: there are {len(gpus)} GPUs here")
+        raise BadInput(f"GPUS_PER_RUN={each}: there are {len(gpus)} GPUs here; give at most "
+                       "that many, or 0 for the CPU")
     if not room:
-        return [{}] * (jobs or config.cores())
-    # of a process, and a GPU has one; on a CPU each script sets its own
-    os.environ.setdefault("OMP_NUM_THREADS", str(1 + (config.cores() - 1) // len(gpus)))
+        return [{}] * (jobs or machine.cores())
+    # threads per process: the cores, shared by one process per GPU; on a CPU, scripts set their own
+    os.environ.setdefault("OMP_NUM_THREADS", str(1 + (machine.cores() - 1) // len(gpus)))
     vllm = any(c["engine"] != "hf" and c["device"] != "cpu" for c in sweeps)
-    # its sleep asserts that nobody else's memory on the GPU grows meanwhile
+    # vLLM's sleep asserts that no other process takes memory on the GPU meanwhile
     if jobs > room and (size > 1 or vllm):
         raise BadInput(f"JOBS={jobs}: {len(gpus)} GPUs have room for {room} runs of {size}, "
-                       "and vLLM needs a GPU to itself (at one GPU a run --engine=hf shares "
-                       "one; GPUS_PER_RUN=0 takes the cores)")
+                       f"because vLLM needs a GPU to itself; give JOBS={room} or less, "
+                       "--engine=hf to share GPUs, or GPUS_PER_RUN=0 for the CPU")
     starts = [i * size % len(gpus) for i in range(jobs or room)]
     return [dict(CUDA_VISIBLE_DEVICES=",".join(gpus[i:i + size])) for i in starts]
 
@@ -285,10 +307,10 @@ def slots(sweeps):
 def check_gpus(sweeps):
     """Raise BadInput if the runs cannot start on this machine, before anything is measured.
 
-    Without this check every run would fail, or go to the CPU, one by one. With LAUNCH the runs may
-    start on another machine or in a container, so nothing is checked.
+    Without this check every run would fail in turn, or use the CPU. With LAUNCH the runs may start
+    on another machine or in a container, so nothing is checked.
     """
-    there, on_gpu = len(visible_gpus()), [c for c in sweeps if c["device"] != "cpu"]
+    there, on_gpu = len(machine.visible_gpus()), [c for c in sweeps if c["device"] != "cpu"]
     if os.environ.get("LAUNCH") or not on_gpu:
         return
     if not there:
@@ -297,15 +319,15 @@ def check_gpus(sweeps):
                       if hub.fullmatch(c["model"]) and not Path(c["model"]).exists()), None)
         if model and os.environ.get("GPUS_PER_RUN") != "0":
             raise BadInput(f"--model={model}: there is no GPU here, and on a CPU such a model "
-                           "takes weeks. MODEL=FOLDER takes a small model, GPUS_PER_RUN=0 the CPU "
-                           "all the same, DRY_RUN=1 plans for another machine")
+                           "takes weeks. Give MODEL=FOLDER with a small model, GPUS_PER_RUN=0 to "
+                           "use the CPU anyway, or DRY_RUN=1 to plan for another machine")
         return
     kernel = ["triton"] * any(c["engine"] != "hf" for c in on_gpu)
     done = subprocess.run([python(), str(ROOT / "core/probe.py"), *kernel], capture_output=True,
                           text=True)
     try:
         seen = json.loads(done.stdout.splitlines()[-1])
-    except (ValueError, IndexError):  # torch is not installed, or died in native code
+    except (ValueError, IndexError):  # torch is not installed, or crashed in native code
         seen = dict(gpus=0, why=" ".join(done.stderr.split())[-200:])
     if seen["gpus"] < there:
         raise BadInput(f"there are {there} GPUs here, and the torch of {python()} can use "
@@ -314,11 +336,14 @@ def check_gpus(sweeps):
 
 
 # --------------------------------------------------------------------------------------------------
-# What it costs, by core/cost.py
+# Cost, by core/cost.py
 
 def to_measure(sweeps):
-    """How many problems sample.py will measure before the runs: 0 if the splits are there, None if
-    nobody knows yet how many there are. The levels of a study take more than is counted here."""
+    """Return how many problems sample.py will measure before the runs.
+
+    0 if the splits exist, None if the problem file does not exist yet. The levels of a study are
+    not counted.
+    """
     total = {}
     for c in sweeps:
         if Path(c["train_set"]).exists() or Path(c["train_set"]).name == "all_train.jsonl":
@@ -333,23 +358,23 @@ def to_measure(sweeps):
 
 
 def measured_rate(folder):
-    """(runs, factor): how the GPU-hours of runs in a folder compare with their estimate.
+    """Return (runs, factor): the runs in a folder with measured GPU-hours, measured / estimated.
 
-    (0, 1.0) without the log of a run on a GPU.
+    Without the log of a run on a GPU it is (0, 1.0).
     """
     hours = []
     for path in Path(folder).glob("**/log.jsonl"):
-        with contextlib.suppress(BadInput, KeyError):  # a log that cannot be read is told elsewhere
+        with contextlib.suppress(BadInput, KeyError):  # the analysis reports broken logs
             hours.append(cost.measured_hours(read_log(path)))
     hours = [pair for pair in hours if pair]
     return len(hours), sum(a for a, _ in hours) / sum(b for _, b in hours) if hours else 1.0
 
 
-DEEP = 150  # updates: the paper's larger n come up after 155 to 264
+DEEP = 150  # updates: in the paper, larger n take the lead after 155 to 264
 
 
 def price(preset, argv):
-    """What the runs of a preset take, each run once, as text, and which are too shallow."""
+    """Return a line: what the runs of a preset cost, and which have too few updates."""
     sweeps = arms(preset, argv)
     runs = list({run_folder(c): c for cfg in sweeps for c in cells(cfg)}.values())
     rollouts, problems = sum(map(all_rollouts, runs)), to_measure(sweeps)
@@ -371,36 +396,36 @@ def price(preset, argv):
         return words
     words += f", about {' or '.join(told)} GPU-hours"
     if known:
-        words += f" by the log of {known} runs that are there ({factor:.2g} of the estimate)"
+        words += f", scaled to the logs of {known} runs ({factor:.2g} of the estimate)"
     if preset in RECIPES and problems:
-        words += f", of them {' or '.join(first)} for the difficulty of {problems:,} problems"
+        words += f", {' or '.join(first)} of them to measure {problems:,} problems"
     if preset in RECIPES and problems is None:
-        words += ", without the difficulty: the problems are not there yet"
+        words += ", and more to measure the problems, which do not exist yet"
     gigabytes = cost.disk_bytes(cost.sizes(cost.read_shape(runs[0]["model"])), runs) / 1e9
     words += f"; {gigabytes:,.0f} GB of disk"
-    shallow = {c["n"]: derive(c)["M"] for c in runs if derive(c)["M"] < DEEP}
-    if shallow and preset in RECIPES:
-        told = ", ".join(f"n = {n} ({shallow[n]})" for n in sorted(shallow))
-        words += f"; too shallow to show a late gain, fewer than {DEEP} updates: {told}"
+    short = {c["n"]: derive(c)["M"] for c in runs if derive(c)["M"] < DEEP}
+    if short and preset in RECIPES:
+        told = ", ".join(f"n = {n} ({short[n]})" for n in sorted(short))
+        words += f"; too short to show a late gain, with fewer than {DEEP} updates: {told}"
     return words
 
 
 def say_price(preset, argv, sweeps, file=sys.stdout):
-    """Print what a sweep on GPUs takes, before it starts."""
+    """Print the cost of a sweep on GPUs before it starts."""
     if any(c["device"] != "cpu" for c in sweeps) and (
-            visible_gpus() or not Path(sweeps[0]["model"]).exists()):
+            machine.visible_gpus() or not Path(sweeps[0]["model"]).exists()):
         print(f"{preset}: {price(preset, argv)}", file=file, flush=True)
 
 
 def prices(argv):
-    """Print what every sweep and every study takes."""
+    """Print the cost of every sweep and every study."""
     cfg = parse(argv)
     for name in RECIPES:
         try:
             print(f"  {name:13s} {price(name, argv)}")
         except BadInput as e:
             raise BadInput(f"{name}: {e}") from None
-    print("Studies, each one or more sweeps; what two have in common is made once:")
+    print("Studies of the paper, each one or more sweeps; studies share runs:")
     for name, study in presets(cfg["data"]).items():
         told = price(name, argv)
         if "minutes" in study:
@@ -412,21 +437,21 @@ def prices(argv):
 # The runs: start, watch, collect
 
 def last_line(path):
-    """What a process said last; behind torchrun's table, the error of the run itself."""
+    """Return the last line of a process's output, or a run's error before torchrun's table."""
     lines = []
     with contextlib.suppress(OSError), open(path, "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 9000))
         text = file.read().decode(errors="replace")
-        lines = [line for line in text.splitlines() if line.strip()]  # a bar's too: they end in \r
+        lines = [line for line in text.splitlines() if line.strip()]  # a progress bar ends in \r
     errors = [line for line in lines if re.match(r"(train_grpo.py|\[rank\d+\]): \S", line)]
     return [*errors[-1:], *lines[-1:], ""][0]
 
 
 def spawn(command, out, place):
-    """The process of shell words, which writes to the file `out`; place: variables of its own.
+    """Start a process from shell words; it writes to the file `out`. place: its extra variables.
 
-    A session of its own: Ctrl-C must not reach torchrun or srun, which would pass it on. LAUNCH is
-    shell words, so a shell takes the line apart; env sets variables.
+    It gets its own session, because torchrun and srun would pass Ctrl-C on to the ranks. A shell
+    splits the line, because LAUNCH may hold quotes; env allows LAUNCH="A=1 nice".
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     with open(out, "wb") as file:
@@ -436,12 +461,12 @@ def spawn(command, out, place):
 
 
 def pool(jobs, places, stop):
-    """Run the jobs (name, shell words, output file) in this order, one in each of the places at a
-    time; returns how many failed.
+    """Run jobs (name, shell words, output file) in order, one per place at a time. Return how many
+    failed.
 
-    Once `stop` holds something none starts any more, and those that run are asked to stop by
-    SIGTERM, on which a run saves a checkpoint, and waited for. So too where one was asked by
-    somebody else, as Slurm asks the steps of a job, and where nobody reads what is printed.
+    Once `stop` is not empty, no job starts any more. The running ones get SIGTERM, on which a run
+    saves a checkpoint, and are waited for. The same happens if a job was stopped by another process
+    (Slurm signals the steps of a job), or if the reader of our output has ended.
     """
     waiting, running, failed, shown = list(jobs), {}, 0, time.time()
     terminal = sys.stdout.isatty()
@@ -458,8 +483,8 @@ def pool(jobs, places, stop):
                     continue
                 del running[i]
                 code = code if code >= 0 else 128 - code
-                how = f"FAILED ({code})  {name}:" if code else "done"
-                print(f"{clear}{how}  {last_line(out)}", flush=True)
+                how = f"FAILED ({code})" if code else "done"
+                print(f"{clear}{how}  {name}:  {last_line(out)}", flush=True)
                 failed += bool(code)
                 if code == 128 + signal.SIGTERM:
                     stop.append(code)
@@ -467,31 +492,32 @@ def pool(jobs, places, stop):
                 shown = time.time()
                 lines = [f"  {name}  {last_line(out) or 'starting'}"[:112]
                          for name, out, _ in running.values()]
-                lines.append(f"  {len(jobs) - len(waiting) - len(running)} of {len(jobs)} ended")
+                lines.append(f"  {len(jobs) - len(waiting) - len(running)} of {len(jobs)} ended, "
+                             f"{len(waiting)} waiting; Ctrl-C stops, the same command continues")
                 end, back = ("\033[K\n", f"\033[{len(lines)}A") if terminal else ("\n", "")
-                print(end.join(lines) + end + back, end="", flush=True)  # the next go over them
+                print(end.join(lines) + end + back, end="", flush=True)  # to be overwritten
     finally:
         for _, _, process in running.values():
             process.terminate()
-        with contextlib.suppress(OSError):  # who reads our output, a tee, may be gone
+        with contextlib.suppress(OSError):  # the reader of our output, a tee, may have ended
             print(clear, end="", flush=True)
             if stop or running:
-                print(f"\nstopping {len(running)} runs; the same command goes on from here",
-                      flush=True)
+                print(f"\nstopping: {len(running)} runs save a checkpoint; the same command "
+                      "continues them", flush=True)
         for _, _, process in running.values():
             process.wait()
     return failed
 
 
 def handle_signals(numbers, handler):
-    """Set a handler for some signals, but keep an ignored SIGHUP ignored: nohup asks for that."""
+    """Set a handler for some signals, but keep an ignored SIGHUP ignored, for nohup."""
     for number in numbers:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, handler)
 
 
 def run(preset, argv):
-    """Train all unfinished runs of a preset, with PRUNE=1 in rungs; exits with 130 if stopped."""
+    """Train all unfinished runs of a preset. Exit with 130 if stopped."""
     sweeps, folder, stop = arms(preset, argv), sweep_folder(preset, argv), []
     todo, grid = unfinished(sweeps), [c for cfg in sweeps for c in cells(cfg)]
     check_evaluations(grid)
@@ -500,53 +526,62 @@ def run(preset, argv):
     handle_signals((signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
                    lambda number, _: stop.append(number))
     for cfg in sweeps:
+        if (other := planned_before(cfg)) and preset in RECIPES:
+            print(f"{cfg['runs']} also has runs of {other}. They are kept, but the analysis leaves "
+                  "them out. OUT=FOLDER gives this sweep its own folder", file=sys.stderr)
         save_plan(cfg, shared=preset not in RECIPES)
     begun = sum(progress(run_folder(c))[0] > 0 for c in todo)
-    stopped = f" ({begun} from where stopped)" if begun else ""
+    stopped = f" ({begun} continue where they stopped)" if begun else ""
     try:
         print(f"sweep {folder}: {len(grid)} runs, {len(todo)} to do{stopped}, "
-              f"{sum(map(all_rollouts, grid))} rollouts in all, {len(places)} side by side",
+              f"{sum(map(all_rollouts, grid)):,} rollouts in all, {len(places)} runs at a time",
               flush=True)
         print(settings_of(sweeps[0]), flush=True)
+        if above := cells_above_B_max(sweeps):
+            print(above, flush=True)
         if len(todo) < len(grid):
-            print("finished runs stay; --tag=NAME starts new ones", flush=True)
+            print("finished runs are not repeated; --tag=NAME starts new ones", flush=True)
         if todo:
             warn_of_mixed_commits(grid)
         for batch in iter(lambda: next_rung(sweeps[0]), []) if pruning() else [todo]:
-            # most updates first: small batches take the longest, and none is alone at the end
+            # most updates first: small batches take the longest and should not be last
             batch = sorted(batch, key=lambda c: -derive(c)["M"])
             failed = pool([job(c) for c in batch], places, stop)
             if failed or stop:
                 break
     except BrokenPipeError:
-        stop.append("nobody reads")
+        stop.append("no reader")
     if stop:
-        os._exit(130)  # without a flush, which fails where nobody reads
+        os._exit(130)  # skips the flush, which fails without a reader
     return 0
 
 
 def settings_of(cfg):
-    """Return a line with the settings of a sweep that depend most on the model and its problems."""
-    shown = " ".join(f"{key}={cfg[key]:g}" for key in ("lr_base", "C", "D", "max_new_tokens"))
+    """Return two lines: the main settings of a sweep, and what the printed names mean."""
     paper = all(cfg[key] == config.config[key] for key in ("lr_base", "C"))
-    return shown + ", the paper's scale for a model of 7B (config.py)" * paper
+    lrs = " or ".join(f"{lr:g}" for lr in config.lrs_of(cfg))
+    return (f"settings: C = {cfg['C']:,} rollouts per run, lr_base = {lrs}, "
+            f"D = {cfg['D'] or 'all'} training problems, answers of at most {cfg['max_new_tokens']} tokens"
+            + ", the paper's scale for a 7B model" * paper
+            + f"\nB_p = problems per update, n = rollouts per problem, avg@{cfg['k']} = share of "
+            "rollouts solved on validation problems")
 
 
 def warn_of_mixed_commits(grid):
-    """Warn once if runs of the sweep were begun by other code than this, or by edited code."""
+    """Warn once if runs of the sweep were begun by another commit, or by edited code."""
     headers = (next(iter(read_log(log)), {}) for log in
                (run_folder(c) / "log.jsonl" for c in grid) if log.exists())
     begun = {header.get("commit") for header in headers} - {None}
-    now = config.commit()
+    now = machine.commit()
     if now and begun and (begun | {now} != {now} or now.endswith("+")):
         shown = ", ".join(sorted(begun)).replace("+", " with edits")
         print(f"runs of this sweep were begun by commit {shown}; the code now is "
-              f"{now.replace('+', ' with edits')}. If they should not be mixed, --tag=NAME starts "
-              "new runs", file=sys.stderr, flush=True)
+              f"{now.replace('+', ' with edits')}. If you do not want to mix them, --tag=NAME "
+              "starts new runs", file=sys.stderr, flush=True)
 
 
 def job(c):
-    """A cell's run for the pool: (name, shell words, output file)."""
+    """Return a cell's run for `pool`: (name, shell words, output file)."""
     lr = f"lr_base={c['lr_base']:g} " if c["lrs"] else ""
     name = f"B_p={c['B_p']} n={c['n']} {lr}seed={c['seed']}"
     return name, training(c), run_folder(c) / "out.txt"
@@ -555,19 +590,23 @@ def job(c):
 def check_evaluations(grid):
     """Raise BadInput if a run would have fewer than the three evaluations that the analysis needs.
 
-    0 is the user's word for none, so it gets a warning only.
+    --eval_every=0 asks for no evaluations, so it only gives a warning.
     """
     for c in grid:
         if c["eval_every"] > all_rollouts(c) - c["B_p"] * c["n"]:
             raise BadInput(f"--eval_every={c['eval_every']}: a run of B_p = {c['B_p']}, n = "
                            f"{c['n']}, C = {c['C']} would have two evaluations, but the analysis "
-                           "needs three; give a smaller one")
+                           f"needs three; give --eval_every={max(1, c['C'] // 8)} or a larger C")
     if any(c["eval_every"] == 0 for c in grid):
-        print("--eval_every=0: runs without evaluations have no report", file=sys.stderr)
+        print("--eval_every=0: there will be no report, because it needs evaluations",
+              file=sys.stderr)
 
 
 def list_failed(preset, argv):
-    """Print the planned runs that have not ended, and what they said last; 1, or 0 without one."""
+    """Print the planned runs that have not ended, each with its last line of output.
+
+    Return 1 if there are any, else 0.
+    """
     lines = []
     for c in (c for cfg in arms(preset, argv) for c in planned(cfg["runs"])):
         at = run_folder(c)
@@ -575,35 +614,36 @@ def list_failed(preset, argv):
             how_far = f"{progress(at)[0]} of {all_rollouts(c)} rollouts"
             lines.append(f"  {at}  {how_far}  {last_line(at / 'out.txt')}".rstrip())
     if lines:
-        print(f"\n{len(lines)} runs failed or are missing; the same command tries them again:")
+        print(f"\n{len(lines)} runs failed or are missing. The same command tries them again; "
+              "out.txt in a run's folder has its whole output:")
         print("\n".join(lines))
     return 1 if lines else 0
 
 
 # --------------------------------------------------------------------------------------------------
-# Pruned sweeps: all cells run to C/8; there, at C/4 and at C/2 a third of those of each B_p ends
+# Pruned sweeps: all cells run to C/8. There, at C/4 and at C/2, a third of each B_p's cells ends
 #
-# It is the third whose reward is the lowest even with what their last octave of budget brought once
-# more: in log C curves flatten, and a larger n rises later. The end record of a run is the whole
-# decision: a call that was killed ranks the same runs again, and a cell that comes later meets at
-# each rung the others as they were there. What it costs and saves: tests/bench/prune.py.
+# A cell is ranked by its reward plus its gain over the last octave of budget, because a larger n
+# rises later, and curves flatten in log C. The decision is stored only as a run's end record. So a
+# call after a kill ranks the same runs again, and a cell that is added later is compared at each
+# rung with the others as they were there. tests/bench/prune.py measures what this costs and saves.
 
 def pruning():
     return os.environ.get("PRUNE") == "1"
 
 
 def pruned(c):
-    """Whether PRUNE=1 ended a cell's run. Without it the run goes on."""
+    """Return whether PRUNE=1 ended a cell's run. Without PRUNE=1 such a run continues."""
     return progress(run_folder(c))[1] == "pruned"
 
 
 def rungs(cfg):
-    """The budgets at which a pruned sweep ends cells, behind two evaluations or more."""
+    """Return the budgets at which a pruned sweep ends cells, each after two evaluations or more."""
     return [C for C in (cfg["C"] // part for part in (8, 4, 2)) if C >= 2 * cfg["eval_every"]]
 
 
 def next_rung(cfg):
-    """The runs of a pruned sweep's next rung that are still to do, after ending those before it."""
+    """End the worst cells of all complete rungs; return the runs to do for the next rung."""
     live = cells(cfg)
     for C in rungs(cfg):
         here = [dict(c, C=C) for c in live if c["B_p"] * c["n"] <= C]
@@ -613,14 +653,14 @@ def next_rung(cfg):
         if todo:
             print(f"rung C = {C} of {cfg['C']}: {len(todo)} runs to do", file=sys.stderr)
             return todo
-        ended = {run_folder(c) for c in short}  # at a rung before
+        ended = {run_folder(c) for c in short}  # at an earlier rung
         live = [c for c in live if run_folder(c) not in ended]
         end_some([c for c in here if run_folder(c) not in ended], C)
     return unfinished([cfg])
 
 
 def end_some(here, C):
-    """End a third of the cells that reached the rung C, each B_p by itself."""
+    """End a third of the cells that reached the rung C, separately for each B_p."""
     grid = {}
     for c in here:
         grid.setdefault(c["B_p"], {}).setdefault(c["n"], []).append(c)
@@ -636,7 +676,7 @@ def end_some(here, C):
 
 
 def evaluations(c):
-    """The evaluations of a cell's run by its log: [(rollouts, reward)]."""
+    """Return the evaluations in the log of a cell's run: [(rollouts, reward)]."""
     points = []
     for r in read_log(run_folder(c) / "log.jsonl"):
         if r["type"] == "eval" and r["set"] == c["eval_set"]:
@@ -648,11 +688,11 @@ def evaluations(c):
 
 
 def last_third(curves, C):
-    """The n of one B_p that end at a budget of C rollouts: {n: why}.
+    """Return {n: why}, the n of one B_p that end at a budget of C rollouts.
 
-    curves: {n: [(rollouts, reward)]} of all seeds. Reward at C and its rise an octave are those of
-    a line in log C through the last two octaves; an n with fewer than three evaluations to there
-    neither ends nor counts.
+    curves: {n: [(rollouts, reward)]} of all seeds. A line in log C through the last two octaves
+    gives the reward at C and its gain per octave. An n with fewer than three evaluations up to C is
+    not ranked.
     """
     seen = []
     for n, points in curves.items():
@@ -661,12 +701,13 @@ def last_third(curves, C):
             rise, now = linear_regression(*zip(*near))
             seen.append((now + max(0, rise), n, now))
     seen.sort(reverse=True)
-    return {n: f"reward {now:.3f}, {hope:.3f} with its last octave once more, of {len(seen)} cells"
+    return {n: f"reward {now:.3f}, {hope:.3f} with its gain of the last octave added, in the "
+               f"lowest third of {len(seen)} cells"
             for hope, n, now in seen[math.ceil(2 * len(seen) / 3):]}
 
 
 def end_as_pruned(folder):
-    """One record behind the log of the run in `folder`; half a line of a killed call goes first."""
+    """Append the "pruned" end record to a run's log, after cutting off a partial last line."""
     rollouts, status = progress(folder)
     if status not in ("pruned", "diverged"):
         with open(folder / "log.jsonl", "r+b", buffering=0) as file:
@@ -677,18 +718,18 @@ def end_as_pruned(folder):
 # --------------------------------------------------------------------------------------------------
 
 def commands(preset, argv):
-    """Write the plan and print the commands that are still to do, one a line."""
+    """Write the plan and print the commands that are still to run, one per line."""
     sweeps = arms(preset, argv)
     todo = unfinished(sweeps)
     check_evaluations([c for cfg in sweeps for c in cells(cfg)])
-    for cfg in sweeps:  # so that `failed` and the analysis know what was asked
-        plan, folder = read_plan(cfg["runs"]), Path(cfg["runs"])
-        if plan and experiment(plan["config"]) != experiment(cfg) and any(
-                folder.glob("*/log.jsonl*")):
-            print(f"{folder}/sweep.json is kept: it is the plan of the runs that are there, of "
-                  "another experiment. Another OUT= or --tag= plans this one", file=sys.stderr)
+    for cfg in sweeps:  # `failed` and the analysis need the plan
+        if planned_before(cfg) == "another experiment":
+            print(f"{cfg['runs']}/sweep.json is kept: it plans runs of another experiment that are "
+                  "in this folder. Give OUT=FOLDER to plan these runs as well", file=sys.stderr)
         else:
             save_plan(cfg, shared=preset not in RECIPES)
+    if above := cells_above_B_max(sweeps):
+        print(above, file=sys.stderr)
     todo = next_rung(sweeps[0]) if pruning() else todo
     say_price(preset, argv, sweeps, sys.stderr)
     print("".join(f"{training(c)}\n" for c in todo), end="")
@@ -702,7 +743,7 @@ def main(argv):
     check_environment()
     if verb == "folder":
         warn_of_misspelt_variables()
-        arms(preset, words)  # ends here on a preset that is none
+        arms(preset, words)  # raises BadInput if the preset does not exist
         print(sweep_folder(preset, words))
     elif verb == "requirements":
         print(*requirements(words))
@@ -711,8 +752,8 @@ def main(argv):
     elif verb in ("commands", "run", "failed"):
         return dict(commands=commands, run=run, failed=list_failed)[verb](preset, words)
     else:
-        raise BadInput(f"{verb}: no such verb; requirements, folder, price, commands, run or "
-                       "failed")
+        raise BadInput(f"{verb}: no such verb; expected requirements, folder, price, commands, "
+                       "run or failed")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,4 @@
-"""What the tests share: the embedded world as a user makes it, a model too small to know a
-thing, a way to run a script.
-"""
+"""Shared by the tests: the embedded world, a tiny random model, functions that run scripts."""
 import atexit
 import functools
 import importlib.util
@@ -26,11 +24,11 @@ sys.path.insert(0, str(ROOT))
 import warm  # noqa: E402
 from core.log import read_log  # noqa: E402
 
-# One thread and passive waiting, here and in every script that a test starts: exact repetition
-# needs one number of threads
+# One thread and passive waiting, here and in all scripts that a test starts, because results are
+# exactly equal only with the same number of threads
 os.environ.update(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", TOKENIZERS_PARALLELISM="false")
 
-# in the background of a shell it is ignored, and in all children
+# a shell's background jobs ignore SIGINT, and so would all children
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Done = namedtuple("Done", "code stdout stderr")
@@ -38,21 +36,21 @@ Done = namedtuple("Done", "code stdout stderr")
 
 @pytest.fixture(autouse=True)
 def signals():
-    """Begin each test with Python's handlers: a run in this process leaves its own behind."""
+    """Start each test with Python's handlers, because a run in this process installs others."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @functools.cache
 def warm_python():
-    """An executable that stands where `python` would, with torch loaded: see tests/warm.py.
+    """Return an executable that replaces `python` and has torch loaded, see tests/warm.py.
 
-    Where there is no pidfd (on a Mac) it is python itself.
+    Without pidfd (on a Mac) it is python itself.
     """
     if not hasattr(os, "pidfd_open"):
         return sys.executable
     folder = tempfile.mkdtemp(prefix="warm")
-    # if HOME cannot be written to, matplotlib makes itself a folder, which every fork would remove
+    # if HOME is read-only, matplotlib makes a temporary folder, which every fork would remove
     server = subprocess.Popen([sys.executable, warm.__file__, f"{folder}/socket"],
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                               env=os.environ | dict(MPLCONFIGDIR=folder))
@@ -61,7 +59,7 @@ def warm_python():
     client = Path(folder, "client.py")
     client.write_text(f"import sys\nsys.path.append({str(ROOT / 'tests')!r})\n"
                       f"import warm\nwarm.client{given!r}\n")
-    # by sh: a #! line ends at the first blank of a path
+    # by sh, because a #! line cannot contain a path with a space
     python = executable(Path(folder, "python"),
                         f'exec {shlex.quote(sys.executable)} -IS {client} "$@"\n', "/bin/sh")
 
@@ -73,10 +71,10 @@ def warm_python():
 
 
 def run_script(name, *words, cwd=ROOT, timeout=300, env=None, preexec_fn=None):
-    """Run a script of the repository as its user starts it -> Done(code, stdout, stderr).
+    """Run a script of the repository from the command line -> Done(code, stdout, stderr).
 
-    A killed script's code is the signal's number, negative. `env` adds to the environment,
-    `preexec_fn` runs in the child, which then loads torch itself.
+    The code of a killed script is minus the signal's number. `env` adds to the environment.
+    `preexec_fn` runs in the child, which then has to load torch itself.
     """
     script = [str(ROOT / name)] if str(name).endswith(".py") else ["-m", name]  # as core.sweep is
     python = sys.executable if preexec_fn else warm_python()
@@ -87,29 +85,27 @@ def run_script(name, *words, cwd=ROOT, timeout=300, env=None, preexec_fn=None):
 
 
 def tree(folder):
-    """Every file below a folder with its bytes, every folder with None."""
+    """Return {path: bytes, or None for a folder} of everything below a folder."""
     return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None
             for p in sorted(Path(folder).rglob("*"))}
 
 
-def wait_for(what, timeout=120):
-    """Poll until `what()` is true; fails after `timeout` seconds."""
+def wait_for(condition, timeout=120):
+    """Poll until `condition()` is true; fail after `timeout` seconds."""
     end = time.monotonic() + timeout
-    while not what():
+    while not condition():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.005)
 
 
 @pytest.fixture(scope="session")
 def script():
-    """script("train_grpo.py", "--n=4", ..., timeout=300) -> .code, .stdout, .stderr; from the
-    repository's root, or cwd=.
-    """
+    """Return run_script, as a fixture."""
     return run_script
 
 
-# In this order the workers take the files, the longest first (`--no-loadscope-reorder`): none is
-# alone at the end
+# Workers take the files in this order, the longest first, so that they end at about the same time
+# (`--no-loadscope-reorder`)
 LONGEST = "train ranks sweep smollm verifier math data vllm node docs".split()
 
 
@@ -120,7 +116,7 @@ def pytest_collection_modifyitems(items):
 
 
 def load_script(path):
-    """A script as a module, by its path from the root: names such as prepare.py are not unique."""
+    """Return a script as a module, by its path, because names such as prepare.py are not unique."""
     spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -128,21 +124,21 @@ def load_script(path):
 
 
 def load_prepare(name):
-    """data/NAME/prepare.py as a module."""
+    """Return data/NAME/prepare.py as a module."""
     return load_script(f"data/{name}/prepare.py")
 
 
 @pytest.fixture(scope="session")
 def prepare():
-    """data/arithmetic/prepare.py as a module."""
+    """Return data/arithmetic/prepare.py as a module."""
     return load_prepare("arithmetic")
 
 
 @pytest.fixture(scope="session")
 def world():
-    """The embedded problems and splits of the shipped base model, made here where they are missing.
+    """Return the paths .root, .data, .problems, .base and .splits of the embedded world.
 
-    .root, .data, .problems, .base and .splits (of the base model) are paths.
+    Problems and splits of the base model are made if they are missing.
     """
     data = ROOT / "data/arithmetic"
     w = SimpleNamespace(root=ROOT, data=data, problems=data / "problems.jsonl", base=data / "base",
@@ -161,12 +157,11 @@ def world():
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory, prepare):
-    """A folder with a random Llama of 2 layers, 32 wide, with the embedded tokenizer, and small
-    problem files: quick to run.
+    """Return a folder with a random Llama (2 layers, width 32) and small problem files.
 
-    .model, .train, .val are paths; .words are the command-line words that point any script to them,
-    with lengths that fit. Its answers are noise, hardly ever right. Its logits are spread out, so
-    that its distribution is far from the uniform.
+    .model, .train, .val are paths; .words are the command-line words for any script, with lengths
+    that fit. Its answers are noise and almost never right. Its initial weights are large, so that
+    its distribution is far from uniform.
     """
     import numpy as np
     import torch
@@ -194,7 +189,7 @@ def tiny(tmp_path_factory, prepare):
 
 
 def linked(folder):
-    """The repository as links in a folder, for what run_sweep.sh writes beside itself."""
+    """Link the repository into a folder, because run_sweep.sh writes files next to itself."""
     folder.mkdir(exist_ok=True)
     for path in [*ROOT.glob("*.py"), *ROOT.glob("*.sh"), *ROOT.glob("req*.txt"), ROOT / "data",
                  ROOT / "core"]:
@@ -203,7 +198,7 @@ def linked(folder):
 
 
 def executable(path, text, shell="/usr/bin/env bash"):
-    """A shell script."""
+    """Write a shell script."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!{shell}\n{text}")
     path.chmod(0o755)
@@ -211,10 +206,10 @@ def executable(path, text, shell="/usr/bin/env bash"):
 
 
 def fake_node(folder, cards, gigabytes, seen=None, driver=""):
-    """A machine with `cards` GPUs of so many GB, for what only plans: the variables to start with.
+    """Return the environment of a machine with `cards` GPUs of so many GB, for planning only.
 
-    Its nvidia-smi lists them. Its `python` is this one, but for core/probe.py, which it answers
-    itself: torch can use `seen` of them (default: all), and the reason is `driver`.
+    Its nvidia-smi lists the GPUs. Its `python` is this one, except for core/probe.py: it answers
+    that torch can use `seen` GPUs (default: all), because of `driver`.
     """
     mib = int(gigabytes * 1e9) >> 20
     lines = "".join(f"GPU {i}: NVIDIA Fake {gigabytes}GB (UUID: GPU-{i})\n" for i in range(cards))
@@ -236,8 +231,8 @@ exec '{sys.executable}' "$@"
 
 
 def run_sweep(tiny, out, *words, timeout=300, start=False, **env):
-    """run_sweep.sh easy with the tiny model, without an environment to make -> Done, or the
-    process if `start`.
+    """Run run_sweep.sh easy with the tiny model and this environment -> Done, or the process if
+    `start`.
     """
     free = {k: v for k, v in os.environ.items()
             if k not in ("NS", "BPS", "C", "B_MAX", "SEEDS", "JOBS", "DATA", "DRY_RUN")}
@@ -252,16 +247,13 @@ def run_sweep(tiny, out, *words, timeout=300, start=False, **env):
 
 
 def logs(out):
-    """{run: its records} of the runs of a sweep."""
+    """Return {run: records of its log} of a sweep."""
     return {path.parent.name: read_log(path) for path in sorted(Path(out).glob("*/log.jsonl"))}
 
 
 @pytest.fixture(scope="session")
 def swept(tiny, tmp_path_factory):
-    """A finished sweep over two cells: (its folder, what it printed).
-
-    Tests that go on with it copy the folder.
-    """
+    """Return a finished sweep of two cells: (folder, stdout). Tests that change it copy it."""
     out = tmp_path_factory.mktemp("sweep") / "easy"
     done = run_sweep(tiny, out)
     assert done.returncode == 0, done

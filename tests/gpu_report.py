@@ -15,9 +15,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from config import commit, complete  # noqa: E402
+from config import complete  # noqa: E402
 from core.log import read_log  # noqa: E402
 from core import cost  # noqa: E402
+from core.machine import commit  # noqa: E402
 
 HEAD = """# On a GPU
 

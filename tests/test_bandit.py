@@ -1,6 +1,4 @@
-"""bandit_toy.py against theory, against autograd and train_grpo.py, against itself, and under
-the analysis; the study's statistics.
-"""
+"""bandit_toy.py against theory, autograd and train_grpo.py; its logs in the analysis; the study."""
 import copy
 import importlib.util
 import itertools
@@ -41,7 +39,7 @@ def at_root(monkeypatch):
 @pytest.fixture(scope="module")
 def study():
     spec = importlib.util.spec_from_file_location("study", ROOT / "results/bandit/study.py")
-    # its functions go to other processes by name
+    # other processes import its functions by the module's name
     module = sys.modules["study"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -61,14 +59,14 @@ def test_exact_gradient_is_the_finite_difference():
 
 
 def moments(estimate, n, R=40_000, K=5):
-    """(p-value that the mean of the estimate is the gradient, z-score of n tr Var against that
-    of one rollout).
+    """Return (p-value of "the mean of the estimate is the gradient", z-score of n times its
+    variance against the variance of one rollout).
     """
     theta, right = np.linspace(-1, 1, K)[None], np.arange(K) % 2 == 0
     g, pi = b.exact_gradient(theta, right)[0], b.softmax(theta)[0]
     G = estimate(np.tile(theta, (R, 1)), right, n)
     z = (G.mean(0) - g) / (G.std(0, ddof=1) / math.sqrt(R))
-    # exactly, over the K responses
+    # the exact sum over the K responses
     one = sum(pi[a] * ((right[a] * (np.eye(K)[a] - pi) - g) ** 2).sum() for a in range(K))
     size = n * ((G - g) ** 2).sum(1)
     return K * 2 * stats.norm.sf(np.abs(z).max()), (size.mean() - one) / (size.std(ddof=1)
@@ -77,17 +75,15 @@ def moments(estimate, n, R=40_000, K=5):
 
 @pytest.mark.parametrize("n", [1, 2, 7, 64])
 def test_the_estimate_is_unbiased_and_its_variance_falls_as_1_over_n(n):
-    """At alpha = 1e-4 each: over the 8 tests here a right program fails once in 1,250 choices
-    of the seed.
-    """
+    """Each at alpha = 1e-4, so correct code fails these 8 tests for one seed in 1,250."""
     rng = np.random.default_rng([n, 5])
     p, z = moments(lambda theta, right, n: b.sampled_gradient(theta, right, n, rng), n)
     assert p > 1e-4 and abs(z) < stats.norm.isf(0.5e-4)
 
 
-def test_those_tests_see_a_group_baseline_and_a_wrong_variance():
-    """A group mean as baseline shrinks the mean update by (n - 1) / n; twice the same half
-    doubles the variance.
+def test_those_tests_fail_with_a_group_baseline_or_a_wrong_variance():
+    """A group mean as baseline shrinks the mean update by (n - 1) / n. Half of the rollouts double
+    the variance.
     """
     rng = np.random.default_rng(6)
     p, _ = moments(lambda theta, right, n: b.sampled_gradient(theta, right, n, rng) * (n - 1) / n,
@@ -98,8 +94,8 @@ def test_those_tests_see_a_group_baseline_and_a_wrong_variance():
 
 
 def test_rate_fit_covers_planted_constants():
-    """250 planted sets of A = 2, B = 0.5 with skewed noise: the 90% intervals cover 84 to 95%
-    of them (three standard errors).
+    """Of 250 sets with A = 2, B = 0.5 and skewed noise, the 90% intervals cover 84 to 95%, which is
+    90% within three standard errors.
     """
     rng, ns = np.random.default_rng(0), (1, 2, 4, 16, 64)
     hits = []
@@ -115,7 +111,7 @@ def test_rate_fit_covers_planted_constants():
     assert fit["A"][1] < 1e-12 and fit["B"][1] < 1e-12
 
 
-def test_the_base_case_says_what_theory_says(tmp_path, capsys):
+def test_the_base_case_agrees_with_theory(tmp_path, capsys):
     found = b.one_problem(tmp_path, R=100, T=32, C=256)
     assert "lr the same: suboptimality" in capsys.readouterr().out
     assert json.loads((tmp_path / "one.json").read_text())["C"] == 256
@@ -124,7 +120,7 @@ def test_the_base_case_says_what_theory_says(tmp_path, capsys):
         for key, value in (("solved", x["exact"]), ("mean", 1), ("variance_times_n", 1)):
             assert abs(x[key][0] - value) < 2.5 * x[key][1]
     same = {n: mean for n, (mean, _) in found["spent"]["lr the same"].items()}
-    assert sorted(same, key=same.get) == [1, 4, 16, 64, 256]  # sequential updates win at one lr
+    assert sorted(same, key=same.get) == [1, 4, 16, 64, 256]  # at one lr, more updates are better
 
 
 def test_exact_ascent_tends_to_its_limit():
@@ -162,8 +158,8 @@ def test_rollouts_follow_the_policy():
                                    "--kl_coef=0.5 --entropy_coef=0.2",
                                    "--grad_clip=0.01 --warmup=3", "--weight_decay=5 --warmup=0"])
 def test_updates_are_those_of_autograd_and_torchs_adamw(words, monkeypatch):
-    """Eight updates, the loss written as train_grpo.py's: -A logp, token mean, kl k3's
-    expectation, entropy bonus.
+    """Eight updates with the loss of train_grpo.py: token mean of -A logp, the expectation of k3,
+    the entropy bonus.
     """
     import torch
     cfg = dict(resolve(words), lr_base=0.5)
@@ -212,13 +208,13 @@ def test_updates_are_those_of_autograd_and_torchs_adamw(words, monkeypatch):
 
 
 def copy_queue(run, B_p):
-    """The places of the next batch, without taking them."""
+    """Return the problems of the next batch without removing them from the queue."""
     return copy.deepcopy(run).batch(B_p)[0]
 
 
 def test_without_overlap_problems_are_independent_bandits():
-    """Other answers for half of the problems leave every table of the other half as it was, bit
-    for bit; with shared weights they do not.
+    """Changing the answers of half of the problems does not change any table of the other half, bit
+    for bit. With shared weights it does.
     """
     def tables(overlap, change):
         cfg = resolve(f"--overlap={overlap} --B_p=20 --grad_clip=0 --C=4000 --lr_base=0.5")
@@ -236,7 +232,7 @@ def test_without_overlap_problems_are_independent_bandits():
     assert not np.array_equal(same[:10], changed[:10])
 
 
-def test_a_copy_of_a_run_goes_on_as_the_run_does():
+def test_a_copy_of_a_run_continues_like_the_run():
     cfg = resolve("--overlap=0.5")
     run, d = b.Run(cfg, b.make_world(cfg), [0, 1]), config.derive(cfg)
     for _ in range(3):
@@ -252,8 +248,8 @@ def test_a_copy_of_a_run_goes_on_as_the_run_does():
 
 
 def test_without_overlap_a_problem_is_the_tabular_case():
-    """One decision a rollout, no baseline: the group's gradient is sampled_gradient's on the
-    same draws, its mean the exact one.
+    """With one decision per rollout and no baseline, the group's gradient equals sampled_gradient's
+    for the same draws, and its mean is the exact gradient.
     """
     rng = np.random.default_rng(0)
     theta, right = rng.standard_normal((1, 4)), np.arange(4) == 2
@@ -266,16 +262,16 @@ def test_without_overlap_a_problem_is_the_tabular_case():
     assert G == pytest.approx(b.exact_gradient(theta, right)[0], abs=5 / math.sqrt(n))
 
 
-def test_the_world_is_what_the_keys_say():
+def test_the_world_follows_its_keys():
     for recipe, lo, hi in (("easy", 0.3, 0.6), ("hard", 0, 0.0625)):
         cfg = resolve(f"--recipe={recipe}")
         run = b.Run(cfg, b.make_world(cfg), [0])
         for p in (run.validation(), run.training()):
             assert (lo <= p).all() and (p <= hi + 1e-6).all()
     cfg = resolve("--skill=1 --sharpness=200")
-    assert b.Run(cfg, b.make_world(cfg), [0]).validation().mean() > 0.9  # it knows
+    assert b.Run(cfg, b.make_world(cfg), [0]).validation().mean() > 0.9
     small, large = (b.Run(dict(cfg, D=D), b.make_world(cfg), [5]).problems[0] for D in (7, 19))
-    # nested, and none to validate on
+    # the subsets are nested and disjoint from the validation problems
     assert set(small) <= set(large) and min(large) >= cfg["n_val"]
 
 
@@ -286,9 +282,9 @@ def read(folder, seed):
     return records
 
 
-def test_a_log_depends_on_its_config_alone(tmp_path, capsys):
-    """Seeds side by side write what each writes alone; a larger C begins with the smaller one's
-    records; finished runs stay.
+def test_a_log_depends_only_on_its_config(tmp_path, capsys):
+    """Seeds trained together write what each writes on its own. A larger C starts with the records
+    of the smaller one. Finished runs are not repeated.
     """
     def bandit(verb, name, *more):
         b.main([verb, *SMALL.split(), "--ns=4", "--bps=4", "--overlap=0.5", "--pass_at=0 256",
@@ -297,10 +293,10 @@ def test_a_log_depends_on_its_config_alone(tmp_path, capsys):
     bandit("run", "b", "--seed=1")
     bandit("run", "c", "--seed=1", "--C=640")
     together, alone, longer = (read(tmp_path / name, 1) for name in "abc")
-    for records in (together, alone, longer):  # budgets and folders aside
+    for records in (together, alone, longer):  # headers differ in budget and folder
         header = records.pop(0)
         assert header["config"]["seed"] == 1 and header["derived"]["B"] == 16
-    # less the end's pass rates and the end
+    # all but the last pass rates and the end record
     assert together == alone and longer[:len(alone) - 2] == alone[:-2]
     assert read(tmp_path / "a", 0)[1:] != together
     assert [r["type"] for r in alone if r["type"] != "step"] == ["eval", "train_pass", "eval",
@@ -314,7 +310,7 @@ def test_a_log_depends_on_its_config_alone(tmp_path, capsys):
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory, script):
-    """A sweep as its user starts it."""
+    """Return the folder of a sweep started from the command line."""
     runs = tmp_path_factory.mktemp("bandit")
     done = script("bandit_toy.py", "sweep", "--ns=2 16 128", "--C=65536", "--eval_every=4096",
                   "--seeds=0 1", "--pass_at=0 65536", f"--runs={runs}")
@@ -331,7 +327,7 @@ def test_the_analysis_runs_on_it_unchanged(swept, monkeypatch, capsys):
         assert not end.value.code
     out = capsys.readouterr().out
     command = next(line for line in out.splitlines() if line.strip().startswith("python bandit"))
-    # the prescription can be run, and is a run of the sweep
+    # the prescribed command is that of a run of the sweep
     python, name, *words = shlex.split(command)
     assert name == "bandit_toy.py"
     b.main([*words, f"--runs={swept}", "--seed=0"])
@@ -344,8 +340,8 @@ def test_the_analysis_runs_on_it_unchanged(swept, monkeypatch, capsys):
 
 
 def test_counts_are_binomial_about_the_exact_pass_rates(swept):
-    """Of problems with p in [0.1, 0.9], trained again beside the log: the mean squared z-score
-    is 1 within 4 standard errors.
+    """Train again next to the log: for problems with p in [0.1, 0.9] the mean squared z-score is 1
+    within 4 standard errors.
     """
     records = read_log(next(swept.glob("*n16_seed0*/log.jsonl")))
     cfg, z = records[0]["config"], []
@@ -362,7 +358,7 @@ def test_counts_are_binomial_about_the_exact_pass_rates(swept):
     assert len(z) > 500 and abs(np.mean(np.square(z)) - 1) < 4 * math.sqrt(2 / len(z))
 
 
-def test_a_run_that_diverges_says_so_and_the_others_go_on(tmp_path):
+def test_a_run_that_diverges_is_marked_and_the_others_continue(tmp_path):
     words = [*SMALL.split(), "--ns=4 8", "--bps=4", f"--runs={tmp_path}"]
     with np.errstate(all="ignore"):
         b.main(["sweep", *words, "--lrs=0.1 1e40"])
@@ -376,7 +372,7 @@ def test_a_run_that_diverges_says_so_and_the_others_go_on(tmp_path):
 
 @pytest.mark.parametrize("how,code,later", [(signal.SIGINT, 130, 0.5), (signal.SIGTERM, 143, 0)])
 def test_a_stopped_sweep_leaves_no_process_and_no_half_of_a_log(how, code, later, tmp_path):
-    """While its processes compute, and while they start."""
+    """Stopped while its processes compute, and while they start."""
     started = subprocess.Popen([sys.executable, "bandit_toy.py", "sweep", "--ns=2 4", "--C=1e7",
                                 "--bps=16", f"--runs={tmp_path}"], cwd=ROOT,
                                stderr=subprocess.PIPE, text=True, start_new_session=True)
@@ -388,7 +384,7 @@ def test_a_stopped_sweep_leaves_no_process_and_no_half_of_a_log(how, code, later
     else:
         started.send_signal(how)
     assert started.wait(120) == code
-    started.stderr.read()  # ends when no process has the pipe any more
+    started.stderr.read()  # returns once no process holds the pipe
     assert not [p for p in tmp_path.glob("*/*") if p.is_file()]
 
 
@@ -396,13 +392,13 @@ def test_a_stopped_sweep_leaves_no_process_and_no_half_of_a_log(how, code, later
     ("nothing", "nothing: no such verb"),
     ("run --D=5000", "--D=5000: from 0 to 2048 problems of the pool"),
     ("run --B_p=200", "--B_p=200: from 1 to 100 training problems"),
-    ("run --algo=ppo --C=1e4", "--algo=ppo: the toy world has only grpo"),
+    ("run --algo=ppo --C=1e4", "--algo=ppo: the toy has only algo=grpo"),
     ("run --overlap=2", "--overlap=2"),
     ("run --responses=1", "--responses=1"), ("run --pool=0", "--pool=0: from 1 to"),
     ("run --skill=1.5", "--skill=1.5"), ("run --overlp=1", "the nearest is overlap"),
-    ("run --responses=300", "from 2 to 256"), ("run --out=here", "--out=here: the toy world has"),
+    ("run --responses=300", "from 2 to 256"), ("run --out=here", "--out=here: the toy has"),
     ("sweep --C=10 --ns=2", "below one update"),
-    ("run --recipe=easy --sharpness=1e6 --deciding=1 --features=1 --C=1e4", "hardly a problem")])
+    ("run --recipe=easy --sharpness=1e6 --deciding=1 --features=1 --C=1e4", "too few problems")])
 def test_bad_input_is_one_line(words, says, tmp_path):
     with pytest.raises(config.BadInput) as error:
         b.main([*words.split(), f"--runs={tmp_path}"])
@@ -410,9 +406,9 @@ def test_bad_input_is_one_line(words, says, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_of_another_run_is_refused_and_so_are_the_toys_keys_elsewhere():
+def test_a_folder_of_another_run_is_an_error_and_so_are_the_toys_keys_elsewhere():
     cfg = resolve()
-    # other validation problems, another experiment
+    # n_val changes the validation problems, so it makes another experiment
     for key, value in dict(n=8, n_val=12).items():
         assert config.run_name(dict(cfg, **{key: value}), b.TOY) != config.run_name(cfg, b.TOY)
         with pytest.raises(config.BadInput, match=f"{key}={cfg[key]} there, {value} now"):
@@ -425,8 +421,8 @@ def test_a_folder_of_another_run_is_refused_and_so_are_the_toys_keys_elsewhere()
         train_grpo.main(["--overlap=0.5", "--C=1e5"])
 
 
-def test_keys_of_the_toy_alone(swept, capsys):
-    """Its --help lists them and no other script's does; a log read back still has them."""
+def test_keys_of_the_toy(swept, capsys):
+    """Only the toy's --help lists them, and a log that is read back still has them."""
     for main, listed in ((b.main, True), (config.main, False)):
         with pytest.raises(SystemExit):
             main(["--help"])
@@ -442,7 +438,7 @@ def test_keys_of_the_toy_alone(swept, capsys):
         assert config.run_name(dict(logged, **{key: value}), b.TOY) != folder.name
     line = config.command(dict(logged, overlap=0.5))
     assert line.startswith("python bandit_toy.py run ") and "--overlap=0.5" in line
-    # logs of other runs have them too, from a time when every script did
+    # old logs of other runs have these keys too
     other = dict(config.parse([]), overlap=0.5)
     assert config.run_name(other) == config.run_name(config.parse([]))
 
@@ -454,7 +450,7 @@ def test_sweep_json_lists_the_cells(swept):
 
 
 def test_names_of_toy_runs_are_frozen():
-    """As they were when the toy's keys stood in config.py's dict."""
+    """The name is the one from when config.py's dict had the toy's keys."""
     words = SMALL.split() + ["--overlap=0.5", "--kl_coef=0.01"]
     cfg = config.parse(["--data=data/bandit", *words], own=b.TOY)
     assert config.run_name(cfg, b.TOY) == "Bp4_n4_seed0_d151f4ce"
@@ -464,8 +460,8 @@ def test_names_of_toy_runs_are_frozen():
 # ---- the study
 
 def test_late_gain_and_near_on_planted_rewards(study):
-    """8 seeds with noise they share: n = 4 is best early by 2 points, n = 16 late by 3, an lr
-    of its own each; n = 2 is nowhere.
+    """8 seeds with shared noise. n = 4 is best by 2 points early, n = 16 by 3 points late, each at
+    another lr; n = 2 never is.
     """
     rng = np.random.default_rng(0)
     # (L, N, E)
@@ -475,12 +471,12 @@ def test_late_gain_and_near_on_planted_rewards(study):
     gain, half, ends = study.late_gain(R)
     assert ends == [1, 2] and abs(gain - 0.03) < 0.003 and half < 0.003
     assert study.near(R, 0) == [1] and study.near(R, 1) == [2]
-    assert study.late_gain(R[..., ::-1])[2] == [2, 1]  # a fall is told as one
+    assert study.late_gain(R[..., ::-1])[2] == [2, 1]  # a fall
 
 
-def test_late_gain_and_near_where_all_n_are_equal(study):
-    """Intervals of 90%: `late_gain` covers 0 in 85 to 93% of 1,500 draws; of two n, `near`
-    leaves one out in 7 to 13% of 1,000.
+def test_late_gain_and_near_if_all_n_are_equal(study):
+    """With 90% intervals, `late_gain` covers 0 in 85 to 93% of 1,500 draws, and `near` drops one of
+    two n in 7 to 13% of 1,000.
     """
     rng = np.random.default_rng(0)
     gains = np.array([study.late_gain(rng.standard_normal((3, 5, 8, 2)))[:2] for _ in range(1500)])
@@ -490,7 +486,7 @@ def test_late_gain_and_near_where_all_n_are_equal(study):
                                           0)) < 2 for _ in range(1000)]) < 0.13
 
 
-def test_the_study_goes_on_and_refuses_another_world(study, tmp_path, monkeypatch, capsys):
+def test_the_study_continues_and_refuses_another_world(study, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(study, "STUDY", {k: study.STUDY[k] for k in ("no_idle", "more_idle",
         "overlap_0")})
     monkeypatch.setattr(study, "SEEDS", range(4))
@@ -501,7 +497,7 @@ def test_the_study_goes_on_and_refuses_another_world(study, tmp_path, monkeypatc
                         lambda f, cells, *a: trained.append(len(cells)) or real(f, cells, *a))
     words = [*SMALL.split(), f"--runs={tmp_path}"]
     world = config.identity(config.parse(["--data=data/bandit", *words], own=b.TOY))
-    del world["tag"]  # a key that is newer than the file
+    del world["tag"]  # as if the key had been added later
     save_json(tmp_path / "study.json",
                      dict(config=world, arms={}, noise=[]))
     study.main(words)
@@ -516,8 +512,8 @@ def test_the_study_goes_on_and_refuses_another_world(study, tmp_path, monkeypatc
 
 
 def test_noise_levels_are_the_two_parts_of_the_variance(study):
-    """The variance over problems of the mean gradient of n rollouts is between + within / n,
-    here at n = 1 and 64 by brute force.
+    """The variance over problems of the mean gradient of n rollouts is between + within / n; here
+    it is measured at n = 1 and 64.
     """
     cfg = resolve("--D=0 --pool=300 --sharpness=1")
     world = b.make_world(cfg)

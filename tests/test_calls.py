@@ -1,6 +1,6 @@
-"""What VLLMEngine asks of vLLM, by a stand-in that writes it down: what only a GPU would show.
+"""Which calls VLLMEngine makes to vLLM on a GPU, recorded by a stand-in for vLLM's LLM.
 
-The settings of a GPU, the order around an update, one queue, and what a stop leaves behind.
+Settings, the order of calls around an update, one queue of requests, a stop.
 """
 import random
 import time
@@ -18,9 +18,9 @@ vllm = pytest.importorskip("vllm")
 
 
 class StandIn:
-    """vLLM's LLM as far as VLLMEngine goes: `slots` rollouts decode at once, a token a step.
+    """The part of vLLM's LLM that VLLMEngine uses: `slots` rollouts get one token per step.
 
-    `calls` is what was asked, in order; `busy` how many were decoding at each step.
+    calls: all calls in order. busy: the number of rollouts decoding at each step.
     """
 
     def __init__(self, *_, lengths=lambda seed: 3, slots=8, **settings):
@@ -48,16 +48,16 @@ class StandIn:
         room = self.slots - len(self.live)
         self.live, self.waiting = self.live + self.waiting[:room], self.waiting[room:]
         self.busy.append(len(self.live))
-        said = []
+        touched = []
         for request, out in self.live:
             out.token_ids.append(2 + out.seed % 50)
             out.logprobs.logprobs.append(-1.0)
             out.left -= 1
             if all(o.left <= 0 for o in request.outputs):
                 request.finished = True
-            said.append(request)
+            touched.append(request)
         self.live = [(request, out) for request, out in self.live if out.left > 0]
-        return list({id(request): request for request in said}.values())
+        return list({id(request): request for request in touched}.values())
 
     def abort_request(self, names):
         self.calls += [("abort", name) for name in names]
@@ -86,8 +86,9 @@ class StandIn:
 
 @pytest.fixture
 def opened(monkeypatch):
-    """opened(alone, lengths=..., slots=..., **config) -> a VLLMEngine on the stand-in, with the
-    settings of a GPU."""
+    """Return opened(alone, lengths=..., slots=..., **config), which makes a VLLMEngine with the
+    stand-in and the settings of a GPU.
+    """
     import vllm.platforms
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (80 * 10**9, 80 * 10**9))
     tokenizer = SimpleNamespace(pad_token_id=0, eos_token_id=1, chat_template=None,
@@ -104,25 +105,26 @@ def opened(monkeypatch):
 
 
 def test_the_settings_of_a_gpu(opened, monkeypatch):
-    """Beside a trainer the share that it leaves, which the trainer puts into its config,
-    given back during an update; without one what is free of the card, at most 0.9."""
+    """If a trainer runs, vLLM takes the share that the trainer leaves (in its config) and frees it
+    during an update. If not, it takes the free memory, at most 0.9.
+    """
     beside, alone = opened(False, gpu_memory=0.43).llm.settings, opened(True).llm.settings
     assert beside["gpu_memory_utilization"] == 0.43 and beside["enable_sleep_mode"]
     assert alone["gpu_memory_utilization"] == 0.9 and not alone["enable_sleep_mode"]
     assert beside["dtype"] == "bfloat16" and beside["logprobs_mode"] == "processed_logprobs"
     assert opened(True, gpu_memory=0.3).llm.settings["gpu_memory_utilization"] == 0.3
-    # a desktop holds a part of a card of 24 GB: vLLM raises if less is free than it is to take
+    # a desktop uses part of a 24 GB card, and vLLM raises if it is to take more than is free
     for free, share in ((20.3e9, 0.83), (23.9e9, 0.9), (0.5e9, 0.01)):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (int(free), int(24e9)))
         given = opened(True).llm.settings["gpu_memory_utilization"]
         assert given == share and given * 24e9 < free
-    # whoever opens it without a model of its own has no trainer
+    # an engine that loads its model itself runs without a trainer
     assert opened(True).can_sleep is False
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_who_is_alone_on_the_gpu(monkeypatch, tiny, given):
-    """sample.py and evaluate.py name a path; train_grpo.py brings its model."""
+def test_only_the_trainer_shares_the_gpu_with_the_engine(monkeypatch, tiny, given):
+    """sample.py and evaluate.py give a path, train_grpo.py gives its model."""
     asked = {}
     monkeypatch.setattr(engine, "VLLMEngine", lambda *words, alone: asked.update(alone=alone))
     cfg = parse(tiny.words)
@@ -133,8 +135,8 @@ def test_who_is_alone_on_the_gpu(monkeypatch, tiny, given):
 
 @pytest.mark.parametrize("ranks, given, load", [(1, True, "auto"), (4, True, "dummy"),
                                                 (4, False, "auto")])
-def test_who_reads_the_checkpoint(monkeypatch, tiny, ranks, given, load):
-    """Of several ranks none: the engine gets the run's weights before its first rollout."""
+def test_which_ranks_read_the_checkpoint(monkeypatch, tiny, ranks, given, load):
+    """With several ranks none does: the engine gets the run's weights before its first rollout."""
     asked = []
     monkeypatch.setattr(engine, "VLLMEngine", lambda *words, alone: asked.append(words[3]))
     monkeypatch.setattr(engine, "WORLD", ranks)
@@ -144,8 +146,9 @@ def test_who_reads_the_checkpoint(monkeypatch, tiny, ranks, given, load):
 
 
 def test_the_order_around_an_update(opened):
-    """Weights come back before they are written, the cache after them, and what the old weights
-    computed is forgotten last. Level 2: nothing is copied to the host."""
+    """vLLM wakes its weights, loads new ones, wakes its cache and then drops the old prefixes.
+    Sleep level 2 copies nothing to the host.
+    """
     made = opened(False)
     made.generate([[5]], 2, [0])
     made.sleep()
@@ -153,20 +156,21 @@ def test_the_order_around_an_update(opened):
     assert made.llm.calls == [("sleep", 2), ("wake", "weights"), ("weights", "a", "b"),
                               ("wake", "kv_cache"), ("reset",)]
     made.llm.calls.clear()
-    made.load(iter([("a", torch.ones(2)), ("b", torch.ones(2))]))  # it is awake
+    made.load(iter([("a", torch.ones(2)), ("b", torch.ones(2))]))  # already awake
     assert made.llm.calls == [("weights", "a", "b"), ("reset",)]
     with pytest.raises(AssertionError, match="b"):
         made.load(iter([("a", torch.ones(2))]))
 
 
 def long_tail(seed):
-    """Three tokens, for one rollout in twenty a hundred."""
+    """Return 3 tokens, or 100 for one rollout in twenty."""
     return 100 if random.Random(seed).random() < 0.05 else 3
 
 
 def test_one_queue_keeps_the_engine_busy(opened):
-    """64 prompts of two rollouts, eight at once: the calls of before wait for the longest of each
-    eight, one queue for the longest of all."""
+    """64 prompts of two rollouts, eight at a time. Separate calls wait for the longest of each
+    eight, one queue only for the longest of all.
+    """
     prompts, seeds = [[5 + j % 7] for j in range(64)], [1000 * j for j in range(64)]
     made = opened(True, long_tail)
     whole = made.generate(prompts, 2, seeds)
@@ -175,9 +179,9 @@ def test_one_queue_keeps_the_engine_busy(opened):
     calls = [again.generate(prompts[i:i + 4], 2, seeds[i:i + 4]) for i in range(0, 64, 4)]
     assert len(again.llm.busy) > 2 * steps
     work = sum(made.llm.busy)
-    assert steps <= work / 8 + 100, "no slot is empty but behind the last long ones"
+    assert steps <= work / 8 + 100, "slots are empty only during the last long rollouts"
     assert torch.equal(whole["length"], torch.cat([part["length"] for part in calls]))
-    # in the order in which they end; the same rollouts
+    # the same rollouts, in the order in which they end
     streamed = list(opened(True, long_tail).stream(prompts, 2, seeds))
     order = [j for js, _ in streamed for j in js]
     assert sorted(order) == list(range(64)) != order
@@ -195,9 +199,10 @@ def test_the_queue_holds_no_more_than_it_needs(opened):
 
 
 def test_difficulty_is_written_as_problems_end(opened, tmp_path, monkeypatch):
-    """Killed while the longest rollouts still run: all that had ended is in the file, only the rest
-    is drawn again, and the counts are those of a measurement that was not killed."""
-    def slow(problem, text, cfg):  # what has ended waits for its grade when the kill comes
+    """Killed while the longest rollouts still run: all finished problems are in the file, only the
+    others are drawn again, and the counts equal those without a kill.
+    """
+    def slow(problem, text, cfg):  # some problems still wait for their grade when the kill comes
         time.sleep(.003)
         return float(len(text) % 2)
     monkeypatch.setitem(verifier.REWARDS, "even", slow)
@@ -230,7 +235,7 @@ def test_difficulty_is_written_as_problems_end(opened, tmp_path, monkeypatch):
 
 
 def test_a_stop_leaves_nothing_in_the_engine(opened):
-    """SIGTERM during generation: Stopped after the step at hand, no request goes on."""
+    """SIGTERM during generation raises Stopped after the current step and aborts all requests."""
     made = opened(False, lambda seed: 100)
     asked, step = [], StandIn.step
 
@@ -250,7 +255,7 @@ def test_a_stop_leaves_nothing_in_the_engine(opened):
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_the_whole_error_of_vllm(opened, monkeypatch, capfd, terminal):
-    """One line for the screen. Where stderr is a file, a run's out.txt, the traceback is in it."""
+    """A terminal gets one line. If stderr is a file (a run's out.txt), it gets the traceback."""
     import sys
 
     def broken(*_, **__):

@@ -1,4 +1,4 @@
-"""config.py: layers and types, what is derived, runs' names, files and logs."""
+"""config.py: layers, types, derived values, names of runs. core/log.py: logs, atomic writes."""
 import gzip
 import importlib
 import io
@@ -17,9 +17,9 @@ import config as C
 from config import (BadInput, check_run, command, comments, config, derive, identity, parse,
                     run_name)
 from core.log import append, atomic_write, read_log
+from core.machine import cores
 
-# What may change without making another experiment: the budget, folders, memory and speed, the
-# other stages' keys
+# Keys that may change within one experiment: budget, folders, memory, speed, keys of other stages
 FREE = set("""C B_max data source revision question_key answer_key against keep_near mix problems s
               s_zero split
               levels n_val shard runs out device gen_batch measure tensor_parallel
@@ -29,8 +29,8 @@ FREE = set("""C B_max data source revision question_key answer_key against keep_
               eval_set delta epochs bin points""".split())
 
 
-def test_a_new_key_is_part_of_a_runs_identity_wherever_it_stands(monkeypatch):
-    """Unless a list says otherwise: of two experiments the second would find the first's folder."""
+def test_a_new_key_is_part_of_a_runs_identity_at_any_place_of_the_dict(monkeypatch):
+    """If it were not, a second experiment would continue the first one's runs."""
     for place in ("device", "ns", "points", "C"):
         keys = {}
         for key, value in config.items():
@@ -39,7 +39,7 @@ def test_a_new_key_is_part_of_a_runs_identity_wherever_it_stands(monkeypatch):
         monkeypatch.setattr(C, "config", keys)
         cfg = dict(keys)
         assert "mine" in identity(cfg) and C.run_name(cfg) != C.run_name(dict(cfg, mine=1.0))
-        assert C.run_name(cfg) == C.run_name(dict(config))  # an addition renames no old run
+        assert C.run_name(cfg) == C.run_name(dict(config))  # a new key renames no old run
     assert C.FREE == FREE <= set(config)
 
 
@@ -48,7 +48,7 @@ def test_a_new_key_is_part_of_a_runs_identity_wherever_it_stands(monkeypatch):
 
 @pytest.fixture
 def world_like(tmp_path):
-    """A data folder with a defaults.json, no file of which is ever opened."""
+    """Return a data folder that has only a defaults.json."""
     folder = tmp_path / "world"
     folder.mkdir()
     flat = dict(model=str(folder / "base"), temperature=0.9, n=4, recipe="hard", kl_coef=0.5)
@@ -58,14 +58,14 @@ def world_like(tmp_path):
 
 def test_layers_later_beats_earlier(tmp_path, world_like):
     file = tmp_path / "flat.json"
-    # within one file the recipe comes first
+    # the recipe of a file comes first
     file.write_text(json.dumps(dict(kl_coef=0.7, n=8, recipe="hard")))
     data = f"--data={world_like}"
     for words, want in [
         ([], dict(temperature=0.6, n=16)),  # the dict
         # the data folder
         ([data], dict(temperature=0.9, n=4, model=str(world_like / "base"), recipe="hard")),
-        ([data], dict(kl_coef=0.0, entropy_coef=0.0)),  # the recipe lies above the data folder
+        ([data], dict(kl_coef=0.0, entropy_coef=0.0)),  # the recipe overrides the data folder
         ([data, "--recipe=easy"], dict(kl_coef=0.001, entropy_coef=0.001, n=4)),
         ([data, "--n=32"], dict(n=32, temperature=0.9)),  # the command line, from left to right
         ([data, "--n=32", "--n=64"], dict(n=64)),
@@ -86,7 +86,7 @@ def test_defaults_json_is_for_models_of_its_folder(world_like, monkeypatch):
         assert parse(["--data=world", f"--model={model}"])["temperature"] == 0.9, model
     for model in ("Qwen/Qwen2.5-7B-Instruct", "worldly/base", f"{world_like}2/base"):
         assert parse([f"--data={world_like}", f"--model={model}"])["temperature"] == 0.6, model
-    # and a mistake in it is named with the file
+    # an error in it names the file
     (world_like / "defaults.json").write_text('{"temprature": 1}')
     line = "defaults.json: temprature=1: no such key, the nearest is temperature"
     with pytest.raises(BadInput, match=line):
@@ -127,7 +127,7 @@ def test_wrong_types_are_refused(monkeypatch, key, value):
     monkeypatch.setitem(config, "flag", True)
     with pytest.raises(BadInput) as e:
         C.cast(key, value)
-    assert str(e.value).startswith(f"--{key}={value}: expected a") and "\n" not in str(e.value)
+    assert str(e.value).startswith(f"--{key}={value}: expected ") and "\n" not in str(e.value)
 
 
 def test_large_ints_stay_exact():
@@ -186,31 +186,29 @@ def test_derive(words, B, M, lr):
 
 
 def other(key, value):
-    """A value that differs from `value`, of its type."""
+    """Return another value of the same type."""
     if isinstance(value, str):
         return next((v for v in C.CHOICES.get(key, ()) if v != value), value + "x")
     return value + 2
 
 
 @pytest.mark.parametrize("key", config)
-def test_run_name_changes_with_the_experiment_alone(key):
+def test_run_name_changes_only_with_the_experiment(key):
     cfg = parse(["--kl_coef=0.01", "--algo=ppo", "--verifier=math"])
     changed = dict(cfg, **{key: other(key, cfg[key])})
     assert (run_name(changed) == run_name(cfg)) == (key in FREE)
     assert (identity(changed) == identity(cfg)) == (key in FREE)
 
 
-def test_settings_of_a_critic_name_no_run_without_one():
+def test_settings_of_a_critic_change_no_name_of_a_run_without_a_critic():
     plain = parse(["--kl_coef=0.01"])
     for key in ("gamma", "lam", "critic_lr", "value_clip"):
         assert run_name(dict(plain, **{key: 0.5})) == run_name(plain)
 
 
 def test_run_names_are_frozen(monkeypatch):
-    """A name from an old sweep is found again: by this version, and by one that has a new key
-    at its off value.
-    """
-    # which was the default once
+    """A run of an old sweep keeps its name, also after a key is added with its off value."""
+    # exact was the default when runs got their first names
     assert run_name(dict(config, verifier="exact")) == "Bp32_n16_seed0_44136fa3"
     assert run_name(config) == "Bp32_n16_seed0_84196e29"
     old = run_name(parse(["--lr_base=1e-3", "--n=8"]))
@@ -220,7 +218,7 @@ def test_run_names_are_frozen(monkeypatch):
 
 
 def test_names_of_the_shipped_runs():
-    """Every run of results/grid_easy is found under its name by this version."""
+    """The config of every run in results/grid_easy gives the name of its folder."""
     paths = sorted((ROOT / "results/grid_easy").glob("*/log.jsonl.gz"))
     assert len(paths) >= 10
     for path in paths:
@@ -243,8 +241,8 @@ def test_a_tag_starts_new_runs():
     ("--data=data/mine --model=Qwen/Qwen3-4B --recipe=hard", "runs/mine_Qwen3-4B_hard"),
     ("--model=Qwen/Qwen3-4B", "runs/arithmetic_Qwen3-4B_easy"),
     ("--data=data/mine --runs=elsewhere", "elsewhere"), ("--data=data/bandit", "runs/bandit")])
-def test_two_sweeps_do_not_meet(monkeypatch, words, runs):
-    """Where no folder is named it follows from data, model and recipe, for every script."""
+def test_two_sweeps_do_not_share_a_folder(monkeypatch, words, runs):
+    """The default folder follows from data, model and recipe, for every script."""
     monkeypatch.chdir(ROOT)
     assert parse(words.split())["runs"] == runs
 
@@ -255,7 +253,7 @@ WORDS = [
     "--data=WORLD --kl_coef=0.5 --recipe=easy --n=16",
     "--data=WORLD --model=Qwen/Qwen3-4B --n=4",
     "--data=WORLD --model=Qwen/Qwen2.5-7B-Instruct --temperature=0.9",
-    # what the defaults.json of data/arithmetic says too, for a model that it does not hold for
+    # values of data/arithmetic/defaults.json, for a model to which that file does not apply
     "--model=Qwen/Qwen2.5-7B-Instruct --D=200 --lr_base=5e-4 --max_new_tokens=20",
     "'--train_set=my problems.jsonl' \"--val_set=it's.jsonl\" --micro_tokens=4096 --B_max=0 "
     "--device=cpu",
@@ -267,7 +265,7 @@ def test_the_dict_comes_back_through_json_and_through_a_command(tmp_path, world_
     cfg = parse(shlex.split(words.replace("WORLD", str(world_like))))
     (tmp_path / "header.json").write_text(json.dumps(cfg))
     assert parse([f"--config={tmp_path / 'header.json'}"]) == cfg
-    # one that asks for what is no more is not run as something else
+    # a key that no longer exists is an error
     (tmp_path / "header.json").write_text(json.dumps(dict(cfg, n_schedule="2 4")))
     with pytest.raises(BadInput, match="--n_schedule=2 4: no such key"):
         parse([f"--config={tmp_path / 'header.json'}"])
@@ -308,7 +306,7 @@ def test_a_run_needs_one_update_within_b_max():
 
 
 # --------------------------------------------------------------------------------------------------
-# config.py: files and logs
+# core/log.py and how a script ends
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_read_log(tmp_path, packed):
@@ -318,7 +316,7 @@ def test_read_log(tmp_path, packed):
         path.write_bytes(gzip.compress(text) if packed else text)
         return read_log(path)
     assert write(b'{"a": 1}\n\n{"b": [1.5, null]}\n') == [{"a": 1}, {"b": [1.5, None]}]
-    assert write(b'{"a": 1}\n{"b": [1.5, nu') == [{"a": 1}]  # torn by a kill
+    assert write(b'{"a": 1}\n{"b": [1.5, nu') == [{"a": 1}]  # cut off by a kill
     assert write(b'{"a": 1}\n{"b": "\xc3') == [{"a": 1}]    # in the middle of a letter
     assert write(b'{"a": 1}\n[1, 2]\n7\n') == [{"a": 1}]    # no records
     assert write(b"") == []
@@ -379,8 +377,8 @@ def test_atomic_write_is_all_or_nothing(tmp_path):
 @pytest.mark.parametrize("error, code, line", [
     (BadInput("--x=1: no"), 2, "s.py: --x=1: no\n"),
     (OSError(28, "No space", "log.jsonl"), 1,
-     "s.py: No space: log.jsonl; start the same command again to go on\n"),
-    (KeyboardInterrupt(), 130, "s.py: interrupted; start the same command again to go on\n")])
+     "s.py: log.jsonl: No space; fix this, then run the same command again to continue\n"),
+    (KeyboardInterrupt(), 130, "s.py: interrupted; run the same command again to continue\n")])
 def test_how_a_script_ends(monkeypatch, capsys, error, code, line):
     def main(argv):
         raise error
@@ -390,14 +388,14 @@ def test_how_a_script_ends(monkeypatch, capsys, error, code, line):
     assert e.value.code == code and capsys.readouterr().err == line
 
 
-def test_a_reader_that_has_seen_enough():
+def test_a_reader_that_ends_early_is_no_error():
     line = f"set -o pipefail; {shlex.quote(sys.executable)} config.py --help | head -n 1"
     done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == "" and done.stdout.startswith("config.py: ")
 
 
 def test_an_older_logs_activation_checkpointing_is_the_default():
-    """It was true or false once: the command of such a log names neither it nor vLLM's memory."""
+    """It used to be a bool. The command of such a log omits it, and gpu_memory as well."""
     log = read_log(next((ROOT / "results/grid_easy").glob("*/log.jsonl.gz")))[0]["config"]
     assert log["activation_checkpointing"] is False and log["gpu_memory"] == 0.5
     assert C.complete(log)["activation_checkpointing"] == "auto"
@@ -405,7 +403,7 @@ def test_an_older_logs_activation_checkpointing_is_the_default():
     assert not any("gpu_memory" in word or "checkpointing" in word for word in words)
     assert run_name(parse(words[2:])) == run_name(log)
     for key in ("activation_checkpointing", "tag"):
-        with pytest.raises(BadInput, match=f"--{key}=True: expected a str"):
+        with pytest.raises(BadInput, match=f"--{key}=True: expected text"):
             C.cast(key, True)
 
 
@@ -413,13 +411,12 @@ def test_a_comment_that_begins_with_words_and_bars_names_all_values():
     assert C.CHOICES["algo"] == ("grpo", "ppo", "cispo")
     assert C.CHOICES["view"][0] == "fixed_Bp" and C.CHOICES["view"][-1] == "all"  # on two lines
     assert C.CHOICES["recipe"] == tuple(C.RECIPES)
-    for key in ("split", "verifier", "metric"):  # ... | words of the user's own
-        assert "|" in comments()[key] and key not in C.CHOICES
+    assert not {"split", "verifier", "metric"} & set(C.CHOICES)  # users add values of their own
     assert all(config[key] in words for key, words in C.CHOICES.items())
 
 
-def test_lengths_that_nobody_gave_are_cut_to_what_the_model_holds(tmp_path):
-    """Those that somebody gave stay, and a stage refuses what is too long."""
+def test_default_lengths_are_cut_to_what_the_model_holds(tmp_path):
+    """Lengths that the user gave are not cut."""
     model = tmp_path / "m"
     model.mkdir()
 
@@ -434,7 +431,7 @@ def test_lengths_that_nobody_gave_are_cut_to_what_the_model_holds(tmp_path):
     assert lengths(4096, "--max_new_tokens=4000") == (96, 4000)
     assert lengths(64, "--max_prompt_tokens=40", "--max_new_tokens=40") == (40, 40)
     assert lengths(64, "--max_new_tokens=64") == (1024, 64)
-    (tmp_path / "defaults.json").write_text('{"max_new_tokens": 60}')  # of a folder with its model
+    (tmp_path / "defaults.json").write_text('{"max_new_tokens": 60}')  # the model is in this folder
     assert parse([f"--data={tmp_path}", f"--model={model}"])["max_new_tokens"] == 60
 
 
@@ -452,7 +449,7 @@ def test_a_split_is_chosen_by_its_name(tmp_path):
                                          ("-1", 999), ("250000", 2), ("5000000", 999)])
 @pytest.mark.parametrize("where", ["", "box", "box/inner"])
 def test_the_cpu_quota_of_a_container_counts(tmp_path, version, quota, most, where):
-    """At the root, as inside a container, in our own group, and in the group above it."""
+    """It may be set at the root, as inside a container, for our group, or for the group above."""
     (tmp_path / "groups").write_text(["5:cpu,cpuacct:/box/inner\n3:memory:/elsewhere\n",
                                       "0::/box/inner\n"][version - 1])
     group = tmp_path / ["cpu,cpuacct", ""][version - 1] / where
@@ -462,24 +459,24 @@ def test_the_cpu_quota_of_a_container_counts(tmp_path, version, quota, most, whe
     else:
         (group / "cpu.cfs_quota_us").write_text(quota.replace("max", "-1"))
         (group / "cpu.cfs_period_us").write_text("100000")
-    free = C.cores(tmp_path / "none", tmp_path / "none")
-    assert C.cores(tmp_path, tmp_path / "groups") == min(most, free)
+    free = cores(tmp_path / "none", tmp_path / "none")
+    assert cores(tmp_path, tmp_path / "groups") == min(most, free)
 
 
 def test_a_model_brings_its_lr_and_grid_to_other_problems(tmp_path):
-    """Not the paper's scale, nor D and the validation size of the problems it was made for."""
+    """Neither the paper's scale applies, nor D and n_val of the problems it was made for."""
     home = C.read_json(ROOT / "data/arithmetic/defaults.json")
     cfg = parse(["--model=data/arithmetic/base", f"--data={tmp_path}"])
     assert all(cfg[key] == home[key] for key in ("lr_base", "C", "ns", "bps", "max_new_tokens"))
     plain = parse([f"--data={tmp_path}", "--model=some/model"])
     same = [key for key in ("D", "n_val", "verifier") if cfg[key] == plain[key]]
     assert same == ["D", "n_val", "verifier"] and plain["lr_base"] == config["lr_base"]
-    # what the data folder says beats none of it but the verifier
+    # of the data folder's keys only the verifier applies
     (tmp_path / "defaults.json").write_text('{"verifier": "exact", "lr_base": 5, "D": 7}')
     again = parse(["--model=data/arithmetic/base", f"--data={tmp_path}"])
     assert (again["verifier"], again["lr_base"], again["D"]) == ("exact", home["lr_base"], 0)
     inside = parse([f"--data={tmp_path}", f"--model={tmp_path}/base"])
     assert (inside["lr_base"], inside["D"]) == (5, 7)
-    # and the command that a sweep prints is the same run
+    # the command that a sweep prints gives the same run
     words = command(dict(again, n=4, C=64), ("seed",)).split()[2:]
     assert C.run_name(parse(words)) == C.run_name(dict(again, n=4, C=64))

@@ -268,7 +268,7 @@ def test_a_log_replaces_the_estimate(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run/log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
     scaled = sweep.price("easy", words)
-    assert "by the log of 1 runs that are there (2 of the estimate)" in scaled
+    assert "scaled to the logs of 1 runs (2 of the estimate)" in scaled
     before = float(re.search(r"or ([\d.]+) \(of H100\)", estimate)[1])
     after = float(re.search(r"about ([\d.]+) GPU-hours", scaled)[1])
     assert after == pytest.approx(2 * before, rel=0.06)  # both are rounded

@@ -1,4 +1,4 @@
-"""tools/mirror.py: what TensorBoard and W&B get is what the log holds; bad words are told."""
+"""tools/mirror.py: TensorBoard and W&B get what the log holds; bad input is one line."""
 import json
 import sys
 import threading
@@ -34,7 +34,7 @@ def test_the_numbers_of_a_record():
 @pytest.mark.parametrize("words, message", [
     (["RUN", "--to=wnb"], "--to=wnb: expected RUN --to=tensorboard or"),
     (["RUN"], "expected RUN"), (["--to=wandb"], "expected RUN"),
-    (["none", "--to=wandb"], "none: no run")])
+    (["none", "--to=wandb"], "none: has no log.jsonl")])
 def test_bad_words_are_one_line(tmp_path, words, message):
     write_log(tmp_path / "RUN", RECORDS)
     done = run_script("tools/mirror.py", *words, cwd=tmp_path)
@@ -43,15 +43,15 @@ def test_bad_words_are_one_line(tmp_path, words, message):
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb"])
 def test_a_missing_package_is_one_line(name, monkeypatch, tmp_path):
-    for module in (name, f"torch.utils.{name}"):  # None is what cannot be imported
+    for module in (name, f"torch.utils.{name}"):  # None makes the import fail
         monkeypatch.setitem(sys.modules, module, None)
     write_log(tmp_path, RECORDS)
-    with pytest.raises(BadInput, match=f"--to={name}: `pip install {name}`"):
+    with pytest.raises(BadInput, match=f"--to={name}: not installed .*; `pip install {name}`"):
         mirror.main([str(tmp_path), f"--to={name}"])
 
 
 def read_back(folder):
-    """{name: {rollouts: value}} of TensorBoard's files in a folder."""
+    """Return {name: {rollouts: value}} from TensorBoard's files in a folder."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     events = EventAccumulator(str(folder)).Reload()
     return {tag: {e.step: e.value for e in events.Scalars(tag)} for tag in events.Tags()["scalars"]}
@@ -67,9 +67,9 @@ def test_tensorboard_has_the_records(tmp_path):
     assert found["aime24/avg@4"] == {128: 0.75} and found["train/kl"] == pytest.approx({128: 0.1})
 
 
-def test_a_log_is_followed_and_what_a_resumed_run_writes_again_replaces(tmp_path):
-    """A record is seen before the next one is written; a run that was killed goes on from its
-    checkpoint at 64 rollouts and ends otherwise."""
+def test_a_log_is_followed_and_a_resumed_run_replaces_its_points(tmp_path):
+    """Each record is copied before the next is written. Then a killed run resumes from its
+    checkpoint at 64 rollouts and logs another reward at 128."""
     pytest.importorskip("tensorboard")
     write_log(tmp_path, RECORDS[:4])
     seen = []
@@ -79,7 +79,7 @@ def test_a_log_is_followed_and_what_a_resumed_run_writes_again_replaces(tmp_path
         return lambda *words: (write(*words), seen.append(words))
     thread = threading.Thread(target=mirror.follow, args=(tmp_path, to, 0.01), daemon=True)
     thread.start()
-    wait_for(lambda: len(seen) == 3)  # of four records, the header has no number
+    wait_for(lambda: len(seen) == 3)  # four records, and the header has no numbers
     again = [*RECORDS[:3], RECORDS[3] | dict(reward=0.25)]
     write_log(tmp_path, again)
     wait_for(lambda: len(seen) == 6)
@@ -90,7 +90,6 @@ def test_a_log_is_followed_and_what_a_resumed_run_writes_again_replaces(tmp_path
 
 
 def test_wandb_has_the_records(tmp_path, monkeypatch):
-    """Offline: the history that W&B's own file holds."""
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     folder = tmp_path / "easy/Bp4_n4"

@@ -121,7 +121,7 @@ def test_ctrl_c_reaches_the_ranks_as_a_request(tiny, tmp_path):
     (dict(GPUS_PER_RUN="4", BPS="4"), ["prepare.py: GPUS_PER_RUN=4", "3 GPUs"]),
     (dict(GPUS_PER_RUN="1", CUDA_VISIBLE_DEVICES="-1"), ["prepare.py: GPUS_PER_RUN=1", "0 GPUs"]),
     (dict(GPUS_PER_RUN="2", JOBS="2"), ["prepare.py: JOBS=2", "1 runs"]),
-    (dict(JOBS="4"), ["prepare.py: JOBS=4", "3 runs", "--engine=hf shares one", "GPUS_PER_RUN=0"]),
+    (dict(JOBS="4"), ["prepare.py: JOBS=4", "3 runs", "--engine=hf to share", "GPUS_PER_RUN=0"]),
     (dict(GPUS_PER_RUN="two"), ["sweep.py: GPUS_PER_RUN=two"]),
     (dict(LAUNCH="srun 'two words"), ["sweep.py: LAUNCH=", "two words"]),
     (dict(LAUNCH="cd /tmp && nice"), ["sweep.py: LAUNCH=", "&&"]),

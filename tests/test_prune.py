@@ -1,4 +1,4 @@
-"""Pruned sweeps: which cells end at a rung, the walk through the rungs, the bench, PRUNE=1."""
+"""Pruned sweeps: which cells end at a rung, the order of rungs, the bench, PRUNE=1."""
 import json
 import re
 import shlex
@@ -24,14 +24,14 @@ from conftest import logs, run_sweep, tree  # noqa: E402
 
 
 def ended(truth, C, ns=(8, 16, 32, 64, 128, 512), draw=3):
-    """Which n of planted curves end at C."""
+    """Return the n of planted curves that end at C."""
     runs = simulated(draw, truth, ns=ns, seeds=2, evals=50)
     return sorted(sweep.last_third(bench.curves(runs), C))
 
 
 def late(B_p, n, C):
-    """n = 512 is last at C/8 = 500k and rises by 12 points an octave; 8 and 16 stand still below
-    the others, which are level."""
+    """Return rewards: n = 512 is lowest at C/8 = 500k and gains 12 points per octave; 8 and 16 are
+    constant and below the others, which are equal."""
     x = np.log2(np.maximum(C, 1) / 5e5)
     return {8: 0.48 + 0 * x, 16: 0.47 + 0 * x, 512: 0.45 + 0.12 * x}.get(n, 0.60 + 0.01 * x).clip(
         0.25, 1)
@@ -47,7 +47,7 @@ def test_rungs():
 @pytest.mark.parametrize("metric, rewards", [("avg@2", [.25, .75]), ("best@2", [.5, 1]),
                                              ("reward", [.25, .8])])
 def test_cells_are_ended_by_the_metric_asked_for(tmp_path, metric, rewards):
-    """The mean of fractional rewards is not logged where all are 0 or 1."""
+    """The mean of fractional rewards is not logged if all are 0 or 1."""
     cell = dict(CONFIG, runs=str(tmp_path), metric=metric, B_p=8, n=4)
     log = sweep.run_folder(cell) / "log.jsonl"
     log.parent.mkdir()
@@ -57,25 +57,25 @@ def test_cells_are_ended_by_the_metric_asked_for(tmp_path, metric, rewards):
     assert sweep.evaluations(cell) == list(zip([0, 32], rewards))
 
 
-def test_what_the_last_octave_would_bring_once_more_counts():
+def test_the_gain_of_the_last_octave_counts():
     C = 500_000
     assert late(32, 512, C) < late(32, 16, C) < late(32, 8, C) < late(32, 64, C) - 0.1
     assert ended(late, C) == [8, 16]
-    # and below that it does not help
+    # with 10 points less, n = 512 ends
     assert ended(lambda B_p, n, C: late(B_p, n, C) - 0.1 * (n == 512), C) == [16, 512]
 
 
 @pytest.mark.parametrize("ns, gone", [((8,), 0), ((8, 32), 0), ((8, 32, 128), 1),
                                       ((8, 16, 32, 64, 128), 1), ((2, 4, 8, 16, 32, 64, 128), 2)])
-def test_a_third_ends_and_somebody_stays(ns, gone):
+def test_a_third_ends_and_at_least_one_cell_is_left(ns, gone):
     assert len(ended(constant(8), 5e5, ns)) == gone
-    # cells that are not there yet neither end nor count
+    # cells that have not reached C are not ranked
     assert not ended(constant(8), 1e4, ns)
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """A sweep's runs as they would end without pruning: (its words, {run: records})."""
+    """Return a sweep that ran without pruning: (its words, {run: records})."""
     folder = tmp_path_factory.mktemp("full") / "runs"
     C, ns = 800_000, (8, 32, 64, 128, 256, 512)
     words = [f"--data={folder}", f"--C={C}", "--eval_every=16000", "--B_max=0", "--bps=32",
@@ -90,29 +90,27 @@ def world(tmp_path_factory):
 
 
 def train(line, full, C=None):
-    """What the training command `line` does to its run's folder: the log to its budget,
-    continued from what there is.
-    """
+    """Do what the training command `line` would do: continue the run's log up to its budget."""
     words = dict(w[2:].split("=", 1) for w in shlex.split(line) if w.startswith("--"))
     C, out = C or int(words["C"]), Path(words["out"])
     header, *rest = full[out.name]
     B, before = header["derived"]["B"], progress(out)[0]
     assert before < C // B * B, line
     out.mkdir(parents=True, exist_ok=True)
-    # a resume cuts the end record of the smaller budget off
+    # a resume cuts off the end record of the smaller budget
     with open(out / "log.jsonl", "wb", buffering=0) as file:
         append(file, header | dict(config=header["config"] | dict(C=100_000)))  # of the first rung
         for r in rest:
             if r["type"] != "end" and r["rollouts"] <= C:
                 append(file, r)
-        # ours has a record of every update
+        # a real log has a record of every update
         append(file, dict(type="step", step=C // B, rollouts=C // B * B))
         append(file, dict(type="end", status="budget", rollouts=C // B * B))
 
 
 @pytest.fixture
 def commands(world, tmp_path, monkeypatch, capsys):
-    """commands(*words): what DRY_RUN=1 PRUNE=1 prints of the world's sweep in tmp_path/runs."""
+    """Return commands(*words), the lines that DRY_RUN=1 PRUNE=1 prints for the world's sweep."""
     monkeypatch.setenv("PRUNE", "1")
 
     def call(*words):
@@ -123,12 +121,12 @@ def commands(world, tmp_path, monkeypatch, capsys):
 
 
 def pruned(folder):
-    """{n: rollouts} of the ended runs."""
+    """Return {n: rollouts} of the pruned runs."""
     return {int(re.search(r"_n(\d+)_", p.parent.name)[1]): progress(p.parent)[0]
             for p in folder.glob("*/log.jsonl") if progress(p.parent)[1] == "pruned"}
 
 
-def test_a_sweep_walks_through_its_rungs_and_can_be_killed(world, tmp_path, commands, monkeypatch):
+def test_a_sweep_goes_through_its_rungs_and_can_be_killed(world, tmp_path, commands, monkeypatch):
     words, full = world
     folder = tmp_path / "runs"
     lines = commands()
@@ -136,12 +134,12 @@ def test_a_sweep_walks_through_its_rungs_and_can_be_killed(world, tmp_path, comm
     assert all(re.search(r"--C=100000\b", line) for line in lines)
     for line in lines[:5]:
         train(line, full)
-    assert commands() == lines[5:]  # nothing is decided before the whole rung is there
+    assert commands() == lines[5:]  # nothing ends before the rung is complete
     for line in lines[5:]:
         train(line, full)
     assert not pruned(folder)
 
-    # killed behind the first mark, then within a mark: half a line
+    # killed after the first end record, then within one, which leaves half a line
     real = sweep.end_as_pruned
     with monkeypatch.context() as m:
         m.setattr(sweep, "end_as_pruned", lambda folder: (real(folder), sys.exit(9)))
@@ -160,7 +158,7 @@ def test_a_sweep_walks_through_its_rungs_and_can_be_killed(world, tmp_path, comm
     before = tree(folder)
     assert commands() == lines and tree(folder) == before
 
-    # a run killed on its way is not lost: it is printed again
+    # a run that was killed is printed again
     train(lines[0], full, C=120_000)
     log = folder / Path(shlex.split(lines[0])[-1].partition("=")[2]).name / "log.jsonl"
     log.write_bytes(log.read_bytes().rsplit(b"\n", 2)[0] + b"\n")  # without its end record
@@ -179,20 +177,20 @@ def test_a_sweep_walks_through_its_rungs_and_can_be_killed(world, tmp_path, comm
     runs, dropped = read_runs(folder)
     assert len(runs) == 10 and not missing_cells(folder, runs, dropped)
     assert sweep.list_failed("easy", [f"--runs={folder}"]) == 0
-    # a cell that comes later meets the others at each rung as they were there
+    # a cell added later is compared at each rung with the others as they were there
     more = "--ns=8 32 64 128 256 512"
     lines = commands(more)
     assert len(lines) == 2 and all("--n=256" in x and "--C=100000" in x for x in lines)
     for line in lines:
         train(line, full)
     assert commands(more) == [] and set(pruned(folder)) == {8, 32, 512, 256}
-    # without PRUNE=1 the ended runs go on to C
+    # without PRUNE=1 the pruned runs continue to C
     monkeypatch.delenv("PRUNE")
     assert sorted(re.findall(r"--n=(\d+) --C=800000", " ".join(commands(more)))) == sorted(
         2 * ["8", "32", "512", "256"])
 
 
-def test_a_rung_that_nobody_fits_in_is_passed_over(commands):
+def test_a_rung_below_every_batch_is_skipped(commands):
     lines = commands("--ns=8192", "--C=800000")
     assert len(lines) == 2 and all("--n=8192 --C=400000 " in line for line in lines)
 
@@ -200,7 +198,7 @@ def test_a_rung_that_nobody_fits_in_is_passed_over(commands):
 def test_a_cell_in_its_warm_up_is_not_ended(world, tmp_path, commands):
     warm = [f"--warmup={100_000 // (32 * 8) + 1}"]
     for line in commands(*warm):
-        # their headers have another warm-up: read as they are
+        # the headers get this warm-up
         out = Path(shlex.split(line)[-1].partition("=")[2])
         name = next(run for run in world[1] if run.rsplit("_", 1)[0] == out.name.rsplit("_", 1)[0])
         train(line, {out.name: [r | dict(config=r["config"] | dict(warmup=391))
@@ -208,9 +206,9 @@ def test_a_cell_in_its_warm_up_is_not_ended(world, tmp_path, commands):
     assert len(commands(*warm)) == 10 and not pruned(tmp_path / "runs")
 
 
-def test_giving_up_on_a_cell_is_no_evidence_against_it():
-    """With n = 2 and 64 ended at C/4 the verdict names them as left out and is not `flat`, though
-    n = 2 and 8 are one curve; n = 64, which lies far below, is told from them."""
+def test_a_pruned_cell_is_not_evidence_against_its_n():
+    """With n = 2 and 64 pruned at C/4, the verdict lists them as left out and is not `flat`,
+    although n = 2 and 8 have the same curve. n = 64, far below, is not tied with them."""
     def truth(B_p, n, C):
         x = np.log2(np.maximum(C, 1) / 4e6)
         return (0.6 + 0.03 * x - (0.15 if n == 64 else 0)).clip(0.2, 1)
@@ -225,7 +223,7 @@ def test_giving_up_on_a_cell_is_no_evidence_against_it():
 
 
 def test_over_ten_sweeps_two_thirds_of_the_rollouts_and_a_fifth_of_a_point():
-    """The targets, on the paper's curves: the bench says how often they hold over more sweeps."""
+    """These are the targets on the paper's curves; the bench measures how often they are met."""
     ns = tuple(2 ** i for i in range(3, 12))
     rows = [bench.compare(simulated(700 + draw, paper(), ns=ns), bench.CFG, paper())
             for draw in range(10)]
@@ -235,8 +233,8 @@ def test_over_ten_sweeps_two_thirds_of_the_rollouts_and_a_fifth_of_a_point():
 
 
 def test_prune_of_run_sweep(tiny, tmp_path):
-    """PRUNE=1 through the shell: rungs to C, each run's log goes on, a second call trains
-    nothing; a dry run prints the first rung.
+    """PRUNE=1 by run_sweep.sh: a dry run prints the first rung, runs continue from rung to rung up
+    to C, and a second call trains nothing.
     """
     out = tmp_path / "a sweep"
     few = dict(PRUNE="1", NS="2 3 4")

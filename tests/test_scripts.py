@@ -1,4 +1,4 @@
-"""Bad input to every script, and every script as its user starts it."""
+"""Bad input to every script, and every script run from the command line."""
 import importlib
 import json
 import math
@@ -26,7 +26,7 @@ LEVELS = tuple(sample.LEVELS)
 # --------------------------------------------------------------------------------------------------
 # Bad input: one line, exit code 2, nothing written or lost
 
-PROBLEM_FILES = {  # what is in the file, and what the line must name
+PROBLEM_FILES = {  # content of the file, text of the error
     "missing.jsonl": (None, "missing.jsonl: cannot read this problem file (No such file or "
                             "directory)"),
     "empty.jsonl": ("", "empty.jsonl: contains no problem"),
@@ -54,11 +54,10 @@ RUN = ["--B_p=2", "--n=2", "--C=8", "--eval_every=4", "--samples=4"]  # two upda
 
 @pytest.fixture
 def refused(tmp_path, monkeypatch, capfd):
-    """refused(name, *words): the line with which a script that is started in `tmp_path` ends; the
-    folder stays as it was.
+    """Return refused(name, *words): the error line of a script started in `tmp_path`.
 
-    In this process, because most of these come to torch, by the same way as on the command line:
-    config.entry.
+    The script must not change the folder. It runs in this process, because most of them import
+    torch, and by config.entry, as on the command line.
     """
     monkeypatch.chdir(tmp_path)
 
@@ -77,8 +76,8 @@ def refused(tmp_path, monkeypatch, capfd):
 
 
 @pytest.mark.parametrize("word, names", [
-    ("--lr_bse=1", ["lr_bse=1", "lr_base"]), ("--n=many", ["--n=many", "an int"]),
-    ("--n=1", ["--n=1", "2 rollouts"]),
+    ("--lr_bse=1", ["lr_bse=1", "lr_base"]), ("--n=many", ["--n=many", "a whole number"]),
+    ("--n=1", ["--n=1", "2 or more"]),
     ("--B_max=3", ["--B_p=2 --n=2", "B_max=3"]),
     ("--C=3", ["--C=3", "one update"]), ("--D=17", ["--D=17", "16 problems"]),
     ("--top_p=0.9", ["--top_p=0.9", "tis_cap"]), ("--k=5", ["--k=5", "samples=4"]),
@@ -101,7 +100,7 @@ def test_bad_words_of_a_run(refused, tiny, word, names):
 
 
 def test_a_batch_may_hold_the_problems_several_times(script, tiny, tmp_path):
-    """One problem on purpose: all rollouts are its own."""
+    """With D=1, all rollouts are of one problem."""
     done = script("train_grpo.py", *tiny.words, "--D=1", "--B_p=8", "--n=4", "--C=64",
                   "--temperature=1", f"--out={tmp_path / 'run'}", "--eval_every=64")
     assert done.code == 0 and "--B_p=8: the training set holds 1 problems" in done.stderr, done
@@ -124,7 +123,7 @@ def test_bad_problem_files(refused, tiny, tmp_path, name):
     assert line in refused("sample.py", *tiny.words, f"--problems={name}")
 
 
-def test_a_config_file_that_is_none(refused, tmp_path):
+def test_an_invalid_config_file(refused, tmp_path):
     (tmp_path / "list.json").write_text("[1]")
     (tmp_path / "bad.json").write_text('{"n": 4,}')
     (tmp_path / "nested.json").write_text('{"n": {"is": 4}}')
@@ -140,7 +139,7 @@ def test_a_prompt_over_the_limit(refused, tiny):
 
 
 def test_a_measurement_that_measured_nothing(tiny, tmp_path):
-    """A header alone, as of a command that failed before its first problem, holds nobody up."""
+    """A file with only a header is overwritten: a command failed before its first problem."""
     (tmp_path / "m").mkdir()
     (tmp_path / "m/pass_rates.jsonl").write_text(json.dumps(dict(type="header", s=16)) + "\n")
     done = run_script("sample.py", *tiny.words, f"--out={tmp_path / 'm'}", "--s=8")
@@ -165,8 +164,8 @@ def test_another_s_in_a_measured_folder(refused, tiny, tmp_path):
 
 
 def test_a_folder_of_another_run(refused, tiny, tmp_path):
-    """Whether it was cut off or has finished: the keys are named with both values, and the log
-    stays.
+    """The error names the keys with both values, for an unfinished and a finished run alike. The
+    log is not changed.
     """
     words = [*tiny.words, *RUN]
     hashes = {f"{part}_set_hash": sample.set_hash(sample.read_problems(getattr(tiny, part)))
@@ -196,7 +195,7 @@ def test_nothing_to_analyse(refused, tmp_path):
     (tmp_path / "empty").mkdir()
     for name in ("frontier.py", "fit_sigmoid.py"):
         assert "empty" in refused(name, "--runs=empty")
-    # one evaluation: begun, nothing to analyse yet
+    # one evaluation is not enough to analyse
     (tmp_path / "begun/run").mkdir(parents=True)
     records = [dict(type="header", schema=1, config=parse([]), derived=derive(parse([]))),
                dict(type="eval", step=0, rollouts=0, set="val", k=4, samples=4, set_hash="x",
@@ -207,15 +206,14 @@ def test_nothing_to_analyse(refused, tmp_path):
         assert "no run to analyse" in line and "too few evaluations" in line
 
 
-def test_a_model_folder_that_is_none(refused, script, tiny, tmp_path):
+def test_a_missing_model_folder(refused, script, tiny, tmp_path):
     (tmp_path / "empty").mkdir()
     for name, model in [("train_grpo.py", "none/of/it"), ("sample.py", "empty"),
                         ("evaluate.py", "./missing/one")]:
         words = RUN if name == "train_grpo.py" else []
         assert f" --model={model}: not a transformers folder" in refused(name, *tiny.words, *words,
             f"--model={model}")
-    # torn weights, in a process of its own: transformers may write what it likes, to wherever it
-    # likes
+    # incomplete weights, in another process, because transformers may print something as well
     shutil.copytree(tiny.model, tmp_path / "torn")
     weights = tmp_path / "torn/model.safetensors"
     weights.write_bytes(weights.read_bytes()[:5000])
@@ -226,8 +224,8 @@ def test_a_model_folder_that_is_none(refused, script, tiny, tmp_path):
     assert tree(tmp_path) == before
 
 
-def test_bad_input_is_seen_before_a_model_is_loaded(tmp_path):
-    """Of 7B parameters, that would be minutes."""
+def test_bad_input_is_an_error_before_a_model_is_loaded(tmp_path):
+    """Loading 7B parameters would take minutes."""
     for name, word in [("train_grpo", "--lr_bse=1"), ("train_grpo", "--train_set=none.jsonl"),
                        ("evaluate", "--k=9"),
                        ("sample", "--problems=none.jsonl"), ("evaluate", "--val_set=none.jsonl")]:
@@ -247,11 +245,11 @@ def test_the_analysis_loads_no_torch(tmp_path):
 
 
 # --------------------------------------------------------------------------------------------------
-# Every script as its user starts it: two updates of the embedded model
+# Every script from the command line: two updates of the embedded model
 
 @pytest.fixture(scope="module")
 def trained(world, script, tmp_path_factory):
-    """A run of two updates: (its folder, the words, what it printed)."""
+    """Return a run of two updates: (folder, words, Done)."""
     runs = tmp_path_factory.mktemp("runs")
     words = ["--B_p=4", "--n=4", "--C=32", "--eval_every=16", "--samples=4", f"--runs={runs}"]
     done = script("train_grpo.py", *words)
@@ -274,7 +272,7 @@ def test_train_two_updates(trained, script):
 
 
 def test_evaluate_a_run_as_it_was_trained(trained, world, script):
-    """The README's line: a run's folder is all that evaluate.py needs to be told."""
+    """A run's folder is the only argument that evaluate.py needs, as README shows."""
     folder, _, _ = trained
     done = script("evaluate.py", f"--model={folder}", "--samples=8", "--k=4")
     assert done.code == 0, done.stderr
@@ -293,8 +291,7 @@ def test_evaluate_a_run_as_it_was_trained(trained, world, script):
 
 
 def test_evaluate_a_set_that_holds_each_problem_several_times(script, tmp_path):
-    """The error is that of the distinct problems, not that of the rows, and the report says how
-    many are distinct."""
+    """The standard error is over distinct problems, not rows; the report has their number."""
     rows = [dict(id=f"{i}-{k}", prompt=f"{20 + 7 * i}+{3 + 5 * i}=", answer=str(23 + 12 * i))
             for k in range(16) for i in range(10)]
     path = tmp_path / "aime.jsonl"
@@ -333,12 +330,12 @@ def test_evaluate_of_no_run_writes_below_runs(tiny, tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def measured(world, script, tmp_path_factory):
-    """The difficulty of 48 problems, measured without interruption, and the words for it."""
+    """Return the measured difficulty of 48 problems: (folder, words, Done)."""
     folder = tmp_path_factory.mktemp("measured")
     some = world.problems.read_text().splitlines()[:48]
     (folder / "some.jsonl").write_text("".join(line + "\n" for line in some))
-    # one problem at a time, so that there is something to interrupt, and a length of which no pass
-    # rates came with the model
+    # one problem at a time, to have something to interrupt; with another length the model's shipped
+    # pass rates do not apply
     words = [f"--problems={folder / 'some.jsonl'}", "--s_zero=64", "--n_val=2", "--gen_batch=16",
              "--max_new_tokens=23"]
     done = script("sample.py", *words, f"--out={folder / 'whole'}")
@@ -357,7 +354,7 @@ def test_sample_writes_rates_splits_and_a_figure(measured, world):
         counts.setdefault(r["id"], []).append((r["samples"], r["correct"]))
     ids = [p["id"] for p in sample.read_problems(world.problems)[:48]]
     assert list(counts) == ids and {c[0][0] for c in counts.values()} == {16}
-    # only those whose level by 64 rollouts is open get more, 16 at a time
+    # only problems whose level by 64 rollouts is undecided get more, 16 at a time
     for c in counts.values():
         assert [s for s, _ in c] == [16, 32, 48, 64][:len(c)]
         assert [right for _, right in c] == sorted(right for _, right in c)
@@ -371,7 +368,7 @@ def test_sample_writes_rates_splits_and_a_figure(measured, world):
         got = [p for part in ("train", "val")
                for p in sample.read_problems(folder / f"{name}_{part}.jsonl")]
         band = {i for i in ids if low <= rates[i] <= high}
-        # the rest of it validates another split, and is trained on by none
+        # the others of the band are validation problems of another split
         assert {p["id"] for p in got} <= band
         left = band - {p["id"] for p in got}
         assert all(any(i in held[other] for other in held if other != name) for i in left)
@@ -383,8 +380,8 @@ def test_sample_writes_rates_splits_and_a_figure(measured, world):
     assert info["sizes"]["hard"]["val"] == 2
 
 
-def go_on(words, out, whole, monkeypatch):
-    """Start the measurement in `out` again: it must end with what `whole` holds."""
+def continue_measurement(words, out, whole, monkeypatch):
+    """Start the measurement in `out` again and check that it ends with the files of `whole`."""
     monkeypatch.chdir(ROOT)
     sample.main([*words, f"--out={out}"])
     got, want = tree(out), tree(whole)
@@ -392,7 +389,7 @@ def go_on(words, out, whole, monkeypatch):
     assert not [name for name in want if got[name] != want[name] and not name.endswith(".png")]
 
 
-def test_sample_goes_on_where_it_was_killed(measured, tmp_path, monkeypatch):
+def test_sample_continues_where_it_was_killed(measured, tmp_path, monkeypatch):
     whole, words, _ = measured
     path = tmp_path / "killed/pass_rates.jsonl"
     with open(tmp_path / "output", "w") as output:
@@ -404,28 +401,27 @@ def test_sample_goes_on_where_it_was_killed(measured, tmp_path, monkeypatch):
         assert process.wait() == -signal.SIGKILL, (tmp_path / "output").read_text()
     assert set(tree(path.parent)) == {"pass_rates.jsonl"}
     assert path.stat().st_size < (whole / path.name).stat().st_size
-    go_on(words, path.parent, whole, monkeypatch)
+    continue_measurement(words, path.parent, whole, monkeypatch)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.4, 0.85, 0.999])
-def test_a_measurement_may_be_torn_anywhere(measured, tmp_path, monkeypatch, share):
-    """In the first 16 rollouts of each or in the helpings after them, in the middle of a line."""
+def test_a_measurement_may_be_cut_off_anywhere(measured, tmp_path, monkeypatch, share):
+    """In the first 16 rollouts of each problem or in later ones, in the middle of a line."""
     whole, words, _ = measured
     content = (whole / "pass_rates.jsonl").read_bytes()
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn/pass_rates.jsonl").write_bytes(content[:int(share * len(content)) + 1])
-    go_on(words, tmp_path / "torn", whole, monkeypatch)
+    continue_measurement(words, tmp_path / "torn", whole, monkeypatch)
 
 
 @pytest.mark.parametrize("model", ["data/arithmetic/bsae", "runs/nonesuch", "./none"])
-def test_evaluate_names_a_model_that_is_not_there(refused, model):
-    """Not the problem file that such a model would have."""
+def test_evaluate_names_a_missing_model(refused, model):
+    """It does not name the missing problem file of that model."""
     line = refused("evaluate.py", f"--model={model}")
     assert f"--model={model}: not a transformers folder (it does not exist)" in line
 
 
 def test_the_bench_for_gpus_runs_on_a_cpu():
-    """`gpu.py tiny` is all of it that can be seen without a card."""
     done = run_script("tests/bench/gpu.py", "tiny")
     assert done.code == 0, done.stderr
     assert "transformers engine" in done.stdout and "tokens/s" in done.stdout

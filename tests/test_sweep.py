@@ -1,4 +1,4 @@
-"""core/sweep.py, core/prepare.py: cells, what runs need, the pool, sweep.json; run_sweep.sh."""
+"""run_sweep.sh, core/sweep.py and core/prepare.py: cells, preparation, the pool, sweep.json."""
 import json
 import os
 import re
@@ -15,7 +15,7 @@ from conftest import (ROOT, linked, logs, run_script, run_sweep, tree, wait_for,
 
 import config
 from core.log import read_plan
-from core import sweep
+from core import machine, sweep
 from config import BadInput, check_run, parse
 from core.prepare import check_splits, prepare
 from core.sweep import cells
@@ -24,9 +24,10 @@ from core.sweep import cells
 def test_cells_of_a_sweep():
     cfg = parse(["--ns=2 4 64", "--bps=8 32", "--seeds=0 1", "--B_max=256", "--C=1024"])
     got = [(c["seed"], c["B_p"], c["n"]) for c in cells(cfg)]
-    # large B first; 8 x 64 is above 256
+    # large B first; 8 x 64 and 32 x 64 are above 256
     assert got == [(seed, *cell) for seed in (0, 1) for cell in [(32, 4), (32, 2), (8, 4), (8, 2)]]
     assert all(c | dict(B_p=cfg["B_p"], n=cfg["n"], seed=cfg["seed"]) == cfg for c in cells(cfg))
+    assert sweep.cells_above_B_max([cfg]).endswith("--B_max=256: 8 x 64, 32 x 64")
 
 
 def test_cells_of_a_sweep_over_learning_rates(tmp_path):
@@ -34,7 +35,7 @@ def test_cells_of_a_sweep_over_learning_rates(tmp_path):
     got = [(c["n"], c["lr_base"]) for c in cells(cfg)]
     assert got == [(4, 1e-4), (4, 2e-4), (2, 1e-4), (2, 2e-4)]
     assert len({config.run_name(c) for c in cells(cfg)}) == 4  # a folder each
-    # one of them is the run that it is without `lrs`
+    # a run has the same name with and without `lrs`
     alone = cells(parse(["--ns=2", "--bps=8", "--lr_base=2e-4"]))[0]
     assert config.run_name(cells(cfg)[3]) == config.run_name(alone)
     sweep.save_plan(cfg)
@@ -48,9 +49,9 @@ def test_sweep_from_nothing_to_a_prescription(swept):
     out, text = swept
     assert len(logs(out)) == 2
     assert all(r[-1] == dict(type="end", status="budget", rollouts=64) for r in logs(out).values())
-    head = r"^sweep .*: 2 runs, 2 to do, 128 rollouts in all, \d+ side by side$"
+    head = r"^sweep .*: 2 runs, 2 to do, 128 rollouts in all, \d+ runs at a time$"
     assert re.search(head, text, re.M)
-    # the verdict, what to train for this budget unless the random model solved nothing, the table
+    # the verdict, the table, the command to run, unless the random model solved nothing
     assert "\n  B_p = 2: " in text and "intervals: 90%" in (out / "report.txt").read_text()
     assert re.search(r"^C = 64 rollouts .*observed.*(\n  .*)*\n  python train_grpo.py .*--C=64\b"
                      r"|nothing was solved in any evaluation", text, re.M), text
@@ -70,7 +71,7 @@ def test_a_second_start_trains_nothing(swept, tiny, tmp_path):
     before = {name: content for name, content in tree(out).items() if "/" in name}
     done = run_sweep(tiny, out)
     assert done.returncode == 0 and "0 to do" in done.stdout, done
-    assert "finished runs stay" in done.stdout and "--tag=NAME" in done.stdout, done
+    assert "finished runs are not repeated" in done.stdout and "--tag=NAME" in done.stdout, done
     assert "  256*  " in done.stdout, done
     assert {name: content for name, content in tree(out).items() if "/" in name} == before
 
@@ -79,30 +80,28 @@ def test_dry_run_prints_commands_that_run(swept, tiny, tmp_path):
     out = tmp_path / "a sweep"
     done = run_sweep(tiny, out, DRY_RUN="1", NS="2 4 8", SEEDS="0 1", B_MAX="8")
     lines = done.stdout.splitlines()
-    # 2 x 8 is above B_MAX; beside the plan nothing is written
+    # 2 x 8 is above B_MAX; only the plan is written
     assert done.returncode == 0 and len(lines) == 4 and set(tree(out)) == {"sweep.json"}, done
     words = shlex.split(lines[0])
     assert subprocess.run(lines[0], shell=True, cwd=ROOT, capture_output=True).returncode == 0
     (run, records), = logs(out).items()
     assert records[-1]["status"] == "budget" and records[0]["config"]["n"] == 4
     assert words[0] == warm_python()
-    # a finished run is not among the commands, what is new is: another seed, another n
+    # finished runs are not printed; another seed, another n and a larger C are
     for more, count in [(dict(), 1), (dict(NS="2 4 8"), 2), (dict(SEEDS="0 1"), 3),
                         (dict(NS="4", C="128"), 1),
                         (dict(NS="4"), 0)]:
         assert len(run_sweep(tiny, out, DRY_RUN="1", **more).stdout.splitlines()) == count, more
-    # a log that cannot be read is one run's trouble
+    # a broken log does not stop the other runs
     path = out / run / "log.jsonl"
     path.write_text("torn\n" + path.read_text())
     assert len(run_sweep(tiny, out, DRY_RUN="1").stdout.splitlines()) == 2
-    # the same runs as the sweep's own
+    # the name is the same as in the sweep
     assert run in logs(swept[0])
 
 
 def test_a_sweep_is_extended_around_a_run_that_fails(swept, tiny, tmp_path):
-    """One more n and a larger budget, while the folder of one cell belongs to another
-    experiment.
-    """
+    """Add an n and a larger budget, while one folder holds a run of another experiment."""
     out = shutil.copytree(swept[0], tmp_path / "easy")
     good, bad = sorted(logs(out))  # n = 2 and n = 4
     path = out / bad / "log.jsonl"
@@ -110,41 +109,41 @@ def test_a_sweep_is_extended_around_a_run_that_fails(swept, tiny, tmp_path):
     before = path.read_bytes()
     done = run_sweep(tiny, out, NS="2 4 8", C="96")
     assert "3 runs, 3 to do" in done.stdout and done.returncode not in (0, 130), done
-    # listed at the end with its last line, and named by the analysis
+    # listed at the end with its last line, and by the analysis
     listed = done.stdout[done.stdout.rindex("1 runs failed"):]
     assert bad in listed and good not in listed and "lr_base=1 there" in listed, listed
     assert re.search(r"missing 1: B_p=2 n=4 seed=0", done.stdout), done
     assert path.read_bytes() == before, done
-    # the others finished: n = 8 is new, n = 2 went on
+    # the others finished: n = 8 is new, n = 2 continued
     finished = {run: records for run, records in logs(out).items() if run != bad}
     assert len(finished) == 2
     for run, records in finished.items():
         steps = [r for r in records if r["type"] == "step"]
         assert [r["step"] for r in steps] == list(range(1, 96 // records[0]["derived"]["B"] + 1))
         assert records[-1] == dict(type="end", status="budget", rollouts=96)
-        if run == good:  # not done again
+        if run == good:  # its first steps are not repeated
             assert steps[:16] == [r for r in logs(swept[0])[run] if r["type"] == "step"]
 
 
-def test_ctrl_c_stops_everything_and_the_same_command_goes_on(swept, tiny, tmp_path):
+def test_ctrl_c_stops_everything_and_the_same_command_continues(swept, tiny, tmp_path):
     out = shutil.copytree(swept[0], tmp_path / "a sweep")
     process = run_sweep(tiny, out, C="4000", start=True)
     wait_for(lambda: process.poll() is not None or all(len(r) > 50 for r in logs(out).values()))
-    os.killpg(process.pid, signal.SIGINT)  # what a terminal does on Ctrl-C
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does on Ctrl-C
     text = process.communicate(timeout=300)[0]
     assert process.returncode == 130, text
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)  # no process of the group is left
     stopped = logs(out)
-    # and no folder of a name cut at the space
+    # the space in the folder's name did no harm
     assert {path.name for path in out.glob("Bp*")} == set(stopped)
     for run, records in stopped.items():
         assert records[-1]["status"] == "stopped", (run, records[-1], len(records))
         assert 64 < records[-1]["rollouts"] < 4000, (run, records[-1], len(records))
-    # to an end that is near: the budget is no part of a run's name
+    # with a smaller budget, which does not change a run's name
     C = (max(r[-1]["rollouts"] for r in stopped.values()) // 8 + 4) * 8
     done = run_sweep(tiny, out, C=str(C))
-    assert done.returncode == 0 and "2 to do (2 from where stopped)," in done.stdout, done
+    assert done.returncode == 0 and "2 to do (2 continue where they stopped)," in done.stdout, done
     for run, records in logs(out).items():
         steps = [r for r in records if r["type"] == "step"]
         assert [r["step"] for r in steps] == list(range(1, C // records[0]["derived"]["B"] + 1))
@@ -153,10 +152,8 @@ def test_ctrl_c_stops_everything_and_the_same_command_goes_on(swept, tiny, tmp_p
         assert records[-1] == dict(type="end", status="budget", rollouts=C)
 
 
-def test_ctrl_c_reaches_the_runs_where_nobody_reads(swept, tiny, tmp_path):
-    """`bash run_sweep.sh easy | tee log`: Ctrl-C ends tee too, and the runs must not go on
-    without anyone.
-    """
+def test_ctrl_c_reaches_the_runs_after_the_reader_has_ended(swept, tiny, tmp_path):
+    """With `bash run_sweep.sh easy | tee log`, Ctrl-C ends tee as well; the runs must stop."""
     out = shutil.copytree(swept[0], tmp_path / "easy")
     process = run_sweep(tiny, out, C="4000", start=True)
     wait_for(lambda: process.poll() is not None or all(len(r) > 50 for r in logs(out).values()))
@@ -167,9 +164,7 @@ def test_ctrl_c_reaches_the_runs_where_nobody_reads(swept, tiny, tmp_path):
 
 
 def test_splits_of_another_model_of_the_same_name(tmp_path, tiny):
-    """A trained model's folder is called `model` in every run: the splits of one are not those
-    of another.
-    """
+    """All trained models are in folders called `model`, but each needs its own splits."""
     folder = tmp_path / "data/splits/model"
     folder.mkdir(parents=True)
     (folder / "difficulty.json").write_text(json.dumps(dict(model="runs/a/model")))
@@ -200,7 +195,7 @@ def test_splits_of_another_model_of_the_same_name(tmp_path, tiny):
     ("easy --train_set=none.jsonl", {}, ["none.jsonl"]), ("easy", dict(MODEL="./none"), ["./none"]),
 ])
 def test_bad_words_of_a_sweep(tmp_path, words, env, names):
-    (tmp_path / "data").mkdir()  # a world without anything
+    (tmp_path / "data").mkdir()
     (tmp_path / "data/problems.jsonl").write_text('{"id": 1, "prompt": "1+1=", "answer": 2}\n')
     before = tree(tmp_path)
     folders = dict(OUT=str(tmp_path / "out"), DATA=str(tmp_path / "data"),
@@ -208,7 +203,7 @@ def test_bad_words_of_a_sweep(tmp_path, words, env, names):
     env = {**os.environ, **folders, "PYTHON": warm_python(), "NS": "2 4", "BPS": "8", **env}
     for dry in ("", "1"):
         if dry and any("none" in name for name in names):
-            continue  # what a command names need not be there yet
+            continue  # files named in a command need not exist yet
         line = ["bash", str(ROOT / "run_sweep.sh"), *words.split()]
         done = subprocess.run(line, env=env | dict(DRY_RUN=dry), cwd=tmp_path, capture_output=True,
                               text=True, timeout=120)
@@ -218,7 +213,7 @@ def test_bad_words_of_a_sweep(tmp_path, words, env, names):
 
 
 def test_splits_of_other_problems(tiny, tmp_path):
-    """problems.jsonl was made anew, the splits by difficulty are of the ones before."""
+    """problems.jsonl was made again after the splits by difficulty."""
     data = tmp_path / "data"
     splits = data / "splits/model"
     shutil.copytree(tiny.model, data / "model")
@@ -241,7 +236,7 @@ def test_splits_of_other_problems(tiny, tmp_path):
 
 
 def test_a_name_of_the_hub_for_a_folder_with_its_own_model(tmp_path, capfd, monkeypatch):
-    """Its prepare.py says what to do first, also where the problems are there already."""
+    """The folder's prepare.py runs even if the problems exist, and says what to do."""
     monkeypatch.setenv("PYTHON", sys.executable)
     monkeypatch.setenv("GPUS_PER_RUN", "0")
     (tmp_path / "prepare.py").write_text("import sys; sys.exit('convert it first')")
@@ -253,7 +248,7 @@ def test_a_name_of_the_hub_for_a_folder_with_its_own_model(tmp_path, capfd, monk
 
 
 def test_another_task_is_compared_by_prepare(tiny, tmp_path):
-    """A task is not in a run's name, so problems of an earlier one must not be taken for it."""
+    """The task is not part of a run's name, so prepare.py must refuse problems of another task."""
     (tmp_path / "problems.jsonl").write_text(tiny.train.read_text())
     (tmp_path / "prepare.py").write_text("import sys; sys.exit('was made with task=gcd')")
     words = ["easy", *tiny.words, f"--data={tmp_path}", f"--runs={tmp_path / 'runs'}",
@@ -266,8 +261,8 @@ def test_another_task_is_compared_by_prepare(tiny, tmp_path):
 
 @pytest.mark.parametrize("data", ["data/arithmetic", "data/guru_math"])
 def test_studies_are_runs_that_the_trainer_takes(data):
-    """Every arm of every study, at the laptop's scale and the paper's, parses; arms that
-    studies share have the same words but for the grid.
+    """Every arm of every study parses, at the laptop's scale and the paper's. Shared arms have the
+    same experiment in all studies.
     """
     studies, seen = sweep.presets(data), {}
     assert len(studies) >= 12 and all(study["about"] for study in studies.values())
@@ -283,12 +278,12 @@ def test_studies_are_runs_that_the_trainer_takes(data):
     assert sweep.arms("main", [f"--data={data}", "--ns=2 4"])[0]["ns"] == "2 4"
     own, given = (sweep.arms("baseline", [f"--data={data}", *words])[1]["ns"]
                   for words in ([], ["--ns=2 4"]))
-    assert own == given != "2 4"  # where n is what an arm is about, NS leaves it
+    assert own == given != "2 4"  # an arm that compares n ignores NS
 
 
 def test_the_plain_command_on_guru_is_the_papers_main_sweep():
-    """B_p = 32, n doubles from 8 as far as B_max of the set allows, C = 4M, D as in section 2; a
-    word of the user's beats each, and another data folder has none of it.
+    """B_p = 32, n doubles from 8 as far as B_max allows, C = 4M, D as in the paper's section 2. The
+    command line overrides each of them, and another data folder has other values.
     """
     for recipe, D, largest in (("easy", 6000, 2048), ("hard", 5000, 512)):
         grid = cells(sweep.arms(recipe, ["--data=data/guru_math"])[0])
@@ -303,31 +298,9 @@ def test_the_plain_command_on_guru_is_the_papers_main_sweep():
     assert sweep.arms("easy", ["--data=data/mine"])[0]["D"] == 0
 
 
-def test_one_question_has_one_name_at_both_scales():
-    """The paper's studies have the same names in both folders, and so do their arms, where a name
-    holds no number, lr or model; D is pinned wherever Guru's own split is trained on.
-    """
-    ours, papers = sweep.presets("data/arithmetic"), sweep.presets("data/guru_math")
-    alone = {"wide", "far", "levels", "grid", "smollm"}
-    assert set(papers) == set(ours) - alone | {"robust"}
-    plain = {arm for name, study in papers.items() for arm in study["arms"]
-             if not re.match("model_|size_|lr_", arm)}
-    here = {arm for study in ours.values() for arm in study["arms"]}
-    here |= {f"{arm}_{lr}" for arm in ("easy", "hard") for lr in ("half", "double")}  # one arm here
-    assert plain - here == {f"rec_{task}_{name}" for task in ("easy", "hard")
-                            for name in ("selective", "policy", "filter")} | {
-        "easy_none", "hard_both", "cispo_on_policy_easy"}
-    for name in papers:
-        for arm in sweep.arms(name, ["--data=data/guru_math"]):
-            split = Path(arm["train_set"]).name
-            own = split in ("easy_train.jsonl", "hard_train.jsonl")
-            if own and not Path(arm["runs"]).name.startswith("model_"):
-                assert arm["D"] in (500, dict(easy=6000, hard=5000)[arm["recipe"]]), arm["runs"]
-
-
 def test_a_study_runs_from_its_preset(tiny, tmp_path):
-    """run_sweep.sh with a study of a data folder: arms in folders of their own, a second call
-    does nothing again, the table is told.
+    """run_sweep.sh with a study: each arm has its folder, the table is printed, and a second call
+    trains nothing.
     """
     out = tmp_path / "atlas"
     asked = dict(both="", filtered="--zero_var_filter=all", none="--kl_coef=0 --entropy_coef=0")
@@ -354,7 +327,7 @@ def test_a_study_runs_from_its_preset(tiny, tmp_path):
     assert {p: p.read_bytes() for p in before} == before, again
 
 
-def test_the_sweeps_help_is_its_head():
+def test_the_sweeps_help_is_its_header():
     done = subprocess.run(["bash", str(ROOT / "run_sweep.sh"), "--help"], capture_output=True,
                           text=True)
     names = "NS BPS C B_MAX SEEDS MODEL DATA JOBS OUT PYTHON DRY_RUN".split()
@@ -367,7 +340,7 @@ def test_the_sweeps_help_is_its_head():
     assert re.search(r"^  easy +6 runs, 0.0M rollouts", behind.stdout, re.M), behind.stdout
 
 
-def test_variables_that_are_nearly_those_of_a_sweep_are_named(monkeypatch, capsys):
+def test_misspelt_variables_are_named(monkeypatch, capsys):
     for name in ("SEED", "BP", "N", "LR", "B_P", "MODELS", "GPU_PER_RUN", "DRYRUN"):
         monkeypatch.setenv(name, "3")
     monkeypatch.setenv("NS", "4")
@@ -379,7 +352,7 @@ def test_variables_that_are_nearly_those_of_a_sweep_are_named(monkeypatch, capsy
                          GPU_PER_RUN="GPUS_PER_RUN", DRYRUN="DRY_RUN")
 
 
-def test_a_dry_run_names_what_it_will_not_do(tiny, tmp_path):
+def test_a_dry_run_reports_bad_input(tiny, tmp_path):
     done = run_sweep(tiny, tmp_path / "a", "--verifier=exakt", DRY_RUN="1", SEED="1")
     assert done.returncode == 2 and not done.stdout and not list(tmp_path.iterdir())
     spelling, verifier = done.stderr.splitlines()
@@ -396,20 +369,20 @@ def test_splits_that_another_verifier_measured_are_refused(tmp_path):
     check_splits(tmp_path, "m/base", folder / "all_train.jsonl", "exact")  # nothing is measured
 
 
-def test_commits_that_mix_are_named_once(tmp_path, monkeypatch, capsys):
+def test_runs_of_several_commits_give_one_warning(tmp_path, monkeypatch, capsys):
     grid = cells(parse(["--ns=2 4", "--bps=2", "--seeds=0 1", "--C=64", f"--runs={tmp_path}"]))
     for c in grid[:3]:
         sweep.run_folder(c).mkdir()
         (sweep.run_folder(c) / "log.jsonl").write_text('{"type": "header", "commit": "aaaa"}\n')
     for now, said in (("aaaa", ""), ("bbbb", "aaaa; the code now is bbbb"), (None, ""),
                       ("aaaa+", "aaaa; the code now is aaaa with edits")):
-        monkeypatch.setattr(config, "commit", lambda: now)
+        monkeypatch.setattr(machine, "commit", lambda: now)
         sweep.warn_of_mixed_commits(grid)
         err = capsys.readouterr().err
         assert said in err and err.count("\n") == bool(said), err
 
 
-def test_nohup_keeps_its_word(monkeypatch):
+def test_nohup_still_works(monkeypatch):
     kept = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM)}
     try:
         for ignored in (True, False):
@@ -422,24 +395,10 @@ def test_nohup_keeps_its_word(monkeypatch):
             signal.signal(number, handler)
 
 
-def test_checkouts_have_lf_on_every_machine(tmp_path):
-    """A clone as Git for Windows makes it, which bash in WSL is to run."""
-    git = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-c", "core.autocrlf=true"]
-    repo = tmp_path / "repo"
-    repo.mkdir()
-    for name in (".gitattributes", "run_sweep.sh", "config.py"):
-        shutil.copy(ROOT / name, repo)
-    for words in ("init -q", "add -A", "commit -q -m t"):
-        subprocess.run([*git, *words.split()], cwd=repo, check=True, capture_output=True)
-    subprocess.run([*git, "clone", "-q", repo, tmp_path / "clone"], check=True)
-    for name in ("run_sweep.sh", "config.py"):
-        assert (tmp_path / "clone" / name).read_bytes() == (ROOT / name).read_bytes()
-
-
 # --------------------------------------------------------------------------------------------------
 # Plans, and how far a sweep is
 
-def test_a_report_that_could_not_be_made_is_refused_before_the_runs(capsys):
+def test_a_sweep_without_a_report_is_refused_before_the_runs(capsys):
     grid = [dict(parse(["--B_p=8", "--n=8"]), C=1024, eval_every=every) for every in (128, 960)]
     sweep.check_evaluations(grid)
     assert capsys.readouterr().err == ""
@@ -459,19 +418,26 @@ def test_a_dry_run_of_another_experiment_keeps_the_plan_of_runs_that_are_there(s
     assert (out / "sweep.json").read_bytes() == plan
 
 
-def test_the_live_lines_tell_how_far_each_run_is(tmp_path, capfd, monkeypatch):
-    """What it said last, the bar of a run included; on a terminal the next lines go over them."""
+def test_runs_that_the_analysis_leaves_out_are_named_before_the_sweep(swept):
+    cfg = dict(read_plan(swept[0])["config"], runs=str(swept[0]))
+    for change, named in (({}, ""), (dict(lr_base=0.5), "lr_base=1e-06"),
+                          (dict(lrs="1e-6 0.5"), ""), (dict(kl_coef=0.5), "another experiment")):
+        assert sweep.planned_before(dict(cfg, **change)) == named
+
+
+def test_the_live_lines_show_how_far_each_run_is(tmp_path, capfd, monkeypatch):
+    """Each run's last line, also if it is a progress bar; a terminal overwrites the lines."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     jobs = [(name, f"bash -c 'printf \"loading\\r{name} at 50%%\"; sleep 3'", tmp_path / name)
             for name in ("n=2", "n=4")]
     assert sweep.pool(jobs, [{}, {}], []) == 0
     said = capfd.readouterr().out
     lines = "".join(f"  {name}  {name} at 50%\033[K\n" for name in ("n=2", "n=4"))
-    assert f"{lines}  0 of 2 ended\033[K\n\033[3A" in said, said
-    assert "\033[Jdone  n=2 at 50%\n" in said and said.endswith("\033[J"), said
+    assert f"{lines}  0 of 2 ended, 0 waiting; " in said and "\033[K\n\033[3A" in said, said
+    assert "\033[Jdone  n=2:  n=2 at 50%\n" in said and said.endswith("\033[J"), said
 
 
-def test_what_a_run_said_last(tmp_path):
+def test_last_line_of_a_run(tmp_path):
     path = tmp_path / "out.txt"
     assert sweep.last_line(path) == ""
     path.write_text("\n\n")
@@ -482,7 +448,7 @@ def test_what_a_run_said_last(tmp_path):
     assert sweep.last_line(path) == "train_grpo.py: --n=1: no"
 
 
-def test_sweep_json_is_of_the_sweep_that_was_asked_last(tmp_path):
+def test_sweep_json_has_the_latest_request(tmp_path):
     words = ["--ns=2 4", "--bps=8 20", "--seeds=0", "--B_max=48", "--C=1e4", f"--runs={tmp_path}"]
     sweep.save_plan(*sweep.arms("easy", words))
     plan = config.read_json(tmp_path / "sweep.json")
@@ -495,8 +461,8 @@ def test_sweep_json_is_of_the_sweep_that_was_asked_last(tmp_path):
     assert sweep.planned(tmp_path) == cells(plan["config"])
 
 
-def test_studies_that_share_an_arm_plan_for_each_other(tmp_path):
-    """Their cells, not all combinations of their n and lr; another experiment's are forgotten."""
+def test_studies_that_share_an_arm_share_its_plan(tmp_path):
+    """It has the cells of both, not all combinations of n and lr; none of another experiment."""
     def ask(*words):
         arm = parse(["--bps=8", "--C=1e4", f"--runs={tmp_path}", *words])
         sweep.save_plan(arm, shared=True)
@@ -521,7 +487,7 @@ def test_the_folder_of_a_sweep(tmp_path, env, out):
     assert shlex.split(done.stdout)[-1].startswith(f"--out={out}Bp8_n2_"), done
 
 
-def test_arms_of_a_study_lie_below_one_folder():
+def test_arms_of_a_study_are_below_one_folder():
     for words, folder in (([], "runs/atlas"), (["--runs=r"], "r"),
                           (["--data=data/guru_math", "--model=Qwen/Q"], "runs/guru_math_Q_atlas")):
         arms = sweep.arms("models", words)
@@ -534,8 +500,8 @@ def test_the_toy_world_has_its_own_sweep():
         sweep.main(["commands", "easy", "--data=data/bandit"])
 
 
-def test_term_to_the_script_alone_stops_the_runs(swept, tiny, tmp_path):
-    """As `kill` or a batch system does it: not to the whole group, as a terminal would."""
+def test_sigterm_to_the_script_stops_the_runs(swept, tiny, tmp_path):
+    """`kill` or a batch system signals only the script, not the whole process group."""
     out = shutil.copytree(swept[0], tmp_path / "easy")
     process = run_sweep(tiny, out, C="4000", start=True)
     wait_for(lambda: process.poll() is not None or all(len(r) > 50 for r in logs(out).values()))
@@ -544,8 +510,8 @@ def test_term_to_the_script_alone_stops_the_runs(swept, tiny, tmp_path):
     assert all(r[-1].get("status") == "stopped" for r in logs(out).values())
 
 
-def test_a_run_that_is_asked_to_stop_by_somebody_else_stops_the_sweep(swept, tiny, tmp_path):
-    """As Slurm asks the steps of a job: nothing new starts, what runs saves a checkpoint."""
+def test_a_run_that_gets_sigterm_stops_the_sweep(swept, tiny, tmp_path):
+    """Slurm signals the steps of a job. No new run starts, and running ones save a checkpoint."""
     out = shutil.copytree(swept[0], tmp_path / "easy")
     process = run_sweep(tiny, out, C="4000", JOBS="1", start=True)
     begun = lambda: [run for run, records in logs(out).items() if len(records) > 50]
@@ -557,15 +523,14 @@ def test_a_run_that_is_asked_to_stop_by_somebody_else_stops_the_sweep(swept, tin
               if "train_grpo.py" in line and line.endswith(f"--out={out}/{run}")]
     os.kill(int(pid), signal.SIGTERM)
     text = process.communicate(timeout=300)[0]
-    assert process.returncode == 130 and "the same command goes on" in text, text
+    assert process.returncode == 130 and "the same command continues" in text, text
     last = {name: records[-1] for name, records in logs(out).items()}
     assert last.pop(run)["status"] == "stopped"
     assert all(r == dict(type="end", status="budget", rollouts=64) for r in last.values())
 
 
-def test_after_an_array_what_was_asked_is_known(tiny, tmp_path):
-    """Of the commands that were printed one ran: the others are missing, by `failed` and by the
-    analysis."""
+def test_failed_and_the_analysis_know_the_plan_after_an_array(tiny, tmp_path):
+    """One of the printed commands ran; `failed` and the analysis list the others as missing."""
     out = tmp_path / "easy"
     lines = run_sweep(tiny, out, DRY_RUN="1", NS="2 4 8").stdout.splitlines()
     assert len(lines) == 3 and len(read_plan(out)["cells"]) == 3
@@ -599,7 +564,7 @@ sys.meta_path.insert(0, Find)
     (["--threads=2"], {}, "2")])
 @pytest.mark.parametrize("name", ["train_grpo.py", "sample.py", "evaluate.py"])
 def test_a_script_by_hand_has_the_threads_of_a_sweep(tiny, tmp_path, name, words, env, threads):
-    """Before it loads torch, which reads them once."""
+    """They are set before torch is loaded, because it reads them once."""
     (tmp_path / "sitecustomize.py").write_text(HOOK)
     free = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "TOKENIZERS"))}
     run = ["--B_p=2", "--n=4", "--C=16"] if name == "train_grpo.py" else []
@@ -629,7 +594,7 @@ def test_without_the_affinity_of_linux(tmp_path):
     "python3 -m venv --without-pip .venv", "mkdir -p .venv/bin; ln -s /none .venv/bin/python",
     "touch .venv"])
 def test_an_environment_half_made_is_completed_or_named(tmp_path, make):
-    """What broke off left a .venv without pip, without python, with one that does not start."""
+    """An installation that stopped left a .venv without pip, or whose python does not start."""
     linked(tmp_path)
     subprocess.run(make, shell=True, cwd=tmp_path, check=True)
     free = {k: v for k, v in os.environ.items() if k not in ("PYTHON", "DRY_RUN")}

@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 from test_engine import full_forward
 
 import config
-from core import engine, evaluation
+from core import engine, evaluation, machine
 from core.problems import copies, encode, subset
 import evaluate
 import sample
@@ -1385,7 +1385,7 @@ def test_ctrl_c_while_a_script_imports_is_one_line(tmp_path, name):
     (tmp_path / "numpy.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     done = run_script(name, f"--out={tmp_path / 'out'}", env=dict(PYTHONPATH=str(tmp_path)))
     assert done.code in (130, -signal.SIGINT), done
-    assert done.stderr.count("\n") == 1 and "interrupted; start the same command" in done.stderr
+    assert done.stderr.count("\n") == 1 and "interrupted; run the same command" in done.stderr
 
 
 @named("file", ["*.safetensors", "state.json", "no weights", "all of both"])
@@ -1477,7 +1477,7 @@ def test_other_experiment_in_the_folder_is_refused(words, straight, tmp_path, mo
     before = (run / "log.jsonl").read_bytes()
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadInput,
-                       match="another config: seed=0 there, 1 now, kl_coef=0.001 there, 0.5 now$"):
+                       match="another config: seed=0 there, 1 now, kl_coef=0.001 there, 0.5 now;"):
         train_grpo.main([*words, "--kl_coef=0.5", "--seed=1"])
     problems = read_log(run / "log.jsonl")[0]["config"]["val_set"]
     changed = tmp_path / "val.jsonl"
@@ -1673,7 +1673,7 @@ def test_a_run_of_other_code_is_named(words, straight, tmp_path, monkeypatch, ca
     """A run that other code began says so if it is skipped or continued; --tag starts another run.
     """
     code = ["a"]
-    monkeypatch.setattr(config, "commit", lambda: code[0])
+    monkeypatch.setattr(machine, "commit", lambda: code[0])
     monkeypatch.chdir(tmp_path)
     shutil.copytree(straight, tmp_path / "run")
     log = tmp_path / "run/log.jsonl"

@@ -1,12 +1,11 @@
-"""A python that has loaded torch already, for tests that start many scripts as their users do.
+"""A python that has already loaded torch, for tests that start many scripts.
 
-    python tests/warm.py SOCKET   the server: each request becomes a fork of it
-    client(SOCKET, ...)           in an executable of its own, stands where `python` would: a
-                                  process with the same words, variables, folder, streams, signals
-                                  and exit code
+    python tests/warm.py SOCKET   the server, which forks for each request
+    client(SOCKET, ...)           replaces `python` in an executable: a process with the same words,
+                                  variables, folder, streams, signals and exit code
 
-No module of the repository is loaded before the fork. What a warm process cannot be (`-c`, another
-PYTHONPATH, another number of threads) the client leaves to a cold one.
+No module of the repository is loaded before the fork. If a fork cannot do the job (`-c`, another
+PYTHONPATH, another number of threads), the client starts a new python.
 """
 import atexit
 import gc
@@ -25,14 +24,13 @@ READ_AT_IMPORT = ("PYTHON", "OMP_", "HF_", "TRANSFORMERS_", "TOKENIZERS_", "LC_"
 
 
 def fixed(env):
-    """The variables that a process reads once, before the fork."""
+    """Return the variables that a process reads only once, before the fork."""
     return {key: value for key, value in env.items()
             if key.startswith(READ_AT_IMPORT) and key not in ("PYTHON", "PYTHON_EXEC")}
 
 
 def client(path, python, server_env):
-    """Run sys.argv's script in a fork of the server at `path`; `python` where that is not the same.
-    """
+    """Run sys.argv's script in a fork of the server at `path`, or with `python` if that differs."""
     words = sys.argv[2:] if sys.argv[1:2] == ["-u"] else sys.argv[1:]
     if not words or words[0][0] == "-" and words[0] != "-m" or fixed(os.environ) != server_env:
         os.execv(python, [python, *sys.argv[1:]])
@@ -48,14 +46,14 @@ def client(path, python, server_env):
         signal.signal(number, lambda number, _: os.kill(pid, number))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
     code = int(lines.readline())
-    if code < 0:  # by a signal: so does this
+    if code < 0:  # ended by a signal, so this process ends by it as well
         signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code)
 
 
 def keep(connection, pid):
-    """Tell the client how its process ended; where the client is gone first, kill that."""
+    """Send the client the exit code of its process; if the client ends first, kill the process."""
     watched = os.pidfd_open(pid)
     if connection in select.select([connection, watched], [], [])[0]:
         os.killpg(pid, signal.SIGKILL)
@@ -68,12 +66,12 @@ def keep(connection, pid):
 
 
 def serve(path):
-    """Returns in a forked child, with the words of a script that it is to be."""
+    """Serve requests. Only a forked child returns, with the words of the script to run."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(64)
     print("ready", flush=True)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: pytest ends this, by stdin
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # pytest ends the server by closing its stdin
     while listener in select.select([listener, 0], [], [])[0]:
         connection, _ = listener.accept()
         if os.fork():
@@ -112,8 +110,8 @@ def serve(path):
 
 
 def run(words):
-    """Be the script, as `python` would be; ends this process without tearing down what it shares
-    with the server."""
+    """Run the script as `python` would, then exit without destructors, because the server shares
+    the libraries' state."""
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     try:
         if words[0] == "-m":

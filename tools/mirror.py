@@ -1,12 +1,12 @@
-"""tools/mirror.py: follows a run's log.jsonl to TensorBoard or W&B, for those who look there.
+"""tools/mirror.py: copy a run's log.jsonl to TensorBoard or W&B while the run goes on.
 
     python tools/mirror.py runs/easy/RUN --to=tensorboard    # pip install tensorboard
     WANDB_MODE=offline python tools/mirror.py runs/easy/RUN --to=wandb    # pip install wandb
 
-Goes on until the log has its end record, or Ctrl-C. A number of a step is train/NAME and one of an
-evaluation SET/NAME, over rollouts. A resumed run has cut its log back: then all is written again,
-in TensorBoard in place of what was there. The files lie in the run's folder. W&B gets a run of the
-folder's name (WANDB_PROJECT: isocompute).
+It ends with the log's end record, or on Ctrl-C. Numbers of a step are called train/NAME, numbers of
+an evaluation SET/NAME; the x axis is rollouts. A resumed run cuts its log back; then everything is
+written again, and TensorBoard replaces the old points. Files are written to the run's folder. W&B
+gets a run of the folder's name in the project WANDB_PROJECT (default isocompute).
 """
 import os
 import sys
@@ -19,7 +19,7 @@ from core.log import read_log  # noqa: E402
 
 
 def scalars(record):
-    """The numbers of a record of the log as {name: number}: train/reward, val/avg@4, ..."""
+    """Return the numbers of a log's record as {name: number}: train/reward, val/avg@4, ..."""
     part = dict(step="train", eval=record.get("set", "val")).get(record["type"])
     axes = ("step", "rollouts", "samples", "k")
     return {f"{part}/{key}": value for key, value in record.items()
@@ -27,7 +27,7 @@ def scalars(record):
 
 
 def to_tensorboard(folder, config):
-    """A function that takes numbers and the rollouts they belong to."""
+    """Return write(numbers, rollouts) for TensorBoard."""
     from torch.utils.tensorboard import SummaryWriter
     writer = SummaryWriter(str(folder), purge_step=0)
 
@@ -39,7 +39,7 @@ def to_tensorboard(folder, config):
 
 
 def to_wandb(folder, config):
-    """As `to_tensorboard`. With the sweep's name no two runs meet."""
+    """Return write(numbers, rollouts) for W&B; the sweep's name makes the run's name unique."""
     import wandb
     sweep, run = folder.resolve().parts[-2:]
     run = wandb.init(project=os.environ.get("WANDB_PROJECT", "isocompute"), group=sweep,
@@ -50,7 +50,7 @@ def to_wandb(folder, config):
 
 
 def follow(folder, to, every=5.0):
-    """Hand the numbers of the run in `folder` to the function that `to` makes, until its end."""
+    """Pass the numbers of the run in `folder` to the function that `to` returns, until it ends."""
     sent = []
     while not sent or sent[-1]["type"] != "end":
         time.sleep(every if sent else 0)
@@ -70,11 +70,12 @@ def main(argv):
         raise BadInput(f"{' '.join(argv)}: expected RUN --to=tensorboard or RUN --to=wandb")
     folder, name = Path(argv[0]), argv[1].removeprefix("--to=")
     if not (folder / "log.jsonl").exists():
-        raise BadInput(f"{folder}: no run, it has no log.jsonl")
+        raise BadInput(f"{folder}: has no log.jsonl; expected the folder of a run, such as "
+                       "runs/easy/Bp6_n4_seed0_...")
     try:
         follow(folder, dict(tensorboard=to_tensorboard, wandb=to_wandb)[name])
     except ImportError as e:
-        raise BadInput(f"--to={name}: `pip install {name}` ({e})") from None
+        raise BadInput(f"--to={name}: not installed ({e}); `pip install {name}`") from None
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""study.py: what makes n*(C) rise in the toy world: experiments on bandit_toy.py.
+"""study.py: experiments with bandit_toy.py on what makes n*(C) rise.
 
-    python results/bandit/study.py --runs=/tmp/study  # 30 minutes on two cores; it goes on again
-    python results/bandit/study.py                    # tells and draws what is in results/bandit
+    python results/bandit/study.py --runs=/tmp/study  # 30 minutes on two cores; can be continued
+    python results/bandit/study.py                    # print and draw the results in results/bandit
 
-Every experiment trains each n of NS at several learning rates, with 8 SEEDS, and looks at exact
-pass rates at BUDGETS, so that neither the noise of evaluations nor an lr that suits one n decides.
-Keys of the world (--world=3, --skill=0.9) change all experiments.
+Every experiment trains each n of NS at several learning rates with 8 SEEDS. It reads exact pass
+rates at BUDGETS, so neither the noise of evaluations nor an lr that suits only one n decides the
+result. Keys of the world (--world=3, --skill=0.9) change all experiments.
 """
 import math
 import sys
@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-# first of all, since it sets the number of threads
+# first, because it sets the number of threads
 from bandit_toy import (TOY, Run, check_world, group_gradient, in_parallel, make_world, pass_rate,
                         rewards_of, roll)
 import numpy as np
@@ -26,7 +26,7 @@ from core.log import save_json
 from core import plots
 from core.plots import format_si
 
-# experiment: (what it asks, words of its own, learning rates as multiples of lr_base)
+# experiment: (what it changes, command-line words, learning rates as multiples of lr_base)
 STUDY = dict(
     lead=("noise and few problems", "", (0.25, 0.5, 1, 2, 4)),
     no_idle=("no noise from idle decisions", "--idle=0", (0.25, 0.5, 1, 2, 4)),
@@ -48,12 +48,13 @@ LONG = dict(lead=BUDGETS + [2 ** 19.5, 2 ** 20])
 
 
 def measure_cell(cfg, budgets):
-    """Trains a cell on to each budget, all seeds: dict(mean, train), exact pass@1 of the validation
-    and of the training problems, (S, E) as lists.
+    """Train a cell for all seeds up to each budget. Return dict(mean, train), lists (S, E).
+
+    They are the exact pass@1 of the validation and of the training problems.
     """
     run, d, looks = Run(cfg, make_world(cfg), SEEDS), derive(cfg), []
     for C in budgets:
-        while run.rollouts + d["B"] / 2 <= C:  # to the update nearest to the budget
+        while run.rollouts + d["B"] / 2 <= C:  # stop at the update nearest to the budget
             run.update(cfg, d)
         looks.append([run.validation().mean(1), run.training().mean(1)])
     looks = np.round(np.array(looks, float), 4)  # (E, 2, S)
@@ -61,17 +62,16 @@ def measure_cell(cfg, budgets):
 
 
 def interval(x):
-    """Half width of a 90% interval of the mean over the first axis, Student's."""
+    """Return the half width of Student's 90% interval of the mean over the first axis."""
     return stats.t.ppf(0.95, len(x) - 1) * np.std(x, 0, ddof=1) / math.sqrt(len(x))
 
 
 def noise_levels(run, n=64):
-    """n_c of each seed (S,): variance of one rollout's (r - p) grad log pi within a problem over
-    that between problems, by the shared weights.
+    """Return n_c (S,): variance of one rollout's gradient within a problem / between problems.
 
-    By analysis of variance over two groups of n rollouts for each training problem. Of problems
-    drawn at random: epochs without replacement cancel the part between problems over D / B_p
-    updates.
+    The gradient is (r - p) grad log pi by the shared weights. Analysis of variance over two groups
+    of n rollouts for each training problem. It holds for problems drawn at random: epochs without
+    replacement cancel the part between problems over D / B_p updates.
     """
     places = np.arange(run.problems.shape[1])[None]
     pi, answer, x = run.probabilities(run.problems, places, idle=True)
@@ -86,12 +86,12 @@ def noise_levels(run, n=64):
 
 
 def late_gain(R):
-    """What the n that is best at the last budget gains there over the n that is best at the first,
-    each at its best lr: (mean, 90% half width, [early n, late n]).
+    """Return the gain at the last budget of the n that is best there over the n that is best at the
+    first budget, each at its best lr: (mean, 90% half width, [early n, late n]).
 
-    R (L, N, S, E): learning rates, n, seeds, budgets; n as indices, chosen on all seeds. The gain
-    is measured on one half of the seeds, n and lr chosen on the other, both ways round, so that
-    choosing does not flatter: on equal n the interval covers 0 in 89%.
+    R (L, N, S, E): learning rates, n, seeds, budgets. The n returned are indices, chosen on all
+    seeds. For the gain, n and lr are chosen on one half of the seeds and measured on the other, and
+    the halves swapped, so the choice does not bias it: for equal n the interval covers 0 in 89%.
     """
     gains = np.zeros(R.shape[2])
     for half in (0, 1):
@@ -104,8 +104,9 @@ def late_gain(R):
 
 
 def near(R, e):
-    """Which n are not told from the best at budget e, each at its best lr: a list of indices
-    (paired over seeds, 90%).
+    """Return the indices of the n tied with the best at budget e, each at its best lr.
+
+    Differences are paired by seed, with 90% intervals.
     """
     own = R[R.mean(2)[:, :, e].argmax(0), np.arange(R.shape[1]), :, e].T  # (S, N)
     gap = own[:, [own.mean(0).argmax()]] - own
@@ -113,12 +114,12 @@ def near(R, e):
 
 
 def study(cfg, path):
-    """All of STUDY, and the noise of three worlds, in the file `path`, from which it goes on."""
+    """Run all of STUDY and measure the noise of three worlds; continue from the file `path`."""
     world = config.identity(cfg)
     found = config.read_json(path) if path.exists() else dict(config=world, arms={}, noise=[])
-    # a key that is newer than study.json was at its default there
+    # a key that was added after study.json was written had its default value
     if {key: found["config"].get(key, config.config.get(key)) for key in world} != world:
-        raise BadInput(f"{path}: made by another config; take another folder with --runs")
+        raise BadInput(f"{path}: made by another config; give another folder with --runs")
 
     def of_world(more):
         return parse([*(f"--{key}={value}" for key, value in world.items()), *more.split()],
@@ -146,8 +147,9 @@ def study(cfg, path):
 
 
 def lines_of(arm):
-    """The study's numbers of one experiment: {what: R (L, N, S, E)}; without shared weights new
-    problems learn nothing.
+    """Return the pass rates of one experiment as {what: R (L, N, S, E)}.
+
+    Without shared weights there are none for validation, because new problems learn nothing.
     """
     mean, train = np.array(arm["mean"]), np.array(arm["train"])
     base = len(arm["lrs"]) // 2
@@ -156,7 +158,7 @@ def lines_of(arm):
 
 
 def report(found):
-    """n* early and late of each experiment, what the late one gains, and the rewards at the end."""
+    """Print n* at the first and last budget of each experiment, the gain, and the last rewards."""
     for name, arm in found["arms"].items():
         C, ns = arm["C"], arm["ns"]
         print(f"{name}: {STUDY[name][0]} {arm['words']}")
@@ -175,9 +177,9 @@ def report(found):
 
 
 def draw_study(found, path):
-    """n* over C of each experiment; squares: not told from the best (validation, best lr).
+    """Draw n* over C for each experiment, with squares for ties (validation, best lr).
 
-    The last panel: n* over C / D.
+    The last panel is n* over C / D.
     """
     arms, (fig, axes) = found["arms"], plots.canvas(5, 3, (12, 14))
     styles = {"validation, base lr": "C0--", "validation, best lr": "C3-",

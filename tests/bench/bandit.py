@@ -1,11 +1,10 @@
-"""bandit.py: rollouts/s of bandit_toy.py against a plain loop over problems, rollouts and
-decisions, side by side.
+"""bandit.py: rollouts/s of bandit_toy.py compared with a loop over problems, rollouts, decisions.
 
     python tests/bench/bandit.py
 
-Both make whole updates of one cell of the default world (rollouts, advantages, gradient, AdamW by
-the same code). The loop has one seed, as loops do; the vectorised update has one, and eight side by
-side. Medians of alternating repetitions.
+Both make whole updates of one cell of the default world; rollouts and gradient differ, advantages
+and AdamW are the same code. The loop trains one seed, the vectorised update one and then eight at a
+time. It prints medians of alternating repetitions.
 """
 import os
 import sys
@@ -22,7 +21,7 @@ from config import derive, parse
 
 
 def plain_roll(pi, n, rngs):
-    """bandit_toy.roll, a rollout and a decision at a time."""
+    """Do what bandit_toy.roll does, one rollout and one decision at a time."""
     K, S, P, d = pi.shape
     choice = np.empty((S, n, P, d), np.uint8)
     for s in range(S):
@@ -38,7 +37,7 @@ def plain_roll(pi, n, rngs):
 
 
 def plain_gradient(pi, choice, A):
-    """bandit_toy.group_gradient, a decision of a rollout at a time."""
+    """Do what bandit_toy.group_gradient does, one decision of a rollout at a time."""
     K, S, P, d = pi.shape
     G = np.zeros((S, P, d, K))
     for s, i, p in np.ndindex(S, choice.shape[1], P):
@@ -50,7 +49,7 @@ def plain_gradient(pi, choice, A):
 
 
 def rate(cfg, world, seeds, plain):
-    """Rollouts/s of a few updates, all seeds together."""
+    """Return rollouts/s of a few updates, summed over seeds."""
     fast = bandit_toy.roll, bandit_toy.group_gradient
     if plain:
         bandit_toy.roll, bandit_toy.group_gradient = plain_roll, plain_gradient

@@ -1,16 +1,16 @@
-"""What the evening of data/gsm8k can see: the difference between n = 4 and 64, by C and seeds.
+"""Which difference between n = 4 and 64 the evening of data/gsm8k can detect, by C and seeds.
 
-    python tests/bench/evening.py           # the table behind the preset's C and seeds; 2 minutes
+    python tests/bench/evening.py           # the table for the preset's C and seeds; 2 minutes
     python tests/bench/evening.py --draws=50
 
-Each draw is a sweep with n = 4, 16, 64: late rewards by problem, with the evaluations' own sampling
-noise, problems of differing difficulty, and two further noises as in the logs that are kept under
-results/. Runs of one cell scatter by 0.014 to 0.03 (runs of one seed share most of that: they have
-the order of problems in common); what is left of a run's own is 0.006 to 0.01. Two verdicts are
-asked for the difference n = 64 minus n = 4 at the end: that over the last quarter
-(core/stats.contrast), and that of the report at C (core/stats.tied_with_best). Both are paired by
-seed and problem. A difference is seen if its 90% interval excludes 0. Printed is the smallest true
-difference that is seen in 90% and in 95% of all draws, in points of avg@4. Hours: core/cost.py.
+Each draw is a sweep with n = 4, 16, 64: rewards by problem with the sampling noise of evaluations,
+problems of different difficulty, and noise as in the logs under results/. Runs of one cell scatter
+by 0.014 to 0.03. Runs of one seed share most of that, because they have the same order of problems;
+the rest, 0.006 to 0.01, differs between runs. Two tests look at n = 64 minus n = 4: one over the
+last quarter (core/stats.contrast), one as the report does at C (core/stats.tied_with_best). Both
+pair runs by seed and problem. A difference is detected if its 90% interval excludes 0. The bench
+prints the smallest true difference that is detected in 90% and in 95% of draws, in points of avg@4,
+and hours by core/cost.py.
 """
 import sys
 from pathlib import Path
@@ -24,15 +24,15 @@ from config import BadInput, entry, parse  # noqa: E402
 from core import cost, sweep  # noqa: E402
 from core.stats import cells_of, contrast, nearest, tied_with_best  # noqa: E402
 
-NOISE = dict(small=(0.014, 0.006), large=(0.03, 0.010))  # within a cell, without the seed's share
+NOISE = dict(small=(0.014, 0.006), large=(0.03, 0.010))  # sd within a cell, sd within cell and seed
 PRESET = sweep.arms("easy", [f"--data={ROOT / 'data/gsm8k'}"])[0]
 NS, PROBLEMS, SAMPLES = (4, 16, 64), PRESET["n_val"], PRESET["samples"]
 EVALS = PRESET["C"] // PRESET["eval_every"]
-LATE = 0.75  # what is compared seed by seed: the evaluations beyond this share of C
+LATE = 0.75  # evaluations after this share of C are compared seed by seed
 
 
 def draw_sweep(rng, seeds, within, own, gain, C):
-    """A sweep in memory whose n = 64 is `gain` above n = 4 at the end, n = 16 half as much."""
+    """Return runs of a sweep in which n = 64 ends `gain` above n = 4, and n = 16 half as much."""
     common = rng.standard_normal(seeds) * np.sqrt(within**2 - own**2)
     difficulty, runs = rng.standard_normal(PROBLEMS) * 1.5, []
     for i, n in enumerate(NS):
@@ -51,7 +51,7 @@ def draw_sweep(rng, seeds, within, own, gain, C):
 
 
 def paired_error(runs, C):
-    """(half of the interval - the difference n = 64 minus 4), seed by seed: seen if below 0."""
+    """Return half of the interval minus the difference n = 64 minus 4: below 0 it is detected."""
     table = {}
     for run in runs:
         late = run["C"] > LATE * C
@@ -61,19 +61,19 @@ def paired_error(runs, C):
 
 
 def in_report(runs, C):
-    """Whether the report says at C that n = 4 is worse than the best."""
+    """Return whether n = 4 is worse than the best at C, as in the report."""
     grid, cells = cells_of(runs, "avg@4")
     return not tied_with_best(cells, nearest(grid, C))[[c.n for c in cells].index(4)]
 
 
 def least_paired(rng, seeds, noise, C, draws):
-    """The differences seen in 90% and 95% of the draws; a difference only moves the interval."""
+    """Return the differences detected in 90% and 95% of draws; a difference shifts the interval."""
     missing = [paired_error(draw_sweep(rng, seeds, *noise, 0.0, C), C) for _ in range(draws)]
     return np.quantile(missing, [0.9, 0.95])
 
 
 def least_in_report(rng, seeds, noise, C, draws):
-    """The smallest of some differences that the report sees in 90% of the draws; inf if none."""
+    """Return the smallest tested difference that the report detects in 90% of draws, or inf."""
     for gain in np.arange(0.02, 0.2, 0.01):
         seen = np.mean([in_report(draw_sweep(rng, seeds, *noise, gain, C), C)
                         for _ in range(draws)])
@@ -86,7 +86,7 @@ def main(argv):
     cfg = parse(argv, __doc__, dict(draws=(400, "sweeps to draw for each row")))
     if cfg["draws"] < 20:
         raise BadInput(f"--draws={cfg['draws']}: expected 20 or more")
-    print("points of avg@4 that n = 64 must lie above n = 4, by noise (small, large)\n"
+    print("smallest detected difference n = 64 minus n = 4, points of avg@4, noise (small, large)\n"
           "        C  M(64)  seeds   GPU-hours (4090, H100)   seed by seed: 90%        95%   "
           "  the report: 90%")
     for C in (38400, 76800, 153600):

@@ -1,13 +1,13 @@
-"""The lines of docs/gpu.md on a real Slurm: two virtual nodes on this machine, on its CPU.
+"""Test the commands of docs/gpu.md on a real Slurm: two virtual nodes on this machine's CPU.
 
-    apt install slurmctld slurmd slurm-client munge    # as root, on a machine without a Slurm
-    python tests/bench/slurm.py                        # all, about ten minutes; prints the table
-    python tests/bench/slurm.py array term             # some of the walks
+    apt install slurmctld slurmd slurm-client munge    # as root, on a machine without Slurm
+    python tests/bench/slurm.py                        # all, about ten minutes; prints a table
+    python tests/bench/slurm.py array term             # only these
 
-It brings up munged, slurmctld and two slurmd on loopback, with all files in a temporary folder, and
-takes them down. Each walk trains the embedded model by one of the docs' forms, and its logs are
-compared, value by value, with those of runs that nobody disturbed. Problems and base model are made
-where they are missing. Not part of the suite.
+It starts munged, slurmctld and two slurmd on loopback, with all files in a temporary folder, and
+stops them at the end. Each test trains the embedded model with one form of the docs and compares
+the logs, value by value, with those of uninterrupted runs. Missing problems and a missing base
+model are made first. It is not part of the test suite.
 """
 import os
 import re
@@ -59,7 +59,7 @@ CLOCKS = {"wall_s", "gen_s", "train_s", "time", "loading_s", "config", "versions
 
 
 def values(out):
-    """{run: its records without times, folders and the marks of stops} of a sweep's folder."""
+    """Return {run: records without times, folders and stops} of a sweep's folder."""
     found = {}
     for path in sorted(Path(out).glob("Bp*/log.jsonl")):
         records = [r for r in read_log(path) if r.get("status") != "stopped"]
@@ -68,7 +68,7 @@ def values(out):
 
 
 class Cluster:
-    """munged, slurmctld and two slurmd, with everything in one temporary folder."""
+    """munged, slurmctld and two slurmd, with all files in one temporary folder."""
 
     def __init__(self):
         self.home, self.daemons = Path(tempfile.mkdtemp(prefix="slurm.")), []
@@ -129,7 +129,7 @@ def shell(line, check=True, **env):
 
 
 class Walk:
-    """One of the docs' forms: jobs in a folder of its own, and what became of them."""
+    """One form of the docs: its jobs, their folder and their results."""
 
     def __init__(self, name, home, words=()):
         self.out, self.log = home / name, home / f"{name}.%j.txt"
@@ -137,13 +137,13 @@ class Walk:
         self.words = shlex.join([*WORDS, *words])
 
     def commands(self):
-        """commands.txt, as the docs write it."""
+        """Write commands.txt as in the docs."""
         path = self.out.with_suffix(".commands")
         path.write_text(shell(f"DRY_RUN=1 bash run_sweep.sh easy {self.words}", **self.env))
         return path
 
     def submit(self, words):
-        """sbatch with these words -> the number of the job."""
+        """Run sbatch with these words; return the job's number."""
         line = f"sbatch --parsable --output={self.log} {words}"
         return shell(line, **self.env).strip()
 
@@ -155,7 +155,7 @@ class Walk:
                            f"{path}); exec bash -c \"exec env ${{line:?}}\"'")
 
     def begun(self, runs=2, updates=8):
-        """Wait until so many runs have made some updates."""
+        """Wait until this many runs have made some updates."""
         wait_for(lambda: sum(len(r) > updates for r in values(self.out).values()) >= runs)
 
     def statuses(self):
@@ -171,7 +171,7 @@ def wait_for(what, seconds=400):
 
 
 def ended(job):
-    """Wait for a job: the states and exit codes of its tasks."""
+    """Wait for a job; return states and exit codes of its tasks."""
     def states():
         return re.findall(r"JobState=(\w+)", shell(f"scontrol show job {job}"))
     busy = {"PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED"}
@@ -181,14 +181,14 @@ def ended(job):
 
 
 # --------------------------------------------------------------------------------------------------
-# The walks: each returns what was seen
+# The tests; each returns a text with the result
 
 def array(walk):
     return ended(walk.array())
 
 
 def term(walk):
-    """TERM to an array's tasks, as `--signal=B:TERM@600` sends it, and the array again."""
+    """Send SIGTERM to an array's tasks, as `--signal=B:TERM@600` does, and submit it again."""
     job = walk.array()
     walk.begun()
     shell(f"scancel --batch --signal=TERM {job}")
@@ -197,7 +197,7 @@ def term(walk):
 
 
 def requeue(walk):
-    """Requeued in the middle: Slurm ends it by TERM and KILL, and starts it again."""
+    """Requeue a job: Slurm ends it with SIGTERM and SIGKILL and starts it again."""
     job = walk.array()
     walk.begun()
     for i in (1, 2):
@@ -206,7 +206,7 @@ def requeue(walk):
 
 
 def node(walk):
-    """The whole sweep as one job, TERM in the middle, and again; sbatch run_sweep.sh at last."""
+    """Submit the sweep as one job, stop it with SIGTERM, continue it; then sbatch run_sweep.sh."""
     words = "--cpus-per-task=2 --mem=0 --time=20 "
     job = walk.submit(f"{words}--signal=B:TERM@60 "
                       f"--wrap 'exec bash run_sweep.sh easy {walk.words}'")
@@ -218,7 +218,7 @@ def node(walk):
 
 
 def steps(walk):
-    """Each run a step of the job, by LAUNCH: TERM goes to the steps, without B: and --batch."""
+    """Make each run a step of the job with LAUNCH; SIGTERM goes to the steps, not to the batch."""
     walk.env["LAUNCH"] = "srun -N1 -n1 --exact --mem=0"
     words = (f"-N2 --ntasks-per-node=1 --cpus-per-task=1 --mem=0 --time=20 --signal=TERM@60 --wrap "
              f"'exec bash run_sweep.sh easy {walk.words}'")
@@ -229,7 +229,7 @@ def steps(walk):
 
 
 def torchrun(walk):
-    """One run on both nodes."""
+    """Train one run on both nodes."""
     line = walk.commands().read_text().splitlines()[0]
     words = line[line.index("train_grpo.py"):]
     start = (f"{sys.executable} -m torch.distributed.run --nnodes=2 --nproc_per_node=1 "
