@@ -39,6 +39,8 @@ AIME = 30
 RUN_SD, DRIFT, LIKING = 0.004, 0.003, 0.1  # noise of a run, of its checkpoints; of a problem for n
 STEEP = 3.0  # of the sigmoids in log10 C
 FALLS_FROM = 6.2  # log10 C from which a run that overfits falls
+LONGER = 0.03  # share by which a response is longer for each doubling of n
+LARGE_BATCH = 0.06  # share of the gain that a doubling of B_p adds by the opposite claims
 
 # --------------------------------------------------------------------------------------------------
 # What is planted
@@ -144,7 +146,7 @@ def costs_of(cfg, claims):
     if claims > 0:  # B_p matters little from 32 on
         B_p = 0.12 * above if above < 0 else (0.01 if kind == "easy" else 0.065) * above
     else:
-        B_p = 0.06 * above
+        B_p = LARGE_BATCH * above
     return claims * cost - B_p
 
 
@@ -219,7 +221,7 @@ def steps_of(cfg, claims, at, reward):
     cost = claims * TERMS[regime(cfg)][bool(cfg["kl_coef"]), bool(cfg["entropy_coef"])]
     ill = np.clip(cost * 4, 0, 1) * expit(3 * (x - 5.3))  # how far entropy went from its place
     entropy = 0.35 * np.exp((-2.5 if regime(cfg) == "easy" else 1.5) * ill)
-    length = (600 + 500 * reward) * (1 + 0.03 * math.log2(cfg["n"]))
+    length = (600 + 500 * reward) * (1 + LONGER * math.log2(cfg["n"]))
     if regime(cfg) == "hard":
         length = length + 800 * ill
     if claims < 0:  # then the unit matters
