@@ -12,7 +12,7 @@ import pytest
 from core import runs, sweep
 from config import BadInput, parse
 from conftest import run_script
-from simulate import simulate
+from simulate import analyse, simulate
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "results"))
@@ -102,7 +102,7 @@ def test_a_row_of_shallow_runs_is_no_verdict(tmp_path):
             planted(folder, C, words=(f"--lr_base={lr}",),
                     truth=lambda B_p, n, C: rising(B_p, n, C) - 0.05 * (lr != best) * (C > 0))
         here = arms.Atlas(folder / "arms", folder, own=True)
-        told.append(next(r for r in atlas.tell(here, "models") if r["paper"] == "Figure 12"))
+        told.append(next(r for r in atlas.rows_of(here, "models") if r["paper"] == "Figure 12"))
     shallow, untuned, edge, deep = told
     for row in (untuned, edge):
         assert row["verdict"] == "underpowered" and "lr tuned for each n" in row["wants"], row
@@ -116,7 +116,7 @@ def test_a_row_of_shallow_runs_is_no_verdict(tmp_path):
     assert deep["verdict"] == "contradicted" and not deep["wants"]
     # of anyone's runs the paper's one lr decides, and the row says so
     elsewhere = arms.Atlas(tmp_path / "1/arms", tmp_path)
-    row = next(r for r in atlas.tell(elsewhere, "models") if r["paper"] == "Figure 12")
+    row = next(r for r in atlas.rows_of(elsewhere, "models") if r["paper"] == "Figure 12")
     assert row["verdict"] == "contradicted" and row["says"].endswith("as in the paper")
 
 
@@ -134,31 +134,28 @@ def test_a_row_counts_the_runs_that_it_uses(tmp_path):
     made beyond the budget of all."""
     planted(tmp_path, 262_144)
     planted(tmp_path, 524_288, ns=(4,), seeds=(3,))
-    row = atlas.tell(arms.Atlas(tmp_path / "arms", tmp_path), "models")[0]
+    row = atlas.rows_of(arms.Atlas(tmp_path / "arms", tmp_path), "models")[0]
     assert (row["runs"], row["seeds"], row["C"]) == (9, [0, 1, 2], 262_144)
     assert row["rollouts"] == 9 * 262_144
 
 
-def test_the_lr_that_is_best_for_all_n_and_those_that_are_deep(tmp_path):
-    """n* is asked at one lr, or with each n's own; an n that is not deep is left out, with its M.
-    """
+def test_the_lr_that_is_best_for_all_n_and_cells_that_are_deep(tmp_path):
+    """n* is compared at one lr, and n = 256, with 64 updates, is drawn but not judged."""
     loss = {1e-4: 0.03, 2e-4: 0.0, 4e-4: 0.02}
     for lr in loss:
         simulate(tmp_path / "arms/easy", ns=(4, 16, 64, 256), seeds=(0, 1), B_ps=(16,),
                  C=262_144, evals=32, words=(f"--lr_base={lr}",),
                  truth=lambda B_p, n, C: rising(B_p, n, C) - loss[lr] * (C > 0))
     simulate(tmp_path / "arms/easy", ns=(16,), seeds=(7,), B_ps=(16,), C=262_144, evals=32,
-             truth=rising)  # a cell of one seed where others have two is not there
-    here = arms.Atlas(tmp_path / "arms", tmp_path)
+             truth=rising)  # a cell with one seed does not count, because others have two
     simulate(tmp_path / "arms/easy", ns=(64,), seeds=(0, 1), B_ps=(16,), C=262_144, evals=32,
-             words=("--lr_base=8e-4",), truth=rising)  # the first of its lr_base to have run
-    cells, left = figures.other_lrs(here, "easy")
-    assert list(cells) == [(n, lr) for n in (4, 16, 64) for lr in (1e-4, 2e-4, 4e-4)]
-    assert "(256, 0.0002)" in left and figures.at_one_lr(here, "easy")[0] == 2e-4
-    for row in (r for r in atlas.tell(here, "main") if r["paper"] in (
-            "Figures 1, 6 and 7, Easy", "ours: the lr control, Easy")):
-        assert row["M"] == 256 and "updates are needed" not in row["wants"], row
-        assert (tmp_path / row["figures"][0]).exists() and "fewer than 150 updates" in row["says"]
+             words=("--lr_base=8e-4",), truth=rising)  # an lr_base that only one n has
+    here = arms.Atlas(tmp_path / "arms", tmp_path)
+    lr, whole, deep, left = figures.at_one_lr(here, "easy")
+    assert lr == 2e-4 and list(whole) == [4, 16, 64, 256] and list(deep) == [4, 16, 64]
+    (row,) = (r for r in atlas.rows_of(here, "main") if r["paper"] == "Figures 1, 6 and 7, Easy")
+    assert row["M"] == 256 and "updates are needed" not in row["wants"], row
+    assert (tmp_path / row["figures"][0]).exists() and "fewer than 150 updates: n = 256" in left
 
 
 def crossing_late(folder, half):
@@ -176,7 +173,7 @@ def test_an_n_stays_above_where_it_does_at_the_best_lr_of_both(tmp_path):
     """n = 4 at the better lr_base decides, not at the one that n = 64 has."""
     for half, verdict in ((0.05, "confirmed"), (0.3, "contradicted")):
         crossing_late(tmp_path / f"{half}/far_mix_hard", half)
-        (row,) = atlas.tell(arms.Atlas(tmp_path / f"{half}", tmp_path), "far")
+        (row,) = atlas.rows_of(arms.Atlas(tmp_path / f"{half}", tmp_path), "far")
         assert "Unsolved" in row["paper"] and row["verdict"] == verdict, row["says"]
 
 
@@ -184,7 +181,7 @@ def test_beyond_the_budget_of_main(tmp_path):
     """A larger n that is ahead late alone: the seeds of that row are all fresh, and half the lr,
     which the smallest n alone has, is what the larger n is held against at the end."""
     crossing_late(tmp_path / "arms/far_hard", 0.05)
-    row = atlas.tell(arms.Atlas(tmp_path / "arms", tmp_path), "far")[0]
+    row = atlas.rows_of(arms.Atlas(tmp_path / "arms", tmp_path), "far")[0]
     assert row["verdict"] == "confirmed" and row["runs"] == 8 and row["seeds"] == [3, 4], row
     assert re.search("best n 4.*, 64 to C?", row["says"]) and "On all seeds" not in row["says"]
     less = float(re.search(r"\(n = 64: 0.0002\): \+([\d.]+)", row["says"])[1])
@@ -257,8 +254,7 @@ def test_the_lr_view_takes_out_what_seeds_have_in_common(tmp_path):
         simulate(tmp_path / "arms/easy", ns=ns, seeds=(seed,), B_ps=(16,), C=65_536, evals=16,
                  words=(f"--lr_base={lr}",), truth=lambda B_p, n, C: rising(B_p, n, C) + (C > 0)
                  * (0.02 * (lr == 2e-4) - 0.1 * (seed == 2)))
-    here = arms.Atlas(tmp_path / "arms", tmp_path)
-    _, front = arms.view_figure(here, "lr", "lr", arms.analysed(here.runs("easy")))
+    front = analyse(tmp_path / "arms/easy", view="lr")
     assert [row["best"] for row in front["rows"]] == [2e-4, 2e-4]
     assert all(panel["ns"] == [4, 16] for panel in front["panels"].values())
     assert len(front["runs_used"]) == 10
@@ -267,7 +263,7 @@ def test_the_lr_view_takes_out_what_seeds_have_in_common(tmp_path):
 @pytest.mark.parametrize("data", ["data/arithmetic", "data/guru_math"])
 def test_presets_have_the_arms_that_the_figures_ask_for(data):
     """Names are the same in every presets.json, each with the n, B_p and sets of its figure."""
-    asks = {study: arms.Atlas("", "", [f"--data={data}"]).asks(study)
+    asks = {study: arms.Atlas("", "", [f"--data={data}"]).configs(study)
             for study in sweep.presets(data)}
 
     def ns(study, arm):
@@ -299,7 +295,7 @@ def test_one_n_alone_is_no_comparison(tmp_path):
                 "easy", "hard", "ppo_easy"):
         simulate(tmp_path / "arms" / arm, ns=(64,), seeds=(0,), B_ps=(16,), C=262_144, evals=16,
                  truth=rising)
-    for row in atlas.tell(arms.Atlas(tmp_path / "arms", tmp_path, ["--ns=64"])):
+    for row in atlas.rows_of(arms.Atlas(tmp_path / "arms", tmp_path, ["--ns=64"])):
         assert row["verdict"] in ("not run", "shown"), row
 
 
@@ -318,12 +314,12 @@ def test_runs_that_cannot_be_compared_leave_the_others(tmp_path):
         end = dict(type="end", status="diverged", rollouts=left[-1].get("rollouts", 0))
         with open_log(path, "wt") as log:
             log.writelines(json.dumps(r) + "\n" for r in [*left, end])
-    rows = {r["paper"]: r for r in atlas.tell(arms.Atlas(tmp_path / "arms", tmp_path), "main")}
+    rows = {r["paper"]: r for r in atlas.rows_of(arms.Atlas(tmp_path / "arms", tmp_path), "main")}
     assert "waits for a seed of all" in rows["Figures 1, 6 and 7, Easy"]["says"]
     for path in tmp_path.glob("arms/easy/Bp16_n8_*"):
         shutil.rmtree(path)
     arms.read.cache_clear()
-    rows = {r["paper"]: r for r in atlas.tell(arms.Atlas(tmp_path / "arms", tmp_path), "main")}
+    rows = {r["paper"]: r for r in atlas.rows_of(arms.Atlas(tmp_path / "arms", tmp_path), "main")}
     row = rows["Figures 1, 6 and 7, Easy"]
     assert "1 of 3 runs diverged" in row["says"] and row["figures"], row
     # one lr_base alone: the row of Hard waits, what we ask of several lr_base is not there

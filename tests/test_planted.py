@@ -70,7 +70,7 @@ def test_a_page_says_what_was_planted(study, claims, verdict, tmp_path):
     their opposite is; each has its figure."""
     runs = tmp_path / "runs"
     plant(runs, study, claims, thin=True)
-    rows = atlas.tell(Atlas(runs, tmp_path, [f"--data={DATA}", f"--runs={runs}"]), study)
+    rows = atlas.rows_of(Atlas(runs, tmp_path, [f"--data={DATA}", f"--runs={runs}"]), study)
     for row in rows:
         asked = APART.get(row["paper"], (verdict, verdict))[claims < 0] or row["verdict"]
         assert row["verdict"] == asked, f"{row['paper']}: {row['verdict']}: {row['says']}"
@@ -106,5 +106,5 @@ def test_claims_that_the_two_plantings_leave_open(study, row, claims, thin, cons
     planted.family.cache_clear()
     monkeypatch.setattr(atlas, "ROWS", [r for r in atlas.ROWS if r[1] == row])
     plant(tmp_path / "runs", study, claims, thin)
-    (told,) = atlas.tell(Atlas(tmp_path / "runs", tmp_path, [f"--data={DATA}"]), study)
+    (told,) = atlas.rows_of(Atlas(tmp_path / "runs", tmp_path, [f"--data={DATA}"]), study)
     assert told["verdict"] == verdict, told["says"]
