@@ -66,7 +66,7 @@ def thin(records):
 
 def keep(source, target):
     """Write thinned copies of the ended runs of source/ARM/ to target/ARM/, with their sweep.json.
-    A copy that is as long as its run stays as it is."""
+    Copies that are as long as their runs are not written again."""
     new = 0
     for path in sorted(source.glob("[!.]*/*/log.jsonl")):
         copy = target / path.parent.relative_to(source) / "log.jsonl.gz"
@@ -102,7 +102,7 @@ def read(path, part="val", unit="rollouts"):
 
 
 def records(run, kind):
-    """Return the records of one type in a run's log."""
+    """Return a run's log records with the type `kind`."""
     (path,) = Path(run["path"]).glob("log.jsonl*")
     return [r for r in read_log(path) if r["type"] == kind]
 
@@ -155,7 +155,7 @@ class Atlas:
         return runs
 
     def min_seeds(self, *names):
-        """Return how many seeds a cell of these arms needs: 2 if any cell has two, else 1."""
+        """Return how many seeds each cell needs in these arms: 2 if any cell has two, else 1."""
         seeds = {}
         for run in (run for name in names for run in self.runs(name)):
             seeds.setdefault((run["B_p"], run["n"], run["lr"]), set()).add(run["seed"])
@@ -166,9 +166,9 @@ class Atlas:
         return {lr: self.cells(name, lr) for lr in sorted({r["lr"] for r in self.runs(name)})}
 
     def cells(self, name, lr=None):
-        """Return {(B_p, n): {seed: run}} of an arm at one lr_base (None: that of most runs).
+        """Return {(B_p, n): {seed: run}} of an arm at one lr_base (None: the most frequent).
 
-        Runs are cut to the budget that most of them have; shorter runs are left out.
+        Runs are cut to their most frequent budget; shorter runs are left out.
         """
         runs = self.runs(name)
         lr = lr or most_frequent([run["lr"] for run in runs])
@@ -313,7 +313,7 @@ def updates(run, C=None):
 
 def deep_cells(cells, name="n = {}"):
     """Return (the cells with DEEP updates or more, a sentence about the others). If fewer than two
-    are deep, all remain, and the row says that it is too shallow."""
+    are deep, return all: the row is then marked as too shallow."""
     M = {key: updates(flat({key: runs})[0]) for key, runs in cells.items()}
     kept = {key: runs for key, runs in cells.items() if M[key] >= DEEP}
     if len(kept) < 2 or len(kept) == len(cells):
@@ -368,8 +368,8 @@ def law_verdict(v, ns):
 # Text
 
 def rise_text(v):
-    """Return a `verdict_of` as text: its p, the n tied with the best at both ends, and the loss of
-    one n for all budgets."""
+    """Return a `verdict_of` as text: its p, the n tied with the best at both ends, and what a
+    constant n loses."""
     first, last = (", ".join(map(str, v["sets"][i])) for i in (0, -1))
     return (f"p = {v['p']:.3f} for a rise, {v['p_falls']:.3f} for a fall; best n {first} from "
             f"C = {si(v['windows'][0][0])}, {last} to {si(v['windows'][-1][1])}; n = {v['n_flat']} "
@@ -396,7 +396,7 @@ def markdown(heads, rows):
 
 
 def top_and_ties(table):
-    """Return (the n with the highest mean, the n that cannot be told from it one by one)."""
+    """Return (the n with the highest mean, the n tied with it in a comparison one by one)."""
     top = max(table, key=lambda n: table[n].mean())
     gaps = {n: contrast(table, {top: 1, n: -1}) for n in sorted(table) if n != top}
     return top, [n for n, c in gaps.items() if c["gain"] <= c["half"]]
@@ -410,7 +410,7 @@ def best_text(table):
 
 
 def choices_text(chosen):
-    """Return the choices of all folds as text, the most frequent first: "8", or "8 or 2"."""
+    """Return the choices in the folds as text, the most frequent first: "8", or "8 or 2"."""
     return " or ".join(map(str, sorted(set(chosen), key=lambda x: (-chosen.count(x), str(x)))))
 
 
@@ -484,8 +484,8 @@ def training(cells, field, title="", label="{}", name="", shade=None):
 def figure(atlas, name, panels, title, across=3, note=""):
     """Draw panels, `across` in a row, into NAME.png in atlas.out, and return that name.
 
-    title: the quantity and the problems. In small type below the figure: which runs the row has
-    used so far, and a note.
+    title: the quantity and the problems. In small type below the figure: the runs that the row
+    has used, and a note.
     """
     across = min(across, len(panels))
     down = -(-len(panels) // across)
@@ -503,7 +503,7 @@ def figure(atlas, name, panels, title, across=3, note=""):
 
 
 def runs_text():
-    """Return the runs that the current row has used so far as text: number, seeds, budget."""
+    """Return the runs that the current row has used as text: number, seeds, budget."""
     if not USED:
         return ""
     seeds = sorted({run["config"]["seed"] for run, _ in USED.values()})

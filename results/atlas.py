@@ -60,9 +60,9 @@ ROWS = [
      "frontier.", beyond, "easy"),
     ("main", "Figures 5 and 15", "Record-breaking points of noisy runs, and a monotone fit to "
      "them, stand for the frontier.", record_breaking),
-    ("joint", "Figure 8, Easy", "On Easy worst@4 wants a larger n than best@4.",
+    ("joint", "Figure 8, Easy", "On Easy worst@4 needs a larger n than best@4.",
      metrics, "easy", "best@4", "worst@4"),
-    ("joint", "Figure 8, Hard", "On Hard best@4 wants a larger n than worst@4.",
+    ("joint", "Figure 8, Hard", "On Hard best@4 needs a larger n than worst@4.",
      metrics, "hard", "worst@4", "best@4"),
     ("main", "Figure 24", "The unit, rollouts or tokens, makes no difference to n*(C).", tokens),
     ("main", "Figure 24, k", "The law's k is smaller in tokens than in rollouts.", tokens_k),
@@ -138,12 +138,12 @@ ORDER = "confirmed", "contradicted", "underpowered", "shown", "not run"
 
 
 def rows_of(atlas, study=""):
-    """Return the rows (of one study) as dicts, in order. A row without its runs is "not run"."""
+    """Return the rows (study: only its rows) as dicts. A row without its runs is "not run"."""
     known = {"difficulty", "toy", *sweep.presets(parse(atlas.words)["data"])}
     rows = [row_of(atlas, *row) for row in ROWS if row[0] in known and study in ("", row[0])]
     if atlas.own:
         return rows
-    # without runs, a question of ours is no gap in someone else's study
+    # someone else's study need not have the runs for our own questions
     asked = [r for r in rows if r["verdict"] != "not run" or not r["paper"].startswith("ours")]
     return asked or rows
 
@@ -155,36 +155,36 @@ def row_of(atlas, study, paper, claim, function, *words):
     try:
         found = function(atlas, *words)
     except (Missing, BadInput) as e:
-        found = dict(verdict="not run", number="", says=f"waits for {e}")
+        found = dict(verdict="not run", number="", details=f"waits for {e}")
         USED.clear()
     compared = {run["path"] for run in flat(found.get("compared", {}))}
     used = {path: USED[path] for path in USED if path in compared} or USED
     M = min((updates(run, C) for run, C in used.values()), default=0)
-    verdict, says, wants = found["verdict"] or "shown", found["says"], ""
+    verdict, details, needs = found["verdict"] or "shown", found["details"], ""
     if verdict in ORDER[:3] and M < DEEP and ("compared" not in found or compared):
-        wants = f"the largest batch makes {M} updates, {DEEP} are needed"
-        says += f". By these runs: {verdict}"
+        needs = f"the largest batch makes {M} updates, {DEEP} are needed"
+        details += f". By these runs: {verdict}"
     elif verdict in ORDER[:2] and not found.get("tuned", True):
         if atlas.own:
-            wants = "would need the lr tuned for each n"
-            says += f". By these runs, at an lr that was not tuned for each n: {verdict}"
+            needs = "would need the lr tuned for each n"
+            details += f". By these runs, at an lr that was not tuned for each n: {verdict}"
         else:
-            says += ". At one lr for all n, as in the paper"
+            details += ". At one lr for all n, as in the paper"
     elif verdict == "underpowered":
         cells = Counter((Path(path).parent, run["B_p"], run["n"], run["lr"])
                         for path, (run, _) in used.items())
-        wants = found.get("wants") or seeds_text(found.get("times"), min(cells.values()))
+        needs = found.get("needs") or seeds_text(found.get("times"), min(cells.values()))
     died = sum(run["status"] == "diverged" for run, _ in USED.values())
     if died:
-        says += (f". {died} of {many(len(USED), 'run')} diverged; each counts with its last "
+        details += (f". {died} of {many(len(USED), 'run')} diverged; each counts with its last "
                  "evaluation")
     seeds = sorted({run["config"]["seed"] for run, _ in USED.values()})
     if len(seeds) == 1:
-        says += ". One seed: intervals are over problems only"
+        details += ". One seed: intervals are over problems only"
     figures = found.get("figure") or []
     return dict(
-        study=study, paper=paper, claim=claim, verdict="underpowered" if wants else verdict,
-        wants=wants, number=found["number"], says=says, M=M, seeds=seeds,
+        study=study, paper=paper, claim=claim, verdict="underpowered" if needs else verdict,
+        needs=needs, number=found["number"], details=details, M=M, seeds=seeds,
         table=found.get("table"), figures=[figures] if isinstance(figures, str) else figures,
         runs=len(USED),
         rollouts=int(sum(min(C, run["rollouts"][-1]) for run, C in USED.values())),
@@ -208,8 +208,8 @@ def table_text(rows, figures):
     lines = ["| row | claim | verdict | number | figures |", "|---|---|---|---|---|"]
     for r in rows:
         links = " ".join(f"[{Path(name).stem}]({figures}{name})" for name in r["figures"])
-        verdict = f"**{r['verdict']}**" + f": {r['wants']}" * bool(r["wants"])
-        number = r["number"] or r["says"]
+        verdict = f"**{r['verdict']}**" + f": {r['needs']}" * bool(r["needs"])
+        number = r["number"] or r["details"]
         lines.append(f"| {r['paper']} | {r['claim']} | {verdict} | {number} | {links} |")
     return "\n".join(lines) + "\n"
 
@@ -237,11 +237,11 @@ def page(rows, folder, figures):
 
 def row_text(r, out):
     """Return a row as lines of text for the terminal; its figures are in `out`."""
-    wants = f", {r['wants']}" * bool(r["wants"])
+    needs = f", {r['needs']}" * bool(r["needs"])
     runs = (f"{many(r['runs'], 'run')}, seeds {', '.join(map(str, r['seeds']))}, "
             f"{si(r['rollouts'])} rollouts")
-    lines = [r["number"], r["says"], *(r["table"] or "").splitlines()]
-    return "\n".join([f"{r['paper']}: {r['verdict']}{wants}", f"  claim: {r['claim']}",
+    lines = [r["number"], r["details"], *(r["table"] or "").splitlines()]
+    return "\n".join([f"{r['paper']}: {r['verdict']}{needs}", f"  claim: {r['claim']}",
                       *(f"    {line}" for line in lines if line),
                       "; figure: ".join([f"  {runs}", *(str(out / x) for x in r["figures"])])])
 

@@ -2,11 +2,13 @@
 
 Each function takes an Atlas, finds the arms of its study (presets.json of the data folder), judges
 a claim by contrasts of their runs, and draws the figure: n, B_p, lr, models and levels come from
-the logs. It returns a row dict(verdict, number, says[, times, wants, table, figure, tuned,
-compared]). number: the one number with its interval. times: how many times as many seeds would
-decide. wants: what else would. tuned: False if n are compared at an lr that was not tuned for each
-n. compared: the runs that have to be deep. A function raises Missing if runs are missing. The table
-of claims and functions is in atlas.py.
+the logs. It raises Missing if runs are missing, and returns a row, a dict of
+  verdict, number, details: number is the one number with its interval
+  table, figure: a Markdown table, and the names of its files
+  times, needs: how many times as many seeds would decide, or what else would
+  tuned: False if n are compared at an lr that was not tuned for each n
+  compared: the runs that have to be deep, if not all
+The table of claims and functions is in atlas.py.
 """
 import contextlib
 import math
@@ -37,7 +39,7 @@ EXPLODES = 1.25  # a response length explodes if it is this many times as long
 
 
 def judged(claim, contrasts, g, **more):
-    """Return a row whose claim needs all of some contrasts; claim and g are those of `judge`."""
+    """Return a row whose claim needs all these contrasts; claim and g go to `judge`."""
     contrasts = list(contrasts)
     return dict(verdict=both([judge(c, claim, g) for c in contrasts]),
                 times=times_of(contrasts, claim, g)) | more
@@ -68,9 +70,9 @@ def of_shift(c, g, names=("early", "at the end"), what="n", **more):
     key = "gains" if c["verdict"] == "confirmed" else max(times, key=times.get)
     when, sign = (names[1], 1) if key == "gains" else (names[0], -1)
     number = f"{when}, the {what} best {names[1]} less that best {names[0]}: {points(c[key], sign)}"
-    wants = f"would need an {what} below {c['flat']}"
+    needs = f"would need an {what} below {c['flat']}"
     return dict(verdict=c["verdict"], times=times[key], number=number,
-                wants=wants if c["censored"] and c["worst"] < SMALL * g else "") | more
+                needs=needs if c["censored"] and c["worst"] < SMALL * g else "") | more
 
 
 def of_rise(v, ns, g, **more):
@@ -78,7 +80,7 @@ def of_rise(v, ns, g, **more):
     closest to one n for all budgets is beaten."""
     lo, hi = map(si, v["windows"][v["window"]])
     return dict(verdict=law_verdict(v, ns), times=(v["half"] / max(v["gap"], SMALL * g)) ** 2,
-                wants=f"would need an n below {v['n_flat']}" if v["verdict"] == "flat" else "",
+                needs=f"would need an n below {v['n_flat']}" if v["verdict"] == "flat" else "",
                 number=f"n = {v['by']} less n = {v['n']} at C = {lo} to {hi}: "
                 f"{100 * v['gap']:+.1f} ± {100 * v['half']:.1f}") | more
 
@@ -123,14 +125,14 @@ def difficulty(atlas):
                        label=task.title())
         ax.set(xlabel=f"avg@{s} of the base model", ylabel="problems")
     number = f"Easy {share['easy']:.0f}%, Hard {share['hard']:.0f}% of {bars.sum():,} problems"
-    return dict(verdict="", number=number, says=f"mean {rate @ bars / bars.sum():.2f}",
+    return dict(verdict="", number=number, details=f"mean {rate @ bars / bars.sum():.2f}",
                 figure=figure(atlas, "difficulty", [draw],
                               "How hard the problems are for the base model"))
 
 
 def recipe(atlas, start, claim, *pairs):
     """Figures 3 and 4, right: one arm minus another, for the pairs of arms that have runs. start:
-    the part that the names of all arms begin with."""
+    the prefix of the arms' names."""
     cells = {name.removeprefix(start): one_cell(atlas, name)
              for name in atlas.present("recipe") if name.startswith(start)}
     if not set(pairs[0]) <= set(cells):
@@ -144,7 +146,7 @@ def recipe(atlas, start, claim, *pairs):
         panels += [training(cells, "entropy", name="token entropy, nats"),
                    training(cells, "kl", name="KL to the base model")]
         title = "KL and entropy terms"
-    return judged(claim, named.values(), g, number=least_sure(named, claim, g), says="; ".join(
+    return judged(claim, named.values(), g, number=least_sure(named, claim, g), details="; ".join(
         [means_text(table), *(f"{name} {points(c)}" for name, c in named.items())]),
         figure=figure(atlas, start.strip("_"), panels, f"{title}, {titled(cfg)}, n = {cfg['n']}"))
 
@@ -165,14 +167,14 @@ def lr_grid(atlas):
     _, high = best_less(table, middle, [last])
     return judged(+1, [low, high], gained(cells),
                   number=f"the best lr_base less the largest: {points(high)}",
-                  says=f"{means_text(table)}; {choices_text(best)}, chosen on other runs, less "
+                  details=f"{means_text(table)}; {choices_text(best)}, chosen on other runs, less "
                   f"{first:g} {points(low)}, less {last:g} {points(high)}",
                   figure=figure(atlas, "lr_grid", [curves(cells, label="lr_base = {:g}")],
                                 f"Learning rates, {titled(cfg)}, n = {cfg['n']}"))
 
 
 def explodes(atlas, one, other):
-    """Section 3: are the responses of one arm EXPLODES times as long as those of another?"""
+    """Section 3: are the responses EXPLODES times as long in one arm as in the other?"""
     cells = cut({name: one_cell(atlas, name) for name in (one, other)})
     lengths = table_of(cells, step_mean, field="response_len")
     c = contrast({name: np.log2(t) for name, t in lengths.items()}, {one: 1, other: -1})
@@ -180,7 +182,7 @@ def explodes(atlas, one, other):
         ("response_len", "response length, tokens"), ("entropy", "token entropy, nats"))]
     said = ", ".join(f"{name} {t.mean():.0f} tokens" for name, t in lengths.items())
     return judged(+1, [c | dict(gain=c["gain"] - math.log2(EXPLODES))], 1,
-                  number=ratio_text(c).format(" as long"), says=f"{said} over the last quarter",
+                  number=ratio_text(c).format(" as long"), details=f"{said} over the last quarter",
                   figure=figure(atlas, "length_" + one, panels, "Response length with KL and "
                                 f"entropy terms, {titled(config_of(cells))}"))
 
@@ -209,7 +211,7 @@ def ns_of(keys):
 
 def at_one_lr(atlas, arm):
     """Return an arm at the one lr_base that is best for all n at the end, among those that most n
-    have: (lr_base, {n: {seed: run}}, the deep n of these, a sentence about the others)."""
+    have: (lr_base, {n: {seed: run}}, the deep n, a sentence about the others)."""
     whole, deep = {}, {}
     for (n, lr), runs in every_lr(atlas, arm).items():
         whole.setdefault(lr, {})[n] = runs
@@ -226,23 +228,23 @@ def at_one_lr(atlas, arm):
 def rise(atlas, task):
     """Figures 1, 6 and 7: does n*(C) of an arm rise, at the one lr_base that is best for all n?
 
-    In our own study later seeds decide, if there are two, because the claim was made on seeds 0 to
-    2: these cannot confirm it.
+    The claims of our own study were made on seeds 0 to 2, which therefore cannot confirm them. If
+    there are two later seeds, these decide.
     """
     lr, whole, cells, left = at_one_lr(atlas, task)
     note_used(whole)
     (v,) = rises_in({task: cells}).values()
     name, law = law_figure(atlas, f"law_{task}", whole)
-    says = f"{rise_text(v)}; {plateau_text(law)}{left}"
+    details = f"{rise_text(v)}; {plateau_text(law)}{left}"
     if len({lr for _, lr in every_lr(atlas, task)}) > 1:
-        says = f"At lr_base = {lr:g}: {says}"
+        details = f"At lr_base = {lr:g}: {details}"
     fresh = {n: {seed: run for seed, run in runs.items() if seed > 2} for n, runs in cells.items()}
     some_are_old = any(set(fresh[n]) < set(cells[n]) for n in cells)
     if atlas.own and some_are_old and all(len(runs) > 1 for runs in fresh.values()):
         (v,) = rises_in({task: fresh}).values()
-        says = f"On fresh seeds, which decide: {rise_text(v)}. On all seeds: {says}"
-    row = of_rise(v, cells, gained(cells), says=says, compared=cells, figure=name)
-    if law["fitted"] == "law":  # n tied at the end say how sure the plateau is
+        details = f"On fresh seeds, which decide: {rise_text(v)}. On all seeds: {details}"
+    row = of_rise(v, cells, gained(cells), details=details, compared=cells, figure=name)
+    if law["fitted"] == "law":  # the tied n show how sure the plateau is
         row["number"] += (f"; plateau {law['fit']['plateau']:.0f}, tied at the end n = "
                           + ", ".join(map(str, v["sets"][-1])))
     return row
@@ -314,13 +316,13 @@ def beyond(atlas, task):
     return row | dict(
         verdict=verdict, compared={}, figure=f"law_{task}.png",
         number=f"n = {largest} less the best smaller n: {points(c, -1)}",
-        says=f"over the last quarter, at lr_base = {lr:g}; the best smaller n is "
+        details=f"over the last quarter, at lr_base = {lr:g}; the best smaller n is "
         f"{choices_text(best)}; n = {largest} makes {made} updates")
 
 
 def plateau(atlas, first, second):
-    """Section 4.1: is the best n at the end smaller on the second arm than on the first? In
-    octaves, one value per seed."""
+    """Section 4.1: is the best n at the end smaller on the second arm than on the first? The
+    difference is in octaves, with one value per seed."""
     ends, plateaus = [], []
     for arm in (first, second):
         _, _, cells, _ = at_one_lr(atlas, arm)
@@ -337,7 +339,7 @@ def plateau(atlas, first, second):
     return judged(-1, [c], 10, tuned=False, figure=[f"law_{first}.png", f"law_{second}.png"],
                   number=f"{c['gain']:+.1f} ± {c['half']:.1f} octaves, {second.title()} less "
                   f"{first.title()}",
-                  says=f"best n over the last quarter, mean over seeds: {high:.3g} on "
+                  details=f"best n over the last quarter, mean over seeds: {high:.3g} on "
                   f"{first.title()}, {low:.3g} on {second.title()}; plateaus of the law by the "
                   f"best fitted curve: {' and '.join(plateaus)}")
 
@@ -347,8 +349,8 @@ def own_lr_gap(cells, large, small, metric="avg@4"):
     lr_base): runs}, chosen on other seeds: (text, the contrast, whether the lr was tuned, a short
     text).
 
-    The lr counts as tuned if each n has three lr_base, and the n with the lower reward is not best
-    at the smallest or the largest of them, beyond which a better one may exist.
+    The lr counts as tuned if each n has three lr_base, and the best lr_base of the n with the
+    lower reward is not the smallest or the largest one. Beyond an edge a better one may exist.
     """
     of_large, of_small = ([key for key in cells if key[0] in ns] for ns in (large, [small]))
     table, times = table_of(cells, metric=metric), Counter(n for n, _ in cells)
@@ -375,9 +377,9 @@ def far(atlas, arm, large, above=False):
     row, every = rise(atlas, arm), every_lr(atlas, arm)
     ns = ns_of(every)
     text, c, _, short = own_lr_gap(every, [large], ns[0])
-    row["says"] = f"{row['number']}; {row['says']}; at the end, {text}"
+    row["details"] = f"{row['number']}; {row['details']}; at the end, {text}"
     for n in ns[ns.index(large) + 1:]:
-        row["says"] += f"; {own_lr_gap(every, [n], large)[0]}"
+        row["details"] += f"; {own_lr_gap(every, [n], large)[0]}"
     cells = {f"n = {n}, lr_base {lr:g}": runs for (n, lr), runs in every.items()}
     panels = [curves(cells, "", metric, label="{}") for metric in METRICS[:2]]
     row["figure"] = [row["figure"], figure(atlas, arm, panels, f"Reward against compute, "
@@ -426,14 +428,14 @@ def record_breaking(atlas):
         log_ticks(ax.yaxis, ns)
         budget_axis(ax, *panel["range"], "rollouts")
     panels = [points_of(ns[0]), points_of(ns[len(ns) // 2]), draw_pooled]
-    return dict(verdict="", says="mean over log C",
+    return dict(verdict="", details="mean over log C",
                 number=f"{100 * above:+.1f} points above the frontier of what the models at C get",
                 figure=figure(atlas, "records", panels,
                               f"Record-breaking points, {titled(config_of(cells))}"))
 
 
 def law_in(cells, unit="rollouts"):
-    """Return (panel, law) of the cells of one B_p with budgets in a unit."""
+    """Return (panel, law) for cells at one B_p, with budgets in a unit."""
     swept = analysed(cells, unit)
     (panel,) = frontier.fixed_Bp(swept, swept["cfg"])["panels"].values()
     return panel, law_of_panel(panel)
@@ -466,7 +468,7 @@ def tokens(atlas):
     differ = long > 1.1 * short
     return dict(verdict=("confirmed" if same else "contradicted") if differ else "", figure=name,
                 number=f"best n {said[0]} in rollouts, {said[1]} in tokens",
-                says=f"the law's k a decade: {', '.join(fits)}; a rollout has {short:.0f} to "
+                details=f"the law's k a decade: {', '.join(fits)}; a rollout has {short:.0f} to "
                 f"{long:.0f} tokens on average" + ", so the units hardly differ" * (not differ))
 
 
@@ -479,7 +481,7 @@ def tokens_k(atlas):
     short, long = lengths_of(cells)
     if long < 1.1 * short:
         number = f"rollouts have about {(short + long) / 2:.0f} tokens at every n"
-        return dict(verdict="", number=number, says="so the units hardly differ",
+        return dict(verdict="", number=number, details="so the units hardly differ",
                     figure="units.png")
     note_used({n: {seed: whole[n][seed] for seed in seeds} for n in whole})
     k = []
@@ -492,13 +494,13 @@ def tokens_k(atlas):
     c = change(k[1], k[0])
     return judged(-1, [c], 1, figure="units.png", compared={},
                   number=f"k in tokens is {ratio_text(c).format('')} that in rollouts",
-                  says="k of each seed in rollouts and tokens: " + ", ".join(
+                  details="k of each seed in rollouts and tokens: " + ", ".join(
                       f"{2 ** a:.1f} and {2 ** b:.1f}" for a, b in zip(*(x[:, 0] for x in k))))
 
 
 def grid_of(atlas, study, task):
-    """Return {(B_p, n): {seed: run}} of a study's arms of one recipe, at the lr_base that most
-    cells have, in order of n."""
+    """Return {(B_p, n): {seed: run}} for one recipe of a study, at the lr_base that most cells
+    have, in order of n."""
     names, asked, by_lr = atlas.present(study, recipe=task), atlas.configs(study), {}
     for name in names:
         bps, ns = (set(map(int, asked[name][key].split())) for key in ("bps", "ns"))
@@ -522,24 +524,14 @@ def grid_parts(atlas, study, task):
     return cells, cut(deep), left.replace("updates: ", "updates, (B_p, n) = ")
 
 
-def groups_of(cells, group, least=3):
-    """Return ({group: {n: value}} of {(B_p, n): value}, the groups with fewer than `least` n);
-    group: a function of (B_p, n)."""
+def groups_of(cells, fixed_B=False, least=3):
+    """Group {(B_p, n): value} by B_p, or by B = B_p n: ({group: {n: value}}, the groups with fewer
+    than `least` n)."""
     groups = {}
     for (b, n), value in cells.items():
-        groups.setdefault(group(b, n), {})[n] = value
+        groups.setdefault(b * n if fixed_B else b, {})[n] = value
     return ({key: groups[key] for key in sorted(groups) if len(groups[key]) >= least},
             [key for key in sorted(groups) if len(groups[key]) < least])
-
-
-def size_of(b, n):
-    """Return B_p of a cell, for `groups_of`."""
-    return b
-
-
-def batch_of(b, n):
-    """Return B = B_p n of a cell, for `groups_of`."""
-    return b * n
 
 
 def metrics(atlas, task, first, second):
@@ -547,14 +539,14 @@ def metrics(atlas, task, first, second):
     need a larger n than the first?"""
     whole, cells, left = grid_parts(atlas, "joint", task)
     g, names = gained(cells), (f"by {first}", f"by {second}")
-    judged_n = {m: groups_of(table_of(cells, metric=m), size_of)[0] for m in (first, second)}
+    judged_n = {m: groups_of(table_of(cells, metric=m))[0] for m in (first, second)}
     shifts = {B_p: shift(*({n: [t] for n, t in judged_n[m][B_p].items()} for m in judged_n), g)
               for B_p in judged_n[first]}
     if not shifts:
         raise Missing("three n at one B_p")
     best, tied = {}, {}  # also of the cells that are not judged
     for metric in ("best@4", "worst@4"):
-        for B_p, table in groups_of(table_of(whole, metric=metric), size_of, 2)[0].items():
+        for B_p, table in groups_of(table_of(whole, metric=metric), least=2)[0].items():
             best[metric, B_p], tied[metric, B_p] = top_and_ties(table)
     sizes = sorted({B_p for _, B_p in best})
 
@@ -577,7 +569,7 @@ def metrics(atlas, task, first, second):
                                                  if tied[metric, B_p] else "") for B_p in sizes)]
             for metric in ("best@4", "worst@4")]
     return of_shift(mean_shift(shifts.values()), g, names) | dict(
-        verdict=of_several(shifts.values()), compared=cells, says="; ".join(
+        verdict=of_several(shifts.values()), compared=cells, details="; ".join(
             f"B_p = {B_p}: {shift_text(c, names)}" for B_p, c in shifts.items()) + left,
         table=markdown(["best n (tied)", *(f"B_p = {B_p}" for B_p in sizes)], rows),
         figure=figure(atlas, f"best_worst_{task}", [draw],
@@ -624,7 +616,7 @@ def sensitivity(atlas, task):
     number = f"a doubling of n {points(of_n)}, of B_p {points(of_B_p)}"
     return row | dict(
         verdict=verdict, number=number, compared=cells,
-        says=f"{number}; the size of the first less that of the second {points(gap)}, "
+        details=f"{number}; the size of the first less that of the second {points(gap)}, "
         f"{len(cells)} cells{left}",
         figure=figure(atlas, f"sensitivity_{task}",
                       [panel_over("B_p", "n"), panel_over("n", "B_p")],
@@ -634,24 +626,25 @@ def sensitivity(atlas, task):
 def at_every(atlas, study, task):
     """Figures 9 and 16 to 19: does n*(C) rise at every B_p (study joint), or n* at every batch B =
     B_p n (study fixed_B)?"""
-    group, name = (size_of, "B_p") if study == "joint" else (batch_of, "B")
+    fixed_B, name = study == "fixed_B", "B" if study == "fixed_B" else "B_p"
     whole, cells, left = grid_parts(atlas, study, task)
-    groups, few = groups_of(cells, group)
+    groups, few = groups_of(cells, fixed_B)
     if not groups:
         raise Missing(f"three n at one {name}")
     shifts = {key: shift_of(of_key) for key, of_key in groups.items()}
-    says = [f"{name} = {key}: {shift_text(c)}" for key, c in shifts.items()]
-    says += [f"fewer than three n, so no verdict: {name} = {', '.join(map(str, few))}"] * bool(few)
+    details = [f"{name} = {key}: {shift_text(c)}" for key, c in shifts.items()]
+    if few:
+        details.append(f"fewer than three n, so no verdict: {name} = {', '.join(map(str, few))}")
     note_used(whole)
-    draw = fixed_B_figures if study == "fixed_B" else fixed_Bp_figure
+    draw = fixed_B_figures if fixed_B else fixed_Bp_figure
     row = of_shift(mean_shift(shifts.values()), gained(cells))
-    return row | dict(verdict=of_several(shifts.values()), says="; ".join(says) + left,
+    return row | dict(verdict=of_several(shifts.values()), details="; ".join(details) + left,
                       number=f"{row['number']}, mean over {name} = {', '.join(map(str, shifts))}",
                       compared=cells, figure=draw(atlas, task, whole))
 
 
 def mean_shift(shifts):
-    """Return the mean of several `shift`, with intervals as wide as those of one shift."""
+    """Return the mean of some `shift`; its intervals are as wide as for one of them."""
     shifts = list(shifts)
     return shifts[0] | {key: {name: np.mean([c[key][name] for c in shifts])
                               for name in ("gain", "half")} for key in ("loses", "gains")}
@@ -714,14 +707,14 @@ def thick(ax, x, y, of_points):
 
 
 def not_monotonic(atlas, task):
-    """Section 4.2: at a fixed B, does n*(M) rise and fall, and B_p rise at intermediate M?"""
+    """Section 4.2: does n*(M) rise and fall at a fixed B, so that B_p rises at intermediate M?"""
     _, cells, left = grid_parts(atlas, "fixed_B", task)
-    groups, _ = groups_of(cells, batch_of)
+    groups, _ = groups_of(cells, fixed_B=True)
     if not groups:
         raise Missing("three n at one B")
     found, verdicts = rises_in(groups), []
     for key, v in found.items():
-        # the null hypothesis of both tests, of a rise and of a fall, is one constant best n
+        # one test is for a rise and one for a fall; in both null hypotheses the best n is constant
         moves = [v["p"] <= 0.05, v["p_falls"] <= 0.05]
         one_way = sum(moves) == 1 or law_verdict(v, groups[key]) == "contradicted"
         verdicts.append("confirmed" if all(moves) else "contradicted" if one_way
@@ -735,13 +728,13 @@ def not_monotonic(atlas, task):
                 f"{len(verdicts)} B; p = {v['p']:.3f} for a rise and {v['p_falls']:.3f} for a fall "
                 f"at B = {key}",
                 times=max((v["half"] / max(v["gap"], 1e-9)) ** 2 for v in found.values()),
-                says="; ".join(f"B = {key}: {rise_text(v)}" for key, v in found.items()) + left,
+                details="; ".join(f"B = {key}: {rise_text(v)}" for key, v in found.items()) + left,
                 compared=cells, figure=f"fixed_B_{task}.png")
 
 
 def stable_B_p(atlas):
-    """Section 4.2: is the smallest B_p of which at most one run in ten diverges or falls larger on
-    Hard than on Easy?"""
+    """Section 4.2: is the smallest stable B_p larger on Hard than on Easy? At a stable B_p at most
+    one run in ten diverges or falls."""
     found = {}
     for task in ("easy", "hard"):
         cells = cut(grid_of(atlas, "joint", task))
@@ -762,8 +755,8 @@ def stable_B_p(atlas):
         said.append(f"That the two fail alike at B_p = {min(first, second)} has p = {p:.2f}")
         if p < 0.1:
             verdict = "confirmed" if second > first else "contradicted"
-    return dict(verdict=verdict, compared={}, says="Runs that diverged or fell: " + ". ".join(said),
-                wants=f"would need a B_p below {min(shared)}",
+    return dict(verdict=verdict, compared={}, needs=f"would need a B_p below {min(shared)}",
+                details=f"Runs that diverged or fell: {'. '.join(said)}",
                 number=" and ".join(f"{stable or 'none'} on {task.title()}"
                                     for task, stable in zip(found, smallest)))
 
@@ -798,10 +791,12 @@ def joint(atlas, task):
         budget_axis(ax, *panel["range"], "rollouts")
     said = ", ".join(f"({b}, {n}) from {si(C)}" for C, (b, n) in pairs)
     law = law_of_panel(panel)
-    return of_shift(c, g, compared=cells, says=f"{shift_text(c)}; {plateau_text(law)}; best (B_p, "
-                    f"n), the smallest B_p of those tied: {said}{left}", figure=figure(
-                        atlas, f"joint_{task}", [draw_frontier, law_panel(panel, law, "rollouts")],
-                        f"Best ($B_p$, n) against compute, {task.title()}"))
+    panels = [draw_frontier, law_panel(panel, law, "rollouts")]
+    return of_shift(c, g, compared=cells,
+                    details=f"{shift_text(c)}; {plateau_text(law)}; best (B_p, n), with the "
+                    f"smallest tied B_p: {said}{left}",
+                    figure=figure(atlas, f"joint_{task}", panels,
+                                  f"Best ($B_p$, n) against compute, {task.title()}"))
 
 
 def pairs_of(panel):
@@ -822,7 +817,7 @@ def batch(atlas, task):
     c = shift_of(cells, lambda cell: cell[0] * cell[1])
     text = shift_text(c).replace("best n", "best B").replace("n = ", "B = ")
     return of_shift(c, gained(cells), what="B", compared=cells, figure=f"joint_{task}.png",
-                    says=text + left)
+                    details=text + left)
 
 
 def any_B_p(atlas, task):
@@ -832,17 +827,18 @@ def any_B_p(atlas, task):
     moves = c["verdict"] == "confirmed" or c["verdict"] == "contradicted" and c["a"] != c["b"]
     verdict = ("confirmed" if c["worst"] < ALIKE * g else "contradicted" if moves
                else "underpowered")
-    return of_shift(c, g, wants="") | dict(
+    return of_shift(c, g, needs="") | dict(
         verdict=verdict, compared=cells, figure=f"joint_{task}.png",
         number=f"B_p = {c['flat']} throughout loses at most {100 * max(c['worst'], 0):.1f}",
-        says=shift_text(c).replace("best n", "best B_p").replace("n = ", "B_p = ") + left)
+        details=shift_text(c).replace("best n", "best B_p").replace("n = ", "B_p = ") + left)
 
 
 # ---- section 5: base model and problems
 
 def pass_rates(run, at):
     """Return (pass rates (D,) of a run's training problems nearest to budget `at`, the rollouts of
-    each). They are of extra rollouts, because those of training came before the update."""
+    each). The rollouts are extra ones, because the
+    training rollouts came before the update."""
     fresh = [r for r in run["passes"] if r.get("fresh")]
     if len(fresh) < 2:
         raise Missing("pass rates of training problems (--pass_at)")
@@ -870,7 +866,7 @@ def interference(atlas, task):
     unsolved, mastered = found
     return dict(verdict=both(verdicts), times=max(times),
                 number=f"solved in none of {s}, n = {small} less n = {large}: {points(unsolved)}",
-                says=f"in % of the training problems at C = {si(C)}; in {s - 1} or more of {s}: "
+                details=f"in % of the training problems at C = {si(C)}; in {s - 1} or more of {s}: "
                 f"{points(mastered)}",
                 figure=draw_view(atlas, "pass1", f"pass1_{task}", cells,
                                  f"Pass rates of the training problems, {task.title()}"))
@@ -879,19 +875,20 @@ def interference(atlas, task):
 def two_n_row(atlas, arm, claim, pick):
     """Return ({n: {seed: run}} of an arm at its best lr_base, a title, the row about two n).
 
-    pick: returns, of the sorted n, the larger ones and the small one that are compared, each at its
-    best lr.
+    pick: a function of the sorted n that returns (the larger n, the small n) to compare, each at
+    its best lr.
     """
     lr, _, cells, _ = at_one_lr(atlas, arm)
     if len(cells) < 2:
         raise Missing(f"two n of {arm}")
     cfg, (large, small) = config_of(cells), pick(sorted(cells))
     text, c, tuned, short = own_lr_gap(every_lr(atlas, arm, (*large, small)), large, small)
-    says = f"{text}; at lr_base = {lr:g} {best_text(table_of(cells))}"
+    details = f"{text}; at lr_base = {lr:g} {best_text(table_of(cells))}"
     if len(cells) > 2:
-        says += f"; {shift_text(shift_of(cells))}"
+        details += f"; {shift_text(shift_of(cells))}"
     title = f"{Path(cfg['model']).name}, {level(cfg['train_set'])}"
-    return cells, title, judged(claim, [c], gained(cells), says=says, tuned=tuned, number=short)
+    return cells, title, judged(claim, [c], gained(cells), details=details, tuned=tuned,
+                                number=short)
 
 
 def models(atlas):
@@ -912,14 +909,14 @@ def models(atlas):
                 times=max(row["times"] for row in rows.values()),
                 tuned=all(row["tuned"] for row in rows.values()),
                 number=f"{title}: {first['number']}",
-                says=". ".join(f"{title}: {row['says']}" for title, row in rows.items()),
+                details=". ".join(f"{title}: {row['details']}" for title, row in rows.items()),
                 figure=figure(atlas, "models", panels, "Other base models, validation and training "
                               "reward", across=2 if len(arms) < 3 else 4))
 
 
 def overfits(atlas):
-    """Section 5.1: with other models on Easy, does the training reward of the largest n still rise
-    from the second quarter to the last, while its validation reward does not?"""
+    """Section 5.1: does the training reward of the largest n still rise from the second quarter to
+    the last, while its validation reward does not? For other models on Easy."""
     found, g = {}, 0
     for name in atlas.present("models", recipe="easy"):
         cells = at_one_lr(atlas, name)[1]
@@ -940,7 +937,7 @@ def overfits(atlas):
     return dict(verdict=both([both([judge(up, +1, g), denied(judge(down, +1, g))])
                               for up, down in found.values()]),
                 times=max(times_of(pair, +1, g) for pair in found.values()),
-                number=said[0], says="; ".join(said), figure="models.png")
+                number=said[0], details="; ".join(said), figure="models.png")
 
 
 def size(atlas):
@@ -972,7 +969,7 @@ def size(atlas):
     panels = [curves(arms[D], title, shade=shade) for D, title in names.items()]
     return row | dict(number="points for each doubling of n, "
                       f"{names[many_D]} less {names[few]}: {points(c)}",
-                      says=f"best n {tops[many_D]} and {tops[few]}{left}",
+                      details=f"best n {tops[many_D]} and {tops[few]}{left}",
                       figure=figure(atlas, "size", panels, "The number of training problems D, "
                                     f"{titled(config_of(arms[many_D]))}", across=2))
 
@@ -1011,13 +1008,13 @@ def mixtures(atlas):
         said.append(f"{level(mix)}: {' / '.join(of_levels)}")
     ends = f"n = {max(cells)} less n = {min(cells)}"
     return dict(verdict=both(verdicts), times=max(times), tuned=False, number=f"{ends}, {first}",
-                says=f"{ends} on Unsolved / Easy / Very Easy, trained on {', '.join(said)}",
+                details=f"{ends} on Unsolved / Easy / Very Easy, trained on {', '.join(said)}",
                 figure=figure(atlas, "mixtures", panels, "Mixtures of levels (rows) on each level"
                               " (columns)"))
 
 
 def one_mix_less_another(arms, of, one, other):
-    """Return the contrast of two mixtures on a set, mean over n."""
+    """Return one mixture minus another on a set, mean over n, as a contrast."""
     cells = {(mix, n): runs for mix in arms for n, runs in arms[mix].items()}
     weights = {(mix, n): sign / len(arms[mix]) for mix, sign in ((one, +1), (other, -1))
                for n in arms[mix]}
@@ -1043,7 +1040,7 @@ def forgetting(atlas):
                 times=max(times_of(of_hard, -1, g), times_of([mended], +1, g)),
                 number=f"Unsolved alone, on Easy: {points(of_hard[0])} since the base model",
                 figure="mixtures.png",
-                says=f"on Easy {level('mix_dual')} less Unsolved alone: {points(mended)}",
+                details=f"on Easy {level('mix_dual')} less Unsolved alone: {points(mended)}",
                 table=markdown(["change since the base model, trained on", "to C",
                                 *map(level, LEVELS[1:])], lines))
 
@@ -1058,12 +1055,12 @@ def very_easy(atlas):
     return dict(verdict=both([denied(judge(c, +1, g)) for c in asked]), figure="mixtures.png",
                 times=times_of(asked, +1, g),
                 number=f"with less without, on Easy: {points(found[LEVELS[1]])}",
-                says=f"{level('mix_tri')} less {level('mix_dual')}, mean over n: {said}")
+                details=f"{level('mix_tri')} less {level('mix_dual')}, mean over n: {said}")
 
 
 def extreme(atlas, metric):
-    """Figure 20: by best@4 the largest n minus the best of the others, by worst@4 the best n in
-    between minus both ends. The runs of far_mix_hard are used if there are any."""
+    """Figure 20: the largest n minus the best other n by best@4; the best n in between minus both
+    ends by worst@4. The runs of far_mix_hard are used if there are any."""
     cells = atlas.arm("mix_hard")
     if (atlas.folder / "far_mix_hard").is_dir():
         cells = atlas.arm("far_mix_hard", lr=config_of(cells)["lr_base"])
@@ -1080,7 +1077,7 @@ def extreme(atlas, metric):
     return judged(+1, found.values(), gained(cells, metric=metric),
                   figure=figure(atlas, "extreme", panels, "Trained on Unsolved, by metric"),
                   number="; ".join(f"{name}: {points(c)}" for name, c in found.items()),
-                  says=f"To {si(budget_of(cells))}: {best_text(table)}{left}")
+                  details=f"To {si(budget_of(cells))}: {best_text(table)}{left}")
 
 
 def ood(atlas):
@@ -1097,7 +1094,7 @@ def ood(atlas):
     panels = [curves(cells, "in domain"), curves(cells, f"on {of}", of=of)]
     return judged(+1, [c], gained(cells, of=of),
                   number=f"n = {large} less n = {small}: {points(c)}",
-                  says=f"on {of}: base model {base:.3f}; at the end n = {means_text(table)}",
+                  details=f"on {of}: base model {base:.3f}; at the end n = {means_text(table)}",
                   figure=figure(atlas, "ood", panels,
                                 f"Another set of problems, {titled(config_of(cells))}"))
 
@@ -1115,7 +1112,7 @@ def algo(atlas, arm, claim=+1, grows=False):
               for n, t in table_of(cells, window=when).items()}
         closer = contrast(at, {(large, LATE): 1, (small, LATE): -1,
                                (large, EARLY): -1, (small, EARLY): 1})
-        row["says"] += f". From early to the end n = {large} gains {points(closer)} on n = {small}"
+        row["details"] += f". From early to the end n = {large} gains {points(closer)}"
         if row["verdict"] != judge(closer, +1, gained(cells)):
             row["verdict"] = "underpowered"
             row["times"] = max(row["times"], times_of([closer], +1, gained(cells)))
@@ -1124,14 +1121,14 @@ def algo(atlas, arm, claim=+1, grows=False):
             of_other = atlas.arm(other)
             title = f"{many(config_of(of_other)['updates'], 'update')} a batch"
             panels.append(curves(of_other, title))
-            row["says"] += f"; {title}: {best_text(table_of(of_other))}"
+            row["details"] += f"; {title}: {best_text(table_of(of_other))}"
     return row | dict(figure=figure(atlas, arm, panels, f"{cfg['algo'].upper()}, "
                                     f"{level(cfg['train_set'])}, B_p = {cfg['B_p']}"))
 
 
 def baseline(atlas, of):
-    """Figure 26: the baseline from n rollouts, the loss from n_train of them, after equal rollouts
-    (as in the paper's figure) or after equal updates; of: "rollouts" or "updates"."""
+    """Figure 26: the baseline from n rollouts, the loss from n_train, after equal rollouts (as
+    in the paper's figure) or after equal updates; of: "rollouts" or "updates"."""
     n, runs = next(iter(atlas.arm("decoupled").items()))
     cfg = config_of({n: runs})
     few = cfg["n_train"]
@@ -1155,14 +1152,14 @@ def baseline(atlas, of):
     return dict(verdict=both([judge(a, +1, g), judge(b, 0, g)]),
                 times=max(times_of([a], +1, g), times_of([b], 0, g)),
                 number=f"(1) less (3) {points(a)}, (3) less (2) {points(b)}",
-                says=means_text(table), compared={},
+                details=means_text(table), compared={},
                 figure=figure(atlas, "baseline", panels,
                               f"A baseline from more rollouts, {titled(cfg)}"))
 
 
 def one_problem(atlas):
     """The appendix's bandit: bandit_toy.py's figure."""
-    return dict(verdict="", says="see docs/toy.md", number="see docs/toy.md",
+    return dict(verdict="", details="see docs/toy.md", number="see docs/toy.md",
                 figure="../bandit/one.png" if atlas.own else "")
 
 
@@ -1205,6 +1202,6 @@ def by_difficulty(atlas, small, large, *arms):
     heads = ["problems", "base model", "seeds", *METRICS]
     return judged(+1, [gap], g, tuned=all(tuned), table=markdown(heads, lines),
                   number=f"hardest less easiest: {points(gap)}",
-                  says=f"n = {large} less n = {small} over the last quarter, each at its best "
+                  details=f"n = {large} less n = {small} over the last quarter, each at its best "
                   "lr_base", figure=figure(atlas, "by_difficulty", [draw],
                                            "What a large n gains late"))

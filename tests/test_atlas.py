@@ -105,19 +105,19 @@ def test_a_row_of_shallow_runs_is_no_verdict(tmp_path):
         told.append(next(r for r in atlas.rows_of(here, "models") if r["paper"] == "Figure 12"))
     shallow, untuned, edge, deep = told
     for row in (untuned, edge):
-        assert row["verdict"] == "underpowered" and "lr tuned for each n" in row["wants"], row
-        assert row["says"].endswith("not tuned for each n: contradicted")
-    assert "n = 16 has its best, 0.0004, at the edge" in edge["says"]
-    assert "each at its best lr_base (n = " in deep["says"] and deep["runs"] == 27
-    assert "at the edge" not in deep["says"]
+        assert row["verdict"] == "underpowered" and "lr tuned for each n" in row["needs"], row
+        assert row["details"].endswith("not tuned for each n: contradicted")
+    assert "n = 16 has its best, 0.0004, at the edge" in edge["details"]
+    assert "each at its best lr_base (n = " in deep["details"] and deep["runs"] == 27
+    assert "at the edge" not in deep["details"]
     assert (shallow["M"], deep["M"]) == (32, 256)
-    assert shallow["verdict"] == "underpowered" and "makes 32 updates" in shallow["wants"]
-    assert shallow["says"].endswith("By these runs: contradicted")
-    assert deep["verdict"] == "contradicted" and not deep["wants"]
+    assert shallow["verdict"] == "underpowered" and "makes 32 updates" in shallow["needs"]
+    assert shallow["details"].endswith("By these runs: contradicted")
+    assert deep["verdict"] == "contradicted" and not deep["needs"]
     # of anyone's runs the paper's one lr decides, and the row says so
     elsewhere = arms.Atlas(tmp_path / "1/arms", tmp_path)
     row = next(r for r in atlas.rows_of(elsewhere, "models") if r["paper"] == "Figure 12")
-    assert row["verdict"] == "contradicted" and row["says"].endswith("as in the paper")
+    assert row["verdict"] == "contradicted" and row["details"].endswith("as in the paper")
 
 
 def test_every_study_has_rows_or_is_told_what_draws_it(tmp_path, capsys):
@@ -154,7 +154,7 @@ def test_the_lr_that_is_best_for_all_n_and_cells_that_are_deep(tmp_path):
     lr, whole, deep, left = figures.at_one_lr(here, "easy")
     assert lr == 2e-4 and list(whole) == [4, 16, 64, 256] and list(deep) == [4, 16, 64]
     (row,) = (r for r in atlas.rows_of(here, "main") if r["paper"] == "Figures 1, 6 and 7, Easy")
-    assert row["M"] == 256 and "updates are needed" not in row["wants"], row
+    assert row["M"] == 256 and "updates are needed" not in row["needs"], row
     assert (tmp_path / row["figures"][0]).exists() and "fewer than 150 updates: n = 256" in left
 
 
@@ -174,7 +174,7 @@ def test_an_n_stays_above_where_it_does_at_the_best_lr_of_both(tmp_path):
     for half, verdict in ((0.05, "confirmed"), (0.3, "contradicted")):
         crossing_late(tmp_path / f"{half}/far_mix_hard", half)
         (row,) = atlas.rows_of(arms.Atlas(tmp_path / f"{half}", tmp_path), "far")
-        assert "Unsolved" in row["paper"] and row["verdict"] == verdict, row["says"]
+        assert "Unsolved" in row["paper"] and row["verdict"] == verdict, row["details"]
 
 
 def test_beyond_the_budget_of_main(tmp_path):
@@ -183,9 +183,9 @@ def test_beyond_the_budget_of_main(tmp_path):
     crossing_late(tmp_path / "arms/far_hard", 0.05)
     row = atlas.rows_of(arms.Atlas(tmp_path / "arms", tmp_path), "far")[0]
     assert row["verdict"] == "confirmed" and row["runs"] == 8 and row["seeds"] == [3, 4], row
-    assert re.search("best n 4.*, 64 to C?", row["says"]) and "On all seeds" not in row["says"]
-    less = float(re.search(r"\(n = 64: 0.0002\): \+([\d.]+)", row["says"])[1])
-    assert 10 < less < 15, row["says"]  # about 0.47 less 0.30 + 0.05
+    assert re.search("best n 4.*, 64 to C?", row["details"]) and "On all seeds" not in row["details"]
+    less = float(re.search(r"\(n = 64: 0.0002\): \+([\d.]+)", row["details"])[1])
+    assert 10 < less < 15, row["details"]  # about 0.47 less 0.30 + 0.05
     assert [name for name in row["figures"] if (tmp_path / name).exists()] == row["figures"]
 
 
@@ -220,7 +220,7 @@ def test_a_best_n_that_rises_and_falls_at_a_fixed_batch(tmp_path, late, verdict)
         simulate(tmp_path / "arms" / arm, ns=(4, 16, 64), seeds=(0, 1), B_ps=B_ps, C=163_840,
                  evals=32, truth=leads, words=(f"--data={tmp_path}",))
     found = figures.not_monotonic(arms.Atlas(tmp_path / "arms", tmp_path), "hard")
-    assert found["verdict"] == verdict, found["says"]
+    assert found["verdict"] == verdict, found["details"]
 
 
 @pytest.mark.parametrize("task, fallen, verdict", [
@@ -241,9 +241,9 @@ def test_one_run_that_falls_does_not_order_the_stable_B_p(tmp_path, task, fallen
                              words=(f"--data={tmp_path}",),
                              truth=falling if falls and B_p == 4 else rising)
     found = figures.stable_B_p(arms.Atlas(tmp_path / "arms", tmp_path))
-    assert found["verdict"] == verdict, found["says"]
-    assert f"{task.title()}: {len(fallen)} of 4 with B_p = 4" in found["says"]
-    assert "the smallest stable one is 16" in found["says"] and "0 of 4 with B_p = 4" in found["says"]
+    assert found["verdict"] == verdict, found["details"]
+    assert f"{task.title()}: {len(fallen)} of 4 with B_p = 4" in found["details"]
+    assert "the smallest stable one is 16" in found["details"] and "0 of 4 with B_p = 4" in found["details"]
 
 
 def test_the_lr_view_takes_out_what_seeds_have_in_common(tmp_path):
@@ -315,13 +315,13 @@ def test_runs_that_cannot_be_compared_leave_the_others(tmp_path):
         with open_log(path, "wt") as log:
             log.writelines(json.dumps(r) + "\n" for r in [*left, end])
     rows = {r["paper"]: r for r in atlas.rows_of(arms.Atlas(tmp_path / "arms", tmp_path), "main")}
-    assert "waits for a seed of all" in rows["Figures 1, 6 and 7, Easy"]["says"]
+    assert "waits for a seed of all" in rows["Figures 1, 6 and 7, Easy"]["details"]
     for path in tmp_path.glob("arms/easy/Bp16_n8_*"):
         shutil.rmtree(path)
     arms.read.cache_clear()
     rows = {r["paper"]: r for r in atlas.rows_of(arms.Atlas(tmp_path / "arms", tmp_path), "main")}
     row = rows["Figures 1, 6 and 7, Easy"]
-    assert "1 of 3 runs diverged" in row["says"] and row["figures"], row
+    assert "1 of 3 runs diverged" in row["details"] and row["figures"], row
     # one lr_base alone: the row of Hard waits, what we ask of several lr_base is not there
     assert rows["Figures 6 and 7, Hard"]["verdict"] == "not run"
     assert not any(paper.startswith("ours") for paper in rows)

@@ -260,7 +260,7 @@ def told_by_the_page():
             told[cells[0]] = cells[2].split("**")[1]
     rows = {row["paper"]: row for row in json.loads(text_of("results/atlas.json"))}
     assert len(told) > 40 and set(told) == set(rows)
-    return {row: (verdict, " ".join([rows[row]["number"], rows[row]["says"],
+    return {row: (verdict, " ".join([rows[row]["number"], rows[row]["details"],
                                      rows[row]["table"] or "", *rows[row]["figures"]]))
             for row, verdict in told.items()}
 

@@ -73,7 +73,7 @@ def test_a_page_says_what_was_planted(study, claims, verdict, tmp_path):
     rows = atlas.rows_of(Atlas(runs, tmp_path, [f"--data={DATA}", f"--runs={runs}"]), study)
     for row in rows:
         asked = APART.get(row["paper"], (verdict, verdict))[claims < 0] or row["verdict"]
-        assert row["verdict"] == asked, f"{row['paper']}: {row['verdict']}: {row['says']}"
+        assert row["verdict"] == asked, f"{row['paper']}: {row['verdict']}: {row['details']}"
         assert row["figures"] or row["paper"].endswith("stable B_p")
         assert all((tmp_path / name).stat().st_size > 15_000 for name in row["figures"])
 
@@ -107,4 +107,4 @@ def test_claims_that_the_two_plantings_leave_open(study, row, claims, thin, cons
     monkeypatch.setattr(atlas, "ROWS", [r for r in atlas.ROWS if r[1] == row])
     plant(tmp_path / "runs", study, claims, thin)
     (told,) = atlas.rows_of(Atlas(tmp_path / "runs", tmp_path, [f"--data={DATA}"]), study)
-    assert told["verdict"] == verdict, told["says"]
+    assert told["verdict"] == verdict, told["details"]
