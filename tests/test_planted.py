@@ -1,4 +1,4 @@
-"""Logs in the paper's own shape, with its claims planted or the opposite of each."""
+"""Logs in the shape of the paper's study, with its claims or their opposites planted."""
 import sys
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from arms import Atlas
 
 @pytest.mark.parametrize("study", sweep.presets(DATA))
 def test_every_study_is_planted_as_its_sweeps_ask(study, tmp_path):
-    """All cells of every arm are there, ended, and can be compared; a second time writes none."""
+    """All cells of every arm exist, have ended and can be compared. A second call writes none."""
     arms = plant(tmp_path, study, thin=True)
     assert list(arms) == list(sweep.presets(DATA)[study]["arms"])
     for folder in arms.values():
@@ -46,9 +46,9 @@ def test_a_planted_log_has_the_records_of_a_trained_one(swept, tmp_path):
     assert fresh > planted["train_pass", False]
 
 
-# Rows that are not judged, or that a planting does not decide: the verdict by the paper's claims and
-# by their opposite, None if it may be any. The last test plants the missing sign, except for those
-# of test_atlas.py
+# Rows that are not judged, or that a planting does not decide: the verdict by the paper's claims
+# and by their opposites, None if any verdict will do. The last test of this file and test_atlas.py
+# plant the missing signs
 APART = {"Figures 5 and 15": ("shown", "shown"),
          # every B_p of the paper's grids is stable from its smallest on; see test_atlas.py
          "section 4.2, the smallest stable B_p": ("underpowered", "underpowered"),
@@ -66,8 +66,8 @@ STUDIES = dict.fromkeys(study for study, *_ in atlas.ROWS if study in sweep.pres
 @pytest.mark.parametrize("claims, verdict", [(1, "confirmed"), (-1, "contradicted")])
 @pytest.mark.parametrize("study", STUDIES)
 def test_a_page_says_what_was_planted(study, claims, verdict, tmp_path):
-    """Each row of a study agrees where the paper's claims are in its logs, and disagrees where
-    their opposite is; each has its figure."""
+    """Each row confirms the paper's claim if it is planted and contradicts it if its opposite is
+    planted. Each row has a figure."""
     runs = tmp_path / "runs"
     plant(runs, study, claims, thin=True)
     rows = atlas.rows_of(Atlas(runs, tmp_path, [f"--data={DATA}", f"--runs={runs}"]), study)
@@ -100,7 +100,7 @@ CHEAP = dict(TERMS=planted.TERMS | dict(hard=planted.TERMS["hard"] | {(1, 1): 0.
      QUIET | dict(curve=at_equal_updates), "confirmed")])
 def test_claims_that_the_two_plantings_leave_open(study, row, claims, thin, constants, verdict,
                                                   tmp_path, monkeypatch):
-    """The rows of APART, each on logs that decide it the other way."""
+    """Each row of APART is decided the other way if the opposite is planted."""
     for name, value in constants.items():
         monkeypatch.setattr(planted, name, value)
     planted.family.cache_clear()
