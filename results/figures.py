@@ -780,7 +780,9 @@ def joint(atlas, task):
         for i, (C, pair) in enumerate(pairs):
             y = float(np.interp(C, env["C"], env["highest"]))
             ax.plot(C, y, "o", color=shade[pair[1]], mec="black", ms=6, zorder=4)
-            x, up, ha = ((5, -11, "left"), (-4, 7, "right"))[i % 2]  # neighbours on two sides
+            # neighbours on two sides, the first and the last inside the axes
+            right = i == 0 or i % 2 == 0 and i < len(pairs) - 1
+            x, up, ha = (5, -11, "left") if right else (-4, 7, "right")
             ax.annotate(f"({pair[0]}, {pair[1]})", (C, y), (x, up), ha=ha, fontsize=9,
                         textcoords="offset points")
         for n in sorted(set(env["n"])):

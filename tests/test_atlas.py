@@ -130,8 +130,8 @@ def test_every_study_has_rows_or_a_command_that_draws_it(tmp_path, capsys):
 
 
 def test_a_row_counts_the_runs_that_it_uses(tmp_path):
-    """A seed that only one n has is not counted, and neither are rollouts beyond the budget that all
-    runs share."""
+    """A seed that only one n has is not counted, and neither are rollouts beyond the budget that
+    all runs share."""
     planted(tmp_path, 262_144)
     planted(tmp_path, 524_288, ns=(4,), seeds=(3,))
     row = atlas.rows_of(arms.Atlas(tmp_path / "arms", tmp_path), "models")[0]
@@ -178,8 +178,8 @@ def test_a_large_n_is_compared_with_the_best_lr_of_the_small_one(tmp_path):
 
 
 def test_a_rise_beyond_the_budget_of_main(tmp_path):
-    """A larger n that leads only late is confirmed on fresh seeds. At the end it is compared with the
-    smallest n at half the lr, which only that n has."""
+    """A larger n that leads only late is confirmed on fresh seeds. At the end it is compared with
+    the smallest n at half the lr, which only that n has."""
     crossing_late(tmp_path / "arms/far_hard", 0.05)
     row = atlas.rows_of(arms.Atlas(tmp_path / "arms", tmp_path), "far")[0]
     assert row["verdict"] == "confirmed" and row["runs"] == 8 and row["seeds"] == [3, 4], row
@@ -302,9 +302,9 @@ def test_rows_with_a_single_n_are_not_judged(tmp_path):
 
 
 def test_runs_that_cannot_be_compared_are_left_out(tmp_path):
-    """While n = 8 has another seed than the others the row waits; without n = 8 it is judged. n = 64
-    diverged before its first evaluation and is left out. A run that diverged later counts with its
-    last evaluation, and the row mentions it."""
+    """While n = 8 has another seed than the others the row waits; without n = 8 it is judged. n =
+    64 diverged before its first evaluation and is left out. A run that diverged later counts with
+    its last evaluation, and the row mentions it."""
     for ns, seed in (((4, 16, 32, 64), 0), ((8,), 1)):
         simulate(tmp_path / "arms/easy", ns=ns, seeds=(seed,), B_ps=(16,), C=262_144, evals=16,
                  truth=rising)
