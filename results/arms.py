@@ -275,7 +275,7 @@ def table_of(cells, value=rewards, **how):
     have. Raises Missing if they have no seed in common."""
     seeds = sorted(set.intersection(*(set(runs) for runs in cells.values())))
     if not seeds:
-        raise Missing(f"a seed of all of {', '.join(map(str, cells))}")
+        raise Missing(f"a seed that all of {', '.join(map(str, cells))} have")
     cells = cut({key: {seed: runs[seed] for seed in seeds} for key, runs in cells.items()})
     note_used(cells)
     return {key: np.array([value(run, **how) for run in runs.values()])
@@ -348,7 +348,7 @@ def rises_in(groups):
         of_group = [c for c in every if {run["path"] for run in c.runs} <= paths]
         out[key] = verdict_of(of_group, grid, SMALL * gained(group))
         if out[key]["p"] is None:
-            raise Missing("more, because " + out[key]["reason"])
+            raise Missing("other runs, because " + out[key]["reason"])
     return out
 
 

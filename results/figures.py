@@ -159,7 +159,7 @@ def lr_grid(atlas):
             runs = one_cell(atlas, name)
             cells[config_of({0: runs})["lr_base"]] = runs
     if len(cells) < 3:
-        raise Missing("three lr_*")
+        raise Missing("three arms lr_*")
     cfg, cells = config_of(cells), dict(sorted(cells.items()))
     table = table_of(cells)
     first, *middle, last = cells
@@ -489,7 +489,7 @@ def tokens_k(atlas):
         fits = [law_in({n: {seed: whole[n][seed]} for n in whole}, unit)[1]["fit"]
                 for seed in seeds]
         if None in fits:
-            raise Missing("points for a fit per seed")
+            raise Missing("more points n*(C) for a fit to each seed")
         k.append(np.log2([[fit["k"]] for fit in fits]))
     c = change(k[1], k[0])
     return judged(-1, [c], 1, figure="units.png", compared={},
@@ -854,7 +854,7 @@ def interference(atlas, task):
     ns = sorted(map(int, atlas.configs("interference")[task]["ns"].split()))
     small, large = ns[0], ns[-1]
     if small == large:
-        raise Missing(f"another n than {small}")
+        raise Missing(f"an n other than {small}")
     cells = atlas.arm(task, ns=(small, large))
     C = budget_of(cells)
     s, found, verdicts, times = pass_rates(flat(cells)[0], C)[1], [], [], []
@@ -868,8 +868,8 @@ def interference(atlas, task):
     unsolved, mastered = found
     return dict(verdict=both(verdicts), times=max(times),
                 number=f"solved in none of {s}, n = {small} less n = {large}: {points(unsolved)}",
-                details=f"in % of the training problems at C = {si(C)}; in {s - 1} or more of {s}: "
-                f"{points(mastered)}",
+                details=f"in % of the training problems at C = {si(C)}; solved in {s - 1} or more "
+                f"of {s}: {points(mastered)}",
                 figure=draw_view(atlas, "pass1", f"pass1_{task}", cells,
                                  f"Pass rates of the training problems, {task.title()}"))
 
@@ -901,7 +901,7 @@ def models(atlas):
         cells, title, row = two_n_row(atlas, name, +1, lambda ns: (ns[1:], ns[0]))
         arms[title], rows[title] = cells, row
     if not rows:
-        raise Missing("model_*")
+        raise Missing("an arm model_*")
     shade, panels = colours({n for cells in arms.values() for n in cells}), []
     for title, cells in arms.items():
         panels += [curves(cells, title, shade=shade),
@@ -947,7 +947,7 @@ def size(atlas):
     names = atlas.present("size")
     lrs = min(map(atlas.lrs, names), key=len, default={})  # other arms may have more lr_base
     if len(names) < 2 or not lrs:
-        raise Missing("size_* and another D")
+        raise Missing("an arm size_* and an arm with another D")
     arms = [atlas.arm(name, lr=next(iter(lrs))) for name in names]
     arms = {config_of(cells)["D"] or math.inf: cells for cells in arms}
     ns = sorted(set.intersection(*map(set, arms.values())))
@@ -1090,7 +1090,7 @@ def ood(atlas):
     table = table_of(cells, of=of)
     small, large = min(table), max(table)
     if small == large:
-        raise Missing(f"another n than {small}")
+        raise Missing(f"an n other than {small}")
     c = contrast(table, {large: 1, small: -1})
     base = table_of(cells, of=of, window=START)[small].mean()
     panels = [curves(cells, "in domain"), curves(cells, f"on {of}", of=of)]
@@ -1182,7 +1182,7 @@ def by_difficulty(atlas, small, large, *arms):
         tuned.append(min(Counter(n for n, _ in cells).values()) > 2)
         lines.append([name, f"{base:.2f}", seeds, *map(points, gaps)])
     if len(found) < 3:
-        raise Missing("three levels of difficulty at depth")
+        raise Missing("three levels of difficulty with enough updates")
     # the levels have different problems, so their errors are independent
     (_, (easiest, *_)), (_, (hardest, *_)) = (pick(found.values(), key=lambda level: level[0])
                                               for pick in (max, min))

@@ -318,7 +318,7 @@ def test_runs_that_cannot_be_compared_are_left_out(tmp_path):
         with open_log(path, "wt") as log:
             log.writelines(json.dumps(r) + "\n" for r in [*left, end])
     rows = {r["paper"]: r for r in atlas.rows_of(arms.Atlas(tmp_path / "arms", tmp_path), "main")}
-    assert "waits for a seed of all" in rows["Figures 1, 6 and 7, Easy"]["details"]
+    assert "waits for a seed that all of" in rows["Figures 1, 6 and 7, Easy"]["details"]
     for path in tmp_path.glob("arms/easy/Bp16_n8_*"):
         shutil.rmtree(path)
     arms.read.cache_clear()
