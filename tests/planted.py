@@ -312,18 +312,13 @@ def records_of(cfg, claims):
 # Folders
 
 def thinned(arms):
-    """Return the arms of a study with fewer n and B_p, and 32 evaluations a run.
-
-    A long list of n keeps its last n and the n in the study's short lists, or every second n.
-    """
-    lists = [arm["ns"].split() for arm in arms]
-    named = {n for ns in lists if len(ns) < 5 for n in ns}
+    """Return the arms of a study with fewer n and B_p, and 32 evaluations a run: every second n and
+    B_p of a long list."""
     out = []
-    for arm, ns in zip(arms, lists):
-        own, bps = [n for n in ns if n in named], arm["bps"].split()
-        if len(ns) > 4:
-            ns = list(dict.fromkeys([*own, ns[-1]])) if len(own) > 2 else ns[::2]
-        out.append(dict(arm, ns=" ".join(ns), bps=" ".join(bps[::2] if len(bps) > 2 else bps),
+    for arm in arms:
+        ns, bps = arm["ns"].split(), arm["bps"].split()
+        out.append(dict(arm, ns=" ".join(ns[::2] if len(ns) > 4 else ns),
+                        bps=" ".join(bps[::2] if len(bps) > 2 else bps),
                         eval_every=arm["C"] // 32))
     return out
 
