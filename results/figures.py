@@ -868,8 +868,8 @@ def interference(atlas, task):
     unsolved, mastered = found
     return dict(verdict=both(verdicts), times=max(times),
                 number=f"solved in none of {s}, n = {small} less n = {large}: {points(unsolved)}",
-                details=f"in % of the training problems at C = {si(C)}; solved in {s - 1} or more "
-                f"of {s}: {points(mastered)}",
+                details=f"in % of the training problems at C = {si(C)}; "
+                f"solved in {s - 1} or more of {s}: {points(mastered)}",
                 figure=draw_view(atlas, "pass1", f"pass1_{task}", cells,
                                  f"Pass rates of the training problems, {task.title()}"))
 
