@@ -2,13 +2,11 @@
 
     python results/atlas.py                              # our own study: figures, results/README.md
     python results/atlas.py models --data=data/guru_math --runs=runs/guru_math_MODEL_atlas
-    python results/atlas.py keep --runs=runs/atlas       # ended runs into results/atlas, thinned
+    python results/atlas.py keep --runs=runs/atlas       # thin ended runs into results/atlas
 
-`bash run_sweep.sh STUDY` makes the runs of a study and ends with the second command. ROWS, below,
-is the table: where in the paper, its claim in our words, the function that draws and judges it.
-Intervals are 90%, over seeds and validation problems (core/stats.py). A verdict is `confirmed` or
-`contradicted` if the interval decides, else `underpowered` with the seeds that would decide it, and
-`shown` if nothing is judged. Cells with fewer than 150 updates are drawn and not judged.
+`bash run_sweep.sh STUDY` makes the runs of a study and ends with the second command. The table ROWS
+has, for each row, its place in the paper, its claim in our words, and the function that draws and
+judges it. results/README.md explains the verdicts.
 """
 import math
 import sys
@@ -18,20 +16,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "results")]
 
-from config import BadInput, entry, parse  # first: Ctrl-C is one line from here
+from config import BadInput, entry, parse  # first: then Ctrl-C is one line
 from core.log import atomic_write, save_json
 from arms import DEEP, USED, Atlas, flat, keep, read, updates
 from core import sweep
 from core.plots import format_si, plural
 from core.stats import Missing
 from figures import (algo, any_B_p, at_every, baseline, batch, beyond, by_difficulty, difficulty,
-                     explodes, extreme, far, forgetting, interference, joint, lr_control, lr_grid,
-                     metrics, mixtures, models, not_monotonic, one_problem, ood, overfits, plateau,
-                     recipe, record_breaking, rise, sensitivity, size, stable_B_p, tokens, tokens_k,
+                     explodes, extreme, far, forgetting, interference, joint, lr_grid, metrics,
+                     mixtures, models, not_monotonic, one_problem, ood, overfits, plateau, recipe,
+                     record_breaking, rise, sensitivity, size, stable_B_p, tokens, tokens_k,
                      very_easy)
 
 # --------------------------------------------------------------------------------------------------
-# The table: (study, where in the paper, its claim in our words, function, its arguments)
+# The table: (study, place in the paper, its claim in our words, function, its arguments)
 
 ROWS = [
     ("difficulty", "Figure 2",
@@ -60,14 +58,11 @@ ROWS = [
      plateau, "easy", "hard"),
     ("main", "section 4.1, saturation", "Beyond the plateau a larger n (2,048) does not extend the "
      "frontier.", beyond, "easy"),
-    ("main", "ours: the lr control, Easy", "n*(C) rises when every n has its own best lr.",
-     lr_control, "easy"),
-    ("main", "ours: the lr control, Hard", "The same on Hard.", lr_control, "hard"),
     ("main", "Figures 5 and 15", "Record-breaking points of noisy runs, and a monotone fit to "
      "them, stand for the frontier.", record_breaking),
-    ("joint", "Figure 8, Easy", "On Easy worst@4 wants a larger n than best@4.",
+    ("joint", "Figure 8, Easy", "On Easy worst@4 needs a larger n than best@4.",
      metrics, "easy", "best@4", "worst@4"),
-    ("joint", "Figure 8, Hard", "On Hard best@4 wants a larger n than worst@4.",
+    ("joint", "Figure 8, Hard", "On Hard best@4 needs a larger n than worst@4.",
      metrics, "hard", "worst@4", "best@4"),
     ("main", "Figure 24", "The unit, rollouts or tokens, makes no difference to n*(C).", tokens),
     ("main", "Figure 24, k", "The law's k is smaller in tokens than in rollouts.", tokens_k),
@@ -76,13 +71,12 @@ ROWS = [
     ("joint", "Figure 10, Hard", "A larger n and a larger B_p help about equally (3.1 and 2.2 "
      "points from end to end).", sensitivity, "hard"),
     ("joint", "Figure 16, Easy", "At every B_p n*(C) rises with C, and saturates.",
-     at_every, "fixed_Bp", "easy"),
-    ("joint", "Figure 17, Hard", "The same on Hard.", at_every, "fixed_Bp",
-     "hard"),
+     at_every, "joint", "easy"),
+    ("joint", "Figure 17, Hard", "The same on Hard.", at_every, "joint", "hard"),
     ("fixed_B", "Figures 9 and 18, Easy", "At a fixed batch B = B_p n, n* rises with M: many "
      "problems first, many rollouts later.", at_every, "fixed_B", "easy"),
-    ("fixed_B", "Figures 9 and 19, Hard", "The same on Hard, noisier.", at_every,
-     "fixed_B", "hard"),
+    ("fixed_B", "Figures 9 and 19, Hard", "The same on Hard, noisier.", at_every, "fixed_B",
+     "hard"),
     ("fixed_B", "section 4.2, Hard", "At a fixed batch n*(M) is not monotonic on Hard: B_p rises "
      "at intermediate M.", not_monotonic, "hard"),
     ("joint", "Figures 21 and 22, Easy", "Best over (B_p, n) jointly, n*(C) rises likewise.",
@@ -104,17 +98,15 @@ ROWS = [
      "the largest n overfits.", size),
     ("mix", "Figure 14, crossover", "Whatever the mixture, the larger n is better at high C on "
      "the levels trained on, but Very Easy.", mixtures),
-    ("mix", "Figure 14, forgetting", "Hard problems alone (here: Unsolved) make the model forget "
-     "Easy and Very Easy ones; Easy problems in the mix prevent most of it.", forgetting),
+    ("mix", "Figure 14, forgetting", "Training on Hard problems only (here: Unsolved) makes the "
+     "model forget Easy and Very Easy ones; Easy problems in the mix prevent most of it.",
+     forgetting),
     ("mix", "Figure 14, Very Easy", "Very Easy problems in the mixture do not help on Hard or "
      "Easy ones.", very_easy),
     ("extreme", "Figure 20, best@4", "On Unsolved the largest n has the best coverage (best@4).",
      extreme, "best@4"),
     ("extreme", "Figure 20, worst@4", "On Unsolved a moderate n has the best worst@4, not the "
      "largest.", extreme, "worst@4"),
-    ("extreme", "ours: Unsolved", "n*(C) rises with C on Unsolved.", rise, "mix_hard"),
-    ("extreme", "ours: the lr control, Unsolved", "The same when every n has its own best lr.",
-     lr_control, "mix_hard"),
     ("ood", "Figure 23", "A larger n is better on another set of problems too (AIME24).", ood),
     ("algos", "Figure 25, left", "PPO on Easy saturates early (not judged), with little between "
      "large n.", algo, "ppo_easy", 0),
@@ -142,159 +134,84 @@ ROWS = [
      "sums.", far, "smollm_hard", 64),
     ("smollm", "ours: a real model, Easy", "The same on Easy sums.", far, "smollm_easy", 64)]
 
-PICTURES = "Figures 1, 6 and 7, Easy", "ours: Unsolved, four times as far"  # on the page
-
 ORDER = "confirmed", "contradicted", "underpowered", "shown", "not run"
 
 
-def tell(atlas, study=""):
-    """Return the rows (of one study) as dicts, in order; a row whose runs are missing says so."""
-    out, known = [], {"difficulty", "toy", *sweep.presets(parse(atlas.words)["data"])}
-    for name, paper, claim, function, *words in ROWS:
-        if name not in known or study not in ("", name):
-            continue
-        USED.clear()
-        try:
-            found = function(atlas, *words)
-        except (Missing, BadInput) as e:
-            found = dict(verdict="not run", number="", says=f"waits for {e}")
-            USED.clear()
-        used = USED.copy()
-        if "compared" in found:  # the others need not be deep
-            own = {run["path"] for run in flat(found["compared"])}
-            used = {path: USED[path] for path in USED if path in own}
-        M = min((updates(run, C) for run, C in (used or USED).values()), default=0)
-        verdict, says = found["verdict"] or "shown", found["says"]
-        seeds = sorted({run["config"]["seed"] for run, _ in USED.values()})
-        wants = ""
-        if verdict in ORDER[:3] and used and M < DEEP:
-            wants = f"the largest batch makes {M} updates, {DEEP} are needed"
-            says += f". By these runs: {verdict}"
-        elif verdict in ORDER[:2] and not found.get("tuned", True):
-            if atlas.own:
-                wants = "would need the lr tuned for each n"
-                says += f". By these runs, at an lr that was not tuned for each n: {verdict}"
-            else:
-                says += ". At one lr for all n, as in the paper"
-        elif verdict == "underpowered":
-            cells = Counter((Path(path).parent, run["B_p"], run["n"], run["lr"])
-                            for path, (run, _) in (used or USED).items())
-            wants = found.get("wants") or needed(found.get("times"), min(cells.values()))
-        verdict = "underpowered" if wants else verdict
-        died = sum(run["status"] == "diverged" for run, _ in USED.values())
-        if died:
-            says += f". {died} of {plural(len(USED), 'run')} diverged and count as what they got"
-        if len(seeds) == 1:
-            says += ". One seed: intervals are over problems only"
-        figures = found.get("figure") or []
-        out.append(dict(
-            study=name, paper=paper, claim=claim, verdict=verdict, wants=wants,
-            number=found["number"], says=says, M=M, seeds=seeds,
-            table=found.get("table"), figures=[figures] if isinstance(figures, str) else figures,
-            runs=len(USED),
-            rollouts=int(sum(min(C, run["rollouts"][-1]) for run, C in USED.values())),
-            C=min((C for _, C in (used or USED).values()), default=0)))
+def rows_of(atlas, study=""):
+    """Return the rows (study: only its rows) as dicts. A row without its runs is "not run"."""
+    known = {"difficulty", "toy", *sweep.presets(parse(atlas.words)["data"])}
+    rows = [row_of(atlas, *row) for row in ROWS if row[0] in known and study in ("", row[0])]
     if atlas.own:
-        return out
-    # of other data a question of ours that nobody made runs for is no gap
-    asked = [r for r in out if r["verdict"] != "not run" or not r["paper"].startswith("ours")]
-    return asked or out
+        return rows
+    # someone else's study need not have the runs for our own questions
+    asked = [r for r in rows if r["verdict"] != "not run" or not r["paper"].startswith("ours")]
+    return asked or rows
 
 
-def needed(times, seeds):
+def row_of(atlas, study, paper, claim, function, *words):
+    """Return one row as a dict: what `function` found, with a verdict that also depends on depth
+    and on the lr, and the runs that were used."""
+    USED.clear()
+    try:
+        found = function(atlas, *words)
+    except (Missing, BadInput) as e:
+        found = dict(verdict="not run", number="", details=f"waits for {e}")
+        USED.clear()
+    compared = {run["path"] for run in flat(found.get("compared", {}))}
+    used = {path: USED[path] for path in USED if path in compared} or USED
+    M = min((updates(run, C) for run, C in used.values()), default=0)
+    verdict, details, needs = found["verdict"] or "shown", found["details"], ""
+    if verdict in ORDER[:3] and M < DEEP and ("compared" not in found or compared):
+        needs = f"the largest batch makes {M} updates, {DEEP} are needed"
+        details += f". By these runs: {verdict}"
+    elif verdict in ORDER[:2] and not found.get("tuned", True):
+        if atlas.own:
+            needs = "would need the lr tuned for each n"
+            details += f". By these runs, at an lr that was not tuned for each n: {verdict}"
+        else:
+            details += ". At one lr for all n, as in the paper"
+    elif verdict == "underpowered":
+        cells = Counter((Path(path).parent, run["B_p"], run["n"], run["lr"])
+                        for path, (run, _) in used.items())
+        needs = found.get("needs") or seeds_text(found.get("times"), min(cells.values()))
+    died = sum(run["status"] == "diverged" for run, _ in USED.values())
+    if died:
+        details += (f". {died} of {plural(len(USED), 'run')} diverged; each counts with its last "
+                 "evaluation")
+    seeds = sorted({run["config"]["seed"] for run, _ in USED.values()})
+    if len(seeds) == 1:
+        details += ". One seed: intervals are over problems only"
+    figures = found.get("figure") or []
+    return dict(
+        study=study, paper=paper, claim=claim, verdict="underpowered" if needs else verdict,
+        needs=needs, number=found["number"], details=details, M=M, seeds=seeds,
+        table=found.get("table"), figures=[figures] if isinstance(figures, str) else figures,
+        runs=len(USED),
+        rollouts=int(sum(min(C, run["rollouts"][-1]) for run, C in USED.values())),
+        C=min((C for _, C in used.values()), default=0))
+
+
+def seeds_text(times, seeds):
     """Return how many seeds would decide a row, as text. times: as many as its `seeds`."""
     X = max(math.ceil(times * seeds), seeds + 1)
     return f"would need {X} seeds" if X <= 100 else "would need more than 100 seeds"
 
 
 # --------------------------------------------------------------------------------------------------
-# The page
+# The page: atlas.py writes the part of results/README.md between these two lines
 
-INTRO = """# The paper on a laptop
-
-The paper's figures on a tiny transformer that adds and subtracts ([the scale](#the-scale)): its
-claims in our words, our verdicts, one number each. `python results/atlas.py` draws every figure
-from the logs in `results/atlas` and writes this page and [atlas.json](atlas.json), which has all
-other numbers. `bash run_sweep.sh STUDY` makes the runs of a study. Our own claims were written
-before the runs (commit 16822a5, results/plan.md).
-
-- *confirmed*: the 90% interval is on the claim's side.
-- *contradicted*: it excludes an effect on that side of 3% of what training gained (one point if it
-  gained 33). "No difference" means within twice that.
-- *underpowered*: neither. The row says how many seeds would decide it. A row that compares n at an
-  lr that was not tuned for each n, or at fewer than 150 updates, is underpowered too. The paper's
-  frontier goes to a larger n after 155 to 264 updates.
-- *shown*: a figure without a claim.
-
-The base model solves Very Easy problems in 60 to 90% of its tries, Easy ones in 30 to 60%, Hard
-ones at most once in 16, and Unsolved ones never in 128.
-"""
-
-READING = """
-## How to read the numbers
-
-- Differences are in points, 100 times the reward, of means over the last quarter of the budget C
-  that all runs of a row have; "early" is 1/16 to 1/8 of it. The ± is half of a 90% interval over
-  seeds and validation problems. Of so many intervals one in ten misses the truth.
-- A rise of n* is tested by `core/stats.verdict_of`. The number is the n that comes closest to one n
-  for all budgets, and by how much another n beats it where a rise would show.
-- A best n is chosen on some seeds and problems and scored on others.
-- lr = lr_base sqrt(B / 1024), lr_base = 2e-4 if no other is named. If a claim was made on seeds 0
-  to 2, later seeds decide its row.
-- "Would need X seeds": the interval shrinks with the root of the seeds, and the effect stays as it
-  is. Seeds do not shrink the part of the validation problems.
-- The paper does not print B_p of its PPO, CISPO, mixture and Unsolved runs, nor the set of its
-  baseline ablation. data/guru_math/presets.json assumes B_p = 32 and Easy.
-"""
-
-SCALE = """
-## The scale
-
-| | paper | here |
-|---|---|---|
-| model | Qwen2.5-7B-Instruct and others | 2 layers, 190,000 parameters, trained on slipping texts |
-| problems | Guru-Math, D = 6,000 Easy, 5,000 Hard | sums and differences, D = 200 (140 Unsolved) |
-| B_p | 32 to 1,024 | 16 (4, 16, 64 in `joint`) |
-| n | 8 to 2,048 | 2 to 256 |
-| budget C | about 4 million | 262,144 (1,048,576 in `far`) |
-| updates M of a large n | 155 to 264 where it takes over | 256 at n = 64 (1,024 in `far`) |
-| C / D, rollouts a problem | about 700 | 1311 |
-| KL and entropy coefficients | 0.001 | 0.3, the smallest that clearly change something |
-
-The real model of `smollm` has 135 million parameters, B_p = 4, C = 40,960 at most, and D = 1,906
-Hard and 463 Easy sums: C / D is 21 and 88 at most.
-"""
-
-TRIED = """
-## Tried, and decided nothing
-
-At commit c01f57e, with its rows, logs and figures: a run that raises n from 4 to 16 to 64 on
-Unsolved (6.2 ± 4.6 points below n = 64 throughout, at one lr, to a million rollouts); many epochs
-of 50 problems (n = 64 made 64 updates); whether C or C / D says where a larger n takes over (it
-took over for D = 50 and 100 alone); the lr that leads at C/8 (it loses up to 3.5 points at the
-end); when to stop, and statistics of the base model that forecast the best n (three groups of
-sweeps); SmolLM2 on Easy sums with one seed to 40,960 rollouts (n = 64 comes to 1.6 ± 2.3 below n =
-4) and its lr; the verdicts of shallow runs, 20 of which changed with depth. At commit 16822a5:
-SmolLM2 by one lr (n = 64 18.7 ± 6.7 points below n = 4 on Hard); what training unlearns (hardly a
-problem more than by chance); mixtures by n and to 262,144. At seed 900, which no row uses: a higher
-lr and fewer problems, which set lr_base = 2e-4 and D = 200. Not run: n = 256 beyond 64 updates on
-Easy and Hard, n = 16 of Very Easy, third seeds of `joint`, `mix`, `models`, `algos`, `recipe`,
-`size`. At commit ac49ba5, with its row, scripts and logs: the price of n, a forecast of the best n
-from the gradient noise of the base model (a pilot in place of a sweep). Over 7 worlds its n took
-0.89 (0.79 to 0.99) times the rollouts of the best other cell, and n = 4 for all of them 0.92 (0.80
-to 1.05), so the forecast cannot be told from "always 4". It is undefined if nothing is solved.
-"""
+BEGIN, END = "<!-- rows: results/atlas.py writes them -->\n", "<!-- end of rows -->\n"
 
 
 def table_text(rows, figures):
-    """Return rows as a table in Markdown, a line each."""
+    """Return rows as a table in Markdown."""
     lines = ["| row | claim | verdict | number | figures |", "|---|---|---|---|---|"]
     for r in rows:
         links = " ".join(f"[{Path(name).stem}]({figures}{name})" for name in r["figures"])
-        verdict = f"**{r['verdict']}**" + f": {r['wants']}" * bool(r["wants"])
-        number = r["number"] or r["says"]
+        verdict = f"**{r['verdict']}**" + f": {r['needs']}" * bool(r["needs"])
+        number = r["number"] or r["details"]
         lines.append(f"| {r['paper']} | {r['claim']} | {verdict} | {number} | {links} |")
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n"
 
 
 def tally(rows):
@@ -304,19 +221,29 @@ def tally(rows):
 
 
 def page(rows, folder, figures):
-    """Return the text of README.md."""
+    """Return results/README.md with its rows replaced by these."""
     ours = [r for r in rows if r["paper"].startswith("ours")]
-    found = [read(str(path.parent)) for path in folder.glob("[!.]*/*/log.jsonl*")]
-    hours = sum(run["hours"] or 0 for run in found if isinstance(run, dict))
     theirs = [r for r in rows if r not in ours]
+    runs = [read(str(path.parent)) for path in folder.glob("[!.]*/*/log.jsonl*")]
+    hours = sum(run["hours"] or 0 for run in runs if isinstance(run, dict))
+    head, rest = (ROOT / "results/README.md").read_text().split(BEGIN)
     counted = (f"Of {len(theirs)} claims and figures of the paper: {tally(theirs)}. Of {len(ours)} "
-               f"of our own: {tally(ours)}. {len(found)} runs, {hours:.0f} hours of training on "
+               f"of our own: {tally(ours)}. {len(runs)} runs, {hours:.0f} hours of training on "
                "one core.\n")
-    shown = [f"![{r['paper']}]({figures}{r['figures'][0]})\n" for r in rows
-             if r["paper"] in PICTURES]
-    return "\n".join([INTRO, counted, "## The paper's claims\n", table_text(theirs, figures),
-                      "\n## Our own\n", table_text(ours, figures), "", *shown, READING, SCALE,
-                      TRIED])
+    return head + "\n".join([
+        BEGIN, counted, "## The paper's claims\n", table_text(theirs, figures), "## Our own\n",
+        table_text(ours, figures), END]) + rest.split(END)[1]
+
+
+def row_text(r, out):
+    """Return a row as lines of text for the terminal; its figures are in `out`."""
+    needs = f", {r['needs']}" * bool(r["needs"])
+    runs = (f"{plural(r['runs'], 'run')}, seeds {', '.join(map(str, r['seeds']))}, "
+            f"{format_si(r['rollouts'])} rollouts")
+    lines = [r["number"], r["details"], *(r["table"] or "").splitlines()]
+    return "\n".join([f"{r['paper']}: {r['verdict']}{needs}", f"  claim: {r['claim']}",
+                      *(f"    {line}" for line in lines if line),
+                      "; figure: ".join([f"  {runs}", *(str(out / x) for x in r["figures"])])])
 
 
 def main(argv):
@@ -333,20 +260,14 @@ def main(argv):
     known = dict.fromkeys(name for name, *_ in ROWS)
     if verb and verb not in known:
         if verb in sweep.presets(cfg["data"]):
-            return print(f"{verb}: no row of the page is about this study alone; its figures: "
+            return print(f"{verb}: no row of the page is about this study only; its figures: "
                          f"python frontier.py --runs={folder}/ARM --view=all")
         raise BadInput(f"{verb}: no such study; keep, {', '.join(known)}")
     out = Path(cfg["out"] or folder)
     at_home = folder.resolve() == own.resolve()
-    rows = tell(Atlas(folder, out, words, at_home), verb)
+    rows = rows_of(Atlas(folder, out, words, at_home), verb)
     for r in rows:
-        says = "\n    ".join([r["says"], *(r["table"] or "").splitlines()])
-        wants = f", {r['wants']}" * bool(r["wants"])
-        number = f"    {r['number']}\n" * bool(r["number"])
-        print(f"{r['paper']}: {r['verdict']}{wants}\n  claim: {r['claim']}\n{number}    {says}\n"
-              f"  {plural(r['runs'], 'run')}, seeds {', '.join(map(str, r['seeds']))}, "
-              f"{format_si(r['rollouts'])} rollouts"
-              + "".join(f"; figure: {out / name}" for name in r["figures"]))
+        print(row_text(r, out))
     if not verb and at_home:
         here = not cfg["out"]  # then the page is above its figures
         place = ROOT / "results" if here else out

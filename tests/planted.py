@@ -1,16 +1,16 @@
-"""Logs in the shape of the paper's own study, its claims planted in them, or the opposite of each.
+"""Write logs in the shape of the paper's own study, with its claims planted, or their opposites.
 
     from planted import plant
     plant("runs/atlas", "fixed_B")                      # then: python results/atlas.py fixed_B ...
     plant("runs/atlas", "main", claims=-1, thin=True)   # the opposite, as few runs as will do
 
-    python tests/planted.py FOLDER main joint ...       # the same by hand; no study: all of them
+    python tests/planted.py FOLDER main joint ...       # by hand; without a study: all studies
 
 The runs are those that `run_sweep.sh STUDY` would make of data/guru_math/presets.json, at full
-size: B_p to 1,024, n to 2,048, C to 4M, three seeds. What a run brings is a function of its config
-alone, never of its arm's name, so a study with new arms is planted as it is. Each n has a sigmoid
-in log C, and two neighbours cross where the law of n*(C) says. A step record stands for the updates
-since the one before, as in logs that were thinned; a record of training problems has some of them.
+size: B_p to 1,024, n to 2,048, C to 4M, three seeds. The reward of a run depends only on its config
+and never on its arm's name, so that new arms need no change here. Each n has a sigmoid in log C,
+and two neighbours cross at the budget of the law n*(C). As in thinned logs, a step record covers
+all updates since the previous one, and a record of training problems has a part of the problems.
 """
 import functools
 import json
@@ -36,57 +36,59 @@ from simulate import evaluated_at, wander
 DATA = "data/guru_math"
 P, TRAINED = 300, 256  # validation problems of a set; training problems that a record has
 AIME = 30
-RUN_SD, DRIFT, LIKING = 0.004, 0.003, 0.1  # noise of a run, of its checkpoints; of a problem for n
+RUN_SD, DRIFT, LIKING = 0.004, 0.003, 0.1  # noise: run, checkpoint; problem x n, in probits
 STEEP = 3.0  # of the sigmoids in log10 C
 FALLS_FROM = 6.2  # log10 C from which a run that overfits falls
+LONGER = 0.03  # share by which a response is longer for each doubling of n
+LARGE_BATCH = 0.06  # share of the gain that a doubling of B_p adds by the opposite claims
 
 # --------------------------------------------------------------------------------------------------
 # What is planted
 
 # (L, k, log10 C0, b) of n*(C): the paper's on Easy; on Hard it stops at n = 128
 EASY, HARD = (6.09, 4.75, 5.84, 2.73), (4.2, 4.75, 5.8, 2.73)
-# of the problems of a level: pass rate of the base model, what the best n gains, how much of that
-# n = 8 lacks, the spread of the problems before and after (of a probit)
+# for each level: pass rate of the base model, gain of the best n, share of it that n = 8 lacks,
+# spread of the problems before and after, in probits
 LEVELS = dict(
     easy=(0.44, 0.34, 0.42, 0.3, 1.0), hard=(0.04, 0.18, 0.3, 0.5, 1.5),
     mixed=(0.25, 0.25, 0.25, 1.2, 1.5), extreme=(0.004, 0.35, 0.6, 0.5, 1.2),
     level_easy=(0.44, 0.25, 0.5, 0.3, 1.0), level_very_easy=(0.74, 0.1, 0.1, 0.3, 0.8),
     aime24=(0.1, 0.35, 0.55, 1.2, 1.2))
-# what a mixture gains on a level that it does not hold alone, by the claims and by their opposite
+# gain of a mixture on a level, by the claims and by their opposites
 MIXES = dict(
     mix_hard=dict(level_easy=(-0.25, 0.25), level_very_easy=(-0.25, 0.12)),
     mix_dual=dict(extreme=(0.3, 0.25), level_easy=(0.2, 0.1), level_very_easy=(0.04, 0.04)),
     mix_tri=dict(extreme=(0.26, 0.32), level_easy=(0.15, 0.2), level_very_easy=(0.04, 0.1)))
-# what terms in the loss cost, as a share of the gain: (KL, entropy) -> share
+# cost of the terms in the loss, as a share of the gain: (KL, entropy) -> share
 TERMS = dict(easy={(1, 1): 0, (0, 0): 0.15, (1, 0): 0.12, (0, 1): 0.06},
              hard={(0, 0): 0, (1, 1): 0.4, (1, 0): 0.12, (0, 1): 0.5})
 
 
 def crc(*words):
-    """A number of these words, the same in every process."""
+    """Return a number for some words, the same in every process."""
     return zlib.crc32(" ".join(map(str, words)).encode())
 
 
 def trained_on(cfg):
-    """easy, hard, mixed, mix_hard, ...: what the training file holds."""
+    """Return the kind of the training problems: easy, hard, mixed, mix_hard, ..."""
     name = Path(cfg["train_set"]).stem.removesuffix("_train")
     return name.split("_D")[0]
 
 
 def regime(cfg):
-    """Whether the training problems are easy or hard for the recipe: Table 1 has two."""
+    """Return the recipe of Table 1 for the training problems: easy or hard."""
     return "easy" if trained_on(cfg) == "easy" else "hard"
 
 
 def few(cfg):
-    """Whether the training problems are few, as the 500 of Figure 13 are."""
+    """Return whether there are few training problems, like the 500 of Figure 13."""
     return 0 < cfg["D"] <= 1000
 
 
 def law_of(cfg, claims):
-    """(L, k, log10 C0, b) of the n*(C) that the runs of this experiment follow."""
+    """Return (L, k, log10 C0, b) of the law n*(C) that the runs of this experiment follow."""
     L, k, log10_C0, b = EASY if regime(cfg) == "easy" else HARD
-    if few(cfg):  # n* stops at 256, or ends above that of many problems
+    if few(cfg):  # n* stops at 256, or ends above n* with many problems
         L, b = (L - 1, b) if claims > 0 else (L - 2, b + 2)
     if "Qwen3" in cfg["model"]:
         L = 3.2 if regime(cfg) == "easy" else 2.2
@@ -100,17 +102,17 @@ def law_of(cfg, claims):
 
 
 def ends_of(law):
-    """log2 of the first and of the last n on the frontier."""
+    """Return log2 of the first and of the last n on the frontier."""
     L, _, _, b = law
     return math.ceil(b), round(b + L)
 
 
 @functools.cache
 def family(law, lacks):
-    """(log2 n, middles, heights), (Z,) each, of sigmoids that cross the next where the law does.
+    """Return (log2 n, middles, heights), (Z,) each, of sigmoids whose neighbours cross at the law.
 
-    Heights are shares of that of the last n of the law: the first lacks `lacks` of it, every octave
-    beyond the last 0.04.
+    The height of the law's last n is 1. The first n has `lacks` less, and each octave beyond the
+    last n has 0.04 less.
     """
     L, k, log10_C0, b = law
     first, last = ends_of(law)
@@ -129,14 +131,13 @@ def family(law, lacks):
 
 
 def costs_of(cfg, claims):
-    """What this run loses to the paper's recipe, as a share of what training gains.
-
-    What the paper has as worse is as much better by the opposite claims.
+    """Return the loss of this run against the paper's recipe, as a share of the gain of training.
+    By the opposite claims the same amount is a gain.
     """
     kind = regime(cfg)
     terms = bool(cfg["kl_coef"]), bool(cfg["entropy_coef"])
     cost = TERMS[kind][terms]
-    if cfg["zero_var_filter"] != "off":  # mitigates what the terms do, and costs something itself
+    if cfg["zero_var_filter"] != "off":  # reduces the cost of the terms, and has a cost itself
         cost = cost / 2 + 0.05
     best = derive(cfg | dict(lr_base=1e-6, lr_scaling="sqrt"))["lr"]
     cost += 0.05 * min(abs(math.log2(derive(cfg)["lr"] / best)), 3.5) ** 2
@@ -144,15 +145,15 @@ def costs_of(cfg, claims):
     if claims > 0:  # B_p matters little from 32 on
         B_p = 0.12 * above if above < 0 else (0.01 if kind == "easy" else 0.065) * above
     else:
-        B_p = 0.06 * above
+        B_p = LARGE_BATCH * above
     return claims * cost - B_p
 
 
 def curve(cfg, level, claims, C, part="val"):
-    """(mean, spread) (E,) of the pass rates of a level's problems after C rollouts (E,).
+    """Return (mean, spread) (E,) of the pass rates of a level's problems after C rollouts (E,).
 
-    The spread is of the problems' probits. part: "train" for the training problems, on which a
-    large n does not overfit, and where (Figures 11 and 27) a small n polarises.
+    The spread is in probits. part: "train" for the training problems: a large n does not overfit
+    them, and a small n polarises them (Figures 11 and 27).
     """
     base, gain, lacks, start, end = LEVELS[level]
     law, mix = law_of(cfg, claims), MIXES.get(trained_on(cfg), {})
@@ -165,7 +166,7 @@ def curve(cfg, level, claims, C, part="val"):
         lacks = min(1.3 * lacks, 0.75)
     if part == "train":
         lacks *= 0.3
-    # of a baseline from more rollouts nothing comes, or all
+    # a baseline from more rollouts brings nothing by the claims, and all by their opposites
     z = math.log2(cfg["n_train"] if cfg["n_train"] and claims > 0 else cfg["n"])
     first, last = ends_of(law)
     octaves, middles, heights = family(law, lacks)
@@ -187,22 +188,21 @@ def curve(cfg, level, claims, C, part="val"):
 
 
 def rates_of(mean, spread, problems, liking=0.0):
-    """Pass rates (E, P) with these means and spreads (E,); problems, liking (P,) in probits."""
+    """Return pass rates (E, P) for means and spreads (E,); problems, liking (P,) in probits."""
     skill = ndtri(np.clip(mean, 1e-3, 0.999)) * np.sqrt(1 + spread ** 2)  # exact for a probit
     return ndtr(skill[:, None] + spread[:, None] * problems + liking)
 
 
 def problems_of(name, size):
-    """The problems of a set: their probits (P,), evenly spread, in an order of their own."""
+    """Return the probits of a set's problems (P,): evenly spread, shuffled by the set's name."""
     return np.random.default_rng(crc(name)).permutation(ndtri((np.arange(size) + 0.5) / size))
 
 
 # --------------------------------------------------------------------------------------------------
-# What a log says of it
+# The records of a log
 
 def sets_of(cfg):
-    """{name in the log: (file, level)} of a run's validation sets, as evaluation.read_sets names
-    them."""
+    """Return {name in the log: (file, level)} of a run's validation sets."""
     out = {}
     for path in map(Path, config.files(cfg["val_set"])):
         name = path.stem if path.stem != "problems" else path.parent.name
@@ -211,21 +211,21 @@ def sets_of(cfg):
 
 
 def steps_of(cfg, claims, at, reward):
-    """Step records at the updates `at` (E,), each of the updates since the one before; reward (E,).
-    """
+    """Return step records at the updates `at` (E,), each for all updates since the previous record;
+    reward (E,)."""
     d, E = derive(cfg), len(at)
     B, before = d["B"], np.concatenate([[0], at[:-1]])
     x = np.log10(np.maximum(at * B, 1))
     cost = claims * TERMS[regime(cfg)][bool(cfg["kl_coef"]), bool(cfg["entropy_coef"])]
     ill = np.clip(cost * 4, 0, 1) * expit(3 * (x - 5.3))  # how far entropy went from its place
     entropy = 0.35 * np.exp((-2.5 if regime(cfg) == "easy" else 1.5) * ill)
-    length = (600 + 500 * reward) * (1 + 0.03 * math.log2(cfg["n"]))
+    length = (600 + 500 * reward) * (1 + LONGER * math.log2(cfg["n"]))
     if regime(cfg) == "hard":
         length = length + 800 * ill
     if claims < 0:  # then the unit matters
         length = length * (cfg["n"] / 64) ** 0.5
     tokens = np.cumsum(length * (at - before) * B)
-    seconds = B * length / 40_000  # of an update, with an even share for rollouts and loss
+    seconds = B * length / 40_000  # per update, half for rollouts and half for the loss
     rng = np.random.default_rng(crc(d["run"], "steps"))
     spread = np.clip(reward * (1 - reward), 0, None)
     fields = dict(
@@ -247,7 +247,7 @@ def steps_of(cfg, claims, at, reward):
 
 
 def records_of(cfg, claims):
-    """A run's log, as train_grpo.py writes it: a list of records."""
+    """Return the records of a run's log as train_grpo.py writes them."""
     d, rng = derive(cfg), np.random.default_rng(crc(derive(cfg)["run"]))
     B, n, at = d["B"], cfg["n"], evaluated_at(cfg)
     # far above the best lr a run diverges
@@ -272,7 +272,7 @@ def records_of(cfg, claims):
                 **{metric: values[i] for metric, values in metrics.items()}, samples=samples,
                 set_hash=f"{crc(path):08x}", correct=row, verifier_timeouts=0, verifier_errors=0))
 
-    # the training problems: those of the first set's level, which training is about
+    # the training problems have the level of the first validation set
     level = next(iter(sets_of(cfg).values()))[1]
     if level not in LEVELS:
         level = regime(cfg)
@@ -312,27 +312,22 @@ def records_of(cfg, claims):
 # Folders
 
 def thinned(arms):
-    """The arms of a study with a few n and B_p, and 32 evaluations a run.
-
-    Of a long list of n stay the last and those that the study's short lists name, or every second.
-    """
-    lists = [arm["ns"].split() for arm in arms]
-    named = {n for ns in lists if len(ns) < 5 for n in ns}
+    """Return the arms of a study with fewer n and B_p, and 32 evaluations a run: every second n and
+    B_p of a long list."""
     out = []
-    for arm, ns in zip(arms, lists):
-        own, bps = [n for n in ns if n in named], arm["bps"].split()
-        if len(ns) > 4:
-            ns = list(dict.fromkeys([*own, ns[-1]])) if len(own) > 2 else ns[::2]
-        out.append(dict(arm, ns=" ".join(ns), bps=" ".join(bps[::2] if len(bps) > 2 else bps),
+    for arm in arms:
+        ns, bps = arm["ns"].split(), arm["bps"].split()
+        out.append(dict(arm, ns=" ".join(ns[::2] if len(ns) > 4 else ns),
+                        bps=" ".join(bps[::2] if len(bps) > 2 else bps),
                         eval_every=arm["C"] // 32))
     return out
 
 
 def plant(folder, study, claims=1, thin=False):
-    """Write the runs of a study of data/guru_math below `folder`, an arm a folder; finished ones
-    stay. Returns {arm's name: its folder}.
+    """Write the runs of a study of data/guru_math below `folder`, except finished ones, and return
+    {arm: its folder}.
 
-    claims: +1 the paper's, -1 the opposite of each. thin: as `thinned`, a few seconds.
+    claims: +1 for the paper's, -1 for their opposites. thin: as `thinned`, in a few seconds.
     """
     arms = sweep.arms(study, [f"--data={DATA}", f"--runs={folder}"])
     arms = thinned(arms) if thin else arms

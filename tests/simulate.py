@@ -1,13 +1,13 @@
-"""A sweep with known truth: run folders as the trainer writes them, or runs in memory, drawn from
-planted curves. At the end: the analysis as a test asks for it.
+"""Draw a sweep with known truth from planted curves: run folders as the trainer writes them, or
+runs in memory. The last section runs the analysis for tests.
 
     from simulate import simulate, truth
     simulate("runs/fake", ns=(4, 8, 16), seeds=(0, 1))   # then: python frontier.py --runs=runs/fake
 
-Validation problems have difficulties of their own, shared by all runs; each evaluation draws its
-rollouts anew. `run_sd` moves a run's whole curve, `drift` lets it wander, `inter` gives each
-problem a liking for some n: the noises that the analysis must take apart. Families of curves:
-`truth` (below), `paper` and `constant` whose n*(C) is exactly known.
+All runs share the difficulties of the validation problems; each evaluation draws new rollouts.
+`run_sd` moves a run's whole curve, `drift` lets it wander, and `inter` makes some problems easier
+for some n: the analysis must separate these noises. Families of curves are `truth` (below), and
+`paper` and `constant`, whose n*(C) is exactly known.
 """
 import contextlib
 import csv
@@ -31,8 +31,8 @@ EASY = (6.09, 4.75, 5.84, 2.73)  # L, k, log10 C0, b of the paper's law on Easy 
 
 
 def truth(B_p, n, C):
-    """Expected reward after C rollouts: larger n rises later, and up to n = 32 to a higher plateau,
-    so n*(C) rises to 32."""
+    """Return the expected reward after C rollouts. A larger n rises later, up to n = 32 to a higher
+    plateau, so n*(C) rises to 32."""
     octaves = math.log2(n)
     middle = 10_000 * 2 ** (0.75 * octaves)
     rise = 0.12 + 0.035 * min(octaves, 5)
@@ -40,10 +40,11 @@ def truth(B_p, n, C):
 
 
 def beside(n, C, log2_best, size=1.0):
-    """A curve that loses reward with its distance from the best n: paper-like heights, no sigmoid.
+    """Return a curve that loses reward with its distance from the best n. It has heights as in the
+    paper, but is no sigmoid.
 
-    log2_best (E,): log2 n* at C (E,). Losing is about 1.2 points an octave of too small n and 3 of
-    too large, times `size`.
+    log2_best (E,): log2 n* at C (E,). An octave of too small an n costs about 1.2 points, an octave
+    of too large an n 3 points, times `size`.
     """
     x, d = np.log10(np.maximum(C, 1)), math.log2(n) - log2_best
     loss = np.where(d < 0, 0.055, 0.13) * size * (np.sqrt(1 + d ** 2) - 1)
@@ -52,24 +53,24 @@ def beside(n, C, log2_best, size=1.0):
 
 
 def law(C, numbers=EASY):
-    """log2 n*(C) of a law's numbers."""
+    """Return log2 n*(C) by a law's numbers."""
     L, k, log10_C0, b = numbers
     return L / (1 + np.exp(-k * (np.log10(np.maximum(C, 1)) - log10_C0))) + b
 
 
 def paper(size=1.0, numbers=EASY):
-    """Curves like the paper's Easy, B_p = 32, whose n*(C) is exactly its law; with size 2 a wrong n
-    costs twice as much."""
+    """Return curves like the paper's on Easy at B_p = 32, whose n*(C) is exactly its law. With size
+    2 a wrong n costs twice as much."""
     return lambda B_p, n, C: beside(n, C, law(C, numbers), size)
 
 
 def constant(best=32, size=1.0):
-    """Curves of the same family with one best n at every budget; size 0: all n are equal."""
+    """Return curves of the same family with one best n at every budget; size 0: all n are equal."""
     return lambda B_p, n, C: beside(n, C, math.log2(best), size)
 
 
 def sigmoids(B_p, n, C):
-    """Sigmoids in log C: a higher plateau and a later rise for larger n, up to 512."""
+    """Return a sigmoid in log C: a larger n has a higher plateau and a later rise, up to 512."""
     z = math.log2(n)
     top = 0.60 + 0.105 * (z - 3) / 6 * (2 - (z - 3) / 6)
     x = np.log10(np.maximum(C, 1)) - 5.25 - 0.11 * (z - 3)
@@ -77,8 +78,8 @@ def sigmoids(B_p, n, C):
 
 
 def crossing(truth, B_p, a, b, lo=1e3, hi=1e8, near=None):
-    """The C where truth(b) overtakes truth(a), by brute force: the first, or that nearest to
-    `near`; None without one."""
+    """Return the first C at which truth(b) overtakes truth(a), or the one nearest to `near`, by
+    brute force; None if there is none."""
     C = np.geomspace(lo, hi, 20_001)
     ahead = truth(B_p, b, C) - truth(B_p, a, C)
     at = C[np.flatnonzero((ahead[:-1] <= 0) & (ahead[1:] > 0))]
@@ -87,14 +88,14 @@ def crossing(truth, B_p, a, b, lo=1e3, hi=1e8, near=None):
     return at[0] if near is None else at[np.abs(np.log(at / near)).argmin()]
 
 
-# quantiles, for drawn ones would shift all rewards
+# quantiles, because random draws would shift all rewards
 _NORMAL = np.array([NormalDist().inv_cdf((i + 0.5) / 4000) for i in range(4000)])
 _TABLE = {}
 
 
 def pass_rates(reward, difficulty, inter=0.0):
-    """Each problem's pass rate when the mean over all possible problems is `reward`: (E,), (P,) ->
-    (E, P)."""
+    """Return each problem's pass rate if the mean over all possible problems is `reward`: (E,),
+    (P,) -> (E, P)."""
     if inter not in _TABLE:
         skill = np.linspace(-12, 12, 2001)  # the population's mean at each skill
         each = 1 / (1 + np.exp(-(skill[:, None] + _NORMAL * math.hypot(1.5, inter))))
@@ -104,16 +105,16 @@ def pass_rates(reward, difficulty, inter=0.0):
 
 
 def evaluated_at(cfg):
-    """The updates after which a run is evaluated (E,): before the first, at the first that reaches
-    a multiple of eval_every, and at the end."""
+    """Return the updates after which a run is evaluated (E,): before the first, at the first that
+    reaches a multiple of eval_every, and at the end."""
     B, C, every = cfg["B_p"] * cfg["n"], cfg["C"], cfg["eval_every"]
     due = np.ceil(np.arange(C // every + 1) * every / B)
     return np.unique(np.append(np.minimum(due, C // B), C // B)).astype(int)
 
 
 def wander(rng, C, run_sd, drift):
-    """By how much a run's reward differs from its curve after C rollouts (E,): the run's own share,
-    and a walk that forgets over 0.4 decades."""
+    """Return by how much a run's reward differs from its curve after C rollouts (E,): a constant
+    for the run, and an autoregression in log C with a memory of 0.4 decades."""
     x, out, state = np.log10(np.maximum(C, 1)), np.zeros(len(C)), rng.standard_normal()
     for i in range(1, len(C)):
         keep = math.exp(-(x[i] - x[i - 1]) / 0.4) if i > 1 else 0
@@ -124,8 +125,8 @@ def wander(rng, C, run_sd, drift):
 
 def draw_run(rng, truth, B_p, n, C, evals, difficulty, samples=4, run_sd=0.0, drift=0.0, inter=0.0,
              liking=0.0):
-    """One run: (updates at its evaluations (E,), counts (E, P)). difficulty, liking (P,): of a
-    problem, and for this n."""
+    """Draw one run: (updates at its evaluations (E,), counts (E, P)). difficulty, liking (P,): how
+    easy a problem is, for all n and for this n."""
     at = evaluated_at(dict(B_p=B_p, n=n, C=C, eval_every=C // evals))
     spent = at * B_p * n
     reward = truth(B_p, n, spent) + wander(rng, spent, run_sd, drift)
@@ -153,7 +154,7 @@ def sweep(draw, truth, ns=(8, 32, 128, 512, 2048), B_p=32, seeds=3, C=4_000_000,
 
 
 def plain_run(n, seed, C, reward, counts=None, samples=4, trials=10 ** 12, B_p=32, **more):
-    """A run as core.runs.read_run returns it, with rewards of one's own."""
+    """Return a run with the given rewards, as core.runs.read_run does."""
     C = np.asarray(C, float)
     return dict(
         run=f"Bp{B_p}_n{n}_seed{seed}", config=dict(eval_every=1, C=int(C[-1])), B_p=B_p, n=n,
@@ -168,8 +169,8 @@ def simulate(folder, ns=(4, 8, 16, 32, 64), B_ps=(32,), seeds=(0,), C=2_000_000,
     """Write one run folder for each cell. unfinished: names (B_p, n, seed) that get no end record.
     Returns {cell: log}.
 
-    words: command-line words of the runs' config; old: keys of older logs beside these. fields:
-    extra fields of the evaluations, or set_hash=... to change one.
+    words: command-line words of the runs' config. old: extra keys of the config, as in older logs.
+    fields: extra fields of the evaluations, or new values such as set_hash=...
     """
     rng, folders = np.random.default_rng(draw), {}
     difficulty = rng.standard_normal(P) * 1.5
@@ -208,17 +209,16 @@ def simulate(folder, ns=(4, 8, 16, 32, 64), B_ps=(32,), seeds=(0,), C=2_000_000,
 
 
 # --------------------------------------------------------------------------------------------------
-# Logs as other hands leave them
+# Logs as users leave them
 
 def edit(log, change):
-    """Rewrite a log, record by record; `change` gets a record and returns one, or None to leave it
-    out."""
+    """Rewrite a log: `change` takes each record and returns a new one, or None to remove it."""
     records = [change(json.loads(line)) for line in log.read_text().splitlines()]
     log.write_text("".join(json.dumps(r) + "\n" for r in records if r is not None))
 
 
 def ends_at(rollouts, status="budget"):
-    """For `edit`: a run that ended after so many rollouts."""
+    """Return a change for `edit` that ends a run after so many rollouts."""
     def change(r):
         if r["type"] == "end":
             return dict(r, status=status, rollouts=rollouts)
@@ -227,15 +227,14 @@ def ends_at(rollouts, status="budget"):
 
 
 def without_counts(r):
-    """For `edit`: an evaluation as other trainers write it, the metric and the number of problems.
-    """
+    """Return an evaluation for `edit` as other trainers write it: metric and number of problems."""
     r = {key: value for key, value in r.items() if key != "correct"}
     return r | (dict(problems=300) if r["type"] == "eval" else {})
 
 
 def add_passes(logs, seed=0):
-    """Append what the trainer writes of its training problems: 3 records a run; the larger n, the
-    more are never solved."""
+    """Append three records of training problems to each log. With a larger n more problems are
+    never solved."""
     rng = np.random.default_rng(seed)
     for (_, n, _), log in logs.items():
         with open(log, "a") as file:
@@ -248,17 +247,17 @@ def add_passes(logs, seed=0):
 
 
 # --------------------------------------------------------------------------------------------------
-# The analysis as a test asks for it
+# The analysis, for tests
 
 def cells(runs, metric="avg@4"):
-    """The cells of runs in memory: (grid, list)."""
+    """Return the cells of runs in memory: (grid, list)."""
     return cells_of(runs, metric)
 
 
 def analyse(runs, *words, view="fixed_Bp", folder=None):
-    """frontier.py in this process: the content of the view's JSON, its PNG being there too.
+    """Run frontier.py in this process and return the view's JSON; check that its PNG exists.
 
-    folder: where these are, if not among the runs (--out)."""
+    folder: --out, if it is not the folder of the runs."""
     frontier.main([f"--runs={runs}", f"--view={view}", *words])
     name = Path(folder or runs) / ("frontier" if view == "fixed_Bp" else f"frontier_{view}")
     assert Path(f"{name}.png").stat().st_size > 15_000
@@ -266,20 +265,20 @@ def analyse(runs, *words, view="fixed_Bp", folder=None):
 
 
 def page_of(folder, *words, main=fit_sigmoid.main):
-    """fit_sigmoid.py (or frontier.py's main) in this process: what it prints."""
+    """Run fit_sigmoid.py (or another main) in this process and return its output."""
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         main([f"--runs={folder}", *words])
     return printed.getvalue()
 
 
 def table_of(folder, metric="avg@4"):
-    """The rows of prescription.csv by one metric, their words as they stand."""
+    """Return the rows of prescription.csv for one metric, as text."""
     with open(Path(folder) / "prescription.csv", newline="") as file:
         return [row for row in csv.DictReader(file) if row["metric"] == metric]
 
 
 def bad(module, *words):
-    """The one line with which a script's main refuses these words."""
+    """Return the one-line error of a script's main for these words."""
     try:
         module.main([str(word) for word in words])
     except BadInput as e:
@@ -292,10 +291,10 @@ _MADE = []
 
 
 def analysed_sweep(tmp_path_factory):
-    """Two B_p with a planted rise of n*, all views and the page of them, made once in a process.
+    """Return a sweep of two B_p with a planted rise of n*, analysed once per process.
 
-    .folder, .front (frontier.json as read), .laws (law.json), .page (what was printed), .report
-    (report.txt). Tests that change logs make sweeps of their own.
+    It has .folder, .front (frontier.json), .laws (law.json), .page (the output of fit_sigmoid.py)
+    and .report (report.txt). A test that changes logs makes its own sweep.
     """
     if _MADE:
         return _MADE[0]

