@@ -374,16 +374,16 @@ def fitting_lengths(cfg, fixed):
 
 
 def sweep_folder(cfg, name):
-    """Return the default folder of a sweep: runs/NAME for the embedded base model.
+    """Return the default folder of a sweep: runs/NAME for a base model of this repository.
 
     With other problems or another model it is runs/DATA_MODEL_NAME, so that no two sweeps share a
     folder. `name` is the recipe's, or `atlas` for the studies.
     """
-    home = Path(config["data"])
-    embedded = Path(cfg["data"]).resolve() == home.resolve()
-    if embedded and Path(cfg["model"]).resolve() == (home / "base").resolve():
+    data, model = (Path(cfg[key]).resolve() for key in ("data", "model"))
+    home = Path(config["data"]).resolve()
+    if data == home and model in (home / "base", home / "one_layer"):
         return f"runs/{name}"
-    return f"runs/{Path(cfg['data']).resolve().name}_{Path(cfg['model']).name}_{name}"
+    return f"runs/{data.name}_{Path(cfg['model']).name}_{name}"
 
 
 def files(value):

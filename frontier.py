@@ -546,14 +546,24 @@ def draw_panels(front, path, cols=3, **more):
         for ax in (top, low):
             # space on the right for the names of the lines
             ax.set_xlim(lo / 1.1, hi * (hi / lo) ** (0.16 + 0.06 * (cols - 1)))
-        top.set_title(f"{name.replace('B_p', '$B_p$')}: {plural(len(panel['runs_used']), 'run')}, "
-                      f"{plural(len(panel['seeds']), 'seed')}", fontsize=10)
+        runs = f"{plural(len(panel['runs_used']), 'run')}, {plural(len(panel['seeds']), 'seed')}"
+        top.set_title(f"{name.replace('B_p', '$B_p$')}, {front['label']}: {runs}", fontsize=10)
     legend(fig, axes.flat, 3)
-    question = dict(joint="which (B_p, n) is best", fixed_B="which n is best with $B_p n \\leq B$",
-                compare="several sweeps", best_worst="which n is best by metric",
-                paper="the paper's Figures 5 to 7, and ours").get(front["view"], "which n is best")
     over = "updates" if unit == "updates" else "compute"
-    save(fig, path, front, f"{front['label'].capitalize()} against {over}: {question}")
+    save(fig, path, front, message_of(panels.values(), front["view"], over))
+
+
+def message_of(panels, view, over):
+    """Return the title of a figure: what it shows, or the verdict if all panels have one."""
+    verdicts = {panel.get("verdict", {}).get("verdict") for panel in panels}
+    if view == "fixed_Bp" and verdicts == {"law"}:
+        return f"Best n grows with {over}"
+    if view == "fixed_Bp" and verdicts == {"flat"}:
+        return "One n is enough at every budget"
+    return dict(joint=f"Best ($B_p$, n) against {over}", compare="Best n in several sweeps",
+                fixed_B=f"Best n against {over} at a fixed batch, $B_p n \\leq B$",
+                best_worst=f"Best n against {over}, by metric",
+                paper="The paper's Figures 5 to 7, and ours").get(view, f"Best n against {over}")
 
 
 def draw_curves(ax, panel, colour, label):

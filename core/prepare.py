@@ -33,7 +33,7 @@ def prepare(preset, argv):
     check_gpus(sweeps)
     say_price(preset, argv, sweeps)
     # words for prepare.py and sample.py; the seed is that of the runs
-    given = [w for w in [*recipe_words(preset, sweeps[0]["data"]), *argv]
+    given = [w for w in [*recipe_words(preset, sweeps[0]["data"], argv), *argv]
              if not w.startswith(("--seed=", "--data=", "--model=", "--runs="))]
     for data, model, s_zero, verifier, file in dict.fromkeys(
             (Path(c["data"]), c["model"], c["s_zero"], c["verifier"], Path(file)) for c in sweeps

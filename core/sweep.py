@@ -138,10 +138,15 @@ def presets(data):
     return studies
 
 
-def recipe_words(preset, data):
-    """Return the command-line words that presets.json of a data folder gives a recipe's sweep."""
+def recipe_words(preset, data, argv):
+    """Return the command-line words that presets.json of a data folder gives a recipe's sweep.
+
+    Words that name a model were chosen for it, so there are none if argv names another.
+    """
     own = read_presets(data).get(preset) if preset in RECIPES else None
-    return shlex.split(own["arms"][preset]) if own else []
+    words = shlex.split(own["arms"][preset]) if own else []
+    chosen, asked = ([w for w in ws if w.startswith("--model=")] for ws in (words, argv))
+    return [] if chosen and asked and chosen != asked else words
 
 
 def within_split(cfg, words, argv):
@@ -180,7 +185,7 @@ def arms(preset, argv):
         raise BadInput("PRUNE=1: works only for easy, hard and mixed, with one lr_base and a "
                        "metric by evaluations; a study's figures need all runs")
     if preset in RECIPES:
-        words = recipe_words(preset, plain["data"])
+        words = recipe_words(preset, plain["data"], argv)
         return [within_split(parse([f"--recipe={preset}", *words, *argv]), words, argv)]
     known = presets(plain["data"])
     if preset not in known:

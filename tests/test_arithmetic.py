@@ -173,7 +173,7 @@ def test_the_tokenizer_gives_the_texts_back(prepare, base):
 def test_training_is_deterministic(prepare):
     threads = torch.get_num_threads()
     try:
-        first, again, other = (prepare.train_base(seed, 96, 5).state_dict() for seed in (0, 0, 1))
+        first, again, other = (prepare.train_base(seed, 2, 96, 5).state_dict() for seed in (0, 0, 1))
     finally:
         torch.set_num_threads(threads)
     assert all(torch.equal(first[name], again[name]) for name in first)
@@ -537,7 +537,7 @@ def test_torn_weights(world, tmp_path, script, how):
 
 def test_prepare(prepare, tmp_path, monkeypatch, capsys):
     """It writes the problems, a missing model inside the data folder, and with `remake` another."""
-    monkeypatch.setattr(prepare, "MODELS", dict(base=(32, 3), narrow=(64, 2)))
+    monkeypatch.setattr(prepare, "MODELS", dict(base=(2, 32, 3), narrow=(1, 64, 2)))
     monkeypatch.setattr(os, "environ", dict(os.environ))
     monkeypatch.setattr(prepare, "POOL", 50)
     words = [f"--data={tmp_path}", f"--model={tmp_path / 'narrow'}"]
@@ -556,7 +556,7 @@ def test_prepare(prepare, tmp_path, monkeypatch, capsys):
         assert "narrow_remade: equals" in capsys.readouterr().out
         prepare.main(["remake", *words, "--seed=1"])
         assert "narrow_remade: differs" in capsys.readouterr().out
-        monkeypatch.setattr(prepare, "MODELS", dict(base=(32, 3)))
+        monkeypatch.setattr(prepare, "MODELS", dict(base=(2, 32, 3)))
         prepare.main(["remake", *words])
         assert "narrow_remade: has other shapes" in capsys.readouterr().out
         with pytest.raises(config.BadInput, match="--model=.*none: not a transformers folder"):

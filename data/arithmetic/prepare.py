@@ -1,6 +1,6 @@
 """data/arithmetic/prepare.py: problems for a laptop without downloads, and tiny models for them.
 
-    python data/arithmetic/prepare.py           # the problems; the base model is in the repository
+    python data/arithmetic/prepare.py           # the problems; base models are in the repository
     python data/arithmetic/prepare.py remake    # train the base model again, 2 minutes on 2 cores
     python data/arithmetic/prepare.py --model=data/arithmetic/narrow            # see MODELS
     python data/arithmetic/prepare.py --model=data/arithmetic/base2 --seed=2    # other weak spots
@@ -8,8 +8,9 @@
 Writes `problems.jsonl`, {"id", "prompt", "answer"} per line, and `ood.jsonl`, longer problems that
 no run trains on. If the folder --model does not exist, trains a model in transformers format.
 `remake` trains the model of --model again, in MODEL_remade, and prints whether its weights are
-equal. `base` is in the repository with its pass rates, because its weights depend on the last bit
-of their training: kernels for two kinds of processor gave mean pass rates of 0.29 and 0.38.
+equal. `base` and `one_layer` are in the repository with their pass rates, because weights depend on
+the last bit of their training: kernels for two kinds of processor gave mean pass rates of 0.29 and
+0.38. `one_layer` is the default sweep's (presets.json), `base` that of all other studies.
 
 A problem is the sum or difference of two numbers of two to four digits. A response works column
 by column from the right, two idle letters and the column's total (of a difference: 10 + a - b -
@@ -50,8 +51,10 @@ FAR, N_FAR = 5, 300    # digits of the numbers of ood.jsonl, and how many proble
 IDLE = 2               # idle letters per column
 DIRECT = 0.03          # share of texts without steps
 BATCH, LR = 128, 4e-3
-# (width, training steps) by the folder's name; any other name is trained as base
-MODELS = dict(base=(96, 1400), narrow=(64, 1400), late=(96, 2100))
+# (layers, width, training steps) by the folder's name; any other name is trained as base. One layer
+# needs three times the steps for the same ability, and its rollouts cost two thirds
+MODELS = dict(base=(2, 96, 1400), narrow=(2, 64, 1400), late=(2, 96, 2100),
+              one_layer=(1, 96, 4200))
 CLEAN = 0.2            # share of the training without slips, at its start, to learn the method
 LETTERS = "abcdefghijklmnop"
 TOTALS = [f"{i:02d}" for i in range(20)]  # a column's total is one token
@@ -144,8 +147,8 @@ def make_problems(rng, N, columns=COLUMNS, name="arith"):
             for i, (prompt, answer) in enumerate(problems.items())]
 
 
-def train_base(seed, width, steps):
-    """Return a Llama of 2 layers, trained on slipping texts. `width` is a multiple of 32.
+def train_base(seed, layers, width, steps):
+    """Return a small Llama, trained on slipping texts. `width` is a multiple of 32.
 
     The weights depend only on the seed, the number of threads and the kernels.
     """
@@ -158,9 +161,10 @@ def train_base(seed, width, steps):
     torch.set_num_threads(2)  # the last bits of the weights depend on it
     # not Qwen2, because transformers 5 opens its folders with Qwen's tokenizer
     model = LlamaForCausalLM(LlamaConfig(
-        vocab_size=len(VOCAB), hidden_size=width, intermediate_size=2 * width, num_hidden_layers=2,
-        num_attention_heads=width // 32, num_key_value_heads=width // 32, bos_token_id=None,
-        eos_token_id=EOS, pad_token_id=PAD, max_position_embeddings=64, tie_word_embeddings=True))
+        vocab_size=len(VOCAB), hidden_size=width, intermediate_size=2 * width,
+        num_hidden_layers=layers, num_attention_heads=width // 32,
+        num_key_value_heads=width // 32, bos_token_id=None, eos_token_id=EOS, pad_token_id=PAD,
+        max_position_embeddings=64, tie_word_embeddings=True))
     opt = torch.optim.AdamW(model.parameters(), LR, (0.9, 0.98), weight_decay=0.01, fused=True)
     sched = torch.optim.lr_scheduler.OneCycleLR(opt, LR, steps, pct_start=0.1)
     bar = tqdm(range(steps), desc="base model", mininterval=1)
