@@ -22,9 +22,12 @@ from pathlib import Path
 
 try:
     from config import BadInput
-except ImportError:  # verifier.py and core/ were copied without config.py
+    from core.machine import cores
+except ImportError:  # someone copied verifier.py without config.py and core/machine.py
     BadInput = ValueError
-from core.machine import cores
+
+    def cores():
+        return os.cpu_count() or 1
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -284,8 +284,9 @@ def test_aime_in_three_formats(tmp_path, script, form, last):
 @pytest.fixture
 def clone(tmp_path):
     """A copy of the scripts with empty data folders."""
-    rooms = ("config.py core/duplicates.py core/log.py core/lora.py core/math_answers.py "
-             "core/models.py core/problems.py core/questions.py core/sandbox.py").split()
+    rooms = ("config.py core/duplicates.py core/log.py core/lora.py core/machine.py "
+             "core/math_answers.py core/models.py core/problems.py core/questions.py "
+             "core/sandbox.py").split()
     for name in (*rooms, GURU, AIME):
         (tmp_path / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / "clone" / name)

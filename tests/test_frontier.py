@@ -249,7 +249,7 @@ def test_json_has_what_a_reader_plots_and_no_draws(analysed):
     assert (analysed.folder / "frontier.json").stat().st_size < 2_000_000
     panel = analysed.front["panels"]["B_p=8"]
     assert all(len(p["C"]) <= 64 for p in panel["points"]) and len(panel["points"]) == 5
-    assert {"points", "curves", "switches", "runs_used", "runs_dropped", "records"} <= set(panel)
+    assert {"points", "curves", "switches", "runs_used", "records"} <= set(panel)
     assert not {"surface", "noise", "cells"} & set(panel)
     run = analysed.front["runs_used"][0]
     assert run["last"] > run["first"] and run["status"] == "budget"

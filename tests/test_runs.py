@@ -65,9 +65,9 @@ def test_reward_is_the_mean_over_all_draws_of_k_rollouts(kind):
 
 
 def test_k_above_samples_is_refused(made):
-    with pytest.raises(BadInput, match="best@8.*has 4"):
+    with pytest.raises(BadInput, match="best@8.*have 4"):
         at_k("best@8", 4)
-    assert "an evaluation here has 4" in bad(frontier, f"--runs={made.folder}", "--metric=best@8")
+    assert "the evaluations have 4" in bad(frontier, f"--runs={made.folder}", "--metric=best@8")
 
 
 # --------------------------------------------------------------------------------------------------
