@@ -30,7 +30,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from config import BadInput, complete, entry, lr_factor, parse  # first, so that Ctrl-C is one line
+from config import BadInput, complete, entry, lr_factor, parse  # first: catches Ctrl-C
 from core.log import atomic_write, save_json
 import numpy as np
 from scipy.optimize import least_squares
@@ -139,8 +139,8 @@ def analyse(cfg, part="", runs=None, dropped=()):
 
     dict(runs, dropped, grid, every, cells, lr, law_cells, label, head, covers, cfg). every: the
     cells at all lr_base. cells: for each (B_p, n) the cell whose lr_base is best at the largest
-    budget. lr: the lr_base of the best cell, among the lr_base that most cells share. law_cells:
-    the cells at lr. head: the config of the longest run.
+    budget. lr: of the lr_base with the most cells, that of the best cell. law_cells: the cells at
+    lr. head: the config of the longest run.
     """
     part = part or ("train" if cfg["metric"] == "train" else cfg["eval_set"])
     if runs is None:
@@ -603,9 +603,9 @@ def draw_curves(ax, panel, colour, label):
                     fontsize=9, ha="right", va="bottom", color="0.3")
     end_labels(ax, ends, 1.17 * span)
     (lo, hi), named = panel["range"], 0.0
-    for s in panel["switches"]:
+    for s in (s for s in panel["switches"] if s["clear"]):
         ax.axvline(s["C"], color="0.25", lw=0.8, zorder=1, ls="--")
-        if s["clear"] and s["C"] > named * (hi / lo) ** 0.07:  # so that no label covers another
+        if s["C"] > named * (hi / lo) ** 0.07:  # so that no label covers another
             named = s["C"]
             ax.annotate(f"{s['from']}→{s['to']} at {format_si(named)}", (named, 0.02),
                         xycoords=("data", "axes fraction"), rotation=90, fontsize=9, ha="right",

@@ -215,8 +215,8 @@ class VLLMEngine:
             self.llm = LLM(str(path), load_format=load, seed=0, max_model_len=longest,
                            max_num_seqs=cfg["gen_batch"], enable_prefix_caching=True,
                            logprobs_mode="processed_logprobs", use_tqdm_on_load=False, **more)
-        # vLLM's CPU build adds its libraries to LD_PRELOAD for worker processes, but here it has
-        # none. The linker splits the paths at spaces and complains in every process we start.
+        # vLLM's CPU build adds its libraries to LD_PRELOAD for worker processes, which we do not
+        # use. The linker splits LD_PRELOAD at spaces and would warn in every process we start.
         os.environ["LD_PRELOAD"] = preload
         settings = self.llm.model_config.try_get_generation_config()
         self.stop = stop_ids(settings.get("eos_token_id"), tokenizer)

@@ -349,7 +349,7 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val", tag="", epoch
     copies = next((run["copies"] for run in runs if run["copies"]), None)
     for run in runs:
         run["copies"] = copies  # all runs have the same problems, but older logs lack the field
-        # a run that a larger C continued has the smaller C in its header
+        # if a run was continued to a larger C, its header still has the smaller one
         B = run["B_p"] * run["n"]
         for C in (plan["config"].get("C", -1) for plan in plans if plan):
             if run["rollouts"][-1] <= C < run["rollouts"][-1] + B:

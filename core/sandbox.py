@@ -208,7 +208,7 @@ def serve(kind):
 
 
 def grade_lines(score, server, others):
-    """Run the child of a fork server: send it a MESSAGE for each line that it sends."""
+    """Run a child of the fork server: for each line from `server`, send one MESSAGE back."""
     import resource
     for other in others:  # the server's ends; a copy here would hide that the server died
         other.close()

@@ -308,7 +308,8 @@ def nearest(grid, C):
 
 
 def combined_half_width(problems, runs, df):
-    """Return half of a 90% interval from the standard errors over problems and over runs (df)."""
+    """Return the half-width of a 90% interval from standard errors: over problems, and over runs
+    with df degrees of freedom."""
     return math.hypot(Z * problems, stats.t.ppf(0.95, df) * runs)
 
 
@@ -509,7 +510,7 @@ def panel_of(cells, grid, end=math.inf):
       near      at every fourth budget the (B_p, n) that are tied with the best
       switches  of the best n. why: "crossing"; "begins" if the new n has no runs before; "ends" if
                 the old n has none after. clear: one of the two n is better by more than its error
-                somewhere on its side of the crossing
+                somewhere on its side of the crossing, and it is the first switch between the two
 
     end: the last budget.
     """
@@ -530,7 +531,9 @@ def panel_of(cells, grid, end=math.inf):
         turn = overtakes(a, b, grid, at) | dict(why=why)
         if why != "crossing":
             turn.update(lo=None, hi=None)
-        turns.append(turn | dict(clear=bool(why != "crossing" or turn["lo"] or turn["hi"])))
+        seen = any(t["clear"] and (t["from"], t["to"]) == (a.n, b.n) for t in turns)
+        clear = why != "crossing" or bool(turn["lo"] or turn["hi"])
+        turns.append(turn | dict(clear=clear and not seen))
     for j in sorted({*js[::4], js[-1]}):
         near.append(dict(C=grid[j], set=[(c.B_p, c.n) for c, tied in
                                          zip(cells, tied_with_best(cells, j)) if tied]))

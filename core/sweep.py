@@ -363,9 +363,9 @@ def to_measure(sweeps):
 
 
 def measured_rate(folder):
-    """Return (runs, factor): the runs in a folder with measured GPU-hours, measured / estimated.
+    """Return (how many runs in a folder have measured GPU-hours, measured / estimated GPU-hours).
 
-    Without the log of a run on a GPU it is (0, 1.0).
+    It is (0, 1.0) if no run used a GPU.
     """
     hours = []
     for path in Path(folder).glob("**/log.jsonl"):

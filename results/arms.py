@@ -464,7 +464,10 @@ def shades(keys):
 
 
 def training(cells, field, title="", label="{}", name="", shade=None):
-    """Return a panel of a step field over C, a line for each run; name: of the y axis."""
+    """Return a panel of a step field over C, with a line for each run.
+
+    name: label of the y axis.
+    """
     shade = shade or shades(cells)
 
     def draw(ax):

@@ -137,8 +137,8 @@ def best_worst(sweep, cfg):
 
 @functools.cache
 def range_of_noise(cells):
-    """Return the 95% quantile of the range of `cells` equal values, in units of their standard
-    deviation."""
+    """Return the 95% quantile of max - min over `cells` noisy estimates of one value, in units of
+    the standard deviation of one estimate."""
     return stats.studentized_range.ppf(0.95, cells, 1e4)
 
 
