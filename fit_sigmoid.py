@@ -204,7 +204,9 @@ def verdict_text(law, solved=""):
                    "may change this" if law["rising"] else ""))
     text = ("undecided: a rise is neither shown nor excluded "
             f"(p = {law['p']:.2f}, 0.05 is needed, {at})")
-    if law["p_falls"] <= 0.05:
+    if law["p_falls"] <= 0.05 and law["p"] <= 0.05:
+        text = f"undecided: the best n both rises and falls (p <= 0.05 for each, {at})"
+    elif law["p_falls"] <= 0.05:
         text = f"no, the best n falls (p = {law['p_falls']:.3f}, {at})"
     if law["gap"] > 0:
         text += (f". Of all n, n = {law['n']} comes closest to serving every budget, but "

@@ -123,13 +123,16 @@ def n_star(runs, width=0.005, C=None):
                 points += zip(run["C"][keep], run["reward"][keep])
         if len({x for x, _ in points}) < 2:  # too few points for a curve
             continue
-        # 2. fit one sigmoid
+        # 2. fit one sigmoid, and use it as far as a run of the cell went
         x, y = np.array(sorted(points)).T
-        curves[i] = sigmoid(np.log10(C), *fit_curve(x, y))
+        end = max(run["C"][-1] for run in runs if (run["B_p"], run["n"]) == cell)
+        reached = C <= end * (1 + 1e-9)
+        curves[i, reached] = sigmoid(np.log10(C[reached]), *fit_curve(x, y))
     # 3. find the highest curve at each budget, and 4. its n
     heights = np.where(np.isnan(curves), -np.inf, curves)
     B_p, n = np.array(cells)[heights.argmax(0)].T
     return dict(C=C, cells=cells, curves=curves, n=n, B_p=B_p, reward=heights.max(0))
+
 
 # --------------------------------------------------------------------------------------------------
 # A sweep

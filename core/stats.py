@@ -499,7 +499,8 @@ def overtakes(a, b, grid, at):
     cost = np.mean([run["per_rollout"] for run in b.runs])
     return {"C": math.exp(at), "from": a.n, "to": b.n, "M": math.exp(at) / cost / (b.B_p * b.n),
             "reward": float(b.mean[nearest(grid, math.exp(at))]),
-            "lo": lo and math.exp(lo), "hi": hi and math.exp(hi)}
+            "lo": None if lo is None else math.exp(lo),
+            "hi": None if hi is None else math.exp(hi)}
 
 
 def panel_of(cells, grid, end=math.inf):
@@ -672,7 +673,8 @@ def verdict_of(cells, grid, delta):
     """
     w = windows_of(cells, grid) if len({c.n for c in cells}) > 1 else None
     if w is None:
-        why = ("the runs have only one n" if len({c.n for c in cells}) == 1 else
+        why = ("no run has this lr_base" if not cells else
+               "the runs have only one n" if len({c.n for c in cells}) == 1 else
                "the budgets that all n reached span less than a factor of 4")
         return dict(verdict="undetermined", reason=why, p=None, sets=[], regret=None, left_out=[])
     e = window_estimates(w["A"], w["n"], w["seed"])
