@@ -18,6 +18,7 @@ n -> the highest curve at each C -> n*(C). It needs only numpy and scipy. The ot
 the views. A view is a function (sweep, cfg) -> content, a function (front, path) that draws it, a
 function (front) -> lines of text, and a row of VIEWS. A new one also needs its name in the list at
 `view` in config.py. It starts from sweep["cells"] (a list of core/stats.Cell) and by_B_p.
+A field of the log that runs do not have yet is added in core/runs.read_run and first_epochs.
 
 Each view writes `frontier_VIEW.json` and `.png` (fixed_Bp: `frontier.*`) to `out`, or to `runs` if
 `out` is empty. --view=all writes their texts to `report.txt`. docs/log.md lists the fields of
@@ -123,10 +124,11 @@ def n_star(runs, width=0.005, C=None):
                 points += zip(run["C"][keep], run["reward"][keep])
         if len({x for x, _ in points}) < 2:  # too few points for a curve
             continue
-        # 2. fit one sigmoid, and use it as far as a run of the cell went
+        # 2. fit one sigmoid, and use it as far as the cell's runs went, or a tenth further, because
+        # runs of one C end at different numbers of updates and of tokens
         x, y = np.array(sorted(points)).T
         end = max(run["C"][-1] for run in runs if (run["B_p"], run["n"]) == cell)
-        reached = C <= end * (1 + 1e-9)
+        reached = C <= 1.1 * end
         curves[i, reached] = sigmoid(np.log10(C[reached]), *fit_curve(x, y))
     # 3. find the highest curve at each budget, and 4. its n
     heights = np.where(np.isnan(curves), -np.inf, curves)

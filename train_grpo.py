@@ -69,7 +69,7 @@ def advantages(rewards):
 
     As in section 2 of the paper; the std has ddof 1. A group of equal rewards gets zeros; a
     group of two with one solved gets +-0.7071. Rows whose advantage is 0 cost nothing (see
-    `pack_batch`).
+    `loss_rows`).
     """
     mean, std = rewards.mean(1, keepdim=True), rewards.std(1, keepdim=True)
     return (rewards - mean) / (std + 1e-6) * mixed_groups(rewards)[:, None]
