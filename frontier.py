@@ -124,12 +124,10 @@ def n_star(runs, width=0.005, C=None):
                 points += zip(run["C"][keep], run["reward"][keep])
         if len({x for x, _ in points}) < 2:  # too few points for a curve
             continue
-        # 2. fit one sigmoid, and use it as far as the cell's runs went, or a tenth further, because
-        # runs of one C end at different numbers of updates and of tokens
+        # 2. fit one sigmoid. It extrapolates if the runs of other cells went further: without it n*
+        # would jump where a cell ends
         x, y = np.array(sorted(points)).T
-        end = max(run["C"][-1] for run in runs if (run["B_p"], run["n"]) == cell)
-        reached = C <= 1.1 * end
-        curves[i, reached] = sigmoid(np.log10(C[reached]), *fit_curve(x, y))
+        curves[i] = sigmoid(np.log10(C), *fit_curve(x, y))
     # 3. find the highest curve at each budget, and 4. its n
     heights = np.where(np.isnan(curves), -np.inf, curves)
     B_p, n = np.array(cells)[heights.argmax(0)].T
