@@ -507,7 +507,7 @@ def pool(jobs, places, stop):
         with contextlib.suppress(OSError):  # the reader of our output, a tee, may have ended
             print(clear, end="", flush=True)
             if stop or running:
-                print(f"\nstopping: {len(running)} runs save a checkpoint; the same command "
+                print(f"\nstopping: {len(running)} jobs save what they have; the same command "
                       "continues them", flush=True)
         for _, _, process in running.values():
             process.wait()

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import ROOT, load_prepare
+from conftest import ROOT, load_prepare, run_script
 from math_verify import parse, verify
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -454,9 +454,11 @@ def test_the_sweep_on_a_users_model_and_problems(world, tmp_path):
     data.mkdir()
     for name in ("guru_math", "aime24"):
         (data / name).mkdir()
-        (data / name / "prepare.py").write_bytes((ROOT / "data" / name / "prepare.py").read_bytes())
+    shutil.copy(ROOT / "data/guru_math/prepare.py", data / "guru_math/prepare.py")
     shutil.copy(world.folder / "guru.parquet", data / "guru_math/math__combined_54.4k.parquet")
     shutil.copy(world.folder / "aime.parquet", data / "aime24/train-00000-of-00001.parquet")
+    aime = run_script("data/aime24/prepare.py", f"--data={data / 'aime24'}", "--model=none")
+    assert aime.code == 0, aime
     free = {k: v for k, v in os.environ.items()
             if k not in ("NS", "BPS", "C", "B_MAX", "SEEDS", "JOBS", "DATA", "DRY_RUN",
                          "GPUS_PER_RUN")}
@@ -465,7 +467,7 @@ def test_the_sweep_on_a_users_model_and_problems(world, tmp_path):
                       BPS="4", C="32", CUDA_VISIBLE_DEVICES="5,6", PYTHONPATH=str(ROOT),
                       HF_HUB_OFFLINE="1")
     words = ["--device=cpu", "--max_prompt_tokens=40", "--max_new_tokens=16", "--n_val=6",
-             "--eval_every=16", "--save_every=0"]
+             "--eval_every=16", "--save_every=0", f"--against={data / 'aime24/problems.jsonl'}"]
     done = subprocess.run(["bash", str(ROOT / "run_sweep.sh"), "easy", *words], env=env,
                           capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done
@@ -473,7 +475,6 @@ def test_the_sweep_on_a_users_model_and_problems(world, tmp_path):
     assert {"pass_rates.jsonl", "easy_train.jsonl"} <= {p.name for p in splits.iterdir()}
     manifest = json.loads((data / "guru_math/manifest.json").read_text())
     assert manifest["settings"]["max_prompt_tokens"] == 40
-    assert (data / "aime24/problems.jsonl").exists()
     assert len([p for p in (tmp_path / "sweep").glob("[!.]*/log.jsonl")
                 if read_log(p)[-1].get("status") == "budget"]) == 1
     assert (tmp_path / "sweep/frontier.png").exists() and "python train_grpo.py" in done.stdout

@@ -299,7 +299,7 @@ def test_a_presets_D_is_an_upper_bound(tiny, tmp_path, capsys, monkeypatch):
              "--max_new_tokens=12", f"--runs={tmp_path / 'runs'}"]
     assert sweep.arms("easy", words)[0]["D"] == 6000  # before the splits are made
     prepare.prepare("easy", words)
-    assert "trains on all 12 problems; the D = 6000 of presets.json" in capsys.readouterr().out
+    assert "trains on all 12 problems; D = 6000 in presets.json" in capsys.readouterr().out
     (cell,) = sweep.cells(sweep.arms("easy", words)[0])
     assert cell["D"] == 0 and "--D=" not in sweep.training(cell)
     with pytest.raises(config.BadInput, match="--D=7000: the training set holds only 12 problems"):
@@ -323,7 +323,7 @@ def test_each_gpu_measures_a_share(tiny, tmp_path):
     wait_for(lambda: all(path.exists() and b"1000 rollouts" in path.read_bytes() for path in files))
     process.send_signal(signal.SIGHUP)
     text = process.communicate(timeout=300)[0]
-    assert process.returncode == 130 and re.search("stopping [12] runs", text), text
+    assert process.returncode == 130 and re.search("stopping: [12] jobs", text), text
     before = tree(data)
     done = subprocess.run(line, capture_output=True, **place)
     assert done.returncode == 0 and all(f"shard {i}/2 is measured" in done.stdout for i in (0, 1))

@@ -1259,8 +1259,8 @@ def test_second_process_is_refused_and_sigterm_saves(words, straight, tmp_path, 
     assert clean(tmp_path / "run") == clean(straight)
 
 
-# When a signal comes in a run of 10 updates that evaluates after 4 and 8 and at the end: during this
-# function, for this record, with so many updates saved after it; and the signal
+# Signals during a run of 10 updates that evaluates after 4 and 8 and at the end: the function that is
+# interrupted, the record it works for, how many updates are saved after it, and the signal
 STOPPED_AT = {"the first evaluation": ("decode", "eval", 0, 0, signal.SIGTERM),
               "the first rollouts": ("decode", "step", 1, 0, signal.SIGINT),
               "rollouts": ("decode", "step", 6, 5, signal.SIGTERM),
@@ -1503,7 +1503,7 @@ def test_disk_that_fills_while_logging(words, straight, shorter, tmp_path, monke
     done = run_script("train_grpo.py", *words, "--save_every=0", cwd=tmp_path,
                       preexec_fn=limit(size))
     assert done.code == 1 and "Traceback" not in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("train_grpo.py: File too large")
+    assert done.stderr.splitlines()[-1].startswith("train_grpo.py: cannot write: File too large")
     left = log.read_bytes()
     assert left.endswith(b"}\n") and size - 700 < len(left) <= size
     assert all(json.loads(line) for line in left.splitlines())
