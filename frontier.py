@@ -693,6 +693,11 @@ def views():
     return VIEWS | MORE
 
 
+def row_of(view):
+    """Return the row of a view. tools/views.py is imported only for a view of its own."""
+    return VIEWS.get(view) or views().get(view, VIEWS["fixed_Bp"])  # compare: as fixed_Bp
+
+
 def describe(front):
     """Yield a view as lines of text."""
     yield (f"{front['runs']}, {front['view']}: {len(front['runs_used'])} runs used, "
@@ -707,7 +712,7 @@ def describe(front):
     yield from (f"  {note}" for note in front["notes"])
     if front["missing"]:
         yield f"  {missing_text(front['missing'], 100)}"
-    yield from views().get(front["view"], VIEWS["fixed_Bp"])[2](front)
+    yield from row_of(front["view"])[2](front)
     yield f"\nintervals: {front['covers']}"
 
 
@@ -718,7 +723,7 @@ def write_view(sweep, view, content, cfg):
     name = Path(cfg["out"] or folders_of(cfg["runs"])[0]) / (
         "frontier" if view == "fixed_Bp" else f"frontier_{view}")
     save_json(f"{name}.json", front, indent=None)
-    views().get(view, VIEWS["fixed_Bp"])[1](front, f"{name}.png")
+    row_of(view)[1](front, f"{name}.png")
     return "\n".join(describe(front)) + f"\nfigure: {name}.png   numbers: {name}.json\n"
 
 
@@ -733,7 +738,7 @@ def main(argv):
     sweep, text = analyse(cfg), []
     for name in views() if cfg["view"] == "all" else [cfg["view"]]:
         try:
-            text.append(write_view(sweep, name, views()[name][0](sweep, sweep["cfg"]), cfg))
+            text.append(write_view(sweep, name, row_of(name)[0](sweep, sweep["cfg"]), cfg))
         except BadInput as e:
             if cfg["view"] != "all":
                 raise

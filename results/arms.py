@@ -526,7 +526,7 @@ def analysed(cells, unit="rollouts"):
 
 def draw_view(atlas, view, name, cells, title):
     """Draw a view of frontier.py of {key: {seed: run}} as NAME.png, and return that name."""
-    content, draw, _ = frontier.views()[view]
+    content, draw, _ = frontier.row_of(view)
     swept = analysed(cells)
     front = frontier.front_of(swept, view, content(swept, swept["cfg"]), swept["cfg"])
     # the row itself names the runs that it needs

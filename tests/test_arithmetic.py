@@ -173,7 +173,8 @@ def test_the_tokenizer_gives_the_texts_back(prepare, base):
 def test_training_is_deterministic(prepare):
     threads = torch.get_num_threads()
     try:
-        first, again, other = (prepare.train_base(seed, 2, 96, 5).state_dict() for seed in (0, 0, 1))
+        first, again, other = (prepare.train_base(seed, 2, 96, 5).state_dict()
+                               for seed in (0, 0, 1))
     finally:
         torch.set_num_threads(threads)
     assert all(torch.equal(first[name], again[name]) for name in first)

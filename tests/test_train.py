@@ -1259,8 +1259,8 @@ def test_second_process_is_refused_and_sigterm_saves(words, straight, tmp_path, 
     assert clean(tmp_path / "run") == clean(straight)
 
 
-# Signals during a run of 10 updates that evaluates after 4 and 8 and at the end: the function that is
-# interrupted, the record it works for, how many updates are saved after it, and the signal
+# Signals during a run of 10 updates that evaluates after 4 and 8 and at the end: the function that
+# is interrupted, the record it works for, how many updates are saved after it, and the signal
 STOPPED_AT = {"the first evaluation": ("decode", "eval", 0, 0, signal.SIGTERM),
               "the first rollouts": ("decode", "step", 1, 0, signal.SIGINT),
               "rollouts": ("decode", "step", 6, 5, signal.SIGTERM),

@@ -395,15 +395,15 @@ NESTED = [(left, "1", right, (25, 3000)) for left, right in [
     (r"\boxed{", "79", "}", (2, 50, 2000)), (r"\text{\boxed{", "79", "}}", (2, 50, 2000)),
     (r"\fbox{", "79", "}", (2, 50, 2000))]
 
-# repeated 1, 150 and 1,000 times, to 60 KB and to a megabyte; most of them are unbalanced, or aim at
+# repeated 1, 150 and 1,000 times, to 60 KB and to a megabyte; most are unbalanced, or aim at
 # math-verify's regular expressions
 PIECES = [r"{", r"}", r"(", r")", r"[", r"]", r"\{", r"\}", r"\left(", r"\right)", r"\[", r"{}}{",
           r"\begin{pmatrix}", r"\end{pmatrix}", r"\frac{", r"\sqrt[", "|", "$", r"\left.", "&",
           r"\\", "^", "_", "1", "a", " ", "{}", "\\", r"\boxed{", r"\frac", "1+", "1,", "é", "\n",
           "\t", "1 and ", "=", "((", "-", "!", "$1$ and ", "$ $,", r"\(1\),", r"\[1\] or ",
           " [1] ,", "answer: ", "answer is final answer is ", "final answer is $", r"\frac{1}{1}",
-          "1.1.1", ", and or", "1=", r"$\boxed{1}$,", r"\text{and}", "%", "percent", "infinf", " sqrt", "^(",
-          "sqrt(", r"\pm 1", "{0}", "{gold}", "%s%s%n", "${7*7}", "{{7*7}}", "\\g<0>", "%(gold)s"]
+          "1.1.1", ", and or", "1=", r"$\boxed{1}$,", r"\text{and}", "%", "percent", "infinf", " sqrt",
+          "^(", "sqrt(", r"\pm 1", "{0}", "{gold}", "%s%s%n", "${7*7}", "{{7*7}}", "\\g<0>", "%(gold)s"]
 
 # a text that grows with n
 GROWING = [(text, sizes) for sizes, texts in [

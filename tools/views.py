@@ -411,8 +411,7 @@ def compare(cfg):
         sweeps.append(sweep)
     if len(panels) < 2:
         raise BadInput(f'--runs={cfg["runs"]} is one sweep, but --view=compare needs two or more, '
-                       'with a space between, as in '
-                       '--runs="A B"')
+                       'with a space between, as in --runs="A B"')
     covers = dict.fromkeys(part for s in sweeps for part in s["covers"].split("; "))
     both = {key: [x for s in sweeps for x in s[key]] for key in ("runs", "dropped", "every")}
     return sweeps[0] | both | dict(label="reward", covers="; ".join(covers)), dict(panels=panels)
