@@ -56,7 +56,7 @@ args+=("$@")
 
 if [[ " $preset $* " =~ " "(-h|--help)" " ]]; then
     sed -n '2,/^set -e/{/^#/!d;s/^# \{0,1\}//p}' "$0"
-    echo "Cost with the DATA, MODEL, NS, BPS, SEEDS, LRS and C given. GPU-hours are simulated"
+    echo "Cost with the DATA, MODEL, NS, BPS, SEEDS, LRS and C given. GPU-hours are estimates"
     echo "(core/cost.py); if the sweep's folder has runs on a GPU, they are scaled to those runs:"
     words=()
     for word in "${args[@]}"; do [[ $word =~ ^(-h|--help)$ ]] || words+=("$word"); done

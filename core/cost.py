@@ -7,8 +7,9 @@
 Memory is the sum of the tensors of an update and of generation. tests/bench/memory.py simulates the
 same updates tensor by tensor, and the two agree within 5%. Hours come from the steps of decoding
 and the FLOPs of an update. tests/bench/tail.py draws every response instead, and the two agree
-within 10%. No GPU has confirmed either, so they never refuse a run. Once a sweep's folder holds the
-log of a run on a GPU, its hours scale the estimate. Sizes are in bytes; 1 GB is 10^9 of them.
+within 10%. Speeds were measured on one H100 with models of up to 1.5B (results/gpu.md), the rest is
+assumed, so an estimate never refuses a run. Once a sweep's folder holds the log of a run on a GPU,
+its hours scale the estimate. Sizes are in bytes; 1 GB is 10^9 of them.
 """
 import functools
 import math
@@ -17,11 +18,15 @@ from pathlib import Path
 from config import BadInput, complete, derive, entry, files, parse, read_json
 
 # ---- the assumptions -----------------------------------------------------------------------------
-# For each card: bytes of memory, bytes/s that decoding reads, FLOP/s in an update of a wide model
-CARDS = {"RTX 4090": (24e9, 0.8e12, 100e12), "H100": (80e9, 2.6e12, 500e12)}
-NARROW = 896              # a model of width d reaches d / (d + NARROW) of those FLOP/s in an update
-STEP_S, ROLLOUT_S = 2e-3, 18e-6  # CPU seconds of a step of decoding, and of each rollout in it
-UPDATE_S = 2.0            # other seconds of an update: engine sleep and wake-up, grading, the log
+# For each card: bytes of memory, bytes/s that decoding reads, FLOP/s of an update. The H100's FLOP/s
+# and LOGIT_BYTES fit updates of 0.5B and 1.5B (0.50 s and 0.85 s for 16,384 tokens)
+CARDS = {"RTX 4090": (24e9, 0.8e12, 65e12), "H100": (80e9, 2.6e12, 390e12)}
+LOGIT_BYTES = 350         # bytes that an update moves for each logit, token x vocabulary
+# CPU seconds of a step of decoding, and of each rollout in it; they fit 2.5, 3.6 and 9.2 ms for 8, 64
+# and 256 rollouts of 0.5B
+STEP_S, ROLLOUT_S = 2e-3, 24e-6
+UPDATE_S = 3.4            # other seconds of an update, measured with 135M and 32 rollouts: engine
+                          # sleep and wake-up, grading, memory allocated anew, the log
 PROMPT, MEAN, SIGMA = 150, 650, 0.5  # tokens; responses are lognormal with mean MEAN, or with
 SHORT = 1 / 3             # this share of max_new_tokens as mean if that is less
 CUT = 0.005               # share of the responses that run to max_new_tokens
@@ -223,11 +228,14 @@ def update_s(s, cfg, rollouts, gpus, card="H100"):
     """Return the seconds of an update.
 
     It takes 6 FLOPs per parameter and token forward and backward, 2 to recompute activations and 2
-    for the reference. A critic takes as much as the policy.
+    for the reference; a critic takes as much as the policy. The logits' softmax, entropy and their
+    gradients are bound by memory.
     """
+    _, bandwidth, speed = CARDS[card]
+    tokens = rollouts * (PROMPT + mean_length(cfg)) / gpus
     steps = cfg["updates"] * (6 + 2 * recomputes(cfg)) * (2 if cfg["algo"] == "ppo" else 1)
-    flops = (steps + 2 * bool(cfg["kl_coef"])) * s["P"] * rollouts * (PROMPT + mean_length(cfg))
-    return flops / gpus / (CARDS[card][2] * s["d"] / (s["d"] + NARROW))
+    flops = (steps + 2 * bool(cfg["kl_coef"])) * s["P"]
+    return tokens * (flops / speed + cfg["updates"] * LOGIT_BYTES * s["V"] / bandwidth)
 
 
 def fewest_gpus(s, cfg, card="H100"):

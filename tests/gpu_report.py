@@ -23,10 +23,11 @@ from core.machine import commit  # noqa: E402
 HEAD = """# On a GPU
 
 `bash tests/gpu_report.sh` fills this page in, on a machine with one GPU, in about half an hour.
-Please send the filled page as a pull request: until then README and [docs/gpu.md](../docs/gpu.md)
-call every hour and gigabyte "simulated".
+Please send the filled page as a pull request.
 """
 CELLS = {"n4": "n = 4, B_p = 8", "n64": "n = 64, B_p = 8"}
+BENCHES = {"speed": "Speed and memory of an update, `tests/bench/gpu.py 0.5B 1.5B`",
+           "generation": "Generation by vLLM, `tests/bench/gpu.py vllm 0.5B`"}
 
 
 def output_of(*command):
@@ -92,6 +93,12 @@ def last_line(path):
     return next((line.strip() for line in reversed(lines) if line.strip()), "not run")
 
 
+def measurements(path):
+    """Return the indented lines of a step's output, without vLLM's progress bars; or "not run"."""
+    lines = path.read_text().split("\n") if path.exists() else ["  not run"]
+    return "\n".join(line[2:] for line in lines if line.startswith("  ")) or last_line(path)
+
+
 def page(folder):
     """Return the text of results/gpu.md."""
     rows = machine() if folder.exists() else [(what, "not run") for what, _ in machine()]
@@ -109,9 +116,9 @@ def page(folder):
             text += "".join(f"| {row} | {a} | {b} |\n" for row, (a, b) in measured(log).items())
         else:
             text += f"| a run | {last_line(folder / f'{name}.txt')} | |\n"
-    speed = folder / "speed.txt"
-    text += "\nSpeed and memory of an update, `tests/bench/gpu.py 0.5B 1.5B`:\n\n```text\n"
-    return text + (speed.read_text().strip() if speed.exists() else "not run") + "\n```\n"
+    for name, what in BENCHES.items():
+        text += f"\n{what}:\n\n```text\n{measurements(folder / f'{name}.txt')}\n```\n"
+    return text
 
 
 def main(words):

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # tests/gpu_report.sh: fill results/gpu.md in on a machine with a GPU, in about half an hour:
 #   bash tests/gpu_report.sh
-# It reports versions, the check before a sweep, tests/test_gpu.py, and the speed and memory of an
-# update. Then it makes ten updates of two cells of the evening and compares their times with
+# It reports versions, the check before a sweep, tests/test_gpu.py, the speed and memory of an update,
+# and the speed of generation. Then it makes ten updates of two cells of the evening and compares their times with
 # core/cost.py. MODEL= takes another model. The output of each step is in runs/gpu_report/; if a
 # step fails, the page says so.
 set -euo pipefail
@@ -21,6 +21,7 @@ step probe "$py" core/probe.py triton
 "$py" -c "import pytest" 2> /dev/null || "$py" -m pip install --quiet -r requirements-test.txt
 step tests "$py" -m pytest -q tests/test_gpu.py
 step speed "$py" tests/bench/gpu.py 0.5B 1.5B
+step generation "$py" tests/bench/gpu.py vllm 0.5B
 step problems "$py" data/gsm8k/prepare.py --model="$model"
 # every problem, so that no difficulty has to be measured
 words=(--data=data/gsm8k --model="$model" --split=all --runs="$out")

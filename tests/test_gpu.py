@@ -76,8 +76,8 @@ def test_bf16_log_probs_of_trainer_and_engine(world):
     batch = dict(prompts=prompts, rollouts=out, rewards=rewards, step=1)
     flat, *_ = train_grpo.pack_batch(batch, dict(cfg, n=8, kl_coef=1.0), "cuda")
     with torch.no_grad():
-        logp = train_grpo.token_logps(model, flat["ids"], flat["prompt_length"], flat["length"],
-                                      cfg["temperature"])[0]
+        logp = train_grpo.token_logps(model, flat["ids"].cuda(), flat["prompt_length"],
+                                      flat["length"], cfg["temperature"])[0]
         exact = train_grpo.token_logps(model.cpu(),
                                        *[flat[k].cpu() for k in ("ids", "prompt_length", "length")],
                                        cfg["temperature"])[0]

@@ -1,6 +1,7 @@
 """Measure on a GPU: model FLOPs utilisation and memory of an update, tokens/s of generation.
 
     python tests/bench/gpu.py              # Qwen2.5 1.5B and 7B shapes, 8,192 tokens; minutes
+    python tests/bench/gpu.py vllm 0.5B    # generation by vLLM instead of an update
     python tests/bench/gpu.py tiny         # a shape for a CPU, to check that the script runs
 
 MFU counts 6 FLOPs per parameter and token (the head for response tokens, no embedding) and 6 layers
@@ -8,6 +9,7 @@ x width x length for causal attention, forward and backward, over the GPU's peak
 leaves out what activation checkpointing recomputes. Weights are random, so nothing is downloaded.
 The 7B shape makes no optimizer step, because its moments do not fit on one GPU.
 """
+import gc
 import statistics
 import sys
 import time
@@ -35,6 +37,63 @@ def expected(shape, ids, chunk, has_moments):
     s = cost.sizes(shape)
     parts = cost.update_bytes(s, cfg, 1)
     return sum(parts.values()) + 2 * s["P"] - (0 if has_moments else parts["AdamW"])
+
+
+def generation(names, tokens=512, prompt=150):
+    """Print the time of a step of vLLM's decoding with 8 to 1,024 rollouts, and of sleep and load.
+
+    Next to each is the time by core/cost.py. Random weights nearly never draw the end token, so all
+    rollouts have `tokens` tokens.
+    """
+    import tempfile
+
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    from config import parse
+    from core import engine
+    tokenizer = engine.load_tokenizer(ROOT / "data/arithmetic/base")
+    for shape in names:
+        s = cost.sizes(SHAPES[shape])
+        with tempfile.TemporaryDirectory() as folder:
+            with torch.device("cuda"):
+                model = Qwen2ForCausalLM(Qwen2Config(**SHAPES[shape], eos_token_id=1,
+                                                     pad_token_id=0)).to(torch.bfloat16)
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+            cfg = parse([f"--model={folder}", "--engine=vllm", "--gpu_memory=0.5",
+                         f"--max_prompt_tokens={prompt}", f"--max_new_tokens={tokens}"])
+            vllm = timed(f"{shape}, start of vLLM", engine.VLLMEngine, folder, tokenizer, cfg)
+        for turn in ("first", "second"):
+            timed(f"{shape}, {turn} sleep", vllm.sleep)
+            timed(f"{shape}, {turn} load", vllm.load,
+                  ((name, p.detach()) for name, p in model.named_parameters()))
+        for rollouts in (8, 8, 64, 256, 1024):  # the first compiles the sampler's kernels
+            prompts = [[5 + j] * prompt for j in range(rollouts // 8)]
+            start = time.perf_counter()
+            out = vllm.generate(prompts, 8, list(range(1, 1 + len(prompts))))
+            took = (time.perf_counter() - start) / int(out["length"].max())
+            cache = 4 * s["kv"] * s["layers"] * (prompt + tokens / 2)
+            bandwidth = cost.CARDS["H100"][1]
+            expected = (cost.STEP_S + cost.ROLLOUT_S * rollouts
+                        + (2 * s["P"] + rollouts * cache) / bandwidth)
+            print(f"  {shape}, {rollouts} rollouts: {1e3 * took:.2f} ms a step "
+                  f"(core/cost.py: {1e3 * expected:.2f}), "
+                  f"{int(out['length'].sum()) / took / int(out['length'].max()):,.0f} tokens/s")
+        del vllm, model
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+def timed(what, function, *args):
+    """Print how long a call took; return its result."""
+    import torch
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    out = function(*args)
+    torch.cuda.synchronize()
+    print(f"  {what}: {time.perf_counter() - start:.2f} s", flush=True)
+    return out
 
 
 def main(names, length=8192, prompt=192):
@@ -107,4 +166,7 @@ def main(names, length=8192, prompt=192):
 if __name__ == "__main__":
     if "--help" in sys.argv:
         sys.exit(print(__doc__))
-    main(sys.argv[1:] or ["1.5B", "7B"])
+    if "vllm" in sys.argv:
+        generation([name for name in sys.argv[1:] if name != "vllm"] or ["0.5B", "1.5B"])
+    else:
+        main(sys.argv[1:] or ["1.5B", "7B"])
