@@ -120,13 +120,15 @@ def end_labels(ax, ends):
     ends = sorted((end for end in ends if math.isfinite(end[1])), key=lambda end: -end[1])
     (low, high), left, right = ax.get_ylim(), ax.get_xlim()[0], max(x for x, *_ in ends)
     letters = max(len(text) for *_, text, _ in ends)
-    share = min((0.15 + 0.09 * letters) / (inches_of(ax) - 0.9), 0.6)  # of the axis, for names
-    ax.set_xlim(left, right * (right / left) ** (share / (1 - share)))
+    width = inches_of(ax) - 0.9  # without the label and the ticks of y
+    room = min(0.25 + 0.09 * letters, 0.6 * width)
+    inch = (right / left) ** (1 / (width - room))  # by this factor x grows in an inch
+    ax.set_xlim(left, right * inch ** room)
     step = 0.052 * (high - low)
     for end, at in zip(ends, spread([y for _, y, *_ in ends], step, high - step / 2)):
         x, y, text, colour = end
         moved = dict(arrowstyle="-", color="0.75", lw=0.6, shrinkA=0, shrinkB=1, relpos=(0, 0.5))
-        ax.annotate(text, (x, y), (x * (right / left) ** 0.03, at), color=colour, fontsize=9,
+        ax.annotate(text, (x, y), (x * inch ** 0.12, at), color=colour, fontsize=9,
                     fontweight="bold", va="center", annotation_clip=False, zorder=7,
                     arrowprops=moved if abs(at - y) > step / 2 else None)
 

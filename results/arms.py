@@ -10,6 +10,7 @@ import gzip
 import json
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -450,7 +451,7 @@ def curves(cells, title="", metric="avg@4", of="val", label="n = {}", unit="roll
                 start, *y = metric_per_problem(e["counts"][within], metric, e["samples"]).mean(1)
                 of_seeds.append(dict(zip(x, y)))
                 base.append(start)
-                ax.plot(x, y, lw=0.7, alpha=0.5, **style[key])
+                ax.plot(x, y, lw=0.7, alpha=0.5, color=style[key]["color"])
             shared = sorted(set.intersection(*map(set, of_seeds)))
             ax.plot(shared, [np.mean([y[at] for y in of_seeds]) for at in shared], lw=2,
                     label=label.format(key), **style[key])
@@ -463,12 +464,13 @@ def curves(cells, title="", metric="avg@4", of="val", label="n = {}", unit="roll
 def styles(keys):
     """Return {key: dict(color, ls) of its line}.
 
-    An n has its own colour. (n, lr_base) has the colour of n and a dash for the lr_base. Other keys
-    are spread over all colours.
+    An n has its own colour. (n, lr_base) has the colour of n, and is dashed if its lr_base is not
+    the most frequent one. Other keys are spread over all colours.
     """
     keys = list(keys)
     if isinstance(keys[0], tuple):
-        dashes = dict(zip(sorted({lr for _, lr in keys}), ("-", "--", "-.", ":")))
+        lrs = [lr for lr, _ in Counter(lr for _, lr in keys).most_common()]
+        dashes = dict(zip(lrs, ("-", "--", "-.", ":")))
         return {(n, lr): dict(color=colours([n])[n], ls=dashes[lr]) for n, lr in keys}
     shade = colours(keys) if isinstance(keys[0], int) else dict(
         zip(keys, colours(2 ** np.linspace(1, 11, len(keys))).values()))
