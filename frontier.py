@@ -611,8 +611,8 @@ def draw_curves(ax, panel, colour, label):
                         va="bottom", color="0.15", zorder=6,
                         bbox=dict(fc="white", ec="none", alpha=0.7, pad=0.6))
     ax.set(ylabel=label + f" ({panel.get('drawn', CURVES)})" * ("curves" in panel),
-           ylim=(min(y) - 0.12 * span, max(y) + 0.05 * span))
-    budget_axis(ax, *panel["range"])
+           ylim=(min(y) - 0.12 * span, max(y) + 0.05 * span), xlim=(lo / 1.1, hi * 1.1))
+    budget_axis(ax, lo, hi)
     end_labels(ax, ends)
     ax.tick_params(labelbottom=False)
 

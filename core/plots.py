@@ -118,6 +118,8 @@ def end_labels(ax, ends):
     limits of y have to be set before.
     """
     ends = sorted((end for end in ends if math.isfinite(end[1])), key=lambda end: -end[1])
+    if not ends:  # no curve could be fitted
+        return
     (low, high), left, right = ax.get_ylim(), ax.get_xlim()[0], max(x for x, *_ in ends)
     letters = max(len(text) for *_, text, _ in ends)
     width = inches_of(ax) - 0.9  # without the label and the ticks of y

@@ -29,7 +29,7 @@ from arms import (EARLY, LATE, LRS, MIDDLE, ROOT, START, USED, analysed, best_te
 from core.plots import (budget_axis, colours, draw_records, end_labels, format_si, log_ticks,
                         plural)
 from core.stats import (ALIKE, SMALL, Missing, best_less, both, bounded, change, contrast, denied,
-                        judge, of_several, shift)
+                        judge, of_several, shift, times_of)
 from fit_sigmoid import draw_law, law_at, law_of_panel
 from tools import views
 
@@ -45,17 +45,6 @@ def judged(claim, contrasts, g, **more):
     contrasts = list(contrasts)
     return dict(verdict=both([judge(c, claim, g) for c in contrasts]),
                 times=times_of(contrasts, claim, g)) | more
-
-
-def times_of(contrasts, claim, g):
-    """Return how many times as many seeds `judge` would need to decide all of some contrasts."""
-    times = [1]
-    for c in contrasts:
-        if judge(c, claim, g) == "underpowered":
-            gain = c["gain"] * (claim or 1)
-            needed = max(gain, SMALL * g - gain) if claim else abs(ALIKE * g - abs(gain))
-            times.append((c["half"] / max(needed, 1e-9)) ** 2)
-    return max(times)
 
 
 def least_sure(named, claim, g):
@@ -463,7 +452,7 @@ def record_breaking(atlas):
     each = above_each(cells)
     number = (f"{points(change(each, 0 * each))}, one fit for each seed" if len(each) > 1 else
               f"{100 * above:+.1f}, without an interval because there is one seed")
-    return dict(verdict="", number=f"points above the frontier of what the models at C get: {number}",
+    return dict(verdict="", number=f"points above the reward of the models at C: {number}",
                 details=f"mean over log C; all seeds in one fit: {100 * above:+.1f}",
                 figure=figure(atlas, "records", [draw_one, draw_two, draw_pooled],
                               f"Record-breaking points, {titled(config_of(cells))}",
