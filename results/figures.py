@@ -381,14 +381,14 @@ def far(atlas, arm, large, above=False):
 
 
 def above_each(cells):
-    """Return by how much the paper's frontier is above ours, one value for each seed (S, 1)."""
-    seeds = sorted(set.intersection(*(set(runs) for runs in cells.values())))
+    """Return by how much the paper's frontier is above ours (S, 1), for each seed that has enough
+    record-breaking points for a fit."""
     each = []
-    for seed in seeds:
+    for seed in sorted(set.intersection(*map(set, cells.values()))):
         swept = analysed({n: {seed: runs[seed]} for n, runs in cells.items()})
         (panel,) = frontier.paper(swept, swept["cfg"])["panels"].values()
-        each.append([panel["paper"]["above"]])
-    return np.array(each)
+        each.append(panel["paper"]["above"])
+    return np.array([[above] for above in each if above is not None])
 
 
 def record_breaking(atlas):
