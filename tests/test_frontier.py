@@ -201,7 +201,7 @@ def test_at_most_nine_entries_in_the_legend_however_many_n(tmp_path, monkeypatch
 
 
 def test_an_n_has_its_own_colour_whatever_is_drawn_with_it():
-    """The colours of n = 2 to 4,096 are far apart in RGB, and those in between lie between them."""
+    """The colours of n = 2 to 4,096 are far apart in RGB; n = 12 is between n = 8 and 16."""
     every = frontier.colours([2 ** i for i in range(1, 13)] + [12])
     shades = np.array(list(frontier.colours([2 ** i for i in range(1, 13)]).values()))
     apart = np.abs(shades[:, None] - shades[None]).sum(2)[~np.eye(12, dtype=bool)]
