@@ -429,7 +429,7 @@ def draw_law(ax, panel, law, rows, unit):
         draw_n_star(ax, panel, unit)
     if star := panel.get("n_star"):
         shown = ax.scatter(star["C"], star["n"], c=star["reward"], s=22, cmap="viridis", zorder=4,
-                           label="n* of the best fitted curve, coloured by its reward")
+                           label="n* of the best fitted curve, coloured by reward")
         ax.figure.colorbar(shown, ax=ax, pad=0.01).set_label("reward", fontsize=9)
     elif "records" not in panel:
         ax.plot(panel["envelope"]["C"], panel["envelope"]["n"], "ko", ms=4, label="points")
@@ -437,9 +437,11 @@ def draw_law(ax, panel, law, rows, unit):
         x = np.geomspace(*panel["range"], 200)
         ax.plot(x, 2 ** law_at(law["fit"], x), color="C3", lw=2, zorder=5,
                 label="the paper's law, fitted")
-        ax.annotate("L {L:.2f}, k {k:.2f}, $\\log_{{10}} C_0$ {log10_C0:.2f}, b {b:.2f}, plateau "
-                    "{plateau:.0f}".format(**law["fit"]), (0.02, 0.95), color="C3", fontsize=9,
-                    xycoords="axes fraction")
+        text, end = ("L {L:.2f}, k {k:.2f}, $\\log_{{10}} C_0$ {log10_C0:.2f}, b {b:.2f}, plateau "
+                     "{plateau:.0f}").format(**law["fit"]), 2 ** law_at(law["fit"], x[-1])
+        if end < 0.9 * law["fit"]["plateau"]:
+            text += f",\nwhich it does not reach here: {end:.0f} at the end"
+        ax.annotate(text, (0.02, 0.98), color="C3", fontsize=9, xycoords="axes fraction", va="top")
         if "B" in panel:
             ax.plot(x, panel["B"] / 2 ** law_at(law["fit"], x), color="C0", lw=2, ls="--",
                     label="$B_p^* = B / n^*$")
@@ -470,7 +472,7 @@ def figure(panels, laws, rows, unit, title, path):
         draw_law(ax, panel, laws[name], mine, unit)
         said = wrap(verdict_text(laws[name], panel.get("solved", "")), 112 // cols)
         ax.set_title(f"{name.replace('B_p', '$B_p$')}: {said}", fontsize=9.5)
-    legend(fig, axes.flat, 3)
+    legend(fig, axes.flat)
     fig.suptitle(wrap(title, 120), fontsize=10.5)
     write(fig, path)
 

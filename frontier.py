@@ -545,13 +545,10 @@ def draw_panels(front, path, cols=3, **more):
         draw_n_star(low, panel, unit)
         if panel.get("drawn") == RECORDS:
             draw_records(low, panel["records"])
-        lo, hi = panel["range"]
-        for ax in (top, low):
-            # space on the right for the names of the lines
-            ax.set_xlim(lo / 1.1, hi * (hi / lo) ** (0.16 + 0.06 * (cols - 1)))
+        low.set_xlim(top.get_xlim())
         runs = f"{plural(len(panel['runs_used']), 'run')}, {plural(len(panel['seeds']), 'seed')}"
         top.set_title(f"{name.replace('B_p', '$B_p$')}, {front['label']}: {runs}", fontsize=10)
-    legend(fig, axes.flat, 3)
+    legend(fig, axes.flat)
     over = "updates" if unit == "updates" else "compute"
     save(fig, path, front, message_of(panels.values(), front["view"], over))
 
@@ -604,7 +601,6 @@ def draw_curves(ax, panel, colour, label):
         ax.axhline(panel["base"], color="0.3", ls=":", lw=1.3)
         ax.annotate("base model", (0.99, panel["base"]), xycoords=("axes fraction", "data"),
                     fontsize=9, ha="right", va="bottom", color="0.3")
-    end_labels(ax, ends, 1.17 * span)
     (lo, hi), named = panel["range"], 0.0
     for s in (s for s in panel["switches"] if s["clear"]):
         ax.axvline(s["C"], color="0.25", lw=0.8, zorder=1, ls="--")
@@ -615,8 +611,9 @@ def draw_curves(ax, panel, colour, label):
                         va="bottom", color="0.15", zorder=6,
                         bbox=dict(fc="white", ec="none", alpha=0.7, pad=0.6))
     ax.set(ylabel=label + f" ({panel.get('drawn', CURVES)})" * ("curves" in panel),
-           ylim=(min(y) - 0.12 * span, max(y) + 0.05 * span))
-    budget_axis(ax, *panel["range"])
+           ylim=(min(y) - 0.12 * span, max(y) + 0.05 * span), xlim=(lo / 1.1, hi * 1.1))
+    budget_axis(ax, lo, hi)
+    end_labels(ax, ends)
     ax.tick_params(labelbottom=False)
 
 

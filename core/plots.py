@@ -6,19 +6,21 @@ fit_sigmoid.py needs no other file than this one to fit a CSV.
 import logging
 import math
 import os
+import re
 import textwrap
 
 AXIS = dict(rollouts="rollouts C = $B_p\\,n\\,M$", tokens="training tokens C",
             gpu_hours="GPU-hours of training C", updates="updates M")
-# From dark to bright. Neighbours differ on a projector and to the colour-blind
-SHADES = "#1b1f6b #2f7fd1 #17a39a #74b72e #c9a400 #f07f1a #d62f3a #9b1b8f #6b4a2b #7f7f7f".split()
+# The colours of n = 2, 4, 8, ..., 4096. Neighbours differ on a projector and to the colour-blind
+SHADES = ("#001652 #0e46e8 #266bb6 #12848c #31914f #8fb82a #e0a300 #d45900 #f41448 #bc1970 #4e145f "
+          "#6b4a2b").split()
 
 
 def format_si(x):
     """Return a number as text with three digits and a suffix, up to 1e13: 1270000 -> 1.27M."""
     if abs(x) >= 1e13:
         return f"{x:.3g}"
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+    for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if abs(x) >= 0.9995 * size:
             return f"{x / size:.3g}{letter}"
     return f"{x:.3g}"
@@ -50,10 +52,15 @@ def wrap(text, width):
 
 
 def colours(ns):
-    """Return {n: colour} in order of n."""
-    ns = sorted(ns)
-    return {n: SHADES[i * (len(SHADES) - 3) // max(len(ns) - 1, 1) if len(ns) < 8 else
-                      i % len(SHADES)] for i, n in enumerate(ns)}
+    """Return {n: colour} in order of n. An n has the same colour in every figure, and an n between
+    two powers of 2 has a colour between theirs."""
+    from matplotlib.colors import to_rgb
+    out = {}
+    for n in sorted(ns):
+        x = min(max(math.log2(n) - 1, 0), len(SHADES) - 1)
+        below, above = to_rgb(SHADES[math.floor(x)]), to_rgb(SHADES[math.ceil(x)])
+        out[n] = tuple(a + x % 1 * (b - a) for a, b in zip(below, above))
+    return out
 
 
 def canvas(rows, cols, size, **more):
@@ -66,13 +73,17 @@ def canvas(rows, cols, size, **more):
     return plt.subplots(rows, cols, figsize=size, layout="constrained", squeeze=False, **more)
 
 
+def inches_of(ax):
+    """Return the width of an axis in inches, with its labels."""
+    return ax.figure.get_figwidth() / ax.get_subplotspec().get_gridspec().ncols
+
+
 def budget_axis(ax, low, high, unit=""):
     """Make a log axis of budgets with ticks such as 10k, 20k, 50k: one, two or three per decade, as
     the width allows."""
     from matplotlib.ticker import LogLocator
     ax.set_xscale("log")
-    inches = ax.figure.get_figwidth() / ax.get_subplotspec().get_gridspec().ncols
-    decades = math.log10(high / low) * 4.8 / inches
+    decades = math.log10(high / low) * 4.8 / inches_of(ax)
     ax.xaxis.set_major_locator(LogLocator(
         subs=(1, 2, 5) if decades < 2 else (1, 3) if decades < 3.3 else (1,)))
     ax.xaxis.set_major_formatter(lambda C, _: format_si(C))
@@ -87,23 +98,60 @@ def log_ticks(axis, values):
     axis.axes.minorticks_off()
 
 
-def end_labels(ax, ends, height):
-    """Write the names of lines to the right of their ends, and spread them so that none overlap:
-    ends [(x, y, text, colour)]."""
-    at, ends = math.inf, [end for end in ends if math.isfinite(end[1])]
-    for x, y, text, colour in sorted(ends, key=lambda end: -end[1]):
-        at = min(y, at - 0.045 * height)
-        line = dict(arrowstyle="-", color=colour, lw=0.8, shrinkA=0, shrinkB=1, relpos=(0, 0.5))
-        ax.annotate(text, (x, y), (x * 1.12, at), color=colour, fontsize=9, fontweight="bold",
-                    va="center", annotation_clip=False, zorder=7, arrowprops=line)
+def spread(values, step, top):
+    """Return values, the highest first, moved apart to `step` or more, with none above `top`."""
+    down, up, out = [], [], []
+    for value in values:
+        down.append(min(value, down[-1] - step) if down else value)
+    for value in reversed(values):
+        up.append(max(value, up[-1] + step) if up else value)
+    for a, b in zip(down, reversed(up)):
+        out.append(min((a + b) / 2, out[-1] - step if out else top))
+    return out
 
 
-def legend(fig, axes, cols=4, **more):
-    """Draw one legend for all axes below them. Equal names count once."""
+def end_labels(ax, ends):
+    """Write the names of lines to the right of their ends, and leave room for them in the axis:
+    ends [(x, y, text, colour)].
+
+    Names that would overlap move apart. A thin grey line leads from a moved name to its end. The
+    limits of y have to be set before.
+    """
+    ends = sorted((end for end in ends if math.isfinite(end[1])), key=lambda end: -end[1])
+    if not ends:  # no curve could be fitted
+        return
+    (low, high), left, right = ax.get_ylim(), ax.get_xlim()[0], max(x for x, *_ in ends)
+    letters = max(len(text) for *_, text, _ in ends)
+    width = inches_of(ax) - 0.9  # without the label and the ticks of y
+    room = min(0.25 + 0.09 * letters, 0.6 * width)
+    inch = (right / left) ** (1 / (width - room))  # by this factor x grows in an inch
+    ax.set_xlim(left, right * inch ** room)
+    step = 0.052 * (high - low)
+    for end, at in zip(ends, spread([y for _, y, *_ in ends], step, high - step / 2)):
+        x, y, text, colour = end
+        moved = dict(arrowstyle="-", color="0.75", lw=0.6, shrinkA=0, shrinkB=1, relpos=(0, 0.5))
+        ax.annotate(text, (x, y), (x * inch ** 0.12, at), color=colour, fontsize=9,
+                    fontweight="bold", va="center", annotation_clip=False, zorder=7,
+                    arrowprops=moved if abs(at - y) > step / 2 else None)
+
+
+def legend(fig, axes):
+    """Draw one legend for all axes below them, the n in order first. Equal names count once."""
     named = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels())}
     if named:
-        fig.legend(named.values(), named.keys(), fontsize=9, ncols=min(cols, len(named)),
-                   **(dict(loc="outside lower center") | more))
+        def n_of(name):
+            n = re.match(r"n = (\d+)", name)
+            return int(n[1]) if n else math.inf
+        names = sorted(named, key=n_of)
+
+        def width(cols):  # in inches
+            return sum(0.7 + 0.07 * max(map(len, names[i::cols])) for i in range(cols))
+        cols = len(names)
+        while cols > 1 and width(cols) > fig.get_figwidth():
+            cols -= 1
+        names = [name for i in range(cols) for name in names[i::cols]]  # it fills column by column
+        fig.legend([named[name] for name in names], names, fontsize=9, ncols=cols,
+                   loc="outside lower center")
 
 
 def draw_n_star(ax, panel, unit):
@@ -133,7 +181,7 @@ def draw_n_star(ax, panel, unit):
 def draw_records(ax, records):
     """Draw the points of `pooled_records`, and their running average, to which the paper fits its
     law."""
-    ax.plot(records["C"], records["n"], "x", color="0.45", ms=4,
+    ax.plot(records["C"], records["n"], "o", color="0.45", ms=4, mfc="none",
             label="n of a record-breaking point of all runs")
     ax.plot(records["C"], [2 ** y for y in records["log2_n_mean"]], "DC1", ms=4.5, mfc="none",
             label="their running average")

@@ -820,6 +820,17 @@ def judge(c, claim=+1, gained=1 / 3):
     return "confirmed" if agree else "contradicted" if disagree else "underpowered"
 
 
+def times_of(contrasts, claim, g):
+    """Return how many times as many seeds `judge` would need to decide all of some contrasts."""
+    times = [1]
+    for c in contrasts:
+        if judge(c, claim, g) == "underpowered":
+            gain = c["gain"] * (claim or 1)
+            needed = max(gain, SMALL * g - gain) if claim else abs(ALIKE * g - abs(gain))
+            times.append((c["half"] / max(needed, 1e-9)) ** 2)
+    return max(times)
+
+
 def denied(verdict):
     """Return the verdict on the opposite of a claim."""
     return dict(confirmed="contradicted", contradicted="confirmed").get(verdict, verdict)

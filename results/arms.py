@@ -10,6 +10,7 @@ import gzip
 import json
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +40,7 @@ LRS = "_quarter", "_half", "_double"  # ARM_half is ARM at another lr_base
 SPLITS = dict(  # sample.py's splits, by the first part of their names
     extreme="Unsolved", mix_hard="Unsolved", mix_dual="half Unsolved, half Easy",
     mix_tri="50/25/25 Unsolved, Easy, Very Easy", level_easy="Easy", level_very_easy="Very Easy",
-    easy="Easy", hard="Hard", mixed="a mixed set")
+    easy="Easy", hard="Hard", mixed="a mixed set", aime24="AIME24")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -90,10 +91,10 @@ def keep(source, target):
 # Runs
 
 @functools.cache
-def read(path, part="val", unit="rollouts"):
+def read(path, part="val", unit="rollouts", metric="avg@4"):
     """Return a run folder as core/runs.read_run does, with its path and budget, or the reason why
     it cannot be used, as text."""
-    run = read_run(Path(path), "avg@4", unit, part)
+    run = read_run(Path(path), metric, unit, part)
     if isinstance(run, str):
         return run
     # if a larger C continued a run, its header still has the first C
@@ -126,11 +127,13 @@ class Atlas:
 
     words: command-line words that change a study: its data folder, n, B_p or seeds.
     own: the committed study of results/README.md. Its rows are held to more than the paper's
-    figures: later seeds and other learning rates have to agree.
+    figures: later seeds and other learning rates have to agree. drawn: {figure: its panels and the
+    runs in them}.
     """
 
     def __init__(self, folder, out, words=(), own=False):
         self.folder, self.out, self.words, self.own = Path(folder), Path(out), list(words), own
+        self.drawn = {}
 
     def configs(self, study):
         """Return {arm: its sweep's config} of a study, in the order of presets.json."""
@@ -429,13 +432,13 @@ def shift_text(c, names=("early", "at the end")):
 # --------------------------------------------------------------------------------------------------
 # Figures. A panel is a function of an axis.
 
-def curves(cells, title="", metric="avg@4", of="val", label="n = {}", unit="rollouts", shade=None):
+def curves(cells, title="", metric="avg@4", of="val", label="n = {}", unit="rollouts", name=""):
     """Return a panel of reward over C: the mean over seeds of each cell thick, its seeds thin.
 
-    unit: `updates` for M instead of C. shade: {key: colour}, if several panels share it. The base
+    unit: `updates` for M instead of C. name: of the problems, in the label of the y axis. The base
     model, at C = 0, has no place on a log axis, so it is a dotted line.
     """
-    shade = shade or shades(cells)
+    style, name = styles(cells), name or ("validation" if of == "val" else level(of))
 
     def draw(ax):
         base = []
@@ -448,27 +451,38 @@ def curves(cells, title="", metric="avg@4", of="val", label="n = {}", unit="roll
                 start, *y = metric_per_problem(e["counts"][within], metric, e["samples"]).mean(1)
                 of_seeds.append(dict(zip(x, y)))
                 base.append(start)
-                ax.plot(x, y, color=shade[key], lw=0.7, alpha=0.5)
+                ax.plot(x, y, lw=0.7, alpha=0.5, color=style[key]["color"])
             shared = sorted(set.intersection(*map(set, of_seeds)))
             ax.plot(shared, [np.mean([y[at] for y in of_seeds]) for at in shared], lw=2,
-                    color=shade[key], label=label.format(key))
+                    label=label.format(key), **style[key])
         ax.axhline(np.mean(base), color="0.3", ls=":", lw=1.2, label="base model")
-        ax.set(ylabel=f"validation {metric}", title=title)
+        ax.set(ylabel=f"{name} {metric}", title=title)
         budget_axis(ax, x[0], x[-1], unit)
     return draw
 
 
-def shades(keys):
-    """Return {key: colour}, from dark to bright in the order of the keys."""
-    return dict(zip(keys, colours(range(len(keys))).values()))
+def styles(keys):
+    """Return {key: dict(color, ls) of its line}.
+
+    An n has its own colour. (n, lr_base) has the colour of n, and is dashed if its lr_base is not
+    the most frequent one. Other keys are spread over all colours.
+    """
+    keys = list(keys)
+    if isinstance(keys[0], tuple):
+        lrs = [lr for lr, _ in Counter(lr for _, lr in keys).most_common()]
+        dashes = dict(zip(lrs, ("-", "--", "-.", ":")))
+        return {(n, lr): dict(color=colours([n])[n], ls=dashes[lr]) for n, lr in keys}
+    shade = colours(keys) if isinstance(keys[0], int) else dict(
+        zip(keys, colours(2 ** np.linspace(1, 11, len(keys))).values()))
+    return {key: dict(color=shade[key], ls="-") for key in keys}
 
 
-def training(cells, field, title="", label="{}", name="", shade=None):
+def training(cells, field, title="", label="{}", name=""):
     """Return a panel of a step field over C, with a line for each run.
 
     name: label of the y axis.
     """
-    shade = shade or shades(cells)
+    style = styles(cells)
 
     def draw(ax):
         for key, runs in cells.items():
@@ -476,8 +490,8 @@ def training(cells, field, title="", label="{}", name="", shade=None):
                 steps = records(run, "step")
                 C = [r["rollouts"] for r in steps]
                 y = [np.nan if r.get(field) is None else r[field] for r in steps]
-                ax.plot(C, y, color=shade[key], lw=0.9, alpha=0.7)
-            ax.plot([], [], color=shade[key], lw=2, label=label.format(key))
+                ax.plot(C, y, lw=0.9, alpha=0.7, **style[key])
+            ax.plot([], [], lw=2, label=label.format(key), **style[key])
         ax.set(ylabel=name or field, title=title)
         budget_axis(ax, C[0], C[-1], "rollouts")
     return draw
@@ -489,6 +503,7 @@ def figure(atlas, name, panels, title, across=3, note=""):
     title: the quantity and the problems. In small type below the figure: the runs that the row
     has used, and a note.
     """
+    atlas.drawn[name] = panels, dict(USED)
     across = min(across, len(panels))
     down = -(-len(panels) // across)
     fig, axes = canvas(down, across, (max(4.8 * across, 6.4), 3.9 * down + 0.9))
@@ -497,7 +512,7 @@ def figure(atlas, name, panels, title, across=3, note=""):
     for ax, panel in zip(axes.flat, panels):
         panel(ax)
         ax.title.set_fontsize(10)
-    legend(fig, axes.flat[:len(panels)], across + 1)
+    legend(fig, axes.flat[:len(panels)])
     title = title.replace("$B_p$", "B_p").replace("B_p", "$B_p$")
     fig.suptitle(wrap(title, int(9 * fig.get_figwidth())), fontsize=12)
     write(fig, atlas.out / f"{name}.png", "; ".join(filter(None, [runs_text(), note])))
@@ -516,11 +531,12 @@ def runs_text():
 # --------------------------------------------------------------------------------------------------
 # A sweep through frontier.py
 
-def analysed(cells, unit="rollouts"):
+def analysed(cells, unit="rollouts", metric="avg@4"):
     """Return the runs of {key: {seed: run}} as frontier.analyse does."""
-    runs = [run if unit == "rollouts" else read(run["path"], "val", unit) for run in flat(cells)]
+    how = () if (unit, metric) == ("rollouts", "avg@4") else ("val", unit, metric)
+    runs = [read(run["path"], *how) for run in flat(cells)]
     folders = dict.fromkeys(str(Path(run["path"]).parent) for run in runs)
-    cfg = parse([f"--runs={' '.join(folders)}", f"--unit={unit}"])
+    cfg = parse([f"--runs={' '.join(folders)}", f"--unit={unit}", f"--metric={metric}"])
     return frontier.analyse(cfg, "val", runs)
 
 

@@ -24,8 +24,8 @@ from core.plots import format_si, plural
 from core.stats import Missing
 from figures import (algo, any_B_p, at_every, baseline, batch, beyond, by_difficulty, difficulty,
                      explodes, extreme, far, forgetting, interference, joint, lr_grid, metrics,
-                     mixtures, models, not_monotonic, one_problem, ood, overfits, plateau, recipe,
-                     record_breaking, rise, sensitivity, size, stable_B_p, tokens, tokens_k,
+                     mixtures, models, not_monotonic, one_problem, ood, overfits, overview, plateau,
+                     recipe, record_breaking, rise, sensitivity, size, stable_B_p, tokens, tokens_k,
                      very_easy)
 
 # --------------------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ ROWS = [
      lr_grid),
     ("recipe", "Figure 4, right; Table 1", "At a large batch lr ~ sqrt(B) beats a constant and a "
      "linear lr.", recipe, "scale_", +1, ("sqrt", "linear"), ("sqrt", "constant")),
-    ("main", "Figures 1, 6 and 7, Easy", "At one B_p n*(C) rises with C as a sigmoid, and "
+    ("main", "Figures 6 and 7, Easy", "At one B_p n*(C) rises with C as a sigmoid, and "
      "saturates (n = 8 to 512).", rise, "easy"),
     ("main", "Figures 6 and 7, Hard", "The same on Hard (8 to 128).", rise, "hard"),
     ("robust", "section 3, robust, Easy", "n*(C) rises on Easy without KL and entropy terms too.",
@@ -79,6 +79,7 @@ ROWS = [
      "hard"),
     ("fixed_B", "section 4.2, Hard", "At a fixed batch n*(M) is not monotonic on Hard: B_p rises "
      "at intermediate M.", not_monotonic, "hard"),
+    ("fixed_B", "Figure 1", "The four findings in one picture.", overview),
     ("joint", "Figures 21 and 22, Easy", "Best over (B_p, n) jointly, n*(C) rises likewise.",
      joint, "easy"),
     ("joint", "Figures 21 and 22, Hard", "The same on Hard.", joint, "hard"),

@@ -21,15 +21,15 @@ from scipy import stats
 import config
 from core.log import read_log
 import frontier
-from arms import (EARLY, LATE, LRS, MIDDLE, START, analysed, best_text, budget_of, choices_text,
-                  config_of, curves, cut, deep_cells, draw_view, figure, flat, gained, law_verdict,
-                  level, markdown, means_text, note_used, one_cell, points, read, records, rewards,
-                  rise_text, rises_in, shift_of, shift_text, step_mean, table_of, titled,
-                  top_and_ties, training)
+from arms import (EARLY, LATE, LRS, MIDDLE, ROOT, START, USED, analysed, best_text, budget_of,
+                  choices_text, config_of, curves, cut, deep_cells, draw_view, figure, flat,
+                  gained, law_verdict, level, markdown, means_text, note_used, one_cell, points,
+                  read, records, rewards, rise_text, rises_in, shift_of, shift_text, step_mean,
+                  table_of, titled, top_and_ties, training)
 from core.plots import (budget_axis, colours, draw_records, end_labels, format_si, log_ticks,
                         plural)
-from core.stats import (ALIKE, SMALL, Missing, best_less, both, change, contrast, denied, judge,
-                        of_several, shift)
+from core.stats import (ALIKE, SMALL, Missing, best_less, both, bounded, change, contrast, denied,
+                        judge, of_several, shift, times_of)
 from fit_sigmoid import draw_law, law_at, law_of_panel
 from tools import views
 
@@ -45,17 +45,6 @@ def judged(claim, contrasts, g, **more):
     contrasts = list(contrasts)
     return dict(verdict=both([judge(c, claim, g) for c in contrasts]),
                 times=times_of(contrasts, claim, g)) | more
-
-
-def times_of(contrasts, claim, g):
-    """Return how many times as many seeds `judge` would need to decide all of some contrasts."""
-    times = [1]
-    for c in contrasts:
-        if judge(c, claim, g) == "underpowered":
-            gain = c["gain"] * (claim or 1)
-            needed = max(gain, SMALL * g - gain) if claim else abs(ALIKE * g - abs(gain))
-            times.append((c["half"] / max(needed, 1e-9)) ** 2)
-    return max(times)
 
 
 def least_sure(named, claim, g):
@@ -116,17 +105,18 @@ def difficulty(atlas):
         raise Missing("sample.py's pass rates")
     s = len(bars) - 1
     rate = np.arange(s + 1) / s
-    share = {task: 100 * bars[(rate >= lo) & (rate <= hi)].sum() / bars.sum()
-             for task, (lo, hi) in SHARES.items()}
+    inside = {task: (rate >= lo) & (rate <= hi) for task, (lo, hi) in SHARES.items()}
+    share = {task: bounded(np.repeat(of_task, bars), 0, 1) for task, of_task in inside.items()}
 
     def draw(ax):
         ax.bar(rate, bars, width=0.8 / s, color="0.5")
-        for (task, (lo, hi)), shade in zip(SHARES.items(), ("C0", "C3")):
-            inside = rate[(rate >= lo) & (rate <= hi)]  # whole bars
-            ax.axvspan(inside[0] - 0.5 / s, inside[-1] + 0.5 / s, alpha=0.2, color=shade,
+        for (task, of_task), shade in zip(inside.items(), ("C0", "C3")):
+            first, last = rate[of_task][[0, -1]]
+            ax.axvspan(first - 0.5 / s, last + 0.5 / s, alpha=0.2, color=shade,  # whole bars
                        label=task.title())
         ax.set(xlabel=f"avg@{s} of the base model", ylabel="problems")
-    number = f"Easy {share['easy']:.0f}%, Hard {share['hard']:.0f}% of {bars.sum():,} problems"
+    number = ", ".join(f"{task.title()} {points(c).strip('+')}%" for task, c in share.items())
+    number += f" of {bars.sum():,} problems"
     return dict(verdict="", number=number, details=f"mean {rate @ bars / bars.sum():.2f}",
                 figure=figure(atlas, "difficulty", [draw],
                               "How hard the problems are for the base model"))
@@ -289,12 +279,11 @@ def law_figure(atlas, name, cells):
 
     def draw_frontier(ax):
         frontier.draw_curves(ax, panel["paper"], colours(panel["ns"]), swept["label"])
-        lo, hi = panel["range"]
-        budget_axis(ax, lo, hi, "rollouts")
+        budget_axis(ax, *panel["range"], "rollouts")
         ax.tick_params(labelbottom=True)
         for band in ax.collections:  # a fitted curve has no interval
             band.set_label("")
-        ax.set(xlim=(lo / 1.1, hi * (hi / lo) ** 0.22), ylabel=swept["label"])
+        ax.set_ylabel(swept["label"])
     return figure(atlas, name, [draw_frontier, law_panel(panel, law, "rollouts")],
                   f"Best n against compute, {titled(config_of(cells))}", note="dots: record-"
                   "breaking points; thin lines: a sigmoid for each n; thick: their frontier"), law
@@ -382,13 +371,24 @@ def far(atlas, arm, large, above=False):
     row["details"] = f"{row['number']}; {row['details']}; at the end, {text}"
     for n in ns[ns.index(large) + 1:]:
         row["details"] += f"; {own_lr_gap(every, [n], large)[0]}"
-    cells = {f"n = {n}, lr_base {lr:g}": runs for (n, lr), runs in every.items()}
-    panels = [curves(cells, "", metric, label="{}") for metric in METRICS[:2]]
+    panels = [curves(every, "", metric, label="n = {0[0]}, lr_base {0[1]:g}")
+              for metric in METRICS[:2]]
     row["figure"] = [row["figure"], figure(atlas, arm, panels, f"Reward against compute, "
-                                           f"{titled(config_of(cells))}")]
+                                           f"{titled(config_of(every))}")]
     if above:
         row |= judged(+1, [c], gained(every))
     return row | dict(number=f"{short} at the end, each at its best lr_base")
+
+
+def above_each(cells):
+    """Return by how much the paper's frontier is above ours (S, 1), for each seed that has enough
+    record-breaking points for a fit."""
+    each = []
+    for seed in sorted(set.intersection(*map(set, cells.values()))):
+        swept = analysed({n: {seed: runs[seed]} for n, runs in cells.items()})
+        (panel,) = frontier.paper(swept, swept["cfg"])["panels"].values()
+        each.append(panel["paper"]["above"])
+    return np.array([[above] for above in each if above is not None])
 
 
 def record_breaking(atlas):
@@ -401,39 +401,63 @@ def record_breaking(atlas):
     above, law = panel["paper"]["above"], law_of_panel(panel)["by_records"]
     if above is None:
         raise Missing("record-breaking points")
-    width, ns = swept["cfg"]["bin"], sorted(whole)
+    width, ns, label = swept["cfg"]["bin"], sorted(whole), swept["label"]
+    fits = {c["n"]: c for c in panel["paper"]["curves"]}
+    small, middle = ns[0], ns[len(ns) // 2]
 
-    def points_of(n):
-        def draw(ax):
-            for run in whole[n].values():
-                seen = run["C"] > 0
-                kept = frontier.record_breaking(run["reward"], width) & seen
-                ax.plot(run["C"][seen], run["reward"][seen], ".", color="0.7", ms=4,
-                        label="evaluation")
-                ax.plot(run["C"][kept], run["reward"][kept], "o", color="C1", ms=5,
-                        label="record-breaking point")
-            fit = next(c for c in panel["paper"]["curves"] if c["n"] == n)
-            ax.plot(fit["C"], fit["reward"], "k--", lw=1.4, label="monotone fit to the records")
-            lo, hi = ax.get_ylim()
-            for edge in np.arange(math.ceil(lo / width), hi / width)[::4] * width:
-                ax.axhline(edge, color="0.9", lw=0.6, zorder=0)
-            ax.set(title=f"n = {n}; lines: every fourth reward bin", ylabel=swept["label"])
-            budget_axis(ax, run["C"][seen][0], run["C"][-1], "rollouts")
-        return draw
+    def kept_of(n):  # evaluations of all seeds, and whether each is a record of its seed
+        runs = whole[n].values()
+        C, reward, kept = (np.concatenate(x) for x in zip(*(
+            (run["C"], run["reward"], frontier.record_breaking(run["reward"], width))
+            for run in runs)))
+        return C[C > 0], reward[C > 0], kept[C > 0]
+
+    def draw_one(ax):
+        C, reward, kept = kept_of(middle)
+        ax.plot(C, reward, ".", color="0.7", ms=4, label="evaluation")
+        ax.plot(C[kept], reward[kept], "o", color="C1", ms=5, label="record-breaking point")
+        ax.plot(fits[middle]["C"], fits[middle]["reward"], "k--", lw=1.4,
+                label="monotone fit to the records")
+        lo, hi = ax.get_ylim()
+        for edge in np.arange(math.ceil(lo / width), hi / width)[::4] * width:
+            ax.axhline(edge, color="0.9", lw=0.6, zorder=0)
+        ax.set(title=f"Figure 5: n = {middle}; lines: every fourth bin of reward", ylabel=label)
+        budget_axis(ax, C.min(), C.max(), "rollouts")
+
+    def draw_two(ax):
+        shade, of_n = colours(ns), {n: kept_of(n) for n in (small, middle)}
+        lowest = max(reward.min() for _, reward, _ in of_n.values())
+        highest = min(reward.max() for _, reward, _ in of_n.values())
+        for n, (C, reward, _) in of_n.items():
+            ax.plot(C, reward, ".", color=shade[n], ms=4, alpha=0.4)
+            ax.plot(fits[n]["C"], fits[n]["reward"], "--", color=shade[n], lw=1.8, label=f"n = {n}")
+        for share in (0.35, 0.85):
+            edge = round((lowest + share * (highest - lowest)) / width) * width
+            ax.axhline(edge, color="0.8", lw=0.8, zorder=0)
+            for n, (C, reward, _) in of_n.items():  # from the first point above it to the axis
+                first = C[reward >= edge - 1e-9].min()
+                ax.annotate("", (first, 0), (first, edge), ("data", "axes fraction"), "data",
+                            arrowprops=dict(arrowstyle="->", color=shade[n], lw=1.6))
+        ax.set(title="Figure 15, left: where n first reaches a reward", ylabel=label)
+        budget_axis(ax, *panel["range"], "rollouts")
 
     def draw_pooled(ax):
         draw_records(ax, panel["records"])
         if law["fit"]:
             x = np.geomspace(*panel["range"], 200)
             ax.plot(x, 2 ** law_at(law["fit"], x), "--", color="C3", label="the law through them")
-        ax.set(yscale="log", ylabel="n", title="records of all runs")
+        ax.set(yscale="log", ylabel="n", title="Figure 15, right: records of all runs")
         log_ticks(ax.yaxis, ns)
         budget_axis(ax, *panel["range"], "rollouts")
-    panels = [points_of(ns[0]), points_of(ns[len(ns) // 2]), draw_pooled]
-    return dict(verdict="", details="mean over log C",
-                number=f"{100 * above:+.1f} points above the frontier of what the models at C get",
-                figure=figure(atlas, "records", panels,
-                              f"Record-breaking points, {titled(config_of(cells))}"))
+    each = above_each(cells)
+    number = (f"{points(change(each, 0 * each))}, one fit for each seed" if len(each) > 1 else
+              f"{100 * above:+.1f}, without an interval because there is one seed")
+    return dict(verdict="", number=f"points above the reward of the models at C: {number}",
+                details=f"mean over log C; all seeds in one fit: {100 * above:+.1f}",
+                figure=figure(atlas, "records", [draw_one, draw_two, draw_pooled],
+                              f"Record-breaking points, {titled(config_of(cells))}",
+                              note="a record-breaking point is above all earlier ones of its seed; "
+                              "the fit is through those of all seeds"))
 
 
 def law_in(cells, unit="rollouts"):
@@ -459,8 +483,8 @@ def tokens(atlas):
         panels.append(law_panel(panel, law, unit))
         ends.append([law["sets"][0], law["sets"][-1]] if law["sets"] else None)
         fits.append(f"{law['fit']['k']:.1f} in {unit}" if law["fit"] else f"no fit in {unit}")
-    name = figure(atlas, "units", panels, "Best n against compute in rollouts and in tokens, "
-                  f"{titled(config_of(cells))}")
+    name = figure(atlas, "units", panels[::-1], "Best n against compute in tokens and in "
+                  f"rollouts, {titled(config_of(cells))}")
     if ends[0] is None:
         raise Missing("budgets that all n share")
     said = [" to ".join(", ".join(map(str, ns)) for ns in of_unit) if of_unit else
@@ -469,7 +493,7 @@ def tokens(atlas):
     short, long = lengths_of(cells)
     differ = long > 1.1 * short
     return dict(verdict=("confirmed" if same else "contradicted") if differ else "", figure=name,
-                number=f"best n {said[0]} in rollouts, {said[1]} in tokens",
+                number=f"n tied with the best (90%): {said[0]} in rollouts, {said[1]} in tokens",
                 details=f"the law's k a decade: {', '.join(fits)}; a rollout has {short:.0f} to "
                 f"{long:.0f} tokens on average" + ", so the units hardly differ" * (not differ))
 
@@ -482,7 +506,7 @@ def tokens_k(atlas):
         raise Missing("a second seed of all n")
     short, long = lengths_of(cells)
     if long < 1.1 * short:
-        number = f"rollouts have about {(short + long) / 2:.0f} tokens at every n"
+        number = f"not tested: rollouts have about {(short + long) / 2:.0f} tokens at every n"
         return dict(verdict="", number=number, details="so the units hardly differ",
                     figure="units.png")
     note_used({n: {seed: whole[n][seed] for seed in seeds} for n in whole})
@@ -559,8 +583,9 @@ def metrics(atlas, task, first, second):
             ax.bar(x, tops, width=0.36, color=shade, label=metric)
             for at, B_p, top in zip(x, sizes, tops):
                 ax.annotate(str(top), (at, top), ha="center", va="bottom", fontsize=9)
-                ax.plot([at] * len(tied[metric, B_p]), tied[metric, B_p], "D", color="black", ms=5,
-                        mfc="white", label="tied with the best")
+                if also := tied[metric, B_p]:
+                    ax.plot([at] * len(also), also, "D", color="black", ms=5, mfc=shade,
+                            label=f"n tied with the bar's by {metric}")
         ax.set(yscale="log", xlabel="$B_p$", ylabel="best n at the largest C")
         ns = sorted({n for _, n in whole})
         log_ticks(ax.yaxis, ns)
@@ -603,7 +628,7 @@ def sensitivity(atlas, task):
     def panel_over(over, fixed):
         def draw(ax):
             of_panel = [line for line in lines if line["over"] == over]
-            shade = colours([line[fixed] for line in of_panel])
+            shade = views.line_colours(fixed, of_panel)
             for line in of_panel:
                 ax.errorbar(line["x"], line["reward"], line["half"], color=shade[line[fixed]],
                             marker="o", ms=4, capsize=2, lw=1.4,
@@ -656,9 +681,8 @@ def fixed_Bp_figure(atlas, task, cells):
     """Draw Figures 16 and 17, the curves of each n at each B_p, and return the file's name."""
     swept = analysed(cells)
     panels = frontier.fixed_Bp(swept, swept["cfg"])["panels"].values()
-    shade = colours({n for _, n in cells})
-    drawings = [frontier_panel(panel["curves"], shade, f"$B_p$ = {panel['B_p']:,}", 1,
-                               swept["label"]) for panel in panels]
+    drawings = [frontier_panel(panel["curves"], f"$B_p$ = {panel['B_p']:,}", swept["label"])
+                for panel in panels]
     return figure(atlas, f"fixed_Bp_{task}", drawings,
                   f"Reward against compute at each $B_p$, {task.title()}", note=FRONTIER)
 
@@ -668,9 +692,8 @@ def fixed_B_figures(atlas, task, cells):
     B_p*(M) at one B; return the files' names."""
     swept = analysed(cells)
     panels = list(frontier.fixed_B(swept, swept["cfg"])["panels"].values())
-    shade = colours({c["n"] for panel in panels for c in panel["of_batch"]})
-    drawings = [frontier_panel(panel["of_batch"], shade, f"B = {panel['B']:,}", panel["B"],
-                               swept["label"]) for panel in panels]
+    drawings = [frontier_panel(panel["of_batch"], f"B = {panel['B']:,}", swept["label"],
+                               panel["B"]) for panel in panels]
     panel = panels[len(panels) // 2]
     law = law_panel(panel, law_of_panel(panel), "updates")
     return [figure(atlas, f"fixed_B_{task}", drawings,
@@ -682,9 +705,11 @@ def fixed_B_figures(atlas, task, cells):
 FRONTIER = "thick: the frontier, coloured by its n"
 
 
-def frontier_panel(lines, shade, title, B, label):
+def frontier_panel(lines, title, label, B=1):
     """Return a panel of curves dict(n, C, reward) over rollouts, with their frontier coloured by n.
-    B: rollouts for each unit of C."""
+    label: of the y axis. B: rollouts for each unit of C."""
+    shade = colours({c["n"] for c in lines})
+
     def draw(ax):
         C = np.unique(np.concatenate([c["C"] for c in lines]))
         each = np.array([np.interp(np.log(C), np.log(c["C"]), c["reward"], np.nan, np.nan)
@@ -694,11 +719,9 @@ def frontier_panel(lines, shade, title, B, label):
             ax.plot(np.array(c["C"]) * B, c["reward"], color=shade[c["n"]], lw=1.2)
             ends.append((c["C"][-1] * B, c["reward"][-1], f"n = {c['n']}", shade[c["n"]]))
         thick(ax, C * B, each[top, np.arange(len(C))], [shade[lines[i]["n"]] for i in top])
-        lo, hi = C[0] * B, C[-1] * B
-        end_labels(ax, ends, np.ptp(each[~np.isnan(each)]) * 1.17)
         ax.set(title=title, ylabel=label)
-        budget_axis(ax, lo, hi, "rollouts")
-        ax.set_xlim(lo / 1.1, hi * (hi / lo) ** 0.3)
+        budget_axis(ax, C[0] * B, C[-1] * B, "rollouts")
+        end_labels(ax, ends)
     return draw
 
 
@@ -727,8 +750,8 @@ def not_monotonic(atlas, task):
             verdict = decided
     key, v = next(iter(found.items()))
     return dict(verdict=verdict, number=f"n* rises and falls at {verdicts.count('confirmed')} of "
-                f"{len(verdicts)} B; p = {v['p']:.3f} for a rise and {v['p_falls']:.3f} for a fall "
-                f"at B = {key}",
+                f"{len(verdicts)} B; a test, no interval: p = {v['p']:.3f} for a rise and "
+                f"{v['p_falls']:.3f} for a fall at B = {key}",
                 times=max((v["half"] / max(v["gap"], 1e-9)) ** 2 for v in found.values()),
                 details="; ".join(f"B = {key}: {rise_text(v)}" for key, v in found.items()) + left,
                 compared=cells, figure=f"fixed_B_{task}.png")
@@ -759,8 +782,9 @@ def stable_B_p(atlas):
             verdict = "confirmed" if second > first else "contradicted"
     return dict(verdict=verdict, compared={}, needs=f"would need a B_p below {min(shared)}",
                 details=f"Runs that diverged or fell: {'. '.join(said)}",
-                number=" and ".join(f"{stable or 'none'} on {task.title()}"
-                                    for task, stable in zip(found, smallest)))
+                number="a count, no interval: " + " and ".join(
+                    f"{stable or 'none'} on {task.title()}"
+                    for task, stable in zip(found, smallest)))
 
 
 def joint(atlas, task):
@@ -790,7 +814,7 @@ def joint(atlas, task):
         for n in sorted(set(env["n"])):
             ax.plot([], [], color=shade[n], lw=4, label=f"n = {n}")
         low = min(env["highest"])
-        ax.set(ylabel=swept["label"], ylim=(low - 0.08 * (max(env["highest"]) - low), None),
+        ax.set(ylabel=swept["label"], ylim=(low - 0.12 * (max(env["highest"]) - low), None),
                title="the frontier, labelled ($B_p$, n)")
         budget_axis(ax, *panel["range"], "rollouts")
     said = ", ".join(f"({b}, {n}) from {format_si(C)}" for C, (b, n) in pairs)
@@ -833,8 +857,34 @@ def any_B_p(atlas, task):
                else "underpowered")
     return of_shift(c, g, needs="") | dict(
         verdict=verdict, compared=cells, figure=f"joint_{task}.png",
-        number=f"B_p = {c['flat']} throughout loses at most {100 * max(c['worst'], 0):.1f}",
+        number=f"B_p = {c['flat']} throughout loses at most {100 * max(c['worst'], 0):.1f}, the "
+        "upper end of its interval",
         details=shift_text(c).replace("best n", "best B_p").replace("n = ", "B_p = ") + left)
+
+
+def overview(atlas):
+    """Figure 1: the paper's four findings in one picture, made of panels of other figures."""
+    parts = [("(1) Easy", "law_easy", -1, rise, "easy"), ("(1) Hard", "law_hard", -1, rise, "hard"),
+             ("(2) Easy", "best_worst_easy", 0, metrics, "easy", "best@4", "worst@4"),
+             ("(2) Hard", "best_worst_hard", 0, metrics, "hard", "worst@4", "best@4"),
+             ("(3) Easy", "law_B_easy", 0, at_every, "fixed_B", "easy"),
+             ("(4) Easy", "sensitivity_easy", 0, sensitivity, "easy")]
+    panels = []
+
+    def panel_of(title, panel):
+        def draw(ax):
+            panel(ax)
+            ax.set_title(": ".join(filter(None, [title, ax.get_title()])))
+        return draw
+    for title, name, which, draw_figure, *words in parts:
+        if name not in atlas.drawn:
+            draw_figure(atlas, *words)
+        of_figure, used = atlas.drawn[name]
+        USED.update(used)
+        panels.append(panel_of(title, of_figure[which]))
+    return dict(verdict="", number="each finding has its own row", details="", compared={},
+                figure=figure(atlas, "findings", panels, "(1) best n against compute, (2) by "
+                              "metric, (3) at a fixed batch, (4) reward against B_p"))
 
 
 # ---- section 5: base model and problems
@@ -904,10 +954,10 @@ def models(atlas):
         arms[title], rows[title] = cells, row
     if not rows:
         raise Missing("an arm model_*")
-    shade, panels = colours({n for cells in arms.values() for n in cells}), []
+    panels = []
     for title, cells in arms.items():
-        panels += [curves(cells, title, shade=shade),
-                   training(cells, "reward", title, "n = {}", "training reward", shade)]
+        panels += [curves(cells, f"{title}: validation"),
+                   training(cells, "reward", f"{title}: training", "n = {}", "training reward")]
     title, first = next(iter(rows.items()))
     return dict(verdict=both([row["verdict"] for row in rows.values()]),
                 times=max(row["times"] for row in rows.values()),
@@ -968,9 +1018,9 @@ def size(atlas):
     row = judged(+1, [c], g, tuned=False)
     if row["verdict"] == "confirmed" and tops[few] >= tops[many_D]:
         row["verdict"] = "underpowered"  # steeper, but the best n does not move
-    names = {D: "all problems" if D == math.inf else f"D = {D}" for D in sorted(arms)}
-    shade = colours({n for D in names for n in arms[D]})
-    panels = [curves(arms[D], title, shade=shade) for D, title in names.items()]
+    names = {D: "all problems" if D == math.inf else f"D = {D:,}"
+             for D in sorted(arms, reverse=True)}
+    panels = [curves(arms[D], title) for D, title in names.items()]
     return row | dict(number="points for each doubling of n, "
                       f"{names[many_D]} less {names[few]}: {points(c)}",
                       details=f"best n {tops[many_D]} and {tops[few]}{left}",
@@ -1002,7 +1052,8 @@ def mixtures(atlas):
         for name, of in sets.items():
             c = contrast(tables[name], {(mix, max(cells)): 1, (mix, min(cells)): -1})
             of_levels.append(points(c))
-            panels.append(curves(cells, f"{level(mix)},\non {level(name)}", of=of))
+            panels.append(curves(cells, f"{level(mix)},\non {level(name)}", of=of,
+                                 name=level(name)))
             # the claim is about the levels in the mixture except Very Easy
             if name == "extreme_val" or (name == "level_easy_val" and mix != "mix_hard"):
                 g = gained(cells, of=of)
@@ -1014,7 +1065,7 @@ def mixtures(atlas):
     return dict(verdict=both(verdicts), times=max(times), tuned=False, number=f"{ends}, {first}",
                 details=f"{ends} on Unsolved / Easy / Very Easy, trained on {', '.join(said)}",
                 figure=figure(atlas, "mixtures", panels, "Mixtures of levels (rows) on each level"
-                              " (columns)"))
+                              " (columns)", note="Unsolved: the paper's Hard, pass@128 = 0"))
 
 
 def one_mix_less_another(arms, of, one, other):
@@ -1078,9 +1129,15 @@ def extreme(atlas, metric):
     if metric == "worst@4":
         pairs = {f"the best between less n = {end}": (inner, [end]) for end in (first, last)}
     found = {name: best_less(table, *pair)[1] for name, pair in pairs.items()}
-    panels = [curves(whole, "", m) for m in METRICS]
+    panels = []
+    for m in METRICS[1:]:
+        swept = analysed(whole, metric=m)
+        lines = [dict(n=c.n, C=swept["grid"][c.alive], reward=c.mean[c.alive])
+                 for c in swept["cells"]]
+        panels.append(frontier_panel(lines, m, swept["label"]))
     return judged(+1, found.values(), gained(cells, metric=metric),
-                  figure=figure(atlas, "extreme", panels, "Trained on Unsolved, by metric"),
+                  figure=figure(atlas, "extreme", panels, "Trained on Unsolved (the paper's "
+                                "Extremely Hard), by metric", note=FRONTIER),
                   number="; ".join(f"{name}: {points(c)}" for name, c in found.items()),
                   details=f"To {format_si(budget_of(cells))}: {best_text(table)}{left}")
 
@@ -1096,12 +1153,12 @@ def ood(atlas):
         raise Missing(f"an n other than {small}")
     c = contrast(table, {large: 1, small: -1})
     base = table_of(cells, of=of, window=START)[small].mean()
-    panels = [curves(cells, "in domain"), curves(cells, f"on {of}", of=of)]
+    panels = [curves(cells, "in domain"), curves(cells, f"on {level(of)}", of=of)]
     return judged(+1, [c], gained(cells, of=of),
                   number=f"n = {large} less n = {small}: {points(c)}",
                   details=f"on {of}: base model {base:.3f}; at the end n = {means_text(table)}",
-                  figure=figure(atlas, "ood", panels,
-                                f"Another set of problems, {titled(config_of(cells))}"))
+                  figure=figure(atlas, "ood", panels, f"On another set of problems, trained on "
+                                f"{titled(config_of(cells))}"))
 
 
 def algo(atlas, arm, claim=+1, grows=False):
@@ -1164,8 +1221,11 @@ def baseline(atlas, of):
 
 def one_problem(atlas):
     """The appendix's bandit: bandit_toy.py's figure."""
-    return dict(verdict="", details="see docs/toy.md", number="see docs/toy.md",
-                figure="../bandit/one.png" if atlas.own else "")
+    spent = config.read_json(ROOT / "results/bandit/one.json")["spent"]["lr the same"]
+    (few, half), (many, other) = spent["1"], spent["64"]  # suboptimality, half of a 95% interval
+    c = dict(gain=few - many, half=math.hypot(half, other))
+    return dict(verdict="", number=f"n = 64 less n = 1 at one lr: {points(c)} (95%)",
+                details="see docs/toy.md", figure="../bandit/one.png" if atlas.own else "")
 
 
 # ---- ours

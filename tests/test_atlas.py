@@ -153,7 +153,7 @@ def test_the_lr_that_is_best_for_all_n_and_cells_that_are_deep(tmp_path):
     here = arms.Atlas(tmp_path / "arms", tmp_path)
     lr, whole, deep, left = figures.at_one_lr(here, "easy")
     assert lr == 2e-4 and list(whole) == [4, 16, 64, 256] and list(deep) == [4, 16, 64]
-    (row,) = (r for r in atlas.rows_of(here, "main") if r["paper"] == "Figures 1, 6 and 7, Easy")
+    (row,) = (r for r in atlas.rows_of(here, "main") if r["paper"] == "Figures 6 and 7, Easy")
     assert row["M"] == 256 and "updates are needed" not in row["needs"], row
     assert (tmp_path / row["figures"][0]).exists() and "fewer than 150 updates: n = 256" in left
 
@@ -318,12 +318,12 @@ def test_runs_that_cannot_be_compared_are_left_out(tmp_path):
         with open_log(path, "wt") as log:
             log.writelines(json.dumps(r) + "\n" for r in [*left, end])
     rows = {r["paper"]: r for r in atlas.rows_of(arms.Atlas(tmp_path / "arms", tmp_path), "main")}
-    assert "waits for a seed that all of" in rows["Figures 1, 6 and 7, Easy"]["details"]
+    assert "waits for a seed that all of" in rows["Figures 6 and 7, Easy"]["details"]
     for path in tmp_path.glob("arms/easy/Bp16_n8_*"):
         shutil.rmtree(path)
     arms.read.cache_clear()
     rows = {r["paper"]: r for r in atlas.rows_of(arms.Atlas(tmp_path / "arms", tmp_path), "main")}
-    row = rows["Figures 1, 6 and 7, Easy"]
+    row = rows["Figures 6 and 7, Easy"]
     assert "1 of 3 runs diverged" in row["details"] and row["figures"], row
     # the row on Hard has no runs, and without runs our own rows are not shown
     assert rows["Figures 6 and 7, Hard"]["verdict"] == "not run"

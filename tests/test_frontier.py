@@ -7,13 +7,16 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
 import frontier
 import simulate as sim
 
 from config import config
+from core import plots
 from simulate import analyse, bad, edit, ends_at, simulate
 from tools import views
 
@@ -197,17 +200,60 @@ def test_at_most_nine_entries_in_the_legend_however_many_n(tmp_path, monkeypatch
         assert found["names"].count(f"n = {n}") == 2, n
 
 
-def test_neighbouring_n_differ_in_colour():
-    for N in range(2, 12):
-        colour = frontier.colours(2 ** i for i in range(N))
-        shades = list(colour.values())
-        assert all(a != b for a, b in zip(shades, shades[1:])), N
-        assert N > 8 or len(set(shades)) == N
+def test_an_n_has_its_own_colour_whatever_is_drawn_with_it():
+    """The colours of n = 2 to 4,096 are far apart in RGB; n = 12 is between n = 8 and 16."""
+    every = frontier.colours([2 ** i for i in range(1, 13)] + [12])
+    shades = np.array(list(frontier.colours([2 ** i for i in range(1, 13)]).values()))
+    apart = np.abs(shades[:, None] - shades[None]).sum(2)[~np.eye(12, dtype=bool)]
+    assert apart.min() > 0.15
+    assert frontier.colours([8, 64])[8] == frontier.colours([8])[8] == every[8]
+    assert all(min(a, b) <= x <= max(a, b)
+               for a, x, b in zip(every[8], every[12], every[16])) and every[12] != every[16]
+
+
+@pytest.mark.parametrize("across", [1, 2, 3])
+def test_names_of_lines_are_inside_the_axes_and_apart(across):
+    """Nine lines that end at nearly one reward, and one that ends early."""
+    fig, axes = plots.canvas(1, across, (10.7, 4.8))
+    ax, ends = axes[0, 0], []
+    for i in range(10):
+        x = np.geomspace(1e4, 4e6 if i else 1e5, 20)
+        y = np.linspace(0.2, 0.7 + 0.001 * i, 20)
+        ax.plot(x, y)
+        ends.append((x[-1], y[-1], f"n = {2 ** (i + 2)}", "C0"))
+    ax.set_ylabel("validation avg@4")
+    plots.budget_axis(ax, 1e4, 4e6, "rollouts")
+    plots.end_labels(ax, ends)
+    fig.canvas.draw()
+    frame = ax.get_window_extent()
+    boxes = [Text.get_window_extent(text) for text in ax.texts]  # without the grey lines
+    assert len(boxes) == 10
+    for i, box in enumerate(boxes):
+        assert frame.x0 < box.x0 and box.x1 < frame.x1, ax.texts[i].get_text()
+        assert frame.y0 < box.y0 and box.y1 < frame.y1 + 2, ax.texts[i].get_text()
+        assert not any(box.overlaps(other) for other in boxes[:i])
+    plt.close(fig)
+
+
+def test_a_legend_has_the_n_in_order_and_reads_by_rows():
+    fig, axes = plots.canvas(1, 2, (6.4, 4.8))
+    for ax, ns in zip(axes[0], ((8, 128), (4, 1024, 16, 32, 64, 512))):
+        for n in ns:
+            ax.plot([1], [1], label=f"n = {n}")
+        ax.plot([1], [1], label="base model")
+    plots.legend(fig, axes.flat)
+    names = [text.get_text() for text in fig.legends[0].get_texts()]
+    cols = fig.legends[0]._ncols
+    rows = [list(row) for row in np.array_split(np.arange(len(names)), cols)]  # by column
+    read = [names[column[i]] for i in range(len(rows[0])) for column in rows if i < len(column)]
+    assert cols > 2 and read == [f"n = {n}" for n in (4, 8, 16, 32, 64, 128, 512, 1024)] + [
+        "base model"]
+    plt.close(fig)
 
 
 def test_format_si_rounds_and_carries():
     for x, text in ((1.27e6, "1.27M"), (999_960, "1M"), (32_768, "32.8k"), (512.0, "512"),
-                    (4e9, "4G"), (0.25, "0.25")):
+                    (4e9, "4B"), (0.25, "0.25")):
         assert frontier.format_si(x) == text
 
 

@@ -95,7 +95,7 @@ def draw_lr(front, path):
     axes[1].set(xscale="log", yscale="log", xlabel=f"n, at $B_p$ = {B_p}", ylabel="lr",
                 title="the best lr at the largest shared budget")
     log_ticks(axes[1].xaxis, ns)
-    legend(fig, axes, 3)
+    legend(fig, axes)
     save(fig, path, front, "n*(C) by one lr rule and with the best lr for each n")
 
 
@@ -170,12 +170,20 @@ def sensitivity(sweep, cfg):
     return dict(lines=lines)
 
 
+def line_colours(fixed, lines):
+    """Return {value: colour} of `sensitivity` lines by the value of `fixed`: n has its own colour,
+    and B_p a grey."""
+    values = [line[fixed] for line in lines]
+    greys = np.linspace(0, 0.75, len(values)).astype(str)
+    return colours(values) if fixed == "n" else dict(zip(sorted(values), greys))
+
+
 def draw_sensitivity(front, path):
     """Draw the reward over n on the left and over B_p on the right."""
     fig, (axes,) = canvas(1, 2, (10.7, 5.2), sharey=True)
     for ax, over, fixed in zip(axes, ("n", "B_p"), ("B_p", "n")):
         lines = [line for line in front["lines"] if line["over"] == over]
-        colour = colours([line[fixed] for line in lines])
+        colour = line_colours(fixed, lines)
         for line in lines:
             label = (f"{fixed} = {line[fixed]}: spread {100 * line['spread']:.1f} points, by noise "
                      f"{100 * line['by_noise']:.1f}")
@@ -338,7 +346,7 @@ def draw_pass1(front, path):
     """Draw Figures 11 and 27: pass rates at matched n M, and their two ends and the polarisation
     over time. The lower row has the whole distribution for up to four n at up to four budgets."""
     k, colour = front["k"], colours({r["n"] for r in front["passes"]})
-    fig, (axes, below) = canvas(2, 4, (10.7, 7.4), width_ratios=[1.6, 1, 1, 1])
+    fig, (axes, below) = canvas(2, 4, (12, 7.4))
     wide = 0.8 / k / len(colour)
     for i, n in enumerate(colour):
         seeds = [r for r in front["passes"] if r["n"] == n]
@@ -365,6 +373,8 @@ def draw_pass1(front, path):
     shown = [ns[i] for i in four_of(len(ns))]
     for ax in below[len(shown):]:
         ax.set_visible(False)
+    for ax in below[1:]:
+        ax.sharey(below[0])
     for ax, n in zip(below, shown):
         seeds = [r["moments"] for r in front["passes"] if r["n"] == n]
         for j, shade in zip(four_of(len(seeds[0])), ("0.75", "0.5", "0.25", "black")):
@@ -372,12 +382,12 @@ def draw_pass1(front, path):
             each = [min(moments, key=lambda m: abs(m["C"] - at))["share"] for moments in seeds]
             ax.stairs(np.mean(each, 0), (np.arange(k + 2) - 0.5) / k, color=shade, lw=1.4,
                       label=f"C = {format_si(at)}")
-        ax.set(xlabel=f"solved of {k}, as a share", title=f"n = {n}, over time", yscale="log")
+        ax.set(xlabel=f"solved of {k}, as a share", title=f"n = {n}, over time")
         ax.legend(fontsize=8)
     below[0].set_ylabel("share of the training problems")
     for ax in (*axes, *below):
         ax.title.set_fontsize(10)
-    legend(fig, axes, 6)
+    legend(fig, axes)
     source = "fresh rollouts" if front["fresh"] else "the rollouts of training"
     title = f"pass@1 of the training problems, $B_p$ = {front['B_p']}, from {source}"
     save(fig, path, front, title)
