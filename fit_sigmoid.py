@@ -161,17 +161,15 @@ def law_of_panel(panel):
     """Return the entry of law.json for a panel of frontier.json.
 
     The numbers are the paper's fit through n*(C) of the best fitted curve (section 4.1). A point
-    counts by its bend squared, because where n matters little its n* is mostly noise. For a panel
-    of one B_p the verdict is the test of the runs (core/stats.verdict_of), else it is the
-    fit's. `fitted` is the fit's verdict in both cases. by_records: the fit through the running
-    average over pooled record-breaking points (Figure 15). at_fixed_B: the law of B_p*(M) = B /
-    n*(M) (Figure 9).
+    is weighted by its bend, so that the fit loses the least reward. For a panel of one B_p the
+    verdict is the test of the runs (core/stats.verdict_of), else it is the fit's. `fitted` is the
+    fit's verdict in both cases. by_records: the fit through the running average over pooled
+    record-breaking points (Figure 15). at_fixed_B: the law of B_p*(M) = B / n*(M) (Figure 9).
     """
     records, star = panel["records"], panel["n_star"]
     law = law_of_points([], [])
     if star:
-        law = law_of_points(star["C"], np.log2(star["between"]), star["n"],
-                            np.square(star["bend"]), ROOM)
+        law = law_of_points(star["C"], np.log2(star["between"]), star["n"], star["bend"], ROOM)
     law |= dict(range=panel["range"], estimator="n_star", fitted=law["verdict"], by_records=(
         law_of_points(records["C"], records["log2_n_mean"], records["n"])))
     if "B" in panel and law["fit"]:

@@ -45,7 +45,7 @@ def main(sweeps):
                     found = n_star(sweep(draw, world(numbers), ns=ns, seeds=seeds, evals=122,
                                          run_sd=0.003, drift=0.003, inter=0.1))
                     n, bend = between_n(found["cells"], found["curves"])
-                    fit = law_of_points(found["C"], np.log2(n), found["n"], bend ** 2, ROOM)["fit"]
+                    fit = law_of_points(found["C"], np.log2(n), found["n"], bend, ROOM)["fit"]
                     plain = law_of_points(found["C"], np.log2(found["n"]))["fit"]
                     plateaus.append(fit["plateau"])
                     right += abs(fit["plateau"] / planted - 1) <= 0.25
