@@ -116,12 +116,14 @@ def n_star(runs, width=0.005, C=None):
                          max(run["C"][-1] for run in runs), 81)
     curves = np.full((len(cells), len(C)), np.nan)
     for i, cell in enumerate(cells):
-        # 1. pool the record-breaking points of all seeds of this cell
+        # 1. pool the record-breaking points of all seeds of this cell. A run's last record counts
+        # again at the run's end: without it the curve would go on rising where the run did not
         points = []
         for run in runs:
             if (run["B_p"], run["n"]) == cell:
-                keep = record_breaking(run["reward"], width) & (run["C"] > 0)
+                keep = np.flatnonzero(record_breaking(run["reward"], width) & (run["C"] > 0))
                 points += zip(run["C"][keep], run["reward"][keep])
+                points += [(run["C"][-1], run["reward"][j]) for j in keep[-1:]]
         if len({x for x, _ in points}) < 2:  # too few points for a curve
             continue
         # 2. fit one sigmoid. It extrapolates if the runs of other cells went further: without it n*
@@ -132,6 +134,26 @@ def n_star(runs, width=0.005, C=None):
     heights = np.where(np.isnan(curves), -np.inf, curves)
     B_p, n = np.array(cells)[heights.argmax(0)].T
     return dict(C=C, cells=cells, curves=curves, n=n, B_p=B_p, reward=heights.max(0))
+
+
+def between_n(cells, curves):
+    """Return n*(C) also between the n that were run: (n (G,), bend (G,)).
+
+    curves (N, G): of cells, as in `n_star`. A parabola in log2 n goes through the highest curve and
+    those of the two neighbouring n, and its top is n*. bend: the reward that one octave from the
+    top costs. If the curve of the smallest or of the largest n is the highest, n* is that n.
+    """
+    of_n, fitted = np.array([n for _, n in cells]), ~np.isnan(curves[:, 0])
+    ns, at = np.unique(of_n[fitted]), np.arange(curves.shape[1])
+    heights = np.array([curves[fitted & (of_n == n)].max(0) for n in ns])
+    x, best = np.log2(ns), heights.argmax(0)
+    if len(ns) < 3:
+        return 2 ** x[best], np.ones(len(at))
+    i = np.clip(best, 1, len(ns) - 2)
+    left, right = ((heights[j + 1, at] - heights[j, at]) / (x[j + 1] - x[j]) for j in (i - 1, i))
+    bend = np.maximum((left - right) / (x[i + 1] - x[i - 1]), 1e-4)
+    top = (x[i - 1] + x[i]) / 2 + left / (2 * bend)
+    return 2 ** np.where(i == best, top, x[best]), bend
 
 
 # --------------------------------------------------------------------------------------------------
@@ -202,7 +224,7 @@ def notes_of(sweep):
 
 
 # What frontier.json depends on besides the logs
-SCHEMA = 2
+SCHEMA = 3
 ASKED = "runs metric unit bin delta eval_set tag epochs B_limit k".split()
 
 
@@ -380,12 +402,14 @@ def solved_throughout(runs):
 
 
 def paper_n_star(cells, width):
-    """Return the paper's n*(C) of some cells, dict(C, n, B_p, reward) of `n_star`, or None if no
-    curve can be fitted."""
+    """Return the paper's n*(C) of some cells, dict(C, n, B_p, reward) of `n_star` with between and
+    bend of `between_n`, or None if no curve can be fitted."""
     found = n_star([run for c in cells for run in c.runs], width)
     if np.isneginf(found["reward"]).any():
         return None
-    return {key: found[key] for key in ("C", "n", "B_p", "reward")}
+    between, bend = between_n(found["cells"], found["curves"])
+    return {key: found[key] for key in ("C", "n", "B_p", "reward")} | dict(between=between,
+                                                                           bend=bend)
 
 
 def grid_edge(B_p, n, C, cells, B_max):

@@ -316,13 +316,13 @@ def plateau(atlas, first, second):
     difference is in octaves, with one value per seed."""
     ends, plateaus = [], []
     for arm in (first, second):
-        _, _, cells, _ = at_one_lr(atlas, arm)
+        _, whole, cells, _ = at_one_lr(atlas, arm)
         if len(cells) < 2:
             raise Missing(f"two n of {arm}")
         table = table_of(cells)
         S = len(next(iter(table.values())))
         ends.append([math.log2(max(table, key=lambda n: table[n][s].mean())) for s in range(S)])
-        fit = law_in(cells)[1]["fit"]
+        fit = law_in(whole)[1]["fit"]
         plateaus.append(f"{fit['plateau']:.0f}" if fit else "none")
     S = min(map(len, ends))
     c = change(*(np.array(e[:S])[:, None] for e in reversed(ends)))

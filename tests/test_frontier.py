@@ -135,6 +135,31 @@ def test_n_star_of_the_paper_is_the_planted_one(truth, ns):
     assert 2 not in frontier.n_star(flat)["n"]
 
 
+def test_a_curve_does_not_rise_above_the_last_record_of_a_run_that_falls():
+    """Through records alone the sigmoid would end 2.7 points above the highest reward."""
+    C = np.geomspace(2e4, 4e6, 40)
+    reward = 0.44 + 0.2 * np.exp(-(np.log10(C) - 5.3) ** 2 / .3)
+    runs = [sim.plain_run(8, 0, C, reward), sim.plain_run(16, 0, C, reward - .01)]
+    assert frontier.n_star(runs)["curves"][0, -1] < reward.max() + .01
+
+
+def test_the_best_n_between_the_n_that_were_run():
+    """A parabola in log2 n is found exactly, whatever the n; beyond the grid its edge is the best.
+    """
+    cells = [(16, 8), (32, 8), (32, 32), (32, 64), (16, 128), (32, 256)]
+    tops = np.array([2.0, 4.1, 5.5, 6.3, 6.8, 8.4])  # log2 of the best n at six budgets
+    curves = np.array([0.5 - 0.012 * (math.log2(n) - tops) ** 2 for _, n in cells])
+    curves[0] -= 0.1  # of two cells with n = 8 the highest counts
+    curves[4] = np.nan  # a cell without a curve
+    n, bend = frontier.between_n(cells, curves)
+    assert np.log2(n) == pytest.approx([3, *tops[1:5], 8]) and bend == pytest.approx(0.012)
+    # two n have no parabola, and equal curves have a top too
+    n, bend = frontier.between_n(cells[1:3], curves[1:3])
+    assert n.tolist() == [8, 32, 32, 32, 32, 32] and (bend == bend[0]).all()
+    n, bend = frontier.between_n(cells, np.full((6, 2), 0.3))
+    assert n.tolist() == [8, 8] and (bend > 0).all()
+
+
 def test_no_torch_and_no_matplotlib_on_import():
     modules = "frontier, fit_sigmoid, tools.views, core.stats, core.runs"
     code = (f"import {modules}, sys; print([m for m in ('torch', 'transformers', 'matplotlib', "
