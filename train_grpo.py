@@ -567,13 +567,15 @@ def update(learner, batch, cfg):
 
     batch: as in `pack_batch`. The denominators count the whole batch, before it is dealt to ranks
     and cut into micro-batches, so neither the ranks nor micro_tokens change the result. The
-    fields are means over tokens; grad_norm is nan if a step was skipped.
+    fields are means over the N tokens of the loss, and None if there are none: without KL term,
+    entropy term and critic, groups of equal rewards need no pass. grad_norm is nan if a step was
+    skipped.
     """
     import torch
     model, ref, critic = learner.model, learner.ref, learner.critic
-    flat, counts, real = pack_batch(batch, cfg, model.device)
-    N_policy, N_reg, N = [max(1, x) for x in counts]
-    parts = update_parts(model, flat, cfg, real)
+    flat, (N_policy, N_reg, N), has_rows = pack_batch(batch, cfg, model.device)
+    N_policy, N_reg = max(1, N_policy), max(1, N_reg)  # a term without tokens is 0
+    parts = update_parts(model, flat, cfg, has_rows)
     logp_engine, A = flat["logp_engine"], flat["advantage"]  # (N,)
     in_policy, in_reg, known = flat["in_policy"], flat["in_reg"], logp_engine.isfinite()
     if critic:
@@ -614,22 +616,26 @@ def update(learner, batch, cfg):
                 gap = (logp_old[token] - logp_engine[token])[known[token]].abs()
                 ratio = (logp - logp_old[token]).exp()
                 outside = (ratio < 1 - cfg["eps_low"]) | (ratio > 1 + cfg["eps_high"])
-                kl = kl_term("k3", logp, logp_ref[token]).sum() if ref else zero
+                k3 = kl_term("k3", logp, logp_ref[token]).sum() if ref else zero
                 capped = (w >= (cfg["tis_cap"] or float("inf"))).sum()
                 for name, x in dict(
-                        loss=loss, value_loss=error, entropy=entropy.sum(), kl=kl, gap=gap.sum(),
+                        loss=loss, value_loss=error, entropy=entropy.sum(), kl=k3, gap=gap.sum(),
                         unknown=(~known[token]).sum(), capped=capped, w=w.sum(),
                         w2=w.square().sum(), clipped=outside.sum()).items():
                     sums[name] += x.double() * real
         norms.append(optimizer_step(learner.trained(), cfg["grad_clip"]))
     s = dict(zip(sums, all_reduce(x.item() for x in sums.values())))
     steps, seen = cfg["updates"], N * cfg["updates"]
-    fields = dict(loss=s["loss"] / steps, entropy=s["entropy"] / seen,
-                  kl=s["kl"] / seen if ref else None, grad_norm=sum(norms) / len(norms),
-                  tis_mean=s["gap"] / max(1, seen - s["unknown"]), tis_capped=s["capped"] / seen,
-                  engine_nan=int(s["unknown"] / steps),
-                  ess=s["w"] ** 2 / (seen * s["w2"]) if s["w2"] else 0.0,  # effective / all tokens
-                  clip_frac=s["clipped"] / seen)
+    known_tokens = seen - s["unknown"]
+
+    def mean(name):
+        return s[name] / seen if seen else None
+    fields = dict(loss=s["loss"] / steps, entropy=mean("entropy"), kl=mean("kl") if ref else None,
+                  grad_norm=sum(norms) / len(norms),
+                  tis_mean=s["gap"] / known_tokens if known_tokens else None,
+                  tis_capped=mean("capped"), engine_nan=int(s["unknown"] / steps),
+                  ess=s["w"] ** 2 / (seen * s["w2"]) if s["w2"] else None,  # effective / all tokens
+                  clip_frac=mean("clipped"))
     if critic:
         fields["value_loss"] = s["value_loss"] / steps
     return fields
