@@ -209,11 +209,11 @@ def verdict_text(law, solved=""):
     elif law["p_falls"] <= 0.05:
         text = f"no, the best n falls (p = {law['p_falls']:.3f}, {at})"
     if law["gap"] > 0:
-        text += (f". Of all n, n = {law['n']} comes closest to serving every budget, but "
+        text += (f". Of all n, n = {law['n_closest']} comes closest to serving every budget, but "
                  f"n = {law['by']} beats it by {points_text(law['gap'], law['half'])} at "
                  f"{windows[law['window']]}")
     else:
-        text += (f". No n beats n = {law['n']} where a rise would show, but another n may be up to "
+        text += (f". No n beats n = {law['n_closest']} where a rise would show, but another n may be up to "
                  f"{100 * law['regret_of_n']:.1f} points better (95%)")
     if law["left_out"]:
         text += (". Left out, because their runs end early: n = "

@@ -202,7 +202,7 @@ def notes_of(sweep):
 
 
 # What frontier.json depends on besides the logs
-SCHEMA = 2
+SCHEMA = 3
 ASKED = "runs metric unit bin delta eval_set tag epochs B_limit k".split()
 
 

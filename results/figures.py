@@ -83,7 +83,7 @@ def of_rise(v, ns, g, **more):
     lo, hi = map(format_si, v["windows"][v["window"]])
     return dict(verdict=law_verdict(v, ns), times=(v["half"] / max(v["gap"], SMALL * g)) ** 2,
                 needs=f"would need an n below {v['n_flat']}" if v["verdict"] == "flat" else "",
-                number=f"n = {v['by']} less n = {v['n']} at C = {lo} to {hi}: "
+                number=f"n = {v['by']} less n = {v['n_closest']} at C = {lo} to {hi}: "
                 f"{100 * v['gap']:+.1f} ± {100 * v['half']:.1f}") | more
 
 
