@@ -31,6 +31,7 @@ except ModuleNotFoundError:  # this file was copied without the rest
     parse, BadInput = None, ValueError
 import numpy as np
 from scipy.optimize import least_squares
+from scipy.special import expit  # 1 / (1 + exp(-x))
 
 from core.plots import (budget_axis, canvas, draw_n_star, format_si, legend, log_ticks,
                         missing_text, pairs_text, plural, wrap, write)
@@ -44,8 +45,7 @@ K_LAW = (0.5, 50.0)  # bounds of k, per decade; the paper prints 50.00 once, so 
 
 def law_at(law, C):
     """Return log2 n* at C (E,) by a law, a dict of L, k, log10_C0 and b."""
-    z = np.clip(law["k"] * (np.log10(C) - law["log10_C0"]), -60, 60)
-    return law["b"] + law["L"] / (1 + np.exp(-z))
+    return law["b"] + law["L"] * expit(law["k"] * (np.log10(C) - law["log10_C0"]))
 
 
 def fit_law(C, log2_n):
@@ -60,15 +60,14 @@ def fit_law(C, log2_n):
     # the start: for each (k, C0) of a grid, fit a line in g, which rises from 0 to 1; take the best
     v, u = (a.ravel() for a in np.meshgrid(np.linspace(lower[2], upper[2], 25),
                                            np.linspace(lower[3], upper[3], 31)))
-    g = 1 / (1 + np.exp(-np.clip(np.exp(v)[:, None] * (x - u[:, None]), -60, 60)))  # (S, E)
+    g = expit(np.exp(v)[:, None] * (x - u[:, None]))  # (S, E)
     spread = g - g.mean(1, keepdims=True)
     L = np.clip(spread @ y / np.maximum((spread ** 2).sum(1), 1e-12), 0, 40)
     top = np.clip(y.mean() + L * (1 - g.mean(1)), lower[0], upper[0])
     best = ((top[:, None] - L[:, None] * (1 - g) - y) ** 2).sum(1).argmin()
 
     def miss(p):  # the errors of the law
-        z = np.clip(np.exp(p[2]) * (x - p[3]), -60, 60)
-        return p[0] - p[1] / (1 + np.exp(z)) - y
+        return p[0] - p[1] * expit(-np.exp(p[2]) * (x - p[3])) - y
     start = np.clip([top[best], L[best], v[best], u[best]], lower, upper)
     top, L, v, u = least_squares(miss, start, bounds=(lower, upper), x_scale=[1, 1, 0.5, 0.2]).x
     return dict(L=L, k=math.exp(v), log10_C0=u, b=top - L, plateau=2 ** top)

@@ -741,7 +741,8 @@ def stable_B_p(atlas):
     for task in ("easy", "hard"):
         cells = cut(grid_of(atlas, "joint", task))
         note_used(cells)
-        found[task] = frontier.stability(analysed(cells)["cells"])  # each cell to its own end
+        cells = analysed(cells)["best_lr_cells"]
+        found[task] = frontier.stability(cells)  # each cell to its own end
     shared = set.intersection(*map(set, found.values()))
     found = {task: {b: by_B_p[b] for b in by_B_p if b in shared} for task, by_B_p in found.items()}
     first, second = smallest = [frontier.smallest_stable(by_B_p) for by_B_p in found.values()]
@@ -775,7 +776,7 @@ def joint(atlas, task):
 
     def draw_frontier(ax):
         env = panel["envelope"]
-        for cell in swept["cells"]:
+        for cell in swept["best_lr_cells"]:
             ax.plot(swept["grid"][cell.alive], cell.mean[cell.alive], color="0.85", lw=0.8,
                     zorder=0)
         thick(ax, env["C"], env["highest"], [shade[n] for n in env["n"]])

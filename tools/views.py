@@ -40,7 +40,7 @@ def lr(sweep, cfg):
     the best cell. rows: for each n its best lr_base at the largest budget that all its cells
     reached. slope: of log(best lr) over log B; the square root rule has 0.5.
     """
-    B_p, cells = max(by_B_p(sweep["every"]).items(), key=lambda item: len(item[1]))
+    B_p, cells = max(by_B_p(sweep["all_cells"]).items(), key=lambda item: len(item[1]))
     tried = Counter(c.n for c in cells)
     if max(tried.values()) < 2:
         raise BadInput(f"--view=lr: {cfg['runs']} has only one lr_base; run several, as in "
@@ -120,7 +120,7 @@ def best_worst(sweep, cfg):
     if sweep["runs"][0]["counts"] is None:
         raise BadInput(f"--view=best_worst: the logs in {cfg['runs']} lack `correct`, the solved "
                        "rollouts of each problem, which train_grpo.py writes")
-    sizes, readings, panels = by_B_p(sweep["cells"]), {}, {}
+    sizes, readings, panels = by_B_p(sweep["best_lr_cells"]), {}, {}
     for metric in (f"{kind}@{cfg['k']}" for kind in ("avg", "best", "worst")):
         runs = [run | dict(reward=per_problem(run, metric).mean(1)) for run in sweep["runs"]]
         readings[metric] = cells_of(runs, metric)  # all B_p, because noise is pooled across them
@@ -151,8 +151,8 @@ def sensitivity(sweep, cfg):
     """
     lines = []
     for over, fixed in (("n", "B_p"), ("B_p", "n")):
-        for value in sorted({getattr(c, fixed) for c in sweep["cells"]}):
-            cs = [c for c in sweep["cells"] if getattr(c, fixed) == value]
+        for value in sorted({getattr(c, fixed) for c in sweep["best_lr_cells"]}):
+            cs = [c for c in sweep["best_lr_cells"] if getattr(c, fixed) == value]
             cs.sort(key=lambda c: getattr(c, over))
             j = at_end(cs) if len(cs) > 1 else None
             if j is not None:
@@ -206,7 +206,7 @@ def slices(sweep, cfg):
     A slice is dict(B_p, C, n, reward, half, near, best). near: which n are tied with the best.
     """
     grid, out = sweep["grid"], []
-    for B_p, cs in by_B_p(sweep["cells"]).items():
+    for B_p, cs in by_B_p(sweep["best_lr_cells"]).items():
         for C in grid[-1] / 2.0 ** np.arange(3, -1, -1):
             j = nearest(grid, C)
             alive = [c for c in cs if c.alive[j]]
@@ -405,7 +405,7 @@ def compare(cfg):
         metric = next(iter(metrics), cfg["metric"])
         part = next((r for r in rest if r not in metrics), "")
         sweep = analyse(dict(cfg, runs=folder, metric=metric), part)
-        B_p, cs = max(by_B_p(sweep["cells"]).items(), key=lambda item: len(item[1]))
+        B_p, cs = max(by_B_p(sweep["best_lr_cells"]).items(), key=lambda item: len(item[1]))
         panel = with_curves(panel_of(cs, sweep["grid"]), cs, sweep["grid"])
         panels[f"{word}, B_p={B_p}"] = panel | dict(metric=sweep["label"])
         sweeps.append(sweep)
@@ -413,7 +413,7 @@ def compare(cfg):
         raise BadInput(f'--runs={cfg["runs"]} is one sweep, but --view=compare needs two or more, '
                        'with a space between, as in --runs="A B"')
     covers = dict.fromkeys(part for s in sweeps for part in s["covers"].split("; "))
-    both = {key: [x for s in sweeps for x in s[key]] for key in ("runs", "dropped", "every")}
+    both = {key: [x for s in sweeps for x in s[key]] for key in ("runs", "dropped", "all_cells")}
     return sweeps[0] | both | dict(label="reward", covers="; ".join(covers)), dict(panels=panels)
 
 
