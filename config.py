@@ -143,7 +143,7 @@ config = dict(
     seeds = "0",                  # values of seed in a sweep
     lrs = "",                     # values of lr_base in a sweep, "1e-4 2e-4"; empty = only lr_base
     view = "fixed_Bp",            # fixed_Bp | fixed_B | joint | lr | best_worst | sensitivity |
-                                  # paper | slices | pass1 | compare | all
+                                  # paper | slices | pass1 | training | compare | all
     metric = "avg@4",             # avg@k, best@k or worst@k with k up to `samples`; reward = mean
                                   # of a fractional reward; train = reward of the training batches
     unit = "rollouts",            # rollouts | tokens | gpu_hours: the unit of C in figures

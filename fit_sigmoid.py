@@ -212,8 +212,8 @@ def verdict_text(law, solved=""):
                  f"n = {law['by']} beats it by {points_text(law['gap'], law['half'])} at "
                  f"{windows[law['window']]}")
     else:
-        text += (f". No n beats n = {law['n_closest']} where a rise would show, but another n may be up to "
-                 f"{100 * law['regret_of_n']:.1f} points better (95%)")
+        text += (f". No n beats n = {law['n_closest']} where a rise would show, but another n may "
+                 f"be up to {100 * law['regret_of_n']:.1f} points better (95%)")
     if law["left_out"]:
         text += (". Left out, because their runs end early: n = "
                  + ", ".join(map(str, law["left_out"])))

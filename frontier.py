@@ -5,20 +5,14 @@
     python frontier.py --runs=runs/easy --view=all                      # all but compare
     python frontier.py --runs="runs/easy runs/easy:train runs/hard" --view=compare
 
-| view     | what                                                          | paper        |
-| fixed_Bp | n against M, a panel for each B_p                             | section 4.1  |
-| fixed_B  | B_p n <= B, over M, a panel for each B                        | section 4.2  |
-| joint    | best over (B_p, n), the smallest stable B_p                   | section 4.3  |
-| paper    | the paper's curves next to ours                               | Figs 5 to 7  |
-
-tools/views.py has the others: lr, best_worst, sensitivity, slices, pass1, compare.
+docs/analysis.md says what each view shows. Those of the paper's section 4 are here, the others in
+tools/views.py; --view=training draws every number that the updates log, also one that you add.
 
 The paper's path is the first section, whole: log -> record-breaking points -> one sigmoid for each
 n -> the highest curve at each C -> n*(C). It needs only numpy and scipy. The other sections make
 the views. A view is a function (sweep, cfg) -> content, a function (front, path) that draws it, a
 function (front) -> lines of text, and a row of VIEWS. A new one also needs its name in the list at
 `view` in config.py. It starts from sweep["best_lr_cells"] and by_B_p.
-A field of the log that runs do not have yet is added in core/runs.read_run and first_epochs.
 
 Each view writes `frontier_VIEW.json` and `.png` (fixed_Bp: `frontier.*`) to `out`, or to `runs` if
 `out` is empty. --view=all writes their texts to `report.txt`. docs/log.md lists the fields of
@@ -694,8 +688,11 @@ VIEWS = dict(
 
 
 def views():
-    """Return VIEWS with the views of tools/views.py, imported here because tools/views.py imports
-    this file."""
+    """Return VIEWS with the views of tools/views.py.
+
+    They start from `analyse` and the panels of this file, so the two files import each other. This
+    side does it here, when a view of tools/views.py is asked for.
+    """
     from tools.views import MORE
     return VIEWS | MORE
 

@@ -26,6 +26,13 @@ def is_number(x):
     return isinstance(x, (int, float)) and math.isfinite(x)
 
 
+def columns(steps):
+    """Return {field: (M,)} of every number in the step records, NaN where a record has none."""
+    fields = dict.fromkeys(key for r in steps for key, x in r.items() if is_number(x))
+    return {key: np.array([r[key] if is_number(r.get(key)) else math.nan for r in steps])
+            for key in fields}
+
+
 def has_times(steps):
     """Return whether the record of every update has gen_s and train_s."""
     return all(is_number(r.get(key)) for r in steps for key in ("gen_s", "train_s"))
@@ -151,6 +158,8 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
       counts        (E, P) solved rollouts of `samples` for each problem, None if the log lacks them
       reward        (E,) the metric, from counts if there are any, else the logged field
       copies        from core.problems.copies, None if every problem is there once
+      steps         {field: (M,)} every number of the step records, NaN where one is missing
+      passes        the log's records of the training problems
       status        from the end record, "" if there is none
       per_rollout   the cost of a rollout in `unit`
 
@@ -204,7 +213,7 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
         run=folder.name, config=cfg, B_p=cfg["B_p"], n=cfg["n"], seed=cfg.get("seed", 0),
         lr=cfg.get("lr_base", CONFIG["lr_base"]), task=task, data=header.get("train_set_hash"),
         C=np.array(C, float), rollouts=rollouts, step=step,
-        counts=counts, reward=reward, samples=samples, passes=passes,
+        counts=counts, reward=reward, samples=samples, steps=columns(steps), passes=passes,
         copies=next((r["copies"] for r in evals if r.get("copies")), None),
         status=end[-1].get("status", "") if end else "",
         hours=max(hours.values()) if hours and has_times(steps) else None,
@@ -302,7 +311,10 @@ def first_epochs(run, epochs):
         return f"too few evaluations within {epochs:g} epochs of D = {D}: {keep.sum()}"
     short = {key: run[key][keep] for key in ("C", "rollouts", "step", "reward")}
     counts = None if run["counts"] is None else run["counts"][keep]
-    return run | short | dict(counts=counts, status="budget")
+    updates = epochs * D // run["B_p"]
+    steps = {key: x[run["steps"]["step"] <= updates] for key, x in run["steps"].items()}
+    passes = [r for r in run["passes"] if r.get("step", 0) <= updates]
+    return run | short | dict(counts=counts, steps=steps, passes=passes, status="budget")
 
 
 def problems_trained_on(run):

@@ -23,7 +23,7 @@ from core.log import read_log
 import frontier
 from arms import (EARLY, LATE, LRS, MIDDLE, START, analysed, best_text, budget_of, choices_text,
                   config_of, curves, cut, deep_cells, draw_view, figure, flat, gained, law_verdict,
-                  level, markdown, means_text, note_used, one_cell, points, read, records, rewards,
+                  level, markdown, means_text, note_used, one_cell, points, read, rewards,
                   rise_text, rises_in, shift_of, shift_text, step_mean, table_of, titled,
                   top_and_ties, training)
 from core.plots import (budget_axis, colours, draw_records, end_labels, format_si, log_ticks,
@@ -1089,7 +1089,8 @@ def extreme(atlas, metric):
 def ood(atlas):
     """Figure 23: the largest n against the smallest on another set of problems."""
     cells = atlas.arm("ood")
-    sets = dict.fromkeys(r["set"] for r in records(flat(cells)[0], "eval"))
+    (path,) = Path(flat(cells)[0]["path"]).glob("log.jsonl*")
+    sets = dict.fromkeys(r["set"] for r in read_log(path) if r["type"] == "eval")
     of = next((name for name in sets if name != "val"), "a second set")
     table = table_of(cells, of=of)
     small, large = min(table), max(table)

@@ -434,6 +434,19 @@ def test_views_without_their_data_are_refused(tmp_path):
     assert "lack `correct`" in bad(frontier, f"--runs={tmp_path / 'a'}", "--view=best_worst")
 
 
+def test_a_number_that_the_updates_log_is_drawn_without_code_for_it(tmp_path, capsys):
+    logs = simulate(tmp_path, ns=(8, 16), evals=10)
+    for (_, n, _), log in logs.items():
+        edit(log, lambda r: r | dict(surprise=n * r["step"]) if r["type"] == "step" else r)
+    frontier.main([f"--runs={tmp_path}", "--view=training"])
+    front = json.loads((tmp_path / "frontier_training.json").read_text())
+    assert "surprise" in front["fields"] and (tmp_path / "frontier_training.png").exists()
+    for line in front["lines"]:
+        M = np.array(line["C"]) / front["B_p"] / line["n"]
+        assert line["fields"]["surprise"] == pytest.approx(line["n"] * M)
+    assert "surprise at the end: n = 8 " in capsys.readouterr().out
+
+
 def test_runs_without_record_breaking_points_are_drawn(tmp_path, capsys):
     """Every evaluation of training is below the base model's."""
     simulate(tmp_path, ns=(4, 16), evals=10,

@@ -1,14 +1,7 @@
 """tools/views.py: pictures of a sweep that no later stage needs: `frontier.py --view=NAME`.
 
-| view        | what                                                          | paper         |
-| lr          | n against M by one lr rule, and with the best lr for each n   | ours          |
-| best_worst  | n against M by avg@k, best@k and worst@k                      | section 4.1   |
-| sensitivity | reward over n at each B_p and over B_p at each n              | section 4.2   |
-| slices      | reward over n at four budgets                                 | (Chinchilla)  |
-| pass1       | pass rates of the training problems at matched n M            | section 5.1   |
-| compare     | several sweeps, or folder:train, folder:SET, folder:best@4    | Figs 12 to 25 |
-
-Each is a row of MORE, which has the same columns as frontier.VIEWS.
+Each is a row of MORE, which has the same columns as frontier.VIEWS. docs/analysis.md says what each
+shows.
 """
 import functools
 import math
@@ -19,8 +12,8 @@ from scipy import stats
 
 from config import BadInput, lr_factor
 from core.plots import SHADES, budget_axis, canvas, colours, legend, log_ticks, save, format_si
-from core.stats import (best, cells_of, ci_half_width, difference, nearest, panel_of, per_problem,
-                        tied_with_best)
+from core.stats import (best, cells_of, ci_half_width, difference, mean_over_runs, nearest,
+                        panel_of, per_problem, tied_with_best)
 from frontier import analyse, by_B_p, covers, draw_panels, describe_panels, with_curves
 
 
@@ -393,6 +386,58 @@ def describe_pass1(front):
 
 
 # --------------------------------------------------------------------------------------------------
+# The numbers of the updates
+
+def training(sweep, cfg):
+    """Return every number of the step records over C, for the runs of the B_p with most runs.
+
+    A run is cut into at most 64 stretches of updates, and a field is its mean over a stretch, NaN
+    if the log has no number there. A field that is added to the log needs no code here.
+    """
+    runs = [run for run in sweep["runs"] if run["steps"]]
+    if not runs:
+        raise BadInput(f"--view=training: the logs in {cfg['runs']} have no records of updates")
+    B_p, lines = Counter(run["B_p"] for run in runs).most_common(1)[0][0], []
+    for run in (run for run in runs if run["B_p"] == B_p):
+        C = run["steps"]["rollouts"]
+        parts = np.array_split(np.arange(len(C)), min(64, len(C)))
+        lines.append(dict(n=run["n"], seed=run["seed"], C=[C[part[-1]] for part in parts], fields={
+            key: [mean_over_runs(x[part]) for part in parts] for key, x in run["steps"].items()
+            if key not in ("step", "rollouts")}))
+    fields = list(dict.fromkeys(key for line in lines for key in line["fields"]))
+    return dict(B_p=B_p, fields=fields, lines=lines, covers="none")
+
+
+def draw_training(front, path):
+    """Draw a panel for each field, with a line for each run, coloured by n."""
+    fields, lines = front["fields"], front["lines"]
+    colour, rows = colours({line["n"] for line in lines}), -(-len(fields) // 4)
+    fig, axes = canvas(rows, 4, (14, 1 + 2.6 * rows))
+    for ax in axes.flat[len(fields):]:
+        ax.set_visible(False)
+    for ax, key in zip(axes.flat, fields):
+        for line in (line for line in lines if key in line["fields"]):
+            ax.plot(line["C"], line["fields"][key], color=colour[line["n"]], lw=1,
+                    label=f"n = {line['n']}")
+        ax.set_title(key, fontsize=10)
+        budget_axis(ax, min(line["C"][0] for line in lines), max(line["C"][-1] for line in lines))
+    legend(fig, axes.flat[:len(fields)], 8)
+    save(fig, path, front, f"The log of the updates over rollouts, $B_p$ = {front['B_p']}")
+
+
+def describe_training(front):
+    """Yield the last stretch of each field as lines of text, a mean over the seeds of each n."""
+    for key in front["fields"]:
+        ends = {}
+        for line in front["lines"]:
+            last = line["fields"].get(key, [math.nan])[-1]
+            if math.isfinite(last):
+                ends.setdefault(line["n"], []).append(last)
+        yield f"  {key} at the end: " + ", ".join(
+            f"n = {n} {np.mean(ends[n]):.4g}" for n in sorted(ends))
+
+
+# --------------------------------------------------------------------------------------------------
 # Several sweeps
 
 def compare(cfg):
@@ -424,4 +469,5 @@ MORE = dict(
     sensitivity=(sensitivity, draw_sensitivity, describe_sensitivity),
     slices=(slices, draw_slices, describe_slices),
     pass1=(pass1, draw_pass1, describe_pass1),
+    training=(training, draw_training, describe_training),
 )
