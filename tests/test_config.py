@@ -447,20 +447,15 @@ def test_a_split_is_chosen_by_its_name(tmp_path):
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("quota, most", [("100000", 1), ("50000", 1), ("150000", 1), ("max", 999),
                                          ("-1", 999), ("250000", 2), ("5000000", 999)])
-@pytest.mark.parametrize("where", ["", "box", "box/inner"])
-def test_the_cpu_quota_of_a_container_counts(tmp_path, version, quota, most, where):
-    """It may be set at the root, as inside a container, for our group, or for the group above."""
-    (tmp_path / "groups").write_text(["5:cpu,cpuacct:/box/inner\n3:memory:/elsewhere\n",
-                                      "0::/box/inner\n"][version - 1])
-    group = tmp_path / ["cpu,cpuacct", ""][version - 1] / where
-    group.mkdir(parents=True, exist_ok=True)
+def test_the_cpu_quota_of_a_container_counts(tmp_path, version, quota, most):
+    group = tmp_path / ["cpu", ""][version - 1]
+    group.mkdir(exist_ok=True)
     if version == 2:
         (group / "cpu.max").write_text(f"{quota} 100000\n")
     else:
-        (group / "cpu.cfs_quota_us").write_text(quota.replace("max", "-1"))
-        (group / "cpu.cfs_period_us").write_text("100000")
-    free = cores(tmp_path / "none", tmp_path / "none")
-    assert cores(tmp_path, tmp_path / "groups") == min(most, free)
+        (group / "cpu.cfs_quota_us").write_text(quota.replace("max", "-1") + "\n")
+        (group / "cpu.cfs_period_us").write_text("100000\n")
+    assert cores(tmp_path) == min(most, cores(tmp_path / "none"))
 
 
 def test_a_model_brings_its_lr_and_grid_to_other_problems(tmp_path):
