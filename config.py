@@ -84,8 +84,7 @@ config = dict(
     verify_bytes = 1024,          # not exact: longest answer in bytes; a longer answer is wrong
     temperature = 0.6,            # sampling temperature; log-probs are computed at it as well
     top_p = 1.0,                  # nucleus sampling; below 1 only with tis_cap=0
-    max_prompt_tokens = 1024,     # a longer prompt is an error. The defaults of this key and of
-                                  # max_new_tokens shrink to what a small model can hold
+    max_prompt_tokens = 1024,     # a longer prompt is an error
     max_new_tokens = 8192,        # longest response; a longer one is cut off
     # Evaluation
     eval_every = 16384,           # rollouts between evaluations; 0 = only before and after training
@@ -319,13 +318,11 @@ def parse(argv, doc="", own=None):
         for key in sorted(flat, key=lambda key: key != "recipe"):
             set_key(given, key, flat[key], keys=keys)
 
-    folder = folder_defaults(given, keys)
-    cfg = keys | folder
+    cfg = keys | folder_defaults(given, keys)
     set_key(cfg, "recipe", given.get("recipe", cfg["recipe"]))
     cfg |= given
 
     cfg["data"], cfg["model"] = str(Path(cfg["data"])), cfg["model"].rstrip("/") or cfg["model"]
-    cfg |= fitting_lengths(cfg, folder | given)
     splits, split = Path(cfg["data"]) / "splits" / Path(cfg["model"]).name, cfg["split"]
     for key in ("train", "val"):
         name = f"{split or cfg['recipe']}_{key}.jsonl"
@@ -354,23 +351,6 @@ def folder_defaults(given, keys):
             if key in wanted or key not in keys:
                 set_key(folder, key, value, f"{file}: ", keys)
     return folder
-
-
-def fitting_lengths(cfg, fixed):
-    """Return {max_prompt_tokens, max_new_tokens}, cut to what the model in a local folder can hold.
-
-    A length in `fixed` was given by the user and is not cut; a stage refuses it if it is too long.
-    """
-    keys = ("max_prompt_tokens", "max_new_tokens")
-    lengths, file = {key: cfg[key] for key in keys}, Path(cfg["model"]) / "config.json"
-    positions = read_json(file).get("max_position_embeddings") if file.exists() else None
-    if isinstance(positions, int) and sum(lengths.values()) > positions > 1:
-        other = lengths[keys[1]] if keys[1] in fixed else positions // 2
-        for key in keys:
-            if key not in fixed and other < positions:
-                lengths[key] = min(lengths[key], positions - other)
-            other = lengths[key]
-    return lengths
 
 
 def sweep_folder(cfg, name):

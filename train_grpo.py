@@ -16,21 +16,8 @@ rounding only.
 As in the paper: groups of n rollouts, A = (r - mean) / std, AdamW with 10 warm-up updates and
 lr = lr_base sqrt(B / 1024), KL and entropy terms on Easy and none on Hard, temperature 0.6,
 importance weights against the engine's log-probs, on-policy (one optimizer step per batch), PPO
-and CISPO next to GRPO. What differs or is our choice:
-- The loss is a mean over tokens, and the std in A has ddof 1. The paper does not print kl_coef,
-  entropy_coef, tis_cap, eps_low, eps_high, the KL estimator (k3 here) or PPO's keys (docs/log.md).
-- Each of the `updates` optimizer steps uses the whole batch, so B and its lr mean the same for any
-  value. If it is one, the ratio is 1, nothing is clipped and CISPO has GRPO's gradient, so compare
-  the two at updates=2 or more.
-- PPO's KL is a term of the loss, as in GRPO, and not of the reward. Its critic starts from the base
-  model with a head of zeros.
-- The trainer computes log-probs without dropout, in bf16 on a GPU (weights, gradients and AdamW in
-  fp32) and in fp32 on a CPU (`dtype`).
-- Problems come in seeded epochs without replacement. A batch may span two epochs.
-
-Completions or prompts? B_p counts prompts (veRL: train_batch_size), n the completions of each (TRL:
-num_generations, veRL: rollout.n). The batch size is B = B_p n completions. A step is one update on
-such a batch; a run makes M = C / B. All names: docs/takehome.md.
+and CISPO next to GRPO. docs/log.md has the objectives and our choices where the paper gives no
+value; docs/takehome.md has the names of B_p, n and the like in TRL and veRL.
 
 The objective is in `advantages` and `policy_loss` below; `update` puts them together. A new key is
 a line of `config` in config.py; a new reward is a function in verifier.py.
@@ -749,12 +736,9 @@ class Run:
                                    f"changed since this run began ({key})")
 
     def warn_of_other_code(self):
-        """Warn if other code began the run, because an edit does not change a run's identity."""
-        old, now = self.header.get("commit"), machine.commit()
-        if old and now and (old != now or now.endswith("+")):  # a + cannot show which edits
-            old, now = (name.replace("+", " with edits") for name in (old, now))
-            print(f"{self.folder}: this run was begun by commit {old}; the code now is {now}. If "
-                  "it should not be mixed, --tag=NAME starts a new run", file=sys.stderr)
+        """Warn if other code began the run."""
+        if text := machine.mixed_code({self.header.get("commit")}):
+            print(f"{self.folder}: this run was {text}", file=sys.stderr)
 
     def write(self, record):
         """Append a record to the log; rank 0 only. Note how long the files are after an update."""

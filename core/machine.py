@@ -33,6 +33,20 @@ def cores(root=Path("/sys/fs/cgroup")):
     return max(1, int(count))
 
 
+def mixed_code(begun):
+    """Return a text if the commits in `begun`, a set, may be other code than ours is now, else "".
+
+    An edit does not change a run's identity, so it can mix two codes in one run or sweep.
+    """
+    begun, now = begun - {None}, commit()
+    # a + cannot show which edits
+    if not now or not begun or (begun == {now} and not now.endswith("+")):
+        return ""
+    old, now = (name.replace("+", " with edits") for name in (", ".join(sorted(begun)), now))
+    return (f"begun by commit {old}; the code now is {now}. If you do not want to mix them, "
+            "--tag=NAME starts new runs")
+
+
 def commit():
     """Return the commit of this code, with a + if files were edited; None outside a repository."""
     try:

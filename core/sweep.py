@@ -208,14 +208,10 @@ def arms(preset, argv):
 # Commands, and the GPUs of each
 
 def check_environment():
-    """Raise BadInput if JOBS, GPUS_PER_RUN or LAUNCH is invalid on any machine."""
+    """Raise BadInput if JOBS or GPUS_PER_RUN is invalid on any machine."""
     for name, least, known in (("JOBS", 1, r"|[1-9]\d{0,5}"), ("GPUS_PER_RUN", 0, r"|\d{1,4}")):
         if not re.fullmatch(known, value := os.environ.get(name, "")):
             raise BadInput(f"{name}={value}: expected a whole number, {least} or more")
-    launch = os.environ.get("LAUNCH", "")
-    test = ["bash", "-nc", f"words=({launch})"]
-    if "\n" in launch or (launch and subprocess.run(test, stderr=subprocess.DEVNULL).returncode):
-        raise BadInput(f"LAUNCH={launch!r}: expected the words of one command, such as nice -n 5")
 
 
 # the variables that run_sweep.sh and this file read
@@ -577,13 +573,8 @@ def warn_of_mixed_commits(grid):
     """Warn once if runs of the sweep were begun by another commit, or by edited code."""
     headers = (next(iter(read_log(log)), {}) for log in
                (run_folder(c) / "log.jsonl" for c in grid) if log.exists())
-    begun = {header.get("commit") for header in headers} - {None}
-    now = machine.commit()
-    if now and begun and (begun | {now} != {now} or now.endswith("+")):
-        shown = ", ".join(sorted(begun)).replace("+", " with edits")
-        print(f"runs of this sweep were begun by commit {shown}; the code now is "
-              f"{now.replace('+', ' with edits')}. If you do not want to mix them, --tag=NAME "
-              "starts new runs", file=sys.stderr, flush=True)
+    if text := machine.mixed_code({header.get("commit") for header in headers}):
+        print(f"runs of this sweep were {text}", file=sys.stderr, flush=True)
 
 
 def job(c):

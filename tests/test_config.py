@@ -415,26 +415,6 @@ def test_a_comment_that_begins_with_words_and_bars_names_all_values():
     assert all(config[key] in words for key, words in C.CHOICES.items())
 
 
-def test_default_lengths_are_cut_to_what_the_model_holds(tmp_path):
-    """Lengths that the user gave are not cut."""
-    model = tmp_path / "m"
-    model.mkdir()
-
-    def lengths(positions, *words):
-        (model / "config.json").write_text(json.dumps(dict(max_position_embeddings=positions)))
-        cfg = parse([f"--model={model}", f"--data={tmp_path / 'd'}", *words])
-        return cfg["max_prompt_tokens"], cfg["max_new_tokens"]
-
-    assert lengths(32768) == (1024, 8192) and lengths(4096) == (1024, 3072)
-    assert lengths(64) == (32, 32) and lengths(65) == (33, 32)
-    assert lengths(4096, "--max_prompt_tokens=500") == (500, 3596)
-    assert lengths(4096, "--max_new_tokens=4000") == (96, 4000)
-    assert lengths(64, "--max_prompt_tokens=40", "--max_new_tokens=40") == (40, 40)
-    assert lengths(64, "--max_new_tokens=64") == (1024, 64)
-    (tmp_path / "defaults.json").write_text('{"max_new_tokens": 60}')  # the model is in this folder
-    assert parse([f"--data={tmp_path}", f"--model={model}"])["max_new_tokens"] == 60
-
-
 def test_a_split_is_chosen_by_its_name(tmp_path):
     plain, very = (parse([f"--data={tmp_path}", "--model=org/M", *words])
                    for words in ([], ["--split=very_easy"]))
