@@ -21,7 +21,6 @@ import csv
 import io
 import json
 import math
-import os
 import sys
 from pathlib import Path
 
@@ -157,7 +156,7 @@ def law_of_panel(panel):
     """
     records, star = panel["records"], panel["n_star"]
     law = law_of_points(star["C"], np.log2(star["n"]), star["n"]) if star else law_of_points([], [])
-    law |= dict(range=panel["range"], estimator="n_star", fitted=law["verdict"], by_records=(
+    law |= dict(range=panel["range"], fitted=law["verdict"], by_records=(
         law_of_points(records["C"], records["log2_n_mean"], records["n"])))
     if "B" in panel and law["fit"]:
         fit = law["fit"]
@@ -388,34 +387,26 @@ def advice_lines(row, front, hour):
         yield improvement_text(row["gains"], front["k"])
 
 
-def replace_file(path, text):
-    """Write a text to a temporary file and rename it, so that no reader sees half a file."""
-    part = f"{path}.{os.getpid()}"
-    Path(part).write_text(text)
-    os.replace(part, path)
-
-
 def write_json(path, value):
     """Write a value as JSON. Numpy numbers become numbers and numpy arrays become lists."""
-    replace_file(path, json.dumps(value, default=lambda x: x.item() if hasattr(x, "item")
-                                  else list(x)))
+    Path(path).write_text(json.dumps(value, default=lambda x: x.item() if hasattr(x, "item")
+                                     else list(x)))
 
 
 def write_csv(path, tables):
     """Write prescription.csv from {metric: prescribed rows}."""
-    file = io.StringIO()
-    writer = csv.DictWriter(file, COLUMNS, lineterminator="\n", extrasaction="ignore")
-    writer.writeheader()
-    for metric, rows in tables.items():
-        for row in rows:
-            short = {key: f"{x:.5g}" for key, x in row.items() if isinstance(x, float)}
-            tied = row["tied"] if row["reward"] is not None else ()
-            pairs = sorted({(c["B_p"], c["n"]) for c in tied})
-            writer.writerow(row | short | dict(
-                metric=metric, C=round(row["C"]) if row["C"] > 1000 else f"{row['C']:.5g}",
-                same=" ".join(f"{b}x{n}" for b, n in pairs),
-                stop=f"{row['stop']['C']:.5g}" if row["stop"] else ""))
-    replace_file(path, file.getvalue())
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n", extrasaction="ignore")
+        writer.writeheader()
+        for metric, rows in tables.items():
+            for row in rows:
+                short = {key: f"{x:.5g}" for key, x in row.items() if isinstance(x, float)}
+                tied = row["tied"] if row["reward"] is not None else ()
+                pairs = sorted({(c["B_p"], c["n"]) for c in tied})
+                writer.writerow(row | short | dict(
+                    metric=metric, C=round(row["C"]) if row["C"] > 1000 else f"{row['C']:.5g}",
+                    same=" ".join(f"{b}x{n}" for b, n in pairs),
+                    stop=f"{row['stop']['C']:.5g}" if row["stop"] else ""))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -535,7 +526,7 @@ def report_points(path, at=None, out="", cfg=None, known=False):
     the points, so the command is printed too.
     """
     C, n, about = read_points(path)
-    law = law_of_points(C, np.log2(n)) | dict(range=[C[0], C[-1]], estimator="points")
+    law = law_of_points(C, np.log2(n)) | dict(range=[C[0], C[-1]])
     print(f"{path}: {about}\nDoes the best n rise with the budget? {verdict_text(law)}")
     if law["verdict"] == "law":
         print("log2 n* = {L:.2f} / (1 + exp(-{k:.2f} (log10 C - {log10_C0:.2f}))) + {b:.2f}; "

@@ -222,7 +222,7 @@ def front_of(sweep, view, content, cfg):
         schema=SCHEMA, view=view, label=sweep["label"], config=sweep["head"],
         source=next((r["source"] for r in every if r["source"]), ""), device=every[0]["device"],
         D=problems_trained_on(every[0]), covers=sweep["covers"],
-        notes=notes_of(sweep), budget=sweep["grid"][-1],
+        notes=notes_of(sweep),
         missing=[] if view == "compare" else missing_cells(cfg["runs"], every, sweep["dropped"]),
         runs_dropped=sweep["dropped"],
         runs_used=[{key: run[key] for key in ("run", "B_p", "n", "lr", "seed", "status")}
@@ -490,8 +490,7 @@ def fixed_B(sweep, cfg):
             B=B, records=records, n_star=paper_n_star(largest, cfg["bin"]), of_batch=[
                 dict(n=c.n, B_p=c.B_p, C=grid[c.alive], reward=c.mean[c.alive]) for c in largest])
         tables[f"B={B}"] = [row for row in rows_of(cs, grid, B) if row["C"] <= end]
-    return dict(panels=panels, rows=tables, unit="updates",
-                budget=max(p["range"][1] for p in panels.values()))
+    return dict(panels=panels, rows=tables, unit="updates")
 
 
 def describe_panels(front):

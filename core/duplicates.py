@@ -104,11 +104,6 @@ def usual_runs(texts):
     return frozenset(run for run, n in counts.items() if len(sample) > 3 and 2 * n > len(sample))
 
 
-def jaccard(a, b):
-    """Return the size of the intersection of two sets over the size of their union."""
-    return len(a & b) / len(a | b)
-
-
 def leak_finder(foreign):
     """Return a function of a question: the index of the first foreign question in it, or None."""
     # index every foreign question by each of its runs; they are few, so the shares are exact
@@ -163,7 +158,8 @@ def twins(questions, foreign, near=True):
         if compact(words) in exact:
             return "exact", exact[compact(words)]
         for j in sorted(lsh.query(m)) if near else ():  # candidates; the Jaccard index decides
-            if jaccard(marked_runs(texts[j], usual), marked_runs(words, usual)) >= NEAR:
+            a, b = marked_runs(texts[j], usual), marked_runs(words, usual)
+            if len(a & b) / len(a | b) >= NEAR:
                 return "near", j
         return None
     bar = tqdm(hashes, "duplicates", len(texts), mininterval=1, disable=None)

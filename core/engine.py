@@ -12,14 +12,12 @@ Both engines have these methods and one contract: training uses the engine's tok
 that was tokenized again. A rollout depends only on the seed of its prompt and its own number, so
 neither the batch size nor the other requests change it.
 """
-import contextlib
 import copy
 import hashlib
 import importlib.util
 import inspect
 import json
 import os
-import tempfile
 
 from config import BadInput
 from core import lora
@@ -176,11 +174,6 @@ class VLLMEngine:
                                VLLM_LOGGING_LEVEL="ERROR",
                                VLLM_LOGGING_STREAM="ext://sys.stderr").items():
             os.environ.setdefault(key, value)
-        cache = os.path.expanduser("~/.cache/vllm")
-        with contextlib.suppress(OSError):
-            os.makedirs(cache, exist_ok=True)
-        if not os.access(cache, os.W_OK):  # or it prints a traceback for each file it caches
-            os.environ.setdefault("VLLM_CACHE_ROOT", tempfile.mkdtemp(prefix="vllm"))
         with load_errors(path, "vLLM"):
             from vllm.platforms import current_platform
             if current_platform.is_cpu():

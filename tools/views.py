@@ -57,8 +57,7 @@ def lr(sweep, cfg):
     panels = {f"lr_base = {rule:g} for all n": [c for c in cells if c.lr == rule],
               "the best lr_base for each n": cells}
     return dict(panels={name: panel_of(cs, grid) for name, cs in panels.items()}, B_p=B_p,
-                rule=rule, rows=rows, slope=slope, runs=runs, covers=covers(cells),
-                seeds=sorted({run["seed"] for run in runs}))
+                rule=rule, rows=rows, slope=slope, runs=runs, covers=covers(cells))
 
 
 def draw_lr(front, path):
