@@ -468,6 +468,20 @@ def check_run(cfg):
         raise BadInput(f"--threads={cfg['threads']}: this machine has {os.cpu_count()} cores")
 
 
+def check_processes(cfg, count):
+    """Raise BadInput if `count` processes of torchrun, one for each GPU, cannot share a run."""
+    if cfg["lora_rank"] and count > 1:
+        raise BadInput(f"--lora_rank={cfg['lora_rank']}: adapters train on one GPU, not on the "
+                       f"{count} of GPUS_PER_RUN or torchrun; give 1")
+    if count % cfg["tensor_parallel"]:
+        raise BadInput(f"--tensor_parallel={cfg['tensor_parallel']}: the {count} processes of "
+                       "torchrun cannot be cut into groups of that size")
+    if cfg["B_p"] % count:
+        nearest = max(count, round(cfg["B_p"] / count) * count)
+        raise BadInput(f"--B_p={cfg['B_p']}: the {count} processes of GPUS_PER_RUN or torchrun "
+                       f"cannot share its problems evenly; the nearest B_p is {nearest}")
+
+
 def is_toy(cfg):
     """Return whether cfg is a run of bandit_toy.py, which has its own problems and keys."""
     return str(cfg.get("data")).rstrip("/") == "data/bandit"

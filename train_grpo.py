@@ -636,16 +636,7 @@ def check_config(cfg):
     """Raise BadInput if the config is invalid or the processes of torchrun cannot share the run."""
     config.check_run(cfg)
     choose("verifier", cfg["verifier"], verifier.REWARDS)
-    if cfg["lora_rank"] and WORLD > 1:
-        raise BadInput(f"--lora_rank={cfg['lora_rank']}: adapters train on one GPU, not on the "
-                       f"{WORLD} processes of torchrun")
-    if WORLD % cfg["tensor_parallel"]:
-        raise BadInput(f"--tensor_parallel={cfg['tensor_parallel']}: the {WORLD} processes of "
-                       "torchrun cannot be cut into groups of that size")
-    if cfg["B_p"] % WORLD:
-        nearest = max(WORLD, round(cfg["B_p"] / WORLD) * WORLD)
-        raise BadInput(f"--B_p={cfg['B_p']}: the {WORLD} processes of torchrun cannot share its "
-                       f"problems evenly; the nearest B_p is {nearest}")
+    config.check_processes(cfg, WORLD)
 
 
 def engine_memory_share(model, cfg, device, engine_name):

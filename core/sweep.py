@@ -27,10 +27,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from statistics import fmean, linear_regression
+from statistics import linear_regression
 
 import config
-from config import (BadInput, RECIPES, all_rollouts, at_k, complete, derive, entry, experiment,
+from config import (BadInput, RECIPES, all_rollouts, complete, derive, entry, experiment,
                     parse, read_json, run_name)
 from core import cost, machine
 from core.log import append, finished, progress, read_log, read_plan, save_json
@@ -241,12 +241,7 @@ def python():
 def training(c):
     """Return the training command of a cell, with PYTHON, LAUNCH and GPUS_PER_RUN applied."""
     gpus = int(os.environ.get("GPUS_PER_RUN") or "1")
-    if c["B_p"] % max(1, gpus):
-        raise BadInput(f"--bps={c['bps']}: GPUS_PER_RUN={gpus} processes cannot share "
-                       f"B_p={c['B_p']} problems evenly; give multiples of {gpus}")
-    if c["lora_rank"] and gpus > 1:
-        raise BadInput(f"--lora_rank={c['lora_rank']}: LoRA trains on one GPU only; give "
-                       f"GPUS_PER_RUN=1, not {gpus}")
+    config.check_processes(c, max(1, gpus))
     more = ["seed", "B_max", "out"]
     if c["device"] == "auto" and parse([f"--data={c['data']}", f"--model={c['model']}"])[
             "device"] == "cpu":  # the data folder says cpu, but the user asked for GPUs
@@ -674,14 +669,9 @@ def end_some(here, C):
 
 def evaluations(c):
     """Return the evaluations in the log of a cell's run: [(rollouts, reward)]."""
-    points = []
-    for r in read_log(run_folder(c) / "log.jsonl"):
-        if r["type"] == "eval" and r["set"] == c["eval_set"]:
-            reward = c["metric"] == "reward"  # not logged if all rewards are 0 or 1
-            worth = at_k("avg@1" if reward else c["metric"], r["samples"])
-            mean = fmean(worth[right] for right in r["correct"])
-            points.append((r["rollouts"], r.get("reward", mean) if reward else mean))
-    return points
+    from core.runs import read_run  # here, because planning needs no numpy
+    run = read_run(run_folder(c), c["metric"], part=c["eval_set"])
+    return [] if isinstance(run, str) else list(zip(run["rollouts"], run["reward"]))
 
 
 def last_third(curves, C):
