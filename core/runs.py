@@ -115,11 +115,29 @@ def training_rewards(steps, cfg, unit, spent):
     return evals
 
 
-def metrics_in(records):
-    """Return the metrics in the evaluations of a log as text, for error messages."""
+def select_evals(records, metric, part, spent):
+    """Return {C: record} of the evaluations of the set `part` that have the metric or counts."""
+    evals = {}
+    for r in records:
+        if r.get("type") == "eval" and r.get("set", "val") == part:
+            x = spent(r, r.get("step", 0))
+            if x is not None and ("correct" in r or r.get(metric) is not None):
+                evals[x] = r  # if two have the same C, the later one counts
+    return evals
+
+
+def why_unusable(evals, records, metric, unit, part):
+    """Return why {C: record} cannot be analysed, with the metrics that the log has; "" if it can.
+    """
     names = {key for r in records if r.get("type") == "eval" for key in r
              if "@" in key or key == "reward"}
-    return ", ".join(sorted(names)) or "none"
+    has = f" (--metric: this log has {', '.join(sorted(names)) or 'none'})"
+    if metric == "reward" and evals and not any("reward" in r for r in evals.values()):
+        return f"its rewards are all 0 or 1, so no evaluation has the field reward{has}"
+    if len(evals) < 3:
+        return (f"too few evaluations of {part} with {unit} and {metric} or counts: {len(evals)}, "
+                "3 are needed" + has * (part != "train"))
+    return ""
 
 
 def read_evals(evals, metric):
@@ -178,23 +196,13 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
         return "its header names no B_p and n"
     steps = [r for r in records if r.get("type") == "step" and isinstance(r.get("step"), int)]
     hours = gpu_hours(steps, header.get("ranks", 1))
-    spent, evals = spending_in(unit, hours), {}
+    spent = spending_in(unit, hours)
     if part == "train":
         evals, metric = training_rewards(steps, cfg, unit, spent), "train"
     else:
-        for r in records:
-            if r.get("type") == "eval" and r.get("set", "val") == part:
-                x = spent(r, r.get("step", 0))
-                if x is not None and ("correct" in r or r.get(metric) is not None):
-                    evals[x] = r  # if two have the same C, the later one counts
-    if metric == "reward" and evals and not any("reward" in r for r in evals.values()):
-        return ("its rewards are all 0 or 1, so no evaluation has the field reward "
-                f"(--metric: this log has {metrics_in(records)})")
-    if len(evals) < 3:
-        text = (f"too few evaluations of {part} with {unit} and {metric} or counts: {len(evals)}, "
-                "3 are needed")
-        names = f" (--metric: this log has {metrics_in(records)})"
-        return text if part == "train" else text + names
+        evals = select_evals(records, metric, part, spent)
+    if why := why_unusable(evals, records, metric, unit, part):
+        return why
     C = sorted(evals)
     evals = [evals[c] for c in C]
     values = read_evals(evals, metric)
@@ -347,12 +355,9 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val", tag="", epoch
                 runs.append(run)
     plans = [read_plan(each) for each in folders]
     if tag:
-        others = [run for run in runs if run["config"].get("tag", "") != tag]
-        if len(others) == len(runs):
-            raise BadInput(f"--tag={tag}: no run in {folder} has this tag")
-        dropped += [dict(run=run["run"], why=f"another tag than {tag}", B_p=run["B_p"], other=True)
-                    for run in others]
         runs = [run for run in runs if run["config"].get("tag", "") == tag]
+        if not runs:
+            raise BadInput(f"--tag={tag}: no run in {folder} has this tag")
         plans = [plan and dict(plan, config=plan["config"] | dict(tag=tag)) for plan in plans]
     runs, not_comparable = comparable(runs, plans)
     dropped += not_comparable
