@@ -6,16 +6,10 @@ interval, the cells tied with the best, and a test of whether the best n rises w
     cells[best(cells, j)], tied_with_best(cells, j)  # the best (B_p, n, lr_base) and its ties
 
 A cell is one (B_p, n, lr_base) with all its seeds. Its value at C is the reward of its model at C:
-a smoothing spline in log C through the evaluations up to C, read at the last one and interpolated
-to the next. The value is not monotone: if a run falls, its value falls. A cell is alive at C if one
-of its runs is, within one evaluation. Beyond its end a cell that did not diverge keeps its last
-value, because the budget is a limit: B_p n M <= C.
-
-The noise model is reward = cell + seed + run + problem. Runs with the same seed share their
-training problems and their order, so a difference of cells is paired by seed. All runs share the
-validation problems, so it is paired by problem as well. The reward of one cell keeps the full
-variance. The sections follow the order of use: runs, cells, the frontier, the test for a law, and
-contrasts of labelled arms, from which results/ judges claims.
+a smoothing spline in log C through the evaluations up to C. docs/analysis.md ("How sure") has the
+noise model, the intervals and what happens beyond the end of a run. The sections follow the order
+of use: runs, cells, the frontier, the test for a law, and contrasts of labelled arms, from which
+results/ judges claims.
 """
 import math
 from dataclasses import dataclass
