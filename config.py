@@ -84,8 +84,7 @@ config = dict(
     verify_bytes = 1024,          # not exact: longest answer in bytes; a longer answer is wrong
     temperature = 0.6,            # sampling temperature; log-probs are computed at it as well
     top_p = 1.0,                  # nucleus sampling; below 1 only with tis_cap=0
-    max_prompt_tokens = 1024,     # a longer prompt is an error. The defaults of this key and of
-                                  # max_new_tokens shrink to what a small model can hold
+    max_prompt_tokens = 1024,     # a longer prompt is an error
     max_new_tokens = 8192,        # longest response; a longer one is cut off
     # Evaluation
     eval_every = 16384,           # rollouts between evaluations; 0 = only before and after training
@@ -143,7 +142,7 @@ config = dict(
     seeds = "0",                  # values of seed in a sweep
     lrs = "",                     # values of lr_base in a sweep, "1e-4 2e-4"; empty = only lr_base
     view = "fixed_Bp",            # fixed_Bp | fixed_B | joint | lr | best_worst | sensitivity |
-                                  # paper | slices | pass1 | compare | all
+                                  # paper | slices | pass1 | training | compare | all
     metric = "avg@4",             # avg@k, best@k or worst@k with k up to `samples`; reward = mean
                                   # of a fractional reward; train = reward of the training batches
     unit = "rollouts",            # rollouts | tokens | gpu_hours: the unit of C in figures
@@ -319,13 +318,11 @@ def parse(argv, doc="", own=None):
         for key in sorted(flat, key=lambda key: key != "recipe"):
             set_key(given, key, flat[key], keys=keys)
 
-    folder = folder_defaults(given, keys)
-    cfg = keys | folder
+    cfg = keys | folder_defaults(given, keys)
     set_key(cfg, "recipe", given.get("recipe", cfg["recipe"]))
     cfg |= given
 
     cfg["data"], cfg["model"] = str(Path(cfg["data"])), cfg["model"].rstrip("/") or cfg["model"]
-    cfg |= fitting_lengths(cfg, folder | given)
     splits, split = Path(cfg["data"]) / "splits" / Path(cfg["model"]).name, cfg["split"]
     for key in ("train", "val"):
         name = f"{split or cfg['recipe']}_{key}.jsonl"
@@ -354,23 +351,6 @@ def folder_defaults(given, keys):
             if key in wanted or key not in keys:
                 set_key(folder, key, value, f"{file}: ", keys)
     return folder
-
-
-def fitting_lengths(cfg, fixed):
-    """Return {max_prompt_tokens, max_new_tokens}, cut to what the model in a local folder can hold.
-
-    A length in `fixed` was given by the user and is not cut; a stage refuses it if it is too long.
-    """
-    keys = ("max_prompt_tokens", "max_new_tokens")
-    lengths, file = {key: cfg[key] for key in keys}, Path(cfg["model"]) / "config.json"
-    positions = read_json(file).get("max_position_embeddings") if file.exists() else None
-    if isinstance(positions, int) and sum(lengths.values()) > positions > 1:
-        other = lengths[keys[1]] if keys[1] in fixed else positions // 2
-        for key in keys:
-            if key not in fixed and other < positions:
-                lengths[key] = min(lengths[key], positions - other)
-            other = lengths[key]
-    return lengths
 
 
 def sweep_folder(cfg, name):
@@ -486,6 +466,20 @@ def check_run(cfg):
                        "lower B_p or n")
     if cfg["threads"] > (os.cpu_count() or 1):
         raise BadInput(f"--threads={cfg['threads']}: this machine has {os.cpu_count()} cores")
+
+
+def check_processes(cfg, count):
+    """Raise BadInput if `count` processes of torchrun, one for each GPU, cannot share a run."""
+    if cfg["lora_rank"] and count > 1:
+        raise BadInput(f"--lora_rank={cfg['lora_rank']}: adapters train on one GPU, not on the "
+                       f"{count} of GPUS_PER_RUN or torchrun; give 1")
+    if count % cfg["tensor_parallel"]:
+        raise BadInput(f"--tensor_parallel={cfg['tensor_parallel']}: the {count} processes of "
+                       "torchrun cannot be cut into groups of that size")
+    if cfg["B_p"] % count:
+        nearest = max(count, round(cfg["B_p"] / count) * count)
+        raise BadInput(f"--B_p={cfg['B_p']}: the {count} processes of GPUS_PER_RUN or torchrun "
+                       f"cannot share its problems evenly; the nearest B_p is {nearest}")
 
 
 def is_toy(cfg):

@@ -21,7 +21,6 @@ import csv
 import io
 import json
 import math
-import os
 import sys
 from pathlib import Path
 
@@ -31,6 +30,7 @@ except ModuleNotFoundError:  # this file was copied without the rest
     parse, BadInput = None, ValueError
 import numpy as np
 from scipy.optimize import least_squares
+from scipy.special import expit  # 1 / (1 + exp(-x))
 
 from core.plots import (budget_axis, canvas, draw_n_star, format_si, legend, log_ticks,
                         missing_text, pairs_text, plural, wrap, write)
@@ -47,8 +47,7 @@ ROOM = 0.25
 
 def law_at(law, C):
     """Return log2 n* at C (E,) by a law, a dict of L, k, log10_C0 and b."""
-    z = np.clip(law["k"] * (np.log10(C) - law["log10_C0"]), -60, 60)
-    return law["b"] + law["L"] / (1 + np.exp(-z))
+    return law["b"] + law["L"] * expit(law["k"] * (np.log10(C) - law["log10_C0"]))
 
 
 def fit_law(C, log2_n, weight=None, room=1.0):
@@ -65,15 +64,14 @@ def fit_law(C, log2_n, weight=None, room=1.0):
     # the start: for each (k, C0) of a grid, fit a line in g, which rises from 0 to 1; take the best
     v, u = (a.ravel() for a in np.meshgrid(np.linspace(lower[2], upper[2], 25),
                                            np.linspace(lower[3], upper[3], 31)))
-    g = 1 / (1 + np.exp(-np.clip(np.exp(v)[:, None] * (x - u[:, None]), -60, 60)))  # (S, E)
+    g = expit(np.exp(v)[:, None] * (x - u[:, None]))  # (S, E)
     spread = g - (g @ w)[:, None]
     L = np.clip(spread @ (w * y) / np.maximum(spread ** 2 @ w, 1e-14), 0, 40)
     top = np.clip(y @ w + L * (1 - g @ w), lower[0], upper[0])
     best = ((top[:, None] - L[:, None] * (1 - g) - y) ** 2 @ w).argmin()
 
     def miss(p):  # the weighted errors of the law
-        z = np.clip(np.exp(p[2]) * (x - p[3]), -60, 60)
-        return np.sqrt(w * len(x)) * (p[0] - p[1] / (1 + np.exp(z)) - y)
+        return np.sqrt(w * len(x)) * (p[0] - p[1] * expit(-np.exp(p[2]) * (x - p[3])) - y)
     start = np.clip([top[best], L[best], v[best], u[best]], lower, upper)
     top, L, v, u = least_squares(miss, start, bounds=(lower, upper), x_scale=[1, 1, 0.5, 0.2]).x
     return dict(L=L, k=math.exp(v), log10_C0=u, b=top - L, plateau=2 ** top)
@@ -170,7 +168,7 @@ def law_of_panel(panel):
     law = law_of_points([], [])
     if star:
         law = law_of_points(star["C"], np.log2(star["between"]), star["n"], star["bend"], ROOM)
-    law |= dict(range=panel["range"], estimator="n_star", fitted=law["verdict"], by_records=(
+    law |= dict(range=panel["range"], fitted=law["verdict"], by_records=(
         law_of_points(records["C"], records["log2_n_mean"], records["n"])))
     if "B" in panel and law["fit"]:
         fit = law["fit"]
@@ -221,12 +219,12 @@ def verdict_text(law, solved=""):
     elif law["p_falls"] <= 0.05:
         text = f"no, the best n falls (p = {law['p_falls']:.3f}, {at})"
     if law["gap"] > 0:
-        text += (f". Of all n, n = {law['n']} comes closest to serving every budget, but "
+        text += (f". Of all n, n = {law['n_closest']} comes closest to serving every budget, but "
                  f"n = {law['by']} beats it by {points_text(law['gap'], law['half'])} at "
                  f"{windows[law['window']]}")
     else:
-        text += (f". No n beats n = {law['n']} where a rise would show, but another n may be up to "
-                 f"{100 * law['regret_of_n']:.1f} points better (95%)")
+        text += (f". No n beats n = {law['n_closest']} where a rise would show, but another n may "
+                 f"be up to {100 * law['regret_of_n']:.1f} points better (95%)")
     if law["left_out"]:
         text += (". Left out, because their runs end early: n = "
                  + ", ".join(map(str, law["left_out"])))
@@ -401,34 +399,26 @@ def advice_lines(row, front, hour):
         yield improvement_text(row["gains"], front["k"])
 
 
-def replace_file(path, text):
-    """Write a text to a temporary file and rename it, so that no reader sees half a file."""
-    part = f"{path}.{os.getpid()}"
-    Path(part).write_text(text)
-    os.replace(part, path)
-
-
 def write_json(path, value):
     """Write a value as JSON. Numpy numbers become numbers and numpy arrays become lists."""
-    replace_file(path, json.dumps(value, default=lambda x: x.item() if hasattr(x, "item")
-                                  else list(x)))
+    Path(path).write_text(json.dumps(value, default=lambda x: x.item() if hasattr(x, "item")
+                                     else list(x)))
 
 
 def write_csv(path, tables):
     """Write prescription.csv from {metric: prescribed rows}."""
-    file = io.StringIO()
-    writer = csv.DictWriter(file, COLUMNS, lineterminator="\n", extrasaction="ignore")
-    writer.writeheader()
-    for metric, rows in tables.items():
-        for row in rows:
-            short = {key: f"{x:.5g}" for key, x in row.items() if isinstance(x, float)}
-            tied = row["tied"] if row["reward"] is not None else ()
-            pairs = sorted({(c["B_p"], c["n"]) for c in tied})
-            writer.writerow(row | short | dict(
-                metric=metric, C=round(row["C"]) if row["C"] > 1000 else f"{row['C']:.5g}",
-                same=" ".join(f"{b}x{n}" for b, n in pairs),
-                stop=f"{row['stop']['C']:.5g}" if row["stop"] else ""))
-    replace_file(path, file.getvalue())
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n", extrasaction="ignore")
+        writer.writeheader()
+        for metric, rows in tables.items():
+            for row in rows:
+                short = {key: f"{x:.5g}" for key, x in row.items() if isinstance(x, float)}
+                tied = row["tied"] if row["reward"] is not None else ()
+                pairs = sorted({(c["B_p"], c["n"]) for c in tied})
+                writer.writerow(row | short | dict(
+                    metric=metric, C=round(row["C"]) if row["C"] > 1000 else f"{row['C']:.5g}",
+                    same=" ".join(f"{b}x{n}" for b, n in pairs),
+                    stop=f"{row['stop']['C']:.5g}" if row["stop"] else ""))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -550,7 +540,7 @@ def report_points(path, at=None, out="", cfg=None, known=False):
     the points, so the command is printed too.
     """
     C, n, about = read_points(path)
-    law = law_of_points(C, np.log2(n)) | dict(range=[C[0], C[-1]], estimator="points")
+    law = law_of_points(C, np.log2(n)) | dict(range=[C[0], C[-1]])
     print(f"{path}: {about}\nDoes the best n rise with the budget? {verdict_text(law)}")
     if law["verdict"] == "law":
         print("log2 n* = {L:.2f} / (1 + exp(-{k:.2f} (log10 C - {log10_C0:.2f}))) + {b:.2f}; "

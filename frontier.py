@@ -5,20 +5,14 @@
     python frontier.py --runs=runs/easy --view=all                      # all but compare
     python frontier.py --runs="runs/easy runs/easy:train runs/hard" --view=compare
 
-| view     | what                                                          | paper        |
-| fixed_Bp | n against M, a panel for each B_p                             | section 4.1  |
-| fixed_B  | B_p n <= B, over M, a panel for each B                        | section 4.2  |
-| joint    | best over (B_p, n), the smallest stable B_p                   | section 4.3  |
-| paper    | the paper's curves next to ours                               | Figs 5 to 7  |
-
-tools/views.py has the others: lr, best_worst, sensitivity, slices, pass1, compare.
+docs/analysis.md says what each view shows. Those of the paper's section 4 are here, the others in
+tools/views.py; --view=training draws every number that the updates log, also one that you add.
 
 The paper's path is the first section, whole: log -> record-breaking points -> one sigmoid for each
 n -> the highest curve at each C -> n*(C). It needs only numpy and scipy. The other sections make
 the views. A view is a function (sweep, cfg) -> content, a function (front, path) that draws it, a
 function (front) -> lines of text, and a row of VIEWS. A new one also needs its name in the list at
-`view` in config.py. It starts from sweep["cells"] (a list of core/stats.Cell) and by_B_p.
-A field of the log that runs do not have yet is added in core/runs.read_run and first_epochs.
+`view` in config.py. It starts from sweep["best_lr_cells"] and by_B_p.
 
 Each view writes `frontier_VIEW.json` and `.png` (fixed_Bp: `frontier.*`) to `out`, or to `runs` if
 `out` is empty. --view=all writes their texts to `report.txt`. docs/log.md lists the fields of
@@ -35,6 +29,7 @@ from config import BadInput, complete, entry, lr_factor, parse  # first: catches
 from core.log import atomic_write, save_json
 import numpy as np
 from scipy.optimize import least_squares
+from scipy.special import expit  # 1 / (1 + exp(-x))
 
 from core.stats import (RUN_SD, Z, best, cells_of, ci_half_width, gap_between, held_out,
                         heldout_reward, nearest, panel_of, per_problem, stop_before,
@@ -59,7 +54,7 @@ def record_breaking(reward, width):
 
 def sigmoid(x, low, rise, k, x0):
     """Return the paper's curve over x = log10 C: from `low` to `low + rise`, steepest at x0."""
-    return low + rise / (1 + np.exp(-np.clip(k * (x - x0), -60, 60)))
+    return low + rise * expit(k * (x - x0))
 
 
 def fit_curve(C, reward):
@@ -162,32 +157,38 @@ def between_n(cells, curves):
 def analyse(cfg, part="", runs=None, dropped=()):
     """Read the runs of a sweep's folder, or take `runs`, and return what every view starts from.
 
-    dict(runs, dropped, grid, every, cells, lr, law_cells, label, head, covers, cfg). every: the
-    cells at all lr_base. cells: for each (B_p, n) the cell whose lr_base is best at the largest
-    budget. lr: of the lr_base with the most cells, that of the best cell. law_cells: the cells at
-    lr. head: the config of the longest run.
+    It is a dict of
+      all_cells      the cells of every (B_p, n, lr_base), see core/stats.Cell
+      best_lr_cells  for each (B_p, n) the one whose lr_base is best at the largest budget
+      one_lr_cells   those with the lr_base `lr`: of the lr_base with the most cells, that of the
+                     best cell
+      grid           the budgets (G,) of all cells
+      runs, dropped  the runs of best_lr_cells; those left out, with the reason
+      head           the config of the longest run
+      label, covers  the reward and what its intervals cover, as text
+      cfg            the given config, with B_max of the command line or of the runs
     """
     part = part or ("train" if cfg["metric"] == "train" else cfg["eval_set"])
     if runs is None:
         runs, dropped = read_runs(cfg["runs"], cfg["metric"], cfg["unit"], part, cfg["tag"],
                                   cfg["epochs"])
-    grid, every = cells_of(runs, cfg["metric"])
-    count = Counter(c.lr for c in every)
-    whole = [c for c in every if count[c.lr] == max(count.values())]
+    grid, cells = cells_of(runs, cfg["metric"])
+    count = Counter(c.lr for c in cells)
+    whole = [c for c in cells if count[c.lr] == max(count.values())]
     lr = whole[best(whole, -1) or 0].lr
-    cells = []
-    for pair in dict.fromkeys((c.B_p, c.n) for c in every):
-        of_pair = [c for c in every if (c.B_p, c.n) == pair]
-        cells.append(of_pair[best(of_pair, -1) or 0])
+    best_lr = []
+    for pair in dict.fromkeys((c.B_p, c.n) for c in cells):
+        of_pair = [c for c in cells if (c.B_p, c.n) == pair]
+        best_lr.append(of_pair[best(of_pair, -1) or 0])
     head = complete(max((run["config"] for run in runs), key=lambda c: c.get("C", 0)))
     label = "training reward"
     if part != "train":
         label = f"{'validation' if part == 'val' else part} {cfg['metric']}"
-    return dict(runs=[run for c in cells for run in c.runs], dropped=dropped, grid=grid,
-                every=every, cells=cells, lr=lr, law_cells=[c for c in every if c.lr == lr],
-                label=label, head=head, covers=covers(every),
-                cfg=dict(B_limit=0) | cfg | dict(head=head, B_max=cfg.get("B_limit")
-                                                 or head["B_max"]))
+    return dict(runs=[run for c in best_lr for run in c.runs], dropped=dropped, grid=grid,
+                all_cells=cells, best_lr_cells=best_lr, lr=lr,
+                one_lr_cells=[c for c in cells if c.lr == lr], label=label, head=head,
+                covers=covers(cells),
+                cfg=dict(B_limit=0) | cfg | dict(B_max=cfg.get("B_limit") or head["B_max"]))
 
 
 def covers(cells):
@@ -206,8 +207,8 @@ def covers(cells):
 
 def notes_of(sweep):
     """Return what a reader must know of the runs, as lines of text."""
-    every = [run for c in sweep["every"] for run in c.runs]
-    lrs, notes = sorted({c.lr for c in sweep["every"]}), []
+    every = [run for c in sweep["all_cells"] for run in c.runs]
+    lrs, notes = sorted({c.lr for c in sweep["all_cells"]}), []
     if len(lrs) > 1:
         notes.append(f"each n is shown at its best lr_base of {', '.join(f'{x:g}' for x in lrs)}; "
                      f"the verdict is at lr_base = {sweep['lr']:g}; --view=lr compares them")
@@ -216,8 +217,8 @@ def notes_of(sweep):
             notes.append(f"unfinished {run['run']}: used up to its last evaluation")
         if run["status"] in ("diverged", "pruned"):
             notes.append(f"{run['status']} {run['run']} at C = {format_si(run['C'][-1])}")
-    most = max(len(c.runs) for c in sweep["every"])
-    for c in sweep["every"]:
+    most = max(len(c.runs) for c in sweep["all_cells"])
+    for c in sweep["all_cells"]:
         if len(c.runs) < most:
             notes.append(f"B_p={c.B_p} n={c.n} lr_base={c.lr:g}: {len(c.runs)} of {most} seeds")
     return notes
@@ -237,13 +238,13 @@ def with_limit(cfg, argv):
 def front_of(sweep, view, content, cfg):
     """Return all that a view's JSON holds. The figure and the text of the view are made only from
     it."""
-    every = [run for c in sweep["every"] for run in c.runs]
+    every = [run for c in sweep["all_cells"] for run in c.runs]
     runs = content.pop("runs", every)  # the view lr uses only some
     return {key: cfg[key] for key in ASKED} | dict(
         schema=SCHEMA, view=view, label=sweep["label"], config=sweep["head"],
         source=next((r["source"] for r in every if r["source"]), ""), device=every[0]["device"],
         D=problems_trained_on(every[0]), covers=sweep["covers"],
-        notes=notes_of(sweep), budget=sweep["grid"][-1],
+        notes=notes_of(sweep),
         missing=[] if view == "compare" else missing_cells(cfg["runs"], every, sweep["dropped"]),
         runs_dropped=sweep["dropped"],
         runs_used=[{key: run[key] for key in ("run", "B_p", "n", "lr", "seed", "status")}
@@ -319,11 +320,11 @@ def rows_of(cells, grid, B_max=0):
 
 def tables_of(sweep, cfg):
     """Return {metric: rows}: what to run by the metric asked for and by avg@k, best@k, worst@k."""
-    runs, metrics = [run for c in sweep["every"] for run in c.runs], [cfg["metric"]]
+    runs, metrics = [run for c in sweep["all_cells"] for run in c.runs], [cfg["metric"]]
     if runs[0]["counts"] is not None:
         metrics += [m for m in (f"{kind}@{cfg['k']}" for kind in ("avg", "best", "worst"))
                     if m not in metrics]
-    cells = {m: sweep["every"] if m == cfg["metric"] else cells_of(runs, m)[1] for m in metrics}
+    cells = {m: sweep["all_cells"] if m == cfg["metric"] else cells_of(runs, m)[1] for m in metrics}
     tables = {m: rows_of(cells[m], sweep["grid"], cfg["B_max"]) for m in metrics}
     for row in tables[cfg["metric"]]:
         row["gains"] = gains_of(row, sweep["grid"], cells, cfg)
@@ -380,11 +381,11 @@ def with_curves(panel, cells, grid):
 
 def fixed_Bp(sweep, cfg):
     """Make a panel for each B_p: n against M (paper, section 4.1)."""
-    panels, of_law = {}, by_B_p(sweep["law_cells"])
-    for B_p, cs in by_B_p(sweep["every"]).items():
+    panels, of_law = {}, by_B_p(sweep["one_lr_cells"])
+    for B_p, cs in by_B_p(sweep["all_cells"]).items():
         panel = panel_of(cs, sweep["grid"])
         on_top = set(zip(panel["envelope"]["n"], panel["envelope"]["lr"]))
-        best_lr = [c for c in cs if c in sweep["cells"]]
+        best_lr = [c for c in cs if c in sweep["best_lr_cells"]]
         drawn = [c for c in cs if c in best_lr or (c.n, c.lr) in on_top]
         panel = with_curves(panel, drawn, sweep["grid"])
         runs = [run for c in cs for run in c.runs]
@@ -433,14 +434,14 @@ def grid_edge(B_p, n, C, cells, B_max):
 def joint(sweep, cfg):
     """Make one panel with the best (B_p, n) at each budget, and the smallest stable
     B_p (section 4.3)."""
-    panel = panel_of(sweep["every"], sweep["grid"])
+    panel = panel_of(sweep["all_cells"], sweep["grid"])
     env = panel["envelope"]
     pairs = list(zip(env["B_p"], env["n"]))
-    fell, tables = stability(sweep["every"]), tables_of(sweep, cfg)
+    fell, tables = stability(sweep["all_cells"]), tables_of(sweep, cfg)
     short = [c["B_p"] for c in tables[cfg["metric"]][-1]["by_B_p"] if c["gap"] > cfg["delta"]]
     return dict(panels={"joint": panel | dict(
-        records=pooled_records([run for c in sweep["every"] for run in c.runs], cfg["bin"]),
-        n_star=paper_n_star(sweep["cells"], cfg["bin"]),
+        records=pooled_records([run for c in sweep["all_cells"] for run in c.runs], cfg["bin"]),
+        n_star=paper_n_star(sweep["best_lr_cells"], cfg["bin"]),
         segments=[dict(C=env["C"][i], B_p=env["B_p"][i], n=env["n"][i], B=pairs[i][0] * pairs[i][1],
                        reward=env["highest"][i]) for i in starts_of_pieces(pairs)],
         stability=fell, stable_B_p=smallest_stable(fell, short))}, rows=tables)
@@ -513,8 +514,7 @@ def fixed_B(sweep, cfg):
             B=B, records=records, n_star=paper_n_star(largest, cfg["bin"]), of_batch=[
                 dict(n=c.n, B_p=c.B_p, C=grid[c.alive], reward=c.mean[c.alive]) for c in largest])
         tables[f"B={B}"] = [row for row in rows_of(cs, grid, B) if row["C"] <= end]
-    return dict(panels=panels, rows=tables, unit="updates",
-                budget=max(p["range"][1] for p in panels.values()))
+    return dict(panels=panels, rows=tables, unit="updates")
 
 
 def describe_panels(front):
@@ -652,7 +652,7 @@ def paper(sweep, cfg):
     cover. above: how far its frontier is above ours, on average over log C.
     """
     panels = fixed_Bp(sweep, cfg)["panels"]
-    for panel, cs in zip(panels.values(), by_B_p(sweep["cells"]).values()):
+    for panel, cs in zip(panels.values(), by_B_p(sweep["best_lr_cells"]).values()):
         runs, env, points = [run for c in cs for run in c.runs], panel["envelope"], []
         for run in runs:
             kept = record_breaking(run["reward"], cfg["bin"])
@@ -708,8 +708,11 @@ VIEWS = dict(
 
 
 def views():
-    """Return VIEWS with the views of tools/views.py, imported here because tools/views.py imports
-    this file."""
+    """Return VIEWS with the views of tools/views.py.
+
+    They start from `analyse` and the panels of this file, so the two files import each other. This
+    side does it here, when a view of tools/views.py is asked for.
+    """
     from tools.views import MORE
     return VIEWS | MORE
 

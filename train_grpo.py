@@ -16,21 +16,8 @@ rounding only.
 As in the paper: groups of n rollouts, A = (r - mean) / std, AdamW with 10 warm-up updates and
 lr = lr_base sqrt(B / 1024), KL and entropy terms on Easy and none on Hard, temperature 0.6,
 importance weights against the engine's log-probs, on-policy (one optimizer step per batch), PPO
-and CISPO next to GRPO. What differs or is our choice:
-- The loss is a mean over tokens, and the std in A has ddof 1. The paper does not print kl_coef,
-  entropy_coef, tis_cap, eps_low, eps_high, the KL estimator (k3 here) or PPO's keys (docs/log.md).
-- Each of the `updates` optimizer steps uses the whole batch, so B and its lr mean the same for any
-  value. If it is one, the ratio is 1, nothing is clipped and CISPO has GRPO's gradient, so compare
-  the two at updates=2 or more.
-- PPO's KL is a term of the loss, as in GRPO, and not of the reward. Its critic starts from the base
-  model with a head of zeros.
-- The trainer computes log-probs without dropout, in bf16 on a GPU (weights, gradients and AdamW in
-  fp32) and in fp32 on a CPU (`dtype`).
-- Problems come in seeded epochs without replacement. A batch may span two epochs.
-
-Completions or prompts? B_p counts prompts (veRL: train_batch_size), n the completions of each (TRL:
-num_generations, veRL: rollout.n). The batch size is B = B_p n completions. A step is one update on
-such a batch; a run makes M = C / B. All names: docs/takehome.md.
+and CISPO next to GRPO. docs/log.md has the objectives and our choices where the paper gives no
+value; docs/takehome.md has the names of B_p, n and the like in TRL and veRL.
 
 The objective is in `advantages` and `policy_loss` below; `update` puts them together. A new key is
 a line of `config` in config.py; a new reward is a function in verifier.py.
@@ -567,13 +554,15 @@ def update(learner, batch, cfg):
 
     batch: as in `pack_batch`. The denominators count the whole batch, before it is dealt to ranks
     and cut into micro-batches, so neither the ranks nor micro_tokens change the result. The
-    fields are means over tokens; grad_norm is nan if a step was skipped.
+    fields are means over the N tokens of the loss, and None if there are none: without KL term,
+    entropy term and critic, groups of equal rewards need no pass. grad_norm is nan if a step was
+    skipped.
     """
     import torch
     model, ref, critic = learner.model, learner.ref, learner.critic
-    flat, counts, real = pack_batch(batch, cfg, model.device)
-    N_policy, N_reg, N = [max(1, x) for x in counts]
-    parts = update_parts(model, flat, cfg, real)
+    flat, (N_policy, N_reg, N), has_rows = pack_batch(batch, cfg, model.device)
+    N_policy, N_reg = max(1, N_policy), max(1, N_reg)  # a term without tokens is 0
+    parts = update_parts(model, flat, cfg, has_rows)
     logp_engine, A = flat["logp_engine"], flat["advantage"]  # (N,)
     in_policy, in_reg, known = flat["in_policy"], flat["in_reg"], logp_engine.isfinite()
     if critic:
@@ -614,22 +603,26 @@ def update(learner, batch, cfg):
                 gap = (logp_old[token] - logp_engine[token])[known[token]].abs()
                 ratio = (logp - logp_old[token]).exp()
                 outside = (ratio < 1 - cfg["eps_low"]) | (ratio > 1 + cfg["eps_high"])
-                kl = kl_term("k3", logp, logp_ref[token]).sum() if ref else zero
+                k3 = kl_term("k3", logp, logp_ref[token]).sum() if ref else zero
                 capped = (w >= (cfg["tis_cap"] or float("inf"))).sum()
                 for name, x in dict(
-                        loss=loss, value_loss=error, entropy=entropy.sum(), kl=kl, gap=gap.sum(),
+                        loss=loss, value_loss=error, entropy=entropy.sum(), kl=k3, gap=gap.sum(),
                         unknown=(~known[token]).sum(), capped=capped, w=w.sum(),
                         w2=w.square().sum(), clipped=outside.sum()).items():
                     sums[name] += x.double() * real
         norms.append(optimizer_step(learner.trained(), cfg["grad_clip"]))
     s = dict(zip(sums, all_reduce(x.item() for x in sums.values())))
     steps, seen = cfg["updates"], N * cfg["updates"]
-    fields = dict(loss=s["loss"] / steps, entropy=s["entropy"] / seen,
-                  kl=s["kl"] / seen if ref else None, grad_norm=sum(norms) / len(norms),
-                  tis_mean=s["gap"] / max(1, seen - s["unknown"]), tis_capped=s["capped"] / seen,
-                  engine_nan=int(s["unknown"] / steps),
-                  ess=s["w"] ** 2 / (seen * s["w2"]) if s["w2"] else 0.0,  # effective / all tokens
-                  clip_frac=s["clipped"] / seen)
+    known_tokens = seen - s["unknown"]
+
+    def mean(name):
+        return s[name] / seen if seen else None
+    fields = dict(loss=s["loss"] / steps, entropy=mean("entropy"), kl=mean("kl") if ref else None,
+                  grad_norm=sum(norms) / len(norms),
+                  tis_mean=s["gap"] / known_tokens if known_tokens else None,
+                  tis_capped=mean("capped"), engine_nan=int(s["unknown"] / steps),
+                  ess=s["w"] ** 2 / (seen * s["w2"]) if s["w2"] else None,  # effective / all tokens
+                  clip_frac=mean("clipped"))
     if critic:
         fields["value_loss"] = s["value_loss"] / steps
     return fields
@@ -643,16 +636,7 @@ def check_config(cfg):
     """Raise BadInput if the config is invalid or the processes of torchrun cannot share the run."""
     config.check_run(cfg)
     choose("verifier", cfg["verifier"], verifier.REWARDS)
-    if cfg["lora_rank"] and WORLD > 1:
-        raise BadInput(f"--lora_rank={cfg['lora_rank']}: adapters train on one GPU, not on the "
-                       f"{WORLD} processes of torchrun")
-    if WORLD % cfg["tensor_parallel"]:
-        raise BadInput(f"--tensor_parallel={cfg['tensor_parallel']}: the {WORLD} processes of "
-                       "torchrun cannot be cut into groups of that size")
-    if cfg["B_p"] % WORLD:
-        nearest = max(WORLD, round(cfg["B_p"] / WORLD) * WORLD)
-        raise BadInput(f"--B_p={cfg['B_p']}: the {WORLD} processes of torchrun cannot share its "
-                       f"problems evenly; the nearest B_p is {nearest}")
+    config.check_processes(cfg, WORLD)
 
 
 def engine_memory_share(model, cfg, device, engine_name):
@@ -743,12 +727,9 @@ class Run:
                                    f"changed since this run began ({key})")
 
     def warn_of_other_code(self):
-        """Warn if other code began the run, because an edit does not change a run's identity."""
-        old, now = self.header.get("commit"), machine.commit()
-        if old and now and (old != now or now.endswith("+")):  # a + cannot show which edits
-            old, now = (name.replace("+", " with edits") for name in (old, now))
-            print(f"{self.folder}: this run was begun by commit {old}; the code now is {now}. If "
-                  "it should not be mixed, --tag=NAME starts a new run", file=sys.stderr)
+        """Warn if other code began the run."""
+        if text := machine.mixed_code({self.header.get("commit")}):
+            print(f"{self.folder}: this run was {text}", file=sys.stderr)
 
     def write(self, record):
         """Append a record to the log; rank 0 only. Note how long the files are after an update."""

@@ -16,6 +16,7 @@ import math
 from pathlib import Path
 
 from config import BadInput, complete, derive, entry, files, parse, read_json
+from core.models import recomputes
 
 # ---- the assumptions -----------------------------------------------------------------------------
 # For each card: bytes of memory, bytes/s that decoding reads, FLOP/s of an update. The H100's FLOP/s
@@ -93,11 +94,6 @@ def sizes(shape):
 
 # ---- memory --------------------------------------------------------------------------------------
 
-def recomputes(cfg):
-    """Return whether an update recomputes activations; on a GPU auto is true."""
-    return cfg["activation_checkpointing"] != "false"
-
-
 def update_bytes(s, cfg, gpus):
     """Return what an update takes on each of `gpus` GPUs, {part: bytes}; the sum is the peak.
 
@@ -107,7 +103,7 @@ def update_bytes(s, cfg, gpus):
     and gathered weights, at the point where it is largest.
     """
     P, d, ff, L, split = s["P"], s["d"], s["ff"], s["layers"], gpus > 1
-    recompute = recomputes(cfg)
+    recompute = recomputes(cfg, "cuda")
     adapters = cfg["lora_rank"] * s["sides"]
     T = max(cfg["micro_tokens"], cfg["max_prompt_tokens"] + cfg["max_new_tokens"])
     N = T  # the worst case: all tokens are response tokens
@@ -233,7 +229,7 @@ def update_s(s, cfg, rollouts, gpus, card="H100"):
     """
     _, bandwidth, speed = CARDS[card]
     tokens = rollouts * (PROMPT + mean_length(cfg)) / gpus
-    steps = cfg["updates"] * (6 + 2 * recomputes(cfg)) * (2 if cfg["algo"] == "ppo" else 1)
+    steps = cfg["updates"] * (6 + 2 * recomputes(cfg, "cuda")) * (2 if cfg["algo"] == "ppo" else 1)
     flops = (steps + 2 * bool(cfg["kl_coef"])) * s["P"]
     return tokens * (flops / speed + cfg["updates"] * LOGIT_BYTES * s["V"] / bandwidth)
 

@@ -7,7 +7,6 @@
   a lost problem. A short test problem must be contained as a whole sentence.
 - Runs in more than half of a file's questions belong to an instruction and are ignored.
 """
-import functools
 import re
 import unicodedata
 from collections import Counter
@@ -46,7 +45,6 @@ hundredth thousand million""".split()}
 RUN, NEAR = 3, 0.8
 # A test problem with fewer than LONG runs can occur in another problem by chance
 LONG, CLAUSES = 10, re.compile(r"(?<=[.!?:])\s+|\n+")
-BANDS, ROWS = 25, 5  # LSH finds a pair at 0.8 with probability 1 - (1 - 0.8^5)^25 = 0.99995
 
 
 def normalize(text):
@@ -79,21 +77,19 @@ def marks(words):
                     if w[0].isdigit() or w in MARKS or w in NUMBERS)
 
 
-@functools.lru_cache(1000)
 def runs(words, usual=frozenset()):
     """Return the set of runs of three words, without `usual` ones unless only these remain."""
     all_runs = {" ".join(words[i:i + RUN]) for i in range(max(1, len(words) - RUN + 1))}
     return all_runs - usual or all_runs
 
 
-@functools.lru_cache(1000)
 def marked_runs(words, usual):
     """Return the runs, each prefixed with the question's marks.
 
     Questions with different marks then share no run; with equal marks the index is unchanged.
     """
     head = marks(words)
-    return {f"{head}|{run}".encode() for run in runs(words, usual)}
+    return {f"{head}|{run}" for run in runs(words, usual)}
 
 
 def usual_runs(texts):
@@ -102,11 +98,6 @@ def usual_runs(texts):
     sample = texts[::len(texts) // 1000 + 1]
     counts = Counter(run for words in sample for run in runs(words))
     return frozenset(run for run, n in counts.items() if len(sample) > 3 and 2 * n > len(sample))
-
-
-def jaccard(a, b):
-    """Return the size of the intersection of two sets over the size of their union."""
-    return len(a & b) / len(a | b)
 
 
 def leak_finder(foreign):
@@ -151,26 +142,25 @@ def twins(questions, foreign, near=True):
     Questions are compared only with kept ones. So no two kept questions are duplicates, and every
     dropped duplicate has a kept twin. near: whether to look for near duplicates.
     """
-    from datasketch import MinHash, MinHashLSH
     from tqdm import tqdm
     texts, leak = [tuple(normalize(q)) for q in questions], leak_finder(foreign)
     usual = usual_runs(texts)
-    hashes = MinHash.generator((marked_runs(words, usual) for words in texts),
-                               num_perm=BANDS * ROWS, seed=1)
-    lsh, exact, results = MinHashLSH(num_perm=BANDS * ROWS, params=(BANDS, ROWS)), {}, []
+    exact, by_run, sizes, results = {}, {}, {}, []  # the first three of kept questions only
 
-    def twin(words, m):
+    def twin(words, mine):
         if compact(words) in exact:
             return "exact", exact[compact(words)]
-        for j in sorted(lsh.query(m)) if near else ():  # candidates; the Jaccard index decides
-            if jaccard(marked_runs(texts[j], usual), marked_runs(words, usual)) >= NEAR:
+        common = Counter(j for run in mine for j in by_run.get(run, ()))
+        for j in sorted(common):
+            if common[j] / (len(mine) + sizes[j] - common[j]) >= NEAR:  # the Jaccard index
                 return "near", j
         return None
-    bar = tqdm(hashes, "duplicates", len(texts), mininterval=1, disable=None)
-    for i, (words, m) in enumerate(zip(texts, bar)):
+    for i, words in enumerate(tqdm(texts, "duplicates", mininterval=1, disable=None)):
+        mine = marked_runs(words, usual) if near else ()
         j = leak(questions[i])
-        results.append(("against", j) if j is not None else twin(words, m))
+        results.append(("against", j) if j is not None else twin(words, mine))
         if results[-1] is None:
-            exact[compact(words)] = i
-            lsh.insert(i, m)
+            exact[compact(words)], sizes[i] = i, len(mine)
+            for run in mine:
+                by_run.setdefault(run, []).append(i)
     return results

@@ -1,4 +1,5 @@
 """core/machine.py: GPUs, cores and commit of this machine, found without loading torch."""
+import contextlib
 import os
 import re
 import subprocess
@@ -18,40 +19,32 @@ def visible_gpus():
     return re.findall(r"^GPU (\d+):", done.stdout, re.M)
 
 
-def cores(root=Path("/sys/fs/cgroup"), groups=Path("/proc/self/cgroup")):
+def cores(root=Path("/sys/fs/cgroup")):
     """Return how many cores this process may use, 1 or more.
 
-    The CPU quota of a container counts (docker --cpus, Kubernetes limits), rounded down. root,
-    groups: where Linux mounts control groups and lists those of this process.
+    The CPU quota of a container counts (docker --cpus, Kubernetes limits), rounded down. root:
+    where Linux mounts control groups, of version 2 or 1.
     """
-    count = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):  # not on macOS
-        count = len(os.sched_getaffinity(0))
-    lines = groups.read_text().splitlines() if groups.exists() else []
-    for line in lines:
-        _, kinds, path = line.split(":", 2)
-        if kinds and "cpu" not in kinds.split(","):
-            continue
-        # version 2 names no kind; in a container the own group may be mounted at the root
-        for mount in {root / kinds, root / "cpu"} if kinds else {root, root / "unified"}:
-            group = mount / path.lstrip("/")
-            for place in (group, *group.parents):
-                if place.is_relative_to(mount):
-                    count = min(count, cpu_quota(place, count))
+    count = len(os.sched_getaffinity(0))
+    for files in ["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]:
+        with contextlib.suppress(OSError, ValueError):  # no such file, or the quota "max"
+            quota, period = " ".join((root / file).read_text() for file in files).split()
+            count = min(count, int(quota) / int(period)) if int(quota) > 0 else count
     return max(1, int(count))
 
 
-def cpu_quota(group, otherwise):
-    """Return the CPUs that a control group folder (version 1 or 2) grants, a float."""
-    try:
-        if (group / "cpu.max").exists():
-            quota, period = (group / "cpu.max").read_text().split()
-        else:
-            quota, period = ((group / f"cpu.cfs_{name}_us").read_text()
-                             for name in ("quota", "period"))
-        return int(quota) / int(period) if int(quota) > 0 else otherwise
-    except (OSError, ValueError):  # no such file, or "max"
-        return otherwise
+def mixed_code(begun):
+    """Return a text if the commits in `begun`, a set, may be other code than ours is now, else "".
+
+    An edit does not change a run's identity, so it can mix two codes in one run or sweep.
+    """
+    begun, now = begun - {None}, commit()
+    # a + cannot show which edits
+    if not now or not begun or (begun == {now} and not now.endswith("+")):
+        return ""
+    old, now = (name.replace("+", " with edits") for name in (", ".join(sorted(begun)), now))
+    return (f"begun by commit {old}; the code now is {now}. If you do not want to mix them, "
+            "--tag=NAME starts new runs")
 
 
 def commit():

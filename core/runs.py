@@ -26,6 +26,13 @@ def is_number(x):
     return isinstance(x, (int, float)) and math.isfinite(x)
 
 
+def columns(steps):
+    """Return {field: (M,)} of every number in the step records, NaN where a record has none."""
+    fields = dict.fromkeys(key for r in steps for key, x in r.items() if is_number(x))
+    return {key: np.array([r[key] if is_number(r.get(key)) else math.nan for r in steps])
+            for key in fields}
+
+
 def has_times(steps):
     """Return whether the record of every update has gen_s and train_s."""
     return all(is_number(r.get(key)) for r in steps for key in ("gen_s", "train_s"))
@@ -108,11 +115,29 @@ def training_rewards(steps, cfg, unit, spent):
     return evals
 
 
-def metrics_in(records):
-    """Return the metrics in the evaluations of a log as text, for error messages."""
+def select_evals(records, metric, part, spent):
+    """Return {C: record} of the evaluations of the set `part` that have the metric or counts."""
+    evals = {}
+    for r in records:
+        if r.get("type") == "eval" and r.get("set", "val") == part:
+            x = spent(r, r.get("step", 0))
+            if x is not None and ("correct" in r or r.get(metric) is not None):
+                evals[x] = r  # if two have the same C, the later one counts
+    return evals
+
+
+def why_unusable(evals, records, metric, unit, part):
+    """Return why {C: record} cannot be analysed, with the metrics that the log has; "" if it can.
+    """
     names = {key for r in records if r.get("type") == "eval" for key in r
              if "@" in key or key == "reward"}
-    return ", ".join(sorted(names)) or "none"
+    has = f" (--metric: this log has {', '.join(sorted(names)) or 'none'})"
+    if metric == "reward" and evals and not any("reward" in r for r in evals.values()):
+        return f"its rewards are all 0 or 1, so no evaluation has the field reward{has}"
+    if len(evals) < 3:
+        return (f"too few evaluations of {part} with {unit} and {metric} or counts: {len(evals)}, "
+                "3 are needed" + has * (part != "train"))
+    return ""
 
 
 def read_evals(evals, metric):
@@ -151,6 +176,8 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
       counts        (E, P) solved rollouts of `samples` for each problem, None if the log lacks them
       reward        (E,) the metric, from counts if there are any, else the logged field
       copies        from core.problems.copies, None if every problem is there once
+      steps         {field: (M,)} every number of the step records, NaN where one is missing
+      passes        the log's records of the training problems
       status        from the end record, "" if there is none
       per_rollout   the cost of a rollout in `unit`
 
@@ -169,23 +196,13 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
         return "its header names no B_p and n"
     steps = [r for r in records if r.get("type") == "step" and isinstance(r.get("step"), int)]
     hours = gpu_hours(steps, header.get("ranks", 1))
-    spent, evals = spending_in(unit, hours), {}
+    spent = spending_in(unit, hours)
     if part == "train":
         evals, metric = training_rewards(steps, cfg, unit, spent), "train"
     else:
-        for r in records:
-            if r.get("type") == "eval" and r.get("set", "val") == part:
-                x = spent(r, r.get("step", 0))
-                if x is not None and ("correct" in r or r.get(metric) is not None):
-                    evals[x] = r  # if two have the same C, the later one counts
-    if metric == "reward" and evals and not any("reward" in r for r in evals.values()):
-        return ("its rewards are all 0 or 1, so no evaluation has the field reward "
-                f"(--metric: this log has {metrics_in(records)})")
-    if len(evals) < 3:
-        text = (f"too few evaluations of {part} with {unit} and {metric} or counts: {len(evals)}, "
-                "3 are needed")
-        names = f" (--metric: this log has {metrics_in(records)})"
-        return text if part == "train" else text + names
+        evals = select_evals(records, metric, part, spent)
+    if why := why_unusable(evals, records, metric, unit, part):
+        return why
     C = sorted(evals)
     evals = [evals[c] for c in C]
     values = read_evals(evals, metric)
@@ -204,7 +221,7 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
         run=folder.name, config=cfg, B_p=cfg["B_p"], n=cfg["n"], seed=cfg.get("seed", 0),
         lr=cfg.get("lr_base", CONFIG["lr_base"]), task=task, data=header.get("train_set_hash"),
         C=np.array(C, float), rollouts=rollouts, step=step,
-        counts=counts, reward=reward, samples=samples, passes=passes,
+        counts=counts, reward=reward, samples=samples, steps=columns(steps), passes=passes,
         copies=next((r["copies"] for r in evals if r.get("copies")), None),
         status=end[-1].get("status", "") if end else "",
         hours=max(hours.values()) if hours and has_times(steps) else None,
@@ -302,7 +319,10 @@ def first_epochs(run, epochs):
         return f"too few evaluations within {epochs:g} epochs of D = {D}: {keep.sum()}"
     short = {key: run[key][keep] for key in ("C", "rollouts", "step", "reward")}
     counts = None if run["counts"] is None else run["counts"][keep]
-    return run | short | dict(counts=counts, status="budget")
+    updates = epochs * D // run["B_p"]
+    steps = {key: x[run["steps"]["step"] <= updates] for key, x in run["steps"].items()}
+    passes = [r for r in run["passes"] if r.get("step", 0) <= updates]
+    return run | short | dict(counts=counts, steps=steps, passes=passes, status="budget")
 
 
 def problems_trained_on(run):
@@ -335,12 +355,9 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val", tag="", epoch
                 runs.append(run)
     plans = [read_plan(each) for each in folders]
     if tag:
-        others = [run for run in runs if run["config"].get("tag", "") != tag]
-        if len(others) == len(runs):
-            raise BadInput(f"--tag={tag}: no run in {folder} has this tag")
-        dropped += [dict(run=run["run"], why=f"another tag than {tag}", B_p=run["B_p"], other=True)
-                    for run in others]
         runs = [run for run in runs if run["config"].get("tag", "") == tag]
+        if not runs:
+            raise BadInput(f"--tag={tag}: no run in {folder} has this tag")
         plans = [plan and dict(plan, config=plan["config"] | dict(tag=tag)) for plan in plans]
     runs, not_comparable = comparable(runs, plans)
     dropped += not_comparable

@@ -6,16 +6,10 @@ interval, the cells tied with the best, and a test of whether the best n rises w
     cells[best(cells, j)], tied_with_best(cells, j)  # the best (B_p, n, lr_base) and its ties
 
 A cell is one (B_p, n, lr_base) with all its seeds. Its value at C is the reward of its model at C:
-a smoothing spline in log C through the evaluations up to C, read at the last one and interpolated
-to the next. The value is not monotone: if a run falls, its value falls. A cell is alive at C if one
-of its runs is, within one evaluation. Beyond its end a cell that did not diverge keeps its last
-value, because the budget is a limit: B_p n M <= C.
-
-The noise model is reward = cell + seed + run + problem. Runs with the same seed share their
-training problems and their order, so a difference of cells is paired by seed. All runs share the
-validation problems, so it is paired by problem as well. The reward of one cell keeps the full
-variance. The sections follow the order of use: runs, cells, the frontier, the test for a law, and
-contrasts of labelled arms, from which results/ judges claims.
+a smoothing spline in log C through the evaluations up to C. docs/analysis.md ("How sure") has the
+noise model, the intervals and what happens beyond the end of a run. The sections follow the order
+of use: runs, cells, the frontier, the test for a law, and contrasts of labelled arms, from which
+results/ judges claims.
 """
 import math
 from dataclasses import dataclass
@@ -92,13 +86,15 @@ def per_problem(run, metric):
 def checkpoint_sd(runs, metric):
     """Return the standard deviation of an evaluation around its run's curve.
 
-    It is the median of second differences over the later half of the evaluations. A trend cancels
-    in second differences, and the median ignores a run that collapses. The noise of the rollouts is
-    included.
+    It is the median of second differences over the later half of the evaluations, or over the last
+    three if there are fewer than five. A trend cancels in second differences, and the median
+    ignores a run that collapses. The noise of the rollouts is included. With three or four
+    evaluations the bend of the early rise is included too, so a fall must be larger to count.
     """
-    bends = np.concatenate([np.diff(per_problem(run, metric)[len(run["C"]) // 2:].mean(1), 2)
-                            for run in runs])
-    return 1.4826 * float(np.median(np.abs(bends))) / math.sqrt(6) if len(bends) else 0.0
+    later = [min(len(run["C"]) // 2, len(run["C"]) - 3) for run in runs]
+    bends = np.concatenate([np.diff(per_problem(run, metric)[first:].mean(1), 2)
+                            for run, first in zip(runs, later)])
+    return 1.4826 * float(np.median(np.abs(bends))) / math.sqrt(6)
 
 
 def values_of(run, metric, grid, checkpoints=math.inf):
@@ -621,9 +617,9 @@ def law_test(e):
 
     e: from `window_estimates`. The null hypothesis is rejected if every n is beaten, by a smaller n
     in an early window or by a larger one in a late window. The middle window counts as both, so a
-    falling n* is not a rise. Returns dict(p, n, by, window, gap, error): n comes closest to one n
-    for all windows, and `by` beats it in `window` by gap +- error (standard error). p is how often
-    a sweep with a constant best n looks as much like a rise.
+    falling n* is not a rise. Returns dict(p, n_closest, by, window, gap): n_closest comes closest
+    to one n for all windows, and `by` beats it in `window` by gap. p is how often a sweep with a
+    constant best n looks as much like a rise.
     """
     ns, W, y = e["n"], e["W"], e["mean"]
     N = len(ns)
@@ -638,8 +634,8 @@ def law_test(e):
     worst = np.array([T[beaten_n == i].max() for i in range(N)])
     closest = int(worst.argmin())
     k = np.flatnonzero(beaten_n == closest)[T[beaten_n == closest].argmax()]
-    out = dict(p=1.0, n=int(ns[closest]), by=int(ns[K[k][1]]), window=int(K[k][2]),
-               gap=float(D[k] @ y), error=float(se[k]))
+    out = dict(p=1.0, n_closest=int(ns[closest]), by=int(ns[K[k][1]]), window=int(K[k][2]),
+               gap=float(D[k] @ y))
     if worst.min() <= 0:
         return out
     rng = np.random.default_rng(0)  # so that the same logs have the same p
@@ -660,8 +656,8 @@ def law_test(e):
 def verdict_of(cells, grid, delta):
     """Judge whether n* rises with the budget, for the cells of one B_p and one lr_base.
 
-    Returns dict(verdict, reason, p, p_falls, n, by, window, gap, error, regret, sets, left_out,
-    windows). The verdict is
+    Returns what `law_test` returns, with dict(verdict, reason, p_falls, half, n_flat, regret, sets,
+    windows, left_out, ...). The verdict is
       law           if n* rises, by `law_test` at ALPHA
       flat          if no n is better than `n_flat` by delta or more in any window (`regret` is the
                     upper end of a one-sided 95% interval). It needs two seeds and no n left out. If
@@ -707,13 +703,13 @@ def verdict_of(cells, grid, delta):
         verdict = "flat"
     elif rise["p"] <= ALPHA < fall["p"]:
         verdict = "law"
-    closest, by = (int(np.flatnonzero(e["n"] == rise[key])[0]) for key in ("n", "by"))
+    closest, by = (int(np.flatnonzero(e["n"] == rise[key])[0]) for key in ("n_closest", "by"))
     return rise | dict(
         half=gap_of(by, closest, rise["window"])[1], regret_of_n=regret[closest],
         verdict=verdict, p_falls=fall["p"], n_flat=int(e["n"][flat]), regret=regret[flat],
         # a hint, not a test, so half an interval is enough
         rising=rising if gains[rising][0] > gains[rising][1] / 2 else None,
-        sets=sets, windows=w["C"], left_out=w["left_out"], seeds=seeds, reason="")
+        sets=sets, windows=w["C"], left_out=w["left_out"], reason="")
 
 
 def flip(a, e):

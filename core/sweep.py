@@ -27,10 +27,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from statistics import fmean, linear_regression
+from statistics import linear_regression
 
 import config
-from config import (BadInput, RECIPES, all_rollouts, at_k, complete, derive, entry, experiment,
+from config import (BadInput, RECIPES, all_rollouts, complete, derive, entry, experiment,
                     parse, read_json, run_name)
 from core import cost, machine
 from core.log import append, finished, progress, read_log, read_plan, save_json
@@ -208,14 +208,10 @@ def arms(preset, argv):
 # Commands, and the GPUs of each
 
 def check_environment():
-    """Raise BadInput if JOBS, GPUS_PER_RUN or LAUNCH is invalid on any machine."""
+    """Raise BadInput if JOBS or GPUS_PER_RUN is invalid on any machine."""
     for name, least, known in (("JOBS", 1, r"|[1-9]\d{0,5}"), ("GPUS_PER_RUN", 0, r"|\d{1,4}")):
         if not re.fullmatch(known, value := os.environ.get(name, "")):
             raise BadInput(f"{name}={value}: expected a whole number, {least} or more")
-    launch = os.environ.get("LAUNCH", "")
-    test = ["bash", "-nc", f"words=({launch})"]
-    if "\n" in launch or (launch and subprocess.run(test, stderr=subprocess.DEVNULL).returncode):
-        raise BadInput(f"LAUNCH={launch!r}: expected the words of one command, such as nice -n 5")
 
 
 # the variables that run_sweep.sh and this file read
@@ -245,12 +241,7 @@ def python():
 def training(c):
     """Return the training command of a cell, with PYTHON, LAUNCH and GPUS_PER_RUN applied."""
     gpus = int(os.environ.get("GPUS_PER_RUN") or "1")
-    if c["B_p"] % max(1, gpus):
-        raise BadInput(f"--bps={c['bps']}: GPUS_PER_RUN={gpus} processes cannot share "
-                       f"B_p={c['B_p']} problems evenly; give multiples of {gpus}")
-    if c["lora_rank"] and gpus > 1:
-        raise BadInput(f"--lora_rank={c['lora_rank']}: LoRA trains on one GPU only; give "
-                       f"GPUS_PER_RUN=1, not {gpus}")
+    config.check_processes(c, max(1, gpus))
     more = ["seed", "B_max", "out"]
     if c["device"] == "auto" and parse([f"--data={c['data']}", f"--model={c['model']}"])[
             "device"] == "cpu":  # the data folder says cpu, but the user asked for GPUs
@@ -577,13 +568,8 @@ def warn_of_mixed_commits(grid):
     """Warn once if runs of the sweep were begun by another commit, or by edited code."""
     headers = (next(iter(read_log(log)), {}) for log in
                (run_folder(c) / "log.jsonl" for c in grid) if log.exists())
-    begun = {header.get("commit") for header in headers} - {None}
-    now = machine.commit()
-    if now and begun and (begun | {now} != {now} or now.endswith("+")):
-        shown = ", ".join(sorted(begun)).replace("+", " with edits")
-        print(f"runs of this sweep were begun by commit {shown}; the code now is "
-              f"{now.replace('+', ' with edits')}. If you do not want to mix them, --tag=NAME "
-              "starts new runs", file=sys.stderr, flush=True)
+    if text := machine.mixed_code({header.get("commit") for header in headers}):
+        print(f"runs of this sweep were {text}", file=sys.stderr, flush=True)
 
 
 def job(c):
@@ -683,14 +669,9 @@ def end_some(here, C):
 
 def evaluations(c):
     """Return the evaluations in the log of a cell's run: [(rollouts, reward)]."""
-    points = []
-    for r in read_log(run_folder(c) / "log.jsonl"):
-        if r["type"] == "eval" and r["set"] == c["eval_set"]:
-            reward = c["metric"] == "reward"  # not logged if all rewards are 0 or 1
-            worth = at_k("avg@1" if reward else c["metric"], r["samples"])
-            mean = fmean(worth[right] for right in r["correct"])
-            points.append((r["rollouts"], r.get("reward", mean) if reward else mean))
-    return points
+    from core.runs import read_run  # here, because planning needs no numpy
+    run = read_run(run_folder(c), c["metric"], part=c["eval_set"])
+    return [] if isinstance(run, str) else list(zip(run["rollouts"], run["reward"]))
 
 
 def last_third(curves, C):

@@ -101,12 +101,6 @@ def read(path, part="val", unit="rollouts", metric="avg@4"):
     return run | dict(path=path, budget=max(run["config"]["C"], int(run["rollouts"][-1])))
 
 
-def records(run, kind):
-    """Return a run's log records with the type `kind`."""
-    (path,) = Path(run["path"]).glob("log.jsonl*")
-    return [r for r in read_log(path) if r["type"] == kind]
-
-
 def most_frequent(values):
     """Return the most frequent value, the first if several are, or None without values."""
     return max(values, key=values.count, default=None)
@@ -265,9 +259,9 @@ def rewards(run, metric="avg@4", of="val", window=LATE):
 def step_mean(run, field, window=LATE):
     """Return the mean of a field of a run's step records in a window (lo C, hi C]: (1,)."""
     lo, hi = (share * run["budget"] for share in window)
-    values = [r[field] for r in records(run, "step")
-              if lo < r["rollouts"] <= hi and r.get(field) is not None]
-    if not values:
+    C, values = run["steps"]["rollouts"], run["steps"].get(field)
+    values = [] if values is None else values[(lo < C) & (C <= hi) & np.isfinite(values)]
+    if not len(values):
         raise Missing(f"{field} in the step records of that window")
     return np.array([np.mean(values)])
 
@@ -487,9 +481,8 @@ def training(cells, field, title="", label="{}", name=""):
     def draw(ax):
         for key, runs in cells.items():
             for run in runs.values():
-                steps = records(run, "step")
-                C = [r["rollouts"] for r in steps]
-                y = [np.nan if r.get(field) is None else r[field] for r in steps]
+                C = run["steps"]["rollouts"]
+                y = run["steps"].get(field, np.full(len(C), np.nan))
                 ax.plot(C, y, lw=0.9, alpha=0.7, **style[key])
             ax.plot([], [], lw=2, label=label.format(key), **style[key])
         ax.set(ylabel=name or field, title=title)

@@ -24,8 +24,8 @@ import frontier
 from arms import (EARLY, LATE, LRS, MIDDLE, ROOT, START, USED, analysed, best_text, budget_of,
                   choices_text, config_of, curves, cut, deep_cells, draw_view, figure, flat,
                   gained, law_verdict, level, markdown, means_text, note_used, one_cell, points,
-                  read, records, rewards, rise_text, rises_in, shift_of, shift_text, step_mean,
-                  table_of, titled, top_and_ties, training)
+                  read, rewards, rise_text, rises_in, shift_of, shift_text, step_mean, table_of,
+                  titled, top_and_ties, training)
 from core.plots import (budget_axis, colours, draw_records, end_labels, format_si, log_ticks,
                         plural)
 from core.stats import (ALIKE, SMALL, Missing, best_less, both, bounded, change, contrast, denied,
@@ -72,7 +72,7 @@ def of_rise(v, ns, g, **more):
     lo, hi = map(format_si, v["windows"][v["window"]])
     return dict(verdict=law_verdict(v, ns), times=(v["half"] / max(v["gap"], SMALL * g)) ** 2,
                 needs=f"would need an n below {v['n_flat']}" if v["verdict"] == "flat" else "",
-                number=f"n = {v['by']} less n = {v['n']} at C = {lo} to {hi}: "
+                number=f"n = {v['by']} less n = {v['n_closest']} at C = {lo} to {hi}: "
                 f"{100 * v['gap']:+.1f} ± {100 * v['half']:.1f}") | more
 
 
@@ -764,7 +764,8 @@ def stable_B_p(atlas):
     for task in ("easy", "hard"):
         cells = cut(grid_of(atlas, "joint", task))
         note_used(cells)
-        found[task] = frontier.stability(analysed(cells)["cells"])  # each cell to its own end
+        cells = analysed(cells)["best_lr_cells"]
+        found[task] = frontier.stability(cells)  # each cell to its own end
     shared = set.intersection(*map(set, found.values()))
     found = {task: {b: by_B_p[b] for b in by_B_p if b in shared} for task, by_B_p in found.items()}
     first, second = smallest = [frontier.smallest_stable(by_B_p) for by_B_p in found.values()]
@@ -799,7 +800,7 @@ def joint(atlas, task):
 
     def draw_frontier(ax):
         env = panel["envelope"]
-        for cell in swept["cells"]:
+        for cell in swept["best_lr_cells"]:
             ax.plot(swept["grid"][cell.alive], cell.mean[cell.alive], color="0.85", lw=0.8,
                     zorder=0)
         thick(ax, env["C"], env["highest"], [shade[n] for n in env["n"]])
@@ -1145,7 +1146,8 @@ def extreme(atlas, metric):
 def ood(atlas):
     """Figure 23: the largest n against the smallest on another set of problems."""
     cells = atlas.arm("ood")
-    sets = dict.fromkeys(r["set"] for r in records(flat(cells)[0], "eval"))
+    (path,) = Path(flat(cells)[0]["path"]).glob("log.jsonl*")
+    sets = dict.fromkeys(r["set"] for r in read_log(path) if r["type"] == "eval")
     of = next((name for name in sets if name != "val"), "a second set")
     table = table_of(cells, of=of)
     small, large = min(table), max(table)

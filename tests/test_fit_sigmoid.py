@@ -137,7 +137,7 @@ def test_fit_sigmoid_and_core_plots_are_enough_to_fit_a_csv(tmp_path):
 # The verdict as text
 
 WINDOWS = [[1e4, 2e4], [2e4, 4e4], [4e4, 8e4]]
-EVIDENCE = dict(p=.3, p_falls=.9, lr_base=2e-4, n=16, by=64, window=2, gap=.08, half=.033,
+EVIDENCE = dict(p=.3, p_falls=.9, lr_base=2e-4, n_closest=16, by=64, window=2, gap=.08, half=.033,
                 n_flat=16, regret=.08, regret_of_n=.1, rising=None, left_out=[], windows=WINDOWS,
                 sets=[[4, 16], [16], [64]], plateau=dict(value=None), reason="")
 

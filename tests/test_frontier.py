@@ -392,7 +392,7 @@ def test_more_gpu_hours_never_prescribe_a_lower_reward(tmp_path):
              if r["type"] == "step" else r)
     front = analyse(tmp_path, "--unit=gpu_hours")
     planted = [sim.paper(2)(32, r["n"], (min(r["C"], r["last"] or math.inf)) / r["cost"])
-               for r in front["rows"]["avg@4"] if r["C"] > front["budget"] / 8]
+               for r in front["rows"]["avg@4"] if r["C"] > front["rows"]["avg@4"][-1]["C"] / 8]
     assert min(np.diff(planted)) > -0.01, planted
     assert front["rows"]["avg@4"][-1]["n"] >= 128
 
@@ -503,6 +503,19 @@ def test_views_without_their_data_are_refused(tmp_path):
     for log in (tmp_path / "a").glob("*/log.jsonl"):
         edit(log, sim.without_counts)
     assert "lack `correct`" in bad(frontier, f"--runs={tmp_path / 'a'}", "--view=best_worst")
+
+
+def test_a_number_that_the_updates_log_is_drawn_without_code_for_it(tmp_path, capsys):
+    logs = simulate(tmp_path, ns=(8, 16), evals=10)
+    for (_, n, _), log in logs.items():
+        edit(log, lambda r: r | dict(surprise=n * r["step"]) if r["type"] == "step" else r)
+    frontier.main([f"--runs={tmp_path}", "--view=training"])
+    front = json.loads((tmp_path / "frontier_training.json").read_text())
+    assert "surprise" in front["fields"] and (tmp_path / "frontier_training.png").exists()
+    for line in front["lines"]:
+        M = np.array(line["C"]) / front["B_p"] / line["n"]
+        assert line["fields"]["surprise"] == pytest.approx(line["n"] * M)
+    assert "surprise at the end: n = 8 " in capsys.readouterr().out
 
 
 def test_runs_without_record_breaking_points_are_drawn(tmp_path, capsys):

@@ -123,10 +123,7 @@ def test_ctrl_c_reaches_the_ranks_as_a_request(tiny, tmp_path):
     (dict(GPUS_PER_RUN="2", JOBS="2"), ["prepare.py: JOBS=2", "1 runs"]),
     (dict(JOBS="4"), ["prepare.py: JOBS=4", "3 runs", "--engine=hf to share", "GPUS_PER_RUN=0"]),
     (dict(GPUS_PER_RUN="two"), ["sweep.py: GPUS_PER_RUN=two"]),
-    (dict(LAUNCH="srun 'two words"), ["sweep.py: LAUNCH=", "two words"]),
-    (dict(LAUNCH="cd /tmp && nice"), ["sweep.py: LAUNCH=", "&&"]),
-    (dict(LAUNCH="srun\n-N1"), ["sweep.py: LAUNCH="]),
-    (dict(GPUS_PER_RUN="2", BPS="4 3"), ["--bps=4 3", "GPUS_PER_RUN=2", "B_p=3"]),
+    (dict(GPUS_PER_RUN="2", BPS="4 3"), ["--B_p=3", "2 processes of GPUS_PER_RUN", "B_p is 4"]),
 ])
 def test_refused_before_anything_is_written(tiny, tmp_path, env, names):
     env = dict(CUDA_VISIBLE_DEVICES="5,6,7") | env

@@ -44,17 +44,20 @@ def test_rungs():
     assert rungs(dict(cfg, eval_every=10 ** 6)) == []
 
 
-@pytest.mark.parametrize("metric, rewards", [("avg@2", [.25, .75]), ("best@2", [.5, 1]),
-                                             ("reward", [.25, .8])])
+@pytest.mark.parametrize("metric, rewards", [("avg@2", [.25, .75, .5]), ("best@2", [.5, 1, 1]),
+                                             ("reward", [.25, .8, .5])])
 def test_cells_are_ended_by_the_metric_asked_for(tmp_path, metric, rewards):
     """The mean of fractional rewards is not logged if all are 0 or 1."""
     cell = dict(CONFIG, runs=str(tmp_path), metric=metric, B_p=8, n=4)
     log = sweep.run_folder(cell) / "log.jsonl"
     log.parent.mkdir()
-    evals = [dict(type="eval", set="val", rollouts=0, samples=2, correct=[0, 1]),
-             dict(type="eval", set="val", rollouts=32, samples=2, correct=[1, 2], reward=.8)]
-    log.write_text("".join(json.dumps(r) + "\n" for r in evals))
-    assert sweep.evaluations(cell) == list(zip([0, 32], rewards))
+    evals = [dict(type="eval", set="val", rollouts=32 * i, step=i, samples=2, correct=correct)
+             for i, correct in enumerate(([0, 1], [1, 2], [1, 1]))]
+    evals[1]["reward"] = .8
+    records = [dict(type="header", config=cell), *evals]
+    log.write_text("".join(json.dumps(r) + "\n" for r in records))
+    C, reward = zip(*sweep.evaluations(cell))
+    assert C == (0, 32, 64) and reward == pytest.approx(rewards)
 
 
 def test_the_gain_of_the_last_octave_counts():

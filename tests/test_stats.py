@@ -61,6 +61,13 @@ def test_the_value_of_a_run_falls_with_the_run(metric, end):
     assert np.nanmax(cells[0].mean) == pytest.approx(peak, abs=0.04)
 
 
+@pytest.mark.parametrize("evals", [3, 4, 30])
+def test_checkpoints_have_noise_also_with_few_evaluations(evals):
+    """Half of the evaluations after the base model's are too few below five; 0 would be wrong."""
+    runs = sweep(0, paper(), ns=(8, 32, 128), seeds=3, evals=evals, run_sd=.015, drift=.009)
+    assert 0.007 < stats.checkpoint_sd(runs, "avg@4") < 0.03
+
+
 def test_falling_runs_have_an_earlier_stop_and_steady_runs_have_none():
     grid, cells = cells_of(falling(), "avg@4")
     assert cells[best(cells, -1)].n == 8

@@ -582,14 +582,6 @@ def test_ctrl_c_while_a_script_imports_is_one_line(tmp_path, name):
     assert done.code == 130 and done.stderr == f"{name}: {config.INTERRUPTED}\n", done
 
 
-def test_without_the_affinity_of_linux(tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("import os\ndel os.sched_getaffinity\n")
-    code = "from core import sweep; import verifier; print(len(sweep.slots([])))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT,
-                          env={**os.environ, "PYTHONPATH": str(tmp_path), "GPUS_PER_RUN": "0"})
-    assert done.stdout == f"{os.cpu_count()}\n", done
-
-
 @pytest.mark.parametrize("make", [
     "python3 -m venv --without-pip .venv", "mkdir -p .venv/bin; ln -s /none .venv/bin/python",
     "touch .venv"])

@@ -345,6 +345,17 @@ def with_gradient(batch, cfg):
     return [i for i in range(15) if every or len(set(batch["rewards"][i // 3].tolist())) > 1]
 
 
+def test_step_without_signal_logs_null_for_what_it_did_not_measure(policy, batch):
+    """Without KL and entropy no token is computed if all groups are equal; 0 would be a finding."""
+    same = dict(batch, rewards=torch.ones_like(batch["rewards"]))
+    grad, fields = step_of(policy, same, settings(kl_coef=0.0, entropy_coef=0.0))
+    assert not grad.any() and fields["loss"] == fields["grad_norm"] == fields["engine_nan"] == 0
+    means = "entropy kl tis_mean tis_capped ess clip_frac".split()
+    assert [fields[key] for key in means] == [None] * 6
+    _, fields = step_of(policy, same, settings(kl_coef=0.3, entropy_coef=0.0))
+    assert None not in fields.values() and fields["entropy"] > 0.1 and fields["loss"] > 0
+
+
 def shifted(model, gradient, lr):
     """Return a copy of the model after a step of plain gradient descent along a flat gradient."""
     moved, done = copy.deepcopy(model), 0

@@ -1,14 +1,7 @@
 """tools/views.py: pictures of a sweep that no later stage needs: `frontier.py --view=NAME`.
 
-| view        | what                                                          | paper         |
-| lr          | n against M by one lr rule, and with the best lr for each n   | ours          |
-| best_worst  | n against M by avg@k, best@k and worst@k                      | section 4.1   |
-| sensitivity | reward over n at each B_p and over B_p at each n              | section 4.2   |
-| slices      | reward over n at four budgets                                 | (Chinchilla)  |
-| pass1       | pass rates of the training problems at matched n M            | section 5.1   |
-| compare     | several sweeps, or folder:train, folder:SET, folder:best@4    | Figs 12 to 25 |
-
-Each is a row of MORE, which has the same columns as frontier.VIEWS.
+Each is a row of MORE, which has the same columns as frontier.VIEWS. docs/analysis.md says what each
+shows.
 """
 import functools
 import math
@@ -19,8 +12,8 @@ from scipy import stats
 
 from config import BadInput, lr_factor
 from core.plots import SHADES, budget_axis, canvas, colours, legend, log_ticks, save, format_si
-from core.stats import (best, cells_of, ci_half_width, difference, nearest, panel_of, per_problem,
-                        tied_with_best)
+from core.stats import (best, cells_of, ci_half_width, difference, mean_over_runs, nearest,
+                        panel_of, per_problem, tied_with_best)
 from frontier import analyse, by_B_p, covers, draw_panels, describe_panels, with_curves
 
 
@@ -40,7 +33,7 @@ def lr(sweep, cfg):
     the best cell. rows: for each n its best lr_base at the largest budget that all its cells
     reached. slope: of log(best lr) over log B; the square root rule has 0.5.
     """
-    B_p, cells = max(by_B_p(sweep["every"]).items(), key=lambda item: len(item[1]))
+    B_p, cells = max(by_B_p(sweep["all_cells"]).items(), key=lambda item: len(item[1]))
     tried = Counter(c.n for c in cells)
     if max(tried.values()) < 2:
         raise BadInput(f"--view=lr: {cfg['runs']} has only one lr_base; run several, as in "
@@ -64,8 +57,7 @@ def lr(sweep, cfg):
     panels = {f"lr_base = {rule:g} for all n": [c for c in cells if c.lr == rule],
               "the best lr_base for each n": cells}
     return dict(panels={name: panel_of(cs, grid) for name, cs in panels.items()}, B_p=B_p,
-                rule=rule, rows=rows, slope=slope, runs=runs, covers=covers(cells),
-                seeds=sorted({run["seed"] for run in runs}))
+                rule=rule, rows=rows, slope=slope, runs=runs, covers=covers(cells))
 
 
 def draw_lr(front, path):
@@ -120,7 +112,7 @@ def best_worst(sweep, cfg):
     if sweep["runs"][0]["counts"] is None:
         raise BadInput(f"--view=best_worst: the logs in {cfg['runs']} lack `correct`, the solved "
                        "rollouts of each problem, which train_grpo.py writes")
-    sizes, readings, panels = by_B_p(sweep["cells"]), {}, {}
+    sizes, readings, panels = by_B_p(sweep["best_lr_cells"]), {}, {}
     for metric in (f"{kind}@{cfg['k']}" for kind in ("avg", "best", "worst")):
         runs = [run | dict(reward=per_problem(run, metric).mean(1)) for run in sweep["runs"]]
         readings[metric] = cells_of(runs, metric)  # all B_p, because noise is pooled across them
@@ -151,8 +143,8 @@ def sensitivity(sweep, cfg):
     """
     lines = []
     for over, fixed in (("n", "B_p"), ("B_p", "n")):
-        for value in sorted({getattr(c, fixed) for c in sweep["cells"]}):
-            cs = [c for c in sweep["cells"] if getattr(c, fixed) == value]
+        for value in sorted({getattr(c, fixed) for c in sweep["best_lr_cells"]}):
+            cs = [c for c in sweep["best_lr_cells"] if getattr(c, fixed) == value]
             cs.sort(key=lambda c: getattr(c, over))
             j = at_end(cs) if len(cs) > 1 else None
             if j is not None:
@@ -214,7 +206,7 @@ def slices(sweep, cfg):
     A slice is dict(B_p, C, n, reward, half, near, best). near: which n are tied with the best.
     """
     grid, out = sweep["grid"], []
-    for B_p, cs in by_B_p(sweep["cells"]).items():
+    for B_p, cs in by_B_p(sweep["best_lr_cells"]).items():
         for C in grid[-1] / 2.0 ** np.arange(3, -1, -1):
             j = nearest(grid, C)
             alive = [c for c in cs if c.alive[j]]
@@ -403,6 +395,58 @@ def describe_pass1(front):
 
 
 # --------------------------------------------------------------------------------------------------
+# The numbers of the updates
+
+def training(sweep, cfg):
+    """Return every number of the step records over C, for the runs of the B_p with most runs.
+
+    A run is cut into at most 64 stretches of updates, and a field is its mean over a stretch, NaN
+    if the log has no number there. A field that is added to the log needs no code here.
+    """
+    runs = [run for run in sweep["runs"] if run["steps"]]
+    if not runs:
+        raise BadInput(f"--view=training: the logs in {cfg['runs']} have no records of updates")
+    B_p, lines = Counter(run["B_p"] for run in runs).most_common(1)[0][0], []
+    for run in (run for run in runs if run["B_p"] == B_p):
+        C = run["steps"]["rollouts"]
+        parts = np.array_split(np.arange(len(C)), min(64, len(C)))
+        lines.append(dict(n=run["n"], seed=run["seed"], C=[C[part[-1]] for part in parts], fields={
+            key: [mean_over_runs(x[part]) for part in parts] for key, x in run["steps"].items()
+            if key not in ("step", "rollouts")}))
+    fields = list(dict.fromkeys(key for line in lines for key in line["fields"]))
+    return dict(B_p=B_p, fields=fields, lines=lines, covers="none")
+
+
+def draw_training(front, path):
+    """Draw a panel for each field, with a line for each run, coloured by n."""
+    fields, lines = front["fields"], front["lines"]
+    colour, rows = colours({line["n"] for line in lines}), -(-len(fields) // 4)
+    fig, axes = canvas(rows, 4, (14, 1 + 2.6 * rows))
+    for ax in axes.flat[len(fields):]:
+        ax.set_visible(False)
+    for ax, key in zip(axes.flat, fields):
+        for line in (line for line in lines if key in line["fields"]):
+            ax.plot(line["C"], line["fields"][key], color=colour[line["n"]], lw=1,
+                    label=f"n = {line['n']}")
+        ax.set_title(key, fontsize=10)
+        budget_axis(ax, min(line["C"][0] for line in lines), max(line["C"][-1] for line in lines))
+    legend(fig, axes.flat[:len(fields)], 8)
+    save(fig, path, front, f"The log of the updates over rollouts, $B_p$ = {front['B_p']}")
+
+
+def describe_training(front):
+    """Yield the last stretch of each field as lines of text, a mean over the seeds of each n."""
+    for key in front["fields"]:
+        ends = {}
+        for line in front["lines"]:
+            last = line["fields"].get(key, [math.nan])[-1]
+            if math.isfinite(last):
+                ends.setdefault(line["n"], []).append(last)
+        yield f"  {key} at the end: " + ", ".join(
+            f"n = {n} {np.mean(ends[n]):.4g}" for n in sorted(ends))
+
+
+# --------------------------------------------------------------------------------------------------
 # Several sweeps
 
 def compare(cfg):
@@ -415,7 +459,7 @@ def compare(cfg):
         metric = next(iter(metrics), cfg["metric"])
         part = next((r for r in rest if r not in metrics), "")
         sweep = analyse(dict(cfg, runs=folder, metric=metric), part)
-        B_p, cs = max(by_B_p(sweep["cells"]).items(), key=lambda item: len(item[1]))
+        B_p, cs = max(by_B_p(sweep["best_lr_cells"]).items(), key=lambda item: len(item[1]))
         panel = with_curves(panel_of(cs, sweep["grid"]), cs, sweep["grid"])
         panels[f"{word}, B_p={B_p}"] = panel | dict(metric=sweep["label"])
         sweeps.append(sweep)
@@ -423,7 +467,7 @@ def compare(cfg):
         raise BadInput(f'--runs={cfg["runs"]} is one sweep, but --view=compare needs two or more, '
                        'with a space between, as in --runs="A B"')
     covers = dict.fromkeys(part for s in sweeps for part in s["covers"].split("; "))
-    both = {key: [x for s in sweeps for x in s[key]] for key in ("runs", "dropped", "every")}
+    both = {key: [x for s in sweeps for x in s[key]] for key in ("runs", "dropped", "all_cells")}
     return sweeps[0] | both | dict(label="reward", covers="; ".join(covers)), dict(panels=panels)
 
 
@@ -434,4 +478,5 @@ MORE = dict(
     sensitivity=(sensitivity, draw_sensitivity, describe_sensitivity),
     slices=(slices, draw_slices, describe_slices),
     pass1=(pass1, draw_pass1, describe_pass1),
+    training=(training, draw_training, describe_training),
 )
