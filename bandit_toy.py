@@ -39,7 +39,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import config  # first, so that Ctrl-C during the other imports prints one line
 from config import BadInput, at_k, derive, entry, parse
-from core.log import atomic_write, finished, finite, read_log, save_json
+from core.log import atomic_write, finished, finite, save_json
 import numpy as np
 
 from core import machine, plots, sweep
@@ -421,7 +421,7 @@ def in_parallel(function, *columns):
 
 
 # --------------------------------------------------------------------------------------------------
-# Figures
+# The figure of one problem
 
 def draw_one(found, path):
     """Draw the base case: pass@n, mean and variance of an update, A and B, how to spend C."""
@@ -460,41 +460,6 @@ def draw_one(found, path):
     plots.write(fig, path)
 
 
-def draw_many(cells, path):
-    """Draw a sweep: validation reward over C, and final pass rates of the training problems."""
-    logs = {}
-    for c in cells:
-        log = read_log(folder_of(c) / "log.jsonl")
-        if log[-1]["status"] == "budget":
-            logs.setdefault(c["n"], []).append(log)
-    if not logs:  # all diverged
-        return
-    fig, ((curves, passes),) = plots.canvas(1, 2, (11, 4.8))
-    for n, colour in plots.colours(logs).items():
-        runs = [np.array([(r["rollouts"], r["exact"]) for r in log if r["type"] == "eval"][1:])
-                for log in logs[n]]
-        C = max((run[:, 0] for run in runs), key=len)
-        curves.plot(C, np.mean([np.interp(C, *run.T) for run in runs], 0), color=colour, lw=2,
-                    label=f"n = {n}")
-        for run in runs:
-            curves.plot(*run.T, color=colour, lw=0.6, alpha=0.4)
-        looks = [[r["exact"] for r in log if r["type"] == "train_pass"] for log in logs[n]]
-        before, after = (np.sort(np.concatenate([run[at] for run in looks])) for at in (0, -1))
-        share = np.linspace(0, 1, len(after))
-        passes.plot(share, after, color=colour,
-                    label=f"n = {n}: {np.mean(after < 0.05):.0%} below 0.05")
-    passes.plot(share, before, "--", color="0.5", label="base model")
-    plots.budget_axis(curves, C[0], C[-1], "rollouts")
-    curves.set(ylabel="validation pass@1, exact", title="new problems: runs, and their mean")
-    passes.set(xlabel="training problems, sorted", ylabel="pass@1, exact",
-               title="training problems at the end")
-    curves.legend(fontsize=8), passes.legend(fontsize=8)
-    c = cells[0]
-    fig.suptitle(f"{len(cells)} runs of {c['runs']}: overlap {c['overlap']}, {c['deciding']} "
-                 f"deciding and {c['idle']} idle decisions, D = {c['D']}", fontsize=11)
-    plots.write(fig, path)
-
-
 # --------------------------------------------------------------------------------------------------
 
 def check_world(cfg):
@@ -528,9 +493,7 @@ def main(argv):
         train_all(cells)
     if verb in ("both", "sweep"):
         sweep.save_plan(cfg)
-        draw_many(cells, runs / "many.png")
-        print(f"{runs}/many.png; next: python frontier.py --runs={runs} && python fit_sigmoid.py "
-              f"--runs={runs}")
+        print(f"next: python frontier.py --runs={runs} && python fit_sigmoid.py --runs={runs}")
 
 
 if __name__ == "__main__":
