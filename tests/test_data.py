@@ -189,7 +189,6 @@ def test_manifest_counts_and_hashes(made, model):
     assert manifest["settings"]["source"] == f"LLM360/guru-RL-92k:train/{FILE}"
     assert manifest["file"] == FILE
     assert manifest["settings"]["revision"] == "2e2790a962a3c099bfb5ea61389cbf98a5ea439b"
-    assert manifest["revision_resolved"] is None
     assert (manifest["question_column"],
             manifest["answer_column"]) == ("prompt", "reward_model.ground_truth")
     assert manifest["settings"]["model"] == str(model)
@@ -329,21 +328,6 @@ def test_without_network_the_download_command_is_named(clone, tmp_path, script):
     refused(script(clone / GURU, "--model=./nowhere", "--against=none", cwd=clone, env=env),
             "./nowhere", "--model=none")
     assert not list(clone.rglob("*.json*"))
-
-
-def test_the_commit_of_a_branch_is_recorded(clone, tmp_path, script):
-    """The cache of the hub's client takes the place of a download."""
-    commit, cache = "a" * 40, tmp_path / "hub/hub/datasets--some--set"
-    write_jsonl(cache / f"snapshots/{commit}/deep/rows.jsonl",
-                [dict(question=sentence(1), answer=1)])
-    (cache / "refs").mkdir()
-    (cache / "refs/main").write_text(commit)
-    done = script(clone / GURU, "--source=some/set:deep/rows.jsonl", "--against=none",
-                  "--model=none", cwd=clone, env=dict(OFFLINE, HF_HOME=str(tmp_path / "hub")))
-    assert done.code == 0, done.stderr
-    manifest = config.read_json(clone / "data/guru_math/manifest.json")
-    assert (manifest["settings"]["revision"], manifest["revision_resolved"],
-            manifest["file"]) == ("main", commit, "rows.jsonl")
 
 
 def test_any_two_named_columns(tmp_path, script):
