@@ -81,22 +81,17 @@ def by_step(pairs, path):
     If a step is lower than the one before, the run was started again: drop what the earlier start
     had logged after that step. If a metric is logged twice at a step, keep the later value.
     """
-    rows, restarts, repeated = {}, [], {}
+    rows, restarts = {}, []
     for m, row in pairs:
         last = next(reversed(rows), m)
         while rows and next(reversed(rows)) > m:
             rows.popitem()
-        joined = rows.setdefault(m, {})
         if last > m:
             restarts.append(f"from step {last} to {m}")
-        elif any(joined.get(key, value) != value for key, value in row.items() if key[:1] != "_"):
-            repeated[str(m)] = True
-        joined.update(row)
+        rows.setdefault(m, {}).update(row)
     if restarts:
         print(f"{path}: the log goes back {shorten(restarts)}: the run was started again; the "
               "later start counts from there on")
-    if repeated:
-        print(f"{path}: logged twice, the later record counts: step {shorten(repeated)}")
     return rows
 
 

@@ -14,9 +14,9 @@ Writes into the data folder, by default that of this script
 
 `--task_args` holds the parameters of the task as a JSON object; GALLERY.md in the repository of
 reasoning-gym lists them. The problems depend only on the task, its parameters and `--seed`, and no
-prompt occurs twice. A problem is left out if its verifier does not grade it: the task's answer, as
-written to the file, scores less than 1, or a wrong answer ("?", "0", "nan") scores 1. For problems
-of two tasks, make two folders and join their files with `cat`.
+prompt occurs twice. A problem is left out if the task's answer, as written to the file, scores less
+than 1. Two tasks cannot be used at all, because their verifiers accept wrong answers: coin_flip and
+game_of_life_halting. For problems of two tasks, make two folders and join their files with `cat`.
 """
 import difflib
 import json
