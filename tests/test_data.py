@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import config  # conftest.py has put the root on sys.path
-from conftest import load_script
+from conftest import load_script, refused
 from core import duplicates, engine, questions
 from core.problems import encode
 import sample
@@ -57,13 +57,6 @@ def model(tmp_path_factory):
 def sentence(seed, n=40):
     """Return a question of n random words, one for each seed."""
     return " ".join(random.Random(f"q{seed}").choices(WORDS, k=n)) + "?"
-
-
-def refused(done, *words):
-    """Assert that a script ended with code 2 and one line that contains these words."""
-    assert done.code == 2, done.stdout + done.stderr
-    assert len(done.stderr.splitlines()) == 1, done.stderr
-    assert all(str(word) in done.stderr for word in words), done.stderr
 
 
 def lines(path):
