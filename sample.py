@@ -435,10 +435,8 @@ def shortage(name, splits, cfg):
     if len(splits[name]["val"]) < cfg["n_val"]:
         lines.append(f"fewer than --n_val={cfg['n_val']} to validate on: measure more problems")
     if len(splits[name]["train"]) < FEW:
-        largest = max(splits, key=lambda name: len(splits[name]["train"]))
-        other = f"take --split={largest}, " if splits[largest]["train"] and largest != name else ""
-        lines.append(f"fewer than {FEW} to train on: {other}measure more problems or give a "
-                     "smaller --n_val")
+        lines.append(f"fewer than {FEW} to train on: take another --split, measure more problems "
+                     "or give a smaller --n_val")
     return ", ".join(lines)
 
 

@@ -60,10 +60,7 @@ def draw(name, args, count, seed, keep=lambda entry: True):
 
 
 def problem_from(one, name, args, number, instruction=INSTRUCTION):
-    """Return a problem for an entry of reasoning-gym, a dict.
-
-    Raise TypeError or ValueError if its metadata cannot be written as JSON.
-    """
+    """Return a problem for an entry of reasoning-gym, a dict."""
     grading = dict(task=name, args=args, metadata=json.loads(json.dumps(one["metadata"])))
     answer = one["answer"]
     if not isinstance(answer, str) or not answer.strip():

@@ -99,10 +99,8 @@ def lacks(data, model, file):
 
     A model inside the data folder is made by its prepare.py; a name on the hub is not checked.
     """
-    defaults = data / "defaults.json"
-    own = read_json(defaults).get("model", "") if defaults.exists() else ""
-    inside = any(Path(m).resolve().is_relative_to(data.resolve()) for m in (own, model) if m)
-    return (not (data / "problems.jsonl").exists() or (inside and not Path(model).is_dir())
+    is_inside = Path(model).resolve().is_relative_to(data.resolve())
+    return (not (data / "problems.jsonl").exists() or (is_inside and not Path(model).is_dir())
             or (file.parent == data and not file.exists()))
 
 

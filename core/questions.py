@@ -327,9 +327,6 @@ def make_problems(rows, columns, name):
         later_turns = [role for cell in cells for role, _ in chat_turns(cell)[1:]]
         changed["turns"] += "user" in later_turns
         changed["form"] += not " ".join(prompt.split()).startswith(" ".join(given.split()))
-        source = row.get("data_source") or row.get("source")
-        if isinstance(source, str):
-            problem["source"] = as_text(source)
         problems.append(problem)
     return problems, left_out, changed
 
@@ -428,7 +425,7 @@ def prepare(argv, own, doc):
         readable, changed["escaped"] = repair_golds(problems, cfg)
         counts["gold_unread"] = len(problems) - len(readable)
         problems = readable
-    if cfg["model"]:
+    if cfg["model"] and problems:
         limit = cfg["max_prompt_tokens"]
         fits = [length <= limit for length in lengths(problems, cfg["model"])]
         counts["over_long"] = len(fits) - sum(fits)
