@@ -99,8 +99,9 @@ def ascend(theta, right, n, lr, at, rng):
 def fit_rate(tail, ns):
     """Fit suboptimality = A / (n t) + B / t (paper, appendix "Base case") at one t.
 
-    tail (N, R): t times the suboptimality, for each n of `ns` and each repetition. It minimises the
-    squares of relative errors. Return dict(A, B), each (value, half width of its 90% interval).
+    tail (N, R): t times the suboptimality, for each n of `ns` and each repetition. The fit
+    minimises the squares of relative errors. Return dict(A, B) of (value, half width of its 90%
+    interval).
     """
     y, X = tail.mean(1), np.stack([1 / np.array(ns), np.ones(len(ns))], 1)
     weights = np.linalg.pinv(X / y[:, None]) / y  # (2, N): A and B are weighted sums of the means
@@ -122,7 +123,7 @@ def one_problem(out, p=0.1, K=8, R=1000, ns=(1, 2, 4, 16, 64), T=2048, C=4096):
     rng, (theta, right) = np.random.default_rng(0), first_logits(p, K, R)
     found = dict(p=p, K=K, R=R, T=T, C=C, sampled=[], rates=[], spent={})
     g, pi = exact_gradient(theta[:1], right)[0], softmax(theta[:1])[0]
-    # tr Var of one rollout's gradient
+    # trace of the covariance of one rollout's gradient
     noise = (pi * right * ((np.eye(K) - pi) ** 2).sum(1)).sum() - (g ** 2).sum()
     for n in (1, 2, 4, 8, 16, 32, 64):
         solved = rng.binomial(n, p, 20 * R) > 0
@@ -237,14 +238,14 @@ def group_gradient(pi, choice, A):
 
 
 class Run:
-    """S runs of one cell at a time, one per seed: their weights and their place in the epochs."""
+    """S runs of one cell, one per seed, that train side by side."""
 
     def __init__(self, cfg, world, seeds):
         V, N, D = cfg["n_val"], len(world["x"]), cfg["D"] or cfg["pool"]
         self.world, self.rollouts, self.steps = world, 0, 0
         self.rollout_rng = [np.random.Generator(np.random.SFC64([seed, 1])) for seed in seeds]
         self.order_rng = [np.random.default_rng([seed, 2]) for seed in seeds]
-        # D of the pool's problems, a nested seeded subset
+        # D problems of the pool, chosen by the seed; a smaller D is part of a larger one
         drawn = [np.random.default_rng([seed, 3]).permutation(N - V)[:D] for seed in seeds]
         self.problems = np.stack([np.sort(V + problems) for problems in drawn])
         self.queue = np.empty((len(seeds), 0), int)
@@ -300,7 +301,8 @@ class Run:
         A = advantages(reward.swapaxes(1, 2))
         # gradient of the token-mean loss by the logits, (S, B_p, d, K)
         G = group_gradient(pi, choice, A.swapaxes(1, 2)) / -(d["B"] * pi.shape[-1])
-        # exact gradients of the KL term (k3: of KL(ref || policy)) and of the entropy bonus
+        # exact gradients of KL(ref || policy), which is what the trainer's k3 has in expectation,
+        # and of the entropy bonus
         if cfg["kl_coef"] or cfg["entropy_coef"]:
             ref, p = softmax(self.world["base"][problems]), np.moveaxis(pi, 0, -1)
             logp = np.log(p + 1e-30)

@@ -48,8 +48,9 @@ import verifier
 BANDS = dict(easy=(0.3, 0.6), hard=(0.0, 0.0625), very_easy=(0.6, 0.9))
 LEVELS = dict(extreme=(0.0, 0.0), level_easy=(0.3, 0.6), level_very_easy=(0.6, 0.9))
 GROUPS = (4, 8, 16, 32, 64)  # values of n in the no-signal table
-N_VAL, FEW = 300, 20  # validation problems; a split with fewer than FEW to train on gets a warning
-SURE = 0.95  # a level is known once it is this probable
+N_VAL = 300  # validation problems of a split
+FEW = 20     # a split with fewer training problems gets a warning
+SURE = 0.95  # a problem's level is known once its probability is this high
 
 
 # -------------------------------------------------------------------------------------------------
@@ -66,7 +67,7 @@ def level_of(correct, drawn, total):
     from scipy.stats import betabinom
     chance = dict.fromkeys([*LEVELS, ""], 0.0)
     left = max(0, total - drawn)
-    # one call: scipy's checks cost more than its sums
+    # one call for all values, because scipy's checks take longer than its sums
     to_come = betabinom.pmf(range(left + 1), left, correct + 1, drawn - correct + 1)
     for more, p in enumerate(to_come if left > 0 else [1.0]):
         rate = (correct + more) / total
@@ -102,7 +103,7 @@ def settings(cfg):
 
 
 def describe_differences(header, now):
-    """Return as text how the header of a pass-rate file differs from the settings `now`."""
+    """Return a text that lists the settings of a pass-rate file that differ from `now`."""
     return ", ".join(f"{key}={header.get(key)}, now {now[key]}" for key in now
                      if header.get(key) != now[key])
 
@@ -231,10 +232,10 @@ def grade_stream(stream, problems, tokenizer, cfg):
 def make_splits(problems, counts, cfg):
     """Return {split name: {"train": [...], "val": [...]}} for problems with their counts.
 
-    Bands go by avg@s, levels by avg@s_zero; `mixed` is half Hard, half Easy. The validation
-    problems of a split are its first `val_size` ones in one random order of all problems. Their
-    prompts are trained on in no split, not even under another id, so a model that was trained on
-    one split can be evaluated on every other.
+    Bands are chosen by avg@s, levels by avg@s_zero; `mixed` is half Hard, half Easy. All problems
+    are put in one random order, and the first `val_size` problems of each split validate. No split
+    trains on their prompts, not even under another id. So a model that was trained on one split
+    can be evaluated on every other.
     """
     groups, order = {}, []
     for p in shuffled(problems):
@@ -309,8 +310,8 @@ def write_all(folder, cfg):
 def no_signal(n, s):
     """Return the chance that n of a problem's s rollouts are all solved or all unsolved.
 
-    A list for 0..s solved. If the counts did not choose the problems, this is an unbiased estimate
-    of p^n + (1 - p)^n.
+    It is a list for 0 to s solved rollouts. It is an unbiased estimate of p^n + (1 - p)^n unless
+    the problem was chosen by the same rollouts.
     """
     return [1 - best + worst for best, worst in zip(at_k(f"best@{n}", s), at_k(f"worst@{n}", s))]
 
@@ -318,8 +319,8 @@ def no_signal(n, s):
 def signal_table(splits, counts, cfg):
     """Yield the lines of the no-signal table.
 
-    A split was chosen by the first s rollouts of its problems, which would flatter it. Its row uses
-    the next s rollouts; it is left out if they were not drawn for all of its training problems.
+    The first s rollouts chose the problems of a split, so they would give a biased row. Its row
+    uses the next s rollouts. It is left out if they were not drawn for all training problems.
     """
     s = cfg["s"]
     solved = {"all problems": [c[s] for c in counts.values()]}

@@ -17,7 +17,7 @@ SETTINGS = "task task_args size n_val seed".split()
 VERSION = "0.1.25"
 # tasks of version 0.1.25 whose verifiers accept wrong answers, and one that only joins other tasks
 LEFT_OUT = {"coin_flip", "game_of_life_halting", "composite"}
-STALE = 1000  # after so many draws in a row without a new problem, the task has no more
+STALE = 1000  # a task has no more problems if this many draws in a row give no new one
 
 
 def tasks():

@@ -23,16 +23,16 @@ from core.problems import is_made, read_problems, set_hash, tokenize, write_prob
 
 ROOT = Path(__file__).resolve().parent.parent
 INSTRUCTION = r"Please output the final answer within \boxed{}."
-# The first pair of columns that a file has holds question and answer
+# Question and answer are in the first pair of these columns that a file has
 COLUMNS = (("prompt", "reward_model.ground_truth"), ("question", "answer"), ("problem", "answer"),
            ("Problem", "Answer"), ("prompt", "answer"), ("problem", "solution"))
-# what --against needs if the file is missing; data/aime24/prepare.py
+# The source of AIME24, for data/aime24/prepare.py and for --against if that file is missing
 AIME24 = dict(name="aime24", source="HuggingFaceH4/aime_2024:data/train-00000-of-00001.parquet",
               revision="2fe88a2f1091d5048c0f36abc874fb997b3dd99a", columns=COLUMNS)
 # the settings that decide the content of problems.jsonl
 SETTINGS = """source revision question_key answer_key against model max_prompt_tokens
               keep_near""".split()
-# why rows are left out, in this order
+# reasons to leave out a row; the first that applies is counted
 LEFT_OUT = "empty not_text several_answers other_form gold_unread".split()
 # messages about rows that are changed
 CHANGED = dict(
@@ -140,7 +140,7 @@ def pick_columns(rows, pairs, path):
 def parse_list(value):
     """Return the list in a text such as '["34"]' or "array([1, 2])", else the value itself.
 
-    "[1, 2]" is returned as it is, since it is an interval.
+    The text "[1, 2]" is returned unchanged, because it is an interval.
     """
     if not isinstance(value, str):
         return value
@@ -256,7 +256,7 @@ def unescape(gold):
     return gold if r"\begin" in gold else re.sub(r"\\\\(?=[A-Za-z%${}|])", r"\\", gold)
 
 
-# Sentences on the form of the answer, as in data sets of veRL, DAPO, Qwen and TRL
+# How prompts of veRL, DAPO, Qwen and TRL ask for a form of the answer
 BOX = re.compile(r"\\f?boxed\b(?:\{[^{}]*\})?")
 OTHER = re.compile(r"####(?:[ :]*[\d.,]+)?|<answer>(?:.*</answer>)?|</answer>|\\?\$Answer\b"
                    r"|\banswer: *[\[<{(]|^answer:$"
@@ -268,11 +268,13 @@ SENTENCES = re.compile(r"((?<=[.!?])\s+|\s*\n\s*)")
 
 
 def question_and_prompt(prompt):
-    r"""Return a prompt without sentences on the form of the answer, and with one for \boxed{}.
+    r"""Return (the question, a prompt that requests \boxed{}) for the prompt of a data set.
 
-    For the second, sentences that ask for another form are dropped, and INSTRUCTION is added unless
-    a sentence asks for the box already. It is "" if a dropped sentence also has a number or a
-    formula, which may be part of the question.
+    The question has no sentence on the form of the answer.
+
+    The prompt has no sentence that requests another form, and it ends with INSTRUCTION unless a
+    sentence requests the box already. It is "" if a sentence on another form also has a number or
+    a formula, because that may be part of the question.
     """
     prompt = prompt.strip().removesuffix(INSTRUCTION).strip()
     pieces, question, shown = [*SENTENCES.split(prompt), ""], "", ""

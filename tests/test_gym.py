@@ -23,8 +23,8 @@ named = pytest.mark.parametrize
 SCRIPT, PYTHON = "data/reasoning_gym/prepare.py", sys.executable
 CFG = dict(verify_s=10.0, verify_bytes=65536, verifier="reasoning_gym")
 
-# The library's tasks at 0.1.25: graded only by metadata, without an answer in the problem; not graded
-# after their metadata were written as JSON
+# The library's tasks at 0.1.25 that are graded only by metadata, without an answer in the problem,
+# and those that are not graded after their metadata were written as JSON
 FREE = {"boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"}
 NOT_JSON = {"arc_agi", "rearc"}
 PROBES = ["?", "0", "nan"]  # wrong answers
@@ -64,8 +64,10 @@ def verdicts(problem, *answers, **changes):
 
 
 def test_every_task_is_graded_from_its_file(pool):
-    """After a round trip through JSON, a task's answer is right, except for the tasks that are named
-    above. Wrong ones are right only in the tasks that are left out."""
+    """After a round trip through JSON, a task's answer is right, except for tasks named above.
+
+    Wrong answers are right only in the tasks that are left out.
+    """
     names, accept_all = gym.tasks(), set()
     assert len(names) == 103 and not gym.LEFT_OUT & set(names)
     for name in [*names, "coin_flip", "game_of_life_halting"]:

@@ -9,7 +9,7 @@ no run trains on. If the folder --model does not exist, trains a model in transf
 `base` and `one_layer` are in the repository with their pass rates, because weights depend on the
 last bit of their training: kernels for two kinds of processor gave mean pass rates of 0.29 and
 0.38. To train one of them again, write it elsewhere: --data=/tmp/new --model=/tmp/new/base.
-`one_layer` is the model of the default sweep (presets.json), `base` that of all other studies.
+The default sweep trains `one_layer` (presets.json), all other studies train `base`.
 
 A problem is the sum or difference of two numbers of two to four digits. A response works column
 by column from the right, two idle letters and the column's total (of a difference: 10 + a - b -
@@ -53,7 +53,7 @@ BATCH, LR = 128, 4e-3
 # needs three times the steps for the same ability, and its rollouts cost two thirds
 MODELS = dict(base=(2, 96, 1400), narrow=(2, 64, 1400), late=(2, 96, 2100),
               one_layer=(1, 96, 4200))
-CLEAN = 0.2            # share of the training without slips, at its start, to learn the method
+CLEAN = 0.2            # share of the training, at its start, without slips: it teaches the method
 LETTERS = "abcdefghijklmnop"
 TOTALS = [f"{i:02d}" for i in range(20)]  # a column's total is one token
 VOCAB = ["<pad>", "<eos>"] + list("0123456789+-=#" + LETTERS) + TOTALS
