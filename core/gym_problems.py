@@ -36,6 +36,7 @@ def draw(name, args, count, seed, keep=lambda entry: True):
     if it refuses the parameters.
     """
     import reasoning_gym
+    from tqdm import tqdm
     entries, stale = {}, 0
     # most tasks make problem i from seed + i, so neighbouring seeds would share problems
     rng = random.Random(f"{seed} {name} {json.dumps(args, sort_keys=True)}")
@@ -45,13 +46,15 @@ def draw(name, args, count, seed, keep=lambda entry: True):
             yield from reasoning_gym.create_dataset(name, **args, size=min(count, 1000),
                                                     seed=rng.getrandbits(31))
     try:
-        for one in stream():
-            is_new = one["question"] not in entries and keep(one)
-            stale = 0 if is_new else stale + 1
-            if is_new:
-                entries[one["question"]] = one
-            if len(entries) == count or stale == STALE:
-                break
+        with tqdm(total=count, desc=name, unit="problem", mininterval=1, delay=2) as bar:
+            for one in stream():
+                is_new = one["question"] not in entries and keep(one)
+                stale = 0 if is_new else stale + 1
+                if is_new:
+                    entries[one["question"]] = one
+                    bar.update()
+                if len(entries) == count or stale == STALE:
+                    break
     except Exception as e:
         reason = " ".join(str(e).split()) or type(e).__name__
         raise BadInput(f"--task={name} --task_args={json.dumps(args)}: reasoning-gym refuses "
