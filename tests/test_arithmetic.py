@@ -503,21 +503,6 @@ def test_torn_pass_rates(own, tmp_path, damage, capsys):
     assert ("s=None, now" in capsys.readouterr().out) == (damage == "header")
 
 
-@pytest.mark.parametrize("how", ["cut", "turn"])
-def test_torn_weights(world, tmp_path, script, how):
-    """Their hash differs, so the rates are not used; weights that cannot be loaded are named."""
-    model = copied(world.base, tmp_path / "base")
-    torn(model / "model.safetensors", how)
-    (tmp_path / "p.jsonl").write_text(world.problems.read_text().splitlines(True)[0])
-    done = script("sample.py", f"--problems={tmp_path / 'p.jsonl'}", f"--model={model}",
-                  f"--out={tmp_path / 'out'}", "--verifier=exact", "--max_prompt_tokens=16",
-                  "--max_new_tokens=24", "--s_zero=0")
-    assert f"{RATES}: not used, measured with other settings: weights=" in done.stdout
-    assert "Traceback" not in done.stderr
-    if how == "cut":
-        assert done.code == 2 and f"--model={model}: " in done.stderr.splitlines()[-1]
-
-
 def test_prepare(prepare, tmp_path, monkeypatch, capsys):
     """It writes the problems and a missing model inside the data folder, whose weights depend only
     on the seed and on the folder's name."""

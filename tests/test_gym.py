@@ -15,7 +15,7 @@ import verifier
 from core import sandbox
 from core import gym_problems as gym
 from conftest import ROOT, load_prepare, run_script
-from config import BadInput, parse
+from config import BadInput
 from test_verifier import Naive, close, cpu
 from core.sandbox import ERROR
 
@@ -354,17 +354,6 @@ def test_the_library_is_missing(monkeypatch):
 
 # -------------------------------------------------------------------------------------------------
 # Other stages
-
-
-def test_the_data_folder_sets_the_verifier():
-    """It does for any model. Lengths and lr are used only for a model inside the folder."""
-    other = ["--model=Qwen/Qwen2.5-1.5B-Instruct"]
-    cfg = parse(["--data=data/reasoning_gym", *other])
-    assert (cfg["verifier"], cfg["max_new_tokens"]) == ("reasoning_gym", 8192)
-    cfg = parse(["--data=data/smollm", *other])
-    assert (cfg["verifier"], cfg["lr_base"]) == ("reasoning_gym", 1e-6)
-    assert parse(other)["verifier"] == "math"
-    assert parse(["--data=data/reasoning_gym", *other, "--verifier=exact"])["verifier"] == "exact"
 
 
 def test_begin(tiny, tmp_path):
