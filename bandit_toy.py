@@ -39,7 +39,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import config  # first, so that Ctrl-C during the other imports prints one line
 from config import BadInput, at_k, derive, entry, parse
-from core.log import atomic_write, finished, finite, read_log, save_json
+from core.log import atomic_write, finished, finite, save_json
 import numpy as np
 
 from core import machine, plots, sweep
@@ -99,8 +99,9 @@ def ascend(theta, right, n, lr, at, rng):
 def fit_rate(tail, ns):
     """Fit suboptimality = A / (n t) + B / t (paper, appendix "Base case") at one t.
 
-    tail (N, R): t times the suboptimality, for each n of `ns` and each repetition. It minimises the
-    squares of relative errors. Return dict(A, B), each (value, half width of its 90% interval).
+    tail (N, R): t times the suboptimality, for each n of `ns` and each repetition. The fit
+    minimises the squares of relative errors. Return dict(A, B) of (value, half width of its 90%
+    interval).
     """
     y, X = tail.mean(1), np.stack([1 / np.array(ns), np.ones(len(ns))], 1)
     weights = np.linalg.pinv(X / y[:, None]) / y  # (2, N): A and B are weighted sums of the means
@@ -122,7 +123,7 @@ def one_problem(out, p=0.1, K=8, R=1000, ns=(1, 2, 4, 16, 64), T=2048, C=4096):
     rng, (theta, right) = np.random.default_rng(0), first_logits(p, K, R)
     found = dict(p=p, K=K, R=R, T=T, C=C, sampled=[], rates=[], spent={})
     g, pi = exact_gradient(theta[:1], right)[0], softmax(theta[:1])[0]
-    # tr Var of one rollout's gradient
+    # trace of the covariance of one rollout's gradient
     noise = (pi * right * ((np.eye(K) - pi) ** 2).sum(1)).sum() - (g ** 2).sum()
     for n in (1, 2, 4, 8, 16, 32, 64):
         solved = rng.binomial(n, p, 20 * R) > 0
@@ -237,14 +238,14 @@ def group_gradient(pi, choice, A):
 
 
 class Run:
-    """S runs of one cell at a time, one per seed: their weights and their place in the epochs."""
+    """S runs of one cell, one per seed, that train side by side."""
 
     def __init__(self, cfg, world, seeds):
         V, N, D = cfg["n_val"], len(world["x"]), cfg["D"] or cfg["pool"]
         self.world, self.rollouts, self.steps = world, 0, 0
         self.rollout_rng = [np.random.Generator(np.random.SFC64([seed, 1])) for seed in seeds]
         self.order_rng = [np.random.default_rng([seed, 2]) for seed in seeds]
-        # D of the pool's problems, a nested seeded subset
+        # D problems of the pool, chosen by the seed; a smaller D is part of a larger one
         drawn = [np.random.default_rng([seed, 3]).permutation(N - V)[:D] for seed in seeds]
         self.problems = np.stack([np.sort(V + problems) for problems in drawn])
         self.queue = np.empty((len(seeds), 0), int)
@@ -300,7 +301,8 @@ class Run:
         A = advantages(reward.swapaxes(1, 2))
         # gradient of the token-mean loss by the logits, (S, B_p, d, K)
         G = group_gradient(pi, choice, A.swapaxes(1, 2)) / -(d["B"] * pi.shape[-1])
-        # exact gradients of the KL term (k3: of KL(ref || policy)) and of the entropy bonus
+        # exact gradients of KL(ref || policy), which is what the trainer's k3 has in expectation,
+        # and of the entropy bonus
         if cfg["kl_coef"] or cfg["entropy_coef"]:
             ref, p = softmax(self.world["base"][problems]), np.moveaxis(pi, 0, -1)
             logp = np.log(p + 1e-30)
@@ -421,7 +423,7 @@ def in_parallel(function, *columns):
 
 
 # --------------------------------------------------------------------------------------------------
-# Figures
+# The figure of one problem
 
 def draw_one(found, path):
     """Draw the base case: pass@n, mean and variance of an update, A and B, how to spend C."""
@@ -460,41 +462,6 @@ def draw_one(found, path):
     plots.write(fig, path)
 
 
-def draw_many(cells, path):
-    """Draw a sweep: validation reward over C, and final pass rates of the training problems."""
-    logs = {}
-    for c in cells:
-        log = read_log(folder_of(c) / "log.jsonl")
-        if log[-1]["status"] == "budget":
-            logs.setdefault(c["n"], []).append(log)
-    if not logs:  # all diverged
-        return
-    fig, ((curves, passes),) = plots.canvas(1, 2, (11, 4.8))
-    for n, colour in plots.colours(logs).items():
-        runs = [np.array([(r["rollouts"], r["exact"]) for r in log if r["type"] == "eval"][1:])
-                for log in logs[n]]
-        C = max((run[:, 0] for run in runs), key=len)
-        curves.plot(C, np.mean([np.interp(C, *run.T) for run in runs], 0), color=colour, lw=2,
-                    label=f"n = {n}")
-        for run in runs:
-            curves.plot(*run.T, color=colour, lw=0.6, alpha=0.4)
-        looks = [[r["exact"] for r in log if r["type"] == "train_pass"] for log in logs[n]]
-        before, after = (np.sort(np.concatenate([run[at] for run in looks])) for at in (0, -1))
-        share = np.linspace(0, 1, len(after))
-        passes.plot(share, after, color=colour,
-                    label=f"n = {n}: {np.mean(after < 0.05):.0%} below 0.05")
-    passes.plot(share, before, "--", color="0.5", label="base model")
-    plots.budget_axis(curves, C[0], C[-1], "rollouts")
-    curves.set(ylabel="validation pass@1, exact", title="new problems: runs, and their mean")
-    passes.set(xlabel="training problems, sorted", ylabel="pass@1, exact",
-               title="training problems at the end")
-    curves.legend(fontsize=8), passes.legend(fontsize=8)
-    c = cells[0]
-    fig.suptitle(f"{len(cells)} runs of {c['runs']}: overlap {c['overlap']}, {c['deciding']} "
-                 f"deciding and {c['idle']} idle decisions, D = {c['D']}", fontsize=11)
-    plots.write(fig, path)
-
-
 # --------------------------------------------------------------------------------------------------
 
 def check_world(cfg):
@@ -528,9 +495,7 @@ def main(argv):
         train_all(cells)
     if verb in ("both", "sweep"):
         sweep.save_plan(cfg)
-        draw_many(cells, runs / "many.png")
-        print(f"{runs}/many.png; next: python frontier.py --runs={runs} && python fit_sigmoid.py "
-              f"--runs={runs}")
+        print(f"next: python frontier.py --runs={runs} && python fit_sigmoid.py --runs={runs}")
 
 
 if __name__ == "__main__":

@@ -98,17 +98,14 @@ config = dict(
     against = "data/aime24/problems.jsonl",  # test sets, separated by commas: problems that overlap
                                   # them are dropped; empty = none
     keep_near = False,            # keep near duplicates; exact duplicates are always dropped
-    task = "",                    # reasoning-gym task, or several with shares: "countdown:2 gcd:1"
-    task_args = "",               # the task's parameters as JSON, {"min_terms": 2}, or one per task
+    task = "",                    # task of reasoning-gym, as in "countdown"
+    task_args = "",               # the task's parameters as JSON, as in {"min_terms": 2}
     size = 9000,                  # problems to make
-    mix = "",                     # splits to mix as NAME:SHARE, for example "extreme:2
-                                  # level_easy:1"; empty = the paper's three mixtures
     # Difficulty (sample.py)
     problems = "",                # problem file to measure; empty = problems.jsonl of `data`
     measure = 0,                  # problems to measure, drawn at random; 0 = all
     s = 16,                       # rollouts per problem for its pass rate, here and in --pass_at
     s_zero = 128,                 # rollouts per problem for the levels of mixtures; 0 = no levels
-    levels = "extreme level_easy level_very_easy",  # levels to measure; extreme is cheapest
     n_val = 0,                    # validation problems held out of each split; 0 = 300, but at most
                                   # a quarter of the split
     shard = "",                   # i/k: measure every k-th problem from i on, one of k parallel
@@ -177,7 +174,7 @@ RUNNING = """device threads tensor_parallel gen_batch micro_tokens micro_logits
              activation_checkpointing gpu_memory save_every keep_last keep_at pass_at
              sample_every s""".split()  # how a run is executed
 OF_OTHER_STAGES = """source revision question_key answer_key against keep_near task task_args size
-    mix problems measure s_zero levels n_val shard runs out
+    problems measure s_zero n_val shard runs out
     ns bps seeds lrs view metric unit eval_set delta epochs bin points""".split()
 FREE = {*RUNNING, *OF_OTHER_STAGES,
         "data", "split",  # train_set and val_set are part of it instead
@@ -412,10 +409,7 @@ def check(cfg):
             ("keep_at pass_at", r"(\d+(\.\d*)?([eE]\d\d?)?)?",
              'budgets with spaces between, as in "1e5 2e5"'),
             ("lrs", r"((?=.*[1-9])\d*\.?\d+([eE]-?\d\d?)?)?",
-             'values of lr_base with spaces between, as in "1e-4 2e-4"'),
-            ("levels", config["levels"].replace(" ", "|") + "|", f"some of {config['levels']}"),
-            ("mix", r"([^\s:]+(:\d+(\.\d*)?)?)?",
-             'splits with their shares, as in "extreme:2 level_easy:1"')):
+             'values of lr_base with spaces between, as in "1e-4 2e-4"')):
         for key in keys.split():
             words = cfg[key].split() or [""]
             need(all(re.fullmatch(word, w) for w in words), key, f"expected {what}")

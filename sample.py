@@ -5,7 +5,6 @@
     python sample.py --data=data/mine --split=all             # every problem; measures nothing
     python sample.py --data=data/mine --measure=3000          # of 3,000 problems drawn at random
     python sample.py mix --data=data/guru_math --D=5000       # the paper's mixtures of splits
-    python sample.py mix --data=data/guru_math --D=500 --mix="hard:1 easy:3"  # or your own
 
 Reads a problem file, {"id", "prompt", "answer", ...} per line, and a model.
 Writes under DATA/splits/MODEL/
@@ -18,10 +17,9 @@ Writes under DATA/splits/MODEL/
 - `difficulty.png`, a histogram of pass rates with the bands; `difficulty.json`, sizes and settings.
 The last lines show for several n which share of groups would have no advantage.
 
-`mix` reads the splits and writes mix_{NAME}_D{D}_seed{SEED}_train.jsonl next to them, and
-`mixtures.json`. NAME is hard, dual or tri for the paper's mixtures, else the splits with their
-shares. With one seed, a smaller D is a prefix of a larger one; --D=0 takes as many problems as the
-splits have.
+`mix` reads the levels and writes mix_{hard,dual,tri}_D{D}_seed{SEED}_train.jsonl next to them. With
+one seed, a smaller D is a prefix of a larger one; --D=0 takes as many problems as the levels have.
+A split is in random order, so `head` and `cat` make any other mixture.
 
 Needs config.py, verifier.py, core/engine.py, core/models.py, core/problems.py, core/plots.py.
 """
@@ -29,11 +27,11 @@ import collections
 import concurrent.futures
 import functools
 import hashlib
+import itertools
 import json
 import os
 import random
 from collections import Counter
-from fractions import Fraction
 from pathlib import Path
 
 # first, since it makes Ctrl-C print one line
@@ -50,56 +48,37 @@ import verifier
 BANDS = dict(easy=(0.3, 0.6), hard=(0.0, 0.0625), very_easy=(0.6, 0.9))
 LEVELS = dict(extreme=(0.0, 0.0), level_easy=(0.3, 0.6), level_very_easy=(0.6, 0.9))
 GROUPS = (4, 8, 16, 32, 64)  # values of n in the no-signal table
-N_VAL, FEW = 300, 20  # validation problems; a split with fewer than FEW to train on gets a warning
-SURE = 0.95  # a level is known once it is this probable
+N_VAL = 300  # validation problems of a split
+FEW = 20     # a split with fewer training problems gets a warning
+SURE = 0.95  # a problem's level is known once its probability is this high
 
 
 # -------------------------------------------------------------------------------------------------
 # Difficulty
 
 
-def requested_levels(cfg):
-    """Return the names of the requested levels, a tuple."""
-    return tuple(name for name in LEVELS if cfg["s_zero"] and name in cfg["levels"].split())
-
-
-def add_earlier_levels(cfg, earlier, problems):
-    """Return cfg with the levels that an earlier measurement of these problems requested.
-
-    earlier: its s_zero, levels and set_hash, or {}. The validation problems of a level are never
-    trained on, even if a later call does not request that level.
-    """
-    if not earlier.get("s_zero") or earlier["set_hash"] != set_hash(problems):
-        return cfg
-    names = {*requested_levels(earlier), *requested_levels(cfg)}
-    return cfg | dict(s_zero=max(earlier["s_zero"], cfg["s_zero"]),
-                      levels=" ".join(name for name in LEVELS if name in names))
-
-
 @functools.lru_cache(None)
-def level_of(correct, drawn, total, names):
+def level_of(correct, drawn, total):
     """Return the most probable level after `total` rollouts, and its probability.
 
-    correct: how many of the `drawn` rollouts are solved. The level is one of `names`, or "". The
+    correct: how many of the `drawn` rollouts are solved. The level is one of LEVELS, or "". The
     number that will be solved is beta-binomial under a uniform prior of the pass rate.
     """
     from scipy.stats import betabinom
-    chance = dict.fromkeys([*names, ""], 0.0)
+    chance = dict.fromkeys([*LEVELS, ""], 0.0)
     left = max(0, total - drawn)
-    # one call: scipy's checks cost more than its sums
+    # one call for all values, because scipy's checks take longer than its sums
     to_come = betabinom.pmf(range(left + 1), left, correct + 1, drawn - correct + 1)
     for more, p in enumerate(to_come if left > 0 else [1.0]):
         rate = (correct + more) / total
-        name = next((name for name in names if LEVELS[name][0] <= rate <= LEVELS[name][1]), "")
+        name = next((name for name, (low, high) in LEVELS.items() if low <= rate <= high), "")
         chance[name] += p
     return max(chance.items(), key=lambda item: item[1])
 
 
-def is_open(correct, drawn, total, names):
+def is_open(correct, drawn, total):
     """Return whether a problem needs more rollouts to know its level. `extreme` needs all."""
-    if drawn >= total:
-        return False
-    return (correct == 0 and "extreme" in names) or level_of(correct, drawn, total, names)[1] < SURE
+    return drawn < total and (correct == 0 or level_of(correct, drawn, total)[1] < SURE)
 
 
 def latest_count(counts, cfg):
@@ -124,7 +103,7 @@ def settings(cfg):
 
 
 def describe_differences(header, now):
-    """Return as text how the header of a pass-rate file differs from the settings `now`."""
+    """Return a text that lists the settings of a pass-rate file that differ from `now`."""
     return ", ".join(f"{key}={header.get(key)}, now {now[key]}" for key in now
                      if header.get(key) != now[key])
 
@@ -178,9 +157,8 @@ def read_counts(problems, folder, now):
 def next_to_draw(problems, counts, cfg):
     """Return the problems with the fewest rollouts among those that need more; [] at the end."""
     state = {p["id"]: latest_count(counts[p["id"]], cfg) for p in problems}  # (solved, drawn)
-    levels = requested_levels(cfg)
     todo = ([p for p in problems if state[p["id"]][1] == 0]
-            or [p for p in problems if is_open(*state[p["id"]], cfg["s_zero"], levels)])
+            or [p for p in problems if is_open(*state[p["id"]], cfg["s_zero"])])
     fewest = min((state[p["id"]][1] for p in todo), default=0)
     return [p for p in todo if state[p["id"]][1] == fewest]
 
@@ -208,7 +186,7 @@ def measure(problems, prompts, open_engine, cfg, folder):
         os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
         if not os.fstat(file.fileno()).st_size:
             append(file, dict(type="header", **now, set_hash=set_hash(problems),
-                              s_zero=cfg["s_zero"], levels=cfg["levels"]))
+                              s_zero=cfg["s_zero"]))
         i, k = map(int, (cfg["shard"] or "0/1").split("/"))
         while todo := next_to_draw(problems[i::k], counts, cfg):
             drawn = latest_count(counts[todo[0]["id"]], cfg)[1]
@@ -237,22 +215,16 @@ def grade_stream(stream, problems, tokenizer, cfg):
     an answer that takes math-verify its three seconds.
     """
     waiting, grader = collections.deque(), concurrent.futures.ThreadPoolExecutor(1)
-    stopped = None
     try:
-        try:
-            for js, rollouts in stream:
-                batch = [problems[j] for j in js]
-                job = grader.submit(verifier.grade, batch, rollouts, tokenizer, cfg)
-                waiting.append((batch, job))
-                while waiting and waiting[0][1].done():
-                    batch, result = waiting.popleft()
-                    yield batch, *result.result()
-        except Exception as error:  # SIGTERM or an engine's error: keep the rollouts that ended
-            stopped = error
-        for batch, result in waiting:
-            yield batch, *result.result()
-        if stopped:
-            raise stopped
+        for js, rollouts in stream:
+            batch = [problems[j] for j in js]
+            job = grader.submit(verifier.grade, batch, rollouts, tokenizer, cfg)
+            waiting.append((batch, job))
+            while waiting and waiting[0][1].done():
+                batch, job = waiting.popleft()
+                yield batch, *job.result()
+        for batch, job in waiting:
+            yield batch, *job.result()
     finally:
         grader.shutdown(cancel_futures=True)
 
@@ -260,20 +232,20 @@ def grade_stream(stream, problems, tokenizer, cfg):
 def make_splits(problems, counts, cfg):
     """Return {split name: {"train": [...], "val": [...]}} for problems with their counts.
 
-    Bands go by avg@s, levels by avg@s_zero; `mixed` is half Hard, half Easy. The validation
-    problems of a split are its first `val_size` ones in one random order of all problems. Their
-    prompts are trained on in no split, not even under another id, so a model that was trained on
-    one split can be evaluated on every other.
+    Bands are chosen by avg@s, levels by avg@s_zero; `mixed` is half Hard, half Easy. All problems
+    are put in one random order, and the first `val_size` problems of each split validate. No split
+    trains on their prompts, not even under another id. So a model that was trained on one split
+    can be evaluated on every other.
     """
-    levels, groups, order = requested_levels(cfg), {}, []
+    groups, order = {}, []
     for p in shuffled(problems):
         solved, drawn = latest_count(counts[p["id"]], cfg)
         rate = counts[p["id"]][cfg["s"]] / cfg["s"]
         order.append(dict(p, pass_rate=rate, samples=drawn, correct=solved))
     for name, (low, high) in BANDS.items():
         groups[name] = [p for p in order if low <= p["pass_rate"] <= high]
-    level = {p["id"]: level_of(p["correct"], p["samples"], cfg["s_zero"], levels)[0]
-             for p in order if levels}
+    level = {p["id"]: level_of(p["correct"], p["samples"], cfg["s_zero"])[0]
+             for p in order if cfg["s_zero"]}
     for name in LEVELS:
         groups[name] = [p for p in order if level.get(p["id"]) == name]
     vals = {name: group[:val_size(len(group), cfg)] for name, group in groups.items()}
@@ -338,8 +310,8 @@ def write_all(folder, cfg):
 def no_signal(n, s):
     """Return the chance that n of a problem's s rollouts are all solved or all unsolved.
 
-    A list for 0..s solved. If the counts did not choose the problems, this is an unbiased estimate
-    of p^n + (1 - p)^n.
+    It is a list for 0 to s solved rollouts. It is an unbiased estimate of p^n + (1 - p)^n unless
+    the problem was chosen by the same rollouts.
     """
     return [1 - best + worst for best, worst in zip(at_k(f"best@{n}", s), at_k(f"worst@{n}", s))]
 
@@ -347,8 +319,8 @@ def no_signal(n, s):
 def signal_table(splits, counts, cfg):
     """Yield the lines of the no-signal table.
 
-    A split was chosen by the first s rollouts of its problems, which would flatter it. Its row uses
-    the next s rollouts; it is left out if they were not drawn for all of its training problems.
+    The first s rollouts chose the problems of a split, so they would give a biased row. Its row
+    uses the next s rollouts. It is left out if they were not drawn for all training problems.
     """
     s = cfg["s"]
     solved = {"all problems": [c[s] for c in counts.values()]}
@@ -367,119 +339,54 @@ def signal_table(splits, counts, cfg):
 # -------------------------------------------------------------------------------------------------
 # Mixtures of splits
 
-# The paper's mixtures with their shares. Its Hard, never solved in 128 rollouts, is the split
-# `extreme`
-MIXTURES = dict(hard="extreme:1", dual="extreme:1 level_easy:1",
-                tri="extreme:2 level_easy:1 level_very_easy:1")
+# The paper's mixtures: only Hard; half Hard, half Easy; 50/25/25. Problems are taken from these
+# splits in turn. The paper's Hard, never solved in 128 rollouts, is the split `extreme`
+MIXTURES = dict(hard=["extreme"], dual=["extreme", "level_easy"],
+                tri=["extreme", "level_easy", "extreme", "level_very_easy"])
 
 
-def split_order(shares, D):
-    """Return the name of the split that fills each of D places, for {split: share}.
+def mixture(name, splits, D, seed):
+    """Return D problems of one of MIXTURES from `splits` ({name: problems}).
 
-    Every prefix has the shares to within one problem, by the quota method of Balinski and Young
-    (1975): among the splits below their share, take the greatest share / (count + 1). Taking the
-    greatest deficit instead can be off by more than one with five splits or more.
+    D = 0 takes as many as the splits have. With one seed, a smaller D is a prefix of a larger one.
+    Raise BadInput if D is too large.
     """
-    total, count, order = sum(shares.values()), dict.fromkeys(shares, 0), []
-    for i in range(1, D + 1):
-        below = [name for name in shares if count[name] * total < shares[name] * i]
-        order.append(max(below, key=lambda name: shares[name] / (count[name] + 1)))
-        count[order[-1]] += 1
-    return order
-
-
-def mixture(splits, shares, D, seed):
-    """Return D problems of `splits` ({name: problems}) in these shares, and the count per split.
-
-    D = 0 takes as many as the splits have. With one seed, a smaller D is a prefix of a larger one:
-    each split is shuffled once, and each place takes its next problem. Raise BadInput if D is too
-    large.
-    """
-    queues, picked = {}, {}
-    for name in shares:
-        rng = random.Random(f"mix {seed} {name}")
-        queues[name] = iter(rng.sample(splits[name], len(splits[name])))
-    order = split_order(shares, D or sum(map(len, splits.values())))
-    for name in order:
-        # splits overlap: `hard` contains `extreme`
-        problem = next((p for p in queues[name] if p["id"] not in picked), None)
+    queues, problems = {}, []
+    for split in MIXTURES[name]:
+        rng = random.Random(f"mix {seed} {split}")
+        queues[split] = iter(rng.sample(splits[split], len(splits[split])))
+    for split in itertools.islice(itertools.cycle(MIXTURES[name]), D or None):
+        problem = next(queues[split], None)
+        if problem is None and D:
+            raise BadInput(f"--D={D}: the mixture {name} has at most {len(problems)} problems, "
+                           f"because {split} has only {len(splits[split])}; give a smaller --D")
         if problem is None:
-            if D:
-                raise BadInput(f"--D={D}: needs {order.count(name)} problems of {name}, which has "
-                               f"{len(splits[name])}; the largest D of this mixture is "
-                               f"{len(picked)}")
             break
-        picked[problem["id"]] = (name, problem)
-    names = [name for name, _ in picked.values()]
-    return [p for _, p in picked.values()], {name: names.count(name) for name in shares}
-
-
-def read_shares(mix):
-    """Parse "extreme:2 easy:1" into {"extreme": Fraction(2), "easy": Fraction(1)}."""
-    shares = {}
-    for word in sorted(mix.split()):  # the order of the words must not matter
-        name, _, share = word.partition(":")
-        if name in shares:
-            raise BadInput(f"--mix={mix}: names {name} twice")
-        shares[name] = Fraction(share or 1)
-        if not shares[name]:
-            raise BadInput(f"--mix={mix}: the share of {name} must be above 0")
-    return shares
-
-
-def mixture_name(shares):
-    """Return the paper's name of a mixture, else its splits with their shares."""
-    for title, mix in MIXTURES.items():
-        if read_shares(mix) == shares:
-            return title
-    return "_".join(f"{name}{float(share):g}" for name, share in shares.items())
+        problems.append(problem)
+    return problems
 
 
 def main_mix(argv):
-    """Write the requested mixtures, and `mixtures.json` next to them."""
+    """Write the paper's mixtures, all of them or none."""
     cfg = parse(argv, __doc__)
-    folder = Path(cfg["data"]) / "splits" / Path(cfg["model"]).name
-    names = sorted(p.name.removesuffix("_train.jsonl") for p in folder.glob("[!.]*_train.jsonl"))
-    names = [name for name in names if not name.startswith("mix_")]
-    if not names:
-        raise BadInput(f"{folder}: has no splits; measure them first: python sample.py "
-                       f"--data={cfg['data']} --model={cfg['model']}")
-    held_out = {}  # the file of each validation problem, by id and by prompt
-    for path in sorted(folder.glob("[!.]*_val.jsonl")):
-        for p in read_problems(path):
-            held_out |= {p["id"]: path, p["prompt"]: path}
-    made = {}
-    # make all of them before the first is written, so that all or none are written
-    for mix in [cfg["mix"]] if cfg["mix"].split() else MIXTURES.values():
-        shares = read_shares(mix)
-        for name in shares:
-            if name not in names:
-                is_level = name == "extreme" or name.startswith("level_")
-                raise BadInput(f"--mix={mix}: no {name}_train.jsonl in {folder}; it has "
-                               f"{', '.join(names)}"
-                               + " (levels need --s_zero=128 in sample.py)" * is_level)
-        splits = {name: read_problems(folder / f"{name}_train.jsonl") for name in shares}
-        problems, counts = mixture(splits, shares, cfg["D"], cfg["seed"])
-        for p in problems:
-            path = held_out.get(p["id"]) or held_out.get(p["prompt"])
-            if path:
-                raise BadInput(f"{folder}: problem {p['id']} of --mix={mix} is in {path.name} "
-                               "too; measure the splits again")
-        D, hashed = len(problems), set_hash(problems)
-        path = folder / f"mix_{mixture_name(shares)}_D{D}_seed{cfg['seed']}_train.jsonl"
-        if path.exists() and set_hash(read_problems(path)) != hashed:
+    folder, splits, made = Path(cfg["data"]) / "splits" / Path(cfg["model"]).name, {}, {}
+    for split in LEVELS:
+        path = folder / f"{split}_train.jsonl"
+        if not path.exists():
+            raise BadInput(f"{path}: no such file; no problem has this level, or the levels were "
+                           f"not measured: python sample.py --data={cfg['data']} "
+                           f"--model={cfg['model']} --s_zero=128")
+        splits[split] = read_problems(path)
+    for name in MIXTURES:
+        problems = mixture(name, splits, cfg["D"], cfg["seed"])
+        path = folder / f"mix_{name}_D{len(problems)}_seed{cfg['seed']}_train.jsonl"
+        if path.exists() and set_hash(read_problems(path)) != set_hash(problems):
             raise BadInput(f"{path}: exists with other problems, from other splits; remove it "
                            "first")
-        parts = {name: float(share) for name, share in shares.items()}
-        made[path] = problems, dict(D=D, seed=cfg["seed"], shares=parts, counts=counts,
-                                    set_hash=hashed)
-    record = folder / "mixtures.json"
-    entries = read_json(record) if record.exists() else {}
-    for path, (problems, facts) in made.items():
+        made[path] = problems
+    for path, problems in made.items():
         write_problems(path, problems)
-        print(f"{path}: {', '.join(f'{n} {name}' for name, n in facts['counts'].items())}")
-        entries[path.name.removesuffix("_train.jsonl")] = facts
-    save_json(record, entries)
+        print(f"{path}: {len(problems)} problems")
 
 
 # -------------------------------------------------------------------------------------------------
@@ -523,16 +430,14 @@ def within_limit(problems, tokenizer, cfg):
 
 def shortage(name, splits, cfg):
     """Return a line about a split with too few problems and what to do about it, or ""."""
-    if name in LEVELS and name not in requested_levels(cfg):
-        return "not requested (--s_zero, --levels)"
+    if name in LEVELS and not cfg["s_zero"]:
+        return "not requested (--s_zero)"
     lines = []
     if len(splits[name]["val"]) < cfg["n_val"]:
         lines.append(f"fewer than --n_val={cfg['n_val']} to validate on: measure more problems")
     if len(splits[name]["train"]) < FEW:
-        largest = max(splits, key=lambda name: len(splits[name]["train"]))
-        other = f"take --split={largest}, " if splits[largest]["train"] and largest != name else ""
-        lines.append(f"fewer than {FEW} to train on: {other}measure more problems or give a "
-                     "smaller --n_val")
+        lines.append(f"fewer than {FEW} to train on: take another --split, measure more problems "
+                     "or give a smaller --n_val")
     return ", ".join(lines)
 
 
@@ -548,11 +453,8 @@ def report(counts, faults, splits, cfg, path):
         print(f"  no rollout is solved: does --verifier={cfg['verifier']} read answers as this "
               "model writes them?")
     if s_zero:
-        drawn = [latest_count(c, cfg)[1] for c in counts.values()]
-        most = len(drawn) * s_zero
-        print(f"  levels by {s_zero} rollouts: {sum(k > s for k in drawn):,} problems were open "
-              f"after {s}; {sum(drawn):,} rollouts in all instead of {most:,}, "
-              f"{1 - sum(drawn) / most:.0%} saved")
+        drawn = sum(latest_count(c, cfg)[1] for c in counts.values())
+        print(f"  levels by {s_zero} rollouts: {drawn:,} rollouts in all")
     if any(faults.values()):
         print("  graded 0: " + ", ".join(f"{value} {key.replace('_', ' ')}"
                                          for key, value in faults.items()))
@@ -580,7 +482,10 @@ def main(argv):
     problems, prompts = within_limit(problems, tokenizer, cfg)
     info = folder / "difficulty.json"
     for earlier in (read_json(info) if info.exists() else {}, use_shipped_rates(cfg, folder)):
-        cfg = add_earlier_levels(cfg, earlier, problems)
+        if earlier.get("set_hash") == set_hash(problems):
+            # the validation problems of a level are never trained on, not even if this call asks
+            # for no levels
+            cfg["s_zero"] = max(cfg["s_zero"], earlier["s_zero"])
 
     open_engine = functools.cache(
         lambda: engine.open_engine(name, cfg["model"], cfg, cfg["device"]))
@@ -593,8 +498,7 @@ def main(argv):
     write_splits(splits, folder)
     sizes = {name: {part: len(split[part]) for part in split} for name, split in splits.items()}
     save_json(info, dict(
-        {key: cfg[key] for key in ("model", "problems", "verifier", "temperature", "s", "s_zero",
-                                   "levels")},
+        {key: cfg[key] for key in ("model", "problems", "verifier", "temperature", "s", "s_zero")},
         set_hash=set_hash(problems), sizes=sizes))
     report(counts, faults, splits, cfg, folder / "difficulty.png")
 

@@ -1,8 +1,8 @@
 """core/duplicates.py: find problems that are duplicates, or leaks of a test set.
 
-- Exact duplicates read the same once case, blanks, punctuation and LaTeX spelling are normalized.
+- Exact duplicates have the same text apart from case, blanks, punctuation and LaTeX spelling.
 - Near duplicates share 80% of their runs of three words and symbols and have the same numbers,
-  signs and functions. Two problems that differ in a number, a + or a sine are two problems.
+  signs and functions. Problems that differ in a number, a + or a sine are not duplicates.
 - A leak contains 80% of the runs of a test problem, in any context, because a leak costs more than
   a lost problem. A short test problem must be contained as a whole sentence.
 - Runs in more than half of a file's questions belong to an instruction and are ignored.
@@ -72,7 +72,7 @@ def compact(words):
 
 
 def marks(words):
-    """Join the numbers, signs and functions among words, in order. "tenth" counts as 10."""
+    """Return the numbers, signs and functions among words as one text; "tenth" becomes 10."""
     return " ".join(NUMBERS.get(w, w) for w in words
                     if w[0].isdigit() or w in MARKS or w in NUMBERS)
 

@@ -59,7 +59,7 @@ def score(gold, answer):
 
 @functools.lru_cache(8)
 def data_set(name, args):
-    """Return a reasoning-gym data set by its name and its parameters as JSON."""
+    """Return the reasoning-gym data set of the task `name`. args: its parameters as JSON."""
     import reasoning_gym
     return reasoning_gym.create_dataset(name, **json.loads(args), seed=0, size=1)
 
@@ -88,7 +88,7 @@ def tame(sympy):
     def whole(value):  # 49/2 is not 24
         return int(value) if isinstance(value, str) or value == int(value) else 0
 
-    def number(value):  # the distance from nan is never above a tolerance
+    def number(value):  # nan would be right: its distance is never above a tolerance
         value = float(value)
         if math.isnan(value):
             raise ValueError("nan")
@@ -104,7 +104,7 @@ def tame(sympy):
     narrower = {"games.countdown": dict(parse_expr=arithmetic),
                 "games.puzzle24": dict(parse_expr=arithmetic, int=whole),
                 "algorithmic.number_sorting": dict(float=number),
-                # min(1, nan) is 1; min(nan, 1) is nan, which is an error
+                # min(1, nan) is 1, a right answer; min(nan, 1) is nan, an ERROR
                 "algebra.complex_arithmetic": dict(min=lambda most, score: min(score, most))}
     for name, names in narrower.items():
         vars(sys.modules[f"reasoning_gym.{name}"]).update(names)

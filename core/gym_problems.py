@@ -15,20 +15,18 @@ INSTRUCTION = "\n\nGive your final answer between <answer> and </answer>."
 NO_ANSWER = "(any that fits)"  # for tasks whose verifier has no single answer
 SETTINGS = "task task_args size n_val seed".split()
 VERSION = "0.1.25"
-PROBES = ["?", "0", "nan"]  # wrong answers; "0" is right for every coin_flip of version 0.1.25
-STALE = 1000  # after so many draws in a row without a new problem, the task has no more
+# tasks of version 0.1.25 whose verifiers accept wrong answers, and one that only joins other tasks
+LEFT_OUT = {"coin_flip", "game_of_life_halting", "composite"}
+STALE = 1000  # a task has no more problems if this many draws in a row give no new one
 
 
 def tasks():
-    """Return {task: (its class, the class of its parameters)}.
-
-    Raise BadInput if reasoning-gym is missing.
-    """
+    """Return the names of the tasks that can be graded. Raise BadInput without reasoning-gym."""
     try:
         from reasoning_gym.factory import DATASETS
     except ImportError:
         raise sandbox.missing_library("reasoning_gym") from None
-    return {name: classes for name, classes in DATASETS.items() if name != "composite"}
+    return sorted(DATASETS.keys() - LEFT_OUT)
 
 
 def draw(name, args, count, seed, keep=lambda entry: True):
@@ -50,9 +48,9 @@ def draw(name, args, count, seed, keep=lambda entry: True):
     try:
         with tqdm(total=count, desc=name, unit="problem", mininterval=1, delay=2) as bar:
             for one in stream():
-                new = one["question"] not in entries and keep(one)
-                stale = 0 if new else stale + 1
-                if new:
+                is_new = one["question"] not in entries and keep(one)
+                stale = 0 if is_new else stale + 1
+                if is_new:
                     entries[one["question"]] = one
                     bar.update()
                 if len(entries) == count or stale == STALE:
@@ -65,10 +63,7 @@ def draw(name, args, count, seed, keep=lambda entry: True):
 
 
 def problem_from(one, name, args, number, instruction=INSTRUCTION):
-    """Return a problem for an entry of reasoning-gym, a dict.
-
-    Raise TypeError or ValueError if its metadata cannot be written as JSON.
-    """
+    """Return a problem for an entry of reasoning-gym, a dict."""
     grading = dict(task=name, args=args, metadata=json.loads(json.dumps(one["metadata"])))
     answer = one["answer"]
     if not isinstance(answer, str) or not answer.strip():
@@ -78,27 +73,11 @@ def problem_from(one, name, args, number, instruction=INSTRUCTION):
 
 
 def gradable(problems, cfg):
-    """Return the problems whose own answer scores 1 and whose wrong PROBES score less."""
-    def right(answers):
-        pairs = [(p, f"<answer>{answer}</answer>") for p, answer in zip(problems, answers)]
-        return [verdict == 1 for verdict in sandbox.check("reasoning_gym", pairs, cfg)]
-    is_solvable = right([p["answer"] for p in problems])
-    accepts_all = [False] * len(problems)
-    for probe in PROBES:
-        for i, is_right in enumerate(right([probe] * len(problems))):
-            accepts_all[i] |= is_right and not equal(probe, problems[i]["answer"])
-    return [p for p, good, bad in zip(problems, is_solvable, accepts_all)
-            if not bad and (good or p["answer"] == NO_ANSWER)]
-
-
-def equal(one, other):
-    """Return whether two answers are equal as texts or as numbers."""
-    if one.strip() == other.strip():
-        return True
-    try:
-        return float(one) == float(other)
-    except ValueError:
-        return False
+    """Return the problems whose own answer scores 1, and those without a single answer."""
+    pairs = [(p, f"<answer>{p['answer']}</answer>") for p in problems]
+    verdicts = sandbox.check("reasoning_gym", pairs, cfg)
+    return [p for p, verdict in zip(problems, verdicts)
+            if verdict == 1 or p["answer"] == NO_ANSWER]
 
 
 def write(folder, problems, cfg, **facts):

@@ -36,7 +36,7 @@ def answer(text, most=1024):
     if start is None or "<think>" in text:
         return ""
     inside = text[start.end():start.end() + most + 1]
-    for brace in re.finditer(r"\\.|[{}]", inside, re.DOTALL):  # \{ and \} do not nest
+    for brace in re.finditer(r"\\.|[{}]", inside, re.DOTALL):  # skip \{ and \}
         depth += {"{": 1, "}": -1}.get(brace[0], 0)
         if depth == 0:
             return inside[:brace.start()].strip()
@@ -249,7 +249,7 @@ def parsed(text):
     # 2e-3 can be 0.002 or 2e - 3
     power = re.sub(r"(?<![\w\\^.])(\d+)[eE]([-+]\d+)(?![\w.])", r"\1\\times 10^{\2}", text)
     texts = [power, text] if power != text else [text]
-    if "°" in text:  # a number or an angle; inside a sine only an angle
+    if "°" in text:  # degrees may be dropped (30° is 30), but not inside a sine
         angle = re.sub(r"(\d+(?:\.\d+)?|[A-Za-z]|\([^()]*\)|\\[dt]?frac\s*\{[^{}]*\}\s*\{[^{}]*\})"
                        r"(\\right\)|\))?\s*°", r"(\1\\cdot\\frac{\\pi}{180})\2", text)
         has_function = re.search(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])", text)
@@ -265,7 +265,7 @@ def read(text):
     """Return [math-verify's reading of LaTeX, if it has one, and the text]."""
     from latex2sympy2_extended.latex2sympy2 import NormalizationConfig, normalize_latex
     from math_verify.parser import parse_latex_cached
-    # i is imaginary unless it is an index; math-verify calls it I and reads I^2 as I
+    # i is the imaginary unit unless it is an index. math-verify needs I for it, and reads I^2 as I
     if not re.search(r"_\s*\{?\s*i|(?<![A-Za-z\\])i\s*=", text):
         text = re.sub(r"(?<![A-Za-z\\])i(?![A-Za-z])(\s*\^)?",
                       lambda m: "(I)^" if m[1] else "I", text)
@@ -285,14 +285,14 @@ def read(text):
 
 
 def inequalities(text, readings):
-    """Add the set of numbers that inequalities in one letter describe, such as x < 1 or x > 2.
+    """Return `readings` with the numbers that solve inequalities in one letter, as a set.
 
-    math-verify reads "and" and "or" alike, as a set of two relations. With "and", our set replaces
-    that reading, so that "and" does not equal "or".
+    An example is "x < 1 or x > 2". math-verify reads "and" and "or" alike, as a set of two
+    relations. With "and", our set replaces that reading, so that "and" does not equal "or".
     """
     for word, join in ((OR, Union), (AND, Intersection)):
         parts = re.split(word, text)
-        with contextlib.suppress(Exception):  # a part that cannot be read or solved
+        with contextlib.suppress(Exception):  # sympy may fail to read or to solve a part
             sides = [read(part)[0] for part in parts] if len(parts) > 1 else []
             if all(isinstance(side, (Relational, And)) for side in sides) and len(
                     {letter for side in sides for letter in side.free_symbols}) == 1:
@@ -349,10 +349,12 @@ def close(gold, answer):
 
 
 def differ(gold, answer, k=0):
-    """Return whether two values differ at their k-th `place`, to as many digits as it takes.
+    """Return whether two values differ if the numbers of `place(k)` replace their letters.
 
-    Decimals may differ by 1e-12 of their size. If only one side is a decimal, its digits decide:
-    those that math-verify keeps, or six below 0.001. Raise if a side has no value.
+    Exact values are computed to as many digits as it takes to decide. Two decimals are equal if
+    they differ by less than 1e-12 of their size. If only one side is a decimal, math-verify has
+    compared its digits, and six digits are compared here if it is below 0.001. Raise if a side has
+    no value.
     """
     lone, where = isinstance(gold, Float) or isinstance(answer, Float), place(k, gold, answer)
     # doit first: the digits of an unevaluated sum cost seconds
@@ -371,7 +373,7 @@ def differ(gold, answer, k=0):
 
 
 def place(k, *values):
-    """Return a rational number of either sign for each letter in `values`, the k-th choice."""
+    """Return {letter: a rational number} for the letters in `values`; k seeds the numbers."""
     rng = random.Random(k)
     return {letter: Rational(rng.choice((-1, 1)) * rng.randint(1, 999), 10 ** rng.randint(1, 3) + 1)
             for letter in sorted(set().union(*[value.free_symbols for value in values]), key=str)}
@@ -394,7 +396,7 @@ def equal_on_domain(gold, answer):
 
 
 def same_relation(gold, answer):
-    """Return whether two relations that math-verify accepts restrict unknowns equally."""
+    """Check two relations that math-verify accepts if they have no unknown or no solution."""
     if not isinstance(gold, Relational):
         return True  # a chain, whose parts were compared
     first, second = simplify(gold.lhs - gold.rhs), simplify(answer.lhs - answer.rhs)

@@ -17,7 +17,7 @@ from core.problems import read_problems, subset
 from core.sweep import (arms, check_environment, check_gpus, handle_signals, pool, preset_of,
                         python, recipe_words, say_price, slots, sweep_folder, unfinished)
 
-# names of splits: bands of avg@s, levels by s_zero rollouts, mixtures
+# Names of split files: bands of avg@s, levels by s_zero rollouts, mixtures
 SPLIT = re.compile(r"((?P<band>easy|hard|very_easy|mixed)|extreme|level_easy|level_very_easy"
                    r"|mix_.*_D(?P<D>\d+)_seed(?P<seed>\d+))_(train|val)\.jsonl")
 
@@ -32,7 +32,7 @@ def prepare(preset, argv):
     places, out = slots(sweeps), Path(sweep_folder(preset, argv))
     check_gpus(sweeps)
     say_price(preset, argv, sweeps)
-    # words for prepare.py and sample.py; the seed is that of the runs
+    # words for prepare.py and sample.py, without --seed, because it is the seed of the runs
     given = [w for w in [*recipe_words(preset, sweeps[0]["data"], argv), *argv]
              if not w.startswith(("--seed=", "--data=", "--model=", "--runs="))]
     for data, model, s_zero, verifier, file in dict.fromkeys(
@@ -44,7 +44,8 @@ def prepare(preset, argv):
             if not (file.parent / "prepare.py").exists():
                 raise BadInput(f"{file}: no such problem file, and no prepare.py next to it")
             call(file.parent / "prepare.py", f"--data={file.parent}")
-        # 2. problems and base model. A task is not part of a run's name; prepare.py must check it
+        # 2. problems and base model. With --task, prepare.py checks that the folder has its
+        # problems, since the task is not part of a run's name
         has_task = any(w.startswith(("--task=", "--task_args=")) for w in given)
         if (has_task or lacks(data, model, file)) and (data / "prepare.py").exists():
             print(f"problems and base model: {data}/prepare.py", flush=True)
@@ -99,10 +100,8 @@ def lacks(data, model, file):
 
     A model inside the data folder is made by its prepare.py; a name on the hub is not checked.
     """
-    defaults = data / "defaults.json"
-    own = read_json(defaults).get("model", "") if defaults.exists() else ""
-    inside = any(Path(m).resolve().is_relative_to(data.resolve()) for m in (own, model) if m)
-    return (not (data / "problems.jsonl").exists() or (inside and not Path(model).is_dir())
+    is_inside = Path(model).resolve().is_relative_to(data.resolve())
+    return (not (data / "problems.jsonl").exists() or (is_inside and not Path(model).is_dir())
             or (file.parent == data and not file.exists()))
 
 

@@ -119,21 +119,16 @@ def tokenize(problems, tokenizer):
     prints DATE. A problem's `begin` follows, as if the model had written it. Print a line if the
     vocabulary lacks a part of a prompt.
     """
-    if not tokenizer.chat_template:
-        texts = [p["prompt"] + p.get("begin", "") for p in problems]
-        bare = tokenizer(texts, add_special_tokens=False)["input_ids"]
-        full = tokenizer(texts, add_special_tokens=True)["input_ids"]
-        prompts = [without_end(ids, text) for ids, text in zip(full, bare)]
-        warn_of_unknown(problems, prompts, tokenizer)
-        return prompts
-    texts = []
-    for p in problems:
-        turn = [dict(role="user", content=p["prompt"])]
-        texts.append(tokenizer.apply_chat_template(
-            turn, tokenize=False, add_generation_prompt=True, strftime_now=DATE.strftime)
-            + p.get("begin", ""))
-    # a template writes its own special tokens
+    texts = [p["prompt"] for p in problems]
+    if tokenizer.chat_template:  # it writes its own special tokens
+        turns = [[dict(role="user", content=text)] for text in texts]
+        texts = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True,
+                                              strftime_now=DATE.strftime)
+    texts = [text + p.get("begin", "") for text, p in zip(texts, problems)]
     prompts = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    if not tokenizer.chat_template:
+        full = tokenizer(texts, add_special_tokens=True)["input_ids"]
+        prompts = [without_end(ids, text) for ids, text in zip(full, prompts)]
     warn_of_unknown(problems, prompts, tokenizer)
     return prompts
 

@@ -23,16 +23,16 @@ from core.problems import is_made, read_problems, set_hash, tokenize, write_prob
 
 ROOT = Path(__file__).resolve().parent.parent
 INSTRUCTION = r"Please output the final answer within \boxed{}."
-# The first pair of columns that a file has holds question and answer
+# Question and answer are in the first pair of these columns that a file has
 COLUMNS = (("prompt", "reward_model.ground_truth"), ("question", "answer"), ("problem", "answer"),
            ("Problem", "Answer"), ("prompt", "answer"), ("problem", "solution"))
-# what --against needs if the file is missing; data/aime24/prepare.py
+# The source of AIME24, for data/aime24/prepare.py and for --against if that file is missing
 AIME24 = dict(name="aime24", source="HuggingFaceH4/aime_2024:data/train-00000-of-00001.parquet",
               revision="2fe88a2f1091d5048c0f36abc874fb997b3dd99a", columns=COLUMNS)
 # the settings that decide the content of problems.jsonl
 SETTINGS = """source revision question_key answer_key against model max_prompt_tokens
               keep_near""".split()
-# why rows are left out, in this order
+# reasons to leave out a row; the first that applies is counted
 LEFT_OUT = "empty not_text several_answers other_form gold_unread".split()
 # messages about rows that are changed
 CHANGED = dict(
@@ -49,12 +49,12 @@ images figure table""".split())
 # The source: a name -> a file -> rows
 
 def fetch(source, revision, folder):
-    """Return the path of --source and, for a download, the commit of `revision`.
+    """Return the path of --source, after a download if it names a file on the hub.
 
     If it cannot be downloaded, raise BadInput with the command that does.
     """
     if Path(source).is_file():
-        return Path(source), None
+        return Path(source)
     if not re.fullmatch(r"[\w.-]+/[\w.-]+:[^:]+", source):
         raise BadInput(f"--source={source}: no such file, and not OWNER/NAME:FILE of a data set on "
                        "the hub")
@@ -62,19 +62,17 @@ def fetch(source, revision, folder):
     # a file that was downloaded by hand, or by the command below
     for path in (folder / Path(file).name, folder / file):
         if path.is_file():
-            return path, None
+            return path
     from huggingface_hub import hf_hub_download
     from huggingface_hub.utils import logging
     logging.set_verbosity_error()  # else it prints ten lines about retries
     try:
-        path = Path(hf_hub_download(name, file, repo_type="dataset", revision=revision))
+        return Path(hf_hub_download(name, file, repo_type="dataset", revision=revision))
     except Exception as e:  # OSError, ValueError, errors of httpx and the hub
         raise BadInput(f"--source={source}: cannot download it ({reason(e)}); get {file} of the "
                        f"data set {name} at revision {revision} into {folder}: hf download {name} "
                        f"{file} --repo-type=dataset --revision={revision} "
                        f"--local-dir={folder}") from None
-    _, at, below = str(path).partition("/snapshots/")  # the cache has a folder per commit
-    return path, Path(below).parts[0] if at else None
 
 
 def reason(error):
@@ -82,38 +80,25 @@ def reason(error):
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:150]
 
 
-def leaves(name, kind):
-    """Return a column's name, or the dotted names of the fields of a struct or dict.
-
-    kind: an arrow type, or a value of the column.
-    """
-    fields = []
-    if isinstance(kind, dict):
-        fields = kind.items()
-    elif str(kind).startswith("struct<"):
-        fields = [(f.name, f.type) for f in kind]
-    out = []
-    for key, value in fields:
-        out += leaves(f"{name}.{key}", value)
-    return out or [name]
+def flatten(row, prefix=""):
+    """Return the fields of a row and of the dicts in it, {dotted name: value}."""
+    out = {}
+    for key, value in row.items():
+        out |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {
+            prefix + key: value}
+    return out
 
 
-def read_rows(path, choose):
-    """Return the rows of a .parquet, .jsonl or .jsonl.gz file as dicts.
+def read_rows(path):
+    """Return the rows of a .parquet, .jsonl or .jsonl.gz file as dicts by dotted names.
 
-    choose: a function that gets the names of all columns and returns the ones to read. Raise
-    BadInput with the file and the line if it cannot be read.
+    Raise BadInput with the file and the line if it cannot be read.
     """
     if path.suffix == ".parquet":
         import pyarrow.parquet as pq
         try:
             with pq.ParquetFile(path) as file:
-                names = []
-                for field in file.schema_arrow:
-                    names += leaves(field.name, field.type)
-                return file.read(choose(names)).to_pylist()
-        except BadInput:
-            raise
+                return [flatten(row) for row in file.read().to_pylist()]
         except Exception as e:  # OSError, ValueError and errors of arrow
             raise BadInput(f"{path}: not a readable parquet file ({reason(e)})") from None
     if not path.name.endswith((".jsonl", ".jsonl.gz")):
@@ -123,47 +108,39 @@ def read_rows(path, choose):
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
             for i, line in enumerate(file, 1):
                 if line.strip():
-                    rows.append(json.loads(line))
-                    if not isinstance(rows[-1], dict):
-                        raise ValueError
-    except ValueError:
+                    rows.append(flatten(json.loads(line)))
+    except (ValueError, AttributeError):  # not JSON, or not a dict
         raise BadInput(f"{path}:{i}: not a JSON object") from None
     except (OSError, EOFError) as e:
         raise BadInput(f"{path}: not a readable file ({e})") from None
-    names = {}  # a dict, since a set would lose their order
-    for row in rows:
-        for key, value in row.items():
-            names |= dict.fromkeys(leaves(key, value))
-    choose(list(names))
     return rows
 
 
-def pick_columns(names, pairs, path):
-    """Return the first pair (question, answer) that is among a file's columns `names`.
+def pick_columns(rows, pairs, path):
+    """Return the first pair (question, answer) of `pairs` whose columns the rows have.
 
-    A question may be several columns, separated by commas. Raise BadInput that lists the columns.
+    A question may be several columns, separated by commas. Raise BadInput that lists the columns if
+    there is no such pair. Print the names of columns that may belong to the question.
     """
-    for pair in pairs:
-        if {*pair[0].split(","), pair[1]} <= set(names):
-            return pair
-    missing = " or ".join(key for key in dict.fromkeys([*pairs[0][0].split(","), pairs[0][1]])
-                          if key not in names)
-    raise BadInput(f"{path}: no column {missing}; there are {', '.join(names) or 'none'} "
-                   "(--question_key, --answer_key)")
-
-
-def value_at(row, name):
-    """Return the value of a row at a dotted name, or None."""
-    if name in row:
-        return row[name]
-    key, _, rest = name.partition(".")
-    return value_at(row[key], rest) if rest and isinstance(row.get(key), dict) else None
+    names = dict.fromkeys(name for row in rows for name in row)  # a set would lose their order
+    pair = next((p for p in pairs if {*p[0].split(","), p[1]} <= names.keys()), None)
+    if not pair:
+        missing = [key for key in [*pairs[0][0].split(","), pairs[0][1]] if key not in names]
+        raise BadInput(f"{path}: no column {' or '.join(missing)}; there are "
+                       f"{', '.join(names) or 'none'} (--question_key, --answer_key)")
+    used = [*pair[0].split(","), pair[1]]
+    context = [name for name in names
+               if name not in used and CONTEXT & set(name.lower().split("."))]
+    if context:
+        print(f"{path}: {', '.join(context)}: not read; to make them part of the question: "
+              f"--question_key={','.join([*context, pair[0]])}", file=sys.stderr)
+    return pair
 
 
 def parse_list(value):
     """Return the list in a text such as '["34"]' or "array([1, 2])", else the value itself.
 
-    "[1, 2]" is returned as it is, since it is an interval.
+    The text "[1, 2]" is returned unchanged, because it is an interval.
     """
     if not isinstance(value, str):
         return value
@@ -184,9 +161,8 @@ def parse_list(value):
 def chat_turns(value):
     """Return [(role, content), ...] for a cell of chat messages, else []."""
     value = parse_list(value)
-    messages = [value] if isinstance(value, dict) else value if isinstance(value, list) else []
     turns = []
-    for m in messages:
+    for m in value if isinstance(value, list) else []:
         role = (m.get("role") or m.get("from")) if isinstance(m, dict) else None
         if role:
             role = "user" if role.lower() in ("user", "human") else role
@@ -280,7 +256,7 @@ def unescape(gold):
     return gold if r"\begin" in gold else re.sub(r"\\\\(?=[A-Za-z%${}|])", r"\\", gold)
 
 
-# Sentences on the form of the answer, as in data sets of veRL, DAPO, Qwen and TRL
+# How prompts of veRL, DAPO, Qwen and TRL ask for a form of the answer
 BOX = re.compile(r"\\f?boxed\b(?:\{[^{}]*\})?")
 OTHER = re.compile(r"####(?:[ :]*[\d.,]+)?|<answer>(?:.*</answer>)?|</answer>|\\?\$Answer\b"
                    r"|\banswer: *[\[<{(]|^answer:$"
@@ -292,11 +268,13 @@ SENTENCES = re.compile(r"((?<=[.!?])\s+|\s*\n\s*)")
 
 
 def question_and_prompt(prompt):
-    r"""Return a prompt without sentences on the form of the answer, and with one for \boxed{}.
+    r"""Return (the question, a prompt that requests \boxed{}) for the prompt of a data set.
 
-    For the second, sentences that ask for another form are dropped, and INSTRUCTION is added unless
-    a sentence asks for the box already. It is "" if a dropped sentence also has a number or a
-    formula, which may be part of the question.
+    The question has no sentence on the form of the answer.
+
+    The prompt has no sentence that requests another form, and it ends with INSTRUCTION unless a
+    sentence requests the box already. It is "" if a sentence on another form also has a number or
+    a formula, because that may be part of the question.
     """
     prompt = prompt.strip().removesuffix(INSTRUCTION).strip()
     pieces, question, shown = [*SENTENCES.split(prompt), ""], "", ""
@@ -318,15 +296,11 @@ def question_and_prompt(prompt):
 
 def lengths(problems, model):
     """Return the number of tokens of each prompt, chat template included."""
-    from tqdm import tqdm
     try:
         tokenizer = models.load_tokenizer(model)
     except BadInput as e:
         raise BadInput(f"{e}; --model=none measures no lengths") from None
-    out, starts = [], range(0, len(problems), 1000)
-    for i in tqdm(starts, "prompt lengths, in thousands", mininterval=1, disable=None):
-        out += [len(ids) for ids in tokenize(problems[i:i + 1000], tokenizer)]
-    return out
+    return [len(ids) for ids in tokenize(problems, tokenizer)]
 
 
 def make_problems(rows, columns, name):
@@ -337,10 +311,10 @@ def make_problems(rows, columns, name):
     """
     problems, left_out, changed = [], dict.fromkeys(LEFT_OUT, 0), dict.fromkeys(CHANGED, 0)
     for i, row in enumerate(rows):
-        cells = [value_at(row, key) for key in columns[0].split(",")]
+        cells = [row.get(key) for key in columns[0].split(",")]
         try:
             given = "\n".join(filter(None, map(as_text, cells)))
-            answers = golds(value_at(row, columns[1]))
+            answers = golds(row.get(columns[1]))
         except ValueError:
             left_out["not_text"] += 1
             continue
@@ -355,9 +329,6 @@ def make_problems(rows, columns, name):
         later_turns = [role for cell in cells for role, _ in chat_turns(cell)[1:]]
         changed["turns"] += "user" in later_turns
         changed["form"] += not " ".join(prompt.split()).startswith(" ".join(given.split()))
-        source = row.get("data_source") or row.get("source")
-        if isinstance(source, str):
-            problem["source"] = as_text(source)
         problems.append(problem)
     return problems, left_out, changed
 
@@ -446,27 +417,17 @@ def prepare(argv, own, doc):
     if is_made(folder, cfg, SETTINGS):
         print(f"{out}: exists already, nothing to do")
         return
-    path, commit = fetch(cfg["source"], cfg["revision"], folder)
+    path = fetch(cfg["source"], cfg["revision"], folder)
     pairs = [(cfg["question_key"] or q, cfg["answer_key"] or a) for q, a in own["columns"]]
-    columns = []
-
-    def choose(names):
-        columns[:] = pick_columns(names, pairs, path)
-        used = [*columns[0].split(","), columns[1]]
-        context = [key for key in names
-                   if key not in used and CONTEXT & set(key.lower().split("."))]
-        if context:
-            print(f"{path}: {', '.join(context)}: not read; to make them part of the question: "
-                  f"--question_key={','.join([*context, columns[0]])}", file=sys.stderr)
-        return used + [key for key in ("data_source", "source") if key in names and key not in used]
-    rows, foreign = read_rows(path, choose), read_against(cfg)
+    rows = read_rows(path)
+    columns, foreign = pick_columns(rows, pairs, path), read_against(cfg)
     problems, counts, changed = make_problems(rows, columns, own["name"])
     counts |= dict(over_long=0)
     if cfg["verifier"] == "math":
         readable, changed["escaped"] = repair_golds(problems, cfg)
         counts["gold_unread"] = len(problems) - len(readable)
         problems = readable
-    if cfg["model"]:
+    if cfg["model"] and problems:
         limit = cfg["max_prompt_tokens"]
         fits = [length <= limit for length in lengths(problems, cfg["model"])]
         counts["over_long"] = len(fits) - sum(fits)
@@ -489,7 +450,7 @@ def prepare(argv, own, doc):
         write_problems(part, problems)
         save_json(folder / "manifest.json", dict(
             settings={key: cfg[key] for key in SETTINGS}, file=path.name, source_sha256=digest,
-            revision_resolved=commit, question_column=columns[0], answer_column=columns[1],
+            question_column=columns[0], answer_column=columns[1],
             counts=dict(counts, rows=len(rows), kept=len(problems)), changed=changed,
             against_set_hash=set_hash(foreign) if foreign else None, set_hash=set_hash(problems)))
     print(f"{out}: {len(problems):,} problems of {len(rows):,} rows"

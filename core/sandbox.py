@@ -23,7 +23,7 @@ from pathlib import Path
 try:
     from config import BadInput
     from core.machine import cores
-except ImportError:  # someone copied verifier.py without config.py and core/machine.py
+except ImportError:  # verifier.py was copied without config.py and core/machine.py
     BadInput = ValueError
 
     def cores():
@@ -92,7 +92,8 @@ class Pool:
     make this process run code or wait.
     """
     MEMORY = 2 ** 30  # bytes of address space
-    CLOCK = 20        # wall-clock limit of an answer, in multiples of its CPU limit: a busy machine
+    CLOCK = 20        # wall-clock limit of an answer, in multiples of its CPU limit, because the
+                      # machine may be busy
     GRACE = 120       # seconds after the wall-clock limit before we kill a silent worker; they
                       # include loading the library
 
@@ -183,7 +184,8 @@ def serve(kind):
     try:
         score = library(kind).load()
     except ImportError:
-        os._exit(os.EX_UNAVAILABLE)  # at once: a slow exit would close the pipe before the code
+        # without cleanup, so that the exit code is there when the pipe closes
+        os._exit(os.EX_UNAVAILABLE)
     for limit, most in ((resource.RLIMIT_AS, Pool.MEMORY), (resource.RLIMIT_CORE, 0),
                         (resource.RLIMIT_FSIZE, 0)):
         resource.setrlimit(limit, (most, most))

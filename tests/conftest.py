@@ -98,6 +98,13 @@ def wait_for(condition, timeout=120):
         time.sleep(0.005)
 
 
+def refused(done, *words):
+    """Assert that a script ended with code 2 and one line that contains these words."""
+    assert done.code == 2, done.stdout + done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert all(str(word) in done.stderr for word in words), done.stderr
+
+
 @pytest.fixture(scope="session")
 def script():
     """Return run_script, as a fixture."""

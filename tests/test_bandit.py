@@ -81,18 +81,6 @@ def test_the_estimate_is_unbiased_and_its_variance_falls_as_1_over_n(n):
     assert p > 1e-4 and abs(z) < stats.norm.isf(0.5e-4)
 
 
-def test_those_tests_fail_with_a_group_baseline_or_a_wrong_variance():
-    """A group mean as baseline shrinks the mean update by (n - 1) / n. Half of the rollouts double
-    the variance.
-    """
-    rng = np.random.default_rng(6)
-    p, _ = moments(lambda theta, right, n: b.sampled_gradient(theta, right, n, rng) * (n - 1) / n,
-                   7)
-    assert p < 1e-4
-    _, z = moments(lambda theta, right, n: b.sampled_gradient(theta, right, n // 2, rng), 8)
-    assert z > 10
-
-
 def test_rate_fit_covers_planted_constants():
     """Of 250 sets with A = 2, B = 0.5 and skewed noise, the 90% intervals cover 84 to 95%, which is
     90% within three standard errors.
@@ -129,14 +117,6 @@ def test_exact_ascent_tends_to_its_limit():
     for _ in range(4096):
         theta += b.exact_gradient(theta, right)
     assert 4096 * (1 - b.softmax(theta)[0, 0]) == pytest.approx(0.75, rel=0.01)
-
-
-def test_advantages_are_those_of_the_trainer():
-    import torch
-    rewards = np.random.default_rng(0).integers(0, 2, (50, 6)).astype(np.float32)
-    rewards[:2] = [[0] * 6, [1] * 6]
-    own, theirs = b.advantages(rewards), train_grpo.advantages(torch.tensor(rewards)).numpy()
-    assert np.abs(own - theirs).max() < 1e-5 and not own[:2].any()
 
 
 # ---- many problems
@@ -212,56 +192,6 @@ def copy_queue(run, B_p):
     return copy.deepcopy(run).batch(B_p)[0]
 
 
-def test_without_overlap_problems_are_independent_bandits():
-    """Changing the answers of half of the problems does not change any table of the other half, bit
-    for bit. With shared weights it does.
-    """
-    def tables(overlap, change):
-        cfg = resolve(f"--overlap={overlap} --B_p=20 --grad_clip=0 --C=4000 --lr_base=0.5")
-        world, run = b.make_world(cfg), None
-        run = b.Run(cfg, world, [0])
-        if change:
-            other = run.problems[0, 10:]
-            world["answer"][other] = (world["answer"][other] + 1) % 4
-        for _ in range(50):
-            run.update(cfg, config.derive(cfg))
-        return run.weights["own"][0, 0]
-    same, changed = tables(0.0, False), tables(0.0, True)
-    assert np.array_equal(same[:10], changed[:10]) and not np.array_equal(same[10:], changed[10:])
-    same, changed = tables(0.2, False), tables(0.2, True)
-    assert not np.array_equal(same[:10], changed[:10])
-
-
-def test_a_copy_of_a_run_continues_like_the_run():
-    cfg = resolve("--overlap=0.5")
-    run, d = b.Run(cfg, b.make_world(cfg), [0, 1]), config.derive(cfg)
-    for _ in range(3):
-        run.update(cfg, d)
-    again = copy.deepcopy(run)
-    for r in (run, again):
-        before = r.validation()
-        for _ in range(5):
-            r.update(cfg, d)
-        assert not np.array_equal(before, r.validation())
-    assert np.array_equal(run.validation(), again.validation())
-    assert np.array_equal(run.weights["own"], again.weights["own"])
-
-
-def test_without_overlap_a_problem_is_the_tabular_case():
-    """With one decision per rollout and no baseline, the group's gradient equals sampled_gradient's
-    for the same draws, and its mean is the exact gradient.
-    """
-    rng = np.random.default_rng(0)
-    theta, right = rng.standard_normal((1, 4)), np.arange(4) == 2
-    pi = np.moveaxis(b.softmax(theta).astype(np.float32)[None, None], -1, 0)  # (K, 1, 1, 1)
-    n = 200_000
-    choice = b.roll(pi, n, [np.random.Generator(np.random.SFC64(1))])
-    G = b.group_gradient(pi, choice, (choice[..., 0] == 2).astype(np.float32))[0, 0, 0] / n
-    counts = np.bincount(choice.ravel(), minlength=4)
-    assert G == pytest.approx(counts * right / n - pi[:, 0, 0, 0] * counts[2] / n, abs=1e-5)
-    assert G == pytest.approx(b.exact_gradient(theta, right)[0], abs=5 / math.sqrt(n))
-
-
 def test_the_world_follows_its_keys():
     for recipe, lo, hi in (("easy", 0.3, 0.6), ("hard", 0, 0.0625)):
         cfg = resolve(f"--recipe={recipe}")
@@ -319,7 +249,6 @@ def swept(tmp_path_factory, script):
 
 
 def test_the_analysis_runs_on_it_unchanged(swept, monkeypatch, capsys):
-    assert (swept / "many.png").stat().st_size > 10_000
     for name, *words in (("frontier.py", "--view=all"), ("fit_sigmoid.py",)):
         monkeypatch.setattr(sys, "argv", [name, *words, f"--runs={swept}"])
         with pytest.raises(SystemExit) as end:
@@ -366,8 +295,6 @@ def test_a_run_that_diverges_is_marked_and_the_others_continue(tmp_path):
     ends = {(r[0]["config"]["n"], r[0]["config"]["lr_base"]): r[-1]["status"] for r in logs}
     assert ends == {(4, 0.1): "budget", (8, 0.1): "budget", (4, 1e40): "diverged",
                     (8, 1e40): "diverged"}
-    assert (tmp_path / "many.png").stat().st_size > 10_000
-    b.main(["sweep", *words, "--lr_base=1e40", f"--runs={tmp_path / 'all'}"])  # nothing to draw
 
 
 @pytest.mark.parametrize("how,code,later", [(signal.SIGINT, 130, 0.5), (signal.SIGTERM, 143, 0)])
@@ -441,12 +368,6 @@ def test_keys_of_the_toy(swept, capsys):
     # old logs of other runs have these keys too
     other = dict(config.parse([]), overlap=0.5)
     assert config.run_name(other) == config.run_name(config.parse([]))
-
-
-def test_sweep_json_lists_the_cells(swept):
-    cells = config.read_json(swept / "sweep.json")["cells"]
-    assert sorted((c["B_p"], c["n"], c["seed"]) for c in cells) == [
-        (16, n, seed) for n in (2, 16, 128) for seed in (0, 1)]
 
 
 def test_names_of_toy_runs_are_frozen():

@@ -20,9 +20,9 @@ from core.log import append, atomic_write, read_log
 from core.machine import cores
 
 # Keys that may change within one experiment: budget, folders, memory, speed, keys of other stages
-FREE = set("""C B_max data source revision question_key answer_key against keep_near mix problems s
+FREE = set("""C B_max data source revision question_key answer_key against keep_near problems s
               s_zero split
-              levels n_val shard runs out device gen_batch measure tensor_parallel
+              n_val shard runs out device gen_batch measure tensor_parallel
               micro_tokens micro_logits
               activation_checkpointing gpu_memory threads save_every keep_last keep_at
               pass_at sample_every task task_args size ns bps seeds lrs view metric unit

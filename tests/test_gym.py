@@ -15,7 +15,7 @@ import verifier
 from core import sandbox
 from core import gym_problems as gym
 from conftest import ROOT, load_prepare, run_script
-from config import BadInput, parse
+from config import BadInput
 from test_verifier import Naive, close, cpu
 from core.sandbox import ERROR
 
@@ -23,11 +23,11 @@ named = pytest.mark.parametrize
 SCRIPT, PYTHON = "data/reasoning_gym/prepare.py", sys.executable
 CFG = dict(verify_s=10.0, verify_bytes=65536, verifier="reasoning_gym")
 
-# The library's 105 tasks at 0.1.25: graded only by metadata, without an answer in the problem; not
-# graded after their metadata were written as JSON; tasks that accept these wrong answers
+# The library's tasks at 0.1.25 that are graded only by metadata, without an answer in the problem,
+# and those that are not graded after their metadata were written as JSON
 FREE = {"boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"}
 NOT_JSON = {"arc_agi", "rearc"}
-CHEAP = {"game_of_life_halting": ["?", "0", "nan"], "coin_flip": ["0"]}
+PROBES = ["?", "0", "nan"]  # wrong answers
 
 # Wrong answers that the library accepts. Names in braces are made from the problem, below
 CHEATS = [("countdown", "0j*({sum})-{target}j*1j"), ("countdown", "(x-x)*({sum})+({xs})/x"),
@@ -64,20 +64,22 @@ def verdicts(problem, *answers, **changes):
 
 
 def test_every_task_is_graded_from_its_file(pool):
-    """After a round trip through JSON, a task's answer is right and wrong ones are not, except for
-    the tasks that are named above."""
-    names = sorted(gym.tasks())
-    assert len(names) == 105
-    for name in names:
+    """After a round trip through JSON, a task's answer is right, except for tasks named above.
+
+    Wrong answers are right only in the tasks that are left out.
+    """
+    names, accept_all = gym.tasks(), set()
+    assert len(names) == 103 and not gym.LEFT_OUT & set(names)
+    for name in [*names, "coin_flip", "game_of_life_halting"]:
         for p in problems(name, 2):
             p = json.loads(json.dumps(p))
-            own, *others = verdicts(p, f"<answer>{p['answer']}</answer>", *gym.PROBES)
-            free = [probe for probe, verdict in zip(gym.PROBES, others)
-                    if verdict == 1 and not gym.equal(probe, p["answer"])]
+            own, *others = verdicts(p, f"<answer>{p['answer']}</answer>", *PROBES)
             assert (p["answer"] == gym.NO_ANSWER) == (name in FREE), name
             assert (own == 1) == (name not in FREE | NOT_JSON), (name, own)
-            assert free == CHEAP.get(name, []), (name, p["answer"], others)
-            assert bool(gym.gradable([p], CFG)) == (name not in NOT_JSON | {*CHEAP}), name
+            assert bool(gym.gradable([p], CFG)) == (name not in NOT_JSON), name
+            if any(verdict == 1 and probe != p["answer"] for probe, verdict in zip(PROBES, others)):
+                accept_all.add(name)
+    assert accept_all | {"composite"} == gym.LEFT_OUT
 
 
 def test_the_answer_in_a_response(pool):
@@ -286,10 +288,8 @@ def prepare(*words):
 
 
 def test_prepare(tmp_path):
-    """Problems are distinct, follow the shares and depend only on the seed. A second call does
-    nothing."""
-    words = ["--task=chain_sum:2 gcd:1", '--task_args=[{"max_terms": 3}, {"max_numbers": 2}]',
-             "--size=40"]
+    """Problems are distinct and depend only on the seed. A second call does nothing."""
+    words = ["--task=chain_sum", '--task_args={"max_terms": 3}', "--size=40"]
     for folder in ("a", "b"):
         done = prepare(f"--data={tmp_path / folder}", *words)
         assert done.code == 0 and "40 problems, and 5 in val.jsonl" in done.stdout, done
@@ -297,9 +297,7 @@ def test_prepare(tmp_path):
     assert [len(part) for part in read] == [40, 5]
     both = read[0] + read[1]
     assert len({p["prompt"] for p in both}) == len({p["id"] for p in both}) == 45
-    assert sum(p["reasoning_gym"]["task"] == "chain_sum" for p in both) == 30
-    assert all(p["reasoning_gym"]["metadata"]["num_terms"] <= 3 for p in both
-               if p["reasoning_gym"]["task"] == "chain_sum")
+    assert all(p["reasoning_gym"]["metadata"]["num_terms"] <= 3 for p in both)
     for name in ("problems.jsonl", "val.jsonl", "manifest.json"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     done = prepare(f"--data={tmp_path / 'a'}", *words)
@@ -319,35 +317,18 @@ def test_a_task_that_has_few_problems(script, pool, tmp_path, capsys):
     assert len(made) < 100 and f"{len(made) + 5} of 505 problems" in capsys.readouterr().err
 
 
-def test_shares_make_up_the_size(tmp_path):
-    """Also if rounding each share would miss the size, and if two parts have equal problems."""
-    done = prepare(f"--data={tmp_path / 'a'}", "--task=countdown gcd lcm", "--size=20")
-    assert done.code == 0 and "20 problems, and 5 in val.jsonl" in done.stdout, done
-    args = '--task_args=[{"max_numbers": 2, "max_value": 9}, {"max_numbers": 2, "max_value": 10}]'
-    done = prepare(f"--data={tmp_path / 'b'}", "--task=gcd gcd", args, "--size=50")
-    made = [sample.read_problems(tmp_path / f"b/{name}.jsonl") for name in ("problems", "val")]
-    assert len(made[0]) == 50 and len({p["prompt"] for p in made[0] + made[1]}) == 55, done
-
-
 @named("words, says", [
     (["--task=countdwn"], "--task=countdwn: .* the nearest is countdown"),
-    ([], "--task=: expected a task"),
+    ([], "--task=: .* expected one of .*countdown"),
     (["--task=composite"], "no such task"),
-    (["--task=gcd:0"], "--task=gcd:0: .* share above 0"),
-    (["--task=gcd:1e99999999"], "--task=gcd:1e99999999: .* share above 0"),
-    (["--task=gcd:-1"], "share above 0"),
-    (["--task=coin_flip", "--size=3", "--n_val=1"], "its verifier grades none of 4 problems"),
+    (["--task=coin_flip"], "no such task"),
     (["--task=gcd", "--task_args=" + "[" * 10**5], "not JSON"),
     (["--task=gcd", "--task_args={1}"], "--task_args=.1.: not JSON"),
-    (["--task=gcd", "--task_args=3"], "--task_args=3: expected one JSON object"),
-    (["--task=gcd lcm", "--task_args=[{}]"], "a list of 2, one for each"),
+    (["--task=gcd", "--task_args=3"], "--task_args=3: expected a JSON object"),
     (["--task=gcd", '--task_args={"seed": 3}'], "give seed as --seed="),
     (["--task=chain_sum", '--task_args={"min_term": 2}'], "unexpected keyword argument 'min_term'"),
     (["--task=chain_sum", '--task_args={"min_terms": 0}'], "min_terms must be positive"),
     (["--task=chain_sum", '--task_args={"min_terms": "two"}'], "reasoning-gym refuses"),
-    (["--task=game_of_life_halting"], "its verifier grades none of 25 problems"),
-    (["--task=gcd lcm gcd"], "names gcd twice"),
-    (["--task=gcd:1 lcm:1000"], "the share of gcd in --size=20 is less than one problem"),
     (["--task=rearc"], "its verifier grades none of 25 problems"),
     (["--task=gcd", '--task_args={"max_value": 2, "max_numbers": 2}'], "there are only"),
     (["--size=0"], "--size=0: must be 1 or more")], ids=str)
@@ -371,29 +352,8 @@ def test_the_library_is_missing(monkeypatch):
         gym.tasks()
 
 
-def test_tasks_are_listed(script, capsys):
-    script.main(["tasks"])
-    assert "countdown" in capsys.readouterr().out.split()
-    script.main(["tasks", "chain_sum"])
-    out = capsys.readouterr().out
-    assert "min_terms = 2" in out and "seed" not in out
-    with pytest.raises(BadInput, match="the nearest is chain_sum"):
-        script.main(["tasks", "chainsum"])
-
-
 # -------------------------------------------------------------------------------------------------
 # Other stages
-
-
-def test_the_data_folder_sets_the_verifier():
-    """It does for any model. Lengths and lr are used only for a model inside the folder."""
-    other = ["--model=Qwen/Qwen2.5-1.5B-Instruct"]
-    cfg = parse(["--data=data/reasoning_gym", *other])
-    assert (cfg["verifier"], cfg["max_new_tokens"]) == ("reasoning_gym", 8192)
-    cfg = parse(["--data=data/smollm", *other])
-    assert (cfg["verifier"], cfg["lr_base"]) == ("reasoning_gym", 1e-6)
-    assert parse(other)["verifier"] == "math"
-    assert parse(["--data=data/reasoning_gym", *other, "--verifier=exact"])["verifier"] == "exact"
 
 
 def test_begin(tiny, tmp_path):

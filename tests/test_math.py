@@ -199,10 +199,9 @@ def test_from_a_parquet_to_splits(world):
     # the verifier finds right and wrong answers
     assert min(first) == 0 and max(first) > 0.8 and 0.1 < np.mean(first) < 0.8
     drawn = {r["id"]: r["samples"] for r in lines}  # the last line of each
-    spent, every = sum(drawn.values()), 64 * len(problems)
-    assert spent < every
-    assert (f"{spent:,} rollouts in all instead of {every:,}, {1 - spent / every:.0%} saved"
-            in world.said)
+    spent = sum(drawn.values())
+    assert spent < 64 * len(problems)
+    assert f"levels by 64 rollouts: {spent:,} rollouts in all" in world.said
     for name in ("easy", "hard", "very_easy", *sample.LEVELS):
         path = world.splits / f"{name}_val.jsonl"
         short = not path.exists() or len(sample.read_problems(path)) < 8
@@ -233,15 +232,6 @@ def test_shards_measure_the_same(world, tmp_path, monkeypatch):
     assert len(read_log(tmp_path / world.model.name / "pass_rates.jsonl")) == 1
 
 
-def test_pass_rates_of_other_settings_are_refused(world):
-    before = {p: p.read_bytes() for p in world.splits.iterdir()}
-    for word in ("--temperature=0.9", "--verifier=exact", "--max_new_tokens=17"):
-        key, value = word.removeprefix("--").split("=")
-        with pytest.raises(BadInput, match=f"with other settings: {key}=.*, now {value}"):
-            sample.main([*world.words, *MEASURE, word])
-    assert before == {p: p.read_bytes() for p in world.splits.iterdir()}
-
-
 @pytest.fixture
 def copied(world, tmp_path):
     """Copy the measured folder, to measure further: (folder, words)."""
@@ -255,13 +245,13 @@ def files_of(folder):
 
 
 def test_levels_that_were_measured_stay(copied):
-    """A later call may ask for no levels, for fewer levels or for fewer rollouts.
+    """A later call may ask for no levels or for fewer rollouts.
 
     The problems that the levels hold out must not become training problems.
     """
     out, words = copied
     before = files_of(out)
-    for more in (["--s_zero=0"], ["--s_zero=32"], ["--s_zero=64", "--levels=extreme"]):
+    for more in (["--s_zero=0"], ["--s_zero=32"]):
         said = run(sample.main, *words, *more)
         assert files_of(out) == before and "levels by 64 rollouts" in said
 

@@ -4,7 +4,6 @@ import json
 import math
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,9 +17,7 @@ import sample
 import train_grpo
 from config import derive, parse, run_name
 from core.log import read_log
-from conftest import ROOT, run_script, tree, wait_for
-
-LEVELS = tuple(sample.LEVELS)
+from conftest import ROOT, run_script, tree
 
 
 # --------------------------------------------------------------------------------------------------
@@ -358,8 +355,8 @@ def test_sample_writes_rates_splits_and_a_figure(measured, world):
     for c in counts.values():
         assert [s for s, _ in c] == [16, 32, 48, 64][:len(c)]
         assert [right for _, right in c] == sorted(right for _, right in c)
-        assert all(sample.is_open(right, drawn, 64, LEVELS) for drawn, right in c[:-1])
-        assert not sample.is_open(c[-1][1], c[-1][0], 64, LEVELS)
+        assert all(sample.is_open(right, drawn, 64) for drawn, right in c[:-1])
+        assert not sample.is_open(c[-1][1], c[-1][0], 64)
         assert c[-1][1] > 0 or c[-1][0] == 64
     rates = {i: c[0][1] / 16 for i, c in counts.items()}
     held = {path.stem.removesuffix("_val"): {p["id"] for p in sample.read_problems(path)}
@@ -387,21 +384,6 @@ def continue_measurement(words, out, whole, monkeypatch):
     got, want = tree(out), tree(whole)
     assert set(got) == set(want)
     assert not [name for name in want if got[name] != want[name] and not name.endswith(".png")]
-
-
-def test_sample_continues_where_it_was_killed(measured, tmp_path, monkeypatch):
-    whole, words, _ = measured
-    path = tmp_path / "killed/pass_rates.jsonl"
-    with open(tmp_path / "output", "w") as output:
-        line = [sys.executable, "sample.py", *words, f"--out={path.parent}"]
-        process = subprocess.Popen(line, cwd=ROOT, stdout=output, stderr=output)
-        wait_for(lambda: process.poll() is not None
-                 or (path.exists() and path.read_bytes().count(b"\n") >= 10))
-        process.kill()
-        assert process.wait() == -signal.SIGKILL, (tmp_path / "output").read_text()
-    assert set(tree(path.parent)) == {"pass_rates.jsonl"}
-    assert path.stat().st_size < (whole / path.name).stat().st_size
-    continue_measurement(words, path.parent, whole, monkeypatch)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.4, 0.85, 0.999])

@@ -1,6 +1,5 @@
-"""The last lines that sample.py prints: the share of groups without a signal."""
+"""The table of sample.py with the share of groups without a signal."""
 import itertools
-import json
 
 import numpy as np
 import pytest
@@ -8,7 +7,7 @@ import pytest
 import sample
 from config import parse
 from core.log import read_log
-from conftest import ROOT, run_script
+from conftest import ROOT
 
 
 def test_no_signal_is_the_share_of_subsets():
@@ -56,13 +55,3 @@ def test_the_page_shows_what_sample_prints():
     assert "\n".join(lines) in text
 
 
-def test_sample_ends_with_the_table(tmp_path):
-    problems = tmp_path / "p.jsonl"
-    problems.write_text("".join(json.dumps(dict(id=str(i), prompt=f"{i}+2=", answer=str(i + 2)))
-                                + "\n" for i in range(12)))
-    words = (f"--problems={problems}", f"--out={tmp_path / 'out'}", "--s=4", "--s_zero=0",
-             "--n_val=1", "--max_new_tokens=4")
-    done = run_script("sample.py", *words)
-    assert done.code == 0, done.stderr
-    assert done.stdout.count("Is n too small?") == 1
-    assert done.stdout.splitlines()[-1].endswith("difficulty.png")

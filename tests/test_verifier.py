@@ -181,12 +181,6 @@ def test_limits_are_those_of_the_library(kind, one):
         assert check_math([(gold, box(answer))], CFG) == [not true]
 
 
-def test_at_most_five_limits():
-    assert len(LIMITS) <= 5
-    assert not {(g, a) for g, a, _ in PAIRS} & {(g, a) for limit in LIMITS.values()
-                                                for g, a, _ in limit}
-
-
 @pytest.mark.parametrize("gold, answer", [("5", "2+3=5"), ("7", "10-3=7"),
                                           (r"\frac{1}{2}", r"1-\frac{1}{2}=\frac{1}{2}")])
 def test_gold_and_answer_are_not_symmetric(gold, answer, one):
@@ -570,22 +564,6 @@ def busy(pool):
     return thread, verdicts
 
 
-@pytest.mark.parametrize("who", ["child", "server", "both"])
-def test_killed_while_idle(who, make_pool):
-    """The next verdicts are right, except that one may be an error if the server was killed."""
-    pool = make_pool(1)
-    (process,) = servers(pool)
-    (child,) = children(process.pid)
-    for pid in dict(child=[child], server=[process.pid], both=[process.pid, child])[who]:
-        os.kill(pid, signal.SIGKILL)
-    until(lambda: child not in children(process.pid))
-    time.sleep(0.2)
-    verdicts = pool.verify([(str(i), str(i % 3)) for i in range(9)], 20)
-    true = [1] * 3 + [0] * 6
-    assert verdicts[1:] == true[1:] and verdicts[0] in (1, ERROR)
-    assert verdicts[0] == 1 or who != "child"
-
-
 def test_a_limit_ends_with_its_answer(one):
     """A process that has answered in time is not killed while it waits."""
     assert one.verify([("5", "5")], 0.5) == [1]
@@ -821,22 +799,6 @@ def test_three_files_grade_elsewhere(tmp_path):
     done = run([sys.executable, "-c", code], env={**os.environ, "PYTHONSAFEPATH": "1"})
     assert done.stdout.split() == ["right", "wrong", "False"], done
     assert run([sys.executable, tmp_path / "verifier.py"]).returncode == 1
-
-
-def test_a_new_entry_of_rewards_is_all_that_a_reward_needs(tmp_path):
-    """In a copy of the code with one more function and entry, --verifier=mine works."""
-    for name in ("config.py", "core/sandbox.py", "core/math_answers.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        shutil.copy(ROOT / name, tmp_path / name)
-    text = (ROOT / "verifier.py").read_text().replace("exact=exact,", "exact=exact, mine=mine,")
-    mine = "\ndef mine(problem, text, cfg):\n    return 0.25 * ('#' in text)\n\n\nREWARDS ="
-    (tmp_path / "verifier.py").write_text(text.replace("\nREWARDS =", mine, 1))
-    code = ("import config, verifier\ncfg = config.parse(['--verifier=mine'])\n"
-            "config.choose('verifier', cfg['verifier'], verifier.REWARDS)\n"
-            "print(verifier.REWARDS[cfg['verifier']]({}, '# 1', cfg))")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                          cwd=tmp_path)
-    assert done.stdout == "0.25\n", done
 
 
 def test_an_empty_answer_tells_whether_a_gold_has_a_value(one):

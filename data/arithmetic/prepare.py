@@ -1,16 +1,15 @@
 """data/arithmetic/prepare.py: problems for a laptop without downloads, and tiny models for them.
 
     python data/arithmetic/prepare.py           # the problems; base models are in the repository
-    python data/arithmetic/prepare.py remake    # train the base model again, 2 minutes on 2 cores
     python data/arithmetic/prepare.py --model=data/arithmetic/narrow            # see MODELS
     python data/arithmetic/prepare.py --model=data/arithmetic/base2 --seed=2    # other weak spots
 
 Writes `problems.jsonl`, {"id", "prompt", "answer"} per line, and `ood.jsonl`, longer problems that
 no run trains on. If the folder --model does not exist, trains a model in transformers format.
-`remake` trains the model of --model again, in MODEL_remade, and prints whether its weights are
-equal. `base` and `one_layer` are in the repository with their pass rates, because weights depend on
-the last bit of their training: kernels for two kinds of processor gave mean pass rates of 0.29 and
-0.38. `one_layer` is the default sweep's (presets.json), `base` that of all other studies.
+`base` and `one_layer` are in the repository with their pass rates, because weights depend on the
+last bit of their training: kernels for two kinds of processor gave mean pass rates of 0.29 and
+0.38. To train one of them again, write it elsewhere: --data=/tmp/new --model=/tmp/new/base.
+The default sweep trains `one_layer` (presets.json), all other studies train `base`.
 
 A problem is the sum or difference of two numbers of two to four digits. A response works column
 by column from the right, two idle letters and the column's total (of a difference: 10 + a - b -
@@ -41,8 +40,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 import numpy as np
-from config import BadInput, entry, parse
-from core.models import check_model_path
+from config import entry, parse
 from core.problems import write_problems
 
 POOL = 9000            # problems; enough for 1,000 + 300 of Easy, Hard and Very Easy
@@ -55,7 +53,7 @@ BATCH, LR = 128, 4e-3
 # needs three times the steps for the same ability, and its rollouts cost two thirds
 MODELS = dict(base=(2, 96, 1400), narrow=(2, 64, 1400), late=(2, 96, 2100),
               one_layer=(1, 96, 4200))
-CLEAN = 0.2            # share of the training without slips, at its start, to learn the method
+CLEAN = 0.2            # share of the training, at its start, without slips: it teaches the method
 LETTERS = "abcdefghijklmnop"
 TOTALS = [f"{i:02d}" for i in range(20)]  # a column's total is one token
 VOCAB = ["<pad>", "<eos>"] + list("0123456789+-=#" + LETTERS) + TOTALS
@@ -211,34 +209,9 @@ def make_base(folder, seed, name):
     print(f"{folder}: {size:,} parameters in {time.time() - start:.0f} s")
 
 
-def remake(folder, seed):
-    """Train the model of `folder` again and print whether its weights are equal."""
-    from safetensors.torch import load_file
-    check_model_path(folder)
-    new = folder.with_name(folder.name + "_remade")
-    shutil.rmtree(new, ignore_errors=True)
-    make_base(new, seed, folder.name)
-    try:
-        old, now = (load_file(path / "model.safetensors") for path in (folder, new))
-    except Exception as e:  # safetensors' own errors have no common base
-        raise BadInput(f"{folder}/model.safetensors: not readable ({e})") from None
-    if old.keys() != now.keys() or any(old[key].shape != now[key].shape for key in old):
-        print(f"{new}: has other shapes than {folder}")
-    elif all(old[key].equal(now[key]) for key in old):
-        print(f"{new}: equals {folder}, bit by bit")
-    else:
-        far = max((old[key] - now[key]).abs().max().item() for key in old)
-        print(f"{new}: differs from {folder} by up to {far:.2g} in a weight; other processors, "
-              "threads or versions round differently")
-
-
 def main(argv):
-    again = argv[:1] == ["remake"]
-    cfg = parse(argv[again:], __doc__)
+    cfg = parse(argv, __doc__)
     problems, folder = Path(cfg["problems"]), Path(cfg["model"])
-    if again:
-        remake(folder, cfg["seed"])
-        return
     if not problems.exists():
         # without the seed, so that every base model is measured on the same problems
         write_problems(problems, make_problems(np.random.default_rng(0), POOL))

