@@ -33,6 +33,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Done = namedtuple("Done", "code stdout stderr")
 
+PATIENCE = 900  # seconds; what takes longer hangs, even on a machine with ten times the work
+
 
 @pytest.fixture(autouse=True)
 def signals():
@@ -70,7 +72,7 @@ def warm_python():
     return str(python)
 
 
-def run_script(name, *words, cwd=ROOT, timeout=300, env=None, preexec_fn=None):
+def run_script(name, *words, cwd=ROOT, timeout=PATIENCE, env=None, preexec_fn=None):
     """Run a script of the repository from the command line -> Done(code, stdout, stderr).
 
     The code of a killed script is minus the signal's number. `env` adds to the environment.
@@ -90,7 +92,7 @@ def tree(folder):
             for p in sorted(Path(folder).rglob("*"))}
 
 
-def wait_for(condition, timeout=120):
+def wait_for(condition, timeout=PATIENCE):
     """Poll until `condition()` is true; fail after `timeout` seconds."""
     end = time.monotonic() + timeout
     while not condition():
@@ -230,7 +232,7 @@ exec '{sys.executable}' "$@"
     return free | dict(PATH=f"{folder}:{os.environ['PATH']}", PYTHON=str(python))
 
 
-def run_sweep(tiny, out, *words, timeout=300, start=False, **env):
+def run_sweep(tiny, out, *words, timeout=PATIENCE, start=False, **env):
     """Run run_sweep.sh easy with the tiny model and this environment -> Done, or the process if
     `start`.
     """
