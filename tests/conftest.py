@@ -33,7 +33,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Done = namedtuple("Done", "code stdout stderr")
 
-PATIENCE = 900  # seconds; what takes longer hangs, even on a machine with ten times the work
+# Seconds after which a process counts as hung. A busy machine may take ten times as long as usual.
+PATIENCE = 900
 
 
 @pytest.fixture(autouse=True)

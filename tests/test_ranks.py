@@ -67,8 +67,9 @@ def updates(tiny, tmp_path_factory):
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("case", ["hard", "few", "grpo", "n_train", "cispo", "ppo"])
 def test_ranks_give_the_gradients_of_one(updates, tiny, case, ranks):
-    """Plain gradient descent moves the weights by the gradients, alike to 1e-5 of the move.
+    """Plain gradient descent moves the weights by the gradients, alike to 1e-4 of the move.
 
+    Rounding of the weights is 3e-6 of it, and one lost token is 1e-2 or more.
     The record's fields agree too. Rollouts are dealt to the ranks by length.
     """
     base = {name: 1.02 * p for name, p in models.load_model(tiny.model)[0].named_parameters()}
@@ -82,7 +83,7 @@ def test_ranks_give_the_gradients_of_one(updates, tiny, case, ranks):
                                         else n.removeprefix(case + ".")].detach().flatten()
                                         for n in sorted(part)])
                            if part else torch.ones(1) for w in (updates[1], updates[ranks], base)]
-        assert (two - one).norm() <= 1e-5 * (one - begun).norm() if part else True
+        assert (two - one).norm() <= 1e-4 * (one - begun).norm() if part else True
         assert not part or (one - begun).norm() > 0.01
     assert torch.allclose(updates[1][f"{case}.fields"], updates[ranks][f"{case}.fields"],
                           rtol=1e-4, atol=1e-6)
