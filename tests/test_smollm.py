@@ -104,7 +104,7 @@ def test_a_few_updates(smollm, tmp_path):
     assert len(steps) == 3 and records[-1]["status"] == "budget"
     # in bf16 engine and trainer round differently, which the importance weights show
     assert all(0.8 < r["ess"] < 1.0001 and (r["tis_mean"] > 1e-4) == bf16 for r in steps), steps
-    # bf16 gives 0.06 or 0.07, which depends on the processor
+    # bf16 gives 0.06 to 0.08, which depends on the processor
     assert all(abs(r["tis_mean"]) < 0.4 for r in steps), steps
     assert all(0 < r["grad_norm"] < 1000 and r["response_len"] <= 6 for r in steps), steps
     assert (tmp_path / "run/model/model.safetensors").exists()
