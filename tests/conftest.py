@@ -33,6 +33,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Done = namedtuple("Done", "code stdout stderr")
 
+# Seconds after which a process counts as hung. A busy machine may take ten times as long as usual.
+PATIENCE = 900
+
 
 @pytest.fixture(autouse=True)
 def signals():
@@ -70,7 +73,7 @@ def warm_python():
     return str(python)
 
 
-def run_script(name, *words, cwd=ROOT, timeout=300, env=None, preexec_fn=None):
+def run_script(name, *words, cwd=ROOT, timeout=PATIENCE, env=None, preexec_fn=None):
     """Run a script of the repository from the command line -> Done(code, stdout, stderr).
 
     The code of a killed script is minus the signal's number. `env` adds to the environment.
@@ -90,7 +93,7 @@ def tree(folder):
             for p in sorted(Path(folder).rglob("*"))}
 
 
-def wait_for(condition, timeout=120):
+def wait_for(condition, timeout=PATIENCE):
     """Poll until `condition()` is true; fail after `timeout` seconds."""
     end = time.monotonic() + timeout
     while not condition():
@@ -237,7 +240,7 @@ exec '{sys.executable}' "$@"
     return free | dict(PATH=f"{folder}:{os.environ['PATH']}", PYTHON=str(python))
 
 
-def run_sweep(tiny, out, *words, timeout=300, start=False, **env):
+def run_sweep(tiny, out, *words, timeout=PATIENCE, start=False, **env):
     """Run run_sweep.sh easy with the tiny model and this environment -> Done, or the process if
     `start`.
     """

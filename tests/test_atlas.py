@@ -64,7 +64,7 @@ def words_and_numbers(text):
 def test_the_page_is_what_the_logs_say(tmp_path):
     """One command draws every figure of results/README.md and writes its rows from the committed
     logs; last digits may differ."""
-    done = run_script("results/atlas.py", f"--out={tmp_path}", timeout=600)
+    done = run_script("results/atlas.py", f"--out={tmp_path}")
     assert done.code == 0, done.stderr
     old = words_and_numbers((ROOT / "results/README.md").read_text())
     new = words_and_numbers((tmp_path / "README.md").read_text())

@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, run_script
+from conftest import PATIENCE, ROOT, run_script
 
 from config import CHOICES, cast, config
 from core.log import read_log
@@ -94,7 +94,7 @@ def run_command(command, box, calls):
     # the sandbox has a /tmp of its own
     command = command.replace("=/tmp/", f"={box}/tmp/")
     return subprocess.run(["bash", "-euo", "pipefail", "-c", command], cwd=box, env=env,
-                          capture_output=True, text=True, timeout=300)
+                          capture_output=True, text=True, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("page, number, command", commands(), ids=lambda x: str(x)[:40])

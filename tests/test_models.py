@@ -101,9 +101,10 @@ def test_log_probs_are_those_of_the_models_own_logits(family, micro_logits):
     (got @ weight + 0.3 * got_entropy.sum()).backward()
     assert torch.allclose(got, expected, atol=1e-5)
     assert torch.allclose(got_entropy, entropy, atol=1e-5)
+    # the absolute part is for parameters whose gradient is rounding alone
     for name, gradient in wanted.items():
         got_gradient = dict(model.named_parameters())[name].grad
-        assert (got_gradient - gradient).norm() <= 1e-4 * gradient.norm() + 1e-6, name
+        assert (got_gradient - gradient).norm() <= 1e-4 * gradient.norm() + 1e-5, name
 
 
 @pytest.mark.parametrize("family", ["Gemma2", "Granite", "Cohere"])

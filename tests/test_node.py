@@ -12,8 +12,8 @@ import sys
 
 import pytest
 import torch
-from conftest import (ROOT, executable, fake_node, linked, logs, run_sweep, tree, wait_for,
-                      warm_python)
+from conftest import (PATIENCE, ROOT, executable, fake_node, linked, logs, run_sweep, tree,
+                      wait_for, warm_python)
 
 import config
 from core.log import read_log
@@ -93,7 +93,7 @@ def test_two_gpus_a_run_is_torchrun(tiny, tmp_path):
     assert all(line.startswith(start)
                and shlex.split(line)[-1].startswith(f"--out={out}/Bp2_n") for line in lines)
     run = subprocess.run(["bash", "-c", f"exec env {lines[0]}"], cwd=ROOT, capture_output=True,
-                         text=True, timeout=120,
+                         text=True, timeout=PATIENCE,
                          env=os.environ | dict(PYTHON_EXEC=warm_python()))
     assert run.returncode == 0, run.stderr[-3000:]
     (records,) = logs(out).values()
@@ -111,7 +111,7 @@ def test_ctrl_c_reaches_the_ranks_as_a_request(tiny, tmp_path):
                      if b'"step", "step"' in p.read_bytes()]
     wait_for(lambda: process.poll() is not None or found())
     os.killpg(process.pid, signal.SIGINT)
-    text = process.communicate(timeout=300)[0]
+    text = process.communicate(timeout=PATIENCE)[0]
     assert process.returncode == 130, text
     assert read_log(found()[0])[-1]["status"] == "stopped", (found()[0].parent
                                                              / "out.txt").read_text()
@@ -319,7 +319,7 @@ def test_each_gpu_measures_a_share(tiny, tmp_path):
     files = [out / f"difficulty.{i}.txt" for i in (0, 1)]
     wait_for(lambda: all(path.exists() and b"1000 rollouts" in path.read_bytes() for path in files))
     process.send_signal(signal.SIGHUP)
-    text = process.communicate(timeout=300)[0]
+    text = process.communicate(timeout=PATIENCE)[0]
     assert process.returncode == 130 and re.search("stopping: [12] jobs", text), text
     before = tree(data)
     done = subprocess.run(line, capture_output=True, **place)

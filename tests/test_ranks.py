@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT, run_script, wait_for, warm_python
+from conftest import PATIENCE, ROOT, run_script, wait_for, warm_python
 from safetensors.torch import load_file
 
 from core import models
@@ -30,7 +30,7 @@ def torchrun(script, *words, cwd=ROOT, ranks=TWO):
     """
     for _ in range(3):
         line = [warm_python(), *ranks, str(ROOT / script), *map(str, words)]
-        done = subprocess.run(line, cwd=cwd, capture_output=True, text=True, timeout=300,
+        done = subprocess.run(line, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE,
                               env=os.environ | dict(PYTHON_EXEC=warm_python()))
         if not done.returncode or not re.search("Fatal Python error|connectFullMesh", done.stderr):
             break
@@ -67,8 +67,9 @@ def updates(tiny, tmp_path_factory):
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("case", ["hard", "few", "grpo", "n_train", "cispo", "ppo"])
 def test_ranks_give_the_gradients_of_one(updates, tiny, case, ranks):
-    """Plain gradient descent moves the weights by the gradients, alike to 1e-5 of the move.
+    """Plain gradient descent moves the weights by the gradients, alike to 1e-4 of the move.
 
+    Rounding of the weights is 3e-6 of it, and one lost token is 1e-2 or more.
     The record's fields agree too. Rollouts are dealt to the ranks by length.
     """
     base = {name: 1.02 * p for name, p in models.load_model(tiny.model)[0].named_parameters()}
@@ -82,7 +83,7 @@ def test_ranks_give_the_gradients_of_one(updates, tiny, case, ranks):
                                         else n.removeprefix(case + ".")].detach().flatten()
                                         for n in sorted(part)])
                            if part else torch.ones(1) for w in (updates[1], updates[ranks], base)]
-        assert (two - one).norm() <= 1e-5 * (one - begun).norm() if part else True
+        assert (two - one).norm() <= 1e-4 * (one - begun).norm() if part else True
         assert not part or (one - begun).norm() > 0.01
     assert torch.allclose(updates[1][f"{case}.fields"], updates[ranks][f"{case}.fields"],
                           rtol=1e-4, atol=1e-6)
@@ -130,7 +131,7 @@ def test_two_ranks_stop_one_continues_and_two_finish(tiny, alone, tmp_path):
     """
     child, log = two_ranks(tiny, tmp_path, updates=5)
     os.kill(ranks_of(child)[1], signal.SIGTERM)
-    output, _ = child.communicate(timeout=120)
+    output, _ = child.communicate(timeout=PATIENCE)
     last = read_log(log)[-1]
     assert last["type"] == "end" and last["status"] == "stopped", output[-3000:]
     begun = last["rollouts"] // 16
@@ -170,7 +171,7 @@ def test_a_rank_that_crashes(tiny, alone, tmp_path):
     """
     child, _ = two_ranks(tiny, tmp_path, updates=8, python=sys.executable)
     os.kill(ranks_of(child)[0], signal.SIGSEGV)
-    output, _ = child.communicate(timeout=120)
+    output, _ = child.communicate(timeout=PATIENCE)
     assert child.returncode and "Fatal Python error: Segmentation fault" in output, output[-3000:]
     done = torchrun("train_grpo.py", *tiny.words, *WORDS, cwd=tmp_path)
     assert re.search("from update [1-9]", done.stderr), done.stderr[-3000:]
@@ -340,7 +341,7 @@ def test_ranks_of_one_engine_stop_together(two_heads, tmp_path):
     wait_for(lambda: child.poll() is not None
              or (log.exists() and log.read_bytes().count(b'"step", "step"') >= 2))
     os.kill(ranks_of(child)[1], signal.SIGTERM)
-    output, _ = child.communicate(timeout=120)
+    output, _ = child.communicate(timeout=PATIENCE)
     assert read_log(log)[-1]["status"] == "stopped", output[-3000:]
 
 

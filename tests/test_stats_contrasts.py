@@ -161,7 +161,7 @@ def test_one_seed_chooses_on_half_of_the_problems():
     for _ in range(200):
         table = {i: cell(0)[0] for i in range(5)} | {5: cell(0)[0]}
         gaps.append(stats.best_less(table, list(range(5)), [5])[1]["gain"])
-    assert abs(np.mean(gaps)) < 3 * np.std(gaps) / 200 ** 0.5
+    assert abs(np.mean(gaps)) < 4 * np.std(gaps) / 200 ** 0.5
 
 
 def test_several_groups_have_one_verdict():

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import (ROOT, linked, logs, run_script, run_sweep, tree, wait_for,
+from conftest import (PATIENCE, ROOT, linked, logs, run_script, run_sweep, tree, wait_for,
                       warm_python)
 
 import config
@@ -130,7 +130,7 @@ def test_ctrl_c_stops_everything_and_the_same_command_continues(swept, tiny, tmp
     process = run_sweep(tiny, out, C="4000", start=True)
     wait_for(lambda: process.poll() is not None or all(len(r) > 50 for r in logs(out).values()))
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does on Ctrl-C
-    text = process.communicate(timeout=300)[0]
+    text = process.communicate(timeout=PATIENCE)[0]
     assert process.returncode == 130, text
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)  # no process of the group is left
@@ -159,7 +159,7 @@ def test_ctrl_c_reaches_the_runs_after_the_reader_has_ended(swept, tiny, tmp_pat
     wait_for(lambda: process.poll() is not None or all(len(r) > 50 for r in logs(out).values()))
     process.stdout.close()
     os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(60) == 130
+    assert process.wait(PATIENCE) == 130
     assert all(r[-1].get("status") == "stopped" for r in logs(out).values())
 
 
@@ -206,7 +206,7 @@ def test_bad_words_of_a_sweep(tmp_path, words, env, names):
             continue  # files named in a command need not exist yet
         line = ["bash", str(ROOT / "run_sweep.sh"), *words.split()]
         done = subprocess.run(line, env=env | dict(DRY_RUN=dry), cwd=tmp_path, capture_output=True,
-                              text=True, timeout=120)
+                              text=True, timeout=PATIENCE)
         assert done.returncode == 2 and done.stderr.count("\n") == 1, done
         assert all(name in done.stderr for name in names), done
         assert tree(tmp_path) == before, sorted(tree(tmp_path))
@@ -315,14 +315,14 @@ def test_a_study_runs_from_its_preset(tiny, tmp_path):
     env |= dict(OUT=str(out), PYTHON=warm_python(), MODEL=str(tiny.model), DATA=str(data), C="64")
     line = ["bash", str(ROOT / "run_sweep.sh"), "recipe", *tiny.words, "--eval_every=8",
             "--save_every=0"]
-    done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done
     assert sorted(p.name for p in out.iterdir() if p.is_dir() and p.name[0] != ".") == sorted(arms)
     assert len(list(out.glob("rec*/Bp*/log.jsonl"))) == 6
     assert "Figure 3, Easy" in done.stdout and "6 runs, seeds 0, 1" in done.stdout, done.stdout
     assert (out / "rec_easy.png").exists(), done.stdout
     before = {path: path.read_bytes() for path in out.glob("rec*/Bp*/log.jsonl")}
-    again = subprocess.run(line, env=env, capture_output=True, text=True, timeout=300)
+    again = subprocess.run(line, env=env, capture_output=True, text=True, timeout=PATIENCE)
     assert again.returncode == 0 and " 0 to do" in again.stdout, again
     assert {p: p.read_bytes() for p in before} == before, again
 
@@ -506,7 +506,7 @@ def test_sigterm_to_the_script_stops_the_runs(swept, tiny, tmp_path):
     process = run_sweep(tiny, out, C="4000", start=True)
     wait_for(lambda: process.poll() is not None or all(len(r) > 50 for r in logs(out).values()))
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 130, process.communicate()[0]
+    assert process.wait(PATIENCE) == 130, process.communicate()[0]
     assert all(r[-1].get("status") == "stopped" for r in logs(out).values())
 
 
@@ -522,7 +522,7 @@ def test_a_run_that_gets_sigterm_stops_the_sweep(swept, tiny, tmp_path):
     (pid,) = [line.split()[0] for line in shown.splitlines()
               if "train_grpo.py" in line and line.endswith(f"--out={out}/{run}")]
     os.kill(int(pid), signal.SIGTERM)
-    text = process.communicate(timeout=300)[0]
+    text = process.communicate(timeout=PATIENCE)[0]
     assert process.returncode == 130 and "the same command continues" in text, text
     last = {name: records[-1] for name, records in logs(out).items()}
     assert last.pop(run)["status"] == "stopped"

@@ -19,7 +19,7 @@ import types
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, run_script, warm_python
+from conftest import PATIENCE, ROOT, run_script, warm_python
 from safetensors.torch import load_file
 from test_engine import full_forward
 
@@ -1017,7 +1017,7 @@ def start(words, folder, python=None):
                             stderr=subprocess.PIPE, text=True)
 
 
-def wait_for(child, ready, seconds=120):
+def wait_for(child, ready, seconds=PATIENCE):
     """Wait until ready() is true or the child ends; return whether it became ready."""
     end = time.time() + seconds
     while time.time() < end:
@@ -1259,7 +1259,7 @@ def test_second_process_is_refused_and_sigterm_saves(words, straight, tmp_path, 
     finally:
         child.send_signal(signal.SIGTERM)
         child.send_signal(signal.SIGCONT)
-        child.communicate(timeout=120)
+        child.communicate(timeout=PATIENCE)
     assert child.returncode == 143
     end = read_log(log)[-1]
     assert end["type"] == "end" and end["status"] == "stopped" and 0 < end["rollouts"] < C
@@ -1387,7 +1387,7 @@ def test_log_probs_of_the_engine_that_are_not_finite(policy, batch):
     assert (fields.pop("engine_nan"), torn_fields.pop("engine_nan")) == (0, 3)
     N = sum(lengths)
     assert torn_fields.pop("tis_mean") == pytest.approx(fields.pop("tis_mean") * N / (N - 3))
-    assert torn_fields == pytest.approx(fields, rel=1e-6)
+    assert torn_fields == pytest.approx(fields, rel=FLOAT32)
 
 
 @named("name", ["train_grpo.py", "evaluate.py", "sample.py"])
