@@ -116,7 +116,7 @@ config = dict(
     out = "",                     # this script's output; empty = the run's folder, or `runs`
     device = "auto",              # auto | cpu | cuda: auto = a GPU if there is one
     threads = 0,                  # CPU threads of a process; 0 = OMP_NUM_THREADS, or 1 on a CPU
-    gen_batch = 512,              # rollouts generated at a time; vLLM runs up to 512 as a CUDA graph
+    gen_batch = 512,              # rollouts generated at a time, up to 512 as a CUDA graph of vLLM
     tensor_parallel = 1,          # ranks that share one vLLM engine, each with a part of every
                                   # layer; divides the model's heads; 1 = off; not run on a GPU yet
     micro_tokens = 16384,         # tokens per micro-batch of an update, padding included

@@ -19,12 +19,12 @@ from config import BadInput, complete, derive, entry, files, parse, read_json
 from core.models import recomputes
 
 # ---- the assumptions -----------------------------------------------------------------------------
-# For each card: bytes of memory, bytes/s that decoding reads, FLOP/s of an update. The H100's FLOP/s
-# and LOGIT_BYTES fit updates of 0.5B and 1.5B (0.50 s and 0.85 s for 16,384 tokens)
+# For each card: bytes of memory, bytes/s that decoding reads, FLOP/s of an update. The last of the
+# H100 and LOGIT_BYTES fit updates of 0.5B and 1.5B (0.50 s and 0.85 s for 16,384 tokens)
 CARDS = {"RTX 4090": (24e9, 0.8e12, 65e12), "H100": (80e9, 2.6e12, 390e12)}
 LOGIT_BYTES = 350         # bytes that an update moves for each logit, token x vocabulary
-# CPU seconds of a step of decoding, and of each rollout in it; they fit 2.5, 3.6 and 9.2 ms for 8, 64
-# and 256 rollouts of 0.5B
+# CPU seconds of a step of decoding, and of each rollout in it. They fit 2.5, 3.6 and 9.2 ms for 8,
+# 64 and 256 rollouts of 0.5B
 STEP_S, ROLLOUT_S = 2e-3, 24e-6
 UPDATE_S = 3.4            # other seconds of an update, measured with 135M and 32 rollouts: engine
                           # sleep and wake-up, grading, memory allocated anew, the log

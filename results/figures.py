@@ -1134,7 +1134,7 @@ def extreme(atlas, metric):
     for m in METRICS[1:]:
         swept = analysed(whole, metric=m)
         lines = [dict(n=c.n, C=swept["grid"][c.alive], reward=c.mean[c.alive])
-                 for c in swept["cells"]]
+                 for c in swept["best_lr_cells"]]
         panels.append(frontier_panel(lines, m, swept["label"]))
     return judged(+1, found.values(), gained(cells, metric=metric),
                   figure=figure(atlas, "extreme", panels, "Trained on Unsolved (the paper's "

@@ -396,8 +396,9 @@ PIECES = [r"{", r"}", r"(", r")", r"[", r"]", r"\{", r"\}", r"\left(", r"\right)
           r"\\", "^", "_", "1", "a", " ", "{}", "\\", r"\boxed{", r"\frac", "1+", "1,", "é", "\n",
           "\t", "1 and ", "=", "((", "-", "!", "$1$ and ", "$ $,", r"\(1\),", r"\[1\] or ",
           " [1] ,", "answer: ", "answer is final answer is ", "final answer is $", r"\frac{1}{1}",
-          "1.1.1", ", and or", "1=", r"$\boxed{1}$,", r"\text{and}", "%", "percent", "infinf", " sqrt",
-          "^(", "sqrt(", r"\pm 1", "{0}", "{gold}", "%s%s%n", "${7*7}", "{{7*7}}", "\\g<0>", "%(gold)s"]
+          "1.1.1", ", and or", "1=", r"$\boxed{1}$,", r"\text{and}", "%", "percent", "infinf",
+          " sqrt", "^(", "sqrt(", r"\pm 1", "{0}", "{gold}", "%s%s%n", "${7*7}", "{{7*7}}",
+          "\\g<0>", "%(gold)s"]
 
 # a text that grows with n
 GROWING = [(text, sizes) for sizes, texts in [
