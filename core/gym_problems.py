@@ -64,7 +64,9 @@ def draw(name, args, count, seed, keep=lambda entry: True):
 
 def problem_from(one, name, args, number, instruction=INSTRUCTION):
     """Return a problem for an entry of reasoning-gym, a dict."""
-    grading = dict(task=name, args=args, metadata=json.loads(json.dumps(one["metadata"])))
+    # some tasks describe a problem by fractions, which `gradable` tests their verifiers without
+    metadata = json.loads(json.dumps(one["metadata"], default=str))
+    grading = dict(task=name, args=args, metadata=metadata)
     answer = one["answer"]
     if not isinstance(answer, str) or not answer.strip():
         grading["answer"], answer = one["answer"], NO_ANSWER
