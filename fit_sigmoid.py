@@ -213,7 +213,7 @@ def verdict_text(law, solved=""):
                 + (f". But n = {law['rising']} seems to gain on it at the end, so more rollouts "
                    "may change this" if law["rising"] else ""))
     text = ("undecided: a rise is neither shown nor excluded "
-            f"(p = {law['p']:.2f}, 0.05 is needed, {at})")
+            f"(p = {law['p']:.2f}, needed is 0.05 or less; {at})")
     if law["p_falls"] <= 0.05 and law["p"] <= 0.05:
         text = f"undecided: the best n both rises and falls (p <= 0.05 for each, {at})"
     elif law["p_falls"] <= 0.05:
@@ -335,13 +335,13 @@ def next_runs_text(row, hour):
 
 
 def improvement_text(gains, k):
-    """Return as text whether training solved the same problems more surely, or more problems."""
+    """Return as text whether training solved the same problems more reliably, or more problems."""
     text = (f"what improves since the base model: best@{k} {100 * gains['best']:+.1f} points, "
             f"worst@{k} {100 * gains['worst']:+.1f}")
     if gains["more"] > gains["half"]:
-        return f"{text}: mostly the same problems more surely (sharpening)"
+        return f"{text}: mostly by solving the same problems more reliably (sharpening)"
     if gains["more"] < -gains["half"]:
-        return f"{text}: mostly more problems solved (coverage)"
+        return f"{text}: mostly by solving more problems (coverage)"
     return f"{text}: no difference beyond the error"
 
 

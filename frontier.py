@@ -202,7 +202,7 @@ def covers(cells):
         text += "; the source's estimate of this metric is biased"
     if max(seeds) > 1:
         return f"{text}; {' to '.join(map(str, sorted({min(seeds), max(seeds)})))} seeds per cell"
-    return f"{text}; one seed, so runs are assumed to differ by {RUN_SD}"
+    return f"{text}; one seed, so the standard deviation between runs is assumed to be {RUN_SD}"
 
 
 def notes_of(sweep):

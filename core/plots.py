@@ -171,7 +171,7 @@ def draw_n_star(ax, panel, unit):
     for s in panel["switches"]:
         if s["why"] == "crossing" and s["clear"]:  # an open interval extends to the edge
             ax.axvspan(s["lo"] or panel["range"][0], s["hi"] or panel["range"][1], color="C0",
-                       alpha=0.13, lw=0, zorder=0, label="90% interval of a switch (two: darker)")
+                       alpha=0.13, lw=0, zorder=0, label="where a switch may lie (90%)")
     ax.set(yscale="log", ylabel="n*", ylim=(min(ticks) / 1.5, max(ticks) * 1.5))
     budget_axis(ax, *panel["range"], unit)
     log_ticks(ax.yaxis, sorted(ticks))

@@ -189,8 +189,9 @@ def arms(preset, argv):
         return [within_split(parse([f"--recipe={preset}", *words, *argv]), words, argv)]
     known = presets(plain["data"])
     if preset not in known:
-        raise BadInput(f"{preset}: no such preset of --data={plain['data']}; expected one of "
-                       f"{', '.join([*RECIPES, *known])}")
+        near = difflib.get_close_matches(preset, [*RECIPES, *known], 1, 0)[0]
+        raise BadInput(f"{preset}: no such preset of --data={plain['data']}, the nearest is {near}; "
+                       f"expected one of {', '.join([*RECIPES, *known])}")
     splits = Path(plain["data"]) / "splits" / Path(plain["model"]).name
     folder, sweeps = sweep_folder(preset, argv), []
     for name, text in known[preset]["arms"].items():
@@ -424,7 +425,7 @@ def prices(argv):
     print("Studies of the paper, each one or more sweeps; studies share runs:")
     for name, study in presets(cfg["data"]).items():
         told = price(name, argv)
-        if "minutes" in study:
+        if "minutes" in study and not any(word.startswith("--C=") for word in argv):
             told += f", {study['minutes']} minutes on 2 cores"
         print(f"  {name:13s} {study['about']}\n{'':15s} {told}")
 
