@@ -86,7 +86,8 @@ def budget_axis(ax, low, high, unit=""):
     decades = math.log10(high / low) * 4.8 / inches_of(ax)
     ax.xaxis.set_major_locator(LogLocator(
         subs=(1, 2, 5) if decades < 2 else (1, 3) if decades < 3.3 else (1,)))
-    ax.xaxis.set_major_formatter(lambda C, _: format_si(C))
+    # beyond the last budget there are only the names of `end_labels`
+    ax.xaxis.set_major_formatter(lambda C, _: format_si(C) if C <= 1.01 * high else "")
     ax.minorticks_off()
     if unit:
         ax.set_xlabel(AXIS[unit])

@@ -430,7 +430,7 @@ def draw_training(front, path):
                     label=f"n = {line['n']}")
         ax.set_title(key, fontsize=10)
         budget_axis(ax, min(line["C"][0] for line in lines), max(line["C"][-1] for line in lines))
-    legend(fig, axes.flat[:len(fields)], 8)
+    legend(fig, axes.flat[:len(fields)])
     save(fig, path, front, f"The log of the updates over rollouts, $B_p$ = {front['B_p']}")
 
 
