@@ -177,7 +177,7 @@ def stored_tensors(path):
 
 
 def has_all_weights(path, model):
-    """Return whether the files hold all parameters (a critic's head may be missing), unquantized."""
+    """Return whether the files hold all parameters, unquantized; a critic's head may be missing."""
     names = {name for name in dict(model.named_parameters()) | stored_buffers(model)
              if not name.startswith(("score.", "classifier."))}
     quantized = hasattr(model.config, "quantization_config")
@@ -410,7 +410,7 @@ def checkpoint_activations(model):
 
 @contextlib.contextmanager
 def disk_errors(folder):
-    """Raise disk failures as OSError, even if safetensors, tokenizers or torch raise other errors."""
+    """Raise disk failures as OSError, whatever safetensors, tokenizers or torch raise for them."""
     from torch.distributed.checkpoint.api import CheckpointException
     try:
         yield

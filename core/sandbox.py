@@ -132,7 +132,7 @@ class Pool:
                 if unavailable:
                     raise missing_library(self.kind)
                 return ERROR
-            # NaN fails both comparisons
+            # if the verdict is NaN, both comparisons are false
             return verdict if verdict == TIMEOUT or 0 <= verdict <= 1 else ERROR
         finally:
             self.free.put(process)
@@ -160,7 +160,7 @@ class Pool:
         process.wait(), process.stdin.close(), process.stdout.close()
 
 
-MESSAGE = struct.Struct("d?")  # a verdict, and whether the child uses much memory
+MESSAGE = struct.Struct("d?")  # a verdict, and whether the child's memory has grown
 TIMERS = {signal.ITIMER_PROF: signal.SIGPROF, signal.ITIMER_REAL: signal.SIGALRM}  # CPU, clock
 
 
