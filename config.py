@@ -547,8 +547,8 @@ def check_same(folder, old, cfg):
 def command(cfg, more=(), python="python", launch="", gpus=1):
     """Return the shell command of a run, with the keys that differ from recipe and data folder.
 
-    more: keys to write in any case. launch: shell words to put in front, unchanged. gpus: if 2 or
-    more, torchrun starts that many processes.
+    more: keys to write even if they do not differ. launch: shell words to put in front, unchanged.
+    gpus: if 2 or more, torchrun starts that many processes.
     """
     words = [f"--recipe={cfg['recipe']}"]
     if cfg["data"] != config["data"]:

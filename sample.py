@@ -43,8 +43,8 @@ from core.log import append, atomic_write, read_log, save_json
 from core.problems import read_problems, set_hash, tokenize, write_problems
 import verifier
 
-# Bands of avg@s: the paper's Easy and Hard, and Very Easy. Bands of avg@s_zero: the levels of its
-# study of mixtures
+# BANDS are of avg@s: Easy and Hard as in the paper, and Very Easy. LEVELS are bands of avg@s_zero,
+# as in the paper's study of mixtures
 BANDS = dict(easy=(0.3, 0.6), hard=(0.0, 0.0625), very_easy=(0.6, 0.9))
 LEVELS = dict(extreme=(0.0, 0.0), level_easy=(0.3, 0.6), level_very_easy=(0.6, 0.9))
 GROUPS = (4, 8, 16, 32, 64)  # values of n in the no-signal table

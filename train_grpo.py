@@ -784,7 +784,7 @@ class Run:
         self.prompts = encode(self.problems, self.tokenizer, limit)
         self.val_prompts = {part: encode(val, self.tokenizer, limit)
                             for part, val in self.vals.items()}
-        if rank:  # before the engine opens, because bf16 weights leave it more memory
+        if rank:  # before the engine opens, so that it has more memory next to bf16 weights
             model = lora.freeze(model, bf16).to(device)
         self.generator = engine.open_engine(name, base, cfg, device, model, self.tokenizer)
         if rank:

@@ -78,7 +78,7 @@ def problem_from(one, name, args, number, instruction=INSTRUCTION):
 
 
 def gradable(problems, cfg):
-    """Return the problems whose own answer scores 1, and those without a single answer."""
+    """Return the problems whose own answer scores 1 and the problems that have no single answer."""
     pairs = [(p, f"<answer>{p['answer']}</answer>") for p in problems]
     verdicts = sandbox.check("reasoning_gym", pairs, cfg)
     return [p for p, verdict in zip(problems, verdicts)

@@ -84,7 +84,7 @@ def read_log(path):
 
 
 def read_plan(folder):
-    """Return a sweep's sweep.json, which holds the last plan started; {} if there is none."""
+    """Return a sweep's sweep.json, which holds the last plan started, or {} if there is no file."""
     path = Path(folder) / "sweep.json"
     plan = read_json(path) if path.exists() else {}
     if plan and not isinstance(plan.get("config"), dict):

@@ -76,7 +76,7 @@ def merged_weights(model):
 
 
 def merge_adapters(model):
-    """Add the adapters to the weights and remove them, in place."""
+    """Add the adapters to the weights, then remove the adapters, in place."""
     weights = {name: p.clone() for name, p in merged_weights(model)}
     for name, layer in adapter_layers(model).items():
         model.set_submodule(name, layer.get_base_layer())

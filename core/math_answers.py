@@ -197,7 +197,7 @@ WORDS = {word: str(number) for number, word in enumerate("""zero one two three f
 
 
 def load():
-    """Return `score`, warmed up so that no child pays for imports and parser tables.
+    """Return `score`, after the imports and parser tables are loaded once for all child processes.
 
     Raise ImportError if math-verify is missing.
     """

@@ -325,7 +325,7 @@ def layer_list(model):
 
 
 # -------------------------------------------------------------------------------------------------
-# Many ranks: torchrun starts one process a GPU, on a CPU too (gloo)
+# Many ranks: torchrun starts one process per GPU, or several on a CPU (gloo)
 
 
 def start_ranks(device):
@@ -354,9 +354,9 @@ def shard_model(model, device, forward, dtype="auto"):
     """Shard a model over all ranks with FSDP2, in place: parameters, gradients and moments in fp32.
 
     A GPU computes in --dtype. `forward` is the function that runs the model in training
-    (token_logps or token_values): FSDP gathers embedding and head around it, and each layer around
-    that layer. Embedding and head stay gathered until the backward pass. A frozen model, such as
-    the reference, has no backward pass, so its embedding and head are freed at once.
+    (token_logps or token_values). FSDP gathers embedding and head around `forward`, and the weights
+    of a layer around that layer. Embedding and head stay gathered until the backward pass. A frozen
+    model, such as the reference, has no backward pass, so its embedding and head are freed at once.
     """
     import torch
     from torch.distributed.fsdp import (MixedPrecisionPolicy, fully_shard,
@@ -374,7 +374,7 @@ def shard_model(model, device, forward, dtype="auto"):
 
 
 def call_sharded(function, model):
-    """Return function(model, ...), with FSDP's hooks around it if the model is sharded for it."""
+    """Return `function` applied to `model`, with FSDP's hooks around it if the model is sharded."""
     return getattr(model, function.__name__, functools.partial(function, model))
 
 

@@ -240,14 +240,14 @@ def golds(value):
 
 
 def choice_letter(gold, prompt):
-    r"""Return C if the gold is such as "(C) 12" and the question lists choices, else the gold."""
+    r"""Return the letter of a gold like "(C) 12" if the question lists choices, else the gold."""
     label = re.match(r"\(?([A-J])[).:]+\s*\S", math_answers.bare(gold))
     listed = set(re.findall(r"(?<![A-Za-z])\(?([A-J])[).:]", prompt))
     return label[1] if label and {label[1], "A"} <= listed else gold
 
 
 def unescape(gold):
-    r"""Return a gold with \frac for \\frac. Data that was escaped twice has the latter."""
+    r"""Return a gold with \frac in place of \\frac, which data has if it was escaped twice."""
     runs = re.findall(r"\\+", gold)
     if not re.search(r"\\\\[A-Za-z%${}|]", gold):
         return gold

@@ -94,8 +94,8 @@ class Pool:
     MEMORY = 2 ** 30  # bytes of address space
     CLOCK = 20        # wall-clock limit of an answer, in multiples of its CPU limit, because the
                       # machine may be busy
-    GRACE = 120       # seconds after the wall-clock limit before we kill a silent worker; they
-                      # include loading the library
+    GRACE = 120       # seconds after the wall-clock limit before we kill a silent worker; this
+                      # covers the loading of the library
 
     def __init__(self, kind, workers):
         self.kind, self.free = kind, queue.SimpleQueue()
@@ -104,7 +104,7 @@ class Pool:
             self.free.put(process)
 
     def start(self):
-        """Start a fork server. It ends when our end of its pipe is closed."""
+        """Start a fork server. The server ends when our end of its pipe is closed."""
         code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from core import sandbox; "
         return subprocess.Popen(
             [sys.executable, "-c", f"{code}sandbox.serve({self.kind!r})"], cwd=ROOT,

@@ -236,7 +236,9 @@ def validation_column(run, names, chosen):
 
 
 def training_column(run, names):
-    """Return the name of a run's mean training reward, or None, and a line, if it is not a share.
+    """Return (name of a run's mean training reward or None, why it is left out or "").
+
+    A reward is left out if it is not a share, from 0 to 1.
     """
     column = next((name for name in REWARD if name in names), None)
     if column is None:
