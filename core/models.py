@@ -374,7 +374,7 @@ def shard_model(model, device, forward, dtype="auto"):
 
 
 def call_sharded(function, model):
-    """Return `function` applied to `model`, with FSDP's hooks around it if the model is sharded."""
+    """Return `function` bound to `model`, with FSDP's hooks around it if the model is sharded."""
     return getattr(model, function.__name__, functools.partial(function, model))
 
 
