@@ -7,15 +7,15 @@
     python bandit_toy.py run --B_p=16 --n=64 --C=1e6 --seed=3    # one run of the sweep
 
 One problem: a tabular softmax over K responses, one of which is right (paper, appendix "Base
-case"). Many problems: a rollout is `deciding` + `idle` decisions with `responses` choices each. It
-is right if all deciding ones are. A decision has `features` x of length 1. The policy is softmax(z0
-+ sqrt(overlap) x W + sqrt(1 - overlap) own). z0 are the base model's logits, all problems share W,
-and each decision of each problem has its `own`. AdamW moves 32 shared weights further than one
-table entry, so compare overlaps at the best lr of each. Only W affects validation problems, because
-they are new.
+case"). Many problems: a rollout is `deciding` + `idle` decisions with `responses` choices each. A
+rollout is right if all its deciding decisions are right. A decision has a vector x of `features`
+numbers and length 1. The policy is softmax(z0 + sqrt(overlap) x W + sqrt(1 - overlap) own). z0 are
+the base model's logits, all problems share W, and each decision of each problem has its `own`.
+AdamW moves 32 shared weights further than one table entry, so compare overlaps at the best lr of
+each. Validation problems are new, so only W affects them.
 
 Rollouts, advantages, token-mean loss, AdamW and its schedule are as in train_grpo.py; KL and
-entropy are exact. The log has the same fields except times and what only a language model has.
+entropy are exact. The log has the same fields, except times and those that need a language model.
 Evaluations also log `exact`, the mean pass@1 without sampling noise. A run writes its log at the
 end, and an interrupted run starts again. On one kind of processor the same config gives the same
 log.
@@ -74,7 +74,7 @@ def exact_gradient(theta, right):
 
 
 def sampled_gradient(theta, right, n, rng):
-    """Return the unbiased estimate from n >= 1 rollouts: the mean of r grad log pi, no baseline."""
+    """Return an unbiased estimate from n >= 1 rollouts: the mean of r grad log pi, no baseline."""
     pi = softmax(np.asarray(theta, float))
     won = rng.multinomial(n, pi) * right / n  # (R, K): share of the n draws, right responses only
     return won - pi * won.sum(-1, keepdims=True)
@@ -87,7 +87,7 @@ def first_logits(p, K, R=1):
 
 
 def ascend(theta, right, n, lr, at, rng):
-    """Return 1 - p, (len(at), R), after each of the updates `at` of ascent with n rollouts."""
+    """Make updates with n rollouts each; return 1 - p, (len(at), R), after each update in `at`."""
     theta, out = theta.copy(), []
     for t in range(max(at) + 1):
         if t in at:
@@ -100,8 +100,8 @@ def fit_rate(tail, ns):
     """Fit suboptimality = A / (n t) + B / t (paper, appendix "Base case") at one t.
 
     tail (N, R): t times the suboptimality, for each n of `ns` and each repetition. The fit
-    minimises the squares of relative errors. Return dict(A, B) of (value, half width of its 90%
-    interval).
+    minimises the sum of squared relative errors. Return dict(A, B), each with (value, half width of
+    the value's 90% interval).
     """
     y, X = tail.mean(1), np.stack([1 / np.array(ns), np.ones(len(ns))], 1)
     weights = np.linalg.pinv(X / y[:, None]) / y  # (2, N): A and B are weighted sums of the means
@@ -134,7 +134,7 @@ def one_problem(out, p=0.1, K=8, R=1000, ns=(1, 2, 4, 16, 64), T=2048, C=4096):
     at = sorted({round(2 ** (i / 2)) for i in range(int(2 * math.log2(T)) + 1)})
     for lr in (0.25, 1.0, 4.0):
         tails = [ascend(theta, right, n, lr, at, rng) for n in ns]
-        # fitted at each t: in theory A and B do not depend on it
+        # fitted at each t: in theory A and B do not depend on t
         fits = [fit_rate(t * np.stack(tail), ns) for t, tail in zip(at, zip(*tails))]
         found["rates"].append(dict(lr=lr, at=at, fits=fits, theory=(K - 1) / (K * lr)))
     for rule, power in {"lr the same": 0, "lr x sqrt(n)": 0.5, "lr x n": 1}.items():
@@ -194,7 +194,7 @@ def advantages(rewards):
 
 
 def policy(z):
-    """Return probabilities (K, S, P, d) from logits (S, P, d, K); sums over a first K are fast."""
+    """Return probabilities (K, S, P, d) of logits (S, P, d, K); K is first for fast sums over K."""
     return softmax(np.ascontiguousarray(np.moveaxis(z, -1, 0)), 0)
 
 
@@ -217,9 +217,10 @@ def roll(pi, n, rngs):
 
 
 def rewards_of(choice, answer):
-    """Return 1 if all deciding decisions are right, else 0: (S, n, P, d) -> (S, n, P).
+    """Return rewards (S, n, P) of choices (S, n, P, d): 1 if all deciding ones are right, else 0.
 
-    In float64: advantages that should sum to 0 would leave a rounding error, which AdamW amplifies.
+    They are float64, because AdamW would amplify the rounding error of advantages, whose sum should
+    be 0.
     """
     return (choice[..., :answer.shape[-1]] == answer[:, None]).all(-1).astype(float)
 
@@ -269,8 +270,8 @@ class Run:
     def probabilities(self, problems, places=None, idle=False):
         """Return pi (K, S, P, d), answers and features of problems (S, P) of the world.
 
-        places: rows of the problems in `own`; validation problems have none. idle: with the idle
-        decisions, which only rollouts need.
+        places: rows of the problems in `own`; validation problems have none. idle: whether to
+        include the idle decisions, which only rollouts need.
         """
         answer = self.world["answer"][problems]
         cut = slice(None if idle else answer.shape[-1])
@@ -338,7 +339,7 @@ class Run:
 
 
 def train(cfg, world, seeds):
-    """Train one cell for several seeds and write their logs. Draws of a seed are its own."""
+    """Train one cell for several seeds and write their logs. A seed's draws depend on it only."""
     d, run, k, samples = derive(cfg), Run(cfg, world, seeds), cfg["k"], cfg["samples"]
     passes = config.updates_at(cfg["pass_at"], cfg) | {0, d["M"]}
     values = {metric: np.array(at_k(metric, samples))
@@ -392,7 +393,7 @@ def train_all(cells):
     world = make_world(cells[0])
     todo, groups = [c for c in cells if not finished(c, folder_of(c))], {}
     for c in todo:
-        # made before the work, so that a folder that cannot be written is an error at once
+        # create folders before the work, so that one that cannot be written is an error at once
         folder_of(c).mkdir(parents=True, exist_ok=True)
         groups.setdefault((c["B_p"] * c["n"], c["B_p"], c["lr_base"]), []).append(c)
     print(f"{cells[0]['runs']}: {len(cells)} runs, {len(todo)} to do", file=sys.stderr)

@@ -168,8 +168,8 @@ def comments():
 # {key: (word, ...)}: all values of a key, if its comment begins with them
 CHOICES = {key: tuple(named[1].split(" | ")) for key, comment in comments().items()
            if (named := re.match(r"(\w+(?: \| \w+)+)(?::|$)", comment))}
-# Keys that are not part of a run's identity. Every other key is, also one that you add: two values
-# of it are two runs in two folders.
+# Keys that are not part of a run's identity. Every other key is part of it, also a key that you
+# add: two values of such a key give two runs in two folders.
 RUNNING = """device threads tensor_parallel gen_batch micro_tokens micro_logits
              activation_checkpointing gpu_memory save_every keep_last keep_at pass_at
              sample_every s""".split()  # how a run is executed
@@ -177,7 +177,7 @@ OF_OTHER_STAGES = """source revision question_key answer_key against keep_near t
     problems measure s_zero n_val shard runs out
     ns bps seeds lrs view metric unit eval_set delta epochs bin points""".split()
 FREE = {*RUNNING, *OF_OTHER_STAGES,
-        "data", "split",  # train_set and val_set are part of it instead
+        "data", "split",  # train_set and val_set are part of the identity instead
         "C", "B_max"}     # a larger budget continues a run
 
 
@@ -216,8 +216,8 @@ def entry(main):
         code, message = 1, f"{what}; fix this, then run the same command again to continue"
     except KeyboardInterrupt:
         code, message = 130, INTERRUPTED
-    # rank 0 prints for all ranks. torchrun then stops the others; one that still runs after 3 s has
-    # an error of its own
+    # rank 0 prints for all ranks, and torchrun then stops the other ranks. A rank that still runs
+    # after 3 s has an error of its own
     if os.environ.get("RANK", "0") != "0":
         time.sleep(3)
         name = f"[rank {os.environ['RANK']}] {name}"
@@ -266,7 +266,7 @@ def choose(key, value, choices):
 
 
 def set_key(cfg, key, value, source="--", keys=config):
-    """Set cfg[key], and for a recipe the keys that it sets. Raise BadInput on an unknown key."""
+    """Set cfg[key]; key "recipe" also sets the recipe's keys. Raise BadInput on an unknown key."""
     if key not in keys:
         names = {name.lower().replace("_", ""): name for name in keys}
         near = difflib.get_close_matches(key.lower().replace("_", ""), names, 1, 0)[0]
@@ -334,8 +334,9 @@ def parse(argv, doc="", own=None):
 def folder_defaults(given, keys):
     """Return what defaults.json says for the model and data of `given`, the command line's keys.
 
-    The data folder's file gives all of its keys to a model in that folder, and only the verifier
-    to any other model, which brings the OF_MODEL keys of the file in its own parent folder.
+    If the model is in the data folder, all keys of the data folder's file apply. If it is not, only
+    the verifier of that file applies, and the file in the model's parent folder gives the OF_MODEL
+    keys.
     """
     data = Path(given.get("data", keys["data"]))
     model, folder = Path(given.get("model", data)), {}
@@ -353,8 +354,8 @@ def folder_defaults(given, keys):
 def sweep_folder(cfg, name):
     """Return the default folder of a sweep: runs/NAME for a base model of this repository.
 
-    With other problems or another model it is runs/DATA_MODEL_NAME, so that no two sweeps share a
-    folder. `name` is the recipe's, or `atlas` for the studies.
+    If the problems or the model are others, it is runs/DATA_MODEL_NAME, so that no two sweeps share
+    a folder. `name` is the recipe's, or `atlas` for the studies.
     """
     data, model = (Path(cfg[key]).resolve() for key in ("data", "model"))
     home = Path(config["data"]).resolve()
@@ -496,11 +497,11 @@ def complete(cfg):
 def identity(cfg):
     """Return the keys of a run's identity: all except FREE ones and those of an unused part.
 
-    A critic without PPO is unused, and so are the limits of a verifier if answers are compared
-    exactly.
+    The critic is unused if algo is not ppo. The limits of a verifier are unused if answers are
+    compared exactly.
     """
     out = {key: value for key, value in complete(cfg).items() if key not in FREE}
-    if is_toy(cfg):  # it draws n_val problems itself, and no file names them
+    if is_toy(cfg):  # the toy draws n_val problems itself, so no file names them
         out["n_val"] = cfg["n_val"]
     unused = [] if out["algo"] == "ppo" else ["gamma", "lam", "critic_lr", "value_clip"]
     unused += ["verify_s", "verify_bytes"] if out["verifier"] == "exact" else []
@@ -546,8 +547,8 @@ def check_same(folder, old, cfg):
 def command(cfg, more=(), python="python", launch="", gpus=1):
     """Return the shell command of a run, with the keys that differ from recipe and data folder.
 
-    more: keys to write in any case. launch: shell words to put in front, unchanged. gpus: if 2 or
-    more, torchrun starts that many processes.
+    more: keys to write even if they do not differ. launch: shell words to put in front, unchanged.
+    gpus: if 2 or more, torchrun starts that many processes.
     """
     words = [f"--recipe={cfg['recipe']}"]
     if cfg["data"] != config["data"]:

@@ -9,11 +9,11 @@
         --val_set=$S/easy_val.jsonl,$S/hard_val.jsonl
 
 Prints a table and writes `eval.json` and `eval.png` to `out` (default: RUN/eval/PROBLEMS, or
-runs/eval/MODEL/PROBLEMS if the model is not in a run's folder). With several models or problem
-files, separated by commas, each pair has its own folder, and `out` (default: runs/eval/table) gets
-`table.json`: what each model gained or forgot on each set since the first model. The settings of a
-run (lengths, temperature, validation problems) come from its log; with several runs, from the
-first.
+runs/eval/MODEL/PROBLEMS if the model is not in a run's folder). If there are several models or
+problem files, separated by commas, each pair of a model and a file has its own folder. Then `out`
+(default: runs/eval/table) gets `table.json`: what each model gained or forgot on each set, compared
+with the first model. If a model is in a run's folder, the run's log gives the settings (lengths,
+temperature, validation problems). If there are several runs, the first run's log gives them.
 Needs config.py, verifier.py and core/.
 """
 import subprocess
@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 
 from config import (BadInput, choose, entry, files, identity, parse,
-                    read_json)  # first, because it makes Ctrl-C one line from here on
+                    read_json)  # first: from here on, Ctrl-C prints one line
 import numpy as np
 
 from core import engine, plots
@@ -33,7 +33,7 @@ import verifier
 
 
 def find_run(path):
-    """Return the run's folder that `path` is, or that holds it as model or checkpoint, or None."""
+    """Return the run's folder if `path` is a run's folder, model or checkpoint, else None."""
     for folder in (Path(path), *list(Path(path).parents)[:2]):
         if (folder / "log.jsonl").exists():
             return folder
@@ -44,7 +44,7 @@ def parse_like_run(argv):
     """Return (the resolved dict, the models in --model=) of command-line words.
 
     If a model is in a run's folder, the settings of that run (the first, if there are several)
-    apply unless a word overrides them. Problem files that no word names come from the first model.
+    apply unless a word overrides them. If no word names problem files, the first model decides.
     """
     named = [word.removeprefix("--model=") for word in argv if word.startswith("--model=")]
     models = files(named[-1]) if named else []
@@ -98,7 +98,7 @@ def add_gains(records):
 
 
 def label_of(model):
-    """Return a model's name for a table: its folder, and before it the name of its run, if any."""
+    """Return a model's name for a table: its folder's name, or RUN/NAME if it is inside a run."""
     path, run = Path(model), find_run(model)
     return path.name if run in (None, path) else f"{run.name}/{path.name}"
 
@@ -164,7 +164,7 @@ def print_table(records, out):
 
 
 def evaluate_in_subprocess(cfg, folder, out):
-    """Evaluate one of several models in another process, whose end frees its GPU memory."""
+    """Evaluate one of several models in another process, to free the GPU memory at its end."""
     words = [f"--{key}={value}" for key, value in (cfg | dict(model=folder, out=out)).items()]
     code = subprocess.run([sys.executable, __file__, *words]).returncode
     if code:
@@ -200,7 +200,7 @@ def main(argv):
             records.append(evaluate(part, problems, generator, dict(cfg, model=str(folder)),
                                     outs[part]))
             print_report(records[-1], outs[part])
-    # the process of each model has printed its sets; this one prints the table
+    # the process of each model has printed its sets; this process prints the table
     if several:
         add_gains(records)
         print_table(records, Path(cfg["out"] or "runs/eval/table"))

@@ -8,9 +8,9 @@
 
 Reads a problem file, {"id", "prompt", "answer", ...} per line, and a model.
 Writes under DATA/splits/MODEL/
-- `pass_rates.jsonl`: a header, then {"id", "of", "samples", "correct"} per line, appended while it
-  measures, so that a killed measurement continues. A model may come with such a file in its folder,
-  gzipped; it is used if weights and settings are the same;
+- `pass_rates.jsonl`: a header, then {"id", "of", "samples", "correct"} per line. Each line is
+  written as soon as it is measured, so that a killed measurement continues. If the model's folder
+  has such a file, gzipped, it is used, provided that weights and settings are the same;
 - the splits {easy,hard,very_easy,mixed}_{train,val}.jsonl by the paper's bands of avg@16 (section
   3, factor 1). With s_zero=128 also {extreme,level_easy,level_very_easy}, the levels of its study
   of mixtures, by 128 rollouts;
@@ -34,7 +34,7 @@ import random
 from collections import Counter
 from pathlib import Path
 
-# first, since it makes Ctrl-C print one line
+# first, so that Ctrl-C during the other imports prints one line
 from config import BadInput, at_k, choose, entry, parse, read_json
 import numpy as np
 
@@ -43,8 +43,8 @@ from core.log import append, atomic_write, read_log, save_json
 from core.problems import read_problems, set_hash, tokenize, write_problems
 import verifier
 
-# Bands of avg@s: the paper's Easy and Hard, and Very Easy. Bands of avg@s_zero: the levels of its
-# study of mixtures
+# BANDS are of avg@s: Easy and Hard as in the paper, and Very Easy. LEVELS are bands of avg@s_zero,
+# as in the paper's study of mixtures
 BANDS = dict(easy=(0.3, 0.6), hard=(0.0, 0.0625), very_easy=(0.6, 0.9))
 LEVELS = dict(extreme=(0.0, 0.0), level_easy=(0.3, 0.6), level_very_easy=(0.6, 0.9))
 GROUPS = (4, 8, 16, 32, 64)  # values of n in the no-signal table
@@ -77,12 +77,12 @@ def level_of(correct, drawn, total):
 
 
 def is_open(correct, drawn, total):
-    """Return whether a problem needs more rollouts to know its level. `extreme` needs all."""
+    """Return whether a problem's level needs more rollouts to be known; `extreme` needs all."""
     return drawn < total and (correct == 0 or level_of(correct, drawn, total)[1] < SURE)
 
 
 def latest_count(counts, cfg):
-    """Return (solved, drawn) after the most rollouts that cfg uses. counts: {samples: solved}."""
+    """Return (solved, drawn) of the largest count that cfg uses. counts: {samples: solved}."""
     drawn = max(k for k in counts if k <= max(cfg["s"], cfg["s_zero"]))
     return counts[drawn], drawn
 
@@ -123,7 +123,7 @@ def use_shipped_rates(cfg, folder):
         print(f"{source}: not used, measured with other settings: {differences}")
         return {}
     if not path.exists():
-        lines = [r for r in records if r.get("type") != "header"]  # each shard has one
+        lines = [r for r in records if r.get("type") != "header"]  # one header per shard
         with atomic_write(path) as part:
             part.write_text("".join(json.dumps(r) + "\n" for r in [header, *lines]))
         print(f"{source}: used, measured with these weights and settings")
@@ -133,7 +133,7 @@ def use_shipped_rates(cfg, folder):
 def read_counts(problems, folder, now):
     """Return {id: {samples: solved}} from pass_rates*.jsonl, and how often the verifier failed.
 
-    Raise BadInput if they were measured with other settings than `now`.
+    Raise BadInput if the counts were measured with other settings than `now`.
     """
     counts = {p["id"]: {0: 0} for p in problems}
     hashes = {p["id"]: set_hash([p]) for p in problems}
@@ -144,10 +144,10 @@ def read_counts(problems, folder, now):
         if differences and lines:
             raise BadInput(f"{path}: was measured with other settings: {differences}; give another "
                            "--out, or remove it")
-        if differences:  # that measurement failed before its first problem
+        if differences:  # the earlier measurement failed before its first problem
             path.unlink()
         for r in lines:
-            # skip a second header, and another problem that had this id
+            # skip a second header, and counts of another problem that had the same id
             if hashes.get(r.get("id"), "") == r.get("of"):
                 counts[r["id"]][r["samples"]] = r["correct"]
                 faults.update({key: r.get(key, 0) for key in faults})
@@ -164,16 +164,16 @@ def next_to_draw(problems, counts, cfg):
 
 
 def measure(problems, prompts, open_engine, cfg, folder):
-    """Count solved rollouts: s for every problem, then s more at a time while its level is open.
+    """Count solved rollouts: s per problem, then s more at a time for problems of open level.
 
     Return {id: {samples: solved}} with the count after each pass, and how often the verifier
     failed. Raise BadInput if `folder` has counts of other settings. prompts: the problems' token
     ids. open_engine: called only if there is something to measure. If cfg names a shard, only its
     problems are measured.
 
-    Each count is appended to pass_rates.jsonl at once, and a count in that file or in a shard's is
-    not measured again. A problem's rollouts depend only on its id, so an interrupted measurement
-    ends with the same numbers.
+    Each count is appended to pass_rates.jsonl at once. Counts in that file, or in the file of
+    another shard, are not measured again. A problem's rollouts depend only on its id, so an
+    interrupted measurement ends with the same numbers.
     """
     from tqdm import tqdm
     shard = cfg["shard"] and "." + cfg["shard"].replace("/", "of")
@@ -203,7 +203,7 @@ def measure(problems, prompts, open_engine, cfg, folder):
                         counts[p["id"]][goal] = counts[p["id"]][drawn] + solved
                         append(file, dict(id=p["id"], of=set_hash([p]), samples=goal,
                                           correct=counts[p["id"]][goal]) | bad)
-                        bad = {}  # the faults of a batch go into its first line
+                        bad = {}  # the batch's first line has all its faults
                     bar.update(len(batch))
     return counts, faults
 
@@ -211,8 +211,8 @@ def measure(problems, prompts, open_engine, cfg, folder):
 def grade_stream(stream, problems, tokenizer, cfg):
     """Yield (some of the problems, their rewards, counts of verifier failures), in stream order.
 
-    stream: an engine's, over these problems. A thread grades, so that generation does not wait for
-    an answer that takes math-verify its three seconds.
+    stream: the engine's stream over these problems. A thread grades, so that generation does not
+    wait if math-verify takes its three seconds for an answer.
     """
     waiting, grader = collections.deque(), concurrent.futures.ThreadPoolExecutor(1)
     try:
@@ -233,9 +233,9 @@ def make_splits(problems, counts, cfg):
     """Return {split name: {"train": [...], "val": [...]}} for problems with their counts.
 
     Bands are chosen by avg@s, levels by avg@s_zero; `mixed` is half Hard, half Easy. All problems
-    are put in one random order, and the first `val_size` problems of each split validate. No split
-    trains on their prompts, not even under another id. So a model that was trained on one split
-    can be evaluated on every other.
+    are put in one random order. The first `val_size` problems of each split are its validation
+    problems. No split trains on the prompt of a validation problem, not even under another id. So
+    a model that was trained on one split can be evaluated on every other split.
     """
     groups, order = {}, []
     for p in shuffled(problems):
@@ -274,7 +274,8 @@ def shuffled(problems):
 def val_size(size, cfg):
     """Return how many of the `size` problems of a split are held out for validation.
 
-    By default it is 300, but at most a quarter, and at least one if there are two problems.
+    By default it is 300, but at most a quarter of the split. If the split has two problems or more,
+    at least one is held out.
     """
     return cfg["n_val"] or min(N_VAL, max(size // 4, int(size > 1)))
 
@@ -310,8 +311,8 @@ def write_all(folder, cfg):
 def no_signal(n, s):
     """Return the chance that n of a problem's s rollouts are all solved or all unsolved.
 
-    It is a list for 0 to s solved rollouts. It is an unbiased estimate of p^n + (1 - p)^n unless
-    the problem was chosen by the same rollouts.
+    The result is a list with one chance for each number of solved rollouts, 0 to s. The chance is
+    an unbiased estimate of p^n + (1 - p)^n unless the problem was chosen by the same rollouts.
     """
     return [1 - best + worst for best, worst in zip(at_k(f"best@{n}", s), at_k(f"worst@{n}", s))]
 
@@ -319,8 +320,9 @@ def no_signal(n, s):
 def signal_table(splits, counts, cfg):
     """Yield the lines of the no-signal table.
 
-    The first s rollouts chose the problems of a split, so they would give a biased row. Its row
-    uses the next s rollouts. It is left out if they were not drawn for all training problems.
+    The problems of a split were chosen by their first s rollouts, which would bias the split's row.
+    So the row uses the next s rollouts. If these were not drawn for all training problems, the row
+    is left out.
     """
     s = cfg["s"]
     solved = {"all problems": [c[s] for c in counts.values()]}
@@ -483,7 +485,7 @@ def main(argv):
     info = folder / "difficulty.json"
     for earlier in (read_json(info) if info.exists() else {}, use_shipped_rates(cfg, folder)):
         if earlier.get("set_hash") == set_hash(problems):
-            # the validation problems of a level are never trained on, not even if this call asks
+            # no split may train on the validation problems of a level, not even if this call asks
             # for no levels
             cfg["s_zero"] = max(cfg["s_zero"], earlier["s_zero"])
 

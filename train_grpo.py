@@ -7,11 +7,11 @@
     python train_grpo.py --config=header.json --seed=1  # another run's header, another seed
 
 The run's folder also gets samples.jsonl (rollouts to read), ckpt/ and, at the end, model/.
-The same command again resumes a run that was stopped or killed, and does nothing if it is finished.
-A larger --C continues it. An edit of the code does not make another run: give it a --tag.
-Every random draw depends on (seed, step, problem, i) only. So with the transformers engine a
-resumed run writes the log of an uninterrupted one. On another number of ranks it differs by
-rounding only.
+The same command again resumes a run that was stopped or killed; if the run is finished, nothing
+happens. A larger --C continues a finished run. An edit of the code does not make another run:
+--tag=NAME does. Every random draw depends on (seed, step, problem, i) only. So with the
+transformers engine a resumed run writes the same log as an uninterrupted run. If the number of
+ranks changes, the log differs by rounding only.
 
 As in the paper: groups of n rollouts, A = (r - mean) / std, AdamW with 10 warm-up updates and
 lr = lr_base sqrt(B / 1024), KL and entropy terms on Easy and none on Hard, temperature 0.6,
@@ -63,9 +63,9 @@ def advantages(rewards):
 
 
 def mixed_groups(rewards):
-    """Return which groups (B_p, n) have rewards that differ, as (B_p,) bool.
+    """Return a (B_p,) bool mask of the groups whose rewards (B_p, n) are not all equal.
 
-    The std cannot show it: in fp32 the std of n equal rewards of 0.7 is not always 0.
+    The std is no test for equal rewards: in fp32 the std of n rewards of 0.7 is not always 0.
     """
     return (rewards != rewards[:, :1]).any(1)
 
@@ -76,8 +76,8 @@ def policy_loss(algo, logp, logp_old, weight, advantage, eps_low, eps_high):
     weight, called w here, is the importance weight against the engine. With
     ratio = exp(logp - logp_old) and c(x) = clip(x, 1 - eps_low, 1 + eps_high):
     grpo, ppo: -w min(ratio A, c(ratio) A)
-    cispo: -w sg(c(ratio)) A logp (MiniMax-M1, eq. 4), in which every token keeps its gradient.
-    A token whose advantage is 0 gives 0, even if exp() overflows.
+    cispo: -w sg(c(ratio)) A logp (MiniMax-M1, eq. 4), so that clipped tokens keep their gradient.
+    If the advantage of a token is 0, its term is 0, even if exp() would overflow.
     """
     import torch
     ratio = (logp - logp_old).where(advantage != 0, 0.0).exp()
@@ -90,8 +90,9 @@ def policy_loss(algo, logp, logp_old, weight, advantage, eps_low, eps_high):
 def importance_weights(logp, logp_engine, cap):
     """Return truncated importance weights min(exp(logp - logp_engine), cap), detached, all (N,).
 
-    They are needed because the engine rounds differently from the trainer. The weight is 1 if cap
-    is 0, and for a token whose logp_engine is NaN or infinite, which engines sometimes return.
+    The weights correct for the engine's rounding, which differs from the trainer's. If cap is 0,
+    all weights are 1. Engines sometimes return a logp_engine that is NaN or infinite; the weight
+    of such a token is 1.
     """
     import torch
     logp = logp.detach()
@@ -104,8 +105,9 @@ def kl_term(kind, logp, logp_ref):
     """Estimate KL(policy || ref) from each token, (N,), with d = logp - logp_ref.
 
     k1 = d, k2 = d^2 / 2, k3 = exp(-d) + d - 1. Averaged over tokens of the policy, k1 and k3 give
-    KL(policy || ref). As a loss, no gradient flows through the sampling of the tokens. Then k3 has
-    the gradient of KL(ref || policy), k2 that of KL(policy || ref), and k1 none in expectation.
+    KL(policy || ref). In a loss, no gradient flows through the sampling of the tokens. So k3 has
+    the gradient of KL(ref || policy), k2 has the gradient of KL(policy || ref), and the gradient
+    of k1 is 0 in expectation.
     """
     d = logp - logp_ref
     if kind == "k1":
@@ -117,7 +119,7 @@ def gae(values, rewards, lengths, gamma, lam):
     """Return generalised advantage estimates (R, T) for PPO (Schulman et al. 2016, eq. 16).
 
     values (R, T): the critic's value before each token; padding after the end is ignored.
-    rewards (R,): given at the last token of each response. lengths (R,).
+    rewards (R,): the reward of each response, given at its last token. lengths (R,): its length.
     A_t = delta_t + gamma lam A_{t+1} with delta_t = r_t + gamma V_{t+1} - V_t, and V = 0 after the
     end. At gamma = lam = 1 this is A_t = r - V_t. Padding gets 0.
     Example: values [0.5, 0.2], reward 1 and gamma = lam = 0.5 give
@@ -137,10 +139,10 @@ def gae(values, rewards, lengths, gamma, lam):
 
 
 def value_loss(value, value_old, target, clip):
-    """Return the critic's term of each token, (N,): half its squared error.
+    """Return the critic's loss of each token, (N,): half the squared error of `value`.
 
-    If clip > 0, the error of the value clipped to value_old +- clip replaces it if that is larger,
-    as in veRL.
+    If clip > 0, `value` is also clipped to value_old +- clip. The larger of the two squared errors
+    counts, as in veRL.
     """
     import torch
     error = (value - target).square()
@@ -154,7 +156,8 @@ def batch_indices(step, B_p, D, seed):
     """Return which of D problems are in the batch of `step` (1, 2, ...): B_p indices.
 
     Each epoch has its own seeded order. The result depends on the arguments only, so a checkpoint
-    needs no cursor. With D=3 and B_p=2, steps 1 and 2 take one epoch and the first of the next.
+    needs no cursor. If D=3 and B_p=2, steps 1 and 2 use the three problems of one epoch and the
+    first problem of the next epoch.
     """
     visits = range((step - 1) * B_p, step * B_p)
     order = {}
@@ -168,13 +171,15 @@ def batch_indices(step, B_p, D, seed):
 
 
 def micro_batches(lengths, micro_tokens, group=None):
-    """Cut rows into micro-batches of rows x longest <= micro_tokens; return lists of row indices.
+    """Cut rows into micro-batches; return each micro-batch as a list of row indices.
 
-    The longest rows come first, and a micro-batch has one row at least. `group` is the problem's
-    number of each row: rows of a problem share a micro-batch if they fit. A batch is also
-    cut if that saves 10% and 128 tokens of padding; less would not pay for another pass.
+    A micro-batch has one row, or several with rows x longest row <= micro_tokens. The longest rows
+    come first. group[i] is the number of the problem of row i: the rows of a problem share a
+    micro-batch if they fit. A micro-batch is also cut if the cut saves 10% and 128 tokens of
+    padding. A smaller saving would not pay for another pass.
     """
-    group, pieces, newest = group or range(len(lengths)), [], {}  # a piece is never split
+    # a piece is a list of rows of one problem, which is never split
+    group, pieces, newest = group or range(len(lengths)), [], {}
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         piece = newest.get(group[i])
         if piece is None or (len(piece) + 1) * lengths[piece[0]] > micro_tokens:
@@ -196,8 +201,9 @@ def micro_batches(lengths, micro_tokens, group=None):
 def deal_rows(lengths, ranks):
     """Deal rows to ranks by length; return a list of row indices for each rank, longest first.
 
-    All ranks process their micro-batches in lockstep, so rows of similar length should meet. The
-    longest `ranks` rows go to one rank each, then the next ones, in alternating order.
+    All ranks process their micro-batches in lockstep, so the rows that are processed at one time
+    should have similar lengths. Each rank gets one of the `ranks` longest rows, then one of the
+    next `ranks` rows, and so on. The order of the ranks alternates.
     """
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     turns = [order[k:k + ranks][::-1 if k // ranks % 2 else 1]
@@ -219,10 +225,11 @@ def token_positions(start, length):
 def response_states(model, ids, prompt_length, length, group=None):
     """Return the last hidden states that predict the response tokens, (N, d), and the tokens, (N,).
 
-    ids (R, L): prompt then response, padded at the end. A causal model does not look there, so no
-    mask is needed. The state that predicts a token is at the position before it: for prompt [5, 6]
-    and response [7, 8] these are positions 1 and 2. With `group` (R,), the number of each row's
-    prompt in the batch, each prompt is computed once; its rows must be consecutive.
+    ids (R, L): prompt then response, padded at the end. No mask is needed, because a causal model
+    does not look at later positions. The state that predicts a token is at the position before the
+    token: for prompt [5, 6] and response [7, 8] these are positions 1 and 2. group (R,), if given,
+    is the number of each row's prompt in the batch. Each prompt is then computed once. The rows of
+    a prompt must be consecutive.
     """
     row, position = token_positions(prompt_length, length)
     if group is None:
@@ -239,8 +246,9 @@ def response_states(model, ids, prompt_length, length, group=None):
 def shared_prompt_states(model, ids, prompt_length, T, group):
     """Return hidden states (R, T, d) that predict the first T response tokens; run prompts once.
 
-    The keys and values of a prompt are repeated for its n rows, with gradient, which saves n - 1 of
-    n passes over it, forward and backward. Arguments as in `response_states`.
+    The keys and values of a prompt are repeated for the n rows of the prompt, with gradient. This
+    saves n - 1 of n passes over the prompt, forward and backward. Arguments as in
+    `response_states`.
     """
     import torch
     from transformers import DynamicCache
@@ -259,7 +267,8 @@ def shared_prompt_states(model, ids, prompt_length, T, group):
         return last
     cache.batch_select_indices(group)
     position = prompt_length[:, None] + torch.arange(T - 1, device=device)
-    tokens = ids.gather(1, position.clamp(max=ids.shape[1] - 1))  # any token after a row's end
+    # after the end of a row the tokens are arbitrary
+    tokens = ids.gather(1, position.clamp(max=ids.shape[1] - 1))
     mask = torch.cat([mask[group], mask.new_ones(R, T - 1)], 1)
     rest = model.base_model(input_ids=tokens, position_ids=position,
                             attention_mask=mask if padded else None, past_key_values=cache,
@@ -267,8 +276,8 @@ def shared_prompt_states(model, ids, prompt_length, T, group):
     return torch.cat([last, rest], 1)
 
 
-# Share prompts if a prompt has SHARED_FROM rollouts or more, or if sharing leaves at most this part
-# of the tokens to compute
+# Share prompts if they have SHARED_FROM rollouts or more on average, or if at most a share of
+# SHARED_TOKENS of the tokens is left to compute
 SHARED_FROM, SHARED_TOKENS = 8, 0.5
 
 
@@ -283,7 +292,7 @@ def split_rows(model, flat, cfg):
         cut = micro_batches(lengths, cfg["micro_tokens"], problem.tolist())
         rows = [torch.tensor(sorted(part)) for part in cut]  # rows of a prompt are consecutive
         prompts, group = zip(*[problem[r].unique(return_inverse=True) for r in rows])
-        first = torch.searchsorted(problem, torch.cat(prompts))  # a row of each prompt of each part
+        first = torch.searchsorted(problem, torch.cat(prompts))  # first rows of a part's prompts
         shared = int(flat["length"].sum() + flat["prompt_length"][first].sum())
         if len(lengths) >= SHARED_FROM * len(first) or shared <= SHARED_TOKENS * sum(lengths):
             return list(zip(rows, group))
@@ -294,15 +303,19 @@ def split_rows(model, flat, cfg):
 def can_share_prompts(model, cfg):
     """Return whether an update may compute each prompt once for all of its rollouts.
 
-    Only on a CPU, because a GPU's flash kernel takes no mask; only if the model is in one piece and
-    keeps its activations; and not with linear attention, whose prompt cache has no gradient.
+    The device must be a CPU, because a GPU's flash kernel takes no mask. The model must not be
+    sharded and must keep its activations. It must not have linear attention, because the prompt
+    cache of linear attention has no gradient.
     """
     return (model.device.type == "cpu" and WORLD == 1 and not recomputes(cfg, model.device)
             and not models.has_linear_attention(model))
 
 
 def autocast(device, dtype):
-    """Return the autocast context of --dtype, without its cache, which would copy all weights."""
+    """Return the autocast context of --dtype.
+
+    The cache of autocast is off, because it would copy all weights.
+    """
     import torch
     return torch.autocast(device.type, torch.bfloat16, enabled=models.is_bf16(dtype, device),
                           cache_enabled=False)
@@ -343,8 +356,8 @@ def token_values(critic, ids, prompt_length, length, group=None, dtype="auto"):
 def check_log_probs(model, prompt, cfg):
     """Raise BadInput unless `token_logps` agrees with the logits of the model's own forward pass.
 
-    One pass over one prompt; all of its tokens but the first count as the response. Every rank must
-    call it with the same prompt.
+    The check is one pass over one prompt, whose tokens except the first count as the response.
+    Every rank must call this with the same prompt.
     """
     import torch
     device = model.device
@@ -379,10 +392,11 @@ def check_log_probs(model, prompt, cfg):
 
 
 def gather_batch(part):
-    """Return the batch of all ranks, on every rank, with problems in the order of their numbers.
+    """Return the whole batch on every rank, with problems ordered by their numbers.
 
-    part: a rank's `numbers`, `prompts`, `rewards` (P, n), `length` (P n,), and `tokens` and `logps`
-    of all its response tokens (N,), row by row. The result has the same keys for the whole batch.
+    part: this rank's part of the batch, a dict of `numbers`, `prompts`, `rewards` (P, n), `length`
+    (P n,), and `tokens` (N,) and `logps` (N,) of its response tokens, row by row. The result has
+    the same keys.
     """
     import torch
     if WORLD == 1:
@@ -404,11 +418,11 @@ def gather_batch(part):
 def loss_rows(batch, cfg):
     """Choose the rows of the whole batch (P n,) that the loss uses; return (rows, counts, mixed).
 
-    counts: the number of tokens over which the policy term, the KL and entropy terms, and the
-    record's fields are means. mixed (P n,): False in groups of equal rewards.
-    Without KL term, entropy term and critic, rows whose advantage is 0 have no gradient and are
-    left out. Their tokens still count in the means of the loss, unless zero_var_filter excludes
-    the groups of equal rewards.
+    counts: three denominators in tokens, for the policy term, for the KL and entropy terms, and for
+    the fields of the log. mixed (P n,): False for the rows of groups with equal rewards.
+    If there is no KL term, no entropy term and no critic, rows whose advantage is 0 have no
+    gradient and are left out. Their tokens still count in the denominators of the loss, unless
+    zero_var_filter excludes groups with equal rewards.
     """
     import torch
     rewards, lengths = batch["rewards"], batch["length"]
@@ -432,12 +446,13 @@ def loss_rows(batch, cfg):
 def pack_batch(batch, cfg, device):
     """Pack the rollouts whose loss this rank computes: (R, ...) per rollout, (N,) per token.
 
-    Returns (tensors, counts, real). The tensors are on `device`, except `ids`, which goes there in
-    micro-batches. counts: see `loss_rows`. real is False if this rank has no row and takes one as a
-    dummy, because FSDP needs a pass from every rank.
-    batch: dict of `prompts` (lists of ids), `rollouts` (engine.generate), `rewards` (P, n), `step`,
-    and with several ranks `numbers`, which place the P problems in the whole batch. A rank
-    generates and grades whole problems, but for the loss all rollouts are dealt by length.
+    batch: dict of `prompts` (lists of ids), `rollouts` (from engine.generate), `rewards` (P, n) and
+    `step`. If there are several ranks, it also has `numbers`, the positions of the P problems in
+    the whole batch. A rank generates and grades all rollouts of its problems. For the loss, the
+    rollouts of all ranks are dealt again, by length.
+    Returns (tensors, counts, real). The tensors are on `device`, except `ids`, which is moved there
+    one micro-batch at a time. counts: see `loss_rows`. real is False if this rank has no row. It
+    then uses one row as a dummy, because FSDP needs a pass from every rank.
     """
     import torch
     roll, n = batch["rollouts"], batch["rewards"].shape[1]
@@ -453,7 +468,8 @@ def pack_batch(batch, cfg, device):
     rows = mine if real else torch.zeros(1, dtype=torch.long)
 
     length, problem = lengths[rows], rows // n  # (R,)
-    _, token = token_positions((lengths.cumsum(0) - lengths)[rows], length)  # (N,) of all tokens
+    # (N,): indices of the rows' tokens among the tokens of the whole batch
+    _, token = token_positions((lengths.cumsum(0) - lengths)[rows], length)
     prompt_length = torch.tensor([len(p) for p in batch["prompts"]])[problem]
     row, t = token_positions(torch.zeros_like(length), length)  # (N,): rollout, token in rollout
     # prompt then response in one tensor, padded at the end
@@ -512,9 +528,10 @@ def optimizer_step(trained, grad_clip):
 def update_parts(model, flat, cfg, real):
     """Return the micro-batches of an update, a list of (token, inputs, group, real).
 
-    token: indices of its response tokens among the N of this rank. inputs: ids (not yet on the
-    model's device), prompt_length, length. group: as in `response_states`. All ranks must call FSDP
-    equally often, so a rank with fewer parts repeats its last one with real=False.
+    token: indices of the micro-batch's response tokens among the N tokens of this rank. inputs: ids
+    (not yet on the model's device), prompt_length, length. group: as in `response_states`. All
+    ranks must call FSDP equally often, so a rank with fewer micro-batches repeats its last
+    micro-batch with real=False.
     """
     parts = []
     for rows, group in split_rows(model, flat, cfg):
@@ -527,9 +544,9 @@ def update_parts(model, flat, cfg, real):
 
 
 def critic_targets(learner, flat, parts, N, cfg):
-    """Return PPO's advantages, values and targets of the values for this rank's tokens, (N,) each.
+    """Return PPO's advantages, values and value targets for this rank's tokens.
 
-    The advantages are whitened over the tokens of all ranks; N is their number.
+    N: the number of tokens of all ranks. The advantages are whitened over these N tokens.
     """
     import torch
     value = torch.empty_like(flat["logp_engine"])
@@ -550,12 +567,12 @@ def critic_targets(learner, flat, parts, N, cfg):
 
 
 def update(learner, batch, cfg):
-    """Make `updates` steps of AdamW on the gradient of the whole batch; return the record's fields.
+    """Make `updates` steps of AdamW on the gradient of the whole batch; return fields for the log.
 
     batch: as in `pack_batch`. The denominators count the whole batch, before it is dealt to ranks
-    and cut into micro-batches, so neither the ranks nor micro_tokens change the result. The
-    fields are means over the N tokens of the loss, and None if there are none: without KL term,
-    entropy term and critic, groups of equal rewards need no pass. grad_norm is nan if a step was
+    and cut into micro-batches, so neither the ranks nor micro_tokens change the result. A field
+    that is a mean over the N tokens of the loss is None if N = 0. That happens if each group has
+    equal rewards and there is no KL term, entropy term or critic. grad_norm is nan if a step was
     skipped.
     """
     import torch
@@ -642,8 +659,8 @@ def check_config(cfg):
 def engine_memory_share(model, cfg, device, engine_name):
     """Return the share of each GPU that vLLM may use; warn if the run may not fit.
 
-    This counts weights, gradients and AdamW's moments in fp32 (a critic's too), the reference and
-    the engine's copy. It leaves out activations, which `python -m core.cost` includes.
+    The estimate counts weights, gradients and AdamW's moments in fp32 (also those of a critic), the
+    reference and the engine's copy. It leaves out activations; `python -m core.cost` counts them.
     """
     import torch
     width = 2 if models.is_bf16(cfg["dtype"], device) else 4  # bytes of a frozen weight
@@ -672,12 +689,12 @@ def file_size(file):
 class Run:
     """A run's problems, its folder with log, samples and checkpoints, and its progress.
 
-    `state` is stored in a checkpoint next to weights and moments: step (updates made), tokens,
-    skipped, bad_in_a_row, wall_s, the length of log and samples after this update's record, and
-    which checkpoints to keep. It also has `seen`, {id: [rollouts, how many solved]} since the last
-    evaluation, and the sum of their rewards. An evaluation after an update is logged after its
-    checkpoint, so a resumed run evaluates first. `stop` holds the signals that asked the run to
-    stop.
+    A checkpoint holds `state` next to weights and moments: step (updates made), tokens, skipped,
+    bad_in_a_row, wall_s, the bytes of log and samples after the record of `step`, and which
+    checkpoints to keep. `state` also has `seen`, {id: [rollouts, solved rollouts]} of the training
+    rollouts since the last evaluation, and `seen_reward`, the sum of their rewards. If both are due
+    after an update, the checkpoint comes before the evaluation, so a resumed run evaluates first.
+    `stop` holds the signals that asked the run to stop.
     """
 
     def __init__(self, cfg):
@@ -727,12 +744,15 @@ class Run:
                                    f"changed since this run began ({key})")
 
     def warn_of_other_code(self):
-        """Warn if other code began the run."""
+        """Warn if the run was begun with other code."""
         if text := machine.mixed_code({self.header.get("commit")}):
             print(f"{self.folder}: this run was {text}", file=sys.stderr)
 
     def write(self, record):
-        """Append a record to the log; rank 0 only. Note how long the files are after an update."""
+        """Append a record to the log; rank 0 only.
+
+        After a header or an update, put the sizes of log and samples into `state`.
+        """
         if RANK > 0:
             return
         append(self.log, record)
@@ -742,7 +762,8 @@ class Run:
     def load_models(self):
         """Load the learner's models and open the generator, which makes the rollouts.
 
-        Raises BadInput if the log names another engine, or if model and prompts do not fit.
+        Raises BadInput if the log names another engine, if a prompt may be too long, or if this
+        kind of model cannot be trained.
         """
         cfg, limit = self.cfg, self.cfg["max_prompt_tokens"]
         name = self.engine_name = engine.engine_name(cfg)  # before torch is imported
@@ -754,7 +775,7 @@ class Run:
         models.check_lengths(base, cfg)
         device = models.start_ranks(cfg["device"])
         cuda = device.startswith("cuda")
-        bf16 = cuda and models.is_bf16(cfg["dtype"], device)  # of frozen weights
+        bf16 = cuda and models.is_bf16(cfg["dtype"], device)  # frozen weights are bf16
         if cuda:
             shapes = models.load_weights("AutoModelForCausalLM", base, "meta")
             cfg = dict(cfg, gpu_memory=engine_memory_share(shapes, cfg, device, name))
@@ -763,7 +784,7 @@ class Run:
         self.prompts = encode(self.problems, self.tokenizer, limit)
         self.val_prompts = {part: encode(val, self.tokenizer, limit)
                             for part, val in self.vals.items()}
-        if rank:  # before the engine opens, because bf16 weights leave it more memory
+        if rank:  # before the engine opens, so that it has more memory next to bf16 weights
             model = lora.freeze(model, bf16).to(device)
         self.generator = engine.open_engine(name, base, cfg, device, model, self.tokenizer)
         if rank:
@@ -806,7 +827,7 @@ class Run:
             base = Path(self.cfg["model"])
             self.state["lora"] = dict(model=str(base.resolve() if base.exists() else base),
                                       rank=self.cfg["lora_rank"])
-        if state or WORLD > 1:  # otherwise the generator was opened on these very weights
+        if state or WORLD > 1:  # otherwise the generator already has these weights
             self.generator.load(full_weights(self.learner.model))
         return state is None
 
@@ -824,7 +845,7 @@ class Run:
         self.samples.truncate(min(state["samples_bytes"], file_size(self.samples)))
         # the model of a smaller budget is now older than the checkpoint
         shutil.rmtree(folder / "model", ignore_errors=True)
-        if new and ckpt.exists():  # every one is torn, or their log is gone
+        if new and ckpt.exists():  # all checkpoints are torn, or the log is gone
             shutil.rmtree(folder / "ckpt.unused", ignore_errors=True)
             ckpt.rename(folder / "ckpt.unused")
         if new:
@@ -842,7 +863,7 @@ class Run:
               f"lr={derive(cfg)['lr']:.3g}, from update {state['step']}", file=sys.stderr)
 
     def on_all_ranks(self, draw):
-        """Return draw() of this rank; raise Stopped everywhere if any rank is to stop."""
+        """Return this rank's draw(). If any rank was asked to stop, raise Stopped on all ranks."""
         drawn = None
         with contextlib.suppress(engine.Stopped):
             drawn = draw()
@@ -851,7 +872,7 @@ class Run:
         return drawn
 
     def count_solved(self, problems, prompts, cfg, key):
-        """Do what evaluation.count_solved does, each rank on its share of the problems."""
+        """Return evaluation.count_solved of all problems; each rank grades a share of them."""
         mine, correct = range(RANK, len(problems), WORLD), [0] * len(problems)
         correct[RANK::WORLD], total, faults = self.on_all_ranks(lambda: evaluation.count_solved(
             problems, prompts, self.generator, cfg, key, mine))
@@ -860,7 +881,10 @@ class Run:
         return [int(c) for c in correct], total, faults
 
     def evaluate(self, m):
-        """Log avg@k and the like on every validation set, and the training rollouts since then."""
+        """Log avg@k and the like on every validation set after update m.
+
+        Also log how many training rollouts were solved since the last evaluation.
+        """
         cfg, state, C = self.cfg, self.state, m * self.B
         for name, val in self.vals.items():
             key = (cfg["seed"], "val", m) if name == "val" else (cfg["seed"], "val", name, m)
@@ -869,7 +893,7 @@ class Run:
             if name == "val":
                 metric = f"avg@{cfg['k']}"
                 self.last_eval = f", val {metric} {record[metric]:.3f}"
-                if "reward" in record:  # avg@k counts rewards of 1, this is the mean of all
+                if "reward" in record:  # avg@k counts only rewards of 1; `reward` is the mean
                     self.last_eval += f", val reward {record['reward']:.3f}"
             self.write(record)
         ids = [p["id"] for p in self.problems if p["id"] in state["seen"]]  # in file order
@@ -898,9 +922,10 @@ class Run:
             self.evaluate_training(m)
 
     def count_update(self, m, index, correct, reward, tokens, bad):
-        """Add update m to `state`: the solved rollouts of each of its problems, and its sums."""
+        """Add update m to `state`: solved rollouts per problem, reward, tokens, skipped steps."""
         state, n = self.state, self.cfg["n"]
-        if self.due(m - 1, self.cfg["eval_every"]):  # the evaluation after m - 1 has logged these
+        # the evaluation after update m - 1 has logged `seen`
+        if self.due(m - 1, self.cfg["eval_every"]):
             state.update(seen={}, seen_reward=0)
         for i, c in zip(index, correct):  # a batch that spans two epochs may have a problem twice
             counts = state["seen"].setdefault(self.problems[i]["id"], [0, 0])
@@ -913,7 +938,7 @@ class Run:
         state["bad_in_a_row"] = state["bad_in_a_row"] + 1 if bad else 0
 
     def write_samples(self, m, problem, rollouts, rewards):
-        """Write a few rollouts of the first problem of a batch to samples.jsonl, to be read."""
+        """Write a few rollouts of the first problem of a batch to samples.jsonl, for people."""
         every = self.cfg["sample_every"]
         if RANK > 0 or not every or m % every:
             return
@@ -960,7 +985,7 @@ class Run:
 def build_learner(model, ref, critic, cfg, device, base):
     """Return the Learner of a run, with its models sharded over the ranks.
 
-    With several ranks the models are on the meta device; they take the weights at `base`.
+    If there are several ranks, the models are on the meta device and read the weights at `base`.
     """
     import torch
     passes = [(model, token_logps), (critic, token_values)]
@@ -984,9 +1009,11 @@ def build_learner(model, ref, critic, cfg, device, base):
 
 
 def stop_at_signals(stop):
-    """Append SIGTERM and Ctrl-C to `stop`: the run drops its rollouts or finishes its update.
+    """If SIGTERM or Ctrl-C arrives, append it to `stop`.
 
-    A second Ctrl-C ends the process at once. The next start resumes from the last checkpoint.
+    A run that is generating then drops its rollouts and stops. A run in an update stops after the
+    update. A second Ctrl-C ends the process at once; the next start resumes from the last
+    checkpoint.
     """
     def handle(number, _):
         if number == signal.SIGINT and stop:
@@ -999,7 +1026,7 @@ def stop_at_signals(stop):
 def open_run(cfg):
     """Return the Run, loaded and ready for its next update, or None if it is finished already."""
     run = Run(cfg)
-    # what refuses or skips a run comes before its model is loaded
+    # a run that is refused or skipped should not load its model first
     if RANK == 0 and (run.folder / "log.jsonl").exists():
         run.open_log()
     if finished(cfg, run.folder):
@@ -1019,7 +1046,7 @@ def open_run(cfg):
 
 
 def progress_bar(run):
-    """Return tqdm's bar over the rollouts of a run; in a file it prints plain lines."""
+    """Return tqdm's bar over the rollouts of a run; if stderr is a file, it prints plain lines."""
     from tqdm import tqdm
     cfg, plain = run.cfg, "{percentage:3.0f}% of {total_fmt} [{elapsed}<{remaining}, {rate_fmt}]"
     return tqdm(total=run.B * run.M, initial=run.B * run.state["step"], unit="roll",
@@ -1040,7 +1067,7 @@ def main(argv):
     mine = range(RANK, cfg["B_p"], WORLD)  # this rank's problems of a batch
     status = "stopped"
     with contextlib.suppress(engine.Stopped), progress_bar(run) as bar:
-        run.evaluate_due(state["step"])  # the base model's, or those a stop prevented
+        run.evaluate_due(state["step"])  # of the base model, or one that a stop prevented
         for m in range(state["step"] + 1, M + 1):
             # 1. rollouts: n for each of the B_p problems of this batch
             t0 = time.time()
@@ -1085,7 +1112,7 @@ def main(argv):
                 verifier_errors=int(errors), gen_s=t1 - t0, train_s=t2 - t1))
 
             # 5. checkpoint, evaluation
-            if state["bad_in_a_row"] >= 10:  # keep the last checkpoint, which is from before them
+            if state["bad_in_a_row"] >= 10:  # keep the last checkpoint, made before these updates
                 status = "diverged"
                 break
             save = run.due(m, cfg["save_every"]) and not bad

@@ -35,7 +35,7 @@ def exact(problem, text, cfg):
 def math_reward(problem, text, cfg):
     r"""Return 1.0 if math-verify finds the last \boxed{} equal to the problem's answer, else 0.0.
 
-    A reward of yours can call it. It grades one text; `grade` sends whole batches.
+    A reward of yours can call this function, which grades one text. `grade` sends whole batches.
     """
     return max(0.0, *check("math", [(problem, text)], cfg))
 
@@ -56,17 +56,17 @@ def grade(problems, rollouts, tokenizer, cfg):
     """Grade n rollouts for each of P problems, in the order of engine.generate.
 
     Return the rewards, a (P, n) float32 tensor, and {"verifier_timeouts", "verifier_errors"}: how
-    many rollouts got reward 0 because a library's verifier failed. An answer that is too long is an
-    error. Raise BadInput if a reward is not a number from 0 to 1.
+    many rollouts got reward 0 because a library's verifier failed. An answer that is too long
+    counts as an error. Raise BadInput if a reward is not a number from 0 to 1.
     """
     import torch
-    # row by row, since a list of the whole padded matrix takes 8 times its memory
+    # row by row, because a list of the whole padded matrix takes 8 times the matrix's memory
     rows = zip(rollouts["tokens"], rollouts["length"].tolist())
     texts = tokenizer.batch_decode([ids[:k].tolist() for ids, k in rows], skip_special_tokens=True)
     if opens_thinking(tokenizer):
         texts = ["<think>" + text for text in texts]
     n = len(texts) // len(problems)
-    pairs = [(problems[i // n], text) for i, text in enumerate(texts)]  # prompt-major
+    pairs = [(problems[i // n], text) for i, text in enumerate(texts)]  # n per problem
     if cfg["verifier"] in LIBRARIES:
         verdicts = check(cfg["verifier"], pairs, cfg)  # all at once, over all workers
     else:

@@ -3,9 +3,10 @@
 - Exact duplicates have the same text apart from case, blanks, punctuation and LaTeX spelling.
 - Near duplicates share 80% of their runs of three words and symbols and have the same numbers,
   signs and functions. Problems that differ in a number, a + or a sine are not duplicates.
-- A leak contains 80% of the runs of a test problem, in any context, because a leak costs more than
-  a lost problem. A short test problem must be contained as a whole sentence.
-- Runs in more than half of a file's questions belong to an instruction and are ignored.
+- A leak contains 80% of the runs of a test problem. The text around these runs may be anything,
+  because a leak costs more than a lost problem. A short test problem must be contained as a whole
+  sentence.
+- If a run is in more than half of a file's questions, it belongs to an instruction and is ignored.
 """
 import re
 import unicodedata
@@ -14,7 +15,7 @@ from collections import Counter
 LETTERS = str.maketrans({
     "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "×": r"\times ", "·": r"\cdot ", "π": r"\pi ",
     "√": r"\sqrt ", "°": r"^\circ ", "−": "-", "–": "-", "—": " ", "⁄": "/", "’": "'", "‘": "'"})
-# Replacements that leave one spelling of each thing, in this order; the text is in lower case
+# Replacements, applied in this order to text in lower case, so that each thing has one spelling
 SPELLINGS = [(re.compile(pattern), new) for pattern, new in (
     (r"\\\\(\[-?[\d.]+ *[a-z]{2}\])?", " "),         # line breaks
     (r"\\!", ""),                                    # a negative space
@@ -40,8 +41,8 @@ sixteenth seventeenth eighteenth nineteenth twentieth""".split())}
 NUMBERS |= {word: word for word in """first thirty forty fifty sixty seventy eighty ninety hundred
 hundredth thousand million""".split()}
 # One changed word changes three runs of three words. In a question of 40 words the Jaccard index is
-# then 35 / 41 = 0.85, and 32 / 44 = 0.73 if two words differ. So 0.8 drops a retouched sentence or
-# an added hint, and keeps another question of the same kind.
+# 35 / 41 = 0.85 if one word differs, and 32 / 44 = 0.73 if two differ. So a limit of 0.8 drops a
+# retouched sentence or an added hint, and keeps another question of the same kind.
 RUN, NEAR = 3, 0.8
 # A test problem with fewer than LONG runs can occur in another problem by chance
 LONG, CLAUSES = 10, re.compile(r"(?<=[.!?:])\s+|\n+")
@@ -78,7 +79,7 @@ def marks(words):
 
 
 def runs(words, usual=frozenset()):
-    """Return the set of runs of three words, without `usual` ones unless only these remain."""
+    """Return the set of runs of three words, minus those in `usual` unless that leaves none."""
     all_runs = {" ".join(words[i:i + RUN]) for i in range(max(1, len(words) - RUN + 1))}
     return all_runs - usual or all_runs
 
@@ -86,14 +87,18 @@ def runs(words, usual=frozenset()):
 def marked_runs(words, usual):
     """Return the runs, each prefixed with the question's marks.
 
-    Questions with different marks then share no run; with equal marks the index is unchanged.
+    So questions with different marks share no run. If the marks are equal, the Jaccard index is
+    that of the plain runs.
     """
     head = marks(words)
     return {f"{head}|{run}" for run in runs(words, usual)}
 
 
 def usual_runs(texts):
-    """Return the runs in more than half of four or more texts. They belong to an instruction."""
+    """Return the runs in more than half of the texts, which belong to an instruction.
+
+    If there are fewer than four texts, the set is empty.
+    """
     texts = list(dict.fromkeys(texts))
     sample = texts[::len(texts) // 1000 + 1]
     counts = Counter(run for words in sample for run in runs(words))
@@ -102,7 +107,7 @@ def usual_runs(texts):
 
 def leak_finder(foreign):
     """Return a function of a question: the index of the first foreign question in it, or None."""
-    # index every foreign question by each of its runs; they are few, so the shares are exact
+    # index every foreign question by each of its runs; these are few, so the shares can be exact
     by_run, sizes, keys, short = {}, [], {}, {}
     others = [without_braces(question) for question in foreign]
     usual = usual_runs(others)
@@ -139,13 +144,13 @@ def twins(questions, foreign, near=True):
     """Return for each question None if it is kept, else (reason, i).
 
     reason: "against" if it contains foreign[i], "exact" or "near" if it duplicates questions[i].
-    Questions are compared only with kept ones. So no two kept questions are duplicates, and every
-    dropped duplicate has a kept twin. near: whether to look for near duplicates.
+    Questions are compared only with kept questions. So no two kept questions are duplicates, and
+    every dropped duplicate has a kept twin. near: whether to look for near duplicates.
     """
     from tqdm import tqdm
     texts, leak = [tuple(normalize(q)) for q in questions], leak_finder(foreign)
     usual = usual_runs(texts)
-    exact, by_run, sizes, results = {}, {}, {}, []  # the first three of kept questions only
+    exact, by_run, sizes, results = {}, {}, {}, []  # the first three: kept questions only
 
     def twin(words, mine):
         if compact(words) in exact:

@@ -3,14 +3,14 @@
     model, tokenizer = load_model("data/arithmetic/base")
     engine = open_engine("hf", "data/arithmetic/base", cfg, model.device, model, tokenizer)
     rollouts = engine.generate(prompts, n, seeds)   # dict of tensors, see `generate`
-    engine.stream(prompts, n, seeds)                # the same, in parts, as prompts finish
+    engine.stream(prompts, n, seeds)                # the same rollouts, as their prompts finish
     engine.load(named_tensors)                      # the trainer's weights after each update
     engine.sleep()                                  # frees a GPU's memory until the next load
     engine.quit = signals                           # a list; once it is not empty: Stopped
 
 Both engines have these methods and one contract: training uses the engine's token ids, never text
-that was tokenized again. A rollout depends only on the seed of its prompt and its own number, so
-neither the batch size nor the other requests change it.
+that was tokenized again. A rollout depends only on the seed of its prompt and on its index among
+the prompt's rollouts, so neither the batch size nor the other requests change it.
 """
 import contextlib
 import copy
@@ -39,8 +39,9 @@ class Stopped(Exception):
 def set_threads(cfg):
     """Set the threads of a process before it imports torch: one on a CPU; waiting threads sleep.
 
-    Two runs next to each other beat two threads in one. With two threads, two starts of one command
-    differ in the last bits. Threads that spin make every other process many times slower.
+    Two runs with one thread each are faster than two threads in one run. With two threads, the
+    results of two starts of one command differ in the last bits. Threads that spin while they wait
+    make every other process many times slower.
     OMP_NUM_THREADS, OMP_WAIT_POLICY and --threads override this.
     """
     if cfg["threads"]:
@@ -54,8 +55,8 @@ def set_threads(cfg):
 def engine_name(cfg):
     """Return hf or vllm for --engine without loading either; to be called before torch is imported.
 
-    auto is vLLM on a GPU and hf on a CPU, and never falls back to the other: BadInput if the
-    engine is not installed, or if torch does not see a GPU of this machine.
+    auto is vLLM on a GPU and hf on a CPU. If the engine is not installed, or if torch does not see
+    a GPU of this machine, raise BadInput; auto never falls back to the other engine.
     """
     set_threads(cfg)
     import torch
@@ -83,20 +84,21 @@ def engine_name(cfg):
 def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None):
     """Return an HFEngine or VLLMEngine on the model at `path`, or on `model`, its copy in memory.
 
-    Without `model` nothing is trained in this process, and vLLM gets the whole GPU. If `model` is
-    on meta, the engine may have no weights before its first `load`. Raises BadInput.
+    If `model` is None, nothing is trained in this process, and vLLM gets the whole GPU. If `model`
+    is on the meta device, the engine may have no weights before its first `load`. Raises BadInput.
     """
     alone = model is None
     if alone:
         check_lengths(path, cfg)
     if name == "vllm" and not is_checkpoint(path):
-        # several ranks give the engine the run's weights anyway, so it need not read them
+        # if there is more than one rank, the engine gets the run's weights anyway, so it need not
+        # read the checkpoint
         load = "dummy" if WORLD > 1 and not alone else "auto"
         return VLLMEngine(path, tokenizer or load_tokenizer(path), cfg, load, alone=alone)
     if alone:
         model, tokenizer = load_model(path, "cpu" if name == "vllm" else device)
         device = model.device
-    if name == "vllm":  # it cannot read a checkpoint, so it gets the weights from memory
+    if name == "vllm":  # vLLM cannot read a checkpoint, so it gets the weights from memory
         engine = VLLMEngine(path, tokenizer, cfg, "dummy", alone)
         if model.device.type != "meta":
             engine.load((name, p.detach()) for name, p in model.named_parameters())
@@ -105,12 +107,12 @@ def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None):
 
 
 class HFEngine:
-    """The transformers engine. On a CPU in fp32 it decodes with the very weights that are trained.
+    """The transformers engine. On a CPU in fp32 it decodes with the trained model itself.
 
-    It decodes with a copy, which `load` updates, if the dtype differs (a GPU, bf16), or if the
-    trained weights are split over ranks or their layers recompute activations (such layers have no
-    cache). If `model` is on the meta device, the copy is on `device` and has no weights until
-    `load`.
+    It decodes with a copy of the model, which `load` updates, in three cases: if the dtype differs
+    (a GPU, bf16), if the trained weights are split over ranks, or if layers recompute activations
+    (such layers have no cache). If `model` is on the meta device, the copy is on `device` and has
+    no weights until `load`.
     """
 
     def __init__(self, model, tokenizer, cfg, device=None):
@@ -131,7 +133,7 @@ class HFEngine:
                         self.quit)
 
     def stream(self, prompts, n, seeds):
-        """Yield (indices of prompts, their rollouts), as many prompts as are decoded at once."""
+        """Yield (indices of prompts, their rollouts) for the prompts that are decoded at once."""
         per_call = max(1, self.cfg["gen_batch"] // n)
         for first in range(0, len(prompts), per_call):
             js = range(len(prompts))[first:first + per_call]
@@ -151,8 +153,8 @@ class HFEngine:
 def free_memory_share():
     """Return the share of this GPU's memory that vLLM may use if no trainer shares the GPU.
 
-    It is 0.9, or less if other processes hold some, such as the desktop of a 24 GB card, because
-    vLLM refuses to take more than is free.
+    The share is 0.9, or less if other processes hold memory, such as the desktop of a 24 GB card,
+    because vLLM refuses to take more memory than is free.
     """
     import torch
     free, total = torch.cuda.mem_get_info()
@@ -162,10 +164,11 @@ def free_memory_share():
 class VLLMEngine:
     """vLLM 0.32 in this process, on the model at `path`.
 
-    Every rank has an engine, or every `tensor_parallel` consecutive ranks share one, with a part of
-    each layer on every GPU. load="dummy" if the weights come only by `load`. alone: no trainer
-    shares the GPU, so the engine is never asked to sleep. A rollout depends on its seed, but its
-    last bits depend on its batch, so a resumed run differs by rounding.
+    Every rank has an engine. If tensor_parallel > 1, every `tensor_parallel` consecutive ranks
+    share an engine, with a part of each layer on every GPU. load="dummy" means that all weights
+    come by the method `load`. alone: whether no trainer shares the GPU, so that the engine is never
+    asked to sleep. A rollout depends on its seed, but the last bits of its log-probs depend on its
+    batch, so a resumed run differs by rounding.
     """
 
     def __init__(self, path, tokenizer, cfg, load="auto", alone=False):
@@ -179,7 +182,7 @@ class VLLMEngine:
         cache = os.path.expanduser("~/.cache/vllm")
         with contextlib.suppress(OSError):
             os.makedirs(cache, exist_ok=True)
-        if not os.access(cache, os.W_OK):  # or it prints a traceback for each file it caches
+        if not os.access(cache, os.W_OK):  # else it prints a traceback for each file it caches
             os.environ.setdefault("VLLM_CACHE_ROOT", tempfile.mkdtemp(prefix="vllm"))
         with load_errors(path, "vLLM"):
             from vllm.platforms import current_platform
@@ -193,7 +196,7 @@ class VLLMEngine:
                 # oneDNN's packed copies of the linear layers would be stale after the first `load`
                 ops._supports_onednn = False
                 current_platform.simple_compile_backend = "eager"  # or the sampler needs g++
-                # chunked prompts rewind their random generator, which a CPU's cannot do
+                # chunked prompts rewind their random generator, but a CPU's cannot be rewound
                 more = dict(enforce_eager=True, kv_cache_memory_bytes=2 ** 28,
                             block_size=32, enable_chunked_prefill=False,
                             max_num_batched_tokens=max(4096, longest))
@@ -208,9 +211,9 @@ class VLLMEngine:
                 more.update(distributed_executor_backend="external_launcher",
                             tensor_parallel_size=size)
                 self.group = new_engine_group(size) if size > 1 else None
-            # up to 512 rollouts at once run as a CUDA graph, larger batches kernel by kernel (only
-            # on Blackwell does vLLM capture more). On an H100 1,024 rollouts of a 0.5B model made
-            # 20,000 tokens/s, 256 made 28,000
+            # up to 512 rollouts at once run as a CUDA graph, larger batches kernel by kernel (vLLM
+            # captures larger graphs only on Blackwell). On an H100 with a 0.5B model, 1,024
+            # rollouts at once made 20,000 tokens/s, and 256 made 28,000
             from vllm import LLM
             preload = os.environ.get("LD_PRELOAD", "")
             self.llm = LLM(str(path), load_format=load, seed=0, max_model_len=longest,
@@ -243,8 +246,8 @@ class VLLMEngine:
     def run_prompts(self, prompts, n, seeds):
         """Yield (j, vLLM's n outputs for prompt j) of this rank's prompts.
 
-        Ranks that share an engine must give it the same requests in the same order, so each
-        requests the prompts of all of them.
+        Ranks that share an engine must make the same requests in the same order, so each of these
+        ranks requests the prompts of all of them.
         """
         parts = gather_group(self.group, list(zip(prompts, seeds)))
         first = 0 if self.group is None else sum(
@@ -257,8 +260,8 @@ class VLLMEngine:
     def run_requests(self, prompts, seeds, n):
         """Yield (j, vLLM's n outputs for prompt j); when a rollout ends, vLLM begins the next one.
 
-        vLLM holds at most twice `gen_batch` requests, because a large set has a million. Raises
-        Stopped.
+        vLLM holds at most twice `gen_batch` requests at a time, because a large problem set needs a
+        million requests. Raises Stopped.
         """
         from vllm import SamplingParams
         sampling = dict(n=n, temperature=self.cfg["temperature"], top_p=self.cfg["top_p"],
@@ -275,8 +278,8 @@ class VLLMEngine:
                                              use_tqdm=False)
                     running[name.partition("-")[0]] = j  # the part after - is random
                 requests, steps = core.step(), steps + 1
-                # ranks that share an engine must stop together; they share `quit` every 16 steps
-                # only, because that takes time
+                # ranks that share an engine must stop together. They share `quit` only every 16
+                # steps, because sharing takes time
                 if self.group is None:
                     stop = self.quit
                 else:
@@ -287,7 +290,7 @@ class VLLMEngine:
                     if request.finished:
                         yield running.pop(request.request_id), request.outputs
         finally:
-            core.abort_request(list(running))  # not empty if this ends early
+            core.abort_request(list(running))  # not empty if the generator ends early
 
     def to_tensors(self, outs):
         """Return vLLM's outputs as the tensors that `generate` below returns."""
@@ -302,7 +305,7 @@ class VLLMEngine:
         return dict(tokens=tokens, logps=logps, length=length, stopped=stopped)
 
     def load(self, weights):
-        """Load (name, tensor) pairs of all parameters; clear the cache of the old ones."""
+        """Load (name, tensor) pairs of all parameters; clear the cache of the old parameters."""
         if self.asleep:
             self.llm.wake_up(tags=["weights"])
         missed, = self.llm.apply_model(
@@ -344,9 +347,10 @@ def gather_group(group, value):
 def stop_ids(ids, tokenizer):
     """Return the token ids that end a response, sorted, from every file that names one.
 
-    ids: the generation config's eos_token_id: one, several or None. The tokenizer's end token and
-    the token that its chat template puts after an answer are added, because config.json often has
-    only the base model's end, which no chat turn reaches.
+    ids: the generation config's eos_token_id, which is one id, a list of ids or None. The
+    tokenizer's end token is added, and so is the token that the chat template puts after an answer.
+    They are needed because config.json often names only the base model's end token, which a chat
+    model does not write at the end of its turn.
     """
     named = ids if isinstance(ids, list) else [ids]
     return sorted({*named, tokenizer.eos_token_id, end_of_turn(tokenizer)} - {None})
@@ -369,7 +373,7 @@ def end_of_turn(tokenizer):
 def rollout_seed(*key):
     """Return a 63-bit seed from the name of a group of rollouts, such as (seed, "train", step, j).
 
-    Different stages get different noise.
+    Different stages have different names, so their rollouts have different noise.
     """
     digest = hashlib.sha256(json.dumps(key).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
@@ -382,8 +386,8 @@ def rollout_seed(*key):
 def sample_tokens(logits, u, temperature, top_p):
     """Sample by inverse CDF: logits (R, V), uniforms u (R,) in (0, 1] -> ids (R,), log-probs (R,).
 
-    One uniform per token makes a rollout depend on its own numbers only, not on its batch. The
-    log-probs are those of the sampling distribution: at this temperature, and renormalised over the
+    One uniform per token makes a rollout depend on its own uniforms only, not on its batch. The
+    log-probs are those of the sampling distribution: at `temperature`, and renormalised over the
     nucleus if top_p < 1.
     """
     import torch
@@ -391,7 +395,7 @@ def sample_tokens(logits, u, temperature, top_p):
     if top_p < 1:
         ordered, order = logp.sort(-1, descending=True)
         before = ordered.exp().cumsum(-1) - ordered.exp()  # mass before the token
-        outside = before >= top_p  # never true of the likeliest token
+        outside = before >= top_p  # never true for the likeliest token
         logp = logp.masked_fill(outside.scatter(-1, order, outside), -torch.inf)
         logp = torch.log_softmax(logp, -1)
     cdf = logp.exp().cumsum(-1)
@@ -403,8 +407,8 @@ def sample_tokens(logits, u, temperature, top_p):
 def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None, quit=()):
     """Generate n rollouts for each prompt with transformers.
 
-    prompts: P lists of token ids. seeds: P ints; rollout i of prompt j uses row i of the uniforms
-    of seeds[j], so the result depends neither on `gen_batch` nor on the other prompts of the call.
+    prompts: P lists of token ids. seeds: P ints. Rollout i of prompt j uses row i of the uniforms
+    from seeds[j], so the result depends neither on `gen_batch` nor on the call's other prompts.
     cfg: temperature, top_p, max_new_tokens, gen_batch.
     Returns a dict of CPU tensors. The n rollouts of a prompt are consecutive rows, so a reshape to
     (P, n) gives the groups (T = longest response):
@@ -466,10 +470,11 @@ def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
     padded = not bool(mask.all())  # without padding, attention needs no mask and is faster
     position = (mask.cumsum(-1) - 1).clamp(min=0)
     bf16 = model.dtype == torch.bfloat16  # the buffers stay in fp32
-    # inference mode is faster than no_grad; the returned tensors are made outside the block, so the
-    # update may use them
+    # inference mode is faster than no_grad. The returned tensors are created outside of the block,
+    # so that the update may use them
     with torch.inference_mode(), torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
-        # give the last position by its index: with a slice, torch copies frozen weights per prompt
+        # select the last position by its index, because with a slice torch copies frozen weights
+        # for each prompt
         last = torch.tensor([ids.shape[1] - 1], device=ids.device)
         logits = model(input_ids=ids, attention_mask=mask if padded else None,
                        position_ids=position, past_key_values=cache,
@@ -477,7 +482,7 @@ def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
         logits = logits.repeat_interleave(r, 0)  # (R, V)
         cache.reorder_cache(torch.arange(len(ids), device=ids.device).repeat_interleave(r))
         mask, position = mask.repeat_interleave(r, 0), position[:, -1:].repeat_interleave(r, 0)
-        row = torch.arange(R, device=u.device)  # which rollout a row of the cache belongs to
+        row = torch.arange(R, device=u.device)  # the rollout of each row of the cache
         for t in range(T):
             if quit:
                 raise Stopped
@@ -490,9 +495,9 @@ def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
             left = int(alive.sum())
             if left == 0 or t == T - 1:
                 break
-            if left <= 0.75 * len(row):  # copying the cache pays once a quarter of it has ended
+            if left <= 0.75 * len(row):  # copy the cache if a quarter of its rows have ended
                 keep = alive.nonzero()[:, 0]
-                cache.reorder_cache(keep)  # batch_select_indices lacks linear attention
+                cache.reorder_cache(keep)  # batch_select_indices omits linear attention
                 row, token, mask, position = row[keep], token[keep], mask[keep], position[keep]
             mask, position = torch.cat([mask, mask.new_ones(len(row), 1)], 1), position + 1
             logits = model(input_ids=token[:, None], attention_mask=mask if padded else None,

@@ -17,8 +17,8 @@ from core.runs import over_distinct
 def read_sets(paths, first=""):
     """Read problem files, separated by commas -> {name: problems}.
 
-    The name is the file's, or the folder's for a problems.jsonl. `first`, if given, is the name of
-    the first set. Raises BadInput if two sets have the same name.
+    The name of a set is the name of its file, or of its folder if the file is a problems.jsonl.
+    `first`, if given, is the name of the first set. Raises BadInput if two sets have the same name.
     """
     sets = {}
     for path in files(paths):
@@ -38,9 +38,9 @@ def read_sets(paths, first=""):
 def count_solved(problems, prompts, generator, cfg, key, rows=None, progress=None):
     """Draw cfg["samples"] rollouts of each problem, or of those in `rows`, and grade them.
 
-    Returns how many were solved of each, a list in order; the sum of all rewards; and the
-    verifier's faults, as `grade` does. `key` names the evaluation, such as (seed, "val", step).
-    Problem j has the same noise for any `rows`.
+    Returns (correct, total, faults): the number of solved rollouts of each problem, as a list in
+    order, the sum of all rewards, and the verifier's faults as in verifier.grade. `key` names the
+    evaluation, such as (seed, "val", step). The noise of problem j does not depend on `rows`.
     """
     rows = range(len(problems)) if rows is None else rows
     seeds = [engine.rollout_seed(*key, j) for j in rows]
@@ -61,7 +61,7 @@ def mean_reward(total, correct, rollouts):
 def error_of_mean(values, same=None):
     """Return the standard error over problems of the mean of values (P,); NaN for one problem.
 
-    same: from core.problems.copies. Copies of a problem count as one problem.
+    same: the result of core.problems.copies. Copies of a problem count as one problem.
     """
     each = over_distinct(np.asarray(values), same)
     return float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else float("nan")
@@ -70,10 +70,10 @@ def error_of_mean(values, same=None):
 def summary(correct, samples, k, same=None):
     """Return {"avg@k": (mean, standard error), ...} over problems; best@k and worst@k are unbiased.
 
-    correct: how many of `samples` rollouts of each problem were solved. The error is the standard
-    deviation over distinct problems (`same`: from core.problems.copies) over the root of their
-    number. It covers the choice of problems and the noise of the rollouts, but not the seed of
-    training.
+    correct: how many of `samples` rollouts of each problem were solved. same: the result of
+    core.problems.copies. The error is the standard deviation over distinct problems, divided by the
+    square root of their number. It covers the choice of problems and the noise of the rollouts, but
+    not the seed of training.
     """
     stats = {}
     for kind in ("avg", "best", "worst"):
@@ -83,7 +83,7 @@ def summary(correct, samples, k, same=None):
 
 
 def eval_record(problems, correct, total, faults, cfg, step, rollouts, tokens, name="val"):
-    """Return the log's record of an evaluation; arguments as from `count_solved`."""
+    """Return the log's record of an evaluation. See `count_solved` for correct, total, faults."""
     stats, samples = summary(correct, cfg["samples"], cfg["k"]), cfg["samples"]
     same = copies(problems)
     repeated = dict(copies=same) if len(set(same)) < len(same) else {}

@@ -16,7 +16,7 @@ NAME, INSTALL = "reasoning-gym", "pip install reasoning-gym==0.1.25"
 
 
 def gold(problem):
-    """Return as text what `score` needs of a problem. Raise BadInput if a field is missing."""
+    """Return the part of a problem that `score` needs, as text. Raise BadInput if it is missing."""
     entry = problem.get("reasoning_gym")
     if not isinstance(entry, dict) or not {"task", "args", "metadata"} <= set(entry):
         raise BadInput(f"problem {problem['id']}: has no field reasoning_gym, which "
@@ -27,8 +27,8 @@ def gold(problem):
 def answer(text, most):
     """Return the content of the last <answer>...</answer> of a response, after any thinking.
 
-    Return the first line if there is no tag: a problem's `begin` may have started the answer.
-    Return "" if a tag or a thinking block is not closed.
+    If there is no tag, return the first line, because a problem's `begin` may have started the
+    answer. If a tag or a thinking block is not closed, return "".
     """
     text = text.rpartition("</think>")[2]
     if "<think>" in text:
@@ -68,13 +68,14 @@ def tame(sympy):
     """Keep reasoning-gym's verifiers from running answers as Python.
 
     Some verifiers call eval to read a list, or sympy's parse_expr, which is eval with a few names.
-    From here on they read only literals, and formulas of numbers, single letters and FUNCTIONS.
-    Also refuse wrong answers that some verifiers accept (`CHEATS` in tests/test_gym.py).
+    After this call eval reads only literals, and parse_expr reads only formulas of numbers, single
+    letters and FUNCTIONS. Wrong answers that some verifiers accept (`CHEATS` in tests/test_gym.py)
+    are refused.
     """
     parse = sympy.parse_expr
 
     def formula(text, *args, **kwargs):
-        # ASCII: Python reads some other letters as the ASCII letters that they resemble
+        # ASCII only, because Python reads some other letters as the ASCII letters they resemble
         strange = re.search(r"[^\w\s+\-*/^().,!]|\.\s*[A-Za-z_]", text, re.ASCII)
         if strange or set(re.findall(r"[A-Za-z_]\w+", text)) - FUNCTIONS:
             raise ValueError(f"not a formula: {text[:80]!r}")
@@ -88,7 +89,7 @@ def tame(sympy):
     def whole(value):  # 49/2 is not 24
         return int(value) if isinstance(value, str) or value == int(value) else 0
 
-    def number(value):  # nan would be right: its distance is never above a tolerance
+    def number(value):  # nan would count as right: its distance never exceeds a tolerance
         value = float(value)
         if math.isnan(value):
             raise ValueError("nan")

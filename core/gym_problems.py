@@ -17,7 +17,7 @@ SETTINGS = "task task_args size n_val seed".split()
 VERSION = "0.1.25"
 # tasks of version 0.1.25 whose verifiers accept wrong answers, and one that only joins other tasks
 LEFT_OUT = {"coin_flip", "game_of_life_halting", "composite"}
-STALE = 1000  # a task has no more problems if this many draws in a row give no new one
+STALE = 1000  # if this many draws in a row give no new problem, the task has no more problems
 
 
 def tasks():
@@ -30,10 +30,10 @@ def tasks():
 
 
 def draw(name, args, count, seed, keep=lambda entry: True):
-    """Return `count` distinct entries of one task of reasoning-gym, fewer if it has no more.
+    """Return `count` distinct entries of one task of reasoning-gym, fewer if the task has no more.
 
-    keep: a function that returns whether to use an entry. Raise BadInput with the library's message
-    if it refuses the parameters.
+    keep: a function that returns whether to use an entry. If the library refuses the parameters,
+    raise BadInput with its message.
     """
     import reasoning_gym
     from tqdm import tqdm
@@ -42,7 +42,9 @@ def draw(name, args, count, seed, keep=lambda entry: True):
     rng = random.Random(f"{seed} {name} {json.dumps(args, sort_keys=True)}")
 
     def stream():
-        while count:  # in parts: some tasks refuse a large size, or keep all of it in memory
+        # draw at most 1,000 at a time, because some tasks refuse a large size, or keep all entries
+        # in memory
+        while count:
             yield from reasoning_gym.create_dataset(name, **args, size=min(count, 1000),
                                                     seed=rng.getrandbits(31))
     try:
@@ -64,7 +66,8 @@ def draw(name, args, count, seed, keep=lambda entry: True):
 
 def problem_from(one, name, args, number, instruction=INSTRUCTION):
     """Return a problem for an entry of reasoning-gym, a dict."""
-    # some tasks describe a problem by fractions, which `gradable` tests their verifiers without
+    # some tasks describe a problem by fractions, which JSON writes as text; `gradable` then tests
+    # whether their verifiers can do without fractions
     metadata = json.loads(json.dumps(one["metadata"], default=str))
     grading = dict(task=name, args=args, metadata=metadata)
     answer = one["answer"]
@@ -75,7 +78,7 @@ def problem_from(one, name, args, number, instruction=INSTRUCTION):
 
 
 def gradable(problems, cfg):
-    """Return the problems whose own answer scores 1, and those without a single answer."""
+    """Return the problems whose own answer scores 1 and the problems that have no single answer."""
     pairs = [(p, f"<answer>{p['answer']}</answer>") for p in problems]
     verdicts = sandbox.check("reasoning_gym", pairs, cfg)
     return [p for p, verdict in zip(problems, verdicts)
@@ -85,7 +88,7 @@ def gradable(problems, cfg):
 def write(folder, problems, cfg, **facts):
     """Write n_val of the problems, drawn at random, to val.jsonl and the rest to problems.jsonl.
 
-    problems.jsonl is written last, after manifest.json with the settings and `facts`.
+    manifest.json holds the settings and `facts`. problems.jsonl is written last.
     """
     order = random.Random(f"val {cfg['seed']}").sample(problems, len(problems))
     if len(order) <= cfg["n_val"]:

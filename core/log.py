@@ -2,8 +2,8 @@
 
     append(file, record)        # add one line to an open log
     read_log(path)              # its records; a torn last line is skipped
-    progress(folder)            # how far a run is
-    finished(cfg, folder)       # whether it has ended for good
+    progress(folder)            # rollouts of a run so far, and how it ended
+    finished(cfg, folder)       # whether a run has nothing left to do
 """
 import contextlib
 import gzip
@@ -18,7 +18,7 @@ from config import BadInput, all_rollouts, read_json
 
 @contextlib.contextmanager
 def atomic_write(path):
-    """Yield a name next to `path` to write to; it replaces `path` in one step, or not at all."""
+    """Yield a file name next to `path`; that file replaces `path` in one step, or not at all."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     # keep the suffix, from which savefig derives the format
@@ -31,7 +31,7 @@ def atomic_write(path):
 
 
 def finite(value):
-    """Return `value` for JSON: None for nan and inf, lists and numbers for numpy types."""
+    """Return `value` for JSON: None for nan and inf; numpy types become lists and numbers."""
     if isinstance(value, dict):
         return {str(k): finite(v) for k, v in value.items()}
     if hasattr(value, "tolist"):
@@ -84,7 +84,7 @@ def read_log(path):
 
 
 def read_plan(folder):
-    """Return a sweep's sweep.json, which holds the last plan started; {} if there is none."""
+    """Return a sweep's sweep.json, which holds the last plan started, or {} if there is no file."""
     path = Path(folder) / "sweep.json"
     plan = read_json(path) if path.exists() else {}
     if plan and not isinstance(plan.get("config"), dict):

@@ -4,9 +4,9 @@
 
 Every linear layer of the body computes W + (32 / rank) B A. A and B are trained in fp32. W is
 frozen, in bf16 if a GPU computes in bf16 (Hu et al. 2021). The engine and the final model get the
-sum. The reference of the KL is the model with its adapters off, so it takes no memory. The paper
-does not use adapters; they need an lr about ten times larger, and train on one GPU only. Needs peft
-(requirements-lora.txt).
+sum. The reference of the KL is the model with its adapters off, so the reference takes no memory.
+The paper does not use adapters. Adapters need an lr about ten times larger, and training with them
+uses one GPU only. Needs peft (requirements-lora.txt).
 """
 import contextlib
 
@@ -25,7 +25,7 @@ def freeze(model, bf16):
 
 
 def add_adapters(model, rank, seed=0):
-    """Add adapters to a model, in place. B is 0, so its outputs do not change. Raises BadInput."""
+    """Add adapters to a model, in place. B is 0, so outputs do not change yet. Raises BadInput."""
     import torch
     try:
         from peft import LoraConfig, inject_adapter_in_model
@@ -76,7 +76,7 @@ def merged_weights(model):
 
 
 def merge_adapters(model):
-    """Add the adapters to the weights and remove them, in place."""
+    """Add the adapters to the weights, then remove the adapters, in place."""
     weights = {name: p.clone() for name, p in merged_weights(model)}
     for name, layer in adapter_layers(model).items():
         model.set_submodule(name, layer.get_base_layer())

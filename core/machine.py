@@ -22,8 +22,8 @@ def visible_gpus():
 def cores(root=Path("/sys/fs/cgroup")):
     """Return how many cores this process may use, 1 or more.
 
-    The CPU quota of a container counts (docker --cpus, Kubernetes limits), rounded down. root:
-    where Linux mounts control groups, of version 2 or 1.
+    If a container has a CPU quota (docker --cpus, Kubernetes limits), it counts, rounded down.
+    root: the folder where Linux mounts control groups, of version 2 or 1.
     """
     count = len(os.sched_getaffinity(0))
     for files in ["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]:
@@ -34,12 +34,12 @@ def cores(root=Path("/sys/fs/cgroup")):
 
 
 def mixed_code(begun):
-    """Return a text if the commits in `begun`, a set, may be other code than ours is now, else "".
+    """Return a text if the commits in the set `begun` may differ from the present code, else "".
 
-    An edit does not change a run's identity, so it can mix two codes in one run or sweep.
+    An edit does not change a run's identity, so one run or sweep can mix two versions of the code.
     """
     begun, now = begun - {None}, commit()
-    # a + cannot show which edits
+    # the + of an edited commit does not show what was edited
     if not now or not begun or (begun == {now} and not now.endswith("+")):
         return ""
     old, now = (name.replace("+", " with edits") for name in (", ".join(sorted(begun)), now))

@@ -1,9 +1,9 @@
 r"""core/math_answers.py: --verifier=math, the code that core/sandbox.py runs in its workers.
 
-math-verify grades. It reads LaTeX as papers print it, so both texts are first put into that form:
-`normalize` applies NOTATION, a table of replacements with a reason for each row. `score` adds rules
-for words and choices. `mend` corrects comparisons in which math-verify accepts wrong answers or
-refuses right ones. docs/problems.md lists the limits that remain.
+math-verify grades. It reads LaTeX in the form that papers use, so `normalize` first puts gold and
+answer into that form. It applies NOTATION, a table of replacements with a reason for each row.
+`score` adds rules for words and choices. `mend` corrects comparisons in which math-verify accepts
+wrong answers or refuses right ones. docs/problems.md lists the limits that remain.
 """
 import contextlib
 import functools
@@ -27,12 +27,12 @@ def answer(text, most=1024):
     r"""Return the content of the last \boxed{...} of a response, after any thinking.
 
     Return "" if there is no box, if the box is not closed or if it is inside a thinking block. If
-    the answer is longer than `most` characters, return its first most + 1. The time is linear in
-    len(text).
+    the answer is longer than `most` characters, return only its first most + 1 characters. The time
+    is linear in len(text).
     """
     text, start, depth = text.rpartition("</think>")[2], None, 1
     for start in re.finditer(r"\\boxed\s*\{", text):
-        pass  # the last one
+        pass  # find the last one
     if start is None or "<think>" in text:
         return ""
     inside = text[start.end():start.end() + most + 1]
@@ -86,7 +86,7 @@ def periodic(m):
 
 
 def mixed(m):
-    r"""2\frac{1}{3} is a sum, 2\frac{4}{3} a product."""
+    r"""2\frac{1}{3} is a sum, but 2\frac{4}{3} is a product."""
     whole, over, under = [int(number) for number in m.groups() if number]
     over = whole * under + over if over < under else whole * over
     return rf"\frac{{{over}}}{{{under}}}"
@@ -197,7 +197,7 @@ WORDS = {word: str(number) for number, word in enumerate("""zero one two three f
 
 
 def load():
-    """Return `score`, warmed up so that no child pays for imports and parser tables.
+    """Return `score`, after the imports and parser tables are loaded once for all child processes.
 
     Raise ImportError if math-verify is missing.
     """
@@ -211,7 +211,7 @@ def load():
 def score(gold, answer):
     r"""Return whether `answer` equals `gold`, both as in \boxed{}. May hang or raise.
 
-    If the answer is empty, return whether the gold has a value that an answer can equal.
+    If `answer` is empty, return whether the gold has a value, so that some answer can equal it.
     """
     from math_verify import verify
     how = dict(allow_set_relation_comp=True, timeout_seconds=None, raise_on_error=True)
@@ -228,7 +228,7 @@ def score(gold, answer):
         return wanted.casefold() == "".join(plain.split()).casefold()
     choice = re.match(r"\(?([A-J])(?:\)?$|[).:]+[\s\\~]+\S)", wanted)
     if choice and re.match(r"\(?[A-J](?:[).:]|$)", plain):
-        # one choice, perhaps followed by its text; two choices are a guess
+        # accept one choice, perhaps followed by its text; two choices are a guess
         return re.findall(r"(?<![A-Za-z])\(?([A-J])(?:[).:]|$)", plain) == [choice[1]]
     if not re.search("[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", normalize(gold))):
         # the gold is a number, so a letter after a number can only be a unit
@@ -246,17 +246,18 @@ def bare(text):
 def parsed(text):
     r"""Return math-verify's readings of the content of a \boxed{}: sympy objects and texts."""
     text = normalize(WORDS.get(bare(text).lower(), text))
-    # 2e-3 can be 0.002 or 2e - 3
+    # 2e-3 can mean 0.002 or 2e - 3
     power = re.sub(r"(?<![\w\\^.])(\d+)[eE]([-+]\d+)(?![\w.])", r"\1\\times 10^{\2}", text)
     texts = [power, text] if power != text else [text]
-    if "°" in text:  # degrees may be dropped (30° is 30), but not inside a sine
+    if "°" in text:  # ° may be dropped (30° is 30), but not inside a sine
         angle = re.sub(r"(\d+(?:\.\d+)?|[A-Za-z]|\([^()]*\)|\\[dt]?frac\s*\{[^{}]*\}\s*\{[^{}]*\})"
                        r"(\\right\)|\))?\s*°", r"(\1\\cdot\\frac{\\pi}{180})\2", text)
         has_function = re.search(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])", text)
         texts = [t.replace("°", "") for t in ([angle] if has_function else [text, angle])]
     readings = [reading for t in texts for reading in read(t)]
     readings = inequalities(text, readings)
-    # math-verify compares a single letter by name, and a sum by value, as x and 2x/2 need
+    # math-verify compares a single letter by name but a sum by value; x and 2x/2 must compare by
+    # value
     return readings + [Add(reading, 0, evaluate=False) for reading in readings
                        if isinstance(reading, Symbol)]
 
@@ -265,7 +266,8 @@ def read(text):
     """Return [math-verify's reading of LaTeX, if it has one, and the text]."""
     from latex2sympy2_extended.latex2sympy2 import NormalizationConfig, normalize_latex
     from math_verify.parser import parse_latex_cached
-    # i is the imaginary unit unless it is an index. math-verify needs I for it, and reads I^2 as I
+    # i is the imaginary unit unless it is an index. math-verify calls this unit I, but it reads I^2
+    # as I
     if not re.search(r"_\s*\{?\s*i|(?<![A-Za-z\\])i\s*=", text):
         text = re.sub(r"(?<![A-Za-z\\])i(?![A-Za-z])(\s*\^)?",
                       lambda m: "(I)^" if m[1] else "I", text)
@@ -287,8 +289,8 @@ def read(text):
 def inequalities(text, readings):
     """Return `readings` with the numbers that solve inequalities in one letter, as a set.
 
-    An example is "x < 1 or x > 2". math-verify reads "and" and "or" alike, as a set of two
-    relations. With "and", our set replaces that reading, so that "and" does not equal "or".
+    An example is "x < 1 or x > 2". math-verify reads both "and" and "or" as a set of two relations.
+    If the text has "and", our set replaces math-verify's, so that "and" does not equal "or".
     """
     for word, join in ((OR, Union), (AND, Intersection)):
         parts = re.split(word, text)
@@ -306,10 +308,10 @@ def inequalities(text, readings):
 def mend(grader):
     """Correct comparisons of math-verify, for the rest of this process.
 
-    - It accepts values that differ by less than 1e-15, or decimals by 5e-7, however small both are:
-      1/2004! and 1/2006!.
+    - It accepts exact values that differ by less than 1e-15 and decimals that differ by less than
+      5e-7, however small both are: 1/2004! and 1/2006!.
     - It accepts equations with the same solutions or the same difference of sides. So all equations
-      that always hold (0=0) are equal, and all that never hold equal the empty set.
+      that always hold (0=0) are equal, and all equations that never hold equal the empty set.
     - It simplifies constants instead of computing them, and misses log_2 3 log_3 2 = 1.
     - It reads a letter as any real number, so sqrt(1/n) does not equal 1/sqrt(n).
     """
@@ -324,7 +326,7 @@ def mend(grader):
 
     def equal(gold, answer):
         if is_constant(gold) and is_constant(answer):
-            with contextlib.suppress(Exception):  # something without a value
+            with contextlib.suppress(Exception):  # one side may have no value
                 return not differ(gold, answer)
         return (symbolic(gold, answer) or equal_on_domain(gold, answer)
                 or (gold.has(Product) or answer.has(Product))
@@ -338,7 +340,7 @@ def is_constant(value):
 
 
 def close(gold, answer):
-    """Return whether two values that math-verify accepts are equal by `differ`, too."""
+    """Return whether two values that math-verify calls equal are also equal by `differ`."""
     from math_verify.grader import get_pct_val
     if get_pct_val(gold, gold) == get_pct_val(answer, answer):
         return True  # 9% is 9
@@ -351,10 +353,10 @@ def close(gold, answer):
 def differ(gold, answer, k=0):
     """Return whether two values differ if the numbers of `place(k)` replace their letters.
 
-    Exact values are computed to as many digits as it takes to decide. Two decimals are equal if
+    Exact values are computed to as many digits as the decision needs. Two decimals are equal if
     they differ by less than 1e-12 of their size. If only one side is a decimal, math-verify has
-    compared its digits, and six digits are compared here if it is below 0.001. Raise if a side has
-    no value.
+    compared its digits; if that decimal is below 0.001, six digits are compared here. Raise if a
+    side has no value.
     """
     lone, where = isinstance(gold, Float) or isinstance(answer, Float), place(k, gold, answer)
     # doit first: the digits of an unevaluated sum cost seconds
@@ -373,7 +375,7 @@ def differ(gold, answer, k=0):
 
 
 def place(k, *values):
-    """Return {letter: a rational number} for the letters in `values`; k seeds the numbers."""
+    """Return {letter: random rational number} for the letters in `values`; k is the random seed."""
     rng = random.Random(k)
     return {letter: Rational(rng.choice((-1, 1)) * rng.randint(1, 999), 10 ** rng.randint(1, 3) + 1)
             for letter in sorted(set().union(*[value.free_symbols for value in values]), key=str)}
@@ -396,9 +398,9 @@ def equal_on_domain(gold, answer):
 
 
 def same_relation(gold, answer):
-    """Check two relations that math-verify accepts if they have no unknown or no solution."""
+    """Check two relations that math-verify calls equal, if they have no unknown or no solution."""
     if not isinstance(gold, Relational):
-        return True  # a chain, whose parts were compared
+        return True  # a chain, whose parts were compared already
     first, second = simplify(gold.lhs - gold.rhs), simplify(answer.lhs - answer.rhs)
     if not first.free_symbols or not second.free_symbols:  # without unknowns: compare as text
         return {str(gold.lhs), str(gold.rhs)} == {str(answer.lhs), str(answer.rhs)}
@@ -410,8 +412,8 @@ def same_relation(gold, answer):
 def is_set(relation, other):
     """Return whether `relation` may equal the set `other`.
 
-    It may if it restricts an unknown and, as an equation, has a solution. Return True if the two
-    are not a relation and a set.
+    `relation` must restrict an unknown. If it is an equation, it must have a solution. If the two
+    arguments are not a relation and a set, return True.
     """
     if not isinstance(relation, Relational) or not isinstance(other, Set):
         return True

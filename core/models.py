@@ -32,7 +32,7 @@ RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1
 
 
 def check_model_path(path):
-    """Return a transformers folder, checkpoint or hub name as it is; BadInput for other folders."""
+    """Return `path` if it is a transformers folder, checkpoint or hub name, else raise BadInput."""
     folder, name = Path(path), str(path)
     local = name.startswith((".", "/", "~", "runs/", "data/")) or name.count("/") != 1
     if (local or folder.exists()) and not (folder / "config.json").exists():
@@ -43,13 +43,13 @@ def check_model_path(path):
 
 @contextlib.contextmanager
 def load_errors(path, by="transformers"):
-    """Turn what transformers, vLLM or safetensors raise about a model into one line of BadInput.
+    """Turn errors of transformers, vLLM or safetensors about a model into one line of BadInput.
 
     If stderr is a file, such as a run's out.txt, vLLM's whole traceback goes there too.
     """
     import huggingface_hub
     import transformers
-    huggingface_hub.utils.logging.set_verbosity_error()  # it prints a line for every retry
+    huggingface_hub.utils.logging.set_verbosity_error()  # else it prints every retry
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     # torch's checkpoints warn of this in a plain run
@@ -103,13 +103,14 @@ def checkpoint_state(path):
 
 
 def model_folder(path):
-    """Return the exported model of a run's folder, or its newest whole checkpoint.
+    """Return the exported model of a run's folder or, if it has none, its newest whole checkpoint.
 
-    Any other path or hub name is returned unchanged. Raises BadInput if a run has neither yet.
+    Other paths and hub names are returned unchanged. Raises BadInput if a run has neither a model
+    nor a whole checkpoint.
     """
     run = Path(path)
     if (run / "config.json").exists() or not (run / "log.jsonl").exists():
-        return path  # as given: without its ./ a folder could be taken for a hub name
+        return path  # unchanged: a folder without its ./ could be mistaken for a hub name
     if (run / "model" / "config.json").exists():
         return str(run / "model")
     for checkpoint in sorted(run.glob("ckpt/step_*"), reverse=True):
@@ -122,9 +123,10 @@ def model_folder(path):
 def load_weights(kind, path, device="cpu", **more):
     """Load the model of a folder, hub name or checkpoint as transformers' class `kind`.
 
-    It is in fp32 and eval mode, on `device`. On "meta" it has shapes but no weights, which
-    `load_shards` reads once the model is split over ranks. If the files do not hold the weights by
-    name, or hold adapters, it is loaded whole on the CPU instead. Raises BadInput.
+    The model is in fp32 and eval mode, on `device`. If `device` is "meta", the model has shapes but
+    no weights, which `load_shards` reads after the model is split over ranks. But if the files do
+    not hold the weights by name, or hold adapters, the whole model is loaded on the CPU. Raises
+    BadInput.
     """
     import torch
     with load_errors(check_model_path(path)) as transformers:
@@ -154,7 +156,7 @@ def on_meta(auto, path, **more):
     settings = transformers.AutoConfig.from_pretrained(path, **more)
     with torch.device("meta"):
         model = auto.from_config(settings, dtype=torch.float32).eval()
-    if model.can_generate():  # without the file, transformers makes it from the model's config
+    if model.can_generate():  # if there is no file, transformers uses the model's config
         with contextlib.suppress(OSError):
             model.generation_config = transformers.GenerationConfig.from_pretrained(path)
     return model
@@ -183,14 +185,14 @@ def has_all_weights(path, model):
 
 
 def materialize(model, device):
-    """Move a model to the device; a model on meta gets memory there, and its buffers."""
+    """Move a model to `device`. If it is on meta, allocate its parameters and set its buffers."""
     if model.device.type != "meta":
         return model.to(device)
     model.to_empty(device=device)
     model.tie_weights()
     for buffer in model.buffers():
         if buffer.is_floating_point():
-            buffer.fill_(float("nan"))  # `unset_buffers` finds those that stay NaN
+            buffer.fill_(float("nan"))  # `unset_buffers` finds buffers that stay NaN
     for module in model.modules():
         if next(module.buffers(recurse=False), None) is not None:
             model._init_weights(module)  # sets buffers such as rotary frequencies
@@ -198,9 +200,10 @@ def materialize(model, device):
 
 
 def unset_buffers(model):
-    """Return the buffers of a materialized model that nothing has set.
+    """Return the buffers of a materialized model that have no value yet.
 
-    For example, Falcon-H1 sets one in its constructor and transformers' `_init_weights` does not.
+    For example, a buffer of Falcon-H1 is set in its constructor only, not by transformers'
+    `_init_weights`.
     """
     return [name for name, buffer in model.named_buffers()
             if name not in stored_buffers(model) and buffer.is_floating_point()
@@ -217,8 +220,8 @@ def stored_buffers(model):
 def load_shards(model, path, device):
     """Read the weights at `path` into a model on meta; each rank reads only its own shards.
 
-    Weights that the files lack (the head of a critic) become 0. Raises BadInput if nothing sets a
-    buffer.
+    Weights that the files lack (the head of a critic) become 0. Raises BadInput if a buffer stays
+    without a value.
     """
     if names := unset_buffers(materialize(model, device)):
         raise BadInput(f"--model={path}: models of kind {model.config.model_type} cannot be split "
@@ -240,7 +243,7 @@ def read_tensors(tensors, folder):
 def load_model(path, device="auto"):
     """Load (causal LM, tokenizer) from a transformers folder, hub name or checkpoint of a run.
 
-    The model is in fp32 and eval mode, on `device`; "meta" as in `load_weights`. Raises BadInput.
+    The model is in fp32 and eval mode, on `device`. See `load_weights` for "meta". Raises BadInput.
     """
     import torch
     if device == "auto":
@@ -250,7 +253,7 @@ def load_model(path, device="auto"):
 
 
 def is_bf16(dtype, device):
-    """Return whether --dtype means bf16 on a device (torch.device or name); auto does on a GPU."""
+    """Return whether --dtype means bf16 on a torch.device or its name; auto means bf16 on a GPU."""
     return dtype == "bf16" or (dtype == "auto" and str(device).startswith("cuda"))
 
 
@@ -310,7 +313,7 @@ def has_linear_attention(model):
 
 
 def layer_list(model):
-    """Return the list of a transformer's layers, which GPT-2 calls `h` and others `layers`."""
+    """Return the list of a transformer's layers. GPT-2 calls it `h`, other models `layers`."""
     import torch
     size = model.config.get_text_config().num_hidden_layers
     for module in model.base_model.modules():
@@ -322,7 +325,7 @@ def layer_list(model):
 
 
 # -------------------------------------------------------------------------------------------------
-# Many ranks: torchrun starts one process a GPU, on a CPU too (gloo)
+# Many ranks: torchrun starts one process per GPU, or several on a CPU (gloo)
 
 
 def start_ranks(device):
@@ -351,9 +354,9 @@ def shard_model(model, device, forward, dtype="auto"):
     """Shard a model over all ranks with FSDP2, in place: parameters, gradients and moments in fp32.
 
     A GPU computes in --dtype. `forward` is the function that runs the model in training
-    (token_logps or token_values): FSDP gathers embedding and head around it, and each layer around
-    that layer. Embedding and head stay gathered until the backward pass. A frozen model, such as
-    the reference, has no backward pass and frees them at once.
+    (token_logps or token_values). FSDP gathers embedding and head around `forward`, and the weights
+    of a layer around that layer. Embedding and head stay gathered until the backward pass. A frozen
+    model, such as the reference, has no backward pass, so its embedding and head are freed at once.
     """
     import torch
     from torch.distributed.fsdp import (MixedPrecisionPolicy, fully_shard,
@@ -371,14 +374,14 @@ def shard_model(model, device, forward, dtype="auto"):
 
 
 def call_sharded(function, model):
-    """Return function(model, ...), with FSDP's hooks around it if the model is sharded for it."""
+    """Return `function` bound to `model`, with FSDP's hooks around it if the model is sharded."""
     return getattr(model, function.__name__, functools.partial(function, model))
 
 
 def full_weights(model):
-    """Yield (name, whole tensor) of each parameter, tied ones once, and of the stored buffers.
+    """Yield (name, whole tensor) of each parameter and stored buffer; tied parameters appear once.
 
-    Every rank must go through all of them, in this order. Adapters are merged into their weights.
+    Every rank must iterate over all of them, in this order. Adapters are merged into the weights.
     """
     for name, p in lora.merged_weights(model):
         yield name, p.full_tensor() if hasattr(p, "full_tensor") else p
@@ -386,7 +389,7 @@ def full_weights(model):
 
 
 def recomputes(cfg, device):
-    """Return whether layers keep only their inputs: `activation_checkpointing`, auto = on a GPU."""
+    """Return whether layers keep only their inputs (activation_checkpointing; auto = on a GPU)."""
     wanted = cfg["activation_checkpointing"]
     return wanted == "true" or (wanted == "auto" and str(device).startswith("cuda"))
 
@@ -395,7 +398,8 @@ def checkpoint_activations(model):
     """Keep only the input of each layer for the backward pass, and compute the rest again."""
     model.gradient_checkpointing_enable(dict(use_reentrant=False))
     for layer in layer_list(model):
-        # transformers checkpoints a layer in training mode only; its dropouts stay in eval mode
+        # transformers checkpoints a layer in training mode only; the layer's dropouts stay in eval
+        # mode
         layer.training = True
 
 
@@ -406,7 +410,7 @@ def checkpoint_activations(model):
 
 @contextlib.contextmanager
 def disk_errors(folder):
-    """Raise disk failures as OSError, also if safetensors, tokenizers or torch raise others."""
+    """Raise disk failures as OSError, whatever safetensors, tokenizers or torch raise for them."""
     from torch.distributed.checkpoint.api import CheckpointException
     try:
         yield
@@ -419,9 +423,9 @@ def disk_errors(folder):
 
 
 def write_model(folder, model, tokenizer, dtype):
-    """Write a transformers folder from the weights of all ranks, on rank 0, replacing an older one.
+    """Gather the weights of all ranks and write a transformers folder on rank 0.
 
-    dtype: bf16, fp32, or auto, which is bf16 on a GPU.
+    An older folder is replaced. dtype: bf16, fp32, or auto, which is bf16 on a GPU.
     """
     import torch
     kind = torch.bfloat16 if is_bf16(dtype, model.device) else torch.float32
@@ -451,16 +455,16 @@ def unchecked_generation_config(model, folder):
 
 
 def training_state(trained):
-    """Return {name: tensor} of what a checkpoint holds; writing to them changes the training.
+    """Return {name: tensor} of a checkpoint's content; writing to a tensor changes the training.
 
-    trained: [(prefix, model, optimizer), ...]. A weight is called prefix + its name, and AdamW's
-    numbers prefix + "exp_avg.NAME" and the like.
+    trained: [(prefix, model, optimizer), ...]. The name of a weight is prefix + NAME. AdamW's
+    tensors for the weight are prefix + "exp_avg.NAME" and the like.
     """
     import torch
     tensors = {}
     for prefix, model, opt in trained:
         for name, p in model.named_parameters():
-            if not p.requires_grad:  # frozen below adapters, so it is the base model's
+            if not p.requires_grad:  # a weight of the base model, frozen below adapters
                 continue
             tensors[prefix + name] = p.detach()
             if not opt.state[p]:  # before the first step
@@ -473,15 +477,15 @@ def training_state(trained):
     return tensors
 
 
-FILE_BYTES = 2**29  # size of a checkpoint file; the host holds two copies of one file at a time
+FILE_BYTES = 2**29  # bytes of a checkpoint file; two copies of one file are in memory at a time
 
 
 def save_checkpoint(folder, trained, tokenizer, state):
     """Write ckpt/step_NNNNNNNN in one step; keep the newest two and those in state["keep"].
 
-    The folder is written under another name and then renamed; its state.json is written last and
-    marks it as whole. Every rank calls this and writes its own shard, so all of them must see the
-    folder.
+    The folder is written under another name and then renamed. Its state.json is written last and
+    marks the checkpoint as whole. Every rank must call this and writes its own shard, so all ranks
+    must see the folder.
     """
     import torch.distributed.checkpoint as dcp
     part = folder / "ckpt" / "part"
@@ -525,8 +529,9 @@ def keep_checkpoints(folder, newest, steps):
 def load_checkpoint(folder, trained):
     """Load the newest whole checkpoint into models and optimizers, in place; return its state.
 
-    Returns None if there is none. Torn checkpoints are skipped. Another number of ranks may have
-    written it. Rank 0 chooses. Raises OSError if it cannot be read or belongs to another model.
+    Returns None if there is no whole checkpoint. Torn checkpoints are skipped. Rank 0 chooses the
+    checkpoint, which may have been written by another number of ranks. Raises OSError if the
+    checkpoint cannot be read or belongs to another model.
     """
     tensors, step = training_state(trained), -1
     for path in sorted((folder / "ckpt").glob("step_*"), reverse=True) if RANK == 0 else ():
@@ -542,6 +547,6 @@ def load_checkpoint(folder, trained):
     with disk_errors(path):
         read_tensors(tensors, path)
     for later in sorted((folder / "ckpt").glob("step_*")) if RANK == 0 else ():
-        if later.name > path.name:  # it is torn and would count as one of the newest two
+        if later.name > path.name:  # a torn checkpoint would count as one of the newest two
             shutil.rmtree(later)
     return checkpoint_state(path)

@@ -2,8 +2,9 @@
 
     python -m core.prepare easy --data=data/mine    # problems, base model, difficulty, splits
 
-run_sweep.sh calls it with the words of the sweep. Each script that makes something runs in its own
-process: prepare.py of a data folder can be any program, and sample.py frees its GPUs as it ends.
+run_sweep.sh calls this with the sweep's command-line words. Each script that makes something runs
+in its own process, because prepare.py of a data folder can be any program, and because sample.py
+frees its GPUs when its process ends.
 """
 import re
 import shlex
@@ -28,24 +29,24 @@ def prepare(preset, argv):
     if not Path(sweeps[0]["data"]).is_dir():
         raise BadInput(f"--data={sweeps[0]['data']}: no such folder; docs/problems.md says how to "
                        "make one of your own problems")
-    unfinished(sweeps)  # ends here on a bad key or value, with nothing written
+    unfinished(sweeps)  # if a key or value is bad, this raises before anything is written
     places, out = slots(sweeps), Path(sweep_folder(preset, argv))
     check_gpus(sweeps)
     say_price(preset, argv, sweeps)
-    # words for prepare.py and sample.py, without --seed, because it is the seed of the runs
+    # words for prepare.py and sample.py, without --seed, because --seed is the seed of the runs
     given = [w for w in [*recipe_words(preset, sweeps[0]["data"], argv), *argv]
              if not w.startswith(("--seed=", "--data=", "--model=", "--runs="))]
     for data, model, s_zero, verifier, file in dict.fromkeys(
             (Path(c["data"]), c["model"], c["s_zero"], c["verifier"], Path(file)) for c in sweeps
             for file in (c["train_set"], *files(c["val_set"]))):
         words, splits = [f"--data={data}", f"--model={model}", *given], data / "splits"
-        # 1. a file of another folder, such as AIME24, by the prepare.py next to it
+        # 1. if the file is in another folder, such as AIME24, the prepare.py next to it makes it
         if not file.exists() and not file.is_relative_to(data):
             if not (file.parent / "prepare.py").exists():
                 raise BadInput(f"{file}: no such problem file, and no prepare.py next to it")
             call(file.parent / "prepare.py", f"--data={file.parent}")
-        # 2. problems and base model. With --task, prepare.py checks that the folder has its
-        # problems, since the task is not part of a run's name
+        # 2. problems and base model. If --task is given, prepare.py checks that the folder has
+        # problems of this task, because the task is not part of a run's name
         has_task = any(w.startswith(("--task=", "--task_args=")) for w in given)
         if (has_task or lacks(data, model, file)) and (data / "prepare.py").exists():
             print(f"problems and base model: {data}/prepare.py", flush=True)
@@ -53,8 +54,8 @@ def prepare(preset, argv):
         # 3. the split of all problems, which needs no difficulty
         if file == splits / Path(model).name / "all_train.jsonl":
             call("sample.py", *words)
-        # 4. difficulty, and the splits by it. A study measures the levels of its mixtures first,
-        # because no run may train on their validation problems
+        # 4. difficulty, and the splits by difficulty. A study of mixtures measures their levels
+        # first, because no run may train on the levels' validation problems
         kind, has_levels = SPLIT.fullmatch(file.name), check_splits(data, model, file, verifier)
         wants_levels = (preset not in RECIPES and s_zero and not has_levels
                         and file.is_relative_to(splits))
@@ -98,7 +99,8 @@ def call(*words):
 def lacks(data, model, file):
     """Return whether problems, base model or the problem file `file` of a data folder are missing.
 
-    A model inside the data folder is made by its prepare.py; a name on the hub is not checked.
+    If the model is inside the data folder, the folder's prepare.py makes it. A name on the hub is
+    not checked.
     """
     is_inside = Path(model).resolve().is_relative_to(data.resolve())
     return (not (data / "problems.jsonl").exists() or (is_inside and not Path(model).is_dir())
@@ -108,8 +110,8 @@ def lacks(data, model, file):
 def check_splits(data, model, file, verifier):
     """Return whether the levels by s_zero rollouts are measured in the folder of `file`.
 
-    Raise BadInput if the folder has problems of an earlier problem file, or if it was measured with
-    another verifier or for another model with the same folder name.
+    Raise BadInput if the splits come from an earlier problem file, or if they were measured with
+    another verifier or for another model whose folder has the same name.
     """
     info = file.parent / "difficulty.json"
     measured = read_json(info) if info.exists() else {}
@@ -148,7 +150,7 @@ def measure(words, out, places):
 
 
 def main(argv):
-    # so that the shards, which have their own sessions, end too
+    # turn these signals into KeyboardInterrupt, to end the shards too, which have own sessions
     handle_signals((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler)
     if {"-h", "--help"} & set(argv):
         parse(["--help"], __doc__)

@@ -23,7 +23,7 @@ def first_line(error):
 
 
 def count_gpus():
-    """Return (how many GPUs torch can compute on, the reason if there are none, else "")."""
+    """Return (number of GPUs on which torch can compute, the reason if there are none, else "")."""
     import torch
     built = torch.version.cuda
     if built is None:
@@ -59,7 +59,7 @@ def compile_kernel(device="cuda"):
 
 
 def missing_tools():
-    """Return what Triton needs on this machine and does not find, a list of phrases."""
+    """Return a list of the things that Triton needs and does not find on this machine."""
     scheme = sysconfig.get_default_scheme().replace("posix_local", "posix_prefix")
     header = Path(sysconfig.get_paths(scheme)["include"], "Python.h")
     version = f"{sys.version_info.major}.{sys.version_info.minor}"

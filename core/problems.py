@@ -18,8 +18,8 @@ DATE = datetime.datetime(2024, 7, 26)
 def read_problems(path):
     """Read a problem file as a list of dicts with string fields "id" (unique), "prompt", "answer".
 
-    Other fields are kept. An optional string "begin" starts the model's answer. Raise BadInput with
-    the file and the line if a line is not a problem.
+    Other fields are kept. If a problem has a string "begin", the model's answer starts with it.
+    Raise BadInput with the file and the line if a line is not a problem.
     """
     try:
         lines = Path(path).read_bytes().split(b"\n")  # splitlines would also split at U+2028
@@ -33,7 +33,7 @@ def read_problems(path):
         if not line.strip():
             continue
         try:
-            problem = json.loads(line)  # bytes: UTF-8 in every locale, with or without a BOM
+            problem = json.loads(line)  # as bytes: UTF-8 in every locale, with or without a BOM
             if not isinstance(problem, dict):
                 raise ValueError
         except (ValueError, RecursionError) as e:
@@ -86,7 +86,7 @@ def write_problems(path, problems):
 
 
 def set_hash(problems):
-    """Return 12 hex digits that change with any id, prompt, answer or begin, and with the order."""
+    """Return a hash, 12 hex digits, of every id, prompt, answer and begin and of their order."""
     lines = [json.dumps([p["id"], p["prompt"], p["answer"], *filter(None, [p.get("begin")])])
              for p in problems]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
@@ -102,9 +102,10 @@ def copies(problems):
 
 
 def subset(problems, D, seed):
-    """Return D problems, chosen by a seeded shuffle, in file order; all of them for D = 0.
+    """Return D problems, chosen by a seeded shuffle, in file order. If D = 0, return all.
 
-    With one seed, a smaller D is a subset of a larger one. Raise BadInput if D is too large.
+    If two calls have the same seed, the smaller D gives a subset of the larger D. Raise BadInput if
+    D is too large.
     """
     if D > len(problems):
         raise BadInput(f"--D={D}: the training set holds only {len(problems)} problems")
@@ -115,12 +116,12 @@ def subset(problems, D, seed):
 def tokenize(problems, tokenizer):
     """Return the prompts as token ids, a list of lists.
 
-    If the tokenizer has a chat template, a prompt is one user turn; a template that prints the date
-    prints DATE. A problem's `begin` follows, as if the model had written it. Print a line if the
-    vocabulary lacks a part of a prompt.
+    If the tokenizer has a chat template, a prompt is one user turn. If the template prints a date,
+    that date is DATE. The problem's `begin` comes after the turn, as if the model had written it.
+    Print a line if the vocabulary lacks a part of a prompt.
     """
     texts = [p["prompt"] for p in problems]
-    if tokenizer.chat_template:  # it writes its own special tokens
+    if tokenizer.chat_template:  # the template writes the special tokens
         turns = [[dict(role="user", content=text)] for text in texts]
         texts = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True,
                                               strftime_now=DATE.strftime)
@@ -134,9 +135,10 @@ def tokenize(problems, tokenizer):
 
 
 def without_end(ids, text):
-    """Return token ids up to the end of `text`, the ids of the same text without special tokens.
+    """Cut the token ids `ids` after the end of `text`.
 
-    Some tokenizers append an end-of-text token, after which a model writes no answer.
+    text: the token ids of the same text without special tokens. The cut is needed because some
+    tokenizers append an end-of-text token, after which a model writes no answer.
     """
     for start in range(len(ids) - len(text) + 1):
         if ids[start:start + len(text)] == text:
@@ -157,7 +159,7 @@ def encode(problems, tokenizer, max_prompt_tokens):
 def warn_of_unknown(problems, prompts, tokenizer):
     """Print a line if the tokenizer has no token for a part of some prompts."""
     named = tokenizer.unk_token
-    if tokenizer.is_fast and not named:  # a character vocabulary may have it only in its model
+    if tokenizer.is_fast and not named:  # a character vocabulary may name it only in its model
         named = getattr(tokenizer.backend_tokenizer.model, "unk_token", None)
     unknown = tokenizer.convert_tokens_to_ids(named) if named else None
     bad = [(p, ids) for p, ids in zip(problems, prompts) if unknown in ids]

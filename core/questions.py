@@ -32,14 +32,14 @@ AIME24 = dict(name="aime24", source="HuggingFaceH4/aime_2024:data/train-00000-of
 # the settings that decide the content of problems.jsonl
 SETTINGS = """source revision question_key answer_key against model max_prompt_tokens
               keep_near""".split()
-# reasons to leave out a row; the first that applies is counted
+# reasons to leave out a row; only the first reason that applies is counted
 LEFT_OUT = "empty not_text several_answers other_form gold_unread".split()
 # messages about rows that are changed
 CHANGED = dict(
     turns="rows have turns before the last question, a system's or others: only it is used",
     form="prompts asked for another form of the answer; now they ask only for \\boxed{}",
     escaped="golds had doubled backslashes, which are now single")
-SOLUTION = 15  # an answer of more words is a solution
+SOLUTION = 15  # an answer with more words than this is a solution
 # columns with these names may belong to the question
 CONTEXT = set("""body context passage background premise story input choices options system image
 images figure table""".split())
@@ -49,9 +49,9 @@ images figure table""".split())
 # The source: a name -> a file -> rows
 
 def fetch(source, revision, folder):
-    """Return the path of --source, after a download if it names a file on the hub.
+    """Return the path of --source. If --source names a file on the hub, download the file.
 
-    If it cannot be downloaded, raise BadInput with the command that does.
+    If the download fails, raise BadInput with a command that downloads the file.
     """
     if Path(source).is_file():
         return Path(source)
@@ -59,7 +59,7 @@ def fetch(source, revision, folder):
         raise BadInput(f"--source={source}: no such file, and not OWNER/NAME:FILE of a data set on "
                        "the hub")
     name, file = source.split(":")
-    # a file that was downloaded by hand, or by the command below
+    # use a file that was downloaded by hand, or by the command below
     for path in (folder / Path(file).name, folder / file):
         if path.is_file():
             return path
@@ -92,7 +92,7 @@ def flatten(row, prefix=""):
 def read_rows(path):
     """Return the rows of a .parquet, .jsonl or .jsonl.gz file as dicts by dotted names.
 
-    Raise BadInput with the file and the line if it cannot be read.
+    If the file cannot be read, raise BadInput with the file and the line.
     """
     if path.suffix == ".parquet":
         import pyarrow.parquet as pq
@@ -119,8 +119,9 @@ def read_rows(path):
 def pick_columns(rows, pairs, path):
     """Return the first pair (question, answer) of `pairs` whose columns the rows have.
 
-    A question may be several columns, separated by commas. Raise BadInput that lists the columns if
-    there is no such pair. Print the names of columns that may belong to the question.
+    A question may be several columns, separated by commas. If the rows have no such pair, raise
+    BadInput with a list of their columns. Print the names of other columns that may belong to the
+    question.
     """
     names = dict.fromkeys(name for row in rows for name in row)  # a set would lose their order
     pair = next((p for p in pairs if {*p[0].split(","), p[1]} <= names.keys()), None)
@@ -173,7 +174,7 @@ def chat_turns(value):
 def as_text(value):
     """Return a cell as text: the last question of chat messages, decoded bytes, "" for None.
 
-    Raise ValueError if it is something else, such as an image.
+    If the cell holds something else, such as an image, raise ValueError.
     """
     value, turns = parse_list(value), chat_turns(value)
     asked = [content for role, content in turns if role == "user"]
@@ -208,9 +209,9 @@ def decimal(value):
 def golds_in(answer):
     r"""Return the golds in an answer's text, a list of texts.
 
-    It is ["18"] for "9 * 2 = <<9*2=18>>18.\n#### 18", "So it is \boxed{18}.",
-    "<answer>18</answer>", "The answer is 18.", "b'18'" and "18 (apples)". Different boxes are
-    several golds.
+    The result is ["18"] for "9 * 2 = <<9*2=18>>18.\n#### 18", "So it is \boxed{18}.",
+    "<answer>18</answer>", "The answer is 18.", "b'18'" and "18 (apples)". If an answer has boxes
+    with different contents, each content is a gold.
     """
     if re.fullmatch(r"b(['\"]).*\1", answer, re.DOTALL):
         with contextlib.suppress(ValueError, SyntaxError):
@@ -239,20 +240,20 @@ def golds(value):
 
 
 def choice_letter(gold, prompt):
-    r"""Return C for a gold such as "(C) 12" if the question lists choices, else the gold."""
+    r"""Return the letter of a gold like "(C) 12" if the question lists choices, else the gold."""
     label = re.match(r"\(?([A-J])[).:]+\s*\S", math_answers.bare(gold))
     listed = set(re.findall(r"(?<![A-Za-z])\(?([A-J])[).:]", prompt))
     return label[1] if label and {label[1], "A"} <= listed else gold
 
 
 def unescape(gold):
-    r"""Return a gold with \frac for \\frac. Data that was escaped twice has the latter."""
+    r"""Return a gold with \frac in place of \\frac, which data has if it was escaped twice."""
     runs = re.findall(r"\\+", gold)
     if not re.search(r"\\\\[A-Za-z%${}|]", gold):
         return gold
     if all(len(run) % 2 == 0 for run in runs):
         return re.sub(r"\\\\", r"\\", gold)
-    # else \\ may be the end of a row
+    # with \begin, \\ may be the end of a row
     return gold if r"\begin" in gold else re.sub(r"\\\\(?=[A-Za-z%${}|])", r"\\", gold)
 
 
@@ -336,9 +337,9 @@ def make_problems(rows, columns, name):
 def repair_golds(problems, cfg):
     """Return the problems whose gold has a value, and how many golds were repaired.
 
-    Golds with doubled backslashes are repaired. The verifier must find a value in a gold: equality
-    as text would not show that an answer in other words can match it. A text of more than SOLUTION
-    words is a solution, which no answer repeats.
+    Golds with doubled backslashes are repaired. The verifier must find a value in each gold,
+    because equality as text would not show that an answer in other words can match the gold. A gold
+    of more than SOLUTION words is a solution, which no answer repeats.
     """
     asked, kept, repairs = {}, [], 0
     for p in problems:
@@ -360,7 +361,7 @@ def repair_golds(problems, cfg):
 
 
 def drop_duplicates(problems, foreign, cfg):
-    """Return the problems without duplicates and leaks, and counts of those that are dropped.
+    """Return the problems without duplicates and leaks, and counts of the dropped problems.
 
     conflicts: duplicates whose answer differs in value from the kept problem's.
     """
@@ -377,7 +378,7 @@ def drop_duplicates(problems, foreign, cfg):
         if reason != "against" and compact(normalize(pair[0])) != compact(normalize(pair[1])):
             differ.append(pair)
     counts["conflicts"] = len(differ)
-    if cfg["verifier"] == "math":  # 2/5 and \frac{2}{5} are one answer
+    if cfg["verifier"] == "math":  # 2/5 and \frac{2}{5} are the same answer
         one_way, other_way = (
             sandbox.check("math", [(dict(answer=gold), rf"\boxed{{{answer}}}")
                                    for gold, answer in pairs], cfg)
@@ -396,7 +397,7 @@ def read_against(cfg):
         if path == config["against"]:  # from any working directory
             path = ROOT / path
             if not path.exists():
-                # without a limit on lengths: a test problem that is left out could not be found
+                # no limit on lengths, because a test problem that is left out protects nothing
                 prepare([f"--data={os.path.relpath(path.parent)}", "--against=none",
                          "--model=none"], AIME24, __doc__)
         problems += read_problems(path)
@@ -406,8 +407,8 @@ def read_against(cfg):
 def prepare(argv, own, doc):
     """Run prepare.py of a data folder: write problems.jsonl and manifest.json.
 
-    argv: its command line, `--data=` included. own: the defaults of the folder, a dict of name,
-    source, revision and columns. doc: its docstring.
+    argv: the command line of prepare.py, `--data=` included. own: the defaults of the folder, a
+    dict of name, source, revision and columns. doc: the docstring of prepare.py.
     """
     cfg = parse(argv, doc)
     folder = Path(cfg["data"])
@@ -446,7 +447,7 @@ def prepare(argv, own, doc):
             print(f"{path}: {changed[reason]} {note}", file=sys.stderr)
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    with atomic_write(out) as part:  # renamed after the manifest is written, so it comes last
+    with atomic_write(out) as part:  # renamed last, after the manifest is written
         write_problems(part, problems)
         save_json(folder / "manifest.json", dict(
             settings={key: cfg[key] for key in SETTINGS}, file=path.name, source_sha256=digest,

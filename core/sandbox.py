@@ -34,12 +34,12 @@ ROOT = Path(__file__).resolve().parent.parent
 # Each library's verifier is one module with these names:
 # NAME, INSTALL     the library, and the command that installs it
 # gold(problem)     returns the text to grade by; may raise BadInput
-# answer(text, most)  returns the answer in a response, or ""; of an answer with more than `most`
-#                   characters at least `most` + 1
-# load()            returns score(gold, answer), a function to [0, 1]; if it raises, the verdict is
-#                   ERROR. load raises ImportError if the library is missing
+# answer(text, most)  returns the answer in a response, or "". If the answer has more than `most`
+#                   characters, it may be cut, but to no fewer than `most` + 1 characters
+# load()            returns the function score(gold, answer), a number in [0, 1]. If score raises,
+#                   the verdict is ERROR. If the library is missing, load raises ImportError
 LIBRARIES = dict(math="core.math_answers", reasoning_gym="core.gym_answers")
-TIMEOUT, ERROR = -1.0, -2.0  # verdicts on answers without a score; their reward is 0
+TIMEOUT, ERROR = -1.0, -2.0  # verdicts for answers that could not be scored; their reward is 0
 
 
 @functools.cache
@@ -57,9 +57,9 @@ def missing_library(kind):
 def check(kind, pairs, cfg):
     """Grade [(problem, text that a model wrote), ...] with one of LIBRARIES.
 
-    Return a verdict for each pair: a score from 0 to 1, TIMEOUT or ERROR. A text without an answer
-    scores 0, an answer that is too long is an ERROR. cfg: a dict of verify_s (CPU seconds per
-    answer) and verify_bytes (longest answer that is read).
+    Return a verdict for each pair: a score from 0 to 1, TIMEOUT or ERROR. If a text has no answer,
+    the score is 0. If an answer is too long, the verdict is ERROR. cfg: a dict of verify_s (CPU
+    seconds per answer) and verify_bytes (bytes of the longest answer that is read).
     """
     verdicts, asked = [0.0] * len(pairs), {}
     for i, (problem, text) in enumerate(pairs):
@@ -85,17 +85,17 @@ class Pool:
     """A verifier in processes that can be killed, so that `verify` always returns in time.
 
     A worker is two processes: a fork server that has loaded the library, and its child, which
-    grades. The child sets kernel timers for each answer. They end it even inside sympy's C code,
-    where a Python signal handler would never run. The fork server reports that and forks the next
-    child within milliseconds. A child has a memory limit and cannot change files (`confine`). Only
-    the fork server talks to us, in messages of a fixed size, so a child that was taken over cannot
-    make this process run code or wait.
+    grades. The child sets kernel timers for each answer. The timers end the child even inside
+    sympy's C code, where a Python signal handler would never run. The fork server then reports a
+    timeout and forks the next child within milliseconds. A child has a memory limit and cannot
+    change files (`confine`). Only the fork server writes to this process, in messages of a fixed
+    size, so a child that was taken over cannot make this process run code or wait.
     """
     MEMORY = 2 ** 30  # bytes of address space
     CLOCK = 20        # wall-clock limit of an answer, in multiples of its CPU limit, because the
                       # machine may be busy
-    GRACE = 120       # seconds after the wall-clock limit before we kill a silent worker; they
-                      # include loading the library
+    GRACE = 120       # seconds after the wall-clock limit before we kill a silent worker; this
+                      # covers the loading of the library
 
     def __init__(self, kind, workers):
         self.kind, self.free = kind, queue.SimpleQueue()
@@ -104,13 +104,13 @@ class Pool:
             self.free.put(process)
 
     def start(self):
-        """Start a fork server. It ends when our end of its pipe is closed."""
+        """Start a fork server. The server ends when our end of its pipe is closed."""
         code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from core import sandbox; "
         return subprocess.Popen(
             [sys.executable, "-c", f"{code}sandbox.serve({self.kind!r})"], cwd=ROOT,
-            env={**os.environ, "PYTHONHASHSEED": "0"},  # or a set's order might decide a verdict
+            env={**os.environ, "PYTHONHASHSEED": "0"},  # else a set's order may decide a verdict
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
-            # Ctrl-C must not reach it, and one signal must reach it and its child
+            # Ctrl-C must not reach the worker, and one signal must reach fork server and child
             start_new_session=True)
 
     def verify(self, pairs, seconds):
@@ -132,7 +132,7 @@ class Pool:
                 if unavailable:
                     raise missing_library(self.kind)
                 return ERROR
-            # NaN fails both comparisons
+            # if the verdict is NaN, both comparisons are false
             return verdict if verdict == TIMEOUT or 0 <= verdict <= 1 else ERROR
         finally:
             self.free.put(process)
@@ -160,15 +160,15 @@ class Pool:
         process.wait(), process.stdin.close(), process.stdout.close()
 
 
-MESSAGE = struct.Struct("d?")  # a verdict, and whether the child has grown
+MESSAGE = struct.Struct("d?")  # a verdict, and whether the child's memory has grown
 TIMERS = {signal.ITIMER_PROF: signal.SIGPROF, signal.ITIMER_REAL: signal.SIGALRM}  # CPU, clock
 
 
 def serve(kind):
     """Run the fork server of a Pool: read [seconds, gold, answer] lines, write a MESSAGE for each.
 
-    Its child grades. A new child replaces one that died, or that has grown, so that each answer can
-    use all of the memory.
+    A child process does the grading. The child is replaced if it dies or if its memory has grown,
+    so that each answer can use the full memory limit.
     """
     import logging
     import multiprocessing
@@ -178,20 +178,20 @@ def serve(kind):
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # a library's output must not be read as a message
         os.dup2(null, stream)
-    for number in (signal.SIGCHLD, *TIMERS.values()):  # our parent may have ignored them
+    for number in (signal.SIGCHLD, *TIMERS.values()):  # the parent may ignore them
         signal.signal(number, signal.SIG_DFL)  # the kernel ends the process when a timer fires
     signal.pthread_sigmask(signal.SIG_UNBLOCK, TIMERS.values())
     try:
         score = library(kind).load()
     except ImportError:
-        # without cleanup, so that the exit code is there when the pipe closes
+        # end without cleanup, so that the exit code is known when the pipe closes
         os._exit(os.EX_UNAVAILABLE)
     for limit, most in ((resource.RLIMIT_AS, Pool.MEMORY), (resource.RLIMIT_CORE, 0),
                         (resource.RLIMIT_FSIZE, 0)):
         resource.setrlimit(limit, (most, most))
     forks, child = multiprocessing.get_context("fork"), None
     for line in requests:
-        if child is None or not child.is_alive():  # it may have been killed while idle
+        if child is None or not child.is_alive():  # an idle child may have been killed
             ours, its = forks.Pipe()
             child = forks.Process(target=grade_lines, daemon=True,
                                   args=(score, its, [ours, requests, replies]))
@@ -212,7 +212,7 @@ def serve(kind):
 def grade_lines(score, server, others):
     """Run a child of the fork server: for each line from `server`, send one MESSAGE back."""
     import resource
-    for other in others:  # the server's ends; a copy here would hide that the server died
+    for other in others:  # pipes of the server; an open copy would hide that the server died
         other.close()
     sys.addaudithook(confine)
     while True:
@@ -232,8 +232,8 @@ def grade_lines(score, server, others):
 def confine(event, args):
     """Audit hook: refuse to start programs, open sockets or change files.
 
-    It covers the calls that Python reports, so it is a second wall only. The first is that answers
-    never run as code, which `tame` in core/gym_answers.py ensures.
+    The hook covers only calls that Python reports, so it is the second line of defence. The first
+    is `tame` in core/gym_answers.py, which ensures that answers never run as code.
     """
     if event == "open":
         refused = args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)

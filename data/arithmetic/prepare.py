@@ -6,28 +6,30 @@
 
 Writes `problems.jsonl`, {"id", "prompt", "answer"} per line, and `ood.jsonl`, longer problems that
 no run trains on. If the folder --model does not exist, trains a model in transformers format.
-`base` and `one_layer` are in the repository with their pass rates, because weights depend on the
-last bit of their training: kernels for two kinds of processor gave mean pass rates of 0.29 and
-0.38. To train one of them again, write it elsewhere: --data=/tmp/new --model=/tmp/new/base.
-The default sweep trains `one_layer` (presets.json), all other studies train `base`.
+`base` and `one_layer` are in the repository with their pass rates, because small differences in
+rounding change the trained weights: kernels for two kinds of processor gave mean pass rates of 0.29
+and 0.38. To train one of these models again, write it elsewhere: --data=/tmp/new
+--model=/tmp/new/base. The default sweep trains `one_layer` (presets.json), all other studies train
+`base`.
 
-A problem is the sum or difference of two numbers of two to four digits. A response works column
-by column from the right, two idle letters and the column's total (of a difference: 10 + a - b -
-borrow, so that 10 and above means no borrow), then '#' and the answer:
+A problem is the sum or difference of two numbers of two to four digits. A response works column by
+column from the right. For each column it writes two idle letters and the column's total. The total
+of a difference is 10 + a - b - borrow, so that 10 and above means no borrow. Then come '#' and the
+answer:
 
     472+385=    kd07pa15mf08#857        472-385=    fj07bb08ao10#87
 
 What makes these problems similar to real ones:
 - Skills. Each (operation, digit, digit, carry) is one of 400 skills; a problem needs two to four.
   Each skill has a probability that the training text writes the right total. Most skills are known,
-  some are unsure, some almost never right. A slip is one of 19 wrong totals, so there is no single
-  error to unlearn. pass@1 is close to the product of these probabilities, from 0 to 1.
-- Steps that matter. The answer is read off the totals before it. A few texts answer without steps,
-  and the model learns little from them: if the steps are cut out, its accuracy falls.
-- Another family. One text in ten has five digits. The base model sees them, no training problem has
-  them, and `ood.jsonl` has 300.
-- Text that does not matter. The idle letters are random. They are sampled like every token and
-  decide nothing, so they add gradient noise.
+  some are unsure, some almost never right. An error (a slip) is one of 19 wrong totals, so there is
+  no single error to unlearn. pass@1 is close to the product of these probabilities, from 0 to 1.
+- Steps that matter. The answer follows from the totals before it. A few texts answer without steps,
+  and the model learns little from these texts: if the steps are cut out, its accuracy falls.
+- Another family. One text in ten has numbers of five digits. The base model is trained on such
+  texts, no training problem has five digits, and `ood.jsonl` has 300 problems with five digits.
+- Text that does not matter. The idle letters are random. They are sampled like every other token
+  but do not affect the answer, so they add gradient noise.
 """
 import os
 import shutil
@@ -49,11 +51,13 @@ FAR, N_FAR = 5, 300    # digits of the numbers of ood.jsonl, and how many proble
 IDLE = 2               # idle letters per column
 DIRECT = 0.03          # share of texts without steps
 BATCH, LR = 128, 4e-3
-# (layers, width, training steps) by the folder's name; any other name is trained as base. One layer
-# needs three times the steps for the same ability, and its rollouts cost two thirds
+# (layers, width, training steps) by the folder's name; a folder with another name gets those of
+# base. A model of one layer needs three times the steps for the same ability, and its rollouts cost
+# two thirds
 MODELS = dict(base=(2, 96, 1400), narrow=(2, 64, 1400), late=(2, 96, 2100),
               one_layer=(1, 96, 4200))
-CLEAN = 0.2            # share of the training, at its start, without slips: it teaches the method
+CLEAN = 0.2            # this first share of the training steps uses texts without errors (slips),
+                       # to teach the method
 LETTERS = "abcdefghijklmnop"
 TOTALS = [f"{i:02d}" for i in range(20)]  # a column's total is one token
 VOCAB = ["<pad>", "<eos>"] + list("0123456789+-=#" + LETTERS) + TOTALS
@@ -64,8 +68,9 @@ PAD, EOS = ID["<pad>"], ID["<eos>"]
 def make_skills(rng):
     """Return the probability that the training text writes a column's total right.
 
-    (2, 10, 10, 2), by operation, upper digit, lower digit and incoming carry. 60% of the skills are
-    known, 25% unsure, 15% almost unknown. Sampling at temperature 0.6 sharpens them.
+    The array (2, 10, 10, 2) is indexed by operation, upper digit, lower digit and incoming carry.
+    60% of the skills are known, 25% unsure, 15% almost unknown. Sampling at temperature 0.6
+    sharpens the probabilities.
     """
     kind = rng.choice(3, size=(2, 10, 10, 2), p=[0.6, 0.25, 0.15])
     low, high = np.array([0.97, 0.15, 0.001]), np.array([1.0, 0.5, 0.05])
@@ -88,8 +93,8 @@ def make_operands(rng, N, K):
 def make_texts(rng, op, a, b, skills):
     """Return training texts as token ids: prompts (N, 2K + 2) and responses (N, T).
 
-    A response ends in <eos>, then <pad>. Totals slip by `skills`. The answer is read off the totals
-    as written, so a slip makes it wrong.
+    A response ends in <eos>, followed by <pad>. A total is right with its probability in `skills`.
+    The answer follows from the totals as written, so a wrong total makes the answer wrong.
     """
     N, K = a.shape
     sign, equals = ID["+"] + op[:, None], np.full((N, 1), ID["="])
@@ -146,7 +151,7 @@ def make_problems(rng, N, columns=COLUMNS, name="arith"):
 
 
 def train_base(seed, layers, width, steps):
-    """Return a small Llama, trained on slipping texts. `width` is a multiple of 32.
+    """Return a small Llama, trained on texts with slips. `width` is a multiple of 32.
 
     The weights depend only on the seed, the number of threads and the kernels.
     """
@@ -176,11 +181,12 @@ def train_base(seed, layers, width, steps):
         logits = model(input_ids=ids[:, :-1], logits_to_keep=slice(P - 1, None),
                        use_cache=False).logits  # (BATCH, T, vocab)
         target = ids[:, P:]
-        # idle letters are uniform, so there is little to learn; a tenth of the weight reduces the
-        # noise in the gradient
+        # idle letters are uniform, so there is little to learn from them. A tenth of the weight
+        # reduces their noise in the gradient
         idle = (target >= ID["a"]) & (target < ID["00"])
         weight = (target != PAD) * torch.where(idle, 0.1, 1.0)
-        weight[:, 0] = 1  # equal for texts with and without steps, or it would learn to skip steps
+        # equal for texts with and without steps, else the model would learn to skip steps
+        weight[:, 0] = 1
         nll = torch.nn.functional.cross_entropy(logits.transpose(1, 2), target, reduction="none")
         loss = (nll * weight).sum() / weight.sum()
         loss.backward()
@@ -193,8 +199,9 @@ def train_base(seed, layers, width, steps):
 
 def make_base(folder, seed, name):
     """Train the base model `name` of MODELS and write it to `folder` in one step."""
-    # kernels for AVX-512 round differently from those for AVX2, and after 1,400 steps the model is
-    # another one. torch reads this at its first operation, so it is set before torch is imported
+    # kernels for AVX-512 round differently from those for AVX2, so after 1,400 steps the models
+    # differ. torch reads ATEN_CPU_CAPABILITY at its first operation, so set it before torch is
+    # imported
     cpu = Path("/proc/cpuinfo")
     if cpu.exists() and "avx512f" in cpu.read_text().split():
         os.environ["ATEN_CPU_CAPABILITY"] = "avx2"

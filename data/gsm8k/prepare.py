@@ -6,8 +6,8 @@
 
 Writes `problems.jsonl` from the training half of the data set, and `test/problems.jsonl` from its
 test half: 1,319 problems that are never trained on or used for a choice. Training problems that
-contain or nearly equal a test problem are left out. With --source it reads only that file. The
-docstring of data/guru_math/prepare.py describes what is read, written and left out.
+contain or nearly equal a test problem are left out. If --source is given, only that file is read.
+The docstring of data/guru_math/prepare.py describes what is read, written and left out.
 """
 import os
 import sys

@@ -7,8 +7,8 @@ r"""data/guru_math/prepare.py: Guru's math part, or another data set, as a probl
         --question_key=problem --answer_key=solution.final  # any two columns of a file
 
 Reads --source: a .parquet, .jsonl or .jsonl.gz file, or OWNER/NAME:FILE, a file of a data set on
-the hub at --revision. A file of that name in the data folder is used instead of the hub. Writes
-into the data folder, by default that of this script
+the hub at --revision. If the data folder has a file of that name, this file is used instead of the
+hub. Writes into the data folder, by default that of this script
 - `problems.jsonl`, {"id", "prompt", "answer"} per line; the prompt is the question and a sentence
   that asks for \boxed{};
 - `manifest.json`: the source, how many rows were left out and why, hashes.
@@ -17,14 +17,15 @@ A cell may hold text, bytes, chat turns (the last user turn counts) or parts of 
 --question_key may name several columns, separated by commas. Only the part of an answer that can be
 matched is kept: 18 of "9 * 2 = 18\n#### 18", C of "(C) 12" if the question lists choices. Golds
 with doubled backslashes (\\frac) are repaired. A sentence that asks for another form of the answer
-than \boxed{} is removed, and ours is added if none asks for the box.
+than \boxed{} is removed. If no sentence asks for the box, ours is added.
 
-Left out and counted, in this order: rows without question or answer, or that are not text; rows
-with several answers, such as several different boxes; rows in which the sentence on the form of the
-answer also holds part of the question; golds that the verifier cannot read; prompts over
---max_prompt_tokens after the chat template of --model; problems that contain one of --against;
-duplicates of an earlier problem (core/duplicates.py has the rules; --keep_near=true keeps near
-duplicates). So training, validation (split off by sample.py) and AIME24 share no problem.
+Left out and counted, in this order: rows without a question or answer, or whose question or answer
+is not text; rows with several answers, such as several different boxes; rows in which the sentence
+on the form of the answer also holds part of the question; golds that the verifier cannot read;
+prompts over --max_prompt_tokens after the chat template of --model; problems that contain a problem
+of --against; duplicates of an earlier problem (core/duplicates.py has the rules; --keep_near=true
+keeps near duplicates). So training, validation (split off by sample.py) and AIME24 share no
+problem.
 """
 import os
 import sys

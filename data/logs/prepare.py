@@ -23,12 +23,12 @@ B_p, n and seed come from the command line, else from the run's name or path (as
   metric of many runs: give all files in one call, and runs are joined by name. W&B samples its
   exports, so the curve of a long run may have gaps.
 
-If a run was started again, the later start counts from its first step on. Other keys keep
-config.py's value. lr_base is the logged lr if that is constant after warm-up, with
-lr_scaling=constant. If your lr follows sqrt(B_p n), give --lr_scaling=sqrt, so that the runs of a
-sweep share one lr_base. `tokens` are response tokens; they are left out if steps are missing. An
-evaluation is a mean without counts per problem. veRL draws best@N and worst@N with replacement, so
-they are biased; `biased` in the header lists them.
+If a run was started again, the later start counts from its own first step on. Keys that are not
+given keep config.py's value. If the logged lr is constant after warm-up, it is taken as
+lr_base, with lr_scaling=constant. If your lr follows sqrt(B_p n), give --lr_scaling=sqrt, so that
+the runs of a sweep share one lr_base. `tokens` are response tokens; if steps are missing, `tokens`
+is left out. An evaluation is a mean without counts per problem. veRL draws best@N and worst@N with
+replacement, so these metrics are biased; `biased` in the header lists them.
 """
 import contextlib
 import csv
@@ -45,7 +45,7 @@ from config import BadInput, check, config, derive, entry, read_json, set_key  #
 from core.log import atomic_write, read_log  # noqa: E402
 
 OPTIONS = dict(source="", out="runs/imported", problems="", metric_column="")
-# What one metric is called by veRL, by TRL, and in W&B, where transformers prefixes train/ or eval/
+# Names of one metric in veRL, in TRL, and in W&B, where transformers prefixes train/ or eval/
 EVAL = re.compile(r"val-core/.+/mean@\d+|eval_reward|eval/reward")
 REWARD = ("critic/score/mean", "critic/rewards/mean", "reward", "train/reward")
 LENGTH = ("response_length/mean", "completions/mean_length", "train/completions/mean_length")
@@ -98,7 +98,7 @@ def by_step(pairs, path):
 def missing_steps(steps, slack):
     """Return the gaps ["1 to 100", "105", ...] in a rising list of steps.
 
-    A trainer may log only every few steps, so a gap is longer than `slack` usual intervals.
+    A trainer may log only every few steps, so only intervals longer than `slack` usual ones count.
     """
     pairs = list(zip([0, *steps], steps))
     interval = statistics.mode(b - a for a, b in pairs)
@@ -127,7 +127,7 @@ def read_verl(path):
 
 
 def read_trl(path):
-    """Read TRL's trainer_state.json; training and evaluation of a step are two entries in it."""
+    """Read TRL's trainer_state.json, in which training and evaluation of a step are two entries."""
     path = path / "trainer_state.json" if path.is_dir() else path
     history = read_json(path).get("log_history")
     rows = by_step(((r["step"], numbers(r)) for r in (history if isinstance(history, list) else ())
@@ -164,7 +164,7 @@ def read_csv(path):
     for line in lines:
         row = numbers(dict(zip(header, line)))
         m = row.pop(step, None)
-        if m is None:  # not logged at an update: TRL's profiling
+        if m is None:  # a row that belongs to no update, such as TRL's profiling
             continue
         split = {}  # {run: its metrics in this row}
         for column, value in row.items():
@@ -180,7 +180,7 @@ READERS = dict(verl=read_verl, trl=read_trl, wandb=read_csv)
 
 
 def collect(source, paths):
-    """Return all runs as dicts of name, files and rows. Join charts of one run by its name."""
+    """Return all runs as dicts of name, files and rows. Charts with one run's name are joined."""
     runs = {}
     for path in map(Path, paths):
         if not path.exists():
@@ -204,8 +204,9 @@ def collect(source, paths):
 def rewards_in_sum(total, rows):
     """Return the names of the rewards that TRL adds up in the column `total`.
 
-    Return [] if `total` equals one of them at each step, or if no parts are logged. The parts of
-    eval_reward are called eval_rewards/NAME/mean, in old versions of TRL eval_rewards/NAME.
+    If `total` equals one of these rewards at each step, or if no parts are logged, return []. The
+    parts of eval_reward are called eval_rewards/NAME/mean, or eval_rewards/NAME in old versions of
+    TRL.
     """
     if not total.endswith("reward"):
         return []
@@ -235,7 +236,9 @@ def validation_column(run, names, chosen):
 
 
 def training_column(run, names):
-    """Return the name of a run's mean training reward, or None, and a line, if it is not a share.
+    """Return (name of a run's mean training reward or None, why it is left out or "").
+
+    A reward is left out if it is not a share, from 0 to 1.
     """
     column = next((name for name in REWARD if name in names), None)
     if column is None:
@@ -251,7 +254,7 @@ def training_column(run, names):
 
 
 def resolve(run, given, samples):
-    """Return a run's flat dict. Later beats earlier: config.py, the run's name, samples, given."""
+    """Return a run's flat dict from config.py, the run's name, samples and given; the last wins."""
     cfg, known = dict(config, lr_scaling="constant"), {}
     for key, pattern in (("B_p", "B_?p"), ("n", "n"), ("seed", "seed")):
         found = re.findall(rf"(?<![A-Za-z]){pattern}[_=]?(\d+)(?!\.?\d)", run["name"])
@@ -269,8 +272,8 @@ def resolve(run, given, samples):
     if "lr_base" not in known and len(lr) > 1 and lr[-1] == lr[-2] == max(lr):  # after warm-up
         factor = derive(cfg | dict(lr_base=1.0))["lr"]
         cfg["lr_base"] = float(f"{lr[-1] / factor:.3g}")
-    # eval_every is unknown, and part of a run's identity; with 1, frontier.py takes the evaluations
-    # where they are
+    # the log does not give eval_every, but a run's identity needs a value. If eval_every = 1,
+    # frontier.py uses each evaluation at the C where it was made
     cfg.update(k=given.get("k", cfg["samples"]), eval_every=1,
                C=max(run["rows"], default=0) * cfg["B_p"] * cfg["n"])
     if not cfg["C"]:
@@ -301,7 +304,7 @@ def convert(run, options, given):
         samples["samples"] = int(verl[2])
         if given.get("samples", int(verl[2])) != int(verl[2]):
             raise BadInput(f"--samples={given['samples']}: {column} is the mean of {verl[2]}")
-        # veRL draws with replacement from the N samples: best@N is too low, worst@N too high
+        # veRL draws from the N samples with replacement, so best@N is too low and worst@N too high
         drawn = rf"val-(?:core|aux)/{re.escape(verl[1])}/((?:best|worst)@\d+)/mean"
         biased = {name: found[1] for name in sorted(names) if (found := re.fullmatch(drawn, name))}
     cfg = resolve(run, given, samples)
@@ -320,7 +323,7 @@ def convert(run, options, given):
     lengths = [first(rows[m], LENGTH) for m in trained]
     seconds = [rows[m].get("timing_s/step") for m in trained]
     tokens, wall = {}, {}
-    if not gaps and None not in lengths:  # means since the record before
+    if not gaps and None not in lengths:  # lengths are means since the previous record
         spans = [m - before for before, m in zip([0, *trained], trained)]
         tokens[0] = 0
         tokens |= zip(trained, accumulate(round(length * span * B)
@@ -352,7 +355,8 @@ def convert(run, options, given):
 def write(logs, out):
     """Write {run: (source path, records)} as run folders of `out`.
 
-    Raise BadInput, with nothing written, if a folder has a log that is not the beginning of ours.
+    If a folder has a log that is not the beginning of the new log, raise BadInput before anything
+    is written.
     """
     for name, (path, log) in logs.items():
         file = out / name / "log.jsonl"

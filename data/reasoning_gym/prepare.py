@@ -14,9 +14,10 @@ Writes into the data folder, by default that of this script
 
 `--task_args` holds the parameters of the task as a JSON object; GALLERY.md in the repository of
 reasoning-gym lists them. The problems depend only on the task, its parameters and `--seed`, and no
-prompt occurs twice. A problem is left out if the task's answer, as written to the file, scores less
-than 1. Two tasks cannot be used at all, because their verifiers accept wrong answers: coin_flip and
-game_of_life_halting. For problems of two tasks, make two folders and join their files with `cat`.
+prompt occurs twice. If the task's own answer, as written to the file, scores less than 1, the
+problem is left out. Two tasks cannot be used at all, because their verifiers accept wrong answers:
+coin_flip and game_of_life_halting. For problems of two tasks, make two folders and join their files
+with `cat`.
 """
 import difflib
 import json
@@ -32,7 +33,7 @@ from core.problems import is_made
 
 
 def check_task(cfg):
-    """Return the parameters of --task_args. Raise BadInput if it or --task is not valid."""
+    """Return the parameters in --task_args. Raise BadInput if --task_args or --task is invalid."""
     name, known = cfg["task"], tasks()
     if name not in known:
         near = difflib.get_close_matches(name, known, 1, 0)[0]

