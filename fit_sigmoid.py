@@ -133,7 +133,7 @@ def law_verdict(C, log2_n, law, n=None):
 def law_of_points(C, log2_n, n=None, weight=None, room=1.0):
     """Fit and judge the law through points C, log2_n (E,), and return an entry of law.json.
 
-    n (E,): see `law_verdict`. weight (E,), room: see `fit_law`. The verdict is that of the fit with
+    n (E,): see `law_verdict`. weight (E,), room: see `fit_law`. The verdict is judged on a fit with
     a room of one octave. With less room the plateau is held down, and the points always seem to
     reach it.
 
@@ -162,8 +162,8 @@ def law_of_panel(panel):
 
     The numbers are the paper's fit through n*(C) of the best fitted curve (section 4.1). A point
     is weighted by its `bend`, so that the fit loses the least reward. If the panel was tested
-    (core/stats.verdict_of), the verdict is that of the test, else that of the fit. fitted: the
-    verdict of the fit in both cases. by_records: the fit through the running average over pooled
+    (core/stats.verdict_of), `verdict` is the test's verdict, else the fit's. fitted: the fit's
+    verdict in both cases. by_records: the fit through the running average over pooled
     record-breaking points (Figure 15). at_fixed_B: the law of B_p*(M) = B / n*(M) (Figure 9).
     """
     records, star = panel["records"], panel["n_star"]

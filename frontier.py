@@ -237,7 +237,7 @@ ASKED = "runs metric unit bin delta eval_set tag epochs B_limit k".split()
 
 
 def with_limit(cfg, argv):
-    """Return a config with B_limit: B_max if the command line gives it, else 0."""
+    """Return the config with B_limit. B_limit is B_max if the command line gives B_max, else 0."""
     given = any(word.startswith("--B_max=") for word in argv)
     return cfg | dict(B_limit=cfg["B_max"] if given else 0)
 
@@ -307,7 +307,7 @@ def rows_of(cells, grid, B_max=0):
             continue
         cell = cells[top]
 
-        def below(c):  # a cell with its distance below the best and half of the 90% interval
+        def below(c):  # c with its gap to the best cell, and half of the gap's 90% interval
             gap, half = gap_between(cell, c, j) if c is not cell else (0.0, 0.0)
             return of_cell(c, j) | dict(gap=gap, half=half)
         tied = [c for c, is_tied in zip(cells, tied_with_best(cells, j)) if is_tied]
@@ -369,8 +369,8 @@ def gains_of(row, grid, cells, cfg):
 # Panels: n against M (fixed_Bp), the best (B_p, n) (joint), n against B_p (fixed_B)
 
 def with_curves(panel, cells, grid):
-    """Return a panel with a curve for each cell, its evaluations as points (at most 64 per run) and
-    the base model's reward."""
+    """Return the panel with the curve and the evaluations of each cell (at most 64 points per run),
+    and with the base model's reward."""
     curves, points = [], []
     for c in cells:
         ok = np.flatnonzero(c.alive)
@@ -726,7 +726,7 @@ def views():
     """Return VIEWS with the views of tools/views.py.
 
     tools/views.py uses `analyse` and the panels of this file, so the two files import each other.
-    This file imports tools/views.py only here, when one of those views is asked for.
+    This file imports tools/views.py only here, when a view of tools/views.py is requested.
     """
     from tools.views import MORE
     return VIEWS | MORE

@@ -23,7 +23,7 @@ from core.models import recomputes
 # the H100 and LOGIT_BYTES are fitted to updates of 0.5B and 1.5B (0.50 s and 0.85 s for 16,384
 # tokens)
 CARDS = {"RTX 4090": (24e9, 0.8e12, 65e12), "H100": (80e9, 2.6e12, 390e12)}
-LOGIT_BYTES = 350         # bytes that an update moves for each logit, token x vocabulary
+LOGIT_BYTES = 350         # bytes that an update moves per logit, one per token and vocabulary item
 # CPU seconds of a decoding step, and the seconds that each rollout adds to the step. They are
 # fitted to steps of 2.5, 3.6 and 9.2 ms with 8, 64 and 256 rollouts of 0.5B
 STEP_S, ROLLOUT_S = 2e-3, 24e-6

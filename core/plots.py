@@ -11,8 +11,8 @@ import textwrap
 
 AXIS = dict(rollouts="rollouts C = $B_p\\,n\\,M$", tokens="training tokens C",
             gpu_hours="GPU-hours of training C", updates="updates M")
-# The colours of n = 2, 4, 8, ..., 4096. Neighbouring colours can be told apart on a projector and
-# by the colour-blind
+# The colours of n = 2, 4, 8, ..., 4096. Neighbouring colours look different on a projector and
+# to the colour-blind
 SHADES = ("#001652 #0e46e8 #266bb6 #12848c #31914f #8fb82a #e0a300 #d45900 #f41448 #bc1970 #4e145f "
           "#6b4a2b").split()
 

@@ -126,7 +126,7 @@ def select_evals(records, metric, part, spent):
         if r.get("type") == "eval" and r.get("set", "val") == part:
             x = spent(r, r.get("step", 0))
             if x is not None and ("correct" in r or r.get(metric) is not None):
-                evals[x] = r  # if two have the same C, the later one counts
+                evals[x] = r  # if two records have the same C, the later one counts
     return evals
 
 

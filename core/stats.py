@@ -21,7 +21,8 @@ from scipy.linalg import solveh_banded
 from core.runs import metric_per_problem, over_distinct
 
 SMOOTH = 0.3    # the spline's penalty on curvature over ln C; values from 0.03 to 3 change nothing
-JUMP = 3        # if an evaluation is more standard deviations off the spline, do not smooth it
+# If an evaluation is more than JUMP standard deviations off the spline, it is not smoothed
+JUMP = 3
 # The prior of the noise of runs: RUN_SD is its standard deviation, RUN_DF its weight in degrees of
 # freedom. The standard deviation in our sweeps is 0.002 to 0.034, with a median of 0.009. With
 # RUN_SD = 0.012, 90% of one-seed intervals contain the true value
@@ -346,7 +347,7 @@ def ci_half_width(c, j):
 def difference(a, b, j):
     """Return cell a minus cell b at budget j: (gap, standard error over problems, over runs).
 
-    The difference is paired by problem, and by each seed that both cells have.
+    The difference is paired by problem, and by seed for the seeds that both cells have.
     """
     gap, cov = a.per_problem[j] - b.per_problem[j], a.noise.cov[j]
     h = cov[a.index, a.index] + cov[b.index, b.index] - 2 * cov[a.index, b.index]
@@ -563,7 +564,9 @@ def panel_of(cells, grid, end=math.inf):
 # --------------------------------------------------------------------------------------------------
 # Does the best n rise with the budget? A test from the runs themselves
 
-LAW_SD = 0.015  # the test's prior; with 0.010 up to 15% of sweeps would be false laws
+# The prior of this test: the standard deviation of the noise of runs. With 0.010, up to 15% of
+# sweeps without a rise would get the verdict law
+LAW_SD = 0.015
 TIE = 2         # a reward lower by at most this many standard errors may be a tie (Hansen 2005)
 DRAWS = 4000    # samples of the null distribution
 ALPHA = 0.05    # a law needs a p below this
@@ -662,8 +665,8 @@ def law_test(e):
     u = rng.chisquare(e["df"], (DRAWS, 1)) / e["df"]  # because the variance of runs is an estimate
     scale, p = np.sqrt(np.maximum(u * of_runs + rest, 0.2 * u * of_runs)), 0.0
     for i in range(N):
-        # the sweep if the i-th n were always best: set to its reward the rewards of the others that
-        # are higher, or that may be tied with it
+        # the sweep if the i-th n were always best: other rewards that are higher than the reward of
+        # the i-th n, or that may be tied with it, become equal to it
         null, mine = y.copy(), (beaten_n == i) & (T > -TIE)
         null[other[mine]] = y[base[mine]]
         t = (D @ null + noise @ D.T) / scale

@@ -266,7 +266,8 @@ def unfinished(sweeps):
 def requirements(argv):
     """Return the requirement files that pip installs for a sweep.
 
-    vLLM's is included if this machine has GPUs, or with --engine=vllm, for a login node without.
+    vLLM's file is included if this machine has GPUs. --engine=vllm includes it on a login node
+    without GPUs too.
     """
     cfg = parse(argv)
     gpus = cfg["device"] != "cpu" and os.environ.get("GPUS_PER_RUN") != "0"

@@ -33,8 +33,8 @@ AVERAGED = ("reward entropy kl grad_norm response_len frac_all_right frac_all_wr
 KEPT_STEPS = 64  # step records in a thinned log, each the mean of its stretch
 # windows, as shares of a run's budget C
 EARLY, MIDDLE, LATE, START = (0.06, 0.125), (0.3, 0.5), (0.75, 1.0), (-1, 0)
-# A cell with fewer updates is drawn but not judged: in the paper a larger n leads after it has made
-# 155 to 264 updates
+# A cell with fewer updates is drawn but not judged, because in the paper a larger n takes the lead
+# after 155 to 264 updates
 DEEP = 150
 
 LRS = "_quarter", "_half", "_double"  # ARM_half is ARM at another lr_base
@@ -93,8 +93,8 @@ def keep(source, target):
 
 @functools.cache
 def read(path, part="val", unit="rollouts", metric="avg@4"):
-    """Return a run folder as core/runs.read_run does, with its path and budget, or the reason why
-    it cannot be used, as text."""
+    """Return the run of core/runs.read_run with its path and budget, or a text that gives the
+    reason why the folder cannot be used."""
     run = read_run(Path(path), metric, unit, part)
     if isinstance(run, str):
         return run
@@ -103,8 +103,8 @@ def read(path, part="val", unit="rollouts", metric="avg@4"):
 
 
 def most_frequent(values):
-    """Return the most frequent value: the first of several that tie, None if there are no values.
-    """
+    """Return the most frequent value, or None if there are no values. If several values tie,
+    return the first."""
     return max(values, key=values.count, default=None)
 
 
@@ -465,8 +465,8 @@ def curves(cells, title="", metric="avg@4", of="val", label="n = {}", unit="roll
 def styles(keys):
     """Return {key: dict(color, ls) of its line}.
 
-    An n has its own colour. (n, lr_base) has the colour of n, and is dashed if its lr_base is not
-    the most frequent one. Other keys are spread over all colours.
+    A key n has the colour of n. A key (n, lr_base) has the colour of n, and a dashed line if
+    lr_base is not the most frequent one. Other keys are spread over all colours.
     """
     keys = list(keys)
     if isinstance(keys[0], tuple):

@@ -694,7 +694,7 @@ def at_every(atlas, study, task):
 
 
 def mean_shift(shifts):
-    """Return the mean of several `shift`. The intervals are as wide as those of one `shift`."""
+    """Return the mean of several `shift`. Averaging does not narrow the intervals."""
     shifts = list(shifts)
     return shifts[0] | {key: {name: np.mean([c[key][name] for c in shifts])
                               for name in ("gain", "half")} for key in ("loses", "gains")}

@@ -208,7 +208,8 @@ def describe_sensitivity(front):
 def slices(sweep, cfg):
     """Return the reward over n at the largest budget and at 1/2, 1/4 and 1/8 of it, for each B_p.
 
-    A slice is dict(B_p, C, n, reward, half, near, best). near: which n are tied with the best.
+    A slice is dict(B_p, C, n, reward, half, near, best). near: a mask of the n that are tied with
+    the best. best: the index of the best n.
     """
     grid, out = sweep["grid"], []
     for B_p, cs in by_B_p(sweep["best_lr_cells"]).items():
@@ -288,8 +289,8 @@ def polarisation(samples, correct):
     """Return 1 - E[p (1 - p)] / (mean p (1 - mean p)) over problems, with p (1 - p) estimated
     without bias.
 
-    samples, correct (P,). The result is 0 if all problems have the same pass rate, 1 if each is
-    always or never solved, and NaN if the mean is 0 or 1.
+    samples, correct (P,). The result is 0 if all problems have the same pass rate p. It is 1 if
+    every problem is always solved or never solved, and NaN if the mean is 0 or 1.
     """
     s, c = np.asarray(samples, float), np.asarray(correct, float)
     s, c = s[s > 1], c[s > 1]
