@@ -14,7 +14,7 @@ to `out`, or to `runs` if `out` is empty.
 
 The first section fits the paper's law to points n*(C). This file and core/plots.py are enough
 to fit a CSV. Points n*(C) are samples of a staircase, so they do not show how sure the law is. The
-verdict does: core/stats.verdict_of tests the runs, and frontier.json holds the result.
+verdict shows it: core/stats.verdict_of tests the runs, and frontier.json holds the result.
 """
 import contextlib
 import csv
@@ -25,7 +25,7 @@ import sys
 from pathlib import Path
 
 try:
-    from config import BadInput, command, derive, entry, parse  # first: then Ctrl-C is one line
+    from config import BadInput, command, derive, entry, parse  # first: Ctrl-C prints one line
 except ModuleNotFoundError:  # this file was copied without the rest
     parse, BadInput = None, ValueError
 import numpy as np
@@ -61,7 +61,8 @@ def fit_law(C, log2_n, weight=None, room=1.0):
     w = w / w.sum()
     lower = [y.min() - 1, 0.0, math.log(K_LAW[0]), x.min() - 0.5]  # of L + b, L, log k, log10 C0
     upper = [y.max() + room, 40.0, math.log(K_LAW[1]), x.max() + 0.5]
-    # the start: for each (k, C0) of a grid, fit a line in g, which rises from 0 to 1; take the best
+    # to find a start, fit a line in g for each (k, C0) of a grid, and take the best fit. g is the
+    # law's sigmoid, from 0 to 1
     v, u = (a.ravel() for a in np.meshgrid(np.linspace(lower[2], upper[2], 25),
                                            np.linspace(lower[3], upper[3], 31)))
     g = expit(np.exp(v)[:, None] * (x - u[:, None]))  # (S, E)
@@ -78,8 +79,8 @@ def fit_law(C, log2_n, weight=None, room=1.0):
 
 
 def law_flags(C, log2_n, law):
-    """Return the numbers of the law that ended at a bound of their search, as a list of texts. The
-    data do not determine them."""
+    """Return the numbers of the law that are at a bound of the fit, as a list of texts. The data do
+    not determine these numbers."""
     x, flags = np.log10(C), []
     for name, value, lo, hi in (("C0", law["log10_C0"], x.min() - 0.5, x.max() + 0.5),
                                 ("k", math.log(law["k"]), *np.log(K_LAW))):
@@ -97,10 +98,10 @@ def law_flags(C, log2_n, law):
 def law_verdict(C, log2_n, law, n=None):
     """Judge whether points C, log2_n (E,) determine the law fitted to them.
 
-    Returns (verdict, reason, flags); the verdict is law, flat (one n throughout) or undetermined. A
-    law has four numbers, so it needs three values of n and no number at a bound. Its points must
-    lie on both sides of the bend C0 and reach three quarters of the rise, because otherwise the
-    plateau is a guess. n (E,): the n of each point if log2_n is a running average.
+    Returns (verdict, reason, flags). The verdict is law, flat (one n throughout) or undetermined. A
+    law has four numbers, so the verdict law needs three values of n and no number at a bound. The
+    points must lie on both sides of the bend C0 and reach three quarters of the rise, because
+    otherwise the plateau is a guess. n (E,): if log2_n is a running average, the n of each point.
     """
     log2_n = np.asarray(log2_n, float)
     n = 2 ** log2_n if n is None else np.asarray(n)
@@ -132,12 +133,13 @@ def law_verdict(C, log2_n, law, n=None):
 def law_of_points(C, log2_n, n=None, weight=None, room=1.0):
     """Fit and judge the law through points C, log2_n (E,), and return an entry of law.json.
 
-    n (E,): see `law_verdict`. weight (E,), room: see `fit_law`. The verdict is that of the fit with
-    a room of one octave, because a plateau that is held down always looks reached.
+    n (E,): see `law_verdict`. weight (E,), room: see `fit_law`. The verdict is judged on a fit with
+    a room of one octave. With less room the plateau is held down, and the points always seem to
+    reach it.
 
     Each number is dict(value, lo, hi). value is None unless the verdict is law. lo and hi are None,
-    because points do not show how sure they are. fit: the fitted numbers for any verdict, None with
-    fewer than five points.
+    because points do not show how sure the numbers are. fit: the fitted numbers for any verdict, or
+    None if there are fewer than five points.
     """
     order = np.argsort(C, kind="stable")
     C, log2_n = np.asarray(C, float)[order], np.asarray(log2_n, float)[order]
@@ -159,9 +161,9 @@ def law_of_panel(panel):
     """Return the entry of law.json for a panel of frontier.json.
 
     The numbers are the paper's fit through n*(C) of the best fitted curve (section 4.1). A point
-    is weighted by its bend, so that the fit loses the least reward. For a panel of one B_p the
-    verdict is the test of the runs (core/stats.verdict_of), else it is the fit's. `fitted` is the
-    fit's verdict in both cases. by_records: the fit through the running average over pooled
+    is weighted by its `bend`, so that the fit loses the least reward. If the panel was tested
+    (core/stats.verdict_of), `verdict` is the test's verdict, else the fit's. fitted: the fit's
+    verdict in both cases. by_records: the fit through the running average over pooled
     record-breaking points (Figure 15). at_fixed_B: the law of B_p*(M) = B / n*(M) (Figure 9).
     """
     records, star = panel["records"], panel["n_star"]
@@ -185,13 +187,13 @@ def points_text(gap, half):
 def verdict_text(law, solved=""):
     """Return the verdict as text that begins with yes, no, undecided or not known.
 
-    solved: "nothing" or "everything" if that was solved in every evaluation, see frontier.py.
+    solved: from frontier.solved_throughout.
     """
     if solved:
         when = "any" if solved == "nothing" else "every"
         return (f"not known: {solved} was solved in {when} evaluation of these runs, so no n is "
                 "better than another")
-    if "p" not in law:  # the runs were not tested: these are points of a CSV, or several B_p
+    if "p" not in law:  # the runs were not tested: a CSV, or a panel with several B_p
         answers = dict(law="yes, by the fit", flat="no, by the fit")
         text = f"{answers.get(law['verdict'], 'not known from the fit')}: {law['reason']}"
         return text.replace(" C = ", " M = ") if "at_fixed_B" in law else text
@@ -235,8 +237,8 @@ def verdict_text(law, solved=""):
 # What to run
 
 BUDGETS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4)  # as multiples of the sweep's largest budget
-# {f: how many points the best cell of the largest budget C is below the best cell at f C}: means
-# over simulated sweeps (tests/bench/prescriptions.py)
+# {f: points lost at the budget f C by the cell that is best at the largest budget C}: means over
+# simulated sweeps (tests/bench/prescriptions.py). The loss is relative to the best cell at f C
 KEPT = {2: 0.8, 4: 1.1}
 COLUMNS = "metric C status B_p n M epochs lr reward lo hi hours same by stop".split()
 
@@ -244,7 +246,7 @@ COLUMNS = "metric C status B_p n M epochs lr reward lo hi hours same by stop".sp
 def updates_for(cell, C):
     """Return the updates M that a cell makes with a budget C, in the unit of the axis.
 
-    M = floor(C / (cost B_p n)). If the cell's runs ended before C, M is where they ended.
+    M = floor(C / (cost B_p n)). If the cell's runs ended before C, C is the budget at their end.
     """
     C = min(C, cell["last"] or math.inf)
     return int(C / cell["cost"] * (1 + 1e-9)) // (cell["B_p"] * cell["n"])
@@ -254,9 +256,9 @@ def prescribe(rows, C, D=None):
     """Return what to run with a budget C, from the rows of frontier.json, or None if C buys no
     update.
 
-    The result is the row nearest to C with status, M, epochs (passes over D problems) and hours.
-    Its status is observed if a run is alive at C. Otherwise it is extrapolated: the row of the
-    largest smaller budget that has runs, without a reward.
+    Returns the row nearest to C with status, M, epochs (passes over D problems) and hours. The
+    status is observed if a run is alive at the row's budget. Otherwise it is extrapolated, and the
+    row is that of the largest smaller budget that has runs, without a reward.
     """
     j = min(range(len(rows)), key=lambda i: abs(math.log(rows[i]["C"] / C)))
     inside = rows[0]["C"] * (1 - 1e-9) <= C <= rows[-1]["C"] * (1 + 1e-9)
@@ -311,8 +313,8 @@ def cautions(row, warmup):
 
 
 def next_runs_text(row, hour):
-    """Return the runs that would make a row's answer surer, with their cost, as text. "" if there
-    are none."""
+    """Return as text the runs that would make a row's answer surer, with their cost, or "" if no
+    runs would."""
     parts, tied = [], row["tied"]
     if row["edge"] and row["edge"]["add"]:
         parts.append(f"n = {row['edge']['add']['n']}, because {row['edge']['text'].split(';')[0]}")
@@ -485,7 +487,7 @@ def figure(panels, laws, rows, unit, title, path):
 def read_points(path):
     """Read a CSV with columns C and n: (C (E,), n (E,), a description from its lines with #).
 
-    Raises BadInput that names the file and its columns or the line.
+    Raises BadInput, which names the file, and its columns or the line with the error.
     """
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
@@ -521,8 +523,8 @@ def n_from_points(law, C, n, at):
     """Return the n for a budget `at` and a text that gives its source, from points C, n (E,) and
     their law.
 
-    The n is the law's, rounded to a power of 2, and at most twice the largest point. Without a law
-    it is the n of the last point.
+    The n is that of the law, rounded to a power of 2, and at most twice the largest n of the
+    points. If the verdict is not law, it is the n of the last point.
     """
     if law["verdict"] != "law":
         return n[-1], f"the last point, at C = {format_si(C[-1])}"
@@ -536,8 +538,8 @@ def report_points(path, at=None, out="", cfg=None, known=False):
     """Print the law through the points of a CSV, and its n at `at`, at the largest C and at four
     times the largest C. Write law.json and law.png.
 
-    cfg: the config of a run, for B_p and M, or None. known: cfg names the model and the problems of
-    the points, so the command is printed too.
+    cfg: the config of a run, for B_p and M, or None. known: whether cfg names the model and the
+    problems of the points. If it does, the command is printed too.
     """
     C, n, about = read_points(path)
     law = law_of_points(C, np.log2(n)) | dict(range=[C[0], C[-1]])
@@ -605,7 +607,7 @@ def wrapped_lines(text):
 
 
 def report_lines(front, laws, rows, row):
-    """Yield the report as lines of text. `row` is the one of `rows` that was asked for."""
+    """Yield the report as lines of text. row: the row of `rows` for the requested budget."""
     hour = "GPU-h" if front["device"].startswith("cuda") else "core-h"
     yield "Does the best n rise with the budget?"
     for name, law in laws.items():
@@ -628,7 +630,7 @@ def report_lines(front, laws, rows, row):
 
 
 def row_lines(row, front, hour):
-    """Yield what the report prints about the budget that was asked for, as lines of text."""
+    """Yield what the report prints about the requested budget, as lines of text."""
     yield ""
     yield (f"C = {format_si(row['C'])} {front['unit']} ({row['status']}): B_p = {row['B_p']}, "
            f"n = {row['n']}, M = {row['M']}, lr = {row['lr']:.3g}, recipe "

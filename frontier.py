@@ -5,20 +5,21 @@
     python frontier.py --runs=runs/easy --view=all                      # all but compare
     python frontier.py --runs="runs/easy runs/easy:train runs/hard" --view=compare
 
-docs/analysis.md says what each view shows. Those of the paper's section 4 are here, the others in
-tools/views.py; --view=training draws every number that the updates log, also one that you add.
+docs/analysis.md says what each view shows. The views of the paper's section 4 are in this file, the
+others in tools/views.py. --view=training draws every number of the step records, also one that you
+add.
 
-The paper's path is the first section, whole: log -> record-breaking points -> one sigmoid for each
-n -> the highest curve at each C -> n*(C). It needs only numpy and scipy. The other sections make
-the views. A view is a function (sweep, cfg) -> content, a function (front, path) that draws it, a
-function (front) -> lines of text, and a row of VIEWS. A new one also needs its name in the list at
-`view` in config.py. It starts from sweep["best_lr_cells"] and by_B_p.
+The first section is the paper's whole path: log -> record-breaking points -> one sigmoid for each n
+-> the highest curve at each C -> n*(C). It needs only numpy and scipy. The other sections make the
+views. A view is a function (sweep, cfg) -> content, a function (front, path) that draws it, a
+function (front) -> lines of text, and a row of VIEWS. A new view also needs its name in the list at
+`view` in config.py. A view starts from sweep["best_lr_cells"] and by_B_p.
 
 Each view writes `frontier_VIEW.json` and `.png` (fixed_Bp: `frontier.*`) to `out`, or to `runs` if
 `out` is empty. --view=all writes their texts to `report.txt`. docs/log.md lists the fields of
-frontier.json, from which fit_sigmoid.py makes its report. It holds n* in three readings: `envelope`
-is the n of our highest curve at each budget, `n_star` is the paper's (section 4.1), and `records`
-is the n of Figure 15.
+frontier.json, from which fit_sigmoid.py makes its report. frontier.json holds three readings of n*:
+`envelope` is the n of our highest curve at each budget, `n_star` is the paper's n* (section 4.1),
+and `records` is the n of Figure 15.
 """
 import math
 import sys
@@ -43,10 +44,11 @@ from core.runs import ended, folders_of, missing_cells, problems_trained_on, rea
 # The paper's path (section 4, "Data analysis workflow")
 
 def record_breaking(reward, width):
-    """Return which rewards (E,) of a run, in order of C, are above all earlier ones: mask (E,).
+    """Return the mask (E,) of the rewards (E,) that are above all earlier rewards of their run.
 
-    Rewards are compared in bins of `width`, as the paper thins noisy runs. If two fall in one bin,
-    the first counts. Example: .501 .504 .512 .508 .516 in bins of .005 -> mask 1 0 1 0 1.
+    The rewards are in order of C. They are compared in bins of `width`, as the paper thins noisy
+    runs. If two rewards fall in one bin, only the first counts. Example: .501 .504 .512 .508 .516
+    in bins of .005 -> mask 1 0 1 0 1.
     """
     bins = np.floor(np.asarray(reward) / width + 1e-9)  # 0.57 / 0.005 is 113.99999999999999
     return bins > np.concatenate([[-np.inf], np.maximum.accumulate(bins)[:-1]])
@@ -60,11 +62,11 @@ def sigmoid(x, low, rise, k, x0):
 def fit_curve(C, reward):
     """Fit the sigmoid to points C (E,) > 0, reward (E,) by least squares: (low, rise, k, x0).
 
-    The curve is flat or rises, to at most 1, and its bend is within half a decade of the data.
+    The curve never falls and ends at 1 or less. Its bend x0 is within half a decade of the data.
     """
     x = np.log10(C)
 
-    def curve(p):  # p has the final height instead of the rise, so that a bound can limit it
+    def curve(p):  # p[1] is the final height, not the rise, so that a bound can limit the height
         return p[0], max(p[1] - p[0], 0.0), p[2], p[3]
     lower = np.array([-1.0, 0.0, 0.5, x.min() - 0.5])
     upper = np.array([1.0, 1.0, 50.0, x.max() + 0.5])
@@ -75,7 +77,10 @@ def fit_curve(C, reward):
 
 
 def running_mean(values, window=5):
-    """Return means over `window` neighbours, over fewer at the ends: (E,) -> (E,)."""
+    """Return the mean of the `window` values around each value: (E,) -> (E,).
+
+    At the ends of the array the mean is over fewer values.
+    """
     half = window // 2
     return np.array([np.mean(values[max(i - half, 0):i + half + 1]) for i in range(len(values))])
 
@@ -91,7 +96,7 @@ def pooled_records(runs, width):
     for run in runs:
         keep = record_breaking(run["reward"], width)
         points += [(C, -reward, run["n"]) for C, reward in zip(run["C"][keep], run["reward"][keep])]
-    points = np.array(sorted(points), float).reshape(-1, 3)  # if C is equal, the highest first
+    points = np.array(sorted(points), float).reshape(-1, 3)  # at equal C, highest reward first
     C, reward, n = points[:, 0], -points[:, 1], points[:, 2].astype(int)
     keep = record_breaking(reward, width) & (C > 0)
     C, reward, n = C[keep], reward[keep], n[keep]
@@ -101,9 +106,9 @@ def pooled_records(runs, width):
 def n_star(runs, width=0.005, C=None):
     """Return n*(C) as the paper finds it: at each budget the n of the highest curve.
 
-    dict(C (G,), cells: the (B_p, n) of each curve, curves (N, G), n, B_p, reward (G,)). C: the
-    budgets. They begin by default where every run has been evaluated, and end at the longest run's
-    end.
+    Returns dict(C (G,), cells: the (B_p, n) of each curve, curves (N, G), n, B_p, reward (G,)). C:
+    the budgets. By default they begin at the first C by which every run has an evaluation, and end
+    at the last evaluation of the longest run.
     """
     cells = sorted({(run["B_p"], run["n"]) for run in runs})
     if C is None:
@@ -111,8 +116,8 @@ def n_star(runs, width=0.005, C=None):
                          max(run["C"][-1] for run in runs), 81)
     curves = np.full((len(cells), len(C)), np.nan)
     for i, cell in enumerate(cells):
-        # 1. pool the record-breaking points of all seeds of this cell. A run's last record counts
-        # again at the run's end: without it the curve would go on rising where the run did not
+        # 1. pool the record-breaking points of all seeds of this cell. A run's last record is
+        # repeated at the run's end. Otherwise the curve would keep rising although the run did not
         points = []
         for run in runs:
             if (run["B_p"], run["n"]) == cell:
@@ -121,8 +126,8 @@ def n_star(runs, width=0.005, C=None):
                 points += [(run["C"][-1], run["reward"][j]) for j in keep[-1:]]
         if len({x for x, _ in points}) < 2:  # too few points for a curve
             continue
-        # 2. fit one sigmoid. It extrapolates if the runs of other cells went further: without it n*
-        # would jump where a cell ends
+        # 2. fit one sigmoid. If other cells ran to a larger C, the sigmoid extrapolates. Otherwise
+        # n* would jump at the C where a cell ends
         x, y = np.array(sorted(points)).T
         curves[i] = sigmoid(np.log10(C), *fit_curve(x, y))
     # 3. find the highest curve at each budget, and 4. its n
@@ -132,11 +137,12 @@ def n_star(runs, width=0.005, C=None):
 
 
 def between_n(cells, curves):
-    """Return n*(C) also between the n that were run: (n (G,), bend (G,)).
+    """Return n*(C), interpolated between the n that were run: (n (G,), bend (G,)).
 
-    curves (N, G): of cells, as in `n_star`. A parabola in log2 n goes through the highest curve and
-    those of the two neighbouring n, and its top is n*. bend: the reward that one octave from the
-    top costs. If the curve of the smallest or of the largest n is the highest, n* is that n.
+    cells, curves (N, G): from `n_star`. At each budget a parabola in log2 n goes through the
+    highest curve and the curves of the two neighbouring n. The top of the parabola is n*. bend: the
+    reward lost one octave from the top. If the curve of the smallest or of the largest n is the
+    highest, n* is that n.
     """
     of_n, fitted = np.array([n for _, n in cells]), ~np.isnan(curves[:, 0])
     ns, at = np.unique(of_n[fitted]), np.arange(curves.shape[1])
@@ -159,14 +165,15 @@ def analyse(cfg, part="", runs=None, dropped=()):
 
     It is a dict of
       all_cells      the cells of every (B_p, n, lr_base), see core/stats.Cell
-      best_lr_cells  for each (B_p, n) the one whose lr_base is best at the largest budget
-      one_lr_cells   those with the lr_base `lr`: of the lr_base with the most cells, that of the
-                     best cell
+      best_lr_cells  for each (B_p, n) the cell whose lr_base is best at the largest budget
+      lr             the lr_base of the best cell, among the lr_base with the most cells
+      one_lr_cells   the cells whose lr_base is `lr`
       grid           the budgets (G,) of all cells
-      runs, dropped  the runs of best_lr_cells; those left out, with the reason
-      head           the config of the longest run
+      runs           the runs of best_lr_cells
+      dropped        the runs that cannot be used, each with the reason
+      head           the config of the run with the largest C
       label, covers  the reward and what its intervals cover, as text
-      cfg            the given config, with B_max of the command line or of the runs
+      cfg            the given config, with B_max from the command line, else from the runs
     """
     part = part or ("train" if cfg["metric"] == "train" else cfg["eval_set"])
     if runs is None:
@@ -206,7 +213,7 @@ def covers(cells):
 
 
 def notes_of(sweep):
-    """Return what a reader must know of the runs, as lines of text."""
+    """Return what a reader must know about the runs, as lines of text."""
     every = [run for c in sweep["all_cells"] for run in c.runs]
     lrs, notes = sorted({c.lr for c in sweep["all_cells"]}), []
     if len(lrs) > 1:
@@ -230,7 +237,7 @@ ASKED = "runs metric unit bin delta eval_set tag epochs B_limit k".split()
 
 
 def with_limit(cfg, argv):
-    """Return a config with B_limit: B_max if the command line gives it, else 0."""
+    """Return the config with B_limit. B_limit is B_max if the command line gives B_max, else 0."""
     given = any(word.startswith("--B_max=") for word in argv)
     return cfg | dict(B_limit=cfg["B_max"] if given else 0)
 
@@ -239,7 +246,7 @@ def front_of(sweep, view, content, cfg):
     """Return all that a view's JSON holds. The figure and the text of the view are made only from
     it."""
     every = [run for c in sweep["all_cells"] for run in c.runs]
-    runs = content.pop("runs", every)  # the view lr uses only some
+    runs = content.pop("runs", every)  # the view lr uses only some of the runs
     return {key: cfg[key] for key in ASKED} | dict(
         schema=SCHEMA, view=view, label=sweep["label"], config=sweep["head"],
         source=next((r["source"] for r in every if r["source"]), ""), device=every[0]["device"],
@@ -268,9 +275,9 @@ def starts_of_pieces(values):
 def of_cell(cell, j):
     """Return a cell at budget j as a dict of numbers that JSON can hold.
 
-    last: the budget at which the cell's runs ended if that is before j, else None. cost: of a
-    rollout in the unit of C. hours: of training per rollout, summed over ranks, or None if the logs
-    lack gen_s or train_s. On a CPU they are hours of one core.
+    last: the budget at which the cell's runs ended, or None if a run is alive at j. cost: the cost
+    of a rollout in the unit of C. hours: the hours of training per rollout, summed over ranks, or
+    None if the logs lack gen_s or train_s. On a CPU, hours are hours of one core.
     """
     head = complete(cell.runs[0]["config"])
     hours = [run["hours"] / max(run["rollouts"][-1], 1) for run in cell.runs if run["hours"]]
@@ -300,7 +307,7 @@ def rows_of(cells, grid, B_max=0):
             continue
         cell = cells[top]
 
-        def below(c):  # a cell with its distance below the best and half of the 90% interval
+        def below(c):  # c with its gap to the best cell, and half of the gap's 90% interval
             gap, half = gap_between(cell, c, j) if c is not cell else (0.0, 0.0)
             return of_cell(c, j) | dict(gap=gap, half=half)
         tied = [c for c, is_tied in zip(cells, tied_with_best(cells, j)) if is_tied]
@@ -332,12 +339,12 @@ def tables_of(sweep, cfg):
 
 
 def gains_of(row, grid, cells, cfg):
-    """Return what the cell of a row gained since the base model by best@k and worst@k, or None if
-    the logs lack one.
+    """Return the gain of a row's cell over the base model in best@k and worst@k.
 
-    dict(best, worst, more, half). more = worst - best; half: half of its 90% interval. worst@k
-    rises if the same problems are solved more surely (sharpening), best@k if more problems are
-    solved (coverage; paper, section 4.1).
+    Returns dict(best, worst, more, half). more: worst - best. half: half of the 90% interval of
+    `more`. worst@k rises if the same problems are solved more surely (sharpening). best@k rises if
+    more problems are solved (coverage; paper, section 4.1). Returns None if the logs lack either
+    metric or an evaluation of the base model.
     """
     names = f"best@{cfg['k']}", f"worst@{cfg['k']}"
     if not set(names) <= set(cells):
@@ -362,8 +369,8 @@ def gains_of(row, grid, cells, cfg):
 # Panels: n against M (fixed_Bp), the best (B_p, n) (joint), n against B_p (fixed_B)
 
 def with_curves(panel, cells, grid):
-    """Return a panel with a curve for each cell, its evaluations as points (at most 64 per run) and
-    the base model's reward."""
+    """Return the panel with the curve and the evaluations of each cell (at most 64 points per run),
+    and with the base model's reward."""
     curves, points = [], []
     for c in cells:
         ok = np.flatnonzero(c.alive)
@@ -397,14 +404,17 @@ def fixed_Bp(sweep, cfg):
 
 
 def solved_throughout(runs):
-    """Return "nothing" or "everything" if that was solved in every evaluation, else ""."""
+    """Return "nothing" if every evaluation has reward 0, "everything" if every evaluation has
+    reward 1, else ""."""
     rewards = np.concatenate([run["reward"] for run in runs])
     return "nothing" if rewards.max() <= 0 else "everything" if rewards.min() >= 1 else ""
 
 
 def paper_n_star(cells, width):
-    """Return the paper's n*(C) of some cells, dict(C, n, B_p, reward) of `n_star` with between and
-    bend of `between_n`, or None if no curve can be fitted."""
+    """Return the paper's n*(C) for the cells, or None if no curve can be fitted.
+
+    Returns dict(C, n, B_p, reward: from `n_star`; between, bend: from `between_n`).
+    """
     found = n_star([run for c in cells for run in c.runs], width)
     if np.isneginf(found["reward"]).any():
         return None
@@ -414,10 +424,10 @@ def paper_n_star(cells, width):
 
 
 def grid_edge(B_p, n, C, cells, B_max):
-    """Return dict(add, text) if n is the smallest or the largest run at the B_p of the best
-    cell at C, else None.
+    """Return dict(add, text) if n is the smallest or the largest n that was run at B_p, else None.
 
-    add: the cell (B_p, n) to run next, or None if there is none.
+    B_p, n: the best cell at C. add: dict(B_p, n) of the cell to run next, or None if no smaller n
+    exists or B_max allows no larger n.
     """
     ns = sorted({c.n for c in cells if c.B_p == B_p})
     if len(ns) < 2 or n not in (ns[0], ns[-1]):
@@ -448,11 +458,11 @@ def joint(sweep, cfg):
 
 
 def collapsed(run, values, checkpoints):
-    """Return whether a run diverged, or ends below its best by two standard errors.
+    """Return whether a run diverged, or ends below its peak by more than two standard errors.
 
-    values (G, P): the run's smoothed reward on each problem at each budget. The best is chosen on
-    half of the problems and the fall is measured on the other half, both ways. The error is over
-    problems and two checkpoints.
+    values (G, P): the run's smoothed reward on each problem at each budget. The peak is chosen on
+    one half of the problems and the fall is measured on the other half, and vice versa. The
+    standard error covers the problems and the noise of the two checkpoints.
     """
     values = values[~np.isnan(values[:, 0])]
     if run["status"] == "diverged" or len(values) < 3 or values.shape[1] < 4:
@@ -479,7 +489,8 @@ def smallest_stable(by_size, short=()):
     """Return the smallest B_p of `stability` at which at most one run in ten diverged or collapsed,
     or None.
 
-    short: the B_p to leave out, because they lose more than delta at the end.
+    short: the B_p to leave out, because their best cell loses more than delta at the largest
+    budget.
     """
     return min((b for b, (bad, runs) in by_size.items() if bad <= runs / 10 and b not in short),
                default=None)
@@ -488,9 +499,9 @@ def smallest_stable(by_size, short=()):
 def fixed_B(sweep, cfg):
     """Make a panel for each B: the best (B_p, n) with B_p n <= B after M updates (section 4.2).
 
-    Budgets are updates here, and fit_sigmoid.py fits n*(M) and B_p*(M). B is B_max if the command
-    line gives it. Otherwise the panels are of the three B that most cells have as B_p n, each with
-    two cells or more.
+    Budgets are updates here, and fit_sigmoid.py fits n*(M) and B_p*(M). If the command line gives
+    B_max, it is the only B. Otherwise use the three most common values of B_p n, among those that
+    at least two cells have.
     """
     by_updates = [run | dict(C=run["step"], per_rollout=1 / (run["B_p"] * run["n"]))
                   for run in sweep["runs"]]
@@ -505,7 +516,8 @@ def fixed_B(sweep, cfg):
     panels, tables = {}, {}
     for B in sorted(limits):
         cs = [c for c in cells if c.B_p * c.n <= B]
-        # smaller batches make more updates, but the panel ends with the last update of full batches
+        # the panel ends with the last update of the largest batches, although runs with smaller
+        # batches make more updates
         largest = [c for c in cs if c.B_p * c.n == max(c.B_p * c.n for c in cs)]
         end = max(c.reach[1] for c in largest) * (1 + 1e-9)
         panel = panel_of([c for c in cs if c.reach[0] <= end], grid, end)
@@ -547,7 +559,8 @@ def describe_panels(front):
                f"{pairs_text(panel['near'][-1]['set'], several)}")
 
 
-# What the dots and lines of a panel are: ours by default, the paper's if its `drawn` is RECORDS
+# The meaning of a panel's dots and lines. CURVES (ours) is the default; a panel whose `drawn` is
+# RECORDS shows the paper's
 CURVES, RECORDS = "dots: evaluations; lines: smoothed", "dots: records; lines: sigmoids"
 
 
@@ -578,7 +591,8 @@ def draw_panels(front, path, cols=3, **more):
 
 
 def message_of(panels, view, over):
-    """Return the title of a figure: what it shows, or the verdict if all panels have one."""
+    """Return the title of a figure: what it shows, or the verdict of `fixed_Bp` if it is "law" for
+    all panels or "flat" for all panels."""
     verdicts = {panel.get("verdict", {}).get("verdict") for panel in panels}
     if view == "fixed_Bp" and verdicts == {"law"}:
         return f"Best n grows with {over}"
@@ -648,8 +662,9 @@ def paper(sweep, cfg):
     """Make the panels of `fixed_Bp`, each with `paper`: a panel of the paper's curves for the same
     runs.
 
-    Its points are record-breaking and its curves are sigmoids, within the budgets that their runs
-    cover. above: how far its frontier is above ours, on average over log C.
+    In `paper` the points are record-breaking and the curves are sigmoids. Each sigmoid is cut to
+    the budgets that the cell's runs cover. above: the paper's frontier minus ours, on average over
+    log C.
     """
     panels = fixed_Bp(sweep, cfg)["panels"]
     for panel, cs in zip(panels.values(), by_B_p(sweep["best_lr_cells"]).values()):
@@ -710,16 +725,16 @@ VIEWS = dict(
 def views():
     """Return VIEWS with the views of tools/views.py.
 
-    They start from `analyse` and the panels of this file, so the two files import each other. This
-    side does it here, when a view of tools/views.py is asked for.
+    tools/views.py uses `analyse` and the panels of this file, so the two files import each other.
+    This file imports tools/views.py only here, when a view of tools/views.py is requested.
     """
     from tools.views import MORE
     return VIEWS | MORE
 
 
 def row_of(view):
-    """Return the row of a view. tools/views.py is imported only for a view of its own."""
-    return VIEWS.get(view) or views().get(view, VIEWS["fixed_Bp"])  # compare: as fixed_Bp
+    """Return the row of a view. Import tools/views.py only if the view is not in this file."""
+    return VIEWS.get(view) or views().get(view, VIEWS["fixed_Bp"])  # compare has this row
 
 
 def describe(front):

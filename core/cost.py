@@ -7,9 +7,9 @@
 Memory is the sum of the tensors of an update and of generation. tests/bench/memory.py simulates the
 same updates tensor by tensor, and the two agree within 5%. Hours come from the steps of decoding
 and the FLOPs of an update. tests/bench/tail.py draws every response instead, and the two agree
-within 10%. Speeds were measured on one H100 with models of up to 1.5B (results/gpu.md), the rest is
-assumed, so an estimate never refuses a run. Once a sweep's folder holds the log of a run on a GPU,
-its hours scale the estimate. Sizes are in bytes; 1 GB is 10^9 of them.
+within 10%. Speeds were measured on one H100 with models of up to 1.5B (results/gpu.md). The rest is
+assumed, so no run is refused because of an estimate. Once a sweep's folder holds the log of a run
+on a GPU, the measured hours scale the estimate. Sizes are in bytes; 1 GB is 10^9 bytes.
 """
 import functools
 import math
@@ -19,21 +19,24 @@ from config import BadInput, complete, derive, entry, files, parse, read_json
 from core.models import recomputes
 
 # ---- the assumptions -----------------------------------------------------------------------------
-# For each card: bytes of memory, bytes/s that decoding reads, FLOP/s of an update. The last of the
-# H100 and LOGIT_BYTES fit updates of 0.5B and 1.5B (0.50 s and 0.85 s for 16,384 tokens)
+# For each card: bytes of memory, bytes/s that decoding reads, FLOP/s of an update. The FLOP/s of
+# the H100 and LOGIT_BYTES are fitted to updates of 0.5B and 1.5B (0.50 s and 0.85 s for 16,384
+# tokens)
 CARDS = {"RTX 4090": (24e9, 0.8e12, 65e12), "H100": (80e9, 2.6e12, 390e12)}
-LOGIT_BYTES = 350         # bytes that an update moves for each logit, token x vocabulary
-# CPU seconds of a step of decoding, and of each rollout in it. They fit 2.5, 3.6 and 9.2 ms for 8,
-# 64 and 256 rollouts of 0.5B
+LOGIT_BYTES = 350         # bytes that an update moves per logit, one per token and vocabulary item
+# CPU seconds of a decoding step, and the seconds that each rollout adds to the step. They are
+# fitted to steps of 2.5, 3.6 and 9.2 ms with 8, 64 and 256 rollouts of 0.5B
 STEP_S, ROLLOUT_S = 2e-3, 24e-6
 UPDATE_S = 3.4            # other seconds of an update, measured with 135M and 32 rollouts: engine
-                          # sleep and wake-up, grading, memory allocated anew, the log
-PROMPT, MEAN, SIGMA = 150, 650, 0.5  # tokens; responses are lognormal with mean MEAN, or with
-SHORT = 1 / 3             # this share of max_new_tokens as mean if that is less
+                          # sleep and wake-up, grading, allocating memory again, the log
+# Tokens of a prompt, mean tokens of a response, and the sigma of its lognormal distribution. The
+# mean is SHORT x max_new_tokens if that is less than MEAN
+PROMPT, MEAN, SIGMA = 150, 650, 0.5
+SHORT = 1 / 3
 CUT = 0.005               # share of the responses that run to max_new_tokens
 N_VAL = 300               # problems of a validation set, if n_val = 0
-# Memory of a card that is not available: the CUDA context, NCCL's buffers, vLLM's CUDA graphs, and
-# the allocator's gaps
+# Memory of a card that a run cannot use: SPARED bytes plus SPARED_SHARE of the card. The CUDA
+# context, NCCL's buffers, vLLM's CUDA graphs and the allocator's gaps take it
 SPARED, SPARED_SHARE = 2e9, 0.05
 AT_ONCE = 8               # responses of full length that vLLM's cache must hold to be fast enough
 
@@ -67,12 +70,12 @@ def read_shape(model):
 
 
 def sizes(shape):
-    """Return the sizes of a decoder-only model from its config.json's dict; None for another kind.
+    """Return the sizes of a decoder-only model from the dict of its config.json.
 
-    P, body: all parameters, and those without the head. root: embedding and head, which FSDP
-    gathers together. layer: parameters of one layer. d, ff, q, kv: widths of the residual, the MLP,
-    the queries and the keys. normed: q + kv if queries and keys are normalised. sides: parameters
-    of an adapter of rank 1.
+    Returns None if the model is of another kind. P: all parameters. body: parameters without the
+    head. root: parameters of embedding and head, which FSDP gathers together. layer: parameters of
+    one layer. d, ff, q, kv: widths of the residual, the MLP, the queries and the keys. normed:
+    q + kv if queries and keys are normalised, else 0. sides: parameters of an adapter of rank 1.
     """
     try:
         d, ff, L = (shape[key] for key in ("hidden_size", "intermediate_size", "num_hidden_layers"))
@@ -95,28 +98,28 @@ def sizes(shape):
 # ---- memory --------------------------------------------------------------------------------------
 
 def update_bytes(s, cfg, gpus):
-    """Return what an update takes on each of `gpus` GPUs, {part: bytes}; the sum is the peak.
+    """Return the memory of an update on each of `gpus` GPUs: {part: bytes}. The sum is the peak.
 
-    Parameters, gradients and AdamW's moments are in fp32, the reference is in bf16, and all are
-    split over the GPUs. `batch` is what an update keeps of every response token: log-probs,
-    weights, advantage. `activations` is all that comes and goes within a micro-batch, with logits
-    and gathered weights, at the point where it is largest.
+    Parameters, gradients and AdamW's moments are in fp32. The reference is in bf16. All are split
+    over the GPUs. `batch`: the log-probs, weights and advantage that an update stores for every
+    response token. `activations`: the largest amount at any time of all tensors that exist only
+    within a micro-batch, logits and gathered weights included.
     """
     P, d, ff, L, split = s["P"], s["d"], s["ff"], s["layers"], gpus > 1
     recompute = recomputes(cfg, "cuda")
     adapters = cfg["lora_rank"] * s["sides"]
     T = max(cfg["micro_tokens"], cfg["max_prompt_tokens"] + cfg["max_new_tokens"])
     N = T  # the worst case: all tokens are response tokens
-    # The residual stream is in bf16 under FSDP. On one GPU autocast leaves it in fp32, and every
-    # linear layer makes its own bf16 copy of its input and its weights.
-    bf16 = bool(split or adapters)  # weights under adapters are in bf16
+    # The residual stream is in bf16 under FSDP. On one GPU autocast leaves the stream in fp32, and
+    # every linear layer makes a bf16 copy of its input and of its weights.
+    bf16 = bool(split or adapters)  # weights with adapters are in bf16
     residual = 2 if bf16 else 4
-    # each adapter copies the input of its matrix; autocast copies those of q, k, v, gate and up
+    # each adapter copies the input of its matrix; autocast copies the inputs of q, k, v, gate, up
     copies = 14 if adapters else 0 if split else 10
     layer = T * (16 * d + copies * d + 6 * s["q"] + 4 * s["kv"] + 4 * s["normed"] + 8 * ff)
     weights = 0 if bf16 else 2 * s["layer"]
     kept = L * T * residual * d if recompute else L * (layer + weights)
-    # FSDP gathers a layer, and the next, and keeps embedding and head whole until the end
+    # FSDP gathers a layer and the one after it, and keeps embedding and head whole until the end
     gathered, whole = (6 * s["layer"], 2 * s["root"]) if split else (weights, 0)
     chunk = min(cfg["micro_logits"], N * s["V"])
     head = 0 if adapters else 2 * s["V"] * d  # the gradient of the head
@@ -137,11 +140,12 @@ def update_bytes(s, cfg, gpus):
 
 
 def generation_bytes(s, cfg, gpus, engine):
-    """Return what generation takes on a GPU, {part: bytes}, and the bytes of a longest response.
+    """Return the memory of generation on a GPU, {part: bytes}, and the cache bytes of a longest
+    response.
 
-    `trainer`: weights, moments, reference and critic; the gradients are freed by then. `engine`:
-    its bf16 copy of all weights and, for vLLM, what its passes take (from its source: logits of
-    `gen_batch` rollouts, in fp32 and as log-probs, plus 1 GB).
+    `trainer`: weights, moments, reference and critic. The gradients are freed before generation.
+    `engine`: the engine's bf16 copy of all weights. For vLLM also the memory of a forward pass:
+    the logits of `gen_batch` rollouts, in fp32 and as log-probs, plus 1 GB (from vLLM's source).
     """
     if cfg["lora_rank"]:
         trainer = 2 * s["P"] + 12 * cfg["lora_rank"] * s["sides"]
@@ -158,8 +162,9 @@ def generation_bytes(s, cfg, gpus, engine):
 def memory_plan(s, cfg, gpus, card, engine="vllm"):
     """Return how a run fits on `gpus` cards of `card` bytes each, as a dict.
 
-    update: bytes. held: bytes of generation without a cache, by part. share: vLLM's share of the
-    card. cache: responses of full length that fit at once. fits: whether the run does.
+    update: bytes of an update. held: bytes of generation without the cache, {part: bytes}. share:
+    vLLM's share of the card. cache: how many responses of full length fit into the cache at once.
+    fits: whether the run fits.
     """
     usable, parts = card * (1 - SPARED_SHARE) - SPARED, update_bytes(s, cfg, gpus)
     if engine == "hf":  # its copy stays in memory during the update
@@ -178,8 +183,8 @@ def memory_plan(s, cfg, gpus, card, engine="vllm"):
 def disk_bytes(s, runs):
     """Return the most bytes of disk that the runs of a sweep take, one run after the other.
 
-    A checkpoint is 12 bytes per parameter. A run has its newest two checkpoints and one being
-    written. A finished run leaves its model, and two checkpoints if `keep_last`.
+    A checkpoint is 12 bytes per parameter. An unfinished run has its newest two checkpoints and one
+    that is being written. A finished run keeps its model, and two checkpoints if `keep_last`.
     """
     finished = sum(2 + 24 * bool(c["keep_last"]) for c in runs)
     return (36 + finished) * s["P"]
@@ -194,7 +199,10 @@ def mean_length(cfg):
 
 @functools.cache
 def expected_longest(count, mean, most):
-    """Return the expected tokens of the longest of `count` responses; `most` is the limit."""
+    """Return the expected tokens of the longest of `count` responses.
+
+    mean: the mean tokens of a response. most: max_new_tokens.
+    """
     step, start = max(1, most // 512), math.log(mean) - SIGMA**2 / 2
     total = 0.0
     for t in range(step // 2, most, step):  # E[max] = sum over t of P(max > t)
@@ -204,10 +212,10 @@ def expected_longest(count, mean, most):
 
 
 def generation_s(s, cfg, rollouts, gpus, card="H100"):
-    """Return the seconds in which `gpus` cards generate `rollouts`, gen_batch at once on each.
+    """Return the seconds that `gpus` cards need to generate `rollouts`, gen_batch at once on each.
 
-    A step of decoding reads the weights once, and the cache of each unfinished response. The CPU's
-    work on each of these adds to it.
+    A decoding step reads the weights once, and the cache of each unfinished response. The CPU's
+    time for the step and for each unfinished response is added.
     """
     mean, most, bandwidth = mean_length(cfg), cfg["max_new_tokens"], CARDS[card][1]
     tokens = (1 - CUT) * mean + CUT * most
@@ -223,9 +231,9 @@ def generation_s(s, cfg, rollouts, gpus, card="H100"):
 def update_s(s, cfg, rollouts, gpus, card="H100"):
     """Return the seconds of an update.
 
-    It takes 6 FLOPs per parameter and token forward and backward, 2 to recompute activations and 2
-    for the reference; a critic takes as much as the policy. The logits' softmax, entropy and their
-    gradients are bound by memory.
+    Per parameter and token, forward and backward take 6 FLOPs, recomputing activations takes 2 and
+    the reference takes 2. A critic takes as many as the policy. The softmax and the entropy of the
+    logits and their gradients are limited by memory bandwidth.
     """
     _, bandwidth, speed = CARDS[card]
     tokens = rollouts * (PROMPT + mean_length(cfg)) / gpus
@@ -241,7 +249,10 @@ def fewest_gpus(s, cfg, card="H100"):
 
 
 def gpu_hours(cfg, card="H100"):
-    """Return the GPU-hours of a run and its evaluations; None if unknown or if it does not fit."""
+    """Return the GPU-hours of a run and its evaluations.
+
+    Returns None if the model's sizes are unknown, or if 8 cards cannot hold the run.
+    """
     shape = read_shape(cfg["model"])
     s = None if why_unknown(cfg, shape) else sizes(shape)
     gpus = fewest_gpus(s, cfg, card) if s else 0
@@ -262,9 +273,10 @@ def difficulty_hours(cfg, problems, card="H100"):
 
 
 def measured_hours(records):
-    """Return (GPU-hours of a run by its log, GPU-hours estimated for it), or None.
+    """Return (GPU-hours of a run according to its log, GPU-hours estimated for the run).
 
-    records: of a log.jsonl. The result is None unless the run was on GPUs and its model is known.
+    records: the records of its log.jsonl. Returns None if the run was not on GPUs, or if its
+    GPU-hours cannot be estimated.
     """
     steps = [r for r in records if r["type"] == "step"]
     if not steps or not str(records[0].get("device")).startswith("cuda"):

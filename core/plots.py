@@ -11,7 +11,8 @@ import textwrap
 
 AXIS = dict(rollouts="rollouts C = $B_p\\,n\\,M$", tokens="training tokens C",
             gpu_hours="GPU-hours of training C", updates="updates M")
-# The colours of n = 2, 4, 8, ..., 4096. Neighbours differ on a projector and to the colour-blind
+# The colours of n = 2, 4, 8, ..., 4096. Neighbouring colours look different on a projector and
+# to the colour-blind
 SHADES = ("#001652 #0e46e8 #266bb6 #12848c #31914f #8fb82a #e0a300 #d45900 #f41448 #bc1970 #4e145f "
           "#6b4a2b").split()
 
@@ -32,16 +33,16 @@ def plural(k, noun):
 
 
 def pairs_text(pairs, several, most=6):
-    """Return pairs (B_p, n) as text, at most `most` of them: only the n unless there are several
-    B_p."""
+    """Return pairs (B_p, n) as text, at most `most` of them. If `several` is false there is one
+    B_p, so only the n are named."""
     pairs = sorted({tuple(pair) for pair in pairs})
     names = [f"({b}, {n})" if several else str(n) for b, n in pairs[:most]]
     return ", ".join(names) + f" and {len(pairs) - most} more" * (len(pairs) > most)
 
 
 def missing_text(missing, most):
-    """Return the planned runs that did not finish as text, the first `most` of them with the
-    reason."""
+    """Return as text how many planned runs did not finish, and the names and reasons of the first
+    `most`."""
     cells = [f"B_p={m['B_p']} n={m['n']} seed={m['seed']} ({m['why']})" for m in missing[:most]]
     return f"missing {len(missing)}: {'; '.join(cells)}" + ", ..." * (len(missing) > most)
 
@@ -52,8 +53,8 @@ def wrap(text, width):
 
 
 def colours(ns):
-    """Return {n: colour} in order of n. An n has the same colour in every figure, and an n between
-    two powers of 2 has a colour between theirs."""
+    """Return {n: colour} in order of n. An n has the same colour in every figure. An n between two
+    powers of 2 has a colour between the colours of these powers."""
     from matplotlib.colors import to_rgb
     out = {}
     for n in sorted(ns):
@@ -65,7 +66,7 @@ def colours(ns):
 
 def canvas(rows, cols, size, **more):
     """Return (figure, axes (rows, cols)) of a size in inches, without a window."""
-    # if HOME is read-only, matplotlib warns that it starts a second later
+    # if HOME is read-only, matplotlib warns that its start takes a second longer
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     import matplotlib
     matplotlib.use("Agg")
@@ -100,7 +101,10 @@ def log_ticks(axis, values):
 
 
 def spread(values, step, top):
-    """Return values, the highest first, moved apart to `step` or more, with none above `top`."""
+    """Move values apart until neighbours differ by `step` or more and none is above `top`.
+
+    values: the highest first. Returns them in the same order.
+    """
     down, up, out = [], [], []
     for value in values:
         down.append(min(value, down[-1] - step) if down else value)
@@ -112,11 +116,10 @@ def spread(values, step, top):
 
 
 def end_labels(ax, ends):
-    """Write the names of lines to the right of their ends, and leave room for them in the axis:
-    ends [(x, y, text, colour)].
+    """Write the name of each line to the right of the line's end, and widen the x axis for it.
 
-    Names that would overlap move apart. A thin grey line leads from a moved name to its end. The
-    limits of y have to be set before.
+    ends: [(x, y, text, colour)]. Names that would overlap move apart. A thin grey line leads from a
+    moved name to the end of its line. The limits of y must be set before the call.
     """
     ends = sorted((end for end in ends if math.isfinite(end[1])), key=lambda end: -end[1])
     if not ends:  # no curve could be fitted
@@ -125,7 +128,7 @@ def end_labels(ax, ends):
     letters = max(len(text) for *_, text, _ in ends)
     width = inches_of(ax) - 0.9  # without the label and the ticks of y
     room = min(0.25 + 0.09 * letters, 0.6 * width)
-    inch = (right / left) ** (1 / (width - room))  # by this factor x grows in an inch
+    inch = (right / left) ** (1 / (width - room))  # x grows by this factor per inch
     ax.set_xlim(left, right * inch ** room)
     step = 0.052 * (high - low)
     for end, at in zip(ends, spread([y for _, y, *_ in ends], step, high - step / 2)):
@@ -137,7 +140,8 @@ def end_labels(ax, ends):
 
 
 def legend(fig, axes):
-    """Draw one legend for all axes below them, the n in order first. Equal names count once."""
+    """Draw one legend for all axes, below them. The n come first, in order. Equal names are listed
+    once."""
     named = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels())}
     if named:
         def n_of(name):
@@ -150,14 +154,14 @@ def legend(fig, axes):
         cols = len(names)
         while cols > 1 and width(cols) > fig.get_figwidth():
             cols -= 1
-        names = [name for i in range(cols) for name in names[i::cols]]  # it fills column by column
+        names = [name for i in range(cols) for name in names[i::cols]]  # legend fills columns first
         fig.legend([named[name] for name in names], names, fontsize=9, ncols=cols,
                    loc="outside lower center")
 
 
 def draw_n_star(ax, panel, unit):
-    """Draw n*(C) of a panel, the n tied with it, and B_p of the best pair if there are several B_p.
-    """
+    """Draw n*(C) of a panel and the n tied with the best. If there are several B_p, draw B_p of the
+    best pair too."""
     env = panel["envelope"]
     if near := {(a["C"], n) for a in panel["near"] for _, n in a["set"]}:
         ax.plot(*zip(*near), "s", color="0.6", ms=5, zorder=1,
@@ -180,8 +184,8 @@ def draw_n_star(ax, panel, unit):
 
 
 def draw_records(ax, records):
-    """Draw the points of `pooled_records`, and their running average, to which the paper fits its
-    law."""
+    """Draw the points of `pooled_records` and their running average. The paper fits its law to this
+    average."""
     ax.plot(records["C"], records["n"], "o", color="0.45", ms=4, mfc="none",
             label="n of a record-breaking point of all runs")
     ax.plot(records["C"], [2 ** y for y in records["log2_n_mean"]], "DC1", ms=4.5, mfc="none",
@@ -189,12 +193,12 @@ def draw_records(ax, records):
 
 
 def write(fig, path, small=""):
-    """Write a figure to a temporary file, rename it, and close the figure. small: text in small
-    type below the figure."""
+    """Write a figure to a temporary file, rename the file, and close the figure. small: text in
+    small type below the figure."""
     import matplotlib.pyplot as plt
     part = f"{path}.{os.getpid()}.png"
     small = wrap(small, int(16 * fig.get_figwidth()))
-    if small and fig.legends:  # as its title, because text next to it would cover it
+    if small and fig.legends:  # as the legend's title, because text below would cover the legend
         fig.legends[0].set_title(small, prop=dict(size=8))
         fig.legends[0].set_frame_on(False)
     elif small:
@@ -205,8 +209,8 @@ def write(fig, path, small=""):
 
 
 def save(fig, path, front, title):
-    """Write a figure with a title, front["title"] if it has one. Small type below it names the runs
-    shown and what the intervals cover."""
+    """Write a figure with a title: front["title"] if there is one, else `title`. Small type below
+    the figure gives the numbers of runs and seeds, and what the intervals cover."""
     seeds = len({run["seed"] for run in front["runs_used"]})
     text = f"{plural(len(front['runs_used']), 'run')}, {plural(seeds, 'seed')}"
     text += "".join(f", {len(front[key])} {name}" for key, name in (

@@ -41,8 +41,9 @@ def has_times(steps):
 def gpu_hours(steps, ranks):
     """Return {step: hours of all ranks up to it}, or {} if the log lacks them.
 
-    They are hours of training if the steps have times (`has_times`), else of the clock, with
-    evaluations. A thinned log has means, so a record counts for all updates since the one before.
+    If the steps have times (`has_times`), only training counts. Otherwise the hours are those of
+    the clock, evaluations included. A thinned log has means over several updates, so a record
+    counts for all updates since the record before.
     """
     hours, total, before, timed = {0: 0.0}, 0.0, 0, has_times(steps)
     for r in steps:
@@ -68,17 +69,20 @@ def spending_in(unit, hours):
 
 
 def metric_per_problem(counts, metric, samples):
-    """Return the metric of each problem from its solved rollouts, counts of `samples`: any shape ->
-    the same shape."""
+    """Return the metric of each problem, as an array of the shape of `counts`.
+
+    counts: how many of the problem's `samples` rollouts were solved.
+    """
     return np.array(at_k(metric, samples), np.float32)[counts]
 
 
 def over_distinct(values, copies):
-    """Return what each distinct problem adds to the mean of values (..., P): (..., distinct).
+    """Return one value per distinct problem, with the same mean: (..., P) -> (..., distinct).
 
     copies (P,): from core.problems.copies, None if no problem is a copy. Copies of a problem have
-    the same errors, so errors are computed over distinct problems. The mean over distinct problems
-    equals the mean over P. If all have the same number of copies, each is the mean of its copies.
+    the same errors, so errors are computed over distinct problems. The mean of the returned values
+    equals the mean over P. If all problems have the same number of copies, a returned value is the
+    mean over the copies of its problem.
     """
     if not copies:
         return values
@@ -88,10 +92,10 @@ def over_distinct(values, copies):
 
 
 def training_rewards(steps, cfg, unit, spent):
-    """Return the training reward as evaluations, {C: record}: one for the updates between two
-    evaluations.
+    """Return the training reward in the form of evaluations: {C: record}.
 
-    The rollouts come from the policy before each update, so C is the spending before the update.
+    A record is the mean over the updates between two evaluations. The rollouts of an update come
+    from the policy before it, so C is what was spent before the update.
     """
     width, windows = max(cfg.get("eval_every", 1), cfg["B_p"] * cfg["n"]), {}
     before = dict(step=0, rollouts=0, tokens=0)
@@ -107,7 +111,7 @@ def training_rewards(steps, cfg, unit, spent):
         if window[-1][-1] < (i + 0.5) * width:  # the run ended in the first half of this window
             continue
         x, reward, step, rollouts, _ = (float(np.mean(v)) for v in zip(*window))
-        if not rollouts:  # only the first update, so take the cost of a rollout from the whole run
+        if not rollouts:  # if only the first update is here, use the whole run's cost of a rollout
             x, rollouts = spent(before, before["step"]), before["rollouts"]
         middle = (i + 0.5) * width  # at the same C for every B
         x = middle if unit == "rollouts" else x * middle / rollouts
@@ -122,12 +126,14 @@ def select_evals(records, metric, part, spent):
         if r.get("type") == "eval" and r.get("set", "val") == part:
             x = spent(r, r.get("step", 0))
             if x is not None and ("correct" in r or r.get(metric) is not None):
-                evals[x] = r  # if two have the same C, the later one counts
+                evals[x] = r  # if two records have the same C, the later one counts
     return evals
 
 
 def why_unusable(evals, records, metric, unit, part):
-    """Return why {C: record} cannot be analysed, with the metrics that the log has; "" if it can.
+    """Return why the evaluations {C: record} cannot be analysed, and the metrics that the log has.
+
+    Returns "" if they can be analysed.
     """
     names = {key for r in records if r.get("type") == "eval" for key in r
              if "@" in key or key == "reward"}
@@ -175,8 +181,8 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
       C             (E,) in `unit`, strictly rising; rollouts, step (E,) at the same evaluations
       counts        (E, P) solved rollouts of `samples` for each problem, None if the log lacks them
       reward        (E,) the metric, from counts if there are any, else the logged field
-      copies        from core.problems.copies, None if every problem is there once
-      steps         {field: (M,)} every number of the step records, NaN where one is missing
+      copies        from core.problems.copies, None if no problem is a copy
+      steps         {field: (M,)} every number of the step records, NaN if a record lacks it
       passes        the log's records of the training problems
       status        from the end record, "" if there is none
       per_rollout   the cost of a rollout in `unit`
@@ -236,12 +242,12 @@ def experiment_key(cfg):
 
 
 def comparable(runs, plans):
-    """Split runs into one experiment on the same problems, and the dropped runs: a list of
-    dict(run, why, B_p, ...).
+    """Split runs into (runs of one experiment on the same problems, dropped runs).
 
-    The experiment is the one in sweep.json, even if it has no run yet. Without sweep.json it is the
-    one of most runs. plans: the sweep.json of each folder. The first plan sets the experiment, and
-    all plans set the lr_base. If two runs share a cell and a seed, the longer one is kept.
+    A dropped run is a dict(run, why, B_p, ...). The experiment is the one in sweep.json, even if it
+    has no run yet. If there is no sweep.json, it is the experiment of most runs. plans: the
+    sweep.json of each folder. The first plan sets the experiment, and all plans set the lr_base. If
+    two runs share a cell and a seed, the longer run is kept.
     """
     dropped, keep, plan = [], list(runs), plans[0]
 
@@ -263,7 +269,7 @@ def comparable(runs, plans):
         key = experiment_key(run["config"])
         if key == usual and run["lr"] in lrs:
             return ""
-        wanted = dict(usual)  # without the keys that the usual experiment does not use
+        wanted = dict(usual)  # it lacks the keys that the usual experiment does not use
         changes = [f"{name}={x} for {wanted[name]}" for name, x in key if x != wanted.get(name, x)]
         if run["lr"] not in lrs:
             changes.insert(0, f"lr_base={run['lr']:g} for {' or '.join(f'{x:g}' for x in lrs)}")
@@ -292,8 +298,8 @@ def comparable(runs, plans):
 
 
 def folders_of(text):
-    """Return the folders that `runs` names, one or several with spaces between them. Raises
-    BadInput if one does not exist."""
+    """Return the folders named in `text`, the value of --runs, with spaces between them. Raises
+    BadInput if a folder does not exist."""
     words = [str(text)] if Path(text).is_dir() else str(text).split()
     for word in words:
         if not Path(word).is_dir():
@@ -304,7 +310,7 @@ def folders_of(text):
 
 
 def first_epochs(run, epochs):
-    """Return a run up to the update after which it has used each training problem `epochs` times.
+    """Return a run cut to its first `epochs` passes over the training problems.
 
     Returns a str with the reason if the number of training problems is unknown, or if fewer than
     three evaluations are left.
@@ -326,8 +332,8 @@ def first_epochs(run, epochs):
 
 
 def problems_trained_on(run):
-    """Return the number of training problems of a run: D, or the lines of its problem file if D is
-    0. None if that file is missing."""
+    """Return the number of training problems of a run: D, or if D is 0 the number of lines of its
+    problem file. Return None if that file is missing."""
     cfg = run["config"]
     path = Path(cfg.get("train_set") or "/")
     if cfg.get("D") or not path.is_file():
@@ -365,8 +371,9 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val", tag="", epoch
         raise BadInput(f"--runs={folder}: {why_no_runs(folders[0], dropped)}")
     copies = next((run["copies"] for run in runs if run["copies"]), None)
     for run in runs:
-        run["copies"] = copies  # all runs have the same problems, but older logs lack the field
-        # if a run was continued to a larger C, its header still has the smaller one
+        # all runs have the same problems, but older logs lack the field
+        run["copies"] = copies
+        # if a run was continued to a larger C, its header still has the smaller C
         B = run["B_p"] * run["n"]
         for C in (plan["config"].get("C", -1) for plan in plans if plan):
             if run["rollouts"][-1] <= C < run["rollouts"][-1] + B:
@@ -391,8 +398,8 @@ def ended(run):
 
 
 def missing_cells(folder, runs, dropped):
-    """Return the cells planned in sweep.json without a finished run: a list of dict(B_p, n, lr,
-    seed, why)."""
+    """Return the cells of sweep.json that have no finished run: a list of dict(B_p, n, lr, seed,
+    why)."""
     have = {(run["B_p"], run["n"], run["lr"], run["seed"]): run for run in runs}
     tag, out = runs[0]["config"].get("tag", "") if runs else "", []
     plans = [plan for plan in map(read_plan, folders_of(folder))

@@ -20,10 +20,12 @@ from scipy.linalg import solveh_banded
 
 from core.runs import metric_per_problem, over_distinct
 
-SMOOTH = 0.3    # the spline's penalty on curvature over ln C; from 0.03 to 3 nothing changes
-JUMP = 3        # an evaluation this many standard deviations off the spline is not smoothed
-# The prior of the noise of runs: its standard deviation, and its worth in degrees of freedom. Our
-# sweeps have 0.002 to 0.034, median 0.009; with 0.012 one-seed intervals hold the truth in 90%
+SMOOTH = 0.3    # the spline's penalty on curvature over ln C; values from 0.03 to 3 change nothing
+# If an evaluation is more than JUMP standard deviations off the spline, it is not smoothed
+JUMP = 3
+# The prior of the noise of runs: RUN_SD is its standard deviation, RUN_DF its weight in degrees of
+# freedom. The standard deviation in our sweeps is 0.002 to 0.034, with a median of 0.009. With
+# RUN_SD = 0.012, 90% of one-seed intervals contain the true value
 RUN_SD, RUN_DF = 0.012, 3
 GRID = 81       # budgets at which curves are compared, evenly spaced in log C
 Z = 1.645       # 90% intervals
@@ -37,8 +39,8 @@ def last_value(x, smooth=SMOOTH):
 
     The natural cubic spline minimises sum of squares + smooth * integral of f''^2 (Reinsch 1967).
     Its solution is f = y - smooth Q g, where (R + smooth Q'Q) g = Q'y has five diagonals. The
-    smoother is symmetric, so its last row is its result for y = (0, ..., 0, 1). With fewer than
-    three points the value is the last point.
+    smoother is a symmetric matrix, so its last row is the smoothed y = (0, ..., 0, 1). If there are
+    fewer than three points, all weight is on the last point.
     """
     w = np.zeros(len(x))
     w[-1] = 1
@@ -59,10 +61,10 @@ def last_value(x, smooth=SMOOTH):
 def reach(run):
     """Return the range of C that a run covers: (first evaluation of training, last evaluation).
 
-    Evaluations come after whole updates of B = B_p n rollouts. An evaluation due at `eval_every`
-    comes up to B late, and M = floor(C / B) leaves up to B of the budget unspent. Both ends are
-    widened by exactly that much, because otherwise the n whose B divides best would have no
-    competitor at either end of the frontier.
+    Evaluations come after whole updates of B = B_p n rollouts. So an evaluation due at `eval_every`
+    comes up to B rollouts late, and M = floor(C / B) updates leave up to B rollouts of the budget
+    unspent. Both ends of the range are widened by exactly these rollouts. Otherwise the n whose B
+    divides `eval_every` or C best would have no competitor at that end of the frontier.
     """
     B, x, cfg = run["B_p"] * run["n"], run["rollouts"], run["config"]
     first, last = (i for i in np.flatnonzero(run["C"] > 0)[[0, -1]])
@@ -86,10 +88,11 @@ def per_problem(run, metric):
 def checkpoint_sd(runs, metric):
     """Return the standard deviation of an evaluation around its run's curve.
 
-    It is the median of second differences over the later half of the evaluations, or over the last
-    three if there are fewer than five. A trend cancels in second differences, and the median
-    ignores a run that collapses. The noise of the rollouts is included. With three or four
-    evaluations the bend of the early rise is included too, so a fall must be larger to count.
+    It comes from the median of second differences over the later half of the evaluations, or over
+    the last three if there are fewer than five. A trend cancels in second differences, and the
+    median ignores a run that collapses. The noise of the rollouts is included. If there are only
+    three or four evaluations, the bend of the early rise is included too, so a fall must be larger
+    to count.
     """
     later = [min(len(run["C"]) // 2, len(run["C"]) - 3) for run in runs]
     bends = np.concatenate([np.diff(per_problem(run, metric)[first:].mean(1), 2)
@@ -100,11 +103,12 @@ def checkpoint_sd(runs, metric):
 def values_of(run, metric, grid, checkpoints=math.inf):
     """Return the reward of a run's model at each budget, and whether the run is alive there.
 
-    Returns (values (G, P), or (G, 1) without counts; state (G,): 1 alive, 0 diverged before, NaN
-    elsewhere). checkpoints: from `checkpoint_sd`.
+    Returns (values, state). values (G, P), or (G, 1) if the log has no counts. state (G,): 1 if the
+    run is alive, 0 if it diverged at a smaller budget, else NaN. checkpoints: from `checkpoint_sd`.
 
     A run that collapses falls faster than a spline bends, so an evaluation more than JUMP standard
-    deviations from the spline is not smoothed. Nothing else uses evaluations after C.
+    deviations from the spline is not smoothed. Of the evaluations after C, a value uses only the
+    next one, to interpolate, and those in `checkpoints`.
     """
     seen = run["C"] > 0
     x, (lo, hi) = np.log(run["C"][seen]), reach(run)
@@ -118,7 +122,7 @@ def values_of(run, metric, grid, checkpoints=math.inf):
         if abs(w @ R[:i + 1] - R[i]) > JUMP * checkpoints:
             w = np.eye(i + 1)[i]
         rows[:, :i + 1] += np.maximum(1 - np.abs(place - i), 0)[:, None] * w
-    slack = 0.0  # a run counts as alive up to one evaluation after its last
+    slack = 0.0  # a run counts as alive for one more evaluation interval after its last evaluation
     if run["status"] not in ("diverged", "pruned") and len(x) > 1:
         slack = float(np.median(np.diff(run["C"][seen])))
     state = np.where((grid >= lo * (1 - 1e-9)) & (grid <= (hi + slack) * (1 + 1e-9)), 1, np.nan)
@@ -135,12 +139,13 @@ class Noise:
     """The variation of runs around their cells, for all cells of a sweep together.
 
       run_var      (G,) variance of a run beyond its cell and seed
-      df           (G,) its degrees of freedom, with the prior's
+      df           (G,) degrees of freedom of run_var, including those of the prior
       seed_ratio   variance of a seed divided by run_var
-      cov          (G, N, N) covariance of the cells' means in units of run_var, NaN for a cell
-                   without a run there
+      cov          (G, N, N) covariance of the cells' means in units of run_var, NaN if the cell has
+                   no run at this budget
       rollouts     (G,) the part of run_var that is the noise of evaluation rollouts, times the
-                   number of problems; the variance over problems contains it too
+                   number of problems. The variance over problems contains this noise too, so
+                   `difference` subtracts it
       checkpoints  from `checkpoint_sd`
     """
     run_var: np.ndarray
@@ -155,13 +160,13 @@ class Noise:
 class Cell:
     """One (B_p, n, lr_base) with its runs, on a grid of G budgets.
 
-      index        its place in the list of `cells_of`, and so in Noise.cov
+      index        the cell's position in the list of `cells_of` and in Noise.cov
       values       (S, G, P) reward of each run on each problem, NaN outside the run
-      died         (S, G) whether the run diverged before
-      alive        (G,) whether a run is alive
-      reach        the budgets (lo, hi) that its runs cover
-      per_problem  (G, P) the estimate over seeds, NaN if no run has a value
-      mean         (G,) its mean over problems
+      died         (S, G) whether the run diverged at a smaller budget
+      alive        (G,) whether any run of the cell is alive
+      reach        the budgets (lo, hi) that the cell's runs cover
+      per_problem  (G, P) the reward estimated from all seeds, NaN if no run has a value
+      mean         (G,) the mean of per_problem over problems
     """
     B_p: int
     n: int
@@ -182,7 +187,7 @@ def cells_of(runs, metric):
     ends = [reach(run) for run in runs]
     low, high = min(lo for lo, _ in ends), max(hi for _, hi in ends)
     grid = np.geomspace(low, high, GRID)
-    # with the exact budgets of the report
+    # the grid includes the exact budgets of the report: the largest, and 1/2, 1/4 and 1/8 of it
     grid = np.unique([low, *grid[1:-1], *(high / 2 ** i for i in range(4) if high / 2 ** i > low)])
     groups = {}
     for run in sorted(runs, key=lambda run: (run["B_p"], run["n"], run["lr"], run["seed"])):
@@ -211,8 +216,8 @@ def cells_of(runs, metric):
 def design(cell, seed):
     """Return the columns (R, K) of a linear model cell + seed of R runs, the cells' columns first.
 
-    cell, seed (R,). If the seeds are not crossed with the cells they are left out, because they
-    would absorb differences of cells.
+    cell, seed (R,). If the seeds are not crossed with the cells, X has no columns for seeds,
+    because these would absorb differences between cells.
     """
     cells = np.unique(cell)
     X = (np.asarray(cell)[:, None] == cells).astype(float)
@@ -251,7 +256,7 @@ def add_estimates(cells, G, checkpoints):
     parts = [(np.flatnonzero(rows), np.flatnonzero(which.ravel() == i))
              for i, rows in enumerate(patterns.T) if rows.any()]
 
-    # the variance of runs within their cells, and the same without the variance of seeds
+    # the variance of runs within their cells, with the variance of seeds and without it
     run_sum, df, rollouts, within, within_df = np.zeros(G), np.zeros(G), np.zeros(G), 0.0, 0
     for rows, js in parts:
         A = values[rows][:, js].astype(float)
@@ -304,16 +309,19 @@ def nearest(grid, C):
 
 
 def combined_half_width(problems, runs, df):
-    """Return the half-width of a 90% interval from standard errors: over problems, and over runs
-    with df degrees of freedom."""
+    """Return the half-width of a 90% interval.
+
+    problems: standard error over problems. runs: standard error over runs, with df degrees of
+    freedom.
+    """
     return math.hypot(Z * problems, stats.t.ppf(0.95, df) * runs)
 
 
 def level_error(c, j):
     """Return the standard error over problems of a cell's mean at budget j.
 
-    If only the mean is known, it is the error of problems whose rewards are 0 or 1, which is the
-    largest possible.
+    If the log has only the mean over problems, each problem's reward is assumed to be 0 or 1, which
+    gives the largest possible error.
     """
     each, run = c.per_problem[j], c.runs[0]
     if len(each) > 1:
@@ -339,7 +347,7 @@ def ci_half_width(c, j):
 def difference(a, b, j):
     """Return cell a minus cell b at budget j: (gap, standard error over problems, over runs).
 
-    The difference is paired by problem, and by each seed that both cells have.
+    The difference is paired by problem, and by seed for the seeds that both cells have.
     """
     gap, cov = a.per_problem[j] - b.per_problem[j], a.noise.cov[j]
     h = cov[a.index, a.index] + cov[b.index, b.index] - 2 * cov[a.index, b.index]
@@ -362,10 +370,11 @@ def best(cells, j):
 
 
 def tied_with_best(cells, j):
-    """Return which cells cannot be distinguished from the best at budget j: mask (N,).
+    """Return the mask (N,) of cells that cannot be distinguished from the best at budget j.
 
-    A cell is not tied if it is below the best by more than its error, at 90% for all comparisons
-    together (Sidak; the set of Hsu's multiple comparisons with the best).
+    A cell is not tied if its gap to the best is larger than the error of the gap. The error is for
+    90% confidence over all comparisons together (Sidak; the set of Hsu's multiple comparisons with
+    the best).
     """
     top = best(cells, j)
     defined = [i for i, c in enumerate(cells) if not np.isnan(c.mean[j])]
@@ -381,8 +390,8 @@ def folds(S, H):
     """Return the folds of a held-out choice: a list of (chosen, scored), masks (S, H) over S seeds
     and H halves of the problems.
 
-    A fold is scored on one seed and one half. The choice uses the other seeds on the other half.
-    With one seed, the choice uses that seed on the other half.
+    A fold is scored on one seed and one half. The choice uses the other seeds on the other half. If
+    there is only one seed, the choice uses this seed on the other half.
     """
     out = []
     for s in range(S):
@@ -394,9 +403,10 @@ def folds(S, H):
 
 
 def folds_of(cells):
-    """Return means by cell, seed and half of the problems (N, S, H, G), and the runs that died.
+    """Return (means, died), both (N, S, H, G), by cell, seed and half of the problems.
 
-    H = 1 without counts. A mean is NaN if the cell has no run of that seed.
+    means: the mean reward, NaN if the cell has no run of this seed. died: whether the run diverged
+    at a smaller budget. H = 1 if the logs have no counts.
     """
     seeds = sorted({run["seed"] for c in cells for run in c.runs})
     S, G, P = len(seeds), len(cells[0].mean), cells[0].values.shape[2]
@@ -411,10 +421,11 @@ def folds_of(cells):
 
 
 def held_out(cells):
-    """Return the rewards that choose and the rewards that score, in each of the `folds`: two arrays
-    (N, F, G).
+    """Return two arrays (N, F, G): the rewards used to choose a cell and the rewards used to score
+    it, in each of the `folds`.
 
-    A run that diverged takes part in the choice but not in the score, because the report names it.
+    Diverged runs count in the choice. They are left out of the score (NaN), because the report
+    names them anyway.
     """
     means, died = folds_of(cells)
     masks = folds(*means.shape[1:3])
@@ -428,8 +439,8 @@ def heldout_reward(cells, held=None):
     """Return the reward of the best cell at each budget, without the winner's curse: (G,).
 
     The cell is chosen on some runs and problems and scored on others (`held_out`), so a fold may
-    score another cell than `best`. With one seed the luck of the chosen run remains. held: from
-    `held_out`, to compute it only once.
+    score another cell than `best`. If there is only one seed, the luck of the chosen run remains.
+    held: the result of `held_out`, to compute it only once.
     """
     choice, scored = held or held_out(cells)
     choice = np.where(np.isnan(choice) | np.isnan(scored), -np.inf, choice)
@@ -444,9 +455,9 @@ def stop_before(cells, j, held=None):
     """Return an earlier stop that beats the best cell at budget j, dict(cell, j, reward, gain), or
     None if more rollouts did no harm.
 
-    The stop, a cell and a budget, is chosen and scored on different runs and problems. It counts if
-    it is above the best at j by two standard errors, over problems and checkpoints. held: from
-    `held_out`, to compute it only once.
+    A stop is a cell and a budget. It is chosen and scored on different runs and problems. The stop
+    counts if its reward is more than two standard errors above that of the best cell at j. The
+    error covers problems and checkpoints. held: the result of `held_out`, to compute it only once.
     """
     top = best(cells, j)
     if top is None or j == 0:
@@ -478,8 +489,11 @@ def stop_before(cells, j, held=None):
 # The frontier of some cells
 
 def where_zero(x, gap, half, at):
-    """Return the interval (lo, hi) around `at` in which gap (G,), rising through zero, is within
-    `half` (G,) of zero. An end is None if the data leave it open."""
+    """Return the interval (lo, hi) of x (G,) around `at` in which gap (G,) is within `half` (G,) of
+    zero.
+
+    The gap rises through zero at `at`. An end of the interval is None if the data leave it open.
+    """
     below = np.flatnonzero((x <= at) & (gap < -half))
     above = np.flatnonzero((x >= at) & (gap > half))
     return (float(x[below[-1]]) if len(below) else None,
@@ -505,11 +519,12 @@ def panel_of(cells, grid, end=math.inf):
       envelope  at each budget the best (B_p, n, lr), its value `highest`, the held-out `reward`
                 that the report prints, and its interval lo, hi
       near      at every fourth budget the (B_p, n) that are tied with the best
-      switches  of the best n. why: "crossing"; "begins" if the new n has no runs before; "ends" if
-                the old n has none after. clear: one of the two n is better by more than its error
-                somewhere on its side of the crossing, and it is the first switch between the two
+      switches  the changes of the best n (`overtakes`), each with why and clear
 
-    end: the last budget.
+    why: "begins" if the new n has no runs before the switch, "ends" if the old n has no runs after
+    it, else "crossing". A crossing is clear if one of the two n is better by more than the error
+    somewhere on that n's side of the crossing. "begins" and "ends" are always clear. Of several
+    clear switches from one n to another only the first counts as clear. end: the last budget.
     """
     means = np.array([c.mean for c in cells])  # (N, G)
     js = np.flatnonzero(~np.isnan(means).all(0) & (grid <= end))
@@ -549,8 +564,10 @@ def panel_of(cells, grid, end=math.inf):
 # --------------------------------------------------------------------------------------------------
 # Does the best n rise with the budget? A test from the runs themselves
 
-LAW_SD = 0.015  # the prior of this test: with 0.010 up to 15% of sweeps would be false laws
-TIE = 2         # within so many standard errors a smaller reward may be a tie (Hansen 2005)
+# The prior of this test: the standard deviation of the noise of runs. With 0.010, up to 15% of
+# sweeps without a rise would get the verdict law
+LAW_SD = 0.015
+TIE = 2         # a reward lower by at most this many standard errors may be a tie (Hansen 2005)
 DRAWS = 4000    # samples of the null distribution
 ALPHA = 0.05    # a law needs a p below this
 
@@ -558,9 +575,10 @@ ALPHA = 0.05    # a law needs a p below this
 def windows_of(cells, grid):
     """Cut the budgets that all n reached into octaves of log C, two to six.
 
-    Returns dict(A (R, W, P): reward of each run in each window; n, seed (R,); C: the windows;
-    left_out: the n whose runs end early or diverge), or None if the budgets span less than a factor
-    of 4. No n is left out if fewer than two others would remain.
+    Returns dict(A (R, W, P): reward of each run in each window; n, seed (R,); C: the first and the
+    last budget of each window; left_out: the n whose runs end early or diverge). Returns None if
+    the budgets span less than a factor of 4. No n is left out if fewer than two others would
+    remain.
     """
     longest = max(c.reach[1] for c in cells)
     full = [c for c in cells if c.alive.any()
@@ -588,15 +606,17 @@ def windows_of(cells, grid):
 def window_estimates(A, n, seed):
     """Return the reward of each n in each window with its errors, from A (R, W, P), n, seed (R,).
 
-    dict(n (N,), mean (N W,): window by window for each n in turn; runs, problems (N W, N W):
-    covariances; df). Both variances contain the noise of the rollouts, so it is subtracted once.
+    Returns dict(n (N,), mean (N W,), runs, problems (N W, N W), df, W). mean: the W windows of the
+    first n, then those of the next n, and so on. runs, problems: the covariances of `mean` over
+    runs and over problems. Both contain the noise of the rollouts, so this noise is subtracted
+    from `problems`.
     """
     (_, W, P), ns = A.shape, np.unique(n)
     X, N = design(n, seed), len(ns)
     G = np.linalg.pinv(X)
     H, each = (G @ G.T)[:N, :N], np.einsum("nr,rwp->nwp", G[:N], A)
     of_runs, e, df = split_noise(X, A)
-    prior = LAW_SD ** 2 * (0.5 + 0.5 * np.eye(W))  # half of a run's variance is in all its windows
+    prior = LAW_SD ** 2 * (0.5 + 0.5 * np.eye(W))  # a run's windows share half of its variance
     runs = np.kron(H, (RUN_DF * prior + of_runs.T @ of_runs) / (RUN_DF + df))
     problems = np.cov(each.reshape(N * W, P)) / P if P > 1 else 0 * runs
     if df and P > 1:
@@ -615,11 +635,12 @@ def errors_of(D, e):
 def law_test(e):
     """Test whether the best n rises. The null hypothesis is that one n is best in every window.
 
-    e: from `window_estimates`. The null hypothesis is rejected if every n is beaten, by a smaller n
-    in an early window or by a larger one in a late window. The middle window counts as both, so a
-    falling n* is not a rise. Returns dict(p, n_closest, by, window, gap): n_closest comes closest
-    to one n for all windows, and `by` beats it in `window` by gap. p is how often a sweep with a
-    constant best n looks as much like a rise.
+    e: from `window_estimates`. The null hypothesis is rejected if every n is beaten, either by a
+    smaller n in an early window or by a larger n in a late window. So a falling n* is not a rise.
+    The middle window counts as early and as late. Returns dict(p, n_closest, by, window, gap).
+    n_closest: the n that comes closest to being best in all windows. by: the n that beats n_closest
+    most clearly, in `window` by `gap`. p: how often a sweep with a constant best n looks as much
+    like a rise as this one.
     """
     ns, W, y = e["n"], e["W"], e["mean"]
     N = len(ns)
@@ -644,7 +665,8 @@ def law_test(e):
     u = rng.chisquare(e["df"], (DRAWS, 1)) / e["df"]  # because the variance of runs is an estimate
     scale, p = np.sqrt(np.maximum(u * of_runs + rest, 0.2 * u * of_runs)), 0.0
     for i in range(N):
-        # the sweep if the i-th n were always best: values that may be tied with it become equal
+        # the sweep if the i-th n were always best: other rewards that are higher than the reward of
+        # the i-th n, or that may be tied with it, become equal to it
         null, mine = y.copy(), (beaten_n == i) & (T > -TIE)
         null[other[mine]] = y[base[mine]]
         t = (D @ null + noise @ D.T) / scale
@@ -658,14 +680,15 @@ def verdict_of(cells, grid, delta):
 
     Returns what `law_test` returns, with dict(verdict, reason, p_falls, half, n_flat, regret, sets,
     windows, left_out, ...). The verdict is
-      law           if n* rises, by `law_test` at ALPHA
-      flat          if no n is better than `n_flat` by delta or more in any window (`regret` is the
-                    upper end of a one-sided 95% interval). It needs two seeds and no n left out. If
-                    both hold the verdict is flat, because `n_flat` is good enough
+      law           if `law_test` shows a rise at ALPHA, and no fall
+      flat          if `regret` is below delta, with two seeds or more and no n left out. `regret`
+                    is the most that another n can be better than `n_flat` in any window (upper end
+                    of a one-sided 95% interval)
       undetermined  otherwise
 
-    sets: the n tied with the best in each window. rising: an n that still gains on `n_flat` at the
-    largest budgets, so that flat holds only up to C.
+    If law and flat both hold, the verdict is flat, because `n_flat` is good enough. sets: the n
+    tied with the best in each window. rising: an n that gains on `n_flat` from the last window but
+    one to the last, or None. If it is not None, flat holds only up to the largest budget.
     """
     w = windows_of(cells, grid) if len({c.n for c in cells}) > 1 else None
     if w is None:
@@ -707,7 +730,7 @@ def verdict_of(cells, grid, delta):
     return rise | dict(
         half=gap_of(by, closest, rise["window"])[1], regret_of_n=regret[closest],
         verdict=verdict, p_falls=fall["p"], n_flat=int(e["n"][flat]), regret=regret[flat],
-        # a hint, not a test, so half an interval is enough
+        # `rising` is a hint, not a test, so half of the half-width is enough
         rising=rising if gains[rising][0] > gains[rising][1] / 2 else None,
         sets=sets, windows=w["C"], left_out=w["left_out"], reason="")
 
@@ -723,8 +746,9 @@ def flip(a, e):
 # A table is {key: (S, P)}: the rewards of cells in a window of C, for S seeds and P problems. All
 # cells of a table share their seeds and their problems.
 
-SMALL = 0.03  # a difference that does not matter, as a share of training's gain
-ALIKE = 0.06  # the share that a claim of "no difference" allows: 2 points if training gained 33
+# Both are shares of the gain of training
+SMALL = 0.03  # a difference that does not matter
+ALIKE = 0.06  # what a claim of "no difference" allows: 2 points if training gained 33
 
 
 class Missing(Exception):
@@ -732,8 +756,10 @@ class Missing(Exception):
 
 
 def seed_noise(table):
-    """Return the noise of a run of {key: (S, P)} beyond its cell and its seed: (standard deviation,
-    df)."""
+    """Return the noise of the runs in a table {key: (S, P)}: (standard deviation, df).
+
+    The effects of the cell and of the seed are removed.
+    """
     means = np.array([t.mean(1) for t in table.values()])  # (cells, S)
     cell, seed = np.indices(means.shape)
     rest, df = residuals(design(cell.ravel(), seed.ravel()), means.ravel())
@@ -741,10 +767,11 @@ def seed_noise(table):
 
 
 def bounded(each, error, df):
-    """Return the mean of one value per problem (P,) with its noise: dict(gain, half, sees).
+    """Return the mean of `each` (P,), a value per problem, with its noise: dict(gain, half, sees).
 
-    error: its standard error over seeds, with df degrees of freedom. half: half of the 90%
-    interval. sees: the effect that such runs would show in four of five repetitions.
+    error: the standard error of the mean over seeds, with df degrees of freedom. gain: the mean.
+    half: half of its 90% interval. sees: the effect that such runs would show in four of five
+    repetitions.
     """
     problems = each.std(ddof=1) / math.sqrt(len(each)) if len(each) > 1 else 0.0
     half = combined_half_width(problems, error, max(df, 1))
@@ -771,15 +798,15 @@ def fold_masks(S, P):
 
 
 def best_in(table, chosen):
-    """Return the key of {key: (S, P)} with the highest mean within a mask."""
+    """Return the key of a table {key: (S, P)} with the highest mean within the mask `chosen`."""
     return max(table, key=lambda key: table[key][chosen].mean())
 
 
 def best_less(table, among, others):
-    """Return the best of the keys `among` minus the best of `others`: (the former in each fold,
-    `bounded`).
+    """Return how much better the best of the keys `among` is than the best of `others`.
 
-    Both are chosen and scored on different runs and problems (`folds`).
+    Returns (the best of `among` in each fold, the difference as in `bounded`). Both keys are chosen
+    on some runs and problems and scored on others (`folds`).
     """
     spread, df = seed_noise(table)
     values, winners = np.empty(table[among[0]].shape), []
@@ -791,7 +818,10 @@ def best_less(table, among, others):
 
 
 def change(now, before):
-    """Return the mean of now (S, P) minus before (S, P), the same runs earlier, see `bounded`."""
+    """Return the mean of `now` (S, P) minus `before` (S, P), see `bounded`.
+
+    `before` has the rewards of the same runs at an earlier time.
+    """
     d = (now - before).mean(1)  # one difference per seed, so S - 1 degrees of freedom
     error = d.std(ddof=1) / math.sqrt(len(d)) if len(d) > 1 else 0.0
     return bounded((now - before).mean(0), error, len(d) - 1)
@@ -801,9 +831,11 @@ def judge(c, claim=+1, gained=1 / 3):
     """Return the verdict of a contrast on a claim: "is larger" (+1), "is smaller" (-1) or "makes no
     difference" (0).
 
-    gained: the gain of training, which sets the scale. confirmed: the whole interval is on the
-    claim's side. contradicted: it excludes an effect of SMALL x gained on that side. For claim 0:
-    the interval is within ALIKE x gained of 0, or entirely beyond it. underpowered: neither.
+    gained: the gain of training, which sets the scale. For the claims +1 and -1, confirmed means
+    that the whole interval is on the claim's side of 0. contradicted means that the interval
+    excludes an effect of SMALL x gained on the claim's side. For the claim 0, confirmed means that
+    the interval is within ALIKE x gained of 0, contradicted that it is entirely outside this range.
+    underpowered: neither.
     """
     lo, hi = c["gain"] - c["half"], c["gain"] + c["half"]
     small, alike = SMALL * gained, ALIKE * gained
@@ -817,7 +849,10 @@ def judge(c, claim=+1, gained=1 / 3):
 
 
 def times_of(contrasts, claim, g):
-    """Return how many times as many seeds `judge` would need to decide all of some contrasts."""
+    """Return the factor by which the seeds must increase for `judge` to decide all `contrasts`.
+
+    claim, g: claim and gained of `judge`.
+    """
     times = [1]
     for c in contrasts:
         if judge(c, claim, g) == "underpowered":
@@ -833,29 +868,39 @@ def denied(verdict):
 
 
 def both(verdicts):
-    """Return the verdict on a claim with several parts: confirmed if all are, contradicted if one
-    is."""
+    """Return the verdict on a claim with several parts, from the verdict on each part.
+
+    It is confirmed if all parts are confirmed, contradicted if any part is contradicted, else
+    underpowered.
+    """
     if set(verdicts) == {"confirmed"}:
         return "confirmed"
     return "contradicted" if "contradicted" in verdicts else "underpowered"
 
 
 def best_lr(tables, chosen):
-    """Return the best within a mask of an n's tables [(S, P) for each lr]."""
+    """Return the table (S, P) of an n's best lr within the mask `chosen`.
+
+    tables: [(S, P) for each lr].
+    """
     return tables[best_in(dict(enumerate(tables)), chosen)]
 
 
 def best_n(condition, chosen):
-    """Return the best n of {n: [(S, P) for each lr]} within a mask, each n at its best lr there."""
+    """Return the best n of a condition {n: [(S, P) for each lr]} within the mask `chosen`.
+
+    Each n is at the lr that is its best within the mask.
+    """
     return best_in({n: best_lr(condition[n], chosen) for n in sorted(condition)}, chosen)
 
 
 def constant_n(conditions, noises):
-    """Return the n that could serve in all conditions, and the most that another n gains on it in
-    any of them, at the upper end of the interval: (n, gain).
+    """Return (n, gain): the best constant n for all conditions, and how much better another n can
+    be.
 
-    Each n is at its best lr. The largest n is excluded, because a constant largest n would not
-    exclude a rise.
+    gain: the most that another n gains on n in any condition, at the upper end of the interval. n
+    has the smallest gain. Each n is at its best lr. The largest n is excluded, because a constant
+    largest n would not exclude a rise.
     """
     ns = sorted(conditions[0])
     costs = {}
@@ -873,18 +918,19 @@ def constant_n(conditions, noises):
 
 
 def shift(first, second, gained=1 / 3):
-    """Return whether the best n moves up from one condition to another, both {n: [(S, P) for each
-    lr]} of the same runs.
+    """Return whether the best n moves up from the first condition to the second.
 
-    In each of the `folds` the best n of each condition is chosen, each n at its best lr. gained: as
-    in `judge`. Raises Missing with fewer than three n. Returns dict
+    first, second: {n: [(S, P) for each lr]} of the same runs. In each of the `folds` the best n of
+    each condition is chosen, each n at its best lr. gained: as in `judge`. Raises Missing if there
+    are fewer than three n. Returns dict
       a, b: the n chosen in the first and in the second condition, one per fold
       loses, gains: the loss of the n in b against those in a in the first condition, and their gain
         in the second
       flat, worst: `constant_n` of the two conditions
       censored: flat is the smallest n run, so a rise below it would not show
       verdict: confirmed if loses and gains are above 0 and b >= a in every fold; contradicted if
-        they are and b <= a, or if one n, not censored, costs less than SMALL x gained in both
+        loses and gains are above 0 and b <= a in every fold, or if worst is below SMALL x gained
+        and flat is not censored; else underpowered
       sees: the effect that such runs would show
     """
     ns = sorted(first)
@@ -902,7 +948,7 @@ def shift(first, second, gained=1 / 3):
     loses, gains = (bounded(each.mean(0), spread * math.sqrt(2 / len(each)), df)
                     for each, (spread, df) in zip((lost, won), noises))
     flat, worst = constant_n((first, second), noises)
-    censored = flat == ns[0] and flat > 2  # n = 2 is the smallest group, so no n is below it
+    censored = flat == ns[0] and flat > 2  # no n is below 2, the smallest group
     clear = loses["gain"] > loses["half"] and gains["gain"] > gains["half"]
     if clear and all(y >= x for x, y in zip(a, b)):
         verdict = "confirmed"
@@ -917,9 +963,9 @@ def shift(first, second, gained=1 / 3):
 def of_several(shifts):
     """Return one verdict on the shifts of several groups, such as several B_p.
 
-    confirmed: the n moves down in no group, and the contrasts are above 0 on average, with
-    intervals as wide as those of one group because groups share problems. contradicted: one of them
-    is.
+    confirmed: n decreases in no group, and both mean contrasts exceed their mean interval
+    half-width. (Groups share problems, so averaging does not narrow the interval.) contradicted:
+    the verdict of any group is contradicted. underpowered: otherwise.
     """
     rises = all(y >= x for c in shifts for x, y in zip(c["a"], c["b"]))
     clear = all(sum(c[key]["gain"] - c[key]["half"] for c in shifts) > 0

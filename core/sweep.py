@@ -45,7 +45,8 @@ def cells(cfg):
     """Return the runs of a sweep, seeds x bps x ns x lrs with B_p n <= B_max, as resolved dicts.
 
     Large B comes first. These runs take the least time per rollout, so a sweep shows early whether
-    its largest batches fit into memory. Raise BadInput if no cell is left or one cannot be a run.
+    its largest batches fit into memory. Raise BadInput if no cell is left or a cell cannot be a
+    run.
     """
     grid = [dict(cfg, B_p=B_p, n=n, seed=seed, lr_base=lr) for seed in distinct(cfg["seeds"])
             for B_p in distinct(cfg["bps"]) for n in distinct(cfg["ns"])
@@ -79,7 +80,7 @@ def run_folder(c):
 def save_plan(cfg, shared=False):
     """Write sweep.json of a sweep, dict(config, cells), for the analysis and for `failed`.
 
-    shared: several studies may share this arm, so earlier cells of the same experiment are kept.
+    shared: keep earlier cells of the same experiment, because several studies may share this arm.
     """
     asked = [{key: c[key] for key in ("B_p", "n", "seed", "lr_base")} for c in cells(cfg)]
     plan = read_plan(cfg["runs"]) if shared else {}
@@ -99,9 +100,11 @@ def planned(folder):
 
 
 def planned_before(cfg):
-    """Return what sets runs in a sweep's folder apart from `cfg`, if the analysis leaves them out.
+    """Return how earlier runs in a sweep's folder differ from `cfg`, if the analysis of `cfg` would
+    leave them out.
 
-    "another experiment", or their lr_base; "" if there are no such runs.
+    Returns "another experiment", or "lr_base=..." with the values that `cfg` lacks, or "" if no
+    runs would be left out.
     """
     plan = read_plan(cfg["runs"])
     if not plan or not any(Path(cfg["runs"]).glob("*/log.jsonl*")):
@@ -128,7 +131,7 @@ def presets(data):
     """Return the studies of a data folder, {name: dict(about, minutes, arms)}.
 
     arms: {name: command-line words}. An arm is one sweep in its own folder; studies that name the
-    same arm share its runs. A folder without studies gets those of data/guru_math, the paper's.
+    same arm share its runs. If the folder has no studies, return the paper's (data/guru_math).
     """
     for folder in (data, ROOT / "data/guru_math"):
         studies = {name: study for name, study in read_presets(folder).items()
@@ -141,7 +144,7 @@ def presets(data):
 def recipe_words(preset, data, argv):
     """Return the command-line words that presets.json of a data folder gives a recipe's sweep.
 
-    Words that name a model were chosen for it, so there are none if argv names another.
+    If the words name a model, they were chosen for this model, so return [] if argv names another.
     """
     own = read_presets(data).get(preset) if preset in RECIPES else None
     words = shlex.split(own["arms"][preset]) if own else []
@@ -152,8 +155,8 @@ def recipe_words(preset, data, argv):
 def within_split(cfg, words, argv):
     """Return `cfg`, with D = 0 (all problems) if its split has fewer than the D of presets.json.
 
-    That D was chosen for one model; for any other it is an upper bound. A D on the command line
-    (argv) is kept.
+    The D of presets.json (words) was chosen for one model. For any other model it is an upper
+    bound. A D on the command line (argv) is kept.
     """
     path = Path(cfg["train_set"])
     ours = any(word.startswith("--D=") for word in words)
@@ -264,7 +267,8 @@ def unfinished(sweeps):
 def requirements(argv):
     """Return the requirement files that pip installs for a sweep.
 
-    vLLM's is included if this machine has GPUs, or with --engine=vllm, for a login node without.
+    vLLM's file is included if this machine has GPUs. --engine=vllm includes it on a login node
+    without GPUs too.
     """
     cfg = parse(argv)
     gpus = cfg["device"] != "cpu" and os.environ.get("GPUS_PER_RUN") != "0"
@@ -273,10 +277,10 @@ def requirements(argv):
 
 
 def slots(sweeps):
-    """Return the environment variables of each place for a run; as many runs go at a time.
+    """Return the places for runs, as a list of the environment variables of each place.
 
-    Sets the variables that all runs inherit. Raise BadInput if JOBS and GPUS_PER_RUN do not fit
-    this machine.
+    Each place has one run at a time. Also set the variables that all runs inherit. Raise BadInput
+    if JOBS and GPUS_PER_RUN do not fit this machine.
     """
     jobs, each = int(os.environ.get("JOBS") or 0), os.environ.get("GPUS_PER_RUN", "")
     size = int(each or any(c["device"] != "cpu" for c in sweeps))
@@ -289,7 +293,8 @@ def slots(sweeps):
                        "that many, or 0 for the CPU")
     if not room:
         return [{}] * (jobs or machine.cores())
-    # threads per process: the cores, shared by one process per GPU; on a CPU, scripts set their own
+    # threads per process: one process per GPU, and these share the cores. On a CPU the scripts set
+    # the number of threads
     os.environ.setdefault("OMP_NUM_THREADS", str(1 + (machine.cores() - 1) // len(gpus)))
     vllm = any(c["engine"] != "hf" and c["device"] != "cpu" for c in sweeps)
     # vLLM's sleep asserts that no other process takes memory on the GPU meanwhile
@@ -338,8 +343,8 @@ def check_gpus(sweeps):
 def to_measure(sweeps):
     """Return how many problems sample.py will measure before the runs.
 
-    0 if the splits exist, None if the problem file does not exist yet. The levels of a study are
-    not counted.
+    Returns 0 if the splits exist, None if the problem file does not exist yet. The levels of a
+    study are not counted.
     """
     total = {}
     for c in sweeps:
@@ -357,7 +362,7 @@ def to_measure(sweeps):
 def measured_rate(folder):
     """Return (how many runs in a folder have measured GPU-hours, measured / estimated GPU-hours).
 
-    It is (0, 1.0) if no run used a GPU.
+    Returns (0, 1.0) if no run used a GPU.
     """
     hours = []
     for path in Path(folder).glob("**/log.jsonl"):
@@ -367,7 +372,7 @@ def measured_rate(folder):
     return len(hours), sum(a for a, _ in hours) / sum(b for _, b in hours) if hours else 1.0
 
 
-DEEP = 150  # updates: in the paper, larger n take the lead after 155 to 264
+DEEP = 150  # updates; in the paper, larger n take the lead after 155 to 264 updates
 
 
 def price(preset, argv):
@@ -434,7 +439,10 @@ def prices(argv):
 # The runs: start, watch, collect
 
 def last_line(path):
-    """Return the last line of a process's output, or a run's error before torchrun's table."""
+    """Return the last line of a process's output.
+
+    If the output has an error of a run, return the error, because torchrun prints a table after it.
+    """
     lines = []
     with contextlib.suppress(OSError), open(path, "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 9000))
@@ -445,10 +453,11 @@ def last_line(path):
 
 
 def spawn(command, out, place):
-    """Start a process from shell words; it writes to the file `out`. place: its extra variables.
+    """Start a process from shell words, with its output in the file `out`.
 
-    It gets its own session, because torchrun and srun would pass Ctrl-C on to the ranks. A shell
-    splits the line, because LAUNCH may hold quotes; env allows LAUNCH="A=1 nice".
+    place: extra environment variables of the process. The process gets its own session, because
+    torchrun and srun would pass Ctrl-C on to the ranks. A shell splits the command, because LAUNCH
+    may contain quotes. `env` allows LAUNCH="A=1 nice".
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     with open(out, "wb") as file:
@@ -461,9 +470,9 @@ def pool(jobs, places, stop):
     """Run jobs (name, shell words, output file) in order, one per place at a time. Return how many
     failed.
 
-    Once `stop` is not empty, no job starts any more. The running ones get SIGTERM, on which a run
-    saves a checkpoint, and are waited for. The same happens if a job was stopped by another process
-    (Slurm signals the steps of a job), or if the reader of our output has ended.
+    Once `stop` is not empty, no job starts any more. The running jobs get SIGTERM, on which a run
+    saves a checkpoint, and `pool` waits until they end. The same happens if another process stopped
+    a job (Slurm signals the steps of a job), or if the reader of our output has ended.
     """
     waiting, running, failed, shown = list(jobs), {}, 0, time.time()
     terminal = sys.stdout.isatty()
@@ -614,12 +623,13 @@ def list_failed(preset, argv):
 
 
 # --------------------------------------------------------------------------------------------------
-# Pruned sweeps: all cells run to C/8. There, at C/4 and at C/2, a third of each B_p's cells ends
+# Pruned sweeps: all cells run to C/8. At C/8, C/4 and C/2, a third of the cells of each B_p ends
 #
 # A cell is ranked by its reward plus its gain over the last octave of budget, because a larger n
-# rises later, and curves flatten in log C. The decision is stored only as a run's end record. So a
-# call after a kill ranks the same runs again, and a cell that is added later is compared at each
-# rung with the others as they were there. tests/bench/prune.py measures what this costs and saves.
+# rises later, and curves flatten in log C. The decision is stored only as a run's end record. So if
+# a call is killed, the next call ranks the same runs again. A cell that is added later is compared
+# at each rung with the other cells' rewards at this rung. tests/bench/prune.py measures what
+# pruning costs and saves.
 
 def pruning():
     return os.environ.get("PRUNE") == "1"
@@ -646,7 +656,7 @@ def next_rung(cfg):
         if todo:
             print(f"rung C = {C} of {cfg['C']}: {len(todo)} runs to do", file=sys.stderr)
             return todo
-        ended = {run_folder(c) for c in short}  # at an earlier rung
+        ended = {run_folder(c) for c in short}  # pruned at an earlier rung
         live = [c for c in live if run_folder(c) not in ended]
         end_some([c for c in here if run_folder(c) not in ended], C)
     return unfinished([cfg])

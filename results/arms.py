@@ -3,7 +3,8 @@
 An arm is a folder of runs, ARM/RUN/log.jsonl (.gz if it is thinned). presets.json of the data
 folder names the arms of each study. figures.py builds on this file. A reward is a mean over the
 evaluations in a window of C, by default the last quarter of the budget. Intervals are 90%, over
-seeds and validation problems; with one seed they are over the problems only (core/stats.py).
+seeds and validation problems. If there is one seed, they are over the problems only
+(core/stats.py).
 """
 import functools
 import gzip
@@ -25,15 +26,15 @@ from core.stats import ALPHA, SMALL, Missing, cells_of, contrast, shift, verdict
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# the step fields of a thinned log: counters of the last step, means of the rest
+# the step fields of a thinned log: COUNTERS are those of a stretch's last step, AVERAGED are means
 COUNTERS = "type step rollouts tokens wall_s".split()
 AVERAGED = ("reward entropy kl grad_norm response_len frac_all_right frac_all_wrong "
             "gen_s train_s").split()
 KEPT_STEPS = 64  # step records in a thinned log, each the mean of its stretch
-# windows of a run's budget C
+# windows, as shares of a run's budget C
 EARLY, MIDDLE, LATE, START = (0.06, 0.125), (0.3, 0.5), (0.75, 1.0), (-1, 0)
-# A cell with fewer updates is drawn but not judged: in the paper a larger n leads after it has made
-# 155 to 264 updates
+# A cell with fewer updates is drawn but not judged, because in the paper a larger n takes the lead
+# after 155 to 264 updates
 DEEP = 150
 
 LRS = "_quarter", "_half", "_double"  # ARM_half is ARM at another lr_base
@@ -92,17 +93,18 @@ def keep(source, target):
 
 @functools.cache
 def read(path, part="val", unit="rollouts", metric="avg@4"):
-    """Return a run folder as core/runs.read_run does, with its path and budget, or the reason why
-    it cannot be used, as text."""
+    """Return the run of core/runs.read_run with its path and budget, or a text that gives the
+    reason why the folder cannot be used."""
     run = read_run(Path(path), metric, unit, part)
     if isinstance(run, str):
         return run
-    # if a larger C continued a run, its header still has the first C
+    # if a run was continued to a larger C, its header still has the first C
     return run | dict(path=path, budget=max(run["config"]["C"], int(run["rollouts"][-1])))
 
 
 def most_frequent(values):
-    """Return the most frequent value, the first if several are, or None without values."""
+    """Return the most frequent value, or None if there are no values. If several values tie,
+    return the first."""
     return max(values, key=values.count, default=None)
 
 
@@ -120,9 +122,9 @@ class Atlas:
     """The arms below a folder; figures go to `out`.
 
     words: command-line words that change a study: its data folder, n, B_p or seeds.
-    own: the committed study of results/README.md. Its rows are held to more than the paper's
-    figures: later seeds and other learning rates have to agree. drawn: {figure: its panels and the
-    runs in them}.
+    own: whether this is the committed study of results/README.md. The rows of this study must pass
+    more than the paper's figures do: later seeds and other learning rates have to agree. drawn:
+    {figure: (its panels, the runs in them)}.
     """
 
     def __init__(self, folder, out, words=(), own=False):
@@ -179,7 +181,8 @@ class Atlas:
         """Return {n: {seed: run}} of an arm's cells with enough seeds, at one B_p (None: the one
         with most n).
 
-        ns: only these n. least: seeds that a cell needs. Raises Missing if there are none.
+        ns: only these n. least: seeds that a cell needs. Raises Missing if no cell or not every n
+        of `ns` has them.
         """
         least = least or self.min_seeds(name)
         cells = {key: runs for key, runs in self.cells(name, lr).items() if len(runs) >= least}
@@ -245,8 +248,8 @@ def of_set(run, name):
 
 
 def rewards(run, metric="avg@4", of="val", window=LATE):
-    """Return the metric of each problem, its mean over the evaluations in a window (lo C, hi C]:
-    (P,). If the run diverged before the window, return its last evaluation."""
+    """Return the metric of each problem (P,), averaged over the evaluations in a window (lo C, hi
+    C]. If the run diverged before the window, return the metric at its last evaluation."""
     e, C = of_set(run, of), run["budget"]
     at = (e["C"] > window[0] * C) & (e["C"] <= window[1] * C * (1 + 1e-9))
     if not at.any():
@@ -267,8 +270,11 @@ def step_mean(run, field, window=LATE):
 
 
 def table_of(cells, value=rewards, **how):
-    """Return {key: (S, P)}: value(run, **how) for the seeds and up to the budget that all cells
-    have. Raises Missing if they have no seed in common."""
+    """Return {key: (S, P)} of value(run, **how) for the seeds that all cells have.
+
+    The runs are cut to the smallest budget of these cells. Raises Missing if the cells have no seed
+    in common.
+    """
     seeds = sorted(set.intersection(*(set(runs) for runs in cells.values())))
     if not seeds:
         raise Missing(f"a seed that all of {', '.join(map(str, cells))} have")
@@ -279,8 +285,8 @@ def table_of(cells, value=rewards, **how):
 
 
 def gained(cells, **how):
-    """Return what training gained: the best cell's mean at the end minus the base model's. It is
-    only a scale, so the row does not count these runs as used."""
+    """Return what training gained: the best cell's mean at the end minus the base model's mean. The
+    gain is only a scale, so the row does not count these runs as used."""
     used = dict(USED)
     end, start = table_of(cells, **how), table_of(cells, window=START, **how)
     USED.clear()
@@ -289,7 +295,8 @@ def gained(cells, **how):
 
 
 def by_n(table, n_of):
-    """Return {n: [(S, P), ...]} of {key: (S, P)}, one entry for each key; n_of: a key's n."""
+    """Return {n: [(S, P), ...]} of {key: (S, P)}, one entry for each key. n_of(key): the key's n.
+    """
     out = {n: [] for n in sorted(set(map(n_of, table)))}
     for key, of_key in table.items():
         out[n_of(key)].append(of_key)
@@ -297,19 +304,19 @@ def by_n(table, n_of):
 
 
 def shift_of(cells, n_of=int):
-    """Return `shift` of {key: {seed: run}} from early to late; n_of: a key's n."""
+    """Return `shift` of {key: {seed: run}} from early to late. n_of(key): the key's n."""
     early, late = (by_n(table_of(cells, window=window), n_of) for window in (EARLY, LATE))
     return shift(early, late, gained(cells))
 
 
 def updates(run, C=None):
-    """Return the updates M that a run makes with a budget C (None: its own)."""
+    """Return the updates M that a run makes with a budget C (None: the run's budget)."""
     return int((C or run["budget"]) // (run["config"]["B_p"] * run["config"]["n"]))
 
 
 def deep_cells(cells, name="n = {}"):
-    """Return (the cells with DEEP updates or more, a sentence about the others). If fewer than two
-    are deep, return all: the row is then marked as too shallow."""
+    """Return (the cells with DEEP updates or more, a sentence about the other cells). If fewer than
+    two cells are deep, return all cells; `atlas.row_of` then marks the row as too shallow."""
     M = {key: updates(flat({key: runs})[0]) for key, runs in cells.items()}
     kept = {key: runs for key, runs in cells.items() if M[key] >= DEEP}
     if len(kept) < 2 or len(kept) == len(cells):
@@ -331,8 +338,8 @@ def shortened(run, C):
 def rises_in(groups):
     """Return {key: `verdict_of`} of groups {key: {n: {seed: run}}}, each at one lr_base.
 
-    The groups share their budget and the estimate of their noise. flat means that no n is better
-    than one n by SMALL times what training gained.
+    The groups share their budget and the estimate of their noise. The verdict is flat if one n
+    loses less than SMALL times the gain of training to every other n.
     """
     cells = {(key, n): runs for key, group in groups.items() for n, runs in group.items()}
     note_used(cut(cells))
@@ -349,10 +356,10 @@ def rises_in(groups):
 
 
 def law_verdict(v, ns):
-    """Return the verdict on "n* rises" of a `verdict_of` over the n of `ns`.
+    """Return the verdict on the claim "n* rises" from `v`, a `verdict_of` over the n in `ns`.
 
-    contradicted: n* falls, or one n will do at every budget. If that is the smallest n run, a rise
-    below it would not show.
+    contradicted: n* falls, or one n is good enough at every budget. If this n is the smallest in
+    `ns` and above 2, the verdict is underpowered, because a rise below this n would not show.
     """
     if min(v["p"], v["p_falls"]) <= ALPHA < max(v["p"], v["p_falls"]):
         return "confirmed" if v["p"] <= ALPHA else "contradicted"
@@ -364,8 +371,8 @@ def law_verdict(v, ns):
 # Text
 
 def rise_text(v):
-    """Return a `verdict_of` as text: its p, the n tied with the best at both ends, and what a
-    constant n loses."""
+    """Return `v`, a `verdict_of`, as text: p for a rise and for a fall, the n tied with the best in
+    the first and in the last window, and what a constant n loses."""
     first, last = (", ".join(map(str, v["sets"][i])) for i in (0, -1))
     return (f"p = {v['p']:.3f} for a rise, {v['p_falls']:.3f} for a fall; best n {first} from "
             f"C = {format_si(v['windows'][0][0])}, {last} to {format_si(v['windows'][-1][1])}; "
@@ -392,7 +399,7 @@ def markdown(heads, rows):
 
 
 def top_and_ties(table):
-    """Return (the n with the highest mean, the n tied with it in a comparison one by one)."""
+    """Return (the n with the highest mean, the n tied with that n in pairwise comparisons)."""
     top = max(table, key=lambda n: table[n].mean())
     gaps = {n: contrast(table, {top: 1, n: -1}) for n in sorted(table) if n != top}
     return top, [n for n, c in gaps.items() if c["gain"] <= c["half"]]
@@ -411,7 +418,7 @@ def choices_text(chosen):
 
 
 def shift_text(c, names=("early", "at the end")):
-    """Return a `shift` as text; names: of its two conditions."""
+    """Return a `shift` as text. names: the names of the two conditions."""
     first, second = names
     text = f"best n {first} {choices_text(c['a'])}, {second} {choices_text(c['b'])}; "
     if c["a"] != c["b"]:
@@ -424,13 +431,13 @@ def shift_text(c, names=("early", "at the end")):
 
 
 # --------------------------------------------------------------------------------------------------
-# Figures. A panel is a function of an axis.
+# Figures. A panel is a function that draws on an axis
 
 def curves(cells, title="", metric="avg@4", of="val", label="n = {}", unit="rollouts", name=""):
-    """Return a panel of reward over C: the mean over seeds of each cell thick, its seeds thin.
+    """Return a panel of reward over C: a thick line for each cell's mean, a thin one for each seed.
 
-    unit: `updates` for M instead of C. name: of the problems, in the label of the y axis. The base
-    model, at C = 0, has no place on a log axis, so it is a dotted line.
+    unit: `updates` for M instead of C. name: the name of the problems in the label of the y axis.
+    The base model is a dotted line, because a log axis has no C = 0.
     """
     style, name = styles(cells), name or ("validation" if of == "val" else level(of))
 
@@ -458,8 +465,8 @@ def curves(cells, title="", metric="avg@4", of="val", label="n = {}", unit="roll
 def styles(keys):
     """Return {key: dict(color, ls) of its line}.
 
-    An n has its own colour. (n, lr_base) has the colour of n, and is dashed if its lr_base is not
-    the most frequent one. Other keys are spread over all colours.
+    A key n has the colour of n. A key (n, lr_base) has the colour of n, and a dashed line if
+    lr_base is not the most frequent one. Other keys are spread over all colours.
     """
     keys = list(keys)
     if isinstance(keys[0], tuple):
@@ -491,10 +498,10 @@ def training(cells, field, title="", label="{}", name=""):
 
 
 def figure(atlas, name, panels, title, across=3, note=""):
-    """Draw panels, `across` in a row, into NAME.png in atlas.out, and return that name.
+    """Draw panels, `across` in a row, into NAME.png in atlas.out, and return the file's name.
 
-    title: the quantity and the problems. In small type below the figure: the runs that the row
-    has used, and a note.
+    title: the quantity and the problems. The small type below the figure has the runs that the row
+    has used, and `note`.
     """
     atlas.drawn[name] = panels, dict(USED)
     across = min(across, len(panels))
@@ -534,10 +541,10 @@ def analysed(cells, unit="rollouts", metric="avg@4"):
 
 
 def draw_view(atlas, view, name, cells, title):
-    """Draw a view of frontier.py of {key: {seed: run}} as NAME.png, and return that name."""
+    """Draw a view of frontier.py for {key: {seed: run}} as NAME.png, and return the file's name."""
     content, draw, _ = frontier.row_of(view)
     swept = analysed(cells)
     front = frontier.front_of(swept, view, content(swept, swept["cfg"]), swept["cfg"])
-    # the row itself names the runs that it needs
+    # the figure lists no missing runs, because the row names the runs that it needs
     draw(front | dict(missing=[], title=title), atlas.out / f"{name}.png")
     return f"{name}.png"

@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "results")]
 
-from config import BadInput, entry, parse  # first: then Ctrl-C is one line
+from config import BadInput, entry, parse  # first: Ctrl-C prints one line
 from core.log import atomic_write, save_json
 from arms import DEEP, USED, Atlas, flat, keep, read, updates
 from core import sweep
@@ -139,7 +139,8 @@ ORDER = "confirmed", "contradicted", "underpowered", "shown", "not run"
 
 
 def rows_of(atlas, study=""):
-    """Return the rows (study: only its rows) as dicts. A row without its runs is "not run"."""
+    """Return the rows as dicts. study: only the rows of this study. If runs of a row are missing,
+    its verdict is "not run"."""
     known = {"difficulty", "toy", *sweep.presets(parse(atlas.words)["data"])}
     rows = [row_of(atlas, *row) for row in ROWS if row[0] in known and study in ("", row[0])]
     if atlas.own:
@@ -150,8 +151,10 @@ def rows_of(atlas, study=""):
 
 
 def row_of(atlas, study, paper, claim, function, *words):
-    """Return one row as a dict: what `function` found, with a verdict that also depends on depth
-    and on the lr, and the runs that were used."""
+    """Return one row as a dict: the result of `function`, and the numbers of the runs used.
+
+    The verdict also depends on the number of updates and on whether the lr was tuned for each n.
+    """
     USED.clear()
     try:
         found = function(atlas, *words)
@@ -193,7 +196,7 @@ def row_of(atlas, study, paper, claim, function, *words):
 
 
 def seeds_text(times, seeds):
-    """Return how many seeds would decide a row, as text. times: as many as its `seeds`."""
+    """Return how many seeds would decide a row, as text: `times` as many as its `seeds`."""
     X = max(math.ceil(times * seeds), seeds + 1)
     return f"would need {X} seeds" if X <= 100 else "would need more than 100 seeds"
 
@@ -222,7 +225,7 @@ def tally(rows):
 
 
 def page(rows, folder, figures):
-    """Return results/README.md with its rows replaced by these."""
+    """Return the text of results/README.md with its rows replaced by `rows`."""
     ours = [r for r in rows if r["paper"].startswith("ours")]
     theirs = [r for r in rows if r not in ours]
     runs = [read(str(path.parent)) for path in folder.glob("[!.]*/*/log.jsonl*")]
@@ -270,7 +273,7 @@ def main(argv):
     for r in rows:
         print(row_text(r, out))
     if not verb and at_home:
-        here = not cfg["out"]  # then the page is above its figures
+        here = not cfg["out"]  # then the page is one folder above its figures
         place = ROOT / "results" if here else out
         with atomic_write(place / "README.md") as part:
             part.write_text(page(rows, folder, "atlas/" if here else ""))

@@ -3,11 +3,12 @@
 Each function takes an Atlas, finds the arms of its study (presets.json of the data folder), judges
 a claim by contrasts of their runs, and draws the figure: n, B_p, lr, models and levels come from
 the logs. It raises Missing if runs are missing, and returns a row, a dict of
-  verdict, number, details: number is the one number with its interval
-  table, figure: a Markdown table, and the names of its files
-  times, needs: how many times as many seeds would decide, or what else would
+  verdict, number, details: number is the main number of the row, with its interval
+  table, figure: a Markdown table, and the names of the figure's files
+  times: how many times as many seeds would decide the claim
+  needs: what else would decide the claim
   tuned: False if n are compared at an lr that was not tuned for each n
-  compared: the runs that have to be deep, if not all
+  compared: the runs that must make DEEP updates (arms.py). Without this key all runs must
 The table of claims and functions is in atlas.py.
 """
 import contextlib
@@ -37,11 +38,11 @@ SHARES = dict(easy=(0.3, 0.6), hard=(0, 0.0625))  # the paper's levels, by avg@1
 MIXES = "mix_hard", "mix_dual", "mix_tri"  # sample.py's mixtures, and their validation sets
 LEVELS = "extreme_val", "level_easy_val", "level_very_easy_val"
 METRICS = "avg@4", "best@4", "worst@4"
-EXPLODES = 1.25  # a response length explodes if it is this many times as long
+EXPLODES = 1.25  # responses explode in length if they become this many times as long
 
 
 def judged(claim, contrasts, g, **more):
-    """Return a row whose claim needs all these contrasts; claim and g go to `judge`."""
+    """Return a row whose claim needs all `contrasts`. claim, g: claim and gained of `judge`."""
     contrasts = list(contrasts)
     return dict(verdict=both([judge(c, claim, g) for c in contrasts]),
                 times=times_of(contrasts, claim, g)) | more
@@ -54,8 +55,11 @@ def least_sure(named, claim, g):
 
 
 def of_shift(c, g, names=("early", "at the end"), what="n", **more):
-    """Return a row of a `shift` of the best `what`; g is for `judge`. Its number is the gain of the
-    second best, or the contrast that leaves the row undecided."""
+    """Return the table row for `c`, a `shift` of the best `what`. g: gained of `judge`.
+
+    If the verdict is confirmed, the row's number is the contrast `gains`. Otherwise it is the one
+    of `loses` and `gains` that would need more seeds.
+    """
     times = {key: (c[key]["half"] / max(c[key]["gain"], SMALL * g)) ** 2
              for key in ("loses", "gains")}
     key = "gains" if c["verdict"] == "confirmed" else max(times, key=times.get)
@@ -67,8 +71,11 @@ def of_shift(c, g, names=("early", "at the end"), what="n", **more):
 
 
 def of_rise(v, ns, g, **more):
-    """Return a row of a `verdict_of` over the n of `ns`. Its number is by how much the n that comes
-    closest to one n for all budgets is beaten."""
+    """Return the table row for `v`, a verdict of `verdict_of` over the n in `ns`.
+
+    Its number is the clearest gap by which another n beats `n_closest`, the n that comes closest to
+    being best at all budgets.
+    """
     lo, hi = map(format_si, v["windows"][v["window"]])
     return dict(verdict=law_verdict(v, ns), times=(v["half"] / max(v["gap"], SMALL * g)) ** 2,
                 needs=f"would need an n below {v['n_flat']}" if v["verdict"] == "flat" else "",
@@ -77,7 +84,7 @@ def of_rise(v, ns, g, **more):
 
 
 def ratio_text(c):
-    """Return a contrast of log2 values as text: the ratio with its interval."""
+    """Return a contrast of log2 values as text: the ratio of the values, with its interval."""
     return "{:.2f} times{{}} ({:.2f} to {:.2f})".format(
         *(2 ** x for x in (c["gain"], c["gain"] - c["half"], c["gain"] + c["half"])))
 
@@ -123,8 +130,10 @@ def difficulty(atlas):
 
 
 def recipe(atlas, start, claim, *pairs):
-    """Figures 3 and 4, right: one arm minus another, for the pairs of arms that have runs. start:
-    the prefix of the arms' names."""
+    """Figure 3 and Figure 4, right: one arm minus another, for the pairs of arms that have runs.
+
+    start: the prefix of the arms' names.
+    """
     cells = {name.removeprefix(start): one_cell(atlas, name)
              for name in atlas.present("recipe") if name.startswith(start)}
     if not set(pairs[0]) <= set(cells):
@@ -202,8 +211,11 @@ def ns_of(keys):
 
 
 def at_one_lr(atlas, arm):
-    """Return an arm at the one lr_base that is best for all n at the end, among those that most n
-    have: (lr_base, {n: {seed: run}}, the deep n, a sentence about the others)."""
+    """Return an arm at one lr_base: (lr_base, {n: {seed: run}}, its `deep_cells`, a sentence about
+    the others).
+
+    Of the lr_base that most deep n have, take the one with the highest mean over n at the end.
+    """
     whole, deep = {}, {}
     for (n, lr), runs in every_lr(atlas, arm).items():
         whole.setdefault(lr, {})[n] = runs
@@ -220,8 +232,8 @@ def at_one_lr(atlas, arm):
 def rise(atlas, task):
     """Figures 1, 6 and 7: does n*(C) of an arm rise, at the one lr_base that is best for all n?
 
-    The claims of our own study were made on seeds 0 to 2, which therefore cannot confirm them. If
-    there are two later seeds, these decide.
+    The claims of our own study were made on seeds 0 to 2, so these seeds cannot confirm them. If
+    every n has two later seeds, the later seeds decide.
     """
     lr, whole, cells, left = at_one_lr(atlas, task)
     note_used(whole)
@@ -253,8 +265,11 @@ def plateau_text(law):
 
 
 def law_panel(panel, law, unit):
-    """Return a panel like Figure 7: the points of n*(C) coloured by reward, and the red fit, also
-    if the points do not determine it. Figure 9 has the points of B_p*(M) too."""
+    """Return a panel like Figure 7: the points of n*(C) coloured by reward, and the fit in red.
+
+    If n* rises, the fit is drawn even if the points do not determine it. At a fixed B (Figure 9)
+    the panel has the points of B_p*(M) too.
+    """
     without_ties = {key: value for key, value in panel.items() if key != "near"}
 
     def draw(ax):
@@ -271,8 +286,10 @@ def law_panel(panel, law, unit):
 
 
 def law_figure(atlas, name, cells):
-    """Draw Figures 6 and 7 for the cells of one B_p and one lr_base as NAME.png: (its name, the law
-    of fit_sigmoid.py)."""
+    """Draw Figures 6 and 7 for the cells of one B_p and one lr_base as NAME.png.
+
+    Returns (the file's name, the law of fit_sigmoid.py).
+    """
     swept = analysed(cells)
     (panel,) = frontier.paper(swept, swept["cfg"])["panels"].values()
     law = law_of_panel(panel)
@@ -290,7 +307,8 @@ def law_figure(atlas, name, cells):
 
 
 def beyond(atlas, task):
-    """Section 4.1: does the largest n of an arm extend the frontier? It may make few updates."""
+    """Section 4.1: does the largest n of an arm extend the frontier, even if it makes few updates?
+    """
     lr, whole, _, _ = at_one_lr(atlas, task)
     if len(whole) < 3:
         raise Missing(f"three n of {task}")
@@ -336,12 +354,12 @@ def plateau(atlas, first, second):
 
 
 def own_lr_gap(cells, large, small, metric="avg@4"):
-    """Compare the best n in `large` with n = `small` at the end, each at its best lr_base of {(n,
-    lr_base): runs}, chosen on other seeds: (text, the contrast, whether the lr was tuned, a short
-    text).
+    """Compare the best n in `large` with n = `small` at the end, each n at its best lr_base.
 
-    The lr counts as tuned if each n has three lr_base, and the best lr_base of the n with the
-    lower reward is not the smallest or the largest one. Beyond an edge a better one may exist.
+    cells: {(n, lr_base): {seed: run}}. The lr_base are chosen on other runs and problems
+    (`best_less`). Returns (text, the contrast, whether the lr was tuned, a short text). The lr
+    counts as tuned if each n has three lr_base, and the best lr_base of the n with the lower reward
+    is neither the smallest nor the largest. Otherwise a better lr_base may exist beyond the edge.
     """
     of_large, of_small = ([key for key in cells if key[0] in ns] for ns in (large, [small]))
     table, times = table_of(cells, metric=metric), Counter(n for n, _ in cells)
@@ -363,8 +381,11 @@ def own_lr_gap(cells, large, small, metric="avg@4"):
 
 
 def far(atlas, arm, large, above=False):
-    """Return `rise` for an arm whose n have several lr_base, with n = `large` minus the smallest n
-    at the end, each at its best lr_base. above: the claim is that n = `large` ends above."""
+    """Return the row of `rise` for an arm whose n have several lr_base.
+
+    The row's number is n = `large` minus the smallest n at the end, each at its best lr_base.
+    above: if true, the claim is that n = `large` ends above the smallest n.
+    """
     row, every = rise(atlas, arm), every_lr(atlas, arm)
     ns = ns_of(every)
     text, c, _, short = own_lr_gap(every, [large], ns[0])
@@ -381,8 +402,8 @@ def far(atlas, arm, large, above=False):
 
 
 def above_each(cells):
-    """Return by how much the paper's frontier is above ours (S, 1), for each seed that has enough
-    record-breaking points for a fit."""
+    """Return the paper's frontier minus ours (S, 1), for each seed that has enough record-breaking
+    points for a fit."""
     each = []
     for seed in sorted(set.intersection(*map(set, cells.values()))):
         swept = analysed({n: {seed: runs[seed]} for n, runs in cells.items()})
@@ -405,7 +426,8 @@ def record_breaking(atlas):
     fits = {c["n"]: c for c in panel["paper"]["curves"]}
     small, middle = ns[0], ns[len(ns) // 2]
 
-    def kept_of(n):  # evaluations of all seeds, and whether each is a record of its seed
+    # evaluations of all seeds, and a mask of those that set a new best for their seed
+    def kept_of(n):
         runs = whole[n].values()
         C, reward, kept = (np.concatenate(x) for x in zip(*(
             (run["C"], run["reward"], frontier.record_breaking(run["reward"], width))
@@ -434,7 +456,7 @@ def record_breaking(atlas):
         for share in (0.35, 0.85):
             edge = round((lowest + share * (highest - lowest)) / width) * width
             ax.axhline(edge, color="0.8", lw=0.8, zorder=0)
-            for n, (C, reward, _) in of_n.items():  # from the first point above it to the axis
+            for n, (C, reward, _) in of_n.items():  # an arrow from the first point above
                 first = C[reward >= edge - 1e-9].min()
                 ax.annotate("", (first, 0), (first, edge), ("data", "axes fraction"), "data",
                             arrowprops=dict(arrowstyle="->", color=shade[n], lw=1.6))
@@ -461,14 +483,15 @@ def record_breaking(atlas):
 
 
 def law_in(cells, unit="rollouts"):
-    """Return (panel, law) for cells at one B_p, with budgets in a unit."""
+    """Return (panel, law) for cells at one B_p, with budgets in `unit`."""
     swept = analysed(cells, unit)
     (panel,) = frontier.fixed_Bp(swept, swept["cfg"])["panels"].values()
     return panel, law_of_panel(panel)
 
 
 def lengths_of(cells):
-    """Return (the shortest mean response of {n: {seed: run}} in tokens, the longest)."""
+    """Return (the fewest, the most) tokens per rollout, averaged over a run, of {n: {seed: run}}.
+    """
     each = [read(run["path"], "val", "tokens")["per_rollout"] for run in flat(cells)]
     return min(each), max(each)
 
@@ -570,7 +593,7 @@ def metrics(atlas, task, first, second):
               for B_p in judged_n[first]}
     if not shifts:
         raise Missing("three n at one B_p")
-    best, tied = {}, {}  # also of the cells that are not judged
+    best, tied = {}, {}  # they include the cells that are not judged
     for metric in ("best@4", "worst@4"):
         for B_p, table in groups_of(table_of(whole, metric=metric), least=2)[0].items():
             best[metric, B_p], tied[metric, B_p] = top_and_ties(table)
@@ -604,7 +627,7 @@ def metrics(atlas, task, first, second):
 
 
 def sensitivity(atlas, task):
-    """Figure 10: points for each doubling of n and of B_p, by a plane in both through all cells."""
+    """Figure 10: points for each doubling of n and of B_p, from a plane fitted to all cells."""
     whole, cells, left = grid_parts(atlas, "joint", task)
     table, g = table_of(cells), gained(cells)
     X = np.array([[1, math.log2(b), math.log2(n)] for b, n in table])
@@ -671,7 +694,7 @@ def at_every(atlas, study, task):
 
 
 def mean_shift(shifts):
-    """Return the mean of some `shift`; its intervals are as wide as for one of them."""
+    """Return the mean of several `shift`. Averaging does not narrow the intervals."""
     shifts = list(shifts)
     return shifts[0] | {key: {name: np.mean([c[key][name] for c in shifts])
                               for name in ("gain", "half")} for key in ("loses", "gains")}
@@ -707,7 +730,9 @@ FRONTIER = "thick: the frontier, coloured by its n"
 
 def frontier_panel(lines, title, label, B=1):
     """Return a panel of curves dict(n, C, reward) over rollouts, with their frontier coloured by n.
-    label: of the y axis. B: rollouts for each unit of C."""
+
+    label: the label of the y axis. B: rollouts for each unit of C.
+    """
     shade = colours({c["n"] for c in lines})
 
     def draw(ax):
@@ -744,7 +769,7 @@ def not_monotonic(atlas, task):
         one_way = sum(moves) == 1 or law_verdict(v, groups[key]) == "contradicted"
         verdicts.append("confirmed" if all(moves) else "contradicted" if one_way
                         else "underpowered")
-    verdict = "underpowered"  # without a majority that nothing opposes
+    verdict = "underpowered"  # unless most B agree and no B has the opposite verdict
     for decided in ("confirmed", "contradicted"):
         if 2 * verdicts.count(decided) > len(verdicts) and denied(decided) not in verdicts:
             verdict = decided
@@ -765,7 +790,7 @@ def stable_B_p(atlas):
         cells = cut(grid_of(atlas, "joint", task))
         note_used(cells)
         cells = analysed(cells)["best_lr_cells"]
-        found[task] = frontier.stability(cells)  # each cell to its own end
+        found[task] = frontier.stability(cells)  # up to each cell's end
     shared = set.intersection(*map(set, found.values()))
     found = {task: {b: by_B_p[b] for b in by_B_p if b in shared} for task, by_B_p in found.items()}
     first, second = smallest = [frontier.smallest_stable(by_B_p) for by_B_p in found.values()]
@@ -775,7 +800,7 @@ def stable_B_p(atlas):
         said.append(f"{task.title()}: {each}; the smallest stable one is {stable or 'none'}")
     verdict = "underpowered"
     if first and second and first != second:
-        # at the B_p that is stable for one task only: could chance explain the failures there?
+        # could chance explain the failures at the B_p that is stable for one task only?
         counts = [(bad, runs - bad) for bad, runs in (found[t][min(first, second)] for t in found)]
         p = stats.fisher_exact(counts).pvalue
         said.append(f"That the two fail alike at B_p = {min(first, second)} has p = {p:.2f}")
@@ -807,7 +832,7 @@ def joint(atlas, task):
         for i, (C, pair) in enumerate(pairs):
             y = float(np.interp(C, env["C"], env["highest"]))
             ax.plot(C, y, "o", color=shade[pair[1]], mec="black", ms=6, zorder=4)
-            # neighbours on two sides, the first and the last inside the axes
+            # labels alternate between two sides; the first and the last are inside the axes
             right = i == 0 or i % 2 == 0 and i < len(pairs) - 1
             x, up, ha = (5, -11, "left") if right else (-4, 7, "right")
             ax.annotate(f"({pair[0]}, {pair[1]})", (C, y), (x, up), ha=ha, fontsize=9,
@@ -829,8 +854,8 @@ def joint(atlas, task):
 
 
 def pairs_of(panel):
-    """Return where the best (B_p, n) of a joint panel changes: [(C, (B_p, n))]. If several cells
-    with the best n are tied with the best, take the one with the smallest B_p."""
+    """Return the budgets at which the best (B_p, n) of a joint panel changes: [(C, (B_p, n))]. If
+    several cells with the best n are tied with the best, take the cell with the smallest B_p."""
     env, out = panel["envelope"], []
     for near in panel["near"]:
         n = env["n"][int(np.abs(np.log(np.array(env["C"]) / near["C"])).argmin())]
@@ -850,7 +875,7 @@ def batch(atlas, task):
 
 
 def any_B_p(atlas, task):
-    """Section 4.3: will one B_p do at every budget?"""
+    """Section 4.3: is one B_p good enough at every budget?"""
     _, cells, left = grid_parts(atlas, "joint", task)
     c, g = shift_of(cells, lambda cell: cell[0]), gained(cells)
     moves = c["verdict"] == "confirmed" or c["verdict"] == "contradicted" and c["a"] != c["b"]
@@ -891,9 +916,11 @@ def overview(atlas):
 # ---- section 5: base model and problems
 
 def pass_rates(run, at):
-    """Return (pass rates (D,) of a run's training problems nearest to budget `at`, the rollouts of
-    each). The rollouts are extra ones, because the
-    training rollouts came before the update."""
+    """Return (pass rates (D,), rollouts per problem) of a run's training problems.
+
+    They come from the fresh record nearest to the budget `at`. Its rollouts are extra ones, because
+    the training rollouts came before the update.
+    """
     fresh = [r for r in run["passes"] if r.get("fresh")]
     if len(fresh) < 2:
         raise Missing("pass rates of training problems (--pass_at)")
@@ -930,8 +957,8 @@ def interference(atlas, task):
 def two_n_row(atlas, arm, claim, pick):
     """Return ({n: {seed: run}} of an arm at its best lr_base, a title, the row about two n).
 
-    pick: a function of the sorted n that returns (the larger n, the small n) to compare, each at
-    its best lr.
+    pick: a function of the sorted n that returns (a list of larger n, the small n). The best of the
+    larger n is compared with the small n, each at its best lr.
     """
     lr, _, cells, _ = at_one_lr(atlas, arm)
     if len(cells) < 2:
@@ -996,7 +1023,8 @@ def overfits(atlas):
 
 
 def size(atlas):
-    """Figure 13: points for each doubling of n with many training problems, minus that with few."""
+    """Figure 13: points for each doubling of n. The contrast is many training problems minus few.
+    """
     names = atlas.present("size")
     lrs = min(map(atlas.lrs, names), key=len, default={})  # other arms may have more lr_base
     if len(names) < 2 or not lrs:
@@ -1018,7 +1046,7 @@ def size(atlas):
     g = gained(arms[many_D])
     row = judged(+1, [c], g, tuned=False)
     if row["verdict"] == "confirmed" and tops[few] >= tops[many_D]:
-        row["verdict"] = "underpowered"  # steeper, but the best n does not move
+        row["verdict"] = "underpowered"  # the slope is larger, but the best n does not rise
     names = {D: "all problems" if D == math.inf else f"D = {D:,}"
              for D in sorted(arms, reverse=True)}
     panels = [curves(arms[D], title) for D, title in names.items()]
@@ -1030,8 +1058,10 @@ def size(atlas):
 
 
 def mixes(atlas):
-    """Return {mix: {n: {seed: run}}} and {level: the `set` of its evaluations} of the mixtures: the
-    n that all mixtures have, up to the budget that all have."""
+    """Return ({mix: {n: {seed: run}}}, {level: the `set` of its evaluations}) of the mixtures.
+
+    The runs have the n that all mixtures have, and are cut to the smallest budget.
+    """
     arms = {mix: atlas.arm(mix) for mix in MIXES}
     ns, C = sorted(set.intersection(*map(set, arms.values()))), min(map(budget_of, arms.values()))
     if len(ns) < 2:
@@ -1079,7 +1109,7 @@ def one_mix_less_another(arms, of, one, other):
 
 def forgetting(atlas):
     """Figure 14: the change of each mixture on Easy and Very Easy since the base model, mean over
-    n. The mixture of Unsolved problems only is judged early, because it may recover later."""
+    n. If trained on Unsolved only, the model is judged early, because it may recover later."""
     arms, sets = mixes(atlas)
     lines, found = [], {}
     for mix, window in (("mix_hard", EARLY), *((mix, LATE) for mix in arms)):
@@ -1103,7 +1133,7 @@ def forgetting(atlas):
 
 
 def very_easy(atlas):
-    """Figure 14: the mixture with Very Easy problems against the one without."""
+    """Figure 14: the mixture with Very Easy problems against the mixture without them."""
     arms, sets = mixes(atlas)
     found = {name: one_mix_less_another(arms, sets[name], "mix_tri", "mix_dual") for name in sets}
     asked = [found[name] for name in LEVELS[:2]]
@@ -1164,8 +1194,8 @@ def ood(atlas):
 
 
 def algo(atlas, arm, claim=+1, grows=False):
-    """Figure 25, PPO and CISPO: the largest n minus the smallest, or (claim 0) minus the second
-    largest. grows: the largest also has to gain on the smallest from early to the end."""
+    """Figure 25, PPO and CISPO: the largest n minus the smallest, or minus the second largest if
+    claim = 0. grows: the largest n must also gain on the smallest from early to the end."""
     cells, _, row = two_n_row(
         atlas, arm, claim, lambda ns: (ns[-1:], ns[0] if claim else ns[-2]))
     cfg = config_of(cells)
@@ -1204,7 +1234,7 @@ def baseline(atlas, of):
                  f"(3) {n} in the baseline, {few} in the loss": runs})
     of_many, of_few, decoupled = cells
 
-    def at_end(run):  # the end comes after equal updates if the large batch has made as many
+    def at_end(run):  # for equal updates, end a smaller batch after fewer rollouts
         share = run["n"] / n if of == "updates" else 1
         return rewards(run | dict(budget=run["budget"] * share))
     table = table_of(cells, at_end)
@@ -1233,8 +1263,10 @@ def one_problem(atlas):
 # ---- ours
 
 def by_difficulty(atlas, small, large, *arms):
-    """Does a large n gain more on a small one, late and each at its best lr, on the hardest level
-    than on the easiest?"""
+    """Is the lead of a large n over a small n larger on the hardest level than on the easiest?
+
+    The lead is measured late, with each n at its best lr.
+    """
     lines, found, tuned, g = [], {}, [], 0
     for arm in arms:
         cells = every_lr(atlas, arm, (small, large))

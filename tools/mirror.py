@@ -3,10 +3,11 @@
     python tools/mirror.py runs/easy/RUN --to=tensorboard    # pip install tensorboard
     WANDB_MODE=offline python tools/mirror.py runs/easy/RUN --to=wandb    # pip install wandb
 
-It ends with the log's end record, or on Ctrl-C. Numbers of a step are called train/NAME, numbers of
-an evaluation SET/NAME; the x axis is rollouts. A resumed run cuts its log back; then everything is
-written again, and TensorBoard replaces the old points. Files are written to the run's folder. W&B
-gets a run of the folder's name in the project WANDB_PROJECT (default isocompute).
+Copying ends at the log's end record, or on Ctrl-C. Numbers of a step are called train/NAME, numbers
+of an evaluation SET/NAME. The x axis is rollouts. If a run is resumed, its log is cut back. Then
+mirror.py writes all numbers again, and TensorBoard replaces the old points. Files are written to
+the run's folder. W&B gets a run named after the sweep's and the run's folder, in the project
+WANDB_PROJECT (default isocompute).
 """
 import os
 import sys
@@ -50,7 +51,8 @@ def to_wandb(folder, config):
 
 
 def follow(folder, to, every=5.0):
-    """Pass the numbers of the run in `folder` to the function that `to` returns, until it ends."""
+    """Pass the numbers of the run in `folder` to the function that `to` returns, until the run
+    ends."""
     sent = []
     while not sent or sent[-1]["type"] != "end":
         time.sleep(every if sent else 0)

@@ -1,7 +1,7 @@
 """tools/views.py: pictures of a sweep that no later stage needs: `frontier.py --view=NAME`.
 
-Each is a row of MORE, which has the same columns as frontier.VIEWS. docs/analysis.md says what each
-shows.
+Each view is a row of MORE, which has the same columns as frontier.VIEWS. docs/analysis.md says what
+each view shows.
 """
 import functools
 import math
@@ -29,9 +29,10 @@ def at_end(cells):
 def lr(sweep, cfg):
     """Compare n*(C) at one lr_base for all n with n*(C) at the best lr_base for each n.
 
-    It takes the B_p with most cells, and the n that ran at several lr_base. rule: the lr_base of
-    the best cell. rows: for each n its best lr_base at the largest budget that all its cells
-    reached. slope: of log(best lr) over log B; the square root rule has 0.5.
+    The view uses the B_p with the most cells, and the n that ran at several lr_base. rule: the
+    lr_base of the best cell. rows: the best lr_base of each n, at the largest budget that all cells
+    of this n reached. slope: the slope of log(best lr) over log B. It is 0.5 for the square root
+    rule.
     """
     B_p, cells = max(by_B_p(sweep["all_cells"]).items(), key=lambda item: len(item[1]))
     tried = Counter(c.n for c in cells)
@@ -129,8 +130,10 @@ def best_worst(sweep, cfg):
 
 @functools.cache
 def range_of_noise(cells):
-    """Return the 95% quantile of max - min over `cells` noisy estimates of one value, in units of
-    the standard deviation of one estimate."""
+    """Return the 95% quantile of max - min over `cells` noisy estimates of one value.
+
+    The unit is the standard deviation of one estimate.
+    """
     return stats.studentized_range.ppf(0.95, cells, 1e4)
 
 
@@ -163,8 +166,10 @@ def sensitivity(sweep, cfg):
 
 
 def line_colours(fixed, lines):
-    """Return {value: colour} of `sensitivity` lines by the value of `fixed`: n has its own colour,
-    and B_p a grey."""
+    """Return {value: colour} for the lines of `sensitivity`, by their value of `fixed`.
+
+    If `fixed` is n, the colour is that of n. If `fixed` is B_p, the colour is a grey.
+    """
     values = [line[fixed] for line in lines]
     greys = np.linspace(0, 0.75, len(values)).astype(str)
     return colours(values) if fixed == "n" else dict(zip(sorted(values), greys))
@@ -203,7 +208,8 @@ def describe_sensitivity(front):
 def slices(sweep, cfg):
     """Return the reward over n at the largest budget and at 1/2, 1/4 and 1/8 of it, for each B_p.
 
-    A slice is dict(B_p, C, n, reward, half, near, best). near: which n are tied with the best.
+    A slice is dict(B_p, C, n, reward, half, near, best). near: a mask of the n that are tied with
+    the best. best: the index of the best n.
     """
     grid, out = sweep["grid"], []
     for B_p, cs in by_B_p(sweep["best_lr_cells"]).items():
@@ -264,11 +270,11 @@ def describe_slices(front):
 # Pass rates of the training problems
 
 def thin(samples, correct, k):
-    """Return pass rates as if each problem had k rollouts: samples, correct (P,) -> (k + 1,), the
-    share of problems with c = 0..k solved.
+    """Return the share of problems with c = 0..k solved rollouts, if each problem had k: (k + 1,).
 
-    Runs with another n have another number of rollouts per problem, and the share at 0 falls with
-    that number. Drawing k rollouts without replacement makes runs comparable. The mean over all
+    samples, correct (P,): the rollouts of each problem, and how many of them are solved. Runs with
+    different n have different numbers of rollouts per problem, and the share at c = 0 falls with
+    this number. Drawing k rollouts without replacement makes runs comparable. The mean over all
     such draws is hypergeometric, so no random numbers are needed. Problems with fewer than k
     rollouts are left out.
     """
@@ -283,8 +289,8 @@ def polarisation(samples, correct):
     """Return 1 - E[p (1 - p)] / (mean p (1 - mean p)) over problems, with p (1 - p) estimated
     without bias.
 
-    samples, correct (P,). The result is 0 if all problems have the same pass rate, 1 if each is
-    always or never solved, and NaN if the mean is 0 or 1.
+    samples, correct (P,). The result is 0 if all problems have the same pass rate p. It is 1 if
+    every problem is always solved or never solved, and NaN if the mean is 0 or 1.
     """
     s, c = np.asarray(samples, float), np.asarray(correct, float)
     s, c = s[s > 1], c[s > 1]
@@ -298,9 +304,9 @@ def pass1(sweep, cfg):
     """Return pass rates of the training problems for all n of one B_p, at matched n M (section
     5.1).
 
-    The B_p is the one with most n. A record holds the rollouts of the updates between two
-    evaluations. If every run has records of the policy at one update (--pass_at), only those are
-    used.
+    The B_p is the one with the most n. A train_pass record holds the rollouts of the updates
+    between two evaluations. A fresh record (--pass_at) holds rollouts of the policy at one update.
+    If every run has fresh records, only these are used.
     """
     runs = [run for run in sweep["runs"] if run["passes"]]
     fresh = all(any(r.get("fresh") and r["rollouts"] for r in run["passes"]) for run in runs)
@@ -335,8 +341,9 @@ def four_of(count):
 
 
 def draw_pass1(front, path):
-    """Draw Figures 11 and 27: pass rates at matched n M, and their two ends and the polarisation
-    over time. The lower row has the whole distribution for up to four n at up to four budgets."""
+    """Draw Figures 11 and 27. The upper row has the pass rates at matched n M, then over C the
+    share with none solved, the share with all solved and the polarisation. The lower row has the
+    whole distribution for up to four n at up to four budgets."""
     k, colour = front["k"], colours({r["n"] for r in front["passes"]})
     fig, (axes, below) = canvas(2, 4, (12, 7.4))
     wide = 0.8 / k / len(colour)
@@ -400,8 +407,9 @@ def describe_pass1(front):
 def training(sweep, cfg):
     """Return every number of the step records over C, for the runs of the B_p with most runs.
 
-    A run is cut into at most 64 stretches of updates, and a field is its mean over a stretch, NaN
-    if the log has no number there. A field that is added to the log needs no code here.
+    The updates of a run are cut into at most 64 stretches. The value of a field is its mean over a
+    stretch, NaN if the log has no number there. A field that is added to the log needs no code
+    here.
     """
     runs = [run for run in sweep["runs"] if run["steps"]]
     if not runs:
@@ -435,7 +443,8 @@ def draw_training(front, path):
 
 
 def describe_training(front):
-    """Yield the last stretch of each field as lines of text, a mean over the seeds of each n."""
+    """Yield as lines of text the value of each field in the last stretch, averaged over the seeds
+    of each n."""
     for key in front["fields"]:
         ends = {}
         for line in front["lines"]:
@@ -450,8 +459,8 @@ def describe_training(front):
 # Several sweeps
 
 def compare(cfg):
-    """Return several sweeps side by side, each analysed separately: --runs="A B:train C:SET
-    C:best@4"."""
+    """Return (sweep, content) with a panel for each sweep that --runs names, such as --runs="A
+    B:train C:SET C:best@4". Each sweep is analysed separately."""
     panels, sweeps = {}, []
     for word in cfg["runs"].split():
         folder, *rest = word.split(":")
