@@ -217,7 +217,7 @@ def entry(main):
     except KeyboardInterrupt:
         code, message = 130, INTERRUPTED
     # rank 0 prints for all ranks, and torchrun then stops the other ranks. A rank that still runs
-    # after 3 s has an error of its own
+    # after 3 s prints its own error
     if os.environ.get("RANK", "0") != "0":
         time.sleep(3)
         name = f"[rank {os.environ['RANK']}] {name}"

@@ -360,7 +360,7 @@ def command_for(cell, row, front):
 
 
 def finished_runs(row, front):
-    """Return the names of the runs of a row's cell that have spent its whole budget."""
+    """Return the names of the runs that have the cell of `row` and spent their whole budget."""
     cell = row["B_p"], row["n"], row["lr_base"]
     return [r["run"] for r in front["runs_used"]
             if (r["B_p"], r["n"], r["lr"]) == cell and r["status"] == "budget"

@@ -591,8 +591,11 @@ def draw_panels(front, path, cols=3, **more):
 
 
 def message_of(panels, view, over):
-    """Return the title of a figure: what it shows, or the verdict of `fixed_Bp` if it is "law" for
-    all panels or "flat" for all panels."""
+    """Return the title of a figure.
+
+    If the view is fixed_Bp and all panels are "law", or all are "flat", the title states that
+    verdict. Otherwise it says what the figure shows.
+    """
     verdicts = {panel.get("verdict", {}).get("verdict") for panel in panels}
     if view == "fixed_Bp" and verdicts == {"law"}:
         return f"Best n grows with {over}"
@@ -713,7 +716,8 @@ def describe_paper(front):
 # --------------------------------------------------------------------------------------------------
 # The script
 
-# name: (sweep, cfg) -> content of its JSON; (front, path) draws it; (front) -> lines of text
+# {view: (function (sweep, cfg) -> content of its JSON file, function (front, path) that draws it,
+#         function (front) -> lines of text)}
 VIEWS = dict(
     fixed_Bp=(fixed_Bp, draw_panels, describe_panels),
     fixed_B=(fixed_B, draw_panels, describe_panels),

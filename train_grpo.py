@@ -1067,7 +1067,7 @@ def main(argv):
     mine = range(RANK, cfg["B_p"], WORLD)  # this rank's problems of a batch
     status = "stopped"
     with contextlib.suppress(engine.Stopped), progress_bar(run) as bar:
-        run.evaluate_due(state["step"])  # of the base model, or one that a stop prevented
+        run.evaluate_due(state["step"])  # the base model, or what a stop prevented before
         for m in range(state["step"] + 1, M + 1):
             # 1. rollouts: n for each of the B_p problems of this batch
             t0 = time.time()

@@ -269,7 +269,7 @@ def comparable(runs, plans):
         key = experiment_key(run["config"])
         if key == usual and run["lr"] in lrs:
             return ""
-        wanted = dict(usual)  # it lacks the keys that the usual experiment does not use
+        wanted = dict(usual)  # a key of this run that it lacks is not listed as a change
         changes = [f"{name}={x} for {wanted[name]}" for name, x in key if x != wanted.get(name, x)]
         if run["lr"] not in lrs:
             changes.insert(0, f"lr_base={run['lr']:g} for {' or '.join(f'{x:g}' for x in lrs)}")

@@ -94,7 +94,7 @@ def ratio_text(c):
 def solved_at_first(cfg):
     """Return how many problems the base model solved 0..s times in its first s tries, (s + 1,),
     from sample.py's pass rates in the folder of a run's training problems."""
-    correct = {}  # {problem: solved of its first s tries}
+    correct = {}  # {problem id: how many of the base model's s tries were correct}
     for rates in sorted(Path(cfg["train_set"]).parent.glob("pass_rates*.jsonl")):
         correct |= {r["id"]: r["correct"] for r in read_log(rates)
                     if r.get("samples") == cfg["s"]}
@@ -153,7 +153,7 @@ def recipe(atlas, start, claim, *pairs):
 
 
 def lr_grid(atlas):
-    """Figure 4, left: the best lr of the middle of the grid against both ends."""
+    """Figure 4, left: does a middle lr_base beat the smallest and the largest of the grid?"""
     cells = {}
     for name in atlas.present("recipe"):
         if name.startswith("lr_"):
@@ -918,8 +918,8 @@ def overview(atlas):
 def pass_rates(run, at):
     """Return (pass rates (D,), rollouts per problem) of a run's training problems.
 
-    They come from the fresh record nearest to the budget `at`. Its rollouts are extra ones, because
-    the training rollouts came before the update.
+    They come from the `fresh` record (--pass_at) nearest to the budget `at`. Its rollouts were drawn
+    after the update, only for this record. Training rollouts are drawn before the update.
     """
     fresh = [r for r in run["passes"] if r.get("fresh")]
     if len(fresh) < 2:
