@@ -137,9 +137,9 @@ def law_of_points(C, log2_n, n=None, weight=None, room=1.0):
     a room of one octave. With less room the plateau is held down, and the points always seem to
     reach it.
 
-    Each number is dict(value, lo, hi). value is None unless the verdict is law. lo and hi are None,
-    because points do not show how sure the numbers are. fit: the fitted numbers for any verdict, or
-    None if there are fewer than five points.
+    Each number is dict(value, lo, hi). value is None unless the verdict of the fit is law. lo and
+    hi are None, because points do not show how sure the numbers are. fit: the fitted numbers for
+    any verdict, or None if there are fewer than five points.
     """
     order = np.argsort(C, kind="stable")
     C, log2_n = np.asarray(C, float)[order], np.asarray(log2_n, float)[order]
@@ -353,7 +353,7 @@ def command_for(cell, row, front):
     if cell is not row:
         C = updates_for(cell, row["C"]) * cell["B_p"] * cell["n"]
     elif front["unit"] == "rollouts" and row["last"] is None:
-        C = int(row["C"] * (1 + 1e-9))
+        C = round(row["C"])
     run = front["config"] | dict(B_p=cell["B_p"], n=cell["n"], lr_base=cell["lr_base"], C=int(C))
     default = parse([f"--recipe={run['recipe']}", f"--data={run['data']}"])["runs"]
     return command(run, [] if run["runs"] == default else ["runs"])
@@ -658,9 +658,13 @@ def main(argv):
     # one table for each metric, or for each B if the view is fixed_B
     every = [r["C"] for rows in front["rows"].values() for r in rows]
     low, high = min(every), max(every)
+    if view == "fixed_B":  # the report is about the largest B
+        high = max(r["C"] for r in front["rows"][max(front["rows"], key=lambda B: int(B[2:]))])
     asked = float(cfg["C"]) if "--C" in given else high
     budgets = sorted({asked, *(high * f for f in BUDGETS if high * f >= low * (1 - 1e-9))})
-    tables = {name: [r for r in (prescribe(rows, C, front["D"]) for C in budgets) if r]
+    # with --epochs no row prescribes more of them, unless its budget is asked for
+    tables = {name: [r for r in (prescribe(rows, C, front["D"]) for C in budgets) if r and (
+                  r["C"] == asked or not front["epochs"] or r["epochs"] <= front["epochs"])]
               for name, rows in front["rows"].items()}
     rows = tables[max(tables, key=lambda B: int(B[2:])) if view == "fixed_B" else front["metric"]]
     row = next((r for r in rows if r["C"] == asked), None)

@@ -141,8 +141,8 @@ def between_n(cells, curves):
 
     cells, curves (N, G): from `n_star`. At each budget a parabola in log2 n goes through the
     highest curve and the curves of the two neighbouring n. The top of the parabola is n*. bend: the
-    reward lost one octave from the top. If the curve of the smallest or of the largest n is the
-    highest, n* is that n.
+    reward lost one octave from n*, at least 1e-4. If the curve of the smallest or of the largest n
+    is the highest, n* is that n, and bend is at least the slope towards its neighbour.
     """
     of_n, fitted = np.array([n for _, n in cells]), ~np.isnan(curves[:, 0])
     ns, at = np.unique(of_n[fitted]), np.arange(curves.shape[1])
@@ -152,9 +152,10 @@ def between_n(cells, curves):
         return 2 ** x[best], np.ones(len(at))
     i = np.clip(best, 1, len(ns) - 2)
     left, right = ((heights[j + 1, at] - heights[j, at]) / (x[j + 1] - x[j]) for j in (i - 1, i))
-    bend = np.maximum((left - right) / (x[i + 1] - x[i - 1]), 1e-4)
+    bend = np.maximum((left - right) / (x[i + 1] - x[i - 1]), 1e-9)  # slopes are per octave
     top = (x[i - 1] + x[i]) / 2 + left / (2 * bend)
-    return 2 ** np.where(i == best, top, x[best]), bend
+    slope = np.where(best < i, -left, np.where(best > i, right, 0))
+    return 2 ** np.where(i == best, top, x[best]), np.maximum(np.maximum(bend, slope), 1e-4)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ SHADES = ("#001652 #0e46e8 #266bb6 #12848c #31914f #8fb82a #e0a300 #d45900 #f414
 
 
 def format_si(x):
-    """Return a number as text with three digits and a suffix, up to 1e13: 1270000 -> 1.27M."""
-    if abs(x) >= 1e13:
+    """Return a number as text with three digits and a suffix, up to 1e12: 1270000 -> 1.27M."""
+    if abs(x) >= 9.995e11:
         return f"{x:.3g}"
     for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if abs(x) >= 0.9995 * size:
