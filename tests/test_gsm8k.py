@@ -84,7 +84,7 @@ def test_a_measurement_of_some_problems(world, tmp_path):
 
 @pytest.mark.parametrize("preset", ["easy", "hard", "mixed"])
 def test_the_evening(preset):
-    """The larger n gets 150 updates; a run fits a 24 GB card; all runs fit 28 GB of disk and ten
+    """The larger n gets 150 updates; a run fits a 24 GB card; all runs fit 28 GB of disk and 13
     hours of an H100."""
     (arm,) = sweep.arms(preset, ["--data=data/gsm8k"])
     grid = sweep.cells(arm)
@@ -94,7 +94,7 @@ def test_the_evening(preset):
     s = cost.sizes(cost.SHAPES[arm["model"]])
     assert all(cost.memory_plan(s, c, 1, 24e9)["fits"] for c in grid)
     assert cost.disk_bytes(s, grid) < 28e9
-    assert sum(cost.gpu_hours(c) for c in grid) < 10
+    assert sum(cost.gpu_hours(c) for c in grid) < 13
     (large,) = sweep.arms(preset, ["--data=data/gsm8k", "--model=Qwen/Qwen2.5-1.5B-Instruct"])
     assert large["max_new_tokens"] == 768 and large["ns"] == "4 16 64"
     s = cost.sizes(cost.SHAPES[large["model"]])

@@ -235,18 +235,6 @@ def test_splits_of_other_problems(tiny, tmp_path):
         prepare("easy", words)
 
 
-def test_a_name_of_the_hub_for_a_folder_with_its_own_model(tmp_path, capfd, monkeypatch):
-    """The folder's prepare.py runs even if the problems exist, and says what to do."""
-    monkeypatch.setenv("PYTHON", sys.executable)
-    monkeypatch.setenv("GPUS_PER_RUN", "0")
-    (tmp_path / "prepare.py").write_text("import sys; sys.exit('convert it first')")
-    (tmp_path / "problems.jsonl").write_text('{"id": 1, "prompt": "1+1=", "answer": "2"}\n')
-    (tmp_path / "defaults.json").write_text(json.dumps(dict(model=str(tmp_path / "base"))))
-    with pytest.raises(SystemExit):
-        prepare("easy", [f"--data={tmp_path}", "--model=a/b", "--ns=4", "--bps=8"])
-    assert "convert it first" in capfd.readouterr().err
-
-
 def test_another_task_is_compared_by_prepare(tiny, tmp_path):
     """The task is not part of a run's name, so prepare.py must refuse problems of another task."""
     (tmp_path / "problems.jsonl").write_text(tiny.train.read_text())
