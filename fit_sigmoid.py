@@ -656,17 +656,17 @@ def main(argv):
     laws = {name: law_of_panel(panel) for name, panel in panels.items()}
 
     # one table for each metric, or for each B if the view is fixed_B
-    every = [r["C"] for rows in front["rows"].values() for r in rows]
-    low, high = min(every), max(every)
-    if view == "fixed_B":  # the report is about the largest B
-        high = max(r["C"] for r in front["rows"][max(front["rows"], key=lambda B: int(B[2:]))])
+    shown = max(front["rows"], key=lambda B: int(B[2:])) if view == "fixed_B" else front["metric"]
+    low = min(r["C"] for rows in front["rows"].values() for r in rows)
+    high = max(r["C"] for r in front["rows"][shown])
     asked = float(cfg["C"]) if "--C" in given else high
     budgets = sorted({asked, *(high * f for f in BUDGETS if high * f >= low * (1 - 1e-9))})
-    # with --epochs no row prescribes more of them, unless its budget is asked for
-    tables = {name: [r for r in (prescribe(rows, C, front["D"]) for C in budgets) if r and (
-                  r["C"] == asked or not front["epochs"] or r["epochs"] <= front["epochs"])]
+
+    def is_shown(r):  # with --epochs no row has more epochs, unless its budget was asked for
+        return r and (r["C"] == asked or not front["epochs"] or r["epochs"] <= front["epochs"])
+    tables = {name: [*filter(is_shown, (prescribe(rows, C, front["D"]) for C in budgets))]
               for name, rows in front["rows"].items()}
-    rows = tables[max(tables, key=lambda B: int(B[2:])) if view == "fixed_B" else front["metric"]]
+    rows = tables[shown]
     row = next((r for r in rows if r["C"] == asked), None)
     if row is None:
         raise BadInput(f"--C={asked:g} {front['unit']} is below one update of the best cell; give "

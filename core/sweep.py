@@ -193,8 +193,8 @@ def arms(preset, argv):
     known = presets(plain["data"])
     if preset not in known:
         near = difflib.get_close_matches(preset, [*RECIPES, *known], 1, 0)[0]
-        raise BadInput(f"{preset}: no such preset of --data={plain['data']}, the nearest is {near}; "
-                       f"expected one of {', '.join([*RECIPES, *known])}")
+        raise BadInput(f"{preset}: no such preset of --data={plain['data']}, the nearest is "
+                       f"{near}; expected one of {', '.join([*RECIPES, *known])}")
     splits = Path(plain["data"]) / "splits" / Path(plain["model"]).name
     folder, sweeps = sweep_folder(preset, argv), []
     for name, text in known[preset]["arms"].items():

@@ -918,8 +918,8 @@ def overview(atlas):
 def pass_rates(run, at):
     """Return (pass rates (D,), rollouts per problem) of a run's training problems.
 
-    They come from the `fresh` record (--pass_at) nearest to the budget `at`. Its rollouts were drawn
-    after the update, only for this record. Training rollouts are drawn before the update.
+    They come from the `fresh` record (--pass_at) nearest to the budget `at`. Its rollouts were
+    drawn after the update, only for this record. Training rollouts are drawn before the update.
     """
     fresh = [r for r in run["passes"] if r.get("fresh")]
     if len(fresh) < 2:

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # tests/gpu_report.sh: fill results/gpu.md in on a machine with a GPU, in about half an hour:
 #   bash tests/gpu_report.sh
-# It reports versions, the check before a sweep, tests/test_gpu.py, the speed and memory of an update,
-# and the speed of generation. Then it makes ten updates of two cells of the evening and compares their times with
-# core/cost.py. MODEL= takes another model. The output of each step is in runs/gpu_report/; if a
-# step fails, the page says so.
+# It reports versions, the check before a sweep, tests/test_gpu.py, the speed and memory of an
+# update, and the speed of generation. Then it makes ten updates of two cells of the evening and
+# compares their times with core/cost.py. MODEL= takes another model. The output of each step is in
+# runs/gpu_report/; if a step fails, the page says so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=runs/gpu_report

@@ -62,6 +62,7 @@ def generation(names, tokens=512, prompt=150):
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
             cfg = parse([f"--model={folder}", "--engine=vllm", "--gpu_memory=0.5",
+                         "--gen_batch=1024",  # all at once, also above the default
                          f"--max_prompt_tokens={prompt}", f"--max_new_tokens={tokens}"])
             vllm = timed(f"{shape}, start of vLLM", engine.VLLMEngine, folder, tokenizer, cfg)
         for turn in ("first", "second"):
