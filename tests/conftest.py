@@ -63,12 +63,9 @@ def warm_python():
                               env=os.environ | dict(MPLCONFIGDIR=folder))
     assert server.stdout.readline() == "ready\n"
     given = f"{folder}/socket", sys.executable, warm.fixed(os.environ)
-    client = Path(folder, "client.py")
-    client.write_text(f"import sys\nsys.path.append({str(ROOT / 'tests')!r})\n"
-                      f"import warm\nwarm.client{given!r}\n")
-    # A script of sh starts python, because a #! line cannot contain a path with a space
-    python = executable(Path(folder, "python"),
-                        f'exec {shlex.quote(sys.executable)} -IS {client} "$@"\n', "/bin/sh")
+    code = f"import sys; sys.path.append({str(ROOT / 'tests')!r}); import warm; warm.client{given!r}"
+    python = executable(Path(folder, "python"), f"exec {shlex.quote(sys.executable)} -IS -c "
+                        f'{shlex.quote(code)} "$@"\n', "/bin/sh")
 
     @atexit.register
     def end():

@@ -4,8 +4,8 @@ Planning and analysis run for real. For everything else (training, downloads, mi
 the arguments are checked: a key that does not exist is appended, and the script must complain about
 this key and no other. Every call is appended to the file $CALLS.
 """
-import importlib.util
 import os
+import runpy
 import sys
 from pathlib import Path
 
@@ -24,17 +24,12 @@ def check_words(script, words):
         return compile(path.read_text(), script, "exec")
     sys.path.insert(0, str(ROOT))
     from config import BadInput, check_run, parse
-    name = script.removesuffix(".py").replace("/", "_")
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
     try:
         if script in PLAIN:
             cfg = parse([word for word in words if word.startswith("-")])
             if script == "train_grpo.py":
                 check_run(cfg)
-        module.main([*words, "--no_such_key=1"])
+        runpy.run_path(str(path))["main"]([*words, "--no_such_key=1"])
     except BadInput as e:
         if "no_such_key" not in str(e):
             sys.exit(f"{script}: {e}")
