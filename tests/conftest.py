@@ -63,7 +63,8 @@ def warm_python():
                               env=os.environ | dict(MPLCONFIGDIR=folder))
     assert server.stdout.readline() == "ready\n"
     given = f"{folder}/socket", sys.executable, warm.fixed(os.environ)
-    code = f"import sys; sys.path.append({str(ROOT / 'tests')!r}); import warm; warm.client{given!r}"
+    code = (f"import sys; sys.path.append({str(ROOT / 'tests')!r}); import warm; "
+            f"warm.client{given!r}")
     python = executable(Path(folder, "python"), f"exec {shlex.quote(sys.executable)} -IS -c "
                         f'{shlex.quote(code)} "$@"\n', "/bin/sh")
 
@@ -169,8 +170,8 @@ def tiny(tmp_path_factory, prepare):
     """Return a random Llama (2 layers, width 32) with small problem files.
 
     .folder, .model, .train and .val are paths. .words are arguments for any script. The model's
-    answers are noise and almost never right. Its initial weights are large, so that the distribution
-    over tokens is far from uniform.
+    answers are noise and almost never right. Its initial weights are large, so that its
+    distribution over tokens is far from uniform.
     """
     import numpy as np
     import torch

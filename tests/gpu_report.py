@@ -27,9 +27,9 @@ Please send the filled page as a pull request.
 |---|---|
 """
 PACKAGES = "torch", "triton", "transformers", "vllm"
-# file of a step's output: what the step does
-STEPS = {"card": "card, memory, driver", "probe": "`core/probe.py triton`, the check before a sweep",
-         "tests": "`tests/test_gpu.py`"}
+# name of a step's output file: what the step does
+STEPS = {"card": "card, memory, driver", "tests": "`tests/test_gpu.py`",
+         "probe": "`core/probe.py triton`, the check before a sweep"}
 CELLS = {"n4": "n = 4, B_p = 8", "n64": "n = 64, B_p = 8"}
 BENCHES = {"speed": "Speed and memory of an update, `tests/bench/gpu.py 0.5B 1.5B`",
            "generation": "Generation by vLLM, `tests/bench/gpu.py vllm 0.5B`"}
@@ -67,7 +67,9 @@ def last_line(path):
 
 
 def measurements(path):
-    """Return the indented lines of a step's output, without vLLM's progress bars, or `last_line`."""
+    """Return the indented lines of a step's output, or `last_line`. vLLM's progress bars are not
+    indented.
+    """
     lines = path.read_text().split("\n") if path.exists() else []
     return "\n".join(line[2:] for line in lines if line.startswith("  ")) or last_line(path)
 

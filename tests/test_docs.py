@@ -197,8 +197,8 @@ def test_a_log_with_only_the_documented_fields_can_be_analysed(tmp_path):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_keys_that_are_named_exist(page):
-    """The key of `--key` or `--key=value` in a sentence is in config.py. The value of `key=value` is
-    its default.
+    """The key of `--key` or `--key=value` in a sentence is in config.py, and the value of
+    `key=value` is its default.
     """
     named = ticked(FENCE.sub("", text_of(page)))
     keys = {re.match(r"--([\w-]+)", text)[1] for text in named if text.startswith("--")}
