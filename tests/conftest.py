@@ -199,14 +199,14 @@ def tiny(tmp_path_factory, prepare):
 
 
 def linked(folder):
-    """Return `folder` with links to the files of the repository.
+    """Return `folder` with links to everything in the repository but .git, .venv and runs.
 
-    run_sweep.sh writes files next to itself, so a test starts it from such a folder.
+    run_sweep.sh writes .venv and runs next to itself, so a test starts it from such a folder.
     """
     folder.mkdir(exist_ok=True)
-    for path in [*ROOT.glob("*.py"), *ROOT.glob("*.sh"), *ROOT.glob("req*.txt"), ROOT / "data",
-                 ROOT / "core"]:
-        (folder / path.name).symlink_to(path)
+    for path in ROOT.iterdir():
+        if path.name not in (".git", ".venv", "runs"):
+            (folder / path.name).symlink_to(path)
     return folder
 
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import PATIENCE, ROOT, run_script
+from conftest import PATIENCE, ROOT, executable, linked, run_script
 
 from config import CHOICES, cast, config
 from core.log import read_log
@@ -63,17 +63,10 @@ done''',
 @pytest.fixture(scope="module")
 def sandbox(tmp_path_factory):
     """Return a folder like a clone with its environment and some finished sweeps."""
-    box = tmp_path_factory.mktemp("clone")
-    for path in ROOT.iterdir():
-        if path.name not in (".git", ".venv", "runs") and not path.name.startswith(".pytest"):
-            (box / path.name).symlink_to(path)
-    (box / ".venv/bin").mkdir(parents=True)
-    (box / ".venv/bin/activate").touch()
+    box = linked(tmp_path_factory.mktemp("clone"))
     stand_in = shlex.join(["exec", sys.executable, str(ROOT / "tests/stand_in.py")]) + ' "$@"'
     for name, body in {**STUBS, "python": stand_in}.items():
-        path = box / ".venv/bin" / name
-        path.write_text(f"#!/usr/bin/env bash\n{body}\n")
-        path.chmod(0o755)
+        executable(box / ".venv/bin" / name, body)
     for name in ("easy", "hard", "bandit", "known", "imported", "slurm"):
         # three runs of a committed sweep are enough to analyse
         for run in sorted((ROOT / "results/grid_easy").glob("Bp32_*"))[:3]:

@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 
-from conftest import ROOT, executable, logs
+from conftest import executable, linked, logs
 from gpu_report import CELLS
 
 
@@ -28,13 +28,9 @@ case "$*" in
     *) exec '{sys.executable}' "$@" ;;
 esac
 """)
-    clone = tmp_path / "clone"
-    clone.mkdir()
-    for path in ROOT.iterdir():
-        if path.name not in (".git", ".venv", "runs"):
-            (clone / path.name).symlink_to(path)
-    done = subprocess.run(["bash", "tests/gpu_report.sh"], cwd=clone, capture_output=True,
-                          text=True, env=os.environ | dict(PYTHON=str(python)))
+    done = subprocess.run(["bash", "tests/gpu_report.sh"], cwd=linked(tmp_path / "clone"),
+                          capture_output=True, text=True,
+                          env=os.environ | dict(PYTHON=str(python)))
     assert done.returncode == 0, done
     page = (tmp_path / "page.md").read_text()
     assert '| {"gpus": 1, "why": ""} |' in page and "FAILED (1)" in page and "0.5B: update" in page
