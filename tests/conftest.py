@@ -28,7 +28,7 @@ from core.log import read_log  # noqa: E402
 # exactly equal only with the same number of threads
 os.environ.update(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", TOKENIZERS_PARALLELISM="false")
 # The user's settings of run_sweep.sh must not change the sweeps that tests start
-for name in """NS BPS C B_MAX SEEDS LRS TASK OUT DATA MODEL PYTHON LAUNCH JOBS PRUNE DRY_RUN
+for name in """NS BPS C B_MAX SEEDS LRS TASK OUT DATA MODEL LAUNCH JOBS PRUNE DRY_RUN
         GPUS_PER_RUN""".split():
     os.environ.pop(name, None)
 

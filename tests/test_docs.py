@@ -80,7 +80,7 @@ def run_command(command, box, calls):
     tests/stand_in.py appends every call of python to the file `calls`.
     """
     env = os.environ | dict(PATH=f"{box}/.venv/bin:{os.environ['PATH']}", DRY_RUN="1",
-                            CALLS=str(calls))
+                            CALLS=str(calls), PYTHON="")
     # write to the sandbox instead of /tmp
     command = command.replace("=/tmp/", f"={box}/tmp/")
     return subprocess.run(["bash", "-euo", "pipefail", "-c", command], cwd=box, env=env,
