@@ -32,12 +32,13 @@ import numpy as np
 from scipy.optimize import least_squares
 from scipy.special import expit  # 1 / (1 + exp(-x))
 
-from core.stats import (RUN_SD, Z, best, cells_of, ci_half_width, gap_between, held_out,
+from core.stats import (Z, best, by_B_p, cells_of, ci_half_width, covers, gap_between, held_out,
                         heldout_reward, nearest, panel_of, per_problem, stop_before,
                         tied_with_best, verdict_of)
 from core.plots import (budget_axis, canvas, colours, draw_n_star, draw_records, end_labels,
                         format_si, legend, missing_text, pairs_text, plural, save)
 from core.runs import ended, folders_of, missing_cells, problems_trained_on, read_runs
+from tools import views
 
 
 # --------------------------------------------------------------------------------------------------
@@ -161,7 +162,7 @@ def between_n(cells, curves):
 # --------------------------------------------------------------------------------------------------
 # A sweep
 
-def analyse(cfg, part="", runs=None, dropped=()):
+def analyse(cfg, runs=None, dropped=()):
     """Read the runs of a sweep's folder, or take `runs`, and return what every view starts from.
 
     It is a dict of
@@ -172,11 +173,12 @@ def analyse(cfg, part="", runs=None, dropped=()):
       grid           the budgets (G,) of all cells
       runs           the runs of best_lr_cells
       dropped        the runs that cannot be used, each with the reason
+      missing        the planned runs that have not finished
       head           the config of the run with the largest C
       label, covers  the reward and what its intervals cover, as text
-      cfg            the given config, with B_max from the command line, else from the runs
+      cfg            the given config
     """
-    part = part or ("train" if cfg["metric"] == "train" else cfg["eval_set"])
+    part = "train" if cfg["metric"] == "train" else cfg["eval_set"]
     if runs is None:
         runs, dropped = read_runs(cfg["runs"], cfg["metric"], cfg["unit"], part, cfg["tag"],
                                   cfg["epochs"])
@@ -195,22 +197,7 @@ def analyse(cfg, part="", runs=None, dropped=()):
     return dict(runs=[run for c in best_lr for run in c.runs], dropped=dropped, grid=grid,
                 all_cells=cells, best_lr_cells=best_lr, lr=lr,
                 one_lr_cells=[c for c in cells if c.lr == lr], label=label, head=head,
-                covers=covers(cells),
-                cfg=dict(B_limit=0) | cfg | dict(B_max=cfg.get("B_limit") or head["B_max"]))
-
-
-def covers(cells):
-    """Return what the intervals of a sweep cover, as text."""
-    runs = [run for c in cells for run in c.runs]
-    seeds = Counter((run["B_p"], run["n"], run["lr"]) for run in runs).values()
-    text = "90%, for one more run of the same command and for other problems of the kind"
-    if cells[0].values.shape[2] == 1:
-        text += " (binomial, because the log has only the mean over problems)"
-    if any(run["biased"] for run in runs):
-        text += "; the source's estimate of this metric is biased"
-    if max(seeds) > 1:
-        return f"{text}; {' to '.join(map(str, sorted({min(seeds), max(seeds)})))} seeds per cell"
-    return f"{text}; one seed, so the standard deviation between runs is assumed to be {RUN_SD}"
+                covers=covers(cells), missing=missing_cells(cfg["runs"], runs, dropped), cfg=cfg)
 
 
 def notes_of(sweep):
@@ -234,13 +221,19 @@ def notes_of(sweep):
 
 # What frontier.json depends on besides the logs
 SCHEMA = 3
-ASKED = "runs metric unit bin delta eval_set tag epochs B_limit k".split()
+ASKED = "runs metric unit bin delta eval_set tag epochs B_max k".split()
+# The keys of this script. recipe, data, model and split only name the default of `runs`
+KEYS = [*ASKED, *"out view config recipe data model split".split()]
 
 
-def with_limit(cfg, argv):
-    """Return the config with B_limit. B_limit is B_max if the command line gives B_max, else 0."""
-    given = any(word.startswith("--B_max=") for word in argv)
-    return cfg | dict(B_limit=cfg["B_max"] if given else 0)
+def settings(argv):
+    """Return the config of the command line. B_max is 0 if the command line does not give it."""
+    cfg, given = parse(argv, __doc__), [word[2:].split("=")[0] for word in argv]
+    for word, key in zip(argv, given):
+        if key not in KEYS:
+            raise BadInput(f"{word}: frontier.py analyses all runs of a sweep and does not use this "
+                           f"key; its keys are {', '.join(KEYS)}")
+    return cfg if "B_max" in given else cfg | dict(B_max=0)
 
 
 def front_of(sweep, view, content, cfg):
@@ -251,18 +244,11 @@ def front_of(sweep, view, content, cfg):
     return {key: cfg[key] for key in ASKED} | dict(
         schema=SCHEMA, view=view, label=sweep["label"], config=sweep["head"],
         source=next((r["source"] for r in every if r["source"]), ""), device=every[0]["device"],
-        D=problems_trained_on(every[0]), covers=sweep["covers"],
-        notes=notes_of(sweep),
-        missing=[] if view == "compare" else missing_cells(cfg["runs"], every, sweep["dropped"]),
-        runs_dropped=sweep["dropped"],
+        D=problems_trained_on(every[0]), covers=sweep["covers"], notes=notes_of(sweep),
+        missing=sweep["missing"], runs_dropped=sweep["dropped"],
         runs_used=[{key: run[key] for key in ("run", "B_p", "n", "lr", "seed", "status")}
                    | dict(evals=len(run["C"]), C=run["C"][-1], first=run["reward"][0],
                           last=run["reward"][-1]) for run in runs]) | content
-
-
-def by_B_p(cells):
-    """Return {B_p: its cells}, the smallest B_p first."""
-    return {B_p: [c for c in cells if c.B_p == B_p] for B_p in sorted({c.B_p for c in cells})}
 
 
 def starts_of_pieces(values):
@@ -321,7 +307,7 @@ def rows_of(cells, grid, B_max=0):
             by_B_p=[below(c) for c in of_sizes],
             stop=stop and of_cell(cells[stop["cell"]], stop["j"]) | dict(
                 C=float(grid[stop["j"]]), reward=stop["reward"], gain=stop["gain"]),
-            edge=grid_edge(cell.B_p, cell.n, C, cells, B_max),
+            edge=grid_edge(cell, cells, B_max),
             diverged=[run["run"] for run in cell.runs if run["status"] == "diverged"]))
     return out
 
@@ -333,7 +319,8 @@ def tables_of(sweep, cfg):
         metrics += [m for m in (f"{kind}@{cfg['k']}" for kind in ("avg", "best", "worst"))
                     if m not in metrics]
     cells = {m: sweep["all_cells"] if m == cfg["metric"] else cells_of(runs, m)[1] for m in metrics}
-    tables = {m: rows_of(cells[m], sweep["grid"], cfg["B_max"]) for m in metrics}
+    B_max = cfg["B_max"] or sweep["head"]["B_max"]
+    tables = {m: rows_of(cells[m], sweep["grid"], B_max) for m in metrics}
     for row in tables[cfg["metric"]]:
         row["gains"] = gains_of(row, sweep["grid"], cells, cfg)
     return tables
@@ -424,22 +411,40 @@ def paper_n_star(cells, width):
                                                                            bend=bend)
 
 
-def grid_edge(B_p, n, C, cells, B_max):
-    """Return dict(add, text) if n is the smallest or the largest n that was run at B_p, else None.
+def grid_edge(top, cells, B_max):
+    """Return dict(add, text) if the best cell `top` has the smallest or the largest n that was run
+    at its B_p, and a smaller or a larger n exists. Else return None.
 
-    B_p, n: the best cell at C. add: dict(B_p, n) of the cell to run next, or None if no smaller n
-    exists or B_max allows no larger n.
+    add: dict(B_p, n) of the cell to run next, or None if B_max allows no larger n.
     """
-    ns = sorted({c.n for c in cells if c.B_p == B_p})
-    if len(ns) < 2 or n not in (ns[0], ns[-1]):
+    ns = sorted({c.n for c in cells if c.B_p == top.B_p})
+    side, size, n = ("largest", "larger", 2 * top.n) if top.n == ns[-1] else (
+        "smallest", "smaller", top.n // 2)
+    if len(ns) < 2 or top.n not in (ns[0], ns[-1]) or n < 2:
         return None
-    side, more = ("largest", 2 * n) if n == ns[-1] else ("smallest", n // 2)
-    text = (f"n = {n} is the {side} n run at B_p = {B_p} and the best at C = {format_si(C)}, so a "
-            f"{'larger' if side == 'largest' else 'smaller'} n may be better")
-    if more < 2 or B_max and B_p * more > B_max:
-        why = "no smaller n exists" if side == "smallest" else "B_max allows no larger n"
-        return dict(add=None, text=f"{text}; {why}")
-    return dict(add=dict(B_p=B_p, n=more), text=f"{text}; add n = {more}")
+    text = (f"n = {top.n} is the {side} n run at B_p = {top.B_p} and the best, so a {size} n may be "
+            "better")
+    if B_max and top.B_p * n > B_max:
+        return dict(add=None, text=f"{text}; but B_p n is limited to {B_max}")
+    return dict(add=dict(B_p=top.B_p, n=n), text=f"{text}; add n = {n}")
+
+
+def best_worst(sweep, cfg):
+    """Make a panel of n*(C) by avg@k, best@k and worst@k for each of the three B_p with most n
+    (section 4.1, observation 4)."""
+    if sweep["runs"][0]["counts"] is None:
+        raise BadInput(f"--view=best_worst: the logs in {cfg['runs']} lack `correct`, the solved "
+                       "rollouts of each problem, which train_grpo.py writes")
+    sizes, readings, panels = by_B_p(sweep["best_lr_cells"]), {}, {}
+    for metric in (f"{kind}@{cfg['k']}" for kind in ("avg", "best", "worst")):
+        runs = [run | dict(reward=per_problem(run, metric).mean(1)) for run in sweep["runs"]]
+        readings[metric] = cells_of(runs, metric)  # all B_p, because noise is pooled across them
+    for B_p in sorted(sorted(sizes, key=lambda B_p: -len(sizes[B_p]))[:3]):
+        for metric, (grid, cells) in readings.items():
+            cs = by_B_p(cells)[B_p]
+            panel = with_curves(panel_of(cs, grid), cs, grid)
+            panels[f"{metric}, B_p={B_p}"] = panel | dict(metric=metric)
+    return dict(panels=panels)
 
 
 def joint(sweep, cfg):
@@ -509,11 +514,14 @@ def fixed_B(sweep, cfg):
     grid, cells = cells_of(by_updates, cfg["metric"])
     count = Counter(c.B_p * c.n for c in cells)
     limits = sorted((B for B in count if count[B] > 1), key=lambda B: -count[B])[:3]
-    if cfg["B_limit"]:
-        limits = [cfg["B_limit"]] if min(count) <= cfg["B_limit"] else []
+    if cfg["B_max"]:
+        limits = [cfg["B_max"]]
+        if min(count) > cfg["B_max"]:
+            raise BadInput(f"--B_max={cfg['B_max']}: all cells in {cfg['runs']} have a larger B_p n, "
+                           f"{min(count)} or more")
     if not limits:
-        raise BadInput(f"--view=fixed_B: {cfg['runs']} has no two cells with the same B = B_p n"
-                       f"{' below B_max' * bool(cfg['B_limit'])}; run several B_p at one B")
+        raise BadInput(f"--view=fixed_B: {cfg['runs']} has no two cells with the same B = B_p n; run "
+                       "several B_p at one B")
     panels, tables = {}, {}
     for B in sorted(limits):
         cs = [c for c in cells if c.B_p * c.n <= B]
@@ -533,6 +541,7 @@ def fixed_B(sweep, cfg):
 def describe_panels(front):
     """Yield panels as lines of text: switches, the end of the frontier, and the cells tied there.
     """
+    axis = "M" if front["unit"] == "updates" else "C"
     for name, panel in front["panels"].items():
         env, several = panel["envelope"], panel["B_p"] is None
         yield f"\n{name}:"
@@ -541,8 +550,9 @@ def describe_panels(front):
             note = {"begins": f"the runs of n = {s['to']} begin here",
                     "ends": f"the runs of n = {s['from']} end here"}.get(
                         s["why"], f"{lo} to {hi}, 90%")
-            yield (f"  C = {format_si(s['C'])} ({note}): n = {s['from']} -> {s['to']} at M = "
-                   f"{format_si(s['M'])}, reward {s['reward']:.3f}")
+            M = "" if axis == "M" else f" at M = {format_si(s['M'])}"
+            yield (f"  {axis} = {format_si(s['C'])} ({note}): n = {s['from']} -> {s['to']}{M}, "
+                   f"reward {s['reward']:.3f}")
         if not panel["switches"]:
             yield f"  n = {env['n'][0]} is the best at every budget"
         if unclear := [s for s in panel["switches"] if not s["clear"]]:
@@ -555,7 +565,7 @@ def describe_panels(front):
             yield (f"  smallest stable B_p: {panel['stable_B_p'] or 'none'} (at most one run in "
                    f"ten diverged or collapsed, and its best n loses at most {front['delta']:g})")
         base = "" if panel.get("base") is None else f"; base model {panel['base']:.3f}"
-        yield (f"  at C = {format_si(env['C'][-1])}: n = {env['n'][-1]}, {env['reward'][-1]:.3f} "
+        yield (f"  at {axis} = {format_si(env['C'][-1])}: n = {env['n'][-1]}, {env['reward'][-1]:.3f} "
                f"[{env['lo'][-1]:.3f}, {env['hi'][-1]:.3f}]{base}; tied with the best: "
                f"{pairs_text(panel['near'][-1]['set'], several)}")
 
@@ -715,6 +725,41 @@ def describe_paper(front):
 
 
 # --------------------------------------------------------------------------------------------------
+# Several sweeps
+
+def analyse_each(cfg):
+    """Return the sweeps that --runs names, such as --runs="A B:train C:SET C:best@4", as one sweep.
+
+    Each sweep is analysed separately. `sweeps` holds them: {word of --runs: sweep}.
+    """
+    sweeps = {}
+    for word in cfg["runs"].split():
+        folder, *rest = word.split(":")
+        metrics = [r for r in rest if "@" in r or r == "reward"]
+        sets = [r for r in rest if r not in metrics]
+        sweeps[word] = analyse(cfg | dict(runs=folder, metric=[*metrics, cfg["metric"]][0],
+                                          eval_set=[*sets, cfg["eval_set"]][0]))
+    if len(sweeps) < 2:
+        raise BadInput(f'--runs={cfg["runs"]} is one sweep, but --view=compare needs two or more, '
+                       'with a space between, as in --runs="A B"')
+    each = list(sweeps.values())
+    both = {key: [x for s in each for x in s[key]] for key in ("runs", "dropped", "all_cells")}
+    covers = dict.fromkeys(part for s in each for part in s["covers"].split("; "))
+    return each[0] | both | dict(label="reward", covers="; ".join(covers), missing=[],
+                                 sweeps=sweeps)
+
+
+def compare(sweep, cfg):
+    """Make a panel for each sweep of `analyse_each`, of its B_p with the most n."""
+    panels = {}
+    for word, s in sweep["sweeps"].items():
+        B_p, cs = max(by_B_p(s["best_lr_cells"]).items(), key=lambda item: len(item[1]))
+        panel = with_curves(panel_of(cs, s["grid"]), cs, s["grid"])
+        panels[f"{word}, B_p={B_p}"] = panel | dict(metric=s["label"])
+    return dict(panels=panels)
+
+
+# --------------------------------------------------------------------------------------------------
 # The script
 
 # {view: (function (sweep, cfg) -> content of its JSON file, function (front, path) that draws it,
@@ -724,22 +769,15 @@ VIEWS = dict(
     fixed_B=(fixed_B, draw_panels, describe_panels),
     joint=(joint, draw_panels, describe_panels),
     paper=(paper, draw_paper, describe_paper),
+    lr=(views.lr, views.draw_lr,
+        lambda front: [*describe_panels(front), *views.describe_lr(front)]),
+    best_worst=(best_worst, draw_panels, describe_panels),
+    sensitivity=(views.sensitivity, views.draw_sensitivity, views.describe_sensitivity),
+    slices=(views.slices, views.draw_slices, views.describe_slices),
+    pass1=(views.pass1, views.draw_pass1, views.describe_pass1),
+    training=(views.training, views.draw_training, views.describe_training),
+    compare=(compare, draw_panels, describe_panels),
 )
-
-
-def views():
-    """Return VIEWS with the views of tools/views.py.
-
-    tools/views.py uses `analyse` and the panels of this file, so the two files import each other.
-    This file imports tools/views.py only here, when a view of tools/views.py is requested.
-    """
-    from tools.views import MORE
-    return VIEWS | MORE
-
-
-def row_of(view):
-    """Return the row of a view. Import tools/views.py only if the view is not in this file."""
-    return VIEWS.get(view) or views().get(view, VIEWS["fixed_Bp"])  # compare has this row
 
 
 def describe(front):
@@ -756,43 +794,52 @@ def describe(front):
     yield from (f"  {note}" for note in front["notes"])
     if front["missing"]:
         yield f"  {missing_text(front['missing'], 100)}"
-    yield from row_of(front["view"])[2](front)
-    yield f"\nintervals: {front['covers']}"
+    yield from VIEWS[front["view"]][2](front)
+    if front["covers"]:
+        yield f"\nintervals: {front['covers']}"
 
 
-def write_view(sweep, view, content, cfg):
+def write_view(sweep, view, cfg, folder):
     """Write frontier.json and its figure (frontier_VIEW for a view other than fixed_Bp), and return
     them as text."""
-    front = front_of(sweep, view, content, cfg)
-    name = Path(cfg["out"] or folders_of(cfg["runs"])[0]) / (
-        "frontier" if view == "fixed_Bp" else f"frontier_{view}")
+    content, draw, _ = VIEWS[view]
+    front = front_of(sweep, view, content(sweep, cfg), cfg)
+    name = folder / ("frontier" if view == "fixed_Bp" else f"frontier_{view}")
     save_json(f"{name}.json", front, indent=None)
-    row_of(view)[1](front, f"{name}.png")
+    draw(front, f"{name}.png")
     return "\n".join(describe(front)) + f"\nfigure: {name}.png   numbers: {name}.json\n"
 
 
-def main(argv):
-    cfg = with_limit(parse(argv, __doc__), argv)
-    if cfg["view"] == "compare":
-        from tools.views import compare
-        sweep, content = compare(cfg)
-        first = cfg["runs"].split()[0].split(":")[0]
-        return print(write_view(sweep, "compare", content, cfg | dict(
-            runs=first, out=cfg["out"] or first)))
-    sweep, text = analyse(cfg), []
-    for name in views() if cfg["view"] == "all" else [cfg["view"]]:
+def write_all(sweep, cfg, folder):
+    """Write every view but compare, and report.txt with their texts. Return the exit code.
+
+    A view that the sweep has no data for is named in the report. A view that fails otherwise is
+    named too, the other views are written, and the exit code is 1.
+    """
+    texts, code = [], 0
+    for view in (view for view in VIEWS if view != "compare"):
         try:
-            text.append(write_view(sweep, name, row_of(name)[0](sweep, sweep["cfg"]), cfg))
+            texts.append(write_view(sweep, view, cfg, folder))
         except BadInput as e:
-            if cfg["view"] != "all":
-                raise
-            text.append(f"not drawn: {e}\n")
-    if cfg["view"] != "all":
-        return print("\n".join(text))
-    report = Path(cfg["out"] or folders_of(cfg["runs"])[0]) / "report.txt"
-    with atomic_write(report) as part:
-        part.write_text("\n".join(text))
-    print(f"the figures are in {report.parent}, their numbers as text in {report}", file=sys.stderr)
+            texts.append(f"{view} is not drawn: {e}\n")
+        except Exception as e:
+            code = 1
+            texts.append(f"{view} failed: {e!r}\n")
+            print(f"frontier.py: {texts[-1]}", end="", file=sys.stderr)
+    with atomic_write(folder / "report.txt") as part:
+        part.write_text("\n".join(texts))
+    print(f"the figures are in {folder}, their numbers as text in {folder / 'report.txt'}",
+          file=sys.stderr)
+    return code
+
+
+def main(argv):
+    cfg = settings(argv)
+    sweep = (analyse_each if cfg["view"] == "compare" else analyse)(cfg)
+    folder = Path(cfg["out"] or folders_of(sweep["cfg"]["runs"])[0])
+    if cfg["view"] == "all":
+        return write_all(sweep, cfg, folder)
+    print(write_view(sweep, cfg["view"], cfg, folder))
 
 
 if __name__ == "__main__":

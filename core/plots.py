@@ -216,4 +216,5 @@ def save(fig, path, front, title):
     text += "".join(f", {len(front[key])} {name}" for key, name in (
         ("runs_dropped", "dropped"), ("missing", "missing")) if front[key])
     fig.suptitle(wrap(front.get("title") or title, int(9 * fig.get_figwidth())), fontsize=12)
-    write(fig, path, f"{text}. Intervals: {front['covers']}.")
+    covers = front["covers"] and f". Intervals: {front['covers']}."
+    write(fig, path, text + covers)

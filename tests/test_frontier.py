@@ -2,8 +2,6 @@
 import json
 import math
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -161,14 +159,6 @@ def test_the_best_n_between_the_n_that_were_run():
     assert n.tolist() == [8, 8] and (bend > 0).all()
 
 
-def test_no_torch_and_no_matplotlib_on_import():
-    modules = "frontier, fit_sigmoid, tools.views, core.stats, core.runs"
-    code = (f"import {modules}, sys; print([m for m in ('torch', 'transformers', 'matplotlib', "
-            "'pandas') if m in sys.modules])")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert done.stdout.strip() == "[]", done
-
-
 # --------------------------------------------------------------------------------------------------
 # Bad input
 
@@ -177,6 +167,15 @@ def test_without_runs_the_error_names_the_first_command(tmp_path, monkeypatch):
     line = bad(frontier)
     assert config["runs"] in line and "run a sweep first" in line and "run_sweep.sh" in line
     assert "nearest is best_worst" in bad(frontier, "--view=best_wurst")
+
+
+def test_a_key_that_selects_nothing_is_refused():
+    """run_sweep.sh passes on the keys of frontier.py, except those that name the default runs."""
+    for word in ("--n=7", "--ns=4 8", "--seed=0", "--temperature=1"):
+        assert bad(frontier, word).startswith(f"{word}: frontier.py analyses all runs of a sweep")
+    (passed,) = re.findall(r"=~ \^--\((.*)\)= ", (ROOT / "run_sweep.sh").read_text())
+    names = {"config", "recipe", "data", "model", "split"}
+    assert {*passed.split("|")} == {*frontier.KEYS} - names
 
 
 # --------------------------------------------------------------------------------------------------
@@ -297,9 +296,9 @@ def view_of(analysed, view):
 
 def test_every_view_is_drawn_and_described(analysed):
     drawn = {path.stem for path in analysed.folder.glob("frontier*.png")}
-    want = {f"frontier_{view}" for view in frontier.views()} - {"frontier_lr", "frontier_fixed_Bp"}
-    assert want | {"frontier"} <= drawn | {"frontier_fixed_B"}
-    assert "not drawn: --view=lr" in analysed.report
+    want = {f"frontier_{view}" for view in frontier.VIEWS} | {"frontier"}
+    assert drawn == want - {f"frontier_{view}" for view in ("fixed_Bp", "lr", "compare")}
+    assert "lr is not drawn: --view=lr" in analysed.report
     assert not re.search(r"\b(nan|inf|None)\b", analysed.report)
 
 
@@ -432,7 +431,7 @@ def test_the_view_paper_equals_the_papers_path(analysed):
 
 def test_pass_rates_of_the_training_problems(analysed):
     front = view_of(analysed, "pass1")
-    assert front["k"] == 16 and front["covers"] == "none" and len(front["passes"]) == 5
+    assert front["k"] == 16 and front["covers"] == "" and len(front["passes"]) == 5
     small, large = (next(r["matched"] for r in front["passes"] if r["n"] == n) for n in (4, 64))
     assert small["polarisation"] != large["polarisation"]
     assert sum(small["share"]) == pytest.approx(1)
@@ -550,17 +549,16 @@ def test_fresh_pass_rates_replace_those_of_training(tmp_path):
 
 
 def test_the_edges_of_a_grid():
-    def cells(*ns, B_p=32):
-        return [SimpleNamespace(B_p=B_p, n=n) for n in ns]
-    for ns, n, B_max, side, add in (((2, 4, 8), 8, 0, "largest", 16), ((4, 8), 4, 0, "smallest", 2),
-                                    ((2, 4), 4, 128, "largest", None),
-                                    ((2, 4), 2, 0, "smallest", None)):
-        edge = frontier.grid_edge(32, n, 1e6, cells(*ns), B_max)
-        assert f"is the {side} n run" in edge["text"] and (edge["add"] or {}).get("n") == add
-        assert frontier.grid_edge(32, n, 1e6, cells(n), 0) is None
-    # the text names the B_p, because n = 8 is not the largest n of the grid
-    edge = frontier.grid_edge(128, 8, 1e6, cells(4, 8, B_p=128) + cells(4, 8, 16), 0)
-    assert "n = 8 is the largest n run at B_p = 128" in edge["text"]
+    def edge(n, *ns, B_max=0):
+        cells = [SimpleNamespace(B_p=32, n=n) for n in ns]
+        return frontier.grid_edge(SimpleNamespace(B_p=32, n=n), cells, B_max)
+    largest, smallest = edge(8, 2, 4, 8), edge(4, 4, 8)
+    assert "n = 8 is the largest n run at B_p = 32 " in largest["text"]
+    assert "n = 4 is the smallest n run" in smallest["text"]
+    assert (largest["add"], smallest["add"]) == (dict(B_p=32, n=16), dict(B_p=32, n=2))
+    limited = edge(4, 2, 4, B_max=128)
+    assert limited["add"] is None and limited["text"].endswith("B_p n is limited to 128")
+    assert edge(4, 2, 4, 8) is edge(2, 2, 4) is edge(8, 8) is None
 
 
 def test_the_panel_of_fixed_B_ends_with_the_full_batches(tmp_path):

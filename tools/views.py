@@ -1,7 +1,6 @@
 """tools/views.py: pictures of a sweep that no later stage needs: `frontier.py --view=NAME`.
 
-Each view is a row of MORE, which has the same columns as frontier.VIEWS. docs/analysis.md says what
-each view shows.
+Each view is a row of VIEWS in frontier.py. docs/analysis.md says what each view shows.
 """
 import functools
 import math
@@ -12,9 +11,8 @@ from scipy import stats
 
 from config import BadInput, lr_factor
 from core.plots import SHADES, budget_axis, canvas, colours, legend, log_ticks, save, format_si
-from core.stats import (best, cells_of, ci_half_width, difference, mean_over_runs, nearest,
-                        panel_of, per_problem, tied_with_best)
-from frontier import analyse, by_B_p, covers, draw_panels, describe_panels, with_curves
+from core.stats import (best, by_B_p, cells_of, ci_half_width, covers, difference, mean_over_runs,
+                        nearest, panel_of, tied_with_best)
 
 
 def at_end(cells):
@@ -41,7 +39,8 @@ def lr(sweep, cfg):
                        f"--lrs=\"{sweep['lr'] / 2:g} {sweep['lr']:g} {2 * sweep['lr']:g}\"")
     runs = [run for c in cells if tried[c.n] > 1 for run in c.runs]
     (grid, cells), rows = cells_of(runs, cfg["metric"]), []
-    rule = cells[best(cells, at_end(cells) if at_end(cells) is not None else -1) or 0].lr
+    end = at_end(cells)
+    rule = cells[best(cells, -1 if end is None else end) or 0].lr
     for n in sorted({c.n for c in cells}):
         cs = [c for c in cells if c.n == n]
         j = at_end(cs)
@@ -93,8 +92,7 @@ def draw_lr(front, path):
 
 
 def describe_lr(front):
-    """Yield the panels and the best lr of each n as lines of text."""
-    yield from describe_panels(front)
+    """Yield the best lr of each n as lines of text."""
     for r in front["rows"]:
         edge = ", the smallest or the largest tried" if r["edge"] else ""
         yield (f"  n = {r['n']:<4} best lr_base {r['best']:g}{edge}, at C = {format_si(r['C'])}; "
@@ -102,27 +100,6 @@ def describe_lr(front):
     if front["slope"] is not None:
         yield (f"  log(best lr) over log B has slope {front['slope']:.2f}; the square root rule "
                "has 0.5")
-
-
-# --------------------------------------------------------------------------------------------------
-# n*(C) by metric
-
-def best_worst(sweep, cfg):
-    """Make a panel of n*(C) by avg@k, best@k and worst@k for each of the three B_p with most n
-    (section 4.1, observation 4)."""
-    if sweep["runs"][0]["counts"] is None:
-        raise BadInput(f"--view=best_worst: the logs in {cfg['runs']} lack `correct`, the solved "
-                       "rollouts of each problem, which train_grpo.py writes")
-    sizes, readings, panels = by_B_p(sweep["best_lr_cells"]), {}, {}
-    for metric in (f"{kind}@{cfg['k']}" for kind in ("avg", "best", "worst")):
-        runs = [run | dict(reward=per_problem(run, metric).mean(1)) for run in sweep["runs"]]
-        readings[metric] = cells_of(runs, metric)  # all B_p, because noise is pooled across them
-    for B_p in sorted(sorted(sizes, key=lambda B_p: -len(sizes[B_p]))[:3]):
-        for metric, (grid, cells) in readings.items():
-            cs = by_B_p(cells)[B_p]
-            panel = with_curves(panel_of(cs, grid), cs, grid)
-            panels[f"{metric}, B_p={B_p}"] = panel | dict(metric=metric)
-    return dict(panels=panels)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -332,7 +309,7 @@ def pass1(sweep, cfg):
                                 polarisation=polarisation(r["samples"], r["correct"])))
         at = min(moments, key=lambda m: abs(m["C"] - end))
         out.append(dict(run=run["run"], n=run["n"], seed=run["seed"], matched=at, moments=moments))
-    return dict(B_p=B_p, k=k, nM=end / B_p, fresh=fresh, passes=out, covers="none")
+    return dict(B_p=B_p, k=k, nM=end / B_p, fresh=fresh, passes=out, covers="")
 
 
 def four_of(count):
@@ -422,7 +399,7 @@ def training(sweep, cfg):
             key: [mean_over_runs(x[part]) for part in parts] for key, x in run["steps"].items()
             if key not in ("step", "rollouts")}))
     fields = list(dict.fromkeys(key for line in lines for key in line["fields"]))
-    return dict(B_p=B_p, fields=fields, lines=lines, covers="none")
+    return dict(B_p=B_p, fields=fields, lines=lines, covers="")
 
 
 def draw_training(front, path):
@@ -453,39 +430,3 @@ def describe_training(front):
                 ends.setdefault(line["n"], []).append(last)
         yield f"  {key} at the end: " + ", ".join(
             f"n = {n} {np.mean(ends[n]):.4g}" for n in sorted(ends))
-
-
-# --------------------------------------------------------------------------------------------------
-# Several sweeps
-
-def compare(cfg):
-    """Return (sweep, content) with a panel for each sweep that --runs names, such as --runs="A
-    B:train C:SET C:best@4". Each sweep is analysed separately."""
-    panels, sweeps = {}, []
-    for word in cfg["runs"].split():
-        folder, *rest = word.split(":")
-        metrics = [r for r in rest if "@" in r or r == "reward"]
-        metric = next(iter(metrics), cfg["metric"])
-        part = next((r for r in rest if r not in metrics), "")
-        sweep = analyse(dict(cfg, runs=folder, metric=metric), part)
-        B_p, cs = max(by_B_p(sweep["best_lr_cells"]).items(), key=lambda item: len(item[1]))
-        panel = with_curves(panel_of(cs, sweep["grid"]), cs, sweep["grid"])
-        panels[f"{word}, B_p={B_p}"] = panel | dict(metric=sweep["label"])
-        sweeps.append(sweep)
-    if len(panels) < 2:
-        raise BadInput(f'--runs={cfg["runs"]} is one sweep, but --view=compare needs two or more, '
-                       'with a space between, as in --runs="A B"')
-    covers = dict.fromkeys(part for s in sweeps for part in s["covers"].split("; "))
-    both = {key: [x for s in sweeps for x in s[key]] for key in ("runs", "dropped", "all_cells")}
-    return sweeps[0] | both | dict(label="reward", covers="; ".join(covers)), dict(panels=panels)
-
-
-# name: (sweep, cfg) -> content of its JSON; (front, path) draws it; (front) -> lines of text
-MORE = dict(
-    lr=(lr, draw_lr, describe_lr),
-    best_worst=(best_worst, draw_panels, describe_panels),
-    sensitivity=(sensitivity, draw_sensitivity, describe_sensitivity),
-    slices=(slices, draw_slices, describe_slices),
-    pass1=(pass1, draw_pass1, describe_pass1),
-    training=(training, draw_training, describe_training),
-)
