@@ -594,7 +594,7 @@ def load_front(cfg, argv, view):
     words.append(f"--view={view or 'fixed_Bp'}")
     cfg = frontier.settings(words)
     if front.get("schema") != frontier.SCHEMA or any(
-            front.get(key) != cfg[key] for key in frontier.ASKED) or any(
+            front.get(key) != cfg[key] for key in frontier.JSON_KEYS) or any(
             log.stat().st_mtime > path.stat().st_mtime for log in logs):
         with contextlib.redirect_stdout(io.StringIO()):
             frontier.main(words)

@@ -454,7 +454,7 @@ def planted_plateaus(numbers, ns, draws):
     for draw in range(draws):
         star = frontier.n_star(sim.sweep(draw, sim.paper(2, numbers), ns=ns, seeds=3, evals=100,
                                          run_sd=.002, drift=.002, inter=.1))
-        n, bend = frontier.between_n(star["cells"], star["curves"])
+        n, bend = frontier.interpolate_n(star["cells"], star["curves"])
         panel = dict(star, between=n, bend=bend)
         law = fit.law_of_panel(dict(n_star=panel, range=[1, 2], records=dict(
             C=[], log2_n_mean=[], n=[])))

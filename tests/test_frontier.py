@@ -149,13 +149,13 @@ def test_the_best_n_between_the_n_that_were_run():
     curves = np.array([0.5 - 0.012 * (math.log2(n) - tops) ** 2 for _, n in cells])
     curves[0] -= 0.1  # of two cells with n = 8 the highest counts
     curves[4] = np.nan  # a cell without a curve
-    n, bend = frontier.between_n(cells, curves)
+    n, bend = frontier.interpolate_n(cells, curves)
     assert np.log2(n) == pytest.approx([3, *tops[1:5], 8])
     assert bend == pytest.approx([0.048, *[0.012] * 4, 0.0336])  # at the edges the slope is steeper
     # two n have no parabola, and equal curves have a top too
-    n, bend = frontier.between_n(cells[1:3], curves[1:3])
+    n, bend = frontier.interpolate_n(cells[1:3], curves[1:3])
     assert n.tolist() == [8, 32, 32, 32, 32, 32] and (bend == bend[0]).all()
-    n, bend = frontier.between_n(cells, np.full((6, 2), 0.3))
+    n, bend = frontier.interpolate_n(cells, np.full((6, 2), 0.3))
     assert n.tolist() == [8, 8] and (bend > 0).all()
 
 

@@ -15,7 +15,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (1, 2)]
 import numpy as np
 
 from fit_sigmoid import ROOM, law_of_points
-from frontier import between_n, n_star
+from frontier import interpolate_n, n_star
 from simulate import EASY, law, paper, sweep
 
 NS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048)
@@ -44,7 +44,7 @@ def main(sweeps):
                 for draw in range(sweeps):
                     found = n_star(sweep(draw, world(numbers), ns=ns, seeds=seeds, evals=122,
                                          run_sd=0.003, drift=0.003, inter=0.1))
-                    n, bend = between_n(found["cells"], found["curves"])
+                    n, bend = interpolate_n(found["cells"], found["curves"])
                     fit = law_of_points(found["C"], np.log2(n), found["n"], bend, ROOM)["fit"]
                     plain = law_of_points(found["C"], np.log2(found["n"]))["fit"]
                     plateaus.append(fit["plateau"])
