@@ -12,7 +12,6 @@ from matplotlib.text import Text
 
 import frontier
 import simulate as sim
-
 from config import config
 from core import plots
 from simulate import analyse, bad, edit, ends_at, simulate
@@ -142,17 +141,17 @@ def test_a_curve_does_not_rise_above_the_last_record_of_a_run_that_falls():
 
 
 def test_the_best_n_between_the_n_that_were_run():
-    """A parabola in log2 n is found exactly, whatever the n; beyond the grid its edge is the best.
-    """
+    """The parabola in log2 n finds the top of a parabola exactly. At an edge of the grid the edge is
+    n*."""
     cells = [(16, 8), (32, 8), (32, 32), (32, 64), (16, 128), (32, 256)]
     tops = np.array([2.0, 4.1, 5.5, 6.3, 6.8, 8.4])  # log2 of the best n at six budgets
     curves = np.array([0.5 - 0.012 * (math.log2(n) - tops) ** 2 for _, n in cells])
-    curves[0] -= 0.1  # of two cells with n = 8 the highest counts
+    curves[0] -= 0.1  # the higher of the two curves with n = 8 counts
     curves[4] = np.nan  # a cell without a curve
     n, bend = frontier.interpolate_n(cells, curves)
     assert np.log2(n) == pytest.approx([3, *tops[1:5], 8])
     assert bend == pytest.approx([0.048, *[0.012] * 4, 0.0336])  # at the edges the slope is steeper
-    # two n have no parabola, and equal curves have a top too
+    # two n have no parabola, and equal curves have a top as well
     n, bend = frontier.interpolate_n(cells[1:3], curves[1:3])
     assert n.tolist() == [8, 32, 32, 32, 32, 32] and (bend == bend[0]).all()
     n, bend = frontier.interpolate_n(cells, np.full((6, 2), 0.3))
@@ -169,69 +168,109 @@ def test_without_runs_the_error_names_the_first_command(tmp_path, monkeypatch):
     assert "nearest is best_worst" in bad(frontier, "--view=best_wurst")
 
 
-def test_a_key_that_selects_nothing_is_refused():
-    """run_sweep.sh passes on the keys of frontier.py, except those that name the default runs."""
+def test_a_key_without_effect_is_refused():
     for word in ("--n=7", "--ns=4 8", "--seed=0", "--temperature=1"):
         assert bad(frontier, word).startswith(f"{word}: frontier.py analyses all runs of a sweep")
+    # run_sweep.sh passes on every other key, except those that only choose the default of `runs`
     (passed,) = re.findall(r"=~ \^--\((.*)\)= ", (ROOT / "run_sweep.sh").read_text())
-    names = {"config", "recipe", "data", "model", "split"}
-    assert {*passed.split("|")} == {*frontier.KEYS} - names
+    assert {*passed.split("|")} == {*frontier.KEYS} - {"config", "recipe", "data", "model", "split"}
+
+
+def test_views_without_their_data_are_refused(tmp_path):
+    simulate(tmp_path / "a", ns=(8, 16), evals=10)
+    simulate(tmp_path / "b", ns=(8,), evals=10)
+    for folder, view, why in (("a", "fixed_B", "no two cells with the same B"),
+                              ("a", "fixed_B --B_max=8", "the smallest B_p n in "),
+                              ("a", "pass1", "0 runs in"),
+                              ("a", "lr", "has only one lr_base; run several"),
+                              ("b", "sensitivity", "no B_p with several n"),
+                              ("b", "slices", "only one n for each B_p"),
+                              ("b", "compare", "needs two or more")):
+        words = f"--runs={tmp_path / folder} --view={view}".split()
+        assert why in bad(frontier, *words), view
+    for log in (tmp_path / "a").glob("*/log.jsonl"):
+        edit(log, sim.without_counts)
+    assert "lack `correct`" in bad(frontier, f"--runs={tmp_path / 'a'}", "--view=best_worst")
+
+
+def test_a_view_that_fails_is_named_and_the_others_are_drawn(tmp_path, monkeypatch, capsys):
+    simulate(tmp_path, ns=(8, 16), evals=10)
+
+    def fails(front, path):
+        raise KeyError("entropy")
+    words = [f"--runs={tmp_path}", "--view=all"]
+    assert frontier.main(words) == 0  # pass1 has no data in this sweep
+    monkeypatch.setitem(frontier.VIEWS, "joint", (frontier.joint, fails, frontier.describe_panels))
+    (tmp_path / "frontier_training.png").unlink()
+    assert frontier.main(words) == 1
+    report = (tmp_path / "report.txt").read_text()
+    assert "joint failed: KeyError('entropy')" in report and "pass1 is not drawn: --view" in report
+    assert (tmp_path / "frontier_training.png").exists() and "training: 2 runs used" in report
+    assert "frontier.py: joint failed: KeyError('entropy')\n" in capsys.readouterr().err
+    with pytest.raises(KeyError):
+        frontier.main([words[0], "--view=joint"])
 
 
 # --------------------------------------------------------------------------------------------------
 # Units
 
-def test_tokens_are_read_and_switches_have_the_same_M(tmp_path):
-    simulate(tmp_path, ns=(4, 16, 64), evals=30)
-    plain, tokens = (analyse(tmp_path, f"--unit={unit}")["panels"]["B_p=32"]
-                     for unit in ("rollouts", "tokens"))
-    by_rollouts = [100 * s["C"] for s in plain["switches"]]
-    assert [s["C"] for s in tokens["switches"]] == pytest.approx(by_rollouts, rel=0.02)
-    M = [s["M"] for s in plain["switches"]]
-    assert len(M) and [s["M"] for s in tokens["switches"]] == pytest.approx(M, rel=0.02)
+@pytest.mark.parametrize("unit", ["rollouts", "tokens"])
+def test_epochs_cut_every_run_at_the_same_passes(tmp_path, unit):
+    """A switch is at the same M in both units. A planted rollout has 100 tokens."""
+    simulate(tmp_path, ns=(4, 16, 64), evals=60, words=("--D=2000",))
+    whole, cut = (analyse(tmp_path, f"--unit={unit}", *words)["panels"]["B_p=32"]
+                  for words in ((), ("--epochs=4",)))
+    size = dict(rollouts=1, tokens=100)[unit]
+    for a, b in zip(whole["curves"], cut["curves"]):
+        assert a["C"][-1] == pytest.approx(2e6 * size, rel=.01)
+        assert b["C"][-1] <= 4 * 2000 * b["n"] * 1.02 * size
+    assert len(whole["switches"]) == 2
+    for s in whole["switches"]:
+        assert s["C"] / s["M"] == pytest.approx(32 * s["to"] * size, rel=0.02)
+    assert "too few evaluations within 0.01 epochs" in bad(
+        frontier, f"--runs={tmp_path}", "--epochs=0.01")
+
+
+def test_budgets_that_do_not_overlap_and_other_units(tmp_path):
+    logs = simulate(tmp_path, ns=(4, 16), evals=40)
+    edit(logs[32, 4, 0], ends_at(300_000))
+    edit(logs[32, 16, 0], lambda r: r if r["type"] != "eval" or r["step"] == 0
+         or r["rollouts"] > 400_000 else None)
+    for word in ("--unit=gpu_hours", "--metric=train"):
+        assert frontier.main([f"--runs={tmp_path}", "--view=all", word]) == 0
 
 
 # --------------------------------------------------------------------------------------------------
 # The figure
 
-def legend_of(monkeypatch, front):
-    """Draw the panels; return the legend and the names at the ends of the lines."""
-    import matplotlib.pyplot as plt
-    found = {}
-
-    def keep(fig, path, front, title):
-        found["legend"] = [text.get_text() for text in fig.legends[0].get_texts()]
-        found["names"] = [text.get_text() for ax in fig.axes for text in ax.texts]
-        plt.close(fig)
-    monkeypatch.setattr(frontier, "save", keep)
-    frontier.draw_panels(front, "none.png")
-    return found
-
-
 def test_at_most_nine_entries_in_the_legend_however_many_n(tmp_path, monkeypatch):
-    ns = (2, 4, 8, 16, 32, 64, 128, 256, 512)
+    ns, drawn = (2, 4, 8, 16, 32, 64, 128, 256, 512), {}
     logs = simulate(tmp_path, ns=ns, B_ps=(8, 32), evals=16)
     for cell, log in logs.items():  # so that curves of different lengths are drawn
         if cell[1] > 16:
             edit(log, ends_at(1e6))
+
+    def keep(fig, path, front, title):
+        legend = [text.get_text() for text in fig.legends[0].get_texts()]
+        drawn[front["view"]] = legend, [text.get_text() for ax in fig.axes for text in ax.texts]
+        plt.close(fig)
+    monkeypatch.setattr(frontier, "save", keep)
     for view in ("fixed_Bp", "joint", "fixed_B"):
-        found = legend_of(monkeypatch, analyse(tmp_path, view=view))
-        assert 4 <= len(found["legend"]) <= 9, found
-        assert len(set(found["legend"])) == len(found["legend"])
-        monkeypatch.undo()
-    found = legend_of(monkeypatch, analyse(tmp_path))
+        frontier.main([f"--runs={tmp_path}", f"--view={view}"])
+        legend, _ = drawn[view]
+        assert 4 <= len(legend) <= 9 and len(set(legend)) == len(legend), legend
     # each line is labelled with its n
     for n in ns:
-        assert found["names"].count(f"n = {n}") == 2, n
+        assert drawn["fixed_Bp"][1].count(f"n = {n}") == 2, n
 
 
 def test_an_n_has_its_own_colour_whatever_is_drawn_with_it():
     """The colours of n = 2 to 4,096 are far apart in RGB; n = 12 is between n = 8 and 16."""
-    every = frontier.colours([2 ** i for i in range(1, 13)] + [12])
-    shades = np.array(list(frontier.colours([2 ** i for i in range(1, 13)]).values()))
+    every = plots.colours([*(2 ** i for i in range(1, 13)), 12])
+    shades = np.array([every[2 ** i] for i in range(1, 13)])
     apart = np.abs(shades[:, None] - shades[None]).sum(2)[~np.eye(12, dtype=bool)]
     assert apart.min() > 0.15
-    assert frontier.colours([8, 64])[8] == frontier.colours([8])[8] == every[8]
+    assert plots.colours([8, 64])[8] == plots.colours([8])[8] == every[8]
     assert all(min(a, b) <= x <= max(a, b)
                for a, x, b in zip(every[8], every[12], every[16])) and every[12] != every[16]
 
@@ -279,7 +318,7 @@ def test_a_legend_has_the_n_in_order_and_reads_by_rows():
 def test_format_si_rounds_and_carries():
     for x, text in ((1.27e6, "1.27M"), (999_960, "1M"), (32_768, "32.8k"), (512.0, "512"),
                     (4e9, "4B"), (0.25, "0.25")):
-        assert frontier.format_si(x) == text
+        assert plots.format_si(x) == text
 
 
 # --------------------------------------------------------------------------------------------------
@@ -303,9 +342,9 @@ def test_every_view_is_drawn_and_described(analysed):
 
 
 def test_switches_are_where_the_truth_crosses(analysed):
-    for name, panel in analysed.front["panels"].items():
-        B_p, env = panel["B_p"], panel["envelope"]
-        assert name == f"B_p={B_p}" and panel["ns"] == [4, 8, 16, 32, 64]
+    for B_p, (name, panel) in zip((8, 32), analysed.front["panels"].items()):
+        env = panel["envelope"]
+        assert name == f"B_p={B_p}" and panel["B_p"] == B_p and panel["ns"] == [4, 8, 16, 32, 64]
         ups = [s for s in panel["switches"] if s["to"] > s["from"] and s["why"] == "crossing"]
         assert ups
         for s in ups:
@@ -314,43 +353,52 @@ def test_switches_are_where_the_truth_crosses(analysed):
         assert env["n"][-1] == 32 and max(env["n"][:3]) <= 8
         at = panel["near"][-1]
         assert [B_p, 32] in at["set"] and [B_p, 4] not in at["set"]
-
-
-def test_json_has_what_a_reader_plots_and_no_draws(analysed):
+        assert len(panel["points"]) == 5 and all(len(p["C"]) <= 64 for p in panel["points"])
     assert (analysed.folder / "frontier.json").stat().st_size < 2_000_000
-    panel = analysed.front["panels"]["B_p=8"]
-    assert all(len(p["C"]) <= 64 for p in panel["points"]) and len(panel["points"]) == 5
-    assert {"points", "curves", "switches", "runs_used", "records"} <= set(panel)
-    assert not {"surface", "noise", "cells"} & set(panel)
     run = analysed.front["runs_used"][0]
     assert run["last"] > run["first"] and run["status"] == "budget"
 
 
-def test_the_joint_best_is_one_of_both_B_p(analysed):
+def test_the_joint_best_and_the_smallest_stable_B_p(analysed):
     (panel,) = view_of(analysed, "joint")["panels"].values()
     env = panel["envelope"]
     assert panel["B_p"] is None and set(env["B_p"]) <= {8, 32} and env["n"][-1] == 32
     assert panel["stable_B_p"] == 8 and panel["segments"][-1]["n"] == 32
-
-
-def test_the_smallest_stable_B_p_leaves_out_those_that_fall():
     rng = np.random.default_rng(0)
-    fall = [.1, .3, .45, .45, .3, .1]
-    V = np.array([np.repeat(r, 300) + rng.normal(0, .02, 300) for r in fall])
+    rewards = np.array([np.repeat(mean, 300) + rng.normal(0, .02, 300)
+                        for mean in (.1, .3, .45, .45, .3, .1)])
     run = dict(status="budget")
-    assert frontier.collapsed(run, V, 0.01) and not frontier.collapsed(run, V[:4], 0.01)
-    assert frontier.collapsed(dict(status="diverged"), V[:4], 0.01)
+    assert frontier.collapsed(run, rewards, 0.01) and not frontier.collapsed(run, rewards[:4], 0.01)
+    assert frontier.collapsed(dict(status="diverged"), rewards[:4], 0.01)
     assert frontier.smallest_stable({8: (2, 3), 16: (0, 3), 32: (0, 3)}) == 16
     assert frontier.smallest_stable({8: (2, 3)}) is None
 
 
-def test_fixed_B_trades_n_for_B_p_over_updates(analysed):
+def test_fixed_B_trades_n_for_B_p_over_updates(analysed, tmp_path):
     front = view_of(analysed, "fixed_B")
     assert front["unit"] == "updates" and set(front["panels"]) == {"B=128", "B=256", "B=512"}
     for panel in front["panels"].values():
         assert all(b * n <= panel["B"] for b, n in zip(panel["envelope"]["B_p"],
                                                        panel["envelope"]["n"]))
         assert panel["range"][1] == pytest.approx(2e6 / panel["B"], rel=0.02)
+    text = "\n".join(frontier.describe_panels(front))
+    assert " at M = " in text and "C = " not in text
+    # B_max on the command line is the only B
+    front = analyse(analysed.folder, "--B_max=512", f"--out={tmp_path}", view="fixed_B",
+                    folder=tmp_path)
+    assert set(front["panels"]) == {"B=512"} == set(front["rows"])
+    assert all(row["B_p"] * row["n"] <= 512 for row in front["rows"]["B=512"])
+
+
+def test_the_panel_of_fixed_B_ends_with_the_full_batches(tmp_path):
+    """In results/grid_easy full batches of B = 64 end after 512 updates. Smaller batches make more,
+    but that is not a switch."""
+    front = analyse(ROOT / "results/grid_easy", f"--out={tmp_path}", view="fixed_B",
+                    folder=tmp_path)
+    panel = front["panels"]["B=64"]
+    env = panel["envelope"]
+    assert panel["range"][1] == pytest.approx(512, rel=1e-9)
+    assert env["B_p"][-1] * env["n"][-1] == 64 and 0.72 <= env["highest"][-1] <= 0.78
 
 
 def test_the_best_n_by_metric_and_at_one_budget(analysed):
@@ -395,25 +443,6 @@ def test_more_gpu_hours_never_prescribe_a_lower_reward(tmp_path):
                for r in front["rows"]["avg@4"] if r["C"] > front["rows"]["avg@4"][-1]["C"] / 8]
     assert min(np.diff(planted)) > -0.01, planted
     assert front["rows"]["avg@4"][-1]["n"] >= 128
-
-
-def test_epochs_cut_every_run_at_the_same_passes(tmp_path):
-    simulate(tmp_path, ns=(4, 16, 64), evals=60, words=("--D=2000",))
-    plain, one = (analyse(tmp_path, *words)["panels"]["B_p=32"]["curves"]
-                  for words in ((), ("--epochs=4",)))
-    for a, b in zip(plain, one):
-        assert a["C"][-1] == pytest.approx(2e6, rel=.01)
-        assert b["C"][-1] <= 4 * 2000 * b["n"] * 1.02
-    assert "too few evaluations within 0.01 epochs" in bad(
-        frontier, f"--runs={tmp_path}", "--epochs=0.01")
-
-
-def test_B_max_on_the_command_line_limits_fixed_B(analysed, tmp_path):
-    front = analyse(analysed.folder, "--B_max=512", f"--out={tmp_path}", view="fixed_B",
-                    folder=tmp_path)
-    assert set(front["panels"]) == {"B=512"} == set(front["rows"])
-    for row in front["rows"]["B=512"]:
-        assert row["B_p"] * row["n"] <= 512
 
 
 def test_the_view_paper_equals_the_papers_path(analysed):
@@ -471,16 +500,6 @@ def test_several_sweeps_side_by_side(analysed, tmp_path):
     assert "needs two or more" in bad(frontier, f"--runs={analysed.folder}", "--view=compare")
 
 
-def test_budgets_that_do_not_overlap_and_other_units(tmp_path):
-    logs = simulate(tmp_path, ns=(4, 16), evals=40)
-    edit(logs[32, 4, 0], ends_at(300_000))
-    edit(logs[32, 16, 0], lambda r: r if r["type"] != "eval" or r["step"] == 0
-         or r["rollouts"] > 400_000 else None)
-    for words in ([], ["--unit=gpu_hours"], ["--unit=tokens"], ["--metric=train"]):
-        frontier.main([f"--runs={tmp_path}", "--view=all", f"--out={tmp_path / 'out'}", *words])
-        assert "fixed_Bp" in (tmp_path / "out/report.txt").read_text()
-
-
 def test_missing_diverged_and_pruned_runs_are_noted(tmp_path):
     logs = simulate(tmp_path, ns=(4, 8, 16), seeds=(0, 1), evals=20, unfinished=[(32, 8, 1)])
     edit(logs[32, 4, 0], ends_at(600_000, "diverged"))
@@ -489,20 +508,6 @@ def test_missing_diverged_and_pruned_runs_are_noted(tmp_path):
     notes = "\n".join(analyse(tmp_path)["notes"])
     assert "diverged Bp32_n4_seed0" in notes and "pruned Bp32_n16_seed0" in notes
     assert "unfinished Bp32_n8_seed1" in notes and "n=16 lr_base=1e-06: 1 of 2 seeds" in notes
-
-
-def test_views_without_their_data_are_refused(tmp_path):
-    simulate(tmp_path / "a", ns=(8, 16), evals=10)
-    simulate(tmp_path / "b", ns=(8,), evals=10)
-    for folder, view, why in (("a", "fixed_B", "no two cells with the same B"),
-                              ("a", "pass1", "0 runs in"),
-                              ("a", "lr", "has only one lr_base; run several"),
-                              ("b", "sensitivity", "no B_p with several n"),
-                              ("b", "slices", "only one n for each B_p")):
-        assert why in bad(frontier, f"--runs={tmp_path / folder}", f"--view={view}"), view
-    for log in (tmp_path / "a").glob("*/log.jsonl"):
-        edit(log, sim.without_counts)
-    assert "lack `correct`" in bad(frontier, f"--runs={tmp_path / 'a'}", "--view=best_worst")
 
 
 def test_a_number_that_the_updates_log_is_drawn_without_code_for_it(tmp_path, capsys):
@@ -559,14 +564,3 @@ def test_the_edges_of_a_grid():
     limited = edge(4, 2, 4, B_max=128)
     assert limited["add"] is None and limited["text"].endswith("B_p n is limited to 128")
     assert edge(4, 2, 4, 8) is edge(2, 2, 4) is edge(8, 8) is None
-
-
-def test_the_panel_of_fixed_B_ends_with_the_full_batches(tmp_path):
-    """In results/grid_easy full batches of B = 64 end after 512 updates. Smaller batches make
-    more, but they do not count as a switch there."""
-    front = analyse(ROOT / "results/grid_easy", f"--out={tmp_path}", view="fixed_B",
-                    folder=tmp_path)
-    panel = front["panels"]["B=64"]
-    env = panel["envelope"]
-    assert panel["range"][1] == pytest.approx(512, rel=1e-9)
-    assert env["B_p"][-1] * env["n"][-1] == 64 and 0.72 <= env["highest"][-1] <= 0.78
