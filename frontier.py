@@ -77,20 +77,12 @@ def fit_curve(C, reward):
                                         bounds=(lower, upper)).x))
 
 
-def running_mean(values, window=5):
-    """Return the mean of the `window` values around each value: (E,) -> (E,).
-
-    At the ends of the array the mean is over fewer values.
-    """
-    half = window // 2
-    return np.array([np.mean(values[max(i - half, 0):i + half + 1]) for i in range(len(values))])
-
-
 def pooled_records(runs, width):
     """Return the points that break the records of all runs together, as a dict of arrays (E,).
 
-    The dict has C, n, reward and log2_n_mean. log2_n_mean is the running average of log2 n, to
-    which the paper fits its law. The base model at C = 0 is a record to break but not a point.
+    The dict has C, n, reward and log2_n_mean. log2_n_mean is the average of log2 n over a point and
+    two neighbours on each side, to which the paper fits its law. The base model at C = 0 is a
+    record to break but not a point.
     """
     points = []
     for run in runs:
@@ -100,7 +92,8 @@ def pooled_records(runs, width):
     C, reward, n = points[:, 0], -points[:, 1], points[:, 2].astype(int)
     keep = record_breaking(reward, width) & (C > 0)
     C, reward, n = C[keep], reward[keep], n[keep]
-    return dict(C=C, n=n, reward=reward, log2_n_mean=running_mean(np.log2(n)))
+    mean = np.array([np.log2(n[max(i - 2, 0):i + 3]).mean() for i in range(len(n))])
+    return dict(C=C, n=n, reward=reward, log2_n_mean=mean)
 
 
 def n_star(runs, width=0.005, C=None):

@@ -1,10 +1,11 @@
-"""How often the law's plateau is the planted one, on sweeps of the paper's shape.
+"""Measure how often the fitted law's plateau is near the planted one, on sweeps like the paper's.
 
-    python tests/bench/plateaus.py 24     # sweeps a row; about 2 minutes on one core
+    python tests/bench/plateaus.py 24     # sweeps per row; about 2 minutes on one core
 
-n*(C) of each world is exactly a sigmoid with its plateau at 452 or 122: the paper's sweeps at
-B_p = 32. Printed is how often the plateau of section 4.1's reading is within 25% of it, and the 10%
-and 90% quantiles. `highest`: the same if n* is the n of the highest curve, a power of two.
+n*(C) of each world is exactly a law with its plateau at 452 (Easy) or 122 (Hard), as in the paper
+at B_p = 32. Prints in how many percent of the sweeps the plateau of frontier.py's n* is within 25%
+of the planted one, and the 10% and 90% quantiles of the plateau. `highest` is the same percentage
+if n* is the n of the highest curve, which is always an n that was run.
 """
 import math
 import sys
@@ -23,7 +24,8 @@ SETS = dict(Easy=(EASY, NS), Hard=((4.2, 4.75, 5.8, 2.73), NS[:7]))
 
 
 def hill(numbers):
-    """Return rewards that lose equally on both sides of n*(C), so small n fall in the end."""
+    """Return a function (B_p, n, C) -> reward that falls equally on both sides of n*(C). A small n
+    loses reward at large C, because n*(C) moves away from it."""
     def reward(B_p, n, C):
         rise = 1 / (1 + np.exp(-2 * (np.log10(np.maximum(C, 1)) - 5.7)))
         gain = 0.3 * rise * np.exp(-0.035 * (math.log2(n) - law(C, numbers)) ** 2)
