@@ -638,8 +638,8 @@ def draw_curves(ax, panel, colour, label):
             ax.plot(env["C"][piece], env["highest"][piece], color=shade, lw=width, zorder=zorder,
                     solid_capstyle="butt")
         if "curves" not in panel:
-            text = str(pairs[i]).replace(" ", "") if panel["B_p"] is None else f"n = {n}"
-            ends.append((env["C"][end], env["highest"][end], text, colour[n]))
+            name = str(pairs[i]).replace(" ", "") if panel["B_p"] is None else f"n = {n}"
+            ends.append((env["C"][end], env["highest"][end], name, colour[n]))
     ax.plot([], [], color="0.6", lw=5, label="frontier, coloured by its n")
     if panel.get("base") is not None:
         ax.axhline(panel["base"], color="0.3", ls=":", lw=1.3)
@@ -718,9 +718,10 @@ def describe_paper(front):
 # Several sweeps
 
 def analyse_each(cfg):
-    """Return the sweeps that --runs names, such as --runs="A B:train C:SET C:best@4", as one sweep.
+    """Return the sweeps of --runs="A B:train C:SET C:best@4" as one sweep with the runs of all.
 
-    Each sweep is analysed separately. `sweeps` holds them: {word of --runs: sweep}.
+    Its entry `sweeps` is {word of --runs: sweep}, each analysed separately. A word is a folder. It
+    may name another set of evaluations, the training reward or another metric after a colon.
     """
     sweeps = {}
     for word in cfg["runs"].split():
@@ -740,7 +741,7 @@ def analyse_each(cfg):
 
 
 def compare(sweep, cfg):
-    """Make a panel for each sweep of `analyse_each`, of its B_p with the most n."""
+    """Return a panel for each sweep of `analyse_each`, at the B_p with the most n."""
     panels = {}
     for word, s in sweep["sweeps"].items():
         B_p, cs = max(by_B_p(s["best_lr_cells"]).items(), key=lambda item: len(item[1]))
@@ -771,7 +772,7 @@ VIEWS = dict(
 
 
 def describe(front):
-    """Yield a view as lines of text."""
+    """Yield a view's text line by line: its runs, its results, what the intervals cover."""
     yield (f"{front['runs']}, {front['view']}: {len(front['runs_used'])} runs used, "
            f"{len(front['runs_dropped'])} dropped, {front['label']}, budgets in {front['unit']}")
     others = [d for d in front["runs_dropped"] if d.get("other")]
@@ -790,8 +791,7 @@ def describe(front):
 
 
 def write_view(sweep, view, cfg, folder):
-    """Write frontier.json and its figure (frontier_VIEW for a view other than fixed_Bp), and return
-    them as text."""
+    """Write the JSON file and the figure of a view, and return its text."""
     content, draw, _ = VIEWS[view]
     front = front_of(sweep, view, content(sweep, cfg), cfg)
     name = folder / ("frontier" if view == "fixed_Bp" else f"frontier_{view}")
@@ -801,10 +801,10 @@ def write_view(sweep, view, cfg, folder):
 
 
 def write_all(sweep, cfg, folder):
-    """Write every view but compare, and report.txt with their texts. Return the exit code.
+    """Write all views but compare, and their texts to report.txt. Return the exit code.
 
-    A view that the sweep has no data for is named in the report. A view that fails otherwise is
-    named too, the other views are written, and the exit code is 1.
+    The report names each view that is not drawn, with the reason. If the sweep has no data for a
+    view, the exit code is 0. If a view fails for another reason, the exit code is 1.
     """
     texts, code = [], 0
     for view in (view for view in VIEWS if view != "compare"):

@@ -50,8 +50,8 @@ def main(sizes):
             power = math.log((views + report) / before[1]) / math.log(runs / before[0])
             growth = f"; over {before[0]} runs to the power {power:.2f}"
         gigabytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6
-        print(f"{runs} runs: frontier.py --view=all {views:.1f} s, fit_sigmoid.py {report:.1f} s of "
-              f"CPU, at most {gigabytes:.2f} GB{growth}", flush=True)
+        print(f"{runs} runs: frontier.py --view=all {views:.1f} s, fit_sigmoid.py {report:.1f} s "
+              f"of CPU, at most {gigabytes:.2f} GB{growth}", flush=True)
         before = runs, views + report
 
 
