@@ -161,7 +161,7 @@ def analyse(cfg, runs=None, dropped=()):
     """Return the sweep that every view starts from, a dict. Read its runs, unless `runs` is given.
 
       all_cells      one core.stats.Cell for each (B_p, n, lr_base)
-      best_lr_cells  one cell for each (B_p, n): that of its best lr_base at the largest budget
+      best_lr_cells  for each (B_p, n) the cell whose lr_base is the best at the largest budget
       lr             the lr_base of the best cell, among the lr_base with the most cells
       one_lr_cells   the cells whose lr_base is `lr`
       grid           the budgets (G,) of all cells
@@ -181,10 +181,9 @@ def analyse(cfg, runs=None, dropped=()):
     count = Counter(c.lr for c in cells)
     whole = [c for c in cells if count[c.lr] == max(count.values())]
     lr = whole[best(whole, -1) or 0].lr
-    best_lr = []
-    for pair in dict.fromkeys((c.B_p, c.n) for c in cells):
-        of_pair = [c for c in cells if (c.B_p, c.n) == pair]
-        best_lr.append(of_pair[best(of_pair, -1) or 0])
+    of_pairs = [[c for c in cells if (c.B_p, c.n) == pair]
+                for pair in dict.fromkeys((c.B_p, c.n) for c in cells)]
+    best_lr = [of_pair[best(of_pair, -1) or 0] for of_pair in of_pairs]
     head = complete(max((run["config"] for run in runs), key=lambda c: c.get("C", 0)))
     label = "training reward"
     if part != "train":
@@ -196,7 +195,7 @@ def analyse(cfg, runs=None, dropped=()):
 
 
 def notes_of(sweep):
-    """Return which runs are unfinished, diverged, pruned or lack seeds, as lines of text."""
+    """Return notes about the runs: unfinished, diverged and pruned ones, and missing seeds."""
     every = [run for c in sweep["all_cells"] for run in c.runs]
     lrs, notes = sorted({c.lr for c in sweep["all_cells"]}), []
     if len(lrs) > 1:
@@ -257,7 +256,7 @@ def starts_of_pieces(values):
 # What to run: a row for each budget
 
 def numbers_of(cell, j):
-    """Return what the report needs of a cell at budget j, as a dict that JSON can hold.
+    """Return the numbers of a cell that the report needs at budget j, as a dict for JSON.
 
     last: the budget at which the cell's runs ended, or None if a run is alive at j. cost: the cost
     of a rollout in the unit of C. hours: the hours of training per rollout, summed over ranks, or
@@ -273,7 +272,7 @@ def numbers_of(cell, j):
 
 
 def rows_of(cells, grid, B_max=0):
-    """Return what to run with each budget of the grid: a list of dicts that JSON can hold.
+    """Return what to run with each budget of the grid: a row for each budget, a dict for JSON.
 
     A row has the `numbers_of` the best cell, its C, reward, lo, hi, and
       observed  whether any run is alive at C

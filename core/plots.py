@@ -18,10 +18,8 @@ SHADES = ("#001652 #0e46e8 #266bb6 #12848c #31914f #8fb82a #e0a300 #d45900 #f414
 
 
 def format_si(x):
-    """Return a number as text with three digits and a suffix, up to 1e12: 1270000 -> 1.27M."""
-    if abs(x) >= 9.995e11:
-        return f"{x:.3g}"
-    for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+    """Return a number as text with three digits and a suffix: 1270000 -> 1.27M."""
+    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
         if abs(x) >= 0.9995 * size:
             return f"{x / size:.3g}{letter}"
     return f"{x:.3g}"
@@ -33,8 +31,10 @@ def plural(k, noun):
 
 
 def pairs_text(pairs, several, most=6):
-    """Return pairs (B_p, n) as text, or only their n if `several` (B_p) is false. At most `most`
-    pairs are written out."""
+    """Return the first `most` pairs (B_p, n) as text, and the number of the others.
+
+    several: whether there are several B_p. If not, only the n are written.
+    """
     pairs = sorted({tuple(pair) for pair in pairs})
     names = [f"({b}, {n})" if several else str(n) for b, n in pairs[:most]]
     return ", ".join(names) + f" and {len(pairs) - most} more" * (len(pairs) > most)

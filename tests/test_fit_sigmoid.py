@@ -236,7 +236,9 @@ def test_the_report_of_one_B_p_has_at_most_25_lines(tmp_path):
 
 def test_laws_of_the_other_views(analysed, tmp_path):
     for view in ("joint", "fixed_B"):
-        page_of(analysed.folder, f"--view={view}", f"--out={tmp_path}")
+        page = page_of(analysed.folder, f"--view={view}", f"--out={tmp_path}")
+        axis = dict(joint="\nC = ", fixed_B="\nM = ")[view]
+        assert axis in page and (" at 2 M " in page) == (" C = " not in page) == (view == "fixed_B")
         law = read_json(tmp_path / f"law_{view}.json")
         assert law["unit"] == dict(joint="rollouts", fixed_B="updates")[view]
         assert law["law"]["verdict"] in ("law", "flat", "undetermined")

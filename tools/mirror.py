@@ -51,9 +51,10 @@ def to_wandb(folder, config):
 
 
 def follow(folder, to, every=5.0):
-    """Write the numbers of the run in `folder` until the run ends, reading its log `every` seconds.
+    """Write the numbers of the run in `folder` until the run ends.
 
-    to: `to_tensorboard` or `to_wandb`. It is called again if the log was cut back.
+    to: `to_tensorboard` or `to_wandb`. every: seconds between two readings of the log. If the log
+    was cut back, all numbers are written again.
     """
     sent = []
     while not sent or sent[-1]["type"] != "end":
