@@ -11,13 +11,13 @@ only numpy and scipy. The other sections make the views.
 
 Each view writes `frontier_VIEW.json` and `frontier_VIEW.png` (fixed_Bp: `frontier.json` and `.png`)
 to `out`, or to `runs` if `out` is empty. --view=all also writes their texts to `report.txt`.
-fit_sigmoid.py makes its report from frontier.json; docs/log.md lists the fields. Three of them are
+fit_sigmoid.py makes its report from frontier.json; docs/log.md lists the fields. Three fields are
 estimates of n*: `envelope` is the n of our highest curve at each budget, `n_star` is the paper's n*
 (section 4.1), and `records` is the n of Figure 15.
 
-To add a view, add a row to VIEWS, and its name to the comment at `view` in config.py. A view starts
-from sweep["best_lr_cells"], see `analyse`. To draw a number that you add to the step records,
---view=training is enough.
+A new view is a row of VIEWS, and its name in the comment at `view` in config.py. A view starts from
+sweep["best_lr_cells"], see `analyse`. A number that you add to the step records needs no new view,
+because --view=training draws it.
 """
 import math
 import sys
@@ -62,7 +62,7 @@ def sigmoid(x, low, rise, k, x0):
 def fit_curve(C, reward):
     """Return (low, rise, k, x0) of the sigmoid fitted to points C (E,) > 0, reward (E,).
 
-    The fit is by least squares. The curve never falls and stays at or below 1. Its bend x0 is
+    The fit is by least squares. The curve never falls and ends at 1 or below. Its bend x0 is
     within half a decade of the data.
     """
     x = np.log10(C)
@@ -78,7 +78,7 @@ def fit_curve(C, reward):
 
 
 def pooled_records(runs, width):
-    """Return the points that break the records of all runs together, as a dict of arrays (E,).
+    """Return the points that break the pooled record of the runs, as a dict of arrays (E,).
 
     The dict has C, n, reward and log2_n_mean. log2_n_mean is the average of log2 n over a point and
     two neighbours on each side, to which the paper fits its law. The base model at C = 0 is a
@@ -88,7 +88,7 @@ def pooled_records(runs, width):
     for run in runs:
         keep = record_breaking(run["reward"], width)
         points += [(C, -reward, run["n"]) for C, reward in zip(run["C"][keep], run["reward"][keep])]
-    points = np.array(sorted(points), float).reshape(-1, 3)  # at equal C, highest reward first
+    points = np.array(sorted(points), float).reshape(-1, 3)  # if C is equal, by falling reward
     C, reward, n = points[:, 0], -points[:, 1], points[:, 2].astype(int)
     keep = record_breaking(reward, width) & (C > 0)
     C, reward, n = C[keep], reward[keep], n[keep]
@@ -109,7 +109,7 @@ def n_star(runs, width=0.005, C=None):
                          max(run["C"][-1] for run in runs), 81)
     curves = np.full((len(cells), len(C)), np.nan)
     for i, cell in enumerate(cells):
-        # 1. pool the record-breaking points of all seeds of this cell. Repeat the last record of a
+        # 1. pool the record-breaking points of the cell's seeds. Repeat the last record of a
         # run at the run's end, because otherwise the curve would keep rising although the run did
         # not
         points = []
@@ -136,8 +136,8 @@ def interpolate_n(cells, curves):
 
     cells, curves (N, G): from `n_star`. At each budget a parabola in log2 n goes through the
     highest curve and the curves of the two neighbouring n. n* is at the top of the parabola. bend
-    is the reward lost one octave from n*, at least 1e-4. If the highest curve is that of the
-    smallest or of the largest n, n* is this n, and bend is at least the slope towards its
+    is the reward lost one octave from n*, at least 1e-4. If the smallest or the
+    largest n has the highest curve, n* is this n, and bend is at least the slope towards its
     neighbour.
     """
     of_n, fitted = np.array([n for _, n in cells]), ~np.isnan(curves[:, 0])
@@ -164,13 +164,13 @@ def analyse(cfg, runs=None, dropped=()):
       best_lr_cells  for each (B_p, n) the cell whose lr_base is the best at the largest budget
       lr             the lr_base of the best cell, among the lr_base with the most cells
       one_lr_cells   the cells whose lr_base is `lr`
-      grid           the budgets (G,) of all cells
+      grid           the budgets (G,) at which cells are compared
       runs           the runs of best_lr_cells
       dropped        the runs that cannot be used, each with the reason
       missing        the planned runs that have not finished
       head           the config of the run with the largest C
       label          the name of the reward
-      covers         what the intervals cover, as text
+      covers         the meaning of the intervals, as text
       cfg            the given config
     """
     part = "train" if cfg["metric"] == "train" else cfg["eval_set"]
@@ -213,7 +213,7 @@ def notes_of(sweep):
     return notes
 
 
-# fit_sigmoid.py makes frontier.json again if the schema or one of these keys has another value
+# fit_sigmoid.py makes frontier.json again if SCHEMA or a key of JSON_KEYS has another value
 SCHEMA = 3
 JSON_KEYS = "runs metric unit bin delta eval_set tag epochs B_max k".split()
 # The keys of this script. recipe, data, model and split only choose the default of `runs`
@@ -233,7 +233,7 @@ def settings(argv):
 def front_of(sweep, view, content, cfg):
     """Return the content of a view's JSON file with its settings and runs.
 
-    The figure and the text of the view are made from this dict alone.
+    The figure and the text of the view are made only from this dict.
     """
     every = [run for c in sweep["all_cells"] for run in c.runs]
     runs = content.pop("runs", every)  # the view lr uses only some of the runs
@@ -260,7 +260,7 @@ def numbers_of(cell, j):
 
     last: the budget at which the cell's runs ended, or None if a run is alive at j. cost: the cost
     of a rollout in the unit of C. hours: the hours of training per rollout, summed over ranks, or
-    None if the logs lack gen_s or train_s. On a CPU these are hours of one core.
+    None if the logs lack gen_s or train_s. On a CPU these are core-hours.
     """
     head = complete(cell.runs[0]["config"])
     hours = [run["hours"] / max(run["rollouts"][-1], 1) for run in cell.runs if run["hours"]]
@@ -282,8 +282,8 @@ def rows_of(cells, grid, B_max=0):
       edge      see `grid_edge`
       diverged  the runs of this cell that diverged
 
-    gap, half of a cell in tied or by_B_p: how far its reward is below that of the best cell, and
-    half of the 90% interval of this difference.
+    A cell in tied or by_B_p also has gap, the reward of the best cell minus its reward, and half,
+    half of the 90% interval of gap.
     """
     held, out = held_out(cells), []
     rewards = heldout_reward(cells, held)
@@ -358,7 +358,7 @@ def gains_of(row, grid, cells, cfg):
 
 
 # --------------------------------------------------------------------------------------------------
-# Panels of curves, and the views that are made of them
+# Panels of curves, and the views with such panels
 
 def with_curves(panel, cells, grid):
     """Return a panel with the curve of each cell, at most 64 evaluations of each run, and the base
@@ -445,7 +445,7 @@ def best_worst(sweep, cfg):
     sizes, readings, panels = by_B_p(sweep["best_lr_cells"]), {}, {}
     for metric in metrics_at(cfg["k"]):
         runs = [run | dict(reward=per_problem(run, metric).mean(1)) for run in sweep["runs"]]
-        readings[metric] = cells_of(runs, metric)  # of all B_p, because their noise is pooled
+        readings[metric] = cells_of(runs, metric)  # with every B_p, because the noise is pooled
     for B_p in sorted(sorted(sizes, key=lambda B_p: -len(sizes[B_p]))[:3]):
         for metric, (grid, cells) in readings.items():
             cs = by_B_p(cells)[B_p]
@@ -579,7 +579,7 @@ def describe_panels(front):
                f"tied with the best: {pairs_text(panel['near'][-1]['set'], several)}")
 
 
-# What a panel's dots and lines mean: CURVES in our panels, RECORDS in the panels of the view paper
+# The dots and lines of a panel: CURVES in our panels, RECORDS in the panels of the view paper
 CURVES, RECORDS = "dots: evaluations; lines: smoothed", "dots: records; lines: sigmoids"
 
 
@@ -632,7 +632,8 @@ def draw_curves(ax, panel, colour, label):
     pairs = list(zip(env["B_p"], env["n"]))
     starts = starts_of_pieces(pairs)
     for i, end in zip(starts, [*starts[1:], len(pairs) - 1]):
-        n, piece = pairs[i][1], slice(i, end + 1)  # with the next piece's start, to leave no gap
+        # a piece includes the start of the next piece, so that no gap is left
+        n, piece = pairs[i][1], slice(i, end + 1)
         for shade, width, zorder in (("k", 6.5, 3), (colour[n], 4.5, 4)):
             ax.plot(env["C"][piece], env["highest"][piece], color=shade, lw=width, zorder=zorder,
                     solid_capstyle="butt")
@@ -717,7 +718,7 @@ def describe_paper(front):
 # Several sweeps
 
 def analyse_each(cfg):
-    """Return the sweeps of --runs="A B:train C:SET C:best@4" as one sweep with the runs of all.
+    """Return the sweeps of --runs="A B:train C:SET C:best@4" as one sweep with all runs.
 
     Its entry `sweeps` is {word of --runs: sweep}, each analysed separately. A word is a folder. It
     may name another set of evaluations, the training reward or another metric after a colon.
@@ -771,7 +772,7 @@ VIEWS = dict(
 
 
 def describe(front):
-    """Yield a view's text line by line: its runs, its results, what the intervals cover."""
+    """Yield a view's text line by line: its runs, its results, the intervals."""
     yield (f"{front['runs']}, {front['view']}: {len(front['runs_used'])} runs used, "
            f"{len(front['runs_dropped'])} dropped, {front['label']}, budgets in {front['unit']}")
     others = [d for d in front["runs_dropped"] if d.get("other")]

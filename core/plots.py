@@ -1,7 +1,7 @@
 """core/plots.py: what all figures use: colours, numbers as text, axes of budgets, saving.
 
-Matplotlib is imported only when a figure is drawn, so that planning and --help do not need it. To
-fit a CSV, fit_sigmoid.py needs only this file, so this file imports no other file of isocompute.
+Matplotlib is imported only when a figure is drawn, so that planning and --help do not need it. This
+file imports no other file of isocompute, so fit_sigmoid.py and this file are enough to fit a CSV.
 """
 import logging
 import math
@@ -57,7 +57,7 @@ def wrap(text, width):
 def colours(ns):
     """Return {n: colour} in order of n. An n has the same colour in every figure.
 
-    The colour of an n between two powers of 2 is a mix of the colours of these powers.
+    If n is not a power of 2, its colour is a mix of the colours of the two nearest powers.
     """
     from matplotlib.colors import to_rgb
     out = {}
@@ -111,7 +111,10 @@ def log_ticks(axis, values):
 
 
 def spread(values, step, top):
-    """Return values, the highest first, moved apart by `step` or more, and none above `top`."""
+    """Return `values`, the highest first, moved so that neighbours differ by `step` or more.
+
+    No value is above `top`.
+    """
     down, up, out = [], [], []
     for value in values:
         down.append(min(value, down[-1] - step) if down else value)
@@ -125,8 +128,8 @@ def spread(values, step, top):
 def end_labels(ax, ends):
     """Write the name of each line to the right of the line's end, and widen the x axis for it.
 
-    ends: [(x, y, text, colour)]. Names that would overlap move apart, and a thin grey line connects
-    a moved name with the end of its line. Set the limits of y before the call.
+    ends: [(x, y, text, colour)]. A name that would overlap another is moved, and a thin grey line
+    connects it with the end of its line. Set the limits of y before the call.
     """
     ends = sorted((end for end in ends if math.isfinite(end[1])), key=lambda end: -end[1])
     if not ends:  # no curve could be fitted
@@ -135,7 +138,7 @@ def end_labels(ax, ends):
     letters = max(len(text) for *_, text, _ in ends)
     width = inches_of(ax) - 0.9  # the label and the ticks of y take 0.9 inches
     room = min(0.25 + 0.09 * letters, 0.6 * width)
-    inch = (right / left) ** (1 / (width - room))  # the factor between two x that are an inch apart
+    inch = (right / left) ** (1 / (width - room))  # x grows by this factor per inch
     ax.set_xlim(left, right * inch ** room)
     step = 0.052 * (high - low)
     for end, at in zip(ends, spread([y for _, y, *_ in ends], step, high - step / 2)):
@@ -202,7 +205,7 @@ def draw_records(ax, records):
 def write(fig, path, small=""):
     """Write a figure to `path` and close it. small: text in small type below the figure.
 
-    The figure is first written to a temporary file, so that a reader never sees half of it.
+    A temporary file is written and then renamed, so that nobody reads an incomplete figure.
     """
     import matplotlib.pyplot as plt
     part = f"{path}.{os.getpid()}.png"

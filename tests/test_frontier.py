@@ -108,7 +108,7 @@ def test_n_star_of_the_paper_is_the_planted_one(truth, ns):
         assert abs(ns.index(got) - ns.index(n)) == 1, (C, got, n)
         assert abs(np.log(crossings / C)).min() < math.log(2), (C, got, n)
     assert right.mean() > 0.75 and len(set(best)) > 2
-    # at given budgets, and with a run that has no record above the base model
+    # budgets can be given, and a run may have no record above the base model
     some = frontier.n_star(runs, C=np.array([1e5, 1e6]))
     assert some["curves"].shape == (len(ns), 2)
     flat = [sim.plain_run(2, 0, [0, 1e4, 2e4, 4e6], [.5] * 4), *runs]

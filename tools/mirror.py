@@ -1,10 +1,10 @@
-"""tools/mirror.py: copy a run's log.jsonl to TensorBoard or W&B while the run goes on.
+"""tools/mirror.py: copy a run's log.jsonl to TensorBoard or W&B during the run.
 
     python tools/mirror.py runs/easy/RUN --to=tensorboard    # pip install tensorboard
     WANDB_MODE=offline python tools/mirror.py runs/easy/RUN --to=wandb    # pip install wandb
 
-Copying ends at the log's end record, or on Ctrl-C. Numbers of an update are called train/NAME,
-those of an evaluation SET/NAME. The x axis is rollouts. If a run is resumed, the trainer cuts its
+Copying ends at the log's end record, or on Ctrl-C. A number of an update is called train/NAME, a
+number of an evaluation SET/NAME. The x axis is rollouts. If a run is resumed, the trainer cuts its
 log back to the last checkpoint. mirror.py then writes all numbers again, and TensorBoard replaces
 the old points. The files of TensorBoard and W&B are in the run's folder. The project in W&B is
 WANDB_PROJECT (default isocompute), and the run's name there is SWEEP_RUN, from the two folders.

@@ -27,7 +27,7 @@ def last_shared(cells):
 def lr(sweep, cfg):
     """Return two panels: n*(C) at one lr_base for all n, and at the best lr_base of each n.
 
-    The view uses the B_p with the most cells, and of these the n that ran at several lr_base. rule:
+    The view uses the B_p with the most cells, and only the n that ran at several lr_base. rule:
     the lr_base of the best cell. rows: the best lr_base of each n, at the largest budget that all
     cells of this n reached. slope: the slope of log(best lr) over log B, None if there is one n.
     """
@@ -105,7 +105,7 @@ def describe_lr(front):
 
 @functools.cache
 def range_of_noise(k):
-    """Return the 95% quantile of max - min of k estimates of one value with normal errors.
+    """Return the 95% quantile of max - min of k estimates of the same value with normal errors.
 
     The unit is the standard deviation of an estimate.
     """
@@ -246,7 +246,7 @@ def thin(samples, correct, k):
 
     Returns (k + 1,). samples, correct (P,): a problem's rollouts, and how many are solved. A run
     with a larger n has more rollouts per problem, so it has fewer problems with no solved rollout.
-    To compare runs, k rollouts of each problem are drawn without replacement. The mean over all
+    For a comparison, k rollouts of each problem are drawn without replacement. The mean over all
     draws is hypergeometric, so no random numbers are needed. Problems with fewer than k rollouts
     are left out.
     """
