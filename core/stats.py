@@ -12,6 +12,7 @@ of use: runs, cells, the frontier, the test for a law, and contrasts of labelled
 results/ judges claims.
 """
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -303,6 +304,11 @@ def mean_over_runs(a):
     return np.where(defined.any(0), mean, np.nan)
 
 
+def by_B_p(cells):
+    """Return {B_p: its cells}, the smallest B_p first."""
+    return {B_p: [c for c in cells if c.B_p == B_p] for B_p in sorted({c.B_p for c in cells})}
+
+
 def nearest(grid, C):
     """Return the index of the budget of grid (G,) nearest to C."""
     return int(np.abs(np.log(grid / C)).argmin())
@@ -342,6 +348,20 @@ def ci_half_width(c, j):
     other_run = math.sqrt(var * (1 + noise.seed_ratio) + of_mean)
     return max(combined_half_width(0, other_run, noise.df[j]),
                combined_half_width(level_error(c, j), math.sqrt(of_mean), noise.df[j]))
+
+
+def covers(cells):
+    """Return what the intervals of some cells cover, as text."""
+    runs = [run for c in cells for run in c.runs]
+    seeds = Counter((run["B_p"], run["n"], run["lr"]) for run in runs).values()
+    text = "90%, for one more run of the same command and for other problems of the kind"
+    if cells[0].values.shape[2] == 1:
+        text += " (binomial, because the log has only the mean over problems)"
+    if any(run["biased"] for run in runs):
+        text += "; the source's estimate of this metric is biased"
+    if max(seeds) > 1:
+        return f"{text}; {' to '.join(map(str, sorted({min(seeds), max(seeds)})))} seeds per cell"
+    return f"{text}; one seed, so the standard deviation between runs is assumed to be {RUN_SD}"
 
 
 def difference(a, b, j):

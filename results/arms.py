@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 
 import frontier
-from config import parse
 from core.log import atomic_write, read_log, read_plan
 from core import sweep
 from core.plots import budget_axis, canvas, colours, format_si, legend, plural, wrap, write
@@ -536,13 +535,14 @@ def analysed(cells, unit="rollouts", metric="avg@4"):
     how = () if (unit, metric) == ("rollouts", "avg@4") else ("val", unit, metric)
     runs = [read(run["path"], *how) for run in flat(cells)]
     folders = dict.fromkeys(str(Path(run["path"]).parent) for run in runs)
-    cfg = parse([f"--runs={' '.join(folders)}", f"--unit={unit}", f"--metric={metric}"])
-    return frontier.analyse(cfg, "val", runs)
+    cfg = frontier.settings([f"--runs={' '.join(folders)}", f"--unit={unit}",
+                             f"--metric={metric}"])
+    return frontier.analyse(cfg, runs)
 
 
 def draw_view(atlas, view, name, cells, title):
     """Draw a view of frontier.py for {key: {seed: run}} as NAME.png, and return the file's name."""
-    content, draw, _ = frontier.row_of(view)
+    content, draw, _ = frontier.VIEWS[view]
     swept = analysed(cells)
     front = frontier.front_of(swept, view, content(swept, swept["cfg"]), swept["cfg"])
     # the figure lists no missing runs, because the row names the runs that it needs

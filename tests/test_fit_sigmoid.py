@@ -236,7 +236,9 @@ def test_the_report_of_one_B_p_has_at_most_25_lines(tmp_path):
 
 def test_laws_of_the_other_views(analysed, tmp_path):
     for view in ("joint", "fixed_B"):
-        page_of(analysed.folder, f"--view={view}", f"--out={tmp_path}")
+        page = page_of(analysed.folder, f"--view={view}", f"--out={tmp_path}")
+        axis = dict(joint="\nC = ", fixed_B="\nM = ")[view]
+        assert axis in page and (" at 2 M " in page) == (" C = " not in page) == (view == "fixed_B")
         law = read_json(tmp_path / f"law_{view}.json")
         assert law["unit"] == dict(joint="rollouts", fixed_B="updates")[view]
         assert law["law"]["verdict"] in ("law", "flat", "undetermined")
@@ -454,7 +456,7 @@ def planted_plateaus(numbers, ns, draws):
     for draw in range(draws):
         star = frontier.n_star(sim.sweep(draw, sim.paper(2, numbers), ns=ns, seeds=3, evals=100,
                                          run_sd=.002, drift=.002, inter=.1))
-        n, bend = frontier.between_n(star["cells"], star["curves"])
+        n, bend = frontier.interpolate_n(star["cells"], star["curves"])
         panel = dict(star, between=n, bend=bend)
         law = fit.law_of_panel(dict(n_star=panel, range=[1, 2], records=dict(
             C=[], log2_n_mean=[], n=[])))
