@@ -17,6 +17,7 @@ import copy
 import hashlib
 import importlib.util
 import inspect
+import itertools
 import json
 import os
 import tempfile
@@ -25,7 +26,7 @@ from config import BadInput
 from core import lora
 from core.machine import visible_gpus
 from core.models import (RANK, WORLD, check_lengths, is_bf16, is_checkpoint, load_model,
-                         load_errors, load_tokenizer, materialize, recomputes, stored_buffers)
+                         load_errors, load_tokenizer, recomputes)
 
 
 class Stopped(Exception):
@@ -126,7 +127,11 @@ class HFEngine:
         cuda = str(device).startswith("cuda")
         self.is_copy = cuda or bf16 or WORLD > 1 or recomputes(cfg, device)
         if self.is_copy:
-            self.model = materialize(lora.freeze(copy.deepcopy(model), bf16), device)
+            self.model, self.trained = lora.freeze(copy.deepcopy(model), bf16), None
+            if model.device.type == "meta":
+                self.model.to_empty(device=device).tie_weights()
+                self.trained = model
+            self.model.to(device)
 
     def generate(self, prompts, n, seeds, progress=None):
         return generate(self.model, self.tokenizer, prompts, n, seeds, self.cfg, progress,
@@ -142,8 +147,9 @@ class HFEngine:
     def load(self, weights):
         """Copy the (name, tensor) pairs of all parameters and stored buffers into the model."""
         if self.is_copy:
-            targets = dict(self.model.named_parameters()) | stored_buffers(self.model)
-            for name, weight in weights:
+            targets = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
+            buffers = self.trained.named_buffers() if self.trained else ()
+            for name, weight in itertools.chain(weights, buffers):
                 targets[name].copy_(weight)
 
     def sleep(self):

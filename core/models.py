@@ -120,122 +120,77 @@ def model_folder(path):
     raise BadInput(f"--model={path}: the run has neither an exported model nor a checkpoint yet")
 
 
-def load_weights(kind, path, device="cpu", **more):
+def load_weights(kind, path, device="cpu", **settings):
     """Load the model of a folder, hub name or checkpoint as transformers' class `kind`.
 
-    The model is in fp32 and eval mode, on `device`. If `device` is "meta", the model has shapes but
-    no weights, which `load_shards` reads after the model is split over ranks. But if the files do
-    not hold the weights by name, or hold adapters, the whole model is loaded on the CPU. Raises
-    BadInput.
+    The model is in fp32 and eval mode, on `device`. If `device` is "meta", the model has shapes
+    only, and `load_shards` sets its weights and buffers after it is split over ranks. A critic's
+    head is undefined, because no file has it. Raises BadInput.
+    settings: values that replace those of config.json.
     """
     import torch
     with load_errors(check_model_path(path)) as transformers:
+        from transformers.initialization import no_init_weights
         auto = getattr(transformers, kind)
         state = checkpoint_state(path) if is_checkpoint(path) else {}  # raises if it is torn
-        if adapters := state.get("lora"):  # the checkpoint holds adapters only
-            base = load_weights(kind, adapters["model"], **more)
-            model = lora.add_adapters(base, adapters["rank"])
+        if device != "meta" and not state:
+            return auto.from_pretrained(path, dtype=torch.float32, **settings).to(device)
+        if device != "meta" and "lora" in state:  # the checkpoint holds adapters only
+            base = load_weights(kind, state["lora"]["model"], **settings)
+            model = lora.add_adapters(base, state["lora"]["rank"])
             read_tensors({name: p.detach() for name, p in model.named_parameters()
                           if p.requires_grad}, path)
-            lora.merge_adapters(model)
-        else:
-            model = on_meta(auto, path, **more)
-            if has_all_weights(path, model):
-                if device == "meta":
-                    return model
-                if not unset_buffers(materialize(model, device)):
-                    return load_shards(model, path, device)
-            model = auto.from_pretrained(path, dtype=torch.float32, **more).eval()
-        return model.to("cpu" if device == "meta" else device)
-
-
-def on_meta(auto, path, **more):
-    """Return the model of a folder on "meta", without weights; `auto` is transformers' class."""
-    import torch
-    import transformers
-    settings = transformers.AutoConfig.from_pretrained(path, **more)
-    with torch.device("meta"):
-        model = auto.from_config(settings, dtype=torch.float32).eval()
-    if model.can_generate():  # if there is no file, transformers uses the model's config
-        with contextlib.suppress(OSError):
-            model.generation_config = transformers.GenerationConfig.from_pretrained(path)
-    return model
-
-
-def stored_tensors(path):
-    """Return (folder, {name: metadata}) of the tensors in safetensors files.
-
-    `path` is a transformers folder, a checkpoint or a hub name, whose files are downloaded first.
-    """
-    import torch.distributed.checkpoint as dcp
-    if not Path(path).exists():
-        import huggingface_hub
-        names = ["model*.safetensors", "*.json"]
-        path = huggingface_hub.snapshot_download(path, allow_patterns=names)
-    reader = dcp.HuggingFaceStorageReader(str(path))
-    return path, reader.read_metadata().state_dict_metadata
-
-
-def has_all_weights(path, model):
-    """Return whether the files hold all parameters, unquantized; a critic's head may be missing."""
-    names = {name for name in dict(model.named_parameters()) | stored_buffers(model)
-             if not name.startswith(("score.", "classifier."))}
-    quantized = hasattr(model.config, "quantization_config")
-    return names <= set(stored_tensors(path)[1]) and not quantized
-
-
-def materialize(model, device):
-    """Move a model to `device`. If it is on meta, allocate its parameters and set its buffers."""
-    if model.device.type != "meta":
+            return lora.merge_adapters(model).to(device)
+        model_config = transformers.AutoConfig.from_pretrained(path, **settings)
+        with torch.device("meta" if device == "meta" else "cpu"), no_init_weights():
+            model = auto.from_config(model_config, dtype=torch.float32).eval()
+        model.tie_weights()
+        if model.can_generate():  # if there is no file, transformers uses the model's config
+            with contextlib.suppress(OSError):
+                model.generation_config = transformers.GenerationConfig.from_pretrained(path)
+        if device != "meta":
+            tensors = {name: p.detach() for name, p in model.named_parameters()}
+            read_tensors({name: tensor for name, tensor in (tensors | stored_buffers(model)).items()
+                          if not name.startswith(("score.", "classifier."))}, path)
         return model.to(device)
-    model.to_empty(device=device)
-    model.tie_weights()
-    for buffer in model.buffers():
-        if buffer.is_floating_point():
-            buffer.fill_(float("nan"))  # `unset_buffers` finds buffers that stay NaN
-    for module in model.modules():
-        if next(module.buffers(recurse=False), None) is not None:
-            model._init_weights(module)  # sets buffers such as rotary frequencies
-    return model
-
-
-def unset_buffers(model):
-    """Return the buffers of a materialized model that have no value yet.
-
-    For example, a buffer of Falcon-H1 is set in its constructor only, not by transformers'
-    `_init_weights`.
-    """
-    return [name for name, buffer in model.named_buffers()
-            if name not in stored_buffers(model) and buffer.is_floating_point()
-            and buffer.isnan().any()]
 
 
 def stored_buffers(model):
     """Return {name: buffer} of the buffers that files hold, such as DeepSeek V3's routing bias."""
-    return {f"{prefix}.{name}".lstrip("."): buffer for prefix, module in model.named_modules()
-            for name, buffer in module.named_buffers(recurse=False)
-            if name not in module._non_persistent_buffers_set}
+    stored = model.state_dict().keys()
+    return {name: buffer for name, buffer in model.named_buffers() if name in stored}
 
 
 def load_shards(model, path, device):
-    """Read the weights at `path` into a model on meta; each rank reads only its own shards.
+    """Set weights and buffers of a model that is on meta and split over ranks, in place.
 
-    Weights that the files lack (the head of a critic) become 0. Raises BadInput if a buffer stays
-    without a value.
+    Rank 0 reads the whole model into its host's memory and sends every rank its shards. Every rank
+    must call this.
     """
-    if names := unset_buffers(materialize(model, device)):
-        raise BadInput(f"--model={path}: models of kind {model.config.model_type} cannot be split "
-                       f"over processes: nothing sets {names[0]}; use one process")
-    folder, stored = stored_tensors(path)
-    tensors = {name: p.detach() for name, p in model.named_parameters()} | stored_buffers(model)
-    for name in set(tensors) - set(stored):
-        tensors.pop(name).zero_()
-    read_tensors(tensors, folder)
+    import torch
+    from torch.distributed.tensor import DTensor, distribute_tensor
+    model.to_empty(device=device)
+    model.tie_weights()
+    if RANK == 0:
+        whole = (load_weights("AutoModelForCausalLM", path) if model.can_generate()
+                 else load_critic(path, "cpu"))
+        tensors = dict(whole.named_parameters()) | dict(whole.named_buffers())
+    for name, target in (*model.named_parameters(), *model.named_buffers()):
+        target = target.detach()
+        if RANK == 0:
+            tensor = tensors[name].detach().to(device, target.dtype)
+        else:
+            tensor = torch.empty(target.shape, dtype=target.dtype, device=device)
+        if isinstance(target, DTensor):
+            tensor = distribute_tensor(tensor, target.device_mesh, target.placements)
+        else:
+            torch.distributed.broadcast(tensor, 0)
+        target.copy_(tensor)
     return model
 
 
 def read_tensors(tensors, folder):
-    """Read the tensors of these names from a folder's safetensors files into `tensors` in place."""
+    """Read the tensors of these names from a checkpoint's files into `tensors`, in place."""
     import torch.distributed.checkpoint as dcp
     dcp.load(tensors, no_dist=True, storage_reader=dcp.HuggingFaceStorageReader(str(folder)))
 
