@@ -387,26 +387,25 @@ def write_model(folder, model, tokenizer, dtype):
     weights = {name: weight.to("cpu", kind) for name, weight in full_weights(model) if RANK == 0}
     if RANK == 0:
         shutil.rmtree(folder, ignore_errors=True)
-        with disk_errors(folder), unchecked_generation_config(model, folder):
+        given = model.generation_config
+        model.generation_config = type(given)()  # passes the check that `given` may fail
+        with disk_errors(folder):
             model.config.dtype = kind
             model.save_pretrained(folder, state_dict=weights)
-            tokenizer.save_pretrained(folder)
+            model.generation_config = given
+            write_settings(folder, model, tokenizer)
 
 
-@contextlib.contextmanager
-def unchecked_generation_config(model, folder):
-    """Write the model's generation config into the folder unchecked, after the `with` block.
+def write_settings(folder, model, tokenizer):
+    """Write a model's config, its generation config and its tokenizer.
 
-    transformers loads some settings that it refuses to save, such as Llama 2's temperature without
-    do_sample. They belong to the base model, and the trained model keeps them.
+    The generation config is written unchecked, because transformers loads some settings that it
+    refuses to save, such as Llama 2's temperature without do_sample.
     """
-    given = model.generation_config
-    model.generation_config = type(given)()
-    try:
-        yield
-    finally:
-        model.generation_config = given
-    given.to_json_file(Path(folder) / "generation_config.json", keys_to_pop=["compile_config"])
+    model.config.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    model.generation_config.to_json_file(Path(folder) / "generation_config.json",
+                                         keys_to_pop=["compile_config"])
 
 
 def training_state(trained):
@@ -456,11 +455,9 @@ def save_checkpoint(folder, trained, tokenizer, state):
         writer = dcp.HuggingFaceStorageWriter(str(part), fqn_to_index_mapping=files,
                                               save_distributed=True)
         dcp.save(tensors, storage_writer=writer, no_dist=WORLD == 1)
+        if RANK == 0:
+            write_settings(part, trained[0][1], tokenizer)
     if RANK == 0:
-        model = trained[0][1]
-        with disk_errors(part), unchecked_generation_config(model, part):
-            for piece in (model.config, tokenizer):
-                piece.save_pretrained(part)
         for file in part.iterdir():
             with open(file, "rb") as f:
                 os.fsync(f.fileno())
