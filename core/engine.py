@@ -216,7 +216,9 @@ class VLLMEngine:
                 size = cfg["tensor_parallel"]
                 more.update(distributed_executor_backend="external_launcher",
                             tensor_parallel_size=size)
-                self.group = new_engine_group(size) if size > 1 else None
+                if size > 1:
+                    import torch.distributed as dist
+                    self.group, _ = dist.new_subgroups(size, backend="gloo")
             # up to 512 rollouts at once run as a CUDA graph, larger batches kernel by kernel (vLLM
             # captures larger graphs only on Blackwell). On an H100 with a 0.5B model, 1,024
             # rollouts at once made 20,000 tokens/s, and 256 made 28,000
@@ -301,14 +303,10 @@ class VLLMEngine:
     def to_tensors(self, outs):
         """Return vLLM's outputs as the tensors that `generate` below returns."""
         import torch
-        length = torch.tensor([len(out.token_ids) for out in outs])
-        shape = len(outs), int(length.max())
-        tokens, logps = torch.full(shape, self.tokenizer.pad_token_id), torch.zeros(shape)
-        for row, out in enumerate(outs):
-            tokens[row, :length[row]] = torch.tensor(out.token_ids)
-            logps[row, :length[row]] = torch.tensor(out.logprobs.logprobs)
-        stopped = torch.tensor([out.finish_reason == "stop" for out in outs])
-        return dict(tokens=tokens, logps=logps, length=length, stopped=stopped)
+        return dict(tokens=padded([out.token_ids for out in outs], self.tokenizer.pad_token_id),
+                    logps=padded([out.logprobs.logprobs for out in outs], 0.0),
+                    length=torch.tensor([len(out.token_ids) for out in outs]),
+                    stopped=torch.tensor([out.finish_reason == "stop" for out in outs]))
 
     def load(self, weights):
         """Load (name, tensor) pairs of all parameters; clear the cache of the old parameters."""
@@ -329,17 +327,6 @@ class VLLMEngine:
             self.asleep = True
 
 
-def new_engine_group(size):
-    """Return the gloo process group of the `size` consecutive ranks that include this rank.
-
-    Every rank must call it.
-    """
-    import torch.distributed as dist
-    groups = [dist.new_group(range(first, first + size), backend="gloo")
-              for first in range(0, WORLD, size)]
-    return groups[RANK // size]
-
-
 def gather_group(group, value):
     """Return [the `value` of each rank of a group], or [value] if group is None."""
     if group is None:
@@ -348,6 +335,12 @@ def gather_group(group, value):
     values = [None] * group.size()
     dist.all_gather_object(values, value, group=group)
     return values
+
+
+def padded(rows, value, side="right"):
+    """Return lists of numbers as a tensor (rows, longest list), filled with `value` on one side."""
+    import torch
+    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], True, value, side)
 
 
 def stop_ids(ids, tokenizer):
@@ -437,7 +430,8 @@ def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None, quit=()):
         # uniforms in (0, 1], (J, n, T)
         u = 1 - torch.stack([torch.rand(n, T, generator=torch.Generator().manual_seed(seeds[j]))
                              for j in js])
-        ids, mask = left_padded([prompts[j] for j in js], pad, model.device)
+        ids = padded([prompts[j] for j in js], pad, "left").to(model.device)
+        mask = padded([[1] * len(prompts[j]) for j in js], 0, "left").to(model.device)
         for start in range(0, n, rows):
             part = slice(start, min(start + rows, n))
             out = decode(model, ids, mask, u[:, part].flatten(0, 1).to(model.device), stop, pad,
@@ -449,15 +443,6 @@ def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None, quit=()):
     longest = int(length.max())
     return dict(tokens=tokens.flatten(0, 1)[:, :longest], logps=logps.flatten(0, 1)[:, :longest],
                 length=length.flatten(), stopped=stopped.flatten())
-
-
-def left_padded(prompts, pad, device):
-    """Pad lists of ids on the left -> (ids, mask), (J, L) each; the mask is 0 in the padding."""
-    import torch
-    width = max(map(len, prompts))
-    ids = torch.tensor([[pad] * (width - len(p)) + p for p in prompts], device=device)
-    mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)
-    return ids, mask
 
 
 def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
