@@ -56,22 +56,6 @@ def test_engine_logps_are_those_of_a_full_forward(hf, temperature):
         assert torch.allclose(out["logps"][i, :k].double(), exact, atol=1e-5)
 
 
-def test_trainer_logps_are_those_of_the_engine(hf):
-    out = draw(hf)
-    sequences = [hf[2][i // 8] + out["tokens"][i, :k].tolist()
-                 for i, k in enumerate(out["length"].tolist())]
-    prompt_length = torch.tensor([len(hf[2][i // 8]) for i in range(48)])
-    ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(s) for s in sequences], batch_first=True)
-    logp, entropy = train_grpo.token_logps(hf[0], ids, prompt_length, out["length"], 0.6)
-    row, _ = train_grpo.token_positions(prompt_length, out["length"])
-    assert torch.allclose(logp,
-                          torch.cat([out["logps"][i, :k]
-                                     for i, k in enumerate(out["length"].tolist())]), atol=1e-5)
-    assert torch.bincount(row).tolist() == out["length"].tolist()
-    exact = full_forward(hf[0], hf[2][0], sequences[0][len(hf[2][0]):], 0.6)[:-1]
-    assert torch.allclose(entropy[row == 0].double(), -(exact.exp() * exact).sum(-1), atol=1e-5)
-
-
 def test_stop_and_length(hf):
     out = draw(hf)
     T = out["tokens"].shape[1]
@@ -234,8 +218,11 @@ def test_bf16_on_a_cpu(hf):
     """With bf16, the engine decodes with a copy that `load` updates, and the trainer keeps fp32
     weights.
 
-    The two differ by rounding. auto is fp32 and decodes with the model itself.
+    The two differ by rounding. auto is fp32 on a CPU and decodes with the model itself.
     """
+    for dtype, cpu, cuda in (("auto", False, True), ("fp32", False, False), ("bf16", True, True)):
+        assert engine.is_bf16(dtype, "cpu") == cpu
+        assert engine.is_bf16(dtype, torch.device("cuda:1")) == cuda
     model, tokenizer, prompts = hf
     cfg = {**parse(["--max_new_tokens=12", "--gen_batch=1000"]), "dtype": "bf16"}
     generator, moved = engine.HFEngine(model, tokenizer, cfg), copy.deepcopy(model)
@@ -261,14 +248,6 @@ def test_bf16_on_a_cpu(hf):
     assert 0 < gaps["bf16"] < 0.1 and 0 < gaps["fp32"] < 0.1, gaps
     stale, _ = train_grpo.token_logps(model, ids, prompt_length, out["length"], 0.6)
     assert (stale - sampled).abs().mean() > 5 * gaps["bf16"]
-
-
-def test_which_dtype():
-    for dtype, cpu, cuda in (("auto", False, True), ("fp32", False, False), ("bf16", True, True)):
-        assert engine.is_bf16(dtype, "cpu") == cpu
-        assert engine.is_bf16(dtype, torch.device("cuda:1")) == cuda
-    with pytest.raises(BadInput, match="--dtype=fp16: expected one of auto, fp32, bf16"):
-        parse(["--dtype=fp16"])
 
 
 def test_a_gpu_that_torch_does_not_see(tmp_path, monkeypatch):

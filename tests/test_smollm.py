@@ -4,6 +4,7 @@ import json
 import filelock
 import pytest
 import torch
+from test_vllm import gaps
 
 from core import engine
 from core.problems import encode
@@ -120,14 +121,7 @@ def test_vllm_on_the_real_model(loaded):
     vllm = engine.open_engine("vllm", str(HERE / "base"), cfg | dict(gen_batch=64), "cpu")
     rollouts = vllm.generate(prompts, 2, list(range(0, 160, 20)))
     assert rollouts["length"].min() >= 1
-    gaps = []
-    for i, k in enumerate(rollouts["length"].tolist()):
-        prompt, response = prompts[i // 2], rollouts["tokens"][i, :k].tolist()
-        with torch.no_grad():
-            logits = model(input_ids=torch.tensor([prompt + response])).logits[0].float()
-        logp = torch.log_softmax(logits[len(prompt) - 1:-1] / 0.6, -1)[range(k), response]
-        gaps.append((logp - rollouts["logps"][i, :k]).abs().max())
-    assert max(gaps) < 1e-3, gaps
+    assert gaps(model, prompts, rollouts, 2).max() < 1e-3
 
 
 # -------------------------------------------------------------------------------------------------

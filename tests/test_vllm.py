@@ -11,6 +11,7 @@ import sys
 
 import pytest
 import torch
+from test_engine import full_forward
 
 from core import engine
 from core.problems import encode
@@ -49,16 +50,12 @@ def opened(world):
 
 
 def gaps(model, prompts, rollouts, n):
-    """Return |engine's log-prob - transformers' log-prob| of every response token, in a flat
-    tensor."""
+    """Return |engine's log-prob - transformers' log-prob| of all response tokens, in one tensor."""
     out = []
     for i, k in enumerate(rollouts["length"].tolist()):
-        prompt, response = prompts[i // n], rollouts["tokens"][i, :k].tolist()
-        with torch.no_grad():
-            logits = model(input_ids=torch.tensor([prompt + response]),
-                           use_cache=False).logits[0, len(prompt) - 1:-1].float()
-        out.append((torch.log_softmax(logits / 0.6, -1)[range(k), response]
-                    - rollouts["logps"][i, :k]).abs())
+        response = rollouts["tokens"][i, :k].tolist()
+        exact = full_forward(model, prompts[i // n], response, 0.6)[range(k), response]
+        out.append((exact - rollouts["logps"][i, :k]).abs())
     return torch.cat(out)
 
 
