@@ -124,35 +124,44 @@ def load_weights(kind, path, device="cpu", **settings):
     """Load the model of a folder, hub name or checkpoint as transformers' class `kind`.
 
     The model is in fp32 and eval mode, on `device`. If `device` is "meta", the model has shapes
-    only, and `load_shards` sets its weights and buffers after it is split over ranks. A critic's
-    head is undefined, because no file has it. Raises BadInput.
-    settings: values that replace those of config.json.
+    only, and `load_shards` sets its weights and buffers after the model is split over ranks. The
+    head of a critic has no useful values, because no file has them. settings: values that replace
+    those of config.json. Raises BadInput.
     """
     import torch
     with load_errors(check_model_path(path)) as transformers:
-        from transformers.initialization import no_init_weights
-        auto = getattr(transformers, kind)
-        state = checkpoint_state(path) if is_checkpoint(path) else {}  # raises if it is torn
-        if device != "meta" and not state:
+        if device == "meta":
+            return model_without_weights(kind, path, "meta", **settings)
+        if not is_checkpoint(path):
+            auto = getattr(transformers, kind)
             return auto.from_pretrained(path, dtype=torch.float32, **settings).to(device)
-        if device != "meta" and "lora" in state:  # the checkpoint holds adapters only
-            base = load_weights(kind, state["lora"]["model"], **settings)
-            model = lora.add_adapters(base, state["lora"]["rank"])
+        if adapters := checkpoint_state(path).get("lora"):  # the checkpoint holds adapters only
+            base = load_weights(kind, adapters["model"], **settings)
+            model = lora.add_adapters(base, adapters["rank"])
             read_tensors({name: p.detach() for name, p in model.named_parameters()
                           if p.requires_grad}, path)
-            return lora.merge_adapters(model).to(device)
-        model_config = transformers.AutoConfig.from_pretrained(path, **settings)
-        with torch.device("meta" if device == "meta" else "cpu"), no_init_weights():
-            model = auto.from_config(model_config, dtype=torch.float32).eval()
-        model.tie_weights()
-        if model.can_generate():  # if there is no file, transformers uses the model's config
-            with contextlib.suppress(OSError):
-                model.generation_config = transformers.GenerationConfig.from_pretrained(path)
-        if device != "meta":
+            lora.merge_adapters(model)
+        else:
+            model = model_without_weights(kind, path, "cpu", **settings)
             tensors = {name: p.detach() for name, p in model.named_parameters()}
             read_tensors({name: tensor for name, tensor in (tensors | stored_buffers(model)).items()
                           if not name.startswith(("score.", "classifier."))}, path)
         return model.to(device)
+
+
+def model_without_weights(kind, path, device, **settings):
+    """Return the model of a folder in fp32 and eval mode, with undefined weights, on `device`."""
+    import torch
+    import transformers
+    from transformers.initialization import no_init_weights
+    model_config = transformers.AutoConfig.from_pretrained(path, **settings)
+    with torch.device(device), no_init_weights():
+        model = getattr(transformers, kind).from_config(model_config, dtype=torch.float32).eval()
+    model.tie_weights()
+    if model.can_generate():  # if there is no such file, transformers uses the model's config
+        with contextlib.suppress(OSError):
+            model.generation_config = transformers.GenerationConfig.from_pretrained(path)
+    return model
 
 
 def stored_buffers(model):
