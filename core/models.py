@@ -102,6 +102,16 @@ def checkpoint_state(path):
     return state
 
 
+def newest_checkpoint(run):
+    """Return the path of a run's newest complete checkpoint, or None; print the incomplete ones."""
+    for path in sorted((run / "ckpt").glob("step_*"), reverse=True):
+        try:
+            checkpoint_state(path)
+            return path
+        except (OSError, ValueError, KeyError) as e:
+            print(f"{path}: not a whole checkpoint ({type(e).__name__}), skipped", file=sys.stderr)
+
+
 def model_folder(path):
     """Return the exported model of a run's folder or, if it has none, its newest whole checkpoint.
 
@@ -113,10 +123,8 @@ def model_folder(path):
         return path  # unchanged: a folder without its ./ could be mistaken for a hub name
     if (run / "model" / "config.json").exists():
         return str(run / "model")
-    for checkpoint in sorted(run.glob("ckpt/step_*"), reverse=True):
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            checkpoint_state(checkpoint)
-            return str(checkpoint)
+    if checkpoint := newest_checkpoint(run):
+        return str(checkpoint)
     raise BadInput(f"--model={path}: the run has neither an exported model nor a checkpoint yet")
 
 
@@ -494,19 +502,13 @@ def load_checkpoint(folder, trained):
     checkpoint, which may have been written by another number of ranks. Raises OSError if the
     checkpoint cannot be read or belongs to another model.
     """
-    tensors, step = training_state(trained), -1
-    for path in sorted((folder / "ckpt").glob("step_*"), reverse=True) if RANK == 0 else ():
-        try:
-            step = checkpoint_state(path)["step"]
-            break
-        except (OSError, ValueError, KeyError) as e:
-            print(f"{path}: not a whole checkpoint ({type(e).__name__}), skipped", file=sys.stderr)
-    step = int(all_reduce([step], "MAX")[0])
+    newest = newest_checkpoint(folder) if RANK == 0 else None
+    step = int(all_reduce([checkpoint_state(newest)["step"] if newest else -1], "MAX")[0])
     if step < 0:
         return None
     path = folder / "ckpt" / f"step_{step:08d}"
     with disk_errors(path):
-        read_tensors(tensors, path)
+        read_tensors(training_state(trained), path)
     for later in sorted((folder / "ckpt").glob("step_*")) if RANK == 0 else ():
         if later.name > path.name:  # a torn checkpoint would count as one of the newest two
             shutil.rmtree(later)
