@@ -25,7 +25,7 @@ import tempfile
 from config import BadInput
 from core import lora
 from core.machine import visible_gpus
-from core.models import (RANK, WORLD, check_lengths, is_bf16, is_checkpoint, load_model,
+from core.models import (WORLD, check_lengths, is_bf16, is_checkpoint, load_model,
                          load_errors, load_tokenizer, recomputes)
 
 
