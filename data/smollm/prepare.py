@@ -54,13 +54,9 @@ def load():
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, gguf_file=FILE)
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=FILE,
                                                                   dtype=torch.float32)
-        # a model that is marked as quantized would not be saved
-        kept = {key: value for key, value in model.config.to_dict().items()
-                if key not in ("quantization_config", "_name_or_path", "_model_name_or_path")}
-        plain = transformers.LlamaForCausalLM(transformers.LlamaConfig(**kept))
-        plain.load_state_dict(model.state_dict())
-        plain.tie_weights()
-    return plain.float(), tokenizer
+        # transformers refuses to save a model that is marked as quantized
+        model.hf_quantizer.remove_quantization_config(model)
+    return model, tokenizer
 
 
 def make_base(folder):
