@@ -1,4 +1,4 @@
-"""Test data/smollm: the real model that prepare.py makes, a few updates of it, and vLLM on it."""
+"""Test data/smollm: the real model that prepare.py makes, its problems, training, and vLLM."""
 import json
 
 import filelock
@@ -18,7 +18,7 @@ HERE = ROOT / "data/smollm"
 
 @pytest.fixture(scope="module")
 def smollm():
-    """Return data/smollm/prepare.py as a module; make folder and problems if they are missing."""
+    """Return data/smollm/prepare.py as a module; make model and problems if they are missing."""
     with filelock.FileLock(HERE / ".lock"):
         if not (HERE / "base/config.json").exists() or not (HERE / "problems.jsonl").exists():
             done = run_script("data/smollm/prepare.py")
@@ -36,9 +36,9 @@ def loaded(smollm):
 
 
 def test_the_folder(loaded):
-    """The folder has plain fp32 weights with tied embeddings and <|im_end|> as end and padding.
+    """Weights are plain fp32 with tied embeddings; <|im_end|> is the end and the padding token.
 
-    There is no system turn, each digit is a token, and the answer's beginning is given.
+    There is no system turn, each digit is a token, and a prompt ends with the answer's beginning.
     """
     model, tokenizer, cfg, problems, prompts = loaded
     assert cfg["model"] == "data/smollm/base" and cfg["verifier"] == "reasoning_gym"
@@ -55,7 +55,7 @@ def test_the_folder(loaded):
 
 
 def test_it_is_the_model_of_the_package(loaded):
-    """It knows the capital of France."""
+    """The model knows the capital of France."""
     model, tokenizer, *_ = loaded
     turns = sample.tokenize([dict(prompt="What is the capital of France?",
                                  begin="The capital of France is")], tokenizer)
@@ -65,7 +65,7 @@ def test_it_is_the_model_of_the_package(loaded):
 
 
 def test_problems(smollm):
-    """Sums of MIX: each occurs once in any order, in training or validation."""
+    """No two problems add the same numbers, in any order, also across training and validation."""
     train, val = (sample.read_problems(HERE / f"{name}.jsonl") for name in ("problems", "val"))
     sums = [tuple(sorted(p["begin"].removesuffix(" =").split(" + "))) for p in train + val]
     assert len(set(sums)) == len(sums) > 4000
@@ -84,10 +84,10 @@ def test_pass_rates_come_with_it(smollm, tmp_path):
 
 
 def test_a_few_updates(smollm, tmp_path):
-    """Train the real model by its own command, in bf16 if the CPU supports it.
+    """Train the real model for three updates, in bf16 if the CPU supports it.
 
-    It is evaluated before and after only, leaves no checkpoint and prints nothing about GPUs; a
-    larger C cannot continue it.
+    The run is evaluated before and after training only, and prints nothing about vLLM. It keeps no
+    checkpoint, so a larger C cannot continue it.
     """
     val = sample.read_problems(HERE / "val.jsonl")[:4]
     sample.write_problems(tmp_path / "val.jsonl", val)
@@ -102,9 +102,9 @@ def test_a_few_updates(smollm, tmp_path):
     steps = [r for r in records if r["type"] == "step"]
     assert [r["rollouts"] for r in records if r["type"] == "eval"] == [0, 24]
     assert len(steps) == 3 and records[-1]["status"] == "budget"
-    # in bf16 engine and trainer round differently, which the importance weights show
+    # in bf16, engine and trainer round differently, so the importance weights are not exactly 1
     assert all(0.8 < r["ess"] < 1.0001 and (r["tis_mean"] > 1e-4) == bf16 for r in steps), steps
-    # bf16 gives 0.06 to 0.08, which depends on the processor
+    # bf16 gives 0.06 to 0.08, depending on the processor
     assert all(abs(r["tis_mean"]) < 0.4 for r in steps), steps
     assert all(0 < r["grad_norm"] < 1000 and r["response_len"] <= 6 for r in steps), steps
     assert (tmp_path / "run/model/model.safetensors").exists()
@@ -116,7 +116,7 @@ def test_a_few_updates(smollm, tmp_path):
 
 
 def test_vllm_on_the_real_model(loaded):
-    """vLLM's CPU build has the log-probs of transformers."""
+    """vLLM's CPU build gives the log-probs of transformers."""
     model, tokenizer, cfg, _, prompts = loaded
     vllm = engine.open_engine("vllm", str(HERE / "base"), cfg | dict(gen_batch=64), "cpu")
     rollouts = vllm.generate(prompts, 2, list(range(0, 160, 20)))

