@@ -393,11 +393,8 @@ def sample_tokens(logits, u, temperature, top_p):
     import torch
     logp = torch.log_softmax(logits.float() / temperature, -1)
     if top_p < 1:
-        ordered, order = logp.sort(-1, descending=True)
-        before = ordered.exp().cumsum(-1) - ordered.exp()  # mass of all likelier tokens
-        outside = before >= top_p  # false for the likeliest token
-        logp = logp.masked_fill(outside.scatter(-1, order, outside), -torch.inf)
-        logp = torch.log_softmax(logp, -1)
+        from transformers import TopPLogitsWarper
+        logp = torch.log_softmax(TopPLogitsWarper(top_p)(None, logp), -1)
     cdf = logp.exp().cumsum(-1)
     # scale u by the last value, because in fp32 the sum over a large vocabulary is not exactly 1
     tokens = (cdf < u[:, None] * cdf[:, -1:]).sum(-1)

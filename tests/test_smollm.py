@@ -52,15 +52,10 @@ def test_the_folder(loaded):
     text = tokenizer.decode(prompts[0])
     assert text.endswith(f"<|im_start|>assistant\n{problems[0]['begin']}") and "system" not in text
     assert tokenizer.tokenize("a1234") == ["a", "1", "2", "3", "4"]
-
-
-def test_it_is_the_model_of_the_package(loaded):
-    """The model knows the capital of France."""
-    model, tokenizer, *_ = loaded
-    turns = sample.tokenize([dict(prompt="What is the capital of France?",
-                                 begin="The capital of France is")], tokenizer)
+    ids = sample.tokenize([dict(prompt="What is the capital of France?",
+                                begin="The capital of France is")], tokenizer)
     with torch.no_grad():
-        best = model(input_ids=torch.tensor(turns)).logits[0, -1].argmax()
+        best = model(input_ids=torch.tensor(ids)).logits[0, -1].argmax()
     assert tokenizer.decode(best) == " Paris"
 
 
