@@ -25,8 +25,8 @@ import tempfile
 from config import BadInput
 from core import lora
 from core.machine import visible_gpus
-from core.models import (WORLD, check_lengths, is_bf16, is_checkpoint, load_model,
-                         load_errors, load_tokenizer, recomputes)
+from core.models import (WORLD, check_lengths, full_weights, is_bf16, is_checkpoint, load_errors,
+                         load_model, load_tokenizer, recomputes)
 
 
 class Stopped(Exception):
@@ -104,7 +104,7 @@ def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None):
     if name == "vllm":  # it cannot read our checkpoints, so it gets the weights from memory
         engine = VLLMEngine(path, tokenizer, cfg, "dummy", alone)
         if model.device.type != "meta":
-            engine.load((name, p.detach()) for name, p in model.named_parameters())
+            engine.load(full_weights(model))
         return engine
     return HFEngine(model, tokenizer, cfg, device)
 

@@ -199,7 +199,7 @@ def load_shards(model, path, device):
     for name, target in (*model.named_parameters(), *model.named_buffers()):
         target = target.detach()
         if RANK == 0:
-            tensor = tensors[name].detach().to(device, target.dtype)
+            tensor = tensors[name].detach().to(device, target.dtype).contiguous()
         else:
             tensor = torch.empty(target.shape, dtype=target.dtype, device=device)
         if isinstance(target, DTensor):

@@ -14,6 +14,7 @@ import torch
 from test_engine import full_forward
 
 from core import engine
+from core.models import full_weights
 from core.problems import encode
 import sample
 import verifier
@@ -61,6 +62,15 @@ def gaps(model, prompts, rollouts, n):
     return torch.cat(out)
 
 
+def moved_copy(model):
+    """Return a copy of a model with noise added to all weights."""
+    moved, noise = copy.deepcopy(model), torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for p in moved.parameters():
+            p += 0.01 * torch.randn(p.shape, generator=noise)
+    return moved
+
+
 def test_log_probs_before_and_after_a_weight_update(opened):
     """vLLM and transformers agree to 5e-4, with old weights, with new ones, and with the old again.
 
@@ -68,24 +78,19 @@ def test_log_probs_before_and_after_a_weight_update(opened):
     """
     vllm, model, cfg, _, prompts = opened
     assert cfg["temperature"] == 0.6 and model.config.tie_word_embeddings
-    moved, noise = copy.deepcopy(model), torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for p in moved.parameters():
-            p += 0.01 * torch.randn(p.shape, generator=noise)
+    moved = moved_copy(model)
     seeds = list(range(100, 124))
     first = vllm.generate(prompts, 4, seeds)
     assert gaps(model, prompts, first, 4).max() < 5e-4
     assert gaps(moved, prompts, first, 4).mean() > 0.01  # the update is large enough to show
-    vllm.load((name, p.detach()) for name, p in moved.named_parameters())
+    vllm.load(full_weights(moved))
     second = vllm.generate(prompts, 4, seeds)
     assert gaps(moved, prompts, second, 4).max() < 5e-4
-    # change only the embedding, which is also the head
-    with torch.no_grad():
-        embedding = moved.get_input_embeddings().weight
-        embedding += 0.02 * torch.randn(embedding.shape, generator=noise)
-    vllm.load((name, p.detach()) for name, p in moved.named_parameters())
+    with torch.no_grad():  # change only the embedding, which is also the head
+        moved.get_input_embeddings().weight.copy_(moved_copy(moved).get_input_embeddings().weight)
+    vllm.load(full_weights(moved))
     assert gaps(moved, prompts, vllm.generate(prompts, 4, seeds), 4).max() < 5e-4
-    vllm.load((name, p.detach()) for name, p in model.named_parameters())
+    vllm.load(full_weights(model))
     again = vllm.generate(prompts, 4, seeds)
     assert torch.equal(again["tokens"], first["tokens"])
     assert torch.equal(again["length"], first["length"])
@@ -160,7 +165,7 @@ def asynchronous(opened, world):
 def test_the_asynchronous_scheduler_of_a_gpu(opened, asynchronous):
     """It gives the tokens of the plain scheduler, also after a stop in mid-step and new weights."""
     (plain, model, _, _, prompts), made = opened, asynchronous
-    made.load((name, p.detach()) for name, p in model.named_parameters())
+    made.load(full_weights(model))
 
     def same(n, seeds):
         one, two = [e.generate(prompts, n, seeds) for e in (plain, made)]
@@ -174,16 +179,13 @@ def test_the_asynchronous_scheduler_of_a_gpu(opened, asynchronous):
     with pytest.raises(engine.Stopped):
         list(part)
     made.quit = ()
-    moved, noise = copy.deepcopy(model), torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for p in moved.parameters():
-            p += 0.01 * torch.randn(p.shape, generator=noise)
+    moved = moved_copy(model)
     for e in (plain, made):
-        e.load((name, p.detach()) for name, p in moved.named_parameters())
+        e.load(full_weights(moved))
     after = same(4, seeds)
     assert gaps(moved, prompts, after, 4).max() < 5e-4
     assert not torch.equal(after["length"], before["length"])
-    plain.load((name, p.detach()) for name, p in model.named_parameters())
+    plain.load(full_weights(model))
 
 
 def test_one_queue_gives_the_rollouts_of_one_call(opened):
