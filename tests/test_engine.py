@@ -144,7 +144,7 @@ def test_a_rollout_depends_on_its_seed_and_number_only(hf):
         out, m = draw(hf, n=n), min(n, 8)
         assert same_rollouts(rows(out, [j * n + i for j in range(6) for i in range(m)]),
                              rows(whole, [j * 8 + i for j in range(6) for i in range(m)]))
-    for j in (0, 2, 5):  # nor on the other prompts and their order
+    for j in (0, 2, 5):  # a rollout does not depend on the other prompts or on their order
         assert same_rollouts(draw(hf, prompts=[prompts[j]], seeds=[j]),
                              rows(whole, list(range(8 * j, 8 * j + 8))))
     backwards = draw(hf, prompts=prompts[::-1], seeds=range(5, -1, -1))

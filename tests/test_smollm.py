@@ -75,7 +75,7 @@ def test_pass_rates_come_with_it(smollm, tmp_path):
     splits = {name: sample.read_problems(tmp_path / f"{name}_train.jsonl")
               for name in ("easy", "hard")}
     assert len(splits["easy"]) > 400 and len(splits["hard"]) > 1500
-    assert "rollouts for" not in done.stderr  # the bar of a measurement
+    assert "rollouts for" not in done.stderr  # the progress bar of a measurement
 
 
 def test_a_few_updates(smollm, tmp_path):

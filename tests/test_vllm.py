@@ -82,7 +82,7 @@ def test_log_probs_before_and_after_a_weight_update(opened):
     seeds = list(range(100, 124))
     first = vllm.generate(prompts, 4, seeds)
     assert gaps(model, prompts, first, 4).max() < 5e-4
-    assert gaps(moved, prompts, first, 4).mean() > 0.01  # the update is large enough to show
+    assert gaps(moved, prompts, first, 4).mean() > 0.01  # the two models differ clearly
     vllm.load(full_weights(moved))
     second = vllm.generate(prompts, 4, seeds)
     assert gaps(moved, prompts, second, 4).max() < 5e-4
@@ -163,7 +163,7 @@ def asynchronous(opened, world):
 
 
 def test_the_asynchronous_scheduler_of_a_gpu(opened, asynchronous):
-    """It gives the tokens of the plain scheduler, also after a stop in mid-step and new weights."""
+    """The scheduler gives the same tokens, also after a stop in mid-step and after new weights."""
     (plain, model, _, _, prompts), made = opened, asynchronous
     made.load(full_weights(model))
 
@@ -193,7 +193,7 @@ def test_one_queue_gives_the_rollouts_of_one_call(opened):
     vllm, _, cfg, _, prompts = opened
     seeds = [engine.rollout_seed("queue", j) for j in range(24)]
     whole = vllm.generate(prompts, 8, seeds)
-    vllm.cfg = dict(cfg, gen_batch=16)  # four prompts at a time
+    vllm.cfg = dict(cfg, gen_batch=16)  # vLLM gets about four prompts at a time
     try:
         ended = {j: rollouts for (j,), rollouts in vllm.stream(prompts, 8, seeds)}
     finally:

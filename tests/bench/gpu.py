@@ -70,7 +70,7 @@ def generation(names, tokens=512, prompt=150):
             timed(f"{shape}, {turn} sleep", vllm.sleep)
             timed(f"{shape}, {turn} load", vllm.load,
                   ((name, p.detach()) for name, p in model.named_parameters()))
-        for rollouts in (8, 8, 64, 256, 1024):  # the first compiles the sampler's kernels
+        for rollouts in (8, 8, 64, 256, 1024):  # the first 8 compile kernels
             prompts = [[5 + j] * prompt for j in range(rollouts // 8)]
             start = time.perf_counter()
             out = vllm.generate(prompts, 8, list(range(1, 1 + len(prompts))))

@@ -46,7 +46,7 @@ BASE, TEMPERATURE, CAP = str(ROOT / "data/arithmetic/base"), 0.6, 1.1
 
 
 def batch():
-    """Return three groups of four: prompts, responses (lists of ids) and rewards (3, 4)."""
+    """Return 3 prompts and 12 responses, as lists of ids, and their rewards (3, 4)."""
     g = torch.Generator().manual_seed(0)
     prompts = [torch.randint(2, 52, (k,), generator=g).tolist() for k in (5, 9, 7)]
     responses = [torch.randint(2, 52, (k,), generator=g).tolist()
@@ -56,7 +56,7 @@ def batch():
 
 
 def weights(model, seed, size):
-    """Return the model's weights with relative noise of this size."""
+    """Return the model's weights with noise of `size` times the std of each tensor."""
     g = torch.Generator().manual_seed(seed)
     return {k: v + size * v.std() * torch.randn(v.shape, generator=g)
             for k, v in model.state_dict().items()}
@@ -142,7 +142,7 @@ def main():
     old, new, other = (weights(base, seed, size)
                         for seed, size in ((1, 0.03), (2, 0.03), (3, 0.02)))
     prompts, responses, rewards = batch()
-    # the engine's log-probs differ from the old policy's, as if from other, nearby weights
+    # the engine's log-probs differ from those of the old policy, as if its weights were a bit older
     engine_model = copy.deepcopy(base)
     engine_model.load_state_dict({k: old[k] + other[k] - v for k, v in base.state_dict().items()})
     with torch.no_grad():
