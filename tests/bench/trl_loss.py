@@ -142,7 +142,7 @@ def main():
     old, new, other = (weights(base, seed, size)
                         for seed, size in ((1, 0.03), (2, 0.03), (3, 0.02)))
     prompts, responses, rewards = batch()
-    # the engine's log-probs differ from those of the old policy, as if its weights differed a little
+    # the engine's log-probs come from weights that differ a little from those of the old policy
     engine_model = copy.deepcopy(base)
     engine_model.load_state_dict({k: old[k] + other[k] - v for k, v in base.state_dict().items()})
     with torch.no_grad():
