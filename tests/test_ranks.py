@@ -14,6 +14,7 @@ import pytest
 import torch
 from conftest import PATIENCE, ROOT, run_script, wait_for, warm_python
 from safetensors.torch import load_file
+from test_models import tiny_model
 
 from core import models
 from core.log import read_log
@@ -208,30 +209,37 @@ def test_a_checkpoint_of_many_files_reads_back(tiny, alone, tmp_path):
             assert b[key] == pytest.approx(a[key], rel=2e-3, abs=1e-4), (key, a, b)
 
 
-def test_ranks_never_hold_the_whole_model(tiny, tmp_path):
-    """Ranks have no weights before the model is split, and then the shards of the file."""
+def test_shards_and_buffers_are_those_of_the_whole_model(tiny, tmp_path):
+    """Rank 0 reads a model and sends the shards and buffers, such as those of rotary embeddings."""
+    tiny_model("FalconH1").save_pretrained(tmp_path / "falcon")  # only its constructor sets a buffer
+    models.load_tokenizer(tiny.model).save_pretrained(tmp_path / "falcon")
     script = tmp_path / "load.py"
     script.write_text(f"""import sys; sys.path.insert(0, {str(ROOT)!r})
 import torch, train_grpo
-from core import models
+from core import engine, models
+from config import parse
 models.start_ranks("cpu")
-whole, _ = models.load_model({str(tiny.model)!r}, "cpu")
-critic_whole = models.load_critic({str(tiny.model)!r}, "cpu")
-model, _ = models.load_model({str(tiny.model)!r}, "meta")
-critic = models.load_critic({str(tiny.model)!r}, "meta")
 ids = torch.arange(2, 22).view(2, 10)
 inputs = ids, torch.tensor([3, 4]), torch.tensor([7, 6])
-for real, m, forward in ((whole, model, train_grpo.token_logps),
-                         (critic_whole, critic, train_grpo.token_values)):
-    assert all(p.is_meta for p in m.parameters())
+causal = lambda path, device: models.load_model(path, device)[0]
+for path, load, forward in (({str(tiny.model)!r}, causal, train_grpo.token_logps),
+                            ("falcon", causal, train_grpo.token_logps),
+                            ({str(tiny.model)!r}, models.load_critic, train_grpo.token_values)):
+    real, m = load(path, "cpu"), load(path, "meta")
+    copy = forward is train_grpo.token_logps and engine.HFEngine(m, None, parse([]), "cpu")
     models.shard_model(m, "cpu", forward)
     assert all(p.is_meta for p in m.parameters())
-    models.load_shards(m, {str(tiny.model)!r}, "cpu")
+    models.load_shards(m, path, "cpu")
     for (name, want), (same, got) in zip(real.named_parameters(), train_grpo.full_weights(m)):
         assert name == same and torch.equal(want, got), name
+    if copy:
+        copy.load(train_grpo.full_weights(m))
+    for ours in (m, copy and copy.model):
+        for (name, want), got in zip(real.named_buffers(), ours.buffers() if ours else ()):
+            assert torch.equal(want, got), name
     local = sum(p.to_local().numel() for p in m.parameters())
     assert local < 0.6 * sum(p.numel() for p in real.parameters())
-    more = (0.6,) if real is whole else ()
+    more = (0.6,) if copy else ()
     want, got = forward(real, *inputs, *more), train_grpo.call_sharded(forward, m)(*inputs, *more)
     for a, b in zip(want, got):
         assert torch.allclose(a, b, atol=1e-6)
