@@ -40,27 +40,15 @@ N_VAL = 300               # problems of a validation set, if n_val = 0
 SPARED, SPARED_SHARE = 2e9, 0.05
 AT_ONCE = 8               # responses of full length that vLLM's cache must hold to be fast enough
 
-# The published config.json of the paper's three models and two smaller ones
-QWEN2 = dict(model_type="qwen2", vocab_size=151936, tie_word_embeddings=True)
-SHAPES = {
-    "Qwen/Qwen2.5-0.5B-Instruct": QWEN2 | dict(
-        hidden_size=896, intermediate_size=4864, num_hidden_layers=24, num_attention_heads=14,
-        num_key_value_heads=2),
-    "Qwen/Qwen2.5-1.5B-Instruct": QWEN2 | dict(
-        hidden_size=1536, intermediate_size=8960, num_hidden_layers=28, num_attention_heads=12,
-        num_key_value_heads=2),
-    "Qwen/Qwen3-4B-Instruct-2507": dict(
-        model_type="qwen3", vocab_size=151936, hidden_size=2560, intermediate_size=9728,
-        num_hidden_layers=36, num_attention_heads=32, num_key_value_heads=8, head_dim=128,
-        tie_word_embeddings=True),
-    "Qwen/Qwen2.5-7B-Instruct": QWEN2 | dict(
-        vocab_size=152064, hidden_size=3584, intermediate_size=18944, num_hidden_layers=28,
-        num_attention_heads=28, num_key_value_heads=4, tie_word_embeddings=False),
-    "meta-llama/Llama-3.1-8B-Instruct": dict(
-        model_type="llama", vocab_size=128256, hidden_size=4096, intermediate_size=14336,
-        num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8,
-        tie_word_embeddings=False),
-}
+# Numbers of the published config.json of the paper's three models and two smaller ones
+FIELDS = ("model_type vocab_size hidden_size intermediate_size num_hidden_layers "
+          "num_attention_heads num_key_value_heads head_dim tie_word_embeddings").split()
+SHAPES = {name: dict(zip(FIELDS, numbers)) for name, *numbers in (
+    ("Qwen/Qwen2.5-0.5B-Instruct", "qwen2", 151936, 896, 4864, 24, 14, 2, 64, True),
+    ("Qwen/Qwen2.5-1.5B-Instruct", "qwen2", 151936, 1536, 8960, 28, 12, 2, 128, True),
+    ("Qwen/Qwen3-4B-Instruct-2507", "qwen3", 151936, 2560, 9728, 36, 32, 8, 128, True),
+    ("Qwen/Qwen2.5-7B-Instruct", "qwen2", 152064, 3584, 18944, 28, 28, 4, 128, False),
+    ("meta-llama/Llama-3.1-8B-Instruct", "llama", 128256, 4096, 14336, 32, 32, 8, 128, False))}
 
 
 def read_shape(model):
@@ -211,21 +199,27 @@ def expected_longest(count, mean, most):
     return total
 
 
+def decoding_s(s, steps, rollouts, cached, card="H100"):
+    """Return the seconds of `steps` decoding steps on one card.
+
+    rollouts: unfinished responses, summed over the steps. cached: tokens in the cache, summed over
+    the steps. A step reads the weights once and every token in the cache. The CPU's time for the
+    step and for each unfinished response is added.
+    """
+    read = 2 * s["P"] * steps + 4 * s["kv"] * s["layers"] * cached  # bytes
+    return STEP_S * steps + ROLLOUT_S * rollouts + read / CARDS[card][1]
+
+
 def generation_s(s, cfg, rollouts, gpus, card="H100"):
     """Return the seconds that `gpus` cards need to generate `rollouts`, gen_batch at once on each.
-
-    A decoding step reads the weights once, and the cache of each unfinished response. The CPU's
-    time for the step and for each unfinished response is added.
     """
-    mean, most, bandwidth = mean_length(cfg), cfg["max_new_tokens"], CARDS[card][1]
+    mean, most = mean_length(cfg), cfg["max_new_tokens"]
     tokens = (1 - CUT) * mean + CUT * most
     square = (1 - CUT) * mean**2 * math.exp(SIGMA**2) + CUT * most**2
     each = rollouts / gpus
     steps = tokens * max(0.0, each / cfg["gen_batch"] - 1) + expected_longest(
         math.ceil(rollouts), mean, most)
-    cache = 4 * s["kv"] * s["layers"]  # bytes of a token
-    return (steps * (STEP_S + 2 * s["P"] / bandwidth) + each * tokens * ROLLOUT_S
-            + each * cache / bandwidth * (PROMPT * tokens + square / 2))
+    return decoding_s(s, steps, each * tokens, each * (PROMPT * tokens + square / 2), card)
 
 
 def update_s(s, cfg, rollouts, gpus, card="H100"):

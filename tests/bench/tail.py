@@ -39,9 +39,7 @@ def lengths(count, mean, most, rng):
 
 def decoding(queue, name, card="H100"):
     """Return the seconds in which one GPU decodes `queue` (lengths), gen_batch rollouts at once."""
-    s, bandwidth = cost.sizes(cost.SHAPES[name]), cost.CARDS[card][1]
-    slots, per_token = run_of(name)[0]["gen_batch"], 4 * s["kv"] * s["layers"] / bandwidth
-    weights = cost.STEP_S + 2 * s["P"] / bandwidth
+    s, slots = cost.sizes(cost.SHAPES[name]), run_of(name)[0]["gen_batch"]
     todo, live, step, cached, seconds = list(queue)[::-1], [], 0, 0, 0.0
     while todo or live:
         while todo and len(live) < slots:
@@ -49,8 +47,7 @@ def decoding(queue, name, card="H100"):
             heapq.heappush(live, (step + length, length))
             cached += cost.PROMPT
         k, r = live[0][0] - step, len(live)  # k steps until the next rollout ends
-        seconds += k * (weights + r * cost.ROLLOUT_S)
-        seconds += per_token * (cached * k + r * k * (k - 1) / 2)
+        seconds += cost.decoding_s(s, k, r * k, cached * k + r * k * (k - 1) / 2, card)
         step, cached = step + k, cached + r * k
         while live and live[0][0] == step:
             cached -= cost.PROMPT + heapq.heappop(live)[1]
