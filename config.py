@@ -185,6 +185,9 @@ class BadInput(ValueError):
     """The user's input cannot be used. The message is one line that names the key or the file."""
 
 
+# the environment variables that run_sweep.sh and core/sweep.py read
+VARIABLES = ("NS BPS SEEDS LRS C B_MAX MODEL DATA OUT TASK DRY_RUN PRUNE JOBS GPUS_PER_RUN LAUNCH "
+             "PYTHON").split()
 INTERRUPTED = "interrupted; run the same command again to continue"
 
 
@@ -256,6 +259,11 @@ def cast(key, value, keys=config):
         raise BadInput(f"--{key}={value}: expected {what}, as in --{key}={keys[key]}") from None
 
 
+def plain(name):
+    """Return a name without the differences that typing errors often make."""
+    return name.lower().replace("_", "").replace("-", "")
+
+
 def choose(key, value, choices):
     """Raise BadInput if `value` is not one of `choices`; the message names the nearest."""
     if value not in choices:
@@ -268,10 +276,14 @@ def choose(key, value, choices):
 def set_key(cfg, key, value, source="--", keys=config):
     """Set cfg[key]; key "recipe" also sets the recipe's keys. Raise BadInput on an unknown key."""
     if key not in keys:
-        names = {name.lower().replace("_", ""): name for name in keys}
-        near = difflib.get_close_matches(key.lower().replace("_", ""), names, 1, 0)[0]
-        raise BadInput(f"{source}{key}={value}: no such key, the nearest is {names[near]} "
-                       "(--help lists all keys)")
+        names = {plain(name): name for name in (*VARIABLES, *keys)}
+        name = names[difflib.get_close_matches(plain(key), names, 1, 0)[0]]
+        if name in keys:
+            hint = f"no such key, the nearest is {name} (--help lists all keys)"
+        else:
+            hint = (f"no such key; {name} is a variable of run_sweep.sh, as in "
+                    f"{name}={shlex.quote(str(value or 1))} bash run_sweep.sh easy")
+        raise BadInput(f"{source}{key}={value}: {hint}")
     cfg[key] = cast(key, value, keys)
     if key in CHOICES:
         choose(key, cfg[key], CHOICES[key])
@@ -306,7 +318,7 @@ def parse(argv, doc="", own=None):
     given = {}
     for word in argv:
         key, eq, value = word.removeprefix("--").partition("=")
-        if not word.startswith("--") or not eq:
+        if not word.startswith("--") or (not eq and key in {*keys, "config"}):
             raise BadInput(f"{word}: expected --key=value, as in --n=16 (--help lists all keys)")
         flat = {key: value}
         if key == "config":
@@ -331,6 +343,10 @@ def parse(argv, doc="", own=None):
     return cfg
 
 
+def is_inside(path, folder):
+    return Path(path).resolve().is_relative_to(Path(folder).resolve())
+
+
 def folder_defaults(given, keys):
     """Return what defaults.json says for the model and data of `given`, the command line's keys.
 
@@ -341,7 +357,7 @@ def folder_defaults(given, keys):
     data = Path(given.get("data", keys["data"]))
     model, folder = Path(given.get("model", data)), {}
     sources = [(data, keys)]
-    if not model.resolve().is_relative_to(data.resolve()):
+    if not is_inside(model, data):
         sources = [(model.parent, OF_MODEL), (data, ["verifier"] * ("data" in given))]
     for place, wanted in sources:
         file = place / "defaults.json"
@@ -405,8 +421,11 @@ def check(cfg):
     shard = re.fullmatch(r"(\d{1,4})/(\d{1,4})", cfg["shard"])
     need(not cfg["shard"] or (shard and int(shard[1]) < int(shard[2])), "shard",
          "expected i/k with i from 0 to k - 1, as in 0/8")
+    numbers = "whole numbers, {} or more, with spaces between, as in"
     for keys, word, what in (
-            ("ns bps seeds", r"\d+", 'whole numbers with spaces between, as in "2 4 8"'),
+            ("ns", r"[2-9]|[1-9]\d+", numbers.format(2) + ' "2 4 8"'),
+            ("bps", r"[1-9]\d*", numbers.format(1) + ' "8 32"'),
+            ("seeds", r"\d+", numbers.format(0) + ' "0 1 2"'),
             ("keep_at pass_at", r"(\d+(\.\d*)?([eE]\d\d?)?)?",
              'budgets with spaces between, as in "1e5 2e5"'),
             ("lrs", r"((?=.*[1-9])\d*\.?\d+([eE]-?\d\d?)?)?",

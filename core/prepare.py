@@ -13,10 +13,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from config import BadInput, RECIPES, entry, files, parse, read_json
+from config import BadInput, RECIPES, entry, files, is_inside, parse, read_json
 from core.problems import read_problems, subset
-from core.sweep import (arms, check_environment, check_gpus, handle_signals, pool, preset_of,
-                        python, recipe_words, say_price, slots, sweep_folder, unfinished)
+from core.pool import handle_signals, pool
+from core.sweep import (arms, check_environment, preset_of, python, recipe_words, say_price, slots,
+                        sweep_folder, unfinished)
 
 # Names of split files: bands of avg@s, levels by s_zero rollouts, mixtures
 SPLIT = re.compile(r"((?P<band>easy|hard|very_easy|mixed)|extreme|level_easy|level_very_easy"
@@ -31,7 +32,6 @@ def prepare(preset, argv):
                        "make one of your own problems")
     unfinished(sweeps)  # if a key or value is bad, this raises before anything is written
     places, out = slots(sweeps), Path(sweep_folder(preset, argv))
-    check_gpus(sweeps)
     say_price(preset, argv, sweeps)
     # words for prepare.py and sample.py, without --seed, because --seed is the seed of the runs
     given = [w for w in [*recipe_words(preset, sweeps[0]["data"], argv), *argv]
@@ -102,8 +102,8 @@ def lacks(data, model, file):
     If the model is inside the data folder, the folder's prepare.py makes it. A name on the hub is
     not checked.
     """
-    is_inside = Path(model).resolve().is_relative_to(data.resolve())
-    return (not (data / "problems.jsonl").exists() or (is_inside and not Path(model).is_dir())
+    return (not (data / "problems.jsonl").exists()
+            or (is_inside(model, data) and not Path(model).is_dir())
             or (file.parent == data and not file.exists()))
 
 

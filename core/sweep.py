@@ -25,7 +25,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from statistics import linear_regression
 
@@ -33,7 +32,9 @@ import config
 from config import (BadInput, RECIPES, all_rollouts, complete, derive, entry, experiment,
                     parse, read_json, run_name)
 from core import cost, machine
+from core.models import check_model_path
 from core.log import append, finished, progress, read_log, read_plan, save_json
+from core.pool import handle_signals, last_line, pool
 import verifier
 
 ROOT = Path(__file__).parents[1]
@@ -51,9 +52,16 @@ def cells(cfg):
     grid = [dict(cfg, B_p=B_p, n=n, seed=seed, lr_base=lr) for seed in distinct(cfg["seeds"])
             for B_p in distinct(cfg["bps"]) for n in distinct(cfg["ns"])
             if not cfg["B_max"] or B_p * n <= cfg["B_max"] for lr in config.lrs_of(cfg)]
-    for c in grid:
-        config.check(c)
-        config.check_run(c)
+    try:
+        for c in grid:
+            config.check(c)
+            config.check_run(c)
+    except BadInput:
+        # If the model's folder is missing, nobody read the C and ns of its defaults.json. So the
+        # missing folder is the real error.
+        if not config.is_inside(cfg["model"], cfg["data"]):
+            check_model_path(cfg["model"])
+        raise
     if not grid:
         raise BadInput(f"--B_max={cfg['B_max']}: B_p n is above it for all of --bps={cfg['bps']!r} "
                        f"and --ns={cfg['ns']!r}; raise it, or give smaller values")
@@ -63,14 +71,6 @@ def cells(cfg):
 def distinct(text):
     """Return the whole numbers in a text, each once, in order."""
     return dict.fromkeys(map(int, text.split()))
-
-
-def cells_above_B_max(sweeps):
-    """Return a line that names the (B_p, n) that `cells` leaves out, or "" if there are none."""
-    out = dict.fromkeys(f"{B_p} x {n}" for cfg in sweeps for B_p in distinct(cfg["bps"])
-                        for n in distinct(cfg["ns"]) if 0 < cfg["B_max"] < B_p * n)
-    line = f"not run, because B_p x n is above --B_max={sweeps[0]['B_max']}: {', '.join(out)}"
-    return line if out else ""
 
 
 def run_folder(c):
@@ -97,6 +97,28 @@ def planned(folder):
     plan = read_plan(folder)
     return [dict(complete(plan["config"]), runs=str(folder), **cell)
             for cell in plan.get("cells", ())]
+
+
+def write_plans(preset, sweeps, dry_run=False):
+    """Write sweep.json of each sweep; name the runs in a sweep's folder that will be left out.
+
+    dry_run: keep the plan of another experiment, because its runs may still be analysed.
+    """
+    for cfg in sweeps:
+        other, shared = planned_before(cfg), preset not in RECIPES
+        if dry_run and other == "another experiment":
+            print(f"{cfg['runs']}/sweep.json is kept: it plans runs of another experiment that are "
+                  "in this folder. Give OUT=FOLDER to plan these runs as well", file=sys.stderr)
+            continue
+        if other and not shared:
+            print(f"{cfg['runs']} also has runs of {other}. They are kept, but the analysis leaves "
+                  "them out. OUT=FOLDER gives this sweep its own folder", file=sys.stderr)
+        save_plan(cfg, shared)
+    out = dict.fromkeys(f"{B_p} x {n}" for cfg in sweeps for B_p in distinct(cfg["bps"])
+                        for n in distinct(cfg["ns"]) if 0 < cfg["B_max"] < B_p * n)
+    if out:
+        print(f"not run, because B_p x n is above --B_max={sweeps[0]['B_max']}: {', '.join(out)}",
+              file=sys.stderr)
 
 
 def planned_before(cfg):
@@ -133,12 +155,9 @@ def presets(data):
     arms: {name: command-line words}. An arm is one sweep in its own folder; studies that name the
     same arm share its runs. If the folder has no studies, return the paper's (data/guru_math).
     """
-    for folder in (data, ROOT / "data/guru_math"):
-        studies = {name: study for name, study in read_presets(folder).items()
-                   if name not in RECIPES}
-        if studies:
-            break
-    return studies
+    own, papers = ({name: study for name, study in read_presets(folder).items()
+                    if name not in RECIPES} for folder in (data, ROOT / "data/guru_math"))
+    return own or papers
 
 
 def recipe_words(preset, data, argv):
@@ -158,13 +177,16 @@ def within_split(cfg, words, argv):
     The D of presets.json (words) was chosen for one model. For any other model it is an upper
     bound. A D on the command line (argv) is kept.
     """
-    path = Path(cfg["train_set"])
-    ours = any(word.startswith("--D=") for word in words)
-    if not ours or any(word.startswith("--D=") for word in argv) or not path.exists():
-        return cfg
-    with open(path, "rb") as file:
-        size = sum(bool(line.strip()) for line in file)
-    return cfg if cfg["D"] <= size else dict(cfg, D=0)
+    ours, given = (any(word.startswith("--D=") for word in ws) for ws in (words, argv))
+    size = count_problems(cfg["train_set"]) if ours and not given else 0
+    return dict(cfg, D=0) if 0 < size < cfg["D"] else cfg
+
+
+def count_problems(file):
+    """Return the number of problems in a file, which has one per line; 0 if there is no file."""
+    with contextlib.suppress(OSError):
+        return sum(bool(line.strip()) for line in Path(file).read_bytes().splitlines())
+    return 0
 
 
 def sweep_folder(preset, argv):
@@ -212,29 +234,22 @@ def arms(preset, argv):
 # Commands, and the GPUs of each
 
 def check_environment():
-    """Raise BadInput if JOBS or GPUS_PER_RUN is invalid on any machine."""
+    """Raise BadInput if JOBS or GPUS_PER_RUN is invalid, or if the name of a variable is misspelt.
+
+    A misspelt name is one that nearly matches one of config.VARIABLES, such as SEED. If the right
+    variable is set too, the other one belongs to another program.
+    """
     for name, least, known in (("JOBS", 1, r"|[1-9]\d{0,5}"), ("GPUS_PER_RUN", 0, r"|\d{1,4}")):
         if not re.fullmatch(known, value := os.environ.get(name, "")):
             raise BadInput(f"{name}={value}: expected a whole number, {least} or more")
-
-
-# the variables that run_sweep.sh and this file read
-VARIABLES = ("NS BPS SEEDS LRS C B_MAX MODEL DATA OUT TASK DRY_RUN PRUNE JOBS GPUS_PER_RUN LAUNCH "
-             "PYTHON").split()
-
-
-def warn_of_misspelt_variables():
-    """Print a line for each environment variable whose name nearly matches one of VARIABLES."""
-    def plain(name):
-        return name.upper().replace("_", "").rstrip("S")
-
-    known = {plain(name): name for name in VARIABLES}
-    for name in sorted(set(os.environ) - set(VARIABLES)):
-        near = [plain(name)] if len(name) < 6 else difflib.get_close_matches(
-            plain(name), known, 1, 0.85)
-        if near and near[0] in known:
-            print(f"{name}={os.environ[name]}: run_sweep.sh does not read this variable; is "
-                  f"{known[near[0]]} meant?", file=sys.stderr)
+    known = {config.plain(name).rstrip("s"): name for name in config.VARIABLES}
+    for name in sorted(set(os.environ) - set(config.VARIABLES)):
+        word = config.plain(name).rstrip("s")
+        near = difflib.get_close_matches(word, known, 1, 0.93 if len(word) > 5 else 1)
+        if near and os.environ[name] and not os.environ.get(known[near[0]]):
+            raise BadInput(f"{name}={os.environ[name]}: run_sweep.sh does not read {name}; set "
+                           f"{known[near[0]]} instead. If {name} is for another program, give "
+                           f"{known[near[0]]} as well, or start with env -u {name}")
 
 
 def python():
@@ -254,13 +269,28 @@ def training(c):
                           os.environ.get("LAUNCH", ""), gpus)
 
 
+def check_evaluations(c):
+    """Raise BadInput if a run would have fewer than the three evaluations that the analysis needs.
+
+    --eval_every=0 asks for no evaluations.
+    """
+    if c["eval_every"] > all_rollouts(c) - c["B_p"] * c["n"]:
+        raise BadInput(f"--eval_every={c['eval_every']}: a run of B_p = {c['B_p']}, n = {c['n']}, "
+                       f"C = {c['C']} would have two evaluations, but the analysis needs three; "
+                       f"give --eval_every={max(1, c['C'] // 8)} or a larger C")
+
+
 def unfinished(sweeps):
-    """Return the runs of the sweeps that are still to do. Raise BadInput if one cannot start."""
+    """Return the runs of the sweeps that are still to do.
+
+    Raise BadInput if a run cannot start, or if the analysis could not use it.
+    """
     for cfg in sweeps:
         config.choose("verifier", cfg["verifier"], verifier.REWARDS)
     grid = [c for cfg in sweeps for c in cells(cfg)]
     for c in grid:
-        training(c)  # raises BadInput before anything is printed or started
+        training(c)
+        check_evaluations(c)
     return [c for c in grid if not finished(c, run_folder(c)) and not (pruning() and pruned(c))]
 
 
@@ -280,7 +310,7 @@ def slots(sweeps):
     """Return the places for runs, as a list of the environment variables of each place.
 
     Each place has one run at a time. Also set the variables that all runs inherit. Raise BadInput
-    if JOBS and GPUS_PER_RUN do not fit this machine.
+    if JOBS and GPUS_PER_RUN do not fit this machine, or if torch cannot use its GPUs.
     """
     jobs, each = int(os.environ.get("JOBS") or 0), os.environ.get("GPUS_PER_RUN", "")
     size = int(each or any(c["device"] != "cpu" for c in sweeps))
@@ -291,6 +321,7 @@ def slots(sweeps):
     if size and each and not room:
         raise BadInput(f"GPUS_PER_RUN={each}: there are {len(gpus)} GPUs here; give at most "
                        "that many, or 0 for the CPU")
+    check_gpus(sweeps)
     if not room:
         return [{}] * (jobs or machine.cores())
     # threads per process: one process per GPU, and these share the cores. On a CPU the scripts set
@@ -340,27 +371,24 @@ def check_gpus(sweeps):
 # --------------------------------------------------------------------------------------------------
 # Cost, by core/cost.py
 
-def to_measure(sweeps):
-    """Return how many problems sample.py will measure before the runs.
+DEEP = 150  # updates; in the paper, larger n take the lead after 155 to 264 updates
 
-    Returns 0 if the splits exist, None if the problem file does not exist yet. The levels of a
-    study are not counted.
+
+def to_measure(sweeps):
+    """Return how many problems sample.py will measure before the runs of a recipe.
+
+    Returns 0 if the splits exist, None if neither --measure nor a problem file gives the number.
     """
-    total = {}
+    counts = {}
     for c in sweeps:
-        if Path(c["train_set"]).exists() or Path(c["train_set"]).name == "all_train.jsonl":
-            continue
-        file, limit = Path(c["problems"]), c["measure"]
-        if file.exists():
-            with open(file, "rb") as lines:
-                count = sum(bool(line.strip()) for line in lines)
-            limit = min(limit or count, count)
-        total[c["model"], c["problems"]] = limit or None
-    return None if None in total.values() else sum(total.values())
+        if not Path(c["train_set"]).exists() and Path(c["train_set"]).name != "all_train.jsonl":
+            count, limit = count_problems(c["problems"]), c["measure"]
+            counts[c["model"], c["problems"]] = min(count or limit, limit or count)
+    return None if 0 in counts.values() else sum(counts.values())
 
 
 def measured_rate(folder):
-    """Return (how many runs in a folder have measured GPU-hours, measured / estimated GPU-hours).
+    """Return (runs in a folder whose log gives GPU-hours, their measured / estimated GPU-hours).
 
     Returns (0, 1.0) if no run used a GPU.
     """
@@ -372,44 +400,37 @@ def measured_rate(folder):
     return len(hours), sum(a for a, _ in hours) / sum(b for _, b in hours) if hours else 1.0
 
 
-DEEP = 150  # updates; in the paper, larger n take the lead after 155 to 264 updates
-
-
 def price(preset, argv):
     """Return a line: what the runs of a preset cost, and which have too few updates."""
     sweeps = arms(preset, argv)
     runs = list({run_folder(c): c for cfg in sweeps for c in cells(cfg)}.values())
-    rollouts, problems = sum(map(all_rollouts, runs)), to_measure(sweeps)
-    words = f"{len(runs)} runs, {rollouts / 1e6:,.{0 if rollouts > 1e7 else 1}f}M rollouts"
+    line = f"{len(runs)} runs, {sum(map(all_rollouts, runs)) / 1e6:,.1f}M rollouts"
     if all(c["device"] == "cpu" for c in runs):
-        return words
-    known, factor = measured_rate(sweep_folder(preset, argv))
-    told, first = [], []
-    for card in ["H100"] if known else cost.CARDS:
-        hours = [cost.gpu_hours(c, card) for c in runs]
-        if None in hours:
-            continue
-        before = cost.difficulty_hours(sweeps[0], problems or 0, card) if preset in RECIPES else 0
-        first.append(f"{before * factor:.2g}")
-        total = float(f"{(sum(hours) + before) * factor:.2g}")
-        total = f"{total:,.{0 if total >= 10 else 1}f}"
-        told.append(total if known else f"{total} (of {card})")
-    if not told:
-        return words
-    words += f", about {' or '.join(told)} GPU-hours"
-    if known:
-        words += f", scaled to the logs of {known} runs ({factor:.2g} of the estimate)"
-    if preset in RECIPES and problems:
-        words += f", {' or '.join(first)} of them to measure {problems:,} problems"
-    if preset in RECIPES and problems is None:
-        words += ", and more to measure the problems, which do not exist yet"
+        return line
+    problems = to_measure(sweeps) if preset in RECIPES else 0
+    measured, rate = measured_rate(sweep_folder(preset, argv))
+    hours = []
+    for card in ["H100"] if measured else cost.CARDS:
+        each = [cost.gpu_hours(c, card) for c in runs]
+        if None not in each:
+            total = sum(each) + cost.difficulty_hours(sweeps[0], problems or 0, card)
+            hours.append(f"{total * rate:,.{int(total < 10)}f}" + f" (of {card})" * (not measured))
+    if not hours:  # the model's sizes are unknown, or 8 cards do not hold it
+        return line
+    line += f", about {' or '.join(hours)} GPU-hours"
+    if problems:
+        line += f", also to measure {problems:,} problems"
+    if problems is None:
+        line += ", and more to measure the problems, which do not exist yet"
+    if measured:
+        line += f", scaled to the logs of {measured} runs ({rate:.2g} of the estimate)"
     gigabytes = cost.disk_bytes(cost.sizes(cost.read_shape(runs[0]["model"])), runs) / 1e9
-    words += f"; {gigabytes:,.0f} GB of disk"
+    line += f"; {gigabytes:,.0f} GB of disk"
     short = {c["n"]: derive(c)["M"] for c in runs if derive(c)["M"] < DEEP}
     if short and preset in RECIPES:
-        told = ", ".join(f"n = {n} ({short[n]})" for n in sorted(short))
-        words += f"; too short to show a late gain, with fewer than {DEEP} updates: {told}"
-    return words
+        names = ", ".join(f"n = {n} ({short[n]})" for n in sorted(short))
+        line += f"; too short to show a late gain, with fewer than {DEEP} updates: {names}"
+    return line
 
 
 def say_price(preset, argv, sweeps, file=sys.stdout):
@@ -423,10 +444,7 @@ def prices(argv):
     """Print the cost of every sweep and every study."""
     cfg = parse(argv)
     for name in RECIPES:
-        try:
-            print(f"  {name:13s} {price(name, argv)}")
-        except BadInput as e:
-            raise BadInput(f"{name}: {e}") from None
+        print(f"  {name:13s} {price(name, argv)}")
     print("Studies of the paper, each one or more sweeps; studies share runs:")
     for name, study in presets(cfg["data"]).items():
         told = price(name, argv)
@@ -436,106 +454,16 @@ def prices(argv):
 
 
 # --------------------------------------------------------------------------------------------------
-# The runs: start, watch, collect
-
-def last_line(path):
-    """Return the last line of a process's output.
-
-    If the output has an error of a run, return the error, because torchrun prints a table after it.
-    """
-    lines = []
-    with contextlib.suppress(OSError), open(path, "rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - 9000))
-        text = file.read().decode(errors="replace")
-        lines = [line for line in text.splitlines() if line.strip()]  # a progress bar ends in \r
-    errors = [line for line in lines if re.match(r"(train_grpo.py|\[rank\d+\]): \S", line)]
-    return [*errors[-1:], *lines[-1:], ""][0]
-
-
-def spawn(command, out, place):
-    """Start a process from shell words, with its output in the file `out`.
-
-    place: extra environment variables of the process. The process gets its own session, because
-    torchrun and srun would pass Ctrl-C on to the ranks. A shell splits the command, because LAUNCH
-    may contain quotes. `env` allows LAUNCH="A=1 nice".
-    """
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with open(out, "wb") as file:
-        return subprocess.Popen(["bash", "-c", f"exec env {command}"], env=os.environ | place,
-                                stdin=subprocess.DEVNULL, stdout=file, stderr=file,
-                                start_new_session=True)
-
-
-def pool(jobs, places, stop):
-    """Run jobs (name, shell words, output file) in order, one per place at a time. Return how many
-    failed.
-
-    Once `stop` is not empty, no job starts any more. The running jobs get SIGTERM, on which a run
-    saves a checkpoint, and `pool` waits until they end. The same happens if another process stopped
-    a job (Slurm signals the steps of a job), or if the reader of our output has ended.
-    """
-    waiting, running, failed, shown = list(jobs), {}, 0, time.time()
-    terminal = sys.stdout.isatty()
-    clear, every = ("\033[J", 1) if terminal else ("", 60)
-    try:
-        while (waiting or running) and not stop:
-            for i, place in enumerate(places):
-                if waiting and i not in running:
-                    name, command, out = waiting.pop(0)
-                    running[i] = name, out, spawn(command, out, place)
-            time.sleep(0.1)
-            for i, (name, out, process) in list(running.items()):
-                if (code := process.poll()) is None:
-                    continue
-                del running[i]
-                code = code if code >= 0 else 128 - code
-                how = f"FAILED ({code})" if code else "done"
-                print(f"{clear}{how}  {name}:  {last_line(out)}", flush=True)
-                failed += bool(code)
-                if code == 128 + signal.SIGTERM:
-                    stop.append(code)
-            if time.time() - shown >= every:
-                shown = time.time()
-                lines = [f"  {name}  {last_line(out) or 'starting'}"[:112]
-                         for name, out, _ in running.values()]
-                lines.append(f"  {len(jobs) - len(waiting) - len(running)} of {len(jobs)} ended, "
-                             f"{len(waiting)} waiting; Ctrl-C stops, the same command continues")
-                end, back = ("\033[K\n", f"\033[{len(lines)}A") if terminal else ("\n", "")
-                print(end.join(lines) + end + back, end="", flush=True)  # to be overwritten
-    finally:
-        for _, _, process in running.values():
-            process.terminate()
-        with contextlib.suppress(OSError):  # the reader of our output, a tee, may have ended
-            print(clear, end="", flush=True)
-            if stop or running:
-                print(f"\nstopping: {len(running)} jobs save what they have; the same command "
-                      "continues them", flush=True)
-        for _, _, process in running.values():
-            process.wait()
-    return failed
-
-
-def handle_signals(numbers, handler):
-    """Set a handler for some signals, but keep an ignored SIGHUP ignored, for nohup."""
-    for number in numbers:
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, handler)
-
+# The runs
 
 def run(preset, argv):
     """Train all unfinished runs of a preset. Exit with 130 if stopped."""
     sweeps, folder, stop = arms(preset, argv), sweep_folder(preset, argv), []
     todo, grid = unfinished(sweeps), [c for cfg in sweeps for c in cells(cfg)]
-    check_evaluations(grid)
     places = slots(sweeps)
-    check_gpus(sweeps)
     handle_signals((signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
                    lambda number, _: stop.append(number))
-    for cfg in sweeps:
-        if (other := planned_before(cfg)) and preset in RECIPES:
-            print(f"{cfg['runs']} also has runs of {other}. They are kept, but the analysis leaves "
-                  "them out. OUT=FOLDER gives this sweep its own folder", file=sys.stderr)
-        save_plan(cfg, shared=preset not in RECIPES)
+    write_plans(preset, sweeps)
     begun = sum(progress(run_folder(c))[0] > 0 for c in todo)
     stopped = f" ({begun} continue where they stopped)" if begun else ""
     try:
@@ -543,8 +471,8 @@ def run(preset, argv):
               f"{sum(map(all_rollouts, grid)):,} rollouts in all, {len(places)} runs at a time",
               flush=True)
         print(settings_of(sweeps[0]), flush=True)
-        if above := cells_above_B_max(sweeps):
-            print(above, flush=True)
+        if not sweeps[0]["eval_every"]:
+            print("--eval_every=0: there will be no report, because it needs evaluations")
         if len(todo) < len(grid):
             print("finished runs are not repeated; --tag=NAME starts new ones", flush=True)
         if todo:
@@ -587,21 +515,6 @@ def job(c):
     lr = f"lr_base={c['lr_base']:g} " if c["lrs"] else ""
     name = f"B_p={c['B_p']} n={c['n']} {lr}seed={c['seed']}"
     return name, training(c), run_folder(c) / "out.txt"
-
-
-def check_evaluations(grid):
-    """Raise BadInput if a run would have fewer than the three evaluations that the analysis needs.
-
-    --eval_every=0 asks for no evaluations, so it only gives a warning.
-    """
-    for c in grid:
-        if c["eval_every"] > all_rollouts(c) - c["B_p"] * c["n"]:
-            raise BadInput(f"--eval_every={c['eval_every']}: a run of B_p = {c['B_p']}, n = "
-                           f"{c['n']}, C = {c['C']} would have two evaluations, but the analysis "
-                           f"needs three; give --eval_every={max(1, c['C'] // 8)} or a larger C")
-    if any(c["eval_every"] == 0 for c in grid):
-        print("--eval_every=0: there will be no report, because it needs evaluations",
-              file=sys.stderr)
 
 
 def list_failed(preset, argv):
@@ -719,15 +632,7 @@ def commands(preset, argv):
     """Write the plan and print the commands that are still to run, one per line."""
     sweeps = arms(preset, argv)
     todo = unfinished(sweeps)
-    check_evaluations([c for cfg in sweeps for c in cells(cfg)])
-    for cfg in sweeps:  # `failed` and the analysis need the plan
-        if planned_before(cfg) == "another experiment":
-            print(f"{cfg['runs']}/sweep.json is kept: it plans runs of another experiment that are "
-                  "in this folder. Give OUT=FOLDER to plan these runs as well", file=sys.stderr)
-        else:
-            save_plan(cfg, shared=preset not in RECIPES)
-    if above := cells_above_B_max(sweeps):
-        print(above, file=sys.stderr)
+    write_plans(preset, sweeps, dry_run=True)  # `failed` and the analysis need the plan
     todo = next_rung(sweeps[0]) if pruning() else todo
     say_price(preset, argv, sweeps, sys.stderr)
     print("".join(f"{training(c)}\n" for c in todo), end="")
@@ -740,7 +645,6 @@ def main(argv):
         parse(["--help"], __doc__)
     check_environment()
     if verb == "folder":
-        warn_of_misspelt_variables()
         arms(preset, words)  # raises BadInput if the preset does not exist
         print(sweep_folder(preset, words))
     elif verb == "requirements":

@@ -107,14 +107,10 @@ def test_the_price_is_told_before_the_evening(tmp_path):
                       f"--runs={tmp_path}")
     assert done.code == 0 and all("train_grpo.py" in line for line in done.stdout.splitlines())
     assert re.fullmatch(r"easy: 6 runs, 0\.5M rollouts, about [\d.]+ \(of RTX 4090\) or [\d.]+ "
-                        r"\(of H100\) GPU-hours, [\d.]+ or [\d.]+ of them to measure "
-                        r"4,000 problems; \d+ GB of disk\n", done.stderr), done.stderr
-
-
-def test_cells_with_too_few_updates_are_named():
+                        r"\(of H100\) GPU-hours, also to measure 4,000 problems; "
+                        r"\d+ GB of disk\n", done.stderr), done.stderr
     words = ["--data=data/gsm8k", "--C=38400"]
     assert sweep.price("easy", words).endswith("fewer than 150 updates: n = 64 (75)")
-    assert "too short" not in sweep.price("easy", words[:1])
 
 
 def test_the_words_of_the_preset_reach_every_script(made, tiny, tmp_path, monkeypatch):

@@ -178,7 +178,7 @@ def test_torch_must_see_the_gpus(tiny, tmp_path, seen, driver, env, words, ends)
     """
     node = fake_node(tmp_path / "bin", 8, 80, seen, driver)
     done = subprocess.run([sys.executable, "-m", "core.prepare", "easy", *tiny.words,
-                           "--ns=2 4", "--bps=2", "--C=64", *words],
+                           "--ns=2 4", "--bps=2", "--C=64", "--eval_every=16", *words],
                           cwd=ROOT, env=node | env, capture_output=True, text=True)
     assert not (ends and done.stdout) and done.stderr.count("\n") == ends, done
     assert done.returncode == (2 if ends else 0), done
@@ -290,7 +290,7 @@ def test_a_presets_D_is_an_upper_bound(tiny, tmp_path, capsys, monkeypatch):
     data = tmp_path / "data"
     data.mkdir()
     (data / "problems.jsonl").write_bytes(tiny.train.read_bytes())
-    arm = "--recipe=easy --D=6000 --ns=2 --bps=2 --C=16"
+    arm = "--recipe=easy --D=6000 --ns=2 --bps=2 --C=16 --eval_every=4"
     (data / "presets.json").write_text(json.dumps(dict(easy=dict(about="", arms=dict(easy=arm)))))
     words = [f"--data={data}", f"--model={tiny.model}", "--split=all", "--max_prompt_tokens=16",
              "--max_new_tokens=12", f"--runs={tmp_path / 'runs'}"]
