@@ -87,23 +87,17 @@ class Cluster:
         files = [f"--{name}-file={self.home}/munge.{name}" for name in "pid log seed key".split()]
         self.start("munged", "--foreground", "--force", f"--socket={self.home}/munge.socket",
                    *files)
-        self.until((self.home / "munge.socket").exists, "munged")
+        wait_for((self.home / "munge.socket").exists, f"munged, see {self.home}", 60)
         self.start("slurmctld", "-D")
         for node in ("n1", "n2"):
             self.start("slurmd", "-D", "-N", node)
-        self.until(lambda: shell("sinfo -h -o %T", check=False).split() == ["idle"], "the nodes")
+        wait_for(lambda: shell("sinfo -h -o %T", check=False).split() == ["idle"],
+                 f"the nodes, see {self.home}", 60)
         return self
 
     def start(self, *words):
         with open(self.home / f"{words[0]}.{len(self.daemons)}.out", "wb") as out:
             self.daemons.append(subprocess.Popen(words, stdout=out, stderr=out))
-
-    def until(self, what, name, seconds=60):
-        end = time.time() + seconds
-        while not what():
-            if time.time() > end:
-                raise SystemExit(f"{name} did not come up: see {self.home}")
-            time.sleep(0.2)
 
     def __exit__(self, kind, *_):
         subprocess.run(["scancel", "--user=root"], stderr=subprocess.DEVNULL)
@@ -156,17 +150,20 @@ class Walk:
 
     def begun(self, runs=2, updates=8):
         """Wait until this many runs have made some updates."""
-        wait_for(lambda: sum(len(r) > updates for r in values(self.out).values()) >= runs)
+        wait_for(lambda: sum(len(r) > updates for r in values(self.out).values()) >= runs,
+                 f"updates in {self.out}")
 
     def statuses(self):
         return sorted(read_log(p)[-1].get("status", "") for p in self.out.glob("Bp*/log.jsonl"))
 
 
-def wait_for(what, seconds=400):
+def wait_for(what, name, seconds=400):
+    """Poll until `what()` is true; exit with the state of all jobs after `seconds`."""
     end = time.time() + seconds
     while not what():
         if time.time() > end:
-            raise SystemExit("waited in vain\n" + shell("squeue; sacct 2>&1; scontrol show job"))
+            jobs = shell("squeue; sacct 2>&1; scontrol show job", check=False)
+            raise SystemExit(f"waited {seconds} s for {name}\n{jobs}")
         time.sleep(0.3)
 
 
@@ -175,17 +172,13 @@ def ended(job):
     def states():
         return re.findall(r"JobState=(\w+)", shell(f"scontrol show job {job}"))
     busy = {"PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED"}
-    wait_for(lambda: not busy & set(states()))
+    wait_for(lambda: not busy & set(states()), f"the end of job {job}")
     codes = re.findall(r"ExitCode=(\d+:\d+)", shell(f"scontrol show job {job}"))
     return ", ".join(sorted({f"{s} {c}" for s, c in zip(states(), codes)}))
 
 
 # --------------------------------------------------------------------------------------------------
 # The tests; each returns a text with the result
-
-def array(walk):
-    return ended(walk.array())
-
 
 def term(walk):
     """Send SIGTERM to an array's tasks, as `--signal=B:TERM@600` does, and submit it again."""
@@ -253,7 +246,7 @@ def undisturbed(walk, ranks=1):
 
 
 def main(names):
-    walks = dict(array=array, term=term, requeue=requeue, node=node, steps=steps, torchrun=torchrun)
+    walks = dict(array=lambda walk: ended(walk.array()), term=term, requeue=requeue, node=node, steps=steps, torchrun=torchrun)
     for key in [key for key in os.environ if key.startswith("SLURM")]:
         del os.environ[key]
     home = Path(tempfile.mkdtemp(prefix="walks."))

@@ -1,4 +1,4 @@
-"""Simulate what the longest rollouts cost: hours of a run by n, waiting ranks, difficulty.
+"""Simulate what the longest rollouts cost: hours of a run by n, and how ranks wait for each other.
 
     python tests/bench/tail.py          # a minute; nothing here is measured on a GPU
 
@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from config import parse  # noqa: E402
 from core import cost  # noqa: E402
-from train_grpo import deal_rows  # noqa: E402
+from train_grpo import deal_rows, micro_batches  # noqa: E402
 
 # GPUs of a run, longest response
 MODELS = {"Qwen/Qwen2.5-7B-Instruct": (4, 8192), "Qwen/Qwen2.5-1.5B-Instruct": (1, 8192),
@@ -68,7 +68,6 @@ def waiting(n, ranks, rng, B_p=32, micro_tokens=16384, draws=20):
     Every rank makes as many micro-batches as the rank with the most, and each takes as long as the
     largest one of all ranks. `problems`: a rank has whole problems, in order. `dealt`: `deal_rows`.
     """
-    from train_grpo import micro_batches
     cfg, _, most = run_of("Qwen/Qwen2.5-7B-Instruct")
     took, even = [0.0, 0.0], 0
     for _ in range(draws):
@@ -101,14 +100,6 @@ def main():
         pairs = (waiting(n, ranks, rng) for n in (8, 32, 128))
         print(f"  {ranks} GPUs, n = 8, 32, 128: "
               + ", ".join(f"{a:.2f} -> {b:.2f}" for a, b in pairs))
-    print("\ndifficulty, 16 rollouts of each problem on one GPU: hours for 6,784 problems")
-    for name in MODELS:
-        cfg, _, most = run_of(name)
-        drawn = lengths(6784 * 16, cost.mean_length(cfg), most, rng)
-        calls = sum(decoding(drawn[i:i + 1024], name) for i in range(0, len(drawn), 1024))
-        one = decoding(drawn, name)
-        print(f"  {name}: {calls / 3600:.2f} in calls of 64 problems, {one / 3600:.2f} in one "
-              f"queue, {calls / one:.1f} times")
 
 
 if __name__ == "__main__":
