@@ -9,25 +9,25 @@ import time
 
 
 def last_line(path):
-    """Return the last line of a process's output.
+    """Return the last line of a file with a process's output, or "".
 
-    If the output has an error of a run, return the error, because torchrun prints a table after it.
+    If train_grpo.py printed an error, return the error, because torchrun prints a table after it.
     """
     lines = []
     with contextlib.suppress(OSError), open(path, "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 9000))
         text = file.read().decode(errors="replace")
-        lines = [line for line in text.splitlines() if line.strip()]  # a progress bar ends in \r
+        lines = [line for line in text.splitlines() if line.strip()]  # splits a progress bar at \r
     errors = [line for line in lines if re.match(r"(train_grpo.py|\[rank\d+\]): \S", line)]
     return [*errors[-1:], *lines[-1:], ""][0]
 
 
 def spawn(command, out, place):
-    """Start a process from shell words, with its output in the file `out`.
+    """Start a process from the shell words `command`, and write its output to the file `out`.
 
     place: extra environment variables of the process. The process gets its own session, because
-    torchrun and srun would pass Ctrl-C on to the ranks. A shell splits the command, because LAUNCH
-    may contain quotes. `env` allows LAUNCH="A=1 nice".
+    torchrun and srun would pass Ctrl-C on to the ranks. A shell splits the command, because the
+    user's LAUNCH may contain quotes. `env` starts it, so that LAUNCH="A=1 nice" works.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     with open(out, "wb") as file:
@@ -37,12 +37,13 @@ def spawn(command, out, place):
 
 
 def pool(jobs, places, stop):
-    """Run jobs (name, shell words, output file) in order, one per place at a time. Return how many
-    failed.
+    """Run jobs in order, one per place at a time. Return how many failed.
 
-    Once `stop` is not empty, no job starts any more. The running jobs get SIGTERM, on which a run
-    saves a checkpoint, and `pool` waits until they end. The same happens if another process stopped
-    a job (Slurm signals the steps of a job), or if the reader of our output has ended.
+    jobs: a list of (name, shell words, output file). places: a list of dicts of environment
+    variables, such as the ids of GPUs. stop: a list that is empty until a signal handler appends to
+    it. Then no job starts any more, and the running jobs get SIGTERM, on which train_grpo.py saves
+    a checkpoint. `pool` waits until the jobs have ended. The same happens if another process sends
+    SIGTERM to a job, as Slurm does, or if the reader of our output has ended.
     """
     waiting, running, failed, shown = list(jobs), {}, 0, time.time()
     terminal = sys.stdout.isatty()
@@ -71,11 +72,11 @@ def pool(jobs, places, stop):
                 lines.append(f"  {len(jobs) - len(waiting) - len(running)} of {len(jobs)} ended, "
                              f"{len(waiting)} waiting; Ctrl-C stops, the same command continues")
                 end, back = ("\033[K\n", f"\033[{len(lines)}A") if terminal else ("\n", "")
-                print(end.join(lines) + end + back, end="", flush=True)  # to be overwritten
+                print(end.join(lines) + end + back, end="", flush=True)  # the next print overwrites
     finally:
         for _, _, process in running.values():
             process.terminate()
-        with contextlib.suppress(OSError):  # the reader of our output, a tee, may have ended
+        with contextlib.suppress(OSError):  # the reader of our output may have ended
             print(clear, end="", flush=True)
             if stop or running:
                 print(f"\nstopping: {len(running)} jobs save what they have; the same command "
@@ -86,7 +87,7 @@ def pool(jobs, places, stop):
 
 
 def handle_signals(numbers, handler):
-    """Set a handler for some signals, but keep an ignored SIGHUP ignored, for nohup."""
+    """Set a handler for some signals, but leave SIGHUP ignored if nohup ignores it."""
     for number in numbers:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, handler)

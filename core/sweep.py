@@ -1,4 +1,4 @@
-"""core/sweep.py: plan the runs of a sweep, start them, watch them, and end the worst ones early.
+"""core/sweep.py: plan the runs of a sweep, start them, and end the worst cells early.
 
     python -m core.sweep commands easy --ns="2 4" --bps=8  # print the commands still to run
     python -m core.sweep run easy                          # run them and print the progress
@@ -8,12 +8,13 @@
 run_sweep.sh calls these, and also `folder` (print the sweep's folder) and `requirements` (print the
 files that pip installs). core/prepare.py makes what the runs need.
 
-A sweep has one run for each cell of seeds x bps x ns. A study (presets.json of the data folder) is
-several sweeps, its arms, each in a folder below the study's. `commands` and `run` write sweep.json
-into a sweep's folder: `config` and `cells` of the latest request.
+A sweep has one run for each cell of seeds x bps x ns x lrs. A study is one or more sweeps, called
+arms. presets.json of the data folder lists the studies, and each arm has a folder below the study's
+folder. `commands` and `run` write the plan of a sweep, dict(config, cells), to sweep.json in the
+sweep's folder.
 
-Environment: PYTHON, LAUNCH, JOBS, GPUS_PER_RUN, CUDA_VISIBLE_DEVICES, PRUNE, see run_sweep.sh.
-Planning needs only the standard library.
+The environment variables PYTHON, LAUNCH, JOBS, GPUS_PER_RUN, CUDA_VISIBLE_DEVICES and PRUNE are
+described in run_sweep.sh. Planning needs only the standard library.
 """
 import contextlib
 import difflib
@@ -45,9 +46,8 @@ ROOT = Path(__file__).parents[1]
 def cells(cfg):
     """Return the runs of a sweep, seeds x bps x ns x lrs with B_p n <= B_max, as resolved dicts.
 
-    Large B comes first. These runs take the least time per rollout, so a sweep shows early whether
-    its largest batches fit into memory. Raise BadInput if no cell is left or a cell cannot be a
-    run.
+    The cells with the largest B_p n come first, so that a sweep shows early whether its largest
+    batches fit into memory. Raise BadInput if no cell is left or a cell cannot be a run.
     """
     grid = [dict(cfg, B_p=B_p, n=n, seed=seed, lr_base=lr) for seed in distinct(cfg["seeds"])
             for B_p in distinct(cfg["bps"]) for n in distinct(cfg["ns"])
@@ -69,7 +69,7 @@ def cells(cfg):
 
 
 def distinct(text):
-    """Return the whole numbers in a text, each once, in order."""
+    """Return the different whole numbers in a text, in order, as the keys of a dict."""
     return dict.fromkeys(map(int, text.split()))
 
 
@@ -80,7 +80,8 @@ def run_folder(c):
 def save_plan(cfg, shared=False):
     """Write sweep.json of a sweep, dict(config, cells), for the analysis and for `failed`.
 
-    shared: keep earlier cells of the same experiment, because several studies may share this arm.
+    shared: also keep the cells of an earlier plan for the same experiment, because several studies
+    may share this arm.
     """
     asked = [{key: c[key] for key in ("B_p", "n", "seed", "lr_base")} for c in cells(cfg)]
     plan = read_plan(cfg["runs"]) if shared else {}
@@ -100,9 +101,9 @@ def planned(folder):
 
 
 def write_plans(preset, sweeps, dry_run=False):
-    """Write sweep.json of each sweep; name the runs in a sweep's folder that will be left out.
+    """Write sweep.json of each sweep. Print which runs and cells the analysis will leave out.
 
-    dry_run: keep the plan of another experiment, because its runs may still be analysed.
+    dry_run: do not replace the plan of another experiment, because its runs may still be analysed.
     """
     for cfg in sweeps:
         other, shared = planned_before(cfg), preset not in RECIPES
@@ -122,11 +123,10 @@ def write_plans(preset, sweeps, dry_run=False):
 
 
 def planned_before(cfg):
-    """Return how earlier runs in a sweep's folder differ from `cfg`, if the analysis of `cfg` would
-    leave them out.
+    """Return which runs in a sweep's folder the analysis of `cfg` would leave out, as a text.
 
-    Returns "another experiment", or "lr_base=..." with the values that `cfg` lacks, or "" if no
-    runs would be left out.
+    The text is "another experiment", or "lr_base=..." with the values that `cfg` lacks, or "" if
+    the analysis leaves out no run.
     """
     plan = read_plan(cfg["runs"])
     if not plan or not any(Path(cfg["runs"]).glob("*/log.jsonl*")):
@@ -144,7 +144,7 @@ def preset_of(argv):
 
 
 def read_presets(data):
-    """Return presets.json of a data folder, {study or recipe: dict(about, arms)}; {} without it."""
+    """Return presets.json of a data folder, {study or recipe: dict(about, arms)}, or {}."""
     path = Path(data) / "presets.json"
     return read_json(path) if path.exists() else {}
 
@@ -152,8 +152,9 @@ def read_presets(data):
 def presets(data):
     """Return the studies of a data folder, {name: dict(about, minutes, arms)}.
 
-    arms: {name: command-line words}. An arm is one sweep in its own folder; studies that name the
-    same arm share its runs. If the folder has no studies, return the paper's (data/guru_math).
+    arms: {name: command-line words}. An arm is one sweep in its own folder. If two studies have an
+    arm of the same name, they share the arm's runs. If the data folder has no studies, return the
+    paper's studies (data/guru_math).
     """
     own, papers = ({name: study for name, study in read_presets(folder).items()
                     if name not in RECIPES} for folder in (data, ROOT / "data/guru_math"))
@@ -163,7 +164,8 @@ def presets(data):
 def recipe_words(preset, data, argv):
     """Return the command-line words that presets.json of a data folder gives a recipe's sweep.
 
-    If the words name a model, they were chosen for this model, so return [] if argv names another.
+    If the words contain --model, they were chosen for this model. So if argv has another --model,
+    return [].
     """
     own = read_presets(data).get(preset) if preset in RECIPES else None
     words = shlex.split(own["arms"][preset]) if own else []
@@ -172,10 +174,10 @@ def recipe_words(preset, data, argv):
 
 
 def within_split(cfg, words, argv):
-    """Return `cfg`, with D = 0 (all problems) if its split has fewer than the D of presets.json.
+    """Return `cfg`, with D = 0 (all problems) if its split has fewer than D problems.
 
-    The D of presets.json (words) was chosen for one model. For any other model it is an upper
-    bound. A D on the command line (argv) is kept.
+    words: the words of presets.json. Their D was chosen for one model; for another model, whose
+    split may be smaller, it is an upper bound. argv: the command line. A D in argv is not changed.
     """
     ours, given = (any(word.startswith("--D=") for word in ws) for ws in (words, argv))
     size = count_problems(cfg["train_set"]) if ours and not given else 0
@@ -190,7 +192,7 @@ def count_problems(file):
 
 
 def sweep_folder(preset, argv):
-    """Return the folder of a recipe's sweep, or the one that holds a study's arms."""
+    """Return the folder of a recipe's sweep, or the folder with the arms of a study."""
     first = f"--recipe={preset}"
     if preset not in RECIPES:
         first = f"--runs={config.sweep_folder(parse(argv), 'atlas')}"
@@ -200,7 +202,8 @@ def sweep_folder(preset, argv):
 def arms(preset, argv):
     """Return the sweeps of a preset as resolved dicts: one for a recipe, one per arm for a study.
 
-    argv overrides presets.json, except the keys that an arm compares.
+    The words in argv override those of presets.json, except the keys that the arms compare: model,
+    data, and n if n_train is set.
     """
     plain = parse(argv)
     if config.is_toy(plain):
@@ -236,8 +239,8 @@ def arms(preset, argv):
 def check_environment():
     """Raise BadInput if JOBS or GPUS_PER_RUN is invalid, or if the name of a variable is misspelt.
 
-    A misspelt name is one that nearly matches one of config.VARIABLES, such as SEED. If the right
-    variable is set too, the other one belongs to another program.
+    A name is misspelt if it nearly matches one of config.VARIABLES, as SEED does. If SEEDS is set
+    too, SEED is not an error, because it probably belongs to another program.
     """
     for name, least, known in (("JOBS", 1, r"|[1-9]\d{0,5}"), ("GPUS_PER_RUN", 0, r"|\d{1,4}")):
         if not re.fullmatch(known, value := os.environ.get(name, "")):
@@ -263,7 +266,7 @@ def training(c):
     config.check_processes(c, max(1, gpus))
     more = ["seed", "B_max", "out"]
     if c["device"] == "auto" and parse([f"--data={c['data']}", f"--model={c['model']}"])[
-            "device"] == "cpu":  # the data folder says cpu, but the user asked for GPUs
+            "device"] == "cpu":  # the data folder's defaults.json says cpu; the user wants GPUs
         more.insert(0, "device")
     return config.command(dict(c, out=str(run_folder(c))), more, python(),
                           os.environ.get("LAUNCH", ""), gpus)
@@ -297,8 +300,8 @@ def unfinished(sweeps):
 def requirements(argv):
     """Return the requirement files that pip installs for a sweep.
 
-    vLLM's file is included if this machine has GPUs. --engine=vllm includes it on a login node
-    without GPUs too.
+    vLLM's file is included if this machine has GPUs, or if --engine=vllm is given, as on a login
+    node without GPUs.
     """
     cfg = parse(argv)
     gpus = cfg["device"] != "cpu" and os.environ.get("GPUS_PER_RUN") != "0"
@@ -307,10 +310,10 @@ def requirements(argv):
 
 
 def slots(sweeps):
-    """Return the places for runs, as a list of the environment variables of each place.
+    """Return a list of dicts: the environment variables of each place for one run at a time.
 
-    Each place has one run at a time. Also set the variables that all runs inherit. Raise BadInput
-    if JOBS and GPUS_PER_RUN do not fit this machine, or if torch cannot use its GPUs.
+    Variables that are equal for all runs are set in os.environ. Raise BadInput if JOBS or
+    GPUS_PER_RUN does not fit this machine, or if torch cannot use the GPUs.
     """
     jobs, each = int(os.environ.get("JOBS") or 0), os.environ.get("GPUS_PER_RUN", "")
     size = int(each or any(c["device"] != "cpu" for c in sweeps))
@@ -324,11 +327,10 @@ def slots(sweeps):
     check_gpus(sweeps)
     if not room:
         return [{}] * (jobs or machine.cores())
-    # threads per process: one process per GPU, and these share the cores. On a CPU the scripts set
-    # the number of threads
+    # the processes, one per GPU, share the cores; without GPUs the scripts set their own threads
     os.environ.setdefault("OMP_NUM_THREADS", str(1 + (machine.cores() - 1) // len(gpus)))
     vllm = any(c["engine"] != "hf" and c["device"] != "cpu" for c in sweeps)
-    # vLLM's sleep asserts that no other process takes memory on the GPU meanwhile
+    # vLLM's sleep mode fails if another process takes memory on the same GPU
     if jobs > room and (size > 1 or vllm):
         raise BadInput(f"JOBS={jobs}: {len(gpus)} GPUs have room for {room} runs of {size}, "
                        f"because vLLM needs a GPU to itself; give JOBS={room} or less, "
@@ -338,10 +340,10 @@ def slots(sweeps):
 
 
 def check_gpus(sweeps):
-    """Raise BadInput if the runs cannot start on this machine, before anything is measured.
+    """Raise BadInput if this machine's GPUs, torch or Triton cannot train the sweeps.
 
-    Without this check every run would fail in turn, or use the CPU. With LAUNCH the runs may start
-    on another machine or in a container, so nothing is checked.
+    Without this check all runs would fail one by one, or use the CPU. If LAUNCH is set, nothing is
+    checked, because the runs may start on another machine or in a container.
     """
     there, on_gpu = len(machine.visible_gpus()), [c for c in sweeps if c["device"] != "cpu"]
     if os.environ.get("LAUNCH") or not on_gpu:
@@ -360,7 +362,7 @@ def check_gpus(sweeps):
                           text=True)
     try:
         seen = json.loads(done.stdout.splitlines()[-1])
-    except (ValueError, IndexError):  # torch is not installed, or crashed in native code
+    except (ValueError, IndexError):  # if torch is not installed, or crashed in native code
         seen = dict(gpus=0, why=" ".join(done.stderr.split())[-200:])
     if seen["gpus"] < there:
         raise BadInput(f"there are {there} GPUs here, and the torch of {python()} can use "
@@ -371,7 +373,7 @@ def check_gpus(sweeps):
 # --------------------------------------------------------------------------------------------------
 # Cost, by core/cost.py
 
-DEEP = 150  # updates; in the paper, larger n take the lead after 155 to 264 updates
+DEEP = 150  # updates; in the paper, a larger n takes the lead after 155 to 264 updates
 
 
 def to_measure(sweeps):
@@ -388,7 +390,7 @@ def to_measure(sweeps):
 
 
 def measured_rate(folder):
-    """Return (runs in a folder whose log gives GPU-hours, their measured / estimated GPU-hours).
+    """Return (count, rate): how many runs in a folder used GPUs, and their hours / estimated hours.
 
     Returns (0, 1.0) if no run used a GPU.
     """
@@ -401,7 +403,8 @@ def measured_rate(folder):
 
 
 def price(preset, argv):
-    """Return a line: what the runs of a preset cost, and which have too few updates."""
+    """Return a line about a preset: its runs, rollouts, GPU-hours, disk, and n that are too short.
+    """
     sweeps = arms(preset, argv)
     runs = list({run_folder(c): c for cfg in sweeps for c in cells(cfg)}.values())
     line = f"{len(runs)} runs, {sum(map(all_rollouts, runs)) / 1e6:,.1f}M rollouts"
@@ -434,7 +437,7 @@ def price(preset, argv):
 
 
 def say_price(preset, argv, sweeps, file=sys.stdout):
-    """Print the cost of a sweep on GPUs before it starts."""
+    """Print the cost of a sweep before it starts, unless it trains on a CPU."""
     if any(c["device"] != "cpu" for c in sweeps) and (
             machine.visible_gpus() or not Path(sweeps[0]["model"]).exists()):
         print(f"{preset}: {price(preset, argv)}", file=file, flush=True)
@@ -503,7 +506,7 @@ def settings_of(cfg):
 
 
 def warn_of_mixed_commits(grid):
-    """Warn once if runs of the sweep were begun by another commit, or by edited code."""
+    """Print a warning if another commit, or edited code, began some runs of the sweep."""
     headers = (next(iter(read_log(log)), {}) for log in
                (run_folder(c) / "log.jsonl" for c in grid) if log.exists())
     if text := machine.mixed_code({header.get("commit") for header in headers}):
@@ -538,11 +541,12 @@ def list_failed(preset, argv):
 # --------------------------------------------------------------------------------------------------
 # Pruned sweeps: all cells run to C/8. At C/8, C/4 and C/2, a third of the cells of each B_p ends
 #
-# A cell is ranked by its reward plus its gain over the last octave of budget, because a larger n
-# rises later, and curves flatten in log C. The decision is stored only as a run's end record. So if
-# a call is killed, the next call ranks the same runs again. A cell that is added later is compared
-# at each rung with the other cells' rewards at this rung. tests/bench/prune.py measures what
-# pruning costs and saves.
+# These three budgets are called rungs. A cell is ranked by its reward plus its gain over the last
+# octave of budget, because a larger n rises later, and because curves flatten in log C. The
+# decision to end a cell is stored only as the end record in the logs of its runs. So if this
+# process is killed, the next one ranks the same runs again. A cell that is added later is compared
+# at each rung with the rewards that the other cells had at this rung. tests/bench/prune.py measures
+# how many rollouts pruning saves, and how much reward it loses.
 
 def pruning():
     return os.environ.get("PRUNE") == "1"
@@ -554,12 +558,12 @@ def pruned(c):
 
 
 def rungs(cfg):
-    """Return the budgets at which a pruned sweep ends cells, each after two evaluations or more."""
+    """Return the budgets at which a pruned sweep ends cells, none before the second evaluation."""
     return [C for C in (cfg["C"] // part for part in (8, 4, 2)) if C >= 2 * cfg["eval_every"]]
 
 
 def next_rung(cfg):
-    """End the worst cells of all complete rungs; return the runs to do for the next rung."""
+    """End the worst cells of every rung that is complete; return the runs of the next rung."""
     live = cells(cfg)
     for C in rungs(cfg):
         here = [dict(c, C=C) for c in live if c["B_p"] * c["n"] <= C]
@@ -599,11 +603,11 @@ def evaluations(c):
 
 
 def last_third(curves, C):
-    """Return {n: why}, the n of one B_p that end at a budget of C rollouts.
+    """Return {n: reason} for the n of one B_p that end at a budget of C rollouts.
 
-    curves: {n: [(rollouts, reward)]} of all seeds. A line in log C through the last two octaves
-    gives the reward at C and its gain per octave. An n with fewer than three evaluations up to C is
-    not ranked.
+    curves: {n: [(rollouts, reward)]} with the evaluations of all seeds. A line in log C, fitted to
+    the last two octaves, gives the reward at C and its gain per octave. An n with fewer than three
+    evaluations up to C is not ranked.
     """
     seen = []
     for n, points in curves.items():
