@@ -1,4 +1,4 @@
-"""config.py: layers, types, derived values, names of runs. core/log.py: logs, atomic writes."""
+"""Test config.py (layers, types, derived values, names of runs) and core/log.py (logs, writes)."""
 import gzip
 import importlib
 import io
@@ -86,7 +86,7 @@ def test_defaults_json_is_for_models_of_its_folder(world_like, monkeypatch):
         assert parse(["--data=world", f"--model={model}"])["temperature"] == 0.9, model
     for model in ("Qwen/Qwen2.5-7B-Instruct", "worldly/base", f"{world_like}2/base"):
         assert parse([f"--data={world_like}", f"--model={model}"])["temperature"] == 0.6, model
-    # an error in it names the file
+    # an error in defaults.json names the file
     (world_like / "defaults.json").write_text('{"temprature": 1}')
     line = "defaults.json: temprature=1: no such key, the nearest is temperature"
     with pytest.raises(BadInput, match=line):
@@ -369,7 +369,7 @@ def test_a_reader_that_ends_early_is_no_error():
 
 
 def test_an_older_logs_activation_checkpointing_is_the_default():
-    """It used to be a bool. The command of such a log omits it, and gpu_memory as well."""
+    """The key used to be a bool. The command of an old log leaves out the key and gpu_memory."""
     log = read_log(next((ROOT / "results/grid_easy").glob("*/log.jsonl.gz")))[0]["config"]
     assert log["activation_checkpointing"] is False and log["gpu_memory"] == 0.5
     assert C.complete(log)["activation_checkpointing"] == "auto"
@@ -415,14 +415,14 @@ def test_the_cpu_quota_of_a_container_counts(tmp_path, version, quota, most):
 
 
 def test_a_model_brings_its_lr_and_grid_to_other_problems(tmp_path):
-    """Neither the paper's scale applies, nor D and n_val of the problems it was made for."""
+    """The paper's scale does not apply, and neither do D and n_val of the model's own problems."""
     home = C.read_json(ROOT / "data/arithmetic/defaults.json")
     cfg = parse(["--model=data/arithmetic/base", f"--data={tmp_path}"])
     assert all(cfg[key] == home[key] for key in ("lr_base", "C", "ns", "bps", "max_new_tokens"))
     plain = parse([f"--data={tmp_path}", "--model=some/model"])
     same = [key for key in ("D", "n_val", "verifier") if cfg[key] == plain[key]]
     assert same == ["D", "n_val", "verifier"] and plain["lr_base"] == config["lr_base"]
-    # of the data folder's keys only the verifier applies
+    # the data folder's file gives only the verifier
     (tmp_path / "defaults.json").write_text('{"verifier": "exact", "lr_base": 5, "D": 7}')
     again = parse(["--model=data/arithmetic/base", f"--data={tmp_path}"])
     assert (again["verifier"], again["lr_base"], again["D"]) == ("exact", home["lr_base"], 0)

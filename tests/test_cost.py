@@ -65,7 +65,8 @@ def test_sizes_are_those_of_transformers(model):
 def test_the_sum_is_that_of_a_simulated_update(simulation, model, settings, words):
     """Simulate three layers as wide as a 7B or 4B model's on tensors without data: within 5%.
 
-    They go through `shard_model` and `token_logps`. For whole models: python tests/bench/memory.py.
+    The layers go through `shard_model` and `token_logps`. tests/bench/memory.py simulates whole
+    models.
     """
     if "lora_rank" in settings:
         pytest.importorskip("peft", reason="pip install -r requirements-lora.txt")
@@ -80,7 +81,7 @@ def test_the_sum_is_that_of_a_simulated_update(simulation, model, settings, word
 
 
 def test_a_frozen_model_gives_its_embedding_up(simulation):
-    """The reference's embedding and head are gathered in its own forward pass only."""
+    """The reference's embedding and head are gathered only during the reference's forward pass."""
     shape = cost.SHAPES[QWEN] | dict(num_hidden_layers=1)
     with_ref, without = [simulation.case(shape, ranks=4, kl=kl, micro_tokens=1024)
                          for kl in (True, False)]
@@ -137,9 +138,9 @@ def test_a_kind_of_model_that_is_not_known(tmp_path):
     (QWEN, 1, ["--lora_rank=32"], 32), (FOUR, 2, ["--kl_coef=0"], 33),
     (FOUR, 1, ["--engine=hf"], 81)])
 def test_the_share_that_the_trainer_leaves(monkeypatch, capsys, model, gpus, words, needs):
-    """On a card with enough memory it is core/cost.py's share, within a hundredth.
+    """On a card with enough memory the trainer's share is core/cost.py's, within a hundredth.
 
-    If the state of an update or of generation exceeds the card, there is a warning and no error.
+    If an update or generation needs more than the card has, there is a warning and no error.
     """
     cfg, shape = cfg_of(model, *words), cost.SHAPES[model]
     name = "hf" if cfg["engine"] == "hf" else "vllm"
@@ -199,8 +200,7 @@ def test_expected_hours_are_those_of_drawn_lengths(tail, model, n, B_p):
 
 
 def test_what_adds_to_the_hours():
-    """The reference, evaluations, problems to measure, longer responses and rollouts in flight do.
-    """
+    """The reference, evaluations, problems to measure, longer responses and more rollouts do."""
     name = "Qwen/Qwen2.5-0.5B-Instruct"
     s = cost.sizes(cost.SHAPES[name])
     cfg = cfg_of(name, "--n=32", "--C=1e6", "--max_new_tokens=768")
@@ -222,10 +222,10 @@ def test_what_adds_to_the_hours():
 
 
 def test_what_a_sweep_takes(capsys):
-    """The table has the rollouts of the cells, with shared runs once, and the hours of fitting
-    cards.
+    """The table has the rollouts of all cells, counts a shared run once, and has the hours of the
+    cards on which a run fits.
 
-    Hours are in proportion to C. A model of unknown size has none.
+    Hours are in proportion to C. A model of unknown size has no hours.
     """
     words = ["--data=data/guru_math", "--ns=8 32", "--C=1e6", "--seeds=0"]
     sweep.prices(words)

@@ -1,4 +1,4 @@
-"""run_sweep.sh, core/sweep.py and core/prepare.py: cells, preparation, the pool, sweep.json."""
+"""Test run_sweep.sh, core/sweep.py, core/pool.py and core/prepare.py."""
 import json
 import os
 import re
@@ -24,7 +24,7 @@ from core.sweep import cells
 def test_cells_of_a_sweep():
     cfg = parse(["--ns=2 4 64", "--bps=8 32", "--seeds=0 1", "--B_max=256", "--C=1024"])
     got = [(c["seed"], c["B_p"], c["n"]) for c in cells(cfg)]
-    # large B first; 8 x 64 and 32 x 64 are above 256
+    # large B_p n first; 8 x 64 and 32 x 64 are above B_max
     assert got == [(seed, *cell) for seed in (0, 1) for cell in [(32, 4), (32, 2), (8, 4), (8, 2)]]
     assert all(c | dict(B_p=cfg["B_p"], n=cfg["n"], seed=cfg["seed"]) == cfg for c in cells(cfg))
     # if the model's folder is missing, the error is not about the C of another defaults.json
@@ -99,7 +99,7 @@ def test_dry_run_prints_commands_that_run(swept, tiny, tmp_path):
     path = out / run / "log.jsonl"
     path.write_text("torn\n" + path.read_text())
     assert len(run_sweep(tiny, out, DRY_RUN="1").stdout.splitlines()) == 2
-    # the name is the same as in the sweep
+    # a run has the same name by hand and in a sweep
     assert run in logs(swept[0])
 
 
@@ -112,19 +112,19 @@ def test_a_sweep_is_extended_around_a_run_that_fails(swept, tiny, tmp_path):
     before = path.read_bytes()
     done = run_sweep(tiny, out, NS="2 4 8", C="96")
     assert "3 runs, 3 to do" in done.stdout and done.returncode not in (0, 130), done
-    # listed at the end with its last line, and by the analysis
+    # the failed run is listed at the end with its last line of output, and by the analysis
     listed = done.stdout[done.stdout.rindex("1 runs failed"):]
     assert bad in listed and good not in listed and "lr_base=1 there" in listed, listed
     assert re.search(r"missing 1: B_p=2 n=4 seed=0", done.stdout), done
     assert path.read_bytes() == before, done
-    # the others finished: n = 8 is new, n = 2 continued
+    # the other runs finished: n = 8 is new, n = 2 was continued
     finished = {run: records for run, records in logs(out).items() if run != bad}
     assert len(finished) == 2
     for run, records in finished.items():
         steps = [r for r in records if r["type"] == "step"]
         assert [r["step"] for r in steps] == list(range(1, 96 // records[0]["derived"]["B"] + 1))
         assert records[-1] == dict(type="end", status="budget", rollouts=96)
-        if run == good:  # its first steps are not repeated
+        if run == good:  # the first steps of a continued run are not repeated
             assert steps[:16] == [r for r in logs(swept[0])[run] if r["type"] == "step"]
 
 
@@ -173,7 +173,7 @@ def test_other_ways_to_stop_a_sweep(swept, tiny, tmp_path, how):
 
 
 def test_splits_that_another_model_or_verifier_measured_are_refused(tmp_path, tiny):
-    """All trained models are in folders called `model`, but each needs its own splits."""
+    """All trained models are in folders called `model`, but each model needs its own splits."""
     folder = tmp_path / "data/splits/model"
     folder.mkdir(parents=True)
     (folder / "difficulty.json").write_text(json.dumps(dict(model="runs/a/model",
@@ -266,8 +266,8 @@ def test_another_task_is_compared_by_prepare(tiny, tmp_path):
 
 @pytest.mark.parametrize("data", ["data/arithmetic", "data/guru_math"])
 def test_studies_are_runs_that_the_trainer_takes(data):
-    """Every arm of every study parses, at the laptop's scale and the paper's. Shared arms have the
-    same experiment in all studies.
+    """Every arm of every study gives valid runs. An arm that studies share is the same experiment
+    in all studies.
     """
     studies, seen = sweep.presets(data), {}
     assert len(studies) >= 12 and all(study["about"] for study in studies.values())
@@ -288,7 +288,7 @@ def test_studies_are_runs_that_the_trainer_takes(data):
 
 def test_the_plain_command_on_guru_is_the_papers_main_sweep():
     """B_p = 32, n doubles from 8 as far as B_max allows, C = 4M, D as in the paper's section 2. The
-    command line overrides each of them, and another data folder has other values.
+    command line overrides each value, and another data folder has other values.
     """
     for recipe, D, largest in (("easy", 6000, 2048), ("hard", 5000, 512)):
         grid = cells(sweep.arms(recipe, ["--data=data/guru_math"])[0])
@@ -413,7 +413,8 @@ def test_runs_that_the_analysis_leaves_out_are_named_before_the_sweep(swept, tmp
 
 
 def test_the_live_lines_show_how_far_each_run_is(tmp_path, capfd, monkeypatch):
-    """Each run's last line, also if it is a progress bar; a terminal overwrites the lines."""
+    """The last line of every run is shown, also of a progress bar. On a terminal the next lines
+    overwrite the lines."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     jobs = [(name, f"bash -c 'printf \"loading\\r{name} at 50%%\"; sleep 3'", tmp_path / name)
             for name in ("n=2", "n=4")]
@@ -449,7 +450,8 @@ def test_sweep_json_has_the_latest_request(tmp_path):
 
 
 def test_studies_that_share_an_arm_share_its_plan(tmp_path):
-    """It has the cells of both, not all combinations of n and lr; none of another experiment."""
+    """The plan has the cells of both requests, not all combinations of n and lr, and no cell of
+    another experiment."""
     def ask(*words):
         arm = parse(["--bps=8", "--C=1e4", f"--runs={tmp_path}", *words])
         sweep.save_plan(arm, shared=True)
@@ -485,7 +487,7 @@ def test_arms_of_a_study_are_below_one_folder():
 
 
 def test_a_run_that_gets_sigterm_stops_the_sweep(swept, tiny, tmp_path):
-    """Slurm signals the steps of a job. No new run starts, and running ones save a checkpoint."""
+    """If a run gets SIGTERM, as from Slurm, no new run starts, and a run saves a checkpoint."""
     out = shutil.copytree(swept[0], tmp_path / "easy")
     process = run_sweep(tiny, out, C="4000", JOBS="1", start=True)
     begun = lambda: [run for run, records in logs(out).items() if len(records) > 50]
@@ -504,7 +506,7 @@ def test_a_run_that_gets_sigterm_stops_the_sweep(swept, tiny, tmp_path):
 
 
 def test_failed_and_the_analysis_know_the_plan_after_an_array(tiny, tmp_path):
-    """One of the printed commands ran; `failed` and the analysis list the others as missing."""
+    """If one printed command ran, `failed` and the analysis list the other runs as missing."""
     out = tmp_path / "easy"
     lines = run_sweep(tiny, out, DRY_RUN="1", NS="2 4 8").stdout.splitlines()
     assert len(lines) == 3 and len(read_plan(out)["cells"]) == 3
@@ -538,7 +540,7 @@ sys.meta_path.insert(0, Find)
     ("sample.py", [], dict(OMP_NUM_THREADS="2", OMP_WAIT_POLICY="active"), "2"),
     ("sample.py", ["--threads=2"], {}, "2")])
 def test_a_script_by_hand_has_the_threads_of_a_sweep(tiny, tmp_path, name, words, env, threads):
-    """They are set before torch is loaded, because it reads them once."""
+    """The thread variables are set before torch is loaded, because torch reads them only once."""
     (tmp_path / "sitecustomize.py").write_text(HOOK)
     free = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "TOKENIZERS"))}
     run = ["--B_p=2", "--n=4", "--C=16"] if name == "train_grpo.py" else []

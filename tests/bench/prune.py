@@ -3,11 +3,11 @@
     python tests/bench/prune.py        # 30 sweeps of each kind, a minute
     python tests/bench/prune.py real   # the committed grids, pruned in memory
 
-Applies the rule of core/sweep.py in memory to planted curves of tests/simulate.py, with B_p = 32
-and 4 million rollouts per run. At eight budgets from C/8 to C core/stats.py finds the best n of the
-full and of the pruned sweep, and the planted curve gives the reward of both. Regret is the
-difference in points, cost the share of the full grid's rollouts, and lost the share of sweeps that
-ended a cell which would be the best at a later budget.
+The script applies the rule of core/sweep.py to planted curves of tests/simulate.py in memory, with
+B_p = 32 and 4 million rollouts per run. At eight budgets from C/8 to C, core/stats.py finds the
+best n of the full sweep and of the pruned sweep. Regret is the difference between the planted
+rewards of these two n, in points. Cost is the share of the full sweep's rollouts. Lost is the share
+of sweeps in which pruning ended a cell that would be the best at a later budget.
 """
 import sys
 from pathlib import Path
@@ -48,7 +48,7 @@ def upto(runs, C):
 
 
 def prune(runs, cfg):
-    """Return the runs that PRUNE=1 would leave of a full grid of one B_p."""
+    """Return the runs of one B_p as PRUNE=1 would leave them: some are cut and "pruned"."""
     ended = {}  # {n: the budget at which it was ended}
     for C in planner.rungs(cfg):
         alive = [run for run in runs if run["B_p"] * run["n"] <= C and run["n"] not in ended]
@@ -70,7 +70,8 @@ def tops(runs, budgets, metric):
 def compare(full, cfg, truth):
     """Return dict(cost, regret, end, worst, lost) of one sweep.
 
-    truth(B_p, n, C): the planted reward, or the estimate from the full grid.
+    full: the runs. truth(B_p, n, C): the planted reward, or the estimate from the full grid. end:
+    the regret at C. worst: the largest regret.
     """
     cut, B_p = prune(full, cfg), full[0]["B_p"]
     budgets = np.geomspace(cfg["C"] / 8, cfg["C"], 8)

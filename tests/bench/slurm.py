@@ -4,10 +4,10 @@
     python tests/bench/slurm.py                        # all, about ten minutes; prints a table
     python tests/bench/slurm.py array term             # only these
 
-It starts munged, slurmctld and two slurmd on loopback, with all files in a temporary folder, and
-stops them at the end. Each test trains the embedded model with one form of the docs and compares
-the logs, value by value, with those of uninterrupted runs. Missing problems and a missing base
-model are made first. It is not part of the test suite.
+The script starts munged, slurmctld and two slurmd on loopback, with all files in a temporary
+folder, and stops them at the end. Each test trains the embedded model with one command of the docs
+and compares the logs, value by value, with the logs of uninterrupted runs. Missing problems and a
+missing base model are made first. The script is not part of the test suite.
 """
 import os
 import re
@@ -59,7 +59,7 @@ CLOCKS = {"wall_s", "gen_s", "train_s", "time", "loading_s", "config", "versions
 
 
 def values(out):
-    """Return {run: records without times, folders and stops} of a sweep's folder."""
+    """Return {run: records of its log} of a sweep's folder, without times, folders and stops."""
     found = {}
     for path in sorted(Path(out).glob("Bp*/log.jsonl")):
         records = [r for r in read_log(path) if r.get("status") != "stopped"]
@@ -123,7 +123,7 @@ def shell(line, check=True, **env):
 
 
 class Walk:
-    """One form of the docs: its jobs, their folder and their results."""
+    """One command of the docs: submits its jobs, and reads their logs from one folder."""
 
     def __init__(self, name, home, words=()):
         self.out, self.log = home / name, home / f"{name}.%j.txt"
@@ -131,13 +131,13 @@ class Walk:
         self.words = shlex.join([*WORDS, *words])
 
     def commands(self):
-        """Write commands.txt as in the docs."""
+        """Write the training commands to a file, as in the docs, and return its path."""
         path = self.out.with_suffix(".commands")
         path.write_text(shell(f"DRY_RUN=1 bash run_sweep.sh easy {self.words}", **self.env))
         return path
 
     def submit(self, words):
-        """Run sbatch with these words; return the job's number."""
+        """Run sbatch with these words. Return the number of the job."""
         line = f"sbatch --parsable --output={self.log} {words}"
         return shell(line, **self.env).strip()
 
@@ -168,7 +168,7 @@ def wait_for(what, name, seconds=400):
 
 
 def ended(job):
-    """Wait for a job; return states and exit codes of its tasks."""
+    """Wait until a job has ended. Return the states and exit codes of its tasks as a text."""
     def states():
         return re.findall(r"JobState=(\w+)", shell(f"scontrol show job {job}"))
     busy = {"PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED"}
@@ -178,10 +178,10 @@ def ended(job):
 
 
 # --------------------------------------------------------------------------------------------------
-# The tests; each returns a text with the result
+# The tests. Each returns a text with the states of its jobs
 
 def term(walk):
-    """Send SIGTERM to an array's tasks, as `--signal=B:TERM@600` does, and submit it again."""
+    """Send SIGTERM to the tasks of an array, as `--signal=B:TERM@600` does. Submit it again."""
     job = walk.array()
     walk.begun()
     shell(f"scancel --batch --signal=TERM {job}")
@@ -211,7 +211,7 @@ def node(walk):
 
 
 def steps(walk):
-    """Make each run a step of the job with LAUNCH; SIGTERM goes to the steps, not to the batch."""
+    """Start each run as a step of the job with LAUNCH. SIGTERM goes only to the steps."""
     walk.env["LAUNCH"] = "srun -N1 -n1 --exact --mem=0"
     words = (f"-N2 --ntasks-per-node=1 --cpus-per-task=1 --mem=0 --time=20 --signal=TERM@60 --wrap "
              f"'exec bash run_sweep.sh easy {walk.words}'")
@@ -246,7 +246,8 @@ def undisturbed(walk, ranks=1):
 
 
 def main(names):
-    walks = dict(array=lambda walk: ended(walk.array()), term=term, requeue=requeue, node=node, steps=steps, torchrun=torchrun)
+    walks = dict(array=lambda walk: ended(walk.array()), term=term, requeue=requeue, node=node,
+                 steps=steps, torchrun=torchrun)
     for key in [key for key in os.environ if key.startswith("SLURM")]:
         del os.environ[key]
     home = Path(tempfile.mkdtemp(prefix="walks."))

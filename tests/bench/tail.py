@@ -2,10 +2,10 @@
 
     python tests/bench/tail.py          # a minute; nothing here is measured on a GPU
 
-A step of decoding reads the weights once and the cache of every unfinished rollout, and takes the
-CPU's work on each of them. So the last few rollouts of an update cost as much per step as hundreds.
-The assumptions are those of core/cost.py, which computes expectations; here every length is drawn.
-Prefill and evaluations are not counted.
+Every step of decoding reads all weights, so a step for the last few rollouts of an update takes
+nearly as long as a step for hundreds. The assumptions are those of core/cost.py. core/cost.py
+computes expectations, and this script draws the length of every response. Prefill and evaluations
+are not counted.
 """
 import heapq
 import math
@@ -18,7 +18,7 @@ from config import parse  # noqa: E402
 from core import cost  # noqa: E402
 from train_grpo import deal_rows, micro_batches  # noqa: E402
 
-# GPUs of a run, longest response
+# {model: (GPUs of a run, tokens of the longest response)}
 MODELS = {"Qwen/Qwen2.5-7B-Instruct": (4, 8192), "Qwen/Qwen2.5-1.5B-Instruct": (1, 8192),
           "Qwen/Qwen2.5-0.5B-Instruct": (1, 768)}
 
@@ -30,8 +30,7 @@ def run_of(name):
 
 
 def lengths(count, mean, most, rng):
-    """Draw response lengths in tokens: lognormal, and a share `cost.CUT` of them cut off at `most`.
-    """
+    """Return `count` response lengths in tokens: lognormal, and `most` for a share `cost.CUT`."""
     start = math.log(mean) - cost.SIGMA**2 / 2
     body = [min(most, max(1, round(rng.lognormvariate(start, cost.SIGMA)))) for _ in range(count)]
     return [most if rng.random() < cost.CUT else length for length in body]
@@ -62,11 +61,11 @@ def generation(name, n, B_p, rng, draws=20):
 
 
 def waiting(n, ranks, rng, B_p=32, micro_tokens=16384, draws=20):
-    """Return the tokens that an update's micro-batches take, over their even share: (problems,
-    dealt).
+    """Return (problems, dealt): how much longer an update takes than with evenly shared tokens.
 
-    Every rank makes as many micro-batches as the rank with the most, and each takes as long as the
-    largest one of all ranks. `problems`: a rank has whole problems, in order. `dealt`: `deal_rows`.
+    Every rank makes as many micro-batches as the rank with the most, and every rank waits for the
+    largest micro-batch of all ranks. `problems` is for ranks with whole problems, in order. `dealt`
+    is for rollouts that `deal_rows` distributes by length.
     """
     cfg, _, most = run_of("Qwen/Qwen2.5-7B-Instruct")
     took, even = [0.0, 0.0], 0
