@@ -324,17 +324,17 @@ def slots(sweeps):
     if size and each and not room:
         raise BadInput(f"GPUS_PER_RUN={each}: there are {len(gpus)} GPUs here; give at most "
                        "that many, or 0 for the CPU")
+    vllm = any(c["engine"] != "hf" and c["device"] != "cpu" for c in sweeps)
+    # vLLM's sleep mode fails if another process takes memory on the same GPU
+    if jobs > room > 0 and (size > 1 or vllm):
+        raise BadInput(f"JOBS={jobs}: {len(gpus)} GPUs have room for {room} runs of {size}, "
+                       f"because vLLM needs a GPU to itself; give JOBS={room} or less, "
+                       "--engine=hf to share GPUs, or GPUS_PER_RUN=0 for the CPU")
     check_gpus(sweeps)
     if not room:
         return [{}] * (jobs or machine.cores())
     # the processes, one per GPU, share the cores; without GPUs the scripts set their own threads
     os.environ.setdefault("OMP_NUM_THREADS", str(1 + (machine.cores() - 1) // len(gpus)))
-    vllm = any(c["engine"] != "hf" and c["device"] != "cpu" for c in sweeps)
-    # vLLM's sleep mode fails if another process takes memory on the same GPU
-    if jobs > room and (size > 1 or vllm):
-        raise BadInput(f"JOBS={jobs}: {len(gpus)} GPUs have room for {room} runs of {size}, "
-                       f"because vLLM needs a GPU to itself; give JOBS={room} or less, "
-                       "--engine=hf to share GPUs, or GPUS_PER_RUN=0 for the CPU")
     starts = [i * size % len(gpus) for i in range(jobs or room)]
     return [dict(CUDA_VISIBLE_DEVICES=",".join(gpus[i:i + size])) for i in starts]
 
