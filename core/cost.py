@@ -12,11 +12,13 @@ the length of every response. Speeds were measured on one H100 with models of up
 sweep's folder has the log of a run on a GPU, the estimates are scaled to the hours in the log.
 Sizes are in bytes; 1 GB is 10^9 bytes.
 """
+import contextlib
 import functools
 import math
 from pathlib import Path
 
 from config import BadInput, complete, derive, entry, files, parse, read_json
+from core.log import read_log
 from core.models import recomputes
 
 # ---- the assumptions -----------------------------------------------------------------------------
@@ -273,17 +275,24 @@ def difficulty_hours(cfg, problems, card="H100"):
     return generation_s(sizes(read_shape(cfg["model"])), cfg, problems * cfg["s"], 1, card) / 3600
 
 
-def measured_hours(records):
-    """Return (GPU-hours of a run by its log, GPU-hours estimated for the same rollouts).
+def measured_rate(folder):
+    """Return (count, rate): how many runs in a folder used GPUs, and their hours / estimated hours.
 
-    records: the records of the run's log.jsonl. Returns None if the run was not on GPUs, or if its
-    GPU-hours cannot be estimated.
+    The estimates are for the rollouts that the logs already have. Returns (0, 1.0) if no run used a
+    GPU, or if GPU-hours cannot be estimated.
     """
-    steps = [r for r in records if r["type"] == "step"]
-    if not steps or not str(records[0].get("device")).startswith("cuda"):
-        return None
-    estimate = gpu_hours(complete(records[0]["config"]) | dict(C=steps[-1]["rollouts"]))
-    return estimate and (steps[-1]["wall_s"] * records[0].get("ranks", 1) / 3600, estimate)
+    measured, estimated = [], []
+    for path in Path(folder).glob("**/log.jsonl"):
+        # the analysis reports broken logs
+        with contextlib.suppress(BadInput, KeyError, IndexError, AttributeError):
+            header, *records = read_log(path)
+            if not header["device"].startswith("cuda"):
+                continue
+            last = [r for r in records if r["type"] == "step"][-1]
+            if hours := gpu_hours(complete(header["config"]) | dict(C=last["rollouts"])):
+                measured.append(last["wall_s"] * header.get("ranks", 1) / 3600)
+                estimated.append(hours)
+    return len(measured), sum(measured) / sum(estimated) if measured else 1.0
 
 
 # ---- the table of memory -------------------------------------------------------------------------

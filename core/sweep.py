@@ -389,19 +389,6 @@ def to_measure(sweeps):
     return None if 0 in counts.values() else sum(counts.values())
 
 
-def measured_rate(folder):
-    """Return (count, rate): how many runs in a folder used GPUs, and their hours / estimated hours.
-
-    Returns (0, 1.0) if no run used a GPU.
-    """
-    hours = []
-    for path in Path(folder).glob("**/log.jsonl"):
-        with contextlib.suppress(BadInput, KeyError):  # the analysis reports broken logs
-            hours.append(cost.measured_hours(read_log(path)))
-    hours = [pair for pair in hours if pair]
-    return len(hours), sum(a for a, _ in hours) / sum(b for _, b in hours) if hours else 1.0
-
-
 def price(preset, argv):
     """Return a line about a preset: its runs, rollouts, GPU-hours, disk, and n that are too short.
     """
@@ -411,7 +398,7 @@ def price(preset, argv):
     if all(c["device"] == "cpu" for c in runs):
         return line
     problems = to_measure(sweeps) if preset in RECIPES else 0
-    measured, rate = measured_rate(sweep_folder(preset, argv))
+    measured, rate = cost.measured_rate(sweep_folder(preset, argv))
     hours = []
     for card in ["H100"] if measured else cost.CARDS:
         each = [cost.gpu_hours(c, card) for c in runs]

@@ -1,7 +1,6 @@
 """Simulate the GPU memory of an update: our own code on tensors that have shapes but no data.
 
     python tests/bench/memory.py    # the table: core/cost.py next to the simulation; an hour
-    python tests/bench/memory.py Qwen/Qwen2.5-7B-Instruct ranks=4 kl=1    # one case, by phases
 
 It runs `shard_model`, `token_logps`, `token_values` and `training_state` of train_grpo.py under
 torch's FakeTensorMode with its fake process group. It counts the bytes of every storage while it
@@ -17,7 +16,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 import weakref
 from pathlib import Path
 
@@ -210,7 +208,7 @@ def case(name, **settings):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def ours(name, ranks=1, kl=True, ppo=False, recompute=True, length=1024, prompt=150, **knobs):
+def ours(name, ranks=1, kl=True, ppo=False, recompute=True, lora_rank=0, length=1024):
     """Return core/cost.py's bytes of the same update. It counts prompt tokens as response tokens.
     """
     from core import cost
@@ -218,7 +216,7 @@ def ours(name, ranks=1, kl=True, ppo=False, recompute=True, length=1024, prompt=
     cfg = parse([f"--model={name}", f"--kl_coef={0.001 * kl}", f"--max_new_tokens={length - 1}",
                  f"--algo={'ppo' if ppo else 'grpo'}", "--max_prompt_tokens=1",
                  f"--activation_checkpointing={'true' if recompute else 'false'}",
-                 *(f"--{key}={value}" for key, value in knobs.items())])
+                 f"--lora_rank={lora_rank}"])
     return sum(cost.update_bytes(cost.sizes(cost.SHAPES[name]), cfg, ranks).values())
 
 
@@ -239,23 +237,11 @@ def table():
                       f"{estimate / GB:.1f} | {estimate / seen - 1:+.1%} |", flush=True)
 
 
-def main(argv):
-    if not argv:
-        return table()
-    if argv[0] == "one":
-        name, settings = json.loads(argv[1])
-        return print(json.dumps(simulate(name, **settings)))
-    settings = {key: int(value) for key, value in (word.split("=") for word in argv[1:])}
-    start = time.time()
-    out = case(argv[0], **settings)
-    print(f"{argv[0]} {settings}: {out['state'] / GB:.1f} GB between updates, "
-          f"{out['peak'] / GB:.1f} GB at most, core/cost.py {ours(argv[0], **settings) / GB:.1f} "
-          f"({time.time() - start:.0f} s)")
-    for phase, top in out["tops"].items():
-        print(f"  {phase:16s} {top / GB:.1f}")
-
-
 if __name__ == "__main__":
     if "--help" in sys.argv:
-        sys.exit(print(__doc__))
-    main(sys.argv[1:])
+        print(__doc__)
+    elif "one" in sys.argv:  # `case` started this process
+        name, settings = json.loads(sys.argv[2])
+        print(json.dumps(simulate(name, **settings)))
+    else:
+        table()
