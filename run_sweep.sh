@@ -57,8 +57,8 @@ args+=("$@")
 
 if [[ " $preset $* " =~ " "(-h|--help)" " ]]; then
     sed -n '2,/^set -e/{/^#/!d;s/^# \{0,1\}//p}' "$0"
-    echo "Cost with the DATA, MODEL, NS, BPS, SEEDS, LRS and C given. GPU-hours are estimates"
-    echo "(core/cost.py); if the sweep's folder has runs on a GPU, they are scaled to those runs:"
+    echo "Cost with the variables and keys of this command. GPU-hours are estimates (core/cost.py)."
+    echo "If a sweep's folder has logs of runs on a GPU, the estimates are scaled to their hours:"
     words=()
     for word in "${args[@]}"; do [[ $word =~ ^(-h|--help)$ ]] || words+=("$word"); done
     exec "$PY" -m core.sweep price "${words[@]}"

@@ -17,7 +17,7 @@ import functools
 import math
 from pathlib import Path
 
-from config import BadInput, complete, derive, entry, files, parse, read_json
+from config import BadInput, all_rollouts, complete, derive, entry, files, parse, read_json
 from core.log import read_log
 from core.models import recomputes
 
@@ -293,6 +293,37 @@ def measured_rate(folder):
                 measured.append(last["wall_s"] * header.get("ranks", 1) / 3600)
                 estimated.append(hours)
     return len(measured), sum(measured) / sum(estimated) if measured else 1.0
+
+
+def of_runs(runs, problems, folder):
+    """Return a line about a list of runs: how many, their rollouts, GPU-hours and disk.
+
+    problems: how many problems sample.py measures before the runs, or None if the problems do not
+    exist yet. folder: the sweep's folder, which may have logs of runs. Hours and disk are left out
+    if all runs are on the CPU, or if they cannot be estimated.
+    """
+    line = f"{len(runs)} runs, {sum(map(all_rollouts, runs)) / 1e6:,.1f}M rollouts"
+    if all(c["device"] == "cpu" for c in runs):
+        return line
+    measured, rate = measured_rate(folder)
+    hours = []
+    for card in ["H100"] if measured else CARDS:
+        each = [gpu_hours(c, card) for c in runs]
+        if None not in each:
+            total = rate * (sum(each) + difficulty_hours(runs[0], problems or 0, card))
+            total = float(f"{total:.2g}")  # an estimate has no more digits
+            hours.append(f"{total:,.{int(total < 10)}f}" + f" (of {card})" * (not measured))
+    if not hours:
+        return line
+    line += f", about {' or '.join(hours)} GPU-hours"
+    if problems:
+        line += f", also to measure {problems:,} problems"
+    if problems is None:
+        line += ", and more to measure the problems, which do not exist yet"
+    if measured:
+        line += f", scaled to the logs of {measured} runs ({rate:.2g} of the estimate)"
+    gigabytes = disk_bytes(sizes(read_shape(runs[0]["model"])), runs) / 1e9
+    return f"{line}; {gigabytes:,.0f} GB of disk"
 
 
 # ---- the table of memory -------------------------------------------------------------------------

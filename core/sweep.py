@@ -394,29 +394,9 @@ def price(preset, argv):
     """
     sweeps = arms(preset, argv)
     runs = list({run_folder(c): c for cfg in sweeps for c in cells(cfg)}.values())
-    line = f"{len(runs)} runs, {sum(map(all_rollouts, runs)) / 1e6:,.1f}M rollouts"
-    if all(c["device"] == "cpu" for c in runs):
-        return line
     problems = to_measure(sweeps) if preset in RECIPES else 0
-    measured, rate = cost.measured_rate(sweep_folder(preset, argv))
-    hours = []
-    for card in ["H100"] if measured else cost.CARDS:
-        each = [cost.gpu_hours(c, card) for c in runs]
-        if None not in each:
-            total = sum(each) + cost.difficulty_hours(sweeps[0], problems or 0, card)
-            hours.append(f"{total * rate:,.{int(total < 10)}f}" + f" (of {card})" * (not measured))
-    if not hours:  # the model's sizes are unknown, or 8 cards do not hold it
-        return line
-    line += f", about {' or '.join(hours)} GPU-hours"
-    if problems:
-        line += f", also to measure {problems:,} problems"
-    if problems is None:
-        line += ", and more to measure the problems, which do not exist yet"
-    if measured:
-        line += f", scaled to the logs of {measured} runs ({rate:.2g} of the estimate)"
-    gigabytes = cost.disk_bytes(cost.sizes(cost.read_shape(runs[0]["model"])), runs) / 1e9
-    line += f"; {gigabytes:,.0f} GB of disk"
-    short = {c["n"]: derive(c)["M"] for c in runs if derive(c)["M"] < DEEP}
+    line = cost.of_runs(runs, problems, sweep_folder(preset, argv))
+    short = {c["n"]: derive(c)["M"] for c in runs if derive(c)["M"] < DEEP and c["device"] != "cpu"}
     if short and preset in RECIPES:
         names = ", ".join(f"n = {n} ({short[n]})" for n in sorted(short))
         line += f"; too short to show a late gain, with fewer than {DEEP} updates: {names}"
