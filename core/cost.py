@@ -311,7 +311,7 @@ def of_runs(runs, problems, folder):
         each = [gpu_hours(c, card) for c in runs]
         if None not in each:
             total = rate * (sum(each) + difficulty_hours(runs[0], problems or 0, card))
-            total = float(f"{total:.2g}")  # an estimate has no more digits
+            total = float(f"{total:.2g}")  # because an estimate is no more precise
             hours.append(f"{total:,.{int(total < 10)}f}" + f" (of {card})" * (not measured))
     if not hours:
         return line

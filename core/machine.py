@@ -12,7 +12,7 @@ def visible_gpus():
     text = os.environ.get("CUDA_VISIBLE_DEVICES")
     if text is not None:
         ids = re.split(r"[,\s]+", text.strip(", "))
-        return [] if ids[0] in ("", "-1", "NoDevFiles") else ids  # how CUDA and Slurm write none
+        return [] if ids[0] in ("", "-1", "NoDevFiles") else ids  # words for no GPU
     try:
         done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):

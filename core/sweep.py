@@ -224,10 +224,9 @@ def arms(preset, argv):
     folder, sweeps = sweep_folder(preset, argv), []
     for name, text in known[preset]["arms"].items():
         words = shlex.split(text.replace("{splits}", str(splits)))
-        asked = ["--model=", "--data="]
-        if any(word.startswith("--n_train=") for word in words):
-            asked.append("--ns=")
-        kept = [word for word in words if word.startswith(tuple(asked))]
+        compares_n = any(word.startswith("--n_train=") for word in words)
+        keys = ("--model=", "--data=") + ("--ns=",) * compares_n
+        kept = [word for word in words if word.startswith(keys)]
         cfg = within_split(parse(words + argv + kept), words, argv)
         sweeps.append(dict(cfg, runs=str(Path(folder) / name)))
     return sweeps
@@ -417,10 +416,10 @@ def prices(argv):
         print(f"  {name:13s} {price(name, argv)}")
     print("Studies of the paper, each one or more sweeps; studies share runs:")
     for name, study in presets(cfg["data"]).items():
-        told = price(name, argv)
+        line = price(name, argv)
         if "minutes" in study and not any(word.startswith("--C=") for word in argv):
-            told += f", {study['minutes']} minutes on 2 cores"
-        print(f"  {name:13s} {study['about']}\n{'':15s} {told}")
+            line += f", {study['minutes']} minutes on 2 cores"
+        print(f"  {name:13s} {study['about']}\n{'':15s} {line}")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -444,7 +443,7 @@ def run(preset, argv):
         if not sweeps[0]["eval_every"]:
             print("--eval_every=0: there will be no report, because it needs evaluations")
         if len(todo) < len(grid):
-            print("finished runs are not repeated; --tag=NAME starts new ones", flush=True)
+            print("finished runs are not repeated; --tag=NAME starts new runs", flush=True)
         if todo:
             warn_of_mixed_commits(grid)
         for batch in iter(lambda: next_rung(sweeps[0]), []) if pruning() else [todo]:
@@ -500,9 +499,8 @@ def list_failed(preset, argv):
             lines.append(f"  {at}  {how_far}  {last_line(at / 'out.txt')}".rstrip())
     if lines:
         print(f"\n{len(lines)} runs failed or are missing. The same command tries them again; "
-              "out.txt in a run's folder has its whole output:")
-        print("\n".join(lines))
-    return 1 if lines else 0
+              "out.txt in a run's folder has its whole output:", *lines, sep="\n")
+    return int(bool(lines))
 
 
 # --------------------------------------------------------------------------------------------------
