@@ -75,10 +75,7 @@ def generation(names, tokens=512, prompt=150):
             start = time.perf_counter()
             out = vllm.generate(prompts, 8, list(range(1, 1 + len(prompts))))
             took = (time.perf_counter() - start) / int(out["length"].max())
-            cache = 4 * s["kv"] * s["layers"] * (prompt + tokens / 2)
-            bandwidth = cost.CARDS["H100"][1]
-            expected = (cost.STEP_S + cost.ROLLOUT_S * rollouts
-                        + (2 * s["P"] + rollouts * cache) / bandwidth)
+            expected = cost.decoding_s(s, 1, rollouts, rollouts * (prompt + tokens / 2))
             print(f"  {shape}, {rollouts} rollouts: {1e3 * took:.2f} ms a step "
                   f"(core/cost.py: {1e3 * expected:.2f}), "
                   f"{int(out['length'].sum()) / took / int(out['length'].max()):,.0f} tokens/s")
