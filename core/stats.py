@@ -11,6 +11,7 @@ noise model, the intervals and what happens beyond the end of a run. The section
 of use: runs, cells, the frontier, the test for a law, and contrasts of labelled arms, from which
 results/ judges claims.
 """
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -743,8 +744,8 @@ def flip(a, e):
 # --------------------------------------------------------------------------------------------------
 # Contrasts of labelled arms, and verdicts on claims
 #
-# A table is {key: (S, P)}: the rewards of cells in a window of C, for S seeds and P problems. All
-# cells of a table share their seeds and their problems.
+# A table is {key: (S, P)}: for each cell the reward of S seeds on P problems, averaged over a
+# window of C. All cells of a table have the same seeds and problems.
 
 # Both are shares of the gain of training
 SMALL = 0.03  # a difference that does not matter
@@ -755,39 +756,41 @@ class Missing(Exception):
     """A comparison lacks runs; the message names them."""
 
 
-def seed_noise(table):
-    """Return the noise of the runs in a table {key: (S, P)}: (standard deviation, df).
+def mean_with_error(d, sd, df):
+    """Return the mean of differences d (S, P), by seed and problem: dict(gain, half).
 
-    The effects of the cell and of the seed are removed.
+    gain: the mean. half: half of its 90% interval over seeds and problems. sd: the standard
+    deviation of a seed's mean, with df degrees of freedom.
     """
+    each = d.mean(0)
+    problems = each.std(ddof=1) / math.sqrt(len(each)) if len(each) > 1 else 0.0
+    half = combined_half_width(problems, sd / math.sqrt(len(d)), max(df, 1))
+    return dict(gain=each.mean(), half=half)
+
+
+def change(now, before):
+    """Return the mean of `now` (S, P) minus `before` (S, P), rewards of the same runs at two times,
+    as in `mean_with_error`."""
+    of_seeds = (now - before).mean(1)
+    sd = of_seeds.std(ddof=1) if len(of_seeds) > 1 else 0.0
+    return mean_with_error(now - before, sd, len(of_seeds) - 1)
+
+
+def seed_noise(table):
+    """Return (standard deviation, degrees of freedom) of the noise of a table's runs, without the
+    effects of the cell and of the seed."""
     means = np.array([t.mean(1) for t in table.values()])  # (cells, S)
     cell, seed = np.indices(means.shape)
     rest, df = residuals(design(cell.ravel(), seed.ravel()), means.ravel())
     return math.sqrt((rest ** 2).sum() / max(df, 1)), df
 
 
-def bounded(each, error, df):
-    """Return the mean of `each` (P,), a value per problem, with its noise: dict(gain, half, sees).
-
-    error: the standard error of the mean over seeds, with df degrees of freedom. gain: the mean.
-    half: half of its 90% interval. sees: the effect that such runs would show in four of five
-    repetitions.
+def contrast(table, weights):
+    """Return the sum of weights[key] * table[key], as in `mean_with_error`. The weights sum to 0.
     """
-    problems = each.std(ddof=1) / math.sqrt(len(each)) if len(each) > 1 else 0.0
-    half = combined_half_width(problems, error, max(df, 1))
-    return dict(gain=each.mean(), half=half, sees=half + 0.84 * math.hypot(error, problems))
-
-
-def contrast(table, weights, noise=None):
-    """Return the sum of weights[key] * cell key of {key: (S, P)}, see `bounded`. The weights sum to
-    0.
-
-    noise: `seed_noise` of a larger table of the same kind, which has more degrees of freedom.
-    """
-    spread, df = noise or seed_noise(table)
-    S = len(next(iter(table.values())))
-    each = sum(w * table[key].mean(0) for key, w in weights.items())  # (P,)
-    return bounded(each, spread * math.sqrt(sum(w * w for w in weights.values()) / S), df)
+    sd, df = seed_noise(table)
+    d = sum(w * table[key] for key, w in weights.items())
+    return mean_with_error(d, sd * math.hypot(*weights.values()), df)
 
 
 def fold_masks(S, P):
@@ -797,132 +800,90 @@ def fold_masks(S, P):
             for chosen, scored in folds(S, H)]
 
 
-def best_in(table, chosen):
-    """Return the key of a table {key: (S, P)} with the highest mean within the mask `chosen`."""
-    return max(table, key=lambda key: table[key][chosen].mean())
+def best_key(table, chosen, keys=None):
+    """Return the key with the highest mean in a table within the mask `chosen` (S, P). keys: choose
+    only from these keys."""
+    return max(keys or table, key=lambda key: table[key][chosen].mean())
 
 
-def best_less(table, among, others):
-    """Return how much better the best of the keys `among` is than the best of `others`.
+def best_less(table, *pairs):
+    """Return (winners, contrast): the best of some keys minus the best of other keys.
 
-    Returns (the best of `among` in each fold, the difference as in `bounded`). Both keys are chosen
-    on some runs and problems and scored on others (`folds`).
+    pairs: (keys, other keys), one pair for all `folds` or one pair for each fold. In each fold the
+    two keys are chosen on some runs and problems and scored on others. winners: the first key of
+    each fold. contrast: the difference, as in `mean_with_error`.
     """
-    spread, df = seed_noise(table)
-    values, winners = np.empty(table[among[0]].shape), []
-    for chosen, scored in fold_masks(*values.shape):
-        a, b = (best_in({key: table[key] for key in keys}, chosen) for keys in (among, others))
+    sd, df = seed_noise(table)
+    d, winners = np.empty_like(next(iter(table.values()))), []
+    for (chosen, scored), pair in zip(fold_masks(*d.shape), itertools.cycle(pairs)):
+        a, b = (best_key(table, chosen, keys) for keys in pair)
         winners.append(a)
-        values[scored] = (table[a] - table[b])[scored]
-    return winners, bounded(values.mean(0), spread * math.sqrt(2 / len(values)), df)
+        d[scored] = (table[a] - table[b])[scored]
+    return winners, mean_with_error(d, sd * math.sqrt(2), df)
 
 
-def change(now, before):
-    """Return the mean of `now` (S, P) minus `before` (S, P), see `bounded`.
+def judge(c, claim, gained):
+    """Return (verdict, times) for a contrast and a claim about its gain.
 
-    `before` has the rewards of the same runs at an earlier time.
+    claim: "larger", "smaller", "alike" or "not larger". gained: the gain of training, which sets
+    the scale. "larger" is confirmed if the whole interval is above 0, and contradicted if the
+    interval excludes a gain of SMALL x gained. "smaller" is "larger" with the opposite sign. "not
+    larger" has the opposite verdict of "larger". "alike" is confirmed if the interval is within
+    ALIKE x gained of 0, and contradicted if it is entirely outside this range. If neither holds,
+    the verdict is underpowered. times: the factor by which the seeds must increase to decide.
     """
-    d = (now - before).mean(1)  # one difference per seed, so S - 1 degrees of freedom
-    error = d.std(ddof=1) / math.sqrt(len(d)) if len(d) > 1 else 0.0
-    return bounded((now - before).mean(0), error, len(d) - 1)
-
-
-def judge(c, claim=+1, gained=1 / 3):
-    """Return the verdict of a contrast on a claim: "is larger" (+1), "is smaller" (-1) or "makes no
-    difference" (0).
-
-    gained: the gain of training, which sets the scale. For the claims +1 and -1, confirmed means
-    that the whole interval is on the claim's side of 0. contradicted means that the interval
-    excludes an effect of SMALL x gained on the claim's side. For the claim 0, confirmed means that
-    the interval is within ALIKE x gained of 0, contradicted that it is entirely outside this range.
-    underpowered: neither.
-    """
-    lo, hi = c["gain"] - c["half"], c["gain"] + c["half"]
-    small, alike = SMALL * gained, ALIKE * gained
-    if claim == 0:
-        agree, disagree = -alike < lo and hi < alike, lo > alike or hi < -alike
-    elif claim > 0:
-        agree, disagree = lo > 0, hi < small
+    gain, half = -c["gain"] if claim == "smaller" else c["gain"], c["half"]
+    if claim == "alike":
+        allowed = ALIKE * gained
+        yes, no = abs(gain) + half < allowed, abs(gain) - half > allowed
+        needed = abs(allowed - abs(gain))
     else:
-        agree, disagree = hi < 0, lo > -small
-    return "confirmed" if agree else "contradicted" if disagree else "underpowered"
+        yes, no = gain - half > 0, gain + half < SMALL * gained
+        needed = max(gain, SMALL * gained - gain)
+    if claim == "not larger":
+        yes, no = no, yes
+    if yes or no:
+        return "confirmed" if yes else "contradicted", 1
+    return "underpowered", (half / max(needed, 1e-9)) ** 2
 
 
-def times_of(contrasts, claim, g):
-    """Return the factor by which the seeds must increase for `judge` to decide all `contrasts`.
+def judged(*parts):
+    """Return dict(verdict, times) of a claim with several parts, each (contrast, claim, gained) as
+    for `judge`.
 
-    claim, g: claim and gained of `judge`.
+    verdict: confirmed if all parts are confirmed, contradicted if any part is contradicted, else
+    underpowered. times: the factor by which the seeds must increase to decide all parts.
     """
-    times = [1]
-    for c in contrasts:
-        if judge(c, claim, g) == "underpowered":
-            gain = c["gain"] * (claim or 1)
-            needed = max(gain, SMALL * g - gain) if claim else abs(ALIKE * g - abs(gain))
-            times.append((c["half"] / max(needed, 1e-9)) ** 2)
-    return max(times)
+    verdicts, times = zip(*(judge(*part) for part in parts))
+    verdict = next((v for v in ("contradicted", "underpowered") if v in verdicts), "confirmed")
+    return dict(verdict=verdict, times=max(times))
 
 
-def denied(verdict):
-    """Return the verdict on the opposite of a claim."""
-    return dict(confirmed="contradicted", contradicted="confirmed").get(verdict, verdict)
+def constant_n(tables, groups):
+    """Return (n, cost): the n that costs least if it is used in all `tables`, and this cost.
 
-
-def both(verdicts):
-    """Return the verdict on a claim with several parts, from the verdict on each part.
-
-    It is confirmed if all parts are confirmed, contradicted if any part is contradicted, else
-    underpowered.
-    """
-    if set(verdicts) == {"confirmed"}:
-        return "confirmed"
-    return "contradicted" if "contradicted" in verdicts else "underpowered"
-
-
-def best_lr(tables, chosen):
-    """Return the table (S, P) of an n's best lr within the mask `chosen`.
-
-    tables: [(S, P) for each lr].
-    """
-    return tables[best_in(dict(enumerate(tables)), chosen)]
-
-
-def best_n(condition, chosen):
-    """Return the best n of a condition {n: [(S, P) for each lr]} within the mask `chosen`.
-
-    Each n is at the lr that is its best within the mask.
-    """
-    return best_in({n: best_lr(condition[n], chosen) for n in sorted(condition)}, chosen)
-
-
-def constant_n(conditions, noises):
-    """Return (n, gain): the best constant n for all conditions, and how much better another n can
-    be.
-
-    gain: the most that another n gains on n in any condition, at the upper end of the interval. n
-    has the smallest gain. Each n is at its best lr. The largest n is excluded, because a constant
+    groups: {n: its keys}. Each n is at its best key. cost: the most that another n gains on n in
+    any table, at the upper end of the interval. The largest n is excluded, because a constant
     largest n would not exclude a rise.
     """
-    ns = sorted(conditions[0])
-    costs = {}
-    for n in ns[:-1]:
-        ends = []
-        for condition, noise in zip(conditions, noises):
-            everywhere = np.ones_like(condition[n][0], bool)
-            pair = {m: best_lr(condition[m], everywhere) for m in ns}
-            for other in set(ns) - {n}:
-                c = contrast(pair, {other: 1, n: -1}, noise)
-                ends.append(c["gain"] + c["half"])
-        costs[n] = max(ends)
+    costs = dict.fromkeys(list(groups)[:-1], -math.inf)
+    for table in tables:
+        everywhere = np.ones_like(next(iter(table.values())), bool)
+        top = {n: best_key(table, everywhere, keys) for n, keys in groups.items()}
+        for n in costs:
+            for other in set(groups) - {n}:
+                c = contrast(table, {top[other]: 1, top[n]: -1})
+                costs[n] = max(costs[n], c["gain"] + c["half"])
     n = min(costs, key=costs.get)
     return n, costs[n]
 
 
-def shift(first, second, gained=1 / 3):
+def shift(first, second, gained, n_of=int):
     """Return whether the best n moves up from the first condition to the second.
 
-    first, second: {n: [(S, P) for each lr]} of the same runs. In each of the `folds` the best n of
-    each condition is chosen, each n at its best lr. gained: as in `judge`. Raises Missing if there
-    are fewer than three n. Returns dict
+    first, second: tables of the same runs. n_of(key): the key's n. If several keys have one n, such
+    as several lr, the n is at its best key. In each of the `folds` the best n of each condition is
+    chosen. gained: as in `judge`. Raises Missing if there are fewer than three n. Returns dict
       a, b: the n chosen in the first and in the second condition, one per fold
       loses, gains: the loss of the n in b against those in a in the first condition, and their gain
         in the second
@@ -931,45 +892,37 @@ def shift(first, second, gained=1 / 3):
       verdict: confirmed if loses and gains are above 0 and b >= a in every fold; contradicted if
         loses and gains are above 0 and b <= a in every fold, or if worst is below SMALL x gained
         and flat is not censored; else underpowered
-      sees: the effect that such runs would show
     """
-    ns = sorted(first)
-    if len(ns) < 3:
+    groups = {n: [key for key in first if n_of(key) == n] for n in sorted(set(map(n_of, first)))}
+    if len(groups) < 3:
         raise Missing("three n or more")
-    noises = [seed_noise({(n, i): t for n in ns for i, t in enumerate(condition[n])})
-              for condition in (first, second)]
-    shape = first[ns[0]][0].shape  # (S, P)
-    a, b, lost, won = [], [], np.empty(shape), np.empty(shape)
-    for chosen, scored in fold_masks(*shape):
-        a.append(best_n(first, chosen))
-        b.append(best_n(second, chosen))
-        lost[scored] = (best_lr(first[a[-1]], chosen) - best_lr(first[b[-1]], chosen))[scored]
-        won[scored] = (best_lr(second[b[-1]], chosen) - best_lr(second[a[-1]], chosen))[scored]
-    loses, gains = (bounded(each.mean(0), spread * math.sqrt(2 / len(each)), df)
-                    for each, (spread, df) in zip((lost, won), noises))
-    flat, worst = constant_n((first, second), noises)
-    censored = flat == ns[0] and flat > 2  # no n is below 2, the smallest group
-    clear = loses["gain"] > loses["half"] and gains["gain"] > gains["half"]
-    if clear and all(y >= x for x, y in zip(a, b)):
-        verdict = "confirmed"
-    elif clear and all(y <= x for x, y in zip(a, b)):
-        verdict = "contradicted"
-    else:
-        verdict = "contradicted" if worst < SMALL * gained and not censored else "underpowered"
-    return dict(a=a, b=b, loses=loses, gains=gains, sees=max(loses["sees"], gains["sees"]),
-                verdict=verdict, flat=flat, worst=worst, censored=censored)
+    masks = fold_masks(*next(iter(first.values())).shape)
+    a, b = ([n_of(best_key(table, chosen)) for chosen, _ in masks] for table in (first, second))
+    loses = best_less(first, *((groups[x], groups[y]) for x, y in zip(a, b)))[1]
+    gains = best_less(second, *((groups[y], groups[x]) for x, y in zip(a, b)))[1]
+    flat, worst = constant_n((first, second), groups)
+    censored = flat == min(groups) and flat > 2  # no n is below 2, the smallest group
+    verdict = "contradicted" if worst < SMALL * gained and not censored else "underpowered"
+    if loses["gain"] > loses["half"] and gains["gain"] > gains["half"]:
+        if all(y >= x for x, y in zip(a, b)):
+            verdict = "confirmed"
+        elif all(y <= x for x, y in zip(a, b)):
+            verdict = "contradicted"
+    return dict(a=a, b=b, loses=loses, gains=gains, verdict=verdict, flat=flat, worst=worst,
+                censored=censored)
 
 
 def of_several(shifts):
-    """Return one verdict on the shifts of several groups, such as several B_p.
+    """Return the mean of several `shift`, such as those of several B_p, with one verdict.
 
-    confirmed: n decreases in no group, and both mean contrasts exceed their mean interval
-    half-width. (Groups share problems, so averaging does not narrow the interval.) contradicted:
-    the verdict of any group is contradicted. underpowered: otherwise.
+    loses, gains: the mean contrasts, with the mean half-width, because the groups share problems.
+    confirmed: n decreases in no group, and both mean contrasts exceed their half-width.
+    contradicted: the verdict of any group is contradicted. underpowered: otherwise.
     """
+    mean = {key: {part: np.mean([c[key][part] for c in shifts]) for part in ("gain", "half")}
+            for key in ("loses", "gains")}
     rises = all(y >= x for c in shifts for x, y in zip(c["a"], c["b"]))
-    clear = all(sum(c[key]["gain"] - c[key]["half"] for c in shifts) > 0
-                for key in ("loses", "gains"))
-    if rises and clear:
-        return "confirmed"
-    return "contradicted" if any(c["verdict"] == "contradicted" for c in shifts) else "underpowered"
+    verdict = ("confirmed" if rises and all(c["gain"] > c["half"] for c in mean.values()) else
+               "contradicted" if any(c["verdict"] == "contradicted" for c in shifts) else
+               "underpowered")
+    return shifts[0] | mean | dict(verdict=verdict, worst=max(c["worst"] for c in shifts))

@@ -294,19 +294,10 @@ def gained(cells, **how):
     return max(t.mean() for t in end.values()) - np.mean([t.mean() for t in start.values()])
 
 
-def by_n(table, n_of):
-    """Return {n: [(S, P), ...]} of {key: (S, P)}, one entry for each key. n_of(key): the key's n.
-    """
-    out = {n: [] for n in sorted(set(map(n_of, table)))}
-    for key, of_key in table.items():
-        out[n_of(key)].append(of_key)
-    return out
-
-
 def shift_of(cells, n_of=int):
     """Return `shift` of {key: {seed: run}} from early to late. n_of(key): the key's n."""
-    early, late = (by_n(table_of(cells, window=window), n_of) for window in (EARLY, LATE))
-    return shift(early, late, gained(cells))
+    early, late = (table_of(cells, window=window) for window in (EARLY, LATE))
+    return shift(early, late, gained(cells), n_of)
 
 
 def updates(run, C=None):
@@ -417,14 +408,14 @@ def choices_text(chosen):
     return " or ".join(map(str, sorted(set(chosen), key=lambda x: (-chosen.count(x), str(x)))))
 
 
-def shift_text(c, names=("early", "at the end")):
-    """Return a `shift` as text. names: the names of the two conditions."""
+def shift_text(c, names=("early", "at the end"), what="n"):
+    """Return a `shift` of the best `what` as text. names: the names of the two conditions."""
     first, second = names
-    text = f"best n {first} {choices_text(c['a'])}, {second} {choices_text(c['b'])}; "
+    text = f"best {what} {first} {choices_text(c['a'])}, {second} {choices_text(c['b'])}; "
     if c["a"] != c["b"]:
         text += (f"the latter less the former {points(c['loses'], -1)} {first}, "
                  f"{points(c['gains'])} {second}; ")
-    text += f"keeping n = {c['flat']}"
+    text += f"keeping {what} = {c['flat']}"
     if c["censored"]:
         text += ", the smallest tried,"
     return f"{text} costs at most {100 * max(c['worst'], 0):.1f}"

@@ -35,18 +35,18 @@ ROWS = [
     ("difficulty", "Figure 2",
      "Problems split by avg@16 of the base model: Easy 0.3 to 0.6, Hard 0 to 0.0625.", difficulty),
     ("recipe", "Figure 3, Easy", "KL and entropy terms together give the best reward on Easy.",
-     recipe, "rec_easy_", +1, ("both", "none"), ("small", "none")),
+     recipe, "rec_easy_", "larger", ("both", "none"), ("small", "none")),
     ("recipe", "Figure 3, Hard", "On Hard both terms destabilise training, with the filter too; "
-     "none is best.", recipe, "rec_hard_", -1, ("both", "none"), ("filtered", "none"),
+     "none is best.", recipe, "rec_hard_", "smaller", ("both", "none"), ("filtered", "none"),
      ("selective", "none"), ("policy", "none")),
     ("recipe", "section 3, mixed", "On a mixed set training is steadiest without either (judged by "
-     "the reward).", recipe, "rec_mixed_", -1, ("both", "none")),
+     "the reward).", recipe, "rec_mixed_", "smaller", ("both", "none")),
     ("recipe", "section 3, response length", "On Hard KL and entropy terms make the responses "
      "explode in length (by a quarter or more).", explodes, "rec_hard_both", "rec_hard_none"),
     ("recipe", "Figure 4, left", "One base lr is best, a smaller and a larger one are worse.",
      lr_grid),
     ("recipe", "Figure 4, right; Table 1", "At a large batch lr ~ sqrt(B) beats a constant and a "
-     "linear lr.", recipe, "scale_", +1, ("sqrt", "linear"), ("sqrt", "constant")),
+     "linear lr.", recipe, "scale_", "larger", ("sqrt", "linear"), ("sqrt", "constant")),
     ("main", "Figures 6 and 7, Easy", "At one B_p n*(C) rises with C as a sigmoid, and "
      "saturates (n = 8 to 512).", rise, "easy"),
     ("main", "Figures 6 and 7, Hard", "The same on Hard (8 to 128).", rise, "hard"),
@@ -110,11 +110,11 @@ ROWS = [
      "largest.", extreme, "worst@4"),
     ("ood", "Figure 23", "A larger n is better on another set of problems too (AIME24).", ood),
     ("algos", "Figure 25, left", "PPO on Easy saturates early (not judged), with little between "
-     "large n.", algo, "ppo_easy", 0),
+     "large n.", algo, "ppo_easy", "alike"),
     ("algos", "Figure 25, middle", "PPO on Hard: a larger n is better at matched C.",
      algo, "ppo_hard"),
     ("algos", "Figure 25, right", "CISPO on Easy: a larger n becomes better as C grows (here with "
-     "two updates a batch; with one it is GRPO).", algo, "cispo_easy", +1, True),
+     "two updates a batch; with one it is GRPO).", algo, "cispo_easy", "larger", True),
     ("baseline", "Figure 26", "Baseline from many rollouts, loss from few, at equal rollouts: "
      "(1) all of many > (3) decoupled = (2) few.", baseline, "rollouts"),
     ("baseline", "ours: Figure 26 at equal updates", "The same after equally many updates.",

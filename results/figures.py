@@ -29,8 +29,8 @@ from arms import (EARLY, LATE, LRS, MIDDLE, ROOT, START, USED, analysed, best_te
                   titled, top_and_ties, training)
 from core.plots import (budget_axis, colours, draw_records, end_labels, format_si, log_ticks,
                         plural)
-from core.stats import (ALIKE, SMALL, Missing, best_less, both, bounded, change, contrast, denied,
-                        judge, of_several, shift, times_of)
+from core.stats import (ALIKE, SMALL, Missing, best_less, change, contrast, judge, judged,
+                        mean_with_error, of_several, shift)
 from fit_sigmoid import draw_law, law_at, law_of_panel
 from tools import views
 
@@ -39,19 +39,6 @@ MIXES = "mix_hard", "mix_dual", "mix_tri"  # sample.py's mixtures, and their val
 LEVELS = "extreme_val", "level_easy_val", "level_very_easy_val"
 METRICS = "avg@4", "best@4", "worst@4"
 EXPLODES = 1.25  # responses explode in length if they become this many times as long
-
-
-def judged(claim, contrasts, g, **more):
-    """Return a row whose claim needs all `contrasts`. claim, g: claim and gained of `judge`."""
-    contrasts = list(contrasts)
-    return dict(verdict=both([judge(c, claim, g) for c in contrasts]),
-                times=times_of(contrasts, claim, g)) | more
-
-
-def least_sure(named, claim, g):
-    """Return the least sure contrast of {name: contrast} as text."""
-    name = max(named, key=lambda name: times_of([named[name]], claim, g))
-    return f"{name}: {points(named[name])}"
 
 
 def of_shift(c, g, names=("early", "at the end"), what="n", **more):
@@ -113,7 +100,8 @@ def difficulty(atlas):
     s = len(bars) - 1
     rate = np.arange(s + 1) / s
     inside = {task: (rate >= lo) & (rate <= hi) for task, (lo, hi) in SHARES.items()}
-    share = {task: bounded(np.repeat(of_task, bars), 0, 1) for task, of_task in inside.items()}
+    share = {task: mean_with_error(np.repeat(of_task, bars)[None], 0, 1)
+             for task, of_task in inside.items()}
 
     def draw(ax):
         ax.bar(rate, bars, width=0.8 / s, color="0.5")
@@ -142,13 +130,16 @@ def recipe(atlas, start, claim, *pairs):
     table, g, cfg = table_of(cells), gained(cells), config_of(cells)
     named = {f"{a} less {b}": contrast(table, {a: 1, b: -1})
              for a, b in pairs if {a, b} <= set(cells)}
+    least_sure = max(named, key=lambda name: judge(named[name], claim, g)[1])
     panels, title = [curves(cells, label="{}")], "Rules for the lr"
     if start != "scale_":
         panels += [training(cells, "entropy", name="token entropy, nats"),
                    training(cells, "kl", name="KL to the base model")]
         title = "KL and entropy terms"
-    return judged(claim, named.values(), g, number=least_sure(named, claim, g), details="; ".join(
-        [means_text(table), *(f"{name} {points(c)}" for name, c in named.items())]),
+    return judged(*((c, claim, g) for c in named.values())) | dict(
+        number=f"{least_sure}: {points(named[least_sure])}",
+        details="; ".join([means_text(table),
+                           *(f"{name} {points(c)}" for name, c in named.items())]),
         figure=figure(atlas, start.strip("_"), panels, f"{title}, {titled(cfg)}, n = {cfg['n']}"))
 
 
@@ -164,14 +155,15 @@ def lr_grid(atlas):
     cfg, cells = config_of(cells), dict(sorted(cells.items()))
     table = table_of(cells)
     first, *middle, last = cells
-    best, low = best_less(table, middle, [first])
-    _, high = best_less(table, middle, [last])
-    return judged(+1, [low, high], gained(cells),
-                  number=f"the best lr_base less the largest: {points(high)}",
-                  details=f"{means_text(table)}; {choices_text(best)}, chosen on other runs, less "
-                  f"{first:g} {points(low)}, less {last:g} {points(high)}",
-                  figure=figure(atlas, "lr_grid", [curves(cells, label="lr_base = {:g}")],
-                                f"Learning rates, {titled(cfg)}, n = {cfg['n']}"))
+    best, low = best_less(table, (middle, [first]))
+    _, high = best_less(table, (middle, [last]))
+    g = gained(cells)
+    return judged((low, "larger", g), (high, "larger", g)) | dict(
+        number=f"the best lr_base less the largest: {points(high)}",
+        details=f"{means_text(table)}; {choices_text(best)}, chosen on other runs, less "
+        f"{first:g} {points(low)}, less {last:g} {points(high)}",
+        figure=figure(atlas, "lr_grid", [curves(cells, label="lr_base = {:g}")],
+                      f"Learning rates, {titled(cfg)}, n = {cfg['n']}"))
 
 
 def explodes(atlas, one, other):
@@ -182,10 +174,11 @@ def explodes(atlas, one, other):
     panels = [training(cells, field, name=name) for field, name in (
         ("response_len", "response length, tokens"), ("entropy", "token entropy, nats"))]
     said = ", ".join(f"{name} {t.mean():.0f} tokens" for name, t in lengths.items())
-    return judged(+1, [c | dict(gain=c["gain"] - math.log2(EXPLODES))], 1,
-                  number=ratio_text(c).format(" as long"), details=f"{said} over the last quarter",
-                  figure=figure(atlas, "length_" + one, panels, "Response length with KL and "
-                                f"entropy terms, {titled(config_of(cells))}"))
+    beyond_that = c | dict(gain=c["gain"] - math.log2(EXPLODES))
+    return judged((beyond_that, "larger", 1)) | dict(
+        number=ratio_text(c).format(" as long"), details=f"{said} over the last quarter",
+        figure=figure(atlas, "length_" + one, panels, "Response length with KL and entropy terms, "
+                      f"{titled(config_of(cells))}"))
 
 
 # ---- section 4: allocation
@@ -285,13 +278,19 @@ def law_panel(panel, law, unit):
     return draw
 
 
+def panel_in(cells, view, unit="rollouts"):
+    """Return (the sweep of `analysed`, its only panel in a view of frontier.py)."""
+    swept = analysed(cells, unit)
+    (panel,) = view(swept, swept["cfg"])["panels"].values()
+    return swept, panel
+
+
 def law_figure(atlas, name, cells):
     """Draw Figures 6 and 7 for the cells of one B_p and one lr_base as NAME.png.
 
     Returns (the file's name, the law of fit_sigmoid.py).
     """
-    swept = analysed(cells)
-    (panel,) = frontier.paper(swept, swept["cfg"])["panels"].values()
+    swept, panel = panel_in(cells, frontier.paper)
     law = law_of_panel(panel)
 
     def draw_frontier(ax):
@@ -313,18 +312,13 @@ def beyond(atlas, task):
     if len(whole) < 3:
         raise Missing(f"three n of {task}")
     *others, largest = sorted(whole)
-    best, c = best_less(table_of(whole), others, [largest])
-    g = gained(whole)
-    row = judged(-1, [c | dict(gain=-c["gain"])], g)
-    verdict = "underpowered"
-    if c["gain"] - c["half"] > -SMALL * g:  # a tie does not extend the frontier either
-        verdict = "confirmed"
-    elif c["gain"] + c["half"] < 0:
-        verdict = "contradicted"
+    best, c = best_less(table_of(whole), (others, [largest]))
+    c["gain"] *= -1
     made = max(int(run["step"][-1]) for run in whole[largest].values())
-    return row | dict(
-        verdict=verdict, compared={}, figure=f"law_{task}.png",
-        number=f"n = {largest} less the best smaller n: {points(c, -1)}",
+    # a tie does not extend the frontier either
+    return judged((c, "not larger", gained(whole))) | dict(
+        compared={}, figure=f"law_{task}.png",
+        number=f"n = {largest} less the best smaller n: {points(c)}",
         details=f"over the last quarter, at lr_base = {lr:g}; the best smaller n is "
         f"{choices_text(best)}; n = {largest} makes {made} updates")
 
@@ -340,17 +334,18 @@ def plateau(atlas, first, second):
         table = table_of(cells)
         S = len(next(iter(table.values())))
         ends.append([math.log2(max(table, key=lambda n: table[n][s].mean())) for s in range(S)])
-        fit = law_in(whole)[1]["fit"]
+        fit = law_of_panel(panel_in(whole, frontier.fixed_Bp)[1])["fit"]
         plateaus.append(f"{fit['plateau']:.0f}" if fit else "none")
     S = min(map(len, ends))
     c = change(*(np.array(e[:S])[:, None] for e in reversed(ends)))
     low, high = (2 ** np.mean(e) for e in reversed(ends))
-    return judged(-1, [c], 10, tuned=False, figure=[f"law_{first}.png", f"law_{second}.png"],
-                  number=f"{c['gain']:+.1f} ± {c['half']:.1f} octaves, {second.title()} less "
-                  f"{first.title()}",
-                  details=f"best n over the last quarter, mean over seeds: {high:.3g} on "
-                  f"{first.title()}, {low:.3g} on {second.title()}; plateaus of the law by the "
-                  f"best fitted curve: {' and '.join(plateaus)}")
+    return judged((c, "smaller", 10)) | dict(
+        tuned=False, figure=[f"law_{first}.png", f"law_{second}.png"],
+        number=f"{c['gain']:+.1f} ± {c['half']:.1f} octaves, {second.title()} less "
+        f"{first.title()}",
+        details=f"best n over the last quarter, mean over seeds: {high:.3g} on {first.title()}, "
+        f"{low:.3g} on {second.title()}; plateaus of the law by the best fitted curve: "
+        f"{' and '.join(plateaus)}")
 
 
 def own_lr_gap(cells, large, small, metric="avg@4"):
@@ -364,7 +359,7 @@ def own_lr_gap(cells, large, small, metric="avg@4"):
     of_large, of_small = ([key for key in cells if key[0] in ns] for ns in (large, [small]))
     table, times = table_of(cells, metric=metric), Counter(n for n, _ in cells)
     tried = [times[n] for n in (*large, small)]
-    best, c = best_less(table, of_large, of_small)
+    best, c = best_less(table, (of_large, of_small))
     top = choices_text([str(n) for n, _ in best])
     text, edge = f"n = {top} less n = {small}", False
     if max(tried) > 1:
@@ -397,7 +392,7 @@ def far(atlas, arm, large, above=False):
     row["figure"] = [row["figure"], figure(atlas, arm, panels, f"Reward against compute, "
                                            f"{titled(config_of(every))}")]
     if above:
-        row |= judged(+1, [c], gained(every))
+        row |= judged((c, "larger", gained(every)))
     return row | dict(number=f"{short} at the end, each at its best lr_base")
 
 
@@ -406,8 +401,7 @@ def above_each(cells):
     points for a fit."""
     each = []
     for seed in sorted(set.intersection(*map(set, cells.values()))):
-        swept = analysed({n: {seed: runs[seed]} for n, runs in cells.items()})
-        (panel,) = frontier.paper(swept, swept["cfg"])["panels"].values()
+        _, panel = panel_in({n: {seed: runs[seed]} for n, runs in cells.items()}, frontier.paper)
         each.append(panel["paper"]["above"])
     return np.array([[above] for above in each if above is not None])
 
@@ -417,8 +411,7 @@ def record_breaking(atlas):
     the n of the records of all runs over C."""
     _, whole, cells, _ = at_one_lr(atlas, "easy")
     note_used(cells)
-    swept = analysed(whole)
-    (panel,) = frontier.paper(swept, swept["cfg"])["panels"].values()
+    swept, panel = panel_in(whole, frontier.paper)
     above, law = panel["paper"]["above"], law_of_panel(panel)["by_records"]
     if above is None:
         raise Missing("record-breaking points")
@@ -482,13 +475,6 @@ def record_breaking(atlas):
                               "the fit is through those of all seeds"))
 
 
-def law_in(cells, unit="rollouts"):
-    """Return (panel, law) for cells at one B_p, with budgets in `unit`."""
-    swept = analysed(cells, unit)
-    (panel,) = frontier.fixed_Bp(swept, swept["cfg"])["panels"].values()
-    return panel, law_of_panel(panel)
-
-
 def lengths_of(cells):
     """Return (the fewest, the most) tokens per rollout, averaged over a run, of {n: {seed: run}}.
     """
@@ -502,7 +488,8 @@ def tokens(atlas):
     note_used(cells)
     panels, ends, fits = [], [], []
     for unit in ("rollouts", "tokens"):
-        panel, law = law_in(whole, unit)
+        _, panel = panel_in(whole, frontier.fixed_Bp, unit)
+        law = law_of_panel(panel)
         panels.append(law_panel(panel, law, unit))
         ends.append([law["sets"][0], law["sets"][-1]] if law["sets"] else None)
         fits.append(f"{law['fit']['k']:.1f} in {unit}" if law["fit"] else f"no fit in {unit}")
@@ -535,16 +522,18 @@ def tokens_k(atlas):
     note_used({n: {seed: whole[n][seed] for seed in seeds} for n in whole})
     k = []
     for unit in ("rollouts", "tokens"):
-        fits = [law_in({n: {seed: whole[n][seed]} for n in whole}, unit)[1]["fit"]
-                for seed in seeds]
+        of_seeds = [panel_in({n: {seed: whole[n][seed]} for n in whole}, frontier.fixed_Bp, unit)
+                    for seed in seeds]
+        fits = [law_of_panel(panel)["fit"] for _, panel in of_seeds]
         if None in fits:
             raise Missing("more points n*(C) for a fit to each seed")
         k.append(np.log2([[fit["k"]] for fit in fits]))
     c = change(k[1], k[0])
-    return judged(-1, [c], 1, figure="units.png", compared={},
-                  number=f"k in tokens is {ratio_text(c).format('')} that in rollouts",
-                  details="k of each seed in rollouts and tokens: " + ", ".join(
-                      f"{2 ** a:.1f} and {2 ** b:.1f}" for a, b in zip(*(x[:, 0] for x in k))))
+    return judged((c, "smaller", 1)) | dict(
+        figure="units.png", compared={},
+        number=f"k in tokens is {ratio_text(c).format('')} that in rollouts",
+        details="k of each seed in rollouts and tokens: " + ", ".join(
+            f"{2 ** a:.1f} and {2 ** b:.1f}" for a, b in zip(*(x[:, 0] for x in k))))
 
 
 def grid_of(atlas, study, task):
@@ -589,7 +578,7 @@ def metrics(atlas, task, first, second):
     whole, cells, left = grid_parts(atlas, "joint", task)
     g, names = gained(cells), (f"by {first}", f"by {second}")
     judged_n = {m: groups_of(table_of(cells, metric=m))[0] for m in (first, second)}
-    shifts = {B_p: shift(*({n: [t] for n, t in judged_n[m][B_p].items()} for m in judged_n), g)
+    shifts = {B_p: shift(judged_n[first][B_p], judged_n[second][B_p], g)
               for B_p in judged_n[first]}
     if not shifts:
         raise Missing("three n at one B_p")
@@ -618,8 +607,8 @@ def metrics(atlas, task, first, second):
     rows = [[metric, *(f"{best[metric, B_p]}" + (f" ({', '.join(map(str, tied[metric, B_p]))})"
                                                  if tied[metric, B_p] else "") for B_p in sizes)]
             for metric in ("best@4", "worst@4")]
-    return of_shift(mean_shift(shifts.values()), g, names) | dict(
-        verdict=of_several(shifts.values()), compared=cells, details="; ".join(
+    return of_shift(of_several(list(shifts.values())), g, names) | dict(
+        compared=cells, details="; ".join(
             f"B_p = {B_p}: {shift_text(c, names)}" for B_p, c in shifts.items()) + left,
         table=markdown(["best n (tied)", *(f"B_p = {B_p}" for B_p in sizes)], rows),
         figure=figure(atlas, f"best_worst_{task}", [draw],
@@ -638,11 +627,11 @@ def sensitivity(atlas, task):
     of_n, of_B_p = weighted(to_n), weighted(to_B_p)
     # the size of a slope is the slope times its sign
     gap = weighted(np.sign(of_n["gain"]) * to_n - np.sign(of_B_p["gain"]) * to_B_p)
-    row = judged(+1, [gap, of_n], g)
+    row = judged((gap, "larger", g), (of_n, "larger", g))
     if task == "easy":  # n has the larger effect, and it helps
         verdict = row["verdict"]
     elif abs(gap["gain"]) + gap["half"] < SMALL * g:  # the effects are alike, and n helps
-        verdict = judge(of_n, +1, g)
+        verdict = judge(of_n, "larger", g)[0]
     else:
         verdict = "contradicted" if abs(gap["gain"]) > gap["half"] else "underpowered"
     swept = analysed(whole)
@@ -686,43 +675,30 @@ def at_every(atlas, study, task):
     if few:
         details.append(f"fewer than three n, so no verdict: {name} = {', '.join(map(str, few))}")
     note_used(whole)
-    draw = fixed_B_figures if fixed_B else fixed_Bp_figure
-    row = of_shift(mean_shift(shifts.values()), gained(cells))
-    return row | dict(verdict=of_several(shifts.values()), details="; ".join(details) + left,
+    row = of_shift(of_several(list(shifts.values())), gained(cells))
+    return row | dict(details="; ".join(details) + left, compared=cells,
                       number=f"{row['number']}, mean over {name} = {', '.join(map(str, shifts))}",
-                      compared=cells, figure=draw(atlas, task, whole))
+                      figure=grid_figures(atlas, study, task, whole))
 
 
-def mean_shift(shifts):
-    """Return the mean of several `shift`. Averaging does not narrow the intervals."""
-    shifts = list(shifts)
-    return shifts[0] | {key: {name: np.mean([c[key][name] for c in shifts])
-                              for name in ("gain", "half")} for key in ("loses", "gains")}
-
-
-def fixed_Bp_figure(atlas, task, cells):
-    """Draw Figures 16 and 17, the curves of each n at each B_p, and return the file's name."""
+def grid_figures(atlas, study, task, cells):
+    """Draw Figures 16 to 19, the curves of each n at each B_p or at each full batch B. For B, draw
+    Figure 9 too, n*(M) and B_p*(M) at one B. Return the files' names."""
     swept = analysed(cells)
-    panels = frontier.fixed_Bp(swept, swept["cfg"])["panels"].values()
-    drawings = [frontier_panel(panel["curves"], f"$B_p$ = {panel['B_p']:,}", swept["label"])
-                for panel in panels]
-    return figure(atlas, f"fixed_Bp_{task}", drawings,
-                  f"Reward against compute at each $B_p$, {task.title()}", note=FRONTIER)
-
-
-def fixed_B_figures(atlas, task, cells):
-    """Draw Figures 18 and 19, the curves of each n at a full batch B, and Figure 9, n*(M) and
-    B_p*(M) at one B; return the files' names."""
-    swept = analysed(cells)
-    panels = list(frontier.fixed_B(swept, swept["cfg"])["panels"].values())
-    drawings = [frontier_panel(panel["of_batch"], f"B = {panel['B']:,}", swept["label"],
-                               panel["B"]) for panel in panels]
-    panel = panels[len(panels) // 2]
-    law = law_panel(panel, law_of_panel(panel), "updates")
-    return [figure(atlas, f"fixed_B_{task}", drawings,
-                   f"Reward against compute at a fixed batch B, {task.title()}", note=FRONTIER),
-            figure(atlas, f"law_B_{task}", [law], f"Best n and $B_p$ against updates at B = "
-                   f"{panel['B']:,}, {task.title()}")]
+    view, at, lines, size = ((frontier.fixed_B, "a fixed batch B", "of_batch", "B")
+                             if study == "fixed_B" else
+                             (frontier.fixed_Bp, "each $B_p$", "curves", "B_p"))
+    panels = list(view(swept, swept["cfg"])["panels"].values())
+    drawings = [frontier_panel(panel[lines], f"{at.split()[-1]} = {panel[size]:,}", swept["label"],
+                               panel.get("B", 1)) for panel in panels]
+    names = [figure(atlas, f"{view.__name__}_{task}", drawings,
+                    f"Reward against compute at {at}, {task.title()}", note=FRONTIER)]
+    if study == "fixed_B":
+        panel = panels[len(panels) // 2]
+        names.append(figure(
+            atlas, f"law_B_{task}", [law_panel(panel, law_of_panel(panel), "updates")],
+            f"Best n and $B_p$ against updates at B = {panel['B']:,}, {task.title()}"))
+    return names
 
 
 FRONTIER = "thick: the frontier, coloured by its n"
@@ -771,7 +747,8 @@ def not_monotonic(atlas, task):
                         else "underpowered")
     verdict = "underpowered"  # unless most B agree and no B has the opposite verdict
     for decided in ("confirmed", "contradicted"):
-        if 2 * verdicts.count(decided) > len(verdicts) and denied(decided) not in verdicts:
+        if 2 * verdicts.count(decided) > len(verdicts) and (
+                set(verdicts) <= {decided, "underpowered"}):
             verdict = decided
     key, v = next(iter(found.items()))
     return dict(verdict=verdict, number=f"n* rises and falls at {verdicts.count('confirmed')} of "
@@ -813,12 +790,36 @@ def stable_B_p(atlas):
                     for task, stable in zip(found, smallest)))
 
 
+def joint_row(atlas, task, what, value_of):
+    """Return (row, shift, left, all cells, gain of training) for the best `what` over all (B_p, n).
+    value_of((B_p, n)): the value of `what`."""
+    whole, cells, left = grid_parts(atlas, "joint", task)
+    c, g = shift_of(cells, value_of), gained(cells)
+    row = of_shift(c, g, what=what) | dict(compared=cells, figure=f"joint_{task}.png",
+                                           details=shift_text(c, what=what) + left)
+    return row, c, left, whole, g
+
+
+def batch(atlas, task):
+    """Section 4.3: does the total batch B = B_p n of the best cell rise with C?"""
+    return joint_row(atlas, task, "B", lambda cell: cell[0] * cell[1])[0]
+
+
+def any_B_p(atlas, task):
+    """Section 4.3: is one B_p good enough at every budget?"""
+    row, c, _, _, g = joint_row(atlas, task, "B_p", lambda cell: cell[0])
+    moves = c["verdict"] == "confirmed" or c["verdict"] == "contradicted" and c["a"] != c["b"]
+    verdict = ("confirmed" if c["worst"] < ALIKE * g else "contradicted" if moves
+               else "underpowered")
+    return row | dict(verdict=verdict, needs="",
+                      number=f"B_p = {c['flat']} throughout loses at most "
+                      f"{100 * max(c['worst'], 0):.1f}, the upper end of its interval")
+
+
 def joint(atlas, task):
     """Figures 21 and 22: does the n of the best (B_p, n) rise?"""
-    whole, cells, left = grid_parts(atlas, "joint", task)
-    c, g = shift_of(cells, lambda cell: cell[1]), gained(cells)
-    swept = analysed(whole)
-    (panel,) = frontier.joint(swept, swept["cfg"])["panels"].values()
+    row, c, left, whole, _ = joint_row(atlas, task, "n", lambda cell: cell[1])
+    swept, panel = panel_in(whole, frontier.joint)
     pairs = pairs_of(panel)
     note_used(whole)
     shade = colours(panel["ns"])
@@ -846,11 +847,10 @@ def joint(atlas, task):
     said = ", ".join(f"({b}, {n}) from {format_si(C)}" for C, (b, n) in pairs)
     law = law_of_panel(panel)
     panels = [draw_frontier, law_panel(panel, law, "rollouts")]
-    return of_shift(c, g, compared=cells,
-                    details=f"{shift_text(c)}; {plateau_text(law)}; best (B_p, n), with the "
-                    f"smallest tied B_p: {said}{left}",
-                    figure=figure(atlas, f"joint_{task}", panels,
-                                  f"Best ($B_p$, n) against compute, {task.title()}"))
+    return row | dict(details=f"{shift_text(c)}; {plateau_text(law)}; best (B_p, n), with the "
+                      f"smallest tied B_p: {said}{left}",
+                      figure=figure(atlas, f"joint_{task}", panels,
+                                    f"Best ($B_p$, n) against compute, {task.title()}"))
 
 
 def pairs_of(panel):
@@ -863,29 +863,6 @@ def pairs_of(panel):
         if not out or out[-1][1] != pair:
             out.append((near["C"], pair))
     return out
-
-
-def batch(atlas, task):
-    """Section 4.3: does the total batch B = B_p n of the best cell rise with C?"""
-    _, cells, left = grid_parts(atlas, "joint", task)
-    c = shift_of(cells, lambda cell: cell[0] * cell[1])
-    text = shift_text(c).replace("best n", "best B").replace("n = ", "B = ")
-    return of_shift(c, gained(cells), what="B", compared=cells, figure=f"joint_{task}.png",
-                    details=text + left)
-
-
-def any_B_p(atlas, task):
-    """Section 4.3: is one B_p good enough at every budget?"""
-    _, cells, left = grid_parts(atlas, "joint", task)
-    c, g = shift_of(cells, lambda cell: cell[0]), gained(cells)
-    moves = c["verdict"] == "confirmed" or c["verdict"] == "contradicted" and c["a"] != c["b"]
-    verdict = ("confirmed" if c["worst"] < ALIKE * g else "contradicted" if moves
-               else "underpowered")
-    return of_shift(c, g, needs="") | dict(
-        verdict=verdict, compared=cells, figure=f"joint_{task}.png",
-        number=f"B_p = {c['flat']} throughout loses at most {100 * max(c['worst'], 0):.1f}, the "
-        "upper end of its interval",
-        details=shift_text(c).replace("best n", "best B_p").replace("n = ", "B_p = ") + left)
 
 
 def overview(atlas):
@@ -937,25 +914,24 @@ def interference(atlas, task):
         raise Missing(f"an n other than {small}")
     cells = atlas.arm(task, ns=(small, large))
     C = budget_of(cells)
-    s, found, verdicts, times = pass_rates(flat(cells)[0], C)[1], [], [], []
+    s, parts = pass_rates(flat(cells)[0], C)[1], []
     for true in (lambda p: p == 0, lambda p: p > 1 - 1.5 / s):
         start, end = (table_of(cells, lambda run: true(pass_rates(run, at)[0]) * 1.0)
                       for at in (0, C))
-        found.append(contrast(end, {small: 1, large: -1}))
         moved = max(abs(end[n].mean() - start[n].mean()) for n in end)
-        verdicts.append(judge(found[-1], +1, moved))
-        times.append(times_of(found[-1:], +1, moved))
-    unsolved, mastered = found
-    return dict(verdict=both(verdicts), times=max(times),
-                number=f"solved in none of {s}, n = {small} less n = {large}: {points(unsolved)}",
-                details=f"in % of the training problems at C = {format_si(C)}; "
-                f"solved in {s - 1} or more of {s}: {points(mastered)}",
-                figure=draw_view(atlas, "pass1", f"pass1_{task}", cells,
-                                 f"Pass rates of the training problems, {task.title()}"))
+        parts.append((contrast(end, {small: 1, large: -1}), "larger", moved))
+    unsolved, mastered = (c for c, *_ in parts)
+    return judged(*parts) | dict(
+        number=f"solved in none of {s}, n = {small} less n = {large}: {points(unsolved)}",
+        details=f"in % of the training problems at C = {format_si(C)}; "
+        f"solved in {s - 1} or more of {s}: {points(mastered)}",
+        figure=draw_view(atlas, "pass1", f"pass1_{task}", cells,
+                         f"Pass rates of the training problems, {task.title()}"))
 
 
 def two_n_row(atlas, arm, claim, pick):
-    """Return ({n: {seed: run}} of an arm at its best lr_base, a title, the row about two n).
+    """Return ({n: {seed: run}} of an arm at its best lr_base, a title, the comparison of two n for
+    `judged`, its text as a row).
 
     pick: a function of the sorted n that returns (a list of larger n, the small n). The best of the
     larger n is compared with the small n, each at its best lr.
@@ -969,17 +945,18 @@ def two_n_row(atlas, arm, claim, pick):
     if len(cells) > 2:
         details += f"; {shift_text(shift_of(cells))}"
     title = f"{Path(cfg['model']).name}, {level(cfg['train_set'])}"
-    return cells, title, judged(claim, [c], gained(cells), details=details, tuned=tuned,
-                                number=short)
+    part = c, claim, gained(cells)
+    return cells, title, part, dict(details=details, tuned=tuned, number=short)
 
 
 def models(atlas):
     """Figure 12: the best larger n against the smallest, for other base models; their validation
     and training rewards."""
-    rows, arms = {}, {}
+    rows, arms, parts = {}, {}, []
     for name in atlas.present("models"):
-        cells, title, row = two_n_row(atlas, name, +1, lambda ns: (ns[1:], ns[0]))
+        cells, title, part, row = two_n_row(atlas, name, "larger", lambda ns: (ns[1:], ns[0]))
         arms[title], rows[title] = cells, row
+        parts.append(part)
     if not rows:
         raise Missing("an arm model_*")
     panels = []
@@ -987,13 +964,11 @@ def models(atlas):
         panels += [curves(cells, f"{title}: validation"),
                    training(cells, "reward", f"{title}: training", "n = {}", "training reward")]
     title, first = next(iter(rows.items()))
-    return dict(verdict=both([row["verdict"] for row in rows.values()]),
-                times=max(row["times"] for row in rows.values()),
-                tuned=all(row["tuned"] for row in rows.values()),
-                number=f"{title}: {first['number']}",
-                details=". ".join(f"{title}: {row['details']}" for title, row in rows.items()),
-                figure=figure(atlas, "models", panels, "Other base models, validation and training "
-                              "reward", across=2 if len(arms) < 3 else 4))
+    return judged(*parts) | dict(
+        tuned=all(row["tuned"] for row in rows.values()), number=f"{title}: {first['number']}",
+        details=". ".join(f"{title}: {row['details']}" for title, row in rows.items()),
+        figure=figure(atlas, "models", panels, "Other base models, validation and training "
+                      "reward", across=2 if len(arms) < 3 else 4))
 
 
 def overfits(atlas):
@@ -1016,10 +991,9 @@ def overfits(atlas):
         raise Missing("two n of other models on Easy")
     said = [f"{name}: training {points(up)}, validation {points(down)}"
             for name, (up, down) in found.items()]
-    return dict(verdict=both([both([judge(up, +1, g), denied(judge(down, +1, g))])
-                              for up, down in found.values()]),
-                times=max(times_of(pair, +1, g) for pair in found.values()),
-                number=said[0], details="; ".join(said), figure="models.png")
+    parts = [(c, claim, g) for pair in found.values()
+             for c, claim in zip(pair, ("larger", "not larger"))]
+    return judged(*parts) | dict(number=said[0], details="; ".join(said), figure="models.png")
 
 
 def size(atlas):
@@ -1044,7 +1018,7 @@ def size(atlas):
     c = contrast(table, {(D, n): sign * w for n, w in slope.items()
                          for D, sign in ((many_D, 1), (few, -1))})
     g = gained(arms[many_D])
-    row = judged(+1, [c], g, tuned=False)
+    row = judged((c, "larger", g)) | dict(tuned=False)
     if row["verdict"] == "confirmed" and tops[few] >= tops[many_D]:
         row["verdict"] = "underpowered"  # the slope is larger, but the best n does not rise
     names = {D: "all problems" if D == math.inf else f"D = {D:,}"
@@ -1077,7 +1051,7 @@ def mixtures(atlas):
     arms, sets = mixes(atlas)
     every = {(mix, n): runs for mix, cells in arms.items() for n, runs in cells.items()}
     tables = {name: table_of(every, of=of) for name, of in sets.items()}
-    said, times, verdicts, panels, first = [], [], [], [], ""
+    said, parts, panels, first = [], [], [], ""
     for mix, cells in arms.items():
         of_levels = []
         for name, of in sets.items():
@@ -1087,16 +1061,15 @@ def mixtures(atlas):
                                  name=level(name)))
             # the claim is about the levels in the mixture except Very Easy
             if name == "extreme_val" or (name == "level_easy_val" and mix != "mix_hard"):
-                g = gained(cells, of=of)
-                verdicts.append(judge(c, +1, g))
-                times.append(times_of([c], +1, g))
+                parts.append((c, "larger", gained(cells, of=of)))
                 first = first or f"trained and judged on Unsolved: {points(c)}"
         said.append(f"{level(mix)}: {' / '.join(of_levels)}")
     ends = f"n = {max(cells)} less n = {min(cells)}"
-    return dict(verdict=both(verdicts), times=max(times), tuned=False, number=f"{ends}, {first}",
-                details=f"{ends} on Unsolved / Easy / Very Easy, trained on {', '.join(said)}",
-                figure=figure(atlas, "mixtures", panels, "Mixtures of levels (rows) on each level"
-                              " (columns)", note="Unsolved: the paper's Hard, pass@128 = 0"))
+    return judged(*parts) | dict(
+        tuned=False, number=f"{ends}, {first}",
+        details=f"{ends} on Unsolved / Easy / Very Easy, trained on {', '.join(said)}",
+        figure=figure(atlas, "mixtures", panels, "Mixtures of levels (rows) on each level"
+                      " (columns)", note="Unsolved: the paper's Hard, pass@128 = 0"))
 
 
 def one_mix_less_another(arms, of, one, other):
@@ -1123,26 +1096,23 @@ def forgetting(atlas):
     mended = one_mix_less_another(arms, sets["level_easy_val"], "mix_dual", "mix_hard")
     g = gained(arms["mix_dual"], of=sets["level_easy_val"])
     of_hard = found["mix_hard"]
-    return dict(verdict=both([*(judge(c, -1, g) for c in of_hard), judge(mended, +1, g)]),
-                times=max(times_of(of_hard, -1, g), times_of([mended], +1, g)),
-                number=f"Unsolved alone, on Easy: {points(of_hard[0])} since the base model",
-                figure="mixtures.png",
-                details=f"on Easy {level('mix_dual')} less Unsolved alone: {points(mended)}",
-                table=markdown(["change since the base model, trained on", "to C",
-                                *map(level, LEVELS[1:])], lines))
+    return judged(*((c, "smaller", g) for c in of_hard), (mended, "larger", g)) | dict(
+        number=f"Unsolved alone, on Easy: {points(of_hard[0])} since the base model",
+        figure="mixtures.png",
+        details=f"on Easy {level('mix_dual')} less Unsolved alone: {points(mended)}",
+        table=markdown(["change since the base model, trained on", "to C",
+                        *map(level, LEVELS[1:])], lines))
 
 
 def very_easy(atlas):
     """Figure 14: the mixture with Very Easy problems against the mixture without them."""
     arms, sets = mixes(atlas)
     found = {name: one_mix_less_another(arms, sets[name], "mix_tri", "mix_dual") for name in sets}
-    asked = [found[name] for name in LEVELS[:2]]
     said = ", ".join(f"on {level(name)} {points(c)}" for name, c in found.items())
     g = max(gained(cells, of=of) for cells in arms.values() for of in sets.values())
-    return dict(verdict=both([denied(judge(c, +1, g)) for c in asked]), figure="mixtures.png",
-                times=times_of(asked, +1, g),
-                number=f"with less without, on Easy: {points(found[LEVELS[1]])}",
-                details=f"{level('mix_tri')} less {level('mix_dual')}, mean over n: {said}")
+    return judged(*((found[name], "not larger", g) for name in LEVELS[:2])) | dict(
+        figure="mixtures.png", number=f"with less without, on Easy: {points(found[LEVELS[1]])}",
+        details=f"{level('mix_tri')} less {level('mix_dual')}, mean over n: {said}")
 
 
 def extreme(atlas, metric):
@@ -1159,18 +1129,19 @@ def extreme(atlas, metric):
     pairs = {f"n = {last} less the best smaller n": ([last], [first, *inner])}
     if metric == "worst@4":
         pairs = {f"the best between less n = {end}": (inner, [end]) for end in (first, last)}
-    found = {name: best_less(table, *pair)[1] for name, pair in pairs.items()}
+    found = {name: best_less(table, pair)[1] for name, pair in pairs.items()}
     panels = []
     for m in METRICS[1:]:
         swept = analysed(whole, metric=m)
         lines = [dict(n=c.n, C=swept["grid"][c.alive], reward=c.mean[c.alive])
                  for c in swept["best_lr_cells"]]
         panels.append(frontier_panel(lines, m, swept["label"]))
-    return judged(+1, found.values(), gained(cells, metric=metric),
-                  figure=figure(atlas, "extreme", panels, "Trained on Unsolved (the paper's "
-                                "Extremely Hard), by metric", note=FRONTIER),
-                  number="; ".join(f"{name}: {points(c)}" for name, c in found.items()),
-                  details=f"To {format_si(budget_of(cells))}: {best_text(table)}{left}")
+    g = gained(cells, metric=metric)
+    return judged(*((c, "larger", g) for c in found.values())) | dict(
+        figure=figure(atlas, "extreme", panels, "Trained on Unsolved (the paper's Extremely Hard),"
+                      " by metric", note=FRONTIER),
+        number="; ".join(f"{name}: {points(c)}" for name, c in found.items()),
+        details=f"To {format_si(budget_of(cells))}: {best_text(table)}{left}")
 
 
 def ood(atlas):
@@ -1186,18 +1157,20 @@ def ood(atlas):
     c = contrast(table, {large: 1, small: -1})
     base = table_of(cells, of=of, window=START)[small].mean()
     panels = [curves(cells, "in domain"), curves(cells, f"on {level(of)}", of=of)]
-    return judged(+1, [c], gained(cells, of=of),
-                  number=f"n = {large} less n = {small}: {points(c)}",
-                  details=f"on {of}: base model {base:.3f}; at the end n = {means_text(table)}",
-                  figure=figure(atlas, "ood", panels, f"On another set of problems, trained on "
-                                f"{titled(config_of(cells))}"))
+    return judged((c, "larger", gained(cells, of=of))) | dict(
+        number=f"n = {large} less n = {small}: {points(c)}",
+        details=f"on {of}: base model {base:.3f}; at the end n = {means_text(table)}",
+        figure=figure(atlas, "ood", panels, f"On another set of problems, trained on "
+                      f"{titled(config_of(cells))}"))
 
 
-def algo(atlas, arm, claim=+1, grows=False):
+def algo(atlas, arm, claim="larger", grows=False):
     """Figure 25, PPO and CISPO: the largest n minus the smallest, or minus the second largest if
-    claim = 0. grows: the largest n must also gain on the smallest from early to the end."""
-    cells, _, row = two_n_row(
-        atlas, arm, claim, lambda ns: (ns[-1:], ns[0] if claim else ns[-2]))
+    the claim is "alike". grows: the largest n must also gain on the smallest from early to the end.
+    """
+    cells, _, part, row = two_n_row(
+        atlas, arm, claim, lambda ns: (ns[-1:], ns[-2 if claim == "alike" else 0]))
+    row |= judged(part)
     cfg = config_of(cells)
     panels = [curves(cells, f"{plural(cfg['updates'], 'update')} a batch")]
     if grows:
@@ -1207,9 +1180,9 @@ def algo(atlas, arm, claim=+1, grows=False):
         closer = contrast(at, {(large, LATE): 1, (small, LATE): -1,
                                (large, EARLY): -1, (small, EARLY): 1})
         row["details"] += f". From early to the end n = {large} gains {points(closer)}"
-        if row["verdict"] != judge(closer, +1, gained(cells)):
-            row["verdict"] = "underpowered"
-            row["times"] = max(row["times"], times_of([closer], +1, gained(cells)))
+        verdict, times = judge(closer, "larger", gained(cells))
+        if row["verdict"] != verdict:
+            row |= dict(verdict="underpowered", times=max(row["times"], times))
     for other in atlas.present("algos", algo=cfg["algo"], recipe=cfg["recipe"]):
         if other != arm:  # on-policy CISPO next to CISPO with two updates a batch
             of_other = atlas.arm(other)
@@ -1243,12 +1216,10 @@ def baseline(atlas, of):
     g = gained({key: runs for key, runs in cells.items() if key != of_few})
     panels = [curves(cells, f"per {unit[:-1]}", label="{}", unit=unit)
               for unit in ("rollouts", "updates")]
-    return dict(verdict=both([judge(a, +1, g), judge(b, 0, g)]),
-                times=max(times_of([a], +1, g), times_of([b], 0, g)),
-                number=f"(1) less (3) {points(a)}, (3) less (2) {points(b)}",
-                details=means_text(table), compared={},
-                figure=figure(atlas, "baseline", panels,
-                              f"A baseline from more rollouts, {titled(cfg)}"))
+    return judged((a, "larger", g), (b, "alike", g)) | dict(
+        number=f"(1) less (3) {points(a)}, (3) less (2) {points(b)}",
+        details=means_text(table), compared={},
+        figure=figure(atlas, "baseline", panels, f"A baseline from more rollouts, {titled(cfg)}"))
 
 
 def one_problem(atlas):
@@ -1299,8 +1270,8 @@ def by_difficulty(atlas, small, large, *arms):
         ax.set(xlabel="pass rate of the base model on the validation problems",
                ylabel=f"points, n = {large} less n = {small}\nover the last quarter, 90% intervals")
     heads = ["problems", "base model", "seeds", *METRICS]
-    return judged(+1, [gap], g, tuned=all(tuned), table=markdown(heads, lines),
-                  number=f"hardest less easiest: {points(gap)}",
-                  details=f"n = {large} less n = {small} over the last quarter, each at its best "
-                  "lr_base", figure=figure(atlas, "by_difficulty", [draw],
-                                           "What a large n gains late"))
+    return judged((gap, "larger", g)) | dict(
+        tuned=all(tuned), table=markdown(heads, lines),
+        number=f"hardest less easiest: {points(gap)}",
+        details=f"n = {large} less n = {small} over the last quarter, each at its best lr_base",
+        figure=figure(atlas, "by_difficulty", [draw], "What a large n gains late"))
