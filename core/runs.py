@@ -130,52 +130,47 @@ def select_evals(records, metric, part, spent):
     return evals
 
 
-def why_unusable(evals, records, metric, unit, part):
-    """Return why the evaluations {C: record} cannot be analysed, and the metrics that the log has.
-
-    Returns "" if they can be analysed.
-    """
+def check_evals(evals, records, metric, unit, part):
+    """Raise BadInput if the evaluations {C: record} cannot be analysed. The message has the reason
+    and the metrics in the log."""
     names = {key for r in records if r.get("type") == "eval" for key in r
              if "@" in key or key == "reward"}
     has = f" (--metric: this log has {', '.join(sorted(names)) or 'none'})"
     if metric == "reward" and evals and not any("reward" in r for r in evals.values()):
-        return f"its rewards are all 0 or 1, so no evaluation has the field reward{has}"
+        raise BadInput(f"its rewards are all 0 or 1, so no evaluation has the field reward{has}")
     if len(evals) < 3:
-        return (f"too few evaluations of {part} with {unit} and {metric} or counts: {len(evals)}, "
-                "3 are needed" + has * (part != "train"))
-    return ""
+        raise BadInput(f"too few evaluations of {part} with {unit} and {metric} or counts: "
+                       f"{len(evals)}, 3 are needed{has * (part != 'train')}")
 
 
 def read_evals(evals, metric):
-    """Return (counts (E, P) or None, samples, reward (E,)) of evaluations in order of C, or a text
-    that gives the reason why they cannot be used."""
+    """Return (counts (E, P) or None, samples, reward (E,)) of evaluations in order of C. Raises
+    BadInput with the reason if they cannot be used."""
+    tasks = [(r.get("set_hash"), r.get("samples"), np.size(r.get("correct", ())), r.get("problems"))
+             for r in evals]
+    if any(task != tasks[0] for task in tasks):
+        raise BadInput("its evaluations differ in problem file or samples")
     samples, counts = evals[0].get("samples"), None
-    try:
-        tasks = {(r.get("set_hash"), r.get("samples"), len(r.get("correct", ())), r.get("problems"))
-                 for r in evals}
-        if len(tasks) > 1:
-            return "its evaluations differ in problem file or samples"
-        if "correct" in evals[0]:
-            counts = np.array([r["correct"] for r in evals])
-            if (counts.dtype.kind not in "iu" or counts.ndim != 2 or counts.min() < 0
-                    or counts.max() > samples):
-                raise ValueError
-            counts = counts.astype(np.uint8 if samples < 256 else np.int32)
-    except (TypeError, ValueError):
-        return f"its `correct` are not counts of solved rollouts from 0 to `samples` = {samples}"
+    if "correct" in evals[0]:
+        counts = np.array([r["correct"] for r in evals])
+        if (not isinstance(samples, int) or counts.dtype.kind not in "iu" or counts.ndim != 2
+                or not counts.size or counts.min() < 0 or counts.max() > samples):
+            raise BadInput("its `correct` are not counts of solved rollouts from 0 to `samples` = "
+                           f"{samples}")
+        counts = counts.astype(np.uint8 if samples < 256 else np.int32)
     if counts is not None and metric != "reward":
         return counts, samples, metric_per_problem(counts, metric, samples).mean(1)
     if counts is not None:  # the trainer logs no reward if all rewards are 0 or 1
         evals = [dict(reward=solved.mean() / samples) | r for solved, r in zip(counts, evals)]
     reward = np.array([r[metric] if is_number(r.get(metric)) else math.nan for r in evals], float)
     if not ((reward >= 0) & (reward <= 1)).all():  # NaN compares false
-        return f"its {metric} is not a number from 0 to 1 in every evaluation"
+        raise BadInput(f"its {metric} is not a number from 0 to 1 in every evaluation")
     return counts, samples, reward
 
 
 def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
-    """Read one run folder: dict(run, config, B_p, n, lr, seed, C, reward, ...), or a str with the
-    reason why it cannot be used.
+    """Return the run of a folder: dict(run, config, B_p, n, lr, seed, C, reward, ...). Raises
+    BadInput with the reason if the run cannot be used.
 
       lr            its lr_base
       C             (E,) in `unit`, strictly rising; rollouts, step (E,) at the same evaluations
@@ -189,17 +184,14 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
 
     part: the `set` of the evaluations, or "train" for the reward of the updates.
     """
-    try:
-        records = read_log(next(folder / name for name in LOGS if (folder / name).exists()))
-    except BadInput as e:
-        return str(e)
+    records = read_log(next(folder / name for name in LOGS if (folder / name).exists()))
     headers = [r for r in records
                if r.get("type") == "header" and isinstance(r.get("config"), dict)]
     if not headers:
-        return "no header"
+        raise BadInput("no header")
     header, cfg = headers[-1], headers[-1]["config"]
     if not all(isinstance(cfg.get(key), int) and cfg[key] > 0 for key in ("B_p", "n")):
-        return "its header names no B_p and n"
+        raise BadInput("its header has no B_p and n above 0")
     steps = [r for r in records if r.get("type") == "step" and isinstance(r.get("step"), int)]
     hours = gpu_hours(steps, header.get("ranks", 1))
     spent = spending_in(unit, hours)
@@ -207,14 +199,10 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
         evals, metric = training_rewards(steps, cfg, unit, spent), "train"
     else:
         evals = select_evals(records, metric, part, spent)
-    if why := why_unusable(evals, records, metric, unit, part):
-        return why
+    check_evals(evals, records, metric, unit, part)
     C = sorted(evals)
     evals = [evals[c] for c in C]
-    values = read_evals(evals, metric)
-    if isinstance(values, str):
-        return values
-    counts, samples, reward = values
+    counts, samples, reward = read_evals(evals, metric)
     passes = [r for r in records if r.get("type") == "train_pass" and r.get("samples")
               and (r.get("rollouts") or r.get("fresh"))
               and len(r["samples"]) == len(r.get("ids", ())) == len(r.get("correct", ()))]
@@ -312,17 +300,18 @@ def folders_of(text):
 def first_epochs(run, epochs):
     """Return a run cut to its first `epochs` passes over the training problems.
 
-    Returns a str with the reason if the number of training problems is unknown, or if fewer than
-    three evaluations are left.
+    Raises BadInput if the number of training problems is unknown, or if fewer than three
+    evaluations are left.
     """
     D = problems_trained_on(run)
     if not D:
-        return "its log has no D and its training problems are not here, so epochs are unknown"
+        raise BadInput("its log has no D and its training problems are not here, so epochs are "
+                       "unknown")
     keep = run["step"] * run["B_p"] <= epochs * D
     if keep.all():
         return run
     if keep.sum() < 3:
-        return f"too few evaluations within {epochs:g} epochs of D = {D}: {keep.sum()}"
+        raise BadInput(f"too few evaluations within {epochs:g} epochs of D = {D}: {keep.sum()}")
     short = {key: run[key][keep] for key in ("C", "rollouts", "step", "reward")}
     counts = None if run["counts"] is None else run["counts"][keep]
     updates = epochs * D // run["B_p"]
@@ -354,13 +343,11 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val", tag="", epoch
     runs, dropped, folders = [], [], folders_of(folder)
     for path in (path for each in folders for path in sorted(each.iterdir())):
         if any((path / name).exists() for name in LOGS):
-            run = read_run(path, metric, unit, part)
-            if epochs and not isinstance(run, str):
-                run = first_epochs(run, epochs)
-            if isinstance(run, str):
-                dropped.append(dict(run=path.name, why=run))
-            else:
-                runs.append(run)
+            try:
+                run = read_run(path, metric, unit, part)
+                runs.append(first_epochs(run, epochs) if epochs else run)
+            except BadInput as e:
+                dropped.append(dict(run=path.name, why=str(e)))
     plans = [read_plan(each) for each in folders]
     if tag:
         runs = [run for run in runs if run["config"].get("tag", "") == tag]

@@ -5,11 +5,11 @@ interval, the cells tied with the best, and a test of whether the best n rises w
     j = nearest(grid, 1e5)
     cells[best(cells, j)], tied_with_best(cells, j)  # the best (B_p, n, lr_base) and its ties
 
-A cell is one (B_p, n, lr_base) with all its seeds. Its value at C is the reward of its model at C:
-a smoothing spline in log C through the evaluations up to C. docs/analysis.md ("How sure") has the
-noise model, the intervals and what happens beyond the end of a run. The sections follow the order
-of use: runs, cells, the frontier, the test for a law, and contrasts of labelled arms, from which
-results/ judges claims.
+A cell is one (B_p, n, lr_base) with all its seeds. A cell's value at C is the reward of its model
+at C, from a smoothing spline in log C through the evaluations up to C. docs/analysis.md ("How
+sure") has the noise model, the intervals and what happens beyond the end of a run. The sections
+follow the order of use: runs, cells, the frontier, the test for a law, and contrasts of labelled
+arms. results/ judges claims by these contrasts.
 """
 import itertools
 import math
@@ -36,11 +36,13 @@ Z = 1.645       # 90% intervals
 # One run
 
 def last_value(x, smooth=SMOOTH):
-    """Return the smoothing spline's value at its last point as weights of the data: x (E,) -> (E,).
+    """Return weights (E,) such that weights @ y is the smoothing spline's value at its last point.
+
+    x, y (E,): the points that the spline smooths.
 
     The natural cubic spline minimises sum of squares + smooth * integral of f''^2 (Reinsch 1967).
-    Its solution is f = y - smooth Q g, where (R + smooth Q'Q) g = Q'y has five diagonals. The
-    smoother is a symmetric matrix, so its last row is the smoothed y = (0, ..., 0, 1). If there are
+    The solution is f = y - smooth Q g, where (R + smooth Q'Q) g = Q'y has five diagonals. The
+    smoother is a symmetric matrix, so the last row is the smoothed y = (0, ..., 0, 1). If there are
     fewer than three points, all weight is on the last point.
     """
     w = np.zeros(len(x))
@@ -65,7 +67,7 @@ def reach(run):
     Evaluations come after whole updates of B = B_p n rollouts. So an evaluation due at `eval_every`
     comes up to B rollouts late, and M = floor(C / B) updates leave up to B rollouts of the budget
     unspent. Both ends of the range are widened by exactly these rollouts. Otherwise the n whose B
-    divides `eval_every` or C best would have no competitor at that end of the frontier.
+    divides `eval_every` or C best would have no competitor at the first or last budget.
     """
     B, x, cfg = run["B_p"] * run["n"], run["rollouts"], run["config"]
     first, last = (i for i in np.flatnonzero(run["C"] > 0)[[0, -1]])
@@ -87,49 +89,53 @@ def per_problem(run, metric):
 
 
 def checkpoint_sd(runs, metric):
-    """Return the standard deviation of an evaluation around its run's curve.
+    """Return the standard deviation of an evaluation around its run's curve, with the noise of the
+    rollouts.
 
-    It comes from the median of second differences over the later half of the evaluations, or over
-    the last three if there are fewer than five. A trend cancels in second differences, and the
-    median ignores a run that collapses. The noise of the rollouts is included. If there are only
-    three or four evaluations, the bend of the early rise is included too, so a fall must be larger
-    to count.
+    The estimate is from the median of second differences over the later half of the evaluations. A
+    trend cancels in second differences, and the median ignores a run that collapses. A second
+    difference needs three evaluations, so a run with three or four uses its last three. These may
+    include the bend of the early rise, which makes the estimate too large.
     """
-    later = [min(len(run["C"]) // 2, len(run["C"]) - 3) for run in runs]
-    bends = np.concatenate([np.diff(per_problem(run, metric)[first:].mean(1), 2)
-                            for run, first in zip(runs, later)])
-    return 1.4826 * float(np.median(np.abs(bends))) / math.sqrt(6)
+    bends = []
+    for run in runs:
+        reward = per_problem(run, metric).mean(1)
+        bends.append(np.diff(reward[min(len(reward) // 2, len(reward) - 3):], 2))
+    return 1.4826 * float(np.median(np.abs(np.concatenate(bends)))) / math.sqrt(6)
 
 
 def values_of(run, metric, grid, checkpoints=math.inf):
-    """Return the reward of a run's model at each budget, and whether the run is alive there.
+    """Return (values, state): the reward of a run's model at each budget of grid (G,), and whether
+    the run is alive at this budget.
 
-    Returns (values, state). values (G, P), or (G, 1) if the log has no counts. state (G,): 1 if the
-    run is alive, 0 if it diverged at a smaller budget, else NaN. checkpoints: from `checkpoint_sd`.
+    values: (G, P), or (G, 1) if the log has no counts. state (G,): 1 if the run is alive, 0 if it
+    diverged at a smaller budget, else NaN. checkpoints: from `checkpoint_sd`.
 
     A run that collapses falls faster than a spline bends, so an evaluation more than JUMP standard
-    deviations from the spline is not smoothed. Of the evaluations after C, a value uses only the
-    next one, to interpolate, and those in `checkpoints`.
+    deviations from the spline is not smoothed. A value at C uses no evaluation after C, except the
+    next one, to interpolate, and except those in `checkpoints`.
     """
-    seen = run["C"] > 0
-    x, (lo, hi) = np.log(run["C"][seen]), reach(run)
-    data = per_problem(run, metric)[seen]
-    R = data.mean(1)
-    # smooth up to each evaluation in turn, and interpolate linearly between the smoothed values
-    place = np.interp(np.log(grid), x, np.arange(len(x)))
-    rows, at = np.zeros((len(grid), len(x)), np.float32), np.floor(place).astype(int)
-    for i in np.unique([at, np.minimum(at + 1, len(x) - 1)]):
-        w = last_value(x[:i + 1])
-        if abs(w @ R[:i + 1] - R[i]) > JUMP * checkpoints:
-            w = np.eye(i + 1)[i]
-        rows[:, :i + 1] += np.maximum(1 - np.abs(place - i), 0)[:, None] * w
+    trained = run["C"] > 0
+    x, (lo, hi) = np.log(run["C"][trained]), reach(run)
+    data = per_problem(run, metric)[trained]  # (E, P)
+    reward = data.mean(1)
+    # Smooth up to each evaluation in turn, and interpolate linearly between the smoothed values.
+    # A budget at position 2.3 is between evaluations 2 and 3
+    position = np.interp(np.log(grid), x, np.arange(len(x)))
+    before = np.floor(position).astype(int)
+    weights = np.zeros((len(grid), len(x)), np.float32)
+    for i in np.unique([before, np.minimum(before + 1, len(x) - 1)]):
+        smooth = last_value(x[:i + 1])
+        if abs(smooth @ reward[:i + 1] - reward[i]) > JUMP * checkpoints:
+            smooth = np.eye(i + 1)[i]
+        weights[:, :i + 1] += np.maximum(1 - np.abs(position - i), 0)[:, None] * smooth
     slack = 0.0  # a run counts as alive for one more evaluation interval after its last evaluation
     if run["status"] not in ("diverged", "pruned") and len(x) > 1:
-        slack = float(np.median(np.diff(run["C"][seen])))
+        slack = float(np.median(np.diff(run["C"][trained])))
     state = np.where((grid >= lo * (1 - 1e-9)) & (grid <= (hi + slack) * (1 + 1e-9)), 1, np.nan)
     if run["status"] == "diverged":
         state[grid > hi * (1 + 1e-9)] = 0
-    return rows @ data.astype(np.float32), state
+    return weights @ data.astype(np.float32), state
 
 
 # --------------------------------------------------------------------------------------------------
@@ -144,8 +150,8 @@ class Noise:
       seed_ratio   variance of a seed divided by run_var
       cov          (G, N, N) covariance of the cells' means in units of run_var, NaN if the cell has
                    no run at this budget
-      rollouts     (G,) the part of run_var that is the noise of evaluation rollouts, times the
-                   number of problems. The variance over problems contains this noise too, so
+      rollouts     (G,) the variance of evaluation rollouts that run_var contains, times the number
+                   of problems. The variance over problems contains this variance too, so
                    `difference` subtracts it
       checkpoints  from `checkpoint_sd`
     """
@@ -246,53 +252,55 @@ def split_noise(X, A):
 
 
 def add_estimates(cells, G, checkpoints):
-    """Set per_problem, mean and noise of each cell, see `Cell` and `Noise`."""
+    """Set per_problem, mean and noise of each cell, see `Cell` and `Noise`. G: the number of
+    budgets."""
     values = np.concatenate([c.values for c in cells])  # (R, G, P)
     died = np.concatenate([c.died for c in cells])
     cell = np.concatenate([[c.index] * len(c.runs) for c in cells])
     seed = np.array([run["seed"] for c in cells for run in c.runs])
     P, N = values.shape[2], len(cells)
     usable = ~np.isnan(values[..., 0]) & ~died  # divergence is not noise
+    # budgets at which the same runs are usable are one part, (indices of runs, indices of budgets)
     patterns, which = np.unique(usable, axis=1, return_inverse=True)
-    parts = [(np.flatnonzero(rows), np.flatnonzero(which.ravel() == i))
-             for i, rows in enumerate(patterns.T) if rows.any()]
+    parts = [(np.flatnonzero(pattern), np.flatnonzero(which.ravel() == i))
+             for i, pattern in enumerate(patterns.T) if pattern.any()]
 
-    # the variance of runs within their cells, with the variance of seeds and without it
+    # the variance of runs within their cells, with the variance of seeds (within) and without it
     run_sum, df, rollouts, within, within_df = np.zeros(G), np.zeros(G), np.zeros(G), 0.0, 0
-    for rows, js in parts:
-        A = values[rows][:, js].astype(float)
-        rest, of_cells = residuals((cell[rows, None] == np.unique(cell[rows])).astype(float),
-                                   A.mean(2))
-        within, within_df = within + (rest ** 2).sum(), within_df + of_cells * len(js)
-        of_runs, of_problems, df[js] = split_noise(design(cell[rows], seed[rows]), A)
+    for runs, js in parts:
+        A = values[runs][:, js].astype(float)
+        rest, rest_df = residuals((cell[runs, None] == np.unique(cell[runs])).astype(float),
+                                  A.mean(2))
+        within, within_df = within + (rest ** 2).sum(), within_df + rest_df * len(js)
+        of_runs, of_problems, df[js] = split_noise(design(cell[runs], seed[runs]), A)
         run_sum[js] = (of_runs ** 2).sum(0)
         if df[js[0]] and P > 1:
             rollouts[js] = (of_problems ** 2).sum((0, 2)) / df[js] / (P - 1)
     run_var = (RUN_DF * RUN_SD ** 2 + run_sum) / (RUN_DF + df)
-    of_seed = within / within_df - run_sum.sum() / df.sum() if df.any() else 0.0
-    ratio = max(of_seed, 0.0) / run_var.mean()
+    seed_var = within / within_df - run_sum.sum() / df.sum() if df.any() else 0.0
+    ratio = max(seed_var, 0.0) / run_var.mean()
 
     # Generalised least squares for the means of the cells: a seed that two cells share cancels in
     # their difference, and a seed that only one cell has still counts
     cov = np.full((G, N, N), np.nan)
     estimate = np.full((N, G, P), np.nan, np.float32)
-    for rows, js in parts:
-        index, at = np.unique(cell[rows], return_inverse=True)
-        X = np.eye(len(index))[at]  # (R, N)
-        seeds = (seed[rows, None] == np.unique(seed[rows])).astype(float)
-        shrink = ratio / (1 + ratio * seeds.sum(0))
-        weights = X.T - ((X.T @ seeds) * shrink) @ seeds.T  # X' V^-1, V = 1 + ratio * seeds seeds'
+    for runs, js in parts:
+        present, column = np.unique(cell[runs], return_inverse=True)  # the cells with usable runs
+        X = np.eye(len(present))[column]  # (R, cells)
+        U = (seed[runs, None] == np.unique(seed[runs])).astype(float)  # (R, seeds)
+        shrink = ratio / (1 + ratio * U.sum(0))
+        weights = X.T - ((X.T @ U) * shrink) @ U.T  # X' V^-1, where V = 1 + ratio * U U'
         H = np.linalg.inv(weights @ X)
-        cov[np.ix_(js, index, index)] = H
-        estimate[np.ix_(index, js)] = np.einsum("nr,rgp->ngp", H @ weights, values[rows][:, js])
+        cov[np.ix_(js, present, present)] = H
+        estimate[np.ix_(present, js)] = np.einsum("nr,rgp->ngp", H @ weights, values[runs][:, js])
     noise = Noise(run_var, RUN_DF + df, ratio, cov, rollouts, checkpoints)
     for c in cells:
         c.per_problem, c.noise = estimate[c.index], noise
         if c.died.any():  # diverged runs count with their last reward
             defined = ~np.isnan(c.values[..., 0])
             share = ((c.died & defined).sum(0) / np.maximum(defined.sum(0), 1))[:, None]  # (G, 1)
-            dead = mean_over_runs(np.where((c.died & defined)[..., None], c.values, np.nan))
-            c.per_problem = np.where(share > 0, (1 - share) * c.per_problem + share * dead,
+            diverged = mean_over_runs(np.where((c.died & defined)[..., None], c.values, np.nan))
+            c.per_problem = np.where(share > 0, (1 - share) * c.per_problem + share * diverged,
                                      c.per_problem)
         c.mean = c.per_problem.mean(1).astype(float)
 
@@ -403,24 +411,6 @@ def folds(S, H):
     return out
 
 
-def folds_of(cells):
-    """Return (means, died), both (N, S, H, G), by cell, seed and half of the problems.
-
-    means: the mean reward, NaN if the cell has no run of this seed. died: whether the run diverged
-    at a smaller budget. H = 1 if the logs have no counts.
-    """
-    seeds = sorted({run["seed"] for c in cells for run in c.runs})
-    S, G, P = len(seeds), len(cells[0].mean), cells[0].values.shape[2]
-    H = min(P, 2)
-    out, died = np.full((len(cells), S, H, G), np.nan), np.zeros((len(cells), S, H, G), bool)
-    for i, c in enumerate(cells):
-        for run, values, dead in zip(c.runs, c.values, c.died):
-            s = seeds.index(run["seed"])
-            out[i, s] = [values[:, h::H].mean(1) for h in range(H)]
-            died[i, s] = dead
-    return out, died
-
-
 def held_out(cells):
     """Return two arrays (N, F, G): the rewards used to choose a cell and the rewards used to score
     it, in each of the `folds`.
@@ -428,12 +418,19 @@ def held_out(cells):
     Diverged runs count in the choice. They are left out of the score (NaN), because the report
     names them anyway.
     """
-    means, died = folds_of(cells)
-    masks = folds(*means.shape[1:3])
-    choice = [[mean_over_runs(of_cell[chosen]) for chosen, _ in masks] for of_cell in means]
-    alive = np.where(died, np.nan, means)
-    return np.array(choice), np.array([[of_cell[scored][0] for _, scored in masks]
-                                       for of_cell in alive])
+    seeds = sorted({run["seed"] for c in cells for run in c.runs})
+    H = min(cells[0].values.shape[2], 2)  # 1 if the logs have no counts
+    masks, choice, score = folds(len(seeds), H), [], []
+    for c in cells:
+        means = np.full((len(seeds), H, len(c.mean)), np.nan)  # NaN if the cell lacks a seed
+        survived = means.copy()
+        for run, values, died in zip(c.runs, c.values, c.died):
+            s = seeds.index(run["seed"])
+            means[s] = [values[:, half::H].mean(1) for half in range(H)]
+            survived[s] = np.where(died, np.nan, means[s])
+        choice.append([mean_over_runs(means[chosen]) for chosen, _ in masks])
+        score.append([survived[scored][0] for _, scored in masks])
+    return np.array(choice), np.array(score)
 
 
 def heldout_reward(cells, held=None):
@@ -489,29 +486,21 @@ def stop_before(cells, j, held=None):
 # --------------------------------------------------------------------------------------------------
 # The frontier of some cells
 
-def where_zero(x, gap, half, at):
-    """Return the interval (lo, hi) of x (G,) around `at` in which gap (G,) is within `half` (G,) of
-    zero.
+def overtakes(a, b, grid, C):
+    """Return the switch from cell a to cell b at C: dict(C, from, to, M, reward, lo, hi).
 
-    The gap rises through zero at `at`. An end of the interval is None if the data leave it open.
-    """
-    below = np.flatnonzero((x <= at) & (gap < -half))
-    above = np.flatnonzero((x >= at) & (gap > half))
-    return (float(x[below[-1]]) if len(below) else None,
-            float(x[above[0]]) if len(above) else None)
-
-
-def overtakes(a, b, grid, at):
-    """Return the switch from cell a to cell b at log C = at: dict(C, from, to, M, reward, lo, hi).
+    lo: the last budget below C at which a is better than b by more than the error, or None. hi: the
+    first budget above C at which b is better than a by more than the error, or None.
     """
     js = np.flatnonzero(~np.isnan(a.mean + b.mean))
-    gaps, halves = np.array([gap_between(b, a, j) for j in js]).T
-    lo, hi = where_zero(np.log(grid[js]), gaps, halves, at)
+    gap, half = np.array([gap_between(b, a, j) for j in js]).T
+    budgets = grid[js]
+    below, above = budgets[(budgets <= C) & (gap < -half)], budgets[(budgets >= C) & (gap > half)]
     cost = np.mean([run["per_rollout"] for run in b.runs])
-    return {"C": math.exp(at), "from": a.n, "to": b.n, "M": math.exp(at) / cost / (b.B_p * b.n),
-            "reward": float(b.mean[nearest(grid, math.exp(at))]),
-            "lo": None if lo is None else math.exp(lo),
-            "hi": None if hi is None else math.exp(hi)}
+    return {"C": C, "from": a.n, "to": b.n, "M": C / cost / (b.B_p * b.n),
+            "reward": float(b.mean[nearest(grid, C)]),
+            "lo": float(below[-1]) if len(below) else None,
+            "hi": float(above[0]) if len(above) else None}
 
 
 def panel_of(cells, grid, end=math.inf):
@@ -541,7 +530,7 @@ def panel_of(cells, grid, end=math.inf):
             why, at = "crossing", float(x[i] - before * (x[j] - x[i]) / (after - before))
         else:
             why, at = "begins" if np.isnan(b.mean[i]) else "ends", x[j]
-        turn = overtakes(a, b, grid, at) | dict(why=why)
+        turn = overtakes(a, b, grid, math.exp(at)) | dict(why=why)
         if why != "crossing":
             turn.update(lo=None, hi=None)
         seen = any(t["clear"] and (t["from"], t["to"]) == (a.n, b.n) for t in turns)
@@ -643,37 +632,39 @@ def law_test(e):
     most clearly, in `window` by `gap`. p: how often a sweep with a constant best n looks as much
     like a rise as this one.
     """
-    ns, W, y = e["n"], e["W"], e["mean"]
+    ns, W, means = e["n"], e["W"], e["mean"]
     N = len(ns)
-    # contrasts: the i-th n is beaten by the a-th n in window w
-    K = [(i, a, w) for i in range(N) for a in range(N) for w in range(W)
-         if (a < i and w <= W // 2) or (a > i and w >= W // 2)]
-    beaten_n, other, base = np.array([(i, a * W + w, i * W + w) for i, a, w in K]).T
-    D = np.eye(N * W)[other] - np.eye(N * W)[base]
-    of_runs, rest = errors_of(D, e)
-    se = np.sqrt(of_runs + rest)
-    T = D @ y / se
-    worst = np.array([T[beaten_n == i].max() for i in range(N)])
-    closest = int(worst.argmin())
-    k = np.flatnonzero(beaten_n == closest)[T[beaten_n == closest].argmax()]
-    out = dict(p=1.0, n_closest=int(ns[closest]), by=int(ns[K[k][1]]), window=int(K[k][2]),
-               gap=float(D[k] @ y))
-    if worst.min() <= 0:
+    # (i, a, w): in window w the i-th n may be beaten by the a-th n
+    comparisons = [(i, a, w) for i in range(N) for a in range(N) for w in range(W)
+                   if (a < i and w <= W // 2) or (a > i and w >= W // 2)]
+    beaten, _, _ = np.array(comparisons).T
+    better, worse = np.array([(a * W + w, i * W + w) for i, a, w in comparisons]).T
+    D = np.eye(N * W)[better] - np.eye(N * W)[worse]
+    run_var, problem_var = errors_of(D, e)
+    t = D @ means / np.sqrt(run_var + problem_var)
+    largest_t = np.array([t[beaten == i].max() for i in range(N)])
+    closest = int(largest_t.argmin())
+    k = np.flatnonzero(beaten == closest)[t[beaten == closest].argmax()]
+    _, by, window = comparisons[k]
+    out = dict(p=1.0, n_closest=int(ns[closest]), by=int(ns[by]), window=window,
+               gap=float(D[k] @ means))
+    if largest_t.min() <= 0:
         return out
     rng = np.random.default_rng(0)  # so that the same logs have the same p
     val, vec = np.linalg.eigh(e["runs"] + e["problems"])
     noise = (rng.standard_normal((DRAWS, N * W)) * np.sqrt(np.maximum(val, 0))) @ vec.T
     u = rng.chisquare(e["df"], (DRAWS, 1)) / e["df"]  # because the variance of runs is an estimate
-    scale, p = np.sqrt(np.maximum(u * of_runs + rest, 0.2 * u * of_runs)), 0.0
+    se = np.sqrt(np.maximum(u * run_var + problem_var, 0.2 * u * run_var))
+    for_each_n = []
     for i in range(N):
         # the sweep if the i-th n were always best: other rewards that are higher than the reward of
         # the i-th n, or that may be tied with it, become equal to it
-        null, mine = y.copy(), (beaten_n == i) & (T > -TIE)
-        null[other[mine]] = y[base[mine]]
-        t = (D @ null + noise @ D.T) / scale
-        least = np.min([t[:, beaten_n == h].max(1) for h in range(N)], 0)
-        p = max(p, float((least >= worst.min()).mean()))
-    return out | dict(p=p)
+        null, raised = means.copy(), (beaten == i) & (t > -TIE)
+        null[better[raised]] = means[worse[raised]]
+        drawn = (D @ null + noise @ D.T) / se
+        smallest = np.min([drawn[:, beaten == h].max(1) for h in range(N)], 0)
+        for_each_n.append(float((smallest >= largest_t.min()).mean()))
+    return out | dict(p=max(for_each_n))
 
 
 def verdict_of(cells, grid, delta):

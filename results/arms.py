@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import frontier
-from config import parse
+from config import BadInput, parse
 from core.log import atomic_write, read_log, read_plan
 from core import sweep
 from core.plots import budget_axis, canvas, colours, format_si, legend, plural, wrap, write
@@ -93,11 +93,12 @@ def keep(source, target):
 
 @functools.cache
 def read(path, part="val", unit="rollouts", metric="avg@4"):
-    """Return the run of core/runs.read_run with its path and budget, or a text that gives the
-    reason why the folder cannot be used."""
-    run = read_run(Path(path), metric, unit, part)
-    if isinstance(run, str):
-        return run
+    """Return the run of core/runs.read_run with its path and budget, or None if the folder cannot
+    be used."""
+    try:
+        run = read_run(Path(path), metric, unit, part)
+    except BadInput:
+        return None
     # if a run was continued to a larger C, its header still has the first C
     return run | dict(path=path, budget=max(run["config"]["C"], int(run["rollouts"][-1])))
 
@@ -144,8 +145,8 @@ class Atlas:
         """Return the ended runs of an arm that can be compared."""
         folder = self.folder / name
         found = [read(str(path.parent)) for path in sorted(folder.glob("*/log.jsonl*"))]
-        runs, dropped = comparable([run for run in found if isinstance(run, dict)
-                                    and ended(run)], [read_plan(folder)])
+        runs, dropped = comparable([run for run in found if run and ended(run)],
+                                   [read_plan(folder)])
         if dropped and name not in REPORTED:
             REPORTED.add(name)
             print(f"{folder}: {len(dropped)} of {len(found)} runs are left out, such as "
@@ -242,7 +243,7 @@ def of_set(run, name):
     if name == "val":
         return run
     found = read(run["path"], name)
-    if isinstance(found, str):
+    if not found:
         raise Missing(f"evaluations of {name}")
     return found | dict(budget=run["budget"])
 

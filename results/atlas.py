@@ -229,7 +229,7 @@ def page(rows, folder, figures):
     ours = [r for r in rows if r["paper"].startswith("ours")]
     theirs = [r for r in rows if r not in ours]
     runs = [read(str(path.parent)) for path in folder.glob("[!.]*/*/log.jsonl*")]
-    hours = sum(run["hours"] or 0 for run in runs if isinstance(run, dict))
+    hours = sum(run["hours"] or 0 for run in runs if run)
     head, rest = (ROOT / "results/README.md").read_text().split(BEGIN)
     counted = (f"Of {len(theirs)} claims and figures of the paper: {tally(theirs)}. Of {len(ours)} "
                f"of our own: {tally(ours)}. {len(runs)} runs, {hours:.0f} hours of training on "

@@ -222,12 +222,6 @@ def test_both_ends_of_a_run_are_widened_by_one_update():
     assert stats.reach(run | dict(status="diverged")) == (1000, 9984)
 
 
-def test_where_the_difference_may_be_zero():
-    x = np.linspace(0, 1, 11)
-    assert stats.where_zero(x, x - 0.5, np.full(11, 0.15), 0.5) == pytest.approx((0.3, 0.7))
-    assert stats.where_zero(x, x - 0.5, np.full(11, 9), 0.5) == (None, None)
-
-
 # --------------------------------------------------------------------------------------------------
 # Does the best n rise?
 
