@@ -227,19 +227,12 @@ def steps_of(cfg, claims, at, reward):
     tokens = np.cumsum(length * (at - before) * B)
     seconds = B * length / 40_000  # per update, half for rollouts and half for the loss
     rng = np.random.default_rng(crc(d["run"], "steps"))
-    spread = np.clip(reward * (1 - reward), 0, None)
     fields = dict(
-        lr=d["lr"] * np.minimum(1, at / max(1, cfg["warmup"])), reward=reward,
-        loss=-0.01 * spread + 0.002 * rng.standard_normal(E), entropy=entropy,
+        lr=np.full(E, d["lr"]), reward=reward, entropy=entropy,
         kl=0.05 * (at * B / cfg["C"]) * (1 + 4 * ill) if cfg["kl_coef"] else [None] * E,
-        grad_norm=0.1 + 0.05 * np.abs(rng.standard_normal(E)), clip_frac=np.zeros(E),
-        tis_mean=np.full(E, 0.002), tis_capped=np.full(E, 1e-4), ess=np.full(E, 0.998),
-        engine_nan=np.zeros(E, int), response_len=length, truncated=0.02 * (1 + 5 * ill),
+        grad_norm=0.1 + 0.05 * np.abs(rng.standard_normal(E)), response_len=length,
         frac_all_right=np.clip(reward, 0, 1) ** 4, frac_all_wrong=(1 - np.clip(reward, 0, 1)) ** 4,
-        skipped=np.zeros(E, int), verifier_timeouts=np.zeros(E, int),
-        verifier_errors=np.zeros(E, int), gen_s=seconds, train_s=seconds)
-    if cfg["algo"] == "ppo":
-        fields["value_loss"] = 0.1 * spread
+        gen_s=seconds, train_s=seconds)
     wall = np.cumsum(2.1 * seconds * (at - before))
     fields = dict(step=at, rollouts=at * B, tokens=tokens.astype(int), wall_s=wall) | fields
     columns = [v.tolist() if isinstance(v, np.ndarray) else v for v in fields.values()]

@@ -11,7 +11,6 @@ for some n: the analysis must separate these noises. Families of curves are `tru
 """
 import contextlib
 import csv
-import gzip
 import io
 import json
 import math
@@ -25,7 +24,6 @@ import fit_sigmoid
 import frontier
 from config import BadInput, derive, parse
 from core.log import append, finite
-from core.stats import cells_of
 
 EASY = (6.09, 4.75, 5.84, 2.73)  # L, k, log10 C0, b of the paper's law on Easy at B_p = 32
 
@@ -153,24 +151,23 @@ def sweep(draw, truth, ns=(8, 32, 128, 512, 2048), B_p=32, seeds=3, C=4_000_000,
     return runs
 
 
-def plain_run(n, seed, C, reward, counts=None, samples=4, trials=10 ** 12, B_p=32, **more):
+def plain_run(n, seed, C, reward, counts=None, samples=4, B_p=32, **more):
     """Return a run with the given rewards, as core.runs.read_run does."""
     C = np.asarray(C, float)
     return dict(
         run=f"Bp{B_p}_n{n}_seed{seed}", config=dict(eval_every=1, C=int(C[-1])), B_p=B_p, n=n,
         seed=seed, samples=samples, C=C, rollouts=C, step=C / (B_p * n), counts=counts,
-        reward=np.asarray(reward, float), trials=np.full(len(C), float(trials)), status="budget",
+        reward=np.asarray(reward, float), status="budget",
         biased=False, passes=[], source="", per_rollout=1.0, lr=1e-6, hours=None, device="") | more
 
 
 def simulate(folder, ns=(4, 8, 16, 32, 64), B_ps=(32,), seeds=(0,), C=2_000_000, evals=40, P=300,
-             samples=4, truth=truth, run_sd=0.0, drift=0.0, draw=0, gz=False, unfinished=(),
-             words=(), old=None, **fields):
+             samples=4, truth=truth, run_sd=0.0, drift=0.0, draw=0, unfinished=(), words=(),
+             **fields):
     """Write one run folder for each cell. unfinished: names (B_p, n, seed) that get no end record.
     Returns {cell: log}.
 
-    words: command-line words of the runs' config. old: extra keys of the config, as in older logs.
-    fields: extra fields of the evaluations, or new values such as set_hash=...
+    words: command-line words of the runs' config. fields: extra fields of the evaluations, or new values such as set_hash=...
     """
     rng, folders = np.random.default_rng(draw), {}
     difficulty = rng.standard_normal(P) * 1.5
@@ -180,7 +177,6 @@ def simulate(folder, ns=(4, 8, 16, 32, 64), B_ps=(32,), seeds=(0,), C=2_000_000,
                 cfg = parse([f"--B_p={B_p}", f"--n={n}", f"--seed={seed}", f"--C={C}",
                              f"--samples={samples}", f"--eval_every={C // evals}",
                              f"--runs={folder}", f"--data={folder}", "--B_max=0", *words])
-                cfg |= old or {}
                 d = derive(cfg)
                 run = Path(folder) / d["run"]
                 run.mkdir(parents=True)
@@ -201,10 +197,6 @@ def simulate(folder, ns=(4, 8, 16, 32, 64), B_ps=(32,), seeds=(0,), C=2_000_000,
                             "correct": c, **fields})
                     if (B_p, n, seed) not in unfinished:
                         append(file, dict(type="end", status="budget", rollouts=d["M"] * d["B"]))
-                if gz:
-                    packed = gzip.compress(folders[B_p, n, seed].read_bytes())
-                    Path(f"{folders[B_p, n, seed]}.gz").write_bytes(packed)
-                    folders[B_p, n, seed].unlink()
     return folders
 
 
@@ -248,11 +240,6 @@ def add_passes(logs, seed=0):
 
 # --------------------------------------------------------------------------------------------------
 # The analysis, for tests
-
-def cells(runs, metric="avg@4"):
-    """Return the cells of runs in memory: (grid, list)."""
-    return cells_of(runs, metric)
-
 
 def analyse(runs, *words, view="fixed_Bp", folder=None):
     """Run frontier.py in this process and return the view's JSON; check that its PNG exists.

@@ -31,7 +31,7 @@ def test_every_study_is_planted_as_its_sweeps_ask(study, tmp_path):
     assert written == {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*/log.jsonl")}
 
 
-def test_a_planted_log_has_the_records_of_a_trained_one(swept, tmp_path):
+def test_a_planted_log_has_only_fields_of_a_trained_one(swept, tmp_path):
     def fields(records):
         out = {}
         for r in records:
@@ -42,7 +42,8 @@ def test_a_planted_log_has_the_records_of_a_trained_one(swept, tmp_path):
     planted = fields(read_log(next(folder.glob("*/log.jsonl"))))
     trained = fields(next(iter(logs(swept[0]).values())))
     fresh = planted.pop(("train_pass", True))
-    assert planted == trained
+    assert set(planted) == set(trained)
+    assert all(planted[kind] <= trained[kind] for kind in planted)
     assert fresh > planted["train_pass", False]
 
 
