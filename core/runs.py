@@ -27,7 +27,7 @@ def is_number(x):
 
 
 def columns(steps):
-    """Return {field: (M,)} of every number in the step records, NaN where a record has none."""
+    """Return {field: (M,)} for every numeric field of M step records, NaN if a record lacks it."""
     fields = dict.fromkeys(key for r in steps for key, x in r.items() if is_number(x))
     return {key: np.array([r[key] if is_number(r.get(key)) else math.nan for r in steps])
             for key in fields}
@@ -39,11 +39,11 @@ def has_times(steps):
 
 
 def gpu_hours(steps, ranks):
-    """Return {step: hours of all ranks up to it}, or {} if the log lacks them.
+    """Return {step: hours of all ranks up to this step}, or {} if the log has no times.
 
-    If the steps have times (`has_times`), only training counts. Otherwise the hours are those of
-    the clock, evaluations included. A thinned log has means over several updates, so a record
-    counts for all updates since the record before.
+    If every record has gen_s and train_s, the hours are those of training. Otherwise they are the
+    hours of the clock (wall_s), evaluations included. A thinned log has means over several updates,
+    so a record counts for all updates since the previous record.
     """
     hours, total, before, timed = {0: 0.0}, 0.0, 0, has_times(steps)
     for r in steps:
@@ -58,10 +58,8 @@ def gpu_hours(steps, ranks):
 
 
 def spending_in(unit, hours):
-    """Return a function (record, step) -> what was spent by then in `unit`, None if unknown.
-
-    hours: from `gpu_hours`.
-    """
+    """Return a function (record, step) that returns the budget spent up to this step in `unit`, or
+    None if it is unknown. hours: from `gpu_hours`."""
     def spent(record, step):
         x = dict(updates=step, gpu_hours=hours.get(step)).get(unit, record.get(unit))
         return x if is_number(x) else None
@@ -69,20 +67,20 @@ def spending_in(unit, hours):
 
 
 def metric_per_problem(counts, metric, samples):
-    """Return the metric of each problem, as an array of the shape of `counts`.
+    """Return the metric of each problem, an array of the shape of `counts`.
 
-    counts: how many of the problem's `samples` rollouts were solved.
+    counts: the number of solved rollouts among the problem's `samples` rollouts.
     """
     return np.array(at_k(metric, samples), np.float32)[counts]
 
 
 def over_distinct(values, copies):
-    """Return one value per distinct problem, with the same mean: (..., P) -> (..., distinct).
+    """Return one value per distinct problem (..., distinct) from one value per problem (..., P).
 
     copies (P,): from core.problems.copies, None if no problem is a copy. Copies of a problem have
-    the same errors, so errors are computed over distinct problems. The mean of the returned values
-    equals the mean over P. If all problems have the same number of copies, a returned value is the
-    mean over the copies of its problem.
+    the same errors, so errors are computed over distinct problems. The returned values have the
+    same mean as the given values. If all problems have the same number of copies, a returned value
+    is the mean over the copies of a problem.
     """
     if not copies:
         return values
@@ -95,7 +93,7 @@ def training_rewards(steps, cfg, unit, spent):
     """Return the training reward in the form of evaluations: {C: record}.
 
     A record is the mean over the updates between two evaluations. The rollouts of an update come
-    from the policy before it, so C is what was spent before the update.
+    from the policy before the update, so C is the budget spent before the update.
     """
     width, windows = max(cfg.get("eval_every", 1), cfg["B_p"] * cfg["n"]), {}
     before = dict(step=0, rollouts=0, tokens=0)
@@ -111,16 +109,16 @@ def training_rewards(steps, cfg, unit, spent):
         if window[-1][-1] < (i + 0.5) * width:  # the run ended in the first half of this window
             continue
         x, reward, step, rollouts, _ = (float(np.mean(v)) for v in zip(*window))
-        if not rollouts:  # if only the first update is here, use the whole run's cost of a rollout
+        if not rollouts:  # only the first update: take the cost of a rollout from the whole run
             x, rollouts = spent(before, before["step"]), before["rollouts"]
-        middle = (i + 0.5) * width  # at the same C for every B
+        middle = (i + 0.5) * width  # the same C for every B
         x = middle if unit == "rollouts" else x * middle / rollouts
         evals[x] = dict(train=reward, step=step, rollouts=middle)
     return evals
 
 
 def select_evals(records, metric, part, spent):
-    """Return {C: record} of the evaluations of the set `part` that have the metric or counts."""
+    """Return {C: record} for the evaluations of the set `part` that have the metric or counts."""
     evals = {}
     for r in records:
         if r.get("type") == "eval" and r.get("set", "val") == part:
@@ -177,9 +175,9 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
       counts        (E, P) solved rollouts of `samples` for each problem, None if the log lacks them
       reward        (E,) the metric, from counts if there are any, else the logged field
       copies        from core.problems.copies, None if no problem is a copy
-      steps         {field: (M,)} every number of the step records, NaN if a record lacks it
-      passes        the log's records of the training problems
-      status        from the end record, "" if there is none
+      steps         {field: (M,)}, the numeric fields of the step records, NaN if a record lacks one
+      passes        the train_pass records: pass rates of training problems
+      status        from the end record, "" if the log has no end record
       per_rollout   the cost of a rollout in `unit`
 
     part: the `set` of the evaluations, or "train" for the reward of the updates.
@@ -225,7 +223,7 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
 
 
 def experiment_key(cfg):
-    """Return what all runs of one sweep have in common, as a tuple that can be compared."""
+    """Return the keys and values that all configs of one sweep share, as a tuple of pairs."""
     return tuple((key, str(value)) for key, value in sorted(experiment(cfg).items()))
 
 
@@ -234,8 +232,8 @@ def comparable(runs, plans):
 
     A dropped run is a dict(run, why, B_p, ...). The experiment is the one in sweep.json, even if it
     has no run yet. If there is no sweep.json, it is the experiment of most runs. plans: the
-    sweep.json of each folder. The first plan sets the experiment, and all plans set the lr_base. If
-    two runs share a cell and a seed, the longer run is kept.
+    sweep.json of each folder. The first plan sets the experiment. A run may have the lr_base of any
+    plan. If two runs share a cell and a seed, the longer run is kept.
     """
     dropped, keep, plan = [], list(runs), plans[0]
 
@@ -257,7 +255,7 @@ def comparable(runs, plans):
         key = experiment_key(run["config"])
         if key == usual and run["lr"] in lrs:
             return ""
-        wanted = dict(usual)  # a key of this run that it lacks is not listed as a change
+        wanted = dict(usual)  # a key that only this run has is not listed as a change
         changes = [f"{name}={x} for {wanted[name]}" for name, x in key if x != wanted.get(name, x)]
         if run["lr"] not in lrs:
             changes.insert(0, f"lr_base={run['lr']:g} for {' or '.join(f'{x:g}' for x in lrs)}")
@@ -382,7 +380,7 @@ def why_no_runs(folder, dropped):
 
 
 def ended(run):
-    """Return whether a run is over. A run that was stopped can be resumed."""
+    """Return whether a run is finished. A stopped run is not, because it can be resumed."""
     return run["status"] not in ("", "stopped")
 
 

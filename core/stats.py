@@ -80,8 +80,8 @@ def reach(run):
 
 
 def per_problem(run, metric):
-    """Return the metric of each distinct problem at each evaluation (E, P), or (E, 1) if the log
-    has only the mean."""
+    """Return the metric of each distinct problem at each evaluation: (E, P), or (E, 1) if the log
+    has only the mean over problems."""
     if run["counts"] is None or metric == "reward":
         return run["reward"][:, None]
     return over_distinct(metric_per_problem(run["counts"], metric, run["samples"]),
@@ -143,10 +143,10 @@ def values_of(run, metric, grid, checkpoints=math.inf):
 
 @dataclass
 class Noise:
-    """The variation of runs around their cells, for all cells of a sweep together.
+    """The variance of runs around the mean of their cell, pooled over all cells of a sweep.
 
-      run_var      (G,) variance of a run beyond its cell and seed
-      df           (G,) degrees of freedom of run_var, including those of the prior
+      run_var      (G,) variance of a run, after the effects of cell and seed are removed
+      df           (G,) degrees of freedom of run_var, including RUN_DF of the prior
       seed_ratio   variance of a seed divided by run_var
       cov          (G, N, N) covariance of the cells' means in units of run_var, NaN if the cell has
                    no run at this budget
@@ -170,8 +170,8 @@ class Cell:
       index        the cell's position in the list of `cells_of` and in Noise.cov
       values       (S, G, P) reward of each run on each problem, NaN outside the run
       died         (S, G) whether the run diverged at a smaller budget
-      alive        (G,) whether any run of the cell is alive
-      reach        the budgets (lo, hi) that the cell's runs cover
+      alive        (G,) whether any run of the cell is alive, see `values_of`
+      reach        the range of budgets (lo, hi) that the cell's runs cover
       per_problem  (G, P) the reward estimated from all seeds, NaN if no run has a value
       mean         (G,) the mean of per_problem over problems
     """
@@ -221,10 +221,11 @@ def cells_of(runs, metric):
 
 
 def design(cell, seed):
-    """Return the columns (R, K) of a linear model cell + seed of R runs, the cells' columns first.
+    """Return the design matrix (R, K) of the linear model reward = cell + seed for R runs. The
+    columns of the cells come first.
 
-    cell, seed (R,). If the seeds are not crossed with the cells, X has no columns for seeds,
-    because these would absorb differences between cells.
+    cell, seed (R,): the cell and the seed of each run. If the seeds are not crossed with the cells,
+    there are no columns for seeds, because they would absorb differences between cells.
     """
     cells = np.unique(cell)
     X = (np.asarray(cell)[:, None] == cells).astype(float)
@@ -234,18 +235,16 @@ def design(cell, seed):
 
 
 def residuals(X, A):
-    """Return the residuals of A (R, ...) after a fit to the columns X (R, K), and the degrees of
-    freedom."""
+    """Return the residuals of A (R, ...) after a least-squares fit to X (R, K), and their degrees
+    of freedom."""
     flat = A.reshape(len(A), -1)
     rest = flat - X @ (np.linalg.pinv(X) @ flat)
     return rest.reshape(A.shape), len(A) - np.linalg.matrix_rank(X)
 
 
 def split_noise(X, A):
-    """Split the residuals of A (R, W, P) after a fit to X (R, K) into runs and problems.
-
-    Returns (runs (R, W), problems (R, W, P), degrees of freedom).
-    """
+    """Return the residuals of A (R, W, P) after a fit to X (R, K), in two parts: (their means over
+    problems (R, W), the rest (R, W, P), degrees of freedom)."""
     rest, df = residuals(X, A)
     runs = rest.mean(2)
     return runs, rest - runs[..., None], df
@@ -343,8 +342,8 @@ def level_error(c, j):
 def ci_half_width(c, j):
     """Return half of the 90% interval of a cell's reward at budget j.
 
-    The interval is the wider of two: the reward of another run of the cell on these problems, and
-    the reward of these runs on other problems of the kind.
+    The interval is the wider of two. The first is for the reward of another run of the cell on
+    these problems. The second is for the reward of these runs on other problems of the kind.
     """
     var, noise = c.noise.run_var[j], c.noise
     of_mean = var * noise.cov[j, c.index, c.index]
@@ -381,9 +380,8 @@ def best(cells, j):
 def tied_with_best(cells, j):
     """Return the mask (N,) of cells that cannot be distinguished from the best at budget j.
 
-    A cell is not tied if its gap to the best is larger than the error of the gap. The error is for
-    90% confidence over all comparisons together (Sidak; the set of Hsu's multiple comparisons with
-    the best).
+    A cell is not tied if its gap to the best is larger than the error of the gap. All comparisons
+    together have 90% confidence (Sidak; Hsu's multiple comparisons with the best).
     """
     top = best(cells, j)
     defined = [i for i, c in enumerate(cells) if not np.isnan(c.mean[j])]
@@ -413,10 +411,10 @@ def folds(S, H):
 
 def held_out(cells):
     """Return two arrays (N, F, G): the rewards used to choose a cell and the rewards used to score
-    it, in each of the `folds`.
+    the chosen cell, in each of the `folds`.
 
-    Diverged runs count in the choice. They are left out of the score (NaN), because the report
-    names them anyway.
+    Diverged runs count in the choice. They are left out of the score, because the report names them
+    anyway. If a cell has no score in a fold, the score is NaN and the reward for the choice -inf.
     """
     seeds = sorted({run["seed"] for c in cells for run in c.runs})
     H = min(cells[0].values.shape[2], 2)  # 1 if the logs have no counts
@@ -430,18 +428,18 @@ def held_out(cells):
             survived[s] = np.where(died, np.nan, means[s])
         choice.append([mean_over_runs(means[chosen]) for chosen, _ in masks])
         score.append([survived[scored][0] for _, scored in masks])
-    return np.array(choice), np.array(score)
+    choice, score = np.array(choice), np.array(score)
+    return np.where(np.isnan(choice) | np.isnan(score), -np.inf, choice), score
 
 
 def heldout_reward(cells, held=None):
-    """Return the reward of the best cell at each budget, without the winner's curse: (G,).
+    """Return the reward (G,) of the best cell at each budget, without the winner's curse.
 
     The cell is chosen on some runs and problems and scored on others (`held_out`), so a fold may
     score another cell than `best`. If there is only one seed, the luck of the chosen run remains.
-    held: the result of `held_out`, to compute it only once.
+    held: a result of `held_out`, if the caller has one already.
     """
     choice, scored = held or held_out(cells)
-    choice = np.where(np.isnan(choice) | np.isnan(scored), -np.inf, choice)
     rewards = np.take_along_axis(scored, choice.argmax(0)[None], 0)[0]  # (F, G)
     rewards = mean_over_runs(np.where(np.isneginf(choice.max(0)), np.nan, rewards))
     means = np.array([c.mean for c in cells])
@@ -450,12 +448,12 @@ def heldout_reward(cells, held=None):
 
 
 def stop_before(cells, j, held=None):
-    """Return an earlier stop that beats the best cell at budget j, dict(cell, j, reward, gain), or
-    None if more rollouts did no harm.
+    """Return a cell and a smaller budget that beat the best cell at budget j, as dict(cell, j,
+    reward, gain), or None if there are none.
 
-    A stop is a cell and a budget. It is chosen and scored on different runs and problems. The stop
-    counts if its reward is more than two standard errors above that of the best cell at j. The
-    error covers problems and checkpoints. held: the result of `held_out`, to compute it only once.
+    They are chosen on some runs and problems and scored on others. Their reward must be more than
+    two standard errors above the reward of the best cell at j. The error covers problems and
+    checkpoints. held: a result of `held_out`, if the caller has one already.
     """
     top = best(cells, j)
     if top is None or j == 0:
@@ -464,11 +462,10 @@ def stop_before(cells, j, held=None):
     if np.isnan(means).all():
         return None
     i, at = np.unravel_index(np.nanargmax(means), means.shape)
-    choice, scored = (a[..., :j + 1] for a in held or held_out(cells))
+    choice, scored = held or held_out(cells)
     F = choice.shape[1]
-    choice = np.where(np.isnan(choice) | np.isnan(scored), -np.inf, choice)[..., :j]
-    flat = choice.transpose(1, 0, 2).reshape(F, -1).argmax(1)  # (F,)
-    rewards = np.array([[scored[p // j, f, p % j], scored[top, f, j]] for f, p in enumerate(flat)])
+    stops = choice[..., :j].transpose(1, 0, 2).reshape(F, -1).argmax(1)  # (F,): cell * j + budget
+    rewards = np.array([[scored[p // j, f, p % j], scored[top, f, j]] for f, p in enumerate(stops)])
     rewards = rewards[~np.isnan(rewards).any(1)]  # folds in which both the stop and the end exist
     if not len(rewards):
         return None
@@ -506,15 +503,15 @@ def overtakes(a, b, grid, C):
 def panel_of(cells, grid, end=math.inf):
     """Return one panel of frontier.json: the frontier of cells, its switches of n and its ties.
 
-      envelope  at each budget the best (B_p, n, lr), its value `highest`, the held-out `reward`
-                that the report prints, and its interval lo, hi
+      envelope  at each budget the best cell's B_p, n and lr, its mean `highest`, the held-out
+                `reward` that the report prints, and the interval lo, hi of this reward
       near      at every fourth budget the (B_p, n) that are tied with the best
       switches  the changes of the best n (`overtakes`), each with why and clear
 
     why: "begins" if the new n has no runs before the switch, "ends" if the old n has no runs after
-    it, else "crossing". A crossing is clear if one of the two n is better by more than the error
-    somewhere on that n's side of the crossing. "begins" and "ends" are always clear. Of several
-    clear switches from one n to another only the first counts as clear. end: the last budget.
+    the switch, else "crossing". A crossing is clear if its `lo` or `hi` is known. "begins" and
+    "ends" are always clear. If an n overtakes another n several times, only the first clear switch
+    counts as clear. end: the last budget.
     """
     means = np.array([c.mean for c in cells])  # (N, G)
     js = np.flatnonzero(~np.isnan(means).all(0) & (grid <= end))
@@ -554,7 +551,7 @@ def panel_of(cells, grid, end=math.inf):
 # --------------------------------------------------------------------------------------------------
 # Does the best n rise with the budget? A test from the runs themselves
 
-# The prior of this test: the standard deviation of the noise of runs. With 0.010, up to 15% of
+# The standard deviation of the noise of runs in the prior of this test. With 0.010, up to 15% of
 # sweeps without a rise would get the verdict law
 LAW_SD = 0.015
 TIE = 2         # a reward lower by at most this many standard errors may be a tie (Hansen 2005)
@@ -563,12 +560,14 @@ ALPHA = 0.05    # a law needs a p below this
 
 
 def windows_of(cells, grid):
-    """Cut the budgets that all n reached into octaves of log C, two to six.
+    """Return the rewards of all runs in two to six windows of log C, each about an octave wide. The
+    windows cover the budgets that all n reached.
 
-    Returns dict(A (R, W, P): reward of each run in each window; n, seed (R,); C: the first and the
-    last budget of each window; left_out: the n whose runs end early or diverge). Returns None if
-    the budgets span less than a factor of 4. No n is left out if fewer than two others would
-    remain.
+    Returns dict(A, n, seed, C, left_out), or None if the budgets span less than a factor of 4.
+      A         (R, W, P) the reward of each run on each problem in each window
+      n, seed   (R,) of each run
+      C         the first and the last budget of each window
+      left_out  the n whose runs end early or diverge, empty if fewer than two n would remain
     """
     longest = max(c.reach[1] for c in cells)
     full = [c for c in cells if c.alive.any()
@@ -594,12 +593,14 @@ def windows_of(cells, grid):
 
 
 def window_estimates(A, n, seed):
-    """Return the reward of each n in each window with its errors, from A (R, W, P), n, seed (R,).
+    """Return the mean reward of each n in each window, with its covariances.
 
-    Returns dict(n (N,), mean (N W,), runs, problems (N W, N W), df, W). mean: the W windows of the
-    first n, then those of the next n, and so on. runs, problems: the covariances of `mean` over
-    runs and over problems. Both contain the noise of the rollouts, so this noise is subtracted
-    from `problems`.
+    A, n, seed: from `windows_of`. Returns dict
+      n               (N,) the n, in order
+      mean            (N W,) the rewards in the W windows of the first n, then of the next n, ...
+      runs, problems  (N W, N W) the covariance of `mean` over runs and over problems. Both would
+                      contain the noise of the rollouts, so it is subtracted from `problems`
+      df, W           the degrees of freedom of `runs`, and the number of windows
     """
     (_, W, P), ns = A.shape, np.unique(n)
     X, N = design(n, seed), len(ns)
@@ -615,22 +616,23 @@ def window_estimates(A, n, seed):
 
 
 def errors_of(D, e):
-    """Return the variances over runs and over problems of contrasts D (K, N W) of
-    `window_estimates`: two arrays (K,)."""
+    """Return the variances over runs and over problems of D @ mean: two arrays (K,). D (K, N W):
+    contrasts. e: from `window_estimates`."""
     runs, problems = (np.einsum("ka,ab,kb->k", D, e[key], D) for key in ("runs", "problems"))
     # the variance over problems is a difference of two estimates, so it can be negative
     return runs, np.maximum(problems, -0.8 * runs)
 
 
 def law_test(e):
-    """Test whether the best n rises. The null hypothesis is that one n is best in every window.
+    """Test whether the best n rises with the budget. The null hypothesis is that one n is best in
+    every window.
 
     e: from `window_estimates`. The null hypothesis is rejected if every n is beaten, either by a
     smaller n in an early window or by a larger n in a late window. So a falling n* is not a rise.
-    The middle window counts as early and as late. Returns dict(p, n_closest, by, window, gap).
-    n_closest: the n that comes closest to being best in all windows. by: the n that beats n_closest
-    most clearly, in `window` by `gap`. p: how often a sweep with a constant best n looks as much
-    like a rise as this one.
+    The middle window counts as early and as late. Returns dict
+      p          how often a sweep with a constant best n looks as much like a rise as this one
+      n_closest  the n that comes closest to being best in all windows
+      by         the n that beats n_closest most clearly, in `window` by `gap`
     """
     ns, W, means = e["n"], e["W"], e["mean"]
     N = len(ns)
@@ -668,19 +670,22 @@ def law_test(e):
 
 
 def verdict_of(cells, grid, delta):
-    """Judge whether n* rises with the budget, for the cells of one B_p and one lr_base.
+    """Return the verdict on whether n* rises with the budget, for cells of one B_p and one lr_base.
 
-    Returns what `law_test` returns, with dict(verdict, reason, p_falls, half, n_flat, regret, sets,
-    windows, left_out, ...). The verdict is
-      law           if `law_test` shows a rise at ALPHA, and no fall
-      flat          if `regret` is below delta, with two seeds or more and no n left out. `regret`
-                    is the most that another n can be better than `n_flat` in any window (upper end
-                    of a one-sided 95% interval)
-      undetermined  otherwise
-
-    If law and flat both hold, the verdict is flat, because `n_flat` is good enough. sets: the n
-    tied with the best in each window. rising: an n that gains on `n_flat` from the last window but
-    one to the last, or None. If it is not None, flat holds only up to the largest budget.
+    Returns the dict of `law_test` with
+      verdict      "law" if `law_test` shows a rise at ALPHA and no fall; "flat" if `regret` is
+                   below delta, with two seeds or more and no n left out; else "undetermined". If
+                   law and flat both hold, the verdict is flat, because `n_flat` is good enough
+      reason       why there was no test, else ""
+      p_falls      the p of `law_test` for a fall of n*
+      half         half of the 90% interval of `gap`
+      n_flat       the n with the smallest `regret`
+      regret       the most that another n can be better than `n_flat` in any window (upper end of a
+                   one-sided 95% interval); regret_of_n: the same for n_closest
+      rising       an n that gains on `n_flat` from the last window but one to the last, or None. If
+                   there is one, a verdict of flat holds only up to the largest budget
+      sets         the n tied with the best in each window
+      windows      the first and the last budget of each window; left_out: from `windows_of`
     """
     w = windows_of(cells, grid) if len({c.n for c in cells}) > 1 else None
     if w is None:
@@ -689,19 +694,24 @@ def verdict_of(cells, grid, delta):
                "the budgets that all n reached span less than a factor of 4")
         return dict(verdict="undetermined", reason=why, p=None, sets=[], regret=None, left_out=[])
     e = window_estimates(w["A"], w["n"], w["seed"])
-    rise = law_test(e)
-    fall = law_test(e | dict(n=-e["n"][::-1], mean=flip(e["mean"], e), **{
-        key: flip(flip(e[key], e).T, e).T for key in ("runs", "problems")}))
-    y, W, N = e["mean"].reshape(-1, e["W"]), e["W"], len(e["n"])
+    W, N = e["W"], len(e["n"])
+    y = e["mean"].reshape(N, W)
+    order = np.arange(N * W).reshape(N, W)[::-1].ravel()  # with the order of n reversed
+    rise, fall = law_test(e), law_test(e | dict(
+        n=-e["n"][::-1], mean=e["mean"][order],
+        **{key: e[key][np.ix_(order, order)] for key in ("runs", "problems")}))
     t = stats.t.ppf(0.95, e["df"])
 
-    def gap_of(a, b, at, before=None):  # (gap of two n, half of its 90% interval)
+    def gap_of(a, b, at, before=None):
+        """Return (the a-th n minus the b-th n in window `at`, half of its 90% interval). before: an
+        earlier window, whose gap is subtracted."""
         D = np.zeros((1, N * W))
         D[0, a * W + at], D[0, b * W + at] = 1, -1
-        if before is not None:  # minus the gap in an earlier window
+        if before is not None:
             D[0, a * W + before], D[0, b * W + before] = -1, 1
-        runs, rest = (float(v[0]) for v in errors_of(D, e))
-        return float(D[0] @ e["mean"]), math.sqrt(max(t * t * runs + Z * Z * rest, 0))
+        run_var, problem_var = (float(v[0]) for v in errors_of(D, e))
+        return float(D[0] @ e["mean"]), math.sqrt(max(t * t * run_var + Z * Z * problem_var, 0))
+    # the most that another n may be better, for each n
     regret = [max(0.0, *(sum(gap_of(b, a, at)) for b in range(N) if b != a for at in range(W)))
               for a in range(N)]
     flat = int(np.argmin(regret))
@@ -725,11 +735,6 @@ def verdict_of(cells, grid, delta):
         # `rising` is a hint, not a test, so half of the half-width is enough
         rising=rising if gains[rising][0] > gains[rising][1] / 2 else None,
         sets=sets, windows=w["C"], left_out=w["left_out"], reason="")
-
-
-def flip(a, e):
-    """Reverse the order of n in the first axis (N W, ...) of an array of `window_estimates`."""
-    return a.reshape(len(e["n"]), e["W"], *a.shape[1:])[::-1].reshape(a.shape)
 
 
 # --------------------------------------------------------------------------------------------------

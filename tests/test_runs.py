@@ -166,7 +166,6 @@ def test_the_mean_reward_of_a_fractional_verifier(copied, made):
     half = (row["hi"] - row["lo"]) / 2
     assert half > 1.6 * math.sqrt(row["reward"] * (1 - row["reward"]) / 300)
     assert "reward = validation reward [90% interval]" in sim.page_of(folder, "--metric=reward")
-    sim.page_of(folder, "--view=all", "--metric=reward", main=frontier.main)
     edit(logs[4], without_counts)
     with pytest.raises(BadInput, match=re.escape("this log has avg@4, reward)")):
         read_run(logs[4].parent, "avg@8")
