@@ -1,15 +1,18 @@
 """results/figures.py: the figures of the paper and of our own questions, each a function of arms.
 
 Each function takes an Atlas, finds the arms of its study (presets.json of the data folder), judges
-a claim by contrasts of their runs, and draws the figure: n, B_p, lr, models and levels come from
-the logs. It raises Missing if runs are missing, and returns a row, a dict of
-  verdict, number, details: number is the main number of the row, with its interval
-  table, figure: a Markdown table, and the names of the figure's files
-  times: how many times as many seeds would decide the claim
-  needs: what else would decide the claim
-  tuned: False if n are compared at an lr that was not tuned for each n
-  compared: the runs that must make DEEP updates (arms.py). Without this key all runs must
-The table of claims and functions is in atlas.py.
+a claim by contrasts of their runs, and draws the figure. n, B_p, lr, models and levels come from
+the logs. If runs are missing, the function raises Missing. It returns a row, a dict with
+  verdict   of the claim, "" if there is none
+  number    the main number of the row as text, with its interval
+  details   all other numbers as text
+  table     a Markdown table
+  figure    the name of the figure's file, or a list of names
+  times     the factor by which the seeds must increase to decide the claim
+  needs     what else would decide the claim, as text
+  tuned     False if n are compared at an lr that was not tuned for each n
+  compared  the runs that must make DEEP updates (arms.py). Without this key all runs must
+Every row has the first three. The table of claims and functions is in atlas.py.
 """
 import contextlib
 import math
@@ -42,36 +45,38 @@ EXPLODES = 1.25  # responses explode in length if they become this many times as
 
 
 def of_shift(c, g, names=("early", "at the end"), what="n", **more):
-    """Return the table row for `c`, a `shift` of the best `what`. g: gained of `judge`.
+    """Return the row for `c`, a `shift` of the best `what`. g: gained of `judge`.
 
-    If the verdict is confirmed, the row's number is the contrast `gains`. Otherwise it is the one
-    of `loses` and `gains` that would need more seeds.
+    If the verdict is confirmed, the row's number is the contrast `gains`. Otherwise the number is
+    `loses` or `gains`, whichever would need more seeds.
     """
     times = {key: (c[key]["half"] / max(c[key]["gain"], SMALL * g)) ** 2
              for key in ("loses", "gains")}
     key = "gains" if c["verdict"] == "confirmed" else max(times, key=times.get)
     when, sign = (names[1], 1) if key == "gains" else (names[0], -1)
-    number = f"{when}, the {what} best {names[1]} less that best {names[0]}: {points(c[key], sign)}"
+    number = f"{when}, the {what} best {names[1]} minus the {what} best {names[0]}: "
+    number += points(c[key], sign)
     needs = f"would need an {what} below {c['flat']}"
     return dict(verdict=c["verdict"], times=times[key], number=number,
                 needs=needs if c["censored"] and c["worst"] < SMALL * g else "") | more
 
 
 def of_rise(v, ns, g, **more):
-    """Return the table row for `v`, a verdict of `verdict_of` over the n in `ns`.
+    """Return the row for `v`, a verdict of `verdict_of` over the n in `ns`. g: gained of `judge`.
 
-    Its number is the clearest gap by which another n beats `n_closest`, the n that comes closest to
-    being best at all budgets.
+    The row's number is the clearest gap by which another n beats `n_closest`, the n that comes
+    closest to being best at all budgets.
     """
     lo, hi = map(format_si, v["windows"][v["window"]])
     return dict(verdict=law_verdict(v, ns), times=(v["half"] / max(v["gap"], SMALL * g)) ** 2,
                 needs=f"would need an n below {v['n_flat']}" if v["verdict"] == "flat" else "",
-                number=f"n = {v['by']} less n = {v['n_closest']} at C = {lo} to {hi}: "
+                number=f"n = {v['by']} minus n = {v['n_closest']} at C = {lo} to {hi}: "
                 f"{100 * v['gap']:+.1f} ± {100 * v['half']:.1f}") | more
 
 
 def ratio_text(c):
-    """Return a contrast of log2 values as text: the ratio of the values, with its interval."""
+    """Return a contrast of log2 values as text with a {} for a word: "1.11 times{} (1.05 to 1.17)".
+    """
     return "{:.2f} times{{}} ({:.2f} to {:.2f})".format(
         *(2 ** x for x in (c["gain"], c["gain"] - c["half"], c["gain"] + c["half"])))
 
@@ -79,9 +84,9 @@ def ratio_text(c):
 # ---- section 3: the recipe
 
 def solved_at_first(cfg):
-    """Return how many problems the base model solved 0..s times in its first s tries, (s + 1,),
-    from sample.py's pass rates in the folder of a run's training problems."""
-    correct = {}  # {problem id: how many of the base model's s tries were correct}
+    """Return an array (s + 1,): how many problems the base model solved 0, 1, ..., s times in s
+    rollouts, by sample.py's pass rates in the folder of a run's training problems."""
+    correct = {}  # {problem id: solved rollouts}
     for rates in sorted(Path(cfg["train_set"]).parent.glob("pass_rates*.jsonl")):
         correct |= {r["id"]: r["correct"] for r in read_log(rates)
                     if r.get("samples") == cfg["s"]}
@@ -118,9 +123,8 @@ def difficulty(atlas):
 
 
 def recipe(atlas, start, claim, *pairs):
-    """Figure 3 and Figure 4, right: one arm minus another, for the pairs of arms that have runs.
-
-    start: the prefix of the arms' names.
+    """Figure 3 and Figure 4, right: one arm minus another, for those `pairs` of arms that have
+    runs. start: the prefix of the arms' names. claim: about each difference, see `judge`.
     """
     cells = {name.removeprefix(start): one_cell(atlas, name)
              for name in atlas.present("recipe") if name.startswith(start)}
@@ -128,7 +132,7 @@ def recipe(atlas, start, claim, *pairs):
         raise Missing(" and ".join(start + name for name in pairs[0]))
     cells = cut(cells)
     table, g, cfg = table_of(cells), gained(cells), config_of(cells)
-    named = {f"{a} less {b}": contrast(table, {a: 1, b: -1})
+    named = {f"{a} minus {b}": contrast(table, {a: 1, b: -1})
              for a, b in pairs if {a, b} <= set(cells)}
     least_sure = max(named, key=lambda name: judge(named[name], claim, g)[1])
     panels, title = [curves(cells, label="{}")], "Rules for the lr"
@@ -159,15 +163,15 @@ def lr_grid(atlas):
     _, high = best_less(table, (middle, [last]))
     g = gained(cells)
     return judged((low, "larger", g), (high, "larger", g)) | dict(
-        number=f"the best lr_base less the largest: {points(high)}",
-        details=f"{means_text(table)}; {choices_text(best)}, chosen on other runs, less "
-        f"{first:g} {points(low)}, less {last:g} {points(high)}",
+        number=f"the best lr_base minus the largest: {points(high)}",
+        details=f"{means_text(table)}; {choices_text(best)}, chosen on other runs, minus "
+        f"{first:g} {points(low)}, minus {last:g} {points(high)}",
         figure=figure(atlas, "lr_grid", [curves(cells, label="lr_base = {:g}")],
                       f"Learning rates, {titled(cfg)}, n = {cfg['n']}"))
 
 
 def explodes(atlas, one, other):
-    """Section 3: are the responses EXPLODES times as long in one arm as in the other?"""
+    """Section 3: are responses at least EXPLODES times as long in one arm as in the other?"""
     cells = cut({name: one_cell(atlas, name) for name in (one, other)})
     lengths = table_of(cells, step_mean, field="response_len")
     c = contrast({name: np.log2(t) for name, t in lengths.items()}, {one: 1, other: -1})
@@ -184,8 +188,8 @@ def explodes(atlas, one, other):
 # ---- section 4: allocation
 
 def every_lr(atlas, task, ns=()):
-    """Return {(n, lr_base): {seed: run}} of an arm and of ARM_half, ARM_double, ..., in order; ns:
-    only these n."""
+    """Return {(n, lr_base): {seed: run}} of an arm and of its arms at other lr_base (`LRS`), in
+    order. ns: only these n."""
     names = [task + end for end in ("", *LRS) if (atlas.folder / (task + end)).is_dir()]
     out, least = {}, atlas.min_seeds(*names)
     for name in names:
@@ -204,10 +208,11 @@ def ns_of(keys):
 
 
 def at_one_lr(atlas, arm):
-    """Return an arm at one lr_base: (lr_base, {n: {seed: run}}, its `deep_cells`, a sentence about
-    the others).
+    """Return an arm at one lr_base: (lr_base, {n: {seed: run}}, the `deep_cells` of these, the
+    sentence of `deep_cells`).
 
-    Of the lr_base that most deep n have, take the one with the highest mean over n at the end.
+    The lr_base has the most deep cells. Among several such lr_base, it has the highest mean over n
+    at the end.
     """
     whole, deep = {}, {}
     for (n, lr), runs in every_lr(atlas, arm).items():
@@ -223,7 +228,7 @@ def at_one_lr(atlas, arm):
 
 
 def rise(atlas, task):
-    """Figures 1, 6 and 7: does n*(C) of an arm rise, at the one lr_base that is best for all n?
+    """Figures 1, 6 and 7: does n*(C) of an arm rise, at one lr_base for all n (`at_one_lr`)?
 
     The claims of our own study were made on seeds 0 to 2, so these seeds cannot confirm them. If
     every n has two later seeds, the later seeds decide.
@@ -248,20 +253,20 @@ def rise(atlas, task):
 
 
 def plateau_text(law):
-    """Return the plateaus of the two readings of n*(C) as text."""
+    """Return k and plateau of the law through both kinds of points n*(C) as text."""
     out = []
-    for name, fit in (("the best fitted curve (section 4.1)", law["fit"]),
-                      ("pooled records", law["by_records"]["fit"])):
+    for name, fit in (("the n of the highest fitted curve (section 4.1), by our parabola between n",
+                       law["fit"]), ("the pooled records (Figure 15)", law["by_records"]["fit"])):
         out.append(f"{name}: " + (f"k {fit['k']:.1f}, plateau {fit['plateau']:.0f}" if fit else
                                   "too few points"))
     return f"the law through {'; through '.join(out)}"
 
 
 def law_panel(panel, law, unit):
-    """Return a panel like Figure 7: the points of n*(C) coloured by reward, and the fit in red.
+    """Return a drawing like Figure 7: the points of n*(C) coloured by reward, and the law in red.
 
-    If n* rises, the fit is drawn even if the points do not determine it. At a fixed B (Figure 9)
-    the panel has the points of B_p*(M) too.
+    panel: of frontier.json. law: from `law_of_panel`. If n* rises, the law is drawn even if the
+    points do not determine it. At a fixed B (Figure 9) the points of B_p*(M) are drawn too.
     """
     without_ties = {key: value for key, value in panel.items() if key != "near"}
 
@@ -297,8 +302,8 @@ def law_figure(atlas, name, cells):
         frontier.draw_curves(ax, panel["paper"], colours(panel["ns"]), swept["label"])
         budget_axis(ax, *panel["range"], "rollouts")
         ax.tick_params(labelbottom=True)
-        for band in ax.collections:  # a fitted curve has no interval
-            band.set_label("")
+        for band in ax.collections:
+            band.set_label("")  # no legend for the interval, because a fitted curve has none
         ax.set_ylabel(swept["label"])
     return figure(atlas, name, [draw_frontier, law_panel(panel, law, "rollouts")],
                   f"Best n against compute, {titled(config_of(cells))}", note="dots: record-"
@@ -306,8 +311,7 @@ def law_figure(atlas, name, cells):
 
 
 def beyond(atlas, task):
-    """Section 4.1: does the largest n of an arm extend the frontier, even if it makes few updates?
-    """
+    """Section 4.1: does the largest n of an arm extend the frontier? It may make few updates."""
     lr, whole, _, _ = at_one_lr(atlas, task)
     if len(whole) < 3:
         raise Missing(f"three n of {task}")
@@ -318,14 +322,16 @@ def beyond(atlas, task):
     # a tie does not extend the frontier either
     return judged((c, "not larger", gained(whole))) | dict(
         compared={}, figure=f"law_{task}.png",
-        number=f"n = {largest} less the best smaller n: {points(c)}",
+        number=f"n = {largest} minus the best smaller n: {points(c)}",
         details=f"over the last quarter, at lr_base = {lr:g}; the best smaller n is "
         f"{choices_text(best)}; n = {largest} makes {made} updates")
 
 
 def plateau(atlas, first, second):
-    """Section 4.1: is the best n at the end smaller on the second arm than on the first? The
-    difference is in octaves, with one value per seed."""
+    """Section 4.1: is the best n at the end smaller on the second arm than on the first?
+
+    The difference is in octaves. Each seed has one value.
+    """
     ends, plateaus = [], []
     for arm in (first, second):
         _, whole, cells, _ = at_one_lr(atlas, arm)
@@ -341,7 +347,7 @@ def plateau(atlas, first, second):
     low, high = (2 ** np.mean(e) for e in reversed(ends))
     return judged((c, "smaller", 10)) | dict(
         tuned=False, figure=[f"law_{first}.png", f"law_{second}.png"],
-        number=f"{c['gain']:+.1f} ± {c['half']:.1f} octaves, {second.title()} less "
+        number=f"{c['gain']:+.1f} ± {c['half']:.1f} octaves, {second.title()} minus "
         f"{first.title()}",
         details=f"best n over the last quarter, mean over seeds: {high:.3g} on {first.title()}, "
         f"{low:.3g} on {second.title()}; plateaus of the law by the best fitted curve: "
@@ -351,17 +357,17 @@ def plateau(atlas, first, second):
 def own_lr_gap(cells, large, small, metric="avg@4"):
     """Compare the best n in `large` with n = `small` at the end, each n at its best lr_base.
 
-    cells: {(n, lr_base): {seed: run}}. The lr_base are chosen on other runs and problems
-    (`best_less`). Returns (text, the contrast, whether the lr was tuned, a short text). The lr
-    counts as tuned if each n has three lr_base, and the best lr_base of the n with the lower reward
-    is neither the smallest nor the largest. Otherwise a better lr_base may exist beyond the edge.
+    cells: {(n, lr_base): {seed: run}}. The lr_base are chosen by `best_less`. Returns (text, the
+    contrast, whether the lr was tuned, a short text). The lr counts as tuned if each n has three
+    lr_base, and the n with the lower reward is best at a middle one. If it were best at the
+    smallest or the largest, a better lr_base might exist beyond.
     """
     of_large, of_small = ([key for key in cells if key[0] in ns] for ns in (large, [small]))
     table, times = table_of(cells, metric=metric), Counter(n for n, _ in cells)
     tried = [times[n] for n in (*large, small)]
     best, c = best_less(table, (of_large, of_small))
     top = choices_text([str(n) for n, _ in best])
-    text, edge = f"n = {top} less n = {small}", False
+    text, edge = f"n = {top} minus n = {small}", False
     if max(tried) > 1:
         lrs = choices_text([f"{lr:g}" for _, lr in best])
         text += f", each at its best lr_base (n = {top}: {lrs})"
@@ -372,14 +378,14 @@ def own_lr_gap(cells, large, small, metric="avg@4"):
         if edge:
             text += f", but n = {worse} has its best, {lr:g}, at the edge of {len(lrs)} tried"
     tuned = min(tried) > 2 and not edge
-    return f"{text}: {points(c)}", c, tuned, f"n = {top} less n = {small}: {points(c)}"
+    return f"{text}: {points(c)}", c, tuned, f"n = {top} minus n = {small}: {points(c)}"
 
 
 def far(atlas, arm, large, above=False):
     """Return the row of `rise` for an arm whose n have several lr_base.
 
     The row's number is n = `large` minus the smallest n at the end, each at its best lr_base.
-    above: if true, the claim is that n = `large` ends above the smallest n.
+    above: whether the claim is that this number is above 0.
     """
     row, every = rise(atlas, arm), every_lr(atlas, arm)
     ns = ns_of(every)
@@ -397,8 +403,8 @@ def far(atlas, arm, large, above=False):
 
 
 def above_each(cells):
-    """Return the paper's frontier minus ours (S, 1), for each seed that has enough record-breaking
-    points for a fit."""
+    """Return the frontier of the paper's sigmoids minus our frontier (S, 1), for each seed that has
+    enough record-breaking points for a fit."""
     each = []
     for seed in sorted(set.intersection(*map(set, cells.values()))):
         _, panel = panel_in({n: {seed: runs[seed]} for n, runs in cells.items()}, frontier.paper)
@@ -476,14 +482,14 @@ def record_breaking(atlas):
 
 
 def lengths_of(cells):
-    """Return (the fewest, the most) tokens per rollout, averaged over a run, of {n: {seed: run}}.
-    """
+    """Return the fewest and the most tokens per rollout of a run of {n: {seed: run}}, averaged over
+    the run."""
     each = [read(run["path"], "val", "tokens")["per_rollout"] for run in flat(cells)]
     return min(each), max(each)
 
 
 def tokens(atlas):
-    """Figure 24: n*(C) and the paper's law with C in rollouts and in tokens."""
+    """Figure 24: points n*(C) and the law through them, with C in rollouts and in tokens."""
     _, whole, cells, _ = at_one_lr(atlas, "easy")
     note_used(cells)
     panels, ends, fits = [], [], []
@@ -555,16 +561,18 @@ def grid_of(atlas, study, task):
 
 
 def grid_parts(atlas, study, task):
-    """Return (all cells of `grid_of`, the judged ones up to their shared budget, a sentence about
-    the others)."""
+    """Return (all cells of `grid_of`, those that are judged, cut to one budget, a sentence that
+    names the other cells)."""
     cells = grid_of(atlas, study, task)
     deep, left = deep_cells(cells, "{}")
     return cells, cut(deep), left.replace("updates: ", "updates, (B_p, n) = ")
 
 
 def groups_of(cells, fixed_B=False, least=3):
-    """Group {(B_p, n): value} by B_p, or by B = B_p n: ({group: {n: value}}, the groups with fewer
-    than `least` n)."""
+    """Group {(B_p, n): value} by B_p, or by B = B_p n if `fixed_B`.
+
+    Returns ({group: {n: value}} of the groups with `least` n or more, a list of the other groups).
+    """
     groups = {}
     for (b, n), value in cells.items():
         groups.setdefault(b * n if fixed_B else b, {})[n] = value
@@ -573,8 +581,8 @@ def groups_of(cells, fixed_B=False, least=3):
 
 
 def metrics(atlas, task, first, second):
-    """Figure 8: the best n at the largest C for each B_p, by two metrics. Does the second metric
-    need a larger n than the first?"""
+    """Figure 8: does the `second` metric need a larger n than the `first`? The figure has the best
+    n at the largest C for each B_p by both metrics."""
     whole, cells, left = grid_parts(atlas, "joint", task)
     g, names = gained(cells), (f"by {first}", f"by {second}")
     judged_n = {m: groups_of(table_of(cells, metric=m))[0] for m in (first, second)}
@@ -582,7 +590,7 @@ def metrics(atlas, task, first, second):
               for B_p in judged_n[first]}
     if not shifts:
         raise Missing("three n at one B_p")
-    best, tied = {}, {}  # they include the cells that are not judged
+    best, tied = {}, {}  # {(metric, B_p): n}, also from cells that are not judged
     for metric in ("best@4", "worst@4"):
         for B_p, table in groups_of(table_of(whole, metric=metric), least=2)[0].items():
             best[metric, B_p], tied[metric, B_p] = top_and_ties(table)
@@ -616,7 +624,7 @@ def metrics(atlas, task, first, second):
 
 
 def sensitivity(atlas, task):
-    """Figure 10: points for each doubling of n and of B_p, from a plane fitted to all cells."""
+    """Figure 10: how much a doubling of n and of B_p adds, from a plane fitted to all cells."""
     whole, cells, left = grid_parts(atlas, "joint", task)
     table, g = table_of(cells), gained(cells)
     X = np.array([[1, math.log2(b), math.log2(n)] for b, n in table])
@@ -625,12 +633,12 @@ def sensitivity(atlas, task):
     def weighted(weights):
         return contrast(table, dict(zip(table, weights)))
     of_n, of_B_p = weighted(to_n), weighted(to_B_p)
-    # the size of a slope is the slope times its sign
+    # |slope of n| - |slope of B_p|
     gap = weighted(np.sign(of_n["gain"]) * to_n - np.sign(of_B_p["gain"]) * to_B_p)
     row = judged((gap, "larger", g), (of_n, "larger", g))
-    if task == "easy":  # n has the larger effect, and it helps
+    if task == "easy":  # the claim: n has the larger effect, and a larger n helps
         verdict = row["verdict"]
-    elif abs(gap["gain"]) + gap["half"] < SMALL * g:  # the effects are alike, and n helps
+    elif abs(gap["gain"]) + gap["half"] < SMALL * g:  # the claim: equal effects, a larger n helps
         verdict = judge(of_n, "larger", g)[0]
     else:
         verdict = "contradicted" if abs(gap["gain"]) > gap["half"] else "underpowered"
@@ -655,7 +663,7 @@ def sensitivity(atlas, task):
     number = f"a doubling of n {points(of_n)}, of B_p {points(of_B_p)}"
     return row | dict(
         verdict=verdict, number=number, compared=cells,
-        details=f"{number}; the size of the first less that of the second {points(gap)}, "
+        details=f"{number}; the size of the first minus that of the second {points(gap)}, "
         f"{len(cells)} cells{left}",
         figure=figure(atlas, f"sensitivity_{task}",
                       [panel_over("B_p", "n"), panel_over("n", "B_p")],
@@ -682,8 +690,8 @@ def at_every(atlas, study, task):
 
 
 def grid_figures(atlas, study, task, cells):
-    """Draw Figures 16 to 19, the curves of each n at each B_p or at each full batch B. For B, draw
-    Figure 9 too, n*(M) and B_p*(M) at one B. Return the files' names."""
+    """Draw Figures 16 to 19: the curves of each n at each B_p, or at each batch B. For B, also draw
+    Figure 9: n*(M) and B_p*(M) at the middle B. Return the files' names."""
     swept = analysed(cells)
     view, at, lines, size = ((frontier.fixed_B, "a fixed batch B", "of_batch", "B")
                              if study == "fixed_B" else
@@ -705,9 +713,9 @@ FRONTIER = "thick: the frontier, coloured by its n"
 
 
 def frontier_panel(lines, title, label, B=1):
-    """Return a panel of curves dict(n, C, reward) over rollouts, with their frontier coloured by n.
+    """Return a drawing of curves dict(n, C, reward) with their frontier, coloured by n.
 
-    label: the label of the y axis. B: rollouts for each unit of C.
+    label: the label of the y axis. B: the number of rollouts in a unit of C.
     """
     shade = colours({c["n"] for c in lines})
 
@@ -727,7 +735,7 @@ def frontier_panel(lines, title, label, B=1):
 
 
 def thick(ax, x, y, of_points):
-    """Draw a thick line through x, y (G,), each piece in the colour of its first point."""
+    """Draw a thick line through x, y (G,) in the colours of its points."""
     for i in range(len(x) - 1):
         ax.plot(x[i:i + 2], y[i:i + 2], color=of_points[i], lw=5, solid_capstyle="round")
 
@@ -760,14 +768,14 @@ def not_monotonic(atlas, task):
 
 
 def stable_B_p(atlas):
-    """Section 4.2: is the smallest stable B_p larger on Hard than on Easy? At a stable B_p at most
-    one run in ten diverges or falls."""
+    """Section 4.2: is the smallest stable B_p larger on Hard than on Easy? A B_p is stable if at
+    most one run in ten diverges or collapses."""
     found = {}
     for task in ("easy", "hard"):
         cells = cut(grid_of(atlas, "joint", task))
         note_used(cells)
         cells = analysed(cells)["best_lr_cells"]
-        found[task] = frontier.stability(cells)  # up to each cell's end
+        found[task] = frontier.stability(cells)
     shared = set.intersection(*map(set, found.values()))
     found = {task: {b: by_B_p[b] for b in by_B_p if b in shared} for task, by_B_p in found.items()}
     first, second = smallest = [frontier.smallest_stable(by_B_p) for by_B_p in found.values()]
@@ -777,7 +785,7 @@ def stable_B_p(atlas):
         said.append(f"{task.title()}: {each}; the smallest stable one is {stable or 'none'}")
     verdict = "underpowered"
     if first and second and first != second:
-        # could chance explain the failures at the B_p that is stable for one task only?
+        # may the failures at the B_p that is stable for one task only be chance?
         counts = [(bad, runs - bad) for bad, runs in (found[t][min(first, second)] for t in found)]
         p = stats.fisher_exact(counts).pvalue
         said.append(f"That the two fail alike at B_p = {min(first, second)} has p = {p:.2f}")
@@ -791,8 +799,8 @@ def stable_B_p(atlas):
 
 
 def joint_row(atlas, task, what, value_of):
-    """Return (row, shift, left, all cells, gain of training) for the best `what` over all (B_p, n).
-    value_of((B_p, n)): the value of `what`."""
+    """Return (row, shift, the sentence of `grid_parts`, all its cells, the gain of training) for
+    the question whether the best `what` rises. value_of((B_p, n)): the value of `what`."""
     whole, cells, left = grid_parts(atlas, "joint", task)
     c, g = shift_of(cells, value_of), gained(cells)
     row = of_shift(c, g, what=what) | dict(compared=cells, figure=f"joint_{task}.png",
@@ -866,7 +874,8 @@ def pairs_of(panel):
 
 
 def overview(atlas):
-    """Figure 1: the paper's four findings in one picture, made of panels of other figures."""
+    """Figure 1: the paper's four findings in one picture, from panels of other figures."""
+    # (title, the figure, the panel's index in the figure, the function that draws it, arguments)
     parts = [("(1) Easy", "law_easy", -1, rise, "easy"), ("(1) Hard", "law_hard", -1, rise, "hard"),
              ("(2) Easy", "best_worst_easy", 0, metrics, "easy", "best@4", "worst@4"),
              ("(2) Hard", "best_worst_hard", 0, metrics, "hard", "worst@4", "best@4"),
@@ -895,8 +904,8 @@ def overview(atlas):
 def pass_rates(run, at):
     """Return (pass rates (D,), rollouts per problem) of a run's training problems.
 
-    They come from the `fresh` record (--pass_at) nearest to the budget `at`. Its rollouts were
-    drawn after the update, only for this record. Training rollouts are drawn before the update.
+    They come from the `fresh` record (--pass_at) nearest to the budget `at`, whose rollouts are
+    drawn after the update. Rollouts for training are drawn before the update.
     """
     fresh = [r for r in run["passes"] if r.get("fresh")]
     if len(fresh) < 2:
@@ -906,8 +915,8 @@ def pass_rates(run, at):
 
 
 def interference(atlas, task):
-    """Figures 11 and 27: training problems that are unsolved, and mastered, at the smallest and the
-    largest n of the study."""
+    """Figures 11 and 27: does the smallest n of the study leave more training problems unsolved
+    than the largest n, and does it solve more of them always?"""
     ns = sorted(map(int, atlas.configs("interference")[task]["ns"].split()))
     small, large = ns[0], ns[-1]
     if small == large:
@@ -922,7 +931,7 @@ def interference(atlas, task):
         parts.append((contrast(end, {small: 1, large: -1}), "larger", moved))
     unsolved, mastered = (c for c, *_ in parts)
     return judged(*parts) | dict(
-        number=f"solved in none of {s}, n = {small} less n = {large}: {points(unsolved)}",
+        number=f"solved in none of {s}, n = {small} minus n = {large}: {points(unsolved)}",
         details=f"in % of the training problems at C = {format_si(C)}; "
         f"solved in {s - 1} or more of {s}: {points(mastered)}",
         figure=draw_view(atlas, "pass1", f"pass1_{task}", cells,
@@ -930,11 +939,11 @@ def interference(atlas, task):
 
 
 def two_n_row(atlas, arm, claim, pick):
-    """Return ({n: {seed: run}} of an arm at its best lr_base, a title, the comparison of two n for
-    `judged`, its text as a row).
+    """Compare two n of an arm at the end, each at its best lr.
 
-    pick: a function of the sorted n that returns (a list of larger n, the small n). The best of the
-    larger n is compared with the small n, each at its best lr.
+    pick(sorted n) returns (larger n, small n); the best of the larger n is compared with the small
+    n. Returns ({n: {seed: run}} of the arm at one lr_base, a title, the part (contrast, claim, gain
+    of training) for `judged`, the row without its verdict).
     """
     lr, _, cells, _ = at_one_lr(atlas, arm)
     if len(cells) < 2:
@@ -950,8 +959,8 @@ def two_n_row(atlas, arm, claim, pick):
 
 
 def models(atlas):
-    """Figure 12: the best larger n against the smallest, for other base models; their validation
-    and training rewards."""
+    """Figure 12: the best larger n minus the smallest n, for other base models. The figure has
+    their validation and training rewards."""
     rows, arms, parts = {}, {}, []
     for name in atlas.present("models"):
         cells, title, part, row = two_n_row(atlas, name, "larger", lambda ns: (ns[1:], ns[0]))
@@ -972,8 +981,8 @@ def models(atlas):
 
 
 def overfits(atlas):
-    """Section 5.1: does the training reward of the largest n still rise from the second quarter to
-    the last, while its validation reward does not? For other models on Easy."""
+    """Section 5.1: for other models on Easy, does the training reward of the largest n rise from
+    the MIDDLE window to the LATE one, while its validation reward does not?"""
     found, g = {}, 0
     for name in atlas.present("models", recipe="easy"):
         cells = at_one_lr(atlas, name)[1]
@@ -997,8 +1006,7 @@ def overfits(atlas):
 
 
 def size(atlas):
-    """Figure 13: points for each doubling of n. The contrast is many training problems minus few.
-    """
+    """Figure 13: does a doubling of n add more with many training problems than with few?"""
     names = atlas.present("size")
     lrs = min(map(atlas.lrs, names), key=len, default={})  # other arms may have more lr_base
     if len(names) < 2 or not lrs:
@@ -1025,29 +1033,27 @@ def size(atlas):
              for D in sorted(arms, reverse=True)}
     panels = [curves(arms[D], title) for D, title in names.items()]
     return row | dict(number="points for each doubling of n, "
-                      f"{names[many_D]} less {names[few]}: {points(c)}",
+                      f"{names[many_D]} minus {names[few]}: {points(c)}",
                       details=f"best n {tops[many_D]} and {tops[few]}{left}",
                       figure=figure(atlas, "size", panels, "The number of training problems D, "
                                     f"{titled(config_of(arms[many_D]))}", across=2))
 
 
 def mixes(atlas):
-    """Return ({mix: {n: {seed: run}}}, {level: the `set` of its evaluations}) of the mixtures.
-
-    The runs have the n that all mixtures have, and are cut to the smallest budget.
-    """
+    """Return ({mix: {n: {seed: run}}}, {level: the name of its evaluations in the log}) for the
+    mixtures. The n are those that all mixtures have, and the runs are cut to one budget."""
     arms = {mix: atlas.arm(mix) for mix in MIXES}
     ns, C = sorted(set.intersection(*map(set, arms.values()))), min(map(budget_of, arms.values()))
     if len(ns) < 2:
         raise Missing("two n that all mixtures have")
     arms = {mix: cut({n: cells[n] for n in ns}, C) for mix, cells in arms.items()}
-    # a run's first validation file is its set "val", the others keep their names
+    # the log calls the first validation file "val", and other files by their names
     first = config.files(config_of(arms["mix_hard"])["val_set"])[0]
     return arms, {name: "val" if name in str(first) else name for name in LEVELS}
 
 
 def mixtures(atlas):
-    """Figure 14: the largest n against the smallest, for every mixture on every level."""
+    """Figure 14: the largest n minus the smallest n, for every mixture on every level."""
     arms, sets = mixes(atlas)
     every = {(mix, n): runs for mix, cells in arms.items() for n, runs in cells.items()}
     tables = {name: table_of(every, of=of) for name, of in sets.items()}
@@ -1064,7 +1070,7 @@ def mixtures(atlas):
                 parts.append((c, "larger", gained(cells, of=of)))
                 first = first or f"trained and judged on Unsolved: {points(c)}"
         said.append(f"{level(mix)}: {' / '.join(of_levels)}")
-    ends = f"n = {max(cells)} less n = {min(cells)}"
+    ends = f"n = {max(cells)} minus n = {min(cells)}"
     return judged(*parts) | dict(
         tuned=False, number=f"{ends}, {first}",
         details=f"{ends} on Unsolved / Easy / Very Easy, trained on {', '.join(said)}",
@@ -1073,7 +1079,7 @@ def mixtures(atlas):
 
 
 def one_mix_less_another(arms, of, one, other):
-    """Return one mixture minus another on a set, mean over n, as a contrast."""
+    """Return the contrast of two mixtures, `one` minus `other`, on the set `of`, mean over n."""
     cells = {(mix, n): runs for mix in arms for n, runs in arms[mix].items()}
     weights = {(mix, n): sign / len(arms[mix]) for mix, sign in ((one, +1), (other, -1))
                for n in arms[mix]}
@@ -1081,8 +1087,9 @@ def one_mix_less_another(arms, of, one, other):
 
 
 def forgetting(atlas):
-    """Figure 14: the change of each mixture on Easy and Very Easy since the base model, mean over
-    n. If trained on Unsolved only, the model is judged early, because it may recover later."""
+    """Figure 14: how much each mixture changes the reward on Easy and Very Easy since the base
+    model, mean over n. The mixture of Unsolved only is judged early, because it may recover later.
+    """
     arms, sets = mixes(atlas)
     lines, found = [], {}
     for mix, window in (("mix_hard", EARLY), *((mix, LATE) for mix in arms)):
@@ -1099,25 +1106,26 @@ def forgetting(atlas):
     return judged(*((c, "smaller", g) for c in of_hard), (mended, "larger", g)) | dict(
         number=f"Unsolved alone, on Easy: {points(of_hard[0])} since the base model",
         figure="mixtures.png",
-        details=f"on Easy {level('mix_dual')} less Unsolved alone: {points(mended)}",
+        details=f"on Easy {level('mix_dual')} minus Unsolved alone: {points(mended)}",
         table=markdown(["change since the base model, trained on", "to C",
                         *map(level, LEVELS[1:])], lines))
 
 
 def very_easy(atlas):
-    """Figure 14: the mixture with Very Easy problems against the mixture without them."""
+    """Figure 14: the mixture with Very Easy problems minus the mixture without them."""
     arms, sets = mixes(atlas)
     found = {name: one_mix_less_another(arms, sets[name], "mix_tri", "mix_dual") for name in sets}
     said = ", ".join(f"on {level(name)} {points(c)}" for name, c in found.items())
     g = max(gained(cells, of=of) for cells in arms.values() for of in sets.values())
     return judged(*((found[name], "not larger", g) for name in LEVELS[:2])) | dict(
-        figure="mixtures.png", number=f"with less without, on Easy: {points(found[LEVELS[1]])}",
-        details=f"{level('mix_tri')} less {level('mix_dual')}, mean over n: {said}")
+        figure="mixtures.png",
+        number=f"with minus without them, on Easy: {points(found[LEVELS[1]])}",
+        details=f"{level('mix_tri')} minus {level('mix_dual')}, mean over n: {said}")
 
 
 def extreme(atlas, metric):
-    """Figure 20: the largest n minus the best other n by best@4; the best n in between minus both
-    ends by worst@4. The runs of far_mix_hard are used if there are any."""
+    """Figure 20: by best@4 the largest n minus the best other n. By worst@4 the best n in between
+    minus the smallest n, and minus the largest n. If there are runs of far_mix_hard, use these."""
     cells = atlas.arm("mix_hard")
     if (atlas.folder / "far_mix_hard").is_dir():
         cells = atlas.arm("far_mix_hard", lr=config_of(cells)["lr_base"])
@@ -1126,9 +1134,9 @@ def extreme(atlas, metric):
     whole, (cells, left) = cells, deep_cells(cells)
     table = table_of(cells, metric=metric)
     first, *inner, last = sorted(table)
-    pairs = {f"n = {last} less the best smaller n": ([last], [first, *inner])}
+    pairs = {f"n = {last} minus the best smaller n": ([last], [first, *inner])}
     if metric == "worst@4":
-        pairs = {f"the best between less n = {end}": (inner, [end]) for end in (first, last)}
+        pairs = {f"the best between minus n = {end}": (inner, [end]) for end in (first, last)}
     found = {name: best_less(table, pair)[1] for name, pair in pairs.items()}
     panels = []
     for m in METRICS[1:]:
@@ -1145,7 +1153,7 @@ def extreme(atlas, metric):
 
 
 def ood(atlas):
-    """Figure 23: the largest n against the smallest on another set of problems."""
+    """Figure 23: the largest n minus the smallest n on another set of problems."""
     cells = atlas.arm("ood")
     (path,) = Path(flat(cells)[0]["path"]).glob("log.jsonl*")
     sets = dict.fromkeys(r["set"] for r in read_log(path) if r["type"] == "eval")
@@ -1158,7 +1166,7 @@ def ood(atlas):
     base = table_of(cells, of=of, window=START)[small].mean()
     panels = [curves(cells, "in domain"), curves(cells, f"on {level(of)}", of=of)]
     return judged((c, "larger", gained(cells, of=of))) | dict(
-        number=f"n = {large} less n = {small}: {points(c)}",
+        number=f"n = {large} minus n = {small}: {points(c)}",
         details=f"on {of}: base model {base:.3f}; at the end n = {means_text(table)}",
         figure=figure(atlas, "ood", panels, f"On another set of problems, trained on "
                       f"{titled(config_of(cells))}"))
@@ -1184,7 +1192,7 @@ def algo(atlas, arm, claim="larger", grows=False):
         if row["verdict"] != verdict:
             row |= dict(verdict="underpowered", times=max(row["times"], times))
     for other in atlas.present("algos", algo=cfg["algo"], recipe=cfg["recipe"]):
-        if other != arm:  # on-policy CISPO next to CISPO with two updates a batch
+        if other != arm:  # for example CISPO with one update a batch
             of_other = atlas.arm(other)
             title = f"{plural(config_of(of_other)['updates'], 'update')} a batch"
             panels.append(curves(of_other, title))
@@ -1194,8 +1202,11 @@ def algo(atlas, arm, claim="larger", grows=False):
 
 
 def baseline(atlas, of):
-    """Figure 26: the baseline from n rollouts, the loss from n_train, after equal rollouts (as
-    in the paper's figure) or after equal updates; of: "rollouts" or "updates"."""
+    """Figure 26: a baseline from n rollouts and a loss from n_train of them.
+
+    of: "rollouts" compares at equal rollouts, as in the paper's figure; "updates" compares after
+    equally many updates.
+    """
     n, runs = next(iter(atlas.arm("decoupled").items()))
     cfg = config_of({n: runs})
     few = cfg["n_train"]
@@ -1207,7 +1218,8 @@ def baseline(atlas, of):
                  f"(3) {n} in the baseline, {few} in the loss": runs})
     of_many, of_few, decoupled = cells
 
-    def at_end(run):  # for equal updates, end a smaller batch after fewer rollouts
+    def at_end(run):
+        # for equal updates, a run with a smaller batch ends after fewer rollouts
         share = run["n"] / n if of == "updates" else 1
         return rewards(run | dict(budget=run["budget"] * share))
     table = table_of(cells, at_end)
@@ -1217,27 +1229,25 @@ def baseline(atlas, of):
     panels = [curves(cells, f"per {unit[:-1]}", label="{}", unit=unit)
               for unit in ("rollouts", "updates")]
     return judged((a, "larger", g), (b, "alike", g)) | dict(
-        number=f"(1) less (3) {points(a)}, (3) less (2) {points(b)}",
+        number=f"(1) minus (3) {points(a)}, (3) minus (2) {points(b)}",
         details=means_text(table), compared={},
         figure=figure(atlas, "baseline", panels, f"A baseline from more rollouts, {titled(cfg)}"))
 
 
 def one_problem(atlas):
-    """The appendix's bandit: bandit_toy.py's figure."""
+    """Appendix: n = 64 minus n = 1 on one problem, from the figure of bandit_toy.py."""
     spent = config.read_json(ROOT / "results/bandit/one.json")["spent"]["lr the same"]
     (few, half), (many, other) = spent["1"], spent["64"]  # suboptimality, half of a 95% interval
     c = dict(gain=few - many, half=math.hypot(half, other))
-    return dict(verdict="", number=f"n = 64 less n = 1 at one lr: {points(c)} (95%)",
+    return dict(verdict="", number=f"n = 64 minus n = 1 at one lr: {points(c)} (95%)",
                 details="see docs/toy.md", figure="../bandit/one.png" if atlas.own else "")
 
 
 # ---- ours
 
 def by_difficulty(atlas, small, large, *arms):
-    """Is the lead of a large n over a small n larger on the hardest level than on the easiest?
-
-    The lead is measured late, with each n at its best lr.
-    """
+    """Is the lead of a large n over a small n larger on the hardest level than on the easiest? The
+    lead is at the end, with each n at its best lr."""
     lines, found, tuned, g = [], {}, [], 0
     for arm in arms:
         cells = every_lr(atlas, arm, (small, large))
@@ -1267,11 +1277,11 @@ def by_difficulty(atlas, small, large, *arms):
             ax.annotate(name, (base, 1.01), xycoords=("data", "axes fraction"), rotation=40,
                         fontsize=9, ha="left", va="bottom")
         ax.axhline(0, color="0.3", lw=0.8)
-        ax.set(xlabel="pass rate of the base model on the validation problems",
-               ylabel=f"points, n = {large} less n = {small}\nover the last quarter, 90% intervals")
+        ax.set(xlabel="pass rate of the base model on the validation problems", ylabel="points, "
+               f"n = {large} minus n = {small}\nover the last quarter, 90% intervals")
     heads = ["problems", "base model", "seeds", *METRICS]
     return judged((gap, "larger", g)) | dict(
         tuned=all(tuned), table=markdown(heads, lines),
-        number=f"hardest less easiest: {points(gap)}",
-        details=f"n = {large} less n = {small} over the last quarter, each at its best lr_base",
+        number=f"hardest minus easiest: {points(gap)}",
+        details=f"n = {large} minus n = {small} over the last quarter, each at its best lr_base",
         figure=figure(atlas, "by_difficulty", [draw], "What a large n gains late"))

@@ -4,31 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from core.log import read_log, read_plan
+from core.log import read_log
 from conftest import logs
 from core import sweep
-from core.runs import missing_cells, read_runs
 import planted
 from planted import DATA, plant
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "results"))
 import atlas
 from arms import Atlas
-
-
-@pytest.mark.parametrize("study", sweep.presets(DATA))
-def test_every_study_is_planted_as_its_sweeps_ask(study, tmp_path):
-    """All cells of every arm exist, have ended and can be compared. A second call writes none."""
-    arms = plant(tmp_path, study, thin=True)
-    assert list(arms) == list(sweep.presets(DATA)[study]["arms"])
-    for folder in arms.values():
-        runs, dropped = read_runs(folder)
-        assert not dropped and not missing_cells(folder, runs, dropped)
-        assert len(runs) == len(read_plan(folder)["cells"])
-        assert all(run["hours"] > 0 for run in runs)
-    written = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*/log.jsonl")}
-    plant(tmp_path, study, thin=True)
-    assert written == {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*/log.jsonl")}
 
 
 def test_a_planted_log_has_only_fields_of_a_trained_one(swept, tmp_path):

@@ -12,8 +12,7 @@ import pytest
 
 import frontier
 import simulate as sim
-from config import BadInput, at_k, config, run_name
-from core.log import finite
+from config import BadInput, at_k
 from core.runs import missing_cells, read_run, read_runs, metric_per_problem
 from simulate import bad, edit, ends_at, simulate, without_counts
 
@@ -344,13 +343,6 @@ def test_folders_without_a_run_to_analyse(made, tmp_path):
     assert "no run to analyse" in bad(frontier, f"--runs={tmp_path}")
     assert "name its parent" in bad(frontier, f"--runs={made.logs[32, 4, 0].parent}")
     assert not list(tmp_path.iterdir())
-
-
-def test_every_run_is_named_as_the_trainer_names_it(made):
-    log = made.logs[32, 4, 0]
-    cfg = json.loads(log.read_text().splitlines()[0])["config"]
-    assert log.parent.name == run_name(cfg) and set(cfg) == set(config)
-    assert finite(float("nan")) is None
 
 
 # --------------------------------------------------------------------------------------------------
