@@ -749,14 +749,15 @@ ALIKE = 0.06  # what a claim of "no difference" allows: 2 points if training gai
 
 
 class Missing(Exception):
-    """A comparison lacks runs; the message names them."""
+    """A comparison cannot be made without more runs. The message names the missing runs."""
 
 
 def mean_with_error(d, sd, df):
-    """Return the mean of differences d (S, P), by seed and problem: dict(gain, half).
+    """Return the mean of d with its error: dict(gain, half).
 
-    gain: the mean. half: half of its 90% interval over seeds and problems. sd: the standard
-    deviation of a seed's mean, with df degrees of freedom.
+    d (S, P): a difference of rewards for each seed and problem. sd: the standard deviation of a
+    seed's mean over problems, with df degrees of freedom. gain: the mean of d. half: half of the
+    90% interval of this mean, over seeds and problems.
     """
     each = d.mean(0)
     problems = each.std(ddof=1) / math.sqrt(len(each)) if len(each) > 1 else 0.0
@@ -765,16 +766,16 @@ def mean_with_error(d, sd, df):
 
 
 def change(now, before):
-    """Return the mean of `now` (S, P) minus `before` (S, P), rewards of the same runs at two times,
-    as in `mean_with_error`."""
+    """Return the mean of `now` (S, P) minus `before` (S, P) as `mean_with_error` does. Both are
+    rewards of the same runs, at two times."""
     of_seeds = (now - before).mean(1)
     sd = of_seeds.std(ddof=1) if len(of_seeds) > 1 else 0.0
     return mean_with_error(now - before, sd, len(of_seeds) - 1)
 
 
 def seed_noise(table):
-    """Return (standard deviation, degrees of freedom) of the noise of a table's runs, without the
-    effects of the cell and of the seed."""
+    """Return (standard deviation, degrees of freedom) of the runs in a table, after the effects of
+    cell and seed are removed."""
     means = np.array([t.mean(1) for t in table.values()])  # (cells, S)
     cell, seed = np.indices(means.shape)
     rest, df = residuals(design(cell.ravel(), seed.ravel()), means.ravel())
@@ -782,8 +783,8 @@ def seed_noise(table):
 
 
 def contrast(table, weights):
-    """Return the sum of weights[key] * table[key], as in `mean_with_error`. The weights sum to 0.
-    """
+    """Return the mean of the sum of weights[key] * table[key] as `mean_with_error` does. The
+    weights sum to 0."""
     sd, df = seed_noise(table)
     d = sum(w * table[key] for key, w in weights.items())
     return mean_with_error(d, sd * math.hypot(*weights.values()), df)
@@ -802,12 +803,12 @@ def best_key(table, chosen, keys=None):
     return max(keys or table, key=lambda key: table[key][chosen].mean())
 
 
-def best_less(table, *pairs):
-    """Return (winners, contrast): the best of some keys minus the best of other keys.
+def heldout_gap(table, *pairs):
+    """Return (winners, contrast): the best of some keys minus the best of other keys. In each of
+    the `folds` both are chosen on some runs and problems and scored on others.
 
-    pairs: (keys, other keys), one pair for all `folds` or one pair for each fold. In each fold the
-    two keys are chosen on some runs and problems and scored on others. winners: the first key of
-    each fold. contrast: the difference, as in `mean_with_error`.
+    pairs: (keys, other keys), either one pair for all folds or one pair for each fold. winners: the
+    best of `keys` in each fold. contrast: the difference as `mean_with_error` returns it.
     """
     sd, df = seed_noise(table)
     d, winners = np.empty_like(next(iter(table.values()))), []
@@ -821,12 +822,15 @@ def best_less(table, *pairs):
 def judge(c, claim, gained):
     """Return (verdict, times) for a contrast and a claim about its gain.
 
-    claim: "larger", "smaller", "alike" or "not larger". gained: the gain of training, which sets
-    the scale. "larger" is confirmed if the whole interval is above 0, and contradicted if the
-    interval excludes a gain of SMALL x gained. "smaller" is "larger" with the opposite sign. "not
-    larger" has the opposite verdict of "larger". "alike" is confirmed if the interval is within
-    ALIKE x gained of 0, and contradicted if it is entirely outside this range. If neither holds,
-    the verdict is underpowered. times: the factor by which the seeds must increase to decide.
+    gained: the gain of training, which sets the scale. times: the factor by which the seeds must
+    increase to decide. The verdict is underpowered if it is neither confirmed nor contradicted. The
+    claims are
+      larger      confirmed if the whole interval is above 0, contradicted if the interval excludes
+                  a gain of SMALL x gained
+      smaller     as "larger", with the opposite sign
+      not larger  the opposite verdict of "larger"
+      alike       confirmed if the interval is within ALIKE x gained of 0, contradicted if the whole
+                  interval is outside this range
     """
     gain, half = -c["gain"] if claim == "smaller" else c["gain"], c["half"]
     if claim == "alike":
@@ -844,8 +848,7 @@ def judge(c, claim, gained):
 
 
 def judged(*parts):
-    """Return dict(verdict, times) of a claim with several parts, each (contrast, claim, gained) as
-    for `judge`.
+    """Return dict(verdict, times) for a claim that needs all `parts`, the arguments of `judge`.
 
     verdict: confirmed if all parts are confirmed, contradicted if any part is contradicted, else
     underpowered. times: the factor by which the seeds must increase to decide all parts.
@@ -856,11 +859,11 @@ def judged(*parts):
 
 
 def constant_n(tables, groups):
-    """Return (n, cost): the n that costs least if it is used in all `tables`, and this cost.
+    """Return (n, cost): the n with the smallest cost if one n is used in all `tables`.
 
-    groups: {n: its keys}. Each n is at its best key. cost: the most that another n gains on n in
-    any table, at the upper end of the interval. The largest n is excluded, because a constant
-    largest n would not exclude a rise.
+    groups: {n: its keys}. Each n is at its best key. cost: the most that another n can be better
+    than n in any table, by the upper end of the interval. The largest n is excluded, because a
+    constant largest n would not exclude a rise.
     """
     costs = dict.fromkeys(list(groups)[:-1], -math.inf)
     for table in tables:
@@ -875,27 +878,27 @@ def constant_n(tables, groups):
 
 
 def shift(first, second, gained, n_of=int):
-    """Return whether the best n moves up from the first condition to the second.
+    """Judge whether the best n is larger in the table `second` than in the table `first`.
 
-    first, second: tables of the same runs. n_of(key): the key's n. If several keys have one n, such
-    as several lr, the n is at its best key. In each of the `folds` the best n of each condition is
-    chosen. gained: as in `judge`. Raises Missing if there are fewer than three n. Returns dict
-      a, b: the n chosen in the first and in the second condition, one per fold
-      loses, gains: the loss of the n in b against those in a in the first condition, and their gain
-        in the second
-      flat, worst: `constant_n` of the two conditions
-      censored: flat is the smallest n run, so a rise below it would not show
-      verdict: confirmed if loses and gains are above 0 and b >= a in every fold; contradicted if
-        loses and gains are above 0 and b <= a in every fold, or if worst is below SMALL x gained
-        and flat is not censored; else underpowered
+    Both tables have the same runs, for example early and late. n_of(key): the key's n. If several
+    keys have one n, such as several lr, the best of them stands for the n. gained: as in `judge`.
+    Raises Missing if there are fewer than three n. Returns dict
+      a, b         the best n in `first` and in `second`, one in each of the `folds`
+      loses        the contrast a minus b in `first`
+      gains        the contrast b minus a in `second`
+      flat, worst  n and cost of `constant_n` for the two tables
+      censored     whether flat is the smallest n run, so that a rise below it would not show
+      verdict      if loses and gains are above 0: confirmed if b >= a in every fold, contradicted
+                   if b <= a in every fold. Otherwise contradicted if worst is below SMALL x gained
+                   and flat is not censored, else underpowered
     """
     groups = {n: [key for key in first if n_of(key) == n] for n in sorted(set(map(n_of, first)))}
     if len(groups) < 3:
         raise Missing("three n or more")
     masks = fold_masks(*next(iter(first.values())).shape)
     a, b = ([n_of(best_key(table, chosen)) for chosen, _ in masks] for table in (first, second))
-    loses = best_less(first, *((groups[x], groups[y]) for x, y in zip(a, b)))[1]
-    gains = best_less(second, *((groups[y], groups[x]) for x, y in zip(a, b)))[1]
+    loses = heldout_gap(first, *((groups[x], groups[y]) for x, y in zip(a, b)))[1]
+    gains = heldout_gap(second, *((groups[y], groups[x]) for x, y in zip(a, b)))[1]
     flat, worst = constant_n((first, second), groups)
     censored = flat == min(groups) and flat > 2  # no n is below 2, the smallest group
     verdict = "contradicted" if worst < SMALL * gained and not censored else "underpowered"
@@ -908,12 +911,12 @@ def shift(first, second, gained, n_of=int):
                 censored=censored)
 
 
-def of_several(shifts):
-    """Return the mean of several `shift`, such as those of several B_p, with one verdict.
+def mean_shift(shifts):
+    """Return one `shift` for several groups, for example one group for each B_p.
 
-    loses, gains: the mean contrasts, with the mean half-width, because the groups share problems.
-    confirmed: n decreases in no group, and both mean contrasts exceed their half-width.
-    contradicted: the verdict of any group is contradicted. underpowered: otherwise.
+    loses, gains: the means over groups. Their `half` is a mean too and does not shrink, because the
+    groups share problems. verdict: confirmed if n decreases in no group and both means exceed their
+    `half`. Contradicted if the verdict of any group is contradicted. Otherwise underpowered.
     """
     mean = {key: {part: np.mean([c[key][part] for c in shifts]) for part in ("gain", "half")}
             for key in ("loses", "gains")}

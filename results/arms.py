@@ -239,7 +239,7 @@ def titled(cfg):
 # Rewards, and comparisons of them
 
 def of_set(run, name):
-    """Return a run with the evaluations of the set `name` in place of those of "val"."""
+    """Return a run with the evaluations of the set `name` instead of "val"."""
     if name == "val":
         return run
     found = read(run["path"], name)

@@ -32,8 +32,8 @@ from arms import (EARLY, LATE, LRS, MIDDLE, ROOT, START, USED, analysed, best_te
                   titled, top_and_ties, training)
 from core.plots import (budget_axis, colours, draw_records, end_labels, format_si, log_ticks,
                         plural)
-from core.stats import (ALIKE, SMALL, Missing, best_less, change, contrast, judge, judged,
-                        mean_with_error, of_several, shift)
+from core.stats import (ALIKE, SMALL, Missing, heldout_gap, change, contrast, judge, judged,
+                        mean_with_error, mean_shift, shift)
 from fit_sigmoid import draw_law, law_at, law_of_panel
 from tools import views
 
@@ -159,8 +159,8 @@ def lr_grid(atlas):
     cfg, cells = config_of(cells), dict(sorted(cells.items()))
     table = table_of(cells)
     first, *middle, last = cells
-    best, low = best_less(table, (middle, [first]))
-    _, high = best_less(table, (middle, [last]))
+    best, low = heldout_gap(table, (middle, [first]))
+    _, high = heldout_gap(table, (middle, [last]))
     g = gained(cells)
     return judged((low, "larger", g), (high, "larger", g)) | dict(
         number=f"the best lr_base minus the largest: {points(high)}",
@@ -316,7 +316,7 @@ def beyond(atlas, task):
     if len(whole) < 3:
         raise Missing(f"three n of {task}")
     *others, largest = sorted(whole)
-    best, c = best_less(table_of(whole), (others, [largest]))
+    best, c = heldout_gap(table_of(whole), (others, [largest]))
     c["gain"] *= -1
     made = max(int(run["step"][-1]) for run in whole[largest].values())
     # a tie does not extend the frontier either
@@ -357,7 +357,7 @@ def plateau(atlas, first, second):
 def own_lr_gap(cells, large, small, metric="avg@4"):
     """Compare the best n in `large` with n = `small` at the end, each n at its best lr_base.
 
-    cells: {(n, lr_base): {seed: run}}. The lr_base are chosen by `best_less`. Returns (text, the
+    cells: {(n, lr_base): {seed: run}}. The lr_base are chosen by `heldout_gap`. Returns (text, the
     contrast, whether the lr was tuned, a short text). The lr counts as tuned if each n has three
     lr_base, and the n with the lower reward is best at a middle one. If it were best at the
     smallest or the largest, a better lr_base might exist beyond.
@@ -365,7 +365,7 @@ def own_lr_gap(cells, large, small, metric="avg@4"):
     of_large, of_small = ([key for key in cells if key[0] in ns] for ns in (large, [small]))
     table, times = table_of(cells, metric=metric), Counter(n for n, _ in cells)
     tried = [times[n] for n in (*large, small)]
-    best, c = best_less(table, (of_large, of_small))
+    best, c = heldout_gap(table, (of_large, of_small))
     top = choices_text([str(n) for n, _ in best])
     text, edge = f"n = {top} minus n = {small}", False
     if max(tried) > 1:
@@ -425,8 +425,8 @@ def record_breaking(atlas):
     fits = {c["n"]: c for c in panel["paper"]["curves"]}
     small, middle = ns[0], ns[len(ns) // 2]
 
-    # evaluations of all seeds, and a mask of those that set a new best for their seed
     def kept_of(n):
+        """Return (C, reward, mask of record-breaking points) of the evaluations of all seeds."""
         runs = whole[n].values()
         C, reward, kept = (np.concatenate(x) for x in zip(*(
             (run["C"], run["reward"], frontier.record_breaking(run["reward"], width))
@@ -615,7 +615,7 @@ def metrics(atlas, task, first, second):
     rows = [[metric, *(f"{best[metric, B_p]}" + (f" ({', '.join(map(str, tied[metric, B_p]))})"
                                                  if tied[metric, B_p] else "") for B_p in sizes)]
             for metric in ("best@4", "worst@4")]
-    return of_shift(of_several(list(shifts.values())), g, names) | dict(
+    return of_shift(mean_shift(list(shifts.values())), g, names) | dict(
         compared=cells, details="; ".join(
             f"B_p = {B_p}: {shift_text(c, names)}" for B_p, c in shifts.items()) + left,
         table=markdown(["best n (tied)", *(f"B_p = {B_p}" for B_p in sizes)], rows),
@@ -683,7 +683,7 @@ def at_every(atlas, study, task):
     if few:
         details.append(f"fewer than three n, so no verdict: {name} = {', '.join(map(str, few))}")
     note_used(whole)
-    row = of_shift(of_several(list(shifts.values())), gained(cells))
+    row = of_shift(mean_shift(list(shifts.values())), gained(cells))
     return row | dict(details="; ".join(details) + left, compared=cells,
                       number=f"{row['number']}, mean over {name} = {', '.join(map(str, shifts))}",
                       figure=grid_figures(atlas, study, task, whole))
@@ -1137,7 +1137,7 @@ def extreme(atlas, metric):
     pairs = {f"n = {last} minus the best smaller n": ([last], [first, *inner])}
     if metric == "worst@4":
         pairs = {f"the best between minus n = {end}": (inner, [end]) for end in (first, last)}
-    found = {name: best_less(table, pair)[1] for name, pair in pairs.items()}
+    found = {name: heldout_gap(table, pair)[1] for name, pair in pairs.items()}
     panels = []
     for m in METRICS[1:]:
         swept = analysed(whole, metric=m)

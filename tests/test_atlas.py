@@ -62,8 +62,8 @@ def words_and_numbers(text):
 
 
 def test_the_page_is_what_the_logs_say(tmp_path):
-    """One command draws every figure of results/README.md and writes its rows from the committed
-    logs; last digits may differ."""
+    """One command draws every figure of results/README.md and writes the rows from the committed
+    logs. Last digits may differ."""
     done = run_script("results/atlas.py", f"--out={tmp_path}")
     assert done.code == 0, done.stderr
     old = words_and_numbers((ROOT / "results/README.md").read_text())
@@ -92,8 +92,8 @@ def planted(tmp_path, C, ns=(4, 16, 64), seeds=(0, 1, 2), truth=rising, **more):
 
 
 def test_a_row_of_shallow_runs_is_no_verdict(tmp_path):
-    """With the same curves 32 updates of n = 64 decide nothing, and 256 decide if the lr was tuned.
-    It was not tuned if n = 64 is best at the largest lr."""
+    """For the same curves 32 updates of n = 64 decide nothing. 256 updates decide if the lr was
+    tuned. The lr was not tuned if n = 64 is best at the largest lr."""
     three, told = (1e-4, 2e-4, 4e-4), []
     for C, lrs, best in ((32_768, (2e-4,), 2e-4), (262_144, (2e-4,), 2e-4),
                          (262_144, three, 4e-4), (262_144, three, 2e-4)):
@@ -130,8 +130,8 @@ def test_every_study_has_rows_or_a_command_that_draws_it(tmp_path, capsys):
 
 
 def test_a_row_counts_the_runs_that_it_uses(tmp_path):
-    """A seed that only one n has is not counted, and neither are rollouts beyond the budget that
-    all runs share."""
+    """A seed that only one n has is not counted. Rollouts beyond the budget of all runs are not
+    counted."""
     planted(tmp_path, 262_144)
     planted(tmp_path, 524_288, ns=(4,), seeds=(3,))
     row = atlas.rows_of(arms.Atlas(tmp_path / "arms", tmp_path), "models")[0]
@@ -245,7 +245,6 @@ def test_the_smallest_stable_B_p_needs_more_than_one_fall(tmp_path, task, fallen
 
 
 def test_rows_with_a_single_n_are_not_judged(tmp_path):
-    """A row whose runs have one n is not judged."""
     for arm in ("model_narrow", "size_50", "size_800", "ood", "mix_hard", "mix_dual", "mix_tri",
                 "easy", "hard", "ppo_easy"):
         simulate(tmp_path / "arms" / arm, ns=(64,), seeds=(0,), B_ps=(16,), C=262_144, evals=16,
@@ -255,9 +254,9 @@ def test_rows_with_a_single_n_are_not_judged(tmp_path):
 
 
 def test_runs_that_cannot_be_compared_are_left_out(tmp_path):
-    """While n = 8 has another seed than the others the row waits; without n = 8 it is judged. n =
-    64 diverged before its first evaluation and is left out. A run that diverged later counts with
-    its last evaluation, and the row mentions it."""
+    """If n = 8 has another seed than all other n, the row waits. Without n = 8 the row is judged.
+    n = 64 diverged before its first evaluation and is left out. n = 32 diverged later: it counts
+    with its last evaluation, and the row mentions the divergence."""
     for ns, seed in (((4, 16, 32, 64), 0), ((8,), 1)):
         simulate(tmp_path / "arms/easy", ns=ns, seeds=(seed,), B_ps=(16,), C=262_144, evals=16,
                  truth=rising)

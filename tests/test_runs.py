@@ -131,7 +131,7 @@ def test_another_set_of_evaluations(copied):
 
 
 def test_the_error_names_the_metrics_that_a_log_has(copied):
-    """The default metric is avg@4, but another trainer's logs have avg@1."""
+    """The default metric is avg@4, but logs of another trainer may have avg@1."""
     folder, logs = copied
     for log in logs.values():
         edit(log, lambda r: {"avg@1" if key == "avg@4" else key: value
@@ -142,8 +142,8 @@ def test_the_error_names_the_metrics_that_a_log_has(copied):
 
 
 def test_the_mean_reward_of_a_fractional_verifier(copied, made):
-    """The reward is the logged field, or the share of solved rollouts if an evaluation lacks it.
-    Its error is at most the error of rewards of 0 and 1."""
+    """The reward is the logged field. If an evaluation lacks the field, the reward is the share of
+    solved rollouts. The interval is as wide as that of rewards that are 0 or 1."""
     folder, logs = copied
     line = bad(frontier, f"--runs={folder}", "--metric=reward")
     assert "all 0 or 1" in line and "this log has avg@4" in line, line
@@ -176,7 +176,7 @@ def test_logs_without_counts_use_the_stored_field(made, copied):
     folder, logs = copied
     for log in logs.values():
         edit(log, lambda r: {key: v for key, v in r.items() if key != "correct"})
-    # without the number of rollouts behind the field too
+    # also without `samples`
     for log in logs.values():
         edit(log, without_counts)
     runs, _ = read_runs(folder)
@@ -357,7 +357,7 @@ def test_gpu_hours_count_only_training(copied):
     edit(logs[4], lambda r: dict(r, ranks=4) if r["type"] == "header" else r)
     four = read_run(logs[4].parent, unit="gpu_hours")
     assert four["C"] == pytest.approx(four["step"] * 4 / 1000)
-    # a record of a thinned log counts for all updates since the one before
+    # a record of a thinned log counts for all updates since the previous record
     whole = read_run(logs[32].parent)["hours"]
     assert whole == pytest.approx(2_000_000 // 1024 * 3.6 / 3600)
     edit(logs[32], lambda r: None if r["type"] == "step" and r["step"] < 1000 else r)
@@ -385,8 +385,8 @@ def test_tokens_and_updates(made):
 
 
 def with_steps(logs):
-    """Replace the step records of each run by one for every update, with a reward that rises with
-    C."""
+    """Replace the step records of each run by a record for every update, with a reward that rises
+    with C."""
     for (B_p, n, _), log in logs.items():
         records = [r for r in map(json.loads, log.read_text().splitlines()) if r["type"] != "step"]
         B, C = B_p * n, records[0]["config"]["C"]
@@ -406,7 +406,7 @@ def test_the_training_reward_is_that_of_the_policy_before_the_update(tmp_path):
     # one point between two evaluations for every B
     assert runs[0]["C"] == pytest.approx(runs[1]["C"]) and len(runs[0]["C"]) == 16
     for run in runs:
-        # linear in C, so that the mean over updates is on the line too, shifted by half an update
+        # the reward is linear in C, so a mean over updates is on this line, half an update late
         late = 0.3 * run["n"] * 32 / 2 / 2 ** 17
         want = 0.2 + 0.3 * run["C"] / 2 ** 17 + 0.01 * (run["n"] == 32) - late
         assert run["reward"] == pytest.approx(want, abs=1e-9)

@@ -22,8 +22,8 @@ CASES = {  # {n: (early mean, late mean)}; how many of 100 studies may have each
 
 
 def planted(rng, means, S=3, P=300, spread=0.01):
-    """Make a table (S, P) for each mean: pass rates of the same P problems around the mean. A run
-    of a seed differs by `spread`."""
+    """Make rewards (S, P) around each mean, on the same P problems. spread: the standard deviation
+    between runs."""
     skill = rng.normal(0, 1, P)
     out = []
     for mean in means:
@@ -34,7 +34,8 @@ def planted(rng, means, S=3, P=300, spread=0.01):
 
 
 def paired(rng, means, S=3, P=300, spread=0.01, seed=0.015):
-    """Return `planted` as {0: (S, P), 1: ...}, plus an effect that all runs of a seed share."""
+    """Return `planted` as a table {0: (S, P), 1: ...}. seed: the standard deviation of an effect
+    that all runs of a seed share."""
     common = rng.normal(0, seed, (S, 1))
     return {i: t + common for i, t in enumerate(planted(rng, means, S, P, spread))}
 
@@ -51,8 +52,8 @@ def shift(seed, means):
 
 
 def test_contrast_covers():
-    """90% intervals of a difference hold the truth in 85 to 98% of 300 studies of four cells, and
-    the effect of a seed does not widen them."""
+    """In 85 to 98% of 300 studies of four cells the 90% interval of a difference contains the true
+    value. The effect of a seed does not widen the interval."""
     differences = []
     for k in range(5):
         one, other = planted(np.random.default_rng(k), (0.6, 0.55), S=200, P=2000, spread=0)
@@ -72,12 +73,12 @@ def test_contrast_covers():
 
 
 def test_the_choice_is_scored_on_other_seeds():
-    """The best of four equal arms minus a fifth is 0 on average, but the arm chosen and scored on
-    the same seeds is above 0."""
+    """The best of four equal arms minus a fifth equal arm is 0 on average. If it is chosen and
+    scored on the same seeds, it is above 0."""
     fair, naive, hits = [], [], []
     for k in range(100):
         table = paired(np.random.default_rng(k), (0.6,) * 5, P=100, spread=0.03)
-        chosen, c = stats.best_less(table, ([0, 1, 2, 3], [4]))
+        chosen, c = stats.heldout_gap(table, ([0, 1, 2, 3], [4]))
         assert len(chosen) == 6 and set(chosen) <= {0, 1, 2, 3}
         fair.append(c["gain"])
         hits.append(abs(c["gain"]) <= c["half"])
@@ -108,8 +109,8 @@ def test_a_shift_needs_three_n():
 
 
 def test_an_lr_that_suits_one_n_does_not_make_a_rise():
-    """At one lr n = 64 overtakes n = 4, but at another lr n = 4 is as good. So n* rises at the
-    first lr, and does not rise if each n has its best lr."""
+    """At one lr n = 64 overtakes n = 4. At another lr n = 4 ends as high as n = 64. So n* rises at
+    the first lr, and does not rise if each n has its best lr."""
     rises = {4: (0.6, 0.6), 16: (0.5, 0.6), 64: (0.5, 0.66)}
     level = {4: (0.6, 0.67), 16: (0.5, 0.6), 64: (0.5, 0.6)}
     one, other = conditions(2, rises, 0.002), conditions(3, level, 0.002)
@@ -149,8 +150,8 @@ def test_a_claim_with_several_parts():
 
 
 def test_one_seed_chooses_on_half_of_the_problems():
-    """One seed is enough to find a rise, with an interval over problems. The best of five equal
-    cells is not better than a sixth on average."""
+    """With one seed a rise is found, with an interval over problems. The best of five equal cells
+    is not better on average than a sixth equal cell."""
     rng, p = np.random.default_rng(0), np.random.default_rng(1).uniform(0.2, 0.6, 300)
 
     def cell(more):
@@ -162,7 +163,7 @@ def test_one_seed_chooses_on_half_of_the_problems():
     gaps = []
     for _ in range(200):
         table = {i: cell(0) for i in range(6)}
-        gaps.append(stats.best_less(table, (range(5), [5]))[1]["gain"])
+        gaps.append(stats.heldout_gap(table, (range(5), [5]))[1]["gain"])
     assert abs(np.mean(gaps)) < 4 * np.std(gaps) / 200 ** 0.5
 
 
@@ -174,4 +175,4 @@ def test_several_groups_have_one_verdict():
     up, flat = at(4, 16, 0.05), at(4, 4, 0.0)
     falls = at(16, 4, 0.05) | dict(verdict=NO)
     for shifts, verdict in (([up, up, flat], YES), ([up, flat, flat], OPEN), ([up, up, falls], NO)):
-        assert stats.of_several(shifts)["verdict"] == verdict
+        assert stats.mean_shift(shifts)["verdict"] == verdict
