@@ -880,9 +880,9 @@ def constant_n(tables, groups):
 def shift(first, second, gained, n_of=int):
     """Judge whether the best n is larger in the table `second` than in the table `first`.
 
-    Both tables have the same runs, for example early and late. n_of(key): the key's n. If several
-    keys have one n, such as several lr, the best of them stands for the n. gained: as in `judge`.
-    Raises Missing if there are fewer than three n. Returns dict
+    Both tables have the same runs, for example early and late. n_of(key): the key's n. An n that
+    has several keys, such as several lr, is at its best key. gained: as in `judge`. Raises Missing
+    if there are fewer than three n. Returns dict
       a, b         the best n in `first` and in `second`, one in each of the `folds`
       loses        the contrast a minus b in `first`
       gains        the contrast b minus a in `second`

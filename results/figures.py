@@ -1078,7 +1078,7 @@ def mixtures(atlas):
                       " (columns)", note="Unsolved: the paper's Hard, pass@128 = 0"))
 
 
-def one_mix_less_another(arms, of, one, other):
+def mix_difference(arms, of, one, other):
     """Return the contrast of two mixtures, `one` minus `other`, on the set `of`, mean over n."""
     cells = {(mix, n): runs for mix in arms for n, runs in arms[mix].items()}
     weights = {(mix, n): sign / len(arms[mix]) for mix, sign in ((one, +1), (other, -1))
@@ -1100,7 +1100,7 @@ def forgetting(atlas):
             found[mix].append(change(then, start))
         lines.append([level(mix), format_si(window[1] * budget_of(arms[mix])),
                       *map(points, found[mix])])
-    mended = one_mix_less_another(arms, sets["level_easy_val"], "mix_dual", "mix_hard")
+    mended = mix_difference(arms, sets["level_easy_val"], "mix_dual", "mix_hard")
     g = gained(arms["mix_dual"], of=sets["level_easy_val"])
     of_hard = found["mix_hard"]
     return judged(*((c, "smaller", g) for c in of_hard), (mended, "larger", g)) | dict(
@@ -1114,7 +1114,7 @@ def forgetting(atlas):
 def very_easy(atlas):
     """Figure 14: the mixture with Very Easy problems minus the mixture without them."""
     arms, sets = mixes(atlas)
-    found = {name: one_mix_less_another(arms, sets[name], "mix_tri", "mix_dual") for name in sets}
+    found = {name: mix_difference(arms, sets[name], "mix_tri", "mix_dual") for name in sets}
     said = ", ".join(f"on {level(name)} {points(c)}" for name, c in found.items())
     g = max(gained(cells, of=of) for cells in arms.values() for of in sets.values())
     return judged(*((found[name], "not larger", g) for name in LEVELS[:2])) | dict(

@@ -240,6 +240,17 @@ def steep(B_p, n, C):
 QUIET = dict(ns=(8, 32, 128), seeds=3, evals=40, run_sd=.002, drift=.001, inter=0.0)
 
 
+def test_a_switch_has_an_interval_of_budgets():
+    """n = 128 overtakes n = 8 at 400k. If all n are equal, the interval is open at both ends."""
+    grid, cells = cells_of(sweep(1, steep, **QUIET), "avg@4")
+    switches = [s for s in stats.panel_of(cells, grid)["switches"] if s["clear"]]
+    assert switches[0]["from"] == 8 and switches[-1]["to"] == 128
+    assert all(s["lo"] < s["C"] < s["hi"] and s["lo"] < 4e5 < s["hi"] for s in switches)
+    grid, cells = cells_of(sweep(4, constant(size=0), **QUIET | dict(run_sd=.03)), "avg@4")
+    switch = stats.overtakes(cells[0], cells[2], grid, 4e5)
+    assert switch["lo"] is None and switch["hi"] is None
+
+
 def test_three_verdicts_on_planted_sweeps():
     rises = verdict(sweep(1, steep, **QUIET))
     assert rises["verdict"] == "law" and rises["p"] < 0.01 < rises["p_falls"]
