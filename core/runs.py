@@ -322,7 +322,7 @@ def first_epochs(run, epochs):
 
 def problems_trained_on(run):
     """Return the number of training problems of a run: D, or if D is 0 the number of lines of its
-    problem file. Return None if that file is missing."""
+    problem file. Return None if this file is missing."""
     cfg = run["config"]
     path = Path(cfg.get("train_set") or "/")
     if cfg.get("D") or not path.is_file():

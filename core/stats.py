@@ -1,4 +1,4 @@
-"""core/stats.py: every statistic of the analysis. The reward of a cell's model at a budget, its
+"""core/stats.py: every statistic of the analysis: the reward of a cell's model at a budget, its
 interval, the cells tied with the best, and a test of whether the best n rises with the budget.
 
     grid, cells = cells_of(runs, "avg@4")            # runs: from core/runs.py
@@ -62,7 +62,8 @@ def last_value(x, smooth=SMOOTH):
 
 
 def reach(run):
-    """Return the range of C that a run covers: (first evaluation of training, last evaluation).
+    """Return the range (lo, hi) of C that a run covers, from its first to its last evaluation after
+    the base model's.
 
     Evaluations come after whole updates of B = B_p n rollouts. So an evaluation due at `eval_every`
     comes up to B rollouts late, and M = floor(C / B) updates leave up to B rollouts of the budget
@@ -112,8 +113,8 @@ def values_of(run, metric, grid, checkpoints=math.inf):
     diverged at a smaller budget, else NaN. checkpoints: from `checkpoint_sd`.
 
     A run that collapses falls faster than a spline bends, so an evaluation more than JUMP standard
-    deviations from the spline is not smoothed. A value at C uses no evaluation after C, except the
-    next one, to interpolate, and except those in `checkpoints`.
+    deviations from the spline is not smoothed. A value at C uses the evaluations up to C and, to
+    interpolate, the next evaluation. Later evaluations count only in `checkpoints`.
     """
     trained = run["C"] > 0
     x, (lo, hi) = np.log(run["C"][trained]), reach(run)
@@ -209,7 +210,8 @@ def cells_of(runs, metric):
         if alive.any() and survivors.any():
             end = np.flatnonzero((state[survivors] == 1).any(0))[-1]
             last = survivors & (state[:, end] == 1)
-            values[last, end + 1:] = values[last, end:end + 1]  # keep the last value
+            # C is a limit of the budget, so a cell that ended earlier keeps its last value
+            values[last, end + 1:] = values[last, end:end + 1]
             values[:, :alive.argmax()] = np.nan
         else:
             values[:, ~alive] = np.nan
@@ -264,7 +266,7 @@ def add_estimates(cells, G, checkpoints):
     parts = [(np.flatnonzero(pattern), np.flatnonzero(which.ravel() == i))
              for i, pattern in enumerate(patterns.T) if pattern.any()]
 
-    # the variance of runs within their cells, with the variance of seeds (within) and without it
+    # sums of squares of runs around their cell: `within` with the effect of seeds, run_sum without
     run_sum, df, rollouts, within, within_df = np.zeros(G), np.zeros(G), np.zeros(G), 0.0, 0
     for runs, js in parts:
         A = values[runs][:, js].astype(float)
@@ -305,7 +307,7 @@ def add_estimates(cells, G, checkpoints):
 
 
 def mean_over_runs(a):
-    """Return the mean over the first axis without NaN, or NaN if all are NaN."""
+    """Return the mean over the first axis, ignoring NaN. The mean is NaN if all values are NaN."""
     defined = ~np.isnan(a)
     mean = np.where(defined, a, 0).sum(0) / np.maximum(defined.sum(0), 1)
     return np.where(defined.any(0), mean, np.nan)
@@ -711,7 +713,7 @@ def verdict_of(cells, grid, delta):
             D[0, a * W + before], D[0, b * W + before] = -1, 1
         run_var, problem_var = (float(v[0]) for v in errors_of(D, e))
         return float(D[0] @ e["mean"]), math.sqrt(max(t * t * run_var + Z * Z * problem_var, 0))
-    # the most that another n may be better, for each n
+    # for each n, the most that another n may be better
     regret = [max(0.0, *(sum(gap_of(b, a, at)) for b in range(N) if b != a for at in range(W)))
               for a in range(N)]
     flat = int(np.argmin(regret))

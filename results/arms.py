@@ -1,4 +1,4 @@
-"""results/arms.py: the runs of labelled arms: thin them, compare them, describe and draw them.
+"""results/arms.py: thin, compare, describe and draw the runs of labelled arms.
 
 An arm is a folder of runs, ARM/RUN/log.jsonl (.gz if it is thinned). presets.json of the data
 folder names the arms of each study. figures.py builds on this file. A reward is a mean over the
@@ -182,8 +182,8 @@ class Atlas:
         """Return {n: {seed: run}} of an arm's cells with enough seeds, at one B_p (None: the one
         with most n).
 
-        ns: only these n. least: the number of seeds that a cell needs. Raises Missing if there is
-        no such cell, or not one for every n in `ns`.
+        ns: only these n. least: the number of seeds that a cell needs. Raises Missing if no cell is
+        left, or if an n of `ns` has none.
         """
         least = least or self.min_seeds(name)
         cells = {key: runs for key, runs in self.cells(name, lr).items() if len(runs) >= least}
@@ -427,7 +427,8 @@ def shift_text(c, names=("early", "at the end"), what="n"):
 # Figures. A panel is a function that draws on an axis
 
 def curves(cells, title="", metric="avg@4", of="val", label="n = {}", unit="rollouts", name=""):
-    """Return a panel of reward over C: a thick line for each cell's mean, a thin one for each seed.
+    """Return a panel of reward over C with a thick line for each cell's mean and a thin line for
+    each seed.
 
     unit: `updates` for M instead of C. name: the name of the problems in the label of the y axis.
     The base model is a dotted line, because a log axis has no C = 0.
@@ -456,7 +457,7 @@ def curves(cells, title="", metric="avg@4", of="val", label="n = {}", unit="roll
 
 
 def styles(keys):
-    """Return {key: dict(color, ls) of its line}.
+    """Return {key: dict(color, ls)}, the style of each key's line.
 
     A key n has the colour of n. A key (n, lr_base) has the colour of n, and a dashed line if
     lr_base is not the most frequent one. Other keys are spread over all colours.

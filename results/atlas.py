@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "results")]
 
-from config import BadInput, entry, parse  # first: Ctrl-C prints one line
+from config import BadInput, entry, parse  # first, so that Ctrl-C prints one line
 from core.log import atomic_write, save_json
 from arms import DEEP, USED, Atlas, flat, keep, read, updates
 from core import sweep
@@ -202,7 +202,7 @@ def seeds_text(times, seeds):
 
 
 # --------------------------------------------------------------------------------------------------
-# The page: atlas.py writes the part of results/README.md between these two lines
+# results/README.md: atlas.py writes the part between these two lines
 
 BEGIN, END = "<!-- rows: results/atlas.py writes them -->\n", "<!-- end of rows -->\n"
 
@@ -240,7 +240,7 @@ def page(rows, folder, figures):
 
 
 def row_text(r, out):
-    """Return a row as lines of text for the terminal; its figures are in `out`."""
+    """Return a row as lines of text for the terminal. out: the folder of the row's figures."""
     needs = f", {r['needs']}" * bool(r["needs"])
     runs = (f"{plural(r['runs'], 'run')}, seeds {', '.join(map(str, r['seeds']))}, "
             f"{format_si(r['rollouts'])} rollouts")

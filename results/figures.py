@@ -211,8 +211,8 @@ def at_one_lr(atlas, arm):
     """Return an arm at one lr_base: (lr_base, {n: {seed: run}}, the `deep_cells` of these, the
     sentence of `deep_cells`).
 
-    The lr_base has the most deep cells. Among several such lr_base, it has the highest mean over n
-    at the end.
+    The lr_base is the one with the most deep cells. If there are several, it is the one with the
+    highest mean over n at the end.
     """
     whole, deep = {}, {}
     for (n, lr), runs in every_lr(atlas, arm).items():
@@ -311,7 +311,7 @@ def law_figure(atlas, name, cells):
 
 
 def beyond(atlas, task):
-    """Section 4.1: does the largest n of an arm extend the frontier? It may make few updates."""
+    """Section 4.1: does the largest n of an arm extend the frontier? Few updates are enough."""
     lr, whole, _, _ = at_one_lr(atlas, task)
     if len(whole) < 3:
         raise Missing(f"three n of {task}")
@@ -330,7 +330,7 @@ def beyond(atlas, task):
 def plateau(atlas, first, second):
     """Section 4.1: is the best n at the end smaller on the second arm than on the first?
 
-    The difference is in octaves. Each seed has one value.
+    The difference is in octaves, with one value for each seed.
     """
     ends, plateaus = [], []
     for arm in (first, second):
@@ -915,8 +915,8 @@ def pass_rates(run, at):
 
 
 def interference(atlas, task):
-    """Figures 11 and 27: does the smallest n of the study leave more training problems unsolved
-    than the largest n, and does it solve more of them always?"""
+    """Figures 11 and 27: are more training problems never solved at the smallest n of the study
+    than at the largest n, and are more of them always solved?"""
     ns = sorted(map(int, atlas.configs("interference")[task]["ns"].split()))
     small, large = ns[0], ns[-1]
     if small == large:
@@ -1125,7 +1125,8 @@ def very_easy(atlas):
 
 def extreme(atlas, metric):
     """Figure 20: by best@4 the largest n minus the best other n. By worst@4 the best n in between
-    minus the smallest n, and minus the largest n. If there are runs of far_mix_hard, use these."""
+    minus the smallest n, and minus the largest n. Runs of far_mix_hard are used if there are any.
+    """
     cells = atlas.arm("mix_hard")
     if (atlas.folder / "far_mix_hard").is_dir():
         cells = atlas.arm("far_mix_hard", lr=config_of(cells)["lr_base"])
