@@ -268,6 +268,7 @@ def main(argv):
                          f"python frontier.py --runs={folder}/ARM --view=all")
         raise BadInput(f"{verb}: no such study; keep, {', '.join(known)}")
     out = Path(cfg["out"] or folder)
+    out.mkdir(parents=True, exist_ok=True)
     at_home = folder.resolve() == own.resolve()
     rows = rows_of(Atlas(folder, out, words, at_home), verb)
     for r in rows:
