@@ -209,7 +209,7 @@ def edit(log, change):
 
 
 def ends_at(rollouts, status="budget"):
-    """Return a change for `edit` that ends a run after so many rollouts."""
+    """Return a change for `edit` that ends a run after `rollouts` rollouts."""
     def change(r):
         if r["type"] == "end":
             return dict(r, status=status, rollouts=rollouts)
@@ -218,8 +218,8 @@ def ends_at(rollouts, status="budget"):
 
 
 def without_counts(r):
-    """Return a record for `edit`; an evaluation has the metric and the number of problems, as other
-    trainers write it."""
+    """Change a record for `edit`: replace the counts of an evaluation by the number of problems, as
+    logs of other trainers have it."""
     r = {key: value for key, value in r.items() if key != "correct"}
     return r | (dict(problems=300) if r["type"] == "eval" else {})
 
@@ -265,7 +265,7 @@ def table_of(folder, metric="avg@4"):
 
 
 def bad(module, *words):
-    """Return the one-line error of a script's main for these words."""
+    """Return the one-line error of a script's main for command-line words."""
     try:
         module.main([str(word) for word in words])
     except BadInput as e:

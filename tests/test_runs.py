@@ -417,7 +417,7 @@ def test_the_training_reward_is_that_of_the_policy_before_the_update(tmp_path):
     # as with evaluations, all n end at the same C although their B divide it differently
     ends = [c["C"][-1] for c in front["panels"]["B_p=32"]["curves"]]
     assert ends[0] == ends[1] and front["panels"]["B_p=32"]["envelope"]["n"][-1] == 32
-    # the run ends a quarter of the way to the next evaluation: no reward after its end
+    # the run ends a quarter of the way to the next evaluation, so it has no reward after its end
     end = 2 ** 16 + 2048
     edit(logs[32, 4, 0], ends_at(end, "diverged"))
     assert read_run(logs[32, 4, 0].parent, "train", part="train")["C"][-1] <= end

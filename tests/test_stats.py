@@ -164,7 +164,7 @@ def test_the_best_cell_is_tied_and_intervals_contain_the_truth(seeds):
 @pytest.mark.parametrize("noise", [dict(run_sd=.015, drift=.009),
                                    dict(run_sd=.0066, drift=.004, seed_sd=.01)])
 def test_cells_of_one_truth_are_tied(noise):
-    """90% of equal cells are tied with the best; with half the error only two thirds would be."""
+    """90% of equal cells are tied with the best. With half of the error it would be two thirds."""
     held = []
     for draw in range(25):
         _, cells = cells_of(sweep(draw, constant(size=0), seeds=3, evals=20, **noise), "avg@4")
@@ -264,7 +264,7 @@ def test_three_verdicts_on_planted_sweeps():
 
 
 def test_the_effect_of_a_seed_does_not_hide_a_law():
-    """Two seeds are 8 points apart, so unpaired no difference of cells would be significant."""
+    """Two seeds are 8 points apart, so without pairing no difference of cells is significant."""
     found = verdict(sweep(4, steep, **QUIET | dict(seeds=2, run_sd=.004, seed_sd=.05)))
     assert found["verdict"] == "law"
 

@@ -142,7 +142,7 @@ def test_margins_follow_what_training_gained():
 
 
 def test_a_claim_with_several_parts():
-    """It is confirmed if all parts are confirmed, and contradicted if one part is contradicted."""
+    """The claim is confirmed if all parts are confirmed, and contradicted if any part is."""
     parts = {verdict: (dict(gain=gain, half=0.02), "larger", GAINED)
              for verdict, gain in ((YES, 0.05), (NO, -0.05), (OPEN, 0.01))}
     for verdicts, verdict in (([YES, YES], YES), ([YES, NO, OPEN], NO), ([YES, OPEN], OPEN)):
