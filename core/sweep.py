@@ -563,8 +563,11 @@ def end_some(here, C):
 def evaluations(c):
     """Return the evaluations in the log of a cell's run: [(rollouts, reward)]."""
     from core.runs import read_run  # here, because planning needs no numpy
-    run = read_run(run_folder(c), c["metric"], part=c["eval_set"])
-    return [] if isinstance(run, str) else list(zip(run["rollouts"], run["reward"]))
+    try:
+        run = read_run(run_folder(c), c["metric"], part=c["eval_set"])
+    except BadInput:
+        return []
+    return list(zip(run["rollouts"], run["reward"]))
 
 
 def last_third(curves, C):

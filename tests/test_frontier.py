@@ -452,6 +452,7 @@ def test_the_lr_view_finds_the_planted_lr(tmp_path):
     for lr, loss in ((1e-6, 0.05), (2e-6, 0.0), (4e-6, 0.03)):
         simulate(tmp_path, ns=(4, 16, 64), evals=30, words=(f"--lr_base={lr}",),
                  truth=lambda B_p, n, C: sim.truth(B_p, n, C) - loss * (C > 0))
+    simulate(tmp_path, ns=(8,), evals=30, words=("--lr_base=2e-6",))  # not compared: only one lr
     plan = frontier.parse([f"--runs={tmp_path}", f"--data={tmp_path}", "--B_max=0", "--C=2e6",
                            "--lrs=1e-6 2e-6 4e-6", f"--eval_every={2_000_000 // 30}"])
     (tmp_path / "sweep.json").write_text(json.dumps(dict(config=plan, cells=[])))
