@@ -34,6 +34,7 @@ import shutil
 import signal
 import sys
 import time
+import types
 from pathlib import Path
 
 START = time.time()  # before torch is imported, because the header logs how long loading takes
@@ -41,7 +42,7 @@ START = time.time()  # before torch is imported, because the header logs how lon
 import config
 import verifier
 from config import BadInput, choose, derive, entry, parse
-from core import engine, evaluation, lora, machine, models
+from core import cost, engine, evaluation, lora, machine, models
 from core.log import append, finished, progress, read_log
 from core.models import RANK, WORLD, all_reduce, call_sharded, full_weights, recomputes
 from core.problems import encode, read_problems, set_hash, subset
@@ -416,13 +417,13 @@ def gather_batch(part):
 
 
 def loss_rows(batch, cfg):
-    """Choose the rows of the whole batch (P n,) that the loss uses; return (rows, counts, mixed).
+    """Choose the rows of the whole batch that the loss uses; return (rows, in_policy, in_reg, N).
 
-    counts: three denominators in tokens, for the policy term, for the KL and entropy terms, and for
-    the fields of the log. mixed (P n,): False for the rows of groups with equal rewards.
+    in_policy, in_reg: (P n,) bool masks of the rows in the policy term and in the KL and entropy
+    terms; zero_var_filter says which terms groups with equal rewards leave. N: the numbers of tokens
+    of the policy term, of the KL and entropy terms, and of the rows that are computed.
     If there is no KL term, no entropy term and no critic, rows whose advantage is 0 have no
-    gradient and are left out. Their tokens still count in the denominators of the loss, unless
-    zero_var_filter excludes groups with equal rewards.
+    gradient and are not computed. The number of tokens of a term still counts them.
     """
     import torch
     rewards, lengths = batch["rewards"], batch["length"]
@@ -435,12 +436,12 @@ def loss_rows(batch, cfg):
             rows += [g * n + i for i in sorted(rng.sample(range(n), n_train))]
         rows = torch.tensor(rows)
     mixed = mixed_groups(rewards).repeat_interleave(n)
-    every, only_mixed = int(lengths[rows].sum()), int((lengths[rows] * mixed[rows]).sum())
-    counts = [only_mixed if cfg["zero_var_filter"] in filters else every
-              for filters in (("policy", "all"), ("reg", "all"))]
+    in_policy = mixed | (cfg["zero_var_filter"] not in ("policy", "all"))
+    in_reg = mixed | (cfg["zero_var_filter"] not in ("reg", "all"))
+    N_policy, N_reg = [int((lengths * mask)[rows].sum()) for mask in (in_policy, in_reg)]
     if not (cfg["kl_coef"] or cfg["entropy_coef"] or cfg["algo"] == "ppo"):
         rows = rows[batch["advantages"][rows] != 0]
-    return rows, [*counts, int(lengths[rows].sum())], mixed
+    return rows, in_policy, in_reg, [N_policy, N_reg, int(lengths[rows].sum())]
 
 
 def pack_batch(batch, cfg, device):
@@ -450,9 +451,9 @@ def pack_batch(batch, cfg, device):
     `step`. If there are several ranks, it also has `numbers`, the positions of the P problems in
     the whole batch. A rank generates and grades all rollouts of its problems. For the loss, the
     rollouts of all ranks are dealt again, by length.
-    Returns (tensors, counts, real). The tensors are on `device`, except `ids`, which is moved there
-    one micro-batch at a time. counts: see `loss_rows`. real is False if this rank has no row. It
-    then uses one row as a dummy, because FSDP needs a pass from every rank.
+    Returns (tensors, N, has_rows). The tensors are on `device`, except `ids`, which is moved there
+    one micro-batch at a time. N: see `loss_rows`. If this rank has no row, has_rows is False and
+    the tensors hold one row as a dummy, because FSDP needs a pass from every rank.
     """
     import torch
     roll, n = batch["rollouts"], batch["rewards"].shape[1]
@@ -462,10 +463,11 @@ def pack_batch(batch, cfg, device):
                               length=roll["length"], tokens=roll["tokens"][inside],
                               logps=roll["logps"][inside]))
     A, lengths = advantages(batch["rewards"]).flatten(), batch["length"]  # (P n,)
-    rows, counts, mixed = loss_rows(batch | dict(step=step, advantages=A), cfg)
-    mine = rows[sorted(deal_rows(lengths[rows].tolist(), WORLD)[RANK])]
-    real = len(mine) > 0
-    rows = mine if real else torch.zeros(1, dtype=torch.long)
+    rows, in_policy, in_reg, N = loss_rows(batch | dict(step=step, advantages=A), cfg)
+    rows = rows[sorted(deal_rows(lengths[rows].tolist(), WORLD)[RANK])]
+    has_rows = len(rows) > 0
+    if not has_rows:
+        rows = torch.zeros(1, dtype=torch.long)
 
     length, problem = lengths[rows], rows // n  # (R,)
     # (N,): indices of the rows' tokens among the tokens of the whole batch
@@ -479,15 +481,12 @@ def pack_batch(batch, cfg, device):
     width = min(prompts.shape[1], ids.shape[1])
     ids[:, :width] = prompts[problem, :width]
     ids[row, prompt_length[row] + t] = batch["tokens"][token]
-    in_mixed = mixed[rows][row]  # (N,)
-    every = torch.ones_like(in_mixed)
     flat = dict(prompt_length=prompt_length, length=length, problem=problem,
                 start=length.cumsum(0) - length, reward=batch["rewards"].flatten()[rows],
                 logp_engine=batch["logps"][token], advantage=A[rows][row],
-                in_policy=in_mixed if cfg["zero_var_filter"] in ("policy", "all") else every,
-                in_reg=in_mixed if cfg["zero_var_filter"] in ("reg", "all") else every)
+                in_policy=in_policy[rows][row], in_reg=in_reg[rows][row])
     flat = {name: tensor.to(device) for name, tensor in flat.items()}
-    return flat | dict(ids=ids), counts, real
+    return flat | dict(ids=ids), N, has_rows
 
 
 @dataclasses.dataclass
@@ -525,45 +524,58 @@ def optimizer_step(trained, grad_clip):
     return norms[0] if good else float("nan")
 
 
-def update_parts(model, flat, cfg, real):
-    """Return the micro-batches of an update, a list of (token, inputs, group, real).
+def update_parts(model, flat, cfg, has_rows):
+    """Return the micro-batches of an update, a list of namespaces.
 
-    token: indices of the micro-batch's response tokens among the N tokens of this rank. inputs: ids
-    (not yet on the model's device), prompt_length, length. group: as in `response_states`. All
-    ranks must call FSDP equally often, so a rank with fewer micro-batches repeats its last
-    micro-batch with real=False.
+    rows: the first four tensors that `token_logps` takes after the model; ids are not yet on the
+    model's device. logp_engine, advantage, in_policy, in_reg: (N,), of the micro-batch's tokens.
+    reward (R,). dummy: whether the micro-batch is left out of the loss. All ranks must call FSDP
+    equally often, so a rank with fewer micro-batches repeats its last one as a dummy.
     """
     parts = []
     for rows, group in split_rows(model, flat, cfg):
         prompt_length, length = flat["prompt_length"][rows], flat["length"][rows]
         ids = flat["ids"][rows.cpu(), :int((prompt_length + length).max())]
         _, token = token_positions(flat["start"][rows], length)
-        parts.append((token, (ids, prompt_length, length), group, real))
+        names = "logp_engine", "advantage", "in_policy", "in_reg"
+        parts.append(types.SimpleNamespace(
+            rows=dict(ids=ids, prompt_length=prompt_length, length=length, group=group),
+            dummy=not has_rows, reward=flat["reward"][rows],
+            **{name: flat[name][token] for name in names}))
     missing = int(all_reduce([len(parts)], "MAX")[0] - len(parts))
-    return parts + [(*parts[-1][:3], False)] * missing
+    last = vars(parts[-1]) | dict(dummy=True)
+    return parts + [types.SimpleNamespace(**last) for _ in range(missing)]
 
 
-def critic_targets(learner, flat, parts, N, cfg):
-    """Return PPO's advantages, values and value targets for this rank's tokens.
+def run_part(function, model, part, **settings):
+    """Return function(model, ...) of a micro-batch: its log-probs and entropies, or its values."""
+    rows = dict(part.rows, ids=part.rows["ids"].to(model.device))
+    return call_sharded(function, model)(**rows, **settings)
+
+
+def set_critic_targets(critic, parts, N, cfg):
+    """Set PPO's `advantage`, `value_old` and `target` of every micro-batch, (N,) each.
 
     N: the number of tokens of all ranks. The advantages are whitened over these N tokens.
     """
     import torch
-    value = torch.empty_like(flat["logp_engine"])
-    with torch.no_grad():
-        for token, (ids, *inputs), group, _ in parts:
-            inputs = ids.to(value.device), *inputs
-            part = call_sharded(token_values, learner.critic)(*inputs, group, cfg["dtype"])
-            value[token] = part.to(value.dtype)
-    length = flat["length"]
-    row, t = token_positions(torch.zeros_like(length), length)
-    padded = value.new_zeros(len(length), int(length.max()))
-    padded[row, t] = value
-    A = gae(padded, flat["reward"].to(padded.dtype), length, cfg["gamma"], cfg["lam"])[row, t]
-    target = A + value
-    mean = all_reduce([A.double().sum().item()])[0] / N
-    squares = all_reduce([(A - mean).double().square().sum().item()])[0]
-    return (A - mean) / ((squares / max(1, N - 1)) ** 0.5 + 1e-8), value, target
+    for part in parts:
+        with torch.no_grad():
+            part.value_old = run_part(token_values, critic, part, dtype=cfg["dtype"])
+        length = part.rows["length"]
+        row, t = token_positions(torch.zeros_like(length), length)
+        values = part.value_old.new_zeros(len(length), int(length.max()))
+        values[row, t] = part.value_old
+        A = gae(values, part.reward.to(values.dtype), length, cfg["gamma"], cfg["lam"])[row, t]
+        part.advantage, part.target = A, A + part.value_old
+
+    def sum_over_tokens(term):
+        return all_reduce([sum(term(part.advantage.double()).sum().item()
+                               for part in parts if not part.dummy)])[0]
+    mean = sum_over_tokens(lambda A: A) / N
+    std = (sum_over_tokens(lambda A: (A - mean).square()) / max(1, N - 1)) ** 0.5
+    for part in parts:
+        part.advantage = (part.advantage - mean) / (std + 1e-8)
 
 
 def update(learner, batch, cfg):
@@ -580,53 +592,49 @@ def update(learner, batch, cfg):
     flat, (N_policy, N_reg, N), has_rows = pack_batch(batch, cfg, model.device)
     N_policy, N_reg = max(1, N_policy), max(1, N_reg)  # a term without tokens is 0
     parts = update_parts(model, flat, cfg, has_rows)
-    logp_engine, A = flat["logp_engine"], flat["advantage"]  # (N,)
-    in_policy, in_reg, known = flat["in_policy"], flat["in_reg"], logp_engine.isfinite()
     if critic:
-        A, value_old, target = critic_targets(learner, flat, parts, N, cfg)
-    logp_old, logp_ref = torch.empty_like(logp_engine), torch.empty_like(logp_engine)
-    weight = torch.ones_like(logp_engine)
-    chunks, zero = (cfg["temperature"], cfg["micro_logits"]), torch.zeros((), device=model.device)
+        set_critic_targets(critic, parts, N, cfg)
+    settings = dict(temperature=cfg["temperature"], micro_logits=cfg["micro_logits"],
+                    dtype=cfg["dtype"])
     sums, norms = collections.Counter(), []  # over this rank's tokens and all steps
-    for first in [True] + [False] * (cfg["updates"] - 1):
-        for token, (ids, *inputs), group, real in parts:
-            inputs, how = (ids.to(model.device), *inputs), (group, cfg["dtype"])
-            logp, entropy = call_sharded(token_logps, model)(*inputs, *chunks, *how)
-            if first:  # this is the policy that made the rollouts, so the ratio is 1 in this pass
-                logp_old[token] = logp.detach().to(logp_old.dtype)
-                w = importance_weights(logp, logp_engine[token], cfg["tis_cap"])
-                weight[token] = w.to(weight.dtype)
+    for step in range(cfg["updates"]):
+        for part in parts:
+            scale = 0 if part.dummy else WORLD  # FSDP averages the gradients of the ranks
+            logp, entropy = run_part(token_logps, model, part, **settings)
+            if step == 0:  # this is the policy that made the rollouts, so the ratio is 1
+                part.logp_old, part.logp_ref = logp.detach(), None
+                part.weight = importance_weights(logp, part.logp_engine, cfg["tis_cap"])
                 if ref:
                     with torch.no_grad(), lora.adapters_off(ref):
-                        ref_part, _ = call_sharded(token_logps, ref)(*inputs, *chunks, *how)
-                    logp_ref[token] = ref_part.to(logp_ref.dtype)
-            w = weight[token]
-            terms = policy_loss(cfg["algo"], logp, logp_old[token], w, A[token],
+                        part.logp_ref, _ = run_part(token_logps, ref, part, **settings)
+            terms = policy_loss(cfg["algo"], logp, part.logp_old, part.weight, part.advantage,
                                 cfg["eps_low"], cfg["eps_high"])
-            loss = (terms * in_policy[token]).sum() / N_policy
+            loss = (terms * part.in_policy).sum() / N_policy
             if cfg["kl_coef"]:
-                kl = kl_term(cfg["kl_type"], logp, logp_ref[token]) * in_reg[token]
+                kl = kl_term(cfg["kl_type"], logp, part.logp_ref) * part.in_reg
                 loss = loss + cfg["kl_coef"] * kl.sum() / N_reg
             if cfg["entropy_coef"]:
-                loss = loss - cfg["entropy_coef"] * (entropy * in_reg[token]).sum() / N_reg
-            (loss * (WORLD * real)).backward()  # x WORLD: the loss is a sum, FSDP averages ranks
-            error = zero
+                loss = loss - cfg["entropy_coef"] * (entropy * part.in_reg).sum() / N_reg
+            (loss * scale).backward()
+            logged = dict(loss=loss)
             if critic:
-                value = call_sharded(token_values, critic)(*inputs, *how)
-                error = value_loss(value, value_old[token], target[token], cfg["value_clip"])
-                error = error.sum() / N
-                (error * (WORLD * real)).backward()
+                value = run_part(token_values, critic, part, dtype=cfg["dtype"])
+                error = value_loss(value, part.value_old, part.target, cfg["value_clip"]).sum() / N
+                (error * scale).backward()
+                logged.update(value_loss=error)
             with torch.no_grad():
-                gap = (logp_old[token] - logp_engine[token])[known[token]].abs()
-                ratio = (logp - logp_old[token]).exp()
-                outside = (ratio < 1 - cfg["eps_low"]) | (ratio > 1 + cfg["eps_high"])
-                k3 = kl_term("k3", logp, logp_ref[token]).sum() if ref else zero
-                capped = (w >= (cfg["tis_cap"] or float("inf"))).sum()
-                for name, x in dict(
-                        loss=loss, value_loss=error, entropy=entropy.sum(), kl=k3, gap=gap.sum(),
-                        unknown=(~known[token]).sum(), capped=capped, w=w.sum(),
-                        w2=w.square().sum(), clipped=outside.sum()).items():
-                    sums[name] += x.double() * real
+                known = part.logp_engine.isfinite()
+                ratio = (logp - part.logp_old).exp()
+                if ref:
+                    logged.update(kl=kl_term("k3", logp, part.logp_ref).sum())
+                logged.update(
+                    entropy=entropy.sum(), w=part.weight.sum(), w2=part.weight.square().sum(),
+                    gap=(part.logp_old - part.logp_engine)[known].abs().sum(),
+                    unknown=(~known).sum(),
+                    capped=(part.weight >= (cfg["tis_cap"] or float("inf"))).sum(),
+                    clipped=((ratio < 1 - cfg["eps_low"]) | (ratio > 1 + cfg["eps_high"])).sum())
+                for name, x in logged.items():
+                    sums[name] += x.double() * (not part.dummy)
         norms.append(optimizer_step(learner.trained(), cfg["grad_clip"]))
     s = dict(zip(sums, all_reduce(x.item() for x in sums.values())))
     steps, seen = cfg["updates"], N * cfg["updates"]
@@ -659,26 +667,23 @@ def check_config(cfg):
 def engine_memory_share(model, cfg, device, engine_name):
     """Return the share of each GPU that vLLM may use; warn if the run may not fit.
 
-    The estimate counts weights, gradients and AdamW's moments in fp32 (also those of a critic), the
-    reference and the engine's copy. It leaves out activations; `python -m core.cost` counts them.
+    The estimate leaves out activations; `python -m core.cost` counts them.
     """
     import torch
     width = 2 if models.is_bf16(cfg["dtype"], device) else 4  # bytes of a frozen weight
-    P = sum(p.numel() for p in model.parameters())
-    trained, frozen, copy = P / WORLD, width * P / WORLD * bool(cfg["kl_coef"]), width * P
-    if cfg["lora_rank"]:  # each matrix of the body gets two factors
-        linear = [m for m in model.base_model.modules() if isinstance(m, torch.nn.Linear)]
-        trained, frozen = cfg["lora_rank"] * sum(sum(m.weight.shape) for m in linear), copy
-    trained *= 2 if cfg["algo"] == "ppo" else 1
-    held, gradients = 12 * trained + frozen, 4 * trained
+    P, body = [sum(p.numel() for p in m.parameters()) for m in (model, model.base_model)]
+    linear = [m for m in model.base_model.modules() if isinstance(m, torch.nn.Linear)]
+    sides = sum(sum(m.weight.shape) for m in linear)
+    parts = cost.state_bytes(dict(P=P, body=body, sides=sides), cfg, WORLD, width)
+    copy, gradients = width * P, parts["gradients"]
+    held = sum(parts.values()) - gradients
     peak = held + max(copy, gradients + copy * (engine_name == "hf"))  # vLLM sleeps in an update
     card = all_reduce([torch.cuda.get_device_properties(device).total_memory], "MIN")[0]
     if RANK == 0 and peak > card:
         print(f"memory: this run takes more than {peak / 1e9:.0f} GB of a GPU of "
               f"{card / 1e9:.0f} GB, so it may not fit (python -m core.cost)",
               file=sys.stderr)
-    # 5% and 2 GB are a guess for CUDA and fragmentation
-    return cfg["gpu_memory"] or max(0.1, min(0.9, 0.95 - (held + 2e9) / card))
+    return cfg["gpu_memory"] or max(0.1, min(0.9, (cost.usable_bytes(card) - held) / card))
 
 
 def file_size(file):
@@ -802,34 +807,35 @@ class Run:
         Returns whether the run starts from the beginning. Raises BadInput if the checkpoint is
         beyond the budget.
         """
-        folder, begun = self.folder, all_reduce([self.header is not None])[0]
-        state = models.load_checkpoint(folder, self.learner.trained()) if begun else None
-        if state is None and progress(folder)[1] == "budget":
+        cfg, folder = self.cfg, self.folder
+        has_header, = all_reduce([self.header is not None])  # only rank 0 has read the log
+        saved = models.load_checkpoint(folder, self.learner.trained()) if has_header else None
+        if saved is None and progress(folder)[1] == "budget":
             raise BadInput(f"{folder}: finished, and its checkpoints are gone (--keep_last=false), "
                            "so a larger C cannot continue it; --tag=NAME starts a new run")
-        if state and state["step"] > self.M:
-            raise BadInput(f"--C={self.cfg['C']}: {folder} already has {state['step'] * self.B} "
+        state = self.state = saved or dict(
+            step=0, tokens=0, skipped=0, bad_in_a_row=0, wall_s=0.0, log_bytes=0, samples_bytes=0,
+            seen={}, seen_reward=0)
+        if state["step"] > self.M:
+            raise BadInput(f"--C={cfg['C']}: {folder} already has {state['step'] * self.B} "
                            "rollouts; the budget must be as large or larger")
-        self.saved = state and state["step"]
-        self.state = state or dict(step=0, tokens=0, skipped=0, bad_in_a_row=0, wall_s=0.0,
-                                   log_bytes=0, samples_bytes=0, seen={}, seen_reward=0)
-        self.began = time.time() - self.state["wall_s"]
-        # keep the checkpoints and evaluations that earlier launches asked for
-        for key in ("keep", "pass"):
-            now = config.updates_at(self.cfg[f"{key}_at"], self.cfg)
-            before = set(self.state.get(key, ()))
-            self.state[key] = sorted(now | before)
-            for m in sorted(now - before):
-                if key == "pass" and m < self.state["step"] and RANK == 0:
-                    print(f"{folder}: --pass_at: update {m} is past and its policy is gone, so it "
-                          "is not evaluated", file=sys.stderr)
-        if self.cfg["lora_rank"]:  # such a checkpoint holds the adapters only
-            base = Path(self.cfg["model"])
-            self.state["lora"] = dict(model=str(base.resolve() if base.exists() else base),
-                                      rank=self.cfg["lora_rank"])
-        if state or WORLD > 1:  # otherwise the generator already has these weights
+        self.saved = saved and saved["step"]
+        self.began = time.time() - state["wall_s"]
+        # add this launch's checkpoints and evaluations to those that earlier launches asked for
+        asked = {key: config.updates_at(cfg[f"{key}_at"], cfg) for key in ("keep", "pass")}
+        for m in sorted(asked["pass"] - set(state.get("pass", ()))):
+            if m < state["step"] and RANK == 0:
+                print(f"{folder}: --pass_at: update {m} is past and its policy is gone, so it is "
+                      "not evaluated", file=sys.stderr)
+        for key, updates in asked.items():
+            state[key] = sorted(updates | set(state.get(key, ())))
+        if cfg["lora_rank"]:  # such a checkpoint holds the adapters only
+            base = Path(cfg["model"])
+            state["lora"] = dict(model=str(base.resolve() if base.exists() else base),
+                                 rank=cfg["lora_rank"])
+        if saved or WORLD > 1:  # otherwise the generator already has these weights
             self.generator.load(full_weights(self.learner.model))
-        return state is None
+        return saved is None
 
     def begin_log(self, new):
         """Cut log and samples back to the checkpoint; give a new log its header. Rank 0 only.

@@ -97,15 +97,33 @@ def sizes(shape):
 
 # ---- memory --------------------------------------------------------------------------------------
 
+def state_bytes(s, cfg, gpus, width=2):
+    """Return the memory of everything that is trained or frozen, on each of `gpus` GPUs: {part:
+    bytes}.
+
+    Parameters, gradients and AdamW's moments are in fp32, split over the GPUs, also those of a
+    critic. A frozen parameter takes `width` bytes. The gradients are freed before generation.
+    """
+    adapters = cfg["lora_rank"] * s["sides"]
+    trained = (adapters or s["P"]) + s["body"] * (cfg["algo"] == "ppo")
+    return dict(weights=4 * trained / gpus, gradients=4 * trained / gpus, AdamW=8 * trained / gpus,
+                frozen=width * s["P"] * bool(adapters),
+                reference=width * s["P"] / gpus * bool(cfg["kl_coef"] and not adapters))
+
+
+def usable_bytes(card):
+    """Return the bytes of a card of `card` bytes that a run can use."""
+    return card * (1 - SPARED_SHARE) - SPARED
+
+
 def update_bytes(s, cfg, gpus):
     """Return the memory of an update on each of `gpus` GPUs: {part: bytes}. The sum is the peak.
 
-    Parameters, gradients and AdamW's moments are in fp32. The reference is in bf16. All are split
-    over the GPUs. `batch`: the log-probs, weights and advantage that an update stores for every
-    response token. `activations`: the largest amount at any time of all tensors that exist only
-    within a micro-batch, logits and gathered weights included.
+    The parts are those of `state_bytes` and two more. `batch`: the log-probs, weights and advantage
+    that an update stores for every response token. `activations`: the largest amount at any time of
+    all tensors that exist only within a micro-batch, logits and gathered weights included.
     """
-    P, d, ff, L, split = s["P"], s["d"], s["ff"], s["layers"], gpus > 1
+    d, ff, L, split = s["d"], s["ff"], s["layers"], gpus > 1
     recompute = recomputes(cfg, "cuda")
     adapters = cfg["lora_rank"] * s["sides"]
     T = max(cfg["micro_tokens"], cfg["max_prompt_tokens"] + cfg["max_new_tokens"])
@@ -130,29 +148,20 @@ def update_bytes(s, cfg, gpus):
         backward_logits=kept + whole + 24 * chunk + head * (2 if split else 4),
         backward=kept + whole + 2 * gathered + layer * recompute + 4 * T * ff + head * split,
         end=4 * whole)  # embedding and head with their gradients in bf16 and in fp32
-    moving = adapters or P
-    out = dict(weights=4 * moving / gpus, gradients=4 * moving / gpus, AdamW=8 * moving / gpus,
-               frozen=2 * P * bool(adapters),
-               reference=2 * P / gpus * bool(cfg["kl_coef"] and not adapters),
-               critic=16 * s["body"] / gpus if cfg["algo"] == "ppo" else 0,
-               batch=40 * cfg["B_p"] * cfg["n"] * mean_length(cfg) / gpus)
-    return out | dict(activations=max(peaks.values()))
+    batch = 40 * cfg["B_p"] * cfg["n"] * mean_length(cfg) / gpus
+    return state_bytes(s, cfg, gpus) | dict(batch=batch, activations=max(peaks.values()))
 
 
 def generation_bytes(s, cfg, gpus, engine):
     """Return the memory of generation on a GPU, {part: bytes}, and the cache bytes of a longest
     response.
 
-    `trainer`: weights, moments, reference and critic. The gradients are freed before generation.
+    `trainer`: all of `state_bytes` except the gradients.
     `engine`: the engine's bf16 copy of all weights. For vLLM also the memory of a forward pass:
     the logits of `gen_batch` rollouts, in fp32 and as log-probs, plus 1 GB (from vLLM's source).
     """
-    if cfg["lora_rank"]:
-        trainer = 2 * s["P"] + 12 * cfg["lora_rank"] * s["sides"]
-    else:
-        trainer = (14 if cfg["kl_coef"] else 12) * s["P"] / gpus
-    trainer += 12 * s["body"] / gpus if cfg["algo"] == "ppo" else 0
-    copy = 2 * s["P"]
+    parts, copy = state_bytes(s, cfg, gpus), 2 * s["P"]
+    trainer = sum(parts.values()) - parts["gradients"]
     if engine == "vllm":
         copy += 1e9 + 12 * cfg["gen_batch"] * s["V"]
     longest = cfg["max_prompt_tokens"] + cfg["max_new_tokens"]
@@ -166,7 +175,7 @@ def memory_plan(s, cfg, gpus, card, engine="vllm"):
     vLLM's share of the card. cache: how many responses of full length fit into the cache at once.
     fits: whether the run fits.
     """
-    usable, parts = card * (1 - SPARED_SHARE) - SPARED, update_bytes(s, cfg, gpus)
+    usable, parts = usable_bytes(card), update_bytes(s, cfg, gpus)
     if engine == "hf":  # its copy stays in memory during the update
         parts["engine"] = 2 * s["P"]
     held, response = generation_bytes(s, cfg, gpus, engine)

@@ -77,10 +77,8 @@ def merged_weights(model):
 
 def merge_adapters(model):
     """Add the adapters to the weights, then remove the adapters, in place."""
-    weights = {name: p.clone() for name, p in merged_weights(model)}
     for name, layer in adapter_layers(model).items():
+        layer.merge()
         model.set_submodule(name, layer.get_base_layer())
     del model.peft_config
-    for name, p in model.named_parameters():
-        p.data.copy_(weights[name])
     return model

@@ -658,8 +658,8 @@ def test_groups_without_variance_cost_nothing(policy, batch, monkeypatch):
     """Without KL and entropy they are in no forward pass, and the gradient is the same."""
     cfg, seen, forward = settings(kl_coef=0.0, entropy_coef=0.0), [], train_grpo.token_logps
     monkeypatch.setattr(train_grpo, "token_logps",
-                        lambda model, ids, *args: (seen.append(len(ids)),
-                                                   forward(model, ids, *args))[1])
+                        lambda model, ids, **rest: (seen.append(len(ids)),
+                                                   forward(model, ids, **rest))[1])
     small, _ = step_of(policy, batch, cfg)
     assert sum(seen) == 2 * 9  # three of the five groups, for policy and reference
     monkeypatch.undo()
@@ -1094,8 +1094,8 @@ def test_the_ids_of_an_update_stay_on_the_host(tiny):
     batch = dict(prompts=[[5, 6], [7]], rewards=torch.tensor([[1.0, 0.0], [0.0, 1.0]]), step=1,
                  rollouts=dict(tokens=torch.full((4, 9), 3), logps=torch.zeros(4, 9),
                                length=torch.tensor([9, 2, 1, 4])))
-    flat, _, real = train_grpo.pack_batch(batch, parse(["--n=2", "--B_p=2"]), "meta")
-    assert real and flat.pop("ids").device.type == "cpu"
+    flat, _, has_rows = train_grpo.pack_batch(batch, parse(["--n=2", "--B_p=2"]), "meta")
+    assert has_rows and flat.pop("ids").device.type == "cpu"
     assert {tensor.device.type for tensor in flat.values()} == {"meta"}
 
 
