@@ -570,10 +570,10 @@ def set_critic_targets(critic, parts, N, cfg):
         part.advantage, part.target = A, A + part.value_old
 
     def sum_over_tokens(term):
-        return all_reduce([sum(term(part.advantage.double()).sum().item()
+        return all_reduce([sum(term(part.advantage).double().sum().item()
                                for part in parts if not part.dummy)])[0]
     mean = sum_over_tokens(lambda A: A) / N
-    std = (sum_over_tokens(lambda A: (A - mean).square()) / max(1, N - 1)) ** 0.5
+    std = (sum_over_tokens(lambda A: (A - mean).double().square()) / max(1, N - 1)) ** 0.5
     for part in parts:
         part.advantage = (part.advantage - mean) / (std + 1e-8)
 
