@@ -3,15 +3,16 @@
     python train_grpo.py --B_p=8 --n=16 --C=32768       # the embedded model, a minute or two
     python train_grpo.py --model=Qwen/Qwen2.5-7B-Instruct --train_set=easy.jsonl \
         --val_set=val.jsonl --B_p=32 --n=64 --C=1e6
-    torchrun --nproc_per_node=8 -- train_grpo.py --model=...  # FSDP2 over 8 GPUs; --nnodes: more
-    python train_grpo.py --config=header.json --seed=1  # another run's header, another seed
+    torchrun --nproc_per_node=8 -- train_grpo.py --model=...  # FSDP2 over 8 GPUs
+    python train_grpo.py --config=config.json --seed=1  # the flat dict of another run's header
 
 The run's folder also gets samples.jsonl (rollouts to read), ckpt/ and, at the end, model/.
 The same command again resumes a run that was stopped or killed; if the run is finished, nothing
-happens. A larger --C continues a finished run. An edit of the code does not make another run:
---tag=NAME does. Every random draw depends on (seed, step, problem, i) only. So with the
-transformers engine a resumed run writes the same log as an uninterrupted run. If the number of
-ranks changes, the log differs by rounding only.
+happens. A larger --C continues a finished run. The config names the folder, so if you edit the
+code, use --tag=NAME to start a new run. Every random draw depends only on the seed, the step, the
+problem and the rollout's index in its group. So with the transformers engine a resumed run writes
+the same log as an uninterrupted run. If the number of ranks changes, the log differs by rounding
+only.
 
 As in the paper: groups of n rollouts, A = (r - mean) / std, AdamW with 10 warm-up updates and
 lr = lr_base sqrt(B / 1024), KL and entropy terms on Easy and none on Hard, temperature 0.6,
@@ -19,8 +20,8 @@ importance weights against the engine's log-probs, on-policy (one optimizer step
 and CISPO next to GRPO. docs/log.md has the objectives and our choices where the paper gives no
 value; docs/takehome.md has the names of B_p, n and the like in TRL and veRL.
 
-The objective is in `advantages` and `policy_loss` below; `update` puts them together. A new key is
-a line of `config` in config.py; a new reward is a function in verifier.py.
+The objective is in `advantages` and `policy_loss` below; `update` combines them. To add a key, add
+a line to `config` in config.py. To add a reward, add a function to verifier.py.
 Needs config.py, verifier.py and core/.
 """
 import collections
@@ -55,7 +56,7 @@ from core.problems import encode, read_problems, set_hash, subset
 def advantages(rewards):
     """Group-normalise rewards (B_p, n) into advantages (B_p, n): (r - mean) / (std + 1e-6).
 
-    As in section 2 of the paper; the std has ddof 1. A group of equal rewards gets zeros; a
+    This is section 2 of the paper, with a std of ddof 1. A group of equal rewards gets zeros; a
     group of two with one solved gets +-0.7071. Rows whose advantage is 0 cost nothing (see
     `loss_rows`).
     """
@@ -66,7 +67,7 @@ def advantages(rewards):
 def mixed_groups(rewards):
     """Return a (B_p,) bool mask of the groups whose rewards (B_p, n) are not all equal.
 
-    The std is no test for equal rewards: in fp32 the std of n rewards of 0.7 is not always 0.
+    The rewards are compared, because in fp32 the std of n equal rewards of 0.7 is not always 0.
     """
     return (rewards != rewards[:, :1]).any(1)
 
@@ -77,7 +78,8 @@ def policy_loss(algo, logp, logp_old, weight, advantage, eps_low, eps_high):
     weight, called w here, is the importance weight against the engine. With
     ratio = exp(logp - logp_old) and c(x) = clip(x, 1 - eps_low, 1 + eps_high):
     grpo, ppo: -w min(ratio A, c(ratio) A)
-    cispo: -w sg(c(ratio)) A logp (MiniMax-M1, eq. 4), so that clipped tokens keep their gradient.
+    cispo: -w sg(c(ratio)) A logp (MiniMax-M1, eq. 4). sg stops the gradient, so clipped tokens keep
+    the gradient of logp.
     If the advantage of a token is 0, its term is 0, even if exp() would overflow.
     """
     import torch
@@ -176,8 +178,8 @@ def micro_batches(lengths, micro_tokens, group=None):
 
     A micro-batch has one row, or several with rows x longest row <= micro_tokens. The longest rows
     come first. group[i] is the number of the problem of row i: the rows of a problem share a
-    micro-batch if they fit. A micro-batch is also cut if the cut saves 10% and 128 tokens of
-    padding. A smaller saving would not pay for another pass.
+    micro-batch if they fit. A new micro-batch also begins if padding would otherwise reach 128
+    tokens and 10% of the micro-batch. Less padding costs less than another pass.
     """
     # a piece is a list of rows of one problem, which is never split
     group, pieces, newest = group or range(len(lengths)), [], {}
@@ -277,8 +279,8 @@ def shared_prompt_states(model, ids, prompt_length, T, group):
     return torch.cat([last, rest], 1)
 
 
-# Share prompts if they have SHARED_FROM rollouts or more on average, or if at most a share of
-# SHARED_TOKENS of the tokens is left to compute
+# Share prompts if a prompt has SHARED_FROM rollouts or more on average, or if sharing leaves at
+# most half of the tokens to compute (SHARED_TOKENS). Otherwise whole rows are faster
 SHARED_FROM, SHARED_TOKENS = 8, 0.5
 
 
@@ -293,7 +295,7 @@ def split_rows(model, flat, cfg):
         cut = micro_batches(lengths, cfg["micro_tokens"], problem.tolist())
         rows = [torch.tensor(sorted(part)) for part in cut]  # rows of a prompt are consecutive
         prompts, group = zip(*[problem[r].unique(return_inverse=True) for r in rows])
-        first = torch.searchsorted(problem, torch.cat(prompts))  # first rows of a part's prompts
+        first = torch.searchsorted(problem, torch.cat(prompts))  # of each prompt
         shared = int(flat["length"].sum() + flat["prompt_length"][first].sum())
         if len(lengths) >= SHARED_FROM * len(first) or shared <= SHARED_TOKENS * sum(lengths):
             return list(zip(rows, group))
@@ -315,7 +317,7 @@ def can_share_prompts(model, cfg):
 def autocast(device, dtype):
     """Return the autocast context of --dtype.
 
-    The cache of autocast is off, because it would copy all weights.
+    The cache of autocast is off, because it would hold a copy of all weights.
     """
     import torch
     return torch.autocast(device.type, torch.bfloat16, enabled=models.is_bf16(dtype, device),
@@ -419,11 +421,11 @@ def gather_batch(part):
 def loss_rows(batch, cfg):
     """Choose the rows of the whole batch that the loss uses; return (rows, in_policy, in_reg, N).
 
-    in_policy, in_reg: (P n,) bool masks of the rows in the policy term and in the KL and entropy
-    terms; zero_var_filter says which terms groups with equal rewards leave. N: the numbers of tokens
-    of the policy term, of the KL and entropy terms, and of the rows that are computed.
+    in_policy, in_reg: (P n,) bool masks of the rows that the policy term uses, and of the rows that
+    the KL and entropy terms use. zero_var_filter removes groups with equal rewards from them.
+    N: three numbers of tokens, of the policy term, of the KL and entropy terms, and of `rows`.
     If there is no KL term, no entropy term and no critic, rows whose advantage is 0 have no
-    gradient and are not computed. The number of tokens of a term still counts them.
+    gradient, so `rows` leaves them out. The first two numbers still count their tokens.
     """
     import torch
     rewards, lengths = batch["rewards"], batch["length"]
@@ -495,7 +497,7 @@ class Learner:
     model: object
     opt: object               # AdamW of the policy; its lr is set before each update
     ref: object = None        # the reference of the KL
-    critic: object = None     # PPO's
+    critic: object = None     # PPO's critic
     critic_opt: object = None
 
     def trained(self):
@@ -527,10 +529,10 @@ def optimizer_step(trained, grad_clip):
 def update_parts(model, flat, cfg, has_rows):
     """Return the micro-batches of an update, a list of namespaces.
 
-    rows: the first four tensors that `token_logps` takes after the model; ids are not yet on the
-    model's device. logp_engine, advantage, in_policy, in_reg: (N,), of the micro-batch's tokens.
-    reward (R,). dummy: whether the micro-batch is left out of the loss. All ranks must call FSDP
-    equally often, so a rank with fewer micro-batches repeats its last one as a dummy.
+    rows: a dict of the arguments of `response_states`, with `ids` not yet on the model's device.
+    reward (R,); logp_engine, advantage, in_policy and in_reg (N,): as in `pack_batch`. dummy: True
+    if the micro-batch must not count. All ranks must call FSDP equally often, so a rank with fewer
+    micro-batches than another rank repeats its last micro-batch as a dummy.
     """
     parts = []
     for rows, group in split_rows(model, flat, cfg):
@@ -548,7 +550,7 @@ def update_parts(model, flat, cfg, has_rows):
 
 
 def run_part(function, model, part, **settings):
-    """Return function(model, ...) of a micro-batch: its log-probs and entropies, or its values."""
+    """Return function(model, ...) for a micro-batch; function: token_logps or token_values."""
     rows = dict(part.rows, ids=part.rows["ids"].to(model.device))
     return call_sharded(function, model)(**rows, **settings)
 
@@ -599,7 +601,8 @@ def update(learner, batch, cfg):
     sums, norms = collections.Counter(), []  # over this rank's tokens and all steps
     for step in range(cfg["updates"]):
         for part in parts:
-            scale = 0 if part.dummy else WORLD  # FSDP averages the gradients of the ranks
+            # x WORLD, because the loss is a sum over ranks and FSDP averages their gradients
+            scale = 0 if part.dummy else WORLD
             logp, entropy = run_part(token_logps, model, part, **settings)
             if step == 0:  # this is the policy that made the rollouts, so the ratio is 1
                 part.logp_old, part.logp_ref = logp.detach(), None
@@ -667,7 +670,7 @@ def check_config(cfg):
 def engine_memory_share(model, cfg, device, engine_name):
     """Return the share of each GPU that vLLM may use; warn if the run may not fit.
 
-    The estimate leaves out activations; `python -m core.cost` counts them.
+    The estimate is core/cost.py's without activations, for the parameters of any model.
     """
     import torch
     width = 2 if models.is_bf16(cfg["dtype"], device) else 4  # bytes of a frozen weight
@@ -737,8 +740,8 @@ class Run:
         except (BlockingIOError, PermissionError):
             raise BadInput(f"{self.folder}: another process is training in this folder") from None
         except OSError as e:
-            print(f"{path}: cannot be locked ({e.strerror}); start no second process in this "
-                  "folder", file=sys.stderr)
+            print(f"{path}: cannot be locked ({e.strerror}), so do not start a second process in "
+                  "this folder", file=sys.stderr)
         records = read_log(path)
         self.header = next((r for r in records if r.get("type") == "header"), None)
         if self.header:
@@ -789,7 +792,7 @@ class Run:
         self.prompts = encode(self.problems, self.tokenizer, limit)
         self.val_prompts = {part: encode(val, self.tokenizer, limit)
                             for part, val in self.vals.items()}
-        if rank:  # before the engine opens, so that it has more memory next to bf16 weights
+        if rank:  # before the engine opens, because bf16 weights leave it more memory
             model = lora.freeze(model, bf16).to(device)
         self.generator = engine.open_engine(name, base, cfg, device, model, self.tokenizer)
         if rank:
@@ -991,7 +994,7 @@ class Run:
 def build_learner(model, ref, critic, cfg, device, base):
     """Return the Learner of a run, with its models sharded over the ranks.
 
-    If there are several ranks, the models are on the meta device and read the weights at `base`.
+    Models on the meta device read their weights from `base`.
     """
     import torch
     passes = [(model, token_logps), (critic, token_values)]
@@ -1017,8 +1020,8 @@ def build_learner(model, ref, critic, cfg, device, base):
 def stop_at_signals(stop):
     """If SIGTERM or Ctrl-C arrives, append it to `stop`.
 
-    A run that is generating then drops its rollouts and stops. A run in an update stops after the
-    update. A second Ctrl-C ends the process at once; the next start resumes from the last
+    If the run is generating, it drops the rollouts and stops. If it is in an update, it stops after
+    the update. A second Ctrl-C ends the process at once; the next start resumes from the last
     checkpoint.
     """
     def handle(number, _):
@@ -1073,7 +1076,7 @@ def main(argv):
     mine = range(RANK, cfg["B_p"], WORLD)  # this rank's problems of a batch
     status = "stopped"
     with contextlib.suppress(engine.Stopped), progress_bar(run) as bar:
-        run.evaluate_due(state["step"])  # the base model, or what a stop prevented before
+        run.evaluate_due(state["step"])  # the base model, or an evaluation that a stop prevented
         for m in range(state["step"] + 1, M + 1):
             # 1. rollouts: n for each of the B_p problems of this batch
             t0 = time.time()

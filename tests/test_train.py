@@ -1,5 +1,6 @@
 """Test the trainer: its mathematics against slow loops, its runs, and resume after a stop or a
 kill."""
+import collections
 import copy
 import errno
 import functools
@@ -123,7 +124,7 @@ def slow_loss(terms, rewards, cfg, rows, old=None):
         return sum(len(terms[i]["tokens"]) for i in some)
     loss = critic = 0
     for i in rows:
-        for token, before, a, t in zip(terms[i]["tokens"], old[i]["tokens"], A[i], itertools.count()):
+        for t, (token, before, a) in enumerate(zip(terms[i]["tokens"], old[i]["tokens"], A[i])):
             logp, logp_old = token["logp"], before["logp"].item()
             w = min(math.exp(logp_old - token["engine"]), cfg["tis_cap"]) if cfg["tis_cap"] else 1.0
             ratio, low, high = (logp - logp_old).exp(), 1 - cfg["eps_low"], 1 + cfg["eps_high"]
@@ -524,7 +525,8 @@ def test_decoupled_baseline(policy, batch, terms):
         part = dict(batch, step=step)
         rows, *_ = train_grpo.loss_rows(
             dict(part, numbers=range(5), length=batch["rollouts"]["length"]), cfg)
-        assert (rows.view(5, 2) // 3 == torch.arange(5)[:, None]).all() and len(set(rows)) == 10
+        assert (rows.view(5, 2) // 3 == torch.arange(5)[:, None]).all()
+        assert len(set(rows.tolist())) == 10
         loss, _ = slow_loss(terms(cfg["temperature"]), batch["rewards"], cfg, rows.tolist())
         grad, _ = step_of(policy, part, cfg)
         assert distance(grad, gradients(loss, policy[0])) < FLOAT32
@@ -849,7 +851,13 @@ def clean(folder, drop=()):
     return records
 
 
+def of_type(records, *types):
+    """Return one list of records for each type."""
+    return [[r for r in records if r["type"] == kind] for kind in types]
+
+
 def lines(log):
+    """Return the number of lines of a log, 0 if it does not exist."""
     return log.read_bytes().count(b"\n") if log.exists() else 0
 
 
@@ -862,11 +870,9 @@ def words(world, tmp_path_factory):
     val = tmp_path_factory.mktemp("val") / "val.jsonl"
     val.write_text("".join((world.splits / "easy_val.jsonl").read_text().splitlines(True)[:8]))
     return [f"--model={world.base}", f"--train_set={world.splits / 'easy_train.jsonl'}",
-            f"--val_set={val}", "--out=run",
-            "--D=20", "--B_p=4", "--n=4", "--lr_base=2e-3", f"--C={C}", "--eval_every=64",
-            "--save_every=48",
-            "--max_prompt_tokens=16", "--max_new_tokens=24", "--samples=4", "--recipe=easy",
-            "--verifier=exact"]
+            f"--val_set={val}", "--out=run", "--D=20", "--B_p=4", "--n=4", "--lr_base=2e-3",
+            f"--C={C}", "--eval_every=64", "--save_every=48", "--max_prompt_tokens=16",
+            "--max_new_tokens=24", "--samples=4", "--recipe=easy", "--verifier=exact"]
 
 
 @pytest.fixture(scope="module")
@@ -878,38 +884,42 @@ def straight(words, tmp_path_factory):
     return folder / "run"
 
 
-def start(words, folder, python=None):
-    folder.mkdir(exist_ok=True)
-    return subprocess.Popen([python or warm_python(), str(ROOT / "train_grpo.py"), *words],
-                            cwd=folder,
-                            stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True)
+@pytest.fixture
+def resume(words, straight, tmp_path, monkeypatch):
+    """Return a function that continues tmp_path/run; its log must then equal `straight`'s.
 
-
-def wait_for(child, ready, seconds=PATIENCE):
-    """Wait until ready() is true or the child ends; return whether it became ready."""
-    end = time.time() + seconds
-    while time.time() < end:
-        if ready():
-            return True
-        if child.poll() is not None:
-            return False
-        time.sleep(0.0005)
-    raise TimeoutError
-
-
-def unfinished(straight, folder, cut=1):
-    """Copy the finished run as a kill would have left it, without the last `cut` lines of its log.
+    drop: keys of config and derived in which the logs may differ.
     """
-    shutil.copytree(straight, folder / "run")
-    log = folder / "run/log.jsonl"
-    log.write_bytes(b"".join(log.read_bytes().splitlines(True)[:-cut]))
-    return folder / "run"
+    def finish(drop=()):
+        monkeypatch.chdir(tmp_path)
+        assert train_grpo.main(words) == 0
+        assert clean(tmp_path / "run", drop) == clean(straight, drop)
+    return finish
+
+
+def start(words, folder, python):
+    """Start a run in a folder and return its process."""
+    return subprocess.Popen([python, str(ROOT / "train_grpo.py"), *words], cwd=folder,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def unfinished(straight, tmp_path):
+    """Return a function that copies the finished run as a kill would have left it.
+
+    cut: how many of the last lines of the log are missing.
+    """
+    def copy_run(cut=1):
+        shutil.copytree(straight, tmp_path / "run")
+        log = tmp_path / "run/log.jsonl"
+        log.write_bytes(b"".join(log.read_bytes().splitlines(True)[:-cut]))
+        return tmp_path / "run"
+    return copy_run
 
 
 def test_a_run_and_its_log(straight):
     header, *records, end = clean(straight)
-    steps, evals = [[r for r in records if r["type"] == kind] for kind in ("step", "eval")]
+    steps, evals = of_type(records, "step", "eval")
     lr = 2e-3 * math.sqrt(B / 1024)
     assert header["type"] == "header"
     assert header["derived"] == dict(header["derived"], B=B, M=30, lr=lr)
@@ -922,7 +932,7 @@ def test_a_run_and_its_log(straight):
     assert [b - a for a, b in itertools.pairwise(tokens)] == pytest.approx(drawn)
     assert len({r["reward"] for r in steps}) > 4 and sum(r["kl"] for r in steps) > 0
     assert all(len(r["correct"]) == 8 and r["avg@4"] == sum(r["correct"]) / 32 for r in evals)
-    # with rewards of 0 and 1 a mean reward would only repeat avg@k
+    # if all rewards are 0 or 1, a mean reward would only repeat avg@k
     assert not any("reward" in r for r in records if r["type"] in ("eval", "train_pass"))
     assert end == dict(type="end", status="budget", rollouts=C)
 
@@ -931,33 +941,27 @@ def check_passes(log, cfg):
     """Check the train_pass records of a finished run against its other records; return them."""
     train = [p["id"]
              for p in subset(sample.read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])]
-    records, n, B = read_log(log), cfg["n"], cfg["B_p"] * cfg["n"]
-    steps, passes = [], []
-    for before, r in itertools.pairwise(records):
-        if r["type"] == "step":
-            steps.append(r)
-        if r["type"] == "train_pass":
-            assert before["type"] == "eval"
-            assert [before[k] for k in ("step", "rollouts")] == [r[k] for k in ("step", "rollouts")]
-            window = steps[passes[-1]["step"] if passes else 0:]
-            batches = [train_grpo.batch_indices(m["step"], cfg["B_p"], len(train), cfg["seed"])
-                       for m in window]
-            visits = [sum(batch.count(i) for batch in batches) for i in range(len(train))]
-            # each visited problem is listed once, in file order
-            assert r["ids"] == [id_ for id_, v in zip(train, visits) if v]
-            # all n of a group count, also if fewer are in the loss
-            assert r["samples"] == [n * v for v in visits if v]
-            assert all(isinstance(c, int) and 0 <= c <= s
-                       for c, s in zip(r["correct"], r["samples"], strict=True))
-            assert sum(r["correct"]) == pytest.approx(B * sum(m["reward"] for m in window))
-            passes.append(r)
-    assert [r["rollouts"] for r in passes] == [r["rollouts"]
-                                               for r in records if r["type"] == "eval"][1:]
+    records, n = read_log(log), cfg["n"]
+    steps, evals, passes = of_type(records, "step", "eval", "train_pass")
+    for first, r in zip([0, *[r["step"] for r in passes]], passes):
+        window = steps[first:r["step"]]
+        visits = collections.Counter(
+            i for m in window
+            for i in train_grpo.batch_indices(m["step"], cfg["B_p"], len(train), cfg["seed"]))
+        # each visited problem is listed once, in file order. All n rollouts of a group count, also
+        # if fewer are in the loss
+        assert list(zip(r["ids"], r["samples"])) == [(train[i], n * visits[i])
+                                                     for i in sorted(visits)]
+        assert all(0 <= c <= s for c, s in zip(r["correct"], r["samples"], strict=True))
+        reward = sum(m["reward"] for m in window)
+        assert sum(r["correct"]) == pytest.approx(cfg["B_p"] * n * reward)
+        assert records[records.index(r) - 1]["type"] == "eval"
+    assert [r["rollouts"] for r in passes] == [r["rollouts"] for r in evals[1:]]
     assert sum(sum(r["samples"]) for r in passes) == records[-1]["rollouts"]
     return passes
 
 
-def test_the_ids_of_an_update_stay_on_the_host(tiny):
+def test_the_ids_of_an_update_stay_on_the_host():
     """A GPU gets the ids of one micro-batch, because all rows at the longest length take gigabytes.
     """
     batch = dict(prompts=[[5, 6], [7]], rewards=torch.tensor([[1.0, 0.0], [0.0, 1.0]]), step=1,
@@ -971,7 +975,7 @@ def test_the_ids_of_an_update_stay_on_the_host(tiny):
 def test_rows_are_dealt_by_length():
     """Each row goes to one rank, and the k-th rows of all ranks are neighbours in length.
 
-    No rank gets the longest row of every turn.
+    The order of the ranks alternates, so no rank always gets the longest row.
     """
     rng = random.Random(0)
     for count in (0, 1, 3, 4, 64, 67):
@@ -992,10 +996,10 @@ def test_counts_of_the_training_problems(words, straight, tiny, tmp_path, monkey
     ones."""
     passes = check_passes(straight / "log.jsonl", parse(words))
     assert len(passes) == 8 and 0 < sum(sum(r["correct"]) for r in passes) < C
-    # where an epoch ends, a problem may come twice between two evaluations
+    # if an epoch ends between two evaluations, a problem may come twice
     assert max(max(r["samples"]) for r in passes) == 8
-    # rewards by id show which problem was solved. D is 16 and a window is an epoch and two steps;
-    # the end gets another evaluation, and fewer rollouts are in the loss
+    # this reward depends on the problem's id, so each problem's count is known. With D = 16, the
+    # updates between two evaluations are an epoch and two more. The last evaluation is extra
     monkeypatch.setitem(verifier.REWARDS, "exact",
                         lambda problem, text, cfg: float(int(problem["id"][-1]) % 2))
     line = [*tiny.words, "--B_p=4", "--n=4", "--n_train=2", "--C=240", "--eval_every=96",
@@ -1012,8 +1016,8 @@ def test_evaluations_that_fall_due(tiny, tmp_path):
     for C, due in ((80, [0, 48, 80]), (96, [0, 48, 80, 96])):
         train_grpo.main([*tiny.words, "--B_p=2", "--n=8", f"--C={C}", "--eval_every=40",
                          f"--out={tmp_path / str(C)}"])
-        assert [r["rollouts"]
-                for r in read_log(tmp_path / str(C) / "log.jsonl") if r["type"] == "eval"] == due
+        evals, = of_type(read_log(tmp_path / str(C) / "log.jsonl"), "eval")
+        assert [r["rollouts"] for r in evals] == due
 
 
 def test_memory_knobs_change_no_run(words, straight, tmp_path, monkeypatch):
@@ -1032,7 +1036,7 @@ def test_memory_knobs_change_no_run(words, straight, tmp_path, monkeypatch):
                                 if isinstance(one[key], float) else one[key]), (key, one, two)
 
 
-def test_samples_are_written_and_cut_back(words, straight, tmp_path, monkeypatch):
+def test_samples_are_written_and_cut_back(straight, unfinished, resume):
     """samples.jsonl gets four rollouts of a problem every sample_every updates, also after a kill.
     """
     from transformers import AutoTokenizer
@@ -1044,11 +1048,10 @@ def test_samples_are_written_and_cut_back(words, straight, tmp_path, monkeypatch
     assert len({r["text"] for r in records}) > 3
     tokenizer = AutoTokenizer.from_pretrained(straight / "model")
     assert all(len(tokenizer(r["text"])["input_ids"]) == r["length"] for r in records)
-    run = unfinished(straight, tmp_path, cut=4)
+    run = unfinished(cut=4)
     # resume from update 27, after which the lines of update 30 must be cut
     shutil.rmtree(max((run / "ckpt").glob("step_*")))
-    monkeypatch.chdir(tmp_path)
-    assert train_grpo.main(words) == 0
+    resume()
     assert (run / "samples.jsonl").read_bytes() == (straight / "samples.jsonl").read_bytes()
 
 
@@ -1063,8 +1066,8 @@ def test_checkpoints_of_chosen_budgets_are_kept(tiny, tmp_path):
 def test_the_last_checkpoint_may_go(tiny, tmp_path):
     """keep_last=false leaves the model and the checkpoints of keep_at.
 
-    Without any of these a larger C is refused and the log does not change. eval_every=0 evaluates
-    at the start and at the end only.
+    If no checkpoint is left, a larger C is refused and the log does not change. eval_every=0
+    evaluates at the start and at the end only.
     """
     words = [*tiny.words, "--B_p=2", "--n=4", "--keep_last=false", "--eval_every=0"]
     out = tmp_path / "kept"
@@ -1072,8 +1075,8 @@ def test_the_last_checkpoint_may_go(tiny, tmp_path):
     assert [p.name for p in (out / "ckpt").iterdir()] == ["step_00000003"]
     assert (out / "model/config.json").exists()
     train_grpo.main([*words, "--C=96", f"--out={out}"])  # continues from update 3
-    evals = [r["rollouts"] for r in read_log(out / "log.jsonl") if r["type"] == "eval"]
-    assert evals == [0, 96]
+    evals, = of_type(read_log(out / "log.jsonl"), "eval")
+    assert [r["rollouts"] for r in evals] == [0, 96]
     out = tmp_path / "gone"
     train_grpo.main([*words, "--C=64", f"--out={out}"])
     before = (out / "log.jsonl").read_bytes()
@@ -1084,18 +1087,17 @@ def test_the_last_checkpoint_may_go(tiny, tmp_path):
     assert (out / "log.jsonl").read_bytes() == before
 
 
-def test_killed_at_any_moment(words, straight, tmp_path):
+def test_killed_at_any_moment(words, tmp_path, resume):
     """SIGKILL at the log's first line, at random moments and during a checkpoint; then resume."""
     log, part, rng = tmp_path / "run/log.jsonl", tmp_path / "run/ckpt/part", random.Random()
 
     def kill(ready, pause=0.0):
-        child = start(words, tmp_path)
-        if wait_for(child, ready):
-            time.sleep(pause)
-            child.kill()
+        child = start(words, tmp_path, warm_python())
+        wait_for(lambda: ready() or child.poll() is not None)
+        time.sleep(pause)
+        child.kill()
         child.communicate()
-        left = sorted(p.name for p in part.parent.glob("*"))
-        print(f"killed with {lines(log)} lines in the log and {left}")
+        print(f"killed with {lines(log)} lines in the log")
         return child.returncode
     killed = [kill(log.exists, rng.uniform(0, 0.1))]
     for _ in range(2):
@@ -1108,16 +1110,14 @@ def test_killed_at_any_moment(words, straight, tmp_path):
         if part.exists():
             break
     assert part.exists() and set(killed) == {-signal.SIGKILL}
-    done = run_script("train_grpo.py", *words, cwd=tmp_path)
-    assert done.code == 0, done.stderr
-    assert clean(tmp_path / "run") == clean(straight)
+    resume()
     assert not part.exists()
 
 
-def test_second_process_is_refused_and_sigterm_saves(words, straight, tmp_path, monkeypatch):
+def test_second_process_is_refused_and_sigterm_saves(words, tmp_path, resume):
     log = tmp_path / "run/log.jsonl"
-    child = start(words, tmp_path, python=sys.executable)  # the fork server would get the SIGSTOP
-    assert wait_for(child, lambda: lines(log) >= 6)
+    child = start(words, tmp_path, sys.executable)  # the fork server would get the SIGSTOP
+    wait_for(lambda: lines(log) >= 6)
     child.send_signal(signal.SIGSTOP)  # it keeps its lock and cannot finish
     before = log.read_bytes()
     try:
@@ -1134,13 +1134,12 @@ def test_second_process_is_refused_and_sigterm_saves(words, straight, tmp_path, 
     assert end["type"] == "end" and end["status"] == "stopped" and 0 < end["rollouts"] < C
     # the unfinished update was dropped and the one before it saved
     assert (tmp_path / f"run/ckpt/step_{end['rollouts'] // B:08d}/state.json").exists()
-    monkeypatch.chdir(tmp_path)
-    assert train_grpo.main(words) == 0
-    assert clean(tmp_path / "run") == clean(straight)
+    resume()
 
 
-# Signals during a run of 10 updates that evaluates after 4 and 8 and at the end: the function that
-# is interrupted, the record it works for, how many updates are saved after it, and the signal
+# Signals during a run of 10 updates that evaluates after updates 4, 8 and 10. For each moment: the
+# function that the signal interrupts, the type and step of the record that the function works for,
+# the update that is saved last, and the signal
 STOPPED_AT = {"the first evaluation": ("decode", "eval", 0, 0, signal.SIGTERM),
               "the first rollouts": ("decode", "step", 1, 0, signal.SIGINT),
               "rollouts": ("decode", "step", 6, 5, signal.SIGTERM),
@@ -1239,18 +1238,16 @@ def test_a_file_system_without_locks(tiny, tmp_path, monkeypatch, capfd, error, 
 def test_log_probs_of_the_engine_that_are_not_finite(policy, batch):
     """Tokens with NaN or infinite log-probs get weight 1, are counted, and leave the mean
     difference."""
-    model, ref, _ = policy
     cfg, lengths = settings(kl_coef=0.1), batch["rollouts"]["length"].tolist()
-    where, plain = [(0, 0), (5, 0), (7, 2)], copy.deepcopy(batch)
-    for i, t in where:
-        prompt = batch["prompts"][i // 3]
+    broken, plain = {(0, 0): math.nan, (5, 0): math.inf, (7, 2): -math.inf}, copy.deepcopy(batch)
+    for i, t in broken:
         response = batch["rollouts"]["tokens"][i, :lengths[i]].tolist()
-        exact = full_forward(model, prompt, response, cfg["temperature"])
+        exact = full_forward(policy[0], batch["prompts"][i // 3], response, cfg["temperature"])
         plain["rollouts"]["logps"][i, t] = exact[t, response[t]]  # the weight is exp(0)
     want, fields = step_of(policy, plain, cfg)
     torn = copy.deepcopy(plain)
-    for (i, t), bad in zip(where, (math.nan, math.inf, -math.inf)):
-        torn["rollouts"]["logps"][i, t] = bad
+    for (i, t), value in broken.items():
+        torn["rollouts"]["logps"][i, t] = value
     got, torn_fields = step_of(policy, torn, cfg)
     assert distance(got, want) < FLOAT32
     assert (fields.pop("engine_nan"), torn_fields.pop("engine_nan")) == (0, 3)
@@ -1269,38 +1266,34 @@ def test_ctrl_c_while_a_script_imports_is_one_line(tmp_path, name):
 
 
 @named("file", ["*.safetensors", "state.json", "no weights", "all of both"])
-def test_torn_checkpoint_is_skipped(words, straight, tmp_path, monkeypatch, capfd, file):
-    run = unfinished(straight, tmp_path, cut=4)
+def test_torn_checkpoint_is_skipped(unfinished, resume, capfd, file):
+    run = unfinished(cut=4)
     older, newest = sorted((run / "ckpt").glob("step_*"))
     if file == "no weights":
         next(newest.glob("*.safetensors")).unlink()
-    for path in [*older.iterdir(),
-                 *newest.iterdir()] if file == "all of both" else newest.glob(file):
+    torn = [*older.iterdir(), *newest.iterdir()] if file == "all of both" else newest.glob(file)
+    for path in torn:
         os.truncate(path, path.stat().st_size // 2)
-    monkeypatch.chdir(tmp_path)
-    assert train_grpo.main(words) == 0
+    resume()
     printed = capfd.readouterr().err
     assert f"{newest.name}: not a whole checkpoint" in printed
     assert f"from update {0 if file == 'all of both' else int(older.name[5:])}" in printed
-    assert clean(run) == clean(straight)
     assert [json.loads((run / f"ckpt/step_{m:08d}/state.json").read_text())["step"]
             for m in (27, 30)] == [27, 30]
 
 
-def test_killed_after_the_last_checkpoint(words, straight, tmp_path, monkeypatch):
-    run = unfinished(straight, tmp_path)
+def test_killed_after_the_last_checkpoint(straight, unfinished, resume):
+    run = unfinished()
     with open(run / "log.jsonl", "ab") as file:
         file.write(b'{"type": "end", "sta')  # half a line
     shutil.rmtree(run / "model")
-    monkeypatch.chdir(tmp_path)
-    assert train_grpo.main(words) == 0
-    assert clean(run) == clean(straight)
+    resume()
     one, two = [(folder / "model/model.safetensors").read_bytes() for folder in (run, straight)]
     assert one == two
 
 
-def test_checkpoints_of_a_lost_log_are_not_used(words, straight, tmp_path, monkeypatch):
-    run = unfinished(straight, tmp_path)
+def test_checkpoints_of_a_lost_log_are_not_used(words, straight, unfinished, tmp_path, monkeypatch):
+    run = unfinished()
     (run / "log.jsonl").unlink()
     monkeypatch.chdir(tmp_path)
     # if it were killed before its first checkpoint, it would resume from the old ones
@@ -1312,7 +1305,7 @@ def test_checkpoints_of_a_lost_log_are_not_used(words, straight, tmp_path, monke
 
 @pytest.fixture(scope="module")
 def shorter(words, tmp_path_factory):
-    """Return a finished run of 22 updates, whose last evaluation is not one of a longer run's."""
+    """Return a finished run of 22 updates. Its last evaluation is not due in a longer run."""
     folder = tmp_path_factory.mktemp("shorter")
     # a budget is cut down to a multiple of B
     done = run_script("train_grpo.py", *words, "--C=359", cwd=folder)
@@ -1321,23 +1314,11 @@ def shorter(words, tmp_path_factory):
     return folder / "run"
 
 
-def test_larger_budget_continues_a_finished_run(words, straight, shorter, tmp_path, monkeypatch,
-                                                capfd):
+def test_larger_budget_continues_a_finished_run(straight, shorter, tmp_path, resume, capfd):
     shutil.copytree(shorter, tmp_path / "run")
-    monkeypatch.chdir(tmp_path)
-    assert train_grpo.main(words) == 0
+    resume(drop=("C", "M"))
     assert "from update 22" in capfd.readouterr().err
-    assert clean(tmp_path / "run", ("C", "M")) == clean(straight, ("C", "M"))
     assert clean(tmp_path / "run") != clean(straight)  # the header keeps the C it began with
-
-
-def test_smaller_budget_does_not_touch_a_longer_run(words, straight, tmp_path, monkeypatch):
-    run = unfinished(straight, tmp_path)
-    before = (run / "log.jsonl").read_bytes()
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(BadInput, match="--C=160.* 480 rollouts"):
-        train_grpo.main([*words, "--C=160"])
-    assert (run / "log.jsonl").read_bytes() == before
 
 
 def test_finished_run_is_not_run_again(words, straight):
@@ -1347,18 +1328,22 @@ def test_finished_run_is_not_run_again(words, straight):
     done = subprocess.run([sys.executable, "-c", code, *words], cwd=straight.parent,
                           capture_output=True, text=True,
                           env={**os.environ, "PYTHONPATH": str(ROOT)})
-    # it must be known before torch is imported
+    # a finished run must be recognised before torch is imported
     assert done.returncode == 0 and "finished before" in done.stdout, done
     assert (straight / "log.jsonl").read_bytes() == before
 
 
-def test_other_experiment_in_the_folder_is_refused(words, straight, tmp_path, monkeypatch):
-    run = unfinished(straight, tmp_path)
+def test_other_experiment_in_the_folder_is_refused(words, unfinished, tmp_path, monkeypatch):
+    """A smaller budget is refused too, and the log does not change."""
+    run = unfinished()
     before = (run / "log.jsonl").read_bytes()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(BadInput,
-                       match="another config: seed=0 there, 1 now, kl_coef=0.001 there, 0.5 now;"):
-        train_grpo.main([*words, "--kl_coef=0.5", "--seed=1"])
+    for more, message in ((["--C=160"], "--C=160.* 480 rollouts"),
+                          (["--kl_coef=0.5", "--seed=1"], "another config: seed=0 there, 1 now, "
+                           "kl_coef=0.001 there, 0.5 now;")):
+        with pytest.raises(BadInput, match=message):
+            train_grpo.main([*words, *more])
+        assert (run / "log.jsonl").read_bytes() == before
     problems = read_log(run / "log.jsonl")[0]["config"]["val_set"]
     changed = tmp_path / "val.jsonl"
     changed.write_text("".join(open(problems).readlines()[:7]))
@@ -1374,7 +1359,7 @@ def limit(size):
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
-def test_disk_that_fills_while_logging(words, straight, shorter, tmp_path, monkeypatch):
+def test_disk_that_fills_while_logging(words, shorter, tmp_path, resume):
     shutil.copytree(shorter, tmp_path / "run")
     log = tmp_path / "run/log.jsonl"
     begun = (log.parent / "ckpt/step_00000022/state.json").read_text()
@@ -1387,27 +1372,23 @@ def test_disk_that_fills_while_logging(words, straight, shorter, tmp_path, monke
     left = log.read_bytes()
     assert left.endswith(b"}\n") and size - 700 < len(left) <= size
     assert all(json.loads(line) for line in left.splitlines())
-    monkeypatch.chdir(tmp_path)
-    assert train_grpo.main(words) == 0
-    assert clean(tmp_path / "run", ("C", "M")) == clean(straight, ("C", "M"))
+    resume(drop=("C", "M"))
 
 
-def test_checkpoint_that_cannot_be_written(words, straight, tmp_path, monkeypatch):
+def test_checkpoint_that_cannot_be_written(words, tmp_path, resume):
     done = run_script("train_grpo.py", *words, cwd=tmp_path, preexec_fn=limit(300_000))
     assert done.code == 1 and "Traceback" not in done.stderr
     last = done.stderr.splitlines()[-1]
     assert last.startswith("train_grpo.py: ") and "ckpt/part" in last
     assert not list((tmp_path / "run/ckpt").glob("step_*"))
-    monkeypatch.chdir(tmp_path)
-    assert train_grpo.main(words) == 0
-    assert clean(tmp_path / "run") == clean(straight)
+    resume()
 
 
 def test_a_run_that_diverges_ends(tiny, tmp_path, capfd):
     line = [*tiny.words, "--B_p=2", "--n=4", "--C=800", "--lr_base=1e30", f"--out={tmp_path}"]
     assert train_grpo.main(line) == 0
     records = read_log(tmp_path / "log.jsonl")
-    steps = [r for r in records if r["type"] == "step"]
+    steps, = of_type(records, "step")
     assert records[-1] == dict(type="end", status="diverged", rollouts=8 * len(steps))
     assert len(steps) < 100
     bad = [r["grad_norm"] is None for r in steps]  # JSON has no nan
@@ -1438,26 +1419,15 @@ def test_exported_model_is_the_trained_one(words, straight, world):
     cfg = parse(words)
     problems = sample.read_problems(cfg["val_set"])
     prompts = encode(problems, tokenizer, 16)
-    last = [r for r in read_log(straight / "log.jsonl") if r["type"] == "eval"][-1]
+    evals, = of_type(read_log(straight / "log.jsonl"), "eval")
     generator = engine.HFEngine(exported, tokenizer, cfg)
-    assert evaluation.count_solved(problems, prompts, generator, cfg,
-                                 (0, "val", 30))[0] == last["correct"]
+    correct, *_ = evaluation.count_solved(problems, prompts, generator, cfg, (0, "val", 30))
+    assert correct == evals[-1]["correct"]
 
 
-def test_evaluate_takes_the_run_folder(script, straight, tmp_path):
-    # the problems and the lengths are those of the run
-    done = script("evaluate.py", f"--model={straight}", "--k=2", f"--out={tmp_path}")
-    assert done.code == 0, done.stderr
-    result = json.loads((tmp_path / "eval.json").read_text())
-    assert result["model"] == str(straight / "model") and len(result["correct"]) == 8
-    for metric, (mean, _) in evaluation.summary(result["correct"], 4, 2).items():
-        assert result["stats"][metric]["mean"] == pytest.approx(mean)
-        assert f"{metric:8s} {mean:.4f}" in done.stdout
-    assert (tmp_path / "eval.png").stat().st_size > 1000
-
-
-def test_evaluate_takes_the_newest_checkpoint(straight, tmp_path):
-    run = unfinished(straight, tmp_path)
+def test_the_model_of_a_run_is_its_newest(unfinished):
+    """It is the exported model, or else the newest checkpoint."""
+    run = unfinished()
     assert train_grpo.models.model_folder(run) == str(run / "model")
     shutil.rmtree(run / "model")
     assert train_grpo.models.model_folder(run) == str(run / "ckpt/step_00000030")
@@ -1474,9 +1444,7 @@ def test_evaluate_takes_the_newest_checkpoint(straight, tmp_path):
 
 def test_an_advantage_of_equal_rewards_is_trained_on(policy, batch, monkeypatch):
     """Without KL, entropy and critic, a row is dropped for its advantage and not for its reward."""
-    cfg = settings(kl_coef=0.0, entropy_coef=0.0)
-    even = dict(batch, rewards=torch.tensor([[1.0] * 3] * 2 + [[0.0] * 3] * 3))
-    assert step_of(policy, even, cfg)[0].norm() == 0
+    cfg, even = settings(kl_coef=0.0, entropy_coef=0.0), equal_rewards(batch)
     monkeypatch.setattr(train_grpo, "advantages", lambda rewards: rewards - 0.25)
     flat, counts, _ = train_grpo.pack_batch(even, cfg, "cpu")
     assert len(flat["length"]) == 15 and set(flat["advantage"].tolist()) == {0.75, -0.25}
@@ -1499,15 +1467,14 @@ def fractions(problem, text, cfg):
 
 
 def test_fractional_rewards_are_carried(tiny, tmp_path, monkeypatch):
-    """They are trained on as they are; counts are of rewards of 1, and the mean is logged too."""
+    """They are trained on unchanged. Counts are of rewards of 1, and the mean is logged too."""
     monkeypatch.setitem(verifier.REWARDS, "fractions", fractions)
     words = [*tiny.words, "--verifier=fractions", "--B_p=4", "--n=4", "--C=96", "--eval_every=32",
              "--pass_at=96", "--s=4", f"--out={tmp_path / 'run'}", "--kl_coef=0",
              "--entropy_coef=0"]
     assert train_grpo.main(words) == 0
-    records = read_log(tmp_path / "run/log.jsonl")
-    steps, evals, passes = [[r for r in records if r["type"] == kind]
-                            for kind in ("step", "eval", "train_pass")]
+    steps, evals, passes = of_type(read_log(tmp_path / "run/log.jsonl"),
+                                   "step", "eval", "train_pass")
     assert any(r["loss"] != 0 for r in steps) and any(0 < r["grad_norm"] for r in steps)
     problems = sample.read_problems(tiny.train)
     solved = {p["id"]: p["id"].endswith("0") for p in problems}
@@ -1544,42 +1511,33 @@ def test_a_checkpoint_keeps_the_sum_of_rewards(tiny, tmp_path, monkeypatch):
     for name, budgets in (("straight", (128,)), ("in two", (32, 128))):
         for C in budgets:
             train_grpo.main([*words, f"--C={C}", f"--out={tmp_path / name}"])
-    whole, again = [[r for r in clean(tmp_path / name) if r["type"] == "train_pass"]
-                    for name in ("straight", "in two")]
-    assert whole == again and all(0 < r["reward"] < 1 for r in whole)
+    whole, again = [of_type(clean(tmp_path / name), "train_pass") for name in ("straight", "in two")]
+    assert whole == again and all(0 < r["reward"] < 1 for r in whole[0])
 
 
 def test_a_run_of_other_code_is_named(words, straight, tmp_path, monkeypatch, capfd):
-    """A run that other code began says so if it is skipped or continued; --tag starts another run.
-    """
-    code = ["a"]
-    monkeypatch.setattr(machine, "commit", lambda: code[0])
-    monkeypatch.chdir(tmp_path)
+    """If other code began a run, a line says so when the run is skipped or continued; --tag starts
+    another run."""
     shutil.copytree(straight, tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
     log = tmp_path / "run/log.jsonl"
 
-    def begun_by(commit):
+    def warning(begun_by, now, C=C + B):
         header, rest = log.read_text().split("\n", 1)
-        line = json.dumps(dict(json.loads(header), commit=commit))
+        line = json.dumps(dict(json.loads(header), commit=begun_by))
         log.write_text(line.ljust(len(header)) + "\n" + rest)  # the checkpoint knows its length
-
-    def warning(*more):
-        assert train_grpo.main([*words, *more]) == 0
-        lines = [line for line in capfd.readouterr().err.splitlines() if "--tag=NAME" in line]
-        assert len(lines) <= 1
-        return lines[0] if lines else ""
-    begun_by("a")
-    assert warning() == ""  # finished by the same code
-    code[0] = "b"
-    assert warning().startswith("run: this run was begun by commit a; the code now is b. ")
-    assert "commit a; the code now is b. " in warning(f"--C={C + B}")  # continued
-    code[0] = "a+"
-    assert "commit a; the code now is a with edits. " in warning(f"--C={C + B}")
-    begun_by("a+")
-    # the edits of one commit may differ
-    assert "commit a with edits; the code now is a with edits. " in warning(f"--C={C + B}")
-    code[0] = None  # not a git repository
-    assert warning(f"--C={C + B}") == ""
+        monkeypatch.setattr(machine, "commit", lambda: now)
+        assert train_grpo.main([*words, f"--C={C}"]) == 0
+        return "".join(line for line in capfd.readouterr().err.splitlines() if "--tag=NAME" in line)
+    assert warning("a", "a", C) == ""  # the run is finished, and the code is the same
+    assert warning("a", "b", C)  # finished too
+    text = "run: this run was begun by commit {}; the code now is {}. "
+    for begun_by, now, expected in (("a", "b", text.format("a", "b")),
+                                    ("a", "a+", text.format("a", "a with edits")),
+                                    # the edits of one commit may differ
+                                    ("a+", "a+", text.format("a with edits", "a with edits"))):
+        assert warning(begun_by, now).startswith(expected)
+    assert warning("a+", None) == ""  # not a git repository
     with pytest.raises(BadInput, match="tag= there, mine now"):
         train_grpo.main([*words, "--tag=mine"])
     names = {config.run_name(parse([*words, f"--tag={tag}"])) for tag in ("", "mine", "other")}
