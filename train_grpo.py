@@ -56,9 +56,9 @@ from core.problems import encode, read_problems, set_hash, subset
 def advantages(rewards):
     """Group-normalise rewards (B_p, n) into advantages (B_p, n): (r - mean) / (std + 1e-6).
 
-    This is section 2 of the paper, with a std of ddof 1. A group of equal rewards gets zeros; a
-    group of two with one solved gets +-0.7071. Rows whose advantage is 0 cost nothing (see
-    `loss_rows`).
+    This is section 2 of the paper, with a std of ddof 1. A group of equal rewards gets zeros. If
+    n = 2 and the rewards are 1 and 0, the advantages are +-0.7071. Rows whose advantage is 0 cost
+    nothing (see `loss_rows`).
     """
     mean, std = rewards.mean(1, keepdim=True), rewards.std(1, keepdim=True)
     return (rewards - mean) / (std + 1e-6) * mixed_groups(rewards)[:, None]
@@ -108,9 +108,9 @@ def kl_term(kind, logp, logp_ref):
     """Estimate KL(policy || ref) from each token, (N,), with d = logp - logp_ref.
 
     k1 = d, k2 = d^2 / 2, k3 = exp(-d) + d - 1. Averaged over tokens of the policy, k1 and k3 give
-    KL(policy || ref). In a loss, no gradient flows through the sampling of the tokens. So k3 has
-    the gradient of KL(ref || policy), k2 has the gradient of KL(policy || ref), and the gradient
-    of k1 is 0 in expectation.
+    KL(policy || ref). As a loss they differ, because no gradient flows through the sampling of the
+    tokens: k3 has the gradient of KL(ref || policy), k2 has the gradient of KL(policy || ref), and
+    the gradient of k1 is 0 in expectation.
     """
     d = logp - logp_ref
     if kind == "k1":
@@ -181,7 +181,7 @@ def micro_batches(lengths, micro_tokens, group=None):
     micro-batch if they fit. A new micro-batch also begins if padding would otherwise reach 128
     tokens and 10% of the micro-batch. Less padding costs less than another pass.
     """
-    # a piece is a list of rows of one problem, which is never split
+    # a piece is a list of rows of the same problem that stay in the same micro-batch
     group, pieces, newest = group or range(len(lengths)), [], {}
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         piece = newest.get(group[i])
@@ -205,13 +205,10 @@ def deal_rows(lengths, ranks):
     """Deal rows to ranks by length; return a list of row indices for each rank, longest first.
 
     All ranks process their micro-batches in lockstep, so the rows that are processed at one time
-    should have similar lengths. Each rank gets one of the `ranks` longest rows, then one of the
-    next `ranks` rows, and so on. The order of the ranks alternates.
+    should have similar lengths. The ranks' numbers of tokens differ by at most the longest row.
     """
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    turns = [order[k:k + ranks][::-1 if k // ranks % 2 else 1]
-             for k in range(0, len(order), ranks)]
-    return [[turn[r] for turn in turns if r < len(turn)] for r in range(ranks)]
+    return [order[rank::ranks] for rank in range(ranks)]
 
 
 def token_positions(start, length):
@@ -423,9 +420,9 @@ def loss_rows(batch, cfg):
 
     in_policy, in_reg: (P n,) bool masks of the rows that the policy term uses, and of the rows that
     the KL and entropy terms use. zero_var_filter removes groups with equal rewards from them.
-    N: three numbers of tokens, of the policy term, of the KL and entropy terms, and of `rows`.
-    If there is no KL term, no entropy term and no critic, rows whose advantage is 0 have no
-    gradient, so `rows` leaves them out. The first two numbers still count their tokens.
+    N: [tokens of the policy term, tokens of the KL and entropy terms, tokens of `rows`].
+    Without a KL term, entropy term and critic, rows whose advantage is 0 have no gradient, so
+    `rows` leaves them out. The first two numbers of tokens still count them.
     """
     import torch
     rewards, lengths = batch["rewards"], batch["length"]
@@ -452,7 +449,7 @@ def pack_batch(batch, cfg, device):
     batch: dict of `prompts` (lists of ids), `rollouts` (from engine.generate), `rewards` (P, n) and
     `step`. If there are several ranks, it also has `numbers`, the positions of the P problems in
     the whole batch. A rank generates and grades all rollouts of its problems. For the loss, the
-    rollouts of all ranks are dealt again, by length.
+    whole batch is dealt to the ranks again, by length (`deal_rows`).
     Returns (tensors, N, has_rows). The tensors are on `device`, except `ids`, which is moved there
     one micro-batch at a time. N: see `loss_rows`. If this rank has no row, has_rows is False and
     the tensors hold one row as a dummy, because FSDP needs a pass from every rank.
@@ -558,7 +555,7 @@ def run_part(function, model, part, **settings):
 def set_critic_targets(critic, parts, N, cfg):
     """Set PPO's `advantage`, `value_old` and `target` of every micro-batch, (N,) each.
 
-    N: the number of tokens of all ranks. The advantages are whitened over these N tokens.
+    N: the number of tokens on all ranks. The advantages are whitened over these N tokens.
     """
     import torch
     for part in parts:
@@ -585,9 +582,9 @@ def update(learner, batch, cfg):
 
     batch: as in `pack_batch`. The denominators count the whole batch, before it is dealt to ranks
     and cut into micro-batches, so neither the ranks nor micro_tokens change the result. A field
-    that is a mean over the N tokens of the loss is None if N = 0. That happens if each group has
-    equal rewards and there is no KL term, entropy term or critic. grad_norm is nan if a step was
-    skipped.
+    that is a mean over the N tokens of the loss is None if N = 0. N is 0 if each group has equal
+    rewards and the loss has neither a KL term nor an entropy term nor a critic. grad_norm is nan if
+    a step was skipped.
     """
     import torch
     model, ref, critic = learner.model, learner.ref, learner.critic
@@ -881,7 +878,7 @@ class Run:
         return drawn
 
     def count_solved(self, problems, prompts, cfg, key):
-        """Return evaluation.count_solved of all problems; each rank grades a share of them."""
+        """Return evaluation.count_solved for `problems`, which are shared among the ranks."""
         mine, correct = range(RANK, len(problems), WORLD), [0] * len(problems)
         correct[RANK::WORLD], total, faults = self.on_all_ranks(lambda: evaluation.count_solved(
             problems, prompts, self.generator, cfg, key, mine))
@@ -908,20 +905,20 @@ class Run:
         ids = [p["id"] for p in self.problems if p["id"] in state["seen"]]  # in file order
         if ids:  # none before the first update
             drawn, correct = zip(*[state["seen"][i] for i in ids])
-            self.write(dict(
-                type="train_pass", step=m, rollouts=C, ids=ids, samples=drawn, correct=correct,
-                **evaluation.mean_reward(state["seen_reward"], correct, sum(drawn))))
+            self.write_pass(m, ids, drawn, correct, state["seen_reward"])
 
     def evaluate_training(self, m):
         """Log pass@1 of every training problem under the current policy, from new rollouts."""
-        s, P = self.cfg["s"], len(self.problems)
+        cfg, ids = dict(self.cfg, samples=self.cfg["s"]), [p["id"] for p in self.problems]
         correct, total, faults = self.count_solved(
-            self.problems, self.prompts, dict(self.cfg, samples=s),
-            (self.cfg["seed"], "train_pass", m))
+            self.problems, self.prompts, cfg, (cfg["seed"], "train_pass", m))
+        self.write_pass(m, ids, [cfg["s"]] * len(ids), correct, total, fresh=True, **faults)
+
+    def write_pass(self, m, ids, samples, correct, total, **more):
+        """Log how many rollouts of training problems were drawn and solved; total: of rewards."""
         self.write(dict(
-            type="train_pass", step=m, rollouts=m * self.B, fresh=True,
-            ids=[p["id"] for p in self.problems], samples=[s] * P, correct=correct,
-            **evaluation.mean_reward(total, correct, s * P), **faults))
+            type="train_pass", step=m, rollouts=m * self.B, ids=ids, samples=samples,
+            correct=correct, **evaluation.mean_reward(total, correct, sum(samples)), **more))
 
     def evaluate_due(self, m):
         """Make the evaluations that are due after update m."""

@@ -10,7 +10,7 @@ every script; the name is part of a run's identity.
 
 - Training uses the rewards unchanged. If a reward is not a number from 0 to 1, the run ends.
 - A rollout counts as solved only if its reward is 1. `correct`, avg@k, best@k, worst@k and pass
-  rates count solved rollouts. If some rewards lie between 0 and 1, the log also has their mean.
+  rates count solved rollouts. If some rewards are between 0 and 1, the log also has their mean.
 - If the chat template opens a thinking block, `text` begins with its <think>.
 
     python verifier.py '\frac{1}{2}' 'It is \boxed{0.5}.'    # grade one pair: right

@@ -98,11 +98,10 @@ def sizes(shape):
 # ---- memory --------------------------------------------------------------------------------------
 
 def state_bytes(s, cfg, gpus, width=2):
-    """Return the memory of everything that is trained or frozen, on each of `gpus` GPUs: {part:
-    bytes}.
+    """Return the memory of weights, gradients and moments on each of `gpus` GPUs: {part: bytes}.
 
-    Parameters, gradients and AdamW's moments are in fp32, split over the GPUs, also those of a
-    critic. A frozen parameter takes `width` bytes. The gradients are freed before generation.
+    Everything that is trained, a critic included, is in fp32 and split over the GPUs. A frozen
+    parameter takes `width` bytes. The gradients are freed before generation.
     """
     adapters = cfg["lora_rank"] * s["sides"]
     trained = (adapters or s["P"]) + s["body"] * (cfg["algo"] == "ppo")
@@ -119,7 +118,7 @@ def usable_bytes(card):
 def update_bytes(s, cfg, gpus):
     """Return the memory of an update on each of `gpus` GPUs: {part: bytes}. The sum is the peak.
 
-    The parts are those of `state_bytes` and two more. `batch`: the log-probs, weights and advantage
+    The parts are `state_bytes` and two more. `batch`: the log-probs, weights and advantage
     that an update stores for every response token. `activations`: the largest amount at any time of
     all tensors that exist only within a micro-batch, logits and gathered weights included.
     """

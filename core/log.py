@@ -2,8 +2,8 @@
 
     append(file, record)        # add one line to an open log
     read_log(path)              # its records; a torn last line is skipped
-    progress(folder)            # rollouts of a run so far, and how it ended
-    finished(cfg, folder)       # whether a run has nothing left to do
+    progress(folder)            # how many rollouts a run has made, and how it ended
+    finished(cfg, folder)       # whether a run has used its budget or diverged
 """
 import contextlib
 import gzip
@@ -87,7 +87,7 @@ def read_log(path):
 
 
 def read_plan(folder):
-    """Return a sweep's sweep.json, which holds the last plan started, or {} if there is no file."""
+    """Return a sweep's sweep.json, the plan that was started last, or {} if the file is missing."""
     path = Path(folder) / "sweep.json"
     plan = read_json(path) if path.exists() else {}
     if plan and not isinstance(plan.get("config"), dict):

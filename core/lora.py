@@ -19,7 +19,7 @@ def freeze(model, bf16):
     """Freeze a model's weights in place, in bf16 if `bf16`."""
     model.requires_grad_(False)
     if bf16:
-        for p in model.parameters():  # buffers stay in fp32: they hold rotary frequencies
+        for p in model.parameters():  # not the buffers, because rotary frequencies need fp32
             p.data = p.data.bfloat16()
     return model
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from config import BadInput, read_json
 from core.log import atomic_write
 
-# The date for chat templates that print one, such as those of Llama 3 and Granite. A fixed date gives
-# a run that is resumed tomorrow the same prompts. Llama 3's template uses this date by default
+# The date for chat templates that print a date (Llama 3, Granite). It is fixed, so that a run that
+# is resumed tomorrow has the same prompts. Llama 3's template uses the same date by default
 DATE = datetime.datetime(2024, 7, 26)
 
 
@@ -86,8 +86,7 @@ def write_problems(path, problems):
 
 
 def set_hash(problems):
-    """Return a hash of 12 hex digits of the id, prompt, answer and begin of all problems, in order.
-    """
+    """Return a hash (12 hex digits) of the problems' ids, prompts, answers and begins, in order."""
     lines = [json.dumps([p["id"], p["prompt"], p["answer"], *filter(None, [p.get("begin")])])
              for p in problems]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]

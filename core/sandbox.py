@@ -44,7 +44,7 @@ TIMEOUT, ERROR = -1.0, -2.0  # verdicts for answers that could not be scored; th
 
 @functools.cache
 def library(kind):
-    """Return the module of one of LIBRARIES. Importing it does not load the library yet."""
+    """Return the module LIBRARIES[kind]. Importing the module does not load the library yet."""
     return importlib.import_module(LIBRARIES[kind])
 
 

@@ -121,7 +121,7 @@ def two_ranks(folder, *words, updates, python=None):
 def test_two_ranks_stop_one_continues_and_two_finish(tiny, alone, tmp_path):
     """Stop one of two ranks, continue on one rank and finish on two.
 
-    The other rank stops at the same update, and the log is that of a run that never stopped.
+    The other rank stops at the same update. The log equals the log of a run that never stopped.
     """
     child, log = two_ranks(tmp_path, *tiny.words, *WORDS, updates=5)
     os.kill(ranks_of(child)[1], signal.SIGTERM)
@@ -159,7 +159,7 @@ def ranks_of(child):
 
 
 def test_a_rank_that_crashes(tiny, alone, tmp_path):
-    """A crash in native code ends both ranks and prints where our code was.
+    """A crash in native code ends both ranks and prints Python's stack.
 
     The next start resumes from the last checkpoint.
     """
@@ -173,9 +173,9 @@ def test_a_rank_that_crashes(tiny, alone, tmp_path):
 
 
 def test_a_checkpoint_of_many_files_reads_back(tiny, alone, tmp_path):
-    """Two ranks write files of 4 kB, because the host must not hold more than one file.
+    """Two ranks write many files of 4 kB each, because the host must hold only one file at a time.
 
-    One process reads the trained weights from them, and one rank can continue the run.
+    One process can read the trained weights from the files, and one rank can continue the run.
     """
     script = tmp_path / "small.py"
     script.write_text(f"import sys; sys.path.insert(0, {str(ROOT)!r}); import train_grpo\n"
@@ -198,7 +198,7 @@ def test_a_checkpoint_of_many_files_reads_back(tiny, alone, tmp_path):
 
 
 def test_ranks_never_hold_the_whole_model(tiny, tmp_path):
-    """Ranks have no weights before the model is split, and then the shards of the file."""
+    """A model on meta has no weights until it is split. Each rank then reads only its shards."""
     script = tmp_path / "load.py"
     script.write_text(f"""import sys; sys.path.insert(0, {str(ROOT)!r})
 import torch, train_grpo
@@ -229,8 +229,7 @@ for real, m, forward in ((whole, model, train_grpo.token_logps),
 
 
 def test_ranks_count_each_problem_once(world, tmp_path):
-    """train_pass and the evaluations of two ranks are those of one, whichever rank drew a rollout.
-    """
+    """Two ranks write the same train_pass and eval records as one rank."""
     for name, count in (("easy", 7), ("very_easy", 5)):
         first = (world.splits / f"{name}_val.jsonl").read_text().splitlines(True)[:count]
         (tmp_path / f"{name}.jsonl").write_text("".join(first))
@@ -255,9 +254,9 @@ def test_ranks_count_each_problem_once(world, tmp_path):
 
 
 def test_a_lost_shard_is_a_torn_checkpoint(tiny, alone, tmp_path):
-    """state.json lists the files of both ranks; if one is missing, the checkpoint is skipped.
+    """state.json lists the files of both ranks. If a file is missing, the checkpoint is skipped.
 
-    evaluate.py skips it too.
+    evaluate.py skips such a checkpoint too.
     """
     shutil.copytree(alone, tmp_path / "run")
     older, newest = sorted((tmp_path / "run/ckpt").glob("step_*"))
@@ -297,10 +296,10 @@ def one_engine(two_heads, tmp_path_factory):
 
 @pytest.mark.parametrize("ranks, size", [(TWO, 1), (FOUR, 2)], ids=["2/1", "4/2"])
 def test_ranks_with_vllm(two_heads, one_engine, tmp_path, ranks, size):
-    """Two ranks with an engine each, or four ranks with two engines, write the log of one rank.
+    """Two ranks with two engines, and four ranks with two engines, write the log of one rank.
 
-    So the tokens of a rollout depend on its seed only, and the engines have the trainer's weights
-    after every update.
+    This shows that a rollout depends on its seed only, and that the engines have the trainer's
+    weights after every update.
     """
     if torch.cuda.is_available():
         pytest.skip("each rank would need a GPU; tests/test_gpu.py has a test for two GPUs")
@@ -316,7 +315,7 @@ def test_ranks_with_vllm(two_heads, one_engine, tmp_path, ranks, size):
 
 
 def test_ranks_of_one_engine_stop_together(two_heads, tmp_path):
-    """One of two ranks gets a signal while both generate; neither may wait for the other."""
+    """Rank 1 of two ranks gets a signal while both generate. Rank 0 must not wait for rank 1."""
     if torch.cuda.is_available():
         pytest.skip("two ranks would need two GPUs")
     child, log = two_ranks(tmp_path, *two_heads, "--C=160000", "--tensor_parallel=2",

@@ -37,7 +37,7 @@ from core.log import read_log
 named = pytest.mark.parametrize
 
 # How far a gradient of the trainer may be from the gradient in float64, as a share of its norm. The
-# trainer computes log-probs in float32 whatever the model's dtype, so a log-prob of -20 is off by
+# trainer computes log-probs in float32 for every dtype of the model, so a log-prob of -20 is off by
 # 20 eps. A gradient sums terms of both signs, which are ten times as large as their sum.
 FLOAT32 = 256 * torch.finfo(torch.float32).eps
 
@@ -290,7 +290,7 @@ CASES = [dict(kl_coef=0.0, entropy_coef=0.0, tis_cap=0.0), dict(kl_coef=0.0, ent
 CASES += [dict(kl_coef=0.3, entropy_coef=0.2, zero_var_filter=f) for f in ("policy", "all", "reg")]
 CASES += [dict(algo="cispo", kl_coef=0.0, entropy_coef=0.0),
           dict(algo="cispo", kl_coef=0.3, zero_var_filter="all"),
-          # micro_logits allows the logits of one token at a time, and of seven
+          # the logits of at most one token or seven tokens at a time
           *[dict(kl_coef=0.3, entropy_coef=0.2, micro_logits=k) for k in (1, 367)]]
 
 
@@ -325,7 +325,7 @@ def test_loss_and_gradient_against_slow_loops(policy, batch, terms, case):
 
 
 def with_gradient(batch, cfg):
-    """Return the rows that have a gradient: without KL and entropy, only those of mixed groups."""
+    """Return the rows that have a gradient: without KL and entropy, only rows of mixed groups."""
     every = cfg["kl_coef"] or cfg["entropy_coef"] or cfg["algo"] == "ppo"
     return [i for i in range(15) if every or len(set(batch["rewards"][i // 3].tolist())) > 1]
 
@@ -466,7 +466,7 @@ def test_activation_checkpointing_is_on_on_a_gpu():
 @named("words", [["--kl_coef=0.1"], ["--lora_rank=4", "--kl_coef=0"]])
 @named("device", ["cpu", "cuda:0"])
 def test_frozen_weights_are_in_bf16_on_a_gpu(tiny, monkeypatch, words, device):
-    """This is true of the reference and of weights under adapters; on a CPU they stay in fp32."""
+    """The reference and the weights below adapters are in bf16. On a CPU they are in fp32."""
     seen, load, freeze = [], engine.load_model, train_grpo.lora.freeze
 
     def note_dtype(model, *how):
@@ -498,14 +498,14 @@ def test_shards_compute_in_the_dtype_of_the_config(monkeypatch):
 
 
 def test_moments_exist_before_the_first_update(policy):
-    """Allocated during an update, they would fragment the memory that the engine gets back."""
+    """Moments that are allocated during an update fragment the GPU's memory."""
     model, ref, _ = policy
     opt = train_grpo.build_learner(model, ref, None, settings(), "cpu", "").opt
     assert all(set(opt.state[p]) == {"step", "exp_avg", "exp_avg_sq"} for p in model.parameters())
 
 
 def test_the_dtype_of_the_final_model(tiny, tmp_path):
-    """It is fp32 on a CPU and bf16 if --dtype says so, and transformers reads both."""
+    """--dtype=auto on a CPU gives fp32, --dtype=bf16 gives bf16, and transformers reads both."""
     model, tokenizer = engine.load_model(tiny.model)
     for word, dtype in (("auto", torch.float32), ("bf16", torch.bfloat16)):
         train_grpo.models.write_model(tmp_path / word, model, tokenizer, word)
@@ -568,7 +568,7 @@ def test_padding_is_under_a_tenth(spread):
 
 
 def test_no_cut_for_a_few_tokens():
-    """A pass costs more than 128 tokens of padding, so such a batch stays in one piece."""
+    """A pass costs more than 128 tokens of padding, so 120 tokens of padding are not cut off."""
     assert train_grpo.micro_batches([30] * 8 + [20] * 12, 2048) == [list(range(20))]
     assert train_grpo.micro_batches([30] * 8 + [20] * 13, 2048) == [list(range(20)), [20]]
     # a tenth of a large batch is more than 128
@@ -592,7 +592,7 @@ def test_batch_without_variance(policy, batch, zero_var_filter, reg):
 
 
 def test_groups_without_variance_cost_nothing(policy, batch, monkeypatch):
-    """Without KL and entropy they are in no forward pass, and the gradient is the same."""
+    """Without KL and entropy their rows are not computed, and the gradient is the same."""
     cfg, seen, forward = settings(kl_coef=0.0, entropy_coef=0.0), [], train_grpo.token_logps
     monkeypatch.setattr(train_grpo, "token_logps", lambda model, ids, **rest: (
         seen.append(len(ids)), forward(model, ids, **rest))[1])
@@ -973,22 +973,9 @@ def test_the_ids_of_an_update_stay_on_the_host():
 
 
 def test_rows_are_dealt_by_length():
-    """Each row goes to one rank, and the k-th rows of all ranks are neighbours in length.
-
-    The order of the ranks alternates, so no rank always gets the longest row.
-    """
-    rng = random.Random(0)
-    for count in (0, 1, 3, 4, 64, 67):
-        lengths = [rng.randrange(1, 1000) for _ in range(count)]
-        shares = train_grpo.deal_rows(lengths, 4)
-        assert sorted(i for share in shares for i in share) == list(range(count))
-        assert max(map(len, shares)) - min(map(len, shares)) <= 1
-        ordered = sorted(lengths, reverse=True)
-        for share in shares:
-            for k, i in enumerate(share):
-                assert lengths[i] in ordered[4 * k:4 * k + 4]
-    assert train_grpo.deal_rows([9, 8, 7, 6, 5, 4], 2) == [[0, 3, 4], [1, 2, 5]]
+    assert train_grpo.deal_rows([9, 8, 7, 6, 5, 4], 2) == [[0, 2, 4], [1, 3, 5]]
     assert train_grpo.deal_rows([5, 5, 9], 1) == [[2, 0, 1]]
+    assert train_grpo.deal_rows([3], 2) == [[0], []]
 
 
 def test_counts_of_the_training_problems(words, straight, tiny, tmp_path, monkeypatch):
@@ -1439,11 +1426,11 @@ def test_the_model_of_a_run_is_its_newest(unfinished):
 
 
 # -------------------------------------------------------------------------------------------------
-# What a newcomer changes: the advantage, the reward, the code of a run
+# Edits by a user: another advantage, another reward, other code for an old run
 
 
 def test_an_advantage_of_equal_rewards_is_trained_on(policy, batch, monkeypatch):
-    """Without KL, entropy and critic, a row is dropped for its advantage and not for its reward."""
+    """Without KL, entropy and critic, rows with advantage 0 are dropped, whatever their rewards."""
     cfg, even = settings(kl_coef=0.0, entropy_coef=0.0), equal_rewards(batch)
     monkeypatch.setattr(train_grpo, "advantages", lambda rewards: rewards - 0.25)
     flat, counts, _ = train_grpo.pack_batch(even, cfg, "cpu")
@@ -1467,7 +1454,7 @@ def fractions(problem, text, cfg):
 
 
 def test_fractional_rewards_are_carried(tiny, tmp_path, monkeypatch):
-    """They are trained on unchanged. Counts are of rewards of 1, and the mean is logged too."""
+    """Training uses them unchanged. Only a reward of 1 counts as solved; the log has their mean."""
     monkeypatch.setitem(verifier.REWARDS, "fractions", fractions)
     words = [*tiny.words, "--verifier=fractions", "--B_p=4", "--n=4", "--C=96", "--eval_every=32",
              "--pass_at=96", "--s=4", f"--out={tmp_path / 'run'}", "--kl_coef=0",
@@ -1485,7 +1472,7 @@ def test_fractional_rewards_are_carried(tiny, tmp_path, monkeypatch):
     for a, b, r in zip([0, *[p["step"] for p in window]], [p["step"] for p in window], window):
         mean = sum(s["reward"] for s in steps[a:b]) / (b - a)
         assert r["reward"] == pytest.approx(mean) and r["rollouts"] == 16 * b
-    for r in steps:  # a group is all right if all of it is solved, all wrong if none is
+    for r in steps:  # a rollout counts as right if its reward is 1, else as wrong
         batch = [problems[i]["id"] for i in train_grpo.batch_indices(r["step"], 4, 16, 0)]
         assert r["frac_all_right"] == sum(solved[i] for i in batch) / 4
         assert r["frac_all_wrong"] == 1 - r["frac_all_right"]
@@ -1511,13 +1498,13 @@ def test_a_checkpoint_keeps_the_sum_of_rewards(tiny, tmp_path, monkeypatch):
     for name, budgets in (("straight", (128,)), ("in two", (32, 128))):
         for C in budgets:
             train_grpo.main([*words, f"--C={C}", f"--out={tmp_path / name}"])
-    whole, again = [of_type(clean(tmp_path / name), "train_pass") for name in ("straight", "in two")]
+    whole, again = [of_type(clean(tmp_path / name), "train_pass")
+                    for name in ("straight", "in two")]
     assert whole == again and all(0 < r["reward"] < 1 for r in whole[0])
 
 
 def test_a_run_of_other_code_is_named(words, straight, tmp_path, monkeypatch, capfd):
-    """If other code began a run, a line says so when the run is skipped or continued; --tag starts
-    another run."""
+    """If other code began a run, a warning names its commit. --tag starts another run."""
     shutil.copytree(straight, tmp_path / "run")
     monkeypatch.chdir(tmp_path)
     log = tmp_path / "run/log.jsonl"
@@ -1534,7 +1521,7 @@ def test_a_run_of_other_code_is_named(words, straight, tmp_path, monkeypatch, ca
     text = "run: this run was begun by commit {}; the code now is {}. "
     for begun_by, now, expected in (("a", "b", text.format("a", "b")),
                                     ("a", "a+", text.format("a", "a with edits")),
-                                    # the edits of one commit may differ
+                                    # both have edits, which may differ
                                     ("a+", "a+", text.format("a with edits", "a with edits"))):
         assert warning(begun_by, now).startswith(expected)
     assert warning("a+", None) == ""  # not a git repository
