@@ -199,12 +199,15 @@ def policy(tiny):
 def batch(policy):
     """Make five groups of three: mixed, all wrong, all right, mixed twice.
 
-    Prompts have 3 to 9 tokens and responses 1 to 6; some responses are cut off. The engine's
-    log-probs are the policy's with noise, so that the cap of 2 acts on some tokens.
+    Prompts have 1 to 9 tokens and responses 1 to 6; some responses are cut off. A prompt contains
+    the padding token, for which transformers gives the embedding no gradient. No response of the
+    fourth group has a second token. The engine's log-probs are the policy's with noise, so that the
+    cap of 2 acts on some tokens.
     """
     rng = random.Random(2)
-    prompts = [[rng.randrange(2, 52) for _ in range(k)] for k in (3, 9, 5, 7, 4)]
-    lengths = [6, 1, 4, 2, 6, 1, 3, 6, 5, 1, 2, 6, 4, 6, 1]
+    prompts = [[rng.randrange(2, 52) for _ in range(k)] for k in (3, 9, 5, 7, 1)]
+    prompts[1][3] = prompts[1][8] = 0
+    lengths = [6, 1, 4, 2, 6, 1, 3, 6, 5, 1, 1, 1, 4, 6, 1]
     responses = [[rng.randrange(2, 52) for _ in range(k)] for k in lengths]
     for i in (1, 2, 6, 12):  # these stopped, all others were cut off; response 1 is only <eos>
         responses[i][-1] = 1
@@ -354,7 +357,7 @@ OFF_POLICY += [dict(algo="ppo", **more) for more in (
 def test_two_updates_on_a_batch_against_slow_loops(policy, batch, terms, case):
     """Both steps follow the gradient of the slow loss. In the second step the ratios are not 1."""
     model, ref, critic = policy
-    cfg, lrs = settings(updates=2, **case), (0.02, 0.002)
+    cfg, lrs = settings(updates=2, **case), (0.01, 0.002)
     start = [model, critic] if cfg["algo"] == "ppo" else [model]
     before = terms(cfg["temperature"])
     first = slow_loss(before, batch["rewards"], cfg, range(15))
@@ -377,21 +380,6 @@ def test_two_updates_on_a_batch_against_slow_loops(policy, batch, terms, case):
     if case.get("value_clip") == 0.2:  # the clip must act on some values but not on all
         far = [abs(a["value"].item() - b["value"].item()) > 0.2 for a, b in pairs]
         assert 0.05 < sum(far) / len(far) < 0.95
-
-
-def test_gae_by_hand():
-    """Rewards come at the end of a response, and padding (7.0) must not matter.
-
-    With gamma = lambda = 0.5, delta = [0.5 * 0.2 - 0.5, 0.5 * 0.4 - 0.2, 1 - 0.4] = [-0.4, 0, 0.6],
-    so A_2 = 0.6, A_1 = 0 + 0.25 * 0.6 = 0.15 and A_0 = -0.4 + 0.25 * 0.15 = -0.3625.
-    With gamma = lambda = 1, A_t is the reward minus the value.
-    """
-    values = torch.tensor([[0.5, 0.2, 0.4], [0.3, 7.0, 7.0]], dtype=torch.float64)
-    rewards, lengths = torch.tensor([1.0, 0.0], dtype=torch.float64), torch.tensor([3, 1])
-    for gamma, expected in ((0.5, [-0.3625, 0.15, 0.6, -0.3, 0, 0]),
-                            (1.0, [0.5, 0.8, 0.6, -0.3, 0, 0])):
-        A = train_grpo.gae(values, rewards, lengths, gamma, gamma)
-        assert A.flatten().tolist() == pytest.approx(expected)
 
 
 def test_critic_begins_at_zero_with_the_base_model(tiny):
@@ -656,95 +644,58 @@ def test_gradients_of_the_kl_terms():
 # Prompts that are computed once for all of their rollouts
 
 
-@pytest.fixture(scope="module")
-def grouped():
-    """Make ((policy, reference, critic), batch): Qwen2 with grouped queries, biases, in float64.
-
-    The batch has four problems of ten rollouts. One prompt contains the padding token, for which
-    transformers gives the embedding no gradient. One prompt is a single token. One group has equal
-    rewards.
-    """
-    from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForTokenClassification
-    shape = Qwen2Config(vocab_size=52, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
-                        num_attention_heads=4, num_key_value_heads=2, pad_token_id=0,
-                        tie_word_embeddings=True, initializer_range=0.25, num_labels=1)
-    models, noise = [], torch.Generator().manual_seed(5)
-    for kind in (Qwen2ForCausalLM, Qwen2ForCausalLM, Qwen2ForTokenClassification):
-        model = kind(shape).eval()
-        with torch.no_grad():
-            for p in model.parameters():
-                p += 0.2 * torch.randn(p.shape, generator=noise)
-        models.append(in_float64(model))
-    assert models[0].base_model.layers[0].self_attn.q_proj.bias.abs().min() > 0
-    rng = random.Random(6)
-    prompts = [[rng.randrange(2, 52) for _ in range(k)] for k in (7, 11, 4, 1)]
-    prompts[1][3] = prompts[1][9] = 0
-    length = torch.tensor([rng.randrange(1, 9) for _ in range(40)])
-    length[30:] = 1  # no response of the last problem has a second token
-    tokens = torch.tensor([[rng.randrange(2, 52) for _ in range(8)] for _ in range(40)])
-    logps = -1 - 3 * torch.rand(40, 8, generator=noise, dtype=torch.float64)
-    rewards = torch.tensor([[rng.randrange(2) for _ in range(10)] for _ in range(4)]).double()
-    rewards[2] = 1
-    rollouts = dict(tokens=tokens, logps=logps, length=length, stopped=torch.ones(40).bool())
-    return models, dict(prompts=prompts, rollouts=rollouts, rewards=rewards, step=1)
-
-
 SHARED = [dict(kl_coef=0.3, entropy_coef=0.2), dict(kl_coef=0.0, entropy_coef=0.0),
-          dict(algo="ppo", kl_coef=0.3, gamma=0.9, lam=0.8), dict(n_train=8, kl_coef=0.3),
-          dict(kl_coef=0.3, micro_logits=520), dict(kl_coef=0.3, micro_tokens=70)]
+          dict(algo="ppo", kl_coef=0.3, gamma=0.9, lam=0.8), dict(n_train=2, kl_coef=0.3),
+          dict(kl_coef=0.3, micro_logits=520), dict(kl_coef=0.3, micro_tokens=30)]
 
 
 @named("case", SHARED, ids=name_of)
-def test_shared_prompts_change_no_gradient(grouped, case, monkeypatch):
-    models, batch = grouped
-    cfg = {**settings(n=10, B_p=4, micro_tokens=10**6), **case}
+def test_shared_prompts_change_no_gradient(policy, batch, case, monkeypatch):
+    cfg = {**settings(micro_tokens=10**6), **case}
     calls, share = [], train_grpo.shared_prompt_states
     monkeypatch.setattr(train_grpo, "shared_prompt_states",
                         lambda *a: calls.append(1) or share(*a))
-    monkeypatch.setattr(train_grpo, "SHARED_FROM", 2)
-    shared, fields = step_of(models, batch, cfg)
+    monkeypatch.setattr(train_grpo, "SHARED_FROM", 1)
+    shared, fields = step_of(policy, batch, cfg)
     assert calls
     calls.clear()
     monkeypatch.setattr(train_grpo, "SHARED_FROM", math.inf)
     monkeypatch.setattr(train_grpo, "SHARED_TOKENS", 0)
-    plain, expected = step_of(models, batch, cfg)
+    plain, expected = step_of(policy, batch, cfg)
     assert not calls and plain.norm() > 0.01
     assert distance(shared, plain) < 1e-7
     assert fields == pytest.approx(expected, rel=1e-6)
 
 
-def test_when_prompts_are_shared(grouped, monkeypatch):
+def test_when_prompts_are_shared(policy, monkeypatch):
     """Prompts are shared from SHARED_FROM rollouts per prompt, or if few tokens are left to compute
     (SHARED_TOKENS). The device must be a CPU, the model not sharded, and activations stored."""
-    (model, *_), batch = grouped
+    model, *_ = policy
 
-    def shared(batch, **changes):
-        cfg = settings(**{"n": 10, "B_p": 4, **changes})
-        flat, *_ = train_grpo.pack_batch(batch, cfg, "cpu")
-        parts = train_grpo.split_rows(model, flat, cfg)
-        rows = sorted(i for rows, _ in parts for i in rows.tolist())
-        assert rows == list(range(len(flat["length"])))
+    def packed(n, width):
+        """Return two prompts of `width` tokens with n responses of three tokens each."""
+        rollouts = dict(tokens=torch.full((2 * n, 3), 7), length=torch.full((2 * n,), 3),
+                        logps=torch.zeros(2 * n, 3))
+        batch = dict(prompts=[[5] * width, [6] * width], rollouts=rollouts, step=1,
+                     rewards=torch.rand(2, n))
+        return train_grpo.pack_batch(batch, settings(n=n, B_p=2), "cpu")[0]
+
+    def shared(n, width, **changes):
+        parts = train_grpo.split_rows(model, packed(n, width), settings(n=n, B_p=2, **changes))
+        assert sorted(i for rows, _ in parts for i in rows.tolist()) == list(range(2 * n))
         return parts[0][1] is not None
-    with monkeypatch.context() as patch:
-        patch.setattr(train_grpo, "SHARED_TOKENS", 0)
-        assert train_grpo.SHARED_FROM == 8 and shared(batch)
-        assert not shared(batch, n_train=7)
-        assert not shared(batch, micro_tokens=60)  # three or four rows in a micro-batch
-        assert not shared(batch, activation_checkpointing="true")
-    # four rollouts of three tokens: long prompts are shared, short prompts are not
-    tokens, length = torch.full((8, 3), 7), torch.full((8,), 3)
-    rollouts = dict(tokens=tokens, length=length, logps=torch.zeros(8, 3))
-    few = dict(rollouts=rollouts, step=1, rewards=torch.tensor([[1.0, 0, 0, 1]] * 2))
-    assert shared(dict(few, prompts=[[5] * 20, [6] * 20]), n=4, B_p=2)
-    assert not shared(dict(few, prompts=[[5] * 2, [6] * 2]), n=4, B_p=2)
+    assert shared(4, 20) and not shared(4, 2)
+    assert train_grpo.SHARED_FROM == 8 and shared(8, 2) and not shared(7, 2)
+    assert not shared(8, 2, micro_tokens=15)  # three rows in a micro-batch
+    assert not shared(8, 2, activation_checkpointing="true")
     # each prompt goes through the embedding once, not once per rollout
-    flat, *_ = train_grpo.pack_batch(batch, settings(n=10, B_p=4), "cpu")
-    seen = []
-    model.get_input_embeddings().register_forward_hook(
+    flat, seen = packed(8, 5), []
+    hook = model.get_input_embeddings().register_forward_hook(
         lambda m, ids, out: seen.append(ids[0].numel()))
     train_grpo.token_logps(model, flat["ids"], flat["prompt_length"], flat["length"], 0.6,
                            group=flat["problem"])
-    assert seen == [4 * 11, 40 * 7]  # four prompts, then the responses without their last tokens
+    hook.remove()
+    assert seen == [2 * 5, 16 * 2]  # both prompts, then the responses without their last tokens
     monkeypatch.setattr(train_grpo, "WORLD", 2)
     assert not train_grpo.can_share_prompts(model, settings())
 
@@ -1007,22 +958,6 @@ def test_evaluations_that_fall_due(tiny, tmp_path):
         assert [r["rollouts"] for r in evals] == due
 
 
-def test_memory_knobs_change_no_run(words, straight, tmp_path, monkeypatch):
-    """Activation checkpointing, chunks of the head and other batch sizes change only the last bits.
-
-    The run has 12 updates, because after many more a last bit tips a token.
-    """
-    monkeypatch.chdir(tmp_path)
-    assert train_grpo.main([*words, "--activation_checkpointing=true", "--micro_logits=500",
-                            "--gen_batch=7", "--micro_tokens=50", f"--C={12 * B}"]) == 0
-    header, *records, end = clean(tmp_path / "run")
-    assert [r["step"] for r in records if r["type"] == "step"] == list(range(1, 13))
-    for one, two in zip(clean(straight)[1:], records):
-        for key in one:
-            assert two[key] == (pytest.approx(one[key], rel=1e-3, abs=1e-4)
-                                if isinstance(one[key], float) else one[key]), (key, one, two)
-
-
 def test_samples_are_written_and_cut_back(straight, unfinished, resume):
     """samples.jsonl gets four rollouts of a problem every sample_every updates, also after a kill.
     """
@@ -1241,15 +1176,6 @@ def test_log_probs_of_the_engine_that_are_not_finite(policy, batch):
     N = sum(lengths)
     assert torn_fields.pop("tis_mean") == pytest.approx(fields.pop("tis_mean") * N / (N - 3))
     assert torn_fields == pytest.approx(fields, rel=FLOAT32)
-
-
-@named("name", ["train_grpo.py", "evaluate.py", "sample.py"])
-def test_ctrl_c_while_a_script_imports_is_one_line(tmp_path, name):
-    """The signal comes while numpy is imported."""
-    (tmp_path / "numpy.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
-    done = run_script(name, f"--out={tmp_path / 'out'}", env=dict(PYTHONPATH=str(tmp_path)))
-    assert done.code in (130, -signal.SIGINT), done
-    assert done.stderr.count("\n") == 1 and "interrupted; run the same command" in done.stderr
 
 
 @named("file", ["*.safetensors", "state.json", "no weights", "all of both"])
