@@ -404,13 +404,12 @@ def gather_batch(part):
     parts, n = [None] * WORLD, part["rewards"].shape[1]
     torch.distributed.all_gather_object(parts, part)
     groups = {}
-    for one in parts:
-        size = one["length"].view(-1, n).sum(1).tolist()  # tokens of each problem
-        columns = zip(one["prompts"], one["rewards"], one["length"].split(n),
-                      one["tokens"].split(size), one["logps"].split(size))
-        groups |= dict(zip(one["numbers"], columns))
-    prompts, *tensors = zip(*[groups[j] for j in sorted(groups)])
-    rewards, *flat = tensors
+    for part in parts:
+        size = part["length"].view(-1, n).sum(1).tolist()  # tokens of each problem
+        columns = zip(part["prompts"], part["rewards"], part["length"].split(n),
+                      part["tokens"].split(size), part["logps"].split(size))
+        groups |= dict(zip(part["numbers"], columns))
+    prompts, rewards, *flat = zip(*[groups[j] for j in sorted(groups)])
     return dict(zip(("length", "tokens", "logps"), map(torch.cat, flat)),
                 numbers=sorted(groups), prompts=prompts, rewards=torch.stack(rewards))
 
@@ -602,7 +601,7 @@ def update(learner, batch, cfg):
             scale = 0 if part.dummy else WORLD
             logp, entropy = run_part(token_logps, model, part, **settings)
             if step == 0:  # this is the policy that made the rollouts, so the ratio is 1
-                part.logp_old, part.logp_ref = logp.detach(), None
+                part.logp_old = logp.detach()
                 part.weight = importance_weights(logp, part.logp_engine, cfg["tis_cap"])
                 if ref:
                     with torch.no_grad(), lora.adapters_off(ref):
@@ -896,11 +895,9 @@ class Run:
             key = (cfg["seed"], "val", m) if name == "val" else (cfg["seed"], "val", name, m)
             counts = self.count_solved(val, self.val_prompts[name], cfg, key)
             record = evaluation.eval_record(val, *counts, cfg, m, C, state["tokens"], name)
-            if name == "val":
-                metric = f"avg@{cfg['k']}"
-                self.last_eval = f", val {metric} {record[metric]:.3f}"
-                if "reward" in record:  # avg@k counts only rewards of 1; `reward` is the mean
-                    self.last_eval += f", val reward {record['reward']:.3f}"
+            if name == "val":  # avg@k counts only rewards of 1; `reward` is the mean
+                self.last_eval = "".join(f", val {key} {record[key]:.3f}" for key in
+                                         (f"avg@{cfg['k']}", "reward") if key in record)
             self.write(record)
         ids = [p["id"] for p in self.problems if p["id"] in state["seen"]]  # in file order
         if ids:  # none before the first update
@@ -915,7 +912,7 @@ class Run:
         self.write_pass(m, ids, [cfg["s"]] * len(ids), correct, total, fresh=True, **faults)
 
     def write_pass(self, m, ids, samples, correct, total, **more):
-        """Log how many rollouts of training problems were drawn and solved; total: of rewards."""
+        """Log how many rollouts of the problems `ids` were drawn and solved. total: all rewards."""
         self.write(dict(
             type="train_pass", step=m, rollouts=m * self.B, ids=ids, samples=samples,
             correct=correct, **evaluation.mean_reward(total, correct, sum(samples)), **more))

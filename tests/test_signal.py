@@ -54,7 +54,7 @@ def test_the_page_shows_what_sample_prints():
     counts = {}
     for r in read_log(ROOT / "data/arithmetic/base/pass_rates.jsonl.gz")[1:]:
         counts.setdefault(r["id"], {0: 0})[r["samples"]] = r["correct"]
-    problems = [dict(id=name, prompt=name) for name in sorted(counts)]  # as in their file
+    problems = [dict(id=name, prompt=name) for name in sorted(counts)]  # in the file's order
     lines = sample.signal_table(sample.make_splits(problems, counts, cfg), counts, cfg)
     assert "\n".join(lines) in text
 

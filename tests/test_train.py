@@ -559,7 +559,7 @@ def test_no_cut_for_a_few_tokens():
     """A pass costs more than 128 tokens of padding, so 120 tokens of padding are not cut off."""
     assert train_grpo.micro_batches([30] * 8 + [20] * 12, 2048) == [list(range(20))]
     assert train_grpo.micro_batches([30] * 8 + [20] * 13, 2048) == [list(range(20)), [20]]
-    # a tenth of a large batch is more than 128
+    # in a large batch a tenth of the tokens may be padding, which is more than 128
     assert len(train_grpo.micro_batches([100] * 90 + [80] * 49, 16384)) == 1
 
 
@@ -612,7 +612,7 @@ def test_update_that_is_not_finite_changes_nothing(policy, batch):
     assert not math.isfinite(fields["grad_norm"])
     assert torch.equal(weights(moved), weights(model)) and not opt.state
     assert all(p.grad is None for p in moved.parameters())
-    # the weights are all 0, so the share of effective tokens is 0 / 0
+    # all importance weights are 0 here, so the share of effective tokens is 0 / 0
     far = dict(batch, rollouts=dict(batch["rollouts"], logps=batch["rollouts"]["logps"] + 2000))
     assert train_grpo.update(works_on, far, settings())["ess"] is None
 
@@ -774,7 +774,7 @@ def test_copies_of_a_problem_count_as_one_in_the_error():
     correct = [4, 2, 3, 0, 1, 4]
     mean, error = evaluation.summary(correct, 4, 2, same)["avg@2"]
     assert mean == pytest.approx(np.mean(correct) / 4)
-    # the error if whole problems are drawn: each sums the deviations of its copies
+    # the standard error over distinct problems, whose deviations are sums over their copies
     off = np.array(correct) / 4 - mean
     sums = np.array([off[[0, 2, 5]].sum(), off[[1, 4]].sum(), off[3]])
     assert error == pytest.approx(math.sqrt(3 / 2 * (sums ** 2).sum()) / 6)
@@ -787,7 +787,7 @@ def test_copies_of_a_problem_count_as_one_in_the_error():
 # -------------------------------------------------------------------------------------------------
 # Runs: each writes ./run in another working folder, so that their logs can be compared exactly
 
-# the commit changes while someone edits this code
+# fields that may differ between two runs of one command; every edit of the code changes the commit
 TIMES = {"time", "wall_s", "gen_s", "train_s", "loading_s", "commit"}
 B, C = 16, 480
 
@@ -937,7 +937,7 @@ def test_counts_of_the_training_problems(words, straight, tiny, tmp_path, monkey
     # if an epoch ends between two evaluations, a problem may come twice
     assert max(max(r["samples"]) for r in passes) == 8
     # this reward depends on the problem's id, so each problem's count is known. With D = 16, the
-    # updates between two evaluations are an epoch and two more. The last evaluation is extra
+    # updates between two evaluations are an epoch and two more. The end gets an evaluation as well
     monkeypatch.setitem(verifier.REWARDS, "exact",
                         lambda problem, text, cfg: float(int(problem["id"][-1]) % 2))
     line = [*tiny.words, "--B_p=4", "--n=4", "--n_train=2", "--C=240", "--eval_every=96",
@@ -1038,7 +1038,7 @@ def test_killed_at_any_moment(words, tmp_path, resume):
 
 def test_second_process_is_refused_and_sigterm_saves(words, tmp_path, resume):
     log = tmp_path / "run/log.jsonl"
-    child = start(words, tmp_path, sys.executable)  # the fork server would get the SIGSTOP
+    child = start(words, tmp_path, sys.executable)  # SIGSTOP would stop warm_python's server
     wait_for(lambda: lines(log) >= 6)
     child.send_signal(signal.SIGSTOP)  # it keeps its lock and cannot finish
     before = log.read_bytes()
@@ -1165,7 +1165,7 @@ def test_log_probs_of_the_engine_that_are_not_finite(policy, batch):
     for i, t in broken:
         response = batch["rollouts"]["tokens"][i, :lengths[i]].tolist()
         exact = full_forward(policy[0], batch["prompts"][i // 3], response, cfg["temperature"])
-        plain["rollouts"]["logps"][i, t] = exact[t, response[t]]  # the weight is exp(0)
+        plain["rollouts"]["logps"][i, t] = exact[t, response[t]]  # the weight is exp(0) = 1
     want, fields = step_of(policy, plain, cfg)
     torn = copy.deepcopy(plain)
     for (i, t), value in broken.items():
@@ -1209,7 +1209,7 @@ def test_checkpoints_of_a_lost_log_are_not_used(words, straight, unfinished, tmp
     run = unfinished()
     (run / "log.jsonl").unlink()
     monkeypatch.chdir(tmp_path)
-    # if it were killed before its first checkpoint, it would resume from the old ones
+    # the old checkpoints must go, because a run that is killed early would resume from them
     shorter = [*words, "--C=32", "--save_every=0"]
     assert train_grpo.main(shorter) == 0
     assert [p.name for p in (run / "ckpt").iterdir()] == ["step_00000002"]
@@ -1220,7 +1220,7 @@ def test_checkpoints_of_a_lost_log_are_not_used(words, straight, unfinished, tmp
 def shorter(words, tmp_path_factory):
     """Return a finished run of 22 updates. Its last evaluation is not due in a longer run."""
     folder = tmp_path_factory.mktemp("shorter")
-    # a budget is cut down to a multiple of B
+    # 359 rollouts are rounded down to 22 updates
     done = run_script("train_grpo.py", *words, "--C=359", cwd=folder)
     assert done.code == 0, done.stderr
     assert [r["rollouts"] for r in clean(folder / "run") if r["type"] == "eval"][-2:] == [320, 352]
@@ -1231,7 +1231,7 @@ def test_larger_budget_continues_a_finished_run(straight, shorter, tmp_path, res
     shutil.copytree(shorter, tmp_path / "run")
     resume(drop=("C", "M"))
     assert "from update 22" in capfd.readouterr().err
-    assert clean(tmp_path / "run") != clean(straight)  # the header keeps the C it began with
+    assert clean(tmp_path / "run") != clean(straight)  # the header keeps the C of the first start
 
 
 def test_finished_run_is_not_run_again(words, straight):
@@ -1443,7 +1443,7 @@ def test_a_run_of_other_code_is_named(words, straight, tmp_path, monkeypatch, ca
         assert train_grpo.main([*words, f"--C={C}"]) == 0
         return "".join(line for line in capfd.readouterr().err.splitlines() if "--tag=NAME" in line)
     assert warning("a", "a", C) == ""  # the run is finished, and the code is the same
-    assert warning("a", "b", C)  # finished too
+    assert warning("a", "b", C)  # finished, and the code is not the same
     text = "run: this run was begun by commit {}; the code now is {}. "
     for begun_by, now, expected in (("a", "b", text.format("a", "b")),
                                     ("a", "a+", text.format("a", "a with edits")),
