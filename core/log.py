@@ -53,15 +53,13 @@ def save_json(path, value, indent=1):
 def append(file, record):
     """Append one record, as one line, to an open log (a binary file without buffer).
 
-    If the write fails halfway, as on a full disk, the half line is removed.
+    If the write fails halfway, as on a full disk, half a line is left. `read_log` skips such a
+    line, and all scripts cut it off before they append again.
     """
-    line, start = json.dumps(finite(record)).encode() + b"\n", file.seek(0, os.SEEK_END)
-    try:
-        while line:
-            line = line[file.write(line):]
-    except OSError:
-        file.truncate(start)
-        raise
+    line = json.dumps(finite(record)).encode() + b"\n"
+    file.seek(0, os.SEEK_END)
+    while line:
+        line = line[file.write(line):]
 
 
 def read_log(path):

@@ -1282,9 +1282,7 @@ def test_disk_that_fills_while_logging(words, shorter, tmp_path, resume):
                       preexec_fn=limit(size))
     assert done.code == 1 and "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1].startswith("train_grpo.py: cannot write: File too large")
-    left = log.read_bytes()
-    assert left.endswith(b"}\n") and size - 700 < len(left) <= size
-    assert all(json.loads(line) for line in left.splitlines())
+    assert log.stat().st_size == size and read_log(log)[-1]["type"] == "step"
     resume(drop=("C", "M"))
 
 
