@@ -14,10 +14,10 @@ problem and the rollout's index in its group. So with the transformers engine a 
 the same log as an uninterrupted run. If the number of ranks changes, the log differs by rounding
 only.
 
-As in the paper: groups of n rollouts, A = (r - mean) / std, AdamW with 10 warm-up updates and
-lr = lr_base sqrt(B / 1024), KL and entropy terms on Easy and none on Hard, temperature 0.6,
-importance weights against the engine's log-probs, on-policy (one optimizer step per batch), PPO
-and CISPO next to GRPO. docs/log.md has the objectives and our choices where the paper gives no
+The method is the paper's: groups of n rollouts at temperature 0.6, A = (r - mean) / std, KL and
+entropy terms on Easy and none on Hard, importance weights against the engine's log-probs, one step
+of AdamW per batch (on-policy), 10 warm-up updates, lr = lr_base sqrt(B / 1024), and PPO and CISPO
+next to GRPO. docs/log.md has the objectives and our choices where the paper gives no
 value; docs/takehome.md has the names of B_p, n and the like in TRL and veRL.
 
 The objective is in `advantages` and `policy_loss` below; `update` combines them. To add a key, add
@@ -122,7 +122,8 @@ def gae(values, rewards, lengths, gamma, lam):
     """Return generalised advantage estimates (R, T) for PPO (Schulman et al. 2016, eq. 16).
 
     values (R, T): the critic's value before each token; padding after the end is ignored.
-    rewards (R,): the reward of each response, given at its last token. lengths (R,): its length.
+    rewards (R,): the reward of each response, given at its last token. lengths (R,): the number of
+    tokens of each response.
     A_t = delta_t + gamma lam A_{t+1} with delta_t = r_t + gamma V_{t+1} - V_t, and V = 0 after the
     end. At gamma = lam = 1 this is A_t = r - V_t. Padding gets 0.
     Example: values [0.5, 0.2], reward 1 and gamma = lam = 0.5 give
@@ -666,7 +667,7 @@ def check_config(cfg):
 def engine_memory_share(model, cfg, device, engine_name):
     """Return the share of each GPU that vLLM may use; warn if the run may not fit.
 
-    The estimate is core/cost.py's without activations, for the parameters of any model.
+    The estimate is `cost.state_bytes` for this model's parameters. It leaves out activations.
     """
     import torch
     width = 2 if models.is_bf16(cfg["dtype"], device) else 4  # bytes of a frozen weight
@@ -696,9 +697,9 @@ class Run:
     A checkpoint holds `state` next to weights and moments: step (updates made), tokens, skipped,
     bad_in_a_row, wall_s, the bytes of log and samples after the record of `step`, and which
     checkpoints to keep. `state` also has `seen`, {id: [rollouts, solved rollouts]} of the training
-    rollouts since the last evaluation, and `seen_reward`, the sum of their rewards. If both are due
-    after an update, the checkpoint comes before the evaluation, so a resumed run evaluates first.
-    `stop` holds the signals that asked the run to stop.
+    rollouts since the last evaluation, and `seen_reward`, the sum of their rewards. If a checkpoint
+    and an evaluation are due after the same update, the checkpoint comes first, so a run that
+    resumes from it evaluates first. `stop` holds the signals that asked the run to stop.
     """
 
     def __init__(self, cfg):
@@ -828,7 +829,7 @@ class Run:
                       "not evaluated", file=sys.stderr)
         for key, updates in asked.items():
             state[key] = sorted(updates | set(state.get(key, ())))
-        if cfg["lora_rank"]:  # such a checkpoint holds the adapters only
+        if cfg["lora_rank"]:  # a checkpoint holds only the adapters, so it must name their model
             base = Path(cfg["model"])
             state["lora"] = dict(model=str(base.resolve() if base.exists() else base),
                                  rank=cfg["lora_rank"])
@@ -927,7 +928,7 @@ class Run:
     def count_update(self, m, index, correct, reward, tokens, bad):
         """Add update m to `state`: solved rollouts per problem, reward, tokens, skipped steps."""
         state, n = self.state, self.cfg["n"]
-        # the evaluation after update m - 1 has logged `seen`
+        # the evaluation after update m - 1 has logged `seen`, so count from 0 again
         if self.due(m - 1, self.cfg["eval_every"]):
             state.update(seen={}, seen_reward=0)
         for i, c in zip(index, correct):  # a batch that spans two epochs may have a problem twice
@@ -1115,7 +1116,7 @@ def main(argv):
                 verifier_errors=int(errors), gen_s=t1 - t0, train_s=t2 - t1))
 
             # 5. checkpoint, evaluation
-            if state["bad_in_a_row"] >= 10:  # keep the last checkpoint, made before these updates
+            if state["bad_in_a_row"] >= 10:  # the last checkpoint is older than these updates
                 status = "diverged"
                 break
             save = run.due(m, cfg["save_every"]) and not bad
@@ -1125,7 +1126,7 @@ def main(argv):
             bar.update(B)
             bar.set_postfix_str(f"training reward {reward / B:.3f}{run.last_eval}", refresh=False)
         else:
-            # evaluate after the last checkpoint, because a larger C would not evaluate here
+            # after the last checkpoint, because a run to a larger C has no evaluation here
             if not run.due(M, cfg["eval_every"]):
                 run.evaluate(M)
             status = "budget"

@@ -110,7 +110,7 @@ class Pool:
             [sys.executable, "-c", f"{code}sandbox.serve({self.kind!r})"], cwd=ROOT,
             env={**os.environ, "PYTHONHASHSEED": "0"},  # else a set's order may decide a verdict
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
-            # Ctrl-C must not reach the worker, and one signal must reach fork server and child
+            # a new group, so that Ctrl-C does not reach the worker and killpg ends both processes
             start_new_session=True)
 
     def verify(self, pairs, seconds):
@@ -193,7 +193,7 @@ def serve(kind):
         resource.setrlimit(limit, (most, most))
     forks, child = multiprocessing.get_context("fork"), None
     for line in requests:
-        if child is None or not child.is_alive():  # an idle child may have been killed
+        if child is None or not child.is_alive():  # the kernel may have killed an idle child
             ours, its = forks.Pipe()
             child = forks.Process(target=grade_lines, daemon=True,
                                   args=(score, its, [ours, requests, replies]))

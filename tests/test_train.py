@@ -404,7 +404,7 @@ def test_a_ratio_that_overflows_is_0_without_an_advantage(algo):
 
 
 def test_chunks_bound_the_logits(tiny):
-    """No tensor but the weights has more than `micro_logits` elements; without chunks, logits do.
+    """Only the weights have more than `micro_logits` elements. Without chunks the logits have more.
     """
     from torch.utils._python_dispatch import TorchDispatchMode
     model, _ = engine.load_model(tiny.model)
@@ -580,12 +580,13 @@ def test_batch_without_variance(policy, batch, zero_var_filter, reg):
 
 
 def test_groups_without_variance_cost_nothing(policy, batch, monkeypatch):
-    """Without KL and entropy their rows are not computed, and the gradient is the same."""
+    """Without KL and entropy, groups of equal rewards are not computed; the gradient is the same.
+    """
     cfg, seen, forward = settings(kl_coef=0.0, entropy_coef=0.0), [], train_grpo.token_logps
     monkeypatch.setattr(train_grpo, "token_logps", lambda model, ids, **rest: (
         seen.append(len(ids)), forward(model, ids, **rest))[1])
     small, _ = step_of(policy, batch, cfg)
-    assert sum(seen) == 2 * 9  # three of the five groups, for policy and reference
+    assert sum(seen) == 2 * 9  # the rows of the three mixed groups, by policy and reference
     monkeypatch.undo()
     whole, _ = step_of(policy, batch, dict(cfg, kl_coef=1e-15))
     assert distance(small, whole) < 1e-6
@@ -774,7 +775,7 @@ def test_copies_of_a_problem_count_as_one_in_the_error():
     correct = [4, 2, 3, 0, 1, 4]
     mean, error = evaluation.summary(correct, 4, 2, same)["avg@2"]
     assert mean == pytest.approx(np.mean(correct) / 4)
-    # the standard error over distinct problems, whose deviations are sums over their copies
+    # the standard error over three distinct problems, with the sums over their copies
     off = np.array(correct) / 4 - mean
     sums = np.array([off[[0, 2, 5]].sum(), off[[1, 4]].sum(), off[3]])
     assert error == pytest.approx(math.sqrt(3 / 2 * (sums ** 2).sum()) / 6)
@@ -1114,7 +1115,8 @@ def calls_for(traced, at):
 
 @named("at", STOPPED_AT)
 def test_a_signal_drops_rollouts_and_finishes_an_update(traced, tmp_path, at):
-    """The run then saves, ends and later continues to the log of a run that was never stopped."""
+    """After a signal the run saves and ends. Continued, it writes the log of an uninterrupted run.
+    """
     stop_at, whole, _ = traced
     function, *_, saved, number = STOPPED_AT[at]
     numbers = calls_for(traced, at)
@@ -1276,7 +1278,7 @@ def test_disk_that_fills_while_logging(words, shorter, tmp_path, resume):
     shutil.copytree(shorter, tmp_path / "run")
     log = tmp_path / "run/log.jsonl"
     begun = (log.parent / "ckpt/step_00000022/state.json").read_text()
-    # two steps and part of a third; no checkpoint in between
+    # room for two steps and part of a third
     size = json.loads(begun)["log_bytes"] + 1200
     done = run_script("train_grpo.py", *words, "--save_every=0", cwd=tmp_path,
                       preexec_fn=limit(size))
@@ -1337,7 +1339,7 @@ def test_exported_model_is_the_trained_one(words, straight, world):
 
 
 def test_the_model_of_a_run_is_its_newest(unfinished):
-    """It is the exported model, or else the newest checkpoint."""
+    """A run's model is the exported model or, if there is none, the newest checkpoint."""
     run = unfinished()
     assert train_grpo.models.model_folder(run) == str(run / "model")
     shutil.rmtree(run / "model")
@@ -1371,14 +1373,14 @@ def test_an_advantage_of_equal_rewards_is_trained_on(policy, batch, monkeypatch)
 
 
 def fractions(problem, text, cfg):
-    """Return 0.1 for a text of even length; 1 or 0.5 for problems whose number ends in 0 or 1."""
+    """Return 1 if the problem's id ends in 0, 0.5 if it ends in 1, else 0.1 or 0 by the text."""
     if problem["id"][-1] in "01":
         return 1.0 - 0.5 * int(problem["id"][-1])
     return 0.1 * (len(text) % 2 == 0)
 
 
 def test_fractional_rewards_are_carried(tiny, tmp_path, monkeypatch):
-    """Training uses them unchanged. Only a reward of 1 counts as solved; the log has their mean."""
+    """Training uses fractions unchanged. Only a reward of 1 is solved; the log has the mean too."""
     monkeypatch.setitem(verifier.REWARDS, "fractions", fractions)
     words = [*tiny.words, "--verifier=fractions", "--B_p=4", "--n=4", "--C=96", "--eval_every=32",
              "--pass_at=96", "--s=4", f"--out={tmp_path / 'run'}", "--kl_coef=0",
@@ -1416,7 +1418,7 @@ def test_fractional_rewards_are_carried(tiny, tmp_path, monkeypatch):
 
 
 def test_a_checkpoint_keeps_the_sum_of_rewards(tiny, tmp_path, monkeypatch):
-    """A run that was stopped between two evaluations logs the same means as one that was not."""
+    """A run that was stopped between two evaluations logs the means of an uninterrupted run."""
     monkeypatch.setitem(verifier.REWARDS, "fractions", fractions)
     words = [*tiny.words, "--verifier=fractions", "--B_p=4", "--n=4", "--eval_every=64"]
     for name, budgets in (("straight", (128,)), ("in two", (32, 128))):
