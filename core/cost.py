@@ -90,15 +90,32 @@ def sizes(shape):
 
 # ---- memory --------------------------------------------------------------------------------------
 
+def state_bytes(s, cfg, gpus, width=2):
+    """Return the memory of weights, gradients and moments on each of `gpus` GPUs: {part: bytes}.
+
+    Everything that is trained, a critic included, is in fp32 and split over the GPUs. A frozen
+    parameter takes `width` bytes. The gradients are freed before generation.
+    """
+    adapters = cfg["lora_rank"] * s["sides"]
+    trained = (adapters or s["P"]) + s["body"] * (cfg["algo"] == "ppo")
+    return dict(weights=4 * trained / gpus, gradients=4 * trained / gpus, AdamW=8 * trained / gpus,
+                frozen=width * s["P"] * bool(adapters),
+                reference=width * s["P"] / gpus * bool(cfg["kl_coef"] and not adapters))
+
+
+def usable_bytes(card):
+    """Return the bytes of a card of `card` bytes that a run can use."""
+    return card * (1 - SPARED_SHARE) - SPARED
+
+
 def update_bytes(s, cfg, gpus):
     """Return the peak memory of an update on each of `gpus` GPUs, as {part: bytes}.
 
-    Parameters, gradients and AdamW's moments are in fp32, and the reference is in bf16. They are
-    split over the GPUs. `batch`: the log-probs, weights and advantage that an update stores for
-    every response token. `activations`: the peak of all tensors that exist only within a
-    micro-batch, which include logits and gathered weights.
+    The parts are `state_bytes` and two more. `batch`: the log-probs, weights and advantage that an
+    update stores for every response token. `activations`: the peak of all tensors that exist only
+    within a micro-batch, which include logits and gathered weights.
     """
-    P, d, ff, L, split = s["P"], s["d"], s["ff"], s["layers"], gpus > 1
+    d, ff, L, split = s["d"], s["ff"], s["layers"], gpus > 1
     recompute = recomputes(cfg, "cuda")
     adapters = cfg["lora_rank"] * s["sides"]
     T = max(cfg["micro_tokens"], cfg["max_prompt_tokens"] + cfg["max_new_tokens"])
@@ -124,30 +141,20 @@ def update_bytes(s, cfg, gpus):
         backward_logits=kept + whole + 24 * chunk + head * (2 if split else 4),
         backward=kept + whole + 2 * gathered + layer * recompute + 4 * T * ff + head * split,
         end=4 * whole)  # embedding and head with their gradients in bf16 and in fp32
-    moving = adapters or P
-    out = dict(weights=4 * moving / gpus, gradients=4 * moving / gpus, AdamW=8 * moving / gpus,
-               frozen=2 * P * bool(adapters),
-               reference=2 * P / gpus * bool(cfg["kl_coef"] and not adapters),
-               critic=16 * s["body"] / gpus if cfg["algo"] == "ppo" else 0,
-               batch=40 * cfg["B_p"] * cfg["n"] * mean_length(cfg) / gpus)
-    return out | dict(activations=max(peaks.values()))
+    batch = 40 * cfg["B_p"] * cfg["n"] * mean_length(cfg) / gpus
+    return state_bytes(s, cfg, gpus) | dict(batch=batch, activations=max(peaks.values()))
 
 
 def generation_bytes(s, cfg, gpus, engine):
     """Return (parts, response): the memory of generation on each GPU.
 
-    parts: dict(trainer, engine) in bytes. `trainer` is for weights, moments, reference and critic;
-    the gradients are freed before generation. `engine` is for the engine's bf16 copy of all
-    weights. For vLLM it includes a forward pass: the logits of `gen_batch` rollouts, in fp32 and as
-    log-probs, plus 1 GB (from vLLM's source). response: bytes in the cache of a response of full
-    length.
+    parts: dict(trainer, engine) in bytes. `trainer` is all of `state_bytes` except the gradients.
+    `engine` is for the engine's bf16 copy of all weights. For vLLM it includes a forward pass: the
+    logits of `gen_batch` rollouts, in fp32 and as log-probs, plus 1 GB (from vLLM's source).
+    response: bytes in the cache of a response of full length.
     """
-    if cfg["lora_rank"]:
-        trainer = 2 * s["P"] + 12 * cfg["lora_rank"] * s["sides"]
-    else:
-        trainer = (14 if cfg["kl_coef"] else 12) * s["P"] / gpus
-    trainer += 12 * s["body"] / gpus if cfg["algo"] == "ppo" else 0
-    copy = 2 * s["P"]
+    parts, copy = state_bytes(s, cfg, gpus), 2 * s["P"]
+    trainer = sum(parts.values()) - parts["gradients"]
     if engine == "vllm":
         copy += 1e9 + 12 * cfg["gen_batch"] * s["V"]
     longest = cfg["max_prompt_tokens"] + cfg["max_new_tokens"]
@@ -162,7 +169,7 @@ def memory_plan(s, cfg, gpus, card, engine="vllm"):
     vLLM's share of the card. cache: how many responses of full length fit into the cache at once.
     fits: whether the run fits.
     """
-    usable, parts = card * (1 - SPARED_SHARE) - SPARED, update_bytes(s, cfg, gpus)
+    usable, parts = usable_bytes(card), update_bytes(s, cfg, gpus)
     if engine == "hf":  # the engine's copy of the weights stays in memory during the update
         parts["engine"] = 2 * s["P"]
     held, response = generation_bytes(s, cfg, gpus, engine)

@@ -101,7 +101,7 @@ def wait_for(condition, timeout=PATIENCE):
     end = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.005)
+        time.sleep(0.001)
 
 
 def refused(done, *words):

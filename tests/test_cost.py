@@ -134,7 +134,7 @@ def test_a_kind_of_model_that_is_not_known(tmp_path):
 
 
 @pytest.mark.parametrize("model, gpus, words, needs", [
-    (QWEN, 1, [], 138), (QWEN, 4, [], 42), (QWEN, 4, ["--algo=ppo"], 65), (QWEN, 8, [], 29),
+    (QWEN, 1, [], 138), (QWEN, 4, [], 42), (QWEN, 4, ["--algo=ppo"], 63), (QWEN, 8, [], 29),
     (QWEN, 1, ["--lora_rank=32"], 32), (FOUR, 2, ["--kl_coef=0"], 33),
     (FOUR, 1, ["--engine=hf"], 81)])
 def test_the_share_that_the_trainer_leaves(monkeypatch, capsys, model, gpus, words, needs):

@@ -551,7 +551,7 @@ def test_a_script_by_hand_has_the_threads_of_a_sweep(tiny, tmp_path, name, words
     assert done.stdout == f"{threads} {policy} false\n", done
 
 
-@pytest.mark.parametrize("name", ["train_grpo.py", "bandit_toy.py"])
+@pytest.mark.parametrize("name", ["train_grpo.py", "evaluate.py", "sample.py", "bandit_toy.py"])
 def test_ctrl_c_while_a_script_imports_is_one_line(tmp_path, name):
     (tmp_path / "numpy.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     done = run_script(name, env=dict(PYTHONPATH=str(tmp_path)))
