@@ -174,13 +174,18 @@ def batch_indices(step, B_p, D, seed):
 # Forward passes over prompts and responses
 
 
-def micro_batches(lengths, micro_tokens, group=None):
+# So many tokens of padding cost as much as another pass. Below them the time of a pass is that of
+# starting its kernels: 0.28 s for 30 layers on an H100 (results/gpu.md)
+PASS_TOKENS = dict(cpu=128, cuda=4096)
+
+
+def micro_batches(lengths, micro_tokens, group=None, pass_tokens=PASS_TOKENS["cpu"]):
     """Cut rows into micro-batches; return each micro-batch as a list of row indices.
 
     A micro-batch has one row, or several with rows x longest row <= micro_tokens. The longest rows
     come first. group[i] is the number of the problem of row i: the rows of a problem share a
-    micro-batch if they fit. A new micro-batch also begins if padding would otherwise reach 128
-    tokens and 10% of the micro-batch. Less padding costs less than another pass.
+    micro-batch if they fit. A new micro-batch also begins if padding would otherwise reach
+    `pass_tokens` and 10% of the micro-batch. Less padding costs less than another pass.
     """
     # a piece is a list of rows of the same problem that stay in the same micro-batch
     group, pieces, newest = group or range(len(lengths)), [], {}
@@ -195,7 +200,7 @@ def micro_batches(lengths, micro_tokens, group=None):
         widest = lengths[batches[-1][0]] if batches else 0
         size = (len(batches[-1]) + len(piece)) * widest if batches else 0
         padding += len(piece) * (widest - lengths[piece[0]])
-        if not batches or size > micro_tokens or padding >= max(128, 0.1 * size):
+        if not batches or size > micro_tokens or padding >= max(pass_tokens, 0.1 * size):
             batches.append([])
             padding = 0
         batches[-1] += piece
@@ -297,7 +302,7 @@ def split_rows(model, flat, cfg):
         shared = int(flat["length"].sum() + flat["prompt_length"][first].sum())
         if len(lengths) >= SHARED_FROM * len(first) or shared <= SHARED_TOKENS * sum(lengths):
             return list(zip(rows, group))
-    cut = micro_batches(lengths, cfg["micro_tokens"])
+    cut = micro_batches(lengths, cfg["micro_tokens"], pass_tokens=PASS_TOKENS[model.device.type])
     return [(torch.tensor(part, device=model.device), None) for part in cut]
 
 

@@ -556,11 +556,14 @@ def test_padding_is_under_a_tenth(spread):
 
 
 def test_no_cut_for_a_few_tokens():
-    """A pass costs more than 128 tokens of padding, so 120 tokens of padding are not cut off."""
+    """A pass on a CPU costs more than 120 tokens of padding, a pass on a GPU more than 4,000."""
     assert train_grpo.micro_batches([30] * 8 + [20] * 12, 2048) == [list(range(20))]
     assert train_grpo.micro_batches([30] * 8 + [20] * 13, 2048) == [list(range(20)), [20]]
     # in a large batch a tenth of the tokens may be padding, which is more than 128
     assert len(train_grpo.micro_batches([100] * 90 + [80] * 49, 16384)) == 1
+    gpu = train_grpo.PASS_TOKENS["cuda"]
+    assert train_grpo.micro_batches([800] * 3 + [150] * 6, 16384, pass_tokens=gpu) == [list(range(9))]
+    assert len(train_grpo.micro_batches([800] * 3 + [150] * 7, 16384, pass_tokens=gpu)) == 2
 
 
 @named("zero_var_filter, reg",
