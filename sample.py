@@ -40,7 +40,7 @@ import numpy as np
 
 from core import engine, models, plots
 from core.log import append, atomic_write, read_log, save_json
-from core.problems import read_problems, set_hash, tokenize, write_problems
+from core.problems import copies, read_problems, set_hash, tokenize, write_problems
 import verifier
 
 # BANDS are of avg@s: Easy and Hard as in the paper, and Very Easy. LEVELS are bands of avg@s_zero,
@@ -65,14 +65,11 @@ def level_of(correct, drawn, total):
     number that will be solved is beta-binomial under a uniform prior of the pass rate.
     """
     from scipy.stats import betabinom
-    chance = dict.fromkeys([*LEVELS, ""], 0.0)
-    left = max(0, total - drawn)
-    # one call for all values, because scipy's checks take longer than its sums
-    to_come = betabinom.pmf(range(left + 1), left, correct + 1, drawn - correct + 1)
-    for more, p in enumerate(to_come if left > 0 else [1.0]):
-        rate = (correct + more) / total
-        name = next((name for name, (low, high) in LEVELS.items() if low <= rate <= high), "")
-        chance[name] += p
+    more = np.arange(total - drawn + 1)  # how many of the next rollouts may be solved
+    p = betabinom.pmf(more, total - drawn, correct + 1, drawn - correct + 1)
+    rate = (correct + more) / total
+    chance = {name: p[(low <= rate) & (rate <= high)].sum() for name, (low, high) in LEVELS.items()}
+    chance[""] = 1 - sum(chance.values())
     return max(chance.items(), key=lambda item: item[1])
 
 
@@ -117,13 +114,12 @@ def use_shipped_rates(cfg, folder):
     source, path = Path(cfg["model"]) / "pass_rates.jsonl.gz", folder / "pass_rates.jsonl"
     if not source.exists():
         return {}
-    records = read_log(source) or [{}]
-    header = records[0] | dict(model=cfg["model"])  # the folder may have moved
+    header, *lines = read_log(source) or [{}]
+    header["model"] = cfg["model"]  # the folder may have moved
     if differences := describe_differences(header, settings(cfg)):
         print(f"{source}: not used, measured with other settings: {differences}")
         return {}
     if not path.exists():
-        lines = [r for r in records if r.get("type") != "header"]  # one header per shard
         with atomic_write(path) as part:
             part.write_text("".join(json.dumps(r) + "\n" for r in [header, *lines]))
         print(f"{source}: used, measured with these weights and settings")
@@ -139,15 +135,12 @@ def read_counts(problems, folder, now):
     hashes = {p["id"]: set_hash([p]) for p in problems}
     faults = Counter(verifier_timeouts=0, verifier_errors=0)
     for path in folder.glob("pass_rates*.jsonl"):
-        header, *lines = read_log(path) or [now]  # another shard may be about to write its header
-        differences = describe_differences(header, now)
-        if differences and lines:
+        header, *lines = read_log(path) or [now]  # the file is empty until a problem is measured
+        if differences := describe_differences(header, now):
             raise BadInput(f"{path}: was measured with other settings: {differences}; give another "
                            "--out, or remove it")
-        if differences:  # the earlier measurement failed before its first problem
-            path.unlink()
         for r in lines:
-            # skip a second header, and counts of another problem that had the same id
+            # skip the headers of other shards, and counts of another problem that had the same id
             if hashes.get(r.get("id"), "") == r.get("of"):
                 counts[r["id"]][r["samples"]] = r["correct"]
                 faults.update({key: r.get(key, 0) for key in faults})
@@ -157,8 +150,8 @@ def read_counts(problems, folder, now):
 def next_to_draw(problems, counts, cfg):
     """Return the problems with the fewest rollouts among those that need more; [] at the end."""
     state = {p["id"]: latest_count(counts[p["id"]], cfg) for p in problems}  # (solved, drawn)
-    todo = ([p for p in problems if state[p["id"]][1] == 0]
-            or [p for p in problems if is_open(*state[p["id"]], cfg["s_zero"])])
+    todo = [p for p in problems
+            if state[p["id"]][1] == 0 or is_open(*state[p["id"]], cfg["s_zero"])]
     fewest = min((state[p["id"]][1] for p in todo), default=0)
     return [p for p in todo if state[p["id"]][1] == fewest]
 
@@ -184,9 +177,6 @@ def measure(problems, prompts, open_engine, cfg, folder):
     with open(path, "ab", buffering=0) as file:
         # cut a partial last line, which a killed measurement leaves
         os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
-        if not os.fstat(file.fileno()).st_size:
-            append(file, dict(type="header", **now, set_hash=set_hash(problems),
-                              s_zero=cfg["s_zero"]))
         i, k = map(int, (cfg["shard"] or "0/1").split("/"))
         while todo := next_to_draw(problems[i::k], counts, cfg):
             drawn = latest_count(counts[todo[0]["id"]], cfg)[1]
@@ -197,6 +187,9 @@ def measure(problems, prompts, open_engine, cfg, folder):
             with tqdm(total=len(todo), mininterval=1,
                       desc=f"{goal} rollouts for {len(todo)} problems") as bar:
                 for batch, rewards, bad in grade_stream(stream, todo, generator.tokenizer, cfg):
+                    if not os.fstat(file.fileno()).st_size:
+                        append(file, dict(type="header", **now, set_hash=set_hash(problems),
+                                          s_zero=cfg["s_zero"]))
                     faults.update(bad)
                     bad = {key: value for key, value in bad.items() if value}
                     for p, solved in zip(batch, verifier.solved(rewards).sum(1).tolist()):
@@ -260,10 +253,8 @@ def make_splits(problems, counts, cfg):
 
 def without_prompts(problems, held_out):
     """Return the problems whose prompt differs from all prompts of `held_out`."""
-    def prompt_of(p):
-        return " ".join((p["prompt"] + p.get("begin", "")).split())
-    prompts = {prompt_of(p) for p in held_out}
-    return [p for p in problems if prompt_of(p) not in prompts]
+    first = copies(held_out + problems)[len(held_out):]
+    return [p for p, i in zip(problems, first) if i >= len(held_out)]
 
 
 def shuffled(problems):
@@ -306,7 +297,6 @@ def write_all(folder, cfg):
 
 # -------------------------------------------------------------------------------------------------
 # Is n too small? A group whose rollouts are all solved, or all unsolved, has no advantage
-
 
 def no_signal(n, s):
     """Return the chance that n of a problem's s rollouts are all solved or all unsolved.
@@ -371,7 +361,7 @@ def mixture(name, splits, D, seed):
 def main_mix(argv):
     """Write the paper's mixtures, all of them or none."""
     cfg = parse(argv, __doc__)
-    folder, splits, made = Path(cfg["data"]) / "splits" / Path(cfg["model"]).name, {}, {}
+    folder, splits = Path(cfg["data"]) / "splits" / Path(cfg["model"]).name, {}
     for split in LEVELS:
         path = folder / f"{split}_train.jsonl"
         if not path.exists():
@@ -379,14 +369,9 @@ def main_mix(argv):
                            f"not measured: python sample.py --data={cfg['data']} "
                            f"--model={cfg['model']} --s_zero=128")
         splits[split] = read_problems(path)
-    for name in MIXTURES:
-        problems = mixture(name, splits, cfg["D"], cfg["seed"])
+    made = {name: mixture(name, splits, cfg["D"], cfg["seed"]) for name in MIXTURES}
+    for name, problems in made.items():
         path = folder / f"mix_{name}_D{len(problems)}_seed{cfg['seed']}_train.jsonl"
-        if path.exists() and set_hash(read_problems(path)) != set_hash(problems):
-            raise BadInput(f"{path}: exists with other problems, from other splits; remove it "
-                           "first")
-        made[path] = problems
-    for path, problems in made.items():
         write_problems(path, problems)
         print(f"{path}: {len(problems)} problems")
 
@@ -394,19 +379,13 @@ def main_mix(argv):
 # -------------------------------------------------------------------------------------------------
 # From the problem file to the splits
 
-
-def histogram(rates, samples, splits, s_zero, path, title):
-    """Draw a histogram of the problems' pass rates with the bands of the splits and their sizes."""
-    def sizes(name):
-        return f"{len(splits[name]['train']):,} train + {len(splits[name]['val']):,} val"
+def draw_histogram(rates, samples, path, title):
+    """Draw a histogram of the problems' pass rates, with the bands of the splits as colours."""
     fig, [[ax]] = plots.canvas(1, 1, (9, 4.2))
     for (name, (low, high)), colour in zip(BANDS.items(), ("#0072B2", "#D55E00", "#009E73")):
-        ax.axvspan(low - (0.02 if low == 0 else 0), high, color=colour, alpha=0.16, lw=0,
-                   label=f"{name.replace('_', ' ')} [{low:g}, {high:g}]: {sizes(name)}")
+        ax.axvspan(low or -0.02, high, color=colour, alpha=0.16, lw=0,
+                   label=f"{name.replace('_', ' ')} [{low:g}, {high:g}]")
     ax.hist(rates, bins=[(i - 0.5) / samples for i in range(samples + 2)], color="0.25", rwidth=0.7)
-    for name in LEVELS:
-        if any(splits[name].values()):
-            ax.plot([], [], " ", label=f"{name.replace('_', ' ')} by {s_zero}: {sizes(name)}")
     ax.set(xlabel="pass rate of a problem over the rollouts", ylabel="problems", title=title,
            xlim=(-0.03, 1.03))
     ax.legend(frameon=False)
@@ -449,7 +428,7 @@ def report(counts, faults, splits, cfg, path):
     rates = [c[s] / s for c in counts.values()]
     title = (f"{Path(cfg['model']).name}: {len(rates):,} problems, {s} rollouts each at "
              f"temperature {cfg['temperature']:g}")
-    histogram(rates, min(s, 40), splits, s_zero, path, title)
+    draw_histogram(rates, min(s, 40), path, title)
     print(f"{title}: mean {sum(rates) / len(rates):.3f}")
     if not any(rates):
         print(f"  no rollout is solved: does --verifier={cfg['verifier']} read answers as this "
