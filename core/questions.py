@@ -18,7 +18,7 @@ from pathlib import Path
 from config import BadInput, config, files, parse
 from core import math_answers, models, sandbox
 from core.duplicates import twins
-from core.log import atomic_write, save_json
+from core.log import save_json
 from core.problems import is_made, read_problems, set_hash, tokenize, write_problems
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -67,9 +67,8 @@ def fetch(source, revision, folder):
     try:
         return Path(hf_hub_download(name, file, repo_type="dataset", revision=revision))
     except Exception as e:  # OSError, ValueError, errors of httpx and the hub
-        raise BadInput(f"--source={source}: cannot download it ({reason(e)}); get {file} of the "
-                       f"data set {name} at revision {revision} into {folder}: hf download {name} "
-                       f"{file} --repo-type=dataset --revision={revision} "
+        raise BadInput(f"--source={source}: cannot download it ({reason(e)}); with a network, run "
+                       f"hf download {name} {file} --repo-type=dataset --revision={revision} "
                        f"--local-dir={folder}") from None
 
 
@@ -436,13 +435,12 @@ def prepare(argv, own, doc):
             print(f"{path}: {changed[reason]} {note}", file=sys.stderr)
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    with atomic_write(out) as part:  # renamed last, after the manifest is written
-        write_problems(part, problems)
-        save_json(folder / "manifest.json", dict(
-            settings={key: cfg[key] for key in SETTINGS}, file=path.name, source_sha256=digest,
-            question_column=columns[0], answer_column=columns[1],
-            counts=dict(counts, rows=len(rows), kept=len(problems)), changed=changed,
-            against_set_hash=set_hash(foreign) if foreign else None, set_hash=set_hash(problems)))
+    save_json(folder / "manifest.json", dict(
+        settings={key: cfg[key] for key in SETTINGS}, file=path.name, source_sha256=digest,
+        question_column=columns[0], answer_column=columns[1],
+        counts=dict(counts, rows=len(rows), kept=len(problems)), changed=changed,
+        against_set_hash=set_hash(foreign) if foreign else None, set_hash=set_hash(problems)))
+    write_problems(out, problems)  # last, because its existence means that all is done
     print(f"{out}: {len(problems):,} problems of {len(rows):,} rows"
           + (f" (left out: {left_out})" if left_out else "")
           + ("" if cfg["model"] else "; prompt lengths not measured"))

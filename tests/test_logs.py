@@ -149,7 +149,6 @@ def test_verl(script, run, tmp_path):
                         verl_rows(8, n, lr=1e-6 * (8 * n / 1024) ** 0.5)) for n in (4, 16)]
     done = run("verl", "--lr_scaling=sqrt", *paths)
     assert done.code == 0, done.stderr
-    assert done.stdout.count(", biased best@2, best@4, worst@2, worst@4") == 2
     assert f"binomial, over {P} problems x {N} samples" in done.stdout
 
     logs = read_all(out)
@@ -167,7 +166,7 @@ def test_verl(script, run, tmp_path):
         steps, evals = ([r for r in log if r["type"] == kind] for kind in ("step", "eval"))
         for m, r in enumerate(steps, 1):
             assert (r["step"], r["rollouts"]) == (m, 8 * n * m)
-            assert r["reward"] == rows[m]["critic/score/mean"] and r["wall_s"] == 2.0 * m
+            assert r["reward"] == rows[m]["critic/score/mean"]
             assert r["tokens"] == 8 * n * (100 * m + m * (m + 1) // 2)
         assert len(steps) == STEPS
         assert [r["rollouts"] for r in evals] == [8 * n * m for m in range(0, STEPS + 1, EVERY)]
@@ -196,7 +195,7 @@ def test_verl_log_that_begins_at_step_6_has_no_sums(read, tmp_path):
     assert "the steps 1 to 5 are missing" in printed
     assert log.header["config"]["seed"] == 3 and log.folder.name.startswith("Bp8_n4_seed3_")
     assert log.step[6]["rollouts"] == 6 * 32
-    assert not any({"tokens", "wall_s"} & set(r) for r in log.step.values())
+    assert not any("tokens" in r for r in log.step.values())
     assert sorted(log.eval) == [6, 9, 12] and not any("tokens" in r for r in log.eval.values())
     assert log.eval[6]["avg@2"] == rows[6][METRIC] and log.eval[6]["k"] == 2
 
@@ -298,7 +297,6 @@ def test_missing_steps_are_printed(read, tmp_path):
     (["--n=4"], {}, "--B_p="),
     (["--B_p=8", "--n=1"], {}, "--n=1"),
     (["--B_p=8", "--n=16"], {}, "8 x 16 = 128, but by its token counts a step has 32 rollouts"),
-    ([*AT_8_4, "--problems="], {}, "--problems="),
     ([*AT_8_4, "--samples=8"], {}, "--samples=8"),
     ([*AT_8_4, "--k=8"], {}, "--k=8"),
     ([*AT_8_4, "--metric_column=acc"], {}, "--metric_column="),
@@ -454,7 +452,6 @@ def test_wandb_history_of_verl(read, tmp_path):
     assert log.header["biased"] == ["best@2", "best@4", "worst@2", "worst@4"]
     assert sorted(log.step) == list(range(1, STEPS + 1)) and sorted(log.eval) == [0, 3, 6, 9, 12]
     assert log.step[5]["rollouts"] == 160 and log.step[5]["reward"] == rows[5]["critic/score/mean"]
-    assert log.step[5]["wall_s"] == 50.0  # W&B's own clock
     assert log.eval[6]["avg@4"] == rows[6][METRIC] and log.eval[6]["problems"] == P
 
 
@@ -474,8 +471,7 @@ def test_wandb_history_of_trl(read, tmp_path):
     log, _ = read("wandb", "--samples=4", path)
     same, _ = read("trl", "--samples=4", TRL / "Bp4_n4", out="same")
     assert log.eval == same.eval and sorted(log.step) == list(range(1, 13))
-    for m, r in log.step.items():
-        assert {key: value for key, value in r.items() if key != "wall_s"} == same.step[m]
+    assert log.step == same.step
 
 
 def test_wandb_charts(script, run, tmp_path):
@@ -547,9 +543,10 @@ def test_command_line(script, tmp_path):
                          (["--source=tb", path], ["--source=tb"]),
                          (["--source=verl"], ["no log given"]),
                          (["--source=verl", "--problems=many", path], ["--problems=many"]),
+                         (["--source=verl", "--problems=", path], ["--problems=:"]),
                          (["--source=verl", "--B_q=8", path], ["--B_q=8", "B_p"]),
                          (["--source=verl", "--n", path], ["--n"]),
                          (["--source=verl", tmp_path / "none"], [tmp_path / "none"])):
-        refused(script("data/logs/prepare.py", *words), *parts)
+        refused(script("data/logs/prepare.py", "--problems=300", *words), *parts)
     done = script("data/logs/prepare.py", "--help")
     assert done.code == 0 and "--metric_column" in done.stdout
