@@ -60,6 +60,9 @@ CHARACTERS = {i: chr(i - 0xfee0) for i in range(0xff01, 0xff5f)} | str.maketrans
 SMALL = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ₀₁₂₃₄₅₆₇₈₉", "0123456789+-n0123456789")
 NAMES = ("alpha|beta|gamma|delta|epsilon|theta|lambda|sigma|phi|omega|pi|arc(?:sin|cos|tan)"
          r"|(?:sin|cos|tan)h?|cot|csc|sec(?=\s*\()|exp|ln|log")
+# LaTeX commands that math-verify does not read as meant, or not at all
+SYNONYMS = dict(lg=r"\log_{10}", tg=r"\tan ", lor=" or ", vee=" or ", land=" and ", wedge=" and ",
+                varnothing=r"\emptyset ", langle="(", rangle=")")
 BLANK = r"(?:\s|~|\\[,;:! ])"
 POWER = r"(?:\s*\^\s*(?:\d|\{\s*-?\d+\s*\}))?"
 UNIT = rf"\\text\s*\{{(?!\s*(?:and|or|if|for)\b)[^{{}}]*\}}{POWER}"  # \text{ m}, \text{apples}
@@ -106,7 +109,6 @@ def pairs(m):
 # (pattern, replacement, reason), applied in this order
 NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     # One way to write each thing
-    (r"\\\\(?=[A-Za-z%$])(?!.*(?:\\end|&))", r"\\", r"\\frac, escaped twice"),
     (r"&(lt|gt);", lambda m: {"lt": "<", "gt": ">"}[m[1]], "x &lt; 3, from a web page"),
     (r"[⁰¹²³⁴-⁹⁺⁻ⁿ]+", lambda m: f"^{{{m[0].translate(SMALL)}}}", "x²"),
     (r"[₀-₉]+", lambda m: f"_{{{m[0].translate(SMALL)}}}", "x₁"),
@@ -114,9 +116,8 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     (r"\\(?:mathrm|text(?:rm|bf|it|sf|normal)|math(?:bf|it|sf)|mbox|operatorname\*?)(?=\s*\{)",
      r"\\text", "one command for text"),
     (r"\\text\s*\{\s*([eijknpquvwxyz])\s*\}", r"{\1}", "a letter; any other text may be a unit"),
-    (rf"\\text\s*\{{\s*({NAMES}|lg|tg|ctg)\s*\}}", r"\\\1 ", "a function in upright type"),
-    (r"\\lg(?![a-z])", r"\\log_{10}", "base ten"), (r"\\tg(?![a-z])", r"\\tan ", "tangent"),
-    (r"\\ctg(?![a-z])", r"\\cot ", "cotangent"),
+    (rf"\\text\s*\{{\s*({NAMES}|lg|tg)\s*\}}", r"\\\1 ", "a function in upright type"),
+    (rf"\\({'|'.join(SYNONYMS)})(?![a-z])", lambda m: SYNONYMS[m[1]], r"\tg for \tan"),
     (r"(?:√|(?<![\\A-Za-z])sqrt)\s*(?=[({[])", r"\\sqrt", "√(x+1)"),
     (r"(?:√|(?<![\\A-Za-z])sqrt)\s*(\d+(?:\.\d+)?|[A-Za-z]|\\[a-z]+)", r"\\sqrt{\1}", "√17"),
     (r"∛\s*(?:([\dA-Za-z]+)|(?=[({]))", lambda m: r"\sqrt[3]" + (f"{{{m[1]}}}" if m[1] else ""),
@@ -131,15 +132,10 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
      r"\log_2 3\cdot\log_3 2 is not \log_2(3\cdot\log_3 2)"),
     (r"(?<![A-Za-z\\])abs\(([^()|]*)\)", r"|\1|", "abs(x)"),
     (r"\*\*", "^", "x**2"), (r"\^\s*(-\s*(?:\d+|[A-Za-z]))", r"^{\1}", "x^-1"),
-    (r"\s!=\s", r"\\ne ", "x != 5"),
     (r"\+\s*/\s*-|\+-(?=\s*\\sqrt)", r"\\pm ", "1 +- sqrt(2)"),
     (r"(?<![A-Za-z\\])oo(?![A-Za-z])|\\text\s*\{\s*infinity\s*\}", r"\\infty ", "infinity"),
     (r"(?<=[\])])\s*U\s*(?=[\[(])", r"\\cup ", "(1,2) U (3,4)"),
     (rf"^[\s$]*\]([^][(),]+),([^][(),]+)\[{END}", r"(\1,\2)", "]2,3[, an open interval"),
-    (r"\\(?:lor|vee)(?![a-z])", " or ", r"x=1 \lor x=2"),
-    (r"\\(?:land|wedge)(?![a-z])", " and ", r"x>1 \land x<2"),
-    (r"\\varnothing", r"\\emptyset ", "a name that math-verify lacks"),
-    (r"\\langle", "(", "a vector"), (r"\\rangle", ")", "a vector"),
     (r"^\s*(?:(?:=|\\(?:approx|simeq|therefore|displaystyle|[lL]arge|LARGE|[hH]uge)(?![A-Za-z]))"
      r"\s*)+", "", "=7"),
     (r"(?<![.\s])[.\s]+((?:\}\s*)?)$", r"\1", "the full stop after an answer"),
@@ -157,9 +153,8 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     (r"(?<=[\d.])\s*x\s*(?=10\s*\^)", r"\\times ", "3.3 x 10^12"),
     (r"(?<!\d)(\d*)\.(\d*)\\(?:overline|bar)\s*\{(\d+)\}", periodic, r"0.1\overline{6}"),
     (r"\\sqrt\s*(\[\d+\])?\s*\(([^()]*(?:\([^()]*\)[^()]*)*)\)", r"\\sqrt\1{\2}", r"\sqrt(2)"),
-    (rf"^[\s$]*(\d+)\s*(?:\^\s*\{{\s*\\text\s*\{{\s*(?:st|nd|rd|th)\s*\}}\s*\}}|(?:\^\s*)?\\text"
-     rf"\s*\{{\s*(?:st|nd|rd|th)\s*\}}|\^\s*\{{(?:st|nd|rd|th)\}}|(?<=1)st|(?<=2)nd|(?<=3)rd"
-     rf"|(?<=[04-9])th|(?<=1[1-3])th){END}", r"\1", "12th"),
+    (rf"(?<=\d)(?:[\s^{{]|\\text)*(st|nd|rd|th)[\s}}]*(?={END})", r"\1", r"12^{\text{th}}"),
+    (rf"^([\s$]*\d*)(?:(1)st|(2)nd|(3)rd|([04-9]|1[1-3])th){END}", r"\1\2\3\4\5", "12th"),
     # Angles and units
     (r"\^\s*(?:\\circ(?![a-z])|\{\s*\\circ\s*\})|\\degrees?(?![a-z])|\\text\s*\{\s*deg(?:rees?)?\s*"
      r"\}|(?<=\d)\s*deg(?:rees?)?(?![A-Za-z])|\^\s*\{\s*°\s*\}", "°", "one mark for degrees"),
