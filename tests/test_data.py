@@ -156,7 +156,7 @@ def made(tmp_path_factory, script, model):
     return data, words, done
 
 
-def test_rows_that_are_kept(made):
+def test_rows_that_are_kept_and_their_manifest(made, model):
     data, _, done = made
     problems = sample.read_problems(data / "problems.jsonl")
     assert len(ROWS) == 43
@@ -168,15 +168,11 @@ def test_rows_that_are_kept(made):
     for part in ("3 empty", "1 several answers", "1 other form", "1 gold unread", "1 over long",
                  "3 against", "2 exact", "2 near; 2 of these duplicates had another answer"):
         assert part in done.stdout, done.stdout
-
-
-def test_manifest_counts_and_hashes(made, model):
-    data, _, _ = made
     manifest = config.read_json(data / "manifest.json")
     fates = Counter(row[2] or "kept" for row in ROWS)
     assert manifest["counts"] == dict(fates, rows=43, conflicts=2, not_text=0)
     assert manifest["source_sha256"] == hashlib.sha256((data / FILE).read_bytes()).hexdigest()
-    assert manifest["set_hash"] == sample.set_hash(sample.read_problems(data / "problems.jsonl"))
+    assert manifest["set_hash"] == sample.set_hash(problems)
     assert manifest["settings"]["source"] == f"LLM360/guru-RL-92k:train/{FILE}"
     assert manifest["file"] == FILE
     assert manifest["settings"]["revision"] == "2e2790a962a3c099bfb5ea61389cbf98a5ea439b"
@@ -348,69 +344,55 @@ def test_any_two_named_columns(tmp_path, script):
         assert "1 empty" in done.stdout
 
 
-def bad_source(tmp_path, kind):
-    """Return the words of the command line, and the parts of the error line."""
-    source, words, named, good = tmp_path / "x.jsonl", [], [], dict(question="1+1?", answer="2")
-    if kind == "corrupt":
-        source = tmp_path / "x.parquet"
-        source.write_bytes(b"PAR1 this is no parquet PAR1")
-    elif kind in ("torn", "torn page"):
-        source = write_verl(tmp_path / "x.parquet", [(sentence(i), "1") for i in range(999)])
-        raw = source.read_bytes()
-        source.write_bytes(raw[:-100] if kind == "torn" else raw[:100] + bytes(19900) + raw[20000:])
-    elif kind == "missing":
-        source = tmp_path / "none.parquet"
-    elif kind in ("suffix", "packed"):
-        source = tmp_path / ("x.csv" if kind == "suffix" else "x.jsonl.gz")
-        source.write_text("question,answer\n1+1,2\n")
-        named = [".parquet, .jsonl or .jsonl.gz" if kind == "suffix" else "gzip"]
-    elif kind == "line":
-        source.write_text(json.dumps(good) + "\n{not json\n")
-        named = [f"{source}:2"]
-    elif kind == "list":
-        source.write_text("[1, 2]\n")
-        named = [f"{source}:1"]
-    elif kind == "columns":
-        write_jsonl(source, [dict(ask="1+1?", solution=dict(final="2", why="so"))])
-        named = ["no column prompt or reward_model.ground_truth;", "ask, solution.final, "
-                                                                   "solution.why"]
-    elif kind == "question column":
-        write_jsonl(source, [good])
-        words, named = ["--question_key=nope"], ["no column nope", "question, answer"]
-    elif kind == "struct":
-        source = write_verl(tmp_path / "x.parquet", [(sentence(1), "1")])
-        words = ["--answer_key=reward_model"]
-        named = ["no column reward_model;", "reward_model.ground_truth", "qwen2.5_7b_pass_rate"]
-    elif kind == "nothing":
-        write_jsonl(source, [dict(question="", answer="2"), dict(question="1+1?", answer="  "),
-                             dict(question=f"  {BOX}", answer=1)])
-        named = ["no problem is left of 3 rows", "3 empty"]
-    elif kind == "no rows":
-        source.write_text("\n")
-    return [f"--source={source}", *words], [source, *named]
+GOOD = dict(question="1+1?", answer="2")
+# {kind: (file, its rows or bytes, parts of the error; words of the command line)}
+BAD = {
+    "corrupt": ("x.parquet", b"PAR1 this is no parquet PAR1", []),
+    "suffix": ("x.csv", b"question,answer\n1+1,2\n", [".parquet, .jsonl or .jsonl.gz"]),
+    "packed": ("x.jsonl.gz", b"question,answer\n1+1,2\n", ["gzip"]),
+    "line": ("x.jsonl", json.dumps(GOOD).encode() + b"\n{not json\n", ["x.jsonl:2"]),
+    "list": ("x.jsonl", b"[1, 2]\n", ["x.jsonl:1"]),
+    "columns": ("x.jsonl", [dict(ask="1+1?", solution=dict(final="2", why="so"))],
+                ["no column prompt or reward_model.ground_truth;",
+                 "ask, solution.final, solution.why"]),
+    "question column": ("x.jsonl", [GOOD], ["no column nope", "question, answer"],
+                        "--question_key=nope"),
+    "struct": ("x.jsonl", [dict(prompt="1+1?", reward_model=dict(ground_truth="2", style="rule"))],
+               ["no column reward_model;", "reward_model.ground_truth, reward_model.style"],
+               "--answer_key=reward_model"),
+    "nothing": ("x.jsonl", [dict(question="", answer="2"), dict(question="1+1?", answer="  "),
+                            dict(question=f"  {BOX}", answer=1)],
+                ["no problem is left of 3 rows", "3 empty"]),
+    "no rows": ("x.jsonl", b"\n", []),
+    "no test file": ("x.jsonl", [GOOD], ["gone.jsonl"], "--against=gone.jsonl")}
 
 
-@pytest.mark.parametrize("kind",
-                         ["corrupt", "torn", "torn page", "missing", "suffix", "packed", "line",
-                          "list", "columns", "question column", "struct", "nothing", "no rows"])
-def test_bad_input_is_one_line_and_writes_nothing(tmp_path, script, kind):
-    words, named = bad_source(tmp_path, kind)
-    refused(script(GURU, f"--data={tmp_path / 'out'}", "--against=none", "--model=none", *words),
-            *named)
-    assert not (tmp_path / "out").exists()
+def refuses(guru, tmp_path, source, *words):
+    """Return the one line with which prepare.py refuses a source; it must write nothing."""
+    with pytest.raises(config.BadInput) as e:
+        guru.main([f"--data={tmp_path / 'out'}", "--against=none", "--model=none",
+                   f"--source={source}", *words])
+    assert not (tmp_path / "out").exists() and "\n" not in str(e.value)
+    return str(e.value)
 
 
-def test_a_missing_test_file_is_named(tmp_path, script):
-    source = write_jsonl(tmp_path / "x.jsonl", [dict(question="1+1?", answer="2")])
-    refused(script(GURU, f"--data={tmp_path / 'out'}", f"--source={source}",
-                   f"--against={tmp_path / 'gone.jsonl'}", "--model=none"), tmp_path / "gone.jsonl")
-    assert not (tmp_path / "out").exists()
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_input_is_one_line_and_writes_nothing(guru, tmp_path, kind):
+    name, content, parts, *words = BAD[kind]
+    if isinstance(content, bytes):
+        (tmp_path / name).write_bytes(content)
+    else:
+        write_jsonl(tmp_path / name, content)
+    line = refuses(guru, tmp_path, tmp_path / name, *words)
+    assert all(part in line for part in parts or [str(tmp_path / name)]), line
 
 
-def test_help(script):
-    for name in (GURU, AIME):
-        done = script(name, "--help")
-        assert done.code == 0 and done.stdout.startswith(name) and "--question_key=" in done.stdout
+def test_missing_and_torn_parquet_files(guru, tmp_path):
+    source = write_verl(tmp_path / "x.parquet", [(sentence(i), "1") for i in range(999)])
+    raw = source.read_bytes()
+    for torn in (raw[:-100], raw[:100] + bytes(19900) + raw[20000:], None):
+        source.write_bytes(torn) if torn else source.unlink()
+        assert str(source) in refuses(guru, tmp_path, source)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -599,13 +581,12 @@ def test_a_short_test_problem_is_found_as_a_sentence_of_its_own():
     assert duplicates.twins(beside, short) == [None] * 3
 
 
-@pytest.mark.parametrize("name, boxes", [("dapo", 1), ("gsm8k", 1), ("math", 1), ("qwen", 1),
-                                         ("r1", 1)])
-def test_a_prompt_asks_for_one_form_of_the_answer(guru, tmp_path, capsys, name, boxes):
+@pytest.mark.parametrize("name", ["dapo", "gsm8k", "math", "qwen", "r1"])
+def test_a_prompt_asks_for_one_form_of_the_answer(guru, tmp_path, capsys, name):
     before, after = WRAPPED[name]
     row = dict(question=before + "What is $17 \\cdot 3$?" + after, answer="51")
     [p], _, changed, _ = rows_made(guru, tmp_path, capsys, [row])
-    assert p["prompt"].count(r"\boxed") == boxes and "What is $17 \\cdot 3$?" in p["prompt"]
+    assert p["prompt"].count(r"\boxed") == 1 and "What is $17 \\cdot 3$?" in p["prompt"]
     assert not any(form in p["prompt"] for form in ("####", "<answer>", "Answer:"))
     kept = name in ("math", "qwen")
     assert p["prompt"] == row["question"] if kept else p["prompt"].endswith(BOX)
