@@ -225,13 +225,6 @@ def test_verl_training_reward_outside_of_0_to_1_is_left_out(read, tmp_path, rewa
     assert not any("reward" in r for r in log.step.values())
 
 
-def test_verl_validation_reward_outside_of_0_to_1_is_refused(run, tmp_path):
-    rows = {m: row | {"val-aux/dapo/score/mean@4": -0.4} for m, row in verl_rows(8, 4).items()}
-    path = write_verl(tmp_path / "log.jsonl", rows)
-    refused(run("verl", *AT_8_4, "--metric_column=val-aux/dapo/score/mean@4", path), path, "-0.4",
-            "not a share of right")
-
-
 def test_verl_log_of_a_run_that_was_started_again(read, tmp_path):
     """The later start counts from its first step on, and a line is printed."""
     rows, other = verl_rows(8, 4), verl_rows(8, 4, seed=1)
@@ -300,6 +293,7 @@ def test_missing_steps_are_printed(read, tmp_path):
     ([*AT_8_4, "--samples=8"], {}, "--samples=8"),
     ([*AT_8_4, "--k=8"], {}, "--k=8"),
     ([*AT_8_4, "--metric_column=acc"], {}, "--metric_column="),
+    ([*AT_8_4, "--metric_column=val-aux/x/mean@4"], {"val-aux/x/mean@4": -0.4}, "is -0.4 at step"),
     (AT_8_4, {"train/num_gen_batches": 2}, "filter_groups"),
     (AT_8_4, {"training/filter_groups/evicted_samples": 0}, "filter_groups")])
 def test_verl_refuses(run, tmp_path, words, change, message):

@@ -14,6 +14,7 @@ import threading
 import time
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import config
@@ -260,11 +261,14 @@ def test_boxed_is_linear(piece):
         assert best(text(1_000_000)) < 4 * best(text(500_000)) + 0.02
 
 
-def stub_tokenizer(texts, template=None):
-    """Return a tokenizer whose token i is texts[i]."""
-    return SimpleNamespace(chat_template=template,
-                           batch_decode=lambda ids, skip_special_tokens: [texts[row[0]]
-                                                                          for row in ids])
+def grade(problems, texts, cfg, tokenizer=SimpleNamespace(chat_template=None)):
+    """Return what verifier.grade returns for the texts of n rollouts per problem."""
+    import torch
+    # rollout i is the one token i, which stands for texts[i]
+    tokenizer.batch_decode = lambda ids, skip_special_tokens: [texts[row[0]] for row in ids]
+    rollouts = dict(tokens=torch.arange(len(texts))[:, None],
+                    length=torch.ones(len(texts), dtype=torch.long))
+    return verifier.grade(problems, rollouts, tokenizer, cfg)
 
 
 def test_grade_counts_timeouts_and_errors(one):
@@ -273,17 +277,14 @@ def test_grade_counts_timeouts_and_errors(one):
     slow = box("9^{9^{9^{9^9}}}+x")
     texts = [box("5"), slow, box("1" * 2000), "5", box("5"), slow, r"<think>\boxed{5}",
              r"<think>5</think> \boxed{x=5}"]
-    rollouts = dict(tokens=torch.arange(8)[:, None], length=torch.ones(8, dtype=torch.long))
-    rewards, faults = verifier.grade([dict(answer="5"), dict(answer="5")], rollouts,
-                                     stub_tokenizer(texts),
-                                   dict(verifier="math", verify_s=1.0, verify_bytes=1024))
+    rewards, faults = grade([dict(answer="5"), dict(answer="5")], texts,
+                            dict(verifier="math", verify_s=1.0, verify_bytes=1024))
     assert rewards.tolist() == [[1, 0, 0, 0], [1, 0, 0, 1]] and rewards.dtype == torch.float32
     assert faults == dict(verifier_timeouts=2, verifier_errors=1)
 
 
 def test_a_template_that_opens_the_thinking(prepare, one):
     """If the chat template writes <think>, a response that does not close it has no answer."""
-    import torch
     tokenizer = prepare.make_tokenizer()
     assert not verifier.opens_thinking(tokenizer)
     turns = "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}"
@@ -296,10 +297,7 @@ def test_a_template_that_opens_the_thinking(prepare, one):
     assert not verifier.opens_thinking(tokenizer)
     tokenizer.chat_template = turns + "A:<think>{% endif %}"
     texts = [r"\boxed{5}", r"\boxed{4}</think>\boxed{5}", r"\boxed{5}</think>"]
-    tokenizer.batch_decode = stub_tokenizer(texts).batch_decode
-    rewards, _ = verifier.grade([dict(answer="5")], dict(tokens=torch.arange(3)[:, None],
-                                                         length=torch.ones(3, dtype=torch.long)),
-                              tokenizer, CFG | dict(verifier="math"))
+    rewards, _ = grade([dict(answer="5")], texts, CFG | dict(verifier="math"), tokenizer)
     assert rewards.tolist() == [[0, 1, 0]]
 
 
@@ -309,19 +307,16 @@ def test_a_template_that_opens_the_thinking(prepare, one):
 
 def graded(monkeypatch, reward, texts, answers=("5", "6")):
     """Return `grade` of texts with --verifier=mine and this reward function."""
-    import torch
     monkeypatch.setitem(verifier.REWARDS, "mine", reward)
     problems = [dict(id=f"p{i}", prompt="?", answer=a) for i, a in enumerate(answers)]
-    rollouts = dict(tokens=torch.arange(len(texts))[:, None],
-                    length=torch.ones(len(texts), dtype=torch.long))
-    return verifier.grade(problems, rollouts, stub_tokenizer(texts), CFG | dict(verifier="mine"))
+    return grade(problems, texts, CFG | dict(verifier="mine"))
 
 
 def test_a_reward_for_a_format(monkeypatch):
     """A tenth for the format, the rest for the answer: rewards are unchanged, only 1 is solved."""
     def mine(problem, text, cfg):
         assert cfg["verify_bytes"] == 1024
-        return 0.1 * ("#" in text) + 0.9 * verifier.exact(problem, text, cfg)
+        return np.float32(0.1 * ("#" in text) + 0.9 * verifier.exact(problem, text, cfg))
     rewards, faults = graded(monkeypatch, mine, ["#5", "#6", "5", "#5", "#6", "6"])
     assert rewards.flatten().tolist() == pytest.approx([1, 0.1, 0, 0.1, 1, 0])
     assert verifier.solved(rewards).tolist() == [[True, False, False], [False, True, False]]
@@ -347,12 +342,6 @@ def test_a_reward_outside_of_0_to_1_is_refused(monkeypatch, value):
     assert repr(value) in line and "from 0 to 1" in line
 
 
-def test_numbers_of_numpy_are_rewards(monkeypatch):
-    import numpy as np
-    rewards, _ = graded(monkeypatch, lambda *_: np.float32(0.25), ["a", "b"])
-    assert rewards.tolist() == [[0.25], [0.25]]
-
-
 @pytest.mark.parametrize("script", ["train_grpo", "evaluate", "sample"])
 def test_an_unknown_verifier(script, tiny, monkeypatch, tmp_path):
     """It is refused before a model is loaded, with the known names and the nearest one."""
@@ -375,92 +364,67 @@ def test_an_unknown_verifier(script, tiny, monkeypatch, tmp_path):
 # the file that the code in these answers would create
 PLACE = os.path.join(tempfile.gettempdir(), f"isocompute-{os.getpid()}")
 
-# (left, middle, right, numbers of repetitions): left * n + middle + right * n
-NESTED = [(left, "1", right, (25, 3000)) for left, right in [
-    ("{", "}"), ("(", ")"), ("[", "]"), (r"\left(", r"\right)"), (r"\{", r"\}"), ("|", "|"),
-    (r"\sqrt{", "}"), (r"\frac{1}{", "}"), (r"\sin(", ")"), ("-", ""), (r"\text{", "}"),
-    ("x_{", "}"), (r"\overline{", "}"), (r"\lfloor ", r"\rfloor "), ("(1,", ")")]] + [
-    (base + "^{", base, "}", (3, 6, 40)) for base in ("9", "x", r"\pi", "(-2)", r"\frac{1}{3}")] + [
-    (left, r"\pi^{999}", right, (2, 12, 100)) for left, right in [
-        (r"\lfloor ", r"\rfloor "), (r"\lceil ", r"\rceil "), ("|x-", "|"), (r"\max(x,", ")"),
-        (r"x \bmod (", ")")]] + [
-    (r"1+\frac{1}{", "x", "}", (20, 200, 3000)), ("1/(1+", "x", ")", (20, 200, 3000)),
-    (r"\sqrt{1+", "x", "}", (20, 200, 3000)), ("(", "7", ")!", (3, 9, 100)),
-    (r"\boxed{", "79", "}", (2, 50, 2000)), (r"\text{\boxed{", "79", "}}", (2, 50, 2000)),
-    (r"\fbox{", "79", "}", (2, 50, 2000))]
+# (left, middle, right, number of repetitions): left * n + middle + right * n
+NESTED = [(left, "1", right, 3000) for left, right in [
+    ("{", "}"), ("(", ")"), (r"\left(", r"\right)"), (r"\{", r"\}"), ("|", "|"), (r"\sqrt{", "}"),
+    (r"\frac{1}{", "}"), (r"\sin(", ")"), ("-", ""), (r"\text{", "}"), ("x_{", "}"), ("(1,", ")"),
+    (r"\overline{", "}"), (r"\lfloor ", r"\rfloor ")]] + [
+    (base + "^{", base, "}", n) for base, n in (("9", 3), ("x", 6), (r"\pi", 40), ("(-2)", 6))] + [
+    (left, r"\pi^{999}", right, 12) for left, right in [
+        (r"\lfloor ", r"\rfloor "), ("|x-", "|"), (r"\max(x,", ")"), (r"x \bmod (", ")")]] + [
+    (r"1+\frac{1}{", "x", "}", 200), ("1/(1+", "x", ")", 3000), (r"\sqrt{1+", "x", "}", 20),
+    ("(", "7", ")!", 9), (r"\boxed{", "79", "}", 2000), (r"\text{\boxed{", "79", "}}", 50)]
 
-# repeated 1, 150 and 1,000 times, to 60 KB and to a megabyte; most are unbalanced, or aim at
-# math-verify's regular expressions
-PIECES = [r"{", r"}", r"(", r")", r"[", r"]", r"\{", r"\}", r"\left(", r"\right)", r"\[", r"{}}{",
-          r"\begin{pmatrix}", r"\end{pmatrix}", r"\frac{", r"\sqrt[", "|", "$", r"\left.", "&",
-          r"\\", "^", "_", "1", "a", " ", "{}", "\\", r"\boxed{", r"\frac", "1+", "1,", "é", "\n",
-          "\t", "1 and ", "=", "((", "-", "!", "$1$ and ", "$ $,", r"\(1\),", r"\[1\] or ",
-          " [1] ,", "answer: ", "answer is final answer is ", "final answer is $", r"\frac{1}{1}",
-          "1.1.1", ", and or", "1=", r"$\boxed{1}$,", r"\text{and}", "%", "percent", "infinf",
-          " sqrt", "^(", "sqrt(", r"\pm 1", "{0}", "{gold}", "%s%s%n", "${7*7}", "{{7*7}}",
-          "\\g<0>", "%(gold)s"]
+# repeated 150 times, to 60 KB and to 700,000 times; most are unbalanced, or aim at math-verify's
+# regular expressions
+PIECES = [r"{", r"}", r"(", r"]", r"\{", r"\left(", r"\right)", r"\[", r"\begin{pmatrix}",
+          r"\end{pmatrix}", r"\frac{", r"\sqrt[", "|", "$", "&", r"\\", "^", "_", "1", " ", "\\",
+          r"\boxed{", r"\frac", "1,", "é", "\n", "1 and ", "((", "$1$ and ", r"\(1\),",
+          "answer is final answer is ", r"\frac{1}{1}", "1.1.1", r"\text{and}", "percent", "infinf",
+          "sqrt(", r"\pm 1", "{gold}", "%s%s%n", "\\g<0>"]
 
-# a text that grows with n
+# (a text that grows with n, numbers n)
 GROWING = [(text, sizes) for sizes, texts in [
-    ((4, 7, 12, 300), [lambda n: f"7^{{{'9' * n}}}", lambda n: f"7^{{-{'9' * n}}}",
-                       lambda n: rf"7^{{{'9' * n}}} \bmod 13", lambda n: f"1.000001^{{{'9' * n}}}",
-                       lambda n: f"(x+1)^{{{'9' * n}}}-(1+x)^{{{'9' * n}}}",
-                       lambda n: rf"\binom{{{'9' * n}}}{{{'4' * n}}}",
-                       lambda n: rf"\binom{{n+{'9' * n}}}{{{'4' * n}}}"]),
-    ((4000, 60_000, 100_000), [lambda n: "7" * n, lambda n: "0." + "7" * n,
-                               lambda n: ",".join(["777"] * (n // 4)),
-                               lambda n: rf"0.\overline{{{'7' * n}}}", lambda n: f"1e{'9' * n}"]),
-    ((30, 2000), [lambda n: r"\{" + join(",", n, "{i}") + r"\}",
-                  lambda n: r"\{" + join(",", n, r"\sqrt{{{i}}}") + r"\}",
+    ((7, 300), [lambda n: f"7^{{{'9' * n}}}", lambda n: f"1.000001^{{{'9' * n}}}",
+                lambda n: f"(x+1)^{{{'9' * n}}}-(1+x)^{{{'9' * n}}}",
+                lambda n: rf"\binom{{n+{'9' * n}}}{{{'4' * n}}}"]),
+    ((4000, 60_000), [lambda n: "7" * n, lambda n: ",".join(["777"] * (n // 4)),
+                      lambda n: rf"0.\overline{{{'7' * n}}}", lambda n: f"1e{'9' * n}"]),
+    ((30, 2000), [lambda n: r"\{" + join(",", n, r"\sqrt{{{i}}}") + r"\}",
                   lambda n: join(r"\cup", n, "[{i},{i}.5]"),
-                  lambda n: join(r"\cap", n, "(-x_{{{i}}},{i})"),
-                  lambda n: r"\mathbb{R}\setminus\{" + join(",", n, r"\pi^{{{i}}}") + r"\}",
                   lambda n: r"\begin{cases}" + join(r"\\", n, "{i} & x>{i}") + r"\end{cases}",
-                  lambda n: r"\begin{cases}" + join(r"\\", n, "x_{{{i}}}^2={i}") + r"\end{cases}",
                   lambda n: join("<", n, "x_{{{i}}}"), lambda n: join("=", n, "x^{{{i}}}"),
                   lambda n: join("+", n, "{i}x^{{{i}}}"), lambda n: join("", n, "(x-{i})"),
-                  lambda n: f"({join('+', n, 'x_{{{i}}}')})^{{30}}",
-                  lambda n: rf"\frac{{x^{{{n}}}-1}}{{x-1}}" * 3]),
+                  lambda n: f"({join('+', n, 'x_{{{i}}}')})^{{30}}"]),
     ((3, 7), [lambda n: join("+", n, r"\sqrt{{{i}+\sqrt{{{i}2}}}}") + "-" + join(
                   "-", n, r"\sqrt{{{i}+\sqrt{{{i}2}}}}"),
               lambda n: rf"\sin^{{{3 * n}}} x\cos^{{{3 * n}}} y+\tan({n}x)\cot({n}y)",
-              lambda n: rf"\frac{{(n+{n})!}}{{n!}}+\binom{{2n}}{{n}}^{{{n}}}",
-              lambda n: join("+", n, r"\log_{{{i}}}(x^{{{i}}}+{i})"),
-              lambda n: join("+", n, r"\sqrt[{i}]{{x^{{{i}}}+{i}}}")])] for text in texts]
+              lambda n: join("+", n, r"\log_{{{i}}}(x^{{{i}}}+{i})")])] for text in texts]
 
 # texts as they are
 CODE = """__import__('os').system('touch {p}')|open('{p}','w')|exec('open("{p}","w")')
-().__class__.__bases__[0]|lambda: open('{p}', 'w')|[open('{p}','w') for _ in [1]]
-\\text{__import__('os').system('touch {p}')}|__builtins__|sympify('open("{p}","w")')
+().__class__.__bases__[0]|[open('{p}','w') for _ in [1]]|__builtins__|sympify('open("{p}","w")')
 x.__init__.__globals__|eval(compile('1','','eval'))|S('__import__("os").system("touch {p}")')
-1;import os;os.system('touch {p}')|$(touch {p})|`touch {p}`|\\write18{touch {p}}|\\input{{p}}
-\\openout1={p}|\\directlua{os.exit()}|\\def\\x{\\x\\x}\\x|\\let\\x\\x \\x|\\newcommand{\\a}{\\a}\\a
-\\loop\\iftrue\\repeat|\\expandafter\\csname end\\endcsname|\\begin{verbatim}}\\end{verbatim}
-\\verb}|\\catcode`\\{=12|\\hspace{999999999pt}|\\unicode{x37}|\\char55|\\undefined
+$(touch {p})|`touch {p}`|\\write18{touch {p}}|\\input{{p}}|\\openout1={p}|\\directlua{os.exit()}
+\\def\\x{\\x\\x}\\x|\\loop\\iftrue\\repeat|\\begin{verbatim}}\\end{verbatim}|\\catcode`\\{=12
 (?P<first_latexBoxed>7)"""
-CALCULUS = r"""\int_0^{\infty} \frac{\sin(x^2)e^{-x}}{x^5+1} dx|\int e^{e^{e^x}} dx|9!!!!!!!!!|x!!!
-\int_0^1\int_0^1\int_0^1 \frac{1}{1-xyz} dxdydz|\int \sqrt{\tan x+\sqrt{\sin x}} dx|99999999!
-99999!!!|\int_{-\infty}^{\infty} e^{-x^4+x^3}\cos(x^5) dx
-\lim_{x\to\infty} (\sin x)^{x!}|\lim_{n\to\infty}\sum_{k=1}^{n}\frac{1}{k^k}|0.1^{0.1^{0.1^{0.1}}}
-\frac{d}{dx} x^{x^{x^{x^{x^x}}}}|\frac{d^{50}}{dx^{50}} e^{\sin(x^2)}|9^{9^{9^{9^{9^9}}}}
-\lim_{x\to 0}\frac{\tan(\sin x)-\sin(\tan x)}{x^7}"""
+CALCULUS = r"""\int_0^{\infty} \frac{\sin(x^2)e^{-x}}{x^5+1} dx|\int e^{e^{e^x}} dx|9!!!!!!!!!
+\int_0^1\int_0^1\int_0^1 \frac{1}{1-xyz} dxdydz|99999999!|0.1^{0.1^{0.1^{0.1}}}|9^{9^{9^{9^{9^9}}}}
+\lim_{x\to\infty} (\sin x)^{x!}|\lim_{n\to\infty}\sum_{k=1}^{n}\frac{1}{k^k}
+\frac{d}{dx} x^{x^{x^{x^{x^x}}}}|\frac{d^{50}}{dx^{50}} e^{\sin(x^2)}"""
 SERIES = [operator + term for operator, term in itertools.product(
-    [r"\sum_{n=1}^{\infty}", r"\prod_{n=1}^{\infty}", r"\sum_{n=1}^{10^9}",
-     r"\sum_{n=1}^{10^9}\sum_{m=1}^{n}"],
-    [r"\frac{1}{n^3+1}", r"\frac{(-1)^n}{\ln(n+1)}", r"\sin(n^2)", "n!", "n^{n}"])]
-# look-alike digits and signs, invisible and control characters, halves of surrogate pairs
+    [r"\sum_{n=1}^{\infty}", r"\prod_{n=1}^{\infty}", r"\sum_{n=1}^{10^9}\sum_{m=1}^{n}"],
+    [r"\frac{(-1)^n}{\ln(n+1)}", r"\sin(n^2)", "n^{n}"])]
+# look-alike digits and signs, control characters, halves of surrogate pairs
 CHARACTERS = ["".join(chr(zero + int(digit)) for digit in "7919")
-              for zero in (0xff10, 0x660, 0x966, 0x1d7ce, 0x1d7d8, 0x2070)]
-CHARACTERS += ["х+1", "ο", "Ⅻ", "½", "−7919", "7919∕2", "⑦⑨", "Ω", "7919✕1", "\U000e0037\U000e0039",
-               "7\ufe0f9\ufe0f1\ufe0f9\ufe0f", "\ud800", "\udc00", "\udc00\ud800", "\ud835" * 400,
-               "79\udfff19"]
-CHARACTERS += [form for code in (0x200b, 0x200d, 0x202e, 0x2066, 0xfeff, 0xad, 0x2028, 0x85, 0xa0,
-                                 0x3000, 0x300, 0xfffd, 0xfffe, *range(0, 32, 3), 127, 0x9b)
-               for form in (chr(code).join("7919"), chr(code) * 50 + "79" + chr(code) * 50)]
+              for zero in (0x660, 0x966, 0x1d7ce, 0x1d7d8, 0x2070)]
+CHARACTERS += ["х+1", "Ⅻ", "−7919", "7919∕2", "⑦⑨", "7919✕1", "\U000e0037\U000e0039", "\ud800",
+               "\udc00\ud800", "\ud835" * 400, "79\udfff19"]
+CHARACTERS += [chr(code).join("7919") for code in (
+    0x202e, 0x2066, 0xad, 0x2028, 0x85, 0xa0, 0x300, 0xfffe, *range(0, 32, 3), 127, 0x9b)]
 # against the lines and messages between the processes
 PROTOCOL = ['"]\n[1, 9, "7", "7"]', "\n\n\n", '\n[0, 3.0, "1", "1"]\n', '", "7"]', '\\"', "\\u0000",
-            "01", "\xff1\xff1", "\x001", "null", "[]", "r", "\udcff1", "\r\n1", "\x04", "\x1a",
-            "NaN", "-Infinity"]
+            "01", "\xff1\xff1", "\x001", "null", "[]", "\udcff1", "\r\n1", "\x04", "NaN"]
 GOLDS = ["7919", r"\frac{7919}{7907}", "x^2+7919x", r"\{7919,7907\}", "[7907,7919]",
          r"\begin{pmatrix}7919&1\\0&1\end{pmatrix}", r"\sqrt{7919}", "x=7919", "(7919,7907,1)",
          "x>7919"]
@@ -473,7 +437,7 @@ def join(separator, n, form):
 
 
 def matrices():
-    for n, element in itertools.product([4, 40], ["1", "x", "x_{%d}", r"\sqrt{%d}"]):
+    for n, element in [(40, "1"), (4, "x_{%d}"), (40, r"\sqrt{%d}")]:
         cells = r"\\".join("&".join(element.replace("%d", str(i * n + j)) for j in range(n))
                            for i in range(n))
         matrix = rf"\begin{{pmatrix}}{cells}\end{{pmatrix}}"
@@ -481,18 +445,15 @@ def matrices():
 
 
 def attacks():
-    """Return a third of the hostile answers, since a hang costs its limit."""
-    texts = [left * n + middle + right * n for left, middle, right, sizes in NESTED for n in sizes]
+    texts = [left * n + middle + right * n for left, middle, right, n in NESTED]
     for piece in PIECES:
-        texts += ["12" + piece, piece * 150, (piece + " ") * 1000 + "\\"]
-        texts += ["3" + piece * (60_000 // len(piece.encode())), "3" + piece * 700_000]
+        texts += ["12" + piece * 150, "3" + piece * (60_000 // len(piece.encode()))]
+    texts += ["3" + piece * 700_000 for piece in PIECES[::4]]
     texts += [text(n) for text, sizes in GROWING for n in sizes]
     texts += CODE.replace("{p}", PLACE).replace("\n", "|").split("|")
-    texts += [form.format(text) for text in CALCULUS.replace("\n", "|").split("|")
-              for form in ("{0}", "5+{0}-{0}")]
-    texts += [*SERIES, *CHARACTERS, *matrices(), "=".join(["x"] * 999)]
-    texts += [form for text in PROTOCOL for form in ("\n" + text, text * 500 + "+")]
-    return list(dict.fromkeys(texts))[::3]
+    texts += CALCULUS.replace("\n", "|").split("|")
+    texts += [*SERIES, *CHARACTERS, *matrices(), *PROTOCOL, "=".join(["x"] * 999)]
+    return list(dict.fromkeys(texts))
 
 
 def test_hostile_answers(make_pool, monkeypatch):
@@ -624,33 +585,23 @@ def test_killed_at_work(who, make_pool):
                 and state == "Z"]
 
 
-@pytest.mark.parametrize("work", [False, True])
-def test_stopped_processes_are_killed(work, make_pool, monkeypatch):
-    """If neither the kernel's timer nor the server ends an answer, the pool does, after GRACE."""
+@pytest.mark.parametrize("answer, stop_child", [("7919", True), (HANGS, False),
+                                                ("5" * 10 ** 6, True)])
+def test_stopped_processes_are_killed(answer, stop_child, make_pool, monkeypatch):
+    """If neither the kernel's timer nor the server ends an answer, the pool does, after GRACE.
+
+    An answer larger than a pipe does not block us if nobody reads it.
+    """
     monkeypatch.setattr(sandbox.Pool, "GRACE", 0.5)
     monkeypatch.setattr(sandbox.Pool, "CLOCK", 2)
     pool = make_pool(1)
     (process,) = servers(pool)
-    (child,) = children(process.pid)
-    os.kill(process.pid, signal.SIGSTOP)
-    if not work:
-        os.kill(child, signal.SIGSTOP)
+    for pid in [process.pid, *children(process.pid) * stop_child]:
+        os.kill(pid, signal.SIGSTOP)
     start = time.monotonic()
-    assert pool.verify([("7919", HANGS if work else "7919")], 0.5) == [ERROR]
+    assert pool.verify([("7919", answer)], 0.5) == [ERROR]
     assert pool.verify([("5", "5" + " " * 10 ** 6), ("5", "6")], 20) == [1, 0]
     assert time.monotonic() - start < 100 and process.returncode == -signal.SIGKILL
-
-
-def test_a_full_pipe_of_a_stopped_process(make_pool, monkeypatch):
-    """An answer larger than a pipe does not block us if nobody reads it."""
-    monkeypatch.setattr(sandbox.Pool, "GRACE", 0.5)
-    monkeypatch.setattr(sandbox.Pool, "CLOCK", 2)
-    pool = make_pool(1)
-    (process,) = servers(pool)
-    for pid in [process.pid, *children(process.pid)]:
-        os.kill(pid, signal.SIGSTOP)
-    assert pool.verify([("5", "5" * 10 ** 6)], 0.5) == [ERROR]
-    assert pool.verify([("5", "5"), ("5", "6")], 20) == [1, 0]
 
 
 def test_killing_at_random(make_pool):
@@ -765,12 +716,13 @@ def test_children_are_replaced():
 
 
 def test_memory_is_capped(one):
-    """A child can map at most MEMORY and leaves no core file. Beyond that, ERROR is the verdict."""
+    """A child can map at most MEMORY; beyond that, ERROR is the verdict. It can write no file."""
     assert one.verify([("5", "5")], 20) == [1]  # the child has started
     (process,) = servers(one)
     for pid in [process.pid, *children(process.pid)]:
         limits = {line[:26].strip(): line[26:].split()[0] for line in open(f"/proc/{pid}/limits")}
-        assert (limits["Max address space"], limits["Max core file size"]) == (str(2 ** 30), "0")
+        assert [limits[f"Max {name}"] for name in ("address space", "core file size", "file size")
+                ] == [str(2 ** 30), "0", "0"]
     pool = Naive("math", 1)
     assert pool.verify([("", "bytearray(2 ** 30)"), ("", "1")], 20) == [ERROR, 1]
     close(pool)
