@@ -135,7 +135,8 @@ def read_counts(problems, folder, now):
     hashes = {p["id"]: set_hash([p]) for p in problems}
     faults = Counter(verifier_timeouts=0, verifier_errors=0)
     for path in folder.glob("pass_rates*.jsonl"):
-        header, *lines = read_log(path) or [now]  # the file is empty until a problem is measured
+        # a file is empty until its first problem is measured
+        header, *lines = read_log(path) or [now]
         if differences := describe_differences(header, now):
             raise BadInput(f"{path}: was measured with other settings: {differences}; give another "
                            "--out, or remove it")
@@ -196,7 +197,7 @@ def measure(problems, prompts, open_engine, cfg, folder):
                         counts[p["id"]][goal] = counts[p["id"]][drawn] + solved
                         append(file, dict(id=p["id"], of=set_hash([p]), samples=goal,
                                           correct=counts[p["id"]][goal]) | bad)
-                        bad = {}  # the batch's first line has all its faults
+                        bad = {}  # only the first line of a batch counts its failures
                     bar.update(len(batch))
     return counts, faults
 
@@ -226,9 +227,9 @@ def make_splits(problems, counts, cfg):
     """Return {split name: {"train": [...], "val": [...]}} for problems with their counts.
 
     Bands are chosen by avg@s, levels by avg@s_zero; `mixed` is half Hard, half Easy. All problems
-    are put in one random order. The first `val_size` problems of each split are its validation
-    problems. No split trains on the prompt of a validation problem, not even under another id. So
-    a model that was trained on one split can be evaluated on every other split.
+    are put in one random order. The first `val_size` problems of each split are held out for
+    validation. No split trains on the prompt of a held-out problem, not even under another id. So a
+    model that was trained on one split can be evaluated on the validation problems of all splits.
     """
     groups, order = {}, []
     for p in shuffled(problems):
@@ -265,8 +266,8 @@ def shuffled(problems):
 def val_size(size, cfg):
     """Return how many of the `size` problems of a split are held out for validation.
 
-    By default it is 300, but at most a quarter of the split. If the split has two problems or more,
-    at least one is held out.
+    By default 300 are held out, but at most a quarter of the split. If the split has two problems
+    or more, at least one is held out.
     """
     return cfg["n_val"] or min(N_VAL, max(size // 4, int(size > 1)))
 
@@ -296,7 +297,7 @@ def write_all(folder, cfg):
 
 
 # -------------------------------------------------------------------------------------------------
-# Is n too small? A group whose rollouts are all solved, or all unsolved, has no advantage
+# Is n too small? If the rollouts of a group are all solved or all unsolved, all advantages are 0
 
 def no_signal(n, s):
     """Return the chance that n of a problem's s rollouts are all solved or all unsolved.
@@ -340,8 +341,8 @@ MIXTURES = dict(hard=["extreme"], dual=["extreme", "level_easy"],
 def mixture(name, splits, D, seed):
     """Return D problems of one of MIXTURES from `splits` ({name: problems}).
 
-    D = 0 takes as many as the splits have. With one seed, a smaller D is a prefix of a larger one.
-    Raise BadInput if D is too large.
+    If D = 0, return as many problems as the splits allow. With one seed, a smaller D is a prefix of
+    a larger D. Raise BadInput if D is too large.
     """
     queues, problems = {}, []
     for split in MIXTURES[name]:
@@ -464,8 +465,8 @@ def main(argv):
     info = folder / "difficulty.json"
     for earlier in (read_json(info) if info.exists() else {}, use_shipped_rates(cfg, folder)):
         if earlier.get("set_hash") == set_hash(problems):
-            # no split may train on the validation problems of a level, not even if this call asks
-            # for no levels
+            # the levels of an earlier call are kept, even if this call asks for none, because no
+            # split may train on their validation problems
             cfg["s_zero"] = max(cfg["s_zero"], earlier["s_zero"])
 
     open_engine = functools.cache(

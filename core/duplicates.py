@@ -1,11 +1,11 @@
 """core/duplicates.py: find problems that are duplicates, or leaks of a test set.
 
 - Exact duplicates have the same text apart from case, blanks, punctuation and LaTeX spelling.
-- Near duplicates share 80% of their runs of three words and symbols and have the same numbers,
-  signs and functions. Problems that differ in a number, a + or a sine are not duplicates.
-- A leak contains 80% of the runs of a test problem. The text around these runs may be anything,
-  because a leak costs more than a lost problem. A short test problem must be contained as a whole
-  sentence.
+- Near duplicates share 80% of their runs, and they have the same numbers, signs and functions. A
+  run is three words in a row; a symbol counts as a word. Problems that differ in a number, a + or a
+  sine are not duplicates.
+- A leak is a problem with 80% of the runs of a test problem. The rest of its text may be anything,
+  because a leak costs more than a lost problem. A short test problem must be whole sentences of it.
 - If a run is in more than half of a file's questions, it belongs to an instruction and is ignored.
 """
 import re
@@ -71,7 +71,7 @@ def compact(words):
 
 
 def runs(words, usual=frozenset()):
-    """Return the set of runs of three words, minus those in `usual` unless that leaves none."""
+    """Return the set of runs of three words without those in `usual`, or all if none is left."""
     all_runs = {" ".join(words[i:i + RUN]) for i in range(max(1, len(words) - RUN + 1))}
     return all_runs - usual or all_runs
 
@@ -139,13 +139,13 @@ def twins(questions, foreign, near=True):
     """Return for each question None if it is kept, else (reason, i).
 
     reason: "against" if it contains foreign[i], "exact" or "near" if it duplicates questions[i].
-    Questions are compared only with kept questions. So no two kept questions are duplicates, and
-    every dropped duplicate has a kept twin. near: whether to look for near duplicates.
+    near: whether to look for near duplicates. Questions are compared only with kept questions. So
+    no two kept questions are duplicates, and every dropped duplicate has a kept twin.
     """
     from tqdm import tqdm
     texts, leak = [tuple(normalize(q)) for q in questions], leak_finder(foreign)
     usual = usual_runs(texts)
-    exact, by_run, sizes, results = {}, {}, {}, []  # the first three: kept questions only
+    exact, by_run, sizes, results = {}, {}, {}, []  # `exact` to `sizes` hold only kept questions
     for i, words in enumerate(tqdm(texts, "duplicates", mininterval=1, disable=None)):
         mine = marked_runs(words, usual) if near else ()
         # len(mine) + sizes[j] - common is the size of the union, as in the Jaccard index

@@ -2,7 +2,7 @@ r"""core/questions.py: turn a data set of questions and answers into a problem f
 
 prepare.py of data/guru_math, data/aime24 and data/gsm8k call `prepare` with their own source; the
 docstring of data/guru_math/prepare.py describes what is read, written and left out. The steps are
-fetch -> read_rows -> make_problems -> repair_golds -> lengths -> drop_duplicates.
+fetch -> read_rows -> make_problems -> repair_golds -> within_limit -> drop_duplicates.
 """
 import ast
 import contextlib
@@ -26,7 +26,8 @@ INSTRUCTION = r"Please output the final answer within \boxed{}."
 # Question and answer are in the first pair of these columns that a file has
 COLUMNS = (("prompt", "reward_model.ground_truth"), ("question", "answer"), ("problem", "answer"),
            ("Problem", "Answer"), ("prompt", "answer"), ("problem", "solution"))
-# The source of AIME24, for data/aime24/prepare.py and for --against if that file is missing
+# The source of AIME24, for data/aime24/prepare.py. Other data folders make AIME24's file from this
+# source if the default file of --against is missing
 AIME24 = dict(name="aime24", source="HuggingFaceH4/aime_2024:data/train-00000-of-00001.parquet",
               revision="2fe88a2f1091d5048c0f36abc874fb997b3dd99a", columns=COLUMNS)
 # the settings that decide the content of problems.jsonl
@@ -57,7 +58,7 @@ def fetch(source, revision, folder):
         raise BadInput(f"--source={source}: no such file, and not OWNER/NAME:FILE of a data set on "
                        "the hub")
     name, file = source.split(":")
-    # use a file that was downloaded by hand, or by the command below
+    # use a file that was downloaded by hand, or by the `hf download` of the message below
     for path in (folder / Path(file).name, folder / file):
         if path.is_file():
             return path
@@ -142,7 +143,7 @@ def parse_list(value):
     """
     if not isinstance(value, str):
         return value
-    # np.float64(0.5)
+    # np.float64(0.5) -> 0.5
     value = re.sub(r"(?<!\w)(?:np|numpy)\.(?!array)\w+\(([^()]*)\)", r"\1", value)
     array = re.fullmatch(r"\s*(?:np\.|numpy\.)?array\((\[.*?\])(?:,\s*dtype=\S+)?\)\s*", value,
                          re.DOTALL)
@@ -193,7 +194,7 @@ def as_text(value):
 
 
 def decimal(value):
-    r"""Return a float as text: 7 for 7.0, 10^{23} for 1e23, whose last digits are noise."""
+    r"""Return a float as text: 7 for 7.0, 10^{23} for 1e23, which has only 16 exact digits."""
     if math.isnan(value):
         return ""
     if value.is_integer() and abs(value) < 2 ** 53:
@@ -268,11 +269,10 @@ SENTENCES = re.compile(r"((?<=[.!?])\s+|\s*\n\s*)")
 def question_and_prompt(prompt):
     r"""Return (the question, a prompt that requests \boxed{}) for the prompt of a data set.
 
-    The question has no sentence on the form of the answer.
-
-    The prompt has no sentence that requests another form, and it ends with INSTRUCTION unless a
-    sentence requests the box already. It is "" if a sentence on another form also has a number or
-    a formula, because that may be part of the question.
+    The question has no sentence on the form of the answer. The returned prompt has no sentence that
+    requests another form. The returned prompt ends with INSTRUCTION, unless a sentence already
+    requests the box. If a sentence on another form also has a number or a formula, the returned
+    prompt is "", because the sentence may be part of the question.
     """
     prompt = prompt.strip().removesuffix(INSTRUCTION).strip()
     pieces, question, shown = [*SENTENCES.split(prompt), ""], "", ""
@@ -338,9 +338,9 @@ def make_problems(rows, columns, name):
 def repair_golds(problems, cfg):
     """Return the problems whose gold has a value, and how many golds were repaired.
 
-    Golds with doubled backslashes are repaired. The verifier must find a value in each gold,
-    because equality as text would not show that an answer in other words can match the gold. A gold
-    of more than SOLUTION words is a solution, which no answer repeats.
+    A repair replaces doubled backslashes. A gold has a value if math-verify can read it. If
+    math-verify cannot read a gold, only the same text would match the gold. A gold of more than
+    SOLUTION words is left out, because it is a solution, which no answer repeats.
     """
     forms = {gold for p in problems for gold in (unescape(p["answer"]), p["answer"])}
     readable = {gold for gold in forms if re.fullmatch(r"-?\d{1,15}", gold)}
@@ -373,8 +373,8 @@ def drop_duplicates(problems, foreign, cfg):
         counts[reason] += 1
         if reason != "against" and p["answer"] != problems[i]["answer"]:
             answers.append((p["answer"], problems[i]["answer"]))
-    # math-verify compares the answers, because 2/5 and \frac{2}{5} are the same. One of the two
-    # directions suffices, because as a gold x=3 accepts more than 3 does
+    # math-verify compares the answers, because 2/5 and \frac{2}{5} are the same. Each pair is
+    # graded in both directions, and one "right" is enough
     verdicts = zip(*(sandbox.check("math", [(dict(answer=gold), rf"\boxed{{{answer}}}")
                                             for gold, answer in pairs], cfg)
                      for pairs in (answers, [pair[::-1] for pair in answers])))
@@ -388,7 +388,7 @@ def read_against(cfg):
     """Return the problems of the --against files. If AIME24's default file is missing, make it."""
     problems = []
     for path in files(cfg["against"]):
-        if path == config["against"]:  # from any working directory
+        if path == config["against"]:  # the default is relative to the repository
             path = ROOT / path
             if not path.exists():
                 # no limit on lengths, because a test problem that is left out protects nothing

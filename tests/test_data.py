@@ -85,25 +85,9 @@ def verl_row(i, question, answer, source="math__dapo"):
                    "domain": ["Mathematics -> Algebra"], "is_unique": True})
 
 
-SCHEMA = pa.schema([("data_source", pa.string()),
-                    ("prompt", pa.list_(pa.struct([("content", pa.string()),
-                                                   ("role", pa.string())]))),
-                    ("ability", pa.string()), ("apply_chat_template", pa.bool_()),
-                    ("reward_model", pa.struct([("ground_truth", pa.string()),
-                                                ("style", pa.string())])),
-                    ("extra_info", pa.struct([("index", pa.int64()), ("split", pa.string()),
-                                              ("reward_metric", pa.string()),
-                                              ("original_question", pa.string())])),
-                    ("qwen2.5_7b_pass_rate", pa.float64()), ("qwen3_30b_pass_rate", pa.float64()),
-                    ("llama8b_solve_rate", pa.float64()), ("solution", pa.string()),
-                    ("source", pa.string()), ("domain", pa.list_(pa.string())),
-                    ("is_unique", pa.bool_())])
-
-
 def write_verl(path, pairs):
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist([verl_row(i, *pair) for i, pair in enumerate(pairs)],
-                                        SCHEMA), path)
+    pq.write_table(pa.Table.from_pylist([verl_row(i, *pair) for i, pair in enumerate(pairs)]), path)
     return path
 
 
@@ -687,9 +671,7 @@ SHAPES = dict(  # file: (columns of a row, prompt, answer)
         content=DAPO[0] + "Find $x$ if $2x=1$." + DAPO[1], role="user")], ability="MATH",
         reward_model=dict(ground_truth="34", style="rule-lighteval/MATH_v2"),
         extra_info=dict(index="9a9b6eb4")),
-        "Solve the following math problem step by step. Find $x$ if $2x=1$.", "34"),
-    aime=(dict(ID="2024-I-1", Problem="Find $m+n$.", Solution="So.", Answer=33),
-          "Find $m+n$.", "33"))
+        "Solve the following math problem step by step. Find $x$ if $2x=1$.", "34"))
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -21,6 +21,7 @@ import pytest
 import torch
 from conftest import PATIENCE, ROOT, load_prepare, run_script
 from math_verify import parse, verify
+from test_data import BOX as INSTRUCTION, write_verl
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -31,7 +32,6 @@ import train_grpo
 from config import BadInput
 from core.log import read_log
 
-INSTRUCTION = r"Please output the final answer within \boxed{}."
 TEMPLATE = ("{% for m in messages %}<|user|>{{ m['content'] }}<|end|>{% endfor %}"
             "{% if add_generation_prompt %}<|assistant|>{% endif %}")
 SUMS = [(a, "+", 1, a + 1) for a in range(2, 98)]
@@ -116,18 +116,6 @@ def run(main, *words):
     return said.getvalue()
 
 
-def guru_rows(sums):
-    """Return rows as in train/math__combined_54.4k.parquet."""
-    return [dict(data_source="math__merged_deduped_dapo_or1_dataset", ability="math",
-                 apply_chat_template=True,
-                 prompt=[dict(content=f"{question(*s[:3])} {INSTRUCTION}", role="user")],
-                 reward_model=dict(ground_truth=str(s[3]), style="rule"),
-                 extra_info=dict(index=i, original_question=question(*s[:3]),
-                                 reward_metric="default", split="train"),
-                 **{"qwen2.5_7b_pass_rate": 0.5, "qwen3_30b_pass_rate": None})
-                 for i, s in enumerate(sums)]
-
-
 def check_model(folder):
     """Check that its pass rates are those of RATES, to the last digits of fp32."""
     model, tokenizer = engine.load_model(folder, "cpu")
@@ -166,7 +154,7 @@ def world(tmp_path_factory):
     sums, aime = SUMS, SUMS[::12]
     make_model(folder / "Half-Knows-1B")
     check_model(folder / "Half-Knows-1B")
-    pq.write_table(pa.Table.from_pylist(guru_rows(sums + sums[:3])), folder / "guru.parquet")
+    write_verl(folder / "guru.parquet", [(question(*s[:3]), str(s[3])) for s in sums + sums[:3]])
     pq.write_table(pa.Table.from_pylist([dict(id=60 + i, problem=question(*s[:3]),
                                               solution="by heart", answer=f"{s[3]:03d}", url="",
                                               year="2024") for i, s in enumerate(aime)]),

@@ -8,14 +8,16 @@
   --source=verl|trl|wandb  the format; wandb reads CSV exports, TensorBoard's too
   --out=runs/imported    the sweep's folder. A longer log of a run replaces a shorter one there;
                          nothing else is overwritten
-  --problems=300         number of validation problems, which decides the noise of an evaluation; no
-                         trainer logs it
+  --problems=300         number of validation problems, which no trainer logs. It decides how large
+                         the noise of an evaluation is
   --samples=4            rollouts per validation problem, unless the metric is veRL's mean@N
-  --metric_column=NAME   the mean validation reward, 0 to 1, if it is not recognised or not unique
+  --metric_column=NAME   name of the mean validation reward, 0 to 1, if it is not recognised or if
+                         there are several
   --B_p=32 --n=16 --seed=1 --k=4 --lr_base=1e-6 ...
                          any key of config.py, for all runs of this call
 
-B_p, n and seed come from the command line, else from the run's name or path (as in Bp32_n16_seed1).
+If B_p, n or seed is not given, it is read from the run's name or path (as in Bp32_n16_seed1). Other
+keys that are not given keep config.py's value.
 - veRL: logger=["file"]. B_p n must agree with the token counts in the log.
 - TRL: B_p = per_device_train_batch_size gradient_accumulation_steps processes / (num_generations
   num_iterations).
@@ -23,12 +25,12 @@ B_p, n and seed come from the command line, else from the run's name or path (as
   metric of many runs: give all files in one call, and runs are joined by name. W&B samples its
   exports, so the curve of a long run may have gaps.
 
-If a run was started again, the later start counts from its own first step on. Keys that are not
-given keep config.py's value. If the logged lr is constant after warm-up, it is taken as
-lr_base, with lr_scaling=constant. If your lr follows sqrt(B_p n), give --lr_scaling=sqrt, so that
-the runs of a sweep share one lr_base. `tokens` are response tokens; if steps are missing, `tokens`
-is left out. An evaluation is a mean without counts per problem. veRL draws best@N and worst@N with
-replacement, so these metrics are biased; `biased` in the header lists them.
+If a run was started again, the later start counts from its own first step on. If the logged lr is
+constant after warm-up, it becomes lr_base, with lr_scaling=constant. If your lr follows
+sqrt(B_p n), give --lr_scaling=sqrt, so that the runs of a sweep share one lr_base. `tokens` are
+response tokens; if steps are missing, `tokens` is left out. An evaluation is a mean without counts
+per problem. veRL draws best@N and worst@N with replacement, so these metrics are biased; `biased`
+in the header lists them.
 """
 import contextlib
 import csv
@@ -44,7 +46,8 @@ from config import BadInput, check, choose, config, derive, entry, read_json, se
 from core.log import atomic_write, read_log  # noqa: E402
 
 OPTIONS = dict(source="", out="runs/imported", problems="", metric_column="")
-# Names of one metric in veRL, in TRL, and in W&B, where transformers prefixes train/ or eval/
+# Each of the next four lines names one metric in veRL, in TRL and in W&B, where transformers
+# prefixes train/ or eval/
 EVAL = re.compile(r"val-core/.+/mean@\d+|eval_reward|eval/reward")
 REWARD = ("critic/score/mean", "critic/rewards/mean", "reward", "train/reward")
 LENGTH = ("response_length/mean", "completions/mean_length", "train/completions/mean_length")
@@ -69,7 +72,7 @@ def first(row, names):
 
 
 def shorten(items, most=3):
-    """Return a text with the first `most` items and the number of further items."""
+    """Return as text the first `most` items, and the number of further items if there are any."""
     items = list(items)
     return ", ".join(items[:most]) + f" and {len(items) - most} more" * (len(items) > most)
 
@@ -77,8 +80,8 @@ def shorten(items, most=3):
 def by_step(pairs, path):
     """Join (step, metrics) pairs, in the order of logging, into {step: metrics} with rising steps.
 
-    If a step is lower than the one before, the run was started again: drop what the earlier start
-    had logged after that step. If a metric is logged twice at a step, keep the later value.
+    If a step is lower than the step before, the run was started again. The earlier start's metrics
+    after the lower step are dropped. If a metric is logged twice at a step, keep the later value.
     """
     rows, restarts = {}, []
     for m, row in pairs:
@@ -119,7 +122,7 @@ def read_verl(path):
     if any("filter_groups/" in name or (name == "train/num_gen_batches" and row[name] > 1)
            for row in rows.values() for name in row):  # the DAPO recipe
         raise BadInput(f"{path}: groups were filtered and sampled again (algorithm.filter_groups), "
-                       "and the log does not have the number of rollouts that this took")
+                       "so the log does not have the number of rollouts; expected a run without it")
     return {str(path): rows}
 
 
@@ -253,7 +256,11 @@ def training_column(run, names):
 
 
 def resolve(run, given, samples):
-    """Return a run's flat dict from config.py, the run's name, samples and given; the last wins."""
+    """Return a run's flat dict.
+
+    A value comes from config.py, the run's name, `samples` or `given`; the last of these that has
+    the key wins. If the run's lr is constant after warm-up, lr_base follows from it.
+    """
     cfg, known = dict(config, lr_scaling="constant"), {}
     for key, pattern in (("B_p", "B_?p"), ("n", "n"), ("seed", "seed")):
         found = re.findall(rf"(?<![A-Za-z]){pattern}[_=]?(\d+)(?!\.?\d)", run["name"])
@@ -271,11 +278,11 @@ def resolve(run, given, samples):
         factor = derive(cfg | dict(lr_base=1.0))["lr"]
         cfg["lr_base"] = float(f"{lr[-1] / factor:.3g}")
     # the log does not give eval_every, but a run's identity needs a value. If eval_every = 1,
-    # frontier.py uses each evaluation at the C where it was made
+    # frontier.py uses each evaluation at the budget C at which the evaluation was made
     cfg.update(k=given.get("k", cfg["samples"]), eval_every=1,
                C=max(run["rows"]) * cfg["B_p"] * cfg["n"])
     if not cfg["C"]:
-        raise BadInput("has no training step")
+        raise BadInput("has no training step; expected a log with updates")
     check(cfg)
     return cfg
 
@@ -289,7 +296,7 @@ def check_batch(rows, cfg):
             sizes.append(row[total] / sum(row[part] for part in parts))
     if sizes and abs(statistics.median(sizes) / B - 1) > 0.02:
         raise BadInput(f"B_p n = {cfg['B_p']} x {cfg['n']} = {B}, but by its token counts a step "
-                       f"has {statistics.median(sizes):.0f} rollouts")
+                       f"has {statistics.median(sizes):.0f} rollouts; correct --B_p= or --n=")
 
 
 def token_sums(rows, trained, B):
@@ -399,8 +406,8 @@ def main(argv):
             raise BadInput(f"{path}: {e}") from None
         name = records[0]["derived"]["run"]
         if name in logs:
-            raise BadInput(f"{path}: it is {name}, and so is {logs[name][0]}: give only the longest "
-                           "log of a run, and other seeds one by one, with --seed=")
+            raise BadInput(f"{path}: is the run {name}, as is {logs[name][0]}; give only the "
+                           "longest log of a run, and other seeds one by one, with --seed=")
         logs[name] = path, records
     write(logs, out)
     for name, (_, (header, *log)) in logs.items():
