@@ -86,7 +86,7 @@ def tame(sympy):
             raise ValueError(f"not arithmetic: {text[:80]!r}")
         return parse(text)
 
-    def whole(value):  # 49/2 is not 24
+    def whole(value):  # int(49/2) would be 24
         return int(value) if isinstance(value, str) or value == int(value) else 0
 
     def number(value):  # nan would count as right: its distance never exceeds a tolerance
@@ -101,11 +101,11 @@ def tame(sympy):
             module.eval = ast.literal_eval  # hides the built-in eval
             if getattr(module, "parse_expr", None) is parse:
                 module.parse_expr = formula
-    # replacements for names in single verifiers
+    # {a verifier's module: the names to replace there}
     narrower = {"games.countdown": dict(parse_expr=arithmetic),
                 "games.puzzle24": dict(parse_expr=arithmetic, int=whole),
                 "algorithmic.number_sorting": dict(float=number),
-                # min(1, nan) is 1, a right answer; min(nan, 1) is nan, an ERROR
+                # min(1, nan) is 1, the score of a right answer; min(nan, 1) is nan, an ERROR
                 "algebra.complex_arithmetic": dict(min=lambda most, score: min(score, most))}
     for name, names in narrower.items():
         vars(sys.modules[f"reasoning_gym.{name}"]).update(names)

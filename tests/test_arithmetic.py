@@ -25,10 +25,10 @@ from core.problems import subset
 import sample
 import verifier
 
-# as the embedded defaults.json
+# as in data/arithmetic/defaults.json
 CFG = dict(temperature=0.6, top_p=1.0, max_new_tokens=20, gen_batch=1200, verifier="exact")
 RATES = "pass_rates.jsonl.gz"  # in a model's folder
-# probability that a test of frequencies fails on right code; the seeds are fixed
+# the probability with which random data would fail a test of frequencies; the seeds are fixed
 ALPHA = 1e-6
 
 
@@ -60,7 +60,7 @@ def columns(response):
 
 
 def continued(base, problems, prefixes, n, seed, **more):
-    """Continue each prompt + prefix n times; return which are right, (P, n), and the texts."""
+    """Continue each prompt + prefix n times; return which are right and the texts, both (P, n)."""
     model, tokenizer = base
     ids = tokenizer([p["prompt"] + prefix for p, prefix in zip(problems, prefixes)])["input_ids"]
     seeds = [engine.rollout_seed(seed, j) for j in range(len(ids))]
@@ -77,7 +77,7 @@ def continued(base, problems, prefixes, n, seed, **more):
 # Problems and texts
 
 def test_problems_are_unique_and_their_answers_right(prepare, world):
-    problems = sample.read_problems(world.problems)  # refuses a second use of an id
+    problems = sample.read_problems(world.problems)  # also checks that ids are unique
     assert len({p["prompt"] for p in problems}) == len(problems)
     for p in problems:
         x, op, y = re.fullmatch(r"([1-9]\d*)([+-])([1-9]\d*)=", p["prompt"]).groups()
@@ -188,8 +188,11 @@ def test_steps_matter(base, very_easy):
 
 @pytest.mark.parametrize("columns_kept", [1, 4])
 def test_idle_text_does_not_matter(base, very_easy, columns_kept):
-    """Right responses are cut after their first column or '#', other letters take the place of
-    theirs, and the model continues."""
+    """If its idle letters are replaced, a response continues as before.
+
+    Right responses are cut after their first column or after '#'. The model continues them once
+    with their own idle letters and once with other letters.
+    """
     right, written = continued(base, very_easy, [""] * 300, 2, "idle")
     problems, prefixes = [], []
     for p, ok, text in zip(very_easy, right.flat[::2], written.flat[::2]):
@@ -211,7 +214,7 @@ def test_idle_text_does_not_matter(base, very_easy, columns_kept):
         # the totals do matter: if one digit is changed, the answer is wrong
         off = [text[:3] + str((int(text[3]) + 1) % 10) + text[4:] for text in prefixes]
         assert continued(base, problems, off, 2, "off")[0].mean() < 0.03
-        # the model copies its letters from nowhere: it uses all of them equally
+        # the model uses all letters equally often
         counts = collections.Counter(c for text in written.flat for c in text if c.isalpha())
         assert set(counts) == set("abcdefghijklmnop")
         assert max(counts.values()) < 2 * min(counts.values())
@@ -251,7 +254,10 @@ def test_pass_rates_cover_everything(world):
 
 
 def test_splits_from_planted_counts():
-    """Counts are 0 to 16 of 16. Every fifth problem with 0 has 0 of 128, every third with 8 has 64.
+    """Each split has the problems of its band or level.
+
+    Problem i has i % 17 of 16 rollouts solved. Every fifth problem with 0 of 16 has 0 of 128. Every
+    third problem with 8 of 16 has 64 of 128.
     """
     problems, counts = [dict(id=str(i), prompt=str(i), answer=str(i)) for i in range(3400)], {}
     for i in range(3400):
@@ -293,7 +299,7 @@ def test_splits_from_planted_counts():
 
 @pytest.mark.parametrize("size, val", [(1, 0), (2, 1), (7, 1), (55, 13), (1200, 300), (5000, 300)])
 def test_validation_takes_at_most_a_quarter(size, val):
-    """Unless --n_val gives a number."""
+    """At most a quarter of a split is held out, unless --n_val gives a number."""
     problems = [dict(id=str(i), prompt=f"p{i}", answer="1") for i in range(size)]
     counts = {p["id"]: {0: 0, 16: 8} for p in problems}
     for n_val, want in ((0, val), (2, min(2, size))):
@@ -303,7 +309,7 @@ def test_validation_takes_at_most_a_quarter(size, val):
 
 
 def test_a_level_is_open_until_it_is_known():
-    """level_of agrees with a simulation, and stopping early with the level after all 128."""
+    """level_of agrees with a simulation. Levels after an early stop agree with those of all 128."""
     seen = [(0, 16), (5, 16), (8, 16), (10, 16), (16, 16), (3, 32), (40, 64), (0, 112)]
     for right, drawn in seen:
         rng = np.random.default_rng(right * 1000 + drawn)
@@ -355,7 +361,7 @@ def copied(base, folder):
 
 
 def test_the_shipped_model_is_the_one_that_the_results_are_of(world):
-    """The committed runs trained and validated on its splits."""
+    """The committed runs trained and validated on the splits of the shipped model."""
     rates = read_log(world.base / RATES)[0]
     assert rates["weights"] == sample.weights_hash(world.base)
     assert rates["set_hash"] == sample.set_hash(sample.read_problems(world.problems))
@@ -373,7 +379,10 @@ def test_the_shipped_model_is_the_one_that_the_results_are_of(world):
 
 
 def test_shipped_pass_rates_are_those_that_are_measured(world, base, tmp_path):
-    """100 problems are measured again. Kernels of other processors may change a few rollouts."""
+    """Measuring 100 problems again gives the shipped counts for at least 98 of them.
+
+    Other processors round differently, which may change a few rollouts.
+    """
     cfg = config.parse([])
     model, tokenizer = base
     rates = collections.defaultdict(dict)
@@ -389,7 +398,10 @@ def test_shipped_pass_rates_are_those_that_are_measured(world, base, tmp_path):
 
 @pytest.fixture(scope="module")
 def own(tiny, tmp_path_factory):
-    """A model with pass rates in its folder, as in docs/problems.md: .model, .words, .splits."""
+    """Return a model with pass rates in its folder, as in docs/problems.md.
+
+    The result has .model, .words and .splits.
+    """
     folder = tmp_path_factory.mktemp("own")
     model = copied(tiny.model, folder / "model")
     words = [*tiny.words, f"--model={model}", "--s=4", "--n_val=2"]
@@ -401,7 +413,7 @@ def own(tiny, tmp_path_factory):
 
 
 def content(folder):
-    """Return {name: bytes} of a folder's splits, and the lines of its pass rates."""
+    """Return {name: bytes} of a folder's splits, and its pass rates as lines without headers."""
     files = {p.name: p.read_bytes() for p in folder.iterdir() if p.suffix == ".jsonl"}
     files["pass_rates.jsonl"] = [line for line in files["pass_rates.jsonl"].splitlines()
                                  if b'"header"' not in line]
@@ -409,8 +421,11 @@ def content(folder):
 
 
 def test_shipped_rates_are_used(own, tmp_path, monkeypatch, capsys):
-    """Their levels are used even if none are requested, and no model is loaded. The model's folder
-    may have moved, and the file may be joined from shards."""
+    """Shipped pass rates and their levels are used, and no model is loaded.
+
+    The levels are used even if the call asks for none. The model's folder may have moved, and
+    the file may be joined from shards.
+    """
     monkeypatch.setattr(engine, "open_engine", None)
     for word in ("--s_zero=8", "--s_zero=0"):
         out = tmp_path / word
@@ -469,7 +484,7 @@ def test_rates_of_another_measurement_are_not_used(own, tmp_path, capsys):
 
 @pytest.mark.parametrize("damage", ["cut", "turn", "lines", "header"])
 def test_torn_pass_rates(own, tmp_path, damage, capsys):
-    """A damaged gzip file is refused; missing lines are measured, all of them without a header."""
+    """A damaged gzip file is refused. Missing lines are measured; without a header, all are."""
     model = copied(own.model, tmp_path / "model")
     path = model / RATES
     lines = gzip.decompress(path.read_bytes()).decode().splitlines(True)
@@ -488,8 +503,10 @@ def test_torn_pass_rates(own, tmp_path, damage, capsys):
 
 
 def test_prepare(prepare, tmp_path, monkeypatch, capsys):
-    """It writes the problems and a missing model inside the data folder, whose weights depend only
-    on the seed and on the folder's name."""
+    """prepare.py writes the problems, and a model if its folder is inside the data folder.
+
+    The weights depend only on the seed and on the folder's name.
+    """
     monkeypatch.setattr(prepare, "MODELS", dict(base=(2, 32, 3), narrow=(1, 64, 2)))
     monkeypatch.setattr(os, "environ", dict(os.environ))
     monkeypatch.setattr(prepare, "POOL", 50)
@@ -515,8 +532,10 @@ def test_prepare(prepare, tmp_path, monkeypatch, capsys):
 
 
 def test_kernels_are_chosen_only_for_training_base_models(world):
-    """Base models are trained with AVX2 even if there is AVX-512, so that both give one model. All
-    other code uses the processor's kernels."""
+    """Base models are trained with AVX2 kernels, even on a processor with AVX-512.
+
+    So both kinds of processor give one model. All other code uses the processor's own kernels.
+    """
     env = {k: v for k, v in os.environ.items() if k != "ATEN_CPU_CAPABILITY"}
     tell = "torch.ones(9).exp(); print(torch.backends.cpu.get_cpu_capability())"
 

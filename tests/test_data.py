@@ -37,7 +37,10 @@ def guru():
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A folder with only a tokenizer: one token per byte, and a chat template that adds 12."""
+    """Make a folder with only a tokenizer, of one token per byte.
+
+    The chat template adds 12 tokens.
+    """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, PreTrainedTokenizerFast
     folder = tmp_path_factory.mktemp("bytes")
@@ -166,8 +169,10 @@ def test_rows_that_are_kept_and_their_manifest(made, model):
 
 
 def test_lengths_include_the_chat_template(guru, tmp_path, script, model):
-    """A prompt of exactly the limit is kept, one with a byte more is not. Without the 12 tokens of
-    the template both would fit."""
+    """A prompt of exactly the limit is kept, a prompt with one more byte is not.
+
+    Without the 12 tokens of the template both prompts would fit.
+    """
     limit = 200
     asked = ["".join(random.Random(i).choices("abcdefgh ", k=limit - 12 - len(BOX) - 2 + i)) + "x"
              for i in (0, 1)]
@@ -253,7 +258,7 @@ def test_aime_in_three_formats(tmp_path, script, form, last):
 
 @pytest.fixture
 def clone(tmp_path):
-    """A copy of the scripts with empty data folders."""
+    """Return a copy of the scripts with empty data folders."""
     rooms = ("config.py core/duplicates.py core/log.py core/lora.py core/machine.py "
              "core/math_answers.py core/models.py core/problems.py core/questions.py "
              "core/sandbox.py").split()
@@ -264,8 +269,11 @@ def clone(tmp_path):
 
 
 def test_aime_is_made_first_and_both_write_into_their_folders(clone, script):
-    """Without --data and --against, from another working directory. AIME's file is in the place to
-    which `hf download --local-dir` writes it."""
+    """Without --data and --against, the Guru script makes AIME24's problem file first.
+
+    The script is called from another working directory. AIME24's source is in the folder to which
+    `hf download --local-dir` writes it.
+    """
     write_verl(clone / "data/guru_math" / FILE, [(sentence(1), "1"), TEST[0]])
     write_aime(clone / "data/aime24/data/train-00000-of-00001.parquet", "H4")
     done = script(clone / GURU, "--model=none", "--max_prompt_tokens=20", cwd=clone / "data",
@@ -288,7 +296,7 @@ def test_without_network_the_download_command_is_named(clone, tmp_path, script):
             "hf download LLM360/guru-RL-92k train/math__combined_54.4k.parquet",
             "--repo-type=dataset --revision=2e2790a962a3c099bfb5ea61389cbf98a5ea439b "
             "--local-dir=data/guru_math")
-    # then the other missing file
+    # the source of AIME24 is the next missing file
     write_verl(clone / "data/guru_math" / FILE, [(sentence(1), "1")])
     refused(script(clone / GURU, "--model=none", cwd=clone, env=env),
             "hf download HuggingFaceH4/aime_2024 data/train-00000-of-00001.parquet",
@@ -302,8 +310,11 @@ def test_without_network_the_download_command_is_named(clone, tmp_path, script):
 
 
 def test_any_two_named_columns(tmp_path, script):
-    """Gzipped JSONL with a dotted key, and a parquet file with a dot in a column's name and floats
-    without fraction, as pandas writes integers."""
+    """--question_key and --answer_key name any two columns.
+
+    The files: gzipped JSONL with a dotted key; parquet with a dot in a column's name, and with
+    floats for integers, as pandas writes them.
+    """
     asked = [sentence(i) for i in range(3)]
     rows = [dict(q=dict(text=f"  {asked[0]} {BOX}\n"), sol=dict(final=[7])), dict(q=None),
             dict(q=dict(text=asked[2]), sol=dict(final=" ½ "), other=1)]
@@ -431,7 +442,7 @@ def slow_twins(questions, foreign):
 
 
 def test_near_duplicates_equal_those_of_the_slow_way():
-    """Texts of 12 to 60 words with up to four changes, so that many pairs are close to 0.8."""
+    """The texts have 12 to 60 words and up to four changes, so many pairs are close to 0.8."""
     rng, questions = random.Random(5), []
     foreign = [sentence(f"f{i}", 30) for i in range(10)]
     bases = foreign + [sentence(f"b{i}", n) for i, n in enumerate([12, 20, 30, 40, 60] * 4)]
@@ -455,7 +466,7 @@ SIZES = dict(extreme=90, level_easy=50, level_very_easy=40)
 
 @pytest.fixture
 def splits(tmp_path):
-    """A data folder with levels as sample.py writes them."""
+    """Return a folder of splits with levels as sample.py writes them."""
     folder = tmp_path / "data/splits/M"
     for name, n in SIZES.items():
         write_jsonl(folder / f"{name}_train.jsonl",
@@ -486,7 +497,7 @@ def test_mixtures_of_the_paper(splits, mix):
 
 
 def test_a_smaller_mixture_is_a_prefix_of_a_larger_one(splits):
-    """And its shares are those of the paper to within one problem. Another seed gives another."""
+    """Each mixture has the paper's shares to within one problem. Another seed gives another one."""
     levels = {name: sample.read_problems(splits / f"{name}_train.jsonl") for name in SIZES}
     for name, pattern in sample.MIXTURES.items():
         full = [p["id"] for p in sample.mixture(name, levels, 80, 0)]
@@ -505,7 +516,7 @@ def test_largest_size_and_too_large_a_size(splits, mix):
     assert largest == {"mix_hard_D90_seed0_train.jsonl", "mix_dual_D101_seed0_train.jsonl",
                        "mix_tri_D163_seed0_train.jsonl"}
     before = {p: p.read_bytes() for p in splits.iterdir()}
-    # all three or none
+    # all three mixtures are written, or none
     refused(mix("--D=100"), "--D=100", "hard has at most 90", "extreme has only 90")
     refused(mix("--D=5", "--model=org/other"), "other", "sample.py")
     assert before == {p: p.read_bytes() for p in splits.iterdir()}
@@ -541,8 +552,10 @@ WRAPPED = dict(dapo=DAPO, gsm8k=GSM8K, math=MATH, qwen=QWEN, r1=R1,
 
 @pytest.mark.parametrize("name", WRAPPED)
 def test_test_problems_inside_an_instruction_are_found(guru, tmp_path, capsys, name):
-    """All 30 are found, and no other problem with the same instruction; also if the test problems
-    have the instruction."""
+    """All 30 test problems are found inside an instruction, and no other problem is.
+
+    The same holds if the test problems have the instruction too.
+    """
     before, after = WRAPPED[name]
     wrapped = [dict(question=before + q + after, answer=a) for q, a in TEST]
     others = [dict(question=before + sentence(i) + after, answer="1") for i in range(5)]
@@ -580,7 +593,7 @@ def test_a_prompt_asks_for_one_form_of_the_answer(guru, tmp_path, capsys, name):
 def test_a_box_in_the_question_is_kept():
     fill = r"Which digit makes $\boxed{\phantom{0}}5 = 3 \cdot 15$ true?"
     assert questions.question_and_prompt(fill) == (fill, f"{fill} {BOX}")
-    # nothing of the question goes with an instruction
+    # a sentence on the form that has a part of the question is not removed: there is no prompt
     assert questions.question_and_prompt('Add 3 and 4 and write the result after "####".')[1] == ""
     heading = "#### Problem 3\nFind $x$."
     assert questions.question_and_prompt(heading)[1] == f"{heading} {BOX}"
@@ -695,7 +708,7 @@ def test_a_problem_file_is_utf8_in_every_locale(tmp_path, script):
         "import sys\nsys.path.insert(0, sys.argv[1])\nfrom core.problems import read_problems\n"
         "print(ascii([p['prompt'] for p in read_problems(sys.argv[2])]))\n")
     env = dict(LC_ALL="C", PYTHONCOERCECLOCALE="0", PYTHONUTF8="0")
-    # words, because in this locale a path in the script could not contain an umlaut
+    # the paths are words, because in this locale a script could not contain a path with an umlaut
     done = script(tmp_path / "read.py", ROOT, tmp_path / "p.jsonl", env=env)
     assert done.stdout.strip() == ascii(want), done
     for raw, why in ((b'{"id": 1, "prompt": "\xd7", "answer": "1"}', ":1: not UTF-8 text"),
@@ -706,7 +719,7 @@ def test_a_problem_file_is_utf8_in_every_locale(tmp_path, script):
 
 
 def test_split_all(tmp_path, script):
-    """No model is loaded, a quarter is held out, and a second call holds out the same problems."""
+    """--split=all loads no model and holds out a quarter, in a second call the same problems."""
     write_jsonl(tmp_path / "problems.jsonl",
                 [dict(id=i, prompt=f"{i}+1=", answer=str(i + 1)) for i in range(60)])
     words = [f"--data={tmp_path}", "--model=org/not_there", "--split=all"]

@@ -22,7 +22,7 @@ OF_TRL = ["--B_p=4", "--n=4", "--samples=4"]
 
 @pytest.fixture
 def run(script, tmp_path):
-    """run(source, *words, out=FOLDER) -> how data/logs/prepare.py ended; FOLDER is in tmp_path."""
+    """Return run(source, *words, out=FOLDER), which runs data/logs/prepare.py and returns Done."""
     def run(source, *words, out="out"):
         return script("data/logs/prepare.py", f"--source={source}", f"--out={tmp_path / out}",
                       f"--problems={P}", *words)
@@ -31,7 +31,7 @@ def run(script, tmp_path):
 
 @pytest.fixture
 def read(run, tmp_path):
-    """read(source, *words, out=FOLDER) -> its only run, and the printed text."""
+    """Return read(source, *words, out=FOLDER), which returns the only run and the printed text."""
     def read(source, *words, out="out"):
         done = run(source, *words, out=out)
         assert done.code == 0, done.stderr
@@ -226,7 +226,7 @@ def test_verl_training_reward_outside_of_0_to_1_is_left_out(read, tmp_path, rewa
 
 
 def test_verl_log_of_a_run_that_was_started_again(read, tmp_path):
-    """The later start counts from its first step on, and a line is printed."""
+    """The later start counts from its first step on, and a printed line says so."""
     rows, other = verl_rows(8, 4), verl_rows(8, 4, seed=1)
 
     def read_pairs(name, *pairs):
@@ -249,7 +249,7 @@ def test_verl_log_of_a_run_that_was_started_again(read, tmp_path):
 
 @pytest.mark.parametrize("step", ["Step", "train/global_step"])
 def test_csv_of_a_run_that_was_started_again(read, tmp_path, step):
-    """The rows are in the order of logging."""
+    """In a CSV file too, the later start counts; the rows are in the order of logging."""
     first = {10 * m: 0.2 + 0.02 * m for m in range(12)}
     later = {65 + 10 * m: 0.1 + 0.01 * m for m in range(6)}
     header = "Wall time", step, "Value"
@@ -358,7 +358,7 @@ def test_trl(script, run, tmp_path):
                        for e in entries if "num_tokens" in e}
             assert all(4 * n * 4 * m <= count <= 4 * n * 10 * m and count % n == 0
                        for m, count in prompts.items())
-        else:  # a generation serves two steps, so half of the steps have no length
+        else:  # a generation is used for two steps, so half of the steps have no length
             assert not any("tokens" in r for r in steps.values())
     done = script("frontier.py", f"--runs={tmp_path / 'out'}", "--metric=avg@4")
     assert done.code == 0 and "2 runs used, 0 dropped" in done.stdout, done.stderr
@@ -377,7 +377,9 @@ def test_trl_names_the_options_that_its_state_lacks(run, read, tmp_path):
 
 @pytest.mark.parametrize("end", ["/mean", ""])  # old versions of TRL leave /mean out of the names
 def test_trl_sum_of_rewards_is_not_a_share(run, read, tmp_path, end):
-    """eval_reward is the weighted sum of all reward functions. It counts only if it equals one."""
+    """eval_reward is a weighted sum of all reward functions. It is used only if it equals one of
+    them.
+    """
     path = tmp_path / "trainer_state.json"
 
     def with_format(reward, weight=1.0):
@@ -407,7 +409,7 @@ def test_trl_sum_of_rewards_is_not_a_share(run, read, tmp_path, end):
 
 
 def test_a_later_checkpoint_replaces_an_earlier_one(run, read, tmp_path):
-    """Between calls a longer log replaces a shorter one; one call takes one log of a run."""
+    """A later call with a longer log replaces the shorter log. One call takes one log per run."""
     early, late = (write_state(tmp_path / f"checkpoint-{k}/trainer_state.json",
                                [e for e in history() if e["step"] <= k]) for k in (6, 12))
     refused(run("trl", *OF_TRL, early, late), late, early, "only the longest log", "--seed=")
@@ -419,7 +421,7 @@ def test_a_later_checkpoint_replaces_an_earlier_one(run, read, tmp_path):
 
 
 def test_trl_with_logging_steps_3(read, tmp_path):
-    """TRL then writes means over three steps; the sum of response tokens is unchanged."""
+    """If TRL logs means over three steps, the sum of response tokens is unchanged."""
     steps = [e for e in history() if "reward" in e]
     evals = [e for e in history() if "eval_reward" in e]
     means = [dict(three[-1]) | {key: sum(e[key] for e in three) / 3
@@ -491,8 +493,8 @@ def test_wandb_charts(script, run, tmp_path):
     done = script("frontier.py", f"--runs={tmp_path / 'out'}", "--metric=avg@4")
     assert done.code == 0 and "2 runs used, 0 dropped" in done.stdout, done.stderr
 
-    # without evaluations; one column per run; other runs of the same names; means over runs; a name
-    # without B_p and n
+    # refused: no evaluations; one column per run; another chart with other values; means over runs;
+    # a name without B_p and n
     refused(run("wandb", charts[1], out="no"), charts[1], "no validation metric", f"({reward})")
     wide = write_csv(tmp_path / "wide.csv", ["Step", "0.6b", "14b"],
                      [{"Step": m, "0.6b": 0.1, "14b": 0.7} for m in range(4)])

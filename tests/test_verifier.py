@@ -1,5 +1,4 @@
-"""The verifier: known verdicts on pairs; hostile answers, which must not hang, crash or mislead it.
-"""
+"""The verifier: known verdicts on pairs, rewards of a user, hostile answers, killed processes."""
 import functools
 import inspect
 import itertools
@@ -37,8 +36,8 @@ def read_pairs(path):
 
 PAIRS = read_pairs(ROOT / "tests/pairs.txt")
 
-# Cases in which a mathematician would disagree, as docs/problems.md lists them: (gold, answer,
-# the mathematician's verdict)
+# Cases in which a mathematician disagrees with the verifier; docs/problems.md lists them.
+# {limit: [(gold, answer, the mathematician's verdict), ...]}
 LIMITS = {
     "Decimals are compared to six places, below 0.001 to six digits": [
         (r"\frac{1}{3}", "0.333333", False), (r"\pi", "3.1415926535", False)],
@@ -85,7 +84,7 @@ def children(pid):
 
 
 def cpu(pid):
-    """Return the CPU seconds of a process and of all its children, dead ones included."""
+    """Return the CPU seconds of a process and of all its children, also of dead children."""
     ticks = 0
     for one in [pid, *children(pid)]:
         fields = open(f"/proc/{one}/stat").read().rpartition(")")[2].split()
@@ -124,14 +123,14 @@ def shared():
 
 @pytest.fixture
 def one(shared, monkeypatch):
-    """Replace sandbox.pool by a Pool of one process that tests share."""
+    """Replace sandbox.pool by one Pool of one process, which all tests share."""
     monkeypatch.setattr(sandbox, "pool", lambda kind: shared)
     return shared
 
 
 @pytest.fixture
 def make_pool(monkeypatch):
-    """Return make_pool(workers), which replaces sandbox.pool by a warm Pool."""
+    """Return make_pool(workers), which replaces sandbox.pool by a Pool that has graded answers."""
     pools = []
 
     def make(workers):
@@ -158,7 +157,7 @@ def servers(pool):
 # Known verdicts
 
 def test_known_verdicts(one):
-    """Each verdict is as in the file, and each gold equals itself. No honest answer is an error."""
+    """Each verdict is as in tests/pairs.txt, and each gold equals itself. None is an error."""
     assert len(PAIRS) > 1300 and len(set(PAIRS)) == len(PAIRS)
     pairs = list(dict.fromkeys(PAIRS + [(gold, gold, True) for gold, *_ in PAIRS]))
     verdicts = check_math([(gold, box(answer)) for gold, answer, _ in pairs], CFG)
@@ -185,7 +184,9 @@ def test_limits_are_those_of_the_library(kind, one):
 @pytest.mark.parametrize("gold, answer", [("5", "2+3=5"), ("7", "10-3=7"),
                                           (r"\frac{1}{2}", r"1-\frac{1}{2}=\frac{1}{2}")])
 def test_gold_and_answer_are_not_symmetric(gold, answer, one):
-    """An equation as an answer counts as its last number; an equation as gold needs an equation."""
+    """If the answer is an equation, its last number counts. If the gold is an equation, the answer
+    must be an equation too.
+    """
     verdicts = check_math([(gold, box(answer)), (answer, box(gold))], CFG)
     assert verdicts == [1, 0]
 
@@ -272,7 +273,7 @@ def grade(problems, texts, cfg, tokenizer=SimpleNamespace(chat_template=None)):
 
 
 def test_grade_counts_timeouts_and_errors(one):
-    """Rewards are (P, n) in order. Equal answers are graded once and counted for each rollout."""
+    """Rewards are (P, n) in order. Equal answers are graded once, but each rollout is counted."""
     import torch
     slow = box("9^{9^{9^{9^9}}}+x")
     texts = [box("5"), slow, box("1" * 2000), "5", box("5"), slow, r"<think>\boxed{5}",
@@ -313,7 +314,7 @@ def graded(monkeypatch, reward, texts, answers=("5", "6")):
 
 
 def test_a_reward_for_a_format(monkeypatch):
-    """A tenth for the format, the rest for the answer: rewards are unchanged, only 1 is solved."""
+    """The reward is 0.1 for the format and 0.9 for the answer. Only reward 1 counts as solved."""
     def mine(problem, text, cfg):
         assert cfg["verify_bytes"] == 1024
         return np.float32(0.1 * ("#" in text) + 0.9 * verifier.exact(problem, text, cfg))
@@ -332,7 +333,7 @@ def test_a_reward_can_call_math_verify(monkeypatch, one):
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, 2, float("nan"), float("inf"), None, "1", [1]])
 def test_a_reward_outside_of_0_to_1_is_refused(monkeypatch, value):
-    """One line names the verifier, the problem and the value."""
+    """The error is one line that names the verifier, the problem and the value."""
     def mine(problem, text, cfg):
         return value if problem["id"] == "p1" else True
     with pytest.raises(BadInput) as refused:
@@ -344,7 +345,7 @@ def test_a_reward_outside_of_0_to_1_is_refused(monkeypatch, value):
 
 @pytest.mark.parametrize("script", ["train_grpo", "evaluate", "sample"])
 def test_an_unknown_verifier(script, tiny, monkeypatch, tmp_path):
-    """It is refused before a model is loaded, with the known names and the nearest one."""
+    """An unknown --verifier is refused before a model is loaded. The error names the known ones."""
     import importlib
     monkeypatch.chdir(tmp_path)
     main, words = importlib.import_module(script).main, [*tiny.words, "--B_p=4", "--n=4", "--C=16"]
@@ -361,7 +362,7 @@ def test_an_unknown_verifier(script, tiny, monkeypatch, tmp_path):
 # -------------------------------------------------------------------------------------------------
 # Hostile answers
 
-# the file that the code in these answers would create
+# the file that the code in CODE would create
 PLACE = os.path.join(tempfile.gettempdir(), f"isocompute-{os.getpid()}")
 
 # (left, middle, right, number of repetitions): left * n + middle + right * n
@@ -375,15 +376,14 @@ NESTED = [(left, "1", right, 3000) for left, right in [
     (r"1+\frac{1}{", "x", "}", 200), ("1/(1+", "x", ")", 3000), (r"\sqrt{1+", "x", "}", 20),
     ("(", "7", ")!", 9), (r"\boxed{", "79", "}", 2000), (r"\text{\boxed{", "79", "}}", 50)]
 
-# repeated 150 times, to 60 KB and to 700,000 times; most are unbalanced, or aim at math-verify's
-# regular expressions
+# pieces that `attacks` repeats; most are unbalanced, or aim at math-verify's regular expressions
 PIECES = [r"{", r"}", r"(", r"]", r"\{", r"\left(", r"\right)", r"\[", r"\begin{pmatrix}",
           r"\end{pmatrix}", r"\frac{", r"\sqrt[", "|", "$", "&", r"\\", "^", "_", "1", " ", "\\",
           r"\boxed{", r"\frac", "1,", "é", "\n", "1 and ", "((", "$1$ and ", r"\(1\),",
           "answer is final answer is ", r"\frac{1}{1}", "1.1.1", r"\text{and}", "percent", "infinf",
           "sqrt(", r"\pm 1", "{gold}", "%s%s%n", "\\g<0>"]
 
-# (a text that grows with n, numbers n)
+# [(function of n that returns a text, values of n), ...]
 GROWING = [(text, sizes) for sizes, texts in [
     ((7, 300), [lambda n: f"7^{{{'9' * n}}}", lambda n: f"1.000001^{{{'9' * n}}}",
                 lambda n: f"(x+1)^{{{'9' * n}}}-(1+x)^{{{'9' * n}}}",
@@ -401,7 +401,7 @@ GROWING = [(text, sizes) for sizes, texts in [
               lambda n: rf"\sin^{{{3 * n}}} x\cos^{{{3 * n}}} y+\tan({n}x)\cot({n}y)",
               lambda n: join("+", n, r"\log_{{{i}}}(x^{{{i}}}+{i})")])] for text in texts]
 
-# texts as they are
+# texts that are used unchanged, separated by | and line ends
 CODE = """__import__('os').system('touch {p}')|open('{p}','w')|exec('open("{p}","w")')
 ().__class__.__bases__[0]|[open('{p}','w') for _ in [1]]|__builtins__|sympify('open("{p}","w")')
 x.__init__.__globals__|eval(compile('1','','eval'))|S('__import__("os").system("touch {p}")')
@@ -422,13 +422,13 @@ CHARACTERS += ["х+1", "Ⅻ", "−7919", "7919∕2", "⑦⑨", "7919✕1", "\U00
                "\udc00\ud800", "\ud835" * 400, "79\udfff19"]
 CHARACTERS += [chr(code).join("7919") for code in (
     0x202e, 0x2066, 0xad, 0x2028, 0x85, 0xa0, 0x300, 0xfffe, *range(0, 32, 3), 127, 0x9b)]
-# against the lines and messages between the processes
+# attacks on the lines and messages between the processes
 PROTOCOL = ['"]\n[1, 9, "7", "7"]', "\n\n\n", '\n[0, 3.0, "1", "1"]\n', '", "7"]', '\\"', "\\u0000",
             "01", "\xff1\xff1", "\x001", "null", "[]", "\udcff1", "\r\n1", "\x04", "NaN"]
 GOLDS = ["7919", r"\frac{7919}{7907}", "x^2+7919x", r"\{7919,7907\}", "[7907,7919]",
          r"\begin{pmatrix}7919&1\\0&1\end{pmatrix}", r"\sqrt{7919}", "x=7919", "(7919,7907,1)",
          "x>7919"]
-LIMIT, SLACK = 0.5, 1.0  # CPU seconds of an answer, and of starting the next process
+LIMIT, SLACK = 0.5, 1.0  # limit of CPU seconds per answer; CPU seconds to start a process
 
 
 def join(separator, n, form):
@@ -457,8 +457,11 @@ def attacks():
 
 
 def test_hostile_answers(make_pool, monkeypatch):
-    """None is right, and each ends within its limit. The pool keeps its processes and its memory,
-    and its verdicts on honest answers in between."""
+    """No hostile answer is right, and each ends within its limit.
+
+    The pool keeps its processes, and its memory stays below the limit. Honest answers that are
+    graded in between get their known verdicts.
+    """
     pool = make_pool(2)
     hostile = [(random.Random(i).choice(GOLDS), rf"\boxed{{{answer}}}")
                for i, answer in enumerate(attacks())]
@@ -513,7 +516,7 @@ def test_hostile_answers(make_pool, monkeypatch):
 # -------------------------------------------------------------------------------------------------
 # Processes that die
 
-HANGS = "9^{9^{9^{9^9}}}+x"  # in the C code for an integer power
+HANGS = "9^{9^{9^{9^9}}}+x"  # hangs in the C code for an integer power
 
 
 def busy(pool):
@@ -522,12 +525,12 @@ def busy(pool):
     thread = threading.Thread(target=lambda: verdicts.extend(pool.verify([("7919", HANGS)], 60)))
     thread.start()
     until(lambda: pool.free.empty())
-    time.sleep(0.3)  # until it is in the power
+    time.sleep(0.3)  # until the child computes the power
     return thread, verdicts
 
 
 def test_a_limit_ends_with_its_answer(one):
-    """A process that has answered in time is not killed while it waits."""
+    """A process that answered in time is not killed by the limit of that answer later."""
     assert one.verify([("5", "5")], 0.5) == [1]
     (process,) = servers(one)
     before = children(process.pid)
@@ -557,8 +560,11 @@ class Naive(sandbox.Pool):
 
 
 def test_the_limit_counts_cpu_time():
-    """An answer that waits, as on a busy machine, is graded. One that works for longer than the
-    limit is killed, and one that waits for CLOCK times the limit."""
+    """An answer that waits, as on a busy machine, is graded.
+
+    An answer that computes for longer than the limit is killed. An answer that waits for CLOCK
+    times the limit is killed too.
+    """
     pool = Naive("math", 1)
     waits, works, never = "time.sleep(1)", "while True: pass", "time.sleep(99)"
     answers = [("", f"import time\n{text}") for text in (waits, works, never, "1")]
@@ -568,8 +574,10 @@ def test_the_limit_counts_cpu_time():
 
 @pytest.mark.parametrize("who", ["child", "server", "both"])
 def test_killed_at_work(who, make_pool):
-    """Its answer is an error at once, long before its limit. The next verdicts are right, and no
-    file descriptor or zombie is left."""
+    """If a process is killed while it grades, the verdict is ERROR long before the limit.
+
+    The next verdicts are right, and no file descriptor or zombie process is left.
+    """
     pool = make_pool(1)
     fds = len(os.listdir("/proc/self/fd"))
     (process,) = servers(pool)
@@ -588,9 +596,9 @@ def test_killed_at_work(who, make_pool):
 @pytest.mark.parametrize("answer, stop_child", [("7919", True), (HANGS, False),
                                                 ("5" * 10 ** 6, True)])
 def test_stopped_processes_are_killed(answer, stop_child, make_pool, monkeypatch):
-    """If neither the kernel's timer nor the server ends an answer, the pool does, after GRACE.
+    """If neither the kernel's timer nor the server ends an answer, the pool ends it after GRACE.
 
-    An answer larger than a pipe does not block us if nobody reads it.
+    An answer that is larger than a pipe does not block the pool if nobody reads it.
     """
     monkeypatch.setattr(sandbox.Pool, "GRACE", 0.5)
     monkeypatch.setattr(sandbox.Pool, "CLOCK", 2)
@@ -605,8 +613,10 @@ def test_stopped_processes_are_killed(answer, stop_child, make_pool, monkeypatch
 
 
 def test_killing_at_random(make_pool):
-    """While children and servers are killed, a verdict is right or a fault, and never belongs to
-    another answer."""
+    """While children and servers are killed, each verdict is right, ERROR or TIMEOUT.
+
+    A verdict never belongs to another answer.
+    """
     pool, over = make_pool(2), threading.Event()
     rng = random.Random(0)
 
@@ -669,7 +679,7 @@ def test_signals_that_the_parent_ignores(before):
 
 
 def test_no_process_is_left_when_the_main_process_is_killed():
-    """After kill -9 no process of the pool outlives the limit of its answer."""
+    """After kill -9 of the main process, its pool ends within the limit of the last answer."""
     again = f"""
 threading.Thread(target=pool.verify, args=([('1', '{HANGS}'), ('2', '{HANGS}')], 2.0)).start()
 time.sleep(1)
@@ -701,8 +711,10 @@ def test_ctrl_c_ends_the_call_and_not_the_pool(make_pool, monkeypatch):
 
 
 def test_children_are_replaced():
-    """A child grades answers until its memory has grown or it dies. A score that is not a number
-    from 0 to 1 is an error."""
+    """A child grades answers until its memory has grown or until it dies.
+
+    A score that is not a number from 0 to 1 gives the verdict ERROR.
+    """
     pool = Naive("math", 1)
     which = "import os; score = os.getpid() / 2 ** 30"
     first, second, *ends, third = pool.verify([("a", which), ("b", which), ("", "exit()"),
@@ -716,7 +728,9 @@ def test_children_are_replaced():
 
 
 def test_memory_is_capped(one):
-    """A child can map at most MEMORY; beyond that, ERROR is the verdict. It can write no file."""
+    """A child can map at most MEMORY bytes; an answer that needs more is an ERROR. A child can
+    write no file.
+    """
     assert one.verify([("5", "5")], 20) == [1]  # the child has started
     (process,) = servers(one)
     for pid in [process.pid, *children(process.pid)]:
@@ -729,7 +743,7 @@ def test_memory_is_capped(one):
 
 
 def test_math_verify_is_missing(monkeypatch, tmp_path):
-    """Each call raises one line with the install command."""
+    """Each call raises a BadInput of one line with the install command."""
     (tmp_path / "math_verify.py").write_text("raise ImportError")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     pool = sandbox.Pool("math", 1)
