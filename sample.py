@@ -8,9 +8,10 @@
 
 Reads a problem file, {"id", "prompt", "answer", ...} per line, and a model.
 Writes under DATA/splits/MODEL/
-- `pass_rates.jsonl`: a header, then {"id", "of", "samples", "correct"} per line. Each line is
-  written as soon as it is measured, so that a killed measurement continues. If the model's folder
-  has such a file, gzipped, it is used, provided that weights and settings are the same;
+- `pass_rates.jsonl`: a header, then {"id", "of", "samples", "correct"} per line; `of` is the hash
+  of the problem. Each line is written as soon as it is measured, so that a killed measurement
+  continues. If the model's folder has such a file, gzipped, and if the weights and settings are the
+  same, the counts in that file are not measured again;
 - the splits {easy,hard,very_easy,mixed}_{train,val}.jsonl by the paper's bands of avg@16 (section
   3, factor 1). With s_zero=128 also {extreme,level_easy,level_very_easy}, the levels of its study
   of mixtures, by 128 rollouts;
@@ -56,13 +57,13 @@ SURE = 0.95  # a problem's level is known once its probability is this high
 # -------------------------------------------------------------------------------------------------
 # Difficulty
 
-
 @functools.lru_cache(None)
 def level_of(correct, drawn, total):
     """Return the most probable level after `total` rollouts, and its probability.
 
-    correct: how many of the `drawn` rollouts are solved. The level is one of LEVELS, or "". The
-    number that will be solved is beta-binomial under a uniform prior of the pass rate.
+    correct: how many of the `drawn` rollouts are solved. The level is one of LEVELS, or "" if the
+    pass rate is in none of them. The number of the remaining rollouts that will be solved is
+    beta-binomial under a uniform prior of the pass rate.
     """
     from scipy.stats import betabinom
     more = np.arange(total - drawn + 1)  # how many of the next rollouts may be solved
@@ -141,10 +142,10 @@ def read_counts(problems, folder, now):
             raise BadInput(f"{path}: was measured with other settings: {differences}; give another "
                            "--out, or remove it")
         for r in lines:
+            faults.update({key: r.get(key, 0) for key in faults})
             # skip the headers of other shards, and counts of another problem that had the same id
             if hashes.get(r.get("id"), "") == r.get("of"):
                 counts[r["id"]][r["samples"]] = r["correct"]
-                faults.update({key: r.get(key, 0) for key in faults})
     return counts, faults
 
 
@@ -192,12 +193,12 @@ def measure(problems, prompts, open_engine, cfg, folder):
                         append(file, dict(type="header", **now, set_hash=set_hash(problems),
                                           s_zero=cfg["s_zero"]))
                     faults.update(bad)
-                    bad = {key: value for key, value in bad.items() if value}
+                    if any(bad.values()):
+                        append(file, dict(type="faults", **bad))
                     for p, solved in zip(batch, verifier.solved(rewards).sum(1).tolist()):
                         counts[p["id"]][goal] = counts[p["id"]][drawn] + solved
                         append(file, dict(id=p["id"], of=set_hash([p]), samples=goal,
-                                          correct=counts[p["id"]][goal]) | bad)
-                        bad = {}  # only the first line of a batch counts its failures
+                                          correct=counts[p["id"]][goal]))
                     bar.update(len(batch))
     return counts, faults
 
@@ -318,9 +319,9 @@ def signal_table(splits, counts, cfg):
     s = cfg["s"]
     solved = {"all problems": [c[s] for c in counts.values()]}
     for name in BANDS:
-        own = [counts[p["id"]] for p in splits[name]["train"]]
-        if own and all(2 * s in c for c in own):
-            solved[name] = [c[2 * s] - c[s] for c in own]
+        of_split = [counts[p["id"]] for p in splits[name]["train"]]
+        if of_split and all(2 * s in c for c in of_split):
+            solved[name] = [c[2 * s] - c[s] for c in of_split]
     columns = [n for n in GROUPS if n <= s]
     yield "  Is n too small? Groups without a signal (all n rollouts solved, or none):"
     yield f"    {'n =':15s}" + "".join(f"{n:7d}" for n in columns)

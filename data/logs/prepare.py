@@ -213,10 +213,9 @@ def rewards_in_sum(total, rows):
     parts = sorted({name for row in rows.values() for name in row
                     if name.startswith(f"{total}s/") and not name.endswith("/std")})
     totals = [row for row in rows.values() if total in row]
-    for part in parts:
-        if all(abs(row.get(part, math.inf) - row[total]) < 1e-6 for row in totals):
-            return []
-    return parts
+    is_one = any(all(abs(row.get(part, math.inf) - row[total]) < 1e-6 for row in totals)
+                 for part in parts)
+    return [] if is_one else parts
 
 
 def validation_column(run, names, chosen):
@@ -289,11 +288,10 @@ def resolve(run, given, samples):
 
 def check_batch(rows, cfg):
     """Raise BadInput if the log's token counts contradict B_p n."""
-    B, sizes = cfg["B_p"] * cfg["n"], []
-    total, *parts = ("perf/total_num_tokens", "prompt_length/mean", "response_length/mean")
-    for row in rows.values():
-        if total in row and all(part in row for part in parts):
-            sizes.append(row[total] / sum(row[part] for part in parts))
+    B, total = cfg["B_p"] * cfg["n"], "perf/total_num_tokens"
+    lengths = "prompt_length/mean", "response_length/mean"
+    sizes = [row[total] / sum(row[length] for length in lengths) for row in rows.values()
+             if {total, *lengths} <= row.keys()]
     if sizes and abs(statistics.median(sizes) / B - 1) > 0.02:
         raise BadInput(f"B_p n = {cfg['B_p']} x {cfg['n']} = {B}, but by its token counts a step "
                        f"has {statistics.median(sizes):.0f} rollouts; correct --B_p= or --n=")
