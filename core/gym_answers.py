@@ -5,6 +5,7 @@ closes the known holes of both kinds.
 """
 import ast
 import functools
+import importlib
 import json
 import math
 import re
@@ -40,8 +41,8 @@ def answer(text, most):
 
 def load():
     """Return `score`, with reasoning-gym loaded and tamed. Raise ImportError if it is missing."""
-    import reasoning_gym  # noqa: F401
     import sympy
+    importlib.import_module("reasoning_gym")  # loads the verifiers that `tame` changes
     tame(sympy)
     sympy.parse_expr("(1 + 2) * x / 3")  # builds sympy's tables
     return score

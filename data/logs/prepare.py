@@ -404,7 +404,7 @@ def main(argv):
             raise BadInput(f"{path}: {e}") from None
         name = records[0]["derived"]["run"]
         if name in logs:
-            raise BadInput(f"{path}: is the run {name}, as is {logs[name][0]}; give only the "
+            raise BadInput(f"{path}: is the same run as {logs[name][0]}, {name}; give only the "
                            "longest log of a run, and other seeds one by one, with --seed=")
         logs[name] = path, records
     write(logs, out)
