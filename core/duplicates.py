@@ -127,10 +127,13 @@ def leak_finder(foreign):
         if short:  # "What is 2 + 2?" is part of many questions, so compare whole sentences
             pieces = [without_braces(piece) for piece in CLAUSES.split(question)]
             for first in range(len(pieces)):
-                for last in range(first, len(pieces)):
-                    text = compact(sum(pieces[first:last + 1], ()))
-                    if text in short:
-                        return short[text]
+                words = ()
+                for piece in pieces[first:]:
+                    words += piece
+                    if compact(words) in short:
+                        return short[compact(words)]
+                    if len(words) > 2 * LONG:  # longer than any short test problem
+                        break
         return None
     return leak
 

@@ -163,17 +163,6 @@ def test_the_tokenizer_gives_the_texts_back(prepare, base):
 # --------------------------------------------------------------------------------------------------
 # The base model
 
-def test_training_is_deterministic(prepare):
-    threads = torch.get_num_threads()
-    try:
-        first, again, other = (prepare.train_base(seed, 2, 96, 5).state_dict()
-                               for seed in (0, 0, 1))
-    finally:
-        torch.set_num_threads(threads)
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    assert not any(torch.equal(first[name], other[name]) for name in first if "norm" not in name)
-
-
 def test_steps_matter(base, very_easy):
     """If the model must answer without steps, its accuracy falls far."""
     with_steps, written = continued(base, very_easy, [""] * 300, 4, "steps")
@@ -344,22 +333,6 @@ def test_a_level_is_open_until_it_is_known():
 # --------------------------------------------------------------------------------------------------
 # The shipped base model and its pass rates
 
-def torn(path, how):
-    """Damage a file: cut it, or change a byte in its middle."""
-    content = bytearray(path.read_bytes())
-    if how == "cut":
-        del content[2 * len(content) // 3:]
-    else:
-        content[len(content) // 2] ^= 255
-    path.write_bytes(bytes(content))
-
-
-def copied(base, folder):
-    """Copy a model to another folder; return the folder."""
-    shutil.copytree(base, folder)
-    return folder
-
-
 def test_the_shipped_model_is_the_one_that_the_results_are_of(world):
     """The committed runs trained and validated on the splits of the shipped model."""
     rates = read_log(world.base / RATES)[0]
@@ -403,7 +376,7 @@ def own(tiny, tmp_path_factory):
     The result has .model, .words and .splits.
     """
     folder = tmp_path_factory.mktemp("own")
-    model = copied(tiny.model, folder / "model")
+    model = shutil.copytree(tiny.model, folder / "model")
     words = [*tiny.words, f"--model={model}", "--s=4", "--n_val=2"]
     splits = folder / "measured"
     with contextlib.redirect_stdout(io.StringIO()):
@@ -436,7 +409,7 @@ def test_shipped_rates_are_used(own, tmp_path, monkeypatch, capsys):
             assert content(out) == content(own.splits)
             info, want = ((folder / "difficulty.json").read_text() for folder in (out, own.splits))
             assert json.loads(info)["s_zero"] == 8 and info == want
-    moved = copied(own.model, tmp_path / "moved")
+    moved = shutil.copytree(own.model, tmp_path / "moved")
     header, *lines = (own.splits / "pass_rates.jsonl").read_text().splitlines(True)
     (moved / RATES).write_bytes(gzip.compress("".join(
         [header, *lines[:9], header, *lines[9:]]).encode()))
@@ -463,7 +436,7 @@ def test_shipped_rates_of_some_of_the_problems(own, tmp_path, capsys):
 
 def test_rates_of_another_measurement_are_not_used(own, tmp_path, capsys):
     """If settings or weights differ, one line names them and every problem is measured."""
-    other = copied(own.model, tmp_path / "other")
+    other = shutil.copytree(own.model, tmp_path / "other")
     turned = bytearray((other / "model.safetensors").read_bytes())
     turned[-1] ^= 1
     (other / "model.safetensors").write_bytes(turned)
@@ -482,21 +455,20 @@ def test_rates_of_another_measurement_are_not_used(own, tmp_path, capsys):
         assert (header["s_zero"], len(lines)) == (0, 16)
 
 
-@pytest.mark.parametrize("damage", ["cut", "turn", "lines", "header"])
+@pytest.mark.parametrize("damage", ["gzip", "lines", "header"])
 def test_torn_pass_rates(own, tmp_path, damage, capsys):
     """A damaged gzip file is refused. Missing lines are measured; without a header, all are."""
-    model = copied(own.model, tmp_path / "model")
+    model = shutil.copytree(own.model, tmp_path / "model")
     path = model / RATES
-    lines = gzip.decompress(path.read_bytes()).decode().splitlines(True)
     words = [*own.words, f"--model={model}", "--s_zero=8", f"--out={tmp_path / 'out'}"]
-    if damage in ("cut", "turn"):
-        torn(path, damage)
+    if damage == "gzip":
+        path.write_bytes(path.read_bytes()[:-9])
         with pytest.raises(config.BadInput, match=re.escape(str(path))) as e:
             sample.main(words)
         assert "\n" not in str(e.value) and not (tmp_path / "out").exists()
         return
-    some = lines[:-1] if damage == "lines" else lines[1:]
-    path.write_bytes(gzip.compress("".join(some).encode()))
+    lines = gzip.decompress(path.read_bytes()).splitlines(True)
+    path.write_bytes(gzip.compress(b"".join(lines[:-1] if damage == "lines" else lines[1:])))
     sample.main(words)
     assert content(tmp_path / "out") == content(own.splits)
     assert ("s=None, now" in capsys.readouterr().out) == (damage == "header")
@@ -522,11 +494,12 @@ def test_prepare(prepare, tmp_path, monkeypatch, capsys):
         assert engine.load_model(tmp_path / "narrow")[0].config.hidden_size == 64
         prepare.main(words)
         assert "exists already" in capsys.readouterr().out
-        (tmp_path / "narrow").rename(tmp_path / "before")
-        prepare.main(words)
-        before, again = ((tmp_path / name / "model.safetensors").read_bytes()
-                         for name in ("before", "narrow"))
-        assert before == again
+        weights = []
+        for seed in (0, 0, 1):
+            shutil.rmtree(tmp_path / "narrow")
+            prepare.main([*words, f"--seed={seed}"])
+            weights.append((tmp_path / "narrow/model.safetensors").read_bytes())
+        assert weights[0] == weights[1] != weights[2]
     finally:
         torch.set_num_threads(threads)
 

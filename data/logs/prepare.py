@@ -324,8 +324,9 @@ def convert(run, options, given):
     check_batch(rows, cfg)
     B, reward = cfg["B_p"] * cfg["n"], training_column(run, names)
     trained = [m for m in rows if m and first(rows[m], REWARD + LENGTH + LR) is not None]
+    # W&B samples its exports, so one missing step is no gap there
     gaps = missing_steps(trained or [m for m in rows if m],
-                         2 if options["source"] == "wandb" else 1)  # W&B samples its exports
+                         slack=2 if options["source"] == "wandb" else 1)
     if gaps:
         print(f"{run['name']}: the steps {shorten(gaps)} are missing")
     tokens, log = {} if gaps else token_sums(rows, trained, B), []
@@ -376,7 +377,7 @@ def read_words(argv):
         if not word.startswith("-"):
             paths.append(word)
         elif not eq:
-            raise BadInput(f"{word}: write it as --key=value (--help lists the keys)")
+            raise BadInput(f"{word}: expected --key=value, as in --n=16 (--help lists the keys)")
         elif key in OPTIONS:
             options[key] = value
         else:
